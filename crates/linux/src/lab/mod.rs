@@ -1,0 +1,1 @@
+//! Labs: topology as data, built and taken down.

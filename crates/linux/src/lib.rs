@@ -1,0 +1,14 @@
+//! The only place that touches the machine.
+//!
+//! **What.** Namespaces and links ([`lab`]), counters and the drop witness ([`observe`]), the one door through which
+//! everything that changes the machine is undone ([`undo`]), all over one floor of system calls ([`sys`]).
+//!
+//! **Why.** `unsafe`, `/proc`, netlink and `bpf(2)` live here and nowhere else, so the rest of pathlab can be read
+//! and tested without a kernel.
+//!
+//! **Price.** Linux only, 5.10 or later; what a host lacks is found out at run time and said.
+
+pub mod lab;
+pub mod observe;
+pub mod sys;
+pub mod undo;

@@ -1,0 +1,8 @@
+//! The floor: thin, safe functions over system calls. The only modules of this crate that may say `unsafe`.
+#![allow(unsafe_code)]
+
+pub mod bpf;
+pub mod clock;
+pub mod netns;
+pub mod process;
+pub mod socket;

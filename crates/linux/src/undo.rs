@@ -1,0 +1,1 @@
+//! Undo on disk before every change.

@@ -1,0 +1,155 @@
+//! The ledger: where every frame of a test went.
+//!
+//! A station is a place on the path with an in, an out and drop counters. At every station
+//! `in = out + named drops + queued + residual`; `in` is the `out` of the station before, so the residuals and the
+//! named drops of all stations sum to exactly what was lost between the two applications.
+
+use serde::{Deserialize, Serialize};
+
+/// A count with a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedCount {
+    /// What was counted.
+    pub name: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// How a drop got its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropSource {
+    /// A kernel or application counter with exactly this meaning.
+    Counter,
+    /// The loss was located between two counters, and the state of the node names the cause (an MTU too small, a
+    /// neighbour that does not answer, a filter that drops, a carrier that went away).
+    State,
+    /// The loss was located between two counters, and only the witness knows its name; it is then not confirmed twice.
+    Witness,
+}
+
+/// Frames dropped at a station for one named reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drop {
+    /// The reason, e.g. `qdisc_full`, `socket_buffer_full`, `backlog_full`.
+    pub name: String,
+    /// How many frames.
+    pub count: u64,
+    /// How the reason is known.
+    pub source: DropSource,
+    /// The evidence in words, e.g. `tbf limit 3000 B on s:eth1`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub evidence: String,
+}
+
+/// A place on the path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Station {
+    /// The node that it is in.
+    pub node: String,
+    /// Its name, e.g. `app send`, `qdisc eth0`, `link eth0`, `bridge br0`, `ip in`, `socket`.
+    pub station: String,
+    /// `forward` or `back` (the way of a response).
+    pub leg: String,
+    /// What came in (the `out` of the station before).
+    #[serde(rename = "in")]
+    pub entered: u64,
+    /// What went out.
+    #[serde(rename = "out")]
+    pub left: u64,
+    /// What was dropped, by name.
+    pub drops: Vec<Drop>,
+    /// Growth of the queue between the two snapshots.
+    pub queued: i64,
+    /// What is unaccounted for: `in − out − drops − queued`. Negative: more left than entered.
+    pub residual: i64,
+    /// How large a residual may be without meaning anything.
+    pub uncertainty: u64,
+    /// Why the numbers of this station could not be read; its `out` is then taken as its `in`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+}
+
+/// What the independent count of drops says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WitnessStatus {
+    /// It counted and agrees with the stations' named drops.
+    Agrees,
+    /// It counted and does not agree; see [`Witness::disagreement`].
+    Disagrees,
+    /// It may not run here (no root, or no BPF); this is never a pass.
+    NotPermitted,
+    /// It was not asked for, or lost events, or broke.
+    Unavailable,
+}
+
+/// One reason at one place, as the witness counted it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WitnessDrop {
+    /// Drop reason by name, resolved from the running kernel, e.g. `QDISC_DROP`.
+    pub reason: String,
+    /// The node whose namespace the frame was in.
+    pub node: String,
+    /// The interface the frame was at, if any.
+    pub interface: Option<String>,
+    /// The kernel function that dropped it, if symbols are readable.
+    pub location: Option<String>,
+    /// How many datagrams (segments of a super-frame counted each).
+    pub frames: u64,
+    /// How many socket buffers.
+    pub skbs: u64,
+}
+
+/// Independent count of the same losses: the kernel's `skb:kfree_skb` event, filtered to this test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Witness {
+    /// Whether it ran and agrees.
+    pub status: WitnessStatus,
+    /// Why it did not run, if it did not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// Drops by reason.
+    pub by_reason: Vec<NamedCount>,
+    /// Every reason at every place.
+    #[serde(default)]
+    pub details: Vec<WitnessDrop>,
+    /// One sentence for each disagreement.
+    #[serde(default)]
+    pub disagreement: Vec<String>,
+    /// Events that the witness itself could not count.
+    #[serde(default)]
+    pub lost: u64,
+}
+
+impl Witness {
+    /// A witness that did not count, and why.
+    pub fn absent(status: WitnessStatus, why: impl Into<String>) -> Self {
+        Witness { status, why: why.into(), by_reason: vec![], details: vec![], disagreement: vec![], lost: 0 }
+    }
+
+    /// True when it counted (whether or not it agrees).
+    pub fn counted(&self) -> bool {
+        matches!(self.status, WitnessStatus::Agrees | WitnessStatus::Disagrees)
+    }
+}
+
+/// Where every frame of a test went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// What the sending application handed (or tried to hand) to the kernel, in datagrams.
+    pub sent: u64,
+    /// Different datagrams that arrived at the last application (for round trips: different replies).
+    pub received: u64,
+    /// The stations in the order of the path.
+    pub stations: Vec<Station>,
+    /// Sum of the residuals: what no named drop and no queue explains.
+    pub unexplained: i64,
+    /// How large `unexplained` may be without meaning anything.
+    pub uncertainty: u64,
+    /// The independent count.
+    pub witness: Witness,
+    /// What a reader must know about these numbers, e.g. super-frames on the path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}

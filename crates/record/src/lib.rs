@@ -1,0 +1,35 @@
+//! What is written down.
+//!
+//! **What.** The words that every other part of pathlab shares: a counter, a snapshot of many counters at one
+//! instant, a latency distribution, a test and its result, the ledger of a path, a run. Everything here is plain
+//! data that serialises to the documented JSON (`docs/json.md`).
+//!
+//! **Why here.** The crate that computes ([`study`](../study/index.html)) must never see the machine, and the crate
+//! that reads the machine must not know what is concluded. They meet in these types and nowhere else, so a run
+//! recorded on another host gives the same findings.
+//!
+//! **Price.** No I/O, no clock and no `unsafe`: time arrives as an argument in nanoseconds.
+
+pub mod finding;
+pub mod histogram;
+pub mod host;
+pub mod ledger;
+pub mod path;
+pub mod problem;
+pub mod run;
+pub mod snapshot;
+pub mod spec;
+pub mod tcp;
+pub mod traffic;
+
+pub use finding::{Finding, Limit, Severity};
+pub use histogram::{Histogram, Latency};
+pub use host::HostFacts;
+pub use ledger::{Drop, DropSource, Ledger, NamedCount, Station, Witness, WitnessStatus};
+pub use path::{Hop, Path, Role};
+pub use problem::{Problem, ProblemKind, Result};
+pub use run::{ActorUsage, RunRecord, TestRecord};
+pub use snapshot::Snapshot;
+pub use spec::{Kind, Rate, TestSpec};
+pub use tcp::TcpSample;
+pub use traffic::{EndReport, Interval};

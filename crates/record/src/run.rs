@@ -1,0 +1,161 @@
+//! A run: the host, the plan, every test with its raw numbers, and the findings.
+
+use crate::finding::{Finding, Limit};
+use crate::histogram::Latency;
+use crate::host::HostFacts;
+use crate::ledger::Ledger;
+use crate::path::Path;
+use crate::snapshot::{CpuTime, Snapshot};
+use crate::spec::{Kind, TestSpec};
+use crate::tcp::TcpDecomposition;
+use crate::traffic::EndReport;
+use serde::{Deserialize, Serialize};
+
+/// The version of the JSON that `run --json` prints and `run.json` holds.
+pub const SCHEMA: &str = "pathlab/run/1";
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Name of the run's directory: UTC time and a short random id.
+    pub id: String,
+    /// When it began, RFC 3339 in UTC.
+    pub begun: String,
+    /// When it ended; none while it runs (or if it was killed).
+    #[serde(default)]
+    pub ended: Option<String>,
+    /// The machine.
+    pub host: HostFacts,
+    /// The plan as text, as it was read.
+    pub plan: String,
+    /// The topology as text, as it was read; for a lab that was already up, as it was built.
+    pub topology: String,
+    /// The seed of the order of the tests.
+    pub seed: u64,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The tests in the order in which they ran.
+    pub tests: Vec<TestRecord>,
+    /// What should be known about the run.
+    pub findings: Vec<Finding>,
+    /// Why the run is not to be trusted; empty if it is.
+    #[serde(default)]
+    pub invalid: Vec<String>,
+}
+
+/// What was asked of the path.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Offered {
+    /// Messages that the schedule planned; none without a plan.
+    pub planned: Option<u64>,
+    /// Messages that the sender tried to send.
+    pub datagrams: u64,
+    /// Requested messages per second; none means as fast as possible or closed loop.
+    pub requested_per_second: Option<f64>,
+    /// Messages per second that the sender really offered.
+    pub achieved_per_second: f64,
+    /// The sender could not keep the schedule.
+    pub generator_limited: bool,
+}
+
+/// What the kernel accepted from the sender.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Messages.
+    pub datagrams: u64,
+    /// Payload bytes.
+    pub bytes: u64,
+}
+
+/// What arrived: at the receiver for streams, replies at the sender for round trips.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Received {
+    /// Messages, duplicates included.
+    pub datagrams: u64,
+    /// Different messages.
+    pub unique: u64,
+    /// Payload bytes.
+    pub bytes: u64,
+    /// Messages that came more than once.
+    pub duplicates: u64,
+    /// Messages that came after a later one.
+    pub reordered: u64,
+}
+
+/// CPU time and memory of one of the processes that made the traffic.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ActorUsage {
+    /// `sender` or `receiver`.
+    pub role: String,
+    /// The node.
+    pub node: String,
+    /// CPU use in percent of one CPU.
+    pub cpu_percent: f64,
+    /// Share of the time runnable but waiting for a CPU, in percent.
+    pub wait_percent: f64,
+    /// Highest resident memory in bytes.
+    pub rss_bytes: u64,
+}
+
+/// One test with everything that is known about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TestRecord {
+    /// The kind of traffic.
+    pub kind: Kind,
+    /// The test's name in the plan, e.g. `udp-stream 64 B`; repetitions share it.
+    pub name: String,
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// Its place in the randomised order, from 1.
+    pub order: u32,
+    /// What was asked.
+    pub spec: TestSpec,
+    /// When it began, RFC 3339 in UTC.
+    pub begun: String,
+    /// How long traffic flowed, in seconds, at the end that counts (the receiver; the sender for round trips).
+    pub seconds: f64,
+    /// What was asked of the path and what the sender offered.
+    pub offered: Offered,
+    /// What the kernel accepted.
+    pub sent: Sent,
+    /// What arrived.
+    pub received: Received,
+    /// Latency in nanoseconds; none for TCP streams.
+    pub latency_ns: Option<Latency>,
+    /// What the latency is: `round trip`, `round trip from planned time`, `one way from planned time`…
+    pub latency_kind: String,
+    /// Payload bits per second that arrived.
+    pub throughput_bps: f64,
+    /// Messages per second that arrived (datagrams, transactions, replies).
+    pub messages_per_second: f64,
+    /// Where every frame went; none for TCP kinds.
+    pub ledger: Option<Ledger>,
+    /// What limited it.
+    pub limit: Limit,
+    /// What held TCP back; none for other kinds.
+    pub tcp: Option<TcpDecomposition>,
+    /// CPU time by role during the test, per CPU, in ticks.
+    pub cpu: Vec<CpuTime>,
+    /// The processes that made the traffic.
+    pub actors: Vec<ActorUsage>,
+    /// CPU time that both snapshots together cost the observer, in nanoseconds.
+    pub observer_cpu_ns: u64,
+    /// The way of the frames.
+    pub path: Path,
+    /// Offload states of the interfaces on the path, e.g. `a:eth0 tso on, gro off`.
+    #[serde(default)]
+    pub offloads: Vec<String>,
+    /// What the sending end saw.
+    pub sender: EndReport,
+    /// What the receiving end saw.
+    pub receiver: EndReport,
+    /// Counters before the test.
+    pub before: Snapshot,
+    /// Counters after the test, when all queues were quiet.
+    pub after: Snapshot,
+    /// Why this result is not to be trusted; empty if it is.
+    #[serde(default)]
+    pub invalid: Vec<String>,
+}

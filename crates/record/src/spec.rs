@@ -1,0 +1,226 @@
+//! What a test is asked to do: the kind of traffic and everything that shapes it.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// The kind of traffic between two nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Bulk bytes over TCP, one direction.
+    TcpStream,
+    /// Datagrams over UDP, one direction, at a rate or as fast as the sender can.
+    UdpStream,
+    /// One request, one response, over one TCP connection.
+    TcpRr,
+    /// One request, one response, over UDP.
+    UdpRr,
+    /// ICMP echo, flood (next request when the reply came, or after 10 ms) or paced.
+    Ping,
+}
+
+impl Kind {
+    /// Every kind, in the order of the default plan.
+    pub const ALL: [Kind; 5] = [Kind::TcpStream, Kind::UdpStream, Kind::TcpRr, Kind::UdpRr, Kind::Ping];
+
+    /// The name on the command line and in JSON, e.g. `tcp-stream`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::TcpStream => "tcp-stream",
+            Kind::UdpStream => "udp-stream",
+            Kind::TcpRr => "tcp-rr",
+            Kind::UdpRr => "udp-rr",
+            Kind::Ping => "ping",
+        }
+    }
+
+    /// True when every message crosses the path both ways (request and response).
+    pub fn is_round_trip(self) -> bool {
+        matches!(self, Kind::TcpRr | Kind::UdpRr | Kind::Ping)
+    }
+
+    /// True when the ledger counts single frames of this kind (TCP is counted in bytes by TCP itself).
+    pub fn has_ledger(self) -> bool {
+        matches!(self, Kind::UdpStream | Kind::UdpRr | Kind::Ping)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+            format!("unknown test kind '{text}' (one of {})", names.join(", "))
+        })
+    }
+}
+
+/// A requested rate. `10kpps`, `100mbit`, `1.5gbit`, `200pps`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rate {
+    /// Messages (datagrams, requests) per second.
+    MessagesPerSecond(f64),
+    /// Payload bits per second (UDP or TCP payload, no headers).
+    BitsPerSecond(f64),
+}
+
+impl Rate {
+    /// Messages per second when every message carries `size` bytes of payload.
+    pub fn messages_per_second(self, size: u32) -> f64 {
+        match self {
+            Rate::MessagesPerSecond(rate) => rate,
+            Rate::BitsPerSecond(rate) => rate / (8.0 * f64::from(size.max(1))),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let bad = || format!("'{text}' is not a rate (examples: 50kpps, 200pps, 100mbit, 1.5gbit)");
+        let number: f64 = number.parse().map_err(|_| bad())?;
+        let rate = match unit.to_ascii_lowercase().as_str() {
+            "pps" => Rate::MessagesPerSecond(number),
+            "kpps" => Rate::MessagesPerSecond(number * 1e3),
+            "mpps" => Rate::MessagesPerSecond(number * 1e6),
+            "bit" => Rate::BitsPerSecond(number),
+            "kbit" => Rate::BitsPerSecond(number * 1e3),
+            "mbit" => Rate::BitsPerSecond(number * 1e6),
+            "gbit" => Rate::BitsPerSecond(number * 1e9),
+            _ => return Err(bad()),
+        };
+        if number > 0.0 { Ok(rate) } else { Err(format!("the rate '{text}' must be above zero")) }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scaled = |f: &mut fmt::Formatter<'_>, value: f64, units: [&str; 4]| {
+            let step = [1e9, 1e6, 1e3].iter().position(|&limit| value >= limit).unwrap_or(3);
+            write!(f, "{}{}", value / [1e9, 1e6, 1e3, 1.0][step], units[step])
+        };
+        match *self {
+            // There is no unit above Mpps in the rate syntax, so a large rate keeps that unit.
+            Rate::MessagesPerSecond(v) if v >= 1e6 => write!(f, "{}mpps", v / 1e6),
+            Rate::MessagesPerSecond(v) => scaled(f, v, ["", "mpps", "kpps", "pps"]),
+            Rate::BitsPerSecond(v) => scaled(f, v, ["gbit", "mbit", "kbit", "bit"]),
+        }
+    }
+}
+
+/// Everything that shapes one test. The defaults are those of the default plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TestSpec {
+    /// The kind of traffic.
+    pub kind: Kind,
+    /// The node that starts the traffic.
+    pub from: String,
+    /// The node that it goes to.
+    pub to: String,
+    /// 4 or 6: the version of IP.
+    pub family: u8,
+    /// How long to send, in milliseconds. The last message may leave a little later; the report has the real time.
+    pub duration_ms: u64,
+    /// Payload of one message in bytes: the UDP payload, the ICMP echo data, the request, one `write` of a TCP
+    /// stream (there 0 means 128 KiB).
+    pub size: u32,
+    /// Payload of the response in bytes, request/response kinds only (0: as the request).
+    pub response: u32,
+    /// Requested rate; none means as fast as possible (streams), closed loop (request/response), flood (ping).
+    pub rate: Option<Rate>,
+    /// Send exactly so many messages and stop, whatever the duration says.
+    pub count: Option<u64>,
+    /// Parallel TCP connections (1 for all other kinds).
+    pub streams: u32,
+    /// Datagrams per `sendmmsg`/`recvmmsg` call; 1 means one system call each.
+    pub batch: u32,
+    /// Datagrams per UDP segmentation-offload send (`UDP_SEGMENT`); 0 is off. Frames on the path may then be
+    /// super-frames of so many datagrams.
+    pub gso: u32,
+    /// Receive merged datagrams (`UDP_GRO`).
+    pub gro: bool,
+    /// `SO_SNDBUF` in bytes; none leaves what the system gives.
+    pub send_buffer: Option<u32>,
+    /// `SO_RCVBUF` in bytes; none leaves what the system gives.
+    pub receive_buffer: Option<u32>,
+    /// Pin the sender's traffic thread to this CPU.
+    pub sender_cpu: Option<u32>,
+    /// Pin the receiver's traffic thread to this CPU.
+    pub receiver_cpu: Option<u32>,
+    /// TCP congestion control by name; none leaves the system's.
+    pub congestion: Option<String>,
+}
+
+impl Default for TestSpec {
+    fn default() -> Self {
+        TestSpec {
+            kind: Kind::TcpStream,
+            from: "a".into(),
+            to: "b".into(),
+            family: 4,
+            duration_ms: 2000,
+            size: 64,
+            response: 0,
+            rate: None,
+            count: None,
+            streams: 1,
+            batch: 32,
+            gso: 0,
+            gro: false,
+            send_buffer: None,
+            receive_buffer: None,
+            sender_cpu: None,
+            receiver_cpu: None,
+            congestion: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_read_and_wrong_ones_explained() {
+        assert_eq!("50kpps".parse(), Ok(Rate::MessagesPerSecond(50_000.0)));
+        assert_eq!("1.5gbit".parse(), Ok(Rate::BitsPerSecond(1.5e9)));
+        for wrong in ["", "10", "fast", "1.2.3pps", "0pps", "-1kpps"] {
+            assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_bit_rate_is_turned_into_messages_by_payload() {
+        assert_eq!(Rate::BitsPerSecond(8e6).messages_per_second(1000), 1000.0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_printed_rate_reads_back(value in 1.0f64..1e12, bits: bool) {
+            let rate = if bits { Rate::BitsPerSecond(value) } else { Rate::MessagesPerSecond(value) };
+            let back: Rate = rate.to_string().parse().unwrap();
+            let (a, b) = (rate.messages_per_second(1), back.messages_per_second(1));
+            prop_assert!((a - b).abs() <= a * 1e-12, "{rate}");
+        }
+
+        #[test]
+        fn any_text_is_a_rate_or_a_sentence(text in ".{0,12}") {
+            let _ = text.parse::<Rate>();
+            let _ = text.parse::<Kind>();
+        }
+    }
+}

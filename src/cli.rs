@@ -1,0 +1,46 @@
+//! The one table of commands: help, completion, man pages and dispatch all come from it.
+
+use crate::cmd;
+use crate::output::Output;
+use clap::{Parser, Subcommand};
+
+/// A laboratory for network data paths: where every frame went, why the path is slow, and the proof of the fix.
+#[derive(Parser)]
+#[command(name = "pathlab", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done, 1 the measured thing failed its criterion, 2 bad input, \
+                        3 this host cannot (which capability, what helps).")]
+pub struct Cli {
+    /// Print JSON instead of tables.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Every command.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Build, look at and take down labs: nodes and links inside this machine.
+    Lab(cmd::lab::LabArgs),
+    /// Answer tests from other machines.
+    Serve(cmd::serve::ServeArgs),
+    /// Measure one kind of traffic to a host that runs `pathlab serve`.
+    Test(cmd::test::TestArgs),
+    /// One end of a test, started by pathlab itself inside a node.
+    #[command(hide = true)]
+    Agent(cmd::agent::AgentArgs),
+    /// Measurements of pathlab itself against its peers.
+    Bench(cmd::bench::BenchArgs),
+}
+
+/// Does what the command line asks for.
+pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
+    match command {
+        Command::Lab(args) => cmd::lab::run(args, output),
+        Command::Serve(args) => cmd::serve::run(args, output),
+        Command::Test(args) => cmd::test::run(args, output),
+        Command::Agent(args) => cmd::agent::run(args, output),
+        Command::Bench(args) => cmd::bench::run(args, output),
+    }
+}

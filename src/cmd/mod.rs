@@ -1,0 +1,7 @@
+//! One file per command: its flags, and the order of events when it runs.
+
+pub mod agent;
+pub mod bench;
+pub mod lab;
+pub mod serve;
+pub mod test;

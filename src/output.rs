@@ -1,0 +1,66 @@
+//! Where words go: tables and sentences for people, JSON for tools.
+//!
+//! Results go to standard output; progress, warnings and problems go to standard error. With `--json` standard output
+//! holds exactly one JSON document (or one per line where a command says so) and nothing else.
+
+use record::Problem;
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+
+/// How to speak to the one who asked.
+pub struct Output {
+    /// JSON instead of tables.
+    pub json: bool,
+    /// Colour on standard error and standard output: on a terminal only, never with `NO_COLOR`.
+    pub colour: bool,
+    /// A progress bar may be drawn on standard error.
+    pub progress: bool,
+}
+
+impl Output {
+    /// Looks at the terminal and the environment (`NO_COLOR`, <https://no-color.org>).
+    pub fn new(json: bool) -> Self {
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Output {
+            json,
+            colour: std::io::stdout().is_terminal() && !no_colour && !dumb,
+            progress: std::io::stderr().is_terminal() && !dumb && !json,
+        }
+    }
+
+    /// One sentence on standard error, whatever the output form.
+    pub fn problem(&self, problem: &Problem) {
+        eprintln!("pathlab: {problem}");
+    }
+
+    /// A line on standard error that is not a result.
+    pub fn note(&self, line: &str) {
+        eprintln!("pathlab: {line}");
+    }
+
+    /// Prints a result: `value` as JSON, or the text that `people` makes of it.
+    pub fn result<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<()> {
+        let mut text = if self.json {
+            serde_json::to_string_pretty(value)
+                .map_err(|e| Problem::host(format!("cannot write JSON: {e}")))?
+        } else {
+            people(value)
+        };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        self.text(&text)
+    }
+
+    /// Writes text to standard output; a closed pipe (`pathlab runs | head`) is not an error.
+    pub fn text(&self, text: &str) -> record::Result<()> {
+        let mut stdout = std::io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(Problem::host(format!("cannot write to standard output: {e}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
