@@ -1,0 +1,227 @@
+//! The language of topologies: what is refused and how, and that every lab prints back to itself.
+
+use super::*;
+use proptest::prelude::*;
+
+fn refused(text: &str) -> String {
+    Topology::parse(text, "x.lab").unwrap_err().to_string()
+}
+
+#[test]
+fn the_shipped_labs_parse_and_have_both_families() {
+    for name in Topology::builtin_names() {
+        let topology = Topology::load(name).unwrap();
+        assert!(topology.node("a").is_some() && topology.node("b").is_some(), "{name}");
+        for end in ["a", "b"] {
+            for family in [4, 6] {
+                assert!(topology.interfaces(end).any(|i| i.has_family(family)), "{name} {end} {family}");
+            }
+        }
+        let text = topology.to_string();
+        assert_eq!(Topology::parse(&text, name).unwrap(), topology, "{text}");
+    }
+}
+
+#[test]
+fn an_option_of_an_end_wins_over_that_of_its_link() {
+    let topology = Topology::parse(
+        "interface b:x mtu 9000 gro on\nnode a b\nlink a:x -- b:x mtu 1400 offload off queues 2",
+        "x",
+    )
+    .unwrap();
+    let [a, b] = &topology.links[0].ends;
+    assert_eq!((a.mtu, b.mtu, a.queues, b.queues), (Some(1400), Some(9000), Some(2), Some(2)));
+    assert_eq!((a.offloads[&Offload::Gro], b.offloads[&Offload::Gro]), (false, true));
+    assert!(!b.offloads[&Offload::Tso]);
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
+    let two = "node a b\nlink a:x -- b:x\n";
+    let cases = [
+        ("node a b\nlink a:x -- c:x", "x.lab:2:13: unknown node 'c'; the nodes are a, b"),
+        ("", "x.lab: there is no node in it; begin with 'node a b'"),
+        ("nod a", "x.lab:1:1: unknown statement 'nod'; a line begins with one of node, router, link"),
+        ("node", "x.lab:1:5: the node's name is missing"),
+        ("node a a", "x.lab:1:8: there is already a node 'a'"),
+        ("node a-b", "x.lab:1:6: 'a-b' cannot be a node's name"),
+        ("node é", "x.lab:1:6: 'é' cannot be a node's name"),
+        ("node a b\nlink a:abcdefghijklmnop -- b:x", "has 16 bytes, the kernel takes 15"),
+        ("node a b\nlink a:lo -- b:x", "'lo' cannot be an interface name"),
+        ("node a b\nlink a:x -- a:x", "both ends of the link are a:x"),
+        ("node a b\nlink a:x b:x", "x.lab:2:10: expected '--', found 'b:x'"),
+        ("node a b\nlink a:x -- b:x mtu", "x.lab:2:20: the MTU is missing"),
+        ("node a b\nlink a:x -- b:x mtu 67", "the MTU is a number from 68 to 65535, not '67'"),
+        ("node a b\nlink a:x -- b:x mtu +1500", "not '+1500'"),
+        ("node a b\nlink a:x -- b:x mtu 100 mtu 100", "'mtu' is said twice"),
+        ("node a b\nlink a:x -- b:x speed 3", "unknown option 'speed'; the options are mtu, "),
+        ("node a b\nlink a:x -- b:x address 10.0.0.1/24", "'address' belongs to one end"),
+        ("node a b\nlink a:x -- b:x tso maybe", "expected 'on' or 'off', found 'maybe'"),
+        ("node a b\nlink a:x -- b:x rate 1mbit", "'limit' is missing; write for example 'rate 100mbit"),
+        ("node a b\nlink a:x -- b:x rate fast limit 1kB burst 1kB", "'fast' is not a rate"),
+        ("node a b\nlink a:x -- b:x rate 1bit limit 9kB burst 9kB", "a whole number of bytes each second"),
+        ("node a b\nlink a:x -- b:x rate 1mbit limit 0B burst 9kB", "'0B' is not a number of bytes"),
+        (
+            "node a b\nlink a:x -- b:x rate 1mbit limit 9kB burst 1kB",
+            "a full frame is 1514 B and would never leave",
+        ),
+        ("node a b\nbridge br0 on a ports y", "node 'a' has no link with an end 'y'"),
+        ("interface a:y mtu 1500\nnode a", "node 'a' has none; make one with 'link a:y -- …'"),
+        ("sysctl on a kernel.panic=1\nnode a", "'kernel.panic' is not a setting under 'net'"),
+        ("sysctl on a net/../kernel/panic=1\nnode a", "is not a setting under 'net'"),
+        ("sysctl on a net.x\nnode a", "'net.x' has no value"),
+    ];
+    for (text, wanted) in cases {
+        let said = refused(text);
+        assert!(said.contains(wanted), "{text:?}\n said: {said}\nwanted: {wanted}");
+    }
+    let more = [
+        ("link a:x -- b:y", "x.lab:3:6: there is already an interface a:x"),
+        ("bridge br0 on a ports x x", "a:x is already a port of a bridge"),
+        ("bridge x on a ports x", "there is already an interface a:x"),
+        (
+            "bridge q on a ports x\ninterface a:x address 10.0.0.1/24",
+            "is a port of a bridge and cannot have an address",
+        ),
+        ("bridge q on a ports x\ninterface a:q gro on", "'gro' cannot be said of a bridge"),
+        ("interface a:x address 10.0.0.0/24", "10.0.0.0/24 cannot be the address of an interface"),
+        ("interface a:x address 10.0.0.255/24", "cannot be the address"),
+        ("interface a:x address 300.0.0.1/24", "'300.0.0.1/24' is not an address with a prefix length"),
+        ("interface a:x address 10.0.0.1/33", "is not an address with a prefix length"),
+        ("interface a:x address 10.0.0.1", "is not an address with a prefix length; write for example"),
+        ("interface a:x address fe80::1/64", "link-local addresses are given by pathlab"),
+        (
+            "interface a:x address 10.0.0.1/24\ninterface b:x address 10.0.0.1/24",
+            "a:x already has the address 10.0.0.1",
+        ),
+        ("interface a:x address 10.0.0.1/24 10.0.0.1/24", "a:x already has the address 10.0.0.1"),
+        ("interface a:x address fd00::1/64 mtu 1279", "needs an MTU of 1280"),
+        ("interface a:x mac 01:00:00:00:00:01", "is not the hardware address of one interface"),
+        ("interface a:x mtu 100\ninterface a:x mtu 100", "'mtu' is said twice of a:x"),
+        ("route on a default via 10.0.0.1", "10.0.0.1 is in no network of node 'a'"),
+        (
+            "interface a:x address 10.0.0.2/24\nroute on a 10.1.0.1/24 via 10.0.0.1",
+            "an address and not a network; write 10.1.0.0/24",
+        ),
+        ("interface a:x address 10.0.0.2/24\nroute on a fd00::/64 via 10.0.0.1", "cannot lead over 10.0.0.1"),
+        ("interface a:x mtu 100 on", "unknown option 'on'"),
+    ];
+    for (text, wanted) in more {
+        let said = refused(&format!("{two}{text}"));
+        assert!(said.contains(wanted), "{text:?}\n said: {said}\nwanted: {wanted}");
+    }
+}
+
+#[test]
+fn quantities_are_exact() {
+    let rate = [("gbit", 1_000_000_000), ("bit", 1)];
+    assert_eq!(quantity("1.5gbit", &rate), Some(1_500_000_000));
+    assert_eq!(quantity("0.000000001gbit", &rate), Some(1));
+    for wrong in
+        ["1.5bit", "gbit", "1", ".5gbit", "1.gbit", "1.2.3gbit", "99999999999999999999gbit", "-1bit", ""]
+    {
+        assert_eq!(quantity(wrong, &rate), None, "{wrong}");
+    }
+    let most = quantity("999999999999gbit", &rate);
+    assert_eq!(most, None, "more than 64 bits");
+}
+
+/// Options of an end, as text that is right.
+fn options() -> impl Strategy<Value = String> {
+    let offload = (prop::sample::select(&Offload::ALL[..]), any::<bool>());
+    let offloads = prop::collection::btree_map(offload.clone().prop_map(|o| o.0), any::<bool>(), 0..7);
+    let all = prop::option::weighted(0.1, any::<bool>());
+    let shaper = prop::option::of((1u64..10_000_000_000, 1600u32..u32::MAX, 1600u32..100_000_000));
+    (
+        prop::option::of(1280u32..1586),
+        prop::option::of(0u32..5000),
+        prop::option::of(1u32..9),
+        offloads,
+        all,
+        shaper,
+    )
+        .prop_map(|(mtu, length, queues, offloads, all, shaper)| {
+            let mut text = String::new();
+            let switch = |on| if on { "on" } else { "off" };
+            text += &mtu.map(|v| format!(" mtu {v}")).unwrap_or_default();
+            text += &all.map(|on| format!(" offload {}", switch(on))).unwrap_or_default();
+            offloads.iter().for_each(|(o, on)| text += &format!(" {} {}", o.word(), switch(*on)));
+            text += &length.map(|v| format!(" txqueuelen {v}")).unwrap_or_default();
+            text += &queues.map(|v| format!(" queues {v}")).unwrap_or_default();
+            if let Some((rate, limit, burst)) = shaper {
+                text += &format!(" rate {}bit limit {limit}B burst {burst}B", rate * 8);
+            }
+            text
+        })
+}
+
+/// A whole topology as text that is right: a line of nodes, some joined by bridges.
+fn topology_text() -> impl Strategy<Value = String> {
+    let link = (options(), options(), options(), any::<bool>(), any::<bool>(), any::<bool>());
+    prop::collection::vec(link, 1..7).prop_map(|links| {
+        let mut text = String::new();
+        for n in 0..=links.len() {
+            text += &format!("{} n{n}\n", if n % 3 == 1 { "router" } else { "node" });
+        }
+        for (n, (both, left, right, v6, mac, bridged)) in links.iter().enumerate() {
+            let (a, b) = (format!("n{n}:r"), format!("n{}:l", n + 1));
+            text += &format!("link {a} -- {b}{both}\n");
+            text += &if left.is_empty() { String::new() } else { format!("interface {a}{left}\n") };
+            text += &if right.is_empty() { String::new() } else { format!("interface {b}{right} # end\n") };
+            text += &if *mac { format!("interface {a} mac 02:00:00:00:00:{n:02x}\n") } else { String::new() };
+            if *bridged && n > 0 {
+                text += &format!("bridge br on n{n} ports r l\ninterface n{n}:br address 10.9.{n}.1/24\n");
+            } else if !links[..].get(n + 1).is_some_and(|next| next.5) {
+                let six = if *v6 { format!(" fd00:{n:x}::2/64") } else { String::new() };
+                text += &format!("interface {b} address 10.0.{n}.2/24{six}\n");
+                text += &format!("route on n{} default via 10.0.{n}.1\n", n + 1);
+            }
+            text += &format!("sysctl on n{n} net.ipv4.tcp_rmem=4096 {n} 6291456\n");
+        }
+        text
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_printed_topology_reads_back_as_itself(text in topology_text()) {
+        let topology = Topology::parse(&text, "x").map_err(|p| TestCaseError::fail(format!("{p}\n{text}")))?;
+        let printed = topology.to_string();
+        let back = Topology::parse(&printed, "x").map_err(|p| TestCaseError::fail(format!("{p}\n{printed}")))?;
+        prop_assert_eq!(&back, &topology, "{}", printed);
+        prop_assert_eq!(back.to_string(), printed);
+    }
+
+    #[test]
+    fn any_text_is_a_topology_or_a_sentence(text in "(.|\n){0,200}") {
+        let _ = Topology::parse(&text, "x");
+    }
+
+    /// Text of the right words in a wrong order reaches far deeper than arbitrary letters.
+    #[test]
+    fn any_order_of_the_right_words_is_a_topology_or_a_sentence(
+        words in prop::collection::vec(prop::sample::select(vec![
+            "node", "router", "link", "bridge", "interface", "route", "sysctl", "a", "b", "a:x", "b:x", "--", "on",
+            "ports", "x", "via", "default", "mtu", "1500", "rate", "1gbit", "limit", "9kB", "burst", "address",
+            "10.0.0.1/24", "fd00::1/64", "0.0.0.0/0", "::/0", "10.0.0.2", "net.ipv4.x=1", "off", "tso", "mac", "\n", "\n",
+            "\nnode a b\n", "\nlink a:x -- b:x", "\ninterface a:x", "\nroute on a", "#", "é", ":", "/", "=",
+        ]), 0..60)
+    ) {
+        if let Ok(topology) = Topology::parse(&words.join(" "), "x") {
+            prop_assert_eq!(Topology::parse(&topology.to_string(), "x").unwrap(), topology);
+        }
+    }
+
+    /// The slow twin of the prefix arithmetic: compare bit by bit.
+    #[test]
+    fn a_prefix_contains_what_shares_its_first_bits(a: u128, b: u128, length in 0u8..=128, near: bool) {
+        let b = if near { a ^ (b >> 100) } else { b };
+        let bits = |value: u128| (0..length).map(|i| value >> (127 - i) & 1).collect::<Vec<_>>();
+        let prefix = Prefix { address: IpAddr::V6(a.into()), length };
+        prop_assert_eq!(prefix.contains(IpAddr::V6(b.into())), bits(a) == bits(b));
+        let (a, b, length) = ((a >> 96) as u32, (b >> 96) as u32, length / 4);
+        let bits = |value: u32| (0..length).map(|i| value >> (31 - i) & 1).collect::<Vec<_>>();
+        let prefix = Prefix { address: IpAddr::V4(a.into()), length };
+        prop_assert_eq!(prefix.contains(IpAddr::V4(b.into())), bits(a) == bits(b));
+    }
+}
