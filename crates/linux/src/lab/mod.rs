@@ -1,5 +1,6 @@
 //! Labs: topology as data, built and taken down.
 
+pub mod link;
 mod parse;
 pub mod topology;
 

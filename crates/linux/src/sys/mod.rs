@@ -3,6 +3,8 @@
 
 pub mod bpf;
 pub mod clock;
+pub mod mount;
 pub mod netns;
 pub mod process;
 pub mod socket;
+pub mod userns;

@@ -1,1 +1,239 @@
-//! To be written.
+//! Processes: who is alive, end one, be interrupted.
+//!
+//! A process id alone is not a name: the kernel uses it again. [`Identity`] adds the time at which the process began
+//! and the boot in which that was, so nothing here ever touches a process that merely got the same number.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use serde::{Deserialize, Serialize};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_interrupt(_signal: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::SeqCst);
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP only set a flag (see [`interrupted`]), so that the program can take down
+/// what it built. The second signal of a kind ends the process at once; what is left is undone by the next command.
+///
+/// # Errors
+/// The system's error; in practice none.
+pub fn install_interrupt_handler() -> io::Result<()> {
+    // No SA_RESTART: a blocking read or wait returns, so the flag is looked at.
+    let action = SigAction::new(SigHandler::Handler(note_interrupt), SaFlags::SA_RESETHAND, SigSet::empty());
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
+        unsafe { sigaction(signal, &action) }?;
+    }
+    Ok(())
+}
+
+/// True once a signal asked this process to end (after [`install_interrupt_handler`]).
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// A process that cannot be confused with a later one of the same number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Process id, as this process's `/proc` shows it.
+    pub pid: u32,
+    /// When it began, in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub start: u64,
+    /// The boot in which that was (`/proc/sys/kernel/random/boot_id`).
+    pub boot: String,
+}
+
+impl Identity {
+    /// This process.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn own() -> io::Result<Self> {
+        Self::of(std::process::id())
+    }
+
+    /// The process that has this number now.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_string();
+        Ok(Identity { pid, start: start_of(pid)?, boot })
+    }
+
+    /// True while exactly this process lives (a zombie has ended).
+    pub fn alive(&self) -> bool {
+        Self::of(self.pid).is_ok_and(|now| now == *self)
+    }
+
+    /// Ends the process: SIGTERM, and SIGKILL if it has not gone after `patience`. Returns when it has gone.
+    /// Nothing happens if it is this process or has ended already.
+    ///
+    /// # Errors
+    /// When the signal is refused, or the process outlives SIGKILL by ten seconds.
+    pub fn end(&self, patience: Duration) -> io::Result<()> {
+        if self.pid == std::process::id() {
+            return Ok(());
+        }
+        // The descriptor names the process; the identity is compared after it is open, so the number cannot change
+        // hands in between.
+        let Ok(pidfd) = open_pidfd(self.pid) else { return Ok(()) };
+        if !self.alive() {
+            return Ok(());
+        }
+        for (signal, patience) in [(Signal::SIGTERM, patience), (Signal::SIGKILL, Duration::from_secs(10))] {
+            match send_signal(pidfd.as_fd(), signal) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+                other => other?,
+            }
+            if wait_end(pidfd.as_fd(), patience)? {
+                return Ok(());
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, format!("process {} does not end", self.pid)))
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`; the name in field 2 may hold spaces and parentheses, so count from the last one.
+fn start_of(pid: u32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let mut fields = rest.split_whitespace();
+    if matches!(fields.next(), Some("Z" | "X")) {
+        return Err(io::Error::from(io::ErrorKind::NotFound));
+    }
+    let start = fields.nth(18).and_then(|field| field.parse().ok());
+    start.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat has no start time"))
+    })
+}
+
+fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call; the result is checked before it becomes an owner.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+    // SAFETY: the descriptor is open; a null siginfo means "as kill(2)".
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal as i32,
+            std::ptr::null::<u8>(),
+            0,
+        )
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Waits until the process has ended; false when it has not after `patience`.
+fn wait_end(pidfd: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left.as_millis().min(60_000) as i32).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut [PollFd::new(pidfd, PollFlags::POLLIN)], timeout) {
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(ready) if ready > 0 => return Ok(true),
+            Ok(_) if left.is_zero() => return Ok(false),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Makes the command's child enter a network namespace before its program starts, and die with the thread that
+/// started it: a dead parent leaves nothing behind.
+pub fn enter_and_die_with_parent(command: &mut Command, netns: OwnedFd) {
+    let parent = std::process::id() as libc::pid_t;
+    let prepare = move || {
+        nix::sched::setns(netns.as_fd(), nix::sched::CloneFlags::CLONE_NEWNET)?;
+        // SAFETY: plain system calls, async-signal-safe.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            // The parent may have died before the line above.
+            if libc::getppid() != parent {
+                libc::_exit(127);
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only async-signal-safe calls are made: setns, prctl, getppid, _exit; building an
+    // io::Error from an errno does not allocate.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Replaces this process by the command's program; returns only the error.
+pub fn replace_by(mut command: Command) -> io::Error {
+    command.exec()
+}
+
+/// The processes in a network namespace: id and name, this one left out. Processes that this user may not look at are
+/// not seen.
+pub fn in_namespace(netns_inode: u64) -> Vec<(u32, String)> {
+    let wanted = format!("net:[{netns_inode}]");
+    let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|&pid| pid != std::process::id())
+        .filter(|pid| {
+            fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|link| link.as_os_str() == wanted.as_str())
+        })
+        .map(|pid| {
+            (pid, fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_alive_until_it_has_ended() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let identity = Identity::of(child.id()).unwrap();
+        assert!(identity.alive());
+        let reused = Identity { start: identity.start + 1, ..identity.clone() };
+        reused.end(Duration::from_secs(1)).unwrap();
+        assert!(identity.alive(), "a process with the same number but another start is left alone");
+        let other_boot = Identity { boot: "earlier".into(), ..identity.clone() };
+        other_boot.end(Duration::from_secs(1)).unwrap();
+        assert!(identity.alive());
+        identity.end(Duration::from_secs(5)).unwrap();
+        assert!(!identity.alive());
+        child.wait().unwrap();
+        identity.end(Duration::from_secs(1)).unwrap();
+    }
+
+    #[test]
+    fn one_that_ignores_the_request_is_killed() {
+        let script = "trap '' TERM; echo ready; while :; do read x; done";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line)
+            .unwrap();
+        Identity::of(child.id()).unwrap().end(Duration::from_millis(50)).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+    }
+}

@@ -1,0 +1,115 @@
+//! Journals: half-written, stale, foreign.
+
+use super::*;
+use proptest::prelude::*;
+
+fn directory() -> (tempfile::TempDir, StateDir) {
+    let temporary = tempfile::tempdir().unwrap();
+    let state = StateDir::at(&temporary.path().join("state")).unwrap();
+    (temporary, state)
+}
+
+fn dead() -> Identity {
+    Identity { start: 1, ..Identity::own().unwrap() }
+}
+
+fn write(state: &StateDir, name: &str, lines: &[Line]) {
+    let text: String = lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
+    fs::write(state.file(name), text).unwrap();
+}
+
+fn header(name: &str, owner: Identity, persistent: bool) -> Line {
+    Line::Owner(Header { schema: SCHEMA.into(), name: name.into(), owner, persistent })
+}
+
+#[test]
+fn a_name_is_taken_once_and_free_after_the_undo() {
+    let (temporary, state) = directory();
+    let made = temporary.path().join("made");
+    let mut journal = Journal::begin(&state, "x", false).unwrap().unwrap();
+    assert!(Journal::begin(&state, "x", false).unwrap().is_none());
+    journal.will([Step::Directory { path: made.clone() }]).unwrap();
+    fs::create_dir(&made).unwrap();
+    journal.complete(&"all").unwrap();
+    let record = state.read("x").unwrap();
+    assert_eq!((record.steps.len(), record.complete.is_some(), record.stale()), (1, true, false));
+    assert!(state.clean().unwrap().is_empty(), "its owner lives");
+    journal.undo().unwrap();
+    assert!(!made.exists() && state.names().is_empty());
+    assert!(Journal::begin(&state, "x", false).unwrap().is_some());
+}
+
+#[test]
+fn what_a_dead_owner_left_is_undone_but_not_what_shall_last() {
+    let (temporary, state) = directory();
+    let made = temporary.path().join("made");
+    fs::create_dir(&made).unwrap();
+    let step = || Line::Undo(Step::Directory { path: made.clone() });
+    let complete = || Line::Complete(serde_json::json!({}));
+    write(&state, "kept", &[header("kept", dead(), true), complete()]);
+    write(&state, "unfinished", &[header("unfinished", dead(), true), step()]);
+    write(&state, "mine", &[header("mine", Identity::own().unwrap(), false)]);
+    let earlier = Identity { boot: "earlier".into(), ..dead() };
+    write(&state, "earlier", &[header("earlier", earlier, true), complete()]);
+    fs::write(state.file("empty"), "").unwrap();
+    fs::write(state.file("half"), "{\"owner\":{\"sch").unwrap();
+    assert_eq!(state.clean().unwrap(), ["earlier", "empty", "half", "unfinished"]);
+    assert_eq!(state.names(), ["kept", "mine"]);
+    assert!(!made.exists());
+}
+
+#[test]
+fn only_what_the_step_names_is_touched() {
+    let (temporary, _) = directory();
+    let foreign = temporary.path().join("foreign");
+    fs::write(&foreign, "not ours").unwrap();
+    Step::Unpin { file: foreign.clone(), netns: 4_026_531_840 }.undo().unwrap();
+    assert!(foreign.exists(), "a file with content was never made by us");
+    let full = temporary.path().join("full");
+    fs::create_dir_all(full.join("inside")).unwrap();
+    Step::Directory { path: full.clone() }.undo().unwrap();
+    assert!(full.exists());
+    Step::Unpin { file: temporary.path().join("absent"), netns: 1 }.undo().unwrap();
+    Step::Link { file: foreign, netns: 1, index: 1, name: "lo".into() }.undo().unwrap();
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    let open = temporary.path().join("open");
+    DirBuilder::new().mode(0o755).create(&open).unwrap();
+    fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let problem = StateDir::at(&open).unwrap_err().to_string();
+    assert!(problem.contains("not only this user's"), "{problem}");
+    let link = temporary.path().join("link");
+    std::os::unix::fs::symlink(temporary.path(), &link).unwrap();
+    assert!(StateDir::at(&link).is_err());
+}
+
+proptest! {
+    /// Cut anywhere: every step whose line is whole is known, and the owner as soon as the first line is whole.
+    #[test]
+    fn a_journal_cut_anywhere_keeps_its_whole_lines(steps in 0usize..6, cut: prop::sample::Index, junk in "\\PC{0,9}") {
+        let mut text = serde_json::to_string(&header("x", dead(), false)).unwrap() + "\n";
+        let first = text.len();
+        for step in 0..steps {
+            let line = Line::Undo(Step::Directory { path: format!("/nowhere/{step}").into() });
+            text += &(serde_json::to_string(&line).unwrap() + "\n");
+        }
+        let cut = cut.index(text.len() + 1);
+        let kept = &text[..cut];
+        let whole = kept.lines().count() - usize::from(!kept.is_empty() && !kept.ends_with('\n'));
+        match Record::parse(&format!("{kept}{junk}")) {
+            Some(record) => {
+                prop_assert!(cut + 1 >= first);
+                prop_assert!(record.steps.len() + 1 >= whole && record.steps.len() <= whole);
+            }
+            None => prop_assert!(cut <= first),
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_journal_or_none(text in "\\PC{0,80}") {
+        let _ = Record::parse(&text);
+    }
+}
