@@ -23,6 +23,8 @@ pub struct Cli {
 pub enum Command {
     /// Build, look at and take down labs: nodes and links inside this machine.
     Lab(cmd::lab::LabArgs),
+    /// Undo what pathlab commands that were killed left behind.
+    Undo(cmd::undo::UndoArgs),
     /// Answer tests from other machines.
     Serve(cmd::serve::ServeArgs),
     /// Measure one kind of traffic to a host that runs `pathlab serve`.
@@ -38,6 +40,7 @@ pub enum Command {
 pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
     match command {
         Command::Lab(args) => cmd::lab::run(args, output),
+        Command::Undo(args) => cmd::undo::run(args, output),
         Command::Serve(args) => cmd::serve::run(args, output),
         Command::Test(args) => cmd::test::run(args, output),
         Command::Agent(args) => cmd::agent::run(args, output),

@@ -1,13 +1,310 @@
-//! `pathlab lab`.
+//! `pathlab lab`: build labs, look at them, run programs in them, take them down.
+//!
+//! Without root, `lab up` starts a holder (`lab hold`, hidden): a process in a user namespace of its own that builds the
+//! lab and stays until `lab down` ends it. The topology goes to it on standard input, and one line of JSON comes back.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+
+use clap::{Args, Subcommand};
+use linux::lab::{self, CheckLine, Inhabitant, Lab, LabInfo, Lifetime, State, Topology};
+use linux::sys::{clock, process, userns};
+use linux::undo::StateDir;
+use record::{Problem, ProblemKind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::output::Output;
-use clap::Args;
+
+/// Version of the JSON of every `lab` command.
+const SCHEMA: &str = "pathlab/lab/1";
 
 /// Flags of `pathlab lab`.
 #[derive(Args)]
-pub struct LabArgs {}
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Subcommand)]
+enum LabCommand {
+    /// Build a lab that stays until `lab down`.
+    Up {
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3.
+        file: String,
+        /// The lab's name [default: the file's name without its ending].
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Take a lab down.
+    Down {
+        /// The lab's name.
+        #[arg(required_unless_present = "all")]
+        name: Option<String>,
+        /// Every lab of this user.
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+    },
+    /// List this user's labs.
+    List,
+    /// Run a program in a node; its exit code becomes this command's.
+    Exec {
+        /// The lab's name.
+        name: String,
+        /// The node's name.
+        node: String,
+        /// The program and its arguments, after `--`.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Compare a running lab with its topology; exit code 1 when something differs.
+    Check {
+        /// The lab's name.
+        name: String,
+    },
+    /// Print a topology as it was understood.
+    Show {
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3.
+        file: String,
+    },
+    /// Hold a lab of a user who is not root; started by `lab up`.
+    #[command(hide = true)]
+    Hold {
+        /// The lab's name.
+        name: String,
+    },
+}
 
 /// Runs the command.
-pub fn run(_args: LabArgs, _output: &Output) -> record::Result<()> {
-    Err(record::Problem::host("'lab' is not part of this build yet"))
+pub fn run(args: LabArgs, output: &Output) -> Result<()> {
+    match args.command {
+        LabCommand::Hold { name } => return hold(&name),
+        LabCommand::Show { file } => return show(&file, output),
+        _ => {}
+    }
+    // Whatever a killed command left behind goes first; what cannot be undone is no reason to refuse other work.
+    match StateDir::open()?.clean() {
+        Ok(undone) => {
+            undone.iter().for_each(|name| output.note(&format!("undid '{name}', whose owner is gone")))
+        }
+        Err(problem) => output.problem(&problem),
+    }
+    match args.command {
+        LabCommand::Up { file, name } => up(&file, name, output),
+        LabCommand::Down { name: Some(name), .. } => down(&[name], output),
+        LabCommand::Down { name: None, .. } => down(&down_all()?, output),
+        LabCommand::List => list(output),
+        LabCommand::Exec { name, node, command } => Err(exec(&name, &node, &command)),
+        LabCommand::Check { name } => check(&name, output),
+        LabCommand::Show { .. } | LabCommand::Hold { .. } => Ok(()),
+    }
+}
+
+fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
+    let topology = Topology::load(file)?;
+    let name = name.unwrap_or_else(|| Topology::default_name(file));
+    let begun = clock::monotonic_ns();
+    if userns::outer_uid() == 0 {
+        process::install_interrupt_handler()
+            .map_err(|error| Problem::host(format!("cannot handle signals: {error}")))?;
+        drop(Lab::up(&topology, &name, Lifetime::Persistent)?);
+    } else {
+        start_holder(&topology, &name)?;
+    }
+    let milliseconds = (clock::monotonic_ns() - begun) as f64 / 1e6;
+    let result = json!({"schema": SCHEMA, "lab": name, "milliseconds": milliseconds, "topology": topology.to_string()});
+    output.result(&result, |_| {
+        let (nodes, links) = (topology.nodes.len(), topology.links.len());
+        format!("lab {name} is up: {nodes} nodes, {links} links, built in {milliseconds:.0} ms")
+    })
+}
+
+/// What the holder says when it is ready, or why it is not.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Ready,
+    Refused { input: bool, place: String, what: String, advice: String },
+}
+
+fn start_holder(topology: &Topology, name: &str) -> Result<()> {
+    let told = |error: std::io::Error| Problem::host(format!("cannot start the lab's holder: {error}"));
+    let program = std::env::current_exe().map_err(told)?;
+    let mut holder = Command::new(program)
+        .args(["lab", "hold", name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(told)?;
+    if let Some(mut text) = holder.stdin.take() {
+        // A holder that has died already says more by its missing answer.
+        let _ = text.write_all(topology.to_string().as_bytes());
+    }
+    let mut line = String::new();
+    if let Some(answer) = holder.stdout.take() {
+        BufReader::new(answer).read_line(&mut line).map_err(told)?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Word::Ready) => Ok(()),
+        Ok(Word::Refused { input, place, what, advice }) => {
+            let problem = if input { Problem::input(what) } else { Problem::host(what) };
+            Err(Problem { place, advice, ..problem })
+        }
+        Err(_) => Err(Problem::host("the lab's holder died before the lab was up")),
+    }
+}
+
+/// The holder: builds the lab, says so, and stays.
+fn hold(name: &str) -> Result<()> {
+    let told = |error: std::io::Error| Problem::host(format!("cannot hold the lab: {error}"));
+    let end = process::detach().map_err(told)?;
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(told)?;
+    let built = lab::enter_user_namespace()
+        .and_then(|()| Topology::parse(&text, name))
+        .and_then(|topology| Lab::up(&topology, name, Lifetime::Persistent));
+    let word = match &built {
+        Ok(_) => Word::Ready,
+        Err(Problem { kind, place, what, advice }) => Word::Refused {
+            input: *kind == ProblemKind::Input,
+            place: place.clone(),
+            what: what.clone(),
+            advice: advice.clone(),
+        },
+    };
+    let line = serde_json::to_string(&word).map_err(|error| Problem::host(error.to_string()))?;
+    // A caller that is gone wants no lab: this process ends, and the next command removes its journal.
+    let heard = writeln!(std::io::stdout(), "{line}");
+    let mut lab = built?;
+    if heard.is_ok() {
+        end.wait().map_err(told)?;
+    }
+    lab.release();
+    Ok(())
+}
+
+/// The labs that `lab down --all` takes down: all but those that a running process owns or builds.
+fn down_all() -> Result<Vec<String>> {
+    let labs = Lab::list()?;
+    Ok(labs.into_iter().filter(|lab| lab.state != State::Building).map(|lab| lab.name).collect())
+}
+
+fn down(names: &[String], output: &Output) -> Result<()> {
+    let mut gone: Vec<&str> = vec![];
+    let mut inhabitants: Vec<Inhabitant> = vec![];
+    let mut problems = vec![];
+    for name in names {
+        match lab::take_down(name) {
+            Ok(inside) => {
+                gone.push(name);
+                inhabitants.extend(inside);
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    for Inhabitant { node, pid, process } in &inhabitants {
+        output.note(&format!(
+            "process {pid} ({process}) still lives in what was node {node}; it was not ended"
+        ));
+    }
+    output.result(&json!({"schema": SCHEMA, "down": gone, "inhabitants": inhabitants}), |_| {
+        match gone.is_empty() {
+            true => "no lab was taken down".into(),
+            false => format!("down: {}", gone.join(", ")),
+        }
+    })?;
+    problems.iter().skip(1).for_each(|problem| output.problem(problem));
+    problems.into_iter().next().map_or(Ok(()), Err)
+}
+
+fn list(output: &Output) -> Result<()> {
+    let labs = Lab::list()?;
+    output.result(&json!({"schema": SCHEMA, "labs": labs}), |_| {
+        let mut rows = vec![["NAME", "STATE", "LINKS", "NODES"].map(String::from).to_vec()];
+        rows.extend(labs.iter().map(|lab: &LabInfo| {
+            let state = match (lab.state, lab.owner) {
+                (State::Building, Some(pid)) => format!("being built by {pid}"),
+                (State::Owned, Some(pid)) => format!("up with process {pid}"),
+                _ => "up".into(),
+            };
+            vec![lab.name.clone(), state, lab.links.to_string(), lab.nodes.join(" ")]
+        }));
+        if labs.is_empty() { "no labs; build one with 'pathlab lab up bridge'".into() } else { table(&rows) }
+    })
+}
+
+/// Becomes the program, inside the node; comes back only with a problem.
+fn exec(name: &str, node: &str, command: &[String]) -> Problem {
+    let enter = || -> Result<()> {
+        lab::join_user_namespace(name)?;
+        Lab::open(name)?.node(node)?.enter()
+    };
+    if let Err(problem) = enter() {
+        return problem;
+    }
+    let mut program = Command::new(&command[0]);
+    program.args(&command[1..]);
+    Problem::input(format!("cannot run '{}': {}", command[0], process::replace_by(program)))
+}
+
+fn check(name: &str, output: &Output) -> Result<()> {
+    lab::join_user_namespace(name)?;
+    let lines = Lab::open(name)?.check()?;
+    let differing = lines.iter().filter(|line| !line.differences.is_empty()).count();
+    let result = json!({"schema": SCHEMA, "lab": name, "interfaces": lines, "differing": differing});
+    output.result(&result, |_| check_table(&lines))?;
+    match differing {
+        0 => Ok(()),
+        _ => Err(Problem::measured(format!(
+            "{differing} of {} interfaces differ from the topology",
+            lines.len()
+        ))
+        .at(format!("lab {name}"))
+        .help(format!(
+            "build it anew with 'pathlab lab down {name}' and 'pathlab lab up …', or measure it as found"
+        ))),
+    }
+}
+
+fn check_table(lines: &[CheckLine]) -> String {
+    let heads =
+        ["INTERFACE", "STATE", "MTU", "QDISC", "RXQ", "TXQ", "TSO", "GSO", "GRO", "TX", "RX", "DIFFERS"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    for line in lines {
+        let state = match (line.up, line.carrier) {
+            (true, true) => "up",
+            (true, false) => "no carrier",
+            (false, _) => "down",
+        };
+        let count = |queues: Option<u32>| queues.map_or("-".into(), |queues| queues.to_string());
+        let mut row = vec![format!("{}:{}", line.node, line.interface), state.into(), line.mtu.to_string()];
+        row.extend([line.qdisc.clone(), count(line.rx_queues), count(line.tx_queues)]);
+        row.extend(["tso", "gso", "gro", "tx", "rx"].map(|word| match line.offloads.get(word) {
+            Some(true) => "on".to_string(),
+            Some(false) => "off".into(),
+            None => "-".into(),
+        }));
+        row.push(if line.differences.is_empty() { "-".into() } else { line.differences.join("; ") });
+        rows.push(row);
+    }
+    table(&rows)
+}
+
+/// Columns as wide as their widest cell, two spaces between them.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: String =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        cells.trim_end().to_string() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn show(file: &str, output: &Output) -> Result<()> {
+    let text = Topology::load(file)?.to_string();
+    output.result(&json!({"schema": SCHEMA, "file": file, "topology": text}), |_| text.clone())
 }

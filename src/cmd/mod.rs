@@ -5,3 +5,4 @@ pub mod bench;
 pub mod lab;
 pub mod serve;
 pub mod test;
+pub mod undo;

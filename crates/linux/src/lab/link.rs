@@ -189,6 +189,14 @@ impl Netlink {
         self.acknowledged(&request)
     }
 
+    /// Changes the MTU of an interface.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Answer {
+        let header = Ifinfomsg { ifi_index: index as i32, ..Default::default() };
+        let mut request = rt_link::Request::new().op_setlink_do(&header);
+        request.encode().push_mtu(mtu);
+        self.acknowledged(&request)
+    }
+
     /// Switches an interface on.
     pub fn set_up(&mut self, index: u32) -> Answer {
         let up = libc::IFF_UP as u32;

@@ -1,7 +1,27 @@
 //! Labs: topology as data, built and taken down.
+//!
+//! **What.** A [`Topology`] (text, checked) becomes a [`Lab`] (namespaces and veth links, up and silent); the lab
+//! knows its [`Node`]s, asks the kernel which way frames take ([`Lab::path`]) and compares itself with its text
+//! ([`Lab::check`]).
+//!
+//! **Why.** A path that the program built itself can be taken apart counter by counter, repeated, and thrown away.
+//! Everything goes through [`crate::undo`], so a lab never outlives the one who answers for it.
+//!
+//! **Price.** Root, or a user namespace ([`enter_user_namespace`]). A lab of root is visible to `ip netns exec
+//! pathlab-LAB-NODE`; one in a user namespace is seen only through `pathlab lab exec`.
 
+mod build;
+mod check;
 pub mod link;
+mod live;
+mod node;
 mod parse;
+mod path;
 pub mod topology;
 
+pub use check::CheckLine;
+pub use live::{
+    Inhabitant, Lab, LabInfo, Lifetime, State, enter_user_namespace, join_user_namespace, take_down,
+};
+pub use node::Node;
 pub use topology::Topology;

@@ -21,6 +21,11 @@ pub fn within<T: Send>(netns: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -
     })
 }
 
+/// Moves the calling thread into the namespace, for good.
+pub fn enter(netns: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(setns(netns, CloneFlags::CLONE_NEWNET)?)
+}
+
 /// Makes a new network namespace, held only by the returned descriptor (needs `CAP_SYS_ADMIN` in the user namespace).
 pub fn create() -> io::Result<OwnedFd> {
     std::thread::scope(|scope| {

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,35 @@ pub fn install_interrupt_handler() -> io::Result<()> {
 /// True once a signal asked this process to end (after [`install_interrupt_handler`]).
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// A process that only waits for its end: leaves the caller's session and directory, and holds back SIGINT, SIGTERM and
+/// SIGHUP until [`Detached::wait`] asks for them. Call it while the process has one thread.
+///
+/// # Errors
+/// The system's error; in practice none.
+pub fn detach() -> io::Result<Detached> {
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    signals.thread_block()?;
+    // Refused only for the leader of a process group, which then is its own master already.
+    let _ = nix::unistd::setsid();
+    std::env::set_current_dir("/")?;
+    Ok(Detached { signals })
+}
+
+/// See [`detach`].
+pub struct Detached {
+    signals: SigSet,
+}
+
+impl Detached {
+    /// Waits for SIGINT, SIGTERM or SIGHUP, also one that came earlier.
+    ///
+    /// # Errors
+    /// The system's error; in practice none.
+    pub fn wait(&self) -> io::Result<()> {
+        self.signals.wait().map(drop).map_err(Into::into)
+    }
 }
 
 /// A process that cannot be confused with a later one of the same number.
@@ -159,7 +189,7 @@ fn wait_end(pidfd: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
 
 /// Makes the command's child enter a network namespace before its program starts, and die with the thread that
 /// started it: a dead parent leaves nothing behind.
-pub fn enter_and_die_with_parent(command: &mut Command, netns: OwnedFd) {
+pub fn enter_and_die_with_parent(command: &mut Command, netns: Arc<OwnedFd>) {
     let parent = std::process::id() as libc::pid_t;
     let prepare = move || {
         nix::sched::setns(netns.as_fd(), nix::sched::CloneFlags::CLONE_NEWNET)?;

@@ -1,0 +1,324 @@
+//! From a topology to namespaces and links that are up and silent.
+//!
+//! **What.** [`build`] does in order: settings, links, ports and offloads, up, wait until every carrier is there,
+//! addresses and routes, wait until nothing moves.
+//!
+//! **Why silent.** The ledger compares counters exactly, so the lab itself must not send: no duplicate address
+//! detection, no router solicitation, no spanning tree, no multicast snooping, IPv6 off where there is no IPv6 address
+//! (bridge ports), neighbour discovery's link-local address given instead of generated. What remains is one multicast
+//! listener report when an IPv6 address appears; it is let out at once, before the lab counts as up.
+//!
+//! **Price.** About 50 ms of waiting with IPv6, none without.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use record::{Problem, Result};
+
+use super::link::{LinkState, Netlink, Refusal, link_local};
+use super::node::{Node, write_sysctl};
+use super::topology::{InterfaceSpec, LinkSpec, SysctlSpec, Topology};
+use crate::sys::process;
+
+/// Interfaces of a lab have indexes from here on, each its own: so the two ends of a link find each other by number
+/// even when somebody renamed them.
+const FIRST_INDEX: u32 = 10;
+/// Longest wait for a carrier, and for silence.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Pause between two looks at the kernel's state.
+const LOOK: Duration = Duration::from_millis(1);
+/// A multicast report waits two ticks (`mld_ifc_start_work`), 20 ms on the slowest kernels; silence is twice that.
+const SILENCE: Duration = Duration::from_millis(40);
+
+/// The index that an interface of the topology gets; none when there is no such interface.
+pub(super) fn index_of(topology: &Topology, node: &str, interface: &str) -> Option<u32> {
+    let bridges = topology.bridges.iter().map(|bridge| &bridge.interface);
+    let place = topology.ends().chain(bridges).position(|i| i.node == node && i.name == interface)?;
+    Some(FIRST_INDEX + place as u32)
+}
+
+/// The node of that name.
+pub(super) fn find<'a>(nodes: &'a [Node], name: &str) -> Option<&'a Node> {
+    nodes.iter().find(|node| node.name() == name)
+}
+
+/// Builds the topology into fresh namespaces.
+///
+/// # Errors
+/// A host problem when the kernel refuses something, an input problem when it does not know a setting or a value.
+pub(super) fn build(topology: &Topology, nodes: &[Node]) -> Result<()> {
+    let steps: [fn(&Topology, &[Node], &Node) -> Result<()>; 4] = [prepare, links, interfaces, up];
+    run(topology, nodes, &steps)?;
+    wait_up(topology, nodes)?;
+    run(topology, nodes, &[addresses])?;
+    run(topology, nodes, &[routes])?;
+    if topology.has_family(6) { wait_silent(nodes) } else { Ok(()) }
+}
+
+type StepOfNode = fn(&Topology, &[Node], &Node) -> Result<()>;
+
+fn run(topology: &Topology, nodes: &[Node], steps: &[StepOfNode]) -> Result<()> {
+    for step in steps {
+        for node in nodes {
+            refuse_when_interrupted()?;
+            step(topology, nodes, node)?;
+        }
+    }
+    Ok(())
+}
+
+fn refuse_when_interrupted() -> Result<()> {
+    if process::interrupted() {
+        return Err(Problem::host("interrupted while the lab was built; it is taken down again"));
+    }
+    Ok(())
+}
+
+/// Settings that must be there before the first interface, and the loopback.
+fn prepare(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
+    let router = topology.node(node.name()).is_some_and(|spec| spec.router);
+    let v6 = topology.has_family(6);
+    let early = |setting: &&SysctlSpec| setting.node == node.name() && is_default(&setting.key);
+    let asked: Vec<&SysctlSpec> = topology.sysctls.iter().filter(early).collect();
+    node.within(|| {
+        quiet_settings(router, v6).map_err(|problem| problem.at(format!("node {}", node.name())))?;
+        asked.into_iter().try_for_each(apply)?;
+        // The loopback is the first interface of every namespace.
+        Netlink::open()
+            .set_up(1)
+            .map_err(|refusal| node.host_problem(format!("cannot switch on lo: {refusal}")))
+    })?
+}
+
+/// A setting of `conf/default` works only on interfaces that are made later.
+fn is_default(key: &str) -> bool {
+    key.split(['.', '/']).any(|part| part == "default")
+}
+
+fn quiet_settings(router: bool, v6: bool) -> Result<()> {
+    let forwarding = if router { "1" } else { "0" };
+    // A namespace inherits the host's settings for IPv4 (`net.core.devconf_inherit_init_net`): say what counts.
+    let v4_settings =
+        [("ip_forward", forwarding), ("conf.all.rp_filter", "0"), ("conf.default.rp_filter", "0")];
+    for (key, value) in v4_settings {
+        own_setting(&format!("net.ipv4.{key}"), value)?;
+    }
+    if !Path::new("/proc/sys/net/ipv6").exists() {
+        let problem = Problem::host("this kernel has no IPv6").help("use a topology without IPv6 addresses");
+        return if v6 { Err(problem) } else { Ok(()) };
+    }
+    let v6_settings = [
+        ("conf.all.disable_ipv6", "0"),
+        ("conf.default.disable_ipv6", "0"),
+        ("conf.all.forwarding", forwarding),
+        ("conf.default.forwarding", forwarding),
+        ("conf.default.accept_dad", "0"),
+        ("conf.default.dad_transmits", "0"),
+        ("conf.default.accept_ra", "0"),
+        ("conf.default.router_solicitations", "0"),
+        ("conf.default.addr_gen_mode", "1"),
+        ("conf.default.mldv1_unsolicited_report_interval", "1"),
+        ("conf.default.mldv2_unsolicited_report_interval", "1"),
+        ("mld_qrv", "1"),
+    ];
+    v6_settings.iter().try_for_each(|(key, value)| own_setting(&format!("net.ipv6.{key}"), value))
+}
+
+/// A setting that the lab wants for itself; a kernel that does not have it does not need it.
+fn own_setting(key: &str, value: &str) -> Result<()> {
+    match write_sysctl(key, value) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Problem::host(format!("cannot set {key}={value}: {error}"))
+                .help("/proc/sys must be writable; in a container it may be mounted read-only"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A setting that the topology asks for.
+fn apply(setting: &SysctlSpec) -> Result<()> {
+    let SysctlSpec { node, key, value } = setting;
+    let problem = match write_sysctl(key, value) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Problem::input(format!("this kernel has no setting '{key}' in a namespace"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            Problem::input(format!("the setting '{key}' does not take the value '{value}'"))
+        }
+        Err(error) => Problem::host(format!("cannot set {key}={value}: {error}")),
+    };
+    Err(problem.at(format!("node {node}")))
+}
+
+/// Makes the links whose first end is in this node.
+fn links(topology: &Topology, nodes: &[Node], node: &Node) -> Result<()> {
+    let mine: Vec<&LinkSpec> =
+        topology.links.iter().filter(|link| link.ends[0].node == node.name()).collect();
+    if mine.is_empty() {
+        return Ok(());
+    }
+    node.within(|| {
+        let mut netlink = Netlink::open();
+        mine.into_iter().try_for_each(|LinkSpec { ends: [a, b] }| {
+            let other =
+                find(nodes, &b.node).ok_or_else(|| node.host_problem("the link's other node is gone"))?;
+            let numbered = |end: &InterfaceSpec| index_of(topology, &end.node, &end.name).unwrap_or(0);
+            let made = netlink.create_veth((a, numbered(a)), (b, numbered(b)), other.netns().as_fd());
+            made.map_err(|refusal| refused(&format!("link {} -- {}", a.place(), b.place()), refusal))
+        })
+    })?
+}
+
+fn refused(place: &str, refusal: Refusal) -> Problem {
+    let problem = Problem::host(format!("the kernel refuses: {refusal}")).at(place);
+    match refusal.errno {
+        Some(libc::EOPNOTSUPP | libc::ENOENT) => {
+            problem.help("this kernel lacks a part (veth, bridge, sch_tbf or IPv6)")
+        }
+        Some(libc::EPERM) => problem.help("this needs CAP_NET_ADMIN"),
+        _ => problem,
+    }
+}
+
+/// Bridges, ports, offloads, shapers and settings of this node's interfaces, all still down.
+fn interfaces(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
+    node.within(|| {
+        let mut netlink = Netlink::open();
+        for bridge in topology.bridges.iter().filter(|bridge| bridge.interface.node == node.name()) {
+            make_bridge(topology, &mut netlink, bridge)?;
+        }
+        for spec in topology.interfaces(node.name()) {
+            configure(topology, &mut netlink, spec)?;
+        }
+        let late = |setting: &&SysctlSpec| setting.node == node.name() && !is_default(&setting.key);
+        topology.sysctls.iter().filter(late).try_for_each(apply)
+    })?
+}
+
+fn make_bridge(
+    topology: &Topology,
+    netlink: &mut Netlink,
+    bridge: &super::topology::BridgeSpec,
+) -> Result<()> {
+    let spec = &bridge.interface;
+    let index = |name: &str| index_of(topology, &spec.node, name).unwrap_or(0);
+    let own = index(&spec.name);
+    let mut make = || -> Result<(), Refusal> {
+        netlink.create_bridge(spec, own)?;
+        for port in &bridge.ports {
+            netlink.set_master(index(port), own)?;
+        }
+        // A bridge takes the smallest MTU of its ports until it is told one.
+        spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(own, mtu))
+    };
+    make().map_err(|refusal| refused(&format!("bridge {}", spec.place()), refusal))
+}
+
+fn configure(topology: &Topology, netlink: &mut Netlink, spec: &InterfaceSpec) -> Result<()> {
+    let index = index_of(topology, &spec.node, &spec.name).unwrap_or(0);
+    if !spec.has_family(6) {
+        own_setting(&format!("net/ipv6/conf/{}/disable_ipv6", spec.name), "1")?;
+    }
+    let mut set = || -> Result<(), Refusal> {
+        if !spec.offloads.is_empty() {
+            netlink.set_offloads(index, &spec.offloads)?;
+        }
+        spec.shaper.map_or(Ok(()), |shaper| netlink.set_shaper(index, shaper))
+    };
+    set().map_err(|refusal| refused(&format!("interface {}", spec.place()), refusal))
+}
+
+/// Switches every interface of this node on.
+fn up(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
+    node.ask(|netlink| {
+        let indexes =
+            topology.interfaces(node.name()).filter_map(|i| index_of(topology, node.name(), &i.name));
+        indexes.into_iter().try_for_each(|index| netlink.set_up(index))
+    })
+}
+
+/// Waits until every interface has a carrier, passes traffic, and forwards if it is a port.
+fn wait_up(topology: &Topology, nodes: &[Node]) -> Result<()> {
+    let ready =
+        |link: &LinkState| link.carrier && link.operational && link.port_state.is_none_or(|state| state == 3);
+    let deadline = Instant::now() + DEADLINE;
+    for node in nodes {
+        // One thread and one socket for each node, however often it looks.
+        node.within(|| {
+            let mut netlink = Netlink::open();
+            loop {
+                let links = netlink.links().map_err(|refusal| node.host_problem(refusal))?;
+                let waiting = topology
+                    .interfaces(node.name())
+                    .find(|spec| !links.iter().any(|link| link.name == spec.name && ready(link)));
+                let Some(waiting) = waiting else { return Ok(()) };
+                refuse_when_interrupted()?;
+                if Instant::now() > deadline {
+                    let what = format!("{} did not come up within {} s", waiting.place(), DEADLINE.as_secs());
+                    return Err(Problem::host(what).help("see 'dmesg' for what the kernel says of it"));
+                }
+                std::thread::sleep(LOOK);
+            }
+        })??;
+    }
+    Ok(())
+}
+
+/// Gives this node's interfaces their addresses, the link-local one first.
+fn addresses(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
+    node.within(|| {
+        let mut netlink = Netlink::open();
+        for spec in topology.interfaces(node.name()) {
+            let index = index_of(topology, node.name(), &spec.name).unwrap_or(0);
+            let own = spec.has_family(6).then(|| link_local(index));
+            for prefix in own.into_iter().chain(spec.addresses.iter().copied()) {
+                let added = netlink.add_address(index, prefix);
+                added.map_err(|refusal| {
+                    refused(&format!("interface {} address {prefix}", spec.place()), refusal)
+                })?;
+            }
+        }
+        Ok(())
+    })?
+}
+
+fn routes(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
+    node.within(|| {
+        let mut netlink = Netlink::open();
+        for route in topology.routes.iter().filter(|route| route.node == node.name()) {
+            let added = netlink.add_route(route.to, route.via);
+            added.map_err(|refusal| refused(&format!("route on {} to {}", route.node, route.to), refusal))?;
+        }
+        Ok(())
+    })?
+}
+
+/// Waits until no counter has moved for a while: the listener reports are out.
+fn wait_silent(nodes: &[Node]) -> Result<()> {
+    let deadline = Instant::now() + DEADLINE;
+    let mut last = BTreeMap::new();
+    let mut since = Instant::now();
+    while since.elapsed() < SILENCE {
+        let mut now = BTreeMap::new();
+        for node in nodes {
+            for link in node.links()? {
+                now.insert((node.inode(), link.index), link.frames);
+            }
+        }
+        if now != last {
+            last = now;
+            since = Instant::now();
+        }
+        refuse_when_interrupted()?;
+        if Instant::now() > deadline {
+            return Err(Problem::host("the new lab does not become silent")
+                .help("something else on this machine sends into its namespaces"));
+        }
+        std::thread::sleep(SILENCE / 8);
+    }
+    Ok(())
+}

@@ -1,0 +1,462 @@
+//! A lab's life: up, found again by another command, down.
+//!
+//! Three kinds of life, all of which end without a trace:
+//! - **ephemeral**: belongs to the process that built it and goes when the value is dropped, or at the next command if
+//!   the process was killed;
+//! - **persistent, root**: namespaces are pinned under `/run/netns`, so nobody has to live;
+//! - **persistent, not root**: no user may pin anything, so the process that built it (the holder) stays and holds the
+//!   namespaces; its death is the lab's death.
+
+use std::fs::{self, File};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+
+use record::{Problem, Result};
+use serde::{Deserialize, Serialize};
+
+use super::build;
+use super::node::Node;
+use super::topology::{Prefix, Topology};
+use crate::sys::process::Identity;
+use crate::sys::{mount, netns, userns};
+use crate::undo::{Journal, Record, StateDir, Step};
+
+/// Where `ip netns` looks for namespaces.
+const NETNS_DIRECTORY: &str = "/run/netns";
+/// The longest name of a lab.
+const LONGEST_NAME: usize = 32;
+
+/// How long a lab lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Until the value is dropped.
+    Ephemeral,
+    /// Until it is taken down; without root, as long as this process lives.
+    Persistent,
+}
+
+/// What a lab is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Somebody is building it.
+    Building,
+    /// It is up until it is taken down.
+    Up,
+    /// It is up as long as its owner lives.
+    Owned,
+}
+
+/// One line of the list of labs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabInfo {
+    /// The lab's name.
+    pub name: String,
+    /// What it is doing.
+    pub state: State,
+    /// Its nodes; empty while it is being built.
+    pub nodes: Vec<String>,
+    /// Number of links; 0 while it is being built.
+    pub links: usize,
+    /// The process that builds, owns or holds it; none when no process has to live.
+    pub owner: Option<u32>,
+}
+
+/// What a journal says of a lab that is complete.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct About {
+    topology: String,
+    nodes: Vec<AboutNode>,
+    held: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct AboutNode {
+    name: String,
+    netns: u64,
+    handle: PathBuf,
+}
+
+/// A lab that is up.
+#[derive(Debug)]
+pub struct Lab {
+    name: String,
+    topology: Topology,
+    nodes: Vec<Node>,
+    /// The journal of a lab that goes with this value.
+    journal: Option<Journal>,
+    /// The namespaces are held by this process alone.
+    holds: bool,
+}
+
+impl Lab {
+    /// Builds a lab and waits until it is up and silent. What earlier owners left behind is undone first.
+    ///
+    /// # Errors
+    /// An input problem when the name is taken or impossible; a host problem when the machine refuses. Then nothing is
+    /// left of the lab.
+    pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
+        check_name(name)?;
+        let state = StateDir::open()?;
+        state.clean()?;
+        let root = userns::outer_uid() == 0;
+        let persistent = lifetime == Lifetime::Persistent;
+        let Some(mut journal) = Journal::begin(&state, name, persistent && root)? else {
+            return Err(Problem::input(format!("there is already a lab named '{name}'")).help(format!(
+                "take it down with 'pathlab lab down {name}', or give this one another name"
+            )));
+        };
+        match raise(topology, name, root, persistent, &mut journal) {
+            Ok(nodes) => {
+                let journal = (!persistent).then_some(journal);
+                Ok(Lab { name: name.into(), topology: topology.clone(), nodes, journal, holds: !root })
+            }
+            Err(problem) => {
+                // A step that cannot be undone stays in the journal for the next command; the first problem counts.
+                let _ = journal.undo();
+                Err(problem)
+            }
+        }
+    }
+
+    /// Finds a lab that is up. Without root, [`join_user_namespace`] comes first.
+    ///
+    /// # Errors
+    /// An input problem when there is no such lab, a host problem when a part of it is gone.
+    pub fn open(name: &str) -> Result<Lab> {
+        let (record, about) = find(&StateDir::open()?, name)?;
+        let topology = Topology::parse(&about.topology, name)?;
+        let nodes = about.nodes.iter().map(|node| {
+            let gone = || {
+                Problem::host(format!("the namespace of node '{}' is gone", node.name))
+                    .at(format!("lab {name}"))
+                    .help(format!("take the rest down with 'pathlab lab down {name}'"))
+            };
+            let file = match about.held {
+                false => mount::pinned(&node.handle, node.netns).ok_or_else(gone)?,
+                true => File::open(&node.handle).map_err(|_| gone())?,
+            };
+            let declared = declared(&topology, &node.name);
+            let found = Node::new(&node.name, file.into(), declared).map_err(|_| gone())?;
+            if found.inode() == node.netns && record.header.name == name { Ok(found) } else { Err(gone()) }
+        });
+        let nodes = nodes.collect::<Result<Vec<Node>>>()?;
+        Ok(Lab { name: name.into(), topology, nodes, journal: None, holds: false })
+    }
+
+    /// Takes the lab down.
+    ///
+    /// # Errors
+    /// A host problem when something could not be undone; it is tried again by the next command.
+    pub fn down(mut self) -> Result<()> {
+        if self.holds {
+            self.delete_links();
+        }
+        match self.journal.take() {
+            Some(journal) => journal.undo(),
+            None => take_down(&self.name).map(drop),
+        }
+    }
+
+    /// Deletes every link of a lab whose namespaces this process holds; the namespaces go with the process.
+    pub fn release(&mut self) {
+        self.delete_links();
+    }
+
+    fn delete_links(&self) {
+        // What cannot be deleted goes with its namespace a moment later.
+        for end in self.topology.links.iter().map(|link| &link.ends[0]) {
+            let index = build::index_of(&self.topology, &end.node, &end.name);
+            if let (Some(node), Some(index)) = (build::find(&self.nodes, &end.node), index) {
+                let _ = node.ask(|netlink| netlink.delete(index));
+            }
+        }
+    }
+
+    /// Every lab of this user, sorted by name.
+    ///
+    /// # Errors
+    /// A host problem when the state directory cannot be used.
+    pub fn list() -> Result<Vec<LabInfo>> {
+        let state = StateDir::open()?;
+        let records = state.names().into_iter().filter_map(|name| state.read(&name));
+        Ok(records.map(|record| info(&record)).collect())
+    }
+
+    /// The lab's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it was built from.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Its nodes, in the order of the topology.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The node of that name.
+    ///
+    /// # Errors
+    /// An input problem that lists the nodes.
+    pub fn node(&self, name: &str) -> Result<&Node> {
+        build::find(&self.nodes, name).ok_or_else(|| {
+            let names: Vec<_> = self.nodes.iter().map(Node::name).collect();
+            Problem::input(format!("unknown node '{name}'"))
+                .at(format!("lab {}", self.name))
+                .help(format!("the nodes are {}", names.join(", ")))
+        })
+    }
+
+    /// The address (4 or 6) by which others reach the node; none when it has none or there is no such node.
+    pub fn address_of(&self, node: &str, family: u8) -> Option<IpAddr> {
+        build::find(&self.nodes, node)?.addresses(family).into_iter().next()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Some(journal) = self.journal.take() {
+            if self.holds {
+                self.delete_links();
+            }
+            // What fails stays in the journal, and the next command tries again.
+            let _ = journal.undo();
+        }
+    }
+}
+
+/// Makes the namespaces, builds, and says in the journal that it is complete.
+fn raise(
+    topology: &Topology,
+    name: &str,
+    root: bool,
+    persistent: bool,
+    journal: &mut Journal,
+) -> Result<Vec<Node>> {
+    let own = Identity::own().map_err(|error| Problem::host(format!("cannot read /proc: {error}")))?;
+    let held = persistent && !root;
+    if held {
+        journal.will([Step::Process { process: own.clone() }])?;
+    }
+    let nodes = topology.nodes.iter().map(|spec| {
+        let netns = netns::create().map_err(namespace_problem)?;
+        Node::new(&spec.name, netns, declared(topology, &spec.name)).map_err(namespace_problem)
+    });
+    let nodes = nodes.collect::<Result<Vec<Node>>>()?;
+    let handle = |node: &Node| match root {
+        true => PathBuf::from(NETNS_DIRECTORY).join(format!("pathlab-{name}-{}", node.name())),
+        false => PathBuf::from(format!("/proc/{}/fd/{}", own.pid, node.netns().as_raw_fd())),
+    };
+    if root {
+        pin_all(topology, &nodes, &handle, journal)?;
+    }
+    build::build(topology, &nodes)?;
+    let about =
+        |node: &Node| AboutNode { name: node.name().into(), netns: node.inode(), handle: handle(node) };
+    let about = About { topology: topology.to_string(), nodes: nodes.iter().map(about).collect(), held };
+    journal.complete(&about)?;
+    Ok(nodes)
+}
+
+/// Pins every namespace; the journal learns of the pins and of the links before the first one is made.
+fn pin_all(
+    topology: &Topology,
+    nodes: &[Node],
+    handle: &dyn Fn(&Node) -> PathBuf,
+    journal: &mut Journal,
+) -> Result<()> {
+    let directory = PathBuf::from(NETNS_DIRECTORY);
+    let mut steps = vec![];
+    if !directory.exists() {
+        steps.push(Step::Directory { path: directory.clone() });
+    }
+    for node in nodes {
+        let file = handle(node);
+        if fs::symlink_metadata(&file).is_ok() {
+            return Err(Problem::host("there is already a namespace of that name, and it is not this lab's")
+                .at(file.display().to_string())
+                .help("give the lab another name, or remove it with 'ip netns del'"));
+        }
+        steps.push(Step::Unpin { file, netns: node.inode() });
+    }
+    for end in topology.links.iter().map(|link| &link.ends[0]) {
+        let node = build::find(nodes, &end.node);
+        if let (Some(node), Some(index)) = (node, build::index_of(topology, &end.node, &end.name)) {
+            steps.push(Step::Link { file: handle(node), netns: node.inode(), index, name: end.place() });
+        }
+    }
+    journal.will(steps)?;
+    for node in nodes {
+        let file = handle(node);
+        // Another lab that goes down may remove the empty directory at any moment.
+        let pinned = (0..3).find_map(|_| {
+            let made = fs::create_dir_all(&directory).and_then(|()| mount::pin(node.netns().as_fd(), &file));
+            made.as_ref().err().is_none_or(|e| e.kind() != std::io::ErrorKind::NotFound).then_some(made)
+        });
+        pinned.unwrap_or(Ok(())).map_err(|error| {
+            Problem::host(format!("cannot pin a namespace: {error}"))
+                .at(file.display().to_string())
+                .help("this needs CAP_SYS_ADMIN and a writable /run")
+        })?;
+    }
+    Ok(())
+}
+
+fn declared(topology: &Topology, node: &str) -> Vec<Prefix> {
+    topology.interfaces(node).flat_map(|interface| interface.addresses.iter().copied()).collect()
+}
+
+fn namespace_problem(error: std::io::Error) -> Problem {
+    let problem = Problem::host(format!("cannot make a network namespace: {error}"));
+    match error.raw_os_error() {
+        Some(libc::EPERM) => {
+            problem.help("this needs CAP_SYS_ADMIN; run as root, or as a user who may make user namespaces")
+        }
+        Some(libc::ENOSPC) => problem.help("raise the sysctl user.max_net_namespaces"),
+        Some(libc::EMFILE) => problem.help("raise the limit of open files (ulimit -n)"),
+        _ => problem,
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    let sound = name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.bytes().all(good);
+    if !sound || name.len() > LONGEST_NAME {
+        return Err(Problem::input(format!("'{name}' cannot be the name of a lab")).help(format!(
+            "give one with --name: 1 to {LONGEST_NAME} letters, digits, '_', '-' and '.', a letter or digit first"
+        )));
+    }
+    Ok(())
+}
+
+/// The record of a lab that is complete.
+fn find(state: &StateDir, name: &str) -> Result<(Record, About)> {
+    check_name(name)?;
+    let Some(record) = state.read(name) else {
+        let names = state.names();
+        let problem = Problem::input(format!("there is no lab named '{name}'"));
+        return Err(match names.is_empty() {
+            true => problem.help("build one with 'pathlab lab up FILE'"),
+            false => problem.help(format!("the labs are {}", names.join(", "))),
+        });
+    };
+    let about = record.complete.clone().and_then(|about| serde_json::from_value::<About>(about).ok());
+    about.map(|about| (record.clone(), about)).ok_or_else(|| {
+        Problem::input(format!(
+            "the lab '{name}' is still being built by process {}",
+            record.header.owner.pid
+        ))
+        .help("wait until it is up, or end that process")
+    })
+}
+
+fn info(record: &Record) -> LabInfo {
+    let about = record.complete.clone().and_then(|about| serde_json::from_value::<About>(about).ok());
+    let links = about.as_ref().and_then(|about| Topology::parse(&about.topology, "").ok());
+    let state = match (&about, record.header.persistent) {
+        (None, _) => State::Building,
+        (Some(_), true) => State::Up,
+        (Some(_), false) => State::Owned,
+    };
+    LabInfo {
+        name: record.header.name.clone(),
+        state,
+        nodes: about.map(|about| about.nodes.into_iter().map(|node| node.name).collect()).unwrap_or_default(),
+        links: links.map_or(0, |topology| topology.links.len()),
+        owner: (state != State::Up).then_some(record.header.owner.pid),
+    }
+}
+
+/// A process that lives in a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inhabitant {
+    /// The node.
+    pub node: String,
+    /// Process id.
+    pub pid: u32,
+    /// The process's name.
+    pub process: String,
+}
+
+/// Takes a lab down by its name, whatever state it is in. Returns the processes that live in its nodes; they are not
+/// ended, and what is left of their namespaces goes when they end.
+///
+/// # Errors
+/// An input problem when there is no such lab or it belongs to a process that runs; a host problem when something
+/// could not be undone.
+pub fn take_down(name: &str) -> Result<Vec<Inhabitant>> {
+    let state = StateDir::open()?;
+    let (record, about) = find(&state, name)?;
+    let owner = &record.header.owner;
+    if !record.header.persistent && !about.held && owner.alive() && owner.pid != std::process::id() {
+        return Err(Problem::input(format!("the lab '{name}' belongs to process {}, which runs", owner.pid))
+            .help("it goes when that process ends"));
+    }
+    let mut inhabitants = vec![];
+    for node in &about.nodes {
+        let inside = crate::sys::process::in_namespace(node.netns).into_iter();
+        let others = inside.filter(|(pid, _)| *pid != owner.pid);
+        inhabitants.extend(others.map(|(pid, process)| Inhabitant { node: node.name.clone(), pid, process }));
+    }
+    state.undo(name)?;
+    Ok(inhabitants)
+}
+
+/// Becomes root of a new user namespace, in which labs can be built without being root. Call it first of all, while the
+/// process has one thread. Nothing happens for root.
+///
+/// # Errors
+/// A host problem that says which setting forbids it.
+pub fn enter_user_namespace() -> Result<()> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    userns::enter_new().map_err(|(step, error)| {
+        let setting = |name: &str| {
+            fs::read_to_string(format!("/proc/sys/{name}")).unwrap_or_default().trim().to_string()
+        };
+        let problem = Problem::host(format!("this user may not make a user namespace: {step}: {error}"));
+        let closed = [
+            ("kernel/unprivileged_userns_clone", "0", "1"),
+            ("user/max_user_namespaces", "0", "10000"),
+            ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+        ];
+        let why = closed.into_iter().find(|(name, forbidding, _)| setting(name) == *forbidding);
+        problem.help(match why {
+            Some((name, now, then)) => {
+                let name = name.replace('/', ".");
+                format!("{name} is {now}: run as root, or 'sysctl -w {name}={then}' as root")
+            }
+            None => "run as root, or with CAP_SYS_ADMIN and CAP_NET_ADMIN".into(),
+        })
+    })
+}
+
+/// Enters the user namespace of a lab that another process of this user holds, so that [`Lab::open`] can use it. Call
+/// it first of all, while the process has one thread. Nothing happens when the lab is root's own, and when there is no
+/// such lab (opening it says so).
+///
+/// # Errors
+/// A host problem when the holder is gone.
+pub fn join_user_namespace(name: &str) -> Result<()> {
+    if userns::outer_uid() == 0 {
+        return Ok(());
+    }
+    let Ok((record, about)) = find(&StateDir::open()?, name) else { return Ok(()) };
+    if !about.held {
+        return Ok(());
+    }
+    userns::join(record.header.owner.pid).map_err(|error| {
+        Problem::host(format!(
+            "cannot enter the user namespace of process {}: {error}",
+            record.header.owner.pid
+        ))
+        .at(format!("lab {name}"))
+        .help(format!("if that process is gone, 'pathlab lab down {name}' removes the rest"))
+    })
+}

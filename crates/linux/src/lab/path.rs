@@ -1,0 +1,275 @@
+//! Which way frames take from node to node.
+//!
+//! **What.** [`Lab::path`] starts at the sender, asks its kernel for the route to the receiver's address, crosses the
+//! link, passes through bridges by looking for the port that leads to the next IP node, asks the next router, and so
+//! on until a node says that the address is its own.
+//!
+//! **Why ask.** Somebody may have changed routes, addresses or ports in the running lab; the ledger must look at the
+//! stations that frames really pass. Links are followed by interface index, so a renamed interface is still found.
+//!
+//! **Price.** One netlink dump for each node and one request for each IP hop. When the kernel's answers do not lead to
+//! the receiver, the shortest way of the topology is taken instead and the path says so.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use record::{Hop, Path, Result, Role};
+
+use super::link::{LinkState, Netlink, Route};
+use super::live::Lab;
+use super::topology::Topology;
+
+/// A station of IP or of a bridge: node by number, interface by index.
+type Place = (usize, u32);
+
+/// What the walk asks the machine: a trait, so that the walk can be tested on data.
+trait Machine {
+    /// The route of a node to an address; none when it has none.
+    fn route(&self, node: usize, to: IpAddr) -> Option<Route>;
+    /// The nodes with their names, links and addresses.
+    fn nodes(&self) -> &[Seen];
+}
+
+/// One node as the kernel shows it.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    name: String,
+    links: BTreeMap<u32, LinkState>,
+    addresses: Vec<(u32, IpAddr)>,
+}
+
+struct Kernel<'a> {
+    lab: &'a Lab,
+    seen: Vec<Seen>,
+}
+
+impl Machine for Kernel<'_> {
+    fn route(&self, node: usize, to: IpAddr) -> Option<Route> {
+        self.lab.nodes()[node].ask(|netlink: &mut Netlink| netlink.route(to)).ok().flatten()
+    }
+
+    fn nodes(&self) -> &[Seen] {
+        &self.seen
+    }
+}
+
+impl Lab {
+    /// The way of frames from one node to another (`family` 4 or 6); only `forward` is filled. Ask again with the nodes
+    /// exchanged for the way back.
+    ///
+    /// # Errors
+    /// An input problem when a node is unknown, the two are the same, or the topology itself has no way.
+    pub fn path(&self, from: &str, to: &str, family: u8) -> Result<Path> {
+        let (start, end) = (self.node(from)?.name(), self.node(to)?.name());
+        if start == end {
+            return Err(record::Problem::input(format!("'{from}' is both ends of the path"))
+                .help("name two different nodes"));
+        }
+        let asked = self.address_of(to, family).and_then(|address| {
+            let kernel = Kernel { lab: self, seen: self.look() };
+            let number = |name: &str| self.nodes().iter().position(|node| node.name() == name);
+            walk(&kernel, number(start)?, number(end)?, address)
+        });
+        if let Some(forward) = asked {
+            return Ok(Path { forward, back: vec![], source: "routes".into() });
+        }
+        match shortest(self.topology(), start, end) {
+            Some(forward) => Ok(Path { forward, back: vec![], source: "topology".into() }),
+            None => Err(record::Problem::input(format!("no link leads from '{from}' to '{to}'"))
+                .at(format!("lab {}", self.name()))
+                .help("name two nodes that are connected")),
+        }
+    }
+
+    fn look(&self) -> Vec<Seen> {
+        let look = |node: &super::Node| {
+            let links = node.links().unwrap_or_default();
+            let addresses = node.ask(Netlink::addresses).unwrap_or_default();
+            Seen {
+                name: node.name().into(),
+                links: links.into_iter().map(|link| (link.index, link)).collect(),
+                addresses: addresses.into_iter().map(|(index, prefix)| (index, prefix.address)).collect(),
+            }
+        };
+        self.nodes().iter().map(look).collect()
+    }
+}
+
+/// Follows the kernels' routes; none when they lead nowhere, in a circle, or to another node.
+fn walk(machine: &dyn Machine, from: usize, to: usize, address: IpAddr) -> Option<Vec<Hop>> {
+    let mut hops = vec![];
+    let (mut node, mut ingress): (usize, Option<u32>) = (from, None);
+    let mut visited = BTreeSet::new();
+    while visited.insert(node) {
+        let route = machine.route(node, address)?;
+        if route.local {
+            hops.push(ip_hop(machine, node, Role::Receiver, ingress, None)?);
+            return (node == to && node != from).then_some(hops);
+        }
+        let role = if node == from { Role::Sender } else { Role::Router };
+        hops.push(ip_hop(machine, node, role, ingress, Some(route.interface))?);
+        let target = owner(machine, route.via.unwrap_or(address), node)?;
+        let arrival = cross(machine, (node, route.interface), target, &mut hops)?;
+        (node, ingress) = (arrival.0, Some(arrival.1));
+    }
+    None
+}
+
+fn ip_hop(
+    machine: &dyn Machine,
+    node: usize,
+    role: Role,
+    ingress: Option<u32>,
+    egress: Option<u32>,
+) -> Option<Hop> {
+    let seen = &machine.nodes()[node];
+    let name = |index: u32| seen.links.get(&index).map(|link| link.name.clone());
+    let named = |index: Option<u32>| index.map_or(Some(None), |index| name(index).map(Some));
+    Some(Hop {
+        node: seen.name.clone(),
+        role,
+        ingress: named(ingress)?,
+        egress: named(egress)?,
+        bridge: None,
+    })
+}
+
+/// The node that has an address, other than the one that asks. Neighbours answer for addresses of all their interfaces,
+/// so the interface does not matter.
+fn owner(machine: &dyn Machine, address: IpAddr, asker: usize) -> Option<usize> {
+    let has = |seen: &Seen| {
+        seen.addresses.iter().any(|(_, own)| *own == address) || is_link_local_of(seen, address)
+    };
+    machine.nodes().iter().enumerate().position(|(number, seen)| number != asker && has(seen))
+}
+
+/// A lab's link-local addresses end with the index of their interface.
+fn is_link_local_of(seen: &Seen, address: IpAddr) -> bool {
+    seen.links.keys().any(|&index| super::link::link_local(index).address == address)
+}
+
+/// From an IP interface over links and bridges to the interface where the target node takes frames; adds the bridges
+/// on the way to `hops`. A depth-first search over ports, each bridge once.
+fn cross(machine: &dyn Machine, from: Place, target: usize, hops: &mut Vec<Hop>) -> Option<Place> {
+    let mut bridges = BTreeSet::new();
+    let is_bridge = machine.nodes()[from.0].links.get(&from.1)?.kind == "bridge";
+    let (found, way) = match is_bridge {
+        true => through_bridge(machine, (from.0, from.1), from, target, &mut bridges)?,
+        false => over_link(machine, from, target, &mut bridges)?,
+    };
+    hops.extend(way.into_iter().rev());
+    Some(found)
+}
+
+/// Where a search ended, and the bridges on the way, last first.
+type Found = (Place, Vec<Hop>);
+
+fn over_link(
+    machine: &dyn Machine,
+    out: Place,
+    target: usize,
+    bridges: &mut BTreeSet<Place>,
+) -> Option<Found> {
+    let into = other_end(machine, out)?;
+    let master = machine.nodes()[into.0].links.get(&into.1)?.master;
+    match master {
+        0 => (into.0 == target).then_some((into, vec![])),
+        bridge => through_bridge(machine, (into.0, bridge), into, target, bridges),
+    }
+}
+
+/// `entry` is the port, or the bridge itself when its own node sends.
+fn through_bridge(
+    machine: &dyn Machine,
+    bridge: Place,
+    entry: Place,
+    target: usize,
+    bridges: &mut BTreeSet<Place>,
+) -> Option<Found> {
+    if !bridges.insert(bridge) {
+        return None;
+    }
+    let seen = &machine.nodes()[bridge.0];
+    let hop = |egress: u32| -> Option<Hop> {
+        Some(Hop {
+            node: seen.name.clone(),
+            role: Role::Bridge,
+            ingress: Some(seen.links.get(&entry.1)?.name.clone()),
+            egress: Some(seen.links.get(&egress)?.name.clone()),
+            bridge: Some(seen.links.get(&bridge.1)?.name.clone()),
+        })
+    };
+    // The bridge's own node may be the target: the frame goes up into its IP stack.
+    if bridge.0 == target && entry.1 != bridge.1 && seen.addresses.iter().any(|(index, _)| *index == bridge.1)
+    {
+        return Some((bridge, vec![hop(bridge.1)?]));
+    }
+    let forwards = |link: &LinkState| link.port_state.is_none_or(|state| state == 3);
+    let ports =
+        seen.links.values().filter(|link| link.master == bridge.1 && link.index != entry.1 && forwards(link));
+    for port in ports {
+        if let Some((found, mut way)) = over_link(machine, (bridge.0, port.index), target, bridges) {
+            way.push(hop(port.index)?);
+            return Some((found, way));
+        }
+    }
+    None
+}
+
+/// The other end of a veth: each end names the other's index, and indexes of a lab are different.
+fn other_end(machine: &dyn Machine, (node, index): Place) -> Option<Place> {
+    let link = machine.nodes()[node].links.get(&index)?;
+    if link.peer == 0 || link.kind != "veth" {
+        return None;
+    }
+    machine.nodes().iter().enumerate().find_map(|(number, seen)| {
+        let peer = seen.links.get(&link.peer)?;
+        (peer.kind == "veth" && peer.peer == index).then_some((number, peer.index))
+    })
+}
+
+/// The way with the fewest links as the topology says: through bridges, and through nodes that forward.
+fn shortest(topology: &Topology, from: &str, to: &str) -> Option<Vec<Hop>> {
+    let hop = |node: &str, role, ingress: Option<&str>, egress: Option<&str>, bridge: Option<&str>| Hop {
+        node: node.into(),
+        role,
+        ingress: ingress.map(Into::into),
+        egress: egress.map(Into::into),
+        bridge: bridge.map(Into::into),
+    };
+    let mut queue = VecDeque::new();
+    let mut visited: BTreeSet<(String, String)> = BTreeSet::new();
+    for end in topology.ends().filter(|end| end.node == from && topology.bridge_of(from, &end.name).is_none())
+    {
+        visited.insert((end.node.clone(), end.name.clone()));
+        queue.push_back((end, vec![hop(from, Role::Sender, None, Some(&end.name), None)]));
+    }
+    while let Some((out, way)) = queue.pop_front() {
+        let Some(into) = topology.peer(&out.node, &out.name) else { continue };
+        let bridge = topology.bridge_of(&into.node, &into.name);
+        if into.node == to && bridge.is_none_or(|bridge| !bridge.interface.addresses.is_empty()) {
+            let mut way = way;
+            way.push(hop(to, Role::Receiver, Some(&into.name), None, None));
+            return Some(way);
+        }
+        let router = topology.node(&into.node).is_some_and(|node| node.router);
+        let (role, bridge_name) = match bridge {
+            Some(bridge) => (Role::Bridge, Some(bridge.interface.name.as_str())),
+            None if router => (Role::Router, None),
+            None => continue,
+        };
+        for next in topology.ends().filter(|end| end.node == into.node && end.name != into.name) {
+            let same_bridge = topology.bridge_of(&next.node, &next.name).map(|b| b.interface.name.as_str());
+            if same_bridge == bridge_name && visited.insert((next.node.clone(), next.name.clone())) {
+                let mut way = way.clone();
+                way.push(hop(&into.node, role, Some(&into.name), Some(&next.name), bridge_name));
+                queue.push_back((next, way));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "path_tests.rs"]
+mod tests;
