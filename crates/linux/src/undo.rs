@@ -190,11 +190,15 @@ pub struct StateDir {
 
 impl StateDir {
     /// The directory of this user: `/run/pathlab` for root, else `$XDG_RUNTIME_DIR/pathlab`, else `/tmp/pathlab-UID`.
-    /// Made if it does not exist, for this user only.
+    /// Made if it does not exist, for this user only. `$PATHLAB_STATE` names another one; labs are known only to commands
+    /// with the same directory.
     ///
     /// # Errors
     /// A host problem when it cannot be made, or somebody else could write in it.
     pub fn open() -> Result<StateDir> {
+        if let Some(path) = std::env::var_os("PATHLAB_STATE").filter(|path| !path.is_empty()) {
+            return Self::at(Path::new(&path));
+        }
         Self::at(&match (userns::outer_uid(), std::env::var_os("XDG_RUNTIME_DIR")) {
             (0, _) => PathBuf::from("/run/pathlab"),
             (_, Some(runtime)) if Path::new(&runtime).is_dir() => Path::new(&runtime).join("pathlab"),

@@ -30,8 +30,8 @@ const FIRST_INDEX: u32 = 10;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Pause between two looks at the kernel's state.
 const LOOK: Duration = Duration::from_millis(1);
-/// A multicast report waits two ticks (`mld_ifc_start_work`), 20 ms on the slowest kernels; silence is twice that.
-const SILENCE: Duration = Duration::from_millis(40);
+/// A multicast report waits two ticks (`mld_ifc_start_work`), 20 ms on the slowest kernels; silence is longer.
+const SILENCE: Duration = Duration::from_millis(30);
 
 /// The index that an interface of the topology gets; none when there is no such interface.
 pub(super) fn index_of(topology: &Topology, node: &str, interface: &str) -> Option<u32> {
@@ -50,11 +50,15 @@ pub(super) fn find<'a>(nodes: &'a [Node], name: &str) -> Option<&'a Node> {
 /// # Errors
 /// A host problem when the kernel refuses something, an input problem when it does not know a setting or a value.
 pub(super) fn build(topology: &Topology, nodes: &[Node]) -> Result<()> {
-    let steps: [fn(&Topology, &[Node], &Node) -> Result<()>; 4] = [prepare, links, interfaces, up];
-    run(topology, nodes, &steps)?;
-    wait_up(topology, nodes)?;
-    run(topology, nodes, &[addresses])?;
-    run(topology, nodes, &[routes])?;
+    run(topology, nodes, &[prepare, links, interfaces, ends_up])?;
+    wait_up(topology, nodes, false)?;
+    // A bridge that is switched on when its ports already pass traffic has its carrier at once; the other way round the
+    // kernel reports the change up to a second later (`linkwatch_nextevent`).
+    if !topology.bridges.is_empty() {
+        run(topology, nodes, &[bridges_up])?;
+        wait_up(topology, nodes, true)?;
+    }
+    run(topology, nodes, &[addresses, routes])?;
     if topology.has_family(6) { wait_silent(nodes) } else { Ok(()) }
 }
 
@@ -232,30 +236,46 @@ fn configure(topology: &Topology, netlink: &mut Netlink, spec: &InterfaceSpec) -
     set().map_err(|refusal| refused(&format!("interface {}", spec.place()), refusal))
 }
 
-/// Switches every interface of this node on.
-fn up(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
-    node.ask(|netlink| {
-        let indexes =
-            topology.interfaces(node.name()).filter_map(|i| index_of(topology, node.name(), &i.name));
-        indexes.into_iter().try_for_each(|index| netlink.set_up(index))
-    })
+/// Switches every end of a link in this node on.
+fn ends_up(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
+    switch_on(topology, node, topology.ends())
 }
 
-/// Waits until every interface has a carrier, passes traffic, and forwards if it is a port.
-fn wait_up(topology: &Topology, nodes: &[Node]) -> Result<()> {
-    let ready =
-        |link: &LinkState| link.carrier && link.operational && link.port_state.is_none_or(|state| state == 3);
+/// Switches every bridge of this node on.
+fn bridges_up(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
+    switch_on(topology, node, topology.bridges.iter().map(|bridge| &bridge.interface))
+}
+
+fn switch_on<'a>(
+    topology: &Topology,
+    node: &Node,
+    specs: impl Iterator<Item = &'a InterfaceSpec>,
+) -> Result<()> {
+    let mine = specs.filter(|spec| spec.node == node.name());
+    let indexes: Vec<u32> = mine.filter_map(|spec| index_of(topology, &spec.node, &spec.name)).collect();
+    if indexes.is_empty() {
+        return Ok(());
+    }
+    node.ask(|netlink| indexes.into_iter().try_for_each(|index| netlink.set_up(index)))
+}
+
+/// Waits until every end has a carrier and passes traffic; with `bridges`, until bridges do so too and their ports
+/// forward.
+fn wait_up(topology: &Topology, nodes: &[Node], bridges: bool) -> Result<()> {
+    let forwards = |link: &LinkState| !bridges || link.port_state.is_none_or(|state| state == 3);
+    let ready = |link: &LinkState| link.carrier && link.operational && forwards(link);
     let deadline = Instant::now() + DEADLINE;
     for node in nodes {
+        let ends = topology.ends().filter(|end| end.node == node.name());
+        let own = topology.bridges.iter().filter(|bridge| bridges && bridge.interface.node == node.name());
+        let wanted: Vec<&InterfaceSpec> = ends.chain(own.map(|bridge| &bridge.interface)).collect();
         // One thread and one socket for each node, however often it looks.
         node.within(|| {
             let mut netlink = Netlink::open();
             loop {
                 let links = netlink.links().map_err(|refusal| node.host_problem(refusal))?;
-                let waiting = topology
-                    .interfaces(node.name())
-                    .find(|spec| !links.iter().any(|link| link.name == spec.name && ready(link)));
-                let Some(waiting) = waiting else { return Ok(()) };
+                let is_ready = |spec: &InterfaceSpec| links.iter().any(|l| l.name == spec.name && ready(l));
+                let Some(waiting) = wanted.iter().find(|spec| !is_ready(spec)) else { return Ok(()) };
                 refuse_when_interrupted()?;
                 if Instant::now() > deadline {
                     let what = format!("{} did not come up within {} s", waiting.place(), DEADLINE.as_secs());

@@ -87,7 +87,7 @@ pub struct LinkState {
     pub up: bool,
     /// Carrier present.
     pub carrier: bool,
-    /// The kernel passes traffic (`IF_OPER_UP`).
+    /// The kernel passes traffic (`IF_OPER_UP`, or `IF_OPER_UNKNOWN` of a device whose carrier never changed).
     pub operational: bool,
     /// MTU in bytes.
     pub mtu: u32,
@@ -441,7 +441,7 @@ fn link_state(header: &Ifinfomsg, attributes: &rt_link::IterableLinkAttrs<'_>) -
         kind: info.ok().and_then(|info| info.get_kind().ok().map(text)).unwrap_or_default(),
         up: header.ifi_flags & libc::IFF_UP as u32 != 0,
         carrier: header.ifi_flags & libc::IFF_LOWER_UP as u32 != 0,
-        operational: attributes.get_operstate().is_ok_and(|state| state == 6),
+        operational: attributes.get_operstate().is_ok_and(|state| state == 6 || state == 0),
         mtu: attributes.get_mtu().unwrap_or(0),
         tx_queue_len: attributes.get_txqlen().unwrap_or(0),
         qdisc: attributes.get_qdisc().map(text).unwrap_or_default(),
