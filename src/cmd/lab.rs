@@ -92,7 +92,7 @@ pub fn run(args: LabArgs, output: &Output) -> Result<()> {
     match args.command {
         LabCommand::Up { file, name } => up(&file, name, output),
         LabCommand::Down { name: Some(name), .. } => down(&[name], output),
-        LabCommand::Down { name: None, .. } => down(&down_all()?, output),
+        LabCommand::Down { name: None, .. } => down(&down_all(output)?, output),
         LabCommand::List => list(output),
         LabCommand::Exec { name, node, command } => Err(exec(&name, &node, &command)),
         LabCommand::Check { name } => check(&name, output),
@@ -184,10 +184,16 @@ fn hold(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The labs that `lab down --all` takes down: all but those that a running process owns or builds.
-fn down_all() -> Result<Vec<String>> {
-    let labs = Lab::list()?;
-    Ok(labs.into_iter().filter(|lab| lab.state != State::Building).map(|lab| lab.name).collect())
+/// The labs that `lab down --all` takes down: all but those that a running process builds or uses.
+fn down_all(output: &Output) -> Result<Vec<String>> {
+    let (mine, busy): (Vec<LabInfo>, Vec<LabInfo>) =
+        Lab::list()?.into_iter().partition(|lab| matches!(lab.state, State::Up | State::Held));
+    for LabInfo { name, owner, .. } in busy {
+        let pid = owner.map_or("?".into(), |pid| pid.to_string());
+        output
+            .note(&format!("'{name}' belongs to process {pid}, which runs; it goes when that process ends"));
+    }
+    Ok(mine.into_iter().map(|lab| lab.name).collect())
 }
 
 fn down(names: &[String], output: &Output) -> Result<()> {
@@ -225,7 +231,8 @@ fn list(output: &Output) -> Result<()> {
         rows.extend(labs.iter().map(|lab: &LabInfo| {
             let state = match (lab.state, lab.owner) {
                 (State::Building, Some(pid)) => format!("being built by {pid}"),
-                (State::Owned, Some(pid)) => format!("up with process {pid}"),
+                (State::Held, Some(pid)) => format!("up, held by {pid}"),
+                (State::Owned, Some(pid)) => format!("used by {pid}"),
                 _ => "up".into(),
             };
             vec![lab.name.clone(), state, lab.links.to_string(), lab.nodes.join(" ")]

@@ -105,13 +105,23 @@ fn an_idle_lab_does_not_send() {
     }
     let labs =
         ["pair", "bridge", "router", "bottleneck", "line3"].map(|file| up(file, &format!("idle-{file}")));
-    let before = labs.each_ref().map(frames);
-    std::thread::sleep(Duration::from_secs(2));
-    for (lab, before) in labs.iter().zip(before) {
-        let after = frames(lab);
-        let moved: Vec<_> = before.iter().zip(&after).filter(|(before, after)| before != after).collect();
-        assert!(moved.is_empty(), "{}: {moved:?}", lab.name());
+    let silent_for = |duration: Duration, when: &str| {
+        let before = labs.each_ref().map(frames);
+        std::thread::sleep(duration);
+        for (lab, before) in labs.iter().zip(before) {
+            let after = frames(lab);
+            let moved: Vec<_> = before.iter().zip(&after).filter(|(before, after)| before != after).collect();
+            assert!(moved.is_empty(), "{} {when}: {moved:?}", lab.name());
+        }
+    };
+    silent_for(Duration::from_secs(2), "before any traffic");
+    for lab in &labs {
+        for family in [4, 6] {
+            assert_eq!(exchange(lab, "a", "b", family, 1, 64), 1);
+        }
     }
+    // Neighbours would be asked again after 5 s.
+    silent_for(Duration::from_secs(6), "after traffic");
 }
 
 #[test]

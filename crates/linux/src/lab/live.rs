@@ -7,7 +7,7 @@
 //! - **persistent, not root**: no user may pin anything, so the process that built it (the holder) stays and holds the
 //!   namespaces; its death is the lab's death.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
@@ -44,7 +44,9 @@ pub enum State {
     Building,
     /// It is up until it is taken down.
     Up,
-    /// It is up as long as its owner lives.
+    /// It is up until it is taken down, and a process holds it.
+    Held,
+    /// It is up as long as the process that uses it lives.
     Owned,
 }
 
@@ -125,7 +127,7 @@ impl Lab {
     /// # Errors
     /// An input problem when there is no such lab, a host problem when a part of it is gone.
     pub fn open(name: &str) -> Result<Lab> {
-        let (record, about) = find(&StateDir::open()?, name)?;
+        let (_, about) = find(&StateDir::open()?, name)?;
         let topology = Topology::parse(&about.topology, name)?;
         let nodes = about.nodes.iter().map(|node| {
             let gone = || {
@@ -133,13 +135,8 @@ impl Lab {
                     .at(format!("lab {name}"))
                     .help(format!("take the rest down with 'pathlab lab down {name}'"))
             };
-            let file = match about.held {
-                false => mount::pinned(&node.handle, node.netns).ok_or_else(gone)?,
-                true => File::open(&node.handle).map_err(|_| gone())?,
-            };
-            let declared = declared(&topology, &node.name);
-            let found = Node::new(&node.name, file.into(), declared).map_err(|_| gone())?;
-            if found.inode() == node.netns && record.header.name == name { Ok(found) } else { Err(gone()) }
+            let file = mount::pinned(&node.handle, node.netns).ok_or_else(gone)?;
+            Node::new(&node.name, file.into(), declared(&topology, &node.name)).map_err(|_| gone())
         });
         let nodes = nodes.collect::<Result<Vec<Node>>>()?;
         Ok(Lab { name: name.into(), topology, nodes, journal: None, holds: false })
@@ -361,6 +358,7 @@ fn info(record: &Record) -> LabInfo {
     let state = match (&about, record.header.persistent) {
         (None, _) => State::Building,
         (Some(_), true) => State::Up,
+        (Some(about), false) if about.held => State::Held,
         (Some(_), false) => State::Owned,
     };
     LabInfo {
@@ -447,10 +445,7 @@ pub fn join_user_namespace(name: &str) -> Result<()> {
     if userns::outer_uid() == 0 {
         return Ok(());
     }
-    let Ok((record, about)) = find(&StateDir::open()?, name) else { return Ok(()) };
-    if !about.held {
-        return Ok(());
-    }
+    let Ok((record, _)) = find(&StateDir::open()?, name) else { return Ok(()) };
     userns::join(record.header.owner.pid).map_err(|error| {
         Problem::host(format!(
             "cannot enter the user namespace of process {}: {error}",

@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
 
     fn refuse_unknown(&self, lines: &[Line<'a>]) -> Result<()> {
         const WORDS: [&str; 7] = ["node", "router", "link", "bridge", "interface", "route", "sysctl"];
-        for line in lines.iter().filter(|line| !WORDS.contains(&line.words[0].text)) {
+        if let Some(line) = lines.iter().find(|line| !WORDS.contains(&line.words[0].text)) {
             let problem = self.problem(line.words[0], format!("unknown statement '{}'", line.words[0].text));
             return Err(problem.help(format!("a line begins with one of {}", WORDS.join(", "))));
         }
