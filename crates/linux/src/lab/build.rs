@@ -135,10 +135,13 @@ fn quiet_settings(router: bool, v6: bool) -> Result<()> {
 /// A setting that the lab wants for itself; a kernel that does not have it does not need it.
 fn own_setting(key: &str, value: &str) -> Result<()> {
     match write_sysctl(key, value) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Problem::host(format!("cannot set {key}={value}: {error}"))
-                .help("/proc/sys must be writable; in a container it may be mounted read-only"))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Problem::host(format!(
+            "cannot set {key}={value}: {error}"
+        ))
+        .help(match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => "this needs CAP_NET_ADMIN",
+            _ => "/proc/sys must be writable; in a container it may be mounted read-only",
+        })),
         _ => Ok(()),
     }
 }
