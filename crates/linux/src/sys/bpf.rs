@@ -1,1 +1,342 @@
-//! To be written.
+//! `bpf(2)`: maps, programs and raw tracepoints, and nothing else.
+//!
+//! **What.** Thin safe functions over the system call, on descriptors that release everything when they are dropped;
+//! nothing is ever pinned, so a process that dies leaves nothing behind.
+//!
+//! **Why.** The programs of this project are assembled at run time, so no ELF loader, no compiler and no build script
+//! are needed, and the verifier's own words reach the error message.
+//!
+//! **Price.** The layout of `union bpf_attr` is written out here by byte offset (`include/uapi/linux/bpf.h`); fields
+//! are only ever appended to it by the kernel, so offsets do not move.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+const MAP_CREATE: libc::c_long = 0;
+const MAP_LOOKUP: libc::c_long = 1;
+const MAP_UPDATE: libc::c_long = 2;
+const MAP_NEXT_KEY: libc::c_long = 4;
+const PROG_LOAD: libc::c_long = 5;
+const INFO_BY_FD: libc::c_long = 15;
+const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
+const MAP_LOOKUP_BATCH: libc::c_long = 24;
+
+/// The size of `union bpf_attr` that this module fills; the rest is unknown to it, hence absent.
+const ATTR_BYTES: usize = 128;
+
+/// `BPF_MAP_TYPE_HASH`.
+pub const MAP_HASH: u32 = 1;
+/// `BPF_MAP_TYPE_ARRAY`.
+pub const MAP_ARRAY: u32 = 2;
+/// `BPF_MAP_TYPE_PERCPU_HASH`.
+pub const MAP_PERCPU_HASH: u32 = 5;
+/// `BPF_MAP_TYPE_PERCPU_ARRAY`.
+pub const MAP_PERCPU_ARRAY: u32 = 6;
+/// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
+pub const PROG_RAW_TRACEPOINT: u32 = 17;
+
+/// `union bpf_attr`, all zero until told otherwise.
+#[repr(C, align(8))]
+struct Attr([u8; ATTR_BYTES]);
+
+impl Attr {
+    fn new() -> Self {
+        Attr([0; ATTR_BYTES])
+    }
+
+    fn u32(mut self, offset: usize, value: u32) -> Self {
+        self.0[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u64(mut self, offset: usize, value: u64) -> Self {
+        self.0[offset..offset + 8].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn fd(self, offset: usize, fd: RawFd) -> Self {
+        self.u32(offset, fd as u32)
+    }
+
+    fn pointer<T: ?Sized>(self, offset: usize, target: *const T) -> Self {
+        self.u64(offset, target.cast::<u8>() as u64)
+    }
+
+    fn name(mut self, offset: usize, name: &str) -> Self {
+        let name: Vec<u8> = name.bytes().filter(|b| b.is_ascii_alphanumeric() || *b == b'_').take(15).collect();
+        self.0[offset..offset + name.len()].copy_from_slice(&name);
+        self
+    }
+
+    fn read_u32(&self, offset: usize) -> u32 {
+        u32::from_ne_bytes(self.0[offset..offset + 4].try_into().expect("four bytes"))
+    }
+
+    /// Makes the call. Pointers inside must be valid for what the command reads and writes, which each caller below
+    /// guarantees by checking the lengths of its slices against the map.
+    fn call(&mut self, command: libc::c_long) -> io::Result<RawFd> {
+        // SAFETY: the attribute block is owned, aligned and of the length given; see above for pointers in it.
+        let result = unsafe { libc::syscall(libc::SYS_bpf, command, self.0.as_mut_ptr(), ATTR_BYTES) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
+    }
+
+    fn call_for_fd(mut self, command: libc::c_long) -> io::Result<OwnedFd> {
+        let fd = self.call(command)?;
+        // SAFETY: these commands return a new descriptor that nobody else owns.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+/// A map. Per-CPU maps give one value for every possible CPU, each rounded up to eight bytes.
+#[derive(Debug)]
+pub struct Map {
+    fd: OwnedFd,
+    key_size: usize,
+    /// What one lookup writes: for per-CPU maps the values of all possible CPUs.
+    value_bytes: usize,
+    max_entries: u32,
+}
+
+impl Map {
+    /// Makes a map of the given type (`MAP_*`).
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_BPF`, `ENOSYS` without BPF in the kernel, `EINVAL` for sizes the type does not take.
+    pub fn create(kind: u32, key_size: u32, value_size: u32, max_entries: u32, name: &str) -> io::Result<Map> {
+        let per_cpu = matches!(kind, MAP_PERCPU_HASH | MAP_PERCPU_ARRAY);
+        let value_bytes =
+            if per_cpu { value_size.next_multiple_of(8) as usize * possible_cpus()? } else { value_size as usize };
+        let fd = Attr::new()
+            .u32(0, kind)
+            .u32(4, key_size)
+            .u32(8, value_size)
+            .u32(12, max_entries)
+            .name(28, name)
+            .call_for_fd(MAP_CREATE)?;
+        Ok(Map { fd, key_size: key_size as usize, value_bytes, max_entries })
+    }
+
+    /// The descriptor, to be named in a program.
+    pub fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Bytes of one looked-up value (all CPUs of a per-CPU map).
+    pub fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    fn check(&self, key: &[u8], value: Option<usize>) -> io::Result<()> {
+        let fits = key.len() == self.key_size && value.is_none_or(|bytes| bytes == self.value_bytes);
+        if fits { Ok(()) } else { Err(io::Error::from(io::ErrorKind::InvalidInput)) }
+    }
+
+    /// The value of a key; none if the key is not there.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the key has another size than the map's; else what the kernel says.
+    pub fn lookup(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        self.check(key, None)?;
+        let mut value = vec![0; self.value_bytes];
+        let called = Attr::new()
+            .fd(0, self.raw_fd())
+            .pointer(8, key.as_ptr())
+            .pointer(16, value.as_mut_ptr())
+            .call(MAP_LOOKUP);
+        match called {
+            Ok(_) => Ok(Some(value)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets the value of a key (all CPUs of a per-CPU map).
+    ///
+    /// # Errors
+    /// `InvalidInput` for wrong sizes, `E2BIG` when the map is full; else what the kernel says.
+    pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.check(key, Some(value.len()))?;
+        Attr::new().fd(0, self.raw_fd()).pointer(8, key.as_ptr()).pointer(16, value.as_ptr()).call(MAP_UPDATE)?;
+        Ok(())
+    }
+
+    /// The key after `key`, the first key for none; none at the end.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the key has another size than the map's; else what the kernel says.
+    pub fn next_key(&self, key: Option<&[u8]>) -> io::Result<Option<Vec<u8>>> {
+        if let Some(key) = key {
+            self.check(key, None)?;
+        }
+        let mut next = vec![0; self.key_size];
+        let called = Attr::new()
+            .fd(0, self.raw_fd())
+            .pointer(8, key.map_or(std::ptr::null(), <[u8]>::as_ptr))
+            .pointer(16, next.as_mut_ptr())
+            .call(MAP_NEXT_KEY);
+        match called {
+            Ok(_) => Ok(Some(next)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Every key with its value, by walking the keys; the slow way that every kernel has.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn entries_by_walking(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut entries = Vec::new();
+        let mut key = self.next_key(None)?;
+        while let Some(current) = key {
+            key = self.next_key(Some(&current))?;
+            if let Some(value) = self.lookup(&current)? {
+                entries.push((current, value));
+            }
+            // A key removed under the walk would restart it; nothing here removes keys, the bound is for safety.
+            if entries.len() > self.max_entries as usize {
+                return Err(io::Error::other("the map changed while it was read"));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Every key with its value, in one call where the kernel can (5.6), else by walking the keys.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn entries(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let room = self.max_entries as usize;
+        let mut keys = vec![0u8; room * self.key_size];
+        let mut values = vec![0u8; room * self.value_bytes];
+        // The batch position of a hash map is a 32-bit bucket, of others a key; give it room for either.
+        let mut position = vec![0u8; self.key_size.max(8)];
+        let mut attr = Attr::new()
+            .pointer(8, position.as_mut_ptr())
+            .pointer(16, keys.as_mut_ptr())
+            .pointer(24, values.as_mut_ptr())
+            .u32(32, self.max_entries)
+            .fd(36, self.raw_fd());
+        match attr.call(MAP_LOOKUP_BATCH) {
+            // ENOENT says that the end was reached, which is what one call with room for everything does.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            Ok(_) => {}
+            Err(_) => return self.entries_by_walking(),
+        }
+        let count = (attr.read_u32(32) as usize).min(room);
+        let pair = |i: usize| {
+            let (k, v) = (self.key_size, self.value_bytes);
+            (keys[i * k..(i + 1) * k].to_vec(), values[i * v..(i + 1) * v].to_vec())
+        };
+        Ok((0..count).map(pair).collect())
+    }
+}
+
+/// Why a program was not loaded.
+#[derive(Debug)]
+pub struct Rejected {
+    /// What the system call said.
+    pub error: io::Error,
+    /// What the verifier said; empty if it was not reached.
+    pub log: String,
+}
+
+/// Loads a program (`PROG_*`) of eight-byte instructions. `license` decides which kernel functions it may call.
+///
+/// # Errors
+/// [`Rejected`]: `EPERM` without `CAP_BPF`/`CAP_PERFMON`, else usually the verifier, with its log.
+pub fn load_program(kind: u32, instructions: &[u64], license: &CStr, name: &str) -> Result<OwnedFd, Rejected> {
+    let attr = || {
+        Attr::new()
+            .u32(0, kind)
+            .u32(4, instructions.len() as u32)
+            .pointer(8, instructions.as_ptr())
+            .pointer(16, license.as_ptr())
+            .name(48, name)
+    };
+    let error = match attr().call_for_fd(PROG_LOAD) {
+        Ok(program) => return Ok(program),
+        Err(error) => error,
+    };
+    if error.raw_os_error() == Some(libc::EPERM) {
+        return Err(Rejected { error, log: String::new() });
+    }
+    // Only a failed load pays for the log.
+    let mut log = vec![0u8; 256 * 1024];
+    let again = attr().u32(24, 1).u32(28, log.len() as u32).pointer(32, log.as_mut_ptr()).call_for_fd(PROG_LOAD);
+    let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+    let log = String::from_utf8_lossy(&log[..end]).into_owned();
+    again.map_err(|error| Rejected { error, log })
+}
+
+/// Runs a raw-tracepoint program at every event of that name until the returned descriptor is dropped.
+///
+/// # Errors
+/// `ENOENT` if the kernel has no such tracepoint, `EPERM` without `CAP_PERFMON`.
+pub fn open_raw_tracepoint(name: &CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    Attr::new().pointer(0, name.as_ptr()).fd(8, program.as_raw_fd()).call_for_fd(RAW_TRACEPOINT_OPEN)
+}
+
+/// How often the program was not run because it was already running on that CPU (`recursion_misses` of
+/// `struct bpf_prog_info`, Linux 5.12); none on kernels that do not tell.
+///
+/// # Errors
+/// What the kernel says.
+pub fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+    const OFFSET: usize = 208;
+    let mut info = [0u64; 32];
+    let bytes = size_of_val(&info) as u32;
+    let mut attr = Attr::new().fd(0, program.as_raw_fd()).u32(4, bytes).pointer(8, info.as_mut_ptr());
+    attr.call(INFO_BY_FD)?;
+    let told = attr.read_u32(4) as usize;
+    Ok((told >= OFFSET + 8).then(|| info[OFFSET / 8]))
+}
+
+/// How many values a per-CPU map holds for each key: the CPUs that may ever come online.
+///
+/// # Errors
+/// When `/sys/devices/system/cpu/possible` cannot be read or understood.
+pub fn possible_cpus() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    highest_cpu(&text).map(|cpu| cpu + 1).ok_or_else(|| io::Error::other("cannot read the list of possible CPUs"))
+}
+
+/// The highest number in a list like `0-3,8`.
+fn highest_cpu(list: &str) -> Option<usize> {
+    list.trim().rsplit([',', '-']).next()?.parse().ok().filter(|&cpu: &usize| cpu < 1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_possible_cpus_is_read() {
+        assert_eq!(highest_cpu("0-1\n"), Some(1));
+        assert_eq!(highest_cpu("0"), Some(0));
+        assert_eq!(highest_cpu("0-3,8-11\n"), Some(11));
+        assert_eq!(highest_cpu("\n"), None);
+        assert_eq!(highest_cpu("a-b"), None);
+    }
+
+    #[test]
+    fn a_batch_read_gives_what_walking_gives() {
+        let map = match Map::create(MAP_PERCPU_HASH, 8, 16, 64, "pathlab_test") {
+            Ok(map) => map,
+            Err(error) => return println!("SKIP: bpf(2) is not available here: {error}"),
+        };
+        for i in 0u64..40 {
+            let value: Vec<u8> = (0..map.value_bytes()).map(|byte| (byte as u64 * 3 + i) as u8).collect();
+            map.update(&i.to_ne_bytes(), &value).expect("room for 40 of 64 keys");
+        }
+        let mut fast = map.entries().expect("batch");
+        let mut slow = map.entries_by_walking().expect("walk");
+        fast.sort();
+        slow.sort();
+        assert_eq!(fast.len(), 40);
+        assert_eq!(fast, slow);
+        assert_eq!(map.lookup(&99u64.to_ne_bytes()).expect("lookup"), None);
+        assert!(map.lookup(&[0; 4]).is_err(), "a key of another size is refused here, not read beyond its end");
+    }
+}

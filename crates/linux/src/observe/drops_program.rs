@@ -1,0 +1,460 @@
+//! The program that runs at every `skb:kfree_skb` event and counts the test's own drops.
+//!
+//! **What.** Assembled for the running kernel ([`Layout`]), the lab's namespaces and the test's flow. It reads the
+//! buffer's description once, finds its namespace, finds the IP header through `network_header` (the only one that is
+//! set at every drop point), compares protocol and ports, and adds to a per-CPU count by reason and place.
+//!
+//! **Which namespace.** That of `skb->dev`; where a socket has taken the buffer, `dev` shares its memory with other
+//! data (`dev_scratch`), so an unreadable or foreign `dev` falls back to the receiving socket (the event's fourth
+//! argument since Linux 6.11) and then to `skb->sk`; the interface is then the one of arrival (`skb_iif`).
+//!
+//! **Price.** One block read of the description and four to six small reads for each drop in the lab, three for each
+//! drop elsewhere; nothing at all for frames that are not dropped.
+
+use super::assembler::{AssembleError, Assembler, Label, Op, Reg, Reg::*, Width, Width::*, When};
+use super::btf::{Btf, Member};
+use super::witness::Flow;
+
+/// Where the running kernel keeps what the program reads; every number from BTF.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    pub(super) skb: SkbLayout,
+    /// `net_device.nd_net.net`.
+    pub(super) device_net: u32,
+    /// `net_device.ifindex`.
+    pub(super) device_index: u32,
+    /// `net.ns.inum`.
+    pub(super) net_inode: u32,
+    /// `sock.__sk_common.skc_net.net`.
+    pub(super) sock_net: u32,
+    /// `skb_shared_info.gso_segs`.
+    pub(super) segments: u32,
+    /// Drop reasons by number, without the prefix `SKB_DROP_REASON_`.
+    pub(super) reasons: Vec<(u32, String)>,
+    /// Arguments of the event: buffer, location, reason, and since 6.11 the receiving socket.
+    pub(super) arguments: usize,
+}
+
+/// Offsets inside `struct sk_buff`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SkbLayout {
+    pub dev: u32,
+    pub sk: u32,
+    pub head: u32,
+    pub tail: u32,
+    pub end: u32,
+    pub protocol: u32,
+    pub network_header: u32,
+    pub mac_header: u32,
+    pub skb_iif: u32,
+}
+
+/// The types that [`Layout::find`] needs.
+const TYPES: [&str; 7] =
+    ["sk_buff", "net_device", "net", "sock", "skb_shared_info", "skb_drop_reason", "btf_trace_kfree_skb"];
+
+impl Layout {
+    /// Finds everything in the kernel's BTF.
+    ///
+    /// # Errors
+    /// The name of the first thing that this kernel does not have, or has in another size.
+    pub fn find(blob: &[u8]) -> Result<Layout, String> {
+        let btf = Btf::parse(blob, &TYPES).ok_or("the kernel's BTF cannot be read")?;
+        let member = |outer: &str, path: &str, size: u32| match btf.member(outer, path) {
+            Some(Member { offset, size: found }) if found == size => Ok(offset),
+            Some(Member { size: found, .. }) => Err(format!("{outer}.{path} has {found} bytes in this kernel, not {size}")),
+            None => Err(format!("this kernel has no {outer}.{path}")),
+        };
+        let skb = |path, size| member("sk_buff", path, size);
+        let reasons = btf.values("skb_drop_reason").ok_or("this kernel does not tell drop reasons (Linux 5.17 does)")?;
+        let arguments = btf.arguments("btf_trace_kfree_skb").ok_or("this kernel has no kfree_skb event")?;
+        if arguments < 4 {
+            return Err("the kfree_skb event of this kernel has no reason (Linux 5.17 has)".into());
+        }
+        Ok(Layout {
+            skb: SkbLayout {
+                dev: skb("dev", 8)?,
+                sk: skb("sk", 8)?,
+                head: skb("head", 8)?,
+                tail: skb("tail", 4)?,
+                end: skb("end", 4)?,
+                protocol: skb("protocol", 2)?,
+                network_header: skb("network_header", 2)?,
+                mac_header: skb("mac_header", 2)?,
+                skb_iif: skb("skb_iif", 4)?,
+            },
+            device_net: member("net_device", "nd_net.net", 8)?,
+            device_index: member("net_device", "ifindex", 4)?,
+            net_inode: member("net", "ns.inum", 4)?,
+            sock_net: member("sock", "__sk_common.skc_net.net", 8)?,
+            segments: member("skb_shared_info", "gso_segs", 2)?,
+            reasons: reasons.into_iter().map(|(name, value)| (value, plain(name).to_owned())).collect(),
+            arguments: arguments - 1,
+        })
+    }
+
+    /// The name of a drop reason; reasons of other subsystems (mac80211, OVS) have their number.
+    pub fn reason(&self, number: u32) -> String {
+        let known = self.reasons.iter().find(|(value, _)| *value == number);
+        known.map_or_else(|| format!("reason {number:#x}"), |(_, name)| name.clone())
+    }
+}
+
+fn plain(name: &str) -> &str {
+    name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name)
+}
+
+/// What a key says was counted.
+pub(super) const KIND_MATCHED: u32 = 0;
+/// See [`KIND_MATCHED`]: a frame of the lab whose header could not be read.
+pub(super) const KIND_UNPARSED: u32 = 1;
+
+/// A key: reason, namespace, interface, kind (32 bits each), location (64 bits).
+pub(super) const KEY_BYTES: u32 = 24;
+/// A value: frames, buffers (64 bits each).
+pub(super) const VALUE_BYTES: u32 = 16;
+
+// Places on the stack, as distances from the frame pointer.
+const KEY: i16 = -24;
+const KEY_REASON: i16 = KEY;
+const KEY_NET: i16 = KEY + 4;
+const KEY_INDEX: i16 = KEY + 8;
+const KEY_KIND: i16 = KEY + 12;
+const KEY_LOCATION: i16 = KEY + 16;
+const VALUE: i16 = -40;
+const SCRATCH: i16 = -48;
+const HEADER: i16 = -96; // 40 bytes of IP header, then 8 of what follows
+const AFTER_IP: i16 = HEADER + 40;
+const BLOCK: i16 = -416; // up to 320 bytes of sk_buff
+const BLOCK_ROOM: u32 = 320;
+
+// Kernel functions by number (include/uapi/linux/bpf.h).
+const MAP_LOOKUP: i32 = 1;
+const MAP_UPDATE: i32 = 2;
+const PROBE_READ_KERNEL: i32 = 113;
+const NOEXIST: i32 = 1;
+
+const ETH_P_IP: u32 = 0x0800;
+const ETH_P_IPV6: u32 = 0x86dd;
+const ETHERNET_BYTES: i32 = 14;
+
+/// The two maps as the program names them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MapFds {
+    pub counts: i32,
+    pub lost: i32,
+}
+
+struct Builder<'a> {
+    a: Assembler,
+    layout: &'a Layout,
+    flow: &'a Flow,
+    first: u32,
+    out: Label,
+    unparsed: Label,
+    matched: Label,
+}
+
+/// Assembles the program. `R6` is the buffer, `R7` the context, `R8` the namespace and later the IP header's offset,
+/// `R9` the end of the linear part.
+pub(super) fn assemble(
+    layout: &Layout, namespaces: &[u32], flow: &Flow, maps: MapFds,
+) -> Result<Vec<u64>, AssembleError> {
+    let mut a = Assembler::new();
+    let (out, unparsed, matched) = (a.label(), a.label(), a.label());
+    let mut builder = Builder { a, layout, flow, first: layout.skb.first(), out, unparsed, matched };
+    builder.read_description();
+    builder.find_namespace(namespaces);
+    builder.find_ip_header();
+    builder.compare_v4();
+    builder.compare_v6();
+    builder.count(maps);
+    builder.a.finish()
+}
+
+impl SkbLayout {
+    fn all(&self) -> [u32; 9] {
+        [
+            self.dev, self.sk, self.head, self.tail, self.end, self.protocol, self.network_header, self.mac_header,
+            self.skb_iif,
+        ]
+    }
+
+    fn first(&self) -> u32 {
+        self.all().into_iter().min().unwrap_or(0) & !7
+    }
+
+    /// Bytes from the first to the last needed field.
+    pub(super) fn span(&self) -> u32 {
+        let last = self.all().into_iter().max().unwrap_or(0);
+        (last + 8 - self.first()).next_multiple_of(8)
+    }
+
+    /// True if the needed part fits the program's stack.
+    pub(super) fn fits(&self) -> bool {
+        self.span() <= BLOCK_ROOM
+    }
+}
+
+impl Builder<'_> {
+    /// Where the copied description has that field of `struct sk_buff`.
+    fn field(&self, offset: u32) -> i16 {
+        BLOCK + (offset - self.first) as i16
+    }
+
+    /// Copies `bytes` at `R3` (+ `offset`) to the stack and jumps if they cannot be read.
+    fn read(&mut self, to: i16, bytes: u32, offset: u32, unreadable: Label) {
+        if offset != 0 {
+            self.a.op(Op::Add, R3, offset as i32);
+        }
+        self.a.op_reg(Op::Move, R1, R10);
+        self.a.op(Op::Add, R1, i32::from(to));
+        self.a.op(Op::Move, R2, bytes as i32);
+        self.a.call(PROBE_READ_KERNEL);
+        self.a.jump_if(R0, When::NotEqual, 0, unreadable);
+    }
+
+    fn read_description(&mut self) {
+        self.a.op_reg(Op::Move, R7, R1);
+        self.a.load(B8, R6, R1, 0);
+        self.a.op_reg(Op::Move, R3, R6);
+        let (span, first, out) = (self.layout.skb.span(), self.first, self.out);
+        self.read(BLOCK, span, first, out);
+    }
+
+    /// Follows `R3` + offset to a namespace and jumps to `ours` with its number in `R8`, or falls through.
+    fn namespace_of(&mut self, offset: u32, namespaces: &[u32], ours: Label) {
+        let other = self.a.label();
+        self.a.jump_if(R3, When::Equal, 0, other);
+        self.read(SCRATCH, 8, offset, other);
+        self.a.load(B8, R3, R10, SCRATCH);
+        let inode = self.layout.net_inode;
+        self.read(SCRATCH, 4, inode, other);
+        self.a.load(B4, R8, R10, SCRATCH);
+        for &namespace in namespaces {
+            self.a.jump_if_u32(R8, When::Equal, namespace, ours);
+        }
+        self.a.place(other);
+    }
+
+    fn find_namespace(&mut self, namespaces: &[u32]) {
+        let (by_device, by_socket, parse) = (self.a.label(), self.a.label(), self.a.label());
+        let skb = self.layout.skb;
+        self.a.load(B8, R3, R10, self.field(skb.dev));
+        self.namespace_of(self.layout.device_net, namespaces, by_device);
+        if self.layout.arguments > 3 {
+            self.a.load(B8, R3, R7, 24);
+            self.namespace_of(self.layout.sock_net, namespaces, by_socket);
+        }
+        self.a.load(B8, R3, R10, self.field(skb.sk));
+        self.namespace_of(self.layout.sock_net, namespaces, by_socket);
+        self.a.jump(self.out);
+
+        self.a.place(by_socket);
+        self.a.load(B4, R1, R10, self.field(skb.skb_iif));
+        self.a.store(B4, R10, KEY_INDEX, R1);
+        self.a.jump(parse);
+
+        self.a.place(by_device);
+        self.a.load(B8, R3, R10, self.field(skb.dev));
+        let (index, out) = (self.layout.device_index, self.out);
+        self.read(KEY_INDEX, 4, index, out);
+
+        self.a.place(parse);
+        self.a.store(B4, R10, KEY_NET, R8);
+        self.a.store_imm(B4, R10, KEY_KIND, KIND_MATCHED as i32);
+    }
+
+    /// Leaves the offset of the IP header in `R8` and the end of the linear part in `R9`, both from `head`.
+    fn find_ip_header(&mut self) {
+        let (usable, stale, of_ip) = (self.a.label(), self.a.label(), self.a.label());
+        let skb = self.layout.skb;
+        // Zero means that the frame was not classified yet; the version then decides.
+        self.a.load(B2, R1, R10, self.field(skb.protocol));
+        self.a.from_big_endian(R1, B2);
+        for protocol in [0, ETH_P_IP, ETH_P_IPV6] {
+            self.a.jump_if(R1, When::Equal, protocol as i32, of_ip);
+        }
+        self.a.jump(self.out);
+        self.a.place(of_ip);
+        self.a.load(B4, R9, R10, self.field(skb.tail));
+        self.a.load(B2, R8, R10, self.field(skb.network_header));
+        self.a.load(B2, R1, R10, self.field(skb.mac_header));
+        // A frame that the driver delivered but IP has not seen (a full backlog) has only its Ethernet header set.
+        self.a.jump_if(R1, When::Equal, 0xffff, usable);
+        self.a.jump_if_reg(R8, When::AtMost, R1, stale);
+        self.a.jump(usable);
+        self.a.place(stale);
+        self.a.op_reg(Op::Move, R8, R1);
+        self.a.op(Op::Add, R8, ETHERNET_BYTES);
+        self.a.place(usable);
+    }
+
+    /// Copies `bytes` at `head + R8` to the stack if the linear part has them.
+    fn read_linear(&mut self, to: i16, bytes: u32) {
+        let unparsed = self.unparsed;
+        self.a.op_reg(Op::Move, R1, R8);
+        self.a.op(Op::Add, R1, bytes as i32);
+        self.a.jump_if_reg(R1, When::Above, R9, unparsed);
+        self.a.load(B8, R3, R10, self.field(self.layout.skb.head));
+        self.a.op_reg(Op::Add, R3, R8);
+        self.read(to, bytes, 0, unparsed);
+    }
+
+    fn compare_v4(&mut self) {
+        let v6 = self.a.label();
+        self.read_linear(HEADER, 20);
+        self.a.load(B1, R1, R10, HEADER);
+        self.a.op_reg(Op::Move, R2, R1);
+        self.a.op(Op::ShiftRight, R2, 4);
+        self.a.jump_if(R2, When::Equal, 6, v6);
+        self.a.jump_if(R2, When::NotEqual, 4, self.unparsed);
+        self.a.op(Op::And, R1, 0xf);
+        self.a.jump_if(R1, When::Below, 5, self.unparsed);
+        match self.flow.protocol.number(4) {
+            Some(number) => {
+                self.a.load(B1, R2, R10, HEADER + 9);
+                self.a.jump_if(R2, When::NotEqual, i32::from(number), self.out);
+                // A later fragment has no ports: it is the protocol's, but nobody can tell whose.
+                self.a.load(B2, R2, R10, HEADER + 6);
+                self.a.from_big_endian(R2, B2);
+                self.a.op(Op::And, R2, 0x1fff);
+                self.a.jump_if(R2, When::NotEqual, 0, self.unparsed);
+                self.a.op(Op::ShiftLeft, R1, 2);
+                self.a.op_reg(Op::Add, R8, R1);
+                self.compare_flow(4);
+            }
+            None => self.a.jump(self.out),
+        }
+        self.a.place(v6);
+    }
+
+    fn compare_v6(&mut self) {
+        self.read_linear(HEADER, 40);
+        self.a.load(B1, R1, R10, HEADER + 6);
+        match self.flow.protocol.number(6) {
+            Some(number) => {
+                let plain = self.a.label();
+                self.a.jump_if(R1, When::Equal, i32::from(number), plain);
+                // Hop-by-hop, routing, fragment, destination options: what they carry is not looked for.
+                for extension in [0, 43, 44, 60] {
+                    self.a.jump_if(R1, When::Equal, extension, self.unparsed);
+                }
+                self.a.jump(self.out);
+                self.a.place(plain);
+                self.a.op(Op::Add, R8, 40);
+                self.compare_flow(6);
+            }
+            None => self.a.jump(self.out),
+        }
+    }
+
+    /// Compares what follows the IP header (at `R8`) with the flow; always jumps.
+    fn compare_flow(&mut self, version: u8) {
+        let out = self.out;
+        if let Some((request, reply)) = self.flow.protocol.echo_types(version) {
+            let echo = self.a.label();
+            self.read_linear(AFTER_IP, 8);
+            self.a.load(B1, R1, R10, AFTER_IP);
+            self.a.jump_if(R1, When::Equal, i32::from(request), echo);
+            self.a.jump_if(R1, When::NotEqual, i32::from(reply), out);
+            self.a.place(echo);
+            self.compare_port(AFTER_IP + 4);
+        } else {
+            self.read_linear(AFTER_IP, 4);
+            self.compare_port(AFTER_IP);
+            self.compare_port(AFTER_IP + 2);
+        }
+        self.a.jump(out);
+    }
+
+    fn compare_port(&mut self, at: i16) {
+        self.a.load(B2, R1, R10, at);
+        self.a.from_big_endian(R1, B2);
+        for &port in &self.flow.ports {
+            self.a.jump_if(R1, When::Equal, i32::from(port), self.matched);
+        }
+    }
+
+    fn count(&mut self, maps: MapFds) {
+        let counted = self.a.label();
+        self.a.place(self.unparsed);
+        self.a.store_imm(B4, R10, KEY_KIND, KIND_UNPARSED as i32);
+        self.a.place(self.matched);
+        self.a.load(B8, R1, R7, 16);
+        self.a.store(B4, R10, KEY_REASON, R1);
+        self.a.load(B8, R1, R7, 8);
+        self.a.store(B8, R10, KEY_LOCATION, R1);
+        self.segments();
+        self.add_to(maps.counts, counted);
+        self.insert(maps.counts);
+        // Another CPU may have made the entry in between; then it is there now.
+        self.add_to(maps.counts, counted);
+        self.lose(maps.lost);
+        self.a.place(counted);
+        self.a.place(self.out);
+        self.a.op(Op::Move, R0, 0);
+        self.a.exit();
+    }
+
+    /// Leaves the number of frames in `R8`: the segments of a super-frame, or one.
+    fn segments(&mut self) {
+        let (one, known) = (self.a.label(), self.a.label());
+        self.a.load(B8, R3, R10, self.field(self.layout.skb.head));
+        self.a.load(B4, R1, R10, self.field(self.layout.skb.end));
+        self.a.op_reg(Op::Add, R3, R1);
+        let segments = self.layout.segments;
+        self.read(SCRATCH, 2, segments, one);
+        self.a.load(B2, R8, R10, SCRATCH);
+        self.a.jump_if(R8, When::NotEqual, 0, known);
+        self.a.place(one);
+        self.a.op(Op::Move, R8, 1);
+        self.a.place(known);
+    }
+
+    fn stack(&mut self, register: Reg, offset: i16) {
+        self.a.op_reg(Op::Move, register, R10);
+        self.a.op(Op::Add, register, i32::from(offset));
+    }
+
+    /// Adds to the entry and jumps to `done`, or falls through if there is none.
+    fn add_to(&mut self, map: i32, done: Label) {
+        let absent = self.a.label();
+        self.a.load_map(R1, map);
+        self.stack(R2, KEY);
+        self.a.call(MAP_LOOKUP);
+        self.a.jump_if(R0, When::Equal, 0, absent);
+        self.bump(R0, 0, R8);
+        self.a.op(Op::Move, R8, 1);
+        self.bump(R0, 8, R8);
+        self.a.jump(done);
+        self.a.place(absent);
+    }
+
+    fn bump(&mut self, base: Reg, offset: i16, by: Reg) {
+        self.a.load(Width::B8, R1, base, offset);
+        self.a.op_reg(Op::Add, R1, by);
+        self.a.store(Width::B8, base, offset, R1);
+    }
+
+    /// Makes the entry with nothing counted on any CPU; the addition follows.
+    fn insert(&mut self, map: i32) {
+        self.a.store_imm(B8, R10, VALUE, 0);
+        self.a.store_imm(B8, R10, VALUE + 8, 0);
+        self.a.load_map(R1, map);
+        self.stack(R2, KEY);
+        self.stack(R3, VALUE);
+        self.a.op(Op::Move, R4, NOEXIST);
+        self.a.call(MAP_UPDATE);
+    }
+
+    fn lose(&mut self, map: i32) {
+        self.a.store_imm(B4, R10, SCRATCH, 0);
+        self.a.load_map(R1, map);
+        self.stack(R2, SCRATCH);
+        self.a.call(MAP_LOOKUP);
+        self.a.jump_if(R0, When::Equal, 0, self.out);
+        self.a.op(Op::Move, R2, 1);
+        self.bump(R0, 0, R2);
+    }
+}

@@ -1,0 +1,166 @@
+//! Interfaces: `RTM_GETLINK`.
+//!
+//! `IFLA_STATS64` is read instead of `/proc/net/dev`, which folds `rx_missed_errors` into the drop column and so hides
+//! who dropped. `rx_packets` includes frames that the host dropped later; `tx_packets` are frames handed to the device.
+
+use record::snapshot::{Counters, LinkSample};
+
+use super::netlink::{Attributes, after, text, u32_at, u64_at};
+
+/// `RTM_GETLINK`.
+pub const REQUEST: u16 = 18;
+/// `struct ifinfomsg`, and `IFLA_EXT_MASK` with `RTEXT_FILTER_SKIP_STATS` *not* set: statistics are wanted.
+pub const BODY: [u8; 16] = [0; 16];
+
+const HEADER_BYTES: usize = 16;
+const IFF_UP: u32 = 1;
+const IFF_LOWER_UP: u32 = 1 << 16;
+
+// include/uapi/linux/if_link.h
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_QDISC: u16 = 6;
+const IFLA_MASTER: u16 = 10;
+const IFLA_TXQLEN: u16 = 13;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_STATS64: u16 = 23;
+const IFLA_CARRIER_CHANGES: u16 = 35;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BRPORT_STATE: u16 = 1;
+
+/// `struct rtnl_link_stats64`, in its order; older kernels have fewer.
+pub const STATS64: [&str; 25] = [
+    "rx_packets",
+    "tx_packets",
+    "rx_bytes",
+    "tx_bytes",
+    "rx_errors",
+    "tx_errors",
+    "rx_dropped",
+    "tx_dropped",
+    "multicast",
+    "collisions",
+    "rx_length_errors",
+    "rx_over_errors",
+    "rx_crc_errors",
+    "rx_frame_errors",
+    "rx_fifo_errors",
+    "rx_missed_errors",
+    "tx_aborted_errors",
+    "tx_carrier_errors",
+    "tx_fifo_errors",
+    "tx_heartbeat_errors",
+    "tx_window_errors",
+    "rx_compressed",
+    "tx_compressed",
+    "rx_nohandler",
+    "rx_otherhost_dropped",
+];
+
+/// Decodes one reply; none if it has no name.
+pub fn parse(message: &[u8]) -> Option<LinkSample> {
+    let flags = u32_at(message, 8)?;
+    let mut link = LinkSample {
+        index: u32_at(message, 4)?,
+        up: flags & IFF_UP != 0,
+        carrier: flags & IFF_LOWER_UP != 0,
+        ..LinkSample::default()
+    };
+    for (number, content) in after(message, HEADER_BYTES) {
+        let value = u32_at(content, 0).unwrap_or(0);
+        match number {
+            IFLA_IFNAME => link.name = text(content),
+            IFLA_MTU => link.mtu = value,
+            IFLA_QDISC => link.qdisc = text(content),
+            IFLA_MASTER => link.master = value,
+            IFLA_TXQLEN => link.tx_queue_len = value,
+            IFLA_CARRIER_CHANGES => link.carrier_changes = u64::from(value),
+            IFLA_STATS64 => link.counters = counters(content),
+            IFLA_LINKINFO => information(content, &mut link),
+            _ => {}
+        }
+    }
+    (!link.name.is_empty()).then_some(link)
+}
+
+fn counters(content: &[u8]) -> Counters {
+    let value = |(i, name): (usize, &&str)| Some(((*name).to_owned(), u64_at(content, i * 8)?));
+    STATS64.iter().enumerate().map_while(value).collect()
+}
+
+fn information(content: &[u8], link: &mut LinkSample) {
+    let mut bridge_port = false;
+    for (number, content) in Attributes(content) {
+        match number {
+            IFLA_INFO_KIND => link.kind = text(content),
+            IFLA_INFO_SLAVE_KIND => bridge_port = text(content) == "bridge",
+            IFLA_INFO_SLAVE_DATA if bridge_port => {
+                let state = Attributes(content).find(|(number, _)| *number == IFLA_BRPORT_STATE);
+                link.bridge_state = state.and_then(|(_, content)| content.first().copied());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::netlink::build::{attribute, join};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Vec<u8> {
+        let mut header = [0u8; 16];
+        header[4..8].copy_from_slice(&7u32.to_ne_bytes());
+        header[8..12].copy_from_slice(&(IFF_UP | IFF_LOWER_UP).to_ne_bytes());
+        let statistics: Vec<u8> = (100u64..125).flat_map(u64::to_ne_bytes).collect();
+        let port = attribute(IFLA_BRPORT_STATE, &[3]);
+        let information = join(&[
+            &attribute(IFLA_INFO_KIND, b"veth\0"),
+            &attribute(IFLA_INFO_SLAVE_KIND, b"bridge\0"),
+            &attribute(IFLA_INFO_SLAVE_DATA | 0x8000, &port),
+        ]);
+        join(&[
+            &header,
+            &attribute(IFLA_IFNAME, b"a0\0"),
+            &attribute(IFLA_MTU, &1500u32.to_ne_bytes()),
+            &attribute(IFLA_QDISC, b"tbf\0"),
+            &attribute(IFLA_MASTER, &3u32.to_ne_bytes()),
+            &attribute(IFLA_TXQLEN, &1000u32.to_ne_bytes()),
+            &attribute(IFLA_CARRIER_CHANGES, &2u32.to_ne_bytes()),
+            &attribute(IFLA_STATS64, &statistics),
+            &attribute(IFLA_LINKINFO, &information),
+        ])
+    }
+
+    #[test]
+    fn a_link_is_read_whole() {
+        let link = parse(&sample()).expect("well formed");
+        assert_eq!((link.name.as_str(), link.index, link.mtu, link.master), ("a0", 7, 1500, 3));
+        assert_eq!((link.up, link.carrier, link.carrier_changes, link.tx_queue_len), (true, true, 2, 1000));
+        assert_eq!((link.kind.as_str(), link.bridge_state, link.qdisc.as_str()), ("veth", Some(3), "tbf"));
+        assert_eq!(link.counters.len(), 25);
+        assert_eq!((link.counters["rx_packets"], link.counters["rx_otherhost_dropped"]), (100, 124));
+    }
+
+    #[test]
+    fn an_older_kernel_has_fewer_counters_not_zeros() {
+        let short: Vec<u8> = (1u64..4).flat_map(u64::to_ne_bytes).collect();
+        let message = join(&[&[0; 16], &attribute(IFLA_IFNAME, b"x"), &attribute(IFLA_STATS64, &short)]);
+        let link = parse(&message).expect("named");
+        assert_eq!(link.counters.len(), 3);
+        assert!(!link.counters.contains_key("rx_dropped"));
+    }
+
+    proptest! {
+        #[test]
+        fn damage_never_panics(cut in 0usize..500, at in 0usize..500, byte: u8) {
+            let mut bytes = sample();
+            if let Some(place) = bytes.get_mut(at) { *place = byte; }
+            bytes.truncate(cut);
+            let _ = parse(&bytes);
+        }
+    }
+}

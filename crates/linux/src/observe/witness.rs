@@ -1,0 +1,332 @@
+//! The witness: the test's own drops, counted by the kernel's `skb:kfree_skb` event.
+//!
+//! **What.** A program at the raw tracepoint ([`super::drops_program`]) counts by reason, namespace, interface and the
+//! place in the kernel that dropped. It shares nothing with the counters of [`super::Observer`]: when both say the same,
+//! that is two independent voices.
+//!
+//! **Why filtered in the kernel.** Unfiltered totals are worthless: in one measurement the same event also counted
+//! 310 359 + 120 840 drops of other traffic. Only the lab's namespaces and the test's ports (or ICMP id) count.
+//!
+//! **What it cannot see.** Frames that never become a socket buffer (the ring of a card, native XDP), and ICMP errors
+//! that carry the test's header inside. A frame whose header is not readable counts as *unparsed*, an event that the
+//! program could not count as *lost*; neither is ever silent.
+//!
+//! **Price.** Nothing for frames that pass; for a dropped frame see `docs/counters.md`. Needs `CAP_BPF` and
+//! `CAP_PERFMON`. Nothing is pinned: dropping the [`Witness`] releases everything.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, OnceLock};
+
+use record::ledger::{NamedCount, WitnessDrop, WitnessStatus};
+
+use super::drops_program::{KEY_BYTES, KIND_UNPARSED, Layout, MapFds, VALUE_BYTES, assemble};
+use super::netlink::{BUFFER_BYTES, Family, Netlink, u32_at, u64_at};
+use super::{links, symbols};
+use crate::sys::{bpf, netns};
+
+/// Different reasons at different places that fit; a real test has a handful.
+const ENTRIES: u32 = 1024;
+/// Ports of a flow, and namespaces, that are compared one by one.
+const MOST: usize = 256;
+
+/// The test's protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// UDP over IPv4 or IPv6.
+    Udp,
+    /// TCP over IPv4 or IPv6.
+    Tcp,
+    /// ICMP echo over IPv4.
+    Icmp,
+    /// ICMPv6 echo.
+    Icmp6,
+}
+
+impl Protocol {
+    /// The protocol's number in an IP header of that version, if it exists there.
+    pub(super) fn number(self, version: u8) -> Option<u8> {
+        match (self, version) {
+            (Protocol::Udp, _) => Some(17),
+            (Protocol::Tcp, _) => Some(6),
+            (Protocol::Icmp, 4) => Some(1),
+            (Protocol::Icmp6, 6) => Some(58),
+            _ => None,
+        }
+    }
+
+    /// The types of echo request and reply, for protocols that have an id instead of ports.
+    pub(super) fn echo_types(self, version: u8) -> Option<(u8, u8)> {
+        match (self, version) {
+            (Protocol::Icmp, 4) => Some((8, 0)),
+            (Protocol::Icmp6, 6) => Some((128, 129)),
+            _ => None,
+        }
+    }
+}
+
+/// The frames that belong to the test, in both directions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flow {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Source or destination is any of these ports; for ICMP the id is any of these.
+    pub ports: Vec<u16>,
+}
+
+/// What was counted so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WitnessCount {
+    /// The test's drops by reason, node, interface and location.
+    pub details: Vec<WitnessDrop>,
+    /// Events that could not be counted (no room, or the program was already running on that CPU); they need not have
+    /// been the test's.
+    pub lost: u64,
+    /// Dropped frames of the lab's namespaces whose header could not be read; they may have been the test's.
+    pub unparsed: u64,
+    /// Where the unparsed were dropped.
+    pub unparsed_details: Vec<WitnessDrop>,
+}
+
+impl WitnessCount {
+    /// What was counted since `before`.
+    #[must_use]
+    pub fn since(&self, before: &WitnessCount) -> WitnessCount {
+        WitnessCount {
+            details: difference(&self.details, &before.details),
+            lost: self.lost.saturating_sub(before.lost),
+            unparsed: self.unparsed.saturating_sub(before.unparsed),
+            unparsed_details: difference(&self.unparsed_details, &before.unparsed_details),
+        }
+    }
+
+    /// Frames by reason over all places.
+    pub fn by_reason(&self) -> Vec<NamedCount> {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        for drop in &self.details {
+            *sums.entry(&drop.reason).or_default() += drop.frames;
+        }
+        sums.into_iter().map(|(name, count)| NamedCount { name: name.to_owned(), count }).collect()
+    }
+
+    /// Frames dropped for that reason over all places.
+    pub fn frames(&self, reason: &str) -> u64 {
+        self.details.iter().filter(|drop| drop.reason == reason).map(|drop| drop.frames).sum()
+    }
+}
+
+fn place(drop: &WitnessDrop) -> (&str, &str, Option<&str>, Option<&str>) {
+    (&drop.reason, &drop.node, drop.interface.as_deref(), drop.location.as_deref())
+}
+
+fn difference(now: &[WitnessDrop], before: &[WitnessDrop]) -> Vec<WitnessDrop> {
+    let grown = |drop: &WitnessDrop| {
+        let old = before.iter().find(|old| place(old) == place(drop));
+        let (frames, skbs) = old.map_or((0, 0), |old| (old.frames, old.skbs));
+        WitnessDrop {
+            frames: drop.frames.saturating_sub(frames),
+            skbs: drop.skbs.saturating_sub(skbs),
+            ..drop.clone()
+        }
+    };
+    now.iter().map(grown).filter(|drop| drop.skbs > 0 || drop.frames > 0).collect()
+}
+
+/// A node as the witness knows it.
+#[derive(Debug)]
+struct Place {
+    inode: u32,
+    name: String,
+    netlink: Mutex<Netlink>,
+}
+
+/// A running count.
+#[derive(Debug)]
+pub struct Witness {
+    // The order of fields is the order of release: first the event, then the program, then the maps.
+    _link: OwnedFd,
+    program: OwnedFd,
+    counts: bpf::Map,
+    lost: bpf::Map,
+    places: Vec<Place>,
+    layout: &'static Layout,
+}
+
+impl Witness {
+    /// Starts to count the drops of that flow in the namespaces of these nodes.
+    ///
+    /// # Errors
+    /// The witness that could not be: `NotPermitted` or `Unavailable`, and why.
+    pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow) -> Result<Witness, record::Witness> {
+        if nodes.is_empty() || flow.ports.is_empty() || nodes.len() > MOST || flow.ports.len() > MOST {
+            return Err(unavailable(format!("it takes 1 to {MOST} nodes and 1 to {MOST} ports")));
+        }
+        let counts = bpf::Map::create(bpf::MAP_PERCPU_HASH, KEY_BYTES, VALUE_BYTES, ENTRIES, "pathlab_drops")
+            .map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
+        let lost = bpf::Map::create(bpf::MAP_PERCPU_ARRAY, 4, 8, 1, "pathlab_lost")
+            .map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
+        let layout = layout().map_err(unavailable)?;
+        let places = nodes.iter().map(place_of).collect::<io::Result<Vec<_>>>();
+        let places = places.map_err(|error| unavailable(format!("a namespace cannot be entered: {error}")))?;
+        let namespaces: Vec<u32> = places.iter().map(|place| place.inode).collect();
+        let maps = MapFds { counts: counts.raw_fd(), lost: lost.raw_fd() };
+        let code = assemble(layout, &namespaces, flow, maps)
+            .map_err(|error| unavailable(format!("the program cannot be assembled: {error:?}")))?;
+        let program = bpf::load_program(bpf::PROG_RAW_TRACEPOINT, &code, c"Dual MIT/GPL", "pathlab_drops")
+            .map_err(|rejected| rejection(&rejected))?;
+        let link = bpf::open_raw_tracepoint(c"kfree_skb", program.as_fd())
+            .map_err(|error| refused("bpf(BPF_RAW_TRACEPOINT_OPEN)", &error))?;
+        Ok(Witness { _link: link, program, counts, lost, places, layout })
+    }
+
+    /// What was counted since the start. Counting goes on.
+    ///
+    /// # Errors
+    /// When the counts cannot be read; that is a problem of the host.
+    pub fn read(&self) -> record::Result<WitnessCount> {
+        let broken = |error: io::Error| record::Problem::host(format!("the drop witness cannot be read: {error}"));
+        let mut count = WitnessCount::default();
+        let mut sums = (BTreeMap::new(), BTreeMap::new());
+        let names: Vec<_> = self.places.iter().map(interface_names).collect();
+        for (key, value) in self.counts.entries().map_err(broken)? {
+            let Some((kind, drop)) = self.decode(&key, &value, &names) else { continue };
+            let sums = if kind == KIND_UNPARSED { &mut sums.1 } else { &mut sums.0 };
+            add(sums, drop);
+        }
+        count.details = sums.0.into_values().collect();
+        count.unparsed_details = sums.1.into_values().collect();
+        count.unparsed = count.unparsed_details.iter().map(|drop| drop.frames).sum();
+        let full = self.lost.lookup(&[0; 4]).map_err(broken)?.unwrap_or_default();
+        count.lost = full.chunks_exact(8).filter_map(|value| u64_at(value, 0)).sum();
+        count.lost += bpf::recursion_misses(self.program.as_fd()).map_err(broken)?.unwrap_or(0);
+        Ok(count)
+    }
+
+    fn decode(&self, key: &[u8], value: &[u8], names: &[BTreeMap<u32, String>]) -> Option<(u32, WitnessDrop)> {
+        let (inode, index) = (u32_at(key, 4)?, u32_at(key, 8)?);
+        let node = self.places.iter().position(|place| place.inode == inode)?;
+        let sum = |offset: usize| value.chunks_exact(VALUE_BYTES as usize).filter_map(|v| u64_at(v, offset)).sum();
+        let interface = names[node].get(&index).cloned();
+        let drop = WitnessDrop {
+            reason: self.layout.reason(u32_at(key, 0)?),
+            node: self.places[node].name.clone(),
+            interface: interface.or_else(|| (index != 0).then(|| format!("interface {index}"))),
+            location: symbols::running().function(u64_at(key, 16)?).map(str::to_owned),
+            frames: sum(0),
+            skbs: sum(8),
+        };
+        // An entry that was just made and not yet added to has counted nothing.
+        (drop.skbs > 0).then_some((u32_at(key, 12)?, drop))
+    }
+}
+
+type Sums = BTreeMap<(String, String, Option<String>, Option<String>), WitnessDrop>;
+
+/// Several calls in one function are one place.
+fn add(sums: &mut Sums, drop: WitnessDrop) {
+    let key = (drop.node.clone(), drop.reason.clone(), drop.interface.clone(), drop.location.clone());
+    match sums.get_mut(&key) {
+        Some(sum) => {
+            sum.frames += drop.frames;
+            sum.skbs += drop.skbs;
+        }
+        None => {
+            sums.insert(key, drop);
+        }
+    }
+}
+
+fn place_of((name, namespace): &(String, BorrowedFd<'_>)) -> io::Result<Place> {
+    let inode = netns::inode(*namespace)? as u32;
+    let netlink = netns::within(*namespace, || Netlink::open(Family::Route))??;
+    Ok(Place { inode, name: name.clone(), netlink: Mutex::new(netlink) })
+}
+
+/// Interface names of a node now; empty if they cannot be read, numbers then stand for names.
+fn interface_names(place: &Place) -> BTreeMap<u32, String> {
+    let mut names = BTreeMap::new();
+    let Ok(mut netlink) = place.netlink.lock() else { return names };
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let each = |names: &mut BTreeMap<u32, String>, message: &[u8]| {
+        names.extend(links::parse(message).map(|link| (link.index, link.name)));
+    };
+    let _ = netlink.dump(&mut buffer, links::REQUEST, &links::BODY, &mut names, BTreeMap::clear, each);
+    names
+}
+
+fn layout() -> Result<&'static Layout, String> {
+    static LAYOUT: OnceLock<Result<Layout, String>> = OnceLock::new();
+    let found = LAYOUT.get_or_init(|| {
+        let blob = std::fs::read("/sys/kernel/btf/vmlinux")
+            .map_err(|error| format!("the kernel's own types cannot be read (/sys/kernel/btf/vmlinux: {error})"))?;
+        let layout = Layout::find(&blob)?;
+        if layout.skb.fits() { Ok(layout) } else { Err("struct sk_buff of this kernel is spread too wide".into()) }
+    });
+    found.as_ref().map_err(Clone::clone)
+}
+
+fn unavailable(why: impl Into<String>) -> record::Witness {
+    record::Witness::absent(WitnessStatus::Unavailable, why)
+}
+
+fn refused(call: &str, error: &io::Error) -> record::Witness {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => record::Witness::absent(
+            WitnessStatus::NotPermitted,
+            format!("{call}: {error}; it needs root on the host (CAP_BPF and CAP_PERFMON)"),
+        ),
+        Some(libc::ENOSYS) => {
+            record::Witness::absent(WitnessStatus::NotPermitted, format!("{call}: this kernel has no BPF ({error})"))
+        }
+        _ => unavailable(format!("{call}: {error}")),
+    }
+}
+
+fn rejection(rejected: &bpf::Rejected) -> record::Witness {
+    let absent = refused("bpf(BPF_PROG_LOAD)", &rejected.error);
+    let last = rejected.log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
+    match last {
+        Some(line) => record::Witness { why: format!("{}; the verifier says: {line}", absent.why), ..absent },
+        None => absent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drop(reason: &str, location: &str, frames: u64, skbs: u64) -> WitnessDrop {
+        WitnessDrop {
+            reason: reason.into(),
+            node: "a".into(),
+            interface: Some("eth0".into()),
+            location: Some(location.into()),
+            frames,
+            skbs,
+        }
+    }
+
+    #[test]
+    fn the_difference_has_only_what_grew() {
+        let before = WitnessCount { details: vec![drop("A", "f", 3, 2), drop("B", "g", 1, 1)], lost: 1, ..Default::default() };
+        let now = WitnessCount {
+            details: vec![drop("A", "f", 10, 4), drop("B", "g", 1, 1), drop("A", "h", 5, 5)],
+            lost: 4,
+            ..Default::default()
+        };
+        let grown = now.since(&before);
+        assert_eq!(grown.details, [drop("A", "f", 7, 2), drop("A", "h", 5, 5)]);
+        assert_eq!((grown.lost, grown.frames("A"), grown.frames("B")), (3, 12, 0));
+        assert_eq!(grown.by_reason(), [NamedCount { name: "A".into(), count: 12 }]);
+    }
+
+    #[test]
+    fn a_refusal_is_never_a_pass() {
+        let absent = refused("bpf(BPF_MAP_CREATE)", &io::Error::from_raw_os_error(libc::EPERM));
+        assert_eq!(absent.status, WitnessStatus::NotPermitted);
+        assert!(!absent.counted() && absent.why.contains("CAP_BPF"), "{}", absent.why);
+        let broken = refused("bpf(BPF_PROG_LOAD)", &io::Error::from_raw_os_error(libc::EINVAL));
+        assert_eq!(broken.status, WitnessStatus::Unavailable);
+    }
+}
