@@ -1,9 +1,174 @@
 //! Counters of nodes and of the host, and the independent witness of drops.
+//!
+//! **What.** [`Observer`] reads every node of a lab in one pass from one thread: interfaces, qdiscs, protocol counters,
+//! sockets, neighbours and filters of each, then softnet, CPU time and the actors once for the host. [`witness`] counts
+//! drops by another way altogether. What each counter really means is written in `docs/counters.md`.
+//!
+//! **Why one pass.** Counters that are read at different instants differ by what flowed in between; a snapshot tells
+//! its own begin and end, and is taken when [`Observer::settle`] found nothing moving.
+//!
+//! **Price.** Nothing is written, and reading costs CPU time of the caller, which every snapshot states
+//! (`cost_cpu_ns`). A source that cannot be read becomes an entry in `missing`, never a zero.
 
 pub mod assembler;
 pub mod btf;
+pub mod cpus;
 pub mod drops_program;
+pub mod facts;
+pub mod filters;
 pub mod links;
+pub mod neighbours;
 pub mod netlink;
+mod node;
+pub mod processes;
+pub mod protocols;
+pub mod qdiscs;
+pub mod quick;
+pub mod sockets;
 pub mod symbols;
 pub mod witness;
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use record::snapshot::Snapshot;
+use record::{Problem, Result};
+
+pub use facts::host_facts;
+pub use quick::Quick;
+pub use witness::{Flow, Protocol, Witness, WitnessCount};
+
+use crate::sys::clock;
+use node::{Buffers, Node, Source};
+
+/// Time between two quick reads: longer than one tick of any kernel (10 ms at `HZ=100`).
+const BETWEEN: Duration = Duration::from_millis(15);
+
+/// A process that makes traffic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// Its process id as this process sees it.
+    pub pid: u32,
+    /// What it does in the test: `sender`, `receiver`.
+    pub role: String,
+    /// The node that it runs in.
+    pub node: String,
+}
+
+/// How waiting for quiet ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// Nothing moved any more.
+    pub quiet: bool,
+    /// How long it was waited, in nanoseconds.
+    pub waited_ns: u64,
+    /// What still moved at the end, one short line each; empty if it is quiet.
+    pub moving: Vec<String>,
+}
+
+/// Reads counters of nodes and of the host. Keeps the nodes' namespaces alive while it lives.
+#[derive(Debug)]
+pub struct Observer {
+    nodes: Vec<Node>,
+    stat: Source,
+    softnet: Source,
+    tick_hz: u64,
+    buffers: Buffers,
+}
+
+impl Observer {
+    /// Opens the sources of these nodes, each inside its namespace.
+    ///
+    /// # Errors
+    /// A `Host` problem when a namespace cannot be entered or has no netlink.
+    pub fn new(nodes: &[(String, BorrowedFd<'_>)]) -> Result<Observer> {
+        let enter = |(name, namespace): &(String, BorrowedFd<'_>)| {
+            Node::enter(name, *namespace).map_err(|error| unobservable(name, &error))
+        };
+        Ok(Self::of(nodes.iter().map(enter).collect::<Result<_>>()?))
+    }
+
+    /// Opens the sources of the namespace of the calling thread, as one node named `host`.
+    ///
+    /// # Errors
+    /// A `Host` problem when there is no netlink.
+    pub fn host() -> Result<Observer> {
+        Ok(Self::of(vec![Node::here("host").map_err(|error| unobservable("host", &error))?]))
+    }
+
+    fn of(nodes: Vec<Node>) -> Observer {
+        Observer {
+            nodes,
+            stat: Source::open("/proc/stat", "/proc/stat"),
+            softnet: Source::net("softnet_stat"),
+            tick_hz: facts::tick_hz(),
+            buffers: Buffers::new(),
+        }
+    }
+
+    /// Reads everything once. Actors that have ended are listed in `missing`.
+    ///
+    /// # Errors
+    /// None at present: what cannot be read is named in `missing`.
+    pub fn snapshot(&mut self, actors: &[Actor]) -> Result<Snapshot> {
+        let cpu = clock::thread_cpu_ns();
+        let mut snapshot = Snapshot { begun_ns: clock::monotonic_ns(), tick_hz: self.tick_hz, ..Snapshot::default() };
+        for node in &mut self.nodes {
+            let found = node.snapshot(&mut self.buffers, &mut snapshot.missing);
+            snapshot.nodes.insert(node.name.clone(), found);
+        }
+        self.softnet.read(&mut self.buffers, &mut snapshot.missing, |text| snapshot.softnet = cpus::parse_softnet(text));
+        self.stat.read(&mut self.buffers, &mut snapshot.missing, |text| snapshot.cpus = cpus::parse_stat(text));
+        for actor in actors {
+            match processes::read(actor.pid, &actor.role, &actor.node) {
+                Some(process) => snapshot.processes.push(process),
+                None => snapshot.missing.push(format!("{} (process {}): it has ended", actor.role, actor.pid)),
+            }
+        }
+        snapshot.ended_ns = clock::monotonic_ns();
+        snapshot.cost_cpu_ns = clock::thread_cpu_ns() - cpu;
+        Ok(snapshot)
+    }
+
+    /// Reads only what tells whether anything moves.
+    ///
+    /// # Errors
+    /// A `Host` problem when a source that was there before cannot be read: then nobody can say that it is quiet.
+    pub fn quick(&mut self) -> Result<Quick> {
+        let (mut quick, mut missing) = (Quick::default(), Vec::new());
+        for node in &mut self.nodes {
+            node.quick(&mut self.buffers, &mut quick, &mut missing);
+        }
+        let softnet = |text: &str| cpus::parse_softnet(text).iter().for_each(|row| quick.add_softnet(row));
+        self.softnet.read(&mut self.buffers, &mut missing, softnet);
+        match missing.first() {
+            Some(why) => Err(Problem::host(format!("counters cannot be read: {why}"))),
+            None => Ok(quick),
+        }
+    }
+
+    /// Waits until two successive quick reads agree and no frame waits where it will leave by itself, or until
+    /// `deadline_ns` (`CLOCK_MONOTONIC`). At least two reads are made, whatever the deadline.
+    ///
+    /// # Errors
+    /// As [`Observer::quick`].
+    pub fn settle(&mut self, deadline_ns: u64) -> Result<Settled> {
+        let begun = clock::monotonic_ns();
+        let mut before = self.quick()?;
+        loop {
+            std::thread::sleep(BETWEEN);
+            let now = self.quick()?;
+            let moving = now.moving(&before);
+            let time = clock::monotonic_ns();
+            if moving.is_empty() || time >= deadline_ns {
+                return Ok(Settled { quiet: moving.is_empty(), waited_ns: time - begun, moving });
+            }
+            before = now;
+        }
+    }
+}
+
+fn unobservable(node: &str, error: &std::io::Error) -> Problem {
+    Problem::host(format!("the counters of node {node} cannot be opened: {error}"))
+        .help("run as root, or inside the user namespace that owns the lab")
+}

@@ -1,0 +1,264 @@
+//! Netfilter rules that may drop: nftables chains and rules (`NFNL_SUBSYS_NFTABLES`).
+//!
+//! **What.** For every chain that traffic can reach from a hook: whether its policy or one of its rules drops or
+//! rejects, and the frames that `counter` expressions of such rules have counted. A chain without a hook of its own is
+//! reported under every hook that jumps to it.
+//!
+//! **What is not seen.** Rules of the old iptables interface, verdicts that come out of maps, and filters attached with
+//! tc or XDP. `iptables-nft` is seen: it writes nftables rules, partly as `target` expressions.
+
+use std::collections::BTreeSet;
+
+use record::snapshot::FilterSample;
+
+use super::netlink::{Attributes, after, text};
+
+/// `NFT_MSG_GETCHAIN`.
+pub const CHAINS: u16 = 10 << 8 | 4;
+/// `NFT_MSG_GETRULE`.
+pub const RULES: u16 = 10 << 8 | 7;
+/// `struct nfgenmsg`, all zero: every family.
+pub const BODY: [u8; 4] = [0; 4];
+
+const HEADER_BYTES: usize = 4;
+
+// include/uapi/linux/netfilter/nf_tables.h
+const TABLE: u16 = 1; // NFTA_CHAIN_TABLE, NFTA_RULE_TABLE
+const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const HOOK_NUMBER: u16 = 1;
+const RULE_CHAIN: u16 = 2;
+const RULE_EXPRESSIONS: u16 = 4;
+const LIST_ELEMENT: u16 = 1;
+const EXPRESSION_NAME: u16 = 1;
+const EXPRESSION_DATA: u16 = 2;
+const IMMEDIATE_DATA: u16 = 2;
+const DATA_VERDICT: u16 = 2;
+const VERDICT_CODE: u16 = 1;
+const VERDICT_CHAIN: u16 = 2;
+const COUNTER_PACKETS: u16 = 2;
+const TARGET_NAME: u16 = 1;
+const NF_DROP: u32 = 0;
+
+/// A chain as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    family: u8,
+    table: String,
+    name: String,
+    hook: Option<u32>,
+    drop_policy: bool,
+}
+
+/// A rule as it was read: what matters of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    family: u8,
+    table: String,
+    chain: String,
+    drops: bool,
+    counted: Option<u64>,
+    jumps: Vec<String>,
+}
+
+fn be32(content: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(content.get(..4)?.try_into().ok()?))
+}
+
+fn find(attributes: Attributes<'_>, number: u16) -> Option<&[u8]> {
+    attributes.into_iter().find(|(found, _)| *found == number).map(|(_, content)| content)
+}
+
+/// Decodes one reply to [`CHAINS`].
+pub fn parse_chain(message: &[u8]) -> Option<Chain> {
+    let attributes = after(message, HEADER_BYTES);
+    let hook = find(attributes.clone(), CHAIN_HOOK).and_then(|hook| be32(find(Attributes(hook), HOOK_NUMBER)?));
+    Some(Chain {
+        family: *message.first()?,
+        table: text(find(attributes.clone(), TABLE)?),
+        name: text(find(attributes.clone(), CHAIN_NAME)?),
+        hook,
+        drop_policy: hook.is_some() && find(attributes, CHAIN_POLICY).and_then(be32) == Some(NF_DROP),
+    })
+}
+
+/// Decodes one reply to [`RULES`].
+pub fn parse_rule(message: &[u8]) -> Option<Rule> {
+    let attributes = after(message, HEADER_BYTES);
+    let mut rule = Rule {
+        family: *message.first()?,
+        table: text(find(attributes.clone(), TABLE)?),
+        chain: text(find(attributes.clone(), RULE_CHAIN)?),
+        ..Rule::default()
+    };
+    for (number, content) in find(attributes, RULE_EXPRESSIONS).into_iter().flat_map(Attributes) {
+        if number == LIST_ELEMENT {
+            expression(content, &mut rule);
+        }
+    }
+    Some(rule)
+}
+
+fn expression(content: &[u8], rule: &mut Rule) -> Option<()> {
+    let name = text(find(Attributes(content), EXPRESSION_NAME)?);
+    let data = Attributes(find(Attributes(content), EXPRESSION_DATA).unwrap_or(&[]));
+    match name.as_str() {
+        "reject" => rule.drops = true,
+        "target" => rule.drops |= matches!(text(find(data, TARGET_NAME)?).as_str(), "DROP" | "REJECT"),
+        "counter" => {
+            let packets = u64::from_be_bytes(find(data, COUNTER_PACKETS)?.get(..8)?.try_into().ok()?);
+            rule.counted = Some(rule.counted.unwrap_or(0).saturating_add(packets));
+        }
+        "immediate" => {
+            let verdict = find(Attributes(find(data, IMMEDIATE_DATA)?), DATA_VERDICT)?;
+            rule.drops |= be32(find(Attributes(verdict), VERDICT_CODE)?)? == NF_DROP;
+            rule.jumps.extend(find(Attributes(verdict), VERDICT_CHAIN).map(text));
+        }
+        _ => {}
+    }
+    Some(())
+}
+
+/// One entry for each chain at each hook that reaches it.
+pub fn samples(chains: &[Chain], rules: &[Rule]) -> Vec<FilterSample> {
+    let mut samples = Vec::new();
+    for base in chains {
+        let Some(hook) = base.hook else { continue };
+        for name in reached(base, rules) {
+            let own = chains.iter().find(|c| (c.family, &c.table, &c.name) == (base.family, &base.table, &name));
+            samples.push(sample(base, hook, own.is_some_and(|chain| chain.drop_policy), &name, rules));
+        }
+    }
+    samples
+}
+
+/// The chain itself and every chain that its rules jump to, however far.
+fn reached(base: &Chain, rules: &[Rule]) -> BTreeSet<String> {
+    let mut reached = BTreeSet::from([base.name.clone()]);
+    let mut todo = vec![base.name.clone()];
+    while let Some(name) = todo.pop() {
+        for rule in in_chain(base, &name, rules) {
+            todo.extend(rule.jumps.iter().filter(|target| reached.insert((*target).clone())).cloned());
+        }
+    }
+    reached
+}
+
+fn in_chain<'a>(base: &'a Chain, name: &'a str, rules: &'a [Rule]) -> impl Iterator<Item = &'a Rule> {
+    rules.iter().filter(move |rule| (rule.family, &rule.table, rule.chain.as_str()) == (base.family, &base.table, name))
+}
+
+fn sample(base: &Chain, hook: u32, drop_policy: bool, name: &str, rules: &[Rule]) -> FilterSample {
+    let dropping: Vec<_> = in_chain(base, name, rules).filter(|rule| rule.drops).collect();
+    let counted = dropping.iter().filter_map(|rule| rule.counted).reduce(u64::saturating_add);
+    FilterSample {
+        family: family_name(base.family).to_owned(),
+        hook: hook_name(base.family, hook).to_owned(),
+        chain: format!("{}/{name}", base.table),
+        drops: drop_policy || !dropping.is_empty(),
+        counted,
+    }
+}
+
+fn family_name(family: u8) -> &'static str {
+    match family {
+        1 => "inet",
+        2 => "ip",
+        3 => "arp",
+        5 => "netdev",
+        7 => "bridge",
+        10 => "ip6",
+        _ => "unknown",
+    }
+}
+
+fn hook_name(family: u8, hook: u32) -> &'static str {
+    match (family_name(family), hook) {
+        ("netdev", 0) | ("inet", 5) => "ingress",
+        ("netdev", 1) => "egress",
+        ("arp", 0) | (_, 1) => "input",
+        (_, 0) => "prerouting",
+        (_, 2) => "forward",
+        (_, 3) => "output",
+        (_, 4) => "postrouting",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::netlink::build::{attribute, join};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn chain_message(name: &[u8], hook: Option<u32>, policy: u32) -> Vec<u8> {
+        let mut parts = vec![vec![2, 0, 0, 0], attribute(TABLE, b"t\0"), attribute(CHAIN_NAME, name)];
+        if let Some(hook) = hook {
+            parts.push(attribute(CHAIN_HOOK | 0x8000, &attribute(HOOK_NUMBER, &hook.to_be_bytes())));
+            parts.push(attribute(CHAIN_POLICY, &policy.to_be_bytes()));
+        }
+        parts.concat()
+    }
+
+    fn expression_bytes(name: &[u8], data: &[u8]) -> Vec<u8> {
+        attribute(LIST_ELEMENT, &join(&[&attribute(EXPRESSION_NAME, name), &attribute(EXPRESSION_DATA, data)]))
+    }
+
+    fn verdict(code: i32, chain: Option<&[u8]>) -> Vec<u8> {
+        let mut inner = attribute(VERDICT_CODE, &code.to_be_bytes());
+        inner.extend(chain.map(|chain| attribute(VERDICT_CHAIN, chain)).unwrap_or_default());
+        expression_bytes(b"immediate\0", &attribute(IMMEDIATE_DATA, &attribute(DATA_VERDICT, &inner)))
+    }
+
+    fn rule_message(chain: &[u8], expressions: &[Vec<u8>]) -> Vec<u8> {
+        let list = attribute(RULE_EXPRESSIONS, &expressions.concat());
+        join(&[&[2, 0, 0, 0], &attribute(TABLE, b"t\0"), &attribute(RULE_CHAIN, chain), &list])
+    }
+
+    fn counter(packets: u64) -> Vec<u8> {
+        expression_bytes(b"counter\0", &attribute(COUNTER_PACKETS, &packets.to_be_bytes()))
+    }
+
+    #[test]
+    fn a_dropping_rule_counts_also_behind_a_jump() {
+        const JUMP: i32 = -3;
+        let chains: Vec<_> = [chain_message(b"in\0", Some(1), 1), chain_message(b"sub\0", None, 1)]
+            .iter()
+            .map(|message| parse_chain(message).expect("well formed"))
+            .collect();
+        let rules: Vec<_> = [
+            rule_message(b"in\0", &[counter(9), verdict(JUMP, Some(b"sub\0"))]),
+            rule_message(b"sub\0", &[counter(4), verdict(0, None)]),
+            rule_message(b"sub\0", &[counter(2), expression_bytes(b"reject\0", &[])]),
+        ]
+        .iter()
+        .map(|message| parse_rule(message).expect("well formed"))
+        .collect();
+        let found = samples(&chains, &rules);
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].chain.as_str(), found[0].drops, found[0].counted), ("t/in", false, None));
+        assert_eq!((found[1].chain.as_str(), found[1].hook.as_str()), ("t/sub", "input"));
+        assert_eq!((found[1].drops, found[1].counted, found[1].family.as_str()), (true, Some(6), "ip"));
+    }
+
+    #[test]
+    fn a_drop_policy_drops_and_loops_end() {
+        let chain = parse_chain(&chain_message(b"fw\0", Some(2), 0)).expect("well formed");
+        let round = parse_rule(&rule_message(b"fw\0", &[verdict(-3, Some(b"fw\0"))])).expect("well formed");
+        let found = samples(&[chain], &[round]);
+        assert_eq!((found.len(), found[0].drops, found[0].hook.as_str()), (1, true, "forward"));
+    }
+
+    proptest! {
+        #[test]
+        fn damage_never_panics(cut in 0usize..200, at in 0usize..200, byte: u8) {
+            for mut bytes in [chain_message(b"in\0", Some(1), 0), rule_message(b"in\0", &[counter(1), verdict(0, None)])] {
+                if let Some(place) = bytes.get_mut(at) { *place = byte; }
+                bytes.truncate(cut);
+                let (chain, rule) = (parse_chain(&bytes), parse_rule(&bytes));
+                let _ = samples(chain.as_slice(), rule.as_slice());
+            }
+        }
+    }
+}

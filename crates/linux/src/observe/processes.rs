@@ -1,0 +1,99 @@
+//! The processes that make the traffic: `/proc/PID/stat`, `/proc/PID/status`, the process's CPU clock, and
+//! `/proc/PID/task/*/schedstat`.
+//!
+//! Ticks of `stat` are those of the whole process, also of threads that ended. `/proc/PID/schedstat` is only that of
+//! the first thread, hence the sum over tasks for waiting, and the process's CPU clock for nanoseconds of running.
+
+use std::fs;
+
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+use record::snapshot::ProcessSample;
+
+/// State, user ticks and kernel ticks from `/proc/PID/stat`. The name in brackets may itself hold brackets and spaces.
+pub fn parse_stat(text: &str) -> Option<(char, u64, u64)> {
+    let words: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let state = words.first()?.chars().next()?;
+    Some((state, words.get(11)?.parse().ok()?, words.get(12)?.parse().ok()?))
+}
+
+/// Resident memory now and at its highest, in bytes, from `/proc/PID/status`; zero where it is not told (kernel
+/// threads, ended processes).
+pub fn parse_status(text: &str) -> (u64, u64) {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    (field("VmRSS:").unwrap_or(0), field("VmHWM:").unwrap_or(0))
+}
+
+/// Waiting time in nanoseconds from a `schedstat` file: running, waiting, slices.
+pub fn parse_schedstat(text: &str) -> Option<u64> {
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Reads one process; none if it is gone.
+pub fn read(pid: u32, role: &str, node: &str) -> Option<ProcessSample> {
+    let (state, user, system) = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    let (rss_bytes, peak_rss_bytes) = parse_status(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?);
+    Some(ProcessSample {
+        pid,
+        role: role.to_owned(),
+        node: node.to_owned(),
+        user,
+        system,
+        cpu_ns: cpu_ns(pid).unwrap_or(0),
+        wait_ns: wait_ns(pid),
+        rss_bytes,
+        peak_rss_bytes,
+        state,
+    })
+}
+
+fn cpu_ns(pid: u32) -> Option<u64> {
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
+    let time = clock_gettime(clock).ok()?;
+    u64::try_from(time.tv_sec()).ok()?.checked_mul(1_000_000_000)?.checked_add(time.tv_nsec() as u64)
+}
+
+fn wait_ns(pid: u32) -> u64 {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let waited = |entry: fs::DirEntry| parse_schedstat(&fs::read_to_string(entry.path().join("schedstat")).ok()?);
+    tasks.flatten().filter_map(waited).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_name_with_brackets_does_not_shift_the_columns() {
+        let text = "42 (a) b (c) T 1 42 42 0 -1 4194304 100 0 0 0 17 5 0 0 20 0 1 0 5000 1000000 200";
+        assert_eq!(parse_stat(text), Some(('T', 17, 5)));
+        assert_eq!(parse_stat("42 (a) R 1 2"), None);
+    }
+
+    #[test]
+    fn memory_and_waiting_are_read() {
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(parse_status(status), (1 << 20, 2 << 20));
+        assert_eq!(parse_status("Name:\tkthread\n"), (0, 0));
+        assert_eq!(parse_schedstat("123 456 7\n"), Some(456));
+    }
+
+    #[test]
+    fn this_process_is_read_and_an_absent_one_is_not() {
+        let own = read(std::process::id(), "sender", "a").expect("this process exists");
+        assert!(own.rss_bytes > 0 && own.peak_rss_bytes >= own.rss_bytes && own.cpu_ns > 0);
+        assert_eq!((own.role.as_str(), own.node.as_str()), ("sender", "a"));
+        assert_eq!(read(u32::MAX, "sender", "a"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn noise_never_panics(text in "[()A-Za-z0-9 :\n]{0,120}") {
+            let _ = (parse_stat(&text), parse_status(&text), parse_schedstat(&text));
+        }
+    }
+}
