@@ -137,6 +137,10 @@ const NOEXIST: i32 = 1;
 const ETH_P_IP: u32 = 0x0800;
 const ETH_P_IPV6: u32 = 0x86dd;
 const ETHERNET_BYTES: i32 = 14;
+/// IPv6 extension headers of the common form: hop-by-hop, routing, destination options.
+const OPTIONS: [i32; 3] = [0, 43, 60];
+/// The IPv6 fragment header.
+const FRAGMENT: i32 = 44;
 
 /// The two maps as the program names them.
 #[derive(Debug, Clone, Copy)]
@@ -329,24 +333,52 @@ impl Builder<'_> {
         self.a.place(v6);
     }
 
+    /// One extension header is looked behind; a second one makes the frame unparsed.
     fn compare_v6(&mut self) {
         self.read_linear(HEADER, 40);
+        let Some(number) = self.flow.protocol.number(6) else { return self.a.jump(self.out) };
+        let (plain, skip, fragment) = (self.a.label(), self.a.label(), self.a.label());
+        self.a.op(Op::Add, R8, 40);
         self.a.load(B1, R1, R10, HEADER + 6);
-        match self.flow.protocol.number(6) {
-            Some(number) => {
-                let plain = self.a.label();
-                self.a.jump_if(R1, When::Equal, i32::from(number), plain);
-                // Hop-by-hop, routing, fragment, destination options: what they carry is not looked for.
-                for extension in [0, 43, 44, 60] {
-                    self.a.jump_if(R1, When::Equal, extension, self.unparsed);
-                }
-                self.a.jump(self.out);
-                self.a.place(plain);
-                self.a.op(Op::Add, R8, 40);
-                self.compare_flow(6);
-            }
-            None => self.a.jump(self.out),
+        self.a.jump_if(R1, When::Equal, i32::from(number), plain);
+        self.a.jump_if(R1, When::Equal, FRAGMENT, fragment);
+        for extension in OPTIONS {
+            self.a.jump_if(R1, When::Equal, extension, skip);
         }
+        self.a.jump(self.out);
+
+        self.a.place(fragment);
+        self.read_linear(AFTER_IP, 8);
+        self.behind_extension(number);
+        // A later fragment has no ports: it is the protocol's, but nobody can tell whose.
+        self.a.load(B2, R2, R10, AFTER_IP + 2);
+        self.a.from_big_endian(R2, B2);
+        self.a.op(Op::And, R2, 0xfff8);
+        self.a.jump_if(R2, When::NotEqual, 0, self.unparsed);
+        self.a.op(Op::Add, R8, 8);
+        self.a.jump(plain);
+
+        self.a.place(skip);
+        self.read_linear(AFTER_IP, 8);
+        self.behind_extension(number);
+        self.a.load(B1, R2, R10, AFTER_IP + 1);
+        self.a.op(Op::Add, R2, 1);
+        self.a.op(Op::ShiftLeft, R2, 3);
+        self.a.op_reg(Op::Add, R8, R2);
+        self.a.place(plain);
+        self.compare_flow(6);
+    }
+
+    /// Goes on if the extension header at `AFTER_IP` is followed by the flow's protocol.
+    fn behind_extension(&mut self, number: u8) {
+        let goes_on = self.a.label();
+        self.a.load(B1, R1, R10, AFTER_IP);
+        self.a.jump_if(R1, When::Equal, i32::from(number), goes_on);
+        for extension in OPTIONS.into_iter().chain([FRAGMENT]) {
+            self.a.jump_if(R1, When::Equal, extension, self.unparsed);
+        }
+        self.a.jump(self.out);
+        self.a.place(goes_on);
     }
 
     /// Compares what follows the IP header (at `R8`) with the flow; always jumps.

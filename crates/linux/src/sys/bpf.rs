@@ -21,6 +21,7 @@ const PROG_LOAD: libc::c_long = 5;
 const INFO_BY_FD: libc::c_long = 15;
 const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 const MAP_LOOKUP_BATCH: libc::c_long = 24;
+const LINK_CREATE: libc::c_long = 28;
 
 /// The size of `union bpf_attr` that this module fills; the rest is unknown to it, hence absent.
 const ATTR_BYTES: usize = 128;
@@ -33,6 +34,12 @@ pub const MAP_ARRAY: u32 = 2;
 pub const MAP_PERCPU_HASH: u32 = 5;
 /// `BPF_MAP_TYPE_PERCPU_ARRAY`.
 pub const MAP_PERCPU_ARRAY: u32 = 6;
+/// `BPF_PROG_TYPE_SCHED_CLS`.
+pub const PROG_SCHED_CLS: u32 = 3;
+/// `BPF_TCX_INGRESS`: where [`attach_to_interface`] puts a [`PROG_SCHED_CLS`].
+pub const TCX_INGRESS: u32 = 46;
+/// `BPF_TCX_EGRESS`.
+pub const TCX_EGRESS: u32 = 47;
 /// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
 pub const PROG_RAW_TRACEPOINT: u32 = 17;
 
@@ -276,6 +283,15 @@ pub fn load_program(kind: u32, instructions: &[u64], license: &CStr, name: &str)
 /// `ENOENT` if the kernel has no such tracepoint, `EPERM` without `CAP_PERFMON`.
 pub fn open_raw_tracepoint(name: &CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Attr::new().pointer(0, name.as_ptr()).fd(8, program.as_raw_fd()).call_for_fd(RAW_TRACEPOINT_OPEN)
+}
+
+/// Attaches a program to an interface of the calling thread's namespace until the returned descriptor is dropped
+/// (`TCX_*`, Linux 6.6).
+///
+/// # Errors
+/// `ENODEV` without such an interface, `EINVAL` on kernels without tcx, `EPERM` without `CAP_NET_ADMIN`.
+pub fn attach_to_interface(program: BorrowedFd<'_>, interface: u32, place: u32) -> io::Result<OwnedFd> {
+    Attr::new().fd(0, program.as_raw_fd()).u32(4, interface).u32(8, place).call_for_fd(LINK_CREATE)
 }
 
 /// How often the program was not run because it was already running on that CPU (`recursion_misses` of

@@ -1,0 +1,4 @@
+//! Counters and the witness against the running kernel, in namespaces that vanish with the test.
+
+mod causes;
+mod world;
