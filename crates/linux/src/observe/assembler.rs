@@ -124,7 +124,14 @@ impl Assembler {
         let bytes = offset.to_le_bytes();
         let immediate = immediate.to_le_bytes();
         self.code.push(u64::from_ne_bytes([
-            opcode, registers, bytes[0], bytes[1], immediate[0], immediate[1], immediate[2], immediate[3],
+            opcode,
+            registers,
+            bytes[0],
+            bytes[1],
+            immediate[0],
+            immediate[1],
+            immediate[2],
+            immediate[3],
         ]));
     }
 

@@ -82,7 +82,8 @@ impl<'a> Btf<'a> {
             let start = header.checked_add(u32_at(blob, offset)? as usize)?;
             blob.get(start..start.checked_add(u32_at(blob, offset + 4)? as usize)?)
         };
-        let mut btf = Btf { types: section(8)?, strings: section(16)?, starts: Vec::new(), named: HashMap::new() };
+        let mut btf =
+            Btf { types: section(8)?, strings: section(16)?, starts: Vec::new(), named: HashMap::new() };
         btf.index(wanted)?;
         Some(btf)
     }
@@ -233,19 +234,43 @@ mod tests {
             at
         };
         let (int, short, outer, a, deep, wide, inner, member, within) = (
-            name("int"), name("u16"), name("outer"), name("a"), name("deep"), name("wide"), name("inner"),
-            name("member"), name("within"),
+            name("int"),
+            name("u16"),
+            name("outer"),
+            name("a"),
+            name("deep"),
+            name("wide"),
+            name("inner"),
+            name("member"),
+            name("within"),
         );
         let (colour, red, blue, bits) = (name("colour"), name("RED"), name("BLUE"), name("bits"));
         let mut types = Vec::new();
-        let mut put = |words: &[u32]| words.iter().for_each(|word| types.extend_from_slice(&word.to_ne_bytes()));
+        let mut put =
+            |words: &[u32]| words.iter().for_each(|word| types.extend_from_slice(&word.to_ne_bytes()));
         let info = |kind: u32, count: u32| kind << 24 | count;
         put(&[int, info(1, 0), 4, 0]); // 1
         put(&[short, info(1, 0), 2, 0]); // 2
         put(&[0, info(STRUCT, 1), 8, deep, 2, 16]); // 3: deep at bit 16
         put(&[0, info(UNION, 2), 8, 0, 3, 0, wide, 1, 0]); // 4
         put(&[inner, info(STRUCT, 1) | 1 << 31, 8, member, 1, 32]); // 5
-        put(&[outer, info(STRUCT, 4) | 1 << 31, 32, a, 1, 0, 0, 4, 64, within, 5, 128, bits, 1, 3 << 24 | 192]); // 6
+        put(&[
+            outer,
+            info(STRUCT, 4) | 1 << 31,
+            32,
+            a,
+            1,
+            0,
+            0,
+            4,
+            64,
+            within,
+            5,
+            128,
+            bits,
+            1,
+            3 << 24 | 192,
+        ]); // 6
         put(&[colour, info(ENUM, 2), 4, red, 0, blue, 7]); // 7
         let mut blob = Vec::new();
         blob.extend_from_slice(&MAGIC.to_ne_bytes());
@@ -279,7 +304,8 @@ mod tests {
             return println!("SKIP: this kernel has no BTF");
         };
         let before = crate::sys::clock::thread_cpu_ns();
-        let btf = Btf::parse(&blob, &["sk_buff", "net", "skb_drop_reason", "btf_trace_kfree_skb"]).expect("BTF");
+        let btf =
+            Btf::parse(&blob, &["sk_buff", "net", "skb_drop_reason", "btf_trace_kfree_skb"]).expect("BTF");
         let took = crate::sys::clock::thread_cpu_ns() - before;
         println!("BTF: {} types of {} bytes in {} us", btf.starts.len(), blob.len(), took / 1000);
         assert_eq!(btf.member("sk_buff", "network_header").map(|m| m.size), Some(2));

@@ -55,10 +55,14 @@ mod tests {
 
     #[test]
     fn time_is_read_by_role_and_the_sum_line_is_not_a_cpu() {
-        let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 1 20 100 5 2 3 4 6 0\ncpu11 1 0 0 7\nintr 5 5\ncpu2 x\n";
+        let text =
+            "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 1 20 100 5 2 3 4 6 0\ncpu11 1 0 0 7\nintr 5 5\ncpu2 x\n";
         let cpus = parse_stat(text);
         assert_eq!(cpus.len(), 2);
-        assert_eq!(cpus[0], CpuTime { cpu: 0, user: 11, system: 20, irq: 2, softirq: 3, steal: 4, idle: 105 });
+        assert_eq!(
+            cpus[0],
+            CpuTime { cpu: 0, user: 11, system: 20, irq: 2, softirq: 3, steal: 4, idle: 105 }
+        );
         assert_eq!((cpus[1].cpu, cpus[1].idle), (11, 7));
     }
 

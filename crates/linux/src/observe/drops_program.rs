@@ -11,7 +11,7 @@
 //! **Price.** One block read of the description and four to six small reads for each drop in the lab, three for each
 //! drop elsewhere; nothing at all for frames that are not dropped.
 
-use super::assembler::{AssembleError, Assembler, Label, Op, Reg, Reg::*, Width, Width::*, When};
+use super::assembler::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width, Width::*};
 use super::btf::{Btf, Member};
 use super::witness::Flow;
 
@@ -62,11 +62,15 @@ impl Layout {
         let btf = Btf::parse(blob, &TYPES).ok_or("the kernel's BTF cannot be read")?;
         let member = |outer: &str, path: &str, size: u32| match btf.member(outer, path) {
             Some(Member { offset, size: found }) if found == size => Ok(offset),
-            Some(Member { size: found, .. }) => Err(format!("{outer}.{path} has {found} bytes in this kernel, not {size}")),
+            Some(Member { size: found, .. }) => {
+                Err(format!("{outer}.{path} has {found} bytes in this kernel, not {size}"))
+            }
             None => Err(format!("this kernel has no {outer}.{path}")),
         };
         let skb = |path, size| member("sk_buff", path, size);
-        let reasons = btf.values("skb_drop_reason").ok_or("this kernel does not tell drop reasons (Linux 5.17 does)")?;
+        let reasons = btf
+            .values("skb_drop_reason")
+            .ok_or("this kernel does not tell drop reasons (Linux 5.17 does)")?;
         let arguments = btf.arguments("btf_trace_kfree_skb").ok_or("this kernel has no kfree_skb event")?;
         if arguments < 4 {
             return Err("the kfree_skb event of this kernel has no reason (Linux 5.17 has)".into());
@@ -162,7 +166,10 @@ struct Builder<'a> {
 /// Assembles the program. `R6` is the buffer, `R7` the context, `R8` the namespace and later the IP header's offset,
 /// `R9` the end of the linear part.
 pub(super) fn assemble(
-    layout: &Layout, namespaces: &[u32], flow: &Flow, maps: MapFds,
+    layout: &Layout,
+    namespaces: &[u32],
+    flow: &Flow,
+    maps: MapFds,
 ) -> Result<Vec<u64>, AssembleError> {
     let mut a = Assembler::new();
     let (out, unparsed, matched) = (a.label(), a.label(), a.label());
@@ -179,7 +186,14 @@ pub(super) fn assemble(
 impl SkbLayout {
     fn all(&self) -> [u32; 9] {
         [
-            self.dev, self.sk, self.head, self.tail, self.end, self.protocol, self.network_header, self.mac_header,
+            self.dev,
+            self.sk,
+            self.head,
+            self.tail,
+            self.end,
+            self.protocol,
+            self.network_header,
+            self.mac_header,
             self.skb_iif,
         ]
     }

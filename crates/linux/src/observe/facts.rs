@@ -44,13 +44,18 @@ pub fn host_facts() -> HostFacts {
         cpu_model: colon_value(&cpuinfo, "model name").unwrap_or_default(),
         cpus: super::cpus::parse_stat(&read("/proc/stat")).len() as u32,
         memory_bytes: kilobytes(&read("/proc/meminfo"), "MemTotal"),
-        virtual_machine: colon_value(&cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor")),
+        virtual_machine: colon_value(&cpuinfo, "flags")
+            .is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor")),
         clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         tick_hz: tick_hz(),
         settings: SETTINGS.iter().filter_map(|name| setting(name)).collect(),
         privilege: privilege(geteuid().is_root(), &read("/proc/self/uid_map")).to_owned(),
-        load_average: read("/proc/loadavg").split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0),
+        load_average: read("/proc/loadavg")
+            .split(' ')
+            .next()
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(0.0),
         cpu_pressure: pressure(&read("/proc/pressure/cpu")),
         pathlab: env!("CARGO_PKG_VERSION").to_owned(),
     }
@@ -110,7 +115,10 @@ mod tests {
 
     #[test]
     fn lines_of_the_kernel_are_read() {
-        assert_eq!(colon_value("a\t: 1\nmodel name\t: AMD EPYC\n", "model name").as_deref(), Some("AMD EPYC"));
+        assert_eq!(
+            colon_value("a\t: 1\nmodel name\t: AMD EPYC\n", "model name").as_deref(),
+            Some("AMD EPYC")
+        );
         assert_eq!(kilobytes("MemFree: 1 kB\nMemTotal:       2048 kB\n", "MemTotal"), 2 << 20);
         assert_eq!(pressure("some avg10=1.50 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.00\n"), Some(1.5));
         assert_eq!(pressure(""), None);

@@ -73,7 +73,8 @@ fn find(attributes: Attributes<'_>, number: u16) -> Option<&[u8]> {
 /// Decodes one reply to [`CHAINS`].
 pub fn parse_chain(message: &[u8]) -> Option<Chain> {
     let attributes = after(message, HEADER_BYTES);
-    let hook = find(attributes.clone(), CHAIN_HOOK).and_then(|hook| be32(find(Attributes(hook), HOOK_NUMBER)?));
+    let hook =
+        find(attributes.clone(), CHAIN_HOOK).and_then(|hook| be32(find(Attributes(hook), HOOK_NUMBER)?));
     Some(Chain {
         family: *message.first()?,
         table: text(find(attributes.clone(), TABLE)?),
@@ -126,7 +127,8 @@ pub fn samples(chains: &[Chain], rules: &[Rule]) -> Vec<FilterSample> {
     for base in chains {
         let Some(hook) = base.hook else { continue };
         for name in reached(base, rules) {
-            let own = chains.iter().find(|c| (c.family, &c.table, &c.name) == (base.family, &base.table, &name));
+            let own =
+                chains.iter().find(|c| (c.family, &c.table, &c.name) == (base.family, &base.table, &name));
             samples.push(sample(base, hook, own.is_some_and(|chain| chain.drop_policy), &name, rules));
         }
     }
@@ -146,7 +148,9 @@ fn reached(base: &Chain, rules: &[Rule]) -> BTreeSet<String> {
 }
 
 fn in_chain<'a>(base: &'a Chain, name: &'a str, rules: &'a [Rule]) -> impl Iterator<Item = &'a Rule> {
-    rules.iter().filter(move |rule| (rule.family, &rule.table, rule.chain.as_str()) == (base.family, &base.table, name))
+    rules.iter().filter(move |rule| {
+        (rule.family, &rule.table, rule.chain.as_str()) == (base.family, &base.table, name)
+    })
 }
 
 fn sample(base: &Chain, hook: u32, drop_policy: bool, name: &str, rules: &[Rule]) -> FilterSample {
@@ -202,7 +206,10 @@ mod tests {
     }
 
     fn expression_bytes(name: &[u8], data: &[u8]) -> Vec<u8> {
-        attribute(LIST_ELEMENT, &join(&[&attribute(EXPRESSION_NAME, name), &attribute(EXPRESSION_DATA, data)]))
+        attribute(
+            LIST_ELEMENT,
+            &join(&[&attribute(EXPRESSION_NAME, name), &attribute(EXPRESSION_DATA, data)]),
+        )
     }
 
     fn verdict(code: i32, chain: Option<&[u8]>) -> Vec<u8> {

@@ -112,17 +112,23 @@ impl Observer {
     /// None at present: what cannot be read is named in `missing`.
     pub fn snapshot(&mut self, actors: &[Actor]) -> Result<Snapshot> {
         let cpu = clock::thread_cpu_ns();
-        let mut snapshot = Snapshot { begun_ns: clock::monotonic_ns(), tick_hz: self.tick_hz, ..Snapshot::default() };
+        let mut snapshot =
+            Snapshot { begun_ns: clock::monotonic_ns(), tick_hz: self.tick_hz, ..Snapshot::default() };
         for node in &mut self.nodes {
             let found = node.snapshot(&mut self.buffers, &mut snapshot.missing);
             snapshot.nodes.insert(node.name.clone(), found);
         }
-        self.softnet.read(&mut self.buffers, &mut snapshot.missing, |text| snapshot.softnet = cpus::parse_softnet(text));
-        self.stat.read(&mut self.buffers, &mut snapshot.missing, |text| snapshot.cpus = cpus::parse_stat(text));
+        self.softnet.read(&mut self.buffers, &mut snapshot.missing, |text| {
+            snapshot.softnet = cpus::parse_softnet(text)
+        });
+        self.stat
+            .read(&mut self.buffers, &mut snapshot.missing, |text| snapshot.cpus = cpus::parse_stat(text));
         for actor in actors {
             match processes::read(actor.pid, &actor.role, &actor.node) {
                 Some(process) => snapshot.processes.push(process),
-                None => snapshot.missing.push(format!("{} (process {}): it has ended", actor.role, actor.pid)),
+                None => {
+                    snapshot.missing.push(format!("{} (process {}): it has ended", actor.role, actor.pid))
+                }
             }
         }
         snapshot.ended_ns = clock::monotonic_ns();

@@ -71,8 +71,12 @@ mod tests {
     fn entries_have_address_and_state() {
         let names = BTreeMap::from([(2, "eth0".to_owned())]);
         let entry = parse(&sample(2, 0x20, &[10, 0, 0, 2]), &names).expect("IPv4");
-        assert_eq!((entry.interface.as_str(), entry.address.as_str(), entry.state.as_str()), ("eth0", "10.0.0.2", "failed"));
-        let entry = parse(&sample(10, 0, &[0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]), &names).expect("IPv6");
+        assert_eq!(
+            (entry.interface.as_str(), entry.address.as_str(), entry.state.as_str()),
+            ("eth0", "10.0.0.2", "failed")
+        );
+        let entry = parse(&sample(10, 0, &[0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]), &names)
+            .expect("IPv6");
         assert_eq!((entry.address.as_str(), entry.state.as_str()), ("fe80::1", "none"));
         assert_eq!(parse(&sample(AF_BRIDGE, 0x80, &[1, 2, 3, 4]), &names), None);
         assert_eq!(parse(&sample(2, 2, &[1, 2, 3]), &names), None, "not an address");

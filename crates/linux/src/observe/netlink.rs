@@ -76,7 +76,12 @@ impl Netlink {
     /// # Errors
     /// What the kernel answers, e.g. `EPERM`, `EOPNOTSUPP`.
     pub fn dump<S>(
-        &mut self, buffer: &mut [u8], kind: u16, body: &[u8], state: &mut S, restart: impl Fn(&mut S),
+        &mut self,
+        buffer: &mut [u8],
+        kind: u16,
+        body: &[u8],
+        state: &mut S,
+        restart: impl Fn(&mut S),
         each: impl Fn(&mut S, &[u8]),
     ) -> io::Result<()> {
         for _ in 0..ATTEMPTS {
@@ -90,7 +95,11 @@ impl Netlink {
 
     /// One dump; true if it was interrupted by a change.
     fn dump_once(
-        &mut self, buffer: &mut [u8], kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8]),
+        &mut self,
+        buffer: &mut [u8],
+        kind: u16,
+        body: &[u8],
+        each: &mut dyn FnMut(&[u8]),
     ) -> io::Result<bool> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(kind, self.sequence, body);
@@ -100,7 +109,8 @@ impl Netlink {
                 Err(nix::errno::Errno::EINTR) => continue,
                 other => other?,
             };
-            let block = buffer.get(..length).ok_or_else(|| io::Error::other("a reply was larger than 64 KiB"))?;
+            let block =
+                buffer.get(..length).ok_or_else(|| io::Error::other("a reply was larger than 64 KiB"))?;
             match walk(block, self.sequence, each) {
                 Progress::More => {}
                 Progress::Done { interrupted } => return Ok(interrupted),
@@ -236,7 +246,8 @@ mod tests {
 
     #[test]
     fn attributes_are_walked_with_padding_and_flags() {
-        let bytes = build::join(&[&build::attribute(3 | 0x8000, b"eth0\0"), &build::attribute(4, &[1, 2, 3, 4])]);
+        let bytes =
+            build::join(&[&build::attribute(3 | 0x8000, b"eth0\0"), &build::attribute(4, &[1, 2, 3, 4])]);
         let found: Vec<_> = Attributes(&bytes).collect();
         assert_eq!(found, [(3, &b"eth0\0"[..]), (4, &[1, 2, 3, 4][..])]);
         assert_eq!(text(found[0].1), "eth0");

@@ -165,31 +165,47 @@ impl Node {
     }
 
     fn read_qdiscs(
-        &mut self, buffers: &mut Buffers, missing: &mut Vec<String>, names: &BTreeMap<u32, String>,
+        &mut self,
+        buffers: &mut Buffers,
+        missing: &mut Vec<String>,
+        names: &BTreeMap<u32, String>,
     ) -> Vec<QdiscSample> {
-        let parse = |found: &mut Vec<QdiscSample>, message: &[u8]| found.extend(qdiscs::parse(message, names));
+        let parse =
+            |found: &mut Vec<QdiscSample>, message: &[u8]| found.extend(qdiscs::parse(message, names));
         dump(&mut self.route, buffers, ("qdiscs", qdiscs::REQUEST, &qdiscs::BODY), missing, parse)
     }
 
     fn read_neighbours(
-        &mut self, buffers: &mut Buffers, missing: &mut Vec<String>, names: &BTreeMap<u32, String>,
+        &mut self,
+        buffers: &mut Buffers,
+        missing: &mut Vec<String>,
+        names: &BTreeMap<u32, String>,
     ) -> Vec<NeighbourSample> {
-        let parse = |found: &mut Vec<NeighbourSample>, message: &[u8]| found.extend(neighbours::parse(message, names));
+        let parse = |found: &mut Vec<NeighbourSample>, message: &[u8]| {
+            found.extend(neighbours::parse(message, names))
+        };
         dump(&mut self.route, buffers, ("neighbours", neighbours::REQUEST, &neighbours::BODY), missing, parse)
     }
 
-    fn read_filters(&mut self, buffers: &mut Buffers, snapshot: &mut NodeSnapshot, missing: &mut Vec<String>) {
+    fn read_filters(
+        &mut self,
+        buffers: &mut Buffers,
+        snapshot: &mut NodeSnapshot,
+        missing: &mut Vec<String>,
+    ) {
         let netfilter = match &mut self.netfilter {
             Ok(netfilter) => netfilter,
             Err(error) => return missing.push(format!("filters: {error}")),
         };
         let failed = missing.len();
-        let chains = |found: &mut Vec<filters::Chain>, message: &[u8]| found.extend(filters::parse_chain(message));
+        let chains =
+            |found: &mut Vec<filters::Chain>, message: &[u8]| found.extend(filters::parse_chain(message));
         let chains = dump(netfilter, buffers, ("filters", filters::CHAINS, &filters::BODY), missing, chains);
         if missing.len() > failed || chains.is_empty() {
             return;
         }
-        let rules = |found: &mut Vec<filters::Rule>, message: &[u8]| found.extend(filters::parse_rule(message));
+        let rules =
+            |found: &mut Vec<filters::Rule>, message: &[u8]| found.extend(filters::parse_rule(message));
         let rules = dump(netfilter, buffers, ("filters", filters::RULES, &filters::BODY), missing, rules);
         snapshot.filters = filters::samples(&chains, &rules);
     }
@@ -197,7 +213,10 @@ impl Node {
 
 /// One dump into a list; a failure leaves the list empty and says why.
 fn dump<T>(
-    netlink: &mut Netlink, buffers: &mut Buffers, (what, kind, body): (&str, u16, &[u8]), missing: &mut Vec<String>,
+    netlink: &mut Netlink,
+    buffers: &mut Buffers,
+    (what, kind, body): (&str, u16, &[u8]),
+    missing: &mut Vec<String>,
     each: impl Fn(&mut Vec<T>, &[u8]),
 ) -> Vec<T> {
     let mut found = Vec::new();

@@ -58,7 +58,8 @@ fn cpu_ns(pid: u32) -> Option<u64> {
 
 fn wait_ns(pid: u32) -> u64 {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    let waited = |entry: fs::DirEntry| parse_schedstat(&fs::read_to_string(entry.path().join("schedstat")).ok()?);
+    let waited =
+        |entry: fs::DirEntry| parse_schedstat(&fs::read_to_string(entry.path().join("schedstat")).ok()?);
     tasks.flatten().filter_map(waited).fold(0, u64::saturating_add)
 }
 

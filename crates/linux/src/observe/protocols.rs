@@ -10,7 +10,8 @@ use record::snapshot::Counters;
 pub fn parse_pairs(text: &str, into: &mut Counters) {
     let mut lines = text.lines();
     while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
-        let (Some((group, names)), Some((same, values))) = (names.split_once(':'), values.split_once(':')) else {
+        let (Some((group, names)), Some((same, values))) = (names.split_once(':'), values.split_once(':'))
+        else {
             return;
         };
         if group != same {
@@ -45,7 +46,13 @@ mod tests {
         parse_pairs(include_str!("../../tests/fixtures/snmp"), &mut counters);
         parse_pairs(include_str!("../../tests/fixtures/netstat"), &mut counters);
         parse_lines(include_str!("../../tests/fixtures/snmp6"), &mut counters);
-        for name in ["Ip.InReceives", "Udp.RcvbufErrors", "TcpExt.ListenDrops", "IpExt.InOctets", "Ip6.Udp6InDatagrams"] {
+        for name in [
+            "Ip.InReceives",
+            "Udp.RcvbufErrors",
+            "TcpExt.ListenDrops",
+            "IpExt.InOctets",
+            "Ip6.Udp6InDatagrams",
+        ] {
             assert!(counters.contains_key(name), "{name}");
         }
         assert_eq!(counters["Ip.DefaultTTL"], 64);

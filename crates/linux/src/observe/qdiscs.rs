@@ -72,7 +72,9 @@ fn statistics(content: &[u8], qdisc: &mut QdiscSample) {
 fn settings(options: &[u8], qdisc: &mut QdiscSample) {
     match qdisc.kind.as_str() {
         "tbf" => {
-            let find = |wanted| Attributes(options).find(|(number, _)| *number == wanted).map(|(_, content)| content);
+            let find = |wanted| {
+                Attributes(options).find(|(number, _)| *number == wanted).map(|(_, content)| content)
+            };
             let Some(parameters) = find(TBF_PARMS) else { return };
             let narrow = u32_at(parameters, RATE_AT).map(u64::from);
             qdisc.rate_bytes_per_second = find(TBF_RATE64).and_then(|content| u64_at(content, 0)).or(narrow);
@@ -119,7 +121,10 @@ mod tests {
     #[test]
     fn a_shaper_is_read_with_its_counts_rate_and_limit() {
         let qdisc = parse(&sample(false), &names()).expect("well formed");
-        assert_eq!((qdisc.interface.as_str(), qdisc.kind.as_str(), qdisc.handle), ("eth0", "tbf", 0x8001_0000));
+        assert_eq!(
+            (qdisc.interface.as_str(), qdisc.kind.as_str(), qdisc.handle),
+            ("eth0", "tbf", 0x8001_0000)
+        );
         assert_eq!((qdisc.packets, qdisc.bytes, qdisc.drops, qdisc.qlen), (10, 5000, 7, 1));
         assert_eq!((qdisc.backlog_bytes, qdisc.requeues, qdisc.overlimits), (1514, 2, 9));
         assert_eq!((qdisc.rate_bytes_per_second, qdisc.limit), (Some(125_000), Some(3000)));

@@ -54,7 +54,10 @@ impl Quick {
 
     pub(super) fn add_neighbour(&mut self, node: &str, neighbour: &NeighbourSample) {
         if neighbour.state == "incomplete" {
-            let place = format!("{node}: neighbour {} on {} is being asked for", neighbour.address, neighbour.interface);
+            let place = format!(
+                "{node}: neighbour {} on {} is being asked for",
+                neighbour.address, neighbour.interface
+            );
             self.waiting.insert(place, 1);
         }
     }
@@ -67,7 +70,8 @@ impl Quick {
 
     /// What moved between two reads or is about to move, one short line each; nothing means quiet.
     pub fn moving(&self, before: &Quick) -> Vec<String> {
-        let changed = |(name, value): (&String, &u64)| (before.values.get(name) != Some(value)).then(|| name.clone());
+        let changed =
+            |(name, value): (&String, &u64)| (before.values.get(name) != Some(value)).then(|| name.clone());
         let mut moving: Vec<String> = self.values.iter().filter_map(changed).collect();
         moving.extend(before.values.keys().filter(|name| !self.values.contains_key(*name)).cloned());
         moving.extend(self.waiting.iter().map(|(name, count)| format!("{name} ({count})")));
@@ -83,7 +87,13 @@ mod tests {
 
     fn with(packets: u64, qlen: u64) -> Quick {
         let mut quick = Quick::default();
-        let qdisc = QdiscSample { interface: "eth0".into(), kind: "tbf".into(), packets, qlen, ..QdiscSample::default() };
+        let qdisc = QdiscSample {
+            interface: "eth0".into(),
+            kind: "tbf".into(),
+            packets,
+            qlen,
+            ..QdiscSample::default()
+        };
         quick.add_qdisc("a", &qdisc);
         quick
     }

@@ -20,7 +20,9 @@ impl Symbols {
         let mut symbols = Symbols::default();
         for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
-            let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
+            let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
             let Ok(address) = u64::from_str_radix(address, 16) else { continue };
             if address == 0 || !matches!(kind, "t" | "T" | "w" | "W") {
                 continue;

@@ -71,7 +71,8 @@ impl Attr {
     }
 
     fn name(mut self, offset: usize, name: &str) -> Self {
-        let name: Vec<u8> = name.bytes().filter(|b| b.is_ascii_alphanumeric() || *b == b'_').take(15).collect();
+        let name: Vec<u8> =
+            name.bytes().filter(|b| b.is_ascii_alphanumeric() || *b == b'_').take(15).collect();
         self.0[offset..offset + name.len()].copy_from_slice(&name);
         self
     }
@@ -110,10 +111,19 @@ impl Map {
     ///
     /// # Errors
     /// `EPERM` without `CAP_BPF`, `ENOSYS` without BPF in the kernel, `EINVAL` for sizes the type does not take.
-    pub fn create(kind: u32, key_size: u32, value_size: u32, max_entries: u32, name: &str) -> io::Result<Map> {
+    pub fn create(
+        kind: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        name: &str,
+    ) -> io::Result<Map> {
         let per_cpu = matches!(kind, MAP_PERCPU_HASH | MAP_PERCPU_ARRAY);
-        let value_bytes =
-            if per_cpu { value_size.next_multiple_of(8) as usize * possible_cpus()? } else { value_size as usize };
+        let value_bytes = if per_cpu {
+            value_size.next_multiple_of(8) as usize * possible_cpus()?
+        } else {
+            value_size as usize
+        };
         let fd = Attr::new()
             .u32(0, kind)
             .u32(4, key_size)
@@ -164,7 +174,11 @@ impl Map {
     /// `InvalidInput` for wrong sizes, `E2BIG` when the map is full; else what the kernel says.
     pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.check(key, Some(value.len()))?;
-        Attr::new().fd(0, self.raw_fd()).pointer(8, key.as_ptr()).pointer(16, value.as_ptr()).call(MAP_UPDATE)?;
+        Attr::new()
+            .fd(0, self.raw_fd())
+            .pointer(8, key.as_ptr())
+            .pointer(16, value.as_ptr())
+            .call(MAP_UPDATE)?;
         Ok(())
     }
 
@@ -253,7 +267,12 @@ pub struct Rejected {
 ///
 /// # Errors
 /// [`Rejected`]: `EPERM` without `CAP_BPF`/`CAP_PERFMON`, else usually the verifier, with its log.
-pub fn load_program(kind: u32, instructions: &[u64], license: &CStr, name: &str) -> Result<OwnedFd, Rejected> {
+pub fn load_program(
+    kind: u32,
+    instructions: &[u64],
+    license: &CStr,
+    name: &str,
+) -> Result<OwnedFd, Rejected> {
     let attr = || {
         Attr::new()
             .u32(0, kind)
@@ -271,7 +290,8 @@ pub fn load_program(kind: u32, instructions: &[u64], license: &CStr, name: &str)
     }
     // Only a failed load pays for the log.
     let mut log = vec![0u8; 256 * 1024];
-    let again = attr().u32(24, 1).u32(28, log.len() as u32).pointer(32, log.as_mut_ptr()).call_for_fd(PROG_LOAD);
+    let again =
+        attr().u32(24, 1).u32(28, log.len() as u32).pointer(32, log.as_mut_ptr()).call_for_fd(PROG_LOAD);
     let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
     let log = String::from_utf8_lossy(&log[..end]).into_owned();
     again.map_err(|error| Rejected { error, log })
@@ -315,7 +335,9 @@ pub fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64>> {
 /// When `/sys/devices/system/cpu/possible` cannot be read or understood.
 pub fn possible_cpus() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    highest_cpu(&text).map(|cpu| cpu + 1).ok_or_else(|| io::Error::other("cannot read the list of possible CPUs"))
+    highest_cpu(&text)
+        .map(|cpu| cpu + 1)
+        .ok_or_else(|| io::Error::other("cannot read the list of possible CPUs"))
 }
 
 /// The highest number in a list like `0-3,8`.
@@ -353,6 +375,9 @@ mod tests {
         assert_eq!(fast.len(), 40);
         assert_eq!(fast, slow);
         assert_eq!(map.lookup(&99u64.to_ne_bytes()).expect("lookup"), None);
-        assert!(map.lookup(&[0; 4]).is_err(), "a key of another size is refused here, not read beyond its end");
+        assert!(
+            map.lookup(&[0; 4]).is_err(),
+            "a key of another size is refused here, not read beyond its end"
+        );
     }
 }

@@ -1,5 +1,10 @@
 //! Counters and the witness against the running kernel, in namespaces that vanish with the test.
+//!
+//! Needs root (or a user namespace for the parts without the witness) and `ip`, `tc`, `nft`; without them a test says
+//! `SKIP` and why.
 
+mod agreement;
 mod causes;
-mod causes2;
+mod cost;
+mod units;
 mod world;

@@ -32,7 +32,10 @@ impl World {
         let world = World { nodes };
         for name in names {
             // Without IPv6 nothing but the test's own frames moves.
-            world.run(name, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
+            world.run(
+                name,
+                "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1",
+            );
             world.run(name, "ip link set lo up");
         }
         Some(world)
@@ -151,7 +154,8 @@ impl World {
         assembler.op(Op::Move, Reg::R0, TC_ACT_SHOT);
         assembler.exit();
         let code = assembler.finish().expect("no jumps");
-        let program = bpf::load_program(bpf::PROG_SCHED_CLS, &code, c"Dual MIT/GPL", "shoot").expect("accepted");
+        let program =
+            bpf::load_program(bpf::PROG_SCHED_CLS, &code, c"Dual MIT/GPL", "shoot").expect("accepted");
         let index = self.inside(node, || nix::net::if_::if_nametoindex("eth0")).expect("eth0");
         self.inside(node, || bpf::attach_to_interface(program.as_fd(), index, place)).expect("tcx")
     }
@@ -219,11 +223,20 @@ fn flatten(snapshot: &Snapshot) -> Vec<(String, u64)> {
             all.push((format!("{place} receive queue"), socket.receive_queue_bytes));
         }
         for filter in &counters.filters {
-            all.push((format!("{node} {} {} counted", filter.chain, filter.hook), filter.counted.unwrap_or(0)));
+            all.push((
+                format!("{node} {} {} counted", filter.chain, filter.hook),
+                filter.counted.unwrap_or(0),
+            ));
         }
     }
     for row in &snapshot.softnet {
         all.push((format!("cpu{} backlog dropped", row.cpu), row.dropped));
     }
     all
+}
+
+/// Reads what a non-blocking socket holds and says how many datagrams that was.
+pub fn drain(socket: &UdpSocket) -> i64 {
+    let mut buffer = [0u8; 65536];
+    std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count() as i64
 }

@@ -1,0 +1,192 @@
+//! Two independent voices: what counters and the witness count must be the same number, and only the test's own.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use linux::observe::{Flow, Protocol, Witness};
+use linux::sys::clock;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, setsockopt, socket,
+    sockopt,
+};
+
+use crate::world::*;
+
+/// Enough for both to be wrong by one in a thousand and be seen.
+const MANY: u64 = 30_000;
+
+#[test]
+fn thirty_thousand_datagrams_close_at_the_qdisc_and_at_the_socket() {
+    let Some(world) = World::pair() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let receiver = world.udp("b", "10.0.0.2", PORT);
+    setsockopt(&receiver.as_fd(), sockopt::RcvBuf, &20_000).expect("a socket");
+    world.run("a", "tc qdisc add dev eth0 root tbf rate 100mbit burst 10000 limit 20000");
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    let mut observer = world.observer();
+    let witness = world.witness();
+    settle(&mut observer, 5);
+    let before = observer.snapshot(&[]).expect("readable");
+    let data = [7u8; 200];
+    (0..MANY)
+        .for_each(|_| assert_eq!(sender.send_to(&data, ("10.0.0.2", PORT)).expect("never an error"), 200));
+    settle(&mut observer, 10);
+    receiver.set_nonblocking(true).expect("a socket");
+    let read = drain(&receiver);
+    let after = observer.snapshot(&[]).expect("readable");
+    let changes = changes(&before, &after);
+    let at_qdisc = grew(&changes, "a eth0 tbf drops");
+    let at_socket = grew(&changes, "b udp 5201 drops");
+    println!("{MANY} sent: {at_qdisc} lost at the qdisc, {at_socket} at the socket, {read} read");
+    assert!(at_qdisc > 0 && at_socket > 0, "both places must lose for this to test anything");
+    assert_eq!(MANY as i64, at_qdisc + at_socket + read);
+    assert_eq!(grew(&changes, "a eth0 tx_packets"), at_socket + read);
+    assert_eq!(grew(&changes, "b Udp.InDatagrams"), read);
+    let Some(count) = witness.map(|witness| witness.read().expect("readable")) else { return };
+    assert_eq!(
+        (count.frames("QDISC_DROP"), count.frames("SOCKET_RCVBUFF")),
+        (at_qdisc as u64, at_socket as u64)
+    );
+    assert_eq!((count.details.len(), count.lost, count.unparsed), (2, 0, 0), "{count:?}");
+}
+
+#[test]
+fn other_traffic_in_the_same_namespaces_is_not_counted() {
+    let Some(world) = World::pair() else { return };
+    let others = World::pair().expect("one was made");
+    let Some(witness) = world.witness() else { return };
+    for (world, ports) in [(&world, [PORT, 5202, 9]), (&others, [PORT, PORT, PORT])] {
+        world.introduce("a", ("b", "10.0.0.2"));
+        world.nft(
+            "b",
+            "table ip t { chain c { type filter hook input priority 0; udp dport 1-65535 counter drop; }; }",
+        );
+        let sender = world.udp("a", "0.0.0.0", 40000);
+        for port in ports {
+            (0..50).for_each(|_| drop(sender.send_to(b"datagram", ("10.0.0.2", port))));
+        }
+    }
+    let mut observer = world.observer();
+    settle(&mut observer, 5);
+    let count = witness.read().expect("readable");
+    assert_eq!(count.frames("NETFILTER_DROP"), 50, "{count:?}");
+    assert_eq!(count.details.len(), 1, "{count:?}");
+    let filters = &observer.snapshot(&[]).expect("readable").nodes["b"].filters;
+    assert_eq!((filters[0].counted, filters[0].drops, filters[0].hook.as_str()), (Some(150), true, "input"));
+}
+
+#[test]
+fn the_way_back_and_ipv6_are_the_flow_too() {
+    let Some(world) = World::pair6() else { return };
+    let Some(witness) = world.witness() else { return };
+    world.introduce("a", ("b", "fd00::2"));
+    world.nft(
+        "a",
+        "table ip6 t { chain c { type filter hook input priority 0; udp sport 5201 counter drop; }; }",
+    );
+    let sender = world.udp("b", "fd00::2", PORT);
+    (0..70).for_each(|_| drop(sender.send_to(b"reply", ("fd00::1", 40000))));
+    settle(&mut world.observer(), 5);
+    let count = witness.read().expect("readable");
+    assert_eq!(
+        (count.frames("NETFILTER_DROP"), count.details.len(), count.unparsed),
+        (70, 1, 0),
+        "{count:?}"
+    );
+    assert_eq!(count.details[0].node, "a");
+}
+
+#[test]
+fn an_echo_is_known_by_its_id_and_version() {
+    let Some(world) = World::pair6() else { return };
+    const ID: u16 = 0x1234;
+    let Some(four) = world.witness_of(Protocol::Icmp, ID) else { return };
+    let six = world.witness_of(Protocol::Icmp6, ID).expect("as the first");
+    world.introduce("a", ("b", "10.0.0.2"));
+    world.nft(
+        "b",
+        "table ip t { chain c { type filter hook input priority 0; icmp type echo-request drop; }; }",
+    );
+    let raw = world
+        .inside("a", || {
+            socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Icmp)
+        })
+        .expect("a raw socket");
+    let to: SockaddrIn = "10.0.0.2:0".parse().expect("an address");
+    for id in [ID, ID + 1] {
+        let mut echo = [8, 0, 0, 0, 0, 0, 0, 1];
+        echo[4..6].copy_from_slice(&id.to_be_bytes());
+        let sum = 0x0800u32 + u32::from(id) + 1;
+        echo[2..4].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+        for _ in 0..40 {
+            sendto(raw.as_raw_fd(), &echo, &to, MsgFlags::empty()).expect("sent");
+        }
+    }
+    settle(&mut world.observer(), 5);
+    let count = four.read().expect("readable");
+    assert_eq!((count.frames("NETFILTER_DROP"), count.details.len()), (40, 1), "{count:?}");
+    assert_eq!(six.read().expect("readable").details, []);
+}
+
+#[test]
+fn a_tcp_flow_is_known_by_its_port() {
+    let Some(world) = World::pair() else { return };
+    let Some(witness) = world.witness_of(Protocol::Tcp, PORT) else { return };
+    let listener = world.inside("b", || TcpListener::bind(("10.0.0.2", PORT))).expect("the port is free");
+    world.nft(
+        "b",
+        "table ip t { chain c { type filter hook input priority 0; tcp dport 5201 counter drop; }; }",
+    );
+    let to: SocketAddr = "10.0.0.2:5201".parse().expect("an address");
+    let refused = world.inside("a", || TcpStream::connect_timeout(&to, Duration::from_millis(300)));
+    assert!(refused.is_err());
+    drop(listener);
+    let mut observer = world.observer();
+    settle(&mut observer, 5);
+    let counted = observer.snapshot(&[]).expect("readable").nodes["b"].filters[0].counted;
+    let count = witness.read().expect("readable");
+    assert!(counted > Some(0));
+    assert_eq!(Some(count.frames("NETFILTER_DROP")), counted, "{count:?}");
+}
+
+#[test]
+fn a_header_that_cannot_be_read_is_said_to_be_so() {
+    let Some(world) = World::pair() else { return };
+    let Some(witness) = world.witness() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    world.nft("b", "table ip t { chain c { type filter hook prerouting priority -500; ip protocol udp counter drop; }; }");
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    // 3000 bytes make three fragments, of which only the first has ports.
+    (0..10).for_each(|_| drop(sender.send_to(&[0; 3000], ("10.0.0.2", PORT))));
+    settle(&mut world.observer(), 5);
+    let count = witness.read().expect("readable");
+    assert_eq!((count.frames("NETFILTER_DROP"), count.unparsed), (10, 20), "{count:?}");
+    assert_eq!(count.unparsed_details[0].node, "b");
+}
+
+#[test]
+fn a_wrong_question_is_no_witness() {
+    let Some(world) = World::new(&["a"]) else { return };
+    let none = Flow { protocol: Protocol::Udp, ports: vec![] };
+    let absent = Witness::start(&world.borrowed(), &none).expect_err("no port, no flow");
+    assert!(!absent.counted() && absent.why.contains("ports"), "{}", absent.why);
+}
+
+#[test]
+fn settling_waits_for_a_slow_shaper_and_gives_up_when_told() {
+    let Some(world) = World::pair() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let _receiver = world.udp("b", "10.0.0.2", PORT);
+    // 1042 bytes at 100 kbit/s take 83 ms: longer than the time between two reads.
+    world.run("a", "tc qdisc add dev eth0 root tbf rate 100kbit burst 1500 limit 20000");
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    let mut observer = world.observer();
+    settle(&mut observer, 5);
+    (0..8).for_each(|_| drop(sender.send_to(&[0; 1000], ("10.0.0.2", PORT))));
+    let short = observer.settle(clock::monotonic_ns() + 100_000_000).expect("readable");
+    assert!(!short.quiet && short.moving.iter().any(|line| line.contains("tbf")), "{short:?}");
+    let long = observer.settle(clock::monotonic_ns() + 10_000_000_000).expect("readable");
+    assert!(long.quiet && long.waited_ns > 300_000_000, "{long:?}");
+    assert_eq!(observer.snapshot(&[]).expect("readable").nodes["b"].sockets.len(), 1);
+}
