@@ -192,7 +192,7 @@ impl<'a> Btf<'a> {
             id = inner;
             current = self.resolve(inner)?;
         }
-        (bits % 8 == 0).then_some(Member { offset: bits / 8, size: self.size_of(id, 0)? })
+        bits.is_multiple_of(8).then_some(Member { offset: bits / 8, size: self.size_of(id, 0)? })
     }
 
     /// The values of an enum, in its own order. None if there is no such enum.

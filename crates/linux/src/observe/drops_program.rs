@@ -504,3 +504,414 @@ impl Builder<'_> {
         self.bump(R0, 0, R2);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! The program against a plain description of what it should do, on random buffers, in an interpreter that knows
+    //! only what the assembler can say. The kernel's own verdict is tested in `tests/observe/`.
+
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::witness::Protocol;
+    use super::*;
+
+    const SKB: u64 = 0x1_0000;
+    const DEVICE: u64 = 0x2_0000;
+    const FOREIGN_DEVICE: u64 = 0x2_1000;
+    const NET: u64 = 0x3_0000;
+    const FOREIGN_NET: u64 = 0x3_1000;
+    const SOCK: u64 = 0x4_0000;
+    const HEAD: u64 = 0x5_0000;
+    const STACK: u64 = 0x6_0000;
+    const CONTEXT: u64 = 0x7_0000;
+    const VALUES: u64 = 0x8_0000;
+    const HEAD_BYTES: usize = 256;
+    const MAPS: MapFds = MapFds { counts: 3, lost: 4 };
+
+    fn layout() -> Layout {
+        Layout {
+            skb: SkbLayout {
+                dev: 16,
+                sk: 24,
+                skb_iif: 140,
+                protocol: 180,
+                network_header: 184,
+                mac_header: 186,
+                tail: 188,
+                end: 192,
+                head: 200,
+            },
+            device_net: 8,
+            device_index: 40,
+            net_inode: 4,
+            sock_net: 48,
+            segments: 6,
+            reasons: vec![(6, "SOCKET_RCVBUFF".into())],
+            arguments: 4,
+        }
+    }
+
+    /// Memory in pieces; reading outside them fails, as `bpf_probe_read_kernel` does.
+    struct Machine {
+        pieces: BTreeMap<u64, Vec<u8>>,
+        counts: Vec<Vec<u8>>,
+        lost: u64,
+        room: usize,
+    }
+
+    impl Machine {
+        fn piece(&mut self, address: u64, length: usize) -> Option<&mut [u8]> {
+            let (base, bytes) = self.pieces.range_mut(..=address).next_back()?;
+            let at = (address - base) as usize;
+            bytes.get_mut(at..at.checked_add(length)?)
+        }
+
+        fn read(&mut self, address: u64, length: usize) -> Option<u64> {
+            let bytes = self.piece(address, length)?;
+            let mut word = [0; 8];
+            word[..length].copy_from_slice(bytes);
+            Some(u64::from_le_bytes(word))
+        }
+
+        fn write(&mut self, address: u64, length: usize, value: u64) {
+            let bytes = value.to_le_bytes();
+            self.piece(address, length)
+                .expect("programs store on the stack and to map values")
+                .copy_from_slice(&bytes[..length]);
+        }
+
+        fn call(&mut self, function: i32, r: &[u64; 11]) -> u64 {
+            match function {
+                PROBE_READ_KERNEL => {
+                    let Some(bytes) = self.piece(r[3], r[2] as usize).map(|bytes| bytes.to_vec()) else {
+                        return u64::MAX;
+                    };
+                    self.piece(r[1], bytes.len()).expect("room on the stack").copy_from_slice(&bytes);
+                    0
+                }
+                MAP_LOOKUP if r[1] == MAPS.lost as u64 => {
+                    self.lost += 1;
+                    0
+                }
+                MAP_LOOKUP => {
+                    let key = self.piece(r[2], KEY_BYTES as usize).expect("a key").to_vec();
+                    self.counts.iter().position(|known| *known == key).map_or(0, |i| VALUES + 16 * i as u64)
+                }
+                MAP_UPDATE if self.counts.len() >= self.room => u64::MAX,
+                MAP_UPDATE => {
+                    let key = self.piece(r[2], KEY_BYTES as usize).expect("a key").to_vec();
+                    self.counts.push(key);
+                    0
+                }
+                other => panic!("function {other}"),
+            }
+        }
+    }
+
+    fn run(code: &[u64], machine: &mut Machine) {
+        let mut r = [0u64; 11];
+        (r[1], r[10]) = (CONTEXT, STACK + 512);
+        let mut at = 0;
+        loop {
+            let [opcode, registers, low, high, immediate @ ..] = code[at].to_le_bytes();
+            let (dst, src) = ((registers & 15) as usize, (registers >> 4) as usize);
+            let offset = i16::from_le_bytes([low, high]);
+            let immediate = i32::from_le_bytes(immediate);
+            let width = [4, 2, 1, 8][(opcode >> 3 & 3) as usize];
+            let operand = if opcode & 8 == 0 { immediate as i64 as u64 } else { r[src] };
+            let place = |base: u64| base.wrapping_add(offset as i64 as u64);
+            at += 1;
+            match (opcode, opcode & 7) {
+                (0x95, _) => return,
+                (0x85, _) => r[0] = machine.call(immediate, &r),
+                (0x18, _) => {
+                    r[dst] = immediate as u64;
+                    at += 1;
+                }
+                (0xdc, _) => r[dst] = r[dst].swap_bytes() >> (64 - immediate),
+                (_, 1) => {
+                    r[dst] = machine
+                        .read(place(r[src]), width)
+                        .expect("programs load from the stack, the context and values")
+                }
+                (_, 3) => machine.write(place(r[dst]), width, r[src]),
+                (_, 2) => machine.write(place(r[dst]), width, immediate as i64 as u64),
+                (_, 7) => {
+                    r[dst] = match opcode & 0xf0 {
+                        0x00 => r[dst].wrapping_add(operand),
+                        0x50 => r[dst] & operand,
+                        0x60 => r[dst] << operand,
+                        0x70 => r[dst] >> operand,
+                        0xb0 => operand,
+                        other => panic!("operation {other:#x}"),
+                    }
+                }
+                (_, class @ (5 | 6)) => {
+                    let (left, right) = match class {
+                        5 => (r[dst], operand),
+                        _ => (r[dst] & 0xffff_ffff, operand & 0xffff_ffff),
+                    };
+                    let taken = match opcode & 0xf0 {
+                        0x00 => true,
+                        0x10 => left == right,
+                        0x20 => left > right,
+                        0x50 => left != right,
+                        0xa0 => left < right,
+                        0xb0 => left <= right,
+                        other => panic!("condition {other:#x}"),
+                    };
+                    if taken {
+                        at = (at as i64 + i64::from(offset)) as usize;
+                    }
+                }
+                other => panic!("instruction {other:?}"),
+            }
+        }
+    }
+
+    /// A buffer as the test describes it.
+    #[derive(Debug, Clone)]
+    struct Buffer {
+        device: u64,
+        receiving: u64,
+        sk: u64,
+        protocol: u16,
+        mac: u16,
+        network: u16,
+        tail: u32,
+        segments: u16,
+        head: Vec<u8>,
+    }
+
+    fn machine(buffer: &Buffer, room: usize) -> Machine {
+        let mut pieces = BTreeMap::new();
+        let mut piece = |base: u64, length: usize, words: &[(usize, &[u8])]| {
+            let mut bytes = vec![0; length];
+            words.iter().for_each(|(at, word)| bytes[*at..at + word.len()].copy_from_slice(word));
+            pieces.insert(base, bytes);
+        };
+        piece(
+            SKB,
+            224,
+            &[
+                (16, &buffer.device.to_le_bytes()),
+                (24, &buffer.sk.to_le_bytes()),
+                (140, &77u32.to_le_bytes()),
+                (180, &buffer.protocol.to_be_bytes()),
+                (184, &buffer.network.to_le_bytes()),
+                (186, &buffer.mac.to_le_bytes()),
+                (188, &buffer.tail.to_le_bytes()),
+                (192, &(HEAD_BYTES as u32).to_le_bytes()),
+                (200, &HEAD.to_le_bytes()),
+            ],
+        );
+        piece(DEVICE, 64, &[(8, &NET.to_le_bytes()), (40, &5u32.to_le_bytes())]);
+        piece(FOREIGN_DEVICE, 64, &[(8, &FOREIGN_NET.to_le_bytes()), (40, &6u32.to_le_bytes())]);
+        piece(NET, 16, &[(4, &4_026_532_001u32.to_le_bytes())]);
+        piece(FOREIGN_NET, 16, &[(4, &4_026_531_840u32.to_le_bytes())]);
+        piece(SOCK, 64, &[(48, &NET.to_le_bytes())]);
+        piece(HEAD, HEAD_BYTES + 16, &[(0, &buffer.head), (HEAD_BYTES + 6, &buffer.segments.to_le_bytes())]);
+        piece(STACK, 512, &[]);
+        piece(
+            CONTEXT,
+            32,
+            &[
+                (0, &SKB.to_le_bytes()),
+                (8, &0xffff_ffff_8100_1234u64.to_le_bytes()),
+                (16, &6u64.to_le_bytes()),
+                (24, &buffer.receiving.to_le_bytes()),
+            ],
+        );
+        piece(VALUES, 64, &[]);
+        Machine { pieces, counts: Vec::new(), lost: 0, room }
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Verdict {
+        Other,
+        Unparsed,
+        Matched,
+    }
+
+    /// What the program should say, in plain words.
+    fn expected(buffer: &Buffer, flow: &Flow) -> Verdict {
+        if buffer.device != DEVICE && buffer.receiving != SOCK && buffer.sk != SOCK {
+            return Verdict::Other;
+        }
+        if ![0, 0x0800, 0x86dd].contains(&buffer.protocol) {
+            return Verdict::Other;
+        }
+        let stale = buffer.mac != 0xffff && buffer.network <= buffer.mac;
+        let start = if stale { buffer.mac as usize + 14 } else { buffer.network as usize };
+        let linear = &buffer.head[..(buffer.tail as usize).min(HEAD_BYTES)];
+        parse(linear.get(start..).unwrap_or(&[]), flow).unwrap_or(Verdict::Unparsed)
+    }
+
+    /// None means that the header is not readable.
+    fn parse(ip: &[u8], flow: &Flow) -> Option<Verdict> {
+        let first = *ip.get(..20)?.first()?;
+        let (version, mut rest, mut next) = match first >> 4 {
+            4 if first & 15 < 5 => return None,
+            4 => (4, ip.get(usize::from(first & 15) * 4..), ip[9]),
+            6 => (6, Some(ip.get(40..)?), ip[6]),
+            _ => return None,
+        };
+        let Some(number) = flow.protocol.number(version) else {
+            return Some(Verdict::Other);
+        };
+        if version == 4 && next == number && (u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff) != 0 {
+            return None;
+        }
+        let is_extension = |next: u8| [0, 43, 44, 60].contains(&next);
+        if version == 6 && next != number && is_extension(next) {
+            let header = rest?.get(..8)?;
+            let length = if next == 44 { 8 } else { (usize::from(header[1]) + 1) * 8 };
+            let later_fragment = next == 44 && u16::from_be_bytes([header[2], header[3]]) & 0xfff8 != 0;
+            next = header[0];
+            if next != number && is_extension(next) || next == number && later_fragment {
+                return None;
+            }
+            rest = rest?.get(length..);
+        }
+        if next != number {
+            return Some(Verdict::Other);
+        }
+        let rest = rest?;
+        let word = |at: usize| Some(u16::from_be_bytes(rest.get(at..at + 2)?.try_into().ok()?));
+        let ours = match flow.protocol.echo_types(version) {
+            Some((request, reply)) => {
+                rest.get(..8)?;
+                [request, reply].contains(&rest[0]) && flow.ports.contains(&word(4)?)
+            }
+            None => {
+                rest.get(..4)?;
+                flow.ports.contains(&word(0)?) || flow.ports.contains(&word(2)?)
+            }
+        };
+        Some(if ours { Verdict::Matched } else { Verdict::Other })
+    }
+
+    fn ip_header() -> impl Strategy<Value = Vec<u8>> {
+        let next = prop_oneof![4 => Just(17u8), 1 => Just(6), 2 => Just(1), 2 => Just(58), 1 => Just(0), 1 => Just(44), 1 => Just(60)];
+        let port = prop_oneof![Just([0x14, 0x51]), Just([0, 9]), any::<[u8; 2]>()];
+        let kind = prop_oneof![Just(8u8), Just(0), Just(128), Just(129), Just(0x14)];
+        (
+            any::<bool>(),
+            4u8..8,
+            next.clone(),
+            next,
+            0u8..3,
+            any::<bool>(),
+            port.clone(),
+            port,
+            kind,
+            any::<bool>(),
+        )
+            .prop_map(|(six, words, next, after, units, fragment, one, two, kind, echo)| {
+                let mut ip = if six { vec![0u8; 40] } else { vec![0u8; usize::from(words) * 4] };
+                ip[0] = if six { 0x60 } else { 0x40 | words };
+                if six {
+                    ip[6] = next;
+                    if [0, 44, 60].contains(&next) {
+                        let mut extension =
+                            vec![0u8; 8 + if next == 44 { 0 } else { usize::from(units) * 8 }];
+                        (extension[0], extension[1]) = (after, units);
+                        extension[2] = if fragment { 8 } else { 0 };
+                        ip.extend(extension);
+                    }
+                } else {
+                    // The shortest header is four words, which is none; its protocol is then read from what follows.
+                    ip.resize(ip.len().max(20), 0);
+                    ip[9] = next;
+                    ip[7] = u8::from(fragment && units == 2);
+                }
+                if echo {
+                    ip.extend([kind, 0, 0, 0, one[0], one[1], 0, 0]);
+                } else {
+                    ip.extend([one[0], one[1], two[0], two[1], 0, 0, 0, 0]);
+                }
+                ip
+            })
+    }
+
+    fn buffer() -> impl Strategy<Value = Buffer> {
+        let device = prop_oneof![4 => Just(DEVICE), 1 => Just(FOREIGN_DEVICE), 1 => Just(0u64), 1 => Just(0x0000_0500_0000_0300)];
+        let sock = prop_oneof![Just(0u64), Just(SOCK), Just(0xdead_0000)];
+        let protocol = prop_oneof![3 => Just(0x0800u16), 3 => Just(0x86dd), 1 => Just(0), 1 => Just(0x0806)];
+        let mac = prop_oneof![Just(0xffffu16), Just(0), Just(16), Just(40)];
+        let network = prop_oneof![Just(0u16), Just(14), Just(30), Just(54), 0u16..300];
+        let place = (mac, network, prop_oneof![4 => Just(200u32), 1 => 0u32..200], 0u16..50);
+        let content = (ip_header(), any::<bool>(), prop::collection::vec(any::<u8>(), HEAD_BYTES));
+        (device, sock.clone(), sock, protocol, place, content).prop_map(
+            |(device, receiving, sk, protocol, (mac, network, tail, segments), (ip, noise, mut head))| {
+                let stale = mac != 0xffff && network <= mac;
+                let start = if stale { usize::from(mac) + 14 } else { usize::from(network) };
+                if !noise && let Some(room) = head.get_mut(start..start + ip.len()) {
+                    room.copy_from_slice(&ip);
+                }
+                Buffer { device, receiving, sk, protocol, mac, network, tail, segments, head }
+            },
+        )
+    }
+
+    fn flow() -> impl Strategy<Value = Flow> {
+        let protocol = prop_oneof![3 => Just(Protocol::Udp), 1 => Just(Protocol::Tcp), 1 => Just(Protocol::Icmp), 1 => Just(Protocol::Icmp6)];
+        protocol.prop_map(|protocol| Flow { protocol, ports: vec![5201, 9] })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1500))]
+        #[test]
+        fn the_program_says_what_its_description_says(buffer in buffer(), flow in flow()) {
+            let code = assemble(&layout(), &[1, 4_026_532_001], &flow, MAPS).expect("assembled");
+            let mut machine = machine(&buffer, 1);
+            run(&code, &mut machine);
+            run(&code, &mut machine);
+            let verdict = expected(&buffer, &flow);
+            prop_assert_eq!(machine.lost, 0);
+            prop_assert_eq!(machine.counts.len(), usize::from(verdict != Verdict::Other), "{:?}", verdict);
+            if let Some(key) = machine.counts.first().cloned() {
+                let word = |at: usize| u32::from_le_bytes(key[at..at + 4].try_into().expect("four bytes"));
+                let index = if buffer.device == DEVICE { 5 } else { 77 };
+                let kind = if verdict == Verdict::Matched { KIND_MATCHED } else { KIND_UNPARSED };
+                prop_assert_eq!((word(0), word(4), word(8), word(12)), (6, 4_026_532_001, index, kind));
+                prop_assert_eq!(machine.read(VALUES, 8), Some(2 * u64::from(buffer.segments.max(1))));
+                prop_assert_eq!(machine.read(VALUES + 8, 8), Some(2));
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_map_counts_what_is_lost() {
+        let ip =
+            [&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17][..], &[0; 10], &[0x14, 0x51, 0, 0, 0, 0, 0, 0]].concat();
+        let mut head = ip;
+        head.resize(HEAD_BYTES, 0);
+        let buffer = Buffer {
+            device: DEVICE,
+            receiving: 0,
+            sk: 0,
+            protocol: 0x0800,
+            mac: 0xffff,
+            network: 0,
+            tail: 200,
+            segments: 0,
+            head,
+        };
+        let flow = Flow { protocol: Protocol::Udp, ports: vec![5201] };
+        let code = assemble(&layout(), &[4_026_532_001], &flow, MAPS).expect("assembled");
+        let mut machine = machine(&buffer, 0);
+        run(&code, &mut machine);
+        assert_eq!((machine.lost, machine.counts.len()), (1, 0));
+    }
+
+    #[test]
+    fn reasons_without_a_name_keep_their_number() {
+        assert_eq!(layout().reason(6), "SOCKET_RCVBUFF");
+        assert_eq!(layout().reason(0x2_0001), "reason 0x20001");
+        assert!(layout().skb.fits());
+        assert!(Layout::find(b"not BTF").is_err());
+    }
+}

@@ -173,11 +173,6 @@ pub fn after(message: &[u8], header: usize) -> Attributes<'_> {
     Attributes(message.get(header..).unwrap_or(&[]))
 }
 
-/// The content of the first attribute of that number.
-pub fn attribute(attributes: &Attributes<'_>, number: u16) -> Option<Vec<u8>> {
-    attributes.clone().find(|(found, _)| *found == number).map(|(_, content)| content.to_vec())
-}
-
 /// Two bytes in the host's order.
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))

@@ -97,6 +97,85 @@ fn the_way_back_and_ipv6_are_the_flow_too() {
     assert_eq!(count.details[0].node, "a");
 }
 
+/// Row 31 of `docs/counters.md`.
+#[test]
+fn a_port_without_a_socket_is_named() {
+    let Some(world) = World::pair() else { return };
+    let Some(witness) = world.witness() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let mut observer = world.observer();
+    let before = observer.snapshot(&[]).expect("readable");
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    (0..100).for_each(|_| drop(sender.send_to(b"datagram", ("10.0.0.2", PORT))));
+    settle(&mut observer, 5);
+    let changes = changes(&before, &observer.snapshot(&[]).expect("readable"));
+    let count = witness.read().expect("readable");
+    assert_eq!(
+        (grew(&changes, "b Udp.NoPorts"), count.frames("NO_SOCKET"), count.details.len()),
+        (100, 100, 1)
+    );
+    let told = grew(&changes, "b Icmp.OutDestUnreachs") + grew(&changes, "b Icmp.OutRateLimitHost");
+    assert_eq!(
+        (told, grew(&changes, "a Icmp.InDestUnreachs") < 100),
+        (100, true),
+        "ICMP errors are rate-limited"
+    );
+}
+
+/// Row 33 of `docs/counters.md`.
+#[test]
+fn a_wrong_checksum_is_named() {
+    let Some(world) = World::pair() else { return };
+    let Some(witness) = world.witness() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let _receiver = world.udp("b", "10.0.0.2", PORT);
+    let raw = world
+        .inside("a", || socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Udp))
+        .expect("a raw socket");
+    let to: SockaddrIn = "10.0.0.2:0".parse().expect("an address");
+    let mut observer = world.observer();
+    settle(&mut observer, 5);
+    let before = observer.snapshot(&[]).expect("readable");
+    let mut datagram = [0u8; 50];
+    datagram[..8].copy_from_slice(&[0x9c, 0x40, 0x14, 0x51, 0, 50, 0x12, 0x34]);
+    for _ in 0..100 {
+        sendto(raw.as_raw_fd(), &datagram, &to, MsgFlags::empty()).expect("sent");
+    }
+    settle(&mut observer, 5);
+    let changes = changes(&before, &observer.snapshot(&[]).expect("readable"));
+    let count = witness.read().expect("readable");
+    assert_eq!((grew(&changes, "b Udp.InCsumErrors"), grew(&changes, "b Udp.InErrors")), (100, 100));
+    assert_eq!((count.frames("UDP_CSUM"), count.details.len()), (100, 1), "{count:?}");
+}
+
+/// Row 38 of `docs/counters.md`.
+#[test]
+fn a_full_send_buffer_has_no_buffer_to_witness() {
+    let Some(world) = World::pair() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let _receiver = world.udp("b", "10.0.0.2", PORT);
+    world.run("a", "tc qdisc add dev eth0 root tbf rate 10mbit burst 3000 limit 500000");
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    sender.set_nonblocking(true).expect("a socket");
+    setsockopt(&sender.as_fd(), sockopt::SndBuf, &4608).expect("a socket");
+    let mut observer = world.observer();
+    let witness = world.witness();
+    settle(&mut observer, 5);
+    let before = observer.snapshot(&[]).expect("readable");
+    let refused = (0..100).filter(|_| sender.send_to(&[0; 1000], ("10.0.0.2", PORT)).is_err()).count() as i64;
+    settle(&mut observer, 5);
+    let changes = changes(&before, &observer.snapshot(&[]).expect("readable"));
+    assert!(refused > 0);
+    assert_eq!(
+        (grew(&changes, "a Udp.SndbufErrors"), grew(&changes, "a Ip.OutDiscards")),
+        (refused, refused)
+    );
+    assert_eq!((grew(&changes, "a Ip.OutRequests"), grew(&changes, "a eth0 tbf drops")), (100 - refused, 0));
+    if let Some(witness) = witness {
+        assert_eq!(witness.read().expect("readable").details, []);
+    }
+}
+
 #[test]
 fn an_echo_is_known_by_its_id_and_version() {
     let Some(world) = World::pair6() else { return };
