@@ -431,6 +431,10 @@ fn demand(case: &Case) {
 /// Plays a case and returns how many datagrams were lost; none if it could not be played.
 fn play(case: &Case) -> Option<i64> {
     let world = (case.world)()?;
+    // Such a program needs what the witness needs, and the witness says why it is not permitted.
+    if case.name.contains("tcx") && world.witness().is_none() {
+        return None;
+    }
     world.introduce("a", ("b", case.to));
     let receiver = world.udp("b", case.to, PORT);
     receiver.set_nonblocking(true).expect("a socket");

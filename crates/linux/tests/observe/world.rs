@@ -63,7 +63,7 @@ impl World {
     /// `a`, a bridge `s` with ports `p1` and `p2`, `b`.
     pub fn bridge() -> Option<World> {
         let world = World::new(&["a", "s", "b"])?;
-        world.run("s", "ip link add br0 type bridge");
+        world.run("s", "ip link add br0 type bridge mcast_snooping 0");
         world.run("s", "ip link set br0 up");
         for (node, port, address) in [("a", "p1", "10.0.0.1/24"), ("b", "p2", "10.0.0.2/24")] {
             world.veth((node, "eth0"), ("s", port));
