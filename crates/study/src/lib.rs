@@ -1,1 +1,2 @@
-//! To be written.
+//! Records to statistics, ledger, findings, store and report. Never sees the machine.
+pub mod ledger;

@@ -1,0 +1,237 @@
+//! Looks up counters for the stations: movement in the test, movement in the quiet window, and what is shared.
+
+use super::chain::{Gap, Shared};
+use super::unit::{Seen, Unit};
+use super::window::{LinkPair, MOST, Window, difference};
+use super::{LedgerInput, by_family};
+use record::snapshot::QdiscSample;
+use record::{DropSource, EndReport};
+
+/// All that the stations ask.
+pub struct Book<'a> {
+    pub input: &'a LedgerInput<'a>,
+    pub test: Window<'a>,
+    idle: Option<(Window<'a>, f64)>,
+    /// What a datagram of this leg looks like.
+    pub unit: Unit,
+    pub shared: Shared,
+    pub notes: Vec<String>,
+    /// Somebody else's frames that were noticed on this leg so far: later counters may have them too.
+    pub strangers: u64,
+    /// Frames that were still moving when the counters were read.
+    unsettled: u64,
+}
+
+/// The queueing discipline in front of an interface.
+pub enum Qdisc<'a> {
+    /// It does not count: frames go straight to the device.
+    None,
+    /// It counted.
+    Counted { sent: Seen, dropped: u64, queued: i64, sample: &'a QdiscSample },
+    /// There is one, and its counters mean nothing.
+    Unknown(String),
+}
+
+impl<'a> Book<'a> {
+    pub fn new(input: &'a LedgerInput<'a>) -> Self {
+        let test = Window { before: input.before, after: input.after };
+        let idle = input.idle.map(|(before, after)| {
+            let window = Window { before, after };
+            let scale = test.length_ns() as f64 / window.length_ns().max(1) as f64;
+            (window, scale.clamp(0.0, 1e6))
+        });
+        let fragmented = fragmented(&test, input, &input.path.forward);
+        let unit = Unit::forward(input.spec, input.sender, fragmented);
+        let mut book = Book {
+            input,
+            test,
+            idle,
+            unit,
+            shared: Shared::default(),
+            notes: vec![],
+            strangers: 0,
+            unsettled: unsettled(&test),
+        };
+        book.say_what_the_units_are();
+        book
+    }
+
+    /// From here on the responses are counted.
+    pub fn turn(&mut self) {
+        let fragmented = fragmented(&self.test, self.input, &self.input.path.back);
+        self.unit = Unit::back(self.input.spec, fragmented);
+        self.strangers = 0;
+    }
+
+    pub fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn say_what_the_units_are(&mut self) {
+        if self.unit.per_buffer > 1 {
+            let up_to = self.unit.per_buffer;
+            self.note(format!(
+                "frames on the path may be super-frames of up to {up_to} datagrams; devices count them once, so \
+                 datagrams are computed from bytes, and drops of super-frames are bounded by what is missing"
+            ));
+        }
+        if self.unit.fragmented {
+            self.note("datagrams are sent in fragments; datagrams are computed from bytes".into());
+        }
+        if self.unsettled > 0 {
+            let frames = self.unsettled;
+            self.note(format!("{frames} frames were still waiting when the counters were read"));
+        }
+    }
+
+    /// The datagram socket's view of an end: the sender's or the receiver's node and port.
+    pub fn end(&self, at_receiver: bool) -> (&'a EndReport, String, u16) {
+        let input = self.input;
+        if at_receiver {
+            (input.receiver, input.spec.to.clone(), input.ports.receiver)
+        } else {
+            (input.sender, input.spec.from.clone(), input.ports.sender)
+        }
+    }
+
+    /// Movement of the protocol counter in the family of the test.
+    pub fn protocol(&self, node: &str, v4: &str, v6: &str) -> Option<u64> {
+        self.test.protocol(node, by_family(self.input.spec, v4, v6))
+    }
+
+    /// What the same counter moves without the test, scaled to its length, and what was still moving.
+    pub fn background(&self, counter: impl Fn(&Window<'a>) -> Option<u64>) -> u64 {
+        let idle = self.idle.as_ref().and_then(|(window, scale)| Some(counter(window)? as f64 * scale));
+        (idle.unwrap_or(0.0).ceil() as u64).saturating_add(self.unsettled).min(MOST)
+    }
+
+    /// The same for the protocol counter in the family of the test.
+    pub fn protocol_background(&self, node: &str, v4: &str, v6: &str) -> u64 {
+        let name = by_family(self.input.spec, v4, v6);
+        self.background(|window| window.protocol(node, name))
+    }
+
+    /// How many frames too many are believed to be somebody else's.
+    pub fn others(&self, entered: u64, doubt: u64) -> u64 {
+        16u64.saturating_add(entered / 1000).saturating_add(doubt.saturating_mul(2)).min(MOST)
+    }
+
+    /// Both sides of an interface.
+    pub fn link(&self, node: &str, interface: &str) -> Option<LinkPair<'a>> {
+        self.test.link(node, interface)
+    }
+
+    /// Datagrams that a device says it sent.
+    pub fn transmitted(&self, link: &LinkPair) -> Option<Seen> {
+        self.unit.seen(link.counter("tx_packets")?, link.counter("tx_bytes"))
+    }
+
+    /// The queueing discipline in front of an interface.
+    pub fn qdisc(&self, node: &str, interface: &str) -> Qdisc<'a> {
+        let (before, after) = self.test.root_qdisc(node, interface);
+        let (before, after) = match (before, after) {
+            (None, None) => return Qdisc::None,
+            (Some(before), Some(after)) if (before.kind == after.kind) && before.handle == after.handle => {
+                (before, after)
+            }
+            _ => return Qdisc::Unknown("the queueing discipline was exchanged during the test".into()),
+        };
+        let moved = || {
+            let packets = difference(before.packets, after.packets)?;
+            let sent = self.unit.seen(packets, difference(before.bytes, after.bytes))?;
+            let dropped = difference(before.drops, after.drops)?;
+            Some((sent, dropped))
+        };
+        match moved() {
+            Some((sent, dropped)) => {
+                let queued = i128::from(after.qlen) - i128::from(before.qlen);
+                let queued = queued.saturating_mul(i128::from(self.unit.per_buffer));
+                let queued = queued.clamp(-i128::from(MOST), i128::from(MOST)) as i64;
+                Qdisc::Counted { sent, dropped, queued, sample: after }
+            }
+            None => Qdisc::Unknown("the counters of the queueing discipline went backwards".into()),
+        }
+    }
+
+    /// Gives a counter's movement to the gap, as far as the gap needs it and nobody had it before.
+    pub fn draw(&mut self, gap: &mut Gap, node: &str, counter: &str, name: &str) {
+        if let Some(delta) = self.test.protocol(node, counter) {
+            let rest = self.shared.rest(node, counter, delta);
+            let evidence = format!("{counter} moved by {delta}");
+            let given = gap.claim(name, rest, DropSource::Counter, evidence);
+            self.shared.draw(node, counter, given);
+        }
+    }
+
+    /// The same for a counter of an interface.
+    pub fn draw_link(&mut self, gap: &mut Gap, node: &str, interface: &str, counter: &str, name: &str) {
+        if let Some(delta) = self.test.link_counter(node, interface, counter) {
+            let key = format!("{interface}.{counter}");
+            let rest = self.shared.rest(node, &key, delta);
+            let given =
+                gap.claim(name, rest, DropSource::Counter, format!("{interface} {counter} moved by {delta}"));
+            self.shared.draw(node, &key, given);
+        }
+    }
+
+    /// Gives what a gap still hides to a filter that drops at one of these hooks, most specific family first.
+    pub fn blame_filter(&mut self, gap: &mut Gap, node: &str, hooks: &[&str], families: &[&str]) {
+        let found = self.test.dropping_filters(node);
+        for hook in hooks {
+            for (filter, counted) in &found {
+                if filter.hook != *hook
+                    || !families.contains(&filter.family.as_str())
+                    || gap.suspicious() == 0
+                {
+                    continue;
+                }
+                let key = format!("filter {} {}", filter.family, filter.chain);
+                let place = format!("{} {} at hook {hook}", filter.family, filter.chain);
+                match counted {
+                    Some(counted) => {
+                        let rest = self.shared.rest(node, &key, *counted);
+                        let evidence = format!("{place} counted {counted}");
+                        let given = gap.claim(&format!("filter_{hook}"), rest, DropSource::Counter, evidence);
+                        self.shared.draw(node, &key, given);
+                    }
+                    None => {
+                        gap.claim(
+                            &format!("filter_{hook}"),
+                            MOST,
+                            DropSource::State,
+                            format!("{place} drops"),
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives what a gap still hides to neighbours that do not answer on an interface.
+    pub fn blame_neighbour(&self, gap: &mut Gap, node: &str, interface: &str, at_most: u64) {
+        let Some((before, after)) = self.test.node(node) else { return };
+        let bad = after.neighbours.iter().chain(&before.neighbours).find(|neighbour| {
+            neighbour.interface == interface && matches!(neighbour.state.as_str(), "incomplete" | "failed")
+        });
+        if let Some(bad) = bad.filter(|_| gap.suspicious() > 0) {
+            let evidence = format!("{} on {interface} is {}", bad.address, bad.state);
+            gap.claim("neighbour_unresolved", at_most, DropSource::State, evidence);
+        }
+    }
+}
+
+/// True when the sender of this leg cut datagrams into fragments.
+fn fragmented(test: &Window, input: &LedgerInput, hops: &[record::Hop]) -> bool {
+    let created = by_family(input.spec, "Ip.FragCreates", "Ip6.Ip6FragCreates");
+    hops.first().and_then(|hop| test.protocol(&hop.node, created)).is_some_and(|count| count > 0)
+}
+
+/// Frames in queues and backlogs of the second snapshot, beyond those of the first.
+fn unsettled(test: &Window) -> u64 {
+    let backlog = |snapshot: &record::Snapshot| {
+        snapshot.softnet.iter().fold(0u64, |sum, row| sum.saturating_add(row.backlog))
+    };
+    backlog(test.after).saturating_sub(backlog(test.before)).min(MOST)
+}

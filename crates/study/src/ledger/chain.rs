@@ -1,0 +1,219 @@
+//! The chain of stations: each one's `in` is the `out` of the one before.
+//!
+//! A [`Gap`] is a station being settled: what entered, what an independent counter says left, and what is still to be
+//! named. Names are claimed from it in the order of certainty. Because every number is bounded by
+//! [`MOST`], sums over a path fit an `i64` with room to spare, whatever the counters said.
+
+use super::window::MOST;
+use record::{Drop, DropSource, Station};
+use std::collections::BTreeMap;
+
+/// What kind of place a station is; the witness needs it to know which reasons belong there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    AppSend,
+    IpOut,
+    Qdisc,
+    Link,
+    Bridge,
+    IpForward,
+    IpIn,
+    UdpIn,
+    IcmpEcho,
+    Socket,
+    AppReply,
+    AppReceive,
+}
+
+/// A station and what the record of it does not keep.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub place: Place,
+    /// The node at the other end of the link, where a frame may already count as dropped.
+    pub peer: Option<String>,
+    pub station: Station,
+}
+
+impl Draft {
+    /// `in − out − drops − queued`.
+    pub fn settle(&mut self) {
+        let station = &mut self.station;
+        let drops: i128 = station.drops.iter().map(|drop| i128::from(drop.count)).sum();
+        let residual =
+            i128::from(station.entered) - i128::from(station.left) - drops - i128::from(station.queued);
+        station.residual = i64::try_from(residual).expect("every term is bounded");
+    }
+}
+
+/// A station being settled.
+pub struct Gap {
+    pub place: Place,
+    pub node: String,
+    pub name: String,
+    pub peer: Option<String>,
+    pub entered: u64,
+    pub left: u64,
+    pub queued: i64,
+    pub doubt: u64,
+    pub drops: Vec<Drop>,
+}
+
+impl Gap {
+    /// What is not named yet.
+    pub fn open(&self) -> u64 {
+        let named: u64 = self.drops.iter().map(|drop| drop.count).sum();
+        let open =
+            i128::from(self.entered) - i128::from(self.left) - i128::from(named) - i128::from(self.queued);
+        open.clamp(0, i128::from(MOST)) as u64
+    }
+
+    /// What is not named yet and is more than noise.
+    pub fn suspicious(&self) -> u64 {
+        if self.open() > self.doubt { self.open() } else { 0 }
+    }
+
+    /// Names drops that a counter proves, whether or not they fit.
+    pub fn prove(&mut self, name: &str, count: u64, evidence: impl Into<String>) {
+        self.add(name, count.min(MOST), DropSource::Counter, evidence.into());
+    }
+
+    /// Names up to `count` of what is open.
+    pub fn claim(&mut self, name: &str, count: u64, source: DropSource, evidence: impl Into<String>) -> u64 {
+        let count = count.min(self.open());
+        self.add(name, count, source, evidence.into());
+        count
+    }
+
+    fn add(&mut self, name: &str, count: u64, source: DropSource, evidence: String) {
+        if count == 0 {
+            return;
+        }
+        match self.drops.iter_mut().find(|drop| drop.name == name && drop.source == source) {
+            Some(drop) => {
+                drop.count = (drop.count + count).min(MOST);
+                if !drop.evidence.contains(&evidence) {
+                    drop.evidence = format!("{}; {evidence}", drop.evidence);
+                }
+            }
+            None => self.drops.push(Drop { name: name.into(), count, source, evidence }),
+        }
+    }
+}
+
+/// Counters that more than one station may draw on, and what was drawn already.
+#[derive(Default)]
+pub struct Shared {
+    drawn: BTreeMap<(String, String), u64>,
+}
+
+impl Shared {
+    /// What is left of a counter of a node that moved by `delta`.
+    pub fn rest(&self, node: &str, counter: &str, delta: u64) -> u64 {
+        let drawn = self.drawn.get(&(node.to_owned(), counter.to_owned())).copied().unwrap_or(0);
+        delta.saturating_sub(drawn)
+    }
+
+    /// Remembers that so much of it was given away.
+    pub fn draw(&mut self, node: &str, counter: &str, count: u64) {
+        let drawn = self.drawn.entry((node.to_owned(), counter.to_owned())).or_default();
+        *drawn = drawn.saturating_add(count);
+    }
+}
+
+/// The stations so far.
+pub struct Chain {
+    pub stations: Vec<Draft>,
+    /// `out` of the last one.
+    pub at: u64,
+    leg: &'static str,
+}
+
+impl Chain {
+    /// Begins with what the application tried to send.
+    pub fn new(sent: u64) -> Self {
+        Chain { stations: vec![], at: sent.min(MOST), leg: "forward" }
+    }
+
+    /// From here on frames are on their way back.
+    pub fn turn(&mut self) {
+        self.leg = "back";
+    }
+
+    /// A station whose counter says that `left` went on (more than entered: see [`Chain::close`]).
+    pub fn gap(&self, place: Place, node: &str, name: impl Into<String>, left: u64, doubt: u64) -> Gap {
+        Gap {
+            place,
+            node: node.into(),
+            name: name.into(),
+            peer: None,
+            entered: self.at,
+            left: left.min(MOST),
+            queued: 0,
+            doubt: doubt.min(MOST),
+            drops: vec![],
+        }
+    }
+
+    /// Ends a station. Frames of the test do not multiply, so up to `others` frames too many are somebody else's:
+    /// they are taken out of `out` (or, if all went on, out of the drops), and the uncertainty says how many.
+    pub fn close(&mut self, mut gap: Gap, others: u64) {
+        let excess = gap.left.saturating_sub(gap.entered);
+        if excess > 0 && excess <= others {
+            gap.left = gap.entered;
+            gap.doubt = gap.doubt.max(excess);
+        }
+        let accounted = gap.drops.iter().map(|drop| i128::from(drop.count)).sum::<i128>()
+            + i128::from(gap.left)
+            + i128::from(gap.queued);
+        let over = (accounted - i128::from(gap.entered)).clamp(0, i128::from(MOST)) as u64;
+        if over > 0 && over <= others {
+            trim(&mut gap.drops, over);
+            gap.doubt = gap.doubt.max(over);
+        }
+        self.push(gap, None);
+    }
+
+    /// A station that the application itself counted: nothing to correct.
+    pub fn close_exact(&mut self, gap: Gap) {
+        self.push(gap, None);
+    }
+
+    /// A station whose counters could not be read: what entered is taken as what left.
+    pub fn unknown(&mut self, place: Place, node: &str, name: impl Into<String>, why: impl Into<String>) {
+        let gap = self.gap(place, node, name, self.at, 0);
+        self.push(gap, Some(why.into()));
+    }
+
+    fn push(&mut self, gap: Gap, unknown: Option<String>) {
+        self.at = gap.left;
+        let station = Station {
+            node: gap.node,
+            station: gap.name,
+            leg: self.leg.into(),
+            entered: gap.entered,
+            left: gap.left,
+            drops: gap.drops,
+            queued: gap.queued,
+            residual: 0,
+            uncertainty: gap.doubt,
+            unknown,
+        };
+        let mut draft = Draft { place: gap.place, peer: gap.peer, station };
+        draft.settle();
+        self.stations.push(draft);
+    }
+}
+
+/// Takes so many frames out of the largest drops.
+fn trim(drops: &mut Vec<Drop>, mut over: u64) {
+    while over > 0 {
+        let Some(largest) = drops.iter_mut().max_by_key(|drop| drop.count).filter(|drop| drop.count > 0)
+        else {
+            break;
+        };
+        let taken = over.min(largest.count);
+        largest.count -= taken;
+        over -= taken;
+    }
+    drops.retain(|drop| drop.count > 0);
+}

@@ -1,0 +1,303 @@
+//! Stations between the two ends: leaving a node, crossing a link, being forwarded.
+
+use super::book::{Book, Qdisc};
+use super::by_family;
+use super::chain::{Chain, Gap, Place};
+use super::unit::Seen;
+use super::window::{LinkPair, MOST};
+use record::snapshot::QdiscSample;
+use record::{DropSource, Hop};
+
+/// Bytes beyond its MTU that a virtual link still takes, so that a VLAN tag fits (`__is_skb_forwardable`).
+const VLAN_ROOM: u64 = 4;
+const IP_AND_INET: &[&str] = &["ip", "ip6", "inet"];
+
+/// What was offered to the first counter behind a node's forwarding: its qdisc, or its device if the qdisc has no
+/// counters.
+fn offered(book: &Book, node: &str, interface: &str) -> Result<Seen, String> {
+    match book.qdisc(node, interface) {
+        Qdisc::Counted { sent, dropped, queued, .. } => {
+            let all = i128::from(sent.count) + i128::from(book.unit.at_most(dropped)) + i128::from(queued);
+            let spread = dropped.saturating_mul(book.unit.per_buffer - 1);
+            Ok(Seen {
+                count: all.clamp(0, i128::from(MOST)) as u64,
+                doubt: sent.doubt.saturating_add(spread),
+            })
+        }
+        Qdisc::None => {
+            let link = book.link(node, interface).ok_or_else(|| missing(node, interface))?;
+            let sent = book.transmitted(&link).ok_or_else(|| no_counters(interface))?;
+            let dropped = link.counter("tx_dropped").unwrap_or(0);
+            let spread = dropped.saturating_mul(book.unit.per_buffer - 1);
+            let count = sent.count.saturating_add(book.unit.at_most(dropped)).min(MOST);
+            Ok(Seen { count, doubt: sent.doubt.saturating_add(spread) })
+        }
+        Qdisc::Unknown(why) => Err(why),
+    }
+}
+
+fn missing(node: &str, interface: &str) -> String {
+    format!("{interface} of {node} is not in both snapshots")
+}
+
+fn no_counters(interface: &str) -> String {
+    format!("{interface} has no usable counters")
+}
+
+/// Background of whatever [`offered`] counts.
+fn background(book: &Book, node: &str, interface: &str) -> u64 {
+    book.background(|window| window.link_counter(node, interface, "tx_packets"))
+}
+
+/// From the application's accepted messages to what IP hands to the interface.
+pub fn ip_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
+    let Some(interface) = hop.egress.as_deref() else {
+        return chain.unknown(Place::IpOut, &hop.node, "ip out", "the interface to leave by is not known");
+    };
+    let offered = match offered(book, &hop.node, interface) {
+        Ok(offered) => offered,
+        Err(why) => return chain.unknown(Place::IpOut, &hop.node, "ip out", why),
+    };
+    let doubt = offered.doubt.saturating_add(background(book, &hop.node, interface));
+    let mut gap = chain.gap(Place::IpOut, &hop.node, "ip out", offered.count, doubt);
+    let transmits = book.protocol(&hop.node, "IpExt.OutTransmits", "Ip6.Ip6OutTransmits");
+    let trouble = book.link(&hop.node, interface).and_then(|link| link.trouble());
+    if let (Some(transmits), Some(_)) = (transmits.filter(|_| book.unit.is_plain()), &trouble) {
+        gap.left = gap.left.max(transmits.min(gap.entered)); // lost behind IP, at an interface that was down
+    }
+    let at_most = transmits.map_or(MOST, |transmits| transmits.saturating_sub(offered.count));
+    let node = hop.node.as_str();
+    for (v4, v6, name) in [
+        ("Ip.OutNoRoutes", "Ip6.Ip6OutNoRoutes", "no_route"),
+        ("Ip.FragFails", "Ip6.Ip6FragFails", "mtu_exceeded"),
+    ] {
+        let failed_calls = super::total(&book.input.sender.send_errors) > 0 && node == book.input.spec.from;
+        if !failed_calls {
+            book.draw(&mut gap, node, by_family(book.input.spec, v4, v6), name);
+        }
+    }
+    book.blame_neighbour(&mut gap, node, interface, at_most);
+    book.blame_filter(&mut gap, node, &["output", "postrouting"], IP_AND_INET);
+    book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
+/// The qdisc of an interface, and the link to its peer.
+pub fn egress(chain: &mut Chain, book: &mut Book, hop: &Hop, next: Option<&Hop>) {
+    let node = hop.node.as_str();
+    let Some(interface) = hop.egress.as_deref() else {
+        return chain.unknown(Place::Link, node, "link", "the interface to leave by is not known");
+    };
+    match book.qdisc(node, interface) {
+        Qdisc::None => {}
+        Qdisc::Unknown(why) => chain.unknown(Place::Qdisc, node, format!("qdisc {interface}"), why),
+        Qdisc::Counted { sent, dropped, queued, sample } => {
+            qdisc(chain, book, node, interface, (sent, dropped, queued, sample));
+        }
+    }
+    link(chain, book, node, interface, next);
+}
+
+fn qdisc(
+    chain: &mut Chain,
+    book: &Book,
+    node: &str,
+    interface: &str,
+    (sent, dropped, queued, sample): (Seen, u64, i64, &QdiscSample),
+) {
+    let doubt = sent.doubt.saturating_add(background(book, node, interface));
+    let mut gap = chain.gap(Place::Qdisc, node, format!("qdisc {interface}"), sent.count, doubt);
+    let evidence = describe_qdisc(book, node, sample);
+    if book.unit.is_plain() {
+        gap.queued = queued;
+        gap.prove("qdisc_full", dropped, evidence);
+    } else {
+        gap.queued = queued.min(i64::try_from(gap.open()).unwrap_or(i64::MAX));
+        gap.claim("qdisc_full", book.unit.at_most(dropped), DropSource::Counter, evidence);
+    }
+    let trouble = book.link(node, interface).and_then(|link| link.trouble());
+    if trouble.is_some() {
+        gap.left = gap.left.saturating_add(gap.open()); // thrown away with the carrier: counted at the link
+    }
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
+/// `tbf limit 3000 B on s:eth1`, with the children that have a limit of their own.
+fn describe_qdisc(book: &Book, node: &str, root: &QdiscSample) -> String {
+    let children = book.input.after.nodes.get(node).map_or(&[][..], |node| &node.qdiscs[..]);
+    let one = |qdisc: &QdiscSample| {
+        let unit = if matches!(qdisc.kind.as_str(), "tbf" | "bfifo") { "B" } else { "frames" };
+        let rate = qdisc.rate_bytes_per_second.map(|rate| format!(" rate {:.3} Mbit/s", rate as f64 * 8e-6));
+        let limit = qdisc.limit.map(|limit| format!(" limit {limit} {unit}"));
+        format!("{}{}{}", qdisc.kind, rate.unwrap_or_default(), limit.unwrap_or_default())
+    };
+    let inner = children
+        .iter()
+        .filter(|child| {
+            child.interface == root.interface && child.handle != root.handle && child.limit.is_some()
+        })
+        .map(|child| format!(", inside it {}", one(child)));
+    format!("{}{} on {node}:{}", one(root), inner.collect::<String>(), root.interface)
+}
+
+fn link(chain: &mut Chain, book: &mut Book, node: &str, interface: &str, next: Option<&Hop>) {
+    let name = format!("link {interface}");
+    let Some(pair) = book.link(node, interface) else {
+        return chain.unknown(Place::Link, node, name, missing(node, interface));
+    };
+    let Some(sent) = book.transmitted(&pair) else {
+        return chain.unknown(Place::Link, node, name, no_counters(interface));
+    };
+    let doubt = sent.doubt.saturating_add(background(book, node, interface));
+    let mut gap = chain.gap(Place::Link, node, name, sent.count, doubt);
+    gap.peer = next.map(|next| next.node.clone());
+    let peer = next.and_then(|next| book.link(&next.node, next.ingress.as_deref()?));
+    let dropped = pair.counter("tx_dropped").unwrap_or(0);
+    let dropped = if book.unit.is_plain() { dropped } else { book.unit.at_most(dropped).min(gap.open()) };
+    name_device_drops(book, &mut gap, &pair, peer.as_ref(), dropped);
+    let trouble = pair.trouble().or_else(|| peer.and_then(|peer| peer.trouble()));
+    if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
+        gap.claim("link_down", MOST, DropSource::State, trouble);
+    }
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
+/// Splits what the device says it dropped by the reason.
+fn name_device_drops(
+    book: &mut Book,
+    gap: &mut Gap,
+    pair: &LinkPair,
+    peer: Option<&LinkPair>,
+    mut dropped: u64,
+) {
+    let device = &pair.after.name;
+    let too_long =
+        |peer: &&LinkPair| book.unit.is_plain() && book.unit.ip_length > u64::from(peer.mtu()) + VLAN_ROOM;
+    if let Some(peer) = peer.filter(too_long) {
+        let (length, mtu) = (book.unit.ip_length, peer.mtu());
+        gap.prove(
+            "mtu_exceeded",
+            dropped,
+            format!("{length} B for an MTU of {mtu} at the other end of {device}"),
+        );
+        return;
+    }
+    let (lost, cpus) = book.test.backlog_drops();
+    let rest = book.unit.at_most(book.shared.rest("", "softnet.dropped", lost));
+    let backlog = rest.min(dropped);
+    if backlog > 0 {
+        let cpus: Vec<_> = cpus.iter().map(|(cpu, count)| format!("{count} on CPU {cpu}")).collect();
+        gap.prove("backlog_full", backlog, format!("softnet dropped {}", cpus.join(", ")));
+        book.shared.draw("", "softnet.dropped", backlog.div_ceil(book.unit.per_buffer));
+    }
+    dropped -= backlog;
+    match pair.trouble().or_else(|| peer.and_then(LinkPair::trouble)) {
+        Some(trouble) => gap.prove("link_down", dropped, trouble),
+        None => gap.prove("tx_dropped", dropped, format!("{device} tx_dropped")),
+    }
+}
+
+/// Through a kernel bridge.
+pub fn bridge(chain: &mut Chain, book: &mut Book, hop: &Hop) {
+    let node = hop.node.as_str();
+    let name = format!("bridge {}", hop.bridge.as_deref().unwrap_or("?"));
+    let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
+        return chain.unknown(Place::Bridge, node, name, "the ports of the bridge are not known");
+    };
+    let offered = match offered(book, node, egress) {
+        Ok(offered) => offered,
+        Err(why) => return chain.unknown(Place::Bridge, node, name, why),
+    };
+    let doubt = offered.doubt.saturating_add(background(book, node, egress));
+    let mut gap = chain.gap(Place::Bridge, node, name, offered.count, doubt);
+    book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
+    book.blame_filter(&mut gap, node, &["prerouting", "forward", "postrouting"], &["bridge"]);
+    book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
+    blame_ports(book, &mut gap, node, [ingress, egress]);
+    book.blame_filter(&mut gap, node, &["prerouting", "forward", "postrouting"], IP_AND_INET);
+    if gap.suspicious() > 0 {
+        book.draw_link(&mut gap, node, ingress, "rx_dropped", "rx_dropped");
+    }
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
+/// States of bridge ports that stop frames.
+fn blame_ports(book: &Book, gap: &mut Gap, node: &str, ports: [&str; 2]) {
+    for (port, leaving) in ports.into_iter().zip([false, true]) {
+        let Some(pair) = book.link(node, port) else { continue };
+        let mtu = u64::from(pair.mtu());
+        if gap.suspicious() == 0 {
+            return;
+        }
+        if let Some(trouble) = pair.trouble() {
+            gap.claim("link_down", MOST, DropSource::State, trouble);
+        } else if leaving && book.unit.is_plain() && book.unit.ip_length > mtu + VLAN_ROOM {
+            let evidence = format!("{} B for an MTU of {mtu} at {port}", book.unit.ip_length);
+            gap.claim("mtu_exceeded", MOST, DropSource::State, evidence);
+        } else if [pair.before, pair.after]
+            .iter()
+            .any(|link| link.bridge_state.is_some_and(|state| state != 3))
+        {
+            let evidence = format!("{port} was in state {:?}", pair.after.bridge_state.unwrap_or(0));
+            gap.claim("port_not_forwarding", MOST, DropSource::State, evidence);
+        }
+    }
+}
+
+/// Reasons for which IP throws a received frame away, with the counter that says so.
+pub const IP_RECEIVE_DROPS: &[(&str, &str, &str)] = &[
+    ("TcpExt.IPReversePathFilter", "", "rp_filter"),
+    ("IpExt.InCsumErrors", "", "checksum"),
+    ("Ip.InHdrErrors", "Ip6.Ip6InHdrErrors", "header_error"),
+    ("Ip.InAddrErrors", "Ip6.Ip6InAddrErrors", "address_error"),
+    ("IpExt.InTruncatedPkts", "Ip6.Ip6InTruncatedPkts", "truncated"),
+    ("Ip.InDiscards", "Ip6.Ip6InDiscards", "ip_discard"),
+    ("Ip.ReasmFails", "Ip6.Ip6ReasmFails", "reassembly_failed"),
+];
+
+const NO_ROUTE: &[(&str, &str)] =
+    &[("IpExt.InNoRoutes", "Ip6.Ip6InNoRoutes"), ("Ip.OutNoRoutes", "Ip6.Ip6OutNoRoutes")];
+
+/// Through a router.
+pub fn ip_forward(chain: &mut Chain, book: &mut Book, hop: &Hop) {
+    let node = hop.node.as_str();
+    let place = Place::IpForward;
+    let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
+        return chain.unknown(place, node, "ip forward", "the interfaces of the router are not known");
+    };
+    let offered = match offered(book, node, egress) {
+        Ok(offered) => offered,
+        Err(why) => return chain.unknown(place, node, "ip forward", why),
+    };
+    let doubt = offered.doubt.saturating_add(background(book, node, egress));
+    let mut gap = chain.gap(place, node, "ip forward", offered.count, doubt);
+    let spec = book.input.spec;
+    let trouble = book.link(node, egress).and_then(|link| link.trouble());
+    book.draw_link(&mut gap, node, ingress, "rx_otherhost_dropped", "otherhost");
+    for &(v4, v6, name) in IP_RECEIVE_DROPS {
+        book.draw(&mut gap, node, by_family(spec, v4, v6), name);
+    }
+    for &(v4, v6) in NO_ROUTE {
+        let name = if trouble.is_some() { "link_down" } else { "no_route" };
+        book.draw(&mut gap, node, by_family(spec, v4, v6), name);
+    }
+    book.draw(&mut gap, node, by_family(spec, "Ip.FragFails", "Ip6.Ip6FragFails"), "mtu_exceeded");
+    if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
+        gap.claim("link_down", MOST, DropSource::State, trouble);
+    }
+    let forwarded = book.protocol(node, "Ip.ForwDatagrams", "Ip6.Ip6OutForwDatagrams");
+    let behind = forwarded.map_or(MOST, |forwarded| forwarded.saturating_sub(offered.count));
+    book.blame_neighbour(&mut gap, node, egress, behind);
+    book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
+    book.blame_filter(&mut gap, node, &["forward", "prerouting", "postrouting"], IP_AND_INET);
+    book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
+    if gap.suspicious() > 0 {
+        book.draw_link(&mut gap, node, ingress, "rx_dropped", "rx_dropped");
+    }
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}

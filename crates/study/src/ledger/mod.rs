@@ -1,0 +1,139 @@
+//! Closes the ledger of a test: where every frame went.
+//!
+//! **What.** [`close`] walks the path of a test, station by station. What enters a station is what left the one
+//! before; what leaves it comes from a counter that does not know the first one; drops are named by counters of exactly
+//! that meaning, else by the state of the node, else by the witness. What then remains is the residual, and it is
+//! never hidden: `sent − received = Σ drops + Σ queued + Σ residual`, exactly and always.
+//!
+//! **Why chained.** One wrong counter in the middle shows as two residuals of opposite sign beside each other, and
+//! leaves the sum right. A loss between two right counters shows exactly there.
+//!
+//! **Price.** Counters of a namespace count all traffic in it. What is not of the test is recognised by bytes
+//! ([`unit`]), by a quiet window before the test, or by being too many, and widens the uncertainty. The stations and
+//! names are documented in `docs/ledger.md`.
+
+mod book;
+mod chain;
+mod ends;
+mod forward;
+#[cfg(test)]
+mod twin;
+mod unit;
+mod window;
+mod witness;
+
+use book::Book;
+use chain::Chain;
+use record::ledger::WitnessDrop;
+use record::{EndReport, Hop, Kind, Ledger, NamedCount, Path, Role, Snapshot, TestSpec, Witness};
+use window::MOST;
+
+/// The ports of a test, by which its sockets are found in a snapshot; 0 is unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Local port of the sender (the ICMP id for `ping`).
+    pub sender: u16,
+    /// Local port of the receiver.
+    pub receiver: u16,
+}
+
+/// What the witness has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WitnessInput {
+    /// It did not count; the record says why and is passed on as it is.
+    Absent(Witness),
+    /// It counted.
+    Counted {
+        /// Every reason at every place.
+        details: Vec<WitnessDrop>,
+        /// Events that it could not count.
+        lost: u64,
+    },
+}
+
+/// Everything that the ledger is made of.
+#[derive(Debug, Clone)]
+pub struct LedgerInput<'a> {
+    /// What was asked.
+    pub spec: &'a TestSpec,
+    /// The way of the frames.
+    pub path: &'a Path,
+    /// What the sending end saw.
+    pub sender: &'a EndReport,
+    /// What the receiving end saw.
+    pub receiver: &'a EndReport,
+    /// Counters before the test.
+    pub before: &'a Snapshot,
+    /// Counters after the test.
+    pub after: &'a Snapshot,
+    /// A quiet window before the test: what moves without it.
+    pub idle: Option<(&'a Snapshot, &'a Snapshot)>,
+    /// The independent count.
+    pub witness: WitnessInput,
+    /// The sockets of the test.
+    pub ports: Ports,
+}
+
+/// Closes the ledger. Never fails: what cannot be known is a station marked `unknown`.
+pub fn close(input: &LedgerInput) -> Ledger {
+    let mut book = Book::new(input);
+    let mut chain = Chain::new(input.sender.attempted);
+    ends::app_send(&mut chain, &book);
+    leg(&mut chain, &mut book, &input.path.forward);
+    if input.spec.kind.is_round_trip() {
+        ends::turn_around(&mut chain, &mut book);
+        chain.turn();
+        book.turn();
+        leg(&mut chain, &mut book, &input.path.back);
+    }
+    let received = ends::app_receive(&mut chain, &mut book);
+    if let WitnessInput::Counted { details, .. } = &input.witness {
+        witness::name_residuals(&mut chain.stations, details);
+    }
+    let witness = witness::judge(&chain.stations, &input.witness);
+    let unexplained = chain.stations.iter().map(|draft| draft.station.residual).sum();
+    let uncertainty = chain.stations.iter().map(|draft| draft.station.uncertainty).max().unwrap_or(0);
+    Ledger {
+        sent: input.sender.attempted.min(MOST),
+        received,
+        stations: chain.stations.into_iter().map(|draft| draft.station).collect(),
+        unexplained,
+        uncertainty,
+        witness,
+        notes: book.notes,
+    }
+}
+
+/// One direction of the path, from leaving the first node to entering the last.
+fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
+    if hops.is_empty() {
+        book.note("the path is not known, so a loss is located between the two applications only".into());
+    }
+    for (index, hop) in hops.iter().enumerate() {
+        let next = hops.get(index + 1);
+        match hop.role {
+            Role::Sender => forward::ip_out(chain, book, hop),
+            Role::Bridge => forward::bridge(chain, book, hop),
+            Role::Router => forward::ip_forward(chain, book, hop),
+            Role::Receiver => ends::ip_in(chain, book, hop),
+        }
+        if hop.role != Role::Receiver {
+            forward::egress(chain, book, hop, next);
+        }
+    }
+}
+
+/// The name of a counter in the family of the test.
+fn by_family<'n>(spec: &TestSpec, v4: &'n str, v6: &'n str) -> &'n str {
+    if spec.family == 6 { v6 } else { v4 }
+}
+
+/// Sum of named counts.
+fn total(counts: &[NamedCount]) -> u64 {
+    counts.iter().fold(0u64, |sum, named| sum.saturating_add(named.count)).min(MOST)
+}
+
+/// True for kinds whose frames are ICMP echo.
+fn is_ping(spec: &TestSpec) -> bool {
+    spec.kind == Kind::Ping
+}

@@ -1,0 +1,672 @@
+//! The slow twin: a path where every frame's fate is decided one by one, and counters move as the kernel moves them.
+
+use super::*;
+use proptest::prelude::*;
+use record::snapshot::{
+    FilterSample, LinkSample, NeighbourSample, NodeSnapshot, QdiscSample, SocketSample, SoftnetRow, TC_ROOT,
+};
+use record::{DropSource, WitnessStatus};
+use std::collections::BTreeMap;
+
+/// What happens to one datagram, at the `usize`-th hop of its leg where that matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Arrives,
+    Refused,
+    QdiscFull(usize),
+    Queued(usize),
+    Backlog(usize),
+    TxDropped(usize),
+    Ttl(usize),
+    ReversePath(usize),
+    Filtered(usize),
+    OtherHost,
+    NoSocket,
+    SocketFull,
+    LeftInSocket,
+    /// Vanishes without any counter while it is forwarded (or, at the last hop, taken in).
+    Hidden(usize),
+}
+
+struct Twin {
+    spec: TestSpec,
+    path: Path,
+    sender: EndReport,
+    receiver: EndReport,
+    nodes: BTreeMap<String, NodeSnapshot>,
+    softnet_dropped: u64,
+    /// (leg, node, station, name) → frames.
+    truth: BTreeMap<(String, String, String, String), u64>,
+    seen: BTreeMap<(String, &'static str), u64>,
+    /// Filters have counters of their own.
+    counted: bool,
+}
+
+const PAYLOAD: u64 = 100;
+
+impl Twin {
+    /// a, some nodes in between (true: a router), b. Every second egress has a counting qdisc.
+    fn new(kind: Kind, family: u8, between: &[bool], counted: bool) -> Self {
+        let mut names = vec![("a".to_owned(), Role::Sender)];
+        let role = |router| if router { Role::Router } else { Role::Bridge };
+        names.extend(between.iter().enumerate().map(|(i, &router)| (format!("n{i}"), role(router))));
+        names.push(("b".to_owned(), Role::Receiver));
+        let spec = TestSpec { kind, family, size: PAYLOAD as u32, response: 0, ..TestSpec::default() };
+        let path = Path { forward: hops(&names), back: hops(&turned(&names)), source: "topology".into() };
+        let mut twin = Twin {
+            spec,
+            path,
+            sender: EndReport::default(),
+            receiver: EndReport::default(),
+            nodes: BTreeMap::new(),
+            softnet_dropped: 0,
+            truth: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            counted,
+        };
+        for (index, (name, _)) in names.iter().enumerate() {
+            twin.nodes.insert(name.clone(), node(index, counted));
+        }
+        twin
+    }
+
+    fn v6(&self) -> bool {
+        self.spec.family == 6
+    }
+
+    fn bump(&mut self, node: &str, v4: &str, v6: &str) {
+        let name = if self.v6() { v6 } else { v4 };
+        if let Some(counter) = self.nodes.get_mut(node).unwrap().protocols.get_mut(name) {
+            *counter += 1;
+        }
+    }
+
+    fn truth(&mut self, leg: &str, node: &str, station: &str, name: &str) {
+        *self.truth.entry((leg.into(), node.into(), station.into(), name.into())).or_default() += 1;
+    }
+
+    fn witness(&mut self, node: &str, reason: &'static str) {
+        *self.seen.entry((node.into(), reason)).or_default() += 1;
+    }
+
+    fn length(&self) -> u64 {
+        14 + if self.v6() { 40 } else { 20 } + 8 + PAYLOAD
+    }
+
+    /// A frame of this length leaves by an interface; false when it does not arrive at the peer.
+    fn cross(&mut self, leg: &str, index: usize, hop: &Hop, next: &Hop, fate: Fate) -> bool {
+        let (interface, length) = (hop.egress.clone().unwrap(), self.length());
+        let node = self.nodes.get_mut(&hop.node).unwrap();
+        if let Some(qdisc) = node.qdiscs.iter_mut().find(|qdisc| qdisc.interface == interface) {
+            if fate == Fate::QdiscFull(index) {
+                qdisc.drops += 1;
+                self.truth(leg, &hop.node, &format!("qdisc {interface}"), "qdisc_full");
+                self.witness(&hop.node, "QDISC_DROP");
+                return false;
+            }
+            if fate == Fate::Queued(index) {
+                qdisc.qlen += 1;
+                self.truth(leg, &hop.node, &format!("qdisc {interface}"), "queued");
+                return false;
+            }
+            qdisc.packets += 1;
+            qdisc.bytes += length;
+        }
+        let link = node.links.iter_mut().find(|link| link.name == interface).unwrap();
+        if fate == Fate::Backlog(index) || fate == Fate::TxDropped(index) {
+            *link.counters.get_mut("tx_dropped").unwrap() += 1;
+            let backlog = fate == Fate::Backlog(index);
+            self.softnet_dropped += u64::from(backlog);
+            let name = if backlog { "backlog_full" } else { "tx_dropped" };
+            self.truth(leg, &hop.node, &format!("link {interface}"), name);
+            self.witness(
+                if backlog { &next.node } else { &hop.node },
+                if backlog { "CPU_BACKLOG" } else { "DEV_READY" },
+            );
+            return false;
+        }
+        self.carry(&hop.node, &interface, &next.node, next.ingress.as_deref().unwrap(), length);
+        true
+    }
+
+    fn carry(&mut self, from: &str, egress: &str, to: &str, ingress: &str, length: u64) {
+        for (node, interface, direction) in [(from, egress, "tx"), (to, ingress, "rx")] {
+            let link = self
+                .nodes
+                .get_mut(node)
+                .unwrap()
+                .links
+                .iter_mut()
+                .find(|link| link.name == interface)
+                .unwrap();
+            *link.counters.get_mut(&format!("{direction}_packets")).unwrap() += 1;
+            *link.counters.get_mut(&format!("{direction}_bytes")).unwrap() += length;
+        }
+    }
+
+    /// Somebody else's frame on every link of the way there.
+    fn stranger(&mut self) {
+        let hops = self.path.forward.clone();
+        let length = if self.v6() { 86 } else { 42 };
+        for (hop, next) in hops.iter().zip(&hops[1..]) {
+            let interface = hop.egress.clone().unwrap();
+            let node = self.nodes.get_mut(&hop.node).unwrap();
+            if let Some(qdisc) = node.qdiscs.iter_mut().find(|qdisc| qdisc.interface == interface) {
+                qdisc.packets += 1;
+                qdisc.bytes += length;
+            }
+            self.carry(&hop.node, &interface, &next.node, next.ingress.as_deref().unwrap(), length);
+        }
+        if self.v6() {
+            for counter in ["Ip6.Ip6InReceives", "Ip6.Ip6InDelivers", "Ip6.Icmp6InMsgs"] {
+                self.bump("b", "", counter);
+            }
+        }
+    }
+
+    fn filtered(&mut self, leg: &str, node: &str, station: &str, hook: &str, witnessed: bool) {
+        if self.counted {
+            let filters = &mut self.nodes.get_mut(node).unwrap().filters;
+            *filters.iter_mut().find(|filter| filter.hook == hook).unwrap().counted.as_mut().unwrap() += 1;
+        }
+        self.truth(leg, node, station, &format!("filter_{hook}"));
+        if witnessed {
+            self.witness(node, "NETFILTER_DROP");
+        }
+    }
+
+    /// One datagram over the hops of a leg; true when it reached the last node's transport.
+    fn travel(&mut self, leg: &str, fate: Fate) -> bool {
+        let hops = if leg == "forward" { self.path.forward.clone() } else { self.path.back.clone() };
+        for (index, hop) in hops.iter().enumerate() {
+            let node = hop.node.as_str();
+            match hop.role {
+                Role::Sender => self.bump(node, "IpExt.OutTransmits", "Ip6.Ip6OutTransmits"),
+                Role::Bridge if fate == Fate::Filtered(index) => {
+                    self.filtered(leg, node, "bridge br0", "forward", true);
+                    return false;
+                }
+                Role::Router if !self.forward(leg, node, index, fate) => return false,
+                Role::Receiver => return self.take_in(leg, node, index, fate),
+                _ => {}
+            }
+            if fate == Fate::Hidden(index) {
+                return false;
+            }
+            if !self.cross(leg, index, hop, &hops[index + 1], fate) {
+                return false;
+            }
+        }
+        unreachable!("the last hop takes in")
+    }
+
+    fn forward(&mut self, leg: &str, node: &str, index: usize, fate: Fate) -> bool {
+        self.bump(node, "Ip.InReceives", "Ip6.Ip6InReceives");
+        if fate == Fate::Ttl(index) {
+            self.bump(node, "Ip.InHdrErrors", "Ip6.Ip6InHdrErrors");
+            self.truth(leg, node, "ip forward", "header_error");
+            self.witness(node, "IP_INHDR");
+            return false;
+        }
+        if fate == Fate::ReversePath(index) && !self.v6() {
+            self.bump(node, "TcpExt.IPReversePathFilter", "");
+            self.truth(leg, node, "ip forward", "rp_filter");
+            self.witness(node, "IP_RPFILTER");
+            return false;
+        }
+        if fate == Fate::Filtered(index) {
+            self.filtered(leg, node, "ip forward", "forward", true);
+            return false;
+        }
+        self.bump(node, "Ip.ForwDatagrams", "Ip6.Ip6OutForwDatagrams");
+        true
+    }
+
+    fn take_in(&mut self, leg: &str, node: &str, index: usize, fate: Fate) -> bool {
+        if fate == Fate::OtherHost {
+            let ingress = &mut self.nodes.get_mut(node).unwrap().links[0];
+            *ingress.counters.get_mut("rx_otherhost_dropped").unwrap() += 1;
+            self.truth(leg, node, "ip in", "otherhost");
+            self.witness(node, "OTHERHOST");
+            return false;
+        }
+        self.bump(node, "Ip.InReceives", "Ip6.Ip6InReceives");
+        if fate == Fate::Filtered(index) {
+            self.filtered(leg, node, "ip in", "input", true);
+            return false;
+        }
+        if fate == Fate::Hidden(index) {
+            return false;
+        }
+        self.bump(node, "Ip.InDelivers", "Ip6.Ip6InDelivers");
+        true
+    }
+
+    fn socket(&mut self, node: &str) -> &mut SocketSample {
+        &mut self.nodes.get_mut(node).unwrap().sockets[0]
+    }
+
+    /// Transport and socket; true when the application reads it.
+    fn read(&mut self, leg: &str, node: &str, fate: Fate) -> bool {
+        match fate {
+            Fate::NoSocket if self.spec.kind != Kind::Ping => {
+                self.bump(node, "Udp.NoPorts", "Ip6.Udp6NoPorts");
+                self.truth(leg, node, "udp in", "no_socket");
+                self.witness(node, "NO_SOCKET");
+                false
+            }
+            Fate::SocketFull => {
+                self.bump(node, "Udp.RcvbufErrors", "Ip6.Udp6RcvbufErrors");
+                self.bump(node, "Udp.InErrors", "Ip6.Udp6InErrors");
+                self.socket(node).drops += 1;
+                self.truth(leg, node, "socket", "socket_buffer_full");
+                self.witness(node, "SOCKET_RCVBUFF");
+                false
+            }
+            Fate::LeftInSocket => {
+                self.socket(node).receive_queue_bytes += 768;
+                self.truth(leg, node, "socket", "queued");
+                false
+            }
+            _ => {
+                self.bump(node, "Udp.InDatagrams", "Ip6.Udp6InDatagrams");
+                true
+            }
+        }
+    }
+
+    /// Sends one message and follows it, and its response if there is one.
+    fn send(&mut self, there: Fate, back: Fate) {
+        self.sender.attempted += 1;
+        if there == Fate::Refused {
+            self.truth("forward", "a", "app send", "send_ENOBUFS");
+            self.sender.send_errors = vec![NamedCount {
+                name: "ENOBUFS".into(),
+                count: self.sender.send_errors.first().map_or(0, |error| error.count) + 1,
+            }];
+            return;
+        }
+        self.sender.sent += 1;
+        self.sender.sent_bytes += PAYLOAD;
+        if !self.travel("forward", there) {
+            return;
+        }
+        let ping = self.spec.kind == Kind::Ping;
+        if ping {
+            self.bump("b", "Icmp.InEchos", "Ip6.Icmp6InEchos");
+            self.bump("b", "Icmp.OutEchoReps", "Ip6.Icmp6OutEchoReplies");
+        } else if !self.read("forward", "b", there) {
+            return;
+        }
+        if !self.spec.kind.is_round_trip() {
+            self.receiver.received += 1;
+            self.receiver.unique += 1;
+            return;
+        }
+        self.receiver.responses += 1;
+        if !self.travel("back", back) {
+            return;
+        }
+        if ping {
+            self.bump("a", "Icmp.InEchoReps", "Ip6.Icmp6InEchoReplies");
+        }
+        if self.read("back", "a", back) {
+            self.sender.received += 1;
+            self.sender.unique += 1;
+        }
+    }
+
+    fn close(&self) -> Ledger {
+        let before =
+            snapshot(self.nodes.keys().enumerate().map(|(_, name)| (name.clone(), self.blank(name))), 0);
+        let after = snapshot(
+            self.nodes.iter().map(|(name, node)| (name.clone(), node.clone())),
+            self.softnet_dropped,
+        );
+        let details = self.seen.iter().map(|((node, reason), &frames)| WitnessDrop {
+            reason: (*reason).into(),
+            node: node.clone(),
+            interface: None,
+            location: None,
+            frames,
+            skbs: frames,
+        });
+        close(&LedgerInput {
+            spec: &self.spec,
+            path: &self.path,
+            sender: &self.sender,
+            receiver: &self.receiver,
+            before: &before,
+            after: &after,
+            idle: None,
+            witness: WitnessInput::Counted { details: details.collect(), lost: 0 },
+            ports: Ports { sender: 7, receiver: 7 },
+        })
+    }
+
+    fn blank(&self, name: &str) -> NodeSnapshot {
+        let index = self.path.forward.iter().position(|hop| hop.node == name).unwrap();
+        node(index, self.counted)
+    }
+}
+
+fn turned(names: &[(String, Role)]) -> Vec<(String, Role)> {
+    let mut turned: Vec<_> = names.iter().rev().cloned().collect();
+    let last = turned.len() - 1;
+    (turned[0].1, turned[last].1) = (Role::Sender, Role::Receiver);
+    turned
+}
+
+fn hops(names: &[(String, Role)]) -> Vec<Hop> {
+    let last = names.len() - 1;
+    // Towards higher letters a node leaves by `right`, back by `left`.
+    let forward = names[0].0 == "a";
+    let (entry, exit) = if forward { ("left", "right") } else { ("right", "left") };
+    let ends = |index: usize, interface: &str| {
+        if index == 0 || index == last { "eth0".to_owned() } else { interface.to_owned() }
+    };
+    names
+        .iter()
+        .enumerate()
+        .map(|(index, (node, role))| Hop {
+            node: node.clone(),
+            role: *role,
+            ingress: (index > 0).then(|| ends(index, entry)),
+            egress: (index < last).then(|| ends(index, exit)),
+            bridge: (*role == Role::Bridge).then(|| "br0".into()),
+        })
+        .collect()
+}
+
+fn node(index: usize, counted: bool) -> NodeSnapshot {
+    let names = if index == 0 { vec!["eth0"] } else { vec!["eth0", "left", "right"] };
+    let mut node = NodeSnapshot::default();
+    let counters = [
+        "tx_packets",
+        "tx_bytes",
+        "tx_dropped",
+        "rx_packets",
+        "rx_bytes",
+        "rx_dropped",
+        "rx_otherhost_dropped",
+    ];
+    for (place, name) in names.iter().enumerate() {
+        node.links.push(LinkSample {
+            name: (*name).into(),
+            index: place as u32 + 2,
+            mtu: 1500,
+            up: true,
+            carrier: true,
+            bridge_state: Some(3),
+            counters: counters.iter().map(|name| ((*name).to_owned(), 1000)).collect(),
+            ..LinkSample::default()
+        });
+        if (index + place) % 2 == 0 {
+            node.qdiscs.push(QdiscSample {
+                interface: (*name).into(),
+                kind: "pfifo".into(),
+                handle: 0x10000,
+                parent: TC_ROOT,
+                packets: 5,
+                bytes: 5000,
+                ..QdiscSample::default()
+            });
+        }
+    }
+    let protocols = [
+        "IpExt.OutTransmits",
+        "Ip.InReceives",
+        "Ip.InDelivers",
+        "Ip.ForwDatagrams",
+        "Ip.InHdrErrors",
+        "Udp.InDatagrams",
+        "Udp.NoPorts",
+        "Udp.RcvbufErrors",
+        "Udp.InErrors",
+        "Icmp.InEchos",
+        "Icmp.OutEchoReps",
+        "Icmp.InEchoReps",
+        "TcpExt.IPReversePathFilter",
+        "Ip6.Ip6OutTransmits",
+        "Ip6.Ip6InReceives",
+        "Ip6.Ip6InDelivers",
+        "Ip6.Ip6OutForwDatagrams",
+        "Ip6.Ip6InHdrErrors",
+        "Ip6.Udp6InDatagrams",
+        "Ip6.Udp6NoPorts",
+        "Ip6.Udp6RcvbufErrors",
+        "Ip6.Udp6InErrors",
+        "Ip6.Icmp6InEchos",
+        "Ip6.Icmp6OutEchoReplies",
+        "Ip6.Icmp6InEchoReplies",
+        "Ip6.Icmp6InMsgs",
+    ];
+    node.protocols = protocols.iter().map(|name| ((*name).to_owned(), 100)).collect();
+    node.sockets.push(SocketSample {
+        protocol: "udp".into(),
+        local_port: 7,
+        inode: 1,
+        ..SocketSample::default()
+    });
+    for (family, hook) in [("bridge", "forward"), ("inet", "forward"), ("inet", "input")] {
+        let chain = format!("t/{hook}");
+        let counted = counted.then_some(3);
+        if counted.is_some() && family == "bridge" {
+            continue; // one rule per hook, so that the twin knows which one counts
+        }
+        node.filters.push(FilterSample {
+            family: family.into(),
+            hook: hook.into(),
+            chain,
+            drops: true,
+            counted,
+        });
+    }
+    node
+}
+
+fn snapshot(nodes: impl Iterator<Item = (String, NodeSnapshot)>, dropped: u64) -> Snapshot {
+    Snapshot {
+        begun_ns: 1,
+        ended_ns: 2,
+        softnet: vec![SoftnetRow { cpu: 1, dropped: 50 + dropped, ..SoftnetRow::default() }],
+        nodes: nodes.collect(),
+        ..Snapshot::default()
+    }
+}
+
+fn conserved(ledger: &Ledger) -> Result<(), TestCaseError> {
+    let mut at = ledger.sent;
+    let mut sum = 0i128;
+    for station in &ledger.stations {
+        prop_assert_eq!(station.entered, at, "in of {} is not the out before", &station.station);
+        let drops: i128 = station.drops.iter().map(|drop| i128::from(drop.count)).sum();
+        prop_assert_eq!(
+            i128::from(station.entered),
+            i128::from(station.left) + drops + i128::from(station.queued) + i128::from(station.residual)
+        );
+        sum += drops + i128::from(station.queued) + i128::from(station.residual);
+        at = station.left;
+    }
+    prop_assert_eq!(i128::from(ledger.sent) - i128::from(ledger.received), sum);
+    let residuals: i64 = ledger.stations.iter().map(|station| station.residual).sum();
+    prop_assert_eq!(ledger.unexplained, residuals);
+    Ok(())
+}
+
+fn found(ledger: &Ledger) -> BTreeMap<(String, String, String, String), u64> {
+    let mut found = BTreeMap::new();
+    for station in &ledger.stations {
+        let key = |name: &str| {
+            (station.leg.clone(), station.node.clone(), station.station.clone(), name.to_owned())
+        };
+        for drop in &station.drops {
+            *found.entry(key(&drop.name)).or_default() += drop.count;
+        }
+        if station.queued != 0 {
+            found.insert(key("queued"), station.queued as u64);
+        }
+    }
+    found
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    let at = 0usize..5;
+    prop_oneof![
+        6 => Just(Fate::Arrives),
+        1 => Just(Fate::Refused),
+        2 => at.clone().prop_map(Fate::QdiscFull),
+        1 => at.clone().prop_map(Fate::Queued),
+        2 => at.clone().prop_map(Fate::Backlog),
+        2 => at.clone().prop_map(Fate::TxDropped),
+        1 => at.clone().prop_map(Fate::Ttl),
+        1 => at.clone().prop_map(Fate::ReversePath),
+        2 => at.prop_map(Fate::Filtered),
+        1 => Just(Fate::OtherHost),
+        1 => Just(Fate::NoSocket),
+        2 => Just(Fate::SocketFull),
+        1 => Just(Fate::LeftInSocket),
+    ]
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::UdpStream), Just(Kind::UdpRr), Just(Kind::Ping)]
+}
+
+/// A fate that cannot happen on this path means that the datagram arrives. Ping sockets of the twin have no queue.
+fn possible(kind: Kind, fate: Fate) -> Fate {
+    match fate {
+        Fate::LeftInSocket if kind == Kind::Ping => Fate::Arrives,
+        other => other,
+    }
+}
+
+/// The twin's tx_dropped is only told from the backlog when the backlog did not drop elsewhere.
+fn one_kind_of_link_drop(backlog: bool, fate: Fate) -> Fate {
+    match fate {
+        Fate::Backlog(at) | Fate::TxDropped(at) if backlog => Fate::Backlog(at),
+        Fate::Backlog(at) | Fate::TxDropped(at) => Fate::TxDropped(at),
+        other => other,
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_named_drop_is_found_where_it_happened(
+        kind in kinds(), v6: bool, between in prop::collection::vec(any::<bool>(), 0..4), counted: bool, backlog: bool,
+        fates in prop::collection::vec((fate(), fate()), 0..150), strangers in 0usize..3,
+    ) {
+        let mut twin = Twin::new(kind, if v6 { 6 } else { 4 }, &between, counted);
+        for (there, back) in fates {
+            let tame = |fate| one_kind_of_link_drop(backlog, possible(kind, fate));
+            // A counter that both directions share does not tell the direction: the twin uses it on the way there only.
+            let back = match back {
+                Fate::Ttl(_) | Fate::ReversePath(_) => Fate::Arrives,
+                Fate::Filtered(at) if at <= between.len() => Fate::Arrives,
+                other => other,
+            };
+            twin.send(tame(there), tame(back));
+        }
+        (0..strangers).for_each(|_| twin.stranger());
+        let ledger = twin.close();
+        conserved(&ledger)?;
+        prop_assert_eq!(found(&ledger), twin.truth);
+        prop_assert!(ledger.stations.iter().all(|station| station.residual == 0), "{:#?}", ledger.stations);
+        prop_assert_eq!(ledger.witness.status, WitnessStatus::Agrees, "{:?}", ledger.witness.disagreement);
+    }
+
+    #[test]
+    fn a_loss_without_a_counter_is_the_residual_of_its_station(
+        kind in kinds(), v6: bool, between in prop::collection::vec(any::<bool>(), 0..4), at in 0usize..5,
+        hidden in 1u64..40, passed in 0u64..40,
+    ) {
+        let mut twin = Twin::new(kind, if v6 { 6 } else { 4 }, &between, true);
+        let at = at.min(between.len() + 1);
+        (0..hidden).for_each(|_| twin.send(Fate::Hidden(at), Fate::Arrives));
+        (0..passed).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
+        let ledger = twin.close();
+        conserved(&ledger)?;
+        let hop = &twin.path.forward[at];
+        let name = match hop.role {
+            Role::Sender => "ip out".to_owned(),
+            Role::Bridge => "bridge br0".into(),
+            Role::Router => "ip forward".into(),
+            Role::Receiver => "ip in".into(),
+        };
+        for station in &ledger.stations {
+            let here = station.node == hop.node && station.station == name && station.leg == "forward";
+            prop_assert_eq!(station.residual, if here { hidden as i64 } else { 0 }, "{:?}", station);
+        }
+        prop_assert_eq!(ledger.unexplained, hidden as i64);
+    }
+
+    /// Whatever the counters say, nothing panics and nothing is lost from the books.
+    #[test]
+    fn garbage_is_conserved(
+        kind in kinds(), v6: bool, between in prop::collection::vec(any::<bool>(), 0..3), gso in 0u32..70000, gro: bool,
+        numbers in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..5000], 80), take in any::<[bool; 8]>(),
+    ) {
+        let mut twin = Twin::new(kind, if v6 { 6 } else { 4 }, &between, take[0]);
+        (twin.spec.gso, twin.spec.gro) = (gso, gro);
+        let mut next = numbers.into_iter().cycle();
+        let mut number = || next.next().unwrap();
+        for node in twin.nodes.values_mut() {
+            node.protocols.values_mut().for_each(|value| *value = number());
+            for link in &mut node.links {
+                link.counters.values_mut().for_each(|value| *value = number());
+                (link.mtu, link.up, link.carrier_changes) = (number() as u32, take[1], number());
+            }
+            for qdisc in &mut node.qdiscs {
+                (qdisc.packets, qdisc.bytes, qdisc.drops, qdisc.qlen) = (number(), number(), number(), number());
+            }
+            for socket in &mut node.sockets {
+                (socket.drops, socket.receive_queue_bytes) = (number(), number());
+            }
+            if take[2] {
+                node.links.clear();
+            }
+            if take[3] {
+                node.neighbours.push(NeighbourSample { interface: "eth0".into(), state: "failed".into(), ..NeighbourSample::default() });
+            }
+        }
+        for end in [&mut twin.sender, &mut twin.receiver] {
+            (end.attempted, end.sent, end.sent_bytes, end.received) = (number(), number(), number(), number());
+            (end.unique, end.duplicates, end.foreign, end.responses) = (number(), number(), number(), number());
+            end.socket_drops = take[4].then(&mut number);
+            end.send_errors = vec![NamedCount { name: "EPERM".into(), count: number() }];
+        }
+        twin.softnet_dropped = number() >> 1;
+        twin.seen.insert(("a".into(), "NEIGH_FAILED"), number());
+        if take[5] {
+            twin.path.back.clear();
+        }
+        conserved(&twin.close())?;
+    }
+}
+
+#[test]
+fn a_drop_that_only_the_witness_knows_is_named_by_it() {
+    let mut twin = Twin::new(Kind::UdpStream, 4, &[true], true);
+    (0..30).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
+    twin.seen.insert(("n0".into(), "NEIGH_FAILED"), 30);
+    let ledger = twin.close();
+    let drop = ledger.stations.iter().flat_map(|station| &station.drops).next().unwrap();
+    assert_eq!(
+        (drop.name.as_str(), drop.count, drop.source),
+        ("neighbour_unresolved", 30, DropSource::Witness)
+    );
+    assert_eq!((ledger.unexplained, ledger.witness.status), (0, WitnessStatus::Agrees));
+}
+
+#[test]
+fn a_drop_that_the_witness_did_not_see_is_a_disagreement() {
+    let mut twin = Twin::new(Kind::UdpStream, 4, &[], true);
+    (0..300).for_each(|_| twin.send(Fate::SocketFull, Fate::Arrives));
+    twin.seen.insert(("b".into(), "SOCKET_RCVBUFF"), 200);
+    let ledger = twin.close();
+    assert_eq!(ledger.witness.status, WitnessStatus::Disagrees);
+    assert_eq!(
+        ledger.witness.disagreement,
+        ["100 of socket_buffer_full at socket of node b were not seen by the witness"]
+    );
+}

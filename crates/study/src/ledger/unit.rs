@@ -1,0 +1,158 @@
+//! From what counters count to datagrams of the test.
+//!
+//! **What.** A device counts socket buffers: one datagram each as a rule, a super-frame of many with segmentation
+//! offload, or only a piece of one when it is fragmented; and it counts other frames (ARP) too. Its *byte* counter
+//! resolves all of that: every buffer carries one set of headers, and what remains is payload, so
+//! `datagrams = (bytes − headers × buffers) / payload`.
+//!
+//! **Why it is exact.** An ARP frame is 42 bytes, which is just as long as the headers of UDP or ICMP echo over IPv4
+//! over Ethernet; it contributes no payload and drops out. A neighbour solicitation contributes 24 bytes over IPv6.
+//!
+//! **Price.** Frames with other headers (VLAN tags) or much other traffic make the division meaningless; the buffers
+//! are then taken as they are, and the difference goes into the doubt.
+
+use record::{EndReport, Kind, TestSpec};
+
+const ETHERNET: u64 = 14;
+const UDP_OR_ICMP: u64 = 8;
+/// What a frame of neighbour discovery has beyond the headers of the test's frames, at the most.
+const SMALL: u64 = 48;
+
+/// What a datagram of one leg looks like on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unit {
+    /// Bytes of headers on each socket buffer.
+    header: u64,
+    /// Bytes that one datagram adds beyond them.
+    payload: u64,
+    /// Length of one datagram from the IP header on.
+    pub ip_length: u64,
+    /// How many datagrams a socket buffer may hold.
+    pub per_buffer: u64,
+    /// A datagram travels in several buffers.
+    pub fragmented: bool,
+}
+
+/// A count of datagrams and how far it may be off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    pub count: u64,
+    pub doubt: u64,
+}
+
+impl Unit {
+    /// Datagrams with this payload, in super-frames of up to `per_buffer`, or in fragments.
+    pub fn new(family: u8, payload: u64, per_buffer: u64, fragmented: bool) -> Self {
+        let ip = if family == 6 { 40 } else { 20 };
+        let fragment_header = if family == 6 { 8 } else { 0 };
+        let (header, unit) = if fragmented {
+            (ETHERNET + ip + fragment_header, payload + UDP_OR_ICMP)
+        } else {
+            (ETHERNET + ip + UDP_OR_ICMP, payload)
+        };
+        let ip_length = ip + UDP_OR_ICMP + payload;
+        Unit { header, payload: unit, ip_length, per_buffer: per_buffer.max(1), fragmented }
+    }
+
+    /// The way there: what the sender really wrote decides, then what was asked.
+    pub fn forward(spec: &TestSpec, sender: &EndReport, fragmented: bool) -> Self {
+        let asked = u64::from(spec.size);
+        let even = sender.sent > 0 && sender.sent_bytes % sender.sent == 0 && sender.sent_bytes > 0;
+        let payload = if even && spec.kind != Kind::Ping { sender.sent_bytes / sender.sent } else { asked };
+        Self::new(spec.family, payload.min(1 << 20), u64::from(spec.gso), fragmented)
+    }
+
+    /// The way back: the size of the response.
+    pub fn back(spec: &TestSpec, fragmented: bool) -> Self {
+        let size = if spec.kind == Kind::Ping || spec.response == 0 { spec.size } else { spec.response };
+        Self::new(spec.family, u64::from(size), 1, fragmented)
+    }
+
+    /// True when one buffer is one datagram.
+    pub fn is_plain(&self) -> bool {
+        self.per_buffer == 1 && !self.fragmented
+    }
+
+    /// Datagrams in so many buffers with so many bytes altogether.
+    pub fn seen(&self, buffers: u64, bytes: Option<u64>) -> Option<Seen> {
+        let as_they_are = |doubt| Some(Seen { count: buffers, doubt });
+        let carried = bytes.map(|bytes| bytes.saturating_sub(buffers.saturating_mul(self.header)));
+        match carried {
+            Some(carried) if self.payload > 0 => {
+                let count = carried / self.payload;
+                let others = buffers.saturating_sub(count);
+                let small = self.is_plain() && others.saturating_mul(SMALL) < self.payload;
+                let doubt = u64::from(!carried.is_multiple_of(self.payload) && !small);
+                if !self.is_plain() {
+                    Some(Seen { count, doubt })
+                } else if count >= buffers {
+                    as_they_are(0)
+                } else if others > 64 + buffers / 20 {
+                    as_they_are(others)
+                } else {
+                    Some(Seen { count, doubt })
+                }
+            }
+            _ if self.is_plain() => as_they_are(0),
+            _ => None,
+        }
+    }
+
+    /// The most datagrams that so many dropped or queued buffers can be.
+    pub fn at_most(&self, buffers: u64) -> u64 {
+        buffers.saturating_mul(self.per_buffer).min(super::window::MOST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn without_bytes_buffers_are_datagrams_unless_they_are_super_frames() {
+        assert_eq!(Unit::new(4, 64, 1, false).seen(7, None), Some(Seen { count: 7, doubt: 0 }));
+        assert_eq!(Unit::new(4, 64, 16, false).seen(7, None), None);
+        assert_eq!(Unit::new(4, 0, 1, false).seen(7, Some(7 * 42)), Some(Seen { count: 7, doubt: 0 }));
+    }
+
+    proptest! {
+        /// The slow twin adds up one frame after the other.
+        #[test]
+        fn arp_and_super_frames_drop_out(payload in 1u64..1473, arps in 0u64..30,
+                                         supers in prop::collection::vec(1u64..45, 0..200)) {
+            let (mut buffers, mut bytes, mut datagrams) = (arps, arps * 42, 0);
+            for segments in &supers {
+                buffers += 1;
+                bytes += 14 + 20 + 8 + segments * payload;
+                datagrams += segments;
+            }
+            let seen = Unit::new(4, payload, 64, false).seen(buffers, Some(bytes)).unwrap();
+            prop_assert_eq!(seen, Seen { count: datagrams, doubt: 0 });
+        }
+
+        #[test]
+        fn whole_fragmented_datagrams_are_counted(payload in 1473u64..60_000, datagrams in 0u64..100, v6: bool) {
+            let (family, ip, extra, room) = if v6 { (6, 40, 8, 1448) } else { (4, 20, 0, 1480) };
+            let (mut buffers, mut bytes) = (0, 0);
+            for _ in 0..datagrams {
+                let mut left = payload + 8;
+                while left > 0 {
+                    let piece = left.min(room);
+                    buffers += 1;
+                    bytes += 14 + ip + extra + piece;
+                    left -= piece;
+                }
+            }
+            let seen = Unit::new(family, payload, 1, true).seen(buffers, Some(bytes)).unwrap();
+            prop_assert_eq!(seen, Seen { count: datagrams, doubt: 0 });
+        }
+
+        #[test]
+        fn garbage_never_panics(payload: u32, per_buffer: u32, buffers: u64, bytes: Option<u64>, fragmented: bool) {
+            let unit = Unit::new(6, u64::from(payload), u64::from(per_buffer), fragmented);
+            let _ = unit.seen(buffers, bytes);
+            let _ = unit.at_most(buffers);
+        }
+    }
+}

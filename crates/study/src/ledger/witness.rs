@@ -1,0 +1,284 @@
+//! The witness against the stations: the same losses, counted by two disjoint mechanisms.
+//!
+//! Every reason that the kernel gives for a drop belongs to some names of drops ([`names_of`]). Per node the named
+//! drops are taken out of the witness' count, reasons with few names first; what remains on either side beyond one per
+//! cent is a disagreement, told in one sentence each. A loss that only the witness can name is taken from what remains
+//! of it, and not counted as confirmed.
+
+use super::WitnessInput;
+use super::chain::{Draft, Place};
+use record::ledger::WitnessDrop;
+use record::{Drop, DropSource, NamedCount, Witness, WitnessStatus};
+use std::collections::BTreeMap;
+
+/// The names of drops that a reason may stand for; `filter_*` stands for every hook.
+pub fn names_of(reason: &str, location: Option<&str>) -> &'static [&'static str] {
+    match reason {
+        "QDISC_DROP" | "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "QDISC_BURST_DROP" | "CAKE_FLOOD"
+        | "FQ_BAND_LIMIT" | "FQ_FLOW_LIMIT" | "FQ_HORIZON_LIMIT" => &["qdisc_full"],
+        "CPU_BACKLOG" => &["backlog_full"],
+        "SOCKET_RCVBUFF" => &["socket_buffer_full"],
+        "PROTO_MEM" => &["udp_memory", "socket_buffer_full"],
+        "SOCKET_FILTER" => &["socket_filter"],
+        "UDP_CSUM" | "IP_CSUM" | "ICMP_CSUM" | "SKB_CSUM" => &["checksum"],
+        "NETFILTER_DROP" => &["filter_*", "send_EPERM"],
+        "IP_RPFILTER" => &["rp_filter"],
+        "NO_SOCKET" => &["no_socket"],
+        "PKT_TOO_BIG" => &["mtu_exceeded"],
+        "OTHERHOST" => &["otherhost"],
+        "IP_INHDR" => &["header_error"],
+        "IP_INADDRERRORS" | "IP_INVALID_SOURCE" | "IP_INVALID_DEST" | "IP_LOCAL_SOURCE" => &["address_error"],
+        "IP_INNOROUTES" | "IP_OUTNOROUTES" => &["no_route", "link_down"],
+        "PKT_TOO_SMALL" | "IP_TRUNCATED" => &["truncated"],
+        "FRAG_REASM_TIMEOUT" | "FRAG_TOO_FAR" | "DUP_FRAG" => &["reassembly_failed"],
+        "DEV_READY" | "DEV_HDR" => &["link_down", "tx_dropped"],
+        "BRIDGE_INGRESS_STP_STATE" | "BRIDGE_NON_FORWARDING_STATE" | "BRIDGE_NO_EGRESS_PORT" => {
+            &["port_not_forwarding", "link_down"]
+        }
+        "TC_INGRESS" | "TC_EGRESS" | "XDP" => &["tc"],
+        _ if reason.starts_with("NEIGH_") => &["neighbour_unresolved"],
+        _ => names_of_place(location.unwrap_or("")),
+    }
+}
+
+/// Reasons without a meaning of their own (`NOT_SPECIFIED`) are known by the function that dropped.
+fn names_of_place(function: &str) -> &'static [&'static str] {
+    let is = |parts: &[&str]| parts.iter().any(|part| function.contains(part));
+    if is(&["nf_hook", "nft_do_chain"]) {
+        &["filter_*", "send_EPERM"]
+    } else if is(&[
+        "noop_enqueue",
+        "qdisc_reset",
+        "skb_queue_purge",
+        "kfree_skb_list",
+        "rtnl_kfree_skbs",
+        "qdisc_purge",
+    ]) {
+        &["link_down", "qdisc_full"]
+    } else if is(&["_enqueue", "dev_xmit_skb", "dev_qdisc"]) {
+        &["qdisc_full", "link_down"]
+    } else if is(&["neigh", "arp_", "ndisc"]) {
+        &["neighbour_unresolved"]
+    } else if is(&["forward_skb", "veth"]) {
+        &["mtu_exceeded", "link_down", "tx_dropped"]
+    } else if is(&["br_"]) {
+        &["mtu_exceeded", "port_not_forwarding", "link_down", "filter_*", "rx_dropped"]
+    } else if is(&["raw_", "ping_", "sock_queue", "udp"]) {
+        &["socket_buffer_full", "no_socket", "socket_filter"]
+    } else if is(&["ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"]) {
+        &["mtu_exceeded", "header_error", "no_route", "filter_forward"]
+    } else if is(&["ip_error", "ip_rcv", "ip6_rcv"]) {
+        &["no_route", "header_error", "address_error", "rp_filter", "link_down"]
+    } else {
+        &[]
+    }
+}
+
+fn stands_for(names: &[&str], drop: &str) -> bool {
+    names.iter().any(|name| *name == drop || (*name == "filter_*" && drop.starts_with("filter_")))
+}
+
+/// Drops that no socket buffer dies of.
+fn invisible(drop: &Drop) -> bool {
+    let by_call = drop.name.starts_with("send_") && drop.name != "send_EPERM";
+    by_call || matches!(drop.name.as_str(), "duplicate" | "foreign")
+}
+
+/// Where a drop with this name may happen, so that the witness does not name a loss at the wrong place.
+fn belongs(place: Place, name: &str) -> bool {
+    match place {
+        Place::AppSend | Place::AppReceive | Place::AppReply | Place::IcmpEcho => false,
+        Place::IpOut => matches!(
+            name,
+            "neighbour_unresolved" | "filter_*" | "mtu_exceeded" | "no_route" | "tc" | "link_down"
+        ),
+        Place::Qdisc => matches!(name, "qdisc_full" | "link_down"),
+        Place::Link => matches!(name, "backlog_full" | "mtu_exceeded" | "link_down" | "tx_dropped" | "tc"),
+        Place::Bridge => matches!(
+            name,
+            "filter_*" | "port_not_forwarding" | "link_down" | "mtu_exceeded" | "tc" | "rx_dropped"
+        ),
+        Place::IpForward => !matches!(
+            name,
+            "socket_buffer_full"
+                | "qdisc_full"
+                | "backlog_full"
+                | "no_socket"
+                | "udp_memory"
+                | "socket_filter"
+        ),
+        Place::IpIn => matches!(
+            name,
+            "filter_*"
+                | "rp_filter"
+                | "otherhost"
+                | "header_error"
+                | "address_error"
+                | "checksum"
+                | "truncated"
+                | "no_route"
+                | "reassembly_failed"
+                | "tc"
+                | "rx_dropped"
+        ),
+        Place::UdpIn => {
+            matches!(name, "no_socket" | "checksum" | "socket_filter" | "udp_memory" | "filter_*")
+        }
+        Place::Socket => matches!(name, "socket_buffer_full" | "udp_memory" | "socket_filter"),
+    }
+}
+
+/// What the witness counted and no station has claimed yet.
+struct Purse<'a> {
+    details: Vec<(&'a WitnessDrop, &'static [&'static str], u64)>,
+}
+
+impl<'a> Purse<'a> {
+    fn new(details: &'a [WitnessDrop]) -> Self {
+        let mut details: Vec<_> = details
+            .iter()
+            .map(|seen| (seen, names_of(&seen.reason, seen.location.as_deref()), seen.frames))
+            .collect();
+        details.sort_by_key(|(_, names, _)| names.len());
+        Purse { details }
+    }
+
+    /// Takes what is known under this name at these nodes; returns what was not there.
+    fn take(&mut self, nodes: [Option<&str>; 2], name: &str, mut count: u64) -> u64 {
+        for node in nodes.into_iter().flatten() {
+            for (seen, names, left) in &mut self.details {
+                if seen.node == node && stands_for(names, name) {
+                    let taken = count.min(*left);
+                    *left -= taken;
+                    count -= taken;
+                }
+            }
+        }
+        count
+    }
+}
+
+fn nodes(draft: &Draft) -> [Option<&str>; 2] {
+    [Some(draft.station.node.as_str()), draft.peer.as_deref()]
+}
+
+/// Where the witness saw a drop of this name: in a backlog a frame belongs to the node that it is going to.
+fn seen_at<'d>(draft: &'d Draft, name: &str) -> [Option<&'d str>; 2] {
+    match draft.peer.as_deref() {
+        Some(peer) if name == "backlog_full" => [Some(peer), None],
+        _ => nodes(draft),
+    }
+}
+
+/// Names residuals that counters located and only the witness knows.
+pub fn name_residuals(drafts: &mut [Draft], details: &[WitnessDrop]) {
+    let mut purse = Purse::new(details);
+    for draft in drafts.iter() {
+        for drop in draft.station.drops.iter().filter(|drop| !invisible(drop)) {
+            purse.take(seen_at(draft, &drop.name), &drop.name, drop.count);
+        }
+    }
+    for draft in drafts.iter_mut() {
+        let noise = i64::try_from(draft.station.uncertainty).unwrap_or(i64::MAX);
+        if draft.station.residual <= noise {
+            continue;
+        }
+        let mut open = u64::try_from(draft.station.residual).unwrap_or(0);
+        for (seen, names, left) in &mut purse.details {
+            let here = nodes(draft).contains(&Some(seen.node.as_str()));
+            let name = names.iter().find(|name| belongs(draft.place, name)).copied();
+            let unnamed = names.is_empty()
+                && !matches!(draft.place, Place::AppSend | Place::AppReceive | Place::AppReply);
+            let count = open.min(*left);
+            if !here || count == 0 || (name.is_none() && !unnamed) {
+                continue;
+            }
+            let at = seen.location.as_deref().unwrap_or("an unknown function");
+            draft.station.drops.push(Drop {
+                name: name.map_or_else(|| seen.reason.to_lowercase(), |name| name.replace("_*", "")),
+                count,
+                source: DropSource::Witness,
+                evidence: format!("{} at {at}", seen.reason),
+            });
+            *left -= count;
+            open -= count;
+        }
+        draft.settle();
+    }
+}
+
+/// Sums by reason and compares.
+pub fn judge(drafts: &[Draft], input: &WitnessInput) -> Witness {
+    let (details, lost) = match input {
+        WitnessInput::Absent(witness) => return witness.clone(),
+        WitnessInput::Counted { details, lost } => (details, *lost),
+    };
+    let mut by_reason: BTreeMap<&str, u64> = BTreeMap::new();
+    for seen in details {
+        let sum = by_reason.entry(&seen.reason).or_default();
+        *sum = sum.saturating_add(seen.frames);
+    }
+    let disagreement = disagreements(drafts, details, lost);
+    let status = match (lost, disagreement.is_empty()) {
+        (1.., _) => WitnessStatus::Unavailable,
+        (0, true) => WitnessStatus::Agrees,
+        (0, false) => WitnessStatus::Disagrees,
+    };
+    Witness {
+        status,
+        why: if lost > 0 { format!("the witness could not count {lost} events") } else { String::new() },
+        by_reason: by_reason
+            .into_iter()
+            .map(|(name, count)| NamedCount { name: name.into(), count })
+            .collect(),
+        details: details.clone(),
+        disagreement,
+        lost,
+    }
+}
+
+fn disagreements(drafts: &[Draft], details: &[WitnessDrop], lost: u64) -> Vec<String> {
+    let mut purse = Purse::new(details);
+    let mut sentences = vec![];
+    let noise = |node: &str, count: u64| {
+        let uncertain = drafts.iter().filter(|draft| draft.station.node == node);
+        let uncertain = uncertain.map(|draft| draft.station.uncertainty).max().unwrap_or(0);
+        uncertain.max(count / 100).saturating_add(lost)
+    };
+    for draft in drafts {
+        for drop in draft.station.drops.iter().filter(|drop| !invisible(drop)) {
+            if drop.source == DropSource::Witness {
+                continue;
+            }
+            let unseen = purse.take(seen_at(draft, &drop.name), &drop.name, drop.count);
+            if unseen > noise(&draft.station.node, drop.count) {
+                let station = &draft.station;
+                sentences.push(format!(
+                    "{} of {} at {} of node {} were not seen by the witness",
+                    unseen, drop.name, station.station, station.node
+                ));
+            }
+        }
+    }
+    let mut more: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for (seen, _, left) in &purse.details {
+        let sums = more.entry((&seen.node, &seen.reason)).or_default();
+        *sums = (sums.0.saturating_add(*left), sums.1.saturating_add(seen.frames));
+    }
+    for ((node, reason), (left, seen)) in more {
+        // What a witness-named drop took under another name is spent already.
+        let spent =
+            drafts.iter().filter(|draft| nodes(draft).contains(&Some(node))).flat_map(|d| &d.station.drops);
+        let spent: u64 = spent
+            .filter(|drop| drop.source == DropSource::Witness && drop.evidence.starts_with(reason))
+            .map(|drop| drop.count)
+            .sum();
+        let left = left.saturating_sub(spent);
+        if left > noise(node, seen) {
+            sentences.push(format!(
+                "the witness saw {left} more of {reason} at node {node} than the stations name"
+            ));
+        }
+    }
+    sentences
+}
