@@ -1,2 +1,13 @@
-//! Records to statistics, ledger, findings, store and report. Never sees the machine.
+//! Records to statistics, ledger, verdict, findings, store and report.
+//!
+//! **What.** [`ledger`] says where every frame went, [`tcp`] what held a connection back, [`verdict`] what limited a
+//! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`store`] keeps runs, [`text`] and
+//! [`report`] show them.
+//!
+//! **Why here.** This crate never sees the machine: a run recorded on another host gives the same conclusions. Only
+//! [`store`] touches files.
+
 pub mod ledger;
+pub mod stats;
+pub mod tcp;
+pub mod verdict;

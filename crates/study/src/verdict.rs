@@ -1,0 +1,507 @@
+//! What limited a test: one sentence, with the number that convicts.
+//!
+//! The order of suspicion, most certain evidence first:
+//! 1. nothing was sent or nothing is known: `unknown`;
+//! 2. connections that the accept queue refused;
+//! 3. frames that were lost, if they are more than one in a thousand: the place that lost most (a full queue of a
+//!    shaper is the shaper; a full socket whose reader stood still is the reader);
+//! 4. a schedule that the generator did not keep: its CPU, or the host's, or the generator itself;
+//! 5. a schedule that was kept: the schedule is the limit, the path is not;
+//! 6. TCP streams: the largest share of the sender's time, explained further by shapers and CPUs;
+//! 7. closed loops: the round trip;
+//! 8. streams as fast as possible without loss: sender's CPU, shaper, receiver's CPU, the host's CPUs;
+//! 9. else `unknown`, and what was looked at.
+
+use record::ledger::Station;
+use record::snapshot::Snapshot;
+use record::tcp::TcpDecomposition;
+use record::{ActorUsage, EndReport, Kind, Ledger, Limit, Path, TestSpec};
+
+/// Everything that the verdict looks at.
+#[derive(Debug, Clone, Copy)]
+pub struct VerdictInput<'a> {
+    /// What was asked.
+    pub spec: &'a TestSpec,
+    /// The way of the frames.
+    pub path: &'a Path,
+    /// What the sending end saw.
+    pub sender: &'a EndReport,
+    /// What the receiving end saw.
+    pub receiver: &'a EndReport,
+    /// Counters before the test.
+    pub before: &'a Snapshot,
+    /// Counters after the test.
+    pub after: &'a Snapshot,
+    /// Where every frame went, for kinds that have a ledger.
+    pub ledger: Option<&'a Ledger>,
+    /// What held TCP back.
+    pub tcp: Option<&'a TcpDecomposition>,
+    /// The processes that made the traffic.
+    pub actors: &'a [ActorUsage],
+}
+
+/// Loss below this share does not limit a test.
+const WORTH_A_VERDICT: f64 = 0.001;
+/// Use of one CPU, in percent, from which a thread has no time left.
+const BUSY: f64 = 95.0;
+
+/// What limited the test.
+pub fn limit(test: &VerdictInput) -> Limit {
+    let suspects: [fn(&VerdictInput) -> Option<Limit>; 8] =
+        [nothing_sent, accept_queue, lost, schedule_missed, schedule_kept, tcp_share, round_trip, fastest];
+    suspects.iter().find_map(|suspect| suspect(test)).unwrap_or_else(|| {
+        let looked = "no loss, no full CPU, no shaper at its rate and no schedule explain the rate";
+        convict("unknown", "", looked, format!("What limited it is unknown: {looked}."))
+    })
+}
+
+fn convict(what: &str, place: &str, evidence: &str, sentence: String) -> Limit {
+    Limit { what: what.into(), place: place.into(), evidence: evidence.into(), sentence }
+}
+
+fn nothing_sent(test: &VerdictInput) -> Option<Limit> {
+    let silent = test.sender.attempted == 0 && test.sender.sent_bytes == 0;
+    let refused = delta(test, &test.spec.to, "TcpExt.ListenDrops") > 0;
+    (silent && !refused).then(|| {
+        let evidence = "the sender sent nothing";
+        convict("unknown", "", evidence, format!("What limited it is unknown: {evidence}."))
+    })
+}
+
+fn delta(test: &VerdictInput, node: &str, counter: &str) -> u64 {
+    let read = |snapshot: &Snapshot| snapshot.nodes.get(node).and_then(|node| node.protocol(counter));
+    read(test.before).zip(read(test.after)).map_or(0, |(before, after)| after.saturating_sub(before))
+}
+
+fn accept_queue(test: &VerdictInput) -> Option<Limit> {
+    let node = &test.spec.to;
+    let (overflows, drops) =
+        (delta(test, node, "TcpExt.ListenOverflows"), delta(test, node, "TcpExt.ListenDrops"));
+    (overflows > 0).then(|| {
+        let place = format!("node {node}");
+        let evidence = format!("ListenOverflows {overflows}, ListenDrops {drops}");
+        let sentence = format!("The accept queue of a listening socket on {place} was full: {evidence}.");
+        convict("accept_queue", &place, &evidence, sentence)
+    })
+}
+
+/// The station and drop (or residual) that lost most.
+fn worst(ledger: &Ledger) -> Option<(&Station, &str, u64, &str)> {
+    let named = ledger.stations.iter().flat_map(|station| {
+        station
+            .drops
+            .iter()
+            .map(move |drop| (station, drop.name.as_str(), drop.count, drop.evidence.as_str()))
+    });
+    let waiting = ledger.stations.iter().map(|s| (s, "queued", u64::try_from(s.queued).unwrap_or(0), ""));
+    let unnamed = ledger.stations.iter().map(|s| {
+        let noise = i64::try_from(s.uncertainty).unwrap_or(i64::MAX);
+        (s, "unexplained", if s.residual > noise { s.residual.unsigned_abs() } else { 0 }, "")
+    });
+    let ignored = |name: &str| matches!(name, "duplicate" | "foreign");
+    named
+        .chain(waiting)
+        .chain(unnamed)
+        .filter(|(_, name, count, _)| *count > 0 && !ignored(name))
+        .max_by_key(|w| w.2)
+}
+
+fn lost(test: &VerdictInput) -> Option<Limit> {
+    let ledger = test.ledger?;
+    let missing = ledger.sent.saturating_sub(ledger.received);
+    if missing == 0 || (missing as f64) < ledger.sent as f64 * WORTH_A_VERDICT {
+        return None;
+    }
+    let (station, name, count, why) = worst(ledger)?;
+    let what = match name {
+        "qdisc_full" | "queued" if station.station.starts_with("qdisc") && has_rate(test, station) => {
+            "shaper"
+        }
+        "qdisc_full" => "qdisc",
+        "backlog_full" => "backlog",
+        "socket_buffer_full" | "queued" if stalled(test).is_some() => "receiver_stalled",
+        "socket_buffer_full" => "socket_buffer",
+        "mtu_exceeded" => "mtu",
+        "neighbour_unresolved" => "neighbour",
+        "send_ENOBUFS" | "send_EAGAIN" => "send_buffer",
+        name if name.starts_with("filter") || name == "send_EPERM" => "filter",
+        name => name,
+    };
+    let place = format!("node {}, {}", station.node, station.station);
+    let mut evidence = format!("{count} of {} frames: {name}", ledger.sent);
+    if !why.is_empty() {
+        evidence.push_str(&format!(" ({why})"));
+    }
+    if let Some(stall) = stalled(test).filter(|_| what == "receiver_stalled") {
+        evidence.push_str(&format!("; {stall}"));
+    }
+    let sentence = format!("Loss at {place} limited it: {evidence}.");
+    Some(convict(what, &place, &evidence, sentence))
+}
+
+fn has_rate(test: &VerdictInput, station: &Station) -> bool {
+    let interface = station.station.trim_start_matches("qdisc ");
+    let node = test.after.nodes.get(&station.node);
+    node.is_some_and(|node| {
+        node.qdiscs.iter().any(|q| q.interface == interface && q.rate_bytes_per_second.is_some())
+    })
+}
+
+/// The receiver did not read for long, in words.
+fn stalled(test: &VerdictInput) -> Option<String> {
+    let stopped = test
+        .after
+        .processes
+        .iter()
+        .any(|process| process.role == "receiver" && matches!(process.state, 'T' | 't'));
+    let gap = test.receiver.longest_read_gap_ns;
+    let long = gap > (test.spec.duration_ms * 200_000).max(100_000_000);
+    let state = if stopped { ", it is stopped (state T)" } else { "" };
+    (stopped || long).then(|| format!("the receiver did not read for {:.0} ms{state}", gap as f64 / 1e6))
+}
+
+fn actor<'a>(test: &VerdictInput<'a>, role: &str) -> Option<&'a ActorUsage> {
+    test.actors.iter().find(|actor| actor.role == role)
+}
+
+fn busy_actor(test: &VerdictInput, role: &str, what: &str) -> Option<Limit> {
+    let actor = actor(test, role).filter(|actor| actor.cpu_percent >= BUSY)?;
+    let place = format!("node {}", actor.node);
+    let evidence = format!("the {role} used {:.0} % of a CPU", actor.cpu_percent);
+    let sentence = format!("The CPU of the {role} on {place} limited it: {evidence}.");
+    Some(convict(what, &place, &evidence, sentence))
+}
+
+/// Busy share of all CPUs together, in percent.
+fn host_busy(test: &VerdictInput) -> Option<f64> {
+    let (mut busy, mut all) = (0u64, 0u64);
+    for after in &test.after.cpus {
+        let before = test.before.cpus.iter().find(|before| before.cpu == after.cpu)?;
+        let part = |after: u64, before: u64| after.saturating_sub(before);
+        let worked = [
+            part(after.user, before.user),
+            part(after.system, before.system),
+            part(after.irq, before.irq),
+            part(after.softirq, before.softirq),
+            part(after.steal, before.steal),
+        ];
+        let worked = worked.into_iter().fold(0u64, u64::saturating_add);
+        busy = busy.saturating_add(worked);
+        all = all.saturating_add(worked).saturating_add(part(after.idle, before.idle));
+    }
+    (all > 0).then(|| busy as f64 * 100.0 / all as f64)
+}
+
+fn busy_host(test: &VerdictInput) -> Option<Limit> {
+    let busy = host_busy(test).filter(|&busy| busy >= BUSY)?;
+    let waited = test.actors.iter().map(|actor| actor.wait_percent).fold(0.0, f64::max);
+    let cpus = test.after.cpus.len();
+    let evidence = format!("{cpus} CPUs {busy:.0} % busy, an actor waited {waited:.0} % of the time for one");
+    let sentence = format!("The CPUs of the host limited it: {evidence}.");
+    Some(convict("host_cpu", "host", &evidence, sentence))
+}
+
+/// A shaper on the path that sent at (nearly) its rate, or held frames back.
+fn shaper(test: &VerdictInput) -> Option<Limit> {
+    let seconds = test.after.begun_ns.saturating_sub(test.before.ended_ns) as f64 / 1e9;
+    let traffic = test.receiver.ended_ns.saturating_sub(test.receiver.begun_ns) as f64 / 1e9;
+    let seconds = if traffic > 0.0 { traffic.min(seconds.max(1e-9)) } else { seconds };
+    for hop in test.path.forward.iter().chain(&test.path.back) {
+        let Some((node, interface)) = test.after.nodes.get(&hop.node).zip(hop.egress.as_deref()) else {
+            continue;
+        };
+        let earlier = test.before.nodes.get(&hop.node);
+        for after in node.qdiscs.iter().filter(|qdisc| qdisc.interface == interface) {
+            let before = earlier.and_then(|node| {
+                node.qdiscs.iter().find(|b| b.interface == interface && b.handle == after.handle)
+            });
+            let (Some(before), Some(rate)) = (before, after.rate_bytes_per_second) else { continue };
+            let sent = after.bytes.saturating_sub(before.bytes) as f64 / seconds.max(1e-9);
+            let held = after.overlimits.saturating_sub(before.overlimits);
+            if held > 0 && sent >= 0.8 * rate as f64 {
+                let place = format!("node {}, {} on {interface}", hop.node, after.kind);
+                let evidence = format!(
+                    "it sent {:.2} of {:.2} Mbit/s and had to wait {held} times",
+                    sent * 8e-6,
+                    rate as f64 * 8e-6
+                );
+                let sentence = format!("The shaper at {place} limited it: {evidence}.");
+                return Some(convict("shaper", &place, &evidence, sentence));
+            }
+        }
+    }
+    None
+}
+
+fn schedule_missed(test: &VerdictInput) -> Option<Limit> {
+    let schedule = test.sender.schedule.as_ref().filter(|schedule| schedule.generator_limited)?;
+    let asked = schedule.requested_per_second?;
+    let late = schedule
+        .lateness
+        .as_ref()
+        .map_or(String::new(), |late| format!(", p99 {:.1} µs late", late.p99 as f64 / 1e3));
+    let evidence = format!("asked {asked:.0}/s, offered {:.0}/s{late}", schedule.achieved_per_second);
+    let cause =
+        busy_actor(test, "sender", "generator_cpu").or_else(|| shaper(test)).or_else(|| busy_host(test));
+    let (what, place, why) = match cause {
+        Some(cause) => (cause.what, cause.place, format!("; {}", cause.evidence)),
+        None => ("generator".into(), format!("node {}", test.spec.from), String::new()),
+    };
+    let evidence = format!("{evidence}{why}");
+    let sentence = format!("The schedule was not kept, so the generator limited it: {evidence}.");
+    Some(convict(&what, &place, &evidence, sentence))
+}
+
+fn schedule_kept(test: &VerdictInput) -> Option<Limit> {
+    let schedule = test.sender.schedule.as_ref()?;
+    let asked = schedule.requested_per_second?;
+    let evidence = format!("asked {asked:.0}/s, offered {:.0}/s", schedule.achieved_per_second);
+    let sentence = format!("The requested rate itself limited it: {evidence}, and the path carried it.");
+    Some(convict("schedule", "", &evidence, sentence))
+}
+
+fn tcp_share(test: &VerdictInput) -> Option<Limit> {
+    let parts = test.tcp.filter(|parts| parts.wall_us > 0 && test.spec.kind == Kind::TcpStream)?;
+    let share = |part: u64| part as f64 * 100.0 / parts.wall_us as f64;
+    let shares = format!(
+        "application {:.0} %, receiver window {:.0} %, send buffer {:.0} %, network {:.0} % of the sender's time",
+        share(parts.application_us),
+        share(parts.receiver_window_us),
+        share(parts.send_buffer_us),
+        share(parts.network_us)
+    );
+    let because = |cause: Option<Limit>, what: &str, place: String, word: &str| {
+        let (what, place, why) = match cause {
+            Some(cause) => (cause.what, cause.place, format!("{}; ", cause.evidence)),
+            None => (what.to_owned(), place, String::new()),
+        };
+        let evidence = format!("{why}{shares}");
+        let sentence = format!("TCP was held back by {word}: {evidence}.");
+        Some(convict(&what, &place, &evidence, sentence))
+    };
+    let sender = format!("node {}", test.spec.from);
+    let receiver = format!("node {}", test.spec.to);
+    let most = [parts.application_us, parts.receiver_window_us, parts.send_buffer_us, parts.network_us];
+    match (0..4).max_by_key(|&part| most[part])? {
+        0 => {
+            let cause = busy_actor(test, "sender", "generator_cpu").or_else(|| busy_host(test));
+            because(cause, "generator", sender, "the sending application")
+        }
+        1 => {
+            let still = stalled(test).map(|why| convict("receiver_stalled", &receiver, &why, String::new()));
+            let cause =
+                still.or_else(|| busy_actor(test, "receiver", "receiver_cpu")).or_else(|| busy_host(test));
+            because(cause, "receiver_window", receiver, "the receiver")
+        }
+        2 => because(shaper(test), "send_buffer", sender, "the send buffer"),
+        _ => {
+            let cause = shaper(test)
+                .or_else(|| busy_actor(test, "receiver", "receiver_cpu"))
+                .or_else(|| busy_actor(test, "sender", "generator_cpu"))
+                .or_else(|| busy_host(test));
+            because(cause, "network", String::new(), "the network")
+        }
+    }
+}
+
+fn round_trip(test: &VerdictInput) -> Option<Limit> {
+    let latency = test.sender.latency.as_ref().filter(|_| test.spec.kind.is_round_trip())?;
+    let evidence = format!(
+        "one message at a time, mean {:.1} µs, p99 {:.1} µs",
+        latency.mean / 1e3,
+        latency.p99 as f64 / 1e3
+    );
+    let sentence = format!("The round trip limited it: {evidence}.");
+    Some(convict("round_trip", "", &evidence, sentence))
+}
+
+fn fastest(test: &VerdictInput) -> Option<Limit> {
+    shaper(test)
+        .or_else(|| busy_actor(test, "sender", "generator_cpu"))
+        .or_else(|| busy_actor(test, "receiver", "receiver_cpu"))
+        .or_else(|| busy_host(test))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::ledger::{Drop, DropSource};
+    use record::snapshot::{CpuTime, NodeSnapshot, ProcessSample, QdiscSample, TC_ROOT};
+    use record::traffic::Schedule;
+    use record::{Hop, Role, Witness, WitnessStatus};
+
+    #[derive(Default)]
+    struct Case {
+        spec: TestSpec,
+        path: Path,
+        sender: EndReport,
+        receiver: EndReport,
+        before: Snapshot,
+        after: Snapshot,
+        ledger: Option<Ledger>,
+        tcp: Option<TcpDecomposition>,
+        actors: Vec<ActorUsage>,
+    }
+
+    impl Case {
+        fn new(kind: Kind) -> Self {
+            let sender = EndReport { attempted: 1000, sent: 1000, ..EndReport::default() };
+            Case { spec: TestSpec { kind, ..TestSpec::default() }, sender, ..Case::default() }
+        }
+
+        fn drop(mut self, station: &str, name: &str, count: u64) -> Self {
+            let drops =
+                vec![Drop { name: name.into(), count, source: DropSource::Counter, evidence: String::new() }];
+            let station = Station {
+                node: "s".into(),
+                station: station.into(),
+                leg: "forward".into(),
+                entered: 1000,
+                left: 1000 - count,
+                drops,
+                queued: 0,
+                residual: 0,
+                uncertainty: 0,
+                unknown: None,
+            };
+            self.ledger = Some(Ledger {
+                sent: 1000,
+                received: 1000 - count,
+                stations: vec![station],
+                unexplained: 0,
+                uncertainty: 0,
+                witness: Witness::absent(WitnessStatus::NotPermitted, ""),
+                notes: vec![],
+            });
+            self
+        }
+
+        fn shaped(mut self, sent: u64) -> Self {
+            let qdisc = QdiscSample {
+                interface: "eth1".into(),
+                kind: "tbf".into(),
+                parent: TC_ROOT,
+                rate_bytes_per_second: Some(1_000_000),
+                ..QdiscSample::default()
+            };
+            let node = |qdisc| NodeSnapshot { qdiscs: vec![qdisc], ..NodeSnapshot::default() };
+            self.before.nodes.insert("s".into(), node(qdisc.clone()));
+            self.after.nodes.insert("s".into(), node(QdiscSample { bytes: sent, overlimits: 9, ..qdisc }));
+            self.after.begun_ns = 1_000_000_000;
+            self.path.forward = vec![Hop {
+                node: "s".into(),
+                role: Role::Bridge,
+                ingress: Some("eth0".into()),
+                egress: Some("eth1".into()),
+                bridge: Some("br0".into()),
+            }];
+            self
+        }
+
+        fn actor(mut self, role: &str, cpu_percent: f64) -> Self {
+            self.actors.push(ActorUsage {
+                role: role.into(),
+                node: "n".into(),
+                cpu_percent,
+                ..ActorUsage::default()
+            });
+            self
+        }
+
+        fn what(&self) -> String {
+            let limit = limit(&VerdictInput {
+                spec: &self.spec,
+                path: &self.path,
+                sender: &self.sender,
+                receiver: &self.receiver,
+                before: &self.before,
+                after: &self.after,
+                ledger: self.ledger.as_ref(),
+                tcp: self.tcp.as_ref(),
+                actors: &self.actors,
+            });
+            assert!(limit.sentence.ends_with('.') && limit.sentence.contains(&limit.evidence), "{limit:?}");
+            limit.what
+        }
+    }
+
+    #[test]
+    fn the_place_that_lost_most_is_convicted() {
+        let udp = || Case::new(Kind::UdpStream);
+        assert_eq!(udp().drop("qdisc eth1", "qdisc_full", 100).what(), "qdisc");
+        assert_eq!(udp().drop("qdisc eth1", "qdisc_full", 100).shaped(0).what(), "shaper");
+        assert_eq!(udp().drop("link eth1", "backlog_full", 2).what(), "backlog");
+        assert_eq!(udp().drop("socket", "socket_buffer_full", 900).what(), "socket_buffer");
+        assert_eq!(udp().drop("ip in", "filter_input", 900).what(), "filter");
+        assert_eq!(udp().drop("ip out", "neighbour_unresolved", 900).what(), "neighbour");
+        let mut stopped = udp().drop("socket", "socket_buffer_full", 900);
+        stopped.after.processes =
+            vec![ProcessSample { role: "receiver".into(), state: 'T', ..ProcessSample::default() }];
+        assert_eq!(stopped.what(), "receiver_stalled");
+        let mut waited = udp().drop("socket", "socket_buffer_full", 900);
+        waited.receiver.longest_read_gap_ns = 1_500_000_000;
+        assert_eq!(waited.what(), "receiver_stalled");
+    }
+
+    #[test]
+    fn schedules_are_kept_or_missed() {
+        let mut case = Case::new(Kind::UdpStream).actor("sender", 99.0);
+        let schedule =
+            Schedule { requested_per_second: Some(1e6), achieved_per_second: 4e5, ..Schedule::default() };
+        case.sender.schedule = Some(Schedule { generator_limited: true, ..schedule.clone() });
+        assert_eq!(case.what(), "generator_cpu");
+        case.actors.clear();
+        assert_eq!(case.what(), "generator");
+        case.sender.schedule = Some(schedule);
+        assert_eq!(case.what(), "schedule");
+    }
+
+    #[test]
+    fn tcp_is_explained_by_its_largest_share() {
+        let mut case = Case::new(Kind::TcpStream);
+        case.tcp = Some(TcpDecomposition {
+            wall_us: 10,
+            receiver_window_us: 9,
+            network_us: 1,
+            ..TcpDecomposition::default()
+        });
+        assert_eq!(case.what(), "receiver_window");
+        case.receiver.longest_read_gap_ns = 1 << 40;
+        assert_eq!(case.what(), "receiver_stalled");
+        case.tcp = Some(TcpDecomposition {
+            wall_us: 10,
+            network_us: 9,
+            application_us: 1,
+            ..TcpDecomposition::default()
+        });
+        assert_eq!(case.what(), "network");
+        assert_eq!(case.shaped(950_000).what(), "shaper");
+    }
+
+    #[test]
+    fn a_full_accept_queue_is_found_even_when_nothing_was_sent() {
+        let mut case = Case::new(Kind::TcpRr);
+        (case.sender.attempted, case.sender.sent) = (0, 0);
+        for (snapshot, count) in [(&mut case.before, 0), (&mut case.after, 3)] {
+            let node = snapshot.nodes.entry("b".into()).or_default();
+            node.protocols.insert("TcpExt.ListenOverflows".into(), count);
+            node.protocols.insert("TcpExt.ListenDrops".into(), count);
+        }
+        assert_eq!(case.what(), "accept_queue");
+    }
+
+    #[test]
+    fn without_evidence_it_is_unknown() {
+        assert_eq!(Case::new(Kind::UdpStream).what(), "unknown");
+        assert_eq!(
+            Case::new(Kind::UdpStream).shaped(100).what(),
+            "unknown",
+            "a shaper far below its rate is innocent"
+        );
+        assert_eq!(Case { sender: EndReport::default(), ..Case::new(Kind::Ping) }.what(), "unknown");
+        let mut busy = Case::new(Kind::UdpStream);
+        busy.before.cpus = vec![CpuTime::default()];
+        busy.after.cpus = vec![CpuTime { system: 99, idle: 1, ..CpuTime::default() }];
+        assert_eq!(busy.what(), "host_cpu");
+    }
+}
