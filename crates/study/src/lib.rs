@@ -1,13 +1,16 @@
 //! Records to statistics, ledger, verdict, findings, store and report.
 //!
 //! **What.** [`ledger`] says where every frame went, [`tcp`] what held a connection back, [`verdict`] what limited a
-//! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`store`] keeps runs, [`text`] and
-//! [`report`] show them.
+//! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`store`] keeps runs.
 //!
 //! **Why here.** This crate never sees the machine: a run recorded on another host gives the same conclusions. Only
 //! [`store`] touches files.
 
+pub mod findings;
 pub mod ledger;
+#[cfg(test)]
+mod sample;
 pub mod stats;
+pub mod store;
 pub mod tcp;
 pub mod verdict;

@@ -155,7 +155,7 @@ fn stalled(test: &VerdictInput) -> Option<String> {
         .iter()
         .any(|process| process.role == "receiver" && matches!(process.state, 'T' | 't'));
     let gap = test.receiver.longest_read_gap_ns;
-    let long = gap > (test.spec.duration_ms * 200_000).max(100_000_000);
+    let long = gap > (test.spec.duration_ms.saturating_mul(200_000)).max(100_000_000);
     let state = if stopped { ", it is stopped (state T)" } else { "" };
     (stopped || long).then(|| format!("the receiver did not read for {:.0} ms{state}", gap as f64 / 1e6))
 }

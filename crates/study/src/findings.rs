@@ -1,0 +1,368 @@
+//! What a reader must know about a run before believing its numbers.
+//!
+//! Every rule is one function from a test to maybe a [`Finding`]; the table [`RULES`] is all there is. Losses are
+//! summed per station over the repetitions of a test, so that a run with many repetitions does not repeat itself.
+
+use record::snapshot::Snapshot;
+use record::{DropSource, Finding, Kind, RunRecord, Severity, TestRecord, WitnessStatus};
+use std::collections::BTreeMap;
+
+/// Observing may cost this share of a test's time before it is mentioned.
+const OBSERVER_SHARE: f64 = 0.01;
+/// Steal time of the hypervisor, in percent of all CPU time, from which a number is doubtful.
+const STEAL_PERCENT: f64 = 2.0;
+/// Frames that a link's IP layer may see as one.
+const OFFLOADS: [&str; 4] = ["tso on", "gso on", "gro on", "lro on"];
+
+type Rule = fn(&TestRecord) -> Option<Finding>;
+const RULES: &[Rule] = &[
+    invalid,
+    generator,
+    super_frames,
+    few_samples,
+    observer,
+    steal,
+    accept_queue,
+    retransmissions,
+    witness,
+    unexplained,
+    unknown_stations,
+    missing_sources,
+    reordered,
+];
+
+/// Everything that should be known, worst first.
+pub fn findings(run: &RunRecord) -> Vec<Finding> {
+    let mut found: Vec<Finding> = losses(run);
+    found.extend(pressure(run));
+    found.extend(run.tests.iter().flat_map(|test| RULES.iter().filter_map(move |rule| rule(test))));
+    let mut found = merged(found);
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
+
+/// `udp-stream 64 B #2`.
+pub fn title(test: &TestRecord) -> String {
+    format!("{} #{}", test.name, test.repetition)
+}
+
+fn finding(
+    test: &TestRecord,
+    severity: Severity,
+    claim: &str,
+    evidence: String,
+    advice: &str,
+) -> Option<Finding> {
+    Some(Finding { severity, test: title(test), claim: claim.into(), evidence, advice: advice.into() })
+}
+
+/// The same claim with the same advice for repetitions of a test becomes one finding.
+fn merged(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut kept: Vec<Finding> = vec![];
+    for finding in findings {
+        let name = |test: &str| test.split(" #").next().unwrap_or("").to_owned();
+        let same = |other: &&mut Finding| {
+            other.claim == finding.claim
+                && other.advice == finding.advice
+                && name(&other.test) == name(&finding.test)
+        };
+        match kept.iter_mut().find(same) {
+            Some(first) => {
+                let number = finding.test.rsplit('#').next().unwrap_or("");
+                first.test = format!("{}, #{number}", first.test);
+                first.evidence = format!("{}; {}", first.evidence, finding.evidence);
+            }
+            None => kept.push(finding),
+        }
+    }
+    kept
+}
+
+/// Named losses of all repetitions, summed by test, station and name.
+fn losses(run: &RunRecord) -> Vec<Finding> {
+    let mut sums: BTreeMap<(&str, &str, &str, &str), (u64, u64, &str, DropSource)> = BTreeMap::new();
+    for test in &run.tests {
+        let Some(ledger) = &test.ledger else { continue };
+        for station in &ledger.stations {
+            for drop in &station.drops {
+                let key =
+                    (test.name.as_str(), station.node.as_str(), station.station.as_str(), drop.name.as_str());
+                let sum = sums.entry(key).or_insert((0, 0, &drop.evidence, drop.source));
+                sum.0 = sum.0.saturating_add(drop.count);
+                sum.1 = sum.1.saturating_add(ledger.sent);
+            }
+        }
+    }
+    let ignored = |name: &str| matches!(name, "duplicate" | "foreign");
+    sums.into_iter()
+        .filter(|((.., name), _)| !ignored(name))
+        .map(|((test, node, station, name), (count, sent, evidence, source))| Finding {
+            severity: Severity::Loss,
+            test: test.into(),
+            claim: format!("{count} of {sent} frames were lost at {station} of node {node}: {name}"),
+            evidence: format!("{evidence} ({})", source_word(source)),
+            advice: advice(name).into(),
+        })
+        .collect()
+}
+
+/// How a drop is known, in a word.
+pub fn source_word(source: DropSource) -> &'static str {
+    match source {
+        DropSource::Counter => "counted",
+        DropSource::State => "located by counters, named by state",
+        DropSource::Witness => "located by counters, named by the witness only",
+    }
+}
+
+fn advice(name: &str) -> &'static str {
+    match name {
+        "qdisc_full" => "offer less, or raise the limit or the rate of this queue",
+        "backlog_full" => "spread the frames over CPUs, or raise net.core.netdev_max_backlog",
+        "socket_buffer_full" => {
+            "read faster or raise SO_RCVBUF; offer less to see what the path itself carries"
+        }
+        "mtu_exceeded" => "give every interface on the path the same MTU, or send smaller datagrams",
+        "neighbour_unresolved" => "see why the next hop does not answer ARP or ND",
+        "rp_filter" => "route the way back over the same interface, or relax rp_filter",
+        "link_down" => "see who took the interface down",
+        "no_socket" => "see why nobody listens on the port any more",
+        "no_route" => "add the missing route",
+        "otherhost" => "see why frames carry a wrong MAC address",
+        "header_error" => "see whether the TTL suffices and headers are intact",
+        name if name.starts_with("filter") || name == "send_EPERM" => {
+            "look at the dropping rule of this chain"
+        }
+        name if name.starts_with("send_") => "see why the kernel refused to send",
+        _ => "look at this station with more detail",
+    }
+}
+
+fn pressure(run: &RunRecord) -> Option<Finding> {
+    let host = &run.host;
+    let waiting = host.cpu_pressure.filter(|&percent| percent >= 10.0);
+    let loaded = host.load_average > f64::from(host.cpus) * 0.5;
+    let evidence = match (waiting, loaded) {
+        (Some(percent), _) => format!("CPU pressure {percent:.0} % before the run"),
+        (None, true) => format!("load average {:.2} on {} CPUs before the run", host.load_average, host.cpus),
+        _ => return None,
+    };
+    Some(Finding {
+        severity: Severity::Warning,
+        test: String::new(),
+        claim: "other work ran on this machine".into(),
+        evidence,
+        advice: "repeat the run on a quiet machine before comparing rates".into(),
+    })
+}
+
+fn invalid(test: &TestRecord) -> Option<Finding> {
+    let why = test.invalid.join("; ");
+    let advice = "do not use this number; repeat the test";
+    (!why.is_empty()).then_some(())?;
+    finding(test, Severity::Loss, "the measurement is not valid", why, advice)
+}
+
+fn generator(test: &TestRecord) -> Option<Finding> {
+    test.offered.generator_limited.then_some(())?;
+    let asked = test.offered.requested_per_second.unwrap_or(0.0);
+    let evidence = format!("asked {asked:.0}/s, offered {:.0}/s", test.offered.achieved_per_second);
+    let advice = "ask for less, or use larger batches: the path was not the limit";
+    finding(test, Severity::Warning, "the generator did not keep its schedule", evidence, advice)
+}
+
+fn super_frames(test: &TestRecord) -> Option<Finding> {
+    let on: Vec<_> =
+        test.offloads.iter().filter(|line| OFFLOADS.iter().any(|off| line.contains(off))).collect();
+    let matters = matches!(test.kind, Kind::TcpStream) || test.spec.gso > 1;
+    (matters && !on.is_empty()).then_some(())?;
+    let lines: Vec<_> = on.into_iter().map(String::as_str).collect();
+    let claim = "frames on the path were super-frames";
+    finding(
+        test,
+        Severity::Note,
+        claim,
+        lines.join("; "),
+        "switch offloads off to measure frames of wire size",
+    )
+}
+
+fn few_samples(test: &TestRecord) -> Option<Finding> {
+    let latency = test.latency_ns.as_ref().filter(|latency| latency.count < 1000)?;
+    let evidence = format!("{} messages were timed", latency.count);
+    let claim = "p99.9 is the longest of too few samples";
+    finding(test, Severity::Note, claim, evidence, "send at least 1,000 messages, better 10,000")
+}
+
+fn observer(test: &TestRecord) -> Option<Finding> {
+    let share = test.observer_cpu_ns as f64 / (test.seconds * 1e9).max(1.0);
+    (share > OBSERVER_SHARE).then_some(())?;
+    let evidence =
+        format!("{:.1} ms of CPU for a test of {:.2} s", test.observer_cpu_ns as f64 / 1e6, test.seconds);
+    let claim = "observing cost more than 1 % of a CPU";
+    finding(test, Severity::Note, claim, evidence, "test longer, so that the two snapshots weigh less")
+}
+
+fn steal(test: &TestRecord) -> Option<Finding> {
+    let sum = |part: fn(&record::snapshot::CpuTime) -> u64| {
+        test.cpu.iter().fold(0u64, |sum, cpu| sum.saturating_add(part(cpu)))
+    };
+    let stolen = sum(|cpu| cpu.steal);
+    let all =
+        [sum(|c| c.user), sum(|c| c.system), sum(|c| c.irq), sum(|c| c.softirq), stolen, sum(|c| c.idle)];
+    let all = all.into_iter().fold(0u64, u64::saturating_add);
+    let percent = stolen as f64 * 100.0 / all.max(1) as f64;
+    (percent >= STEAL_PERCENT).then_some(())?;
+    let evidence = format!("{percent:.1} % of the CPU time was stolen");
+    finding(
+        test,
+        Severity::Warning,
+        "the hypervisor gave CPU time to others",
+        evidence,
+        "repeat when the host is quiet",
+    )
+}
+
+fn moved(test: &TestRecord, node: &str, counter: &str) -> u64 {
+    let read = |snapshot: &Snapshot| snapshot.nodes.get(node).and_then(|node| node.protocol(counter));
+    read(&test.before).zip(read(&test.after)).map_or(0, |(before, after)| after.saturating_sub(before))
+}
+
+fn accept_queue(test: &TestRecord) -> Option<Finding> {
+    let node = &test.spec.to;
+    let overflows = moved(test, node, "TcpExt.ListenOverflows");
+    (overflows > 0).then_some(())?;
+    let evidence =
+        format!("ListenOverflows {overflows}, ListenDrops {}", moved(test, node, "TcpExt.ListenDrops"));
+    let claim = "the accept queue of a listening socket overflowed";
+    finding(
+        test,
+        Severity::Loss,
+        claim,
+        evidence,
+        "accept faster, or raise the backlog of listen and net.core.somaxconn",
+    )
+}
+
+fn retransmissions(test: &TestRecord) -> Option<Finding> {
+    let bytes = test.tcp.as_ref()?.retransmitted_bytes;
+    let share = bytes as f64 * 100.0 / test.sender.sent_bytes.max(1) as f64;
+    (bytes > 0).then_some(())?;
+    let evidence = format!("{bytes} bytes again, {share:.3} % of what was sent");
+    finding(
+        test,
+        Severity::Warning,
+        "TCP sent bytes again",
+        evidence,
+        "see where a udp-stream of that rate loses frames",
+    )
+}
+
+fn witness(test: &TestRecord) -> Option<Finding> {
+    let witness = &test.ledger.as_ref()?.witness;
+    (witness.status == WitnessStatus::Disagrees).then_some(())?;
+    let claim = "counters and the witness do not agree";
+    let advice = "trust neither count at this node before the difference is understood";
+    finding(test, Severity::Warning, claim, witness.disagreement.join("; "), advice)
+}
+
+fn unexplained(test: &TestRecord) -> Option<Finding> {
+    let ledger = test.ledger.as_ref()?;
+    let odd = ledger.stations.iter().filter(|station| station.residual.unsigned_abs() > station.uncertainty);
+    let odd: Vec<_> = odd
+        .map(|s| format!("{} at {} of node {} (± {})", s.residual, s.station, s.node, s.uncertainty))
+        .collect();
+    (!odd.is_empty()).then_some(())?;
+    let claim = "frames are missing that no counter names";
+    finding(test, Severity::Loss, claim, odd.join("; "), "repeat as root so that the witness can name them")
+}
+
+fn unknown_stations(test: &TestRecord) -> Option<Finding> {
+    let ledger = test.ledger.as_ref()?;
+    let unknown = ledger.stations.iter().filter_map(|s| Some((s, s.unknown.as_ref()?)));
+    let unknown: Vec<_> =
+        unknown.map(|(s, why)| format!("{} of node {}: {why}", s.station, s.node)).collect();
+    (!unknown.is_empty()).then_some(())?;
+    let claim = "stations of the path could not be read";
+    finding(test, Severity::Warning, claim, unknown.join("; "), "losses there show up further down the path")
+}
+
+fn missing_sources(test: &TestRecord) -> Option<Finding> {
+    let mut missing: Vec<&str> =
+        test.before.missing.iter().chain(&test.after.missing).map(String::as_str).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    let notes =
+        test.ledger.iter().flat_map(|ledger| &ledger.notes).filter(|note| note.contains("still waiting"));
+    missing.extend(notes.map(String::as_str));
+    (!missing.is_empty()).then_some(())?;
+    let claim = "some counters could not be read or were not settled";
+    finding(test, Severity::Note, claim, missing.join("; "), "what was not read is unknown, not zero")
+}
+
+fn reordered(test: &TestRecord) -> Option<Finding> {
+    let (late, twice) = (test.received.reordered, test.received.duplicates);
+    (late + twice > 0).then_some(())?;
+    let evidence = format!("{late} out of order, {twice} more than once, of {}", test.received.datagrams);
+    finding(
+        test,
+        Severity::Note,
+        "messages came out of order or twice",
+        evidence,
+        "look for parallel ways on the path",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn claims(run: &RunRecord) -> Vec<String> {
+        findings(run).into_iter().map(|finding| finding.claim).collect()
+    }
+
+    #[test]
+    fn a_clean_run_has_only_what_is_really_so() {
+        let mut run = sample::run("quiet");
+        run.tests.retain(|test| test.kind == Kind::UdpRr);
+        assert_eq!(claims(&run), Vec::<String>::new());
+    }
+
+    #[test]
+    fn losses_of_repetitions_are_one_finding_and_come_first() {
+        let run = sample::run("lossy");
+        let found = findings(&run);
+        assert_eq!(found[0].severity, Severity::Loss);
+        let full: Vec<_> = found.iter().filter(|finding| finding.claim.ends_with("qdisc_full")).collect();
+        assert_eq!(full.len(), 1, "{found:#?}");
+        assert!(full[0].claim.starts_with("6000 of 300000 frames"), "{}", full[0].claim);
+    }
+
+    #[test]
+    fn every_rule_can_speak() {
+        let mut run = sample::run("all");
+        let test = &mut run.tests[0];
+        test.invalid = vec!["the clock stepped".into()];
+        test.offered.generator_limited = true;
+        test.kind = Kind::TcpStream;
+        test.offloads = vec!["a:eth0 tso on".into()];
+        test.latency_ns = sample::latency(30_000, 12);
+        test.observer_cpu_ns = 1 << 40;
+        test.cpu = vec![record::snapshot::CpuTime { steal: 10, idle: 10, ..Default::default() }];
+        test.before.nodes.entry("b".into()).or_default().protocols.insert("TcpExt.ListenOverflows".into(), 0);
+        test.after.nodes.entry("b".into()).or_default().protocols.insert("TcpExt.ListenOverflows".into(), 4);
+        test.tcp = Some(record::tcp::TcpDecomposition { retransmitted_bytes: 5, ..Default::default() });
+        let ledger = run.tests[1].ledger.clone().unwrap();
+        let ledger = run.tests[0].ledger.insert(ledger);
+        ledger.witness.status = WitnessStatus::Disagrees;
+        ledger.stations[0].residual = 7;
+        ledger.stations[0].unknown = Some("because".into());
+        let test = &mut run.tests[0];
+        test.after.missing = vec!["softnet".into()];
+        test.received.duplicates = 1;
+        for (index, rule) in RULES.iter().enumerate() {
+            assert!(rule(&run.tests[0]).is_some(), "rule {index}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Runs made up for tests: a bridge path, every kind of test, full of the values that a real run has.
+
+use record::histogram::{Histogram, Latency};
+use record::ledger::{Drop, NamedCount, Station, WitnessDrop};
+use record::run::{ActorUsage, Offered, Received, SCHEMA, Sent};
+use record::snapshot::*;
+use record::tcp::{TcpDecomposition, TcpSample};
+use record::traffic::{Interval, Schedule, Settings};
+use record::*;
+
+/// A distribution around a median, with a tail.
+pub fn latency(median_ns: u64, count: u64) -> Option<Latency> {
+    let mut histogram = Histogram::new();
+    for i in 0..count {
+        let x = (i * 7919 % count) as f64 / count as f64;
+        let tail = if x > 0.98 { 1.0 + (x - 0.98) * 400.0 } else { 1.0 };
+        histogram.record((median_ns as f64 * (0.7 + 0.6 * x) * tail) as u64);
+    }
+    histogram.summary()
+}
+
+fn hop(node: &str, role: Role, ingress: Option<&str>, egress: Option<&str>) -> Hop {
+    let bridge = (role == Role::Bridge).then(|| "br0".to_owned());
+    Hop { node: node.into(), role, ingress: ingress.map(Into::into), egress: egress.map(Into::into), bridge }
+}
+
+fn path(round_trip: bool) -> Path {
+    let way = |from: &str, to: &str, [inward, outward]: [&str; 2]| {
+        vec![
+            hop(from, Role::Sender, None, Some("eth0")),
+            hop("s", Role::Bridge, Some(inward), Some(outward)),
+            hop(to, Role::Receiver, Some("eth0"), None),
+        ]
+    };
+    let back = if round_trip { way("b", "a", ["eth1", "eth0"]) } else { vec![] };
+    Path { forward: way("a", "b", ["eth0", "eth1"]), back, source: "routes".into() }
+}
+
+fn station(node: &str, name: &str, leg: &str, entered: u64, drops: &[(&str, u64)]) -> Station {
+    let drops: Vec<_> = drops
+        .iter()
+        .map(|(name, count)| Drop {
+            name: (*name).into(),
+            count: *count,
+            source: DropSource::Counter,
+            evidence: format!("evidence of {name}"),
+        })
+        .collect();
+    let left = entered - drops.iter().map(|drop| drop.count).sum::<u64>();
+    let (node, station) = (node.into(), name.into());
+    Station {
+        node,
+        station,
+        leg: leg.into(),
+        entered,
+        left,
+        drops,
+        queued: 0,
+        residual: 0,
+        uncertainty: 0,
+        unknown: None,
+    }
+}
+
+fn ledger(sent: u64, lossy: bool, round_trip: bool) -> Ledger {
+    let (queue, full) = if lossy { (sent / 50, sent / 10) } else { (0, 0) };
+    let mut stations = vec![
+        station("a", "app send", "forward", sent, &[]),
+        station("a", "ip out", "forward", sent, &[]),
+        station("a", "link eth0", "forward", sent, &[]),
+        station("s", "bridge br0", "forward", sent, &[]),
+    ];
+    let drops: &[(&str, u64)] = if lossy { &[("qdisc_full", queue)] } else { &[] };
+    stations.push(station("s", "qdisc eth1", "forward", sent, drops));
+    for (node, name) in [("s", "link eth1"), ("b", "ip in"), ("b", "udp in")] {
+        stations.push(station(node, name, "forward", sent - queue, &[]));
+    }
+    let drops: &[(&str, u64)] = if lossy { &[("socket_buffer_full", full)] } else { &[] };
+    stations.push(station("b", "socket", "forward", sent - queue, drops));
+    let arrived = sent - queue - full;
+    let back = [
+        ("b", "app reply"),
+        ("b", "ip out"),
+        ("b", "link eth0"),
+        ("s", "bridge br0"),
+        ("s", "link eth0"),
+        ("a", "ip in"),
+        ("a", "udp in"),
+        ("a", "socket"),
+        ("a", "app receive"),
+    ];
+    if round_trip {
+        stations.extend(back.map(|(node, name)| station(node, name, "back", arrived, &[])));
+    } else {
+        stations.push(station("b", "app receive", "forward", arrived, &[]));
+    }
+    let count = |name: &str, count| NamedCount { name: name.into(), count };
+    let seen = |reason: &str, node: &str, frames| WitnessDrop {
+        reason: reason.into(),
+        node: node.into(),
+        interface: Some("eth1".into()),
+        location: Some("tbf_enqueue".into()),
+        frames,
+        skbs: frames,
+    };
+    let witness = Witness {
+        status: WitnessStatus::Agrees,
+        why: String::new(),
+        by_reason: if lossy {
+            vec![count("QDISC_DROP", queue), count("SOCKET_RCVBUFF", full)]
+        } else {
+            vec![]
+        },
+        details: if lossy {
+            vec![seen("QDISC_DROP", "s", queue), seen("SOCKET_RCVBUFF", "b", full)]
+        } else {
+            vec![]
+        },
+        disagreement: vec![],
+        lost: 0,
+    };
+    Ledger { sent, received: arrived, stations, unexplained: 0, uncertainty: 0, witness, notes: vec![] }
+}
+
+fn end(messages: u64, size: u64, median: Option<u64>, seconds: u64) -> EndReport {
+    let steps = seconds * 10;
+    let intervals = (0..steps).map(|i| {
+        let wave = 1.0 + 0.1 * ((i as f64) * 0.7).sin();
+        let messages = (messages as f64 / steps as f64 * wave) as u64;
+        Interval {
+            from_ns: i * 100_000_000,
+            length_ns: 100_000_000,
+            bytes: messages * size,
+            messages,
+            latency_p50_ns: median.map_or(0, |median| (median as f64 * wave) as u64),
+            latency_max_ns: median.map_or(0, |median| (median as f64 * wave * 9.0) as u64),
+        }
+    });
+    EndReport {
+        begun_ns: 5_000_000_000,
+        ended_ns: 5_000_000_000 + seconds * 1_000_000_000,
+        attempted: messages,
+        sent: messages,
+        sent_bytes: messages * size,
+        send_calls: messages / 32,
+        received: messages,
+        unique: messages,
+        received_bytes: messages * size,
+        socket_drops: Some(0),
+        longest_read_gap_ns: 900_000,
+        schedule: Some(Schedule {
+            requested_per_second: None,
+            achieved_per_second: messages as f64 / seconds as f64,
+            lateness: None,
+            generator_limited: false,
+        }),
+        latency: median.and_then(|median| latency(median, 5000)),
+        intervals: intervals.collect(),
+        settings: Settings {
+            send_buffer: 212_992,
+            receive_buffer: 212_992,
+            method: "sendmmsg ×32".into(),
+            ..Settings::default()
+        },
+        thread_cpu_ns: seconds * 700_000_000,
+        ..EndReport::default()
+    }
+}
+
+fn snapshot(at: u64) -> Snapshot {
+    let link = LinkSample {
+        name: "eth1".into(),
+        index: 3,
+        mtu: 1500,
+        up: true,
+        carrier: true,
+        bridge_state: Some(3),
+        ..LinkSample::default()
+    };
+    let qdisc = QdiscSample {
+        interface: "eth1".into(),
+        kind: "tbf".into(),
+        parent: TC_ROOT,
+        rate_bytes_per_second: Some(125_000_000),
+        limit: Some(30_000),
+        ..QdiscSample::default()
+    };
+    let node = NodeSnapshot {
+        links: vec![link],
+        qdiscs: vec![qdisc],
+        protocols: [("Udp.InDatagrams".to_owned(), at)].into(),
+        sockets: vec![SocketSample { protocol: "udp".into(), local_port: 9, ..SocketSample::default() }],
+        neighbours: vec![NeighbourSample {
+            interface: "eth1".into(),
+            address: "10.0.0.2".into(),
+            state: "reachable".into(),
+        }],
+        filters: vec![FilterSample {
+            family: "inet".into(),
+            hook: "forward".into(),
+            chain: "t/c".into(),
+            drops: false,
+            counted: Some(0),
+        }],
+    };
+    Snapshot {
+        begun_ns: at,
+        ended_ns: at + 800_000,
+        cost_cpu_ns: 700_000,
+        cpus: vec![CpuTime { cpu: 0, ..CpuTime::default() }],
+        tick_hz: 100,
+        softnet: vec![SoftnetRow { cpu: 0, processed: at, ..SoftnetRow::default() }],
+        processes: vec![ProcessSample {
+            pid: 7,
+            role: "sender".into(),
+            node: "a".into(),
+            state: 'S',
+            ..ProcessSample::default()
+        }],
+        nodes: [("s".to_owned(), node)].into(),
+        missing: vec![],
+    }
+}
+
+/// One test of a kind; `lossy` ones lose frames at the shaper and the socket.
+pub fn test(kind: Kind, name: &str, repetition: u32, lossy: bool) -> TestRecord {
+    let (messages, size, median) = match kind {
+        Kind::TcpStream => (40_000, 131_072, None),
+        Kind::UdpStream => (100_000, 64, Some(40_000)),
+        Kind::TcpRr => (60_000, 1, Some(31_000)),
+        Kind::UdpRr => (70_000, 1, Some(27_000)),
+        Kind::Ping => (80_000, 56, Some(12_000)),
+    };
+    let messages = messages + u64::from(repetition - 1) * if lossy { 0 } else { 700 };
+    let round_trip = kind.is_round_trip();
+    let tcp = matches!(kind, Kind::TcpStream | Kind::TcpRr);
+    let ledger = kind.has_ledger().then(|| ledger(messages, lossy, round_trip));
+    let arrived = ledger.as_ref().map_or(messages, |ledger| ledger.received);
+    let mut sender = end(messages, size, round_trip.then_some(median).flatten(), 2);
+    if tcp {
+        sender.tcp = (0..20u64)
+            .map(|i| TcpSample {
+                at_ns: i * 100_000_000,
+                cwnd: 10 + i as u32,
+                rtt_us: 80,
+                ..TcpSample::default()
+            })
+            .collect();
+    }
+    let cpu =
+        (0..2).map(|cpu| CpuTime { cpu, user: 20, system: 90, irq: 1, softirq: 60, steal: 1, idle: 28 });
+    let actor = |role: &str, node: &str, cpu_percent| ActorUsage {
+        role: role.into(),
+        node: node.into(),
+        cpu_percent,
+        wait_percent: 1.5,
+        rss_bytes: 3 << 20,
+    };
+    let limit = if lossy {
+        "Loss at node b, socket limited it: socket_buffer_full."
+    } else {
+        "The round trip limited it."
+    };
+    TestRecord {
+        kind,
+        name: name.into(),
+        repetition,
+        order: repetition,
+        spec: TestSpec { kind, size: size as u32, ..TestSpec::default() },
+        begun: "2026-01-02T03:04:05Z".into(),
+        seconds: 2.0,
+        offered: Offered {
+            datagrams: messages,
+            achieved_per_second: messages as f64 / 2.0,
+            ..Offered::default()
+        },
+        sent: Sent { datagrams: messages, bytes: messages * size },
+        received: Received {
+            datagrams: arrived,
+            unique: arrived,
+            bytes: arrived * size,
+            ..Received::default()
+        },
+        latency_ns: median.and_then(|median| latency(median + u64::from(repetition) * 300, 5000)),
+        latency_kind: if round_trip { "round trip" } else { "one way from planned time" }.into(),
+        throughput_bps: (arrived * size * 8) as f64 / 2.0,
+        messages_per_second: arrived as f64 / 2.0,
+        ledger,
+        limit: Limit {
+            what: if lossy { "socket_buffer" } else { "round_trip" }.into(),
+            place: if lossy { "node b, socket" } else { "" }.into(),
+            evidence: "evidence".into(),
+            sentence: limit.into(),
+        },
+        tcp: tcp.then(|| TcpDecomposition {
+            wall_us: 2_000_000,
+            network_us: 1_900_000,
+            application_us: 100_000,
+            ..TcpDecomposition::default()
+        }),
+        cpu: cpu.collect(),
+        actors: vec![actor("sender", "a", 98.0), actor("receiver", "b", 64.0)],
+        observer_cpu_ns: 1_400_000,
+        path: path(round_trip),
+        offloads: vec!["a:eth0 tso off, gro off".into()],
+        sender,
+        receiver: end(arrived, size, (!round_trip).then_some(median).flatten(), 2),
+        before: snapshot(1_000_000),
+        after: snapshot(3_000_000_000),
+        invalid: vec![],
+    }
+}
+
+/// A run of three repetitions of every kind; UDP streams lose frames.
+pub fn run(id: &str) -> RunRecord {
+    let kinds = [
+        (Kind::TcpStream, "tcp-stream", false),
+        (Kind::UdpStream, "udp-stream 64 B", true),
+        (Kind::TcpRr, "tcp-rr", false),
+        (Kind::UdpRr, "udp-rr", false),
+        (Kind::Ping, "ping", false),
+    ];
+    let tests =
+        (1..=3).flat_map(|repetition| kinds.map(|(kind, name, lossy)| test(kind, name, repetition, lossy)));
+    let host = HostFacts {
+        kernel: "6.18.44".into(),
+        machine: "x86_64".into(),
+        cpu_model: "Example CPU 9000".into(),
+        cpus: 2,
+        memory_bytes: 8 << 30,
+        virtual_machine: true,
+        clock_source: "kvm-clock".into(),
+        governor: String::new(),
+        tick_hz: 100,
+        settings: vec![("net.core.rmem_max".into(), "212992".into())],
+        privilege: "root".into(),
+        load_average: 0.3,
+        cpu_pressure: Some(1.0),
+        pathlab: "0.1.0".into(),
+    };
+    let mut run = RunRecord {
+        schema: SCHEMA.into(),
+        id: id.into(),
+        begun: "2026-01-02T03:04:05Z".into(),
+        ended: Some("2026-01-02T03:05:05Z".into()),
+        host,
+        plan: "topology bridge\nrepeat 3\ntcp-stream\nudp-stream size=64\n".into(),
+        topology: "node a\nnode b\nbridge s\nlink a:eth0 s:eth0\nlink s:eth1 b:eth0 rate=1gbit\n".into(),
+        seed: 42,
+        command: vec!["pathlab".into(), "run".into()],
+        tests: tests.collect(),
+        findings: vec![],
+        invalid: vec![],
+    };
+    run.findings = crate::findings::findings(&run);
+    run
+}

@@ -1,0 +1,338 @@
+//! The directory of runs.
+//!
+//! **What.** `runs/<UTC time>-<random id>/run.json`, one directory per run, never used twice.
+//!
+//! **Why this way.** After every test the whole record is written beside the old one, forced to the disk, and renamed
+//! over it. A crash or a full disk at any moment leaves the record of all finished tests readable.
+//!
+//! **Price.** A run of n tests writes its first test n times: some megabytes, between tests, when nothing is measured.
+
+use jiff::Timestamp;
+use record::run::SCHEMA;
+use record::{Finding, Problem, Result, RunRecord, TestRecord};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+const FILE: &str = "run.json";
+
+/// A run that is being written.
+#[derive(Debug)]
+pub struct RunWriter {
+    directory: PathBuf,
+    record: RunRecord,
+    /// Tests that are safe on the disk.
+    kept: usize,
+}
+
+/// A line of the list of runs.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct RunSummary {
+    /// Name of the run's directory.
+    pub id: String,
+    /// The directory.
+    pub directory: PathBuf,
+    /// When it began, RFC 3339.
+    pub begun: String,
+    /// When it ended; none if it did not.
+    pub ended: Option<String>,
+    /// How many tests it has.
+    pub tests: usize,
+    /// Names of the tests, each once.
+    pub names: Vec<String>,
+    /// How many findings it has.
+    pub findings: usize,
+    /// Why it could not be read; everything above but `id` and `directory` is then empty.
+    pub broken: Option<String>,
+}
+
+impl RunWriter {
+    /// Makes a new directory below `root`, named after the record's begin, and writes the record without tests.
+    ///
+    /// # Errors
+    /// Host problems when the directory or file cannot be made.
+    pub fn create(root: &Path, mut record: RunRecord) -> Result<Self> {
+        fs::create_dir_all(root).map_err(|e| cannot("make the directory", root, &e))?;
+        let time = name_of_time(&record.begun)?;
+        let (directory, id) = (0..100)
+            .find_map(|_| {
+                let id = format!("{time}-{}", short_id().ok()?);
+                let directory = root.join(&id);
+                match fs::create_dir(&directory) {
+                    Err(e) if e.kind() == ErrorKind::AlreadyExists => None,
+                    result => {
+                        Some(result.map(|()| (directory, id)).map_err(|e| cannot("make a run in", root, &e)))
+                    }
+                }
+            })
+            .unwrap_or_else(|| {
+                Err(Problem::host(format!("cannot find an unused name in {}", root.display())))
+            })?;
+        record.id = id;
+        record.schema = SCHEMA.into();
+        record.ended = None;
+        let writer = RunWriter { directory, record, kept: 0 };
+        writer.write()?;
+        sync(root)?;
+        Ok(writer)
+    }
+
+    /// The run's directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The record so far.
+    pub fn record(&self) -> &RunRecord {
+        &self.record
+    }
+
+    /// Adds a finished test and makes it durable.
+    ///
+    /// # Errors
+    /// A host problem that says what is kept; the test is then not in the record.
+    pub fn add(&mut self, test: TestRecord) -> Result<()> {
+        self.record.tests.push(test);
+        let written = self.write();
+        match written {
+            Ok(()) => self.kept = self.record.tests.len(),
+            Err(_) => drop(self.record.tests.pop()),
+        }
+        written
+    }
+
+    /// Ends the run.
+    ///
+    /// # Errors
+    /// A host problem that says what is kept.
+    pub fn finish(
+        mut self,
+        findings: Vec<Finding>,
+        ended: String,
+        invalid: Vec<String>,
+    ) -> Result<RunRecord> {
+        self.record.findings = findings;
+        self.record.ended = Some(ended);
+        self.record.invalid.extend(invalid);
+        self.write()?;
+        Ok(self.record)
+    }
+
+    fn write(&self) -> Result<()> {
+        let (new, file) = (self.directory.join("run.json.new"), self.directory.join(FILE));
+        let bytes =
+            serde_json::to_vec(&self.record).map_err(|e| Problem::host(format!("cannot write JSON: {e}")))?;
+        let replace = || -> std::io::Result<()> {
+            let mut out = File::create(&new)?;
+            out.write_all(&bytes)?;
+            out.sync_all()?;
+            fs::rename(&new, &file)
+        };
+        replace().map_err(|e| {
+            let _ = fs::remove_file(&new); // gives the space back; the old record is untouched either way
+            let kept = format!("{} tests are kept there", self.kept);
+            cannot("write", &file, &e)
+                .help(format!("{kept}; make room or choose another directory with --dir"))
+        })?;
+        sync(&self.directory)
+    }
+}
+
+fn sync(directory: &Path) -> Result<()> {
+    File::open(directory).and_then(|file| file.sync_all()).map_err(|e| cannot("sync", directory, &e))
+}
+
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Problem {
+    Problem::host(format!("cannot {what} {}: {error}", path.display()))
+}
+
+/// `20260102T030405Z` of an RFC 3339 time.
+fn name_of_time(begun: &str) -> Result<String> {
+    let time: Timestamp =
+        begun.parse().map_err(|e| Problem::input(format!("'{begun}' is not a time by RFC 3339: {e}")))?;
+    Ok(time.strftime("%Y%m%dT%H%M%SZ").to_string())
+}
+
+/// Six random hexadecimal digits.
+fn short_id() -> std::io::Result<String> {
+    let mut bytes = [0u8; 3];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Names of run directories below `root`, oldest first. No directory is no run.
+fn names(root: &Path) -> Result<Vec<String>> {
+    let entries = match fs::read_dir(root) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(vec![]),
+        entries => entries.map_err(|e| cannot("read", root, &e))?,
+    };
+    let is_run = |entry: &fs::DirEntry| entry.path().join(FILE).is_file();
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter(is_run)
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Reads a run: the id, the begin of one, `latest`, or a path to a run's directory or file.
+///
+/// # Errors
+/// Input problems when there is no such run, more than one, or its file is damaged.
+pub fn open(root: &Path, run: &str) -> Result<RunRecord> {
+    load(&find(root, run)?)
+}
+
+fn find(root: &Path, run: &str) -> Result<PathBuf> {
+    let names = names(root)?;
+    let path = Path::new(run);
+    if run == "latest" {
+        let last =
+            names.last().ok_or_else(|| Problem::input(format!("there is no run in {}", root.display())))?;
+        return Ok(root.join(last).join(FILE));
+    }
+    let matching: Vec<_> = names.iter().filter(|name| !run.is_empty() && name.starts_with(run)).collect();
+    match matching.as_slice() {
+        [one] => Ok(root.join(one).join(FILE)),
+        _ if names.iter().any(|name| name == run) => Ok(root.join(run).join(FILE)),
+        [] if path.is_file() => Ok(path.into()),
+        [] if path.join(FILE).is_file() => Ok(path.join(FILE)),
+        [] => Err(Problem::input(format!("there is no run '{run}' in {}", root.display()))
+            .help("'pathlab runs' lists them")),
+        many => {
+            let some: Vec<_> = many.iter().take(5).map(|name| name.as_str()).collect();
+            Err(Problem::input(format!("'{run}' is the begin of {} runs: {}", many.len(), some.join(", ")))
+                .help("give more of the name"))
+        }
+    }
+}
+
+fn load(file: &Path) -> Result<RunRecord> {
+    let place = file.display().to_string();
+    let text =
+        fs::read_to_string(file).map_err(|e| Problem::input(format!("cannot read it: {e}")).at(&place))?;
+    let record: RunRecord = serde_json::from_str(&text).map_err(|e| {
+        Problem::input(format!("this is not a run record: {e}"))
+            .at(&place)
+            .help("the file is damaged or not of pathlab")
+    })?;
+    if record.schema != SCHEMA {
+        let what = format!("its schema is '{}', this pathlab reads '{SCHEMA}'", record.schema);
+        return Err(Problem::input(what).at(place));
+    }
+    Ok(record)
+}
+
+/// Every run below `root`, oldest first. A damaged one is listed as such.
+///
+/// # Errors
+/// Host problems when the directory itself cannot be read.
+pub fn list(root: &Path) -> Result<Vec<RunSummary>> {
+    Ok(names(root)?.into_iter().map(|id| summary(root, id)).collect())
+}
+
+fn summary(root: &Path, id: String) -> RunSummary {
+    let directory = root.join(&id);
+    match load(&directory.join(FILE)) {
+        Ok(run) => {
+            let mut names: Vec<String> = vec![];
+            for test in &run.tests {
+                if !names.contains(&test.name) {
+                    names.push(test.name.clone());
+                }
+            }
+            let (tests, findings) = (run.tests.len(), run.findings.len());
+            RunSummary {
+                id,
+                directory,
+                begun: run.begun,
+                ended: run.ended,
+                tests,
+                names,
+                findings,
+                broken: None,
+            }
+        }
+        Err(problem) => RunSummary {
+            id,
+            directory,
+            begun: String::new(),
+            ended: None,
+            tests: 0,
+            names: vec![],
+            findings: 0,
+            broken: Some(problem.to_string()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn empty() -> RunRecord {
+        RunRecord { tests: vec![], findings: vec![], ..sample::run("") }
+    }
+
+    #[test]
+    fn a_run_reads_back_as_it_was_written() {
+        let root = tempfile::tempdir().unwrap();
+        let mut writer = RunWriter::create(&root.path().join("runs"), empty()).unwrap();
+        let test = sample::run("").tests.remove(1);
+        writer.add(test.clone()).unwrap();
+        let root = root.path().join("runs");
+        let half = open(&root, "latest").unwrap();
+        assert_eq!((half.tests.as_slice(), half.ended), (&[test][..], None), "readable while it runs");
+        let whole = writer.finish(vec![], "2026-01-02T03:05:05Z".into(), vec![]).unwrap();
+        assert!(whole.id.starts_with("20260102T030405Z-"));
+        for name in [whole.id.as_str(), &whole.id[..18], root.join(&whole.id).to_str().unwrap()] {
+            assert_eq!(open(&root, name).unwrap(), whole, "{name}");
+        }
+        assert_eq!(list(&root).unwrap()[0].tests, 1);
+    }
+
+    #[test]
+    fn two_runs_of_one_second_do_not_meet() {
+        let root = tempfile::tempdir().unwrap();
+        let writers: Vec<_> = (0..3).map(|_| RunWriter::create(root.path(), empty()).unwrap()).collect();
+        assert_eq!(list(root.path()).unwrap().len(), 3);
+        let problem = open(root.path(), "2026").unwrap_err();
+        assert!(problem.to_string().contains("begin of 3 runs"), "{problem}");
+        assert_ne!(writers[0].directory(), writers[1].directory());
+    }
+
+    /// `/dev/full` answers every write with "no space left on device".
+    #[test]
+    fn a_full_disk_keeps_the_tests_so_far() {
+        let root = tempfile::tempdir().unwrap();
+        let mut writer = RunWriter::create(root.path(), empty()).unwrap();
+        let tests = sample::run("").tests;
+        writer.add(tests[0].clone()).unwrap();
+        std::os::unix::fs::symlink("/dev/full", writer.directory().join("run.json.new")).unwrap();
+        let problem = writer.add(tests[1].clone()).unwrap_err();
+        assert_eq!(problem.kind.exit_code(), 3);
+        assert!(problem.to_string().contains("1 tests are kept"), "{problem}");
+        assert!(problem.to_string().contains("No space left"), "{problem}");
+        assert_eq!(open(root.path(), "latest").unwrap().tests.len(), 1);
+        writer.add(tests[2].clone()).unwrap();
+        assert_eq!(open(root.path(), "latest").unwrap().tests.len(), 2, "goes on when there is room again");
+    }
+
+    #[test]
+    fn a_damaged_run_is_one_sentence_and_the_others_are_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let good = RunWriter::create(root.path(), empty()).unwrap().record().id.clone();
+        for (name, text) in [("20990101T000000Z-bad", "{\"schema\":"), ("20990102T000000Z-other", "{}")] {
+            fs::create_dir(root.path().join(name)).unwrap();
+            fs::write(root.path().join(name).join(FILE), text).unwrap();
+        }
+        let runs = list(root.path()).unwrap();
+        assert_eq!(runs.iter().filter(|run| run.broken.is_some()).count(), 2);
+        assert_eq!(runs[0].id, good);
+        let problem = open(root.path(), "20990101").unwrap_err();
+        assert!(problem.kind.exit_code() == 2 && !problem.to_string().contains('\n'), "{problem}");
+        assert_eq!(open(&root.path().join("none"), "latest").unwrap_err().kind.exit_code(), 2);
+    }
+}
