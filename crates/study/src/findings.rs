@@ -78,9 +78,14 @@ fn merged(findings: Vec<Finding>) -> Vec<Finding> {
     kept
 }
 
+/// Test, node, station and name of a drop.
+type LossKey<'a> = (&'a str, &'a str, &'a str, &'a str);
+/// Lost, sent, and how the first of them is known.
+type LossSum<'a> = (u64, u64, &'a str, DropSource);
+
 /// Named losses of all repetitions, summed by test, station and name.
 fn losses(run: &RunRecord) -> Vec<Finding> {
-    let mut sums: BTreeMap<(&str, &str, &str, &str), (u64, u64, &str, DropSource)> = BTreeMap::new();
+    let mut sums: BTreeMap<LossKey, LossSum> = BTreeMap::new();
     for test in &run.tests {
         let Some(ledger) = &test.ledger else { continue };
         for station in &ledger.stations {

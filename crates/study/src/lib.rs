@@ -1,7 +1,8 @@
 //! Records to statistics, ledger, verdict, findings, store and report.
 //!
 //! **What.** [`ledger`] says where every frame went, [`tcp`] what held a connection back, [`verdict`] what limited a
-//! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`store`] keeps runs.
+//! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`store`] keeps runs,
+//! [`text`] and [`report`] show them.
 //!
 //! **Why here.** This crate never sees the machine: a run recorded on another host gives the same conclusions. Only
 //! [`store`] touches files.
@@ -12,5 +13,7 @@ pub mod ledger;
 mod sample;
 pub mod stats;
 pub mod store;
+pub mod table;
 pub mod tcp;
+pub mod text;
 pub mod verdict;

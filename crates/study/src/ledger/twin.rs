@@ -317,8 +317,7 @@ impl Twin {
     }
 
     fn close(&self) -> Ledger {
-        let before =
-            snapshot(self.nodes.keys().enumerate().map(|(_, name)| (name.clone(), self.blank(name))), 0);
+        let before = snapshot(self.nodes.keys().map(|name| (name.clone(), self.blank(name))), 0);
         let after = snapshot(
             self.nodes.iter().map(|(name, node)| (name.clone(), node.clone())),
             self.softnet_dropped,
@@ -401,7 +400,7 @@ fn node(index: usize, counted: bool) -> NodeSnapshot {
             counters: counters.iter().map(|name| ((*name).to_owned(), 1000)).collect(),
             ..LinkSample::default()
         });
-        if (index + place) % 2 == 0 {
+        if (index + place).is_multiple_of(2) {
             node.qdiscs.push(QdiscSample {
                 interface: (*name).into(),
                 kind: "pfifo".into(),

@@ -57,7 +57,7 @@ impl Unit {
     /// The way there: what the sender really wrote decides, then what was asked.
     pub fn forward(spec: &TestSpec, sender: &EndReport, fragmented: bool) -> Self {
         let asked = u64::from(spec.size);
-        let even = sender.sent > 0 && sender.sent_bytes % sender.sent == 0 && sender.sent_bytes > 0;
+        let even = sender.sent > 0 && sender.sent_bytes.is_multiple_of(sender.sent) && sender.sent_bytes > 0;
         let payload = if even && spec.kind != Kind::Ping { sender.sent_bytes / sender.sent } else { asked };
         Self::new(spec.family, payload.min(1 << 20), u64::from(spec.gso), fragmented)
     }

@@ -1,0 +1,185 @@
+//! A run as plain text: results, losses station by station, limits, findings.
+//!
+//! Texts of a record may come from another machine, so control characters never reach the terminal.
+
+use crate::findings::title;
+use crate::store::RunSummary;
+use crate::table::{self, Table};
+use record::{Finding, RunRecord, Severity, TestRecord};
+
+/// Colours, or none of them.
+struct Paint(bool);
+
+impl Paint {
+    fn with(&self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() }
+    }
+
+    fn head(&self, text: &str) -> String {
+        self.with("1", text)
+    }
+}
+
+/// Replaces control characters except line ends and tabs.
+pub fn printable(text: &str) -> String {
+    let safe = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
+    text.chars().map(safe).collect()
+}
+
+/// The whole run, as `pathlab run` and `pathlab show` print it.
+pub fn run(run: &RunRecord, colour: bool) -> String {
+    let paint = Paint(colour);
+    let mut parts = vec![heading(run, &paint), results(run, &paint)];
+    parts.extend(run.tests.iter().filter_map(|test| losses(test, &paint)));
+    parts.push(section(&paint, "What limited each test", &table::limits(run)));
+    parts.push(findings(&run.findings, &paint));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
+}
+
+fn heading(run: &RunRecord, paint: &Paint) -> String {
+    let host = &run.host;
+    let ended = run.ended.as_deref().map_or("not finished".into(), printable);
+    let mut text = format!(
+        "{}  {} … {ended}  seed {}\n{} on Linux {}, {} CPUs ({}){}, {}\n",
+        paint.head(&format!("Run {}", printable(&run.id))),
+        printable(&run.begun),
+        run.seed,
+        printable(&host.machine),
+        printable(&host.kernel),
+        host.cpus,
+        printable(&host.cpu_model),
+        if host.virtual_machine { ", virtual machine" } else { "" },
+        printable(&host.privilege),
+    );
+    for why in &run.invalid {
+        text += &paint.with("31", &format!("not valid: {}\n", printable(why)));
+    }
+    text
+}
+
+fn section(paint: &Paint, head: &str, table: &Table) -> String {
+    if table.rows.is_empty() {
+        String::new()
+    } else {
+        format!("{}\n{}", paint.head(head), printable(&table.text()))
+    }
+}
+
+fn results(run: &RunRecord, paint: &Paint) -> String {
+    let table = table::results(run);
+    if table.rows.is_empty() {
+        return "No test was finished.\n".into();
+    }
+    format!("{}{}\n", section(paint, "Results", &table), table::interval_words(run))
+}
+
+/// The ledger of one test. A test without any event has one line: that nothing was lost is a result too.
+fn losses(test: &TestRecord, paint: &Paint) -> Option<String> {
+    let ledger = test.ledger.as_ref()?;
+    let head = format!("{}: {}", title(test), table::sums_words(ledger));
+    let mut text = format!("{}\n", paint.head(&printable(&head)));
+    let table = table::stations(ledger, false);
+    let mut lines = vec![];
+    if !table.rows.is_empty() {
+        lines.extend(table.text().lines().map(ToOwned::to_owned));
+        lines.extend(table::evidence_lines(ledger).into_iter().map(|line| format!("because: {line}")));
+    }
+    lines.push(format!("witness {}", table::witness_words(ledger)));
+    lines.extend(ledger.notes.iter().map(|note| format!("note: {note}")));
+    for line in lines {
+        text += &format!("  {}\n", printable(&line));
+    }
+    Some(text)
+}
+
+fn findings(findings: &[Finding], paint: &Paint) -> String {
+    if findings.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("{}\n", paint.head("Findings"));
+    for finding in findings {
+        let (word, code) = match finding.severity {
+            Severity::Note => ("note", "36"),
+            Severity::Warning => ("warning", "33"),
+            Severity::Loss => ("loss", "31"),
+        };
+        let test = if finding.test.is_empty() { "run" } else { &finding.test };
+        text +=
+            &format!("  {}  {}: {}\n", paint.with(code, word), printable(test), printable(&finding.claim));
+        text += &format!("      {}\n      → {}\n", printable(&finding.evidence), printable(&finding.advice));
+    }
+    text
+}
+
+/// The list of runs.
+pub fn list(runs: &[RunSummary]) -> String {
+    if runs.is_empty() {
+        return "No runs yet.\n".into();
+    }
+    let headers = ["run", "begun", "tests", "findings", "what"].map(ToOwned::to_owned);
+    let row = |run: &RunSummary| {
+        let what = match (&run.broken, &run.ended) {
+            (Some(why), _) => format!("damaged: {why}"),
+            (None, None) => format!("not finished; {}", run.names.join(", ")),
+            (None, Some(_)) => run.names.join(", "),
+        };
+        vec![run.id.clone(), run.begun.clone(), run.tests.to_string(), run.findings.to_string(), what]
+    };
+    printable(&Table { headers: headers.into(), rows: runs.iter().map(row).collect(), words: 5 }.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn the_text_has_every_number_that_convicts() {
+        let text = run(&sample::run("20260102T030405Z-abc123"), false);
+        for part in [
+            "Run 20260102T030405Z-abc123",
+            "udp-stream 64 B #1: sent 100,000, received 88,000, unexplained 0 ± 0",
+            "qdisc_full 2,000",
+            "socket_buffer_full 10,000",
+            "witness agrees: saw QDISC_DROP 2,000, SOCKET_RCVBUFF 10,000",
+            "The round trip limited it.",
+            "ping #2: sent 80,700, received 80,700, unexplained 0 ± 0",
+            "their range",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn columns_stand_under_each_other() {
+        let table = table::results(&sample::run("x"));
+        let lengths: Vec<_> = table.text().lines().map(|line| line.chars().count()).collect();
+        assert!(lengths.windows(2).all(|pair| pair[0] == pair[1]), "{}", table.text());
+    }
+
+    #[test]
+    fn a_record_cannot_speak_to_the_terminal() {
+        let mut record = sample::run("evil\x1b[2J");
+        record.tests[0].name = "\x1b]0;title\x07".into();
+        record.findings[0].claim = "\x1b[31m".into();
+        assert!(!run(&record, false).contains(['\x1b', '\x07']));
+    }
+
+    #[test]
+    fn an_empty_run_and_an_empty_list_are_sentences() {
+        let empty = RunRecord { tests: vec![], findings: vec![], ..sample::run("x") };
+        assert!(run(&empty, true).contains("No test was finished."));
+        assert_eq!(list(&[]), "No runs yet.\n");
+    }
+
+    #[test]
+    fn counts_are_grouped() {
+        for (value, text) in
+            [(0, "0"), (999, "999"), (1000, "1,000"), (12_345, "12,345"), (1_234_567, "1,234,567")]
+        {
+            assert_eq!(table::count(value), text);
+        }
+    }
+}
