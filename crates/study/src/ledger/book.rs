@@ -101,6 +101,13 @@ impl<'a> Book<'a> {
         self.test.protocol(node, by_family(self.input.spec, v4, v6))
     }
 
+    /// Frames that IP handed to its neighbour layer: it counts behind all filters and before everything else. Newer
+    /// kernels have the counter in the group `Ip`, older ones in `IpExt`.
+    pub fn transmits(&self, node: &str) -> Option<u64> {
+        let newer = self.protocol(node, "Ip.OutTransmits", "Ip6.Ip6OutTransmits");
+        newer.or_else(|| self.protocol(node, "IpExt.OutTransmits", "Ip6.Ip6OutTransmits"))
+    }
+
     /// What the same counter moves without the test, scaled to its length, and what was still moving.
     pub fn background(&self, counter: impl Fn(&Window<'a>) -> Option<u64>) -> u64 {
         let idle = self.idle.as_ref().and_then(|(window, scale)| Some(counter(window)? as f64 * scale));

@@ -69,12 +69,22 @@ fn delivered(book: &Book, entered: u64, node: &str) -> Option<(u64, u64)> {
     let background = book.protocol_background(node, v4, v6);
     if book.unit.per_buffer > 1 || spec.gro {
         let taken = book.protocol(node, "Ip.InReceives", "Ip6.Ip6InReceives")?;
-        let merged = if spec.gro { book.unit.per_buffer.max(MOST_MERGED) } else { book.unit.per_buffer };
+        let merged = merged(book, node, taken);
         let lost = taken.saturating_sub(all).saturating_mul(merged).min(entered);
         return Some((entered - lost, background.saturating_add(lost - lost / merged)));
     }
     let (others, doubt) = other_protocols(book, node);
     Some((all.saturating_sub(others), background.saturating_add(doubt)))
+}
+
+/// How many datagrams a received buffer held: the counters of the ECN field count datagrams, the others buffers.
+fn merged(book: &Book, node: &str, buffers: u64) -> u64 {
+    let names = ["NoECTPkts", "ECT0Pkts", "ECT1Pkts"]
+        .map(|name| (format!("IpExt.In{name}"), format!("Ip6.Ip6In{name}")));
+    let count =
+        names.iter().filter_map(|(v4, v6)| book.protocol(node, v4, v6)).fold(0u64, u64::saturating_add);
+    let most = if book.input.spec.gro { book.unit.per_buffer.max(MOST_MERGED) } else { book.unit.per_buffer };
+    if count == 0 || buffers == 0 { most } else { count.div_ceil(buffers).clamp(1, most) }
 }
 
 /// Deliveries to TCP and ICMP: those that are surely of this family, and those that may be.
@@ -123,9 +133,10 @@ fn socket_view(book: &Book, end: &EndReport, node: &str, port: u16) -> SocketVie
         .filter_map(|(before, after)| difference(before.map_or(0, |before| before.drops), after.drops))
         .reduce(u64::saturating_add);
     let own = end.socket_drops.or(sampled);
-    let besides = memory.saturating_add(checksum).saturating_add(refused);
+    // The socket also counts memory and checksum errors, the protocol also counts other sockets.
     let (full, source) = match (own, rcvbuf) {
-        (Some(own), _) => (own.saturating_sub(besides), "the socket counted"),
+        (Some(own), Some(rcvbuf)) => (own.min(rcvbuf), "the socket and Udp RcvbufErrors counted"),
+        (Some(own), None) => (own, "the socket counted"),
         (None, Some(rcvbuf)) => (rcvbuf, "Udp RcvbufErrors counted"),
         (None, None) => (0, "nothing counted"),
     };

@@ -60,7 +60,7 @@ pub fn ip_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     };
     let doubt = offered.doubt.saturating_add(background(book, &hop.node, interface));
     let mut gap = chain.gap(Place::IpOut, &hop.node, "ip out", offered.count, doubt);
-    let transmits = book.protocol(&hop.node, "IpExt.OutTransmits", "Ip6.Ip6OutTransmits");
+    let transmits = book.transmits(&hop.node);
     let trouble = book.link(&hop.node, interface).and_then(|link| link.trouble());
     if let (Some(transmits), Some(_)) = (transmits.filter(|_| book.unit.is_plain()), &trouble) {
         gap.left = gap.left.max(transmits.min(gap.entered)); // lost behind IP, at an interface that was down
@@ -216,7 +216,7 @@ pub fn bridge(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
     book.blame_filter(&mut gap, node, &["prerouting", "forward", "postrouting"], &["bridge"]);
     book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
-    blame_ports(book, &mut gap, node, [ingress, egress]);
+    blame_ports(book, &mut gap, node, [ingress, egress, hop.bridge.as_deref().unwrap_or(egress)]);
     book.blame_filter(&mut gap, node, &["prerouting", "forward", "postrouting"], IP_AND_INET);
     if gap.suspicious() > 0 {
         book.draw_link(&mut gap, node, ingress, "rx_dropped", "rx_dropped");
@@ -226,8 +226,8 @@ pub fn bridge(chain: &mut Chain, book: &mut Book, hop: &Hop) {
 }
 
 /// States of bridge ports that stop frames.
-fn blame_ports(book: &Book, gap: &mut Gap, node: &str, ports: [&str; 2]) {
-    for (port, leaving) in ports.into_iter().zip([false, true]) {
+fn blame_ports(book: &Book, gap: &mut Gap, node: &str, ports: [&str; 3]) {
+    for (port, leaving) in ports.into_iter().zip([false, true, false]) {
         let Some(pair) = book.link(node, port) else { continue };
         let mtu = u64::from(pair.mtu());
         if gap.suspicious() == 0 {
@@ -289,8 +289,10 @@ pub fn ip_forward(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
         gap.claim("link_down", MOST, DropSource::State, trouble);
     }
-    let forwarded = book.protocol(node, "Ip.ForwDatagrams", "Ip6.Ip6OutForwDatagrams");
-    let behind = forwarded.map_or(MOST, |forwarded| forwarded.saturating_sub(offered.count));
+    // What IP gave away (in both directions) and no interface saw. Forwarded frames are counted before the filter.
+    let returned = book.test.link_counter(node, ingress, "tx_packets").unwrap_or(0);
+    let seen = offered.count.saturating_add(returned);
+    let behind = book.transmits(node).map_or(MOST, |transmits| transmits.saturating_sub(seen));
     book.blame_neighbour(&mut gap, node, egress, behind);
     book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
     book.blame_filter(&mut gap, node, &["forward", "prerouting", "postrouting"], IP_AND_INET);

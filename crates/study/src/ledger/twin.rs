@@ -181,7 +181,7 @@ impl Twin {
         for (index, hop) in hops.iter().enumerate() {
             let node = hop.node.as_str();
             match hop.role {
-                Role::Sender => self.bump(node, "IpExt.OutTransmits", "Ip6.Ip6OutTransmits"),
+                Role::Sender => self.bump(node, "Ip.OutTransmits", "Ip6.Ip6OutTransmits"),
                 Role::Bridge if fate == Fate::Filtered(index) => {
                     self.filtered(leg, node, "bridge br0", "forward", true);
                     return false;
@@ -214,11 +214,12 @@ impl Twin {
             self.witness(node, "IP_RPFILTER");
             return false;
         }
+        self.bump(node, "Ip.ForwDatagrams", "Ip6.Ip6OutForwDatagrams");
         if fate == Fate::Filtered(index) {
             self.filtered(leg, node, "ip forward", "forward", true);
             return false;
         }
-        self.bump(node, "Ip.ForwDatagrams", "Ip6.Ip6OutForwDatagrams");
+        self.bump(node, "Ip.OutTransmits", "Ip6.Ip6OutTransmits");
         true
     }
 
@@ -413,7 +414,7 @@ fn node(index: usize, counted: bool) -> NodeSnapshot {
         }
     }
     let protocols = [
-        "IpExt.OutTransmits",
+        "Ip.OutTransmits",
         "Ip.InReceives",
         "Ip.InDelivers",
         "Ip.ForwDatagrams",

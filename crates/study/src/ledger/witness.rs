@@ -11,6 +11,9 @@ use record::ledger::WitnessDrop;
 use record::{Drop, DropSource, NamedCount, Witness, WitnessStatus};
 use std::collections::BTreeMap;
 
+/// Frames that wait for a neighbour (`unres_qlen_bytes` of 212,992 B) and die only after the counters were read.
+const HELD: u64 = 300;
+
 /// The names of drops that a reason may stand for; `filter_*` stands for every hook.
 pub fn names_of(reason: &str, location: Option<&str>) -> &'static [&'static str] {
     match reason {
@@ -36,7 +39,9 @@ pub fn names_of(reason: &str, location: Option<&str>) -> &'static [&'static str]
             &["port_not_forwarding", "link_down"]
         }
         "TC_INGRESS" | "TC_EGRESS" | "XDP" => &["tc"],
-        _ if reason.starts_with("NEIGH_") => &["neighbour_unresolved"],
+        "NO_TX_TARGET" => &["port_not_forwarding", "link_down"],
+        // A carrier that goes takes the neighbours with it.
+        _ if reason.starts_with("NEIGH_") => &["neighbour_unresolved", "link_down"],
         _ => names_of_place(location.unwrap_or("")),
     }
 }
@@ -58,7 +63,7 @@ fn names_of_place(function: &str) -> &'static [&'static str] {
     } else if is(&["_enqueue", "dev_xmit_skb", "dev_qdisc"]) {
         &["qdisc_full", "link_down"]
     } else if is(&["neigh", "arp_", "ndisc"]) {
-        &["neighbour_unresolved"]
+        &["neighbour_unresolved", "link_down"]
     } else if is(&["forward_skb", "veth"]) {
         &["mtu_exceeded", "link_down", "tx_dropped"]
     } else if is(&["br_"]) {
@@ -250,8 +255,9 @@ fn disagreements(drafts: &[Draft], details: &[WitnessDrop], lost: u64) -> Vec<St
             if drop.source == DropSource::Witness {
                 continue;
             }
+            let held = if drop.name == "neighbour_unresolved" { HELD } else { 0 };
             let unseen = purse.take(seen_at(draft, &drop.name), &drop.name, drop.count);
-            if unseen > noise(&draft.station.node, drop.count) {
+            if unseen > noise(&draft.station.node, drop.count).saturating_add(held) {
                 let station = &draft.station;
                 sentences.push(format!(
                     "{} of {} at {} of node {} were not seen by the witness",
