@@ -9,6 +9,7 @@
 
 pub mod findings;
 pub mod ledger;
+pub mod report;
 #[cfg(test)]
 mod sample;
 pub mod stats;

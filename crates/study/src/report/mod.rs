@@ -1,0 +1,411 @@
+//! Runs as one self-contained page: no network, no other file.
+//!
+//! **What.** Results side by side, and for every test what limited it, the path with what was lost on it, throughput
+//! and latency over time (uPlot, in `assets/`), the latency distribution, CPU by role, the whole ledger; plan, topology
+//! and host at the end.
+//!
+//! **Why half SVG.** Figures that do not need a pointer are drawn here as SVG, so that the page prints and works
+//! without scripts; only the two series over time are drawn in the browser.
+//!
+//! **Safety.** Every string goes through the template's HTML escape; data for scripts is JSON without `<`.
+
+mod svg;
+
+use crate::findings::title;
+use crate::table::{self, Table, groups, number};
+use minijinja::{Environment, value::Serde};
+use record::{EndReport, Interval, Latency, Problem, Result, RunRecord, Severity, TestRecord};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The first line of every page; by it a file is known to be a page of pathlab that may be written again.
+pub const MARK: &str = "<!DOCTYPE html><!-- pathlab report -->";
+
+const TEMPLATE: &str = include_str!("../../templates/report.html");
+const STYLE: &str = include_str!("../../templates/report.css");
+const SCRIPT: &str = include_str!("../../templates/report.js");
+const UPLOT: &str = include_str!("../../../../assets/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("../../../../assets/uPlot.min.css");
+/// Colours of repetitions that are told apart on white and on black (after Okabe and Ito).
+const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31"];
+/// Latency distributions with more lines than this hide each other.
+const MOST_LINES: usize = 12;
+
+/// Makes the page.
+///
+/// # Errors
+/// An input problem without any run; a host problem when the page cannot be rendered.
+pub fn html(runs: &[RunRecord]) -> Result<String> {
+    if runs.is_empty() {
+        return Err(Problem::input("a report needs at least one run").help("'pathlab runs' lists them"));
+    }
+    let tests = sections(runs);
+    let charts: Vec<&Charts> = tests.iter().map(|test| &test.charts).collect();
+    let data = script_safe(&serde_json::to_string(&charts).map_err(|e| broken(&e))?);
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
+    environment.add_template("report", TEMPLATE).map_err(|e| broken(&e))?;
+    let page = environment
+        .get_template("report")
+        .and_then(|template| {
+            template.render(Serde(Page {
+                mark: MARK,
+                style: STYLE,
+                uplot: UPLOT,
+                uplot_style: UPLOT_STYLE,
+                script: SCRIPT,
+                data,
+                title: runs.iter().map(|run| run.id.as_str()).collect::<Vec<_>>().join(", "),
+                runs: runs.iter().map(RunView::new).collect(),
+                comparison: (runs.len() > 1).then(|| comparison(runs)),
+                tests,
+            }))
+        })
+        .map_err(|e| broken(&e))?;
+    Ok(page)
+}
+
+fn broken(error: &dyn std::fmt::Display) -> Problem {
+    Problem::host(format!("cannot render the report: {error}"))
+}
+
+/// JSON that cannot end a script element, whatever the strings in it.
+fn script_safe(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+/// All that the template says.
+#[derive(Serialize)]
+struct Page {
+    mark: &'static str,
+    style: &'static str,
+    uplot: &'static str,
+    uplot_style: &'static str,
+    script: &'static str,
+    data: String,
+    title: String,
+    runs: Vec<RunView>,
+    comparison: Option<Table>,
+    tests: Vec<Section>,
+}
+
+/// One run's facts.
+#[derive(Serialize)]
+struct RunView {
+    id: String,
+    begun: String,
+    ended: Option<String>,
+    seed: u64,
+    command: String,
+    invalid: Vec<String>,
+    results: Table,
+    interval: String,
+    findings: Vec<FindingView>,
+    host: Vec<(String, String)>,
+    plan: String,
+    topology: String,
+}
+
+#[derive(Serialize)]
+struct FindingView {
+    severity: &'static str,
+    test: String,
+    claim: String,
+    evidence: String,
+    advice: String,
+}
+
+impl RunView {
+    fn new(run: &RunRecord) -> Self {
+        let mut invalid = run.invalid.clone();
+        for test in &run.tests {
+            invalid.extend(test.invalid.iter().map(|why| format!("{}: {why}", title(test))));
+        }
+        let findings = run.findings.iter().map(|finding| FindingView {
+            severity: match finding.severity {
+                Severity::Note => "note",
+                Severity::Warning => "warning",
+                Severity::Loss => "loss",
+            },
+            test: if finding.test.is_empty() { "run".into() } else { finding.test.clone() },
+            claim: finding.claim.clone(),
+            evidence: finding.evidence.clone(),
+            advice: finding.advice.clone(),
+        });
+        RunView {
+            id: run.id.clone(),
+            begun: run.begun.clone(),
+            ended: run.ended.clone(),
+            seed: run.seed,
+            command: run.command.join(" "),
+            invalid,
+            results: table::results(run),
+            interval: table::interval_words(run),
+            findings: findings.collect(),
+            host: host_facts(run),
+            plan: run.plan.clone(),
+            topology: run.topology.clone(),
+        }
+    }
+}
+
+fn host_facts(run: &RunRecord) -> Vec<(String, String)> {
+    let host = &run.host;
+    let pressure = host.cpu_pressure.map_or("not told".into(), |percent| format!("{percent:.1} %"));
+    let machine = format!("{}{}", host.machine, if host.virtual_machine { ", virtual machine" } else { "" });
+    let facts = [
+        ("kernel", host.kernel.clone()),
+        ("machine", machine),
+        ("CPUs", format!("{} × {}", host.cpus, host.cpu_model)),
+        ("memory", format!("{} MB", number(host.memory_bytes as f64 * 1e-6))),
+        ("clock source", host.clock_source.clone()),
+        ("governor", if host.governor.is_empty() { "none".into() } else { host.governor.clone() }),
+        ("tick", format!("{} Hz", host.tick_hz)),
+        ("privilege", host.privilege.clone()),
+        ("load average before", format!("{:.2}", host.load_average)),
+        ("CPU pressure before", pressure),
+        ("pathlab", host.pathlab.clone()),
+    ];
+    let settings = host.settings.iter().map(|(name, value)| (name.clone(), value.clone()));
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(settings).collect()
+}
+
+/// Rates and medians of all runs beside each other, with the ratio to the first run.
+fn comparison(runs: &[RunRecord]) -> Table {
+    let mut headers = vec!["test".to_owned()];
+    for run in runs {
+        headers.extend([format!("{} Mbit/s", run.id), "× first".into(), "p50 µs".into(), "loss %".into()]);
+    }
+    let mut table = Table { headers, rows: vec![], words: 1 };
+    for name in names(runs) {
+        let mut row = vec![name.to_owned()];
+        let mut first = None;
+        for run in runs {
+            let tests = of_name(run, name);
+            let median = |value: &dyn Fn(&TestRecord) -> Option<f64>| {
+                crate::stats::median(&tests.iter().filter_map(|test| value(test)).collect::<Vec<_>>())
+            };
+            let rate = median(&|test| Some(test.throughput_bps));
+            let first = *first.get_or_insert(rate);
+            let cell =
+                |value: Option<f64>, scale: f64| value.map_or("–".into(), |value| number(value * scale));
+            row.extend([
+                cell(rate, 1e-6),
+                cell(
+                    rate.zip(first).filter(|(_, first)| *first > 0.0).map(|(rate, first)| rate / first),
+                    1.0,
+                ),
+                cell(median(&|test| Some(test.latency_ns.as_ref()?.p50 as f64)), 1e-3),
+                cell(median(&table::loss_percent), 1.0),
+            ]);
+        }
+        table.rows.push(row);
+    }
+    table
+}
+
+fn names(runs: &[RunRecord]) -> Vec<&str> {
+    let mut names: Vec<&str> = vec![];
+    for (name, _) in runs.iter().flat_map(groups) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn of_name<'r>(run: &'r RunRecord, name: &str) -> Vec<&'r TestRecord> {
+    run.tests.iter().filter(|test| test.name == name).collect()
+}
+
+/// Everything about the tests of one name.
+#[derive(Serialize)]
+struct Section {
+    name: String,
+    anchor: String,
+    runs: Vec<SectionRun>,
+    charts: Charts,
+    distribution: Option<String>,
+    latency_kind: String,
+}
+
+/// What one run says about the tests of one name.
+#[derive(Serialize)]
+struct SectionRun {
+    id: Option<String>,
+    limits: Vec<(String, String)>,
+    path: String,
+    path_of: String,
+    cpu: String,
+    ledgers: Vec<LedgerView>,
+    settings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct LedgerView {
+    title: String,
+    sums: String,
+    eventful: Table,
+    all: Table,
+    evidence: Vec<String>,
+    witness: String,
+    notes: Vec<String>,
+}
+
+/// The data of the charts over time.
+#[derive(Serialize, Default)]
+struct Charts {
+    throughput: Chart,
+    latency: Option<Chart>,
+}
+
+/// Aligned series: `columns[0]` is seconds, then one column per label, null where there is no value.
+#[derive(Serialize, Default)]
+struct Chart {
+    labels: Vec<String>,
+    colours: Vec<String>,
+    dashes: Vec<bool>,
+    columns: Vec<Vec<Option<f64>>>,
+}
+
+fn sections(runs: &[RunRecord]) -> Vec<Section> {
+    names(runs).into_iter().enumerate().map(|(index, name)| section(runs, index, name)).collect()
+}
+
+fn section(runs: &[RunRecord], index: usize, name: &str) -> Section {
+    let several = runs.len() > 1;
+    let tests: Vec<(usize, &TestRecord)> = runs
+        .iter()
+        .enumerate()
+        .flat_map(|(number, run)| of_name(run, name).into_iter().map(move |test| (number, test)))
+        .collect();
+    let label = |number: usize, test: &TestRecord| {
+        if several {
+            format!("{} #{}", runs[number].id, test.repetition)
+        } else {
+            format!("#{}", test.repetition)
+        }
+    };
+    let lines: Vec<Line> = tests
+        .iter()
+        .enumerate()
+        .map(|(place, &(number, test))| Line {
+            label: label(number, test),
+            colour: COLOURS[place % COLOURS.len()],
+            dashed: number % 2 == 1,
+            test,
+        })
+        .collect();
+    let curves: Vec<(&str, &str, &Latency)> = lines
+        .iter()
+        .filter_map(|line| Some((line.label.as_str(), line.colour, line.test.latency_ns.as_ref()?)))
+        .take(MOST_LINES)
+        .collect();
+    Section {
+        name: name.into(),
+        anchor: format!("test-{index}"),
+        runs: runs.iter().filter_map(|run| section_run(run, name, several)).collect(),
+        charts: charts(&lines),
+        distribution: (!curves.is_empty()).then(|| svg::distribution(&curves)),
+        latency_kind: tests.first().map_or(String::new(), |(_, test)| test.latency_kind.clone()),
+    }
+}
+
+fn section_run(run: &RunRecord, name: &str, several: bool) -> Option<SectionRun> {
+    let tests = of_name(run, name);
+    let loss = |test: &TestRecord| {
+        test.ledger.as_ref().map_or(0, |ledger| ledger.sent.saturating_sub(ledger.received))
+    };
+    let worst = tests.iter().copied().max_by_key(|test| (loss(test), std::cmp::Reverse(test.repetition)))?;
+    let limits = tests.iter().map(|test| (format!("#{}", test.repetition), test.limit.sentence.clone()));
+    let ledgers = tests.iter().filter_map(|test| {
+        let ledger = test.ledger.as_ref()?;
+        Some(LedgerView {
+            title: format!("#{}", test.repetition),
+            sums: table::sums_words(ledger),
+            eventful: table::stations(ledger, false),
+            all: table::stations(ledger, true),
+            evidence: table::evidence_lines(ledger),
+            witness: table::witness_words(ledger),
+            notes: ledger.notes.clone(),
+        })
+    });
+    Some(SectionRun {
+        id: several.then(|| run.id.clone()),
+        limits: limits.collect(),
+        path: svg::path(worst),
+        path_of: format!("#{}", worst.repetition),
+        cpu: svg::cpu(&tests),
+        ledgers: ledgers.collect(),
+        settings: settings(worst),
+    })
+}
+
+/// What took effect, and what did not.
+fn settings(test: &TestRecord) -> Vec<String> {
+    let mut lines = vec![];
+    for (role, end) in [("sender", &test.sender), ("receiver", &test.receiver)] {
+        let set = &end.settings;
+        let congestion = set.congestion.as_ref().map_or(String::new(), |name| format!(", {name}"));
+        let cpu = set.cpu.map_or(String::new(), |cpu| format!(", on CPU {cpu}"));
+        lines.push(format!(
+            "{role}: {}, SO_SNDBUF {}, SO_RCVBUF {}{congestion}{cpu}",
+            if set.method.is_empty() { "no method told" } else { &set.method },
+            set.send_buffer,
+            set.receive_buffer
+        ));
+        lines.extend(set.refused.iter().map(|refused| format!("{role} could not have: {refused}")));
+        lines.extend(end.notes.iter().map(|note| format!("{role}: {note}")));
+    }
+    lines.extend(test.offloads.iter().cloned());
+    lines
+}
+
+/// One test as a line in the charts.
+struct Line<'a> {
+    label: String,
+    colour: &'static str,
+    dashed: bool,
+    test: &'a TestRecord,
+}
+
+/// The end that saw messages arrive.
+fn arrived(test: &TestRecord) -> &EndReport {
+    if test.kind.is_round_trip() { &test.sender } else { &test.receiver }
+}
+
+fn charts(lines: &[Line]) -> Charts {
+    let rate = |interval: &Interval| {
+        let seconds = interval.length_ns as f64 * 1e-9;
+        (seconds > 0.0).then(|| interval.bytes as f64 * 8e-6 / seconds)
+    };
+    let timed =
+        |interval: &Interval| (interval.latency_p50_ns > 0).then(|| interval.latency_p50_ns as f64 * 1e-3);
+    let latency = chart(lines, timed);
+    Charts {
+        throughput: chart(lines, rate),
+        latency: latency.columns.iter().skip(1).flatten().any(Option::is_some).then_some(latency),
+    }
+}
+
+fn chart(lines: &[Line], value: impl Fn(&Interval) -> Option<f64>) -> Chart {
+    let mut rows: BTreeMap<u64, Vec<Option<f64>>> = BTreeMap::new();
+    for (column, line) in lines.iter().enumerate() {
+        for interval in &arrived(line.test).intervals {
+            let row = rows.entry(interval.from_ns / 1_000_000).or_insert_with(|| vec![None; lines.len()]);
+            row[column] = value(interval);
+        }
+    }
+    let mut columns =
+        vec![rows.keys().map(|&milliseconds| Some(milliseconds as f64 / 1e3)).collect::<Vec<_>>()];
+    columns.extend((0..lines.len()).map(|column| rows.values().map(|row| row[column]).collect()));
+    Chart {
+        labels: lines.iter().map(|line| line.label.clone()).collect(),
+        colours: lines.iter().map(|line| line.colour.to_owned()).collect(),
+        dashes: lines.iter().map(|line| line.dashed).collect(),
+        columns,
+    }
+}
+
+#[cfg(test)]
+mod tests;

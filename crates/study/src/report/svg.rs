@@ -1,0 +1,299 @@
+//! Figures that need no script: the path with what was lost on it, the latency distribution, CPU by role.
+//!
+//! Colours come from the page's style sheet by class, so that they follow its light or dark dress.
+
+use crate::table::{count, number};
+use record::ledger::Station;
+use record::{Hop, Latency, Role, TestRecord};
+use std::fmt::Write;
+
+/// Escapes text for HTML and SVG.
+fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// Cuts a text that would run into its neighbour.
+fn short(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return escape(text);
+    }
+    escape(&(text.chars().take(most - 1).collect::<String>() + "…"))
+}
+
+fn label(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
+    let _ = write!(out, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
+}
+
+const BOX: f64 = 196.0;
+const GAP: f64 = 150.0;
+const TOP: f64 = 30.0;
+
+/// The path of a test: nodes, what each lost, and what crossed each link. The way back is a second row.
+pub fn path(test: &TestRecord) -> String {
+    let legs: Vec<(&str, &[Hop])> = [("forward", &test.path.forward[..]), ("back", &test.path.back[..])]
+        .into_iter()
+        .filter(|leg| !leg.1.is_empty())
+        .collect();
+    if legs.is_empty() {
+        return "<p>The path is not known.</p>".into();
+    }
+    let mut body = String::new();
+    let (mut y, mut wide) = (0.0, 0.0f64);
+    for (leg, hops) in legs {
+        let height = draw_leg(&mut body, test, leg, hops, y);
+        wide = wide.max(hops.len() as f64 * (BOX + GAP) - GAP + 4.0);
+        y += height + 14.0;
+    }
+    format!(
+        r#"<svg class="path" role="img" aria-label="the path with losses" viewBox="-2 -2 {wide:.0} {y:.0}" style="min-width:{:.0}px">{body}</svg>"#,
+        wide * 0.72
+    )
+}
+
+fn draw_leg(out: &mut String, test: &TestRecord, leg: &str, hops: &[Hop], y: f64) -> f64 {
+    let stations = |hop: &Hop| -> Vec<&Station> {
+        let all = test.ledger.iter().flat_map(|ledger| &ledger.stations);
+        all.filter(|station| station.node == hop.node && on_leg(station, leg)).collect()
+    };
+    let lines: Vec<Vec<(&str, String)>> = hops.iter().map(|hop| node_lines(&stations(hop))).collect();
+    let rows = lines.iter().map(Vec::len).max().unwrap_or(1);
+    let height = TOP + 22.0 + rows as f64 * 17.0;
+    for (place, (hop, lines)) in hops.iter().zip(&lines).enumerate() {
+        let x = place as f64 * (BOX + GAP);
+        let bad = lines.iter().any(|(class, _)| *class == "drop" || *class == "odd");
+        let class = if bad { "node bad" } else { "node" };
+        let _ = write!(
+            out,
+            r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{BOX}" height="{height:.1}" rx="8"/>"#
+        );
+        label(out, "name", x + 12.0, y + 21.0, &short(&hop.node, 14));
+        label(out, "role", x + BOX - 12.0, y + 21.0, role(hop.role));
+        for (row, (class, text)) in lines.iter().enumerate() {
+            label(out, class, x + 12.0, y + TOP + 16.0 + row as f64 * 17.0, &short(text, 29));
+        }
+        if place + 1 < hops.len() {
+            let next = &hops[place + 1];
+            draw_link(out, test, &stations(hop), hop, next, (x + BOX, y + TOP + 8.0));
+        }
+    }
+    height
+}
+
+/// A station of the turn-around belongs to the leg that ends there.
+fn on_leg(station: &Station, leg: &str) -> bool {
+    station.leg == leg
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Sender => "sender",
+        Role::Bridge => "bridge",
+        Role::Router => "router",
+        Role::Receiver => "receiver",
+    }
+}
+
+fn node_lines(stations: &[&Station]) -> Vec<(&'static str, String)> {
+    let mut lines = vec![];
+    for station in stations {
+        for drop in &station.drops {
+            lines.push(("drop", format!("−{} {}", count(drop.count), drop.name)));
+        }
+        if station.queued != 0 {
+            lines.push(("queued", format!("{} queued, {}", station.queued, station.station)));
+        }
+        if station.residual != 0 {
+            let class = if station.residual.unsigned_abs() > station.uncertainty { "odd" } else { "quiet" };
+            lines.push((
+                class,
+                format!("{} ± {} unexplained, {}", station.residual, station.uncertainty, station.station),
+            ));
+        }
+        if station.unknown.is_some() {
+            lines.push(("odd", format!("unknown: {}", station.station)));
+        }
+    }
+    if lines.is_empty() {
+        lines.push(("quiet", if stations.is_empty() { "not counted".into() } else { "nothing lost".into() }));
+    }
+    lines
+}
+
+fn draw_link(
+    out: &mut String,
+    test: &TestRecord,
+    stations: &[&Station],
+    hop: &Hop,
+    next: &Hop,
+    (x, y): (f64, f64),
+) {
+    let interface = hop.egress.as_deref().unwrap_or("?");
+    let crossed =
+        stations.iter().find(|station| station.station == format!("link {interface}")).map(|s| s.left);
+    let seconds = test.seconds.max(1e-9);
+    let text = match crossed {
+        Some(frames) => format!("{} k/s", number(frames as f64 / seconds / 1e3)),
+        None => format!("{} Mbit/s", number(test.throughput_bps * 1e-6)),
+    };
+    let lost = stations.iter().any(|s| s.station == format!("link {interface}") && !s.drops.is_empty());
+    let class = if lost { "wire bad" } else { "wire" };
+    let end = x + GAP - 8.0;
+    let _ = write!(
+        out,
+        r#"<path class="{class}" d="M{x:.1} {y:.1}H{end:.1}"/><path class="tip" d="M{end:.1} {:.1}l8 5l-8 5z"/>"#,
+        y - 5.0
+    );
+    label(out, "rate", x + GAP / 2.0, y - 9.0, &escape(&text));
+    let ends = format!("{} → {}", interface, next.ingress.as_deref().unwrap_or("?"));
+    label(out, "ends", x + GAP / 2.0, y + 19.0, &short(&ends, 22));
+}
+
+const WIDE: f64 = 760.0;
+const HIGH: f64 = 300.0;
+const LEFT: f64 = 58.0;
+const BASE: f64 = 258.0;
+/// The shares of the vertical axis: each step has a tenth of the samples beyond it.
+const SHARES: [(f64, &str); 5] =
+    [(0.0, "0"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %")];
+
+/// Percentiles against latency, both logarithmic, so that the tail has as much room as the middle.
+pub fn distribution(curves: &[(&str, &str, &Latency)]) -> String {
+    let low = curves.iter().map(|(.., latency)| latency.min).min().unwrap_or(1).max(1) as f64;
+    let high = curves.iter().map(|(.., latency)| latency.max).max().unwrap_or(2).max(2) as f64;
+    let (from, to) = (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0));
+    let x = |ns: f64| LEFT + (ns.max(1.0).log10() - from) / (to - from) * (WIDE - LEFT - 14.0);
+    let depth = 4.0;
+    let y = |share: f64| {
+        let nines = -(1.0 - share).max(1e-4).log10();
+        BASE - nines / depth * (BASE - 16.0)
+    };
+    let mut out = String::new();
+    for (share, text) in SHARES {
+        let at = y(share);
+        let _ = write!(out, r#"<path class="grid" d="M{LEFT} {at:.1}H{:.1}"/>"#, WIDE - 14.0);
+        label(&mut out, "axis right", LEFT - 6.0, at + 4.0, text);
+    }
+    draw_decades(&mut out, from as i32, to as i32, &x);
+    for (name, colour, latency) in curves {
+        let total = latency.buckets.iter().map(|bucket| bucket.count).sum::<u64>().max(1) as f64;
+        let mut path = format!("M{:.1} {:.1}", x(latency.min as f64), y(0.0));
+        let mut below = 0.0;
+        for bucket in &latency.buckets {
+            below += bucket.count as f64;
+            let _ = write!(path, "L{:.1} {:.1}", x(bucket.from_ns as f64), y(below / total));
+        }
+        let words = format!(
+            "{name}: p50 {} µs, p99 {} µs",
+            number(latency.p50 as f64 / 1e3),
+            number(latency.p99 as f64 / 1e3)
+        );
+        let _ = write!(
+            out,
+            r#"<path class="curve" stroke="{colour}" d="{path}"><title>{}</title></path>"#,
+            escape(&words)
+        );
+    }
+    let mut legend = String::from(r#"<p class="legend">"#);
+    for (name, colour, _) in curves {
+        let _ = write!(legend, r#"<span><i style="background:{colour}"></i>{}</span>"#, escape(name));
+    }
+    format!(
+        r#"<svg class="figure" role="img" aria-label="latency percentiles" viewBox="0 0 {WIDE} {HIGH}">{out}</svg>{legend}</p>"#
+    )
+}
+
+fn draw_decades(out: &mut String, from: i32, to: i32, x: &dyn Fn(f64) -> f64) {
+    for decade in from..=to {
+        let ns = 10f64.powi(decade);
+        let at = x(ns);
+        let _ = write!(out, r#"<path class="grid" d="M{at:.1} 16V{BASE}"/>"#);
+        let text = match decade {
+            ..=2 => format!("{} ns", number(ns)),
+            3..=5 => format!("{} µs", 10u64.pow((decade - 3) as u32)),
+            6..=8 => format!("{} ms", 10u64.pow((decade - 6) as u32)),
+            _ => format!("{} s", 10f64.powi(decade - 9)),
+        };
+        label(out, "axis middle", at, BASE + 20.0, &text);
+        for step in 2..10 {
+            let at = x(ns * f64::from(step));
+            if decade < to {
+                let _ = write!(out, r#"<path class="grid fine" d="M{at:.1} 16V{BASE}"/>"#);
+            }
+        }
+    }
+}
+
+/// One bar per CPU, split by role, over all repetitions; below, the processes that made the traffic.
+pub fn cpu(tests: &[&TestRecord]) -> String {
+    let mut cpus: Vec<(u32, [u64; 6])> = vec![];
+    for time in tests.iter().flat_map(|test| &test.cpu) {
+        let parts = [time.user, time.system, time.softirq, time.irq, time.steal, time.idle];
+        match cpus.iter_mut().find(|(cpu, _)| *cpu == time.cpu) {
+            Some((_, sums)) => {
+                sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum = sum.saturating_add(part))
+            }
+            None => cpus.push((time.cpu, parts)),
+        }
+    }
+    let mut out = String::new();
+    let mut y = 4.0;
+    for (cpu, parts) in &cpus {
+        let total = parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part)).max(1) as f64;
+        label(&mut out, "axis right", LEFT + 22.0, y + 15.0, &format!("CPU {cpu}"));
+        let mut x = LEFT + 30.0;
+        for (part, (class, name)) in parts.iter().zip(ROLES) {
+            let wide = *part as f64 / total * (WIDE - LEFT - 44.0);
+            let percent = *part as f64 * 100.0 / total;
+            let _ = write!(
+                out,
+                r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{wide:.1}" height="20"><title>{name} {percent:.1} %</title></rect>"#
+            );
+            if wide > 46.0 && *class != *"idle" {
+                label(&mut out, "in", x + wide / 2.0, y + 14.5, &format!("{percent:.0} %"));
+            }
+            x += wide;
+        }
+        y += 26.0;
+    }
+    let mut legend = String::from(r#"<p class="legend">"#);
+    for (class, name) in ROLES {
+        let _ = write!(legend, r#"<span><i class="{class}"></i>{name}</span>"#);
+    }
+    for role in ["sender", "receiver"] {
+        let used: Vec<f64> = tests
+            .iter()
+            .flat_map(|t| &t.actors)
+            .filter(|actor| actor.role == role)
+            .map(|actor| actor.cpu_percent)
+            .collect();
+        if let Some(median) = crate::stats::median(&used) {
+            let _ = write!(legend, "<span>{role} {median:.0} % of one CPU</span>");
+        }
+    }
+    if cpus.is_empty() {
+        return format!("{legend}</p>");
+    }
+    format!(
+        r#"<svg class="figure" role="img" aria-label="CPU time by role" viewBox="0 0 {WIDE} {y:.0}">{out}</svg>{legend}</p>"#
+    )
+}
+
+const ROLES: [(&str, &str); 6] = [
+    ("user", "user"),
+    ("system", "system"),
+    ("softirq", "softirq"),
+    ("irq", "irq"),
+    ("steal", "steal"),
+    ("idle", "idle"),
+];
