@@ -29,6 +29,12 @@ pub enum Command {
     Serve(cmd::serve::ServeArgs),
     /// Measure one kind of traffic to a host that runs `pathlab serve`.
     Test(cmd::test::TestArgs),
+    /// List the runs that were made.
+    Runs(cmd::runs::RunsArgs),
+    /// Print a run again.
+    Show(cmd::show::ShowArgs),
+    /// Write runs as one HTML page that needs no network.
+    Report(cmd::report::ReportArgs),
     /// One end of a test, started by pathlab itself inside a node.
     #[command(hide = true)]
     Agent(cmd::agent::AgentArgs),
@@ -43,6 +49,9 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Undo(args) => cmd::undo::run(args, output),
         Command::Serve(args) => cmd::serve::run(args, output),
         Command::Test(args) => cmd::test::run(args, output),
+        Command::Runs(args) => cmd::runs::run(args, output),
+        Command::Show(args) => cmd::show::run(args, output),
+        Command::Report(args) => cmd::report::run(args, output),
         Command::Agent(args) => cmd::agent::run(args, output),
         Command::Bench(args) => cmd::bench::run(args, output),
     }

@@ -3,6 +3,9 @@
 pub mod agent;
 pub mod bench;
 pub mod lab;
+pub mod report;
+pub mod runs;
 pub mod serve;
+pub mod show;
 pub mod test;
 pub mod undo;

@@ -355,3 +355,86 @@ pub fn run(id: &str) -> RunRecord {
     run.findings = crate::findings::findings(&run);
     run
 }
+
+/// Every name that serde emits for full records, below objects whose keys are data.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// Objects whose keys are names of counters or nodes.
+    const FREE_KEYS: [&str; 3] = ["nodes", "protocols", "counters"];
+
+    fn names(value: &Value, into: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    into.insert(name.clone());
+                    match value {
+                        Value::Object(free) if FREE_KEYS.contains(&name.as_str()) => {
+                            free.values().for_each(|v| names(v, into))
+                        }
+                        value => names(value, into),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| names(item, into)),
+            _ => {}
+        }
+    }
+
+    /// A run in which nothing is empty, so that no field is left out.
+    fn full() -> RunRecord {
+        let mut run = run("full");
+        let text = || "x".to_owned();
+        for test in &mut run.tests {
+            test.spec.rate = Some(Rate::BitsPerSecond(1e6));
+            for end in [&mut test.sender, &mut test.receiver] {
+                end.send_errors = vec![NamedCount { name: text(), count: 1 }];
+                end.tcp = vec![TcpSample::default()];
+                end.latency_from_send = latency(1000, 2000);
+                if let Some(schedule) = &mut end.schedule {
+                    schedule.lateness = latency(1000, 2000);
+                }
+            }
+            if let Some(ledger) = &mut test.ledger {
+                ledger.notes = vec![text()];
+                ledger.witness.why = text();
+                ledger.stations[0].unknown = Some(text());
+            }
+        }
+        run
+    }
+
+    #[test]
+    fn every_field_is_documented() {
+        let documentation = include_str!("../../../docs/json.md");
+        let mut found = BTreeSet::new();
+        names(&serde_json::to_value(full()).unwrap(), &mut found);
+        assert!(found.len() > 150, "the full record has {} names only", found.len());
+        let missing: Vec<_> =
+            found.iter().filter(|name| !documentation.contains(&format!("`{name}`"))).collect();
+        // The two forms of a rate are shown as objects.
+        let missing: Vec<_> =
+            missing.into_iter().filter(|name| !documentation.contains(&format!("{{\"{name}\":"))).collect();
+        assert!(missing.is_empty(), "docs/json.md does not mention {missing:?}");
+    }
+
+    /// Every name that the ledger can give to a drop or a station is in its document.
+    #[test]
+    fn every_drop_is_documented() {
+        let documentation = include_str!("../../../docs/ledger.md");
+        let sources = [include_str!("ledger/forward.rs"), include_str!("ledger/ends.rs")].concat();
+        let names = sources.split('"').skip(1).step_by(2).filter(|text| {
+            text.contains('_')
+                && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+                && !text.starts_with("tx_packets")
+        });
+        let names: BTreeSet<_> =
+            names.filter(|name| !matches!(*name, "tx_bytes" | "rx_otherhost_dropped" | "send_")).collect();
+        assert!(names.len() > 15, "{names:?}");
+        let missing: Vec<_> = names.into_iter().filter(|name| !documentation.contains(name)).collect();
+        assert!(missing.is_empty(), "docs/ledger.md does not mention {missing:?}");
+    }
+}

@@ -670,3 +670,104 @@ fn a_drop_that_the_witness_did_not_see_is_a_disagreement() {
         ["100 of socket_buffer_full at socket of node b were not seen by the witness"]
     );
 }
+
+/// What the ledger names, as `station name count` for short.
+fn named(ledger: &Ledger) -> Vec<String> {
+    let stations = ledger.stations.iter();
+    let drops =
+        stations.flat_map(|s| s.drops.iter().map(move |d| format!("{} {} {}", s.station, d.name, d.count)));
+    drops.collect()
+}
+
+fn link<'t>(twin: &'t mut Twin, node: &str, name: &str) -> &'t mut LinkSample {
+    twin.nodes.get_mut(node).unwrap().links.iter_mut().find(|link| link.name == name).unwrap()
+}
+
+/// As measured: the device sends only ARP requests, IP counts every datagram, the entry is `failed`.
+#[test]
+fn an_unresolved_neighbour_is_found_by_its_state() {
+    for name in ["ip out", "ip forward"] {
+        let mut twin = Twin::new(Kind::UdpStream, 4, &[true], true);
+        let (node, interface, at) = if name == "ip out" { ("a", "eth0", 0) } else { ("n0", "right", 1) };
+        (0..500).for_each(|_| twin.send(Fate::Hidden(at), Fate::Arrives));
+        (0..3).for_each(|_| twin.stranger());
+        let failed = NeighbourSample {
+            interface: interface.into(),
+            address: "10.0.0.2".into(),
+            state: "failed".into(),
+        };
+        twin.nodes.get_mut(node).unwrap().neighbours.push(failed);
+        let ledger = twin.close();
+        assert_eq!(named(&ledger), [format!("{name} neighbour_unresolved 500")], "{ledger:#?}");
+        assert_eq!(ledger.unexplained, 0);
+    }
+}
+
+#[test]
+fn an_mtu_hole_is_found_at_the_link_and_in_the_bridge() {
+    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    (0..200).for_each(|_| twin.send(Fate::TxDropped(0), Fate::Arrives));
+    link(&mut twin, "n0", "left").mtu = 120;
+    assert_eq!(named(&twin.close()), ["link eth0 mtu_exceeded 200"]);
+    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    (0..200).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
+    link(&mut twin, "n0", "right").mtu = 120;
+    assert_eq!(named(&twin.close()), ["bridge br0 mtu_exceeded 200"]);
+}
+
+#[test]
+fn a_link_that_goes_down_is_found_where_frames_end() {
+    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    (0..70).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
+    (0..30).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
+    link(&mut twin, "n0", "right").carrier_changes = 1;
+    assert_eq!(named(&twin.close()), ["bridge br0 link_down 30"]);
+    // At the sender: IP counted the datagrams, the device never saw them.
+    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    (0..70).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
+    (0..30).for_each(|_| twin.send(Fate::Hidden(0), Fate::Arrives));
+    (link(&mut twin, "a", "eth0").carrier, link(&mut twin, "a", "eth0").carrier_changes) = (false, 1);
+    assert_eq!(named(&twin.close()), ["link eth0 link_down 30"]);
+}
+
+/// 100 super-frames of 10 datagrams: the qdisc drops 6 buffers, devices count buffers.
+#[test]
+fn super_frames_are_counted_in_datagrams() {
+    let mut twin = Twin::new(Kind::UdpStream, 4, &[], true);
+    twin.spec.gso = 10;
+    (twin.sender.attempted, twin.sender.sent, twin.sender.sent_bytes) = (1000, 1000, 1000 * PAYLOAD);
+    (twin.receiver.received, twin.receiver.unique) = (940, 940);
+    let bytes = 94 * 42 + 940 * PAYLOAD;
+    let qdisc = &mut twin.nodes.get_mut("a").unwrap().qdiscs[0];
+    // A qdisc counts segments, and the headers that each of them will have (`qdisc_pkt_len_init`).
+    (qdisc.packets, qdisc.bytes, qdisc.drops) = (5 + 940, 5000 + 940 * (42 + PAYLOAD), 6);
+    for (node, direction) in [("a", "tx"), ("b", "rx")] {
+        let counters = &mut link(&mut twin, node, "eth0").counters;
+        *counters.get_mut(&format!("{direction}_packets")).unwrap() += 94;
+        *counters.get_mut(&format!("{direction}_bytes")).unwrap() += bytes;
+    }
+    for (node, counter, count) in [
+        ("a", "Ip.OutTransmits", 100),
+        ("b", "Ip.InReceives", 94),
+        ("b", "Ip.InDelivers", 94),
+        ("b", "Udp.InDatagrams", 940),
+    ] {
+        *twin.nodes.get_mut(node).unwrap().protocols.get_mut(counter).unwrap() += count;
+    }
+    let ledger = twin.close();
+    assert_eq!(named(&ledger), ["qdisc eth0 qdisc_full 60"]);
+    assert!(ledger.stations.iter().all(|station| station.residual == 0), "{ledger:#?}");
+    assert!(ledger.notes[0].contains("super-frames"));
+}
+
+#[test]
+fn what_cannot_be_read_is_unknown_and_never_clean() {
+    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    (0..50).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
+    twin.nodes.get_mut("n0").unwrap().links.clear();
+    let ledger = twin.close();
+    let unknown: Vec<_> =
+        ledger.stations.iter().filter(|s| s.unknown.is_some()).map(|s| s.station.as_str()).collect();
+    assert!(unknown.contains(&"link right"), "{unknown:?}");
+    assert_eq!(ledger.unexplained, 50);
+}

@@ -380,7 +380,7 @@ fn charts(lines: &[Line]) -> Charts {
         (seconds > 0.0).then(|| interval.bytes as f64 * 8e-6 / seconds)
     };
     let timed =
-        |interval: &Interval| (interval.latency_p50_ns > 0).then(|| interval.latency_p50_ns as f64 * 1e-3);
+        |interval: &Interval| (interval.latency_p50_ns > 0).then_some(interval.latency_p50_ns as f64 * 1e-3);
     let latency = chart(lines, timed);
     Charts {
         throughput: chart(lines, rate),

@@ -35,8 +35,8 @@ fn label(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
     let _ = write!(out, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
 }
 
-const BOX: f64 = 196.0;
-const GAP: f64 = 150.0;
+const BOX: f64 = 236.0;
+const GAP: f64 = 140.0;
 const TOP: f64 = 30.0;
 
 /// The path of a test: nodes, what each lost, and what crossed each link. The way back is a second row.
@@ -80,7 +80,7 @@ fn draw_leg(out: &mut String, test: &TestRecord, leg: &str, hops: &[Hop], y: f64
         label(out, "name", x + 12.0, y + 21.0, &short(&hop.node, 14));
         label(out, "role", x + BOX - 12.0, y + 21.0, role(hop.role));
         for (row, (class, text)) in lines.iter().enumerate() {
-            label(out, class, x + 12.0, y + TOP + 16.0 + row as f64 * 17.0, &short(text, 29));
+            label(out, class, x + 12.0, y + TOP + 16.0 + row as f64 * 17.0, &short(text, 31));
         }
         if place + 1 < hops.len() {
             let next = &hops[place + 1];
@@ -159,7 +159,7 @@ fn draw_link(
     label(out, "ends", x + GAP / 2.0, y + 19.0, &short(&ends, 22));
 }
 
-const WIDE: f64 = 760.0;
+const WIDE: f64 = 540.0;
 const HIGH: f64 = 300.0;
 const LEFT: f64 = 58.0;
 const BASE: f64 = 258.0;

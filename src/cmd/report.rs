@@ -1,0 +1,70 @@
+//! `pathlab report`: runs as one HTML page.
+
+use crate::output::Output;
+use clap::Args;
+use record::{Problem, Result, RunRecord};
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// Flags of `pathlab report`.
+#[derive(Args)]
+pub struct ReportArgs {
+    /// The runs, side by side in this order: names, begins of names, `latest`, or paths.
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<String>,
+    /// Write the page to this file. Only a page of pathlab is written over.
+    #[arg(short, long, value_name = "FILE.html")]
+    pub output: PathBuf,
+    /// The directory of runs.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub dir: PathBuf,
+}
+
+/// What was written, for `--json`.
+#[derive(serde::Serialize)]
+struct Written {
+    file: PathBuf,
+    bytes: usize,
+    runs: Vec<String>,
+}
+
+/// Reads the runs, makes the page, and writes it whole or not at all.
+pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
+    refuse_foreign(&args.output)?;
+    let runs: Vec<RunRecord> =
+        args.runs.iter().map(|run| study::store::open(&args.dir, run)).collect::<Result<_>>()?;
+    let page = study::report::html(&runs)?;
+    write(&args.output, &page)?;
+    let runs = runs.into_iter().map(|run| run.id).collect();
+    let written = Written { file: args.output, bytes: page.len(), runs };
+    output.result(&written, |written| {
+        format!("{} ({} kB, runs {})", written.file.display(), written.bytes / 1000, written.runs.join(", "))
+    })
+}
+
+/// Anything that is not a page of pathlab stays as it is.
+fn refuse_foreign(file: &Path) -> Result<()> {
+    let mut begin = vec![];
+    let opened = fs::File::open(file);
+    let read =
+        opened.and_then(|opened| opened.take(study::report::MARK.len() as u64).read_to_end(&mut begin));
+    match read {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Ok(_) if begin == study::report::MARK.as_bytes() => Ok(()),
+        Ok(_) => Err(Problem::input("this file exists and is not a report of pathlab")
+            .at(file.display().to_string())
+            .help("choose another name with -o")),
+        Err(e) => Err(Problem::input(format!("cannot look at it: {e}")).at(file.display().to_string())),
+    }
+}
+
+fn write(file: &Path, page: &str) -> Result<()> {
+    let name = file.file_name().ok_or_else(|| Problem::input("-o needs the name of a file"))?;
+    let new = file.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let written = fs::write(&new, page).and_then(|()| fs::rename(&new, file));
+    written.map_err(|e| {
+        let _ = fs::remove_file(&new); // it may never have been made
+        Problem::host(format!("cannot write the report: {e}")).at(file.display().to_string())
+    })
+}
