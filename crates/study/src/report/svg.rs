@@ -161,7 +161,8 @@ fn draw_link(
 
 const WIDE: f64 = 540.0;
 const HIGH: f64 = 300.0;
-const LEFT: f64 = 58.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 26.0;
 const BASE: f64 = 258.0;
 /// The shares of the vertical axis: each step has a tenth of the samples beyond it.
 const SHARES: [(f64, &str); 5] =
@@ -172,7 +173,7 @@ pub fn distribution(curves: &[(&str, &str, &Latency)]) -> String {
     let low = curves.iter().map(|(.., latency)| latency.min).min().unwrap_or(1).max(1) as f64;
     let high = curves.iter().map(|(.., latency)| latency.max).max().unwrap_or(2).max(2) as f64;
     let (from, to) = (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0));
-    let x = |ns: f64| LEFT + (ns.max(1.0).log10() - from) / (to - from) * (WIDE - LEFT - 14.0);
+    let x = |ns: f64| LEFT + (ns.max(1.0).log10() - from) / (to - from) * (WIDE - LEFT - RIGHT);
     let depth = 4.0;
     let y = |share: f64| {
         let nines = -(1.0 - share).max(1e-4).log10();
@@ -181,7 +182,7 @@ pub fn distribution(curves: &[(&str, &str, &Latency)]) -> String {
     let mut out = String::new();
     for (share, text) in SHARES {
         let at = y(share);
-        let _ = write!(out, r#"<path class="grid" d="M{LEFT} {at:.1}H{:.1}"/>"#, WIDE - 14.0);
+        let _ = write!(out, r#"<path class="grid" d="M{LEFT} {at:.1}H{:.1}"/>"#, WIDE - RIGHT);
         label(&mut out, "axis right", LEFT - 6.0, at + 4.0, text);
     }
     draw_decades(&mut out, from as i32, to as i32, &x);
