@@ -1,0 +1,145 @@
+//! One line of text for any frame, for people who look at captures and failed tests.
+
+use crate::frame::{self, Ethernet, Ipv4, Ipv6, Mac, Tcp, Udp};
+use crate::icmp::{self, Echo};
+use crate::message::Message;
+use crate::{Malformed, be16};
+use std::fmt::{Display, Write};
+
+/// The frame in one line, e.g. `02:00:00:00:00:01 > 02:00:00:00:00:02 10.0.0.1:7 > 10.0.0.2:9 UDP 64 seq 3`. Damaged
+/// headers are said, never guessed.
+pub fn line(bytes: &[u8]) -> String {
+    let ethernet = match Ethernet::parse(bytes) {
+        Ok(ethernet) => ethernet,
+        Err(malformed) => return malformed.to_string(),
+    };
+    let mut text = format!("{} > {} ", mac(ethernet.source()), mac(ethernet.destination()));
+    let payload = ethernet.payload();
+    let said = match ethernet.ethertype() {
+        frame::IPV4 => ipv4(&mut text, payload),
+        frame::IPV6 => Ipv6::parse(payload).map(|ip| {
+            transport(&mut text, ip.next_header(), &ip.source(), &ip.destination(), ip.payload());
+        }),
+        frame::ARP if payload.len() >= 8 => {
+            add(&mut text, format_args!("ARP operation {}", be16(payload, 6)));
+            Ok(())
+        }
+        other => {
+            add(&mut text, format_args!("ethertype {other:#06x} {}", payload.len()));
+            Ok(())
+        }
+    };
+    if let Err(malformed) = said {
+        add(&mut text, format_args!("{malformed}"));
+    }
+    text
+}
+
+fn ipv4(text: &mut String, payload: &[u8]) -> Result<(), Malformed> {
+    let ip = Ipv4::parse(payload)?;
+    if ip.is_later_fragment() {
+        add(text, format_args!("{} > {} fragment {}", ip.source(), ip.destination(), ip.payload().len()));
+    } else {
+        transport(text, ip.protocol(), &ip.source(), &ip.destination(), ip.payload());
+    }
+    if !ip.is_intact() {
+        text.push_str(" (wrong IPv4 checksum)");
+    }
+    Ok(())
+}
+
+fn transport(text: &mut String, protocol: u8, from: &dyn Display, to: &dyn Display, payload: &[u8]) {
+    let said = match protocol {
+        frame::UDP => Udp::parse(payload).map(|udp| {
+            let (source, destination) = (udp.source(), udp.destination());
+            add(text, format_args!("{from}:{source} > {to}:{destination} UDP {}", udp.payload().len()));
+            test_message(text, udp.payload());
+        }),
+        frame::TCP => Tcp::parse(payload).map(|tcp| {
+            let (source, destination, flags) = (tcp.source(), tcp.destination(), tcp.flags());
+            let length = tcp.payload().len();
+            add(text, format_args!("{from}:{source} > {to}:{destination} TCP {length} flags {flags:#04x}"));
+        }),
+        frame::ICMP | frame::ICMPV6 => Echo::parse(payload).map(|echo| {
+            let name = match echo.kind() {
+                icmp::V4_REQUEST | icmp::V6_REQUEST => "echo request",
+                icmp::V4_REPLY | icmp::V6_REPLY => "echo reply",
+                _ => "ICMP",
+            };
+            add(text, format_args!("{from} > {to} {name} type {} id {}", echo.kind(), echo.identifier()));
+            test_message(text, echo.data());
+        }),
+        other => {
+            add(text, format_args!("{from} > {to} protocol {other} {}", payload.len()));
+            Ok(())
+        }
+    };
+    if let Err(malformed) = said {
+        add(text, format_args!("{from} > {to} {malformed}"));
+    }
+}
+
+fn test_message(text: &mut String, payload: &[u8]) {
+    if let Some(message) = Message::read(payload) {
+        add(text, format_args!(" seq {}", message.sequence));
+    }
+}
+
+fn mac(mac: Mac) -> String {
+    let [a, b, c, d, e, f] = mac;
+    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+}
+
+fn add(text: &mut String, piece: std::fmt::Arguments<'_>) {
+    text.write_fmt(piece).expect("a String takes all text");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Ends, build_echo, build_udp};
+    use crate::message::Flags;
+    use proptest::prelude::*;
+
+    fn ends() -> Ends {
+        Ends {
+            macs: ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]),
+            addresses: ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()),
+            ports: (7, 9),
+        }
+    }
+
+    #[test]
+    fn a_test_datagram_in_one_line() {
+        let mut payload = [0; 64];
+        Message { stream: 1, flags: Flags::DATA, sequence: 3, planned_ns: 5 }.write(&mut payload);
+        let frame = build_udp(&ends(), &payload).unwrap();
+        assert_eq!(
+            line(&frame),
+            "02:00:00:00:00:01 > 02:00:00:00:00:02 10.0.0.1:7 > 10.0.0.2:9 UDP 64 seq 3"
+        );
+        assert!(line(&frame[..40]).ends_with("IPv4 cut short: 26 of 92 bytes"));
+    }
+
+    #[test]
+    fn an_echo_in_one_line() {
+        let text = line(&build_echo(&ends(), 77, 1, b"x").unwrap());
+        assert!(text.ends_with("10.0.0.1 > 10.0.0.2 echo request type 8 id 77"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_frames_still_have_a_line(at in 0usize..80, value: u8, cut in 0usize..100) {
+            let mut frame = build_udp(&ends(), &[0; 40]).unwrap();
+            let at = at % frame.len();
+            frame[at] = value;
+            frame.truncate(cut);
+            prop_assert!(!line(&frame).contains('\n'));
+        }
+
+        #[test]
+        fn any_bytes_have_a_line(bytes in prop::collection::vec(any::<u8>(), 0..90)) {
+            prop_assert!(!line(&bytes).is_empty());
+        }
+    }
+}
