@@ -84,6 +84,9 @@ pub struct EndReport {
     pub duplicates: u64,
     /// Messages that arrived after a later one.
     pub reordered: u64,
+    /// Replies that came after the sender had given them up (they are in `received` and `unique` as well).
+    #[serde(default)]
+    pub late: u64,
     /// Messages that did not belong to the test, or were damaged.
     pub foreign: u64,
     /// Messages read only after the test ended, out of the socket's queue (they are in `received` as well).
