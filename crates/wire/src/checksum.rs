@@ -17,7 +17,7 @@ impl Sum {
 
     /// Adds the bytes, as big-endian 16-bit words; an odd last byte is padded with zero.
     #[must_use]
-    pub fn add(mut self, bytes: &[u8]) -> Self {
+    pub fn add_bytes(mut self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<4>();
         // 2^32 words of 2^32 fit into 64 bits: no frame is so long, so no carry is lost.
         self.0 += words.iter().map(|&word| u64::from(u32::from_be_bytes(word))).sum::<u64>();
@@ -38,15 +38,18 @@ impl Sum {
     /// Adds the pseudo header of an IPv4 payload (RFC 768).
     #[must_use]
     pub fn add_pseudo_v4(self, source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, length: u16) -> Self {
-        self.add(&source.octets()).add(&destination.octets()).add_word(u16::from(protocol)).add_word(length)
+        self.add_bytes(&source.octets())
+            .add_bytes(&destination.octets())
+            .add_word(u16::from(protocol))
+            .add_word(length)
     }
 
     /// Adds the pseudo header of an IPv6 payload (RFC 8200 section 8.1).
     #[must_use]
     pub fn add_pseudo_v6(self, source: Ipv6Addr, destination: Ipv6Addr, protocol: u8, length: u32) -> Self {
-        self.add(&source.octets())
-            .add(&destination.octets())
-            .add(&length.to_be_bytes())
+        self.add_bytes(&source.octets())
+            .add_bytes(&destination.octets())
+            .add_bytes(&length.to_be_bytes())
             .add_word(u16::from(protocol))
     }
 
@@ -62,7 +65,7 @@ impl Sum {
 
 /// The checksum of one run of bytes.
 pub fn checksum(bytes: &[u8]) -> u16 {
-    Sum::new().add(bytes).finish()
+    Sum::new().add_bytes(bytes).finish()
 }
 
 #[cfg(test)]
@@ -94,7 +97,7 @@ mod tests {
             prop_assert_eq!(checksum(&bytes), slow(&bytes));
             let cut = (cut * 2).min(bytes.len());
             let cut = cut - cut % 2;
-            let pieces = Sum::new().add(&bytes[..cut]).add(&bytes[cut..]).finish();
+            let pieces = Sum::new().add_bytes(&bytes[..cut]).add_bytes(&bytes[cut..]).finish();
             prop_assert_eq!(pieces, slow(&bytes));
         }
 

@@ -274,7 +274,7 @@ pub fn build_udp(ends: &Ends, payload: &[u8]) -> Option<Vec<u8>> {
         _ => return None,
     };
     // RFC 768: a checksum of zero is sent as all ones, because zero means that there is none.
-    let checksum = match sum.add(&datagram).finish() {
+    let checksum = match sum.add_bytes(&datagram).finish() {
         0 => 0xffff,
         sum => sum,
     };
@@ -294,7 +294,7 @@ pub fn build_echo(ends: &Ends, identifier: u16, sequence: u16, data: &[u8]) -> O
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             icmp::write_echo(&mut message, icmp::V6_REQUEST, identifier, sequence);
             let length = u32::try_from(message.len()).ok()?;
-            let sum = Sum::new().add_pseudo_v6(from, to, ICMPV6, length).add(&message).finish();
+            let sum = Sum::new().add_pseudo_v6(from, to, ICMPV6, length).add_bytes(&message).finish();
             message[2..4].copy_from_slice(&sum.to_be_bytes());
             build_ip(ends, ICMPV6, &message)
         }
@@ -366,7 +366,7 @@ mod tests {
                 let length = ip.payload().len() as u16;
                 (ip.payload(), Sum::new().add_pseudo_v4(ip.source(), ip.destination(), ip.protocol(), length))
             };
-            prop_assert_eq!(sum.add(inner).finish(), 0);
+            prop_assert_eq!(sum.add_bytes(inner).finish(), 0);
             let udp = Udp::parse(inner).unwrap();
             prop_assert_eq!((udp.source(), udp.destination(), udp.payload()), (from, to, &payload[..]));
         }

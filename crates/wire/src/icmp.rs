@@ -60,7 +60,7 @@ impl<'a> Echo<'a> {
 /// True when the ICMPv6 checksum over addresses and message is right.
 pub fn is_intact_v6(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    Sum::new().add_pseudo_v6(source, destination, 58, length).add(message).finish() == 0
+    Sum::new().add_pseudo_v6(source, destination, 58, length).add_bytes(message).finish() == 0
 }
 
 /// Writes the eight bytes over the start of `message`, whose rest is the echo data, and for ICMP the checksum.

@@ -1,6 +1,8 @@
 //! Clocks, in nanoseconds. The only place of the project where time is read.
 
-use nix::time::{ClockId, clock_gettime};
+use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock).expect("the standard clocks exist");
@@ -25,4 +27,32 @@ pub fn thread_cpu_ns() -> u64 {
 /// CPU time of this process.
 pub fn process_cpu_ns() -> u64 {
     read(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`; returns at once when that is past. Wakes up late by the timer's
+/// slack ([`precise_timers`]) and whatever the scheduler adds; a signal does not cut it short.
+pub fn sleep_until(at_ns: u64) {
+    let at = TimeSpec::new((at_ns / 1_000_000_000) as i64, (at_ns % 1_000_000_000) as i64);
+    let sleep = || clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &at);
+    while sleep() == Err(Errno::EINTR) {}
+}
+
+/// Asks for timers of the calling thread that are not rounded up for the sake of power (`PR_SET_TIMERSLACK` 1 ns
+/// instead of the usual 50 µs). Where that is refused, sleeps are only less exact.
+pub fn precise_timers() {
+    let _ = nix::sys::prctl::set_timerslack(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_never_ends_early() {
+        precise_timers();
+        let until = monotonic_ns() + 2_000_000;
+        sleep_until(until);
+        assert!(monotonic_ns() >= until);
+        sleep_until(0);
+    }
 }

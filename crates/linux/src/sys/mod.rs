@@ -3,8 +3,12 @@
 
 pub mod bpf;
 pub mod clock;
+pub mod cpu;
+pub mod icmp;
 pub mod mount;
 pub mod netns;
 pub mod process;
 pub mod socket;
+pub mod tcp;
+pub mod udp;
 pub mod userns;

@@ -1,0 +1,317 @@
+//! Many datagrams per system call: `sendmmsg` and `recvmmsg` over buffers that are made once.
+//!
+//! A batch owns its buffers, addresses and message headers; sending or receiving allocates nothing. The same batches
+//! serve UDP and ICMP sockets. With `UDP_SEGMENT` (Linux 4.18) one buffer holds several datagrams that the kernel cuts
+//! apart; with `UDP_GRO` (5.0) it hands over several datagrams of one size as one buffer and tells the size in a
+//! control message. Price: memory of `messages × capacity` bytes per batch.
+
+use super::socket::{self, Direction, zeroed};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// What one UDP datagram can carry over IPv4: 65535 − 20 − 8.
+pub const MAX_PAYLOAD: usize = 65_507;
+
+/// Room for one control message with an `int`: header 16, data 4, padding 4 (on 64-bit hosts), with room to spare.
+const CONTROL: usize = 64;
+
+/// A control buffer aligned as `cmsghdr` needs it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+/// A socket bound to `address`, with buffers as asked (what the kernel made of it: [`socket::buffer`]).
+pub fn bind(
+    address: SocketAddr,
+    send_buffer: Option<u32>,
+    receive_buffer: Option<u32>,
+) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(address)?;
+    if let Some(bytes) = send_buffer {
+        socket::set_buffer(&socket, Direction::Send, bytes)?;
+    }
+    if let Some(bytes) = receive_buffer {
+        socket::set_buffer(&socket, Direction::Receive, bytes)?;
+    }
+    Ok(socket)
+}
+
+/// From now on the kernel cuts every buffer that is sent into datagrams of `bytes` (`UDP_SEGMENT`).
+pub fn set_segment(fd: impl AsFd, bytes: u16) -> io::Result<()> {
+    socket::set_int(fd, libc::SOL_UDP, libc::UDP_SEGMENT, i32::from(bytes))
+}
+
+/// From now on the kernel may merge datagrams of one size (`UDP_GRO`).
+pub fn set_merge(fd: impl AsFd) -> io::Result<()> {
+    socket::set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
+}
+
+/// Buffers and addresses for sending.
+pub struct SendBatch {
+    bytes: Vec<u8>,
+    stride: usize,
+    pieces: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+    names: Vec<libc::sockaddr_storage>,
+}
+
+// SAFETY: the raw pointers in `pieces` and `headers` are set before every call to point into this value's own heap
+// memory; nothing else holds them.
+unsafe impl Send for SendBatch {}
+
+impl SendBatch {
+    /// `messages` buffers of `capacity` bytes each, filled with zeros and sent whole until a length is set.
+    pub fn new(messages: usize, capacity: usize) -> Self {
+        let messages = messages.max(1);
+        let mut piece: libc::iovec = zeroed();
+        piece.iov_len = capacity;
+        SendBatch {
+            bytes: vec![0; messages * capacity],
+            stride: capacity,
+            pieces: vec![piece; messages],
+            headers: (0..messages).map(|_| zeroed()).collect(),
+            names: (0..messages).map(|_| zeroed()).collect(),
+        }
+    }
+
+    /// How many messages it holds.
+    pub fn messages(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// The buffer of message `index`. Panics when there is no such message.
+    #[inline]
+    pub fn buffer(&mut self, index: usize) -> &mut [u8] {
+        &mut self.bytes[index * self.stride..][..self.stride]
+    }
+
+    /// Sends only the first `length` bytes of message `index` (at most its capacity).
+    #[inline]
+    pub fn set_length(&mut self, index: usize, length: usize) {
+        self.pieces[index].iov_len = length.min(self.stride);
+    }
+
+    /// Sends message `index` to where message `from` of `received` came from.
+    #[inline]
+    pub fn answer(&mut self, index: usize, received: &ReceiveBatch, from: usize) {
+        self.names[index] = received.names[from];
+        self.headers[index].msg_hdr.msg_namelen = received.headers[from].msg_hdr.msg_namelen;
+    }
+
+    /// Sends messages `range`, in order; returns how many the kernel accepted. An error means that the first of them
+    /// was refused (`sendmmsg` tells an error only if nothing was sent before it), so the caller goes on behind it.
+    #[inline]
+    pub fn send(&mut self, fd: impl AsFd, range: std::ops::Range<usize>) -> io::Result<usize> {
+        let range = range.start.min(self.headers.len())..range.end.min(self.headers.len());
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let bytes = self.bytes.as_mut_ptr();
+        for index in range.clone() {
+            // SAFETY: index × stride lies inside `bytes`, which has `messages × stride` bytes.
+            self.pieces[index].iov_base = unsafe { bytes.add(index * self.stride) }.cast();
+            let header = &mut self.headers[index].msg_hdr;
+            header.msg_iov = &raw mut self.pieces[index];
+            header.msg_iovlen = 1;
+            header.msg_name = match header.msg_namelen {
+                0 => std::ptr::null_mut(),
+                _ => (&raw mut self.names[index]).cast(),
+            };
+        }
+        let headers = &mut self.headers[range];
+        // SAFETY: the headers are live and exclusive; each points to one piece inside `bytes` and at most one name.
+        let sent = unsafe {
+            libc::sendmmsg(
+                fd.as_fd().as_raw_fd(),
+                headers.as_mut_ptr(),
+                headers.len() as libc::c_uint,
+                libc::MSG_NOSIGNAL,
+            )
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    }
+}
+
+/// Whether a receive call waits for the first datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Until there is one, or the socket's time-out ends the call with `EAGAIN`.
+    ForOne,
+    /// Not at all.
+    No,
+}
+
+/// Buffers and addresses for receiving.
+pub struct ReceiveBatch {
+    bytes: Vec<u8>,
+    stride: usize,
+    pieces: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+    names: Vec<libc::sockaddr_storage>,
+    controls: Vec<Control>,
+}
+
+// SAFETY: as for `SendBatch`.
+unsafe impl Send for ReceiveBatch {}
+
+impl ReceiveBatch {
+    /// `messages` buffers of `capacity` bytes each; longer datagrams are cut and say so ([`Self::is_cut`]).
+    pub fn new(messages: usize, capacity: usize) -> Self {
+        let messages = messages.max(1);
+        ReceiveBatch {
+            bytes: vec![0; messages * capacity],
+            stride: capacity,
+            pieces: vec![zeroed(); messages],
+            headers: (0..messages).map(|_| zeroed()).collect(),
+            names: (0..messages).map(|_| zeroed()).collect(),
+            controls: vec![Control([0; CONTROL]); messages],
+        }
+    }
+
+    /// How many messages it holds.
+    pub fn messages(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// Receives what is there, at least one when `wait` says so; returns how many messages. `EAGAIN` after the
+    /// socket's time-out.
+    #[inline]
+    pub fn receive(&mut self, fd: impl AsFd, wait: Wait) -> io::Result<usize> {
+        let bytes = self.bytes.as_mut_ptr();
+        for index in 0..self.headers.len() {
+            let piece = &mut self.pieces[index];
+            // SAFETY: index × stride lies inside `bytes`, which has `messages × stride` bytes.
+            piece.iov_base = unsafe { bytes.add(index * self.stride) }.cast();
+            piece.iov_len = self.stride;
+            let header = &mut self.headers[index].msg_hdr;
+            header.msg_iov = &raw mut *piece;
+            header.msg_iovlen = 1;
+            header.msg_name = (&raw mut self.names[index]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            header.msg_control = (&raw mut self.controls[index]).cast();
+            header.msg_controllen = CONTROL as _;
+            header.msg_flags = 0;
+        }
+        let flags = if wait == Wait::ForOne { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
+        // SAFETY: the headers are live and exclusive; each points to one piece, one name and one control buffer of
+        // this value. No time-out pointer: the kernel's own handling of it is broken (recvmmsg(2), BUGS).
+        let received = unsafe {
+            libc::recvmmsg(
+                fd.as_fd().as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                self.headers.len() as libc::c_uint,
+                flags,
+                std::ptr::null_mut(),
+            )
+        };
+        if received < 0 { Err(io::Error::last_os_error()) } else { Ok(received as usize) }
+    }
+
+    /// The bytes of message `index` of the last receive.
+    #[inline]
+    pub fn bytes(&self, index: usize) -> &[u8] {
+        let length = (self.headers[index].msg_len as usize).min(self.stride);
+        &self.bytes[index * self.stride..][..length]
+    }
+
+    /// True when message `index` was longer than its buffer.
+    #[inline]
+    pub fn is_cut(&self, index: usize) -> bool {
+        self.headers[index].msg_hdr.msg_flags & libc::MSG_TRUNC != 0
+    }
+
+    /// The size of one datagram when the kernel merged several into message `index` (`UDP_GRO`).
+    #[inline]
+    pub fn segment(&self, index: usize) -> Option<usize> {
+        let header = &self.headers[index].msg_hdr;
+        if header.msg_controllen == 0 {
+            return None;
+        }
+        // SAFETY: `msg_control` was set by the last `receive` to this value's own control buffer, the kernel wrote
+        // `msg_controllen` ≤ CONTROL bytes of whole control messages into it, and the macros stay inside that.
+        unsafe {
+            let mut message = libc::CMSG_FIRSTHDR(header);
+            while let Some(found) = message.as_ref() {
+                if found.cmsg_level == libc::SOL_UDP && found.cmsg_type == libc::UDP_GRO {
+                    let size = libc::CMSG_DATA(message).cast::<i32>().read_unaligned();
+                    return usize::try_from(size).ok().filter(|&size| size > 0);
+                }
+                message = libc::CMSG_NXTHDR(header, message);
+            }
+        }
+        None
+    }
+
+    /// The datagrams in message `index`: one, or as many as were merged.
+    #[inline]
+    pub fn datagrams(&self, index: usize) -> std::slice::Chunks<'_, u8> {
+        let bytes = self.bytes(index);
+        bytes.chunks(self.segment(index).unwrap_or(bytes.len()).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let receiver = bind("127.0.0.1:0".parse().unwrap(), None, None).unwrap();
+        let sender = bind("127.0.0.1:0".parse().unwrap(), Some(65536), None).unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        socket::set_timeout(&receiver, Direction::Receive, Some(Duration::from_secs(2))).unwrap();
+        (sender, receiver)
+    }
+
+    #[test]
+    fn a_batch_arrives_and_is_answered() {
+        let (sender, receiver) = pair();
+        let mut out = SendBatch::new(3, 40);
+        for index in 0..3 {
+            out.buffer(index).fill(index as u8);
+        }
+        out.set_length(2, 20);
+        assert_eq!(out.send(&sender, 0..9).unwrap(), 3);
+        let mut into = ReceiveBatch::new(8, 30);
+        assert_eq!(into.receive(&receiver, Wait::ForOne).unwrap(), 3);
+        assert!(into.is_cut(0) && into.bytes(0).len() == 30);
+        assert!(!into.is_cut(2));
+        assert_eq!(into.datagrams(2).collect::<Vec<_>>(), [&[2; 20][..]]);
+        let mut reply = SendBatch::new(1, 5);
+        reply.answer(0, &into, 1);
+        assert_eq!(reply.send(&receiver, 0..1).unwrap(), 1);
+        let mut back = ReceiveBatch::new(1, 30);
+        assert_eq!(back.receive(&sender, Wait::ForOne).unwrap(), 1);
+        assert_eq!(back.bytes(0), [0; 5]);
+        assert_eq!(back.receive(&sender, Wait::No).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn segments_leave_as_one_and_merge_again() {
+        let (sender, receiver) = pair();
+        set_segment(&sender, 100).unwrap();
+        set_merge(&receiver).unwrap();
+        let mut out = SendBatch::new(1, 350);
+        assert_eq!(out.send(&sender, 0..1).unwrap(), 1);
+        let mut into = ReceiveBatch::new(4, 65_535);
+        let mut sizes = Vec::new();
+        while sizes.iter().sum::<usize>() < 350 {
+            for index in 0..into.receive(&receiver, Wait::ForOne).unwrap() {
+                sizes.extend(into.datagrams(index).map(<[u8]>::len));
+            }
+        }
+        assert_eq!(sizes, [100, 100, 100, 50]);
+    }
+
+    #[test]
+    fn a_refused_message_is_told_and_the_rest_goes() {
+        let (sender, receiver) = pair();
+        let mut out = SendBatch::new(2, MAX_PAYLOAD + 100);
+        out.set_length(1, 10);
+        let error = out.send(&sender, 0..2).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+        assert_eq!(out.send(&sender, 1..2).unwrap(), 1);
+        drop(receiver);
+    }
+}
