@@ -1,13 +1,23 @@
-//! `pathlab agent`.
+//! `pathlab agent`: one end of a test, started by pathlab itself inside a node; the conversation is on standard input.
 
 use crate::output::Output;
 use clap::Args;
+use record::{Problem, Result};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 
 /// Flags of `pathlab agent`.
 #[derive(Args)]
 pub struct AgentArgs {}
 
-/// Runs the command.
-pub fn run(_args: AgentArgs, _output: &Output) -> record::Result<()> {
-    Err(record::Problem::host("'agent' is not part of this build yet"))
+/// Serves the controller on standard input until it closes the connection.
+pub fn run(_args: AgentArgs, _output: &Output) -> Result<()> {
+    let stdin = std::io::stdin();
+    let socket = stdin.as_fd().try_clone_to_owned().map(UnixStream::from);
+    let socket = socket.and_then(|socket| socket.peer_addr().map(|_| socket));
+    let socket = socket.map_err(|_| {
+        Problem::input("standard input is not a socket")
+            .help("agents are started by pathlab itself; use 'pathlab serve' to answer other machines")
+    })?;
+    load::agent::serve(socket, "the controller")
 }

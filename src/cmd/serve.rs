@@ -1,13 +1,92 @@
-//! `pathlab serve`.
+//! `pathlab serve`: answers tests from other machines, one test at a time, without privileges.
+//!
+//! Every control connection has a thread; the data sockets are opened by each test at ports of their own.
 
 use crate::output::Output;
 use clap::Args;
+use load::agent::{self, Turns};
+use record::{Problem, Result};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
+
+/// The port of the control connection.
+pub const PORT: u16 = 5300;
+
+/// Control connections at the same time.
+const MOST: usize = 64;
 
 /// Flags of `pathlab serve`.
 #[derive(Args)]
-pub struct ServeArgs {}
+pub struct ServeArgs {
+    /// Port of the control connection; 0 lets the system choose.
+    #[arg(long, default_value_t = PORT)]
+    port: u16,
+    /// Listen at this address only (all addresses, v4 and v6, by default).
+    #[arg(long, value_name = "ADDR")]
+    bind: Option<IpAddr>,
+    /// End after the first control connection.
+    #[arg(long)]
+    once: bool,
+}
 
-/// Runs the command.
-pub fn run(_args: ServeArgs, _output: &Output) -> record::Result<()> {
-    Err(record::Problem::host("'serve' is not part of this build yet"))
+/// Listens and serves.
+pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
+    let listener = listen(&args)?;
+    if let Ok(address) = listener.local_addr() {
+        output.note(&format!("serving tests at {address}"));
+    }
+    let (turns, open) = (Turns::default(), Arc::new(AtomicUsize::new(0)));
+    loop {
+        let accepted = listener.accept();
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_passing(&error) => continue,
+            Err(error) => return Err(Problem::host(format!("cannot accept connections: {error}"))),
+        };
+        if args.once {
+            return serve(stream, peer, &turns);
+        }
+        if open.load(std::sync::atomic::Ordering::Acquire) >= MOST {
+            output.note(&format!("{peer}: refused, {MOST} control connections are open"));
+            continue;
+        }
+        open.fetch_add(1, AcqRel);
+        let (turns, open) = (turns.clone(), Arc::clone(&open));
+        std::thread::spawn(move || {
+            if let Err(problem) = serve(stream, peer, &turns) {
+                eprintln!("pathlab: {problem}");
+            }
+            open.fetch_sub(1, AcqRel);
+        });
+    }
+}
+
+fn serve(stream: TcpStream, peer: SocketAddr, turns: &Turns) -> Result<()> {
+    let _ = stream.set_nodelay(true);
+    agent::serve_in_turn(stream, &peer.to_string(), turns)
+}
+
+/// Errors of `accept` that belong to one connection, not to the listener (accept(2)).
+fn is_passing(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | HostUnreachable | NetworkUnreachable
+    )
+}
+
+/// One socket for both families where the host has both.
+fn listen(args: &ServeArgs) -> Result<TcpListener> {
+    let at = |address: IpAddr| TcpListener::bind(SocketAddr::new(address, args.port));
+    let listener = match args.bind {
+        Some(address) => at(address),
+        None => at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into())),
+    };
+    listener.map_err(|error| {
+        Problem::host(format!("cannot listen at port {}: {error}", args.port))
+            .help("choose another with --port, or end what uses it")
+    })
 }

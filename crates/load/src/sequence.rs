@@ -1,0 +1,182 @@
+//! Which messages arrived: different ones, duplicates, late ones, in bounded memory.
+//!
+//! A ring of bits remembers the last [`WINDOW`] sequence numbers below the highest one seen, as in RFC 6479. A number
+//! above the highest moves the window; a number inside it is new (then it is reordered) or a duplicate; a number below
+//! it can no longer be judged and is counted as too old. The price is 128 KiB per receiver, and that a hostile jump
+//! costs one pass over it. The slow twin in the tests is a set of all numbers.
+
+/// How many numbers below the highest are remembered.
+pub const WINDOW: u64 = 1 << 20;
+
+const WORDS: usize = (WINDOW / 64) as usize;
+
+/// What a sequence number turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// New, and the highest so far.
+    InOrder,
+    /// New, but a higher one came before.
+    Reordered,
+    /// Seen before.
+    Duplicate,
+    /// So far below the highest that nobody remembers.
+    TooOld,
+}
+
+/// The memory of one receiver.
+#[derive(Debug, Clone)]
+pub struct Sequence {
+    bits: Box<[u64]>,
+    /// The highest number seen, plus one; 0 when none was.
+    next: u64,
+    /// Different numbers.
+    pub unique: u64,
+    /// Numbers seen again.
+    pub duplicates: u64,
+    /// New numbers that came after a higher one.
+    pub reordered: u64,
+    /// Numbers that could not be judged.
+    pub too_old: u64,
+}
+
+impl Default for Sequence {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Sequence {
+    /// Nothing seen yet.
+    pub fn new() -> Self {
+        let bits = vec![0; WORDS].into_boxed_slice();
+        Sequence { bits, next: 0, unique: 0, duplicates: 0, reordered: 0, too_old: 0 }
+    }
+
+    /// Takes note of one number.
+    #[inline]
+    pub fn see(&mut self, number: u64) -> Arrival {
+        if number >= self.next {
+            self.advance(number);
+            self.unique += 1;
+            return Arrival::InOrder;
+        }
+        if self.next - 1 - number >= WINDOW {
+            self.too_old += 1;
+            return Arrival::TooOld;
+        }
+        let (word, bit) = Self::place(number);
+        if self.bits[word] & bit != 0 {
+            self.duplicates += 1;
+            return Arrival::Duplicate;
+        }
+        self.bits[word] |= bit;
+        self.unique += 1;
+        self.reordered += 1;
+        Arrival::Reordered
+    }
+
+    #[inline]
+    fn place(number: u64) -> (usize, u64) {
+        ((number / 64) as usize % WORDS, 1 << (number % 64))
+    }
+
+    /// Makes `number` the highest; the numbers between are not seen yet.
+    #[inline]
+    fn advance(&mut self, number: u64) {
+        // Forget the bits of the window's length ago, word by word where a whole word is new.
+        if number - self.next >= WINDOW {
+            self.bits.fill(0);
+        } else {
+            let mut at = self.next;
+            while at <= number {
+                let (word, bit) = Self::place(at);
+                if at.is_multiple_of(64) && at + 63 <= number {
+                    self.bits[word] = 0;
+                    at += 64;
+                } else {
+                    self.bits[word] &= !bit;
+                    at += 1;
+                }
+            }
+        }
+        let (word, bit) = Self::place(number);
+        self.bits[word] |= bit;
+        self.next = number.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    /// The slow twin: remembers everything.
+    #[derive(Default)]
+    struct Slow {
+        seen: HashSet<u64>,
+        highest: Option<u64>,
+    }
+
+    impl Slow {
+        fn see(&mut self, number: u64) -> Arrival {
+            match self.highest {
+                Some(highest) if number <= highest => {
+                    if highest - number >= WINDOW {
+                        Arrival::TooOld
+                    } else if self.seen.insert(number) {
+                        Arrival::Reordered
+                    } else {
+                        Arrival::Duplicate
+                    }
+                }
+                _ => {
+                    self.highest = Some(number);
+                    self.seen.insert(number);
+                    Arrival::InOrder
+                }
+            }
+        }
+    }
+
+    /// Mostly near each other, sometimes jumping by about a window or anywhere.
+    fn numbers() -> impl Strategy<Value = Vec<u64>> {
+        let step = prop_oneof![
+            8 => (-70i64..200).prop_map(|step| (step, false)),
+            1 => (-3i64..4).prop_map(|windows| (windows * WINDOW as i64 / 2 + windows, false)),
+            1 => (0i64..1 << 48).prop_map(|number| (number, true)),
+        ];
+        prop::collection::vec(step, 1..150).prop_map(|steps| {
+            let mut at = 0i64;
+            let next = |(step, jump): (i64, bool)| {
+                at = if jump { step } else { (at + step).max(0) };
+                at as u64
+            };
+            steps.into_iter().map(next).collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn the_window_judges_as_a_set_of_all_numbers(numbers in numbers()) {
+            let (mut fast, mut slow) = (Sequence::new(), Slow::default());
+            for &number in &numbers {
+                prop_assert_eq!(fast.see(number), slow.see(number), "number {}", number);
+            }
+            let sum = fast.unique + fast.duplicates + fast.too_old;
+            prop_assert_eq!(sum, numbers.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_long_orderly_stream_wraps_the_ring() {
+        let mut sequence = Sequence::new();
+        for number in 0..3 * WINDOW {
+            assert_eq!(sequence.see(number), Arrival::InOrder);
+        }
+        assert_eq!(sequence.see(3 * WINDOW - 5), Arrival::Duplicate);
+        assert_eq!(sequence.see(2 * WINDOW - 1), Arrival::TooOld);
+        assert_eq!((sequence.unique, sequence.reordered), (3 * WINDOW, 0));
+    }
+}

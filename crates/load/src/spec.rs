@@ -1,0 +1,188 @@
+//! Which tests are possible, said before anything starts.
+
+use record::spec::{Kind, Rate, TestSpec};
+use record::{Problem, Result};
+use wire::message;
+
+/// What a UDP datagram can carry.
+const MAX_DATAGRAM: u32 = linux::sys::udp::MAX_PAYLOAD as u32;
+/// The longest request and response over TCP.
+const MAX_REQUEST: u32 = 1 << 20;
+/// The longest `write` of a stream.
+const MAX_WRITE: u32 = 16 << 20;
+/// The most parallel connections.
+const MAX_STREAMS: u32 = 64;
+/// The most datagrams per system call (`UIO_MAXIOV` of the kernel).
+const MAX_BATCH: u32 = 1024;
+/// The most datagrams that the kernel cuts out of one buffer (`UDP_MAX_SEGMENTS`; 64 before Linux 6.9).
+const MAX_SEGMENTS: u32 = 128;
+/// The longest test: one day.
+const MAX_DURATION_MS: u64 = 24 * 3600 * 1000;
+
+/// Payload bytes of one message: for a TCP stream 0 means 128 KiB.
+pub fn message_size(spec: &TestSpec) -> usize {
+    match (spec.kind, spec.size) {
+        (Kind::TcpStream, 0) => crate::tcp_stream::BUFFER,
+        (_, size) => size as usize,
+    }
+}
+
+/// Payload bytes of a response: 0 means as the request.
+pub fn response_size(spec: &TestSpec) -> usize {
+    if spec.response == 0 { spec.size as usize } else { spec.response as usize }
+}
+
+/// Refuses what cannot be done, with the sentence that says why.
+pub fn check_spec(spec: &TestSpec) -> Result<()> {
+    check_sizes(spec)?;
+    check_time(spec)?;
+    check_options(spec)
+}
+
+fn within(what: &str, value: u64, low: u64, high: u64) -> Result<()> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(Problem::input(format!("{what} {value} is not possible")).help(format!("use {low} to {high}")))
+}
+
+fn check_sizes(spec: &TestSpec) -> Result<()> {
+    let (smallest, size, response) = (message::LENGTH as u32, spec.size, spec.response);
+    let header = |what: &str, value: u32, high: u32| {
+        within(what, value.into(), smallest.into(), high.into()).map_err(|problem| {
+            let advice = format!("{} (every message carries a header of {smallest} bytes)", problem.advice);
+            problem.help(advice)
+        })
+    };
+    match spec.kind {
+        Kind::TcpStream => within("size", size.into(), 0, MAX_WRITE.into())?,
+        Kind::TcpRr => within("size", size.into(), 1, MAX_REQUEST.into())?,
+        Kind::UdpStream | Kind::UdpRr => header("size", size, MAX_DATAGRAM)?,
+        Kind::Ping => header("size", size, MAX_DATAGRAM - wire::icmp::HEADER as u32)?,
+    }
+    match spec.kind {
+        Kind::TcpRr => within("response", response.into(), 0, MAX_REQUEST.into()),
+        Kind::UdpRr if response > 0 => header("response", response, MAX_DATAGRAM),
+        Kind::UdpRr => Ok(()),
+        kind if response > 0 => Err(Problem::input(format!("a {kind} test has no response size"))
+            .help("leave --response out; it belongs to tcp-rr and udp-rr")),
+        _ => Ok(()),
+    }
+}
+
+fn check_time(spec: &TestSpec) -> Result<()> {
+    if spec.count.is_none() {
+        within("duration in ms", spec.duration_ms, 1, MAX_DURATION_MS)?;
+    }
+    within("duration in ms", spec.duration_ms, 0, MAX_DURATION_MS)?;
+    if let Some(count) = spec.count {
+        within("count", count, 1, message::MAX_SEQUENCE)?;
+    }
+    let Some(rate) = spec.rate else { return Ok(()) };
+    let (Rate::MessagesPerSecond(value) | Rate::BitsPerSecond(value)) = rate;
+    let per_second = rate.messages_per_second(message_size(spec) as u32);
+    if value.is_finite() && (0.001..=1e9).contains(&per_second) {
+        return Ok(());
+    }
+    Err(Problem::input(format!("a rate of {per_second} messages per second is not possible"))
+        .help("use 0.001 to 1000000000 messages per second"))
+}
+
+fn check_options(spec: &TestSpec) -> Result<()> {
+    let is_tcp = matches!(spec.kind, Kind::TcpStream | Kind::TcpRr);
+    if !matches!(spec.family, 4 | 6) {
+        return Err(Problem::input(format!("there is no IP version {}", spec.family)).help("use 4 or 6"));
+    }
+    let most = if spec.kind == Kind::TcpStream { MAX_STREAMS } else { 1 };
+    if spec.kind != Kind::TcpStream && spec.streams > 1 {
+        return Err(Problem::input(format!("a {} test has one stream", spec.kind))
+            .help("parallel streams belong to tcp-stream"));
+    }
+    within("streams", spec.streams.into(), 1, most.into())?;
+    within("batch", spec.batch.into(), 1, MAX_BATCH.into())?;
+    if spec.kind != Kind::UdpStream && (spec.gso > 0 || spec.gro) {
+        return Err(Problem::input(format!("a {} test has no segmentation offload of its own", spec.kind))
+            .help("--gso and --gro belong to udp-stream"));
+    }
+    within("gso", spec.gso.into(), 0, MAX_SEGMENTS.into())?;
+    if spec.gso.saturating_mul(spec.size) > MAX_DATAGRAM && spec.gso > 1 {
+        return Err(Problem::input(format!(
+            "{} datagrams of {} bytes do not fit one buffer",
+            spec.gso, spec.size
+        ))
+        .help(format!("gso × size may be {MAX_DATAGRAM} at most")));
+    }
+    if let Some(name) = &spec.congestion {
+        let fits = !name.is_empty()
+            && name.len() < 16
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+        if !is_tcp || !fits {
+            let what = if is_tcp {
+                format!("'{name}' is not the name of a congestion control")
+            } else {
+                format!("a {} test has no congestion control", spec.kind)
+            };
+            return Err(Problem::input(what)
+                .help("tcp-stream and tcp-rr take one of sysctl net.ipv4.tcp_available_congestion_control"));
+        }
+    }
+    for cpu in [spec.sender_cpu, spec.receiver_cpu].into_iter().flatten() {
+        within("CPU", cpu.into(), 0, 8191)?;
+    }
+    for bytes in [spec.send_buffer, spec.receive_buffer].into_iter().flatten() {
+        within("socket buffer", bytes.into(), 1, i32::MAX as u64)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kind: Kind, change: impl FnOnce(&mut TestSpec)) -> Result<()> {
+        let mut spec = TestSpec { kind, ..TestSpec::default() };
+        change(&mut spec);
+        check_spec(&spec)
+    }
+
+    #[test]
+    fn the_defaults_of_every_kind_are_possible() {
+        for kind in Kind::ALL {
+            of(kind, |_| {}).unwrap();
+        }
+        of(Kind::TcpStream, |s| s.size = 0).unwrap();
+        of(Kind::UdpStream, |s| (s.size, s.gso, s.gro) = (1400, 46, true)).unwrap();
+    }
+
+    #[test]
+    fn what_is_impossible_has_a_sentence() {
+        type Change = fn(&mut TestSpec);
+        let wrong: [(Kind, Change, &str); 20] = [
+            (Kind::UdpStream, |s| s.size = 17, "size 17"),
+            (Kind::Ping, |s| s.size = 65_500, "size 65500"),
+            (Kind::UdpRr, |s| s.response = 3, "response 3"),
+            (Kind::UdpStream, |s| s.response = 64, "no response"),
+            (Kind::TcpRr, |s| s.size = 0, "size 0"),
+            (Kind::TcpStream, |s| s.streams = 65, "streams 65"),
+            (Kind::TcpStream, |s| s.streams = 0, "streams 0"),
+            (Kind::UdpStream, |s| s.streams = 2, "one stream"),
+            (Kind::UdpStream, |s| s.batch = 0, "batch 0"),
+            (Kind::UdpStream, |s| s.gso = 129, "gso 129"),
+            (Kind::UdpStream, |s| (s.gso, s.size) = (100, 1400), "do not fit"),
+            (Kind::TcpRr, |s| s.gro = true, "offload"),
+            (Kind::TcpRr, |s| s.family = 5, "IP version 5"),
+            (Kind::TcpRr, |s| s.duration_ms = 0, "duration"),
+            (Kind::TcpRr, |s| s.count = Some(0), "count 0"),
+            (Kind::UdpStream, |s| s.rate = Some(Rate::MessagesPerSecond(f64::NAN)), "rate"),
+            (Kind::UdpStream, |s| s.rate = Some(Rate::MessagesPerSecond(1e12)), "rate"),
+            (Kind::UdpStream, |s| s.congestion = Some("bbr".into()), "no congestion control"),
+            (Kind::TcpStream, |s| s.congestion = Some("b b r".into()), "'b b r'"),
+            (Kind::TcpStream, |s| s.sender_cpu = Some(1 << 20), "CPU"),
+        ];
+        for (kind, change, said) in wrong {
+            let problem = of(kind, change).expect_err(said);
+            assert!(problem.to_string().contains(said), "{problem}");
+            assert_eq!(problem.kind.exit_code(), 2);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Every kind of traffic between two agents of this process, over loopback, through the whole control protocol.
+
+use load::agent::{self, AgentLink, Turns};
+use load::controller::{self, DataPorts, Nobody, Observer, Outcome};
+use record::Result;
+use record::spec::{Kind, Rate, TestSpec};
+use std::io::Write;
+use std::net::{IpAddr, UdpSocket};
+use std::os::unix::net::UnixStream;
+
+fn agent() -> AgentLink {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || agent::serve(theirs, "the test"));
+    AgentLink::from_stream(ours, "agent").unwrap()
+}
+
+fn address(spec: &TestSpec) -> IpAddr {
+    if spec.family == 6 { "::1".parse().unwrap() } else { "127.0.0.1".parse().unwrap() }
+}
+
+fn run(spec: &TestSpec) -> Result<Outcome> {
+    controller::run(spec, &mut agent(), &mut agent(), address(spec), &mut Nobody)
+}
+
+fn spec(kind: Kind) -> TestSpec {
+    TestSpec { kind, duration_ms: 200, ..TestSpec::default() }
+}
+
+#[test]
+fn a_counted_udp_stream_arrives_whole() {
+    for (batch, gso, gro, family) in [(1, 0, false, 4), (32, 0, false, 6), (32, 16, true, 4), (7, 5, true, 6)]
+    {
+        let rate = Some(Rate::MessagesPerSecond(20_000.0));
+        let spec = TestSpec { count: Some(3_001), batch, gso, gro, family, rate, ..spec(Kind::UdpStream) };
+        let Outcome { sender, receiver, warm, ports, .. } = run(&spec).unwrap();
+        assert!(warm && ports.receiver.is_some() && ports.sender.len() == 1);
+        let label = format!("batch {batch} gso {gso} v{family}: {sender:?} {receiver:?}");
+        assert_eq!((sender.attempted, sender.sent, sender.sent_bytes), (3_001, 3_001, 3_001 * 64), "{label}");
+        assert_eq!((receiver.received, receiver.unique, receiver.foreign), (3_001, 3_001, 0), "{label}");
+        assert_eq!((receiver.duplicates, receiver.reordered), (0, 0), "{label}");
+        assert_eq!(receiver.received_bytes, 3_001 * 64);
+        assert_eq!(receiver.latency.unwrap().count, 3_001);
+        assert_eq!(receiver.intervals.iter().map(|i| i.messages).sum::<u64>(), 3_001);
+        assert_eq!(receiver.socket_drops, Some(0));
+        assert!((sender.schedule.unwrap().requested_per_second.unwrap() - 20_000.0).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn an_unlimited_udp_stream_loses_only_in_the_receiver_socket() {
+    let spec = TestSpec { receive_buffer: Some(4096), batch: 64, ..spec(Kind::UdpStream) };
+    let Outcome { sender, receiver, .. } = run(&spec).unwrap();
+    assert!(sender.send_errors.is_empty(), "{:?}", sender.send_errors);
+    assert_eq!(receiver.received, receiver.unique);
+    assert_eq!(sender.sent, receiver.received + receiver.socket_drops.unwrap());
+    assert!(sender.ended_ns - sender.begun_ns >= 150_000_000);
+}
+
+#[test]
+fn a_sender_asked_for_too_much_says_so() {
+    let rate = Some(Rate::MessagesPerSecond(200_000_000.0));
+    let Outcome { sender, .. } = run(&TestSpec { rate, ..spec(Kind::UdpStream) }).unwrap();
+    let schedule = sender.schedule.unwrap();
+    assert!(schedule.generator_limited, "{schedule:?}");
+    assert!(schedule.achieved_per_second < 200_000_000.0);
+}
+
+#[test]
+fn strangers_are_not_counted() {
+    struct Stranger;
+    impl Observer for Stranger {
+        fn before(&mut self, ports: &DataPorts) -> Result<()> {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            for size in [0, 5, 64, 100] {
+                socket.send_to(&vec![0x70; size], ("127.0.0.1", ports.receiver.unwrap())).unwrap();
+            }
+            Ok(())
+        }
+        fn settled(&mut self) -> Result<()> {
+            Nobody.settled()
+        }
+        fn after(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+    let spec = TestSpec { count: Some(10), ..spec(Kind::UdpStream) };
+    let (mut a, mut b) = (agent(), agent());
+    let outcome = controller::run(&spec, &mut a, &mut b, address(&spec), &mut Stranger).unwrap();
+    assert_eq!((outcome.receiver.received, outcome.receiver.foreign), (10, 4));
+}
+
+#[test]
+fn every_request_has_one_reply() {
+    for kind in [Kind::UdpRr, Kind::TcpRr] {
+        for (rate, family) in [(None, 4), (Some(Rate::MessagesPerSecond(5_000.0)), 6)] {
+            let spec = TestSpec { count: Some(500), rate, family, response: 100, ..spec(kind) };
+            let Outcome { sender, receiver, warm, .. } = run(&spec).unwrap();
+            let label = format!("{kind} {rate:?}: {sender:?} {receiver:?}");
+            assert!(warm);
+            assert_eq!((sender.sent, sender.unique, sender.duplicates), (500, 500, 0), "{label}");
+            assert_eq!((sender.late, sender.foreign, sender.received_bytes), (0, 0, 50_000), "{label}");
+            assert_eq!((receiver.unique, receiver.responses), (500, 500), "{label}");
+            assert_eq!(sender.latency.unwrap().count, 500);
+            assert_eq!(sender.latency_from_send.is_some(), rate.is_some());
+            assert_eq!(kind == Kind::TcpRr, !sender.tcp.is_empty(), "{label}");
+        }
+    }
+}
+
+#[test]
+fn a_tcp_stream_is_read_to_its_end() {
+    for (streams, count, family) in [(1, None, 4), (3, None, 6), (2, Some(33), 4)] {
+        let spec = TestSpec { streams, size: 0, count, family, ..spec(Kind::TcpStream) };
+        let Outcome { sender, receiver, warm, ports, .. } = run(&spec).unwrap();
+        assert!(warm);
+        assert_eq!(ports.sender.len(), streams as usize);
+        assert_eq!(sender.sent_bytes, receiver.received_bytes);
+        assert!(receiver.received_bytes > 1_000_000);
+        assert_eq!(receiver.intervals.iter().map(|i| i.bytes).sum::<u64>(), receiver.received_bytes);
+        assert_eq!(sender.intervals.iter().map(|i| i.bytes).sum::<u64>(), sender.sent_bytes);
+        if let Some(count) = count {
+            assert_eq!((sender.sent, sender.sent_bytes), (count, count * 131_072));
+        }
+        let acked: u64 = (0..streams)
+            .map(|stream| sender.tcp.iter().rfind(|s| s.stream == stream).unwrap().bytes_acked)
+            .sum();
+        assert!(acked >= sender.sent_bytes, "all of it is acknowledged in the last sample");
+        assert!(receiver.tcp.iter().any(|sample| sample.bytes_received > 0));
+        assert!(sender.notes.is_empty(), "{:?}", sender.notes);
+    }
+}
+
+#[test]
+fn a_paced_tcp_stream_keeps_its_rate() {
+    let rate = Some(Rate::BitsPerSecond(80e6));
+    let spec = TestSpec { size: 10_000, streams: 2, rate, duration_ms: 500, ..spec(Kind::TcpStream) };
+    let Outcome { sender, receiver, .. } = run(&spec).unwrap();
+    assert_eq!((sender.sent, receiver.received_bytes), (500, 5_000_000), "{sender:?}");
+    assert!((sender.schedule.unwrap().requested_per_second.unwrap() - 1_000.0).abs() < 1e-6);
+}
+
+#[test]
+fn the_kernel_answers_every_ping() {
+    for (rate, family) in [(None, 4), (None, 6), (Some(Rate::MessagesPerSecond(1_000.0)), 4)] {
+        let spec = TestSpec { count: Some(200), rate, family, size: 56, ..spec(Kind::Ping) };
+        let outcome = match run(&spec) {
+            Err(problem) if problem.to_string().contains("CAP_NET_RAW") => {
+                return println!("SKIP: {problem}");
+            }
+            outcome => outcome.unwrap(),
+        };
+        let sender = outcome.sender;
+        assert!(outcome.warm && outcome.ports.icmp_id.is_some());
+        assert_eq!((sender.sent, sender.unique, sender.foreign), (200, 200, 0), "{sender:?}");
+        assert_eq!(sender.latency.unwrap().count, 200);
+        assert_eq!(outcome.receiver.received, 0);
+    }
+}
+
+#[test]
+fn one_link_serves_many_tests_and_survives_a_failed_one() {
+    let (mut a, mut b) = (agent(), agent());
+    let wrong = TestSpec { congestion: None, family: 6, ..spec(Kind::UdpRr) };
+    let good = TestSpec { count: Some(20), ..spec(Kind::UdpRr) };
+    for _ in 0..3 {
+        let problem =
+            controller::run(&wrong, &mut a, &mut b, "127.0.0.1".parse().unwrap(), &mut Nobody).unwrap_err();
+        assert!(problem.to_string().contains("not an IPv6 address"), "{problem}");
+        assert!(a.is_alive() && b.is_alive());
+        let outcome = controller::run(&good, &mut a, &mut b, address(&good), &mut Nobody).unwrap();
+        assert_eq!(outcome.sender.unique, 20);
+    }
+}
+
+#[test]
+fn a_busy_agent_says_so() {
+    let turns = Turns::default();
+    let mut link = || {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let turns = turns.clone();
+        std::thread::spawn(move || agent::serve_in_turn(theirs, "client-1", &turns));
+        AgentLink::from_stream(ours, "server").unwrap()
+    };
+    let spec = TestSpec { count: Some(1), ..spec(Kind::UdpRr) };
+    let problem = controller::run(&spec, &mut link(), &mut link(), address(&spec), &mut Nobody).unwrap_err();
+    assert!(problem.to_string().contains("busy with a test for client-1"), "{problem}");
+}
+
+#[test]
+fn a_peer_that_speaks_something_else_is_named() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    let problem = AgentLink::from_stream(ours, "host:80").err().unwrap().to_string();
+    assert!(problem.starts_with("host:80 announced a message of"), "{problem}");
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(theirs);
+    let problem = AgentLink::from_stream(ours, "host:80").err().unwrap().to_string();
+    assert!(problem.starts_with("host:80 took no message"), "{problem}");
+}
+
+#[test]
+fn a_receiver_that_dies_in_the_middle_is_named() {
+    struct Kill(UnixStream);
+    impl Observer for Kill {
+        fn before(&mut self, _: &DataPorts) -> Result<()> {
+            self.0.shutdown(std::net::Shutdown::Both).unwrap();
+            Ok(())
+        }
+        fn settled(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn after(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut kill = Kill(ours.try_clone().unwrap());
+    std::thread::spawn(move || agent::serve(theirs, "the test"));
+    let mut receiver = AgentLink::from_stream(ours, "b").unwrap();
+    let spec = TestSpec { duration_ms: 20_000, ..spec(Kind::UdpStream) };
+    let begun = std::time::Instant::now();
+    let problem = controller::run(&spec, &mut agent(), &mut receiver, address(&spec), &mut kill)
+        .unwrap_err()
+        .to_string();
+    assert!(problem.contains("the receiver (b) closed the control connection"), "{problem}");
+    assert!(problem.contains("after the start, while the test was running"), "{problem}");
+    assert!(begun.elapsed().as_secs() < 10 && !receiver.is_alive());
+}
