@@ -175,7 +175,7 @@ fn one_link_serves_many_tests_and_survives_a_failed_one() {
 #[test]
 fn a_busy_agent_says_so() {
     let turns = Turns::default();
-    let mut link = || {
+    let link = || {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let turns = turns.clone();
         std::thread::spawn(move || agent::serve_in_turn(theirs, "client-1", &turns));
