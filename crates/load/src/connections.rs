@@ -78,7 +78,7 @@ pub fn connect(setup: &Setup) -> Result<(Vec<TcpStream>, Settings)> {
                 Ok((stream, refused))
             });
         let (stream, refused) = connected.map_err(|error| {
-            Problem::host(format!("cannot connect to {remote}: {error}"))
+            Problem::measured(format!("cannot connect to {remote}: {error}"))
                 .help("check that the path carries TCP both ways and that nothing filters it")
         })?;
         if index == 0 {

@@ -128,6 +128,8 @@ pub struct Sent {
     pub calls: u64,
     /// Messages that it did not take, by error.
     pub errors: Errors,
+    /// Times that the kernel held the sender back until the send time-out: the send buffer stayed full.
+    pub blocked: u64,
     /// When the first left.
     pub begun_ns: u64,
     /// When the last left.
@@ -144,6 +146,10 @@ impl Sent {
         report.send_errors = self.errors.named();
         report.begun_ns = self.begun_ns;
         report.ended_ns = self.ended_ns;
+        if self.blocked > 0 {
+            let what = "the send buffer stayed full: the kernel held the sender back";
+            report.notes.push(format!("{what} {} times for a quarter of a second each", self.blocked));
+        }
     }
 }
 
@@ -183,7 +189,8 @@ impl Burst {
     }
 
     /// Sends the messages `numbers` (at most [`Self::capacity`]), each with its planned time. Whatever the kernel
-    /// refuses is counted and not tried again; the rest goes on.
+    /// refuses is counted and not tried again; the rest goes on. When the send buffer stays full until the send time-out,
+    /// nothing was refused and nothing was lost: the rest is not attempted, and the caller goes on at `sent.attempted`.
     #[inline]
     pub fn send<C: Carrier + ?Sized>(
         &mut self,
@@ -228,6 +235,11 @@ impl Burst {
                     at += accepted as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    sent.blocked += 1;
+                    sent.attempted -= datagrams(at, buffers);
+                    return;
+                }
                 Err(error) => {
                     sent.errors.add(&error, datagrams(at, at + 1));
                     at += 1;

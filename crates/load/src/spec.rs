@@ -126,6 +126,10 @@ fn check_options(spec: &TestSpec) -> Result<()> {
                 .help("tcp-stream and tcp-rr take one of sysctl net.ipv4.tcp_available_congestion_control"));
         }
     }
+    if spec.kind == Kind::Ping && spec.receiver_cpu.is_some() {
+        return Err(Problem::input("a ping test has no receiver to pin")
+            .help("the kernel answers; pin the sender only"));
+    }
     for cpu in [spec.sender_cpu, spec.receiver_cpu].into_iter().flatten() {
         within("CPU", cpu.into(), 0, 8191)?;
     }

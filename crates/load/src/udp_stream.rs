@@ -164,14 +164,14 @@ pub fn send_planned<C: crate::datagram::Carrier + ?Sized>(
             break;
         }
         let until = plan.due(now).clamp(next + 1, next + burst.capacity());
-        for number in next..until {
-            lateness.record(now - plan.planned(number).min(now));
-        }
         left(next..until, now);
         burst.send(carrier, next..until, |number| plan.planned(number), &mut sent);
+        for number in next..sent.attempted {
+            lateness.record(now - plan.planned(number).min(now));
+        }
         sent.begun_ns = if sent.begun_ns == 0 { now } else { sent.begun_ns };
         sent.ended_ns = now;
-        next = until;
+        next = sent.attempted;
     }
     (sent, lateness)
 }
@@ -197,7 +197,7 @@ fn send_freely(
         let before = (sent.sent, sent.bytes);
         burst.send(socket, next..until, |_| now, &mut sent);
         over.add(now, sent.sent - before.0, sent.bytes - before.1);
-        next = until;
+        next = sent.attempted;
         sent.ended_ns = now;
         now = clock::monotonic_ns();
     }
