@@ -106,8 +106,14 @@ fn is_default(key: &str) -> bool {
 fn quiet_settings(router: bool, v6: bool) -> Result<()> {
     let forwarding = if router { "1" } else { "0" };
     // A namespace inherits the host's settings for IPv4 (`net.core.devconf_inherit_init_net`): say what counts.
-    let v4_settings =
-        [("ip_forward", forwarding), ("conf.all.rp_filter", "0"), ("conf.default.rp_filter", "0")];
+    // Ping sockets are closed to everybody by default. With one, an echo reply is delivered once; with a raw socket it is
+    // delivered as a copy, and the original counts as a drop for want of a socket.
+    let v4_settings = [
+        ("ip_forward", forwarding),
+        ("conf.all.rp_filter", "0"),
+        ("conf.default.rp_filter", "0"),
+        ("ping_group_range", "0 0"),
+    ];
     for (key, value) in v4_settings {
         own_setting(&format!("net.ipv4.{key}"), value)?;
     }
