@@ -106,7 +106,7 @@ pub struct WitnessDrop {
 pub struct Witness {
     /// Whether it ran and agrees.
     pub status: WitnessStatus,
-    /// Why it did not run, if it did not.
+    /// Why it did not run, if it did not; what it could not see, if it did.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// Drops by reason.

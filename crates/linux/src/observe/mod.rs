@@ -178,3 +178,14 @@ fn unobservable(node: &str, error: &std::io::Error) -> Problem {
     Problem::host(format!("the counters of node {node} cannot be opened: {error}"))
         .help("run as root, or inside the user namespace that owns the lab")
 }
+/// Busy CPU time of all CPUs since boot, in seconds: user, system and interrupts (resolution one tick).
+///
+/// # Errors
+/// A `Host` problem when `/proc/stat` cannot be read.
+pub fn busy_seconds() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/stat")
+        .map_err(|error| Problem::host(format!("CPU time cannot be read: {error}")).at("/proc/stat"))?;
+    let ticks: u64 =
+        cpus::parse_stat(&text).iter().map(|cpu| cpu.user + cpu.system + cpu.irq + cpu.softirq).sum();
+    Ok(ticks as f64 / facts::tick_hz() as f64)
+}

@@ -21,9 +21,12 @@ use std::sync::{Mutex, OnceLock};
 
 use record::ledger::{NamedCount, WitnessDrop, WitnessStatus};
 
-use super::drops_program::{KEY_BYTES, KIND_UNPARSED, Layout, MapFds, VALUE_BYTES, assemble};
+use super::drops_program::{
+    KEY_BYTES, KIND_UNPARSED, LOST_EVENTS, LOST_NO_ROOM, Layout, MapFds, VALUE_BYTES, assemble,
+};
 use super::netlink::{BUFFER_BYTES, Family, Netlink, u32_at, u64_at};
 use super::{links, symbols};
+use crate::sys::perf::EventCount;
 use crate::sys::{bpf, netns};
 
 /// Different reasons at different places that fit; a real test has a handful.
@@ -80,8 +83,9 @@ pub struct Flow {
 pub struct WitnessCount {
     /// The test's drops by reason, node, interface and location.
     pub details: Vec<WitnessDrop>,
-    /// Events that could not be counted (no room, or the program was already running on that CPU); they need not have
-    /// been the test's.
+    /// Events that could not be counted: no room, the program was already running on that CPU, or the kernel did not show
+    /// them to the program (some sandboxed kernels hide what happens on top of process 1). They need not have been the
+    /// test's.
     pub lost: u64,
     /// Dropped frames of the lab's namespaces whose header could not be read; they may have been the test's.
     pub unparsed: u64,
@@ -147,6 +151,8 @@ pub struct Witness {
     // The order of fields is the order of release: first the event, then the program, then the maps.
     _link: OwnedFd,
     program: OwnedFd,
+    /// All events of the host, counted without a program; none where that is not permitted.
+    all: Option<EventCount>,
     counts: bpf::Map,
     lost: bpf::Map,
     places: Vec<Place>,
@@ -164,7 +170,7 @@ impl Witness {
         }
         let counts = bpf::Map::create(bpf::MAP_PERCPU_HASH, KEY_BYTES, VALUE_BYTES, ENTRIES, "pathlab_drops")
             .map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
-        let lost = bpf::Map::create(bpf::MAP_PERCPU_ARRAY, 4, 8, 1, "pathlab_lost")
+        let lost = bpf::Map::create(bpf::MAP_PERCPU_ARRAY, 4, 8, 2, "pathlab_lost")
             .map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
         let layout = layout().map_err(unavailable)?;
         let places = nodes.iter().map(place_of).collect::<io::Result<Vec<_>>>();
@@ -178,7 +184,9 @@ impl Witness {
             .map_err(|rejected| rejection(&rejected))?;
         let link = bpf::open_raw_tracepoint(c"kfree_skb", program.as_fd())
             .map_err(|error| refused("bpf(BPF_RAW_TRACEPOINT_OPEN)", &error))?;
-        Ok(Witness { _link: link, program, counts, lost, places, layout })
+        // Begun after the program and read before it, so that what it counts beyond the program was surely not shown to it.
+        let all = EventCount::start("events/skb/kfree_skb").ok();
+        Ok(Witness { _link: link, program, all, counts, lost, places, layout })
     }
 
     /// What was counted since the start. Counting goes on.
@@ -189,6 +197,7 @@ impl Witness {
         let broken =
             |error: io::Error| record::Problem::host(format!("the drop witness cannot be read: {error}"));
         let mut count = WitnessCount::default();
+        let all = self.all.as_ref().map(EventCount::read).transpose().map_err(broken)?;
         let mut sums = (BTreeMap::new(), BTreeMap::new());
         let names: Vec<_> = self.places.iter().map(interface_names).collect();
         for (key, value) in self.counts.entries().map_err(broken)? {
@@ -202,10 +211,18 @@ impl Witness {
         count.details = sums.0.into_values().collect();
         count.unparsed_details = sums.1.into_values().collect();
         count.unparsed = count.unparsed_details.iter().map(|drop| drop.frames).sum();
-        let full = self.lost.lookup(&[0; 4]).map_err(broken)?.unwrap_or_default();
-        count.lost = full.chunks_exact(8).filter_map(|value| u64_at(value, 0)).sum();
-        count.lost += bpf::recursion_misses(self.program.as_fd()).map_err(broken)?.unwrap_or(0);
+        count.lost = self.own_count(LOST_NO_ROOM).map_err(broken)?;
+        let not_run = bpf::recursion_misses(self.program.as_fd()).map_err(broken)?.unwrap_or(0);
+        let shown = self.own_count(LOST_EVENTS).map_err(broken)?;
+        // Not shown contains not run, where all events are known.
+        count.lost += all.map_or(not_run, |all| all.saturating_sub(shown));
         Ok(count)
+    }
+
+    /// One of the program's own counts, over all CPUs.
+    fn own_count(&self, which: i32) -> io::Result<u64> {
+        let values = self.lost.lookup(&which.to_ne_bytes())?.unwrap_or_default();
+        Ok(values.chunks_exact(8).filter_map(|value| u64_at(value, 0)).sum())
     }
 
     fn decode(

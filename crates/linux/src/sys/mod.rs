@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod icmp;
 pub mod mount;
 pub mod netns;
+pub mod perf;
 pub mod process;
 pub mod socket;
 pub mod tcp;
