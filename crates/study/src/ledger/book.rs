@@ -1,11 +1,14 @@
 //! Looks up counters for the stations: movement in the test, movement in the quiet window, and what is shared.
 
-use super::chain::{Gap, Shared};
+use super::chain::{Gap, Range, Shared};
 use super::unit::{Seen, Unit};
 use super::window::{LinkPair, MOST, Window, difference};
 use super::{LedgerInput, by_family};
 use record::snapshot::QdiscSample;
 use record::{DropSource, EndReport};
+
+/// A datagram of 64 KiB in the smallest fragments.
+const MOST_FRAGMENTS: u64 = 8192;
 
 /// All that the stations ask.
 pub struct Book<'a> {
@@ -16,10 +19,21 @@ pub struct Book<'a> {
     pub unit: Unit,
     pub shared: Shared,
     pub notes: Vec<String>,
-    /// Somebody else's frames that were noticed on this leg so far: later counters may have them too.
-    pub strangers: u64,
+    /// Datagrams of this leg that were put together at its end, when they travel in fragments: no station lost those.
+    pub complete: u64,
+    /// Fragments that were still there at the last station.
+    pub pieces: u64,
     /// Frames that were still moving when the counters were read.
     unsettled: u64,
+}
+
+/// What a queueing discipline counted; drops and backlog in its own unit, be it a buffer or a segment.
+pub struct Queue<'a> {
+    pub sent: Seen,
+    pub packets: u64,
+    pub dropped: u64,
+    pub queued: i64,
+    pub sample: &'a QdiscSample,
 }
 
 /// The queueing discipline in front of an interface.
@@ -27,7 +41,7 @@ pub enum Qdisc<'a> {
     /// It does not count: frames go straight to the device.
     None,
     /// It counted.
-    Counted { sent: Seen, dropped: u64, queued: i64, sample: &'a QdiscSample },
+    Counted(Queue<'a>),
     /// There is one, and its counters mean nothing.
     Unknown(String),
 }
@@ -40,8 +54,7 @@ impl<'a> Book<'a> {
             let scale = test.length_ns() as f64 / window.length_ns().max(1) as f64;
             (window, scale.clamp(0.0, 1e6))
         });
-        let fragmented = fragmented(&test, input, &input.path.forward);
-        let unit = Unit::forward(input.spec, input.sender, fragmented);
+        let unit = Unit::forward(input.spec, input.sender, fragments(&test, input, &input.path.forward));
         let mut book = Book {
             input,
             test,
@@ -49,7 +62,8 @@ impl<'a> Book<'a> {
             unit,
             shared: Shared::default(),
             notes: vec![],
-            strangers: 0,
+            complete: MOST,
+            pieces: MOST,
             unsettled: unsettled(&test),
         };
         book.say_what_the_units_are();
@@ -58,9 +72,7 @@ impl<'a> Book<'a> {
 
     /// From here on the responses are counted.
     pub fn turn(&mut self) {
-        let fragmented = fragmented(&self.test, self.input, &self.input.path.back);
-        self.unit = Unit::back(self.input.spec, fragmented);
-        self.strangers = 0;
+        self.unit = Unit::back(self.input.spec, fragments(&self.test, self.input, &self.input.path.back));
     }
 
     pub fn note(&mut self, note: String) {
@@ -77,13 +89,31 @@ impl<'a> Book<'a> {
                  datagrams are computed from bytes, and drops of super-frames are bounded by what is missing"
             ));
         }
-        if self.unit.fragmented {
-            self.note("datagrams are sent in fragments; datagrams are computed from bytes".into());
-        }
+        self.say_what_fragments_are();
         if self.unsettled > 0 {
             let frames = self.unsettled;
             self.note(format!("{frames} frames were still waiting when the counters were read"));
         }
+    }
+
+    fn say_what_fragments_are(&mut self) {
+        if self.unit.is_fragmented() {
+            let pieces = self.unit.fragments;
+            self.note(format!(
+                "datagrams travel in {pieces} fragments, and fragments are counted on the path, not datagrams: a loss of \
+                 {pieces} fragments is 1 to {pieces} datagrams, and the witness recognises only the first fragments"
+            ));
+        }
+    }
+
+    /// Between how many datagrams left a station, when `pieces` fragments, with the bytes of `most` datagrams, did.
+    /// Every fragment that was lost may be of another datagram.
+    pub fn in_fragments(&mut self, entered: u64, pieces: u64, most: u64) -> Range {
+        let lost = self.pieces.saturating_sub(pieces);
+        self.pieces = self.pieces.min(pieces);
+        let most = most.min(pieces.div_ceil(self.unit.fragments));
+        let least = entered.saturating_sub(lost).min(most).max(self.complete.min(entered));
+        Range { least, most: most.max(least), pieces: lost }
     }
 
     /// The datagram socket's view of an end: the sender's or the receiver's node and port.
@@ -149,26 +179,30 @@ impl<'a> Book<'a> {
             let packets = difference(before.packets, after.packets)?;
             let sent = self.unit.seen(packets, difference(before.bytes, after.bytes))?;
             let dropped = difference(before.drops, after.drops)?;
-            Some((sent, dropped))
+            Some((sent, packets, dropped))
         };
         match moved() {
-            Some((sent, dropped)) => {
+            Some((sent, packets, dropped)) => {
                 let queued = i128::from(after.qlen) - i128::from(before.qlen);
-                let queued = queued.saturating_mul(i128::from(self.unit.per_buffer));
                 let queued = queued.clamp(-i128::from(MOST), i128::from(MOST)) as i64;
-                Qdisc::Counted { sent, dropped, queued, sample: after }
+                Qdisc::Counted(Queue { sent, packets, dropped, queued, sample: after })
             }
             None => Qdisc::Unknown("the counters of the queueing discipline went backwards".into()),
         }
     }
 
+    /// Gives to the gap what is left of a counter, as far as the gap needs it: in datagrams, when the counter may count
+    /// super-frames.
+    fn give(&mut self, gap: &mut Gap, node: &str, key: &str, delta: u64, (name, evidence): (&str, String)) {
+        let rest = self.unit.at_most(self.shared.rest(node, key, delta));
+        let given = gap.claim(name, rest, DropSource::Counter, evidence);
+        self.shared.draw(node, key, given.div_ceil(self.unit.per_buffer));
+    }
+
     /// Gives a counter's movement to the gap, as far as the gap needs it and nobody had it before.
     pub fn draw(&mut self, gap: &mut Gap, node: &str, counter: &str, name: &str) {
         if let Some(delta) = self.test.protocol(node, counter) {
-            let rest = self.shared.rest(node, counter, delta);
-            let evidence = format!("{counter} moved by {delta}");
-            let given = gap.claim(name, rest, DropSource::Counter, evidence);
-            self.shared.draw(node, counter, given);
+            self.give(gap, node, counter, delta, (name, format!("{counter} moved by {delta}")));
         }
     }
 
@@ -176,10 +210,8 @@ impl<'a> Book<'a> {
     pub fn draw_link(&mut self, gap: &mut Gap, node: &str, interface: &str, counter: &str, name: &str) {
         if let Some(delta) = self.test.link_counter(node, interface, counter) {
             let key = format!("{interface}.{counter}");
-            let rest = self.shared.rest(node, &key, delta);
-            let given =
-                gap.claim(name, rest, DropSource::Counter, format!("{interface} {counter} moved by {delta}"));
-            self.shared.draw(node, &key, given);
+            let evidence = format!("{interface} {counter} moved by {delta}");
+            self.give(gap, node, &key, delta, (name, evidence));
         }
     }
 
@@ -188,20 +220,16 @@ impl<'a> Book<'a> {
         let found = self.test.dropping_filters(node);
         for hook in hooks {
             for (filter, counted) in &found {
-                if filter.hook != *hook
-                    || !families.contains(&filter.family.as_str())
-                    || gap.suspicious() == 0
-                {
+                let idle = if counted.is_some() { gap.open() <= gap.doubt } else { gap.suspicious() == 0 };
+                if filter.hook != *hook || !families.contains(&filter.family.as_str()) || idle {
                     continue;
                 }
                 let key = format!("filter {} {}", filter.family, filter.chain);
                 let place = format!("{} {} at hook {hook}", filter.family, filter.chain);
                 match counted {
                     Some(counted) => {
-                        let rest = self.shared.rest(node, &key, *counted);
                         let evidence = format!("{place} counted {counted}");
-                        let given = gap.claim(&format!("filter_{hook}"), rest, DropSource::Counter, evidence);
-                        self.shared.draw(node, &key, given);
+                        self.give(gap, node, &key, *counted, (&format!("filter_{hook}"), evidence));
                     }
                     None => {
                         gap.claim(
@@ -229,10 +257,15 @@ impl<'a> Book<'a> {
     }
 }
 
-/// True when the sender of this leg cut datagrams into fragments.
-fn fragmented(test: &Window, input: &LedgerInput, hops: &[record::Hop]) -> bool {
+/// Into how many fragments the sender of this leg cut each datagram.
+fn fragments(test: &Window, input: &LedgerInput, hops: &[record::Hop]) -> u64 {
     let created = by_family(input.spec, "Ip.FragCreates", "Ip6.Ip6FragCreates");
-    hops.first().and_then(|hop| test.protocol(&hop.node, created)).is_some_and(|count| count > 0)
+    let cut = by_family(input.spec, "Ip.FragOKs", "Ip6.Ip6FragOKs");
+    let moved = |name| hops.first().and_then(|hop| test.protocol(&hop.node, name)).unwrap_or(0);
+    match (moved(created), moved(cut)) {
+        (0, _) => 1,
+        (created, cut) => created.div_ceil(cut.max(1)).clamp(2, MOST_FRAGMENTS),
+    }
 }
 
 /// Frames in queues and backlogs of the second snapshot, beyond those of the first.

@@ -31,6 +31,8 @@ pub struct Draft {
     pub place: Place,
     /// The node at the other end of the link, where a frame may already count as dropped.
     pub peer: Option<String>,
+    /// Its counters count fragments, of which the witness recognises only the first.
+    pub fragmented: bool,
     pub station: Station,
 }
 
@@ -45,6 +47,15 @@ impl Draft {
     }
 }
 
+/// What left a station, when its counter counts super-frames or fragments: as much as this is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    pub least: u64,
+    pub most: u64,
+    /// Fragments that were lost there.
+    pub pieces: u64,
+}
+
 /// A station being settled.
 pub struct Gap {
     pub place: Place,
@@ -52,10 +63,17 @@ pub struct Gap {
     pub name: String,
     pub peer: Option<String>,
     pub entered: u64,
+    /// What surely left.
     pub left: u64,
+    /// How many more may have left: what no counter claims of them did.
+    pub slack: u64,
     pub queued: i64,
     pub doubt: u64,
     pub drops: Vec<Drop>,
+    /// Fragments of a datagram, at a station that counts them.
+    pub fragments: u64,
+    /// Fragments that were lost here.
+    pub pieces: u64,
 }
 
 impl Gap {
@@ -67,9 +85,42 @@ impl Gap {
         open.clamp(0, i128::from(MOST)) as u64
     }
 
+    /// What is not named yet and did not leave in any case.
+    fn surely_open(&self) -> u64 {
+        self.open().saturating_sub(self.slack)
+    }
+
     /// What is not named yet and is more than noise.
     pub fn suspicious(&self) -> u64 {
-        if self.open() > self.doubt { self.open() } else { 0 }
+        if self.surely_open() > self.doubt { self.surely_open() } else { 0 }
+    }
+
+    /// A station whose counters leave open what exactly left.
+    pub fn between(mut self, range: Range, fragments: u64) -> Self {
+        self.left = range.least.min(MOST);
+        self.slack = range.most.min(MOST).saturating_sub(self.left);
+        self.fragments = fragments;
+        self.pieces = range.pieces;
+        self
+    }
+
+    /// Decides what left, now that all counters have claimed theirs: the rest went on as far as it can have. Where
+    /// fragments were dropped, each may have been of another datagram or all of the same ones.
+    fn resolve(&mut self, disputed: &mut u64) {
+        let most = self.left.saturating_add(self.slack);
+        let went_on = self.open().min(self.slack);
+        self.left += went_on;
+        self.slack = 0;
+        self.doubt = self.doubt.saturating_add(went_on).min(MOST);
+        if self.fragments > 1 {
+            let counted = self.drops.iter().filter(|drop| drop.source == DropSource::Counter);
+            let named: u64 = counted.map(|drop| drop.count).sum();
+            let least = named.div_ceil(self.fragments).max(self.entered.saturating_sub(most));
+            let too_many = named.saturating_sub(least);
+            let too_few = self.pieces.saturating_sub(named).min(*disputed);
+            self.doubt = self.doubt.max(too_many).max(too_few);
+            *disputed = disputed.saturating_add(too_many);
+        }
     }
 
     /// Names drops that a counter proves, whether or not they fit.
@@ -77,9 +128,10 @@ impl Gap {
         self.add(name, count.min(MOST), DropSource::Counter, evidence.into());
     }
 
-    /// Names up to `count` of what is open.
+    /// Names up to `count` of what is open; without a counter, of what is surely open.
     pub fn claim(&mut self, name: &str, count: u64, source: DropSource, evidence: impl Into<String>) -> u64 {
-        let count = count.min(self.open());
+        let open = if source == DropSource::Counter { self.open() } else { self.surely_open() };
+        let count = count.min(open);
         self.add(name, count, source, evidence.into());
         count
     }
@@ -125,18 +177,23 @@ pub struct Chain {
     pub stations: Vec<Draft>,
     /// `out` of the last one.
     pub at: u64,
+    /// Somebody else's frames that were noticed on this leg so far: one may hide a loss that shows only later.
+    strangers: u64,
+    /// Datagrams of this leg whose loss was blamed on one fragment and may be that of a later one.
+    disputed: u64,
     leg: &'static str,
 }
 
 impl Chain {
     /// Begins with what the application tried to send.
     pub fn new(sent: u64) -> Self {
-        Chain { stations: vec![], at: sent.min(MOST), leg: "forward" }
+        Chain { stations: vec![], at: sent.min(MOST), strangers: 0, disputed: 0, leg: "forward" }
     }
 
     /// From here on frames are on their way back.
     pub fn turn(&mut self) {
         self.leg = "back";
+        (self.strangers, self.disputed) = (0, 0);
     }
 
     /// A station whose counter says that `left` went on (more than entered: see [`Chain::close`]).
@@ -148,19 +205,25 @@ impl Chain {
             peer: None,
             entered: self.at,
             left: left.min(MOST),
+            slack: 0,
             queued: 0,
             doubt: doubt.min(MOST),
             drops: vec![],
+            fragments: 1,
+            pieces: 0,
         }
     }
 
     /// Ends a station. Frames of the test do not multiply, so up to `others` frames too many are somebody else's:
-    /// they are taken out of `out` (or, if all went on, out of the drops), and the uncertainty says how many.
+    /// they are taken out of `out` (or, if all went on, out of the drops), and the uncertainty says how many. As many may
+    /// have hidden a loss before, which a later station then shows: that one is no surer than this.
     pub fn close(&mut self, mut gap: Gap, others: u64) {
+        gap.resolve(&mut self.disputed);
         let excess = gap.left.saturating_sub(gap.entered);
         if excess > 0 && excess <= others {
             gap.left = gap.entered;
             gap.doubt = gap.doubt.max(excess);
+            self.strangers = self.strangers.max(excess);
         }
         let accounted = gap.drops.iter().map(|drop| i128::from(drop.count)).sum::<i128>()
             + i128::from(gap.left)
@@ -169,6 +232,10 @@ impl Chain {
         if over > 0 && over <= others {
             trim(&mut gap.drops, over);
             gap.doubt = gap.doubt.max(over);
+            self.strangers = self.strangers.max(over);
+        }
+        if gap.open() <= self.strangers {
+            gap.doubt = gap.doubt.max(gap.open());
         }
         self.push(gap, None);
     }
@@ -198,7 +265,8 @@ impl Chain {
             uncertainty: gap.doubt,
             unknown,
         };
-        let mut draft = Draft { place: gap.place, peer: gap.peer, station };
+        let fragmented = gap.fragments > 1;
+        let mut draft = Draft { place: gap.place, peer: gap.peer, fragmented, station };
         draft.settle();
         self.stations.push(draft);
     }

@@ -35,6 +35,7 @@ pub fn ip_in(chain: &mut Chain, book: &mut Book, hop: &Hop) {
         );
     };
     let mut gap = chain.gap(Place::IpIn, node, "ip in", delivered, doubt);
+    gap.fragments = book.unit.fragments;
     if let Some(ingress) = hop.ingress.as_deref() {
         book.draw_link(&mut gap, node, ingress, "rx_otherhost_dropped", "otherhost");
     }
@@ -53,7 +54,7 @@ pub fn ip_in(chain: &mut Chain, book: &mut Book, hop: &Hop) {
 }
 
 /// How many datagrams of the test IP handed on, and the doubt.
-fn delivered(book: &Book, entered: u64, node: &str) -> Option<(u64, u64)> {
+pub fn delivered(book: &Book, entered: u64, node: &str) -> Option<(u64, u64)> {
     let spec = book.input.spec;
     if is_ping(spec) {
         let at_responder = node == spec.to;
@@ -67,7 +68,7 @@ fn delivered(book: &Book, entered: u64, node: &str) -> Option<(u64, u64)> {
     let (v4, v6) = ("Ip.InDelivers", "Ip6.Ip6InDelivers");
     let all = book.protocol(node, v4, v6)?;
     let background = book.protocol_background(node, v4, v6);
-    if book.unit.per_buffer > 1 || spec.gro {
+    if (book.unit.per_buffer > 1 || spec.gro) && !book.unit.is_fragmented() {
         let taken = book.protocol(node, "Ip.InReceives", "Ip6.Ip6InReceives")?;
         let merged = merged(book, node, taken);
         let lost = taken.saturating_sub(all).saturating_mul(merged).min(entered);
@@ -118,6 +119,25 @@ struct SocketView {
     evidence: String,
 }
 
+impl SocketView {
+    /// With receive offload the socket counts a merged buffer once. How many datagrams were in those it dropped is known
+    /// from how many are missing, within what the buffers can hold: each had one to as many as
+    /// were sent in one call (a paced sender often sends less), or to [`MOST_MERGED`] when only the receiving device merged.
+    fn in_datagrams(mut self, book: &Book, entered: u64) -> Self {
+        if !book.input.spec.gro || self.full == 0 {
+            return self;
+        }
+        let besides =
+            self.reads.saturating_add(self.memory).saturating_add(self.checksum).saturating_add(self.refused);
+        let missing = entered.saturating_sub(besides);
+        let merged = if book.unit.per_buffer > 1 { book.unit.per_buffer } else { MOST_MERGED };
+        let buffers = self.full;
+        self.full = missing.clamp(buffers, buffers.saturating_mul(merged).min(MOST));
+        self.evidence.push_str(&format!("; {} datagrams in {buffers} merged buffers", self.full));
+        self
+    }
+}
+
 fn socket_view(book: &Book, end: &EndReport, node: &str, port: u16) -> SocketView {
     let ping = is_ping(book.input.spec);
     let udp = |v4: &str, v6: &str| if ping { None } else { book.protocol(node, v4, v6) };
@@ -161,7 +181,7 @@ fn socket_view(book: &Book, end: &EndReport, node: &str, port: u16) -> SocketVie
 fn into_socket(chain: &mut Chain, book: &mut Book, at_receiver: bool) {
     let (end, node, port) = book.end(at_receiver);
     let node = node.as_str();
-    let view = socket_view(book, end, node, port);
+    let view = socket_view(book, end, node, port).in_datagrams(book, chain.at);
     let reached = view.reads.saturating_add(view.full).min(MOST);
     if !is_ping(book.input.spec) {
         let no_ports = by_family(book.input.spec, "Udp.NoPorts", "Ip6.Udp6NoPorts");
@@ -184,12 +204,7 @@ fn into_socket(chain: &mut Chain, book: &mut Book, at_receiver: bool) {
         }
     }
     let mut gap = chain.gap(Place::Socket, node, "socket", view.reads, 0);
-    if book.input.spec.gro {
-        let most = view.full.saturating_mul(MOST_MERGED);
-        gap.claim("socket_buffer_full", most, DropSource::Counter, &view.evidence);
-    } else {
-        gap.prove("socket_buffer_full", view.full, &view.evidence);
-    }
+    gap.prove("socket_buffer_full", view.full, &view.evidence);
     gap.queued = i64::try_from(gap.open().min(view.room)).unwrap_or(0);
     let others = udp_strangers(book, &gap, end, view.reads);
     chain.close(gap, others);

@@ -1,9 +1,8 @@
 //! Stations between the two ends: leaving a node, crossing a link, being forwarded.
 
-use super::book::{Book, Qdisc};
+use super::book::{Book, Qdisc, Queue};
 use super::by_family;
-use super::chain::{Chain, Gap, Place};
-use super::unit::Seen;
+use super::chain::{Chain, Gap, Place, Range};
 use super::window::{LinkPair, MOST};
 use record::snapshot::QdiscSample;
 use record::{DropSource, Hop};
@@ -13,26 +12,38 @@ const VLAN_ROOM: u64 = 4;
 const IP_AND_INET: &[&str] = &["ip", "ip6", "inet"];
 
 /// What was offered to the first counter behind a node's forwarding: its qdisc, or its device if the qdisc has no
-/// counters.
-fn offered(book: &Book, node: &str, interface: &str) -> Result<Seen, String> {
-    match book.qdisc(node, interface) {
-        Qdisc::Counted { sent, dropped, queued, .. } => {
-            let all = i128::from(sent.count) + i128::from(book.unit.at_most(dropped)) + i128::from(queued);
-            let spread = dropped.saturating_mul(book.unit.per_buffer - 1);
-            Ok(Seen {
-                count: all.clamp(0, i128::from(MOST)) as u64,
-                doubt: sent.doubt.saturating_add(spread),
-            })
-        }
+/// counters. A drop there may have been a whole super-frame, or a segment of one.
+fn offered(book: &mut Book, entered: u64, node: &str, interface: &str) -> Result<(Range, u64), String> {
+    let (sent, buffers, dropped, queued) = match book.qdisc(node, interface) {
+        Qdisc::Counted(Queue { sent, packets, dropped, queued, .. }) => (sent, packets, dropped, queued),
         Qdisc::None => {
             let link = book.link(node, interface).ok_or_else(|| missing(node, interface))?;
             let sent = book.transmitted(&link).ok_or_else(|| no_counters(interface))?;
-            let dropped = link.counter("tx_dropped").unwrap_or(0);
-            let spread = dropped.saturating_mul(book.unit.per_buffer - 1);
-            let count = sent.count.saturating_add(book.unit.at_most(dropped)).min(MOST);
-            Ok(Seen { count, doubt: sent.doubt.saturating_add(spread) })
+            let buffers = link.counter("tx_packets").unwrap_or(0);
+            (sent, buffers, link.counter("tx_dropped").unwrap_or(0), 0)
         }
-        Qdisc::Unknown(why) => Err(why),
+        Qdisc::Unknown(why) => return Err(why),
+    };
+    let sum = |of: u64, dropped: u64, queued: i128| {
+        (i128::from(of) + i128::from(dropped) + queued).clamp(0, i128::from(MOST)) as u64
+    };
+    let (queued, in_buffers) = (i128::from(queued), i128::from(queued) * i128::from(book.unit.per_buffer));
+    let least = sum(sent.count, dropped, queued.min(in_buffers));
+    let most = sum(sent.count, book.unit.at_most(dropped), queued.max(in_buffers));
+    let range = if book.unit.is_fragmented() {
+        book.in_fragments(entered, sum(buffers, dropped, queued), most)
+    } else {
+        Range { least, most, pieces: 0 }
+    };
+    Ok((range, sent.doubt))
+}
+
+/// What a qdisc or a device let through, in so many buffers.
+fn passed(book: &mut Book, entered: u64, count: u64, buffers: u64) -> Range {
+    if book.unit.is_fragmented() {
+        book.in_fragments(entered, buffers, count)
+    } else {
+        Range { least: count, most: count, pieces: 0 }
     }
 }
 
@@ -54,18 +65,21 @@ pub fn ip_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let Some(interface) = hop.egress.as_deref() else {
         return chain.unknown(Place::IpOut, &hop.node, "ip out", "the interface to leave by is not known");
     };
-    let offered = match offered(book, &hop.node, interface) {
+    let (offered, doubt) = match offered(book, chain.at, &hop.node, interface) {
         Ok(offered) => offered,
         Err(why) => return chain.unknown(Place::IpOut, &hop.node, "ip out", why),
     };
-    let doubt = offered.doubt.saturating_add(background(book, &hop.node, interface));
-    let mut gap = chain.gap(Place::IpOut, &hop.node, "ip out", offered.count, doubt);
+    let doubt = doubt.saturating_add(background(book, &hop.node, interface));
+    let mut gap = chain
+        .gap(Place::IpOut, &hop.node, "ip out", offered.least, doubt)
+        .between(offered, book.unit.fragments);
     let transmits = book.transmits(&hop.node);
     let trouble = book.link(&hop.node, interface).and_then(|link| link.trouble());
     if let (Some(transmits), Some(_)) = (transmits.filter(|_| book.unit.is_plain()), &trouble) {
         gap.left = gap.left.max(transmits.min(gap.entered)); // lost behind IP, at an interface that was down
     }
-    let at_most = transmits.map_or(MOST, |transmits| transmits.saturating_sub(offered.count));
+    let at_most =
+        transmits.map_or(MOST, |transmits| book.unit.at_most(transmits).saturating_sub(offered.least));
     let node = hop.node.as_str();
     for (v4, v6, name) in [
         ("Ip.OutNoRoutes", "Ip6.Ip6OutNoRoutes", "no_route"),
@@ -92,28 +106,24 @@ pub fn egress(chain: &mut Chain, book: &mut Book, hop: &Hop, next: Option<&Hop>)
     match book.qdisc(node, interface) {
         Qdisc::None => {}
         Qdisc::Unknown(why) => chain.unknown(Place::Qdisc, node, format!("qdisc {interface}"), why),
-        Qdisc::Counted { sent, dropped, queued, sample } => {
-            qdisc(chain, book, node, interface, (sent, dropped, queued, sample));
-        }
+        Qdisc::Counted(queue) => qdisc(chain, book, node, interface, &queue),
     }
     link(chain, book, node, interface, next);
 }
 
-fn qdisc(
-    chain: &mut Chain,
-    book: &Book,
-    node: &str,
-    interface: &str,
-    (sent, dropped, queued, sample): (Seen, u64, i64, &QdiscSample),
-) {
+fn qdisc(chain: &mut Chain, book: &mut Book, node: &str, interface: &str, queue: &Queue) {
+    let &Queue { sent, packets, dropped, queued, sample } = queue;
     let doubt = sent.doubt.saturating_add(background(book, node, interface));
-    let mut gap = chain.gap(Place::Qdisc, node, format!("qdisc {interface}"), sent.count, doubt);
+    let range = passed(book, chain.at, sent.count, packets);
+    let gap = chain.gap(Place::Qdisc, node, format!("qdisc {interface}"), range.least, doubt);
+    let mut gap = gap.between(range, book.unit.fragments);
     let evidence = describe_qdisc(book, node, sample);
     if book.unit.is_plain() {
         gap.queued = queued;
         gap.prove("qdisc_full", dropped, evidence);
     } else {
-        gap.queued = queued.min(i64::try_from(gap.open()).unwrap_or(i64::MAX));
+        let most = i64::try_from(book.unit.per_buffer).map_or(i64::MAX, |each| queued.saturating_mul(each));
+        gap.queued = most.max(-(MOST as i64)).min(i64::try_from(gap.open()).unwrap_or(i64::MAX));
         gap.claim("qdisc_full", book.unit.at_most(dropped), DropSource::Counter, evidence);
     }
     let trouble = book.link(node, interface).and_then(|link| link.trouble());
@@ -151,7 +161,9 @@ fn link(chain: &mut Chain, book: &mut Book, node: &str, interface: &str, next: O
         return chain.unknown(Place::Link, node, name, no_counters(interface));
     };
     let doubt = sent.doubt.saturating_add(background(book, node, interface));
-    let mut gap = chain.gap(Place::Link, node, name, sent.count, doubt);
+    let range = passed(book, chain.at, sent.count, pair.counter("tx_packets").unwrap_or(0));
+    let gap = chain.gap(Place::Link, node, name, range.least, doubt);
+    let mut gap = gap.between(range, book.unit.fragments);
     gap.peer = next.map(|next| next.node.clone());
     let peer = next.and_then(|next| book.link(&next.node, next.ingress.as_deref()?));
     let dropped = pair.counter("tx_dropped").unwrap_or(0);
@@ -207,12 +219,13 @@ pub fn bridge(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
         return chain.unknown(Place::Bridge, node, name, "the ports of the bridge are not known");
     };
-    let offered = match offered(book, node, egress) {
+    let (offered, doubt) = match offered(book, chain.at, node, egress) {
         Ok(offered) => offered,
         Err(why) => return chain.unknown(Place::Bridge, node, name, why),
     };
-    let doubt = offered.doubt.saturating_add(background(book, node, egress));
-    let mut gap = chain.gap(Place::Bridge, node, name, offered.count, doubt);
+    let doubt = doubt.saturating_add(background(book, node, egress));
+    let mut gap =
+        chain.gap(Place::Bridge, node, name, offered.least, doubt).between(offered, book.unit.fragments);
     book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
     book.blame_filter(&mut gap, node, &["prerouting", "forward", "postrouting"], &["bridge"]);
     book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
@@ -269,12 +282,13 @@ pub fn ip_forward(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
         return chain.unknown(place, node, "ip forward", "the interfaces of the router are not known");
     };
-    let offered = match offered(book, node, egress) {
+    let (offered, doubt) = match offered(book, chain.at, node, egress) {
         Ok(offered) => offered,
         Err(why) => return chain.unknown(place, node, "ip forward", why),
     };
-    let doubt = offered.doubt.saturating_add(background(book, node, egress));
-    let mut gap = chain.gap(place, node, "ip forward", offered.count, doubt);
+    let doubt = doubt.saturating_add(background(book, node, egress));
+    let mut gap =
+        chain.gap(place, node, "ip forward", offered.least, doubt).between(offered, book.unit.fragments);
     let spec = book.input.spec;
     let trouble = book.link(node, egress).and_then(|link| link.trouble());
     book.draw_link(&mut gap, node, ingress, "rx_otherhost_dropped", "otherhost");
@@ -291,8 +305,9 @@ pub fn ip_forward(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     }
     // What IP gave away (in both directions) and no interface saw. Forwarded frames are counted before the filter.
     let returned = book.test.link_counter(node, ingress, "tx_packets").unwrap_or(0);
-    let seen = offered.count.saturating_add(returned);
-    let behind = book.transmits(node).map_or(MOST, |transmits| transmits.saturating_sub(seen));
+    let seen = offered.least.saturating_add(returned);
+    let behind =
+        book.transmits(node).map_or(MOST, |transmits| book.unit.at_most(transmits).saturating_sub(seen));
     book.blame_neighbour(&mut gap, node, egress, behind);
     book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
     book.blame_filter(&mut gap, node, &["forward", "prerouting", "postrouting"], IP_AND_INET);

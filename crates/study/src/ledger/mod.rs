@@ -109,6 +109,7 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
     if hops.is_empty() {
         book.note("the path is not known, so a loss is located between the two applications only".into());
     }
+    fragments(chain, book, hops);
     for (index, hop) in hops.iter().enumerate() {
         let next = hops.get(index + 1);
         match hop.role {
@@ -121,6 +122,14 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
             forward::egress(chain, book, hop, next);
         }
     }
+}
+
+/// With fragments, what was put together at the end of the leg bounds what any station can have lost.
+fn fragments(chain: &Chain, book: &mut Book, hops: &[Hop]) {
+    let last = hops.last().filter(|hop| hop.role == Role::Receiver && book.unit.is_fragmented());
+    let complete = last.and_then(|hop| ends::delivered(book, chain.at, &hop.node));
+    book.complete = complete.map_or(0, |(count, _)| count);
+    book.pieces = chain.at.saturating_mul(book.unit.fragments).min(MOST);
 }
 
 /// The name of a counter in the family of the test.

@@ -29,8 +29,8 @@ pub struct Unit {
     pub ip_length: u64,
     /// How many datagrams a socket buffer may hold.
     pub per_buffer: u64,
-    /// A datagram travels in several buffers.
-    pub fragmented: bool,
+    /// In how many buffers a datagram travels; 1 when it is whole.
+    pub fragments: u64,
 }
 
 /// A count of datagrams and how far it may be off.
@@ -41,36 +41,42 @@ pub struct Seen {
 }
 
 impl Unit {
-    /// Datagrams with this payload, in super-frames of up to `per_buffer`, or in fragments.
-    pub fn new(family: u8, payload: u64, per_buffer: u64, fragmented: bool) -> Self {
+    /// Datagrams with this payload, in super-frames of up to `per_buffer`, or in so many fragments each.
+    pub fn new(family: u8, payload: u64, per_buffer: u64, fragments: u64) -> Self {
         let ip = if family == 6 { 40 } else { 20 };
         let fragment_header = if family == 6 { 8 } else { 0 };
-        let (header, unit) = if fragmented {
+        let fragments = fragments.max(1);
+        let (header, unit) = if fragments > 1 {
             (ETHERNET + ip + fragment_header, payload + UDP_OR_ICMP)
         } else {
             (ETHERNET + ip + UDP_OR_ICMP, payload)
         };
         let ip_length = ip + UDP_OR_ICMP + payload;
-        Unit { header, payload: unit, ip_length, per_buffer: per_buffer.max(1), fragmented }
+        Unit { header, payload: unit, ip_length, per_buffer: per_buffer.max(1), fragments }
     }
 
     /// The way there: what the sender really wrote decides, then what was asked.
-    pub fn forward(spec: &TestSpec, sender: &EndReport, fragmented: bool) -> Self {
+    pub fn forward(spec: &TestSpec, sender: &EndReport, fragments: u64) -> Self {
         let asked = u64::from(spec.size);
         let even = sender.sent > 0 && sender.sent_bytes.is_multiple_of(sender.sent) && sender.sent_bytes > 0;
         let payload = if even && spec.kind != Kind::Ping { sender.sent_bytes / sender.sent } else { asked };
-        Self::new(spec.family, payload.min(1 << 20), u64::from(spec.gso), fragmented)
+        Self::new(spec.family, payload.min(1 << 20), u64::from(spec.gso), fragments)
     }
 
     /// The way back: the size of the response.
-    pub fn back(spec: &TestSpec, fragmented: bool) -> Self {
+    pub fn back(spec: &TestSpec, fragments: u64) -> Self {
         let size = if spec.kind == Kind::Ping || spec.response == 0 { spec.size } else { spec.response };
-        Self::new(spec.family, u64::from(size), 1, fragmented)
+        Self::new(spec.family, u64::from(size), 1, fragments)
     }
 
     /// True when one buffer is one datagram.
     pub fn is_plain(&self) -> bool {
-        self.per_buffer == 1 && !self.fragmented
+        self.per_buffer == 1 && !self.is_fragmented()
+    }
+
+    /// True when a datagram travels in several buffers.
+    pub fn is_fragmented(&self) -> bool {
+        self.fragments > 1
     }
 
     /// Datagrams in so many buffers with so many bytes altogether.
@@ -82,7 +88,9 @@ impl Unit {
                 let count = carried / self.payload;
                 let others = buffers.saturating_sub(count);
                 let small = self.is_plain() && others.saturating_mul(SMALL) < self.payload;
-                let doubt = u64::from(!carried.is_multiple_of(self.payload) && !small);
+                // Pieces of datagrams that are not whole are no doubt about those that are.
+                let even = carried.is_multiple_of(self.payload) || self.is_fragmented();
+                let doubt = u64::from(!even && !small);
                 if !self.is_plain() {
                     Some(Seen { count, doubt })
                 } else if count >= buffers {
@@ -111,9 +119,9 @@ mod tests {
 
     #[test]
     fn without_bytes_buffers_are_datagrams_unless_they_are_super_frames() {
-        assert_eq!(Unit::new(4, 64, 1, false).seen(7, None), Some(Seen { count: 7, doubt: 0 }));
-        assert_eq!(Unit::new(4, 64, 16, false).seen(7, None), None);
-        assert_eq!(Unit::new(4, 0, 1, false).seen(7, Some(7 * 42)), Some(Seen { count: 7, doubt: 0 }));
+        assert_eq!(Unit::new(4, 64, 1, 1).seen(7, None), Some(Seen { count: 7, doubt: 0 }));
+        assert_eq!(Unit::new(4, 64, 16, 1).seen(7, None), None);
+        assert_eq!(Unit::new(4, 0, 1, 1).seen(7, Some(7 * 42)), Some(Seen { count: 7, doubt: 0 }));
     }
 
     proptest! {
@@ -127,7 +135,7 @@ mod tests {
                 bytes += 14 + 20 + 8 + segments * payload;
                 datagrams += segments;
             }
-            let seen = Unit::new(4, payload, 64, false).seen(buffers, Some(bytes)).unwrap();
+            let seen = Unit::new(4, payload, 64, 1).seen(buffers, Some(bytes)).unwrap();
             prop_assert_eq!(seen, Seen { count: datagrams, doubt: 0 });
         }
 
@@ -144,13 +152,13 @@ mod tests {
                     left -= piece;
                 }
             }
-            let seen = Unit::new(family, payload, 1, true).seen(buffers, Some(bytes)).unwrap();
+            let seen = Unit::new(family, payload, 1, 2).seen(buffers, Some(bytes)).unwrap();
             prop_assert_eq!(seen, Seen { count: datagrams, doubt: 0 });
         }
 
         #[test]
-        fn garbage_never_panics(payload: u32, per_buffer: u32, buffers: u64, bytes: Option<u64>, fragmented: bool) {
-            let unit = Unit::new(6, u64::from(payload), u64::from(per_buffer), fragmented);
+        fn garbage_never_panics(payload: u32, per_buffer: u32, buffers: u64, bytes: Option<u64>, fragments: u64) {
+            let unit = Unit::new(6, u64::from(payload), u64::from(per_buffer), fragments);
             let _ = unit.seen(buffers, bytes);
             let _ = unit.at_most(buffers);
         }
