@@ -3,7 +3,7 @@
 use crate::finding::{Finding, Limit};
 use crate::histogram::Latency;
 use crate::host::HostFacts;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, WitnessDrop};
 use crate::path::Path;
 use crate::snapshot::{CpuTime, Snapshot};
 use crate::spec::{Kind, TestSpec};
@@ -110,6 +110,9 @@ pub struct TestRecord {
     pub repetition: u32,
     /// Its place in the randomised order, from 1.
     pub order: u32,
+    /// The place of the test in the plan, from 1: the order in which tables list it.
+    #[serde(default)]
+    pub place: u32,
     /// What was asked.
     pub spec: TestSpec,
     /// When it began, RFC 3339 in UTC.
@@ -132,6 +135,10 @@ pub struct TestRecord {
     pub messages_per_second: f64,
     /// Where every frame went; none for TCP kinds.
     pub ledger: Option<Ledger>,
+    /// Segments of a TCP test that the kernel's drop event told of (root only): TCP repairs the loss, so there is no ledger,
+    /// but the drops are real. Empty for kinds with a ledger, which has its own witness.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel_drops: Vec<WitnessDrop>,
     /// What limited it.
     pub limit: Limit,
     /// What held TCP back; none for other kinds.

@@ -3,8 +3,9 @@
 //! Every rule is one function from a test to maybe a [`Finding`]; the table [`RULES`] is all there is. Losses are
 //! summed per station over the repetitions of a test, so that a run with many repetitions does not repeat itself.
 
+use crate::table;
 use record::snapshot::Snapshot;
-use record::{DropSource, Finding, Kind, RunRecord, Severity, TestRecord, WitnessStatus};
+use record::{DropSource, Finding, Kind, Problem, RunRecord, Severity, TestRecord, WitnessStatus};
 use std::collections::BTreeMap;
 
 /// Observing may cost this share of a test's time before it is mentioned.
@@ -25,6 +26,7 @@ const RULES: &[Rule] = &[
     accept_queue,
     retransmissions,
     witness,
+    refused,
     unexplained,
     unknown_stations,
     missing_sources,
@@ -35,10 +37,30 @@ const RULES: &[Rule] = &[
 pub fn findings(run: &RunRecord) -> Vec<Finding> {
     let mut found: Vec<Finding> = losses(run);
     found.extend(pressure(run));
-    found.extend(run.tests.iter().flat_map(|test| RULES.iter().filter_map(move |rule| rule(test))));
+    found.extend(
+        table::in_plan_order(run)
+            .into_iter()
+            .flat_map(|test| RULES.iter().filter_map(move |rule| rule(test))),
+    );
     let mut found = merged(found);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
+}
+
+/// A test of the plan that the path did not let begin.
+pub fn not_made(name: &str, repetition: u32, problem: &Problem) -> Finding {
+    Finding {
+        severity: Severity::Loss,
+        test: format!("{name} #{repetition}"),
+        claim: "the test could not be made".into(),
+        evidence: format!(
+            "{}{}{}",
+            problem.place,
+            if problem.place.is_empty() { "" } else { ": " },
+            problem.what
+        ),
+        advice: problem.advice.clone(),
+    }
 }
 
 /// `udp-stream 64 B #2`.
@@ -70,7 +92,9 @@ fn merged(findings: Vec<Finding>) -> Vec<Finding> {
             Some(first) => {
                 let number = finding.test.rsplit('#').next().unwrap_or("");
                 first.test = format!("{}, #{number}", first.test);
-                first.evidence = format!("{}; {}", first.evidence, finding.evidence);
+                if !first.evidence.contains(&finding.evidence) {
+                    first.evidence = format!("{}; {}", first.evidence, finding.evidence);
+                }
             }
             None => kept.push(finding),
         }
@@ -80,31 +104,33 @@ fn merged(findings: Vec<Finding>) -> Vec<Finding> {
 
 /// Test, node, station and name of a drop.
 type LossKey<'a> = (&'a str, &'a str, &'a str, &'a str);
-/// Lost, sent, and how the first of them is known.
-type LossSum<'a> = (u64, u64, &'a str, DropSource);
+/// Lost, and how the first of them is known.
+type LossSum<'a> = (u64, &'a str, DropSource);
 
 /// Named losses of all repetitions, summed by test, station and name.
 fn losses(run: &RunRecord) -> Vec<Finding> {
     let mut sums: BTreeMap<LossKey, LossSum> = BTreeMap::new();
+    let mut sent: BTreeMap<&str, u64> = BTreeMap::new();
     for test in &run.tests {
         let Some(ledger) = &test.ledger else { continue };
+        let all = sent.entry(&test.name).or_default();
+        *all = all.saturating_add(ledger.sent);
         for station in &ledger.stations {
             for drop in &station.drops {
                 let key =
                     (test.name.as_str(), station.node.as_str(), station.station.as_str(), drop.name.as_str());
-                let sum = sums.entry(key).or_insert((0, 0, &drop.evidence, drop.source));
+                let sum = sums.entry(key).or_insert((0, &drop.evidence, drop.source));
                 sum.0 = sum.0.saturating_add(drop.count);
-                sum.1 = sum.1.saturating_add(ledger.sent);
             }
         }
     }
     let ignored = |name: &str| matches!(name, "duplicate" | "foreign");
     sums.into_iter()
         .filter(|((.., name), _)| !ignored(name))
-        .map(|((test, node, station, name), (count, sent, evidence, source))| Finding {
+        .map(|((test, node, station, name), (count, evidence, source))| Finding {
             severity: Severity::Loss,
             test: test.into(),
-            claim: format!("{count} of {sent} frames were lost at {station} of node {node}: {name}"),
+            claim: format!("{count} of {} frames were lost at {station} of node {node}: {name}", sent[test]),
             evidence: format!("{evidence} ({})", source_word(source)),
             advice: advice(name).into(),
         })
@@ -172,7 +198,10 @@ fn generator(test: &TestRecord) -> Option<Finding> {
     test.offered.generator_limited.then_some(())?;
     let asked = test.offered.requested_per_second.unwrap_or(0.0);
     let evidence = format!("asked {asked:.0}/s, offered {:.0}/s", test.offered.achieved_per_second);
-    let advice = "ask for less, or use larger batches: the path was not the limit";
+    let advice = match test.limit.what.as_str() {
+        "shaper" => "the path held the sender back: ask for less, or raise the shaper's rate",
+        _ => "ask for less, or use larger batches: what the path can carry was not reached",
+    };
     finding(test, Severity::Warning, "the generator did not keep its schedule", evidence, advice)
 }
 
@@ -253,14 +282,19 @@ fn retransmissions(test: &TestRecord) -> Option<Finding> {
     let bytes = test.tcp.as_ref()?.retransmitted_bytes;
     let share = bytes as f64 * 100.0 / test.sender.sent_bytes.max(1) as f64;
     (bytes > 0).then_some(())?;
-    let evidence = format!("{bytes} bytes again, {share:.3} % of what was sent");
-    finding(
-        test,
-        Severity::Warning,
-        "TCP sent bytes again",
-        evidence,
-        "see where a udp-stream of that rate loses frames",
-    )
+    let dropped = test.kernel_drops.iter().map(|drop| {
+        let place = drop.location.as_deref().unwrap_or("an unknown function");
+        format!("{} of {} at {} ({place})", drop.frames, drop.reason, drop.node)
+    });
+    let dropped: Vec<String> = dropped.collect();
+    let told = if dropped.is_empty() {
+        String::new()
+    } else {
+        format!("; the kernel dropped {}", dropped.join(", "))
+    };
+    let evidence = format!("{bytes} bytes again, {share:.3} % of what was sent{told}");
+    let advice = "look where the kernel dropped, or where a udp-stream of that rate loses frames";
+    finding(test, Severity::Warning, "TCP sent bytes again", evidence, advice)
 }
 
 fn witness(test: &TestRecord) -> Option<Finding> {
@@ -278,8 +312,36 @@ fn unexplained(test: &TestRecord) -> Option<Finding> {
         .map(|s| format!("{} at {} of node {} (± {})", s.residual, s.station, s.node, s.uncertainty))
         .collect();
     (!odd.is_empty()).then_some(())?;
-    let claim = "frames are missing that no counter names";
-    finding(test, Severity::Loss, claim, odd.join("; "), "repeat as root so that the witness can name them")
+    let missing: i64 = ledger.stations.iter().map(|station| station.residual).sum();
+    let claim = match missing {
+        1.. => "frames are missing that nothing names",
+        0 => "stations count more or fewer frames than their neighbours",
+        _ => "stations count more frames than went in",
+    };
+    let advice = match ledger.witness.counted() {
+        true => {
+            "do not trust the stations beside these before the difference is understood; see docs/ledger.md"
+        }
+        false => "repeat as root, so that the witness can name them",
+    };
+    finding(test, Severity::Loss, claim, odd.join("; "), advice)
+}
+
+fn refused(test: &TestRecord) -> Option<Finding> {
+    let ends = [("sender", &test.sender), ("receiver", &test.receiver)];
+    let refused: Vec<String> = ends
+        .iter()
+        .flat_map(|(end, report)| report.settings.refused.iter().map(move |what| format!("{end}: {what}")))
+        .collect();
+    (!refused.is_empty()).then_some(())?;
+    let claim = "a setting that was asked for did not take effect";
+    finding(
+        test,
+        Severity::Warning,
+        claim,
+        refused.join("; "),
+        "the result is that of the system's own setting",
+    )
 }
 
 fn unknown_stations(test: &TestRecord) -> Option<Finding> {
@@ -365,6 +427,7 @@ mod tests {
         ledger.stations[0].unknown = Some("because".into());
         let test = &mut run.tests[0];
         test.after.missing = vec!["softnet".into()];
+        test.sender.settings.refused = vec!["congestion: no such".into()];
         test.received.duplicates = 1;
         for (index, rule) in RULES.iter().enumerate() {
             assert!(rule(&run.tests[0]).is_some(), "rule {index}");

@@ -266,6 +266,7 @@ pub fn test(kind: Kind, name: &str, repetition: u32, lossy: bool) -> TestRecord 
         name: name.into(),
         repetition,
         order: repetition,
+        place: 0,
         spec: TestSpec { kind, size: size as u32, ..TestSpec::default() },
         begun: "2026-01-02T03:04:05Z".into(),
         seconds: 2.0,
@@ -286,6 +287,7 @@ pub fn test(kind: Kind, name: &str, repetition: u32, lossy: bool) -> TestRecord 
         throughput_bps: (arrived * size * 8) as f64 / 2.0,
         messages_per_second: arrived as f64 / 2.0,
         ledger,
+        kernel_drops: vec![],
         limit: Limit {
             what: if lossy { "socket_buffer" } else { "round_trip" }.into(),
             place: if lossy { "node b, socket" } else { "" }.into(),

@@ -3,9 +3,10 @@
 //! Repetitions of a test share a row: the median, and behind the rate the interval for it. With fewer than six
 //! repetitions that is the range ([`crate::stats`]).
 
-use crate::findings::{source_word, title};
+use crate::findings::source_word;
 use crate::stats::{Estimate, estimate};
 use record::ledger::Station;
+use record::snapshot::CpuTime;
 use record::{Ledger, RunRecord, TestRecord, WitnessStatus};
 
 /// Headers and rows.
@@ -42,10 +43,17 @@ impl Table {
     }
 }
 
-/// Tests of one name, in the order of their first appearance.
+/// The tests as the plan lists them, repetition after repetition, whatever the order in which they ran.
+pub fn in_plan_order(run: &RunRecord) -> Vec<&TestRecord> {
+    let mut tests: Vec<&TestRecord> = run.tests.iter().collect();
+    tests.sort_by_key(|test| (test.place, test.repetition));
+    tests
+}
+
+/// Tests of one name, in the order of the plan, each with its repetitions in order.
 pub fn groups(run: &RunRecord) -> Vec<(&str, Vec<&TestRecord>)> {
     let mut groups: Vec<(&str, Vec<&TestRecord>)> = vec![];
-    for test in &run.tests {
+    for test in in_plan_order(run) {
         match groups.iter_mut().find(|(name, _)| *name == test.name) {
             Some((_, tests)) => tests.push(test),
             None => groups.push((&test.name, vec![test])),
@@ -98,6 +106,18 @@ pub fn loss_percent(test: &TestRecord) -> Option<f64> {
     (ledger.sent > 0).then(|| lost as f64 * 100.0 / ledger.sent as f64)
 }
 
+/// Ticks in which a CPU did something.
+fn busy(cpu: &CpuTime) -> u64 {
+    cpu.user + cpu.system + cpu.irq + cpu.softirq
+}
+
+/// A share of the time of all CPUs of the host during the test, in percent; none when it was shorter than a tick.
+fn host_percent(test: &TestRecord, part: impl Fn(&CpuTime) -> u64) -> Option<f64> {
+    let all: u64 = test.cpu.iter().map(|cpu| busy(cpu) + cpu.steal + cpu.idle).sum();
+    let part: u64 = test.cpu.iter().map(part).sum();
+    (all > 0).then(|| part as f64 * 100.0 / all as f64)
+}
+
 /// One row per test name.
 pub fn results(run: &RunRecord) -> Table {
     let headers = [
@@ -113,6 +133,8 @@ pub fn results(run: &RunRecord) -> Table {
         "loss %",
         "CPU snd %",
         "CPU rcv %",
+        "host %",
+        "softirq %",
         "RSS MB",
     ];
     let mut table = Table::new(1, &headers);
@@ -140,6 +162,8 @@ pub fn results(run: &RunRecord) -> Table {
             cell(of(&tests, loss_percent), 1.0),
             cell(actor("sender", |actor| actor.cpu_percent), 1.0),
             cell(actor("receiver", |actor| actor.cpu_percent), 1.0),
+            cell(of(&tests, |test| host_percent(test, busy)), 1.0),
+            cell(of(&tests, |test| host_percent(test, |cpu| cpu.softirq)), 1.0),
             cell(rss, 1e-6),
         ]);
     }
@@ -207,7 +231,8 @@ pub fn witness_words(ledger: &Ledger) -> String {
         witness.by_reason.iter().map(|named| format!("{} {}", named.name, count(named.count))).collect();
     let saw = if reasons.is_empty() { "saw no drop".into() } else { format!("saw {}", reasons.join(", ")) };
     match witness.status {
-        WitnessStatus::Agrees => format!("agrees: {saw}"),
+        WitnessStatus::Agrees if witness.why.is_empty() => format!("agrees: {saw}"),
+        WitnessStatus::Agrees => format!("agrees, {}: {saw}", witness.why),
         WitnessStatus::Disagrees => format!("disagrees: {saw}; {}", witness.disagreement.join("; ")),
         WitnessStatus::NotPermitted => format!("not permitted: {}", witness.why),
         WitnessStatus::Unavailable => format!("unavailable: {}", witness.why),
@@ -231,12 +256,30 @@ pub fn evidence_lines(ledger: &Ledger) -> Vec<String> {
     lines.collect()
 }
 
-/// One row per test: what limited it.
+/// What limited each test: one row for repetitions with the same limit, with the sentence of the first of them.
 pub fn limits(run: &RunRecord) -> Table {
     let mut table = Table::new(2, &["test", "limited by"]);
-    for test in &run.tests {
-        let sentence = if test.limit.sentence.is_empty() { &test.limit.what } else { &test.limit.sentence };
-        table.rows.push(vec![title(test), sentence.clone()]);
+    for (name, tests) in groups(run) {
+        let mut kinds: Vec<Vec<&TestRecord>> = vec![];
+        for test in tests {
+            let same = |kind: &&mut Vec<&TestRecord>| {
+                kind[0].limit.what == test.limit.what && kind[0].limit.place == test.limit.place
+            };
+            match kinds.iter_mut().find(same) {
+                Some(kind) => kind.push(test),
+                None => kinds.push(vec![test]),
+            }
+        }
+        for kind in kinds {
+            let limit = &kind[0].limit;
+            let sentence = if limit.sentence.is_empty() { &limit.what } else { &limit.sentence };
+            table.rows.push(vec![format!("{name} {}", numbers(&kind)), sentence.clone()]);
+        }
     }
     table
+}
+
+/// `#1 #2 #3`.
+pub fn numbers(tests: &[&TestRecord]) -> String {
+    tests.iter().map(|test| format!("#{}", test.repetition)).collect::<Vec<_>>().join(" ")
 }

@@ -5,7 +5,7 @@
 use crate::findings::title;
 use crate::store::RunSummary;
 use crate::table::{self, Table};
-use record::{Finding, RunRecord, Severity, TestRecord};
+use record::{Finding, Ledger, RunRecord, Severity, TestRecord, WitnessStatus};
 
 /// Colours, or none of them.
 struct Paint(bool);
@@ -30,7 +30,7 @@ pub fn printable(text: &str) -> String {
 pub fn run(run: &RunRecord, colour: bool) -> String {
     let paint = Paint(colour);
     let mut parts = vec![heading(run, &paint), results(run, &paint)];
-    parts.extend(run.tests.iter().filter_map(|test| losses(test, &paint)));
+    parts.push(ledgers(run, &paint));
     parts.push(section(&paint, "What limited each test", &table::limits(run)));
     parts.push(findings(&run.findings, &paint));
     parts.retain(|part| !part.is_empty());
@@ -74,7 +74,38 @@ fn results(run: &RunRecord, paint: &Paint) -> String {
     format!("{}{}\n", section(paint, "Results", &table), table::interval_words(run))
 }
 
-/// The ledger of one test. A test without any event has one line: that nothing was lost is a result too.
+/// The ledgers of all tests, in the order of the plan. Repetitions in which nothing happened share a line: that nothing was
+/// lost is a result too.
+fn ledgers(run: &RunRecord, paint: &Paint) -> String {
+    let mut text = String::new();
+    for (name, tests) in table::groups(run) {
+        let quiet = |test: &&TestRecord| test.ledger.as_ref().is_some_and(is_quiet);
+        let (calm, eventful): (Vec<&TestRecord>, Vec<&TestRecord>) = tests.into_iter().partition(quiet);
+        if let Some(ledger) = calm.first().and_then(|test| test.ledger.as_ref()) {
+            let sum =
+                |pick: fn(&Ledger) -> u64| calm.iter().filter_map(|t| t.ledger.as_ref()).map(pick).sum();
+            let (sent, received): (u64, u64) = (sum(|l| l.sent), sum(|l| l.received));
+            let head = format!("{name} {}", table::numbers(&calm));
+            let (sent, received) = (table::count(sent), table::count(received));
+            let witness = table::witness_words(ledger);
+            let line = format!("sent {sent}, received {received}, unexplained 0 ± 0; witness {witness}");
+            text += &format!("{}: {}\n", paint.head(&printable(&head)), printable(&line));
+        }
+        for test in eventful {
+            text += &losses(test, paint).unwrap_or_default();
+        }
+    }
+    if text.is_empty() { text } else { format!("{}\n{text}", paint.head("Where every frame went")) }
+}
+
+/// Nothing was lost, queued, unknown or uncertain.
+fn is_quiet(ledger: &Ledger) -> bool {
+    let clean = ledger.stations.iter().all(|s| !table::is_eventful(s) && s.uncertainty == 0);
+    let same = ledger.sent == ledger.received && ledger.unexplained == 0;
+    clean && same && ledger.notes.is_empty() && ledger.witness.status != WitnessStatus::Disagrees
+}
+
+/// The ledger of one test in which something happened.
 fn losses(test: &TestRecord, paint: &Paint) -> Option<String> {
     let ledger = test.ledger.as_ref()?;
     let head = format!("{}: {}", title(test), table::sums_words(ledger));
@@ -144,7 +175,7 @@ mod tests {
             "socket_buffer_full 10,000",
             "witness agrees: saw QDISC_DROP 2,000, SOCKET_RCVBUFF 10,000",
             "The round trip limited it.",
-            "ping #2: sent 80,700, received 80,700, unexplained 0 ± 0",
+            "unexplained 0 ± 0; witness agrees: saw no drop",
             "their range",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");

@@ -3,12 +3,14 @@
 //! The order of suspicion, most certain evidence first:
 //! 1. nothing was sent or nothing is known: `unknown`;
 //! 2. connections that the accept queue refused;
-//! 3. frames that were lost, if they are more than one in a thousand: the place that lost most (a full queue of a
-//!    shaper is the shaper; a full socket whose reader stood still is the reader);
+//! 3. frames that were lost, if they are more than one in a thousand and more than what the generator did not even offer
+//!    (unlimited streams from a full CPU: one in twenty): the place that lost most (a full queue of a shaper is the
+//!    shaper; a full socket whose reader stood still is the reader); behind a station that could not be read the place
+//!    is unknown;
 //! 4. a schedule that the generator did not keep: its CPU, or the host's, or the generator itself;
 //! 5. a schedule that was kept: the schedule is the limit, the path is not;
 //! 6. TCP streams: the largest share of the sender's time, explained further by shapers and CPUs;
-//! 7. closed loops: the round trip;
+//! 7. closed loops: a shaper, retransmissions, else the round trip;
 //! 8. streams as fast as possible without loss: sender's CPU, shaper, receiver's CPU, the host's CPUs;
 //! 9. else `unknown`, and what was looked at.
 
@@ -42,6 +44,10 @@ pub struct VerdictInput<'a> {
 
 /// Loss below this share does not limit a test.
 const WORTH_A_VERDICT: f64 = 0.001;
+/// Loss below this share does not limit a stream that is sent as fast as a full CPU can.
+const WORTH_MORE_THAN_A_FULL_CPU: f64 = 0.05;
+/// Share of the bytes that TCP had to send again from which that is what limits it.
+const WORTH_OF_RETRANSMISSIONS: f64 = 0.01;
 /// Use of one CPU, in percent, from which a thread has no time left.
 const BUSY: f64 = 95.0;
 
@@ -85,6 +91,28 @@ fn accept_queue(test: &VerdictInput) -> Option<Limit> {
     })
 }
 
+/// What the generator did not offer, as a share of what was asked; 0 without a plan.
+fn shortfall(test: &VerdictInput) -> f64 {
+    let schedule = test.sender.schedule.as_ref().filter(|schedule| schedule.generator_limited);
+    let asked = schedule.and_then(|schedule| schedule.requested_per_second).filter(|asked| *asked > 0.0);
+    schedule.zip(asked).map_or(0.0, |(schedule, asked)| (1.0 - schedule.achieved_per_second / asked).max(0.0))
+}
+
+/// A loss that shows at a station behind one that could not be read happened somewhere between the two.
+fn behind_unknown(ledger: &Ledger, found: &Station, count: u64) -> Option<Limit> {
+    let at = ledger.stations.iter().position(|station| std::ptr::eq(station, found))?;
+    let blind = ledger.stations[..at].iter().find(|station| station.unknown.is_some())?;
+    let why = blind.unknown.as_deref().unwrap_or_default();
+    let saw: Vec<String> =
+        ledger.witness.by_reason.iter().map(|reason| format!("{} {}", reason.name, reason.count)).collect();
+    let saw = if saw.is_empty() { String::new() } else { format!("; the witness saw {}", saw.join(", ")) };
+    let place =
+        format!("between node {}, {} and node {}, {}", blind.node, blind.station, found.node, found.station);
+    let evidence = format!("{count} of {} frames are missing {place}; {why}{saw}", ledger.sent);
+    let sentence = format!("What limited it is unknown: {evidence}.");
+    Some(convict("unknown", &place, &evidence, sentence))
+}
+
 /// The station and drop (or residual) that lost most.
 fn worst(ledger: &Ledger) -> Option<(&Station, &str, u64, &str)> {
     let named = ledger.stations.iter().flat_map(|station| {
@@ -112,7 +140,17 @@ fn lost(test: &VerdictInput) -> Option<Limit> {
     if missing == 0 || (missing as f64) < ledger.sent as f64 * WORTH_A_VERDICT {
         return None;
     }
+    let share = missing as f64 / ledger.sent as f64;
+    let full_sender = test.spec.rate.is_none() && busy_actor(test, "sender", "generator_cpu").is_some();
+    if share < shortfall(test) || (full_sender && share < WORTH_MORE_THAN_A_FULL_CPU) {
+        return None;
+    }
     let (station, name, count, why) = worst(ledger)?;
+    if name == "unexplained"
+        && let Some(limit) = behind_unknown(ledger, station, count)
+    {
+        return Some(limit);
+    }
     let what = match name {
         "qdisc_full" | "queued" if station.station.starts_with("qdisc") && has_rate(test, station) => {
             "shaper"
@@ -248,16 +286,52 @@ fn schedule_missed(test: &VerdictInput) -> Option<Limit> {
         None => ("generator".into(), format!("node {}", test.spec.from), String::new()),
     };
     let evidence = format!("{evidence}{why}");
-    let sentence = format!("The schedule was not kept, so the generator limited it: {evidence}.");
+    let who = if what == "shaper" { format!("the shaper at {place}") } else { "the generator".into() };
+    let sentence = format!("The schedule was not kept, and {who} limited it: {evidence}.");
     Some(convict(&what, &place, &evidence, sentence))
 }
 
 fn schedule_kept(test: &VerdictInput) -> Option<Limit> {
     let schedule = test.sender.schedule.as_ref()?;
     let asked = schedule.requested_per_second?;
-    let evidence = format!("asked {asked:.0}/s, offered {:.0}/s", schedule.achieved_per_second);
-    let sentence = format!("The requested rate itself limited it: {evidence}, and the path carried it.");
+    let mut evidence = format!("asked {asked:.0}/s, offered {:.0}/s", schedule.achieved_per_second);
+    let end = if test.spec.kind == Kind::UdpStream { test.receiver } else { test.sender };
+    if let Some(latency) = &end.latency {
+        let (p50, p99) = (latency.p50 as f64 / 1e3, latency.p99 as f64 / 1e3);
+        evidence.push_str(&format!("; latency p50 {p50:.1} µs, p99 {p99:.1} µs"));
+    }
+    if let Some(again) = sent_again(test) {
+        evidence.push_str(&format!("; {again}"));
+    }
+    let sentence = format!("The requested rate itself limited it: {evidence}.");
     Some(convict("schedule", "", &evidence, sentence))
+}
+
+/// TCP had to send much again, in words.
+fn sent_again(test: &VerdictInput) -> Option<String> {
+    let bytes = test.tcp?.retransmitted_bytes;
+    let share = bytes as f64 / test.sender.sent_bytes.max(1) as f64;
+    (share >= WORTH_OF_RETRANSMISSIONS)
+        .then(|| format!("TCP sent {:.1} % of its bytes again ({bytes} bytes)", share * 100.0))
+}
+
+fn retransmissions(test: &VerdictInput) -> Option<Limit> {
+    let evidence = sent_again(test)?;
+    let sentence = format!("Lost segments limited it: {evidence}.");
+    Some(convict("retransmissions", "", &evidence, sentence))
+}
+
+/// Who limited it, as the subject of a sentence.
+fn subject(cause: &Limit) -> String {
+    match cause.what.as_str() {
+        "generator_cpu" => "The sender's CPU".into(),
+        "receiver_cpu" => "The receiver's CPU".into(),
+        "host_cpu" => "The CPUs of the host".into(),
+        "receiver_stalled" => "A receiver that stood still".into(),
+        "shaper" => format!("The shaper at {}", cause.place),
+        "retransmissions" => "Lost segments".into(),
+        other => other.replace('_', " "),
+    }
 }
 
 fn tcp_share(test: &VerdictInput) -> Option<Limit> {
@@ -271,13 +345,13 @@ fn tcp_share(test: &VerdictInput) -> Option<Limit> {
         share(parts.network_us)
     );
     let because = |cause: Option<Limit>, what: &str, place: String, word: &str| {
-        let (what, place, why) = match cause {
-            Some(cause) => (cause.what, cause.place, format!("{}; ", cause.evidence)),
-            None => (what.to_owned(), place, String::new()),
+        let Some(cause) = cause else {
+            let sentence = format!("TCP was held back by {word}: {shares}.");
+            return Some(convict(what, &place, &shares, sentence));
         };
-        let evidence = format!("{why}{shares}");
-        let sentence = format!("TCP was held back by {word}: {evidence}.");
-        Some(convict(&what, &place, &evidence, sentence))
+        let evidence = format!("{}; {shares}", cause.evidence);
+        let sentence = format!("{} limited it while TCP waited for {word}: {evidence}.", subject(&cause));
+        Some(convict(&cause.what, &cause.place, &evidence, sentence))
     };
     let sender = format!("node {}", test.spec.from);
     let receiver = format!("node {}", test.spec.to);
@@ -296,6 +370,7 @@ fn tcp_share(test: &VerdictInput) -> Option<Limit> {
         2 => because(shaper(test), "send_buffer", sender, "the send buffer"),
         _ => {
             let cause = shaper(test)
+                .or_else(|| retransmissions(test))
                 .or_else(|| busy_actor(test, "receiver", "receiver_cpu"))
                 .or_else(|| busy_actor(test, "sender", "generator_cpu"))
                 .or_else(|| busy_host(test));
@@ -306,6 +381,9 @@ fn tcp_share(test: &VerdictInput) -> Option<Limit> {
 
 fn round_trip(test: &VerdictInput) -> Option<Limit> {
     let latency = test.sender.latency.as_ref().filter(|_| test.spec.kind.is_round_trip())?;
+    if let Some(cause) = shaper(test).or_else(|| retransmissions(test)) {
+        return Some(cause);
+    }
     let evidence = format!(
         "one message at a time, mean {:.1} µs, p99 {:.1} µs",
         latency.mean / 1e3,
@@ -329,6 +407,53 @@ mod tests {
     use record::snapshot::{CpuTime, NodeSnapshot, ProcessSample, QdiscSample, TC_ROOT};
     use record::traffic::Schedule;
     use record::{Hop, Role, Witness, WitnessStatus};
+
+    #[test]
+    fn a_schedule_that_was_missed_by_far_is_the_limit_and_not_a_small_loss() {
+        let mut case = Case::new(Kind::UdpStream).drop("socket", "socket_buffer_full", 20);
+        case.sender.schedule = Some(Schedule {
+            requested_per_second: Some(5e6),
+            achieved_per_second: 2e5,
+            generator_limited: true,
+            ..Schedule::default()
+        });
+        assert_eq!(case.what(), "generator");
+        case.sender.schedule.as_mut().unwrap().achieved_per_second = 4.99e6;
+        assert_eq!(case.what(), "socket_buffer");
+    }
+
+    #[test]
+    fn a_little_loss_does_not_acquit_a_full_cpu() {
+        let case = |lost| {
+            Case::new(Kind::UdpStream).drop("socket", "socket_buffer_full", lost).actor("sender", 99.0)
+        };
+        assert_eq!(case(4).what(), "generator_cpu");
+        assert_eq!(case(100).what(), "socket_buffer");
+    }
+
+    #[test]
+    fn a_loss_behind_a_station_that_could_not_be_read_has_no_place() {
+        let mut case = Case::new(Kind::UdpStream).drop("ip in", "nothing", 0);
+        let ledger = case.ledger.as_mut().unwrap();
+        ledger.received = 500;
+        ledger.stations[0].drops.clear();
+        (ledger.stations[0].residual, ledger.stations[0].left) = (500, 500);
+        let blind =
+            Station { unknown: Some("no counters".into()), residual: 0, ..ledger.stations[0].clone() };
+        ledger.stations.insert(0, blind);
+        assert_eq!(case.what(), "unknown");
+    }
+
+    #[test]
+    fn a_round_trip_that_a_shaper_or_lost_segments_made_long_is_not_called_a_round_trip() {
+        let mut case = Case::new(Kind::TcpRr);
+        case.sender.latency = crate::sample::latency(30_000, 12);
+        assert_eq!(case.what(), "round_trip");
+        case.sender.sent_bytes = 1000;
+        case.tcp = Some(TcpDecomposition { retransmitted_bytes: 480, ..TcpDecomposition::default() });
+        assert_eq!(case.what(), "retransmissions");
+        assert_eq!(case.shaped(990_000).what(), "shaper");
+    }
 
     #[derive(Default)]
     struct Case {

@@ -98,6 +98,8 @@ struct RunView {
     seed: u64,
     command: String,
     invalid: Vec<String>,
+    /// Findings that put the numbers in doubt: warnings, and losses that nothing explains.
+    doubts: usize,
     results: Table,
     interval: String,
     findings: Vec<FindingView>,
@@ -118,7 +120,8 @@ struct FindingView {
 impl RunView {
     fn new(run: &RunRecord) -> Self {
         let mut invalid = run.invalid.clone();
-        for test in &run.tests {
+        let doubts = run.findings.iter().filter(|finding| finding.severity == Severity::Warning).count();
+        for test in table::in_plan_order(run) {
             invalid.extend(test.invalid.iter().map(|why| format!("{}: {why}", title(test))));
         }
         let findings = run.findings.iter().map(|finding| FindingView {
@@ -139,6 +142,7 @@ impl RunView {
             seed: run.seed,
             command: run.command.join(" "),
             invalid,
+            doubts,
             results: table::results(run),
             interval: table::interval_words(run),
             findings: findings.collect(),
@@ -215,7 +219,7 @@ fn names(runs: &[RunRecord]) -> Vec<&str> {
 }
 
 fn of_name<'r>(run: &'r RunRecord, name: &str) -> Vec<&'r TestRecord> {
-    run.tests.iter().filter(|test| test.name == name).collect()
+    table::in_plan_order(run).into_iter().filter(|test| test.name == name).collect()
 }
 
 /// Everything about the tests of one name.
