@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "pathlab", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Exit codes: 0 done, 1 the measured thing failed its criterion, 2 bad input, \
-                        3 this host cannot (which capability, what helps).")]
+                        3 this host cannot (which capability, what helps), 130 interrupted.")]
 pub struct Cli {
     /// Print JSON instead of tables.
     #[arg(long, global = true)]
@@ -25,21 +25,27 @@ pub enum Command {
     Lab(cmd::lab::LabArgs),
     /// Undo what pathlab commands that were killed left behind.
     Undo(cmd::undo::UndoArgs),
+    /// Measure a path: build it, drive it, say where every frame went and what limited it.
+    Run(cmd::run::RunArgs),
+    /// List the records of runs.
+    Runs(cmd::runs::RunsArgs),
+    /// Print the record of a run again.
+    Show(cmd::show::ShowArgs),
+    /// Write runs as one HTML page that needs no network.
+    Report(cmd::report::ReportArgs),
     /// Answer tests from other machines.
     Serve(cmd::serve::ServeArgs),
     /// Measure one kind of traffic to a host that runs `pathlab serve`.
     Test(cmd::test::TestArgs),
-    /// List the runs that were made.
-    Runs(cmd::runs::RunsArgs),
-    /// Print a run again.
-    Show(cmd::show::ShowArgs),
-    /// Write runs as one HTML page that needs no network.
-    Report(cmd::report::ReportArgs),
     /// One end of a test, started by pathlab itself inside a node.
     #[command(hide = true)]
     Agent(cmd::agent::AgentArgs),
     /// Measurements of pathlab itself against its peers.
     Bench(cmd::bench::BenchArgs),
+    /// Print the completion script of a shell.
+    Completions(cmd::completions::CompletionsArgs),
+    /// Write the manual pages.
+    Man(cmd::completions::ManArgs),
 }
 
 /// Does what the command line asks for.
@@ -47,12 +53,15 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
     match command {
         Command::Lab(args) => cmd::lab::run(args, output),
         Command::Undo(args) => cmd::undo::run(args, output),
-        Command::Serve(args) => cmd::serve::run(args, output),
-        Command::Test(args) => cmd::test::run(args, output),
+        Command::Run(args) => cmd::run::run(args, output),
         Command::Runs(args) => cmd::runs::run(args, output),
         Command::Show(args) => cmd::show::run(args, output),
         Command::Report(args) => cmd::report::run(args, output),
+        Command::Serve(args) => cmd::serve::run(args, output),
+        Command::Test(args) => cmd::test::run(args, output),
         Command::Agent(args) => cmd::agent::run(args, output),
         Command::Bench(args) => cmd::bench::run(args, output),
+        Command::Completions(args) => cmd::completions::completions(args, output),
+        Command::Man(args) => cmd::completions::man(args, output),
     }
 }

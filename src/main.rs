@@ -6,8 +6,11 @@
 mod cli;
 mod cmd;
 mod output;
+mod plan;
+mod run;
 
 use clap::Parser;
+use record::{Problem, Result};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -17,7 +20,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             output.problem(&problem);
-            ExitCode::from(problem.kind.exit_code())
+            // A shell knows a program that was interrupted by this code.
+            let interrupted = linux::sys::process::interrupted();
+            ExitCode::from(if interrupted { 130 } else { problem.kind.exit_code() })
         }
     }
+}
+
+/// From now on an interrupt ends what is going on in order: what was built is taken down.
+fn interruptible() -> Result<()> {
+    linux::sys::process::install_interrupt_handler()
+        .map_err(|e| Problem::host(format!("cannot listen for interrupts: {e}")))
 }

@@ -53,6 +53,16 @@ impl Output {
         self.text(&text)
     }
 
+    /// One of several results: as one line of JSON, or the line that `people` makes of it.
+    pub fn line<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<()> {
+        let line = if self.json {
+            serde_json::to_string(value).map_err(|e| Problem::host(format!("cannot write JSON: {e}")))?
+        } else {
+            people(value)
+        };
+        self.text(&format!("{line}\n"))
+    }
+
     /// Writes text to standard output; a closed pipe (`pathlab runs | head`) is not an error.
     pub fn text(&self, text: &str) -> record::Result<()> {
         let mut stdout = std::io::stdout().lock();

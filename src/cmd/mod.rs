@@ -2,8 +2,10 @@
 
 pub mod agent;
 pub mod bench;
+pub mod completions;
 pub mod lab;
 pub mod report;
+pub mod run;
 pub mod runs;
 pub mod serve;
 pub mod show;

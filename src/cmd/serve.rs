@@ -34,7 +34,7 @@ pub struct ServeArgs {
 pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
     let listener = listen(&args)?;
     if let Ok(address) = listener.local_addr() {
-        output.note(&format!("serving tests at {address}"));
+        announce(address, output)?;
     }
     let (turns, open) = (Turns::default(), Arc::new(AtomicUsize::new(0)));
     loop {
@@ -60,6 +60,18 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
             open.fetch_sub(1, AcqRel);
         });
     }
+}
+
+/// What `--json` prints: one line, as soon as tests are answered.
+#[derive(serde::Serialize)]
+struct Document {
+    schema: &'static str,
+    listening: String,
+}
+
+fn announce(address: SocketAddr, output: &Output) -> Result<()> {
+    let document = Document { schema: "pathlab/serve/1", listening: address.to_string() };
+    output.line(&document, |document| format!("serving tests at {}", document.listening))
 }
 
 fn serve(stream: TcpStream, peer: SocketAddr, turns: &Turns) -> Result<()> {

@@ -1,0 +1,63 @@
+//! `pathlab completions` and `pathlab man`: made from the same table of commands as the help.
+
+use crate::cli::Cli;
+use crate::output::Output;
+use clap::{Args, CommandFactory};
+use record::{Problem, Result};
+use std::path::PathBuf;
+
+/// Flags of `pathlab completions`.
+#[derive(Args)]
+pub struct CompletionsArgs {
+    /// The shell that asks.
+    shell: clap_complete::Shell,
+}
+
+/// Prints the completion script.
+pub fn completions(args: CompletionsArgs, output: &Output) -> Result<()> {
+    let mut script = vec![];
+    clap_complete::generate(args.shell, &mut Cli::command(), "pathlab", &mut script);
+    #[derive(serde::Serialize)]
+    struct Document {
+        schema: &'static str,
+        shell: String,
+        script: String,
+    }
+    let script = String::from_utf8_lossy(&script).into_owned();
+    let document = Document { schema: "pathlab/completions/1", shell: args.shell.to_string(), script };
+    output.result(&document, |document| document.script.clone())
+}
+
+/// Flags of `pathlab man`.
+#[derive(Args)]
+pub struct ManArgs {
+    /// The folder that the pages are written to (made if it is not there).
+    folder: PathBuf,
+}
+
+/// Writes one manual page for every command.
+pub fn man(args: ManArgs, output: &Output) -> Result<()> {
+    let cannot = |e: std::io::Error| {
+        Problem::host(format!("cannot write the manual pages: {e}"))
+            .at(args.folder.display().to_string())
+            .help("name a folder that you may write to")
+    };
+    std::fs::create_dir_all(&args.folder).map_err(cannot)?;
+    clap_mangen::generate_to(Cli::command(), &args.folder).map_err(cannot)?;
+    let mut pages: Vec<String> = std::fs::read_dir(&args.folder)
+        .map_err(cannot)?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("pathlab") && name.ends_with(".1"))
+        .collect();
+    pages.sort();
+    #[derive(serde::Serialize)]
+    struct Document {
+        schema: &'static str,
+        folder: String,
+        pages: Vec<String>,
+    }
+    let folder = args.folder.display().to_string();
+    let document = Document { schema: "pathlab/man/1", folder, pages };
+    output.result(&document, |document| format!("{} pages in {}", document.pages.len(), document.folder))
+}

@@ -1,0 +1,138 @@
+//! `pathlab run`: build the path, drive it, close the ledger, say what limited it, keep the record.
+
+use crate::output::Output;
+use crate::plan::{self, Plan};
+use crate::run::{Place, Session, progress::Progress};
+use clap::Args;
+use linux::lab::{Lab, Lifetime, Topology};
+use record::{Kind, Problem, ProblemKind, Result};
+use std::path::PathBuf;
+use study::store::RunWriter;
+
+/// Flags of `pathlab run`.
+#[derive(Args)]
+pub struct RunArgs {
+    /// The plan to follow; without one, the default plan (six tests through a kernel bridge).
+    plan: Option<PathBuf>,
+    /// Half a second for each test: under 20 seconds for the default plan.
+    #[arg(long)]
+    quick: bool,
+    /// Only the tests of this kind (tcp-stream, udp-stream, tcp-rr, udp-rr, ping).
+    #[arg(long, value_name = "KIND")]
+    only: Option<Kind>,
+    /// Use a lab that is already up, as found, whatever somebody changed inside it.
+    #[arg(long, value_name = "NAME")]
+    lab: Option<String>,
+    /// Repeat every test so often instead of what the plan says.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: Option<u32>,
+    /// Seed of the random order (printed and recorded with every run).
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where records are kept.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    dir: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: RunArgs, output: &Output) -> Result<()> {
+    let (plan, text) = read_plan(&args)?;
+    let seed = args.seed.or(plan.seed).unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000);
+    let lab = take_lab(&args, &plan)?;
+    let mut session = Session::begin(&lab, &plan)?;
+    let mut writer = RunWriter::create(&args.dir, session.header(&text, seed))?;
+
+    let order = plan.schedule(seed);
+    let mut progress =
+        Progress::new(output, order.iter().map(|&(test, _)| plan.tests[test].spec.duration_ms).sum());
+    let mut not_made = vec![];
+    for (order_of, &(test, repetition)) in order.iter().enumerate() {
+        let planned = &plan.tests[test];
+        progress.test(&planned.name, repetition, order_of + 1, order.len());
+        let place =
+            Place { repetition, order: order_of as u32 + 1, place: test as u32 + 1, begun: session.now() };
+        match session.measure(planned, place) {
+            Ok(test) => writer.add(test)?,
+            Err(problem) if problem.kind == ProblemKind::Measured => {
+                not_made.push(study::findings::not_made(&planned.name, repetition, &problem));
+            }
+            Err(problem) => return Err(interrupted_run(writer, session.now(), problem)),
+        }
+        progress.done(planned.spec.duration_ms);
+    }
+    drop(progress);
+
+    let failed = not_made.len();
+    let mut findings = not_made;
+    findings.extend(study::findings::findings(writer.record()));
+    let directory = writer.directory().to_owned();
+    let record = writer.finish(findings, session.now(), vec![])?;
+    if args.lab.is_none() {
+        lab.down()?;
+    }
+    output.note(&format!("record: {}", directory.display()));
+    output.result(&record, |record| study::text::run(record, output.colour))?;
+    match failed {
+        0 => Ok(()),
+        _ => Err(Problem::measured(format!("{failed} of {} tests could not be made", order.len()))
+            .help("the findings say why")),
+    }
+}
+
+/// The plan with the flags applied, and its text as it was read.
+fn read_plan(args: &RunArgs) -> Result<(Plan, String)> {
+    let (text, name) = match &args.plan {
+        None => (plan::DEFAULT.to_owned(), "default plan".to_owned()),
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path).map_err(|e| {
+                Problem::input(format!("cannot read the plan: {e}"))
+                    .at(&name)
+                    .help("give the path of a .plan file")
+            })?;
+            (text, name)
+        }
+    };
+    let mut plan = Plan::parse(&text, &name)?;
+    if let Some(kind) = args.only {
+        plan.only(kind)?;
+    }
+    if args.quick {
+        plan.quick();
+    }
+    if let Some(repetitions) = args.repetitions {
+        plan.repetitions = repetitions;
+    }
+    Ok((plan, text))
+}
+
+/// The lab that somebody built, or one of our own that ends with this process.
+fn take_lab(args: &RunArgs, plan: &Plan) -> Result<Lab> {
+    match &args.lab {
+        Some(name) => {
+            linux::lab::join_user_namespace(name)?;
+            crate::interruptible()?;
+            Lab::open(name)
+        }
+        None => {
+            linux::lab::enter_user_namespace()?;
+            crate::interruptible()?;
+            let name = format!("run-{}", std::process::id());
+            Lab::up(&Topology::load(&plan.topology)?, &name, Lifetime::Ephemeral)
+        }
+    }
+}
+
+/// Closes the record of a run that could not go on, and says what was kept.
+fn interrupted_run(writer: RunWriter, now: String, problem: Problem) -> Problem {
+    let findings = study::findings::findings(writer.record());
+    let kept = format!(
+        "{} finished tests are kept in {}",
+        writer.record().tests.len(),
+        writer.directory().display()
+    );
+    // What was kept so far stays kept, whether or not the reason can be written beside it.
+    let _ = writer.finish(findings, now, vec![format!("the run ended early: {problem}")]);
+    let advice = if problem.advice.is_empty() { kept } else { format!("{}; {kept}", problem.advice) };
+    problem.help(advice)
+}

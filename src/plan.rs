@@ -1,0 +1,419 @@
+//! Plans: experiments as text.
+//!
+//! **What.** A plan names a topology, the two ends, and the tests with their settings; `docs/plans.md` has the
+//! grammar. **Why.** An experiment that is a text file can be repeated, reviewed and compared; the record of a run
+//! keeps the text. **Price.** One statement per line; what it cannot say, a flag of `pathlab run` cannot say either.
+
+use record::{Kind, Problem, Rate, Result, TestSpec};
+use std::str::FromStr;
+
+/// The plan that `pathlab run` follows when none is named.
+pub const DEFAULT: &str = include_str!("../plans/default.plan");
+
+/// In which order the tests run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// All tests and repetitions shuffled, with a recorded seed.
+    Random,
+    /// As written, repetition by repetition.
+    Listed,
+}
+
+/// A test with its name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// Name in tables, e.g. `udp-stream 64 B`.
+    pub name: String,
+    /// What to do.
+    pub spec: TestSpec,
+}
+
+/// An experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// A built-in topology's name or a file.
+    pub topology: String,
+    /// How often every test is repeated.
+    pub repetitions: u32,
+    /// In which order.
+    pub order: Order,
+    /// Seed of the random order, if the plan fixes it.
+    pub seed: Option<u64>,
+    /// The tests as written.
+    pub tests: Vec<Planned>,
+}
+
+/// A word of a line and the column where it begins, from 1.
+type Word<'a> = (usize, &'a str);
+
+impl Plan {
+    /// Reads a plan. `file` is the name used in messages.
+    ///
+    /// # Errors
+    /// Bad input with `file:line:column`, what was wrong and what is possible there.
+    pub fn parse(text: &str, file: &str) -> Result<Plan> {
+        let mut reader = Reader::default();
+        for (number, line) in text.lines().enumerate() {
+            let words = words(line);
+            if let Some(&(column, _)) = words.first() {
+                reader.statement(&words).map_err(|(at, problem)| {
+                    problem.at(format!("{file}:{}:{}", number + 1, if at == 0 { column } else { at }))
+                })?;
+            }
+        }
+        reader.finish().map_err(|problem| problem.at(file))
+    }
+
+    /// Keeps only the tests of that kind.
+    ///
+    /// # Errors
+    /// Bad input when none is left.
+    pub fn only(&mut self, kind: Kind) -> Result<()> {
+        self.tests.retain(|test| test.spec.kind == kind);
+        if self.tests.is_empty() {
+            return Err(Problem::input(format!("the plan has no {kind} test to keep"))
+                .at("--only")
+                .help("name a kind that the plan has"));
+        }
+        Ok(())
+    }
+
+    /// Shortens every test to half a second (a test with a count keeps its count, and ends with it).
+    pub fn quick(&mut self) {
+        for test in &mut self.tests {
+            if test.spec.count.is_none() {
+                test.spec.duration_ms = test.spec.duration_ms.min(500);
+            }
+        }
+    }
+
+    /// The tests in the order in which they are to run: (index of the test, repetition from 1).
+    pub fn schedule(&self, seed: u64) -> Vec<(usize, u32)> {
+        let mut all: Vec<(usize, u32)> = (1..=self.repetitions)
+            .flat_map(|repetition| (0..self.tests.len()).map(move |test| (test, repetition)))
+            .collect();
+        if self.order == Order::Random {
+            study::stats::Generator::new(seed).shuffle(&mut all);
+        }
+        all
+    }
+}
+
+/// Splits a line into words; `#` begins a comment.
+fn words(line: &str) -> Vec<Word<'_>> {
+    let code = line.split('#').next().unwrap_or_default();
+    code.split_whitespace()
+        .map(|word| (word.as_ptr() as usize - line.as_ptr() as usize, word))
+        .map(|(byte, word)| (line[..byte].chars().count() + 1, word))
+        .collect()
+}
+
+/// A problem and the column it is at (0: the first word of the line).
+type Located<T> = std::result::Result<T, (usize, Problem)>;
+
+fn wrong<T>(column: usize, what: impl Into<String>, help: impl Into<String>) -> Located<T> {
+    Err((column, Problem::input(what).help(help)))
+}
+
+/// What was read so far.
+struct Reader {
+    topology: Option<String>,
+    ends: Option<(String, String)>,
+    repetitions: u32,
+    duration_ms: u64,
+    family: u8,
+    order: Order,
+    seed: Option<u64>,
+    tests: Vec<Planned>,
+    /// Statements that may stand only once and were there.
+    seen: Vec<&'static str>,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        let duration_ms = TestSpec::default().duration_ms;
+        let (topology, ends, seed, order) = (None, None, None, Order::Random);
+        let (tests, seen) = (vec![], vec![]);
+        Reader { topology, ends, repetitions: 3, duration_ms, family: 4, order, seed, tests, seen }
+    }
+}
+
+/// Statements that hold for the whole plan (`duration` and `family` hold for the tests after them).
+const ONCE: [&str; 5] = ["topology", "path", "repetitions", "order", "seed"];
+
+const STATEMENTS: &str =
+    "the statements are topology, path, repetitions, duration, family, order, seed, test";
+
+impl Reader {
+    fn statement(&mut self, words: &[Word<'_>]) -> Located<()> {
+        let (_, keyword) = words[0];
+        if keyword == "test" {
+            return self.test(&words[1..]);
+        }
+        let wanted = if keyword == "path" { 2 } else { 1 };
+        let known =
+            ["topology", "path", "repetitions", "duration", "family", "order", "seed"].contains(&keyword);
+        if !known {
+            return wrong(0, format!("unknown statement '{keyword}'"), STATEMENTS);
+        }
+        if words.len() != wanted + 1 {
+            let plural = if wanted == 1 { "one word" } else { "two node names" };
+            return wrong(0, format!("'{keyword}' takes {plural}"), "see docs/plans.md");
+        }
+        if let Some(once) = ONCE.into_iter().find(|once| *once == keyword) {
+            if self.seen.contains(&once) {
+                return wrong(0, format!("'{keyword}' is there twice"), "leave one of them out");
+            }
+            self.seen.push(once);
+        }
+        let value = words[1];
+        match keyword {
+            "topology" => self.topology = Some(value.1.into()),
+            "path" => self.ends = Some((value.1.into(), words[2].1.into())),
+            "repetitions" => self.repetitions = ranged(value, 1, 1000)? as u32,
+            "duration" => {
+                self.duration_ms = duration_ms(value.1).or_else(|e| wrong(value.0, e, "e.g. 2s"))?
+            }
+            "family" => self.family = family(value)?,
+            "seed" => self.seed = Some(number(value)?),
+            _ => {
+                self.order = match value.1 {
+                    "random" => Order::Random,
+                    "listed" => Order::Listed,
+                    other => return wrong(value.0, format!("unknown order '{other}'"), "random or listed"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn test(&mut self, words: &[Word<'_>]) -> Located<()> {
+        let Some(&(column, kind)) = words.first() else {
+            return wrong(0, "'test' needs a kind", "e.g. test udp-stream size 64");
+        };
+        let kind = Kind::from_str(kind).or_else(|e| wrong(column, e, "see docs/plans.md"))?;
+        let base =
+            TestSpec { kind, duration_ms: self.duration_ms, family: self.family, ..TestSpec::default() };
+        let mut spec = TestSpec { size: default_size(kind), ..base };
+        let mut rest = words[1..].iter();
+        let mut seen = vec![];
+        while let Some(&key) = rest.next() {
+            if seen.contains(&key.1) {
+                return wrong(key.0, format!("'{}' is there twice", key.1), "leave one of them out");
+            }
+            seen.push(key.1);
+            if key.1 == "gro" {
+                spec.gro = true;
+                continue;
+            }
+            let Some(&value) = rest.next() else {
+                return wrong(key.0, format!("'{}' needs a value", key.1), "e.g. size 64");
+            };
+            set(&mut spec, key, value)?;
+        }
+        load::check_spec(&spec).map_err(|problem| (column, problem))?;
+        let name = name_of(&spec, &words[1..]);
+        if self.tests.iter().any(|test| test.name == name) {
+            return wrong(
+                0,
+                format!("the test '{name}' is there twice"),
+                "use repetitions, or change a setting",
+            );
+        }
+        self.tests.push(Planned { name, spec });
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Plan> {
+        let Some(topology) = self.topology else {
+            return Err(Problem::input("no topology").help("add a line such as: topology bridge"));
+        };
+        if self.tests.is_empty() {
+            return Err(Problem::input("no tests").help("add a line such as: test tcp-stream"));
+        }
+        let (from, to) = self.ends.unwrap_or_else(|| ("a".into(), "b".into()));
+        for test in &mut self.tests {
+            (test.spec.from, test.spec.to) = (from.clone(), to.clone());
+        }
+        let (repetitions, order, seed, tests) = (self.repetitions, self.order, self.seed, self.tests);
+        Ok(Plan { topology, repetitions, order, seed, tests })
+    }
+}
+
+fn default_size(kind: Kind) -> u32 {
+    match kind {
+        Kind::TcpStream => 0,
+        Kind::Ping => 56,
+        _ => 64,
+    }
+}
+
+fn set(spec: &mut TestSpec, key: Word<'_>, value: Word<'_>) -> Located<()> {
+    let text = || value.1.to_owned();
+    match key.1 {
+        "size" => spec.size = bytes(value)?,
+        "response" => spec.response = bytes(value)?,
+        "rate" => {
+            spec.rate = Some(Rate::from_str(value.1).or_else(|e| wrong(value.0, e, "see docs/plans.md"))?)
+        }
+        "count" => spec.count = Some(ranged(value, 1, 1 << 40)?),
+        "duration" => spec.duration_ms = duration_ms(value.1).or_else(|e| wrong(value.0, e, "e.g. 2s"))?,
+        "family" => spec.family = family(value)?,
+        "streams" => spec.streams = ranged(value, 1, 64)? as u32,
+        "batch" => spec.batch = ranged(value, 1, 1024)? as u32,
+        "gso" => spec.gso = ranged(value, 0, 128)? as u32,
+        "send-buffer" => spec.send_buffer = Some(bytes(value)?),
+        "receive-buffer" => spec.receive_buffer = Some(bytes(value)?),
+        "sender-cpu" => spec.sender_cpu = Some(ranged(value, 0, 4095)? as u32),
+        "receiver-cpu" => spec.receiver_cpu = Some(ranged(value, 0, 4095)? as u32),
+        "congestion" => spec.congestion = Some(text()),
+        other => {
+            let keys = "size, response, rate, count, duration, family, streams, batch, gso, gro, send-buffer, \
+                        receive-buffer, sender-cpu, receiver-cpu, congestion";
+            return wrong(key.0, format!("unknown setting '{other}'"), format!("the settings are {keys}"));
+        }
+    }
+    Ok(())
+}
+
+fn number(word: Word<'_>) -> Located<u64> {
+    word.1.parse().or_else(|_| wrong(word.0, format!("'{}' is not a whole number", word.1), "e.g. 64"))
+}
+
+fn ranged(word: Word<'_>, low: u64, high: u64) -> Located<u64> {
+    let value = number(word)?;
+    if (low..=high).contains(&value) {
+        return Ok(value);
+    }
+    wrong(word.0, format!("{value} is out of range"), format!("{low} to {high}"))
+}
+
+fn family(word: Word<'_>) -> Located<u8> {
+    match word.1 {
+        "4" => Ok(4),
+        "6" => Ok(6),
+        other => wrong(word.0, format!("unknown family '{other}'"), "4 or 6"),
+    }
+}
+
+/// Bytes: a whole number, or with a unit `kB`, `MB` (powers of 1000), `KiB`, `MiB` (powers of 1024).
+fn bytes(word: Word<'_>) -> Located<u32> {
+    let (digits, unit) = word.1.split_at(word.1.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.1.len()));
+    let scale: Option<u64> = match unit {
+        "" | "B" => Some(1),
+        "kB" => Some(1000),
+        "MB" => Some(1_000_000),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        _ => None,
+    };
+    let value = digits.parse::<u64>().ok().zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
+    match value.and_then(|value| u32::try_from(value).ok()) {
+        Some(value) => Ok(value),
+        None => wrong(word.0, format!("'{}' is not a number of bytes", word.1), "e.g. 64, 8kB, 4MiB"),
+    }
+}
+
+/// A length of time in milliseconds: `500ms`, `2s`, `1m`.
+pub fn duration_ms(text: &str) -> std::result::Result<u64, String> {
+    let bad = || format!("'{text}' is not a length of time (examples: 500ms, 2s, 1m)");
+    let (digits, unit) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+    let scale = match unit {
+        "ms" => 1.0,
+        "s" => 1000.0,
+        "m" => 60_000.0,
+        _ => return Err(bad()),
+    };
+    let value = digits.parse::<f64>().map_err(|_| bad())? * scale;
+    if (1.0..=86_400_000.0).contains(&value) {
+        return Ok(value.round() as u64);
+    }
+    Err(format!("'{text}' is out of range (1ms to 1 day)"))
+}
+
+/// The name of a test in tables: the kind, its size, and the settings that were written.
+fn name_of(spec: &TestSpec, words: &[Word<'_>]) -> String {
+    let mut name = spec.kind.name().to_owned();
+    if spec.size > 0 {
+        name.push_str(&format!(" {} B", spec.size));
+    }
+    let mut rest = words.iter().map(|&(_, word)| word);
+    while let Some(key) = rest.next() {
+        let value = if key == "gro" { "" } else { rest.next().unwrap_or_default() };
+        match key {
+            "size" => {}
+            "rate" => name.push_str(&format!(" {value}")),
+            "count" => name.push_str(&format!(" ×{value}")),
+            "gro" => name.push_str(" gro"),
+            _ => name.push_str(&format!(" {key} {value}")),
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_shipped_plan_reads() {
+        for entry in std::fs::read_dir("plans").unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let plan = Plan::parse(&text, &path.display().to_string()).unwrap_or_else(|e| panic!("{e}"));
+            assert!(!plan.tests.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_default_plan_has_the_six_tests_of_the_journals() {
+        let plan = Plan::parse(DEFAULT, "default").unwrap();
+        let names: Vec<_> = plan.tests.iter().map(|test| test.name.as_str()).collect();
+        let expected =
+            ["tcp-stream", "udp-stream 64 B", "udp-stream 1472 B", "tcp-rr 64 B", "udp-rr 64 B", "ping 56 B"];
+        assert_eq!(names, expected);
+        assert_eq!(plan.schedule(7).len(), 18);
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_with_its_place_and_a_way_out() {
+        let cases = [
+            ("topology bridge\ntest udp-strem", "p:2:6: unknown test kind 'udp-strem'"),
+            ("topology bridge\ntest udp-stream size x", "p:2:22: 'x' is not a number of bytes"),
+            ("topology bridge\n  tset tcp-stream", "p:2:3: unknown statement 'tset'"),
+            ("topology bridge\ntest tcp-stream sise 4", "p:2:17: unknown setting 'sise'"),
+            ("topology bridge\ntest ping size", "p:2:11: 'size' needs a value"),
+            ("test ping", "p: no topology"),
+            ("topology bridge", "p: no tests"),
+            ("topology bridge\ntopology pair\ntest ping", "p:2:1: 'topology' is there twice"),
+            ("topology bridge\ntest ping size 56 size 57", "p:2:19: 'size' is there twice"),
+            ("topology bridge\ntest ping\ntest ping", "p:3:1: the test 'ping 56 B' is there twice"),
+        ];
+        for (text, expected) in cases {
+            let problem = Plan::parse(text, "p").unwrap_err();
+            assert!(problem.to_string().starts_with(expected), "{problem}");
+            assert_eq!(problem.kind.exit_code(), 2);
+            assert!(!problem.advice.is_empty() || problem.what.contains("one of"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_seed_fixes_the_order_and_loses_nothing() {
+        let plan = Plan::parse(DEFAULT, "default").unwrap();
+        let mut order = plan.schedule(42);
+        assert_eq!(order, plan.schedule(42));
+        assert_ne!(order, plan.schedule(43));
+        order.sort_unstable();
+        order.dedup();
+        assert_eq!(order.len(), 18);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_plan_or_a_sentence(text in "(topology|test|path|ping|size|[a-z0-9# \n\"é]){0,30}") {
+            let _ = Plan::parse(&text, "p");
+        }
+    }
+}

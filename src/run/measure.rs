@@ -1,0 +1,100 @@
+//! One test in the lab: two agents, one path, one watch.
+
+use super::watch::{Seen, Watch};
+use linux::lab::{Lab, Node};
+use linux::observe::{Actor, Observer};
+use load::{AgentLink, Outcome};
+use record::{Path, Problem, Result, TestSpec};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// How long an agent may take to end after its link was closed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The raw result of a test, before any conclusion.
+pub struct Measured {
+    /// The way of the frames.
+    pub path: Path,
+    /// What both ends saw.
+    pub outcome: Outcome,
+    /// What was read around it.
+    pub seen: Seen,
+    /// Offload states of the lab's interfaces.
+    pub offloads: Vec<String>,
+}
+
+/// Runs one test.
+///
+/// # Errors
+/// See [`super::Session::measure`].
+pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measured> {
+    if linux::sys::process::interrupted() {
+        return Err(interrupted());
+    }
+    let (from, to) = (lab.node(&spec.from)?, lab.node(&spec.to)?);
+    let address = lab.address_of(&spec.to, spec.family).ok_or_else(|| {
+        Problem::input(format!("node '{}' has no IPv{} address", spec.to, spec.family))
+            .help("give one of its interfaces an address in the topology")
+    })?;
+    let path = round_trip(lab, spec)?;
+    let (mut sender, mut receiver) = (start(from)?, start(to)?);
+    let actors = vec![actor(&sender, from, "sender"), actor(&receiver, to, "receiver")];
+    let mut watch = Watch::new(spec, super::namespaces(lab), observer, actors)?;
+    let outcome = load::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch);
+    // A terminal sends the interrupt to the agents too: that they died is then not the news.
+    let outcome = if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome }?;
+    let seen = watch.seen;
+    Ok(Measured { path, outcome, seen, offloads: lab.offloads() })
+}
+
+/// The way there, and back for kinds that have responses.
+fn round_trip(lab: &Lab, spec: &TestSpec) -> Result<Path> {
+    let mut path = lab.path(&spec.from, &spec.to, spec.family)?;
+    if spec.kind.is_round_trip() {
+        path.back = lab.path(&spec.to, &spec.from, spec.family)?.forward;
+    }
+    Ok(path)
+}
+
+fn interrupted() -> Problem {
+    Problem::input("interrupted").help("the lab is taken down")
+}
+
+/// An agent and the process that it is; ends with this value. The link is dropped first: that tells the agent to end.
+pub struct Agent {
+    /// The control connection.
+    pub link: AgentLink,
+    process: Process,
+}
+
+struct Process(Child);
+
+impl Drop for Process {
+    /// The agent ends by itself when its link closes; one that does not is ended.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while matches!(self.0.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                let _ = self.0.kill();
+                let _ = self.0.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Starts an agent inside a node.
+pub fn start(node: &Node) -> Result<Agent> {
+    let this =
+        std::env::current_exe().map_err(|e| Problem::host(format!("cannot find this program: {e}")))?;
+    let mut command = node.command(this);
+    command.arg("agent");
+    let (link, child) =
+        load::agent::spawn(command).map_err(|problem| problem.at(format!("node {}", node.name())))?;
+    Ok(Agent { link, process: Process(child) })
+}
+
+fn actor(agent: &Agent, node: &Node, role: &str) -> Actor {
+    Actor { pid: agent.process.0.id(), role: role.into(), node: node.name().to_owned() }
+}

@@ -1,0 +1,103 @@
+//! A measured run: everything between "the lab is up" and "the record is written".
+//!
+//! **What.** For each test: two agents are started inside their nodes, a witness is set to their ports, counters are
+//! read on every node, traffic flows, counters are read again when the queues are quiet, and the ledger is closed.
+//! **Why here.** This is the only place that knows both the machine (`linux`, `load`) and the conclusions (`study`).
+//! **Price.** One process per end and per test (about 5 ms), so that CPU time and memory belong to one test only.
+
+pub mod assemble;
+pub mod measure;
+pub mod progress;
+pub mod watch;
+
+use crate::plan::{Plan, Planned};
+pub use assemble::Place;
+use jiff::Timestamp;
+use linux::lab::Lab;
+use linux::observe::Observer;
+use record::{Problem, Result, RunRecord, Snapshot, TestRecord, TestSpec};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// How long the lab is watched without traffic, to know its background.
+const IDLE_WINDOW: Duration = Duration::from_millis(200);
+
+/// What all tests of a run share.
+pub struct Session<'a> {
+    lab: &'a Lab,
+    observer: Observer,
+    idle: (Snapshot, Snapshot),
+}
+
+impl<'a> Session<'a> {
+    /// Opens the counters of every node and looks at the lab while nothing happens.
+    ///
+    /// # Errors
+    /// Bad input when the plan names a node that the lab does not have; host problems when counters cannot be read.
+    pub fn begin(lab: &'a Lab, plan: &Plan) -> Result<Session<'a>> {
+        for test in &plan.tests {
+            check_ends(lab, &test.spec)?;
+        }
+        let mut observer = Observer::new(&namespaces(lab))?;
+        let first = observer.snapshot(&[])?;
+        std::thread::sleep(IDLE_WINDOW);
+        let second = observer.snapshot(&[])?;
+        Ok(Session { lab, observer, idle: (first, second) })
+    }
+
+    /// The record before its first test.
+    pub fn header(&self, plan: &str, seed: u64) -> RunRecord {
+        RunRecord {
+            schema: record::run::SCHEMA.into(),
+            id: String::new(),
+            begun: self.now(),
+            ended: None,
+            host: linux::observe::host_facts(),
+            plan: plan.into(),
+            topology: self.lab.topology().to_string(),
+            seed,
+            command: std::env::args().collect(),
+            tests: vec![],
+            findings: vec![],
+            invalid: vec![],
+        }
+    }
+
+    /// Runs one test and concludes from it.
+    ///
+    /// # Errors
+    /// What stopped it: a dead agent, a host that cannot, an interrupt.
+    pub fn measure(&mut self, planned: &Planned, place: Place) -> Result<TestRecord> {
+        let measured = measure::test(self.lab, &mut self.observer, &planned.spec)?;
+        let idle = (&self.idle.0, &self.idle.1);
+        Ok(assemble::record(planned, place, measured, idle))
+    }
+
+    /// Now, in RFC 3339, UTC.
+    pub fn now(&self) -> String {
+        let ns = linux::sys::clock::realtime_ns();
+        Timestamp::from_nanosecond(i128::from(ns)).map(|t| format!("{t:.3}")).unwrap_or_default()
+    }
+}
+
+/// Both ends are there, they are two, and they have addresses.
+fn check_ends(lab: &Lab, spec: &TestSpec) -> Result<()> {
+    lab.node(&spec.from)?;
+    lab.node(&spec.to)?;
+    if spec.from == spec.to {
+        let what = format!("the path goes from node '{}' to itself", spec.from);
+        return Err(Problem::input(what).help("name two nodes, e.g. 'path a b'"));
+    }
+    for node in [&spec.from, &spec.to] {
+        if lab.address_of(node, spec.family).is_none() {
+            let what = format!("node '{node}' has no IPv{} address", spec.family);
+            return Err(Problem::input(what).help("give one of its interfaces an address in the topology"));
+        }
+    }
+    Ok(())
+}
+
+/// The nodes of a lab as the observing parts want them.
+pub fn namespaces(lab: &Lab) -> Vec<(String, BorrowedFd<'_>)> {
+    lab.nodes().iter().map(|node| (node.name().to_owned(), node.netns())).collect()
+}

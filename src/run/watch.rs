@@ -1,0 +1,109 @@
+//! What is read around one test: counters of all nodes before and after, and the witness in between.
+
+use linux::observe::witness::{Flow, Witness, WitnessCount};
+use linux::observe::{Actor, Observer, Settled};
+use load::DataPorts;
+use record::{Kind, Result, Snapshot, TestSpec};
+use std::os::fd::BorrowedFd;
+
+/// How long to wait for queues to empty after the last message; a shaper with a deep queue needs the most.
+const SETTLE_NS: u64 = 2_000_000_000;
+
+/// Counters that move while connections are made.
+const OF_CONNECTIONS: [&str; 3] = ["TcpExt.ListenOverflows", "TcpExt.ListenDrops", "TcpExt.TCPReqQFullDrop"];
+
+/// The observer of one test.
+pub struct Watch<'a> {
+    spec: &'a TestSpec,
+    nodes: Vec<(String, BorrowedFd<'a>)>,
+    observer: &'a mut Observer,
+    actors: Vec<Actor>,
+    witness: Option<Witness>,
+    /// Counters of connections before they were made, TCP only.
+    opening: Option<Snapshot>,
+    /// What was seen.
+    pub seen: Seen,
+}
+
+/// Everything that was read around a test.
+#[derive(Default)]
+pub struct Seen {
+    /// Ports of the test's traffic.
+    pub ports: DataPorts,
+    /// Counters before the first message.
+    pub before: Snapshot,
+    /// Counters after the last one, when nothing moved any more.
+    pub after: Snapshot,
+    /// Whether the queues were quiet.
+    pub settled: Option<Settled>,
+    /// What the witness counted, or why there is none.
+    pub witness: Option<std::result::Result<WitnessCount, record::Witness>>,
+}
+
+impl<'a> Watch<'a> {
+    /// A watch over one test, not yet begun.
+    pub fn new(
+        spec: &'a TestSpec,
+        nodes: Vec<(String, BorrowedFd<'a>)>,
+        observer: &'a mut Observer,
+        actors: Vec<Actor>,
+    ) -> Result<Self> {
+        let is_tcp = matches!(spec.kind, Kind::TcpStream | Kind::TcpRr);
+        let opening = if is_tcp { Some(observer.snapshot(&[])?) } else { None };
+        Ok(Watch { spec, nodes, observer, actors, witness: None, opening, seen: Seen::default() })
+    }
+
+    /// Connections are made before the first reading. What the accept queue refused meanwhile belongs to the test, so
+    /// these counters begin before the connections.
+    fn count_connections_from_opening(&mut self) {
+        let Some(opening) = self.opening.take() else { return };
+        for (name, node) in opening.nodes {
+            let Some(before) = self.seen.before.nodes.get_mut(&name) else { continue };
+            let of_connections = |(counter, _): &(String, u64)| OF_CONNECTIONS.contains(&counter.as_str());
+            before.protocols.extend(node.protocols.into_iter().filter(of_connections));
+        }
+    }
+
+    fn flow(&self, ports: &DataPorts) -> Flow {
+        use linux::observe::witness::Protocol;
+        let protocol = match (self.spec.kind, self.spec.family) {
+            (Kind::TcpStream | Kind::TcpRr, _) => Protocol::Tcp,
+            (Kind::UdpStream | Kind::UdpRr, _) => Protocol::Udp,
+            (Kind::Ping, 6) => Protocol::Icmp6,
+            (Kind::Ping, _) => Protocol::Icmp,
+        };
+        Flow { protocol, ports: numbers(ports) }
+    }
+}
+
+impl load::Observer for Watch<'_> {
+    fn before(&mut self, ports: &DataPorts) -> Result<()> {
+        self.seen.ports = ports.clone();
+        match Witness::start(&self.nodes, &self.flow(ports)) {
+            Ok(witness) => self.witness = Some(witness),
+            Err(absent) => self.seen.witness = Some(Err(absent)),
+        }
+        self.seen.before = self.observer.snapshot(&self.actors)?;
+        self.count_connections_from_opening();
+        Ok(())
+    }
+
+    fn settled(&mut self) -> Result<()> {
+        self.seen.settled = Some(self.observer.settle(linux::sys::clock::monotonic_ns() + SETTLE_NS)?);
+        Ok(())
+    }
+
+    fn after(&mut self) -> Result<()> {
+        self.seen.after = self.observer.snapshot(&self.actors)?;
+        if let Some(witness) = self.witness.take() {
+            self.seen.witness = Some(Ok(witness.read()?));
+        }
+        Ok(())
+    }
+}
+
+/// Any of these numbers makes a frame one of the test's: the receiver's port where there is one (the senders' ports are
+/// then not needed), else the identifier of the echo requests.
+fn numbers(ports: &DataPorts) -> Vec<u16> {
+    ports.receiver.or(ports.icmp_id).into_iter().collect()
+}
