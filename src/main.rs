@@ -3,6 +3,7 @@
 //! This file is the story: read the command line, do the one thing it asks for, end with one sentence and the right
 //! exit code if that could not be done.
 
+mod bench;
 mod cli;
 mod cmd;
 mod output;

@@ -1,0 +1,157 @@
+//! A contest: several tools do the same job in turn, and every round gives one ratio per rival.
+
+use serde::Serialize;
+
+/// One measurement of one tool.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Score {
+    /// The rate that counts, in the unit of the contest.
+    pub rate: f64,
+    /// Busy CPU time of the whole host while it ran, in seconds (user, system, interrupts of all CPUs).
+    pub busy_seconds: f64,
+    /// How long it ran, in seconds.
+    pub seconds: f64,
+}
+
+impl Score {
+    /// Busy CPU nanoseconds for each unit of work (a byte, a datagram, a transaction), given units per rate.
+    fn cost(&self) -> f64 {
+        let work = self.rate * self.seconds;
+        if work > 0.0 { self.busy_seconds * 1e9 / work } else { f64::NAN }
+    }
+}
+
+/// All rounds of one tool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Contestant {
+    /// Name, with the settings that matter.
+    pub name: String,
+    /// One score a round.
+    pub scores: Vec<Score>,
+}
+
+/// Ours against one rival.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The rival.
+    pub rival: String,
+    /// Ours ÷ theirs, median over the rounds.
+    pub rate_ratio: f64,
+    /// Lowest and highest round.
+    pub rate_range: (f64, f64),
+    /// Busy CPU for each unit of work, ours ÷ theirs, median.
+    pub cost_ratio: f64,
+    /// Lowest and highest round.
+    pub cost_range: (f64, f64),
+}
+
+/// One job, done by all contestants.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Contest {
+    /// What is done, e.g. `tcp-stream`.
+    pub name: String,
+    /// Unit of the rate.
+    pub unit: String,
+    /// What must hold, in words; none if nothing is claimed.
+    pub claim: String,
+    /// Ours first.
+    pub contestants: Vec<Contestant>,
+    /// Ours against each of the others.
+    pub comparisons: Vec<Comparison>,
+    /// Who could not take part, and why.
+    pub absent: Vec<String>,
+}
+
+impl Contest {
+    /// Computes the comparisons, round by round.
+    pub fn compare(&mut self) {
+        let Some((ours, rivals)) = self.contestants.split_first() else { return };
+        self.comparisons = rivals.iter().map(|rival| compare(ours, rival)).collect();
+    }
+}
+
+fn compare(ours: &Contestant, rival: &Contestant) -> Comparison {
+    let pairs = || ours.scores.iter().zip(&rival.scores);
+    let rates: Vec<f64> = pairs().map(|(a, b)| a.rate / b.rate).collect();
+    let costs: Vec<f64> = pairs().map(|(a, b)| a.cost() / b.cost()).collect();
+    Comparison {
+        rival: rival.name.clone(),
+        rate_ratio: median(&rates),
+        rate_range: range(&rates),
+        cost_ratio: median(&costs),
+        cost_range: range(&costs),
+    }
+}
+
+fn range(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)))
+}
+
+/// The median; NaN for none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// The contests as a table for people.
+pub fn table(contests: &[Contest]) -> String {
+    let mut text = String::new();
+    for contest in contests {
+        text.push_str(&format!("{}  ({}; claim: {})\n", contest.name, contest.unit, contest.claim));
+        for contestant in &contest.contestants {
+            let rates: Vec<f64> = contestant.scores.iter().map(|s| s.rate).collect();
+            let busy: Vec<f64> =
+                contestant.scores.iter().map(|s| 100.0 * s.busy_seconds / s.seconds).collect();
+            let (low, high) = range(&rates);
+            text.push_str(&format!(
+                "  {:<34} median {:>12.1}   range {:>12.1} … {:<12.1} host CPU {:>5.0} %\n",
+                contestant.name,
+                median(&rates),
+                low,
+                high,
+                median(&busy)
+            ));
+        }
+        for c in &contest.comparisons {
+            text.push_str(&format!(
+                "  pathlab ÷ {:<24} rate {:.2} ({:.2} … {:.2})   CPU per unit {:.2} ({:.2} … {:.2})\n",
+                c.rival,
+                c.rate_ratio,
+                c.rate_range.0,
+                c.rate_range.1,
+                c.cost_ratio,
+                c.cost_range.0,
+                c.cost_range.1
+            ));
+        }
+        for absent in &contest.absent {
+            text.push_str(&format!("  not compared: {absent}\n"));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contestant(name: &str, rates: &[f64]) -> Contestant {
+        let score = |&rate: &f64| Score { rate, busy_seconds: 1.0, seconds: 1.0 };
+        Contestant { name: name.into(), scores: rates.iter().map(score).collect() }
+    }
+
+    #[test]
+    fn rounds_are_compared_pair_by_pair() {
+        // The machine was twice as fast in the second round: the ratio does not notice.
+        let comparison =
+            compare(&contestant("ours", &[10.0, 20.0, 10.0]), &contestant("theirs", &[5.0, 10.0, 5.0]));
+        assert_eq!((comparison.rate_ratio, comparison.rate_range), (2.0, (2.0, 2.0)));
+        assert_eq!(comparison.cost_ratio, 0.5);
+    }
+}

@@ -1,0 +1,117 @@
+//! The other tools: how each is started inside a node, and which of its figures counts.
+//!
+//! Their own figures are read from their machine-readable output (`netperf -o`, `iperf3 -J`), because the contest is
+//! about what each tool reports as its result.
+
+use linux::lab::Node;
+use record::{Problem, Result};
+use std::io::Read;
+use std::net::IpAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Control port of netserver inside the lab (its own namespace, so it meets nobody).
+const NETSERVER_PORT: &str = "12865";
+/// Port of iperf3 inside the lab.
+const IPERF3_PORT: &str = "5201";
+
+/// A server that ends with this value.
+pub struct Server {
+    child: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// True when the program can be started here.
+pub fn installed(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/bin", "/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
+    std::env::split_paths(&paths).chain(system).any(|folder| folder.join(program).is_file())
+}
+
+fn server(mut command: Command) -> Result<Server> {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child =
+        quiet.spawn().map_err(|e| Problem::host(format!("cannot start {:?}: {e}", quiet.get_program())))?;
+    Ok(Server { child })
+}
+
+/// Starts netserver in a node.
+pub fn netserver(node: &Node) -> Result<Server> {
+    let mut command = node.command("netserver");
+    command.args(["-D", "-p", NETSERVER_PORT]);
+    server(command)
+}
+
+/// Starts an iperf3 server in a node.
+pub fn iperf3_server(node: &Node) -> Result<Server> {
+    let mut command = node.command("iperf3");
+    command.args(["-s", "-p", IPERF3_PORT]);
+    server(command)
+}
+
+/// Runs a client to its end, at most `limit`; its standard output.
+fn client(mut command: Command, limit: Duration) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|e| Problem::host(format!("cannot start {name}: {e}")))?;
+    let mut output = child.stdout.take().expect("piped above");
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = output.read_to_string(&mut text);
+        text
+    });
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => return Ok(reader.join().unwrap_or_default()),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Problem::input(format!("{name} did not end within {} s", limit.as_secs())));
+            }
+        }
+    }
+}
+
+/// A netperf test; `fields` are omni output selectors, the values come back in their order.
+pub fn netperf(
+    node: &Node,
+    to: IpAddr,
+    seconds: u64,
+    test: &str,
+    own: &[&str],
+    fields: &str,
+) -> Result<Vec<f64>> {
+    let mut command = node.command("netperf");
+    command.args(["-P", "0", "-p", NETSERVER_PORT, "-t", test, "-l", &seconds.to_string()]);
+    command.args(["-H", &to.to_string(), "--"]).args(own).args(["-o", fields]);
+    let text = client(command, Duration::from_secs(seconds + 15))?;
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let values: Vec<f64> = line.split(',').filter_map(|field| field.trim().parse().ok()).collect();
+    if values.len() == fields.split(',').count() {
+        return Ok(values);
+    }
+    Err(Problem::input(format!("netperf {test} printed no result: '{}'", text.trim())))
+}
+
+/// An iperf3 TCP test; received bits per second and seconds.
+pub fn iperf3_tcp(node: &Node, to: IpAddr, seconds: u64) -> Result<f64> {
+    let mut command = node.command("iperf3");
+    command.args(["-J", "-p", IPERF3_PORT, "-t", &seconds.to_string(), "-c", &to.to_string()]);
+    let text = client(command, Duration::from_secs(seconds + 15))?;
+    let json: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| Problem::input(format!("iperf3 printed no JSON: {e}")))?;
+    json["end"]["sum_received"]["bits_per_second"].as_f64().ok_or_else(|| {
+        Problem::input(format!(
+            "iperf3 printed no result: {}",
+            json["error"].as_str().unwrap_or("no reason given")
+        ))
+    })
+}
