@@ -1,0 +1,31 @@
+# The two commands of the README, and what they are made of.
+CARGO ?= cargo
+ARGS ?=
+
+.PHONY: run test build peers check faults bench clean
+
+run: build          ## build the release binary and measure the default plan
+	./target/release/pathlab run $(ARGS)
+
+build:
+	$(CARGO) build --release --locked
+
+test: peers         ## install what the tests need and run them all
+	tests/all.sh
+
+peers:              ## the programs that the tests talk to (Debian packages, only what is missing)
+	tests/peers.sh
+
+check:              ## what must be clean before a commit: formatting, lints, the pure crates' tests, no root
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) test --locked -p wire -p record -p study --test tidy -p pathlab
+
+faults:             ## only the planted faults and their scoreboard
+	$(CARGO) test --locked --test faults
+
+bench: build        ## pathlab against netperf and iperf3, interleaved
+	./target/release/pathlab bench peers $(ARGS)
+
+clean:
+	$(CARGO) clean

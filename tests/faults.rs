@@ -1,0 +1,512 @@
+//! Planted faults: one at a time, inside a running lab, with ordinary tools. pathlab must find the right station and the
+//! right name, count within its own uncertainty, accuse nobody else, and leave nothing unexplained.
+//!
+//! The truth comes from the tool that planted the fault (its own counter) wherever it has one. The scoreboard is printed;
+//! anything below 100 % fails. `cargo test --test faults -- NAME` runs one.
+
+mod support;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use support::{TestLab, finish, installed, is_root, pathlab, skip, start};
+
+/// A fault, where it must be found, and how the truth is known.
+struct Fault {
+    name: &'static str,
+    topology: &'static str,
+    /// Tests of the plan, as its lines.
+    tests: &'static str,
+    /// Programs without which it cannot be planted.
+    needs: &'static [&'static str],
+    /// Commands, each inside a node, before the run.
+    plant: &'static [(&'static str, &'static str)],
+    /// What happens while traffic flows.
+    during: Option<fn(&TestLab, u32)>,
+    /// Node, station and name that must be accused; none for the control (nobody may be accused).
+    guilty: Option<Guilty>,
+    /// The true number of lost datagrams, from the planting tool.
+    truth: fn(&TestLab, &Value) -> Option<u64>,
+}
+
+struct Guilty {
+    node: &'static str,
+    station: &'static str,
+    name: &'static str,
+}
+
+const fn guilty(node: &'static str, station: &'static str, name: &'static str) -> Option<Guilty> {
+    Some(Guilty { node, station, name })
+}
+
+/// 64 bytes of payload; a rule for `udp length 72` counts these datagrams and not the smaller probes before the test.
+const SMALL: &str = "test udp-stream size 64 rate 20kpps duration 600ms";
+const LARGE: &str = "test udp-stream size 1472 rate 10kpps duration 600ms";
+
+/// Everything that the two applications disagree about: right when only one fault can lose datagrams.
+fn all_that_is_missing(_: &TestLab, test: &Value) -> Option<u64> {
+    Some(test["ledger"]["sent"].as_u64()? - test["ledger"]["received"].as_u64()?)
+}
+
+/// Drops as `tc -s` counts them at the root qdisc of an interface.
+fn tc_drops(lab: &TestLab, node: &str, interface: &str) -> Option<u64> {
+    let text = lab.inside(node, &format!("tc -s qdisc show dev {interface}")).ok()?;
+    text.split("dropped ").nth(1)?.split(',').next()?.parse().ok()
+}
+
+/// Packets as the `counter` of the only rule counts them.
+fn nft_packets(lab: &TestLab, node: &str) -> Option<u64> {
+    let text = lab.inside(node, "nft list ruleset").ok()?;
+    text.split("packets ").nth(1)?.split(' ').next()?.parse().ok()
+}
+
+fn netstat(lab: &TestLab, node: &str, name: &str) -> Option<u64> {
+    let text = lab.inside(node, "cat /proc/net/netstat").ok()?;
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    lines.chunks(2).find_map(|pair| {
+        let column = pair[0].iter().position(|&column| column == name)?;
+        pair[1].get(column)?.parse().ok()
+    })
+}
+
+/// Waits until an interface has received so many frames, i.e. until traffic flows.
+fn until_received(lab: &TestLab, node: &str, interface: &str, frames: u64) {
+    let received = || -> Option<u64> {
+        let line =
+            format!("cat /sys/class/net/{interface}/statistics/rx_packets || ip -s link show {interface}");
+        lab.inside(node, &line).ok()?.trim().parse().ok()
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while received().unwrap_or(0) < frames && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn stop_the_reader(lab: &TestLab, _run: u32) {
+    until_received(lab, "b", "eth0", 1000);
+    let reader = *lab.pids("b").first().expect("the receiving agent runs in b");
+    let send = |signal| kill(Pid::from_raw(reader), signal).expect("the reader is alive");
+    send(Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(300));
+    send(Signal::SIGCONT);
+}
+
+fn take_the_link_down(lab: &TestLab, _run: u32) {
+    until_received(lab, "b", "eth0", 1000);
+    lab.must("b", "ip link set eth0 down");
+}
+
+/// Holds the sender before it connects, then the receiver before it accepts: connections overflow the accept queue.
+fn fill_the_accept_queue(lab: &TestLab, run: u32) {
+    let wait = |what: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while !what() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    };
+    // The sender is started first; when the receiver is there too, the sender has nothing to do until it connects.
+    let agents = || -> Vec<i32> {
+        let children = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children"));
+        children.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    };
+    wait(&|| agents().len() == 2);
+    let [sender, receiver] = agents()[..] else { return };
+    let send = |pid: i32, signal| kill(Pid::from_raw(pid), signal).expect("the agent is alive");
+    send(sender, Signal::SIGSTOP);
+    wait(&|| lab.inside("b", "cat /proc/net/tcp").is_ok_and(|text| text.contains(" 0A ")));
+    send(receiver, Signal::SIGSTOP);
+    send(sender, Signal::SIGCONT);
+    wait(&|| netstat(lab, "b", "ListenOverflows").unwrap_or(0) > 0);
+    send(receiver, Signal::SIGCONT);
+}
+
+fn faults() -> Vec<Fault> {
+    let mut faults = vec![
+        Fault {
+            name: "nothing (control)",
+            topology: "bridge",
+            tests: SMALL,
+            needs: &[],
+            plant: &[],
+            during: None,
+            guilty: None,
+            truth: all_that_is_missing,
+        },
+        Fault {
+            name: "tbf with a small limit",
+            topology: "bridge",
+            tests: LARGE,
+            needs: &["tc"],
+            plant: &[("s", "tc qdisc add dev p2 root tbf rate 50mbit burst 5kb limit 10kb")],
+            during: None,
+            guilty: guilty("s", "qdisc p2", "qdisc_full"),
+            truth: |lab, _| tc_drops(lab, "s", "p2"),
+        },
+        Fault {
+            name: "tbf at the sender",
+            topology: "pair",
+            tests: LARGE,
+            needs: &["tc"],
+            plant: &[("a", "tc qdisc add dev eth0 root tbf rate 50mbit burst 5kb limit 10kb")],
+            during: None,
+            guilty: guilty("a", "qdisc eth0", "qdisc_full"),
+            truth: |lab, _| tc_drops(lab, "a", "eth0"),
+        },
+        Fault {
+            name: "small receive buffer",
+            topology: "bridge",
+            tests: "test udp-stream size 64 duration 400ms receive-buffer 2304",
+            needs: &[],
+            plant: &[],
+            during: None,
+            guilty: guilty("b", "socket", "socket_buffer_full"),
+            truth: all_that_is_missing,
+        },
+        Fault {
+            name: "nftables drop in forward",
+            topology: "router",
+            tests: SMALL,
+            needs: &["nft"],
+            plant: &[(
+                "r",
+                "nft 'table ip t { chain f { type filter hook forward priority 0; \
+                 udp length 72 numgen inc mod 3 0 counter drop; }; }'",
+            )],
+            during: None,
+            guilty: guilty("r", "ip forward", "filter_forward"),
+            truth: |lab, _| nft_packets(lab, "r"),
+        },
+        Fault {
+            name: "nftables drop in input",
+            topology: "bridge",
+            tests: SMALL,
+            needs: &["nft"],
+            plant: &[(
+                "b",
+                "nft 'table ip t { chain i { type filter hook input priority 0; \
+                 udp length 72 numgen inc mod 3 0 counter drop; }; }'",
+            )],
+            during: None,
+            guilty: guilty("b", "ip in", "filter_input"),
+            truth: |lab, _| nft_packets(lab, "b"),
+        },
+        Fault {
+            name: "MTU hole behind a bridge",
+            topology: "bridge",
+            tests: LARGE,
+            needs: &["ip"],
+            plant: &[("b", "ip link set eth0 mtu 1000")],
+            during: None,
+            guilty: guilty("s", "link p2", "mtu_exceeded"),
+            truth: all_that_is_missing,
+        },
+        Fault {
+            name: "MTU hole at a bridge port",
+            topology: "bridge",
+            tests: LARGE,
+            needs: &["ip"],
+            plant: &[("s", "ip link set p2 mtu 1000 && ip link set br0 mtu 1500")],
+            during: None,
+            guilty: guilty("s", "bridge br0", "mtu_exceeded"),
+            truth: all_that_is_missing,
+        },
+        Fault {
+            name: "txqueuelen 2 under a shaper",
+            topology: "bridge",
+            tests: LARGE,
+            needs: &["tc"],
+            plant: &[(
+                "s",
+                "ip link set p2 txqueuelen 2 && tc qdisc add dev p2 root handle 1: htb default 10 && \
+                 tc class add dev p2 parent 1: classid 1:10 htb rate 50mbit quantum 1514",
+            )],
+            during: None,
+            guilty: guilty("s", "qdisc p2", "qdisc_full"),
+            truth: |lab, _| tc_drops(lab, "s", "p2"),
+        },
+        Fault {
+            name: "rp_filter at the receiver",
+            topology: "router",
+            tests: SMALL,
+            needs: &["ip"],
+            plant: &[(
+                "b",
+                "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1 && \
+                 ip -4 route del default",
+            )],
+            during: None,
+            guilty: guilty("b", "ip in", "rp_filter"),
+            truth: all_that_is_missing,
+        },
+        Fault {
+            name: "rp_filter at a router",
+            topology: "router",
+            tests: SMALL,
+            needs: &["ip"],
+            plant: &[
+                (
+                    "a",
+                    "sysctl -qw net.ipv4.conf.eth0.arp_announce=2 && ip addr add 10.9.9.9/32 dev lo && \
+                     ip route change default via 10.0.1.1 src 10.9.9.9",
+                ),
+                ("r", "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1"),
+            ],
+            during: None,
+            guilty: guilty("r", "ip forward", "rp_filter"),
+            truth: all_that_is_missing,
+        },
+        Fault {
+            name: "stopped reader",
+            topology: "bridge",
+            tests: "test udp-stream size 64 rate 50kpps duration 800ms",
+            needs: &[],
+            plant: &[],
+            during: Some(stop_the_reader),
+            guilty: guilty("b", "socket", "socket_buffer_full"),
+            truth: all_that_is_missing,
+        },
+    ];
+    faults.extend(faults_of_links());
+    faults
+}
+
+fn faults_of_links() -> Vec<Fault> {
+    vec![
+        Fault {
+            name: "missing neighbour entry",
+            topology: "pair",
+            tests: SMALL,
+            needs: &["ip"],
+            plant: &[("b", "ip link set eth0 arp off"), ("a", "ip neigh flush all")],
+            during: None,
+            guilty: guilty("a", "ip out", "neighbour_unresolved"),
+            truth: all_that_is_missing,
+        },
+        Fault {
+            name: "missing neighbour at a router",
+            topology: "router",
+            tests: SMALL,
+            needs: &["ip"],
+            plant: &[("b", "ip link set eth0 arp off"), ("r", "ip neigh flush all")],
+            during: None,
+            guilty: guilty("r", "ip forward", "neighbour_unresolved"),
+            truth: all_that_is_missing,
+        },
+        Fault {
+            name: "link down in mid-run",
+            topology: "bridge",
+            tests: "test udp-stream size 64 rate 20kpps duration 800ms",
+            needs: &["ip"],
+            plant: &[],
+            during: Some(take_the_link_down),
+            guilty: guilty("s", "*", "link_down"),
+            truth: all_that_is_missing,
+        },
+        Fault {
+            name: "full accept queue",
+            topology: "bridge",
+            tests: "test tcp-stream streams 16 duration 500ms",
+            needs: &[],
+            plant: &[("b", "sysctl -qw net.core.somaxconn=1")],
+            during: Some(fill_the_accept_queue),
+            guilty: guilty("b", "accept queue", "accept_queue"),
+            truth: |lab, _| netstat(lab, "b", "ListenOverflows"),
+        },
+    ]
+}
+
+/// One line of the scoreboard.
+struct Score {
+    fault: &'static str,
+    expected: String,
+    found: String,
+    verdict: Result<(), String>,
+}
+
+/// What a fault that depends on the moment says when the moment was missed.
+const NOT_PLANTED: &str = "the fault lost nothing: badly planted";
+
+/// Plays a fault; one that missed its moment (its own tool counted nothing) is planted again.
+fn play_until_planted(fault: &Fault) -> Score {
+    let mut score = play(fault);
+    for _ in 0..4 {
+        if score.verdict != Err(NOT_PLANTED.into()) {
+            break;
+        }
+        score = play(fault);
+    }
+    score
+}
+
+/// Plants one fault, runs the plan, compares.
+fn play(fault: &Fault) -> Score {
+    let lab = TestLab::up(fault.topology, "fault");
+    let expected =
+        fault.guilty.as_ref().map_or("nobody".into(), |g| format!("{} {}: {}", g.node, g.station, g.name));
+    for (node, line) in fault.plant {
+        if let Err(problem) = lab.inside(node, line) {
+            return Score {
+                fault: fault.name,
+                expected,
+                found: String::new(),
+                verdict: Err(format!("not planted: {problem}")),
+            };
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("fault.plan");
+    std::fs::write(&plan, format!("topology {}\nrepetitions 1\n{}\n", fault.topology, fault.tests)).unwrap();
+    let records = folder.path().join("runs");
+    let (plan, records) = (plan.display().to_string(), records.display().to_string());
+    let child = start(pathlab(&["run", &plan, "--lab", &lab.name, "--dir", &records, "--json"]));
+    if let Some(during) = fault.during {
+        during(&lab, child.id());
+    }
+    let output = finish(child, Duration::from_secs(60));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    let json: Value = match serde_json::from_slice(&output.stdout) {
+        Ok(json) if output.status.success() => json,
+        _ => {
+            let verdict = Err(format!("run ended with {}: {}", output.status, words.trim()));
+            return Score { fault: fault.name, expected, found: String::new(), verdict };
+        }
+    };
+    let test = &json["tests"][0];
+    let truth = (fault.truth)(&lab, test);
+    let found = accused(test);
+    let names: Vec<String> =
+        found.iter().map(|a| format!("{} {}: {} ×{}", a.node, a.station, a.name, a.count)).collect();
+    let verdict = judge(fault, test, &found, truth);
+    if verdict.is_err() {
+        eprintln!(
+            "--- {}: {}",
+            fault.name,
+            serde_json::to_string_pretty(&test["ledger"]).unwrap_or_default()
+        );
+        eprintln!("--- limit: {}", test["limit"]);
+    }
+    Score { fault: fault.name, expected, found: names.join(", "), verdict }
+}
+
+/// Somebody whom the result accuses.
+struct Accused {
+    node: String,
+    station: String,
+    name: String,
+    count: u64,
+    uncertainty: u64,
+}
+
+/// All stations with a named drop or a residual beyond the uncertainty; for TCP the accept queue.
+fn accused(test: &Value) -> Vec<Accused> {
+    let mut found = vec![];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for station in test["ledger"]["stations"].as_array().into_iter().flatten() {
+        let uncertainty = station["uncertainty"].as_u64().unwrap_or(0);
+        let mut accuse = |name: String, count: u64| {
+            if count > uncertainty {
+                let (node, station) = (text(&station["node"]), text(&station["station"]));
+                found.push(Accused { node, station, name, count, uncertainty });
+            }
+        };
+        for drop in station["drops"].as_array().into_iter().flatten() {
+            accuse(text(&drop["name"]), drop["count"].as_u64().unwrap_or(0));
+        }
+        accuse("residual".into(), station["residual"].as_i64().unwrap_or(0).unsigned_abs());
+    }
+    if test["limit"]["what"] == "accept_queue" {
+        let evidence = text(&test["limit"]["evidence"]);
+        let count =
+            evidence.split(|c: char| !c.is_ascii_digit()).find_map(|word| word.parse().ok()).unwrap_or(0);
+        let place = text(&test["limit"]["where"]);
+        let node = place.trim_start_matches("node ").split([',', ' ']).next().unwrap_or_default().to_owned();
+        found.push(Accused {
+            node,
+            station: "accept queue".into(),
+            name: "accept_queue".into(),
+            count,
+            uncertainty: 0,
+        });
+    }
+    found
+}
+
+fn judge(fault: &Fault, test: &Value, found: &[Accused], truth: Option<u64>) -> Result<(), String> {
+    let ledger = &test["ledger"];
+    if !ledger.is_null() {
+        let unexplained = ledger["unexplained"].as_i64().ok_or("no 'unexplained' in the ledger")?;
+        let uncertainty = ledger["uncertainty"].as_u64().unwrap_or(0);
+        if unexplained.unsigned_abs() > uncertainty {
+            return Err(format!("unexplained {unexplained} ± {uncertainty}"));
+        }
+        let witness = ledger["witness"]["status"].as_str().unwrap_or_default();
+        if witness != "agrees" {
+            return Err(format!("the witness {witness}: {}", ledger["witness"]["disagreement"]));
+        }
+    }
+    let Some(guilty) = &fault.guilty else {
+        return if found.is_empty() { Ok(()) } else { Err("somebody was accused".into()) };
+    };
+    let is_guilty = |a: &&Accused| {
+        a.node == guilty.node
+            && a.name == guilty.name
+            && (guilty.station == "*" || a.station == guilty.station)
+    };
+    let right: Vec<&Accused> = found.iter().filter(is_guilty).collect();
+    let truth = truth.ok_or("the truth could not be read")?;
+    if truth == 0 {
+        return Err(NOT_PLANTED.into());
+    }
+    if right.is_empty() {
+        return Err("the guilty station was not accused".into());
+    }
+    if right.len() < found.len() {
+        return Err("somebody else was accused too".into());
+    }
+    let count: u64 = right.iter().map(|a| a.count).sum();
+    let uncertainty: u64 = right.iter().map(|a| a.uncertainty).sum();
+    if count.abs_diff(truth) > uncertainty {
+        return Err(format!("counted {count} ± {uncertainty}, true is {truth}"));
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    if !is_root() {
+        skip("planted faults", "needs root, to plant faults with ordinary tools and to run the witness");
+        println!("0 passed, 0 failed, {} skipped", faults().len());
+        return ExitCode::SUCCESS;
+    }
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let (mut scores, mut skipped) = (vec![], 0);
+    for fault in faults() {
+        if !wanted.is_empty() && !wanted.iter().any(|word| fault.name.contains(word.as_str())) {
+            continue;
+        }
+        match fault.needs.iter().find(|program| !installed(program)) {
+            Some(program) => {
+                skip(&format!("planted fault '{}'", fault.name), &format!("{program} is not installed"));
+                skipped += 1;
+            }
+            None => scores.push(play_until_planted(&fault)),
+        }
+    }
+    println!(
+        "\nplanted faults: right station, right name, count within uncertainty, nobody else accused, nothing unexplained"
+    );
+    for score in &scores {
+        let mark = if score.verdict.is_ok() { "found " } else { "MISSED" };
+        println!("  {mark}  {:<30} expected {:<34} found {}", score.fault, score.expected, score.found);
+        if let Err(why) = &score.verdict {
+            println!("          {why}");
+        }
+    }
+    let passed = scores.iter().filter(|score| score.verdict.is_ok()).count();
+    let failed = scores.len() - passed;
+    println!("score {} %", 100 * passed / scores.len().max(1));
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    ExitCode::from(u8::from(failed > 0))
+}

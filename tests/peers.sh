@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs the real programs that the tests start: traffic peers, fault planters, a browser for the report.
+# Only what is missing is installed, so that a second run costs nothing. What cannot be had is named; the tests that
+# need it are then skipped visibly, never passed.
+set -uo pipefail
+
+missing() { # COMMAND=PACKAGE ... -> the packages whose command is not there
+    local pair
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null 2>&1 || printf '%s ' "${pair#*=}"
+    done
+}
+
+PATH="$PATH:/usr/sbin:/sbin"
+main=$(missing iperf3=iperf3 nft=nftables tc=iproute2 ethtool=ethtool ping=iputils-ping chromium=chromium setpriv=util-linux man=man-db)
+nonfree=$(missing netperf=netperf)
+[ -z "$main$nonfree" ] && exit 0
+
+if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
+    echo "tests/peers.sh: not installed (needs apt-get and root): $main$nonfree" >&2
+    exit 0
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+parts=$(mktemp -d)
+trap 'rm -rf "$log" "$parts"' EXIT
+
+apt-get update -qq >"$log" 2>&1 || true
+if [ -n "$main" ]; then
+    # shellcheck disable=SC2086 # a list of words
+    apt-get install -y -qq --no-install-recommends $main >>"$log" 2>&1 \
+        || { echo "tests/peers.sh: apt-get could not install: $main" >&2; tail -n 3 "$log" >&2; }
+fi
+if [ -n "$nonfree" ]; then
+    # netperf is in Debian's non-free section: the machine's own mirrors with that section added, in a list of our
+    # own, so that the machine's package sources stay as they are.
+    sed 's/^Components:.*/Components: main non-free/' /etc/apt/sources.list.d/debian.sources >"$parts/peers.sources" 2>/dev/null
+    [ -f /etc/apt/sources.list ] && sed -n 's/^\(deb .* main\).*/\1 non-free/p' /etc/apt/sources.list >"$parts/peers.list"
+    own=(-o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$parts" -o "Dir::State::lists=$parts/lists")
+    mkdir -p "$parts/lists/partial"
+    chmod 755 "$parts" "$parts/lists"
+    # shellcheck disable=SC2086
+    { apt-get "${own[@]}" update -qq && apt-get "${own[@]}" install -y -qq --no-install-recommends $nonfree; } >>"$log" 2>&1 \
+        || { echo "tests/peers.sh: apt-get could not install: $nonfree" >&2; tail -n 3 "$log" >&2; }
+fi
+exit 0

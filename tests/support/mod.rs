@@ -1,0 +1,158 @@
+//! What the tests share: running pathlab, running ordinary tools inside a lab, saying what was skipped.
+#![allow(dead_code)]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The program under test.
+pub const PATHLAB: &str = env!("CARGO_BIN_EXE_pathlab");
+
+/// True when the tests run as root in the first user namespace.
+pub fn is_root() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uid = status.lines().find_map(|l| l.strip_prefix("Uid:")).and_then(|l| l.split_whitespace().next());
+    uid == Some("0") && map.split_whitespace().nth(2) == Some("4294967295")
+}
+
+/// True when the program can be found.
+pub fn installed(program: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin";
+    path.split(':').any(|folder| Path::new(folder).join(program).is_file())
+}
+
+/// Says that something was not tested, visibly: on standard error, and in the list that `make test` prints at its end.
+pub fn skip(what: &str, why: &str) {
+    eprintln!("SKIP: {what}: {why}");
+    if let Some(list) = std::env::var_os("PATHLAB_SKIPS")
+        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(list)
+    {
+        let _ = writeln!(file, "{what}: {why}");
+    }
+}
+
+/// A command with the folders of system tools in its path.
+pub fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin");
+    command.env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
+
+/// `pathlab` with arguments, ready to be started.
+pub fn pathlab(arguments: &[&str]) -> Command {
+    let mut command = command(PATHLAB);
+    command.args(arguments);
+    command
+}
+
+/// Waits for a child at most so long; a child that takes longer is ended and the test fails.
+pub fn finish(mut child: Child, limit: Duration) -> Output {
+    use std::io::Read;
+    let mut stdout = child.stdout.take();
+    let mut stderr = child.stderr.take();
+    let out = std::thread::spawn(move || {
+        let mut bytes = vec![];
+        stdout.as_mut().map(|pipe| pipe.read_to_end(&mut bytes));
+        bytes
+    });
+    let err = std::thread::spawn(move || {
+        let mut bytes = vec![];
+        stderr.as_mut().map(|pipe| pipe.read_to_end(&mut bytes));
+        bytes
+    });
+    let deadline = Instant::now() + limit;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("the child is ours") {
+            break status;
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!(
+                "it did not end within {limit:?}: {}",
+                String::from_utf8_lossy(&err.join().unwrap_or_default())
+            );
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Output { status, stdout: out.join().unwrap_or_default(), stderr: err.join().unwrap_or_default() }
+}
+
+/// Starts a command with both outputs captured.
+pub fn start(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap_or_else(|e| panic!("cannot start {:?}: {e}", command.get_program()))
+}
+
+/// Runs `pathlab` to its end (at most two minutes).
+pub fn run(arguments: &[&str]) -> Output {
+    finish(start(pathlab(arguments)), Duration::from_secs(120))
+}
+
+/// Runs `pathlab`, which must succeed; its standard output.
+pub fn run_ok(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "pathlab {arguments:?} ended with {}: {words}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A lab that is taken down when the test ends, however it ends.
+pub struct TestLab {
+    /// Its name.
+    pub name: String,
+}
+
+impl TestLab {
+    /// Builds a lab with a name that no other test uses.
+    pub fn up(topology: &str, label: &str) -> TestLab {
+        let name = format!("{label}{}", std::process::id());
+        run_ok(&["lab", "up", topology, "--name", &name]);
+        TestLab { name }
+    }
+
+    /// The name under which ordinary tools find a node's namespace.
+    pub fn netns(&self, node: &str) -> String {
+        format!("pathlab-{}-{node}", self.name)
+    }
+
+    /// Runs an ordinary tool inside a node; its output.
+    pub fn inside(&self, node: &str, line: &str) -> std::result::Result<String, String> {
+        let mut tool = command("ip");
+        tool.args(["netns", "exec", &self.netns(node), "sh", "-c", line]);
+        let output = finish(start(tool), Duration::from_secs(20));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(text);
+        }
+        Err(format!("{node}: {line}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    }
+
+    /// The same, where failure fails the test.
+    pub fn must(&self, node: &str, line: &str) -> String {
+        self.inside(node, line).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The processes inside a node.
+    pub fn pids(&self, node: &str) -> Vec<i32> {
+        let mut tool = command("ip");
+        tool.args(["netns", "pids", &self.netns(node)]);
+        let output = finish(start(tool), Duration::from_secs(20));
+        String::from_utf8_lossy(&output.stdout)
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect()
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        let output = run(&["lab", "down", &self.name]);
+        if !output.status.success() && !std::thread::panicking() {
+            panic!("lab down: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The whole program from outside, as a user meets it. One binary, because each links everything.
+
+mod support;
+
+#[path = "system/commands.rs"]
+mod commands;
+#[path = "system/readme.rs"]
+mod readme;
+#[path = "system/report.rs"]
+mod report;
+#[path = "system/runs.rs"]
+mod runs;
+#[path = "system/trouble.rs"]
+mod trouble;
+
+use std::sync::{Mutex, MutexGuard};
+
+/// Measurements are made one at a time: two cores cannot measure and be measured by somebody else.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|broken| broken.into_inner())
+}

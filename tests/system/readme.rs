@@ -1,0 +1,49 @@
+//! The README stays true: every command in it is run.
+
+use crate::alone;
+use crate::support::{PATHLAB, command, finish, is_root, skip, start};
+use std::path::Path;
+use std::time::Duration;
+
+/// The `$ ` lines of the `console` blocks, block by block.
+fn blocks(text: &str) -> Vec<Vec<String>> {
+    text.split("```console\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap_or_default())
+        .map(|block| block.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect())
+        .collect()
+}
+
+#[test]
+fn every_command_of_the_readme_works() {
+    let _turn = alone();
+    let readme = std::fs::read_to_string("README.md").unwrap();
+    let blocks = blocks(&readme);
+    let all: Vec<&String> = blocks.iter().flatten().collect();
+    assert!(all.iter().any(|line| *line == "make run") && all.iter().any(|line| *line == "make test"));
+    if !is_root() {
+        return skip("the commands of the README", "some of them need root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for name in ["labs", "plans"] {
+        std::os::unix::fs::symlink(root.join(name), folder.path().join(name)).unwrap();
+    }
+    let bin = Path::new(PATHLAB).parent().unwrap().display().to_string();
+    for block in blocks {
+        // `make` would run this very test again: that its targets exist is what can be checked from here.
+        let script: Vec<String> = block
+            .iter()
+            .map(|line| match line.strip_prefix("make ") {
+                Some(target) => format!("make -C {} -n {target} >/dev/null", root.display()),
+                None => line.clone(),
+            })
+            .collect();
+        let mut shell = command("bash");
+        shell.args(["-euo", "pipefail", "-c", &script.join("\n")]).current_dir(folder.path());
+        shell.env("PATH", format!("{bin}:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
+        let output = finish(start(shell), Duration::from_secs(180));
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{block:?} ended with {}: {words}", output.status);
+    }
+}

@@ -1,0 +1,183 @@
+//! What goes wrong on the way: a killed program, a dead peer, a full disk. The lab is gone, the record is whole.
+
+use crate::alone;
+use crate::support::{TestLab, finish, installed, is_root, pathlab, run, run_ok, skip, start};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Waits for a condition, at most ten seconds.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn lab_names() -> String {
+    run_ok(&["lab", "list"])
+}
+
+/// Namespaces that our labs could have left.
+fn namespaces() -> Vec<String> {
+    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    entries
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .filter(|n| n.starts_with("pathlab-"))
+        .collect()
+}
+
+/// Finished tests in the only record of a folder.
+fn tests_in_record(records: &Path) -> usize {
+    let record = std::fs::read_dir(records).unwrap().flatten().next().expect("a record is there").path();
+    let text = std::fs::read_to_string(record.join("run.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    json["tests"].as_array().unwrap().len()
+}
+
+#[test]
+fn a_killed_run_is_cleaned_up_by_the_next_command_and_its_finished_tests_are_kept() {
+    let _turn = alone();
+    if !is_root() {
+        return skip(
+            "kill -9 of a run",
+            "without root everything lives in the killed process and ends with it",
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("runs");
+    let arguments = ["run", "--quick", "--dir", records.to_str().unwrap()];
+    let mut child = start(pathlab(&arguments));
+    let own = format!("pathlab-run-{}-", child.id());
+    let record_there = || {
+        records.is_dir()
+            && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json").is_file())
+    };
+    until("a record", record_there);
+    until("a finished test", || tests_in_record(&records) > 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(namespaces().iter().any(|n| n.starts_with(&own)), "kill -9 cannot clean up by itself");
+    run_ok(&["lab", "down", "--all"]);
+    until("the namespaces to go", || !namespaces().iter().any(|n| n.starts_with(&own)));
+    assert!(tests_in_record(&records) > 0);
+    assert!(!lab_names().contains(&own));
+}
+
+#[test]
+fn an_interrupted_run_takes_its_lab_down_itself() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("runs");
+    let child = start(pathlab(&["run", "--quick", "--dir", records.to_str().unwrap()]));
+    let own = format!("pathlab-run-{}-", child.id());
+    let record_there = || {
+        records.is_dir()
+            && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json").is_file())
+    };
+    until("a record", record_there);
+    let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupt.success());
+    let output = finish(child, Duration::from_secs(20));
+    assert!(!output.status.success());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(words.contains("interrupted"), "{words}");
+    assert!(!namespaces().iter().any(|n| n.starts_with(&own)), "the lab is still there");
+}
+
+#[test]
+fn a_peer_that_dies_in_mid_test_is_named_and_the_record_so_far_is_kept() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("a peer that dies", "needs root, to find the agent in its node");
+    }
+    let lab = TestLab::up("bridge", "dies");
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("long.plan");
+    std::fs::write(&plan, "topology bridge\nrepetitions 1\norder listed\ntest ping count 100\ntest udp-stream duration 20s rate 1kpps\n").unwrap();
+    let records = folder.path().join("runs");
+    let arguments = ["run", plan.to_str().unwrap(), "--lab", &lab.name, "--dir", records.to_str().unwrap()];
+    let child = start(pathlab(&arguments));
+    let record_there = || {
+        records.is_dir()
+            && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json").is_file())
+    };
+    until("a record", record_there);
+    until("the first test", || tests_in_record(&records) == 1);
+    until("the second test's receiver", || !lab.pids("b").is_empty());
+    std::thread::sleep(Duration::from_millis(300));
+    let receiver = lab.pids("b")[0];
+    assert!(Command::new("kill").args(["-KILL", &receiver.to_string()]).status().unwrap().success());
+    let output = finish(child, Duration::from_secs(20));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("receiver"), "the dead end is not named: {words}");
+    assert_eq!(tests_in_record(&records), 1);
+}
+
+#[test]
+fn a_full_disk_ends_the_run_with_what_was_kept() {
+    let _turn = alone();
+    if !is_root() || !installed("mount") {
+        return skip("a full disk", "needs root, to mount a small file system");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let small = folder.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let small_text = small.display().to_string();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=400k", "none", &small_text]).status().unwrap();
+    assert!(mounted.success());
+    let output = run(&["run", "--quick", "--dir", &small_text]);
+    let kept = std::panic::catch_unwind(|| tests_in_record(&small));
+    assert!(Command::new("umount").arg(&small_text).status().unwrap().success());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.to_lowercase().contains("space"), "{words}");
+    assert!(words.contains(&small_text), "{words}");
+    kept.expect("the record so far can be read");
+    assert!(!namespaces().iter().any(|n| n.starts_with("pathlab-run-")), "the lab is still there");
+}
+
+#[test]
+fn two_labs_side_by_side_do_not_meet() {
+    let _turn = alone();
+    if !is_root() || !installed("ping") {
+        return skip("two labs side by side", "needs root and ping");
+    }
+    let (one, two) = (TestLab::up("pair", "one"), TestLab::up("pair", "two"));
+    one.must("a", "ping -c 1 -W 2 10.0.0.2");
+    two.must("b", "ip addr del 10.0.0.2/24 dev eth0");
+    one.must("a", "ping -c 1 -W 2 10.0.0.2");
+    assert!(two.inside("a", "ping -c 1 -W 1 10.0.0.2").is_err(), "the second lab reached the first");
+}
+
+#[test]
+fn a_test_that_the_path_does_not_let_begin_is_a_finding_and_the_plan_goes_on() {
+    let _turn = alone();
+    if !is_root() || !installed("nft") {
+        return skip("a path that carries no TCP", "needs root and nft");
+    }
+    let lab = TestLab::up("pair", "notcp");
+    lab.must(
+        "b",
+        "nft 'table ip t { chain i { type filter hook input priority 0; meta l4proto tcp drop; }; }'",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("mixed.plan");
+    std::fs::write(
+        &plan,
+        "topology pair\nrepetitions 1\norder listed\ntest tcp-rr count 10\ntest ping count 100\n",
+    )
+    .unwrap();
+    let records = folder.path().join("runs");
+    let arguments =
+        ["run", plan.to_str().unwrap(), "--lab", &lab.name, "--dir", records.to_str().unwrap(), "--json"];
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["tests"].as_array().unwrap().len(), 1);
+    assert_eq!(json["tests"][0]["kind"], "ping");
+    assert_eq!(json["findings"][0]["claim"], "the test could not be made");
+}
