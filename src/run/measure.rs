@@ -3,10 +3,15 @@
 use super::watch::{Seen, Watch};
 use linux::lab::{Lab, Node};
 use linux::observe::{Actor, Observer};
+use linux::sys::process::Identity;
 use load::{AgentLink, Outcome};
 use record::{Path, Problem, Result, TestSpec};
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// How often to look whether this process was asked to end.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How long an agent may take to end after its link was closed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,7 +45,10 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
     let (mut sender, mut receiver) = (start(from)?, start(to)?);
     let actors = vec![actor(&sender, from, "sender"), actor(&receiver, to, "receiver")];
     let mut watch = Watch::new(spec, super::namespaces(lab), observer, actors)?;
-    let outcome = load::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch);
+    let agents = [sender.process.0.id(), receiver.process.0.id()];
+    let outcome = interruptible(agents, || {
+        load::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
+    });
     // A terminal sends the interrupt to the agents too: that they died is then not the news.
     let outcome = if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome }?;
     let seen = watch.seen;
@@ -54,6 +62,26 @@ fn round_trip(lab: &Lab, spec: &TestSpec) -> Result<Path> {
         path.back = lab.path(&spec.to, &spec.from, spec.family)?.forward;
     }
     Ok(path)
+}
+
+/// Does something long. When this process is asked to end meanwhile, the agents are ended, and with them the test.
+fn interruptible<T>(agents: [u32; 2], work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                if linux::sys::process::interrupted() {
+                    let alive = agents.iter().filter_map(|pid| Identity::of(*pid).ok());
+                    alive.for_each(|agent| drop(agent.end(PATIENCE)));
+                    return;
+                }
+                std::thread::sleep(LOOK);
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
 }
 
 fn interrupted() -> Problem {

@@ -70,7 +70,9 @@ fn an_interrupted_run_takes_its_lab_down_itself() {
     let _turn = alone();
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("runs");
-    let child = start(pathlab(&["run", "--quick", "--dir", records.to_str().unwrap()]));
+    let plan = folder.path().join("long.plan");
+    std::fs::write(&plan, "topology pair\nrepetitions 1\ntest udp-stream duration 60s rate 1kpps\n").unwrap();
+    let child = start(pathlab(&["run", plan.to_str().unwrap(), "--dir", records.to_str().unwrap()]));
     let own = format!("pathlab-run-{}-", child.id());
     let record_there = || {
         records.is_dir()
@@ -80,7 +82,7 @@ fn an_interrupted_run_takes_its_lab_down_itself() {
     let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(interrupt.success());
     let output = finish(child, Duration::from_secs(20));
-    assert!(!output.status.success());
+    assert_eq!(output.status.code(), Some(130));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(words.contains("interrupted"), "{words}");
     assert!(!namespaces().iter().any(|n| n.starts_with(&own)), "the lab is still there");
