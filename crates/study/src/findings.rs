@@ -294,7 +294,9 @@ fn retransmissions(test: &TestRecord) -> Option<Finding> {
     };
     let evidence = format!("{bytes} bytes again, {share:.3} % of what was sent{told}");
     let advice = "look where the kernel dropped, or where a udp-stream of that rate loses frames";
-    finding(test, Severity::Warning, "TCP sent bytes again", evidence, advice)
+    // A few spurious ones are in every fast stream; from one in a thousand on they change what the rate means.
+    let severity = if share >= 0.1 { Severity::Warning } else { Severity::Note };
+    finding(test, severity, "TCP sent bytes again", evidence, advice)
 }
 
 fn witness(test: &TestRecord) -> Option<Finding> {
