@@ -676,6 +676,15 @@ fn a_drop_that_the_witness_did_not_see_is_a_disagreement() {
     );
 }
 
+/// A carrier that goes leaves the qdisc that drops everything, whose reason is that of a full one.
+#[test]
+fn a_link_that_went_down_may_drop_like_a_full_qdisc() {
+    let confirmed =
+        |name| crate::ledger::witness::names_of("QDISC_DROP", Some("__dev_queue_xmit")).contains(&name);
+    assert!(confirmed("qdisc_full") && confirmed("link_down"));
+    assert!(!confirmed("socket_buffer_full"));
+}
+
 /// What the ledger names, as `station name count` for short.
 fn named(ledger: &Ledger) -> Vec<String> {
     let stations = ledger.stations.iter();

@@ -21,8 +21,11 @@ const PROBES: u64 = 5;
 /// The names of drops that a reason may stand for; `filter_*` stands for every hook.
 pub fn names_of(reason: &str, location: Option<&str>) -> &'static [&'static str] {
     match reason {
-        "QDISC_DROP" | "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "QDISC_BURST_DROP" | "CAKE_FLOOD"
-        | "FQ_BAND_LIMIT" | "FQ_FLOW_LIMIT" | "FQ_HORIZON_LIMIT" => &["qdisc_full"],
+        // An interface that has just lost its carrier has the qdisc that drops everything (noop), with the reason of a
+        // full one; the device counts the frame.
+        "QDISC_DROP" => &["qdisc_full", "link_down"],
+        "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "QDISC_BURST_DROP" | "CAKE_FLOOD" | "FQ_BAND_LIMIT"
+        | "FQ_FLOW_LIMIT" | "FQ_HORIZON_LIMIT" => &["qdisc_full"],
         "CPU_BACKLOG" => &["backlog_full"],
         "SOCKET_RCVBUFF" => &["socket_buffer_full"],
         "PROTO_MEM" => &["udp_memory", "socket_buffer_full"],
