@@ -7,9 +7,10 @@ use serde::Serialize;
 pub struct Score {
     /// The rate that counts, in the unit of the contest.
     pub rate: f64,
-    /// Busy CPU time of the whole host while it ran, in seconds (user, system, interrupts of all CPUs).
+    /// Busy CPU time of the whole host from its start to its end, in seconds (user, system, interrupts of all CPUs);
+    /// starting and ending the tool is part of it.
     pub busy_seconds: f64,
-    /// How long it ran, in seconds.
+    /// How long its traffic flowed, in seconds: rate × seconds is the work that was done.
     pub seconds: f64,
 }
 
@@ -88,14 +89,8 @@ fn range(values: &[f64]) -> (f64, f64) {
 }
 
 /// The median; NaN for none.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
-    }
+fn median(values: &[f64]) -> f64 {
+    study::stats::median(values).unwrap_or(f64::NAN)
 }
 
 /// The contests as a table for people.

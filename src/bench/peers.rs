@@ -11,7 +11,6 @@ use linux::lab::{Lab, Lifetime, Topology};
 use record::{Kind, Result, TestSpec};
 use serde::Serialize;
 use std::net::IpAddr;
-use std::time::Instant;
 
 /// Flags of `pathlab bench peers`.
 #[derive(Args)]
@@ -211,15 +210,13 @@ impl<'a> Ring<'a> {
 
     fn measure(&self, job: Job, tool: Tool) -> Result<Score> {
         let before = linux::observe::busy_seconds()?;
-        let begun = Instant::now();
-        let (rate, inside) = match tool {
+        let nominal = self.seconds as f64;
+        let (rate, seconds) = match tool {
             Tool::Pathlab { gso } => self.ours(job, gso)?,
-            Tool::Netperf => (self.netperf(job)?, None),
-            Tool::Iperf3 => (rivals::iperf3_tcp(self.lab.node("a")?, self.to, self.seconds)? / 1e6, None),
+            Tool::Netperf => (self.netperf(job)?, nominal),
+            Tool::Iperf3 => (rivals::iperf3_tcp(self.lab.node("a")?, self.to, self.seconds)? / 1e6, nominal),
         };
-        let after = linux::observe::busy_seconds()?;
-        let (busy_seconds, seconds) = inside.unwrap_or((after - before, begun.elapsed().as_secs_f64()));
-        Ok(Score { rate, busy_seconds, seconds })
+        Ok(Score { rate, busy_seconds: linux::observe::busy_seconds()? - before, seconds })
     }
 
     fn netperf(&self, job: Job) -> Result<f64> {
@@ -237,8 +234,8 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Our rate, with the busy time and the length of exactly the traffic.
-    fn ours(&self, job: Job, gso: u32) -> Result<(f64, Option<(f64, f64)>)> {
+    /// Our rate, and how long the traffic flowed.
+    fn ours(&self, job: Job, gso: u32) -> Result<(f64, f64)> {
         let base =
             TestSpec { duration_ms: self.seconds * 1000, size: 0, gso, gro: gso > 0, ..TestSpec::default() };
         let spec = match job {
@@ -262,6 +259,6 @@ impl<'a> Ring<'a> {
             Job::SmallDatagrams => end.unique as f64 / 1e3 / seconds,
             Job::TcpRr => end.unique as f64 / seconds,
         };
-        Ok((rate, None))
+        Ok((rate, seconds))
     }
 }
