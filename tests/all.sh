@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 
 traces() { # everything that a lab could leave behind
-    { ip netns list; ip -o link | cut -d: -f2; ls -d /run/pathlab/* /tmp/pathlab-*/* 2>/dev/null; sysctl -a 2>/dev/null | grep '^net\.core\.' | grep -v -e default_qdisc; } | sort
+    { ip netns list; ip -o link | cut -d: -f2; ls -d /run/pathlab/* /tmp/pathlab-*/* 2>/dev/null; sysctl -a 2>/dev/null | grep '^net\.core\.' | grep -v -e default_qdisc; ps -eo comm= | grep -x pathlab; } | sort
 }
 
 export PATHLAB_SKIPS="${PWD}/target/skips.txt"
@@ -21,11 +21,14 @@ step() {
 
 step cargo fmt --check
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-step cargo test --workspace --locked --quiet
+# Output of tests that passed is shown too: a skip that nobody sees would be a pass.
+tests() { cargo test --workspace --locked --quiet -- --show-output 2>&1 | tee target/tests.log; }
+step tests
+sed -n 's/^SKIP: //p' target/tests.log >>"$PATHLAB_SKIPS"
 
 after=$(traces)
 if [ "$before" = "$after" ]; then
-    echo "== nothing left behind: namespaces, interfaces, state and net.core settings are as before"
+    echo "== nothing left behind: namespaces, interfaces, processes, state and net.core settings are as before"
 else
     failed=1
     echo "== FAILED: the tests left traces on this machine"
