@@ -2,7 +2,7 @@
 CARGO ?= cargo
 ARGS ?=
 
-.PHONY: run test build peers check faults bench clean
+.PHONY: run test build peers check faults bench fuzz clean
 
 run: build          ## build the release binary and measure the default plan
 	./target/release/pathlab run $(ARGS)
@@ -26,6 +26,11 @@ faults:             ## only the planted faults and their scoreboard
 
 bench: build        ## pathlab against netperf and iperf3, interleaved
 	./target/release/pathlab bench peers $(ARGS)
+
+# Needs a nightly compiler and `cargo install cargo-fuzz --locked`; the new inputs that it finds go to fuzz/found.
+fuzz:               ## feed the readers of capture files any bytes, for ten minutes
+	mkdir -p fuzz/found
+	RUSTUP_TOOLCHAIN=nightly $(CARGO) fuzz run capture_file fuzz/found fuzz/corpus/capture_file -- -max_total_time=600 -max_len=4096 $(ARGS)
 
 clean:
 	$(CARGO) clean

@@ -1,8 +1,9 @@
 //! Bytes and headers.
 //!
 //! **What.** Checked views over the headers that pathlab meets ([`frame`]), ICMP echo ([`icmp`]), the internet
-//! checksum ([`checksum`]), one line of text for any frame ([`text`]) and the header that every test message
-//! carries ([`message`]).
+//! checksum ([`checksum`]), SCTP's ([`crc32c`]), what a sender left to the hardware ([`offload`]), one line of text for
+//! any frame ([`text`]), capture files ([`pcap`]), the header that every test message carries ([`message`]) and the one of
+//! the kernel's packet generator ([`pktgen`]).
 //!
 //! **Why.** A view checks lengths once, when it is made; after that no accessor can fail. So the code above it reads
 //! as if frames were never damaged, and bytes from outside cannot cause a panic.
@@ -11,9 +12,16 @@
 //! no dependencies.
 
 pub mod checksum;
+pub mod crc32c;
+pub mod filter;
 pub mod frame;
 pub mod icmp;
+pub mod layers;
 pub mod message;
+pub mod offload;
+pub mod pcap;
+pub mod pktgen;
+pub mod repair;
 pub mod text;
 
 use std::fmt;

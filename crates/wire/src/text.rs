@@ -3,6 +3,7 @@
 use crate::frame::{self, Ethernet, Ipv4, Ipv6, Mac, Tcp, Udp};
 use crate::icmp::{self, Echo};
 use crate::message::Message;
+use crate::pktgen::Pktgen;
 use crate::{Malformed, be16};
 use std::fmt::{Display, Write};
 
@@ -82,6 +83,8 @@ fn transport(text: &mut String, protocol: u8, from: &dyn Display, to: &dyn Displ
 fn test_message(text: &mut String, payload: &[u8]) {
     if let Some(message) = Message::read(payload) {
         add(text, format_args!(" seq {}", message.sequence));
+    } else if let Some(header) = Pktgen::read(payload) {
+        add(text, format_args!(" pktgen seq {}", header.sequence));
     }
 }
 
@@ -119,6 +122,14 @@ mod tests {
             "02:00:00:00:00:01 > 02:00:00:00:00:02 10.0.0.1:7 > 10.0.0.2:9 UDP 64 seq 3"
         );
         assert!(line(&frame[..40]).ends_with("IPv4 cut short: 26 of 92 bytes"));
+    }
+
+    #[test]
+    fn a_frame_of_pktgen_in_one_line() {
+        let mut payload = [0; 18];
+        Pktgen { sequence: 4_000_000_000, seconds: 1, microseconds: 2 }.write(&mut payload);
+        let text = line(&build_udp(&ends(), &payload).unwrap());
+        assert!(text.ends_with("10.0.0.1:7 > 10.0.0.2:9 UDP 18 pktgen seq 4000000000"), "{text}");
     }
 
     #[test]

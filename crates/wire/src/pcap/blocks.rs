@@ -1,0 +1,350 @@
+//! The blocks of pcapng.
+
+use super::read::{Item, Reader, Step, without_fcs};
+use super::{
+    Damage, Direction, Fault, Format, Frame, Interface, Link, MAX_BLOCK, MAX_FRAME, Order, Resolution,
+    Section, Statistics,
+};
+use std::ops::Range;
+
+pub(super) const SECTION: u32 = 0x0a0d_0d0a;
+pub(super) const INTERFACE: u32 = 1;
+pub(super) const OLD_PACKET: u32 = 2;
+pub(super) const SIMPLE: u32 = 3;
+pub(super) const STATISTICS: u32 = 5;
+pub(super) const ENHANCED: u32 = 6;
+pub(super) const MAGIC: u32 = 0x1a2b_3c4d;
+
+/// Bytes around a block's body: type and length before it, the length again behind it.
+const HEAD: usize = 8;
+const TAIL: usize = 4;
+
+/// The name of a block for people, and the bytes that its body has at least.
+fn named(kind: u32) -> (&'static str, usize) {
+    match kind {
+        SECTION => ("section header block", 16),
+        INTERFACE => ("interface description block", 8),
+        OLD_PACKET => ("packet block", 20),
+        SIMPLE => ("simple packet block", 4),
+        STATISTICS => ("interface statistics block", 12),
+        ENHANCED => ("enhanced packet block", 20),
+        _ => ("block", 0),
+    }
+}
+
+fn padded(length: u32) -> u64 {
+    u64::from(length).next_multiple_of(4)
+}
+
+/// What a frame's block says before the bytes.
+struct Before {
+    what: &'static str,
+    interface: u32,
+    time: Option<u64>,
+    captured: u32,
+    wire: u32,
+    lost: Option<u64>,
+    /// Where the bytes begin, and where the body ends.
+    from: usize,
+    end: usize,
+}
+
+impl Reader {
+    #[inline]
+    pub(super) fn block(&mut self, order: Order, bytes: &[u8]) -> Result<Step, Damage> {
+        if bytes.len() < HEAD + TAIL {
+            return Ok(Step::Need(HEAD + TAIL));
+        }
+        let mut order = order;
+        let kind = order.u32(bytes, 0);
+        if kind == SECTION {
+            order = self.section_order(bytes)?;
+        }
+        let (what, least) = named(kind);
+        let length = order.u32(bytes, 4);
+        if length > MAX_BLOCK {
+            let fault = Fault::TooLarge { field: "length", value: length.into(), limit: MAX_BLOCK.into() };
+            return Err(self.damage(what, fault));
+        }
+        let length = length as usize;
+        if length < HEAD + least + TAIL || !length.is_multiple_of(4) {
+            let wanted = "a multiple of 4 that its fields fit into";
+            let fault = Fault::Value { field: "length", value: length as u64, wanted };
+            return Err(self.damage(what, fault));
+        }
+        if bytes.len() < length {
+            return Ok(Step::Need(length));
+        }
+        let again = order.u32(bytes, length - TAIL) as usize;
+        if again != length {
+            let (value, wanted) = (again as u64, "the length at its beginning");
+            return Err(self.damage(what, Fault::Value { field: "length at its end", value, wanted }));
+        }
+        let item = self.body(order, kind, &bytes[..length - TAIL])?;
+        Ok(Step::Item { length, item })
+    }
+
+    fn section_order(&self, bytes: &[u8]) -> Result<Order, Damage> {
+        match (Order { big: false }).u32(bytes, 8) {
+            MAGIC => Ok(Order { big: false }),
+            magic if magic.swap_bytes() == MAGIC => Ok(Order { big: true }),
+            magic => {
+                let fault = Fault::Value {
+                    field: "byte order",
+                    value: magic.into(),
+                    wanted: "0x1a2b3c4d either way",
+                };
+                Err(self.damage("section header block", fault))
+            }
+        }
+    }
+
+    /// Reads a block without its last length; it is at least as long as `named` says.
+    #[inline]
+    fn body(&mut self, order: Order, kind: u32, bytes: &[u8]) -> Result<Item, Damage> {
+        let (what, end) = (named(kind).0, bytes.len());
+        match kind {
+            ENHANCED => {
+                let before = Before {
+                    what,
+                    interface: order.u32(bytes, 8),
+                    time: Some(order.time(bytes, 12)),
+                    captured: order.u32(bytes, 20),
+                    wire: order.u32(bytes, 24),
+                    lost: None,
+                    from: 28,
+                    end,
+                };
+                self.frame(order, bytes, &before)
+            }
+            OLD_PACKET => {
+                let lost = order.u16(bytes, 10);
+                let before = Before {
+                    what,
+                    interface: order.u16(bytes, 8).into(),
+                    time: Some(order.time(bytes, 12)),
+                    captured: order.u32(bytes, 20),
+                    wire: order.u32(bytes, 24),
+                    // All ones: not known.
+                    lost: (lost != u16::MAX).then_some(lost.into()),
+                    from: 28,
+                    end,
+                };
+                self.frame(order, bytes, &before)
+            }
+            SIMPLE => {
+                let wire = order.u32(bytes, 8);
+                let snap = self.interfaces.get(self.base).map_or(0, |interface| interface.snap);
+                let captured = if snap == 0 { wire } else { wire.min(snap) };
+                let before =
+                    Before { what, interface: 0, time: None, captured, wire, lost: None, from: 12, end };
+                self.frame(order, bytes, &before)
+            }
+            SECTION => self.section(order, bytes),
+            INTERFACE => self.interface(order, bytes),
+            STATISTICS => self.statistics(order, bytes),
+            other => Ok(Item::Skipped(other)),
+        }
+    }
+
+    #[inline]
+    fn frame(&mut self, order: Order, bytes: &[u8], before: &Before) -> Result<Item, Damage> {
+        let &Before { what, captured, .. } = before;
+        let interface = self.known(what, before.interface)?;
+        // A cut-off block cannot hold the frame; a frame above the limit is refused whatever its block holds.
+        let limit = u64::from(MAX_FRAME).min((before.end - before.from) as u64);
+        if u64::from(captured) > limit || padded(captured) > (before.end - before.from) as u64 {
+            let (field, value) = ("captured length", captured.into());
+            return Err(self.damage(what, Fault::TooLarge { field, value, limit }));
+        }
+        let until = before.from + captured as usize;
+        let options = before.from + padded(captured) as usize..before.end;
+        let (fcs, resolution, offset_s) = {
+            let interface = &self.interfaces[interface];
+            (interface.fcs, interface.resolution, interface.offset_s)
+        };
+        let mut frame = Frame {
+            bytes: before.from..until,
+            wire_length: before.wire.max(captured),
+            time_ns: before.time.and_then(|ticks| resolution.to_ns(ticks, offset_s)),
+            interface: interface as u32,
+            direction: Direction::Unknown,
+            lost: before.lost,
+            // A simple block has no options; what is behind its bytes is padding.
+            options: if before.time.is_some() { options } else { 0..0 },
+        };
+        let mut fcs = fcs;
+        if !frame.options.is_empty() {
+            self.frame_options(order, bytes, what, &mut frame, &mut fcs)?;
+        }
+        Ok(Item::Frame(without_fcs(frame, fcs)))
+    }
+
+    fn frame_options(
+        &self,
+        order: Order,
+        bytes: &[u8],
+        what: &'static str,
+        frame: &mut Frame,
+        fcs: &mut u8,
+    ) -> Result<(), Damage> {
+        let mut options = Options { order, bytes: &bytes[frame.options.clone()] };
+        while let Some((code, value)) = self.option(what, &mut options)? {
+            match (code, value.len()) {
+                (2, 4) => {
+                    let flags = order.u32(value, 0);
+                    frame.direction = match flags & 3 {
+                        1 => Direction::In,
+                        2 => Direction::Out,
+                        _ => Direction::Unknown,
+                    };
+                    // Bits 5 to 8: bytes of FCS; 0 says nothing.
+                    let length = (flags >> 5 & 15) as u8;
+                    *fcs = if length > 0 { length } else { *fcs };
+                }
+                (4, 8) => frame.lost = Some(order.u64(value, 0)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The comment of a frame that [`Reader::step`] just found in these bytes.
+    pub fn comment<'a>(&self, bytes: &'a [u8], frame: &Frame) -> Option<&'a [u8]> {
+        let mut options = Options { order: self.order(), bytes: bytes.get(frame.options.clone())? };
+        while let Ok(Some((code, value))) = options.next() {
+            if code == 1 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn known(&self, what: &'static str, number: u32) -> Result<usize, Damage> {
+        let count = self.interfaces.len() - self.base;
+        if (number as usize) < count {
+            return Ok(self.base + number as usize);
+        }
+        let wanted = "one of the section's interfaces";
+        Err(self.damage(what, Fault::Value { field: "interface", value: number.into(), wanted }))
+    }
+
+    fn option<'a>(
+        &self,
+        what: &'static str,
+        options: &mut Options<'a>,
+    ) -> Result<Option<(u16, &'a [u8])>, Damage> {
+        options.next().map_err(|fault| self.damage(what, fault))
+    }
+
+    fn section(&mut self, order: Order, bytes: &[u8]) -> Result<Item, Damage> {
+        let what = "section header block";
+        let major = order.u16(bytes, 12);
+        if major != 1 {
+            let fault = Fault::Value { field: "version", value: major.into(), wanted: "1" };
+            return Err(self.damage(what, fault));
+        }
+        let mut section = Section { format: Format::Pcapng, big_endian: order.big, ..Section::default() };
+        let mut options = Options { order, bytes: &bytes[24..] };
+        while let Some((code, value)) = self.option(what, &mut options)? {
+            match code {
+                1 => section.comment = text(value),
+                2 => section.hardware = text(value),
+                3 => section.os = text(value),
+                4 => section.application = text(value),
+                _ => {}
+            }
+        }
+        self.set_order(order);
+        self.base = self.interfaces.len();
+        Ok(Item::Section(Box::new(section)))
+    }
+
+    fn interface(&mut self, order: Order, bytes: &[u8]) -> Result<Item, Damage> {
+        let mut new =
+            Interface { link: Link(order.u16(bytes, 8)), snap: order.u32(bytes, 12), ..Interface::default() };
+        let mut options = Options { order, bytes: &bytes[16..] };
+        while let Some((code, value)) = self.option("interface description block", &mut options)? {
+            match (code, value) {
+                (2, _) => new.name = text(value),
+                (3, _) => new.description = text(value),
+                (9, &[resolution]) => new.resolution = Resolution(resolution),
+                // A filter's first byte says what it is: 0 is text.
+                (11, [0, filter @ ..]) => new.filter = text(filter),
+                (12, _) => new.os = text(value),
+                // The draft says bits and gives 4 as its example; Wireshark takes bytes. No FCS has 4 bits.
+                (13, &[length]) => new.fcs = if length >= 8 { length / 8 } else { length },
+                (14, value) if value.len() == 8 => new.offset_s = order.u64(value, 0) as i64,
+                (15, _) => new.hardware = text(value),
+                _ => {}
+            }
+        }
+        self.interfaces.push(new);
+        Ok(Item::Interface(self.interfaces.len() as u32 - 1))
+    }
+
+    fn statistics(&mut self, order: Order, bytes: &[u8]) -> Result<Item, Damage> {
+        let what = "interface statistics block";
+        let index = self.known(what, order.u32(bytes, 8))?;
+        let interface = &self.interfaces[index];
+        let ns = |ticks| interface.resolution.to_ns(ticks, interface.offset_s);
+        let mut new = Statistics {
+            interface: index as u32,
+            time_ns: ns(order.time(bytes, 12)),
+            ..Statistics::default()
+        };
+        let mut options = Options { order, bytes: &bytes[20..] };
+        while let Some((code, value)) = self.option(what, &mut options)? {
+            if code == 1 {
+                new.comment = text(value);
+            }
+            if value.len() != 8 {
+                continue;
+            }
+            let number = Some(order.u64(value, 0));
+            match code {
+                2 => new.start_ns = ns(order.time(value, 0)),
+                3 => new.end_ns = ns(order.time(value, 0)),
+                4 => new.received = number,
+                5 => new.dropped = number,
+                6 => new.accepted = number,
+                7 => new.os_dropped = number,
+                8 => new.delivered = number,
+                _ => {}
+            }
+        }
+        Ok(Item::Statistics(Box::new(new)))
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+}
+
+/// The options behind the fields of a block.
+struct Options<'a> {
+    order: Order,
+    bytes: &'a [u8],
+}
+
+impl<'a> Options<'a> {
+    /// The next option, none behind the last.
+    fn next(&mut self) -> Result<Option<(u16, &'a [u8])>, Fault> {
+        if self.bytes.len() < 4 {
+            return Ok(None);
+        }
+        let (code, length) = (self.order.u16(self.bytes, 0), self.order.u16(self.bytes, 2));
+        if code == 0 {
+            self.bytes = &[];
+            return Ok(None);
+        }
+        let value: Range<usize> = 4..4 + usize::from(length);
+        let Some(found) = self.bytes.get(value.clone()) else {
+            let limit = self.bytes.len() as u64 - 4;
+            return Err(Fault::TooLarge { field: "option's length", value: length.into(), limit });
+        };
+        // The body is a multiple of 4, so the padding is there when the value is; `get` holds without that, too.
+        self.bytes = self.bytes.get(value.end.next_multiple_of(4)..).unwrap_or_default();
+        Ok(Some((code, found)))
+    }
+}
