@@ -8,7 +8,9 @@
 //!
 //! **Price.** Linux only, 5.10 or later; what a host lacks is found out at run time and said.
 
+pub mod assembler;
 pub mod lab;
 pub mod observe;
+pub mod port;
 pub mod sys;
 pub mod undo;

@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use netlink_bindings::rt_link::{Ifinfomsg, PushLinkAttrs};
 use netlink_bindings::traits::NetlinkRequest;
 use netlink_bindings::utils::{Pusher, finalize_nested_header, push_nested_header};
-use netlink_bindings::{ethtool, rt_addr, rt_link, rt_route, tc};
+use netlink_bindings::{ethtool, netdev, rt_addr, rt_link, rt_route, tc};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 use record::snapshot::TC_ROOT;
 
@@ -97,6 +97,8 @@ pub struct LinkState {
     pub qdisc: String,
     /// Index of the other end, in the other end's namespace; 0 if there is none.
     pub peer: u32,
+    /// Which namespace the other end is in (`IFLA_LINK_NETNSID`); none when it is this one or there is no other end.
+    pub peer_netns: Option<i32>,
     /// Index of the bridge that it is a port of, 0 if none.
     pub master: u32,
     /// State of the bridge port (3 is forwarding), if it is one.
@@ -375,6 +377,19 @@ impl Netlink {
         }
     }
 
+    /// What the interface's driver can do with XDP (`enum netdev_xdp_act`, Linux 6.3); none when the kernel does not tell.
+    pub fn xdp_features(&mut self, index: u32) -> Answer<Option<u64>> {
+        let mut request = netdev::Request::new().op_dev_get_do();
+        request.encode().push_ifindex(index);
+        let mut features = None;
+        let answer = self.each(&request, |device| features = device.get_xdp_features().ok());
+        match answer {
+            // Before Linux 6.3 there is no such family.
+            Err(refusal) if matches!(refusal.errno, Some(libc::ENOENT | libc::EOPNOTSUPP)) => Ok(None),
+            answer => answer.map(|()| features),
+        }
+    }
+
     /// Every link of the namespace.
     pub fn links(&mut self) -> Answer<Vec<LinkState>> {
         let request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::default());
@@ -446,6 +461,7 @@ fn link_state(header: &Ifinfomsg, attributes: &rt_link::IterableLinkAttrs<'_>) -
         tx_queue_len: attributes.get_txqlen().unwrap_or(0),
         qdisc: attributes.get_qdisc().map(text).unwrap_or_default(),
         peer: attributes.get_link().unwrap_or(0),
+        peer_netns: attributes.get_link_netnsid().ok().filter(|&id| id >= 0),
         master: attributes.get_master().unwrap_or(0),
         port_state: port,
         frames: stats.map(|stats| (stats.tx_packets, stats.rx_packets)).unwrap_or_default(),

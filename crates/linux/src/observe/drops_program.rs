@@ -11,9 +11,9 @@
 //! **Price.** One block read of the description and four to six small reads for each drop in the lab, three for each
 //! drop elsewhere; nothing at all for frames that are not dropped.
 
-use super::assembler::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width, Width::*};
 use super::btf::{Btf, Member};
 use super::witness::Flow;
+use crate::assembler::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width, Width::*};
 
 /// Where the running kernel keeps what the program reads; every number from BTF.
 #[derive(Debug, Clone, PartialEq, Eq)]

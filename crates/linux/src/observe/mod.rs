@@ -10,7 +10,6 @@
 //! **Price.** Nothing is written, and reading costs CPU time of the caller, which every snapshot states
 //! (`cost_cpu_ns`). A source that cannot be read becomes an entry in `missing`, never a zero.
 
-pub mod assembler;
 pub mod btf;
 pub mod cpus;
 pub mod drops_program;
@@ -19,6 +18,7 @@ pub mod filters;
 pub mod links;
 pub mod neighbours;
 pub mod netlink;
+pub mod next_hop;
 mod node;
 pub mod processes;
 pub mod protocols;

@@ -18,6 +18,7 @@ const MAP_LOOKUP: libc::c_long = 1;
 const MAP_UPDATE: libc::c_long = 2;
 const MAP_NEXT_KEY: libc::c_long = 4;
 const PROG_LOAD: libc::c_long = 5;
+const PROG_TEST_RUN: libc::c_long = 10;
 const INFO_BY_FD: libc::c_long = 15;
 const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 const MAP_LOOKUP_BATCH: libc::c_long = 24;
@@ -34,6 +35,16 @@ pub const MAP_ARRAY: u32 = 2;
 pub const MAP_PERCPU_HASH: u32 = 5;
 /// `BPF_MAP_TYPE_PERCPU_ARRAY`.
 pub const MAP_PERCPU_ARRAY: u32 = 6;
+/// `BPF_MAP_TYPE_DEVMAP`.
+pub const MAP_DEVICES: u32 = 14;
+/// `BPF_MAP_TYPE_XSKMAP`.
+pub const MAP_XSK: u32 = 17;
+/// `BPF_PROG_TYPE_XDP`.
+pub const PROG_XDP: u32 = 6;
+/// `XDP_FLAGS_SKB_MODE`: run the program on socket buffers (generic XDP), which every interface can.
+pub const XDP_GENERIC: u32 = 1 << 1;
+/// `XDP_FLAGS_DRV_MODE`: run the program in the driver (native XDP).
+pub const XDP_NATIVE: u32 = 1 << 2;
 /// `BPF_PROG_TYPE_SCHED_CLS`.
 pub const PROG_SCHED_CLS: u32 = 3;
 /// `BPF_TCX_INGRESS`: where [`attach_to_interface`] puts a [`PROG_SCHED_CLS`].
@@ -312,6 +323,37 @@ pub fn open_raw_tracepoint(name: &CStr, program: BorrowedFd<'_>) -> io::Result<O
 /// `ENODEV` without such an interface, `EINVAL` on kernels without tcx, `EPERM` without `CAP_NET_ADMIN`.
 pub fn attach_to_interface(program: BorrowedFd<'_>, interface: u32, place: u32) -> io::Result<OwnedFd> {
     Attr::new().fd(0, program.as_raw_fd()).u32(4, interface).u32(8, place).call_for_fd(LINK_CREATE)
+}
+
+/// Attaches a [`PROG_XDP`] to an interface of the calling thread's namespace until the returned descriptor is dropped
+/// (`bpf_link`, Linux 5.9). `mode` is [`XDP_NATIVE`] or [`XDP_GENERIC`].
+///
+/// # Errors
+/// `EBUSY` when another program is attached, `EOPNOTSUPP` when the driver has no native XDP, `ERANGE` or `EINVAL` when
+/// it has, but not with these settings (MTU, offloads), `ENODEV`, `EPERM`.
+pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::Result<OwnedFd> {
+    const BPF_XDP: u32 = 37;
+    let attr = Attr::new().fd(0, program.as_raw_fd()).u32(4, interface).u32(8, BPF_XDP).u32(12, mode);
+    attr.call_for_fd(LINK_CREATE)
+}
+
+/// Runs a [`PROG_XDP`] on `repeat` frames that the kernel makes from `frame`, and does with each what the program says
+/// (`BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18). The kernel uses a frame's memory again when it comes back, with whatever
+/// was written into it, so a program must write what has to be there.
+///
+/// # Errors
+/// `EINVAL` before 5.18 and for a frame longer than a page has room for, `EPERM`, `EINTR` when a signal came (some frames
+/// were sent then), `ENOMEM`.
+pub fn run_live_frames(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch: u32) -> io::Result<()> {
+    const LIVE_FRAMES: u32 = 1 << 1;
+    let mut attr = Attr::new()
+        .fd(0, program.as_raw_fd())
+        .u32(8, frame.len() as u32)
+        .pointer(16, frame.as_ptr())
+        .u32(32, repeat)
+        .u32(64, LIVE_FRAMES)
+        .u32(72, batch);
+    attr.call(PROG_TEST_RUN).map(drop)
 }
 
 /// How often the program was not run because it was already running on that CPU (`recursion_misses` of

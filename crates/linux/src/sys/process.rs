@@ -6,8 +6,8 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -208,6 +208,85 @@ pub fn enter_and_die_with_parent(command: &mut Command, netns: Arc<OwnedFd>) {
     unsafe { command.pre_exec(prepare) };
 }
 
+/// Makes the command's child run on one CPU. The child fails to start with `EINVAL` when there is no such CPU.
+pub fn on_cpu(command: &mut Command, cpu: u32) {
+    // SAFETY: between fork and exec only sched_setaffinity is called, which is async-signal-safe.
+    unsafe { command.pre_exec(move || super::cpu::pin_thread(cpu)) };
+}
+
+/// CPU time of a process that has ended, with all its threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// In user mode, in nanoseconds.
+    pub user_ns: u64,
+    /// In the kernel on its behalf, in nanoseconds.
+    pub system_ns: u64,
+}
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// What it used.
+    pub usage: Usage,
+    /// It did not end in time and was killed.
+    pub killed: bool,
+}
+
+/// Waits for the end of a child (`wait4`), and kills it when it has not ended in time.
+///
+/// # Errors
+/// The system's error.
+pub fn end_of(mut child: Child, patience: Duration) -> io::Result<Ended> {
+    let deadline = Instant::now() + patience;
+    let mut killed = false;
+    loop {
+        let mut status = 0;
+        // SAFETY: all bytes zero is a valid rusage.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to values of ours; the process is our child and was not waited for.
+        let pid =
+            unsafe { libc::wait4(child.id() as libc::pid_t, &raw mut status, libc::WNOHANG, &raw mut usage) };
+        match pid {
+            0 if !killed && Instant::now() >= deadline => {
+                kill_group(&child);
+                child.kill()?;
+                killed = true;
+            }
+            0 => std::thread::sleep(Duration::from_millis(2)),
+            pid if pid < 0 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            _ => {
+                let ns =
+                    |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+                let usage = Usage { user_ns: ns(usage.ru_utime), system_ns: ns(usage.ru_stime) };
+                return Ok(Ended { status: ExitStatus::from_raw(status), usage, killed });
+            }
+        }
+    }
+}
+
+/// Kills what is in the process group that the child leads (see `CommandExt::process_group`), its own children with it;
+/// nothing when it leads none.
+pub fn kill_group(child: &Child) {
+    // A group's number is its leader's, which is not used again before the leader was waited for.
+    let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(child.id() as libc::pid_t), Signal::SIGKILL);
+}
+
+/// Asks a child that was not waited for to end, as Ctrl-C does.
+///
+/// # Errors
+/// The system's error.
+pub fn interrupt(child: &Child) -> io::Result<()> {
+    let pid = nix::unistd::Pid::from_raw(child.id() as libc::pid_t);
+    Ok(nix::sys::signal::kill(pid, Signal::SIGINT)?)
+}
+
 /// Replaces this process by the command's program; returns only the error.
 pub fn replace_by(mut command: Command) -> io::Error {
     command.exec()
@@ -265,5 +344,30 @@ mod tests {
         Identity::of(child.id()).unwrap().end(Duration::from_millis(50)).unwrap();
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_child_runs_on_its_cpu_and_tells_what_it_used() {
+        let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+        let cpu = (0..nix::sched::CpuSet::count()).rfind(|&cpu| allowed.is_set(cpu).unwrap()).unwrap();
+        let mut command = Command::new("sh");
+        let script =
+            "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; grep Cpus_allowed_list: /proc/self/status";
+        command.args(["-c", script]).stdout(std::process::Stdio::piped());
+        on_cpu(&mut command, cpu as u32);
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut line).unwrap();
+        assert_eq!(line.split_whitespace().last(), Some(cpu.to_string().as_str()));
+        let ended = end_of(child, Duration::from_secs(60)).unwrap();
+        assert!(ended.status.success() && !ended.killed && ended.usage.user_ns > 0, "{ended:?}");
+
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let ended = end_of(child, Duration::from_millis(20)).unwrap();
+        assert_eq!((ended.killed, ended.status.signal()), (true, Some(libc::SIGKILL)));
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        interrupt(&child).unwrap();
+        let ended = end_of(child, Duration::from_secs(60)).unwrap();
+        assert_eq!((ended.killed, ended.status.signal()), (false, Some(libc::SIGINT)));
     }
 }

@@ -42,6 +42,26 @@ pub fn set_segment(fd: impl AsFd, bytes: u16) -> io::Result<()> {
     socket::set_int(fd, libc::SOL_UDP, libc::UDP_SEGMENT, i32::from(bytes))
 }
 
+/// From now on the kernel throws away whatever arrives at this socket (a filter that takes nothing), and counts it in
+/// [`socket::drops`]. The socket still holds its port, so that the kernel does not answer with "port unreachable", and
+/// can still send.
+pub fn throw_away(fd: impl AsFd) -> io::Result<()> {
+    // BPF_RET | BPF_K with k = 0: keep no byte of it.
+    let mut nothing = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
+    let program = libc::sock_fprog { len: 1, filter: nothing.as_mut_ptr() };
+    // SAFETY: the program and its one instruction live through the call; the kernel copies both.
+    let rc = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// From now on the kernel may merge datagrams of one size (`UDP_GRO`).
 pub fn set_merge(fd: impl AsFd) -> io::Result<()> {
     socket::set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
@@ -302,6 +322,20 @@ mod tests {
             }
         }
         assert_eq!(sizes, [100, 100, 100, 50]);
+    }
+
+    #[test]
+    fn a_socket_that_throws_away_counts_and_can_still_send() {
+        let (sender, receiver) = pair();
+        throw_away(&receiver).unwrap();
+        for _ in 0..3 {
+            sender.send(b"x").unwrap();
+        }
+        assert_eq!(socket::drops(&receiver).unwrap(), 3);
+        let mut into = ReceiveBatch::new(1, 30);
+        assert_eq!(into.receive(&receiver, Wait::No).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        receiver.send_to(b"reply", sender.local_addr().unwrap()).unwrap();
+        assert_eq!(into.receive(&sender, Wait::ForOne).unwrap(), 1);
     }
 
     #[test]

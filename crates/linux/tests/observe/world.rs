@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 
-use linux::observe::assembler::{Assembler, Op, Reg};
+use linux::assembler::{Assembler, Op, Reg};
 use linux::observe::{Flow, Observer, Protocol, Witness};
 use linux::sys::{bpf, clock, netns};
 use record::Snapshot;

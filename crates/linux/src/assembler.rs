@@ -77,6 +77,8 @@ pub enum Op {
     And,
     ShiftLeft,
     ShiftRight,
+    Xor,
+    Subtract,
     Move,
 }
 
@@ -87,6 +89,8 @@ impl Op {
             Op::And => 0x50,
             Op::ShiftLeft => 0x60,
             Op::ShiftRight => 0x70,
+            Op::Xor => 0xa0,
+            Op::Subtract => 0x10,
             Op::Move => 0xb0,
         }
     }
@@ -186,6 +190,13 @@ impl Assembler {
     pub fn load_map(&mut self, dst: Reg, fd: i32) {
         const PSEUDO_MAP_FD: u8 = 1;
         self.emit(0x18, dst, PSEUDO_MAP_FD, 0, fd);
+        self.code.push(0);
+    }
+
+    /// `dst = a pointer to the first value of the array map of that descriptor`.
+    pub fn load_map_value(&mut self, dst: Reg, fd: i32) {
+        const PSEUDO_MAP_VALUE: u8 = 2;
+        self.emit(0x18, dst, PSEUDO_MAP_VALUE, 0, fd);
         self.code.push(0);
     }
 

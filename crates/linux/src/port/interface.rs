@@ -1,0 +1,121 @@
+//! The interface under a port: what is known of it at the opening, and whether it is still there.
+
+use super::PortError;
+use crate::lab::link::Netlink;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use record::{Problem, Result};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// `NETDEV_XDP_ACT_NDO_XMIT`: frames that were redirected to the interface can leave through it.
+const XDP_TRANSMIT: u64 = 1 << 2;
+
+/// What the kernel told of an interface.
+#[derive(Debug, Clone)]
+pub(in crate::port) struct Interface {
+    pub index: u32,
+    pub name: String,
+    /// `veth`, `tun`, …; empty for hardware.
+    pub kind: String,
+    pub up: bool,
+    pub mtu: u32,
+    /// Index of the other end of a veth, in its namespace.
+    pub peer: u32,
+    /// Which namespace that is, as this one numbers others; none when it is this one.
+    pub peer_netns: Option<i32>,
+    /// Receive queues in use; 1 where the driver does not tell.
+    pub queues: u32,
+    /// `enum netdev_xdp_act`; none where the kernel does not tell.
+    pub xdp: Option<u64>,
+}
+
+impl Interface {
+    /// Asks in the namespace of the calling thread. `place` is what the user wrote.
+    pub fn find(name: &str, place: &str) -> Result<Interface> {
+        let refused = |e| Problem::host(format!("cannot ask for the interfaces: {e}")).at(place);
+        let mut netlink = Netlink::open();
+        let links = netlink.links().map_err(refused)?;
+        let Some(link) = links.iter().find(|link| link.name == name) else {
+            let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+            return Err(Problem::input(format!("there is no interface '{name}' here"))
+                .at(place)
+                .help(format!("the interfaces of this namespace are {}", names.join(", "))));
+        };
+        let queues = netlink.queues(link.index).ok().flatten().map_or(1, |(receive, _)| receive.max(1));
+        let xdp = netlink.xdp_features(link.index).ok().flatten();
+        Ok(Interface {
+            index: link.index,
+            name: link.name.clone(),
+            kind: link.kind.clone(),
+            up: link.up,
+            mtu: link.mtu,
+            peer: link.peer,
+            peer_netns: link.peer_netns,
+            queues,
+            xdp,
+        })
+    }
+
+    /// Whether frames that are redirected to it can leave: a driver may lack the function, and a veth has it only
+    /// while its other end has an XDP program or GRO. None where the kernel does not tell.
+    pub fn takes_redirected(&self) -> Option<bool> {
+        self.xdp.map(|features| features & XDP_TRANSMIT != 0)
+    }
+}
+
+/// How an interface is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::port) enum Health {
+    Up,
+    Down,
+    Gone,
+}
+
+/// Asks after an interface again and again, from whatever namespace the thread is in.
+#[derive(Debug)]
+pub(in crate::port) struct Probe {
+    socket: OwnedFd,
+    index: u32,
+    said_down: bool,
+}
+
+impl Probe {
+    /// A probe for an interface of the calling thread's namespace.
+    pub fn open(index: u32) -> io::Result<Probe> {
+        let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+        Ok(Probe { socket, index, said_down: false })
+    }
+
+    /// How it is now; by its index, for it may have been given another name.
+    pub fn health(&self) -> Health {
+        // SAFETY: an all-zero ifreq is valid; both requests read and write it and nothing else.
+        let flags = unsafe {
+            let mut request: libc::ifreq = std::mem::zeroed();
+            request.ifr_ifru.ifru_ifindex = self.index as i32;
+            if libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFNAME, &raw mut request) < 0
+                || libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) < 0
+            {
+                return Health::Gone;
+            }
+            i32::from(request.ifr_ifru.ifru_flags)
+        };
+        let running = libc::IFF_UP | libc::IFF_RUNNING;
+        if flags & running == running { Health::Up } else { Health::Down }
+    }
+
+    /// An error when the interface is gone, or when it went down since the last time that was said.
+    pub fn check(&mut self) -> std::result::Result<(), PortError> {
+        match self.health() {
+            Health::Gone => Err(PortError::Gone),
+            Health::Down if !self.said_down => {
+                self.said_down = true;
+                Err(PortError::Down)
+            }
+            Health::Down => Ok(()),
+            Health::Up => {
+                self.said_down = false;
+                Ok(())
+            }
+        }
+    }
+}

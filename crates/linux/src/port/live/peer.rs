@@ -1,0 +1,113 @@
+//! The other end of a veth: whether it takes redirected frames, and how to make it.
+//!
+//! A veth hands a redirected frame to its peer only while the peer polls (`veth_xdp_xmit`), that is, with an XDP program
+//! or with GRO. The kernel says so in the XDP features of *this* end. The peer may be in any namespace; it is found
+//! through the number that this namespace has for that one (`RTM_GETNSID`), so equal indices elsewhere do not confuse.
+
+use super::super::interface::Interface;
+use crate::sys::netns;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use record::{Problem, Result};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+/// What was found, and done.
+pub(super) struct Peer {
+    /// Holds our program at the other end, if there is one.
+    pub program: Option<OwnedFd>,
+    /// In words.
+    pub note: String,
+}
+
+/// Makes sure that redirected frames can leave through the interface.
+pub(super) fn open(interface: &Interface, wanted: bool, place: &str) -> Result<Peer> {
+    let name = &interface.name;
+    match interface.takes_redirected() {
+        Some(true) => return Ok(Peer { program: None, note: "takes redirected frames as it is".into() }),
+        None if !wanted => {
+            return Ok(Peer { program: None, note: "unknown: the kernel does not tell".into() });
+        }
+        _ => {}
+    }
+    if interface.kind != "veth" {
+        let problem = Problem::host(format!("the driver of {name} takes no redirected frames"));
+        return Err(problem.at(place).help("use ring: or xdp: instead"));
+    }
+    let refused = |why: String| {
+        Problem::host(format!("frames redirected to {name} are lost: the veth's other end {why}"))
+            .at(place)
+            .help("there, run 'ethtool -K INTERFACE gro on', or attach an XDP program; or ask for ?peer=open")
+    };
+    if !wanted {
+        return Err(refused("has neither an XDP program nor GRO".into()));
+    }
+    let Some(namespace) = namespace_of_peer(interface) else {
+        return Err(refused("is in a namespace that cannot be reached from here".into()));
+    };
+    let attached = netns::within(namespace.as_fd(), || super::pass_on(interface.peer)).and_then(|done| done);
+    let program = attached.map_err(|e| refused(format!("takes no program: {e}")))?;
+    Ok(Peer { program: Some(program), note: "our program passes everything on, as long as this runs".into() })
+}
+
+/// The namespace of the other end, if it is this one or one that has a name or a process.
+fn namespace_of_peer(interface: &Interface) -> Option<OwnedFd> {
+    let own = netns::current().ok()?;
+    let Some(wanted) = interface.peer_netns else { return Some(own) };
+    candidates().filter_map(|path| Some(OwnedFd::from(File::open(path).ok()?))).find(|namespace| {
+        number_of(namespace.as_fd()).is_ok_and(|number| number == Some(wanted))
+            && !netns::same(namespace, &own).unwrap_or(true)
+    })
+}
+
+fn candidates() -> impl Iterator<Item = PathBuf> {
+    let entries = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = entries("/run/netns").map(|entry| entry.path());
+    let process = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+    let held = entries("/proc/self/fd").map(|entry| entry.path());
+    let held = held.filter(|path| std::fs::read_link(path).is_ok_and(|to| is_netns(&to)));
+    let lived = entries("/proc").filter(move |entry| process(&entry.file_name()));
+    named.chain(held).chain(lived.map(|entry| entry.path().join("ns/net")))
+}
+
+/// A descriptor of a namespace links to `net:[4026531840]`.
+fn is_netns(target: &std::path::Path) -> bool {
+    target.to_str().is_some_and(|text| text.starts_with("net:["))
+}
+
+/// The number that this namespace has for another one (`RTM_GETNSID`); none when it has none.
+fn number_of(namespace: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    const RTM_NEWNSID: u16 = 88;
+    const RTM_GETNSID: u16 = 90;
+    const NETNSA_NSID: u16 = 1;
+    const NETNSA_FD: u16 = 3;
+    let netlink =
+        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)?;
+    let mut request = vec![];
+    request.extend(28u32.to_ne_bytes());
+    request.extend(RTM_GETNSID.to_ne_bytes());
+    request.extend(1u16.to_ne_bytes()); // NLM_F_REQUEST
+    request.extend([0; 8]); // sequence, port
+    request.extend([0; 4]); // struct rtgenmsg, padded
+    request.extend(8u16.to_ne_bytes());
+    request.extend(NETNSA_FD.to_ne_bytes());
+    request.extend(namespace.as_raw_fd().to_ne_bytes());
+    send(netlink.as_raw_fd(), &request, MsgFlags::empty())?;
+    let mut reply = [0u8; 4096];
+    let length = recv(netlink.as_raw_fd(), &mut reply, MsgFlags::empty())?;
+    let reply = &reply[..length];
+    let u16_at = |at: usize| Some(u16::from_ne_bytes(reply.get(at..at + 2)?.try_into().ok()?));
+    if u16_at(4) != Some(RTM_NEWNSID) {
+        return Ok(None);
+    }
+    let mut at = 20;
+    while let (Some(bytes), Some(kind)) = (u16_at(at), u16_at(at + 2)) {
+        if let (NETNSA_NSID, Some(value)) = (kind, reply.get(at + 4..at + 8)) {
+            let number = i32::from_ne_bytes(value.try_into().expect("four bytes"));
+            return Ok((number >= 0).then_some(number));
+        }
+        at += usize::from(bytes).max(4).next_multiple_of(4);
+    }
+    Ok(None)
+}

@@ -1,0 +1,426 @@
+//! `mem:NAME`: a wire in memory. Whoever opens a name first has one end, who opens it second the other.
+//!
+//! **What.** Two ends over one [`Area`]; a frame crosses by the number of its chunk. What one end sends the other one
+//! receives, in order. An end that is dropped ends the wire: its peer receives what is still there, then
+//! [`PortError::Ended`].
+//!
+//! **Why.** Tests and twins need a port without a kernel under it, and the cost of the contract itself can only be
+//! measured on a wire that costs nothing else.
+//!
+//! **Price.** Both ends live in one process. A full wire takes no more frames; nothing is dropped silently.
+
+use super::area::Area;
+use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use super::{
+    Hand, Port, PortError, ReceiveCounters, Receiver, Sent, Stamp, StampSource, TransmitCounters,
+    Transmitter, Uri, Wait, Way, Wish,
+};
+use crate::sys::clock;
+use record::{PlaceDrop, PortSetting, Problem};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A frame under way: its chunk, where it begins there, how long it is, and what is known of it.
+struct Crossing {
+    number: u32,
+    offset: u32,
+    length: u32,
+    meta: Meta,
+}
+
+/// One direction of a wire.
+#[derive(Default)]
+struct Lane {
+    state: Mutex<LaneState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct LaneState {
+    frames: VecDeque<Crossing>,
+    closed: bool,
+}
+
+impl Lane {
+    fn lock(&self) -> MutexGuard<'_, LaneState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes a lane when an end goes away, and gives back what nobody will receive.
+struct LaneEnd {
+    lane: Arc<Lane>,
+    area: Arc<Area>,
+    receives: bool,
+}
+
+impl Drop for LaneEnd {
+    fn drop(&mut self) {
+        let mut state = self.lane.lock();
+        state.closed = true;
+        if self.receives {
+            let left: Vec<u32> = state.frames.drain(..).map(|frame| frame.number).collect();
+            self.area.give(left);
+        }
+        drop(state);
+        self.lane.changed.notify_all();
+    }
+}
+
+/// A wire whose second end nobody has opened yet.
+struct Waiting {
+    area: Arc<Area>,
+    frames: usize,
+    lanes: [Arc<Lane>; 2],
+}
+
+static WIRES: LazyLock<Mutex<HashMap<String, Waiting>>> = LazyLock::new(Mutex::default);
+
+/// Opens an end: `mem:NAME?frames=N&chunk=BYTES` (frames under way in each direction, 1024; bytes of a chunk, 2048). The
+/// settings of the first end hold for both.
+///
+/// # Errors
+/// Input: settings that cannot be used.
+pub fn open(uri: &mut Uri, wish: &Wish) -> record::Result<Port> {
+    let frames = uri.take_size("frames")?.unwrap_or(1024);
+    let chunk = uri.take_size("chunk")?.unwrap_or(2048);
+    if !(1..=1 << 20).contains(&frames) {
+        return Err(uri.bad("frames", &frames.to_string(), "1 to 1048576"));
+    }
+    if !chunk.is_power_of_two() || !(2048..=1 << 17).contains(&chunk) {
+        return Err(uri.bad("chunk", &chunk.to_string(), "a power of two from 2048 to 131072"));
+    }
+    let mut wires = WIRES.lock().unwrap_or_else(PoisonError::into_inner);
+    // A wire whose first end is gone is no wire: the name starts anew.
+    let waiting = wires.remove(&uri.rest).filter(|waiting| !waiting.lanes[0].lock().closed);
+    let (wire, [to, from]) = match waiting {
+        Some(wire) => {
+            let lanes = [wire.lanes[1].clone(), wire.lanes[0].clone()];
+            (wire, lanes)
+        }
+        None => {
+            let wire = new_wire(wish, frames as usize, chunk as u32)
+                .map_err(|e| Problem::host(format!("cannot map memory for the wire: {e}")).at(&uri.text))?;
+            let lanes = wire.lanes.clone();
+            wires.insert(
+                uri.rest.clone(),
+                Waiting { area: wire.area.clone(), frames: wire.frames, lanes: wire.lanes.clone() },
+            );
+            (wire, lanes)
+        }
+    };
+    drop(wires);
+    Ok(ends(uri, wish, &wire, to, from))
+}
+
+fn new_wire(wish: &Wish, frames: usize, chunk: u32) -> std::io::Result<Waiting> {
+    // Two full lanes, and a batch in the hands of each end.
+    let chunks = (2 * frames + 2 * MAX_BATCH) as u32;
+    let area = wish.area.clone().map_or_else(|| Area::new(chunks, chunk), Ok)?;
+    Ok(Waiting { area, frames, lanes: [Arc::default(), Arc::default()] })
+}
+
+fn ends(uri: &Uri, wish: &Wish, wire: &Waiting, to: Arc<Lane>, from: Arc<Lane>) -> Port {
+    let settings = vec![
+        setting("frames", wire.frames.to_string()),
+        setting("chunk", format!("{} B", wire.area.chunk_bytes())),
+    ];
+    let end = |lane, receives| LaneEnd { lane, area: wire.area.clone(), receives };
+    let receiver = MemReceiver {
+        end: end(from, true),
+        slots: Vec::with_capacity(MAX_BATCH),
+        counters: ReceiveCounters { drops: vec![], ..Default::default() },
+        filter: wish.filter.clone(),
+        snap: wish.snap.unwrap_or(u32::MAX),
+        settings: settings.clone(),
+    };
+    let transmitter = MemTransmitter {
+        end: end(to, false),
+        frames: wire.frames,
+        chunks: Vec::with_capacity(MAX_BATCH),
+        offered: 0,
+        accepted: 0,
+        bytes: 0,
+        copied: 0,
+        oversize: 0,
+        taken: 0,
+        settings,
+    };
+    Port {
+        uri: uri.text.clone(),
+        receiver: wish.direction.receives().then(|| Box::new(receiver) as Box<dyn Receiver>),
+        transmitter: wish.direction.transmits().then(|| Box::new(transmitter) as Box<dyn Transmitter>),
+    }
+}
+
+fn setting(name: &str, effective: String) -> PortSetting {
+    PortSetting { name: name.into(), asked: String::new(), effective, note: String::new() }
+}
+
+struct MemReceiver {
+    end: LaneEnd,
+    slots: Vec<Slot>,
+    counters: ReceiveCounters,
+    filter: Option<wire::filter::Program>,
+    snap: u32,
+    settings: Vec<PortSetting>,
+}
+
+impl MemReceiver {
+    /// Gives back the chunks of the batch before that no transmitter took.
+    fn give_back(&mut self) {
+        let kept = self.slots.drain(..).filter_map(|slot| match slot.home {
+            Home::Chunk { number, .. } => Some(number),
+            _ => None,
+        });
+        self.end.area.give(kept);
+    }
+}
+
+impl Drop for MemReceiver {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl MemReceiver {
+    /// Cuts the frames of the batch to the snap length.
+    fn cut(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.length > self.snap) {
+            slot.tailroom += slot.length - self.snap;
+            slot.length = self.snap;
+            self.counters.cut += 1;
+        }
+    }
+}
+
+impl Receiver for MemReceiver {
+    fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
+        self.give_back();
+        let mut state = self.end.lane.lock();
+        if let (Wait::For(time), true) = (wait, state.frames.is_empty() && !state.closed) {
+            let nothing = |state: &mut LaneState| state.frames.is_empty() && !state.closed;
+            let waited = self.end.lane.changed.wait_timeout_while(state, time, nothing);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.frames.is_empty() && state.closed {
+            return Err(PortError::Ended);
+        }
+        let count = state.frames.len().min(limit).min(MAX_BATCH);
+        let area = &self.end.area;
+        self.slots.extend(state.frames.drain(..count).map(|frame| slot(area, frame)));
+        drop(state);
+        if let Some(filter) = &self.filter {
+            keep_matching(area, &mut self.slots, filter);
+        }
+        if self.snap < u32::MAX {
+            self.cut();
+        }
+        self.counters.frames += self.slots.len() as u64;
+        self.counters.bytes += self.slots.iter().map(|slot| u64::from(slot.meta.wire_length)).sum::<u64>();
+        Ok(Batch::new(&mut self.slots))
+    }
+
+    fn counters(&mut self) -> ReceiveCounters {
+        self.counters.clone()
+    }
+
+    fn settings(&self) -> &[PortSetting] {
+        &self.settings
+    }
+}
+
+fn slot(area: &Arc<Area>, frame: Crossing) -> Slot {
+    // SAFETY: the transmitter put the frame inside this chunk.
+    let data = unsafe { area.chunk(frame.number).add(frame.offset as usize) };
+    Slot {
+        data,
+        length: frame.length,
+        headroom: frame.offset,
+        tailroom: area.chunk_bytes() - frame.offset - frame.length,
+        home: Home::Chunk { area: Arc::as_ptr(area), number: frame.number },
+        meta: frame.meta,
+    }
+}
+
+/// Drops the frames for which the filter says no.
+fn keep_matching(area: &Area, slots: &mut Vec<Slot>, filter: &wire::filter::Program) {
+    let mut refused = vec![];
+    slots.retain(|slot| {
+        // SAFETY: the slot owns its chunk, and its bytes lie in it.
+        let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) };
+        let keeps = filter.run(bytes, slot.meta.wire_length) > 0;
+        if let (false, Home::Chunk { number, .. }) = (keeps, slot.home) {
+            refused.push(number);
+        }
+        keeps
+    });
+    area.give(refused);
+}
+
+struct MemTransmitter {
+    end: LaneEnd,
+    frames: usize,
+    chunks: Vec<u32>,
+    offered: u64,
+    accepted: u64,
+    bytes: u64,
+    copied: u64,
+    oversize: u64,
+    taken: u64,
+    settings: Vec<PortSetting>,
+}
+
+impl MemTransmitter {
+    /// The chunk that will carry the frame: its own where it may be taken, else a free one with a copy. None: no chunk.
+    fn carry(&mut self, slot: &mut Slot, hand: Hand) -> Option<(u32, u32)> {
+        let area = &self.end.area;
+        if let (Home::Chunk { area: theirs, number }, Hand::Over) = (slot.home, hand)
+            && std::ptr::eq(theirs, Arc::as_ptr(area))
+        {
+            let offset = slot.data.as_ptr() as usize - area.chunk(number).as_ptr() as usize;
+            slot.home = Home::Taken;
+            return Some((number, offset as u32));
+        }
+        let number = self.chunks.pop()?;
+        let offset = Area::HEADROOM.min(area.chunk_bytes() - slot.length);
+        // SAFETY: the chunk is ours, was not lent to anyone, and has room for the frame behind the offset.
+        unsafe {
+            let to = area.chunk(number).add(offset as usize);
+            std::ptr::copy_nonoverlapping(slot.data.as_ptr(), to.as_ptr(), slot.length as usize);
+        }
+        self.copied += 1;
+        Some((number, offset))
+    }
+}
+
+impl Transmitter for MemTransmitter {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> Result<Sent, PortError> {
+        let lane = self.end.lane.clone();
+        let mut state = lane.lock();
+        if state.closed {
+            return Err(PortError::Ended);
+        }
+        let room = self.frames.saturating_sub(state.frames.len());
+        let mut sent = Sent::default();
+        let now = Stamp { ns: clock::realtime_ns(), source: StampSource::User };
+        if self.chunks.len() < which.len() {
+            self.end.area.take(which.len() - self.chunks.len(), &mut self.chunks);
+        }
+        for &index in which {
+            let slot = &mut batch.slots()[usize::from(index)];
+            let accepted = sent.dealt - sent.refused;
+            if accepted == room {
+                break;
+            }
+            if slot.length > self.end.area.chunk_bytes() {
+                (self.oversize, sent.refused) = (self.oversize + 1, sent.refused + 1);
+            } else if slot.home == Home::Taken {
+                (self.taken, sent.refused) = (self.taken + 1, sent.refused + 1);
+            } else {
+                let Some((number, offset)) = self.carry(slot, hand) else { break };
+                let mut meta = Meta { way: Way::In, ..slot.meta };
+                if meta.stamp.source == StampSource::None {
+                    meta.stamp = now;
+                }
+                self.bytes += u64::from(slot.length);
+                state.frames.push_back(Crossing { number, offset, length: slot.length, meta });
+            }
+            sent.dealt += 1;
+        }
+        drop(state);
+        lane.changed.notify_all();
+        self.offered += sent.dealt as u64;
+        self.accepted += (sent.dealt - sent.refused) as u64;
+        Ok(sent)
+    }
+
+    fn flush(&mut self, _wait: Duration) -> Result<usize, PortError> {
+        Ok(0)
+    }
+
+    fn counters(&mut self) -> TransmitCounters {
+        let drop = |name: &str, count| PlaceDrop { place: "port".into(), name: name.into(), count };
+        TransmitCounters {
+            offered: self.offered,
+            accepted: self.accepted,
+            bytes: self.bytes,
+            completed: Some(self.accepted),
+            copied: self.copied,
+            drops: vec![drop("oversize", self.oversize), drop("taken", self.taken)],
+            ..Default::default()
+        }
+    }
+
+    fn settings(&self) -> &[PortSetting] {
+        &self.settings
+    }
+
+    fn longest(&self) -> usize {
+        self.end.area.chunk_bytes() as usize
+    }
+}
+
+impl Drop for MemTransmitter {
+    fn drop(&mut self) {
+        self.end.area.give(self.chunks.drain(..));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Frames, MAX_BATCH, forward, open};
+    use super::*;
+
+    fn wire(name: &str, settings: &str) -> (Port, Port) {
+        let uri = format!("mem:{name}{settings}");
+        let wish = Wish::default();
+        (open(&uri, &wish).unwrap(), open(&uri, &wish).unwrap())
+    }
+
+    #[test]
+    fn frames_cross_in_order_and_a_full_wire_says_so() {
+        let (mut a, mut b) = wire("order", "?frames=5");
+        let (to, from) = (a.transmitter.as_mut().unwrap(), b.receiver.as_mut().unwrap());
+        let mut frames = Frames::new(8, 64);
+        for i in 0..8u8 {
+            assert!(frames.push(&[i; 60], Meta::default()));
+        }
+        let mut batch = frames.batch();
+        let all = batch.all();
+        assert_eq!(to.transmit(&mut batch, all, Hand::Over).unwrap(), Sent { dealt: 5, refused: 0 });
+        let lent = from.receive(3, Wait::Poll).unwrap();
+        assert_eq!((lent.len(), lent.bytes(0), lent.bytes(2)), (3, &[0; 60][..], &[2; 60][..]));
+
+        assert_eq!(to.transmit(&mut batch, &all[5..], Hand::Over).unwrap().dealt, 3);
+        let lent = from.receive(MAX_BATCH, Wait::Poll).unwrap();
+        assert_eq!((lent.len(), lent.bytes(4)), (5, &[7; 60][..]));
+
+        assert!(from.receive(9, Wait::Poll).unwrap().is_empty());
+        drop(a);
+        assert!(matches!(from.receive(9, Wait::For(Duration::from_secs(5))), Err(PortError::Ended)));
+    }
+
+    #[test]
+    fn two_wires_over_one_area_copy_nothing() {
+        let area = Area::new(4096, 2048).unwrap();
+        let wish = Wish { area: Some(area.clone()), ..Wish::default() };
+        let mut ends: Vec<Port> =
+            ["mem:one", "mem:one", "mem:two", "mem:two"].map(|uri| open(uri, &wish).unwrap()).into();
+        let mut frames = Frames::new(4, 64);
+        for i in 0..4u8 {
+            frames.push(&[i; 60], Meta::default());
+        }
+        let mut batch = frames.batch();
+        let all = batch.all();
+        ends[0].transmitter.as_mut().unwrap().transmit(&mut batch, all, Hand::Over).unwrap();
+        let (left, right) = ends.split_at_mut(2);
+        let (from, to) = (left[1].receiver.as_mut().unwrap(), right[0].transmitter.as_mut().unwrap());
+        assert_eq!(forward(from.as_mut(), to.as_mut(), Wait::Poll).unwrap(), (4, 0));
+        assert_eq!(to.counters().copied, 0, "only the first wire had to copy");
+        assert_eq!(right[1].receiver.as_mut().unwrap().receive(9, Wait::Poll).unwrap().bytes(3), &[3; 60]);
+        drop(ends);
+        assert_eq!(area.free(), 4096, "every chunk came back");
+    }
+}

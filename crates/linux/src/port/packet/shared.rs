@@ -1,0 +1,388 @@
+//! What `int:` and `ring:` share: the interface, the tap with its filter, groups, a link that goes down, a tag that the
+//! kernel took out.
+//!
+//! **The tag.** The kernel takes a VLAN tag out of every frame that comes in and keeps it beside the frame; filters run
+//! on what is left. Here the tag is put back, so a filter must see it, too: the kernel's part of a filter lets every
+//! tagged frame pass, and the same program then runs here on the bytes as they were on the wire.
+//!
+//! **The link.** An interface that goes down leaves `ENETDOWN` in the socket, once, and lets it sleep; one that is
+//! removed says the same, *then* makes the socket forget the interface. So while the link is down the name of the
+//! socket is looked at every [`SLICE`].
+
+use super::super::batch::{Home, Slot};
+use super::super::{PortError, Uri, Wait, Way, Wish};
+use crate::sys::packet::{self, InterfaceFacts};
+use record::{PortSetting, Problem, Result};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+use wire::filter::{Instruction, Program};
+
+/// How often a link that is down is looked at.
+pub const SLICE: Duration = Duration::from_millis(50);
+
+/// A switch of the URI.
+pub fn take_switch(uri: &mut Uri, key: &'static str, otherwise: bool) -> Result<bool> {
+    match uri.take(key).as_deref() {
+        None => Ok(otherwise),
+        Some("on" | "yes") => Ok(true),
+        Some("off" | "no") => Ok(false),
+        Some(other) => Err(uri.bad(key, other, "on or off")),
+    }
+}
+
+/// One setting with what was asked, what took effect and what is to be known of it.
+pub fn setting(name: &str, asked: &str, effective: impl Into<String>, note: &str) -> PortSetting {
+    PortSetting { name: name.into(), asked: asked.into(), effective: effective.into(), note: note.into() }
+}
+
+/// `on` or `off`.
+pub fn switch(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+/// How receivers of one group share the frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fanout {
+    /// All frames of a flow go to one member.
+    Hash,
+    /// In turn.
+    Balance,
+    /// By the CPU on which the frame came in.
+    Cpu,
+    /// The first member until its buffer is full, then the next one.
+    Rollover,
+    /// By chance.
+    Random,
+    /// By the queue of the interface on which the frame came in.
+    Queue,
+}
+
+impl Fanout {
+    const ALL: [(&'static str, Fanout, i32); 6] = [
+        ("hash", Fanout::Hash, libc::PACKET_FANOUT_HASH as i32),
+        ("lb", Fanout::Balance, libc::PACKET_FANOUT_LB as i32),
+        ("cpu", Fanout::Cpu, libc::PACKET_FANOUT_CPU as i32),
+        ("rollover", Fanout::Rollover, libc::PACKET_FANOUT_ROLLOVER as i32),
+        ("random", Fanout::Random, libc::PACKET_FANOUT_RND as i32),
+        ("qm", Fanout::Queue, libc::PACKET_FANOUT_QM as i32),
+    ];
+
+    /// The setting `fanout` of a URI.
+    pub fn take(uri: &mut Uri) -> Result<Option<Fanout>> {
+        let Some(value) = uri.take("fanout") else { return Ok(None) };
+        let found = Self::ALL.iter().find(|(name, ..)| *name == value);
+        let wanted = "hash, lb, cpu, rollover, random or qm";
+        found.map(|found| Some(found.1)).ok_or_else(|| uri.bad("fanout", &value, wanted))
+    }
+
+    fn row(self) -> (&'static str, i32) {
+        let row = Self::ALL.iter().find(|row| row.1 == self).unwrap_or(&Self::ALL[0]);
+        (row.0, row.2)
+    }
+}
+
+/// A packet socket that is not bound yet, and the interface that the URI names.
+pub fn socket(uri: &Uri) -> Result<(OwnedFd, InterfaceFacts)> {
+    let fd = packet::open().map_err(|error| {
+        let problem = Problem::host(format!("cannot open a packet socket: {error}")).at(&uri.text);
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => problem.help("it needs CAP_NET_RAW (run as root)"),
+            _ => problem,
+        }
+    })?;
+    let facts = packet::interface_named(&fd, &uri.rest).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENODEV) => Problem::input(format!("there is no interface '{}' here", uri.rest))
+            .at(&uri.text)
+            .help("'ip link' lists those of this network namespace"),
+        _ => Problem::host(format!("cannot ask for interface '{}': {error}", uri.rest)).at(&uri.text),
+    })?;
+    if !facts.is_ethernet() {
+        return Err(Problem::host(format!(
+            "the frames of interface '{}' have no Ethernet header (hardware type {})",
+            uri.rest, facts.hardware
+        ))
+        .at(&uri.text)
+        .help("use an Ethernet interface"));
+    }
+    Ok((fd, facts))
+}
+
+/// Says which step of opening a port the kernel refused.
+pub fn refused<'a>(uri: &'a Uri, step: &'a str) -> impl Fn(io::Error) -> Problem + 'a {
+    move |error| {
+        let problem = Problem::host(format!("the kernel refused {step}: {error}")).at(&uri.text);
+        match error.raw_os_error() {
+            Some(libc::EPERM) => problem.help("it needs CAP_NET_ADMIN (run as root)"),
+            Some(libc::ENOMEM) => problem.help("ask for less memory"),
+            _ => problem,
+        }
+    }
+}
+
+/// The program that the kernel runs: every tagged frame passes (see the essay above), and nothing longer than `snap`.
+fn kernel_program(filter: Option<&Program>, snap: u32) -> Vec<Instruction> {
+    const LOAD_BYTE: u16 = 0x30;
+    const JUMP_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    // SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT (linux/filter.h).
+    const TAG_PRESENT: u32 = 0xffff_f000 + 48;
+    let plain = |code, k| Instruction { code, if_true: 0, if_false: 0, k };
+    let Some(filter) = filter else { return vec![plain(RETURN, snap)] };
+    let mut program = vec![
+        plain(LOAD_BYTE, TAG_PRESENT),
+        Instruction { code: JUMP_EQUAL, if_true: 1, if_false: 0, k: 0 },
+        plain(RETURN, snap),
+    ];
+    program.extend(filter.instructions().iter().map(|&instruction| match instruction.code {
+        RETURN => Instruction { k: instruction.k.min(snap), ..instruction },
+        _ => instruction,
+    }));
+    program
+}
+
+/// Opens the tap: filter, promiscuous mode, direction, group. Nothing is seen before all of it stands.
+pub fn listen(
+    fd: &OwnedFd,
+    facts: &InterfaceFacts,
+    uri: &Uri,
+    wish: &Wish,
+    fanout: Option<Fanout>,
+) -> Result<Vec<PortSetting>> {
+    let mut settings = vec![];
+    let program = kernel_program(wish.filter.as_ref(), wish.snap.unwrap_or(u32::MAX));
+    if wish.promiscuous {
+        packet::set_promiscuous(fd, facts.index).map_err(refused(uri, "promiscuous mode"))?;
+    }
+    settings.push(setting("promiscuous", "", switch(wish.promiscuous), ""));
+    if !wish.outgoing {
+        let step = "to leave out outgoing frames (Linux 4.20)";
+        packet::set(fd, libc::PACKET_IGNORE_OUTGOING, 1).map_err(refused(uri, step))?;
+    }
+    settings.push(setting("outgoing", "", switch(wish.outgoing), ""));
+    // A member of a group sees all frames from its bind until it has joined: nothing may pass meanwhile.
+    let joins = wish.member.is_some_and(|member| member.count > 1);
+    let nothing = [Instruction { code: 6, if_true: 0, if_false: 0, k: 0 }];
+    packet::attach_filter(fd, if joins { &nothing } else { &program }).map_err(refused(uri, "the filter"))?;
+    packet::bind(fd, facts.index, packet::EVERYTHING).map_err(refused(uri, "to bind to the interface"))?;
+    if let (true, Some(member)) = (joins, wish.member) {
+        let (name, kind) = fanout.unwrap_or(Fanout::Hash).row();
+        // A group has a hook of its own, which does not ask its members' PACKET_IGNORE_OUTGOING.
+        let own = if wish.outgoing { 0 } else { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING as i32 };
+        packet::set(fd, libc::PACKET_FANOUT, i32::from(member.group) | (kind | own) << 16)
+            .map_err(refused(uri, &format!("to join fanout group {} ({name})", member.group)))?;
+        packet::attach_filter(fd, &program).map_err(refused(uri, "the filter"))?;
+        let who = format!("{name}, member {} of {}", member.index, member.count);
+        settings.push(setting("fanout", if fanout.is_some() { name } else { "" }, who, ""));
+    } else if let Some(fanout) = fanout {
+        let note = "there is only one receiver, so it gets all frames";
+        settings.push(setting("fanout", fanout.row().0, "none", note));
+    }
+    if wish.filter.is_some() {
+        let note =
+            "runs in the kernel; for VLAN-tagged frames again here, where the tag is back in its place";
+        settings.push(setting("filter", "", format!("{} instructions", program.len()), note));
+    }
+    if let Some(snap) = wish.snap {
+        settings.push(setting("snap", &snap.to_string(), format!("{snap} B"), ""));
+    }
+    Ok(settings)
+}
+
+/// What a socket knows of its link.
+#[derive(Debug)]
+pub struct Watch {
+    index: i32,
+    down: bool,
+    gone: bool,
+}
+
+impl Watch {
+    /// A link that is up until the kernel says otherwise.
+    pub fn new(facts: &InterfaceFacts) -> Watch {
+        Watch { index: facts.index, down: false, gone: false }
+    }
+
+    /// The number of the interface.
+    pub fn index(&self) -> i32 {
+        self.index
+    }
+
+    /// True when the link was down when it was last heard of.
+    pub fn is_down(&self) -> bool {
+        self.down
+    }
+
+    /// Frames pass again.
+    pub fn passes(&mut self) {
+        self.down = false;
+    }
+
+    /// An error once the interface was removed.
+    pub fn check(&self) -> Result<(), PortError> {
+        if self.gone { Err(PortError::Gone) } else { Ok(()) }
+    }
+
+    /// What an error of the socket means.
+    pub fn explain(&mut self, fd: impl AsFd, error: io::Error) -> PortError {
+        let error = PortError::from(error);
+        self.gone |= matches!(error, PortError::Gone);
+        if matches!(error, PortError::Down) {
+            self.down = true;
+            self.look(fd);
+        }
+        if self.gone { PortError::Gone } else { error }
+    }
+
+    /// Looks whether the interface is still there, and up.
+    fn look(&mut self, fd: impl AsFd) {
+        self.gone |= packet::bound_to(&fd).is_ok_and(|index| index != self.index);
+        if let Ok(facts) = packet::interface_numbered(&fd, self.index) {
+            self.down &= !facts.up;
+        }
+    }
+
+    /// Waits until frames may be there: true, until the time is over or a signal came: false.
+    ///
+    /// # Errors
+    /// Link down or interface removed.
+    pub fn wait(&mut self, fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool, PortError> {
+        loop {
+            let left = deadline.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            let time = if self.down { left.min(SLICE) } else { left };
+            let seen = packet::poll(fd, libc::POLLIN, time)?;
+            if seen.failed {
+                // Frames that came before the link went down are still to be read, and come first.
+                if !seen.ready
+                    && let Some(error) = packet::take_error(fd)?
+                {
+                    return Err(self.explain(fd, error));
+                }
+                return Ok(true);
+            }
+            if seen.ready {
+                return Ok(true);
+            }
+            if self.down {
+                self.look(fd);
+                self.check()?;
+            }
+            if time == left {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// The moment until which to wait; none when not to wait at all.
+pub fn deadline(wait: Wait) -> Option<Instant> {
+    match wait {
+        Wait::Poll => None,
+        Wait::For(time) => Some(Instant::now() + time.min(Duration::from_secs(1 << 30))),
+    }
+}
+
+/// Which way a frame went, by `sll_pkttype`.
+#[inline]
+pub fn way(kind: u8) -> Way {
+    if kind == libc::PACKET_OUTGOING { Way::Out } else { Way::In }
+}
+
+/// Bits of `tp_status` that tell about the frame, the same in a ring and beside a message.
+pub mod status {
+    /// The checksum is not finished (`TP_STATUS_CSUMNOTREADY`).
+    pub const UNFINISHED: u32 = 1 << 3;
+    /// There is a tag (`TP_STATUS_VLAN_VALID`).
+    pub const TAG: u32 = 1 << 4;
+    /// The tag's ethertype is told (`TP_STATUS_VLAN_TPID_VALID`); else it is 0x8100.
+    pub const TAG_TYPE: u32 = 1 << 6;
+    /// The checksum was verified (`TP_STATUS_CSUM_VALID`).
+    pub const VERIFIED: u32 = 1 << 7;
+}
+
+/// The tag that the kernel took out, ethertype first.
+#[inline]
+pub fn tag(status: u32, tci: u16, tpid: u16) -> Option<[u8; 4]> {
+    if status & status::TAG == 0 {
+        return None;
+    }
+    let tpid = if status & status::TAG_TYPE == 0 { 0x8100 } else { tpid };
+    let ([a, b], [c, d]) = (tpid.to_be_bytes(), tci.to_be_bytes());
+    Some([a, b, c, d])
+}
+
+/// What is done to every frame that the kernel handed over.
+#[derive(Debug)]
+pub struct Finish {
+    filter: Option<Program>,
+    snap: u32,
+}
+
+impl Finish {
+    /// By what was wished.
+    pub fn new(wish: &Wish) -> Finish {
+        Finish { filter: wish.filter.clone(), snap: wish.snap.unwrap_or(u32::MAX) }
+    }
+
+    /// Puts the tag back, runs the filter where the kernel could not, cuts to the snap length. False: not wanted.
+    ///
+    /// # Safety
+    /// The slot's rooms and bytes are exclusively ours.
+    #[inline]
+    pub unsafe fn apply(&self, slot: &mut Slot, tag: Option<[u8; 4]>) -> bool {
+        let mut limit = self.snap;
+        if let Some(tag) = tag {
+            // SAFETY: as promised by the caller.
+            unsafe { put_back(slot, tag) };
+            if let Some(filter) = &self.filter {
+                // SAFETY: the bytes of the slot are valid and ours.
+                let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) };
+                limit = limit.min(filter.run(bytes, slot.meta.wire_length));
+            }
+        }
+        if slot.length > limit {
+            slot.tailroom += slot.length - limit;
+            slot.length = limit;
+        }
+        limit > 0
+    }
+}
+
+/// Puts a tag between the addresses and the ethertype, into the room before the frame.
+///
+/// # Safety
+/// The slot's headroom and bytes are exclusively ours.
+unsafe fn put_back(slot: &mut Slot, tag: [u8; 4]) {
+    debug_assert!(slot.headroom >= 4 && slot.home != Home::Taken);
+    slot.meta.wire_length += 4;
+    if let Some(partial) = &mut slot.meta.offload.partial {
+        partial.start += 4;
+    }
+    if let Some(segments) = &mut slot.meta.offload.segments
+        && segments.header > 0
+    {
+        segments.header += 4;
+    }
+    // A frame that was cut within its addresses has no place for a tag.
+    if slot.length < 12 {
+        return;
+    }
+    // SAFETY: 4 bytes of headroom are ours; source and destination overlap, which `copy` allows.
+    unsafe {
+        let start = slot.data.sub(4);
+        std::ptr::copy(slot.data.as_ptr(), start.as_ptr(), 12);
+        std::ptr::copy_nonoverlapping(tag.as_ptr(), start.add(12).as_ptr(), 4);
+        slot.data = start;
+    }
+    (slot.length, slot.headroom) = (slot.length + 4, slot.headroom - 4);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_filter_the_kernel_only_cuts() {
+        assert_eq!(kernel_program(None, 96), [Instruction { code: 6, if_true: 0, if_false: 0, k: 96 }]);
+    }
+}

@@ -1,0 +1,485 @@
+//! The transmitting end of `int:`: `sendmmsg` from wherever the frames lie.
+//!
+//! **Exact counts.** `sendmmsg` that is stopped by a frame says how many it sent *before* it and not why it stopped. A
+//! full socket buffer (`EAGAIN`: the frame was not tried) and a full qdisc (`ENOBUFS`: it was tried, and dropped) look
+//! the same. So a call never gets more frames than surely fit into the socket buffer ([`worst`]): then the frame that
+//! stopped it was tried, and is counted as dropped; a single frame tells its reason itself.
+//!
+//! **Full.** The socket buffer is left at its default (`net.core.wmem_default`), which is less than the 1000 frames of
+//! a common qdisc: a sender that is too fast is held back rather than dropped.
+
+use super::super::batch::{Batch, Home, Meta, Slot};
+use super::super::offload::{Finished, Finisher};
+use super::super::{Frames, Hand, PortError, Sent, TransmitCounters, Transmitter, Uri};
+use super::shared::{self, Watch, refused, setting, switch};
+use crate::sys::packet;
+use crate::sys::socket;
+use record::{PlaceDrop, PortSetting, Result};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+use wire::offload;
+
+/// The most frames of one system call.
+const CALL: usize = 64;
+/// Bytes of an Ethernet header, the least that a frame must have.
+const HEADER: usize = 14;
+/// How long the pieces of a super-frame wait for room.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The longest super-frame that the kernel takes.
+const LONGEST: usize = 65_535 + HEADER;
+
+/// Why frames were refused, in the order of [`PacketTransmitter::refused`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::port) enum Reason {
+    /// Longer than the interface takes.
+    Oversize,
+    /// Shorter than an Ethernet header.
+    Runt,
+    /// A transmitter has taken it before.
+    Taken,
+    /// Its sender left work to the hardware, which this port cannot tell the kernel: it must be finished first.
+    Offload,
+    /// What is told of its checksum or segments cannot be.
+    Invalid,
+    /// The link is down.
+    LinkDown,
+    /// The qdisc (or, without one, the driver) had no room.
+    Queue,
+}
+
+impl Reason {
+    const COUNT: usize = 7;
+
+    /// All with their names; the last one depends on the way out.
+    pub(in crate::port) fn names(bypass: bool) -> [&'static str; Reason::COUNT] {
+        let queue = if bypass { "driver_busy" } else { "qdisc_full" };
+        ["oversize", "runt", "taken", "offload", "invalid_offload", "link_down", queue]
+    }
+}
+
+/// Frames refused, by reason.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::port) struct Refused([u64; Reason::COUNT]);
+
+impl Refused {
+    /// Counts one.
+    #[inline]
+    pub(in crate::port) fn add(&mut self, reason: Reason) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// As they are told.
+    pub(in crate::port) fn drops(&self, bypass: bool) -> Vec<PlaceDrop> {
+        let names = Reason::names(bypass);
+        let drop = |(name, &count): (&str, &u64)| {
+            let place =
+                if matches!(name, "qdisc_full" | "driver_busy" | "link_down") { "kernel" } else { "port" };
+            PlaceDrop { place: place.into(), name: name.into(), count }
+        };
+        names.into_iter().zip(&self.0).map(drop).collect()
+    }
+}
+
+/// Where a transmitter may send, and how long a frame may be: the same for `int:` and `ring:`.
+#[derive(Debug)]
+pub(in crate::port) struct Way {
+    pub fd: OwnedFd,
+    pub watch: Watch,
+    pub mtu: usize,
+    pub vnet: bool,
+    /// Said by the next call: the link went down.
+    pub unsaid: bool,
+}
+
+impl Way {
+    /// A socket that sends only, on the interface of the URI.
+    pub fn open(uri: &Uri, vnet: bool, bypass: bool) -> Result<(Way, Vec<PortSetting>)> {
+        let (fd, facts) = shared::socket(uri)?;
+        packet::set(&fd, libc::PACKET_QDISC_BYPASS, i32::from(bypass))
+            .map_err(refused(uri, "to pass by the qdisc"))?;
+        if vnet {
+            packet::set(&fd, libc::PACKET_VNET_HDR, 1).map_err(refused(uri, "virtio headers"))?;
+        }
+        packet::bind(&fd, facts.index, 0).map_err(refused(uri, "to bind to the interface"))?;
+        let note = if bypass { "frames pass by the qdisc: a busy driver drops them" } else { "" };
+        let settings = vec![
+            setting("bypass", "", switch(bypass), note),
+            setting("vnet", "", switch(vnet), ""),
+            setting("mtu", "", format!("{} B", facts.mtu), ""),
+        ];
+        Ok((Way { fd, watch: Watch::new(&facts), mtu: facts.mtu, vnet, unsaid: false }, settings))
+    }
+
+    /// The longest frame without a tag.
+    pub fn longest(&self) -> usize {
+        self.mtu + HEADER
+    }
+
+    /// Reads the MTU again: it may be another now.
+    fn refresh(&mut self) {
+        if let Ok(facts) = packet::interface_numbered(&self.fd, self.watch.index()) {
+            self.mtu = facts.mtu;
+        }
+    }
+
+    /// Why the frame cannot be sent, as far as that shows beforehand.
+    #[inline]
+    pub fn refusal(&mut self, slot: &Slot) -> Option<Reason> {
+        let length = slot.length as usize;
+        if slot.home == Home::Taken {
+            return Some(Reason::Taken);
+        }
+        if length < HEADER {
+            return Some(Reason::Runt);
+        }
+        let offload = &slot.meta.offload;
+        if !offload.is_complete() {
+            if !self.vnet {
+                return Some(Reason::Offload);
+            }
+            let inside = |partial: offload::Partial| {
+                usize::from(partial.start) + usize::from(partial.offset) + 2 <= length
+            };
+            let cuts =
+                |segments: offload::Segments| segments.size > 0 && usize::from(segments.header) <= length;
+            if !offload.partial.is_none_or(inside) || !offload.segments.is_none_or(cuts) {
+                return Some(Reason::Invalid);
+            }
+        }
+        if offload.segments.is_some() {
+            return (length > LONGEST).then_some(Reason::Oversize);
+        }
+        if length > self.allowed(slot) {
+            self.refresh();
+            return (length > self.allowed(slot)).then_some(Reason::Oversize);
+        }
+        None
+    }
+
+    /// What the kernel allows for this frame: a tag (802.1Q alone, `packet_extra_vlan_len_allowed`) does not count.
+    fn allowed(&self, slot: &Slot) -> usize {
+        // SAFETY: the caller has checked that there are 14 bytes; they are valid as long as the batch is.
+        let ethertype = unsafe { std::slice::from_raw_parts(slot.data.as_ptr().add(12), 2) };
+        self.longest() + if ethertype == [0x81, 0] { 4 } else { 0 }
+    }
+
+    /// Why a frame was refused that the kernel said nothing about.
+    fn unsaid_reason(&self) -> Reason {
+        match packet::interface_numbered(&self.fd, self.watch.index()) {
+            Ok(facts) if facts.up => Reason::Queue,
+            _ => Reason::LinkDown,
+        }
+    }
+
+    /// What an error means for the frame that met it: its reason, or that nothing more can be sent now (none), or the
+    /// end of the port.
+    pub fn judge(&mut self, error: io::Error) -> Result<Option<Reason>, PortError> {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => Ok(None),
+            Some(libc::ENOBUFS) => Ok(Some(Reason::Queue)),
+            Some(libc::EMSGSIZE) => {
+                self.refresh();
+                Ok(Some(Reason::Oversize))
+            }
+            Some(libc::EINVAL) => Ok(Some(Reason::Invalid)),
+            Some(libc::ENETDOWN) if self.watch.is_down() => {
+                let gone = matches!(self.watch.explain(&self.fd, error), PortError::Gone);
+                if gone { Err(PortError::Gone) } else { Ok(Some(Reason::LinkDown)) }
+            }
+            _ => match self.watch.explain(&self.fd, error) {
+                PortError::Down => {
+                    self.unsaid = true;
+                    Ok(None)
+                }
+                error => Err(error),
+            },
+        }
+    }
+
+    /// What a call of `transmit` answers that ended after so many frames.
+    pub fn answer(&mut self, sent: Sent) -> Result<Sent, PortError> {
+        if self.unsaid && sent.dealt == 0 {
+            self.unsaid = false;
+            return Err(PortError::Down);
+        }
+        Ok(sent)
+    }
+
+    /// Waits until the interface has freed everything; what is left, in frames (an upper limit: the kernel counts
+    /// bytes, and no frame takes less than 768).
+    pub fn drain(&self, wait: Duration) -> Result<usize, PortError> {
+        let until = Instant::now() + wait;
+        loop {
+            let left = packet::unsent(&self.fd)?;
+            if left == 0 || Instant::now() >= until {
+                return Ok(left.div_ceil(768) as usize);
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// The most that the kernel's buffer for a frame counts (`truesize`): the bytes rounded up to the next size of
+/// `kmalloc`, which is less than the double, and what belongs to every buffer.
+fn worst(length: u32) -> u64 {
+    2 * u64::from(length) + 2048
+}
+
+/// The transmitting end.
+pub(in crate::port) struct PacketTransmitter {
+    way: Way,
+    bypass: bool,
+    buffer: u64,
+    headers: Vec<libc::mmsghdr>,
+    /// Two for each frame: the virtio header (or nothing) and the bytes.
+    pieces: Vec<[libc::iovec; 2]>,
+    vnet: Vec<[u8; offload::HEADER]>,
+    /// Without virtio headers: completes checksums, cuts super-frames.
+    finisher: Finisher,
+    /// The pieces of a super-frame.
+    cut: Frames,
+    refused: Refused,
+    offered: u64,
+    accepted: u64,
+    bytes: u64,
+    settings: Vec<PortSetting>,
+}
+
+// SAFETY: the raw pointers in `headers` and `pieces` are set before every call; nothing else holds them.
+unsafe impl Send for PacketTransmitter {}
+
+impl PacketTransmitter {
+    /// Opens it as asked.
+    pub(in crate::port) fn open(uri: &Uri, vnet: bool, bypass: bool) -> Result<PacketTransmitter> {
+        let (way, mut settings) = Way::open(uri, vnet, bypass)?;
+        let buffer = socket::buffer(&way.fd, socket::Direction::Send)
+            .map_err(refused(uri, "to tell the socket buffer"))?;
+        settings.push(setting("send_buffer", "", format!("{buffer} B"), "net.core.wmem_default"));
+        let way_longest = way.longest();
+        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Ok(PacketTransmitter {
+            way,
+            bypass,
+            buffer,
+            // SAFETY: all zeros is a valid value of this C struct.
+            headers: (0..CALL).map(|_| unsafe { MaybeUninit::zeroed().assume_init() }).collect(),
+            pieces: vec![[empty; 2]; CALL],
+            vnet: vec![[0; offload::HEADER]; CALL],
+            finisher: Finisher::default(),
+            cut: Frames::new(if vnet { 0 } else { CALL }, way_longest + 8),
+            refused: Refused::default(),
+            offered: 0,
+            accepted: 0,
+            bytes: 0,
+            settings,
+        })
+    }
+
+    /// Prepares as many frames for one call as surely fit, at least one; stops before one that must be refused.
+    fn prepare(&mut self, slots: &[Slot], which: &[u16]) -> Result<usize, Reason> {
+        let unsent = if which.len() > 1 { packet::unsent(&self.way.fd).unwrap_or(self.buffer) } else { 0 };
+        let mut room = self.buffer.saturating_sub(unsent);
+        for (count, &index) in which.iter().take(CALL).enumerate() {
+            let slot = &slots[usize::from(index)];
+            if let Some(reason) = self.way.refusal(slot) {
+                return if count == 0 { Err(reason) } else { Ok(count) };
+            }
+            let fits = worst(slot.length) <= room;
+            if !fits && count > 0 {
+                return Ok(count);
+            }
+            self.aim(count, slot);
+            if !fits {
+                return Ok(1);
+            }
+            room -= worst(slot.length);
+        }
+        Ok(which.len().min(CALL))
+    }
+
+    fn aim(&mut self, at: usize, slot: &Slot) {
+        let pieces = &mut self.pieces[at];
+        pieces[1] = libc::iovec { iov_base: slot.data.as_ptr().cast(), iov_len: slot.length as usize };
+        let header = &mut self.headers[at].msg_hdr;
+        if self.way.vnet {
+            self.vnet[at] = slot.meta.offload.write();
+            pieces[0] = libc::iovec { iov_base: (&raw mut self.vnet[at]).cast(), iov_len: offload::HEADER };
+            (header.msg_iov, header.msg_iovlen) = (pieces.as_mut_ptr(), 2);
+        } else {
+            (header.msg_iov, header.msg_iovlen) = (&raw mut pieces[1], 1);
+        }
+    }
+
+    fn send(&mut self, count: usize) -> io::Result<usize> {
+        loop {
+            // SAFETY: the first `count` headers are live; their pieces point to a virtio header of this value and to
+            // the bytes of a slot that the batch holds.
+            let rc = unsafe {
+                libc::sendmmsg(
+                    self.way.fd.as_raw_fd(),
+                    self.headers.as_mut_ptr(),
+                    count as libc::c_uint,
+                    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+                )
+            };
+            if rc >= 0 {
+                return Ok(rc as usize);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
+    fn refuse(&mut self, reason: Reason, sent: &mut Sent) {
+        self.refused.add(reason);
+        sent.dealt += 1;
+        sent.refused += 1;
+    }
+
+    /// Completes a frame, to be sent as it then is, or sends the pieces of a super-frame.
+    fn finish(&mut self, slot: &mut Slot, sent: &mut Sent) -> Result<bool, PortError> {
+        let length = u64::from(slot.length);
+        match self.finisher.finish(slot) {
+            Finished::Whole(_) => Ok(true),
+            Finished::Refused => {
+                sent.dealt += 1;
+                sent.refused += 1;
+                Ok(true)
+            }
+            Finished::Pieces(cut) if cut.longest() > self.way.longest() => {
+                self.refuse(Reason::Oversize, sent);
+                Ok(true)
+            }
+            Finished::Pieces(cut) => {
+                let mut pieces = std::mem::replace(&mut self.cut, Frames::new(0, 0));
+                let count = self.send_pieces(&cut, &mut pieces);
+                self.cut = pieces;
+                self.finisher.sent_pieces(count.0);
+                if count.1 {
+                    self.accepted += 1;
+                    self.bytes += length;
+                    sent.dealt += 1;
+                } else {
+                    self.refuse(Reason::Queue, sent);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Sends the pieces, waiting a little where there is no room: the frame cannot be taken back once its first piece
+    /// is out. How many were sent, and whether all.
+    fn send_pieces(&mut self, cut: &offload::Cut<'_>, pieces: &mut Frames) -> (usize, bool) {
+        let before = (self.accepted, self.bytes);
+        let mut all = true;
+        let mut piece = 0;
+        while piece < cut.count() {
+            pieces.clear();
+            while !pieces.is_full() && piece < cut.count() {
+                if let Some(room) = pieces.add(cut.length(piece), Meta::default()) {
+                    cut.write(piece, room);
+                }
+                piece += 1;
+            }
+            let mut batch = pieces.batch();
+            let which = batch.all();
+            let (slots, mut done) = (batch.slots(), Sent::default());
+            let until = Instant::now() + PATIENCE;
+            while done.dealt < which.len() {
+                match self.push(slots, &which[done.dealt..], &mut done) {
+                    Ok(true) => {}
+                    Ok(false) if Instant::now() < until => std::thread::sleep(Duration::from_micros(50)),
+                    _ => break,
+                }
+            }
+            all &= done.dealt == which.len() && done.refused == 0;
+        }
+        let sent = (self.accepted - before.0) as usize;
+        // The pieces count as pieces; the super-frame counts as one frame.
+        (self.accepted, self.bytes) = before;
+        (sent, all)
+    }
+
+    /// Sends some; false: no more can be sent now.
+    fn push(&mut self, slots: &mut [Slot], which: &[u16], sent: &mut Sent) -> Result<bool, PortError> {
+        let count = match self.prepare(slots, which) {
+            Ok(count) => count,
+            Err(Reason::Offload) => return self.finish(&mut slots[usize::from(which[0])], sent),
+            Err(reason) => {
+                self.refuse(reason, sent);
+                return Ok(true);
+            }
+        };
+        match self.send(count) {
+            Ok(went) => {
+                self.way.watch.passes();
+                self.accepted += went as u64;
+                let length = |&index: &u16| u64::from(slots[usize::from(index)].length);
+                self.bytes += which[..went].iter().map(length).sum::<u64>();
+                sent.dealt += went;
+                if went < count {
+                    let reason = self.way.unsaid_reason();
+                    self.refuse(reason, sent);
+                }
+                Ok(true)
+            }
+            Err(error) => match self.way.judge(error)? {
+                Some(reason) => {
+                    self.refuse(reason, sent);
+                    Ok(true)
+                }
+                None => Ok(false),
+            },
+        }
+    }
+}
+
+impl Transmitter for PacketTransmitter {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> Result<Sent, PortError> {
+        self.way.watch.check()?;
+        let mut sent = Sent::default();
+        if self.way.unsaid {
+            return self.way.answer(sent);
+        }
+        let slots = batch.slots();
+        while sent.dealt < which.len() {
+            match self.push(slots, &which[sent.dealt..], &mut sent) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // What was dealt with is told first; the next call meets the error again.
+                Err(_) if sent.dealt > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.offered += sent.dealt as u64;
+        self.way.answer(sent)
+    }
+
+    fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
+        self.way.drain(wait)
+    }
+
+    fn counters(&mut self) -> TransmitCounters {
+        let mut counters = TransmitCounters {
+            offered: self.offered,
+            accepted: self.accepted,
+            bytes: self.bytes,
+            drops: self.refused.drops(self.bypass),
+            ..Default::default()
+        };
+        self.finisher.report(&mut counters);
+        counters
+    }
+
+    fn settings(&self) -> &[PortSetting] {
+        &self.settings
+    }
+
+    fn longest(&self) -> usize {
+        self.way.longest()
+    }
+}

@@ -1,0 +1,347 @@
+//! Reading a capture file, in place.
+
+use super::source::Source;
+use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use crate::port::{PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait, Way, Wish};
+use record::{PlaceDrop, PortSetting, Problem, Result};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+use wire::pcap::{Damage, Direction, Frame, Interface, Item, Link, Reader, Section, Step};
+
+/// Bytes that are read at once; it grows for a block that is longer (at most to [`wire::pcap::MAX_BLOCK`]).
+const BUFFER: usize = 1 << 20;
+
+/// Why there are no more frames.
+enum End {
+    /// The file is at its end.
+    Whole,
+    /// What is wrong with it.
+    Malformed(String),
+    /// It could not be read.
+    Failed(io::ErrorKind, String),
+}
+
+/// A capture file as a receiver.
+pub(super) struct PcapReceiver {
+    name: String,
+    source: Source,
+    reader: Reader,
+    buffer: Vec<u8>,
+    /// What of the buffer is not read yet.
+    start: usize,
+    end: usize,
+    /// Bytes that the reader wants before it can go on.
+    need: usize,
+    ended: Option<End>,
+    slots: Vec<Slot>,
+    /// Where in the buffer the frame of each slot begins.
+    places: Vec<usize>,
+    filter: Option<wire::filter::Program>,
+    snap: u32,
+    any_link: bool,
+    section: Section,
+    counters: ReceiveCounters,
+    /// What the file says was dropped, for each interface: by the interface, by the system.
+    recorded: Vec<(u64, u64)>,
+    settings: Vec<PortSetting>,
+}
+
+impl PcapReceiver {
+    /// Opens the file (`-`: standard input) and, unless it is a pipe, looks at its header.
+    pub(super) fn open(path: &str, wish: &Wish) -> Result<PcapReceiver> {
+        let (name, file) = find(path)?;
+        let mut receiver = PcapReceiver {
+            name,
+            source: Source::new(file),
+            reader: Reader::new(),
+            buffer: vec![0; BUFFER],
+            start: 0,
+            end: 0,
+            need: 0,
+            ended: None,
+            slots: Vec::with_capacity(MAX_BATCH),
+            places: Vec::with_capacity(MAX_BATCH),
+            filter: wish.filter.clone(),
+            snap: wish.snap.unwrap_or(u32::MAX),
+            any_link: wish.any_link,
+            section: Section::default(),
+            counters: ReceiveCounters::default(),
+            recorded: vec![],
+            settings: vec![],
+        };
+        if !receiver.source.is_pipe() {
+            receiver.look()?;
+        }
+        receiver.describe();
+        Ok(receiver)
+    }
+
+    /// Reads up to the first interface, before which there cannot be a frame.
+    fn look(&mut self) -> Result<()> {
+        while self.reader.interfaces().is_empty() && self.ended.is_none() {
+            match self.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => drop(self.refill(Instant::now())),
+                Err(damage) => self.malformed(&damage),
+            }
+        }
+        let first = self.reader.interfaces().first().map(|interface| interface.link);
+        match (&self.ended, first) {
+            (Some(End::Malformed(what)), _) => Err(Problem::input(what.clone())
+                .help("pcap and pcapng can be read, plain or compressed with gzip or zstd")),
+            (Some(End::Failed(_, what)), _) => Err(Problem::input(what.clone())),
+            (_, Some(link)) if link != Link::ETHERNET && !self.any_link => {
+                Err(Problem::input(not_ethernet(&self.name, link)).help("capture and count it instead"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The next thing in the buffer; none when it holds no whole one.
+    #[inline]
+    fn next(&mut self) -> std::result::Result<Option<Item>, Damage> {
+        match self.reader.step(&self.buffer[self.start..self.end])? {
+            Step::Need(need) => {
+                self.need = need;
+                Ok(None)
+            }
+            Step::Item { length, item } => {
+                self.start += length;
+                if !matches!(item, Item::Frame(_)) {
+                    self.note(&item);
+                }
+                Ok(Some(item))
+            }
+        }
+    }
+
+    fn note(&mut self, item: &Item) {
+        match item {
+            Item::Section(section) => self.section = section.as_ref().clone(),
+            Item::Statistics(statistics) => {
+                let index = statistics.interface as usize;
+                if self.recorded.len() <= index {
+                    self.recorded.resize(index + 1, (0, 0));
+                }
+                // Later statistics of an interface include the earlier ones.
+                self.recorded[index] = (statistics.dropped.unwrap_or(0), statistics.os_dropped.unwrap_or(0));
+            }
+            Item::Interface(_) | Item::Frame(_) | Item::Skipped(_) => {}
+        }
+        self.describe();
+    }
+
+    fn malformed(&mut self, damage: &Damage) {
+        let frames = self.reader.frames();
+        self.ended =
+            Some(End::Malformed(format!("{}: {damage}; {frames} frames before it are good", self.name)));
+    }
+
+    /// Takes the frames that are in the buffer, up to a limit.
+    fn take(&mut self, limit: usize) {
+        while self.slots.len() < limit {
+            let before = self.start;
+            match self.next() {
+                Ok(Some(Item::Frame(frame))) => {
+                    let link = self.reader.interfaces()[frame.interface as usize].link;
+                    if link != Link::ETHERNET && !self.any_link {
+                        self.ended = Some(End::Malformed(not_ethernet(&self.name, link)));
+                        return;
+                    }
+                    self.lend(&frame, before);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(damage) => return self.malformed(&damage),
+            }
+        }
+    }
+
+    /// Makes a slot for a frame whose record begins at `record` of the buffer, if it is wanted.
+    #[inline]
+    fn lend(&mut self, frame: &Frame, record: usize) {
+        let place = record + frame.bytes.start;
+        let bytes = &self.buffer[place..record + frame.bytes.end];
+        if let Some(filter) = &self.filter
+            && filter.run(bytes, frame.wire_length) == 0
+        {
+            return;
+        }
+        let length = (bytes.len() as u32).min(self.snap);
+        let stamp = match frame.time_ns {
+            Some(ns) => Stamp { ns, source: StampSource::File },
+            None => Stamp::default(),
+        };
+        let meta = Meta {
+            wire_length: frame.wire_length,
+            stamp,
+            way: if frame.direction == Direction::Out { Way::Out } else { Way::In },
+            interface: frame.interface,
+            ..Meta::default()
+        };
+        self.counters.frames += 1;
+        self.counters.bytes += u64::from(frame.wire_length);
+        self.counters.cut += u64::from(length < frame.wire_length);
+        self.places.push(place);
+        self.slots.push(Slot {
+            data: NonNull::dangling(),
+            length,
+            // What is before the frame is its record's header, which was read.
+            headroom: frame.bytes.start as u32,
+            tailroom: bytes.len() as u32 - length,
+            home: Home::Lent,
+            meta,
+        });
+    }
+
+    /// Reads on. An error is `WouldBlock`, or was noted as the end.
+    fn refill(&mut self, deadline: Instant) -> io::Result<()> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if self.need > self.buffer.len() {
+            self.buffer.resize(self.need.next_power_of_two(), 0);
+        }
+        match self.source.read(&mut self.buffer[self.end..], deadline) {
+            Ok(0) => {
+                match self.reader.end(&self.buffer[..self.end]) {
+                    Ok(()) => self.ended = Some(End::Whole),
+                    Err(damage) => self.malformed(&damage),
+                }
+                Ok(())
+            }
+            Ok(count) => {
+                self.end += count;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+            Err(error) => {
+                self.ended = Some(self.unreadable(&error));
+                Err(error)
+            }
+        }
+    }
+
+    #[cold]
+    fn unreadable(&self, error: &io::Error) -> End {
+        let (name, frames) = (&self.name, self.reader.frames());
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => End::Malformed(format!(
+                "{name}: the compressed file is cut off; {frames} frames before that are good"
+            )),
+            // What the decoders say of damaged bytes.
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other => {
+                End::Malformed(format!(
+                    "{name}: the compressed file is damaged ({error}); {frames} frames before that are good"
+                ))
+            }
+            kind => End::Failed(kind, format!("{name}: cannot be read: {error}; {frames} frames were read")),
+        }
+    }
+
+    /// Writes down what is known of the file.
+    fn describe(&mut self) {
+        let setting = |name: &str, effective: String| PortSetting {
+            name: name.into(),
+            asked: String::new(),
+            effective,
+            note: String::new(),
+        };
+        self.settings.clear();
+        let Some(compression) = self.source.compression() else {
+            self.settings.push(setting("format", "not known before its first bytes come".into()));
+            return;
+        };
+        self.settings.push(setting("format", self.section.format.name().into()));
+        self.settings.push(setting("compress", compression.name().into()));
+        for (index, interface) in self.reader.interfaces().iter().enumerate().take(8) {
+            let name = if interface.name.is_empty() { index.to_string() } else { interface.name.clone() };
+            let mut line =
+                setting("interface", format!("{name}: {}, {}", interface.link, interface.resolution));
+            line.note = interface.description.clone();
+            self.settings.push(line);
+        }
+    }
+
+    fn over(&self) -> Option<PortError> {
+        Some(match self.ended.as_ref()? {
+            End::Whole => PortError::Ended,
+            End::Malformed(what) => PortError::Malformed(what.clone()),
+            End::Failed(kind, what) => PortError::Io(io::Error::new(*kind, what.clone())),
+        })
+    }
+}
+
+impl Receiver for PcapReceiver {
+    fn receive(&mut self, limit: usize, wait: Wait) -> std::result::Result<Batch<'_>, PortError> {
+        let time = if let Wait::For(time) = wait { time } else { Duration::ZERO };
+        let now = Instant::now();
+        let deadline = now.checked_add(time).unwrap_or(now + Duration::from_secs(86400));
+        self.slots.clear();
+        self.places.clear();
+        loop {
+            if self.ended.is_none() {
+                self.take(limit.min(MAX_BATCH));
+            }
+            if !self.slots.is_empty() || limit == 0 {
+                break;
+            }
+            if let Some(error) = self.over() {
+                return Err(error);
+            }
+            match self.refill(deadline) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // A filter may refuse everything for long: the caller's time holds here, too.
+                Ok(()) if self.source.is_pipe() && wait != Wait::Poll && Instant::now() >= deadline => {
+                    self.take(limit.min(MAX_BATCH));
+                    break;
+                }
+                _ => {}
+            }
+        }
+        let base = self.buffer.as_mut_ptr();
+        for (slot, &place) in self.slots.iter_mut().zip(&self.places) {
+            // SAFETY: the frame's bytes, and the record's header before them, lie in the buffer, which is not touched
+            // before the batch is given back.
+            slot.data = unsafe { NonNull::new_unchecked(base.add(place)) };
+        }
+        Ok(Batch::new(&mut self.slots))
+    }
+
+    fn counters(&mut self) -> ReceiveCounters {
+        let drop = |name: &str, count| PlaceDrop { place: "file".into(), name: name.into(), count };
+        let (interface, system) = self
+            .recorded
+            .iter()
+            .fold((0u64, 0u64), |(a, b), (c, d)| (a.saturating_add(*c), b.saturating_add(*d)));
+        ReceiveCounters {
+            drops: vec![drop("recorded_ifdrop", interface), drop("recorded_osdrop", system)],
+            ..self.counters.clone()
+        }
+    }
+
+    fn settings(&self) -> &[PortSetting] {
+        &self.settings
+    }
+
+    fn interfaces(&self) -> &[Interface] {
+        self.reader.interfaces()
+    }
+}
+
+fn not_ethernet(name: &str, link: Link) -> String {
+    format!("{name}: its frames are {link}, not Ethernet, and cannot be sent as they are")
+}
+
+/// The name for people, and the file.
+fn find(path: &str) -> Result<(String, File)> {
+    if path == "-" {
+        let file = io::stdin().as_fd().try_clone_to_owned();
+        let file = file.map_err(|e| Problem::host(format!("cannot be used: {e}")).at("standard input"))?;
+        return Ok(("standard input".to_owned(), file.into()));
+    }
+    let file = File::open(path).map_err(|e| Problem::input(format!("cannot be opened: {e}")).at(path))?;
+    Ok((path.to_owned(), file))
+}

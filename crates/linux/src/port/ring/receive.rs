@@ -1,0 +1,297 @@
+//! The receiving end of `ring:`, whichever version the ring is.
+
+use super::super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use super::super::packet::shared::{self, Finish, Watch, refused, setting, status, switch};
+use super::super::{PortError, ReceiveCounters, Receiver, Stamp, Uri, Wait, Wish};
+use super::blocks::Blocks;
+use super::slots::Slots;
+use super::{Asked, Shape};
+use crate::port::stamps;
+use crate::sys::packet::{self, Mapping};
+use crate::sys::socket;
+use record::{PlaceDrop, PortSetting, Problem, Result};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use wire::offload::{self, Offload};
+
+/// What the kernel wrote before a frame, the same for both versions.
+#[derive(Debug)]
+pub struct Found {
+    /// First byte of the header.
+    pub start: NonNull<u8>,
+    /// Where the frame begins, from there.
+    pub mac: u16,
+    /// Bytes of the frame that are here.
+    pub length: u32,
+    /// Bytes that it had.
+    pub wire_length: u32,
+    /// `tp_status`.
+    pub status: u32,
+    /// When.
+    pub seconds: u32,
+    /// And nanoseconds.
+    pub nanoseconds: u32,
+    /// The tag, if the status says that there is one.
+    pub tci: u16,
+    /// Its ethertype.
+    pub tpid: u16,
+    /// Where `struct sockaddr_ll` begins.
+    pub address: usize,
+    /// Bytes from the header's first one to the end of what is ours; 0: not known.
+    pub room: usize,
+}
+
+impl Found {
+    /// Offset of `sll_pkttype` in `struct sockaddr_ll`.
+    pub const KIND: usize = 10;
+
+    /// `sll_pkttype`.
+    pub fn kind(&self) -> u8 {
+        // SAFETY: the address follows the header; whoever made `self` owns both.
+        unsafe { self.start.add(self.address + Self::KIND).read() }
+    }
+}
+
+/// Makes slots of what was found, and counts.
+#[derive(Debug)]
+pub struct Maker {
+    finish: Finish,
+    vnet: bool,
+    bytes: u64,
+    cut: u64,
+}
+
+impl Maker {
+    /// Bytes of virtio header before each frame.
+    pub fn before(&self) -> usize {
+        if self.vnet { offload::HEADER } else { 0 }
+    }
+
+    /// The slot for a frame; none when the filter does not want it.
+    #[inline]
+    pub fn slot(&mut self, found: &Found) -> Option<Slot> {
+        let mut meta = Meta {
+            wire_length: found.wire_length,
+            stamp: Stamp {
+                ns: u64::from(found.seconds) * 1_000_000_000 + u64::from(found.nanoseconds),
+                source: stamps::source_of(found.status),
+            },
+            way: shared::way(found.kind()),
+            ..Meta::default()
+        };
+        // SAFETY: the kernel says that the frame begins there; header, virtio header and frame are ours.
+        let data = unsafe { found.start.add(usize::from(found.mac)) };
+        if self.vnet {
+            // SAFETY: as above; the virtio header ends where the frame begins.
+            let header = unsafe { data.sub(offload::HEADER).cast::<[u8; offload::HEADER]>().as_ref() };
+            meta.offload = Offload::read(header).unwrap_or_default();
+        } else {
+            // SAFETY: as above.
+            let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), found.length as usize) };
+            let unfinished = found.status & status::UNFINISHED != 0;
+            meta.offload.partial = unfinished.then(|| offload::partial_of(bytes)).flatten();
+            meta.offload.verified = found.status & status::VERIFIED != 0;
+        }
+        let used = u32::from(found.mac) + found.length;
+        let mut slot = Slot {
+            data,
+            length: found.length,
+            // What was before the frame has been read; all of it may be overwritten.
+            headroom: u32::from(found.mac),
+            tailroom: (found.room as u32).saturating_sub(used),
+            home: Home::Lent,
+            meta,
+        };
+        let tag = shared::tag(found.status, found.tci, found.tpid);
+        // SAFETY: as above.
+        if !unsafe { self.finish.apply(&mut slot, tag) } {
+            return None;
+        }
+        self.bytes += u64::from(slot.meta.wire_length);
+        self.cut += u64::from(slot.meta.wire_length > slot.length);
+        Some(slot)
+    }
+}
+
+#[derive(Debug)]
+enum Ring {
+    Blocks(Blocks),
+    Slots(Slots),
+}
+
+/// The receiving end.
+pub struct RingReceiver {
+    /// Before the socket, so that the mapping goes first.
+    ring: Ring,
+    fd: OwnedFd,
+    watch: Watch,
+    maker: Maker,
+    slots: Vec<Slot>,
+    frames: u64,
+    drops: u64,
+    freezes: u64,
+    settings: Vec<PortSetting>,
+}
+
+impl RingReceiver {
+    /// Opens it as asked.
+    pub fn open(uri: &Uri, wish: &Wish, asked: &Asked) -> Result<RingReceiver> {
+        let (fd, facts) = shared::socket(uri)?;
+        let shape = asked.shape;
+        let version = if shape.version == 3 {
+            libc::tpacket_versions::TPACKET_V3
+        } else {
+            libc::tpacket_versions::TPACKET_V2
+        };
+        packet::set(&fd, libc::PACKET_VERSION, version as i32)
+            .map_err(refused(uri, "this version of the ring"))?;
+        if asked.vnet {
+            packet::set(&fd, libc::PACKET_VNET_HDR, 1)
+                .map_err(refused(uri, "virtio headers in a ring (Linux 4.6)"))?;
+        }
+        if shape.version == 2 {
+            packet::set(&fd, libc::PACKET_COPY_THRESH, 1).map_err(refused(uri, "copies of long frames"))?;
+            packet::force_buffer(&fd, socket::Direction::Receive, 8 << 20)
+                .map_err(refused(uri, "the socket buffer"))?;
+        }
+        let ring = map(&fd, shape, uri)?;
+        let mut settings = tell(asked);
+        settings.extend(stamps::enable(&fd, wish.stamps, stamps::Place::Ring));
+        settings.extend(shared::listen(&fd, &facts, uri, wish, asked.fanout)?);
+        Ok(RingReceiver {
+            ring,
+            fd,
+            watch: Watch::new(&facts),
+            maker: Maker { finish: Finish::new(wish), vnet: asked.vnet, bytes: 0, cut: 0 },
+            slots: Vec::with_capacity(MAX_BATCH),
+            frames: 0,
+            drops: 0,
+            freezes: 0,
+            settings,
+        })
+    }
+
+    fn lend(&mut self, limit: usize) -> bool {
+        match &mut self.ring {
+            Ring::Blocks(blocks) => blocks.lend(limit, &mut self.maker, &mut self.slots),
+            Ring::Slots(slots) => slots.lend(self.fd.as_fd(), limit, &mut self.maker, &mut self.slots),
+        }
+    }
+
+    fn add_up(&mut self) {
+        if let Ok(counted) = packet::statistics(&self.fd) {
+            self.drops += u64::from(counted.drops);
+            self.freezes += u64::from(counted.freezes);
+        }
+    }
+}
+
+fn map(fd: &OwnedFd, shape: Shape, uri: &Uri) -> Result<Ring> {
+    let frames = (shape.block / shape.slot * shape.blocks) as u32;
+    let asked = libc::tpacket_req3 {
+        tp_block_size: shape.block as u32,
+        tp_block_nr: shape.blocks as u32,
+        tp_frame_size: shape.slot as u32,
+        tp_frame_nr: frames,
+        tp_retire_blk_tov: shape.retire_ms as u32,
+        tp_sizeof_priv: 0,
+        tp_feature_req_word: 0,
+    };
+    let bytes = shape.block * shape.blocks;
+    let failed = |error: std::io::Error| {
+        let what = format!(
+            "the kernel gave no ring of {bytes} B ({} blocks of {} B): {error}",
+            shape.blocks, shape.block
+        );
+        Problem::host(what).at(&uri.text).help("ask for a smaller one with frames=N or block=BYTES&blocks=N")
+    };
+    if shape.version == 3 {
+        socket::set(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &asked).map_err(failed)?;
+    } else {
+        let asked = libc::tpacket_req {
+            tp_block_size: asked.tp_block_size,
+            tp_block_nr: asked.tp_block_nr,
+            tp_frame_size: asked.tp_frame_size,
+            tp_frame_nr: frames,
+        };
+        socket::set(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &asked).map_err(failed)?;
+    }
+    let map = Mapping::ring(fd, bytes as usize).map_err(failed)?;
+    Ok(match shape.version {
+        3 => Ring::Blocks(Blocks::new(map, shape.block as usize, shape.blocks as usize)),
+        _ => Ring::Slots(Slots::new(map, shape.slot as usize).map_err(failed)?),
+    })
+}
+
+fn tell(asked: &Asked) -> Vec<PortSetting> {
+    let shape = asked.shape;
+    let mut settings = vec![setting("version", "", format!("TPACKET_V{}", shape.version), "")];
+    if shape.version == 3 {
+        let size = format!("{} blocks of {} B", shape.blocks, shape.block);
+        settings.push(setting("ring", &asked.wrote, size, "frames lie in a block one behind the other"));
+        let note = format!(
+            "a frame may come {} ms late, or twice that, while its block fills; retire_ms=1 shortens that, version=2 ends it",
+            shape.retire_ms
+        );
+        settings.push(setting("retire", "", format!("{} ms", shape.retire_ms), &note));
+    } else {
+        let size = format!("{} slots of {} B", shape.block / shape.slot * shape.blocks, shape.slot);
+        settings.push(setting("ring", &asked.wrote, size, "a longer frame goes through the socket's queue"));
+    }
+    let note = if asked.vnet { "" } else { "super-frames are not described: how they are cut is lost" };
+    settings.push(setting("vnet", "", switch(asked.vnet), note));
+    settings
+}
+
+impl Receiver for RingReceiver {
+    fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
+        self.slots.clear();
+        self.watch.check()?;
+        let limit = limit.min(MAX_BATCH);
+        if limit == 0 {
+            return Ok(Batch::new(&mut self.slots));
+        }
+        let mut deadline = None;
+        loop {
+            if self.lend(limit) {
+                if self.slots.is_empty() {
+                    continue;
+                }
+                self.watch.passes();
+                break;
+            }
+            deadline = deadline.or_else(|| shared::deadline(wait));
+            if !self.watch.wait(self.fd.as_fd(), deadline)? {
+                break;
+            }
+        }
+        let before = self.frames;
+        self.frames += self.slots.len() as u64;
+        // The kernel's counters have 32 bits: they are read long before they could come round.
+        if before >> 24 != self.frames >> 24 {
+            self.add_up();
+        }
+        Ok(Batch::new(&mut self.slots))
+    }
+
+    fn counters(&mut self) -> ReceiveCounters {
+        self.add_up();
+        ReceiveCounters {
+            frames: self.frames,
+            bytes: self.maker.bytes,
+            cut: self.maker.cut,
+            copied: 0,
+            drops: vec![PlaceDrop { place: "ring".into(), name: "ring_full".into(), count: self.drops }],
+            freezes: self.freezes,
+            extra: vec![],
+        }
+    }
+
+    fn settings(&self) -> &[PortSetting] {
+        &self.settings
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+}

@@ -1,0 +1,706 @@
+//! `tap:NAME`: an interface of this host whose wire ends in this program.
+//!
+//! **What.** What the host sends out of the interface is received here, what is sent here comes in there. The interface
+//! is made if there is none of that name; a tap that exists already is joined. With `vnet=on` (the default) each frame
+//! has a `struct virtio_net_hdr` beside it: the kernel leaves checksums unfinished and super-frames whole, both ways.
+//!
+//! **Undo.** None is needed: an interface that was made here lives as long as one of its queues is open, so it vanishes
+//! with the process, however that ends. Nothing of an interface that existed before is changed, except that the last
+//! one to open a queue decides for all whether the kernel leaves work to the readers.
+//!
+//! **Price.** One system call and one copy (by the kernel) for each frame and way. A tap has no wire and so no limit of
+//! its own on what comes in; frames longer than the MTU are refused here, as a wire would.
+
+use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use super::offload::{Finished, Finisher};
+use super::{
+    Hand, Port, PortError, ReceiveCounters, Receiver, Sent, Stamp, StampSource, TransmitCounters,
+    Transmitter, Uri, Wait, Wish,
+};
+use crate::lab::link::{LinkState, Netlink};
+use crate::observe::{links, netlink};
+use crate::sys::{clock, tun};
+use nix::poll::PollFd;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use record::{PlaceDrop, PortSetting, Problem, Result};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::offload::{HEADER, Offload};
+
+/// The longest name of an interface (`IFNAMSIZ` and its final zero).
+const MAX_NAME: usize = 15;
+/// The kernel's limit (`MAX_TAP_QUEUES` is 256); nobody reads so many from one thread.
+const MAX_QUEUES: u64 = 64;
+/// Bytes of an Ethernet header and of one VLAN tag, which the MTU does not count.
+const ETHERNET: usize = 14;
+const VLAN: usize = 4;
+/// The longest super-frame (`GSO_LEGACY_MAX_SIZE`) with its Ethernet header and tags.
+const SUPER_FRAME: usize = 65536 + ETHERNET + 2 * VLAN;
+/// Bytes left free before a frame, so that headers can be added.
+const HEADROOM: usize = 64;
+/// Memory for the frames of one batch: 512 ordinary ones, or 15 of the longest.
+const ROOM: usize = 1 << 20;
+
+/// What both ends share: the queues, and who can be asked after the interface.
+#[derive(Debug)]
+struct Tap {
+    queues: Vec<OwnedFd>,
+    asker: OwnedFd,
+    index: u32,
+    mtu: usize,
+    has_header: bool,
+}
+
+/// Opens `tap:NAME?queues=N&vnet=on|off&mtu=BYTES&up=yes|no`.
+///
+/// # Errors
+/// Input: a name or setting that cannot be used, an interface of that name that is no tap. Host: no permission, no
+/// `/dev/net/tun`.
+pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
+    let wanted = Wanted::take(uri, wish)?;
+    // Unknown settings are refused before anything is made.
+    uri.finish()?;
+    let mut netlink = Netlink::open();
+    let existing = find(&mut netlink, &uri.rest, &uri.text)?;
+    wanted.fits(uri, existing.as_ref())?;
+    let queues = attach(uri, &wanted, existing.as_ref())?;
+    let offloads = offer(&queues, wanted.vnet).map_err(|e| failed(uri, "its offloads cannot be set", &e))?;
+    if existing.is_none() {
+        configure(uri, &wanted, &mut netlink)?;
+    }
+    let link = find(&mut netlink, &uri.rest, &uri.text)?
+        .ok_or_else(|| Problem::host("the interface vanished while it was opened").at(&uri.text))?;
+    let settings = wanted.settings(&link, offloads, existing.is_some());
+    let asker = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+        .map_err(|e| failed(uri, "no socket", &e.into()))?;
+    let tap =
+        Arc::new(Tap { queues, asker, index: link.index, mtu: link.mtu as usize, has_header: wanted.vnet });
+    let receiver = || -> Result<Box<dyn Receiver>> {
+        let counts_drops = wish.member.is_none_or(|member| member.index == 0);
+        let drops = KernelDrops::open(tap.index, counts_drops).map_err(|e| failed(uri, "no netlink", &e))?;
+        Ok(Box::new(TapReceiver::new(tap.clone(), wish, drops, settings.clone())))
+    };
+    Ok(Port {
+        uri: uri.text.clone(),
+        receiver: wish.direction.receives().then(receiver).transpose()?,
+        transmitter: wish
+            .direction
+            .transmits()
+            .then(|| Box::new(TapTransmitter::new(tap.clone(), settings.clone())) as Box<dyn Transmitter>),
+    })
+}
+
+/// What the name asks for.
+struct Wanted {
+    queues: usize,
+    asked_queues: String,
+    vnet: bool,
+    mtu: Option<u32>,
+    up: bool,
+}
+
+impl Wanted {
+    fn take(uri: &mut Uri, wish: &Wish) -> Result<Wanted> {
+        let asked = uri.take_size("queues")?;
+        let queues = asked.unwrap_or(1);
+        if !(1..=MAX_QUEUES).contains(&queues) {
+            return Err(uri.bad("queues", &queues.to_string(), "1 to 64"));
+        }
+        if queues > 1 && wish.member.is_some_and(|member| member.count > 1) {
+            return Err(uri.bad(
+                "queues",
+                &queues.to_string(),
+                "1 when several threads receive: each has a queue",
+            ));
+        }
+        let vnet = switch(uri, "vnet", ["on", "off"])?;
+        let up = switch(uri, "up", ["yes", "no"])?;
+        let mtu = uri.take_size("mtu")?;
+        if let Some(bytes) = mtu
+            && !(68..=65521).contains(&bytes)
+        {
+            return Err(uri.bad("mtu", &bytes.to_string(), "68 to 65521"));
+        }
+        let name = &uri.rest;
+        let bad = |what: &str| {
+            Err(Problem::input(format!("'{name}' cannot name an interface")).at(&uri.text).help(what))
+        };
+        if name.is_empty() || name.len() > MAX_NAME {
+            return bad("a name has 1 to 15 bytes");
+        }
+        if name.contains(|c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace())
+            || name == "."
+            || name == ".."
+        {
+            return bad("a name has no blank, '/', ':' or '%' in it, and is neither '.' nor '..'");
+        }
+        Ok(Wanted {
+            queues: queues as usize,
+            asked_queues: asked.map(|queues| queues.to_string()).unwrap_or_default(),
+            vnet,
+            mtu: mtu.map(|bytes| bytes as u32),
+            up,
+        })
+    }
+
+    /// What exists must be a tap, and is not changed.
+    fn fits(&self, uri: &Uri, existing: Option<&LinkState>) -> Result<()> {
+        let Some(link) = existing else { return Ok(()) };
+        if link.kind != "tun" {
+            let kind = if link.kind.is_empty() { "hardware or loopback" } else { &link.kind };
+            return Err(Problem::input(format!("interface '{}' exists and is no tap ({kind})", link.name))
+                .at(&uri.text)
+                .help("choose another name, or open it as int:, ring: or xdp:"));
+        }
+        match self.mtu {
+            Some(mtu) if mtu != link.mtu => {
+                Err(Problem::input(format!("tap '{}' exists and has an MTU of {}", link.name, link.mtu))
+                    .at(&uri.text)
+                    .help(format!("leave mtu= out, or change it with 'ip link set {} mtu {mtu}'", link.name)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn settings(&self, link: &LinkState, offloads: tun::Offloads, existed: bool) -> Vec<PortSetting> {
+        let setting = |name: &str, asked: String, effective: String, note: &str| PortSetting {
+            name: name.into(),
+            asked,
+            effective,
+            note: note.into(),
+        };
+        let vnet = match (self.vnet, offloads) {
+            (false, _) => "off",
+            (true, tun::Offloads::None) => "on",
+            (true, tun::Offloads::Tcp) => "on, checksum and tcp super-frames",
+            (true, tun::Offloads::TcpAndUdp) => "on, checksum, tcp and udp super-frames",
+        };
+        let life = if existed { "joined" } else { "made; vanishes when the port is closed" };
+        let state = match (link.up, self.up) {
+            (true, _) => "",
+            (false, true) => "it was down before and is left so: 'ip link set … up' switches it on",
+            (false, false) => "no frame passes before it is switched on",
+        };
+        vec![
+            setting("interface", String::new(), format!("{} ({life})", link.name), ""),
+            setting("queues", self.asked_queues.clone(), self.queues.to_string(), ""),
+            setting("vnet", String::new(), vnet.into(), ""),
+            setting("mtu", self.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(), link.mtu.to_string(), ""),
+            setting("up", String::new(), if link.up { "yes" } else { "no" }.into(), state),
+            setting(
+                "queue_frames",
+                String::new(),
+                link.tx_queue_len.to_string(),
+                "towards this program, per queue",
+            ),
+            setting(
+                "stamps",
+                String::new(),
+                StampSource::User.name().into(),
+                "a tap has no clock of its own",
+            ),
+        ]
+    }
+}
+
+fn switch(uri: &mut Uri, key: &'static str, [yes, no]: [&str; 2]) -> Result<bool> {
+    match uri.take(key) {
+        None => Ok(true),
+        Some(value) if value == yes => Ok(true),
+        Some(value) if value == no => Ok(false),
+        Some(value) => Err(uri.bad(key, &value, &format!("{yes} or {no}"))),
+    }
+}
+
+fn failed(uri: &Uri, what: &str, error: &io::Error) -> Problem {
+    Problem::host(format!("{what}: {error}")).at(&uri.text)
+}
+
+fn find(netlink: &mut Netlink, name: &str, place: &str) -> Result<Option<LinkState>> {
+    let links = netlink
+        .links()
+        .map_err(|e| Problem::host(format!("cannot ask for the interfaces: {e}")).at(place))?;
+    Ok(links.into_iter().find(|link| link.name == name))
+}
+
+fn attach(uri: &Uri, wanted: &Wanted, existing: Option<&LinkState>) -> Result<Vec<OwnedFd>> {
+    let mut queues = vec![];
+    for index in 0..wanted.queues {
+        let queue = tun::open().map_err(|e| {
+            failed(uri, "cannot open /dev/net/tun", &e)
+                .help("the kernel needs CONFIG_TUN, and the file must be there")
+        })?;
+        let shape = tun::Shape { many: true, header: wanted.vnet, new: false };
+        let mut attached = tun::attach(&queue, &uri.rest, shape);
+        // A tap that somebody made for one queue only.
+        let is_invalid = |e: &io::Error| e.raw_os_error() == Some(libc::EINVAL);
+        if wanted.queues == 1 && existing.is_some() && attached.as_ref().is_err_and(is_invalid) {
+            attached = tun::attach(&queue, &uri.rest, tun::Shape { many: false, ..shape });
+        }
+        attached.map_err(|e| why_not_attached(uri, index, existing, &e))?;
+        queues.push(queue);
+    }
+    Ok(queues)
+}
+
+fn why_not_attached(uri: &Uri, index: usize, existing: Option<&LinkState>, error: &io::Error) -> Problem {
+    let name = &uri.rest;
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            Problem::host(format!("not permitted to make or join tap '{name}'")).at(&uri.text).help("run it as root")
+        }
+        Some(libc::EBUSY) => Problem::host(format!("tap '{name}' is in use by another program"))
+            .at(&uri.text)
+            .help("it has one queue only; end that program, or make it with several ('ip tuntap add … multi_queue')"),
+        Some(libc::E2BIG) => Problem::host(format!("tap '{name}' has no queue left"))
+            .at(&uri.text)
+            .help(format!("queue {index} was too many")),
+        Some(libc::EINVAL) if existing.is_some() => {
+            Problem::input(format!("interface '{name}' exists and cannot be joined")).at(&uri.text).help(
+                "it is a tun (without Ethernet headers), or it was made for one queue only",
+            )
+        }
+        _ => failed(uri, &format!("cannot make tap '{name}'"), error),
+    }
+}
+
+/// Asks the kernel to leave as much as it can to us; what it agreed to.
+fn offer(queues: &[OwnedFd], vnet: bool) -> io::Result<tun::Offloads> {
+    let steps = [tun::Offloads::TcpAndUdp, tun::Offloads::Tcp, tun::Offloads::None];
+    let mut refused = None;
+    for offloads in steps.into_iter().skip(if vnet { 0 } else { 2 }) {
+        match queues.iter().try_for_each(|queue| tun::set_offloads(queue, offloads)) {
+            Ok(()) => return Ok(offloads),
+            Err(error) => refused = Some(error),
+        }
+    }
+    Err(refused.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+}
+
+fn configure(uri: &Uri, wanted: &Wanted, netlink: &mut Netlink) -> Result<()> {
+    let link = find(netlink, &uri.rest, &uri.text)?
+        .ok_or_else(|| Problem::host("the interface vanished while it was opened").at(&uri.text))?;
+    let refused = |what: &str, e| Problem::host(format!("cannot {what}: {e}")).at(&uri.text);
+    if let Some(mtu) = wanted.mtu {
+        netlink.set_mtu(link.index, mtu).map_err(|e| refused("set the MTU", e))?;
+    }
+    if wanted.up {
+        netlink.set_up(link.index).map_err(|e| refused("switch it on", e))?;
+    }
+    Ok(())
+}
+
+/// `EBADFD` is what a queue says whose interface is gone.
+fn sort(error: io::Error) -> PortError {
+    if error.raw_os_error() == Some(libc::EBADFD) { PortError::Gone } else { PortError::from(error) }
+}
+
+/// Frames that the kernel could not put into our queue (`tx_dropped` of the interface).
+struct KernelDrops {
+    netlink: Option<netlink::Netlink>,
+    index: u32,
+    buffer: Vec<u8>,
+    /// What the interface had counted before.
+    before: u64,
+    /// What it had counted the last time that it could be asked.
+    last: u64,
+}
+
+impl KernelDrops {
+    fn open(index: u32, counts: bool) -> io::Result<KernelDrops> {
+        let netlink = if counts { Some(netlink::Netlink::open(netlink::Family::Route)?) } else { None };
+        let mut drops = KernelDrops { netlink, index, buffer: vec![0; 65536], before: 0, last: 0 };
+        drops.before = drops.read();
+        Ok(drops)
+    }
+
+    fn read(&mut self) -> u64 {
+        let (index, mut found) = (self.index, None);
+        if let Some(netlink) = &mut self.netlink {
+            let each = |found: &mut Option<u64>, message: &[u8]| {
+                if let Some(link) = links::parse(message).filter(|link| link.index == index) {
+                    *found = link.counters.get("tx_dropped").copied();
+                }
+            };
+            let _ = netlink.dump(
+                &mut self.buffer,
+                links::REQUEST,
+                &links::BODY,
+                &mut found,
+                |found| *found = None,
+                each,
+            );
+        }
+        // An interface that is gone counts no more.
+        self.last = found.unwrap_or(self.last);
+        self.last.saturating_sub(self.before)
+    }
+}
+
+struct TapReceiver {
+    tap: Arc<Tap>,
+    memory: Vec<u8>,
+    slots: Vec<Slot>,
+    /// Bytes of the memory that hold frames of this batch.
+    used: usize,
+    /// The queue that is read first, so that none starves.
+    next: usize,
+    filter: Option<wire::filter::Program>,
+    snap: u32,
+    frames: u64,
+    bytes: u64,
+    cut: u64,
+    unknown: u64,
+    drops: KernelDrops,
+    said_down: bool,
+    gone: bool,
+    settings: Vec<PortSetting>,
+}
+
+impl TapReceiver {
+    fn new(tap: Arc<Tap>, wish: &Wish, drops: KernelDrops, settings: Vec<PortSetting>) -> Self {
+        TapReceiver {
+            tap,
+            memory: vec![0; ROOM],
+            slots: Vec::with_capacity(MAX_BATCH),
+            used: 0,
+            next: 0,
+            filter: wish.filter.clone(),
+            snap: wish.snap.unwrap_or(u32::MAX),
+            frames: 0,
+            bytes: 0,
+            cut: 0,
+            unknown: 0,
+            drops,
+            said_down: false,
+            gone: false,
+            settings,
+        }
+    }
+
+    /// Reads what is there, from each queue in turn.
+    fn drain(&mut self, limit: usize) -> Result<(), PortError> {
+        let mut empty = 0;
+        while self.slots.len() < limit && empty < self.tap.queues.len() {
+            if self.used + HEADROOM + SUPER_FRAME > self.memory.len() {
+                break;
+            }
+            match self.read_one() {
+                Ok(()) => empty = 0,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    empty += 1;
+                    self.next = (self.next + 1) % self.tap.queues.len();
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(sort(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_one(&mut self) -> io::Result<()> {
+        let mut header = [0; HEADER];
+        let start = self.used + HEADROOM;
+        let room = &mut self.memory[start..];
+        let header = if self.tap.has_header { &mut header[..] } else { &mut [] };
+        let length = tun::read(&self.tap.queues[self.next], header, room)?.saturating_sub(header.len());
+        let room = &mut room[..length];
+        let offload = match <&[u8; HEADER]>::try_from(&*header) {
+            Ok(header) => Offload::read(header),
+            Err(_) => Some(Offload::NONE),
+        };
+        let Some(offload) = offload else {
+            self.unknown += 1;
+            return Ok(());
+        };
+        if self.filter.as_ref().is_some_and(|filter| filter.run(room, length as u32) == 0) {
+            return Ok(());
+        }
+        let wire_length = length as u32;
+        let kept = wire_length.min(self.snap);
+        self.cut += u64::from(kept < wire_length);
+        self.slots.push(Slot {
+            data: NonNull::from(room).cast(),
+            length: kept,
+            headroom: HEADROOM as u32,
+            tailroom: wire_length - kept,
+            home: Home::Lent,
+            meta: Meta { wire_length, offload, ..Meta::default() },
+        });
+        self.used = (start + length).next_multiple_of(64);
+        Ok(())
+    }
+
+    fn wait(&self, limit: Duration) -> io::Result<()> {
+        let queues = &self.tap.queues;
+        if let [queue] = &queues[..] {
+            return tun::wait(&mut [tun::polled(queue.as_fd())], limit);
+        }
+        let mut polled: Vec<PollFd<'_>> = queues.iter().map(|queue| tun::polled(queue.as_fd())).collect();
+        tun::wait(&mut polled, limit)
+    }
+
+    /// Says once that the interface was switched off.
+    fn check_link(&mut self) -> Result<(), PortError> {
+        match tun::is_up(&self.tap.queues[0], &self.tap.asker) {
+            Ok(true) => self.said_down = false,
+            Ok(false) if !self.said_down => {
+                self.said_down = true;
+                return Err(PortError::Down);
+            }
+            Ok(false) => {}
+            Err(_) => return Err(PortError::Gone),
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, limit: usize, wait: Wait) -> Result<(), PortError> {
+        self.drain(limit)?;
+        let Wait::For(time) = wait else { return Ok(()) };
+        let end = clock::monotonic_ns().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        while self.slots.is_empty() && limit > 0 {
+            self.check_link()?;
+            let left = end.saturating_sub(clock::monotonic_ns());
+            if left == 0 {
+                break;
+            }
+            self.wait(Duration::from_nanos(left))?;
+            self.drain(limit)?;
+        }
+        Ok(())
+    }
+}
+
+impl Receiver for TapReceiver {
+    fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
+        (self.used, _) = (0, self.slots.clear());
+        if self.gone {
+            return Err(PortError::Gone);
+        }
+        let filled = self.fill(limit.min(MAX_BATCH), wait);
+        self.gone = matches!(filled, Err(PortError::Gone));
+        if self.slots.is_empty() {
+            filled?;
+        }
+        let stamp = Stamp { ns: clock::realtime_ns(), source: StampSource::User };
+        for slot in &mut self.slots {
+            slot.meta.stamp = stamp;
+            self.bytes += u64::from(slot.meta.wire_length);
+        }
+        self.frames += self.slots.len() as u64;
+        Ok(Batch::new(&mut self.slots))
+    }
+
+    fn counters(&mut self) -> ReceiveCounters {
+        let drop =
+            |place: &str, name: &str, count| PlaceDrop { place: place.into(), name: name.into(), count };
+        ReceiveCounters {
+            frames: self.frames,
+            bytes: self.bytes,
+            cut: self.cut,
+            drops: vec![
+                drop("kernel", "queue_full", self.drops.read()),
+                drop("port", "unknown_offload", self.unknown),
+            ],
+            ..Default::default()
+        }
+    }
+
+    fn settings(&self) -> &[PortSetting] {
+        &self.settings
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.tap.queues[..] {
+            [queue] => Some(queue.as_fd()),
+            _ => None,
+        }
+    }
+}
+
+struct TapTransmitter {
+    tap: Arc<Tap>,
+    finisher: Finisher,
+    /// Where pieces of super-frames are written.
+    piece: Vec<u8>,
+    offered: u64,
+    accepted: u64,
+    bytes: u64,
+    copied: u64,
+    refused: Refused,
+    settings: Vec<PortSetting>,
+}
+
+/// Frames refused, by reason.
+#[derive(Debug, Default, Clone, Copy)]
+struct Refused {
+    oversize: u64,
+    runt: u64,
+    link_down: u64,
+    no_memory: u64,
+    invalid: u64,
+    taken: u64,
+}
+
+/// What became of one frame.
+enum Outcome {
+    Sent,
+    Refused,
+    Full,
+}
+
+impl TapTransmitter {
+    fn new(tap: Arc<Tap>, settings: Vec<PortSetting>) -> Self {
+        TapTransmitter {
+            piece: vec![0; SUPER_FRAME],
+            tap,
+            finisher: Finisher::default(),
+            offered: 0,
+            accepted: 0,
+            bytes: 0,
+            copied: 0,
+            refused: Refused::default(),
+            settings,
+        }
+    }
+
+    fn send(&mut self, slot: &mut Slot) -> Result<Outcome, PortError> {
+        let length = slot.length as usize;
+        if slot.home == Home::Taken {
+            return Ok(refuse(&mut self.refused.taken));
+        }
+        if length < ETHERNET {
+            return Ok(refuse(&mut self.refused.runt));
+        }
+        // SAFETY: the batch was promised that these bytes are valid and ours as long as it is borrowed; nothing writes
+        // to them in this function before their last use.
+        let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), length) };
+        if is_oversize(bytes, self.tap.mtu) && slot.meta.offload.segments.is_none() {
+            return Ok(refuse(&mut self.refused.oversize));
+        }
+        if self.tap.has_header {
+            let written = tun::write(self.queue(), &slot.meta.offload.write(), bytes);
+            return self.sort_write(written);
+        }
+        match self.finisher.finish(slot) {
+            Finished::Whole(bytes) => {
+                let written = tun::write(&self.tap.queues[0], &[], bytes);
+                self.sort_write(written)
+            }
+            Finished::Refused => Ok(Outcome::Refused),
+            Finished::Pieces(cut) => {
+                if cut.longest() > self.piece.len() {
+                    return Ok(refuse(&mut self.refused.oversize));
+                }
+                let mut written = Ok(());
+                let mut pieces = 0;
+                while written.is_ok() && pieces < cut.count() {
+                    let length = cut.write(pieces, &mut self.piece);
+                    written = tun::write(&self.tap.queues[0], &[], &self.piece[..length]);
+                    pieces += usize::from(written.is_ok());
+                }
+                self.copied += 1;
+                self.finisher.sent_pieces(pieces);
+                match self.sort_write(written)? {
+                    // Its first pieces are gone already, so it cannot be offered again.
+                    Outcome::Full if pieces > 0 => Ok(refuse(&mut self.refused.no_memory)),
+                    outcome => Ok(outcome),
+                }
+            }
+        }
+    }
+
+    fn queue(&self) -> BorrowedFd<'_> {
+        self.tap.queues[0].as_fd()
+    }
+
+    fn sort_write(&mut self, written: io::Result<()>) -> Result<Outcome, PortError> {
+        let Err(error) = written else { return Ok(Outcome::Sent) };
+        Ok(match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) => Outcome::Full,
+            Some(libc::EIO) => refuse(&mut self.refused.link_down),
+            Some(libc::ENOMEM | libc::ENOBUFS) => refuse(&mut self.refused.no_memory),
+            Some(libc::EINVAL | libc::EMSGSIZE | libc::EFAULT) => refuse(&mut self.refused.invalid),
+            _ => return Err(sort(error)),
+        })
+    }
+}
+
+fn refuse(counter: &mut u64) -> Outcome {
+    *counter += 1;
+    Outcome::Refused
+}
+
+/// As the kernel judges frames of packet sockets: a VLAN tag does not count.
+fn is_oversize(frame: &[u8], mtu: usize) -> bool {
+    let tagged = matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8]);
+    frame.len() > mtu + ETHERNET + if tagged { VLAN } else { 0 }
+}
+
+impl Transmitter for TapTransmitter {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> Result<Sent, PortError> {
+        let mut sent = Sent::default();
+        let mut stopped = Ok(());
+        for &index in which {
+            let slot = &mut batch.slots()[usize::from(index)];
+            let wire = u64::from(slot.length);
+            match self.send(slot) {
+                Ok(Outcome::Sent) => {
+                    self.accepted += 1;
+                    self.bytes += wire;
+                }
+                Ok(Outcome::Refused) => sent.refused += 1,
+                Ok(Outcome::Full) => break,
+                Err(error) => {
+                    stopped = Err(error);
+                    break;
+                }
+            }
+            sent.dealt += 1;
+        }
+        self.offered += sent.dealt as u64;
+        if sent.dealt == 0 {
+            stopped?;
+        }
+        Ok(sent)
+    }
+
+    fn flush(&mut self, _wait: Duration) -> Result<usize, PortError> {
+        Ok(0)
+    }
+
+    fn counters(&mut self) -> TransmitCounters {
+        let refused = self.refused;
+        let drops = [
+            ("oversize", refused.oversize),
+            ("runt", refused.runt),
+            ("link_down", refused.link_down),
+            ("no_memory", refused.no_memory),
+            ("invalid", refused.invalid),
+            ("taken", refused.taken),
+        ];
+        let drop = |(name, count): (&str, u64)| PlaceDrop { place: "port".into(), name: name.into(), count };
+        let mut counters = TransmitCounters {
+            offered: self.offered,
+            accepted: self.accepted,
+            bytes: self.bytes,
+            completed: Some(self.accepted),
+            copied: self.copied,
+            drops: drops.into_iter().map(drop).collect(),
+            ..Default::default()
+        };
+        self.finisher.report(&mut counters);
+        counters
+    }
+
+    fn settings(&self) -> &[PortSetting] {
+        &self.settings
+    }
+
+    fn longest(&self) -> usize {
+        self.tap.mtu + ETHERNET
+    }
+}

@@ -1,0 +1,145 @@
+//! The name of a port: `KIND:REST?KEY=VALUE&KEY=VALUE`.
+
+use record::{Problem, Result};
+
+/// A port's name, taken apart. Keys are used up by [`Uri::take`]; [`Uri::finish`] refuses those that nobody knew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uri {
+    /// As it was written.
+    pub text: String,
+    /// What comes before the colon: `int`, `ring`, `xdp`, `tap`, `pcap`, `mem`, `fault`, `live`.
+    pub kind: String,
+    /// What comes between the colon and the question mark: an interface, a file, a name.
+    pub rest: String,
+    /// Settings that are still to be taken.
+    settings: Vec<(String, String)>,
+    /// The keys that were asked for, for the message of [`Uri::finish`].
+    known: Vec<&'static str>,
+}
+
+impl Uri {
+    /// Takes a name apart.
+    ///
+    /// # Errors
+    /// Input: without a colon, or with a setting that has no `=` or comes twice.
+    pub fn parse(text: &str) -> Result<Uri> {
+        let bad = |what: String| Problem::input(what).at(text);
+        let Some((kind, rest)) = text.split_once(':') else {
+            let what = format!("'{text}' is not a port");
+            return Err(
+                Problem::input(what).help("write KIND:NAME, for example ring:eth0 or pcap:file.pcapng")
+            );
+        };
+        // A file may have a question mark in its name, so the settings begin at the last one that has an '=' behind.
+        let (rest, query) = match rest.rsplit_once('?') {
+            Some((rest, query)) if query.contains('=') => (rest, query),
+            _ => (rest, ""),
+        };
+        let mut settings: Vec<(String, String)> = vec![];
+        for setting in query.split('&').filter(|setting| !setting.is_empty()) {
+            let Some((key, value)) = setting.split_once('=') else {
+                return Err(bad(format!("setting '{setting}' has no value")).help("write KEY=VALUE"));
+            };
+            if settings.iter().any(|(other, _)| other == key) {
+                return Err(bad(format!("setting '{key}' is there twice")));
+            }
+            settings.push((key.to_owned(), value.to_owned()));
+        }
+        Ok(Uri {
+            text: text.to_owned(),
+            kind: kind.to_owned(),
+            rest: rest.to_owned(),
+            settings,
+            known: vec![],
+        })
+    }
+
+    /// The value of a setting, none when it is not there. It counts as known from now on.
+    pub fn take(&mut self, key: &'static str) -> Option<String> {
+        self.known.push(key);
+        let at = self.settings.iter().position(|(other, _)| other == key)?;
+        Some(self.settings.remove(at).1)
+    }
+
+    /// The value of a setting as a number, with `k`, `M`, `G` meaning 2¹⁰, 2²⁰, 2³⁰ (sizes) behind it.
+    ///
+    /// # Errors
+    /// Input: not such a number.
+    pub fn take_size(&mut self, key: &'static str) -> Result<Option<u64>> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let (digits, shift) = match value.strip_suffix(['k', 'K']) {
+            Some(digits) => (digits, 10),
+            None => match value.strip_suffix('M') {
+                Some(digits) => (digits, 20),
+                None => value.strip_suffix('G').map_or((value.as_str(), 0), |digits| (digits, 30)),
+            },
+        };
+        let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+        number.map(Some).ok_or_else(|| self.bad(key, &value, "a number, with k, M or G behind it if need be"))
+    }
+
+    /// What to say about a value that cannot be used.
+    pub fn bad(&self, key: &str, value: &str, wanted: &str) -> Problem {
+        Problem::input(format!("{key}={value} cannot be used"))
+            .at(&self.text)
+            .help(format!("it must be {wanted}"))
+    }
+
+    /// Refuses settings that nobody took.
+    ///
+    /// # Errors
+    /// Input: names the unknown setting and the known ones.
+    pub fn finish(&self) -> Result<()> {
+        let Some((key, _)) = self.settings.first() else { return Ok(()) };
+        let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
+        Err(Problem::input(format!("port kind '{}' has no setting '{key}'", self.kind))
+            .at(&self.text)
+            .help(format!("its settings are: {known}")))
+    }
+
+    /// The same name without the settings that were taken: what `fault:` hands on to the port inside.
+    pub fn remaining(&self) -> String {
+        let mut text = self.rest.clone();
+        for (i, (key, value)) in self.settings.iter().enumerate() {
+            text.push(if i == 0 { '?' } else { '&' });
+            text.push_str(&format!("{key}={value}"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_name_is_taken_apart() {
+        let mut uri = Uri::parse("fault:ring:eth0?block=64k&lose=1%&seed=7").unwrap();
+        assert_eq!((uri.kind.as_str(), uri.rest.as_str()), ("fault", "ring:eth0"));
+        assert_eq!(uri.take("lose").as_deref(), Some("1%"));
+        assert_eq!(uri.take_size("seed").unwrap(), Some(7));
+        assert_eq!(uri.remaining(), "ring:eth0?block=64k");
+        let problem = uri.finish().unwrap_err().to_string();
+        assert!(problem.contains("no setting 'block'") && problem.contains("lose, seed"), "{problem}");
+        assert_eq!(uri.take_size("block").unwrap(), Some(65536));
+        uri.finish().unwrap();
+    }
+
+    #[test]
+    fn what_is_not_a_name_is_refused() {
+        assert!(Uri::parse("eth0").unwrap_err().to_string().contains("KIND:NAME"));
+        assert!(Uri::parse("ring:eth0?a=1&a=2").unwrap_err().to_string().contains("twice"));
+        assert!(Uri::parse("ring:eth0?a=x").unwrap().take_size("a").unwrap_err().to_string().contains("a=x"));
+        assert_eq!(Uri::parse("pcap:what?.pcap").unwrap().rest, "what?.pcap");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_name_or_refused(text in ".{0,40}") {
+            if let Ok(uri) = Uri::parse(&text) {
+                let _ = (uri.remaining(), uri.finish());
+            }
+        }
+    }
+}

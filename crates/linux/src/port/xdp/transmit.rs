@@ -1,0 +1,362 @@
+//! Sending through an AF_XDP socket: a frame of the same area goes by its chunk's number, any other is copied once.
+
+use super::receive::complete;
+use super::socket::{Held, Outward, Socket};
+use crate::port::area::Area;
+use crate::port::batch::{Batch, Home, Slot};
+use crate::port::interface::{Health, Probe};
+use crate::port::{Hand, PortError, Sent, TransmitCounters, Transmitter};
+use record::{PlaceDrop, PortSetting};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wire::offload::Cut;
+
+/// Bytes of an Ethernet header: less is no frame, and drivers do not check.
+const SHORTEST: u32 = 14;
+/// How long a flush sleeps between two looks at the rings.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Frames that were refused or lost, by reason.
+#[derive(Debug, Default)]
+pub struct Lost {
+    oversize: u64,
+    undersize: u64,
+    taken: u64,
+    super_frame: u64,
+    checksum: u64,
+    link_down: u64,
+    driver: u64,
+}
+
+/// What an open transmitter works with.
+pub struct XdpTransmitter {
+    // The rings are unmapped first: a mapping keeps the socket open.
+    pub(super) rings: Outward,
+    /// In the kernel's hands: in the transmit ring, and not reported complete.
+    pub(super) held: Held,
+    pub(super) under_way: u32,
+    pub(super) frames: u32,
+    /// The longest frame without a tag.
+    pub(super) longest: u32,
+    /// Empty chunks for copies.
+    pub(super) stash: Vec<u32>,
+    pub(super) counters: TransmitCounters,
+    pub(super) completed: u64,
+    pub(super) lost: Lost,
+    /// Kick the kernel only when it says that it waits.
+    pub(super) wakeup: bool,
+    pub(super) probe: Probe,
+    pub(super) down: bool,
+    pub(super) gone: bool,
+    /// Found by a system call after frames were dealt with; said by the next call.
+    pub(super) to_say: Option<PortError>,
+    pub(super) settings: Vec<PortSetting>,
+    pub(super) socket: Arc<Socket>,
+}
+
+/// What became of one frame.
+enum Fate {
+    Sent,
+    Refused,
+    NoRoom,
+}
+
+impl XdpTransmitter {
+    /// Takes back what the kernel has sent; chunks beyond those needed for copies go back to the area.
+    fn reclaim(&mut self) {
+        let count = self.rings.completion.available();
+        if count == 0 {
+            return;
+        }
+        let bytes = u64::from(self.socket.area.chunk_bytes());
+        for _ in 0..count {
+            let number = (self.rings.completion.read() / bytes) as u32;
+            if self.held.remove(number) {
+                self.under_way -= 1;
+                self.completed += 1;
+                self.stash.push(number);
+            }
+        }
+        self.rings.completion.release();
+        let area = &self.socket.area;
+        area.give(self.stash.drain(..));
+    }
+
+    /// An empty chunk for a copy, with some more taken at the same time.
+    fn chunk(&mut self, wanted: usize) -> Option<u32> {
+        if self.stash.is_empty() {
+            self.socket.area.take(wanted.max(1), &mut self.stash);
+        }
+        self.stash.pop()
+    }
+
+    fn room(&mut self) -> u32 {
+        let free = self.frames - self.under_way;
+        self.rings.frames.room(free).min(free)
+    }
+
+    fn submit(&mut self, number: u32, offset: u32, length: u32) {
+        let addr = u64::from(number) * u64::from(self.socket.area.chunk_bytes()) + u64::from(offset);
+        self.held.add(number);
+        self.rings.frames.write(libc::xdp_desc { addr, len: length, options: 0 });
+        self.under_way += 1;
+        self.counters.bytes += u64::from(length);
+    }
+
+    /// The longest frame of this kind: a VLAN tag does not count to the MTU.
+    fn longest_of(&self, slot: &Slot) -> u32 {
+        if slot.length <= self.longest {
+            return self.longest;
+        }
+        // SAFETY: a frame that is longer than the shortest MTU has these bytes, and the batch lends them.
+        let kind = unsafe { std::slice::from_raw_parts(slot.data.as_ptr().add(12), 2) };
+        let tag = if matches!(kind, [0x81, 0x00] | [0x88, 0xa8]) { 4 } else { 0 };
+        (self.longest + tag).min(self.socket.area.chunk_bytes())
+    }
+
+    /// Why the frame cannot be sent, if so.
+    fn refuse(&mut self, slot: &Slot) -> bool {
+        let counter = if slot.home == Home::Taken {
+            &mut self.lost.taken
+        } else if self.down {
+            &mut self.lost.link_down
+        } else if slot.length < SHORTEST {
+            &mut self.lost.undersize
+        } else if slot.meta.offload.segments.is_none() && slot.length > self.longest_of(slot) {
+            &mut self.lost.oversize
+        } else {
+            return false;
+        };
+        *counter += 1;
+        true
+    }
+
+    fn send(&mut self, slot: &mut Slot, hand: Hand, left: usize) -> Fate {
+        if self.refuse(slot) {
+            return Fate::Refused;
+        }
+        if slot.meta.offload.segments.is_some() {
+            return self.send_pieces(slot);
+        }
+        let area = self.socket.area.clone();
+        let same =
+            matches!(slot.home, Home::Chunk { area: theirs, .. } if std::ptr::eq(theirs, Arc::as_ptr(&area)));
+        let (number, offset) = match (slot.home, hand) {
+            (Home::Chunk { number, .. }, Hand::Over) if same => {
+                let offset = slot.data.as_ptr() as usize - area.chunk(number).as_ptr() as usize;
+                (number, offset as u32)
+            }
+            _ => {
+                let Some(number) = self.chunk(left) else { return Fate::NoRoom };
+                let offset = Area::HEADROOM.min(area.chunk_bytes() - slot.length);
+                // SAFETY: the chunk is ours, was not lent to anyone, and has room for the frame behind the offset.
+                unsafe {
+                    let to = area.chunk(number).add(offset as usize);
+                    std::ptr::copy_nonoverlapping(slot.data.as_ptr(), to.as_ptr(), slot.length as usize);
+                }
+                self.counters.copied += 1;
+                (number, offset)
+            }
+        };
+        if let Some(partial) = slot.meta.offload.partial {
+            // SAFETY: the frame lies in this chunk, which nobody else touches now.
+            let bytes = unsafe {
+                let data = area.chunk(number).add(offset as usize);
+                std::slice::from_raw_parts_mut(data.as_ptr(), slot.length as usize)
+            };
+            if !complete(bytes, partial) {
+                self.lost.checksum += 1;
+                if slot.home != (Home::Chunk { area: Arc::as_ptr(&area), number }) {
+                    self.stash.push(number);
+                }
+                return Fate::Refused;
+            }
+            self.counters.completed_checksums += 1;
+        }
+        if slot.home == (Home::Chunk { area: Arc::as_ptr(&area), number }) {
+            slot.home = Home::Taken;
+        }
+        self.submit(number, offset, slot.length);
+        Fate::Sent
+    }
+
+    /// Cuts a super-frame into chunks of its own, all of it or nothing.
+    fn send_pieces(&mut self, slot: &Slot) -> Fate {
+        let area = self.socket.area.clone();
+        // SAFETY: the slot holds its bytes as long as the batch is borrowed.
+        let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) };
+        let cut = match Cut::new(bytes, &slot.meta.offload) {
+            Ok(cut) if cut.longest() <= self.longest as usize && cut.count() <= self.frames as usize => cut,
+            _ => {
+                self.lost.super_frame += 1;
+                return Fate::Refused;
+            }
+        };
+        let count = cut.count();
+        if (self.room() as usize) < count {
+            return Fate::NoRoom;
+        }
+        if self.stash.len() < count {
+            area.take(count - self.stash.len(), &mut self.stash);
+        }
+        if self.stash.len() < count {
+            return Fate::NoRoom;
+        }
+        for piece in 0..count {
+            let Some(number) = self.stash.pop() else { return Fate::NoRoom };
+            let length = cut.length(piece);
+            let offset = (Area::HEADROOM as usize).min(area.chunk_bytes() as usize - length);
+            // SAFETY: the chunk is ours and has room for the piece behind the offset.
+            let to = unsafe {
+                let data = area.chunk(number).add(offset);
+                std::slice::from_raw_parts_mut(data.as_ptr(), length)
+            };
+            cut.write(piece, to);
+            self.submit(number, offset as u32, length as u32);
+        }
+        self.counters.copied += 1;
+        self.counters.segments += count as u64;
+        Fate::Sent
+    }
+
+    /// Makes the kernel send. In copy mode one call sends a limited number and says `EAGAIN` when there is more; `EBUSY`
+    /// says that the driver dropped a frame.
+    fn kick(&mut self) {
+        if self.wakeup && !self.rings.frames.needs_wakeup() {
+            return;
+        }
+        let mut pending = self.rings.frames.pending();
+        while pending > 0 {
+            let refused = match self.socket.wake_transmit() {
+                Ok(()) => None,
+                Err(error) => error.raw_os_error(),
+            };
+            let left = self.rings.frames.pending();
+            match refused {
+                Some(libc::EBUSY) if left < pending => {
+                    self.lost.driver += 1;
+                    if self.lost.driver.is_multiple_of(64) || left == 0 {
+                        self.look();
+                    }
+                }
+                None | Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => {}
+                Some(_) => return self.look(),
+            }
+            // Without progress the driver is busy: that is for the caller to wait for.
+            if left == pending {
+                return;
+            }
+            pending = left;
+            if left >= self.frames / 2 {
+                self.reclaim();
+            }
+        }
+    }
+
+    /// Looks after the interface.
+    fn look(&mut self) {
+        let health = self.probe.health();
+        self.gone = health == Health::Gone;
+        let was_down = std::mem::replace(&mut self.down, health == Health::Down);
+        self.to_say = match health {
+            Health::Gone => Some(PortError::Gone),
+            Health::Down if !was_down => Some(PortError::Down),
+            _ => self.to_say.take(),
+        };
+    }
+
+    fn ready(&mut self) -> Result<(), PortError> {
+        if self.gone {
+            return Err(PortError::Gone);
+        }
+        if let Some(error) = self.to_say.take() {
+            return Err(error);
+        }
+        if self.down {
+            self.look();
+        }
+        Ok(())
+    }
+}
+
+impl Transmitter for XdpTransmitter {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> Result<Sent, PortError> {
+        self.ready()?;
+        self.reclaim();
+        let mut sent = Sent::default();
+        for &index in which {
+            if self.room() == 0 {
+                self.rings.frames.publish();
+                self.kick();
+                self.reclaim();
+                if self.room() == 0 {
+                    break;
+                }
+            }
+            let left = which.len() - sent.dealt;
+            match self.send(&mut batch.slots()[usize::from(index)], hand, left) {
+                Fate::Sent => {}
+                Fate::Refused => sent.refused += 1,
+                Fate::NoRoom => break,
+            }
+            sent.dealt += 1;
+        }
+        self.rings.frames.publish();
+        self.kick();
+        if !self.stash.is_empty() {
+            self.socket.area.give(self.stash.drain(..));
+        }
+        self.counters.offered += sent.dealt as u64;
+        self.counters.accepted += (sent.dealt - sent.refused) as u64;
+        Ok(sent)
+    }
+
+    fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
+        self.ready()?;
+        let until = Instant::now() + wait;
+        loop {
+            self.kick();
+            self.reclaim();
+            if self.under_way == 0 || self.down || self.gone || Instant::now() >= until {
+                return Ok(self.under_way as usize);
+            }
+            std::thread::sleep(NAP);
+        }
+    }
+
+    fn counters(&mut self) -> TransmitCounters {
+        self.reclaim();
+        let drop =
+            |place: &str, name: &str, count| PlaceDrop { place: place.into(), name: name.into(), count };
+        let lost = &self.lost;
+        let mut counters = self.counters.clone();
+        counters.completed = Some(self.completed);
+        counters.drops = vec![
+            drop("port", "oversize", lost.oversize),
+            drop("port", "runt", lost.undersize),
+            drop("port", "taken", lost.taken),
+            drop("port", "super_frame", lost.super_frame),
+            drop("port", "checksum", lost.checksum),
+            drop("port", "link_down", lost.link_down),
+            drop("kernel", "driver_dropped", lost.driver),
+            drop("ring", "invalid_frame", self.socket.statistics().tx_invalid_descs),
+        ];
+        counters
+    }
+
+    fn settings(&self) -> &[PortSetting] {
+        &self.settings
+    }
+
+    fn longest(&self) -> usize {
+        self.longest as usize
+    }
+}
+
+impl Drop for XdpTransmitter {
+    fn drop(&mut self) {
+        self.reclaim();
+        self.socket.area.give(self.stash.drain(..));
+        self.socket.leave(self.held.all());
+    }
+}

@@ -1,0 +1,160 @@
+//! Tap interfaces (`/dev/net/tun`; `Documentation/networking/tuntap.rst`): frames of an interface whose wire ends here.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+// include/uapi/linux/if_tun.h
+const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
+const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
+const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
+const TUN_F_CSUM: u32 = 0x01;
+const TUN_F_TSO: u32 = 0x02 | 0x04 | 0x08;
+const TUN_F_USO: u32 = 0x20 | 0x40;
+
+/// What the kernel may leave to the reader of a tap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offloads {
+    /// Nothing: every frame comes complete.
+    None,
+    /// Checksums and TCP super-frames.
+    Tcp,
+    /// Checksums, TCP super-frames and UDP super-frames (Linux 6.2).
+    TcpAndUdp,
+}
+
+/// How a queue is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// The interface may have several queues; all of them must say so.
+    pub many: bool,
+    /// A `struct virtio_net_hdr` stands before each frame.
+    pub header: bool,
+    /// It must not exist yet.
+    pub new: bool,
+}
+
+fn empty() -> libc::ifreq {
+    // SAFETY: all zeros is a valid value of this C struct.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+fn ask(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: every request given here reads and writes one `ifreq`, which is live and exclusive.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), what, std::ptr::from_mut(request)) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Opens the door to tap interfaces of the calling thread's namespace; not attached to any yet, never blocks.
+///
+/// # Errors
+/// What open(2) says: there may be no such device file.
+pub fn open() -> io::Result<OwnedFd> {
+    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+    Ok(OpenOptions::new().read(true).write(true).custom_flags(flags).open("/dev/net/tun")?.into())
+}
+
+/// Attaches a queue to the tap interface of that name, which is made if it does not exist and vanishes with its last
+/// queue. The name must have fewer than 16 bytes.
+///
+/// # Errors
+/// `EPERM`, `EBUSY` (exists, or has its one queue already), `EINVAL` (not a tap, or not of that shape), `E2BIG`.
+pub fn attach(fd: impl AsFd, name: &str, shape: Shape) -> io::Result<()> {
+    let mut request = empty();
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI;
+    for (wanted, flag) in [
+        (shape.many, libc::IFF_MULTI_QUEUE),
+        (shape.header, libc::IFF_VNET_HDR),
+        (shape.new, libc::IFF_TUN_EXCL),
+    ] {
+        flags |= if wanted { flag } else { 0 };
+    }
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    ask(fd.as_fd(), TUNSETIFF, &mut request)
+}
+
+/// Says what the reader can deal with; the kernel changes the features of the interface accordingly.
+///
+/// # Errors
+/// `EINVAL` from a kernel that does not know all of it.
+pub fn set_offloads(fd: impl AsFd, offloads: Offloads) -> io::Result<()> {
+    let bits = match offloads {
+        Offloads::None => 0,
+        Offloads::Tcp => TUN_F_CSUM | TUN_F_TSO,
+        Offloads::TcpAndUdp => TUN_F_CSUM | TUN_F_TSO | TUN_F_USO,
+    };
+    // SAFETY: this request takes a number, no pointer.
+    let rc = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), TUNSETOFFLOAD, libc::c_ulong::from(bits)) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// True while the interface of a queue is switched on. `asker` is any socket of its namespace.
+///
+/// # Errors
+/// `EBADFD` or `ENODEV` when the interface is gone.
+pub fn is_up(queue: impl AsFd, asker: impl AsFd) -> io::Result<bool> {
+    let mut request = empty();
+    // By its present name: it may have been renamed.
+    ask(queue.as_fd(), TUNGETIFF, &mut request)?;
+    ask(asker.as_fd(), libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the kernel has just written this member.
+    let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
+    Ok(flags & libc::IFF_UP != 0)
+}
+
+/// Reads one frame, its header into `header` (which may be empty); the length of both.
+///
+/// # Errors
+/// `WouldBlock` when there is none, `EBADFD` when the interface is gone.
+pub fn read(queue: impl AsFd, header: &mut [u8], frame: &mut [u8]) -> io::Result<usize> {
+    let parts = [
+        libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() },
+        libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() },
+    ];
+    // SAFETY: both parts are live, exclusive memory of the lengths given.
+    let rc = unsafe { libc::readv(queue.as_fd().as_raw_fd(), parts.as_ptr(), 2) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc as usize) }
+}
+
+/// Writes one frame with its header (which may be empty).
+///
+/// # Errors
+/// `EIO` when the interface is switched off, `EINVAL` for what is no frame, `EBADFD` when the interface is gone.
+pub fn write(queue: impl AsFd, header: &[u8], frame: &[u8]) -> io::Result<()> {
+    let parts = [
+        libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },
+        libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() },
+    ];
+    // SAFETY: the kernel only reads both parts, which are live and of the lengths given.
+    let rc = unsafe { libc::writev(queue.as_fd().as_raw_fd(), parts.as_ptr(), 2) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Waits until one of the queues can be read or its interface is gone, at most so long.
+///
+/// # Errors
+/// What ppoll(2) says; a signal only ends the wait.
+pub fn wait(polled: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
+    match ppoll(polled, Some(TimeSpec::from_duration(limit)), None) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A queue as ppoll(2) wants it.
+pub fn polled(queue: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::new(queue, PollFlags::POLLIN)
+}

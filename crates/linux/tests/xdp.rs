@@ -1,0 +1,531 @@
+//! AF_XDP and live frames on a veth inside namespaces of the test's own.
+//!
+//! Needs root; otherwise every test prints why it is skipped.
+
+use linux::lab::{Lab, Lifetime, Node, Topology};
+use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
+use linux::port::{
+    Area, Direction, Frames, Hand, Member, Meta, Port, PortError, Receiver, Transmitter, Wait, Wish, forward,
+    open, xdp,
+};
+use nix::ifaddrs::getifaddrs;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use wire::frame::{Ends, Mac, build_udp};
+use wire::message::{Flags, Message};
+use wire::offload::{Offload, Partial, SegmentKind, Segments};
+
+fn may_run(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root() && linux::sys::netns::create().is_ok();
+    if !root {
+        println!("SKIP: {test}: needs root (network namespaces)");
+    }
+    root
+}
+
+fn pair(test: &str) -> Lab {
+    let name = format!("x{}-{test}", std::process::id());
+    Lab::up(&Topology::load("pair").unwrap(), &name, Lifetime::Ephemeral).unwrap()
+}
+
+fn mac(node: &Node, interface: &str) -> Mac {
+    let find = || {
+        let mut all = getifaddrs().unwrap().filter(|entry| entry.interface_name == interface);
+        all.find_map(|entry| entry.address?.as_link_addr()?.addr()).unwrap()
+    };
+    node.within(find).unwrap()
+}
+
+fn run(node: &Node, program: &str, arguments: &[&str]) {
+    let output = node.command(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Addresses of a frame from a to b.
+fn ends(lab: &Lab, family: u8) -> Ends {
+    let [a, b] = ["a", "b"].map(|name| lab.node(name).unwrap());
+    Ends {
+        macs: (mac(a, "eth0"), mac(b, "eth0")),
+        addresses: (lab.address_of("a", family).unwrap(), lab.address_of("b", family).unwrap()),
+        ports: (7001, 7002),
+    }
+}
+
+/// A UDP frame whose payload begins with our message.
+fn with_message(ends: &Ends, payload: usize) -> LiveFrame {
+    let mut bytes = vec![0x5a; payload];
+    Message { stream: 9, flags: Flags::DATA, sequence: 0, planned_ns: 0 }.write(&mut bytes);
+    let bytes = build_udp(ends, &bytes).unwrap();
+    LiveFrame { message: Some(bytes.len() - payload), bytes }
+}
+
+fn receiver(node: &Node, to: IpAddr) -> UdpSocket {
+    let socket = node.within(|| UdpSocket::bind((to, 7002)).unwrap()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    socket
+}
+
+#[test]
+fn live_frames_are_counted_numbered_and_have_right_checksums() {
+    if !may_run("live frames") {
+        return;
+    }
+    let lab = pair("live");
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    for family in [4, 6] {
+        let ends = ends(&lab, family);
+        let socket = receiver(b, ends.addresses.1);
+        let frames: Vec<LiveFrame> = [18, 100, 1400, 41].map(|payload| with_message(&ends, payload)).into();
+        let wish = LiveWish { frames, first_sequence: 1000, open_peer: true, ..LiveWish::default() };
+        let mut live = a.within(|| Live::open("eth0", "live:eth0", &wish)).unwrap().unwrap();
+        let before = linux::sys::clock::monotonic_ns();
+        assert_eq!(live.run(33).unwrap(), 33);
+        assert_eq!(live.sent().unwrap(), 33);
+        let mut buffer = [0; 2048];
+        for i in 0..33 {
+            let length = socket.recv(&mut buffer).unwrap_or_else(|e| panic!("frame {i} of IPv{family}: {e}"));
+            let message = Message::read(&buffer[..length]).unwrap();
+            assert_eq!(length, [18, 100, 1400, 41][i % 4], "templates in turn");
+            assert_eq!((message.stream, message.sequence), (9, 1000 + i as u64));
+            assert!((before..linux::sys::clock::monotonic_ns()).contains(&message.planned_ns));
+            assert!(buffer[18..length].iter().all(|&byte| byte == 0x5a));
+        }
+        assert!(socket.recv(&mut buffer).is_err(), "not one more");
+    }
+}
+
+#[test]
+fn a_veth_that_takes_no_live_frames_is_refused_with_advice() {
+    if !may_run("live refusals") {
+        return;
+    }
+    let lab = pair("refuse");
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    let wish = LiveWish { frames: vec![with_message(&ends(&lab, 4), 18)], ..LiveWish::default() };
+    let open = |uri: &str| a.within(|| Live::open_uri(uri, wish.clone())).unwrap();
+    let refusal = open("live:eth0").unwrap_err().to_string();
+    assert!(refusal.contains("neither an XDP program nor GRO") && refusal.contains("gro on"), "{refusal}");
+    assert!(open("live:eth7").unwrap_err().to_string().contains("no interface 'eth7'"));
+    assert!(open("live:eth0?speed=1").unwrap_err().to_string().contains("no setting 'speed'"));
+    drop(open("live:eth0?peer=open").unwrap());
+    // A child that another test starts at this moment holds copies of our descriptors until it executes its program.
+    let gone = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        open("live:eth0").is_err()
+    });
+    assert!(gone, "the program at the other end went with the generator");
+    // Somebody listens, so nobody complains (and nothing else comes in).
+    let _socket = receiver(b, lab.address_of("b", 4).unwrap());
+    run(b, "ethtool", &["-K", "eth0", "gro", "on"]);
+    let mut live = open("live:eth0?batch=8").unwrap();
+    let frames = |node: &Node| node.links().unwrap().iter().find(|l| l.name == "eth0").unwrap().frames;
+    let before = frames(b).1;
+    assert_eq!(live.run(5000).unwrap(), 5000);
+    assert_eq!(frames(b).1 - before, 5000);
+    run(a, "ip", &["link", "del", "eth0"]);
+    assert!(matches!(live.run(10), Err(linux::port::PortError::Gone)));
+}
+
+#[test]
+fn a_pace_is_kept_and_ends() {
+    if !may_run("live pace") {
+        return;
+    }
+    let lab = pair("pace");
+    let wish =
+        LiveWish { frames: vec![with_message(&ends(&lab, 4), 18)], open_peer: true, ..LiveWish::default() };
+    let mut live = lab.node("a").unwrap().within(|| Live::open("eth0", "live:eth0", &wish)).unwrap().unwrap();
+    let (mut last, mut counted) = (0, 0);
+    let pace = Pace { count: Some(2500), rate: Some(100_000.0), ..Pace::default() };
+    let begin = linux::sys::clock::monotonic_ns();
+    let sent = live.pace(&pace, |burst| {
+        assert_eq!((burst.before, burst.planned_ns <= burst.begun_ns), (counted, true));
+        assert!(burst.planned_ns > last, "each burst has its own time");
+        last = burst.planned_ns;
+        counted += burst.frames;
+        true
+    });
+    let took = linux::sys::clock::monotonic_ns() - begin;
+    assert_eq!((sent.unwrap(), counted, live.sent().unwrap()), (2500, 2500, 2500));
+    assert!(took >= 24_000_000, "never faster than asked: {took}");
+    let soon = Pace { until_ns: Some(linux::sys::clock::monotonic_ns() + 5_000_000), ..Pace::default() };
+    assert!(live.pace(&soon, |_| true).unwrap() > 0);
+    let once = live.pace(&Pace { rate: Some(1e6), ..Pace::default() }, |_| false).unwrap();
+    assert!((1000..=1 << 21).contains(&once), "one burst, with what fell due before it: {once}");
+}
+
+/// a:eth0 ── p1:x:p2 ── b:eth0, with nothing in x that forwards.
+const WIRE: &str = "node a x b\nlink a:eth0 -- x:p1 OFFLOAD\nlink b:eth0 -- x:p2 OFFLOAD\n\
+                    interface a:eth0 address 10.0.0.1/24 fd00::1/64\n\
+                    interface b:eth0 address 10.0.0.2/24 fd00::2/64\n";
+
+fn wire_of(test: &str, offload: &str) -> Lab {
+    let text = WIRE.replace("OFFLOAD", offload);
+    let name = format!("x{}-{test}", std::process::id());
+    Lab::up(&Topology::parse(&text, "test").unwrap(), &name, Lifetime::Ephemeral).unwrap()
+}
+
+fn open_in(node: &Node, uri: &str, wish: &Wish) -> record::Result<Port> {
+    node.within(|| open(uri, wish)).unwrap()
+}
+
+/// Frames of many lengths, in no protocol that anybody would answer.
+fn odd_frames(count: usize, longest: usize) -> Vec<Vec<u8>> {
+    (0..count)
+        .map(|i| {
+            let mut frame = vec![i as u8; 14 + (i * 97) % (longest - 13)];
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+            frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 8]);
+            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+            frame
+        })
+        .collect()
+}
+
+fn send_all(port: &mut Port, frames: &[Vec<u8>]) {
+    let transmitter = port.transmitter.as_mut().unwrap();
+    for some in frames.chunks(64) {
+        let mut batch_of = Frames::new(64, 4096);
+        some.iter().for_each(|frame| assert!(batch_of.push(frame, Meta::default())));
+        let mut batch = batch_of.batch();
+        let (all, mut done) = (batch.all(), 0);
+        for _ in 0..1000 {
+            let sent = transmitter.transmit(&mut batch, &all[done..], Hand::Copy).unwrap();
+            assert_eq!(sent.refused, 0);
+            done += sent.dealt;
+            if done == all.len() {
+                break;
+            }
+            transmitter.flush(Duration::from_millis(10)).unwrap();
+        }
+        assert_eq!(done, all.len());
+    }
+    assert_eq!(transmitter.flush(Duration::from_secs(2)).unwrap(), 0);
+}
+
+/// Everything that comes until nothing came for a while.
+fn receive_all(port: &mut Port) -> Vec<Vec<u8>> {
+    let mut frames = vec![];
+    loop {
+        let batch =
+            port.receiver.as_mut().unwrap().receive(32, Wait::For(Duration::from_millis(300))).unwrap();
+        if batch.is_empty() {
+            return frames;
+        }
+        frames.extend((0..batch.len()).map(|i| batch.bytes(i).to_vec()));
+    }
+}
+
+fn effective(settings: &[record::PortSetting], name: &str) -> String {
+    settings.iter().find(|setting| setting.name == name).unwrap().effective.clone()
+}
+
+#[test]
+fn same_frames_in_same_frames_out_in_both_modes() {
+    if !may_run("xdp ports") {
+        return;
+    }
+    let lab = pair("same");
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    for mode in ["native", "generic"] {
+        let area = Area::new(xdp::chunks(256), 2048).unwrap();
+        let wish = Wish { area: Some(area.clone()), ..Wish::default() };
+        let uri = format!("xdp:eth0?mode={mode}&frames=256");
+        let mut from =
+            open_in(a, "xdp:eth0?frames=256", &Wish { direction: Direction::Transmit, ..Wish::default() })
+                .unwrap();
+        let mut to = open_in(b, &uri, &wish).unwrap();
+        assert_eq!(effective(to.receiver.as_ref().unwrap().settings(), "mode"), mode);
+        assert_eq!(effective(to.receiver.as_ref().unwrap().settings(), "copy"), "copy");
+        let frames = odd_frames(200, 1514);
+        for round in 1..=5u64 {
+            send_all(&mut from, &frames);
+            assert_eq!(receive_all(&mut to), frames, "{mode}, round {round}");
+            let (sent, came) =
+                (from.transmitter.as_mut().unwrap().counters(), to.receiver.as_mut().unwrap().counters());
+            assert_eq!(
+                (sent.accepted, sent.completed, sent.copied),
+                (200 * round, Some(200 * round), 200 * round)
+            );
+            assert_eq!((came.frames, came.bytes, came.copied), (200 * round, sent.bytes, 0));
+            assert!(came.drops.iter().chain(&sent.drops).all(|drop| drop.count == 0), "{came:?} {sent:?}");
+        }
+        drop(to);
+        assert_eq!(area.free(), area.chunks() as usize, "every chunk came back");
+    }
+}
+
+#[test]
+fn what_the_ring_loses_is_counted() {
+    if !may_run("xdp loss") {
+        return;
+    }
+    let lab = pair("loss");
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    for mode in ["native", "generic"] {
+        let mut from =
+            open_in(a, "xdp:eth0", &Wish { direction: Direction::Transmit, ..Wish::default() }).unwrap();
+        let mut to = open_in(b, &format!("xdp:eth0?mode={mode}&frames=64"), &Wish::default()).unwrap();
+        send_all(&mut from, &odd_frames(500, 1000));
+        let came = receive_all(&mut to).len() as u64;
+        let counters = to.receiver.as_mut().unwrap().counters();
+        let dropped: u64 = counters.drops.iter().map(|drop| drop.count).sum();
+        assert!(came >= 64 && dropped > 0, "{came} {counters:?}");
+        assert_eq!(came + dropped, 500, "{mode}: {counters:?}");
+    }
+}
+
+#[test]
+fn unfinished_checksums_are_completed_or_described() {
+    if !may_run("xdp checksums") {
+        return;
+    }
+    let lab = pair("sums");
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    for family in [4, 6] {
+        let (from, to) = (lab.address_of("a", family).unwrap(), lab.address_of("b", family).unwrap());
+        let mut frames = vec![];
+        for keep in [false, true] {
+            let uri = if keep { "xdp:eth0?checksums=keep" } else { "xdp:eth0" };
+            // Neighbours must be known before the receiver takes their frames away.
+            let socket = a.within(|| UdpSocket::bind((from, 0)).unwrap()).unwrap();
+            socket.send_to(b"hello", (to, 9)).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            let mut port = open_in(b, uri, &Wish::default()).unwrap();
+            socket.send_to(b"the checksum of this is left to the hardware", (to, 7002)).unwrap();
+            let receiver = port.receiver.as_mut().unwrap();
+            for _ in 0..20 {
+                let batch = receiver.receive(32, Wait::For(Duration::from_millis(100))).unwrap();
+                for i in (0..batch.len()).filter(|&i| batch.bytes(i).ends_with(b"hardware")) {
+                    frames.push((batch.bytes(i).to_vec(), batch.meta(i).offload));
+                }
+                if frames.len() > usize::from(keep) {
+                    break;
+                }
+            }
+        }
+        let [(completed, nothing), (kept, described)] = &frames[..] else { panic!("{frames:?}") };
+        assert!(nothing.is_complete() && !wire::repair::check(completed).wants_repair());
+        let partial = described.partial.expect("described");
+        assert!(wire::repair::check(kept).wants_repair());
+        let mut again = kept.clone();
+        wire::offload::complete(&mut again, partial).unwrap();
+        assert_eq!(again.len(), completed.len());
+        assert!(!wire::repair::check(&again).wants_repair());
+    }
+}
+
+#[test]
+fn a_super_frame_is_cut_and_an_unfinished_checksum_completed_on_the_way_out() {
+    if !may_run("xdp super-frames") {
+        return;
+    }
+    let lab = pair("super");
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    let ends = ends(&lab, 4);
+    let socket = receiver(b, ends.addresses.1);
+    let mut port =
+        open_in(a, "xdp:eth0", &Wish { direction: Direction::Transmit, ..Wish::default() }).unwrap();
+    let payload: Vec<u8> = (0..3000).map(|i| i as u8).collect();
+    let whole = build_udp(&ends, &payload).unwrap();
+    let partial = Partial { start: 34, offset: 6 };
+    let segments = Segments { kind: SegmentKind::Udp, size: 1000, header: 42, ecn: false };
+    let offload = Offload { partial: Some(partial), segments: Some(segments), verified: false };
+    let mut frames = Frames::new(8, 4096);
+    assert!(frames.push(&whole, Meta { offload, ..Meta::default() }));
+    assert!(frames.push(&whole, Meta::default()), "too long");
+    assert!(frames.push(&whole[..9], Meta::default()), "no frame");
+    let mut unfinished = build_udp(&ends, b"unfinished").unwrap();
+    let layers = wire::layers::Layers::of(&unfinished).unwrap();
+    let sum = !layers.pseudo(&unfinished, 17, layers.end - 34).finish();
+    unfinished[40..42].copy_from_slice(&sum.to_be_bytes());
+    let offload = Offload { partial: Some(partial), ..Offload::NONE };
+    assert!(frames.push(&unfinished, Meta { offload, ..Meta::default() }));
+    let transmitter = port.transmitter.as_mut().unwrap();
+    let mut batch = frames.batch();
+    let sent = transmitter.transmit(&mut batch, &linux::port::ALL[..4], Hand::Over).unwrap();
+    assert_eq!((sent.dealt, sent.refused), (4, 2));
+    assert_eq!(transmitter.flush(Duration::from_secs(1)).unwrap(), 0);
+    let mut buffer = [0; 4096];
+    for expected in payload.chunks(1000).chain([&b"unfinished"[..]]) {
+        let length = socket.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], expected);
+    }
+    let counters = transmitter.counters();
+    assert_eq!((counters.offered, counters.accepted, counters.segments), (4, 2, 3));
+    assert_eq!(counters.completed_checksums, 1);
+    let drop = |name: &str| counters.drops.iter().find(|drop| drop.name == name).unwrap().count;
+    assert_eq!((drop("oversize"), drop("runt")), (1, 1));
+}
+
+/// Forwards both ways until told to stop; what the transmitters counted, and of the area how much is free.
+fn forwarder(lab: &Lab, uris: [&str; 2], stop: &AtomicBool) -> [linux::port::TransmitCounters; 2] {
+    let x = lab.node("x").unwrap();
+    let area = Area::new(2 * xdp::chunks(2048), 2048).unwrap();
+    let wish = Wish { area: Some(area.clone()), promiscuous: true, ..Wish::default() };
+    let [mut left, mut right] = uris.map(|uri| open_in(x, uri, &wish).unwrap());
+    let (lr, lt) = (left.receiver.as_mut().unwrap(), left.transmitter.as_mut().unwrap());
+    let (rr, rt) = (right.receiver.as_mut().unwrap(), right.transmitter.as_mut().unwrap());
+    let one = |from: &mut dyn Receiver, to: &mut dyn Transmitter| {
+        while !stop.load(Ordering::Relaxed) {
+            forward(from, to, Wait::For(Duration::from_millis(10))).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| one(lr.as_mut(), rt.as_mut()));
+        one(rr.as_mut(), lt.as_mut());
+    });
+    let counters = [lt.counters(), rt.counters()];
+    drop((left, right));
+    assert_eq!(area.free(), area.chunks() as usize, "every chunk came back");
+    counters
+}
+
+#[test]
+fn tcp_passes_a_forwarder_that_copies_nothing_with_offloads_on_and_off() {
+    if !may_run("xdp forwarder") {
+        return;
+    }
+    if std::process::Command::new("iperf3").arg("-v").output().is_err() {
+        println!("SKIP: xdp forwarder: iperf3 is not installed");
+        return;
+    }
+    for (offload, mode) in [("", "native"), ("offload off", "native"), ("offload off", "generic")] {
+        let lab = wire_of(&format!("tcp{}{mode}", offload.len()), offload);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let uris = [format!("xdp:p1?mode={mode}"), format!("xdp:p2?mode={mode}")];
+            let (lab, stop) = (&lab, &stop);
+            let forwarding = scope.spawn(move || forwarder(lab, [&uris[0], &uris[1]], stop));
+            let mut server = lab.node("b").unwrap().command("iperf3");
+            let mut server = server.args(["-s", "-1"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            let mut client = lab.node("a").unwrap().command("iperf3");
+            let output = client.args(["-J", "-n", "20M", "-c", "10.0.0.2"]).output().unwrap();
+            let _ = server.kill();
+            server.wait().unwrap();
+            stop.store(true, Ordering::Relaxed);
+            let [back, there] = forwarding.join().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{offload} {mode}: {text}");
+            assert!(there.bytes > 15 << 20 && there.accepted > 10_000 && back.accepted > 100, "{there:?}");
+            assert_eq!((there.copied, back.copied), (0, 0), "two ports over one area copy nothing");
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_is_said_in_one_sentence() {
+    if !may_run("xdp refusals") {
+        return;
+    }
+    let lab = wire_of("refusals", "");
+    let x = lab.node("x").unwrap();
+    let refusal = |uri: &str| open_in(x, uri, &Wish::default()).unwrap_err().to_string();
+    let has = |uri: &str, part: &str| {
+        let text = refusal(uri);
+        assert!(text.contains(part) && !text.contains('\n'), "{uri}: {text}");
+    };
+    has("xdp:eth9", "no interface 'eth9'");
+    has("xdp:p1?queue=3", "has no receive queue 3");
+    has("xdp:p1?mode=fast", "auto, native or generic");
+    has("xdp:p1?frames=100", "power of two");
+    has("xdp:p1?speed=9", "no setting 'speed'");
+    has("xdp:p1?copy=zero", "no zero-copy");
+    let held = open_in(x, "xdp:p1", &Wish::default()).unwrap();
+    has("xdp:p1", "another AF_XDP socket has queue 0");
+    drop(held);
+    run(x, "ip", &["link", "set", "p1", "mtu", "3000"]);
+    has("xdp:p1?chunk=2048", "chunk=4096");
+    run(x, "ip", &["link", "set", "p1", "mtu", "9000"]);
+    has("xdp:p1?chunk=4096", "mtu 3822");
+    run(x, "ip", &["link", "set", "p1", "mtu", "1500"]);
+    run(x, "ip", &["link", "set", "p1", "down"]);
+    has("xdp:p1", "is down");
+    run(x, "ip", &["link", "set", "p1", "up"]);
+    drop(open_in(x, "xdp:p1", &Wish::default()).unwrap());
+}
+
+#[test]
+fn a_link_that_goes_down_or_away_is_said() {
+    if !may_run("xdp link down") {
+        return;
+    }
+    let lab = wire_of("down", "");
+    let x = lab.node("x").unwrap();
+    let mut port = open_in(x, "xdp:p1", &Wish::default()).unwrap();
+    let wait = Wait::For(Duration::from_millis(50));
+    let mut until = |wanted: &str| {
+        let receiver = port.receiver.as_mut().unwrap();
+        let found = (0..100).find_map(|_| match receiver.receive(8, wait) {
+            Ok(batch) => (!batch.is_empty() && wanted == "frame").then_some(String::new()),
+            Err(error) => Some(error.to_string()),
+        });
+        found.unwrap_or_else(|| panic!("never said: {wanted}"))
+    };
+    run(x, "ip", &["link", "set", "p1", "down"]);
+    assert!(until("down").contains("down"));
+    run(x, "ip", &["link", "set", "p1", "up"]);
+    let mut from = open_in(
+        lab.node("a").unwrap(),
+        "xdp:eth0",
+        &Wish { direction: Direction::Transmit, ..Wish::default() },
+    )
+    .unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    send_all(&mut from, &odd_frames(3, 100));
+    assert_eq!(until("frame"), "", "frames come again");
+    let transmitter = port.transmitter.as_mut().unwrap();
+    let mut frames = Frames::new(1, 100);
+    assert!(frames.push(&odd_frames(1, 100)[0], Meta::default()));
+    run(lab.node("a").unwrap(), "ip", &["link", "set", "eth0", "down"]);
+    let mut said = 0;
+    for _ in 0..100 {
+        match transmitter.transmit(&mut frames.batch(), &[0], Hand::Copy) {
+            Ok(sent) => assert_eq!(sent.dealt, 1),
+            Err(PortError::Down) => said += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(said, 1, "said once");
+    let counters = transmitter.counters();
+    let lost: u64 = counters.drops.iter().map(|drop| drop.count).sum();
+    assert_eq!((counters.offered, lost), (99, 99), "{counters:?}");
+    run(x, "ip", &["link", "del", "p1"]);
+    let receiver = port.receiver.as_mut().unwrap();
+    let gone = |receiver: &mut dyn Receiver| {
+        (0..100).any(|_| matches!(receiver.receive(8, wait), Err(PortError::Gone)))
+    };
+    assert!(gone(receiver.as_mut()));
+    assert!(matches!(receiver.receive(8, wait), Err(PortError::Gone)));
+    let gone = (0..100).any(|_| {
+        let sent = port.transmitter.as_mut().unwrap().transmit(&mut frames.batch(), &[0], Hand::Copy);
+        matches!(sent, Err(PortError::Gone))
+    });
+    assert!(gone);
+}
+
+#[test]
+fn several_receivers_share_the_queues() {
+    if !may_run("xdp queues") {
+        return;
+    }
+    let text = "node a b\nlink a:eth0 -- b:eth0 queues 2\ninterface a:eth0 address 10.0.0.1/24\n\
+                interface b:eth0 address 10.0.0.2/24\n";
+    let name = format!("x{}-queues", std::process::id());
+    let lab = Lab::up(&Topology::parse(text, "test").unwrap(), &name, Lifetime::Ephemeral).unwrap();
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    let member = |index| Some(Member { index, count: 2, group: 1 });
+    let mut ports = [0, 1]
+        .map(|index| open_in(b, "xdp:eth0", &Wish { member: member(index), ..Wish::default() }).unwrap());
+    for queue in [0u32, 1] {
+        let uri = format!("xdp:eth0?queue={queue}");
+        let mut from = open_in(a, &uri, &Wish { direction: Direction::Transmit, ..Wish::default() }).unwrap();
+        send_all(&mut from, &odd_frames(50, 500));
+        let came = ports.each_mut().map(|port| receive_all(port).len());
+        assert_eq!(came[queue as usize], 50, "{came:?}");
+    }
+    let three = Wish { member: Some(Member { index: 2, count: 3, group: 1 }), ..Wish::default() };
+    assert!(open_in(b, "xdp:eth0", &three).unwrap_err().to_string().contains("too few"));
+}
