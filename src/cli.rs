@@ -40,6 +40,12 @@ pub enum Command {
     /// One end of a test, started by pathlab itself inside a node.
     #[command(hide = true)]
     Agent(cmd::agent::AgentArgs),
+    /// Capture frames: count them, write them, account for those that were lost.
+    Capture(cmd::capture::CaptureArgs),
+    /// Send frames: from a template, from a capture file, or by the kernel itself.
+    Send(cmd::send::SendArgs),
+    /// Move every frame of one port to another: the smallest forwarder.
+    Null(cmd::null::NullArgs),
     /// Measurements of pathlab itself against its peers.
     Bench(cmd::bench::BenchArgs),
     /// Print the completion script of a shell.
@@ -60,6 +66,9 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Serve(args) => cmd::serve::run(args, output),
         Command::Test(args) => cmd::test::run(args, output),
         Command::Agent(args) => cmd::agent::run(args, output),
+        Command::Capture(args) => cmd::capture::run(args, output),
+        Command::Send(args) => cmd::send::run(args, output),
+        Command::Null(args) => cmd::null::run(args, output),
         Command::Bench(args) => cmd::bench::run(args, output),
         Command::Completions(args) => cmd::completions::completions(args, output),
         Command::Man(args) => cmd::completions::man(args, output),

@@ -211,6 +211,9 @@ impl Reader {
             };
             set(&mut spec, key, value)?;
         }
+        if kind == Kind::Frames && spec.size == 0 {
+            spec.size = load::frames::shortest(spec.family) as u32;
+        }
         load::check_spec(&spec).map_err(|problem| (column, problem))?;
         let name = name_of(&spec, &words[1..]);
         if self.tests.iter().any(|test| test.name == name) {
@@ -244,6 +247,7 @@ fn default_size(kind: Kind) -> u32 {
     match kind {
         Kind::TcpStream => 0,
         Kind::Ping => 56,
+        Kind::Frames => 0, // the smallest frame of the family, once that is known
         _ => 64,
     }
 }
@@ -267,9 +271,10 @@ fn set(spec: &mut TestSpec, key: Word<'_>, value: Word<'_>) -> Located<()> {
         "sender-cpu" => spec.sender_cpu = Some(ranged(value, 0, 4095)? as u32),
         "receiver-cpu" => spec.receiver_cpu = Some(ranged(value, 0, 4095)? as u32),
         "congestion" => spec.congestion = Some(text()),
+        "port" => spec.port = text(),
         other => {
             let keys = "size, response, rate, count, duration, family, streams, batch, gso, gro, send-buffer, \
-                        receive-buffer, sender-cpu, receiver-cpu, congestion";
+                        receive-buffer, sender-cpu, receiver-cpu, congestion, port";
             return wrong(key.0, format!("unknown setting '{other}'"), format!("the settings are {keys}"));
         }
     }

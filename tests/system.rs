@@ -2,14 +2,22 @@
 
 mod support;
 
+#[path = "system/bench.rs"]
+mod bench;
+#[path = "system/capture.rs"]
+mod capture;
 #[path = "system/commands.rs"]
 mod commands;
+#[path = "system/null.rs"]
+mod null;
 #[path = "system/readme.rs"]
 mod readme;
 #[path = "system/report.rs"]
 mod report;
 #[path = "system/runs.rs"]
 mod runs;
+#[path = "system/send.rs"]
+mod send;
 #[path = "system/trouble.rs"]
 mod trouble;
 

@@ -2,11 +2,14 @@
 
 pub mod agent;
 pub mod bench;
+pub mod capture;
 pub mod completions;
 pub mod lab;
+pub mod null;
 pub mod report;
 pub mod run;
 pub mod runs;
+pub mod send;
 pub mod serve;
 pub mod show;
 pub mod test;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Flags of `pathlab report`.
 #[derive(Args)]
 pub struct ReportArgs {
-    /// The runs, side by side in this order: names, begins of names, `latest`, or paths.
+    /// The runs, side by side in this order: names, begins of names, `latest`, or paths; or the directory of one benchmark.
     #[arg(value_name = "RUN", required = true)]
     pub runs: Vec<String>,
     /// Write the page to this file. Only a page of pathlab is written over.
@@ -32,6 +32,11 @@ struct Written {
 /// Reads the runs, makes the page, and writes it whole or not at all.
 pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
     refuse_foreign(&args.output)?;
+    if let [one] = args.runs.as_slice()
+        && let Some(schema) = study::bench::store::schema(Path::new(one))
+    {
+        return benchmark(Path::new(one), &schema, &args.output, output);
+    }
     let runs: Vec<RunRecord> =
         args.runs.iter().map(|run| study::store::open(&args.dir, run)).collect::<Result<_>>()?;
     let page = study::report::html(&runs)?;
@@ -43,8 +48,24 @@ pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
     })
 }
 
+/// The page of a benchmark of ports, whether or not it has ended.
+fn benchmark(directory: &Path, schema: &str, file: &Path, output: &Output) -> Result<()> {
+    let page = match schema {
+        record::bench::CAPTURE => {
+            study::report::bench::capture_html(&study::bench::store::open(directory, schema)?)?
+        }
+        _ => study::report::bench::send_html(&study::bench::store::open(directory, record::bench::SEND)?)?,
+    };
+    write(file, &page)?;
+    let runs = vec![directory.display().to_string()];
+    let written = Written { file: file.to_owned(), bytes: page.len(), runs };
+    output.result(&written, |written| {
+        format!("{} ({} kB, {})", written.file.display(), written.bytes / 1000, written.runs.join(", "))
+    })
+}
+
 /// Anything that is not a page of pathlab stays as it is.
-fn refuse_foreign(file: &Path) -> Result<()> {
+pub fn refuse_foreign(file: &Path) -> Result<()> {
     let mut begin = vec![];
     let opened = fs::File::open(file);
     let read =
@@ -59,7 +80,8 @@ fn refuse_foreign(file: &Path) -> Result<()> {
     }
 }
 
-fn write(file: &Path, page: &str) -> Result<()> {
+/// Writes the page whole or not at all.
+pub fn write(file: &Path, page: &str) -> Result<()> {
     let name = file.file_name().ok_or_else(|| Problem::input("-o needs the name of a file"))?;
     let new = file.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = fs::write(&new, page).and_then(|()| fs::rename(&new, file));

@@ -17,7 +17,7 @@ pub struct RunArgs {
     /// Half a second for each test: under 20 seconds for the default plan.
     #[arg(long)]
     quick: bool,
-    /// Only the tests of this kind (tcp-stream, udp-stream, tcp-rr, udp-rr, ping).
+    /// Only the tests of this kind (tcp-stream, udp-stream, tcp-rr, udp-rr, ping, frames).
     #[arg(long, value_name = "KIND")]
     only: Option<Kind>,
     /// Use a lab that is already up, as found, whatever somebody changed inside it.

@@ -29,12 +29,13 @@ const SHOW_FROM_MS: u64 = 2_001;
 /// Flags of `pathlab test`.
 #[derive(Args)]
 pub struct TestArgs {
-    /// tcp-stream, udp-stream, tcp-rr, udp-rr or ping.
+    /// tcp-stream, udp-stream, tcp-rr, udp-rr, ping or frames.
     kind: Kind,
     /// The host that runs `pathlab serve`: name or address, with :PORT if it is not 5300.
     #[arg(value_name = "HOST[:PORT]")]
     host: String,
-    /// Payload of one message in bytes [default: 64; ping 56; tcp-stream 131072].
+    /// Payload of one message in bytes [default: 64; ping 56; tcp-stream 131072; frames the
+    /// shortest].
     #[arg(long)]
     size: Option<u32>,
     /// Payload of the response in bytes (request/response kinds) [default: as the request].
@@ -67,6 +68,9 @@ pub struct TestArgs {
     /// Ask for a receive buffer of so many bytes.
     #[arg(long, value_name = "BYTES")]
     receive_buffer: Option<u32>,
+    /// Ports of a frames test: KIND for both ends or SENDER/RECEIVER, of int, ring, xdp [default: int].
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "PORTS")]
+    port: String,
     /// TCP congestion control by name.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
@@ -85,7 +89,7 @@ pub struct TestArgs {
 }
 
 /// A duration as people write it, in milliseconds.
-fn duration_ms(text: &str) -> std::result::Result<u64, String> {
+pub(super) fn duration_ms(text: &str) -> std::result::Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let bad = || format!("'{text}' is not a duration (examples: 5s, 500ms, 2m)");
@@ -145,6 +149,7 @@ fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
     let default_size = match args.kind {
         Kind::TcpStream => 0,
         Kind::Ping => 56,
+        Kind::Frames => load::frames::shortest(if address.is_ipv6() { 6 } else { 4 }) as u32,
         _ => 64,
     };
     TestSpec {
@@ -166,6 +171,7 @@ fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
         sender_cpu: args.sender_cpu,
         receiver_cpu: args.receiver_cpu,
         congestion: args.congestion.clone(),
+        port: args.port.clone(),
     }
 }
 
@@ -323,7 +329,7 @@ fn describe(spec: &TestSpec, host: &str) -> String {
     let size = load::message_size(spec);
     let asked = match (spec.rate, spec.kind) {
         (Some(rate), _) => format!("at {rate}"),
-        (None, Kind::TcpStream | Kind::UdpStream) => "as fast as possible".to_owned(),
+        (None, Kind::TcpStream | Kind::UdpStream | Kind::Frames) => "as fast as possible".to_owned(),
         (None, Kind::Ping) => "flood".to_owned(),
         (None, _) => "one at a time".to_owned(),
     };
@@ -335,7 +341,7 @@ fn describe(spec: &TestSpec, host: &str) -> String {
 }
 
 /// A number with a decimal prefix.
-fn scaled(value: f64, unit: &str) -> String {
+pub(super) fn scaled(value: f64, unit: &str) -> String {
     let (value, prefix) = match value {
         v if v >= 1e9 => (v / 1e9, "G"),
         v if v >= 1e6 => (v / 1e6, "M"),
@@ -352,6 +358,7 @@ fn throughput(spec: &TestSpec, summary: &Summary) -> String {
     match spec.kind {
         Kind::TcpStream => format!("{bits} of payload at the receiver"),
         Kind::UdpStream => format!("{messages}, {bits} of payload at the receiver"),
+        Kind::Frames => format!("{messages}, {bits} of frames at the receiver"),
         _ => messages,
     }
 }
@@ -409,7 +416,7 @@ fn schedule(sender: &EndReport) -> Option<String> {
 }
 
 /// Nanoseconds as people read them.
-fn time(ns: u64) -> String {
+pub(super) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),

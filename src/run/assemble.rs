@@ -62,11 +62,7 @@ pub fn record(
         offered: offered(spec, &sender),
         sent: Sent { datagrams: sender.sent, bytes: sender.sent_bytes },
         received,
-        latency_ns: if spec.kind == Kind::UdpStream {
-            receiver.latency.clone()
-        } else {
-            sender.latency.clone()
-        },
+        latency_ns: if spec.kind.is_one_way() { receiver.latency.clone() } else { sender.latency.clone() },
         latency_kind: latency_kind(spec).into(),
         throughput_bps: per_second(received.bytes as f64 * 8.0, seconds),
         messages_per_second: per_second(received.unique as f64, seconds),
@@ -153,7 +149,7 @@ fn seconds(spec: &TestSpec, sender: &EndReport, receiver: &EndReport) -> f64 {
     let gaps = sender.attempted.saturating_sub(1).max(1) as f64;
     let of_plan = if spec.rate.is_some() { sender.attempted.max(1) as f64 / gaps } else { 1.0 };
     match spec.kind {
-        Kind::UdpStream => (length(sender) * of_plan).max(length(receiver)),
+        Kind::UdpStream | Kind::Frames => (length(sender) * of_plan).max(length(receiver)),
         Kind::TcpStream => length(receiver),
         _ => length(sender) * of_plan,
     }
@@ -162,8 +158,8 @@ fn seconds(spec: &TestSpec, sender: &EndReport, receiver: &EndReport) -> f64 {
 fn latency_kind(spec: &TestSpec) -> &'static str {
     match (spec.kind, spec.rate.is_some()) {
         (Kind::TcpStream, _) => "none",
-        (Kind::UdpStream, true) => "one way from planned time",
-        (Kind::UdpStream, false) => "one way from send time",
+        (Kind::UdpStream | Kind::Frames, true) => "one way from planned time",
+        (Kind::UdpStream | Kind::Frames, false) => "one way from send time",
         (_, true) => "round trip from planned time",
         (_, false) => "round trip from send time",
     }

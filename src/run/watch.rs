@@ -68,7 +68,7 @@ impl<'a> Watch<'a> {
         use linux::observe::witness::Protocol;
         let protocol = match (self.spec.kind, self.spec.family) {
             (Kind::TcpStream | Kind::TcpRr, _) => Protocol::Tcp,
-            (Kind::UdpStream | Kind::UdpRr, _) => Protocol::Udp,
+            (Kind::UdpStream | Kind::UdpRr | Kind::Frames, _) => Protocol::Udp,
             (Kind::Ping, 6) => Protocol::Icmp6,
             (Kind::Ping, _) => Protocol::Icmp,
         };

@@ -5,9 +5,22 @@ use crate::support::{run, run_ok};
 #[test]
 fn every_command_explains_itself() {
     let help = run_ok(&["--help"]);
-    for command in
-        ["lab", "run", "test", "serve", "runs", "show", "report", "bench", "undo", "completions", "man"]
-    {
+    for command in [
+        "capture",
+        "lab",
+        "run",
+        "test",
+        "serve",
+        "runs",
+        "show",
+        "report",
+        "send",
+        "null",
+        "bench",
+        "undo",
+        "completions",
+        "man",
+    ] {
         assert!(help.contains(&format!("  {command} ")), "{command} is not in the help");
         let own = run_ok(&[command, "--help"]);
         assert!(own.contains("Usage:"), "{command}");

@@ -66,6 +66,35 @@ fn the_other_topologies_close_too_with_both_families() {
     }
 }
 
+/// Raw frames by ports through every topology, both families, both ways out of the sender.
+#[test]
+fn thirty_thousand_raw_frames_close_with_residual_zero_at_every_station() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("runs").display().to_string();
+    let run_plan = |plan: &str| json(&run_ok(&["run", plan, "--dir", &records, "--json"]));
+    let shipped = run_plan("plans/frames.plan");
+    assert!(shipped["tests"].as_array().unwrap().iter().all(|test| test["ledger"]["sent"] == 30_000));
+    let mut runs = vec![shipped];
+    for topology in ["pair", "router", "line3"] {
+        let plan = folder.path().join(format!("{topology}.plan"));
+        let tests: String = ["family 4", "family 6", "port int?bypass=on/int"]
+            .map(|how| format!("test frames count 30000 rate 20kpps {how}\n"))
+            .concat();
+        std::fs::write(&plan, format!("topology {topology}\nrepetitions 1\n{tests}")).unwrap();
+        runs.push(run_plan(plan.to_str().unwrap()));
+    }
+    for test in runs.iter().flat_map(|run| run["tests"].as_array().unwrap()) {
+        assert_closed(test);
+        let witness = &test["ledger"]["witness"];
+        assert_eq!(witness["status"], if is_root() { "agrees" } else { "not_permitted" }, "{witness:#}");
+        let stations = test["ledger"]["stations"].as_array().unwrap();
+        let names: Vec<_> = stations.iter().map(|station| station["station"].as_str().unwrap()).collect();
+        assert_eq!(names[..2], ["app send", "port eth0"], "{names:?}");
+        assert_eq!(names[names.len() - 2..], ["tap eth0", "app receive"], "{names:?}");
+    }
+}
+
 #[test]
 fn a_super_frame_is_counted_in_datagrams() {
     let _turn = alone();

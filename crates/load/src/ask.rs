@@ -6,7 +6,7 @@
 //! next to it from the time that the request really left. The sent times are kept in a ring of [`RING`] entries: of
 //! more requests in flight only the first kind of latency is known.
 
-use crate::datagram::{Arrivals, Burst, Carrier, Errors, Form, Known, Sent};
+use crate::datagram::{Arrivals, Burst, Carrier, Errors, Form, Known, Sent, Through};
 use crate::end::LINGER_NS;
 use crate::intervals::Intervals;
 use crate::schedule::{self, Plan, Share};
@@ -275,7 +275,8 @@ fn open_loop<C: Carrier>(carrier: &C, question: &Question, plan: &Plan, stop: &A
     let cpu = clock::thread_cpu_ns();
     let (sent, lateness, replies) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| read_replies(carrier, batch, waiting, &times, &accepted));
-        let (sent, lateness) = send_planned(carrier, &mut burst, plan, stop, |numbers, now| {
+        let mut out = Through { carrier, burst: &mut burst };
+        let (sent, lateness) = send_planned(&mut out, plan, stop, |numbers, now| {
             numbers.for_each(|number| times.leaves(number, now));
         });
         accepted.store(sent.sent, Release);

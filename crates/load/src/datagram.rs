@@ -168,6 +168,36 @@ pub struct Form {
     pub buffers: usize,
 }
 
+/// Whatever sends messages by their numbers, a burst at a time.
+pub trait Outgoing {
+    /// The most messages of one burst.
+    fn capacity(&self) -> u64;
+
+    /// Sends the messages `numbers` (at most [`Self::capacity`]), each with its planned time. What is refused is
+    /// counted and not tried again; when the way out stays full, the rest is not attempted, and the caller goes on at
+    /// `sent.attempted`.
+    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent);
+}
+
+/// A burst and the socket that it leaves by.
+pub struct Through<'a, C: ?Sized> {
+    /// The socket.
+    pub carrier: &'a C,
+    /// The burst.
+    pub burst: &'a mut Burst,
+}
+
+impl<C: Carrier + ?Sized> Outgoing for Through<'_, C> {
+    fn capacity(&self) -> u64 {
+        self.burst.capacity()
+    }
+
+    #[inline]
+    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent) {
+        self.burst.send(self.carrier, numbers, planned, sent);
+    }
+}
+
 /// Datagrams that leave in one system call.
 pub struct Burst {
     batch: SendBatch,
@@ -254,6 +284,8 @@ pub struct Arrivals {
     stream: u8,
     flags: Flags,
     size: usize,
+    /// Bytes that one message counts.
+    counted: u64,
     sequence: Sequence,
     latency: Histogram,
     intervals: Intervals,
@@ -286,6 +318,7 @@ impl Arrivals {
             stream,
             flags,
             size,
+            counted: size as u64,
             sequence: Sequence::new(),
             latency: Histogram::new(),
             intervals,
@@ -298,6 +331,13 @@ impl Arrivals {
             begun_cpu_ns: 0,
             longest_gap_ns: 0,
         }
+    }
+
+    /// Every message counts so many bytes, instead of its own.
+    #[must_use]
+    pub fn counting(mut self, bytes: u64) -> Self {
+        self.counted = bytes;
+        self
     }
 
     /// Messages of the test so far, duplicates included.
@@ -343,13 +383,13 @@ impl Arrivals {
             self.begun_cpu_ns = clock::thread_cpu_ns();
         }
         self.received += 1;
-        self.bytes += bytes.len() as u64;
+        self.bytes += self.counted;
         self.ended_ns = now_ns;
         let latency_ns = now_ns.saturating_sub(message.planned_ns.saturating_add_signed(self.offset_ns));
         let is_new = arrival != Arrival::Duplicate;
         if is_new {
             self.latency.record(latency_ns);
-            self.intervals.add_timed(now_ns, bytes.len() as u64, latency_ns);
+            self.intervals.add_timed(now_ns, self.counted, latency_ns);
         }
         Some(Known { message, latency_ns, is_new })
     }

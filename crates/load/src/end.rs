@@ -1,7 +1,7 @@
 //! One end of a test: prepared, warmed up, run, and kept open until the counters were read.
 
 use crate::datagram::Errors;
-use crate::{ping, tcp_rr, tcp_stream, udp_rr, udp_stream};
+use crate::{frames, ping, tcp_rr, tcp_stream, udp_rr, udp_stream};
 use linux::sys::cpu;
 use linux::sys::socket::{self, Direction};
 use record::spec::{Kind, TestSpec};
@@ -134,6 +134,8 @@ pub fn prepare(setup: &Setup) -> Result<Box<dyn End>> {
         (Kind::TcpRr, Role::Receiver) => tcp_rr::Receiver::prepare(setup),
         (Kind::UdpRr, Role::Sender) => udp_rr::Sender::prepare(setup),
         (Kind::UdpRr, Role::Receiver) => udp_rr::Receiver::prepare(setup),
+        (Kind::Frames, Role::Sender) => frames::Sender::prepare(setup),
+        (Kind::Frames, Role::Receiver) => frames::Receiver::prepare(setup),
         (Kind::Ping, Role::Sender) => ping::Sender::prepare(setup),
         (Kind::Ping, Role::Receiver) => Ok(Box::new(ping::Idle)),
     }

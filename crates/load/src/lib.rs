@@ -1,7 +1,7 @@
 //! Traffic, and the control protocol that two ends of a test speak.
 //!
-//! **What.** Five kinds of traffic ([`tcp_stream`], [`udp_stream`], [`tcp_rr`], [`udp_rr`], [`ping`]), each with an
-//! end that sends and an end that receives ([`end::End`]); the agent that runs one end at the command of a controller
+//! **What.** Six kinds of traffic ([`tcp_stream`], [`udp_stream`], [`tcp_rr`], [`udp_rr`], [`ping`], [`frames`]), each with
+//! an end that sends and an end that receives ([`end::End`]); the agent that runs one end at the command of a controller
 //! ([`agent`]); and the controller that runs one test between two agents ([`controller`]).
 //!
 //! **Why.** The sender says what it planned and what it did, the receiver says what came, and both on one time base:
@@ -12,14 +12,17 @@
 
 pub mod agent;
 mod ask;
+pub mod capture;
 mod connections;
 pub mod control;
 pub mod controller;
 pub mod datagram;
 pub mod end;
+pub mod frames;
 pub mod intervals;
 pub mod ping;
 pub mod schedule;
+pub mod send;
 pub mod sequence;
 mod spec;
 pub mod tcp_rr;

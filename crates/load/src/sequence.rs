@@ -105,6 +105,33 @@ impl Sequence {
     }
 }
 
+/// Turns 32-bit numbers that wrap, such as pktgen's ([`wire::pktgen`]), into numbers that do not, for [`Sequence::see`].
+///
+/// A number is taken as the one nearest to the highest so far, so the stream may jump by 2³¹ − 1 and be as late as that.
+/// The first number gets room below it: what comes late before it is not lost.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unwrap {
+    /// The highest number so far; 0 when there was none.
+    highest: u64,
+}
+
+impl Unwrap {
+    /// What the first number is above: one whole turn.
+    const BASE: u64 = 1 << 32;
+
+    /// The number without the wrap.
+    #[inline]
+    pub fn number(&mut self, wrapped: u32) -> u64 {
+        if self.highest == 0 {
+            self.highest = Self::BASE + u64::from(wrapped);
+        }
+        let ahead = wrapped.wrapping_sub(self.highest as u32) as i32;
+        let number = self.highest.saturating_add_signed(i64::from(ahead));
+        self.highest = self.highest.max(number);
+        number
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +181,29 @@ mod tests {
             };
             steps.into_iter().map(next).collect()
         })
+    }
+
+    proptest! {
+        /// The slow twin knows the numbers before they were cut to 32 bits.
+        #[test]
+        fn a_wrapping_stream_is_judged_as_one_that_does_not(start: u32, steps in prop::collection::vec(-300i64..2000, 1..200)) {
+            let (mut unwrap, mut fast, mut slow) = (Unwrap::default(), Sequence::new(), Slow::default());
+            let mut at = Unwrap::BASE + u64::from(start);
+            for step in steps {
+                prop_assert_eq!(unwrap.number(at as u32), at);
+                prop_assert_eq!(fast.see(at), slow.see(at));
+                at = at.saturating_add_signed(step);
+            }
+        }
+
+        #[test]
+        fn no_number_panics(numbers in prop::collection::vec(any::<u32>(), 0..50)) {
+            let mut unwrap = Unwrap::default();
+            let mut sequence = Sequence::new();
+            for number in numbers {
+                let _ = sequence.see(unwrap.number(number));
+            }
+        }
     }
 
     proptest! {

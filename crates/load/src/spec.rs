@@ -6,6 +6,8 @@ use wire::message;
 
 /// What a UDP datagram can carry.
 const MAX_DATAGRAM: u32 = linux::sys::udp::MAX_PAYLOAD as u32;
+/// What a frame can carry: a whole datagram behind an Ethernet header.
+const MAX_FRAME: u32 = MAX_DATAGRAM + 14 + 20 + 8;
 /// The longest request and response over TCP.
 const MAX_REQUEST: u32 = 1 << 20;
 /// The longest `write` of a stream.
@@ -16,6 +18,8 @@ const MAX_STREAMS: u32 = 64;
 const MAX_BATCH: u32 = 1024;
 /// The most datagrams that the kernel cuts out of one buffer (`UDP_MAX_SEGMENTS`; 64 before Linux 6.9).
 const MAX_SEGMENTS: u32 = 128;
+/// Ports on an interface that can carry a test.
+const PORTS: [&str; 3] = ["int", "ring", "xdp"];
 /// The longest test: one day.
 const MAX_DURATION_MS: u64 = 24 * 3600 * 1000;
 
@@ -59,6 +63,13 @@ fn check_sizes(spec: &TestSpec) -> Result<()> {
         Kind::TcpRr => within("size", size.into(), 1, MAX_REQUEST.into())?,
         Kind::UdpStream | Kind::UdpRr => header("size", size, MAX_DATAGRAM)?,
         Kind::Ping => header("size", size, MAX_DATAGRAM - wire::icmp::HEADER as u32)?,
+        Kind::Frames => {
+            let least = crate::frames::shortest(spec.family) as u32;
+            within("size", size.into(), least.into(), MAX_FRAME.into()).map_err(|problem| {
+                let advice = format!("{} (a whole frame, without FCS)", problem.advice);
+                problem.help(advice)
+            })?;
+        }
     }
     match spec.kind {
         Kind::TcpRr => within("response", response.into(), 0, MAX_REQUEST.into()),
@@ -112,6 +123,7 @@ fn check_options(spec: &TestSpec) -> Result<()> {
         ))
         .help(format!("gso × size may be {MAX_DATAGRAM} at most")));
     }
+    check_ports(spec)?;
     if let Some(name) = &spec.congestion {
         let fits = !name.is_empty()
             && name.len() < 16
@@ -139,6 +151,36 @@ fn check_options(spec: &TestSpec) -> Result<()> {
     Ok(())
 }
 
+/// Ports belong to frames, and frames have no sockets to set.
+fn check_ports(spec: &TestSpec) -> Result<()> {
+    if spec.kind != Kind::Frames {
+        return if spec.port.is_empty() {
+            Ok(())
+        } else {
+            Err(Problem::input(format!("a {} test has no port", spec.kind)).help("ports belong to frames"))
+        };
+    }
+    if spec.send_buffer.is_some() || spec.receive_buffer.is_some() {
+        return Err(Problem::input("a frames test has no socket whose buffer could be set")
+            .help("set the buffer of the port, e.g. port int?buffer=64k"));
+    }
+    for (port, end) in [(spec.sender_port(), "send"), (spec.receiver_port(), "receive")] {
+        let kind = port.split('?').next().unwrap_or_default();
+        if kind == "xdp" && end == "receive" {
+            return Err(Problem::input("frames cannot be received by xdp yet").help(
+                "xdp takes every frame of the interface, ARP too, so the receiving node could not answer who it is: \
+                 receive by int or ring, e.g. port xdp/ring",
+            ));
+        }
+        if !PORTS.contains(&kind) || port.contains(':') {
+            let known = PORTS.join(", ");
+            return Err(Problem::input(format!("'{port}' is not a kind of port to {end} frames by"))
+                .help(format!("use one of {known}, with settings behind it if need be: int?bypass=on")));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,7 +203,13 @@ mod tests {
     #[test]
     fn what_is_impossible_has_a_sentence() {
         type Change = fn(&mut TestSpec);
-        let wrong: [(Kind, Change, &str); 20] = [
+        let wrong: [(Kind, Change, &str); 26] = [
+            (Kind::Frames, |s| s.size = 59, "size 59"),
+            (Kind::Frames, |s| (s.size, s.family) = (79, 6), "size 79"),
+            (Kind::Frames, |s| s.port = "pcap".into(), "'pcap'"),
+            (Kind::Frames, |s| s.port = "xdp".into(), "by xdp"),
+            (Kind::Frames, |s| s.receive_buffer = Some(9), "no socket"),
+            (Kind::UdpStream, |s| s.port = "int".into(), "no port"),
             (Kind::UdpStream, |s| s.size = 17, "size 17"),
             (Kind::Ping, |s| s.size = 65_500, "size 65500"),
             (Kind::UdpRr, |s| s.response = 3, "response 3"),

@@ -4,7 +4,7 @@
 //! it; without a plan the planned time of a batch is the time it was filled. The receiver reads in batches, takes the
 //! time once per batch and judges every datagram. It echoes probes, which are never counted.
 
-use crate::datagram::{Arrivals, Burst, Errors, Form, Sent};
+use crate::datagram::{Arrivals, Burst, Errors, Form, Outgoing, Sent, Through};
 use crate::end::{DRAIN_NS, End, POLL, Setup, settings_of};
 use crate::intervals::Intervals;
 use crate::schedule::{self, Plan, Share};
@@ -149,9 +149,8 @@ impl Sender {
 
 /// Sends by plan: what is due leaves at once, at most one burst at a time. `left` is told of every burst: its numbers
 /// and when it was due to leave the hands of the sender.
-pub fn send_planned<C: crate::datagram::Carrier + ?Sized>(
-    carrier: &C,
-    burst: &mut Burst,
+pub fn send_planned(
+    out: &mut impl Outgoing,
     plan: &Plan,
     stop: &AtomicBool,
     mut left: impl FnMut(std::ops::Range<u64>, u64),
@@ -163,9 +162,9 @@ pub fn send_planned<C: crate::datagram::Carrier + ?Sized>(
         if plan.is_over(now) {
             break;
         }
-        let until = plan.due(now).clamp(next + 1, next + burst.capacity());
+        let until = plan.due(now).clamp(next + 1, next + out.capacity());
         left(next..until, now);
-        burst.send(carrier, next..until, |number| plan.planned(number), &mut sent);
+        out.send(next..until, |number| plan.planned(number), &mut sent);
         for number in next..sent.attempted {
             lateness.record(now - plan.planned(number).min(now));
         }
@@ -177,9 +176,8 @@ pub fn send_planned<C: crate::datagram::Carrier + ?Sized>(
 }
 
 /// Sends as fast as the kernel takes it.
-fn send_freely(
-    socket: &UdpSocket,
-    burst: &mut Burst,
+pub fn send_freely(
+    out: &mut impl Outgoing,
     spec: &TestSpec,
     stop: &AtomicBool,
     over: &mut Intervals,
@@ -193,9 +191,9 @@ fn send_freely(
     let mut next = 0;
     let mut now = sent.begun_ns;
     while next < total && now < end && !stop.load(Relaxed) {
-        let until = next + burst.capacity().min(total - next);
+        let until = next + out.capacity().min(total - next);
         let before = (sent.sent, sent.bytes);
-        burst.send(socket, next..until, |_| now, &mut sent);
+        out.send(next..until, |_| now, &mut sent);
         over.add(now, sent.sent - before.0, sent.bytes - before.1);
         next = sent.attempted;
         sent.ended_ns = now;
@@ -223,35 +221,41 @@ impl End for Sender {
     }
 
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        let mut report = EndReport::default();
-        let mut over = Intervals::for_duration(self.spec.duration_ms);
-        clock::precise_timers();
-        let cpu = clock::thread_cpu_ns();
-        let sent = match Plan::of(&self.spec, clock::monotonic_ns(), self.spec.size, Share::ALL) {
-            Some(plan) => {
-                let size = u64::from(self.spec.size);
-                let (sent, lateness) =
-                    send_planned(&self.socket, &mut self.burst, &plan, stop, |numbers, now| {
-                        let many = numbers.end - numbers.start;
-                        over.add(now, many, many * size);
-                    });
-                let schedule = plan.outcome(sent.attempted, sent.begun_ns, sent.ended_ns, &lateness);
-                report.notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
-                report.schedule = Some(schedule);
-                sent
-            }
-            None => {
-                let sent = send_freely(&self.socket, &mut self.burst, &self.spec, stop, &mut over);
-                report.schedule = Some(schedule::without_plan(sent.attempted, sent.begun_ns, sent.ended_ns));
-                sent
-            }
-        };
-        sent.report(&mut report);
-        report.intervals = over.finish();
-        report.thread_cpu_ns = clock::thread_cpu_ns() - cpu;
+        let mut out = Through { carrier: &self.socket, burst: &mut self.burst };
+        let mut report = send(&mut out, &self.spec, stop);
         report.socket_drops = socket::drops(&self.socket).ok();
         report
     }
+}
+
+/// Sends a whole test one way, by its plan or as fast as the way out takes it, and reports the sending half.
+pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &AtomicBool) -> EndReport {
+    let mut report = EndReport::default();
+    let mut over = Intervals::for_duration(spec.duration_ms);
+    clock::precise_timers();
+    let cpu = clock::thread_cpu_ns();
+    let sent = match Plan::of(spec, clock::monotonic_ns(), spec.size, Share::ALL) {
+        Some(plan) => {
+            let size = u64::from(spec.size);
+            let (sent, lateness) = send_planned(out, &plan, stop, |numbers, now| {
+                let many = numbers.end - numbers.start;
+                over.add(now, many, many * size);
+            });
+            let schedule = plan.outcome(sent.attempted, sent.begun_ns, sent.ended_ns, &lateness);
+            report.notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
+            report.schedule = Some(schedule);
+            sent
+        }
+        None => {
+            let sent = send_freely(out, spec, stop, &mut over);
+            report.schedule = Some(schedule::without_plan(sent.attempted, sent.begun_ns, sent.ended_ns));
+            sent
+        }
+    };
+    sent.report(&mut report);
+    report.intervals = over.finish();
+    report.thread_cpu_ns = clock::thread_cpu_ns() - cpu;
+    report
 }
 
 /// The end that receives.

@@ -10,6 +10,8 @@
 //!
 //! **Price.** No I/O, no clock and no `unsafe`: time arrives as an argument in nanoseconds.
 
+pub mod bench;
+pub mod capture;
 pub mod finding;
 pub mod histogram;
 pub mod host;
@@ -18,6 +20,7 @@ pub mod path;
 pub mod port;
 pub mod problem;
 pub mod run;
+pub mod send;
 pub mod snapshot;
 pub mod spec;
 pub mod tcp;

@@ -18,11 +18,14 @@ pub enum Kind {
     UdpRr,
     /// ICMP echo, flood (next request when the reply came, or after 10 ms) or paced.
     Ping,
+    /// UDP datagrams as raw frames, one direction: sent and received by ports, past the sockets of both ends.
+    Frames,
 }
 
 impl Kind {
     /// Every kind, in the order of the default plan.
-    pub const ALL: [Kind; 5] = [Kind::TcpStream, Kind::UdpStream, Kind::TcpRr, Kind::UdpRr, Kind::Ping];
+    pub const ALL: [Kind; 6] =
+        [Kind::TcpStream, Kind::UdpStream, Kind::TcpRr, Kind::UdpRr, Kind::Ping, Kind::Frames];
 
     /// The name on the command line and in JSON, e.g. `tcp-stream`.
     pub fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl Kind {
             Kind::TcpRr => "tcp-rr",
             Kind::UdpRr => "udp-rr",
             Kind::Ping => "ping",
+            Kind::Frames => "frames",
         }
     }
 
@@ -42,7 +46,12 @@ impl Kind {
 
     /// True when the ledger counts single frames of this kind (TCP is counted in bytes by TCP itself).
     pub fn has_ledger(self) -> bool {
-        matches!(self, Kind::UdpStream | Kind::UdpRr | Kind::Ping)
+        matches!(self, Kind::UdpStream | Kind::UdpRr | Kind::Ping | Kind::Frames)
+    }
+
+    /// True for messages that only go one way and are timed on it: the receiver's count and latency are the result.
+    pub fn is_one_way(self) -> bool {
+        matches!(self, Kind::UdpStream | Kind::Frames)
     }
 }
 
@@ -135,7 +144,7 @@ pub struct TestSpec {
     /// How long to send, in milliseconds. The last message may leave a little later; the report has the real time.
     pub duration_ms: u64,
     /// Payload of one message in bytes: the UDP payload, the ICMP echo data, the request, one `write` of a TCP
-    /// stream (there 0 means 128 KiB).
+    /// stream (there 0 means 128 KiB); for frames the whole frame from the Ethernet header on, without FCS.
     pub size: u32,
     /// Payload of the response in bytes, request/response kinds only (0: as the request).
     pub response: u32,
@@ -162,6 +171,30 @@ pub struct TestSpec {
     pub receiver_cpu: Option<u32>,
     /// TCP congestion control by name; none leaves the system's.
     pub congestion: Option<String>,
+    /// Frames only: the kinds of the ports, `KIND` for both ends or `SENDER/RECEIVER`, each with settings behind a
+    /// question mark if need be (`int?bypass=on/ring?frames=4096`); empty means [`TestSpec::PORT`].
+    pub port: String,
+}
+
+impl TestSpec {
+    /// The ports of a frames test that names none. `int` for both: its transmitter passes the queueing discipline as
+    /// an application's frames do, its receiver wakes at once, and it works without BPF.
+    pub const PORT: &str = "int";
+
+    /// The port of the sender without its interface, e.g. `int?bypass=on`.
+    pub fn sender_port(&self) -> &str {
+        self.ports().0
+    }
+
+    /// The port of the receiver without its interface.
+    pub fn receiver_port(&self) -> &str {
+        self.ports().1
+    }
+
+    fn ports(&self) -> (&str, &str) {
+        let both = if self.port.is_empty() { Self::PORT } else { &self.port };
+        both.split_once('/').unwrap_or((both, both))
+    }
 }
 
 impl Default for TestSpec {
@@ -185,6 +218,7 @@ impl Default for TestSpec {
             sender_cpu: None,
             receiver_cpu: None,
             congestion: None,
+            port: String::new(),
         }
     }
 }
@@ -201,6 +235,16 @@ mod tests {
         for wrong in ["", "10", "fast", "1.2.3pps", "0pps", "-1kpps"] {
             assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_port_is_for_both_ends_or_each_has_its_own() {
+        let of = |port: &str| TestSpec { port: port.into(), ..TestSpec::default() };
+        let both = of("ring?frames=64");
+        assert_eq!((both.sender_port(), both.receiver_port()), ("ring?frames=64", "ring?frames=64"));
+        let each = of("int?bypass=on/xdp");
+        assert_eq!((each.sender_port(), each.receiver_port()), ("int?bypass=on", "xdp"));
+        assert_eq!(of("").sender_port(), TestSpec::PORT);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::histogram::Latency;
 use crate::ledger::NamedCount;
+use crate::port::{PlaceDrop, PortSetting};
 use crate::tcp::TcpSample;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,15 @@ pub struct Settings {
     pub remote: String,
     /// What was asked and could not be had, each with its reason.
     pub refused: Vec<String>,
+    /// The port that frames went through, with its interface, e.g. `ring:eth0`; frames only.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub port: String,
+    /// Its settings as they took effect; frames only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub port_settings: Vec<PortSetting>,
+    /// True when its frames go to the driver without the queueing discipline; frames only.
+    #[serde(default)]
+    pub bypasses_qdisc: bool,
 }
 
 /// What one end of a test did and saw. The sender fills the sending half, the receiver the receiving half; the sender
@@ -95,6 +105,9 @@ pub struct EndReport {
     pub responses: u64,
     /// Frames that the socket dropped, as the socket itself counts them; none if it cannot tell.
     pub socket_drops: Option<u64>,
+    /// Frames that the port lost or refused, by place and reason; frames only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub port_drops: Vec<PlaceDrop>,
     /// Longest time between two reads while the test ran, in nanoseconds.
     pub longest_read_gap_ns: u64,
     /// Asked against done.

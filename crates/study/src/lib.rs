@@ -2,11 +2,12 @@
 //!
 //! **What.** [`ledger`] says where every frame went, [`tcp`] what held a connection back, [`verdict`] what limited a
 //! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`store`] keeps runs,
-//! [`text`] and [`report`] show them.
+//! [`text`] and [`report`] show them; [`bench`] does both for benchmarks of ports.
 //!
 //! **Why here.** This crate never sees the machine: a run recorded on another host gives the same conclusions. Only
-//! [`store`] touches files.
+//! [`store`] and [`bench`] touch files.
 
+pub mod bench;
 pub mod findings;
 pub mod ledger;
 pub mod report;

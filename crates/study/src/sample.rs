@@ -62,6 +62,19 @@ fn station(node: &str, name: &str, leg: &str, entered: u64, drops: &[(&str, u64)
     }
 }
 
+/// Frames leave and enter by ports, so the stations of IP, UDP and the socket are not on their way.
+fn by_ports(ledger: &mut Ledger) {
+    let stations = &mut ledger.stations;
+    stations.retain(|station| !matches!(station.station.as_str(), "udp in" | "socket"));
+    for station in stations {
+        match station.station.as_str() {
+            "ip out" => station.station = "port eth0".into(),
+            "ip in" => station.station = "tap eth0".into(),
+            _ => {}
+        }
+    }
+}
+
 fn ledger(sent: u64, lossy: bool, round_trip: bool) -> Ledger {
     let (queue, full) = if lossy { (sent / 50, sent / 10) } else { (0, 0) };
     let mut stations = vec![
@@ -230,11 +243,16 @@ pub fn test(kind: Kind, name: &str, repetition: u32, lossy: bool) -> TestRecord 
         Kind::TcpRr => (60_000, 1, Some(31_000)),
         Kind::UdpRr => (70_000, 1, Some(27_000)),
         Kind::Ping => (80_000, 56, Some(12_000)),
+        Kind::Frames => (120_000, 60, Some(9_000)),
     };
     let messages = messages + u64::from(repetition - 1) * if lossy { 0 } else { 700 };
     let round_trip = kind.is_round_trip();
     let tcp = matches!(kind, Kind::TcpStream | Kind::TcpRr);
     let ledger = kind.has_ledger().then(|| ledger(messages, lossy, round_trip));
+    let mut ledger = ledger;
+    if let Some(ledger) = ledger.as_mut().filter(|_| kind == Kind::Frames) {
+        by_ports(ledger);
+    }
     let arrived = ledger.as_ref().map_or(messages, |ledger| ledger.received);
     let mut sender = end(messages, size, round_trip.then_some(median).flatten(), 2);
     if tcp {
@@ -321,6 +339,7 @@ pub fn run(id: &str) -> RunRecord {
         (Kind::TcpRr, "tcp-rr", false),
         (Kind::UdpRr, "udp-rr", false),
         (Kind::Ping, "ping", false),
+        (Kind::Frames, "frames 60 B", false),
     ];
     let tests =
         (1..=3).flat_map(|repetition| kinds.map(|(kind, name, lossy)| test(kind, name, repetition, lossy)));
@@ -393,6 +412,11 @@ mod tests {
         for test in &mut run.tests {
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));
             for end in [&mut test.sender, &mut test.receiver] {
+                end.port_drops = vec![PlaceDrop { place: text(), name: text(), count: 1 }];
+                end.settings.port = text();
+                let (asked, note) = (text(), text());
+                end.settings.port_settings =
+                    vec![PortSetting { name: text(), asked, effective: text(), note }];
                 end.send_errors = vec![NamedCount { name: text(), count: 1 }];
                 end.tcp = vec![TcpSample::default()];
                 end.latency_from_send = latency(1000, 2000);
@@ -423,11 +447,41 @@ mod tests {
         assert!(missing.is_empty(), "docs/json.md does not mention {missing:?}");
     }
 
+    #[test]
+    fn every_field_of_a_sending_is_documented() {
+        let documentation = include_str!("../../../docs/json.md");
+        let (text, count) = (|| "x".to_owned(), 1);
+        let setting = PortSetting { name: text(), asked: text(), effective: text(), note: text() };
+        let report = record::send::SendReport {
+            replay: Some(record::send::ReplayFacts::default()),
+            settings: vec![setting.clone()],
+            frames: record::send::SendLedger {
+                drops: vec![PlaceDrop { place: text(), name: text(), count }],
+                ..Default::default()
+            },
+            schedule: Schedule { lateness: latency(1000, 2000), ..Schedule::default() },
+            ..Default::default()
+        };
+        let calibration = record::send::Calibration { settings: vec![setting], ..Default::default() };
+        let mut found = BTreeSet::new();
+        names(&serde_json::to_value(report).unwrap(), &mut found);
+        names(&serde_json::to_value(calibration).unwrap(), &mut found);
+        assert!(found.len() > 50, "{} names only", found.len());
+        let missing: Vec<_> =
+            found.iter().filter(|name| !documentation.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "docs/json.md does not mention {missing:?}");
+    }
+
     /// Every name that the ledger can give to a drop or a station is in its document.
     #[test]
     fn every_drop_is_documented() {
         let documentation = include_str!("../../../docs/ledger.md");
-        let sources = [include_str!("ledger/forward.rs"), include_str!("ledger/ends.rs")].concat();
+        let sources = [
+            include_str!("ledger/forward.rs"),
+            include_str!("ledger/ends.rs"),
+            include_str!("ledger/frames.rs"),
+        ]
+        .concat();
         let names = sources.split('"').skip(1).step_by(2).filter(|text| {
             text.contains('_')
                 && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')

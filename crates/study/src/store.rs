@@ -138,23 +138,23 @@ impl RunWriter {
     }
 }
 
-fn sync(directory: &Path) -> Result<()> {
+pub(crate) fn sync(directory: &Path) -> Result<()> {
     File::open(directory).and_then(|file| file.sync_all()).map_err(|e| cannot("sync", directory, &e))
 }
 
-fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Problem {
+pub(crate) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Problem {
     Problem::host(format!("cannot {what} {}: {error}", path.display()))
 }
 
 /// `20260102T030405Z` of an RFC 3339 time.
-fn name_of_time(begun: &str) -> Result<String> {
+pub(crate) fn name_of_time(begun: &str) -> Result<String> {
     let time: Timestamp =
         begun.parse().map_err(|e| Problem::input(format!("'{begun}' is not a time by RFC 3339: {e}")))?;
     Ok(time.strftime("%Y%m%dT%H%M%SZ").to_string())
 }
 
 /// Six random hexadecimal digits.
-fn short_id() -> std::io::Result<String> {
+pub(crate) fn short_id() -> std::io::Result<String> {
     let mut bytes = [0u8; 3];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -157,8 +157,9 @@ fn lost(test: &VerdictInput) -> Option<Limit> {
         }
         "qdisc_full" => "qdisc",
         "backlog_full" => "backlog",
-        "socket_buffer_full" | "queued" if stalled(test).is_some() => "receiver_stalled",
+        "socket_buffer_full" | "ring_full" | "queued" if stalled(test).is_some() => "receiver_stalled",
         "socket_buffer_full" => "socket_buffer",
+        "ring_full" => "ring",
         "mtu_exceeded" => "mtu",
         "neighbour_unresolved" => "neighbour",
         "send_ENOBUFS" | "send_EAGAIN" => "send_buffer",
@@ -295,7 +296,7 @@ fn schedule_kept(test: &VerdictInput) -> Option<Limit> {
     let schedule = test.sender.schedule.as_ref()?;
     let asked = schedule.requested_per_second?;
     let mut evidence = format!("asked {asked:.0}/s, offered {:.0}/s", schedule.achieved_per_second);
-    let end = if test.spec.kind == Kind::UdpStream { test.receiver } else { test.sender };
+    let end = if test.spec.kind.is_one_way() { test.receiver } else { test.sender };
     if let Some(latency) = &end.latency {
         let (p50, p99) = (latency.p50 as f64 / 1e3, latency.p99 as f64 / 1e3);
         evidence.push_str(&format!("; latency p50 {p50:.1} µs, p99 {p99:.1} µs"));

@@ -131,7 +131,7 @@ impl Agent {
 
     fn prepared(&mut self, result: Result<Prepared, Problem>) -> Vec<Action> {
         match result {
-            Ok(prepared) => vec![Action::Reply(Reply::Prepared(prepared))],
+            Ok(prepared) => vec![Action::Reply(Reply::Prepared(Box::new(prepared)))],
             Err(problem) => {
                 self.state = State::Idle;
                 vec![Action::Close, Action::Reply(failed(&problem))]

@@ -223,7 +223,7 @@ impl Controller {
                 if port == 0 && self.setup.spec.kind != Kind::Ping {
                     return self.lied(now_ns, role, "told no port");
                 }
-                self.receiver = prepared;
+                self.receiver = *prepared;
                 let setup = Setup { role: Role::Sender, port, ..self.setup.clone() };
                 self.go(
                     now_ns,
@@ -234,7 +234,7 @@ impl Controller {
                 )
             }
             (Step::PrepareSender, Role::Sender, Reply::Prepared(prepared)) => {
-                self.sender = prepared;
+                self.sender = *prepared;
                 self.go(now_ns, Step::WarmUp, WARM_UP_NS, Role::Sender, Request::WarmUp)
             }
             (Step::WarmUp, Role::Sender, Reply::Warm(reachable)) => {

@@ -9,7 +9,7 @@ use record::traffic::{EndReport, Settings};
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. Both sides must have the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// A message with the number that ties a reply to its request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub enum Reply {
     /// To [`Request::Clock`]: `CLOCK_MONOTONIC` in nanoseconds.
     Clock(u64),
     /// To [`Request::Prepare`].
-    Prepared(Prepared),
+    Prepared(Box<Prepared>),
     /// To [`Request::WarmUp`]: whether the path answered.
     Warm(bool),
     /// To [`Request::Start`], when all is sent.

@@ -207,14 +207,14 @@ proptest! {
             pair.now += after;
             let role = if first { Role::Sender } else { Role::Receiver };
             let event = match kind {
-                0 => controller::Event::Reply(role, Reply::Prepared(Prepared { ports: vec![7], ..Prepared::default() })),
+                0 => controller::Event::Reply(role, Reply::Prepared(Box::new(Prepared { ports: vec![7], ..Prepared::default() }))),
                 1 => controller::Event::Reply(role, Reply::Warm(first)),
                 2 => controller::Event::Reply(role, Reply::Finished),
                 3 => controller::Event::Reply(role, Reply::Report(Box::default())),
                 4 => controller::Event::Reply(role, Reply::Closed),
                 5 => controller::Event::Reply(role, Reply::Clock(1)),
                 6 => controller::Event::Lost(role, "\u{7}gone".into()),
-                7 => controller::Event::Reply(role, Reply::Prepared(Prepared::default())),
+                7 => controller::Event::Reply(role, Reply::Prepared(Box::default())),
                 8 => controller::Event::Looked(Ok(())),
                 9 => controller::Event::Looked(Err(Problem::host("no"))),
                 _ => controller::Event::Tick,

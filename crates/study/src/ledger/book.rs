@@ -5,7 +5,7 @@ use super::unit::{Seen, Unit};
 use super::window::{LinkPair, MOST, Window, difference};
 use super::{LedgerInput, by_family};
 use record::snapshot::QdiscSample;
-use record::{DropSource, EndReport};
+use record::{DropSource, EndReport, Hop, Role};
 
 /// A datagram of 64 KiB in the smallest fragments.
 const MOST_FRAGMENTS: u64 = 8192;
@@ -163,6 +163,17 @@ impl<'a> Book<'a> {
     /// Datagrams that a device says it sent.
     pub fn transmitted(&self, link: &LinkPair) -> Option<Seen> {
         self.unit.seen(link.counter("tx_packets")?, link.counter("tx_bytes"))
+    }
+
+    /// The queueing discipline that frames of the test pass when they leave a node: none where the sender's port goes
+    /// straight to the driver.
+    pub fn qdisc_on_path(&self, hop: &Hop) -> Qdisc<'a> {
+        match hop.egress.as_deref() {
+            Some(interface) if !(hop.role == Role::Sender && self.input.sender.settings.bypasses_qdisc) => {
+                self.qdisc(&hop.node, interface)
+            }
+            _ => Qdisc::None,
+        }
     }
 
     /// The queueing discipline in front of an interface.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     AppSend,
+    PortOut,
     IpOut,
     Qdisc,
     Link,
@@ -21,6 +22,7 @@ pub enum Place {
     UdpIn,
     IcmpEcho,
     Socket,
+    Tap,
     AppReply,
     AppReceive,
 }
@@ -33,6 +35,8 @@ pub struct Draft {
     pub peer: Option<String>,
     /// Its counters count fragments, of which the witness recognises only the first.
     pub fragmented: bool,
+    /// The witness cannot see or recognise what dies here.
+    pub unseen: bool,
     pub station: Station,
 }
 
@@ -266,7 +270,7 @@ impl Chain {
             unknown,
         };
         let fragmented = gap.fragments > 1;
-        let mut draft = Draft { place: gap.place, peer: gap.peer, fragmented, station };
+        let mut draft = Draft { place: gap.place, peer: gap.peer, fragmented, unseen: false, station };
         draft.settle();
         self.stations.push(draft);
     }

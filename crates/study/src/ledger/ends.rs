@@ -263,7 +263,8 @@ pub fn app_receive(chain: &mut Chain, book: &mut Book) -> u64 {
     let at_receiver = !spec.kind.is_round_trip();
     let (end, node, _) = book.end(at_receiver);
     let hops = if at_receiver { &book.input.path.forward } else { &book.input.path.back };
-    if hops.last().is_some_and(|hop| hop.role == Role::Receiver) && spec.kind != Kind::TcpStream {
+    let by_socket = !matches!(spec.kind, Kind::TcpStream | Kind::Frames);
+    if hops.last().is_some_and(|hop| hop.role == Role::Receiver) && by_socket {
         into_socket(chain, book, at_receiver);
     }
     let received = end.unique.min(MOST);

@@ -14,7 +14,19 @@ const IP_AND_INET: &[&str] = &["ip", "ip6", "inet"];
 /// What was offered to the first counter behind a node's forwarding: its qdisc, or its device if the qdisc has no
 /// counters. A drop there may have been a whole super-frame, or a segment of one.
 fn offered(book: &mut Book, entered: u64, node: &str, interface: &str) -> Result<(Range, u64), String> {
-    let (sent, buffers, dropped, queued) = match book.qdisc(node, interface) {
+    let qdisc = book.qdisc(node, interface);
+    offered_to(book, entered, node, interface, qdisc)
+}
+
+/// The same, where it is known whether frames pass the qdisc.
+pub fn offered_to(
+    book: &mut Book,
+    entered: u64,
+    node: &str,
+    interface: &str,
+    qdisc: Qdisc,
+) -> Result<(Range, u64), String> {
+    let (sent, buffers, dropped, queued) = match qdisc {
         Qdisc::Counted(Queue { sent, packets, dropped, queued, .. }) => (sent, packets, dropped, queued),
         Qdisc::None => {
             let link = book.link(node, interface).ok_or_else(|| missing(node, interface))?;
@@ -56,7 +68,7 @@ fn no_counters(interface: &str) -> String {
 }
 
 /// Background of whatever [`offered`] counts.
-fn background(book: &Book, node: &str, interface: &str) -> u64 {
+pub fn background(book: &Book, node: &str, interface: &str) -> u64 {
     book.background(|window| window.link_counter(node, interface, "tx_packets"))
 }
 
@@ -103,7 +115,7 @@ pub fn egress(chain: &mut Chain, book: &mut Book, hop: &Hop, next: Option<&Hop>)
     let Some(interface) = hop.egress.as_deref() else {
         return chain.unknown(Place::Link, node, "link", "the interface to leave by is not known");
     };
-    match book.qdisc(node, interface) {
+    match book.qdisc_on_path(hop) {
         Qdisc::None => {}
         Qdisc::Unknown(why) => chain.unknown(Place::Qdisc, node, format!("qdisc {interface}"), why),
         Qdisc::Counted(queue) => qdisc(chain, book, node, interface, &queue),

@@ -16,6 +16,7 @@ mod book;
 mod chain;
 mod ends;
 mod forward;
+mod frames;
 #[cfg(test)]
 mod twin;
 mod unit;
@@ -78,7 +79,11 @@ pub struct LedgerInput<'a> {
 pub fn close(input: &LedgerInput) -> Ledger {
     let mut book = Book::new(input);
     let mut chain = Chain::new(input.sender.attempted);
-    ends::app_send(&mut chain, &book);
+    if input.spec.kind == Kind::Frames {
+        frames::app_send(&mut chain, &book);
+    } else {
+        ends::app_send(&mut chain, &book);
+    }
     leg(&mut chain, &mut book, &input.path.forward);
     if input.spec.kind.is_round_trip() {
         ends::turn_around(&mut chain, &mut book);
@@ -87,10 +92,15 @@ pub fn close(input: &LedgerInput) -> Ledger {
         leg(&mut chain, &mut book, &input.path.back);
     }
     let received = ends::app_receive(&mut chain, &mut book);
-    if let WitnessInput::Counted { details, .. } = &input.witness {
+    let mut seen = input.witness.clone();
+    if let WitnessInput::Counted { details, .. } = &mut seen {
+        if input.spec.kind == Kind::Frames {
+            leave_out_copies(&mut book, details);
+            frames::mark_unseen(&mut chain, &mut book);
+        }
         witness::name_residuals(&mut chain.stations, details);
     }
-    let witness = witness::judge(&chain.stations, &input.witness);
+    let witness = witness::judge(&chain.stations, &seen);
     let unexplained = chain.stations.iter().map(|draft| draft.station.residual).sum();
     let uncertainty = chain.stations.iter().map(|draft| draft.station.uncertainty).max().unwrap_or(0);
     Ledger {
@@ -104,6 +114,16 @@ pub fn close(input: &LedgerInput) -> Ledger {
     }
 }
 
+fn leave_out_copies(book: &mut Book, details: &mut Vec<WitnessDrop>) {
+    let copies = witness::leave_out_copies(details, &book.input.spec.to);
+    if copies > 0 {
+        book.note(format!(
+            "the kernel of {} threw away {copies} copies of frames behind the port, which ends the path; they are no loss",
+            book.input.spec.to
+        ));
+    }
+}
+
 /// One direction of the path, from leaving the first node to entering the last.
 fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
     if hops.is_empty() {
@@ -112,7 +132,10 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
     fragments(chain, book, hops);
     for (index, hop) in hops.iter().enumerate() {
         let next = hops.get(index + 1);
+        let raw = book.input.spec.kind == Kind::Frames;
         match hop.role {
+            Role::Sender if raw => frames::port_out(chain, book, hop),
+            Role::Receiver if raw => frames::tap(chain, book, hop),
             Role::Sender => forward::ip_out(chain, book, hop),
             Role::Bridge => forward::bridge(chain, book, hop),
             Role::Router => forward::ip_forward(chain, book, hop),

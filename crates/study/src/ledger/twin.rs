@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use record::snapshot::{
     FilterSample, LinkSample, NeighbourSample, NodeSnapshot, QdiscSample, SocketSample, SoftnetRow, TC_ROOT,
 };
-use record::{DropSource, WitnessStatus};
+use record::{DropSource, PlaceDrop, WitnessStatus};
 use std::collections::BTreeMap;
 
 /// What happens to one datagram, at the `usize`-th hop of its leg where that matters.
@@ -51,7 +51,9 @@ impl Twin {
         let role = |router| if router { Role::Router } else { Role::Bridge };
         names.extend(between.iter().enumerate().map(|(i, &router)| (format!("n{i}"), role(router))));
         names.push(("b".to_owned(), Role::Receiver));
-        let spec = TestSpec { kind, family, size: PAYLOAD as u32, response: 0, ..TestSpec::default() };
+        let headers = if kind == Kind::Frames { if family == 6 { 62 } else { 42 } } else { 0 };
+        let size = PAYLOAD as u32 + headers;
+        let spec = TestSpec { kind, family, size, response: 0, ..TestSpec::default() };
         let path = Path { forward: hops(&names), back: hops(&turned(&names)), source: "topology".into() };
         let mut twin = Twin {
             spec,
@@ -96,8 +98,10 @@ impl Twin {
     /// A frame of this length leaves by an interface; false when it does not arrive at the peer.
     fn cross(&mut self, leg: &str, index: usize, hop: &Hop, next: &Hop, fate: Fate) -> bool {
         let (interface, length) = (hop.egress.clone().unwrap(), self.length());
+        let passed_by = hop.role == Role::Sender && self.sender.settings.bypasses_qdisc;
         let node = self.nodes.get_mut(&hop.node).unwrap();
-        if let Some(qdisc) = node.qdiscs.iter_mut().find(|qdisc| qdisc.interface == interface) {
+        let qdisc = node.qdiscs.iter_mut().find(|qdisc| qdisc.interface == interface);
+        if let Some(qdisc) = qdisc.filter(|_| !passed_by) {
             if fate == Fate::QdiscFull(index) {
                 qdisc.drops += 1;
                 self.truth(leg, &hop.node, &format!("qdisc {interface}"), "qdisc_full");
@@ -181,6 +185,8 @@ impl Twin {
         for (index, hop) in hops.iter().enumerate() {
             let node = hop.node.as_str();
             match hop.role {
+                Role::Sender if self.raw() => {}
+                Role::Receiver if self.raw() => return self.tap(node, index, fate),
                 Role::Sender => self.bump(node, "Ip.OutTransmits", "Ip6.Ip6OutTransmits"),
                 Role::Bridge if fate == Fate::Filtered(index) => {
                     self.filtered(leg, node, "bridge br0", "forward", true);
@@ -243,6 +249,53 @@ impl Twin {
         true
     }
 
+    fn raw(&self) -> bool {
+        self.spec.kind == Kind::Frames
+    }
+
+    /// The port at the receiver; the kernel there goes on with its copy whatever the port does, and throws it away.
+    fn tap(&mut self, node: &str, index: usize, fate: Fate) -> bool {
+        if fate == Fate::Hidden(index) {
+            return false;
+        }
+        for (v4, v6) in [
+            ("Ip.InReceives", "Ip6.Ip6InReceives"),
+            ("Ip.InDelivers", "Ip6.Ip6InDelivers"),
+            ("Udp.InErrors", "Ip6.Udp6InErrors"),
+        ] {
+            self.bump(node, v4, v6);
+        }
+        self.witness(node, "SOCKET_FILTER");
+        if fate == Fate::SocketFull {
+            port_drop(&mut self.receiver, "ring", "ring_full");
+            self.truth("forward", node, "tap eth0", "ring_full");
+            return false;
+        }
+        true
+    }
+
+    /// A raw frame: what the kernel drops inside the send call fails that call too.
+    fn send_raw(&mut self, fate: Fate) {
+        if fate == Fate::Refused {
+            port_drop(&mut self.sender, "port", "oversize");
+            self.truth("forward", "a", "app send", "send_oversize");
+            return;
+        }
+        let full = !self.sender.settings.bypasses_qdisc && fate == Fate::QdiscFull(0);
+        let dropped = |twin: &Self| twin.truth.values().sum::<u64>();
+        let before = dropped(self);
+        let arrived = self.travel("forward", fate);
+        let inside = matches!(fate, Fate::Backlog(0) | Fate::TxDropped(0)) || full;
+        if inside && dropped(self) > before {
+            port_drop(&mut self.sender, "socket", "qdisc_full");
+        } else {
+            self.sender.sent += 1;
+            self.sender.sent_bytes += self.length();
+        }
+        self.receiver.received += u64::from(arrived);
+        self.receiver.unique += u64::from(arrived);
+    }
+
     fn socket(&mut self, node: &str) -> &mut SocketSample {
         &mut self.nodes.get_mut(node).unwrap().sockets[0]
     }
@@ -279,6 +332,9 @@ impl Twin {
     /// Sends one message and follows it, and its response if there is one.
     fn send(&mut self, there: Fate, back: Fate) {
         self.sender.attempted += 1;
+        if self.raw() {
+            return self.send_raw(there);
+        }
         if there == Fate::Refused {
             self.truth("forward", "a", "app send", "send_ENOBUFS");
             self.sender.send_errors = vec![NamedCount {
@@ -347,6 +403,13 @@ impl Twin {
     fn blank(&self, name: &str) -> NodeSnapshot {
         let index = self.path.forward.iter().position(|hop| hop.node == name).unwrap();
         node(index, self.counted)
+    }
+}
+
+fn port_drop(end: &mut EndReport, place: &str, name: &str) {
+    match end.port_drops.iter_mut().find(|drop| drop.name == name) {
+        Some(drop) => drop.count += 1,
+        None => end.port_drops.push(PlaceDrop { place: place.into(), name: name.into(), count: 1 }),
     }
 }
 
@@ -535,7 +598,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 }
 
 fn kinds() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::UdpStream), Just(Kind::UdpRr), Just(Kind::Ping)]
+    prop_oneof![Just(Kind::UdpStream), Just(Kind::UdpRr), Just(Kind::Ping), Just(Kind::Frames)]
 }
 
 /// A fate that cannot happen on this path means that the datagram arrives. Ping sockets of the twin have no queue.
@@ -559,9 +622,10 @@ proptest! {
     #[test]
     fn every_named_drop_is_found_where_it_happened(
         kind in kinds(), v6: bool, between in prop::collection::vec(any::<bool>(), 0..4), counted: bool, backlog: bool,
-        fates in prop::collection::vec((fate(), fate()), 0..150), strangers in 0usize..3,
+        fates in prop::collection::vec((fate(), fate()), 0..150), strangers in 0usize..3, bypass: bool,
     ) {
         let mut twin = Twin::new(kind, if v6 { 6 } else { 4 }, &between, counted);
+        twin.sender.settings.bypasses_qdisc = bypass && kind == Kind::Frames;
         for (there, back) in fates {
             let tame = |fate| one_kind_of_link_drop(backlog, possible(kind, fate));
             // A counter that both directions share does not tell the direction: the twin uses it on the way there only.
@@ -593,7 +657,9 @@ proptest! {
         conserved(&ledger)?;
         let hop = &twin.path.forward[at];
         let name = match hop.role {
-            Role::Sender => "ip out".to_owned(),
+            Role::Sender if kind == Kind::Frames => "port eth0".to_owned(),
+            Role::Receiver if kind == Kind::Frames => "tap eth0".into(),
+            Role::Sender => "ip out".into(),
             Role::Bridge => "bridge br0".into(),
             Role::Router => "ip forward".into(),
             Role::Receiver => "ip in".into(),
@@ -639,6 +705,9 @@ proptest! {
             (end.unique, end.duplicates, end.foreign, end.responses) = (number(), number(), number(), number());
             end.socket_drops = take[4].then(&mut number);
             end.send_errors = vec![NamedCount { name: "EPERM".into(), count: number() }];
+            for (place, name) in [("ring", "ring_full"), ("socket", "qdisc_full"), ("port", "oversize")] {
+                end.port_drops.push(PlaceDrop { place: place.into(), name: name.into(), count: number() });
+            }
         }
         twin.softnet_dropped = number() >> 1;
         twin.seen.insert(("a".into(), "NEIGH_FAILED"), number());
@@ -661,6 +730,46 @@ fn a_drop_that_only_the_witness_knows_is_named_by_it() {
         ("neighbour_unresolved", 30, DropSource::Witness)
     );
     assert_eq!((ledger.unexplained, ledger.witness.status), (0, WitnessStatus::Agrees));
+}
+
+/// The copies that the receiving host sees behind the port are not the path's: neither as counters nor as deaths.
+#[test]
+fn copies_behind_the_port_are_no_loss_and_are_said() {
+    let mut twin = Twin::new(Kind::Frames, 4, &[false], true);
+    (0..500).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
+    (0..20).for_each(|_| twin.send(Fate::SocketFull, Fate::Arrives));
+    let ledger = twin.close();
+    assert_eq!(named(&ledger), ["tap eth0 ring_full 20"]);
+    assert_eq!((ledger.unexplained, ledger.witness.status), (0, WitnessStatus::Agrees));
+    assert!(ledger.witness.by_reason.is_empty(), "{:?}", ledger.witness);
+    assert!(ledger.notes.iter().any(|note| note.contains("520 copies")), "{:?}", ledger.notes);
+    let names: Vec<_> = ledger.stations.iter().map(|station| station.station.as_str()).collect();
+    let expected = [
+        "app send",
+        "port eth0",
+        "qdisc eth0",
+        "link eth0",
+        "bridge br0",
+        "link right",
+        "tap eth0",
+        "app receive",
+    ];
+    assert_eq!(names, expected);
+}
+
+/// A transmit ring's frames have their headers where the witness does not look, until a router has read them.
+#[test]
+fn drops_of_ring_frames_in_front_of_a_router_are_not_expected_of_the_witness() {
+    for (between, at, unseen) in [(false, 1, true), (true, 1, false), (false, 0, true), (true, 0, true)] {
+        let mut twin = Twin::new(Kind::Frames, 4, &[between], true);
+        twin.sender.settings.port = "ring:eth0".into();
+        (0..500).for_each(|_| twin.send(Fate::TxDropped(at), Fate::Arrives));
+        twin.seen.clear();
+        let ledger = twin.close();
+        let expected = if unseen { WitnessStatus::Agrees } else { WitnessStatus::Disagrees };
+        assert_eq!((ledger.unexplained, ledger.witness.status), (0, expected), "{ledger:#?}");
+        assert_eq!(ledger.notes.iter().any(|note| note.contains("cannot confirm 500")), unseen);
+    }
 }
 
 #[test]

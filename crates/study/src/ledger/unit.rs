@@ -57,10 +57,19 @@ impl Unit {
 
     /// The way there: what the sender really wrote decides, then what was asked.
     pub fn forward(spec: &TestSpec, sender: &EndReport, fragments: u64) -> Self {
+        if spec.kind == Kind::Frames {
+            return Self::of_frames(spec);
+        }
         let asked = u64::from(spec.size);
         let even = sender.sent > 0 && sender.sent_bytes.is_multiple_of(sender.sent) && sender.sent_bytes > 0;
         let payload = if even && spec.kind != Kind::Ping { sender.sent_bytes / sender.sent } else { asked };
         Self::new(spec.family, payload.min(1 << 20), u64::from(spec.gso), fragments)
+    }
+
+    /// Whole frames: what is not headers is payload.
+    fn of_frames(spec: &TestSpec) -> Self {
+        let empty = Self::new(spec.family, 0, 1, 1);
+        Self::new(spec.family, u64::from(spec.size).saturating_sub(empty.header), 1, 1)
     }
 
     /// The way back: the size of the response.

@@ -28,6 +28,7 @@ pub fn names_of(reason: &str, location: Option<&str>) -> &'static [&'static str]
         | "FQ_FLOW_LIMIT" | "FQ_HORIZON_LIMIT" => &["qdisc_full"],
         "CPU_BACKLOG" => &["backlog_full"],
         "SOCKET_RCVBUFF" => &["socket_buffer_full"],
+        "PACKET_SOCK_ERROR" => &["ring_full", "socket_buffer_full"],
         "PROTO_MEM" => &["udp_memory", "socket_buffer_full"],
         "SOCKET_FILTER" => &["socket_filter"],
         "UDP_CSUM" | "IP_CSUM" | "ICMP_CSUM" | "SKB_CSUM" => &["checksum"],
@@ -102,6 +103,8 @@ fn invisible(drop: &Drop) -> bool {
 fn belongs(place: Place, name: &str) -> bool {
     match place {
         Place::AppSend | Place::AppReceive | Place::AppReply | Place::IcmpEcho => false,
+        Place::PortOut => matches!(name, "filter_*" | "tc" | "link_down"),
+        Place::Tap => matches!(name, "filter_*" | "tc" | "rx_dropped"),
         Place::IpOut => matches!(
             name,
             "neighbour_unresolved" | "filter_*" | "mtu_exceeded" | "no_route" | "tc" | "link_down"
@@ -140,6 +143,21 @@ fn belongs(place: Place, name: &str) -> bool {
         }
         Place::Socket => matches!(name, "socket_buffer_full" | "udp_memory" | "socket_filter"),
     }
+}
+
+/// Takes out what the receiving host did with its own copies of frames, behind the port where the path of a frames
+/// test ends; returns how many those were. In front of a port are only the link and its backlog, and XDP.
+pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: &str) -> u64 {
+    let in_front = |seen: &WitnessDrop| {
+        let names = names_of(&seen.reason, seen.location.as_deref());
+        let of_link = ["backlog_full", "tx_dropped", "ring_full"].iter().any(|name| names.contains(name));
+        seen.node != receiver || of_link || seen.reason.starts_with("XDP")
+    };
+    let all =
+        |details: &[WitnessDrop]| details.iter().fold(0u64, |sum, seen| sum.saturating_add(seen.frames));
+    let before = all(details);
+    details.retain(in_front);
+    before.saturating_sub(all(details))
 }
 
 /// What the witness counted and no station has claimed yet.
@@ -274,6 +292,10 @@ fn disagreements(drafts: &[Draft], details: &[WitnessDrop], lost: u64) -> Vec<St
     for draft in drafts {
         for drop in draft.station.drops.iter().filter(|drop| !invisible(drop)) {
             if drop.source == DropSource::Witness {
+                continue;
+            }
+            if draft.unseen {
+                purse.take(seen_at(draft, &drop.name), &drop.name, drop.count);
                 continue;
             }
             let held = if drop.name == "neighbour_unresolved" { HELD } else { 0 };

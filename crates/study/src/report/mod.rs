@@ -9,6 +9,7 @@
 //!
 //! **Safety.** Every string goes through the template's HTML escape; data for scripts is JSON without `<`.
 
+pub mod bench;
 mod svg;
 
 use crate::findings::title;

@@ -298,3 +298,85 @@ const ROLES: [(&str, &str); 6] = [
     ("steal", "steal"),
     ("idle", "idle"),
 ];
+
+/// A line of a plot.
+pub struct Line<'a> {
+    /// What the legend says.
+    pub name: &'a str,
+    /// Its colour.
+    pub colour: &'a str,
+    /// Points with rising x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Lines over x, which may be drawn in steps of doubling; y begins at 0.
+pub fn lines(x_words: &str, y_words: &str, doubling: bool, lines: &[Line]) -> String {
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let place = |x: f64| if doubling { x.max(1.0).log2() } else { x };
+    let (low, high) = all().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| {
+        (low.min(place(point.0)), high.max(place(point.0)))
+    });
+    let wide = if high > low { high - low } else { 1.0 };
+    let top = nice(all().fold(0.0, |top: f64, point| top.max(point.1)));
+    let x = |value: f64| LEFT + 8.0 + (place(value) - low) / wide * (WIDE - LEFT - RIGHT - 16.0);
+    let y = |value: f64| BASE - value / top * (BASE - 28.0);
+    let mut out = String::new();
+    for step in 0..=4 {
+        let value = top * f64::from(step) / 4.0;
+        let _ = write!(out, r#"<path class="grid" d="M{LEFT} {:.1}H{:.1}"/>"#, y(value), WIDE - RIGHT);
+        label(&mut out, "axis right", LEFT - 6.0, y(value) + 4.0, &number(value));
+    }
+    let mut ticks: Vec<f64> = all().map(|point| point.0).collect();
+    ticks.sort_by(f64::total_cmp);
+    let mut before = f64::NEG_INFINITY;
+    for tick in ticks {
+        // Numbers that would run into each other are left out.
+        if x(tick) - before >= 44.0 {
+            before = x(tick);
+            label(&mut out, "axis middle", before, BASE + 18.0, &format!("{tick:.0}"));
+        }
+    }
+    label(&mut out, "axis middle", (LEFT + WIDE - RIGHT) / 2.0, BASE + 36.0, &escape(x_words));
+    label(&mut out, "axis", 4.0, 14.0, &escape(y_words));
+    let mut legend = String::from(r#"<p class="legend">"#);
+    for line in lines {
+        let points: Vec<String> =
+            line.points.iter().map(|&(px, py)| format!("{:.1},{:.1}", x(px), y(py))).collect();
+        let _ = write!(
+            out,
+            r#"<polyline class="curve" stroke="{}" points="{}"/>"#,
+            line.colour,
+            points.join(" ")
+        );
+        for &(px, py) in &line.points {
+            let words = format!("{} at {px:.0}: {}", line.name, number(py));
+            let _ = write!(
+                out,
+                r#"<circle cx="{:.1}" cy="{:.1}" r="3" fill="{}"><title>{}</title></circle>"#,
+                x(px),
+                y(py),
+                line.colour,
+                escape(&words)
+            );
+        }
+        let _ =
+            write!(legend, r#"<span><i style="background:{}"></i>{}</span>"#, line.colour, escape(line.name));
+    }
+    let words = escape(&format!("{y_words} over {x_words}"));
+    format!(
+        r#"<svg class="figure" role="img" aria-label="{words}" viewBox="0 0 {WIDE} {HIGH}">{out}</svg>{legend}</p>"#
+    )
+}
+
+/// The next of 1, 2, 4, 5, 10, 20 … that is not below.
+fn nice(value: f64) -> f64 {
+    if value <= 0.0 || !value.is_finite() {
+        return 1.0;
+    }
+    let decade = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 4.0, 5.0, 10.0]
+        .into_iter()
+        .map(|step| step * decade)
+        .find(|&top| top >= value)
+        .unwrap_or(value)
+}

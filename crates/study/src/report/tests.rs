@@ -113,10 +113,10 @@ fn a_browser_draws_every_chart() {
             .unwrap();
         let dom = String::from_utf8_lossy(&output.stdout);
         assert!(
-            dom.contains("data-drawn=\"9\""),
-            "5 charts of throughput and 4 of latency: {}",
+            dom.contains("data-drawn=\"11\""),
+            "6 charts of throughput and 5 of latency: {}",
             &dom[..dom.len().min(200)]
         );
-        assert_eq!(dom.matches("<canvas").count(), 9);
+        assert_eq!(dom.matches("<canvas").count(), 11);
     }
 }

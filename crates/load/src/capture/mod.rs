@@ -1,0 +1,433 @@
+//! Capturing frames: counting them, writing them, accounting for those that were lost.
+//!
+//! **What.** [`run`] opens a port (or several, which share its frames), counts what comes ([`census`]), writes it if asked
+//! ([`queue`], [`writer`]), says every second how it goes, and closes the account against the interface ([`account`]).
+//!
+//! **Why so.** A capture that does not say what it lost is worth little, and "dropped" without a place is worth hardly more.
+//! Every place has its own counter: the interface (`nic`), the kernel, the `ring` or `socket`, our own `queue`, the `disk`.
+//! One thread receives for each port and does nothing else; one thread writes; the caller's thread watches.
+//!
+//! **Price.** One copy for a frame that is written, none for one that is counted.
+
+pub mod account;
+pub mod census;
+pub mod queue;
+pub mod streams;
+pub mod talkers;
+pub mod worker;
+pub mod writer;
+
+use account::{Known, Readings, Watch};
+use census::Census;
+use linux::port::{self, Direction, Member, Port, PortError, ReceiveCounters, StampSource, Uri, Wish};
+use linux::sys::{clock, process};
+use record::capture::{CaptureReport, CaptureSecond, SCHEMA, Written};
+use record::{PlaceDrop, PortSetting, Problem, Result};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+use wire::filter::Program;
+use wire::pcap::Link;
+use worker::{Got, Shared, Tally, Worker};
+use writer::FileWish;
+
+/// What to capture, how, and until when.
+#[derive(Debug, Clone)]
+pub struct CaptureWish {
+    /// The port.
+    pub uri: String,
+    /// Threads that receive, each with a port of its own.
+    pub threads: u32,
+    /// The CPUs that the threads stay on, in turn; none: where the kernel puts them.
+    pub cpus: Vec<u32>,
+    /// The filter, as it was written and compiled.
+    pub filter: Option<(String, Program)>,
+    /// Bytes that are kept of each frame.
+    pub snap: Option<u32>,
+    /// See frames for other stations too.
+    pub promiscuous: bool,
+    /// See frames that this host sends too.
+    pub outgoing: bool,
+    /// Whose clock shall stamp the frames.
+    pub stamps: StampSource,
+    /// Count frames, bytes and times' sources only: the cheapest.
+    pub only_count: bool,
+    /// End after so many frames.
+    pub count: Option<u64>,
+    /// End after so long.
+    pub duration: Option<Duration>,
+    /// Memory of the queue to the writer, for each thread.
+    pub queue_bytes: usize,
+    /// Where frames are written to.
+    pub file: Option<FileWish>,
+}
+
+impl Default for CaptureWish {
+    /// Everything from nowhere, without end.
+    fn default() -> Self {
+        CaptureWish {
+            uri: String::new(),
+            threads: 1,
+            cpus: vec![],
+            filter: None,
+            snap: None,
+            promiscuous: true,
+            outgoing: true,
+            stamps: StampSource::Software,
+            only_count: false,
+            count: None,
+            duration: None,
+            queue_bytes: 32 << 20,
+            file: None,
+        }
+    }
+}
+
+/// Who is told what happens.
+pub trait Listener {
+    /// The ports are open; this took effect.
+    ///
+    /// # Errors
+    /// Whatever shall end the capture before it begins.
+    fn opened(&mut self, settings: &[PortSetting]) -> Result<()>;
+
+    /// A second went by.
+    ///
+    /// # Errors
+    /// Whatever shall end the capture.
+    fn second(&mut self, second: &CaptureSecond) -> Result<()>;
+}
+
+/// How it went, and what ended it before its time.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The numbers.
+    pub report: CaptureReport,
+    /// What went wrong; the numbers hold all the same.
+    pub problem: Option<Problem>,
+}
+
+/// Captures until the count, the time, an interrupt, the end of the port, or trouble.
+///
+/// # Errors
+/// What kept it from beginning; trouble on the way is in the [`Outcome`].
+pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
+    let mut watch = Watch::open(&wish.uri, wish.outgoing);
+    let read = |watch: &mut Option<Watch>| watch.as_mut().and_then(Watch::read);
+    let before = read(&mut watch);
+    let ports = open(wish)?;
+    let settings =
+        ports[0].receiver.as_ref().map(|receiver| receiver.settings().to_vec()).unwrap_or_default();
+    let shared = Shared::new(ports.len(), wish.count);
+    let link = link_of(&ports[0]);
+    if link != Link::ETHERNET && wish.filter.is_some() {
+        return Err(Problem::input("filters are compiled for Ethernet, and these frames are something else")
+            .at(&wish.uri)
+            .help("capture without a filter"));
+    }
+    let (lanes, ready) = prepare_writer(wish, ports.len(), link)?;
+    let opened = read(&mut watch);
+    listener.opened(&settings)?;
+    let begun = (clock::realtime_ns(), clock::monotonic_ns());
+    let workers = workers(wish, ports, lanes, &shared, watch.is_some());
+
+    let (got, written, ending, told) = std::thread::scope(|scope| {
+        let writer = ready.map(|ready| scope.spawn(|| writer::run(ready, &shared.writer)));
+        let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(move || worker.run())).collect();
+        let told = watch_over(wish, &shared, listener);
+        shared.stop();
+        let ending = (read(&mut watch), clock::monotonic_ns());
+        let got: Vec<Got> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
+        let written = writer.and_then(|writer| writer.join().ok());
+        (got, written, ending, told)
+    });
+    let whole = got.len() == shared.threads.len() && wish.file.is_some() == written.is_some();
+    if !whole {
+        return Err(Problem::host("a thread of the capture broke off; this is a fault of pathlab"));
+    }
+    let end =
+        End { settings, begun_ns: begun.0, duration_ns: ending.1 - begun.1, why: told, shared: &shared };
+    let readings = Readings([before, opened, ending.0, read(&mut watch)]);
+    Ok(end.report(wish, got, written, watch.as_ref().map(|watch| (watch, &readings))))
+}
+
+/// Opens one port for each thread.
+fn open(wish: &CaptureWish) -> Result<Vec<Port>> {
+    let count = wish.threads.max(1);
+    let kind = Uri::parse(&wish.uri)?.kind;
+    if count > 1 && !matches!(kind.as_str(), "int" | "ring") {
+        return Err(Problem::input(format!("port kind '{kind}' cannot be shared by {count} threads"))
+            .at(&wish.uri)
+            .help("use int: or ring:, or one thread"));
+    }
+    // Fan-out groups have numbers of 16 bits; those of different processes should differ.
+    let group = (std::process::id() as u16) ^ (clock::monotonic_ns() >> 20) as u16;
+    let filter =
+        if kernel_filters(&kind) { wish.filter.as_ref().map(|(_, program)| program.clone()) } else { None };
+    let open = |index| {
+        let wish_of_port = Wish {
+            direction: Direction::Receive,
+            snap: wish.snap,
+            promiscuous: wish.promiscuous,
+            outgoing: wish.outgoing,
+            filter: filter.clone(),
+            stamps: wish.stamps,
+            member: (count > 1).then_some(Member { index, count, group }),
+            area: None,
+            any_link: true,
+        };
+        let port = port::open(&wish.uri, &wish_of_port)?;
+        match port.receiver {
+            Some(_) => Ok(port),
+            None => Err(Problem::input("nothing can be received from this port").at(&wish.uri)),
+        }
+    };
+    (0..count).map(open).collect()
+}
+
+/// True for the kinds whose filter runs in the kernel; everywhere else it runs here, where its refusals are counted.
+fn kernel_filters(kind: &str) -> bool {
+    matches!(kind, "int" | "ring")
+}
+
+type Lanes = Vec<Option<queue::Lane>>;
+
+/// What frames of the port begin with.
+fn link_of(port: &Port) -> Link {
+    let interfaces = port.receiver.as_ref().map(|receiver| receiver.interfaces()).unwrap_or_default();
+    interfaces.first().map_or(Link::ETHERNET, |interface| interface.link)
+}
+
+fn prepare_writer(wish: &CaptureWish, threads: usize, link: Link) -> Result<(Lanes, Option<writer::Ready>)> {
+    let Some(file) = &wish.file else { return Ok(((0..threads).map(|_| None).collect(), None)) };
+    let snap = wish.snap.unwrap_or(u32::MAX).min(wire::pcap::MAX_FRAME) as usize;
+    let (lanes, collector) = queue::lanes(threads, wish.queue_bytes, snap);
+    let mut file = file.clone();
+    file.interface.link = link;
+    let ready = writer::prepare(file, collector, threads)?;
+    Ok((lanes.into_iter().map(Some).collect(), Some(ready)))
+}
+
+fn workers<'a>(
+    wish: &CaptureWish,
+    ports: Vec<Port>,
+    lanes: Lanes,
+    shared: &'a Shared,
+    drains: bool,
+) -> Vec<Worker<'a>> {
+    let kind = Uri::parse(&wish.uri).map(|uri| uri.kind).unwrap_or_default();
+    let filter = wish.filter.as_ref().filter(|_| !kernel_filters(&kind)).map(|(_, program)| program.clone());
+    let offset_ns = clock::realtime_ns().wrapping_sub(clock::monotonic_ns());
+    let make = |(number, (port, lane)): (usize, (Port, Option<queue::Lane>))| {
+        let (mut census, filter) = (Census::new(offset_ns), filter.clone());
+        census.ethernet = link_of(&port) == Link::ETHERNET;
+        census.only_count = wish.only_count;
+        let tally = Tally { census, lane, filter, shared, filtered: 0, after: 0 };
+        let cpu = wish.cpus.get(number % wish.cpus.len().max(1)).copied();
+        port.receiver.map(|receiver| Worker { receiver, number, cpu, drains, tally })
+    };
+    ports.into_iter().zip(lanes).enumerate().filter_map(make).collect()
+}
+
+/// Why a capture ended.
+enum Why {
+    Count,
+    Duration,
+    Interrupted,
+    /// A thread ended by itself, or writing failed.
+    Itself,
+    Listener(Problem),
+}
+
+/// Tells the listener every second how it goes; returns when it is over.
+fn watch_over(wish: &CaptureWish, shared: &Shared, listener: &mut dyn Listener) -> Why {
+    let begun = clock::monotonic_ns();
+    let end = wish.duration.map(|time| begun + time.as_nanos() as u64);
+    let mut seconds = Seconds { last_ns: begun, ..Seconds::default() };
+    loop {
+        let now = clock::monotonic_ns();
+        if shared.is_full() {
+            return Why::Count;
+        }
+        if shared.stopped() || shared.ended.load(Acquire) > 0 || shared.writer.failed.load(Relaxed) {
+            return if shared.is_full() { Why::Count } else { Why::Itself };
+        }
+        if process::interrupted() {
+            return Why::Interrupted;
+        }
+        if end.is_some_and(|end| now >= end) {
+            return Why::Duration;
+        }
+        if now - seconds.last_ns >= 1_000_000_000 {
+            let second = seconds.next(shared, now);
+            if let Err(problem) = listener.second(&second) {
+                return Why::Listener(problem);
+            }
+        }
+        let next = (seconds.last_ns + 1_000_000_000).min(end.unwrap_or(u64::MAX)).min(now + 50_000_000);
+        clock::sleep_until(next);
+    }
+}
+
+/// What was told last.
+#[derive(Default)]
+struct Seconds {
+    last_ns: u64,
+    second: u64,
+    frames: u64,
+    bytes: u64,
+    freezes: u64,
+    drops: Vec<PlaceDrop>,
+}
+
+impl Seconds {
+    fn next(&mut self, shared: &Shared, now: u64) -> CaptureSecond {
+        let sum = |of: fn(&worker::Progress) -> u64| shared.threads.iter().map(of).sum::<u64>();
+        let (frames, bytes) = (sum(|t| t.frames.load(Relaxed)), sum(|t| t.bytes.load(Relaxed)));
+        let queue = sum(|t| t.queue_drops.load(Relaxed));
+        let ports = shared
+            .threads
+            .iter()
+            .map(|thread| thread.port.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let ports: Vec<ReceiveCounters> = ports.collect();
+        let mut drops = add_up(ports.iter().flat_map(|port| &port.drops));
+        shared.writer.port_drops.store(drops.iter().map(|drop| drop.count).sum(), Relaxed);
+        shared.writer.queue_drops.store(queue, Relaxed);
+        drops.push(named("queue", "full", queue));
+        drops.push(named("disk", "not_written", shared.writer.disk_drops.load(Relaxed)));
+        let freezes = ports.iter().map(|port| port.freezes).sum();
+        let duration_ns = now - self.last_ns;
+        let seconds = duration_ns as f64 / 1e9;
+        let told = |drop: &PlaceDrop| {
+            let before = self.drops.iter().find(|d| (&d.place, &d.name) == (&drop.place, &drop.name));
+            PlaceDrop { count: drop.count - before.map_or(0, |drop| drop.count), ..drop.clone() }
+        };
+        let second = CaptureSecond {
+            schema: SCHEMA.into(),
+            second: self.second + 1,
+            duration_ns,
+            frames: frames - self.frames,
+            bytes: bytes - self.bytes,
+            frames_per_s: (frames - self.frames) as f64 / seconds,
+            rate_bps: (bytes - self.bytes) as f64 * 8.0 / seconds,
+            total_frames: frames,
+            drops: drops.iter().map(told).collect(),
+            freezes: freezes - self.freezes,
+        };
+        *self = Seconds { last_ns: now, second: second.second, frames, bytes, freezes, drops };
+        second
+    }
+}
+
+fn named(place: &str, name: &str, count: u64) -> PlaceDrop {
+    PlaceDrop { place: place.into(), name: name.into(), count }
+}
+
+/// The same drops of several threads, added up.
+fn add_up<'a>(drops: impl Iterator<Item = &'a PlaceDrop>) -> Vec<PlaceDrop> {
+    let mut sums: Vec<PlaceDrop> = vec![];
+    for drop in drops {
+        match sums.iter_mut().find(|sum| (&sum.place, &sum.name) == (&drop.place, &drop.name)) {
+            Some(sum) => sum.count += drop.count,
+            None => sums.push(drop.clone()),
+        }
+    }
+    sums
+}
+
+/// Everything that the report is made of.
+struct End<'a> {
+    settings: Vec<PortSetting>,
+    begun_ns: u64,
+    duration_ns: u64,
+    why: Why,
+    shared: &'a Shared,
+}
+
+impl End<'_> {
+    fn report(
+        self,
+        wish: &CaptureWish,
+        mut got: Vec<Got>,
+        written: Option<(Written, Option<Problem>)>,
+        watch: Option<(&Watch, &Readings)>,
+    ) -> Outcome {
+        let threads: Vec<u64> = got.iter().map(|got| got.census.frames).collect();
+        let sum = |of: fn(&Got) -> u64| got.iter().map(of).sum::<u64>();
+        let (after, freezes, cut) = (sum(|g| g.after), sum(|g| g.port.freezes), sum(|g| g.port.cut));
+        let mut drops = add_up(got.iter().flat_map(|got| &got.port.drops));
+        let lost = drops.iter().map(|drop| drop.count).sum();
+        let kind = Uri::parse(&wish.uri).map(|uri| uri.kind).unwrap_or_default();
+        let unknown = wish.filter.is_some() && kernel_filters(&kind);
+        let filtered = (!unknown).then_some(sum(|g| g.filtered));
+        if wish.file.is_some() {
+            drops.push(named("queue", "full", sum(|g| g.queue_drops)));
+            drops.push(named("disk", "not_written", self.shared.writer.disk_drops.load(Relaxed)));
+        }
+        let errors: Vec<PortError> = got.iter_mut().filter_map(|got| got.ended.take()).collect();
+        let (census, all) = Census::report(got.into_iter().map(|got| got.census).collect());
+        let known = Known { captured: all.frames, after, filtered, lost, pieces: all.hidden_pieces() };
+        let account = watch.map(|(watch, readings)| watch.close(readings, &known));
+        let (written, not_written) = written.unzip();
+        let (ended, problem) = self.ended(wish, errors, not_written.flatten());
+        let mut notes = vec![];
+        let downs = self.shared.downs.load(Relaxed);
+        if downs > 0 {
+            notes.push(format!("the link went down {downs} times"));
+        }
+        if all.hidden_pieces() > 0 {
+            notes.push("super-frames count once here and perhaps as their pieces at the interface".into());
+        }
+        let seconds = (self.duration_ns as f64 / 1e9).max(1e-9);
+        let report = CaptureReport {
+            schema: SCHEMA.into(),
+            port: wish.uri.clone(),
+            filter: wish.filter.as_ref().map(|(text, _)| text.clone()),
+            begun_ns: self.begun_ns,
+            duration_ns: self.duration_ns,
+            ended,
+            captured: all.frames,
+            bytes: all.bytes,
+            frames_per_s: all.frames as f64 / seconds,
+            rate_bps: all.bytes as f64 * 8.0 / seconds,
+            cut,
+            filtered,
+            after,
+            threads,
+            drops,
+            freezes,
+            account,
+            written,
+            census,
+            settings: self.settings,
+            notes,
+        };
+        Outcome { report, problem }
+    }
+
+    /// Why it ended, in words, and what went wrong.
+    fn ended(
+        &self,
+        wish: &CaptureWish,
+        errors: Vec<PortError>,
+        not_written: Option<Problem>,
+    ) -> (String, Option<Problem>) {
+        if let Some(problem) = not_written {
+            return ("the capture could not be written".into(), Some(problem));
+        }
+        if let Some(error) = errors.into_iter().find(|error| !matches!(error, PortError::Ended)) {
+            return (error.to_string(), Some(Problem::from(error).at(&wish.uri)));
+        }
+        match &self.why {
+            Why::Count => ("count".into(), None),
+            Why::Duration => ("duration".into(), None),
+            Why::Interrupted => ("interrupted".into(), None),
+            Why::Itself if self.shared.is_full() => ("count".into(), None),
+            Why::Itself => ("end of port".into(), None),
+            Why::Listener(problem) => ("its output broke off".into(), Some(problem.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Streams of test messages that a capture meets: what came, what is missing, how late.
+//!
+//! Recognised are pathlab's own header ([`wire::message`]) and that of the kernel's packet generator
+//! ([`wire::pktgen`]) at the beginning of a UDP payload. Up to [`MOST`] streams are followed, each with the window of
+//! [`crate::sequence`]; a first message of a stream allocates its memory, nothing else does.
+
+use crate::sequence::Sequence;
+use linux::port::{Meta, StampSource};
+use record::Histogram;
+use record::capture::StreamCount;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use wire::message::{Flags, Message};
+use wire::pktgen::Pktgen;
+
+/// The most streams that are followed.
+pub const MOST: usize = 64;
+
+/// A delay is believed up to ten seconds: what is longer are two clocks.
+const BELIEVED_NS: u64 = 10_000_000_000;
+
+/// Who sends to whom, and which kind of header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// True for IPv6.
+    pub v6: bool,
+    /// Addresses.
+    pub addresses: (u128, u128),
+    /// Ports.
+    pub ports: (u16, u16),
+}
+
+impl Flow {
+    fn text(&self) -> String {
+        let end = |address: u128, port| {
+            let ip: IpAddr =
+                if self.v6 { Ipv6Addr::from(address).into() } else { Ipv4Addr::from(address as u32).into() };
+            SocketAddr::new(ip, port)
+        };
+        format!("{} > {}", end(self.addresses.0, self.ports.0), end(self.addresses.1, self.ports.1))
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Stream {
+    flow: Flow,
+    /// The stream number of a message; none for pktgen.
+    number: Option<u8>,
+    sequence: Sequence,
+    seen: u64,
+    first: u64,
+    last: u64,
+    delay: Histogram,
+    untimed: u64,
+    /// It was met by more than one thread.
+    shared: bool,
+}
+
+/// All streams of one thread.
+#[derive(Debug, Clone)]
+pub struct Streams {
+    streams: Vec<Stream>,
+    /// The stream of the message before.
+    last: usize,
+    unfollowed: u64,
+    /// What `CLOCK_REALTIME` shows more than `CLOCK_MONOTONIC`, on this host.
+    realtime_offset_ns: u64,
+}
+
+impl Streams {
+    /// None yet.
+    pub fn new(realtime_offset_ns: u64) -> Self {
+        Streams { streams: Vec::with_capacity(MOST), last: 0, unfollowed: 0, realtime_offset_ns }
+    }
+
+    /// Looks into a UDP payload; true when it is a test message.
+    #[inline]
+    pub fn look(&mut self, flow: impl FnOnce() -> Flow, payload: &[u8], meta: &Meta) -> bool {
+        if let Some(message) = Message::read(payload) {
+            if message.flags.bits() & !7 != 0 || message.flags.has(Flags::PROBE) {
+                return false;
+            }
+            let sent = message.planned_ns.wrapping_add(self.realtime_offset_ns);
+            self.see(flow(), Some(message.stream), message.sequence, Some(sent), meta);
+            return true;
+        }
+        let Some(header) = Pktgen::read(payload) else { return false };
+        self.see(flow(), None, header.sequence.into(), header.time_ns(), meta);
+        true
+    }
+
+    fn see(&mut self, flow: Flow, number: Option<u8>, sequence: u64, sent_ns: Option<u64>, meta: &Meta) {
+        let is_it = |stream: &Stream| stream.flow == flow && stream.number == number;
+        if !self.streams.get(self.last).is_some_and(is_it) {
+            match self.streams.iter().position(is_it) {
+                Some(at) => self.last = at,
+                None if self.streams.len() == MOST => {
+                    self.unfollowed += 1;
+                    return;
+                }
+                None => {
+                    self.last = self.streams.len();
+                    self.streams.push(Stream::new(flow, number));
+                }
+            }
+        }
+        self.streams[self.last].see(sequence, sent_ns, meta);
+    }
+
+    /// Adds what another thread saw.
+    pub fn merge(&mut self, other: Streams) {
+        self.unfollowed += other.unfollowed;
+        for theirs in other.streams {
+            let same = |ours: &&mut Stream| ours.flow == theirs.flow && ours.number == theirs.number;
+            match self.streams.iter_mut().find(same) {
+                Some(ours) => ours.merge(&theirs),
+                None => self.streams.push(theirs),
+            }
+        }
+    }
+
+    /// What to say, and messages that nobody followed.
+    pub fn report(&self) -> (Vec<StreamCount>, u64) {
+        (self.streams.iter().map(Stream::report).collect(), self.unfollowed)
+    }
+}
+
+impl Stream {
+    fn new(flow: Flow, number: Option<u8>) -> Self {
+        let (sequence, delay) = (Sequence::new(), Histogram::new());
+        Stream { flow, number, sequence, seen: 0, first: u64::MAX, last: 0, delay, untimed: 0, shared: false }
+    }
+
+    fn see(&mut self, mut sequence: u64, sent_ns: Option<u64>, meta: &Meta) {
+        if self.number.is_none() && self.seen > 0 {
+            // pktgen's 32 bits wrap: take the number that is nearest to the highest one.
+            let near = (self.last & !0xffff_ffff) | sequence;
+            sequence = [near, near.wrapping_add(1 << 32), near.wrapping_sub(1 << 32)]
+                .into_iter()
+                .min_by_key(|candidate| candidate.abs_diff(self.last))
+                .unwrap_or(near);
+        }
+        self.seen += 1;
+        self.sequence.see(sequence);
+        self.first = self.first.min(sequence);
+        self.last = self.last.max(sequence);
+        let on_our_clock = matches!(
+            meta.stamp.source,
+            StampSource::User | StampSource::Software | StampSource::HardwareSystem
+        );
+        match sent_ns.and_then(|sent| meta.stamp.ns.checked_sub(sent)) {
+            Some(delay) if on_our_clock && delay <= BELIEVED_NS => self.delay.record(delay),
+            _ => self.untimed += 1,
+        }
+    }
+
+    fn merge(&mut self, other: &Stream) {
+        self.shared = true;
+        self.seen += other.seen;
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+        self.sequence.unique += other.sequence.unique;
+        self.sequence.duplicates += other.sequence.duplicates;
+        self.sequence.too_old += other.sequence.too_old;
+        self.delay.merge(&other.delay);
+        self.untimed += other.untimed;
+    }
+
+    fn report(&self) -> StreamCount {
+        let numbers = (self.last - self.first).saturating_add(1);
+        StreamCount {
+            header: if self.number.is_some() { "message" } else { "pktgen" }.into(),
+            flow: self.flow.text(),
+            stream: self.number.unwrap_or(0),
+            seen: self.seen,
+            unique: self.sequence.unique,
+            first: self.first,
+            last: self.last,
+            // A number that is too old to be judged may be one of those that are missing.
+            missing: numbers.saturating_sub(self.sequence.unique + self.sequence.too_old),
+            duplicates: self.sequence.duplicates,
+            reordered: (!self.shared).then_some(self.sequence.reordered),
+            too_old: self.sequence.too_old,
+            delay_ns: self.delay.summary(),
+            untimed: self.untimed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::port::Stamp;
+
+    fn flow() -> Flow {
+        Flow { v6: false, addresses: (0x0a00_0001, 0x0a00_0002), ports: (1, 2) }
+    }
+
+    fn at(ns: u64) -> Meta {
+        Meta { stamp: Stamp { ns, source: StampSource::Software }, ..Meta::default() }
+    }
+
+    #[test]
+    fn missing_late_and_repeated_messages_are_told_apart() {
+        let mut streams = Streams::new(1000);
+        for sequence in [5u64, 6, 9, 8, 9, 12] {
+            let mut payload = [0; 20];
+            Message { stream: 7, flags: Flags::DATA, sequence, planned_ns: sequence * 100 }
+                .write(&mut payload);
+            assert!(streams.look(flow, &payload, &at(1000 + sequence * 100 + 30)));
+        }
+        assert!(!streams.look(flow, b"something else", &at(0)));
+        let (report, unfollowed) = streams.report();
+        let [stream] = &report[..] else { panic!("{report:?}") };
+        assert_eq!((stream.seen, stream.unique, stream.first, stream.last), (6, 5, 5, 12));
+        assert_eq!((stream.missing, stream.duplicates, stream.reordered), (3, 1, Some(1)));
+        assert_eq!(stream.flow, "10.0.0.1:1 > 10.0.0.2:2");
+        assert_eq!((stream.delay_ns.as_ref().unwrap().p50, stream.untimed, unfollowed), (30, 0, 0));
+    }
+
+    #[test]
+    fn pktgens_numbers_wrap() {
+        let mut streams = Streams::new(0);
+        for step in 0..10u32 {
+            let mut payload = [0; 16];
+            let sequence = (u32::MAX - 4).wrapping_add(step);
+            Pktgen { sequence, seconds: 0, microseconds: 0 }.write(&mut payload);
+            assert!(streams.look(flow, &payload, &at(5)));
+        }
+        let (report, _) = streams.report();
+        assert_eq!((report[0].unique, report[0].missing, report[0].reordered), (10, 0, Some(0)));
+        assert_eq!(report[0].untimed, 10, "pktgen left the time out");
+    }
+
+    #[test]
+    fn too_many_streams_are_counted_and_not_followed() {
+        let mut streams = Streams::new(0);
+        for port in 0..100u16 {
+            let mut payload = [0; 18];
+            Message { stream: 1, flags: Flags::DATA, sequence: 0, planned_ns: 0 }.write(&mut payload);
+            streams.look(|| Flow { ports: (port, 9), ..flow() }, &payload, &at(0));
+        }
+        assert_eq!((streams.report().0.len(), streams.report().1), (MOST, 36));
+    }
+}

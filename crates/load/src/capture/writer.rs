@@ -1,0 +1,399 @@
+//! The writing thread: frames of all lanes in the order of time, into files that rotate.
+//!
+//! **What.** [`run`] takes blocks from the lanes, merges them ([`Merge`]) and writes each frame into the [`Files`]. A frame
+//! waits until every other lane has shown a later one or has said that nothing older will come; [`WINDOW_NS`] is how far a
+//! lane's word lags behind its clock, because a kernel ring hands frames over late. What comes later still is written
+//! where it comes and counted as disordered. The frames of one lane keep their order always.
+//!
+//! **Why.** One thread writes, so a stall of the disk stops nobody who receives. **Price.** With several threads a frame
+//! waits up to the window; a lane that has few blocks left is written without waiting.
+
+use super::queue::{Block, Collector, Kept};
+use linux::port::pcap::{Extra, Options, Writer};
+use record::capture::Written;
+use record::{Problem, Result};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use wire::pcap::{Interface, Statistics};
+
+/// How long after its time a frame of a lane may still appear.
+pub const WINDOW_NS: u64 = 200_000_000;
+
+/// A crash loses at most what came in this time.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// How frames shall be written.
+#[derive(Debug, Clone, Default)]
+pub struct FileWish {
+    /// The file; `-` is standard output.
+    pub path: String,
+    /// Begin a new file when this one has so many bytes.
+    pub rotate_bytes: Option<u64>,
+    /// Begin a new file when this one is so old.
+    pub rotate_time: Option<Duration>,
+    /// Keep only so many files.
+    pub keep: Option<usize>,
+    /// The interface that is written into the file.
+    pub interface: Interface,
+    /// Say of every frame which way it went.
+    pub directions: bool,
+}
+
+/// What the receivers lost so far, for the blocks at the end of each file; and whether writing failed.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Frames lost by the port.
+    pub port_drops: AtomicU64,
+    /// Frames lost because the queue was full.
+    pub queue_drops: AtomicU64,
+    /// Frames that could not be written.
+    pub disk_drops: AtomicU64,
+    /// Nothing more can be written.
+    pub failed: AtomicBool,
+}
+
+/// The files of one capture.
+struct Files {
+    wish: FileWish,
+    now: Option<Writer>,
+    begun: Instant,
+    begun_ns: u64,
+    number: u64,
+    written: Written,
+    frames_before: u64,
+}
+
+impl Files {
+    fn open(wish: FileWish, window_ns: u64) -> Result<Files> {
+        let written = Written { window_ns, ..Written::default() };
+        let mut files = Files {
+            wish,
+            now: None,
+            begun: Instant::now(),
+            begun_ns: 0,
+            number: 0,
+            written,
+            frames_before: 0,
+        };
+        files.next()?;
+        Ok(files)
+    }
+
+    fn rotates(&self) -> bool {
+        self.wish.rotate_bytes.is_some() || self.wish.rotate_time.is_some()
+    }
+
+    /// The name of the next file: as it was given, or with a number before its endings when there are several.
+    fn name(&self) -> String {
+        if !self.rotates() {
+            return self.wish.path.clone();
+        }
+        let path = PathBuf::from(&self.wish.path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (stem, endings) = match name.find('.').filter(|&at| at > 0) {
+            Some(at) => name.split_at(at),
+            None => (name.as_str(), ""),
+        };
+        path.with_file_name(format!("{stem}-{:05}{endings}", self.number)).display().to_string()
+    }
+
+    /// Begins a file, and removes the oldest when there are too many. Only files that this capture made are in the list.
+    fn next(&mut self) -> Result<()> {
+        self.number += 1;
+        let name = self.name();
+        let options = Options {
+            interfaces: vec![self.wish.interface.clone()],
+            directions: self.wish.directions,
+            ..Options::default()
+        };
+        self.now = Some(Writer::create(&name, options)?);
+        (self.begun, self.begun_ns) = (Instant::now(), linux::sys::clock::realtime_ns());
+        self.written.files.push(name);
+        while self.wish.keep.is_some_and(|keep| self.written.files.len() > keep) {
+            let oldest = self.written.files.remove(0);
+            std::fs::remove_file(&oldest)
+                .map_err(|e| Problem::host(format!("cannot remove the oldest file: {e}")).at(&oldest))?;
+            self.written.removed += 1;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8], kept: &Kept) -> Result<()> {
+        if let Some(most) = self.wish.rotate_bytes
+            && self.now.as_ref().is_some_and(|file| {
+                file.frames() > 0 && file.bytes_written() + bytes.len() as u64 + 64 > most
+            })
+        {
+            self.rotate()?;
+        }
+        let Some(file) = &mut self.now else { return Err(Problem::host("no file is open")) };
+        let mut meta = kept.meta;
+        // The file has one interface, whatever the port's are.
+        meta.interface = 0;
+        let lost = (kept.lost > 0).then_some(u64::from(kept.lost));
+        file.write_with(bytes, &meta, Extra { lost, comment: "" })
+    }
+
+    /// Closes this file and begins the next.
+    fn rotate(&mut self) -> Result<()> {
+        self.close(None)?;
+        self.next()
+    }
+
+    /// Closes the file, with what was counted so far when that is known.
+    fn close(&mut self, statistics: Option<Statistics>) -> Result<()> {
+        let Some(mut file) = self.now.take() else { return Ok(()) };
+        if let Some(statistics) = statistics {
+            let told = file.interface_statistics(&statistics);
+            if told.is_err() {
+                self.frames_before += file.safe();
+                return told;
+            }
+        }
+        let frames = file.frames();
+        let ended = file.flush().and_then(|()| {
+            self.frames_before += frames;
+            file.finish()
+        });
+        self.written.bytes += ended?.bytes;
+        Ok(())
+    }
+
+    /// Once in a while: everything so far is in the file, and an old file makes place for a new one.
+    fn tick(&mut self) -> Result<()> {
+        let old = self.wish.rotate_time.is_some_and(|time| self.begun.elapsed() >= time);
+        match &mut self.now {
+            Some(file) if old && file.frames() > 0 => self.rotate(),
+            Some(file) => file.flush(),
+            None => Ok(()),
+        }
+    }
+
+    /// Frames that are certainly in files.
+    fn safe(&self) -> u64 {
+        self.frames_before + self.now.as_ref().map_or(0, Writer::safe)
+    }
+}
+
+/// Frames of several lanes in the order of time.
+#[derive(Debug)]
+pub struct Merge {
+    lanes: Vec<LaneState>,
+    blocks: usize,
+    newest_ns: u64,
+    /// Frames that came too late for their place.
+    pub disordered: u64,
+}
+
+#[derive(Debug, Default)]
+struct LaneState {
+    blocks: VecDeque<(Block, usize)>,
+    watermark_ns: u64,
+    ended: bool,
+}
+
+impl LaneState {
+    fn head_ns(&self) -> Option<u64> {
+        let (block, next) = self.blocks.front()?;
+        Some(block.frames[*next].meta.stamp.ns)
+    }
+}
+
+impl Merge {
+    /// For so many lanes of so many blocks.
+    pub fn new(lanes: usize, blocks: usize) -> Self {
+        Merge {
+            lanes: (0..lanes).map(|_| LaneState::default()).collect(),
+            blocks,
+            newest_ns: 0,
+            disordered: 0,
+        }
+    }
+
+    /// Takes a block; gives back an empty one at once.
+    pub fn take(&mut self, block: Block) -> Option<Block> {
+        let lane = &mut self.lanes[block.lane];
+        lane.watermark_ns = lane.watermark_ns.max(block.watermark_ns);
+        lane.ended |= block.last;
+        if block.frames.is_empty() {
+            return Some(block);
+        }
+        lane.blocks.push_back((block, 0));
+        None
+    }
+
+    /// True when every lane has ended and nothing is left.
+    pub fn is_done(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.ended && lane.blocks.is_empty())
+    }
+
+    /// The lane whose frame is next, if it need not wait.
+    fn next(&self) -> Option<usize> {
+        if let [only] = &self.lanes[..] {
+            return (!only.blocks.is_empty()).then_some(0);
+        }
+        let heads = self.lanes.iter().enumerate().filter_map(|(i, lane)| Some((lane.head_ns()?, i)));
+        let (ns, first) = heads.min()?;
+        let may_bring_older =
+            |lane: &LaneState| lane.blocks.is_empty() && !lane.ended && lane.watermark_ns < ns;
+        let scarce = self.lanes.iter().any(|lane| lane.blocks.len() + 1 >= self.blocks);
+        (scarce || !self.lanes.iter().any(may_bring_older)).then_some(first)
+    }
+
+    /// Hands out frames that need not wait; blocks that are used up go to `empty`.
+    pub fn drain(&mut self, mut frame: impl FnMut(&[u8], &Kept), mut empty: impl FnMut(Block)) {
+        while let Some(number) = self.next() {
+            let lane = &mut self.lanes[number];
+            let Some((block, next)) = lane.blocks.front_mut() else { return };
+            let kept = block.frames[*next];
+            if kept.meta.stamp.ns < self.newest_ns {
+                self.disordered += 1;
+            }
+            self.newest_ns = self.newest_ns.max(kept.meta.stamp.ns);
+            frame(block.frame(&kept), &kept);
+            *next += 1;
+            if *next == block.frames.len()
+                && let Some((block, _)) = lane.blocks.pop_front()
+            {
+                empty(block);
+            }
+        }
+    }
+}
+
+/// A writer that is ready: its first file is there.
+pub struct Ready {
+    files: Files,
+    collector: Collector,
+    lanes: usize,
+}
+
+/// Makes the first file.
+///
+/// # Errors
+/// As [`Writer::create`].
+pub fn prepare(wish: FileWish, collector: Collector, lanes: usize) -> Result<Ready> {
+    let window_ns = if lanes > 1 { WINDOW_NS } else { 0 };
+    Ok(Ready { files: Files::open(wish, window_ns)?, collector, lanes })
+}
+
+/// Writes until every lane has ended. What was written, and why not all of it.
+pub fn run(ready: Ready, shared: &Shared) -> (Written, Option<Problem>) {
+    let Ready { mut files, collector, lanes } = ready;
+    let mut merge = Merge::new(lanes, collector.blocks);
+    let (mut problem, mut given, mut flushed) = (None::<Problem>, 0u64, Instant::now());
+    while !merge.is_done() {
+        if let Ok(block) = collector.full.recv_timeout(FLUSH / 4)
+            && let Some(empty) = merge.take(block)
+        {
+            collector.give_back(empty);
+        }
+        let write = |bytes: &[u8], kept: &Kept| {
+            given += 1;
+            if problem.is_none() {
+                problem = files.write(bytes, kept).err();
+            }
+        };
+        merge.drain(write, |block| collector.give_back(block));
+        if problem.is_none() && flushed.elapsed() >= FLUSH {
+            (problem, flushed) = (files.tick().err(), Instant::now());
+        }
+        if problem.is_some() {
+            shared.disk_drops.store(given - files.safe(), Relaxed);
+            shared.failed.store(true, Relaxed);
+        }
+    }
+    if problem.is_none() {
+        problem = files.close(Some(statistics(&files, shared))).err();
+    }
+    let frames = files.safe();
+    shared.disk_drops.store(given - frames, Relaxed);
+    files.written.disordered = merge.disordered;
+    (Written { frames, ..files.written }, problem)
+}
+
+/// What the last block of a pcapng file says.
+fn statistics(files: &Files, shared: &Shared) -> Statistics {
+    let (port, queue) = (shared.port_drops.load(Relaxed), shared.queue_drops.load(Relaxed));
+    let now = linux::sys::clock::realtime_ns();
+    let delivered = files.frames_before + files.now.as_ref().map_or(0, Writer::frames);
+    Statistics {
+        interface: 0,
+        time_ns: Some(now),
+        start_ns: Some(files.begun_ns),
+        end_ns: Some(now),
+        os_dropped: Some(port),
+        delivered: Some(delivered),
+        comment: format!("drops by place: port {port}, queue {queue}"),
+        ..Statistics::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue;
+    use super::*;
+    use linux::port::{Meta, Stamp, StampSource};
+    use proptest::prelude::*;
+
+    fn meta(ns: u64) -> Meta {
+        Meta { stamp: Stamp { ns, source: StampSource::Software }, ..Meta::default() }
+    }
+
+    proptest! {
+        /// Lanes with times that go forward come out sorted, whatever the blocks.
+        #[test]
+        fn frames_of_several_lanes_come_out_in_order(
+            steps in prop::collection::vec((0usize..3, 1u64..50, any::<bool>()), 1..300)
+        ) {
+            let (mut lanes, collector) = queue::lanes(3, 64 << 20, 65535);
+            let mut merge = Merge::new(3, collector.blocks);
+            let (mut now, mut out, mut given) = (0u64, vec![], 0);
+            for (lane, step, pause) in steps {
+                now += step;
+                prop_assert!(lanes[lane].push(&now.to_be_bytes(), &meta(now)));
+                given += 1;
+                if pause {
+                    lanes[lane].pause(now, true);
+                }
+                while let Ok(block) = collector.full.try_recv() {
+                    if let Some(empty) = merge.take(block) { collector.give_back(empty); }
+                }
+                merge.drain(|bytes, kept| {
+                    assert_eq!(bytes, kept.meta.stamp.ns.to_be_bytes());
+                    out.push(kept.meta.stamp.ns);
+                }, |block| collector.give_back(block));
+            }
+            for lane in lanes {
+                lane.finish();
+            }
+            while let Ok(block) = collector.full.try_recv() {
+                if let Some(empty) = merge.take(block) { collector.give_back(empty); }
+            }
+            merge.drain(|_, kept| out.push(kept.meta.stamp.ns), |block| collector.give_back(block));
+            prop_assert!(merge.is_done());
+            prop_assert_eq!((out.len(), merge.disordered), (given, 0));
+            prop_assert!(out.is_sorted());
+        }
+    }
+
+    #[test]
+    fn a_full_queue_is_counted_and_told_beside_the_next_frame() {
+        let (mut lanes, collector) = queue::lanes(1, 0, 65535);
+        let frame = vec![1; 60_000];
+        let pushed = (0..100).filter(|&i| lanes[0].push(&frame, &meta(i))).count();
+        assert!((3 * 8..100).contains(&pushed), "{pushed}");
+        assert_eq!(lanes[0].dropped, 100 - pushed as u64);
+        collector.give_back(collector.full.recv().unwrap());
+        assert!(lanes[0].push(&frame, &meta(101)));
+        lanes.remove(0).finish();
+        let mut lost = 0;
+        while let Ok(block) = collector.full.try_recv() {
+            lost += block.frames.iter().map(|kept| kept.lost as usize).sum::<usize>();
+        }
+        assert_eq!(lost, 100 - pushed);
+    }
+}

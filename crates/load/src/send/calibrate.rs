@@ -1,0 +1,102 @@
+//! The generator's own ceiling: how fast it is when nothing behind it is slow.
+//!
+//! Twice into a sink: a wire in memory, which costs the program alone, and a veth in a lab of its own whose far end has
+//! no address, so that its kernel drops every frame as somebody else's at the first look. A result near one of these
+//! says nothing about what was to be measured.
+
+use super::engine::Watch;
+use super::job::{self, Job, What};
+use super::program::Program;
+use super::template::{Kind, Template};
+use linux::lab::{Lab, Lifetime, Topology};
+use linux::port::{MAX_BATCH, Uri, Wait, Wish};
+use record::send::Calibration;
+use record::{Problem, Result};
+use std::time::Duration;
+
+const TOPOLOGY: &str = "node a b\nlink a:eth0 -- b:eth0\ninterface a:eth0 address 10.0.0.1/24\n";
+
+/// A locally administered address that nobody has.
+const NOBODY: u128 = 0x0200_0000_00fe;
+
+/// Finds the ceiling of a template, for the kind and settings of a port; its interface does not matter.
+///
+/// # Errors
+/// Input: a port without an interface. Host: no lab can be built here.
+pub fn calibrate(job: &Job, watch: &Watch) -> Result<Calibration> {
+    let What::Template(template) = &job.what else {
+        return Err(Problem::input("only templates can be calibrated").help("leave --from out"));
+    };
+    let mut template = template.clone();
+    let nobody =
+        template.layers.iter_mut().find(|layer| layer.kind == Kind::Ethernet && layer.get("dst").is_none());
+    if let Some(layer) = nobody {
+        layer.set("dst", NOBODY);
+    }
+    let port = on_interface(&job.port, "eth0")?;
+    let program_per_second = in_memory(job, &template, watch)?;
+    let lab = Lab::up(
+        &Topology::parse(TOPOLOGY, "calibration")?,
+        &format!("calibrate-{}", std::process::id()),
+        Lifetime::Ephemeral,
+    )?;
+    let there = Job { port: port.clone(), what: What::Template(template.clone()), ..job.clone() };
+    let report = lab.node("a")?.within(|| job::send(&there, watch))?;
+    lab.down()?;
+    let report = report?;
+    let limit = if report.frames_per_second < 0.8 * program_per_second {
+        format!(
+            "the port and the kernel behind it: the program alone makes {:.1} times as many frames",
+            program_per_second / report.frames_per_second.max(1.0)
+        )
+    } else {
+        "the program".to_owned()
+    };
+    Ok(Calibration {
+        schema: "pathlab/calibration/1".into(),
+        source: report.source,
+        port,
+        program_per_second,
+        port_per_second: report.frames_per_second,
+        limit,
+        settings: report.settings,
+    })
+}
+
+/// The same kind of port with the same settings, on another interface.
+fn on_interface(port: &str, interface: &str) -> Result<String> {
+    let uri = Uri::parse(port)?;
+    if !["int", "ring", "xdp", "live"].contains(&uri.kind.as_str()) {
+        return Err(Problem::input("this kind of port has no interface")
+            .at(port)
+            .help("write int:, ring:, xdp: or live:, with settings behind '?' if wanted"));
+    }
+    let settings = &port[uri.kind.len() + 1 + uri.rest.len()..];
+    Ok(format!("{}:{interface}{settings}", uri.kind))
+}
+
+/// Frames per second into a wire in memory that somebody drains.
+fn in_memory(job: &Job, template: &Template, watch: &Watch) -> Result<f64> {
+    let chunk = Program::new(template).longest().next_power_of_two().clamp(2048, 1 << 17);
+    let port = format!("mem:calibrate-{}?frames=4096&chunk={chunk}", std::process::id());
+    let mut far = linux::port::open(&port, &Wish::default())?;
+    let there = Job { port, what: What::Template(template.clone()), threads: 1, ..job.clone() };
+    let report = std::thread::scope(|scope| {
+        let mut from = far.receiver.take().expect("opened both ways");
+        scope.spawn(move || while from.receive(MAX_BATCH, Wait::For(Duration::from_secs(1))).is_ok() {});
+        job::send(&there, watch)
+    })?;
+    Ok(report.frames_per_second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interface_is_exchanged_and_settings_stay() {
+        assert_eq!(on_interface("ring:?bypass=on", "eth0").unwrap(), "ring:eth0?bypass=on");
+        assert_eq!(on_interface("int:x", "eth0").unwrap(), "int:eth0");
+        assert!(on_interface("pcap:x", "eth0").unwrap_err().to_string().contains("no interface"));
+    }
+}

@@ -1,0 +1,354 @@
+//! One sending from begin to end: open the port, look at the counters, send, look again, close the books.
+
+use super::account::{self, Look, Watcher};
+use super::engine::{self, Source, Stopped, Tally, Watch};
+use super::fill;
+use super::live;
+use super::pace::{Pace, Rate};
+use super::program::Program;
+use super::replay::Recording;
+use super::template::Template;
+use crate::schedule::{self, Plan, Share};
+use linux::port::{Direction, Port, TransmitCounters, Uri, Wish};
+use linux::sys::clock;
+use record::send::{SCHEMA, SendReport};
+use record::traffic::Schedule;
+use record::{PortSetting, Problem, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A plan begins so long after the threads are started, so that the first frame is not late.
+const HEAD_START_NS: u64 = 2_000_000;
+/// How long a queue may take to run empty at the end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Frames of a batch when nothing else is said: enough to share a system call, few enough to stay in the cache.
+pub const BATCH: usize = 64;
+
+/// What is sent.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// Frames of a template.
+    Template(Template),
+    /// Frames of a file, and its name; at its own times (so many times as fast) unless there is a rate.
+    Recording(Arc<Recording>, String, Option<f64>),
+}
+
+/// Everything that shapes one sending.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The port.
+    pub port: String,
+    /// What is sent.
+    pub what: What,
+    /// How fast.
+    pub rate: Rate,
+    /// The rate as it was written.
+    pub rate_text: String,
+    /// Bits of a rate include FCS, preamble and gap.
+    pub on_the_wire: bool,
+    /// Exactly so many frames; none: by time.
+    pub count: Option<u64>,
+    /// How long, in milliseconds; used when there is no count.
+    pub duration_ms: u64,
+    /// Frames that leave together.
+    pub burst: u64,
+    /// Frames of a batch.
+    pub batch: usize,
+    /// How many threads.
+    pub threads: u32,
+}
+
+/// The interface behind a port, if there is one whose transmit counters tell what left.
+pub fn interface_of(uri: &str) -> Option<String> {
+    let parsed = Uri::parse(uri).ok()?;
+    match parsed.kind.as_str() {
+        "int" | "ring" | "xdp" | "live" => Some(parsed.rest),
+        "fault" => interface_of(&parsed.rest),
+        _ => None,
+    }
+}
+
+/// Fills in what the template does not say, from the interface of the port if it has one; what was filled in.
+///
+/// # Errors
+/// As [`fill::facts`].
+pub fn complete(template: &mut Template, port: &str) -> Result<Vec<String>> {
+    let to = fill::destination(template);
+    let facts = interface_of(port).map(|interface| fill::facts(&interface, to)).transpose()?;
+    Ok(fill::fill(template, facts.as_ref()))
+}
+
+/// What all senders together did.
+struct Outcome {
+    tally: Tally,
+    counters: TransmitCounters,
+    settings: Vec<PortSetting>,
+    plan: Option<Plan>,
+    asked: Option<u64>,
+    notes: Vec<String>,
+}
+
+/// Does it.
+///
+/// # Errors
+/// Input or host: the port cannot be opened, the interface is not there. What happens to single frames is no error but
+/// in the report.
+pub fn send(job: &Job, watch: &Watch) -> Result<SendReport> {
+    let mut job = job.clone();
+    let mut filled = vec![];
+    if let What::Template(template) = &mut job.what {
+        filled = complete(template, &job.port)?;
+    }
+    let interface = interface_of(&job.port);
+    let mut watcher = interface.as_deref().map(Watcher::new).transpose()?;
+    let (before, mut outcome) = match &job.what {
+        What::Template(template) if live::is_live(&job.port) => {
+            let before = watcher.as_mut().map(Watcher::look).transpose()?;
+            (before, drive_live(&job, template, watch)?)
+        }
+        What::Recording(..) if live::is_live(&job.port) => {
+            return Err(Problem::input("live: cannot send the frames of a file")
+                .at(&job.port)
+                .help("use ring: or xdp: for that"));
+        }
+        _ => {
+            let ports = open(&job)?;
+            let before = watcher.as_mut().map(Watcher::look).transpose()?;
+            (before, drive(&job, ports, watch)?)
+        }
+    };
+    let after = watcher.as_mut().map(|watcher| watcher.settled(PATIENCE)).transpose()?;
+    Ok(report(&job, filled, &mut outcome, before.as_ref().zip(after.as_ref())))
+}
+
+fn open(job: &Job) -> Result<Vec<Port>> {
+    let wish = Wish { direction: Direction::Transmit, ..Wish::default() };
+    let one = |_| {
+        let port = linux::port::open(&job.port, &wish)?;
+        if port.transmitter.is_none() {
+            return Err(Problem::input("frames cannot be sent there").at(&job.port));
+        }
+        Ok(port)
+    };
+    (0..job.threads.max(1)).map(one).collect()
+}
+
+/// Lets the kernel send.
+fn drive_live(job: &Job, template: &Template, watch: &Watch) -> Result<Outcome> {
+    let mut notes = vec![];
+    let sent = live::send(job, template, watch, &mut notes)?;
+    let live::Sent { tally, counters, settings, plan, asked } = sent;
+    Ok(Outcome { tally, counters, settings, plan, asked, notes })
+}
+
+/// Runs one sender on each port.
+fn drive(job: &Job, ports: Vec<Port>, watch: &Watch) -> Result<Outcome> {
+    let source: Box<dyn Fn() -> Box<dyn Source>> = match &job.what {
+        What::Template(template) => {
+            let program = Arc::new(Program::new(template));
+            Box::new(move || Box::new(program.clone()))
+        }
+        What::Recording(recording, ..) => {
+            let recording = recording.clone();
+            Box::new(move || Box::new(recording.clone()))
+        }
+    };
+    let of = ports.len() as u32;
+    let start_ns = clock::monotonic_ns() + HEAD_START_NS;
+    let (whole, plan) = pace(job, start_ns, Share::ALL);
+    let mut notes = vec![];
+    let mut done: Vec<(Tally, TransmitCounters, Vec<PortSetting>)> = vec![];
+    std::thread::scope(|scope| {
+        let mut senders = vec![];
+        for (index, port) in (0..of).zip(ports) {
+            let share = Share { index, of };
+            let (mut source, (pace, _)) = (source(), pace(job, start_ns, share));
+            let mut to = port.transmitter.expect("opened to transmit");
+            if let (0, What::Recording(recording, ..)) = (index, &job.what) {
+                notes = recording.warnings(to.longest());
+            }
+            senders.push(scope.spawn(move || {
+                let tally = engine::run(to.as_mut(), source.as_mut(), &pace, share, job.batch, watch);
+                (tally, to.counters(), to.settings().to_vec())
+            }));
+        }
+        done.extend(
+            senders.into_iter().map(|s| s.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))),
+        );
+    });
+    let mut all = Outcome {
+        tally: Tally::default(),
+        counters: TransmitCounters::default(),
+        settings: vec![],
+        plan,
+        asked: whole.total(),
+        notes,
+    };
+    for (tally, counters, settings) in done {
+        all.tally.merge(tally);
+        add(&mut all.counters, counters);
+        all.settings = settings;
+    }
+    Ok(all)
+}
+
+/// Adds the counters of another port.
+fn add(sum: &mut TransmitCounters, other: TransmitCounters) {
+    let first = sum.offered == 0 && sum.drops.is_empty();
+    sum.offered += other.offered;
+    sum.accepted += other.accepted;
+    sum.bytes += other.bytes;
+    sum.completed = match (sum.completed, other.completed) {
+        (None, completed) if first => completed,
+        (a, b) => a.zip(b).map(|(a, b)| a + b),
+    };
+    sum.copied += other.copied;
+    sum.extra.extend(other.extra);
+    for drop in other.drops {
+        match sum.drops.iter_mut().find(|known| (&known.place, &known.name) == (&drop.place, &drop.name)) {
+            Some(known) => known.count += drop.count,
+            None => sum.drops.push(drop),
+        }
+    }
+}
+
+/// The pace of one sender, and the plan of all as it is judged; without a plan there is none.
+fn pace(job: &Job, start_ns: u64, share: Share) -> (Pace, Option<Plan>) {
+    let mean = match &job.what {
+        What::Template(template) => template.size.as_ref().map_or(60.0, |size| size.mean()),
+        What::Recording(recording, ..) => recording.mean(),
+    };
+    let count = share.count(job.count);
+    if let Some(rate) = job.rate.frames_per_second(mean, job.on_the_wire) {
+        let rate = rate / f64::from(share.of);
+        let burst = job.burst.max(1);
+        let bursts = count.map(|count| count.div_ceil(burst));
+        let plan = Plan::new(start_ns, rate / burst as f64, job.duration_ms, bursts);
+        let total = count.unwrap_or(plan.total() * burst);
+        let judged = Plan::new(start_ns, rate, job.duration_ms, Some(total));
+        return (Pace::Even { plan, burst, total }, Some(judged));
+    }
+    if let What::Recording(recording, _, Some(speed)) = &job.what {
+        let (offsets, round_ns) = (recording.offsets.clone(), recording.round_ns());
+        let total = count.unwrap_or(recording.len());
+        let pace = Pace::Times { start_ns, offsets, round_ns, total, speed: *speed };
+        let last = pace.planned(total.saturating_sub(1)).unwrap_or(start_ns) - start_ns;
+        let per_second = (total.saturating_sub(1)) as f64 * 1e9 / last as f64;
+        let judged = per_second.is_finite() && per_second > 0.0;
+        return (pace, judged.then(|| Plan::new(start_ns, per_second, 0, Some(total))));
+    }
+    let until_ns = start_ns.saturating_add(job.duration_ms.saturating_mul(1_000_000));
+    (Pace::Max { total: count, until_ns: if count.is_some() { u64::MAX } else { until_ns } }, None)
+}
+
+fn report(
+    job: &Job,
+    filled: Vec<String>,
+    outcome: &mut Outcome,
+    looks: Option<(&Look, &Look)>,
+) -> SendReport {
+    let Outcome { tally, counters, settings, plan, asked, notes } = outcome;
+    let frames = account::close(*asked, tally, counters, looks, notes);
+    let span_ns = tally.ended_ns.saturating_sub(tally.begun_ns);
+    let seconds = span_ns as f64 / 1e9;
+    let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
+    let schedule = match plan {
+        Some(plan) => plan.outcome(tally.offered, tally.begun_ns, tally.ended_ns, &tally.lateness),
+        None => Schedule {
+            lateness: tally.lateness.summary(),
+            ..schedule::without_plan(tally.offered, tally.begun_ns, tally.ended_ns)
+        },
+    };
+    notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
+    if tally.downs > 0 {
+        notes.push(format!("the link went down {} times while frames were sent", tally.downs));
+    }
+    if let Some(Stopped::Port(error)) = &tally.why {
+        notes.push(format!("the port could not go on: {error}"));
+    }
+    let (source, replay) = match &job.what {
+        What::Template(template) => (template.to_string(), None),
+        What::Recording(recording, name, _) => (name.clone(), Some(recording.facts.clone())),
+    };
+    SendReport {
+        schema: SCHEMA.into(),
+        port: job.port.clone(),
+        source,
+        filled,
+        replay,
+        rate: job.rate_text.clone(),
+        threads: job.threads,
+        settings: std::mem::take(settings),
+        bytes: counters.bytes,
+        seconds,
+        frames_per_second: per_second(frames.transmitted as f64),
+        bits_per_second: per_second(counters.bytes as f64 * 8.0),
+        frames,
+        schedule,
+        full_waits: tally.full_waits,
+        thread_cpu_ns: tally.cpu_ns,
+        interrupted: matches!(tally.why, Some(Stopped::Asked)),
+        notes: std::mem::take(notes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::port::{MAX_BATCH, Wait, open};
+
+    fn job(port: &str, text: &str, count: u64) -> Job {
+        Job {
+            port: port.into(),
+            what: What::Template(Template::parse(text, "t").unwrap()),
+            rate: Rate::Max,
+            rate_text: "max".into(),
+            on_the_wire: false,
+            count: Some(count),
+            duration_ms: 0,
+            burst: 1,
+            batch: BATCH,
+            threads: 1,
+        }
+    }
+
+    #[test]
+    fn a_report_over_memory_closes() {
+        let mut far = open("mem:job", &Wish::default()).unwrap();
+        let report = std::thread::scope(|scope| {
+            let from = far.receiver.as_mut().unwrap();
+            let drain = scope.spawn(move || {
+                let mut got = 0;
+                while let Ok(batch) = from.receive(MAX_BATCH, Wait::For(Duration::from_secs(5))) {
+                    got += batch.len();
+                }
+                got
+            });
+            let job =
+                Job { rate: Rate::Frames(2e5), burst: 4, ..job("mem:job", "size {60,2100} / eth", 3000) };
+            let report = send(&job, &Watch::default()).unwrap();
+            assert_eq!(drain.join().unwrap(), 1500);
+            report
+        });
+        let frames = &report.frames;
+        assert_eq!(
+            (frames.asked, frames.offered, frames.accepted, frames.transmitted),
+            (3000, 3000, 1500, 1500)
+        );
+        assert_eq!(
+            (frames.drops[0].name.as_str(), frames.drops[0].count, frames.residual),
+            ("oversize", 1500, 0)
+        );
+        assert_eq!(report.schedule.lateness.as_ref().unwrap().count, 3000);
+        assert_eq!(report.filled.len(), 2, "{:?}", report.filled);
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<SendReport>(&text).unwrap().frames, report.frames);
+    }
+
+    #[test]
+    fn ports_have_interfaces_or_not() {
+        assert_eq!(interface_of("ring:a0?bypass=on").as_deref(), Some("a0"));
+        assert_eq!(interface_of("fault:int:a0?lose=1%").as_deref(), Some("a0"));
+        assert_eq!(interface_of("pcap:x.pcap"), None);
+    }
+}

@@ -1,0 +1,140 @@
+//! `live:IF`: the kernel's own generator sends the frames of a template.
+//!
+//! The kernel takes up to 512 frames and sends them in turn; number and time of a `stamp` layer are written into every
+//! one. Values that vary over more frames than that repeat, and the report says after how many.
+
+use super::build::Moment;
+use super::engine::{Stopped, Tally, Watch};
+use super::job::Job;
+use super::template::fields::Default as Unsaid;
+use super::template::{Kind, Template};
+use crate::schedule::Plan;
+use linux::port::TransmitCounters;
+use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
+use linux::sys::clock;
+use record::{Problem, Result};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The most frames that the kernel's program holds.
+const MOST: u64 = 512;
+
+/// True when every frame of the template is the same but for a stamp that the kernel writes.
+fn is_constant(template: &Template) -> bool {
+    let one_size = template.size.as_ref().is_none_or(|size| size.all().len() == 1);
+    let constant = |layer: &super::template::Layer| {
+        layer.fields.iter().all(|(_, value)| value.as_constant().is_some()) && layer.kind != Kind::Pktgen
+    };
+    one_size && template.layers.iter().all(constant)
+}
+
+/// How many different frames the kernel gets: as many as fit, in whole rounds of flows and sizes where that is possible.
+fn frames_of(template: &Template) -> u64 {
+    if is_constant(template) {
+        return 1;
+    }
+    let sizes = template.size.as_ref().and_then(|size| size.round()).map_or(1, |round| round.len() as u64);
+    let flows = template.flows.max(1);
+    let (mut a, mut b) = (flows, sizes);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    let round = flows / a * sizes;
+    if round > MOST { MOST } else { MOST - MOST % round }
+}
+
+/// Where the stamp begins whose number and time the kernel writes; none when there is none.
+fn stamp_at(template: &Template) -> Option<usize> {
+    let starts = super::build::starts(template);
+    let index = template.layers.iter().position(|layer| layer.kind == Kind::Stamp)?;
+    let layer = &template.layers[index];
+    let field =
+        |wanted: fn(&Unsaid) -> bool| layer.kind.facts().fields.iter().find(|field| wanted(&field.default));
+    let free = [field(|d| matches!(d, Unsaid::Sequence(_))), field(|d| matches!(d, Unsaid::PlannedNs))];
+    free.iter().flatten().all(|field| layer.get(field.name).is_none()).then_some(starts[index])
+}
+
+/// Sends a template by live frames.
+///
+/// # Errors
+/// Input: frames of a file. Host: this kernel, interface or user cannot; the sentence says what to use instead.
+pub(super) fn send(job: &Job, template: &Template, watch: &Watch, notes: &mut Vec<String>) -> Result<Sent> {
+    if job.threads > 1 {
+        return Err(Problem::input("live: sends with one thread").at(&job.port).help("leave --threads out"));
+    }
+    let message = stamp_at(template);
+    let count = frames_of(template);
+    let program = super::program::Program::new(template);
+    let frame = |n| LiveFrame { bytes: program.frame(n, Moment::default()), message };
+    let wish = LiveWish { frames: (0..count).map(frame).collect(), ..LiveWish::default() };
+    if count > 1 {
+        notes.push(format!("live frames vary over {count} frames and then repeat"));
+    }
+    let mut live = Live::open_uri(&job.port, wish)?;
+    let rate = job.rate.frames_per_second(program.mean(), job.on_the_wire);
+    let start = clock::monotonic_ns();
+    let until = start.saturating_add(job.duration_ms.saturating_mul(1_000_000));
+    let asked = job.count.or_else(|| rate.map(|rate| Plan::new(start, rate, job.duration_ms, None).total()));
+    let pace = Pace { count: asked, rate, until_ns: asked.is_none().then_some(until), ..Pace::default() };
+    let mut tally = Tally::default();
+    let result = live.pace(&pace, |burst| {
+        if tally.begun_ns == 0 {
+            tally.begun_ns = burst.begun_ns;
+        }
+        tally.ended_ns = burst.ended_ns;
+        if rate.is_some() {
+            let late = burst.begun_ns.saturating_sub(burst.planned_ns).max(1);
+            (0..burst.frames).for_each(|_| tally.lateness.record(late));
+        }
+        watch.sent.store(burst.before + burst.frames, Relaxed);
+        !watch.stop.load(Relaxed)
+    });
+    let sent = live
+        .sent()
+        .map_err(|e| Problem::host(format!("the program's count cannot be read: {e}")).at(&job.port))?;
+    tally.offered = sent;
+    if let Err(error) = result {
+        tally.why = Some(Stopped::Port(error));
+    } else if asked.is_some_and(|asked| sent < asked) || watch.stop.load(Relaxed) {
+        tally.why = Some(Stopped::Asked);
+    }
+    let bytes = (sent as f64 * program.mean()) as u64;
+    let counters = TransmitCounters { offered: sent, accepted: sent, bytes, ..TransmitCounters::default() };
+    let plan = rate.map(|rate| Plan::new(start, rate, 0, Some(asked.unwrap_or(sent))));
+    Ok(Sent { tally, counters, settings: live.settings().to_vec(), plan, asked })
+}
+
+/// What was done.
+pub(super) struct Sent {
+    pub tally: Tally,
+    pub counters: TransmitCounters,
+    pub settings: Vec<record::PortSetting>,
+    pub plan: Option<Plan>,
+    pub asked: Option<u64>,
+}
+
+/// True for ports that this module serves.
+pub fn is_live(port: &str) -> bool {
+    port.starts_with("live:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Template {
+        Template::parse(text, "t").unwrap()
+    }
+
+    #[test]
+    fn rounds_fit_into_what_the_kernel_takes() {
+        assert_eq!(frames_of(&read("size 64 / eth / ip / udp / stamp")), 1);
+        assert_eq!(frames_of(&read("eth / ip src=10.0.0.1..10.0.0.9 / udp")), 512);
+        assert_eq!(frames_of(&read("flows 100 / eth / ip src=10.0.0.1..10.0.0.250 / udp")), 500);
+        assert_eq!(frames_of(&read("size imix / flows 8 / eth / ip src=10.0.0.1..10.0.0.250 / udp")), 504);
+        assert_eq!(frames_of(&read("flows 1000 / eth / ip src=random / udp")), 512);
+        assert_eq!(
+            (stamp_at(&read("eth / ip / udp / stamp")), stamp_at(&read("eth / ip / udp / stamp seq=3"))),
+            (Some(42), None)
+        );
+    }
+}

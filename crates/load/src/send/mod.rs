@@ -1,0 +1,23 @@
+//! Sending frames: from templates, from capture files, by plan or as fast as possible.
+//!
+//! **What.** A template ([`template`]) is compiled ([`program`]); an engine ([`engine`]) renders frames into batches and
+//! hands them to any port's transmitter, by a plan ([`pace`]); the report tells where every frame that was asked for
+//! went.
+//!
+//! **Why.** A generator that sends fewer frames than it was asked to, or sends them late, must say so itself.
+//!
+//! **Price.** One thread for each end of a port; a planned sender spins for the last part of each wait.
+
+pub mod account;
+pub mod build;
+pub mod calibrate;
+pub mod engine;
+pub mod fill;
+pub mod job;
+pub mod live;
+pub mod pace;
+pub mod program;
+pub mod replay;
+pub mod template;
+
+pub use job::{Job, What, send};

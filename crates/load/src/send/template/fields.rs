@@ -1,0 +1,338 @@
+//! THE table of layers and fields: name, place in the header, form of its values, and what it is when nobody says.
+//!
+//! The parser, the printer, both renderers and the document's test read this table; a new field is one line here.
+
+use super::value::Form;
+
+/// What a field is when the template does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Default {
+    /// This number.
+    Number(u128),
+    /// An address that is found from the interface, or this one where there is none.
+    Address(u128),
+    /// What names the layer above: ethertype or protocol number.
+    Next,
+    /// Bytes from the start of this header to the end of the data, less this many.
+    Length(u16),
+    /// Bytes of this header in words of four.
+    HeaderWords,
+    /// The checksum that belongs here.
+    Checksum,
+    /// 1 when no further label follows.
+    Bottom,
+    /// The number of the frame, the first of which is this one.
+    Sequence(u8),
+    /// The planned time of the frame, `CLOCK_MONOTONIC` in nanoseconds.
+    PlannedNs,
+    /// The planned time of the frame in UTC, whole seconds.
+    Seconds,
+    /// The planned time of the frame in UTC, microseconds within the second.
+    Microseconds,
+}
+
+/// One field of a header.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name in templates.
+    pub name: &'static str,
+    /// Its first bit, counted from the first bit of the header.
+    pub bit: usize,
+    /// How many bits it has.
+    pub bits: usize,
+    /// How its values are written.
+    pub form: Form,
+    /// What it is when the template does not say.
+    pub default: Default,
+}
+
+/// The kind of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Ethernet.
+    Ethernet,
+    /// An 802.1Q tag.
+    Vlan,
+    /// An MPLS label.
+    Mpls,
+    /// ARP.
+    Arp,
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// UDP.
+    Udp,
+    /// TCP.
+    Tcp,
+    /// ICMP.
+    Icmp,
+    /// ICMPv6.
+    Icmpv6,
+    /// Bytes.
+    Payload,
+    /// pathlab's test message.
+    Stamp,
+    /// The header of the kernel's packet generator.
+    Pktgen,
+}
+
+/// Everything about a kind of layer.
+#[derive(Debug)]
+pub struct LayerFacts {
+    /// Which kind.
+    pub kind: Kind,
+    /// Its name in templates, then other names for it.
+    pub names: &'static [&'static str],
+    /// Bytes of its header without options.
+    pub bytes: usize,
+    /// Its fields.
+    pub fields: &'static [Field],
+}
+
+const fn field(name: &'static str, bit: usize, bits: usize, form: Form, default: Default) -> Field {
+    Field { name, bit, bits, form, default }
+}
+
+const fn number(name: &'static str, bit: usize, bits: usize, default: u128) -> Field {
+    field(name, bit, bits, Form::Number, Default::Number(default))
+}
+
+const fn hex(name: &'static str, bit: usize, default: Default) -> Field {
+    field(name, bit, 16, Form::Hex, default)
+}
+
+/// Locally administered, so no vendor's; used where no interface has one.
+const SOURCE_MAC: u128 = 0x0200_0000_0001;
+/// Everybody on the link.
+const BROADCAST: u128 = 0xffff_ffff_ffff;
+/// 198.18.0.0/15 is for benchmarks (RFC 2544 appendix C, RFC 6890).
+const IPV4_SOURCE: u128 = 0xc612_0001;
+const IPV4_DESTINATION: u128 = 0xc613_0001;
+/// 2001:2::/48 is for benchmarks (RFC 5180).
+const IPV6_SOURCE: u128 = 0x2001_0002_0000_0000_0000_0000_0000_0001;
+const IPV6_DESTINATION: u128 = 0x2001_0002_0000_0000_0000_0000_0000_0002;
+
+const ETHERNET: &[Field] = &[
+    field("dst", 0, 48, Form::Mac, Default::Address(BROADCAST)),
+    field("src", 48, 48, Form::Mac, Default::Address(SOURCE_MAC)),
+    field("type", 96, 16, Form::Ethertype, Default::Next),
+];
+const VLAN: &[Field] = &[
+    number("pcp", 0, 3, 0),
+    number("dei", 3, 1, 0),
+    number("id", 4, 12, 1),
+    field("type", 16, 16, Form::Ethertype, Default::Next),
+];
+const MPLS: &[Field] = &[
+    number("label", 0, 20, 16),
+    number("tc", 20, 3, 0),
+    field("bottom", 23, 1, Form::Number, Default::Bottom),
+    number("ttl", 24, 8, 64),
+];
+const ARP: &[Field] = &[
+    number("hardware", 0, 16, 1),
+    hex("protocol", 16, Default::Number(0x0800)),
+    number("hardware-bytes", 32, 8, 6),
+    number("protocol-bytes", 40, 8, 4),
+    field("op", 48, 16, Form::Names(&[("request", 1), ("reply", 2)]), Default::Number(1)),
+    field("sender-mac", 64, 48, Form::Mac, Default::Address(SOURCE_MAC)),
+    field("sender", 112, 32, Form::Ipv4, Default::Address(IPV4_SOURCE)),
+    field("target-mac", 144, 48, Form::Mac, Default::Number(0)),
+    field("target", 192, 32, Form::Ipv4, Default::Address(IPV4_DESTINATION)),
+];
+const IPV4: &[Field] = &[
+    number("version", 0, 4, 4),
+    field("header", 4, 4, Form::Number, Default::HeaderWords),
+    number("tos", 8, 8, 0),
+    number("dscp", 8, 6, 0),
+    number("ecn", 14, 2, 0),
+    field("length", 16, 16, Form::Number, Default::Length(0)),
+    number("id", 32, 16, 0),
+    field("flags", 48, 3, Form::Flags(&[("mf", 1), ("df", 2), ("evil", 4)]), Default::Number(2)),
+    number("frag", 51, 13, 0),
+    number("ttl", 64, 8, 64),
+    field("proto", 72, 8, Form::Protocol, Default::Next),
+    hex("checksum", 80, Default::Checksum),
+    field("src", 96, 32, Form::Ipv4, Default::Address(IPV4_SOURCE)),
+    field("dst", 128, 32, Form::Ipv4, Default::Address(IPV4_DESTINATION)),
+];
+const IPV6: &[Field] = &[
+    number("version", 0, 4, 6),
+    number("class", 4, 8, 0),
+    number("flow", 12, 20, 0),
+    field("length", 32, 16, Form::Number, Default::Length(40)),
+    field("next", 48, 8, Form::Protocol, Default::Next),
+    number("hop", 56, 8, 64),
+    field("src", 64, 128, Form::Ipv6, Default::Address(IPV6_SOURCE)),
+    field("dst", 192, 128, Form::Ipv6, Default::Address(IPV6_DESTINATION)),
+];
+const UDP: &[Field] = &[
+    number("sport", 0, 16, 1024),
+    number("dport", 16, 16, 9),
+    field("length", 32, 16, Form::Number, Default::Length(0)),
+    hex("checksum", 48, Default::Checksum),
+];
+/// RFC 9293 section 3.1, with the ECN bits of RFC 3168.
+const TCP_FLAGS: &[(&str, u128)] =
+    &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32), ("ece", 64), ("cwr", 128)];
+const TCP: &[Field] = &[
+    number("sport", 0, 16, 1024),
+    number("dport", 16, 16, 9),
+    number("seq", 32, 32, 0),
+    number("ack", 64, 32, 0),
+    field("offset", 96, 4, Form::Number, Default::HeaderWords),
+    field("flags", 104, 8, Form::Flags(TCP_FLAGS), Default::Number(2)),
+    number("window", 112, 16, 65535),
+    hex("checksum", 128, Default::Checksum),
+    number("urgent", 144, 16, 0),
+];
+const ICMP: &[Field] = &[
+    field("type", 0, 8, Form::Names(&[("reply", 0), ("request", 8)]), Default::Number(8)),
+    number("code", 8, 8, 0),
+    hex("checksum", 16, Default::Checksum),
+    number("id", 32, 16, 0),
+    number("seq", 48, 16, 0),
+];
+const ICMPV6: &[Field] = &[
+    field("type", 0, 8, Form::Names(&[("request", 128), ("reply", 129)]), Default::Number(128)),
+    number("code", 8, 8, 0),
+    hex("checksum", 16, Default::Checksum),
+    number("id", 32, 16, 0),
+    number("seq", 48, 16, 0),
+];
+/// `wire::message`.
+const STAMP: &[Field] = &[
+    hex("magic", 0, Default::Number(wire::message::MAGIC as u128)),
+    number("stream", 16, 8, 0),
+    number("flags", 24, 8, 0),
+    field("seq", 32, 48, Form::Number, Default::Sequence(0)),
+    field("time", 80, 64, Form::Number, Default::PlannedNs),
+];
+/// `wire::pktgen`; the kernel numbers from 1.
+const PKTGEN: &[Field] = &[
+    field("magic", 0, 32, Form::Hex, Default::Number(wire::pktgen::MAGIC as u128)),
+    field("seq", 32, 32, Form::Number, Default::Sequence(1)),
+    field("sec", 64, 32, Form::Number, Default::Seconds),
+    field("usec", 96, 32, Form::Number, Default::Microseconds),
+];
+
+/// Every kind of layer.
+pub const LAYERS: &[LayerFacts] = &[
+    LayerFacts { kind: Kind::Ethernet, names: &["eth", "ethernet"], bytes: 14, fields: ETHERNET },
+    LayerFacts { kind: Kind::Vlan, names: &["vlan"], bytes: 4, fields: VLAN },
+    LayerFacts { kind: Kind::Mpls, names: &["mpls"], bytes: 4, fields: MPLS },
+    LayerFacts { kind: Kind::Arp, names: &["arp"], bytes: 28, fields: ARP },
+    LayerFacts { kind: Kind::Ipv4, names: &["ip", "ipv4"], bytes: 20, fields: IPV4 },
+    LayerFacts { kind: Kind::Ipv6, names: &["ipv6"], bytes: 40, fields: IPV6 },
+    LayerFacts { kind: Kind::Udp, names: &["udp"], bytes: 8, fields: UDP },
+    LayerFacts { kind: Kind::Tcp, names: &["tcp"], bytes: 20, fields: TCP },
+    LayerFacts { kind: Kind::Icmp, names: &["icmp"], bytes: 8, fields: ICMP },
+    LayerFacts { kind: Kind::Icmpv6, names: &["icmpv6"], bytes: 8, fields: ICMPV6 },
+    LayerFacts { kind: Kind::Payload, names: &["payload"], bytes: 0, fields: &[] },
+    LayerFacts { kind: Kind::Stamp, names: &["stamp"], bytes: wire::message::LENGTH, fields: STAMP },
+    LayerFacts { kind: Kind::Pktgen, names: &["pktgen"], bytes: wire::pktgen::LENGTH, fields: PKTGEN },
+];
+
+impl Kind {
+    /// Everything about it.
+    pub fn facts(self) -> &'static LayerFacts {
+        LAYERS.iter().find(|facts| facts.kind == self).expect("every kind is in the table")
+    }
+
+    /// Its name in templates.
+    pub fn name(self) -> &'static str {
+        self.facts().names[0]
+    }
+
+    /// The kind with that name.
+    pub fn named(name: &str) -> Option<Kind> {
+        LAYERS.iter().find(|facts| facts.names.contains(&name)).map(|facts| facts.kind)
+    }
+
+    /// The field with that name.
+    pub fn field(self, name: &str) -> Option<&'static Field> {
+        self.facts().fields.iter().find(|field| field.name == name)
+    }
+
+    /// True for layers that are only data: nothing but data may follow them.
+    pub fn is_data(self) -> bool {
+        matches!(self, Kind::Payload | Kind::Stamp | Kind::Pktgen)
+    }
+
+    /// True for layers that may have options behind their header.
+    pub fn has_options(self) -> bool {
+        matches!(self, Kind::Ipv4 | Kind::Tcp)
+    }
+
+    /// The ethertype of this layer; for data the one for local experiments (IEEE 802, 88-B5).
+    pub fn ethertype(self) -> u128 {
+        match self {
+            Kind::Vlan => 0x8100,
+            Kind::Mpls => 0x8847,
+            Kind::Arp => 0x0806,
+            Kind::Ipv4 => 0x0800,
+            Kind::Ipv6 => 0x86dd,
+            _ => 0x88b5,
+        }
+    }
+
+    /// The IP protocol number of this layer; for data the one for experiments (RFC 3692).
+    pub fn protocol(self) -> u128 {
+        match self {
+            Kind::Icmp => 1,
+            Kind::Ipv4 => 4,
+            Kind::Tcp => 6,
+            Kind::Udp => 17,
+            Kind::Ipv6 => 41,
+            Kind::Mpls => 137,
+            Kind::Icmpv6 => 58,
+            _ => 253,
+        }
+    }
+
+    /// What the layer must stand on, in words; none when it may stand anywhere.
+    pub fn stands_on(self, below: Option<Kind>) -> Result<(), &'static str> {
+        use Kind::*;
+        let (fits, wanted) = match self {
+            Ethernet => {
+                (below.is_none_or(|below| matches!(below, Udp | Mpls)), "first (or over udp or mpls)")
+            }
+            Vlan => (matches!(below, Some(Ethernet | Vlan)), "behind eth or vlan"),
+            Mpls => {
+                (matches!(below, Some(Ethernet | Vlan | Mpls | Ipv4 | Ipv6)), "behind eth, vlan, mpls or ip")
+            }
+            Arp => (matches!(below, Some(Ethernet | Vlan)), "behind eth or vlan"),
+            Ipv4 | Ipv6 => (
+                matches!(below, Some(Ethernet | Vlan | Mpls | Ipv4 | Ipv6)),
+                "behind eth, vlan, mpls, ip or ipv6",
+            ),
+            Udp | Tcp => (matches!(below, Some(Ipv4 | Ipv6)), "behind ip or ipv6"),
+            Icmp => (matches!(below, Some(Ipv4)), "behind ip"),
+            Icmpv6 => (matches!(below, Some(Ipv6)), "behind ipv6"),
+            Payload | Stamp | Pktgen => (below.is_some(), "behind a header"),
+        };
+        if fits { Ok(()) } else { Err(wanted) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_inside_their_headers_and_names_are_unique() {
+        for layer in LAYERS {
+            let mut names = std::collections::HashSet::new();
+            for field in layer.fields {
+                assert!(names.insert(field.name), "{:?} has two fields {}", layer.kind, field.name);
+                assert!(field.bit + field.bits <= layer.bytes * 8, "{:?} {}", layer.kind, field.name);
+                assert!(
+                    field.bits <= 64 || field.bit % 8 == 0,
+                    "long fields begin at a byte: {}",
+                    field.name
+                );
+            }
+        }
+    }
+}

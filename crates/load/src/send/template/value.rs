@@ -1,0 +1,334 @@
+//! Values of fields: how they are written, and which one a frame gets.
+//!
+//! A value is a pure function of the frame's number (and of the seed, for random ones), never of the frame before. So
+//! any frame can be rendered alone, threads share the numbers without talking, and a slow twin can check every one.
+
+use std::fmt::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// How values of a field are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Decimal, or hexadecimal with `0x`.
+    Number,
+    /// The same, printed in hexadecimal.
+    Hex,
+    /// `02:00:00:00:00:01`.
+    Mac,
+    /// `10.0.0.1`.
+    Ipv4,
+    /// `fd00::1`.
+    Ipv6,
+    /// A number or the name of a layer.
+    Ethertype,
+    /// A number or the name of a layer.
+    Protocol,
+    /// A number or one of these names.
+    Names(&'static [(&'static str, u128)]),
+    /// A number or some of these names, joined by `+`.
+    Flags(&'static [(&'static str, u128)]),
+}
+
+impl Form {
+    /// Reads one constant.
+    pub fn read(self, text: &str) -> Option<u128> {
+        match self {
+            Form::Mac => read_mac(text),
+            Form::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
+            Form::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
+            Form::Number | Form::Hex => read_number(text),
+            Form::Ethertype => read_number(text).or_else(|| super::Kind::named(text).map(|k| k.ethertype())),
+            Form::Protocol => read_number(text).or_else(|| super::Kind::named(text).map(|k| k.protocol())),
+            Form::Names(names) => read_number(text).or_else(|| lookup(names, text)),
+            Form::Flags(names) => read_number(text)
+                .or_else(|| text.split('+').try_fold(0, |sum, name| Some(sum | lookup(names, name)?))),
+        }
+    }
+
+    /// Writes one constant.
+    pub fn write(self, value: u128) -> String {
+        match self {
+            Form::Mac => {
+                let bytes = &value.to_be_bytes()[10..];
+                bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+            }
+            Form::Ipv4 => Ipv4Addr::from_bits(value as u32).to_string(),
+            Form::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
+            Form::Hex | Form::Ethertype => format!("{value:#06x}"),
+            Form::Number | Form::Protocol => value.to_string(),
+            Form::Names(names) => {
+                let name = names.iter().find(|(_, number)| *number == value);
+                name.map_or_else(|| value.to_string(), |(name, _)| (*name).to_owned())
+            }
+            Form::Flags(names) => {
+                let set: Vec<&str> =
+                    names.iter().filter(|(_, bit)| value & bit != 0).map(|(n, _)| *n).collect();
+                let known = names.iter().fold(0, |sum, (_, bit)| sum | bit);
+                if set.is_empty() || value & !known != 0 { value.to_string() } else { set.join("+") }
+            }
+        }
+    }
+
+    /// What such a constant looks like, for messages.
+    pub fn example(self) -> String {
+        match self {
+            Form::Number | Form::Hex => "a number such as 9 or 0x1f".into(),
+            Form::Mac => "an address such as 02:00:00:00:00:01".into(),
+            Form::Ipv4 => "an address such as 10.0.0.1".into(),
+            Form::Ipv6 => "an address such as fd00::1".into(),
+            Form::Ethertype => "a number such as 0x0800 or a layer such as ip".into(),
+            Form::Protocol => "a number such as 17 or a layer such as udp".into(),
+            Form::Names(names) => format!("a number or one of {}", list(names, ", ")),
+            Form::Flags(names) => format!("a number or some of {} joined by '+'", list(names, ", ")),
+        }
+    }
+}
+
+fn list(names: &[(&str, u128)], between: &str) -> String {
+    names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(between)
+}
+
+fn lookup(names: &[(&str, u128)], wanted: &str) -> Option<u128> {
+    names.iter().find(|(name, _)| *name == wanted).map(|(_, number)| *number)
+}
+
+/// A number, decimal or hexadecimal with `0x`; no sign.
+pub fn read_number(text: &str) -> Option<u128> {
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
+    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if plain { u128::from_str_radix(digits, radix).ok() } else { None }
+}
+
+fn read_mac(text: &str) -> Option<u128> {
+    let mut value = 0;
+    let mut count = 0;
+    for part in text.split(':') {
+        if part.is_empty() || part.len() > 2 || !part.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        value = value << 8 | u128::from_str_radix(part, 16).ok()?;
+        count += 1;
+    }
+    (count == 6).then_some(value)
+}
+
+/// What a field holds over many frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// Always this.
+    Constant(u128),
+    /// From, to (included), step; then from the start again.
+    Range(u128, u128, u128),
+    /// Any number from, to (included), by the seed.
+    Random(u128, u128),
+    /// One after the other.
+    List(Vec<u128>),
+    /// Start and step, without end (it wraps with the field's width).
+    Counter(u128, u128),
+}
+
+/// What a varying value varies with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Every frame takes the next.
+    Frame,
+    /// Every flow has its own; it stays the same within a flow.
+    Flow,
+    /// Every flow counts its own frames.
+    Turn,
+}
+
+/// The value of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// What it holds.
+    pub choice: Choice,
+    /// What it varies with, when that was said: `@frame`, `@flow`, `@turn`.
+    pub by: Option<By>,
+}
+
+impl Value {
+    /// Always this number.
+    pub fn constant(number: u128) -> Value {
+        Value { choice: Choice::Constant(number), by: None }
+    }
+
+    /// The number, if it is always the same.
+    pub fn as_constant(&self) -> Option<u128> {
+        match self.choice {
+            Choice::Constant(number) => Some(number),
+            Choice::Range(from, to, step) if to - from < step => Some(from),
+            Choice::Random(from, to) if from == to => Some(from),
+            Choice::List(ref list) if list.len() == 1 => Some(list[0]),
+            _ => None,
+        }
+    }
+
+    /// The largest number that it can be before it is cut to the field's width (counters wrap, so they have none).
+    pub fn largest(&self) -> u128 {
+        match self.choice {
+            Choice::Constant(number) => number,
+            Choice::Range(_, to, _) | Choice::Random(_, to) => to,
+            Choice::List(ref list) => list.iter().copied().max().unwrap_or(0),
+            Choice::Counter(start, _) => start,
+        }
+    }
+
+    /// The first number, for a look at the template.
+    pub fn first(&self) -> u128 {
+        match self.choice {
+            Choice::Constant(number) => number,
+            Choice::Range(from, _, _) | Choice::Random(from, _) => from,
+            Choice::List(ref list) => list.first().copied().unwrap_or(0),
+            Choice::Counter(start, _) => start,
+        }
+    }
+
+    /// The number of frame `n`, with so many flows (0: none) and a seed that no other field has.
+    #[inline]
+    pub fn at(&self, n: u64, flows: u64, seed: u64) -> u128 {
+        let by = match (self.by, &self.choice) {
+            (Some(by), _) => by,
+            (None, Choice::Counter(..)) => By::Turn,
+            (None, _) => By::Flow,
+        };
+        let index = match by {
+            _ if flows == 0 => n,
+            By::Frame => n,
+            By::Flow => n % flows,
+            By::Turn => n / flows,
+        };
+        match self.choice {
+            Choice::Constant(number) => number,
+            Choice::Range(from, to, step) => {
+                // More values than 2^64 are never used up by 64-bit frame numbers.
+                let last = u64::try_from((to - from) / step).unwrap_or(u64::MAX);
+                let index = last.checked_add(1).map_or(index, |count| index % count);
+                from + step * u128::from(index)
+            }
+            Choice::Random(from, to) => random(seed, index, from, to),
+            Choice::List(ref list) => list[(index % list.len() as u64) as usize],
+            Choice::Counter(start, step) => start.wrapping_add(step.wrapping_mul(u128::from(index))),
+        }
+    }
+
+    /// As it is written in a template.
+    pub fn text(&self, form: Form) -> String {
+        // The '+' of a step and the '+' between flags would be taken for each other.
+        let form = match (form, &self.choice) {
+            (Form::Flags(_), Choice::Range(..) | Choice::Counter(..)) => Form::Number,
+            (form, _) => form,
+        };
+        let mut text = match self.choice {
+            Choice::Constant(number) => form.write(number),
+            Choice::Range(from, to, 1) => format!("{}..{}", form.write(from), form.write(to)),
+            Choice::Range(from, to, step) => format!("{}..{}+{step}", form.write(from), form.write(to)),
+            Choice::Random(from, to) => format!("random({}..{})", form.write(from), form.write(to)),
+            Choice::List(ref list) => {
+                let all: Vec<String> = list.iter().map(|&number| form.write(number)).collect();
+                format!("{{{}}}", all.join(","))
+            }
+            Choice::Counter(start, 1) => format!("counter({})", form.write(start)),
+            Choice::Counter(start, step) => format!("counter({}+{step})", form.write(start)),
+        };
+        let by = match self.by {
+            None => "",
+            Some(By::Frame) => "@frame",
+            Some(By::Flow) => "@flow",
+            Some(By::Turn) => "@turn",
+        };
+        text.push_str(by);
+        text
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a good 64-bit mixture of its input, without state.
+#[inline]
+pub fn mix(input: u64) -> u64 {
+    let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A number from `from` to `to`, both included.
+#[inline]
+fn random(seed: u64, index: u64, from: u128, to: u128) -> u128 {
+    let first = mix(seed ^ mix(index));
+    let span = to - from;
+    if let Ok(span) = u64::try_from(span) {
+        // The high half of a product is an even spread without a division (Lemire 2019; the bias is below 2^-32 here
+        // for every field up to 32 bits).
+        let wide = u128::from(first) * (u128::from(span) + 1);
+        return from + (wide >> 64);
+    }
+    let wide = u128::from(first) << 64 | u128::from(mix(first));
+    from + span.checked_add(1).map_or(wide, |count| wide % count)
+}
+
+/// Bytes of a payload layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bytes {
+    /// Zeros up to the size of the frame.
+    Zero,
+    /// Random bytes up to the size of the frame: drawn once from the seed, the same in every frame.
+    Random,
+    /// 0, 1, 2, … 255, 0, … up to the size of the frame.
+    Counter,
+    /// This text.
+    Text(Vec<u8>),
+    /// These bytes.
+    Hex(Vec<u8>),
+}
+
+impl Bytes {
+    /// The bytes that are there whatever the size of the frame.
+    pub fn fixed(&self) -> &[u8] {
+        match self {
+            Bytes::Text(bytes) | Bytes::Hex(bytes) => bytes,
+            _ => &[],
+        }
+    }
+
+    /// Fills `room` as this payload asks for: its own bytes first, zeros behind.
+    pub fn fill(&self, room: &mut [u8], seed: u64) {
+        match self {
+            Bytes::Zero => room.fill(0),
+            Bytes::Counter => room.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8),
+            Bytes::Random => {
+                room.iter_mut().enumerate().for_each(|(i, byte)| *byte = mix(seed ^ mix(i as u64)) as u8)
+            }
+            Bytes::Text(bytes) | Bytes::Hex(bytes) => {
+                room[..bytes.len()].copy_from_slice(bytes);
+                room[bytes.len()..].fill(0);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bytes::Zero => f.write_str("zero"),
+            Bytes::Random => f.write_str("random"),
+            Bytes::Counter => f.write_str("counter"),
+            Bytes::Hex(bytes) => write!(f, "hex={}", hex_text(bytes)),
+            Bytes::Text(bytes) => {
+                f.write_str("text=\"")?;
+                for &byte in bytes {
+                    match byte {
+                        b'"' | b'\\' => write!(f, "\\{}", byte as char)?,
+                        b' '..=b'~' => f.write_char(byte as char)?,
+                        _ => write!(f, "\\x{byte:02x}")?,
+                    }
+                }
+                f.write_char('"')
+            }
+        }
+    }
+}
+
+/// Bytes in hexadecimal.
+pub fn hex_text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

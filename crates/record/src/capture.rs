@@ -1,0 +1,209 @@
+//! What a capture counted, and where the frames went that it did not get (`pathlab/capture/1`).
+
+use crate::{Latency, NamedCount, PlaceDrop, PortSetting};
+use serde::{Deserialize, Serialize};
+
+/// The version of the JSON.
+pub const SCHEMA: &str = "pathlab/capture/1";
+
+/// One second of a capture; printed while it runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CaptureSecond {
+    /// `pathlab/capture/1`.
+    pub schema: String,
+    /// Which second, from 1.
+    pub second: u64,
+    /// How long it really was.
+    pub duration_ns: u64,
+    /// Frames captured in it.
+    pub frames: u64,
+    /// Their bytes on the wire, without FCS.
+    pub bytes: u64,
+    /// Frames per second.
+    pub frames_per_s: f64,
+    /// Bits per second, of the bytes above.
+    pub rate_bps: f64,
+    /// Frames captured since the beginning.
+    pub total_frames: u64,
+    /// Drops in this second, by place.
+    pub drops: Vec<PlaceDrop>,
+    /// Times in this second that the kernel stopped using the ring.
+    pub freezes: u64,
+}
+
+/// A whole capture; printed at its end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaptureReport {
+    /// `pathlab/capture/1`.
+    pub schema: String,
+    /// The port.
+    pub port: String,
+    /// The filter, as it was written; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// When it began, nanoseconds since 1970.
+    pub begun_ns: u64,
+    /// How long it was.
+    pub duration_ns: u64,
+    /// Why it ended: `count`, `duration`, `interrupted`, `end of file`, or what went wrong.
+    pub ended: String,
+    /// Frames captured.
+    pub captured: u64,
+    /// Their bytes on the wire, without FCS.
+    pub bytes: u64,
+    /// Frames per second over the whole time.
+    pub frames_per_s: f64,
+    /// Bits per second over the whole time.
+    pub rate_bps: f64,
+    /// Of the frames, those that are shorter in the capture than they were.
+    pub cut: u64,
+    /// Frames that the filter did not want; null where the kernel ran it, which does not count them.
+    pub filtered: Option<u64>,
+    /// Frames that came after the end (beyond the count or the time) and are not captured.
+    pub after: u64,
+    /// Frames captured by each thread.
+    pub threads: Vec<u64>,
+    /// Drops by place. Every place that this capture has is listed, also with 0.
+    pub drops: Vec<PlaceDrop>,
+    /// Times that the kernel stopped using the ring because it was full: episodes, not frames.
+    pub freezes: u64,
+    /// The account against the interface; absent for a port without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<CaptureAccount>,
+    /// What was written; absent when nothing was to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<Written>,
+    /// What the frames were.
+    pub census: CaptureCensus,
+    /// What the port says of itself.
+    pub settings: Vec<PortSetting>,
+    /// What a reader must know about these numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// received + sent = captured + after + filtered + lost + residual.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaptureAccount {
+    /// The interface.
+    pub interface: String,
+    /// Frames that it received (`rx_packets`) while the capture ran; null when that side is not captured.
+    pub received: Option<u64>,
+    /// Frames that it sent (`tx_packets`); null when that side is not captured.
+    pub sent: Option<u64>,
+    /// Frames captured.
+    pub captured: u64,
+    /// Frames that came after the end.
+    pub after: u64,
+    /// Frames that the filter refused; null when nobody counted them.
+    pub filtered: Option<u64>,
+    /// Frames dropped between the interface and the capture (places `ring`, `socket`, `port`).
+    pub lost: u64,
+    /// What is not explained; null when the filter's share is not known.
+    pub residual: Option<i64>,
+    /// How large the residual may be without meaning anything: frames that passed while counters were read.
+    pub uncertainty: u64,
+    /// Drops before or beside the capture: at the interface (`nic`, not in `received`) and in the kernel (`kernel`,
+    /// which may also concern frames that were captured).
+    pub beside: Vec<PlaceDrop>,
+    /// Drops in the receive queues of the whole host, not only of this interface.
+    pub host_wide: Vec<PlaceDrop>,
+    /// Why the account cannot be closed; empty if it can.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unknown: String,
+}
+
+/// captured = frames + drops at places `queue` and `disk`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Frames in the files, those of removed files included.
+    pub frames: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// The files that are there, oldest first; `-` is standard output.
+    pub files: Vec<String>,
+    /// Files that this capture wrote and removed again (`--files`).
+    pub removed: u64,
+    /// Frames that came too late for their place in the order of time, and stand behind later ones.
+    pub disordered: u64,
+    /// How long a frame waits for earlier ones of other threads; 0 with one thread.
+    pub window_ns: u64,
+}
+
+/// What the captured frames were.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaptureCensus {
+    /// Frames by size class of RFC 2819 (octets *with* the 4 of the FCS).
+    pub sizes: Vec<NamedCount>,
+    /// Frames and bytes by protocol; `ip/udp/53` is a part of `ip/udp`, which is a part of `ip`.
+    pub protocols: Vec<ProtocolCount>,
+    /// Who sent most to whom, by bytes.
+    pub talkers: Vec<Talker>,
+    /// Streams of test messages.
+    pub streams: Vec<StreamCount>,
+    /// Test messages of streams beyond the number that is followed.
+    pub unfollowed_messages: u64,
+    /// Frames by what is special: `outgoing`, `vlan`, `fragments`, `malformed`, `tcp_syn`, `unfinished_checksum`,
+    /// `super_frames`, `super_frame_pieces`…
+    pub marks: Vec<NamedCount>,
+    /// Frames by the source of their time.
+    pub stamps: Vec<NamedCount>,
+}
+
+/// Frames of one protocol.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtocolCount {
+    /// Its path from Ethernet, e.g. `ip/tcp/443`.
+    pub protocol: String,
+    /// Frames.
+    pub frames: u64,
+    /// Bytes of whole frames.
+    pub bytes: u64,
+}
+
+/// One direction between two addresses. The true count is at most `bytes` and at least `bytes - error_bytes`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Talker {
+    /// Who sends.
+    pub from: String,
+    /// To whom.
+    pub to: String,
+    /// Frames, as far as they were counted since it was last followed.
+    pub frames: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// By how much `bytes` may be too high.
+    pub error_bytes: u64,
+}
+
+/// One stream of test messages, as the capture saw it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StreamCount {
+    /// `message` (pathlab's header) or `pktgen` (the kernel's packet generator).
+    pub header: String,
+    /// From address and port to address and port.
+    pub flow: String,
+    /// The stream number of the header; 0 for pktgen.
+    pub stream: u8,
+    /// Messages seen, duplicates included.
+    pub seen: u64,
+    /// Different messages.
+    pub unique: u64,
+    /// Lowest sequence number.
+    pub first: u64,
+    /// Highest sequence number.
+    pub last: u64,
+    /// Numbers between them that were not seen.
+    pub missing: u64,
+    /// Messages seen again.
+    pub duplicates: u64,
+    /// Messages behind a higher number; null when several threads shared the stream.
+    pub reordered: Option<u64>,
+    /// Messages too old to be judged.
+    pub too_old: u64,
+    /// From the time in the header to the time of the frame, if both are of one clock (else absent).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ns: Option<Latency>,
+    /// Messages whose two times do not fit together.
+    pub untimed: u64,
+}

@@ -1,0 +1,125 @@
+//! What `pathlab send` reports: asked against sent, frame by frame.
+//!
+//! The books close: `asked = transmitted + drops + queued + residual`, and what could not be read is missing, not 0.
+
+use crate::port::{PlaceDrop, PortSetting};
+use crate::traffic::Schedule;
+use serde::{Deserialize, Serialize};
+
+/// The version of the document.
+pub const SCHEMA: &str = "pathlab/send/1";
+
+/// Where every frame went that was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendLedger {
+    /// Frames that were asked for: the count; with a rate and a duration their product; else what was offered.
+    pub asked: u64,
+    /// Frames that the port was given.
+    pub offered: u64,
+    /// Frames that the kernel (or the file, or the other end) accepted.
+    pub accepted: u64,
+    /// Frames whose transmission the port reported complete; none where it has no such report.
+    pub completed: Option<u64>,
+    /// Frames that left.
+    pub transmitted: u64,
+    /// Who counted those that left, e.g. `tx_packets of a0`, `the port`.
+    pub counted_by: String,
+    /// Frames that did not leave, by place and reason.
+    pub drops: Vec<PlaceDrop>,
+    /// Frames that still waited in a queue when the counters were read.
+    pub queued: u64,
+    /// What nothing of this explains; negative when other traffic left by the same interface.
+    pub residual: i64,
+}
+
+impl SendLedger {
+    /// Sum of all named drops.
+    pub fn dropped(&self) -> u64 {
+        self.drops.iter().map(|drop| drop.count).sum()
+    }
+}
+
+/// What was found in the frames of a capture file before they were sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayFacts {
+    /// Frames in the file.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The time from the first to the last frame, in nanoseconds.
+    pub span_ns: u64,
+    /// Frames with a checksum that the first host that looks would refuse.
+    pub wrong_checksums: u64,
+    /// The number (from 1) of the first such frame; none when there is none.
+    pub first_wrong: Option<u64>,
+    /// What is wrong there, in words; empty when nothing is.
+    pub first_wrong_what: String,
+    /// Frames whose checksums were repaired (`--fix-checksums`).
+    pub repaired: u64,
+    /// Frames that are shorter in the file than they were on the wire; they are sent as short as they are.
+    pub cut: u64,
+    /// Frames that are earlier than the one before; they are sent at once.
+    pub backwards: u64,
+    /// Bytes of the longest frame.
+    pub longest: u64,
+}
+
+/// The document of `pathlab send --json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SendReport {
+    /// `pathlab/send/1`.
+    pub schema: String,
+    /// The port, as it was named.
+    pub port: String,
+    /// What was sent: the template as text with everything that was filled in, or the name of the capture file.
+    pub source: String,
+    /// What was filled in because the template did not say it, one sentence each.
+    pub filled: Vec<String>,
+    /// The capture file, when frames came from one.
+    pub replay: Option<ReplayFacts>,
+    /// The rate as it was asked for; `max` for as fast as possible.
+    pub rate: String,
+    /// How many threads sent.
+    pub threads: u32,
+    /// What took effect at the port.
+    pub settings: Vec<PortSetting>,
+    /// Where every frame went.
+    pub frames: SendLedger,
+    /// Bytes of the accepted frames, without FCS.
+    pub bytes: u64,
+    /// From the first frame to the last, in seconds.
+    pub seconds: f64,
+    /// Frames per second that were transmitted in this time.
+    pub frames_per_second: f64,
+    /// Bits per second of the accepted frames, without FCS, preamble and gap.
+    pub bits_per_second: f64,
+    /// Asked against done, and how late frames left.
+    pub schedule: Schedule,
+    /// How often the port was full and the sender had to wait.
+    pub full_waits: u64,
+    /// CPU time of the sending threads, in nanoseconds: user and kernel.
+    pub thread_cpu_ns: u64,
+    /// The sending was interrupted.
+    pub interrupted: bool,
+    /// What must be known about these numbers.
+    pub notes: Vec<String>,
+}
+
+/// The document of `pathlab send --calibrate`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// `pathlab/calibration/1`.
+    pub schema: String,
+    /// The template.
+    pub source: String,
+    /// The kind of port, with its settings.
+    pub port: String,
+    /// Frames per second of the program alone: made, and given to a wire in memory.
+    pub program_per_second: f64,
+    /// Frames per second through the port into a veth whose far end knows nobody of that address.
+    pub port_per_second: f64,
+    /// Which of the two is the ceiling.
+    pub limit: String,
+    /// What took effect at the port.
+    pub settings: Vec<PortSetting>,
+}

@@ -1,0 +1,103 @@
+//! Stations of raw frames: into the port of the sender, out of the port of the receiver.
+//!
+//! **The first.** A packet socket hands a frame to the queueing discipline (or, past it, to the driver) *inside* the send
+//! call, and the call fails with `ENOBUFS` when the frame was dropped there, whatever dropped it. Such a frame has left
+//! the application: the queueing discipline or the device counts it, and names it. All other refusals are the port's own.
+//!
+//! **The last.** The path ends where the port takes the frame from the interface. What the receiving host then does
+//! with the copy that it also sees is no part of it.
+
+use super::book::Book;
+use super::chain::{Chain, Place};
+use super::forward;
+use super::window::MOST;
+use record::{DropSource, Hop, PlaceDrop};
+
+/// How ports name a frame that the kernel took and dropped behind the send call: `ENOBUFS` of a packet socket, `EBUSY` of
+/// AF_XDP.
+const DROPPED_BEHIND: [&str; 2] = ["qdisc_full", "driver_dropped"];
+
+/// From what the application tried to send to what it handed to the kernel.
+pub fn app_send(chain: &mut Chain, book: &Book) {
+    let sender = book.input.sender;
+    let (behind, refused): (Vec<_>, Vec<_>) =
+        sender.port_drops.iter().partition(|drop| DROPPED_BEHIND.contains(&drop.name.as_str()));
+    let behind = behind.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
+    let left = sender.sent.saturating_add(behind);
+    let mut gap = chain.gap(Place::AppSend, &book.input.spec.from, "app send", left, 0);
+    for drop in refused {
+        let evidence = format!("{} refused with {}", sender.settings.port, drop.name);
+        gap.claim(&format!("send_{}", drop.name), drop.count, DropSource::Counter, evidence);
+    }
+    chain.close_exact(gap);
+}
+
+/// From the port to the queueing discipline, or to the device when the port passes it by.
+pub fn port_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
+    let (node, place) = (hop.node.as_str(), Place::PortOut);
+    let Some(interface) = hop.egress.as_deref() else {
+        return chain.unknown(place, node, "port", "the interface to leave by is not known");
+    };
+    let name = format!("port {interface}");
+    let qdisc = book.qdisc_on_path(hop);
+    let (offered, doubt) = match forward::offered_to(book, chain.at, node, interface, qdisc) {
+        Ok(offered) => offered,
+        Err(why) => return chain.unknown(place, node, name, why),
+    };
+    let doubt = doubt.saturating_add(forward::background(book, node, interface));
+    let mut gap = chain.gap(place, node, name, offered.least, doubt).between(offered, book.unit.fragments);
+    book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
+    let trouble = book.link(node, interface).and_then(|link| link.trouble());
+    if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
+        gap.claim("link_down", MOST, DropSource::State, trouble);
+    }
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
+/// From the last link to what was read from the port.
+pub fn tap(chain: &mut Chain, book: &mut Book, hop: &Hop) {
+    let node = hop.node.as_str();
+    let name = format!("tap {}", hop.ingress.as_deref().unwrap_or("?"));
+    let end = book.input.receiver;
+    let reads = end.received.saturating_add(end.foreign).min(MOST);
+    let mut gap = chain.gap(Place::Tap, node, name, reads, 0);
+    for drop in &end.port_drops {
+        gap.prove(&drop_name(drop), drop.count, format!("{} counted {}", end.settings.port, drop.count));
+    }
+    if let Some(ingress) = hop.ingress.as_deref().filter(|_| gap.suspicious() > 0) {
+        book.draw_link(&mut gap, node, ingress, "rx_dropped", "rx_dropped");
+    }
+    let others = book.others(gap.entered, gap.doubt).saturating_add(end.foreign);
+    chain.close(gap, others);
+}
+
+/// Marks the stations whose drops the witness cannot confirm. At the tap the receiving host goes on with its copy, so no
+/// buffer dies. And a frame from a transmit ring has its headers in the ring's pages, where the witness does not look;
+/// the first router moves them to the buffer.
+pub fn mark_unseen(chain: &mut Chain, book: &mut Book) {
+    let mut in_pages = book.input.sender.settings.port.starts_with("ring:");
+    let mut unconfirmed = 0;
+    for draft in &mut chain.stations {
+        in_pages &= draft.place != Place::IpForward;
+        let own = matches!(draft.place, Place::AppSend | Place::AppReceive);
+        draft.unseen = draft.place == Place::Tap || (in_pages && !own);
+        let drops = draft.station.drops.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
+        unconfirmed += if draft.unseen && draft.place != Place::Tap { drops.min(MOST) } else { 0 };
+    }
+    if unconfirmed > 0 {
+        book.note(format!(
+            "the witness cannot confirm {unconfirmed} drops in front of the first router: the headers of frames from a \
+             transmit ring lie in the ring's pages, where it does not look"
+        ));
+    }
+}
+
+/// `ring` and `ring_full` is `ring_full`; `socket` and `buffer_full` is `socket_buffer_full`.
+fn drop_name(drop: &PlaceDrop) -> String {
+    if drop.name.starts_with(&drop.place) {
+        drop.name.clone()
+    } else {
+        format!("{}_{}", drop.place, drop.name)
+    }
+}

@@ -1,0 +1,402 @@
+//! `pathlab capture`: counts frames, writes them, accounts for those that were lost.
+
+use crate::output::Output;
+use clap::Args;
+use linux::port::{StampSource, Uri};
+use linux::sys::libpcap;
+use load::capture::account::interface_of;
+use load::capture::writer::FileWish;
+use load::capture::{CaptureWish, Listener, Outcome};
+use record::capture::{CaptureReport, CaptureSecond};
+use record::{PlaceDrop, PortSetting, Problem, Result};
+use std::io::Write;
+use std::time::Duration;
+use study::table::{Table, count, number};
+
+/// Flags of `pathlab capture`.
+#[derive(Args)]
+pub struct CaptureArgs {
+    /// The port: ring:IF, int:IF, xdp:IF, tap:NAME, pcap:FILE …
+    uri: String,
+    /// Only frames for which this expression holds (tcpdump's language, see `man pcap-filter`).
+    #[arg(long, short, value_name = "EXPRESSION")]
+    filter: Option<String>,
+    /// End after exactly so many frames.
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after so long (5s, 500ms, 2m).
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Write the frames to a file: .pcapng or .pcap, with .gz or .zst; - is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    write: Option<String>,
+    /// Begin a new file when one has so many bytes (10M); files are numbered.
+    #[arg(long, value_name = "BYTES", value_parser = size, requires = "write")]
+    rotate_size: Option<u64>,
+    /// Begin a new file when one is so old; files are numbered.
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "write")]
+    rotate_time: Option<Duration>,
+    /// Keep only so many files of this capture; the oldest goes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "write")]
+    files: Option<u32>,
+    /// Keep only so many bytes of each frame.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=262_144))]
+    snap: Option<u32>,
+    /// Receive with so many threads, which share the frames (int: and ring:).
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+    /// The CPUs that these threads stay on (0,2).
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cpus: Vec<u32>,
+    /// Memory between a receiving thread and the writer.
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "32M")]
+    queue: u64,
+    /// Only frames that come in, not those that this host sends.
+    #[arg(long)]
+    incoming: bool,
+    /// Only frames for this host: the interface is not made promiscuous.
+    #[arg(long)]
+    own: bool,
+    /// Whose clock shall stamp the frames: software, hardware, hardware-system.
+    #[arg(long, value_name = "CLOCK", default_value = "software", value_parser = stamps)]
+    timestamps: StampSource,
+    /// Count frames, bytes and sizes only, look at no header: the cheapest.
+    #[arg(long)]
+    only_count: bool,
+    /// No line for every second.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Captures and tells.
+pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
+    let wish = wish(&args)?;
+    crate::interruptible()?;
+    let mut teller = Teller { output, to_stderr: args.write.as_deref() == Some("-"), quiet: args.quiet };
+    teller.stamps(&args)?;
+    let Outcome { report, problem } = load::capture::run(&wish, &mut teller)?;
+    teller.tell(&report, people)?;
+    if let Some(problem) = problem {
+        return Err(problem);
+    }
+    let unfinished = args.count.is_some_and(|wanted| report.captured < wanted) || args.duration.is_some();
+    if report.ended == "interrupted" && unfinished {
+        return Err(Problem::measured("interrupted before the count or the time was reached"));
+    }
+    Ok(())
+}
+
+/// The flags as a wish, checked.
+fn wish(args: &CaptureArgs) -> Result<CaptureWish> {
+    if args.files.is_some() && args.rotate_size.is_none() && args.rotate_time.is_none() {
+        return Err(Problem::input("--files needs --rotate-size or --rotate-time"));
+    }
+    if args.write.as_deref() == Some("-") && (args.rotate_size.is_some() || args.rotate_time.is_some()) {
+        return Err(Problem::input("standard output cannot be rotated").help("give a file name"));
+    }
+    let online = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    if let Some(cpu) = args.cpus.iter().find(|&&cpu| cpu >= online.max(1)) {
+        return Err(Problem::input(format!("there is no CPU {cpu}"))
+            .help(format!("the CPUs are 0 to {}", online - 1)));
+    }
+    let snap = args.snap.unwrap_or(wire::pcap::MAX_FRAME);
+    let filter = match &args.filter {
+        Some(text) => Some((text.clone(), libpcap::compile(text, libpcap::ETHERNET, snap)?)),
+        None => None,
+    };
+    Ok(CaptureWish {
+        uri: args.uri.clone(),
+        threads: args.threads,
+        cpus: args.cpus.clone(),
+        filter,
+        snap: args.snap,
+        promiscuous: !args.own,
+        outgoing: !args.incoming,
+        stamps: args.timestamps,
+        only_count: args.only_count,
+        count: args.count,
+        duration: args.duration,
+        queue_bytes: args.queue as usize,
+        file: args.write.as_ref().map(|path| file(args, path)),
+    })
+}
+
+fn file(args: &CaptureArgs, path: &str) -> FileWish {
+    let name = Uri::parse(&args.uri).map(|uri| uri.rest).unwrap_or_default();
+    let interface = wire::pcap::Interface {
+        snap: args.snap.unwrap_or(0),
+        name,
+        description: format!("{} captured by pathlab, times by {}", args.uri, args.timestamps.name()),
+        filter: args.filter.clone().unwrap_or_default(),
+        ..wire::pcap::Interface::default()
+    };
+    FileWish {
+        path: path.to_owned(),
+        rotate_bytes: args.rotate_size,
+        rotate_time: args.rotate_time,
+        keep: args.files.map(|files| files as usize),
+        interface,
+        directions: true,
+    }
+}
+
+/// Says what happens: on standard output, or on standard error when that is where the frames go.
+struct Teller<'a> {
+    output: &'a Output,
+    to_stderr: bool,
+    quiet: bool,
+}
+
+impl Teller<'_> {
+    /// One line of JSON, or what `people` makes of it.
+    fn tell<T: serde::Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> Result<()> {
+        if !self.to_stderr {
+            return self.output.line(value, people);
+        }
+        let line =
+            if self.output.json { serde_json::to_string(value).unwrap_or_default() } else { people(value) };
+        // Nobody may be listening any more, and that is no reason to end the capture.
+        let _ = writeln!(std::io::stderr(), "{line}");
+        Ok(())
+    }
+
+    /// What the interface can stamp, found out by trying, when more than software was asked for.
+    fn stamps(&self, args: &CaptureArgs) -> Result<()> {
+        if args.timestamps == StampSource::Software {
+            return Ok(());
+        }
+        let Some((interface, ..)) = interface_of(&args.uri, true) else {
+            return Err(Problem::input("this port has no interface with a clock")
+                .at(&args.uri)
+                .help("leave --timestamps out"));
+        };
+        let report = linux::port::stamps::probe(&interface, args.timestamps)?;
+        let seen: Vec<String> =
+            report.receive.iter().map(|seen| format!("{} {}", seen.source, seen.count)).collect();
+        let resolution =
+            report.resolution_ns.map_or("unknown".to_owned(), |resolution| format!("{resolution} ns"));
+        self.output.note(&format!(
+            "{interface}: {} {}; {} probes came in with stamps {}; clock {}, resolution {resolution}",
+            report.wanted,
+            if report.delivered { "is delivered" } else { "is NOT delivered" },
+            report.probes,
+            seen.join(", "),
+            report.clock,
+        ));
+        report.notes.iter().for_each(|note| self.output.note(note));
+        Ok(())
+    }
+}
+
+impl Listener for Teller<'_> {
+    fn opened(&mut self, settings: &[PortSetting]) -> Result<()> {
+        if self.output.json || self.quiet {
+            return Ok(());
+        }
+        for setting in settings {
+            let asked = match setting.asked.as_str() {
+                "" => String::new(),
+                asked if asked == setting.effective => String::new(),
+                asked => format!(" (asked for {asked})"),
+            };
+            let note = if setting.note.is_empty() { String::new() } else { format!(": {}", setting.note) };
+            self.output.note(&format!("{} {}{asked}{note}", setting.name, setting.effective));
+        }
+        Ok(())
+    }
+
+    fn second(&mut self, second: &CaptureSecond) -> Result<()> {
+        if self.quiet { Ok(()) } else { self.tell(second, second_line) }
+    }
+}
+
+fn second_line(second: &CaptureSecond) -> String {
+    let drops = drop_words(&second.drops);
+    let freezes = if second.freezes > 0 { format!(", {} freezes", second.freezes) } else { String::new() };
+    format!(
+        "{:>4} s  {:>11} frame/s  {:>9} Mbit/s  {:>13} captured  {drops}{freezes}",
+        second.second,
+        count(second.frames_per_s.round() as u64),
+        number(second.rate_bps / 1e6),
+        count(second.total_frames),
+    )
+}
+
+fn drop_words(drops: &[PlaceDrop]) -> String {
+    let lost: Vec<String> = drops
+        .iter()
+        .filter(|drop| drop.count > 0)
+        .map(|drop| format!("{} {} {}", drop.place, drop.name, count(drop.count)))
+        .collect();
+    if lost.is_empty() { "no drops".into() } else { format!("dropped: {}", lost.join(", ")) }
+}
+
+/// The report for people.
+fn people(report: &CaptureReport) -> String {
+    let mut parts = vec![heading(report), places(report)];
+    parts.extend(equation(report));
+    parts.extend(report.written.as_ref().map(|written| {
+        format!(
+            "written: {} frames, {} B, {}{}",
+            count(written.frames),
+            count(written.bytes),
+            written.files.join(", "),
+            if written.removed > 0 {
+                format!(" ({} older files removed)", written.removed)
+            } else {
+                String::new()
+            },
+        )
+    }));
+    parts.push(census(report));
+    parts.extend(report.notes.iter().map(|note| format!("note: {note}")));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
+}
+
+fn heading(report: &CaptureReport) -> String {
+    format!(
+        "{}: {} frames, {} B in {:.3} s ({} frame/s, {} Mbit/s); ended by {}",
+        report.port,
+        count(report.captured),
+        count(report.bytes),
+        report.duration_ns as f64 / 1e9,
+        count(report.frames_per_s.round() as u64),
+        number(report.rate_bps / 1e6),
+        report.ended,
+    )
+}
+
+/// Every place where frames can be lost, whoever counts there.
+fn places(report: &CaptureReport) -> String {
+    let own = report.drops.iter().map(|drop| (drop, ""));
+    let account = report.account.iter();
+    let beside = account.clone().flat_map(|account| &account.beside).map(|drop| (drop, "the interface says"));
+    let host = account.flat_map(|account| &account.host_wide).map(|drop| (drop, "of the whole host"));
+    let rows = own.chain(beside).chain(host).filter(|(drop, whose)| drop.count > 0 || whose.is_empty());
+    let rows: Vec<Vec<String>> = rows
+        .map(|(drop, whose)| vec![drop.place.clone(), drop.name.clone(), count(drop.count), whose.to_owned()])
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let headers = ["place", "dropped because", "frames", ""].map(str::to_owned).to_vec();
+    let mut text = Table { headers, rows, words: 2 }.text().trim_end().to_owned();
+    if report.freezes > 0 {
+        text.push_str(&format!("\nthe ring was full {} times", report.freezes));
+    }
+    text
+}
+
+/// The account in one line, and what it means.
+fn equation(report: &CaptureReport) -> Option<String> {
+    let account = report.account.as_ref()?;
+    let side = |name: &str, value: Option<u64>| value.map(|value| format!("{name} {}", count(value)));
+    let sides = [side("received", account.received), side("sent", account.sent)];
+    let left: Vec<String> = sides.into_iter().flatten().collect();
+    let left = if left.is_empty() { "unknown".to_owned() } else { left.join(" + ") };
+    let filtered = account.filtered.map_or("unknown".to_owned(), count);
+    let residual = account.residual.map_or("unknown".to_owned(), |residual| residual.to_string());
+    let mut text = format!(
+        "{}: {left} = captured {} + filtered {filtered} + lost {} + after the end {} + residual {residual} (±{})",
+        account.interface,
+        count(account.captured),
+        count(account.lost),
+        count(account.after),
+        count(account.uncertainty),
+    );
+    if !account.unknown.is_empty() {
+        text.push_str(&format!("\nthe account is open: {}", account.unknown));
+    }
+    Some(text)
+}
+
+fn census(report: &CaptureReport) -> String {
+    let census = &report.census;
+    let list = |counts: &[record::NamedCount]| {
+        let shown = counts.iter().filter(|named| named.count > 0);
+        shown.map(|named| format!("{} {}", named.name, count(named.count))).collect::<Vec<_>>().join(", ")
+    };
+    let mut lines = vec![];
+    for (name, counts) in [("sizes", &census.sizes), ("marks", &census.marks), ("times by", &census.stamps)] {
+        let words = list(counts);
+        if !words.is_empty() {
+            lines.push(format!("{name}: {words}"));
+        }
+    }
+    let protocols: Vec<String> =
+        census.protocols.iter().take(12).map(|p| format!("{} {}", p.protocol, count(p.frames))).collect();
+    if !protocols.is_empty() {
+        lines.push(format!("protocols: {}", protocols.join(", ")));
+    }
+    for talker in census.talkers.iter().take(5) {
+        let error = if talker.error_bytes > 0 {
+            format!(" (at most {} too many)", talker.error_bytes)
+        } else {
+            String::new()
+        };
+        let (frames, bytes) = (count(talker.frames), count(talker.bytes));
+        lines.push(format!("talker: {} > {}: {frames} frames, {bytes} B{error}", talker.from, talker.to));
+    }
+    for stream in &census.streams {
+        let delay = stream.delay_ns.as_ref().map_or(String::new(), |delay| {
+            format!(
+                ", delay p50 {} µs, p99 {} µs",
+                number(delay.p50 as f64 / 1e3),
+                number(delay.p99 as f64 / 1e3)
+            )
+        });
+        lines.push(format!(
+            "stream: {} {} #{}: {} seen, {}…{}, missing {}, duplicates {}, reordered {}{delay}",
+            stream.header,
+            stream.flow,
+            stream.stream,
+            count(stream.seen),
+            stream.first,
+            stream.last,
+            count(stream.missing),
+            count(stream.duplicates),
+            stream.reordered.map_or("unknown".to_owned(), count),
+        ));
+    }
+    lines.join("\n")
+}
+
+fn duration(text: &str) -> std::result::Result<Duration, String> {
+    super::test::duration_ms(text).map(Duration::from_millis)
+}
+
+/// Bytes, with k, M or G (2¹⁰, 2²⁰, 2³⁰) behind them.
+fn size(text: &str) -> std::result::Result<u64, String> {
+    let bad = || format!("'{text}' is not a number of bytes (examples: 500k, 10M, 1G)");
+    let (digits, shift) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 10),
+        Some((at, 'M')) => (&text[..at], 20),
+        Some((at, 'G')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.filter(|&bytes| bytes > 0).ok_or_else(bad)
+}
+
+fn stamps(text: &str) -> std::result::Result<StampSource, String> {
+    match text {
+        "software" => Ok(StampSource::Software),
+        "hardware" => Ok(StampSource::HardwareRaw),
+        "hardware-system" => Ok(StampSource::HardwareSystem),
+        _ => Err("the clocks are software, hardware, hardware-system".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_wrong_ones_explained() {
+        assert_eq!((size("10M"), size("1k"), size("7")), (Ok(10 << 20), Ok(1024), Ok(7)));
+        for wrong in ["", "0", "M", "x", "-1", "99999999999G"] {
+            assert!(size(wrong).unwrap_err().contains("examples"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! `pathlab send`: frames from a template or a capture file through any port.
+//!
+//! The order of events: read what is to be sent, send it on threads of its own while this one looks at the clock and at
+//! the keyboard, print where every frame went, and end with code 1 when fewer left than were asked for.
+
+use super::test::{duration_ms, scaled, time};
+use crate::output::Output;
+use crate::run::progress::Progress;
+use clap::Args;
+use load::send::engine::Watch;
+use load::send::pace::Rate;
+use load::send::replay::Recording;
+use load::send::template::{Size, Template};
+use load::send::{Job, What, build, calibrate, job};
+use record::send::{Calibration, SendLedger, SendReport};
+use record::{Problem, Result};
+use serde::Serialize;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// What is sent when nothing is said.
+const DEFAULT: &str = "size 60 / eth / ip / udp / stamp";
+
+/// How long a calibration sends, each time.
+const CALIBRATION_MS: u64 = 1000;
+
+/// Flags of `pathlab send`.
+#[derive(Args)]
+pub struct SendArgs {
+    /// Where frames go: int:IF, ring:IF, xdp:IF, live:IF, tap:NAME, pcap:FILE, with settings behind '?'.
+    port: String,
+    /// A file with a template (docs/send.md has the language).
+    #[arg(value_name = "TEMPLATE", conflicts_with_all = ["frame", "from"])]
+    template: Option<String>,
+    /// The template itself: 'eth / ip dst=10.0.0.2 / udp dport=9' [default: 'eth / ip / udp / stamp'].
+    #[arg(long, value_name = "TEXT", conflicts_with = "from")]
+    frame: Option<String>,
+    /// Send the frames of a capture file: pcap or pcapng, also gz or zst; '-' is standard input.
+    #[arg(long, value_name = "FILE")]
+    from: Option<String>,
+    /// How fast: 100kpps, 1gbit (bits without FCS, preamble and gap), max [default: max; a file's own times].
+    #[arg(long, value_parser = Rate::read)]
+    rate: Option<Rate>,
+    /// Count FCS, preamble and gap (24 bytes a frame) in a rate of bits.
+    #[arg(long)]
+    wire: bool,
+    /// Exactly so many frames [default: 1; a file once].
+    #[arg(long, conflicts_with = "duration")]
+    count: Option<u64>,
+    /// So long instead: 5s, 500ms, 2m.
+    #[arg(long, value_parser = duration_ms)]
+    duration: Option<u64>,
+    /// Sizes of the frames without FCS: 60, 60..1514, imix, 'random(60..1514)', '{60:7,1514:1}'; '64 fcs' counts the FCS.
+    #[arg(long, conflicts_with = "from")]
+    size: Option<String>,
+    /// Frames that leave together, at a rate.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    burst: u64,
+    /// Frames that are handed to the port at once.
+    #[arg(long, default_value_t = job::BATCH as u64, value_parser = clap::value_parser!(u64).range(1..=512))]
+    batch: u64,
+    /// Threads, each with its own end of the port.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+    /// A file's times so many times as fast: 1, 10, 0.5, max.
+    #[arg(long, requires = "from", conflicts_with = "rate")]
+    speed: Option<String>,
+    /// The file so many times over.
+    #[arg(long = "loop", value_name = "TIMES", requires = "from", conflicts_with_all = ["count", "duration"])]
+    loops: Option<u64>,
+    /// Repair wrong checksums in a file.
+    #[arg(long, requires = "from")]
+    fix_checksums: bool,
+    /// Only print the first frames, as one line each and in hexadecimal; send nothing.
+    #[arg(long, value_name = "FRAMES")]
+    print: Option<u64>,
+    /// Find the generator's own ceiling for this kind of port; the interface does not matter (write 'ring:').
+    #[arg(long, conflicts_with_all = ["from", "print"])]
+    calibrate: bool,
+}
+
+/// Runs the command.
+pub fn run(args: SendArgs, output: &Output) -> Result<()> {
+    crate::interruptible()?;
+    let job = job_of(&args)?;
+    if let Some(count) = args.print {
+        return print(&job, count, output);
+    }
+    if args.calibrate {
+        let found = watched(output, &job, |watch| calibrate::calibrate(&job, watch))?;
+        return output.result(&found, calibration_table);
+    }
+    let report = watched(output, &job, |watch| load::send::send(&job, watch))?;
+    output.result(&report, table)?;
+    verdict(&report)
+}
+
+/// Code 1 when fewer frames left than were asked for, or when it was interrupted.
+fn verdict(report: &SendReport) -> Result<()> {
+    let frames = &report.frames;
+    if frames.transmitted >= frames.asked && !report.interrupted {
+        return Ok(());
+    }
+    let first = frames.drops.iter().max_by_key(|drop| drop.count);
+    let why = first
+        .map_or_else(String::new, |drop| format!(", most of the others {} at {}", drop.name, drop.place));
+    Err(Problem::measured(format!("{} of {} frames were transmitted{why}", frames.transmitted, frames.asked)))
+}
+
+fn job_of(args: &SendArgs) -> Result<Job> {
+    let what = match &args.from {
+        Some(file) => {
+            let recording = Arc::new(Recording::read(file, args.fix_checksums)?);
+            What::Recording(recording, file.clone(), speed(args)?)
+        }
+        None => What::Template(template(args)?),
+    };
+    let mut rate = args.rate.unwrap_or(Rate::Max);
+    if args.calibrate {
+        rate = Rate::Max;
+    }
+    let count = match (&what, args.count, args.duration) {
+        _ if args.calibrate => None,
+        (_, Some(0), _) => return Err(Problem::input("--count must be at least 1")),
+        (_, Some(count), _) => Some(count),
+        (_, None, Some(_)) => None,
+        (What::Recording(recording, ..), ..) => Some(recording.len() * args.loops.unwrap_or(1).max(1)),
+        (What::Template(_), ..) if args.rate.is_some_and(|rate| rate != Rate::Max) => {
+            return Err(Problem::input("it is not said how long to send").help("add --count or --duration"));
+        }
+        (What::Template(_), ..) => Some(1),
+    };
+    let duration_ms = if args.calibrate { CALIBRATION_MS } else { args.duration.unwrap_or(0) };
+    let count = count.or_else(|| timed_count(&what, &rate, duration_ms));
+    Ok(Job {
+        port: args.port.clone(),
+        rate,
+        rate_text: rate_text(args, &what),
+        what,
+        on_the_wire: args.wire,
+        count,
+        duration_ms,
+        burst: args.burst,
+        batch: args.batch as usize,
+        threads: args.threads,
+    })
+}
+
+/// How many frames of a file leave at its own times within a duration; none where the pace itself knows.
+fn timed_count(what: &What, rate: &Rate, duration_ms: u64) -> Option<u64> {
+    let What::Recording(recording, _, Some(speed)) = what else { return None };
+    if *rate != Rate::Max {
+        return None;
+    }
+    let span = duration_ms as f64 * 1e6 * speed;
+    let round = recording.round_ns().max(1) as f64;
+    let rest = (span % round) as u64;
+    let last = recording.offsets.iter().take_while(|offset| **offset <= rest).count() as u64;
+    Some((span / round) as u64 * recording.len() + last)
+}
+
+/// How many times as fast a file's own times go; none when they are not used.
+fn speed(args: &SendArgs) -> Result<Option<f64>> {
+    match (&args.speed, args.rate) {
+        (_, Some(_)) => Ok(None),
+        (None, None) => Ok(Some(1.0)),
+        (Some(text), None) if text == "max" => Ok(None),
+        (Some(text), None) => {
+            let speed = text.parse::<f64>().ok().filter(|speed| speed.is_finite() && *speed > 0.0);
+            let bad = || {
+                Problem::input(format!("'{text}' is not a speed"))
+                    .at("--speed")
+                    .help("write 1, 10, 0.5 or max")
+            };
+            speed.map(Some).ok_or_else(bad)
+        }
+    }
+}
+
+fn rate_text(args: &SendArgs, what: &What) -> String {
+    match (args.rate, what) {
+        (Some(Rate::Frames(rate)), _) => record::Rate::MessagesPerSecond(rate).to_string(),
+        (Some(Rate::Bits(rate)), _) => record::Rate::BitsPerSecond(rate).to_string(),
+        (None, What::Recording(_, _, Some(speed))) => format!("the file's times × {speed}"),
+        _ => "max".into(),
+    }
+}
+
+fn template(args: &SendArgs) -> Result<Template> {
+    let mut template = match (&args.template, &args.frame) {
+        (Some(file), _) => {
+            let text = std::fs::read_to_string(file)
+                .map_err(|e| Problem::input(format!("cannot read the template: {e}")).at(file))?;
+            Template::parse(&text, file)?
+        }
+        (None, text) => Template::parse(text.as_deref().unwrap_or(DEFAULT), "--frame")?,
+    };
+    if let Some(size) = &args.size {
+        template.size = Some(size_of(size, &template)?);
+    }
+    Ok(template)
+}
+
+/// Reads `--size` as the template's `size` line, over the same layers.
+fn size_of(size: &str, template: &Template) -> Result<Size> {
+    let rest = Template { size: None, ..template.clone() };
+    let whole = Template::parse(&format!("size {}\n{rest}", size.replace('\n', " ")), "--size")?;
+    whole.size.ok_or_else(|| Problem::input("the size is not said").at("--size"))
+}
+
+/// Runs `work` on a thread of its own; interrupts stop it in order, and a bar shows how far it is.
+fn watched<T: Send>(output: &Output, job: &Job, work: impl FnOnce(&Watch) -> T + Send) -> T {
+    let watch = Watch::default();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| work(&watch));
+        let mut bar: Option<(Progress, u64)> = None;
+        while !worker.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+            if linux::sys::process::interrupted() {
+                watch.stop.store(true, Relaxed);
+            }
+            let done = match job.count {
+                Some(_) => watch.sent.load(Relaxed),
+                None => begun.elapsed().as_millis() as u64,
+            };
+            if bar.is_none() && begun.elapsed() > Duration::from_secs(2) {
+                bar = Some((Progress::new(output, job.count.unwrap_or(job.duration_ms).max(2001)), 0));
+            }
+            if let Some((bar, shown)) = &mut bar {
+                bar.done(done.saturating_sub(*shown));
+                *shown = done;
+            }
+        }
+        drop(bar);
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// One frame of `--print`.
+#[derive(Serialize)]
+struct Printed {
+    number: u64,
+    line: String,
+    hex: String,
+}
+
+fn print(job: &Job, count: u64, output: &Output) -> Result<()> {
+    let frames: Vec<Vec<u8>> = match &job.what {
+        What::Template(template) => {
+            let mut template = template.clone();
+            for line in job::complete(&mut template, &job.port)? {
+                output.note(&line);
+            }
+            (0..count).map(|n| build::build(&template, n, build::Moment::default())).collect()
+        }
+        What::Recording(recording, ..) => {
+            recording.warnings(usize::MAX).iter().for_each(|line| output.note(line));
+            (0..count.min(recording.len())).map(|n| recording.frame(n).to_vec()).collect()
+        }
+    };
+    for (number, frame) in (1..).zip(&frames) {
+        let hex: Vec<String> = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+        let printed = Printed { number, line: wire::text::line(frame), hex: hex.concat() };
+        output.line(&printed, |p| {
+            let rows = hex.chunks(32).map(|row| format!("\n    {}", row.concat()));
+            format!("{}: {} bytes, {}{}", p.number, frame.len(), p.line, rows.collect::<String>())
+        })?;
+    }
+    Ok(())
+}
+
+/// The result for people.
+fn table(report: &SendReport) -> String {
+    let mut rows = vec![
+        (
+            "sent",
+            format!(
+                "{} of {} frames through {}",
+                report.frames.transmitted, report.frames.asked, report.port
+            ),
+        ),
+        ("where", ledger_words(&report.frames)),
+        (
+            "rate",
+            format!(
+                "{}, {} in {:.3} s",
+                scaled(report.frames_per_second, "frames/s"),
+                scaled(report.bits_per_second, "bit/s"),
+                report.seconds
+            ),
+        ),
+        ("schedule", schedule_words(report)),
+    ];
+    let settings = report.settings.iter().map(|s| format!("{} {}", s.name, s.effective)).collect::<Vec<_>>();
+    if !settings.is_empty() {
+        rows.push(("port", settings.join(", ")));
+    }
+    rows.extend(
+        report
+            .settings
+            .iter()
+            .filter(|s| !s.note.is_empty())
+            .map(|s| ("", format!("{}: {}", s.name, s.note))),
+    );
+    rows.extend(report.filled.iter().map(|line| ("filled in", line.clone())));
+    rows.extend(report.notes.iter().map(|line| ("note", line.clone())));
+    let mut text = String::new();
+    for (name, value) in rows {
+        let _ = writeln!(text, "{name:<11} {value}");
+    }
+    text
+}
+
+fn ledger_words(frames: &SendLedger) -> String {
+    let mut text =
+        format!("asked {} = transmitted {} ({})", frames.asked, frames.transmitted, frames.counted_by);
+    for drop in &frames.drops {
+        let _ = write!(text, " + {} {} at {}", drop.count, drop.name, drop.place);
+    }
+    if frames.queued > 0 {
+        let _ = write!(text, " + {} still queued", frames.queued);
+    }
+    let _ = write!(text, ", unexplained {}", frames.residual);
+    if let Some(completed) = frames.completed {
+        let _ = write!(text, "; the port saw {completed} completed");
+    }
+    text
+}
+
+fn schedule_words(report: &SendReport) -> String {
+    let schedule = &report.schedule;
+    let mut text = match schedule.requested_per_second {
+        None => format!("as fast as the port takes frames; it was full {} times", report.full_waits),
+        Some(asked) => format!(
+            "{} asked ({}), {} offered",
+            scaled(asked, "frames/s"),
+            report.rate,
+            scaled(schedule.achieved_per_second, "frames/s")
+        ),
+    };
+    if let Some(late) = &schedule.lateness {
+        let _ =
+            write!(text, ", late by p50 {} p99 {} max {}", time(late.p50), time(late.p99), time(late.max));
+    }
+    if schedule.generator_limited {
+        text.push_str(" (generator-limited: the sender could not keep the plan)");
+    }
+    text
+}
+
+fn calibration_table(found: &Calibration) -> String {
+    format!(
+        "program     {} into memory\nport        {} through {} into a far end that drops at once\nlimit       {}\n",
+        scaled(found.program_per_second, "frames/s"),
+        scaled(found.port_per_second, "frames/s"),
+        found.port,
+        found.limit
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::PlaceDrop;
+
+    #[test]
+    fn fewer_frames_than_asked_for_are_code_1_and_the_table_says_where_they_went() {
+        let frames = SendLedger {
+            asked: 10,
+            offered: 10,
+            transmitted: 7,
+            counted_by: "tx_packets of a0".into(),
+            drops: vec![PlaceDrop { place: "qdisc".into(), name: "qdisc_full".into(), count: 3 }],
+            ..SendLedger::default()
+        };
+        let report = SendReport { frames, port: "int:a0".into(), ..SendReport::default() };
+        let text = table(&report);
+        assert!(
+            text.contains(
+                "asked 10 = transmitted 7 (tx_packets of a0) + 3 qdisc_full at qdisc, unexplained 0"
+            ),
+            "{text}"
+        );
+        let problem = verdict(&report).unwrap_err();
+        assert_eq!((problem.kind.exit_code(), problem.what.contains("7 of 10 frames")), (1, true));
+    }
+}

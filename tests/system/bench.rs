@@ -1,0 +1,168 @@
+//! The benchmarks of ports, with grids of seconds: that they run, are written down, go on after a kill, and parse.
+//! What they measure is not judged here.
+
+use crate::alone;
+use crate::support::{finish, installed, is_root, pathlab, run, run_ok, skip, start};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Flags of the smallest grid of `bench capture`.
+const SMALL: [&str; 12] = [
+    "bench",
+    "capture",
+    "--only",
+    "int,ring,ring-v2",
+    "--sizes",
+    "64",
+    "--rings",
+    "32,64",
+    "--rates",
+    "20k",
+    "--seconds",
+    "0.1",
+];
+
+fn permitted(what: &str) -> bool {
+    let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
+    if !is_root() {
+        skip(what, "it needs root");
+    } else if !two {
+        skip(what, "it needs two CPUs");
+    }
+    is_root() && two
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+fn only_directory(root: &Path) -> Option<PathBuf> {
+    let mut entries = std::fs::read_dir(root).ok()?.flatten();
+    Some(entries.next()?.path())
+}
+
+fn lines(directory: &Path) -> usize {
+    std::fs::read_to_string(directory.join("cells.jsonl")).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn a_capture_benchmark_goes_on_after_a_kill() {
+    let _turn = alone();
+    if !permitted("a benchmark that was killed") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display().to_string();
+    let mut child = start(pathlab(&[&SMALL[..], &["--dir", &root, "--json"]].concat()));
+    let deadline = Instant::now() + Duration::from_secs(90);
+    let directory = loop {
+        if let Some(directory) = only_directory(folder.path())
+            && lines(&directory) >= 2
+        {
+            break directory;
+        }
+        assert!(Instant::now() < deadline, "no cell was written");
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    run_ok(&["undo"]);
+    let kept = std::fs::read_to_string(directory.join("cells.jsonl")).unwrap();
+    // As a kill in the middle of a line leaves it.
+    std::fs::write(directory.join("cells.jsonl"), format!("{kept}{{\"cell\":")).unwrap();
+
+    let path = directory.display().to_string();
+    let page = folder.path().join("page.html").display().to_string();
+    let text = run_ok(&["bench", "capture", "--resume", &path, "--json", "--report", &page]);
+    let document = json(&text);
+    assert_eq!(document["schema"], "pathlab/bench-capture/1");
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.len(), 6, "three ports, two rings");
+    assert!(std::fs::read_to_string(directory.join("cells.jsonl")).unwrap().starts_with(&kept));
+    for result in results {
+        assert!(result["problem"].is_null(), "{result}");
+        assert!(result["offered"].as_u64() > Some(0) && result["captured"].as_u64() > Some(0), "{result}");
+        let drops = result["drops"].as_array().unwrap();
+        let lost: u64 = drops.iter().map(|drop| drop["count"].as_u64().unwrap()).sum();
+        let sum = result["captured"].as_u64().unwrap() + lost;
+        let residual = result["arrived"].as_i64().unwrap() - sum as i64;
+        assert_eq!(result["residual"].as_i64(), Some(residual));
+    }
+    assert!(std::fs::read_to_string(&page).unwrap().contains("Loss over ring size"));
+    run_ok(&["report", &path, "-o", &page]);
+}
+
+#[test]
+fn a_send_benchmark_counts_what_left() {
+    let _turn = alone();
+    if !permitted("a benchmark of senders") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display().to_string();
+    let flags = ["bench", "send", "--sizes", "64", "--seconds", "0.1", "--dir", &root, "--json"];
+    let document = json(&run_ok(&flags));
+    let results = document["results"].as_array().unwrap();
+    assert_eq!((results.len(), document["schema"].as_str()), (6, Some("pathlab/bench-send/1")));
+    for result in results {
+        assert!(result["problem"].is_null(), "{result}");
+        assert!(
+            result["transmitted"].as_u64() >= result["claimed"].as_u64(),
+            "more claimed than sent: {result}"
+        );
+    }
+}
+
+#[test]
+fn rivals_are_started_stopped_and_read() {
+    let _turn = alone();
+    if !permitted("benchmarks against rivals") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display().to_string();
+    let small = ["--rounds", "1", "--seconds", "0.2", "--dir", &root, "--json"];
+    let capture = [&["bench", "capture", "--peers", "--rates", "20k"], &small[..]].concat();
+    let send = [&["bench", "send", "--peers"], &small[..]].concat();
+    for (command, programs) in
+        [(capture, &["tcpdump", "tracestats", "netsniff-ng"][..]), (send, &["trafgen"][..])]
+    {
+        let output = finish(start(pathlab(&command)), Duration::from_secs(180));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let document = json(&String::from_utf8_lossy(&output.stdout));
+        let results = document["results"].as_array().unwrap();
+        let absent = document["head"]["absent"].to_string();
+        for program in programs {
+            let name =
+                |result: &&serde_json::Value| result["cell"]["tool"].as_str().unwrap().starts_with(program);
+            let found: Vec<_> = results.iter().filter(name).collect();
+            if !installed(program) {
+                skip(program, "it is not installed");
+                assert!(absent.contains(program) && found.is_empty(), "{absent}");
+                continue;
+            }
+            assert!(!found.is_empty());
+            assert!(found.iter().all(|result| result["problem"].is_null()), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_grid_that_cannot_be_is_refused_before_anything_is_built() {
+    let folder = tempfile::tempdir().unwrap();
+    let nothing = folder.path().join("none").display().to_string();
+    let cases: [(&[&str], &str); 5] = [
+        (&["bench", "capture", "--only", "nobody"], "'nobody' is not a tool"),
+        (&["bench", "capture", "--sizes", "63"], "64 to 1518"),
+        (&["bench", "send", "--rates", "fast"], "50k"),
+        (&["bench", "capture", "--resume", &nothing], "cannot read the benchmark"),
+        (&["bench", "capture", "--cpus", "0,100000"], "CPU 100000"),
+    ];
+    for (arguments, expected) in cases {
+        let output = run(arguments);
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(words.contains(expected), "{arguments:?}: {words}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {words}");
+    }
+}
