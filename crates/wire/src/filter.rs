@@ -9,7 +9,7 @@
 //! filters run, so a program that was compiled for whole frames would judge other bytes there: the packet sockets let
 //! every frame with such a tag pass, put the tag back and ask [`Program::run`] (`linux::port::packet`).
 //!
-//! **Price.** One match per instruction, some 1 to 2 ns. What only the kernel knows of a frame (its mark, its queue, …)
+//! **Price.** One match per instruction, not measured. What only the kernel knows of a frame (its mark, its queue, …)
 //! is refused by name when the program is made. Where libpcap and the kernel differ over senseless programs (an index
 //! that wraps round 2³²), this follows libpcap: such a load is outside the frame. The slow twin is libpcap's own
 //! `pcap_offline_filter` (`linux::sys::libpcap`).
