@@ -13,13 +13,14 @@ const MAX_FUNCTION_LINES: usize = 70;
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("record", &[]),
+    ("flow", &["wire"]),
     ("study", &["record"]),
     ("linux", &["wire", "record"]),
     ("load", &["linux", "wire", "record"]),
 ];
 
 /// Crates without I/O and clocks, and what gives such a thing away.
-const PURE: &[&str] = &["wire", "record"];
+const PURE: &[&str] = &["wire", "record", "flow"];
 const IMPURE_WORDS: &[&str] = &[
     "std::fs",
     "UdpSocket",
