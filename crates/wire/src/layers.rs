@@ -1,16 +1,22 @@
 //! Where the headers of a frame begin: VLAN tags, IPv4 with options, IPv6 with extension headers, then the transport.
 //!
 //! **What.** [`Layers::of`] walks a frame once and remembers offsets; it looks at lengths and types only, never at
-//! addresses or ports.
+//! addresses or ports. [`Headers`](crate::headers::Headers) walks an IP packet with the same steps.
 //!
-//! **Why.** Checksums, super-frames and repairs all need the same four numbers, of frames that may be cut, fragmented
-//! or nonsense.
+//! **Why.** Checksums, super-frames, repairs and the switch all need the same numbers, of frames that may be cut,
+//! fragmented or nonsense.
 //!
-//! **Price.** Tunnels are not entered, except by who knows the offset; MPLS and PPPoE are not known.
+//! **Price.** Tunnels are not entered, except by who knows the offset; MPLS and PPPoE are not known. IPv6 extension
+//! headers are those of RFC 8200 and the authentication header, as in the kernel (`ipv6_ext_hdr`): mobility, HIP and
+//! shim6 headers are protocols of their own.
 
 use crate::be16;
 use crate::checksum::Sum;
 use crate::frame::{IPV4, IPV6};
+
+pub mod extension;
+
+use extension::Extensions;
 
 /// IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
@@ -20,9 +26,10 @@ pub const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
+const ESP: u8 = 50;
 const AUTHENTICATION: u8 = 51;
+const NO_NEXT: u8 = 59;
 const DESTINATION: u8 = 60;
-const MOBILITY: u8 = 135;
 
 /// Which part of an IP packet a frame carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +58,15 @@ pub struct Layers {
     pub end: usize,
     /// Whole, or which fragment.
     pub fragment: Fragment,
-    /// Where the last address of a routing header stands that is still to be travelled: the destination that
-    /// checksums count (RFC 8200 section 8.1).
-    final_destination: Option<usize>,
+    /// The place of the byte that says `protocol`: in IPv6 inside the last extension header.
+    pub(crate) protocol_at: usize,
+    /// Where the destination stands that checksums count: with a routing header that has still to be travelled, its
+    /// last address (RFC 8200 section 8.1).
+    pub(crate) destination: usize,
+    /// Which extension headers there are, IPv6.
+    pub(crate) extensions: Extensions,
+    /// False when the chain of extension headers is cut: then `protocol` is the one of the header that is not here.
+    pub(crate) is_complete: bool,
 }
 
 impl Layers {
@@ -65,9 +78,15 @@ impl Layers {
             at += 4;
             ethertype = word(frame, at)?;
         }
+        Self::of_ip(frame, at + 2, ethertype).filter(|layers| layers.is_complete)
+    }
+
+    /// Walks the IP packet that begins there; none when it is not IP or its fixed header (with the options of IPv4) is
+    /// not here. What follows an IPv6 header may be cut: see `is_complete`.
+    pub(crate) fn of_ip(frame: &[u8], network: usize, ethertype: u16) -> Option<Layers> {
         match ethertype {
-            IPV4 => Self::v4(frame, at + 2),
-            IPV6 => Self::v6(frame, at + 2),
+            IPV4 => Self::v4(frame, network),
+            IPV6 => Self::v6(frame, network),
             _ => None,
         }
     }
@@ -93,7 +112,10 @@ impl Layers {
             protocol: header[9],
             end: if total == 0 { frame.len() } else { network + total },
             fragment,
-            final_destination: None,
+            protocol_at: network + 9,
+            destination: network + 16,
+            extensions: Extensions::default(),
+            is_complete: true,
         })
     }
 
@@ -110,26 +132,30 @@ impl Layers {
             protocol: header[6],
             end: if payload == 0 { frame.len() } else { network + 40 + payload },
             fragment: Fragment::Whole,
-            final_destination: None,
+            protocol_at: network + 6,
+            destination: network + 24,
+            extensions: Extensions::default(),
+            is_complete: true,
         };
-        while layers.fragment != Fragment::Later && layers.enters_extension(frame)? {}
-        (layers.transport <= layers.end).then_some(layers)
+        while layers.fragment != Fragment::Later && layers.is_complete && layers.enters_extension(frame) {}
+        layers.is_complete &= layers.transport <= layers.end;
+        layers.extensions.end(layers.protocol);
+        Some(layers)
     }
 
-    /// Steps over one extension header; false when there is none. None when it is cut.
-    fn enters_extension(&mut self, frame: &[u8]) -> Option<bool> {
+    /// Steps over one extension header; false when there is none, or it is cut.
+    fn enters_extension(&mut self, frame: &[u8]) -> bool {
         let at = self.transport;
         let unit = match self.protocol {
-            HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY => 8,
+            HOP_BY_HOP | ROUTING | DESTINATION => 8,
             AUTHENTICATION => 4,
             FRAGMENT => 0,
-            _ => return Some(false),
+            _ => return false,
         };
-        let header = frame.get(at..at + 8)?;
-        let length = match unit {
-            8 => 8 + 8 * usize::from(header[1]),
-            4 => 8 + 4 * usize::from(header[1]),
-            _ => 8,
+        let length = frame.get(at..at + 8).map(|header| 8 + unit * usize::from(header[1]));
+        let Some(header) = length.and_then(|length| frame.get(at..at + length)) else {
+            self.is_complete = false;
+            return false;
         };
         if self.protocol == FRAGMENT {
             let place = be16(header, 2);
@@ -139,13 +165,13 @@ impl Layers {
                 _ => Fragment::Later,
             };
         }
-        if self.protocol == ROUTING && header[3] > 0 {
+        if self.protocol == ROUTING && header[3] > 0 && header.len() >= 24 {
             // Segment routing lists the last station first (RFC 8754), the older kinds last.
-            let last = if header[2] == 4 { at + 8 } else { (at + length).saturating_sub(16) };
-            self.final_destination = (length >= 24).then_some(last);
+            self.destination = if header[2] == 4 { at + 8 } else { at + header.len() - 16 };
         }
-        (self.protocol, self.transport) = (header[0], at + length);
-        (self.transport <= frame.len()).then_some(true)
+        self.extensions.add(self.protocol);
+        (self.protocol, self.protocol_at, self.transport) = (header[0], at, at + header.len());
+        true
     }
 
     /// True when bytes are missing that the IP length promises.
@@ -158,7 +184,7 @@ impl Layers {
     pub fn pseudo(&self, frame: &[u8], protocol: u8, length: usize) -> Sum {
         let n = self.network;
         let sum = if self.is_v6 {
-            let to = self.final_destination.unwrap_or(n + 24);
+            let to = self.destination;
             Sum::new().add_bytes(&frame[n + 8..n + 24]).add_bytes(&frame[to..to + 16])
         } else {
             Sum::new().add_bytes(&frame[n + 12..n + 20])

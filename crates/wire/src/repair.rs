@@ -84,7 +84,7 @@ impl Protocol {
         }
     }
 
-    fn of(layers: &Layers) -> Option<Protocol> {
+    pub(crate) fn of(layers: &Layers) -> Option<Protocol> {
         Some(match layers.protocol {
             TCP => Protocol::Tcp,
             UDP => Protocol::Udp,
@@ -96,7 +96,7 @@ impl Protocol {
     }
 
     /// Bytes of its header, and where in it the checksum stands.
-    fn shape(self) -> (usize, usize) {
+    pub(crate) fn shape(self) -> (usize, usize) {
         match self {
             Protocol::Tcp => (20, 16),
             Protocol::Udp => (8, 6),

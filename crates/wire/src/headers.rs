@@ -1,0 +1,340 @@
+//! The headers of a frame as an OpenFlow switch sees them: one parse to offsets, then every field on demand.
+//!
+//! **What.** [`Headers::parse`] walks a frame once: Ethernet, VLAN tags, then one of PBB, MPLS, ARP, IPv4 with options,
+//! IPv6 with extension headers; behind IP one of TCP, UDP, SCTP, ICMP, ICMPv6, and the options of neighbour discovery.
+//! [`Headers::get`] reads the value of a [`Field`], [`Headers::spot`] says where it stands, for those who compile it into
+//! loads or write it. Fields mean what OpenFlow 1.3.5 section 7.2.3.7 says: the ethertype is the one *behind* VLAN tags,
+//! VLAN fields are of the outermost tag, MPLS fields of the outermost entry.
+//!
+//! **Why.** Parsing never fails: what is truncated or malformed is *absent*, the rest is there, as a switch must forward
+//! what it does not understand. What hides behind MPLS, PBB, ESP or in a later fragment is absent too: OpenFlow says that
+//! a switch sees it only after the header in front was popped. The walk over IP is [`Layers`], the same as for checksums.
+//!
+//! **Price.** [`Headers`] belongs to the bytes that were parsed: after a push, a pop, or a change of a type field parse
+//! again. Given other bytes, `get` returns none or nonsense; it never panics.
+//! A header that is cut counts as absent whole, although some of its fields may be there: what is one header in the
+//! standards is either understood or not. 802.3 lengths are no ethertypes and SNAP is not entered (Open vSwitch says 0x5ff
+//! for these; OpenFlow since 1.1 says nothing).
+
+mod field;
+
+pub use field::Field;
+
+use crate::be16;
+use crate::frame::{ARP, Ethernet, IPV4};
+use crate::layers::{Fragment, Layers};
+use crate::repair::Protocol;
+
+/// Ethertype of an 802.1Q tag.
+pub const VLAN: u16 = 0x8100;
+/// Ethertype of an 802.1ad service tag; of a backbone tag too.
+pub const SERVICE_VLAN: u16 = 0x88a8;
+/// Ethertype of MPLS, unicast.
+pub const MPLS: u16 = 0x8847;
+/// Ethertype of MPLS with upstream-assigned labels, once "multicast" (RFC 5332).
+pub const MPLS_MULTICAST: u16 = 0x8848;
+/// Ethertype of the service instance tag of provider backbone bridges (802.1ah).
+pub const PBB: u16 = 0x88e7;
+/// The bit of [`Field::VlanVid`] that says that there is a tag (`OFPVID_PRESENT`).
+pub const VLAN_PRESENT: u16 = 0x1000;
+
+/// ICMPv6 type of a neighbour solicitation (RFC 4861).
+pub const NEIGHBOUR_SOLICITATION: u8 = 135;
+/// ICMPv6 type of a neighbour advertisement (RFC 4861).
+pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+
+/// Bytes of a VLAN tag, of an MPLS entry, and of a PBB tag without the customer's Ethernet header.
+pub(crate) const TAG: usize = 4;
+/// Bytes of an ARP message for Ethernet and IPv4 (RFC 826).
+const ARP_LENGTH: usize = 28;
+/// Bytes of a neighbour message before its options (RFC 4861 section 4.3).
+const NEIGHBOUR_LENGTH: usize = 24;
+
+/// What stands behind the Ethernet header and its tags, and is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Payload {
+    /// Nothing that is known here, or it is cut.
+    #[default]
+    Other,
+    /// A PBB tag.
+    Pbb,
+    /// An MPLS entry.
+    Mpls,
+    /// ARP whose addresses are of other kinds than Ethernet and IPv4, or cut: its operation only.
+    ArpOperation,
+    /// ARP for Ethernet and IPv4.
+    Arp,
+    /// IPv4 or IPv6.
+    Ip(Layers),
+}
+
+/// Where the headers of a frame stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Headers {
+    /// First byte behind the ethertype; 0 when there is no Ethernet header.
+    payload: usize,
+    eth_type: u16,
+    is_tagged: bool,
+    kind: Payload,
+    transport: Option<Protocol>,
+    /// The ICMPv6 type when it is one of the two with neighbour fields, and all of those are here.
+    neighbour: Option<u8>,
+    /// The address in the option that belongs to that type; 0 when there is none.
+    link_layer: usize,
+}
+
+/// The place of a field: a few bits of a few bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spot {
+    /// Its first byte.
+    pub at: usize,
+    /// Bytes that hold it, read as one big-endian number.
+    pub bytes: u8,
+    /// Bits of that number right of the field.
+    pub shift: u8,
+    /// Bits of the field.
+    pub bits: u8,
+}
+
+impl Spot {
+    const fn whole(at: usize, bytes: u8) -> Spot {
+        Spot { at, bytes, shift: 0, bits: bytes * 8 }
+    }
+
+    const fn part(at: usize, bytes: u8, shift: u8, bits: u8) -> Spot {
+        Spot { at, bytes, shift, bits }
+    }
+
+    /// The number of the bits that the field may have, shifted to the right end.
+    pub const fn mask(self) -> u128 {
+        if self.bits == 128 { u128::MAX } else { (1 << self.bits) - 1 }
+    }
+
+    /// Reads the field; none when the frame is shorter than the one that was parsed.
+    pub fn read(self, frame: &[u8]) -> Option<u128> {
+        let bytes = frame.get(self.at..self.at + usize::from(self.bytes))?;
+        let word = bytes.iter().fold(0, |word, byte| word << 8 | u128::from(*byte));
+        Some(word >> self.shift & self.mask())
+    }
+}
+
+impl Headers {
+    /// Walks the frame.
+    pub fn parse(frame: &[u8]) -> Headers {
+        let mut headers = Headers::default();
+        if frame.len() < Ethernet::LENGTH {
+            return headers;
+        }
+        headers.payload = Ethernet::LENGTH;
+        headers.eth_type = be16(frame, 12);
+        // A tag that is cut is none: its ethertype is then the frame's.
+        while is_vlan(headers.eth_type) && frame.len() >= headers.payload + TAG {
+            headers.eth_type = be16(frame, headers.payload + 2);
+            headers.payload += TAG;
+            headers.is_tagged = true;
+        }
+        headers.enter_payload(frame);
+        headers
+    }
+
+    fn enter_payload(&mut self, frame: &[u8]) {
+        let at = self.payload;
+        let rest = &frame[at..];
+        self.kind = match self.eth_type {
+            MPLS | MPLS_MULTICAST if rest.len() >= TAG => Payload::Mpls,
+            PBB if rest.len() >= TAG => Payload::Pbb,
+            ARP if is_arp_of_ethernet(rest) => Payload::Arp,
+            ARP if rest.len() >= 8 => Payload::ArpOperation,
+            _ => match Layers::of_ip(frame, at, self.eth_type) {
+                Some(layers) => Payload::Ip(layers),
+                None => Payload::Other,
+            },
+        };
+        if let Payload::Ip(layers) = self.kind {
+            self.enter_transport(frame, &layers);
+        }
+    }
+
+    fn enter_transport(&mut self, frame: &[u8], layers: &Layers) {
+        let end = layers.end.min(frame.len());
+        let Some(protocol) = Protocol::of(layers) else { return };
+        let is_here = layers.is_complete && layers.transport + protocol.shape().0 <= end;
+        if layers.fragment == Fragment::Later || !is_here {
+            return;
+        }
+        self.transport = Some(protocol);
+        let message = &frame[layers.transport..end];
+        if protocol != Protocol::Icmpv6 || message.len() < NEIGHBOUR_LENGTH {
+            return;
+        }
+        let option = match message[0] {
+            NEIGHBOUR_SOLICITATION => 1,
+            NEIGHBOUR_ADVERTISEMENT => 2,
+            _ => return,
+        };
+        self.neighbour = Some(message[0]);
+        self.link_layer = link_layer(message, option).map_or(0, |at| layers.transport + at);
+    }
+
+    /// True when there is an Ethernet header.
+    pub fn is_ethernet(&self) -> bool {
+        self.payload != 0
+    }
+
+    /// The ethertype behind all tags; 0 when there is no Ethernet header.
+    pub fn eth_type(&self) -> u16 {
+        self.eth_type
+    }
+
+    /// First byte behind the Ethernet header and all VLAN tags; 0 when there is no Ethernet header.
+    pub fn payload(&self) -> usize {
+        self.payload
+    }
+
+    /// VLAN tags.
+    pub fn tags(&self) -> usize {
+        self.payload.saturating_sub(Ethernet::LENGTH) / TAG
+    }
+
+    /// The IP packet, unless it stands behind MPLS or PBB.
+    pub fn ip(&self) -> Option<&Layers> {
+        match &self.kind {
+            Payload::Ip(layers) => Some(layers),
+            _ => None,
+        }
+    }
+
+    /// The transport and where it begins. None in a later fragment, or when its header is cut.
+    pub fn transport(&self) -> Option<(Protocol, usize)> {
+        Some((self.transport?, self.ip()?.transport))
+    }
+
+    /// The outermost MPLS entry.
+    pub fn mpls(&self) -> Option<usize> {
+        (self.kind == Payload::Mpls).then_some(self.payload)
+    }
+
+    /// The PBB tag: four bytes, then the customer's Ethernet header.
+    pub fn pbb(&self) -> Option<usize> {
+        (self.kind == Payload::Pbb).then_some(self.payload)
+    }
+
+    /// The value of a field in the frame that was parsed; none when the frame has no such header. A VLAN is 0 without a
+    /// tag, and 0x1000 more than its number with one.
+    pub fn get(&self, frame: &[u8], field: Field) -> Option<u128> {
+        match field {
+            Field::VlanVid if !self.is_tagged => self.is_ethernet().then_some(0),
+            Field::VlanVid => Some(self.spot(field)?.read(frame)? | u128::from(VLAN_PRESENT)),
+            Field::Ipv6Exthdr => {
+                let layers = self.ip().filter(|layers| layers.is_v6 && layers.is_complete)?;
+                Some(u128::from(layers.extensions.bits()))
+            }
+            _ => self.spot(field)?.read(frame),
+        }
+    }
+
+    /// Where a field stands; none when the frame has no such header. [`Field::Ipv6Exthdr`] stands nowhere, and of
+    /// [`Field::VlanVid`] only the 12 bits of the number do.
+    pub fn spot(&self, field: Field) -> Option<Spot> {
+        let at = self.payload;
+        let when = |is_here: bool, spot| is_here.then_some(spot);
+        match field {
+            Field::EthDst => when(self.is_ethernet(), Spot::whole(0, 6)),
+            Field::EthSrc => when(self.is_ethernet(), Spot::whole(6, 6)),
+            Field::EthType => when(self.is_ethernet(), Spot::whole(at.wrapping_sub(2), 2)),
+            Field::VlanVid => when(self.is_tagged, Spot::part(Ethernet::LENGTH, 2, 0, 12)),
+            Field::VlanPcp => when(self.is_tagged, Spot::part(Ethernet::LENGTH, 1, 5, 3)),
+            Field::MplsLabel => when(self.kind == Payload::Mpls, Spot::part(at, 3, 4, 20)),
+            Field::MplsTc => when(self.kind == Payload::Mpls, Spot::part(at + 2, 1, 1, 3)),
+            Field::MplsBos => when(self.kind == Payload::Mpls, Spot::part(at + 2, 1, 0, 1)),
+            Field::PbbIsid => when(self.kind == Payload::Pbb, Spot::whole(at + 1, 3)),
+            Field::PbbUca => when(self.kind == Payload::Pbb, Spot::part(at, 1, 3, 1)),
+            Field::ArpOp => {
+                when(matches!(self.kind, Payload::Arp | Payload::ArpOperation), Spot::whole(at + 6, 2))
+            }
+            Field::ArpSha => when(self.kind == Payload::Arp, Spot::whole(at + 8, 6)),
+            Field::ArpSpa => when(self.kind == Payload::Arp, Spot::whole(at + 14, 4)),
+            Field::ArpTha => when(self.kind == Payload::Arp, Spot::whole(at + 18, 6)),
+            Field::ArpTpa => when(self.kind == Payload::Arp, Spot::whole(at + 24, 4)),
+            Field::Ipv6Exthdr => None,
+            _ => self.spot_of_ip(self.ip()?, field),
+        }
+    }
+
+    fn spot_of_ip(&self, ip: &Layers, field: Field) -> Option<Spot> {
+        let at = ip.network;
+        let spot = match (field, ip.is_v6) {
+            (Field::IpDscp, false) => Spot::part(at + 1, 1, 2, 6),
+            (Field::IpEcn, false) => Spot::part(at + 1, 1, 0, 2),
+            (Field::Ipv4Src, false) => Spot::whole(at + 12, 4),
+            (Field::Ipv4Dst, false) => Spot::whole(at + 16, 4),
+            (Field::IpDscp, true) => Spot::part(at, 2, 6, 6),
+            (Field::IpEcn, true) => Spot::part(at, 2, 4, 2),
+            (Field::Ipv6Flabel, true) => Spot::part(at + 1, 3, 0, 20),
+            (Field::Ipv6Src, true) => Spot::whole(at + 8, 16),
+            (Field::Ipv6Dst, true) => Spot::whole(at + 24, 16),
+            (Field::IpProto, _) if ip.is_complete => Spot::whole(ip.protocol_at, 1),
+            _ => return self.spot_of_transport(ip.transport, field),
+        };
+        Some(spot)
+    }
+
+    fn spot_of_transport(&self, at: usize, field: Field) -> Option<Spot> {
+        let spot = match (self.transport?, field) {
+            (Protocol::Tcp, Field::TcpSrc) => Spot::whole(at, 2),
+            (Protocol::Tcp, Field::TcpDst) => Spot::whole(at + 2, 2),
+            (Protocol::Udp, Field::UdpSrc) => Spot::whole(at, 2),
+            (Protocol::Udp, Field::UdpDst) => Spot::whole(at + 2, 2),
+            (Protocol::Sctp, Field::SctpSrc) => Spot::whole(at, 2),
+            (Protocol::Sctp, Field::SctpDst) => Spot::whole(at + 2, 2),
+            (Protocol::Icmp, Field::Icmpv4Type) => Spot::whole(at, 1),
+            (Protocol::Icmp, Field::Icmpv4Code) => Spot::whole(at + 1, 1),
+            (Protocol::Icmpv6, Field::Icmpv6Type) => Spot::whole(at, 1),
+            (Protocol::Icmpv6, Field::Icmpv6Code) => Spot::whole(at + 1, 1),
+            (Protocol::Icmpv6, _) => return self.spot_of_neighbour(at, field),
+            _ => return None,
+        };
+        Some(spot)
+    }
+
+    fn spot_of_neighbour(&self, at: usize, field: Field) -> Option<Spot> {
+        match (field, self.neighbour?) {
+            (Field::Ipv6NdTarget, _) => Some(Spot::whole(at + 8, 16)),
+            (Field::Ipv6NdSll, NEIGHBOUR_SOLICITATION) | (Field::Ipv6NdTll, NEIGHBOUR_ADVERTISEMENT) => {
+                (self.link_layer != 0).then_some(Spot::whole(self.link_layer, 6))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// True for the ethertypes of the tags that OpenFlow knows (section 5.12: 0x8100 and 0x88a8).
+pub(crate) fn is_vlan(ethertype: u16) -> bool {
+    matches!(ethertype, VLAN | SERVICE_VLAN)
+}
+
+/// True when the ARP message is whole and its addresses are of Ethernet and IPv4. The hardware type is not looked at:
+/// others than 1 use these addresses, too (802 networks say 6).
+fn is_arp_of_ethernet(message: &[u8]) -> bool {
+    message.len() >= ARP_LENGTH && be16(message, 2) == IPV4 && message[4..6] == [6, 4]
+}
+
+/// The address in the first option of that type in a neighbour message. An option of length 0 makes what follows
+/// unreadable (RFC 4861 section 4.6); on Ethernet the length is 1, eight bytes (RFC 2464 section 6).
+fn link_layer(message: &[u8], option: u8) -> Option<usize> {
+    let mut at = NEIGHBOUR_LENGTH;
+    while let Some(header) = message.get(at..at + 2) {
+        let length = 8 * usize::from(header[1]);
+        if length == 0 || at + length > message.len() {
+            return None;
+        }
+        if header[0] == option {
+            return (length == 8).then_some(at + 2);
+        }
+        at += length;
+    }
+    None
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
