@@ -92,8 +92,10 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> record::Result<Port> {
         return Err(uri.bad("chunk", &chunk.to_string(), "a power of two from 2048 to 131072"));
     }
     let mut wires = WIRES.lock().unwrap_or_else(PoisonError::into_inner);
-    // A wire whose first end is gone is no wire: the name starts anew.
-    let waiting = wires.remove(&uri.rest).filter(|waiting| !waiting.lanes[0].lock().closed);
+    // A wire whose first end is gone is no wire: the name starts anew. An end that was opened for one direction has
+    // closed the other lane; one that is gone has closed both.
+    let is_gone = |waiting: &Waiting| waiting.lanes.iter().all(|lane| lane.lock().closed);
+    let waiting = wires.remove(&uri.rest).filter(|waiting| !is_gone(waiting));
     let (wire, [to, from]) = match waiting {
         Some(wire) => {
             let lanes = [wire.lanes[1].clone(), wire.lanes[0].clone()];
@@ -403,6 +405,47 @@ mod tests {
     }
 
     #[test]
+    fn ends_that_were_opened_for_one_direction_meet() {
+        use super::super::Direction::{Both, Receive, Transmit};
+        for (number, (first, second)) in
+            [(Receive, Transmit), (Receive, Both), (Transmit, Receive), (Transmit, Both), (Both, Receive)]
+                .into_iter()
+                .enumerate()
+        {
+            let open = |direction| {
+                let wish = Wish { direction, ..Wish::default() };
+                open(&format!("mem:half{number}"), &wish).unwrap()
+            };
+            let (mut a, mut b) = (open(first), open(second));
+            let (from, to) = if first == Receive { (&mut a, &mut b) } else { (&mut b, &mut a) };
+            let mut frames = Frames::new(1, 64);
+            frames.push(&[9; 60], Meta::default());
+            let mut batch = frames.batch();
+            let all = batch.all();
+            let sent = to.transmitter.as_mut().unwrap().transmit(&mut batch, all, Hand::Over).unwrap();
+            assert_eq!(sent.dealt, 1, "{first:?} and {second:?}");
+            let lent = from.receiver.as_mut().unwrap().receive(9, Wait::Poll).unwrap();
+            assert_eq!((lent.len(), lent.bytes(0)), (1, &[9; 60][..]), "{first:?} and {second:?}");
+            // Where nobody listens, that is told.
+            if let (Receive, Some(receiver)) = (first, b.receiver.as_mut()) {
+                assert!(matches!(receiver.receive(9, Wait::Poll), Err(PortError::Ended)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_begins_anew_when_its_first_end_is_gone() {
+        use super::super::Direction::{Receive, Transmit};
+        for direction in [Receive, Transmit] {
+            let wish = Wish { direction, ..Wish::default() };
+            drop(open("mem:anew", &wish).unwrap());
+            let (a, mut b) = wire("anew", "");
+            assert!(b.receiver.as_mut().unwrap().receive(9, Wait::Poll).unwrap().is_empty(), "a wire again");
+            drop(a);
+        }
+    }
+
+    #[test]
     fn two_wires_over_one_area_copy_nothing() {
         let area = Area::new(4096, 2048).unwrap();
         let wish = Wish { area: Some(area.clone()), ..Wish::default() };
@@ -417,7 +460,7 @@ mod tests {
         ends[0].transmitter.as_mut().unwrap().transmit(&mut batch, all, Hand::Over).unwrap();
         let (left, right) = ends.split_at_mut(2);
         let (from, to) = (left[1].receiver.as_mut().unwrap(), right[0].transmitter.as_mut().unwrap());
-        assert_eq!(forward(from.as_mut(), to.as_mut(), Wait::Poll).unwrap(), (4, 0));
+        assert_eq!(forward(from.as_mut(), to.as_mut(), Wait::Poll).unwrap().sent(), 4);
         assert_eq!(to.counters().copied, 0, "only the first wire had to copy");
         assert_eq!(right[1].receiver.as_mut().unwrap().receive(9, Wait::Poll).unwrap().bytes(3), &[3; 60]);
         drop(ends);
