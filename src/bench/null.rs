@@ -232,7 +232,7 @@ fn measure_contract(job: &Contract, milliseconds: u64) -> Result<f64> {
         let all = batch.all();
         feed.transmit(&mut batch, all, Hand::Copy)?;
         let begun = clock::monotonic_ns();
-        let (came, _) = forward(from.as_mut(), to.as_mut(), Wait::Poll)?;
+        let came = forward(from.as_mut(), to.as_mut(), Wait::Poll).map_err(|broken| broken.error)?.came;
         spent += clock::monotonic_ns() - begun;
         moved += came as u64;
         while !drain.receive(MAX_BATCH, Wait::Poll)?.is_empty() {}

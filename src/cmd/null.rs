@@ -89,8 +89,10 @@ pub struct Way {
     pub copies_per_frame: f64,
     /// CPU time of the thread, the kernel's work in its system calls included, by received frame.
     pub cpu_ns_per_frame: f64,
-    /// Frames that were received and dropped: the transmitter was full, or the link down.
+    /// Frames that were received and dropped because the transmitter was full.
     pub full: u64,
+    /// Frames that were in hand when the transmitter failed: its link was down, its interface gone, its other end closed.
+    pub failed: u64,
     /// Frames whose checksum was completed on the way, in or out.
     pub completed_checksums: u64,
     /// Pieces made of super-frames.
@@ -119,11 +121,13 @@ pub fn run(args: NullArgs, output: &Output) -> Result<()> {
     ));
     let stop = AtomicBool::new(false);
     let begun = clock::monotonic_ns();
-    let ways = forward_all(&mut left, &mut right, &args, &stop, output)?;
+    let (ways, problem) = forward_all(&mut left, &mut right, &args, &stop, output);
     let duration_ns = clock::monotonic_ns() - begun;
     let ways: Vec<Way> = ways.into_iter().map(|way| way.over(duration_ns)).collect();
     let document = Document { schema: "pathlab/null/1", duration_ns, spin: args.spin, ports, ways };
-    output.result(&document, |document| document.ways.iter().map(way_text).collect())
+    output.result(&document, |document| document.ways.iter().map(way_text).collect())?;
+    // A port that broke off is told after the numbers: they say what went down with it.
+    problem.map_or(Ok(()), Err)
 }
 
 /// Opens both ports, over one area where both can use one.
@@ -180,14 +184,14 @@ fn opened(port: &Port) -> Opened {
     Opened { uri: port.uri.clone(), settings: settings.unwrap_or_default().to_vec() }
 }
 
-/// Runs the ways until an end is asked for; what each did.
+/// Runs the ways until an end is asked for or a port breaks off; what each did, and the first trouble.
 fn forward_all(
     left: &mut Port,
     right: &mut Port,
     args: &NullArgs,
     stop: &AtomicBool,
     output: &Output,
-) -> Result<Vec<Way>> {
+) -> (Vec<Way>, Option<Problem>) {
     let mut pairs = vec![];
     let names = (left.uri.clone(), right.uri.clone());
     if let (Some(from), Some(to)) = (left.receiver.as_mut(), right.transmitter.as_mut()) {
@@ -211,14 +215,16 @@ fn forward_all(
             .collect();
         watch(&moved, args, stop, output, || threads.iter().any(|thread| thread.is_finished()));
         stop.store(true, Relaxed);
-        let ways = threads.into_iter().map(|thread| {
+        let (mut ways, mut problem) = (vec![], None);
+        for thread in threads {
             let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            match ended.error {
-                Some(error) => Err(Problem::from(error).at(ended.way.from)),
-                None => Ok(ended.way),
+            if let Some(error) = ended.error {
+                let at = format!("{} -> {}", ended.way.from, ended.way.to);
+                problem.get_or_insert(Problem::from(error).at(at));
             }
-        });
-        ways.collect()
+            ways.push(ended.way);
+        }
+        (ways, problem)
     })
 }
 
@@ -269,31 +275,34 @@ pub fn one_way(
     stop: &AtomicBool,
     moved: &AtomicU64,
 ) -> Ended {
-    let (cpu, mut link_downs, mut error) = (clock::thread_cpu_ns(), 0, None);
+    let (cpu, mut link_downs, mut full, mut error) = (clock::thread_cpu_ns(), 0, 0, None);
     let before = (from.counters(), to.counters());
     while !stop.load(Relaxed) {
         match forward(from, to, wait) {
-            Ok((0, _)) => {}
-            Ok((came, lost)) => {
-                moved.fetch_add((came - lost) as u64, Relaxed);
+            Ok(batch) if batch.came == 0 => {}
+            Ok(batch) => {
+                full += batch.full as u64;
+                moved.fetch_add(batch.sent() as u64, Relaxed);
             }
-            Err(PortError::Down) => link_downs += 1,
-            Err(PortError::Ended) => break,
-            Err(other) => {
-                error = Some(other);
-                break;
-            }
+            Err(broken) => match broken.error {
+                PortError::Down => link_downs += 1,
+                PortError::Ended => break,
+                other => {
+                    error = Some(other);
+                    break;
+                }
+            },
         }
     }
     let _ = to.flush(LAST_FLUSH);
     let cpu_ns = clock::thread_cpu_ns() - cpu;
-    let way = way(&before, &(from.counters(), to.counters()), cpu_ns);
+    let way = way(&before, &(from.counters(), to.counters()), full, cpu_ns);
     Ended { way: Way { link_downs, ..way }, error }
 }
 
 type Both = (ReceiveCounters, TransmitCounters);
 
-fn way(before: &Both, after: &Both, cpu_ns: u64) -> Way {
+fn way(before: &Both, after: &Both, full: u64, cpu_ns: u64) -> Way {
     let (received, offered) = (after.0.frames - before.0.frames, after.1.offered - before.1.offered);
     let copies = after.0.copied - before.0.copied + after.1.copied - before.1.copied;
     let each = |value: u64| if received == 0 { 0.0 } else { value as f64 / received as f64 };
@@ -303,7 +312,9 @@ fn way(before: &Both, after: &Both, cpu_ns: u64) -> Way {
         sent_bytes: after.1.bytes - before.1.bytes,
         copies_per_frame: each(copies),
         cpu_ns_per_frame: each(cpu_ns),
-        full: received.saturating_sub(offered),
+        full,
+        // What came and was neither dropped nor dealt with went down with a transmitter that failed.
+        failed: received.saturating_sub(offered + full),
         completed_checksums: completed(after) - completed(before),
         segments: after.1.segments - before.1.segments,
         lost_before: after.0.drops.clone(),
@@ -352,6 +363,7 @@ fn way_text(way: &Way) -> String {
     };
     way.lost_before.iter().for_each(|drop| lost("before", &drop.place, &drop.name, drop.count));
     lost("between", "transmitter", "full", way.full);
+    lost("between", "transmitter", "failed", way.failed);
     way.lost_after.iter().for_each(|drop| lost("after", &drop.place, &drop.name, drop.count));
     let mut also = |what: &str, count: u64| {
         if count > 0 {
@@ -389,6 +401,24 @@ mod tests {
         assert_eq!((way.sent_bytes, way.copies_per_frame, way.sent_mfps), (600, 0.1, 1e-5));
         assert!(way_text(&way).contains("lost between: 90 transmitter full"));
         drop(d);
+    }
+
+    #[test]
+    fn frames_in_hand_when_the_other_port_ends_are_counted() {
+        let wish = Wish::default();
+        let [mut a, mut b, mut c, d] =
+            ["mem:null3", "mem:null3", "mem:null4", "mem:null4"].map(|uri| open(uri, &wish).unwrap());
+        let mut frames = Frames::new(100, 64);
+        (0..100).for_each(|_| assert!(frames.push(&[7; 60], Meta::default())));
+        let mut batch = frames.batch();
+        let all = batch.all();
+        a.transmitter.as_mut().unwrap().transmit(&mut batch, all, Hand::Copy).unwrap();
+        drop(d);
+        let (stop, moved) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (from, to) = (b.receiver.as_mut().unwrap(), c.transmitter.as_mut().unwrap());
+        let way = one_way(from.as_mut(), to.as_mut(), Wait::Poll, &stop, &moved).way;
+        assert_eq!((way.received, way.sent, way.full, way.failed), (100, 0, 0, 100));
+        assert!(way_text(&way).contains("lost between: 100 transmitter failed"), "{}", way_text(&way));
     }
 
     #[test]

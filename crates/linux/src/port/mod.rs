@@ -42,7 +42,7 @@ pub mod xdp;
 
 pub use area::Area;
 pub use batch::{ALL, Batch, Frames, MAX_BATCH, Meta, Way};
-pub use forward::forward;
+pub use forward::{Broken, Moved, forward};
 pub use uri::Uri;
 
 use record::{PlaceDrop, PortSetting, Problem};

@@ -18,10 +18,10 @@ fn a_billion_frames_are_counted() {
     assert_eq!(a_tx.transmit(&mut batch, all, Hand::Over).unwrap().dealt, MAX_BATCH);
     let mut crossed = MAX_BATCH as u64;
     while crossed < FRAMES {
-        let (came, not_sent) = forward(b_rx.as_mut(), b_tx.as_mut(), Wait::Poll).unwrap();
-        assert_eq!((came, not_sent), (MAX_BATCH, 0));
-        let (came, not_sent) = forward(a_rx.as_mut(), a_tx.as_mut(), Wait::Poll).unwrap();
-        assert_eq!((came, not_sent), (MAX_BATCH, 0));
+        let moved = forward(b_rx.as_mut(), b_tx.as_mut(), Wait::Poll).unwrap();
+        assert_eq!((moved.came, moved.sent()), (MAX_BATCH, MAX_BATCH));
+        let moved = forward(a_rx.as_mut(), a_tx.as_mut(), Wait::Poll).unwrap();
+        assert_eq!((moved.came, moved.sent()), (MAX_BATCH, MAX_BATCH));
         crossed += 2 * MAX_BATCH as u64;
     }
     let (there, back) = (a_tx.counters(), b_tx.counters());

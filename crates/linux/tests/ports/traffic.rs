@@ -30,8 +30,8 @@ fn forwarding<T>(left: &mut Port, right: &mut Port, work: impl FnOnce() -> T) ->
         let from = from.receiver.as_mut().unwrap();
         while !stop.load(Ordering::Relaxed) {
             match forward(from.as_mut(), to, Wait::For(Duration::from_millis(5))) {
-                Ok((0, _)) | Err(_) => drop(to.flush(Duration::ZERO)),
-                Ok(_) => {}
+                Ok(moved) if moved.came > 0 => {}
+                _ => drop(to.flush(Duration::ZERO)),
             }
         }
     };
