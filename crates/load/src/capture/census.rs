@@ -2,8 +2,9 @@
 //!
 //! **What.** [`Census::add`] looks at one frame and counts it in tables of fixed size; [`Census::report`] makes the words.
 //! Frames are cut and damaged in every way, so nothing is taken for granted: a header that is not all there makes the
-//! frame `malformed` and is followed no further. **Price.** About 60 ns for a frame, with what a block that is handed over sooner costs (`docs/benchmarks.md`); nothing is allocated but for the first
-//! message of a test stream. A port counts as a protocol when it is below 1024; the lower one of the two is taken.
+//! frame `malformed` and is followed no further. **Price.** About 60 ns for a frame, with what a block that is handed
+//! over sooner costs (`docs/benchmarks.md`); nothing is allocated but for the first message of a test stream. A port
+//! counts as a protocol when it is below 1024; the lower one of the two is taken.
 
 use super::streams::{Flow, Streams};
 use super::talkers::{Pair, Talkers};

@@ -571,3 +571,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_interface_about_which_nothing_is_said_is_ethernet() {
+    assert_eq!(Interface::default().link, Link::ETHERNET);
+    let mut file = vec![];
+    write::interface(&mut file, &Interface::default());
+    // Type and length of the block, then the link type (draft-ietf-opsawg-pcapng section 4.2).
+    assert_eq!(file[8..10], 1u16.to_le_bytes());
+}
