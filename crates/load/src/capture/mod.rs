@@ -132,7 +132,7 @@ pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
     let workers = workers(wish, ports, lanes, &shared, watch.is_some());
 
     let (got, written, ending, told) = std::thread::scope(|scope| {
-        let writer = ready.map(|ready| scope.spawn(|| writer::run(ready, &shared.writer)));
+        let writer = ready.map(|ready| scope.spawn(|| writer::run(ready, &shared.writer, &|| shared.lost())));
         let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(move || worker.run())).collect();
         let told = watch_over(wish, &shared, listener);
         shared.stop();
@@ -291,8 +291,6 @@ impl Seconds {
             .map(|thread| thread.port.lock().unwrap_or_else(PoisonError::into_inner).clone());
         let ports: Vec<ReceiveCounters> = ports.collect();
         let mut drops = add_up(ports.iter().flat_map(|port| &port.drops));
-        shared.writer.port_drops.store(drops.iter().map(|drop| drop.count).sum(), Relaxed);
-        shared.writer.queue_drops.store(queue, Relaxed);
         drops.push(named("queue", "full", queue));
         drops.push(named("disk", "not_written", shared.writer.disk_drops.load(Relaxed)));
         let freezes = ports.iter().map(|port| port.freezes).sum();

@@ -165,7 +165,7 @@ impl Lane {
     }
 
     /// Hands over the last frames.
-    pub fn finish(mut self) -> u64 {
+    pub fn finish(mut self) {
         if self.now.is_none() {
             self.now = self.empty.recv().ok();
         }
@@ -173,7 +173,6 @@ impl Lane {
             block.last = true;
         }
         self.hand_over(u64::MAX);
-        self.dropped
     }
 
     /// Its number.

@@ -6,7 +6,7 @@
 
 use super::census::Census;
 use super::queue::Lane;
-use super::writer;
+use super::writer::{self, Lost};
 use linux::port::{Batch, MAX_BATCH, Meta, PortError, ReceiveCounters, Receiver, StampSource, Wait};
 use linux::sys::{clock, cpu};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -84,6 +84,15 @@ impl Shared {
     /// True when as many frames were captured as were wanted.
     pub fn is_full(&self) -> bool {
         self.remaining.load(Relaxed) == 0
+    }
+
+    /// What the receivers lost, as far as they have shown it.
+    pub fn lost(&self) -> Lost {
+        self.threads.iter().fold(Lost::default(), |sum, thread| {
+            let shown = thread.port.lock().unwrap_or_else(PoisonError::into_inner);
+            let port = shown.drops.iter().map(|drop| drop.count).sum::<u64>();
+            Lost { port: sum.port + port, queue: sum.queue + thread.queue_drops.load(Relaxed) }
+        })
     }
 
     /// Takes up to `wanted` from what remains.
@@ -266,8 +275,12 @@ impl Worker<'_> {
         progress.frames.store(self.tally.census.frames, Relaxed);
         progress.bytes.store(self.tally.census.bytes, Relaxed);
         let port = self.receiver.counters();
-        let queue_drops = self.tally.lane.map_or(0, Lane::finish);
+        // Shown before the last block is handed over: the writer asks for it when it has seen that block.
+        let queue_drops = self.tally.lane.as_ref().map_or(0, |lane| lane.dropped);
         progress.queue_drops.store(queue_drops, Relaxed);
+        if let Some(lane) = self.tally.lane.take() {
+            lane.finish();
+        }
         self.tally.shared.ended.fetch_add(1, Release);
         let Tally { census, filtered, after, .. } = self.tally;
         Got { census, port, filtered, after, queue_drops, ended }

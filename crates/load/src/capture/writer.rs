@@ -41,13 +41,21 @@ pub struct FileWish {
     pub directions: bool,
 }
 
-/// What the receivers lost so far, for the blocks at the end of each file; and whether writing failed.
+/// What was lost before the writer saw it, so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Frames lost by the port.
+    pub port: u64,
+    /// Frames lost because the queue was full.
+    pub queue: u64,
+}
+
+/// Asks for [`Lost`].
+type Ask<'a> = &'a (dyn Fn() -> Lost + Sync);
+
+/// Whether writing failed.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// Frames lost by the port.
-    pub port_drops: AtomicU64,
-    /// Frames lost because the queue was full.
-    pub queue_drops: AtomicU64,
     /// Frames that could not be written.
     pub disk_drops: AtomicU64,
     /// Nothing more can be written.
@@ -63,6 +71,7 @@ struct Files {
     number: u64,
     written: Written,
     frames_before: u64,
+    lost_before: Lost,
 }
 
 impl Files {
@@ -76,6 +85,7 @@ impl Files {
             number: 0,
             written,
             frames_before: 0,
+            lost_before: Lost::default(),
         };
         files.next()?;
         Ok(files)
@@ -121,13 +131,13 @@ impl Files {
     }
 
     #[inline]
-    fn write(&mut self, bytes: &[u8], kept: &Kept) -> Result<()> {
+    fn write(&mut self, bytes: &[u8], kept: &Kept, lost: Ask) -> Result<()> {
         if let Some(most) = self.wish.rotate_bytes
             && self.now.as_ref().is_some_and(|file| {
                 file.frames() > 0 && file.bytes_written() + bytes.len() as u64 + 64 > most
             })
         {
-            self.rotate()?;
+            self.rotate(lost)?;
         }
         let Some(file) = &mut self.now else { return Err(Problem::host("no file is open")) };
         let mut meta = kept.meta;
@@ -138,35 +148,50 @@ impl Files {
     }
 
     /// Closes this file and begins the next.
-    fn rotate(&mut self) -> Result<()> {
-        self.close(None)?;
+    fn rotate(&mut self, lost: Ask) -> Result<()> {
+        self.close(lost())?;
         self.next()
     }
 
-    /// Closes the file, with what was counted so far when that is known.
-    fn close(&mut self, statistics: Option<Statistics>) -> Result<()> {
+    /// Closes the file, with what was counted and lost since it was begun.
+    fn close(&mut self, lost: Lost) -> Result<()> {
         let Some(mut file) = self.now.take() else { return Ok(()) };
-        if let Some(statistics) = statistics {
-            let told = file.interface_statistics(&statistics);
-            if told.is_err() {
-                self.frames_before += file.safe();
-                return told;
-            }
+        let told = file.interface_statistics(&self.statistics(file.frames(), lost));
+        self.lost_before = lost;
+        let ended = told.and_then(|()| file.flush());
+        // When the disk is full, a part of what was flushed is in the file all the same.
+        self.frames_before += file.safe();
+        if ended.is_err() {
+            self.written.bytes += file.bytes_written();
+            return ended;
         }
-        let frames = file.frames();
-        let ended = file.flush().and_then(|()| {
-            self.frames_before += frames;
-            file.finish()
-        });
-        self.written.bytes += ended?.bytes;
+        self.written.bytes += file.finish()?.bytes;
         Ok(())
     }
 
+    /// What the last block of a pcapng file says. Every file speaks for itself, so that the files of one capture add up
+    /// to it; losses count for the file that was open when they were noticed, a fraction of a second after they happened.
+    fn statistics(&self, delivered: u64, lost: Lost) -> Statistics {
+        let port = lost.port.saturating_sub(self.lost_before.port);
+        let queue = lost.queue.saturating_sub(self.lost_before.queue);
+        let now = linux::sys::clock::realtime_ns();
+        Statistics {
+            interface: 0,
+            time_ns: Some(now),
+            start_ns: Some(self.begun_ns),
+            end_ns: Some(now),
+            os_dropped: Some(port + queue),
+            delivered: Some(delivered),
+            comment: format!("drops by place: port {port}, queue {queue}"),
+            ..Statistics::default()
+        }
+    }
+
     /// Once in a while: everything so far is in the file, and an old file makes place for a new one.
-    fn tick(&mut self) -> Result<()> {
+    fn tick(&mut self, lost: Ask) -> Result<()> {
         let old = self.wish.rotate_time.is_some_and(|time| self.begun.elapsed() >= time);
         match &mut self.now {
-            Some(file) if old && file.frames() > 0 => self.rotate(),
+            Some(file) if old && file.frames() > 0 => self.rotate(lost),
             Some(file) => file.flush(),
             None => Ok(()),
         }
@@ -280,8 +305,8 @@ pub fn prepare(wish: FileWish, collector: Collector, lanes: usize) -> Result<Rea
     Ok(Ready { files: Files::open(wish, window_ns)?, collector, lanes })
 }
 
-/// Writes until every lane has ended. What was written, and why not all of it.
-pub fn run(ready: Ready, shared: &Shared) -> (Written, Option<Problem>) {
+/// Writes until every lane has ended. What was written, and why not all of it. `lost` is asked at the end of each file.
+pub fn run(ready: Ready, shared: &Shared, lost: Ask) -> (Written, Option<Problem>) {
     let Ready { mut files, collector, lanes } = ready;
     let mut merge = Merge::new(lanes, collector.blocks);
     let (mut problem, mut given, mut flushed) = (None::<Problem>, 0u64, Instant::now());
@@ -294,12 +319,12 @@ pub fn run(ready: Ready, shared: &Shared) -> (Written, Option<Problem>) {
         let write = |bytes: &[u8], kept: &Kept| {
             given += 1;
             if problem.is_none() {
-                problem = files.write(bytes, kept).err();
+                problem = files.write(bytes, kept, lost).err();
             }
         };
         merge.drain(write, |block| collector.give_back(block));
         if problem.is_none() && flushed.elapsed() >= FLUSH {
-            (problem, flushed) = (files.tick().err(), Instant::now());
+            (problem, flushed) = (files.tick(lost).err(), Instant::now());
         }
         if problem.is_some() {
             shared.disk_drops.store(given - files.safe(), Relaxed);
@@ -307,29 +332,12 @@ pub fn run(ready: Ready, shared: &Shared) -> (Written, Option<Problem>) {
         }
     }
     if problem.is_none() {
-        problem = files.close(Some(statistics(&files, shared))).err();
+        problem = files.close(lost()).err();
     }
     let frames = files.safe();
     shared.disk_drops.store(given - frames, Relaxed);
     files.written.disordered = merge.disordered;
     (Written { frames, ..files.written }, problem)
-}
-
-/// What the last block of a pcapng file says.
-fn statistics(files: &Files, shared: &Shared) -> Statistics {
-    let (port, queue) = (shared.port_drops.load(Relaxed), shared.queue_drops.load(Relaxed));
-    let now = linux::sys::clock::realtime_ns();
-    let delivered = files.frames_before + files.now.as_ref().map_or(0, Writer::frames);
-    Statistics {
-        interface: 0,
-        time_ns: Some(now),
-        start_ns: Some(files.begun_ns),
-        end_ns: Some(now),
-        os_dropped: Some(port),
-        delivered: Some(delivered),
-        comment: format!("drops by place: port {port}, queue {queue}"),
-        ..Statistics::default()
-    }
 }
 
 #[cfg(test)]
