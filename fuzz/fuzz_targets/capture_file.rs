@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../promises.rs"]
+#[path = "../promises/mod.rs"]
 mod promises;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| promises::capture_file(bytes));

@@ -1,11 +1,12 @@
 //! The inputs that the fuzzer found worth keeping (`fuzz/corpus`), replayed on the stable compiler.
 
-#[path = "../../../fuzz/promises.rs"]
+#[path = "../../../fuzz/promises/mod.rs"]
 mod promises;
 
 use std::path::Path;
 
-fn replay(target: &str, promise: fn(&[u8])) {
+/// Keeps the promise for each of at least so many inputs.
+fn replay(target: &str, least: u32, promise: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut count = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
@@ -14,10 +15,20 @@ fn replay(target: &str, promise: fn(&[u8])) {
         promise(&std::fs::read(path).unwrap());
         count += 1;
     }
-    assert!(count > 100, "{}: only {count} inputs", folder.display());
+    assert!(count >= least, "{}: only {count} inputs", folder.display());
 }
 
 #[test]
 fn the_corpus_of_capture_files_keeps_the_promises() {
-    replay("capture_file", promises::capture_file);
+    replay("capture_file", 300, promises::capture_file);
+}
+
+#[test]
+fn the_corpus_of_filters_keeps_the_promises() {
+    replay("filter", 30, promises::filter);
+}
+
+#[test]
+fn the_corpus_of_offloads_keeps_the_promises() {
+    replay("offload", 50, promises::offload);
 }

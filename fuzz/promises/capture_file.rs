@@ -1,4 +1,4 @@
-//! What must hold for any bytes; run by the fuzzer and, over the kept corpus, by a test on the stable compiler.
+//! Capture files.
 
 use wire::pcap::write::{self, NewFrame};
 use wire::pcap::{Damage, Frame, Interface, Item, Reader, Resolution, Section, Step};
