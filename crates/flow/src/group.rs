@@ -8,7 +8,10 @@
 //! **Price.** A group may send to groups: what a frame meets is a tree, which is why loops are refused.
 
 use crate::action::Action;
+use crate::error::GroupModFailed;
 use crate::port::PortNo;
+use crate::rule::ANY_GROUP;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The largest number of a group (`OFPG_MAX`).
 pub const MAX_GROUP: u32 = 0xffff_ff00;
@@ -79,4 +82,265 @@ pub struct GroupMod {
     pub command: GroupModCommand,
     /// The group. Deletes use its number only.
     pub group: Group,
+}
+
+/// What a group counts (§5.8), one for the group and one for each bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GroupCounters {
+    /// Frames.
+    pub frames: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl GroupCounters {
+    /// Counts a frame of this many bytes.
+    pub fn count(&mut self, bytes: u64) {
+        self.frames += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// A group with what happened to it.
+#[derive(Debug, Clone)]
+pub struct GroupEntry {
+    /// The group.
+    pub group: Group,
+    /// When it was added.
+    pub created_ns: u64,
+    /// What came to it.
+    pub counters: GroupCounters,
+    /// What each bucket did.
+    pub buckets: Vec<GroupCounters>,
+}
+
+/// The groups of a switch.
+#[derive(Debug, Clone, Default)]
+pub struct Groups {
+    groups: BTreeMap<u32, GroupEntry>,
+}
+
+/// Groups that a switch holds.
+pub const GROUP_LIMIT: usize = 1 << 16;
+/// Buckets of one group.
+pub const BUCKET_LIMIT: usize = 1 << 10;
+/// How long a chain of groups may be: what a frame meets is walked by recursion.
+pub const CHAIN_LIMIT: usize = 16;
+
+/// The groups that these actions send to.
+fn targets(actions: &[Action]) -> impl Iterator<Item = u32> + '_ {
+    actions.iter().filter_map(|action| match action {
+        Action::Group(id) => Some(*id),
+        _ => None,
+    })
+}
+
+/// The groups on which a bucket rests: those that it sends to and the one that it watches.
+fn rests_on(bucket: &Bucket) -> impl Iterator<Item = u32> + '_ {
+    targets(&bucket.actions).chain((bucket.watch_group != ANY_GROUP).then_some(bucket.watch_group))
+}
+
+impl Groups {
+    /// The groups by number.
+    pub fn iter(&self) -> impl Iterator<Item = &GroupEntry> {
+        self.groups.values()
+    }
+
+    /// One group.
+    pub fn get(&self, id: u32) -> Option<&GroupEntry> {
+        self.groups.get(&id)
+    }
+
+    /// One group, to count on it.
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut GroupEntry> {
+        self.groups.get_mut(&id)
+    }
+
+    /// How many groups there are.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Whether there is no group.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Checks all that concerns groups alone; actions and ports are the caller's to check.
+    pub fn check(&self, change: &GroupMod) -> Result<(), GroupModFailed> {
+        let id = change.group.id;
+        match change.command {
+            GroupModCommand::Add if id > MAX_GROUP => Err(GroupModFailed::InvalidGroup),
+            GroupModCommand::Add if self.groups.contains_key(&id) => Err(GroupModFailed::GroupExists),
+            GroupModCommand::Add if self.groups.len() >= GROUP_LIMIT => Err(GroupModFailed::OutOfGroups),
+            GroupModCommand::Modify if !self.groups.contains_key(&id) => Err(GroupModFailed::UnknownGroup),
+            GroupModCommand::Add | GroupModCommand::Modify => self.check_buckets(&change.group),
+            GroupModCommand::Delete if id > MAX_GROUP && id != ALL_GROUPS => {
+                Err(GroupModFailed::InvalidGroup)
+            }
+            // §6.5 with OFPGFC_CHAINING_CHECKS: a group that another one rests on stays.
+            GroupModCommand::Delete if id != ALL_GROUPS && self.is_chained(id) => {
+                Err(GroupModFailed::ChainedGroup)
+            }
+            GroupModCommand::Delete => Ok(()),
+        }
+    }
+
+    fn check_buckets(&self, group: &Group) -> Result<(), GroupModFailed> {
+        if group.buckets.len() > BUCKET_LIMIT {
+            return Err(GroupModFailed::OutOfBuckets);
+        }
+        if group.kind == GroupType::Indirect && group.buckets.len() != 1 {
+            return Err(GroupModFailed::InvalidGroup);
+        }
+        let lower: Vec<u32> = group.buckets.iter().flat_map(rests_on).collect();
+        if lower.contains(&group.id) || lower.iter().any(|id| self.reaches(*id, group.id)) {
+            return Err(GroupModFailed::Loop);
+        }
+        for bucket in &group.buckets {
+            let watches = bucket.watch_port != PortNo::ANY || bucket.watch_group != ANY_GROUP;
+            let unknown = bucket.watch_group != ANY_GROUP && !self.groups.contains_key(&bucket.watch_group);
+            // §5.6.1: each bucket of a fast-failover group is associated with a port or group that controls its
+            // liveness.
+            if unknown || group.kind == GroupType::FastFailover && !watches {
+                return Err(GroupModFailed::BadWatch);
+            }
+        }
+        let below = lower.iter().map(|id| self.depth(*id)).max().unwrap_or(0);
+        match below + 1 + self.height(group.id) > CHAIN_LIMIT {
+            true => Err(GroupModFailed::ChainingUnsupported),
+            false => Ok(()),
+        }
+    }
+
+    fn lower(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
+        self.groups.get(&id).into_iter().flat_map(|entry| entry.group.buckets.iter().flat_map(rests_on))
+    }
+
+    /// Every group below `from`, each once.
+    fn below(&self, from: u32) -> BTreeSet<u32> {
+        let mut seen = BTreeSet::new();
+        let mut open: Vec<u32> = self.lower(from).collect();
+        while let Some(id) = open.pop() {
+            if seen.insert(id) {
+                open.extend(self.lower(id));
+            }
+        }
+        seen
+    }
+
+    fn reaches(&self, from: u32, to: u32) -> bool {
+        self.below(from).contains(&to)
+    }
+
+    /// Groups in the longest chain that begins here. There is no loop, and layers cannot be more than the limit.
+    fn depth(&self, id: u32) -> usize {
+        let mut layer = BTreeSet::from([id]);
+        let mut depth = 0;
+        while !layer.is_empty() {
+            depth += 1;
+            layer = layer.iter().flat_map(|id| self.lower(*id)).collect();
+        }
+        depth
+    }
+
+    /// Groups in the longest chain that ends above this one.
+    fn height(&self, id: u32) -> usize {
+        let mut layer = BTreeSet::from([id]);
+        let mut height = 0;
+        while self.groups.contains_key(&id) {
+            let rests = |entry: &&GroupEntry| {
+                entry.group.buckets.iter().flat_map(rests_on).any(|id| layer.contains(&id))
+            };
+            layer = self.groups.values().filter(rests).map(|entry| entry.group.id).collect();
+            if layer.is_empty() {
+                break;
+            }
+            height += 1;
+        }
+        height
+    }
+
+    fn is_chained(&self, id: u32) -> bool {
+        self.groups.values().any(|entry| entry.group.buckets.iter().flat_map(rests_on).any(|to| to == id))
+    }
+
+    /// How many buckets of other groups send to the group (part of its reference count, §5.8).
+    pub fn references(&self, id: u32) -> usize {
+        let buckets = self.groups.values().flat_map(|entry| &entry.group.buckets);
+        buckets.flat_map(|bucket| targets(&bucket.actions)).filter(|to| *to == id).count()
+    }
+
+    /// Makes the change, which was checked.
+    pub fn apply(&mut self, now: u64, change: &GroupMod) {
+        let group = &change.group;
+        let buckets = vec![GroupCounters::default(); group.buckets.len()];
+        match (change.command, self.groups.get_mut(&group.id)) {
+            (GroupModCommand::Delete, _) if group.id == ALL_GROUPS => self.groups.clear(),
+            (GroupModCommand::Delete, _) => drop(self.groups.remove(&group.id)),
+            // §6.5: the group's own counters go on, those of its buckets begin anew.
+            (GroupModCommand::Modify, Some(entry)) => {
+                entry.group.clone_from(group);
+                entry.buckets = buckets;
+            }
+            (GroupModCommand::Add | GroupModCommand::Modify, _) => {
+                let counters = GroupCounters::default();
+                let entry = GroupEntry { group: group.clone(), created_ns: now, counters, buckets };
+                self.groups.insert(group.id, entry);
+            }
+        }
+    }
+
+    /// Whether a bucket is live (§6.7): the port or the group that it watches is. One that watches nothing is.
+    pub fn is_live(&self, bucket: &Bucket, port_is_live: &impl Fn(PortNo) -> bool) -> bool {
+        let (no_port, no_group) = (bucket.watch_port == PortNo::ANY, bucket.watch_group == ANY_GROUP);
+        (no_port && no_group)
+            || (!no_port && port_is_live(bucket.watch_port))
+            || (!no_group && self.group_is_live(bucket.watch_group, port_is_live))
+    }
+
+    /// Whether a group is live: one of its buckets is.
+    fn group_is_live(&self, id: u32, port_is_live: &impl Fn(PortNo) -> bool) -> bool {
+        let buckets = self.groups.get(&id).into_iter().flat_map(|entry| &entry.group.buckets);
+        buckets.into_iter().any(|bucket| self.is_live(bucket, port_is_live))
+    }
+
+    /// The buckets that a frame meets; `hash` is the frame's, for the choice of a select group.
+    pub fn choose(&self, id: u32, hash: u64, port_is_live: &impl Fn(PortNo) -> bool) -> Vec<usize> {
+        let Some(entry) = self.groups.get(&id) else { return vec![] };
+        let buckets = entry.group.buckets.iter().enumerate();
+        let live = || buckets.clone().filter(|(_, bucket)| self.is_live(bucket, port_is_live));
+        match entry.group.kind {
+            GroupType::All | GroupType::Indirect => buckets.map(|(index, _)| index).collect(),
+            GroupType::FastFailover => live().map(|(index, _)| index).take(1).collect(),
+            GroupType::Select => {
+                let weights = live().map(|(index, bucket)| (index, u64::from(bucket.weight)));
+                by_weight(&weights.collect::<Vec<_>>(), hash).into_iter().collect()
+            }
+        }
+    }
+}
+
+/// The bucket whose share of the weights the hash falls into. When no bucket has a weight, all have the same.
+fn by_weight(weights: &[(usize, u64)], hash: u64) -> Option<usize> {
+    let given: u64 = weights.iter().map(|(_, weight)| weight).sum();
+    let weight_of = |weight: u64| if given == 0 { 1 } else { weight };
+    let total: u64 = weights.iter().map(|(_, weight)| weight_of(*weight)).sum();
+    // The high half of the product: uniform over 0..total when the hash is uniform.
+    let mut point = ((u128::from(hash) * u128::from(total)) >> 64) as u64;
+    for (index, weight) in weights {
+        match point.checked_sub(weight_of(*weight)) {
+            Some(rest) => point = rest,
+            None => return Some(*index),
+        }
+    }
+    None
+}
+
+/// One step of a hash: all bits of `word` reach all bits of the state (the finaliser of MurmurHash3).
+pub fn mix(state: u64, word: u64) -> u64 {
+    let mut mixed = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    mixed ^ mixed >> 33
 }

@@ -12,16 +12,25 @@
 //! the switch is returned. The model does not know OpenFlow's bytes; a codec maps them onto these types.
 
 pub mod action;
+pub mod action_set;
+pub mod bridge;
+pub mod check;
+pub mod edits;
 pub mod error;
+pub mod event;
 pub mod field;
 pub mod group;
+pub mod interpret;
 pub mod matching;
 pub mod meter;
+pub mod pipeline;
 pub mod port;
 pub mod rule;
+pub mod table;
 
 pub use action::{Action, Instruction};
 pub use error::Error;
 pub use field::Field;
 pub use matching::Match;
+pub use pipeline::Pipeline;
 pub use port::PortNo;

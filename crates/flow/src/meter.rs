@@ -6,6 +6,9 @@
 //!
 //! **Price.** A meter has a state per frame, so frames of one meter have an order.
 
+use crate::error::MeterModFailed;
+use std::collections::BTreeMap;
+
 /// The largest number of a meter (`OFPM_MAX`).
 pub const MAX_METER: u32 = 0xffff_0000;
 /// The meter for what goes through the slow path (`OFPM_SLOWPATH`).
@@ -102,4 +105,213 @@ pub struct MeterMod {
     pub command: MeterModCommand,
     /// The meter. Deletes use its number only.
     pub meter: Meter,
+}
+
+/// What a meter counts for each band (§5.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MeterCounters {
+    /// Frames.
+    pub frames: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl MeterCounters {
+    fn count(&mut self, bytes: u64) {
+        self.frames += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// A token bucket without rounding. A token is one bit, or one frame; the level is in 10⁻⁹ tokens, so that a rate times
+/// nanoseconds needs no division.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TokenBucket {
+    rate_per_s: u64,
+    capacity: u128,
+    level: u128,
+    filled_ns: u64,
+}
+
+impl TokenBucket {
+    /// A full bucket.
+    fn new(now: u64, rate_per_s: u64, burst: u64) -> TokenBucket {
+        let capacity = u128::from(burst) * NANO;
+        TokenBucket { rate_per_s, capacity, level: capacity, filled_ns: now }
+    }
+
+    /// Takes tokens when there are enough.
+    fn take(&mut self, now: u64, tokens: u64) -> bool {
+        let passed = now.saturating_sub(self.filled_ns);
+        self.level = self.capacity.min(self.level + u128::from(self.rate_per_s) * u128::from(passed));
+        self.filled_ns = self.filled_ns.max(now);
+        let Some(rest) = self.level.checked_sub(u128::from(tokens) * NANO) else { return false };
+        self.level = rest;
+        true
+    }
+}
+
+const NANO: u128 = 1_000_000_000;
+/// Bits of the largest frame: a bucket that is smaller would let no super-frame pass, ever.
+const LARGEST_FRAME_BITS: u64 = 8 * 65_536;
+
+/// A meter with what happened to it.
+#[derive(Debug, Clone)]
+pub struct MeterEntry {
+    /// The meter.
+    pub meter: Meter,
+    /// When it was added.
+    pub created_ns: u64,
+    /// What came to it.
+    pub counters: MeterCounters,
+    /// What each band dropped or marked.
+    pub bands: Vec<MeterCounters>,
+    buckets: Vec<TokenBucket>,
+}
+
+impl MeterEntry {
+    fn new(now: u64, meter: &Meter) -> MeterEntry {
+        let mut entry = MeterEntry {
+            meter: meter.clone(),
+            created_ns: now,
+            counters: MeterCounters::default(),
+            bands: vec![],
+            buckets: vec![],
+        };
+        entry.configure(now, meter);
+        entry
+    }
+
+    fn configure(&mut self, now: u64, meter: &Meter) {
+        self.meter.clone_from(meter);
+        self.bands = vec![MeterCounters::default(); meter.bands.len()];
+        self.buckets = meter.bands.iter().map(|band| token_bucket(now, meter.flags, band)).collect();
+    }
+
+    /// Counts a frame and says which band it falls into: of those whose rate is exceeded the one with the highest rate
+    /// (§5.7.1). Each band measures all frames of the meter.
+    pub fn measure(&mut self, now: u64, bytes: u64) -> Option<usize> {
+        let tokens = if self.meter.flags.pktps { 1 } else { 8 * bytes };
+        let mut hit: Option<usize> = None;
+        for (index, bucket) in self.buckets.iter_mut().enumerate() {
+            let is_higher = hit.is_none_or(|hit| self.meter.bands[index].rate > self.meter.bands[hit].rate);
+            if !bucket.take(now, tokens) && is_higher {
+                hit = Some(index);
+            }
+        }
+        self.counters.count(bytes);
+        if let Some(index) = hit {
+            self.bands[index].count(bytes);
+        }
+        hit
+    }
+}
+
+/// The bucket of a band. Without a burst size it holds half a second of its rate, and at least one large frame.
+fn token_bucket(now: u64, flags: MeterFlags, band: &Band) -> TokenBucket {
+    let unit = if flags.pktps { 1 } else { 1000 };
+    let rate = u64::from(band.rate) * unit;
+    let least = if flags.pktps { 1 } else { LARGEST_FRAME_BITS };
+    let burst = match flags.burst && band.burst_size != 0 {
+        true => u64::from(band.burst_size) * unit,
+        false => (rate / 2).max(least),
+    };
+    TokenBucket::new(now, rate, burst)
+}
+
+/// The code point with its drop precedence raised by so many steps (§5.7.1): of assured forwarding (RFC 2597) class and
+/// precedence are three bits and two; it ends at 3. A code point without that form (an odd one, or of a class that is
+/// not 1 … 4, or precedence 0) has no drop precedence and stays.
+pub fn raise_drop_precedence(dscp: u8, steps: u8) -> u8 {
+    let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
+    if dscp & 1 != 0 || !(1..=4).contains(&class) || precedence == 0 {
+        return dscp;
+    }
+    class << 3 | precedence.saturating_add(steps).min(3) << 1
+}
+
+/// Meters that a switch holds.
+pub const METER_LIMIT: usize = 1 << 16;
+/// Bands of one meter.
+pub const BAND_LIMIT: usize = 16;
+
+/// The meters of a switch.
+#[derive(Debug, Clone, Default)]
+pub struct Meters {
+    meters: BTreeMap<u32, MeterEntry>,
+}
+
+impl Meters {
+    /// The meters by number.
+    pub fn iter(&self) -> impl Iterator<Item = &MeterEntry> {
+        self.meters.values()
+    }
+
+    /// One meter.
+    pub fn get(&self, id: u32) -> Option<&MeterEntry> {
+        self.meters.get(&id)
+    }
+
+    /// One meter, to measure with it.
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut MeterEntry> {
+        self.meters.get_mut(&id)
+    }
+
+    /// How many meters there are.
+    pub fn len(&self) -> usize {
+        self.meters.len()
+    }
+
+    /// Whether there is no meter.
+    pub fn is_empty(&self) -> bool {
+        self.meters.is_empty()
+    }
+
+    /// Checks a change.
+    pub fn check(&self, change: &MeterMod) -> Result<(), MeterModFailed> {
+        let id = change.meter.id;
+        let is_number = (1..=MAX_METER).contains(&id) || [SLOWPATH_METER, CONTROLLER_METER].contains(&id);
+        match change.command {
+            MeterModCommand::Add if !is_number => Err(MeterModFailed::InvalidMeter),
+            MeterModCommand::Add if self.meters.contains_key(&id) => Err(MeterModFailed::MeterExists),
+            MeterModCommand::Add if self.meters.len() >= METER_LIMIT => Err(MeterModFailed::OutOfMeters),
+            MeterModCommand::Modify if !self.meters.contains_key(&id) => Err(MeterModFailed::UnknownMeter),
+            MeterModCommand::Add | MeterModCommand::Modify => check_bands(&change.meter),
+            MeterModCommand::Delete if !is_number && id != ALL_METERS => Err(MeterModFailed::InvalidMeter),
+            MeterModCommand::Delete => Ok(()),
+        }
+    }
+
+    /// Makes a change, which was checked.
+    pub fn apply(&mut self, now: u64, change: &MeterMod) {
+        let meter = &change.meter;
+        match (change.command, self.meters.get_mut(&meter.id)) {
+            (MeterModCommand::Delete, _) if meter.id == ALL_METERS => self.meters.clear(),
+            (MeterModCommand::Delete, _) => drop(self.meters.remove(&meter.id)),
+            // §6.8: the meter's own counters go on, those of its bands begin anew.
+            (MeterModCommand::Modify, Some(entry)) => entry.configure(now, meter),
+            (MeterModCommand::Add | MeterModCommand::Modify, _) => {
+                drop(self.meters.insert(meter.id, MeterEntry::new(now, meter)));
+            }
+        }
+    }
+}
+
+fn check_bands(meter: &Meter) -> Result<(), MeterModFailed> {
+    if meter.flags.kbps && meter.flags.pktps {
+        return Err(MeterModFailed::BadFlags);
+    }
+    if meter.bands.len() > BAND_LIMIT {
+        return Err(MeterModFailed::OutOfBands);
+    }
+    for band in &meter.bands {
+        match band.kind {
+            BandKind::Drop => {}
+            // Three precedences: there are two steps, and none would change nothing.
+            BandKind::DscpRemark { prec_level: 1..=2 } => {}
+            BandKind::DscpRemark { .. } => return Err(MeterModFailed::BadBandValue),
+            BandKind::Experimenter { .. } => return Err(MeterModFailed::BadBand),
+        }
+    }
+    Ok(())
 }

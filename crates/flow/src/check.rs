@@ -1,0 +1,217 @@
+//! What a switch refuses in actions and instructions, before it changes anything.
+//!
+//! **What.** Every reason of §7.5.4.3 and §7.5.4.4 that the model can see: unknown outputs and groups, tags that do not
+//! exist, fields that cannot be set, prerequisites that the match does not promise, tables that are not later ones.
+//!
+//! **Why.** A rule that was accepted can be carried out; an engine needs no errors.
+//!
+//! **Price.** §7.2.5 wants a set-field's prerequisite promised by the match or by earlier actions. After a pop nobody
+//! knows what is there, and what nobody knows is allowed; the edit does nothing where there is no such header.
+
+use crate::action::{Action, Instruction};
+use crate::action_set::slot;
+use crate::error::{BadAction, BadInstruction, Error, MeterModFailed};
+use crate::field::{Field, Prerequisite, VLAN_PRESENT, Value, ethertype};
+use crate::group::Groups;
+use crate::matching::Match;
+use crate::meter::{MAX_METER, Meters};
+use crate::port::PortNo;
+use crate::rule::Rule;
+
+/// Where actions stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// In a rule.
+    Rule,
+    /// In a bucket of a group.
+    Bucket,
+    /// In a packet-out: the only place for an output to TABLE.
+    PacketOut,
+}
+
+/// What is known about a header field before an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fact {
+    /// Nothing promises it.
+    Open,
+    /// It has this value.
+    Is(u16),
+    /// It may have any value: something was popped.
+    Any,
+}
+
+impl Fact {
+    fn may_be(self, allowed: &[u16]) -> bool {
+        match self {
+            Fact::Open => false,
+            Fact::Is(value) => allowed.contains(&value),
+            Fact::Any => true,
+        }
+    }
+}
+
+/// What is known about the frame while actions are read in the order in which they will be carried out.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    eth_type: Fact,
+    vlan: Fact,
+    ip_proto: Fact,
+    icmpv6_type: Fact,
+}
+
+impl Known {
+    const NOTHING_SURE: Known =
+        Known { eth_type: Fact::Any, vlan: Fact::Any, ip_proto: Fact::Any, icmpv6_type: Fact::Any };
+
+    fn from_match(matching: &Match) -> Known {
+        let fact = |field| matching.exact(field).map_or(Fact::Open, |value| Fact::Is(value as u16));
+        let has_tag = matching.satisfies(Prerequisite::VlanPresent);
+        Known {
+            eth_type: fact(Field::EthType),
+            vlan: if has_tag { Fact::Is(1) } else { Fact::Open },
+            ip_proto: fact(Field::IpProto),
+            icmpv6_type: fact(Field::Icmpv6Type),
+        }
+    }
+
+    fn may_satisfy(&self, prerequisite: Prerequisite) -> bool {
+        match prerequisite {
+            Prerequisite::None | Prerequisite::InPort => true,
+            Prerequisite::VlanPresent => self.vlan.may_be(&[1]),
+            Prerequisite::EthType(types) => self.eth_type.may_be(types),
+            Prerequisite::IpProto(proto, types) => {
+                self.ip_proto.may_be(&[proto.into()]) && self.eth_type.may_be(types)
+            }
+            Prerequisite::Icmpv6Type(types) => {
+                let types: Vec<u16> = types.iter().copied().map(u16::from).collect();
+                self.icmpv6_type.may_be(&types)
+            }
+        }
+    }
+
+    /// What is known after the action.
+    fn after(&mut self, action: &Action) {
+        match action {
+            Action::PushVlan(_) => self.vlan = Fact::Is(1),
+            Action::PopVlan => self.vlan = Fact::Any,
+            Action::PushMpls(eth_type) | Action::PushPbb(eth_type) => {
+                *self = Known { eth_type: Fact::Is(*eth_type), ..Known::NOTHING_SURE };
+            }
+            Action::PopMpls(eth_type) => {
+                *self = Known { eth_type: Fact::Is(*eth_type), vlan: self.vlan, ..Known::NOTHING_SURE };
+            }
+            Action::PopPbb => *self = Known::NOTHING_SURE,
+            Action::SetField { field: Field::EthType, value } => self.eth_type = Fact::Is(*value as u16),
+            Action::SetField { field: Field::IpProto, value } => self.ip_proto = Fact::Is(*value as u16),
+            Action::SetField { field: Field::Icmpv6Type, value } => {
+                self.icmpv6_type = Fact::Is(*value as u16)
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Checks the actions of a bucket or of a packet-out, of which no match promises anything.
+pub fn free_actions(actions: &[Action], home: Home, groups: &Groups) -> Result<(), Error> {
+    list(actions.iter(), Known::NOTHING_SURE, home, groups)
+}
+
+/// Checks the instructions of a rule for a table; `last_table` is the highest that there is.
+pub fn instructions(
+    rule: &Rule,
+    table: u8,
+    last_table: u8,
+    groups: &Groups,
+    meters: &Meters,
+) -> Result<(), Error> {
+    let mut seen = [false; 7];
+    for instruction in &rule.instructions {
+        let seen = &mut seen[usize::from(instruction.place())];
+        if std::mem::replace(seen, true) {
+            return Err(BadInstruction::DupInst.into());
+        }
+    }
+    let known = Known::from_match(&rule.matching);
+    for instruction in &rule.instructions {
+        match instruction {
+            // §5.9: "the next table must be greater than the current table".
+            Instruction::GotoTable(next) if *next <= table || *next > last_table => {
+                return Err(BadInstruction::BadTableId.into());
+            }
+            Instruction::Meter(id) if !(1..=MAX_METER).contains(id) || meters.get(*id).is_none() => {
+                return Err(MeterModFailed::UnknownMeter.into());
+            }
+            Instruction::Experimenter { .. } => return Err(BadInstruction::BadExperimenter.into()),
+            Instruction::ApplyActions(actions) => list(actions.iter(), known, Home::Rule, groups)?,
+            Instruction::WriteActions(actions) => {
+                // The set is carried out in its own order, so that is the order in which facts arise.
+                let mut ordered: Vec<&Action> = actions.iter().collect();
+                ordered.sort_by_key(|action| slot(action));
+                list(ordered.into_iter(), known, Home::Rule, groups)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn list<'a>(
+    actions: impl Iterator<Item = &'a Action>,
+    mut known: Known,
+    home: Home,
+    groups: &Groups,
+) -> Result<(), Error> {
+    for action in actions {
+        one(action, &known, home, groups)?;
+        known.after(action);
+    }
+    Ok(())
+}
+
+fn one(action: &Action, known: &Known, home: Home, groups: &Groups) -> Result<(), BadAction> {
+    let refuse = |is_wrong: bool, error| if is_wrong { Err(error) } else { Ok(()) };
+    match action {
+        Action::Output { port, .. } => refuse(!is_output(*port, home), BadAction::BadOutPort),
+        Action::Group(id) => refuse(groups.get(*id).is_none(), BadAction::BadOutGroup),
+        Action::PushVlan(tag) => {
+            refuse(![ethertype::VLAN, ethertype::SERVICE_VLAN].contains(tag), BadAction::BadTag)
+        }
+        Action::PushMpls(tag) => {
+            refuse(![ethertype::MPLS, ethertype::MPLS_MULTICAST].contains(tag), BadAction::BadTag)
+        }
+        Action::PushPbb(tag) => refuse(*tag != ethertype::PBB, BadAction::BadTag),
+        Action::SetField { field, value } => set_field(*field, *value, known),
+        Action::Experimenter { .. } => Err(BadAction::BadExperimenter),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an output may name the port. A port that does not exist (yet) may be named (§6.4).
+fn is_output(port: PortNo, home: Home) -> bool {
+    match port {
+        PortNo::TABLE => home == Home::PacketOut,
+        PortNo::ANY => false,
+        PortNo::IN_PORT
+        | PortNo::NORMAL
+        | PortNo::FLOOD
+        | PortNo::ALL
+        | PortNo::CONTROLLER
+        | PortNo::LOCAL => true,
+        _ => port.is_ordinary(),
+    }
+}
+
+fn set_field(field: Field, value: Value, known: &Known) -> Result<(), BadAction> {
+    if !field.row().settable {
+        return Err(BadAction::BadSetType);
+    }
+    // §7.2.5: the OFPVID_PRESENT bit must be set in a set-field of vlan_vid.
+    let lacks_tag = field == Field::VlanVid && value & Value::from(VLAN_PRESENT) == 0;
+    if value & !field.full_mask() != 0 || lacks_tag {
+        return Err(BadAction::BadSetArgument);
+    }
+    match known.may_satisfy(field.row().prerequisite) {
+        true => Ok(()),
+        false => Err(BadAction::MatchInconsistent),
+    }
+}

@@ -1,0 +1,166 @@
+//! What happened to the state of the switch that controllers may want to hear.
+//!
+//! **What.** An [`Event`] for each rule that came, changed or went, and for tables that fill up. Who hears of it, as a
+//! flow-removed (§7.4.2), a flow monitor's update (1.4 §7.3.5.17) or a table-status (1.4 §7.4.4), is the business of
+//! whoever knows the controllers; [`Monitor`] says what a monitor selects.
+//!
+//! **Why.** One list of facts serves all three.
+//!
+//! **Price.** An event keeps its rule alive after the table forgot it.
+
+use crate::action::Action;
+use crate::matching::Match;
+use crate::port::PortNo;
+use crate::rule::{ALL_TABLES, ANY_GROUP, RemovedReason, Rule};
+use std::sync::Arc;
+
+/// A rule that went away, as a flow-removed message tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removed {
+    /// The table.
+    pub table: u8,
+    /// The rule; its flags say whether its controller wants to know.
+    pub rule: Arc<Rule>,
+    /// Why.
+    pub reason: RemovedReason,
+    /// How long it was there.
+    pub duration_ns: u64,
+    /// Frames that it matched.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A rule came.
+    RuleAdded {
+        /// The table.
+        table: u8,
+        /// The rule.
+        rule: Arc<Rule>,
+    },
+    /// The instructions of a rule changed.
+    RuleModified {
+        /// The table.
+        table: u8,
+        /// The rule as it is now.
+        rule: Arc<Rule>,
+    },
+    /// A rule went.
+    RuleRemoved(Removed),
+    /// A table has less room than its vacancy_down, or again more than its vacancy_up (1.4 §7.3.4.1).
+    Vacancy {
+        /// The table.
+        table: u8,
+        /// Whether it has room again.
+        up: bool,
+        /// Per cent of the table that are free.
+        vacancy: u8,
+    },
+    /// The configuration or the state of a port changed.
+    PortChanged {
+        /// The port.
+        port: PortNo,
+    },
+}
+
+/// What a flow monitor wants to hear (`ofp_flow_monitor_flags`, 1.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MonitorFlags {
+    /// The rules that are there when the monitor comes.
+    pub initial: bool,
+    /// Rules that come.
+    pub add: bool,
+    /// Rules that go.
+    pub removed: bool,
+    /// Rules that change.
+    pub modify: bool,
+    /// Tell the instructions, too.
+    pub instructions: bool,
+    /// Do not abbreviate the monitor's own changes.
+    pub no_abbrev: bool,
+    /// Only the monitor's own changes.
+    pub only_own: bool,
+}
+
+impl MonitorFlags {
+    /// The flags as the standard's bits.
+    pub fn bits(self) -> u16 {
+        let flags = [
+            self.initial,
+            self.add,
+            self.removed,
+            self.modify,
+            self.instructions,
+            self.no_abbrev,
+            self.only_own,
+        ];
+        flags.iter().enumerate().map(|(bit, set)| u16::from(*set) << bit).sum()
+    }
+
+    /// The flags of these bits; none when there is a bit that the standard does not have.
+    pub fn from_bits(bits: u16) -> Option<MonitorFlags> {
+        let set = |bit: u16| bits & (1 << bit) != 0;
+        (bits < 1 << 7).then(|| MonitorFlags {
+            initial: set(0),
+            add: set(1),
+            removed: set(2),
+            modify: set(3),
+            instructions: set(4),
+            no_abbrev: set(5),
+            only_own: set(6),
+        })
+    }
+}
+
+/// A flow monitor (1.4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Monitor {
+    /// The controller's number for it.
+    pub id: u32,
+    /// What it wants to hear.
+    pub flags: MonitorFlags,
+    /// The table, or [`ALL_TABLES`].
+    pub table: u8,
+    /// Only rules within this match.
+    pub matching: Match,
+    /// Only rules that send there; [`PortNo::ANY`] for no such condition.
+    pub out_port: PortNo,
+    /// Only rules that send to this group; [`ANY_GROUP`] for no such condition.
+    pub out_group: u32,
+}
+
+impl Monitor {
+    /// Whether a rule is one of those that the monitor is about.
+    pub fn concerns(&self, table: u8, rule: &Rule) -> bool {
+        (self.table == ALL_TABLES || self.table == table)
+            && rule.matching.is_within(&self.matching)
+            && sends_to_port(rule, self.out_port)
+            && sends_to_group(rule, self.out_group)
+    }
+
+    /// Whether the monitor wants to hear of the event.
+    pub fn wants(&self, event: &Event) -> bool {
+        match event {
+            Event::RuleAdded { table, rule } => self.flags.add && self.concerns(*table, rule),
+            Event::RuleModified { table, rule } => self.flags.modify && self.concerns(*table, rule),
+            Event::RuleRemoved(gone) => self.flags.removed && self.concerns(gone.table, &gone.rule),
+            Event::Vacancy { .. } | Event::PortChanged { .. } => false,
+        }
+    }
+}
+
+/// Whether the rule itself sends to the port: in apply-actions or write-actions, not by its groups (§6.4). True for
+/// [`PortNo::ANY`].
+pub fn sends_to_port(rule: &Rule, port: PortNo) -> bool {
+    let is_it = |action: &Action| matches!(action, Action::Output { port: to, .. } if *to == port);
+    port == PortNo::ANY || rule.instructions.iter().flat_map(|i| i.actions()).any(is_it)
+}
+
+/// Whether the rule itself sends to the group. True for [`ANY_GROUP`].
+pub fn sends_to_group(rule: &Rule, group: u32) -> bool {
+    let is_it = |action: &Action| matches!(action, Action::Group(to) if *to == group);
+    group == ANY_GROUP || rule.instructions.iter().flat_map(|i| i.actions()).any(is_it)
+}

@@ -1,0 +1,647 @@
+//! The interpreter: what happens to a frame, written as the standard tells it.
+//!
+//! **What.** [`receive`] takes a frame that came in by a port through the tables (§5.1, figure 2); [`packet_out`] does
+//! what a controller says with a frame of its own (§7.3.7). Both write a [`Verdict`]: the frames that leave, the
+//! packet-ins, the counters that moved.
+//!
+//! **Why.** This is the meaning of the pipeline. Every other engine is compared with it; it looks at rules one by one and
+//! parses the frame again after every change, so that there is nothing in it to be wrong.
+//!
+//! **Price.** It is slow: time grows with the number of rules, and frames are copied for every output. A [`Watch`] sees
+//! every step; without one the compiler leaves nothing of it.
+
+use crate::action::{Action, Instruction};
+use crate::action_set::ActionSet;
+use crate::bridge::Way;
+use crate::edits::{Effect, edit, ttl_is_spent};
+use crate::field::{Field, Value};
+use crate::group::mix;
+use crate::meter::{BandKind, CONTROLLER_METER, raise_drop_precedence};
+use crate::pipeline::{Fragments, Pipeline};
+use crate::port::PortNo;
+use crate::rule::{PacketInReason, Rule};
+use crate::table::Place;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use wire::headers::Headers;
+use wire::layers::Fragment;
+use wire::offload::Offload;
+
+/// Buckets that one frame may meet. Groups that send to groups multiply copies; this bounds them.
+pub const COPY_LIMIT: usize = 1024;
+/// The cookie of a packet-in that no rule caused (§7.4.1).
+pub const NO_COOKIE: u64 = u64::MAX;
+
+/// A frame that comes in.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<'a> {
+    /// The port.
+    pub port: PortNo,
+    /// The physical port under it, when the port is a logical one.
+    pub phy_port: Option<PortNo>,
+    /// What a logical port says about its tunnel; 0 for other ports (§7.2.3.7).
+    pub tunnel_id: u64,
+    /// The bytes.
+    pub frame: &'a [u8],
+    /// What their sender left to the hardware.
+    pub offload: Offload,
+}
+
+impl<'a> Arrival<'a> {
+    /// A frame that comes in by an ordinary port.
+    pub fn new(port: PortNo, frame: &'a [u8]) -> Arrival<'a> {
+        Arrival { port, phy_port: None, tunnel_id: 0, frame, offload: Offload::NONE }
+    }
+}
+
+/// A frame that leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// By this port.
+    pub port: PortNo,
+    /// By this queue of it.
+    pub queue: Option<u32>,
+    /// The bytes.
+    pub frame: Vec<u8>,
+    /// What is left to the hardware.
+    pub offload: Offload,
+}
+
+/// A frame for the controllers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacketIn {
+    /// Why.
+    pub reason: PacketInReason,
+    /// The table that the frame was in.
+    pub table: u8,
+    /// The cookie of the rule that sent it, or [`NO_COOKIE`].
+    pub cookie: u64,
+    /// The port by which the frame came in.
+    pub in_port: PortNo,
+    /// The physical port under it.
+    pub phy_port: Option<PortNo>,
+    /// The metadata at that moment.
+    pub metadata: u64,
+    /// The tunnel.
+    pub tunnel_id: u64,
+    /// How long the frame is.
+    pub total_len: usize,
+    /// As much of it as was asked for.
+    pub frame: Vec<u8>,
+}
+
+/// A counter of the standard (§5.8, table 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counter {
+    /// Received by a port.
+    Rx(PortNo),
+    /// Received by a port and dropped there.
+    RxDropped(PortNo),
+    /// Sent by a port.
+    Tx(PortNo),
+    /// To be sent by a port and dropped there.
+    TxDropped(PortNo),
+    /// Looked up in a table.
+    Lookup(u8),
+    /// Matched in a table.
+    Matched(u8),
+    /// Matched by a rule.
+    Rule(u8, Place),
+    /// Came to a group.
+    Group(u32),
+    /// Came to a bucket.
+    Bucket(u32, usize),
+    /// Came to a meter.
+    Meter(u32),
+    /// Fell into a band of a meter.
+    Band(u32, usize),
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Verdict {
+    /// The frames that leave, in order.
+    pub sent: Vec<Sent>,
+    /// The packet-ins, in order.
+    pub packet_ins: Vec<PacketIn>,
+    /// The counters that moved, by one frame each, with the bytes of that frame.
+    pub moved: Vec<(Counter, u64)>,
+}
+
+impl Verdict {
+    /// Forgets all, and keeps the memory for the next frame.
+    pub fn clear(&mut self) {
+        self.sent.clear();
+        self.packet_ins.clear();
+        self.moved.clear();
+    }
+}
+
+/// One step of a frame's way, for whoever watches.
+#[derive(Debug, Clone, Copy)]
+pub enum Step<'a> {
+    /// A rule of the table matched.
+    Matched(u8, &'a Rule),
+    /// No rule of the table matched: the frame is dropped (§5.4).
+    Missed(u8),
+    /// An instruction is carried out.
+    Instruction(&'a Instruction),
+    /// The action set is carried out.
+    ActionSet(&'a ActionSet),
+    /// An action is carried out.
+    Action(&'a Action),
+    /// An edit changed the frame, or not.
+    Edited(Effect),
+    /// A bucket of a group begins.
+    Bucket(u32, usize),
+    /// The bucket is done.
+    BucketEnd,
+    /// A group has no bucket for the frame.
+    NoBucket(u32),
+    /// A meter let the frame pass, or put it into a band.
+    Metered(u32, Option<usize>),
+    /// The frame leaves by a port.
+    Sent(PortNo),
+    /// The frame goes to the controllers.
+    PacketIn(PacketInReason, usize),
+    /// The frame, or this copy of it, ends here.
+    Dropped(Drop),
+}
+
+/// Why a frame ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drop {
+    /// The port by which it came in does not receive.
+    NotReceived,
+    /// It is a fragment, and those are to be dropped.
+    Fragment,
+    /// A meter dropped it.
+    Meter,
+    /// A TTL that cannot be decremented.
+    InvalidTtl,
+    /// The output is the port by which it came in, which needs the name IN_PORT.
+    InPort,
+    /// There is no such port.
+    NoPort,
+    /// The port by which it should leave does not send.
+    NotSent,
+    /// Neither a group nor an output is in the action set.
+    NoOutput,
+    /// The bridge does not forward it.
+    Bridge,
+    /// Too many copies of one frame.
+    TooManyCopies,
+    /// The controllers want no packet-in for misses on this port, or their meter dropped it.
+    NoPacketIn,
+}
+
+/// Sees each step, with the frame as it is then.
+pub trait Watch {
+    /// A step was made.
+    fn step(&mut self, step: Step<'_>, frame: &[u8]);
+}
+
+impl Watch for () {
+    fn step(&mut self, _: Step<'_>, _: &[u8]) {}
+}
+
+/// Takes a frame that came in by a port through the tables.
+pub fn receive(pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>, verdict: &mut Verdict) {
+    receive_watched(pipeline, now, arrival, verdict, &mut ());
+}
+
+/// [`receive`], step by step.
+pub fn receive_watched<W: Watch>(
+    pipeline: &mut Pipeline,
+    now: u64,
+    arrival: Arrival<'_>,
+    verdict: &mut Verdict,
+    watch: &mut W,
+) {
+    let mut traveller = Traveller::new(&arrival);
+    let mut walk = Walk { pipeline, now, verdict, watch, copies: 0 };
+    if walk.enter_port(&traveller).is_continue() {
+        walk.tables(&mut traveller);
+    }
+}
+
+/// Does what a controller says with its frame; the packet-out was checked ([`Pipeline::check_packet_out`]).
+pub fn packet_out(
+    pipeline: &mut Pipeline,
+    now: u64,
+    arrival: Arrival<'_>,
+    actions: &[Action],
+    verdict: &mut Verdict,
+) {
+    packet_out_watched(pipeline, now, arrival, actions, verdict, &mut ());
+}
+
+/// [`packet_out`], step by step.
+pub fn packet_out_watched<W: Watch>(
+    pipeline: &mut Pipeline,
+    now: u64,
+    arrival: Arrival<'_>,
+    actions: &[Action],
+    verdict: &mut Verdict,
+    watch: &mut W,
+) {
+    let mut traveller = Traveller::new(&arrival);
+    let mut walk = Walk { pipeline, now, verdict, watch, copies: 0 };
+    let _ = walk.list(&mut traveller, actions.iter(), Origin::PacketOut);
+}
+
+/// A frame on its way, with what the switch knows about it.
+#[derive(Clone)]
+struct Traveller {
+    frame: Vec<u8>,
+    headers: Headers,
+    offload: Offload,
+    in_port: PortNo,
+    phy_port: Option<PortNo>,
+    tunnel_id: u64,
+    metadata: u64,
+    queue: Option<u32>,
+    table: u8,
+    cookie: u64,
+    /// The rule that acts is a table-miss rule.
+    is_miss: bool,
+}
+
+impl Traveller {
+    fn new(arrival: &Arrival<'_>) -> Traveller {
+        Traveller {
+            frame: arrival.frame.to_vec(),
+            headers: Headers::parse(arrival.frame),
+            offload: arrival.offload,
+            in_port: arrival.port,
+            phy_port: arrival.phy_port,
+            tunnel_id: arrival.tunnel_id,
+            metadata: 0,
+            queue: None,
+            table: 0,
+            cookie: NO_COOKIE,
+            is_miss: false,
+        }
+    }
+
+    /// The value of a field; none when the frame has no such header.
+    fn get(&self, field: Field) -> Option<Value> {
+        match field {
+            Field::InPort => Some(self.in_port.0.into()),
+            // §7.2.3.7: the same as in_port when the port is a physical one.
+            Field::InPhyPort => Some(self.phy_port.unwrap_or(self.in_port).0.into()),
+            Field::Metadata => Some(self.metadata.into()),
+            Field::TunnelId => Some(self.tunnel_id.into()),
+            _ => self.headers.get(&self.frame, wire::headers::Field::from_oxm(field as u8)?),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.frame.len() as u64
+    }
+
+    /// A hash of what makes frames belong together: addresses, VLAN, protocol and ports; other fields may change within
+    /// a conversation. `salt` lets chained groups choose independently.
+    fn hash(&self, salt: u32) -> u64 {
+        use Field::*;
+        let fields = [
+            EthDst, EthSrc, EthType, VlanVid, IpProto, Ipv4Src, Ipv4Dst, Ipv6Src, Ipv6Dst, TcpSrc, TcpDst,
+            UdpSrc, UdpDst, SctpSrc, SctpDst, MplsLabel, PbbIsid,
+        ];
+        fields
+            .iter()
+            .filter_map(|field| self.get(*field))
+            .fold(mix(0, salt.into()), |hash, value| mix(mix(hash, value as u64), (value >> 64) as u64))
+    }
+}
+
+/// What carries actions out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Apply,
+    ActionSet,
+    Bucket,
+    PacketOut,
+}
+
+type Flow = ControlFlow<()>;
+const GO_ON: Flow = ControlFlow::Continue(());
+const STOP: Flow = ControlFlow::Break(());
+
+struct Walk<'p, W> {
+    pipeline: &'p mut Pipeline,
+    now: u64,
+    verdict: &'p mut Verdict,
+    watch: &'p mut W,
+    copies: usize,
+}
+
+impl<W: Watch> Walk<'_, W> {
+    fn step(&mut self, traveller: &Traveller, step: Step<'_>) {
+        self.watch.step(step, &traveller.frame);
+    }
+
+    fn end(&mut self, traveller: &Traveller, why: Drop) {
+        self.step(traveller, Step::Dropped(why));
+    }
+
+    fn stop(&mut self, traveller: &Traveller, why: Drop) -> Flow {
+        self.end(traveller, why);
+        STOP
+    }
+
+    fn moved(&mut self, counter: Counter, traveller: &Traveller) {
+        self.verdict.moved.push((counter, traveller.bytes()));
+    }
+
+    /// The port by which the frame comes in: its counters and its configuration (§7.2.1).
+    fn enter_port(&mut self, traveller: &Traveller) -> Flow {
+        let (number, bytes) = (traveller.in_port, traveller.bytes());
+        if let Some(port) = self.pipeline.ports.get_mut(&number) {
+            let is_open = !port.config.no_recv && !port.config.port_down;
+            let counters = &mut port.counters;
+            if is_open {
+                counters.rx_frames += 1;
+                counters.rx_bytes += bytes;
+                self.moved(Counter::Rx(number), traveller);
+            } else {
+                counters.rx_dropped += 1;
+                self.moved(Counter::RxDropped(number), traveller);
+                return self.stop(traveller, Drop::NotReceived);
+            }
+        }
+        let fragment = traveller.headers.ip().map(|ip| ip.fragment);
+        let is_fragment = matches!(fragment, Some(Fragment::First | Fragment::Later));
+        if is_fragment && self.pipeline.config.fragments == Fragments::Drop {
+            return self.stop(traveller, Drop::Fragment);
+        }
+        GO_ON
+    }
+
+    /// The tables, from the first one (§5.1), and the action set at the end.
+    fn tables(&mut self, traveller: &mut Traveller) {
+        let mut set = ActionSet::default();
+        let mut next = Some(0);
+        while let Some(table) = next {
+            traveller.table = table;
+            let Some(rule) = self.find(traveller, table) else { return };
+            traveller.cookie = rule.cookie;
+            traveller.is_miss = rule.is_table_miss();
+            match self.instructions(traveller, &rule, &mut set) {
+                ControlFlow::Continue(goto) => next = goto,
+                ControlFlow::Break(()) => return,
+            }
+        }
+        self.step(traveller, Step::ActionSet(&set));
+        self.action_set(traveller, &set, Origin::ActionSet);
+    }
+
+    /// The rule of the table for the frame; counts the lookup and the match (§5.3).
+    fn find(&mut self, traveller: &Traveller, number: u8) -> Option<Arc<Rule>> {
+        self.moved(Counter::Lookup(number), traveller);
+        let table = self.pipeline.table_mut(number)?;
+        table.lookups += 1;
+        let Some(place) = table.lookup(|field| traveller.get(field)) else {
+            self.step(traveller, Step::Missed(number));
+            return None;
+        };
+        table.matched += 1;
+        let entry = table.get_mut(place)?;
+        entry.count(self.now, traveller.bytes());
+        let rule = entry.rule.clone();
+        self.moved(Counter::Matched(number), traveller);
+        self.moved(Counter::Rule(number, place), traveller);
+        self.step(traveller, Step::Matched(number, &rule));
+        Some(rule)
+    }
+
+    /// The instructions of a rule in the order of §5.9; says which table comes next.
+    fn instructions(
+        &mut self,
+        traveller: &mut Traveller,
+        rule: &Rule,
+        set: &mut ActionSet,
+    ) -> ControlFlow<(), Option<u8>> {
+        let mut next = None;
+        let mut ordered: Vec<&Instruction> = rule.instructions.iter().collect();
+        ordered.sort_by_key(|instruction| instruction.place());
+        for instruction in ordered {
+            self.step(traveller, Step::Instruction(instruction));
+            match instruction {
+                Instruction::Meter(id) => self.meter(traveller, *id)?,
+                Instruction::ApplyActions(actions) => self.list(traveller, actions.iter(), Origin::Apply)?,
+                Instruction::ClearActions => set.clear(),
+                Instruction::WriteActions(actions) => set.write(actions),
+                Instruction::WriteMetadata { metadata, mask } => {
+                    traveller.metadata = traveller.metadata & !mask | metadata & mask;
+                }
+                Instruction::GotoTable(table) => next = Some(*table),
+                Instruction::Experimenter { .. } => {}
+            }
+        }
+        ControlFlow::Continue(next)
+    }
+
+    /// An action set in its order (§5.10): of the action set of a frame, or of a bucket.
+    fn action_set(&mut self, traveller: &mut Traveller, set: &ActionSet, origin: Origin) {
+        if self.list(traveller, set.in_order(), origin).is_break() {
+            return;
+        }
+        let leaves = |action: &Action| matches!(action, Action::Output { .. } | Action::Group(_));
+        if !set.in_order().any(leaves) {
+            self.end(traveller, Drop::NoOutput);
+        }
+    }
+
+    /// Actions in the order in which they stand (§5.11).
+    fn list<'a>(
+        &mut self,
+        traveller: &mut Traveller,
+        actions: impl Iterator<Item = &'a Action>,
+        origin: Origin,
+    ) -> Flow {
+        for action in actions {
+            self.step(traveller, Step::Action(action));
+            self.action(traveller, action, origin)?;
+        }
+        GO_ON
+    }
+
+    /// One action (§5.12).
+    fn action(&mut self, traveller: &mut Traveller, action: &Action, origin: Origin) -> Flow {
+        match action {
+            Action::Output { port, max_len } => self.output(traveller, *port, *max_len, origin),
+            Action::Group(id) => self.group(traveller, *id),
+            Action::SetQueue(queue) => traveller.queue = Some(*queue),
+            Action::SetField { field: Field::TunnelId, value } => traveller.tunnel_id = *value as u64,
+            // §6.1.1: a TTL that becomes invalid is told to the controllers, and the frame goes no further.
+            Action::DecNwTtl | Action::DecMplsTtl
+                if ttl_is_spent(&traveller.frame, &traveller.headers, action) =>
+            {
+                let max_len = self.pipeline.config.miss_send_len;
+                self.packet_in(traveller, PacketInReason::InvalidTtl, max_len);
+                return self.stop(traveller, Drop::InvalidTtl);
+            }
+            _ => {
+                let effect = edit(&mut traveller.frame, &mut traveller.headers, action);
+                self.step(traveller, Step::Edited(effect));
+            }
+        }
+        GO_ON
+    }
+
+    /// A meter (§5.7): the band that the frame falls into drops or marks it.
+    fn meter(&mut self, traveller: &mut Traveller, id: u32) -> Flow {
+        let now = self.now;
+        let Some(meter) = self.pipeline.meters_mut().get_mut(id) else { return GO_ON };
+        let band = meter.measure(now, traveller.bytes());
+        let kind = band.map(|band| meter.meter.bands[band].kind.clone());
+        self.moved(Counter::Meter(id), traveller);
+        if let Some(band) = band {
+            self.moved(Counter::Band(id, band), traveller);
+        }
+        self.step(traveller, Step::Metered(id, band));
+        match kind {
+            Some(BandKind::Drop) => self.stop(traveller, Drop::Meter),
+            Some(BandKind::DscpRemark { prec_level }) => {
+                // Frames without IP pass as they are.
+                let Some(dscp) = traveller.get(Field::IpDscp) else { return GO_ON };
+                let value = raise_drop_precedence(dscp as u8, prec_level).into();
+                let action = Action::SetField { field: Field::IpDscp, value };
+                let effect = edit(&mut traveller.frame, &mut traveller.headers, &action);
+                self.step(traveller, Step::Edited(effect));
+                GO_ON
+            }
+            Some(BandKind::Experimenter { .. }) | None => GO_ON,
+        }
+    }
+
+    /// A group (§5.6): each bucket that is chosen gets a copy of the frame as it is now; the frame itself stays.
+    fn group(&mut self, traveller: &Traveller, id: u32) {
+        let bytes = traveller.bytes();
+        let ports = &self.pipeline.ports;
+        let port_is_live = |number: PortNo| ports.get(&number).is_some_and(|port| port.is_live());
+        let chosen = self.pipeline.groups().choose(id, traveller.hash(id), &port_is_live);
+        let Some(entry) = self.pipeline.groups_mut().get_mut(id) else { return };
+        entry.counters.count(bytes);
+        let kept = chosen.len().min(COPY_LIMIT - self.copies);
+        for index in &chosen[..kept] {
+            entry.buckets[*index].count(bytes);
+        }
+        let sets: Vec<(usize, ActionSet)> = chosen[..kept]
+            .iter()
+            .map(|index| (*index, ActionSet::of(&entry.group.buckets[*index].actions)))
+            .collect();
+        self.copies += kept;
+        self.moved(Counter::Group(id), traveller);
+        if chosen.is_empty() {
+            self.step(traveller, Step::NoBucket(id));
+        }
+        for (index, set) in sets {
+            self.moved(Counter::Bucket(id, index), traveller);
+            self.step(traveller, Step::Bucket(id, index));
+            self.action_set(&mut traveller.clone(), &set, Origin::Bucket);
+            self.step(traveller, Step::BucketEnd);
+        }
+        if kept < chosen.len() {
+            self.end(traveller, Drop::TooManyCopies);
+        }
+    }
+
+    /// An output to any port (§4.5).
+    fn output(&mut self, traveller: &mut Traveller, port: PortNo, max_len: u16, origin: Origin) {
+        match port {
+            PortNo::IN_PORT => self.transmit(traveller, traveller.in_port),
+            PortNo::TABLE if origin == Origin::PacketOut => self.tables(&mut traveller.clone()),
+            PortNo::CONTROLLER => self.packet_in(traveller, reason(traveller, origin), max_len),
+            PortNo::ALL => self.spread(traveller, false),
+            PortNo::FLOOD => self.spread(traveller, true),
+            PortNo::NORMAL => self.normal(traveller),
+            // §5.12: back to where it came from only by the name IN_PORT.
+            _ if port == traveller.in_port => self.end(traveller, Drop::InPort),
+            _ => self.transmit(traveller, port),
+        }
+    }
+
+    /// All ports but the one by which the frame came in; `flood` leaves blocked ones out (§4.5).
+    fn spread(&mut self, traveller: &Traveller, flood: bool) {
+        let others = self.pipeline.ports.values();
+        let others = others.filter(|port| port.number != traveller.in_port && !port.config.no_fwd);
+        let others = others.filter(|port| !(flood && port.state.blocked)).map(|port| port.number);
+        for port in others.collect::<Vec<_>>() {
+            self.transmit(traveller, port);
+        }
+    }
+
+    fn normal(&mut self, traveller: &Traveller) {
+        let address = |at: usize| traveller.frame.get(at..at + 6).and_then(|bytes| bytes.try_into().ok());
+        let (Some(dst), Some(src)) = (address(0), address(6)) else { return };
+        let vlan = traveller.get(Field::VlanVid).unwrap_or(0) as u16 & 0xfff;
+        match self.pipeline.bridge.pass(self.now, traveller.in_port, vlan, dst, src) {
+            Way::Port(port) => self.transmit(traveller, port),
+            Way::Flood => self.spread(traveller, true),
+            Way::Nowhere => self.end(traveller, Drop::Bridge),
+        }
+    }
+
+    /// The port by which the frame leaves: its configuration and its counters (§7.2.1).
+    fn transmit(&mut self, traveller: &Traveller, number: PortNo) {
+        let Some(port) = self.pipeline.ports.get_mut(&number) else {
+            return self.end(traveller, Drop::NoPort);
+        };
+        if port.config.no_fwd || port.config.port_down || port.state.link_down {
+            port.counters.tx_dropped += 1;
+            self.moved(Counter::TxDropped(number), traveller);
+            return self.end(traveller, Drop::NotSent);
+        }
+        port.counters.tx_frames += 1;
+        port.counters.tx_bytes += traveller.bytes();
+        self.moved(Counter::Tx(number), traveller);
+        self.step(traveller, Step::Sent(number));
+        let frame = traveller.frame.clone();
+        self.verdict.sent.push(Sent {
+            port: number,
+            queue: traveller.queue,
+            frame,
+            offload: traveller.offload,
+        });
+    }
+
+    /// A packet-in (§7.4.1), unless the port wants none for misses (§7.2.1) or the controllers' meter drops it (§5.7).
+    fn packet_in(&mut self, traveller: &Traveller, reason: PacketInReason, max_len: u16) {
+        let port = self.pipeline.ports.get(&traveller.in_port);
+        let is_mute =
+            reason == PacketInReason::TableMiss && port.is_some_and(|port| port.config.no_packet_in);
+        let mut copy = traveller.clone();
+        if is_mute || self.meter(&mut copy, CONTROLLER_METER).is_break() {
+            return self.end(traveller, Drop::NoPacketIn);
+        }
+        // OFPCML_NO_BUFFER asks for the whole frame (§7.2.5).
+        let wanted = if max_len == crate::action::WHOLE_FRAME { usize::MAX } else { usize::from(max_len) };
+        let total_len = copy.frame.len();
+        copy.frame.truncate(wanted);
+        self.step(traveller, Step::PacketIn(reason, copy.frame.len()));
+        self.verdict.packet_ins.push(PacketIn {
+            reason,
+            table: copy.table,
+            cookie: copy.cookie,
+            in_port: copy.in_port,
+            phy_port: copy.phy_port,
+            metadata: copy.metadata,
+            tunnel_id: copy.tunnel_id,
+            total_len,
+            frame: copy.frame,
+        });
+    }
+}
+
+/// Why an output to CONTROLLER sends: a table-miss rule counts before what carried its action out (§5.4).
+fn reason(traveller: &Traveller, origin: Origin) -> PacketInReason {
+    match origin {
+        Origin::PacketOut => PacketInReason::PacketOut,
+        _ if traveller.is_miss => PacketInReason::TableMiss,
+        Origin::Apply => PacketInReason::Action,
+        Origin::ActionSet => PacketInReason::ActionSet,
+        Origin::Bucket => PacketInReason::Group,
+    }
+}

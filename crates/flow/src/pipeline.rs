@@ -1,0 +1,410 @@
+//! The state of a switch, and every change of it.
+//!
+//! **What.** A [`Pipeline`] holds 255 tables, the groups, the meters, the ports and the bridge behind NORMAL; the
+//! functions here are the controller's changes (§6.4 to §6.8). Frames go through it in [`crate::interpret`].
+//!
+//! **Why.** Every change is checked completely before it changes anything, and answers the standard's error, so a
+//! change that failed has left no trace. A bundle is a copy that takes the original's place when all went well: tables
+//! are shared until one is written, so the copy is cheap.
+//!
+//! **Price.** Time is an argument; whoever has a clock calls [`Pipeline::expire`] when [`Pipeline::next_deadline`] has
+//! passed, before the next frame.
+
+use crate::action::{Action, Instruction};
+use crate::bridge::Bridge;
+use crate::check::{self, Home};
+use crate::error::{
+    BadAction, BadRequest, Error, FlowModFailed, GroupModFailed, PortModFailed, SwitchConfigFailed,
+    TableModFailed,
+};
+use crate::event::{Event, sends_to_group};
+use crate::group::{ALL_GROUPS, GroupMod, GroupModCommand, Groups};
+use crate::meter::{ALL_METERS, MeterMod, MeterModCommand, Meters};
+use crate::port::{Port, PortMod, PortNo, PortState};
+use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule};
+use crate::table::{Entry, Place, Selection, Table, TableConfig};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The highest number of a table: 254, because 255 means all.
+pub const LAST_TABLE: u8 = 254;
+/// Rules of one table, unless the switch is made with another number.
+pub const RULE_LIMIT: usize = 1 << 20;
+
+/// What to do with fragments of IP (§7.3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fragments {
+    /// Through the tables; what is behind the header of a later one is not there.
+    #[default]
+    Normal,
+    /// Drop them.
+    Drop,
+    /// Put them together: refused.
+    Reassemble,
+}
+
+/// The configuration of a switch (§7.3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// What to do with fragments.
+    pub fragments: Fragments,
+    /// Bytes of a frame that a packet-in without an action carries (invalid TTL).
+    pub miss_send_len: u16,
+}
+
+/// A change of a table (§7.3.4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableMod {
+    /// Which, or [`ALL_TABLES`].
+    pub table: u8,
+    /// The new configuration. A codec fills what a message leaves out from the old one.
+    pub config: TableConfig,
+}
+
+/// Any change, for bundles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Of rules.
+    Flow(FlowMod),
+    /// Of groups.
+    Group(GroupMod),
+    /// Of meters.
+    Meter(MeterMod),
+    /// Of a port.
+    Port(PortMod),
+    /// Of a table.
+    Table(TableMod),
+}
+
+/// The state of a switch.
+#[derive(Debug, Clone)]
+pub struct Pipeline {
+    /// What controllers configured.
+    pub config: Config,
+    /// The ports.
+    pub ports: BTreeMap<PortNo, Port>,
+    tables: Vec<Arc<Table>>,
+    groups: Groups,
+    meters: Meters,
+    pub(crate) bridge: Bridge,
+}
+
+impl Default for Pipeline {
+    fn default() -> Pipeline {
+        Pipeline::new(RULE_LIMIT)
+    }
+}
+
+impl Pipeline {
+    /// A switch without ports, rules, groups and meters, whose tables hold so many rules each.
+    pub fn new(max_rules: usize) -> Pipeline {
+        Pipeline {
+            config: Config { fragments: Fragments::Normal, miss_send_len: 128 },
+            ports: BTreeMap::new(),
+            tables: (0..=LAST_TABLE).map(|number| Arc::new(Table::new(number, max_rules))).collect(),
+            groups: Groups::default(),
+            meters: Meters::default(),
+            bridge: Bridge::default(),
+        }
+    }
+
+    /// Adds a port, or gives a port that is there another face.
+    pub fn add_port(&mut self, port: Port) {
+        self.ports.insert(port.number, port);
+    }
+
+    /// All tables.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter().map(|table| &**table)
+    }
+
+    /// One table; 255 is none.
+    pub fn table(&self, number: u8) -> Option<&Table> {
+        self.tables.get(usize::from(number)).map(|table| &**table)
+    }
+
+    pub(crate) fn table_mut(&mut self, number: u8) -> Option<&mut Table> {
+        self.tables.get_mut(usize::from(number)).map(Arc::make_mut)
+    }
+
+    /// Names a table, and says how many rules it may hold (table-features).
+    pub fn shape_table(&mut self, number: u8, name: &str, max_rules: usize) {
+        if let Some(table) = self.table_mut(number) {
+            name.clone_into(&mut table.name);
+            table.max_rules = max_rules;
+        }
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    pub(crate) fn groups_mut(&mut self) -> &mut Groups {
+        &mut self.groups
+    }
+
+    /// The meters.
+    pub fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
+    pub(crate) fn meters_mut(&mut self) -> &mut Meters {
+        &mut self.meters
+    }
+
+    /// The rules that a request for statistics is about, table by table (§7.3.5.2).
+    pub fn select<'a>(
+        &'a self,
+        table: u8,
+        selection: &'a Selection<'a>,
+    ) -> impl Iterator<Item = (u8, Place, &'a Entry)> {
+        let tables = self.tables().filter(move |one| table == ALL_TABLES || one.number == table);
+        tables.flat_map(move |table| {
+            let rules = table.rules().filter(|(_, entry)| selection.takes(&entry.rule));
+            rules.map(|(place, entry)| (table.number, place, entry))
+        })
+    }
+
+    /// How many rules and buckets send to a group: its reference count.
+    pub fn group_references(&self, id: u32) -> usize {
+        let rules = self.tables().flat_map(Table::groups).filter(|to| *to == id).count();
+        rules + self.groups.references(id)
+    }
+
+    /// How many rules use a meter.
+    pub fn meter_references(&self, id: u32) -> usize {
+        let rules = self.tables().flat_map(|table| table.rules().map(|(_, entry)| entry));
+        rules.filter(|entry| uses_meter(&entry.rule, id)).count()
+    }
+
+    /// Any change.
+    pub fn apply(&mut self, now: u64, change: &Change) -> Result<Vec<Event>, Error> {
+        match change {
+            Change::Flow(change) => self.flow_mod(now, change),
+            Change::Group(change) => self.group_mod(now, change),
+            Change::Meter(change) => self.meter_mod(now, change),
+            Change::Port(change) => self.port_mod(change),
+            Change::Table(change) => self.table_mod(change),
+        }
+    }
+
+    /// All changes, or none: then which one failed, and how (1.4 §6.9, atomic and ordered).
+    pub fn bundle(&mut self, now: u64, changes: &[Change]) -> Result<Vec<Event>, (usize, Error)> {
+        let mut copy = self.clone();
+        let mut events = vec![];
+        for (index, change) in changes.iter().enumerate() {
+            events.extend(copy.apply(now, change).map_err(|error| (index, error))?);
+        }
+        *self = copy;
+        Ok(events)
+    }
+
+    /// A change of rules (§6.4).
+    pub fn flow_mod(&mut self, now: u64, change: &FlowMod) -> Result<Vec<Event>, Error> {
+        use FlowModCommand::*;
+        let is_delete = matches!(change.command, Delete | DeleteStrict);
+        if change.table == ALL_TABLES && !is_delete {
+            return Err(FlowModFailed::BadTableId.into());
+        }
+        if !is_delete {
+            check::instructions(&change.rule, change.table, LAST_TABLE, &self.groups, &self.meters)?;
+            // This switch has no buffers; a delete has no use for one (§7.3.4.2).
+            if change.buffer.is_some() {
+                return Err(BadRequest::BufferUnknown.into());
+            }
+        }
+        let mut events = vec![];
+        match change.command {
+            Add => self.add(now, change, &mut events)?,
+            Modify | ModifyStrict => {
+                let strict = change.command == ModifyStrict;
+                if let Some(table) = self.table_mut(change.table) {
+                    table.modify(change, strict, &mut events);
+                }
+            }
+            Delete | DeleteStrict => self.delete(now, change, &mut events),
+        }
+        Ok(events)
+    }
+
+    fn add(&mut self, now: u64, change: &FlowMod, events: &mut Vec<Event>) -> Result<(), Error> {
+        let rule = &change.rule;
+        let table = self.table_mut(change.table).ok_or(FlowModFailed::BadTableId)?;
+        if rule.flags.check_overlap && table.has_overlap(rule) {
+            return Err(FlowModFailed::Overlap.into());
+        }
+        if let Some(place) = table.room_for(rule).map_err(|_| FlowModFailed::TableFull)? {
+            table.remove(now, place, RemovedReason::Eviction, events);
+        }
+        table.add(now, rule, events);
+        table.tell_vacancy(events);
+        Ok(())
+    }
+
+    fn delete(&mut self, now: u64, change: &FlowMod, events: &mut Vec<Event>) {
+        let selection = Selection::of_delete(change, change.command == FlowModCommand::DeleteStrict);
+        for table in &mut self.tables {
+            if table.is_empty() || (change.table != ALL_TABLES && change.table != table.number) {
+                continue;
+            }
+            let taken = table.select(&selection);
+            if taken.is_empty() {
+                continue;
+            }
+            let table = Arc::make_mut(table);
+            for place in taken {
+                table.remove(now, place, RemovedReason::Delete, events);
+            }
+            table.tell_vacancy(events);
+        }
+    }
+
+    /// Removes the rules, in whatever table, that a test takes.
+    fn remove_rules(
+        &mut self,
+        now: u64,
+        reason: RemovedReason,
+        events: &mut Vec<Event>,
+        is_meant: impl Fn(&Rule) -> bool,
+    ) {
+        for table in &mut self.tables {
+            if table.rules().any(|(_, entry)| is_meant(&entry.rule)) {
+                let table = Arc::make_mut(table);
+                table.remove_all(now, reason, events, &is_meant);
+                table.tell_vacancy(events);
+            }
+        }
+    }
+
+    /// A change of groups (§6.5). A group that goes takes the rules along that send to it.
+    pub fn group_mod(&mut self, now: u64, change: &GroupMod) -> Result<Vec<Event>, Error> {
+        self.groups.check(change)?;
+        if change.command != GroupModCommand::Delete {
+            for bucket in &change.group.buckets {
+                let watches = bucket.watch_port;
+                if watches != PortNo::ANY && !self.ports.contains_key(&watches) {
+                    return Err(GroupModFailed::BadWatch.into());
+                }
+                check::free_actions(&bucket.actions, Home::Bucket, &self.groups)?;
+            }
+        }
+        self.groups.apply(now, change);
+        let mut events = vec![];
+        if change.command == GroupModCommand::Delete {
+            let id = change.group.id;
+            self.remove_rules(now, RemovedReason::GroupDelete, &mut events, |rule| match id {
+                ALL_GROUPS => rule.instructions.iter().flat_map(Instruction::actions).any(is_group),
+                id => sends_to_group(rule, id),
+            });
+        }
+        Ok(events)
+    }
+
+    /// A change of meters (§6.8). A meter that goes takes the rules along that use it.
+    pub fn meter_mod(&mut self, now: u64, change: &MeterMod) -> Result<Vec<Event>, Error> {
+        self.meters.check(change)?;
+        self.meters.apply(now, change);
+        let mut events = vec![];
+        if change.command == MeterModCommand::Delete {
+            let id = change.meter.id;
+            self.remove_rules(now, RemovedReason::MeterDelete, &mut events, |rule| uses_meter(rule, id));
+        }
+        Ok(events)
+    }
+
+    /// A change of a port (§7.3.4.3).
+    pub fn port_mod(&mut self, change: &PortMod) -> Result<Vec<Event>, Error> {
+        let port = self.ports.get_mut(&change.port).ok_or(PortModFailed::BadPort)?;
+        if port.address != change.address {
+            return Err(PortModFailed::BadHwAddr.into());
+        }
+        let take = |old: &mut bool, new: bool, mask: bool| *old = if mask { new } else { *old };
+        let before = port.config;
+        let old = &mut port.config;
+        take(&mut old.port_down, change.config.port_down, change.mask.port_down);
+        take(&mut old.no_recv, change.config.no_recv, change.mask.no_recv);
+        take(&mut old.no_fwd, change.config.no_fwd, change.mask.no_fwd);
+        take(&mut old.no_packet_in, change.config.no_packet_in, change.mask.no_packet_in);
+        let event = Event::PortChanged { port: change.port };
+        Ok(if port.config == before { vec![] } else { vec![event] })
+    }
+
+    /// What the link of a port says now; whoever runs the ports calls this.
+    pub fn set_port_state(&mut self, number: PortNo, state: PortState) -> Vec<Event> {
+        let Some(port) = self.ports.get_mut(&number).filter(|port| port.state != state) else {
+            return vec![];
+        };
+        port.state = state;
+        if !port.is_live() {
+            self.bridge.forget(number);
+        }
+        vec![Event::PortChanged { port: number }]
+    }
+
+    /// A change of a table (§7.3.4.1, 1.4).
+    pub fn table_mod(&mut self, change: &TableMod) -> Result<Vec<Event>, Error> {
+        let config = change.config;
+        if config.vacancy_down > config.vacancy_up || config.vacancy_up > 100 {
+            return Err(TableModFailed::BadConfig.into());
+        }
+        for table in &mut self.tables {
+            if change.table == ALL_TABLES || change.table == table.number {
+                let table = Arc::make_mut(table);
+                table.config = config;
+                table.watch_vacancy();
+            }
+        }
+        Ok(vec![])
+    }
+
+    /// A change of the configuration (§7.3.2).
+    pub fn set_config(&mut self, config: Config) -> Result<(), Error> {
+        if config.fragments == Fragments::Reassemble {
+            return Err(SwitchConfigFailed::BadFlags.into());
+        }
+        self.config = config;
+        Ok(())
+    }
+
+    /// Checks a packet-out: where it says that the frame came from, and its actions (§7.3.7).
+    pub fn check_packet_out(&self, in_port: PortNo, actions: &[Action]) -> Result<(), Error> {
+        if in_port != PortNo::CONTROLLER && !self.ports.contains_key(&in_port) {
+            return Err(BadRequest::BadPort.into());
+        }
+        let sends_back = |action: &Action| matches!(action, Action::Output { port: PortNo::IN_PORT, .. });
+        if in_port == PortNo::CONTROLLER && actions.iter().any(sends_back) {
+            return Err(BadAction::BadOutPort.into());
+        }
+        check::free_actions(actions, Home::PacketOut, &self.groups)
+    }
+
+    /// Removes the rules whose time is over (§5.5).
+    pub fn expire(&mut self, now: u64) -> Vec<Event> {
+        let mut events = vec![];
+        for table in &mut self.tables {
+            if table.next_deadline().is_some_and(|at| at <= now) {
+                let table = Arc::make_mut(table);
+                table.expire(now, &mut events);
+                table.tell_vacancy(&mut events);
+            }
+        }
+        events
+    }
+
+    /// When the next rule goes away if no frame comes.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.tables().filter_map(Table::next_deadline).min()
+    }
+}
+
+fn is_group(action: &Action) -> bool {
+    matches!(action, Action::Group(_))
+}
+
+fn uses_meter(rule: &Rule, id: u32) -> bool {
+    rule.instructions.iter().any(|instruction| match instruction {
+        Instruction::Meter(used) => id == ALL_METERS || *used == id,
+        _ => false,
+    })
+}

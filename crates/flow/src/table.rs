@@ -1,0 +1,393 @@
+//! One table of rules.
+//!
+//! **What.** Rules by priority, the changes of §6.4 (add, modify, delete, strict or not, with their filters), timeouts
+//! (§6.6), eviction and vacancy (1.4 §6.5, §7.3.4.1), and the counters of §5.8.
+//!
+//! **Why.** This is the meaning, so a lookup is a walk from the highest priority down. Only "the rule with this match
+//! and priority" has an index, because a controller that writes n rules should not cost n².
+//!
+//! **Price.** Among overlapping rules of one priority the standard leaves the choice open; here the one that came first
+//! wins, and a rule that replaces another takes its place.
+
+use crate::action::Instruction;
+use crate::event::{Event, Removed, sends_to_group, sends_to_port};
+use crate::field::{Field, Value};
+use crate::port::PortNo;
+use crate::rule::{FlowMod, RemovedReason, Rule};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1_000_000_000;
+
+/// Where a rule stands in its table: the highest priority first, then the oldest.
+pub type Place = (Reverse<u16>, u64);
+
+/// A match as [`crate::Match::meaning`] gives it.
+type Meaning = Vec<(Field, Value, Value)>;
+
+/// A rule in its table, with what happened to it.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The rule.
+    pub rule: Arc<Rule>,
+    /// When it came.
+    pub created_ns: u64,
+    /// When it last matched a frame, or came.
+    pub used_ns: u64,
+    /// Frames that it matched.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Entry {
+    /// When the rule goes away by itself if no frame comes, and why.
+    pub fn deadline(&self) -> Option<(u64, RemovedReason)> {
+        let after = |from: u64, seconds: u16| from.saturating_add(u64::from(seconds) * SECOND);
+        let (idle, hard) = (self.rule.idle_timeout, self.rule.hard_timeout);
+        let idle = (idle != 0).then(|| (after(self.used_ns, idle), RemovedReason::IdleTimeout));
+        let hard = (hard != 0).then(|| (after(self.created_ns, hard), RemovedReason::HardTimeout));
+        [hard, idle].into_iter().flatten().min_by_key(|(deadline, _)| *deadline)
+    }
+
+    /// Counts a frame of this many bytes, unless the rule does not want it.
+    pub fn count(&mut self, now: u64, bytes: u64) {
+        self.used_ns = now;
+        self.frames += u64::from(!self.rule.flags.no_packet_counts);
+        self.bytes += if self.rule.flags.no_byte_counts { 0 } else { bytes };
+    }
+
+    fn reset(&mut self) {
+        (self.frames, self.bytes) = (0, 0);
+    }
+}
+
+/// By what a full table chooses the rule that makes place (1.4, `ofp_table_mod_prop_eviction_flag`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EvictionFlags {
+    /// By something of the switch's own; here the age.
+    pub other: bool,
+    /// The least important first.
+    pub importance: bool,
+    /// The one that would go soonest first.
+    pub lifetime: bool,
+}
+
+/// What a controller may set of a table (1.4 §7.3.4.1; 1.3 has nothing that may be set).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TableConfig {
+    /// A full table throws a rule out instead of refusing one.
+    pub eviction: bool,
+    /// Tell when the table fills up.
+    pub vacancy_events: bool,
+    /// By what to evict.
+    pub eviction_flags: EvictionFlags,
+    /// Per cent of room under which the table tells that it fills up.
+    pub vacancy_down: u8,
+    /// Per cent of room above which it tells that it has room again.
+    pub vacancy_up: u8,
+}
+
+/// Which rules a request is about (flow-stats, deletes, modifies): all conditions have to hold.
+#[derive(Debug, Clone)]
+pub struct Selection<'a> {
+    /// Rules within this match, or with exactly it when `strict`.
+    pub rule: &'a Rule,
+    /// Compare match and priority exactly.
+    pub strict: bool,
+    /// Bits of the cookie that must be those of `rule`.
+    pub cookie_mask: u64,
+    /// Rules that send there; [`PortNo::ANY`] for no condition.
+    pub out_port: PortNo,
+    /// Rules that send to this group; [`crate::rule::ANY_GROUP`] for no condition.
+    pub out_group: u32,
+}
+
+impl Selection<'_> {
+    /// The conditions of a delete.
+    pub fn of_delete(change: &FlowMod, strict: bool) -> Selection<'_> {
+        let (cookie_mask, out_port, out_group) = (change.cookie_mask, change.out_port, change.out_group);
+        Selection { rule: &change.rule, strict, cookie_mask, out_port, out_group }
+    }
+
+    /// The conditions of a modify: out_port and out_group count for deletes only (§6.4).
+    pub fn of_modify(change: &FlowMod, strict: bool) -> Selection<'_> {
+        let (out_port, out_group) = (PortNo::ANY, crate::rule::ANY_GROUP);
+        Selection { rule: &change.rule, strict, cookie_mask: change.cookie_mask, out_port, out_group }
+    }
+
+    /// Whether all conditions but the match hold.
+    fn filters(&self, rule: &Rule) -> bool {
+        (rule.cookie ^ self.rule.cookie) & self.cookie_mask == 0
+            && sends_to_port(rule, self.out_port)
+            && sends_to_group(rule, self.out_group)
+    }
+
+    /// Whether all conditions hold.
+    pub fn takes(&self, rule: &Rule) -> bool {
+        let is_meant = match self.strict {
+            true => rule.priority == self.rule.priority && rule.matching.same(&self.rule.matching),
+            false => rule.matching.is_within(&self.rule.matching),
+        };
+        is_meant && self.filters(rule)
+    }
+}
+
+/// A table.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// Its number.
+    pub number: u8,
+    /// Its name.
+    pub name: String,
+    /// Rules that it may hold.
+    pub max_rules: usize,
+    /// What controllers set.
+    pub config: TableConfig,
+    /// Frames that were looked up.
+    pub lookups: u64,
+    /// Frames that a rule matched.
+    pub matched: u64,
+    rules: BTreeMap<Place, Entry>,
+    index: HashMap<(u16, Meaning), Place>,
+    next: u64,
+    /// Rules with a timeout: without any, expiry has nothing to look at.
+    timed: usize,
+    /// The last vacancy event said that the table is full.
+    is_tight: bool,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(number: u8, max_rules: usize) -> Table {
+        Table {
+            number,
+            name: format!("table{number}"),
+            max_rules,
+            config: TableConfig::default(),
+            lookups: 0,
+            matched: 0,
+            rules: BTreeMap::new(),
+            index: HashMap::new(),
+            next: 0,
+            timed: 0,
+            is_tight: false,
+        }
+    }
+
+    /// The rules, the highest priority first.
+    pub fn rules(&self) -> impl Iterator<Item = (Place, &Entry)> {
+        self.rules.iter().map(|(place, entry)| (*place, entry))
+    }
+
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// One rule.
+    pub fn get(&self, place: Place) -> Option<&Entry> {
+        self.rules.get(&place)
+    }
+
+    /// One rule, to count on it.
+    pub fn get_mut(&mut self, place: Place) -> Option<&mut Entry> {
+        self.rules.get_mut(&place)
+    }
+
+    /// The first rule that matches a frame with these fields (§5.3): for each field of the match the frame has a value,
+    /// and the one that is asked for.
+    pub fn lookup(&self, value_of: impl Fn(Field) -> Option<Value>) -> Option<Place> {
+        let accepts = |entry: &Entry| {
+            let mut fields = entry.rule.matching.fields().iter();
+            fields.all(|field| {
+                field.bits() == 0 || value_of(field.field).is_some_and(|value| field.accepts(value))
+            })
+        };
+        self.rules.iter().find(|(_, entry)| accepts(entry)).map(|(place, _)| *place)
+    }
+
+    /// Whether a rule of the same priority can match a frame that `rule` matches (§6.4). The same match overlaps, too.
+    pub fn has_overlap(&self, rule: &Rule) -> bool {
+        let of_priority = (Reverse(rule.priority), 0)..=(Reverse(rule.priority), u64::MAX);
+        self.rules.range(of_priority).any(|(_, entry)| entry.rule.matching.overlaps(&rule.matching))
+    }
+
+    fn index_of(rule: &Rule) -> (u16, Meaning) {
+        (rule.priority, rule.matching.meaning())
+    }
+
+    /// The place of the rule with this priority and match.
+    pub fn find(&self, rule: &Rule) -> Option<Place> {
+        self.index.get(&Table::index_of(rule)).copied()
+    }
+
+    /// What would go to make room for a rule: `Ok(None)` when there is room, an error when nothing may go.
+    pub fn room_for(&self, rule: &Rule) -> Result<Option<Place>, NoRoom> {
+        if self.rules.len() < self.max_rules || self.find(rule).is_some() {
+            return Ok(None);
+        }
+        let flags = self.config.eviction_flags;
+        let worth = |place: &Place, entry: &Entry| {
+            let importance = if flags.importance { entry.rule.importance } else { 0 };
+            let end = entry.deadline().map_or(u64::MAX, |(end, _)| end);
+            (importance, if flags.lifetime { end } else { 0 }, entry.created_ns, place.1)
+        };
+        let least = self.rules.iter().min_by_key(|(place, entry)| worth(place, entry));
+        match least {
+            // A rule does not make place for a less important one.
+            Some((place, entry))
+                if self.config.eviction && !(flags.importance && entry.rule.importance > rule.importance) =>
+            {
+                Ok(Some(*place))
+            }
+            _ => Err(NoRoom),
+        }
+    }
+
+    /// Adds a rule, in the place of one with its match and priority (§6.4); the caller has made room.
+    pub fn add(&mut self, now: u64, rule: &Rule, events: &mut Vec<Event>) {
+        let replaced = self.find(rule);
+        let place = replaced.unwrap_or((Reverse(rule.priority), self.next));
+        let old = replaced.and_then(|place| self.take(place));
+        let mut entry =
+            Entry { rule: Arc::new(rule.clone()), created_ns: now, used_ns: now, frames: 0, bytes: 0 };
+        if let Some(old) = old.filter(|_| !rule.flags.reset_counts) {
+            // §6.4: counters "should be copied from the replaced flow entry"; the duration begins anew.
+            (entry.frames, entry.bytes) = (old.frames, old.bytes);
+        }
+        self.next += u64::from(replaced.is_none());
+        self.timed += usize::from(entry.deadline().is_some());
+        events.push(Event::RuleAdded { table: self.number, rule: entry.rule.clone() });
+        self.index.insert(Table::index_of(rule), place);
+        self.rules.insert(place, entry);
+    }
+
+    /// The places of the rules that a selection takes.
+    pub fn select(&self, selection: &Selection<'_>) -> Vec<Place> {
+        if selection.strict {
+            let place = self.find(selection.rule);
+            return place.filter(|place| selection.filters(&self.rules[place].rule)).into_iter().collect();
+        }
+        let taken = self.rules.iter().filter(|(_, entry)| selection.takes(&entry.rule));
+        taken.map(|(place, _)| *place).collect()
+    }
+
+    /// Gives rules other instructions; cookie, timeouts, flags, duration and, unless asked for, counters stay (§6.4).
+    pub fn modify(&mut self, change: &FlowMod, strict: bool, events: &mut Vec<Event>) {
+        for place in self.select(&Selection::of_modify(change, strict)) {
+            let Some(entry) = self.rules.get_mut(&place) else { continue };
+            Arc::make_mut(&mut entry.rule).instructions.clone_from(&change.rule.instructions);
+            if change.rule.flags.reset_counts {
+                entry.reset();
+            }
+            events.push(Event::RuleModified { table: self.number, rule: entry.rule.clone() });
+        }
+    }
+
+    /// Takes a rule out without a word.
+    fn take(&mut self, place: Place) -> Option<Entry> {
+        let entry = self.rules.remove(&place)?;
+        self.index.remove(&Table::index_of(&entry.rule));
+        self.timed -= usize::from(entry.deadline().is_some());
+        Some(entry)
+    }
+
+    /// Removes a rule for a reason.
+    pub fn remove(&mut self, now: u64, place: Place, reason: RemovedReason, events: &mut Vec<Event>) {
+        let Some(entry) = self.take(place) else { return };
+        events.push(Event::RuleRemoved(Removed {
+            table: self.number,
+            rule: entry.rule,
+            reason,
+            duration_ns: now.saturating_sub(entry.created_ns),
+            frames: entry.frames,
+            bytes: entry.bytes,
+        }));
+    }
+
+    /// Removes the rules that a test takes.
+    pub fn remove_all(
+        &mut self,
+        now: u64,
+        reason: RemovedReason,
+        events: &mut Vec<Event>,
+        is_meant: impl Fn(&Rule) -> bool,
+    ) {
+        let meant: Vec<Place> =
+            self.rules.iter().filter(|(_, e)| is_meant(&e.rule)).map(|(place, _)| *place).collect();
+        for place in meant {
+            self.remove(now, place, reason, events);
+        }
+    }
+
+    /// Removes the rules whose time is over.
+    pub fn expire(&mut self, now: u64, events: &mut Vec<Event>) {
+        if self.timed == 0 {
+            return;
+        }
+        let over: Vec<_> = self
+            .rules
+            .iter()
+            .filter_map(|(place, entry)| entry.deadline().map(|(at, reason)| (at, *place, reason)))
+            .filter(|(at, _, _)| *at <= now)
+            .collect();
+        for (_, place, reason) in over {
+            self.remove(now, place, reason, events);
+        }
+    }
+
+    /// When the next rule goes away if no frame comes.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let timed = if self.timed == 0 { None } else { Some(self.rules.values()) };
+        timed?.filter_map(Entry::deadline).map(|(at, _)| at).min()
+    }
+
+    /// Per cent of the table that are free.
+    pub fn vacancy(&self) -> u8 {
+        let free = self.max_rules.saturating_sub(self.rules.len());
+        (free * 100).checked_div(self.max_rules).unwrap_or(0) as u8
+    }
+
+    /// Begins to watch the vacancy anew: when there is less room than vacancy_up now, the next event can only be that
+    /// there is room again (1.4 §7.3.4.1).
+    pub fn watch_vacancy(&mut self) {
+        self.is_tight = self.vacancy() < self.config.vacancy_up;
+    }
+
+    /// Tells when a limit of vacancy was passed; the two events alternate.
+    pub fn tell_vacancy(&mut self, events: &mut Vec<Event>) {
+        if !self.config.vacancy_events {
+            return;
+        }
+        let vacancy = self.vacancy();
+        let up = match self.is_tight {
+            false if vacancy < self.config.vacancy_down => false,
+            true if vacancy > self.config.vacancy_up => true,
+            _ => return,
+        };
+        self.is_tight = !up;
+        events.push(Event::Vacancy { table: self.number, up, vacancy });
+    }
+
+    /// The groups that rules send to, each as often as it is named.
+    pub fn groups(&self) -> impl Iterator<Item = u32> + '_ {
+        let rules = self.rules.values().map(|entry| &entry.rule);
+        let actions = rules.flat_map(|rule| rule.instructions.iter().flat_map(Instruction::actions));
+        actions.filter_map(|action| match action {
+            crate::Action::Group(id) => Some(*id),
+            _ => None,
+        })
+    }
+}
+
+/// A full table from which nothing may be evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoRoom;
