@@ -4,7 +4,7 @@
 //! process of its own (so that its CPU time is its own, `wait4`), each on one CPU. On a veth the receiving side's
 //! soft interrupt runs on the *sender's* CPU: what the capture's CPU does is the capture.
 
-use super::tools::{Capturer, Sender, cpu, our_send, read_send};
+use super::tools::{Capturer, STAMPED, Sender, cpu, our_send, read_send};
 use linux::lab::{Lab, Lifetime, Node, Topology};
 use linux::observe::{Actor, Observer};
 use linux::port::sink::Sink;
@@ -127,7 +127,7 @@ impl Arena {
 
     /// Sends the frames of a capture's cell.
     fn generate(&self, cell: &CaptureCell, wish: &Generator) -> Result<super::tools::Claimed> {
-        let arguments = our_send(&wish.uri, cell.frame_bytes, cell.rate, wish.duration_ms);
+        let arguments = our_send(&wish.uri, STAMPED, cell.frame_bytes, cell.rate, wish.duration_ms);
         let mut job = Job::start(self.lab.node("a")?, None, &arguments, self.cpus.0)?;
         job.wait(Duration::from_millis(wish.duration_ms) + PATIENCE)?;
         let (_, stdout, stderr) = job.end()?;

@@ -4,6 +4,8 @@
 //! once the counters are quiet, and is believed in what it prints as its own result. Defaults are the tool's defaults
 //! unless the name says otherwise.
 
+use load::send::build::{Moment, build};
+use load::send::template::Template;
 use record::bench::{ProcessCpu, StampError};
 use record::capture::CaptureReport;
 use record::send::SendReport;
@@ -216,8 +218,10 @@ pub enum Sender {
     },
 }
 
-/// Our ports.
-pub const OUR_SENDERS: [&str; 6] = ["int", "int-bypass", "ring", "ring-bypass", "xdp", "live"];
+/// Our ports. With `-stamp` every frame carries its number and its time, which a rival's frames do not; the others send
+/// the same bytes as the rivals, but for `-join`: there the IPv4 identification counts up, as a kernel's does.
+pub const OUR_SENDERS: [&str; 9] =
+    ["int", "int-bypass", "int-join", "ring", "ring-bypass", "xdp", "xdp-stamp", "live", "live-stamp"];
 
 /// The rivals.
 pub const RIVAL_SENDERS: [(&str, Sender); 2] = [
@@ -241,8 +245,15 @@ pub struct Claimed {
     pub settings: Vec<PortSetting>,
 }
 
-/// Where the frames of every sender go: to nobody, so that the far end's kernel drops them at the first look.
-pub const TEMPLATE: &str = "eth dst=02:00:00:00:00:63 / ip src=10.0.0.1 dst=10.0.0.99 / udp / stamp";
+/// What every sender sends: to nobody, so that the far end's kernel drops it at the first look.
+const TEMPLATE: &str =
+    "eth src=02:00:00:00:00:01 dst=02:00:00:00:00:63 / ip src=10.0.0.1 dst=10.0.0.99 / udp";
+/// The same with identifications that count up.
+const COUNTING: &str =
+    "eth src=02:00:00:00:00:01 dst=02:00:00:00:00:63 / ip src=10.0.0.1 dst=10.0.0.99 id=counter / udp";
+/// The same with number and time.
+pub const STAMPED: &str =
+    "eth src=02:00:00:00:00:01 dst=02:00:00:00:00:63 / ip src=10.0.0.1 dst=10.0.0.99 / udp / stamp";
 
 impl Sender {
     /// The tool of that name.
@@ -262,18 +273,29 @@ impl Sender {
     /// Our port's name on an interface; empty for a rival.
     pub fn uri(self, interface: &str) -> String {
         let Sender::Ours(kind) = self else { return String::new() };
-        let (base, bypass) = kind.split_once('-').map_or((kind, ""), |(base, _)| (base, "?bypass=on"));
-        format!("{base}:{interface}{bypass}")
+        let (base, suffix) = kind.split_once('-').unwrap_or((kind, ""));
+        let settings = match suffix {
+            "bypass" => "?bypass=on",
+            "join" => "?join=64",
+            _ => "",
+        };
+        format!("{base}:{interface}{settings}")
     }
 
     /// Its arguments, to send for that time.
     pub fn arguments(self, interface: &str, frame_bytes: u32, rate: u64, duration_ms: u64) -> Vec<String> {
         match self {
-            Sender::Ours(_) => our_send(&self.uri(interface), frame_bytes, rate, duration_ms),
+            Sender::Ours(kind) => {
+                let template = match kind.split_once('-') {
+                    Some((_, "stamp")) => STAMPED,
+                    Some((_, "join")) => COUNTING,
+                    _ => TEMPLATE,
+                };
+                our_send(&self.uri(interface), template, frame_bytes, rate, duration_ms)
+            }
             Sender::Trafgen { qdisc } => {
-                let fill = frame_bytes - 14;
-                let frame =
-                    format!("{{ 0x02,0,0,0,0,0x63, 0x02,0,0,0,0,0x01, 0x88,0xb5, fill(0x00,{fill}) }}");
+                let bytes: Vec<String> = the_frame(frame_bytes).iter().map(u8::to_string).collect();
+                let frame = format!("{{ {} }}", bytes.join(","));
                 let mut words = vec!["--dev".to_owned(), interface.to_owned(), frame];
                 // `-P 1` alone lets it choose the CPU; the process is pinned by us.
                 words.extend(["-P", "1", "--no-sock-mem", "--notouch-irq"].map(str::to_owned));
@@ -304,12 +326,19 @@ impl Sender {
     }
 }
 
+/// The frame that all senders send, without stamp.
+fn the_frame(frame_bytes: u32) -> Vec<u8> {
+    let text = format!("size {frame_bytes} / {TEMPLATE}");
+    let template = Template::parse(&text, "bench send").expect("a fixed text");
+    build(&template, 0, Moment::default())
+}
+
 /// `pathlab send` for frames of that size (0: random), at that rate (0: as fast as possible).
-pub fn our_send(uri: &str, frame_bytes: u32, rate: u64, duration_ms: u64) -> Vec<String> {
+pub fn our_send(uri: &str, template: &str, frame_bytes: u32, rate: u64, duration_ms: u64) -> Vec<String> {
     let size = if frame_bytes == 0 { "random(60..1514)".to_owned() } else { frame_bytes.to_string() };
     let rate = if rate == 0 { "max".to_owned() } else { format!("{rate}pps") };
     let duration = format!("{duration_ms}ms");
-    ["send", uri, "--frame", TEMPLATE, "--size", &size, "--rate", &rate, "--duration", &duration, "--json"]
+    ["send", uri, "--frame", template, "--size", &size, "--rate", &rate, "--duration", &duration, "--json"]
         .map(str::to_owned)
         .to_vec()
 }
@@ -383,6 +412,12 @@ mod tests {
         assert_eq!(our_uri("int", "eth0", 60, 100), "int:eth0?buffer=38400", "half of 100 × 768");
         assert_eq!(our_uri("xdp", "eth0", 1514, 64), "xdp:eth0?frames=64");
         assert_eq!(Sender::Ours("ring-bypass").uri("eth0"), "ring:eth0?bypass=on");
+        assert_eq!(Sender::Ours("live-stamp").uri("eth0"), "live:eth0");
+        let words = |name: &str| Sender::named(name).unwrap().arguments("eth0", 60, 0, 10).join(" ");
+        assert!(words("xdp-stamp").contains("/ stamp") && !words("xdp").contains("/ stamp"));
+        let frame = the_frame(60);
+        assert_eq!((frame.len(), &frame[..6]), (60, &[2, 0, 0, 0, 0, 0x63][..]));
+        assert!(words("trafgen").contains("{ 2,0,0,0,0,99,2,0,0,0,0,1,8,0,69,"), "the same bytes");
         assert_eq!((socket_memory(60), socket_memory(1514)), (768, 2304));
     }
 

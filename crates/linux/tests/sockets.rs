@@ -426,6 +426,64 @@ fn unfinished_checksums_and_super_frames_are_told_and_carried_on() {
     });
 }
 
+/// A UDP frame with right checksums; `id` is its IPv4 identification.
+fn datagram(flow: u16, id: u16, payload: &[u8]) -> Vec<u8> {
+    let ends = wire::frame::Ends {
+        macs: ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]),
+        addresses: ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()),
+        ports: (1000 + flow, 2000),
+    };
+    let mut frame = wire::frame::build_udp(&ends, payload).unwrap();
+    frame[18..20].copy_from_slice(&id.to_be_bytes());
+    frame[24..26].fill(0);
+    let sum = wire::checksum::checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn joined_frames_arrive_one_by_one_and_are_counted_one_by_one() {
+    alone("joined frames", || {
+        let Err(problem) = open("int:a?join=64", &Wish { direction: Direction::Transmit, ..Wish::default() })
+        else {
+            panic!("a veth would pass the super-frames on")
+        };
+        assert!(problem.to_string().contains("tx-udp-segmentation off"), "{problem}");
+        let mut netlink = linux::lab::link::Netlink::open();
+        let index = netlink.links().unwrap().iter().find(|link| link.name == "a").unwrap().index;
+        let off = [(linux::lab::topology::Offload::Uso, false)].into_iter().collect();
+        netlink.set_offloads(index, &off).unwrap();
+        // Runs of one flow, strangers between them, a frame whose checksum is wrong and stays so, long ones.
+        let mut frames = vec![];
+        for i in 0..600u16 {
+            let length = if i % 200 < 150 { 18 } else { 1400 };
+            frames.push(datagram(i / 70, i, &vec![i as u8; length]));
+            if i % 33 == 0 {
+                frames.push(frame(usize::from(i), 60));
+            }
+        }
+        frames[300][41] ^= 1;
+        for to in ["int:a?join=64", "int:a?join=7", "int:a?join=1"] {
+            let mut from_port = receiver("ring:b", Wish::default());
+            let mut to_port = transmitter(to);
+            assert_eq!(send(to_port.as_mut(), &frames), 0);
+            let got = collect(from_port.as_mut(), frames.len());
+            assert_eq!(got.len(), frames.len(), "{to}");
+            for (number, (sent, (mut bytes, meta))) in frames.iter().zip(got).enumerate() {
+                // A veth passes the pieces on with checksums that the hardware should complete.
+                if let Some(partial) = meta.offload.partial {
+                    wire::offload::complete(&mut bytes, partial).unwrap();
+                }
+                assert_eq!((sent, meta.offload.segments), (&bytes, None), "{to}: frame {number}");
+            }
+            let bytes: usize = frames.iter().map(Vec::len).sum();
+            let out = to_port.counters();
+            let all = frames.len() as u64;
+            assert_eq!((out.offered, out.accepted, out.bytes), (all, all, bytes as u64), "{to}");
+        }
+    });
+}
+
 #[test]
 fn a_port_without_virtio_headers_finds_unfinished_checksums_and_finishes_what_it_sends() {
     alone("no virtio headers", || {

@@ -5,8 +5,10 @@
 //! [`complete`] and [`segment`] do the work that was left, for those who cannot hand the description on.
 
 mod cut;
+mod join;
 
 pub use cut::Cut;
+pub use join::{Join, MOST as MOST_JOINED};
 
 use crate::checksum::Sum;
 use crate::frame::{ICMPV6, TCP, UDP};

@@ -15,8 +15,19 @@ use std::fmt::Write;
 pub use store::{Bench, BenchWriter};
 
 /// The names of our ports, in the order in which tables show them; every other name is a rival.
-pub const OURS: [&str; 8] =
-    ["int", "ring", "ring-count", "ring-v2", "xdp", "live", "int-bypass", "ring-bypass"];
+pub const OURS: [&str; 11] = [
+    "int",
+    "ring",
+    "ring-count",
+    "ring-v2",
+    "xdp",
+    "live",
+    "int-bypass",
+    "int-join",
+    "ring-bypass",
+    "xdp-stamp",
+    "live-stamp",
+];
 
 /// True for a port of pathlab, false for a rival.
 pub fn is_ours(tool: &str) -> bool {

@@ -7,7 +7,7 @@
 //! redirects it.
 
 use super::LiveFrame;
-use crate::assembler::{AssembleError, Assembler, Op, Reg::*, When, Width};
+use crate::assembler::{AssembleError, Assembler, Label, Op, Reg::*, When, Width};
 use crate::sys::bpf::{self, Map};
 use record::{Problem, Result};
 use std::io;
@@ -22,6 +22,7 @@ const HEAD: usize = 144;
 
 // The record of a template.
 const LENGTH: i16 = 0;
+// Read only where there are several; the bytes of one alone are counted when the program is assembled.
 const WRITTEN: i16 = 4;
 const MESSAGE: i16 = 8;
 const CHECKSUM: i16 = 12;
@@ -33,6 +34,10 @@ const BYTES: usize = 32;
 const SEQUENCE: i16 = 0;
 const TURN: i16 = 8;
 const STATE_BYTES: u32 = 16;
+
+// Where `struct xdp_md` has the frame.
+const XDP_MD_DATA: i16 = 0;
+const XDP_MD_DATA_END: i16 = 4;
 
 // Functions of the kernel (`enum bpf_func_id`) and what an XDP program may answer.
 const KTIME_GET_NS: i32 = 5;
@@ -86,6 +91,7 @@ impl Generator {
             longest: longest as i32,
             one_length: frames.iter().all(|frame| frame.bytes.len() == longest),
             messages: frames.iter().any(|frame| frame.message.is_some()),
+            written: if let [frame] = frames { Some(head(frame)) } else { None },
         };
         let code = assemble(&plan).map_err(|e| Problem::host(format!("cannot assemble: {e:?}")))?;
         let program =
@@ -125,6 +131,11 @@ impl Generator {
     }
 }
 
+/// How much of a frame that is alone is written anew: its headers, its message, and no more than there is.
+fn head(frame: &LiveFrame) -> usize {
+    frame.bytes.len().min(HEAD.max(frame.message.unwrap_or(0) + 24))
+}
+
 /// All templates, one behind the other.
 fn records(frames: &[LiveFrame], stride: usize) -> Result<Vec<u8>> {
     // A message may begin at the last byte as far as the verifier can see, so there is room behind the last record.
@@ -132,10 +143,8 @@ fn records(frames: &[LiveFrame], stride: usize) -> Result<Vec<u8>> {
     for (number, (frame, record)) in frames.iter().zip(records.chunks_mut(stride)).enumerate() {
         let mut put = |at: i16, bytes: &[u8]| record[at as usize..][..bytes.len()].copy_from_slice(bytes);
         let length = frame.bytes.len();
-        let written =
-            if frames.len() == 1 { length.min(HEAD.max(frame.message.unwrap_or(0) + 24)) } else { length };
         put(LENGTH, &(length as u32).to_ne_bytes());
-        put(WRITTEN, &(written.min(length) as u32).to_ne_bytes());
+        put(WRITTEN, &(length as u32).to_ne_bytes());
         if let Some(at) = frame.message {
             put(MESSAGE, &((BYTES + at) as u32).to_ne_bytes());
             put(PREFIX, &(u64::from(be16(&frame.bytes, at + 2)) << 48).to_ne_bytes());
@@ -228,6 +237,8 @@ struct Plan {
     longest: i32,
     one_length: bool,
     messages: bool,
+    /// How many bytes of every frame are written, where that is known beforehand.
+    written: Option<usize>,
 }
 
 /// R6 context, R7 state, R8 the record of this frame, R9 its number.
@@ -251,15 +262,10 @@ fn assemble(plan: &Plan) -> std::result::Result<Vec<u64>, AssembleError> {
         a.call(XDP_ADJUST_TAIL);
         a.jump_if(R0, When::NotEqual, 0, fail);
     }
-    a.load(Width::B4, R4, R8, WRITTEN);
-    a.jump_if(R4, When::Equal, 0, fail);
-    a.jump_if(R4, When::Above, plan.stride - BYTES as i32, fail);
-    a.op_reg(Op::Move, R3, R8);
-    a.op(Op::Add, R3, BYTES as i32);
-    a.op(Op::Move, R2, 0);
-    a.op_reg(Op::Move, R1, R6);
-    a.call(XDP_STORE_BYTES);
-    a.jump_if(R0, When::NotEqual, 0, fail);
+    match plan.written {
+        Some(bytes) => write_known(&mut a, bytes, fail),
+        None => write_any(&mut a, plan, fail),
+    }
     a.load_map(R1, plan.devices);
     a.op(Op::Move, R2, 0);
     a.op(Op::Move, R3, XDP_ABORTED);
@@ -272,6 +278,36 @@ fn assemble(plan: &Plan) -> std::result::Result<Vec<u64>, AssembleError> {
     a.op(Op::Move, R0, XDP_ABORTED);
     a.exit();
     a.finish()
+}
+
+/// Writes so many bytes of the record into the frame, word by word: a tenth cheaper than the kernel's function.
+fn write_known(a: &mut Assembler, bytes: usize, fail: Label) {
+    a.load(Width::B4, R2, R6, XDP_MD_DATA);
+    a.load(Width::B4, R3, R6, XDP_MD_DATA_END);
+    a.op_reg(Op::Move, R4, R2);
+    a.op(Op::Add, R4, bytes as i32);
+    a.jump_if_reg(R4, When::Above, R3, fail);
+    let mut at = 0;
+    for (width, step) in [(Width::B8, 8), (Width::B4, 4), (Width::B2, 2), (Width::B1, 1)] {
+        while at + step <= bytes {
+            a.load(width, R1, R8, (BYTES + at) as i16);
+            a.store(width, R2, at as i16, R1);
+            at += step;
+        }
+    }
+}
+
+/// Writes as many bytes as the record says.
+fn write_any(a: &mut Assembler, plan: &Plan, fail: Label) {
+    a.load(Width::B4, R4, R8, WRITTEN);
+    a.jump_if(R4, When::Equal, 0, fail);
+    a.jump_if(R4, When::Above, plan.stride - BYTES as i32, fail);
+    a.op_reg(Op::Move, R3, R8);
+    a.op(Op::Add, R3, BYTES as i32);
+    a.op(Op::Move, R2, 0);
+    a.op_reg(Op::Move, R1, R6);
+    a.call(XDP_STORE_BYTES);
+    a.jump_if(R0, When::NotEqual, 0, fail);
 }
 
 /// Moves R8 to the template whose turn it is, and the turn on.

@@ -10,6 +10,7 @@
 //! **Price.** The kernel copies each frame, and allocates a buffer for it: about 1.5 µs a frame. A socket buffer counts
 //! the kernel's own overhead: a 60-byte frame takes 768 bytes of it.
 
+mod join;
 mod receive;
 pub(in crate::port) mod shared;
 pub(in crate::port) mod transmit;
@@ -17,9 +18,13 @@ pub(in crate::port) mod transmit;
 pub(in crate::port) use transmit::PacketTransmitter;
 
 use super::batch::MAX_BATCH;
+use super::interface::Interface;
 use super::{Port, Receiver, Transmitter, Uri, Wish};
-use record::Result;
+use crate::lab::link::Netlink;
+use crate::lab::topology::Offload;
+use record::{Problem, Result};
 use shared::{Fanout, take_switch};
+use wire::offload::MOST_JOINED;
 
 /// The settings that the URI of an `int:` port can have.
 struct Asked {
@@ -27,6 +32,7 @@ struct Asked {
     batch: usize,
     vnet: bool,
     bypass: bool,
+    join: usize,
     fanout: Option<Fanout>,
 }
 
@@ -34,7 +40,9 @@ struct Asked {
 /// room for about 87,000 of them: 0.29 s at 300 kframe/s. Memory is taken only while frames wait.
 const BUFFER: u64 = 32 << 20;
 
-/// Opens `int:IF?buffer=32M&batch=64&vnet=on|off&bypass=on|off&fanout=hash|lb|cpu|rollover|random|qm`.
+/// Opens `int:IF?buffer=32M&batch=64&vnet=on|off&bypass=on|off&join=64&fanout=hash|lb|cpu|rollover|random|qm`.
+///
+/// `join` sends frames of one UDP flow as super-frames that the kernel cuts: see [`join`].
 ///
 /// # Errors
 /// Input: no such interface, or settings that cannot be used. Host: what this host or this user cannot do.
@@ -47,10 +55,28 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
         port.receiver = Some(Box::new(receiver) as Box<dyn Receiver>);
     }
     if wish.direction.transmits() {
-        let transmitter = PacketTransmitter::open(uri, asked.vnet, asked.bypass)?;
+        if asked.join > 1 {
+            cuts_super_frames(uri)?;
+        }
+        let transmitter = PacketTransmitter::open(uri, asked.vnet, asked.bypass, asked.join)?;
         port.transmitter = Some(Box::new(transmitter) as Box<dyn Transmitter>);
     }
     Ok(port)
+}
+
+/// Makes sure that joined frames are cut before they are on the wire. A virtual interface that offers to cut UDP
+/// super-frames passes them on whole instead: its other end would see one long frame, and its counters one.
+fn cuts_super_frames(uri: &Uri) -> Result<()> {
+    let interface = Interface::find(&uri.rest, &uri.text)?;
+    let offloads = Netlink::open()
+        .offloads(interface.index)
+        .map_err(|e| Problem::host(format!("cannot ask for the offloads: {e}")).at(&uri.text))?;
+    if interface.kind.is_empty() || offloads.get(&Offload::Uso) != Some(&true) {
+        return Ok(());
+    }
+    let what = format!("{} interface {} passes super-frames on uncut", interface.kind, interface.name);
+    let help = format!("ethtool -K {} tx-udp-segmentation off; or leave join out", interface.name);
+    Err(Problem::host(what).at(&uri.text).help(help))
 }
 
 fn take(uri: &mut Uri) -> Result<Asked> {
@@ -62,10 +88,16 @@ fn take(uri: &mut Uri) -> Result<Asked> {
     if !(1..=MAX_BATCH as u64).contains(&batch) {
         return Err(uri.bad("batch", &batch.to_string(), "1 to 512 frames"));
     }
+    let vnet = take_switch(uri, "vnet", true)?;
+    let join = uri.take_size("join")?.unwrap_or(1);
+    if !(1..=MOST_JOINED as u64).contains(&join) || (join > 1 && !vnet) {
+        return Err(uri.bad("join", &join.to_string(), "1 to 64 frames, and more than 1 only with vnet=on"));
+    }
     Ok(Asked {
         buffer: buffer as u32,
         batch: batch as usize,
-        vnet: take_switch(uri, "vnet", true)?,
+        vnet,
+        join: join as usize,
         bypass: take_switch(uri, "bypass", false)?,
         fanout: Fanout::take(uri)?,
     })

@@ -8,9 +8,10 @@
 //! **Full.** The socket buffer is left at its default (`net.core.wmem_default`), which is less than the 1000 frames of
 //! a common qdisc: a sender that is too fast is held back rather than dropped.
 
-use super::super::batch::{Batch, Home, Meta, Slot};
+use super::super::batch::{ALL, Batch, Home, Meta, Slot};
 use super::super::offload::{Finished, Finisher};
 use super::super::{Frames, Hand, PortError, Sent, TransmitCounters, Transmitter, Uri};
+use super::join::Joiner;
 use super::shared::{self, Watch, refused, setting, switch};
 use crate::sys::packet;
 use crate::sys::socket;
@@ -67,7 +68,13 @@ impl Refused {
     /// Counts one.
     #[inline]
     pub(in crate::port) fn add(&mut self, reason: Reason) {
-        self.0[reason as usize] += 1;
+        self.add_many(reason, 1);
+    }
+
+    /// Counts some.
+    #[inline]
+    pub(in crate::port) fn add_many(&mut self, reason: Reason, count: u64) {
+        self.0[reason as usize] += count;
     }
 
     /// As they are told.
@@ -236,6 +243,10 @@ pub(in crate::port) struct PacketTransmitter {
     /// Two for each frame: the virtio header (or nothing) and the bytes.
     pieces: Vec<[libc::iovec; 2]>,
     vnet: Vec<[u8; offload::HEADER]>,
+    /// Joins frames, if that is asked for.
+    joiner: Option<Joiner>,
+    /// While joined frames are sent: how many frames each slot stands for.
+    weights: Vec<u16>,
     /// Without virtio headers: completes checksums, cuts super-frames.
     finisher: Finisher,
     /// The pieces of a super-frame.
@@ -252,8 +263,17 @@ unsafe impl Send for PacketTransmitter {}
 
 impl PacketTransmitter {
     /// Opens it as asked.
-    pub(in crate::port) fn open(uri: &Uri, vnet: bool, bypass: bool) -> Result<PacketTransmitter> {
+    pub(in crate::port) fn open(
+        uri: &Uri,
+        vnet: bool,
+        bypass: bool,
+        join: usize,
+    ) -> Result<PacketTransmitter> {
         let (way, mut settings) = Way::open(uri, vnet, bypass)?;
+        if join > 1 {
+            let note = "UDP frames of one flow and length leave as one super-frame, which the kernel cuts";
+            settings.push(setting("join", &join.to_string(), format!("{join} frames"), note));
+        }
         let buffer = socket::buffer(&way.fd, socket::Direction::Send)
             .map_err(refused(uri, "to tell the socket buffer"))?;
         settings.push(setting("send_buffer", "", format!("{buffer} B"), "net.core.wmem_default"));
@@ -267,6 +287,8 @@ impl PacketTransmitter {
             headers: (0..CALL).map(|_| unsafe { MaybeUninit::zeroed().assume_init() }).collect(),
             pieces: vec![[empty; 2]; CALL],
             vnet: vec![[0; offload::HEADER]; CALL],
+            joiner: (join > 1).then(|| Joiner::new(join)),
+            weights: vec![],
             finisher: Finisher::default(),
             cut: Frames::new(if vnet { 0 } else { CALL }, way_longest + 8),
             refused: Refused::default(),
@@ -334,14 +356,20 @@ impl PacketTransmitter {
         }
     }
 
-    fn refuse(&mut self, reason: Reason, sent: &mut Sent) {
-        self.refused.add(reason);
+    /// How many frames a slot stands for.
+    #[inline]
+    fn weight(&self, index: u16) -> u64 {
+        self.weights.get(usize::from(index)).map_or(1, |&weight| u64::from(weight))
+    }
+
+    fn refuse(&mut self, index: u16, reason: Reason, sent: &mut Sent) {
+        self.refused.add_many(reason, self.weight(index));
         sent.dealt += 1;
         sent.refused += 1;
     }
 
     /// Completes a frame, to be sent as it then is, or sends the pieces of a super-frame.
-    fn finish(&mut self, slot: &mut Slot, sent: &mut Sent) -> Result<bool, PortError> {
+    fn finish(&mut self, slot: &mut Slot, index: u16, sent: &mut Sent) -> Result<bool, PortError> {
         let length = u64::from(slot.length);
         match self.finisher.finish(slot) {
             Finished::Whole(_) => Ok(true),
@@ -351,7 +379,7 @@ impl PacketTransmitter {
                 Ok(true)
             }
             Finished::Pieces(cut) if cut.longest() > self.way.longest() => {
-                self.refuse(Reason::Oversize, sent);
+                self.refuse(index, Reason::Oversize, sent);
                 Ok(true)
             }
             Finished::Pieces(cut) => {
@@ -364,7 +392,7 @@ impl PacketTransmitter {
                     self.bytes += length;
                     sent.dealt += 1;
                 } else {
-                    self.refuse(Reason::Queue, sent);
+                    self.refuse(index, Reason::Queue, sent);
                 }
                 Ok(true)
             }
@@ -404,32 +432,74 @@ impl PacketTransmitter {
         (sent, all)
     }
 
+    /// Counts what was accepted.
+    fn count(&mut self, slots: &[Slot], which: &[u16]) {
+        for &index in which {
+            let (slot, weight) = (&slots[usize::from(index)], self.weight(index));
+            let header = slot.meta.offload.segments.map_or(0, |segments| u64::from(segments.header));
+            self.accepted += weight;
+            self.bytes += u64::from(slot.length) + (weight - 1) * header;
+        }
+    }
+
+    /// Sends frames, joined where that can be.
+    fn transmit_joined(
+        &mut self,
+        mut joiner: Joiner,
+        slots: &[Slot],
+        which: &[u16],
+    ) -> (Joiner, Sent, Result<(), PortError>) {
+        joiner.fill(slots, which);
+        self.weights = std::mem::take(&mut joiner.weights);
+        let mut slots_sent = Sent::default();
+        let mut sent = Sent::default();
+        let mut result = Ok(());
+        while slots_sent.dealt < joiner.slots.len() && result.is_ok() {
+            let (from, refused) = (slots_sent.dealt, slots_sent.refused);
+            let all = &ALL[from..joiner.slots.len()];
+            let pushed = self.push(&mut joiner.slots, all, &mut slots_sent);
+            let weight = |index: usize| usize::from(self.weights[index]);
+            sent.dealt += (from..slots_sent.dealt).map(weight).sum::<usize>();
+            // A push refuses one slot at most: the last that it dealt with.
+            if slots_sent.refused > refused {
+                sent.refused += weight(slots_sent.dealt - 1);
+            }
+            match pushed {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => result = Err(error),
+            }
+        }
+        joiner.weights = std::mem::take(&mut self.weights);
+        (joiner, sent, result)
+    }
+
     /// Sends some; false: no more can be sent now.
     fn push(&mut self, slots: &mut [Slot], which: &[u16], sent: &mut Sent) -> Result<bool, PortError> {
         let count = match self.prepare(slots, which) {
             Ok(count) => count,
-            Err(Reason::Offload) => return self.finish(&mut slots[usize::from(which[0])], sent),
+            Err(Reason::Offload) => {
+                return self.finish(&mut slots[usize::from(which[0])], which[0], sent);
+            }
             Err(reason) => {
-                self.refuse(reason, sent);
+                self.refuse(which[0], reason, sent);
                 return Ok(true);
             }
         };
         match self.send(count) {
             Ok(went) => {
                 self.way.watch.passes();
-                self.accepted += went as u64;
-                let length = |&index: &u16| u64::from(slots[usize::from(index)].length);
-                self.bytes += which[..went].iter().map(length).sum::<u64>();
+                self.count(slots, &which[..went]);
                 sent.dealt += went;
                 if went < count {
                     let reason = self.way.unsaid_reason();
-                    self.refuse(reason, sent);
+                    self.refuse(which[went], reason, sent);
                 }
                 Ok(true)
             }
             Err(error) => match self.way.judge(error)? {
                 Some(reason) => {
-                    self.refuse(reason, sent);
+                    self.refuse(which[0], reason, sent);
                     Ok(true)
                 }
                 None => Ok(false),
@@ -446,6 +516,17 @@ impl Transmitter for PacketTransmitter {
             return self.way.answer(sent);
         }
         let slots = batch.slots();
+        if let Some(joiner) = self.joiner.take() {
+            let (joiner, sent, result) = self.transmit_joined(joiner, slots, which);
+            self.joiner = Some(joiner);
+            self.offered += sent.dealt as u64;
+            // What was dealt with is told first; the next call meets the error again.
+            return if sent.dealt > 0 {
+                self.way.answer(sent)
+            } else {
+                result.and_then(|()| self.way.answer(sent))
+            };
+        }
         while sent.dealt < which.len() {
             match self.push(slots, &which[sent.dealt..], &mut sent) {
                 Ok(true) => {}

@@ -89,7 +89,7 @@ impl RingTransmitter {
             format!("{count} slots of {slot} B"),
             "one copy for each frame",
         ));
-        let side = PacketTransmitter::open(uri, asked.vnet, asked.bypass)?;
+        let side = PacketTransmitter::open(uri, asked.vnet, asked.bypass, 1)?;
         Ok(RingTransmitter {
             map,
             way,
