@@ -11,7 +11,7 @@
 //! a switch sees it only after the header in front was popped. The walk over IP is [`Layers`], the same as for checksums.
 //!
 //! **Price.** [`Headers`] belongs to the bytes that were parsed: after a push, a pop, or a change of a type field parse
-//! again. Given other bytes, `get` returns none or nonsense; it never panics.
+//! again ([`FrameBuf`](crate::edit::FrameBuf) does). Given other bytes, `get` returns none or nonsense; it never panics.
 //! A header that is cut counts as absent whole, although some of its fields may be there: what is one header in the
 //! standards is either understood or not. 802.3 lengths are no ethertypes and SNAP is not entered (Open vSwitch says 0x5ff
 //! for these; OpenFlow since 1.1 says nothing).

@@ -179,6 +179,11 @@ impl Layers {
         self.end > frame.len()
     }
 
+    /// True for every fragment but a first one: there is no transport header.
+    pub fn is_later_fragment(&self) -> bool {
+        self.fragment == Fragment::Later
+    }
+
     /// The sum of the pseudo header of so many bytes of a protocol (RFC 9293 section 3.1, RFC 8200 section 8.1). The
     /// frame must be the one that was walked.
     pub fn pseudo(&self, frame: &[u8], protocol: u8, length: usize) -> Sum {

@@ -1,9 +1,10 @@
 //! Bytes and headers.
 //!
 //! **What.** Checked views over the headers that pathlab meets ([`frame`]), the headers of any frame as a switch sees
-//! them ([`headers`]), ICMP echo ([`icmp`]), the internet checksum ([`checksum`]), SCTP's ([`crc32c`]), what a sender left
-//! to the hardware ([`offload`]), one line of text for any frame ([`text`]), capture files ([`pcap`]), the header that
-//! every test message carries ([`message`]) and the one of the kernel's packet generator ([`pktgen`]).
+//! them ([`headers`]) and as its actions change them ([`edit`]), ICMP echo ([`icmp`]), the internet checksum
+//! ([`checksum`]), SCTP's ([`crc32c`]), what a sender left to the hardware ([`offload`]), one line of text for any frame
+//! ([`text`]), capture files ([`pcap`]), the header that every test message carries ([`message`]) and the one of the
+//! kernel's packet generator ([`pktgen`]).
 //!
 //! **Why.** A view checks lengths once, when it is made; after that no accessor can fail. So the code above it reads
 //! as if frames were never damaged, and bytes from outside cannot cause a panic.
@@ -13,6 +14,7 @@
 
 pub mod checksum;
 pub mod crc32c;
+pub mod edit;
 pub mod filter;
 pub mod frame;
 pub mod headers;

@@ -49,7 +49,11 @@ pub(crate) mod any_frame {
             }
             (if v6 { 58 } else { 1 }, bytes)
         });
-        let other = (any::<u8>(), bytes(0));
+        // IP in IP would need a real packet inside.
+        let other = (any::<u8>(), bytes(0)).prop_map(|(protocol, bytes)| match protocol {
+            4 | 41 => (protocol + 1, bytes),
+            _ => (protocol, bytes),
+        });
         prop_oneof![tcp, udp, sctp, message, neighbour, other].boxed()
     }
 
@@ -118,6 +122,11 @@ pub(crate) mod any_frame {
             (ethertype, frame[14..].to_vec())
         });
         let other = (prop::sample::select(vec![0x40u16, 0x9100, 0x88cc]), vec(any::<u8>(), 0..50));
+        // Behind MPLS this must not look like IP.
+        let other = other.prop_map(|(ethertype, mut bytes)| {
+            bytes.iter_mut().take(1).for_each(|byte| *byte |= 0x80);
+            (ethertype, bytes)
+        });
         prop_oneof![8 => ip, 1 => arp(), 1 => other].boxed()
     }
 
