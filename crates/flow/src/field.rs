@@ -155,7 +155,7 @@ fields! {
     EthSrc     "eth_src"      "dl_src"       4  48  mask  set   NONE,       Ethernet, "Ethernet source.";
     EthType    "eth_type"     "dl_type"      5  16  exact set   NONE,       Hex,      "Ethernet type behind all VLAN tags.";
     VlanVid    "vlan_vid"     "vlan_vid"     6  13  mask  set   NONE,       Hex,      "Number of the outermost VLAN, and 0x1000; 0 without a tag.";
-    VlanPcp    "vlan_pcp"     "dl_vlan_pcp"  7  3   exact set   VLAN,       Decimal,  "Priority of the outermost VLAN tag.";
+    VlanPcp    "vlan_pcp"     "vlan_pcp"     7  3   exact set   VLAN,       Decimal,  "Priority of the outermost VLAN tag.";
     IpDscp     "ip_dscp"      "ip_dscp"      8  6   exact set   IP,         Decimal,  "Differentiated services code point.";
     IpEcn      "ip_ecn"       "nw_ecn"       9  2   exact set   IP,         Decimal,  "Explicit congestion notification.";
     IpProto    "ip_proto"     "nw_proto"     10 8   exact set   IP,         Decimal,  "Protocol over IPv4 or IPv6.";
@@ -177,8 +177,8 @@ fields! {
     Ipv6Src    "ipv6_src"     "ipv6_src"     26 128 mask  set   IPV6,       Ipv6,     "IPv6 source.";
     Ipv6Dst    "ipv6_dst"     "ipv6_dst"     27 128 mask  set   IPV6,       Ipv6,     "IPv6 destination.";
     Ipv6Flabel "ipv6_flabel"  "ipv6_label"   28 20  mask  set   IPV6,       Hex,      "IPv6 flow label.";
-    Icmpv6Type "icmpv6_type"  "icmp_type"    29 8   exact set   ICMPV6,     Decimal,  "ICMPv6 type.";
-    Icmpv6Code "icmpv6_code"  "icmp_code"    30 8   exact set   ICMPV6,     Decimal,  "ICMPv6 code.";
+    Icmpv6Type "icmpv6_type"  "icmpv6_type"   29 8   exact set   ICMPV6,     Decimal,  "ICMPv6 type.";
+    Icmpv6Code "icmpv6_code"  "icmpv6_code"   30 8   exact set   ICMPV6,     Decimal,  "ICMPv6 code.";
     NdTarget   "ipv6_nd_target" "nd_target"  31 128 exact set   ND,         Ipv6,     "Target of neighbour discovery.";
     NdSll      "ipv6_nd_sll"  "nd_sll"       32 48  exact set   ND_SOLICIT, Ethernet, "Source link-layer option of neighbour solicitation.";
     NdTll      "ipv6_nd_tll"  "nd_tll"       33 48  exact set   ND_ADVERT,  Ethernet, "Target link-layer option of neighbour advertisement.";
@@ -206,6 +206,13 @@ impl Field {
 
     /// The field with this name of the standard or of ovs-ofctl (whose `icmp_type` is ICMP's of IPv4 here).
     pub fn from_name(name: &str) -> Option<Field> {
+        // ovs-ofctl has more than one name for some.
+        let name = match name {
+            "dl_vlan_pcp" => "vlan_pcp",
+            "ip_src" => "ipv4_src",
+            "ip_dst" => "ipv4_dst",
+            other => other,
+        };
         TABLE.iter().find(|row| row.name == name || row.ovs == name).map(|row| row.field)
     }
 

@@ -27,6 +27,7 @@ pub mod pipeline;
 pub mod port;
 pub mod rule;
 pub mod table;
+pub mod text;
 
 pub use action::{Action, Instruction};
 pub use error::Error;

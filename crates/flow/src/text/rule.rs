@@ -1,0 +1,108 @@
+//! Rules and flow-mods as text.
+
+use super::value::{MatchReader, port, show_match};
+use super::{Piece, Result, action};
+use crate::matching::Match;
+use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, Rule};
+
+/// The priority of a rule that says none (ovs-ofctl's).
+pub const USUAL_PRIORITY: u16 = 32768;
+
+/// Names of the flags in their order.
+const FLAGS: [&str; 5] =
+    ["send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts"];
+/// What ovs-ofctl prints about a rule that is not of the rule.
+const STATISTICS: [&str; 6] = ["duration", "n_packets", "n_bytes", "idle_age", "hard_age", "out_of_order"];
+
+/// Writes a rule of a table.
+pub fn show(table: u8, rule: &Rule) -> String {
+    let mut parts = vec![];
+    if rule.cookie != 0 {
+        parts.push(format!("cookie={:#x}", rule.cookie));
+    }
+    parts.push(format!("table={table}"));
+    parts.push(format!("priority={}", rule.priority));
+    let numbers = [
+        ("idle_timeout", rule.idle_timeout),
+        ("hard_timeout", rule.hard_timeout),
+        ("importance", rule.importance),
+    ];
+    parts.extend(numbers.iter().filter(|(_, n)| *n != 0).map(|(name, number)| format!("{name}={number}")));
+    let set = FLAGS.iter().enumerate().filter(|(bit, _)| rule.flags.bits() & 1 << bit != 0);
+    parts.extend(set.map(|(_, name)| name.to_string()));
+    let matching = show_match(&rule.matching);
+    parts.extend((!matching.is_empty()).then_some(matching));
+    format!("{} actions={}", parts.join(","), action::show_instructions(&rule.instructions))
+}
+
+/// Reads a rule; the table is 0 when the text names none.
+pub fn parse(line: &str) -> Result<(u8, Rule)> {
+    let change = flow_mod(FlowModCommand::Add, line)?;
+    Ok((change.table, change.rule))
+}
+
+/// Reads the text of a match alone, e.g. `tcp,nw_dst=10.0.0.0/8`.
+pub fn parse_match(line: &str) -> Result<Match> {
+    let mut reader = MatchReader::default();
+    for item in Piece::line(line).items() {
+        if !reader.take(item)? {
+            return item.error(format!("`{}` is not a field of a match", item.text));
+        }
+    }
+    reader.finish()
+}
+
+/// Reads a flow-mod. Deletes are for all tables and need no actions; modify and delete may say `cookie=VALUE/MASK`,
+/// deletes `out_port` and `out_group`.
+pub fn flow_mod(command: FlowModCommand, line: &str) -> Result<FlowMod> {
+    let is_delete = matches!(command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
+    let line = Piece::line(line).trimmed();
+    let (head, actions) = line.cut("actions=");
+    let table = if is_delete { ALL_TABLES } else { 0 };
+    let mut change = FlowMod::new(command, table, Rule::new(USUAL_PRIORITY, Match::all(), vec![]));
+    let mut reader = MatchReader::default();
+    let mut flags = 0;
+    for item in head.items() {
+        if let Some(bit) = FLAGS.iter().position(|name| *name == item.text) {
+            flags |= 1 << bit;
+        } else if !property(&mut change, item)? && !reader.take(item)? {
+            return item.error(format!("`{}` is neither a field nor a property of a rule", item.text));
+        }
+    }
+    change.rule.flags = crate::rule::RuleFlags::from_bits(flags).unwrap_or_default();
+    change.rule.matching = reader.finish()?;
+    match actions {
+        Some(actions) => change.rule.instructions = action::instructions(actions)?,
+        None if is_delete => {}
+        None => return line.after(line.text.len()).error("a rule needs actions=… (actions=drop for none)"),
+    }
+    Ok(change)
+}
+
+/// Reads an item when it is a property of a rule.
+fn property(change: &mut FlowMod, item: Piece<'_>) -> Result<bool> {
+    let (name, Some(text)) = item.split(&['=']) else { return Ok(false) };
+    let rule = &mut change.rule;
+    match name.text {
+        "table" if text.text.eq_ignore_ascii_case("all") => change.table = ALL_TABLES,
+        "table" => change.table = text.u8()?,
+        "priority" => rule.priority = text.u16()?,
+        "idle_timeout" => rule.idle_timeout = text.u16()?,
+        "hard_timeout" => rule.hard_timeout = text.u16()?,
+        "importance" => rule.importance = text.u16()?,
+        "out_port" => change.out_port = port(text)?,
+        "out_group" => change.out_group = text.u32()?,
+        "cookie" => {
+            let (cookie, mask) = text.split(&['/']);
+            rule.cookie = cookie.u64()?;
+            let Some(mask) = mask else { return Ok(true) };
+            if change.command == FlowModCommand::Add {
+                return mask.error("a rule that is added has a cookie without a mask");
+            }
+            // ovs-ofctl writes -1 for all bits.
+            change.cookie_mask = if mask.text == "-1" { u64::MAX } else { mask.u64()? };
+        }
+        other => return Ok(STATISTICS.contains(&other)),
+    }
+    Ok(true)
+}
