@@ -4,6 +4,13 @@
 # need it are then skipped visibly, never passed.
 set -uo pipefail
 
+# os-ken, whose reading of OpenFlow the codec's is compared with: in a Python environment of its own, kept.
+osken=$(dirname "$0")/../target/peers/osken
+if ! "$osken/bin/python" -c 'import os_ken' 2>/dev/null; then
+    { python3 -m venv "$osken" && "$osken/bin/pip" install --quiet os-ken==3.1.0; } >/dev/null 2>&1 \
+        || { echo "tests/peers.sh: could not install os-ken 3.1.0 (python3 -m venv, pip)" >&2; rm -rf "$osken"; }
+fi
+
 missing() { # COMMAND=PACKAGE ... -> the packages whose command is not there
     local pair
     for pair in "$@"; do

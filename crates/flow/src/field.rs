@@ -221,9 +221,12 @@ impl Field {
         self.row().bits
     }
 
-    /// Bytes of its value as OXM carries it.
+    /// Bytes of its value as OXM carries it: enough for its bits, but labels of 20 bits are 32-bit integers (§7.2.3.7).
     pub fn bytes(self) -> usize {
-        usize::from(self.bits()).div_ceil(8)
+        match self.bits() {
+            20 => 4,
+            bits => usize::from(bits).div_ceil(8),
+        }
     }
 
     /// The mask that asks for every bit.
@@ -261,6 +264,7 @@ mod tests {
         assert_eq!(Field::from_oxm(40), None);
         assert_eq!(Field::Ipv6Src.full_mask(), u128::MAX);
         assert_eq!(Field::VlanVid.full_mask(), 0x1fff);
+        assert_eq!((Field::Ipv6Flabel.bytes(), Field::MplsLabel.bytes(), Field::PbbIsid.bytes()), (4, 4, 3));
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod group;
 pub mod interpret;
 pub mod matching;
 pub mod meter;
+pub mod openflow;
 pub mod pipeline;
 pub mod port;
 pub mod rule;

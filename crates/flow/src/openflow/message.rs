@@ -1,0 +1,228 @@
+//! A whole message: the header, the table of message types, and a message inside another.
+
+use super::bytes::{Hex, Part, Reader, Version, Writer, tagged};
+use super::fault::Fault;
+use super::group::{GroupMod, MeterMod};
+use super::misc::{
+    AsyncConfig, BundleAdd, BundleControl, Echo, Empty, ErrorMessage, Features, Hello, RequestForward, Role,
+    RoleStatus, SwitchConfig, TableMod, TableStatus,
+};
+use super::multipart::{MultipartReply, MultipartRequest};
+use super::oxm::ExperimenterKind;
+use super::port::{PortMod, PortStatus, QueueConfigReply, QueueConfigRequest};
+use super::rule::{FlowMod, FlowRemoved, PacketIn, PacketOut};
+use super::tree::Tree;
+use std::fmt;
+
+/// Bytes of the header.
+pub const HEADER: usize = 8;
+/// The longest message that the header's 16 bits of length can say.
+pub const LONGEST: usize = 0xffff;
+
+tagged! {
+    /// What a message says.
+    pub enum Body {
+        /// First of all.
+        0 "hello" => Hello(Hello);
+        /// A refusal.
+        1 "error" => Error(ErrorMessage);
+        /// Are you there?
+        2 "echo_request" => EchoRequest(Echo);
+        /// Yes.
+        3 "echo_reply" => EchoReply(Echo);
+        /// An experimenter's.
+        4 "experimenter" => Experimenter(ExperimenterKind);
+        /// Who are you?
+        5 "features_request" => FeaturesRequest(Empty);
+        /// The switch.
+        6 "features_reply" => FeaturesReply(Features);
+        /// How are you set?
+        7 "get_config_request" => GetConfigRequest(Empty);
+        /// Like this.
+        8 "get_config_reply" => GetConfigReply(SwitchConfig);
+        /// Be set like this.
+        9 "set_config" => SetConfig(SwitchConfig);
+        /// A frame for the controller.
+        10 "packet_in" => PacketIn(PacketIn);
+        /// A rule is gone.
+        11 "flow_removed" => FlowRemoved(FlowRemoved);
+        /// A port changed.
+        12 "port_status" => PortStatus(PortStatus);
+        /// A frame from the controller.
+        13 "packet_out" => PacketOut(PacketOut);
+        /// Rules.
+        14 "flow_mod" => FlowMod(FlowMod);
+        /// Groups.
+        15 "group_mod" => GroupMod(GroupMod);
+        /// Ports.
+        16 "port_mod" => PortMod(PortMod);
+        /// Tables.
+        17 "table_mod" => TableMod(TableMod);
+        /// A question that may be long.
+        18 "multipart_request" => MultipartRequest(MultipartRequest);
+        /// An answer that may be long.
+        19 "multipart_reply" => MultipartReply(MultipartReply);
+        /// Finish what came before.
+        20 "barrier_request" => BarrierRequest(Empty);
+        /// It is finished.
+        21 "barrier_reply" => BarrierReply(Empty);
+        /// Which queues? 1.4 asks in several parts.
+        22 "queue_get_config_request" => QueueConfigRequest(QueueConfigRequest) in V13;
+        /// These.
+        23 "queue_get_config_reply" => QueueConfigReply(QueueConfigReply) in V13;
+        /// I am master, slave, equal.
+        24 "role_request" => RoleRequest(Role);
+        /// So you are.
+        25 "role_reply" => RoleReply(Role);
+        /// Which messages do I get unasked?
+        26 "get_async_request" => GetAsyncRequest(Empty);
+        /// These.
+        27 "get_async_reply" => GetAsyncReply(AsyncConfig);
+        /// Send me these.
+        28 "set_async" => SetAsync(AsyncConfig);
+        /// Meters.
+        29 "meter_mod" => MeterMod(MeterMod);
+        /// Your role changed.
+        30 "role_status" => RoleStatus(RoleStatus) in V14;
+        /// A table changed.
+        31 "table_status" => TableStatus(TableStatus) in V14;
+        /// Another controller changed something.
+        32 "requestforward" => RequestForward(RequestForward) in V14;
+        /// Open, close, commit, discard.
+        33 "bundle_control" => BundleControl(BundleControl) in V14;
+        /// A message of a bundle.
+        34 "bundle_add_message" => BundleAdd(BundleAdd) in V14;
+    }
+}
+
+/// A message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Which OpenFlow.
+    pub version: Version,
+    /// The transaction: a reply has its request's.
+    pub xid: u32,
+    /// What it says.
+    pub body: Body,
+}
+
+/// A message that does not fit into one: its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong(pub usize);
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a message of {} bytes; OpenFlow's length field ends at {LONGEST}", self.0)
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+/// The header of a message, of any version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The number of the version.
+    pub version: u8,
+    /// The number of the message type.
+    pub kind: u8,
+    /// Bytes of the whole message.
+    pub length: u16,
+    /// The transaction.
+    pub xid: u32,
+}
+
+impl Header {
+    /// The first eight bytes; `None` when there are fewer.
+    pub fn parse(bytes: &[u8]) -> Option<Header> {
+        let [version, kind, l1, l0, x3, x2, x1, x0] = *bytes.first_chunk()?;
+        let (length, xid) = (u16::from_be_bytes([l1, l0]), u32::from_be_bytes([x3, x2, x1, x0]));
+        Some(Header { version, kind, length, xid })
+    }
+}
+
+impl Message {
+    /// Reads one whole message; the fault is what to send back.
+    pub fn decode(bytes: &[u8]) -> Result<Message, Fault> {
+        let header = Header::parse(bytes).ok_or(Fault::REQUEST_BAD_LEN)?;
+        let version = Version::from_number(header.version).ok_or(Fault::REQUEST_BAD_VERSION)?;
+        if usize::from(header.length) != bytes.len() {
+            return Err(Fault::REQUEST_BAD_LEN);
+        }
+        let mut r = Reader::new(&bytes[HEADER..], version, Fault::REQUEST_BAD_LEN);
+        let body = Body::read_body(u16::from(header.kind), &mut r, Fault::REQUEST_BAD_TYPE)?;
+        r.end()?;
+        Ok(Message { version, xid: header.xid, body })
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
+        let mut w = Writer::new(self.version);
+        w.put(&[self.version.number(), self.body.number() as u8, 0, 0]);
+        self.xid.write(&mut w);
+        self.body.write_body(&mut w);
+        w.measure(0, 2);
+        let bytes = w.done();
+        if bytes.len() <= LONGEST { Ok(bytes) } else { Err(TooLong(bytes.len())) }
+    }
+
+    /// Names and values, header first.
+    pub fn tree(&self) -> Tree {
+        let mut fields =
+            vec![("version", Tree::Text(self.version.to_string())), ("xid", Hex(self.xid).tree())];
+        let name = match self.body.body_tree() {
+            Tree::Part(name, more) => {
+                fields.extend(more);
+                name
+            }
+            other => {
+                fields.push(("body", other));
+                self.body.name()
+            }
+        };
+        Tree::Part(name, fields)
+    }
+}
+
+/// One readable line.
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tree().fmt(f)
+    }
+}
+
+/// A message inside another, as bytes: who needs it decodes it, so that a message in a message in a message costs nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Raw(pub Vec<u8>);
+
+impl Part for Raw {
+    fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
+        let mut whole = r.clone().part(r.left(), Fault::BUNDLE_MSG_BAD_LEN)?;
+        let mut message = whole.measured(2)?;
+        if message.left() < HEADER {
+            return Err(Fault::BUNDLE_MSG_BAD_LEN);
+        }
+        r.skip(message.left())?;
+        Ok(Raw(message.rest().to_vec()))
+    }
+    fn write(&self, w: &mut Writer) {
+        w.put(&self.0);
+    }
+    fn tree(&self) -> Tree {
+        // A bundle in a bundle is refused anyway; not decoding it bounds the depth.
+        let nested = [32, 34].contains(self.0.get(1).unwrap_or(&0));
+        match Message::decode(&self.0) {
+            Ok(message) if !nested => message.tree(),
+            _ => Tree::Bytes(self.0.clone()),
+        }
+    }
+    #[cfg(test)]
+    fn sample(s: &mut super::sample::Sampler) -> Self {
+        let xid = s.number(32) as u32;
+        let body = match s.below(3) {
+            0 => Body::GroupMod(Part::sample(s)),
+            1 => Body::MeterMod(Part::sample(s)),
+            _ => Body::FlowMod(Part::sample(s)),
+        };
+        Raw(Message { version: s.version(), xid, body }.encode().unwrap())
+    }
+}

@@ -1,0 +1,30 @@
+//! OpenFlow 1.3 and 1.4 as bytes.
+//!
+//! **What.** [`message::Message`] is any message of both versions, in both directions; [`Message::decode`](message::Message::decode)
+//! reads one strictly and says with which error to refuse it, [`encode`](message::Message::encode) writes it, and its `Display` is
+//! one line for people. The layouts are tables ([`bytes`]); the types have 1.4's shape and [`older`] is all that 1.3 does otherwise.
+//!
+//! **Why.** A switch, its clients and the tests against other implementations need the same bytes in both directions; what is
+//! written as one table cannot disagree with itself.
+//!
+//! **Price.** These are the types of the wire, not of the switch: a field list here may be nonsense that only the model refuses.
+
+pub mod action;
+pub mod bytes;
+pub mod fault;
+pub mod group;
+pub mod message;
+pub mod misc;
+pub mod multipart;
+pub mod older;
+pub mod oxm;
+pub mod port;
+pub mod rule;
+pub mod tree;
+
+#[cfg(test)]
+mod osken;
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
