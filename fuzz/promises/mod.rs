@@ -2,9 +2,11 @@
 #![allow(dead_code)] // each fuzz target keeps one promise and links them all
 
 mod capture_file;
+mod edit;
 mod filter;
 mod offload;
 
 pub use capture_file::capture_file;
+pub use edit::edit;
 pub use filter::filter;
 pub use offload::offload;

@@ -32,3 +32,8 @@ fn the_corpus_of_filters_keeps_the_promises() {
 fn the_corpus_of_offloads_keeps_the_promises() {
     replay("offload", 50, promises::offload);
 }
+
+#[test]
+fn the_corpus_of_edits_keeps_the_promises() {
+    replay("edit", 50, promises::edit);
+}

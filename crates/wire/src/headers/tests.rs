@@ -423,6 +423,22 @@ fn a_chain_that_is_cut_hides_the_protocol_but_not_the_addresses() {
     assert!(!found.contains_key(&Field::IpProto) && !found.contains_key(&Field::Ipv6Exthdr));
 }
 
+#[test]
+fn an_option_that_ends_behind_the_packet_is_none() {
+    let mut frame = vec![0; 12];
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 58, 255]);
+    frame.extend([1; 32]);
+    frame.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+    frame.extend([2; 16]);
+    frame.extend([1, 1, 3, 3, 3, 3, 3, 3]); // padding that looks like an option
+    assert!(!fast(&frame).contains_key(&Field::Ipv6NdSll));
+    frame[19] = 28; // half of it
+    assert!(!fast(&frame).contains_key(&Field::Ipv6NdSll));
+    assert_eq!(fast(&frame), slow(&frame));
+    frame[19] = 32;
+    assert_eq!(fast(&frame)[&Field::Ipv6NdSll], 0x0303_0303_0303);
+}
+
 proptest! {
     #[test]
     fn fast_is_slow(frame in any_frame::whole(), cut: prop::sample::Index) {
