@@ -1,36 +1,52 @@
 //! From an action to the change of bytes.
 //!
-//! **What.** One call per action that changes a frame; the bytes themselves are the business of the crate `wire`.
+//! **What.** One call for every action that changes a frame; the bytes are the business of [`wire::edit`].
 //!
-//! **Why.** Every engine and the meters need the same few lines between the model's actions and the edits.
+//! **Why.** Every engine, and a meter that marks, needs the same few lines between the model's actions and the edits.
 //!
-//! **Price.** The headers are parsed again after every change.
+//! **Price.** An action that finds no header for it changes nothing and is no error (§5.12 leaves it open); whoever
+//! watches sees it.
 
 use crate::action::Action;
-use wire::headers::Headers;
+use wire::edit::{FrameBuf, Refused};
 
-/// What an edit did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// The frame is changed.
-    Done,
-    /// The frame has no such header; it stays as it was.
-    NoHeader,
-    /// The frame would have become longer than a frame may be; it stays as it was.
-    TooLong,
+/// Carries out an action that changes the frame; others change nothing. Refused, the frame is as it was.
+pub fn edit(frame: &mut FrameBuf, action: &Action) -> Result<(), Refused> {
+    match action {
+        Action::CopyTtlOut => frame.copy_ttl_out(),
+        Action::CopyTtlIn => frame.copy_ttl_in(),
+        Action::SetMplsTtl(ttl) => frame.set_mpls_ttl(*ttl),
+        Action::DecMplsTtl => frame.dec_mpls_ttl(),
+        Action::PushVlan(tag) => frame.push_vlan(*tag),
+        Action::PopVlan => frame.pop_vlan(),
+        Action::PushMpls(tag) => frame.push_mpls(*tag),
+        Action::PopMpls(eth_type) => frame.pop_mpls(*eth_type),
+        Action::SetNwTtl(ttl) => frame.set_nw_ttl(*ttl),
+        Action::DecNwTtl => frame.dec_nw_ttl(),
+        Action::PushPbb(tag) => frame.push_pbb(*tag),
+        Action::PopPbb => frame.pop_pbb(),
+        Action::SetField { field, value } => match wire::headers::Field::from_oxm(*field as u8) {
+            Some(field) => frame.set(field, *value),
+            None => Ok(()),
+        },
+        Action::Output { .. } | Action::SetQueue(_) | Action::Group(_) | Action::Experimenter { .. } => {
+            Ok(())
+        }
+    }
 }
 
-/// Whether the TTL that the action decrements cannot be: it is 0 already, or would be.
-pub fn ttl_is_spent(frame: &[u8], headers: &Headers, action: &Action) -> bool {
-    let at = match action {
-        Action::DecNwTtl => headers.ip().map(|ip| ip.network + if ip.is_v6 { 7 } else { 8 }),
-        Action::DecMplsTtl => headers.mpls().map(|at| at + 3),
-        _ => None,
-    };
-    at.and_then(|at| frame.get(at)).is_some_and(|ttl| *ttl <= 1)
-}
+#[cfg(test)]
+mod tests {
+    use crate::field::TABLE;
 
-/// Carries out an action that changes the frame.
-pub fn edit(_frame: &mut Vec<u8>, _headers: &mut Headers, _action: &Action) -> Effect {
-    Effect::NoHeader
+    #[test]
+    fn the_tables_of_fields_agree() {
+        let of_frame: Vec<_> = TABLE
+            .iter()
+            .filter_map(|row| Some((row.oxm, wire::headers::Field::from_oxm(row.oxm)?.bits(), row.bits)))
+            .collect();
+        assert_eq!(of_frame.len(), wire::headers::Field::ALL.len());
+        assert!(of_frame.iter().all(|(_, theirs, ours)| theirs == ours), "{of_frame:?}");
+        assert_eq!(TABLE.len() - of_frame.len(), 4, "in_port, in_phy_port, metadata, tunnel_id");
+    }
 }

@@ -13,7 +13,7 @@
 use crate::action::{Action, Instruction};
 use crate::action_set::ActionSet;
 use crate::bridge::Way;
-use crate::edits::{Effect, edit, ttl_is_spent};
+use crate::edits::edit;
 use crate::field::{Field, Value};
 use crate::group::mix;
 use crate::meter::{BandKind, CONTROLLER_METER, raise_drop_precedence};
@@ -23,7 +23,7 @@ use crate::rule::{PacketInReason, Rule};
 use crate::table::Place;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use wire::headers::Headers;
+use wire::edit::{FrameBuf, Refused};
 use wire::layers::Fragment;
 use wire::offload::Offload;
 
@@ -151,7 +151,7 @@ pub enum Step<'a> {
     /// An action is carried out.
     Action(&'a Action),
     /// An edit changed the frame, or not.
-    Edited(Effect),
+    Edited(Result<(), Refused>),
     /// A bucket of a group begins.
     Bucket(u32, usize),
     /// The bucket is done.
@@ -253,9 +253,7 @@ pub fn packet_out_watched<W: Watch>(
 /// A frame on its way, with what the switch knows about it.
 #[derive(Clone)]
 struct Traveller {
-    frame: Vec<u8>,
-    headers: Headers,
-    offload: Offload,
+    frame: FrameBuf,
     in_port: PortNo,
     phy_port: Option<PortNo>,
     tunnel_id: u64,
@@ -269,10 +267,10 @@ struct Traveller {
 
 impl Traveller {
     fn new(arrival: &Arrival<'_>) -> Traveller {
+        let mut frame = FrameBuf::new();
+        frame.load(arrival.frame, arrival.offload);
         Traveller {
-            frame: arrival.frame.to_vec(),
-            headers: Headers::parse(arrival.frame),
-            offload: arrival.offload,
+            frame,
             in_port: arrival.port,
             phy_port: arrival.phy_port,
             tunnel_id: arrival.tunnel_id,
@@ -292,12 +290,12 @@ impl Traveller {
             Field::InPhyPort => Some(self.phy_port.unwrap_or(self.in_port).0.into()),
             Field::Metadata => Some(self.metadata.into()),
             Field::TunnelId => Some(self.tunnel_id.into()),
-            _ => self.headers.get(&self.frame, wire::headers::Field::from_oxm(field as u8)?),
+            _ => self.frame.get(wire::headers::Field::from_oxm(field as u8)?),
         }
     }
 
     fn bytes(&self) -> u64 {
-        self.frame.len() as u64
+        self.frame.bytes().len() as u64
     }
 
     /// A hash of what makes frames belong together: addresses, VLAN, protocol and ports; other fields may change within
@@ -338,7 +336,7 @@ struct Walk<'p, W> {
 
 impl<W: Watch> Walk<'_, W> {
     fn step(&mut self, traveller: &Traveller, step: Step<'_>) {
-        self.watch.step(step, &traveller.frame);
+        self.watch.step(step, traveller.frame.bytes());
     }
 
     fn end(&mut self, traveller: &Traveller, why: Drop) {
@@ -370,7 +368,7 @@ impl<W: Watch> Walk<'_, W> {
                 return self.stop(traveller, Drop::NotReceived);
             }
         }
-        let fragment = traveller.headers.ip().map(|ip| ip.fragment);
+        let fragment = traveller.frame.headers().ip().map(|ip| ip.fragment);
         let is_fragment = matches!(fragment, Some(Fragment::First | Fragment::Later));
         if is_fragment && self.pipeline.config.fragments == Fragments::Drop {
             return self.stop(traveller, Drop::Fragment);
@@ -474,17 +472,15 @@ impl<W: Watch> Walk<'_, W> {
             Action::Group(id) => self.group(traveller, *id),
             Action::SetQueue(queue) => traveller.queue = Some(*queue),
             Action::SetField { field: Field::TunnelId, value } => traveller.tunnel_id = *value as u64,
-            // §6.1.1: a TTL that becomes invalid is told to the controllers, and the frame goes no further.
-            Action::DecNwTtl | Action::DecMplsTtl
-                if ttl_is_spent(&traveller.frame, &traveller.headers, action) =>
-            {
-                let max_len = self.pipeline.config.miss_send_len;
-                self.packet_in(traveller, PacketInReason::InvalidTtl, max_len);
-                return self.stop(traveller, Drop::InvalidTtl);
-            }
             _ => {
-                let effect = edit(&mut traveller.frame, &mut traveller.headers, action);
-                self.step(traveller, Step::Edited(effect));
+                let edited = edit(&mut traveller.frame, action);
+                self.step(traveller, Step::Edited(edited));
+                // §5.12: a TTL that cannot be decremented is told to the controllers, and the frame goes no further.
+                if edited == Err(Refused::Expired) {
+                    let max_len = self.pipeline.config.miss_send_len;
+                    self.packet_in(traveller, PacketInReason::InvalidTtl, max_len);
+                    return self.stop(traveller, Drop::InvalidTtl);
+                }
             }
         }
         GO_ON
@@ -508,8 +504,8 @@ impl<W: Watch> Walk<'_, W> {
                 let Some(dscp) = traveller.get(Field::IpDscp) else { return GO_ON };
                 let value = raise_drop_precedence(dscp as u8, prec_level).into();
                 let action = Action::SetField { field: Field::IpDscp, value };
-                let effect = edit(&mut traveller.frame, &mut traveller.headers, &action);
-                self.step(traveller, Step::Edited(effect));
+                let edited = edit(&mut traveller.frame, &action);
+                self.step(traveller, Step::Edited(edited));
                 GO_ON
             }
             Some(BandKind::Experimenter { .. }) | None => GO_ON,
@@ -574,7 +570,8 @@ impl<W: Watch> Walk<'_, W> {
     }
 
     fn normal(&mut self, traveller: &Traveller) {
-        let address = |at: usize| traveller.frame.get(at..at + 6).and_then(|bytes| bytes.try_into().ok());
+        let address =
+            |at: usize| traveller.frame.bytes().get(at..at + 6).and_then(|bytes| bytes.try_into().ok());
         let (Some(dst), Some(src)) = (address(0), address(6)) else { return };
         let vlan = traveller.get(Field::VlanVid).unwrap_or(0) as u16 & 0xfff;
         match self.pipeline.bridge.pass(self.now, traveller.in_port, vlan, dst, src) {
@@ -598,13 +595,8 @@ impl<W: Watch> Walk<'_, W> {
         port.counters.tx_bytes += traveller.bytes();
         self.moved(Counter::Tx(number), traveller);
         self.step(traveller, Step::Sent(number));
-        let frame = traveller.frame.clone();
-        self.verdict.sent.push(Sent {
-            port: number,
-            queue: traveller.queue,
-            frame,
-            offload: traveller.offload,
-        });
+        let (frame, offload) = (traveller.frame.bytes().to_vec(), *traveller.frame.offload());
+        self.verdict.sent.push(Sent { port: number, queue: traveller.queue, frame, offload });
     }
 
     /// A packet-in (§7.4.1), unless the port wants none for misses (§7.2.1) or the controllers' meter drops it (§5.7).
@@ -618,9 +610,9 @@ impl<W: Watch> Walk<'_, W> {
         }
         // OFPCML_NO_BUFFER asks for the whole frame (§7.2.5).
         let wanted = if max_len == crate::action::WHOLE_FRAME { usize::MAX } else { usize::from(max_len) };
-        let total_len = copy.frame.len();
-        copy.frame.truncate(wanted);
-        self.step(traveller, Step::PacketIn(reason, copy.frame.len()));
+        let (bytes, total_len) = (copy.frame.bytes(), copy.frame.bytes().len());
+        let frame = bytes[..wanted.min(total_len)].to_vec();
+        self.step(traveller, Step::PacketIn(reason, frame.len()));
         self.verdict.packet_ins.push(PacketIn {
             reason,
             table: copy.table,
@@ -630,7 +622,7 @@ impl<W: Watch> Walk<'_, W> {
             metadata: copy.metadata,
             tunnel_id: copy.tunnel_id,
             total_len,
-            frame: copy.frame,
+            frame,
         });
     }
 }

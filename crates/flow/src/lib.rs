@@ -14,6 +14,7 @@
 pub mod action;
 pub mod action_set;
 pub mod bridge;
+pub mod cases;
 pub mod check;
 pub mod edits;
 pub mod error;
@@ -29,6 +30,7 @@ pub mod port;
 pub mod rule;
 pub mod table;
 pub mod text;
+pub mod trace;
 
 pub use action::{Action, Instruction};
 pub use error::Error;

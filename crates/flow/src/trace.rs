@@ -1,0 +1,136 @@
+//! The way of one frame through the pipeline, told step by step, like `ovs-appctl ofproto/trace`.
+//!
+//! **What.** [`receive`] and [`packet_out`] do what the interpreter does and keep every [`Line`]: which rule matched in
+//! which table, which actions did what, where copies went, and why a frame ended.
+//!
+//! **Why.** "Why is my frame not forwarded" is answered by reading. The steps come from the interpreter itself, so that
+//! what is told is what happens.
+//!
+//! **Price.** Tracing counts and learns as a frame does: trace on a copy of the pipeline.
+
+use crate::action::Action;
+use crate::interpret::{self, Arrival, Drop, Step, Verdict, Watch};
+use crate::pipeline::Pipeline;
+use crate::text;
+
+/// One step, as words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// How deep in groups.
+    pub depth: usize,
+    /// The kind of step: `frame`, `table`, `instruction`, `action`, `changed`, `unchanged`, `bucket`, `meter`, `sent`,
+    /// `packet-in`, `dropped`.
+    pub kind: &'static str,
+    /// What happened.
+    pub text: String,
+}
+
+/// All steps, and what came of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trace {
+    /// The steps.
+    pub lines: Vec<Line>,
+    /// The frames that left, the packet-ins, the counters.
+    pub verdict: Verdict,
+}
+
+impl Trace {
+    /// The steps, one a line, indented by their depth.
+    pub fn text(&self) -> String {
+        let line =
+            |line: &Line| format!("{:indent$}{}: {}\n", "", line.kind, line.text, indent = 2 * line.depth);
+        self.lines.iter().map(line).collect()
+    }
+}
+
+/// What becomes of a frame that comes in by a port.
+pub fn receive(pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>) -> Trace {
+    let (mut teller, mut verdict) = (Teller::new(&arrival), Verdict::default());
+    interpret::receive_watched(pipeline, now, arrival, &mut verdict, &mut teller);
+    Trace { lines: teller.lines, verdict }
+}
+
+/// What becomes of a controller's frame.
+pub fn packet_out(pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>, actions: &[Action]) -> Trace {
+    let (mut teller, mut verdict) = (Teller::new(&arrival), Verdict::default());
+    interpret::packet_out_watched(pipeline, now, arrival, actions, &mut verdict, &mut teller);
+    Trace { lines: teller.lines, verdict }
+}
+
+struct Teller {
+    lines: Vec<Line>,
+    depth: usize,
+}
+
+impl Teller {
+    fn new(arrival: &Arrival<'_>) -> Teller {
+        let text = format!("in_port={}, {}", arrival.port, wire::text::line(arrival.frame));
+        Teller { lines: vec![Line { depth: 0, kind: "frame", text }], depth: 0 }
+    }
+
+    fn tell(&mut self, indent: usize, kind: &'static str, text: String) {
+        self.lines.push(Line { depth: self.depth + indent, kind, text });
+    }
+}
+
+impl Watch for Teller {
+    fn step(&mut self, step: Step<'_>, frame: &[u8]) {
+        match step {
+            Step::Matched(table, rule) => self.tell(0, "table", text::rule::show(table, rule)),
+            Step::Missed(table) => {
+                self.tell(0, "table", format!("{table}: no rule matches; the frame is dropped"))
+            }
+            Step::Instruction(instruction) => {
+                let shown = text::action::show_instruction(instruction);
+                // Actions to apply tell themselves.
+                if !matches!(instruction, crate::Instruction::ApplyActions(_)) {
+                    self.tell(1, "instruction", shown);
+                }
+            }
+            Step::ActionSet(set) if set.is_empty() => {}
+            Step::ActionSet(set) => {
+                let actions: Vec<Action> = set.in_order().cloned().collect();
+                self.tell(0, "action set", text::action::show_list(&actions));
+            }
+            Step::Action(action) => self.tell(1, "action", text::action::show(action)),
+            Step::Edited(Ok(())) => self.tell(2, "changed", wire::text::line(frame)),
+            Step::Edited(Err(why)) => self.tell(2, "unchanged", why.to_string()),
+            Step::Bucket(group, index) => {
+                self.depth += 1;
+                self.tell(0, "bucket", format!("{index} of group {group}"));
+            }
+            Step::BucketEnd => self.depth -= 1,
+            Step::NoBucket(group) => {
+                self.tell(1, "bucket", format!("none of group {group} is live, or it has none"))
+            }
+            Step::Metered(id, None) => self.tell(2, "meter", format!("{id} lets it pass")),
+            Step::Metered(id, Some(band)) => self.tell(2, "meter", format!("{id}: band {band} is exceeded")),
+            Step::Sent(port) => self.tell(2, "sent", format!("by port {port}, {} bytes", frame.len())),
+            Step::PacketIn(reason, bytes) => {
+                self.tell(2, "packet-in", format!("{reason:?}, {bytes} of {} bytes", frame.len()));
+            }
+            Step::Dropped(why) => self.tell(1, "dropped", sentence(why).to_owned()),
+        }
+    }
+}
+
+/// Why a frame ended, and what may help.
+fn sentence(why: Drop) -> &'static str {
+    match why {
+        Drop::NotReceived => "the port is configured not to receive (no_recv or port_down)",
+        Drop::Fragment => "it is a fragment, and the switch is configured to drop those",
+        Drop::Meter => "the meter drops it",
+        Drop::InvalidTtl => "its TTL cannot be decremented",
+        Drop::InPort => "it came in by this port; to send it back the action is IN_PORT",
+        Drop::NoPort => "there is no such port",
+        Drop::NotSent => "the port does not send (no_fwd, port_down, or no link)",
+        Drop::NoOutput => "there is neither an output nor a group in the action set",
+        Drop::Bridge => {
+            "the bridge behind NORMAL keeps it: its destination is where it came from, or the bridge itself"
+        }
+        Drop::TooManyCopies => "groups made too many copies of one frame",
+        Drop::NoPacketIn => {
+            "no packet-in: the port is configured so (no_packet_in), or the controllers' meter drops it"
+        }
+    }
+}
