@@ -42,6 +42,13 @@ macro_rules! faults {
 }
 
 faults! {
+    ROLE_STALE = 11 RoleRequestFailed::Stale;
+    ROLE_BAD_ROLE = 11 RoleRequestFailed::BadRole;
+    REQUEST_MULTIPART_REQUEST_TIMEOUT = 1 BadRequest::MultipartRequestTimeout;
+    REQUEST_IS_SLAVE = 1 BadRequest::IsSlave;
+    PROPERTY_DUP_TYPE = 14 BadProperty::DupType;
+    PROPERTY_BAD_EXPERIMENTER = 14 BadProperty::BadExperimenter;
+    ASYNC_INVALID = 15 AsyncConfigFailed::Invalid;
     ACTION_BAD_LEN = 2 BadAction::BadLen;
     ACTION_BAD_TYPE = 2 BadAction::BadType;
     BUNDLE_MSG_BAD_LEN = 17 BundleFailed::MsgBadLen;

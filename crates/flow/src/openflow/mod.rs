@@ -11,6 +11,7 @@
 
 pub mod action;
 pub mod bytes;
+pub mod channel;
 pub mod fault;
 pub mod group;
 pub mod message;
@@ -19,9 +20,12 @@ pub mod multipart;
 pub mod older;
 pub mod oxm;
 pub mod port;
+pub mod roles;
 pub mod rule;
 pub mod tree;
 
+#[cfg(test)]
+mod channel_tests;
 #[cfg(test)]
 mod osken;
 #[cfg(test)]

@@ -272,7 +272,27 @@ impl Together<Request> {
     }
 }
 
+impl<T> Put<T> {
+    /// The whole in another shape.
+    pub fn map<U>(self, shape: impl FnOnce(T) -> U) -> Put<U> {
+        match self {
+            Put::Waiting => Put::Waiting,
+            Put::Whole(xid, whole) => Put::Whole(xid, shape(whole)),
+        }
+    }
+}
+
 impl<T> Together<T> {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Gives up on everything that waits; gives the transactions.
+    pub fn forget(&mut self) -> Vec<u32> {
+        self.waiting.drain(..).map(|(xid, ..)| xid).collect()
+    }
+
     /// Transactions at once.
     pub const SEQUENCES: usize = 8;
     /// Items of one.
