@@ -44,6 +44,8 @@ pub enum Command {
     Capture(cmd::capture::CaptureArgs),
     /// Send frames: from a template, from a capture file, or by the kernel itself.
     Send(cmd::send::SendArgs),
+    /// Join what send and capture recorded in two places: one ledger of the path between them.
+    Join(cmd::join::JoinArgs),
     /// Move every frame of one port to another: the smallest forwarder.
     Null(cmd::null::NullArgs),
     /// Measurements of pathlab itself against its peers.
@@ -68,6 +70,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Agent(args) => cmd::agent::run(args, output),
         Command::Capture(args) => cmd::capture::run(args, output),
         Command::Send(args) => cmd::send::run(args, output),
+        Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Bench(args) => cmd::bench::run(args, output),
         Command::Completions(args) => cmd::completions::completions(args, output),

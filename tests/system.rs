@@ -8,6 +8,8 @@ mod bench;
 mod capture;
 #[path = "system/commands.rs"]
 mod commands;
+#[path = "system/join.rs"]
+mod join;
 #[path = "system/null.rs"]
 mod null;
 #[path = "system/readme.rs"]

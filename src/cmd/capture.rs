@@ -1,5 +1,6 @@
 //! `pathlab capture`: counts frames, writes them, accounts for those that were lost.
 
+use super::half::HalfArgs;
 use crate::output::Output;
 use clap::Args;
 use linux::port::{StampSource, Uri};
@@ -66,15 +67,32 @@ pub struct CaptureArgs {
     /// No line for every second.
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    half: HalfArgs,
 }
 
 /// Captures and tells.
 pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
+    if args.only_count && args.half.record.is_some() {
+        let problem =
+            Problem::input("a capture that only counts does not see the frames' numbers").at("--record");
+        return Err(problem.help("leave --only-count out"));
+    }
     let wish = wish(&args)?;
     crate::interruptible()?;
     let mut teller = Teller { output, to_stderr: args.write.as_deref() == Some("-"), quiet: args.quiet };
     teller.stamps(&args)?;
-    let Outcome { report, problem } = load::capture::run(&wish, &mut teller)?;
+    let pending = args.half.begin()?;
+    let Outcome { report, problem, seen } = load::capture::run(&wish, &mut teller)?;
+    if let Some(pending) = pending {
+        pending.finish(|half| {
+            (half.begun_ns, half.ended_ns) = (seen.begun_ns, seen.ended_ns);
+            half.interface =
+                interface_of(&args.uri, true).map(|(interface, ..)| interface).unwrap_or_default();
+            (half.before, half.after) = (seen.before, seen.after);
+            half.captured = Some(report.clone());
+        })?;
+    }
     teller.tell(&report, people)?;
     if let Some(problem) = problem {
         return Err(problem);

@@ -4,6 +4,8 @@ pub mod agent;
 pub mod bench;
 pub mod capture;
 pub mod completions;
+pub mod half;
+pub mod join;
 pub mod lab;
 pub mod null;
 pub mod report;

@@ -3,6 +3,7 @@
 //! The order of events: read what is to be sent, send it on threads of its own while this one looks at the clock and at
 //! the keyboard, print where every frame went, and end with code 1 when fewer left than were asked for.
 
+use super::half::HalfArgs;
 use super::test::{duration_ms, scaled, time};
 use crate::output::Output;
 use crate::run::progress::Progress;
@@ -11,7 +12,8 @@ use load::send::engine::Watch;
 use load::send::pace::Rate;
 use load::send::replay::Recording;
 use load::send::template::{Size, Template};
-use load::send::{Job, What, build, calibrate, job};
+use load::send::{Job, Sending, What, build, calibrate, half, job};
+use record::half::{Half, Numbering};
 use record::send::{Calibration, SendLedger, SendReport};
 use record::{Problem, Result};
 use serde::Serialize;
@@ -79,12 +81,17 @@ pub struct SendArgs {
     /// Find the generator's own ceiling for this kind of port; the interface does not matter (write 'ring:').
     #[arg(long, conflicts_with_all = ["from", "print"])]
     calibrate: bool,
+    #[command(flatten)]
+    half: HalfArgs,
 }
 
 /// Runs the command.
 pub fn run(args: SendArgs, output: &Output) -> Result<()> {
     crate::interruptible()?;
     let job = job_of(&args)?;
+    if args.half.record.is_some() && (args.calibrate || args.print.is_some()) {
+        return Err(Problem::input("nothing is sent that could be recorded").at("--record"));
+    }
     if let Some(count) = args.print {
         return print(&job, count, output);
     }
@@ -92,9 +99,22 @@ pub fn run(args: SendArgs, output: &Output) -> Result<()> {
         let found = watched(output, &job, |watch| calibrate::calibrate(&job, watch))?;
         return output.result(&found, calibration_table);
     }
-    let report = watched(output, &job, |watch| load::send::send(&job, watch))?;
-    output.result(&report, table)?;
-    verdict(&report)
+    let numbering = args.half.record.as_ref().map(|_| half::numbering(&job)).transpose()?;
+    let pending = args.half.begin()?;
+    let sending = watched(output, &job, |watch| load::send::send_seen(&job, watch))?;
+    if let (Some(pending), Some(numbering)) = (pending, numbering) {
+        pending.finish(|half| fill(half, &job, numbering, &sending))?;
+    }
+    output.result(&sending.report, table)?;
+    verdict(&sending.report)
+}
+
+/// The half of a path that this sending is.
+fn fill(half: &mut Half, job: &Job, numbering: Numbering, sending: &Sending) {
+    (half.begun_ns, half.ended_ns) = (sending.begun_ns, sending.ended_ns);
+    half.interface = job::interface_of(&job.port).unwrap_or_default();
+    (half.before, half.after) = (sending.before.clone(), sending.after.clone());
+    half.sent = Some(half::sent(job, numbering, sending));
 }
 
 /// Code 1 when fewer frames left than were asked for, or when it was interrupted.

@@ -103,7 +103,9 @@ fn losses(
         receiver: seen.ports.receiver.unwrap_or(0),
     };
     let (before, after) = (&seen.before, &seen.after);
-    let input = LedgerInput { spec, path, sender, receiver, before, after, idle: Some(idle), witness, ports };
+    let idle = Some(idle);
+    let arrival = None;
+    let input = LedgerInput { spec, path, sender, receiver, before, after, idle, witness, ports, arrival };
     (Some(study::ledger::close(&input)), vec![])
 }
 

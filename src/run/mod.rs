@@ -75,9 +75,14 @@ impl<'a> Session<'a> {
 
     /// Now, in RFC 3339, UTC.
     pub fn now(&self) -> String {
-        let ns = linux::sys::clock::realtime_ns();
-        Timestamp::from_nanosecond(i128::from(ns)).map(|t| format!("{t:.3}")).unwrap_or_default()
+        now()
     }
+}
+
+/// Now, in RFC 3339, UTC.
+pub fn now() -> String {
+    let ns = linux::sys::clock::realtime_ns();
+    Timestamp::from_nanosecond(i128::from(ns)).map(|t| format!("{t:.3}")).unwrap_or_default()
 }
 
 /// Both ends are there, they are two, and they have addresses.

@@ -15,6 +15,7 @@ fn every_command_explains_itself() {
         "show",
         "report",
         "send",
+        "join",
         "null",
         "bench",
         "undo",

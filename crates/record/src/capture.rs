@@ -187,6 +187,9 @@ pub struct StreamCount {
     pub stream: u8,
     /// Messages seen, duplicates included.
     pub seen: u64,
+    /// Bytes of their frames on the wire, without FCS.
+    #[serde(default)]
+    pub bytes: u64,
     /// Different messages.
     pub unique: u64,
     /// Lowest sequence number.
@@ -201,6 +204,12 @@ pub struct StreamCount {
     pub reordered: Option<u64>,
     /// Messages too old to be judged.
     pub too_old: u64,
+    /// The earliest time in a header, on the sender's clock: `CLOCK_MONOTONIC`, for pktgen UTC; absent without times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_first_ns: Option<u64>,
+    /// The latest time in a header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_last_ns: Option<u64>,
     /// From the time in the header to the time of the frame, if both are of one clock (else absent).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ns: Option<Latency>,

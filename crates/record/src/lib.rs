@@ -13,6 +13,7 @@
 pub mod bench;
 pub mod capture;
 pub mod finding;
+pub mod half;
 pub mod histogram;
 pub mod host;
 pub mod ledger;

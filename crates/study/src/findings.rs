@@ -320,11 +320,14 @@ fn unexplained(test: &TestRecord) -> Option<Finding> {
         0 => "stations count more or fewer frames than their neighbours",
         _ => "stations count more frames than went in",
     };
-    let advice = match ledger.witness.counted() {
-        true => {
+    let advice = match ledger.witness.status {
+        WitnessStatus::Agrees | WitnessStatus::Disagrees => {
             "do not trust the stations beside these before the difference is understood; see docs/ledger.md"
         }
-        false => "repeat as root, so that the witness can name them",
+        WitnessStatus::NotPermitted => "repeat as root, so that the witness can name them",
+        WitnessStatus::Unavailable => {
+            "look at the counters of what lies between these stations and their neighbours"
+        }
     };
     finding(test, Severity::Loss, claim, odd.join("; "), advice)
 }

@@ -1,14 +1,15 @@
 //! Records to statistics, ledger, verdict, findings, store and report.
 //!
 //! **What.** [`ledger`] says where every frame went, [`tcp`] what held a connection back, [`verdict`] what limited a
-//! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`store`] keeps runs,
-//! [`text`] and [`report`] show them; [`bench`] does both for benchmarks of ports.
+//! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`join`] makes one record of two halves;
+//! [`store`] keeps runs, [`text`] and [`report`] show them; [`bench`] does both for benchmarks of ports.
 //!
 //! **Why here.** This crate never sees the machine: a run recorded on another host gives the same conclusions. Only
 //! [`store`] and [`bench`] touch files.
 
 pub mod bench;
 pub mod findings;
+pub mod join;
 pub mod ledger;
 pub mod report;
 #[cfg(test)]

@@ -472,6 +472,73 @@ mod tests {
         assert!(missing.is_empty(), "docs/json.md does not mention {missing:?}");
     }
 
+    #[test]
+    fn every_field_of_a_capture_a_half_and_a_join_is_documented() {
+        use record::capture::*;
+        use record::half::*;
+        let documentation = include_str!("../../../docs/json.md");
+        let (text, count) = (|| "x".to_owned(), 1);
+        let drop = || vec![PlaceDrop { place: text(), name: text(), count }];
+        let counts = || vec![NamedCount { name: text(), count }];
+        let (asked, effective, note) = (text(), text(), text());
+        let stream = StreamCount {
+            sent_first_ns: Some(1),
+            sent_last_ns: Some(2),
+            delay_ns: latency(1000, 2000),
+            ..StreamCount::default()
+        };
+        let captured = CaptureReport {
+            filter: Some(text()),
+            drops: drop(),
+            account: Some(CaptureAccount {
+                beside: drop(),
+                host_wide: drop(),
+                unknown: text(),
+                ..CaptureAccount::default()
+            }),
+            written: Some(Written::default()),
+            census: CaptureCensus {
+                sizes: counts(),
+                protocols: vec![ProtocolCount::default()],
+                talkers: vec![Talker::default()],
+                streams: vec![stream],
+                marks: counts(),
+                stamps: counts(),
+                ..CaptureCensus::default()
+            },
+            settings: vec![PortSetting { name: text(), asked, effective, note }],
+            notes: vec![text()],
+            ..CaptureReport::default()
+        };
+        let sent = Some(SentHalf { port_drops: drop(), ..SentHalf::default() });
+        let half = Half { sent, captured: Some(captured), before: snapshot(0), ..Half::default() };
+        let join = JoinReport {
+            schema: JOIN_SCHEMA.into(),
+            sending: JoinEnd::default(),
+            capturing: JoinEnd::default(),
+            numbering: Numbering::default(),
+            flows: 1,
+            one_clock: true,
+            missing: 0,
+            reordered: Some(0),
+            delay_ns: latency(1000, 2000),
+            delay_unknown: text(),
+            passed: true,
+            why: text(),
+            record: text(),
+            run: full(),
+        };
+        let mut found = BTreeSet::new();
+        names(&serde_json::to_value(half).unwrap(), &mut found);
+        names(&serde_json::to_value(join).unwrap(), &mut found);
+        assert!(found.len() > 200, "{} names only", found.len());
+        let missing: Vec<_> =
+            found.iter().filter(|name| !documentation.contains(&format!("`{name}`"))).collect();
+        let missing: Vec<_> =
+            missing.into_iter().filter(|name| !documentation.contains(&format!("{{\"{name}\":"))).collect();
+        assert!(missing.is_empty(), "docs/json.md does not mention {missing:?}");
+    }
+
     /// Every name that the ledger can give to a drop or a station is in its document.
     #[test]
     fn every_drop_is_documented() {

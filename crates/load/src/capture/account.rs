@@ -12,9 +12,9 @@
 
 use linux::observe::Observer;
 use linux::port::Uri;
-use record::PlaceDrop;
 use record::capture::CaptureAccount;
 use record::snapshot::Counters;
+use record::{PlaceDrop, Snapshot};
 
 /// Counters of an interface that are frames lost in it (include/uapi/linux/if_link.h).
 const NIC: [&str; 7] = [
@@ -36,6 +36,8 @@ pub struct Watch {
     interface: String,
     received: bool,
     sent: bool,
+    /// Everything that the last reading saw.
+    pub last: Snapshot,
 }
 
 /// Its counters at one instant.
@@ -82,12 +84,13 @@ impl Watch {
     /// counters cannot be read here.
     pub fn open(uri: &str, outgoing: bool) -> Option<Watch> {
         let (interface, received, sent) = interface_of(uri, outgoing)?;
-        Some(Watch { observer: Observer::host().ok()?, interface, received, sent })
+        Some(Watch { observer: Observer::host().ok()?, interface, received, sent, last: Snapshot::default() })
     }
 
     /// Reads it; none when it is not there.
     pub fn read(&mut self) -> Option<Reading> {
-        let snapshot = self.observer.snapshot(&[]).ok()?;
+        self.last = self.observer.snapshot(&[]).ok()?;
+        let snapshot = &self.last;
         let link = snapshot.nodes.values().next()?.link(&self.interface)?;
         Some(Reading {
             link: link.counters.clone(),

@@ -22,7 +22,7 @@ use census::Census;
 use linux::port::{self, Direction, Member, Port, PortError, ReceiveCounters, StampSource, Uri, Wish};
 use linux::sys::{clock, process};
 use record::capture::{CaptureReport, CaptureSecond, SCHEMA, Written};
-use record::{PlaceDrop, PortSetting, Problem, Result};
+use record::{PlaceDrop, PortSetting, Problem, Result, Snapshot};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -105,6 +105,21 @@ pub struct Outcome {
     pub report: CaptureReport,
     /// What went wrong; the numbers hold all the same.
     pub problem: Option<Problem>,
+    /// What was read around it, for a half of a path ([`record::half`]).
+    pub seen: Seen,
+}
+
+/// Everything that was read around a capture.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// `CLOCK_MONOTONIC` when every port was surely open.
+    pub begun_ns: u64,
+    /// `CLOCK_MONOTONIC` when it was to end.
+    pub ended_ns: u64,
+    /// Every counter when the ports were open; empty for a port without an interface.
+    pub before: Snapshot,
+    /// Every counter when all threads had ended.
+    pub after: Snapshot,
 }
 
 /// Captures until the count, the time, an interrupt, the end of the port, or trouble.
@@ -127,6 +142,7 @@ pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
     }
     let (lanes, ready) = prepare_writer(wish, ports.len(), link)?;
     let opened = read(&mut watch);
+    let mut seen = Seen { before: last(&watch), ..Seen::default() };
     listener.opened(&settings)?;
     let begun = (clock::realtime_ns(), clock::monotonic_ns());
     let workers = workers(wish, ports, lanes, &shared, watch.is_some());
@@ -148,7 +164,13 @@ pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
     let end =
         End { settings, begun_ns: begun.0, duration_ns: ending.1 - begun.1, why: told, shared: &shared };
     let readings = Readings([before, opened, ending.0, read(&mut watch)]);
-    Ok(end.report(wish, got, written, watch.as_ref().map(|watch| (watch, &readings))))
+    (seen.begun_ns, seen.ended_ns, seen.after) = (begun.1, ending.1, last(&watch));
+    let outcome = end.report(wish, got, written, watch.as_ref().map(|watch| (watch, &readings)));
+    Ok(Outcome { seen, ..outcome })
+}
+
+fn last(watch: &Option<Watch>) -> Snapshot {
+    watch.as_ref().map(|watch| watch.last.clone()).unwrap_or_default()
 }
 
 /// Opens one port for each thread.
@@ -400,7 +422,7 @@ impl End<'_> {
             settings: self.settings,
             notes,
         };
-        Outcome { report, problem }
+        Outcome { report, problem, seen: Seen::default() }
     }
 
     /// Why it ended, in words, and what went wrong.

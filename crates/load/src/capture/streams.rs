@@ -40,6 +40,13 @@ impl Flow {
     }
 }
 
+/// The time in a header, and what makes it one of `CLOCK_REALTIME`, if sender and capture share a host.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    ns: u64,
+    offset_ns: u64,
+}
+
 #[derive(Debug, Clone)]
 struct Stream {
     flow: Flow,
@@ -47,8 +54,11 @@ struct Stream {
     number: Option<u8>,
     sequence: Sequence,
     seen: u64,
+    bytes: u64,
     first: u64,
     last: u64,
+    /// The earliest and the latest time in a header, on the sender's clock.
+    sent: Option<(u64, u64)>,
     delay: Histogram,
     untimed: u64,
     /// It was met by more than one thread.
@@ -79,16 +89,17 @@ impl Streams {
             if message.flags.bits() & !7 != 0 || message.flags.has(Flags::PROBE) {
                 return false;
             }
-            let sent = message.planned_ns.wrapping_add(self.realtime_offset_ns);
+            let sent = Sent { ns: message.planned_ns, offset_ns: self.realtime_offset_ns };
             self.see(flow(), Some(message.stream), message.sequence, Some(sent), meta);
             return true;
         }
         let Some(header) = Pktgen::read(payload) else { return false };
-        self.see(flow(), None, header.sequence.into(), header.time_ns(), meta);
+        let sent = header.time_ns().map(|ns| Sent { ns, offset_ns: 0 });
+        self.see(flow(), None, header.sequence.into(), sent, meta);
         true
     }
 
-    fn see(&mut self, flow: Flow, number: Option<u8>, sequence: u64, sent_ns: Option<u64>, meta: &Meta) {
+    fn see(&mut self, flow: Flow, number: Option<u8>, sequence: u64, sent: Option<Sent>, meta: &Meta) {
         let is_it = |stream: &Stream| stream.flow == flow && stream.number == number;
         if !self.streams.get(self.last).is_some_and(is_it) {
             match self.streams.iter().position(is_it) {
@@ -103,7 +114,7 @@ impl Streams {
                 }
             }
         }
-        self.streams[self.last].see(sequence, sent_ns, meta);
+        self.streams[self.last].see(sequence, sent, meta);
     }
 
     /// Adds what another thread saw.
@@ -127,10 +138,22 @@ impl Streams {
 impl Stream {
     fn new(flow: Flow, number: Option<u8>) -> Self {
         let (sequence, delay) = (Sequence::new(), Histogram::new());
-        Stream { flow, number, sequence, seen: 0, first: u64::MAX, last: 0, delay, untimed: 0, shared: false }
+        Stream {
+            flow,
+            number,
+            sequence,
+            seen: 0,
+            bytes: 0,
+            first: u64::MAX,
+            last: 0,
+            sent: None,
+            delay,
+            untimed: 0,
+            shared: false,
+        }
     }
 
-    fn see(&mut self, mut sequence: u64, sent_ns: Option<u64>, meta: &Meta) {
+    fn see(&mut self, mut sequence: u64, sent: Option<Sent>, meta: &Meta) {
         if self.number.is_none() && self.seen > 0 {
             // pktgen's 32 bits wrap: take the number that is nearest to the highest one.
             let near = (self.last & !0xffff_ffff) | sequence;
@@ -140,6 +163,7 @@ impl Stream {
                 .unwrap_or(near);
         }
         self.seen += 1;
+        self.bytes += u64::from(meta.wire_length);
         self.sequence.see(sequence);
         self.first = self.first.min(sequence);
         self.last = self.last.max(sequence);
@@ -147,7 +171,11 @@ impl Stream {
             meta.stamp.source,
             StampSource::User | StampSource::Software | StampSource::HardwareSystem
         );
-        match sent_ns.and_then(|sent| meta.stamp.ns.checked_sub(sent)) {
+        if let Some(Sent { ns, .. }) = sent {
+            self.sent = Some(self.sent.map_or((ns, ns), |(first, last)| (first.min(ns), last.max(ns))));
+        }
+        let shown = sent.map(|sent| sent.ns.wrapping_add(sent.offset_ns));
+        match shown.and_then(|shown| meta.stamp.ns.checked_sub(shown)) {
             Some(delay) if on_our_clock && delay <= BELIEVED_NS => self.delay.record(delay),
             _ => self.untimed += 1,
         }
@@ -156,6 +184,11 @@ impl Stream {
     fn merge(&mut self, other: &Stream) {
         self.shared = true;
         self.seen += other.seen;
+        self.bytes += other.bytes;
+        self.sent = match (self.sent, other.sent) {
+            (Some(ours), Some(theirs)) => Some((ours.0.min(theirs.0), ours.1.max(theirs.1))),
+            (ours, theirs) => ours.or(theirs),
+        };
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
         self.sequence.unique += other.sequence.unique;
@@ -172,6 +205,7 @@ impl Stream {
             flow: self.flow.text(),
             stream: self.number.unwrap_or(0),
             seen: self.seen,
+            bytes: self.bytes,
             unique: self.sequence.unique,
             first: self.first,
             last: self.last,
@@ -180,6 +214,8 @@ impl Stream {
             duplicates: self.sequence.duplicates,
             reordered: (!self.shared).then_some(self.sequence.reordered),
             too_old: self.sequence.too_old,
+            sent_first_ns: self.sent.map(|sent| sent.0),
+            sent_last_ns: self.sent.map(|sent| sent.1),
             delay_ns: self.delay.summary(),
             untimed: self.untimed,
         }
@@ -196,7 +232,8 @@ mod tests {
     }
 
     fn at(ns: u64) -> Meta {
-        Meta { stamp: Stamp { ns, source: StampSource::Software }, ..Meta::default() }
+        let stamp = Stamp { ns, source: StampSource::Software };
+        Meta { stamp, wire_length: 60, ..Meta::default() }
     }
 
     #[test]
@@ -214,6 +251,7 @@ mod tests {
         assert_eq!((stream.seen, stream.unique, stream.first, stream.last), (6, 5, 5, 12));
         assert_eq!((stream.missing, stream.duplicates, stream.reordered), (3, 1, Some(1)));
         assert_eq!(stream.flow, "10.0.0.1:1 > 10.0.0.2:2");
+        assert_eq!((stream.bytes, stream.sent_first_ns, stream.sent_last_ns), (360, Some(500), Some(1200)));
         assert_eq!((stream.delay_ns.as_ref().unwrap().p50, stream.untimed, unfollowed), (30, 0, 0));
     }
 

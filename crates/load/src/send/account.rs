@@ -9,7 +9,7 @@ use linux::observe::Observer;
 use linux::port::TransmitCounters;
 use record::send::SendLedger;
 use record::snapshot::{LinkSample, QdiscSample};
-use record::{PlaceDrop, Result};
+use record::{PlaceDrop, Result, Snapshot};
 use std::time::Duration;
 
 /// Counters of one interface at one instant.
@@ -32,6 +32,8 @@ impl Look {
 pub struct Watcher {
     observer: Observer,
     interface: String,
+    /// Everything that the last look saw.
+    pub last: Snapshot,
 }
 
 impl Watcher {
@@ -40,7 +42,7 @@ impl Watcher {
     /// # Errors
     /// Host: the kernel cannot be asked.
     pub fn new(interface: &str) -> Result<Watcher> {
-        Ok(Watcher { observer: Observer::host()?, interface: interface.into() })
+        Ok(Watcher { observer: Observer::host()?, interface: interface.into(), last: Snapshot::default() })
     }
 
     /// Reads once.
@@ -48,11 +50,11 @@ impl Watcher {
     /// # Errors
     /// Host: the counters cannot be read.
     pub fn look(&mut self) -> Result<Look> {
-        let mut snapshot = self.observer.snapshot(&[])?;
-        let node = snapshot.nodes.remove("host").unwrap_or_default();
+        self.last = self.observer.snapshot(&[])?;
+        let node = self.last.nodes.get("host");
         Ok(Look {
-            link: node.link(&self.interface).cloned(),
-            qdisc: node.root_qdisc(&self.interface).cloned(),
+            link: node.and_then(|node| node.link(&self.interface)).cloned(),
+            qdisc: node.and_then(|node| node.root_qdisc(&self.interface)).cloned(),
         })
     }
 

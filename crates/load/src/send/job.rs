@@ -1,4 +1,6 @@
 //! One sending from begin to end: open the port, look at the counters, send, look again, close the books.
+//!
+//! [`send`] tells the report, [`send_seen`] also what a half of a path is made of ([`record::half`]).
 
 use super::account::{self, Look, Watcher};
 use super::engine::{self, Source, Stopped, Tally, Watch};
@@ -13,7 +15,7 @@ use linux::port::{Direction, Port, TransmitCounters, Uri, Wish};
 use linux::sys::clock;
 use record::send::{SCHEMA, SendReport};
 use record::traffic::Schedule;
-use record::{PortSetting, Problem, Result};
+use record::{PlaceDrop, PortSetting, Problem, Result, Snapshot};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,6 +96,31 @@ struct Outcome {
 /// Input or host: the port cannot be opened, the interface is not there. What happens to single frames is no error but
 /// in the report.
 pub fn send(job: &Job, watch: &Watch) -> Result<SendReport> {
+    Ok(send_seen(job, watch)?.report)
+}
+
+/// A sending, and what was read around it.
+#[derive(Debug, Default)]
+pub struct Sending {
+    /// The report.
+    pub report: SendReport,
+    /// When the first frame was offered, `CLOCK_MONOTONIC`.
+    pub begun_ns: u64,
+    /// When the last was dealt with.
+    pub ended_ns: u64,
+    /// Every counter before the first frame; empty for a port without an interface.
+    pub before: Snapshot,
+    /// Every counter when the queues were quiet.
+    pub after: Snapshot,
+    /// Frames that the port refused or lost, as it counted them itself.
+    pub port_drops: Vec<PlaceDrop>,
+}
+
+/// Does it, and keeps what was read around it.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_seen(job: &Job, watch: &Watch) -> Result<Sending> {
     let mut job = job.clone();
     let mut filled = vec![];
     if let What::Template(template) = &mut job.what {
@@ -101,9 +128,10 @@ pub fn send(job: &Job, watch: &Watch) -> Result<SendReport> {
     }
     let interface = interface_of(&job.port);
     let mut watcher = interface.as_deref().map(Watcher::new).transpose()?;
+    let mut seen = Sending::default();
     let (before, mut outcome) = match &job.what {
         What::Template(template) if live::is_live(&job.port) => {
-            let before = watcher.as_mut().map(Watcher::look).transpose()?;
+            let before = first_look(&mut watcher, &mut seen)?;
             (before, drive_live(&job, template, watch)?)
         }
         What::Recording(..) if live::is_live(&job.port) => {
@@ -113,12 +141,23 @@ pub fn send(job: &Job, watch: &Watch) -> Result<SendReport> {
         }
         _ => {
             let ports = open(&job)?;
-            let before = watcher.as_mut().map(Watcher::look).transpose()?;
+            let before = first_look(&mut watcher, &mut seen)?;
             (before, drive(&job, ports, watch)?)
         }
     };
     let after = watcher.as_mut().map(|watcher| watcher.settled(PATIENCE)).transpose()?;
-    Ok(report(&job, filled, &mut outcome, before.as_ref().zip(after.as_ref())))
+    seen.after = watcher.map(|watcher| watcher.last).unwrap_or_default();
+    (seen.begun_ns, seen.ended_ns) = (outcome.tally.begun_ns, outcome.tally.ended_ns);
+    seen.port_drops = outcome.counters.drops.iter().filter(|drop| drop.count > 0).cloned().collect();
+    seen.report = report(&job, filled, &mut outcome, before.as_ref().zip(after.as_ref()));
+    Ok(seen)
+}
+
+fn first_look(watcher: &mut Option<Watcher>, seen: &mut Sending) -> Result<Option<Look>> {
+    let Some(watcher) = watcher else { return Ok(None) };
+    let look = watcher.look()?;
+    seen.before = watcher.last.clone();
+    Ok(Some(look))
 }
 
 fn open(job: &Job) -> Result<Vec<Port>> {

@@ -13,6 +13,7 @@ pub mod build;
 pub mod calibrate;
 pub mod engine;
 pub mod fill;
+pub mod half;
 pub mod job;
 pub mod live;
 pub mod pace;
@@ -20,4 +21,4 @@ pub mod program;
 pub mod replay;
 pub mod template;
 
-pub use job::{Job, What, send};
+pub use job::{Job, Sending, What, send, send_seen};

@@ -22,6 +22,7 @@ pub enum Place {
     UdpIn,
     IcmpEcho,
     Socket,
+    Between,
     Tap,
     AppReply,
     AppReceive,

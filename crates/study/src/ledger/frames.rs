@@ -4,11 +4,15 @@
 //! call, and the call fails with `ENOBUFS` when the frame was dropped there, whatever dropped it. Such a frame has left
 //! the application: the queueing discipline or the device counts it, and names it. All other refusals are the port's own.
 //!
+//! **Between**, when the two ends were two commands in two places: all that is not known is one station, from the one
+//! interface's `tx_packets` to the other's `rx_packets`.
+//!
 //! **The last.** The path ends where the port takes the frame from the interface. What the receiving host then does
 //! with the copy that it also sees is no part of it.
 
+use super::Arrival;
 use super::book::Book;
-use super::chain::{Chain, Place};
+use super::chain::{Chain, Place, Range};
 use super::forward;
 use super::window::MOST;
 use record::{DropSource, Hop, PlaceDrop};
@@ -55,16 +59,45 @@ pub fn port_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     chain.close(gap, others);
 }
 
+/// Counters of frames that an interface lost before it counted them as received.
+const NIC: [&str; 3] = ["rx_missed_errors", "rx_fifo_errors", "rx_errors"];
+
+/// From the sender's interface to the receiver's, when nobody knows what is between: one station, whose loss nothing
+/// names but the receiving interface.
+pub fn between(chain: &mut Chain, book: &mut Book, hop: &Hop, arrival: &Arrival) {
+    let node = hop.node.as_str();
+    let name = format!("path to {}", hop.ingress.as_deref().unwrap_or("?"));
+    let (least, most) = match &arrival.arrived {
+        Ok(arrived) => *arrived,
+        Err(why) => return chain.unknown(Place::Between, node, name, why),
+    };
+    let range = Range { least, most, pieces: 0 };
+    let mut gap = chain.gap(Place::Between, node, name, least, arrival.doubt).between(range, 1);
+    if let Some(ingress) = hop.ingress.as_deref() {
+        for counter in NIC {
+            book.draw_link(&mut gap, node, ingress, counter, counter);
+        }
+        let trouble = book.link(node, ingress).and_then(|link| link.trouble());
+        if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
+            gap.claim("link_down", MOST, DropSource::State, trouble);
+        }
+    }
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
 /// From the last link to what was read from the port.
 pub fn tap(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let node = hop.node.as_str();
     let name = format!("tap {}", hop.ingress.as_deref().unwrap_or("?"));
     let end = book.input.receiver;
     let reads = end.received.saturating_add(end.foreign).min(MOST);
-    let mut gap = chain.gap(Place::Tap, node, name, reads, 0);
+    let (doubt, after) = book.input.arrival.map_or((0, 0), |arrival| (arrival.doubt, arrival.after));
+    let mut gap = chain.gap(Place::Tap, node, name, reads, doubt);
     for drop in &end.port_drops {
         gap.prove(&drop_name(drop), drop.count, format!("{} counted {}", end.settings.port, drop.count));
     }
+    gap.claim("after_end", after, DropSource::Counter, "came when the capture was over");
     if let Some(ingress) = hop.ingress.as_deref().filter(|_| gap.suspicious() > 0) {
         book.draw_link(&mut gap, node, ingress, "rx_dropped", "rx_dropped");
     }

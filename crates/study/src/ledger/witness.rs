@@ -102,7 +102,7 @@ fn invisible(drop: &Drop) -> bool {
 /// Where a drop with this name may happen, so that the witness does not name a loss at the wrong place.
 fn belongs(place: Place, name: &str) -> bool {
     match place {
-        Place::AppSend | Place::AppReceive | Place::AppReply | Place::IcmpEcho => false,
+        Place::AppSend | Place::AppReceive | Place::AppReply | Place::IcmpEcho | Place::Between => false,
         Place::PortOut => matches!(name, "filter_*" | "tc" | "link_down"),
         Place::Tap => matches!(name, "filter_*" | "tc" | "rx_dropped"),
         Place::IpOut => matches!(

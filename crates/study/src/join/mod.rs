@@ -1,0 +1,475 @@
+//! Two halves of a path, made by two commands in two places, become one record.
+//!
+//! **What.** [`join`] takes what `pathlab send --record` and `pathlab capture --record` wrote, sees that they belong
+//! together ([`belong`]), and makes the record of a run with one test of kind `frames` of them: the same ledger, the same
+//! limit, the same findings, so everything that shows a run shows this one too.
+//!
+//! **Why not a ledger of its own.** A second reckoning would sooner or later say other words for the same loss. The only
+//! thing that a join adds is one station: what is between the two interfaces is not known here, so it is one gap whose
+//! loss has no name (`path to IF` in `docs/ledger.md`).
+//!
+//! **Price.** There is no witness and no quiet window before the test. Whether frames are missing is certain all the same,
+//! for they are numbered; where they went is as certain as the counters of the two namespaces.
+
+mod belong;
+
+use crate::findings;
+use crate::ledger::{Arrival, LedgerInput, Ports, WitnessInput, close};
+use crate::text::printable;
+use crate::verdict::{VerdictInput, limit};
+use belong::{Ends, Stream};
+use record::capture::{CaptureReport, StreamCount};
+use record::half::{Half, JOIN_SCHEMA, JoinEnd, JoinReport, SentHalf};
+use record::run::{Offered, Received, SCHEMA, Sent};
+use record::spec::Rate;
+use record::traffic::Settings;
+use record::{
+    EndReport, Hop, Kind, Latency, Ledger, Limit, NamedCount, Path, Problem, Result, Role, RunRecord,
+    Snapshot, TestRecord, TestSpec, Witness, WitnessStatus,
+};
+use std::fmt;
+use std::str::FromStr;
+
+/// How many frames may be missing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MostLoss {
+    /// So many.
+    Frames(u64),
+    /// This share of the offered frames, in percent.
+    Percent(f64),
+}
+
+impl MostLoss {
+    fn of(self, offered: u64) -> u64 {
+        match self {
+            MostLoss::Frames(frames) => frames,
+            MostLoss::Percent(percent) => (offered as f64 * percent / 100.0) as u64,
+        }
+    }
+}
+
+impl FromStr for MostLoss {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let bad = || format!("'{text}' is not a loss (examples: 0, 25, 0.1%)");
+        match text.strip_suffix('%') {
+            None => text.parse().map(MostLoss::Frames).map_err(|_| bad()),
+            Some(share) => {
+                let share = share.parse::<f64>().ok().filter(|share| (0.0..=100.0).contains(share));
+                share.map(MostLoss::Percent).ok_or_else(bad)
+            }
+        }
+    }
+}
+
+impl fmt::Display for MostLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MostLoss::Frames(frames) => write!(f, "{frames}"),
+            MostLoss::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// Joins two halves, in either order, each with the name of its file. The record has no name and no end yet.
+///
+/// # Errors
+/// Input: they do not belong together, in one sentence.
+pub fn join(one: (&str, &Half), other: (&str, &Half), most: Option<MostLoss>) -> Result<JoinReport> {
+    let ends = belong::ends(one, other).map_err(said)?;
+    let stream = belong::stream(&ends).map_err(said)?;
+    let mut notes = belong::covers(&ends, &stream).map_err(said)?;
+    belong::interfaces(&ends).map_err(said)?;
+    let one_clock = ends.sending.identity.shares_clock(&ends.capturing.identity);
+    let (delay, delay_unknown) = delay(&stream, one_clock);
+    let order_known = stream.counts.iter().all(|stream| stream.reordered.is_some());
+    if !order_known {
+        notes.push("the capture's threads shared the stream, so reordering is unknown".into());
+    }
+    let names = names(&ends);
+    let test = test(&ends, &stream, &names, delay.clone(), notes);
+    let ledger = test.ledger.as_ref();
+    let missing = ledger.map_or(0, |ledger| ledger.sent.saturating_sub(ledger.received));
+    let why = verdict(&test, missing, most);
+    let mut run = header(&ends, most);
+    run.tests.push(test);
+    run.findings = findings::findings(&run);
+    let reordered = order_known.then(|| total(&stream, |stream| stream.reordered.unwrap_or(0)));
+    Ok(JoinReport {
+        schema: JOIN_SCHEMA.into(),
+        sending: end(&ends.sending_file, ends.sending, &names.0),
+        capturing: end(&ends.capturing_file, ends.capturing, &names.1),
+        numbering: ends.sent.numbering.clone(),
+        flows: stream.counts.len() as u64,
+        one_clock,
+        missing,
+        reordered,
+        delay_ns: delay,
+        delay_unknown,
+        passed: why.is_empty(),
+        why,
+        record: String::new(),
+        run,
+    })
+}
+
+/// A sentence that quotes a file must not speak to the terminal.
+fn said(problem: Problem) -> Problem {
+    Problem { what: printable(&problem.what).replace('\n', " "), ..problem }
+}
+
+/// Why it did not pass; empty when it did.
+fn verdict(test: &TestRecord, missing: u64, most: Option<MostLoss>) -> String {
+    let Some(ledger) = &test.ledger else { return String::new() };
+    let mut why = vec![];
+    let sure = ledger.uncertainty;
+    match ledger.unexplained {
+        0 => {}
+        1.. => why.push(format!(
+            "{} of {} frames are missing and nothing names them (± {sure})",
+            ledger.unexplained, ledger.sent
+        )),
+        _ => why.push(format!(
+            "the stations count {} frames more than were sent (± {sure})",
+            ledger.unexplained.unsigned_abs()
+        )),
+    }
+    if let Some(most) = most.filter(|most| missing > most.of(ledger.sent)) {
+        why.push(format!("{missing} of {} frames are missing, and at most {most} may be", ledger.sent));
+    }
+    why.join("; ")
+}
+
+fn end(file: &str, half: &Half, node: &str) -> JoinEnd {
+    let (port, frames) = match (&half.sent, &half.captured) {
+        (Some(sent), _) => (&sent.report.port, sent.report.frames.offered),
+        (None, Some(captured)) => (&captured.port, captured.captured),
+        (None, None) => return JoinEnd::default(),
+    };
+    JoinEnd {
+        file: file.into(),
+        node: node.into(),
+        interface: half.interface.clone(),
+        port: port.clone(),
+        boot_id: half.identity.boot_id.clone(),
+        frames,
+    }
+}
+
+/// The nodes of the ledger: two names, whatever the halves call themselves.
+fn names(ends: &Ends) -> (String, String) {
+    let (from, to) = (ends.sending.node.clone(), ends.capturing.node.clone());
+    if from == to { (format!("{from} (sending)"), format!("{to} (capturing)")) } else { (from, to) }
+}
+
+/// The delay of the stream, or why it is unknown.
+fn delay(stream: &Stream, one_clock: bool) -> (Option<Latency>, String) {
+    let unknown = |why: &str| (None, why.to_owned());
+    match stream.counts.as_slice() {
+        [] => unknown("no frame arrived"),
+        _ if !one_clock => unknown("the two ends have two clocks"),
+        [one] => match &one.delay_ns {
+            Some(delay) => (Some(delay.clone()), String::new()),
+            None => unknown("the capture's times are not of the clock that the frames carry"),
+        },
+        many => unknown(&format!(
+            "the frames were of {} flows, which the capture timed each by itself",
+            many.len()
+        )),
+    }
+}
+
+fn header(ends: &Ends, most: Option<MostLoss>) -> RunRecord {
+    let half = ends.sending;
+    let most = most.map_or(String::new(), |most| format!(" --max-loss {most}"));
+    RunRecord {
+        schema: SCHEMA.into(),
+        id: String::new(),
+        begun: half.begun.clone(),
+        ended: None,
+        host: half.host.clone(),
+        plan: format!(
+            "# two halves joined: pathlab join {} {}{most}",
+            ends.sending_file, ends.capturing_file
+        ),
+        topology: format!(
+            "# {}: {}, then {}: {}; what is between them is not known",
+            half.node, half.interface, ends.capturing.node, ends.capturing.interface
+        ),
+        seed: 0,
+        command: half.command.clone(),
+        tests: vec![],
+        findings: vec![],
+        invalid: vec![],
+    }
+}
+
+fn test(
+    ends: &Ends,
+    stream: &Stream,
+    names: &(String, String),
+    delay: Option<Latency>,
+    notes: Vec<String>,
+) -> TestRecord {
+    let (spec, path, sender) = (spec(ends, names), path(ends, names), sender(ends));
+    let mut receiver = receiver(ends, stream, delay);
+    receiver.notes.extend(notes);
+    let (before, after) =
+        (snapshot(ends, names, |half| &half.before), snapshot(ends, names, |half| &half.after));
+    let arrival = arrival(ends.captured, stream);
+    let witness =
+        Witness::absent(WitnessStatus::Unavailable, "two commands in two places have none in common");
+    let mut ledger = close(&LedgerInput {
+        spec: &spec,
+        path: &path,
+        sender: &sender,
+        receiver: &receiver,
+        before: &before,
+        after: &after,
+        idle: None,
+        witness: WitnessInput::Absent(witness),
+        ports: Ports::default(),
+        arrival: Some(&arrival),
+    });
+    ledger.notes.extend(sender.notes.iter().chain(&receiver.notes).cloned());
+    let limit = limit(&VerdictInput {
+        spec: &spec,
+        path: &path,
+        sender: &sender,
+        receiver: &receiver,
+        before: &before,
+        after: &after,
+        ledger: Some(&ledger),
+        tcp: None,
+        actors: &[],
+    });
+    record(ends, Parts { spec, path, sender, receiver, before, after, ledger, limit })
+}
+
+/// Everything that the record of the test is made of.
+struct Parts {
+    spec: TestSpec,
+    path: Path,
+    sender: EndReport,
+    receiver: EndReport,
+    before: Snapshot,
+    after: Snapshot,
+    ledger: Ledger,
+    limit: Limit,
+}
+
+fn record(ends: &Ends, parts: Parts) -> TestRecord {
+    let Parts { spec, path, sender, receiver, before, after, ledger, limit } = parts;
+    let report = &ends.sent.report;
+    let per_second = |amount: f64| if report.seconds > 0.0 { amount / report.seconds } else { 0.0 };
+    let schedule = &report.schedule;
+    TestRecord {
+        kind: Kind::Frames,
+        name: if spec.size > 0 { format!("frames {} B", spec.size) } else { "frames".into() },
+        repetition: 1,
+        order: 1,
+        place: 1,
+        begun: ends.sending.begun.clone(),
+        seconds: report.seconds,
+        offered: Offered {
+            planned: schedule.requested_per_second.map(|_| report.frames.asked),
+            datagrams: sender.attempted,
+            requested_per_second: schedule.requested_per_second,
+            achieved_per_second: schedule.achieved_per_second,
+            generator_limited: schedule.generator_limited,
+        },
+        sent: Sent { datagrams: sender.sent, bytes: sender.sent_bytes },
+        received: Received {
+            datagrams: receiver.received,
+            unique: receiver.unique,
+            bytes: receiver.received_bytes,
+            duplicates: receiver.duplicates,
+            reordered: receiver.reordered,
+        },
+        latency_ns: receiver.latency.clone(),
+        latency_kind: match spec.rate {
+            Some(_) => "one way from planned time".into(),
+            None => "one way from send time".into(),
+        },
+        throughput_bps: per_second(receiver.received_bytes as f64 * 8.0),
+        messages_per_second: per_second(receiver.unique as f64),
+        ledger: Some(ledger),
+        kernel_drops: vec![],
+        limit,
+        tcp: None,
+        cpu: vec![],
+        actors: vec![],
+        observer_cpu_ns: before.cost_cpu_ns.saturating_add(after.cost_cpu_ns),
+        offloads: vec![],
+        invalid: if sender.attempted == 0 { vec!["the sender sent nothing".into()] } else { vec![] },
+        spec,
+        path,
+        sender,
+        receiver,
+        before,
+        after,
+    }
+}
+
+fn spec(ends: &Ends, (from, to): &(String, String)) -> TestSpec {
+    let SentHalf { report, frame_bytes, family, .. } = ends.sent;
+    let kind = |port: &str| port.split(':').next().unwrap_or_default().to_owned();
+    TestSpec {
+        kind: Kind::Frames,
+        from: from.clone(),
+        to: to.clone(),
+        family: *family,
+        duration_ms: (report.seconds * 1000.0).ceil() as u64,
+        size: *frame_bytes,
+        rate: report.schedule.requested_per_second.filter(|rate| *rate > 0.0).map(Rate::MessagesPerSecond),
+        count: Some(report.frames.asked),
+        port: format!("{}/{}", kind(&report.port), kind(&ends.captured.port)),
+        ..TestSpec::default()
+    }
+}
+
+fn path(ends: &Ends, (from, to): &(String, String)) -> Path {
+    let some = |interface: &str| (!interface.is_empty()).then(|| interface.to_owned());
+    let hop =
+        |node: &str, role, ingress, egress| Hop { node: node.into(), role, ingress, egress, bridge: None };
+    let forward = vec![
+        hop(from, Role::Sender, None, some(&ends.sending.interface)),
+        hop(to, Role::Receiver, some(&ends.capturing.interface), None),
+    ];
+    Path { forward, back: vec![], source: "two halves".into() }
+}
+
+/// The counters of both ends as if they were of one lab: host-wide ones are the sender's, where the frames are that
+/// its own link may still lose.
+fn snapshot(ends: &Ends, names: &(String, String), of: fn(&Half) -> &Snapshot) -> Snapshot {
+    let (sending, capturing) = (of(ends.sending), of(ends.capturing));
+    let mut both = Snapshot { nodes: Default::default(), ..sending.clone() };
+    let halves = [(&names.0, sending), (&names.1, capturing)];
+    for (name, half) in halves {
+        both.nodes.extend(half.nodes.values().next().map(|node| (name.clone(), node.clone())));
+    }
+    both.missing.extend(capturing.missing.iter().filter(|line| !sending.missing.contains(line)).cloned());
+    both
+}
+
+fn sender(ends: &Ends) -> EndReport {
+    let SentHalf { report, port_drops, bypasses_qdisc, .. } = ends.sent;
+    let errors = port_drops.iter().map(|drop| NamedCount { name: drop.name.clone(), count: drop.count });
+    let mut notes = report.notes.clone();
+    let unoffered = report.frames.asked.saturating_sub(report.frames.offered);
+    if unoffered > 0 {
+        notes.push(format!(
+            "{unoffered} of {} frames asked for were never offered to the port",
+            report.frames.asked
+        ));
+    }
+    EndReport {
+        begun_ns: ends.sending.begun_ns,
+        ended_ns: ends.sending.ended_ns,
+        attempted: report.frames.offered,
+        sent: report.frames.accepted,
+        sent_bytes: report.bytes,
+        send_errors: errors.collect(),
+        port_drops: port_drops.clone(),
+        schedule: Some(report.schedule.clone()),
+        settings: Settings {
+            method: format!("pathlab send, {} threads", report.threads),
+            port: report.port.clone(),
+            port_settings: report.settings.clone(),
+            bypasses_qdisc: *bypasses_qdisc,
+            ..Settings::default()
+        },
+        thread_cpu_ns: report.thread_cpu_ns,
+        notes,
+        ..EndReport::default()
+    }
+}
+
+fn receiver(ends: &Ends, stream: &Stream, latency: Option<Latency>) -> EndReport {
+    let report = ends.captured;
+    let sum = |of: fn(&StreamCount) -> u64| total(stream, of);
+    let late = sum(|stream| stream.too_old);
+    let mut notes = report.notes.clone();
+    if late > 0 {
+        notes.push(format!("{late} messages came so late that nobody can tell whether they came before"));
+    }
+    let untimed = sum(|stream| stream.untimed);
+    if latency.is_some() && untimed > 0 {
+        notes.push(format!("{untimed} messages could not be timed"));
+    }
+    // What was lost on the way to a file was captured all the same.
+    let of_port =
+        |drop: &&record::PlaceDrop| drop.count > 0 && !matches!(drop.place.as_str(), "queue" | "disk");
+    EndReport {
+        begun_ns: ends.sending.begun_ns,
+        ended_ns: ends.sending.ended_ns,
+        received: sum(|stream| stream.seen),
+        unique: sum(|stream| stream.unique),
+        received_bytes: sum(|stream| stream.bytes),
+        duplicates: sum(|stream| stream.duplicates),
+        reordered: sum(|stream| stream.reordered.unwrap_or(0)),
+        port_drops: report.drops.iter().filter(of_port).cloned().collect(),
+        latency,
+        settings: Settings {
+            method: format!("pathlab capture, {} threads", report.threads.len()),
+            port: report.port.clone(),
+            port_settings: report.settings.clone(),
+            ..Settings::default()
+        },
+        notes,
+        ..EndReport::default()
+    }
+}
+
+/// A count of all flows of the stream. The halves come from files, so nothing is believed to be small.
+fn total(stream: &Stream, of: fn(&StreamCount) -> u64) -> u64 {
+    stream.counts.iter().fold(0, |sum, count| sum.saturating_add(of(count)))
+}
+
+/// What of the interface's received frames were the test's: all that the capture did not see to be others'.
+fn arrival(report: &CaptureReport, stream: &Stream) -> Arrival {
+    let unknown = |why: &str| Arrival { arrived: Err(why.into()), doubt: 0, after: report.after };
+    let Some(account) = &report.account else {
+        return unknown("the port of the capture has no interface that counts");
+    };
+    // What its reader receives from a tap is what the kernel sent through it.
+    let through = account.sent.filter(|_| report.port.starts_with("tap:"));
+    let Some(received) = account.received.or(through) else {
+        return unknown(if account.unknown.is_empty() {
+            "the interface was not counted"
+        } else {
+            &account.unknown
+        });
+    };
+    let seen = total(stream, |stream| stream.seen);
+    let outgoing = match account.received {
+        Some(_) => {
+            report.census.marks.iter().find(|mark| mark.name == "outgoing").map_or(0, |mark| mark.count)
+        }
+        None => 0,
+    };
+    let others = report.captured.saturating_sub(outgoing).saturating_sub(seen);
+    let (lost, after) = (account.lost, account.after);
+    match account.filtered {
+        // The kernel did not count what the filter refused: anything between what is known of ours and all of it arrived.
+        None => {
+            let least = seen.saturating_add(lost).min(received);
+            Arrival { arrived: Ok((least, received)), doubt: account.uncertainty, after }
+        }
+        Some(filtered) => {
+            let others = others.saturating_add(filtered);
+            // Frames that nobody looked at may have been anybody's.
+            let anybody = if others > 0 { lost.saturating_add(after) } else { 0 };
+            let arrived = received.saturating_sub(others);
+            Arrival {
+                arrived: Ok((arrived, arrived)),
+                doubt: account.uncertainty.saturating_add(anybody),
+                after,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! The record of one end: what `send --record` and `capture --record` write, for `pathlab join`.
+//!
+//! The file is made before anything else happens, so that a name that is taken, or a full disk's first complaint, comes
+//! before the first frame. It is never written over; a command that fails takes its empty file away again.
+
+use clap::Args;
+use linux::sys::{clock, netns};
+use record::half::{Half, Identity, SCHEMA};
+use record::{Problem, Result};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The largest half that is read: a thousand times what one has.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// The flags of both commands.
+#[derive(Args)]
+pub struct HalfArgs {
+    /// Write what this end saw, with its counters, to a new file; 'pathlab join' makes one ledger of two.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// The name of this end in that ledger [default: the host's name].
+    #[arg(long, value_name = "NAME", requires = "record")]
+    pub node: Option<String>,
+}
+
+/// A half that is being made.
+pub struct Pending {
+    path: PathBuf,
+    file: Option<File>,
+    half: Half,
+}
+
+impl HalfArgs {
+    /// Makes the file, if one was asked for.
+    ///
+    /// # Errors
+    /// Input: it exists already, or cannot be made.
+    pub fn begin(&self) -> Result<Option<Pending>> {
+        let Some(path) = &self.record else { return Ok(None) };
+        let place = path.display().to_string();
+        let file =
+            OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| match e.kind() {
+                ErrorKind::AlreadyExists => {
+                    Problem::input("this file exists, and records are never written over")
+                        .at(&place)
+                        .help("choose another name")
+                }
+                _ => Problem::input(format!("cannot make the record: {e}")).at(&place),
+            })?;
+        let half = Half {
+            schema: SCHEMA.into(),
+            node: self.node.clone().unwrap_or_else(host_name),
+            host: linux::observe::host_facts(),
+            identity: identity(),
+            command: std::env::args().collect(),
+            begun: crate::run::now(),
+            ..Half::default()
+        };
+        Ok(Some(Pending { path: path.clone(), file: Some(file), half }))
+    }
+}
+
+impl Pending {
+    /// Writes it, with what only the end knows.
+    ///
+    /// # Errors
+    /// Host: the disk is full, or broken.
+    pub fn finish(mut self, fill: impl FnOnce(&mut Half)) -> Result<()> {
+        fill(&mut self.half);
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        let text =
+            serde_json::to_vec(&self.half).map_err(|e| Problem::host(format!("cannot write JSON: {e}")))?;
+        let written =
+            file.write_all(&text).and_then(|()| file.write_all(b"\n")).and_then(|()| file.sync_all());
+        written.map_err(|e| {
+            self.file = Some(file); // so that the rest of it is taken away
+            Problem::host(format!("cannot write the record: {e}")).at(self.path.display().to_string())
+        })
+    }
+}
+
+impl Drop for Pending {
+    /// A record that was never finished is none.
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Reads a half.
+///
+/// # Errors
+/// Input: there is none, or it is something else.
+pub fn read(path: &Path) -> Result<Half> {
+    let place = path.display().to_string();
+    let mut text = vec![];
+    File::open(path)
+        .and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text))
+        .map_err(|e| Problem::input(format!("cannot read the record: {e}")).at(&place))?;
+    serde_json::from_slice(&text).map_err(|e| {
+        let advice = "give files that pathlab send --record and pathlab capture --record wrote";
+        Problem::input(format!("this is no half of a path: {e}")).at(&place).help(advice)
+    })
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Whose clock and interfaces this process sees. What cannot be read is unknown.
+fn identity() -> Identity {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let network = netns::current().and_then(|namespace| netns::inode(namespace.as_fd()));
+    Identity {
+        boot_id: boot_id.trim().to_owned(),
+        time_namespace: std::fs::metadata("/proc/thread-self/ns/time").map_or(0, |namespace| namespace.ino()),
+        network_namespace: network.unwrap_or(0),
+        realtime_offset_ns: clock::realtime_ns().saturating_sub(clock::monotonic_ns()),
+    }
+}

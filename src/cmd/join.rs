@@ -1,0 +1,97 @@
+//! `pathlab join`: what two commands in two places wrote becomes one ledger.
+//!
+//! The order of events: read both halves, see that they belong together, close the ledger, keep it as the record of a run,
+//! print it as a run is printed, and end with code 1 when frames are missing that nothing names, or more than were allowed.
+
+use super::half;
+use crate::output::Output;
+use clap::Args;
+use record::half::{JoinEnd, JoinReport};
+use record::{Problem, Result};
+use std::fmt::Write;
+use std::path::PathBuf;
+use study::join::MostLoss;
+use study::store::RunWriter;
+use study::table::{count, number};
+use study::text::printable;
+
+/// Flags of `pathlab join`.
+#[derive(Args)]
+pub struct JoinArgs {
+    /// What 'pathlab send --record' wrote.
+    sent: PathBuf,
+    /// What 'pathlab capture --record' wrote.
+    captured: PathBuf,
+    /// Fail when more frames are missing, named or not: 25, 0, 0.1%.
+    #[arg(long, value_name = "FRAMES")]
+    max_loss: Option<MostLoss>,
+    /// Where records are kept.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    dir: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: JoinArgs, output: &Output) -> Result<()> {
+    let (sent, captured) = (half::read(&args.sent)?, half::read(&args.captured)?);
+    let names = (args.sent.display().to_string(), args.captured.display().to_string());
+    let mut report = study::join::join((&names.0, &sent), (&names.1, &captured), args.max_loss)?;
+    keep(&mut report, &args)?;
+    output.note(&format!("record: {}", report.record));
+    output.result(&report, |report| {
+        format!("{}\n{}", heading(report), study::text::run(&report.run, output.colour))
+    })?;
+    match report.passed {
+        true => Ok(()),
+        false => Err(Problem::measured(report.why)),
+    }
+}
+
+/// Writes the record of the join into a directory of its own.
+fn keep(report: &mut JoinReport, args: &JoinArgs) -> Result<()> {
+    let mut header = report.run.clone();
+    let (tests, findings) = (std::mem::take(&mut header.tests), std::mem::take(&mut header.findings));
+    let mut writer = RunWriter::create(&args.dir, header)?;
+    for test in tests {
+        writer.add(test)?;
+    }
+    report.record = writer.directory().display().to_string();
+    report.run = writer.finish(findings, crate::run::now(), vec![])?;
+    Ok(())
+}
+
+fn heading(report: &JoinReport) -> String {
+    let end = |end: &JoinEnd| format!("{} at {}", end.port, end.node);
+    let mut text = String::new();
+    let numbering = &report.numbering;
+    let _ = writeln!(
+        text,
+        "sent        {} frames of {} {} through {}",
+        count(report.sending.frames),
+        numbering.header,
+        numbering.stream,
+        end(&report.sending)
+    );
+    let received = report.run.tests.first().map(|test| test.received).unwrap_or_default();
+    let _ = writeln!(
+        text,
+        "captured    {} of them by {}; {} missing, {} duplicates, reordered {}",
+        count(received.unique),
+        end(&report.capturing),
+        count(report.missing),
+        count(received.duplicates),
+        report.reordered.map_or("unknown".to_owned(), count)
+    );
+    let us = |ns: u64| number(ns as f64 / 1e3);
+    let _ = match &report.delay_ns {
+        Some(delay) => writeln!(
+            text,
+            "one way     p50 {} µs, p99 {} µs, max {} µs over {} frames",
+            us(delay.p50),
+            us(delay.p99),
+            us(delay.max),
+            count(delay.count)
+        ),
+        None => writeln!(text, "one way     delay unknown: {}", report.delay_unknown),
+    };
+    printable(&text)
+}
