@@ -87,9 +87,12 @@ impl Probe {
     }
 
     /// How it is now; by its index, for it may have been given another name.
+    ///
+    /// `IFF_RUNNING` is the operational state of RFC 2863, which the kernel's link watch sets some time after the carrier came
+    /// (up to a second), so an interface without it is asked for its carrier itself before it is called down.
     pub fn health(&self) -> Health {
         // SAFETY: an all-zero ifreq is valid; both requests read and write it and nothing else.
-        let flags = unsafe {
+        let (mut request, flags) = unsafe {
             let mut request: libc::ifreq = std::mem::zeroed();
             request.ifr_ifru.ifru_ifindex = self.index as i32;
             if libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFNAME, &raw mut request) < 0
@@ -97,10 +100,29 @@ impl Probe {
             {
                 return Health::Gone;
             }
-            i32::from(request.ifr_ifru.ifru_flags)
+            (request, i32::from(request.ifr_ifru.ifru_flags))
         };
-        let running = libc::IFF_UP | libc::IFF_RUNNING;
-        if flags & running == running { Health::Up } else { Health::Down }
+        let running = flags & libc::IFF_RUNNING != 0;
+        let up = flags & libc::IFF_UP != 0 && (running || self.has_carrier(&mut request));
+        if up { Health::Up } else { Health::Down }
+    }
+
+    /// Whether the interface that is named in the request has a carrier; false where its driver does not tell. Takes the
+    /// kernel's lock of all interfaces, so it is asked only in doubt.
+    fn has_carrier(&self, request: &mut libc::ifreq) -> bool {
+        /// `struct ethtool_value`.
+        #[repr(C)]
+        struct Value {
+            command: u32,
+            data: u32,
+        }
+        const ETHTOOL_GLINK: u32 = 0x0a;
+        const SIOCETHTOOL: libc::Ioctl = 0x8946;
+        let mut value = Value { command: ETHTOOL_GLINK, data: 0 };
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: the request and the value that it points to live until the call is over.
+        let told = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut *request) };
+        told >= 0 && value.data != 0
     }
 
     /// An error when the interface is gone, or when it went down since the last time that was said.
@@ -117,5 +139,51 @@ impl Probe {
                 Ok(())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::netns;
+    use std::os::fd::AsFd;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    fn ip(arguments: &str) {
+        let output = Command::new("ip").args(arguments.split(' ')).output().expect("ip is installed");
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn index(name: &str) -> u32 {
+        Interface::find(name, "test").expect("it was made").index
+    }
+
+    #[test]
+    fn an_interface_with_a_carrier_is_never_called_down_and_one_without_is() {
+        let inside = nix::unistd::geteuid().is_root().then(netns::create);
+        let Some(Ok(inside)) = inside else {
+            return println!("SKIP: health: needs root (network namespaces)");
+        };
+        netns::within(inside.as_fd(), || {
+            for round in 0..20 {
+                ip("link add h0 type veth peer name h1");
+                ip("link set h1 up");
+                let probe = Probe::open(index("h0")).unwrap();
+                assert_eq!(probe.health(), Health::Down);
+                ip("link set h0 up");
+                // The link watch may not have seen it yet.
+                assert_eq!(probe.health(), Health::Up, "round {round}");
+                ip("link set h1 down");
+                let until = Instant::now() + Duration::from_secs(5);
+                while probe.health() == Health::Up {
+                    assert!(Instant::now() < until, "a carrier that is gone is not noticed");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                ip("link del h0");
+                assert_eq!(probe.health(), Health::Gone);
+            }
+        })
+        .unwrap();
     }
 }
