@@ -95,6 +95,35 @@ fn thirty_thousand_raw_frames_close_with_residual_zero_at_every_station() {
     }
 }
 
+/// An XDP receiver takes the test's frames and leaves ARP to its node, so the path works as with every other port.
+#[test]
+fn frames_are_received_by_xdp_with_residual_zero() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("frames received by xdp", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("runs").display().to_string();
+    for topology in ["pair", "router"] {
+        let plan = folder.path().join(format!("{topology}.plan"));
+        let tests: String =
+            ["port int/xdp", "family 6 port int/xdp", "port xdp", "port int/xdp?mode=generic"]
+                .map(|how| format!("test frames count 10000 rate 10kpps {how}\n"))
+                .concat();
+        std::fs::write(&plan, format!("topology {topology}\nrepetitions 1\n{tests}")).unwrap();
+        let run = json(&run_ok(&["run", plan.to_str().unwrap(), "--dir", &records, "--json"]));
+        for test in run["tests"].as_array().unwrap() {
+            assert_closed(test);
+            let settings = test["receiver"]["settings"]["port_settings"].as_array().unwrap();
+            let takes = settings.iter().find(|setting| setting["name"] == "takes").unwrap();
+            assert!(
+                takes["effective"].as_str().unwrap().starts_with("incoming UDP datagrams to port"),
+                "{takes}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_super_frame_is_counted_in_datagrams() {
     let _turn = alone();

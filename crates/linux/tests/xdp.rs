@@ -416,6 +416,61 @@ fn tcp_passes_a_forwarder_that_copies_nothing_with_offloads_on_and_off() {
 }
 
 #[test]
+fn a_port_that_takes_one_stream_leaves_the_host_its_own() {
+    if !may_run("only=") {
+        return;
+    }
+    for mode in ["native", "generic"] {
+        let lab = pair("only");
+        let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+        let wish = Wish { direction: Direction::Receive, ..Wish::default() };
+        let mut port = open_in(b, &format!("xdp:eth0?only=udp:7002&mode={mode}"), &wish).unwrap();
+        let receiver = port.receiver.as_mut().unwrap();
+        assert_eq!(effective(receiver.settings(), "takes"), "incoming UDP datagrams to port 7002");
+        // Neither knows the other's address yet, so ARP and neighbour discovery must pass, then echo requests.
+        let [v4, v6] = [4, 6].map(|family| lab.address_of("b", family).unwrap().to_string());
+        run(a, "ping", &["-q", "-c", "2", "-i", "0.2", "-W", "5", &v4]);
+        run(a, "ping", &["-6", "-q", "-c", "2", "-i", "0.2", "-W", "5", &v6]);
+        for family in [4, 6] {
+            let to = lab.address_of("b", family).unwrap();
+            let beside = b.within(|| UdpSocket::bind((to, 7003)).unwrap()).unwrap();
+            beside.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let from =
+                a.within(|| UdpSocket::bind((lab.address_of("a", family).unwrap(), 0)).unwrap()).unwrap();
+            from.send_to(b"ours", (to, 7002)).unwrap();
+            from.send_to(b"the host's", (to, 7003)).unwrap();
+            let mut buffer = [0; 64];
+            assert_eq!(beside.recv(&mut buffer).unwrap(), 10);
+            let batch = receiver.receive(16, Wait::For(Duration::from_secs(5))).unwrap();
+            assert_eq!(batch.len(), 1, "the datagram to 7002 and nothing else, IPv{family}");
+            let bytes = batch.bytes(0);
+            assert!(bytes.ends_with(b"ours") || bytes.windows(4).any(|four| four == b"ours"));
+        }
+        let other = open_in(b, "xdp:eth0?only=udp:7004", &wish).unwrap_err().to_string();
+        assert!(other.contains("udp:7002") && other.contains("udp:7004"), "{other}");
+    }
+    let lab = pair("onlybad");
+    let b = lab.node("b").unwrap();
+    let wrong = open_in(b, "xdp:eth0?only=tcp:9", &Wish::default()).unwrap_err().to_string();
+    assert!(wrong.contains("only=tcp:9") && wrong.contains("udp:PORT"), "{wrong}");
+}
+
+#[test]
+fn a_port_can_be_opened_again_at_once() {
+    if !may_run("open again") {
+        return;
+    }
+    let lab = pair("again");
+    let b = lab.node("b").unwrap();
+    for round in 0..20 {
+        let port = open_in(b, "xdp:eth0", &Wish { direction: Direction::Receive, ..Wish::default() });
+        port.unwrap_or_else(|problem| panic!("round {round}: {problem}"));
+        // A child that is being started holds copies of descriptors that were just closed.
+        drop(b.command("true").spawn().unwrap().wait());
+    }
+}
+
+#[test]
 fn what_cannot_be_opened_is_said_in_one_sentence() {
     if !may_run("xdp refusals") {
         return;

@@ -15,10 +15,14 @@
 //! making them while the program is attached); in generic mode one that is longer than a chunk is dropped and counted.
 //! Time is stamped by this program, when it takes the batch.
 //!
+//! With `?only=udp:PORT` the program takes whole UDP datagrams to that port ([`only`]) and leaves everything else, ARP among it,
+//! to the host.
+//!
 //! `?queue=N` one receive queue (0); `?mode=auto|native|generic`; `?copy=auto|zero|copy`; `?frames=N` entries of each ring
 //! (2048); `?chunk=2048|4096` (as the MTU needs); `?wakeup=on|off` whether the kernel may sleep until it is called;
 //! `?checksums=complete|keep`.
 
+mod only;
 mod receive;
 mod redirect;
 mod ring;
@@ -27,6 +31,7 @@ mod transmit;
 
 use super::interface::{Interface, Probe};
 use super::{Area, MAX_BATCH, Port, Receiver, StampSource, Transmitter, Uri, Wish};
+use only::Only;
 use receive::{Checksums, XdpReceiver};
 use record::{PortSetting, Problem, Result};
 use redirect::{Mode, Redirect};
@@ -81,6 +86,7 @@ struct Asked {
     chunk: Option<u32>,
     wakeup: bool,
     checksums: Checksums,
+    only: Option<Only>,
 }
 
 impl Asked {
@@ -119,8 +125,15 @@ impl Asked {
             Some("keep") => Checksums::Keep,
             Some(other) => return Err(uri.bad("checksums", other, "complete or keep")),
         };
+        let only = match uri.take("only") {
+            None => None,
+            Some(text) => {
+                let wanted = "udp:PORT, the port of the datagrams that are taken";
+                Some(Only::read(&text).ok_or_else(|| uri.bad("only", &text, wanted))?)
+            }
+        };
         let (queue, chunk) = (queue.map(|queue| queue as u32), chunk.map(|chunk| chunk as u32));
-        Ok(Asked { queue, mode, copy, frames: frames as u32, chunk, wakeup, checksums })
+        Ok(Asked { queue, mode, copy, frames: frames as u32, chunk, wakeup, checksums, only })
     }
 }
 
@@ -149,7 +162,8 @@ fn open_on(interface: &Interface, asked: &Asked, wish: &Wish, text: &str) -> Res
     let queue = queue(interface, asked, wish)?;
     let area = area(interface, asked, wish)?;
     let (receives, transmits) = (wish.direction.receives(), wish.direction.transmits());
-    let redirect = receives.then(|| Redirect::attach(interface.index, name, asked.mode)).transpose()?;
+    let redirect =
+        receives.then(|| Redirect::attach(interface.index, name, asked.mode, asked.only)).transpose()?;
     let generic = redirect.as_ref().is_some_and(|redirect| redirect.mode == Mode::Generic);
     // Generic XDP works on socket buffers, so there is nothing that could be shared with the driver.
     let copy = if generic && asked.copy == 0 { libc::XDP_COPY } else { asked.copy };
@@ -413,7 +427,18 @@ fn settings(
             other => other.name(),
         };
         say("stamps", asked_stamp, "user".into(), "when this program takes the batch".into());
-        say("takes", "", "incoming frames only".into(), "they do not reach the host's stack any more".into());
+        let (asked, which, note) = match asked.only {
+            None => (
+                String::new(),
+                "incoming frames only".to_owned(),
+                "they do not reach the host's stack any more",
+            ),
+            Some(only) => {
+                let which = format!("incoming UDP datagrams to port {}", only.udp);
+                (only.text(), which, "everything else, fragments too, goes on to the host's stack")
+            }
+        };
+        say("takes", &asked, which, note.into());
     }
     all
 }

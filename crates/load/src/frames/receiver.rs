@@ -46,7 +46,7 @@ impl Receiver {
         })?;
         let local = socket.local_addr();
         let flow = Flow { address, port: local.as_ref().map_or(0, SocketAddr::port) };
-        let name = uri(spec.receiver_port(), &next_hop::interface_with(address)?);
+        let name = only(uri(spec.receiver_port(), &next_hop::interface_with(address)?), flow.port);
         let opened = port::open(&name, &Wish { direction: Direction::Receive, ..Wish::default() })?;
         let port = opened
             .receiver
@@ -66,6 +66,15 @@ impl Receiver {
         Arrivals::new(*token, Flags::DATA, payload, offset.offset_ns(), intervals)
             .counting(u64::from(spec.size))
     }
+}
+
+/// An XDP program takes the frames of the test and nothing else: the node must answer ARP while it is attached.
+fn only(uri: String, port: u16) -> String {
+    if !uri.starts_with("xdp:") {
+        return uri;
+    }
+    let join = if uri.contains('?') { '&' } else { '?' };
+    format!("{uri}{join}only=udp:{port}")
 }
 
 /// Bytes of a frame whose payload is a message and nothing else.
@@ -150,5 +159,17 @@ impl End for Receiver {
         report.notes.extend(crate::end::receive_errors_note(&errors));
         report.notes.extend(ended.map(|why| format!("the port could not go on: {why}")));
         report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only;
+
+    #[test]
+    fn an_xdp_receiver_takes_the_stream_only() {
+        assert_eq!(only("xdp:eth0".into(), 9), "xdp:eth0?only=udp:9");
+        assert_eq!(only("xdp:eth0?mode=generic".into(), 9), "xdp:eth0?mode=generic&only=udp:9");
+        assert_eq!(only("ring:eth0?frames=8".into(), 9), "ring:eth0?frames=8");
     }
 }

@@ -1,8 +1,13 @@
 //! The program that hands an interface's frames to our sockets.
 //!
-//! Frames of a queue that has a socket go there, all others go on into the kernel. One program serves all sockets of an
-//! interface in this process; it is attached by a link, so it goes when the last of them is closed, or the process dies.
+//! Frames of a queue that has a socket go there (with [`Only`], only those that are wanted), all others go on into the
+//! kernel. One program serves all sockets of an interface in this process; it is attached by a link, so it goes when the last
+//! of them is closed, or the process dies.
+//!
+//! **After a close** the program may stay for a moment: a child that is started just then holds copies of our descriptors
+//! until it executes its program. So "another program is attached" is believed only after [`PATIENCE`].
 
+use super::only::Only;
 use crate::assembler::{Assembler, Op, Reg::*, Width};
 use crate::sys::bpf::{self, Map};
 use crate::sys::netns;
@@ -10,6 +15,7 @@ use record::{Problem, Result};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 const REDIRECT_MAP: i32 = 51;
 const XDP_PASS: i32 = 2;
@@ -17,6 +23,11 @@ const XDP_PASS: i32 = 2;
 const QUEUE: i16 = 16;
 /// Queues that the map has room for.
 const QUEUES: u32 = 1024;
+
+/// How long a program of somebody else may take to go.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How long to wait before it is looked for again.
+const A_LITTLE: Duration = Duration::from_millis(5);
 
 /// Where the program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +57,8 @@ pub struct Redirect {
     map: Map,
     /// Where it runs.
     pub mode: Mode,
+    /// Which frames it takes; none: all.
+    pub only: Option<Only>,
     /// Why it does not run in the driver; empty when it does or nobody wanted that.
     pub why_generic: String,
     _link: OwnedFd,
@@ -61,13 +74,22 @@ impl Redirect {
     ///
     /// # Errors
     /// Host: another program is there, the driver cannot, this user may not.
-    pub fn attach(interface: u32, name: &str, wanted: Mode) -> Result<Arc<Redirect>> {
+    pub fn attach(interface: u32, name: &str, wanted: Mode, only: Option<Only>) -> Result<Arc<Redirect>> {
         let namespace = netns::current().and_then(|namespace| netns::inode(namespace.as_fd()));
         let key = (namespace.unwrap_or(0), interface);
         let mut attached = ATTACHED.lock().unwrap_or_else(PoisonError::into_inner);
         attached.retain(|(_, redirect)| redirect.strong_count() > 0);
         let known = attached.iter().find(|(other, _)| *other == key).and_then(|(_, there)| there.upgrade());
         if let Some(there) = known {
+            if there.only != only {
+                let which = |only: Option<Only>| only.map_or("every frame".to_owned(), Only::text);
+                return Err(Problem::input(format!(
+                    "this process takes {} of {name}, so it cannot be opened to take {}",
+                    which(there.only),
+                    which(only)
+                ))
+                .help("give both ports the same only="));
+            }
             return match wanted == Mode::Auto || wanted == there.mode {
                 true => Ok(there),
                 false => Err(Problem::input(format!(
@@ -77,7 +99,7 @@ impl Redirect {
                 ))),
             };
         }
-        let redirect = Arc::new(new(interface, name, wanted)?);
+        let redirect = Arc::new(new(interface, name, wanted, only)?);
         attached.push((key, Arc::downgrade(&redirect)));
         Ok(redirect)
     }
@@ -88,7 +110,7 @@ impl Redirect {
     }
 }
 
-fn new(interface: u32, name: &str, wanted: Mode) -> Result<Redirect> {
+fn new(interface: u32, name: &str, wanted: Mode, only: Option<Only>) -> Result<Redirect> {
     let refused = |what: &str, e: io::Error| {
         let problem = Problem::host(format!("cannot {what}: {e}"));
         match e.raw_os_error() {
@@ -98,21 +120,9 @@ fn new(interface: u32, name: &str, wanted: Mode) -> Result<Redirect> {
     };
     let map = Map::create(bpf::MAP_XSK, 4, 4, QUEUES, "pathlab_xsk")
         .map_err(|e| refused("make a map of AF_XDP sockets", e))?;
-    let program = bpf::load_program(bpf::PROG_XDP, &code(map.raw_fd()), c"GPL", "pathlab_xdp")
+    let program = bpf::load_program(bpf::PROG_XDP, &code(map.raw_fd(), only), c"GPL", "pathlab_xdp")
         .map_err(|rejected| refused("load the XDP program", rejected.error))?;
-    let attach = |mode| bpf::attach_xdp(program.as_fd(), interface, mode);
-    let native = match wanted {
-        Mode::Generic => None,
-        _ => Some(attach(bpf::XDP_NATIVE)),
-    };
-    let (link, mode, why_generic) = match native {
-        Some(Ok(link)) => (Ok(link), Mode::Native, String::new()),
-        Some(Err(e)) if wanted == Mode::Native || taken(&e) || e.raw_os_error() == Some(libc::EPERM) => {
-            (Err(e), Mode::Native, String::new())
-        }
-        Some(Err(e)) => (attach(bpf::XDP_GENERIC), Mode::Generic, format!("the driver refused: {e}")),
-        None => (attach(bpf::XDP_GENERIC), Mode::Generic, String::new()),
-    };
+    let (link, mode, why_generic) = patiently(|| attach(program.as_fd(), interface, wanted));
     let link = link.map_err(|e| match e.raw_os_error() {
         _ if taken(&e) => Problem::host(format!("another XDP program is attached to {name}"))
             .help(format!("see 'ip link show dev {name}'; 'ip link set dev {name} xdp off' removes it")),
@@ -123,7 +133,39 @@ fn new(interface: u32, name: &str, wanted: Mode) -> Result<Redirect> {
         }
         _ => refused(&format!("attach an XDP program to {name}"), e),
     })?;
-    Ok(Redirect { map, mode, why_generic, _link: link })
+    Ok(Redirect { map, mode, only, why_generic, _link: link })
+}
+
+/// The link, the mode that was tried last, and why it is not the driver's.
+type Attached = (io::Result<OwnedFd>, Mode, String);
+
+fn attach(program: BorrowedFd<'_>, interface: u32, wanted: Mode) -> Attached {
+    let attach = |mode| bpf::attach_xdp(program, interface, mode);
+    let native = match wanted {
+        Mode::Generic => None,
+        _ => Some(attach(bpf::XDP_NATIVE)),
+    };
+    match native {
+        Some(Ok(link)) => (Ok(link), Mode::Native, String::new()),
+        Some(Err(e)) if wanted == Mode::Native || taken(&e) || e.raw_os_error() == Some(libc::EPERM) => {
+            (Err(e), Mode::Native, String::new())
+        }
+        Some(Err(e)) => (attach(bpf::XDP_GENERIC), Mode::Generic, format!("the driver refused: {e}")),
+        None => (attach(bpf::XDP_GENERIC), Mode::Generic, String::new()),
+    }
+}
+
+/// Tries again, for a while, as long as another program is there.
+fn patiently(mut attach: impl FnMut() -> Attached) -> Attached {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let attached = attach();
+        let there = attached.0.as_ref().is_err_and(taken);
+        if !there || Instant::now() > until {
+            return attached;
+        }
+        std::thread::sleep(A_LITTLE);
+    }
 }
 
 /// Another program is there already (the same mode: `EBUSY`, the other one: `EEXIST`).
@@ -131,13 +173,47 @@ fn taken(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
 
-/// `return bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: what is not in the map passes.
-fn code(map: i32) -> Vec<u64> {
+/// `return bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`, for the frames that are wanted: what is not in the map
+/// passes.
+fn code(map: i32, only: Option<Only>) -> Vec<u64> {
     let mut a = Assembler::new();
-    a.load(Width::B4, R2, R1, QUEUE);
+    let pass = a.label();
+    match only {
+        Some(only) => only.select(&mut a, pass),
+        None => a.op_reg(Op::Move, R6, R1),
+    }
+    a.load(Width::B4, R2, R6, QUEUE);
     a.load_map(R1, map);
     a.op(Op::Move, R3, XDP_PASS);
     a.call(REDIRECT_MAP);
     a.exit();
-    a.finish().expect("no jumps")
+    a.place(pass);
+    if only.is_some() {
+        a.op(Op::Move, R0, XDP_PASS);
+        a.exit();
+    }
+    a.finish().expect("every label is placed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_goes_in_time_is_waited_for_and_one_that_stays_is_not() {
+        let gone = || (Err(io::Error::from_raw_os_error(libc::ENODEV)), Mode::Native, String::new());
+        let there = || (Err(io::Error::from_raw_os_error(libc::EBUSY)), Mode::Native, String::new());
+        let mut looks = 0;
+        let (error, ..) = patiently(|| {
+            looks += 1;
+            if looks < 4 { there() } else { gone() }
+        });
+        assert_eq!((looks, error.unwrap_err().raw_os_error()), (4, Some(libc::ENODEV)));
+        let mut looks = 0;
+        let (error, ..) = patiently(|| {
+            looks += 1;
+            there()
+        });
+        assert!(looks > 1 && taken(&error.unwrap_err()));
+    }
 }
