@@ -48,6 +48,8 @@ pub enum Command {
     Join(cmd::join::JoinArgs),
     /// Move every frame of one port to another: the smallest forwarder.
     Null(cmd::null::NullArgs),
+    /// Be an OpenFlow switch, or several.
+    Switch(cmd::switch::SwitchArgs),
     /// Measurements of pathlab itself against its peers.
     Bench(cmd::bench::BenchArgs),
     /// Print the completion script of a shell.
@@ -72,6 +74,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Send(args) => cmd::send::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
+        Command::Switch(args) => cmd::switch::run(args, output),
         Command::Bench(args) => cmd::bench::run(args, output),
         Command::Completions(args) => cmd::completions::completions(args, output),
         Command::Man(args) => cmd::completions::man(args, output),

@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("study", &["record"]),
     ("linux", &["wire", "record"]),
     ("load", &["linux", "wire", "record"]),
+    ("switch", &["flow", "linux", "wire", "record"]),
 ];
 
 /// Crates without I/O and clocks, and what gives such a thing away.

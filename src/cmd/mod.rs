@@ -14,5 +14,6 @@ pub mod runs;
 pub mod send;
 pub mod serve;
 pub mod show;
+pub mod switch;
 pub mod test;
 pub mod undo;

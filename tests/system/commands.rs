@@ -17,6 +17,7 @@ fn every_command_explains_itself() {
         "send",
         "join",
         "null",
+        "switch",
         "bench",
         "undo",
         "completions",

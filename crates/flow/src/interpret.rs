@@ -304,7 +304,7 @@ impl Traveller {
         use Field::*;
         let fields = [
             EthDst, EthSrc, EthType, VlanVid, IpProto, Ipv4Src, Ipv4Dst, Ipv6Src, Ipv6Dst, TcpSrc, TcpDst,
-            UdpSrc, UdpDst, SctpSrc, SctpDst, MplsLabel, PbbIsid,
+            UdpSrc, UdpDst, SctpSrc, SctpDst, ArpSpa, ArpTpa, MplsLabel, PbbIsid,
         ];
         fields
             .iter()

@@ -13,6 +13,7 @@
 
 pub mod action;
 pub mod action_set;
+pub mod agent;
 pub mod bridge;
 pub mod cases;
 pub mod check;

@@ -83,6 +83,8 @@ pub struct LinkState {
     pub name: String,
     /// `veth`, `bridge`, …; empty if the kernel tells none.
     pub kind: String,
+    /// Ethernet address; none for a link without one.
+    pub address: Option<[u8; 6]>,
     /// Administratively up.
     pub up: bool,
     /// Carrier present.
@@ -454,6 +456,7 @@ fn link_state(header: &Ifinfomsg, attributes: &rt_link::IterableLinkAttrs<'_>) -
         index: header.ifi_index as u32,
         name: attributes.get_ifname().map(text).unwrap_or_default(),
         kind: info.ok().and_then(|info| info.get_kind().ok().map(text)).unwrap_or_default(),
+        address: attributes.get_address().ok().and_then(|bytes| bytes.try_into().ok()),
         up: header.ifi_flags & libc::IFF_UP as u32 != 0,
         carrier: header.ifi_flags & libc::IFF_LOWER_UP as u32 != 0,
         operational: attributes.get_operstate().is_ok_and(|state| state == 6 || state == 0),

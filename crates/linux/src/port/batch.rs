@@ -218,6 +218,11 @@ impl Frames {
         Frames { memory: vec![0; count * stride], stride, slots: Vec::with_capacity(count) }
     }
 
+    /// Bytes that a frame may have.
+    pub fn capacity(&self) -> usize {
+        self.stride.saturating_sub(Self::HEADROOM)
+    }
+
     /// How many frames are in it.
     pub fn len(&self) -> usize {
         self.slots.len()

@@ -8,6 +8,7 @@ pub mod icmp;
 pub mod libpcap;
 pub mod mount;
 pub mod netns;
+pub mod notice;
 pub mod packet;
 pub mod perf;
 pub mod process;

@@ -1,0 +1,162 @@
+//! Bundles (OpenFlow 1.4 §6.9 and §7.3.9): messages that are prepared, then made all or none.
+//!
+//! **What.** Each message is decoded and turned into a change when it is added, so that what cannot be is refused then;
+//! what depends on the state is checked at the commit, on a copy, and only a bundle that went through as a whole
+//! becomes the state. **Price.** Every bundle is atomic and ordered, whatever its flags ask for: that is more than asked.
+
+use super::{Agent, Cause, From, Scene, change};
+use crate::error::{BundleFailed, Error};
+use crate::openflow::fault::Fault;
+use crate::openflow::message::{Body, Message};
+use crate::openflow::misc::{BundleAdd, BundleCommand, BundleControl, BundleFlags};
+use crate::pipeline::Change;
+
+/// Bundles of one connection at most.
+const MOST_BUNDLES: usize = 64;
+/// Messages of one bundle at most.
+const MOST_MESSAGES: usize = 1 << 20;
+
+/// A bundle that is being filled.
+#[derive(Debug, Default)]
+pub(super) struct Bundle {
+    flags: BundleFlags,
+    closed: bool,
+    messages: Vec<Message>,
+}
+
+fn failed(code: BundleFailed) -> Fault {
+    Error::from(code).into()
+}
+
+impl Agent {
+    pub(super) fn bundle_control(
+        &mut self,
+        scene: &mut Scene<'_>,
+        control: &BundleControl,
+    ) -> Result<(), Fault> {
+        let Some(peer) = self.peers.get_mut(&scene.from.connection) else { return Ok(()) };
+        let id = control.bundle_id;
+        let answer = match control.kind {
+            BundleCommand::OPEN_REQUEST => {
+                if peer.bundles.contains_key(&id) {
+                    // §7.3.9.2: an open bundle of that number is discarded, and the request refused.
+                    peer.bundles.remove(&id);
+                    return Err(failed(BundleFailed::BundleExist));
+                }
+                if peer.bundles.len() >= MOST_BUNDLES {
+                    return Err(failed(BundleFailed::OutOfBundles));
+                }
+                check_flags(control.flags)?;
+                peer.bundles.insert(id, Bundle { flags: control.flags, ..Bundle::default() });
+                BundleCommand::OPEN_REPLY
+            }
+            BundleCommand::CLOSE_REQUEST => {
+                let bundle = peer.bundles.get_mut(&id).ok_or(failed(BundleFailed::BadId))?;
+                let (was_closed, same) = (bundle.closed, bundle.flags == control.flags);
+                bundle.closed = true;
+                if was_closed || !same {
+                    peer.bundles.remove(&id);
+                    let code = if was_closed { BundleFailed::BundleClosed } else { BundleFailed::BadFlags };
+                    return Err(failed(code));
+                }
+                BundleCommand::CLOSE_REPLY
+            }
+            BundleCommand::COMMIT_REQUEST => {
+                // Whatever becomes of it, the bundle is gone afterwards (§7.3.9.4).
+                let bundle = peer.bundles.remove(&id).ok_or(failed(BundleFailed::BadId))?;
+                if bundle.flags != control.flags {
+                    return Err(failed(BundleFailed::BadFlags));
+                }
+                self.commit(scene, bundle)?;
+                BundleCommand::COMMIT_REPLY
+            }
+            BundleCommand::DISCARD_REQUEST => {
+                peer.bundles.remove(&id).ok_or(failed(BundleFailed::BadId))?;
+                BundleCommand::DISCARD_REPLY
+            }
+            _ => return Err(failed(BundleFailed::BadType)),
+        };
+        let (bundle_id, flags) = (id, control.flags);
+        let reply = BundleControl { bundle_id, kind: answer, flags, properties: vec![] };
+        scene.reply(Body::BundleControl(reply));
+        Ok(())
+    }
+
+    pub(super) fn bundle_add(&mut self, scene: &mut Scene<'_>, add: &BundleAdd) -> Result<(), Fault> {
+        let Some(peer) = self.peers.get_mut(&scene.from.connection) else { return Ok(()) };
+        if !peer.bundles.contains_key(&add.bundle_id) {
+            // §7.3.9.5: a message for a bundle that is not open opens it.
+            if peer.bundles.len() >= MOST_BUNDLES {
+                return Err(failed(BundleFailed::OutOfBundles));
+            }
+            check_flags(add.flags)?;
+            peer.bundles.insert(add.bundle_id, Bundle { flags: add.flags, ..Bundle::default() });
+        }
+        let Some(bundle) = peer.bundles.get_mut(&add.bundle_id) else { return Ok(()) };
+        let refusal = if bundle.closed {
+            Some(BundleFailed::BundleClosed)
+        } else if bundle.flags != add.flags {
+            Some(BundleFailed::BadFlags)
+        } else {
+            None
+        };
+        if let Some(code) = refusal {
+            peer.bundles.remove(&add.bundle_id);
+            return Err(failed(code));
+        }
+        if bundle.messages.len() >= MOST_MESSAGES {
+            return Err(failed(BundleFailed::MsgTooMany));
+        }
+        let message = Message::decode(&add.message.0)?;
+        if message.xid != scene.from.xid {
+            return Err(failed(BundleFailed::MsgBadXid));
+        }
+        if message.version != scene.from.version || !may_be_bundled(&message.body) {
+            return Err(failed(BundleFailed::MsgUnsup));
+        }
+        // What can be said now is said now; the state is asked at the commit.
+        change::read(scene.from.version, &message, scene.pipeline)?;
+        bundle.messages.push(message);
+        Ok(())
+    }
+
+    /// All or nothing. A message that fails is told by an error of its own, then the commit by another (§7.3.9.4).
+    fn commit(&mut self, scene: &mut Scene<'_>, bundle: Bundle) -> Result<(), Fault> {
+        let From { connection, version, .. } = scene.from;
+        let read = |message| change::read(version, message, scene.pipeline);
+        let changes: Result<Vec<Change>, (usize, Fault)> = bundle
+            .messages
+            .iter()
+            .enumerate()
+            .map(|(index, message)| read(message).map_err(|fault| (index, fault)))
+            .collect();
+        let done = changes.and_then(|changes| {
+            scene.pipeline.bundle(scene.now, &changes).map_err(|(index, error)| (index, error.into()))
+        });
+        match done {
+            Ok(events) => {
+                let cause = Cause { connection, xid: scene.from.xid };
+                for message in &bundle.messages {
+                    self.forward_request(scene, message, cause);
+                }
+                self.publish(&events, Some(cause), scene.pipeline, scene.effects);
+                Ok(())
+            }
+            Err((index, fault)) => {
+                scene.effects.refuse(scene.from, &bundle.messages[index], fault);
+                Err(failed(BundleFailed::MsgFailed))
+            }
+        }
+    }
+}
+
+fn check_flags(flags: BundleFlags) -> Result<(), Fault> {
+    if flags.0 & !BundleFlags::ALL.0 != 0 { Err(failed(BundleFailed::BadFlags)) } else { Ok(()) }
+}
+
+fn may_be_bundled(body: &Body) -> bool {
+    matches!(
+        body,
+        Body::FlowMod(_) | Body::GroupMod(_) | Body::MeterMod(_) | Body::PortMod(_) | Body::TableMod(_)
+    )
+}

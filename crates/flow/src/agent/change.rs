@@ -1,0 +1,104 @@
+//! Messages that change something, alone: flow-mod, group-mod, meter-mod, port-mod, table-mod.
+
+use super::{Agent, Connection, Scene, translate};
+use crate::error::{Error, PortModFailed, TableModFailed};
+use crate::openflow::bytes::Version;
+use crate::openflow::fault::Fault;
+use crate::openflow::message::{Body, Message};
+use crate::openflow::misc::{self, EvictionFlags as WireEviction, TableModProperty};
+use crate::openflow::port::{PortConfig as WireConfig, PortMod as WirePortMod};
+use crate::pipeline::{Change, Pipeline, TableMod};
+use crate::port::{PortConfig, PortMod, PortNo};
+use crate::rule::ALL_TABLES;
+use crate::table::{EvictionFlags, TableConfig};
+
+/// Who made a change, and by which message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cause {
+    /// The connection.
+    pub connection: Connection,
+    /// The transaction.
+    pub xid: u32,
+}
+
+impl Agent {
+    /// Makes the change of a message, and tells everybody who wants to know.
+    pub(super) fn change(&mut self, scene: &mut Scene<'_>, message: &Message) -> Result<(), Fault> {
+        let change = read(scene.from.version, message, scene.pipeline)?;
+        let events = scene.pipeline.apply(scene.now, &change)?;
+        let cause = Cause { connection: scene.from.connection, xid: scene.from.xid };
+        self.forward_request(scene, message, cause);
+        self.publish(&events, Some(cause), scene.pipeline, scene.effects);
+        Ok(())
+    }
+}
+
+/// The change that a message asks for.
+///
+/// # Errors
+/// What the standard has for it; `REQUEST_BAD_TYPE` for a message that changes nothing.
+pub(super) fn read(version: Version, message: &Message, pipeline: &Pipeline) -> Result<Change, Fault> {
+    Ok(match &message.body {
+        Body::FlowMod(wish) => Change::Flow(translate::read_flow_mod(version, wish)?),
+        Body::GroupMod(wish) => Change::Group(translate::read_group_mod(version, wish)?),
+        Body::MeterMod(wish) => Change::Meter(translate::read_meter_mod(wish)?),
+        Body::PortMod(wish) => Change::Port(read_port_mod(wish)?),
+        Body::TableMod(wish) => Change::Table(read_table_mod(wish, pipeline)?),
+        _ => return Err(Fault::REQUEST_BAD_TYPE),
+    })
+}
+
+fn read_port_mod(wish: &WirePortMod) -> Result<PortMod, Error> {
+    let known = WireConfig::ALL.0;
+    if wish.mask.0 & !known != 0 || wish.config.0 & wish.mask.0 & !known != 0 {
+        return Err(PortModFailed::BadConfig.into());
+    }
+    Ok(PortMod {
+        port: PortNo(wish.port_no),
+        address: wish.hw_addr.0,
+        config: read_port_config(wish.config),
+        mask: read_port_config(wish.mask),
+    })
+}
+
+fn read_port_config(bits: WireConfig) -> PortConfig {
+    PortConfig {
+        port_down: bits.has(WireConfig::PORT_DOWN),
+        no_recv: bits.has(WireConfig::NO_RECV),
+        no_fwd: bits.has(WireConfig::NO_FWD),
+        no_packet_in: bits.has(WireConfig::NO_PACKET_IN),
+    }
+}
+
+/// What is not said stays as it is (1.4 §7.3.4.1). In 1.3 the bits are deprecated and mean nothing.
+fn read_table_mod(wish: &misc::TableMod, pipeline: &Pipeline) -> Result<TableMod, Error> {
+    let first = if wish.table_id == ALL_TABLES { 0 } else { wish.table_id };
+    let old = pipeline.table(first).ok_or(TableModFailed::BadTable)?.config;
+    let known = misc::TableConfig::ALL.0 | 3;
+    if wish.config.0 & !known != 0 {
+        return Err(TableModFailed::BadConfig.into());
+    }
+    let mut config = TableConfig {
+        eviction: wish.config.has(misc::TableConfig::EVICTION),
+        vacancy_events: wish.config.has(misc::TableConfig::VACANCY_EVENTS),
+        ..old
+    };
+    for property in &wish.properties {
+        match property {
+            TableModProperty::Eviction(eviction) => {
+                config.eviction_flags = EvictionFlags {
+                    other: eviction.flags.has(WireEviction::OTHER),
+                    importance: eviction.flags.has(WireEviction::IMPORTANCE),
+                    lifetime: eviction.flags.has(WireEviction::LIFETIME),
+                };
+            }
+            TableModProperty::Vacancy(vacancy) => {
+                (config.vacancy_down, config.vacancy_up) = (vacancy.vacancy_down, vacancy.vacancy_up);
+            }
+            TableModProperty::Experimenter(_) => {
+                return Err(crate::error::BadProperty::BadExperimenter.into());
+            }
+        }
+    }
+    Ok(TableMod { table: wish.table_id, config })
+}

@@ -1,0 +1,493 @@
+//! Questions of several parts (OpenFlow 1.3.5 section 7.3.5, 1.4.1 section 7.3.5), each with its answer.
+
+use super::{Agent, Scene, translate};
+use crate::action::Instruction;
+use crate::error::{
+    BadRequest, Error, FlowMonitorFailed, MeterModFailed, QueueOpFailed, TableFeaturesFailed,
+};
+use crate::event::{Event, Monitor, MonitorFlags};
+use crate::field::{Field, TABLE};
+use crate::group::{ALL_GROUPS, GROUP_LIMIT};
+use crate::meter::{ALL_METERS, BAND_LIMIT, METER_LIMIT};
+use crate::openflow::action::{Action as WireAction, Instruction as WireInstruction, KindId};
+use crate::openflow::bytes::{Hex, Mac, Name, Version};
+use crate::openflow::fault::Fault;
+use crate::openflow::group as wire_group;
+use crate::openflow::message::Body;
+use crate::openflow::misc as wire;
+use crate::openflow::misc::{TableModProperty, TableProperty};
+use crate::openflow::multipart::{MultipartFlags, MultipartReply, Reply, Request};
+use crate::openflow::oxm::OxmId;
+use crate::openflow::port as wire_port;
+use crate::openflow::port::{PortConfig, PortFeatures, PortState};
+use crate::openflow::rule as wire_rule;
+use crate::openflow::rule::{MonitorCommand, MonitorRequest, Update, UpdateFull};
+use crate::pipeline::{LAST_TABLE, Pipeline};
+use crate::port::{Port, PortNo};
+use crate::rule::{ALL_TABLES, Rule};
+use crate::table::{Entry, Selection, Table};
+
+/// The queue number that means all.
+const ALL_QUEUES: u32 = 0xffff_ffff;
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// Nanoseconds as the standard's two numbers.
+pub(super) fn duration(ns: u64) -> (u32, u32) {
+    ((ns / SECOND).min(u64::from(u32::MAX)) as u32, (ns % SECOND) as u32)
+}
+
+impl Agent {
+    /// Answers a question that is whole.
+    pub(super) fn question(&mut self, scene: &mut Scene<'_>, request: &Request) -> Result<(), Fault> {
+        let (now, version) = (scene.now, scene.from.version);
+        let pipeline = &*scene.pipeline;
+        let body = match request {
+            Request::Desc(_) => Reply::Desc(Box::new(self.desc())),
+            Request::Flow(wish) => Reply::Flow(flows(now, version, wish, pipeline)?),
+            Request::Aggregate(wish) => Reply::Aggregate(aggregate(version, wish, pipeline)?),
+            Request::Table(_) => Reply::Table(pipeline.tables().map(table_stats).collect()),
+            Request::PortStats(wish) => {
+                let ports = ports(pipeline, wish.port_no)?;
+                Reply::PortStats(ports.map(|port| self.port_stats(now, port)).collect())
+            }
+            Request::QueueStats(wish) => {
+                queues(pipeline, wish)?;
+                Reply::QueueStats(vec![])
+            }
+            Request::Group(wish) => Reply::Group(group_stats(now, wish.group_id, pipeline)),
+            Request::GroupDesc(_) => Reply::GroupDesc(pipeline.groups().iter().map(group_desc).collect()),
+            Request::GroupFeatures(_) => Reply::GroupFeatures(group_features()),
+            Request::Meter(wish) => Reply::Meter(meter_stats(now, wish.meter_id, pipeline)?),
+            Request::MeterConfig(wish) => Reply::MeterConfig(meter_config(wish.meter_id, pipeline)?),
+            Request::MeterFeatures(_) => Reply::MeterFeatures(meter_features()),
+            Request::TableFeatures(wish) => {
+                shape_tables(wish, scene.pipeline)?;
+                Reply::TableFeatures(
+                    scene.pipeline.tables().map(|table| table_features(version, table)).collect(),
+                )
+            }
+            Request::PortDesc(_) => Reply::PortDesc(pipeline.ports.values().map(write_port).collect()),
+            Request::TableDesc(_) => Reply::TableDesc(pipeline.tables().map(table_desc).collect()),
+            Request::QueueDesc(wish) => {
+                queues(pipeline, wish)?;
+                Reply::QueueDesc(vec![])
+            }
+            Request::FlowMonitor(wishes) => Reply::FlowMonitor(self.monitor(scene, wishes)?),
+            Request::Experimenter(_) => return Err(Error::from(BadRequest::BadExperimenter).into()),
+        };
+        scene.reply(Body::MultipartReply(MultipartReply { flags: MultipartFlags::default(), body }));
+        Ok(())
+    }
+
+    fn desc(&self) -> wire::Desc {
+        wire::Desc {
+            mfr_desc: Name::new("pathlab"),
+            hw_desc: Name::new(&self.identity.hardware),
+            sw_desc: Name::new(&self.identity.software),
+            serial_num: Name::new("none"),
+            dp_desc: Name::new(&self.identity.name),
+        }
+    }
+
+    fn port_stats(&self, now: u64, port: &Port) -> wire_port::PortStats {
+        let (duration_sec, duration_nsec) = duration(now.saturating_sub(self.begun_ns));
+        let counters = &port.counters;
+        wire_port::PortStats {
+            port_no: port.number.0,
+            duration_sec,
+            duration_nsec,
+            rx_packets: counters.rx_frames,
+            tx_packets: counters.tx_frames,
+            rx_bytes: counters.rx_bytes,
+            tx_bytes: counters.tx_bytes,
+            rx_dropped: counters.rx_dropped,
+            tx_dropped: counters.tx_dropped,
+            ..Default::default()
+        }
+    }
+
+    /// Adds, changes and removes monitors; what those are told that want to hear of the rules that are there.
+    fn monitor(&mut self, scene: &Scene<'_>, wishes: &[MonitorRequest]) -> Result<Vec<Update>, Fault> {
+        let Some(peer) = self.peers.get_mut(&scene.from.connection) else { return Ok(vec![]) };
+        let mut updates = vec![];
+        for wish in wishes {
+            let id = wish.monitor_id;
+            let is_there = peer.monitors.contains_key(&id);
+            match wish.command {
+                MonitorCommand::ADD if is_there => {
+                    return Err(Error::from(FlowMonitorFailed::MonitorExists).into());
+                }
+                MonitorCommand::MODIFY | MonitorCommand::DELETE if !is_there => {
+                    return Err(Error::from(FlowMonitorFailed::UnknownMonitor).into());
+                }
+                MonitorCommand::DELETE => {
+                    peer.monitors.remove(&id);
+                    continue;
+                }
+                MonitorCommand::ADD | MonitorCommand::MODIFY => {}
+                _ => return Err(Error::from(FlowMonitorFailed::BadCommand).into()),
+            }
+            let flags =
+                MonitorFlags::from_bits(wish.flags.0).ok_or(Error::from(FlowMonitorFailed::BadFlags))?;
+            if wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE {
+                return Err(Error::from(FlowMonitorFailed::BadTableId).into());
+            }
+            let monitor = Monitor {
+                id,
+                flags,
+                table: wish.table_id,
+                matching: translate::read_match(scene.from.version, &wish.matching)?,
+                out_port: PortNo(wish.out_port),
+                out_group: wish.out_group,
+            };
+            if flags.initial {
+                for table in scene.pipeline.tables() {
+                    let rules =
+                        table.rules().filter(|(_, entry)| monitor.concerns(table.number, &entry.rule));
+                    let first = |(_, entry): (_, &Entry)| {
+                        Update::Initial(full(table.number, &entry.rule, flags.instructions))
+                    };
+                    updates.extend(rules.map(first));
+                }
+            }
+            peer.monitors.insert(id, monitor);
+        }
+        Ok(updates)
+    }
+}
+
+/// What a monitor is told of an event; nothing for events that are not about rules.
+pub(super) fn update(event: &Event, instructions: bool) -> Option<Update> {
+    match event {
+        Event::RuleAdded { table, rule } => Some(Update::Added(full(*table, rule, instructions))),
+        Event::RuleModified { table, rule } => Some(Update::Modified(full(*table, rule, instructions))),
+        Event::RuleRemoved(gone) => {
+            let reason = wire_rule::RemovedReason(gone.reason as u8);
+            Some(Update::Removed(UpdateFull { reason, ..full(gone.table, &gone.rule, instructions) }))
+        }
+        Event::Vacancy { .. } | Event::PortChanged { .. } => None,
+    }
+}
+
+fn full(table: u8, rule: &Rule, instructions: bool) -> UpdateFull {
+    let told: &[Instruction] = if instructions { &rule.instructions } else { &[] };
+    UpdateFull {
+        table_id: table,
+        reason: wire_rule::RemovedReason::default(),
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        priority: rule.priority,
+        cookie: Hex(rule.cookie),
+        matching: translate::write_match(&rule.matching),
+        instructions: translate::write_instructions(told),
+    }
+}
+
+/// The rules that a question is about, as the fields of a rule that selects.
+fn selector(version: Version, wish: &wire_rule::FlowStatsRequest) -> Result<Rule, Fault> {
+    if wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE {
+        return Err(Error::from(BadRequest::BadTableId).into());
+    }
+    let matching = translate::read_match(version, &wish.matching)?;
+    Ok(Rule { cookie: wish.cookie.0, ..Rule::new(0, matching, vec![]) })
+}
+
+fn selection<'a>(rule: &'a Rule, wish: &wire_rule::FlowStatsRequest) -> Selection<'a> {
+    let (cookie_mask, out_port) = (wish.cookie_mask.0, PortNo(wish.out_port));
+    Selection { rule, strict: false, cookie_mask, out_port, out_group: wish.out_group }
+}
+
+fn flows(
+    now: u64,
+    version: Version,
+    wish: &wire_rule::FlowStatsRequest,
+    pipeline: &Pipeline,
+) -> Result<Vec<wire_rule::FlowStats>, Fault> {
+    let rule = selector(version, wish)?;
+    let selection = selection(&rule, wish);
+    let chosen = pipeline.select(wish.table_id, &selection);
+    Ok(chosen.map(|(table, _, entry)| flow_stats(now, table, entry)).collect())
+}
+
+fn flow_stats(now: u64, table_id: u8, entry: &Entry) -> wire_rule::FlowStats {
+    let rule = &entry.rule;
+    let (duration_sec, duration_nsec) = duration(now.saturating_sub(entry.created_ns));
+    wire_rule::FlowStats {
+        table_id,
+        duration_sec,
+        duration_nsec,
+        priority: rule.priority,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        flags: wire_rule::FlowFlags(rule.flags.bits()),
+        importance: wire_rule::Importance(rule.importance),
+        cookie: Hex(rule.cookie),
+        // §7.3.5.2: a counter that the rule does not want is all ones.
+        packet_count: if rule.flags.no_packet_counts { u64::MAX } else { entry.frames },
+        byte_count: if rule.flags.no_byte_counts { u64::MAX } else { entry.bytes },
+        matching: translate::write_match(&rule.matching),
+        instructions: translate::write_instructions(&rule.instructions),
+    }
+}
+
+fn aggregate(
+    version: Version,
+    wish: &wire_rule::FlowStatsRequest,
+    pipeline: &Pipeline,
+) -> Result<wire_rule::AggregateStats, Fault> {
+    let rule = selector(version, wish)?;
+    let mut sum = wire_rule::AggregateStats::default();
+    for (_, _, entry) in pipeline.select(wish.table_id, &selection(&rule, wish)) {
+        sum.packet_count += entry.frames;
+        sum.byte_count += entry.bytes;
+        sum.flow_count += 1;
+    }
+    Ok(sum)
+}
+
+fn table_stats(table: &Table) -> wire::TableStats {
+    wire::TableStats {
+        table_id: table.number,
+        active_count: table.len() as u32,
+        lookup_count: table.lookups,
+        matched_count: table.matched,
+    }
+}
+
+fn ports(pipeline: &Pipeline, wish: u32) -> Result<impl Iterator<Item = &Port>, Fault> {
+    if wish != PortNo::ANY.0 && !pipeline.ports.contains_key(&PortNo(wish)) {
+        return Err(Error::from(BadRequest::BadPort).into());
+    }
+    Ok(pipeline.ports.values().filter(move |port| wish == PortNo::ANY.0 || port.number.0 == wish))
+}
+
+/// No port of this switch has queues: all of them are none, a certain one is an error (§7.3.5.8).
+fn queues(pipeline: &Pipeline, wish: &wire_port::QueueRequest) -> Result<(), Fault> {
+    if wish.port_no != PortNo::ANY.0 && !pipeline.ports.contains_key(&PortNo(wish.port_no)) {
+        return Err(Error::from(QueueOpFailed::BadPort).into());
+    }
+    if wish.queue_id != ALL_QUEUES { Err(Error::from(QueueOpFailed::BadQueue).into()) } else { Ok(()) }
+}
+
+fn group_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Vec<wire_group::GroupStats> {
+    let chosen = pipeline.groups().iter().filter(|entry| wish == ALL_GROUPS || entry.group.id == wish);
+    let stats = |entry: &crate::group::GroupEntry| {
+        let (duration_sec, duration_nsec) = duration(now.saturating_sub(entry.created_ns));
+        let bucket = |counters: &crate::group::GroupCounters| wire_group::BucketStats {
+            packet_count: counters.frames,
+            byte_count: counters.bytes,
+        };
+        wire_group::GroupStats {
+            group_id: entry.group.id,
+            ref_count: pipeline.group_references(entry.group.id) as u32,
+            packet_count: entry.counters.frames,
+            byte_count: entry.counters.bytes,
+            duration_sec,
+            duration_nsec,
+            bucket_stats: entry.buckets.iter().map(bucket).collect(),
+        }
+    };
+    chosen.map(stats).collect()
+}
+
+fn group_desc(entry: &crate::group::GroupEntry) -> wire_group::GroupDesc {
+    wire_group::GroupDesc {
+        kind: wire_group::GroupType(entry.group.kind as u8),
+        group_id: entry.group.id,
+        buckets: translate::write_buckets(&entry.group.buckets),
+    }
+}
+
+/// Bits of the actions that this switch has (§7.2.5): all.
+fn action_bits() -> u32 {
+    ACTIONS.iter().map(|kind| 1 << kind).sum()
+}
+
+const ACTIONS: [u16; 16] = [0, 11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27];
+const INSTRUCTIONS: [u16; 6] = [1, 2, 3, 4, 5, 6];
+
+fn group_features() -> wire_group::GroupFeatures {
+    let capabilities = wire_group::GroupCapabilities::ALL;
+    wire_group::GroupFeatures {
+        types: 0b1111,
+        capabilities,
+        max_groups: [GROUP_LIMIT as u32; 4],
+        actions: [action_bits(); 4],
+    }
+}
+
+fn chosen_meters(
+    wish: u32,
+    pipeline: &Pipeline,
+) -> Result<impl Iterator<Item = &crate::meter::MeterEntry>, Fault> {
+    if wish != ALL_METERS && pipeline.meters().get(wish).is_none() {
+        return Err(Error::from(MeterModFailed::UnknownMeter).into());
+    }
+    Ok(pipeline.meters().iter().filter(move |entry| wish == ALL_METERS || entry.meter.id == wish))
+}
+
+fn meter_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_group::MeterStats>, Fault> {
+    let stats = |entry: &crate::meter::MeterEntry| {
+        let (duration_sec, duration_nsec) = duration(now.saturating_sub(entry.created_ns));
+        let band = |counters: &crate::meter::MeterCounters| wire_group::BandStats {
+            packet_band_count: counters.frames,
+            byte_band_count: counters.bytes,
+        };
+        wire_group::MeterStats {
+            meter_id: entry.meter.id,
+            flow_count: pipeline.meter_references(entry.meter.id) as u32,
+            packet_in_count: entry.counters.frames,
+            byte_in_count: entry.counters.bytes,
+            duration_sec,
+            duration_nsec,
+            band_stats: entry.bands.iter().map(band).collect(),
+        }
+    };
+    Ok(chosen_meters(wish, pipeline)?.map(stats).collect())
+}
+
+fn meter_config(wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_group::MeterConfig>, Fault> {
+    let config = |entry: &crate::meter::MeterEntry| wire_group::MeterConfig {
+        flags: wire_group::MeterFlags(entry.meter.flags.bits()),
+        meter_id: entry.meter.id,
+        bands: translate::write_bands(&entry.meter.bands),
+    };
+    Ok(chosen_meters(wish, pipeline)?.map(config).collect())
+}
+
+fn meter_features() -> wire_group::MeterFeatures {
+    wire_group::MeterFeatures {
+        max_meter: METER_LIMIT as u32,
+        // Drop and dscp_remark.
+        band_types: 1 << 1 | 1 << 2,
+        capabilities: wire_group::MeterFlags::ALL.0.into(),
+        max_bands: BAND_LIMIT as u8,
+        max_color: 0,
+    }
+}
+
+/// The port as the wire has it. The speed is not known: a veth, a tap and a wire in memory have none.
+pub(super) fn write_port(port: &Port) -> wire_port::Port {
+    let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+    let config = bit(port.config.port_down, PortConfig::PORT_DOWN.0)
+        | bit(port.config.no_recv, PortConfig::NO_RECV.0)
+        | bit(port.config.no_fwd, PortConfig::NO_FWD.0)
+        | bit(port.config.no_packet_in, PortConfig::NO_PACKET_IN.0);
+    let state = bit(port.state.link_down, PortState::LINK_DOWN.0)
+        | bit(port.state.blocked, PortState::BLOCKED.0)
+        | bit(port.is_live(), PortState::LIVE.0);
+    let curr = PortFeatures::FD_10GB.with(PortFeatures::COPPER);
+    let ethernet = wire_port::PortEthernet { curr, curr_speed: 10_000_000, ..Default::default() };
+    wire_port::Port {
+        port_no: port.number.0,
+        hw_addr: Mac(port.address),
+        name: Name::new(&port.name),
+        config: PortConfig(config),
+        state: PortState(state),
+        properties: vec![wire_port::PortProperty::Ethernet(ethernet)],
+    }
+}
+
+fn table_config(table: &Table) -> wire::TableConfig {
+    let bit = |set: bool, flag: wire::TableConfig| if set { flag } else { wire::TableConfig::default() };
+    bit(table.config.eviction, wire::TableConfig::EVICTION)
+        .with(bit(table.config.vacancy_events, wire::TableConfig::VACANCY_EVENTS))
+}
+
+/// A table as 1.4 describes it.
+pub(super) fn table_desc(table: &Table) -> wire::TableDesc {
+    let flags = table.config.eviction_flags;
+    let bits = u32::from(flags.other) | u32::from(flags.importance) << 1 | u32::from(flags.lifetime) << 2;
+    let (vacancy_down, vacancy_up) = (table.config.vacancy_down, table.config.vacancy_up);
+    wire::TableDesc {
+        table_id: table.number,
+        config: table_config(table),
+        properties: vec![
+            TableModProperty::Eviction(wire::Eviction { flags: wire::EvictionFlags(bits) }),
+            TableModProperty::Vacancy(wire::Vacancy { vacancy_down, vacancy_up, vacancy: table.vacancy() }),
+        ],
+    }
+}
+
+/// What a table can do: everything, and the same with a table-miss rule (so the properties for misses are left out,
+/// §7.3.5.5.2).
+fn table_features(version: Version, table: &Table) -> wire::TableFeatures {
+    let ids = |kinds: &[u16]| kinds.iter().map(|kind| KindId::standard(*kind)).collect::<Vec<_>>();
+    let fields = |choose: fn(&Field) -> Option<bool>| -> Vec<OxmId> {
+        let known = TABLE.iter().map(|row| row.field);
+        let spoken = known.filter(|field| version == Version::V14 || !field.is_new_in_1_4());
+        spoken.filter_map(|field| OxmId::basic(field as u8, choose(&field)?)).collect()
+    };
+    let matched = fields(|field| Some(field.row().maskable));
+    let wild = fields(|_| Some(false));
+    let set = fields(|field| field.row().settable.then_some(false));
+    let instructions: Vec<u16> =
+        INSTRUCTIONS.into_iter().filter(|kind| *kind != 1 || table.number < LAST_TABLE).collect();
+    wire::TableFeatures {
+        table_id: table.number,
+        name: Name::new(&table.name),
+        metadata_match: Hex(u64::MAX),
+        metadata_write: Hex(u64::MAX),
+        config: if version == Version::V14 { wire::TableConfig::ALL } else { wire::TableConfig::default() },
+        max_entries: table.max_rules.min(u32::MAX as usize) as u32,
+        properties: vec![
+            TableProperty::Instructions(ids(&instructions)),
+            TableProperty::NextTables((table.number..LAST_TABLE).map(|number| number + 1).collect()),
+            TableProperty::WriteActions(ids(&ACTIONS)),
+            TableProperty::ApplyActions(ids(&ACTIONS)),
+            TableProperty::Match(matched),
+            TableProperty::Wildcards(wild),
+            TableProperty::WriteSetField(set.clone()),
+            TableProperty::ApplySetField(set),
+        ],
+    }
+}
+
+/// A controller says what tables it wants (§7.3.5.5). This switch's tables can do everything, so what is asked for is a
+/// part of what they do: they take the name and the size.
+fn shape_tables(wish: &[wire::TableFeatures], pipeline: &mut Pipeline) -> Result<(), Fault> {
+    let mut seen = [false; 256];
+    for table in wish {
+        let known = table.table_id <= LAST_TABLE;
+        if !known || std::mem::replace(&mut seen[usize::from(table.table_id)], true) {
+            return Err(Error::from(TableFeaturesFailed::BadTable).into());
+        }
+        let exceeds =
+            pipeline.table(table.table_id).is_some_and(|own| (table.max_entries as usize) < own.len());
+        if exceeds || table.properties.iter().any(|property| !is_ours(property)) {
+            return Err(Error::from(TableFeaturesFailed::BadArgument).into());
+        }
+    }
+    for table in wish {
+        let limit = (table.max_entries as usize).min(crate::pipeline::RULE_LIMIT);
+        pipeline.shape_table(table.table_id, &table.name.text(), limit);
+    }
+    Ok(())
+}
+
+/// Whether every table can do what a property lists.
+fn is_ours(property: &TableProperty) -> bool {
+    let actions = |ids: &[KindId]| ids.iter().all(|id| WireAction::knows(id.kind, Version::V14));
+    let fields = |ids: &[OxmId]| {
+        ids.iter().all(|id| OxmId::basic(id.field, id.has_mask).is_some_and(|own| own.class == id.class))
+    };
+    match property {
+        TableProperty::Instructions(ids) | TableProperty::InstructionsMiss(ids) => {
+            ids.iter().all(|id| WireInstruction::knows(id.kind, Version::V14))
+        }
+        TableProperty::WriteActions(ids)
+        | TableProperty::WriteActionsMiss(ids)
+        | TableProperty::ApplyActions(ids)
+        | TableProperty::ApplyActionsMiss(ids) => actions(ids),
+        TableProperty::Match(ids)
+        | TableProperty::Wildcards(ids)
+        | TableProperty::WriteSetField(ids)
+        | TableProperty::WriteSetFieldMiss(ids)
+        | TableProperty::ApplySetField(ids)
+        | TableProperty::ApplySetFieldMiss(ids) => fields(ids),
+        TableProperty::NextTables(_) | TableProperty::NextTablesMiss(_) => true,
+        TableProperty::TableSyncFrom(tables) => tables.is_empty(),
+        TableProperty::Experimenter(_) | TableProperty::ExperimenterMiss(_) => false,
+    }
+}

@@ -1,0 +1,203 @@
+//! What controllers hear unasked: packet-ins, removed rules, ports, tables, updates of monitors, forwarded requests.
+
+use super::multipart::{self, update};
+use super::{Agent, Cause, Effects, Scene, translate};
+use crate::event::{Event, Removed};
+use crate::field::Field;
+use crate::interpret::PacketIn;
+use crate::matching::{Match, MatchField};
+use crate::openflow::bytes::{Bytes, Hex, Version};
+use crate::openflow::message::{Body, Message, Raw};
+use crate::openflow::misc::{RequestForward, TableReason, TableStatus};
+use crate::openflow::multipart::{MultipartFlags, MultipartReply, Reply};
+use crate::openflow::port::{PortReason, PortStatus};
+use crate::openflow::roles::Unasked;
+use crate::openflow::rule as wire;
+use crate::openflow::rule::{Update, UpdateAbbrev};
+use crate::pipeline::Pipeline;
+use crate::port::{Port, PortNo};
+use crate::rule::{PacketInReason, RemovedReason};
+
+impl Agent {
+    /// Sends a frame to the controllers that want it. `pipeline` is asked for nothing but its existence in time: what
+    /// the packet-in says was true when the frame was there.
+    pub fn packet_in(&self, packet_in: &PacketIn, effects: &mut Effects) {
+        for version in [Version::V13, Version::V14] {
+            let reason = packet_in_reason(version, packet_in.reason);
+            let mut audience = self.roles.audience(Unasked::PacketIn, |_| reason.0);
+            audience.retain(|(_, spoken)| *spoken == version);
+            if audience.is_empty() {
+                continue;
+            }
+            let body = Body::PacketIn(write_packet_in(packet_in, reason));
+            for (connection, version) in audience {
+                effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
+            }
+        }
+    }
+
+    /// Tells those who want to know what happened; `cause` is who made it happen.
+    pub fn publish(
+        &mut self,
+        events: &[Event],
+        cause: Option<Cause>,
+        pipeline: &Pipeline,
+        effects: &mut Effects,
+    ) {
+        for event in events {
+            match event {
+                Event::RuleRemoved(removed) if removed.rule.flags.send_flow_rem => {
+                    self.removed(removed, effects)
+                }
+                Event::Vacancy { table, up, .. } => self.vacancy(*table, *up, pipeline, effects),
+                Event::PortChanged { port } => {
+                    if let Some(port) = pipeline.ports.get(port) {
+                        self.port_status(port, PortReason::MODIFY, effects);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.update_monitors(events, cause, effects);
+    }
+
+    /// Tells of a port that came, changed or went.
+    pub fn port_status(&self, port: &Port, reason: PortReason, effects: &mut Effects) {
+        let body = Body::PortStatus(PortStatus { reason, desc: multipart::write_port(port) });
+        for (connection, version) in self.roles.audience(Unasked::PortStatus, |_| reason.0) {
+            effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
+        }
+    }
+
+    fn removed(&self, removed: &Removed, effects: &mut Effects) {
+        for version in [Version::V13, Version::V14] {
+            let reason = removed_reason(version, removed.reason);
+            let body = Body::FlowRemoved(write_removed(removed, reason));
+            let audience = self.roles.audience(Unasked::FlowRemoved, |_| reason.0);
+            for (connection, version) in audience.into_iter().filter(|(_, spoken)| *spoken == version) {
+                effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
+            }
+        }
+    }
+
+    fn vacancy(&self, table: u8, up: bool, pipeline: &Pipeline, effects: &mut Effects) {
+        let Some(table) = pipeline.table(table).map(multipart::table_desc) else { return };
+        let reason = if up { TableReason::VACANCY_UP } else { TableReason::VACANCY_DOWN };
+        let body = Body::TableStatus(TableStatus { reason, table });
+        for (connection, version) in self.roles.audience(Unasked::TableStatus, |_| reason.0) {
+            effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
+        }
+    }
+
+    /// 1.4 §7.3.5.17: each monitor hears of the events that it selects, in one message for each connection.
+    fn update_monitors(&mut self, events: &[Event], cause: Option<Cause>, effects: &mut Effects) {
+        for (connection, peer) in &self.peers {
+            let own = cause.filter(|cause| cause.connection == *connection);
+            let mut updates: Vec<Update> = vec![];
+            for event in events {
+                let wanting = || peer.monitors.values().filter(|monitor| monitor.wants(event));
+                let heard = |monitor: &&crate::event::Monitor| own.is_some() || !monitor.flags.only_own;
+                if wanting().find(heard).is_none() {
+                    continue;
+                }
+                let full = wanting().filter(heard).any(|monitor| own.is_none() || monitor.flags.no_abbrev);
+                let instructions = wanting().filter(heard).any(|monitor| monitor.flags.instructions);
+                match (full, own) {
+                    (false, Some(own)) => {
+                        let abbrev = Update::Abbrev(UpdateAbbrev { xid: Hex(own.xid) });
+                        if updates.last() != Some(&abbrev) {
+                            updates.push(abbrev);
+                        }
+                    }
+                    _ => updates.extend(update(event, instructions)),
+                }
+            }
+            if !updates.is_empty() {
+                let (flags, body) = (MultipartFlags::default(), Reply::FlowMonitor(updates));
+                let body = Body::MultipartReply(MultipartReply { flags, body });
+                effects.messages.push((*connection, Message { version: peer.version, xid: 0, body }));
+            }
+        }
+    }
+
+    /// 1.4 §7.4.6: a group-mod or meter-mod of one controller goes to the others that asked for it.
+    pub(super) fn forward_request(&self, scene: &mut Scene<'_>, message: &Message, cause: Cause) {
+        let reason = match message.body {
+            Body::GroupMod(_) => 0,
+            Body::MeterMod(_) => 1,
+            _ => return,
+        };
+        let Ok(bytes) = message.encode() else { return };
+        let body = Body::RequestForward(RequestForward { request: Raw(bytes) });
+        for (connection, version) in self.roles.audience(Unasked::RequestForward, |_| reason) {
+            if connection != cause.connection {
+                scene.effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
+            }
+        }
+    }
+}
+
+/// 1.3 has three reasons (§7.4.1); what came later was an action there.
+fn packet_in_reason(version: Version, reason: PacketInReason) -> wire::PacketInReason {
+    match (version, reason) {
+        (Version::V13, PacketInReason::ActionSet | PacketInReason::Group | PacketInReason::PacketOut) => {
+            wire::PacketInReason::APPLY_ACTION
+        }
+        _ => wire::PacketInReason(reason as u8),
+    }
+}
+
+/// 1.3 ends at group_delete (§7.4.2): what made room or lost its meter was deleted.
+fn removed_reason(version: Version, reason: RemovedReason) -> wire::RemovedReason {
+    match (version, reason) {
+        (Version::V13, RemovedReason::MeterDelete | RemovedReason::Eviction) => wire::RemovedReason::DELETE,
+        _ => wire::RemovedReason(reason as u8),
+    }
+}
+
+/// The pipeline fields of a packet-in: those that are not what they are by default (§7.4.1).
+fn context(packet_in: &PacketIn) -> Match {
+    let mut fields = vec![MatchField::exact(Field::InPort, packet_in.in_port.0)];
+    if let Some(PortNo(port)) = packet_in.phy_port.filter(|port| *port != packet_in.in_port) {
+        fields.push(MatchField::exact(Field::InPhyPort, port));
+    }
+    if packet_in.metadata != 0 {
+        fields.push(MatchField::exact(Field::Metadata, packet_in.metadata));
+    }
+    if packet_in.tunnel_id != 0 {
+        fields.push(MatchField::exact(Field::TunnelId, packet_in.tunnel_id));
+    }
+    Match::unchecked(fields)
+}
+
+fn write_packet_in(packet_in: &PacketIn, reason: wire::PacketInReason) -> wire::PacketIn {
+    // A message has at most 65535 bytes; a super-frame is told as much of as fits.
+    let data = &packet_in.frame[..packet_in.frame.len().min(0xffff - 128)];
+    wire::PacketIn {
+        buffer_id: Hex(translate::NO_BUFFER),
+        total_len: packet_in.total_len.min(usize::from(u16::MAX)) as u16,
+        reason,
+        table_id: packet_in.table,
+        cookie: Hex(packet_in.cookie),
+        matching: translate::write_match(&context(packet_in)),
+        data: Bytes(data.to_vec()),
+    }
+}
+
+fn write_removed(removed: &Removed, reason: wire::RemovedReason) -> wire::FlowRemoved {
+    let rule = &removed.rule;
+    let (duration_sec, duration_nsec) = multipart::duration(removed.duration_ns);
+    wire::FlowRemoved {
+        cookie: Hex(rule.cookie),
+        priority: rule.priority,
+        reason,
+        table_id: removed.table,
+        duration_sec,
+        duration_nsec,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        packet_count: removed.frames,
+        byte_count: removed.bytes,
+        matching: translate::write_match(&rule.matching),
+    }
+}

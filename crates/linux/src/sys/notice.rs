@@ -1,0 +1,137 @@
+//! Being woken: several descriptors at once, another thread, a change of an interface.
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// What a descriptor is ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ready {
+    /// It can be read, or its end can be noticed by reading.
+    pub read: bool,
+    /// It can be written.
+    pub write: bool,
+}
+
+/// Waits until one of the descriptors can be read (or written, where that is wanted), or the time is over.
+///
+/// # Errors
+/// What poll(2) says; a signal is no error, nothing is ready then.
+pub fn wait(descriptors: &[(BorrowedFd<'_>, bool)], time: Duration) -> io::Result<Vec<Ready>> {
+    let mut polled: Vec<PollFd<'_>> = descriptors
+        .iter()
+        .map(|(fd, write)| {
+            let flags = if *write { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
+            PollFd::new(*fd, flags)
+        })
+        .collect();
+    // Rounded up, so that a deadline is over when the time is.
+    let milliseconds = time.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+    match poll(&mut polled, PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let ended = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
+    let ready = |polled: &PollFd<'_>| {
+        let flags = polled.revents().unwrap_or(PollFlags::empty());
+        Ready {
+            read: flags.intersects(PollFlags::POLLIN | ended),
+            write: flags.intersects(PollFlags::POLLOUT | PollFlags::POLLERR),
+        }
+    };
+    Ok(polled.iter().map(ready).collect())
+}
+
+/// Wakes a thread that waits for a descriptor.
+#[derive(Debug)]
+pub struct Waker(EventFd);
+
+impl Waker {
+    /// One that nobody has woken.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn new() -> io::Result<Waker> {
+        Ok(Waker(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?))
+    }
+
+    /// Makes it readable.
+    pub fn wake(&self) {
+        // It fails only when it is readable already, 2^64 times over.
+        let _ = self.0.write(1);
+    }
+
+    /// Makes it sleep again.
+    pub fn calm(&self) {
+        let _ = self.0.read();
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Is readable when an interface of the namespace came, went or changed (`RTNLGRP_LINK`).
+#[derive(Debug)]
+pub struct LinkNotice(OwnedFd);
+
+impl LinkNotice {
+    /// Listens in the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn new() -> io::Result<LinkNotice> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let netlink = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
+        bind(netlink.as_raw_fd(), &NetlinkAddr::new(0, libc::RTMGRP_LINK as u32))?;
+        Ok(LinkNotice(netlink))
+    }
+
+    /// Throws away what was noticed; true when there was something. What it was has to be asked anew: a notice may
+    /// have been lost.
+    pub fn take(&self) -> bool {
+        let mut room = [0u8; 8192];
+        let mut any = false;
+        loop {
+            match recv(self.0.as_raw_fd(), &mut room, MsgFlags::empty()) {
+                Ok(_) | Err(Errno::ENOBUFS) => any = true,
+                Err(Errno::EINTR) => {}
+                Err(_) => return any,
+            }
+        }
+    }
+}
+
+impl AsFd for LinkNotice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waker_is_readable_until_it_is_calmed() {
+        let waker = Waker::new().unwrap();
+        let look = || wait(&[(waker.as_fd(), false)], Duration::ZERO).unwrap()[0].read;
+        assert!(!look());
+        waker.wake();
+        waker.wake();
+        assert!(look() && look());
+        waker.calm();
+        assert!(!look());
+        let begun = std::time::Instant::now();
+        assert!(!wait(&[(waker.as_fd(), false)], Duration::from_millis(20)).unwrap()[0].read);
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,342 @@
+//! What a switch shall be: its ports, its controllers, where it listens.
+//!
+//! **What.** A file with one word and its values on a line, or the same from flags; several `switch` lines make several
+//! logical switches in one process.
+//!
+//! ```text
+//! switch s1
+//!   dpid 0x1
+//!   port 1 int:eth1
+//!   port 2 int:eth2
+//!   local tap:s1
+//!   controller tcp:127.0.0.1:6653
+//!   listen punix:/run/s1.sock
+//!   fail secure
+//! ```
+//!
+//! **Price.** Names and numbers are checked here; whether an interface exists shows when the port is opened.
+
+use flow::port::PortNo;
+use record::{Problem, Result};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// The port that IANA gave to OpenFlow.
+pub const OPENFLOW_PORT: u16 = 6653;
+/// The highest number of a port (`OFPP_MAX` is 0xffffff00; OVS and its tools stop at 65279 in OpenFlow 1.0 only).
+const HIGHEST_PORT: u32 = 0xffff_ff00;
+
+/// One logical switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// Its name, for people.
+    pub name: String,
+    /// Its datapath identifier.
+    pub dpid: u64,
+    /// Number and port name (`int:eth1`), in order.
+    pub ports: Vec<(PortNo, String)>,
+    /// The port name of `LOCAL`, usually a tap.
+    pub local: Option<String>,
+    /// Whom it calls.
+    pub controllers: Vec<Remote>,
+    /// Where it may be called.
+    pub listen: Vec<Listen>,
+    /// What it does while no controller is there.
+    pub fail: Fail,
+    /// Rules that a table holds at most.
+    pub rules: usize,
+}
+
+/// What a switch does while it has no controller (OpenFlow 1.3.5 section 6.3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fail {
+    /// It goes on with the rules that it has.
+    #[default]
+    Secure,
+    /// It behaves as a learning bridge.
+    Standalone,
+}
+
+/// A peer to call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remote {
+    /// `tcp:IP[:PORT]`.
+    Tcp(SocketAddr),
+    /// `unix:PATH`.
+    Unix(PathBuf),
+}
+
+/// Where to be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// `ptcp:[PORT][:IP]`; every address of this host when none is said.
+    Tcp(SocketAddr),
+    /// `punix:PATH`.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remote::Tcp(address) => write!(f, "tcp:{address}"),
+            Remote::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp(address) => write!(f, "ptcp:{}:{}", address.port(), address.ip()),
+            Listen::Unix(path) => write!(f, "punix:{}", path.display()),
+        }
+    }
+}
+
+impl Remote {
+    /// Reads `tcp:IP[:PORT]` or `unix:PATH`.
+    ///
+    /// # Errors
+    /// Input: what is wrong.
+    pub fn parse(text: &str) -> Result<Remote> {
+        let bad = |what: &str| Problem::input(format!("'{text}': {what}")).help("tcp:IP[:PORT] or unix:PATH");
+        match text.split_once(':') {
+            Some(("tcp", rest)) => {
+                let address = rest.parse::<SocketAddr>().or_else(|_| {
+                    let ip = rest.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+                    ip.map(|ip| SocketAddr::new(ip, OPENFLOW_PORT))
+                });
+                address.map(Remote::Tcp).map_err(|_| bad("this is no address"))
+            }
+            Some(("unix", path)) if !path.is_empty() => Ok(Remote::Unix(path.into())),
+            Some(("ssl" | "tls", _)) => Err(bad("TLS is not there yet")),
+            _ => Err(bad("this is no peer")),
+        }
+    }
+}
+
+impl Listen {
+    /// Reads `ptcp:[PORT][:IP]` or `punix:PATH`.
+    ///
+    /// # Errors
+    /// Input: what is wrong.
+    pub fn parse(text: &str) -> Result<Listen> {
+        let bad =
+            |what: &str| Problem::input(format!("'{text}': {what}")).help("ptcp:[PORT][:IP] or punix:PATH");
+        match text.split_once(':').unwrap_or((text, "")) {
+            ("ptcp", rest) => {
+                let (port, ip) = rest.split_once(':').unwrap_or((rest, ""));
+                let port = if port.is_empty() { Ok(OPENFLOW_PORT) } else { port.parse() };
+                let ip = ip.trim_start_matches('[').trim_end_matches(']');
+                let ip = if ip.is_empty() { Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) } else { ip.parse() };
+                match (port, ip) {
+                    (Ok(port), Ok(ip)) => Ok(Listen::Tcp(SocketAddr::new(ip, port))),
+                    (Err(_), _) => Err(bad("this is no TCP port")),
+                    (_, Err(_)) => Err(bad("this is no address")),
+                }
+            }
+            ("punix", path) if !path.is_empty() => Ok(Listen::Unix(path.into())),
+            _ => Err(bad("this is no place to listen")),
+        }
+    }
+}
+
+/// Reads a datapath identifier: `0x` and hexadecimal digits, 12 or 16 hexadecimal digits as other tools write them, or
+/// decimal digits.
+///
+/// # Errors
+/// Input: it is none, or 0, which would be the same for every switch that did not say.
+pub fn dpid(text: &str) -> Result<u64> {
+    let plain = text.replace(':', "");
+    let number = if let Some(digits) = plain.strip_prefix("0x") {
+        u64::from_str_radix(digits, 16).ok()
+    } else if plain.len() == 12 || plain.len() == 16 {
+        u64::from_str_radix(&plain, 16).ok()
+    } else {
+        plain.parse().ok()
+    };
+    number.filter(|&number| number > 0).ok_or_else(|| {
+        Problem::input(format!("'{text}' is no datapath identifier"))
+            .help("a number above 0, as 1, 0x1 or 0000000000000001")
+    })
+}
+
+/// Reads `NUMBER=PORT`, or a port alone, which gets the next number.
+///
+/// # Errors
+/// Input: the number is none, or taken.
+pub fn add_port(ports: &mut Vec<(PortNo, String)>, text: &str) -> Result<()> {
+    let (number, uri) = match text.split_once('=') {
+        Some((number, uri)) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (number.parse::<u32>().unwrap_or(0), uri)
+        }
+        _ => (ports.iter().map(|(number, _)| number.0 + 1).max().unwrap_or(1), text),
+    };
+    if !(1..HIGHEST_PORT).contains(&number) {
+        return Err(Problem::input(format!("'{text}': a port has a number from 1 to {}", HIGHEST_PORT - 1)));
+    }
+    if ports.iter().any(|(taken, _)| taken.0 == number) {
+        return Err(Problem::input(format!("there are two ports {number}")).at(text.to_owned()));
+    }
+    ports.push((PortNo(number), uri.to_owned()));
+    Ok(())
+}
+
+impl SwitchConfig {
+    /// A switch without ports and controllers.
+    pub fn new(name: &str, dpid: u64) -> SwitchConfig {
+        SwitchConfig {
+            name: name.to_owned(),
+            dpid,
+            ports: vec![],
+            local: None,
+            controllers: vec![],
+            listen: vec![],
+            fail: Fail::default(),
+            rules: flow::pipeline::RULE_LIMIT,
+        }
+    }
+
+    /// Reads a file of switches; `place` is its name, for errors.
+    ///
+    /// # Errors
+    /// Input: the line and what is wrong with it.
+    pub fn parse(text: &str, place: &str) -> Result<Vec<SwitchConfig>> {
+        let mut all: Vec<SwitchConfig> = vec![];
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default();
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let Some((&word, values)) = words.split_first() else { continue };
+            let at = || format!("{place}:{}", number + 1);
+            let done = if word == "switch" {
+                one(values).map(|name| all.push(SwitchConfig::new(name, 0)))
+            } else if let Some(switch) = all.last_mut() {
+                switch.line(word, values)
+            } else {
+                Err(Problem::input("the first line must be 'switch NAME'"))
+            };
+            done.map_err(|problem| problem.at(at()))?;
+        }
+        check(&mut all).map_err(|problem| problem.at(place.to_owned()))?;
+        Ok(all)
+    }
+
+    fn line(&mut self, word: &str, values: &[&str]) -> Result<()> {
+        match word {
+            "dpid" => self.dpid = dpid(one(values)?)?,
+            "port" => {
+                let text = match values {
+                    [number, uri] => format!("{number}={uri}"),
+                    _ => one(values)?.to_owned(),
+                };
+                add_port(&mut self.ports, &text)?;
+            }
+            "local" => self.local = Some(one(values)?.to_owned()),
+            "controller" => self.controllers.push(Remote::parse(one(values)?)?),
+            "listen" => self.listen.push(Listen::parse(one(values)?)?),
+            "fail" => self.fail = fail(one(values)?)?,
+            "rules" => {
+                let text = one(values)?;
+                let number = text.parse().ok().filter(|rules| *rules > 0);
+                self.rules = number
+                    .ok_or_else(|| Problem::input(format!("'{text}' is no number of rules above 0")))?;
+            }
+            _ => {
+                return Err(Problem::input(format!("there is no word '{word}'"))
+                    .help("switch, dpid, port, local, controller, listen, fail, rules"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads `secure` or `standalone`.
+///
+/// # Errors
+/// Input: it is neither.
+pub fn fail(text: &str) -> Result<Fail> {
+    match text {
+        "secure" => Ok(Fail::Secure),
+        "standalone" => Ok(Fail::Standalone),
+        _ => Err(Problem::input(format!("'{text}' is not a way to fail")).help("secure or standalone")),
+    }
+}
+
+fn one<'a>(values: &[&'a str]) -> Result<&'a str> {
+    match values {
+        [value] => Ok(value),
+        _ => Err(Problem::input(format!("one value belongs here, not {}", values.len()))),
+    }
+}
+
+/// Gives numbers to switches that have none; names and numbers must be different.
+fn check(all: &mut [SwitchConfig]) -> Result<()> {
+    if all.is_empty() {
+        return Err(Problem::input("there is no switch in it").help("begin with 'switch NAME'"));
+    }
+    let highest = all.iter().map(|switch| switch.dpid).max().unwrap_or(0);
+    let missing = all.iter_mut().filter(|switch| switch.dpid == 0);
+    for (switch, dpid) in missing.zip(highest.saturating_add(1)..) {
+        switch.dpid = dpid;
+    }
+    for (i, switch) in all.iter().enumerate() {
+        for other in &all[..i] {
+            if other.name == switch.name {
+                return Err(Problem::input(format!("there are two switches '{}'", switch.name)));
+            }
+            if other.dpid == switch.dpid {
+                let what = format!("'{}' and '{}' have the same dpid", other.name, switch.name);
+                return Err(Problem::input(what));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_makes_switches() {
+        let text = "# two\nswitch a\n dpid 0x10\n port 3 int:eth1\n port ring:eth2\n local tap:a\n \
+                    controller tcp:127.0.0.1\n controller unix:/c\n listen ptcp:\n listen ptcp:7:::1\n \
+                    listen punix:/l\n fail standalone\n rules 9\nswitch b\n";
+        let all = SwitchConfig::parse(text, "f").unwrap();
+        let a = &all[0];
+        assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, Fail::Standalone));
+        assert_eq!(a.ports, [(PortNo(3), "int:eth1".into()), (PortNo(4), "ring:eth2".into())]);
+        let words = |items: Vec<String>| items.join(" ");
+        let controllers = words(a.controllers.iter().map(Remote::to_string).collect());
+        assert_eq!(controllers, "tcp:127.0.0.1:6653 unix:/c");
+        assert_eq!(
+            words(a.listen.iter().map(Listen::to_string).collect()),
+            "ptcp:6653:0.0.0.0 ptcp:7:::1 punix:/l"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, expected) in [
+            ("", "no switch"),
+            ("port int:a", "f:1"),
+            ("switch a\nport 1 int:a\nport 1 int:b", "two ports 1"),
+            ("switch a\nport 0 int:a", "from 1"),
+            ("switch a\nswitch a", "two switches"),
+            ("switch a\ndpid 1\nswitch b\ndpid 1", "same dpid"),
+            ("switch a\ndpid 0", "no datapath identifier"),
+            ("switch a\nfoo 1", "no word 'foo'"),
+            ("switch a\ncontroller 127.0.0.1", "no peer"),
+            ("switch a\nlisten ptcp:x", "no TCP port"),
+            ("switch a\nfail open", "not a way to fail"),
+            ("switch a b", "one value"),
+            ("switch a\nrules 0", "above 0"),
+        ] {
+            let problem = SwitchConfig::parse(text, "f").unwrap_err().to_string();
+            assert!(problem.contains(expected), "{text}: {problem}");
+        }
+        assert_eq!(dpid("00:00:00:00:00:00:00:0a").unwrap(), 10);
+        assert_eq!(dpid("00000000000a").unwrap(), 10);
+    }
+}

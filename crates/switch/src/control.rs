@@ -1,0 +1,496 @@
+//! The thread that talks with controllers and clients.
+//!
+//! **What.** One loop over all connections, listeners, timers, news of the ports and notices of the kernel. Bytes go
+//! through a [`Channel`], messages to the [`Agent`], frames of packet-outs to the [`Datapath`].
+//!
+//! **Why one thread.** Messages of one connection are answered in order, a barrier is a place in that order, and a
+//! change is made under the same lock as a frame: so a barrier's reply is true when it is sent.
+//!
+//! **Price.** A controller that does not read fills its buffer here; at [`BACKLOG`] it is disconnected. Calls block, so
+//! each is made by a thread of its own.
+
+use crate::config::{Fail, Remote, SwitchConfig};
+use crate::datapath::{self, Datapath, Inlet, News, Opened, Tell};
+use crate::stream::{Listener, Stream};
+use flow::agent::{Agent, Effects, Identity};
+use flow::error::{BadRequest, Error};
+use flow::openflow::channel::{BackOff, Channel, ChannelConfig, Event, Side};
+use flow::pipeline::Pipeline;
+use flow::port::PortNo;
+use linux::lab::link::Netlink;
+use linux::sys::clock;
+use linux::sys::notice::{LinkNotice, Waker, wait};
+use record::{Problem, Result};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes that wait for a controller that does not read, before it is disconnected.
+const BACKLOG: usize = 64 << 20;
+/// Packet-ins that wait for the controllers; more are dropped (and counted), so that a flood cannot eat the memory.
+const PACKET_IN_BACKLOG: usize = 1 << 20;
+/// How long the loop sleeps at most.
+const NAP: Duration = Duration::from_millis(500);
+/// What is read from one connection in one go.
+const READ: usize = 1 << 16;
+
+/// What happened, for whoever prints it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Say {
+    /// A connection agreed on a version.
+    Up {
+        /// The other end.
+        who: String,
+        /// The version.
+        version: String,
+    },
+    /// A connection ended.
+    Down {
+        /// The other end.
+        who: String,
+        /// Why.
+        why: String,
+    },
+    /// A controller cannot be reached; said once until it can.
+    Unreachable {
+        /// Who.
+        who: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Wakes the control thread with news.
+struct Post {
+    inbox: Sender<Input>,
+    waker: Arc<Waker>,
+}
+
+enum Input {
+    News(Vec<News>),
+    Called(usize, io::Result<Stream>),
+}
+
+impl Tell for Post {
+    fn tell(&self, news: Vec<News>) {
+        if self.inbox.send(Input::News(news)).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+struct Connection {
+    stream: Stream,
+    channel: Channel,
+    name: String,
+    is_up: bool,
+    /// Which of the controllers that we call.
+    caller: Option<usize>,
+}
+
+struct Caller {
+    to: Remote,
+    back_off: BackOff,
+    /// When to call next; none while a call or a connection is there.
+    next_ns: Option<u64>,
+    was_said: bool,
+}
+
+/// A running switch.
+pub struct Switch {
+    /// What was opened, and what took effect.
+    pub opened: Vec<Opened>,
+    datapath: Arc<Datapath>,
+    agent: Agent,
+    connections: BTreeMap<u64, Connection>,
+    next_id: u64,
+    listeners: Vec<Listener>,
+    callers: Vec<Caller>,
+    inbox: Receiver<Input>,
+    post: Arc<Post>,
+    links: LinkNotice,
+    fail: Fail,
+    workers: Vec<JoinHandle<()>>,
+    /// Names of the ports that are interfaces.
+    names: BTreeMap<PortNo, String>,
+    said: Vec<Say>,
+}
+
+impl Switch {
+    /// Opens ports and listeners and starts to forward. Nothing is forwarded before all of it stands.
+    ///
+    /// # Errors
+    /// As [`datapath::build`] and [`Listener::open`].
+    pub fn start(config: &SwitchConfig) -> Result<Switch> {
+        let host = |what: &str| {
+            let what = what.to_owned();
+            move |e: io::Error| Problem::host(format!("cannot {what}: {e}"))
+        };
+        let listeners = config.listen.iter().map(Listener::open).collect::<Result<Vec<_>>>()?;
+        let (datapath, inlets, opened) =
+            datapath::build(Pipeline::new(config.rules), &config.ports, config.local.as_deref())?;
+        let datapath = Arc::new(datapath);
+        let (inbox_tx, inbox) = channel();
+        let waker = Arc::new(Waker::new().map_err(host("make an eventfd"))?);
+        let post = Arc::new(Post { inbox: inbox_tx, waker });
+        let links = LinkNotice::new().map_err(host("listen for changes of interfaces"))?;
+        let now = clock::monotonic_ns();
+        let identity = Identity {
+            dpid: config.dpid,
+            name: config.name.clone(),
+            software: format!("pathlab {}", env!("CARGO_PKG_VERSION")),
+            hardware: "software switch".into(),
+        };
+        let names = config.ports.iter().map(|(number, uri)| (*number, datapath::name_of(uri))).collect();
+        let seed = config.dpid ^ now;
+        let callers = config.controllers.iter().enumerate().map(|(index, to)| Caller {
+            to: to.clone(),
+            back_off: BackOff::new(seed.wrapping_add(index as u64)),
+            next_ns: Some(now),
+            was_said: false,
+        });
+        let mut switch = Switch {
+            opened,
+            datapath,
+            agent: Agent::new(identity, now),
+            connections: BTreeMap::new(),
+            next_id: 1,
+            listeners,
+            callers: callers.collect(),
+            inbox,
+            post,
+            links,
+            fail: config.fail,
+            workers: vec![],
+            names,
+            said: vec![],
+        };
+        switch.look_at_links();
+        switch.fail_or_follow();
+        switch.workers = inlets.into_iter().map(|inlet| switch.worker(inlet)).collect();
+        Ok(switch)
+    }
+
+    fn worker(&self, inlet: Inlet) -> JoinHandle<()> {
+        let (datapath, post) = (self.datapath.clone(), self.post.clone());
+        std::thread::spawn(move || datapath.work(inlet, post.as_ref()))
+    }
+
+    /// Works until `stop`; `say` hears what happens with controllers.
+    ///
+    /// # Errors
+    /// Host: the kernel refused to wait.
+    pub fn run(&mut self, stop: &AtomicBool, mut say: impl FnMut(Say)) -> Result<()> {
+        while !stop.load(Relaxed) {
+            self.step().map_err(|e| Problem::host(format!("cannot wait for controllers: {e}")))?;
+            self.said.drain(..).for_each(&mut say);
+        }
+        Ok(())
+    }
+
+    /// One turn of the loop.
+    ///
+    /// # Errors
+    /// What poll(2) says.
+    pub fn step(&mut self) -> io::Result<()> {
+        let ready = self.sleep()?;
+        let mut effects = Effects::default();
+        self.post.waker.calm();
+        self.hear(&mut effects);
+        if self.links.take() {
+            let changed = self.look_at_links();
+            let pipeline = self.datapath.pipeline();
+            self.agent.publish(&changed, None, &pipeline, &mut effects);
+        }
+        self.welcome();
+        for id in ready {
+            self.read(id, &mut effects);
+        }
+        self.timers(&mut effects);
+        self.carry_out(&mut effects);
+        self.call();
+        self.write();
+        Ok(())
+    }
+
+    /// Waits for something to do; connections that may be read.
+    fn sleep(&mut self) -> io::Result<Vec<u64>> {
+        let now = clock::monotonic_ns();
+        let time = self.deadline().map_or(NAP, |at| Duration::from_nanos(at.saturating_sub(now)).min(NAP));
+        let ids: Vec<(u64, bool)> = self
+            .connections
+            .iter_mut()
+            .map(|(id, connection)| (*id, !connection.channel.output().is_empty()))
+            .collect();
+        let mut descriptors = vec![(self.post.waker.as_fd(), false), (self.links.as_fd(), false)];
+        descriptors.extend(self.listeners.iter().map(|listener| (listener.as_fd(), false)));
+        let first = descriptors.len();
+        for (id, writes) in &ids {
+            descriptors.push((self.connections[id].stream.as_fd(), *writes));
+        }
+        let ready = wait(&descriptors, time)?;
+        Ok(ids.iter().zip(&ready[first..]).filter(|(_, ready)| ready.read).map(|((id, _), _)| *id).collect())
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        let channels = self.connections.values().filter_map(|connection| connection.channel.deadline());
+        let calls = self.callers.iter().filter_map(|caller| caller.next_ns);
+        channels.chain(calls).chain(self.datapath.pipeline().next_deadline()).min()
+    }
+
+    /// What the ports and the callers say.
+    fn hear(&mut self, effects: &mut Effects) {
+        let mut left = PACKET_IN_BACKLOG;
+        while let Ok(input) = self.inbox.try_recv() {
+            match input {
+                Input::News(news) => {
+                    for one in news {
+                        match one {
+                            News::PacketIn(packet_in) if left > 0 => {
+                                left -= 1;
+                                self.agent.packet_in(&packet_in, effects);
+                            }
+                            News::PacketIn(_) => {}
+                            News::Link(port, state) => {
+                                let mut pipeline = self.datapath.pipeline();
+                                let events = pipeline.set_port_state(port, state);
+                                self.agent.publish(&events, None, &pipeline, effects);
+                            }
+                        }
+                    }
+                }
+                Input::Called(caller, result) => self.called(caller, result),
+            }
+        }
+    }
+
+    /// The state of the links under the ports; the events of those that changed.
+    fn look_at_links(&mut self) -> Vec<flow::event::Event> {
+        let Ok(links) = Netlink::open().links() else { return vec![] };
+        let mut pipeline = self.datapath.pipeline();
+        let mut events = vec![];
+        for (number, name) in &self.names {
+            // A port without an interface (a wire in memory) has nobody to ask.
+            let state = links.iter().find(|link| link.name == *name).map(|link| link.up && link.carrier);
+            if let Some(up) = state {
+                events.extend(pipeline.set_port_state(*number, datapath::state(up)));
+            }
+        }
+        events
+    }
+
+    /// Takes callers.
+    fn welcome(&mut self) {
+        let taken: Vec<Stream> =
+            self.listeners.iter().flat_map(|listener| std::iter::from_fn(|| listener.take())).collect();
+        for stream in taken {
+            self.add(stream, None);
+        }
+    }
+
+    fn add(&mut self, stream: Stream, caller: Option<usize>) {
+        let now = clock::monotonic_ns();
+        let name = match caller {
+            Some(caller) => self.callers[caller].to.to_string(),
+            None => stream.name(),
+        };
+        let channel = Channel::new(Side::Switch, ChannelConfig::default(), now);
+        let connection = Connection { stream, channel, name, is_up: false, caller };
+        self.connections.insert(self.next_id, connection);
+        self.next_id = self.next_id.wrapping_add(1).max(1);
+    }
+
+    /// Reads what is there and answers it.
+    fn read(&mut self, id: u64, effects: &mut Effects) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let mut room = vec![0; READ];
+        let ended = match connection.stream.read(&mut room) {
+            Ok(0) => Some("the other end closed the connection".to_owned()),
+            Ok(count) => {
+                connection.channel.input(clock::monotonic_ns(), &room[..count]);
+                None
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
+            Err(e) => Some(e.to_string()),
+        };
+        self.answer(id, effects);
+        if let Some(why) = ended {
+            self.end(id, why);
+        }
+    }
+
+    /// What the channel made of the bytes.
+    fn answer(&mut self, id: u64, effects: &mut Effects) {
+        while let Some(event) = self.connections.get_mut(&id).and_then(|one| one.channel.next_event()) {
+            match event {
+                Event::Up { version } => {
+                    let Some(connection) = self.connections.get_mut(&id) else { return };
+                    connection.is_up = true;
+                    let (who, version_text) = (connection.name.clone(), version.to_string());
+                    if let Some(caller) = connection.caller {
+                        self.callers[caller].back_off.reset();
+                        self.callers[caller].was_said = false;
+                    }
+                    // A main connection is never refused.
+                    let _ = self.agent.up(id, version, None);
+                    self.said.push(Say::Up { who, version: version_text });
+                    self.fail_or_follow();
+                }
+                Event::Message(message) => {
+                    let now = clock::monotonic_ns();
+                    let mut pipeline = self.datapath.pipeline();
+                    self.agent.message(now, id, &message, &mut pipeline, effects);
+                    drop(pipeline);
+                    self.carry_out(effects);
+                }
+                Event::Refused { .. } => {}
+                Event::Down(why) => return self.end(id, why),
+            }
+        }
+    }
+
+    /// Sends messages into their channels, and frames out of their ports.
+    fn carry_out(&mut self, effects: &mut Effects) {
+        // A packet-out's own packet-ins become messages first.
+        let packet_ins = std::mem::take(&mut effects.verdict.packet_ins);
+        for packet_in in packet_ins {
+            self.agent.packet_in(&packet_in, effects);
+        }
+        if !effects.verdict.sent.is_empty() {
+            self.datapath.emit(&mut effects.verdict);
+        }
+        effects.verdict.moved.clear();
+        for (id, message) in effects.messages.drain(..) {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                // An answer with one item that fits into no message: said instead of it.
+                if connection.channel.send(&message).is_err() {
+                    connection.channel.refuse(&message, Error::from(BadRequest::MultipartBufferOverflow));
+                }
+            }
+        }
+    }
+
+    fn timers(&mut self, effects: &mut Effects) {
+        let now = clock::monotonic_ns();
+        let due = |at: Option<u64>| at.is_some_and(|at| at <= now);
+        let ids: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| due(connection.channel.deadline()))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.channel.tick(now);
+            }
+            self.answer(id, effects);
+        }
+        let mut pipeline = self.datapath.pipeline();
+        if due(pipeline.next_deadline()) {
+            self.agent.expire(now, &mut pipeline, effects);
+        }
+    }
+
+    /// Calls the controllers whose time has come, each from a thread of its own.
+    fn call(&mut self) {
+        let now = clock::monotonic_ns();
+        for (index, caller) in self.callers.iter_mut().enumerate() {
+            if caller.next_ns.is_none_or(|at| at > now) {
+                continue;
+            }
+            caller.next_ns = None;
+            let (to, post) = (caller.to.clone(), self.post.clone());
+            std::thread::spawn(move || {
+                if post.inbox.send(Input::Called(index, Stream::call(&to))).is_ok() {
+                    post.waker.wake();
+                }
+            });
+        }
+    }
+
+    fn called(&mut self, caller: usize, result: io::Result<Stream>) {
+        match result {
+            Ok(stream) => self.add(stream, Some(caller)),
+            Err(e) => {
+                let one = &mut self.callers[caller];
+                one.next_ns = Some(clock::monotonic_ns() + one.back_off.next_delay_ns());
+                if !std::mem::replace(&mut one.was_said, true) {
+                    self.said.push(Say::Unreachable { who: one.to.to_string(), why: e.to_string() });
+                }
+            }
+        }
+    }
+
+    /// Writes what waits; a controller that does not read is disconnected.
+    fn write(&mut self) {
+        let mut ended = vec![];
+        for (id, connection) in &mut self.connections {
+            let output = connection.channel.output();
+            let mut done = 0;
+            while done < output.len() {
+                match connection.stream.write(&output[done..]) {
+                    Ok(0) => break,
+                    Ok(count) => done += count,
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(e) => {
+                        ended.push((*id, e.to_string()));
+                        break;
+                    }
+                }
+            }
+            output.drain(..done);
+            if output.len() > BACKLOG {
+                ended.push((*id, format!("it left {} bytes unread", output.len())));
+            }
+        }
+        for (id, why) in ended {
+            self.end(id, why);
+        }
+    }
+
+    fn end(&mut self, id: u64, why: String) {
+        let Some(mut connection) = self.connections.remove(&id) else { return };
+        // What was to be said last (the reason of a refusal) is tried once.
+        let last = std::mem::take(connection.channel.output());
+        let _ = connection.stream.write(&last);
+        if let Some(caller) = connection.caller {
+            let one = &mut self.callers[caller];
+            one.next_ns = Some(clock::monotonic_ns() + one.back_off.next_delay_ns());
+        }
+        if connection.is_up {
+            for auxiliary in self.agent.down(id) {
+                self.end(auxiliary, "its main connection is gone".into());
+            }
+            self.said.push(Say::Down { who: connection.name, why });
+        }
+        self.fail_or_follow();
+    }
+
+    /// §6.3.3: without a controller a switch fails secure (it goes on with its rules) or standalone (it is a bridge). A
+    /// switch that was never given a controller to call waits for clients, and follows its rules.
+    fn fail_or_follow(&self) {
+        let alone = !self.callers.is_empty()
+            && !self.connections.values().any(|connection| connection.is_up && connection.caller.is_some());
+        self.datapath.set_bridging(self.fail == Fail::Standalone && alone);
+    }
+
+    /// Frames that could not leave by a port.
+    pub fn dropped(&self, port: PortNo) -> u64 {
+        self.datapath.dropped(port)
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.datapath.stop();
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The river: frames from ports through the pipeline to ports.
+//!
+//! **What.** One thread for each port receives a batch, takes it through the interpreter under one lock, lets the lock go
+//! and hands the frames to the other ports. Packet-ins and the news of a port go to the thread that talks with the
+//! controllers.
+//!
+//! **Why one lock.** Whoever changes rules holds it, too. So a change is whole (no frame sees half of a bundle, or old
+//! rules in one table and new ones in another), and when a barrier is answered, every frame that comes after it meets
+//! the new rules. Caches that are refreshed later cannot promise that.
+//!
+//! **Price.** Ports do not work in parallel inside the pipeline. A frame that finds its port full waits a little and is
+//! then dropped and counted.
+
+use flow::action::Action;
+use flow::interpret::{self, Arrival, PacketIn, Sent, Verdict};
+use flow::pipeline::Pipeline;
+use flow::port::{Port as PortRow, PortNo, PortState};
+use linux::port::{
+    ALL, Batch, Frames, Hand, MAX_BATCH, Meta, PortError, Receiver, Transmitter, Wait, Wish, open,
+};
+use linux::sys::clock;
+use record::{PortSetting, Problem, Result};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a sleeping port waits before it looks whether it is to end.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Frames of one batch: what one turn of the lock carries.
+const BATCH: usize = 64;
+/// The longest frame that a port is handed: a super-frame.
+const LONGEST: usize = 65_535 + 14 + 8;
+/// How often a full port is asked again, and how long it is given each time.
+const FULL_LOOKS: u32 = 5;
+const FULL_WAIT: Duration = Duration::from_micros(200);
+
+/// What the ports tell the thread that talks with the controllers.
+#[derive(Debug)]
+pub enum News {
+    /// A frame for the controllers.
+    PacketIn(PacketIn),
+    /// The link of a port went down or came back, or its interface is gone.
+    Link(PortNo, PortState),
+}
+
+/// Where news go; the receiver is woken by whoever implements this.
+pub trait Tell: Send + Sync {
+    /// Takes what happened.
+    fn tell(&self, news: Vec<News>);
+}
+
+/// One port, on its way out.
+struct Door {
+    out: Mutex<Out>,
+    /// Frames dropped because the port was full or broken, or refused them.
+    dropped: AtomicU64,
+}
+
+struct Out {
+    transmitter: Box<dyn Transmitter>,
+    frames: Frames,
+    /// Frames and bytes that were to leave, and of these the ones that are known to be lost.
+    wanted: (u64, u64),
+    lost: (u64, u64),
+}
+
+/// The state that frames and controllers share, and the way out of every port.
+pub struct Datapath {
+    pipeline: Mutex<Pipeline>,
+    doors: BTreeMap<PortNo, Door>,
+    /// No controller is there, and that means to be a bridge.
+    bridging: AtomicBool,
+    stop: AtomicBool,
+    /// Batches that were worked on.
+    batches: AtomicU64,
+}
+
+/// A port that was opened, before its thread runs.
+pub struct Inlet {
+    number: PortNo,
+    receiver: Box<dyn Receiver>,
+}
+
+/// What is said of a port that was opened.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Its number.
+    pub number: PortNo,
+    /// Its name as it was asked for.
+    pub uri: String,
+    /// What took effect.
+    pub settings: Vec<PortSetting>,
+}
+
+/// Opens the ports and puts them into the pipeline.
+///
+/// # Errors
+/// As [`open`]; input for a port that cannot do both ways.
+pub fn build(
+    mut pipeline: Pipeline,
+    ports: &[(PortNo, String)],
+    local: Option<&str>,
+) -> Result<(Datapath, Vec<Inlet>, Vec<Opened>)> {
+    let local = local.map(|uri| (PortNo::LOCAL, uri.to_owned()));
+    let (mut doors, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
+    for (number, uri) in ports.iter().chain(&local) {
+        let port = open(uri, &Wish { promiscuous: true, ..Wish::default() })?;
+        let (Some(receiver), Some(transmitter)) = (port.receiver, port.transmitter) else {
+            return Err(Problem::input("this port cannot both receive and transmit")
+                .at(uri)
+                .help("the ports of a switch are int:, ring:, xdp:, tap: and mem:"));
+        };
+        let name = name_of(uri);
+        pipeline.add_port(PortRow::new(*number, &name, address_of(&name, *number)));
+        let settings = receiver.settings().to_vec();
+        said.push(Opened { number: *number, uri: uri.clone(), settings });
+        let out = Out { transmitter, frames: Frames::new(1, 0), wanted: (0, 0), lost: (0, 0) };
+        doors.insert(*number, Door { out: Mutex::new(out), dropped: AtomicU64::new(0) });
+        inlets.push(Inlet { number: *number, receiver });
+    }
+    let datapath = Datapath {
+        pipeline: Mutex::new(pipeline),
+        doors,
+        bridging: AtomicBool::new(false),
+        stop: AtomicBool::new(false),
+        batches: AtomicU64::new(0),
+    };
+    Ok((datapath, inlets, said))
+}
+
+/// The interface or wire inside a port's name: `eth1` of `fault:int:eth1?lose=1%`.
+pub fn name_of(uri: &str) -> String {
+    let mut rest = uri;
+    while let Some(inside) = rest.strip_prefix("fault:") {
+        rest = inside;
+    }
+    let name = rest.split_once(':').map_or(rest, |(_, name)| name);
+    name.split('?').next().unwrap_or(name).to_owned()
+}
+
+/// The Ethernet address of an interface; a locally administered one made of the number for everything else.
+fn address_of(name: &str, number: PortNo) -> [u8; 6] {
+    let [a, b, c, d] = number.0.to_be_bytes();
+    let made_up = [2, 0, a, b, c, d];
+    linux::lab::link::Netlink::open()
+        .links()
+        .ok()
+        .and_then(|links| links.into_iter().find(|link| link.name == name))
+        .and_then(|link| link.address)
+        .unwrap_or(made_up)
+}
+
+impl Datapath {
+    /// The state, for whoever changes or reads it. A thread that panicked while it held the lock has not left half a
+    /// change behind: every change is checked before it begins.
+    pub fn pipeline(&self) -> MutexGuard<'_, Pipeline> {
+        self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Be a learning bridge, or follow the rules.
+    pub fn set_bridging(&self, on: bool) {
+        self.bridging.store(on, Relaxed);
+    }
+
+    /// Ends the threads of the ports.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// Frames that were dropped because their port was full or broken.
+    pub fn dropped(&self, port: PortNo) -> u64 {
+        self.doors.get(&port).map_or(0, |door| door.dropped.load(Relaxed))
+    }
+
+    /// Hands out what a controller's packet-out made.
+    pub fn emit(&self, verdict: &mut Verdict) {
+        self.send(&mut verdict.sent);
+    }
+
+    /// Sends frames, in order for each port.
+    fn send(&self, sent: &mut Vec<Sent>) {
+        // Stable: frames of one port keep their order.
+        sent.sort_by_key(|frame| frame.port);
+        let mut lost: Vec<(PortNo, u64, u64)> = vec![];
+        for of_port in sent.chunk_by(|a, b| a.port == b.port) {
+            let port = of_port[0].port;
+            let Some(door) = self.doors.get(&port) else { continue };
+            let mut out = door.out.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all_left = true;
+            for some in of_port.chunks(BATCH) {
+                all_left &= out.push(some);
+            }
+            if !all_left {
+                let (frames, bytes) = out.newly_lost();
+                door.dropped.fetch_add(frames, Relaxed);
+                lost.push((port, frames, bytes));
+            }
+        }
+        sent.clear();
+        if !lost.is_empty() {
+            self.take_back(&lost);
+        }
+    }
+
+    /// Frames that a port could not take were not transmitted, whatever the pipeline counted (§5.8, table 5).
+    fn take_back(&self, lost: &[(PortNo, u64, u64)]) {
+        let mut pipeline = self.pipeline();
+        for &(port, frames, bytes) in lost {
+            if let Some(port) = pipeline.ports.get_mut(&port) {
+                let counters = &mut port.counters;
+                counters.tx_frames = counters.tx_frames.saturating_sub(frames);
+                counters.tx_bytes = counters.tx_bytes.saturating_sub(bytes);
+                counters.tx_dropped += frames;
+            }
+        }
+    }
+
+    /// Works on one batch: under the lock into the verdict, then out.
+    fn batch(&self, number: PortNo, batch: Batch<'_>, verdict: &mut Verdict) {
+        verdict.clear();
+        let now = clock::monotonic_ns();
+        let mut pipeline = self.pipeline();
+        for index in 0..batch.len() {
+            let offload = batch.meta(index).offload;
+            let arrival = Arrival { offload, ..Arrival::new(number, batch.bytes(index)) };
+            self.one(&mut pipeline, now, arrival, verdict);
+        }
+        drop(pipeline);
+        self.batches.fetch_add(1, Relaxed);
+        self.send(&mut verdict.sent);
+    }
+
+    /// Works on what comes in by a port until it is told to end, or the port is gone.
+    pub fn work(&self, inlet: Inlet, tell: &dyn Tell) {
+        let Inlet { number, mut receiver } = inlet;
+        let mut verdict = Verdict::default();
+        while !self.stop.load(Relaxed) {
+            match receiver.receive(BATCH.min(MAX_BATCH), Wait::For(PATIENCE)) {
+                Ok(batch) if batch.is_empty() => {}
+                Ok(batch) => {
+                    self.batch(number, batch, &mut verdict);
+                    if !verdict.packet_ins.is_empty() {
+                        tell.tell(verdict.packet_ins.drain(..).map(News::PacketIn).collect());
+                    }
+                }
+                // The link is watched elsewhere; frames may come again.
+                Err(PortError::Down) => {}
+                Err(PortError::Gone | PortError::Ended) => {
+                    tell.tell(vec![News::Link(number, state(false))]);
+                    return;
+                }
+                // Anything else may pass: a receiver that always errs must not burn a CPU.
+                Err(_) => std::thread::sleep(PATIENCE),
+            }
+        }
+    }
+
+    fn one(&self, pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>, verdict: &mut Verdict) {
+        if self.bridging.load(Relaxed) {
+            let normal = [Action::Output { port: PortNo::NORMAL, max_len: 0 }];
+            interpret::packet_out(pipeline, now, arrival, &normal, verdict);
+        } else {
+            interpret::receive(pipeline, now, arrival, verdict);
+        }
+    }
+}
+
+/// The state of a port whose link is up or not.
+pub fn state(up: bool) -> PortState {
+    PortState { link_down: !up, blocked: false, live: up }
+}
+
+impl Out {
+    /// Sends up to [`BATCH`] frames; true when all of them were taken.
+    fn push(&mut self, some: &[Sent]) -> bool {
+        let longest = some.iter().map(|sent| sent.frame.len()).max().unwrap_or(0).min(LONGEST);
+        self.make_room(longest);
+        self.frames.clear();
+        self.wanted.0 += some.len() as u64;
+        let mut all = true;
+        for sent in some {
+            self.wanted.1 += sent.frame.len() as u64;
+            let meta = Meta { offload: sent.offload, ..Meta::default() };
+            // What is longer than any port takes is not even offered.
+            all &= self.frames.push(&sent.frame, meta);
+        }
+        let mut batch = self.frames.batch();
+        let (mut done, mut looks) = (0, 0);
+        while done < batch.len() {
+            let given = &ALL[done..batch.len()];
+            let Ok(sent) = self.transmitter.transmit(&mut batch, given, Hand::Over) else { return false };
+            done += sent.dealt;
+            all &= sent.refused == 0;
+            if done < batch.len() {
+                looks += 1;
+                if looks > FULL_LOOKS || self.transmitter.flush(FULL_WAIT).is_err() {
+                    return false;
+                }
+            }
+        }
+        all
+    }
+
+    /// Frames and bytes that were to leave and did not, since this was asked last. The port itself knows what it took.
+    fn newly_lost(&mut self) -> (u64, u64) {
+        let taken = self.transmitter.counters();
+        let lost = (self.wanted.0.saturating_sub(taken.accepted), self.wanted.1.saturating_sub(taken.bytes));
+        let before = std::mem::replace(&mut self.lost, lost);
+        (lost.0.saturating_sub(before.0), lost.1.saturating_sub(before.1))
+    }
+
+    /// Grows the memory for frames, rarely: to 2 KiB at first, to super-frames when one comes.
+    fn make_room(&mut self, longest: usize) {
+        let capacity = if longest <= 2048 { 2048 } else { LONGEST };
+        if self.frames.capacity() < capacity {
+            self.frames = Frames::new(BATCH, capacity);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The OpenFlow switch as a library.
+//!
+//! **What.** [`config`] says what a switch shall be, [`datapath`] opens its ports and moves frames through the pipeline of
+//! the crate `flow`, [`control`] talks with controllers and clients. The meaning is all in `flow`; here are only threads,
+//! sockets and ports.
+//!
+//! **Why.** What decides has no clock and no socket, so it can be tested alone; what has them decides nothing.
+//!
+//! **Price.** Each port has a thread, and one lock is between them: see [`datapath`].
+
+pub mod config;
+pub mod control;
+pub mod datapath;
+pub mod stream;

@@ -1,0 +1,169 @@
+//! `pathlab switch`: an OpenFlow switch, or several, from a file or from flags.
+//!
+//! **What.** Opens the ports, calls the controllers, listens for clients, and forwards until it is interrupted. Everything
+//! that took effect is printed; what happens with controllers is told while it runs.
+//!
+//! **Price.** It runs in the foreground, and its rules live as long as it does.
+
+use crate::output::Output;
+use clap::Args;
+use linux::sys::process;
+use record::{PortSetting, Problem, Result};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use switch::config::{Listen, Remote, SwitchConfig, add_port, dpid, fail};
+use switch::control::{Say, Switch};
+
+/// Flags of `pathlab switch`.
+#[derive(Args)]
+pub struct SwitchArgs {
+    /// A file that says what the switches are; or use the flags for one switch.
+    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail"])]
+    file: Option<PathBuf>,
+    /// A port, as int:eth1 or 3=ring:eth1 (kinds: int, ring, xdp, tap, mem, fault).
+    #[arg(long, value_name = "[N=]PORT")]
+    port: Vec<String>,
+    /// The port LOCAL, usually tap:NAME.
+    #[arg(long, value_name = "PORT")]
+    local: Option<String>,
+    /// The datapath identifier.
+    #[arg(long, default_value = "1")]
+    dpid: String,
+    /// Its name.
+    #[arg(long, default_value = "s1")]
+    name: String,
+    /// A controller to call: tcp:IP[:PORT] or unix:PATH.
+    #[arg(long, value_name = "PEER")]
+    controller: Vec<String>,
+    /// Where clients may call: ptcp:[PORT][:IP] or punix:PATH.
+    #[arg(long, value_name = "PLACE")]
+    listen: Vec<String>,
+    /// What to do without a controller: go on with the rules (secure), or be a bridge (standalone).
+    #[arg(long, default_value = "secure")]
+    fail: String,
+}
+
+/// What `--json` prints at the end.
+#[derive(Serialize)]
+struct Document {
+    schema: &'static str,
+    switches: Vec<One>,
+}
+
+/// One switch.
+#[derive(Serialize)]
+struct One {
+    name: String,
+    dpid: String,
+    ports: Vec<Port>,
+}
+
+/// One port of it.
+#[derive(Serialize)]
+struct Port {
+    number: u32,
+    uri: String,
+    settings: Vec<PortSetting>,
+    dropped: u64,
+}
+
+/// Runs the command.
+pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
+    crate::interruptible()?;
+    let configs = configs(&args)?;
+    let mut switches = vec![];
+    for config in &configs {
+        let switch = Switch::start(config)?;
+        output.note(&format!("switch {} ({:#018x})", config.name, config.dpid));
+        for port in &switch.opened {
+            output.note(&format!("  port {:<10} {}", name_of(port.number.0), port.uri));
+        }
+        for listen in &config.listen {
+            output.note(&format!("  listens at {listen}"));
+        }
+        switches.push(switch);
+    }
+    output.note("forwarding; end it with Ctrl-C");
+    let stop = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        let threads: Vec<_> = switches
+            .iter_mut()
+            .zip(&configs)
+            .map(|(switch, config)| {
+                let stop = &stop;
+                scope.spawn(move || switch.run(stop, |say| output.note(&words(&config.name, &say))))
+            })
+            .collect();
+        while !process::interrupted() && !threads.iter().any(|thread| thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        stop.store(true, Relaxed);
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Result<Vec<()>>>()
+    });
+    let switches = configs.iter().zip(&switches).map(|(config, switch)| one(config, switch)).collect();
+    drop(result?);
+    let document = Document { schema: "pathlab/switch/1", switches };
+    output.result(&document, text)
+}
+
+fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
+    if let Some(file) = &args.file {
+        let place = file.display().to_string();
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| Problem::input(format!("cannot read it: {e}")).at(place.clone()))?;
+        return SwitchConfig::parse(&text, &place);
+    }
+    let mut config = SwitchConfig::new(&args.name, dpid(&args.dpid).map_err(|p| p.at("--dpid"))?);
+    for port in &args.port {
+        add_port(&mut config.ports, port).map_err(|p| p.at("--port"))?;
+    }
+    config.local = args.local.clone();
+    let controllers = args.controller.iter().map(|text| Remote::parse(text));
+    config.controllers = controllers.collect::<Result<_>>().map_err(|p| p.at("--controller"))?;
+    let listen = args.listen.iter().map(|text| Listen::parse(text));
+    config.listen = listen.collect::<Result<_>>().map_err(|p| p.at("--listen"))?;
+    config.fail = fail(&args.fail).map_err(|p| p.at("--fail"))?;
+    if config.ports.is_empty() && config.listen.is_empty() && config.controllers.is_empty() {
+        return Err(Problem::input("there is neither a file nor a port")
+            .help("pathlab switch --port int:eth1 --port int:eth2 --controller tcp:127.0.0.1"));
+    }
+    Ok(vec![config])
+}
+
+fn name_of(number: u32) -> String {
+    if number == flow::PortNo::LOCAL.0 { "LOCAL".into() } else { number.to_string() }
+}
+
+fn words(switch: &str, say: &Say) -> String {
+    match say {
+        Say::Up { who, version } => format!("{switch}: {who} is connected and speaks OpenFlow {version}"),
+        Say::Down { who, why } => format!("{switch}: {who} is gone: {why}"),
+        Say::Unreachable { who, why } => format!("{switch}: cannot reach {who}: {why}; trying again"),
+    }
+}
+
+fn one(config: &SwitchConfig, switch: &Switch) -> One {
+    let ports = switch.opened.iter().map(|port| Port {
+        number: port.number.0,
+        uri: port.uri.clone(),
+        settings: port.settings.clone(),
+        dropped: switch.dropped(port.number),
+    });
+    One { name: config.name.clone(), dpid: format!("{:016x}", config.dpid), ports: ports.collect() }
+}
+
+fn text(document: &Document) -> String {
+    let mut text = String::new();
+    for switch in &document.switches {
+        for port in switch.ports.iter().filter(|port| port.dropped > 0) {
+            text +=
+                &format!("{}: port {} dropped {} frames\n", switch.name, name_of(port.number), port.dropped);
+        }
+    }
+    text
+}

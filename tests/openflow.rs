@@ -1,0 +1,249 @@
+//! os-ken's switch suite (the Ryu switch test tool) against `pathlab switch`: every case of OpenFlow 1.3 and 1.4.
+//!
+//! Each worker has a network namespace with three cables between two switches, the one that is tested and the one that sends and
+//! looks; both are ours (a switch that cannot be told apart from a right one by its own frames is caught by the other tests, which
+//! compare with other programs). The files of the suite are dealt out to the workers; cases of groups and meters measure rates for 30
+//! seconds each, so they are begun first and few at a time. The scoreboard and every failure are printed; one failure fails.
+//!
+//! `cargo test --test openflow -- 13/meter` runs the files whose path contains that.
+
+mod support;
+
+use linux::sys::{netns, process};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::{finish, is_root, skip, start};
+
+/// How many cases the suite of os-ken 3.1.0 has.
+const CASES: [(&str, usize); 2] = [("13", 991), ("14", 1003)];
+/// Workers for cases that take as long as their messages, and for those that measure rates: the latter need a part of a CPU.
+const QUICK_WORKERS: usize = 4;
+const RATE_WORKERS: usize = 4;
+/// Files of one start of os-ken: its start takes as long as ten cases.
+const FILES: usize = 12;
+/// How long one start may take.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Some files of one version, for one start of os-ken.
+#[derive(Debug)]
+struct Task {
+    version: &'static str,
+    files: Vec<PathBuf>,
+    /// It measures rates.
+    rates: bool,
+}
+
+/// A case and what became of it.
+#[derive(Debug)]
+struct Case {
+    version: &'static str,
+    name: String,
+    /// What the tester says of a failure; none when it passed.
+    failure: Option<String>,
+}
+
+fn python() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/osken/bin/python")
+}
+
+fn suite() -> Command {
+    let mut command = Command::new(python());
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/osken/suite.py"));
+    command.env("OSKEN_HUB_TYPE", "eventlet").env("PYTHONWARNINGS", "ignore");
+    command
+}
+
+fn main() -> ExitCode {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let problem = if !is_root() {
+        Some("it needs root (network namespaces)")
+    } else if !python().exists() {
+        Some("os-ken 3.1.0 is not in target/peers/osken (tests/peers.sh puts it there)")
+    } else {
+        None
+    };
+    if let Some(problem) = problem {
+        skip("os-ken's switch suite", problem);
+        return ExitCode::SUCCESS;
+    }
+    let (rates, quick): (Vec<Task>, Vec<Task>) =
+        tasks(filter.as_deref()).into_iter().partition(|task| task.rates);
+    let cases = Mutex::new(vec![]);
+    std::thread::scope(|scope| {
+        for (workers, tasks) in [(RATE_WORKERS, rates), (QUICK_WORKERS, quick)] {
+            let tasks = Arc::new(Mutex::new(tasks));
+            for _ in 0..workers.min(tasks.lock().unwrap().len()) {
+                let (tasks, cases) = (tasks.clone(), &cases);
+                scope.spawn(move || {
+                    let bench = Bench::build();
+                    loop {
+                        let Some(task) = tasks.lock().unwrap().pop() else { break };
+                        let done = bench.run(&task);
+                        cases.lock().unwrap().extend(done);
+                    }
+                });
+            }
+        }
+    });
+    report(&cases.into_inner().unwrap(), filter.is_some())
+}
+
+/// What is to be done, the longest last (workers take from the end).
+fn tasks(filter: Option<&str>) -> Vec<Task> {
+    let folder = support::finish(start_piped(suite().arg("--folder")), Duration::from_secs(60));
+    let folder = PathBuf::from(String::from_utf8_lossy(&folder.stdout).trim());
+    let mut tasks = vec![];
+    for (version, _) in CASES {
+        for kind in ["match", "action", "group", "meter"] {
+            let mut files = vec![];
+            collect(&folder.join(format!("of{version}/{kind}")), &mut files);
+            files.retain(|file| filter.is_none_or(|filter| file.to_string_lossy().contains(filter)));
+            files.sort();
+            let rates = matches!(kind, "group" | "meter");
+            let size = if rates { 1 } else { FILES };
+            tasks.extend(files.chunks(size).map(|files| Task { version, files: files.to_vec(), rates }));
+        }
+    }
+    tasks
+}
+
+fn start_piped(command: &mut Command) -> Child {
+    use std::process::Stdio;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|end| end == "json") {
+            files.push(path);
+        }
+    }
+}
+
+/// Two switches and three cables in a namespace of their own.
+struct Bench {
+    netns: Arc<OwnedFd>,
+    switches: Vec<Child>,
+}
+
+impl Bench {
+    fn build() -> Bench {
+        let netns = Arc::new(netns::create().unwrap());
+        netns::within(netns.as_fd(), || {
+            let ip = |line: &str| {
+                let done = support::command("ip").args(line.split(' ')).status().unwrap();
+                assert!(done.success(), "ip {line}");
+            };
+            ip("link set lo up");
+            for i in 1..=3 {
+                ip(&format!("link add tg{i} type veth peer name te{i}"));
+                for end in ["tg", "te"] {
+                    // The kernel itself is to say nothing on the cables.
+                    ip(&format!("link set {end}{i} addrgenmode none"));
+                    ip(&format!("link set {end}{i} up"));
+                }
+            }
+        })
+        .unwrap();
+        let mut bench = Bench { netns, switches: vec![] };
+        bench.switches = [("1", "tg"), ("2", "te")].map(|(dpid, end)| bench.switch(dpid, end)).into();
+        bench
+    }
+
+    fn switch(&self, dpid: &str, end: &str) -> Child {
+        let mut command = support::pathlab(&["switch", "--dpid", dpid, "--name", end]);
+        for i in 1..=3 {
+            command.args(["--port", &format!("{i}=int:{end}{i}")]);
+        }
+        command.args(["--controller", "tcp:127.0.0.1:6653"]);
+        process::enter_and_die_with_parent(&mut command, self.netns.clone());
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
+    }
+
+    /// Runs os-ken on the files; what it said of each case.
+    fn run(&self, task: &Task) -> Vec<Case> {
+        let folder = tempfile::tempdir().unwrap();
+        for (number, file) in task.files.iter().enumerate() {
+            std::os::unix::fs::symlink(file, folder.path().join(format!("{number:02}.json"))).unwrap();
+        }
+        let mut command = suite();
+        command.args(["--ofp-tcp-listen-port", "6653", "--test-switch-dir"]).arg(folder.path());
+        let version = format!("openflow{}", task.version);
+        command.args(["--test-switch-target-version", &version, "--test-switch-tester-version", &version]);
+        process::enter_and_die_with_parent(&mut command, self.netns.clone());
+        let output = finish(start(command), LIMIT);
+        let text = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+        read(task.version, &text)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for switch in &mut self.switches {
+            let _ = process::interrupt(switch);
+        }
+        for switch in &mut self.switches {
+            let _ = switch.wait();
+        }
+    }
+}
+
+/// Reads `    NAME    OK` and `    NAME    ERROR` with its reason on the line below; the file's name stands unindented above.
+fn read(version: &'static str, text: &str) -> Vec<Case> {
+    let mut cases: Vec<Case> = vec![];
+    let mut file = String::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.contains("--- Test report ---") {
+            break;
+        }
+        let ended = line.strip_suffix(" OK").map(|name| (name, false));
+        let ended = ended.or(line.strip_suffix(" ERROR").map(|name| (name, true)));
+        match ended {
+            Some((name, failed)) if line.starts_with("    ") => {
+                let reason = failed.then(|| lines.next().unwrap_or_default().trim().to_owned());
+                let name = format!("{file}: {}", name.trim());
+                cases.push(Case { version, name, failure: reason });
+            }
+            _ if ["action: ", "match: ", "group: ", "meter: "].iter().any(|kind| line.starts_with(kind)) => {
+                line.clone_into(&mut file);
+            }
+            _ => {}
+        }
+    }
+    cases
+}
+
+/// The scoreboard: failures by name, then the counts; everything must be there and right.
+fn report(cases: &[Case], is_part: bool) -> ExitCode {
+    let mut kinds: BTreeMap<(&str, &str), (usize, usize)> = BTreeMap::new();
+    for case in cases {
+        let kind = case.name.split(':').next().unwrap_or_default();
+        let row = kinds.entry((case.version, kind)).or_default();
+        row.1 += 1;
+        match &case.failure {
+            None => row.0 += 1,
+            Some(why) => println!("FAILED {} {}\n    {why}", case.version, case.name),
+        }
+    }
+    println!("\nos-ken's switch suite   passed  cases");
+    for ((version, kind), (passed, all)) in &kinds {
+        println!("  OpenFlow 1.{}  {kind:<8} {passed:>6} {all:>6}", &version[1..]);
+    }
+    let mut complete = true;
+    for (version, expected) in CASES {
+        let of = || cases.iter().filter(|case| case.version == version);
+        let passed = of().filter(|case| case.failure.is_none()).count();
+        println!("  OpenFlow 1.{}  {passed} of {expected}", &version[1..]);
+        complete &= is_part || (of().count() == expected && passed == expected);
+    }
+    let failed = cases.iter().any(|case| case.failure.is_some()) || cases.is_empty();
+    if failed || !complete { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
