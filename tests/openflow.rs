@@ -3,7 +3,9 @@
 //! Each worker has a network namespace with three cables between two switches, the one that is tested and the one that sends and
 //! looks; both are ours (a switch that cannot be told apart from a right one by its own frames is caught by the other tests, which
 //! compare with other programs). The files of the suite are dealt out to the workers; cases of groups and meters measure rates for 30
-//! seconds each, so they are begun first and few at a time. The scoreboard and every failure are printed; one failure fails.
+//! seconds each, in which os-ken itself must send up to 20,000 frames a second: the hungriest are run one at a time, and a rate that
+//! was missed is measured again at the end with nothing beside it, twice at most, and said to be so. The scoreboard and every failure
+//! are printed; one failure fails.
 //!
 //! `cargo test --test openflow -- 13/meter` runs the files whose path contains that.
 
@@ -20,9 +22,10 @@ use support::{finish, is_root, skip, start};
 
 /// How many cases the suite of os-ken 3.1.0 has.
 const CASES: [(&str, usize); 2] = [("13", 991), ("14", 1003)];
-/// Workers for cases that take as long as their messages, and for those that measure rates: the latter need a part of a CPU.
-const QUICK_WORKERS: usize = 4;
-const RATE_WORKERS: usize = 4;
+/// Workers for each lane: cases that take as long as their messages, those that measure rates, those that need a CPU alone.
+const WORKERS: [(Lane, usize); 3] = [(Lane::Hungry, 1), (Lane::Rate, 3), (Lane::Quick, 3)];
+/// How often a rate that was missed is measured again.
+const AGAIN: usize = 2;
 /// Files of one start of os-ken: its start takes as long as ten cases.
 const FILES: usize = 12;
 /// How long one start may take.
@@ -33,8 +36,29 @@ const LIMIT: Duration = Duration::from_secs(900);
 struct Task {
     version: &'static str,
     files: Vec<PathBuf>,
-    /// It measures rates.
-    rates: bool,
+    lane: Lane,
+}
+
+/// What a task needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// As long as its messages take.
+    Quick,
+    /// 30 seconds for each case, and a part of a CPU.
+    Rate,
+    /// The same, and a whole CPU: 100 Mbit/s and 10,000 frames a second are to be exceeded.
+    Hungry,
+}
+
+impl Lane {
+    fn of(kind: &str, file: &Path) -> Lane {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match kind {
+            "match" | "action" => Lane::Quick,
+            _ if name.contains("_100M") || name.contains("_10000") => Lane::Hungry,
+            _ => Lane::Rate,
+        }
+    }
 }
 
 /// A case and what became of it.
@@ -70,26 +94,63 @@ fn main() -> ExitCode {
         skip("os-ken's switch suite", problem);
         return ExitCode::SUCCESS;
     }
-    let (rates, quick): (Vec<Task>, Vec<Task>) =
-        tasks(filter.as_deref()).into_iter().partition(|task| task.rates);
+    let tasks = tasks(filter.as_deref());
     let cases = Mutex::new(vec![]);
     std::thread::scope(|scope| {
-        for (workers, tasks) in [(RATE_WORKERS, rates), (QUICK_WORKERS, quick)] {
-            let tasks = Arc::new(Mutex::new(tasks));
-            for _ in 0..workers.min(tasks.lock().unwrap().len()) {
-                let (tasks, cases) = (tasks.clone(), &cases);
+        for (lane, workers) in WORKERS {
+            let queue: Vec<&Task> = tasks.iter().filter(|task| task.lane == lane).collect();
+            let workers = workers.min(queue.len());
+            let queue = Arc::new(Mutex::new(queue));
+            for _ in 0..workers {
+                let (queue, cases) = (queue.clone(), &cases);
                 scope.spawn(move || {
                     let bench = Bench::build();
                     loop {
-                        let Some(task) = tasks.lock().unwrap().pop() else { break };
-                        let done = bench.run(&task);
+                        let Some(task) = queue.lock().unwrap().pop() else { break };
+                        let done = bench.run(task);
                         cases.lock().unwrap().extend(done);
                     }
                 });
             }
         }
     });
-    report(&cases.into_inner().unwrap(), filter.is_some())
+    let mut cases = cases.into_inner().unwrap();
+    again(&tasks, &mut cases);
+    report(&cases, filter.is_some())
+}
+
+/// Measures rates that were missed once more, alone.
+fn again(tasks: &[Task], cases: &mut [Case]) {
+    for _ in 0..AGAIN {
+        let missed = |task: &&Task| {
+            task.lane != Lane::Quick && cases.iter().any(|case| case.failure.is_some() && case.is_of(task))
+        };
+        let missed: Vec<&Task> = tasks.iter().filter(missed).collect();
+        for task in missed {
+            println!("again, alone: OpenFlow 1.{} {}", &task.version[1..], task.name());
+            for new in Bench::build().run(task) {
+                let old = cases.iter_mut().find(|old| (old.version, &old.name) == (new.version, &new.name));
+                if let Some(old) = old.filter(|old| old.failure.is_some()) {
+                    *old = new;
+                }
+            }
+        }
+    }
+}
+
+impl Case {
+    /// Whether it stands in the file of a task that has only one.
+    fn is_of(&self, task: &Task) -> bool {
+        let file = self.name.split(": ").nth(1).unwrap_or_default();
+        self.version == task.version && task.name() == file
+    }
+}
+
+impl Task {
+    /// The name of its first file, as the suite says it.
+    fn name(&self) -> String {
+        self.files[0].file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
 }
 
 /// What is to be done, the longest last (workers take from the end).
@@ -103,9 +164,12 @@ fn tasks(filter: Option<&str>) -> Vec<Task> {
             collect(&folder.join(format!("of{version}/{kind}")), &mut files);
             files.retain(|file| filter.is_none_or(|filter| file.to_string_lossy().contains(filter)));
             files.sort();
-            let rates = matches!(kind, "group" | "meter");
-            let size = if rates { 1 } else { FILES };
-            tasks.extend(files.chunks(size).map(|files| Task { version, files: files.to_vec(), rates }));
+            let size = if matches!(kind, "group" | "meter") { 1 } else { FILES };
+            let task = |files: &[PathBuf]| {
+                let lane = Lane::of(kind, &files[0]);
+                Task { version, files: files.to_vec(), lane }
+            };
+            tasks.extend(files.chunks(size).map(task));
         }
     }
     tasks
