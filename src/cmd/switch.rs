@@ -12,7 +12,7 @@ use record::{PortSetting, Problem, Result};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use switch::config::{Listen, Remote, SwitchConfig, add_port, dpid, fail};
 use switch::control::{Say, Switch};
 
@@ -43,6 +43,16 @@ pub struct SwitchArgs {
     /// What to do without a controller: go on with the rules (secure), or be a bridge (standalone).
     #[arg(long, default_value = "secure")]
     fail: String,
+    /// End after so many seconds.
+    #[arg(long, value_parser = seconds)]
+    duration: Option<f64>,
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    match text.trim_end_matches('s').parse::<f64>() {
+        Ok(value) if value > 0.0 && value < 1e9 => Ok(value),
+        _ => Err("it must be a number of seconds above 0".into()),
+    }
 }
 
 /// What `--json` prints at the end.
@@ -96,7 +106,9 @@ pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
                 scope.spawn(move || switch.run(stop, |say| output.note(&words(&config.name, &say))))
             })
             .collect();
-        while !process::interrupted() && !threads.iter().any(|thread| thread.is_finished()) {
+        let until = args.duration.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+        let is_over = || until.is_some_and(|until| Instant::now() >= until);
+        while !process::interrupted() && !is_over() && !threads.iter().any(|thread| thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(50));
         }
         stop.store(true, Relaxed);
