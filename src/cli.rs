@@ -50,6 +50,8 @@ pub enum Command {
     Null(cmd::null::NullArgs),
     /// Be an OpenFlow switch, or several.
     Switch(cmd::switch::SwitchArgs),
+    /// OpenFlow rules by hand: what they do with a frame.
+    Flow(cmd::flow::FlowArgs),
     /// Measurements of pathlab itself against its peers.
     Bench(cmd::bench::BenchArgs),
     /// Print the completion script of a shell.
@@ -75,6 +77,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),
+        Command::Flow(args) => cmd::flow::run(args, output),
         Command::Bench(args) => cmd::bench::run(args, output),
         Command::Completions(args) => cmd::completions::completions(args, output),
         Command::Man(args) => cmd::completions::man(args, output),

@@ -8,6 +8,8 @@ mod bench;
 mod capture;
 #[path = "system/commands.rs"]
 mod commands;
+#[path = "system/flow.rs"]
+mod flow;
 #[path = "system/join.rs"]
 mod join;
 #[path = "system/null.rs"]

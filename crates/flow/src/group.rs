@@ -193,7 +193,7 @@ impl Groups {
         if group.kind == GroupType::Indirect && group.buckets.len() != 1 {
             return Err(GroupModFailed::InvalidGroup);
         }
-        let lower: Vec<u32> = group.buckets.iter().flat_map(rests_on).collect();
+        let lower: BTreeSet<u32> = group.buckets.iter().flat_map(rests_on).collect();
         if lower.contains(&group.id) || lower.iter().any(|id| self.reaches(*id, group.id)) {
             return Err(GroupModFailed::Loop);
         }
@@ -271,6 +271,16 @@ impl Groups {
         buckets.flat_map(|bucket| targets(&bucket.actions)).filter(|to| *to == id).count()
     }
 
+    /// [`Groups::references`] of every group that has some, in one pass.
+    pub fn all_references(&self) -> BTreeMap<u32, usize> {
+        let mut counts = BTreeMap::new();
+        let buckets = self.groups.values().flat_map(|entry| &entry.group.buckets);
+        buckets
+            .flat_map(|bucket| targets(&bucket.actions))
+            .for_each(|to| *counts.entry(to).or_default() += 1);
+        counts
+    }
+
     /// Makes the change, which was checked.
     pub fn apply(&mut self, now: u64, change: &GroupMod) {
         let group = &change.group;
@@ -291,30 +301,47 @@ impl Groups {
         }
     }
 
-    /// Whether a bucket is live (§6.7): the port or the group that it watches is. One that watches nothing is.
-    pub fn is_live(&self, bucket: &Bucket, port_is_live: &impl Fn(PortNo) -> bool) -> bool {
+    /// Whether a bucket is live (§6.7): the port or the group that it watches is. One that watches nothing is. `known` are
+    /// the groups that were looked at already: many buckets may watch one group, and that one others.
+    fn is_live(
+        &self,
+        bucket: &Bucket,
+        port_is_live: &impl Fn(PortNo) -> bool,
+        known: &mut BTreeMap<u32, bool>,
+    ) -> bool {
         let (no_port, no_group) = (bucket.watch_port == PortNo::ANY, bucket.watch_group == ANY_GROUP);
         (no_port && no_group)
             || (!no_port && port_is_live(bucket.watch_port))
-            || (!no_group && self.group_is_live(bucket.watch_group, port_is_live))
+            || (!no_group && self.group_is_live(bucket.watch_group, port_is_live, known))
     }
 
     /// Whether a group is live: one of its buckets is.
-    fn group_is_live(&self, id: u32, port_is_live: &impl Fn(PortNo) -> bool) -> bool {
-        let buckets = self.groups.get(&id).into_iter().flat_map(|entry| &entry.group.buckets);
-        buckets.into_iter().any(|bucket| self.is_live(bucket, port_is_live))
+    fn group_is_live(
+        &self,
+        id: u32,
+        port_is_live: &impl Fn(PortNo) -> bool,
+        known: &mut BTreeMap<u32, bool>,
+    ) -> bool {
+        if let Some(is_live) = known.get(&id) {
+            return *is_live;
+        }
+        let mut buckets = self.groups.get(&id).into_iter().flat_map(|entry| &entry.group.buckets);
+        let is_live = buckets.any(|bucket| self.is_live(bucket, port_is_live, known));
+        known.insert(id, is_live);
+        is_live
     }
 
     /// The buckets that a frame meets; `hash` is the frame's, for the choice of a select group.
     pub fn choose(&self, id: u32, hash: u64, port_is_live: &impl Fn(PortNo) -> bool) -> Vec<usize> {
         let Some(entry) = self.groups.get(&id) else { return vec![] };
         let buckets = entry.group.buckets.iter().enumerate();
-        let live = || buckets.clone().filter(|(_, bucket)| self.is_live(bucket, port_is_live));
+        let mut known = BTreeMap::new();
+        let mut live = buckets.clone().filter(|(_, bucket)| self.is_live(bucket, port_is_live, &mut known));
         match entry.group.kind {
             GroupType::All | GroupType::Indirect => buckets.map(|(index, _)| index).collect(),
-            GroupType::FastFailover => live().map(|(index, _)| index).take(1).collect(),
+            GroupType::FastFailover => live.next().map(|(index, _)| index).into_iter().collect(),
             GroupType::Select => {
-                let weights = live().map(|(index, bucket)| (index, u64::from(bucket.weight)));
+                let weights = live.map(|(index, bucket)| (index, u64::from(bucket.weight)));
                 by_weight(&weights.collect::<Vec<_>>(), hash).into_iter().collect()
             }
         }

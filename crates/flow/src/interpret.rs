@@ -610,8 +610,13 @@ impl<W: Watch> Walk<'_, W> {
         }
         // OFPCML_NO_BUFFER asks for the whole frame (§7.2.5).
         let wanted = if max_len == crate::action::WHOLE_FRAME { usize::MAX } else { usize::from(max_len) };
-        let (bytes, total_len) = (copy.frame.bytes(), copy.frame.bytes().len());
-        let frame = bytes[..wanted.min(total_len)].to_vec();
+        let mut frame = copy.frame.bytes().to_vec();
+        let total_len = frame.len();
+        // A controller has no hardware that would finish a checksum. One that lies outside of the frame stays as it is.
+        if let Some(partial) = copy.frame.offload().partial {
+            let _ = wire::offload::complete(&mut frame, partial);
+        }
+        frame.truncate(wanted);
         self.step(traveller, Step::PacketIn(reason, frame.len()));
         self.verdict.packet_ins.push(PacketIn {
             reason,

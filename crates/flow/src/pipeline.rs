@@ -172,6 +172,13 @@ impl Pipeline {
         rules + self.groups.references(id)
     }
 
+    /// [`Pipeline::group_references`] of every group that has some, in one pass.
+    pub fn all_group_references(&self) -> BTreeMap<u32, usize> {
+        let mut counts = self.groups.all_references();
+        self.tables().flat_map(Table::groups).for_each(|to| *counts.entry(to).or_default() += 1);
+        counts
+    }
+
     /// How many rules use a meter.
     pub fn meter_references(&self, id: u32) -> usize {
         let rules = self.tables().flat_map(|table| table.rules().map(|(_, entry)| entry));

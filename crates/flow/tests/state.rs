@@ -336,6 +336,46 @@ fn fast_failover_follows_ports_and_groups_that_live() {
     assert_eq!(chosen(&pipeline, 2), Vec::<usize>::new());
 }
 
+#[test]
+fn liveness_of_many_watchers_is_found_at_once() {
+    // 16 layers of 1024 buckets that all watch the layer below, whose port is dead: looked at one by one, 1024¹⁶.
+    let mut pipeline = switch();
+    pipeline.set_port_state(PortNo(1), PortState { link_down: true, ..Default::default() });
+    let watch = |port, group| Bucket { watch_port: port, watch_group: group, ..Bucket::new(vec![output(2)]) };
+    pipeline
+        .group_mod(0, &group(1, GroupType::FastFailover, vec![watch(PortNo(1), ANY_GROUP); 1024]))
+        .unwrap();
+    for id in 2..=16 {
+        let buckets = vec![watch(PortNo::ANY, id - 1); 1024];
+        pipeline.group_mod(0, &group(id, GroupType::FastFailover, buckets)).unwrap();
+    }
+    let live = |port: PortNo| pipeline.ports.get(&port).is_some_and(Port::is_live);
+    assert_eq!(pipeline.groups().choose(16, 0, &live), Vec::<usize>::new());
+    assert!(pipeline.all_group_references().is_empty(), "to watch is not to send");
+}
+
+#[test]
+fn a_packet_in_has_a_finished_checksum() {
+    let whole = flow::text::frame::parse("eth / ip / udp / raw 68656c6c6f").unwrap();
+    let mut left = whole.clone();
+    let partial = wire::offload::partial_of(&whole).unwrap();
+    // The sum of the pseudo header: 10.0.0.1, 10.0.0.2, protocol 17, 13 bytes.
+    left[40..42].copy_from_slice(&(0x0a00u16 + 1 + 0x0a00 + 2 + 17 + 13).to_be_bytes());
+    let offload = wire::offload::Offload { partial: Some(partial), ..wire::offload::Offload::NONE };
+    let mut pipeline = switch();
+    let both = vec![Action::Output { port: PortNo::CONTROLLER, max_len: 0xffff }, output(2)];
+    pipeline.flow_mod(0, &add(0, Rule::new(1, Match::all(), apply(both)))).unwrap();
+    let arrival = flow::interpret::Arrival { offload, ..flow::interpret::Arrival::new(PortNo(1), &left) };
+    let mut verdict = flow::interpret::Verdict::default();
+    flow::interpret::receive(&mut pipeline, 0, arrival, &mut verdict);
+    assert_eq!(verdict.packet_ins[0].frame, whole);
+    assert_eq!(
+        (&verdict.sent[0].frame, verdict.sent[0].offload),
+        (&left, offload),
+        "a port may have the hardware"
+    );
+}
+
 /// os-ken's suite sends random Ethernet headers and wants the shares within ±10 %.
 #[test]
 fn select_groups_spread_random_addresses_by_weight_and_keep_conversations() {

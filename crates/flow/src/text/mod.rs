@@ -11,6 +11,7 @@
 //! `pbb_isid`, `ipv6_exthdr`, `in_phy_port`, `apply_actions()` for an instruction without actions, `experimenter(…)`.
 
 pub mod action;
+pub mod file;
 pub mod frame;
 pub mod group;
 pub mod meter;

@@ -1,0 +1,145 @@
+//! Files of rules, groups and meters.
+//!
+//! **What.** One thing a line: a line that begins with `group_id=` is a group, one with `meter=` a meter, any other a rule;
+//! `#` begins a comment. [`load`] puts them into a pipeline in their order.
+//!
+//! **Why.** A pipeline is one file that can be kept, compared and traced.
+//!
+//! **Price.** A rule that needs a group or a meter stands below it.
+
+use super::{group, meter, rule};
+use crate::action::{Action, Instruction};
+use crate::field::Field;
+use crate::group::{GroupMod, GroupModCommand};
+use crate::meter::{MeterMod, MeterModCommand};
+use crate::pipeline::{Change, Pipeline};
+use crate::port::{Port, PortNo};
+use crate::rule::FlowModCommand;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// What is wrong with a file, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column, from 1; none when the text is right and the switch refuses what it says.
+    pub column: Option<usize>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.column {
+            Some(column) => write!(f, "line {}, column {column}: {}", self.line, self.what),
+            None => write!(f, "line {}: {}", self.line, self.what),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Reads a file: the changes that it means, each with the number of its line.
+pub fn parse(text: &str) -> Result<Vec<(usize, Change)>, FileError> {
+    let mut changes = vec![];
+    for (index, raw) in text.lines().enumerate() {
+        let line = raw.split('#').next().unwrap_or_default();
+        if line.trim().is_empty() {
+            continue;
+        }
+        let change = one(line).map_err(|error| FileError {
+            line: index + 1,
+            column: Some(error.column + line.len() - line.trim_start().len()),
+            what: error.what,
+        })?;
+        changes.push((index + 1, change));
+    }
+    Ok(changes)
+}
+
+fn one(line: &str) -> super::Result<Change> {
+    let line = line.trim();
+    Ok(match () {
+        () if line.starts_with("group_id=") => {
+            Change::Group(GroupMod { command: GroupModCommand::Add, group: group::parse(line)? })
+        }
+        () if line.starts_with("meter=") => {
+            Change::Meter(MeterMod { command: MeterModCommand::Add, meter: meter::parse(line)? })
+        }
+        () => Change::Flow(rule::flow_mod(FlowModCommand::Add, line)?),
+    })
+}
+
+/// The ordinary ports, and LOCAL, that changes name: in matches, in actions, to be watched.
+pub fn ports(changes: &[(usize, Change)]) -> BTreeSet<PortNo> {
+    let mut found = BTreeSet::new();
+    let mut outputs = |actions: &[Action]| {
+        found.extend(actions.iter().filter_map(|action| match action {
+            Action::Output { port, .. } => Some(*port),
+            _ => None,
+        }));
+    };
+    for (_, change) in changes {
+        match change {
+            Change::Flow(change) => {
+                change.rule.instructions.iter().map(Instruction::actions).for_each(&mut outputs);
+                let in_port = change.rule.matching.exact(Field::InPort);
+                outputs(
+                    &in_port
+                        .map(|port| Action::Output { port: PortNo(port as u32), max_len: 0 })
+                        .into_iter()
+                        .collect::<Vec<_>>(),
+                );
+            }
+            Change::Group(change) => {
+                for bucket in &change.group.buckets {
+                    outputs(&bucket.actions);
+                    outputs(&[Action::Output { port: bucket.watch_port, max_len: 0 }]);
+                }
+            }
+            _ => {}
+        }
+    }
+    found.retain(|port| port.is_ordinary() || *port == PortNo::LOCAL);
+    found
+}
+
+/// Puts what a file says into a pipeline; ports that it names and that are not there yet are added first.
+pub fn load(pipeline: &mut Pipeline, text: &str) -> Result<(), FileError> {
+    let changes = parse(text)?;
+    for number in ports(&changes) {
+        if !pipeline.ports.contains_key(&number) {
+            let [_, b, c, d] = number.0.to_be_bytes();
+            pipeline.add_port(Port::new(number, &format!("port{number}"), [2, 0, 0, b, c, d]));
+        }
+    }
+    for (line, change) in &changes {
+        pipeline.apply(0, change).map_err(|error| FileError {
+            line: *line,
+            column: None,
+            what: format!("{error} ({})", error.name()),
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_becomes_a_pipeline_or_an_error_with_its_place() {
+        let mut pipeline = Pipeline::default();
+        let text = "# a comment\nmeter=1,pktps,band=type=drop,rate=5\n\ngroup_id=1,type=ff,bucket=watch_port:7,actions=output:8\n\
+                    table=1,in_port=3 actions=meter:1,group:1,LOCAL # and one behind\n";
+        load(&mut pipeline, text).unwrap();
+        let ports: Vec<u32> = pipeline.ports.keys().map(|port| port.0).collect();
+        assert_eq!(ports, [3, 7, 8, PortNo::LOCAL.0]);
+        assert_eq!(pipeline.table(1).unwrap().len(), 1);
+        let error = |text: &str| load(&mut Pipeline::default(), text).unwrap_err().to_string();
+        assert_eq!(error("\n  in_port=x actions=drop"), "line 2, column 11: `x` is not a number");
+        let refused = "line 1: an action was refused: the group does not exist (BadAction/BadOutGroup)";
+        assert_eq!(error("actions=group:4"), refused);
+    }
+}

@@ -1,0 +1,184 @@
+//! `pathlab flow`: OpenFlow rules by hand.
+//!
+//! `flow trace` builds a switch from files of rules, lets one frame in and tells every step of its way.
+
+use crate::output::Output;
+use clap::{Args, Subcommand};
+use flow::interpret::{Arrival, NO_COOKIE};
+use flow::port::Port;
+use flow::text::{Piece, action, file, frame, hex, rule, value};
+use flow::trace::{self, Trace};
+use flow::{Field, Pipeline, PortNo};
+use load::send::replay::Recording;
+use record::{Problem, Result};
+use serde::Serialize;
+
+/// What the output of `flow trace` is.
+const SCHEMA: &str = "pathlab/flow-trace/1";
+
+/// Flags of `pathlab flow`.
+#[derive(Args)]
+pub struct FlowArgs {
+    #[command(subcommand)]
+    command: FlowCommand,
+}
+
+#[derive(Subcommand)]
+enum FlowCommand {
+    /// Tell what rules do with one frame, step by step.
+    Trace(TraceArgs),
+}
+
+#[derive(Args)]
+struct TraceArgs {
+    /// A file of rules, groups and meters as ovs-ofctl writes them, one a line; may be given more than once.
+    #[arg(long, value_name = "FILE", required = true)]
+    rules: Vec<String>,
+    /// The frame: fields ('in_port=1,tcp,nw_dst=10.0.0.2'), layers ('eth / vlan vid=5 / ip / udp'), hexadecimal digits, or
+    /// pcap:FILE.
+    frame: String,
+    /// The port by which it comes in, when the frame does not say it.
+    #[arg(long, value_name = "PORT", default_value = "1")]
+    in_port: String,
+    /// Which frame of a capture file, from 1.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    number: u64,
+    /// Do these actions with the frame, as a packet-out does, instead of sending it through the tables.
+    #[arg(long, value_name = "ACTIONS")]
+    packet_out: Option<String>,
+}
+
+/// Carries out what was asked for.
+pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
+    match args.command {
+        FlowCommand::Trace(args) => tell(&args, output),
+    }
+}
+
+fn tell(args: &TraceArgs, output: &Output) -> Result<()> {
+    let mut pipeline = Pipeline::default();
+    for path in &args.rules {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Problem::input(format!("cannot be read: {error}")).at(path))?;
+        file::load(&mut pipeline, &text).map_err(|error| Problem::input(error.to_string()).at(path))?;
+    }
+    let given = Given::read(args)?;
+    pipeline
+        .ports
+        .entry(given.port)
+        .or_insert_with(|| Port::new(given.port, &format!("port{}", given.port), [2, 0, 0, 0, 0, 0]));
+    let mut arrival = Arrival::new(given.port, &given.frame);
+    arrival.tunnel_id = given.tunnel_id;
+    let trace = match &args.packet_out {
+        None => trace::receive(&mut pipeline, 0, arrival),
+        Some(actions) => {
+            let wrong = |what: String| Problem::input(what).at("--packet-out");
+            let actions = action::list(Piece::line(actions)).map_err(|error| wrong(error.to_string()))?;
+            pipeline.check_packet_out(given.port, &actions).map_err(|error| wrong(error.to_string()))?;
+            trace::packet_out(&mut pipeline, 0, arrival, &actions)
+        }
+    };
+    output.result(&Told::of(&trace), |_| trace.text())
+}
+
+/// The frame and what the switch knows about it.
+struct Given {
+    port: PortNo,
+    tunnel_id: u64,
+    frame: Vec<u8>,
+}
+
+impl Given {
+    fn read(args: &TraceArgs) -> Result<Given> {
+        let wrong = |what: String| Problem::input(what).at("FRAME");
+        let port = value::port(Piece::line(&args.in_port));
+        let port = port.map_err(|error| Problem::input(error.to_string()).at("--in-port"))?;
+        let text = args.frame.trim();
+        let is_hex = !text.is_empty() && text.chars().all(|letter| letter.is_ascii_hexdigit());
+        if let Some(file) = text.strip_prefix("pcap:") {
+            let frame = recorded(file, args.number)?;
+            return Ok(Given { port, tunnel_id: 0, frame });
+        }
+        if is_hex || text == "eth" || text.starts_with("eth ") {
+            let frame = frame::parse(text).map_err(|error| wrong(error.to_string()))?;
+            return Ok(Given { port, tunnel_id: 0, frame });
+        }
+        let matching = rule::parse_match(text).map_err(|error| wrong(error.to_string()))?;
+        let frame = frame::of_match(&matching).map_err(wrong)?;
+        let port = matching.exact(Field::InPort).map_or(port, |number| PortNo(number as u32));
+        let tunnel_id = matching.exact(Field::TunnelId).unwrap_or(0) as u64;
+        Ok(Given { port, tunnel_id, frame })
+    }
+}
+
+/// One frame of a capture file.
+fn recorded(file: &str, number: u64) -> Result<Vec<u8>> {
+    let recording = Recording::read(file, false)?;
+    let frames = recording.len();
+    if number > frames {
+        return Err(Problem::input(format!("there are {frames} frames, and no number {number}")).at(file));
+    }
+    Ok(recording.frame(number - 1).to_vec())
+}
+
+/// A trace as JSON.
+#[derive(Serialize)]
+struct Told {
+    schema: &'static str,
+    steps: Vec<ToldStep>,
+    sent: Vec<ToldFrame>,
+    packet_ins: Vec<ToldPacketIn>,
+}
+
+#[derive(Serialize)]
+struct ToldStep {
+    depth: usize,
+    kind: &'static str,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct ToldFrame {
+    port: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<u32>,
+    hex: String,
+}
+
+#[derive(Serialize)]
+struct ToldPacketIn {
+    reason: String,
+    table: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cookie: Option<String>,
+    metadata: String,
+    total_bytes: usize,
+    hex: String,
+}
+
+impl Told {
+    fn of(trace: &Trace) -> Told {
+        let steps = trace.lines.iter();
+        let sent = trace.verdict.sent.iter();
+        let packet_ins = trace.verdict.packet_ins.iter();
+        Told {
+            schema: SCHEMA,
+            steps: steps
+                .map(|line| ToldStep { depth: line.depth, kind: line.kind, text: line.text.clone() })
+                .collect(),
+            sent: sent
+                .map(|one| ToldFrame { port: one.port.to_string(), queue: one.queue, hex: hex(&one.frame) })
+                .collect(),
+            packet_ins: packet_ins
+                .map(|one| ToldPacketIn {
+                    reason: format!("{:?}", one.reason),
+                    table: one.table,
+                    cookie: (one.cookie != NO_COOKIE).then(|| format!("{:#x}", one.cookie)),
+                    metadata: format!("{:#x}", one.metadata),
+                    total_bytes: one.total_len,
+                    hex: hex(&one.frame),
+                })
+                .collect(),
+        }
+    }
+}
