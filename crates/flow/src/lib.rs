@@ -14,6 +14,8 @@
 pub mod action;
 pub mod action_set;
 pub mod agent;
+#[cfg(test)]
+mod agent_tests;
 pub mod bridge;
 pub mod cases;
 pub mod check;

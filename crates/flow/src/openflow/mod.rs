@@ -29,6 +29,6 @@ mod channel_tests;
 #[cfg(test)]
 mod osken;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests;

@@ -124,6 +124,10 @@ impl Compared {
                 let name = id.get("type").and_then(Value::as_str).unwrap_or_default();
                 *text == if masked { format!("{name}/mask") } else { name.to_owned() }
             }
+            // The data of a refused hello are text here.
+            (Tree::Text(text), Value::String(other)) if path == "error.data" => base64(other)
+                .and_then(|bytes| String::from_utf8(bytes).ok())
+                .is_some_and(|other| other.trim_end_matches('\0') == text),
             (Tree::Text(text), Value::String(other)) => text == other,
             (Tree::Bytes(bytes), Value::String(other)) => base64(other).as_ref() == Some(bytes),
             // os-ken takes an experimenter's data for numbers of 32 bits, in 1.3's queues of 8.
@@ -220,7 +224,9 @@ fn flat<'a>(
                 all.extend(inner.iter().map(|(field, value)| (*field, value)));
             }
             // A question of a list is one item in os-ken, its flags beside those of the message.
-            (Tree::List(one), "body") if one.len() == 1 && !theirs.contains_key("body") => {
+            (Tree::List(one), "body")
+                if name == "multipart_request" && one.len() == 1 && !theirs.contains_key("body") =>
+            {
                 if let Tree::Part(_, inner) = &one[0] {
                     let name = |field: &'static str| if field == "flags" { "monitor_flags" } else { field };
                     all.extend(inner.iter().map(|(field, value)| (name(field), value)));
