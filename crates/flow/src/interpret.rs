@@ -446,7 +446,9 @@ impl<W: Watch> Walk<'_, W> {
             return;
         }
         let leaves = |action: &Action| matches!(action, Action::Output { .. } | Action::Group(_));
-        if !set.in_order().any(leaves) {
+        // A frame that nobody wrote an action for may have left by actions that were applied.
+        let is_worth_a_word = origin == Origin::Bucket || !set.is_empty();
+        if is_worth_a_word && !set.in_order().any(leaves) {
             self.end(traveller, Drop::NoOutput);
         }
     }
