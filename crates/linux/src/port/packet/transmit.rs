@@ -3,7 +3,8 @@
 //! **Exact counts.** `sendmmsg` that is stopped by a frame says how many it sent *before* it and not why it stopped. A
 //! full socket buffer (`EAGAIN`: the frame was not tried) and a full qdisc (`ENOBUFS`: it was tried, and dropped) look
 //! the same. So a call never gets more frames than surely fit into the socket buffer ([`worst`]): then the frame that
-//! stopped it was tried, and is counted as dropped; a single frame tells its reason itself.
+//! stopped it was tried, and is counted as dropped (or as too long, if the MTU became smaller meanwhile); a single frame
+//! tells its reason itself, and a super-frame always goes as a single one.
 //!
 //! **Full.** The socket buffer is left at its default (`net.core.wmem_default`), which is less than the 1000 frames of
 //! a common qdisc: a sender that is too fast is held back rather than dropped.
@@ -173,9 +174,14 @@ impl Way {
     }
 
     /// Why a frame was refused that the kernel said nothing about.
-    fn unsaid_reason(&self) -> Reason {
+    fn unsaid_reason(&mut self, slot: &Slot) -> Reason {
         match packet::interface_numbered(&self.fd, self.watch.index()) {
-            Ok(facts) if facts.up => Reason::Queue,
+            Ok(facts) if facts.up => {
+                self.mtu = facts.mtu;
+                let too_long =
+                    slot.meta.offload.segments.is_none() && slot.length as usize > self.allowed(slot);
+                if too_long { Reason::Oversize } else { Reason::Queue }
+            }
             _ => Reason::LinkDown,
         }
     }
@@ -308,7 +314,8 @@ impl PacketTransmitter {
             if let Some(reason) = self.way.refusal(slot) {
                 return if count == 0 { Err(reason) } else { Ok(count) };
             }
-            let fits = worst(slot.length) <= room;
+            // What is told of a super-frame only the kernel can judge, and it says what is wrong to a call of its own.
+            let fits = worst(slot.length) <= room && slot.meta.offload.segments.is_none();
             if !fits && count > 0 {
                 return Ok(count);
             }
@@ -492,7 +499,7 @@ impl PacketTransmitter {
                 self.count(slots, &which[..went]);
                 sent.dealt += went;
                 if went < count {
-                    let reason = self.way.unsaid_reason();
+                    let reason = self.way.unsaid_reason(&slots[usize::from(which[went])]);
                     self.refuse(which[went], reason, sent);
                 }
                 Ok(true)

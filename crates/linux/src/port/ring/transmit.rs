@@ -235,7 +235,10 @@ impl RingTransmitter {
         self.bytes += which[..taken].iter().map(length).sum::<u64>();
         sent.dealt += taken;
         if wrong {
-            self.refuse(Reason::Invalid, sent);
+            // The call tells what was wrong with that slot: an MTU that became smaller meanwhile, or what is told of its
+            // checksum and segments.
+            let reason = said.err().map_or(Ok(None), |error| self.way.judge(error))?;
+            self.refuse(reason.unwrap_or(Reason::Invalid), sent);
             return Ok(true);
         }
         match said {
