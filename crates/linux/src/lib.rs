@@ -12,5 +12,6 @@ pub mod assembler;
 pub mod lab;
 pub mod observe;
 pub mod port;
+pub mod stamping;
 pub mod sys;
 pub mod undo;

@@ -22,6 +22,8 @@ use record::{Problem, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::lab::link::Netlink;
+use crate::stamping;
+use crate::sys::packet::StampConfig;
 use crate::sys::process::Identity;
 use crate::sys::{mount, netns, userns};
 
@@ -58,6 +60,17 @@ pub enum Step {
         /// The directory.
         path: PathBuf,
     },
+    /// An interface is told to stamp frames: tell it what it did before.
+    Stamps {
+        /// Inode of its namespace.
+        netns: u64,
+        /// Its number there.
+        index: i32,
+        /// Its name.
+        name: String,
+        /// What was set before.
+        was: StampConfig,
+    },
     /// A process is started: end it.
     Process {
         /// Which one.
@@ -83,6 +96,8 @@ impl Step {
                 }
                 _ => Ok(()),
             },
+            Step::Stamps { netns, index, name, was } => stamping::undo(*netns, *index, name, *was)
+                .map_err(|error| format!("cannot put back the time stamps of {name}: {error}")),
             Step::Process { process } => process.end(PATIENCE).map_err(told),
         }
     }
@@ -160,10 +175,10 @@ impl Record {
     /// Undoes every step, last first, and goes on when one fails.
     fn undo(&self) -> Result<()> {
         if !same_boot(&self.header.owner) {
-            // Namespaces, links and processes did not survive; only files may have.
+            // Namespaces, links, settings of interfaces and processes did not survive; only files may have.
             self.steps.iter().rev().for_each(|step| match step {
                 Step::Unpin { .. } | Step::Directory { .. } => drop(step.undo()),
-                Step::Link { .. } | Step::Process { .. } => {}
+                Step::Link { .. } | Step::Stamps { .. } | Step::Process { .. } => {}
             });
             return Ok(());
         }
@@ -287,6 +302,15 @@ impl StateDir {
         self.forget(name)
     }
 
+    /// For tests: the journal of a process that is gone.
+    #[cfg(test)]
+    pub(crate) fn leave_behind(&self, name: &str, owner: Identity, steps: &[Step]) {
+        let header = Header { schema: SCHEMA.into(), name: name.into(), owner, persistent: false };
+        let lines = std::iter::once(Line::Owner(header)).chain(steps.iter().cloned().map(Line::Undo));
+        let text: String = lines.map(|line| serde_json::to_string(&line).unwrap() + "\n").collect();
+        fs::write(self.file(name), text).unwrap();
+    }
+
     fn forget(&self, name: &str) -> Result<()> {
         match fs::remove_file(self.file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -358,6 +382,15 @@ impl Journal {
     /// A host problem when a step fails; the journal is then kept.
     pub fn undo(self) -> Result<()> {
         self.directory.undo(&self.header.name)
+    }
+
+    /// Removes the journal without undoing anything: no change was made.
+    ///
+    /// # Errors
+    /// A host problem when it cannot be removed.
+    pub fn forget(self) -> Result<()> {
+        let _lock = self.directory.lock()?;
+        self.directory.forget(&self.header.name)
     }
 
     fn write(&mut self, lines: &[Line]) -> Result<()> {

@@ -198,6 +198,30 @@ pub struct Statistics {
     pub freezes: u32,
 }
 
+/// The sums of such counters, which have only 32 bits and begin anew with each reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Frames that found no room.
+    pub drops: u64,
+    /// How often the ring was full.
+    pub freezes: u64,
+}
+
+impl Losses {
+    /// Reads and clears the socket's counters and adds them up. One that cannot be read (the interface is gone) adds
+    /// nothing.
+    pub fn read(&mut self, fd: impl AsFd) {
+        if let Ok(counted) = statistics(fd) {
+            self.add(counted);
+        }
+    }
+
+    fn add(&mut self, counted: Statistics) {
+        self.drops += u64::from(counted.drops);
+        self.freezes += u64::from(counted.freezes);
+    }
+}
+
 /// Reads and clears the counters.
 ///
 /// # Errors
@@ -291,6 +315,45 @@ pub fn stamp_facts(fd: impl AsFd, name: &str) -> io::Result<StampFacts> {
     request.ifr_ifru.ifru_data = (&raw mut facts).cast();
     ask(fd.as_fd(), SIOCETHTOOL, &mut request)?;
     Ok(facts)
+}
+
+/// Which frames an interface stamps (`struct hwtstamp_config`, linux/net_tstamp.h).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[repr(C)]
+pub struct StampConfig {
+    /// `HWTSTAMP_FLAG_…`.
+    pub flags: i32,
+    /// Frames that it sends (`HWTSTAMP_TX_…`: 0 none).
+    pub transmit: i32,
+    /// Frames that it receives (`HWTSTAMP_FILTER_…`: 0 none, 1 all).
+    pub receive: i32,
+}
+
+/// Asks which frames the interface stamps (`SIOCGHWTSTAMP`).
+///
+/// # Errors
+/// `EOPNOTSUPP`: it cannot stamp; or what ioctl(2) says.
+pub fn stamp_config(fd: impl AsFd, name: &str) -> io::Result<StampConfig> {
+    const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
+    let mut config = StampConfig::default();
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = (&raw mut config).cast();
+    ask(fd.as_fd(), SIOCGHWTSTAMP, &mut request)?;
+    Ok(config)
+}
+
+/// Says which frames the interface shall stamp (`SIOCSHWTSTAMP`); what took effect, which may be more. Whoever calls
+/// this changes the machine: only `crate::stamping` and `crate::undo` do.
+///
+/// # Errors
+/// `EOPNOTSUPP`, `ERANGE` (not this filter), `EPERM`, or what ioctl(2) says.
+pub fn set_stamp_config(fd: impl AsFd, name: &str, config: StampConfig) -> io::Result<StampConfig> {
+    const SIOCSHWTSTAMP: libc::Ioctl = 0x89b0;
+    let mut config = config;
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = (&raw mut config).cast();
+    ask(fd.as_fd(), SIOCSHWTSTAMP, &mut request)?;
+    Ok(config)
 }
 
 /// Sends one frame as it is; the socket must be bound.
@@ -396,5 +459,30 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by this type with this size; whoever borrowed from it is gone.
         let _ = unsafe { nix::sys::mman::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_add_up_beyond_32_bits() {
+        let mut losses = Losses::default();
+        let fed = [(u32::MAX, 1), (u32::MAX, u32::MAX), (2, u32::MAX), (0, 0), (7, 3)];
+        for (drops, freezes) in fed {
+            losses.add(Statistics { frames: u32::MAX, drops, freezes });
+        }
+        let expected = Losses { drops: 2 * 0xffff_ffff + 9, freezes: 2 * 0xffff_ffff + 4 };
+        assert_eq!(losses, expected);
+        assert!(losses.drops > 1 << 33);
+    }
+
+    /// `struct hwtstamp_config` of linux/net_tstamp.h: flags, tx_type, rx_filter, each an int.
+    #[test]
+    fn a_stamp_configuration_has_the_kernels_layout() {
+        assert_eq!((size_of::<StampConfig>(), align_of::<StampConfig>()), (12, 4));
+        assert_eq!(std::mem::offset_of!(StampConfig, transmit), 4);
+        assert_eq!(std::mem::offset_of!(StampConfig, receive), 8);
     }
 }

@@ -42,7 +42,7 @@ pub struct PacketReceiver {
     used: usize,
     slots: Vec<Slot>,
     counters: ReceiveCounters,
-    drops: u64,
+    losses: packet::Losses,
     settings: Vec<PortSetting>,
 }
 
@@ -107,7 +107,7 @@ impl PacketReceiver {
             used: asked.batch,
             slots: Vec::with_capacity(MAX_BATCH),
             counters: ReceiveCounters::default(),
-            drops: 0,
+            losses: packet::Losses::default(),
             settings,
         };
         receiver.aim(capacity);
@@ -221,7 +221,7 @@ impl PacketReceiver {
     }
 
     fn add_up(&mut self) {
-        self.drops += packet::statistics(&self.fd).map_or(0, |counted| u64::from(counted.drops));
+        self.losses.read(&self.fd);
     }
 }
 
@@ -260,7 +260,7 @@ impl Receiver for PacketReceiver {
 
     fn counters(&mut self) -> ReceiveCounters {
         self.add_up();
-        let lost = PlaceDrop { place: "socket".into(), name: "buffer_full".into(), count: self.drops };
+        let lost = PlaceDrop { place: "socket".into(), name: "buffer_full".into(), count: self.losses.drops };
         ReceiveCounters { drops: vec![lost], ..self.counters.clone() }
     }
 

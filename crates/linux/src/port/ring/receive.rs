@@ -128,8 +128,7 @@ pub struct RingReceiver {
     maker: Maker,
     slots: Vec<Slot>,
     frames: u64,
-    drops: u64,
-    freezes: u64,
+    losses: packet::Losses,
     settings: Vec<PortSetting>,
 }
 
@@ -165,8 +164,7 @@ impl RingReceiver {
             maker: Maker { finish: Finish::new(wish), vnet: asked.vnet, bytes: 0, cut: 0 },
             slots: Vec::with_capacity(MAX_BATCH),
             frames: 0,
-            drops: 0,
-            freezes: 0,
+            losses: packet::Losses::default(),
             settings,
         })
     }
@@ -179,10 +177,7 @@ impl RingReceiver {
     }
 
     fn add_up(&mut self) {
-        if let Ok(counted) = packet::statistics(&self.fd) {
-            self.drops += u64::from(counted.drops);
-            self.freezes += u64::from(counted.freezes);
-        }
+        self.losses.read(&self.fd);
     }
 }
 
@@ -281,8 +276,12 @@ impl Receiver for RingReceiver {
             bytes: self.maker.bytes,
             cut: self.maker.cut,
             copied: 0,
-            drops: vec![PlaceDrop { place: "ring".into(), name: "ring_full".into(), count: self.drops }],
-            freezes: self.freezes,
+            drops: vec![PlaceDrop {
+                place: "ring".into(),
+                name: "ring_full".into(),
+                count: self.losses.drops,
+            }],
+            freezes: self.losses.freezes,
             extra: vec![],
         }
     }

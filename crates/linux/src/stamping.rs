@@ -1,0 +1,186 @@
+//! Switching on the hardware time stamps of an interface, and back.
+//!
+//! **What.** [`switch_on`] asks the driver to stamp every frame that comes in (`SIOCSHWTSTAMP` with
+//! `HWTSTAMP_FILTER_ALL`); what was set before is in an undo journal by then ([`crate::undo`]) and is put back by
+//! [`Stamping::put_back`], when the guard is dropped, or after a `kill -9` by the next command that asks for stamps, by
+//! `pathlab lab` or by `pathlab undo`.
+//!
+//! **Why.** Asking a socket for hardware stamps changes nothing in the interface: without this call a card that could
+//! stamp delivers none. But the setting belongs to the whole interface (ptp4l may have set it), so it is changed as
+//! little as possible: stamps of frames that are sent stay as they were, and an interface that stamps all frames
+//! already is left alone. Where somebody else has changed the transmit side meanwhile, the interface is theirs now and
+//! nothing is put back.
+//!
+//! **Price.** Tried with a fake alone: no interface with a clock was at hand (veth, tap and loopback refuse with
+//! `EOPNOTSUPP`). A namespace that nobody can be found in any more is not searched for its interfaces.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use record::{Problem, Result};
+
+use crate::sys::packet::{self, StampConfig};
+use crate::sys::{netns, process};
+use crate::undo::{Journal, StateDir, Step};
+
+/// `HWTSTAMP_FILTER_ALL` of linux/net_tstamp.h.
+const ALL: i32 = 1;
+
+/// Something whose stamps can be switched: a card, or a test's.
+trait Switch {
+    fn get(&mut self) -> io::Result<StampConfig>;
+    /// What took effect.
+    fn set(&mut self, config: StampConfig) -> io::Result<StampConfig>;
+}
+
+/// An interface of the namespace of a socket.
+struct Card<'a> {
+    socket: OwnedFd,
+    name: &'a str,
+}
+
+impl Switch for Card<'_> {
+    fn get(&mut self) -> io::Result<StampConfig> {
+        packet::stamp_config(&self.socket, self.name)
+    }
+
+    fn set(&mut self, config: StampConfig) -> io::Result<StampConfig> {
+        packet::set_stamp_config(&self.socket, self.name, config)
+    }
+}
+
+/// Stamps that are on; switched back when this is dropped.
+#[derive(Debug)]
+pub struct Stamping {
+    /// None: they were on before, and stay on.
+    journal: Option<Journal>,
+    /// What was done, for people.
+    pub said: String,
+}
+
+impl Stamping {
+    /// Puts back what was set before.
+    ///
+    /// # Errors
+    /// A host problem when the kernel refuses; the journal is then kept.
+    pub fn put_back(mut self) -> Result<()> {
+        self.journal.take().map_or(Ok(()), Journal::undo)
+    }
+}
+
+impl Drop for Stamping {
+    fn drop(&mut self) {
+        // Who wants to hear of trouble calls `put_back`; the journal stays, and 'pathlab undo' says it again.
+        let _ = self.journal.take().map_or(Ok(()), Journal::undo);
+    }
+}
+
+/// Switches stamps of received frames on, for an interface of the namespace of the calling thread.
+///
+/// # Errors
+/// Input: no such interface. Host: it cannot stamp, or may not be changed; it is then as it was.
+pub fn switch_on(interface: &str) -> Result<Stamping> {
+    let state = StateDir::open()?;
+    // Whoever was killed here before has left the interface switched on.
+    state.clean()?;
+    let told = |error: io::Error| Problem::host(format!("cannot ask about stamps: {error}")).at(interface);
+    let socket = packet::open().map_err(told)?;
+    let facts = packet::interface_named(&socket, interface).map_err(told)?;
+    let inode = netns::current().and_then(|netns| netns::inode(netns.as_fd())).map_err(told)?;
+    let undo = |was| Step::Stamps { netns: inode, index: facts.index, name: interface.to_owned(), was };
+    on(&mut Card { socket, name: interface }, interface, &state, undo)
+}
+
+fn on(
+    card: &mut dyn Switch,
+    name: &str,
+    state: &StateDir,
+    undo: impl Fn(StampConfig) -> Step,
+) -> Result<Stamping> {
+    let was = card.get().map_err(|error| refused(name, &error))?;
+    if was.receive == ALL {
+        let said = format!("{name} stamps all frames already, and was left as it is");
+        return Ok(Stamping { journal: None, said });
+    }
+    let journal = Journal::begin(state, &format!("stamps-{name}-{}", std::process::id()), false)?;
+    let mut journal = journal
+        .ok_or_else(|| Problem::host("this process is switching its stamps already").at(name.to_owned()))?;
+    journal.will([undo(was)])?;
+    match card.set(StampConfig { receive: ALL, ..was }) {
+        Ok(now) => {
+            let said = match now.receive {
+                ALL => format!("{name} stamps all frames that come in; it is put back at the end"),
+                other => {
+                    format!(
+                        "{name} stamps only some frames that come in (filter {other}); it is put back at the end"
+                    )
+                }
+            };
+            Ok(Stamping { journal: Some(journal), said })
+        }
+        Err(error) => {
+            // Nothing was changed, so there is nothing to be undone but the journal itself.
+            journal.forget()?;
+            Err(refused(name, &error))
+        }
+    }
+}
+
+fn refused(name: &str, error: &io::Error) -> Problem {
+    let problem = match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => Problem::host("the interface has no hardware stamps to be switched on"),
+        Some(libc::ERANGE) => {
+            Problem::host("the interface cannot stamp all frames that come in, only some kinds")
+        }
+        Some(libc::EPERM) => Problem::host("hardware stamps may not be switched on")
+            .help("it needs CAP_NET_ADMIN (run as root)"),
+        _ => Problem::host(format!("hardware stamps cannot be switched on: {error}")),
+    };
+    problem.at(name.to_owned())
+}
+
+/// Undoes [`switch_on`] for the interface of that number and name in that namespace; where it is not there any more, or
+/// is another one, nothing is done.
+pub(crate) fn undo(inode: u64, index: i32, name: &str, was: StampConfig) -> io::Result<()> {
+    let Some(space) = namespace(inode) else { return Ok(()) };
+    netns::within(space.as_fd(), || {
+        let socket = packet::open()?;
+        match packet::interface_named(&socket, name) {
+            Ok(facts) if facts.index == index => put_back(&mut Card { socket, name }, was),
+            _ => Ok(()),
+        }
+    })?
+}
+
+fn put_back(card: &mut dyn Switch, was: StampConfig) -> io::Result<()> {
+    let now = match card.get() {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
+        other => other?,
+    };
+    // The transmit side is never changed here: if it is another, somebody else has set up the interface since.
+    if now == was || now.transmit != was.transmit {
+        return Ok(());
+    }
+    card.set(was).map(drop)
+}
+
+/// The namespace with that number: ours, one that is pinned to a file where `ip netns` pins them, or that of a process.
+fn namespace(inode: u64) -> Option<OwnedFd> {
+    let is_it = |file: &OwnedFd| netns::inode(file.as_fd()).is_ok_and(|found| found == inode);
+    if let Some(own) = netns::current().ok().filter(is_it) {
+        return Some(own);
+    }
+    let open = |path: &Path| File::open(path).ok().map(OwnedFd::from).filter(is_it);
+    let pinned = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let found = pinned.map(|entry| entry.path()).find_map(|path| open(&path));
+    found.or_else(|| {
+        let processes = process::in_namespace(inode);
+        processes.iter().find_map(|(pid, _)| open(Path::new(&format!("/proc/{pid}/ns/net"))))
+    })
+}
+
+#[cfg(test)]
+#[path = "stamping_tests.rs"]
+mod tests;
