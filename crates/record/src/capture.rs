@@ -108,9 +108,28 @@ pub struct CaptureAccount {
     pub beside: Vec<PlaceDrop>,
     /// Drops in the receive queues of the whole host, not only of this interface.
     pub host_wide: Vec<PlaceDrop>,
+    /// What each receive queue of the interface counted meanwhile, as far as its driver tells. Not to be added to
+    /// `beside`: a frame that a queue lost may be counted there, too.
+    #[serde(default)]
+    pub queues: Vec<QueueCount>,
+    /// Why there is nothing about queues; empty if there is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub queues_unknown: String,
     /// Why the account cannot be closed; empty if it can.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unknown: String,
+}
+
+/// What one receive queue of an interface counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueCount {
+    /// Its number.
+    pub queue: u32,
+    /// Frames that came by it; null when the driver does not tell.
+    pub received: Option<u64>,
+    /// Frames that it lost, by the kernel's names: `rx_hw_drops` (all that found no room), of these
+    /// `rx_hw_drop_overruns` and `rx_hw_drop_ratelimits`, and `rx_alloc_fail` (no memory). Only what the driver counts.
+    pub drops: Vec<NamedCount>,
 }
 
 /// captured = frames + drops at places `queue` and `disk`.

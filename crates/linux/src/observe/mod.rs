@@ -23,6 +23,7 @@ mod node;
 pub mod processes;
 pub mod protocols;
 pub mod qdiscs;
+pub mod queues;
 pub mod quick;
 pub mod sockets;
 pub mod symbols;

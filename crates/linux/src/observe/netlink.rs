@@ -37,6 +37,8 @@ pub enum Family {
     Route,
     /// Netfilter (`NETLINK_NETFILTER`).
     Netfilter,
+    /// Everything that has no family of its own (`NETLINK_GENERIC`).
+    Generic,
 }
 
 /// A netlink socket of the namespace in which it was opened.
@@ -63,6 +65,7 @@ impl Netlink {
         let protocol = match family {
             Family::Route => SockProtocol::NetlinkRoute,
             Family::Netfilter => SockProtocol::NetlinkNetFilter,
+            Family::Generic => SockProtocol::NetlinkGeneric,
         };
         let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         // The kernel answers within the call; the time-out only keeps a broken one from stopping a run.

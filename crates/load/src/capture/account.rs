@@ -11,10 +11,11 @@
 //! taken; 0 when nothing moved then. Super-frames add the pieces that an interface may have counted instead of them.
 
 use linux::observe::Observer;
+use linux::observe::queues::{Queue, Queues};
 use linux::port::Uri;
-use record::capture::CaptureAccount;
+use record::capture::{CaptureAccount, QueueCount};
 use record::snapshot::Counters;
-use record::{PlaceDrop, Snapshot};
+use record::{NamedCount, PlaceDrop, Snapshot};
 
 /// Counters of an interface that are frames lost in it (include/uapi/linux/if_link.h).
 const NIC: [&str; 7] = [
@@ -33,6 +34,7 @@ const KERNEL: [&str; 3] = ["rx_dropped", "rx_nohandler", "rx_otherhost_dropped"]
 /// An interface that is watched.
 pub struct Watch {
     observer: Observer,
+    queues: Result<Queues, String>,
     interface: String,
     received: bool,
     sent: bool,
@@ -41,9 +43,10 @@ pub struct Watch {
 }
 
 /// Its counters at one instant.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Reading {
     link: Counters,
+    queues: Result<Vec<Queue>, String>,
     softnet_dropped: u64,
     flow_limit: u64,
 }
@@ -84,7 +87,8 @@ impl Watch {
     /// counters cannot be read here.
     pub fn open(uri: &str, outgoing: bool) -> Option<Watch> {
         let (interface, received, sent) = interface_of(uri, outgoing)?;
-        Some(Watch { observer: Observer::host().ok()?, interface, received, sent, last: Snapshot::default() })
+        let (observer, queues) = (Observer::host().ok()?, Queues::open());
+        Some(Watch { observer, queues, interface, received, sent, last: Snapshot::default() })
     }
 
     /// Reads it; none when it is not there.
@@ -92,8 +96,13 @@ impl Watch {
         self.last = self.observer.snapshot(&[]).ok()?;
         let snapshot = &self.last;
         let link = snapshot.nodes.values().next()?.link(&self.interface)?;
+        let queues = match &mut self.queues {
+            Ok(queues) => queues.read(link.index),
+            Err(why) => Err(why.clone()),
+        };
         Some(Reading {
             link: link.counters.clone(),
+            queues,
             softnet_dropped: snapshot.softnet.iter().map(|row| row.dropped).sum(),
             flow_limit: snapshot.softnet.iter().map(|row| row.flow_limit).sum(),
         })
@@ -129,6 +138,10 @@ impl Watch {
         };
         if self.received {
             account.beside = [place("nic", &NIC), place("kernel", &KERNEL)].concat();
+            match (&open.queues, &ended.queues) {
+                (Ok(open), Ok(ended)) => account.queues = by_queue(open, ended),
+                (Err(why), _) | (_, Err(why)) => account.queues_unknown.clone_from(why),
+            }
         }
         let host = |name: &str, from: u64, to: u64| PlaceDrop {
             place: "kernel".into(),
@@ -160,6 +173,23 @@ fn delta(from: &Reading, to: &Reading, name: &str) -> Option<u64> {
     to.link.get(name)?.checked_sub(*from.link.get(name)?)
 }
 
+/// What the queues that were there all the time counted between two readings.
+fn by_queue(from: &[Queue], to: &[Queue]) -> Vec<QueueCount> {
+    let count = |to: &Queue| {
+        let from = from.iter().find(|queue| queue.number == to.number)?;
+        let grown = |name: &str| to.counters.get(name)?.checked_sub(*from.counters.get(name)?);
+        let drops = to.counters.keys().filter(|name| *name != "rx_packets");
+        Some(QueueCount {
+            queue: to.number,
+            received: grown("rx_packets"),
+            drops: drops
+                .filter_map(|name| Some(NamedCount { name: name.clone(), count: grown(name)? }))
+                .collect(),
+        })
+    };
+    to.iter().filter_map(count).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +197,12 @@ mod tests {
     fn reading(rx: u64, tx: u64, missed: u64) -> Option<Reading> {
         let link = [("rx_packets", rx), ("tx_packets", tx), ("rx_missed_errors", missed)];
         let link = link.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
-        Some(Reading { link, softnet_dropped: 5, flow_limit: 0 })
+        let queue = |number, drops: u64| Queue {
+            number,
+            counters: [("rx_packets".to_owned(), rx / 2), ("rx_hw_drops".to_owned(), drops)].into(),
+        };
+        let queues = Ok(vec![queue(0, 7), queue(1, 7 + missed)]);
+        Some(Reading { link, queues, softnet_dropped: 5, flow_limit: 0 })
     }
 
     fn watch() -> Option<Watch> {
@@ -188,6 +223,9 @@ mod tests {
             PlaceDrop { place: "nic".into(), name: "rx_missed_errors".into(), count: 3 }
         );
         assert_eq!(account.host_wide[0].count, 0);
+        let told: Vec<_> = account.queues.iter().map(|q| (q.queue, q.received, q.drops[0].count)).collect();
+        assert_eq!(told, [(0, Some(46), 0), (1, Some(46), 3)], "which queue was overrun");
+        assert!(account.queues_unknown.is_empty());
     }
 
     #[test]
@@ -196,6 +234,14 @@ mod tests {
         let mut readings = Readings([reading(0, 0, 0), reading(0, 0, 0), reading(9, 9, 0), reading(9, 9, 0)]);
         let account = watch.close(&readings, &Known { captured: 3, ..Known::default() });
         assert!(account.residual.is_none() && account.unknown.contains("filter"), "{account:?}");
+        if let Some(reading) = &mut readings.0[1] {
+            reading.queues = Err("the driver does not count by queue".into());
+        }
+        let account = watch.close(&readings, &Known::default());
+        assert_eq!(
+            (account.queues.len(), account.queues_unknown.as_str()),
+            (0, "the driver does not count by queue")
+        );
         readings.0[3] = None;
         let account = watch.close(&readings, &Known { filtered: Some(0), ..Known::default() });
         assert!(account.residual.is_none() && account.received.is_none() && !account.unknown.is_empty());

@@ -302,7 +302,12 @@ fn full() -> CaptureReport {
     use record::capture::{CaptureAccount, StreamCount, Talker};
     let mut report =
         CaptureReport { filter: Some("ip".into()), notes: vec!["x".into()], ..CaptureReport::default() };
-    report.account = Some(CaptureAccount { unknown: "x".into(), ..CaptureAccount::default() });
+    report.account = Some(CaptureAccount {
+        unknown: "x".into(),
+        queues: vec![record::capture::QueueCount::default()],
+        queues_unknown: "x".into(),
+        ..CaptureAccount::default()
+    });
     report.written = Some(Written::default());
     report.census.protocols = vec![record::capture::ProtocolCount::default()];
     report.census.talkers = vec![Talker::default()];

@@ -117,7 +117,7 @@ pub fn close(
     ledger.drops.retain(|drop| drop.count > 0);
     let booked = ledger.transmitted + ledger.dropped() + ledger.queued;
     ledger.residual = asked as i64 - booked as i64;
-    last_words(&mut ledger, interface, notes);
+    last_words(&mut ledger, port, interface, notes);
     ledger
 }
 
@@ -170,7 +170,12 @@ fn below(
     }
 }
 
-fn last_words(ledger: &mut SendLedger, interface: Option<(&Look, &Look)>, notes: &mut Vec<String>) {
+fn last_words(
+    ledger: &mut SendLedger,
+    port: &TransmitCounters,
+    interface: Option<(&Look, &Look)>,
+    notes: &mut Vec<String>,
+) {
     let carrier = interface.and_then(|(_, after)| after.link.as_ref()).is_none_or(|link| link.carrier);
     if ledger.residual > 0 && !carrier {
         notes.push(
@@ -182,10 +187,15 @@ fn last_words(ledger: &mut SendLedger, interface: Option<(&Look, &Look)>, notes:
         ledger.residual = 0;
     }
     if ledger.residual < 0 {
-        notes.push(format!(
-            "{} more frames left than were sent here: other traffic of the interface",
-            -ledger.residual
-        ));
+        let more = ledger.residual.unsigned_abs();
+        let copies =
+            port.extra.iter().find(|(name, _)| *name == "fault_duplicated").map_or(0, |(_, count)| *count);
+        let whose = match more.saturating_sub(copies) {
+            0 => "copies that fault: made".to_owned(),
+            _ if copies == 0 => "other traffic of the interface".to_owned(),
+            other => format!("{copies} copies that fault: made, {other} other traffic of the interface"),
+        };
+        notes.push(format!("{more} more frames left than were sent here: {whose}"));
     }
 }
 
@@ -277,6 +287,15 @@ mod tests {
         );
         assert_eq!(ledger.residual, -2);
         assert!(notes[0].contains("other traffic"), "{notes:?}");
+        for (copies, words) in
+            [(2, "here: copies that fault: made"), (1, "1 copies that fault: made, 1 other traffic")]
+        {
+            let doubled = TransmitCounters { extra: vec![("fault_duplicated", copies)], ..port(10, &[]) };
+            let looks = (look(0, 0, None), look(12, 0, None));
+            let mut notes = vec![];
+            close(Some(10), &tally(10), &doubled, Some((&looks.0, &looks.1)), &mut notes);
+            assert!(notes[0].contains(words), "{notes:?}");
+        }
         let mut dark = look(4, 0, None);
         dark.link.as_mut().unwrap().carrier = false;
         let ledger =
