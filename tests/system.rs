@@ -8,6 +8,8 @@ mod bench;
 mod capture;
 #[path = "system/commands.rs"]
 mod commands;
+#[path = "system/filters.rs"]
+mod filters;
 #[path = "system/flow.rs"]
 mod flow;
 #[path = "system/join.rs"]
@@ -22,6 +24,8 @@ mod report;
 mod runs;
 #[path = "system/send.rs"]
 mod send;
+#[path = "system/senders.rs"]
+mod senders;
 #[path = "system/trouble.rs"]
 mod trouble;
 

@@ -4,6 +4,7 @@ use super::half::HalfArgs;
 use crate::output::Output;
 use clap::Args;
 use linux::port::{StampSource, Uri};
+use linux::stamping::Stamping;
 use linux::sys::libpcap;
 use load::capture::account::interface_of;
 use load::capture::writer::FileWish;
@@ -81,9 +82,10 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     let wish = wish(&args)?;
     crate::interruptible()?;
     let mut teller = Teller { output, to_stderr: args.write.as_deref() == Some("-"), quiet: args.quiet };
-    teller.stamps(&args)?;
+    let stamping = teller.stamps(&args)?;
     let pending = args.half.begin()?;
     let Outcome { report, problem, seen } = load::capture::run(&wish, &mut teller)?;
+    let put_back = stamping.map_or(Ok(()), Stamping::put_back);
     if let Some(pending) = pending {
         pending.finish(|half| {
             (half.begun_ns, half.ended_ns) = (seen.begun_ns, seen.ended_ns);
@@ -94,6 +96,7 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
         })?;
     }
     teller.tell(&report, people)?;
+    put_back?;
     if let Some(problem) = problem {
         return Err(problem);
     }
@@ -178,31 +181,41 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// What the interface can stamp, found out by trying, when more than software was asked for.
-    fn stamps(&self, args: &CaptureArgs) -> Result<()> {
+    /// Switches the interface's stamps on, when more than software was asked for, and says what it really stamps, found
+    /// out by trying.
+    fn stamps(&self, args: &CaptureArgs) -> Result<Option<Stamping>> {
         if args.timestamps == StampSource::Software {
-            return Ok(());
+            return Ok(None);
         }
         let Some((interface, ..)) = interface_of(&args.uri, true) else {
             return Err(Problem::input("this port has no interface with a clock")
                 .at(&args.uri)
                 .help("leave --timestamps out"));
         };
+        let stamping = linux::stamping::switch_on(&interface);
         let report = linux::port::stamps::probe(&interface, args.timestamps)?;
+        match &stamping {
+            Ok(stamping) => self.output.note(&stamping.said),
+            Err(problem) => self.output.note(&problem.to_string()),
+        }
         let seen: Vec<String> =
             report.receive.iter().map(|seen| format!("{} {}", seen.source, seen.count)).collect();
+        let seen = if seen.is_empty() {
+            "none came in".to_owned()
+        } else {
+            format!("stamps that came in: {}", seen.join(", "))
+        };
         let resolution =
             report.resolution_ns.map_or("unknown".to_owned(), |resolution| format!("{resolution} ns"));
         self.output.note(&format!(
-            "{interface}: {} {}; {} probes came in with stamps {}; clock {}, resolution {resolution}",
+            "{interface}: {} {}; {} probes sent, {seen}; clock {}, resolution {resolution}",
             report.wanted,
             if report.delivered { "is delivered" } else { "is NOT delivered" },
             report.probes,
-            seen.join(", "),
             report.clock,
         ));
         report.notes.iter().for_each(|note| self.output.note(note));
-        Ok(())
+        Ok(stamping.ok())
     }
 }
 
@@ -323,6 +336,22 @@ fn equation(report: &CaptureReport) -> Option<String> {
         count(account.after),
         count(account.uncertainty),
     );
+    for queue in &account.queues {
+        let lost: Vec<String> = queue
+            .drops
+            .iter()
+            .filter(|drop| drop.count > 0)
+            .map(|drop| format!("{} {}", drop.name, count(drop.count)))
+            .collect();
+        if !lost.is_empty() {
+            let received = queue.received.map_or("unknown".to_owned(), count);
+            text.push_str(&format!(
+                "\nqueue {}: received {received}, {} (the driver may have counted these above, too)",
+                queue.queue,
+                lost.join(", ")
+            ));
+        }
+    }
     if !account.unknown.is_empty() {
         text.push_str(&format!("\nthe account is open: {}", account.unknown));
     }

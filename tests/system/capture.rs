@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain for: {what}");
@@ -16,7 +16,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// `pathlab capture` inside a node; returns when its socket stands.
-fn capture(lab: &TestLab, node: &str, arguments: &[&str]) -> Child {
+pub fn capture(lab: &TestLab, node: &str, arguments: &[&str]) -> Child {
     let before = sockets(lab, node);
     let mut tool = crate::support::command("ip");
     tool.args(["netns", "exec", &lab.netns(node), PATHLAB, "--json", "capture"]).args(arguments);
@@ -37,12 +37,12 @@ fn reached(words: &str) -> u64 {
     line.and_then(|line| line.split(' ').next()).and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-fn interrupt(child: &Child) {
+pub fn interrupt(child: &Child) {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
 }
 
 /// The lines of JSON, all of which must be such; the last one is the report.
-fn report(child: Child) -> Value {
+pub fn report(child: Child) -> Value {
     let output = finish(child, Duration::from_secs(30));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -53,7 +53,7 @@ fn report(child: Child) -> Value {
     last
 }
 
-fn able(what: &str) -> bool {
+pub fn able(what: &str) -> bool {
     let able = is_root() && installed("ping") && installed("ip");
     if !able {
         skip(what, "needs root, ip and ping");

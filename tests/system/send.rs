@@ -7,7 +7,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 /// Runs `pathlab send … --json` inside node a.
-fn send(lab: &TestLab, arguments: &[&str]) -> (Value, Output) {
+pub fn send(lab: &TestLab, arguments: &[&str]) -> (Value, Output) {
     let mut tool = command("ip");
     tool.args(["netns", "exec", &lab.netns("a"), PATHLAB, "send", "--json"]).args(arguments);
     let output = finish(start(tool), Duration::from_secs(60));
@@ -19,7 +19,7 @@ fn send(lab: &TestLab, arguments: &[&str]) -> (Value, Output) {
 }
 
 /// A pair of nodes that say nothing by themselves.
-fn pair(label: &str) -> Option<TestLab> {
+pub fn pair(label: &str) -> Option<TestLab> {
     if !is_root() {
         skip(label, "needs root");
         return None;
@@ -27,21 +27,21 @@ fn pair(label: &str) -> Option<TestLab> {
     Some(TestLab::up("pair", label))
 }
 
-fn number(report: &Value, name: &str) -> i64 {
+pub fn number(report: &Value, name: &str) -> i64 {
     report["frames"][name].as_i64().unwrap_or_else(|| panic!("no {name} in {report}"))
 }
 
-fn drops(report: &Value) -> i64 {
+pub fn drops(report: &Value) -> i64 {
     let all = report["frames"]["drops"].as_array().expect("a list");
     all.iter().map(|drop| drop["count"].as_i64().unwrap()).sum()
 }
 
-fn drop_of(report: &Value, name: &str) -> i64 {
+pub fn drop_of(report: &Value, name: &str) -> i64 {
     let all = report["frames"]["drops"].as_array().expect("a list");
     all.iter().filter(|drop| drop["name"] == name).map(|drop| drop["count"].as_i64().unwrap()).sum()
 }
 
-const FRAME: &str = "eth / ip dst=10.0.0.2 / udp dport=9 / stamp";
+pub const FRAME: &str = "eth / ip dst=10.0.0.2 / udp dport=9 / stamp";
 
 #[test]
 fn tcpdump_reads_exactly_the_frames_that_were_sent() {
@@ -148,16 +148,18 @@ fn what_a_shaper_drops_is_explained_to_the_last_frame() {
     let _turn = alone();
     let Some(lab) = pair("sendtbf") else { return };
     lab.must("a", "tc qdisc add dev eth0 root tbf rate 10mbit burst 5kb limit 10kb");
-    let (report, output) = send(&lab, &["int:eth0", "--frame", FRAME, "--size", "500", "--count", "2000"]);
-    assert_eq!(output.status.code(), Some(1), "{report}");
-    assert!(drop_of(&report, "qdisc_full") > 0, "{report}");
-    let sum = number(&report, "transmitted") + drops(&report) + number(&report, "queued");
-    assert_eq!((sum, number(&report, "residual")), (2000, 0), "{report}");
-    let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        words.contains("of 2000 frames were transmitted, most of the others qdisc_full at qdisc"),
-        "{words}"
-    );
+    for port in ["int:eth0", "ring:eth0"] {
+        let (report, output) = send(&lab, &[port, "--frame", FRAME, "--size", "500", "--count", "2000"]);
+        assert_eq!(output.status.code(), Some(1), "{report}");
+        assert!(drop_of(&report, "qdisc_full") > 0, "{report}");
+        let sum = number(&report, "transmitted") + drops(&report) + number(&report, "queued");
+        assert_eq!((sum, number(&report, "residual")), (2000, 0), "{report}");
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            words.contains("of 2000 frames were transmitted, most of the others qdisc_full at qdisc"),
+            "{words}"
+        );
+    }
 }
 
 #[test]

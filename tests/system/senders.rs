@@ -1,0 +1,168 @@
+//! `pathlab send` through the less common ports, at a rate, interrupted, and on a terminal.
+
+use crate::alone;
+use crate::send::{FRAME, drop_of, drops, number, pair, send};
+use crate::support::{PATHLAB, TestLab, command, finish, installed, is_root, run_ok, skip, start};
+use serde_json::Value;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Counts the test's datagrams where they come in to node b, before everything else in the kernel; false: it cannot.
+fn count_at_b(lab: &TestLab) -> bool {
+    let table = "table netdev seen { counter datagrams { }; chain in { type filter hook ingress device eth0 priority 0; \
+                 udp dport 9 counter name datagrams; }; }";
+    installed("nft") && lab.inside("b", &format!("nft '{table}'")).is_ok()
+}
+
+/// The count so far.
+fn seen_by_b(lab: &TestLab) -> i64 {
+    let words = lab.must("b", "nft list counter netdev seen datagrams");
+    let mut words = words.split_whitespace().skip_while(|word| *word != "packets");
+    words.nth(1).and_then(|count| count.parse().ok()).expect("a counter")
+}
+
+#[test]
+fn frames_through_xdp_arrive_and_are_counted() {
+    let _turn = alone();
+    let Some(lab) = pair("sendxdp") else { return };
+    if !count_at_b(&lab) {
+        return skip("send through xdp:", "needs nft with the netdev family");
+    }
+    let (report, output) = send(&lab, &["xdp:eth0", "--frame", FRAME, "--count", "5000"]);
+    assert!(output.status.success(), "{report}");
+    assert_eq!((number(&report, "transmitted"), number(&report, "residual"), drops(&report)), (5000, 0, 0));
+    assert_eq!(number(&report, "completed"), 5000, "the kernel gave every descriptor back: {report}");
+    assert_eq!(seen_by_b(&lab), 5000);
+    let mode = report["settings"].as_array().unwrap().iter().find(|setting| setting["name"] == "copy");
+    assert_eq!(mode.unwrap()["effective"], "copy", "{report}");
+}
+
+#[test]
+fn what_a_fault_takes_is_a_named_drop_and_the_rest_arrives() {
+    let _turn = alone();
+    let Some(lab) = pair("sendfault") else { return };
+    if !count_at_b(&lab) {
+        return skip("send through fault:", "needs nft with the netdev family");
+    }
+    let lossy = "fault:int:eth0?lose=10%&seed=1";
+    let (report, output) = send(&lab, &[lossy, "--frame", FRAME, "--count", "5000"]);
+    assert_eq!(output.status.code(), Some(1), "fewer left than were asked for: {report}");
+    let (left, lost) = (number(&report, "transmitted"), drop_of(&report, "fault_lost"));
+    assert!((300..700).contains(&lost), "{report}");
+    assert_eq!((left + lost, drops(&report), number(&report, "residual")), (5000, lost, 0), "{report}");
+    assert_eq!(seen_by_b(&lab), left);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        words.contains(&format!(
+            "{left} of 5000 frames were transmitted, most of the others fault_lost at port"
+        ))
+    );
+    let (again, _) = send(&lab, &[lossy, "--frame", FRAME, "--count", "5000"]);
+    assert_eq!(drop_of(&again, "fault_lost"), lost, "the same seed, the same fate");
+
+    let double = "fault:int:eth0?duplicate=10%&seed=1";
+    let (report, output) = send(&lab, &[double, "--frame", FRAME, "--count", "5000"]);
+    assert!(output.status.success(), "{report}");
+    let more = number(&report, "transmitted") - 5000;
+    assert!((300..700).contains(&more), "{report}");
+    assert_eq!(seen_by_b(&lab), 2 * left + 5000 + more);
+    let notes = report["notes"].to_string();
+    assert_eq!(number(&report, "residual"), -more);
+    assert!(
+        notes.contains(&format!("{more} more frames left than were sent here: copies that fault: made")),
+        "{notes}"
+    );
+}
+
+#[test]
+fn an_interrupt_ends_in_time_with_the_exact_shortfall() {
+    let _turn = alone();
+    let Some(lab) = pair("sendint") else { return };
+    if !count_at_b(&lab) {
+        return skip("an interrupted send", "needs nft with the netdev family");
+    }
+    let mut before = 0;
+    for (port, rate) in [("int:eth0", "2kpps"), ("ring:eth0", "max"), ("int:eth0", "0.5kpps")] {
+        let mut tool = command("ip");
+        tool.args(["netns", "exec", &lab.netns("a"), PATHLAB, "send", "--json", port, "--frame", FRAME]);
+        tool.args(["--rate", rate, "--count", "1000000000"]);
+        let child = start(tool);
+        let begun = Instant::now();
+        while seen_by_b(&lab) == before {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nothing was sent");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        // `finish` fails the test if it does not end in time.
+        let output = finish(child, Duration::from_secs(10));
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{words}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let left = number(&report, "transmitted");
+        assert_eq!(
+            drop_of(&report, "interrupted"),
+            1_000_000_000 - left - (drops(&report) - drop_of(&report, "interrupted"))
+        );
+        assert_eq!((number(&report, "asked"), number(&report, "residual")), (1_000_000_000, 0), "{report}");
+        assert_eq!(report["interrupted"], true);
+        assert_eq!(seen_by_b(&lab) - before, left, "{port}: what the report says is what arrived");
+        before = seen_by_b(&lab);
+        let sentence =
+            format!("pathlab: {left} of 1000000000 frames were transmitted, most of the others interrupted");
+        assert!(words.lines().count() == 1 && words.starts_with(&sentence), "no bar, one sentence: {words}");
+    }
+}
+
+#[test]
+fn a_bar_is_drawn_on_a_terminal_only() {
+    let _turn = alone();
+    let Some(lab) = pair("sendbar") else { return };
+    if !installed("script") {
+        return skip("a progress bar", "needs script (util-linux)");
+    }
+    let line = format!(
+        "ip netns exec {} {PATHLAB} send int:eth0 --size 60 --rate 1kpps --duration 3500ms",
+        lab.netns("a")
+    );
+    let mut tool = command("script");
+    tool.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
+    let output = finish(start(tool), Duration::from_secs(30));
+    let terminal = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{terminal}");
+    assert!(terminal.contains(" % ") && terminal.contains(" left"), "no bar on a terminal: {terminal}");
+    let mut tool = command("sh");
+    tool.args(["-c", &line]).env("TERM", "xterm");
+    let output = finish(start(tool), Duration::from_secs(30));
+    let (text, words) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("3500 of 3500 frames"), "{text}{words}");
+    assert!(words.is_empty() && !text.contains('\u{1b}'), "a bar where nobody looks: {words}");
+}
+
+#[test]
+fn a_send_benchmark_at_a_rate_tells_how_late_frames_were() {
+    let _turn = alone();
+    if !is_root() || std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return skip("a benchmark of senders at a rate", "it needs root and two CPUs");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display().to_string();
+    let flags =
+        ["bench", "send", "--sizes", "64", "--rates", "20k", "--seconds", "0.2", "--dir", &root, "--json"];
+    let document: Value = serde_json::from_str(&run_ok(&flags)).unwrap();
+    let results = document["results"].as_array().unwrap();
+    let mut with_schedule = 0;
+    for result in results {
+        assert!(result["problem"].is_null(), "{result}");
+        // Live frames know no schedule.
+        let late = &result["late"];
+        if late.is_null() {
+            continue;
+        }
+        with_schedule += 1;
+        assert!(late["count"].as_u64() > Some(0), "{result}");
+        let quantiles = ["p50_ns", "p99_ns", "max_ns"].map(|name| late[name].as_u64().unwrap());
+        assert!(quantiles.is_sorted(), "{result}");
+    }
+    assert!(with_schedule >= 3, "{document}");
+}
