@@ -3,8 +3,8 @@
 //! **Exact counts.** `sendmmsg` that is stopped by a frame says how many it sent *before* it and not why it stopped. A
 //! full socket buffer (`EAGAIN`: the frame was not tried) and a full qdisc (`ENOBUFS`: it was tried, and dropped) look
 //! the same. So a call never gets more frames than surely fit into the socket buffer ([`worst`]): then the frame that
-//! stopped it was tried, and is counted as dropped (or as too long, if the MTU became smaller meanwhile); a single frame
-//! tells its reason itself, and a super-frame always goes as a single one.
+//! stopped it was tried, and is counted as dropped (unless it shows on a second look why it could not be sent: the MTU
+//! became smaller meanwhile, or it is no super-frame that could be cut); a single frame tells its reason itself.
 //!
 //! **Full.** The socket buffer is left at its default (`net.core.wmem_default`), which is less than the 1000 frames of
 //! a common qdisc: a sender that is too fast is held back rather than dropped.
@@ -178,9 +178,13 @@ impl Way {
         match packet::interface_numbered(&self.fd, self.watch.index()) {
             Ok(facts) if facts.up => {
                 self.mtu = facts.mtu;
-                let too_long =
-                    slot.meta.offload.segments.is_none() && slot.length as usize > self.allowed(slot);
-                if too_long { Reason::Oversize } else { Reason::Queue }
+                let offload = &slot.meta.offload;
+                match offload.segments {
+                    // The kernel looks closer at a super-frame than `refusal` does; so does who cuts one here.
+                    Some(_) if offload::Cut::new(bytes(slot), offload).is_err() => Reason::Invalid,
+                    None if slot.length as usize > self.allowed(slot) => Reason::Oversize,
+                    _ => Reason::Queue,
+                }
             }
             _ => Reason::LinkDown,
         }
@@ -232,6 +236,12 @@ impl Way {
             std::thread::sleep(Duration::from_micros(50));
         }
     }
+}
+
+/// The bytes of a frame.
+fn bytes(slot: &Slot) -> &[u8] {
+    // SAFETY: the bytes of a slot are valid as long as its batch is.
+    unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) }
 }
 
 /// The most that the kernel's buffer for a frame counts (`truesize`): the bytes rounded up to the next size of
@@ -314,8 +324,7 @@ impl PacketTransmitter {
             if let Some(reason) = self.way.refusal(slot) {
                 return if count == 0 { Err(reason) } else { Ok(count) };
             }
-            // What is told of a super-frame only the kernel can judge, and it says what is wrong to a call of its own.
-            let fits = worst(slot.length) <= room && slot.meta.offload.segments.is_none();
+            let fits = worst(slot.length) <= room;
             if !fits && count > 0 {
                 return Ok(count);
             }
