@@ -16,7 +16,7 @@ mod multipart;
 mod tell;
 pub mod translate;
 
-use crate::error::{BadRequest, Error};
+use crate::error::{BadInstruction, BadRequest, Error};
 use crate::event::{Event, Monitor};
 use crate::interpret::{self, Arrival, Verdict};
 use crate::openflow::bytes::{Bytes, Hex};
@@ -228,10 +228,20 @@ impl Scene<'_> {
 
 impl Effects {
     fn refuse(&mut self, from: From, message: &Message, fault: Fault) {
+        let fault = spoken(from.version, fault);
         let mut data = message.encode().unwrap_or_default();
         data.truncate(REFUSED_BYTES);
         let body = Body::Error(ErrorMessage { fault, experimenter: None, data: Bytes(data) });
         self.messages.push((from.connection, Message { version: from.version, xid: message.xid, body }));
+    }
+}
+
+/// The error in a version: 1.3 has no name for an instruction that stands there twice, so it is one that is not supported.
+fn spoken(version: Version, fault: Fault) -> Fault {
+    let twice: Fault = Error::from(BadInstruction::DupInst).into();
+    match version {
+        Version::V13 if fault == twice => Error::from(BadInstruction::UnsupInst).into(),
+        _ => fault,
     }
 }
 
