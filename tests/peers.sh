@@ -11,6 +11,24 @@ if ! "$osken/bin/python" -c 'import os_ken' 2>/dev/null; then
         || { echo "tests/peers.sh: could not install os-ken 3.1.0 (python3 -m venv, pip)" >&2; rm -rf "$osken"; }
 fi
 
+# Faucet, a controller in production use, with the os-ken that it wants: in an environment of its own, too.
+faucet=$(dirname "$0")/../target/peers/faucet
+if ! "$faucet/bin/python" -c 'import faucet' 2>/dev/null; then
+    { python3 -m venv "$faucet" && "$faucet/bin/pip" install --quiet faucet==1.10.12; } >/dev/null 2>&1 \
+        || { echo "tests/peers.sh: could not install faucet 1.10.12 (python3 -m venv, pip)" >&2; rm -rf "$faucet"; }
+fi
+
+# Open vSwitch's controller: its package starts a service, so it is unpacked and not installed. Its libraries come with
+# openvswitch-common below.
+testcontroller=$(dirname "$0")/../target/peers/testcontroller
+if [ ! -x "$testcontroller/usr/bin/ovs-testcontroller" ] && command -v apt-get >/dev/null 2>&1; then
+    rm -rf "$testcontroller"
+    mkdir -p "$testcontroller"
+    (cd "$testcontroller" && { apt-get download -qq openvswitch-testcontroller || { apt-get update -qq && apt-get download -qq openvswitch-testcontroller; }; } \
+        && dpkg-deb -x ./*.deb . && rm -f ./*.deb) >/dev/null 2>&1 \
+        || { echo "tests/peers.sh: could not fetch openvswitch-testcontroller (apt-get download)" >&2; rm -rf "$testcontroller"; }
+fi
+
 missing() { # COMMAND=PACKAGE ... -> the packages whose command is not there
     local pair
     for pair in "$@"; do

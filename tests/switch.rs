@@ -1,0 +1,20 @@
+//! `pathlab switch` in use: real controllers, traffic while rules change, peers that misbehave, links that go and come back.
+//!
+//! What a switch does with one message or one frame is tested beside the code (`crates/flow`) and by os-ken's suite
+//! (`tests/openflow.rs`). Here the whole runs: ports, threads, sockets, and programs of other people.
+
+#[path = "switch/barrier.rs"]
+mod barrier;
+#[path = "switch/client.rs"]
+mod client;
+#[path = "switch/controllers.rs"]
+mod controllers;
+#[path = "switch/lincx.rs"]
+mod lincx;
+#[path = "switch/links.rs"]
+mod links;
+#[path = "switch/rough.rs"]
+mod rough;
+#[path = "switch/site.rs"]
+mod site;
+mod support;

@@ -1,0 +1,206 @@
+//! Links that go and come back, switches without a controller, several switches in one process, frames that a switch must
+//! not hear again, and TCP with all offloads on: real interfaces in namespaces.
+
+use crate::client::{ANY, Client, End, add, frame};
+use crate::site::{Site, needs_root, within};
+use flow::openflow::bytes::Version;
+use flow::openflow::message::Body;
+use flow::openflow::multipart::{Reply, Request};
+use flow::openflow::port::{PortState, PortStatsRequest};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+fn client(site: &Site) -> Client {
+    Client::connect(&site.socket(), Version::V13)
+}
+
+/// Waits for the news that this port's link is down, or up.
+fn link_of(client: &mut Client, port: u32, is_down: bool) {
+    client.wait_for("port-status", |message| match &message.body {
+        Body::PortStatus(status) if status.desc.port_no == port => {
+            (status.desc.state.has(PortState::LINK_DOWN) == is_down).then_some(())
+        }
+        _ => None,
+    });
+}
+
+#[test]
+fn controllers_hear_of_links_and_frames_go_again_when_they_are_back() {
+    if needs_root("port status on link changes") {
+        return;
+    }
+    let mut site = Site::build(2);
+    site.usual_switch(&[]);
+    let mut client = client(&site);
+    client.must([add("in_port=1 actions=output:2"), add("in_port=2 actions=output:1")]);
+    site.reaches(1, "10.0.0.2");
+    for place in [(2, "eth0"), (0, "p2")] {
+        site.ip(place.0, &format!("link set {} down", place.1));
+        link_of(&mut client, 2, true);
+        assert!(!site.pings(1, "10.0.0.2"));
+        site.ip(place.0, &format!("link set {} up", place.1));
+        link_of(&mut client, 2, false);
+        site.reaches(1, "10.0.0.2");
+    }
+    // An interface that is taken away is a link that is down; the others go on.
+    site.ip(0, "link delete p2");
+    link_of(&mut client, 2, true);
+    assert_eq!(client.rules().len(), 2);
+}
+
+#[test]
+fn without_a_controller_a_switch_is_a_bridge_or_goes_on_with_its_rules() {
+    if needs_root("fail secure and fail standalone") {
+        return;
+    }
+    let nobody = ["--controller", "tcp:127.0.0.1:9"];
+    let mut bridge = Site::build(2);
+    bridge.usual_switch(&[nobody[0], nobody[1], "--fail", "standalone"]);
+    bridge.reaches(1, "10.0.0.2");
+
+    let mut secure = Site::build(2);
+    secure.usual_switch(&nobody);
+    assert!(!secure.pings(1, "10.0.0.2"));
+    client(&secure).must([add("in_port=1 actions=output:2"), add("in_port=2 actions=output:1")]);
+    secure.reaches(1, "10.0.0.2");
+}
+
+#[test]
+fn two_switches_of_one_file_are_apart() {
+    if needs_root("two logical switches") {
+        return;
+    }
+    let mut site = Site::build(4);
+    let socket = |name: &str| site.folder.path().join(name);
+    let (one, two) = (socket("one"), socket("two"));
+    let text = format!(
+        "switch one\n  dpid 0x11\n  port 1 int:p1\n  port 2 ring:p2\n  listen punix:{}\n\
+         switch two\n  port 1 int:p3\n  port 2 ring:p4\n  listen punix:{}\n",
+        one.display(),
+        two.display()
+    );
+    let file = site.file("two.switches", &text);
+    site.switch(&[&file]);
+    site.wait_for("both sockets", |_| one.exists() && two.exists());
+    let dpid = |client: &mut Client| match &client.ask([Body::FeaturesRequest(Default::default())])[0].body {
+        Body::FeaturesReply(features) => features.datapath_id.0,
+        other => panic!("{other:?}"),
+    };
+    let (mut first, mut second) = (Client::connect(&one, Version::V13), Client::connect(&two, Version::V13));
+    assert_eq!((dpid(&mut first), dpid(&mut second)), (0x11, 0x12));
+    let rules = ["in_port=1 actions=output:2", "in_port=2 actions=output:1"];
+    first.must(rules.map(add));
+    site.reaches(1, "10.0.0.2");
+    assert!(!site.pings(3, "10.0.0.4"), "the second one has no rules");
+    second.must(rules.map(add));
+    site.reaches(3, "10.0.0.4");
+    assert!(!site.pings(1, "10.0.0.3"), "no frame goes from one switch to the other");
+}
+
+/// Frames that came in by a port.
+fn received(client: &mut Client, port: u32) -> u64 {
+    let request = PortStatsRequest { port_no: ANY };
+    let parts = client.question(Request::PortStats(request));
+    let mut rows =
+        parts.iter().flat_map(|part| if let Reply::PortStats(rows) = part { &rows[..] } else { &[] });
+    rows.find(|row| row.port_no == port).expect("the port is there").rx_packets
+}
+
+#[test]
+fn a_switch_does_not_hear_what_it_says() {
+    if needs_root("own frames are not received") {
+        return;
+    }
+    for kind in ["int", "ring", "xdp"] {
+        let mut site = Site::bare(2);
+        let socket = format!("punix:{}", site.socket().display());
+        let ports = [1, 2].map(|port| format!("{port}={kind}:p{port}"));
+        site.switch(&["--port", &ports[0], "--port", &ports[1], "--listen", &socket]);
+        site.wait_for("the socket", |site| site.socket().exists());
+        let mut client = client(&site);
+        client.must([add("in_port=1 actions=output:2"), add("in_port=2 actions=output:1")]);
+        let [mut from, mut to] = [1, 2].map(|host| within(&site.netns(host), || End::open("int:eth0")));
+        for number in 0..50 {
+            let bytes =
+                frame(&format!("eth src=02:00:00:00:00:01 dst=02:00:00:00:00:02 / raw {number:0100x}"));
+            from.send(&bytes);
+            assert_eq!(to.must(), bytes, "{kind}");
+        }
+        assert_eq!((received(&mut client, 1), received(&mut client, 2)), (50, 0), "{kind}");
+        from.nothing();
+    }
+}
+
+/// The bytes of a stream: no two places of it look alike.
+fn pattern(from: usize, room: &mut [u8]) {
+    for (index, byte) in room.iter_mut().enumerate() {
+        let place = (from + index) as u64;
+        *byte = (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    }
+}
+
+/// Sends bytes from host 1 to host 2 by TCP and compares each of them.
+fn transfer(site: &Site, to: &str, total: usize) {
+    let listener = within(&site.netns(2), || TcpListener::bind("10.0.0.2:5000").unwrap());
+    let timeout = Some(Duration::from_secs(60));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = within(&site.netns(1), || TcpStream::connect((to, 5000)).unwrap());
+            stream.set_write_timeout(timeout).unwrap();
+            let mut room = vec![0; 1 << 16];
+            for from in (0..total).step_by(room.len()) {
+                pattern(from, &mut room);
+                stream.write_all(&room).unwrap();
+            }
+        });
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(timeout).unwrap();
+        let (mut room, mut expected) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        let mut at = 0;
+        loop {
+            let count = stream.read(&mut room).unwrap();
+            if count == 0 {
+                break;
+            }
+            pattern(at, &mut expected[..count]);
+            assert!(room[..count] == expected[..count], "bytes from {at} on are others");
+            at += count;
+        }
+        assert_eq!(at, total);
+    });
+}
+
+#[test]
+fn tcp_with_offloads_on_arrives_byte_for_byte_also_when_headers_are_changed() {
+    if needs_root("TCP with offloads") {
+        return;
+    }
+    for kind in ["int", "ring"] {
+        let mut site = Site::build(2);
+        let (ok, features) = site.try_run(1, "ethtool -k eth0");
+        assert!(ok && features.contains("tcp-segmentation-offload: on"), "{features}");
+        assert!(features.contains("tx-checksumming: on"), "{features}");
+        let socket = format!("punix:{}", site.socket().display());
+        let ports = [1, 2].map(|port| format!("{port}={kind}:p{port}"));
+        site.switch(&["--port", &ports[0], "--port", &ports[1], "--listen", &socket]);
+        site.wait_for("the socket", |site| site.socket().exists());
+        let mut client = client(&site);
+        client.must([add("in_port=1 actions=output:2"), add("in_port=2 actions=output:1")]);
+        transfer(&site, "10.0.0.2", 8 << 20);
+        // An address that nobody has becomes host 2's on the way, and its answers come from there: the checksums that the
+        // hosts left to the hardware must follow.
+        site.ip(1, "neighbour add 10.0.0.99 lladdr 02:00:00:00:00:02 dev eth0");
+        client.must([
+            add("priority=40000,tcp,in_port=1,nw_dst=10.0.0.99 \
+                 actions=set_field:10.0.0.2->ip_dst,set_field:5000->tcp_dst,dec_ttl,output:2"),
+            add("priority=40000,tcp,in_port=2 actions=set_field:10.0.0.99->ip_src,output:1"),
+        ]);
+        transfer(&site, "10.0.0.99", 8 << 20);
+        let rules = client.rules();
+        let longest =
+            rules.iter().filter(|rule| rule.packet_count > 0).map(|rule| rule.byte_count / rule.packet_count);
+        let longest = longest.max().unwrap_or(0);
+        assert!(longest > 1514, "super-frames went through whole ({kind}: {longest} bytes on average)");
+    }
+}
