@@ -19,6 +19,7 @@ mod agent_tests;
 pub mod bridge;
 pub mod cases;
 pub mod check;
+pub mod client;
 pub mod edits;
 pub mod error;
 pub mod event;
