@@ -8,7 +8,9 @@
 //!
 //! **Price.** Each port has a thread, and one lock is between them: see [`datapath`].
 
+pub mod client;
 pub mod config;
 pub mod control;
 pub mod datapath;
+pub mod scenario;
 pub mod stream;

@@ -1,0 +1,369 @@
+//! A client of any OpenFlow switch: asks and waits.
+//!
+//! **What.** [`Client`] owns one connection: [`Client::ask`] sends a question and waits for its answer, [`Client::change`]
+//! makes changes and says which of them the switch refused, [`Client::next`] waits for what comes unasked.
+//!
+//! **Why.** A command has one switch and all the time there is, so it may wait; the protocol is the
+//! [`Channel`]'s, the same as the switch's.
+//!
+//! **Price.** One thread per switch, and a limit of time on every answer.
+
+use crate::config::Remote;
+use crate::stream::Stream;
+use flow::openflow::bytes::Version;
+use flow::openflow::channel::{Channel, ChannelConfig, Event, Side};
+use flow::openflow::fault::Fault;
+use flow::openflow::message::{Body, Message, Raw};
+use flow::openflow::misc::{BundleAdd, BundleCommand, BundleControl, BundleFlags, Empty};
+use flow::openflow::multipart::{MultipartFlags, MultipartReply, MultipartRequest, Reply, Request};
+use linux::sys::{notice, process};
+use record::{Problem, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// The bundle that a client makes; a connection has its own numbers, and this one makes one at a time.
+const BUNDLE: u32 = 1;
+/// Interrupts are looked for so often.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Bytes that wait to be sent before more are made: a million rules need not be in memory twice.
+const ENOUGH: usize = 1 << 20;
+
+/// One connection to a switch.
+#[derive(Debug)]
+pub struct Client {
+    stream: Stream,
+    channel: Channel,
+    began: Instant,
+    version: Version,
+    limit: Duration,
+    /// Messages that came while another was waited for.
+    unasked: VecDeque<Message>,
+    /// What the switch refused, by transaction.
+    refused: BTreeMap<u32, Fault>,
+    /// Messages that cannot be read, by transaction.
+    unreadable: BTreeMap<u32, Fault>,
+    /// Why the connection ended; what came before is still to be had.
+    ended: Option<String>,
+}
+
+/// One change that the switch refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which of the changes.
+    pub index: usize,
+    /// Why.
+    pub fault: Fault,
+}
+
+impl Client {
+    /// Calls a switch and waits for its hello.
+    ///
+    /// # Errors
+    /// Input: nobody answers there, or no OpenFlow that is spoken here.
+    pub fn call(to: &Remote, versions: &[Version], limit: Duration) -> Result<Client> {
+        let stream = Stream::call(to).map_err(|e| {
+            Problem::input(format!("cannot be called: {e}"))
+                .at(to.to_string())
+                .help("is a switch listening there (pathlab switch --listen punix:PATH)?")
+        })?;
+        Client::over(stream, versions, limit).map_err(|problem| problem.at(to.to_string()))
+    }
+
+    /// Speaks over a connection that is there, and waits for the hello.
+    ///
+    /// # Errors
+    /// Input: the other end speaks no OpenFlow that is spoken here.
+    pub fn over(stream: Stream, versions: &[Version], limit: Duration) -> Result<Client> {
+        let config = ChannelConfig {
+            versions: versions.to_vec(),
+            echo_timeout_ns: limit.as_nanos() as u64,
+            ..ChannelConfig::default()
+        };
+        let mut client = Client {
+            stream,
+            channel: Channel::new(Side::Client, config, 0),
+            began: Instant::now(),
+            version: Version::default(),
+            limit,
+            unasked: VecDeque::new(),
+            refused: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            ended: None,
+        };
+        let deadline = Instant::now() + limit;
+        while client.channel.version().is_none() {
+            client.turn(deadline)?;
+        }
+        client.version = client.channel.version().unwrap_or_default();
+        Ok(client)
+    }
+
+    /// The version that both ends speak.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Who is at the other end, for people.
+    pub fn name(&self) -> String {
+        self.stream.name()
+    }
+
+    /// Sends a message; its transaction. Nothing is waited for but room.
+    ///
+    /// # Errors
+    /// Input: the connection ended, or the message is too long for OpenFlow.
+    pub fn post(&mut self, body: Body) -> Result<u32> {
+        let xid = self.channel.next_xid();
+        let message = Message { version: self.version, xid, body };
+        self.channel.send(&message).map_err(|too_long| Problem::input(too_long.to_string()))?;
+        let deadline = Instant::now() + self.limit;
+        while self.channel.output().len() > ENOUGH {
+            self.turn(deadline)?;
+        }
+        Ok(xid)
+    }
+
+    /// Sends a question and waits for the answer.
+    ///
+    /// # Errors
+    /// Input: the switch refuses it, does not answer in time, or answers what cannot be read.
+    pub fn ask(&mut self, body: Body) -> Result<Body> {
+        let xid = self.post(body)?;
+        match self.answer(xid)? {
+            Ok(body) => Ok(body),
+            Err(fault) => Err(Problem::input(format!("the switch refuses the question: {fault}"))),
+        }
+    }
+
+    /// Asks a question of the multipart kind.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn multipart(&mut self, body: Request) -> Result<Reply> {
+        let request = MultipartRequest { flags: MultipartFlags::default(), body };
+        match self.ask(Body::MultipartRequest(request))? {
+            Body::MultipartReply(MultipartReply { body, .. }) => Ok(body),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Makes changes, in their order, and waits until they are made: rules as one bundle when the version has bundles, which
+    /// makes all or none; else one by one. What was refused, in the order of the changes.
+    ///
+    /// # Errors
+    /// Input: the connection, not a change, failed.
+    pub fn change(&mut self, changes: &[Body]) -> Result<Vec<Refusal>> {
+        let may_be_bundled = changes.iter().all(|body| matches!(body, Body::FlowMod(_)));
+        if self.version == Version::V14 && changes.len() > 1 && may_be_bundled {
+            return self.bundle(changes);
+        }
+        let mut index_of = BTreeMap::new();
+        for (index, body) in changes.iter().enumerate() {
+            index_of.insert(self.post(body.clone())?, index);
+        }
+        self.barrier()?;
+        Ok(self.refusals(&index_of))
+    }
+
+    /// Waits until the switch has done everything that was sent.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn barrier(&mut self) -> Result<()> {
+        match self.ask(Body::BarrierRequest(Empty {}))? {
+            Body::BarrierReply(_) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What the switch refused since the last time.
+    pub fn take_refused(&mut self) -> Vec<(u32, Fault)> {
+        std::mem::take(&mut self.refused).into_iter().collect()
+    }
+
+    /// The next message that no question asked for; `None` when the time is over or the process is interrupted.
+    ///
+    /// # Errors
+    /// Input: the connection ended.
+    pub fn next(&mut self, time: Duration) -> Result<Option<Message>> {
+        let deadline = Instant::now() + time;
+        loop {
+            if let Some(message) = self.unasked.pop_front() {
+                return Ok(Some(message));
+            }
+            if Instant::now() >= deadline || process::interrupted() {
+                return Ok(None);
+            }
+            self.step(deadline)?;
+        }
+    }
+
+    /// OpenFlow 1.4.1 section 6.9: opened, filled, closed, and committed only when nothing in it was refused.
+    fn bundle(&mut self, changes: &[Body]) -> Result<Vec<Refusal>> {
+        let flags = BundleFlags(BundleFlags::ATOMIC.0 | BundleFlags::ORDERED.0);
+        let control =
+            |kind| Body::BundleControl(BundleControl { bundle_id: BUNDLE, kind, flags, properties: vec![] });
+        self.ask(control(BundleCommand::OPEN_REQUEST))?;
+        let mut index_of = BTreeMap::new();
+        for (index, body) in changes.iter().enumerate() {
+            // The message inside has the transaction of the one around it (7.3.9.6).
+            let xid = self.channel.next_xid().wrapping_add(1).max(1);
+            let inside = Message { version: self.version, xid, body: body.clone() };
+            let inside = inside.encode().map_err(|too_long| Problem::input(too_long.to_string()))?;
+            let add = BundleAdd { bundle_id: BUNDLE, flags, message: Raw(inside), properties: vec![] };
+            let outside = self.post(Body::BundleAdd(add))?;
+            index_of.insert(outside, index);
+        }
+        let close = self.post(control(BundleCommand::CLOSE_REQUEST))?;
+        let closed = self.answer(close)?;
+        let refused = self.refusals(&index_of);
+        if let (Err(fault), true) = (closed, refused.is_empty()) {
+            return Err(Problem::input(format!("the switch refuses to close the bundle: {fault}")));
+        }
+        if !refused.is_empty() {
+            let discard = self.post(control(BundleCommand::DISCARD_REQUEST))?;
+            // A switch that has thrown it away already says so.
+            let _ = self.answer(discard)?;
+            return Ok(refused);
+        }
+        let commit = self.post(control(BundleCommand::COMMIT_REQUEST))?;
+        let committed = self.answer(commit)?;
+        let refused = self.refusals(&index_of);
+        match (committed, refused.is_empty()) {
+            (Err(fault), true) => Err(Problem::input(format!("the switch refuses the bundle: {fault}"))),
+            _ => Ok(refused),
+        }
+    }
+
+    /// Takes what was refused of these transactions, in their order.
+    fn refusals(&mut self, index_of: &BTreeMap<u32, usize>) -> Vec<Refusal> {
+        let found = index_of
+            .iter()
+            .filter_map(|(xid, &index)| self.refused.remove(xid).map(|fault| Refusal { index, fault }));
+        let mut found: Vec<Refusal> = found.collect();
+        found.sort_by_key(|refusal| refusal.index);
+        found
+    }
+
+    /// Waits for the answer to a transaction, or its refusal.
+    fn answer(&mut self, xid: u32) -> Result<std::result::Result<Body, Fault>> {
+        let mut deadline = Instant::now() + self.limit;
+        loop {
+            if let Some(place) = self.unasked.iter().position(|message| message.xid == xid)
+                && let Some(message) = self.unasked.remove(place)
+            {
+                return Ok(Ok(message.body));
+            }
+            if let Some(fault) = self.refused.remove(&xid) {
+                return Ok(Err(fault));
+            }
+            if let Some(fault) = self.unreadable.remove(&xid) {
+                return Err(Problem::input(format!("the switch's answer cannot be read: {fault}")));
+            }
+            if self.turn(deadline)? {
+                // A long answer takes as long as it takes, as long as it comes.
+                deadline = Instant::now() + self.limit;
+            }
+        }
+    }
+
+    /// As [`Client::step`], where the end of the time is an error.
+    fn turn(&mut self, deadline: Instant) -> Result<bool> {
+        if Instant::now() >= deadline {
+            return Err(Problem::input(format!("no answer within {} s", self.limit.as_secs_f64()))
+                .help("--timeout SECONDS waits longer"));
+        }
+        if process::interrupted() {
+            return Err(Problem::input("interrupted while waiting for the switch"));
+        }
+        self.step(deadline)
+    }
+
+    /// Waits once, reads and writes what can be, and sorts what came; whether bytes came or went.
+    fn step(&mut self, deadline: Instant) -> Result<bool> {
+        if let Some(why) = &self.ended {
+            return Err(Problem::input(why.clone()));
+        }
+        let left = deadline.saturating_duration_since(Instant::now()).min(PATIENCE);
+        let wants_room = !self.channel.output().is_empty();
+        let ready = notice::wait(&[(self.stream.as_fd(), wants_room)], left)
+            .map_err(|e| Problem::host(format!("cannot wait for the switch: {e}")))?;
+        let mut moved = false;
+        if ready[0].write || wants_room {
+            moved |= self.write()?;
+        }
+        if ready[0].read {
+            moved |= self.read();
+        }
+        self.channel.tick(self.now());
+        self.sort();
+        Ok(moved)
+    }
+
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    fn write(&mut self) -> Result<bool> {
+        let output = self.channel.output();
+        match self.stream.write(output) {
+            Ok(sent) => {
+                output.drain(..sent);
+                Ok(sent > 0)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            // What the switch said before it went is still to be read.
+            Err(_) => {
+                self.read();
+                self.channel.closed("the switch closed the connection");
+                Ok(true)
+            }
+        }
+    }
+
+    fn read(&mut self) -> bool {
+        let mut room = [0; 1 << 16];
+        let mut moved = false;
+        loop {
+            match self.stream.read(&mut room) {
+                Ok(0) => {
+                    self.channel.closed("the switch closed the connection");
+                    return true;
+                }
+                Ok(came) => {
+                    moved = true;
+                    let now = self.now();
+                    self.channel.input(now, &room[..came]);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return moved,
+                Err(e) => {
+                    self.channel.closed(&format!("the connection to the switch broke: {e}"));
+                    return true;
+                }
+            }
+        }
+    }
+
+    fn sort(&mut self) {
+        while let Some(event) = self.channel.next_event() {
+            match event {
+                Event::Up { .. } => {}
+                Event::Message(Message { xid, body: Body::Error(error), .. }) => {
+                    self.refused.insert(xid, error.fault);
+                }
+                Event::Message(message) => self.unasked.push_back(message),
+                Event::Refused { xid, fault, .. } => {
+                    self.unreadable.insert(xid, fault);
+                }
+                Event::Down(why) => self.ended = Some(why),
+            }
+        }
+    }
+}
+
+fn unexpected(body: &Body) -> Problem {
+    Problem::input(format!("the switch answers with {}, which is no answer to the question", body.name()))
+}
