@@ -50,8 +50,10 @@ pub enum Command {
     Null(cmd::null::NullArgs),
     /// Be an OpenFlow switch, or several.
     Switch(cmd::switch::SwitchArgs),
-    /// OpenFlow rules by hand: what they do with a frame.
+    /// OpenFlow rules by hand: what they do with a frame, those of a switch.
     Flow(cmd::flow::FlowArgs),
+    /// Be the controller of OpenFlow switches, for experiments.
+    Controller(cmd::controller::ControllerArgs),
     /// Measurements of pathlab itself against its peers.
     Bench(cmd::bench::BenchArgs),
     /// Print the completion script of a shell.
@@ -78,6 +80,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),
         Command::Flow(args) => cmd::flow::run(args, output),
+        Command::Controller(args) => cmd::controller::run(args, output),
         Command::Bench(args) => cmd::bench::run(args, output),
         Command::Completions(args) => cmd::completions::completions(args, output),
         Command::Man(args) => cmd::completions::man(args, output),

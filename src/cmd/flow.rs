@@ -1,6 +1,11 @@
 //! `pathlab flow`: OpenFlow rules by hand.
 //!
-//! `flow trace` builds a switch from files of rules, lets one frame in and tells every step of its way.
+//! `flow trace` builds a switch from files of rules, lets one frame in and tells every step of its way. The commands that ask or
+//! change a switch are in [`rules`] and [`state`].
+
+pub mod ask;
+pub mod rules;
+mod state;
 
 use crate::output::Output;
 use clap::{Args, Subcommand};
@@ -27,6 +32,28 @@ pub struct FlowArgs {
 enum FlowCommand {
     /// Tell what rules do with one frame, step by step.
     Trace(TraceArgs),
+    /// Add rules to a switch.
+    Add(rules::ChangeArgs),
+    /// Change the actions of rules of a switch.
+    Mod(rules::ChangeArgs),
+    /// Delete rules of a switch.
+    Del(rules::ChangeArgs),
+    /// Print the rules of a switch.
+    Dump(rules::DumpArgs),
+    /// Compare the rules of a switch with those of a file.
+    Diff(rules::DiffArgs),
+    /// Let a switch send a frame.
+    PacketOut(state::PacketOutArgs),
+    /// Print or change the groups of a switch.
+    Groups(state::ListArgs),
+    /// Print or change the meters of a switch.
+    Meters(state::ListArgs),
+    /// Print the ports of a switch and what they counted.
+    Ports(ask::AskArgs),
+    /// Print the tables of a switch that have rules or saw frames.
+    Tables(ask::AskArgs),
+    /// Say what a switch is.
+    Show(ask::AskArgs),
 }
 
 #[derive(Args)]
@@ -50,8 +77,20 @@ struct TraceArgs {
 
 /// Carries out what was asked for.
 pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
+    crate::interruptible()?;
     match args.command {
         FlowCommand::Trace(args) => tell(&args, output),
+        FlowCommand::Add(args) => rules::change(rules::Verb::Add, &args, output),
+        FlowCommand::Mod(args) => rules::change(rules::Verb::Modify, &args, output),
+        FlowCommand::Del(args) => rules::change(rules::Verb::Delete, &args, output),
+        FlowCommand::Dump(args) => rules::dump(&args, output),
+        FlowCommand::Diff(args) => rules::diff(&args, output),
+        FlowCommand::PacketOut(args) => state::packet_out(&args, output),
+        FlowCommand::Groups(args) => state::groups(&args, output),
+        FlowCommand::Meters(args) => state::meters(&args, output),
+        FlowCommand::Ports(args) => state::ports(&args, output),
+        FlowCommand::Tables(args) => state::tables(&args, output),
+        FlowCommand::Show(args) => state::show(&args, output),
     }
 }
 

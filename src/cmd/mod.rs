@@ -4,6 +4,7 @@ pub mod agent;
 pub mod bench;
 pub mod capture;
 pub mod completions;
+pub mod controller;
 pub mod flow;
 pub mod half;
 pub mod join;

@@ -18,6 +18,8 @@ fn every_command_explains_itself() {
         "join",
         "null",
         "switch",
+        "flow",
+        "controller",
         "bench",
         "undo",
         "completions",

@@ -1,0 +1,276 @@
+//! `pathlab controller`: fills switches as a scenario says, and answers them.
+//!
+//! **What.** Waits for switches, or calls them; each gets the scenario's rules and a barrier, then its packet-ins are answered
+//! until the command is interrupted. What happens is told while it runs.
+//!
+//! **Price.** A thread for each switch.
+
+use super::flow::ask::{seconds, versions};
+use super::flow::rules;
+use crate::output::Output;
+use clap::Args;
+use flow::client;
+use flow::openflow::bytes::Version;
+use flow::openflow::message::Body;
+use flow::openflow::misc::Empty;
+use flow::rule::{FlowMod, FlowModCommand};
+use flow::text::rule;
+use linux::sys::process;
+use record::{Problem, Result};
+use serde::Serialize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+use switch::client::Client;
+use switch::config::{Listen, Remote};
+use switch::scenario::{Learner, Scenario};
+use switch::stream::{Listener, Stream};
+
+/// News are looked for so often.
+const TURN: Duration = Duration::from_millis(50);
+/// Switches at a time.
+const MOST_SWITCHES: usize = 256;
+
+/// Flags of `pathlab controller`.
+#[derive(Args)]
+pub struct ControllerArgs {
+    /// iperf (port 1 to 2 and back), learning, hub, drop-all, or replay.
+    #[arg(value_name = "SCENARIO")]
+    scenario: String,
+    /// The rules of replay, one a line as ovs-ofctl writes them.
+    #[arg(value_name = "FILE")]
+    file: Option<String>,
+    /// Where switches may call: ptcp:[PORT][:IP] or punix:PATH; ptcp:6653:127.0.0.1 when neither this nor --switch is said.
+    #[arg(long, value_name = "PLACE")]
+    listen: Vec<String>,
+    /// A switch to call: tcp:IP[:PORT] or unix:PATH.
+    #[arg(long, value_name = "SWITCH")]
+    switch: Vec<String>,
+    /// End when so many switches have their rules, instead of answering until interrupted.
+    #[arg(long, value_name = "SWITCHES")]
+    until: Option<usize>,
+    /// Speak only this OpenFlow: 1.3 or 1.4.
+    #[arg(long, value_name = "VERSION")]
+    openflow: Option<String>,
+    /// Wait so long for an answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    timeout: f64,
+}
+
+#[derive(Serialize)]
+struct Document {
+    schema: &'static str,
+    scenario: String,
+    switches: Vec<One>,
+}
+
+/// What one connection was.
+#[derive(Debug, Clone, Default, Serialize)]
+struct One {
+    dpid: String,
+    peer: String,
+    openflow: String,
+    rules: usize,
+    packet_ins: u64,
+    packet_outs: u64,
+    learned_rules: u64,
+    refused: u64,
+    ended: String,
+}
+
+/// What all connections share.
+struct Desk<'a> {
+    scenario: Scenario,
+    versions: Vec<Version>,
+    limit: Duration,
+    output: &'a Output,
+    until: Option<usize>,
+    filled: AtomicUsize,
+    stop: AtomicBool,
+    ended: Mutex<Vec<One>>,
+    running: AtomicUsize,
+}
+
+/// Runs the command.
+pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
+    crate::interruptible()?;
+    let scenario = scenario(&args)?;
+    let listen = args.listen.iter().map(|text| Listen::parse(text).map_err(|p| p.at("--listen")));
+    let mut listen = listen.collect::<Result<Vec<_>>>()?;
+    let remotes = args.switch.iter().map(|text| Remote::parse(text).map_err(|p| p.at("--switch")));
+    let remotes = remotes.collect::<Result<Vec<_>>>()?;
+    if listen.is_empty() && remotes.is_empty() {
+        listen.push(Listen::parse("ptcp:6653:127.0.0.1")?);
+    }
+    let listeners = listen.iter().map(Listener::open).collect::<Result<Vec<_>>>()?;
+    let desk = Desk {
+        scenario,
+        versions: versions(args.openflow.as_deref())?,
+        limit: seconds(args.timeout)?,
+        output,
+        until: args.until,
+        filled: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+        ended: Mutex::new(vec![]),
+        running: AtomicUsize::new(0),
+    };
+    let mut called = vec![];
+    for remote in &remotes {
+        called.push((remote.to_string(), Client::call(remote, &desk.versions, desk.limit)?));
+    }
+    for place in &listen {
+        output.note(&format!("waits for switches at {place}"));
+    }
+    let result = desk.run(&listeners, called);
+    let switches = desk.ended.into_inner().unwrap_or_else(|broken| broken.into_inner());
+    let document = Document { schema: "pathlab/controller/1", scenario: args.scenario.clone(), switches };
+    output.result(&document, text)?;
+    result
+}
+
+fn scenario(args: &ControllerArgs) -> Result<Scenario> {
+    let scenario = match args.scenario.as_str() {
+        "iperf" => Scenario::Iperf,
+        "learning" => Scenario::Learning,
+        "hub" => Scenario::Hub,
+        "drop-all" => Scenario::DropAll,
+        "replay" => {
+            let file = args.file.as_deref();
+            let file = file.ok_or_else(|| Problem::input("replay needs the file of the rules"))?;
+            let rules = rules::read(file, FlowModCommand::Add)?;
+            return Ok(Scenario::Replay(rules.into_iter().map(|named| named.change).collect()));
+        }
+        other => {
+            return Err(Problem::input(format!("there is no scenario '{other}'"))
+                .help("iperf, learning, hub, drop-all, or replay FILE"));
+        }
+    };
+    match &args.file {
+        Some(file) => Err(Problem::input(format!("{} reads no file", args.scenario)).at(file.clone())),
+        None => Ok(scenario),
+    }
+}
+
+impl Desk<'_> {
+    fn is_over(&self) -> bool {
+        process::interrupted() || self.stop.load(Relaxed)
+    }
+
+    /// Serves everybody until it is over; the first problem with a switch that was called ends it.
+    fn run(&self, listeners: &[Listener], called: Vec<(String, Client)>) -> Result<()> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = called
+                .into_iter()
+                .map(|(name, client)| {
+                    self.running.fetch_add(1, Relaxed);
+                    scope.spawn(move || self.serve(&name, client).map_err(|problem| problem.at(name)))
+                })
+                .collect();
+            while !self.is_over() && !(listeners.is_empty() && self.running.load(Relaxed) == 0) {
+                for stream in listeners.iter().filter_map(Listener::take) {
+                    if self.running.load(Relaxed) < MOST_SWITCHES {
+                        self.running.fetch_add(1, Relaxed);
+                        scope.spawn(move || self.welcome(stream));
+                    }
+                }
+                std::thread::sleep(TURN);
+            }
+            self.stop.store(true, Relaxed);
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        })
+    }
+
+    /// A switch that called: what goes wrong with it is its own business and told.
+    fn welcome(&self, stream: Stream) {
+        let name = stream.name();
+        let done = match Client::over(stream, &self.versions, self.limit) {
+            Ok(client) => self.serve(&name, client),
+            Err(problem) => {
+                self.running.fetch_sub(1, Relaxed);
+                Err(problem)
+            }
+        };
+        if let Err(problem) = done {
+            self.output.problem(&problem.at(name));
+        }
+    }
+
+    /// One switch from its hello to its end.
+    fn serve(&self, name: &str, mut client: Client) -> Result<()> {
+        let mut one = One { peer: name.to_owned(), openflow: client.version().to_string(), ..One::default() };
+        let done = self.fill(&mut client, &mut one).and_then(|()| self.answer(&mut client, &mut one));
+        one.ended = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        self.ended.lock().unwrap_or_else(|broken| broken.into_inner()).push(one);
+        self.running.fetch_sub(1, Relaxed);
+        done
+    }
+
+    fn fill(&self, client: &mut Client, one: &mut One) -> Result<()> {
+        if let Body::FeaturesReply(features) = client.ask(Body::FeaturesRequest(Empty {}))? {
+            one.dpid = format!("{:016x}", features.datapath_id.0);
+        }
+        let changes = self.scenario.begin();
+        // One after the other with a barrier, not as a bundle: each has a transaction of its own.
+        let mut sent = vec![];
+        for change in &changes {
+            sent.push(client.post(client::flow_mod(change))?);
+        }
+        client.barrier()?;
+        let refused = client.take_refused();
+        let index = |xid: u32| sent.iter().position(|sent| *sent == xid);
+        if let Some((index, fault)) = refused.iter().find_map(|(xid, fault)| Some((index(*xid)?, fault))) {
+            let FlowMod { table, rule, .. } = &changes[index];
+            let what = format!("the switch refuses '{}': {fault}", rule::show(*table, rule));
+            return Err(Problem::input(what));
+        }
+        one.rules = changes.len() - 1;
+        self.output.note(&format!("{} {}: has its {} rules", one.peer, one.dpid, one.rules));
+        let filled = self.filled.fetch_add(1, Relaxed) + 1;
+        if self.until.is_some_and(|until| filled >= until) {
+            self.stop.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn answer(&self, client: &mut Client, one: &mut One) -> Result<()> {
+        let mut learner = Learner::default();
+        while !self.is_over() {
+            if let Some(message) = client.next(TURN)?
+                && let Body::PacketIn(packet) = message.body
+            {
+                one.packet_ins += 1;
+                if self.scenario == Scenario::Learning {
+                    for body in learner.packet_in(&packet) {
+                        match body {
+                            Body::PacketOut(_) => one.packet_outs += 1,
+                            _ => one.learned_rules += 1,
+                        }
+                        client.post(body)?;
+                    }
+                }
+            }
+            one.refused += client.take_refused().len() as u64;
+        }
+        Ok(())
+    }
+}
+
+fn text(document: &Document) -> String {
+    let line = |one: &One| {
+        format!(
+            "{} {} OpenFlow {}: {} rules, {} frames came, {} sent back, {} rules learned, {} refused\n",
+            one.peer,
+            one.dpid,
+            one.openflow,
+            one.rules,
+            one.packet_ins,
+            one.packet_outs,
+            one.learned_rules,
+            one.refused
+        )
+    };
+    document.switches.iter().map(line).collect()
+}

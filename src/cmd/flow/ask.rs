@@ -1,0 +1,54 @@
+//! Which switch a command asks, and how it speaks to it.
+
+use clap::Args;
+use flow::openflow::bytes::Version;
+use record::{Problem, Result};
+use std::time::Duration;
+use switch::client::Client;
+use switch::config::Remote;
+
+/// Which switch, and how to speak to it.
+#[derive(Args)]
+pub struct AskArgs {
+    /// The switch: tcp:IP[:PORT] or unix:PATH.
+    #[arg(value_name = "SWITCH")]
+    pub switch: String,
+    /// Speak only this OpenFlow: 1.3 or 1.4; the highest of both ends when it is not said.
+    #[arg(long, value_name = "VERSION")]
+    openflow: Option<String>,
+    /// Wait so long for an answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    timeout: f64,
+}
+
+impl AskArgs {
+    /// Calls the switch.
+    pub fn call(&self) -> Result<Client> {
+        let to = Remote::parse(&self.switch)?;
+        Client::call(&to, &versions(self.openflow.as_deref())?, seconds(self.timeout)?)
+    }
+
+    /// Names the switch in a problem.
+    pub fn place(&self) -> impl Fn(Problem) -> Problem + use<> {
+        let switch = self.switch.clone();
+        move |problem| problem.at(switch.clone())
+    }
+}
+
+/// The versions that may be spoken.
+pub fn versions(asked: Option<&str>) -> Result<Vec<Version>> {
+    let Some(asked) = asked else { return Ok(Version::ALL.to_vec()) };
+    let found: Vec<Version> = Version::ALL.into_iter().filter(|one| one.to_string() == asked).collect();
+    if found.is_empty() {
+        let what = format!("OpenFlow '{asked}' is not spoken here");
+        return Err(Problem::input(what).help("1.3 or 1.4").at("--openflow"));
+    }
+    Ok(found)
+}
+
+/// A time in seconds, above 0.
+pub fn seconds(number: f64) -> Result<Duration> {
+    let time = Duration::try_from_secs_f64(number).ok().filter(|time| !time.is_zero());
+    time.filter(|time| time.as_secs() < 1 << 24)
+        .ok_or_else(|| Problem::input(format!("{number} is no time in seconds above 0")).at("--timeout"))
+}

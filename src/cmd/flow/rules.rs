@@ -1,0 +1,346 @@
+//! `pathlab flow add`, `mod`, `del`, `dump` and `diff`: the rules of a switch.
+
+use super::ask::AskArgs;
+use crate::output::Output;
+use clap::Args;
+use flow::client;
+use flow::openflow::bytes::Version;
+use flow::openflow::message::Body;
+use flow::openflow::multipart::{Reply, Request};
+use flow::rule::{FlowMod, FlowModCommand};
+use flow::text::rule;
+use record::{Problem, Result};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::io::Read;
+use switch::client::Client;
+
+/// Flags of the commands that change rules.
+#[derive(Args)]
+pub struct ChangeArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+    /// A rule as ovs-ofctl writes it: 'priority=9,tcp,nw_dst=10.0.0.1 actions=output:2'; of del, a match alone.
+    #[arg(value_name = "RULE")]
+    rules: Vec<String>,
+    /// Rules of a file, one a line; - is standard input. A line may begin with add, modify, modify_strict, delete or
+    /// delete_strict.
+    #[arg(long, short, value_name = "FILE")]
+    file: Vec<String>,
+    /// Only the rule with exactly this match and priority (mod, del).
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Flags of `pathlab flow dump`.
+#[derive(Args)]
+pub struct DumpArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+    /// Only the rules within this match, as table=0,tcp or cookie=7/-1.
+    #[arg(value_name = "MATCH", default_value = "")]
+    matching: String,
+    /// The rules alone, in one form and order, without counters: what add, diff and ovs-ofctl read.
+    #[arg(long)]
+    rules: bool,
+}
+
+/// Flags of `pathlab flow diff`.
+#[derive(Args)]
+pub struct DiffArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+    /// The file of the rules that should be there; - is standard input.
+    #[arg(value_name = "FILE")]
+    file: String,
+}
+
+/// What a command does with rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Adds.
+    Add,
+    /// Changes.
+    Modify,
+    /// Deletes.
+    Delete,
+}
+
+impl Verb {
+    fn command(self, strict: bool) -> FlowModCommand {
+        match (self, strict) {
+            (Verb::Add, _) => FlowModCommand::Add,
+            (Verb::Modify, false) => FlowModCommand::Modify,
+            (Verb::Modify, true) => FlowModCommand::ModifyStrict,
+            (Verb::Delete, false) => FlowModCommand::Delete,
+            (Verb::Delete, true) => FlowModCommand::DeleteStrict,
+        }
+    }
+
+    fn done(self) -> &'static str {
+        match self {
+            Verb::Add => "added",
+            Verb::Modify => "sent to modify rules",
+            Verb::Delete => "sent to delete rules",
+        }
+    }
+}
+
+/// A change with its text, to name it when it is refused.
+pub struct Named {
+    /// Where it stands.
+    pub place: String,
+    /// What was written.
+    pub text: String,
+    /// What it means.
+    pub change: FlowMod,
+}
+
+#[derive(Serialize)]
+struct Changed {
+    schema: &'static str,
+    switch: String,
+    openflow: String,
+    sent: usize,
+    refused: Vec<Refused>,
+}
+
+#[derive(Serialize)]
+struct Refused {
+    place: String,
+    rule: String,
+    error: String,
+}
+
+/// Makes changes of rules.
+pub fn change(verb: Verb, args: &ChangeArgs, output: &Output) -> Result<()> {
+    let place = args.ask.place();
+    let command = verb.command(args.strict);
+    let mut changes = vec![];
+    for text in &args.rules {
+        changes.push(named("RULE", text, command)?);
+    }
+    for file in &args.file {
+        changes.extend(read(file, command)?);
+    }
+    if changes.is_empty() {
+        if verb != Verb::Delete || !args.file.is_empty() {
+            return Err(Problem::input("there is no rule").help("write one, or --file FILE"));
+        }
+        // Without a match: every rule, as ovs-ofctl del-flows.
+        changes.push(named("RULE", "", command)?);
+    }
+    let mut client = args.ask.call()?;
+    let bodies: Vec<Body> = changes.iter().map(|named| client::flow_mod(&named.change)).collect();
+    let refusals = client.change(&bodies).map_err(&place)?;
+    let refused: Vec<Refused> = refusals
+        .iter()
+        .map(|refusal| {
+            let Named { place, text, .. } = &changes[refusal.index];
+            Refused { place: place.clone(), rule: text.clone(), error: refusal.fault.to_string() }
+        })
+        .collect();
+    let sentence = refused_sentence(&refused);
+    let changed = Changed {
+        schema: "pathlab/flow-change/1",
+        switch: args.ask.switch.clone(),
+        openflow: client.version().to_string(),
+        sent: changes.len(),
+        refused,
+    };
+    if sentence.is_none() || output.json {
+        let word = if changed.sent == 1 { "change" } else { "changes" };
+        output.result(&changed, |changed| match verb {
+            Verb::Add if changed.sent == 1 => "1 rule added".to_owned(),
+            Verb::Add => format!("{} rules added", changed.sent),
+            _ => format!("{} {word} {}", changed.sent, verb.done()),
+        })?;
+    }
+    sentence.map_or(Ok(()), |problem| Err(place(problem)))
+}
+
+/// One sentence about what was refused.
+fn refused_sentence(refused: &[Refused]) -> Option<Problem> {
+    let first = refused.first()?;
+    let more = match refused.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let what = format!("the switch refuses '{}': {}{more}", first.rule, first.error);
+    Some(Problem::input(what).at(first.place.clone()))
+}
+
+fn named(place: &str, text: &str, command: FlowModCommand) -> Result<Named> {
+    let change = rule::flow_mod(command, text)
+        .map_err(|error| Problem::input(format!("{error} in '{}'", text.trim())).at(place))?;
+    Ok(Named { place: place.to_owned(), text: text.trim().to_owned(), change })
+}
+
+/// The rules of a file; a line may name its own command.
+pub fn read(file: &str, command: FlowModCommand) -> Result<Vec<Named>> {
+    let bad = |e: std::io::Error| Problem::input(format!("cannot be read: {e}")).at(file.to_owned());
+    let mut text = String::new();
+    if file == "-" {
+        std::io::stdin().read_to_string(&mut text).map_err(bad)?;
+    } else {
+        text = std::fs::read_to_string(file).map_err(bad)?;
+    }
+    let mut changes = vec![];
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let (command, line) = match first {
+            "add" => (FlowModCommand::Add, rest),
+            "modify" => (FlowModCommand::Modify, rest),
+            "modify_strict" => (FlowModCommand::ModifyStrict, rest),
+            "delete" => (FlowModCommand::Delete, rest),
+            "delete_strict" => (FlowModCommand::DeleteStrict, rest),
+            _ => (command, line),
+        };
+        changes.push(named(&format!("{file}:{}", index + 1), line, command)?);
+    }
+    Ok(changes)
+}
+
+#[derive(Serialize)]
+struct Dump {
+    schema: &'static str,
+    switch: String,
+    openflow: String,
+    rules: Vec<Dumped>,
+}
+
+#[derive(Serialize)]
+struct Dumped {
+    rule: String,
+    table: u8,
+    priority: u16,
+    cookie: String,
+    age_ns: u64,
+    frames: Option<u64>,
+    bytes: Option<u64>,
+}
+
+/// All ones: the switch does not count it.
+pub fn counted(count: u64) -> Option<u64> {
+    (count != u64::MAX).then_some(count)
+}
+
+/// Seconds and nanoseconds.
+pub fn nanoseconds(seconds: u32, nanoseconds: u32) -> u64 {
+    u64::from(seconds) * 1_000_000_000 + u64::from(nanoseconds)
+}
+
+fn rules(client: &mut Client, which: &FlowMod) -> Result<Vec<Dumped>> {
+    let version = client.version();
+    let stats = match client.multipart(Request::Flow(client::flow_request(which)))? {
+        Reply::Flow(stats) => stats,
+        other => return Err(Problem::input(format!("the switch answers with {}, not rules", other.name()))),
+    };
+    let mut rules = vec![];
+    for stats in &stats {
+        let (table, rule) = client::rule(version, stats).map_err(|error| {
+            let place = format!("a rule of table {}, priority {}", stats.table_id, stats.priority);
+            Problem::input(format!("says what OpenFlow {version} has no word for: {error}")).at(place)
+        })?;
+        rules.push(Dumped {
+            rule: rule::show(table, &client::normal(&rule)),
+            table,
+            priority: rule.priority,
+            cookie: format!("{:#x}", rule.cookie),
+            age_ns: nanoseconds(stats.duration_sec, stats.duration_nsec),
+            frames: counted(stats.packet_count),
+            bytes: counted(stats.byte_count),
+        });
+    }
+    // By table, the highest priority first, then by text: one order for the same rules.
+    rules.sort_by(|a, b| {
+        let key = |one: &Dumped| (one.table, std::cmp::Reverse(one.priority));
+        key(a).cmp(&key(b)).then_with(|| a.rule.cmp(&b.rule))
+    });
+    Ok(rules)
+}
+
+/// Prints the rules.
+pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
+    let which = named("MATCH", &args.matching, FlowModCommand::Delete)?.change;
+    let mut client = args.ask.call()?;
+    let rules = rules(&mut client, &which).map_err(args.ask.place())?;
+    let dump = Dump {
+        schema: "pathlab/flow-dump/1",
+        switch: args.ask.switch.clone(),
+        openflow: client.version().to_string(),
+        rules,
+    };
+    output.result(&dump, |dump| {
+        let line = |one: &Dumped| match args.rules {
+            true => format!("{}\n", one.rule),
+            false => format!(
+                "duration={:.3}s,n_packets={},n_bytes={},{}\n",
+                one.age_ns as f64 / 1e9,
+                one.frames.unwrap_or(u64::MAX),
+                one.bytes.unwrap_or(u64::MAX),
+                one.rule
+            ),
+        };
+        dump.rules.iter().map(line).collect()
+    })
+}
+
+#[derive(Serialize)]
+struct Diff {
+    schema: &'static str,
+    switch: String,
+    openflow: String,
+    same: bool,
+    missing: Vec<String>,
+    extra: Vec<String>,
+}
+
+/// Compares the rules of a switch with a file.
+pub fn diff(args: &DiffArgs, output: &Output) -> Result<()> {
+    let wanted = read(&args.file, FlowModCommand::Add)?;
+    if let Some(other) = wanted.iter().find(|named| named.change.command != FlowModCommand::Add) {
+        return Err(Problem::input("only rules can be compared, not changes").at(other.place.clone()));
+    }
+    let mut client = args.ask.call()?;
+    let all = named("MATCH", "", FlowModCommand::Delete)?.change;
+    let there = rules(&mut client, &all).map_err(args.ask.place())?;
+    let there: BTreeSet<String> = there.into_iter().map(|one| one.rule).collect();
+    let version = client.version();
+    let wanted: BTreeSet<String> = wanted.iter().map(|named| normal_text(version, &named.change)).collect();
+    let diff = Diff {
+        schema: "pathlab/flow-diff/1",
+        switch: args.ask.switch.clone(),
+        openflow: version.to_string(),
+        same: there == wanted,
+        missing: wanted.difference(&there).cloned().collect(),
+        extra: there.difference(&wanted).cloned().collect(),
+    };
+    output.result(&diff, |diff| {
+        let missing = diff.missing.iter().map(|rule| format!("- {rule}\n"));
+        let extra = diff.extra.iter().map(|rule| format!("+ {rule}\n"));
+        match diff.same {
+            true => "the switch has these rules and no others\n".to_owned(),
+            false => missing.chain(extra).collect(),
+        }
+    })?;
+    if diff.same {
+        return Ok(());
+    }
+    let (missing, extra) = (diff.missing.len(), diff.extra.len());
+    let what = format!("{missing} rules of {} are missing (-), {extra} others are there (+)", args.file);
+    Err(args.ask.place()(Problem::measured(what)))
+}
+
+/// The text of a rule as a switch of this version reports it: 1.3 has no importance.
+fn normal_text(version: Version, change: &FlowMod) -> String {
+    let mut rule = client::normal(&change.rule);
+    if version == Version::V13 {
+        rule.importance = 0;
+    }
+    rule::show(change.table, &rule)
+}

@@ -1,0 +1,343 @@
+//! `pathlab flow` and `pathlab controller` against `pathlab switch`, and ovs-ofctl against it.
+//!
+//! The switch has two ports without a cable, in a network namespace of its own that the test makes; a unix socket is reached from
+//! anywhere, TCP from inside the namespace.
+
+use crate::support::{self, finish, installed, is_root, pathlab, run, run_ok, skip, start};
+use linux::sys::{netns, process};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A switch with two ports that listens at a unix socket and at TCP.
+struct Bench {
+    netns: Arc<OwnedFd>,
+    folder: tempfile::TempDir,
+    switch: Child,
+}
+
+impl Bench {
+    /// None, said visibly, where the test cannot run.
+    fn build(what: &str, controller: Option<&str>) -> Option<Bench> {
+        if !is_root() {
+            skip(what, "it needs root (network namespaces)");
+            return None;
+        }
+        let netns = Arc::new(netns::create().unwrap());
+        netns::within(netns.as_fd(), || {
+            for line in
+                ["link set lo up", "link add p1 type veth peer name p2", "link set p1 up", "link set p2 up"]
+            {
+                assert!(
+                    support::command("ip").args(line.split(' ')).status().unwrap().success(),
+                    "ip {line}"
+                );
+            }
+        })
+        .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let place = format!("punix:{}/s1.sock", folder.path().display());
+        let mut command = pathlab(&["switch", "--dpid", "0x17", "--port", "1=int:p1", "--port", "2=int:p2"]);
+        command.args(["--listen", &place, "--listen", "ptcp:6654:127.0.0.1"]);
+        if let Some(controller) = controller {
+            command.args(["--controller", &format!("unix:{}/{controller}", folder.path().display())]);
+        }
+        process::enter_and_die_with_parent(&mut command, netns.clone());
+        let switch = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let bench = Bench { netns, folder, switch };
+        until("the switch listens", || bench.folder.path().join("s1.sock").exists());
+        Some(bench)
+    }
+
+    fn unix(&self) -> String {
+        format!("unix:{}/s1.sock", self.folder.path().display())
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// Runs a program in the namespace of the switch.
+    fn inside(&self, mut command: Command) -> (Option<i32>, String, String) {
+        process::enter_and_die_with_parent(&mut command, self.netns.clone());
+        let output = finish(start(command), Duration::from_secs(60));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+
+    /// ovs-ofctl, which must succeed; what it printed.
+    fn ofctl(&self, arguments: &[&str]) -> String {
+        let mut command = support::command("ovs-ofctl");
+        command.args(arguments);
+        let (code, out, err) = self.inside(command);
+        assert_eq!(code, Some(0), "ovs-ofctl {arguments:?}: {out}{err}");
+        out + &err
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = process::interrupt(&self.switch);
+        let _ = self.switch.wait();
+    }
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within 30 s");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn document(arguments: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&run_ok(&[&["--json"], arguments].concat())).expect("one document")
+}
+
+/// The rules of a dump, ours or ovs-ofctl's, as text of one form.
+fn normal(dump: &str) -> BTreeSet<String> {
+    let rules = dump.lines().filter(|line| line.contains("actions="));
+    let one = |line: &str| {
+        let (table, rule) = flow::text::rule::parse(line.trim()).unwrap_or_else(|e| panic!("{e}: {line}"));
+        flow::text::rule::show(table, &flow::client::normal(&rule))
+    };
+    rules.map(one).collect()
+}
+
+const RULES: &str = "# a pipeline of two tables
+table=0,priority=10,in_port=1 actions=goto_table:1
+cookie=0x9,table=1,priority=5,tcp,nw_dst=10.0.0.0/8,tp_dst=80 actions=dec_ttl,output:2
+table=1,priority=4,dl_vlan=7,idle_timeout=300 actions=pop_vlan,output:2
+priority=3,ipv6,ipv6_dst=fe80::/10 actions=CONTROLLER:128
+
+priority=0 actions=drop
+";
+
+#[test]
+fn rules_go_in_come_out_and_are_compared() {
+    let Some(bench) = Bench::build("pathlab flow", None) else { return };
+    let (switch, file) = (bench.unix(), bench.file("rules", RULES));
+    for version in ["1.3", "1.4"] {
+        let ours = ["--openflow", version];
+        let run_ok = |arguments: &[&str]| run_ok(&[&["flow"], arguments, &ours].concat());
+        assert_eq!(run_ok(&["add", &switch, "--file", &file]), "5 rules added\n");
+        let dump = run_ok(&["dump", &switch, "--rules"]);
+        assert_eq!(normal(&dump), normal(RULES));
+        assert_eq!(dump.lines().collect::<BTreeSet<_>>(), normal(RULES).iter().map(String::as_str).collect());
+        assert!(run_ok(&["diff", &switch, &file]).contains("these rules and no others"));
+        let only = run_ok(&["dump", &switch, "cookie=9/-1,table=1"]);
+        assert!(
+            only.lines().count() == 1 && only.contains("n_packets=0") && only.contains("tp_dst=80"),
+            "{only}"
+        );
+        run_ok(&["mod", &switch, "table=1,tcp actions=output:1"]);
+        run_ok(&["del", &switch, "--strict", "table=0,priority=3,ipv6,ipv6_dst=fe80::/10"]);
+        let output = run(&[&["flow", "diff", &switch, &file], &ours[..]].concat());
+        assert_eq!(output.status.code(), Some(1));
+        let words = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(words.lines().filter(|line| line.starts_with("- ")).count(), 2, "{words}");
+        assert_eq!(words.lines().filter(|line| line.starts_with("+ ")).count(), 1, "{words}");
+        assert_eq!(run_ok(&["del", &switch]), "1 change sent to delete rules\n");
+        assert_eq!(run_ok(&["dump", &switch]), "\n");
+    }
+}
+
+#[test]
+fn what_the_switch_refuses_is_one_sentence_with_the_rule() {
+    let Some(bench) = Bench::build("pathlab flow, refusals", None) else { return };
+    let switch = bench.unix();
+    let file = bench.file("bad", "priority=1 actions=output:1\npriority=2 actions=group:77\n");
+    for (version, left) in [("1.3", 1), ("1.4", 0)] {
+        let output = run(&["flow", "add", &switch, "--file", &file, "--openflow", version]);
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(words.contains("bad:2") && words.contains("'priority=2 actions=group:77'"), "{words}");
+        assert!(words.contains("BadOutGroup") && words.trim().lines().count() == 1, "{words}");
+        // A bundle makes all or none; without one the first rule is there.
+        let dump = document(&["flow", "dump", &switch, "--openflow", version]);
+        assert_eq!(dump["rules"].as_array().unwrap().len(), left, "{dump}");
+        run_ok(&["flow", "del", &switch]);
+    }
+    let nobody = format!("unix:{}/nobody", bench.folder.path().display());
+    for arguments in [
+        vec!["flow", "add", &switch, "priority=1,colour=red actions=drop"],
+        vec!["flow", "add", &switch],
+        vec!["flow", "dump", &nobody],
+        vec!["flow", "dump", "somewhere"],
+        vec!["flow", "show", &switch, "--openflow", "1.0"],
+        vec!["controller", "dance"],
+        vec!["controller", "replay"],
+    ] {
+        let output = run(&arguments);
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {words}");
+        assert_eq!(words.trim().lines().count(), 1, "{arguments:?}: {words}");
+    }
+}
+
+#[test]
+fn groups_meters_ports_tables_and_frames_can_be_asked_for() {
+    let Some(bench) = Bench::build("pathlab flow, lists", None) else { return };
+    let switch = bench.unix();
+    let group = "group_id=5,type=all,bucket=actions=output:1,bucket=actions=output:2";
+    let groups = document(&["flow", "groups", &switch, "--add", group]);
+    assert_eq!(groups["groups"][0]["group"], group);
+    let meter = "meter=3,kbps,band=type=drop,rate=1000";
+    let meters = document(&["flow", "meters", &switch, "--add", meter]);
+    assert_eq!(meters["meters"][0]["meter"], meter);
+    run_ok(&["flow", "add", &switch, "in_port=1 actions=meter:3,group:5"]);
+    let groups = document(&["flow", "groups", &switch]);
+    assert_eq!((&groups["groups"][0]["references"], &groups["groups"][0]["id"]), (&1.into(), &5.into()));
+    assert_eq!(document(&["flow", "meters", &switch])["meters"][0]["rules"], 1);
+
+    run_ok(&[
+        "flow",
+        "packet-out",
+        &switch,
+        "output:2",
+        "eth dst=02:00:00:00:00:09 / raw 0102",
+        "--in-port",
+        "1",
+    ]);
+    until("the frame left by port 2", || {
+        let ports = document(&["flow", "ports", &switch]);
+        let two = ports["ports"].as_array().unwrap().iter().find(|port| port["port"] == "2").unwrap().clone();
+        two["tx_frames"].as_u64() >= Some(1) && two["name"] == "p2"
+    });
+    let tables = document(&["flow", "tables", &switch]);
+    assert_eq!(tables["tables"][0]["rules"], 1);
+    assert!(run_ok(&["flow", "tables", &switch]).contains("more tables are empty"));
+    let shown = document(&["flow", "show", &switch]);
+    assert_eq!((shown["dpid"].as_str(), shown["openflow"].as_str()), (Some("0000000000000017"), Some("1.4")));
+    for list in ["groups", "meters"] {
+        let left = document(&["flow", list, &switch, "--delete", "all"]);
+        assert_eq!(left[list].as_array().unwrap().len(), 0, "{left}");
+    }
+}
+
+#[test]
+fn a_controller_fills_switches_that_call_and_switches_that_it_calls() {
+    let Some(bench) = Bench::build("pathlab controller", Some("c.sock")) else { return };
+    let (switch, place) = (bench.unix(), format!("punix:{}/c.sock", bench.folder.path().display()));
+    run_ok(&["flow", "add", &switch, "priority=7 actions=drop"]);
+    let done = document(&["controller", "iperf", "--listen", &place, "--until", "1"]);
+    assert_eq!(done["switches"][0]["dpid"], "0000000000000017");
+    let dump = run_ok(&["flow", "dump", &switch, "--rules"]);
+    assert_eq!(
+        dump,
+        "cookie=0x1,table=0,priority=32768,in_port=1 actions=output:2\n\
+         cookie=0x2,table=0,priority=32768,in_port=2 actions=output:1\n"
+    );
+    let file = bench.file("rules", RULES);
+    for (scenario, rules) in [
+        (vec!["hub"], "cookie=0x1,table=0,priority=0 actions=FLOOD\n"),
+        (vec!["drop-all"], "cookie=0x1,table=0,priority=0 actions=drop\n"),
+        (vec!["replay", &file], RULES),
+    ] {
+        run_ok(&[&["controller"], &scenario[..], &["--switch", &switch, "--until", "1"]].concat());
+        assert_eq!(normal(&run_ok(&["flow", "dump", &switch, "--rules"])), normal(rules));
+    }
+}
+
+#[test]
+fn a_learning_controller_makes_rules_of_frames() {
+    let Some(bench) = Bench::build("pathlab controller learning", None) else { return };
+    let switch = bench.unix();
+    let controller = start(pathlab(&["controller", "learning", "--switch", &switch, "--json"]));
+    until("the switch has its rule", || {
+        run_ok(&["flow", "dump", &switch, "--rules"]).contains("CONTROLLER:65535")
+    });
+    let send = |port: &str, to: &str, from: &str| {
+        let frame = format!("eth dst=02:00:00:00:00:{to} src=02:00:00:00:00:{from} / raw 0102");
+        run_ok(&["flow", "packet-out", &switch, "TABLE", &frame, "--in-port", port]);
+    };
+    send("1", "bb", "aa");
+    send("2", "aa", "bb");
+    until("a rule was learned", || {
+        let dump = run_ok(&["flow", "dump", &switch, "--rules"]);
+        dump.contains("in_port=2,dl_dst=02:00:00:00:00:aa,dl_src=02:00:00:00:00:bb actions=output:1")
+    });
+    process::interrupt(&controller).unwrap();
+    let output = finish(controller, Duration::from_secs(30));
+    let done: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(done["switches"][0]["learned_rules"].as_u64() >= Some(1), "{done}");
+    assert_eq!(done["switches"][0]["refused"], 0);
+}
+
+#[test]
+fn ovs_ofctl_works_with_our_switch() {
+    if !installed("ovs-ofctl") {
+        return skip("ovs-ofctl with our switch", "ovs-ofctl is not installed (tests/peers.sh installs it)");
+    }
+    let Some(bench) = Bench::build("ovs-ofctl with our switch", None) else { return };
+    let unix = bench.unix();
+    let file = bench.file("rules", RULES);
+    for (switch, version) in
+        [(unix.as_str(), "OpenFlow13"), ("tcp:127.0.0.1:6654", "OpenFlow13"), (unix.as_str(), "OpenFlow14")]
+    {
+        let of = |arguments: &[&str]| bench.ofctl(&[&["-O", version], arguments].concat());
+        assert!(of(&["show", switch]).contains("dpid:0000000000000017"), "{version}");
+        of(&["add-flows", switch, &file]);
+        of(&["add-flow", switch, "table=2,priority=8,udp,tp_src=53,actions=set_field:10.0.0.1->ip_src,2"]);
+        of(&[
+            "add-group",
+            switch,
+            "group_id=4,type=select,bucket=weight:3,output:1,bucket=weight:1,output:2",
+        ]);
+        of(&["add-meter", switch, "meter=6,pktps,burst,stats,band=type=drop,rate=10,burst_size=20"]);
+        of(&["add-flow", switch, "table=3,ip,actions=meter:6,group:4"]);
+        of(&["mod-flows", switch, "table=2,udp,actions=1"]);
+        of(&["--strict", "del-flows", switch, "table=1,priority=4,dl_vlan=7"]);
+        let (theirs, ours) = (of(&["dump-flows", switch]), run_ok(&["flow", "dump", &unix, "--rules"]));
+        assert_eq!(normal(&theirs), normal(&ours), "{theirs}");
+        assert_eq!(normal(&ours).len(), 6, "{ours}");
+        assert!(normal(&ours).contains("table=2,priority=8,udp,tp_src=53 actions=output:1"), "{ours}");
+        assert!(of(&["dump-groups", switch]).contains("group_id=4,type=select"), "{version}");
+        assert!(of(&["dump-group-stats", switch]).contains("ref_count=1"), "{version}");
+        assert!(of(&["dump-meters", switch]).contains("rate=10"), "{version}");
+        assert!(of(&["dump-ports", switch]).contains("rx pkts="), "{version}");
+        assert!(of(&["dump-ports-desc", switch]).contains("1(p1)"), "{version}");
+        assert!(of(&["dump-tables", switch]).contains("active=4"), "{version}");
+        assert!(of(&["dump-aggregate", switch]).contains("flow_count=6"), "{version}");
+        of(&["packet-out", switch, "in_port=1 packet=0200000000090200000000018899 actions=output:2"]);
+        of(&["del-flows", switch]);
+        of(&["del-groups", switch]);
+        of(&["del-meters", switch]);
+        assert_eq!(run_ok(&["flow", "dump", &unix, "--rules"]).trim(), "");
+    }
+    // All or none, in one bundle.
+    bench.ofctl(&["-O", "OpenFlow14", "--bundle", "add-flows", &unix, &file]);
+    assert_eq!(normal(&run_ok(&["flow", "dump", &unix, "--rules"])), normal(RULES));
+    let mut command = support::command("ovs-ofctl");
+    command.args(["-O", "OpenFlow14", "diff-flows", &unix, &file]);
+    let (code, out, err) = bench.inside(command);
+    assert_eq!(code, Some(0), "{out}{err}");
+}
+
+#[test]
+fn ovs_ofctl_monitor_sees_what_our_switch_tells() {
+    if !installed("ovs-ofctl") {
+        return skip("ovs-ofctl monitor", "ovs-ofctl is not installed (tests/peers.sh installs it)");
+    }
+    let Some(bench) = Bench::build("ovs-ofctl monitor", None) else { return };
+    let switch = bench.unix();
+    run_ok(&["flow", "add", &switch, "priority=0 actions=CONTROLLER:65535"]);
+    let log = bench.folder.path().join("monitor");
+    let mut command = support::command("ovs-ofctl");
+    command.args(["-O", "OpenFlow13", "monitor", &switch, "65534"]);
+    let file = std::fs::File::create(&log).unwrap();
+    command.stdout(file.try_clone().unwrap()).stderr(file);
+    process::enter_and_die_with_parent(&mut command, bench.netns.clone());
+    let mut monitor = command.spawn().unwrap();
+    let saw = || std::fs::read_to_string(&log).unwrap_or_default().contains("PACKET_IN");
+    until("ovs-ofctl printed a packet-in", || {
+        run_ok(&["flow", "packet-out", &switch, "TABLE", "eth / raw 0102", "--in-port", "1"]);
+        saw()
+    });
+    process::interrupt(&monitor).unwrap();
+    monitor.wait().unwrap();
+}
