@@ -141,12 +141,12 @@ fn pattern(from: usize, room: &mut [u8]) {
 }
 
 /// Sends bytes from host 1 to host 2 by TCP and compares each of them.
-fn transfer(site: &Site, to: &str, total: usize) {
-    let listener = within(&site.netns(2), || TcpListener::bind("10.0.0.2:5000").unwrap());
+fn transfer(site: &Site, to: &str, port: u16, total: usize) {
+    let listener = within(&site.netns(2), || TcpListener::bind(("10.0.0.2", port)).unwrap());
     let timeout = Some(Duration::from_secs(60));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut stream = within(&site.netns(1), || TcpStream::connect((to, 5000)).unwrap());
+            let mut stream = within(&site.netns(1), || TcpStream::connect((to, port)).unwrap());
             stream.set_write_timeout(timeout).unwrap();
             let mut room = vec![0; 1 << 16];
             for from in (0..total).step_by(room.len()) {
@@ -187,16 +187,16 @@ fn tcp_with_offloads_on_arrives_byte_for_byte_also_when_headers_are_changed() {
         site.wait_for("the socket", |site| site.socket().exists());
         let mut client = client(&site);
         client.must([add("in_port=1 actions=output:2"), add("in_port=2 actions=output:1")]);
-        transfer(&site, "10.0.0.2", 8 << 20);
+        transfer(&site, "10.0.0.2", 5000, 8 << 20);
         // An address that nobody has becomes host 2's on the way, and its answers come from there: the checksums that the
         // hosts left to the hardware must follow.
         site.ip(1, "neighbour add 10.0.0.99 lladdr 02:00:00:00:00:02 dev eth0");
         client.must([
             add("priority=40000,tcp,in_port=1,nw_dst=10.0.0.99 \
-                 actions=set_field:10.0.0.2->ip_dst,set_field:5000->tcp_dst,dec_ttl,output:2"),
+                 actions=set_field:10.0.0.2->ip_dst,set_field:5001->tcp_dst,dec_ttl,output:2"),
             add("priority=40000,tcp,in_port=2 actions=set_field:10.0.0.99->ip_src,output:1"),
         ]);
-        transfer(&site, "10.0.0.99", 8 << 20);
+        transfer(&site, "10.0.0.99", 5001, 8 << 20);
         let rules = client.rules();
         let longest =
             rules.iter().filter(|rule| rule.packet_count > 0).map(|rule| rule.byte_count / rule.packet_count);
