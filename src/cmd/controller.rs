@@ -166,7 +166,7 @@ impl Desk<'_> {
                     scope.spawn(move || self.serve(&name, client).map_err(|problem| problem.at(name)))
                 })
                 .collect();
-            while !self.is_over() && !(listeners.is_empty() && self.running.load(Relaxed) == 0) {
+            while !(self.is_over() || listeners.is_empty() && self.running.load(Relaxed) == 0) {
                 for stream in listeners.iter().filter_map(Listener::take) {
                     if self.running.load(Relaxed) < MOST_SWITCHES {
                         self.running.fetch_add(1, Relaxed);
@@ -179,7 +179,7 @@ impl Desk<'_> {
             let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            threads.into_iter().map(join).collect()
+            threads.into_iter().try_for_each(join)
         })
     }
 

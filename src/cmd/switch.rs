@@ -67,6 +67,7 @@ struct Document {
 struct One {
     name: String,
     dpid: String,
+    packet_ins_dropped: u64,
     ports: Vec<Port>,
 }
 
@@ -166,12 +167,20 @@ fn one(config: &SwitchConfig, switch: &Switch) -> One {
         settings: port.settings.clone(),
         dropped: switch.dropped(port.number),
     });
-    One { name: config.name.clone(), dpid: format!("{:016x}", config.dpid), ports: ports.collect() }
+    One {
+        name: config.name.clone(),
+        dpid: format!("{:016x}", config.dpid),
+        packet_ins_dropped: switch.packet_ins_dropped(),
+        ports: ports.collect(),
+    }
 }
 
 fn text(document: &Document) -> String {
     let mut text = String::new();
     for switch in &document.switches {
+        if switch.packet_ins_dropped > 0 {
+            text += &format!("{}: {} packet-ins dropped\n", switch.name, switch.packet_ins_dropped);
+        }
         for port in switch.ports.iter().filter(|port| port.dropped > 0) {
             text +=
                 &format!("{}: port {} dropped {} frames\n", switch.name, name_of(port.number), port.dropped);

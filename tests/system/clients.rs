@@ -131,7 +131,7 @@ fn rules_go_in_come_out_and_are_compared() {
         assert!(run_ok(&["diff", &switch, &file]).contains("these rules and no others"));
         let only = run_ok(&["dump", &switch, "cookie=9/-1,table=1"]);
         assert!(
-            only.lines().count() == 1 && only.contains("n_packets=0") && only.contains("tp_dst=80"),
+            only.lines().count() == 1 && only.contains("n_packets=0") && only.contains("tcp_dst=80"),
             "{only}"
         );
         run_ok(&["mod", &switch, "table=1,tcp actions=output:1"]);
@@ -295,13 +295,13 @@ fn ovs_ofctl_works_with_our_switch() {
         let (theirs, ours) = (of(&["dump-flows", switch]), run_ok(&["flow", "dump", &unix, "--rules"]));
         assert_eq!(normal(&theirs), normal(&ours), "{theirs}");
         assert_eq!(normal(&ours).len(), 6, "{ours}");
-        assert!(normal(&ours).contains("table=2,priority=8,udp,tp_src=53 actions=output:1"), "{ours}");
+        assert!(normal(&ours).contains("table=2,priority=8,udp,udp_src=53 actions=output:1"), "{ours}");
         assert!(of(&["dump-groups", switch]).contains("group_id=4,type=select"), "{version}");
         assert!(of(&["dump-group-stats", switch]).contains("ref_count=1"), "{version}");
         assert!(of(&["dump-meters", switch]).contains("rate=10"), "{version}");
         assert!(of(&["dump-ports", switch]).contains("rx pkts="), "{version}");
         assert!(of(&["dump-ports-desc", switch]).contains("1(p1)"), "{version}");
-        assert!(of(&["dump-tables", switch]).contains("active=4"), "{version}");
+        assert!(of(&["dump-tables", switch]).contains("active=3"), "{version}");
         assert!(of(&["dump-aggregate", switch]).contains("flow_count=6"), "{version}");
         of(&["packet-out", switch, "in_port=1 packet=0200000000090200000000018899 actions=output:2"]);
         of(&["del-flows", switch]);
@@ -329,6 +329,8 @@ fn ovs_ofctl_monitor_sees_what_our_switch_tells() {
     let log = bench.folder.path().join("monitor");
     let mut command = support::command("ovs-ofctl");
     command.args(["-O", "OpenFlow13", "monitor", &switch, "65534"]);
+    // It makes a socket of its own there; the usual folder exists only where the daemon is installed.
+    command.env("OVS_RUNDIR", bench.folder.path());
     let file = std::fs::File::create(&log).unwrap();
     command.stdout(file.try_clone().unwrap()).stderr(file);
     process::enter_and_die_with_parent(&mut command, bench.netns.clone());

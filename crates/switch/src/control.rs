@@ -25,15 +25,15 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Bytes that wait for a controller that does not read, before it is disconnected.
 const BACKLOG: usize = 64 << 20;
-/// Packet-ins that wait for the controllers; more are dropped (and counted), so that a flood cannot eat the memory.
-const PACKET_IN_BACKLOG: usize = 1 << 20;
+/// Packet-ins that wait for the control thread; more are dropped and counted, so that a flood cannot eat the memory.
+const PACKET_IN_BACKLOG: usize = 1 << 16;
 /// How long the loop sleeps at most.
 const NAP: Duration = Duration::from_millis(500);
 /// What is read from one connection in one go.
@@ -69,6 +69,10 @@ pub enum Say {
 struct Post {
     inbox: Sender<Input>,
     waker: Arc<Waker>,
+    /// Packet-ins on their way.
+    waiting: AtomicUsize,
+    /// Packet-ins that found too many before them.
+    dropped: AtomicU64,
 }
 
 enum Input {
@@ -77,7 +81,17 @@ enum Input {
 }
 
 impl Tell for Post {
-    fn tell(&self, news: Vec<News>) {
+    fn tell(&self, mut news: Vec<News>) {
+        let mut room = PACKET_IN_BACKLOG.saturating_sub(self.waiting.load(Relaxed));
+        let before = news.len();
+        news.retain(|one| {
+            let is_frame = matches!(one, News::PacketIn(_));
+            let stays = !is_frame || room > 0;
+            room -= usize::from(is_frame && stays);
+            stays
+        });
+        self.dropped.fetch_add((before - news.len()) as u64, Relaxed);
+        self.waiting.fetch_add(news.len(), Relaxed);
         if self.inbox.send(Input::News(news)).is_ok() {
             self.waker.wake();
         }
@@ -137,7 +151,12 @@ impl Switch {
         let datapath = Arc::new(datapath);
         let (inbox_tx, inbox) = channel();
         let waker = Arc::new(Waker::new().map_err(host("make an eventfd"))?);
-        let post = Arc::new(Post { inbox: inbox_tx, waker });
+        let post = Arc::new(Post {
+            inbox: inbox_tx,
+            waker,
+            waiting: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+        });
         let links = LinkNotice::new().map_err(host("listen for changes of interfaces"))?;
         let now = clock::monotonic_ns();
         let identity = Identity {
@@ -245,17 +264,13 @@ impl Switch {
 
     /// What the ports and the callers say.
     fn hear(&mut self, effects: &mut Effects) {
-        let mut left = PACKET_IN_BACKLOG;
         while let Ok(input) = self.inbox.try_recv() {
             match input {
                 Input::News(news) => {
+                    self.post.waiting.fetch_sub(news.len(), Relaxed);
                     for one in news {
                         match one {
-                            News::PacketIn(packet_in) if left > 0 => {
-                                left -= 1;
-                                self.agent.packet_in(&packet_in, effects);
-                            }
-                            News::PacketIn(_) => {}
+                            News::PacketIn(packet_in) => self.agent.packet_in(&packet_in, effects),
                             News::Link(port, state) => {
                                 let mut pipeline = self.datapath.pipeline();
                                 let events = pipeline.set_port_state(port, state);
@@ -478,6 +493,11 @@ impl Switch {
         let alone = !self.callers.is_empty()
             && !self.connections.values().any(|connection| connection.is_up && connection.caller.is_some());
         self.datapath.set_bridging(self.fail == Fail::Standalone && alone);
+    }
+
+    /// Packet-ins that were dropped because too many waited.
+    pub fn packet_ins_dropped(&self) -> u64 {
+        self.post.dropped.load(Relaxed)
     }
 
     /// Frames that could not leave by a port.
