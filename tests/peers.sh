@@ -4,17 +4,19 @@
 # need it are then skipped visibly, never passed.
 set -uo pipefail
 
+pinned=$(dirname "$0")/python-constraints.txt
+
 # os-ken, whose reading of OpenFlow the codec's is compared with: in a Python environment of its own, kept.
 osken=$(dirname "$0")/../target/peers/osken
 if ! "$osken/bin/python" -c 'import os_ken' 2>/dev/null; then
-    { python3 -m venv "$osken" && "$osken/bin/pip" install --quiet os-ken==3.1.0; } >/dev/null 2>&1 \
+    { python3 -m venv "$osken" && "$osken/bin/pip" install --quiet -c "$pinned" os-ken==3.1.0; } >/dev/null 2>&1 \
         || { echo "tests/peers.sh: could not install os-ken 3.1.0 (python3 -m venv, pip)" >&2; rm -rf "$osken"; }
 fi
 
 # Faucet, a controller in production use, with the os-ken that it wants: in an environment of its own, too.
 faucet=$(dirname "$0")/../target/peers/faucet
 if ! "$faucet/bin/python" -c 'import faucet' 2>/dev/null; then
-    { python3 -m venv "$faucet" && "$faucet/bin/pip" install --quiet faucet==1.10.12; } >/dev/null 2>&1 \
+    { python3 -m venv "$faucet" && "$faucet/bin/pip" install --quiet -c "$pinned" faucet==1.10.12; } >/dev/null 2>&1 \
         || { echo "tests/peers.sh: could not install faucet 1.10.12 (python3 -m venv, pip)" >&2; rm -rf "$faucet"; }
 fi
 
