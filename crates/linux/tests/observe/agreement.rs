@@ -26,7 +26,8 @@ struct Round {
 #[test]
 fn thirty_thousand_datagrams_close_at_the_qdisc_and_at_the_socket() {
     // Some sandboxed kernels do not run tracing programs while process 1 is the current task. Drops in a soft interrupt
-    // on top of it are then missing from the witness, and no count says so; a round without that must agree exactly.
+    // on top of it are then missing from the witness, which counts them as lost or not at all; a round without that must
+    // agree exactly.
     const ROUNDS: u32 = 6;
     for _ in 0..ROUNDS {
         let Some(world) = World::pair() else { return };
@@ -67,7 +68,8 @@ fn lose_at_two_places(world: &World) -> Round {
     assert_eq!(grew(&changes, "b Udp.InDatagrams"), read);
     let count = witness.map(|witness| witness.read().expect("readable"));
     if let Some(count) = &count {
-        assert_eq!((count.details.len(), count.lost, count.unparsed), (2, 0, 0), "{count:?}");
+        // What the witness missed it says itself (`lost`); such a round does not agree, and is repeated.
+        assert_eq!((count.details.len(), count.unparsed), (2, 0), "{count:?}");
     }
     let seen = count.map(|count| (count.frames("QDISC_DROP"), count.frames("SOCKET_RCVBUFF")));
     Round { counters: (at_qdisc as u64, at_socket as u64), witness: seen }
