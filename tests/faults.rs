@@ -378,9 +378,18 @@ struct Score {
 /// What a fault that depends on the moment says when the moment was missed.
 const NOT_PLANTED: &str = "the fault lost nothing: badly planted";
 
-/// Plays a fault; one that missed its moment (its own tool counted nothing) is planted again.
+/// What is said when others were accused, too. On a busy machine a reader can be held up so long that its socket really
+/// overflows beside the planted fault; the accusation is right then, and the experiment is not.
+const BESIDE: &str = "somebody else was accused too";
+
+/// Plays a fault; one that missed its moment (its own tool counted nothing) is planted again, and one that was not alone
+/// once more: a wrong accusation would come again.
 fn play_until_planted(fault: &Fault) -> Score {
     let mut score = play(fault);
+    if score.verdict == Err(BESIDE.into()) {
+        println!("again: {}: found {}", fault.name, score.found);
+        score = play(fault);
+    }
     for _ in 0..4 {
         if score.verdict != Err(NOT_PLANTED.into()) {
             break;
@@ -513,7 +522,7 @@ fn judge(fault: &Fault, test: &Value, found: &[Accused], truth: Option<u64>) -> 
         return Err("the guilty station was not accused".into());
     }
     if right.len() < found.len() {
-        return Err("somebody else was accused too".into());
+        return Err(BESIDE.into());
     }
     let count: u64 = right.iter().map(|a| a.count).sum();
     let uncertainty: u64 = right.iter().map(|a| a.uncertainty).sum();
