@@ -25,7 +25,7 @@ pub struct SendArgs {
     /// Against trafgen, interleaved.
     #[arg(long)]
     peers: bool,
-    /// Only these: int, int-bypass, ring, ring-bypass, xdp, live, or rivals by name.
+    /// Only these: int, int-bypass, int-join, ring, ring-bypass, xdp, xdp-stamp, live, live-stamp, or rivals by name.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
     /// Frame sizes as the field names them, with FCS: 64 to 1518.

@@ -104,7 +104,7 @@ fn a_send_benchmark_counts_what_left() {
     let flags = ["bench", "send", "--sizes", "64", "--seconds", "0.1", "--dir", &root, "--json"];
     let document = json(&run_ok(&flags));
     let results = document["results"].as_array().unwrap();
-    assert_eq!((results.len(), document["schema"].as_str()), (6, Some("pathlab/bench-send/1")));
+    assert_eq!((results.len(), document["schema"].as_str()), (9, Some("pathlab/bench-send/1")));
     for result in results {
         assert!(result["problem"].is_null(), "{result}");
         assert!(
