@@ -378,9 +378,10 @@ struct Score {
 /// What a fault that depends on the moment says when the moment was missed.
 const NOT_PLANTED: &str = "the fault lost nothing: badly planted";
 
-/// What is said when others were accused, too. On a busy machine a reader can be held up so long that its socket really
-/// overflows beside the planted fault; the accusation is right then, and the experiment is not.
-const BESIDE: &str = "somebody else was accused too";
+/// What is said when others were accused, too, and the witness counted those losses as well. On a busy machine a reader can
+/// be held up so long that its socket really overflows beside the planted fault; the accusation is right then, and the
+/// experiment is not. An accusation that nobody confirms is never tried again.
+const BESIDE: &str = "somebody else was accused too, and the witness agrees";
 
 /// Plays a fault; one that missed its moment (its own tool counted nothing) is planted again, and one that was not alone
 /// once more: a wrong accusation would come again.
@@ -522,7 +523,8 @@ fn judge(fault: &Fault, test: &Value, found: &[Accused], truth: Option<u64>) -> 
         return Err("the guilty station was not accused".into());
     }
     if right.len() < found.len() {
-        return Err(BESIDE.into());
+        let confirmed = ledger["witness"]["status"] == "agrees";
+        return Err(if confirmed { BESIDE } else { "somebody else was accused too" }.into());
     }
     let count: u64 = right.iter().map(|a| a.count).sum();
     let uncertainty: u64 = right.iter().map(|a| a.uncertainty).sum();
