@@ -1,10 +1,11 @@
 //! `pathlab capture`: counts frames, writes them, accounts for those that were lost.
 
 use super::half::HalfArgs;
+use super::stamps;
 use crate::output::Output;
 use clap::Args;
 use linux::port::{StampSource, Uri};
-use linux::stamping::Stamping;
+use linux::stamping::{Side, Stamping};
 use linux::sys::libpcap;
 use load::capture::account::interface_of;
 use load::capture::writer::FileWish;
@@ -60,7 +61,7 @@ pub struct CaptureArgs {
     #[arg(long)]
     own: bool,
     /// Whose clock shall stamp the frames: software, hardware, hardware-system.
-    #[arg(long, value_name = "CLOCK", default_value = "software", value_parser = stamps)]
+    #[arg(long, value_name = "CLOCK", default_value = "software", value_parser = stamps::clock)]
     timestamps: StampSource,
     /// Count frames, bytes and sizes only, look at no header: the cheapest.
     #[arg(long)]
@@ -82,15 +83,15 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     let wish = wish(&args)?;
     crate::interruptible()?;
     let mut teller = Teller { output, to_stderr: args.write.as_deref() == Some("-"), quiet: args.quiet };
-    let stamping = teller.stamps(&args)?;
+    let interface = interface_of(&args.uri, true).map(|(interface, ..)| interface);
+    let stamping = stamps::prepare(args.timestamps, interface.as_deref(), &args.uri, Side::Receive, output)?;
     let pending = args.half.begin()?;
     let Outcome { report, problem, seen } = load::capture::run(&wish, &mut teller)?;
     let put_back = stamping.map_or(Ok(()), Stamping::put_back);
     if let Some(pending) = pending {
         pending.finish(|half| {
             (half.begun_ns, half.ended_ns) = (seen.begun_ns, seen.ended_ns);
-            half.interface =
-                interface_of(&args.uri, true).map(|(interface, ..)| interface).unwrap_or_default();
+            half.interface = interface.unwrap_or_default();
             (half.before, half.after) = (seen.before, seen.after);
             half.captured = Some(report.clone());
         })?;
@@ -179,43 +180,6 @@ impl Teller<'_> {
         // Nobody may be listening any more, and that is no reason to end the capture.
         let _ = writeln!(std::io::stderr(), "{line}");
         Ok(())
-    }
-
-    /// Switches the interface's stamps on, when more than software was asked for, and says what it really stamps, found
-    /// out by trying.
-    fn stamps(&self, args: &CaptureArgs) -> Result<Option<Stamping>> {
-        if args.timestamps == StampSource::Software {
-            return Ok(None);
-        }
-        let Some((interface, ..)) = interface_of(&args.uri, true) else {
-            return Err(Problem::input("this port has no interface with a clock")
-                .at(&args.uri)
-                .help("leave --timestamps out"));
-        };
-        let stamping = linux::stamping::switch_on(&interface);
-        let report = linux::port::stamps::probe(&interface, args.timestamps)?;
-        match &stamping {
-            Ok(stamping) => self.output.note(&stamping.said),
-            Err(problem) => self.output.note(&problem.to_string()),
-        }
-        let seen: Vec<String> =
-            report.receive.iter().map(|seen| format!("{} {}", seen.source, seen.count)).collect();
-        let seen = if seen.is_empty() {
-            "none came in".to_owned()
-        } else {
-            format!("stamps that came in: {}", seen.join(", "))
-        };
-        let resolution =
-            report.resolution_ns.map_or("unknown".to_owned(), |resolution| format!("{resolution} ns"));
-        self.output.note(&format!(
-            "{interface}: {} {}; {} probes sent, {seen}; clock {}, resolution {resolution}",
-            report.wanted,
-            if report.delivered { "is delivered" } else { "is NOT delivered" },
-            report.probes,
-            report.clock,
-        ));
-        report.notes.iter().for_each(|note| self.output.note(note));
-        Ok(stamping.ok())
     }
 }
 
@@ -424,15 +388,6 @@ fn size(text: &str) -> std::result::Result<u64, String> {
     };
     let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
     bytes.filter(|&bytes| bytes > 0).ok_or_else(bad)
-}
-
-fn stamps(text: &str) -> std::result::Result<StampSource, String> {
-    match text {
-        "software" => Ok(StampSource::Software),
-        "hardware" => Ok(StampSource::HardwareRaw),
-        "hardware-system" => Ok(StampSource::HardwareSystem),
-        _ => Err("the clocks are software, hardware, hardware-system".into()),
-    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod runs;
 pub mod send;
 pub mod serve;
 pub mod show;
+pub mod stamps;
 pub mod switch;
 pub mod test;
 pub mod undo;

@@ -4,18 +4,21 @@
 //! the keyboard, print where every frame went, and end with code 1 when fewer left than were asked for.
 
 use super::half::HalfArgs;
+use super::stamps;
 use super::test::{duration_ms, scaled, time};
 use crate::output::Output;
 use crate::run::progress::Progress;
 use clap::Args;
+use linux::port::StampSource;
+use linux::stamping::{Side, Stamping};
 use load::send::engine::Watch;
 use load::send::pace::Rate;
 use load::send::replay::Recording;
 use load::send::template::{Size, Template};
 use load::send::{Job, Sending, What, build, calibrate, half, job};
 use record::half::{Half, Numbering};
-use record::send::{Calibration, SendLedger, SendReport};
-use record::{Problem, Result};
+use record::send::{Calibration, SendLedger, SendReport, SentStampSource, SentStamps};
+use record::{Latency, Problem, Result};
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -81,6 +84,9 @@ pub struct SendArgs {
     /// Find the generator's own ceiling for this kind of port; the interface does not matter (write 'ring:').
     #[arg(long, conflicts_with_all = ["from", "print"])]
     calibrate: bool,
+    /// Have every frame stamped when it leaves (int: alone), by whose clock: software, hardware, hardware-system.
+    #[arg(long, value_name = "CLOCK", value_parser = stamps::clock, conflicts_with_all = ["calibrate", "print"])]
+    timestamps: Option<StampSource>,
     #[command(flatten)]
     half: HalfArgs,
 }
@@ -101,11 +107,15 @@ pub fn run(args: SendArgs, output: &Output) -> Result<()> {
     }
     let numbering = args.half.record.as_ref().map(|_| half::numbering(&job)).transpose()?;
     let pending = args.half.begin()?;
+    let interface = job::interface_of(&job.port);
+    let stamping = stamps::prepare(job.stamps, interface.as_deref(), &job.port, Side::Transmit, output)?;
     let sending = watched(output, &job, |watch| load::send::send_seen(&job, watch))?;
+    let put_back = stamping.map_or(Ok(()), Stamping::put_back);
     if let (Some(pending), Some(numbering)) = (pending, numbering) {
         pending.finish(|half| fill(half, &job, numbering, &sending))?;
     }
     output.result(&sending.report, table)?;
+    put_back?;
     verdict(&sending.report)
 }
 
@@ -165,6 +175,7 @@ fn job_of(args: &SendArgs) -> Result<Job> {
         burst: args.burst,
         batch: args.batch as usize,
         threads: args.threads,
+        stamps: args.timestamps.unwrap_or_default(),
     })
 }
 
@@ -314,6 +325,7 @@ fn table(report: &SendReport) -> String {
         ),
         ("schedule", schedule_words(report)),
     ];
+    rows.extend(report.stamps.iter().flat_map(stamp_words).map(|line| ("left", line)));
     let settings = report.settings.iter().map(|s| format!("{} {}", s.name, s.effective)).collect::<Vec<_>>();
     if !settings.is_empty() {
         rows.push(("port", settings.join(", ")));
@@ -348,6 +360,30 @@ fn ledger_words(frames: &SendLedger) -> String {
         let _ = write!(text, "; the port saw {completed} completed");
     }
     text
+}
+
+/// When frames left, a line for each clock.
+fn stamp_words(stamps: &SentStamps) -> Vec<String> {
+    let spread = |name: &str, times: &Option<Latency>| {
+        times.as_ref().map_or_else(String::new, |times| {
+            format!(", {name} p50 {} p99 {} max {}", time(times.p50), time(times.p99), time(times.max))
+        })
+    };
+    let line = |source: &SentStampSource| {
+        format!(
+            "{} stamps of {} frames{}{}{}",
+            source.source,
+            source.count,
+            spread("after the call", &source.since_call),
+            spread("late by", &source.lateness),
+            spread("gap", &source.gap)
+        )
+    };
+    let mut lines: Vec<String> = stamps.sources.iter().map(line).collect();
+    if stamps.missing > 0 {
+        lines.push(format!("{} of {} accepted frames have no stamp", stamps.missing, stamps.expected));
+    }
+    lines
 }
 
 fn schedule_words(report: &SendReport) -> String {

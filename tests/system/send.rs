@@ -162,6 +162,102 @@ fn what_a_shaper_drops_is_explained_to_the_last_frame() {
     }
 }
 
+/// The stamps of one clock in a report.
+fn stamps_of<'a>(report: &'a Value, source: &str) -> &'a Value {
+    let all = report["stamps"]["sources"].as_array().expect("a list");
+    let found = all.iter().find(|one| one["source"] == source);
+    found.unwrap_or_else(|| panic!("no {source} stamps in {report}"))
+}
+
+#[test]
+fn every_frame_has_the_stamp_of_its_own_departure() {
+    let _turn = alone();
+    let Some(lab) = pair("sendstamps") else { return };
+    let (report, output) = send(
+        &lab,
+        &["int:eth0", "--frame", FRAME, "--count", "2000", "--rate", "20kpps", "--timestamps", "software"],
+    );
+    assert!(output.status.success(), "{report}");
+    let stamps = &report["stamps"];
+    assert_eq!(
+        (stamps["wanted"].as_str(), stamps["expected"].as_u64()),
+        (Some("software"), Some(2000)),
+        "{stamps}"
+    );
+    assert_eq!(
+        (stamps["missing"].as_u64(), stamps["sources"].as_array().map(Vec::len)),
+        (Some(0), Some(1)),
+        "{stamps}"
+    );
+    let software = stamps_of(&report, "software");
+    let counts = ["since_call", "lateness", "gap"].map(|name| software[name]["count"].as_u64());
+    assert_eq!(counts, [Some(2000), Some(2000), Some(1999)], "{software}");
+    // What left was planned, then handed over, then stamped.
+    let (call, plan) = (software["since_call"]["min"].as_u64(), software["lateness"]["min"].as_u64());
+    assert!(call > Some(1) && plan >= call, "{software}");
+
+    // A shaper drops most frames. The kernel's numbers of frames go on over those that it drops; ours must, too:
+    // a frame that was taken for a later one would have left before it was sent.
+    lab.must("a", "tc qdisc add dev eth0 root tbf rate 10mbit burst 5kb limit 10kb");
+    let (report, output) = send(
+        &lab,
+        &[
+            "int:eth0",
+            "--frame",
+            FRAME,
+            "--size",
+            "500",
+            "--count",
+            "5000",
+            "--rate",
+            "10kpps",
+            "--timestamps",
+            "software",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert!(drop_of(&report, "qdisc_full") > 1000, "{report}");
+    let software = stamps_of(&report, "software");
+    assert_eq!(report["stamps"]["missing"].as_u64(), Some(0), "{report}");
+    assert_eq!(software["count"].as_i64(), Some(number(&report, "transmitted")), "{report}");
+    assert!(software["since_call"]["min"].as_u64() > Some(1), "{software}");
+}
+
+#[test]
+fn stamps_that_cannot_be_had_are_said() {
+    let _turn = alone();
+    let Some(lab) = pair("sendnostamps") else { return };
+    let one = ["--frame", FRAME, "--timestamps", "hardware"];
+    let (report, output) = send(&lab, &[&["int:eth0"], &one[..]].concat());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && words.contains("no hardware stamps to be switched on"), "{words}");
+    assert!(words.contains("hardware_raw is NOT delivered") && words.contains("their stamps: "), "{words}");
+    assert_eq!(
+        stamps_of(&report, "software")["count"].as_u64(),
+        Some(1),
+        "the kernel's own stamp, said to be so"
+    );
+    for (port, words) in [
+        ("ring:eth0", "a ring: port does not tell when its frames left"),
+        ("xdp:eth0", "a xdp: port does not tell when its frames left"),
+        ("live:eth0", "live: does not tell when its frames left"),
+        ("int:eth0?join=64", "1 where every frame is to have a stamp"),
+        ("int:eth0?vnet=off", "on where every frame is to have a stamp"),
+    ] {
+        let mut tool = command("ip");
+        tool.args(["netns", "exec", &lab.netns("a"), PATHLAB, "send", port, "--frame", FRAME]);
+        let output = finish(
+            start({
+                tool.args(["--timestamps", "software"]);
+                tool
+            }),
+            Duration::from_secs(60),
+        );
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), told.contains(words)), (Some(2), true), "{port}: {told}");
+    }
+}
+
 #[test]
 fn frames_that_are_too_long_are_refused_by_name_and_the_others_leave() {
     let _turn = alone();

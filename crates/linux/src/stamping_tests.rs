@@ -39,7 +39,7 @@ fn state() -> (tempfile::TempDir, StateDir) {
 
 /// A namespace that does not exist: the step finds nothing to do there.
 fn nowhere(was: StampConfig) -> Step {
-    Step::Stamps { netns: 1, index: 7, name: "card0".into(), was }
+    Step::Stamps { netns: 1, index: 7, name: "card0".into(), was, side: Side::Receive }
 }
 
 fn config(transmit: i32, receive: i32) -> StampConfig {
@@ -61,7 +61,7 @@ fn the_undo_is_on_disk_before_the_card_is_switched() {
     }
     let (_temporary, state) = state();
     let mut card = Looks(&state, Fake { config: config(1, 0), ..Fake::default() });
-    let stamping = on(&mut card, "card0", &state, nowhere).unwrap();
+    let stamping = on(&mut card, "card0", Side::Receive, &state, nowhere).unwrap();
     assert_eq!((card.1.config, card.1.sets), (config(1, ALL), 1), "the transmit side is left as it was");
     assert!(stamping.said.contains("stamps all frames"), "{}", stamping.said);
     stamping.put_back().unwrap();
@@ -78,7 +78,7 @@ fn a_card_that_refuses_leaves_one_sentence_and_no_journal() {
     ] {
         let (_temporary, state) = state();
         let mut card = Fake { refuses: Some(errno), ..Fake::default() };
-        let problem = on(&mut card, "card0", &state, nowhere).unwrap_err();
+        let problem = on(&mut card, "card0", Side::Receive, &state, nowhere).unwrap_err();
         assert_eq!(problem.kind.exit_code(), 3);
         let text = problem.to_string();
         assert!(text.contains(words) && text.contains("card0") && !text.contains('\n'), "{text}");
@@ -90,10 +90,10 @@ fn a_card_that_refuses_leaves_one_sentence_and_no_journal() {
 fn a_card_that_stamps_already_or_only_some_frames_is_told() {
     let (_temporary, state) = state();
     let mut card = Fake { config: config(1, ALL), ..Fake::default() };
-    let stamping = on(&mut card, "card0", &state, nowhere).unwrap();
+    let stamping = on(&mut card, "card0", Side::Receive, &state, nowhere).unwrap();
     assert!(stamping.said.contains("already") && card.sets == 0 && state.names().is_empty());
     let mut card = Fake { takes: Some(12), ..Fake::default() };
-    let stamping = on(&mut card, "card0", &state, nowhere).unwrap();
+    let stamping = on(&mut card, "card0", Side::Receive, &state, nowhere).unwrap();
     assert!(stamping.said.contains("only some frames that come in (filter 12)"), "{}", stamping.said);
     drop(stamping);
     assert!(state.names().is_empty(), "dropping it puts it back, too");
@@ -103,15 +103,34 @@ fn a_card_that_stamps_already_or_only_some_frames_is_told() {
 fn what_was_set_is_put_back_unless_somebody_else_took_over() {
     let was = config(0, 0);
     let mut card = Fake { config: config(0, 12), ..Fake::default() };
-    put_back(&mut card, was).unwrap();
+    put_back(&mut card, was, Side::Receive).unwrap();
     assert_eq!((card.config, card.sets), (was, 1), "whatever filter the driver had made of ours");
-    put_back(&mut card, was).unwrap();
+    put_back(&mut card, was, Side::Receive).unwrap();
     assert_eq!(card.sets, 1, "undoing it again does nothing");
     let mut theirs = Fake { config: config(1, ALL), ..Fake::default() };
-    put_back(&mut theirs, was).unwrap();
+    put_back(&mut theirs, was, Side::Receive).unwrap();
     assert_eq!(theirs.sets, 0, "stamps of sent frames were switched on by somebody else");
     let mut stuck = Fake { config: config(0, ALL), refuses: Some(libc::EIO), ..Fake::default() };
-    assert!(put_back(&mut stuck, was).is_err());
+    assert!(put_back(&mut stuck, was, Side::Receive).is_err());
+}
+
+#[test]
+fn stamps_of_sent_frames_are_switched_on_their_own() {
+    let (_temporary, state) = state();
+    let mut card = Fake { config: config(0, 12), ..Fake::default() };
+    let stamping = on(&mut card, "card0", Side::Transmit, &state, nowhere).unwrap();
+    assert_eq!(card.config, config(ON, 12));
+    assert!(stamping.said.contains("all frames that go out; it is put back"), "{}", stamping.said);
+    drop(stamping);
+    put_back(&mut card, config(0, 12), Side::Transmit).unwrap();
+    assert_eq!(card.config, config(0, 12));
+    let mut theirs = Fake { config: config(ON, ALL), ..Fake::default() };
+    put_back(&mut theirs, config(0, 0), Side::Transmit).unwrap();
+    assert_eq!(theirs.sets, 0, "stamps of received frames were switched on by somebody else");
+    // One-step stamps (2) of somebody's PTP stay.
+    let mut card = Fake { config: config(2, 0), ..Fake::default() };
+    let stamping = on(&mut card, "card0", Side::Transmit, &state, nowhere).unwrap();
+    assert!(stamping.said.contains("already") && card.sets == 0, "{}", stamping.said);
 }
 
 #[test]
@@ -120,6 +139,9 @@ fn the_journal_of_a_killed_process_is_replayed() {
     let step = nowhere(config(1, 12));
     let text = serde_json::to_string(&step).unwrap();
     assert_eq!(serde_json::from_str::<Step>(&text).unwrap(), step, "{text}");
+    // A journal of before there were sides is about frames that come in.
+    let old = text.replace(",\"side\":\"receive\"", "");
+    assert_eq!((serde_json::from_str::<Step>(&old).unwrap(), old == text), (step.clone(), false));
     let dead = Identity { start: 1, ..Identity::own().unwrap() };
     state.leave_behind("stamps-card0-1", dead, &[step]);
     assert_eq!(state.clean().unwrap(), ["stamps-card0-1"]);
@@ -151,16 +173,22 @@ fn a_veth_says_that_it_cannot_and_is_left_alone() {
         let socket = packet::open().unwrap();
         let facts = packet::interface_named(&socket, "a").unwrap();
         let inode = netns::inode(netns::current().unwrap().as_fd()).unwrap();
-        let undo_of = |was| Step::Stamps { netns: inode, index: facts.index, name: "a".into(), was };
+        let undo_of = |was| Step::Stamps {
+            netns: inode,
+            index: facts.index,
+            name: "a".into(),
+            was,
+            side: Side::Receive,
+        };
         let mut card = Card { socket, name: "a" };
-        let problem = on(&mut card, "a", &state, undo_of).unwrap_err().to_string();
+        let problem = on(&mut card, "a", Side::Receive, &state, undo_of).unwrap_err().to_string();
         assert!(problem.contains("no hardware stamps to be switched on"), "{problem}");
         let refusal = card.set(config(0, ALL)).unwrap_err();
         assert_eq!(refusal.raw_os_error(), Some(libc::EOPNOTSUPP));
         assert!(state.names().is_empty());
         // A journal about it, or about an interface that has another number now, is undone without a word.
-        undo(inode, facts.index, "a", config(0, 0)).unwrap();
-        undo(inode, facts.index + 100, "a", config(0, 0)).unwrap();
-        undo(inode, facts.index, "gone", config(0, 0)).unwrap();
+        undo(inode, facts.index, "a", config(0, 0), Side::Receive).unwrap();
+        undo(inode, facts.index + 100, "a", config(0, 0), Side::Receive).unwrap();
+        undo(inode, facts.index, "gone", config(0, 0), Side::Receive).unwrap();
     });
 }

@@ -70,6 +70,9 @@ pub enum Step {
         name: String,
         /// What was set before.
         was: StampConfig,
+        /// Which frames; a journal that does not say it is about those that come in.
+        #[serde(default)]
+        side: stamping::Side,
     },
     /// A process is started: end it.
     Process {
@@ -96,8 +99,10 @@ impl Step {
                 }
                 _ => Ok(()),
             },
-            Step::Stamps { netns, index, name, was } => stamping::undo(*netns, *index, name, *was)
-                .map_err(|error| format!("cannot put back the time stamps of {name}: {error}")),
+            Step::Stamps { netns, index, name, was, side } => {
+                stamping::undo(*netns, *index, name, *was, *side)
+                    .map_err(|error| format!("cannot put back the time stamps of {name}: {error}"))
+            }
             Step::Process { process } => process.end(PATIENCE).map_err(told),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! The books close: `asked = transmitted + drops + queued + residual`, and what could not be read is missing, not 0.
 
+use crate::histogram::Latency;
 use crate::port::{PlaceDrop, PortSetting};
 use crate::traffic::Schedule;
 use serde::{Deserialize, Serialize};
@@ -99,10 +100,42 @@ pub struct SendReport {
     pub full_waits: u64,
     /// CPU time of the sending threads, in nanoseconds: user and kernel.
     pub thread_cpu_ns: u64,
+    /// When the frames left by the kernel's or the interface's clock; none when that was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamps: Option<SentStamps>,
     /// The sending was interrupted.
     pub interrupted: bool,
     /// What must be known about these numbers.
     pub notes: Vec<String>,
+}
+
+/// When frames left, told by whoever sent them out last.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SentStamps {
+    /// Whose clock was asked for: `software`, `hardware_raw`, `hardware_system`.
+    pub wanted: String,
+    /// Frames that the kernel accepted: each should have a stamp.
+    pub expected: u64,
+    /// Frames among them without one: a queue dropped them, or their stamp was lost.
+    pub missing: u64,
+    /// The stamps by whose clock made them; never mixed.
+    pub sources: Vec<SentStampSource>,
+}
+
+/// The stamps of one clock; times in nanoseconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SentStampSource {
+    /// `software` (CLOCK_REALTIME when the driver took the frame), `hardware_raw` (the interface's own clock) or
+    /// `hardware_system`.
+    pub source: String,
+    /// How many frames have such a stamp.
+    pub count: u64,
+    /// From the beginning of the system call with the frame to its stamp; none for a clock that is not the system's.
+    pub since_call: Option<Latency>,
+    /// How late the frame left against its plan; none without a plan, or for a clock that is not the system's.
+    pub lateness: Option<Latency>,
+    /// From the stamp of one frame to that of the next of the same sender, where both are known.
+    pub gap: Option<Latency>,
 }
 
 /// The document of `pathlab send --calibrate`.

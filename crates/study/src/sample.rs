@@ -460,6 +460,10 @@ mod tests {
                 ..Default::default()
             },
             schedule: Schedule { lateness: latency(1000, 2000), ..Schedule::default() },
+            stamps: Some(record::send::SentStamps {
+                sources: vec![record::send::SentStampSource::default()],
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let calibration = record::send::Calibration { settings: vec![setting], ..Default::default() };

@@ -93,6 +93,17 @@ pub struct Stamp {
     pub source: StampSource,
 }
 
+/// When a frame left, as whoever sent it out last says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Departure {
+    /// Which frame: how many the port had dealt with before it.
+    pub number: u64,
+    /// When the system call with it began, `CLOCK_REALTIME` in nanoseconds.
+    pub handed_ns: u64,
+    /// When it left, and whose clock says so.
+    pub stamp: Stamp,
+}
+
 /// How long to wait for frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
@@ -256,6 +267,13 @@ pub trait Transmitter: Send {
     /// [`PortError`].
     fn flush(&mut self, wait: Duration) -> Result<usize, PortError>;
 
+    /// Adds the time stamps of sent frames that the kernel has told since the last call, for a port that was opened to
+    /// transmit with [`Wish::stamps`]; false when it was not. The kinds that have none are refused when they are opened
+    /// so.
+    fn departures(&mut self, _into: &mut Vec<Departure>) -> bool {
+        false
+    }
+
     /// What was counted.
     fn counters(&mut self) -> TransmitCounters;
 
@@ -332,7 +350,8 @@ pub struct Wish {
     pub outgoing: bool,
     /// Only frames for which this program says yes; run by the kernel where it can, else by the port.
     pub filter: Option<wire::filter::Program>,
-    /// Which clock should stamp frames; what took effect is said in the settings and in every frame.
+    /// Which clock should stamp frames; what took effect is said in the settings and in every frame. Frames that are
+    /// received, unless the port is opened only to transmit ([`Transmitter::departures`]).
     pub stamps: StampSource,
     /// One of several receivers.
     pub member: Option<Member>,
@@ -349,6 +368,10 @@ pub struct Wish {
 /// Input: a name, kind or setting that does not exist. Host: what this host or this user cannot do, and what helps.
 pub fn open(uri: &str, wish: &Wish) -> record::Result<Port> {
     let mut parsed = Uri::parse(uri)?;
+    if wish.direction == Direction::Transmit && wish.stamps != StampSource::None && parsed.kind != "int" {
+        let what = format!("a {}: port does not tell when its frames left", parsed.kind);
+        return Err(Problem::input(what).at(uri).help("int:INTERFACE does"));
+    }
     let opened = match parsed.kind.as_str() {
         "int" => packet::open(&mut parsed, wish),
         "ring" => ring::open(&mut parsed, wish),

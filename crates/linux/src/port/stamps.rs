@@ -121,7 +121,7 @@ pub fn probe(interface: &str, wanted: StampSource) -> Result<StampReport> {
 }
 
 /// All stamps on the way out.
-const TRANSMIT: u32 = libc::SOF_TIMESTAMPING_TX_SCHED
+pub(in crate::port) const TRANSMIT: u32 = libc::SOF_TIMESTAMPING_TX_SCHED
     | libc::SOF_TIMESTAMPING_TX_SOFTWARE
     | libc::SOF_TIMESTAMPING_TX_HARDWARE
     | libc::SOF_TIMESTAMPING_SOFTWARE
@@ -148,11 +148,11 @@ impl Seen {
         let until = Instant::now() + PATIENCE;
         let mut sent = false;
         while !sent && Instant::now() < until {
-            while let Ok(Some((step, times))) = packet::take_sent_stamp(fd) {
-                let Some(stamp) = read(&times) else { continue };
+            while let Ok(Some(told)) = packet::take_sent_stamp(fd) {
+                let Some(stamp) = read(&told.times) else { continue };
                 // SCM_TSTAMP_SCHED is 1; the last step is SCM_TSTAMP_SND, 0.
-                let name = if step == 1 { "scheduled" } else { stamp.source.name() };
-                sent |= step != 1;
+                let name = if told.step == 1 { "scheduled" } else { stamp.source.name() };
+                sent |= told.step != 1;
                 *self.transmit.entry(name).or_default() += 1;
                 self.resolution = common_step(self.resolution, stamp.ns);
             }

@@ -366,8 +366,16 @@ pub fn send(fd: impl AsFd, frame: &[u8]) -> io::Result<()> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Which step of a frame's way out a stamp belongs to (`SCM_TSTAMP_…`: 0 sent, 1 scheduled), with its three times.
-pub type SentStamp = (u32, [libc::timespec; 3]);
+/// A stamp that the kernel made of a frame on its way out.
+#[derive(Debug, Clone, Copy)]
+pub struct SentStamp {
+    /// Which step of the way (`SCM_TSTAMP_…`: 0 sent, 1 scheduled).
+    pub step: u32,
+    /// The number of the frame, if the socket numbers them (`SOF_TIMESTAMPING_OPT_ID`); it wraps.
+    pub key: u32,
+    /// Its times, as `SCM_TIMESTAMPING` has them.
+    pub times: [libc::timespec; 3],
+}
 
 /// Takes one stamp of a frame that was sent from the socket's error queue; none: there is none.
 ///
@@ -389,7 +397,7 @@ pub fn take_sent_stamp(fd: impl AsFd) -> io::Result<Option<SentStamp>> {
         let error = io::Error::last_os_error();
         return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
     }
-    let (mut times, mut step) = (None, 0);
+    let (mut times, mut step, mut key) = (None, 0, 0);
     // SAFETY: the kernel wrote whole control messages into the buffer, and the macros stay inside that.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(&raw const header);
@@ -398,12 +406,13 @@ pub fn take_sent_stamp(fd: impl AsFd) -> io::Result<Option<SentStamp>> {
             if (found.cmsg_level, found.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
                 times = Some(data.cast::<[libc::timespec; 3]>().read_unaligned());
             } else if (found.cmsg_level, found.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP) {
-                step = data.cast::<libc::sock_extended_err>().read_unaligned().ee_info;
+                let told = data.cast::<libc::sock_extended_err>().read_unaligned();
+                (step, key) = (told.ee_info, told.ee_data);
             }
             message = libc::CMSG_NXTHDR(&raw const header, message);
         }
     }
-    Ok(times.map(|times| (step, times)))
+    Ok(times.map(|times| SentStamp { step, key, times }))
 }
 
 /// Memory of whole pages: anonymous, or a ring that the kernel shares.

@@ -10,6 +10,7 @@
 //! for the system call; the lateness histogram has it.
 
 use super::build::Moment;
+use super::departures::Departures;
 use super::pace::Pace;
 use super::program::Program;
 use crate::schedule::{self, Share};
@@ -82,6 +83,8 @@ pub struct Tally {
     pub why: Option<Stopped>,
     /// The link went down so often.
     pub downs: u64,
+    /// When frames left, if the port tells.
+    pub departures: Departures,
 }
 
 /// Why a sender ended early.
@@ -107,6 +110,7 @@ impl Tally {
         self.under_way += other.under_way;
         self.cpu_ns += other.cpu_ns;
         self.downs += other.downs;
+        self.departures.merge(&other.departures);
         self.why = self.why.take().or(other.why);
     }
 }
@@ -149,12 +153,15 @@ pub fn run(
         if frames.is_empty() {
             break;
         }
-        if let Err(why) = hand_over(to, &mut frames, pace, &mut tally, watch) {
+        let handed = hand_over(to, &mut frames, pace, &mut tally, watch);
+        tally.departures.take(to, pace, utc_offset);
+        if let Err(why) = handed {
             tally.why = Some(why);
             break;
         }
     }
     finish(to, &mut tally);
+    tally.departures.take_last(to, pace, utc_offset);
     tally.cpu_ns = clock::thread_cpu_ns() - cpu;
     tally
 }

@@ -125,6 +125,7 @@ mod tests {
             burst: 1,
             batch: 1,
             threads: 1,
+            stamps: linux::port::StampSource::None,
         }
     }
 

@@ -11,7 +11,7 @@ use super::program::Program;
 use super::replay::Recording;
 use super::template::Template;
 use crate::schedule::{self, Plan, Share};
-use linux::port::{Direction, Port, TransmitCounters, Uri, Wish};
+use linux::port::{Direction, Port, StampSource, TransmitCounters, Uri, Wish};
 use linux::sys::clock;
 use record::send::{SCHEMA, SendReport};
 use record::traffic::Schedule;
@@ -58,6 +58,8 @@ pub struct Job {
     pub batch: usize,
     /// How many threads.
     pub threads: u32,
+    /// Whose clock shall say when frames left; [`StampSource::None`]: nobody's.
+    pub stamps: StampSource,
 }
 
 /// The interface behind a port, if there is one whose transmit counters tell what left.
@@ -130,6 +132,11 @@ pub fn send_seen(job: &Job, watch: &Watch) -> Result<Sending> {
     let mut watcher = interface.as_deref().map(Watcher::new).transpose()?;
     let mut seen = Sending::default();
     let (before, mut outcome) = match &job.what {
+        _ if live::is_live(&job.port) && job.stamps != StampSource::None => {
+            return Err(Problem::input("live: does not tell when its frames left")
+                .at(&job.port)
+                .help("int:INTERFACE does"));
+        }
         What::Template(template) if live::is_live(&job.port) => {
             let before = first_look(&mut watcher, &mut seen)?;
             (before, drive_live(&job, template, watch)?)
@@ -161,7 +168,7 @@ fn first_look(watcher: &mut Option<Watcher>, seen: &mut Sending) -> Result<Optio
 }
 
 fn open(job: &Job) -> Result<Vec<Port>> {
-    let wish = Wish { direction: Direction::Transmit, ..Wish::default() };
+    let wish = Wish { direction: Direction::Transmit, stamps: job.stamps, ..Wish::default() };
     let one = |_| {
         let port = linux::port::open(&job.port, &wish)?;
         if port.transmitter.is_none() {
@@ -326,6 +333,8 @@ fn report(
         schedule,
         full_waits: tally.full_waits,
         thread_cpu_ns: tally.cpu_ns,
+        stamps: (job.stamps != StampSource::None)
+            .then(|| tally.departures.report(job.stamps, counters.accepted)),
         interrupted: matches!(tally.why, Some(Stopped::Asked)),
         notes: std::mem::take(notes),
     }
@@ -348,6 +357,7 @@ mod tests {
             burst: 1,
             batch: BATCH,
             threads: 1,
+            stamps: StampSource::None,
         }
     }
 

@@ -11,6 +11,7 @@
 pub mod account;
 pub mod build;
 pub mod calibrate;
+mod departures;
 pub mod engine;
 pub mod fill;
 pub mod half;

@@ -12,6 +12,7 @@
 
 mod join;
 mod receive;
+mod sent;
 pub(in crate::port) mod shared;
 pub(in crate::port) mod transmit;
 
@@ -19,7 +20,7 @@ pub(in crate::port) use transmit::PacketTransmitter;
 
 use super::batch::MAX_BATCH;
 use super::interface::Interface;
-use super::{Port, Receiver, Transmitter, Uri, Wish};
+use super::{Direction, Port, Receiver, StampSource, Transmitter, Uri, Wish};
 use crate::lab::link::Netlink;
 use crate::lab::topology::Offload;
 use record::{Problem, Result};
@@ -55,13 +56,32 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
         port.receiver = Some(Box::new(receiver) as Box<dyn Receiver>);
     }
     if wish.direction.transmits() {
+        let stamped = wish.direction == Direction::Transmit && wish.stamps != StampSource::None;
+        if stamped {
+            every_frame_is_one(uri, &asked)?;
+        }
         if asked.join > 1 {
             cuts_super_frames(uri)?;
         }
-        let transmitter = PacketTransmitter::open(uri, asked.vnet, asked.bypass, asked.join)?;
+        let mut transmitter = PacketTransmitter::open(uri, asked.vnet, asked.bypass, asked.join)?;
+        if stamped {
+            transmitter.stamp(uri, wish.stamps)?;
+        }
         port.transmitter = Some(Box::new(transmitter) as Box<dyn Transmitter>);
     }
     Ok(port)
+}
+
+/// A stamp belongs to what the kernel was given, so that must be one frame: neither several that were joined nor a piece
+/// of one that was cut here.
+fn every_frame_is_one(uri: &Uri, asked: &Asked) -> Result<()> {
+    if asked.join > 1 {
+        return Err(uri.bad("join", &asked.join.to_string(), "1 where every frame is to have a stamp"));
+    }
+    if !asked.vnet {
+        return Err(uri.bad("vnet", "off", "on where every frame is to have a stamp"));
+    }
+    Ok(())
 }
 
 /// Makes sure that joined frames are cut before they are on the wire. A virtual interface that offers to cut UDP

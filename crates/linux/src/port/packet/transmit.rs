@@ -11,8 +11,11 @@
 
 use super::super::batch::{ALL, Batch, Home, Meta, Slot};
 use super::super::offload::{Finished, Finisher};
-use super::super::{Frames, Hand, PortError, Sent, TransmitCounters, Transmitter, Uri};
+use super::super::{
+    Departure, Frames, Hand, PortError, Sent, StampSource, TransmitCounters, Transmitter, Uri,
+};
 use super::join::Joiner;
+use super::sent::SentStamps;
 use super::shared::{self, Watch, refused, setting, switch};
 use crate::sys::packet;
 use crate::sys::socket;
@@ -267,6 +270,8 @@ pub(in crate::port) struct PacketTransmitter {
     finisher: Finisher,
     /// The pieces of a super-frame.
     cut: Frames,
+    /// When frames left, if that is asked for.
+    stamps: Option<SentStamps>,
     refused: Refused,
     offered: u64,
     accepted: u64,
@@ -307,12 +312,21 @@ impl PacketTransmitter {
             weights: vec![],
             finisher: Finisher::default(),
             cut: Frames::new(if vnet { 0 } else { CALL }, way_longest + 8),
+            stamps: None,
             refused: Refused::default(),
             offered: 0,
             accepted: 0,
             bytes: 0,
             settings,
         })
+    }
+
+    /// Has every frame stamped when it leaves.
+    pub(in crate::port) fn stamp(&mut self, uri: &Uri, wish: StampSource) -> Result<()> {
+        let (stamps, setting) = SentStamps::enable(&self.way.fd, uri, wish)?;
+        self.stamps = Some(stamps);
+        self.settings.push(setting);
+        Ok(())
     }
 
     /// Prepares as many frames for one call as surely fit, at least one; stops before one that must be refused.
@@ -502,11 +516,19 @@ impl PacketTransmitter {
                 return Ok(true);
             }
         };
+        let handed_ns = if self.stamps.is_some() { SentStamps::now() } else { 0 };
+        let first = self.offered + sent.dealt as u64;
         match self.send(count) {
             Ok(went) => {
                 self.way.watch.passes();
                 self.count(slots, &which[..went]);
                 sent.dealt += went;
+                if let Some(stamps) = &mut self.stamps {
+                    (first..first + went as u64).for_each(|number| stamps.taken(number, handed_ns));
+                    if went < count {
+                        stamps.tried();
+                    }
+                }
                 if went < count {
                     let reason = self.way.unsaid_reason(&slots[usize::from(which[went])]);
                     self.refuse(which[went], reason, sent);
@@ -515,6 +537,9 @@ impl PacketTransmitter {
             }
             Err(error) => match self.way.judge(error)? {
                 Some(reason) => {
+                    if let Some(stamps) = self.stamps.as_mut().filter(|_| reason != Reason::LinkDown) {
+                        stamps.tried();
+                    }
                     self.refuse(which[0], reason, sent);
                     Ok(true)
                 }
@@ -558,6 +583,13 @@ impl Transmitter for PacketTransmitter {
 
     fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
         self.way.drain(wait)
+    }
+
+    fn departures(&mut self, into: &mut Vec<Departure>) -> bool {
+        if let Some(stamps) = &mut self.stamps {
+            stamps.read(&self.way.fd, into);
+        }
+        self.stamps.is_some()
     }
 
     fn counters(&mut self) -> TransmitCounters {

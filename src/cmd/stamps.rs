@@ -1,0 +1,72 @@
+//! `--timestamps`, for the commands that receive and send frames.
+//!
+//! **What.** Reads the flag ([`clock`]), switches an interface's stamps on where that is needed and says what the
+//! interface really delivers, found out by trying ([`prepare`]).
+//!
+//! **Why.** The kernel agrees to every wish, so agreeing proves nothing.
+
+use crate::output::Output;
+use linux::port::{StampSource, stamps};
+use linux::stamping::{self, Side, Stamping};
+use record::{Problem, Result, StampSeen};
+
+/// Reads the flag.
+pub fn clock(text: &str) -> std::result::Result<StampSource, String> {
+    match text {
+        "software" => Ok(StampSource::Software),
+        "hardware" => Ok(StampSource::HardwareRaw),
+        "hardware-system" => Ok(StampSource::HardwareSystem),
+        _ => Err("the clocks are software, hardware, hardware-system".into()),
+    }
+}
+
+/// Switches the interface's stamps on when more than software was asked for, and says what it really stamps; the guard
+/// puts them back. Software stamps need nothing.
+///
+/// # Errors
+/// Input: the port has no interface. Host: the interface cannot be asked.
+pub fn prepare(
+    wanted: StampSource,
+    interface: Option<&str>,
+    uri: &str,
+    side: Side,
+    output: &Output,
+) -> Result<Option<Stamping>> {
+    if matches!(wanted, StampSource::Software | StampSource::None) {
+        return Ok(None);
+    }
+    let Some(interface) = interface else {
+        return Err(Problem::input("this port has no interface with a clock")
+            .at(uri)
+            .help("leave --timestamps out"));
+    };
+    let stamping = stamping::switch_on(interface, side);
+    let report = stamps::probe(interface, wanted)?;
+    match &stamping {
+        Ok(stamping) => output.note(&stamping.said),
+        Err(problem) => output.note(&problem.to_string()),
+    }
+    let list = |seen: &[StampSeen]| {
+        let seen: Vec<String> = seen.iter().map(|seen| format!("{} {}", seen.source, seen.count)).collect();
+        seen.join(", ")
+    };
+    let (delivered, seen) = match side {
+        Side::Receive if report.receive.is_empty() => (report.delivered, "none came in".to_owned()),
+        Side::Receive => (report.delivered, format!("stamps that came in: {}", list(&report.receive))),
+        Side::Transmit => (
+            report.transmit.iter().any(|seen| seen.source == wanted.name()),
+            format!("their stamps: {}", list(&report.transmit)),
+        ),
+    };
+    let resolution =
+        report.resolution_ns.map_or("unknown".to_owned(), |resolution| format!("{resolution} ns"));
+    output.note(&format!(
+        "{interface}: {} {}; {} probes sent, {seen}; clock {}, resolution {resolution}",
+        report.wanted,
+        if delivered { "is delivered" } else { "is NOT delivered" },
+        report.probes,
+        report.clock,
+    ));
+    report.notes.iter().for_each(|note| output.note(note));
+    Ok(stamping.ok())
+}
