@@ -185,6 +185,8 @@ impl Teller<'_> {
 
 impl Listener for Teller<'_> {
     fn opened(&mut self, settings: &[PortSetting]) -> Result<()> {
+        // From now on every frame is seen: who starts traffic from a script waits for this line.
+        self.output.note("capturing");
         if self.output.json || self.quiet {
             return Ok(());
         }

@@ -87,6 +87,18 @@ pub fn start(mut command: Command) -> Child {
     command.spawn().unwrap_or_else(|e| panic!("cannot start {:?}: {e}", command.get_program()))
 }
 
+/// Waits until a command has said something on its standard error; the rest stays to be read.
+pub fn until_it_says(child: &mut Child, words: &str) {
+    use std::io::Read;
+    let stderr = child.stderr.as_mut().expect("started with its output captured");
+    let (mut said, mut byte) = (vec![], [0]);
+    while !String::from_utf8_lossy(&said).contains(words) {
+        let got = stderr.read(&mut byte).expect("a pipe");
+        assert!(got == 1, "it ended without saying '{words}': {}", String::from_utf8_lossy(&said));
+        said.push(byte[0]);
+    }
+}
+
 /// Runs `pathlab` to its end (at most two minutes).
 pub fn run(arguments: &[&str]) -> Output {
     finish(start(pathlab(arguments)), Duration::from_secs(120))

@@ -1,7 +1,9 @@
 //! `pathlab capture` from outside: against counters, tcpdump, wrong input and trouble.
 
 use crate::alone;
-use crate::support::{PATHLAB, TestLab, finish, installed, is_root, pathlab, run_ok, skip, start};
+use crate::support::{
+    PATHLAB, TestLab, finish, installed, is_root, pathlab, run_ok, skip, start, until_it_says,
+};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -15,22 +17,16 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// `pathlab capture` inside a node; returns when its socket stands.
+/// `pathlab capture` inside a node; returns when it sees every frame.
 pub fn capture(lab: &TestLab, node: &str, arguments: &[&str]) -> Child {
-    let before = sockets(lab, node);
     let mut tool = crate::support::command("ip");
     tool.args(["netns", "exec", &lab.netns(node), PATHLAB, "--json", "capture"]).args(arguments);
-    let child = start(tool);
-    until("the capture's socket", || sockets(lab, node) > before);
-    std::thread::sleep(Duration::from_millis(100));
+    let mut child = start(tool);
+    until_it_says(&mut child, "capturing");
     child
 }
 
 /// Packet sockets of a node.
-fn sockets(lab: &TestLab, node: &str) -> usize {
-    lab.must(node, "cat /proc/net/packet").lines().count() - 1
-}
-
 /// The line `N packets received by filter` of tcpdump.
 fn reached(words: &str) -> u64 {
     let line = words.lines().find(|line| line.contains("received by filter"));
@@ -74,7 +70,6 @@ fn the_account_closes_against_the_interface_and_tcpdump() {
         let file = folder.path().join(format!("{kind}.pcapng"));
         let theirs = folder.path().join(format!("{kind}-tcpdump.pcap"));
         let child = capture(&lab, "b", &[&format!("{kind}:eth0"), "-w", file.to_str().unwrap()]);
-        let before = sockets(&lab, "b");
         let mut peer = crate::support::command("ip");
         peer.args([
             "netns",
@@ -88,9 +83,8 @@ fn the_account_closes_against_the_interface_and_tcpdump() {
         ]);
         peer.args(["-Z", "root", "-U", "--immediate-mode", "-B", "16384"]);
         let peer = start(peer);
-        until("tcpdump's socket", || sockets(&lab, "b") > before);
-        // The socket is there a while before its ring.
-        std::thread::sleep(Duration::from_millis(500));
+        // tcpdump opens its file when its filter stands, the last thing before it reads.
+        until("tcpdump's file", || theirs.exists());
         lab.must("a", "ping -q -f -c 2000 -W 2 10.0.0.2");
         std::thread::sleep(Duration::from_millis(300));
         interrupt(&child);
@@ -187,7 +181,6 @@ fn an_interface_that_is_removed_ends_the_capture_with_what_it_had() {
             "ip link add gone0 type veth peer name gone1 && ip link set gone0 up && ip link set gone1 up",
         );
         let child = capture(&lab, "b", &[&format!("{kind}:gone0")]);
-        std::thread::sleep(Duration::from_millis(100));
         lab.must("b", "ip link del gone0");
         let output = finish(child, Duration::from_secs(10));
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -221,9 +214,8 @@ fn a_full_disk_loses_nothing_silently() {
     );
     let mut tool = crate::support::command("ip");
     tool.args(["netns", "exec", &lab.netns("b"), "sh", "-c", &script]);
-    let child = start(tool);
-    until("the capture's socket", || sockets(&lab, "b") > 0);
-    std::thread::sleep(Duration::from_millis(100));
+    let mut child = start(tool);
+    until_it_says(&mut child, "capturing");
     lab.must("a", "ping -q -f -c 3000 -W 2 10.0.0.2");
     let output = finish(child, Duration::from_secs(10));
     let text = String::from_utf8(output.stdout).unwrap();

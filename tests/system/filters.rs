@@ -3,7 +3,7 @@
 
 use crate::alone;
 use crate::capture::{able, capture, interrupt, report, until};
-use crate::support::{PATHLAB, TestLab, command, finish, installed, skip, start};
+use crate::support::{PATHLAB, TestLab, command, finish, installed, skip, start, until_it_says};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Child;
@@ -15,19 +15,14 @@ fn send(lab: &TestLab, frame: &str, arguments: &str) {
     lab.must("a", &format!("{PATHLAB} --json send int:eth0 --frame '{frame}' {arguments}"));
 }
 
-fn packet_sockets(lab: &TestLab, node: &str) -> usize {
-    lab.must(node, "cat /proc/net/packet").lines().count() - 1
-}
-
-/// tcpdump inside node b, writing to a file; returns when its socket stands.
+/// tcpdump inside node b, writing to a file; returns when it sees every frame.
 fn tcpdump(lab: &TestLab, file: &Path, filter: &str) -> Child {
-    let before = packet_sockets(lab, "b");
     let mut tool = command("ip");
     tool.args(["netns", "exec", &lab.netns("b"), "tcpdump", "-i", "eth0", "-Z", "root", "-B", "16384", "-U"]);
     tool.args(["--immediate-mode", "-Q", "in", "-w"]).arg(file).arg(filter);
     let child = start(tool);
-    until("tcpdump's socket", || packet_sockets(lab, "b") > before);
-    std::thread::sleep(Duration::from_millis(500));
+    // The last thing before it reads.
+    until("tcpdump's file", || file.exists());
     child
 }
 
@@ -123,7 +118,6 @@ fn frames_of_several_threads_are_merged_into_one_file_by_time() {
         let arguments =
             [&uri, "--threads", "2", "--incoming", "--quiet", "-f", "udp port 9", "-w", &file_text];
         let child = capture(&lab, "b", &arguments);
-        until("the second thread's socket", || packet_sockets(&lab, "b") >= 2);
         send(&lab, "eth / ip dst=10.0.0.2 / udp dport=9 / stamp", "--count 20000 --rate 20kpps");
         std::thread::sleep(Duration::from_millis(500));
         interrupt(&child);
@@ -216,10 +210,8 @@ fn a_veth_says_that_it_has_no_hardware_clock() {
             (stamps.len(), &stamps[0]["name"], &stamps[0]["count"]),
             (1, &"software".into(), &5.into())
         );
-        assert!(
-            !told["account"]["queues_unknown"].as_str().unwrap().is_empty(),
-            "a veth has no queue counters"
-        );
+        let unknown = told["account"]["queues_unknown"].as_str();
+        assert!(unknown.is_some_and(|why| !why.is_empty()), "a veth has no queue counters: {told}");
     }
 }
 
@@ -238,9 +230,8 @@ fn a_reader_that_goes_away_ends_the_capture_with_one_sentence() {
     );
     let mut tool = command("ip");
     tool.args(["netns", "exec", &lab.netns("b"), "sh", "-c", &script]);
-    let child = start(tool);
-    until("the capture's socket", || packet_sockets(&lab, "b") > 0);
-    std::thread::sleep(Duration::from_millis(100));
+    let mut child = start(tool);
+    until_it_says(&mut child, "capturing");
     let pinged = lab.inside("a", "ping -q -f -c 3000 -W 1 10.0.0.2");
     let output = finish(child, Duration::from_secs(20));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,11 +1,13 @@
 //! `send --record` here, `capture --record` there, and one ledger of both: each command a process of its own.
 
 use crate::alone;
-use crate::support::{PATHLAB, TestLab, command, finish, installed, is_root, run, skip, start};
+use crate::support::{
+    PATHLAB, TestLab, command, finish, installed, is_root, run, skip, start, until_it_says,
+};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const FRAME: &str = "eth / ip dst=10.0.0.2 / udp dport=9 / stamp";
 
@@ -23,10 +25,6 @@ fn pathlab_in(lab: &TestLab, node: &str, arguments: &[&str]) -> Child {
     start(tool)
 }
 
-fn sockets(lab: &TestLab, node: &str) -> usize {
-    lab.must(node, "cat /proc/net/packet").lines().count()
-}
-
 /// What two commands wrote.
 struct Halves {
     sent: String,
@@ -39,16 +37,9 @@ struct Halves {
 fn both(lab: &TestLab, folder: &Path, ports: (&str, &str), frame: &str, more: &[&str]) -> Halves {
     let name = |name: &str| folder.join(name).display().to_string();
     let (sent, captured, runs) = (name("sent.json"), name("captured.json"), name("runs"));
-    let before = sockets(lab, "b");
     let capture = ["capture", ports.1, "--quiet", "--record", &captured, "--node", "b"];
-    let capture = pathlab_in(lab, "b", &capture);
-    let until = Instant::now() + Duration::from_secs(20);
-    while sockets(lab, "b") == before {
-        assert!(Instant::now() < until, "the capture does not begin");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // Its socket is there a moment before it has read the counters and begins.
-    std::thread::sleep(Duration::from_millis(500));
+    let mut capture = pathlab_in(lab, "b", &capture);
+    until_it_says(&mut capture, "capturing");
     let send = ["send", ports.0, "--frame", frame, "--record", &sent, "--node", "a"];
     let sending = finish(pathlab_in(lab, "a", &[&send, more].concat()), Duration::from_secs(60));
     // A ring hands over its last block when it is retired.

@@ -1,6 +1,7 @@
 //! `pathlab send` from outside: peers count what arrives, the report says where the rest went.
 
 use crate::alone;
+use crate::capture::until;
 use crate::support::{PATHLAB, TestLab, command, finish, installed, is_root, run, run_ok, skip, start};
 use serde_json::Value;
 use std::process::Output;
@@ -70,12 +71,8 @@ fn tcpdump_reads_exactly_the_frames_that_were_sent() {
     ]);
     tool.arg("-w").arg(&file).args(["udp", "port", "9"]);
     let mut dump = start(tool);
-    // It is there when the kernel knows its socket.
-    let until = Instant::now() + Duration::from_secs(20);
-    while lab.must("b", "cat /proc/net/packet").lines().count() < 2 {
-        assert!(Instant::now() < until, "tcpdump does not begin");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    // It opens its file when its filter stands: the last thing before it reads.
+    until("tcpdump's file", || file.exists());
     let (report, output) =
         send(&lab, &["int:eth0", "--frame", FRAME, "--count", "10000", "--rate", "50kpps"]);
     assert!(output.status.success(), "{report}");
@@ -277,7 +274,9 @@ fn an_interface_that_goes_down_ends_in_a_closed_report() {
     tool.args(["netns", "exec", &lab.netns("a"), PATHLAB, "send", "--json", "int:eth0", "--frame", FRAME]);
     tool.args(["--rate", "5kpps", "--duration", "3s"]);
     let sender = start(tool);
-    std::thread::sleep(Duration::from_millis(700));
+    let left =
+        || lab.must("a", "cat /sys/class/net/eth0/statistics/tx_packets").trim().parse::<u64>().unwrap();
+    until("some frames", || left() > 1000);
     lab.must("a", "ip link set eth0 down");
     let output = finish(sender, Duration::from_secs(60));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

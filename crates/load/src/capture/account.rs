@@ -40,6 +40,8 @@ pub struct Watch {
     sent: bool,
     /// Everything that the last reading saw.
     pub last: Snapshot,
+    /// Why a reading failed, the first time.
+    trouble: Option<String>,
 }
 
 /// Its counters at one instant.
@@ -88,19 +90,31 @@ impl Watch {
     pub fn open(uri: &str, outgoing: bool) -> Option<Watch> {
         let (interface, received, sent) = interface_of(uri, outgoing)?;
         let (observer, queues) = (Observer::host().ok()?, Queues::open());
-        Some(Watch { observer, queues, interface, received, sent, last: Snapshot::default() })
+        Some(Watch { observer, queues, interface, received, sent, last: Snapshot::default(), trouble: None })
     }
 
-    /// Reads it; none when it is not there.
+    /// Reads it; none when it is not there, or cannot be read now: [`Watch::close`] says why.
     pub fn read(&mut self) -> Option<Reading> {
-        self.last = self.observer.snapshot(&[]).ok()?;
+        let read = self.try_read();
+        if let Err(why) = &read {
+            self.trouble.get_or_insert_with(|| why.clone());
+        }
+        read.ok()
+    }
+
+    fn try_read(&mut self) -> Result<Reading, String> {
+        self.last = self.observer.snapshot(&[]).map_err(|problem| problem.to_string())?;
         let snapshot = &self.last;
-        let link = snapshot.nodes.values().next()?.link(&self.interface)?;
+        let link =
+            snapshot.nodes.values().next().and_then(|node| node.link(&self.interface)).ok_or_else(|| {
+                let missing = snapshot.missing.first().map(|why| format!(" ({why})")).unwrap_or_default();
+                format!("{} is not among the interfaces{missing}", self.interface)
+            })?;
         let queues = match &mut self.queues {
             Ok(queues) => queues.read(link.index),
             Err(why) => Err(why.clone()),
         };
-        Some(Reading {
+        Ok(Reading {
             link: link.counters.clone(),
             queues,
             softnet_dropped: snapshot.softnet.iter().map(|row| row.dropped).sum(),
@@ -119,7 +133,8 @@ impl Watch {
             ..CaptureAccount::default()
         };
         let [Some(before), Some(open), Some(ending), Some(ended)] = &readings.0 else {
-            account.unknown = "the counters of the interface could not be read to the end".into();
+            let why = self.trouble.as_deref().unwrap_or("it was not read");
+            account.unknown = format!("the counters of the interface could not be read to the end: {why}");
             return account;
         };
         account.received = self.received.then(|| delta(open, ended, "rx_packets")).flatten();
