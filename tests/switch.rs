@@ -18,3 +18,5 @@ mod rough;
 #[path = "switch/site.rs"]
 mod site;
 mod support;
+#[path = "switch/tls.rs"]
+mod tls;

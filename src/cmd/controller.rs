@@ -7,6 +7,7 @@
 
 use super::flow::ask::{seconds, versions};
 use super::flow::rules;
+use super::tls::TlsArgs;
 use crate::output::Output;
 use clap::Args;
 use flow::client;
@@ -40,10 +41,10 @@ pub struct ControllerArgs {
     /// The rules of replay, one a line as ovs-ofctl writes them.
     #[arg(value_name = "FILE")]
     file: Option<String>,
-    /// Where switches may call: ptcp:[PORT][:IP] or punix:PATH; ptcp:6653:127.0.0.1 when neither this nor --switch is said.
+    /// Where switches may call: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH; ptcp:6653:127.0.0.1 when neither this nor --switch is said.
     #[arg(long, value_name = "PLACE")]
     listen: Vec<String>,
-    /// A switch to call: tcp:IP[:PORT] or unix:PATH.
+    /// A switch to call: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH.
     #[arg(long, value_name = "SWITCH")]
     switch: Vec<String>,
     /// End when so many switches have their rules, instead of answering until interrupted.
@@ -55,6 +56,8 @@ pub struct ControllerArgs {
     /// Wait so long for an answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     timeout: f64,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 #[derive(Serialize)]
@@ -102,7 +105,10 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     if listen.is_empty() && remotes.is_empty() {
         listen.push(Listen::parse("ptcp:6653:127.0.0.1")?);
     }
-    let listeners = listen.iter().map(Listener::open).collect::<Result<Vec<_>>>()?;
+    let is_tls = listen.iter().any(Listen::is_tls) || remotes.iter().any(Remote::is_tls);
+    let credentials = args.tls.files().load_if(is_tls)?;
+    let open = |at| Listener::open(at, credentials.as_ref());
+    let listeners = listen.iter().map(open).collect::<Result<Vec<_>>>()?;
     let desk = Desk {
         scenario,
         versions: versions(args.openflow.as_deref())?,
@@ -116,7 +122,8 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     };
     let mut called = vec![];
     for remote in &remotes {
-        called.push((remote.to_string(), Client::call(remote, &desk.versions, desk.limit)?));
+        let client = Client::call(remote, credentials.as_ref(), &desk.versions, desk.limit)?;
+        called.push((remote.to_string(), client));
     }
     for place in &listen {
         output.note(&format!("waits for switches at {place}"));

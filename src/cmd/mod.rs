@@ -19,4 +19,5 @@ pub mod show;
 pub mod stamps;
 pub mod switch;
 pub mod test;
+pub mod tls;
 pub mod undo;

@@ -5,6 +5,7 @@
 //!
 //! **Price.** It runs in the foreground, and its rules live as long as it does.
 
+use super::tls::TlsArgs;
 use crate::output::Output;
 use clap::Args;
 use linux::sys::process;
@@ -20,7 +21,7 @@ use switch::control::{Say, Switch};
 #[derive(Args)]
 pub struct SwitchArgs {
     /// A file that says what the switches are; or use the flags for one switch.
-    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "private_key", "certificate", "ca_cert"])]
     file: Option<PathBuf>,
     /// A port, as int:eth1 or 3=ring:eth1 (kinds: int, ring, xdp, tap, mem, fault).
     #[arg(long, value_name = "[N=]PORT")]
@@ -34,15 +35,17 @@ pub struct SwitchArgs {
     /// Its name.
     #[arg(long, default_value = "s1")]
     name: String,
-    /// A controller to call: tcp:IP[:PORT] or unix:PATH.
+    /// A controller to call: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH.
     #[arg(long, value_name = "PEER")]
     controller: Vec<String>,
-    /// Where clients may call: ptcp:[PORT][:IP] or punix:PATH.
+    /// Where clients may call: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH.
     #[arg(long, value_name = "PLACE")]
     listen: Vec<String>,
     /// What to do without a controller: go on with the rules (secure), or be a bridge (standalone).
     #[arg(long, default_value = "secure")]
     fail: String,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// End after so many seconds.
     #[arg(long, value_parser = seconds)]
     duration: Option<f64>,
@@ -140,6 +143,7 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     config.controllers = controllers.collect::<Result<_>>().map_err(|p| p.at("--controller"))?;
     let listen = args.listen.iter().map(|text| Listen::parse(text));
     config.listen = listen.collect::<Result<_>>().map_err(|p| p.at("--listen"))?;
+    config.tls = args.tls.files();
     config.fail = fail(&args.fail).map_err(|p| p.at("--fail"))?;
     if config.ports.is_empty() && config.listen.is_empty() && config.controllers.is_empty() {
         return Err(Problem::input("there is neither a file nor a port")
@@ -157,6 +161,7 @@ fn words(switch: &str, say: &Say) -> String {
         Say::Up { who, version } => format!("{switch}: {who} is connected and speaks OpenFlow {version}"),
         Say::Down { who, why } => format!("{switch}: {who} is gone: {why}"),
         Say::Unreachable { who, why } => format!("{switch}: cannot reach {who}: {why}; trying again"),
+        Say::Refused { who, why } => format!("{switch}: {who} called in vain: {why}"),
     }
 }
 

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::config::{Listen, SwitchConfig};
-use switch::control::Switch;
+use switch::control::{Say, Switch};
 
 /// Long enough for a busy machine; what takes longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,6 +96,8 @@ pub struct Running {
     folder: tempfile::TempDir,
     /// The far ends of the ports 1, 2, …
     pub ends: Vec<End>,
+    /// What it said of its controllers and clients.
+    pub said: Arc<Mutex<Vec<Say>>>,
 }
 
 impl Running {
@@ -120,8 +122,12 @@ impl Running {
         let ends = config.ports.iter().map(|(_, uri)| End::open(uri)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let is_over = stop.clone();
-        let thread = std::thread::spawn(move || switch.run(&is_over, |_| {}).unwrap());
-        Running { stop, thread: Some(thread), folder, ends }
+        let said = Arc::new(Mutex::new(vec![]));
+        let notes = said.clone();
+        let thread = std::thread::spawn(move || {
+            switch.run(&is_over, |one| notes.lock().unwrap().push(one)).unwrap();
+        });
+        Running { stop, thread: Some(thread), folder, ends, said }
     }
 
     /// Where clients call.

@@ -10,6 +10,7 @@
 
 use crate::config::Remote;
 use crate::stream::Stream;
+use crate::tls::Credentials;
 use flow::openflow::bytes::Version;
 use flow::openflow::channel::{Channel, ChannelConfig, Event, Side};
 use flow::openflow::fault::Fault;
@@ -62,8 +63,13 @@ impl Client {
     ///
     /// # Errors
     /// Input: nobody answers there, or no OpenFlow that is spoken here.
-    pub fn call(to: &Remote, versions: &[Version], limit: Duration) -> Result<Client> {
-        let stream = Stream::call(to).map_err(|e| {
+    pub fn call(
+        to: &Remote,
+        credentials: Option<&Credentials>,
+        versions: &[Version],
+        limit: Duration,
+    ) -> Result<Client> {
+        let stream = Stream::call(to, credentials).map_err(|e| {
             Problem::input(format!("cannot be called: {e}"))
                 .at(to.to_string())
                 .help("is a switch listening there (pathlab switch --listen punix:PATH)?")
@@ -287,7 +293,7 @@ impl Client {
             return Err(Problem::input(why.clone()));
         }
         let left = deadline.saturating_duration_since(Instant::now()).min(PATIENCE);
-        let wants_room = !self.channel.output().is_empty();
+        let wants_room = !self.channel.output().is_empty() || self.stream.wants_write();
         let ready = notice::wait(&[(self.stream.as_fd(), wants_room)], left)
             .map_err(|e| Problem::host(format!("cannot wait for the switch: {e}")))?;
         let mut moved = false;
@@ -308,7 +314,9 @@ impl Client {
 
     fn write(&mut self) -> Result<bool> {
         let output = self.channel.output();
-        match self.stream.write(output) {
+        let written =
+            if output.is_empty() { self.stream.flush().map(|()| 0) } else { self.stream.write(output) };
+        match written {
             Ok(sent) => {
                 output.drain(..sent);
                 Ok(sent > 0)

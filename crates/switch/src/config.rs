@@ -11,11 +11,16 @@
 //!   local tap:s1
 //!   controller tcp:127.0.0.1:6653
 //!   listen punix:/run/s1.sock
+//!   controller ssl:controller.example:6653
+//!   private-key /etc/pathlab/s1-key.pem
+//!   certificate /etc/pathlab/s1-cert.pem
+//!   ca-cert /etc/pathlab/ca.pem
 //!   fail secure
 //! ```
 //!
 //! **Price.** Names and numbers are checked here; whether an interface exists shows when the port is opened.
 
+use crate::tls::TlsFiles;
 use flow::port::PortNo;
 use record::{Problem, Result};
 use std::fmt;
@@ -46,6 +51,8 @@ pub struct SwitchConfig {
     pub fail: Fail,
     /// Rules that a table holds at most.
     pub rules: usize,
+    /// Key and certificates, for controllers and clients over TLS.
+    pub tls: TlsFiles,
 }
 
 /// What a switch does while it has no controller (OpenFlow 1.3.5 section 6.3.3).
@@ -58,11 +65,22 @@ pub enum Fail {
     Standalone,
 }
 
+/// A host and a TCP port. A name is looked up when it is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// An address or a name.
+    pub host: String,
+    /// The TCP port.
+    pub port: u16,
+}
+
 /// A peer to call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remote {
-    /// `tcp:IP[:PORT]`.
-    Tcp(SocketAddr),
+    /// `tcp:HOST[:PORT]`.
+    Tcp(Place),
+    /// `ssl:HOST[:PORT]`: TLS.
+    Tls(Place),
     /// `unix:PATH`.
     Unix(PathBuf),
 }
@@ -72,14 +90,26 @@ pub enum Remote {
 pub enum Listen {
     /// `ptcp:[PORT][:IP]`; every address of this host when none is said.
     Tcp(SocketAddr),
+    /// `pssl:[PORT][:IP]`: TLS.
+    Tls(SocketAddr),
     /// `punix:PATH`.
     Unix(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
 }
 
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Remote::Tcp(address) => write!(f, "tcp:{address}"),
+            Remote::Tcp(place) => write!(f, "tcp:{place}"),
+            Remote::Tls(place) => write!(f, "ssl:{place}"),
             Remote::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -89,56 +119,87 @@ impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Listen::Tcp(address) => write!(f, "ptcp:{}:{}", address.port(), address.ip()),
+            Listen::Tls(address) => write!(f, "pssl:{}:{}", address.port(), address.ip()),
             Listen::Unix(path) => write!(f, "punix:{}", path.display()),
         }
     }
 }
 
+impl Place {
+    /// Reads `IP`, `IP:PORT`, `NAME` or `NAME:PORT`; an IPv6 address before a port stands in brackets.
+    fn parse(text: &str) -> Option<Place> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Some(Place { host: address.ip().to_string(), port: address.port() });
+        }
+        if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            return Some(Place { host: ip.to_string(), port: OPENFLOW_PORT });
+        }
+        let (host, port) = text.split_once(':').unwrap_or((text, ""));
+        let port = if port.is_empty() { OPENFLOW_PORT } else { port.parse().ok()? };
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        // 10.0.0.256 is no name: the last label of a name is not a number (RFC 1123 section 2.1).
+        let last = host.rsplit('.').next().unwrap_or_default();
+        let is_name = host.bytes().all(letter) && last.bytes().any(|byte| !byte.is_ascii_digit());
+        is_name.then(|| Place { host: host.to_owned(), port })
+    }
+}
+
 impl Remote {
-    /// Reads `tcp:IP[:PORT]` or `unix:PATH`.
+    /// Reads `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]` or `unix:PATH`.
     ///
     /// # Errors
     /// Input: what is wrong.
     pub fn parse(text: &str) -> Result<Remote> {
-        let bad = |what: &str| Problem::input(format!("'{text}': {what}")).help("tcp:IP[:PORT] or unix:PATH");
+        let bad = |what: &str| {
+            Problem::input(format!("'{text}': {what}")).help("tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH")
+        };
+        let place = |rest| Place::parse(rest).ok_or_else(|| bad("this is no address"));
         match text.split_once(':') {
-            Some(("tcp", rest)) => {
-                let address = rest.parse::<SocketAddr>().or_else(|_| {
-                    let ip = rest.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-                    ip.map(|ip| SocketAddr::new(ip, OPENFLOW_PORT))
-                });
-                address.map(Remote::Tcp).map_err(|_| bad("this is no address"))
-            }
+            Some(("tcp", rest)) => place(rest).map(Remote::Tcp),
+            Some(("ssl" | "tls", rest)) => place(rest).map(Remote::Tls),
             Some(("unix", path)) if !path.is_empty() => Ok(Remote::Unix(path.into())),
-            Some(("ssl" | "tls", _)) => Err(bad("TLS is not there yet")),
             _ => Err(bad("this is no peer")),
         }
+    }
+
+    /// Whether it takes key and certificates.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Remote::Tls(_))
     }
 }
 
 impl Listen {
-    /// Reads `ptcp:[PORT][:IP]` or `punix:PATH`.
+    /// Reads `ptcp:[PORT][:IP]`, `pssl:[PORT][:IP]` or `punix:PATH`.
     ///
     /// # Errors
     /// Input: what is wrong.
     pub fn parse(text: &str) -> Result<Listen> {
-        let bad =
-            |what: &str| Problem::input(format!("'{text}': {what}")).help("ptcp:[PORT][:IP] or punix:PATH");
-        match text.split_once(':').unwrap_or((text, "")) {
-            ("ptcp", rest) => {
-                let (port, ip) = rest.split_once(':').unwrap_or((rest, ""));
-                let port = if port.is_empty() { Ok(OPENFLOW_PORT) } else { port.parse() };
-                let ip = ip.trim_start_matches('[').trim_end_matches(']');
-                let ip = if ip.is_empty() { Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) } else { ip.parse() };
-                match (port, ip) {
-                    (Ok(port), Ok(ip)) => Ok(Listen::Tcp(SocketAddr::new(ip, port))),
-                    (Err(_), _) => Err(bad("this is no TCP port")),
-                    (_, Err(_)) => Err(bad("this is no address")),
-                }
+        let bad = |what: &str| {
+            Problem::input(format!("'{text}': {what}"))
+                .help("ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH")
+        };
+        let address = |rest: &str| {
+            let (port, ip) = rest.split_once(':').unwrap_or((rest, ""));
+            let port = if port.is_empty() { Ok(OPENFLOW_PORT) } else { port.parse() };
+            let ip = ip.trim_start_matches('[').trim_end_matches(']');
+            let ip = if ip.is_empty() { Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) } else { ip.parse() };
+            match (port, ip) {
+                (Ok(port), Ok(ip)) => Ok(SocketAddr::new(ip, port)),
+                (Err(_), _) => Err(bad("this is no TCP port")),
+                (_, Err(_)) => Err(bad("this is no address")),
             }
+        };
+        match text.split_once(':').unwrap_or((text, "")) {
+            ("ptcp", rest) => address(rest).map(Listen::Tcp),
+            ("pssl" | "ptls", rest) => address(rest).map(Listen::Tls),
             ("punix", path) if !path.is_empty() => Ok(Listen::Unix(path.into())),
             _ => Err(bad("this is no place to listen")),
         }
+    }
+
+    /// Whether it takes key and certificates.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Listen::Tls(_))
     }
 }
 
@@ -195,6 +256,7 @@ impl SwitchConfig {
             listen: vec![],
             fail: Fail::default(),
             rules: flow::pipeline::RULE_LIMIT,
+            tls: TlsFiles::default(),
         }
     }
 
@@ -222,6 +284,11 @@ impl SwitchConfig {
         Ok(all)
     }
 
+    /// Whether a controller or a listener takes key and certificates.
+    pub fn needs_tls(&self) -> bool {
+        self.controllers.iter().any(Remote::is_tls) || self.listen.iter().any(Listen::is_tls)
+    }
+
     fn line(&mut self, word: &str, values: &[&str]) -> Result<()> {
         match word {
             "dpid" => self.dpid = dpid(one(values)?)?,
@@ -242,9 +309,13 @@ impl SwitchConfig {
                 self.rules = number
                     .ok_or_else(|| Problem::input(format!("'{text}' is no number of rules above 0")))?;
             }
+            "private-key" => self.tls.private_key = Some(one(values)?.into()),
+            "certificate" => self.tls.certificate = Some(one(values)?.into()),
+            "ca-cert" => self.tls.ca_cert = Some(one(values)?.into()),
             _ => {
-                return Err(Problem::input(format!("there is no word '{word}'"))
-                    .help("switch, dpid, port, local, controller, listen, fail, rules"));
+                return Err(Problem::input(format!("there is no word '{word}'")).help(
+                    "switch, dpid, port, local, controller, listen, fail, rules, private-key, certificate, ca-cert",
+                ));
             }
         }
         Ok(())
@@ -301,18 +372,22 @@ mod tests {
     #[test]
     fn a_file_makes_switches() {
         let text = "# two\nswitch a\n dpid 0x10\n port 3 int:eth1\n port ring:eth2\n local tap:a\n \
-                    controller tcp:127.0.0.1\n controller unix:/c\n listen ptcp:\n listen ptcp:7:::1\n \
-                    listen punix:/l\n fail standalone\n rules 9\nswitch b\n";
+                    controller tcp:127.0.0.1\n controller unix:/c\n controller ssl:c.example\n \
+                    controller ssl:[::1]:7\n private-key k\n certificate c\n ca-cert a\n listen ptcp:\n listen ptcp:7:::1\n \
+                    listen punix:/l\n listen pssl:8:::1\n fail standalone\n rules 9\nswitch b\n";
         let all = SwitchConfig::parse(text, "f").unwrap();
         let a = &all[0];
         assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, Fail::Standalone));
         assert_eq!(a.ports, [(PortNo(3), "int:eth1".into()), (PortNo(4), "ring:eth2".into())]);
         let words = |items: Vec<String>| items.join(" ");
         let controllers = words(a.controllers.iter().map(Remote::to_string).collect());
-        assert_eq!(controllers, "tcp:127.0.0.1:6653 unix:/c");
+        assert_eq!(controllers, "tcp:127.0.0.1:6653 unix:/c ssl:c.example:6653 ssl:[::1]:7");
+        let files = [&a.tls.private_key, &a.tls.certificate, &a.tls.ca_cert];
+        assert_eq!(files.map(|file| file.clone().unwrap().display().to_string()), ["k", "c", "a"]);
+        assert!(a.needs_tls() && !all[1].needs_tls());
         assert_eq!(
             words(a.listen.iter().map(Listen::to_string).collect()),
-            "ptcp:6653:0.0.0.0 ptcp:7:::1 punix:/l"
+            "ptcp:6653:0.0.0.0 ptcp:7:::1 punix:/l pssl:8:::1"
         );
     }
 
@@ -329,6 +404,10 @@ mod tests {
             ("switch a\nfoo 1", "no word 'foo'"),
             ("switch a\ncontroller 127.0.0.1", "no peer"),
             ("switch a\nlisten ptcp:x", "no TCP port"),
+            ("switch a\nlisten pssl:x", "no TCP port"),
+            ("switch a\ncontroller tcp:10.0.0.256", "no address"),
+            ("switch a\ncontroller ssl:a:b", "no address"),
+            ("switch a\ncontroller ssl:", "no address"),
             ("switch a\nfail open", "not a way to fail"),
             ("switch a b", "one value"),
             ("switch a\nrules 0", "above 0"),

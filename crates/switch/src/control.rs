@@ -12,6 +12,7 @@
 use crate::config::{Fail, Remote, SwitchConfig};
 use crate::datapath::{self, Datapath, Inlet, News, Opened, Tell};
 use crate::stream::{Listener, Stream};
+use crate::tls::Credentials;
 use flow::agent::{Agent, Effects, Identity};
 use flow::error::{BadRequest, Error};
 use flow::openflow::channel::{BackOff, Channel, ChannelConfig, Event, Side};
@@ -34,6 +35,8 @@ use std::time::Duration;
 const BACKLOG: usize = 64 << 20;
 /// Packet-ins that wait for the control thread; more are dropped and counted, so that a flood cannot eat the memory.
 const PACKET_IN_BACKLOG: usize = 1 << 16;
+/// Callers that fail are told of so often at most: who knocks a thousand times fills no log.
+const REFUSED_PAUSE_NS: u64 = 1_000_000_000;
 /// How long the loop sleeps at most.
 const NAP: Duration = Duration::from_millis(500);
 /// What is read from one connection in one go.
@@ -56,8 +59,15 @@ pub enum Say {
         /// Why.
         why: String,
     },
-    /// A controller cannot be reached; said once until it can.
+    /// A controller cannot be reached, or ends the connection before its hello; said once until it is up.
     Unreachable {
+        /// Who.
+        who: String,
+        /// Why.
+        why: String,
+    },
+    /// Somebody who called did not get as far as the hello; said once in a second at most.
+    Refused {
         /// Who.
         who: String,
         /// Why.
@@ -124,7 +134,10 @@ pub struct Switch {
     connections: BTreeMap<u64, Connection>,
     next_id: u64,
     listeners: Vec<Listener>,
+    credentials: Option<Credentials>,
     callers: Vec<Caller>,
+    /// When a caller that failed was told of.
+    refused_ns: Option<u64>,
     inbox: Receiver<Input>,
     post: Arc<Post>,
     links: LinkNotice,
@@ -139,13 +152,15 @@ impl Switch {
     /// Opens ports and listeners and starts to forward. Nothing is forwarded before all of it stands.
     ///
     /// # Errors
-    /// As [`datapath::build`] and [`Listener::open`].
+    /// As [`datapath::build`], [`Listener::open`] and [`Credentials::load`].
     pub fn start(config: &SwitchConfig) -> Result<Switch> {
         let host = |what: &str| {
             let what = what.to_owned();
             move |e: io::Error| Problem::host(format!("cannot {what}: {e}"))
         };
-        let listeners = config.listen.iter().map(Listener::open).collect::<Result<Vec<_>>>()?;
+        let credentials = config.tls.load_if(config.needs_tls())?;
+        let open = |at| Listener::open(at, credentials.as_ref());
+        let listeners = config.listen.iter().map(open).collect::<Result<Vec<_>>>()?;
         let (datapath, inlets, opened) =
             datapath::build(Pipeline::new(config.rules), &config.ports, config.local.as_deref())?;
         let datapath = Arc::new(datapath);
@@ -180,7 +195,9 @@ impl Switch {
             connections: BTreeMap::new(),
             next_id: 1,
             listeners,
+            credentials,
             callers: callers.collect(),
+            refused_ns: None,
             inbox,
             post,
             links,
@@ -241,19 +258,20 @@ impl Switch {
     fn sleep(&mut self) -> io::Result<Vec<u64>> {
         let now = clock::monotonic_ns();
         let time = self.deadline().map_or(NAP, |at| Duration::from_nanos(at.saturating_sub(now)).min(NAP));
-        let ids: Vec<(u64, bool)> = self
-            .connections
-            .iter_mut()
-            .map(|(id, connection)| (*id, !connection.channel.output().is_empty()))
-            .collect();
+        let wish = |(id, one): (&u64, &mut Connection)| {
+            (*id, !one.channel.output().is_empty() || one.stream.wants_write(), one.stream.holds())
+        };
+        let ids: Vec<(u64, bool, bool)> = self.connections.iter_mut().map(wish).collect();
+        let time = if ids.iter().any(|(_, _, holds)| *holds) { Duration::ZERO } else { time };
         let mut descriptors = vec![(self.post.waker.as_fd(), false), (self.links.as_fd(), false)];
         descriptors.extend(self.listeners.iter().map(|listener| (listener.as_fd(), false)));
         let first = descriptors.len();
-        for (id, writes) in &ids {
+        for (id, writes, _) in &ids {
             descriptors.push((self.connections[id].stream.as_fd(), *writes));
         }
         let ready = wait(&descriptors, time)?;
-        Ok(ids.iter().zip(&ready[first..]).filter(|(_, ready)| ready.read).map(|((id, _), _)| *id).collect())
+        let each = ids.iter().zip(&ready[first..]);
+        Ok(each.filter(|((_, _, holds), ready)| ready.read || *holds).map(|((id, ..), _)| *id).collect())
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -419,9 +437,10 @@ impl Switch {
                 continue;
             }
             caller.next_ns = None;
-            let (to, post) = (caller.to.clone(), self.post.clone());
+            let (to, post, credentials) = (caller.to.clone(), self.post.clone(), self.credentials.clone());
             std::thread::spawn(move || {
-                if post.inbox.send(Input::Called(index, Stream::call(&to))).is_ok() {
+                let stream = Stream::call(&to, credentials.as_ref());
+                if post.inbox.send(Input::Called(index, stream)).is_ok() {
                     post.waker.wake();
                 }
             });
@@ -431,13 +450,16 @@ impl Switch {
     fn called(&mut self, caller: usize, result: io::Result<Stream>) {
         match result {
             Ok(stream) => self.add(stream, Some(caller)),
-            Err(e) => {
-                let one = &mut self.callers[caller];
-                one.next_ns = Some(clock::monotonic_ns() + one.back_off.next_delay_ns());
-                if !std::mem::replace(&mut one.was_said, true) {
-                    self.said.push(Say::Unreachable { who: one.to.to_string(), why: e.to_string() });
-                }
-            }
+            Err(e) => self.failed(caller, e.to_string()),
+        }
+    }
+
+    /// A call led to nothing: again later.
+    fn failed(&mut self, caller: usize, why: String) {
+        let one = &mut self.callers[caller];
+        one.next_ns = Some(clock::monotonic_ns() + one.back_off.next_delay_ns());
+        if !std::mem::replace(&mut one.was_said, true) {
+            self.said.push(Say::Unreachable { who: one.to.to_string(), why });
         }
     }
 
@@ -460,6 +482,11 @@ impl Switch {
                 }
             }
             output.drain(..done);
+            if connection.stream.wants_write()
+                && let Err(e) = connection.stream.flush()
+            {
+                ended.push((*id, e.to_string()));
+            }
             if output.len() > BACKLOG {
                 ended.push((*id, format!("it left {} bytes unread", output.len())));
             }
@@ -474,17 +501,29 @@ impl Switch {
         // What was to be said last (the reason of a refusal) is tried once.
         let last = std::mem::take(connection.channel.output());
         let _ = connection.stream.write(&last);
-        if let Some(caller) = connection.caller {
-            let one = &mut self.callers[caller];
-            one.next_ns = Some(clock::monotonic_ns() + one.back_off.next_delay_ns());
-        }
-        if connection.is_up {
-            for auxiliary in self.agent.down(id) {
-                self.end(auxiliary, "its main connection is gone".into());
+        let shaking = if connection.stream.is_shaking_hands() { " (TLS handshake)" } else { "" };
+        match (connection.is_up, connection.caller) {
+            (true, caller) => {
+                for auxiliary in self.agent.down(id) {
+                    self.end(auxiliary, "its main connection is gone".into());
+                }
+                self.said.push(Say::Down { who: connection.name, why });
+                if let Some(one) = caller.map(|caller| &mut self.callers[caller]) {
+                    one.next_ns = Some(clock::monotonic_ns() + one.back_off.next_delay_ns());
+                }
             }
-            self.said.push(Say::Down { who: connection.name, why });
+            (false, Some(caller)) => self.failed(caller, why + shaking),
+            (false, None) => self.refused(connection.name, why + shaking),
         }
         self.fail_or_follow();
+    }
+
+    fn refused(&mut self, who: String, why: String) {
+        let now = clock::monotonic_ns();
+        if self.refused_ns.is_none_or(|last| now >= last.saturating_add(REFUSED_PAUSE_NS)) {
+            self.refused_ns = Some(now);
+            self.said.push(Say::Refused { who, why });
+        }
     }
 
     /// §6.3.3: without a controller a switch fails secure (it goes on with its rules) or standalone (it is a bridge). A

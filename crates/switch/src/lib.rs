@@ -14,3 +14,4 @@ pub mod control;
 pub mod datapath;
 pub mod scenario;
 pub mod stream;
+pub mod tls;

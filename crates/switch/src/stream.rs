@@ -1,9 +1,10 @@
-//! Byte streams to controllers and clients: TCP or a unix socket, called or listened for, never blocking.
+//! Byte streams to controllers and clients: TCP, TLS over it, or a unix socket, called or listened for, never blocking.
 
-use crate::config::{Listen, Remote};
+use crate::config::{Listen, Place, Remote};
+use crate::tls::{Credentials, Tls};
 use record::{Problem, Result};
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -12,44 +13,79 @@ use std::time::Duration;
 /// How long a call to a controller may take.
 pub const CALL: Duration = Duration::from_secs(5);
 
+/// What is said of TLS without key and certificates.
+const NO_CREDENTIALS: &str = "TLS needs a private key, a certificate and the certificate of an authority";
+
+/// The first address of a place that answers.
+fn dial(place: &Place) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("the name has no address");
+    for address in (place.host.as_str(), place.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CALL) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// A reply is small and waited for, and nothing blocks.
+fn prepared(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
 /// A connection.
 #[derive(Debug)]
 pub enum Stream {
     /// Over TCP.
     Tcp(TcpStream),
+    /// Over TLS over TCP.
+    Tls(Box<Tls>),
     /// Over a unix socket.
     Unix(UnixStream),
 }
 
 impl Stream {
-    /// Calls; blocks at most [`CALL`].
+    /// Calls; blocks at most [`CALL`] for each address that a name has. The handshake of TLS has only begun then.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn call(to: &Remote) -> io::Result<Stream> {
-        let stream = match to {
-            Remote::Tcp(address) => Stream::Tcp(TcpStream::connect_timeout(address, CALL)?),
-            Remote::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
-        };
-        stream.prepare()?;
-        Ok(stream)
+    /// What the kernel says; TLS is asked for and there are no credentials.
+    pub fn call(to: &Remote, credentials: Option<&Credentials>) -> io::Result<Stream> {
+        match to {
+            Remote::Tcp(place) => Ok(Stream::Tcp(prepared(dial(place)?)?)),
+            Remote::Tls(place) => {
+                let credentials = credentials.ok_or_else(|| io::Error::other(NO_CREDENTIALS))?;
+                Ok(Stream::Tls(Box::new(Tls::call(prepared(dial(place)?)?, credentials)?)))
+            }
+            Remote::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }
+        }
     }
 
-    fn prepare(&self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => {
-                // A reply is small and waited for.
-                stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)
-            }
-            Stream::Unix(stream) => stream.set_nonblocking(true),
-        }
+    /// Whether something waits to be written that was already taken.
+    pub fn wants_write(&self) -> bool {
+        matches!(self, Stream::Tls(tls) if tls.wants_write())
+    }
+
+    /// Whether there is something to read that no poll tells of.
+    pub fn holds(&self) -> bool {
+        matches!(self, Stream::Tls(tls) if tls.holds())
+    }
+
+    /// Whether the handshake of TLS is not done.
+    pub fn is_shaking_hands(&self) -> bool {
+        matches!(self, Stream::Tls(tls) if tls.is_shaking_hands())
     }
 
     /// Who is at the other end, for people.
     pub fn name(&self) -> String {
         match self {
             Stream::Tcp(stream) => stream.peer_addr().map_or("tcp".into(), |peer| format!("tcp:{peer}")),
+            Stream::Tls(tls) => tls.socket().peer_addr().map_or("ssl".into(), |peer| format!("ssl:{peer}")),
             Stream::Unix(_) => "unix".into(),
         }
     }
@@ -59,6 +95,7 @@ impl Read for Stream {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.read(room),
+            Stream::Tls(tls) => tls.read(room),
             Stream::Unix(stream) => stream.read(room),
         }
     }
@@ -68,12 +105,16 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Tls(tls) => tls.write(bytes),
             Stream::Unix(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Stream::Tls(tls) => tls.flush(),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -81,6 +122,7 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Tls(tls) => tls.socket().as_fd(),
             Stream::Unix(stream) => stream.as_fd(),
         }
     }
@@ -91,6 +133,8 @@ impl AsFd for Stream {
 pub enum Listener {
     /// TCP.
     Tcp(TcpListener),
+    /// TLS over TCP.
+    Tls(TcpListener, Box<Credentials>),
     /// A unix socket, with its file.
     Unix(UnixListener, PathBuf),
 }
@@ -100,14 +144,19 @@ impl Listener {
     ///
     /// # Errors
     /// Input: the address is taken or not ours. A file that is left of a dead process is replaced; one that answers is
-    /// not.
-    pub fn open(at: &Listen) -> Result<Listener> {
+    /// not. TLS is asked for and there are no credentials.
+    pub fn open(at: &Listen, credentials: Option<&Credentials>) -> Result<Listener> {
         let bad = |e: io::Error| Problem::input(format!("cannot listen: {e}")).at(at.to_string());
+        let bind = |address| {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
         match at {
-            Listen::Tcp(address) => {
-                let listener = TcpListener::bind(address).map_err(bad)?;
-                listener.set_nonblocking(true).map_err(bad)?;
-                Ok(Listener::Tcp(listener))
+            Listen::Tcp(address) => Ok(Listener::Tcp(bind(address).map_err(bad)?)),
+            Listen::Tls(address) => {
+                let credentials = credentials.ok_or_else(|| bad(io::Error::other(NO_CREDENTIALS)))?;
+                Ok(Listener::Tls(bind(address).map_err(bad)?, Box::new(credentials.clone())))
             }
             Listen::Unix(path) => {
                 let is_dead = UnixStream::connect(path)
@@ -124,12 +173,18 @@ impl Listener {
 
     /// Takes a caller, if there is one.
     pub fn take(&self) -> Option<Stream> {
-        let stream = match self {
-            Listener::Tcp(listener) => Stream::Tcp(listener.accept().ok()?.0),
-            Listener::Unix(listener, _) => Stream::Unix(listener.accept().ok()?.0),
-        };
-        stream.prepare().ok()?;
-        Some(stream)
+        match self {
+            Listener::Tcp(listener) => Some(Stream::Tcp(prepared(listener.accept().ok()?.0).ok()?)),
+            Listener::Tls(listener, credentials) => {
+                let socket = prepared(listener.accept().ok()?.0).ok()?;
+                Some(Stream::Tls(Box::new(Tls::take(socket, credentials).ok()?)))
+            }
+            Listener::Unix(listener, _) => {
+                let stream = listener.accept().ok()?.0;
+                stream.set_nonblocking(true).ok()?;
+                Some(Stream::Unix(stream))
+            }
+        }
     }
 }
 
@@ -144,7 +199,7 @@ impl Drop for Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Tcp(listener) | Listener::Tls(listener, _) => listener.as_fd(),
             Listener::Unix(listener, _) => listener.as_fd(),
         }
     }

@@ -1,5 +1,6 @@
 //! Which switch a command asks, and how it speaks to it.
 
+use crate::cmd::tls::TlsArgs;
 use clap::Args;
 use flow::openflow::bytes::Version;
 use record::{Problem, Result};
@@ -10,7 +11,7 @@ use switch::config::Remote;
 /// Which switch, and how to speak to it.
 #[derive(Args)]
 pub struct AskArgs {
-    /// The switch: tcp:IP[:PORT] or unix:PATH.
+    /// The switch: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH.
     #[arg(value_name = "SWITCH")]
     pub switch: String,
     /// Speak only this OpenFlow: 1.3 or 1.4; the highest of both ends when it is not said.
@@ -19,13 +20,16 @@ pub struct AskArgs {
     /// Wait so long for an answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     timeout: f64,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 impl AskArgs {
     /// Calls the switch.
     pub fn call(&self) -> Result<Client> {
         let to = Remote::parse(&self.switch)?;
-        Client::call(&to, &versions(self.openflow.as_deref())?, seconds(self.timeout)?)
+        let credentials = self.tls.files().load_if(to.is_tls())?;
+        Client::call(&to, credentials.as_ref(), &versions(self.openflow.as_deref())?, seconds(self.timeout)?)
     }
 
     /// Names the switch in a problem.

@@ -177,6 +177,9 @@ impl Channel {
         (self.heard, self.asked) = (now, None);
         self.input.extend_from_slice(bytes);
         let mut start = 0;
+        if self.state == State::Greeting && is_tls(&self.input) {
+            self.down("the other end speaks TLS (ssl:, pssl:), and this end does not".to_owned());
+        }
         while !self.is_down() {
             match frame(&self.input[start..]) {
                 Frame::Partial => break,
@@ -434,6 +437,12 @@ enum Frame {
     Whole(usize),
     /// Its length is less than its header's: where the next one begins is unknown.
     Impossible(Header),
+}
+
+/// Whether a connection begins as TLS does: an alert or a handshake of version 3.x (RFC 8446 section 5.1). As OpenFlow it would
+/// have a version that does not exist, and an alert is shorter than a header.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 3, ..])
 }
 
 fn frame(bytes: &[u8]) -> Frame {
