@@ -9,6 +9,7 @@ mod cmd;
 mod output;
 mod plan;
 mod run;
+mod tenants;
 
 use clap::Parser;
 use record::{Problem, Result};

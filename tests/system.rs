@@ -14,6 +14,8 @@ mod commands;
 mod filters;
 #[path = "system/flow.rs"]
 mod flow;
+#[path = "system/forwarders.rs"]
+mod forwarders;
 #[path = "system/join.rs"]
 mod join;
 #[path = "system/null.rs"]

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use clap::{Args, Subcommand};
-use linux::lab::{self, CheckLine, Inhabitant, Lab, LabInfo, Lifetime, State, Topology};
+use linux::lab::{self, CheckLine, Inhabitant, Lab, LabInfo, Lifetime, State, TenantInfo, Topology};
 use linux::sys::{clock, process, userns};
 use linux::undo::StateDir;
 use record::{Problem, ProblemKind, Result};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::output::Output;
+use crate::tenants;
 
 /// Version of the JSON of every `lab` command.
 const SCHEMA: &str = "pathlab/lab/1";
@@ -102,12 +103,13 @@ pub fn run(args: LabArgs, output: &Output) -> Result<()> {
 
 fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
     let topology = Topology::load(file)?;
+    tenants::check(&topology)?;
     let name = name.unwrap_or_else(|| Topology::default_name(file));
     let begun = clock::monotonic_ns();
     if userns::outer_uid() == 0 {
         process::install_interrupt_handler()
             .map_err(|error| Problem::host(format!("cannot handle signals: {error}")))?;
-        drop(Lab::up(&topology, &name, Lifetime::Persistent)?);
+        drop(tenants::up(&topology, &name, Lifetime::Persistent)?);
     } else {
         start_holder(&topology, &name)?;
     }
@@ -163,7 +165,7 @@ fn hold(name: &str) -> Result<()> {
     std::io::stdin().read_to_string(&mut text).map_err(told)?;
     let built = lab::enter_user_namespace()
         .and_then(|()| Topology::parse(&text, name))
-        .and_then(|topology| Lab::up(&topology, name, Lifetime::Persistent));
+        .and_then(|topology| tenants::up(&topology, name, Lifetime::Persistent));
     let word = match &built {
         Ok(_) => Word::Ready,
         Err(Problem { kind, place, what, advice }) => Word::Refused {
@@ -227,7 +229,7 @@ fn down(names: &[String], output: &Output) -> Result<()> {
 fn list(output: &Output) -> Result<()> {
     let labs = Lab::list()?;
     output.result(&json!({"schema": SCHEMA, "labs": labs}), |_| {
-        let mut rows = vec![["NAME", "STATE", "LINKS", "NODES"].map(String::from).to_vec()];
+        let mut rows = vec![["NAME", "STATE", "LINKS", "NODES", "PROGRAMS"].map(String::from).to_vec()];
         rows.extend(labs.iter().map(|lab: &LabInfo| {
             let state = match (lab.state, lab.owner) {
                 (State::Building, Some(pid)) => format!("being built by {pid}"),
@@ -235,10 +237,17 @@ fn list(output: &Output) -> Result<()> {
                 (State::Owned, Some(pid)) => format!("used by {pid}"),
                 _ => "up".into(),
             };
-            vec![lab.name.clone(), state, lab.links.to_string(), lab.nodes.join(" ")]
+            let programs: Vec<String> = lab.tenants.iter().map(program_words).collect();
+            vec![lab.name.clone(), state, lab.links.to_string(), lab.nodes.join(" "), programs.join(", ")]
         }));
         if labs.is_empty() { "no labs; build one with 'pathlab lab up bridge'".into() } else { table(&rows) }
     })
+}
+
+/// `switch in s`, and whether it has ended.
+fn program_words(tenant: &TenantInfo) -> String {
+    let ended = if tenant.alive { "" } else { " (ended)" };
+    format!("{} in {}{ended}", tenant.role, tenant.node)
 }
 
 /// Becomes the program, inside the node; comes back only with a problem.
@@ -257,10 +266,19 @@ fn exec(name: &str, node: &str, command: &[String]) -> Problem {
 
 fn check(name: &str, output: &Output) -> Result<()> {
     lab::join_user_namespace(name)?;
-    let lines = Lab::open(name)?.check()?;
+    let lab = Lab::open(name)?;
+    let lines = lab.check()?;
     let differing = lines.iter().filter(|line| !line.differences.is_empty()).count();
-    let result = json!({"schema": SCHEMA, "lab": name, "interfaces": lines, "differing": differing});
-    output.result(&result, |_| check_table(&lines))?;
+    let tenants: Vec<TenantInfo> = lab.tenants().iter().map(TenantInfo::from).collect();
+    let result = json!({
+        "schema": SCHEMA, "lab": name, "interfaces": lines, "differing": differing, "tenants": tenants,
+    });
+    output.result(&result, |_| check_table(&lines) + &tenant_lines(&tenants))?;
+    if let Some(gone) = tenants.iter().find(|tenant| !tenant.alive) {
+        return Err(Problem::measured(format!("the {} of node {} has ended", gone.role, gone.node))
+            .at(format!("lab {name}"))
+            .help(format!("build the lab anew with 'pathlab lab down {name}' and 'pathlab lab up …'")));
+    }
     match differing {
         0 => Ok(()),
         _ => Err(Problem::measured(format!(
@@ -298,6 +316,19 @@ fn check_table(lines: &[CheckLine]) -> String {
     table(&rows)
 }
 
+fn tenant_lines(tenants: &[TenantInfo]) -> String {
+    if tenants.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![["NODE", "PROGRAM", "PID", "STATE", "OPENFLOW"].map(String::from).to_vec()];
+    rows.extend(tenants.iter().map(|tenant| {
+        let state = if tenant.alive { "runs" } else { "ended" };
+        let openflow = tenant.openflow.clone().unwrap_or("-".into());
+        vec![tenant.node.clone(), tenant.role.clone(), tenant.pid.to_string(), state.into(), openflow]
+    }));
+    format!("\n{}", table(&rows))
+}
+
 /// Columns as wide as their widest cell, two spaces between them.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
@@ -312,6 +343,8 @@ fn table(rows: &[Vec<String>]) -> String {
 }
 
 fn show(file: &str, output: &Output) -> Result<()> {
-    let text = Topology::load(file)?.to_string();
+    let topology = Topology::load(file)?;
+    tenants::check(&topology)?;
+    let text = topology.to_string();
     output.result(&json!({"schema": SCHEMA, "file": file, "topology": text}), |_| text.clone())
 }

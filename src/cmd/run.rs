@@ -118,7 +118,7 @@ fn take_lab(args: &RunArgs, plan: &Plan) -> Result<Lab> {
             linux::lab::enter_user_namespace()?;
             crate::interruptible()?;
             let name = format!("run-{}", std::process::id());
-            Lab::up(&Topology::load(&plan.topology)?, &name, Lifetime::Ephemeral)
+            crate::tenants::up(&Topology::load(&plan.topology)?, &name, Lifetime::Ephemeral)
         }
     }
 }

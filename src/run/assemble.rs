@@ -92,7 +92,9 @@ fn losses(
     idle: (&Snapshot, &Snapshot),
 ) -> (Option<Ledger>, Vec<WitnessDrop>) {
     let witness = match &seen.witness {
-        Some(Ok(count)) if !spec.kind.has_ledger() => return (None, count.details.clone()),
+        Some(Ok(count)) if !spec.kind.has_ledger() => {
+            return (None, study::ledger::without_copies(path, &count.details));
+        }
         _ if !spec.kind.has_ledger() => return (None, vec![]),
         Some(Ok(count)) => WitnessInput::Counted { details: count.details.clone(), lost: count.lost },
         Some(Err(absent)) => WitnessInput::Absent(absent.clone()),

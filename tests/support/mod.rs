@@ -38,6 +38,10 @@ pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin");
     command.env("NO_COLOR", "1").stdin(Stdio::null());
+    let ovs = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/openvswitch");
+    if ovs.is_dir() {
+        command.env("PATHLAB_OVS", ovs);
+    }
     command
 }
 

@@ -60,6 +60,11 @@ pub enum Step {
         /// The directory.
         path: PathBuf,
     },
+    /// A folder of this lab alone is made in the state directory: remove it with all that is in it.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+    },
     /// An interface is told to stamp frames: tell it what it did before.
     Stamps {
         /// Inode of its namespace.
@@ -97,6 +102,10 @@ impl Step {
                 Err(e) if !matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTEMPTY | libc::EBUSY)) => {
                     Err(told(e))
                 }
+                _ => Ok(()),
+            },
+            Step::Folder { path } => match fs::remove_dir_all(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(told(e)),
                 _ => Ok(()),
             },
             Step::Stamps { netns, index, name, was, side } => {
@@ -182,7 +191,7 @@ impl Record {
         if !same_boot(&self.header.owner) {
             // Namespaces, links, settings of interfaces and processes did not survive; only files may have.
             self.steps.iter().rev().for_each(|step| match step {
-                Step::Unpin { .. } | Step::Directory { .. } => drop(step.undo()),
+                Step::Unpin { .. } | Step::Directory { .. } | Step::Folder { .. } => drop(step.undo()),
                 Step::Link { .. } | Step::Stamps { .. } | Step::Process { .. } => {}
             });
             return Ok(());
@@ -246,6 +255,11 @@ impl StateDir {
                 .help("remove it or move it away; pathlab makes it new with mode 0700"));
         }
         Ok(StateDir { path: path.into() })
+    }
+
+    /// Where what belongs to a journal's lab may be: sockets, and what its programs say.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.path.join(format!("{name}.d"))
     }
 
     fn file(&self, name: &str) -> PathBuf {

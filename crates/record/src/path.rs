@@ -12,6 +12,8 @@ pub enum Role {
     Bridge,
     /// Forwards it by IP address.
     Router,
+    /// Hands it on in user space: `pathlab switch`, `pathlab null`, Open vSwitch.
+    Forwarder,
     /// Takes it.
     Receiver,
 }

@@ -87,7 +87,7 @@ pub struct Received {
 /// CPU time and memory of one of the processes that made the traffic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ActorUsage {
-    /// `sender` or `receiver`.
+    /// `sender`, `receiver`, or what a forwarder is: `null`, `switch`, `ovs`, `ovsdb`, `controller`.
     pub role: String,
     /// The node.
     pub node: String,

@@ -11,12 +11,15 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
+use std::process::Child;
+use std::time::Duration;
 
 use record::{Problem, Result};
 use serde::{Deserialize, Serialize};
 
 use super::build;
 use super::node::Node;
+use super::tenant::{House, Tenant};
 use super::topology::{Prefix, Topology};
 use crate::sys::process::Identity;
 use crate::sys::{mount, netns, userns};
@@ -24,6 +27,8 @@ use crate::undo::{Journal, Record, StateDir, Step};
 
 /// Where `ip netns` looks for namespaces.
 const NETNS_DIRECTORY: &str = "/run/netns";
+/// How long a tenant may take to end when its lab could not be built.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// The longest name of a lab.
 const LONGEST_NAME: usize = 32;
 
@@ -63,6 +68,35 @@ pub struct LabInfo {
     pub links: usize,
     /// The process that builds, owns or holds it; none when no process has to live.
     pub owner: Option<u32>,
+    /// The programs that live in its nodes.
+    pub tenants: Vec<TenantInfo>,
+}
+
+/// A program that belongs to a lab.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantInfo {
+    /// The node that it lives in.
+    pub node: String,
+    /// What it is: `null`, `switch`, `ovs`, `ovsdb`, `controller`.
+    pub role: String,
+    /// Process id.
+    pub pid: u32,
+    /// It lives.
+    pub alive: bool,
+    /// Where it can be called by OpenFlow (`unix:PATH`), if it can.
+    pub openflow: Option<String>,
+}
+
+impl From<&Tenant> for TenantInfo {
+    fn from(tenant: &Tenant) -> TenantInfo {
+        TenantInfo {
+            node: tenant.node.clone(),
+            role: tenant.role.clone(),
+            pid: tenant.process.pid,
+            alive: tenant.alive(),
+            openflow: tenant.openflow.as_ref().map(|path| format!("unix:{}", path.display())),
+        }
+    }
 }
 
 /// What a journal says of a lab that is complete.
@@ -71,6 +105,8 @@ struct About {
     topology: String,
     nodes: Vec<AboutNode>,
     held: bool,
+    #[serde(default)]
+    tenants: Vec<Tenant>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -90,6 +126,9 @@ pub struct Lab {
     journal: Option<Journal>,
     /// The namespaces are held by this process alone.
     holds: bool,
+    tenants: Vec<Tenant>,
+    /// Those of the tenants that this process started.
+    children: Vec<Child>,
 }
 
 impl Lab {
@@ -99,6 +138,29 @@ impl Lab {
     /// An input problem when the name is taken or impossible; a host problem when the machine refuses. Then nothing is
     /// left of the lab.
     pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
+        Lab::up_with(topology, name, lifetime, &mut |house| match house
+            .topology
+            .nodes
+            .iter()
+            .find(|node| node.forwarder.is_some())
+        {
+            None => Ok(()),
+            Some(node) => Err(Problem::input("nobody is there to start the program of this node")
+                .at(format!("node {}", node.name))
+                .help("use a topology of hosts, routers and bridges")),
+        })
+    }
+
+    /// Builds a lab and lets programs move in before it counts as up. They end with it.
+    ///
+    /// # Errors
+    /// As [`Lab::up`], and those of `move_in`.
+    pub fn up_with(
+        topology: &Topology,
+        name: &str,
+        lifetime: Lifetime,
+        move_in: &mut dyn FnMut(&mut House<'_>) -> Result<()>,
+    ) -> Result<Lab> {
         check_name(name)?;
         let state = StateDir::open()?;
         state.clean()?;
@@ -109,10 +171,12 @@ impl Lab {
                 "take it down with 'pathlab lab down {name}', or give this one another name"
             )));
         };
-        match raise(topology, name, root, persistent, &mut journal) {
-            Ok(nodes) => {
+        let kind = Kind { root, persistent, folder: state.folder(name) };
+        match raise(topology, name, &kind, &mut journal, move_in) {
+            Ok(Raised { nodes, tenants, children }) => {
                 let journal = (!persistent).then_some(journal);
-                Ok(Lab { name: name.into(), topology: topology.clone(), nodes, journal, holds: !root })
+                let (name, topology) = (name.into(), topology.clone());
+                Ok(Lab { name, topology, nodes, journal, holds: !root, tenants, children })
             }
             Err(problem) => {
                 // A step that cannot be undone stays in the journal for the next command; the first problem counts.
@@ -139,7 +203,8 @@ impl Lab {
             Node::new(&node.name, file.into(), declared(&topology, &node.name)).map_err(|_| gone())
         });
         let nodes = nodes.collect::<Result<Vec<Node>>>()?;
-        Ok(Lab { name: name.into(), topology, nodes, journal: None, holds: false })
+        let (tenants, children) = (about.tenants, vec![]);
+        Ok(Lab { name: name.into(), topology, nodes, journal: None, holds: false, tenants, children })
     }
 
     /// Takes the lab down.
@@ -150,10 +215,17 @@ impl Lab {
         if self.holds {
             self.delete_links();
         }
-        match self.journal.take() {
+        let undone = match self.journal.take() {
             Some(journal) => journal.undo(),
             None => take_down(&self.name).map(drop),
-        }
+        };
+        self.bury();
+        undone
+    }
+
+    /// Waits for those of its tenants that were this process's children and have ended.
+    fn bury(&mut self) {
+        self.children.iter_mut().for_each(|child| drop(child.try_wait()));
     }
 
     /// Deletes every link of a lab whose namespaces this process holds; the namespaces go with the process.
@@ -179,6 +251,11 @@ impl Lab {
         let state = StateDir::open()?;
         let records = state.names().into_iter().filter_map(|name| state.read(&name));
         Ok(records.map(|record| info(&record)).collect())
+    }
+
+    /// The programs that live in its nodes.
+    pub fn tenants(&self) -> &[Tenant] {
+        &self.tenants
     }
 
     /// The lab's name.
@@ -224,17 +301,33 @@ impl Drop for Lab {
             // What fails stays in the journal, and the next command tries again.
             let _ = journal.undo();
         }
+        self.bury();
     }
 }
 
-/// Makes the namespaces, builds, and says in the journal that it is complete.
+/// Who builds a lab, and where.
+struct Kind {
+    root: bool,
+    persistent: bool,
+    folder: PathBuf,
+}
+
+/// What was built.
+struct Raised {
+    nodes: Vec<Node>,
+    tenants: Vec<Tenant>,
+    children: Vec<Child>,
+}
+
+/// Makes the namespaces, builds, lets the tenants in, and says in the journal that it is complete.
 fn raise(
     topology: &Topology,
     name: &str,
-    root: bool,
-    persistent: bool,
+    kind: &Kind,
     journal: &mut Journal,
-) -> Result<Vec<Node>> {
+    move_in: &mut dyn FnMut(&mut House<'_>) -> Result<()>,
+) -> Result<Raised> {
+    let &Kind { root, persistent, .. } = kind;
     let own = Identity::own().map_err(|error| Problem::host(format!("cannot read /proc: {error}")))?;
     let held = persistent && !root;
     if held {
@@ -253,11 +346,46 @@ fn raise(
         pin_all(topology, &nodes, &handle, journal)?;
     }
     build::build(topology, &nodes)?;
+    let (tenants, children) = furnish(topology, &nodes, kind, journal, move_in)?;
     let about =
         |node: &Node| AboutNode { name: node.name().into(), netns: node.inode(), handle: handle(node) };
-    let about = About { topology: topology.to_string(), nodes: nodes.iter().map(about).collect(), held };
+    let about = About {
+        topology: topology.to_string(),
+        nodes: nodes.iter().map(about).collect(),
+        held,
+        tenants: tenants.clone(),
+    };
     journal.complete(&about)?;
-    Ok(nodes)
+    Ok(Raised { nodes, tenants, children })
+}
+
+/// Lets the tenants in. What was started before a problem is ended by the journal.
+fn furnish(
+    topology: &Topology,
+    nodes: &[Node],
+    kind: &Kind,
+    journal: &mut Journal,
+    move_in: &mut dyn FnMut(&mut House<'_>) -> Result<()>,
+) -> Result<(Vec<Tenant>, Vec<Child>)> {
+    let mut house = House {
+        topology,
+        nodes,
+        folder: kind.folder.clone(),
+        journal,
+        lasting: kind.root && kind.persistent,
+        tenants: vec![],
+        children: vec![],
+    };
+    let moved = move_in(&mut house);
+    let House { tenants, mut children, .. } = house;
+    if moved.is_err() {
+        for tenant in tenants.iter().rev() {
+            // The journal ends what this does not.
+            let _ = tenant.process.end(PATIENCE);
+        }
+        children.iter_mut().for_each(|child| drop(child.try_wait()));
+    }
+    moved.map(|()| (tenants, children))
 }
 
 /// Pins every namespace; the journal learns of the pins and of the links before the first one is made.
@@ -361,9 +489,11 @@ fn info(record: &Record) -> LabInfo {
         (Some(about), false) if about.held => State::Held,
         (Some(_), false) => State::Owned,
     };
+    let tenants = about.iter().flat_map(|about| &about.tenants).map(TenantInfo::from).collect();
     LabInfo {
         name: record.header.name.clone(),
         state,
+        tenants,
         nodes: about.map(|about| about.nodes.into_iter().map(|node| node.name).collect()).unwrap_or_default(),
         links: links.map_or(0, |topology| topology.links.len()),
         owner: (state != State::Up).then_some(record.header.owner.pid),
@@ -398,7 +528,8 @@ pub fn take_down(name: &str) -> Result<Vec<Inhabitant>> {
     let mut inhabitants = vec![];
     for node in &about.nodes {
         let inside = crate::sys::process::in_namespace(node.netns).into_iter();
-        let others = inside.filter(|(pid, _)| *pid != owner.pid);
+        let own = |pid: u32| about.tenants.iter().any(|tenant| tenant.process.pid == pid);
+        let others = inside.filter(|(pid, _)| *pid != owner.pid && !own(*pid));
         inhabitants.extend(others.map(|(pid, process)| Inhabitant { node: node.name.clone(), pid, process }));
     }
     state.undo(name)?;

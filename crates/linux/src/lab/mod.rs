@@ -12,16 +12,21 @@
 
 mod build;
 mod check;
+mod forwarder;
 pub mod link;
 mod live;
 mod node;
 mod parse;
 mod path;
+mod tenant;
 pub mod topology;
 
 pub use check::CheckLine;
+pub use forwarder::{Forwarder, ForwarderKind};
 pub use live::{
-    Inhabitant, Lab, LabInfo, Lifetime, State, enter_user_namespace, join_user_namespace, take_down,
+    Inhabitant, Lab, LabInfo, Lifetime, State, TenantInfo, enter_user_namespace, join_user_namespace,
+    take_down,
 };
 pub use node::Node;
-pub use topology::Topology;
+pub use tenant::{House, Program, Tenant};
+pub use topology::{NodeSpec, Topology};

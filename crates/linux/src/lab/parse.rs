@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use record::{Problem, Result};
 
+use super::forwarder::{Forwarder, ForwarderKind};
 use super::topology::{
     BridgeSpec, InterfaceSpec, LinkSpec, Mac, NodeSpec, Offload, Prefix, RouteSpec, Shaper, SysctlSpec,
     Topology,
@@ -29,6 +30,15 @@ const MOST_NODES: usize = 256;
 const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
 /// IPv6 needs so much (RFC 8200 section 5); below, the kernel switches it off on the interface.
 const MTU_V6: u32 = 1280;
+
+/// Statements that declare nodes.
+const NODES: &[&str] = &["node", "router", "null", "switch", "ovs"];
+/// Statements about what was declared.
+const REST: &[&str] = &["route", "sysctl", "ports", "fail", "scenario", "rule", "rules"];
+/// Kinds of ports that take the frames of a link.
+const PORT_KINDS: [&str; 3] = ["int", "ring", "xdp"];
+/// What a controller of the lab can do (`pathlab controller`).
+const SCENARIOS: [&str; 4] = ["iperf", "learning", "hub", "drop-all"];
 
 /// One word and where it stands.
 #[derive(Clone, Copy)]
@@ -59,11 +69,11 @@ pub(super) fn topology(text: &str, file: &str) -> Result<Topology> {
     let mut lines: Vec<Line> = text.lines().enumerate().map(|(i, line)| Line::new(line, i + 1)).collect();
     lines.retain(|line| !line.words.is_empty());
     let mut reader = Reader { file, topology: Topology::default(), said: HashSet::new() };
-    for words in [&["node", "router"][..], &["link"], &["bridge"], &["interface"], &["route", "sysctl"]] {
+    for words in [NODES, &["link"], &["bridge"], &["interface"], REST] {
         for line in lines.iter_mut().filter(|line| words.contains(&line.words[0].text)) {
             reader.statement(line)?;
         }
-        if words[0] == "node" {
+        if words == NODES {
             reader.refuse_unknown(&lines)?;
         }
     }
@@ -124,23 +134,23 @@ impl<'a> Reader<'a> {
     }
 
     fn refuse_unknown(&self, lines: &[Line<'a>]) -> Result<()> {
-        const WORDS: [&str; 7] = ["node", "router", "link", "bridge", "interface", "route", "sysctl"];
-        if let Some(line) = lines.iter().find(|line| !WORDS.contains(&line.words[0].text)) {
+        let known: Vec<&str> = [NODES, &["link", "bridge", "interface"], REST].concat();
+        if let Some(line) = lines.iter().find(|line| !known.contains(&line.words[0].text)) {
             let problem = self.problem(line.words[0], format!("unknown statement '{}'", line.words[0].text));
-            return Err(problem.help(format!("a line begins with one of {}", WORDS.join(", "))));
+            return Err(problem.help(format!("a line begins with one of {}", known.join(", "))));
         }
         Ok(())
     }
 
     fn statement(&mut self, line: &mut Line<'a>) -> Result<()> {
         match line.words[0].text {
-            "node" => self.nodes(line, false)?,
-            "router" => self.nodes(line, true)?,
+            word if NODES.contains(&word) => self.nodes(line, word)?,
             "link" => self.link(line)?,
             "bridge" => self.bridge(line)?,
             "interface" => self.interface(line)?,
             "route" => self.route(line)?,
-            _ => self.sysctl(line)?,
+            "sysctl" => self.sysctl(line)?,
+            word => self.forwarder(line, word)?,
         }
         match line.peek() {
             Some(word) => Err(self.problem(word, format!("'{}' is too much here", word.text))),
@@ -148,8 +158,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `node NAME…`, `router NAME…`.
-    fn nodes(&mut self, line: &mut Line<'a>, router: bool) -> Result<()> {
+    /// `node NAME…`, `router NAME…`, `switch NAME…` and the like.
+    fn nodes(&mut self, line: &mut Line<'a>, kind: &str) -> Result<()> {
         let mut word = self.want(line, "the node's name")?;
         loop {
             if let Err(why) = node_name(word.text) {
@@ -161,7 +171,12 @@ impl<'a> Reader<'a> {
             if self.topology.nodes.len() == MOST_NODES {
                 return Err(self.problem(word, format!("a lab has at most {MOST_NODES} nodes")));
             }
-            self.topology.nodes.push(NodeSpec { name: word.text.into(), router });
+            let forwarder = ForwarderKind::of(kind).map(Forwarder::new);
+            self.topology.nodes.push(NodeSpec {
+                name: word.text.into(),
+                router: kind == "router",
+                forwarder,
+            });
             match line.take() {
                 Some(next) => word = next,
                 None => return Ok(()),
@@ -511,6 +526,88 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// `ports on NODE KIND`, `fail on NODE secure|standalone`, `scenario on NODE NAME`, `rule on NODE RULE`,
+    /// `rules on NODE FILE`.
+    fn forwarder(&mut self, line: &mut Line<'a>, statement: &str) -> Result<()> {
+        let node = self.on_node(line)?;
+        let about = line.words[2];
+        let Some(mut forwarder) = self.topology.forwarder(node).cloned() else {
+            let what = format!("'{statement}' is said of '{node}', where no program hands frames on");
+            return Err(self.problem(about, what).help("declare it with 'switch', 'ovs' or 'null'"));
+        };
+        let kind = forwarder.kind;
+        let possible = match statement {
+            "ports" => kind != ForwarderKind::Ovs,
+            _ => kind.has_rules(),
+        };
+        if !possible {
+            let what = format!("'{statement}' cannot be said of a node of kind '{}'", kind.word());
+            return Err(self.problem(about, what));
+        }
+        let once = ["ports", "fail", "scenario"].contains(&statement);
+        if once && !self.said.insert((node.into(), statement.into())) {
+            return Err(self.problem(about, format!("'{statement}' is said twice of node '{node}'")));
+        }
+        let word = self.want(line, "what it shall be")?;
+        let one_of = |what: &str, known: &[&str]| -> Result<()> {
+            let name = word.text.split('?').next().unwrap_or_default();
+            if known.contains(&name) {
+                return Ok(());
+            }
+            Err(self.problem(word, format!("unknown {what} '{}'", word.text)).help(known.join(", ")))
+        };
+        match statement {
+            "ports" => {
+                one_of("kind of ports", &PORT_KINDS)?;
+                forwarder.ports = word.text.into();
+            }
+            "fail" => {
+                one_of("way to fail", &["secure", "standalone"])?;
+                forwarder.standalone = word.text == "standalone";
+            }
+            "scenario" => {
+                one_of("scenario", &SCENARIOS)?;
+                forwarder.scenario = Some(word.text.into());
+            }
+            "rules" => forwarder.files.push(word.text.into()),
+            _ => {
+                let more = std::iter::from_fn(|| line.take()).map(|word| word.text);
+                forwarder.rules.push([word.text].into_iter().chain(more).collect::<Vec<_>>().join(" "));
+            }
+        }
+        let known = self.topology.nodes.iter_mut().find(|known| known.name == node);
+        known.into_iter().for_each(|known| known.forwarder = Some(forwarder.clone()));
+        Ok(())
+    }
+
+    /// A program takes all frames of its node's links: the kernel there must not answer, too.
+    fn check_forwarder(&self, spec: &NodeSpec, forwarder: &Forwarder) -> Result<()> {
+        let (name, kind) = (&spec.name, forwarder.kind.word());
+        let ends: Vec<&InterfaceSpec> = self.topology.interfaces(name).collect();
+        let problem = |what: String, help: &str| Err(Problem::input(what).at(self.file).help(help));
+        if self.topology.bridges.iter().any(|bridge| bridge.interface.node == *name) {
+            return problem(
+                format!("node '{name}' of kind '{kind}' has a bridge"),
+                "put it into another node",
+            );
+        }
+        if let Some(end) = ends.iter().find(|end| !end.addresses.is_empty()) {
+            let what = format!("{} has an address, but a program takes its frames", end.place());
+            return problem(what, "give the address to a host");
+        }
+        if forwarder.scenario.is_some() && !(forwarder.rules.is_empty() && forwarder.files.is_empty()) {
+            let what = format!("node '{name}' has rules and a scenario, whose controller deletes all rules");
+            return problem(what, "keep one of them");
+        }
+        match (forwarder.kind, ends.len()) {
+            (ForwarderKind::Null, ends) if ends != 2 => {
+                problem(format!("node '{name}' of kind 'null' has {ends} links"), "it needs exactly 2")
+            }
+            (_, 0) => problem(format!("node '{name}' of kind '{kind}' has no link"), "link it to something"),
+            _ => Ok(()),
+        }
+    }
+
     /// What can be judged only when all options of an interface are known.
     fn check_interface(&self, word: Word, spec: &InterfaceSpec) -> Result<()> {
         if spec.has_family(6) && spec.mtu.is_some_and(|mtu| mtu < MTU_V6) {
@@ -528,6 +625,9 @@ impl<'a> Reader<'a> {
     fn check_whole(&self) -> Result<()> {
         if self.topology.nodes.is_empty() {
             return Err(Problem::input("there is no node in it").at(self.file).help("begin with 'node a b'"));
+        }
+        for node in &self.topology.nodes {
+            node.forwarder.as_ref().map_or(Ok(()), |forwarder| self.check_forwarder(node, forwarder))?;
         }
         for end in self.topology.ends() {
             let frame = end.mtu.unwrap_or(super::topology::DEFAULT_MTU) + 14;

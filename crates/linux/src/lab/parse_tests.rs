@@ -41,7 +41,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
     let cases = [
         ("node a b\nlink a:x -- c:x", "x.lab:2:13: unknown node 'c'; the nodes are a, b"),
         ("", "x.lab: there is no node in it; begin with 'node a b'"),
-        ("nod a", "x.lab:1:1: unknown statement 'nod'; a line begins with one of node, router, link"),
+        ("nod a", "x.lab:1:1: unknown statement 'nod'; a line begins with one of node, router, null"),
         ("node", "x.lab:1:5: the node's name is missing"),
         ("node a a", "x.lab:1:8: there is already a node 'a'"),
         ("node a-b", "x.lab:1:6: 'a-b' cannot be a node's name"),
@@ -70,6 +70,28 @@ fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
         ("sysctl on a kernel.panic=1\nnode a", "'kernel.panic' is not a setting under 'net'"),
         ("sysctl on a net/../kernel/panic=1\nnode a", "is not a setting under 'net'"),
         ("sysctl on a net.x\nnode a", "'net.x' has no value"),
+        ("switch s", "x.lab: node 's' of kind 'switch' has no link"),
+        ("node a\nnull s\nlink a:x -- s:x", "node 's' of kind 'null' has 1 links; it needs exactly 2"),
+        ("rule on a x\nnode a", "x.lab:1:9: 'rule' is said of 'a', where no program hands frames on"),
+        ("rule on s x\nnull s", "x.lab:1:9: 'rule' cannot be said of a node of kind 'null'"),
+        ("ports on s xdp\novs s", "'ports' cannot be said of a node of kind 'ovs'"),
+        ("rule on s\nswitch s", "x.lab:1:10: what it shall be is missing"),
+        ("ports on s pcap\nswitch s", "x.lab:1:12: unknown kind of ports 'pcap'; int, ring, xdp"),
+        ("scenario on s sing\nswitch s", "unknown scenario 'sing'; iperf, learning"),
+        ("fail on s open\nswitch s", "unknown way to fail 'open'; secure, standalone"),
+        ("fail on s secure\nfail on s secure\nswitch s", "'fail' is said twice of node 's'"),
+        (
+            "node a\nswitch s\nlink a:x -- s:x\ninterface s:x address 10.0.0.1/24",
+            "s:x has an address, but a program takes its frames",
+        ),
+        (
+            "node a\nswitch s\nlink a:x -- s:x\nbridge b on s ports x",
+            "node 's' of kind 'switch' has a bridge",
+        ),
+        (
+            "node a\nswitch s\nlink a:x -- s:x\nrule on s x\nscenario on s hub",
+            "has rules and a scenario, whose controller deletes all rules",
+        ),
     ];
     for (text, wanted) in cases {
         let said = refused(text);
@@ -110,6 +132,21 @@ fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
         let said = refused(&format!("{two}{text}"));
         assert!(said.contains(wanted), "{text:?}\n said: {said}\nwanted: {wanted}");
     }
+}
+
+#[test]
+fn forwarders_keep_what_was_said_of_them() {
+    let text = "node a\nswitch s\novs o\nnull n\nlink a:x -- s:x\nlink a:y -- o:x\nlink s:y -- n:x\nlink o:y -- n:y\n\
+                ports on s ring?frames=8\nrule on s priority=9,  tcp   actions=output:2 # crossed\nrules on s f.rules\n\
+                fail on o standalone\nscenario on o learning\n";
+    let topology = Topology::parse(text, "x").unwrap();
+    let s = topology.forwarder("s").unwrap();
+    assert_eq!(s.rules, ["priority=9, tcp actions=output:2"]);
+    assert_eq!((s.files.len(), s.port("p1").as_str()), (1, "ring:p1?frames=8"));
+    let o = topology.forwarder("o").unwrap();
+    assert_eq!((o.standalone, o.scenario.as_deref()), (true, Some("learning")));
+    assert!(topology.forwarder("n").unwrap().rules.is_empty() && topology.forwarder("a").is_none());
+    assert_eq!(Topology::parse(&topology.to_string(), "x").unwrap(), topology, "{topology}");
 }
 
 #[test]

@@ -36,6 +36,8 @@ struct Seen {
     name: String,
     links: BTreeMap<u32, LinkState>,
     addresses: Vec<(u32, IpAddr)>,
+    /// A program hands frames on from every link to every other.
+    forwards: bool,
 }
 
 struct Kernel<'a> {
@@ -89,6 +91,7 @@ impl Lab {
                 name: node.name().into(),
                 links: links.into_iter().map(|link| (link.index, link)).collect(),
                 addresses: addresses.into_iter().map(|(index, prefix)| (index, prefix.address)).collect(),
+                forwards: self.topology().forwarder(node.name()).is_some(),
             }
         };
         self.nodes().iter().map(look).collect()
@@ -173,6 +176,7 @@ fn over_link(
     let into = other_end(machine, out)?;
     let master = machine.nodes()[into.0].links.get(&into.1)?.master;
     match master {
+        0 if machine.nodes()[into.0].forwards => through_program(machine, into, target, bridges),
         0 => (into.0 == target).then_some((into, vec![])),
         bridge => through_bridge(machine, (into.0, bridge), into, target, bridges),
     }
@@ -210,6 +214,33 @@ fn through_bridge(
     for port in ports {
         if let Some((found, mut way)) = over_link(machine, (bridge.0, port.index), target, bridges) {
             way.push(hop(port.index)?);
+            return Some((found, way));
+        }
+    }
+    None
+}
+
+/// What a program does with a frame nobody can ask the kernel; what it can do is to hand it to any of its other links.
+fn through_program(
+    machine: &dyn Machine,
+    entry: Place,
+    target: usize,
+    passed: &mut BTreeSet<Place>,
+) -> Option<Found> {
+    // No interface has the index 0: it stands for the program.
+    if !passed.insert((entry.0, 0)) {
+        return None;
+    }
+    let seen = &machine.nodes()[entry.0];
+    for port in seen.links.values().filter(|link| link.index != entry.1 && link.kind == "veth") {
+        if let Some((found, mut way)) = over_link(machine, (entry.0, port.index), target, passed) {
+            way.push(Hop {
+                node: seen.name.clone(),
+                role: Role::Forwarder,
+                ingress: Some(seen.links.get(&entry.1)?.name.clone()),
+                egress: Some(port.name.clone()),
+                bridge: None,
+            });
             return Some((found, way));
         }
     }
@@ -255,6 +286,7 @@ fn shortest(topology: &Topology, from: &str, to: &str) -> Option<Vec<Hop>> {
         let router = topology.node(&into.node).is_some_and(|node| node.router);
         let (role, bridge_name) = match bridge {
             Some(bridge) => (Role::Bridge, Some(bridge.interface.name.as_str())),
+            None if topology.forwarder(&into.node).is_some() => (Role::Forwarder, None),
             None if router => (Role::Router, None),
             None => continue,
         };

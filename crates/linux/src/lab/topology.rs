@@ -17,6 +17,7 @@ use std::path::Path;
 
 use record::{Problem, Result};
 
+use super::forwarder::{Forwarder, rule_lines};
 use super::parse;
 
 /// The labs that are part of the program: name and text.
@@ -205,6 +206,19 @@ pub struct NodeSpec {
     pub name: String,
     /// True when it forwards IP, v4 and v6.
     pub router: bool,
+    /// The program that hands its frames on, if the kernel does not.
+    pub forwarder: Option<Forwarder>,
+}
+
+impl NodeSpec {
+    /// The word that declares it.
+    fn word(&self) -> &'static str {
+        match &self.forwarder {
+            Some(forwarder) => forwarder.kind.word(),
+            None if self.router => "router",
+            None => "node",
+        }
+    }
 }
 
 /// A kernel bridge inside a node.
@@ -276,10 +290,31 @@ impl Topology {
                 .at(file_or_builtin)
                 .help(format!("give a file, or one of the built-in labs {}", names.join(", ")))
         })?;
-        Self::parse(&text, file_or_builtin)
+        let mut topology = Self::parse(&text, file_or_builtin)?;
+        topology.read_rules(Path::new(file_or_builtin).parent().unwrap_or(Path::new("")))?;
+        Ok(topology)
     }
 
-    /// Parses the text of a topology; `file_name` is what problems call it.
+    /// Puts the rules of files in the place of the files' names; these are relative to the topology's folder.
+    fn read_rules(&mut self, folder: &Path) -> Result<()> {
+        for forwarder in self.nodes.iter_mut().filter_map(|node| node.forwarder.as_mut()) {
+            let mut rules = vec![];
+            for file in std::mem::take(&mut forwarder.files) {
+                let path = folder.join(&file);
+                let text = std::fs::read_to_string(&path).map_err(|error| {
+                    Problem::input(format!("cannot read the rules: {error}"))
+                        .at(path.display().to_string())
+                        .help("the name is relative to the folder of the topology")
+                })?;
+                rules.extend(rule_lines(&text));
+            }
+            rules.append(&mut forwarder.rules);
+            forwarder.rules = rules;
+        }
+        Ok(())
+    }
+
+    /// Parses the text of a topology; `file_name` is what problems call it. Files of rules are not read.
     ///
     /// # Errors
     /// An input problem with `file:line:column` for the first thing that is wrong.
@@ -301,6 +336,11 @@ impl Topology {
     pub fn default_name(file_or_builtin: &str) -> String {
         let stem = Path::new(file_or_builtin).file_stem().and_then(|stem| stem.to_str());
         stem.unwrap_or(file_or_builtin).to_string()
+    }
+
+    /// What hands on the frames of a node, if that is a program.
+    pub fn forwarder(&self, node: &str) -> Option<&Forwarder> {
+        self.node(node)?.forwarder.as_ref()
     }
 
     /// The node of that name.
@@ -344,7 +384,7 @@ impl fmt::Display for Topology {
     /// said once, with the link.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for node in &self.nodes {
-            writeln!(f, "{} {}", if node.router { "router" } else { "node" }, node.name)?;
+            writeln!(f, "{} {}", node.word(), node.name)?;
         }
         for LinkSpec { ends: [a, b] } in &self.links {
             let (a_own, b_own) = (shared_options(a), shared_options(b));
@@ -371,6 +411,9 @@ impl fmt::Display for Topology {
         }
         for SysctlSpec { node, key, value } in &self.sysctls {
             writeln!(f, "sysctl on {node} {key}={value}")?;
+        }
+        for node in &self.nodes {
+            node.forwarder.as_ref().map_or(Ok(()), |forwarder| forwarder.write(f, &node.name))?;
         }
         Ok(())
     }

@@ -208,6 +208,18 @@ pub fn enter_and_die_with_parent(command: &mut Command, netns: Arc<OwnedFd>) {
     unsafe { command.pre_exec(prepare) };
 }
 
+/// Makes the command's child enter a network namespace before its program starts, in a session of its own: it lives on when
+/// this process ends, and no terminal's interrupt reaches it.
+pub fn enter_and_outlive_parent(command: &mut Command, netns: Arc<OwnedFd>) {
+    let prepare = move || {
+        nix::sched::setns(netns.as_fd(), nix::sched::CloneFlags::CLONE_NEWNET)?;
+        nix::unistd::setsid()?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec only setns and setsid are called, which are async-signal-safe.
+    unsafe { command.pre_exec(prepare) };
+}
+
 /// Makes the command's child run on one CPU. The child fails to start with `EINVAL` when there is no such CPU.
 pub fn on_cpu(command: &mut Command, cpu: u32) {
     // SAFETY: between fork and exec only sched_setaffinity is called, which is async-signal-safe.

@@ -17,6 +17,7 @@ pub enum Place {
     Qdisc,
     Link,
     Bridge,
+    Program,
     IpForward,
     IpIn,
     UdpIn,

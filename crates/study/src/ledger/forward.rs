@@ -250,6 +250,25 @@ pub fn bridge(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     chain.close(gap, others);
 }
 
+/// Through a program in user space.
+pub fn program(chain: &mut Chain, book: &mut Book, hop: &Hop) {
+    let node = hop.node.as_str();
+    let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
+        return chain.unknown(Place::Program, node, "program", "the interfaces of the program are not known");
+    };
+    let (offered, doubt) = match offered(book, chain.at, node, egress) {
+        Ok(offered) => offered,
+        Err(why) => return chain.unknown(Place::Program, node, "program", why),
+    };
+    let doubt = doubt.saturating_add(background(book, node, egress));
+    let mut gap = chain
+        .gap(Place::Program, node, "program", offered.least, doubt)
+        .between(offered, book.unit.fragments);
+    blame_ports(book, &mut gap, node, [ingress, egress, egress]);
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
 /// States of bridge ports that stop frames.
 fn blame_ports(book: &Book, gap: &mut Gap, node: &str, ports: [&str; 3]) {
     for (port, leaving) in ports.into_iter().zip([false, true, false]) {

@@ -108,8 +108,8 @@ pub fn close(input: &LedgerInput) -> Ledger {
     let received = ends::app_receive(&mut chain, &mut book);
     let mut seen = input.witness.clone();
     if let WitnessInput::Counted { details, .. } = &mut seen {
+        leave_out_copies(&mut book, details);
         if input.spec.kind == Kind::Frames {
-            leave_out_copies(&mut book, details);
             frames::mark_unseen(&mut chain, &mut book);
         }
         witness::name_residuals(&mut chain.stations, details);
@@ -129,13 +129,27 @@ pub fn close(input: &LedgerInput) -> Ledger {
 }
 
 fn leave_out_copies(book: &mut Book, details: &mut Vec<WitnessDrop>) {
-    let copies = witness::leave_out_copies(details, &book.input.spec.to);
-    if copies > 0 {
+    let input = book.input;
+    let receiver = (input.spec.kind == Kind::Frames).then_some(input.spec.to.as_str());
+    let hops = input.path.forward.iter().chain(&input.path.back);
+    let programs: Vec<&str> =
+        hops.filter(|hop| hop.role == Role::Forwarder).map(|hop| hop.node.as_str()).collect();
+    let copies = witness::leave_out_copies(details, receiver, &programs);
+    if let (1.., Some(receiver)) = (copies, receiver) {
         book.note(format!(
-            "the kernel of {} threw away {copies} copies of frames behind the port, which ends the path; they are no loss",
-            book.input.spec.to
+            "the kernel of {receiver} threw away {copies} copies of frames behind the port, which ends the path; they are no loss"
         ));
     }
+}
+
+/// Drops of a test, without those of copies that a forwarder's own host saw beside the program's port.
+pub fn without_copies(path: &Path, details: &[WitnessDrop]) -> Vec<WitnessDrop> {
+    let hops = path.forward.iter().chain(&path.back);
+    let programs: Vec<&str> =
+        hops.filter(|hop| hop.role == Role::Forwarder).map(|hop| hop.node.as_str()).collect();
+    let mut details = details.to_vec();
+    witness::leave_out_copies(&mut details, None, &programs);
+    details
 }
 
 /// One direction of the path, from leaving the first node to entering the last.
@@ -156,6 +170,7 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
             Role::Sender => forward::ip_out(chain, book, hop),
             Role::Bridge => forward::bridge(chain, book, hop),
             Role::Router => forward::ip_forward(chain, book, hop),
+            Role::Forwarder => forward::program(chain, book, hop),
             Role::Receiver => ends::ip_in(chain, book, hop),
         }
         if hop.role != Role::Receiver {

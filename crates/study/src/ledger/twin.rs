@@ -663,6 +663,7 @@ proptest! {
             Role::Sender => "ip out".into(),
             Role::Bridge => "bridge br0".into(),
             Role::Router => "ip forward".into(),
+            Role::Forwarder => "program".into(),
             Role::Receiver => "ip in".into(),
         };
         for station in &ledger.stations {

@@ -115,6 +115,7 @@ fn belongs(place: Place, name: &str) -> bool {
             name,
             "filter_*" | "port_not_forwarding" | "link_down" | "mtu_exceeded" | "tc" | "rx_dropped"
         ),
+        Place::Program => matches!(name, "link_down" | "ring_full" | "socket_buffer_full" | "qdisc_full"),
         Place::IpForward => !matches!(
             name,
             "socket_buffer_full"
@@ -145,13 +146,17 @@ fn belongs(place: Place, name: &str) -> bool {
     }
 }
 
-/// Takes out what the receiving host did with its own copies of frames, behind the port where the path of a frames
-/// test ends; returns how many those were. In front of a port are only the link and its backlog, and XDP.
-pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: &str) -> u64 {
+/// Takes out what a host did with its own copies of frames that a port took: behind the port where the path of a frames
+/// test ends (`receiver`), and beside the ports of programs that hand frames on. Returns how many those were. In front of
+/// a port are only the link and its backlog, and XDP; a program also has a queueing discipline behind it.
+pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: Option<&str>, programs: &[&str]) -> u64 {
     let in_front = |seen: &WitnessDrop| {
         let names = names_of(&seen.reason, seen.location.as_deref());
-        let of_link = ["backlog_full", "tx_dropped", "ring_full"].iter().any(|name| names.contains(name));
-        seen.node != receiver || of_link || seen.reason.starts_with("XDP")
+        let is = |some: &[&str]| some.iter().any(|name| names.contains(name));
+        let of_link = is(&["backlog_full", "tx_dropped", "ring_full"]) || seen.reason.starts_with("XDP");
+        let ends_here = receiver == Some(seen.node.as_str());
+        let passes_here = programs.contains(&seen.node.as_str());
+        (!ends_here && !passes_here) || of_link || (passes_here && is(&["qdisc_full"]))
     };
     let all =
         |details: &[WitnessDrop]| details.iter().fold(0u64, |sum, seen| sum.saturating_add(seen.frames));

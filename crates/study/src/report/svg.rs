@@ -100,6 +100,7 @@ fn role(role: Role) -> &'static str {
         Role::Sender => "sender",
         Role::Bridge => "bridge",
         Role::Router => "router",
+        Role::Forwarder => "program",
         Role::Receiver => "receiver",
     }
 }

@@ -1,0 +1,114 @@
+//! A switch in a node, and its rules.
+//!
+//! Rules go to the switch through its own socket and as one list, so what the lab's text says is what the switch took, or
+//! the lab is not built. A scenario gets a controller beside the switch, in the same node.
+
+use super::{PATIENCE, interfaces, this_program, wait_for, wait_for_file};
+use flow::client;
+use flow::openflow::bytes::Version;
+use flow::openflow::message::Body;
+use flow::openflow::multipart::{Reply, Request};
+use flow::rule::{FlowMod, FlowModCommand};
+use linux::lab::{Forwarder, House, NodeSpec, Tenant};
+use record::{Problem, Result};
+use std::ffi::OsString;
+use std::path::Path;
+use switch::client::Client;
+use switch::config::Remote;
+
+/// `pathlab switch` over the node's links.
+pub fn switch(house: &mut House<'_>, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
+    let folder = house.folder(&node.name)?;
+    let (socket, meeting) = (folder.join("openflow"), folder.join("controller"));
+    let mut words: Vec<OsString> = vec!["switch".into(), "--name".into(), node.name.clone().into()];
+    words.extend(["--dpid".into(), format!("{dpid:#x}").into()]);
+    words.extend(["--listen".into(), prefixed("punix:", &socket)]);
+    for (number, interface) in (1..).zip(interfaces(house, &node.name)) {
+        words.extend(["--port".into(), format!("{number}={}", forwarder.port(&interface)).into()]);
+    }
+    let controller = controller(house, node, forwarder, &meeting)?;
+    if controller.is_some() {
+        words.extend(["--controller".into(), prefixed("unix:", &meeting)]);
+    }
+    if forwarder.standalone {
+        words.extend(["--fail".into(), "standalone".into()]);
+    }
+    let tenant = house.start(&node.name, "switch", this_program(words)?, Some(socket.clone()))?;
+    fill(&tenant, controller.as_ref(), &socket, forwarder)
+}
+
+/// The controller of a scenario, waiting for its switch.
+pub fn controller(
+    house: &mut House<'_>,
+    node: &NodeSpec,
+    forwarder: &Forwarder,
+    meeting: &Path,
+) -> Result<Option<Tenant>> {
+    let Some(scenario) = &forwarder.scenario else { return Ok(None) };
+    let words = vec!["controller".into(), scenario.into(), "--listen".into(), prefixed("punix:", meeting)];
+    let tenant = house.start(&node.name, "controller", this_program(words)?, None)?;
+    wait_for_file(&tenant, meeting)?;
+    Ok(Some(tenant))
+}
+
+/// Gives a switch that listens at a socket its rules, or waits until the controller has done so.
+pub fn fill(
+    tenant: &Tenant,
+    controller: Option<&Tenant>,
+    socket: &Path,
+    forwarder: &Forwarder,
+) -> Result<()> {
+    wait_for_file(tenant, socket)?;
+    let mut client = None;
+    wait_for(tenant, "it speaks OpenFlow", || {
+        client = call(socket).ok();
+        client.is_some()
+    })?;
+    let Some(mut client) = client else { return Ok(()) };
+    if let Some(controller) = controller {
+        // Every scenario leaves at least one rule.
+        return wait_for(controller, "the switch has its rules", || {
+            rules(&mut client).is_ok_and(|rules| rules > 0)
+        });
+    }
+    let changes = forwarder.rules.iter().map(|text| {
+        let read = flow::text::rule::flow_mod(FlowModCommand::Add, text);
+        read.map_err(|error| Problem::input(format!("{error} in '{text}'")))
+    });
+    let changes = changes.collect::<Result<Vec<FlowMod>>>()?;
+    // Open vSwitch begins with a rule of its own where it may be a bridge.
+    let all = std::iter::once(client::delete_all()).chain(changes);
+    let bodies: Vec<Body> = all.map(|change| client::flow_mod(&change)).collect();
+    match client.change(&bodies)?.first() {
+        None => Ok(()),
+        Some(refusal) => {
+            let text = refusal.index.checked_sub(1).and_then(|index| forwarder.rules.get(index));
+            let text = text.map_or("to delete all rules", String::as_str);
+            Err(Problem::input(format!("the switch refuses '{text}': {}", refusal.fault)))
+        }
+    }
+}
+
+/// Calls a switch at its socket.
+///
+/// # Errors
+/// As [`Client::call`].
+pub fn call(socket: &Path) -> Result<Client> {
+    Client::call(&Remote::Unix(socket.into()), None, &Version::ALL, PATIENCE)
+}
+
+/// How many rules a switch has.
+fn rules(client: &mut Client) -> Result<usize> {
+    let all = client::flow_request(&client::delete_all());
+    match client.multipart(Request::Flow(all))? {
+        Reply::Flow(rules) => Ok(rules.len()),
+        _ => Ok(0),
+    }
+}
+
+/// `punix:` and the like before a path, whatever its bytes.
+pub fn prefixed(prefix: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(prefix);
+    word.push(path);
+    word
+}

@@ -1,0 +1,177 @@
+//! Labs with programs in their nodes: the switch, the smallest forwarder, Open vSwitch.
+
+use crate::alone;
+use crate::support::{TestLab, installed, is_root, pathlab, run, skip, start};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where `tests/peers.sh` unpacks Open vSwitch.
+fn unpacked() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/openvswitch")
+}
+
+/// Whether Open vSwitch can be run; says why not.
+pub fn has_ovs(what: &str) -> bool {
+    let has = unpacked().join("usr/bin/ovs-vsctl").is_file() && installed("ovsdb-server");
+    if !has {
+        skip(what, "openvswitch-switch is not in target/peers/openvswitch (tests/peers.sh puts it there)");
+    }
+    has
+}
+
+/// Two hosts and a node `s` of this kind between them.
+fn lab_text(kind: &str, more: &str) -> String {
+    format!(
+        "node a b\n{kind} s\nlink a:eth0 -- s:p1\nlink b:eth0 -- s:p2\n\
+         interface a:eth0 address 10.0.0.1/24 fd00::1/64\ninterface b:eth0 address 10.0.0.2/24 fd00::2/64\n{more}"
+    )
+}
+
+const CROSS: &str = "rule on s in_port=1 actions=output:2\nrule on s in_port=2, actions=output:1\n";
+
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+}
+
+fn list(name: &str) -> serde_json::Value {
+    let output = run(&["lab", "list", "--json"]);
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let labs = all["labs"].as_array().unwrap();
+    labs.iter().find(|lab| lab["name"] == name).cloned().unwrap_or_default()
+}
+
+fn alive(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+fn gone(pids: &[u64]) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while pids.iter().any(|pid| alive(*pid)) {
+        assert!(Instant::now() < deadline, "programs outlive their lab: {pids:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn frames_cross_every_kind_of_forwarder_and_nothing_outlives_its_lab() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("forwarders in a lab", "it needs root");
+    }
+    let bench = Bench::new();
+    bench.file("cross.rules", "# crossed\nin_port=1 actions=output:2\n\nin_port=2 actions=output:1 # back\n");
+    let mut cases = vec![
+        ("null", "", 1),
+        ("null", "ports on s ring\n", 1),
+        ("null", "ports on s xdp\n", 1),
+        ("switch", CROSS, 1),
+        ("switch", "ports on s ring\nrules on s cross.rules\n", 1),
+        ("switch", "ports on s xdp\nscenario on s learning\n", 2),
+        ("switch", "fail on s standalone\nscenario on s hub\n", 2),
+    ];
+    if has_ovs("Open vSwitch in a lab") {
+        cases.push(("ovs", CROSS, 2));
+        cases.push(("ovs", "scenario on s iperf\n", 3));
+    }
+    for (kind, more, programs) in cases {
+        let file = bench.file("x.lab", &lab_text(kind, more));
+        let lab = TestLab::up(&file, "fwd");
+        for host in ["10.0.0.2", "fd00::2"] {
+            let said = lab.must("a", &format!("ping -q -c 20 -i 0.01 -W 20 {host}"));
+            assert!(said.contains(" 0% packet loss"), "{kind} {more}: {said}");
+        }
+        let listed = list(&lab.name);
+        let tenants = listed["tenants"].as_array().unwrap().clone();
+        assert_eq!(tenants.len(), programs, "{kind} {more}: {listed}");
+        assert!(tenants.iter().all(|tenant| tenant["alive"] == true && tenant["node"] == "s"), "{listed}");
+        let pids: Vec<u64> = tenants.iter().map(|tenant| tenant["pid"].as_u64().unwrap()).collect();
+        let checked = run(&["lab", "check", &lab.name, "--json"]);
+        let checked: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+        assert_eq!(checked["tenants"].as_array().unwrap().len(), programs);
+        drop(lab);
+        gone(&pids);
+    }
+}
+
+#[test]
+fn a_program_that_ended_is_told_and_a_killed_builder_leaves_nothing() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("programs of a lab that end", "it needs root");
+    }
+    let bench = Bench::new();
+    let file = bench.file("x.lab", &lab_text("switch", CROSS));
+    let lab = TestLab::up(&file, "end");
+    let pid = list(&lab.name)["tenants"][0]["pid"].as_u64().unwrap();
+    let killed = crate::support::command("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    assert!(killed.success());
+    gone(&[pid]);
+    let checked = run(&["lab", "check", &lab.name]);
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.code() == Some(1) && said.contains("switch of node s has ended"), "{said}");
+    drop(lab);
+
+    // A run owns its lab: killed without a chance to clean up, the next command does it.
+    let plan = format!("topology {file}\npath a b\nrepetitions 1\nduration 30s\ntest ping\n");
+    let plan = bench.file("x.plan", &plan);
+    let mut command = pathlab(&["run", &plan, "--dir"]);
+    command.arg(bench.folder.path().join("runs"));
+    let mut child = start(command);
+    let name = format!("run-{}", child.id());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let pid = loop {
+        if let Some(pid) = list(&name)["tenants"][0]["pid"].as_u64() {
+            break pid;
+        }
+        assert!(Instant::now() < deadline, "the run has no lab: {:?}", child.try_wait());
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    run(&["lab", "list"]);
+    gone(&[pid]);
+    assert!(list(&name).is_null());
+}
+
+#[test]
+fn what_cannot_be_built_is_one_sentence() {
+    let bench = Bench::new();
+    let refused = |text: &str, expected: &str| {
+        let output = run(&["lab", "show", &bench.file("x.lab", text)]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(expected), "{text}: {said}");
+    };
+    refused(&lab_text("switch", "rule on s in_port=1 actions=fly"), "fly");
+    refused(&lab_text("switch", "rules on s nothing.rules"), "nothing.rules");
+    if !is_root() {
+        return skip("refused rules, a missing Open vSwitch", "it needs root");
+    }
+    let name = format!("bad{}", std::process::id());
+    // Port 9 is there for the text; a group that is not there is refused by the switch itself.
+    let file = bench.file("x.lab", &lab_text("switch", "rule on s in_port=1 actions=group:7"));
+    let output = run(&["lab", "up", &file, "--name", &name]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("group:7"), "{said}");
+    let file = bench.file("x.lab", &lab_text("ovs", ""));
+    let mut command = pathlab(&["lab", "up", &file, "--name", &name]);
+    command.env("PATHLAB_OVS", bench.folder.path());
+    if !installed("ovs-vswitchd") {
+        let output = crate::support::finish(start(command), Duration::from_secs(60));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(3) && said.contains("Open vSwitch is not installed"), "{said}");
+    }
+    assert!(list(&name).is_null());
+}
