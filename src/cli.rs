@@ -54,6 +54,8 @@ pub enum Command {
     Flow(cmd::flow::FlowArgs),
     /// Be the controller of OpenFlow switches, for experiments.
     Controller(cmd::controller::ControllerArgs),
+    /// Make links by whose names Mininet and its users start a switch: ofdatapath, ofprotocol, dpctl, controller.
+    Shims(cmd::shims::ShimsArgs),
     /// Measurements of pathlab itself against its peers.
     Bench(cmd::bench::BenchArgs),
     /// Print the completion script of a shell.
@@ -81,6 +83,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Switch(args) => cmd::switch::run(args, output),
         Command::Flow(args) => cmd::flow::run(args, output),
         Command::Controller(args) => cmd::controller::run(args, output),
+        Command::Shims(args) => cmd::shims::run(args, output),
         Command::Bench(args) => cmd::bench::run(args, output),
         Command::Completions(args) => cmd::completions::completions(args, output),
         Command::Man(args) => cmd::completions::man(args, output),

@@ -9,6 +9,7 @@ mod cmd;
 mod output;
 mod plan;
 mod run;
+mod shim;
 mod tenants;
 
 use clap::Parser;
@@ -16,9 +17,20 @@ use record::{Problem, Result};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let command_line = cli::Cli::parse();
-    let output = output::Output::new(command_line.json);
-    match cli::dispatch(command_line.command, &output) {
+    let (output, done) = match shim::called_as() {
+        Some(name) => {
+            let output = output::Output::new(false);
+            let done = shim::run(name, &output);
+            (output, done)
+        }
+        None => {
+            let command_line = cli::Cli::parse();
+            let output = output::Output::new(command_line.json);
+            let done = cli::dispatch(command_line.command, &output);
+            (output, done)
+        }
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             output.problem(&problem);

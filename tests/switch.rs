@@ -13,6 +13,8 @@ mod controllers;
 mod lincx;
 #[path = "switch/links.rs"]
 mod links;
+#[path = "switch/mininet.rs"]
+mod mininet;
 #[path = "switch/rough.rs"]
 mod rough;
 #[path = "switch/site.rs"]

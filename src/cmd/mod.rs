@@ -15,6 +15,7 @@ pub mod run;
 pub mod runs;
 pub mod send;
 pub mod serve;
+pub mod shims;
 pub mod show;
 pub mod stamps;
 pub mod switch;

@@ -20,6 +20,7 @@ fn every_command_explains_itself() {
         "switch",
         "flow",
         "controller",
+        "shims",
         "bench",
         "undo",
         "completions",

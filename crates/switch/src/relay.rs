@@ -1,0 +1,461 @@
+//! The secure channel of the reference switch: between a datapath that waits and controllers that are called.
+//!
+//! **What.** The reference implementation of OpenFlow is two programs: one has the ports and waits at a socket, the other
+//! calls the controllers and carries their messages there. A [`Relay`] is the second: every controller, and every client
+//! that calls the relay, gets a connection of its own to the datapath, and messages go through it unchanged. One question
+//! is answered here: *are the ends connected?*
+//!
+//! **Why.** Mininet's `--switch user` starts the two programs by their names. The datapath keeps its controllers apart
+//! by their connections, so roles, asynchronous masks and barriers mean through a relay what they mean without one.
+//!
+//! **Price.** A thread for each connection. Who fails open does it with a rule that can be seen (see [`OPEN_RULE`]): a
+//! datapath that is asked over OpenFlow cannot know which of its connections are controllers.
+
+use crate::client::Client;
+use crate::config::{Fail, Remote};
+use crate::stream::{Listener, Stream};
+use crate::tls::Credentials;
+use flow::client;
+use flow::openflow::bytes::Version;
+use flow::openflow::channel::BackOff;
+use flow::rule::{FlowMod, FlowModCommand};
+use flow::text::rule;
+use linux::sys::clock;
+use linux::sys::notice::wait;
+use record::{Problem, Result};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What fails open does: every frame to NORMAL before every other rule, until a controller is there again.
+pub const OPEN_RULE: &str = "cookie=0x6661696c6f70656e,table=0,priority=65535 actions=NORMAL";
+
+/// Who asks for the status: Nicira's number (`nicira-ext.h` of the reference implementation, `NXT_STATUS_REQUEST`).
+pub const STATUS_EXPERIMENTER: u32 = 0x2320;
+/// The kind of the question; its text is a beginning of the names that are wanted.
+pub const STATUS_REQUEST: u32 = 0;
+/// The kind of the answer; its text has a line `name=value` for each.
+pub const STATUS_REPLY: u32 = 1;
+
+/// Messages begin with version, type, length and transaction (OpenFlow 1.3.5 section 7.1.1).
+const HEADER: usize = 8;
+const HELLO: u8 = 0;
+const EXPERIMENTER: u8 = 4;
+/// Bytes that wait for one end before the other is not read any more.
+const ENOUGH: usize = 1 << 18;
+/// How long anything sleeps before it looks whether it is to end.
+const NAP: Duration = Duration::from_millis(100);
+/// How long both ends are left alone when nothing can move.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Clients at a time.
+const MOST_CLIENTS: usize = 64;
+
+/// What a relay is between.
+pub struct Relay {
+    /// The switch.
+    pub datapath: Remote,
+    /// Whom it shall obey.
+    pub controllers: Vec<Remote>,
+    /// Where clients may call.
+    pub listeners: Vec<Listener>,
+    /// What happens while no controller is there.
+    pub fail: Fail,
+    /// Key and certificates, for ends over TLS.
+    pub credentials: Option<Credentials>,
+    /// The longest pause between two calls.
+    pub longest_pause: Duration,
+}
+
+/// What happened, for whoever prints it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// Messages go to and from this controller.
+    Up(String),
+    /// They do so no longer.
+    Down(String, String),
+    /// An end cannot be reached; said once until it can.
+    Unreachable(String, String),
+    /// The switch became a bridge, or follows its rules again.
+    Open(bool),
+}
+
+/// What the threads of a running relay share.
+struct Desk<'a> {
+    relay: &'a Relay,
+    /// For each controller whether both ends have said hello.
+    up: Vec<AtomicBool>,
+    clients: AtomicUsize,
+    stop: &'a (dyn Fn() -> bool + Sync),
+    say: &'a (dyn Fn(Said) + Sync),
+}
+
+impl Relay {
+    /// Carries messages until `stop` says so.
+    ///
+    /// # Errors
+    /// Host: the kernel refused to wait.
+    pub fn run(&self, stop: &(dyn Fn() -> bool + Sync), say: &(dyn Fn(Said) + Sync)) -> Result<()> {
+        let up = self.controllers.iter().map(|_| AtomicBool::new(false)).collect();
+        let desk = Desk { relay: self, up, clients: AtomicUsize::new(0), stop, say };
+        std::thread::scope(|scope| {
+            for index in 0..self.controllers.len() {
+                let desk = &desk;
+                scope.spawn(move || desk.follow(index));
+            }
+            let mut opener = Opener::default();
+            while !stop() {
+                let waited: Vec<_> = self.listeners.iter().map(|one| (one.as_fd(), false)).collect();
+                wait(&waited, NAP).map_err(|e| Problem::host(format!("cannot wait for clients: {e}")))?;
+                for client in self.listeners.iter().filter_map(Listener::take) {
+                    let desk = &desk;
+                    if desk.clients.fetch_add(1, Relaxed) < MOST_CLIENTS {
+                        scope.spawn(move || desk.serve(client));
+                    } else {
+                        desk.clients.fetch_sub(1, Relaxed);
+                    }
+                }
+                if self.fail == Fail::Standalone && !self.controllers.is_empty() {
+                    opener.turn(&desk);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Desk<'_> {
+    fn is_connected(&self) -> bool {
+        self.up.iter().any(|up| up.load(Relaxed))
+    }
+
+    /// Keeps one controller connected.
+    fn follow(&self, index: usize) {
+        let controller = &self.relay.controllers[index];
+        let mut back_off = BackOff::new(clock::monotonic_ns().wrapping_add(index as u64));
+        let mut was_said = false;
+        while !(self.stop)() {
+            // The controller first: a datapath is not called on behalf of nobody.
+            let called = [controller, &self.relay.datapath].map(|to| self.call(to).map_err(|e| (to, e)));
+            match called {
+                [Ok(far), Ok(near)] => {
+                    was_said = false;
+                    let who = controller.to_string();
+                    let why = self.pump(near, far, &mut |is_up| {
+                        self.up[index].store(is_up, Relaxed);
+                        if is_up {
+                            back_off.reset();
+                            (self.say)(Said::Up(who.clone()));
+                        }
+                    });
+                    if self.up[index].swap(false, Relaxed) {
+                        (self.say)(Said::Down(controller.to_string(), why));
+                    }
+                }
+                [Err((to, error)), _] | [_, Err((to, error))] if !was_said => {
+                    was_said = true;
+                    (self.say)(Said::Unreachable(to.to_string(), error.to_string()));
+                }
+                _ => {}
+            }
+            self.sleep(Duration::from_nanos(back_off.next_delay_ns()).min(self.relay.longest_pause));
+        }
+    }
+
+    fn call(&self, to: &Remote) -> io::Result<Stream> {
+        Stream::call(to, self.relay.credentials.as_ref())
+    }
+
+    fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until && !(self.stop)() {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()).min(NAP));
+        }
+    }
+
+    /// Gives a client a connection to the datapath; without one the client is sent away.
+    fn serve(&self, client: Stream) {
+        if let Ok(near) = self.call(&self.relay.datapath) {
+            self.pump(near, client, &mut |_| {});
+        }
+        self.clients.fetch_sub(1, Relaxed);
+    }
+
+    /// Carries messages between two connections until one of them ends; why it did. `up` hears when both ends have said
+    /// hello.
+    fn pump(&self, near: Stream, far: Stream, up: &mut dyn FnMut(bool)) -> String {
+        let (mut near, mut far) = (End::new(near), End::new(far));
+        let mut was_up = false;
+        while !(self.stop)() {
+            let status = |wanted: &str| self.status(wanted);
+            let there = near.pass(&mut far, None).map_err(|why| format!("the switch {why}"));
+            let back = far.pass(&mut near, Some(&status)).map_err(|why| format!("the other end {why}"));
+            let mut moved = matches!(there, Ok(true)) || matches!(back, Ok(true));
+            for end in [&mut near, &mut far] {
+                moved |= end.write();
+            }
+            if let Err(why) = there.and(back) {
+                return why;
+            }
+            if near.has_greeted && far.has_greeted && !was_up {
+                was_up = true;
+                up(true);
+            }
+            if !moved && self.wait(&near, &far).is_err() {
+                return "the kernel does not wait for it".into();
+            }
+        }
+        "the relay ends".into()
+    }
+
+    /// Waits until an end can be read or written.
+    fn wait(&self, near: &End, far: &End) -> io::Result<()> {
+        // An end whose bytes nobody takes is not read; were it waited for, there would be no rest.
+        if near.output.len() >= ENOUGH || far.output.len() >= ENOUGH {
+            std::thread::sleep(PAUSE);
+            return Ok(());
+        }
+        // What TLS has read already shows in no poll.
+        if near.stream.holds() || far.stream.holds() {
+            return Ok(());
+        }
+        let writes = |end: &End| !end.output.is_empty() || end.stream.wants_write();
+        let ends = [near, far].map(|end| (end.stream.as_fd(), writes(end)));
+        wait(&ends, NAP).map(drop)
+    }
+
+    /// The lines whose names begin so.
+    fn status(&self, wanted: &str) -> String {
+        let mut lines = vec![
+            format!("remote.is-connected={}", self.is_connected()),
+            // Whoever asks does it through the datapath.
+            "local.is-connected=true".into(),
+            format!("local.name={}", self.relay.datapath),
+            format!("fail.mode={}", if self.relay.fail == Fail::Secure { "closed" } else { "open" }),
+        ];
+        for (number, (controller, up)) in self.relay.controllers.iter().zip(&self.up).enumerate() {
+            lines.push(format!("remote.{}.name={controller}", number + 1));
+            lines.push(format!("remote.{}.is-connected={}", number + 1, up.load(Relaxed)));
+        }
+        lines.sort();
+        lines.iter().filter(|line| line.starts_with(wanted)).map(|line| format!("{line}\n")).collect()
+    }
+}
+
+/// One end of a pair: what came from it and what is to go there.
+struct End {
+    stream: Stream,
+    inbox: Vec<u8>,
+    output: Vec<u8>,
+    has_greeted: bool,
+}
+
+impl End {
+    fn new(stream: Stream) -> End {
+        End { stream, inbox: vec![], output: vec![], has_greeted: false }
+    }
+
+    /// Takes over what came, unless too much waits on the other side; whether anything came.
+    fn pass(
+        &mut self,
+        to: &mut End,
+        status: Option<&dyn Fn(&str) -> String>,
+    ) -> std::result::Result<bool, String> {
+        let read = if to.output.len() < ENOUGH { self.read() } else { Ok(0) };
+        // What came before the end goes over, too.
+        self.sort(to, status).and(read).map(|count| count > 0)
+    }
+
+    /// Reads what is there; how many bytes.
+    fn read(&mut self) -> std::result::Result<usize, String> {
+        let mut room = [0; 1 << 16];
+        match self.stream.read(&mut room) {
+            Ok(0) => Err("closed the connection".into()),
+            Ok(count) => {
+                self.inbox.extend_from_slice(&room[..count]);
+                Ok(count)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+            Err(e) => Err(format!("is gone: {e}")),
+        }
+    }
+
+    /// Writes what can be; whether anything was.
+    fn write(&mut self) -> bool {
+        // An error shows when it is read.
+        let written = match self.output.is_empty() {
+            true => self.stream.flush().map(|()| 0),
+            false => self.stream.write(&self.output),
+        };
+        let done = written.unwrap_or(0);
+        self.output.drain(..done);
+        done > 0
+    }
+
+    /// Takes whole messages over to the other end; where a status is known, the question for it is answered instead.
+    fn sort(
+        &mut self,
+        to: &mut End,
+        status: Option<&dyn Fn(&str) -> String>,
+    ) -> std::result::Result<(), String> {
+        let mut at = 0;
+        while let Some(message) = whole(&self.inbox[at..])? {
+            self.has_greeted |= message[1] == HELLO;
+            at += message.len();
+            match status.zip(question(message)) {
+                Some((status, wanted)) => self.output.extend(answer(message, &status(&wanted))),
+                None => to.output.extend_from_slice(message),
+            }
+        }
+        self.inbox.drain(..at);
+        Ok(())
+    }
+}
+
+/// The first message, if it is there as a whole.
+fn whole(bytes: &[u8]) -> std::result::Result<Option<&[u8]>, String> {
+    let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
+    match usize::from(u16::from_be_bytes([header[2], header[3]])) {
+        length if length < HEADER => Err("sends no OpenFlow".into()),
+        length => Ok(bytes.get(..length)),
+    }
+}
+
+/// The text of a question for the status.
+fn question(message: &[u8]) -> Option<String> {
+    let word = |at: usize| Some(u32::from_be_bytes(message.get(at..at + 4)?.try_into().ok()?));
+    let is_one = message[1] == EXPERIMENTER
+        && word(HEADER)? == STATUS_EXPERIMENTER
+        && word(HEADER + 4)? == STATUS_REQUEST;
+    let text = message.get(HEADER + 8..)?;
+    is_one.then(|| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned())
+}
+
+/// The answer to a question.
+fn answer(question: &[u8], text: &str) -> Vec<u8> {
+    let most = usize::from(u16::MAX) - HEADER - 8;
+    let text = &text.as_bytes()[..text.len().min(most)];
+    let mut message = vec![question[0], EXPERIMENTER];
+    message.extend(((HEADER + 8 + text.len()) as u16).to_be_bytes());
+    message.extend(&question[4..HEADER]);
+    message.extend(STATUS_EXPERIMENTER.to_be_bytes());
+    message.extend(STATUS_REPLY.to_be_bytes());
+    message.extend(text);
+    message
+}
+
+/// Lets the switch be a bridge while no controller is there.
+#[derive(Default)]
+struct Opener {
+    /// The connection that made the rule; the rule is taken to be gone with it.
+    client: Option<Client>,
+}
+
+impl Opener {
+    fn turn(&mut self, desk: &Desk<'_>) {
+        if desk.is_connected() {
+            let Some(mut client) = self.client.take() else { return };
+            if change(&mut client, FlowModCommand::DeleteStrict).is_ok() {
+                (desk.say)(Said::Open(false));
+            }
+            return;
+        }
+        let limit = Duration::from_secs(5);
+        if self.client.is_none()
+            && let Ok(mut client) =
+                Client::call(&desk.relay.datapath, desk.relay.credentials.as_ref(), &Version::ALL, limit)
+            && change(&mut client, FlowModCommand::Add).is_ok()
+        {
+            (desk.say)(Said::Open(true));
+            self.client = Some(client);
+        }
+        // What the switch sends to controllers comes here, too, and is not for us.
+        while let Some(client) = &mut self.client {
+            match client.next(PAUSE) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => self.client = None,
+            }
+        }
+    }
+}
+
+/// Adds or deletes [`OPEN_RULE`].
+fn change(client: &mut Client, command: FlowModCommand) -> Result<()> {
+    let change = open_rule(command)?;
+    let refused = client.change(&[client::flow_mod(&change)])?;
+    match refused.first() {
+        None => Ok(()),
+        Some(refusal) => Err(Problem::input(refusal.fault.to_string())),
+    }
+}
+
+fn open_rule(command: FlowModCommand) -> Result<FlowMod> {
+    let text = match command {
+        FlowModCommand::Add => OPEN_RULE,
+        _ => OPEN_RULE.split_once(" actions").map_or(OPEN_RULE, |(matching, _)| matching),
+    };
+    rule::flow_mod(command, text).map_err(|e| Problem::input(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_rule_of_failing_open_can_be_read_both_ways() {
+        for command in [FlowModCommand::Add, FlowModCommand::DeleteStrict] {
+            let change = open_rule(command).unwrap();
+            assert_eq!(
+                (change.table, change.rule.priority, change.rule.cookie),
+                (0, 65535, 0x6661_696c_6f70_656e)
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_question_for_the_status_is_a_question() {
+        let mut asked = vec![4, 4, 0, 22, 0, 0, 0, 9, 0, 0, 0x23, 0x20, 0, 0, 0, 0];
+        asked.extend(b"remote");
+        assert_eq!(whole(&asked).unwrap(), Some(&asked[..]));
+        assert_eq!(question(&asked).as_deref(), Some("remote"));
+        let answered = answer(&asked, "a=b\n");
+        assert_eq!(
+            answered,
+            [&[4, 4, 0, 20, 0, 0, 0, 9, 0, 0, 0x23, 0x20, 0, 0, 0, 1][..], b"a=b\n"].concat()
+        );
+        assert_eq!(question(&answered), None, "an answer is none");
+        asked[10] = 0;
+        assert_eq!(question(&asked), None, "nor somebody else's message");
+        assert!(whole(&[4, 4, 0, 7, 0, 0, 0, 9]).is_err());
+    }
+
+    proptest! {
+        /// However the bytes come, the same messages go over, in order, and none is cut.
+        #[test]
+        fn messages_stay_whole(lengths in prop::collection::vec(0usize..40, 0..20), cut in 1usize..30, noise in any::<Vec<u8>>()) {
+            let all: Vec<u8> = lengths.iter().enumerate().flat_map(|(index, more)| {
+                let length = (HEADER + more) as u16;
+                let mut message = vec![4, 10];
+                message.extend(length.to_be_bytes());
+                message.resize(usize::from(length), index as u8);
+                message
+            }).collect();
+            let (mut inbox, mut over) = (vec![], vec![]);
+            for piece in all.chunks(cut) {
+                inbox.extend_from_slice(piece);
+                while let Some(message) = whole(&inbox).unwrap() {
+                    prop_assert!(question(message).is_none());
+                    let length = message.len();
+                    over.extend(inbox.drain(..length));
+                }
+            }
+            prop_assert!(inbox.is_empty());
+            prop_assert_eq!(over, all);
+            if let Ok(Some(message)) = whole(&noise) {
+                let _ = question(message).map(|wanted| answer(message, &wanted));
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `pathlab shims`: links by the names that Mininet starts.
+
+use crate::output::Output;
+use crate::shim::NAMES;
+use clap::Args;
+use record::{Problem, Result};
+use serde::Serialize;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// Flags of `pathlab shims`.
+#[derive(Args)]
+pub struct ShimsArgs {
+    /// The folder that the links are made in (made if it is not there); put it into the path of Mininet.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Document {
+    schema: &'static str,
+    folder: String,
+    program: String,
+    links: Vec<&'static str>,
+}
+
+/// Makes the links.
+pub fn run(args: ShimsArgs, output: &Output) -> Result<()> {
+    let cannot = |e: std::io::Error| {
+        Problem::host(format!("cannot make the links: {e}"))
+            .at(args.folder.display().to_string())
+            .help("name a folder that you may write to")
+    };
+    let program = std::env::current_exe().map_err(cannot)?;
+    std::fs::create_dir_all(&args.folder).map_err(cannot)?;
+    for name in NAMES {
+        link(&program, &args.folder.join(name))?;
+    }
+    let document = Document {
+        schema: "pathlab/shims/1",
+        folder: args.folder.display().to_string(),
+        program: program.display().to_string(),
+        links: NAMES.to_vec(),
+    };
+    output.result(&document, |document| {
+        let folder = std::path::absolute(&document.folder).unwrap_or_else(|_| args.folder.clone());
+        let links = document.links.join(", ");
+        let line = format!("PATH={}:$PATH mn --switch user --test pingall", folder.display());
+        format!("{links} in {}; as root: {line}", document.folder)
+    })
+}
+
+/// Makes one link. A link to a pathlab that was there is replaced; anything else with that name is somebody else's.
+fn link(program: &Path, place: &Path) -> Result<()> {
+    let told = |e: std::io::Error| {
+        Problem::host(format!("cannot make the link: {e}")).at(place.display().to_string())
+    };
+    match std::fs::read_link(place) {
+        Ok(old) if old.file_name() == program.file_name() => std::fs::remove_file(place).map_err(told)?,
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        _ => {
+            return Err(Problem::input("something else with this name is there")
+                .at(place.display().to_string())
+                .help("name another folder, or remove it"));
+        }
+    }
+    symlink(program, place).map_err(told)
+}

@@ -1,0 +1,46 @@
+//! Programs by other names: what Mininet and its users call, done by this one.
+//!
+//! **What.** Started through a link named `ofdatapath`, `ofprotocol`, `dpctl` or `controller`, the binary takes the arguments
+//! of the OpenFlow reference implementation's program of that name and does what it does. `pathlab shims DIR` makes the links.
+//!
+//! **Why.** `mn --switch user` and scripts of twelve years start a switch by these names; with the links in the path they
+//! run this one, unchanged.
+//!
+//! **Price.** The arguments are those programs', so their limits are, too. All that can be said in the words of `pathlab` is
+//! rewritten into them and carried out by the same code; only the relay between the two halves of a switch has no other door.
+
+mod dpctl;
+mod protocol;
+mod words;
+
+use crate::cli::{self, Cli};
+use crate::output::Output;
+use clap::Parser;
+use record::Result;
+use std::path::Path;
+
+/// The names, as `pathlab shims` makes them.
+pub const NAMES: [&str; 4] = ["ofdatapath", "ofprotocol", "dpctl", "controller"];
+
+/// The name that this process was started by, if it is one of [`NAMES`].
+pub fn called_as() -> Option<&'static str> {
+    let name = std::env::args_os().next()?;
+    let name = Path::new(&name).file_name()?.to_str()?.to_owned();
+    NAMES.into_iter().find(|known| *known == name)
+}
+
+/// Does what the program of that name would do.
+pub fn run(name: &str, output: &Output) -> Result<()> {
+    match name {
+        "ofdatapath" => command(words::Datapath::parse().words()?, output),
+        "controller" => command(words::Controller::parse().words()?, output),
+        "ofprotocol" => protocol::run(protocol::Protocol::parse(), output),
+        _ => dpctl::run(&dpctl::Dpctl::parse(), output),
+    }
+}
+
+/// Carries out a command line of `pathlab`.
+fn command(words: Vec<String>, output: &Output) -> Result<()> {
+    let line = Cli::parse_from(std::iter::once("pathlab".to_owned()).chain(words));
+    cli::dispatch(line.command, output)
+}
