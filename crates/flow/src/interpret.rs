@@ -634,11 +634,13 @@ impl<W: Watch> Walk<'_, W> {
     }
 }
 
-/// Why an output to CONTROLLER sends: a table-miss rule counts before what carried its action out (§5.4).
+/// Why an output to CONTROLLER sends. Only a table-miss rule that "directly sends packets to the controller" makes a
+/// table-miss (§5.4): what the action set or a bucket sends may be another rule's wish, and 1.4 has reasons for these
+/// (1.4 §7.4.1).
 fn reason(traveller: &Traveller, origin: Origin) -> PacketInReason {
     match origin {
         Origin::PacketOut => PacketInReason::PacketOut,
-        _ if traveller.is_miss => PacketInReason::TableMiss,
+        Origin::Apply if traveller.is_miss => PacketInReason::TableMiss,
         Origin::Apply => PacketInReason::Action,
         Origin::ActionSet => PacketInReason::ActionSet,
         Origin::Bucket => PacketInReason::Group,
