@@ -5,7 +5,8 @@
 //!
 //! **Why.** A rule that was accepted can be carried out; an engine needs no errors.
 //!
-//! **Price.** §7.2.5 wants a set-field's prerequisite promised by the match or by earlier actions. After a pop nobody
+//! **Price.** §7.2.5 wants a set-field's prerequisite promised by the match or by earlier actions; of the action set, which
+//! is carried out after all tables, either promise will do. After a pop nobody
 //! knows what is there, and what nobody knows is allowed; the edit does nothing where there is no such header.
 
 use crate::action::{Action, Instruction};
@@ -113,7 +114,7 @@ impl Known {
 
 /// Checks the actions of a bucket or of a packet-out, of which no match promises anything.
 pub fn free_actions(actions: &[Action], home: Home, groups: &Groups) -> Result<(), Error> {
-    list(actions.iter(), Known::NOTHING_SURE, home, groups)
+    list(actions.iter(), Known::NOTHING_SURE, None, home, groups)
 }
 
 /// Checks the instructions of a rule for a table; `last_table` is the highest that there is.
@@ -132,6 +133,13 @@ pub fn instructions(
         }
     }
     let known = Known::from_match(&rule.matching);
+    // Actions that are applied come before the action set (§5.9): what they put there, the set may write.
+    let mut applied = known;
+    for instruction in &rule.instructions {
+        if let Instruction::ApplyActions(actions) = instruction {
+            actions.iter().for_each(|action| applied.after(action));
+        }
+    }
     for instruction in &rule.instructions {
         match instruction {
             // §5.9: "the next table must be greater than the current table".
@@ -142,12 +150,12 @@ pub fn instructions(
                 return Err(MeterModFailed::UnknownMeter.into());
             }
             Instruction::Experimenter { .. } => return Err(BadInstruction::BadExperimenter.into()),
-            Instruction::ApplyActions(actions) => list(actions.iter(), known, Home::Rule, groups)?,
+            Instruction::ApplyActions(actions) => list(actions.iter(), known, None, Home::Rule, groups)?,
             Instruction::WriteActions(actions) => {
                 // The set is carried out in its own order, so that is the order in which facts arise.
                 let mut ordered: Vec<&Action> = actions.iter().collect();
                 ordered.sort_by_key(|action| slot(action));
-                list(ordered.into_iter(), known, Home::Rule, groups)?;
+                list(ordered.into_iter(), applied, Some(known), Home::Rule, groups)?;
             }
             _ => {}
         }
@@ -155,14 +163,22 @@ pub fn instructions(
     Ok(())
 }
 
+/// Checks actions that are carried out one after the other; what `promised` says holds for all of them.
 fn list<'a>(
     actions: impl Iterator<Item = &'a Action>,
     mut known: Known,
+    promised: Option<Known>,
     home: Home,
     groups: &Groups,
 ) -> Result<(), Error> {
     for action in actions {
-        one(action, &known, home, groups)?;
+        let done = one(action, &known, home, groups);
+        match promised {
+            Some(promised) if done == Err(BadAction::MatchInconsistent) => {
+                one(action, &promised, home, groups)?;
+            }
+            _ => done?,
+        }
         known.after(action);
     }
     Ok(())
@@ -213,5 +229,26 @@ fn set_field(field: Field, value: Value, known: &Known) -> Result<(), BadAction>
     match known.may_satisfy(field.row().prerequisite) {
         true => Ok(()),
         false => Err(BadAction::MatchInconsistent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::{BadAction, Error};
+    use crate::pipeline::Pipeline;
+    use crate::rule::FlowModCommand;
+    use crate::text::rule::flow_mod;
+
+    #[test]
+    fn what_is_applied_first_may_be_written_by_the_action_set() {
+        let add = |text: &str| {
+            Pipeline::default().flow_mod(0, &flow_mod(FlowModCommand::Add, text).unwrap()).map(drop)
+        };
+        let inconsistent = Err(Error::from(BadAction::MatchInconsistent));
+        assert_eq!(add("actions=push_vlan:0x8100,write_actions(set_field:5->vlan_pcp)"), Ok(()));
+        assert_eq!(add("actions=write_actions(set_field:5->vlan_pcp)"), inconsistent);
+        // What the match promises may be there again, or still, when the action set is carried out.
+        assert_eq!(add("mpls actions=write_actions(set_field:5->mpls_label,pop_mpls:0x0800)"), Ok(()));
+        assert_eq!(add("ip actions=push_mpls:0x8847,set_field:10.0.0.1->nw_dst"), inconsistent);
     }
 }
