@@ -687,3 +687,40 @@ proptest! {
         prop_assert!(!world.wires[0].0.is_down());
     }
 }
+
+proptest! {
+    /// The counts in replies about all groups and meters are made in one pass; the slow twin makes one for each.
+    #[test]
+    fn references_of_one_pass_are_those_of_a_pass_for_each(
+        rules in proptest::collection::vec((0u8..3, 1u16..50, 1u32..6, 0u32..4), 0..40),
+    ) {
+        let mut text = String::new();
+        for meter in 1..4 {
+            text += &format!("meter={meter},pktps,band=type=drop,rate=5\n");
+        }
+        for group in 1..6 {
+            // The last two send to the first.
+            let chain = if group > 3 { ",bucket=actions=group:1" } else { "" };
+            text += &format!("group_id={group},type=all,bucket=actions=output:1{chain}\n");
+        }
+        for (table, priority, group, meter) in rules {
+            let meter = if meter == 0 { String::new() } else { format!("meter:{meter},") };
+            let twice = if priority % 5 == 0 { format!(",write_actions(group:{group})") } else { String::new() };
+            text += &format!("table={table},priority={priority},actions={meter}group:{group}{twice}\n");
+        }
+        let mut world = World::new(&[Version::V13]);
+        crate::text::file::load(&mut world.pipeline, &text).unwrap();
+        let Reply::Group(groups) = world.question(Request::Group(GroupStatsRequest { group_id: 0xffff_fffc })) else {
+            panic!()
+        };
+        prop_assert_eq!(groups.len(), 5);
+        for group in groups {
+            prop_assert_eq!(group.ref_count as usize, world.pipeline.group_references(group.group_id));
+        }
+        let Reply::Meter(meters) = world.question(Request::Meter(MeterRequest { meter_id: u32::MAX })) else { panic!() };
+        prop_assert_eq!(meters.len(), 3);
+        for meter in meters {
+            prop_assert_eq!(meter.flow_count as usize, world.pipeline.meter_references(meter.meter_id));
+        }
+    }
+}

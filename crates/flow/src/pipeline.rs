@@ -185,6 +185,18 @@ impl Pipeline {
         rules.filter(|entry| uses_meter(&entry.rule, id)).count()
     }
 
+    /// [`Pipeline::meter_references`] of every meter that has some, in one pass.
+    pub fn all_meter_references(&self) -> BTreeMap<u32, usize> {
+        let mut counts = BTreeMap::new();
+        let rules = self.tables().flat_map(|table| table.rules().map(|(_, entry)| &entry.rule));
+        for instruction in rules.flat_map(|rule| &rule.instructions) {
+            if let Instruction::Meter(id) = instruction {
+                *counts.entry(*id).or_default() += 1;
+            }
+        }
+        counts
+    }
+
     /// Any change.
     pub fn apply(&mut self, now: u64, change: &Change) -> Result<Vec<Event>, Error> {
         match change {

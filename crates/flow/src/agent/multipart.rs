@@ -272,6 +272,8 @@ fn queues(pipeline: &Pipeline, wish: &wire_port::QueueRequest) -> Result<(), Fau
 
 fn group_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Vec<wire_group::GroupStats> {
     let chosen = pipeline.groups().iter().filter(|entry| wish == ALL_GROUPS || entry.group.id == wish);
+    // Counted in one pass over all rules, not in one for each group.
+    let references = pipeline.all_group_references();
     let stats = |entry: &crate::group::GroupEntry| {
         let (duration_sec, duration_nsec) = duration(now.saturating_sub(entry.created_ns));
         let bucket = |counters: &crate::group::GroupCounters| wire_group::BucketStats {
@@ -280,7 +282,7 @@ fn group_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Vec<wire_group::Grou
         };
         wire_group::GroupStats {
             group_id: entry.group.id,
-            ref_count: pipeline.group_references(entry.group.id) as u32,
+            ref_count: references.get(&entry.group.id).map_or(0, |count| *count as u32),
             packet_count: entry.counters.frames,
             byte_count: entry.counters.bytes,
             duration_sec,
@@ -328,6 +330,7 @@ fn chosen_meters(
 }
 
 fn meter_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_group::MeterStats>, Fault> {
+    let references = pipeline.all_meter_references();
     let stats = |entry: &crate::meter::MeterEntry| {
         let (duration_sec, duration_nsec) = duration(now.saturating_sub(entry.created_ns));
         let band = |counters: &crate::meter::MeterCounters| wire_group::BandStats {
@@ -336,7 +339,7 @@ fn meter_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_grou
         };
         wire_group::MeterStats {
             meter_id: entry.meter.id,
-            flow_count: pipeline.meter_references(entry.meter.id) as u32,
+            flow_count: references.get(&entry.meter.id).map_or(0, |count| *count as u32),
             packet_in_count: entry.counters.frames,
             byte_in_count: entry.counters.bytes,
             duration_sec,
