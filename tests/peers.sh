@@ -31,6 +31,17 @@ if [ ! -x "$testcontroller/usr/bin/ovs-testcontroller" ] && command -v apt-get >
         || { echo "tests/peers.sh: could not fetch openvswitch-testcontroller (apt-get download)" >&2; rm -rf "$testcontroller"; }
 fi
 
+# Open vSwitch itself, whose reading of rules and frames the switch's is compared with: unpacked like its controller, and
+# run by the tests only. Database server and libraries come with openvswitch-common, too.
+openvswitch=$(dirname "$0")/../target/peers/openvswitch
+if [ ! -x "$openvswitch/usr/lib/openvswitch-switch/ovs-vswitchd" ] && command -v apt-get >/dev/null 2>&1; then
+    rm -rf "$openvswitch"
+    mkdir -p "$openvswitch"
+    (cd "$openvswitch" && { apt-get download -qq openvswitch-switch || { apt-get update -qq && apt-get download -qq openvswitch-switch; }; } \
+        && dpkg-deb -x ./*.deb . && rm -f ./*.deb) >/dev/null 2>&1 \
+        || { echo "tests/peers.sh: could not fetch openvswitch-switch (apt-get download)" >&2; rm -rf "$openvswitch"; }
+fi
+
 missing() { # COMMAND=PACKAGE ... -> the packages whose command is not there
     local pair
     for pair in "$@"; do

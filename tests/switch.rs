@@ -9,12 +9,16 @@ mod barrier;
 mod client;
 #[path = "switch/controllers.rs"]
 mod controllers;
+#[path = "switch/differential.rs"]
+mod differential;
 #[path = "switch/lincx.rs"]
 mod lincx;
 #[path = "switch/links.rs"]
 mod links;
 #[path = "switch/mininet.rs"]
 mod mininet;
+#[path = "switch/random.rs"]
+mod random;
 #[path = "switch/rough.rs"]
 mod rough;
 #[path = "switch/site.rs"]
@@ -22,3 +26,5 @@ mod site;
 mod support;
 #[path = "switch/tls.rs"]
 mod tls;
+#[path = "switch/vswitch.rs"]
+mod vswitch;
