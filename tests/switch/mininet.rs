@@ -19,7 +19,7 @@ const AROUND: [&str; 2] = [
      \"$1\" shims /tmp/shims\n\
      export PATH=/tmp/shims:$PATH:$2\n\
      printf 'dpctl status\\ndpctl dump-flows\\ndpctl show\\ndpctl add-flow priority=7,in_port=1,actions=drop\\ndpctl dump-flows in_port=1\\ndpctl queue-mod\\n' > /tmp/post\n",
-    "\nfor i in $(seq 100); do pgrep -x 'ofdatapath|ofprotocol|controller' > /tmp/pids || break; sleep 0.1; done\n\
+    "\nfor i in $(seq 100); do ps -eo comm= | grep -xE 'ofdatapath|ofprotocol|controller' > /tmp/pids || break; sleep 0.1; done\n\
      echo == left; cat /tmp/pids; ip -o link show; find /tmp -type s\n",
 ];
 
@@ -47,9 +47,8 @@ fn can_run(what: &str) -> bool {
     if needs_root(what) {
         return false;
     }
-    let missing = ["mn", "unshare", "telnet", "ifconfig", "pgrep"]
-        .into_iter()
-        .find(|program| !support::installed(program));
+    let missing =
+        ["mn", "unshare", "telnet", "ifconfig"].into_iter().find(|program| !support::installed(program));
     if let Some(program) = missing {
         support::skip(what, &format!("{program} is missing (tests/peers.sh installs mininet)"));
         return false;
