@@ -28,6 +28,7 @@ fn directory() -> (tempfile::TempDir, String) {
         topology: String::new(),
         seed: 7,
         command: vec![],
+        way: None,
         tests: vec![],
         findings: vec![],
         invalid: vec![],

@@ -31,7 +31,7 @@ pub struct LabArgs {
 enum LabCommand {
     /// Build a lab that stays until `lab down`.
     Up {
-        /// A topology file, or one of pair, bridge, router, bottleneck, line3.
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs.
         file: String,
         /// The lab's name [default: the file's name without its ending].
         #[arg(long)]
@@ -65,7 +65,7 @@ enum LabCommand {
     },
     /// Print a topology as it was understood.
     Show {
-        /// A topology file, or one of pair, bridge, router, bottleneck, line3.
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs.
         file: String,
     },
     /// Hold a lab of a user who is not root; started by `lab up`.

@@ -20,6 +20,10 @@ pub struct RunArgs {
     /// Only the tests of this kind (tcp-stream, udp-stream, tcp-rr, udp-rr, ping, frames).
     #[arg(long, value_name = "KIND")]
     only: Option<Kind>,
+    /// Compare ways between the two hosts in turn, instead of the plan's topology: direct, bridge, null, switch, ovs; null
+    /// and switch also with a kind of ports (switch:xdp).
+    #[arg(long, value_name = "WAY,…", value_delimiter = ',', conflicts_with = "lab")]
+    path: Vec<String>,
     /// Use a lab that is already up, as found, whatever somebody changed inside it.
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
@@ -38,6 +42,9 @@ pub struct RunArgs {
 pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, text) = read_plan(&args)?;
     let seed = args.seed.or(plan.seed).unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000);
+    if !args.path.is_empty() {
+        return crate::run::ways::run(&args.path, &plan, &text, seed, &args.dir, output);
+    }
     let lab = take_lab(&args, &plan)?;
     let mut session = Session::begin(&lab, &plan)?;
     let mut writer = RunWriter::create(&args.dir, session.header(&text, seed))?;

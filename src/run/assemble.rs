@@ -171,7 +171,7 @@ fn latency_kind(spec: &TestSpec) -> &'static str {
 
 /// Why a test is not to be trusted.
 fn invalid(sender: &EndReport, seen: &Seen) -> Vec<String> {
-    let mut reasons = vec![];
+    let mut reasons = seen.ended.clone();
     if sender.attempted == 0 && sender.sent_bytes == 0 {
         reasons.push("the sender sent nothing".to_owned());
     }

@@ -43,7 +43,13 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
     })?;
     let path = round_trip(lab, spec)?;
     let (mut sender, mut receiver) = (start(from)?, start(to)?);
-    let actors = vec![actor(&sender, from, "sender"), actor(&receiver, to, "receiver")];
+    let mut actors = vec![actor(&sender, from, "sender"), actor(&receiver, to, "receiver")];
+    let tenants = lab.tenants().iter();
+    actors.extend(tenants.map(|tenant| Actor {
+        pid: tenant.process.pid,
+        role: tenant.role.clone(),
+        node: tenant.node.clone(),
+    }));
     let mut watch = Watch::new(spec, super::namespaces(lab), observer, actors)?;
     let agents = [sender.process.0.id(), receiver.process.0.id()];
     let outcome = interruptible(agents, || {
@@ -51,7 +57,13 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
     });
     // A terminal sends the interrupt to the agents too: that they died is then not the news.
     let outcome = if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome }?;
-    let seen = watch.seen;
+    let mut seen = watch.seen;
+    let ended = lab.tenants().iter().filter(|tenant| !tenant.alive());
+    seen.ended.extend(
+        ended.map(|tenant| {
+            format!("the {} of node {} ended: {}", tenant.role, tenant.node, tenant.last_words())
+        }),
+    );
     Ok(Measured { path, outcome, seen, offloads: lab.offloads() })
 }
 

@@ -9,6 +9,7 @@ pub mod assemble;
 pub mod measure;
 pub mod progress;
 pub mod watch;
+pub mod ways;
 
 use crate::plan::{Plan, Planned};
 pub use assemble::Place;
@@ -57,6 +58,7 @@ impl<'a> Session<'a> {
             topology: self.lab.topology().to_string(),
             seed,
             command: std::env::args().collect(),
+            way: None,
             tests: vec![],
             findings: vec![],
             invalid: vec![],

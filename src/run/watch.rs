@@ -36,6 +36,8 @@ pub struct Seen {
     pub after: Snapshot,
     /// Whether the queues were quiet.
     pub settled: Option<Settled>,
+    /// Programs of the lab that ended meanwhile.
+    pub ended: Vec<String>,
     /// What the witness counted, or why there is none.
     pub witness: Option<std::result::Result<WitnessCount, record::Witness>>,
 }

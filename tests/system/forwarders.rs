@@ -175,3 +175,58 @@ fn what_cannot_be_built_is_one_sentence() {
     }
     assert!(list(&name).is_null());
 }
+
+#[test]
+fn ways_are_measured_in_turn_and_make_the_table_of_the_journals() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("ways measured in turn", "it needs root");
+    }
+    let bench = Bench::new();
+    let plan = "topology bridge\nrepetitions 1\nduration 200ms\ntest tcp-stream\ntest udp-stream size 64 rate 2kpps\ntest ping count 100\n";
+    let (plan, runs) = (bench.file("x.plan", plan), bench.folder.path().join("runs").display().to_string());
+    let measured = |ways: &str, ovs: Option<&Path>| {
+        let mut command = pathlab(&["run", &plan, "--dir", &runs, "--path", ways, "--json"]);
+        if let Some(folder) = ovs {
+            command.env("PATHLAB_OVS", folder);
+        }
+        let output = crate::support::finish(start(command), Duration::from_secs(120));
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{ways}: {words}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let mut ways = vec!["direct", "bridge", "null:ring", "switch"];
+    if has_ovs("Open vSwitch among the ways") {
+        ways.push("ovs");
+    }
+    let document = measured(&ways.join(","), None);
+    assert_eq!(document["schema"], "pathlab/ways/1");
+    let rows = document["ways"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["way"].as_str().unwrap()).collect::<Vec<_>>(), ways);
+    for row in rows {
+        let name = row["way"].as_str().unwrap();
+        for field in ["latency_p50_ns", "latency_p99_ns", "tcp_bps", "udp_bps", "udp_per_second"] {
+            assert!(row[field].as_f64().is_some_and(|value| value > 0.0), "{name} {field}: {row}");
+        }
+        let is_program = !["direct", "bridge"].contains(&name);
+        assert_eq!(row["ram_bytes"].as_f64().is_some_and(|bytes| bytes > 1e6), is_program, "{row}");
+        assert!(row["cpu_tcp_percent"].is_number() && row["not_measured"].is_null(), "{row}");
+        assert_eq!(row["latency_test"], "ping 56 B ×100");
+    }
+    let ids: Vec<&str> = rows.iter().map(|row| row["run"].as_str().unwrap()).collect();
+    let page = bench.folder.path().join("ways.html").display().to_string();
+    let words = [&["report"][..], &ids[..], &["--dir", &runs, "-o", &page]].concat();
+    assert!(run(&words).status.success());
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Ways between the same two hosts") && page.contains("null:ring"));
+
+    if !installed("ovs-vswitchd") {
+        let document = measured("direct,ovs", Some(bench.folder.path()));
+        let why = document["ways"][1]["not_measured"].as_str().unwrap();
+        assert!(why.contains("Open vSwitch is not installed"), "{why}");
+        assert!(document["ways"][1]["tcp_bps"].is_null() && document["ways"][0]["tcp_bps"].is_number());
+    }
+    let output = run(&["run", "--path", "direct,airship"]);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && words.contains("no way 'airship'"), "{words}");
+}

@@ -34,7 +34,7 @@ pub use ledger::{Drop, DropSource, Ledger, NamedCount, Station, Witness, Witness
 pub use path::{Hop, Path, Role};
 pub use port::{PlaceDrop, PortSetting, StampReport, StampSeen};
 pub use problem::{Problem, ProblemKind, Result};
-pub use run::{ActorUsage, RunRecord, TestRecord};
+pub use run::{ActorUsage, RunRecord, TestRecord, Way};
 pub use snapshot::Snapshot;
 pub use spec::{Kind, Rate, TestSpec};
 pub use tcp::TcpSample;

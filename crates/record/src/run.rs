@@ -36,6 +36,9 @@ pub struct RunRecord {
     pub seed: u64,
     /// The command line.
     pub command: Vec<String>,
+    /// Which of several ways was measured, when they were measured in turn (`run --path`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way: Option<Way>,
     /// The tests in the order in which they ran.
     pub tests: Vec<TestRecord>,
     /// What should be known about the run.
@@ -43,6 +46,16 @@ pub struct RunRecord {
     /// Why the run is not to be trusted; empty if it is.
     #[serde(default)]
     pub invalid: Vec<String>,
+}
+
+/// One of several ways between the same two hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// What is between the hosts: `direct`, `bridge`, `null`, `switch`, `ovs`, with the kind of ports if one was chosen
+    /// (`switch:xdp`).
+    pub name: String,
+    /// The same in the runs over all these ways: when they began, RFC 3339 in UTC.
+    pub group: String,
 }
 
 /// What was asked of the path.

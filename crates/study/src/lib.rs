@@ -20,3 +20,4 @@ pub mod table;
 pub mod tcp;
 pub mod text;
 pub mod verdict;
+pub mod ways;

@@ -369,6 +369,7 @@ pub fn run(id: &str) -> RunRecord {
         topology: "node a\nnode b\nbridge s\nlink a:eth0 s:eth0\nlink s:eth1 b:eth0 rate=1gbit\n".into(),
         seed: 42,
         command: vec!["pathlab".into(), "run".into()],
+        way: None,
         tests: tests.collect(),
         findings: vec![],
         invalid: vec![],
@@ -408,6 +409,7 @@ mod tests {
     /// A run in which nothing is empty, so that no field is left out.
     fn full() -> RunRecord {
         let mut run = run("full");
+        run.way = Some(record::Way { name: "switch".into(), group: "g".into() });
         let text = || "x".to_owned();
         for test in &mut run.tests {
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));

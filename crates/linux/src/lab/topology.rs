@@ -21,12 +21,15 @@ use super::forwarder::{Forwarder, rule_lines};
 use super::parse;
 
 /// The labs that are part of the program: name and text.
-const BUILTIN: [(&str, &str); 5] = [
+const BUILTIN: [(&str, &str); 8] = [
     ("pair", include_str!("../../../../labs/pair.lab")),
     ("bridge", include_str!("../../../../labs/bridge.lab")),
     ("router", include_str!("../../../../labs/router.lab")),
     ("bottleneck", include_str!("../../../../labs/bottleneck.lab")),
     ("line3", include_str!("../../../../labs/line3.lab")),
+    ("null", include_str!("../../../../labs/null.lab")),
+    ("switch", include_str!("../../../../labs/switch.lab")),
+    ("ovs", include_str!("../../../../labs/ovs.lab")),
 ];
 
 /// The MTU of an interface that says none.
@@ -276,7 +279,7 @@ pub struct Topology {
 
 impl Topology {
     /// Reads a topology from a file, or a built-in one by its name (`pair`, `bridge`, `router`, `bottleneck`,
-    /// `line3`). A word without `/` and `.` that names a built-in lab means that; write `./pair` for a file.
+    /// `line3`, `null`, `switch`, `ovs`). A word without `/` and `.` that names a built-in lab means that; write `./pair` for a file.
     ///
     /// # Errors
     /// An input problem when there is no such file or its text is wrong, with file, line and column.

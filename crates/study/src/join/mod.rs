@@ -199,6 +199,7 @@ fn header(ends: &Ends, most: Option<MostLoss>) -> RunRecord {
         ),
         seed: 0,
         command: half.command.clone(),
+        way: None,
         tests: vec![],
         findings: vec![],
         invalid: vec![],

@@ -40,6 +40,7 @@ pub fn html(runs: &[RunRecord]) -> Result<String> {
     if runs.is_empty() {
         return Err(Problem::input("a report needs at least one run").help("'pathlab runs' lists them"));
     }
+    let runs = &labelled(runs)[..];
     let tests = sections(runs);
     let charts: Vec<&Charts> = tests.iter().map(|test| &test.charts).collect();
     let data = script_safe(&serde_json::to_string(&charts).map_err(|e| broken(&e))?);
@@ -59,6 +60,7 @@ pub fn html(runs: &[RunRecord]) -> Result<String> {
                 title: runs.iter().map(|run| run.id.as_str()).collect::<Vec<_>>().join(", "),
                 runs: runs.iter().map(RunView::new).collect(),
                 comparison: (runs.len() > 1).then(|| comparison(runs)),
+                ways: ways(runs),
                 tests,
             }))
         })
@@ -87,7 +89,46 @@ struct Page {
     title: String,
     runs: Vec<RunView>,
     comparison: Option<Table>,
+    ways: Option<WaysView>,
     tests: Vec<Section>,
+}
+
+/// Several ways beside each other.
+#[derive(Serialize)]
+struct WaysView {
+    table: Table,
+    notes: Vec<String>,
+    figures: Vec<(String, String)>,
+}
+
+/// The journal's table, when the runs were made as ways between the same hosts.
+fn ways(runs: &[RunRecord]) -> Option<WaysView> {
+    let rows = crate::ways::rows(runs);
+    if rows.is_empty() {
+        return None;
+    }
+    let figure = |words: &str, value: &dyn Fn(&crate::ways::WayRow) -> Option<f64>| {
+        let bars: Vec<(&str, Option<f64>)> = rows.iter().map(|row| (row.way.as_str(), value(row))).collect();
+        (words.to_owned(), svg::bars(words, &bars))
+    };
+    let figures = vec![
+        figure("latency, median, µs", &|row| row.latency_p50_ns.map(|ns| ns * 1e-3)),
+        figure("TCP, Mbit/s", &|row| row.tcp_bps.map(|bps| bps * 1e-6)),
+        figure("UDP, Mbit/s", &|row| row.udp_bps.map(|bps| bps * 1e-6)),
+        figure("UDP, thousand datagrams per second", &|row| row.udp_per_second.map(|rate| rate * 1e-3)),
+        figure("CPU but for the two ends, UDP, % of one CPU", &|row| row.cpu_udp_percent),
+        figure("memory of the program, MB", &|row| row.ram_bytes.map(|bytes| bytes * 1e-6)),
+    ];
+    Some(WaysView { table: crate::ways::table(&rows), notes: crate::ways::notes(&rows), figures })
+}
+
+/// Runs over several ways are known by the way.
+fn labelled(runs: &[RunRecord]) -> Vec<RunRecord> {
+    let label = |run: &RunRecord| match &run.way {
+        Some(way) if runs.len() > 1 => RunRecord { id: format!("{} ({})", way.name, run.id), ..run.clone() },
+        _ => run.clone(),
+    };
+    runs.iter().map(label).collect()
 }
 
 /// One run's facts.

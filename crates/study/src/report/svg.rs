@@ -300,6 +300,25 @@ const ROLES: [(&str, &str); 6] = [
     ("idle", "idle"),
 ];
 
+/// One bar for each name, from 0 to the largest value; what is not known has none.
+pub fn bars(words: &str, bars: &[(&str, Option<f64>)]) -> String {
+    let most = bars.iter().filter_map(|(_, value)| *value).fold(0.0, f64::max).max(1e-9);
+    let begin = LEFT + 60.0;
+    let mut out = String::new();
+    let mut y = 4.0;
+    for (name, value) in bars {
+        label(&mut out, "axis right", begin - 8.0, y + 15.0, &short(name, 14));
+        let wide = value.unwrap_or(0.0).max(0.0) / most * (WIDE - begin - 80.0);
+        let _ =
+            write!(out, r#"<rect class="user" x="{begin:.1}" y="{y:.1}" width="{wide:.1}" height="20"/>"#);
+        let told = value.map_or("–".into(), number);
+        label(&mut out, "axis", begin + wide + 6.0, y + 15.0, &told);
+        y += 26.0;
+    }
+    let words = escape(words);
+    format!(r#"<svg class="figure" role="img" aria-label="{words}" viewBox="0 0 {WIDE} {y:.0}">{out}</svg>"#)
+}
+
 /// A line of a plot.
 pub struct Line<'a> {
     /// What the legend says.

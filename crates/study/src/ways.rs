@@ -1,0 +1,254 @@
+//! Several ways between the same two hosts beside each other: the table of the switch journals.
+//!
+//! **What.** [`row`] makes of the run over one way what those journals noted by hand: latency, TCP and UDP throughput, memory and
+//! CPU of what is in the middle; [`table`] puts the rows of all ways under each other.
+//!
+//! **Why two numbers for CPU.** A program in the middle has a CPU time of its own, a kernel bridge has none; and a program
+//! makes the kernel work in interrupts that nobody's account shows. So besides the program's own time there is
+//! all that the host did but for the two ends: the thing and its kernel work, comparable for every way.
+//!
+//! **Price.** What else runs on the host counts into the latter; the first row (usually the direct way) shows how much that is.
+
+use crate::stats::median;
+use crate::table::{Table, groups, loss_percent, number};
+use record::{Kind, RunRecord, TestRecord};
+
+/// One way in numbers: medians over the repetitions; none where nothing was measured.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+pub struct WayRow {
+    /// Its name: `direct`, `bridge`, `null`, `switch`, `ovs`, with the kind of ports if one was chosen (`switch:xdp`).
+    pub way: String,
+    /// The run's name.
+    pub run: Option<String>,
+    /// Why it was not measured.
+    pub not_measured: Option<String>,
+    /// The test that the latency is of.
+    pub latency_test: Option<String>,
+    /// Median latency in nanoseconds.
+    pub latency_p50_ns: Option<f64>,
+    /// 99th percentile in nanoseconds.
+    pub latency_p99_ns: Option<f64>,
+    /// TCP payload bits per second.
+    pub tcp_bps: Option<f64>,
+    /// UDP payload bits per second, of the test with the largest datagrams.
+    pub udp_bps: Option<f64>,
+    /// Datagrams per second that arrived, of the test with the smallest datagrams.
+    pub udp_per_second: Option<f64>,
+    /// Datagrams that did not arrive in that test, in percent.
+    pub udp_loss_percent: Option<f64>,
+    /// Highest resident memory of the programs in the middle, in bytes; none where the kernel forwards.
+    pub ram_bytes: Option<f64>,
+    /// CPU use of these programs in percent of one CPU, in the test where it was highest.
+    pub cpu_program_percent: Option<f64>,
+    /// All that the host did but for the two ends, in percent of one CPU, in the TCP test.
+    pub cpu_tcp_percent: Option<f64>,
+    /// The same in the UDP test with the smallest datagrams.
+    pub cpu_udp_percent: Option<f64>,
+    /// Offload states of the two hosts' interfaces.
+    pub offloads: Vec<String>,
+}
+
+/// Median over the repetitions of a test.
+fn of(tests: &[&TestRecord], value: impl Fn(&TestRecord) -> Option<f64>) -> Option<f64> {
+    median(&tests.iter().filter_map(|test| value(test)).collect::<Vec<_>>())
+}
+
+/// The two ends are processes of the traffic; everything else on a node's account is the middle.
+fn is_end(role: &str) -> bool {
+    matches!(role, "sender" | "receiver")
+}
+
+/// CPU use of the whole host but for the ends, in percent of one CPU.
+fn middle_percent(test: &TestRecord) -> Option<f64> {
+    let hertz = test.after.tick_hz as f64;
+    let wall_s = test.after.begun_ns.saturating_sub(test.before.begun_ns) as f64 * 1e-9;
+    let busy: u64 = test.cpu.iter().map(|cpu| cpu.user + cpu.system + cpu.irq + cpu.softirq).sum();
+    let ends: f64 =
+        test.actors.iter().filter(|actor| is_end(&actor.role)).map(|actor| actor.cpu_percent).sum();
+    let known = hertz > 0.0 && wall_s > 0.0 && !test.cpu.is_empty();
+    known.then(|| (busy as f64 / hertz / wall_s * 100.0 - ends).max(0.0))
+}
+
+/// Sum over the programs in the middle; none when there is none.
+fn programs(test: &TestRecord, value: impl Fn(&record::ActorUsage) -> f64) -> Option<f64> {
+    let middle: Vec<f64> = test.actors.iter().filter(|actor| !is_end(&actor.role)).map(value).collect();
+    (!middle.is_empty()).then(|| middle.iter().sum())
+}
+
+/// The offload states of the two ends: they decide what kind of frames cross the way.
+fn of_hosts(test: &TestRecord) -> Vec<String> {
+    let is_of =
+        |line: &&String, node: &str| line.strip_prefix(node).is_some_and(|rest| rest.starts_with(':'));
+    let hosts = |line: &&String| is_of(line, &test.spec.from) || is_of(line, &test.spec.to);
+    test.offloads.iter().filter(hosts).cloned().collect()
+}
+
+/// The run over one way as a row.
+pub fn row(way: &str, run: &RunRecord) -> WayRow {
+    let groups = groups(run);
+    let of_kind =
+        |kind: Kind| groups.iter().map(|(_, tests)| tests).filter(move |tests| tests[0].kind == kind);
+    // The journals timed with ping; a plan without one has another round trip.
+    let trips = || groups.iter().filter(|(_, tests)| tests[0].kind.is_round_trip());
+    let timed = trips().find(|(_, tests)| tests[0].kind == Kind::Ping).or_else(|| trips().next());
+    let latency = |pick: fn(&record::Latency) -> u64| {
+        timed.and_then(|(_, tests)| of(tests, |test| test.latency_ns.as_ref().map(|l| pick(l) as f64)))
+    };
+    let tcp = of_kind(Kind::TcpStream).next();
+    let largest = of_kind(Kind::UdpStream).max_by_key(|tests| tests[0].spec.size);
+    let smallest = of_kind(Kind::UdpStream).min_by_key(|tests| tests[0].spec.size);
+    let all: Vec<&Vec<&TestRecord>> = groups.iter().map(|(_, tests)| tests).collect();
+    let most = |value: &dyn Fn(&TestRecord) -> Option<f64>| {
+        all.iter().filter_map(|tests| of(tests, value)).reduce(f64::max)
+    };
+    WayRow {
+        way: way.into(),
+        run: Some(run.id.clone()),
+        not_measured: None,
+        latency_test: timed.map(|(name, _)| (*name).to_owned()),
+        latency_p50_ns: latency(|latency| latency.p50),
+        latency_p99_ns: latency(|latency| latency.p99),
+        tcp_bps: tcp.and_then(|tests| of(tests, |test| Some(test.throughput_bps))),
+        udp_bps: largest.and_then(|tests| of(tests, |test| Some(test.throughput_bps))),
+        udp_per_second: smallest.and_then(|tests| of(tests, |test| Some(test.messages_per_second))),
+        udp_loss_percent: smallest.and_then(|tests| of(tests, loss_percent)),
+        ram_bytes: most(&|test| programs(test, |actor| actor.rss_bytes as f64)),
+        cpu_program_percent: most(&|test| programs(test, |actor| actor.cpu_percent)),
+        cpu_tcp_percent: tcp.and_then(|tests| of(tests, middle_percent)),
+        cpu_udp_percent: smallest.and_then(|tests| of(tests, middle_percent)),
+        offloads: run.tests.first().map(of_hosts).unwrap_or_default(),
+    }
+}
+
+/// The rows of runs that were made as ways, in the order of the runs.
+pub fn rows(runs: &[RunRecord]) -> Vec<WayRow> {
+    runs.iter().filter_map(|run| Some(row(&run.way.as_ref()?.name, run))).collect()
+}
+
+/// The table of the journals.
+pub fn table(rows: &[WayRow]) -> Table {
+    let headers = [
+        "path",
+        "p50 µs",
+        "p99 µs",
+        "TCP Mbit/s",
+        "UDP Mbit/s",
+        "UDP k/s",
+        "UDP loss %",
+        "RAM MB",
+        "CPU program %",
+        "CPU TCP %",
+        "CPU UDP %",
+    ];
+    let cell = |value: Option<f64>, scale: f64| value.map_or("–".into(), |value| number(value * scale));
+    let line = |row: &WayRow| {
+        let numbers = [
+            cell(row.latency_p50_ns, 1e-3),
+            cell(row.latency_p99_ns, 1e-3),
+            cell(row.tcp_bps, 1e-6),
+            cell(row.udp_bps, 1e-6),
+            cell(row.udp_per_second, 1e-3),
+            cell(row.udp_loss_percent, 1.0),
+            cell(row.ram_bytes, 1e-6),
+            cell(row.cpu_program_percent, 1.0),
+            cell(row.cpu_tcp_percent, 1.0),
+            cell(row.cpu_udp_percent, 1.0),
+        ];
+        std::iter::once(row.way.clone()).chain(numbers).collect()
+    };
+    Table { headers: headers.map(Into::into).to_vec(), rows: rows.iter().map(line).collect(), words: 1 }
+}
+
+/// What the columns mean, what was not measured, and the offloads.
+pub fn notes(rows: &[WayRow]) -> Vec<String> {
+    let mut notes = vec![];
+    if let Some(test) = rows.iter().find_map(|row| row.latency_test.as_ref()) {
+        notes.push(format!(
+            "Medians over the repetitions. Latency: {test}, round trip. UDP Mbit/s: the largest datagrams; k/s and loss: the \
+             smallest. RAM and CPU program: the programs between the hosts. CPU TCP and UDP: all that this host did but for \
+             the two ends, in percent of one CPU."
+        ));
+    }
+    for row in rows {
+        if let Some(why) = &row.not_measured {
+            notes.push(format!("{}: not measured: {why}", row.way));
+        }
+    }
+    let states = |row: &WayRow| -> Vec<String> {
+        let words =
+            row.offloads.iter().filter_map(|line| line.split_once(' ')).map(|(_, words)| words.to_owned());
+        let mut words: Vec<String> = words.collect();
+        words.sort();
+        words.dedup();
+        words
+    };
+    let measured: Vec<&WayRow> = rows.iter().filter(|row| row.not_measured.is_none()).collect();
+    match measured.split_first() {
+        Some((first, rest))
+            if states(first).len() == 1 && rest.iter().all(|row| states(row) == states(first)) =>
+        {
+            notes.push(format!("Offloads of the hosts' interfaces: {}.", states(first)[0]));
+        }
+        _ => notes
+            .extend(measured.iter().map(|row| format!("{}: offloads: {}", row.way, row.offloads.join("; ")))),
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+    use record::{ActorUsage, Way};
+
+    fn over(name: &str, more: Option<ActorUsage>) -> RunRecord {
+        let mut run = sample::run("x");
+        run.way = Some(Way { name: name.into(), group: "g".into() });
+        run.tests.iter_mut().for_each(|test| test.actors.extend(more.clone()));
+        run
+    }
+
+    #[test]
+    fn a_program_has_memory_and_the_kernel_has_none() {
+        let usage = |role: &str| ActorUsage {
+            role: role.into(),
+            node: "s".into(),
+            cpu_percent: 30.0,
+            wait_percent: 0.0,
+            rss_bytes: 5_000_000,
+        };
+        let mut two = over("ovs", Some(usage("ovs")));
+        two.tests.iter_mut().for_each(|test| test.actors.push(usage("ovsdb")));
+        let mut rows = rows(&[over("direct", None), two]);
+        assert_eq!((rows[0].ram_bytes, rows[1].ram_bytes), (None, Some(1e7)));
+        assert_eq!(rows[1].cpu_program_percent, Some(60.0));
+        assert_eq!(rows[0].tcp_bps, rows[1].tcp_bps);
+        assert!(
+            rows[0].tcp_bps.is_some() && rows[0].udp_per_second.is_some() && rows[0].latency_p50_ns.is_some()
+        );
+        rows.push(WayRow { way: "null".into(), not_measured: Some("why".into()), ..WayRow::default() });
+        let table = table(&rows);
+        assert!(table.rows.iter().all(|row| row.len() == table.headers.len()));
+        assert!(table.rows[2][1..].iter().all(|cell| cell == "–"));
+        let notes = notes(&rows);
+        assert!(notes.contains(&"null: not measured: why".to_owned()), "{notes:?}");
+        assert!(
+            notes.iter().any(|note| note.starts_with("Offloads of the hosts' interfaces: tso off")),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn the_middle_is_what_the_ends_do_not_use() {
+        let mut test = sample::run("x").tests.remove(0);
+        let wall_s = (test.after.begun_ns - test.before.begun_ns) as f64 * 1e-9;
+        let busy: u64 = test.cpu.iter().map(|cpu| cpu.user + cpu.system + cpu.irq + cpu.softirq).sum();
+        test.after.tick_hz = 100;
+        test.actors.retain(|actor| actor.role == "sender");
+        test.actors.iter_mut().for_each(|actor| actor.cpu_percent = 1.0);
+        let expected = (busy as f64 / wall_s - test.actors.len() as f64).max(0.0);
+        assert!((middle_percent(&test).unwrap() - expected).abs() < 1e-9);
+        test.cpu.clear();
+        assert_eq!(middle_percent(&test), None);
+    }
+}
