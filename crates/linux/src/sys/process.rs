@@ -23,14 +23,18 @@ extern "C" fn note_interrupt(_signal: libc::c_int) {
 }
 
 /// From now on SIGINT, SIGTERM and SIGHUP only set a flag (see [`interrupted`]), so that the program can take down
-/// what it built. The second signal of a kind ends the process at once; what is left is undone by the next command.
+/// what it built. A second SIGINT or SIGTERM ends the process at once; what is left is undone by the next command. A second
+/// SIGHUP does not: a shell that is hung up passes it on to jobs that were told already, and nobody meant it twice.
 ///
 /// # Errors
 /// The system's error; in practice none.
 pub fn install_interrupt_handler() -> io::Result<()> {
     // No SA_RESTART: a blocking read or wait returns, so the flag is looked at.
-    let action = SigAction::new(SigHandler::Handler(note_interrupt), SaFlags::SA_RESETHAND, SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+    let once = SaFlags::SA_RESETHAND;
+    for (signal, flags) in
+        [(Signal::SIGINT, once), (Signal::SIGTERM, once), (Signal::SIGHUP, SaFlags::empty())]
+    {
+        let action = SigAction::new(SigHandler::Handler(note_interrupt), flags, SigSet::empty());
         // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
         unsafe { sigaction(signal, &action) }?;
     }
