@@ -124,6 +124,12 @@ impl World {
     }
 
     pub fn address(&self, node: &str, interface: &str, address: &str) {
+        // A neighbour is asked again after some seconds: a frame that no case expects.
+        let neighbours = format!("net.ipv4.neigh.{interface}");
+        self.run(
+            node,
+            &format!("sysctl -qw {neighbours}.base_reachable_time_ms=3600000 {neighbours}.delay_first_probe_time=3600"),
+        );
         let nodad = if address.contains(':') { " nodad" } else { "" };
         self.run(node, &format!("ip addr add {address} dev {interface}{nodad}"));
     }
