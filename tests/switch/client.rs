@@ -14,7 +14,7 @@ use flow::openflow::rule::{
 use flow::rule::FlowModCommand;
 use linux::port::{ALL, Frames, Hand, Meta, Receiver, Transmitter, Wait, Wish, open};
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -166,10 +166,23 @@ pub struct Client {
     pub unasked: VecDeque<Message>,
 }
 
+/// Connects. The file of a socket is there a moment before somebody listens.
+pub fn call(path: &Path) -> UnixStream {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match UnixStream::connect(path) {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            other => return other.unwrap(),
+        }
+    }
+}
+
 impl Client {
     /// Connects and exchanges hellos.
     pub fn connect(path: &Path, version: Version) -> Client {
-        let mut client = Client::over(UnixStream::connect(path).unwrap(), version);
+        let mut client = Client::over(call(path), version);
         client.send(Body::Hello(Hello::with(&[version.number()])));
         let hello = client.next(PATIENCE).expect("a hello");
         assert!(matches!(hello.body, Body::Hello(_)), "{hello}");
@@ -324,7 +337,7 @@ fn cut(buffer: &mut Vec<u8>) -> Option<Message> {
 
 /// A connection that has said hello, and on which nobody reads.
 pub fn silent(path: &Path, version: Version) -> UnixStream {
-    let mut stream = UnixStream::connect(path).unwrap();
+    let mut stream = call(path);
     let body = Body::Hello(Hello::with(&[version.number()]));
     stream.write_all(&Message { version, xid: 1, body }.encode().unwrap()).unwrap();
     stream
