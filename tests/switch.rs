@@ -3,6 +3,8 @@
 //! What a switch does with one message or one frame is tested beside the code (`crates/flow`) and by os-ken's suite
 //! (`tests/openflow.rs`). Here the whole runs: ports, threads, sockets, and programs of other people.
 
+#[path = "switch/auxiliary.rs"]
+mod auxiliary;
 #[path = "switch/barrier.rs"]
 mod barrier;
 #[path = "switch/client.rs"]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use switch::config::{Listen, Remote, SwitchConfig, add_port, dpid, fail};
+use switch::config::{Controller, Listen, SwitchConfig, add_port, dpid, fail};
 use switch::control::{Say, Switch};
 
 /// Flags of `pathlab switch`.
@@ -35,7 +35,7 @@ pub struct SwitchArgs {
     /// Its name.
     #[arg(long, default_value = "s1")]
     name: String,
-    /// A controller to call: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH.
+    /// A controller to call: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH; with ,aux=N for auxiliary connections.
     #[arg(long, value_name = "PEER")]
     controller: Vec<String>,
     /// Where clients may call: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH.
@@ -139,7 +139,7 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
         add_port(&mut config.ports, port).map_err(|p| p.at("--port"))?;
     }
     config.local = args.local.clone();
-    let controllers = args.controller.iter().map(|text| Remote::parse(text));
+    let controllers = args.controller.iter().map(|text| Controller::parse(text));
     config.controllers = controllers.collect::<Result<_>>().map_err(|p| p.at("--controller"))?;
     let listen = args.listen.iter().map(|text| Listen::parse(text));
     config.listen = listen.collect::<Result<_>>().map_err(|p| p.at("--listen"))?;

@@ -212,6 +212,19 @@ impl Client {
         Client { stream, messages, version, xid: 1, unasked: VecDeque::new() }
     }
 
+    /// Waits until the switch closes the connection; what it says before is thrown away.
+    pub fn must_end(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.messages.recv_timeout(left) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => panic!("the switch does not close the connection"),
+            }
+        }
+    }
+
     /// The bytes of a message, with a new number.
     pub fn bytes(&mut self, body: Body) -> (u32, Vec<u8>) {
         self.xid += 1;

@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use switch::config::{Listen, Remote, SwitchConfig};
+use switch::config::{Controller, Listen, SwitchConfig};
 use switch::control::Say;
 use switch::tls::TlsFiles;
 
 /// An authority with a folder for the certificates that it signs.
-struct Authority {
+pub struct Authority {
     folder: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// Key, certificate and authority of one end, as files.
 #[derive(Clone)]
-struct Papers {
+pub struct Papers {
     key: PathBuf,
     certificate: PathBuf,
     authority: PathBuf,
@@ -36,7 +36,7 @@ struct Papers {
 static AUTHORITIES: AtomicU32 = AtomicU32::new(1);
 
 impl Authority {
-    fn new() -> Authority {
+    pub fn new() -> Authority {
         let folder = tempfile::tempdir().unwrap();
         let mut wish = CertificateParams::new(vec![]).unwrap();
         // OpenSSL takes a certificate with the name of its authority for one that signed itself.
@@ -49,7 +49,7 @@ impl Authority {
         Authority { folder, issuer: Issuer::new(wish, key) }
     }
 
-    fn papers(&self, name: &str) -> Papers {
+    pub fn papers(&self, name: &str) -> Papers {
         self.papers_until(name, 2100)
     }
 
@@ -73,7 +73,7 @@ impl Papers {
         self
     }
 
-    fn files(&self) -> TlsFiles {
+    pub fn files(&self) -> TlsFiles {
         TlsFiles {
             private_key: Some(self.key.clone()),
             certificate: Some(self.certificate.clone()),
@@ -82,7 +82,7 @@ impl Papers {
     }
 
     /// As flags, for our commands and Open vSwitch's.
-    fn flags(&self) -> Vec<String> {
+    pub fn flags(&self) -> Vec<String> {
         let flag = |name: &str, file: &Path| format!("--{name}={}", file.display());
         vec![
             flag("private-key", &self.key),
@@ -93,7 +93,7 @@ impl Papers {
 }
 
 /// A loopback address that nobody else uses.
-fn address() -> String {
+pub fn address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(100);
     let process = std::process::id();
     format!("127.{}.{}.{}", NEXT.fetch_add(1, Relaxed) % 128 + 64, process >> 8 & 0xff, process & 0xff)
@@ -301,15 +301,6 @@ fn nonsense_and_half_a_handshake_leave_the_switch_alone() {
     let (running, at) = listening(&authority.papers("switch"));
     let mut witness = running.client(Version::V14);
     witness.must([add("priority=1,in_port=1 actions=output:2")]);
-    // A client hello that promises 512 bytes and brings 7: its sender then waits.
-    let mut stalls: Vec<TcpStream> = [&[][..], &[0x16], &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 9]]
-        .into_iter()
-        .map(|bytes| {
-            let mut stream = TcpStream::connect(&at).unwrap();
-            stream.write_all(bytes).unwrap();
-            stream
-        })
-        .collect();
     let mut dice = 0x2545_f491_4f6c_dd1du64;
     for round in 0..200 {
         let mut bytes: Vec<u8> = (0..dice % 2000)
@@ -330,6 +321,15 @@ fn nonsense_and_half_a_handshake_leave_the_switch_alone() {
         let _ = TcpStream::connect(&at).unwrap().write_all(&bytes);
     }
     assert_eq!(dump(&format!("ssl:{at}"), Some(&authority.papers("client"))).0, Some(0));
+    // A client hello that promises 512 bytes and brings 7: its sender then waits.
+    let mut stalls: Vec<TcpStream> = [&[][..], &[0x16], &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 9]]
+        .into_iter()
+        .map(|bytes| {
+            let mut stream = TcpStream::connect(&at).unwrap();
+            stream.write_all(bytes).unwrap();
+            stream
+        })
+        .collect();
     for stream in &mut stalls {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = vec![];
@@ -352,7 +352,7 @@ fn a_switch_calls_controllers_over_tls() {
     let (address, papers) = (address(), authority.papers("controller"));
     let calling = || {
         Running::with(2, |config| {
-            config.controllers.push(Remote::parse(&format!("ssl:{address}:6653")).unwrap());
+            config.controllers.push(Controller::parse(&format!("ssl:{address}:6653")).unwrap());
             config.tls = authority.papers("switch").files();
         })
     };
@@ -406,7 +406,7 @@ fn a_controller_that_is_not_ours_is_told_of() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let running = Running::with(1, |config| {
-        config.controllers.push(Remote::parse(&format!("ssl:{address}:6653")).unwrap());
+        config.controllers.push(Controller::parse(&format!("ssl:{address}:6653")).unwrap());
         config.tls = ours.papers("switch").files();
     });
     wait_for_word(&running, "who is refused is told of", |say| {

@@ -32,6 +32,9 @@ pub const OPENFLOW_PORT: u16 = 6653;
 /// The highest number of a port (`OFPP_MAX` is 0xffffff00; OVS and its tools stop at 65279 in OpenFlow 1.0 only).
 const HIGHEST_PORT: u32 = 0xffff_ff00;
 
+/// Auxiliary connections of a controller: their number in the features reply has 8 bits, and 0 is the main one.
+const MOST_AUXILIARY: usize = 255;
+
 /// One logical switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwitchConfig {
@@ -44,7 +47,7 @@ pub struct SwitchConfig {
     /// The port name of `LOCAL`, usually a tap.
     pub local: Option<String>,
     /// Whom it calls.
-    pub controllers: Vec<Remote>,
+    pub controllers: Vec<Controller>,
     /// Where it may be called.
     pub listen: Vec<Listen>,
     /// What it does while no controller is there.
@@ -85,6 +88,15 @@ pub enum Remote {
     Unix(PathBuf),
 }
 
+/// A controller to call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controller {
+    /// Where the main connection goes.
+    pub to: Remote,
+    /// Where the auxiliary connections 1, 2, … go (1.3.5, "Auxiliary Connections").
+    pub auxiliary: Vec<Remote>,
+}
+
 /// Where to be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
@@ -112,6 +124,13 @@ impl fmt::Display for Remote {
             Remote::Tls(place) => write!(f, "ssl:{place}"),
             Remote::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to)?;
+        self.auxiliary.iter().try_for_each(|to| write!(f, ",aux={to}"))
     }
 }
 
@@ -165,6 +184,36 @@ impl Remote {
     /// Whether it takes key and certificates.
     pub fn is_tls(&self) -> bool {
         matches!(self, Remote::Tls(_))
+    }
+}
+
+impl Controller {
+    /// Reads a peer and its auxiliary connections: `tcp:HOST,aux=2` has two more to the same place, `tcp:HOST,aux=unix:PATH` one to
+    /// another. In a file a blank may stand for the comma.
+    ///
+    /// # Errors
+    /// Input: what is wrong.
+    pub fn parse(text: &str) -> Result<Controller> {
+        let text = text.replace(" aux=", ",aux=");
+        let mut parts = text.split(",aux=");
+        let to = Remote::parse(parts.next().unwrap_or_default())?;
+        let mut auxiliary = vec![];
+        for part in parts {
+            match part.parse::<usize>() {
+                Ok(count) => auxiliary.extend(std::iter::repeat_n(to.clone(), count.min(MOST_AUXILIARY + 1))),
+                Err(_) => auxiliary.push(Remote::parse(part)?),
+            }
+        }
+        if auxiliary.len() > MOST_AUXILIARY {
+            let what = format!("'{text}': there are at most {MOST_AUXILIARY} auxiliary connections");
+            return Err(Problem::input(what).help("their number has 8 bits, and 0 is the main connection"));
+        }
+        Ok(Controller { to, auxiliary })
+    }
+
+    /// Whether it takes key and certificates.
+    pub fn is_tls(&self) -> bool {
+        self.to.is_tls() || self.auxiliary.iter().any(Remote::is_tls)
     }
 }
 
@@ -286,7 +335,7 @@ impl SwitchConfig {
 
     /// Whether a controller or a listener takes key and certificates.
     pub fn needs_tls(&self) -> bool {
-        self.controllers.iter().any(Remote::is_tls) || self.listen.iter().any(Listen::is_tls)
+        self.controllers.iter().any(Controller::is_tls) || self.listen.iter().any(Listen::is_tls)
     }
 
     fn line(&mut self, word: &str, values: &[&str]) -> Result<()> {
@@ -300,7 +349,7 @@ impl SwitchConfig {
                 add_port(&mut self.ports, &text)?;
             }
             "local" => self.local = Some(one(values)?.to_owned()),
-            "controller" => self.controllers.push(Remote::parse(one(values)?)?),
+            "controller" => self.controllers.push(Controller::parse(&values.join(" "))?),
             "listen" => self.listen.push(Listen::parse(one(values)?)?),
             "fail" => self.fail = fail(one(values)?)?,
             "rules" => {
@@ -373,15 +422,18 @@ mod tests {
     fn a_file_makes_switches() {
         let text = "# two\nswitch a\n dpid 0x10\n port 3 int:eth1\n port ring:eth2\n local tap:a\n \
                     controller tcp:127.0.0.1\n controller unix:/c\n controller ssl:c.example\n \
-                    controller ssl:[::1]:7\n private-key k\n certificate c\n ca-cert a\n listen ptcp:\n listen ptcp:7:::1\n \
+                    controller ssl:[::1]:7 aux=2 aux=unix:/a\n private-key k\n certificate c\n ca-cert a\n listen ptcp:\n listen ptcp:7:::1\n \
                     listen punix:/l\n listen pssl:8:::1\n fail standalone\n rules 9\nswitch b\n";
         let all = SwitchConfig::parse(text, "f").unwrap();
         let a = &all[0];
         assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, Fail::Standalone));
         assert_eq!(a.ports, [(PortNo(3), "int:eth1".into()), (PortNo(4), "ring:eth2".into())]);
         let words = |items: Vec<String>| items.join(" ");
-        let controllers = words(a.controllers.iter().map(Remote::to_string).collect());
-        assert_eq!(controllers, "tcp:127.0.0.1:6653 unix:/c ssl:c.example:6653 ssl:[::1]:7");
+        let controllers = words(a.controllers.iter().map(Controller::to_string).collect());
+        assert_eq!(
+            controllers,
+            "tcp:127.0.0.1:6653 unix:/c ssl:c.example:6653 ssl:[::1]:7,aux=ssl:[::1]:7,aux=ssl:[::1]:7,aux=unix:/a"
+        );
         let files = [&a.tls.private_key, &a.tls.certificate, &a.tls.ca_cert];
         assert_eq!(files.map(|file| file.clone().unwrap().display().to_string()), ["k", "c", "a"]);
         assert!(a.needs_tls() && !all[1].needs_tls());
@@ -408,6 +460,9 @@ mod tests {
             ("switch a\ncontroller tcp:10.0.0.256", "no address"),
             ("switch a\ncontroller ssl:a:b", "no address"),
             ("switch a\ncontroller ssl:", "no address"),
+            ("switch a\ncontroller tcp:a aux=300", "at most 255"),
+            ("switch a\ncontroller tcp:a aux=b", "no peer"),
+            ("switch a\ncontroller tcp:a b", "no address"),
             ("switch a\nfail open", "not a way to fail"),
             ("switch a b", "one value"),
             ("switch a\nrules 0", "above 0"),

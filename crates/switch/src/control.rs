@@ -11,11 +11,14 @@
 
 use crate::config::{Fail, Remote, SwitchConfig};
 use crate::datapath::{self, Datapath, Inlet, News, Opened, Tell};
+use crate::lane;
 use crate::stream::{Listener, Stream};
 use crate::tls::Credentials;
 use flow::agent::{Agent, Effects, Identity};
 use flow::error::{BadRequest, Error};
+use flow::openflow::bytes::Version;
 use flow::openflow::channel::{BackOff, Channel, ChannelConfig, Event, Side};
+use flow::openflow::message::{Body, Message};
 use flow::pipeline::Pipeline;
 use flow::port::PortNo;
 use linux::lab::link::Netlink;
@@ -119,10 +122,30 @@ struct Connection {
 
 struct Caller {
     to: Remote,
+    /// Of an auxiliary connection: which caller has the main one, and the number among its connections.
+    auxiliary: Option<(usize, u8)>,
     back_off: BackOff,
+    is_calling: bool,
     /// When to call next; none while a call or a connection is there.
     next_ns: Option<u64>,
     was_said: bool,
+}
+
+/// Everybody to call: each controller, and behind it its auxiliary connections, which wait for it.
+fn callers(config: &SwitchConfig, now: u64) -> Vec<Caller> {
+    let mut callers: Vec<Caller> = vec![];
+    let seed = config.dpid ^ now;
+    for controller in &config.controllers {
+        let main = callers.len();
+        let auxiliary = controller.auxiliary.iter().zip(1..=u8::MAX);
+        let rest = auxiliary.map(|(to, number)| (to, Some((main, number)), None));
+        for (to, auxiliary, next_ns) in std::iter::once((&controller.to, None, Some(now))).chain(rest) {
+            let back_off = BackOff::new(seed.wrapping_add(callers.len() as u64));
+            let (is_calling, was_said) = (false, false);
+            callers.push(Caller { to: to.clone(), auxiliary, back_off, is_calling, next_ns, was_said });
+        }
+    }
+    callers
 }
 
 /// A running switch.
@@ -136,6 +159,8 @@ pub struct Switch {
     listeners: Vec<Listener>,
     credentials: Option<Credentials>,
     callers: Vec<Caller>,
+    /// The auxiliary connections that are up, by their main one: packet-ins go there.
+    lanes: BTreeMap<u64, Vec<u64>>,
     /// When a caller that failed was told of.
     refused_ns: Option<u64>,
     inbox: Receiver<Input>,
@@ -181,13 +206,6 @@ impl Switch {
             hardware: "software switch".into(),
         };
         let names = config.ports.iter().map(|(number, uri)| (*number, datapath::name_of(uri))).collect();
-        let seed = config.dpid ^ now;
-        let callers = config.controllers.iter().enumerate().map(|(index, to)| Caller {
-            to: to.clone(),
-            back_off: BackOff::new(seed.wrapping_add(index as u64)),
-            next_ns: Some(now),
-            was_said: false,
-        });
         let mut switch = Switch {
             opened,
             datapath,
@@ -196,7 +214,8 @@ impl Switch {
             next_id: 1,
             listeners,
             credentials,
-            callers: callers.collect(),
+            callers: callers(config, now),
+            lanes: BTreeMap::new(),
             refused_ns: None,
             inbox,
             post,
@@ -328,14 +347,72 @@ impl Switch {
 
     fn add(&mut self, stream: Stream, caller: Option<usize>) {
         let now = clock::monotonic_ns();
-        let name = match caller {
-            Some(caller) => self.callers[caller].to.to_string(),
-            None => stream.name(),
-        };
-        let channel = Channel::new(Side::Switch, ChannelConfig::default(), now);
+        let mut config = ChannelConfig::default();
+        let mut name = caller.map_or_else(|| stream.name(), |caller| self.callers[caller].to.to_string());
+        if let Some((_, number)) = caller.and_then(|caller| self.callers[caller].auxiliary) {
+            // The main connection went while this one was called: no auxiliary one without it.
+            let Some((_, version)) = caller.and_then(|caller| self.main_of(caller)) else { return };
+            config.versions = vec![version];
+            name += &format!(" (auxiliary {number})");
+        }
+        let channel = Channel::new(Side::Switch, config, now);
         let connection = Connection { stream, channel, name, is_up: false, caller };
         self.connections.insert(self.next_id, connection);
         self.next_id = self.next_id.wrapping_add(1).max(1);
+    }
+
+    /// The main connection of an auxiliary caller and its version, if it is up.
+    fn main_of(&self, caller: usize) -> Option<(u64, Version)> {
+        let (main, _) = self.callers[caller].auxiliary?;
+        let is_it = |one: &&Connection| one.is_up && one.caller == Some(main);
+        let mut found = self.connections.iter().filter(|(_, one)| is_it(one));
+        found.find_map(|(id, one)| Some((*id, one.channel.version()?)))
+    }
+
+    /// A connection agreed on a version. Behind a controller's main connection its auxiliary ones are called.
+    fn up(&mut self, id: u64, version: Version) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.is_up = true;
+        let (who, caller) = (connection.name.clone(), connection.caller);
+        let auxiliary = caller.and_then(|caller| self.callers[caller].auxiliary);
+        let main = caller.and_then(|caller| Some((self.main_of(caller)?.0, auxiliary?.1)));
+        if auxiliary.is_some() && main.is_none() {
+            return self.end(id, "its main connection is gone".into());
+        }
+        if let Err(fault) = self.agent.up(id, version, main) {
+            return self.end(id, fault.to_string());
+        }
+        if let Some(caller) = caller {
+            self.callers[caller].back_off.reset();
+            self.callers[caller].was_said = false;
+            self.call_auxiliary(caller);
+        }
+        if let Some((main, _)) = main {
+            self.lanes.entry(main).or_default().push(id);
+        }
+        self.said.push(Say::Up { who, version: version.to_string() });
+        self.fail_or_follow();
+    }
+
+    /// The auxiliary connections of a controller that is up now.
+    fn call_auxiliary(&mut self, main: usize) {
+        let now = clock::monotonic_ns();
+        for (index, caller) in self.callers.iter_mut().enumerate() {
+            let is_there = self.connections.values().any(|one| one.caller == Some(index));
+            if caller.auxiliary.is_some_and(|(of, _)| of == main) && !caller.is_calling && !is_there {
+                caller.next_ns = Some(now);
+            }
+        }
+    }
+
+    /// The connection that a message takes: a packet-in one of the auxiliary ones, if there are any, and all of a flow the same.
+    fn way(&self, id: u64, message: &Message) -> u64 {
+        match (self.lanes.get(&id).map(Vec::as_slice), &message.body) {
+            (Some(lanes @ [_, ..]), Body::PacketIn(packet_in)) => {
+                lanes[(lane::flow_of(&packet_in.data.0) % lanes.len() as u64) as usize]
+            }
+            _ => id,
+        }
     }
 
     /// Reads what is there and answers it.
@@ -361,19 +438,7 @@ impl Switch {
     fn answer(&mut self, id: u64, effects: &mut Effects) {
         while let Some(event) = self.connections.get_mut(&id).and_then(|one| one.channel.next_event()) {
             match event {
-                Event::Up { version } => {
-                    let Some(connection) = self.connections.get_mut(&id) else { return };
-                    connection.is_up = true;
-                    let (who, version_text) = (connection.name.clone(), version.to_string());
-                    if let Some(caller) = connection.caller {
-                        self.callers[caller].back_off.reset();
-                        self.callers[caller].was_said = false;
-                    }
-                    // A main connection is never refused.
-                    let _ = self.agent.up(id, version, None);
-                    self.said.push(Say::Up { who, version: version_text });
-                    self.fail_or_follow();
-                }
+                Event::Up { version } => self.up(id, version),
                 Event::Message(message) => {
                     let now = clock::monotonic_ns();
                     let mut pipeline = self.datapath.pipeline();
@@ -399,6 +464,7 @@ impl Switch {
         }
         effects.verdict.moved.clear();
         for (id, message) in effects.messages.drain(..) {
+            let id = self.way(id, &message);
             if let Some(connection) = self.connections.get_mut(&id) {
                 // An answer with one item that fits into no message: said instead of it.
                 if connection.channel.send(&message).is_err() {
@@ -436,7 +502,7 @@ impl Switch {
             if caller.next_ns.is_none_or(|at| at > now) {
                 continue;
             }
-            caller.next_ns = None;
+            (caller.next_ns, caller.is_calling) = (None, true);
             let (to, post, credentials) = (caller.to.clone(), self.post.clone(), self.credentials.clone());
             std::thread::spawn(move || {
                 let stream = Stream::call(&to, credentials.as_ref());
@@ -448,6 +514,7 @@ impl Switch {
     }
 
     fn called(&mut self, caller: usize, result: io::Result<Stream>) {
+        self.callers[caller].is_calling = false;
         match result {
             Ok(stream) => self.add(stream, Some(caller)),
             Err(e) => self.failed(caller, e.to_string()),
@@ -456,11 +523,18 @@ impl Switch {
 
     /// A call led to nothing: again later.
     fn failed(&mut self, caller: usize, why: String) {
+        self.again(caller);
         let one = &mut self.callers[caller];
-        one.next_ns = Some(clock::monotonic_ns() + one.back_off.next_delay_ns());
         if !std::mem::replace(&mut one.was_said, true) {
             self.said.push(Say::Unreachable { who: one.to.to_string(), why });
         }
+    }
+
+    /// Calls again after a pause; an auxiliary connection only beside its main one, which calls it when it is up.
+    fn again(&mut self, caller: usize) {
+        let may_call = self.callers[caller].auxiliary.is_none() || self.main_of(caller).is_some();
+        let one = &mut self.callers[caller];
+        one.next_ns = may_call.then(|| clock::monotonic_ns() + one.back_off.next_delay_ns());
     }
 
     /// Writes what waits; a controller that does not read is disconnected.
@@ -498,24 +572,40 @@ impl Switch {
 
     fn end(&mut self, id: u64, why: String) {
         let Some(mut connection) = self.connections.remove(&id) else { return };
+        self.lanes.remove(&id);
+        self.lanes.values_mut().for_each(|lanes| lanes.retain(|lane| *lane != id));
         // What was to be said last (the reason of a refusal) is tried once.
         let last = std::mem::take(connection.channel.output());
         let _ = connection.stream.write(&last);
         let shaking = if connection.stream.is_shaking_hands() { " (TLS handshake)" } else { "" };
         match (connection.is_up, connection.caller) {
             (true, caller) => {
-                for auxiliary in self.agent.down(id) {
-                    self.end(auxiliary, "its main connection is gone".into());
-                }
+                self.agent.down(id);
                 self.said.push(Say::Down { who: connection.name, why });
-                if let Some(one) = caller.map(|caller| &mut self.callers[caller]) {
-                    one.next_ns = Some(clock::monotonic_ns() + one.back_off.next_delay_ns());
+                if let Some(caller) = caller {
+                    self.again(caller);
+                    self.end_auxiliary(caller);
                 }
             }
             (false, Some(caller)) => self.failed(caller, why + shaking),
             (false, None) => self.refused(connection.name, why + shaking),
         }
         self.fail_or_follow();
+    }
+
+    /// A main connection that breaks takes its auxiliary ones with it at once (1.3.5, "Auxiliary Connections"), so that the controller
+    /// does not meet the same datapath twice; those that are not up yet, too.
+    fn end_auxiliary(&mut self, main: usize) {
+        let callers = &mut self.callers;
+        callers.iter_mut().filter(|one| one.auxiliary.is_some_and(|(of, _)| of == main)).for_each(|one| {
+            one.next_ns = None;
+        });
+        let is_its = |one: &Connection| one.caller.and_then(|caller| callers[caller].auxiliary);
+        let found = self.connections.iter().filter(|(_, one)| is_its(one).is_some_and(|(of, _)| of == main));
+        let found: Vec<u64> = found.map(|(id, _)| *id).collect();
+        for id in found {
+            self.end(id, "its main connection is gone".into());
+        }
     }
 
     fn refused(&mut self, who: String, why: String) {

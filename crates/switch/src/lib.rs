@@ -12,6 +12,7 @@ pub mod client;
 pub mod config;
 pub mod control;
 pub mod datapath;
+mod lane;
 pub mod relay;
 pub mod scenario;
 pub mod stream;
