@@ -10,21 +10,22 @@ use super::flow::rules;
 use super::tls::TlsArgs;
 use crate::output::Output;
 use clap::Args;
-use flow::client;
+use flow::group::GroupModCommand;
+use flow::meter::MeterModCommand;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::misc::Empty;
-use flow::rule::{FlowMod, FlowModCommand};
-use flow::text::rule;
+use flow::pipeline::Change;
 use linux::sys::process;
 use record::{Problem, Result};
 use serde::Serialize;
-use std::sync::Mutex;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use switch::client::Client;
 use switch::config::{Listen, Remote};
-use switch::scenario::{Learner, Scenario};
+use switch::scenario::{self, Learner, Scenario};
 use switch::stream::{Listener, Stream};
 
 /// News are looked for so often.
@@ -38,7 +39,7 @@ pub struct ControllerArgs {
     /// iperf (port 1 to 2 and back), learning, hub, drop-all, or replay.
     #[arg(value_name = "SCENARIO")]
     scenario: String,
-    /// The rules of replay, one a line as ovs-ofctl writes them.
+    /// The rules, groups and meters of replay, one a line as ovs-ofctl writes them.
     #[arg(value_name = "FILE")]
     file: Option<String>,
     /// Where switches may call: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH; ptcp:6653:127.0.0.1 when neither this nor --switch is said.
@@ -73,7 +74,9 @@ struct One {
     dpid: String,
     peer: String,
     openflow: String,
+    auxiliary: u8,
     rules: usize,
+    others: usize,
     packet_ins: u64,
     packet_outs: u64,
     learned_rules: u64,
@@ -92,6 +95,8 @@ struct Desk<'a> {
     stop: AtomicBool,
     ended: Mutex<Vec<One>>,
     running: AtomicUsize,
+    /// What is learned of each switch, by its dpid: its auxiliary connections share it.
+    learners: Mutex<HashMap<String, Arc<Mutex<Learner>>>>,
 }
 
 /// Runs the command.
@@ -119,6 +124,7 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
         stop: AtomicBool::new(false),
         ended: Mutex::new(vec![]),
         running: AtomicUsize::new(0),
+        learners: Mutex::new(HashMap::new()),
     };
     let mut called = vec![];
     for remote in &remotes {
@@ -144,8 +150,7 @@ fn scenario(args: &ControllerArgs) -> Result<Scenario> {
         "replay" => {
             let file = args.file.as_deref();
             let file = file.ok_or_else(|| Problem::input("replay needs the file of the rules"))?;
-            let rules = rules::read(file, FlowModCommand::Add)?;
-            return Ok(Scenario::Replay(rules.into_iter().map(|named| named.change).collect()));
+            return Ok(Scenario::Replay(rules::changes(file)?));
         }
         other => {
             return Err(Problem::input(format!("there is no scenario '{other}'"))
@@ -208,32 +213,53 @@ impl Desk<'_> {
     /// One switch from its hello to its end.
     fn serve(&self, name: &str, mut client: Client) -> Result<()> {
         let mut one = One { peer: name.to_owned(), openflow: client.version().to_string(), ..One::default() };
-        let done = self.fill(&mut client, &mut one).and_then(|()| self.answer(&mut client, &mut one));
+        let done = self
+            .meet(&mut client, &mut one)
+            // An auxiliary connection is of a switch that has its rules.
+            .and_then(|()| if one.auxiliary == 0 { self.fill(&mut client, &mut one) } else { Ok(()) })
+            .and_then(|()| self.answer(&mut client, &mut one));
         one.ended = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
         self.ended.lock().unwrap_or_else(|broken| broken.into_inner()).push(one);
         self.running.fetch_sub(1, Relaxed);
         done
     }
 
-    fn fill(&self, client: &mut Client, one: &mut One) -> Result<()> {
+    fn meet(&self, client: &mut Client, one: &mut One) -> Result<()> {
         if let Body::FeaturesReply(features) = client.ask(Body::FeaturesRequest(Empty {}))? {
             one.dpid = format!("{:016x}", features.datapath_id.0);
+            one.auxiliary = features.auxiliary_id;
         }
+        if one.auxiliary == 0 {
+            self.learners().insert(one.dpid.clone(), Arc::default());
+        }
+        Ok(())
+    }
+
+    fn learners(&self) -> MutexGuard<'_, HashMap<String, Arc<Mutex<Learner>>>> {
+        self.learners.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+
+    fn fill(&self, client: &mut Client, one: &mut One) -> Result<()> {
         let changes = self.scenario.begin();
         // One after the other with a barrier, not as a bundle: each has a transaction of its own.
         let mut sent = vec![];
         for change in &changes {
-            sent.push(client.post(client::flow_mod(change))?);
+            sent.push(client.post(scenario::body(change))?);
         }
         client.barrier()?;
         let refused = client.take_refused();
         let index = |xid: u32| sent.iter().position(|sent| *sent == xid);
         if let Some((index, fault)) = refused.iter().find_map(|(xid, fault)| Some((index(*xid)?, fault))) {
-            let FlowMod { table, rule, .. } = &changes[index];
-            let what = format!("the switch refuses '{}': {fault}", rule::show(*table, rule));
+            let what = format!("the switch refuses '{}': {fault}", scenario::show(&changes[index]));
             return Err(Problem::input(what));
         }
-        one.rules = changes.len() - 1;
+        let rules = changes.iter().filter(|change| matches!(change, Change::Flow(_))).count();
+        let is_other = |change: &&Change| match change {
+            Change::Group(change) => change.command == GroupModCommand::Add,
+            Change::Meter(change) => change.command == MeterModCommand::Add,
+            _ => false,
+        };
+        (one.rules, one.others) = (rules - 1, changes.iter().filter(is_other).count());
         self.output.note(&format!("{} {}: has its {} rules", one.peer, one.dpid, one.rules));
         let filled = self.filled.fetch_add(1, Relaxed) + 1;
         if self.until.is_some_and(|until| filled >= until) {
@@ -243,14 +269,16 @@ impl Desk<'_> {
     }
 
     fn answer(&self, client: &mut Client, one: &mut One) -> Result<()> {
-        let mut learner = Learner::default();
+        let learner = self.learners().entry(one.dpid.clone()).or_default().clone();
         while !self.is_over() {
             if let Some(message) = client.next(TURN)?
                 && let Body::PacketIn(packet) = message.body
             {
                 one.packet_ins += 1;
                 if self.scenario == Scenario::Learning {
-                    for body in learner.packet_in(&packet) {
+                    let answer =
+                        learner.lock().unwrap_or_else(|broken| broken.into_inner()).packet_in(&packet);
+                    for body in answer {
                         match body {
                             Body::PacketOut(_) => one.packet_outs += 1,
                             _ => one.learned_rules += 1,
@@ -268,9 +296,10 @@ impl Desk<'_> {
 fn text(document: &Document) -> String {
     let line = |one: &One| {
         format!(
-            "{} {} OpenFlow {}: {} rules, {} frames came, {} sent back, {} rules learned, {} refused\n",
+            "{} {}{} OpenFlow {}: {} rules, {} frames came, {} sent back, {} rules learned, {} refused\n",
             one.peer,
             one.dpid,
+            if one.auxiliary == 0 { String::new() } else { format!(" auxiliary {}", one.auxiliary) },
             one.openflow,
             one.rules,
             one.packet_ins,

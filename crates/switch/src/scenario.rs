@@ -11,9 +11,12 @@
 use flow::action::{Action, Instruction, WHOLE_FRAME};
 use flow::client;
 use flow::field::Field;
+use flow::group::{ALL_GROUPS, Group, GroupMod, GroupModCommand, GroupType};
 use flow::matching::MatchField;
+use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod, MeterModCommand};
 use flow::openflow::message::Body;
 use flow::openflow::rule::PacketIn;
+use flow::pipeline::Change;
 use flow::rule::{FlowMod, FlowModCommand, Rule};
 use flow::{Match, PortNo};
 use std::collections::HashMap;
@@ -36,8 +39,8 @@ pub enum Scenario {
     Hub,
     /// Nothing anywhere.
     DropAll,
-    /// These changes.
-    Replay(Vec<FlowMod>),
+    /// These changes of rules, groups and meters.
+    Replay(Vec<Change>),
 }
 
 fn add(matching: Match, priority: u16, cookie: u64, port: Option<Action>) -> FlowMod {
@@ -52,9 +55,42 @@ fn output(port: PortNo) -> Action {
     Action::Output { port, max_len }
 }
 
+fn no_groups() -> Change {
+    let group = Group { id: ALL_GROUPS, kind: GroupType::All, buckets: vec![] };
+    Change::Group(GroupMod { command: GroupModCommand::Delete, group })
+}
+
+fn no_meters() -> Change {
+    let meter = Meter { id: ALL_METERS, flags: MeterFlags::default(), bands: vec![] };
+    Change::Meter(MeterMod { command: MeterModCommand::Delete, meter })
+}
+
+/// What a change says to a switch.
+///
+/// # Panics
+/// Never for the changes of a scenario: rules, groups and meters.
+pub fn body(change: &Change) -> Body {
+    match change {
+        Change::Flow(change) => client::flow_mod(change),
+        Change::Group(change) => client::group_mod(change),
+        Change::Meter(change) => client::meter_mod(change),
+        Change::Port(_) | Change::Table(_) => unreachable!("no scenario changes ports or tables"),
+    }
+}
+
+/// A change as text.
+pub fn show(change: &Change) -> String {
+    match change {
+        Change::Flow(change) => flow::text::rule::show(change.table, &change.rule),
+        Change::Group(change) => flow::text::group::show(&change.group),
+        Change::Meter(change) => flow::text::meter::show(&change.meter),
+        Change::Port(_) | Change::Table(_) => String::new(),
+    }
+}
+
 impl Scenario {
-    /// What a new switch gets: first every rule is deleted.
-    pub fn begin(&self) -> Vec<FlowMod> {
+    /// What a new switch gets: first every rule is deleted, and every group and meter when there will be some.
+    pub fn begin(&self) -> Vec<Change> {
         let miss = |port: Option<PortNo>| vec![add(Match::all(), 0, 1, port.map(output))];
         let cross = |from: u32, to: u32| {
             let matching = Match::unchecked(vec![MatchField::exact(Field::InPort, from)]);
@@ -65,9 +101,15 @@ impl Scenario {
             Scenario::Learning => miss(Some(PortNo::CONTROLLER)),
             Scenario::Hub => miss(Some(PortNo::FLOOD)),
             Scenario::DropAll => miss(None),
-            Scenario::Replay(rules) => rules.clone(),
+            Scenario::Replay(changes) => {
+                let has = |is_one: fn(&Change) -> bool| changes.iter().any(is_one);
+                let groups = has(|change| matches!(change, Change::Group(_))).then(no_groups);
+                let meters = has(|change| matches!(change, Change::Meter(_))).then(no_meters);
+                let emptied = [Change::Flow(client::delete_all())].into_iter().chain(groups).chain(meters);
+                return emptied.chain(changes.iter().cloned()).collect();
+            }
         };
-        std::iter::once(client::delete_all()).chain(rules).collect()
+        std::iter::once(client::delete_all()).chain(rules).map(Change::Flow).collect()
     }
 }
 
@@ -179,11 +221,33 @@ mod tests {
     }
 
     #[test]
+    fn a_replay_with_groups_and_meters_empties_those_first() {
+        let lines = "meter=1,kbps,band=type=drop,rate=5\ngroup_id=2,type=all,bucket=output:1\nactions=meter:1,group:2\n";
+        let changes = flow::text::file::parse(lines).unwrap().into_iter().map(|(_, change)| change);
+        let all = Scenario::Replay(changes.collect()).begin();
+        let mut pipeline = flow::Pipeline::default();
+        for number in [1, 2] {
+            let port = PortNo(number);
+            pipeline.ports.insert(port, flow::port::Port::new(port, "p", [2, 0, 0, 0, 0, number as u8]));
+        }
+        // Twice, as a switch gets it that calls again: nothing is there already.
+        for change in all.iter().chain(&all) {
+            pipeline.apply(0, change).unwrap_or_else(|error| panic!("{}: {error}", show(change)));
+        }
+        assert_eq!((all.len(), pipeline.table(0).unwrap().len()), (6, 1));
+        assert!(
+            all.iter().all(|change| matches!(
+                body(change),
+                Body::FlowMod(_) | Body::GroupMod(_) | Body::MeterMod(_)
+            ))
+        );
+    }
+
+    #[test]
     fn iperf_deletes_all_and_crosses_two_ports() {
         let changes = Scenario::Iperf.begin();
-        assert_eq!(changes[0].command, FlowModCommand::Delete);
-        let texts: Vec<String> =
-            changes[1..].iter().map(|change| flow::text::rule::show(change.table, &change.rule)).collect();
+        assert_eq!(changes[0], Change::Flow(client::delete_all()));
+        let texts: Vec<String> = changes[1..].iter().map(show).collect();
         assert_eq!(
             texts,
             [

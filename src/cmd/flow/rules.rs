@@ -7,8 +7,9 @@ use flow::client;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
+use flow::pipeline::Change;
 use flow::rule::{FlowMod, FlowModCommand};
-use flow::text::rule;
+use flow::text::{file, rule};
 use record::{Problem, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -178,6 +179,39 @@ fn named(place: &str, text: &str, command: FlowModCommand) -> Result<Named> {
 
 /// The rules of a file; a line may name its own command.
 pub fn read(file: &str, command: FlowModCommand) -> Result<Vec<Named>> {
+    lines(file)?.iter().map(|(place, line)| read_line(place, line, command)).collect()
+}
+
+/// The rules, groups and meters of a file, in their order.
+pub fn changes(file: &str) -> Result<Vec<Change>> {
+    let mut changes = vec![];
+    for (place, line) in lines(file)? {
+        if !["group_id=", "meter="].iter().any(|begin| line.starts_with(begin)) {
+            changes.push(Change::Flow(read_line(&place, &line, FlowModCommand::Add)?.change));
+            continue;
+        }
+        let found =
+            file::parse(&line).map_err(|e| Problem::input(format!("{} in '{line}'", e.what)).at(place))?;
+        changes.extend(found.into_iter().map(|(_, change)| change));
+    }
+    Ok(changes)
+}
+
+fn read_line(place: &str, line: &str, command: FlowModCommand) -> Result<Named> {
+    let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let (command, line) = match first {
+        "add" => (FlowModCommand::Add, rest),
+        "modify" => (FlowModCommand::Modify, rest),
+        "modify_strict" => (FlowModCommand::ModifyStrict, rest),
+        "delete" => (FlowModCommand::Delete, rest),
+        "delete_strict" => (FlowModCommand::DeleteStrict, rest),
+        _ => (command, line),
+    };
+    named(place, line, command)
+}
+
+/// The lines of a file that say something, each with its place.
+fn lines(file: &str) -> Result<Vec<(String, String)>> {
     let bad = |e: std::io::Error| Problem::input(format!("cannot be read: {e}")).at(file.to_owned());
     let mut text = String::new();
     if file == "-" {
@@ -185,24 +219,9 @@ pub fn read(file: &str, command: FlowModCommand) -> Result<Vec<Named>> {
     } else {
         text = std::fs::read_to_string(file).map_err(bad)?;
     }
-    let mut changes = vec![];
-    for (index, line) in text.lines().enumerate() {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        if line.is_empty() {
-            continue;
-        }
-        let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        let (command, line) = match first {
-            "add" => (FlowModCommand::Add, rest),
-            "modify" => (FlowModCommand::Modify, rest),
-            "modify_strict" => (FlowModCommand::ModifyStrict, rest),
-            "delete" => (FlowModCommand::Delete, rest),
-            "delete_strict" => (FlowModCommand::DeleteStrict, rest),
-            _ => (command, line),
-        };
-        changes.push(named(&format!("{file}:{}", index + 1), line, command)?);
-    }
-    Ok(changes)
+    let bare = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
+    let each = text.lines().enumerate().map(|(index, line)| (format!("{file}:{}", index + 1), bare(line)));
+    Ok(each.filter(|(_, line)| !line.is_empty()).collect())
 }
 
 #[derive(Serialize)]
@@ -264,9 +283,14 @@ fn rules(client: &mut Client, which: &FlowMod) -> Result<Vec<Dumped>> {
     Ok(rules)
 }
 
+/// The rules that a match selects, written on the command line.
+pub fn one_match(text: &str) -> Result<FlowMod> {
+    Ok(named("MATCH", text, FlowModCommand::Delete)?.change)
+}
+
 /// Prints the rules.
 pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
-    let which = named("MATCH", &args.matching, FlowModCommand::Delete)?.change;
+    let which = one_match(&args.matching)?;
     let mut client = args.ask.call()?;
     let rules = rules(&mut client, &which).map_err(args.ask.place())?;
     let dump = Dump {
@@ -307,7 +331,7 @@ pub fn diff(args: &DiffArgs, output: &Output) -> Result<()> {
         return Err(Problem::input("only rules can be compared, not changes").at(other.place.clone()));
     }
     let mut client = args.ask.call()?;
-    let all = named("MATCH", "", FlowModCommand::Delete)?.change;
+    let all = one_match("")?;
     let there = rules(&mut client, &all).map_err(args.ask.place())?;
     let there: BTreeSet<String> = there.into_iter().map(|one| one.rule).collect();
     let version = client.version();
