@@ -55,22 +55,39 @@ impl Output {
 
     /// One of several results: as one line of JSON, or the line that `people` makes of it.
     pub fn line<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<()> {
-        let line = if self.json {
-            serde_json::to_string(value).map_err(|e| Problem::host(format!("cannot write JSON: {e}")))?
-        } else {
-            people(value)
-        };
-        self.text(&format!("{line}\n"))
+        self.line_if_read(value, people).map(drop)
+    }
+
+    /// As [`Output::line`]; false when nobody reads any more (`pathlab flow monitor … | head`).
+    pub fn line_if_read<T: Serialize>(
+        &self,
+        value: &T,
+        people: impl FnOnce(&T) -> String,
+    ) -> record::Result<bool> {
+        self.put(&format!("{}\n", self.one(value, people)?))
+    }
+
+    fn one<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<String> {
+        match self.json {
+            true => {
+                serde_json::to_string(value).map_err(|e| Problem::host(format!("cannot write JSON: {e}")))
+            }
+            false => Ok(people(value)),
+        }
     }
 
     /// Writes text to standard output; a closed pipe (`pathlab runs | head`) is not an error.
     pub fn text(&self, text: &str) -> record::Result<()> {
+        self.put(text).map(drop)
+    }
+
+    /// Writes text; false when the pipe is closed.
+    fn put(&self, text: &str) -> record::Result<bool> {
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(Problem::host(format!("cannot write to standard output: {e}")))
-            }
-            _ => Ok(()),
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(e) => Err(Problem::host(format!("cannot write to standard output: {e}"))),
         }
     }
 }

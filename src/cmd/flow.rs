@@ -4,6 +4,7 @@
 //! change a switch are in [`rules`] and [`state`].
 
 pub mod ask;
+mod monitor;
 pub mod rules;
 mod state;
 
@@ -40,6 +41,8 @@ enum FlowCommand {
     Del(rules::ChangeArgs),
     /// Print the rules of a switch.
     Dump(rules::DumpArgs),
+    /// Tell what happens to the rules of a switch.
+    Monitor(monitor::MonitorArgs),
     /// Compare the rules of a switch with those of a file.
     Diff(rules::DiffArgs),
     /// Let a switch send a frame.
@@ -84,6 +87,7 @@ pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
         FlowCommand::Mod(args) => rules::change(rules::Verb::Modify, &args, output),
         FlowCommand::Del(args) => rules::change(rules::Verb::Delete, &args, output),
         FlowCommand::Dump(args) => rules::dump(&args, output),
+        FlowCommand::Monitor(args) => monitor::monitor(&args, output),
         FlowCommand::Diff(args) => rules::diff(&args, output),
         FlowCommand::PacketOut(args) => state::packet_out(&args, output),
         FlowCommand::Groups(args) => state::groups(&args, output),

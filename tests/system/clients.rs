@@ -86,7 +86,7 @@ impl Drop for Bench {
     }
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}: not within 30 s");
@@ -342,4 +342,102 @@ fn ovs_ofctl_monitor_sees_what_our_switch_tells() {
     });
     process::interrupt(&monitor).unwrap();
     monitor.wait().unwrap();
+}
+
+/// Two connections of our own: what `flow monitor` tells while another changes the switch.
+#[test]
+fn a_monitor_tells_what_happens_to_the_rules() {
+    let Some(bench) = Bench::build("pathlab flow monitor", None) else { return };
+    let switch = bench.unix();
+    run_ok(&["flow", "add", &switch, "priority=5,in_port=1 actions=output:2"]);
+    run_ok(&["flow", "add", &switch, "table=3,priority=5,in_port=1 actions=drop"]);
+    let log = bench.folder.path().join("monitor.json");
+    let mut command = pathlab(&["flow", "monitor", &switch, "table=0", "--json", "--count", "6"]);
+    command.args(["--packet-ins", "--ports"]).stdout(std::fs::File::create(&log).unwrap());
+    let mut monitor = command.spawn().unwrap();
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+    until("the rule that is there", || lines() == 1);
+    run_ok(&["flow", "add", &switch, "cookie=0x7,priority=6,tcp actions=output:1"]);
+    run_ok(&["flow", "mod", &switch, "tcp actions=output:2"]);
+    run_ok(&["flow", "add", &switch, "table=3,priority=6,udp actions=drop"]);
+    run_ok(&["flow", "del", &switch, "table=0,tcp"]);
+    until("the rule went", || lines() == 4);
+    run_ok(&["flow", "packet-out", &switch, "CONTROLLER:100", "eth / raw 0102", "--in-port", "1"]);
+    until("the frame was told", || lines() == 5);
+    netns::within(bench.netns.as_fd(), || {
+        assert!(support::command("ip").args(["link", "set", "p2", "down"]).status().unwrap().success());
+    })
+    .unwrap();
+    until("the monitor has its six lines", || matches!(monitor.try_wait(), Ok(Some(_))));
+    assert!(monitor.wait().unwrap().success());
+    let text = std::fs::read_to_string(&log).unwrap();
+    let told: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let field = |index: usize, name: &str| told[index][name].clone();
+    let events: Vec<_> = (0..6).map(|index| field(index, "event")).collect();
+    assert_eq!(events, ["initial", "added", "modified", "removed", "packet_in", "port"]);
+    assert_eq!(field(0, "rule"), "table=0,priority=5,in_port=1 actions=output:2");
+    assert_eq!(field(1, "rule"), "cookie=0x7,table=0,priority=6,tcp actions=output:1");
+    assert_eq!(field(2, "rule"), "cookie=0x7,table=0,priority=6,tcp actions=output:2");
+    assert_eq!((field(3, "reason"), field(3, "cookie")), ("delete".into(), "0x7".into()));
+    assert_eq!((field(4, "port"), field(4, "reason")), ("1".into(), "packet_out".into()));
+    assert!(told.iter().all(|one| one["schema"] == "pathlab/flow-monitor/1" && one["at_ns"].is_u64()));
+    // For people, without what is there; the time ends it.
+    let words = run_ok(&["flow", "monitor", &switch, "--no-initial", "--duration", "0.3"]);
+    assert_eq!(words, "");
+    let words = run_ok(&["flow", "monitor", &switch, "--count", "1"]);
+    assert!(words.contains("initial") && words.contains("in_port=1 actions=output:2"), "{words}");
+}
+
+#[test]
+fn a_monitor_ends_when_it_is_interrupted_and_says_when_there_is_none() {
+    let Some(mut bench) = Bench::build("pathlab flow monitor, ended", None) else { return };
+    let switch = bench.unix();
+    let old = run(&["flow", "monitor", &switch, "--openflow", "1.3"]);
+    let said = String::from_utf8_lossy(&old.stderr).into_owned();
+    assert!(old.status.code() == Some(2) && said.contains("monitors came with 1.4"), "{said}");
+    run_ok(&["flow", "add", &switch, "priority=5,in_port=1 actions=output:2"]);
+    let log = bench.folder.path().join("monitor.txt");
+    let begin = || {
+        let mut command = pathlab(&["flow", "monitor", &switch]);
+        command.stdout(std::fs::File::create(&log).unwrap()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        until("the monitor runs", || std::fs::read_to_string(&log).unwrap().contains("initial"));
+        child
+    };
+    let child = begin();
+    process::interrupt(&child).unwrap();
+    let output = finish(child, Duration::from_secs(30));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let child = begin();
+    bench.switch.kill().unwrap();
+    bench.switch.wait().unwrap();
+    let output = finish(child, Duration::from_secs(30));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("closed the connection"), "{said}");
+}
+
+#[test]
+fn a_replay_brings_groups_and_meters_too() {
+    let Some(bench) = Bench::build("pathlab controller replay with groups", None) else { return };
+    let switch = bench.unix();
+    let file = bench.file(
+        "all",
+        "# a meter, a group, a rule that needs both\nmeter=1,kbps,band=type=drop,rate=5\n\
+         group_id=2,type=all,bucket=output:1,bucket=output:2\npriority=9,in_port=1 actions=meter:1,group:2\n\
+         add priority=8 actions=drop\n",
+    );
+    // Twice: what is there already is no reason to fail.
+    for _ in 0..2 {
+        let done = document(&["controller", "replay", &file, "--switch", &switch, "--until", "1"]);
+        assert_eq!((&done["switches"][0]["rules"], &done["switches"][0]["others"]), (&2.into(), &2.into()));
+    }
+    let rules = run_ok(&["flow", "dump", &switch, "--rules"]);
+    assert!(rules.contains("in_port=1 actions=meter:1,group:2"), "{rules}");
+    let groups = document(&["flow", "groups", &switch]);
+    assert_eq!(groups["groups"][0]["id"], 2, "{groups}");
+    assert_eq!(groups["groups"][0]["buckets"].as_array().map(Vec::len), Some(2), "{groups}");
+    let wrong = bench.file("wrong", "group_id=2,type=all,bucket=output:1\ngroup_id=x\n");
+    let output = run(&["controller", "replay", &wrong, "--switch", &switch, "--until", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("wrong:2"), "{said}");
 }

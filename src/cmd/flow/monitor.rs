@@ -1,0 +1,317 @@
+//! `pathlab flow monitor`: what happens to the rules of a switch, as it happens.
+//!
+//! **What.** One line for each rule that is there, comes, changes or goes (OpenFlow 1.4.1 section 7.3.5.17), on demand also for ports and
+//! for the frames that the switch sends to its controllers. It ends after so many lines or seconds, or when it is interrupted.
+//!
+//! **Why.** Who looks twice with `dump` misses what came and went between. The switch tells it in its order.
+//!
+//! **Price.** Only OpenFlow 1.4 has it. A switch may pause when there is too much to tell, and says so.
+
+use super::ask::AskArgs;
+use super::rules::one_match;
+use crate::output::Output;
+use clap::Args;
+use flow::openflow::bytes::{Hex, Version};
+use flow::openflow::message::{Body, Message};
+use flow::openflow::misc::{AsyncConfig, AsyncProperty};
+use flow::openflow::multipart::{MultipartReply, Reply, Request};
+use flow::openflow::oxm;
+use flow::openflow::port::PortStatus;
+use flow::openflow::rule::{
+    FlowStats, MonitorCommand, MonitorFlags, MonitorRequest, PacketIn, Update, UpdateFull,
+};
+use flow::text::{hex, rule};
+use flow::{Field, PortNo, client};
+use linux::sys::process;
+use record::{Problem, Result};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use switch::client::Client;
+
+/// The number of the one monitor.
+const MONITOR: u32 = 1;
+/// Interrupts and the end of the time are looked for so often.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Flags of `pathlab flow monitor`.
+#[derive(Args)]
+pub struct MonitorArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+    /// Only the rules within this match, as table=0,tcp.
+    #[arg(value_name = "MATCH", default_value = "")]
+    matching: String,
+    /// Only what happens from now on, not the rules that are there.
+    #[arg(long)]
+    no_initial: bool,
+    /// Also the frames that the switch sends to its controllers.
+    #[arg(long)]
+    packet_ins: bool,
+    /// Also ports that come, go or change.
+    #[arg(long)]
+    ports: bool,
+    /// End after so many lines.
+    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
+}
+
+/// One line.
+#[derive(Serialize)]
+struct Line {
+    schema: &'static str,
+    switch: String,
+    openflow: String,
+    at_ns: u64,
+    #[serde(flatten)]
+    told: Told,
+}
+
+/// What happened. What an event does not have is left out.
+#[derive(Debug, Default, Serialize)]
+struct Told {
+    event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cookie: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transaction: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_bytes: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hex: Option<String>,
+    /// The same for people.
+    #[serde(skip)]
+    words: String,
+}
+
+/// Runs the command.
+pub fn monitor(args: &MonitorArgs, output: &Output) -> Result<()> {
+    let wish = wish(args)?;
+    let until = until(args.duration)?;
+    let mut client = args.ask.call()?;
+    let place = args.ask.place();
+    if client.version() == Version::V13 {
+        return Err(place(Problem::input("OpenFlow 1.3 is spoken, and monitors came with 1.4"))
+            .help("'pathlab flow dump' again and again shows what 1.3 can show"));
+    }
+    let (switch, openflow) = (args.ask.switch.clone(), client.version().to_string());
+    let mut teller = Teller { output, switch, openflow, began: Instant::now(), left: args.count };
+    teller.watch(args, wish, until, &mut client).map_err(place)
+}
+
+fn until(duration: Option<f64>) -> Result<Option<Instant>> {
+    let Some(seconds) = duration else { return Ok(None) };
+    let time = Duration::try_from_secs_f64(seconds).ok().and_then(|time| Instant::now().checked_add(time));
+    time.map(Some).ok_or_else(|| Problem::input(format!("{seconds} is no time in seconds")).at("--duration"))
+}
+
+/// The rules within a match, with their instructions.
+fn wish(args: &MonitorArgs) -> Result<MonitorRequest> {
+    let which = client::flow_request(&one_match(&args.matching)?);
+    let kinds = MonitorFlags::ADD.with(MonitorFlags::REMOVED).with(MonitorFlags::MODIFY);
+    let flags = kinds.with(MonitorFlags::INSTRUCTIONS);
+    Ok(MonitorRequest {
+        monitor_id: MONITOR,
+        out_port: which.out_port,
+        out_group: which.out_group,
+        flags: if args.no_initial { flags } else { flags.with(MonitorFlags::INITIAL) },
+        table_id: which.table_id,
+        command: MonitorCommand::ADD,
+        matching: which.matching,
+    })
+}
+
+/// Only what will be told is to be sent: all reasons of a kind, or none.
+fn masks(args: &MonitorArgs) -> Body {
+    let bits = |wanted: bool, all: u32| Hex(if wanted { all } else { 0 });
+    let properties = vec![
+        AsyncProperty::PacketInMaster(bits(args.packet_ins, 0x3f)),
+        AsyncProperty::PortStatusMaster(bits(args.ports, 0x07)),
+        AsyncProperty::FlowRemovedMaster(Hex(0)),
+    ];
+    Body::SetAsync(AsyncConfig { properties })
+}
+
+/// Who prints the lines.
+struct Teller<'a> {
+    output: &'a Output,
+    switch: String,
+    openflow: String,
+    began: Instant,
+    /// Lines that may still be printed.
+    left: Option<u64>,
+}
+
+impl Teller<'_> {
+    fn watch(
+        &mut self,
+        args: &MonitorArgs,
+        wish: MonitorRequest,
+        until: Option<Instant>,
+        client: &mut Client,
+    ) -> Result<()> {
+        client.post(masks(args))?;
+        let Reply::FlowMonitor(first) = client.multipart(Request::FlowMonitor(vec![wish]))? else {
+            return Err(Problem::input("the switch answers with something else than a monitor"));
+        };
+        let version = client.version();
+        self.tell(first.iter().map(|update| told(version, update)))?;
+        while self.left != Some(0) && !process::interrupted() {
+            let rest = until.map_or(TURN, |until| until.saturating_duration_since(Instant::now()));
+            if rest.is_zero() {
+                break;
+            }
+            if let Some(message) = client.next(rest.min(TURN))? {
+                self.message(version, &message)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, version: Version, message: &Message) -> Result<()> {
+        match &message.body {
+            Body::MultipartReply(MultipartReply { body: Reply::FlowMonitor(updates), .. }) => {
+                self.tell(updates.iter().map(|update| told(version, update)))
+            }
+            Body::PacketIn(packet_in) => self.tell([frame(packet_in)]),
+            Body::PortStatus(status) => self.tell([port(status)]),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell(&mut self, all: impl IntoIterator<Item = Told>) -> Result<()> {
+        for told in all {
+            if self.left == Some(0) {
+                break;
+            }
+            let line = Line {
+                schema: "pathlab/flow-monitor/1",
+                switch: self.switch.clone(),
+                openflow: self.openflow.clone(),
+                at_ns: self.began.elapsed().as_nanos() as u64,
+                told,
+            };
+            let people = |line: &Line| {
+                format!("{:9.3} s {:<10} {}", line.at_ns as f64 / 1e9, line.told.event, line.told.words)
+            };
+            let is_read = self.output.line_if_read(&line, people)?;
+            self.left = if is_read { self.left.map(|left| left - 1) } else { Some(0) };
+        }
+        Ok(())
+    }
+}
+
+/// An update of a monitor.
+fn told(version: Version, update: &Update) -> Told {
+    match update {
+        Update::Initial(full) => of_rule(version, "initial", full),
+        Update::Added(full) => of_rule(version, "added", full),
+        Update::Modified(full) => of_rule(version, "modified", full),
+        Update::Removed(full) => {
+            let mut told = of_rule(version, "removed", full);
+            told.words += &format!(" ({})", full.reason);
+            told.reason = Some(full.reason.to_string());
+            told
+        }
+        Update::Abbrev(own) => Told {
+            event: "abbrev",
+            transaction: Some(own.xid.0),
+            words: format!("a change of this connection, transaction {}", own.xid.0),
+            ..Told::default()
+        },
+        Update::Paused(_) => {
+            let words = "the switch has too much to tell: changes are missing from here on".into();
+            Told { event: "paused", words, ..Told::default() }
+        }
+        Update::Resumed(_) => {
+            Told { event: "resumed", words: "changes are told again".into(), ..Told::default() }
+        }
+    }
+}
+
+/// A rule; one that has no words in ovs-ofctl's language is told by table, priority and cookie.
+fn of_rule(version: Version, event: &'static str, full: &UpdateFull) -> Told {
+    let stats = FlowStats {
+        table_id: full.table_id,
+        idle_timeout: full.idle_timeout,
+        hard_timeout: full.hard_timeout,
+        priority: full.priority,
+        cookie: full.cookie,
+        matching: full.matching.clone(),
+        instructions: full.instructions.clone(),
+        ..FlowStats::default()
+    };
+    let text = client::rule(version, &stats).map(|(table, rule)| rule::show(table, &client::normal(&rule)));
+    let cookie = format!("{:#x}", full.cookie.0);
+    let (table, priority) = (full.table_id, full.priority);
+    let words = text.clone().unwrap_or_else(|error| {
+        format!("cookie={cookie},table={table},priority={priority} and what has no word here: {error}")
+    });
+    Told {
+        event,
+        rule: text.ok(),
+        table: Some(table),
+        priority: Some(priority),
+        cookie: Some(cookie),
+        words,
+        ..Told::default()
+    }
+}
+
+fn frame(packet_in: &PacketIn) -> Told {
+    let is_port = |one: &&oxm::Oxm| one.class == oxm::BASIC && one.field == Field::InPort as u8;
+    let value = packet_in.matching.fields.iter().find(is_port).map(|one| one.value.as_slice());
+    let port = value.and_then(|bytes| Some(PortNo(u32::from_be_bytes(bytes.try_into().ok()?)).to_string()));
+    let (table, reason) = (packet_in.table_id, packet_in.reason.to_string());
+    let cookie = format!("{:#x}", packet_in.cookie.0);
+    let words = format!(
+        "port {} table {table} cookie {cookie} {reason}: {}",
+        port.as_deref().unwrap_or("?"),
+        wire::text::line(&packet_in.data.0)
+    );
+    Told {
+        event: "packet_in",
+        reason: Some(reason),
+        table: Some(table),
+        cookie: Some(cookie),
+        port,
+        total_bytes: Some(packet_in.total_len),
+        hex: Some(hex(&packet_in.data.0)),
+        words,
+        ..Told::default()
+    }
+}
+
+fn port(status: &PortStatus) -> Told {
+    let desc = &status.desc;
+    let (number, name) = (PortNo(desc.port_no).to_string(), desc.name.text());
+    let (config, state) = (desc.config.to_string(), desc.state.to_string());
+    Told {
+        event: "port",
+        words: format!("{number} ({name}) {}: config {config}, state {state}", status.reason),
+        reason: Some(status.reason.to_string()),
+        port: Some(number),
+        name: Some(name),
+        config: Some(config),
+        state: Some(state),
+        ..Told::default()
+    }
+}
