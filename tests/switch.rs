@@ -19,6 +19,8 @@ mod lincx;
 mod links;
 #[path = "switch/mininet.rs"]
 mod mininet;
+#[path = "switch/queues.rs"]
+mod queues;
 #[path = "switch/random.rs"]
 mod random;
 #[path = "switch/rough.rs"]

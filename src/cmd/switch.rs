@@ -8,6 +8,7 @@
 use super::tls::TlsArgs;
 use crate::output::Output;
 use clap::Args;
+use flow::port::Queue;
 use linux::sys::process;
 use record::{PortSetting, Problem, Result};
 use serde::Serialize;
@@ -16,12 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use switch::config::{Controller, Listen, SwitchConfig, add_port, dpid, fail};
 use switch::control::{Say, Switch};
+use switch::queues::{self, QueueConfig};
 
 /// Flags of `pathlab switch`.
 #[derive(Args)]
 pub struct SwitchArgs {
     /// A file that says what the switches are; or use the flags for one switch.
-    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "private_key", "certificate", "ca_cert"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "queue", "speed", "private_key", "certificate", "ca_cert"])]
     file: Option<PathBuf>,
     /// A port, as int:eth1 or 3=ring:eth1 (kinds: int, ring, xdp, tap, mem, fault).
     #[arg(long, value_name = "[N=]PORT")]
@@ -44,6 +46,12 @@ pub struct SwitchArgs {
     /// What to do without a controller: go on with the rules (secure), or be a bridge (standalone).
     #[arg(long, default_value = "secure")]
     fail: String,
+    /// A queue of a port, which becomes a class of the kernel's HTB: PORT:QUEUE,min=RATE,max=RATE, as 1:10,min=10mbit.
+    #[arg(long, value_name = "QUEUE")]
+    queue: Vec<String>,
+    /// What a port carries, for the rates of its queues: PORT=RATE, as 1=1gbit; 10gbit when it is not said.
+    #[arg(long, value_name = "SPEED")]
+    speed: Vec<String>,
     #[command(flatten)]
     tls: TlsArgs,
     /// End after so many seconds.
@@ -81,6 +89,18 @@ struct Port {
     uri: String,
     settings: Vec<PortSetting>,
     dropped: u64,
+    queues: Vec<OneQueue>,
+}
+
+/// One queue of a port.
+#[derive(Serialize)]
+struct OneQueue {
+    queue: u32,
+    min_bps: Option<u64>,
+    max_bps: Option<u64>,
+    frames: u64,
+    bytes: u64,
+    dropped: u64,
 }
 
 /// Runs the command.
@@ -93,6 +113,9 @@ pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
         output.note(&format!("switch {} ({:#018x})", config.name, config.dpid));
         for port in &switch.opened {
             output.note(&format!("  port {:<10} {}", name_of(port.number.0), port.uri));
+        }
+        for said in &switch.queues.said {
+            output.note(&format!("  {said}"));
         }
         for listen in &config.listen {
             output.note(&format!("  listens at {listen}"));
@@ -144,6 +167,10 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     let listen = args.listen.iter().map(|text| Listen::parse(text));
     config.listen = listen.collect::<Result<_>>().map_err(|p| p.at("--listen"))?;
     config.tls = args.tls.files();
+    let queues = args.queue.iter().map(|text| QueueConfig::parse(text));
+    config.queues = queues.collect::<Result<_>>().map_err(|p| p.at("--queue"))?;
+    let speeds = args.speed.iter().map(|text| queues::speed(text));
+    config.speeds = speeds.collect::<Result<_>>().map_err(|p| p.at("--speed"))?;
     config.fail = fail(&args.fail).map_err(|p| p.at("--fail"))?;
     if config.ports.is_empty() && config.listen.is_empty() && config.controllers.is_empty() {
         return Err(Problem::input("there is neither a file nor a port")
@@ -171,12 +198,24 @@ fn one(config: &SwitchConfig, switch: &Switch) -> One {
         uri: port.uri.clone(),
         settings: port.settings.clone(),
         dropped: switch.dropped(port.number),
+        queues: switch.queues_of(port.number).iter().map(|(id, queue)| one_queue(*id, queue)).collect(),
     });
     One {
         name: config.name.clone(),
         dpid: format!("{:016x}", config.dpid),
         packet_ins_dropped: switch.packet_ins_dropped(),
         ports: ports.collect(),
+    }
+}
+
+fn one_queue(id: u32, queue: &Queue) -> OneQueue {
+    OneQueue {
+        queue: id,
+        min_bps: queue.min_bps,
+        max_bps: queue.max_bps,
+        frames: queue.counters.tx_frames,
+        bytes: queue.counters.tx_bytes,
+        dropped: queue.counters.tx_errors,
     }
 }
 

@@ -25,7 +25,7 @@ const AROUND: [&str; 2] = [
 
 /// Runs Mininet; what it and the commands behind it said.
 fn mn(site: &Site, line: &str) -> String {
-    let script = AROUND.join(&format!("timeout 120 {line}"));
+    let script = AROUND.join(&format!("timeout 200 {line}"));
     let mut command = site.command(0, "unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &script, "sh"]);
     command.arg(support::PATHLAB).arg(project("target/peers/testcontroller/usr/bin"));

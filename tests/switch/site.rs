@@ -108,6 +108,20 @@ impl Site {
         self.wait_for("the switch's socket", |site| site.socket().exists());
     }
 
+    /// Ends the last one that was started, in order, and waits for it.
+    pub fn end(&mut self) {
+        let mut child = self.children.pop().unwrap();
+        process::interrupt(&child).unwrap();
+        assert!(child.wait().unwrap().code().is_some(), "it ends by itself");
+    }
+
+    /// Kills the last one that was started, so that it cannot put anything in order.
+    pub fn kill(&mut self) {
+        let mut child = self.children.pop().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     /// The socket of the usual switch.
     pub fn socket(&self) -> std::path::PathBuf {
         self.folder.path().join("s")

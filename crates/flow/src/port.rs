@@ -8,6 +8,7 @@
 //!
 //! **Price.** A port number is a plain `u32` inside: a rule may name a port that does not exist (yet), as §6.4 allows.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The number of a port: an ordinary one, 1 … [`PortNo::MAX`], or one of the reserved ones.
@@ -102,6 +103,30 @@ pub struct PortCounters {
     pub tx_dropped: u64,
 }
 
+/// What a queue counts (§5.8, table 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueCounters {
+    /// Frames that went out.
+    pub tx_frames: u64,
+    /// Bytes that went out.
+    pub tx_bytes: u64,
+    /// Frames that found it full.
+    pub tx_errors: u64,
+}
+
+/// A queue of a port. What it is made of, and what it does to frames, is the business of whoever runs the port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Queue {
+    /// What it gets in any case, in bits per second.
+    pub min_bps: Option<u64>,
+    /// What it never exceeds, in bits per second.
+    pub max_bps: Option<u64>,
+    /// What it counted.
+    pub counters: QueueCounters,
+    /// When it was first seen.
+    pub created_ns: u64,
+}
+
 /// One port of the switch, as the model sees it. What the port is made of (an interface, a file) is not its business.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
@@ -117,14 +142,22 @@ pub struct Port {
     pub state: PortState,
     /// What it counted.
     pub counters: PortCounters,
+    /// What it carries, in thousands of bits per second; rates of queues are told as parts of it.
+    pub speed_kbps: u64,
+    /// Its queues by number.
+    pub queues: BTreeMap<u32, Queue>,
 }
+
+/// What a port is taken to carry when nothing is known about it: a veth, a tap and a wire in memory have no speed.
+pub const SPEED_KBPS: u64 = 10_000_000;
 
 impl Port {
     /// A port that is up, has a link and counted nothing.
     pub fn new(number: PortNo, name: &str, address: [u8; 6]) -> Port {
         let state = PortState { link_down: false, blocked: false, live: true };
         let (config, counters) = Default::default();
-        Port { number, name: name.to_owned(), address, config, state, counters }
+        let (speed_kbps, queues) = (SPEED_KBPS, BTreeMap::new());
+        Port { number, name: name.to_owned(), address, config, state, counters, speed_kbps, queues }
     }
 
     /// Whether a bucket that watches this port may be used (§6.5: up, with a link and not blocked).

@@ -211,7 +211,7 @@ fn put_back(card: &mut dyn Switch, was: StampConfig, side: Side) -> io::Result<(
 }
 
 /// The namespace with that number: ours, one that is pinned to a file where `ip netns` pins them, or that of a process.
-fn namespace(inode: u64) -> Option<OwnedFd> {
+pub(crate) fn namespace(inode: u64) -> Option<OwnedFd> {
     let is_it = |file: &OwnedFd| netns::inode(file.as_fd()).is_ok_and(|found| found == inode);
     if let Some(own) = netns::current().ok().filter(is_it) {
         return Some(own);

@@ -21,6 +21,7 @@ use std::time::Duration;
 use record::{Problem, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::htb;
 use crate::lab::link::Netlink;
 use crate::stamping;
 use crate::sys::packet::StampConfig;
@@ -79,6 +80,15 @@ pub enum Step {
         #[serde(default)]
         side: stamping::Side,
     },
+    /// An interface gets queues (an HTB with the handle that is ours alone): take them away.
+    Queues {
+        /// Inode of its namespace.
+        netns: u64,
+        /// Its number there.
+        index: u32,
+        /// Its name.
+        name: String,
+    },
     /// A process is started: end it.
     Process {
         /// Which one.
@@ -112,6 +122,8 @@ impl Step {
                 stamping::undo(*netns, *index, name, *was, *side)
                     .map_err(|error| format!("cannot put back the time stamps of {name}: {error}"))
             }
+            Step::Queues { netns, index, name } => htb::undo(*netns, *index, name)
+                .map_err(|error| format!("cannot take away the queues of {name}: {error}")),
             Step::Process { process } => process.end(PATIENCE).map_err(told),
         }
     }
@@ -192,7 +204,7 @@ impl Record {
             // Namespaces, links, settings of interfaces and processes did not survive; only files may have.
             self.steps.iter().rev().for_each(|step| match step {
                 Step::Unpin { .. } | Step::Directory { .. } | Step::Folder { .. } => drop(step.undo()),
-                Step::Link { .. } | Step::Stamps { .. } | Step::Process { .. } => {}
+                Step::Link { .. } | Step::Stamps { .. } | Step::Queues { .. } | Step::Process { .. } => {}
             });
             return Ok(());
         }

@@ -20,6 +20,7 @@
 //!
 //! **Price.** Names and numbers are checked here; whether an interface exists shows when the port is opened.
 
+use crate::queues::{self, QueueConfig};
 use crate::tls::TlsFiles;
 use flow::port::PortNo;
 use record::{Problem, Result};
@@ -54,6 +55,10 @@ pub struct SwitchConfig {
     pub fail: Fail,
     /// Rules that a table holds at most.
     pub rules: usize,
+    /// Queues of ports that are to be made.
+    pub queues: Vec<QueueConfig>,
+    /// What ports carry, in bits per second.
+    pub speeds: Vec<(PortNo, u64)>,
     /// Key and certificates, for controllers and clients over TLS.
     pub tls: TlsFiles,
 }
@@ -305,6 +310,8 @@ impl SwitchConfig {
             listen: vec![],
             fail: Fail::default(),
             rules: flow::pipeline::RULE_LIMIT,
+            queues: vec![],
+            speeds: vec![],
             tls: TlsFiles::default(),
         }
     }
@@ -352,6 +359,8 @@ impl SwitchConfig {
             "controller" => self.controllers.push(Controller::parse(&values.join(" "))?),
             "listen" => self.listen.push(Listen::parse(one(values)?)?),
             "fail" => self.fail = fail(one(values)?)?,
+            "queue" => self.queues.push(QueueConfig::parse(&values.join(" "))?),
+            "speed" => self.speeds.push(queues::speed(one(values)?)?),
             "rules" => {
                 let text = one(values)?;
                 let number = text.parse().ok().filter(|rules| *rules > 0);
@@ -363,7 +372,7 @@ impl SwitchConfig {
             "ca-cert" => self.tls.ca_cert = Some(one(values)?.into()),
             _ => {
                 return Err(Problem::input(format!("there is no word '{word}'")).help(
-                    "switch, dpid, port, local, controller, listen, fail, rules, private-key, certificate, ca-cert",
+                    "switch, dpid, port, local, controller, listen, fail, rules, queue, speed, private-key, certificate, ca-cert",
                 ));
             }
         }
@@ -401,6 +410,7 @@ fn check(all: &mut [SwitchConfig]) -> Result<()> {
         switch.dpid = dpid;
     }
     for (i, switch) in all.iter().enumerate() {
+        queues::check(&switch.ports, &switch.queues, &switch.speeds)?;
         for other in &all[..i] {
             if other.name == switch.name {
                 return Err(Problem::input(format!("there are two switches '{}'", switch.name)));
@@ -423,11 +433,14 @@ mod tests {
         let text = "# two\nswitch a\n dpid 0x10\n port 3 int:eth1\n port ring:eth2\n local tap:a\n \
                     controller tcp:127.0.0.1\n controller unix:/c\n controller ssl:c.example\n \
                     controller ssl:[::1]:7 aux=2 aux=unix:/a\n private-key k\n certificate c\n ca-cert a\n listen ptcp:\n listen ptcp:7:::1\n \
-                    listen punix:/l\n listen pssl:8:::1\n fail standalone\n rules 9\nswitch b\n";
+                    listen punix:/l\n listen pssl:8:::1\n fail standalone\n rules 9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
         let all = SwitchConfig::parse(text, "f").unwrap();
         let a = &all[0];
         assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, Fail::Standalone));
         assert_eq!(a.ports, [(PortNo(3), "int:eth1".into()), (PortNo(4), "ring:eth2".into())]);
+        let queue = &a.queues[0];
+        assert_eq!((queue.port, queue.wanted.id, queue.wanted.max_bps), (PortNo(3), 10, Some(50_000_000)));
+        assert_eq!(a.speeds, [(PortNo(3), 1_000_000_000)]);
         let words = |items: Vec<String>| items.join(" ");
         let controllers = words(a.controllers.iter().map(Controller::to_string).collect());
         assert_eq!(
@@ -466,6 +479,8 @@ mod tests {
             ("switch a\nfail open", "not a way to fail"),
             ("switch a b", "one value"),
             ("switch a\nrules 0", "above 0"),
+            ("switch a\nqueue 1:0", "f:2"),
+            ("switch a\nport 1 int:a\nqueue 2:1", "no port 2"),
         ] {
             let problem = SwitchConfig::parse(text, "f").unwrap_err().to_string();
             assert!(problem.contains(expected), "{text}: {problem}");

@@ -12,6 +12,7 @@
 use crate::config::{Fail, Remote, SwitchConfig};
 use crate::datapath::{self, Datapath, Inlet, News, Opened, Tell};
 use crate::lane;
+use crate::queues::{self, Queues};
 use crate::stream::{Listener, Stream};
 use crate::tls::Credentials;
 use flow::agent::{Agent, Effects, Identity};
@@ -20,7 +21,7 @@ use flow::openflow::bytes::Version;
 use flow::openflow::channel::{BackOff, Channel, ChannelConfig, Event, Side};
 use flow::openflow::message::{Body, Message};
 use flow::pipeline::Pipeline;
-use flow::port::PortNo;
+use flow::port::{PortNo, Queue};
 use linux::lab::link::Netlink;
 use linux::sys::clock;
 use linux::sys::notice::{LinkNotice, Waker, wait};
@@ -152,6 +153,8 @@ fn callers(config: &SwitchConfig, now: u64) -> Vec<Caller> {
 pub struct Switch {
     /// What was opened, and what took effect.
     pub opened: Vec<Opened>,
+    /// The queues of its ports.
+    pub queues: Queues,
     datapath: Arc<Datapath>,
     agent: Agent,
     connections: BTreeMap<u64, Connection>,
@@ -186,8 +189,9 @@ impl Switch {
         let credentials = config.tls.load_if(config.needs_tls())?;
         let open = |at| Listener::open(at, credentials.as_ref());
         let listeners = config.listen.iter().map(open).collect::<Result<Vec<_>>>()?;
-        let (datapath, inlets, opened) =
+        let (mut datapath, inlets, opened) =
             datapath::build(Pipeline::new(config.rules), &config.ports, config.local.as_deref())?;
+        let queues = Queues::start(config, &mut datapath)?;
         let datapath = Arc::new(datapath);
         let (inbox_tx, inbox) = channel();
         let waker = Arc::new(Waker::new().map_err(host("make an eventfd"))?);
@@ -208,6 +212,7 @@ impl Switch {
         let names = config.ports.iter().map(|(number, uri)| (*number, datapath::name_of(uri))).collect();
         let mut switch = Switch {
             opened,
+            queues,
             datapath,
             agent: Agent::new(identity, now),
             connections: BTreeMap::new(),
@@ -441,6 +446,9 @@ impl Switch {
                 Event::Up { version } => self.up(id, version),
                 Event::Message(message) => {
                     let now = clock::monotonic_ns();
+                    if queues::is_asked_for(&message.body) {
+                        self.queues.refresh(&self.datapath);
+                    }
                     let mut pipeline = self.datapath.pipeline();
                     self.agent.message(now, id, &message, &mut pipeline, effects);
                     drop(pipeline);
@@ -627,6 +635,12 @@ impl Switch {
     /// Packet-ins that were dropped because too many waited.
     pub fn packet_ins_dropped(&self) -> u64 {
         self.post.dropped.load(Relaxed)
+    }
+
+    /// The queues of a port with what they counted until now.
+    pub fn queues_of(&self, port: PortNo) -> BTreeMap<u32, Queue> {
+        self.queues.refresh(&self.datapath);
+        self.datapath.pipeline().ports.get(&port).map_or_else(BTreeMap::new, |row| row.queues.clone())
     }
 
     /// Frames that could not leave by a port.

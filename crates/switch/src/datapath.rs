@@ -60,6 +60,8 @@ struct Door {
 struct Out {
     transmitter: Box<dyn Transmitter>,
     frames: Frames,
+    /// How often it is asked again when it is full.
+    looks: u32,
     /// Frames and bytes that were to leave, and of these the ones that are known to be lost.
     wanted: (u64, u64),
     lost: (u64, u64),
@@ -69,6 +71,8 @@ struct Out {
 pub struct Datapath {
     pipeline: Mutex<Pipeline>,
     doors: BTreeMap<PortNo, Door>,
+    /// The ways into queues, by port and queue.
+    queues: BTreeMap<(PortNo, u32), Door>,
     /// No controller is there, and that means to be a bridge.
     bridging: AtomicBool,
     stop: AtomicBool,
@@ -115,18 +119,25 @@ pub fn build(
         pipeline.add_port(PortRow::new(*number, &name, address_of(&name, *number)));
         let settings = receiver.settings().to_vec();
         said.push(Opened { number: *number, uri: uri.clone(), settings });
-        let out = Out { transmitter, frames: Frames::new(1, 0), wanted: (0, 0), lost: (0, 0) };
-        doors.insert(*number, Door { out: Mutex::new(out), dropped: AtomicU64::new(0) });
+        doors.insert(*number, Door::new(transmitter, FULL_LOOKS));
         inlets.push(Inlet { number: *number, receiver });
     }
     let datapath = Datapath {
         pipeline: Mutex::new(pipeline),
         doors,
+        queues: BTreeMap::new(),
         bridging: AtomicBool::new(false),
         stop: AtomicBool::new(false),
         batches: AtomicU64::new(0),
     };
     Ok((datapath, inlets, said))
+}
+
+impl Door {
+    fn new(transmitter: Box<dyn Transmitter>, looks: u32) -> Door {
+        let out = Out { transmitter, frames: Frames::new(1, 0), looks, wanted: (0, 0), lost: (0, 0) };
+        Door { out: Mutex::new(out), dropped: AtomicU64::new(0) }
+    }
 }
 
 /// The interface or wire inside a port's name: `eth1` of `fault:int:eth1?lose=1%`.
@@ -170,7 +181,25 @@ impl Datapath {
 
     /// Frames that were dropped because their port was full or broken.
     pub fn dropped(&self, port: PortNo) -> u64 {
-        self.doors.get(&port).map_or(0, |door| door.dropped.load(Relaxed))
+        let of_queues = self.queues.range((port, 0)..=(port, u32::MAX)).map(|(_, door)| door);
+        let doors = self.doors.get(&port).into_iter().chain(of_queues);
+        doors.map(|door| door.dropped.load(Relaxed)).sum()
+    }
+
+    /// Gives a queue a way of its own. A full one is not asked again: it is a buffer itself, and nobody waits for it.
+    pub fn add_queue(&mut self, port: PortNo, queue: u32, transmitter: Box<dyn Transmitter>) {
+        self.queues.insert((port, queue), Door::new(transmitter, 0));
+    }
+
+    /// Frames that found this queue full.
+    pub fn queue_dropped(&self, port: PortNo, queue: u32) -> u64 {
+        self.queues.get(&(port, queue)).map_or(0, |door| door.dropped.load(Relaxed))
+    }
+
+    /// The way out for frames of a queue; a queue that is not there is none.
+    fn door(&self, port: PortNo, queue: Option<u32>) -> Option<&Door> {
+        let queue = queue.and_then(|queue| self.queues.get(&(port, queue)));
+        queue.or_else(|| self.doors.get(&port))
     }
 
     /// Hands out what a controller's packet-out made.
@@ -178,14 +207,14 @@ impl Datapath {
         self.send(&mut verdict.sent);
     }
 
-    /// Sends frames, in order for each port.
+    /// Sends frames, in order for each port and queue.
     fn send(&self, sent: &mut Vec<Sent>) {
-        // Stable: frames of one port keep their order.
-        sent.sort_by_key(|frame| frame.port);
+        // Stable: frames of one queue keep their order.
+        sent.sort_by_key(|frame| (frame.port, frame.queue));
         let mut lost: Vec<(PortNo, u64, u64)> = vec![];
-        for of_port in sent.chunk_by(|a, b| a.port == b.port) {
+        for of_port in sent.chunk_by(|a, b| (a.port, a.queue) == (b.port, b.queue)) {
             let port = of_port[0].port;
-            let Some(door) = self.doors.get(&port) else { continue };
+            let Some(door) = self.door(port, of_port[0].queue) else { continue };
             let mut out = door.out.lock().unwrap_or_else(PoisonError::into_inner);
             let mut all_left = true;
             for some in of_port.chunks(BATCH) {
@@ -294,7 +323,7 @@ impl Out {
             all &= sent.refused == 0;
             if done < batch.len() {
                 looks += 1;
-                if looks > FULL_LOOKS || self.transmitter.flush(FULL_WAIT).is_err() {
+                if looks > self.looks || self.transmitter.flush(FULL_WAIT).is_err() {
                     return false;
                 }
             }

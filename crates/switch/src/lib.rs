@@ -13,6 +13,7 @@ pub mod config;
 pub mod control;
 pub mod datapath;
 mod lane;
+pub mod queues;
 pub mod relay;
 pub mod scenario;
 pub mod stream;

@@ -13,23 +13,23 @@
 mod bundle;
 mod change;
 mod multipart;
+mod queues;
 mod tell;
 pub mod translate;
 
 use crate::error::{BadInstruction, BadRequest, Error};
 use crate::event::{Event, Monitor};
 use crate::interpret::{self, Arrival, Verdict};
+use crate::openflow::bytes::Version;
 use crate::openflow::bytes::{Bytes, Hex};
 use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, Message};
 use crate::openflow::misc::{Capabilities, ConfigFlags, Empty, ErrorMessage, Features, SwitchConfig};
 use crate::openflow::misc::{Role, RoleCode};
-use crate::openflow::port::{QueueConfigReply, QueueConfigRequest};
 use crate::openflow::roles::{Conn, Roles, Unasked};
 use crate::openflow::rule::PacketOut;
 use crate::pipeline::{Config, Fragments, Pipeline};
 use crate::port::PortNo;
-use crate::{error::QueueOpFailed, openflow::bytes::Version};
 use bundle::Bundle;
 use std::collections::BTreeMap;
 
@@ -153,7 +153,10 @@ impl Agent {
             // Everything before it is done when it is done here: changes are made at once, under the lock that
             // frames need, too (§6.2).
             Body::BarrierRequest(_) => scene.reply(Body::BarrierReply(Empty::default())),
-            Body::QueueConfigRequest(request) => queue_config(scene, request)?,
+            Body::QueueConfigRequest(request) => {
+                let reply = queues::config(scene.pipeline, request)?;
+                scene.reply(Body::QueueConfigReply(reply));
+            }
             Body::RoleRequest(request) => self.role(scene, request)?,
             Body::GetAsyncRequest(_) => {
                 let config = self.roles.async_config(scene.from.connection);
@@ -278,16 +281,6 @@ fn packet_out(scene: &mut Scene<'_>, out: &PacketOut) -> Result<(), Fault> {
     }
     let arrival = Arrival::new(in_port, &out.data.0);
     interpret::packet_out(scene.pipeline, scene.now, arrival, &actions, &mut scene.effects.verdict);
-    Ok(())
-}
-
-/// §7.3.6, 1.3 only: no port of this switch has queues.
-fn queue_config(scene: &mut Scene<'_>, request: &QueueConfigRequest) -> Result<(), Fault> {
-    let port = PortNo(request.port);
-    if port != PortNo::ANY && !scene.pipeline.ports.contains_key(&port) {
-        return Err(Error::from(QueueOpFailed::BadPort).into());
-    }
-    scene.reply(Body::QueueConfigReply(QueueConfigReply { port: request.port, queues: vec![] }));
     Ok(())
 }
 

@@ -1,10 +1,8 @@
 //! Questions of several parts (OpenFlow 1.3.5 section 7.3.5, 1.4.1 section 7.3.5), each with its answer.
 
-use super::{Agent, Scene, translate};
+use super::{Agent, Scene, queues, translate};
 use crate::action::Instruction;
-use crate::error::{
-    BadRequest, Error, FlowMonitorFailed, MeterModFailed, QueueOpFailed, TableFeaturesFailed,
-};
+use crate::error::{BadRequest, Error, FlowMonitorFailed, MeterModFailed, TableFeaturesFailed};
 use crate::event::{Event, Monitor, MonitorFlags};
 use crate::field::{Field, TABLE};
 use crate::group::{ALL_GROUPS, GROUP_LIMIT};
@@ -27,8 +25,6 @@ use crate::port::{Port, PortNo};
 use crate::rule::{ALL_TABLES, Rule};
 use crate::table::{Entry, Selection, Table};
 
-/// The queue number that means all.
-const ALL_QUEUES: u32 = 0xffff_ffff;
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
 
@@ -51,10 +47,7 @@ impl Agent {
                 let ports = ports(pipeline, wish.port_no)?;
                 Reply::PortStats(ports.map(|port| self.port_stats(now, port)).collect())
             }
-            Request::QueueStats(wish) => {
-                queues(pipeline, wish)?;
-                Reply::QueueStats(vec![])
-            }
+            Request::QueueStats(wish) => Reply::QueueStats(queues::stats(now, pipeline, wish)?),
             Request::Group(wish) => Reply::Group(group_stats(now, wish.group_id, pipeline)),
             Request::GroupDesc(_) => Reply::GroupDesc(pipeline.groups().iter().map(group_desc).collect()),
             Request::GroupFeatures(_) => Reply::GroupFeatures(group_features()),
@@ -69,10 +62,7 @@ impl Agent {
             }
             Request::PortDesc(_) => Reply::PortDesc(pipeline.ports.values().map(write_port).collect()),
             Request::TableDesc(_) => Reply::TableDesc(pipeline.tables().map(table_desc).collect()),
-            Request::QueueDesc(wish) => {
-                queues(pipeline, wish)?;
-                Reply::QueueDesc(vec![])
-            }
+            Request::QueueDesc(wish) => Reply::QueueDesc(queues::describe(pipeline, wish)?),
             Request::FlowMonitor(wishes) => Reply::FlowMonitor(self.monitor(scene, wishes)?),
             Request::Experimenter(_) => return Err(Error::from(BadRequest::BadExperimenter).into()),
         };
@@ -262,14 +252,6 @@ fn ports(pipeline: &Pipeline, wish: u32) -> Result<impl Iterator<Item = &Port>, 
     Ok(pipeline.ports.values().filter(move |port| wish == PortNo::ANY.0 || port.number.0 == wish))
 }
 
-/// No port of this switch has queues: all of them are none, a certain one is an error (§7.3.5.8).
-fn queues(pipeline: &Pipeline, wish: &wire_port::QueueRequest) -> Result<(), Fault> {
-    if wish.port_no != PortNo::ANY.0 && !pipeline.ports.contains_key(&PortNo(wish.port_no)) {
-        return Err(Error::from(QueueOpFailed::BadPort).into());
-    }
-    if wish.queue_id != ALL_QUEUES { Err(Error::from(QueueOpFailed::BadQueue).into()) } else { Ok(()) }
-}
-
 fn group_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Vec<wire_group::GroupStats> {
     let chosen = pipeline.groups().iter().filter(|entry| wish == ALL_GROUPS || entry.group.id == wish);
     // Counted in one pass over all rules, not in one for each group.
@@ -370,7 +352,7 @@ fn meter_features() -> wire_group::MeterFeatures {
     }
 }
 
-/// The port as the wire has it. The speed is not known: a veth, a tap and a wire in memory have none.
+/// The port as the wire has it.
 pub(super) fn write_port(port: &Port) -> wire_port::Port {
     let bit = |set: bool, bit: u32| if set { bit } else { 0 };
     let config = bit(port.config.port_down, PortConfig::PORT_DOWN.0)
@@ -380,8 +362,18 @@ pub(super) fn write_port(port: &Port) -> wire_port::Port {
     let state = bit(port.state.link_down, PortState::LINK_DOWN.0)
         | bit(port.state.blocked, PortState::BLOCKED.0)
         | bit(port.is_live(), PortState::LIVE.0);
-    let curr = PortFeatures::FD_10GB.with(PortFeatures::COPPER);
-    let ethernet = wire_port::PortEthernet { curr, curr_speed: 10_000_000, ..Default::default() };
+    let curr_speed = u32::try_from(port.speed_kbps).unwrap_or(u32::MAX);
+    let rate = match port.speed_kbps {
+        10_000 => PortFeatures::FD_10MB,
+        100_000 => PortFeatures::FD_100MB,
+        1_000_000 => PortFeatures::FD_1GB,
+        10_000_000 => PortFeatures::FD_10GB,
+        40_000_000 => PortFeatures::FD_40GB,
+        100_000_000 => PortFeatures::FD_100GB,
+        _ => PortFeatures::OTHER,
+    };
+    let curr = rate.with(PortFeatures::COPPER);
+    let ethernet = wire_port::PortEthernet { curr, curr_speed, ..Default::default() };
     wire_port::Port {
         port_no: port.number.0,
         hw_addr: Mac(port.address),

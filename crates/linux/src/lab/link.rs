@@ -139,7 +139,8 @@ impl Netlink {
         Netlink { socket: NetlinkSocket::new() }
     }
 
-    fn acknowledged<R: NetlinkRequest>(&mut self, request: &R) -> Answer {
+    /// Sends a request and waits for the kernel's yes or no.
+    pub(crate) fn acknowledged<R: NetlinkRequest>(&mut self, request: &R) -> Answer {
         Ok(self.socket.request(request)?.recv_ack()?)
     }
 

@@ -353,6 +353,8 @@ pub struct Wish {
     /// Which clock should stamp frames; what took effect is said in the settings and in every frame. Frames that are
     /// received, unless the port is opened only to transmit ([`Transmitter::departures`]).
     pub stamps: StampSource,
+    /// Send into this class of the interface's qdisc (a handle, as 0x10002 of `tc`'s 1:2); only `int:` can.
+    pub queue: Option<u32>,
     /// One of several receivers.
     pub member: Option<Member>,
     /// Take frames of a capture file that are not Ethernet, too ([`Receiver::interfaces`] says what they are): for those

@@ -194,6 +194,7 @@ fn open(wish: &CaptureWish) -> Result<Vec<Port>> {
             outgoing: wish.outgoing,
             filter: filter.clone(),
             stamps: wish.stamps,
+            queue: None,
             member: (count > 1).then_some(Member { index, count, group }),
             area: None,
             any_link: true,

@@ -67,6 +67,9 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
         if stamped {
             transmitter.stamp(uri, wish.stamps)?;
         }
+        if let Some(class) = wish.queue {
+            transmitter.enter(uri, class)?;
+        }
         port.transmitter = Some(Box::new(transmitter) as Box<dyn Transmitter>);
     }
     Ok(port)

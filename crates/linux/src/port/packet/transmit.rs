@@ -30,6 +30,8 @@ use wire::offload;
 const CALL: usize = 64;
 /// Bytes of an Ethernet header, the least that a frame must have.
 const HEADER: usize = 14;
+/// The socket buffer of a queue, in bytes that are asked for.
+const QUEUE_BUFFER: u32 = 8 << 20;
 /// How long the pieces of a super-frame wait for room.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The longest super-frame that the kernel takes.
@@ -326,6 +328,19 @@ impl PacketTransmitter {
         let (stamps, setting) = SentStamps::enable(&self.way.fd, uri, wish)?;
         self.stamps = Some(stamps);
         self.settings.push(setting);
+        Ok(())
+    }
+
+    /// Has every frame go into one class of the interface's qdisc, whose frames wait in the socket's buffer: it is made
+    /// large enough for the 1000 frames that a common class holds, so that the class drops and counts, not the socket.
+    pub(in crate::port) fn enter(&mut self, uri: &Uri, class: u32) -> Result<()> {
+        socket::set_int(&self.way.fd, libc::SOL_SOCKET, libc::SO_PRIORITY, class as i32)
+            .and_then(|()| packet::force_buffer(&self.way.fd, socket::Direction::Send, QUEUE_BUFFER))
+            .map_err(refused(uri, "to send into a queue"))?;
+        self.buffer = socket::buffer(&self.way.fd, socket::Direction::Send)
+            .map_err(refused(uri, "to tell the socket buffer"))?;
+        let name = format!("{:x}:{:x}", class >> 16, class & 0xffff);
+        self.settings.push(setting("queue", "", name, "a class of the interface's qdisc"));
         Ok(())
     }
 

@@ -1,0 +1,161 @@
+//! Questions about the queues of ports: what they are (1.3 §7.3.6, 1.4 §7.3.5.21) and what they counted (§7.3.5.9).
+//!
+//! What a queue is made of is not the model's business: whoever runs the ports puts [`Queue`]s there and keeps their
+//! counters. Rates travel as tenths of a percent of what the port carries.
+
+use super::multipart::duration;
+use crate::error::{Error, QueueOpFailed};
+use crate::openflow::fault::Fault;
+use crate::openflow::port as wire;
+use crate::pipeline::Pipeline;
+use crate::port::{Port, PortNo, Queue};
+
+/// The queue number that means all.
+const ALL: u32 = 0xffff_ffff;
+/// The whole of a port.
+const WHOLE: u64 = 1000;
+
+/// The queues that a question is about. All of them may be none; a certain one that is not there is an error, as is a
+/// port (§7.4.4, `ofp_queue_op_failed_code`).
+fn chosen(
+    pipeline: &Pipeline,
+    port: u32,
+    queue: u32,
+) -> Result<impl Iterator<Item = (&Port, u32, &Queue)>, Fault> {
+    let any = port == PortNo::ANY.0;
+    if !any && !pipeline.ports.contains_key(&PortNo(port)) {
+        return Err(Error::from(QueueOpFailed::BadPort).into());
+    }
+    let ports = move || pipeline.ports.values().filter(move |one| any || one.number.0 == port);
+    if queue != ALL && !ports().any(|port| port.queues.contains_key(&queue)) {
+        return Err(Error::from(QueueOpFailed::BadQueue).into());
+    }
+    let all = ports().flat_map(|port| port.queues.iter().map(move |(id, row)| (port, *id, row)));
+    Ok(all.filter(move |(_, id, _)| queue == ALL || *id == queue))
+}
+
+/// What they counted.
+pub(super) fn stats(
+    now: u64,
+    pipeline: &Pipeline,
+    wish: &wire::QueueRequest,
+) -> Result<Vec<wire::QueueStats>, Fault> {
+    let stats = |(port, queue_id, queue): (&Port, u32, &Queue)| {
+        let (duration_sec, duration_nsec) = duration(now.saturating_sub(queue.created_ns));
+        wire::QueueStats {
+            port_no: port.number.0,
+            queue_id,
+            tx_bytes: queue.counters.tx_bytes,
+            tx_packets: queue.counters.tx_frames,
+            tx_errors: queue.counters.tx_errors,
+            duration_sec,
+            duration_nsec,
+            properties: vec![],
+        }
+    };
+    Ok(chosen(pipeline, wish.port_no, wish.queue_id)?.map(stats).collect())
+}
+
+/// What they are (1.4).
+pub(super) fn describe(pipeline: &Pipeline, wish: &wire::QueueRequest) -> Result<Vec<wire::Queue>, Fault> {
+    Ok(chosen(pipeline, wish.port_no, wish.queue_id)?.map(row).collect())
+}
+
+/// What those of a port are (1.3).
+pub(super) fn config(
+    pipeline: &Pipeline,
+    request: &wire::QueueConfigRequest,
+) -> Result<wire::QueueConfigReply, Fault> {
+    let queues = chosen(pipeline, request.port, ALL)?.map(row).collect();
+    Ok(wire::QueueConfigReply { port: request.port, queues })
+}
+
+fn row((port, queue_id, queue): (&Port, u32, &Queue)) -> wire::Queue {
+    let part = |bps: u64| wire::QueueRate { rate: part(bps, port.speed_kbps) };
+    let min = queue.min_bps.map(|bps| wire::QueueProperty::MinRate(part(bps)));
+    let max = queue.max_bps.map(|bps| wire::QueueProperty::MaxRate(part(bps)));
+    wire::Queue { port_no: port.number.0, queue_id, properties: min.into_iter().chain(max).collect() }
+}
+
+/// A rate in tenths of a percent, to the nearest one. What is more than nothing is never told as nothing, and what is
+/// more than the port not as more than the whole: that would mean that the rate is switched off.
+fn part(bps: u64, speed_kbps: u64) -> u16 {
+    let whole = u128::from(speed_kbps.max(1)) * 1000;
+    let tenths = (u128::from(bps) * u128::from(WHOLE) + whole / 2) / whole;
+    (tenths.min(u128::from(WHOLE)) as u16).max(u16::from(bps > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wire::{QueueConfigRequest, QueueProperty, QueueRate, QueueRequest};
+    use super::*;
+    use crate::port::QueueCounters;
+
+    const ANY: u32 = 0xffff_ffff;
+
+    fn pipeline() -> Pipeline {
+        let mut pipeline = Pipeline::default();
+        for number in 1..=2 {
+            let mut port = Port::new(PortNo(number), "p", [2, 0, 0, 0, 0, number as u8]);
+            port.speed_kbps = 1_000_000;
+            let counters = QueueCounters { tx_frames: 5, tx_bytes: 500, tx_errors: 1 };
+            let queue = |min_bps| Queue { min_bps, max_bps: Some(50_000_000), counters, created_ns: 7 };
+            port.queues.insert(10 * number, queue(Some(10_000_000)));
+            port.queues.insert(50, queue(None));
+            pipeline.add_port(port);
+        }
+        pipeline
+    }
+
+    fn ids(found: Result<Vec<super::wire::Queue>, Fault>) -> Vec<(u32, u32)> {
+        found.unwrap().iter().map(|queue| (queue.port_no, queue.queue_id)).collect()
+    }
+
+    #[test]
+    fn a_question_is_about_one_queue_or_many() {
+        let pipeline = pipeline();
+        let ask = |port_no, queue_id| describe(&pipeline, &QueueRequest { port_no, queue_id });
+        assert_eq!(ids(ask(ANY, ANY)), [(1, 10), (1, 50), (2, 20), (2, 50)]);
+        assert_eq!(ids(ask(2, ANY)), [(2, 20), (2, 50)]);
+        assert_eq!(ids(ask(ANY, 50)), [(1, 50), (2, 50)]);
+        assert_eq!(ids(ask(2, 20)), [(2, 20)]);
+        assert_eq!(ask(2, 10), Err(Error::from(QueueOpFailed::BadQueue).into()));
+        assert_eq!(ask(3, ANY), Err(Error::from(QueueOpFailed::BadPort).into()));
+        assert_eq!(
+            ids(Ok(config(&pipeline, &QueueConfigRequest { port: 1 }).unwrap().queues)),
+            [(1, 10), (1, 50)]
+        );
+    }
+
+    #[test]
+    fn counters_and_rates_are_told() {
+        let pipeline = pipeline();
+        let wish = QueueRequest { port_no: 1, queue_id: 10 };
+        let stats = stats(2_000_000_007, &pipeline, &wish).unwrap();
+        assert_eq!(
+            (stats[0].tx_packets, stats[0].tx_bytes, stats[0].tx_errors, stats[0].duration_sec),
+            (5, 500, 1, 2)
+        );
+        let queues = describe(&pipeline, &wish).unwrap();
+        let rate = |rate| QueueRate { rate };
+        assert_eq!(
+            queues[0].properties,
+            [QueueProperty::MinRate(rate(10)), QueueProperty::MaxRate(rate(50))]
+        );
+    }
+
+    #[test]
+    fn a_rate_is_a_part_of_the_port() {
+        for (bps, kbps, expected) in [
+            (10_000_000, 10_000_000, 1),
+            (14_999_999, 10_000_000, 1),
+            (15_000_000, 10_000_000, 2),
+            (1, 10_000_000, 1),
+            (0, 10_000_000, 0),
+            (u64::MAX, 1, 1000),
+            (8, 0, 8),
+        ] {
+            assert_eq!(part(bps, kbps), expected, "{bps} of {kbps}");
+        }
+    }
+}

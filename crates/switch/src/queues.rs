@@ -1,0 +1,389 @@
+//! Queues of ports: classes of the kernel's HTB, one socket for each.
+//!
+//! **What.** [`QueueConfig`] is what a line of the configuration says; [`Queues::start`] makes the queues that are asked for, finds
+//! those that `tc` made before, and gives each to the datapath with a transmitter of its own, whose frames the kernel puts
+//! into that class. [`Queues::refresh`] brings the kernel's counters into the model before a controller is answered.
+//!
+//! **Why a socket for each.** A slow queue fills the buffer of the socket that feeds it; with one socket for all of them the
+//! fast queues would wait for the slow one. And the class is said once, not for every frame.
+//!
+//! **Price.** What `tc` changes later is seen where classes go away, not where new ones come: the sockets are opened at the
+//! start. Only `int:` and `ring:` leave by the kernel's queues at all.
+
+use crate::config::SwitchConfig;
+use crate::datapath::{Datapath, name_of};
+use flow::openflow::message::Body;
+use flow::openflow::multipart::Request;
+use flow::port::{PortNo, Queue, QueueCounters};
+use linux::htb::{self, Htb, Installed, Plan, Wanted};
+use linux::lab::link::Netlink;
+use linux::port::{Direction, Wish, open};
+use linux::sys::clock;
+use linux::undo::StateDir;
+use record::{Problem, Result};
+use std::collections::BTreeMap;
+
+/// What a port is taken to carry when nobody says it: the speed that the switch tells controllers.
+pub const SPEED_BPS: u64 = 10_000_000_000;
+/// Queues of one port that are used; each has a socket.
+const MOST: usize = 256;
+/// The lowest rate: one byte a second is 8 bits.
+const SLOWEST: u64 = 8;
+
+/// One queue as it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Of which port.
+    pub port: PortNo,
+    /// Number and rates.
+    pub wanted: Wanted,
+}
+
+impl QueueConfig {
+    /// Reads `PORT:QUEUE [min=RATE] [max=RATE]`, with spaces or commas between.
+    ///
+    /// # Errors
+    /// Input: what is wrong.
+    pub fn parse(text: &str) -> Result<QueueConfig> {
+        const HELP: &str = "PORT:QUEUE,min=RATE,max=RATE, as 1:10,min=10mbit,max=50mbit";
+        let bad = |what: String| Problem::input(what).help(HELP);
+        let mut words = text.split([' ', ',']).filter(|word| !word.is_empty());
+        let first = words.next().unwrap_or_default();
+        let numbers =
+            first.split_once(':').and_then(|(port, queue)| Some((port.parse().ok()?, queue.parse().ok()?)));
+        let (port, id) = numbers.ok_or_else(|| bad(format!("'{first}' is no port and queue")))?;
+        if !(1..=htb::HIGHEST).contains(&id) {
+            return Err(bad(format!(
+                "a queue has a number from 1 to {}; frames without a queue need none",
+                htb::HIGHEST
+            )));
+        }
+        let mut wanted = Wanted { id, min_bps: None, max_bps: None };
+        for word in words {
+            match word.split_once('=') {
+                Some(("min", value)) => wanted.min_bps = Some(rate(value)?),
+                Some(("max", value)) => wanted.max_bps = Some(rate(value)?),
+                _ => return Err(bad(format!("'{word}' is not of a queue"))),
+            }
+        }
+        if wanted.min_bps.zip(wanted.max_bps).is_some_and(|(min, max)| min > max) {
+            return Err(bad(format!("queue {id} of port {port} has a min above its max")));
+        }
+        Ok(QueueConfig { port: PortNo(port), wanted })
+    }
+}
+
+/// Reads `PORT=RATE`.
+///
+/// # Errors
+/// Input: what is wrong.
+pub fn speed(text: &str) -> Result<(PortNo, u64)> {
+    let bad = || Problem::input(format!("'{text}' is no port and speed")).help("PORT=RATE, as 1=1gbit");
+    let (port, value) = text.split_once('=').ok_or_else(bad)?;
+    Ok((PortNo(port.parse().map_err(|_| bad())?), rate(value)?))
+}
+
+/// Reads a rate in bits per second: a number and bit, kbit, mbit or gbit.
+fn rate(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let scale = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "bit" => Some(1),
+        "kbit" => Some(1000),
+        "mbit" => Some(1_000_000),
+        "gbit" => Some(1_000_000_000),
+        _ => None,
+    };
+    let number = digits.parse::<u64>().ok().zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
+    number.filter(|bps| *bps >= SLOWEST).ok_or_else(|| {
+        Problem::input(format!("'{text}' is no rate"))
+            .help("a whole number with bit, kbit, mbit or gbit behind it")
+    })
+}
+
+/// Checks that queues and speeds are of ports that are there, and that no queue is twice.
+///
+/// # Errors
+/// Input: which one is wrong.
+pub fn check(ports: &[(PortNo, String)], queues: &[QueueConfig], speeds: &[(PortNo, u64)]) -> Result<()> {
+    let missing = |port: PortNo| !ports.iter().any(|(number, _)| *number == port);
+    let named = queues.iter().map(|queue| queue.port).chain(speeds.iter().map(|(port, _)| *port));
+    if let Some(port) = named.into_iter().find(|port| missing(*port)) {
+        return Err(Problem::input(format!("there is no port {port} to have queues or a speed")));
+    }
+    for (i, queue) in queues.iter().enumerate() {
+        if queues[..i].iter().any(|other| (other.port, other.wanted.id) == (queue.port, queue.wanted.id)) {
+            return Err(Problem::input(format!("port {} has queue {} twice", queue.port, queue.wanted.id)));
+        }
+    }
+    Ok(())
+}
+
+/// A port with queues.
+#[derive(Debug, Clone)]
+struct Shaped {
+    number: PortNo,
+    index: u32,
+}
+
+/// The queues of a switch; those that were made here go when this is dropped.
+#[derive(Debug)]
+pub struct Queues {
+    shaped: Vec<Shaped>,
+    _installed: Option<Installed>,
+    /// What was found or made, for people.
+    pub said: Vec<String>,
+}
+
+/// A port that can have queues, while they are made.
+struct Able<'a> {
+    number: PortNo,
+    uri: &'a str,
+    index: u32,
+    /// What was said of its speed.
+    speed_bps: Option<u64>,
+    /// Somebody else's HTB is there.
+    was_there: bool,
+}
+
+/// Whether a message cannot be answered without what the kernel counted.
+pub fn is_asked_for(body: &Body) -> bool {
+    match body {
+        Body::QueueConfigRequest(_) => true,
+        Body::MultipartRequest(request) => {
+            matches!(request.body, Request::QueueStats(_) | Request::QueueDesc(_))
+        }
+        _ => false,
+    }
+}
+
+impl Queues {
+    /// Makes and finds the queues of a switch whose ports are open.
+    ///
+    /// # Errors
+    /// Input: queues are asked for where there can be none, or differ from those that are there. Host: the kernel
+    /// refuses.
+    pub fn start(config: &SwitchConfig, datapath: &mut Datapath) -> Result<Queues> {
+        check(&config.ports, &config.queues, &config.speeds)?;
+        let mut queues = Queues { shaped: vec![], _installed: None, said: vec![] };
+        let (mut able, mut plans, mut without) = (vec![], vec![], vec![]);
+        for (number, uri) in &config.ports {
+            let of_port = config.queues.iter().filter(|queue| queue.port == *number);
+            let wanted: Vec<Wanted> = of_port.map(|queue| queue.wanted).collect();
+            match interface(uri) {
+                Some((interface, index)) => {
+                    let speed =
+                        config.speeds.iter().find(|(port, _)| port == number).map(|(_, speed)| *speed);
+                    let port = Able { number: *number, uri, index, speed_bps: speed, was_there: false };
+                    let (port, plan) = port.plan(interface, wanted)?;
+                    able.push(port);
+                    plans.extend(plan);
+                }
+                None if wanted.is_empty() => without.push(format!("{number} ({uri})")),
+                None => {
+                    return Err(Problem::input(
+                        "this port has no queues: its frames pass by those of the kernel",
+                    )
+                    .at(uri.clone())
+                    .help("int: and ring: ports have, without bypass=on"));
+                }
+            }
+        }
+        if !without.is_empty() {
+            let ports = without.join(", ");
+            queues.said.push(format!("no queues on port {ports}: frames pass by those of the kernel"));
+        }
+        if !plans.is_empty() {
+            let journal = format!("queues-{:x}-{}", config.dpid, std::process::id());
+            queues._installed = Some(htb::install(&journal, &plans)?);
+        }
+        able.iter().try_for_each(|port| queues.take_over(datapath, port))?;
+        Ok(queues)
+    }
+}
+
+impl Able<'_> {
+    /// Looks at what is there, and what is to be made.
+    fn plan(mut self, interface: String, wanted: Vec<Wanted>) -> Result<(Self, Option<Plan>)> {
+        let found = found(&interface, self.index)?;
+        self.was_there = found.is_some();
+        match found {
+            Some(htb) => {
+                has_all(&htb, &wanted).map_err(|problem| problem.at(interface))?;
+                Ok((self, None))
+            }
+            None if wanted.is_empty() => Ok((self, None)),
+            None => {
+                let speed_bps = self.speed_bps.unwrap_or(SPEED_BPS);
+                let plan = Plan { interface, index: self.index, speed_bps, queues: wanted };
+                Ok((self, Some(plan)))
+            }
+        }
+    }
+}
+
+impl Queues {
+    /// Opens a way into each queue of a port, and shows the queues to the model.
+    fn take_over(&mut self, datapath: &mut Datapath, port: &Able<'_>) -> Result<()> {
+        let Able { number, uri, index, .. } = *port;
+        let told = |e: std::io::Error| Problem::host(format!("cannot read queues: {e}")).at(uri.to_owned());
+        let htb = htb::read(index).map_err(told)?;
+        let theirs = htb.as_ref().filter(|_| port.was_there).and_then(|htb| htb.speed_bps);
+        let speed_bps = port.speed_bps.or(theirs).unwrap_or(SPEED_BPS);
+        if let Some(row) = datapath.pipeline().ports.get_mut(&number) {
+            row.speed_kbps = speed_bps / 1000;
+        }
+        let Some(htb) = htb else { return Ok(()) };
+        let used = &htb.queues[..htb.queues.len().min(MOST)];
+        for class in used {
+            let wish = Wish { direction: Direction::Transmit, queue: Some(class.handle), ..Wish::default() };
+            let way = open(&format!("int:{}{}", name_of(uri), vnet(uri)), &wish)?;
+            if let Some(transmitter) = way.transmitter {
+                datapath.add_queue(number, u32::from(class.id()), transmitter);
+            }
+        }
+        let now = clock::monotonic_ns();
+        if let Some(row) = datapath.pipeline().ports.get_mut(&number) {
+            row.queues = used.iter().map(|class| (u32::from(class.id()), queue(class, now))).collect();
+        }
+        let ids: Vec<String> = used.iter().map(|class| class.id().to_string()).collect();
+        let whose = if port.was_there { "found there" } else { "made, and taken away at the end" };
+        let more = htb.queues.len() - used.len();
+        let more = if more > 0 { format!("; {more} more are not used") } else { String::new() };
+        let (ids, mbit) = (ids.join(", "), speed_bps / 1_000_000);
+        self.said.push(format!(
+            "queues of port {number}: {ids} ({whose}; rates are told as parts of {mbit} Mbit/s{more})"
+        ));
+        self.shaped.push(Shaped { number, index });
+        Ok(())
+    }
+
+    /// Brings the kernel's counters into the model. Queues that are gone, go; ones that cannot be read stay as they were.
+    pub fn refresh(&self, datapath: &Datapath) {
+        for Shaped { number, index } in &self.shaped {
+            let Ok(classes) = htb::counters(*index) else { continue };
+            let mut pipeline = datapath.pipeline();
+            let Some(port) = pipeline.ports.get_mut(number) else { continue };
+            port.queues.retain(|id, row| {
+                let class = u16::try_from(*id).ok().and_then(|id| classes.get(&id));
+                if let Some(class) = class {
+                    *row = queue(class, row.created_ns);
+                    // What the queue's own socket could not take never came to the class.
+                    row.counters.tx_errors = row.counters.tx_errors.max(datapath.queue_dropped(*number, *id));
+                }
+                class.is_some()
+            });
+        }
+    }
+}
+
+/// A class as the model has it.
+fn queue(class: &htb::Class, created_ns: u64) -> Queue {
+    let counters = QueueCounters { tx_frames: class.frames, tx_bytes: class.bytes, tx_errors: class.dropped };
+    Queue { min_bps: Some(class.min_bps), max_bps: Some(class.max_bps), counters, created_ns }
+}
+
+/// The HTB of an interface that is not left of a switch that was killed.
+fn found(interface: &str, index: u32) -> Result<Option<Htb>> {
+    let read = || {
+        htb::read(index)
+            .map_err(|e| Problem::host(format!("cannot read queues: {e}")).at(interface.to_owned()))
+    };
+    match read()? {
+        Some(htb) if htb.handle == htb::HANDLE => {
+            StateDir::open()?.clean()?;
+            read()
+        }
+        other => Ok(other),
+    }
+}
+
+/// An HTB that is there is not changed: it must have what is asked for.
+fn has_all(htb: &Htb, wanted: &[Wanted]) -> Result<()> {
+    match wanted.iter().find(|one| !htb.queues.iter().any(|class| class.id() == one.id)) {
+        None => Ok(()),
+        Some(missing) => {
+            let what = format!("the interface has an HTB without a class for queue {}", missing.id);
+            let class = format!("{:x}:{:x}", htb.handle >> 16, missing.id);
+            Err(Problem::input(what)
+                .help(format!("add it (tc class add … classid {class} htb rate …), or take the HTB away")))
+        }
+    }
+}
+
+/// The interface of a port that leaves by the kernel's queues, with its number.
+fn interface(uri: &str) -> Option<(String, u32)> {
+    let (kind, rest) = uri.split_once(':')?;
+    if !matches!(kind, "int" | "ring") || option(rest, "bypass") == Some("on") {
+        return None;
+    }
+    let name = name_of(uri);
+    let links = Netlink::open().links().ok()?;
+    links.into_iter().find(|link| link.name == name).map(|link| (name, link.index))
+}
+
+/// The setting of a port that its queues must have, too.
+fn vnet(uri: &str) -> &'static str {
+    if option(uri, "vnet") == Some("off") { "?vnet=off" } else { "" }
+}
+
+fn option<'a>(uri: &'a str, name: &str) -> Option<&'a str> {
+    let settings = uri.split_once('?')?.1;
+    let pairs: BTreeMap<&str, &str> = settings.split('&').filter_map(|one| one.split_once('=')).collect();
+    pairs.get(name).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_has_a_port_a_number_and_rates() {
+        let read = |text: &str| QueueConfig::parse(text).unwrap();
+        let wanted = Wanted { id: 10, min_bps: Some(10_000_000), max_bps: Some(1_000_000_000) };
+        assert_eq!(read("2:10 min=10mbit max=1Gbit"), QueueConfig { port: PortNo(2), wanted });
+        assert_eq!(read("2:10,min=10000kbit,max=1gbit").wanted, wanted);
+        assert_eq!(read("2:10").wanted, Wanted { id: 10, min_bps: None, max_bps: None });
+        assert_eq!(speed("3=100mbit").unwrap(), (PortNo(3), 100_000_000));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, expected) in [
+            ("", "no port and queue"),
+            ("1", "no port and queue"),
+            ("1:0", "from 1 to"),
+            ("1:65534", "from 1 to"),
+            ("1:2,rate=1mbit", "'rate=1mbit'"),
+            ("1:2,min=1", "no rate"),
+            ("1:2,min=1bit", "no rate"),
+            ("1:2,min=99999999999gbit", "no rate"),
+            ("1:2,min=2mbit,max=1mbit", "above its max"),
+        ] {
+            let problem = QueueConfig::parse(text).unwrap_err().to_string();
+            assert!(problem.contains(expected), "{text}: {problem}");
+        }
+        assert!(speed("1").is_err() && speed("x=1mbit").is_err());
+        let ports = [(PortNo(1), "int:a".to_owned())];
+        let queue = QueueConfig::parse("1:2").unwrap();
+        assert!(check(&ports, &[queue], &[]).is_ok());
+        assert!(check(&ports, &[queue, queue], &[]).is_err());
+        assert!(check(&ports, &[], &[(PortNo(2), 8)]).is_err());
+    }
+
+    #[test]
+    fn only_ports_that_leave_by_the_kernel_have_queues() {
+        assert!(interface("int:lo").is_some());
+        assert!(interface("ring:lo?bypass=off&vnet=off").is_some());
+        for uri in [
+            "ring:lo?bypass=on",
+            "xdp:lo",
+            "tap:lo",
+            "mem:lo",
+            "fault:int:lo?lose=1%",
+            "int:no-such-interface",
+        ] {
+            assert!(interface(uri).is_none(), "{uri}");
+        }
+        assert_eq!((vnet("int:a?batch=9&vnet=off"), vnet("int:a")), ("?vnet=off", ""));
+    }
+}
