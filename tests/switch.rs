@@ -11,12 +11,16 @@ mod barrier;
 mod client;
 #[path = "switch/controllers.rs"]
 mod controllers;
+#[path = "switch/crash.rs"]
+mod crash;
 #[path = "switch/differential.rs"]
 mod differential;
 #[path = "switch/lincx.rs"]
 mod lincx;
 #[path = "switch/links.rs"]
 mod links;
+#[path = "switch/million.rs"]
+mod million;
 #[path = "switch/mininet.rs"]
 mod mininet;
 #[path = "switch/queues.rs"]

@@ -232,7 +232,8 @@ impl Client {
         (self.xid, message.encode().unwrap())
     }
 
-    fn write(&mut self, bytes: &[u8]) {
+    /// Sends bytes as they are.
+    pub fn write(&mut self, bytes: &[u8]) {
         self.stream.lock().unwrap().write_all(bytes).unwrap();
     }
 

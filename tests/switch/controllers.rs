@@ -119,6 +119,30 @@ fn connects(site: &Site, port: u16) -> bool {
     within(&site.netns(1), || TcpStream::connect_timeout(&to, Duration::from_secs(2)).is_ok())
 }
 
+/// The cable of host 4 is pulled and put back: Faucet hears it, forgets the host, and finds it again.
+fn goes_down_and_up(site: &Site) {
+    let fourth = "dl_dst=02:00:00:00:00:04";
+    let log =
+        |site: &Site| std::fs::read_to_string(site.folder.path().join("faucet.log")).unwrap_or_default();
+    let said = |site: &Site, what: &str| {
+        log(site).lines().filter(|line| line.contains("Port 4 (") && line.ends_with(what)).count()
+    };
+    site.reaches(3, "10.0.2.4");
+    assert!(rules(site).contains(fourth));
+    let (downs, ups) = (said(site, " down"), said(site, " up"));
+    site.ip(4, "link set eth0 down");
+    site.wait_for("Faucet hears that the port is down", |site| said(site, " down") > downs);
+    site.wait_for("host 4 is forgotten", |site| !rules(site).contains(fourth));
+    assert!(!site.pings(3, "10.0.2.4"));
+    site.ip(4, "link set eth0 up");
+    // Addresses of IPv4 stay, the ways go with the link.
+    site.ip(4, "route replace default via 10.0.2.254");
+    site.wait_for("Faucet hears that the port is up", |site| said(site, " up") > ups);
+    site.reaches(3, "10.0.2.4");
+    site.reaches(4, "10.0.1.2");
+    assert!(rules(site).contains(fourth));
+}
+
 #[test]
 fn faucet_makes_vlans_an_acl_and_routes_and_forgets_hosts() {
     let what = "VLANs, ACL and routes under Faucet";
@@ -149,6 +173,7 @@ fn faucet_makes_vlans_an_acl_and_routes_and_forgets_hosts() {
     // The access list.
     assert!(connects(&site, 24));
     assert!(!connects(&site, 23));
+    goes_down_and_up(&site);
     // A host that is silent is forgotten by the timeouts of its rules.
     let second = "dl_dst=02:00:00:00:00:02";
     assert!(rules(&site).contains(second));

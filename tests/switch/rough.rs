@@ -13,13 +13,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Frames that go from port 1 to port 2, one by one, until it is asked how many; each must arrive.
-struct Traffic {
+pub struct Traffic {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
 
 impl Traffic {
-    fn start(running: &mut Running) -> Traffic {
+    /// Begins, between the first two ports.
+    pub fn start(running: &mut Running) -> Traffic {
         let mut to = running.ends.remove(1);
         let mut from: End = running.ends.remove(0);
         let stop = Arc::new(AtomicBool::new(false));
@@ -38,7 +39,8 @@ impl Traffic {
         Traffic { stop, thread }
     }
 
-    fn end(self) {
+    /// Ends it; every frame must have arrived.
+    pub fn end(self) {
         self.stop.store(true, Relaxed);
         let count = self.thread.join().expect("every frame arrived");
         assert!(count > 0);

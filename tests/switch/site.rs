@@ -80,23 +80,30 @@ impl Site {
         assert!(ok, "ip {line}: {text}");
     }
 
-    /// Starts something in the middle that lives as long as this.
-    pub fn start(&mut self, mut command: Command) {
+    /// Starts something in the middle that lives as long as this; its number.
+    pub fn start(&mut self, mut command: Command) -> usize {
         let log =
             std::fs::File::create(self.folder.path().join(format!("log{}", self.children.len()))).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log).stdin(Stdio::null());
         self.children.push(command.spawn().unwrap_or_else(|e| panic!("{:?}: {e}", command.get_program())));
+        self.children.len() - 1
+    }
+
+    /// Kills what was started under this number, without a chance to tidy up.
+    pub fn kill_one(&mut self, number: usize) {
+        self.children[number].kill().unwrap();
+        self.children[number].wait().unwrap();
     }
 
     /// Starts `pathlab switch` with these words, in the middle.
-    pub fn switch(&mut self, words: &[&str]) {
+    pub fn switch(&mut self, words: &[&str]) -> usize {
         let mut command = self.command(0, support::PATHLAB);
         command.arg("switch").args(words);
-        self.start(command);
+        self.start(command)
     }
 
     /// Starts a switch with a port for each host, and a socket `s`.
-    pub fn usual_switch(&mut self, more: &[&str]) {
+    pub fn usual_switch(&mut self, more: &[&str]) -> usize {
         let ports: Vec<String> = (1..=self.hosts.len()).map(|host| format!("{host}=int:p{host}")).collect();
         let listen = format!("punix:{}", self.socket().display());
         let mut words = vec!["--listen", &listen];
@@ -104,8 +111,9 @@ impl Site {
             words.extend(["--port", port]);
         }
         words.extend(more);
-        self.switch(&words);
+        let number = self.switch(&words);
         self.wait_for("the switch's socket", |site| site.socket().exists());
+        number
     }
 
     /// Ends the last one that was started, in order, and waits for it.
@@ -171,7 +179,10 @@ impl Drop for Site {
             eprintln!("{}", self.logs());
         }
         for child in &mut self.children {
-            let _ = process::interrupt(child);
+            // The number of one that has ended may be another's by now.
+            if matches!(child.try_wait(), Ok(None)) {
+                let _ = process::interrupt(child);
+            }
         }
         let deadline = Instant::now() + Duration::from_secs(5);
         for child in &mut self.children {

@@ -234,6 +234,10 @@ impl Table {
         if self.rules.len() < self.max_rules || self.find(rule).is_some() {
             return Ok(None);
         }
+        if !self.config.eviction {
+            // The usual case: a controller that goes on adding costs no walk over the full table for each rule.
+            return Err(NoRoom);
+        }
         let flags = self.config.eviction_flags;
         let worth = |place: &Place, entry: &Entry| {
             let importance = if flags.importance { entry.rule.importance } else { 0 };
@@ -243,9 +247,7 @@ impl Table {
         let least = self.rules.iter().min_by_key(|(place, entry)| worth(place, entry));
         match least {
             // A rule does not make place for a less important one.
-            Some((place, entry))
-                if self.config.eviction && !(flags.importance && entry.rule.importance > rule.importance) =>
-            {
+            Some((place, entry)) if !(flags.importance && entry.rule.importance > rule.importance) => {
                 Ok(Some(*place))
             }
             _ => Err(NoRoom),
