@@ -28,8 +28,8 @@ bench: build        ## pathlab against netperf and iperf3, interleaved
 	./target/release/pathlab bench peers $(ARGS)
 
 # Needs a nightly compiler and `cargo install cargo-fuzz --locked`; the new inputs that it finds go to fuzz/found.
-fuzz:               ## feed capture files, filters, offloads, edits and OpenFlow messages any bytes, ten minutes each
-	for target in capture_file filter offload edit openflow_message; do \
+fuzz:               ## feed capture files, filters, offloads, edits, OpenFlow messages, rules as text and channels any bytes, ten minutes each
+	for target in capture_file filter offload edit openflow_message rule_text channel; do \
 	  mkdir -p fuzz/found/$$target && \
 	  RUSTUP_TOOLCHAIN=nightly $(CARGO) fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- -max_total_time=600 -max_len=4096 $(ARGS) || exit 1; \
 	done

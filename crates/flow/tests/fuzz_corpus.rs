@@ -1,19 +1,38 @@
 //! The inputs that the fuzzer found worth keeping (`fuzz/corpus`), replayed on the stable compiler.
 
+#[path = "../../../fuzz/promises/channel.rs"]
+mod channel;
 #[path = "../../../fuzz/promises/openflow.rs"]
-mod promises;
+mod openflow;
+#[path = "../../../fuzz/promises/text.rs"]
+mod text;
 
 use std::path::Path;
 
-#[test]
-fn the_corpus_of_openflow_messages_keeps_the_promises() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/openflow_message");
+/// Every input of a corpus, which must not be gone.
+fn replay(corpus: &str, promise: impl Fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(corpus);
     let mut count = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         println!("{}", path.display());
-        promises::openflow_message(&std::fs::read(path).unwrap());
+        promise(&std::fs::read(path).unwrap());
         count += 1;
     }
     assert!(count >= 100, "{}: only {count} inputs", folder.display());
+}
+
+#[test]
+fn the_corpus_of_openflow_messages_keeps_the_promises() {
+    replay("openflow_message", openflow::openflow_message);
+}
+
+#[test]
+fn the_corpus_of_rules_as_text_keeps_the_promises() {
+    replay("rule_text", text::rule_text);
+}
+
+#[test]
+fn the_corpus_of_channels_keeps_the_promises() {
+    replay("channel", channel::channel);
 }
