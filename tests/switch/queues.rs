@@ -201,8 +201,10 @@ fn a_switch_that_was_killed_leaves_queues_only_until_the_next_command() {
     }
     let mut site = site();
     let queue = ["--queue", "2:10,min=10mbit"];
+    // The socket is there before the queues are.
+    let has_queues = |site: &Site| root(site).contains("htb 706c:");
     start(&mut site, &queue);
-    assert!(root(&site).contains("htb 706c:"), "{}", root(&site));
+    site.wait_for("the queues", has_queues);
     site.kill();
     assert!(root(&site).contains("htb 706c:"), "nobody had the time: {}", root(&site));
     let output =
@@ -212,10 +214,11 @@ fn a_switch_that_was_killed_leaves_queues_only_until_the_next_command() {
     // And a switch that starts undoes it itself: its own queues are fresh.
     std::fs::remove_file(site.socket()).unwrap();
     start(&mut site, &queue);
+    site.wait_for("the queues again", has_queues);
     site.kill();
     std::fs::remove_file(site.socket()).unwrap();
     start(&mut site, &["--queue", "2:11"]);
-    assert_eq!(classes(&site), [(11, 0, 0)]);
+    site.wait_for("queues of its own", |site| classes(site) == [(11, 0, 0)]);
 }
 
 #[test]
