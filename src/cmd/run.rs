@@ -71,6 +71,7 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
 
     let failed = not_made.len();
     let mut findings = not_made;
+    findings.extend(session.take_told());
     findings.extend(study::findings::findings(writer.record()));
     let directory = writer.directory().to_owned();
     let record = writer.finish(findings, session.now(), vec![])?;

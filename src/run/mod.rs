@@ -16,7 +16,7 @@ pub use assemble::Place;
 use jiff::Timestamp;
 use linux::lab::Lab;
 use linux::observe::Observer;
-use record::{Problem, Result, RunRecord, Snapshot, TestRecord, TestSpec};
+use record::{Finding, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord, TestSpec};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub struct Session<'a> {
     lab: &'a Lab,
     observer: Observer,
     idle: (Snapshot, Snapshot),
+    /// What switches said of tests that could not be made.
+    told: Vec<Finding>,
 }
 
 impl<'a> Session<'a> {
@@ -43,7 +45,7 @@ impl<'a> Session<'a> {
         let first = observer.snapshot(&[])?;
         std::thread::sleep(IDLE_WINDOW);
         let second = observer.snapshot(&[])?;
-        Ok(Session { lab, observer, idle: (first, second) })
+        Ok(Session { lab, observer, idle: (first, second), told: vec![] })
     }
 
     /// The record before its first test.
@@ -70,9 +72,26 @@ impl<'a> Session<'a> {
     /// # Errors
     /// What stopped it: a dead agent, a host that cannot, an interrupt.
     pub fn measure(&mut self, planned: &Planned, place: Place) -> Result<TestRecord> {
-        let measured = measure::test(self.lab, &mut self.observer, &planned.spec)?;
+        let switches = switches(self.lab);
+        // For a test that cannot begin: what the switches did with its first frames may say why.
+        let before = watch::glance(&switches);
+        let measured = match measure::test(self.lab, &mut self.observer, &planned.spec) {
+            Err(problem) if problem.kind == ProblemKind::Measured && !switches.is_empty() => {
+                let mut after = Snapshot::default();
+                watch::put(&mut after, watch::ask(&switches));
+                let title = format!("{} #{}", planned.name, place.repetition);
+                self.told.extend(study::switches::findings(&title, &before, &after));
+                return Err(problem);
+            }
+            other => other?,
+        };
         let idle = (&self.idle.0, &self.idle.1);
         Ok(assemble::record(planned, place, measured, idle))
+    }
+
+    /// What is known of tests that could not be made.
+    pub fn take_told(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.told)
     }
 
     /// Now, in RFC 3339, UTC.
@@ -102,6 +121,16 @@ fn check_ends(lab: &Lab, spec: &TestSpec) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The switches of a lab that can be asked for their counters.
+pub fn switches(lab: &Lab) -> Vec<watch::Asked> {
+    let asked = lab.tenants().iter().filter_map(|tenant| {
+        // Open vSwitch counts frames of its cache once in half a second (`max-revalidator`).
+        let lag = Duration::from_millis(if tenant.role == "ovs" { 1100 } else { 120 });
+        Some(watch::Asked { node: tenant.node.clone(), socket: tenant.openflow.clone()?, lag })
+    });
+    asked.collect()
 }
 
 /// The nodes of a lab as the observing parts want them.

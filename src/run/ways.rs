@@ -167,8 +167,9 @@ fn measure(courses: &mut [Course<'_>], plan: &Plan, seed: u64, output: &Output) 
 }
 
 /// Ends the record of a way, whether or not all of it was measured.
-fn close(course: Course<'_>, why: Option<&Problem>) -> Result<RunRecord> {
+fn close(mut course: Course<'_>, why: Option<&Problem>) -> Result<RunRecord> {
     let mut findings = course.not_made;
+    findings.extend(course.session.take_told());
     findings.extend(study::findings::findings(course.writer.record()));
     let invalid = why.map(|problem| format!("the run ended early: {problem}"));
     course.writer.finish(findings, super::now(), invalid.into_iter().collect())

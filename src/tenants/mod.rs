@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+pub use openflow::sample;
 use ovs::Installed;
 
 /// How long a program may take until it forwards.

@@ -230,3 +230,111 @@ fn ways_are_measured_in_turn_and_make_the_table_of_the_journals() {
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && words.contains("no way 'airship'"), "{words}");
 }
+
+/// Runs a plan of one test in a lab that is up; the run's record, and the exit code.
+fn measured(bench: &Bench, lab: &str, test: &str) -> (serde_json::Value, Option<i32>) {
+    let plan = bench.file("one.plan", &format!("topology switch\nrepetitions 1\n{test}\n"));
+    let runs = bench.folder.path().join("runs").display().to_string();
+    let output = run(&["run", &plan, "--dir", &runs, "--lab", lab, "--json"]);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    let record = serde_json::from_slice(&output.stdout);
+    (record.unwrap_or_else(|e| panic!("{e}: {words}")), output.status.code())
+}
+
+fn station<'r>(record: &'r serde_json::Value, name: &str) -> &'r serde_json::Value {
+    let stations = record["tests"][0]["ledger"]["stations"].as_array().unwrap();
+    let found = stations.iter().find(|station| station["station"] == name);
+    found.unwrap_or_else(|| panic!("no station '{name}': {stations:#?}"))
+}
+
+fn claims(record: &serde_json::Value) -> String {
+    let findings = record["findings"].as_array().unwrap();
+    findings.iter().map(|found| format!("{}: {}\n", found["claim"], found["evidence"])).collect()
+}
+
+#[test]
+fn every_frame_through_a_switch_is_in_its_own_counters() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("the ledger through a switch", "it needs root");
+    }
+    let bench = Bench::new();
+    let mut kinds = vec!["switch"];
+    if has_ovs("the ledger through Open vSwitch") {
+        kinds.push("ovs");
+    }
+    for kind in kinds {
+        let lab = TestLab::up(&bench.file("x.lab", &lab_text(kind, CROSS)), "led");
+        let (record, code) =
+            measured(&bench, &lab.name, "duration 20s\ntest udp-rr size 64 count 1000 rate 500pps");
+        assert_eq!(code, Some(0));
+        let ledger = &record["tests"][0]["ledger"];
+        assert_eq!(
+            (&ledger["received"], &ledger["unexplained"]),
+            (&1000.into(), &0.into()),
+            "{kind}: {ledger:#}"
+        );
+        for name in ["switch in p1", "switch tables", "switch out p2"] {
+            let station = station(&record, name);
+            assert!(
+                station["in"] == 1000 && station["out"] == 1000 && station["unknown"].is_null(),
+                "{kind}: {station}"
+            );
+        }
+        let counted = &record["tests"][0]["after"]["nodes"]["s"]["switch"];
+        assert_eq!(counted["ports"].as_array().unwrap().iter().filter(|p| p["interface"] == "p1").count(), 1);
+    }
+}
+
+#[test]
+fn a_switch_that_sends_all_to_its_controller_and_one_that_forgets_its_rules_are_found() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("faults of a switch", "it needs root");
+    }
+    let bench = Bench::new();
+    // The journal's mistake: every frame is shown to a controller, and nobody sends it on.
+    let lab = TestLab::up(&bench.file("x.lab", &lab_text("switch", "rule on s actions=CONTROLLER\n")), "ctl");
+    let record = measured(&bench, &lab.name, "duration 5s\ntest udp-rr size 64").0;
+    let said = claims(&record);
+    assert!(said.contains("the switch of node s sends every frame to the controller"), "{said}");
+    drop(lab);
+    // Without any rule nothing passes, and the misses say so.
+    let lab = TestLab::up(&bench.file("x.lab", &lab_text("switch", "")), "mis");
+    let record = measured(&bench, &lab.name, "duration 5s\ntest udp-rr size 64").0;
+    let said = claims(&record);
+    assert!(said.contains("missed in table 0 of node s are dropped"), "{said}");
+    drop(lab);
+    // Rules that go while traffic flows: every frame after that is a named miss.
+    let lab = TestLab::up(&bench.file("x.lab", &lab_text("switch", CROSS)), "del");
+    let socket = list(&lab.name)["tenants"][0]["openflow"].as_str().unwrap().to_owned();
+    let (record, passed) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            measured(&bench, &lab.name, "duration 60s\ntest udp-stream size 64 count 5000 rate 500pps").0
+        });
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let passed = loop {
+            let dumped = crate::support::run(&["flow", "dump", &socket, "--json"]);
+            let dumped: serde_json::Value = serde_json::from_slice(&dumped.stdout).unwrap();
+            let frames =
+                dumped["rules"].as_array().unwrap().iter().filter_map(|rule| rule["frames"].as_u64());
+            let frames = frames.max().unwrap_or(0);
+            if frames > 200 {
+                break frames;
+            }
+            assert!(Instant::now() < deadline, "no traffic: {dumped}");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(crate::support::run(&["flow", "del", &socket]).status.success());
+        (run.join().unwrap(), passed)
+    });
+    let ledger = &record["tests"][0]["ledger"];
+    let tables = station(&record, "switch tables");
+    let missed = tables["drops"][0]["count"].as_u64().unwrap_or(0);
+    assert_eq!(tables["drops"][0]["name"], "table_miss", "{ledger:#}");
+    assert!(passed > 200 && missed > 0, "{ledger:#}");
+    assert_eq!(ledger["received"].as_u64().unwrap() + missed, 5000, "{ledger:#}");
+    assert_eq!((&ledger["unexplained"], &tables["residual"]), (&0.into(), &0.into()), "{ledger:#}");
+    let said = claims(&record);
+    assert!(said.contains("missed in table 0 of node s are dropped"), "{said}");
+}

@@ -113,6 +113,54 @@ pub struct NodeSnapshot {
     pub neighbours: Vec<NeighbourSample>,
     /// Netfilter chains and rules that may drop, if there are any and they could be read.
     pub filters: Vec<FilterSample>,
+    /// What the OpenFlow switch in the node counts, if there is one and it answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<SwitchSample>,
+}
+
+/// The counters of an OpenFlow switch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchSample {
+    /// Its ports.
+    pub ports: Vec<SwitchPortSample>,
+    /// Those of its tables that have rules or looked frames up.
+    pub tables: Vec<SwitchTableSample>,
+    /// Frames that rules counted which send to the controller: packet-ins that the switch meant to make.
+    pub to_controller: u64,
+}
+
+/// One port of a switch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchPortSample {
+    /// Its number.
+    pub port: u32,
+    /// Its interface.
+    pub interface: String,
+    /// Frames in.
+    pub rx_frames: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Frames out.
+    pub tx_frames: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Frames dropped on the way in.
+    pub rx_dropped: u64,
+    /// Frames dropped on the way out.
+    pub tx_dropped: u64,
+}
+
+/// One table of a switch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchTableSample {
+    /// Its number.
+    pub table: u8,
+    /// Rules in it.
+    pub rules: u32,
+    /// Frames that were looked up.
+    pub lookups: u64,
+    /// Frames that matched a rule.
+    pub matched: u64,
 }
 
 impl NodeSnapshot {

@@ -42,6 +42,11 @@ pub fn findings(run: &RunRecord) -> Vec<Finding> {
             .into_iter()
             .flat_map(|test| RULES.iter().filter_map(move |rule| rule(test))),
     );
+    found.extend(
+        table::in_plan_order(run)
+            .into_iter()
+            .flat_map(|test| crate::switches::findings(&title(test), &test.before, &test.after)),
+    );
     let mut found = merged(found);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
@@ -156,6 +161,9 @@ fn advice(name: &str) -> &'static str {
         "mtu_exceeded" => "give every interface on the path the same MTU, or send smaller datagrams",
         "neighbour_unresolved" => "see why the next hop does not answer ARP or ND",
         "rp_filter" => "route the way back over the same interface, or relax rp_filter",
+        "table_miss" => "add a rule for these frames; without one the table drops them",
+        "to_controller" => "give the switch a rule that leads to a port",
+        "switch_port_full" => "offer less, or give the switch faster ports",
         "link_down" => "see who took the interface down",
         "no_socket" => "see why nobody listens on the port any more",
         "no_route" => "add the missing route",

@@ -16,6 +16,7 @@ pub mod report;
 mod sample;
 pub mod stats;
 pub mod store;
+pub mod switches;
 pub mod table;
 pub mod tcp;
 pub mod text;

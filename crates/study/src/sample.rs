@@ -215,6 +215,11 @@ fn snapshot(at: u64) -> Snapshot {
             drops: false,
             counted: Some(0),
         }],
+        switch: Some(record::snapshot::SwitchSample {
+            ports: vec![record::snapshot::SwitchPortSample::default()],
+            tables: vec![record::snapshot::SwitchTableSample::default()],
+            to_controller: 0,
+        }),
     };
     Snapshot {
         begun_ns: at,

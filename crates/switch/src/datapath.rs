@@ -264,9 +264,11 @@ impl Datapath {
     pub fn work(&self, inlet: Inlet, tell: &dyn Tell) {
         let Inlet { number, mut receiver } = inlet;
         let mut verdict = Verdict::default();
+        let mut lost = 0;
         while !self.stop.load(Relaxed) {
+            let mut idle = false;
             match receiver.receive(BATCH.min(MAX_BATCH), Wait::For(PATIENCE)) {
-                Ok(batch) if batch.is_empty() => {}
+                Ok(batch) if batch.is_empty() => idle = true,
                 Ok(batch) => {
                     self.batch(number, batch, &mut verdict);
                     if !verdict.packet_ins.is_empty() {
@@ -281,6 +283,21 @@ impl Datapath {
                 }
                 // Anything else may pass: a receiver that always errs must not burn a CPU.
                 Err(_) => std::thread::sleep(PATIENCE),
+            }
+            if idle {
+                self.lost_before(number, receiver.as_mut(), &mut lost);
+            }
+        }
+    }
+
+    /// Counts what the port lost before this program got it. Asked for only when nothing comes: it costs a system call.
+    fn lost_before(&self, number: PortNo, receiver: &mut dyn Receiver, known: &mut u64) {
+        let now = receiver.counters().drops.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
+        let more = now.saturating_sub(*known);
+        if more > 0 {
+            *known = now;
+            if let Some(port) = self.pipeline().ports.get_mut(&number) {
+                port.counters.rx_dropped += more;
             }
         }
     }

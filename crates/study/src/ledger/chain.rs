@@ -272,7 +272,9 @@ impl Chain {
             unknown,
         };
         let fragmented = gap.fragments > 1;
-        let mut draft = Draft { place: gap.place, peer: gap.peer, fragmented, unseen: false, station };
+        // What a program drops is no death of a buffer.
+        let unseen = gap.place == Place::Program;
+        let mut draft = Draft { place: gap.place, peer: gap.peer, fragmented, unseen, station };
         draft.settle();
         self.stations.push(draft);
     }

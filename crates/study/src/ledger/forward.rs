@@ -13,7 +13,7 @@ const IP_AND_INET: &[&str] = &["ip", "ip6", "inet"];
 
 /// What was offered to the first counter behind a node's forwarding: its qdisc, or its device if the qdisc has no
 /// counters. A drop there may have been a whole super-frame, or a segment of one.
-fn offered(book: &mut Book, entered: u64, node: &str, interface: &str) -> Result<(Range, u64), String> {
+pub fn offered(book: &mut Book, entered: u64, node: &str, interface: &str) -> Result<(Range, u64), String> {
     let qdisc = book.qdisc(node, interface);
     offered_to(book, entered, node, interface, qdisc)
 }

@@ -114,7 +114,7 @@ pub fn mark_unseen(chain: &mut Chain, book: &mut Book) {
     for draft in &mut chain.stations {
         in_pages &= draft.place != Place::IpForward;
         let own = matches!(draft.place, Place::AppSend | Place::AppReceive);
-        draft.unseen = draft.place == Place::Tap || (in_pages && !own);
+        draft.unseen |= draft.place == Place::Tap || (in_pages && !own);
         let drops = draft.station.drops.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
         unconfirmed += if draft.unseen && draft.place != Place::Tap { drops.min(MOST) } else { 0 };
     }

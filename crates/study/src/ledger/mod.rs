@@ -17,6 +17,7 @@ mod chain;
 mod ends;
 mod forward;
 mod frames;
+mod switch;
 #[cfg(test)]
 mod twin;
 mod unit;
@@ -27,6 +28,7 @@ use book::Book;
 use chain::Chain;
 use record::ledger::WitnessDrop;
 use record::{EndReport, Hop, Kind, Ledger, NamedCount, Path, Role, Snapshot, TestSpec, Witness};
+pub use switch::misses as table_misses;
 use window::MOST;
 
 /// The ports of a test, by which its sockets are found in a snapshot; 0 is unknown.
@@ -170,6 +172,7 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
             Role::Sender => forward::ip_out(chain, book, hop),
             Role::Bridge => forward::bridge(chain, book, hop),
             Role::Router => forward::ip_forward(chain, book, hop),
+            Role::Forwarder if switch::pass(chain, book, hop) => {}
             Role::Forwarder => forward::program(chain, book, hop),
             Role::Receiver => ends::ip_in(chain, book, hop),
         }

@@ -1,0 +1,132 @@
+//! Through a switch that counts for itself: into a port, through its tables, out of a port.
+//!
+//! **What.** Three stations where an OpenFlow switch was asked (port, table and rule counters before and after the test).
+//! What the ports count are frames as the host made them, so super-frames are told by their bytes as everywhere.
+//!
+//! **Price.** Table counters know no direction: what the way there does not need of them is left for the way back.
+
+use super::book::Book;
+use super::chain::{Chain, Place, Range};
+use super::forward;
+use super::unit::Seen;
+use super::window::{MOST, difference};
+use record::snapshot::{SwitchPortSample, SwitchSample};
+use record::{DropSource, Hop};
+
+/// Both sides of a switch; none when it was not asked.
+pub fn samples<'a>(book: &Book<'a>, node: &str) -> Option<(&'a SwitchSample, &'a SwitchSample)> {
+    let (before, after) = book.test.node(node)?;
+    Some((before.switch.as_ref()?, after.switch.as_ref()?))
+}
+
+/// What moved at a port: datagrams in, datagrams out, frames dropped on the way in and on the way out.
+struct Port {
+    received: Seen,
+    sent: Seen,
+    dropped_in: u64,
+    dropped_out: u64,
+}
+
+fn port(book: &Book, samples: (&SwitchSample, &SwitchSample), interface: &str) -> Option<Port> {
+    let find =
+        |sample: &'_ SwitchSample| sample.ports.iter().find(|port| port.interface == interface).cloned();
+    let (before, after) = (find(samples.0)?, find(samples.1)?);
+    let moved = |pick: fn(&SwitchPortSample) -> u64| difference(pick(&before), pick(&after));
+    Some(Port {
+        received: book.unit.seen(moved(|p| p.rx_frames)?, moved(|p| p.rx_bytes))?,
+        sent: book.unit.seen(moved(|p| p.tx_frames)?, moved(|p| p.tx_bytes))?,
+        dropped_in: moved(|p| p.rx_dropped)?,
+        dropped_out: moved(|p| p.tx_dropped)?,
+    })
+}
+
+fn exactly(count: u64) -> Range {
+    Range { least: count, most: count, pieces: 0 }
+}
+
+/// The three stations; false when the switch does not know the ports, and nothing was closed.
+pub fn pass(chain: &mut Chain, book: &mut Book, hop: &Hop) -> bool {
+    let node = hop.node.as_str();
+    let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else { return false };
+    let Some(both) = samples(book, node) else { return false };
+    let Some((first, last)) = port(book, both, ingress).zip(port(book, both, egress)) else { return false };
+    enter(chain, book, node, ingress, &first);
+    tables(chain, book, node, both, &last);
+    leave(chain, book, node, egress, &last);
+    true
+}
+
+fn enter(chain: &mut Chain, book: &mut Book, node: &str, ingress: &str, port: &Port) {
+    let gap = chain.gap(
+        Place::Program,
+        node,
+        format!("switch in {ingress}"),
+        port.received.count,
+        port.received.doubt,
+    );
+    let mut gap = gap.between(exactly(port.received.count), book.unit.fragments);
+    let dropped = book.unit.at_most(port.dropped_in);
+    let evidence = format!("the switch's port {ingress} dropped {} on the way in", port.dropped_in);
+    gap.claim("switch_port_full", dropped, DropSource::Counter, evidence);
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
+fn tables(
+    chain: &mut Chain,
+    book: &mut Book,
+    node: &str,
+    (before, after): (&SwitchSample, &SwitchSample),
+    port: &Port,
+) {
+    let offered = port.sent.count.saturating_add(book.unit.at_most(port.dropped_out)).min(MOST);
+    let gap = chain.gap(Place::Program, node, "switch tables", port.sent.count, port.sent.doubt);
+    let range = Range {
+        least: port.sent.count.saturating_add(port.dropped_out).min(offered),
+        most: offered,
+        pieces: 0,
+    };
+    let mut gap = gap.between(range, book.unit.fragments);
+    let mut claim = |gap: &mut super::chain::Gap, name: &str, key: &str, delta: u64, evidence: String| {
+        let rest = book.unit.at_most(book.shared.rest(node, key, delta));
+        let given = gap.claim(name, rest, DropSource::Counter, evidence);
+        book.shared.draw(node, key, given.div_ceil(book.unit.per_buffer));
+    };
+    for (table, missed) in misses(before, after) {
+        let evidence = format!("{missed} frames matched no rule of table {table}, which drops them");
+        claim(&mut gap, "table_miss", &format!("table {table}"), missed, evidence);
+    }
+    if let Some(count) = difference(before.to_controller, after.to_controller).filter(|&count| count > 0) {
+        let evidence = format!("rules that send to the controller counted {count} frames");
+        claim(&mut gap, "to_controller", "controller", count, evidence);
+    }
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
+fn leave(chain: &mut Chain, book: &mut Book, node: &str, egress: &str, port: &Port) {
+    let name = format!("switch out {egress}");
+    let (offered, doubt) = match forward::offered(book, chain.at, node, egress) {
+        Ok(offered) => offered,
+        Err(why) => return chain.unknown(Place::Program, node, name, why),
+    };
+    let doubt = doubt.saturating_add(forward::background(book, node, egress));
+    let mut gap =
+        chain.gap(Place::Program, node, name, offered.least, doubt).between(offered, book.unit.fragments);
+    let dropped = book.unit.at_most(port.dropped_out);
+    let evidence = format!("the switch's port {egress} dropped {} on the way out", port.dropped_out);
+    gap.claim("switch_port_full", dropped, DropSource::Counter, evidence);
+    let others = book.others(gap.entered, gap.doubt);
+    chain.close(gap, others);
+}
+
+/// Tables that looked frames up in vain, and how many.
+pub fn misses(before: &SwitchSample, after: &SwitchSample) -> Vec<(u8, u64)> {
+    let moved = after.tables.iter().filter_map(|now| {
+        let then = before.tables.iter().find(|then| then.table == now.table)?;
+        let looked_up = difference(then.lookups, now.lookups)?;
+        let missed = looked_up.checked_sub(difference(then.matched, now.matched)?)?;
+        Some((now.table, missed)).filter(|(_, missed)| *missed > 0)
+    });
+    moved.collect()
+}
