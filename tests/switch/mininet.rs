@@ -118,3 +118,35 @@ fn mininet_asks_its_switch_by_dpctl_under_ovs_testcontroller() {
     }
     assert_clean(&text);
 }
+
+#[test]
+fn a_secure_channel_that_fails_open_makes_a_bridge_until_a_controller_is_there() {
+    if needs_root("ofprotocol --fail=open") {
+        return;
+    }
+    let mut site = Site::bare(0);
+    let at = |name: &str| site.folder.path().join(name).display().to_string();
+    let (shims, datapath, listen) = (at("shims"), at("s"), at("l"));
+    support::run_ok(&["shims", &shims]);
+    let program = |name: &str| format!("{shims}/{name}");
+    let start = |site: &mut Site, name: &str, words: &[&str]| {
+        let mut command = site.command(0, &program(name));
+        command.args(words);
+        site.start(command);
+    };
+    start(&mut site, "ofdatapath", &["-i", "mem:open-a,mem:open-b", &format!("punix:{datapath}")]);
+    let (to, place) = (format!("unix:{datapath}"), format!("--listen=punix:{listen}"));
+    start(&mut site, "ofprotocol", &[&to, "tcp:127.0.0.1:6653", "--fail=open", &place]);
+    let asked =
+        |site: &Site, words: &str| site.try_run(0, &format!("{} unix:{listen} {words}", program("dpctl"))).1;
+    let is_open = |site: &Site| asked(site, "dump-flows").contains("priority=65535 actions=NORMAL");
+    site.wait_for("the rule of a bridge", is_open);
+    assert!(asked(&site, "status remote.is").contains("remote.is-connected=false"));
+    start(&mut site, "controller", &["ptcp:6653:127.0.0.1"]);
+    site.wait_for("the controller's rules alone", |site| {
+        !is_open(site) && asked(site, "dump-flows").contains("actions=CONTROLLER")
+    });
+    assert!(asked(&site, "status remote.is").contains("remote.is-connected=true"));
+    site.end();
+    site.wait_for("a bridge again", is_open);
+}
