@@ -63,7 +63,7 @@ pub struct SwitchConfig {
     pub tls: TlsFiles,
 }
 
-/// What a switch does while it has no controller (OpenFlow 1.3.5 section 6.3.3).
+/// What a switch does while it has no controller (OpenFlow 1.3.5 section 6.3, Connection Interruption).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fail {
     /// It goes on with the rules that it has.

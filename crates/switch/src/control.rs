@@ -624,7 +624,7 @@ impl Switch {
         }
     }
 
-    /// §6.3.3: without a controller a switch fails secure (it goes on with its rules) or standalone (it is a bridge). A
+    /// §6.3, Connection Interruption: without a controller a switch fails secure (it goes on with its rules) or standalone (it is a bridge). A
     /// switch that was never given a controller to call waits for clients, and follows its rules.
     fn fail_or_follow(&self) {
         let alone = !self.callers.is_empty()

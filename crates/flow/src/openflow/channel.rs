@@ -1,7 +1,7 @@
 //! One connection between a switch and a controller, without its socket.
 //!
 //! **What.** Bytes and the time go in; bytes to send and events come out. Inside are framing, the hello with its bitmap of versions
-//! (OpenFlow 1.3.5 section 6.3.1), the echo that finds a dead peer (6.3.3), the answer to what cannot be decoded (7.4.4), questions
+//! (OpenFlow 1.3.5 section 6.3.1), the echo that finds a dead peer (7.5.2 and 7.5.3), the answer to what cannot be decoded (7.4.4), questions
 //! that come in several parts (7.3.5) and answers that leave in several.
 //!
 //! **Why.** Both sides are the same state machine, so two of them joined in memory test each other with any cut, delay and loss; and
@@ -527,7 +527,7 @@ impl BackOff {
     }
 }
 
-/// What a switch does without a controller (section 6.3.2).
+/// What a switch does without a controller (section 6.3, Connection Interruption).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FailMode {
     /// Its rules stay and time out; frames for the controller are dropped.

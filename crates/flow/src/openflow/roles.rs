@@ -1,8 +1,8 @@
 //! Several controllers of one switch: who may change it, and who hears what.
 //!
-//! **What.** [`Roles`] keeps every connection of a switch with its role (OpenFlow 1.3.5 section 6.3.6), the generation of the last
-//! election, the masks of asynchronous messages (1.3.5 section 6.3.5 and 7.3.10, 1.4.1 section 7.3.10) and which connections are
-//! auxiliary ones of which (6.3.7).
+//! **What.** [`Roles`] keeps every connection of a switch with its role (OpenFlow 1.3.5 section 6.3, Multiple Controllers), the generation of the last
+//! election, the masks of asynchronous messages (1.3.5 section 7.3.10, 1.4.1 section 7.3.10) and which connections are
+//! auxiliary ones of which (section 6.3, Auxiliary Connections).
 //!
 //! **Why.** One place that answers "may it?" and "does it hear of this?", without a socket or a clock.
 //!
@@ -70,7 +70,7 @@ struct Masks {
 }
 
 impl Masks {
-    /// What a new connection hears: 1.3.5 section 6.3.6 says that a slave gets port status only, and 7.3.10 that a master gets all
+    /// What a new connection hears: 1.3.5 section 6.3, Multiple Controllers, says that a slave gets port status only, and 7.3.10 that a master gets all
     /// but frames whose TTL ran out. Whose role was changed must be told (1.4.1 section 7.4.4); other controllers' changes
     /// only on demand.
     fn new(version: Version) -> Masks {
@@ -180,7 +180,7 @@ impl Roles {
     }
 
     /// An auxiliary connection came up beside a main one; refused when there is no such main connection, when it speaks another
-    /// version or when the number is 0 or taken (6.3.7).
+    /// version or when the number is 0 or taken (section 6.3, Auxiliary Connections).
     pub fn add_auxiliary(
         &mut self,
         conn: Conn,
@@ -268,7 +268,7 @@ impl Roles {
         Ok(demoted)
     }
 
-    /// 1.3.5 section 6.3.6: a generation is stale when it is behind the last one, on a circle of 64 bits.
+    /// 1.3.5 section 6.3, Multiple Controllers: a generation is stale when it is behind the last one, on a circle of 64 bits.
     fn elect(&mut self, generation: u64) -> Result<(), Fault> {
         match self.generation {
             Some(last) if (generation.wrapping_sub(last) as i64) < 0 => Err(Fault::ROLE_STALE),
@@ -279,7 +279,7 @@ impl Roles {
         }
     }
 
-    /// Whether a connection may ask this: a slave may read, and not change (6.3.6).
+    /// Whether a connection may ask this: a slave may read, and not change (section 6.3, Multiple Controllers).
     pub fn may(&self, conn: Conn, body: &Body) -> Result<(), Fault> {
         let changes = match body {
             Body::PacketOut(_)
