@@ -21,8 +21,8 @@ step() {
 
 step cargo fmt --check
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-# Output of tests that passed is shown too: a skip that nobody sees would be a pass.
-tests() { cargo test --workspace --locked --quiet -- --show-output 2>&1 | tee target/tests.log; }
+# Output of tests that passed is shown too: a skip that nobody sees would be a pass. One failure does not hide another.
+tests() { cargo test --workspace --locked --quiet --no-fail-fast -- --show-output 2>&1 | tee target/tests.log; }
 step tests
 sed -n 's/^SKIP: //p' target/tests.log >>"$PATHLAB_SKIPS"
 
