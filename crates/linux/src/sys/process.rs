@@ -381,7 +381,15 @@ mod tests {
         let child = Command::new("sleep").arg("60").spawn().unwrap();
         let ended = end_of(child, Duration::from_millis(20)).unwrap();
         assert_eq!((ended.killed, ended.status.signal()), (true, Some(libc::SIGKILL)));
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        // Whoever was started in the background of a script ignores SIGINT, and so do its children.
+        let child = Command::new("env").args(["--default-signal=INT", "sleep", "60"]).spawn().unwrap();
+        let name = format!("/proc/{}/comm", child.id());
+        let soon = std::time::Instant::now() + Duration::from_secs(10);
+        while std::fs::read_to_string(&name).is_ok_and(|name| name.trim() != "sleep")
+            && soon > std::time::Instant::now()
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         interrupt(&child).unwrap();
         let ended = end_of(child, Duration::from_secs(60)).unwrap();
         assert_eq!((ended.killed, ended.status.signal()), (false, Some(libc::SIGINT)));
