@@ -7,6 +7,7 @@ mod openflow;
 #[path = "../../../fuzz/promises/text.rs"]
 mod text;
 
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
 /// Every input of a corpus, which must not be gone.
@@ -15,8 +16,10 @@ fn replay(corpus: &str, promise: impl Fn(&[u8])) {
     let mut count = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
-        println!("{}", path.display());
-        promise(&std::fs::read(path).unwrap());
+        let input = std::fs::read(&path).unwrap();
+        // Named only when it fails: a list of hundreds of files would hide what else the tests say.
+        let kept = std::panic::catch_unwind(AssertUnwindSafe(|| promise(&input)));
+        assert!(kept.is_ok(), "{}: the promise was broken (above)", path.display());
         count += 1;
     }
     assert!(count >= 100, "{}: only {count} inputs", folder.display());

@@ -3,6 +3,7 @@
 #[path = "../../../fuzz/promises/mod.rs"]
 mod promises;
 
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
 /// Keeps the promise for each of at least so many inputs.
@@ -11,8 +12,10 @@ fn replay(target: &str, least: u32, promise: fn(&[u8])) {
     let mut count = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
-        println!("{}", path.display());
-        promise(&std::fs::read(path).unwrap());
+        let input = std::fs::read(&path).unwrap();
+        // Named only when it fails: a list of hundreds of files would hide what else the tests say.
+        let kept = std::panic::catch_unwind(AssertUnwindSafe(|| promise(&input)));
+        assert!(kept.is_ok(), "{}: the promise was broken (above)", path.display());
         count += 1;
     }
     assert!(count >= least, "{}: only {count} inputs", folder.display());

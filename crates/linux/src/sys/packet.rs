@@ -171,22 +171,6 @@ pub fn attach_filter(fd: impl AsFd, program: &[wire::filter::Instruction]) -> io
     socket::set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// Asks for a socket buffer beyond `net.core.rmem_max` / `wmem_max` where that is permitted (`CAP_NET_ADMIN`), else
-/// within it. The kernel doubles the number for its own overhead.
-///
-/// # Errors
-/// What setsockopt(2) says.
-pub fn force_buffer(fd: impl AsFd, direction: socket::Direction, bytes: u32) -> io::Result<()> {
-    let (forced, plain) = match direction {
-        socket::Direction::Receive => (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
-        socket::Direction::Send => (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
-    };
-    // The kernel doubles an `int`; half of the largest one is the most that does not overflow.
-    let bytes = bytes.min(i32::MAX as u32 / 2) as i32;
-    socket::set_int(&fd, libc::SOL_SOCKET, forced, bytes)
-        .or_else(|_| socket::set_int(&fd, libc::SOL_SOCKET, plain, bytes))
-}
-
 /// What the kernel counted since the last call: this *clears* the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {

@@ -49,10 +49,20 @@ fn get_int(fd: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
     Ok(i32::from_ne_bytes(bytes))
 }
 
-/// Asks for a socket buffer of so many bytes. The kernel doubles it for its own overhead and caps it silently.
+/// Asks for a socket buffer of so many bytes: beyond `net.core.rmem_max` / `wmem_max` where that is permitted
+/// (`CAP_NET_ADMIN`), else within it. The kernel doubles the number for its own overhead and caps it silently, so read
+/// back what took effect ([`buffer`]).
+///
+/// # Errors
+/// What setsockopt(2) says.
 pub fn set_buffer(fd: impl AsFd, direction: Direction, bytes: u32) -> io::Result<()> {
-    let name = if direction == Direction::Send { libc::SO_SNDBUF } else { libc::SO_RCVBUF };
-    set_int(fd, libc::SOL_SOCKET, name, bytes.min(i32::MAX as u32) as i32)
+    let (forced, plain) = match direction {
+        Direction::Receive => (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        Direction::Send => (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    };
+    // The kernel doubles an `int`; half of the largest one is the most that does not overflow.
+    let bytes = bytes.min(i32::MAX as u32 / 2) as i32;
+    set_int(&fd, libc::SOL_SOCKET, forced, bytes).or_else(|_| set_int(&fd, libc::SOL_SOCKET, plain, bytes))
 }
 
 /// The socket buffer as the kernel keeps it, in bytes.

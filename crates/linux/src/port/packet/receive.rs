@@ -55,7 +55,7 @@ impl PacketReceiver {
     pub fn open(uri: &Uri, wish: &Wish, asked: &Asked) -> Result<PacketReceiver> {
         let (fd, facts) = shared::socket(uri)?;
         let mut settings = vec![];
-        packet::force_buffer(&fd, socket::Direction::Receive, asked.buffer)
+        socket::set_buffer(&fd, socket::Direction::Receive, asked.buffer)
             .map_err(refused(uri, "the socket buffer"))?;
         let buffer = socket::buffer(&fd, socket::Direction::Receive).unwrap_or(0);
         let note = if buffer < u64::from(asked.buffer) {

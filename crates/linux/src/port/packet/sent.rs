@@ -50,7 +50,7 @@ impl SentStamps {
         let flags = wanted | libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY;
         socket::set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
             .map_err(refused(uri, "stamps of frames that are sent"))?;
-        packet::force_buffer(&fd, socket::Direction::Receive, BUFFER)
+        socket::set_buffer(&fd, socket::Direction::Receive, BUFFER)
             .map_err(refused(uri, "room for the stamps of frames that are sent"))?;
         let note = "read when the driver took the frame (CLOCK_REALTIME), or by the interface's own clock; each stamp says \
                     whose it is";

@@ -335,7 +335,7 @@ impl PacketTransmitter {
     /// large enough for the 1000 frames that a common class holds, so that the class drops and counts, not the socket.
     pub(in crate::port) fn enter(&mut self, uri: &Uri, class: u32) -> Result<()> {
         socket::set_int(&self.way.fd, libc::SOL_SOCKET, libc::SO_PRIORITY, class as i32)
-            .and_then(|()| packet::force_buffer(&self.way.fd, socket::Direction::Send, QUEUE_BUFFER))
+            .and_then(|()| socket::set_buffer(&self.way.fd, socket::Direction::Send, QUEUE_BUFFER))
             .map_err(refused(uri, "to send into a queue"))?;
         self.buffer = socket::buffer(&self.way.fd, socket::Direction::Send)
             .map_err(refused(uri, "to tell the socket buffer"))?;

@@ -150,7 +150,7 @@ impl RingReceiver {
         }
         if shape.version == 2 {
             packet::set(&fd, libc::PACKET_COPY_THRESH, 1).map_err(refused(uri, "copies of long frames"))?;
-            packet::force_buffer(&fd, socket::Direction::Receive, 8 << 20)
+            socket::set_buffer(&fd, socket::Direction::Receive, 8 << 20)
                 .map_err(refused(uri, "the socket buffer"))?;
         }
         let ring = map(&fd, shape, uri)?;
