@@ -408,6 +408,7 @@ impl FaultReceiver {
             let wait = if patient { Wait::For(Duration::from_nanos(left)) } else { Wait::Poll };
             self.take_in(limit, wait)?;
             let now_ns = clock::monotonic_ns();
+            self.faults.hurry(now_ns, false); // who woke late still gives what became due
             self.hand_out(limit, now_ns);
             let over = now_ns >= end_ns && (self.ended.is_none() || self.faults.held() > 0);
             if !self.slots.is_empty() || over {
