@@ -404,9 +404,7 @@ impl<W: Watch> Walk<'_, W> {
             return None;
         };
         table.matched += 1;
-        let entry = table.get_mut(place)?;
-        entry.count(self.now, traveller.bytes());
-        let rule = entry.rule.clone();
+        let rule = table.count(self.now, place, traveller.bytes())?;
         self.moved(Counter::Matched(number), traveller);
         self.moved(Counter::Rule(number, place), traveller);
         self.step(traveller, Step::Matched(number, &rule));

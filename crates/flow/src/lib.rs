@@ -20,6 +20,7 @@ pub mod bridge;
 pub mod cases;
 pub mod check;
 pub mod client;
+mod deadlines;
 pub mod edits;
 pub mod error;
 pub mod event;

@@ -411,7 +411,8 @@ impl Pipeline {
         events
     }
 
-    /// When the next rule goes away if no frame comes.
+    /// When [`Pipeline::expire`] is to be called next: no rule goes away before. It may find that the rule was used meanwhile, and
+    /// then there is a later time here.
     pub fn next_deadline(&self) -> Option<u64> {
         self.tables().filter_map(Table::next_deadline).min()
     }

@@ -3,13 +3,15 @@
 //! **What.** Rules by priority, the changes of §6.4 (add, modify, delete, strict or not, with their filters), timeouts
 //! (§6.6), eviction and vacancy (1.4 §6.5, §7.3.4.1), and the counters of §5.8.
 //!
-//! **Why.** This is the meaning, so a lookup is a walk from the highest priority down. Only "the rule with this match
-//! and priority" has an index, because a controller that writes n rules should not cost n².
+//! **Why.** This is the meaning, so a lookup is a walk from the highest priority down. Two questions have an index: "the
+//! rule with this match and priority", because a controller that writes n rules should not cost n², and "which rule goes away
+//! by itself next" ([`crate::deadlines`]), because whoever has the clock asks it all the time.
 //!
 //! **Price.** Among overlapping rules of one priority the standard leaves the choice open; here the one that came first
 //! wins, and a rule that replaces another takes its place.
 
 use crate::action::Instruction;
+use crate::deadlines::Deadlines;
 use crate::event::{Event, Removed, sends_to_group, sends_to_port};
 use crate::field::{Field, Value};
 use crate::port::PortNo;
@@ -40,9 +42,16 @@ pub struct Entry {
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Under which time [`Deadlines`] has it: never later than its deadline. None for a rule without a timeout.
+    filed_ns: Option<u64>,
 }
 
 impl Entry {
+    fn new(now: u64, rule: &Rule) -> Entry {
+        let rule = Arc::new(rule.clone());
+        Entry { rule, created_ns: now, used_ns: now, frames: 0, bytes: 0, filed_ns: None }
+    }
+
     /// When the rule goes away by itself if no frame comes, and why.
     pub fn deadline(&self) -> Option<(u64, RemovedReason)> {
         let after = |from: u64, seconds: u16| from.saturating_add(u64::from(seconds) * SECOND);
@@ -52,9 +61,10 @@ impl Entry {
         [hard, idle].into_iter().flatten().min_by_key(|(deadline, _)| *deadline)
     }
 
-    /// Counts a frame of this many bytes, unless the rule does not want it.
-    pub fn count(&mut self, now: u64, bytes: u64) {
-        self.used_ns = now;
+    /// Counts a frame of this many bytes, unless the rule does not want it. Threads read the clock before they take their turn, so a
+    /// frame may be older than the last one; a deadline only ever moves away.
+    fn count(&mut self, now: u64, bytes: u64) {
+        self.used_ns = self.used_ns.max(now);
         self.frames += u64::from(!self.rule.flags.no_packet_counts);
         self.bytes += if self.rule.flags.no_byte_counts { 0 } else { bytes };
     }
@@ -153,8 +163,8 @@ pub struct Table {
     rules: BTreeMap<Place, Entry>,
     index: HashMap<(u16, Meaning), Place>,
     next: u64,
-    /// Rules with a timeout: without any, expiry has nothing to look at.
-    timed: usize,
+    /// Rules with a timeout, the soonest first.
+    deadlines: Deadlines,
     /// The last vacancy event said that the table is full.
     is_tight: bool,
 }
@@ -172,7 +182,7 @@ impl Table {
             rules: BTreeMap::new(),
             index: HashMap::new(),
             next: 0,
-            timed: 0,
+            deadlines: Deadlines::default(),
             is_tight: false,
         }
     }
@@ -197,9 +207,11 @@ impl Table {
         self.rules.get(&place)
     }
 
-    /// One rule, to count on it.
-    pub fn get_mut(&mut self, place: Place) -> Option<&mut Entry> {
-        self.rules.get_mut(&place)
+    /// Counts a frame of this many bytes on a rule; the rule.
+    pub fn count(&mut self, now: u64, place: Place, bytes: u64) -> Option<Arc<Rule>> {
+        let entry = self.rules.get_mut(&place)?;
+        entry.count(now, bytes);
+        Some(entry.rule.clone())
     }
 
     /// The first rule that matches a frame with these fields (§5.3): for each field of the match the frame has a value,
@@ -259,14 +271,13 @@ impl Table {
         let replaced = self.find(rule);
         let place = replaced.unwrap_or((Reverse(rule.priority), self.next));
         let old = replaced.and_then(|place| self.take(place));
-        let mut entry =
-            Entry { rule: Arc::new(rule.clone()), created_ns: now, used_ns: now, frames: 0, bytes: 0 };
+        let mut entry = Entry::new(now, rule);
         if let Some(old) = old.filter(|_| !rule.flags.reset_counts) {
             // §6.4: counters "should be copied from the replaced flow entry"; the duration begins anew.
             (entry.frames, entry.bytes) = (old.frames, old.bytes);
         }
         self.next += u64::from(replaced.is_none());
-        self.timed += usize::from(entry.deadline().is_some());
+        entry.filed_ns = self.deadlines.file(place, entry.deadline());
         events.push(Event::RuleAdded { table: self.number, rule: entry.rule.clone() });
         self.index.insert(Table::index_of(rule), place);
         self.rules.insert(place, entry);
@@ -298,7 +309,7 @@ impl Table {
     fn take(&mut self, place: Place) -> Option<Entry> {
         let entry = self.rules.remove(&place)?;
         self.index.remove(&Table::index_of(&entry.rule));
-        self.timed -= usize::from(entry.deadline().is_some());
+        self.deadlines.forget(place, entry.filed_ns);
         Some(entry)
     }
 
@@ -330,26 +341,27 @@ impl Table {
         }
     }
 
-    /// Removes the rules whose time is over.
+    /// Removes the rules whose time is over, in the order of the table. Looks at no others but those that a frame has used since
+    /// they were last looked at.
     pub fn expire(&mut self, now: u64, events: &mut Vec<Event>) {
-        if self.timed == 0 {
-            return;
+        let mut over = vec![];
+        while let Some(place) = self.deadlines.pop_due(now) {
+            let Some(entry) = self.rules.get_mut(&place) else { continue };
+            entry.filed_ns = None;
+            match entry.deadline() {
+                Some((at, reason)) if at <= now => over.push((place, reason)),
+                later => entry.filed_ns = self.deadlines.file(place, later),
+            }
         }
-        let over: Vec<_> = self
-            .rules
-            .iter()
-            .filter_map(|(place, entry)| entry.deadline().map(|(at, reason)| (at, *place, reason)))
-            .filter(|(at, _, _)| *at <= now)
-            .collect();
-        for (_, place, reason) in over {
+        over.sort_unstable_by_key(|(place, _)| *place);
+        for (place, reason) in over {
             self.remove(now, place, reason, events);
         }
     }
 
-    /// When the next rule goes away if no frame comes.
+    /// When to look next whether a rule's time is over: never too late; too early when a frame has used the rule in the meantime.
     pub fn next_deadline(&self) -> Option<u64> {
-        let timed = if self.timed == 0 { None } else { Some(self.rules.values()) };
-        timed?.filter_map(Entry::deadline).map(|(at, _)| at).min()
+        self.deadlines.next()
     }
 
     /// Per cent of the table that are free.
