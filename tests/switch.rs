@@ -15,6 +15,8 @@ mod controllers;
 mod crash;
 #[path = "switch/differential.rs"]
 mod differential;
+#[path = "switch/doors.rs"]
+mod doors;
 #[path = "switch/lincx.rs"]
 mod lincx;
 #[path = "switch/links.rs"]
@@ -23,6 +25,8 @@ mod links;
 mod million;
 #[path = "switch/mininet.rs"]
 mod mininet;
+#[path = "switch/pressure.rs"]
+mod pressure;
 #[path = "switch/queues.rs"]
 mod queues;
 #[path = "switch/random.rs"]

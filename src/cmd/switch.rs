@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use switch::config::{Controller, Listen, SwitchConfig, add_port, dpid, fail};
+use switch::config::{Controller, Door, SwitchConfig, add_port, dpid, fail};
 use switch::control::{Say, Switch};
 use switch::queues::{self, QueueConfig};
 
@@ -40,7 +40,7 @@ pub struct SwitchArgs {
     /// A controller to call: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH; with ,aux=N for auxiliary connections.
     #[arg(long, value_name = "PEER")]
     controller: Vec<String>,
-    /// Where clients may call: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH.
+    /// Where clients may call: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH; with ,connections=N for another number of them than 64.
     #[arg(long, value_name = "PLACE")]
     listen: Vec<String>,
     /// What to do without a controller: go on with the rules (secure), or be a bridge (standalone).
@@ -164,7 +164,7 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     config.local = args.local.clone();
     let controllers = args.controller.iter().map(|text| Controller::parse(text));
     config.controllers = controllers.collect::<Result<_>>().map_err(|p| p.at("--controller"))?;
-    let listen = args.listen.iter().map(|text| Listen::parse(text));
+    let listen = args.listen.iter().map(|text| Door::parse(text));
     config.listen = listen.collect::<Result<_>>().map_err(|p| p.at("--listen"))?;
     config.tls = args.tls.files();
     let queues = args.queue.iter().map(|text| QueueConfig::parse(text));

@@ -116,7 +116,7 @@ impl Running {
             let uri = format!("mem:pathlab-switch-{number}-{port}?frames=4096");
             config.ports.push((flow::PortNo(port), uri));
         }
-        config.listen.push(Listen::Unix(folder.path().join("s")));
+        config.listen.push(Listen::Unix(folder.path().join("s")).into());
         set(&mut config);
         let mut switch = Switch::start(&config).unwrap();
         let ends = config.ports.iter().map(|(_, uri)| End::open(uri)).collect();

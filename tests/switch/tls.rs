@@ -103,7 +103,7 @@ pub fn address() -> String {
 fn listening(papers: &Papers) -> (Running, String) {
     let address = address();
     let running = Running::with(2, |config: &mut SwitchConfig| {
-        config.listen.push(Listen::parse(&format!("pssl:6653:{address}")).unwrap());
+        config.listen.push(Listen::parse(&format!("pssl:6653:{address}")).unwrap().into());
         config.tls = papers.files();
     });
     (running, format!("{address}:6653"))
@@ -255,7 +255,7 @@ fn plain_text_and_tls_do_not_meet() {
     let address = address();
     let running = Running::with(1, |config| {
         for place in [format!("pssl:6653:{address}"), format!("ptcp:6654:{address}")] {
-            config.listen.push(Listen::parse(&place).unwrap());
+            config.listen.push(Listen::parse(&place).unwrap().into());
         }
         config.tls = papers.files();
     });

@@ -11,6 +11,7 @@
 //!   local tap:s1
 //!   controller tcp:127.0.0.1:6653
 //!   listen punix:/run/s1.sock
+//!   listen ptcp:6654:127.0.0.1 connections=8
 //!   controller ssl:controller.example:6653
 //!   private-key /etc/pathlab/s1-key.pem
 //!   certificate /etc/pathlab/s1-cert.pem
@@ -35,6 +36,8 @@ const HIGHEST_PORT: u32 = 0xffff_ff00;
 
 /// Auxiliary connections of a controller: their number in the features reply has 8 bits, and 0 is the main one.
 const MOST_AUXILIARY: usize = 255;
+/// Connections that a place takes at once when it is not said.
+pub const CONNECTIONS: usize = 64;
 
 /// One logical switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +53,7 @@ pub struct SwitchConfig {
     /// Whom it calls.
     pub controllers: Vec<Controller>,
     /// Where it may be called.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<Door>,
     /// What it does while no controller is there.
     pub fail: Fail,
     /// Rules that a table holds at most.
@@ -111,6 +114,30 @@ pub enum Listen {
     Tls(SocketAddr),
     /// `punix:PATH`.
     Unix(PathBuf),
+}
+
+/// A place to be called, and by how many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Door {
+    /// The place.
+    pub at: Listen,
+    /// Connections that are taken at once; the next caller is sent away.
+    pub connections: usize,
+}
+
+impl From<Listen> for Door {
+    fn from(at: Listen) -> Door {
+        Door { at, connections: CONNECTIONS }
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.connections {
+            CONNECTIONS => self.at.fmt(f),
+            connections => write!(f, "{},connections={connections}", self.at),
+        }
+    }
 }
 
 impl fmt::Display for Place {
@@ -257,6 +284,23 @@ impl Listen {
     }
 }
 
+impl Door {
+    /// Reads a place and how many connections it takes: `punix:PATH,connections=8`. In a file a blank may stand for the comma.
+    ///
+    /// # Errors
+    /// Input: what is wrong.
+    pub fn parse(text: &str) -> Result<Door> {
+        let text = text.replace(" connections=", ",connections=");
+        let Some((at, number)) = text.rsplit_once(",connections=") else {
+            return Ok(Listen::parse(&text)?.into());
+        };
+        let connections = number.parse().ok().filter(|connections| *connections > 0);
+        let connections = connections
+            .ok_or_else(|| Problem::input(format!("'{number}' is no number of connections above 0")))?;
+        Ok(Door { at: Listen::parse(at)?, connections })
+    }
+}
+
 /// Reads a datapath identifier: `0x` and hexadecimal digits, 12 or 16 hexadecimal digits as other tools write them, or
 /// decimal digits.
 ///
@@ -342,7 +386,7 @@ impl SwitchConfig {
 
     /// Whether a controller or a listener takes key and certificates.
     pub fn needs_tls(&self) -> bool {
-        self.controllers.iter().any(Controller::is_tls) || self.listen.iter().any(Listen::is_tls)
+        self.controllers.iter().any(Controller::is_tls) || self.listen.iter().any(|door| door.at.is_tls())
     }
 
     fn line(&mut self, word: &str, values: &[&str]) -> Result<()> {
@@ -357,7 +401,7 @@ impl SwitchConfig {
             }
             "local" => self.local = Some(one(values)?.to_owned()),
             "controller" => self.controllers.push(Controller::parse(&values.join(" "))?),
-            "listen" => self.listen.push(Listen::parse(one(values)?)?),
+            "listen" => self.listen.push(Door::parse(&values.join(" "))?),
             "fail" => self.fail = fail(one(values)?)?,
             "queue" => self.queues.push(QueueConfig::parse(&values.join(" "))?),
             "speed" => self.speeds.push(queues::speed(one(values)?)?),
@@ -433,7 +477,7 @@ mod tests {
         let text = "# two\nswitch a\n dpid 0x10\n port 3 int:eth1\n port ring:eth2\n local tap:a\n \
                     controller tcp:127.0.0.1\n controller unix:/c\n controller ssl:c.example\n \
                     controller ssl:[::1]:7 aux=2 aux=unix:/a\n private-key k\n certificate c\n ca-cert a\n listen ptcp:\n listen ptcp:7:::1\n \
-                    listen punix:/l\n listen pssl:8:::1\n fail standalone\n rules 9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
+                    listen punix:/l\n listen pssl:8:::1 connections=3\n fail standalone\n rules 9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
         let all = SwitchConfig::parse(text, "f").unwrap();
         let a = &all[0];
         assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, Fail::Standalone));
@@ -450,9 +494,11 @@ mod tests {
         let files = [&a.tls.private_key, &a.tls.certificate, &a.tls.ca_cert];
         assert_eq!(files.map(|file| file.clone().unwrap().display().to_string()), ["k", "c", "a"]);
         assert!(a.needs_tls() && !all[1].needs_tls());
+        let connections: Vec<usize> = a.listen.iter().map(|door| door.connections).collect();
+        assert_eq!(connections, [CONNECTIONS, CONNECTIONS, CONNECTIONS, 3]);
         assert_eq!(
-            words(a.listen.iter().map(Listen::to_string).collect()),
-            "ptcp:6653:0.0.0.0 ptcp:7:::1 punix:/l pssl:8:::1"
+            words(a.listen.iter().map(Door::to_string).collect()),
+            "ptcp:6653:0.0.0.0 ptcp:7:::1 punix:/l pssl:8:::1,connections=3"
         );
     }
 
@@ -470,6 +516,9 @@ mod tests {
             ("switch a\ncontroller 127.0.0.1", "no peer"),
             ("switch a\nlisten ptcp:x", "no TCP port"),
             ("switch a\nlisten pssl:x", "no TCP port"),
+            ("switch a\nlisten punix:/a connections=0", "no number of connections"),
+            ("switch a\nlisten punix:/a connections=b", "no number of connections"),
+            ("switch a\nlisten ptcp:7 8", "no TCP port"),
             ("switch a\ncontroller tcp:10.0.0.256", "no address"),
             ("switch a\ncontroller ssl:a:b", "no address"),
             ("switch a\ncontroller ssl:", "no address"),

@@ -6,14 +6,16 @@
 //! **Why one thread.** Messages of one connection are answered in order, a barrier is a place in that order, and a
 //! change is made under the same lock as a frame: so a barrier's reply is true when it is sent.
 //!
-//! **Price.** A controller that does not read fills its buffer here; at [`BACKLOG`] it is disconnected. Calls block, so
-//! each is made by a thread of its own.
+//! **Price.** A controller that does not read fills its buffer here: [`crate::backlog`] says how far. Calls block, so each is made by a thread of its
+//! own.
 
 use crate::config::{Fail, Remote, SwitchConfig};
+use crate::connection::Connection;
 use crate::datapath::{self, Datapath, Inlet, News, Opened, Tell};
+use crate::doors::Doors;
 use crate::lane;
 use crate::queues::{self, Queues};
-use crate::stream::{Listener, Stream};
+use crate::stream::Stream;
 use crate::tls::Credentials;
 use flow::agent::{Agent, Effects, Identity};
 use flow::error::{BadRequest, Error};
@@ -24,10 +26,10 @@ use flow::pipeline::Pipeline;
 use flow::port::{PortNo, Queue};
 use linux::lab::link::Netlink;
 use linux::sys::clock;
-use linux::sys::notice::{LinkNotice, Waker, wait};
+use linux::sys::notice::{LinkNotice, Ready, Waker, wait_each};
 use record::{Problem, Result};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -35,8 +37,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes that wait for a controller that does not read, before it is disconnected.
-const BACKLOG: usize = 64 << 20;
 /// Packet-ins that wait for the control thread; more are dropped and counted, so that a flood cannot eat the memory.
 const PACKET_IN_BACKLOG: usize = 1 << 16;
 /// Callers that fail are told of so often at most: who knocks a thousand times fills no log.
@@ -112,15 +112,6 @@ impl Tell for Post {
     }
 }
 
-struct Connection {
-    stream: Stream,
-    channel: Channel,
-    name: String,
-    is_up: bool,
-    /// Which of the controllers that we call.
-    caller: Option<usize>,
-}
-
 struct Caller {
     to: Remote,
     /// Of an auxiliary connection: which caller has the main one, and the number among its connections.
@@ -159,7 +150,7 @@ pub struct Switch {
     agent: Agent,
     connections: BTreeMap<u64, Connection>,
     next_id: u64,
-    listeners: Vec<Listener>,
+    doors: Doors,
     credentials: Option<Credentials>,
     callers: Vec<Caller>,
     /// The auxiliary connections that are up, by their main one: packet-ins go there.
@@ -180,15 +171,14 @@ impl Switch {
     /// Opens ports and listeners and starts to forward. Nothing is forwarded before all of it stands.
     ///
     /// # Errors
-    /// As [`datapath::build`], [`Listener::open`] and [`Credentials::load`].
+    /// As [`datapath::build`], [`crate::stream::Listener::open`] and [`Credentials::load`].
     pub fn start(config: &SwitchConfig) -> Result<Switch> {
         let host = |what: &str| {
             let what = what.to_owned();
             move |e: io::Error| Problem::host(format!("cannot {what}: {e}"))
         };
         let credentials = config.tls.load_if(config.needs_tls())?;
-        let open = |at| Listener::open(at, credentials.as_ref());
-        let listeners = config.listen.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let doors = Doors::open(&config.listen, credentials.as_ref())?;
         let (mut datapath, inlets, opened) =
             datapath::build(Pipeline::new(config.rules), &config.ports, config.local.as_deref())?;
         let queues = Queues::start(config, &mut datapath)?;
@@ -217,7 +207,7 @@ impl Switch {
             agent: Agent::new(identity, now),
             connections: BTreeMap::new(),
             next_id: 1,
-            listeners,
+            doors,
             credentials,
             callers: callers(config, now),
             lanes: BTreeMap::new(),
@@ -282,26 +272,28 @@ impl Switch {
     fn sleep(&mut self) -> io::Result<Vec<u64>> {
         let now = clock::monotonic_ns();
         let time = self.deadline().map_or(NAP, |at| Duration::from_nanos(at.saturating_sub(now)).min(NAP));
-        let wish = |(id, one): (&u64, &mut Connection)| {
-            (*id, !one.channel.output().is_empty() || one.stream.wants_write(), one.stream.holds())
-        };
-        let ids: Vec<(u64, bool, bool)> = self.connections.iter_mut().map(wish).collect();
-        let time = if ids.iter().any(|(_, _, holds)| *holds) { Duration::ZERO } else { time };
-        let mut descriptors = vec![(self.post.waker.as_fd(), false), (self.links.as_fd(), false)];
-        descriptors.extend(self.listeners.iter().map(|listener| (listener.as_fd(), false)));
+        let wish = |(id, one): (&u64, &mut Connection)| (*id, one.wish(), one.goes_on());
+        let ids: Vec<(u64, Ready, bool)> = self.connections.iter_mut().map(wish).collect();
+        let time = if ids.iter().any(|(_, _, goes_on)| *goes_on) { Duration::ZERO } else { time };
+        let reads = Ready { read: true, write: false };
+        let mut descriptors = vec![(self.post.waker.as_fd(), reads), (self.links.as_fd(), reads)];
+        descriptors.extend(self.doors.awake().map(|listener| (listener.as_fd(), reads)));
         let first = descriptors.len();
-        for (id, writes, _) in &ids {
-            descriptors.push((self.connections[id].stream.as_fd(), *writes));
+        for (id, wish, _) in &ids {
+            descriptors.push((self.connections[id].stream.as_fd(), *wish));
         }
-        let ready = wait(&descriptors, time)?;
+        let ready = wait_each(&descriptors, time)?;
         let each = ids.iter().zip(&ready[first..]);
-        Ok(each.filter(|((_, _, holds), ready)| ready.read || *holds).map(|((id, ..), _)| *id).collect())
+        let is_due = |wish: &Ready, goes_on: bool, ready: &Ready| (wish.read && ready.read) || goes_on;
+        let due = each.filter(|((_, wish, goes_on), ready)| is_due(wish, *goes_on, ready));
+        Ok(due.map(|((id, ..), _)| *id).collect())
     }
 
     fn deadline(&self) -> Option<u64> {
         let channels = self.connections.values().filter_map(|connection| connection.channel.deadline());
         let calls = self.callers.iter().filter_map(|caller| caller.next_ns);
-        channels.chain(calls).chain(self.datapath.pipeline().next_deadline()).min()
+        let rest = [self.doors.deadline(), self.datapath.pipeline().next_deadline()];
+        channels.chain(calls).chain(rest.into_iter().flatten()).min()
     }
 
     /// What the ports and the callers say.
@@ -341,16 +333,18 @@ impl Switch {
         events
     }
 
-    /// Takes callers.
+    /// Takes callers, if there is room for them.
     fn welcome(&mut self) {
-        let taken: Vec<Stream> =
-            self.listeners.iter().flat_map(|listener| std::iter::from_fn(|| listener.take())).collect();
-        for stream in taken {
-            self.add(stream, None);
+        let connections = &self.connections;
+        let inside = |door| connections.values().filter(|one| one.door == Some(door)).count();
+        let (taken, vain) = self.doors.welcome(clock::monotonic_ns(), inside);
+        self.said.extend(vain.into_iter().map(|(who, why)| Say::Refused { who, why }));
+        for (door, stream) in taken {
+            self.add(stream, None, Some(door));
         }
     }
 
-    fn add(&mut self, stream: Stream, caller: Option<usize>) {
+    fn add(&mut self, stream: Stream, caller: Option<usize>, door: Option<usize>) {
         let now = clock::monotonic_ns();
         let mut config = ChannelConfig::default();
         let mut name = caller.map_or_else(|| stream.name(), |caller| self.callers[caller].to.to_string());
@@ -361,8 +355,7 @@ impl Switch {
             name += &format!(" (auxiliary {number})");
         }
         let channel = Channel::new(Side::Switch, config, now);
-        let connection = Connection { stream, channel, name, is_up: false, caller };
-        self.connections.insert(self.next_id, connection);
+        self.connections.insert(self.next_id, Connection::new(stream, channel, name, caller, door));
         self.next_id = self.next_id.wrapping_add(1).max(1);
     }
 
@@ -420,9 +413,12 @@ impl Switch {
         }
     }
 
-    /// Reads what is there and answers it.
+    /// Reads what is there and answers it, or goes on with what was read before.
     fn read(&mut self, id: u64, effects: &mut Effects) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.is_held() {
+            return self.answer(id, effects);
+        }
         let mut room = vec![0; READ];
         let ended = match connection.stream.read(&mut room) {
             Ok(0) => Some("the other end closed the connection".to_owned()),
@@ -430,18 +426,21 @@ impl Switch {
                 connection.channel.input(clock::monotonic_ns(), &room[..count]);
                 None
             }
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => None,
+            // Nothing that was sent before it broke is left, and nothing more will come.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => connection.broken.clone(),
             Err(e) => Some(e.to_string()),
         };
         self.answer(id, effects);
         if let Some(why) = ended {
-            self.end(id, why);
+            let broken = self.connections.get_mut(&id).and_then(|one| one.broken.take());
+            self.end(id, broken.unwrap_or(why));
         }
     }
 
     /// What the channel made of the bytes.
     fn answer(&mut self, id: u64, effects: &mut Effects) {
-        while let Some(event) = self.connections.get_mut(&id).and_then(|one| one.channel.next_event()) {
+        while let Some(event) = self.connections.get_mut(&id).and_then(Connection::next_event) {
             match event {
                 Event::Up { version } => self.up(id, version),
                 Event::Message(message) => {
@@ -453,6 +452,9 @@ impl Switch {
                     self.agent.message(now, id, &message, &mut pipeline, effects);
                     drop(pipeline);
                     self.carry_out(effects);
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.answered();
+                    }
                 }
                 Event::Refused { .. } => {}
                 Event::Down(why) => return self.end(id, why),
@@ -524,7 +526,7 @@ impl Switch {
     fn called(&mut self, caller: usize, result: io::Result<Stream>) {
         self.callers[caller].is_calling = false;
         match result {
-            Ok(stream) => self.add(stream, Some(caller)),
+            Ok(stream) => self.add(stream, Some(caller), None),
             Err(e) => self.failed(caller, e.to_string()),
         }
     }
@@ -545,32 +547,17 @@ impl Switch {
         one.next_ns = may_call.then(|| clock::monotonic_ns() + one.back_off.next_delay_ns());
     }
 
-    /// Writes what waits; a controller that does not read is disconnected.
+    /// Writes what waits. Who does not read is disconnected; who went away is heard to the end.
     fn write(&mut self) {
+        let now = clock::monotonic_ns();
         let mut ended = vec![];
         for (id, connection) in &mut self.connections {
-            let output = connection.channel.output();
-            let mut done = 0;
-            while done < output.len() {
-                match connection.stream.write(&output[done..]) {
-                    Ok(0) => break,
-                    Ok(count) => done += count,
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(e) => {
-                        ended.push((*id, e.to_string()));
-                        break;
-                    }
-                }
+            if let Some(why) = connection.write(now) {
+                ended.push((*id, why));
             }
-            output.drain(..done);
-            if connection.stream.wants_write()
-                && let Err(e) = connection.stream.flush()
-            {
-                ended.push((*id, e.to_string()));
-            }
-            if output.len() > BACKLOG {
-                ended.push((*id, format!("it left {} bytes unread", output.len())));
+            if connection.broken.is_some() {
+                // Packet-ins take another way at once.
+                self.lanes.values_mut().for_each(|lanes| lanes.retain(|lane| lane != id));
             }
         }
         for (id, why) in ended {
@@ -583,8 +570,7 @@ impl Switch {
         self.lanes.remove(&id);
         self.lanes.values_mut().for_each(|lanes| lanes.retain(|lane| *lane != id));
         // What was to be said last (the reason of a refusal) is tried once.
-        let last = std::mem::take(connection.channel.output());
-        let _ = connection.stream.write(&last);
+        connection.say_last();
         let shaking = if connection.stream.is_shaking_hands() { " (TLS handshake)" } else { "" };
         match (connection.is_up, connection.caller) {
             (true, caller) => {

@@ -8,10 +8,13 @@
 //!
 //! **Price.** Each port has a thread, and one lock is between them: see [`datapath`].
 
+mod backlog;
 pub mod client;
 pub mod config;
+mod connection;
 pub mod control;
 pub mod datapath;
+mod doors;
 mod lane;
 pub mod queues;
 pub mod relay;

@@ -173,16 +173,24 @@ impl Listener {
 
     /// Takes a caller, if there is one.
     pub fn take(&self) -> Option<Stream> {
+        self.accept().ok()
+    }
+
+    /// Takes a caller.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nobody calls; what the kernel says, which may be about this one caller or about all.
+    pub fn accept(&self) -> io::Result<Stream> {
         match self {
-            Listener::Tcp(listener) => Some(Stream::Tcp(prepared(listener.accept().ok()?.0).ok()?)),
+            Listener::Tcp(listener) => Ok(Stream::Tcp(prepared(listener.accept()?.0)?)),
             Listener::Tls(listener, credentials) => {
-                let socket = prepared(listener.accept().ok()?.0).ok()?;
-                Some(Stream::Tls(Box::new(Tls::take(socket, credentials).ok()?)))
+                let socket = prepared(listener.accept()?.0)?;
+                Ok(Stream::Tls(Box::new(Tls::take(socket, credentials)?)))
             }
             Listener::Unix(listener, _) => {
-                let stream = listener.accept().ok()?.0;
-                stream.set_nonblocking(true).ok()?;
-                Some(Stream::Unix(stream))
+                let stream = listener.accept()?.0;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
             }
         }
     }

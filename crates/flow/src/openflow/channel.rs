@@ -202,6 +202,14 @@ impl Channel {
         }
     }
 
+    /// The peer took bytes for which there had been no room: it is there. Its answer to an echo may be long in coming, because the echo
+    /// stands behind those bytes.
+    pub fn reads(&mut self, now: u64) {
+        if matches!(self.state, State::Up(_)) {
+            (self.heard, self.asked) = (now, None);
+        }
+    }
+
     /// The peer closed the connection, or it broke.
     pub fn closed(&mut self, why: &str) {
         self.down(why.to_owned());

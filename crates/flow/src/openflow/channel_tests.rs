@@ -193,6 +193,27 @@ fn an_echo_comes_back_with_its_data() {
 }
 
 #[test]
+fn a_peer_that_reads_is_there_though_its_echo_is_late() {
+    let mut pair = Pair::up();
+    let channel = &mut pair.switch;
+    let mut late = channel.deadline().unwrap();
+    for _ in 0..3 {
+        // An echo is asked for, and before it is overdue the peer takes something of what stands in front of it.
+        channel.tick(late);
+        assert!(channel.deadline().unwrap() > late);
+        let soon = channel.deadline().unwrap() - 1;
+        channel.reads(soon);
+        late = channel.deadline().unwrap();
+        assert!(late > soon + 1_000_000_000);
+    }
+    channel.tick(late);
+    channel.tick(channel.deadline().unwrap());
+    assert!(channel.is_down());
+    channel.reads(late);
+    assert!(channel.is_down() && channel.deadline().is_none());
+}
+
+#[test]
 fn what_cannot_be_decoded_is_answered_and_the_next_message_lives() {
     let mut pair = Pair::up();
     let mut bytes = vec![5, 99, 0, 12, 0, 0, 0, 9, 1, 2, 3, 4];

@@ -24,13 +24,21 @@ pub struct Ready {
 /// # Errors
 /// What poll(2) says; a signal is no error, nothing is ready then.
 pub fn wait(descriptors: &[(BorrowedFd<'_>, bool)], time: Duration) -> io::Result<Vec<Ready>> {
-    let mut polled: Vec<PollFd<'_>> = descriptors
-        .iter()
-        .map(|(fd, write)| {
-            let flags = if *write { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
-            PollFd::new(*fd, flags)
-        })
-        .collect();
+    let each = descriptors.iter().map(|(fd, write)| (*fd, Ready { read: true, write: *write }));
+    wait_each(&each.collect::<Vec<_>>(), time)
+}
+
+/// The same where not everything is to be read: the end of a descriptor is noticed nevertheless, and is `read`.
+///
+/// # Errors
+/// As [`wait`].
+pub fn wait_each(descriptors: &[(BorrowedFd<'_>, Ready)], time: Duration) -> io::Result<Vec<Ready>> {
+    let flags = |wanted: &Ready| {
+        let read = if wanted.read { PollFlags::POLLIN } else { PollFlags::empty() };
+        read | if wanted.write { PollFlags::POLLOUT } else { PollFlags::empty() }
+    };
+    let mut polled: Vec<PollFd<'_>> =
+        descriptors.iter().map(|(fd, wanted)| PollFd::new(*fd, flags(wanted))).collect();
     // Rounded up, so that a deadline is over when the time is.
     let milliseconds = time.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
     match poll(&mut polled, PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)) {
@@ -119,6 +127,19 @@ impl AsFd for LinkNotice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_to_be_read_wakes_nobody_until_it_ends() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        std::io::Write::write_all(&mut &other, b"x").unwrap();
+        let look =
+            |read, write| wait_each(&[(one.as_fd(), Ready { read, write })], Duration::ZERO).unwrap()[0];
+        assert_eq!(look(true, false), Ready { read: true, write: false });
+        assert_eq!(look(false, false), Ready::default());
+        assert_eq!(look(false, true), Ready { read: false, write: true });
+        drop(other);
+        assert!(look(false, false).read);
+    }
 
     #[test]
     fn a_waker_is_readable_until_it_is_calmed() {

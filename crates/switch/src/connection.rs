@@ -1,0 +1,141 @@
+//! One connection of a switch: its socket, its channel, and what waits between them.
+//!
+//! **What.** [`Connection`] writes what the channel has for the peer, hands out the peer's messages one by one, and knows when to stop: while
+//! too much waits to be read by who asked for it ([`Backlog`]), and when nothing can be written any more.
+//!
+//! **Why.** A write that fails does not mean that nothing is left to read. Linux keeps what had come before a reset or a hang-up, and gives it
+//! to whoever reads on (`tcp_recvmsg_locked` and `unix_stream_read_generic` look at the queue before the error). So a broken connection is
+//! heard to its end: a controller that sends its rules and goes, without reading what is said about them, has sent them.
+//!
+//! **Price.** Until then its answers are made and thrown away.
+
+use crate::backlog::Backlog;
+use crate::stream::Stream;
+use flow::openflow::channel::{Channel, Event};
+use linux::sys::notice::Ready;
+use std::io::{ErrorKind, Write};
+
+/// One connection, called or taken.
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    pub(crate) channel: Channel,
+    /// The other end, for people.
+    pub(crate) name: String,
+    /// Both ends agreed on a version.
+    pub(crate) is_up: bool,
+    /// Which of the controllers that we call.
+    pub(crate) caller: Option<usize>,
+    /// By which of our doors it came.
+    pub(crate) door: Option<usize>,
+    /// Why nothing can be written any more.
+    pub(crate) broken: Option<String>,
+    /// Bytes of the channel's output that were written already.
+    written: usize,
+    backlog: Backlog,
+    /// Messages wait in the channel, and bytes in the socket, until the peer has read what was answered.
+    is_held: bool,
+}
+
+impl Connection {
+    /// One that was just made.
+    pub(crate) fn new(
+        stream: Stream,
+        channel: Channel,
+        name: String,
+        caller: Option<usize>,
+        door: Option<usize>,
+    ) -> Connection {
+        let (backlog, broken) = (Backlog::default(), None);
+        Connection {
+            stream,
+            channel,
+            name,
+            is_up: false,
+            caller,
+            door,
+            broken,
+            written: 0,
+            backlog,
+            is_held: false,
+        }
+    }
+
+    /// Bytes that wait to be written.
+    fn waiting(&mut self) -> usize {
+        self.channel.output().len() - self.written
+    }
+
+    /// Whether its messages wait until it has read more.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// What poll is to look for.
+    pub(crate) fn wish(&mut self) -> Ready {
+        let writes = self.broken.is_none() && (self.waiting() > 0 || self.stream.wants_write());
+        Ready { read: !self.is_held, write: writes }
+    }
+
+    /// Whether there is something to do without a word of poll.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        if self.is_held { !Backlog::is_full(self.waiting()) } else { self.stream.holds() }
+    }
+
+    /// The next message to carry out, unless too much waits for who sent it.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.is_held = Backlog::is_full(self.waiting());
+        if self.is_held { None } else { self.channel.next_event() }
+    }
+
+    /// The answer to its last message is in the channel.
+    pub(crate) fn answered(&mut self) {
+        let waiting = self.waiting();
+        self.backlog.answered(waiting);
+    }
+
+    /// Writes what the socket takes; why the connection is to be ended, if it is.
+    pub(crate) fn write(&mut self, now: u64) -> Option<String> {
+        if self.broken.is_some() {
+            self.channel.output().clear();
+            self.written = 0;
+            return None;
+        }
+        let before = self.written;
+        self.broken = self.write_some().err().map(|e| e.to_string());
+        let count = self.written - before;
+        let output = self.channel.output();
+        // The rest moves to the front only when as much was written: a long answer is not moved for every piece of it.
+        if self.written * 2 >= output.len() {
+            output.drain(..self.written);
+            self.written = 0;
+        }
+        let waiting = self.waiting();
+        if count > 0 && waiting > 0 {
+            // There was no room, and now there is.
+            self.channel.reads(now);
+        }
+        let too_much = self.backlog.wrote(now, count, waiting);
+        if self.broken.is_some() { None } else { too_much }
+    }
+
+    fn write_some(&mut self) -> std::io::Result<()> {
+        let output = self.channel.output();
+        while self.written < output.len() {
+            match self.stream.write(&output[self.written..]) {
+                Ok(0) => break,
+                Ok(count) => self.written += count,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        if self.stream.wants_write() { self.stream.flush() } else { Ok(()) }
+    }
+
+    /// Tries once to write what is to be said last (the reason of a refusal).
+    pub(crate) fn say_last(&mut self) {
+        let last = std::mem::take(self.channel.output());
+        let _ = self.stream.write(&last[self.written..]);
+        self.written = 0;
+    }
+}

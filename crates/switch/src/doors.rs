@@ -1,0 +1,145 @@
+//! The places where a switch may be called, and who is let in.
+//!
+//! **What.** [`Doors`] takes callers, as many at each place as its configuration says, and sends the next ones away at once: with a
+//! sentence in an error of OpenFlow where that can be written, and for people with one line a second that counts them.
+//!
+//! **Why.** Each connection costs a descriptor, a poll in every turn and up to twice [`crate::backlog::BACKLOG`] bytes. Somebody who calls
+//! without end, by mistake mostly, would take that from the controllers. And when the process has no descriptors left, the caller
+//! stays in the kernel's queue and the listener stays readable: a loop that asked again at once would only burn a CPU, so the
+//! place rests.
+//!
+//! **Price.** A caller who says nothing holds his place until the hello is overdue (5 s).
+
+use crate::config::Door;
+use crate::stream::{Listener, Stream};
+use crate::tls::Credentials;
+use flow::openflow::bytes::{Bytes, Version};
+use flow::openflow::fault::Fault;
+use flow::openflow::message::{Body, Message};
+use flow::openflow::misc::ErrorMessage;
+use record::Result;
+use std::io::{ErrorKind, Write};
+
+/// Callers that one place answers in one turn; the others wait for the next.
+const TURN: usize = 64;
+/// How long a place rests when the kernel has nothing left to take a caller with.
+const REST_NS: u64 = 1_000_000_000;
+/// Callers that are sent away are told of so often at most: who knocks a thousand times fills no log.
+const TELL_NS: u64 = 1_000_000_000;
+/// ENOMEM, ENFILE, EMFILE, ENOBUFS (accept(2)): errors that are not about one caller.
+const EXHAUSTED: [i32; 4] = [12, 23, 24, 105];
+
+/// Something to tell people: who called in vain, and why.
+pub(crate) type Vain = (String, String);
+
+struct Place {
+    listener: Listener,
+    door: Door,
+    /// Callers that were sent away since the last line about it.
+    untold: u64,
+    told_ns: Option<u64>,
+    /// It is not asked for callers before.
+    rests_until: Option<u64>,
+}
+
+/// All places of a switch.
+pub(crate) struct Doors(Vec<Place>);
+
+impl Doors {
+    /// Listens everywhere.
+    pub(crate) fn open(doors: &[Door], credentials: Option<&Credentials>) -> Result<Doors> {
+        let open = |door: &Door| {
+            let listener = Listener::open(&door.at, credentials)?;
+            Ok(Place { listener, door: door.clone(), untold: 0, told_ns: None, rests_until: None })
+        };
+        doors.iter().map(open).collect::<Result<Vec<_>>>().map(Doors)
+    }
+
+    /// What is to be polled: places that rest are not.
+    pub(crate) fn awake(&self) -> impl Iterator<Item = &Listener> {
+        self.0.iter().filter(|place| place.rests_until.is_none()).map(|place| &place.listener)
+    }
+
+    /// When a place wakes up, or has something to tell.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.0.iter().flat_map(|place| [place.rests_until, place.tells_at()]).flatten().min()
+    }
+
+    /// The callers that are let in, with the number of their place, and what is to be told; `inside` says how many connections of a
+    /// place there are.
+    pub(crate) fn welcome(
+        &mut self,
+        now: u64,
+        inside: impl Fn(usize) -> usize,
+    ) -> (Vec<(usize, Stream)>, Vec<Vain>) {
+        let (mut taken, mut vain) = (vec![], vec![]);
+        for (number, place) in self.0.iter_mut().enumerate() {
+            let room = place.door.connections.saturating_sub(inside(number));
+            let streams = place.turn(now, room, &mut vain);
+            taken.extend(streams.into_iter().map(|stream| (number, stream)));
+            vain.extend(place.tell(now));
+        }
+        (taken, vain)
+    }
+}
+
+impl Place {
+    /// Takes the callers that wait, and sends away those for whom there is no room.
+    fn turn(&mut self, now: u64, room: usize, vain: &mut Vec<Vain>) -> Vec<Stream> {
+        let mut taken = vec![];
+        if self.rests_until.is_some_and(|until| now < until) {
+            return taken;
+        }
+        self.rests_until = None;
+        for _ in 0..TURN {
+            match self.listener.accept() {
+                Ok(stream) if taken.len() < room => taken.push(stream),
+                Ok(stream) => {
+                    self.untold += 1;
+                    send_away(stream, &self.why());
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.raw_os_error().is_some_and(|code| EXHAUSTED.contains(&code)) => {
+                    self.rests_until = Some(now.saturating_add(REST_NS));
+                    let why = format!("{e}; the next try is in {} s", REST_NS / 1_000_000_000);
+                    vain.push((format!("whoever is at {}", self.door.at), why));
+                    break;
+                }
+                // This one hung up already; the next may be there.
+                Err(_) => {}
+            }
+        }
+        taken
+    }
+
+    fn why(&self) -> String {
+        let most = self.door.connections;
+        format!("{most} connections are open at {}, which takes no more (connections={most})", self.door.at)
+    }
+
+    /// When the callers who were sent away are told of.
+    fn tells_at(&self) -> Option<u64> {
+        (self.untold > 0).then(|| self.told_ns.map_or(0, |told| told.saturating_add(TELL_NS)))
+    }
+
+    fn tell(&mut self, now: u64) -> Option<Vain> {
+        self.tells_at().filter(|at| *at <= now)?;
+        self.told_ns = Some(now);
+        let callers = match std::mem::take(&mut self.untold) {
+            1 => "1 caller".to_owned(),
+            count => format!("{count} callers"),
+        };
+        Some((callers, self.why()))
+    }
+}
+
+/// Says why, if that can be said at once and in plain text, and hangs up. Version 1.3 of an error is that of 1.4.
+fn send_away(mut stream: Stream, why: &str) {
+    if stream.is_shaking_hands() {
+        return;
+    }
+    let data = Bytes(why.as_bytes().to_vec());
+    let error = ErrorMessage { fault: Fault::HELLO_EPERM, experimenter: None, data };
+    let message = Message { version: Version::V13, xid: 0, body: Body::Error(error) };
+    let _ = stream.write(&message.encode().unwrap_or_default());
+}
