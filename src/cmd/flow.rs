@@ -1,10 +1,11 @@
 //! `pathlab flow`: OpenFlow rules by hand.
 //!
 //! `flow trace` builds a switch from files of rules, lets one frame in and tells every step of its way. The commands that ask or
-//! change a switch are in [`rules`] and [`state`].
+//! change a switch are in [`rules`], [`state`] and [`queues`].
 
 pub mod ask;
 mod monitor;
+mod queues;
 pub mod rules;
 mod state;
 
@@ -53,6 +54,8 @@ enum FlowCommand {
     Meters(state::ListArgs),
     /// Print the ports of a switch and what they counted.
     Ports(ask::AskArgs),
+    /// Print the queues of a switch's ports, their rates and what they counted.
+    Queues(queues::QueuesArgs),
     /// Print the tables of a switch that have rules or saw frames.
     Tables(ask::AskArgs),
     /// Say what a switch is.
@@ -93,6 +96,7 @@ pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
         FlowCommand::Groups(args) => state::groups(&args, output),
         FlowCommand::Meters(args) => state::meters(&args, output),
         FlowCommand::Ports(args) => state::ports(&args, output),
+        FlowCommand::Queues(args) => queues::queues(&args, output),
         FlowCommand::Tables(args) => state::tables(&args, output),
         FlowCommand::Show(args) => state::show(&args, output),
     }

@@ -3,6 +3,7 @@
 use crate::client::{ANY, Client, add};
 use crate::site::{Site, needs_root, within};
 use crate::support;
+use crate::vswitch;
 use flow::openflow::bytes::Version;
 use flow::openflow::multipart::{Reply, Request};
 use flow::openflow::port::{QueueProperty, QueueRate, QueueRequest, QueueStats};
@@ -147,6 +148,7 @@ fn frames_go_into_the_queues_that_rules_name_and_controllers_see_their_counters(
     } else {
         support::skip("ovs-ofctl queue-stats", "ovs-ofctl is not installed");
     }
+    flow_queues_tells_the_same(&site, expected[0].2, expected[1].2);
     drop(client);
     drop(newer);
     site.end();
@@ -156,6 +158,84 @@ fn frames_go_into_the_queues_that_rules_name_and_controllers_see_their_counters(
     assert!(said.contains("queues of port 2: 10, 50 (made"), "{said}");
     for expected in ["\"queue\": 10", "\"min_bps\": 10000000", "\"frames\": 30", "\"bytes\": 12100"] {
         assert!(said.contains(expected), "{expected}: {said}");
+    }
+}
+
+/// `pathlab flow queues` with words behind the switch, in JSON.
+fn flow_queues(site: &Site, socket: &std::path::Path, words: &str) -> serde_json::Value {
+    let line = format!("{} --json flow queues unix:{}{words}", support::PATHLAB, socket.display());
+    let (ok, text) = site.try_run(0, &line);
+    assert!(ok, "{line}: {text}");
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+fn flow_queues_tells_the_same(site: &Site, ten: u64, fifty: u64) {
+    for words in [" --openflow 1.3", " --openflow 1.4", " p2 --openflow 1.3", " 2"] {
+        let told = flow_queues(site, &site.socket(), words);
+        assert_eq!(told["schema"], "pathlab/flow-queues/1");
+        let rows: Vec<serde_json::Value> = told["queues"].as_array().unwrap().clone();
+        let line =
+            include_str!("../../docs/json.md").lines().find(|line| line.contains("pathlab/flow-queues/1"));
+        for name in rows[0].as_object().unwrap().keys() {
+            assert!(line.unwrap().contains(&format!("`{name}`")), "docs/json.md does not mention {name}");
+        }
+        let ages: Vec<u64> = rows.iter().map(|row| row["age_ns"].as_u64().unwrap()).collect();
+        assert!(ages.iter().all(|age| *age > 0), "{ages:?}");
+        let row = |queue: u32, permille: [u32; 2], bps: [u64; 2], frames: u64, bytes: u64, age_ns: u64| {
+            serde_json::json!({
+                "port": "2", "name": "p2", "queue": queue, "min_permille": permille[0], "max_permille": permille[1],
+                "min_bps": bps[0], "max_bps": bps[1], "frames": frames, "bytes": bytes, "dropped": 0, "age_ns": age_ns,
+            })
+        };
+        let expected = [
+            row(10, [10, 10], [10_000_000, 10_000_000], 30, ten, ages[0]),
+            row(50, [50, 1000], [50_000_000, 1_000_000_000], 50, fifty, ages[1]),
+        ];
+        assert_eq!(rows, expected, "{words}");
+    }
+    assert_eq!(flow_queues(site, &site.socket(), " 1")["queues"], serde_json::json!([]));
+    let line = |words: &str| {
+        site.try_run(0, &format!("{} flow queues unix:{}{words}", support::PATHLAB, site.socket().display()))
+    };
+    let (_, text) = line("");
+    assert!(text.contains("2 p2") && text.contains("1.0 % = 10 Mbit/s"), "{text}");
+    assert!(text.contains("100.0 % = 1 Gbit/s"), "{text}");
+    let (ok, text) = line(" p7");
+    assert!(!ok && text.contains("no port 'p7'") && text.contains("1 p1, 2 p2"), "{text}");
+    let (ok, text) = line(" 9");
+    assert!(!ok && text.contains("BadPort"), "{text}");
+}
+
+#[test]
+fn queues_of_open_vswitch_are_told() {
+    let what = "pathlab flow queues of Open vSwitch";
+    if needs_root(what) || vswitch::is_missing(what) {
+        return;
+    }
+    let site = site();
+    let vswitch = vswitch::Vswitch::in_site(&site);
+    vswitch.set(
+        &site,
+        "set port p2 qos=@new -- --id=@new create qos type=linux-htb other-config:max-rate=1000000000 \
+         queues:10=@ten queues:50=@fifty -- --id=@ten create queue other-config:min-rate=10000000 \
+         other-config:max-rate=20000000 -- --id=@fifty create queue other-config:min-rate=50000000",
+    );
+    for words in [" --openflow 1.3", " --openflow 1.4", " p2"] {
+        let told = flow_queues(&site, &vswitch.socket(), words);
+        let rows = told["queues"].as_array().unwrap();
+        let queues: Vec<u64> = rows.iter().map(|row| row["queue"].as_u64().unwrap()).collect();
+        // It has a queue 0 where nothing else is said, and tells no rates, whatever its database has.
+        assert_eq!(queues, [0, 10, 50], "{told}");
+        for row in rows {
+            assert_eq!((&row["port"], &row["name"]), (&"2".into(), &"p2".into()), "{told}");
+            for rate in ["min_permille", "max_permille", "min_bps", "max_bps"] {
+                assert!(row[rate].is_null(), "{told}");
+            }
+            // Its datapath in user space puts no frame into a queue; that they are counted is seen.
+            for counter in ["frames", "bytes", "dropped"] {
+                assert_eq!(row[counter], 0, "{told}");
+            }
+        }
     }
 }
 

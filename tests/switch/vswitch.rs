@@ -79,6 +79,14 @@ impl Vswitch {
         own
     }
 
+    /// Changes its database, with the words of ovs-vsctl.
+    pub fn set(&self, site: &Site, line: &str) {
+        self.vsctl(
+            &|program| site.command(0, program),
+            &line.split(' ').map(str::to_owned).collect::<Vec<_>>(),
+        );
+    }
+
     /// Database and daemon, without a bridge.
     fn begin(start: &dyn Fn(&str) -> Command, options: &[&str]) -> Vswitch {
         let folder = tempfile::tempdir().unwrap();

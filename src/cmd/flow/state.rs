@@ -75,7 +75,8 @@ pub fn packet_out(args: &PacketOutArgs, output: &Output) -> Result<()> {
     output.result(&sent, |sent| format!("a frame of {} bytes given to the switch", sent.bytes))
 }
 
-fn other(reply: &Reply) -> Problem {
+/// What is said of an answer to another question.
+pub(super) fn other(reply: &Reply) -> Problem {
     Problem::input(format!("the switch answers with {}, which was not asked for", reply.name()))
 }
 
@@ -140,15 +141,16 @@ fn meter_change(verb: Verb, text: &str) -> Result<Body> {
 
 /// What every list says of itself.
 #[derive(Serialize)]
-struct List<T> {
+pub(super) struct List<T> {
     schema: &'static str,
     switch: String,
     openflow: String,
     #[serde(flatten)]
-    body: T,
+    pub(super) body: T,
 }
 
-fn list<T>(args: &AskArgs, client: &Client, schema: &'static str, body: T) -> List<T> {
+/// A list of this switch.
+pub(super) fn list<T>(args: &AskArgs, client: &Client, schema: &'static str, body: T) -> List<T> {
     List { schema, switch: args.switch.clone(), openflow: client.version().to_string(), body }
 }
 
@@ -206,11 +208,13 @@ fn read_groups(client: &mut Client) -> Result<Groups> {
     Ok(Groups { groups })
 }
 
-fn cell(number: Option<u64>) -> String {
+/// A counter, or a dash for one that the switch does not keep.
+pub(super) fn cell(number: Option<u64>) -> String {
     number.map_or("-".to_owned(), count)
 }
 
-fn table(words: usize, headers: &[&str], rows: Vec<Vec<String>>) -> String {
+/// A table whose first columns are words.
+pub(super) fn table(words: usize, headers: &[&str], rows: Vec<Vec<String>>) -> String {
     Table { headers: headers.iter().map(|header| (*header).to_owned()).collect(), rows, words }.text()
 }
 
@@ -313,11 +317,21 @@ struct OnePort {
     tx_errors: Option<u64>,
 }
 
-fn port_list(client: &mut Client) -> Result<Vec<Port>> {
+/// The ports as the switch describes them.
+pub(super) fn port_list(client: &mut Client) -> Result<Vec<Port>> {
     match client.multipart(Request::PortDesc(Empty {}))? {
         Reply::PortDesc(all) => Ok(all),
         reply => Err(other(&reply)),
     }
+}
+
+/// What a port carries, if the switch says it.
+pub(super) fn speed_kbps(port: &Port) -> Option<u32> {
+    let speed = port.properties.iter().find_map(|property| match property {
+        PortProperty::Ethernet(ethernet) => Some(ethernet.curr_speed),
+        _ => None,
+    });
+    speed.filter(|speed| *speed > 0)
 }
 
 fn read_ports(client: &mut Client) -> Result<Ports> {
@@ -329,17 +343,13 @@ fn read_ports(client: &mut Client) -> Result<Ports> {
     };
     let ports = described.iter().map(|one| {
         let stats = stats.iter().find(|stats| stats.port_no == one.port_no);
-        let speed = one.properties.iter().find_map(|property| match property {
-            PortProperty::Ethernet(ethernet) => Some(ethernet.curr_speed),
-            _ => None,
-        });
         OnePort {
             port: PortNo(one.port_no).to_string(),
             name: one.name.text(),
             address: one.hw_addr.0.map(|byte| format!("{byte:02x}")).join(":"),
             config: one.config.to_string(),
             state: one.state.to_string(),
-            speed_kbps: speed.filter(|speed| *speed > 0),
+            speed_kbps: speed_kbps(one),
             rx_frames: stats.and_then(|stats| counted(stats.rx_packets)),
             tx_frames: stats.and_then(|stats| counted(stats.tx_packets)),
             rx_bytes: stats.and_then(|stats| counted(stats.rx_bytes)),
