@@ -26,10 +26,13 @@ use record::{Problem, Result};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 /// What fails open does: every frame to NORMAL before every other rule, until a controller is there again.
 pub const OPEN_RULE: &str = "cookie=0x6661696c6f70656e,table=0,priority=65535 actions=NORMAL";
+/// By which the rule is known again.
+const OPEN_COOKIE: &str = "0x6661696c6f70656e";
 
 /// Who asks for the status: Nicira's number (`nicira-ext.h` of the reference implementation, `NXT_STATUS_REQUEST`).
 pub const STATUS_EXPERIMENTER: u32 = 0x2320;
@@ -50,6 +53,16 @@ const NAP: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Clients at a time.
 const MOST_CLIENTS: usize = 64;
+/// Answers that wait for one who asks and does not read; messages alone never make so much wait.
+const MOST_ANSWERS: usize = 2 * ENOUGH;
+/// How long what one end said before it hung up may take to the other end.
+const LAST_WORDS: Duration = Duration::from_secs(30);
+/// How long the bridge waits for a switch's answer.
+const LIMIT: Duration = Duration::from_secs(5);
+/// The pause between two attempts to make or end the bridge.
+const RETRY: Duration = Duration::from_secs(1);
+/// Messages to the bridge's connection that are passed over at a time.
+const MOST_UNWANTED: usize = 10_000;
 
 /// What a relay is between.
 pub struct Relay {
@@ -86,8 +99,18 @@ struct Desk<'a> {
     /// For each controller whether both ends have said hello.
     up: Vec<AtomicBool>,
     clients: AtomicUsize,
+    /// The relay cannot go on.
+    has_failed: AtomicBool,
     stop: &'a (dyn Fn() -> bool + Sync),
     say: &'a (dyn Fn(Said) + Sync),
+}
+
+/// How a connection with a controller ended.
+enum Ended {
+    /// Messages had gone through it: why it ended.
+    Down(String),
+    /// Before both ends had said hello: which end it was, and why.
+    Early(String, String),
 }
 
 impl Relay {
@@ -97,36 +120,48 @@ impl Relay {
     /// Host: the kernel refused to wait.
     pub fn run(&self, stop: &(dyn Fn() -> bool + Sync), say: &(dyn Fn(Said) + Sync)) -> Result<()> {
         let up = self.controllers.iter().map(|_| AtomicBool::new(false)).collect();
-        let desk = Desk { relay: self, up, clients: AtomicUsize::new(0), stop, say };
+        let (clients, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let desk = Desk { relay: self, up, clients, has_failed, stop, say };
         std::thread::scope(|scope| {
             for index in 0..self.controllers.len() {
                 let desk = &desk;
                 scope.spawn(move || desk.follow(index));
             }
-            let mut opener = Opener::default();
-            while !stop() {
-                let waited: Vec<_> = self.listeners.iter().map(|one| (one.as_fd(), false)).collect();
-                wait(&waited, NAP).map_err(|e| Problem::host(format!("cannot wait for clients: {e}")))?;
-                for client in self.listeners.iter().filter_map(Listener::take) {
-                    let desk = &desk;
-                    if desk.clients.fetch_add(1, Relaxed) < MOST_CLIENTS {
-                        scope.spawn(move || desk.serve(client));
-                    } else {
-                        desk.clients.fetch_sub(1, Relaxed);
-                    }
-                }
-                if self.fail == Fail::Standalone && !self.controllers.is_empty() {
-                    opener.turn(&desk);
-                }
-            }
-            Ok(())
+            let done = desk.attend(scope);
+            // The others look for it: without it they would keep this from returning.
+            desk.has_failed.store(done.is_err(), Relaxed);
+            done
         })
     }
 }
 
 impl Desk<'_> {
+    fn is_over(&self) -> bool {
+        (self.stop)() || self.has_failed.load(Relaxed)
+    }
+
     fn is_connected(&self) -> bool {
         self.up.iter().any(|up| up.load(Relaxed))
+    }
+
+    /// Takes clients, and makes the switch a bridge and ends that.
+    fn attend<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Result<()> {
+        let mut opener = Opener::new();
+        while !self.is_over() {
+            let waited: Vec<_> = self.relay.listeners.iter().map(|one| (one.as_fd(), false)).collect();
+            wait(&waited, NAP).map_err(|e| Problem::host(format!("cannot wait for clients: {e}")))?;
+            for client in self.relay.listeners.iter().filter_map(Listener::take) {
+                if self.clients.fetch_add(1, Relaxed) < MOST_CLIENTS {
+                    scope.spawn(move || self.serve(client));
+                } else {
+                    self.clients.fetch_sub(1, Relaxed);
+                }
+            }
+            if !self.relay.controllers.is_empty() {
+                opener.turn(self);
+            }
+        }
+        Ok(())
     }
 
     /// Keeps one controller connected.
@@ -134,31 +169,48 @@ impl Desk<'_> {
         let controller = &self.relay.controllers[index];
         let mut back_off = BackOff::new(clock::monotonic_ns().wrapping_add(index as u64));
         let mut was_said = false;
-        while !(self.stop)() {
-            // The controller first: a datapath is not called on behalf of nobody.
-            let called = [controller, &self.relay.datapath].map(|to| self.call(to).map_err(|e| (to, e)));
-            match called {
-                [Ok(far), Ok(near)] => {
+        while !self.is_over() {
+            match self.one_connection(index, &mut back_off) {
+                Ended::Down(why) => {
                     was_said = false;
-                    let who = controller.to_string();
-                    let why = self.pump(near, far, &mut |is_up| {
-                        self.up[index].store(is_up, Relaxed);
-                        if is_up {
-                            back_off.reset();
-                            (self.say)(Said::Up(who.clone()));
-                        }
-                    });
-                    if self.up[index].swap(false, Relaxed) {
-                        (self.say)(Said::Down(controller.to_string(), why));
-                    }
+                    (self.say)(Said::Down(controller.to_string(), why));
                 }
-                [Err((to, error)), _] | [_, Err((to, error))] if !was_said => {
+                Ended::Early(who, why) if !was_said && !self.is_over() => {
                     was_said = true;
-                    (self.say)(Said::Unreachable(to.to_string(), error.to_string()));
+                    (self.say)(Said::Unreachable(who, why));
                 }
-                _ => {}
+                Ended::Early(..) => {}
             }
             self.sleep(Duration::from_nanos(back_off.next_delay_ns()).min(self.relay.longest_pause));
+        }
+    }
+
+    /// One connection with a controller, from the call to the end.
+    fn one_connection(&self, index: usize, back_off: &mut BackOff) -> Ended {
+        let controller = &self.relay.controllers[index];
+        let early = |to: &Remote| {
+            let who = to.to_string();
+            move |error: io::Error| Ended::Early(who, error.to_string())
+        };
+        // The controller first: a datapath is not called on behalf of nobody.
+        let far = match self.call(controller).map_err(early(controller)) {
+            Ok(far) => far,
+            Err(ended) => return ended,
+        };
+        let near = match self.call(&self.relay.datapath).map_err(early(&self.relay.datapath)) {
+            Ok(near) => near,
+            Err(ended) => return ended,
+        };
+        let why = self.pump(near, far, &mut |is_up| {
+            self.up[index].store(is_up, Relaxed);
+            if is_up {
+                back_off.reset();
+                (self.say)(Said::Up(controller.to_string()));
+            }
+        });
+        match self.up[index].swap(false, Relaxed) {
+            true => Ended::Down(why),
+            false => Ended::Early(controller.to_string(), why),
         }
     }
 
@@ -168,7 +220,7 @@ impl Desk<'_> {
 
     fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
-        while Instant::now() < until && !(self.stop)() {
+        while Instant::now() < until && !self.is_over() {
             std::thread::sleep(until.saturating_duration_since(Instant::now()).min(NAP));
         }
     }
@@ -185,13 +237,27 @@ impl Desk<'_> {
     /// hello.
     fn pump(&self, near: Stream, far: Stream, up: &mut dyn FnMut(bool)) -> String {
         let (mut near, mut far) = (End::new(near), End::new(far));
+        let why = self.carry(&mut near, &mut far, up);
+        // Who hung up may have said more before than the other end has taken yet.
+        let until = Instant::now() + LAST_WORDS;
+        for end in [&mut near, &mut far] {
+            while end.has_more() && Instant::now() < until && !self.is_over() {
+                if !end.write() {
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+        why
+    }
+
+    fn carry(&self, near: &mut End, far: &mut End, up: &mut dyn FnMut(bool)) -> String {
         let mut was_up = false;
-        while !(self.stop)() {
-            let status = |wanted: &str| self.status(wanted);
-            let there = near.pass(&mut far, None).map_err(|why| format!("the switch {why}"));
-            let back = far.pass(&mut near, Some(&status)).map_err(|why| format!("the other end {why}"));
+        let status = |wanted: &str| self.status(wanted);
+        while !self.is_over() {
+            let there = near.pass(far, None).map_err(|why| format!("the switch {why}"));
+            let back = far.pass(near, Some(&status)).map_err(|why| format!("the other end {why}"));
             let mut moved = matches!(there, Ok(true)) || matches!(back, Ok(true));
-            for end in [&mut near, &mut far] {
+            for end in [&mut *near, &mut *far] {
                 moved |= end.write();
             }
             if let Err(why) = there.and(back) {
@@ -201,7 +267,7 @@ impl Desk<'_> {
                 was_up = true;
                 up(true);
             }
-            if !moved && self.wait(&near, &far).is_err() {
+            if !moved && self.wait(near, far).is_err() {
                 return "the kernel does not wait for it".into();
             }
         }
@@ -248,11 +314,13 @@ struct End {
     inbox: Vec<u8>,
     output: Vec<u8>,
     has_greeted: bool,
+    /// Why it takes nothing any more; what it said before is still to be read.
+    deaf: Option<String>,
 }
 
 impl End {
     fn new(stream: Stream) -> End {
-        End { stream, inbox: vec![], output: vec![], has_greeted: false }
+        End { stream, inbox: vec![], output: vec![], has_greeted: false, deaf: None }
     }
 
     /// Takes over what came, unless too much waits on the other side; whether anything came.
@@ -263,7 +331,16 @@ impl End {
     ) -> std::result::Result<bool, String> {
         let read = if to.output.len() < ENOUGH { self.read() } else { Ok(0) };
         // What came before the end goes over, too.
-        self.sort(to, status).and(read).map(|count| count > 0)
+        let count = self.sort(to, status).and(read)?;
+        match &self.deaf {
+            Some(why) if count == 0 => Err(why.clone()),
+            _ => Ok(count > 0),
+        }
+    }
+
+    /// Whether something waits to be written, and can be.
+    fn has_more(&self) -> bool {
+        self.deaf.is_none() && (!self.output.is_empty() || self.stream.wants_write())
     }
 
     /// Reads what is there; how many bytes.
@@ -282,14 +359,22 @@ impl End {
 
     /// Writes what can be; whether anything was.
     fn write(&mut self) -> bool {
-        // An error shows when it is read.
         let written = match self.output.is_empty() {
             true => self.stream.flush().map(|()| 0),
             false => self.stream.write(&self.output),
         };
-        let done = written.unwrap_or(0);
-        self.output.drain(..done);
-        done > 0
+        match written {
+            Ok(done) => {
+                self.output.drain(..done);
+                done > 0
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => false,
+            Err(e) => {
+                self.output.clear();
+                self.deaf.get_or_insert_with(|| format!("takes nothing any more: {e}"));
+                false
+            }
+        }
     }
 
     /// Takes whole messages over to the other end; where a status is known, the question for it is answered instead.
@@ -303,6 +388,11 @@ impl End {
             self.has_greeted |= message[1] == HELLO;
             at += message.len();
             match status.zip(question(message)) {
+                Some(_) if self.output.len() > MOST_ANSWERS => {
+                    let why = "reads no answers".to_owned();
+                    self.deaf = Some(why.clone());
+                    return Err(why);
+                }
                 Some((status, wanted)) => self.output.extend(answer(message, &status(&wanted))),
                 None => to.output.extend_from_slice(message),
             }
@@ -345,38 +435,86 @@ fn answer(question: &[u8], text: &str) -> Vec<u8> {
 }
 
 /// Lets the switch be a bridge while no controller is there.
-#[derive(Default)]
 struct Opener {
     /// The connection that made the rule; the rule is taken to be gone with it.
     client: Option<Client>,
+    /// The rule may be in the switch: this relay made it, or one before that was killed.
+    may_be_open: bool,
+    /// It was said that the switch is a bridge.
+    is_open: bool,
+    /// That it cannot be one was said.
+    was_said: bool,
+    /// Not before this time is it tried again.
+    next: Instant,
 }
 
 impl Opener {
+    fn new() -> Opener {
+        Opener { client: None, may_be_open: true, is_open: false, was_said: false, next: Instant::now() }
+    }
+
     fn turn(&mut self, desk: &Desk<'_>) {
-        if desk.is_connected() {
-            let Some(mut client) = self.client.take() else { return };
-            if change(&mut client, FlowModCommand::DeleteStrict).is_ok() {
-                (desk.say)(Said::Open(false));
-            }
+        if desk.is_connected() || desk.relay.fail == Fail::Secure {
+            self.close(desk);
+        } else {
+            self.open(desk);
+        }
+    }
+
+    /// Takes the rule away, until that is sure: it would be above all rules of a controller.
+    fn close(&mut self, desk: &Desk<'_>) {
+        if !self.may_be_open || self.attempt(desk, FlowModCommand::DeleteStrict).is_err() {
             return;
         }
-        let limit = Duration::from_secs(5);
-        if self.client.is_none()
-            && let Ok(mut client) =
-                Client::call(&desk.relay.datapath, desk.relay.credentials.as_ref(), &Version::ALL, limit)
-            && change(&mut client, FlowModCommand::Add).is_ok()
-        {
-            (desk.say)(Said::Open(true));
-            self.client = Some(client);
+        (self.client, self.may_be_open) = (None, false);
+        if std::mem::take(&mut self.is_open) {
+            (desk.say)(Said::Open(false));
         }
-        // What the switch sends to controllers comes here, too, and is not for us.
-        while let Some(client) = &mut self.client {
-            match client.next(PAUSE) {
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(_) => self.client = None,
+    }
+
+    fn open(&mut self, desk: &Desk<'_>) {
+        if self.client.is_none() {
+            match self.attempt(desk, FlowModCommand::Add) {
+                Ok(()) => {
+                    (self.may_be_open, self.is_open, self.was_said) = (true, true, false);
+                    (desk.say)(Said::Open(true));
+                }
+                Err(Some(why)) if !self.was_said => {
+                    self.was_said = true;
+                    (desk.say)(Said::Unreachable(desk.relay.datapath.to_string(), why));
+                }
+                Err(_) => {}
             }
         }
+        // What the switch sends to controllers comes here, too, and is not for us.
+        for _ in 0..MOST_UNWANTED {
+            match self.client.as_mut().map(|client| client.next(PAUSE)) {
+                Some(Ok(Some(_))) => {}
+                Some(Ok(None)) | None => break,
+                Some(Err(_)) => self.client = None,
+            }
+        }
+    }
+
+    /// Makes one change, over the connection that is there or a new one, if it is time; why that failed.
+    fn attempt(&mut self, desk: &Desk<'_>, command: FlowModCommand) -> Result<(), Option<String>> {
+        if Instant::now() < self.next {
+            return Err(None);
+        }
+        let relay = desk.relay;
+        let client = match self.client.take() {
+            Some(client) => Ok(client),
+            None => Client::call(&relay.datapath, relay.credentials.as_ref(), &Version::ALL, LIMIT),
+        };
+        let changed = client.and_then(|mut client| change(&mut client, command).map(|()| client));
+        match changed {
+            Ok(client) => self.client = Some(client),
+            Err(problem) => {
+                self.next = Instant::now() + RETRY;
+                return Err(Some(problem.what));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -392,16 +530,20 @@ fn change(client: &mut Client, command: FlowModCommand) -> Result<()> {
 
 fn open_rule(command: FlowModCommand) -> Result<FlowMod> {
     let text = match command {
-        FlowModCommand::Add => OPEN_RULE,
-        _ => OPEN_RULE.split_once(" actions").map_or(OPEN_RULE, |(matching, _)| matching),
+        FlowModCommand::Add => OPEN_RULE.to_owned(),
+        // Only the rule with this cookie: a controller may have put one of its own in its place.
+        _ => format!("cookie={OPEN_COOKIE}/-1,table=0,priority=65535"),
     };
-    rule::flow_mod(command, text).map_err(|e| Problem::input(e.to_string()))
+    rule::flow_mod(command, &text).map_err(|e| Problem::input(e.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::net::Shutdown;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
 
     #[test]
     fn the_rule_of_failing_open_can_be_read_both_ways() {
@@ -412,6 +554,111 @@ mod tests {
                 (0, 65535, 0x6661_696c_6f70_656e)
             );
         }
+        let delete = open_rule(FlowModCommand::DeleteStrict).unwrap();
+        assert_eq!(delete.cookie_mask, u64::MAX, "nobody else's rule is deleted");
+    }
+
+    /// A desk whose datapath and controller wait at these files, for as long as nobody stops it.
+    fn with_desk<T>(folder: &Path, work: impl FnOnce(&Desk<'_>) -> T) -> T {
+        let relay = Relay {
+            datapath: Remote::Unix(folder.join("datapath")),
+            controllers: vec![Remote::Unix(folder.join("controller"))],
+            listeners: vec![],
+            fail: Fail::Secure,
+            credentials: None,
+            longest_pause: Duration::ZERO,
+        };
+        work(&Desk {
+            relay: &relay,
+            up: vec![AtomicBool::new(false)],
+            clients: AtomicUsize::new(0),
+            has_failed: AtomicBool::new(false),
+            stop: &|| false,
+            say: &|_| {},
+        })
+    }
+
+    /// Two ends of a connection: the relay's, and the other, whose calls block.
+    fn pair() -> (Stream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        (Stream::Unix(ours), theirs)
+    }
+
+    /// A message of so many bytes.
+    fn echo(length: u16) -> Vec<u8> {
+        let mut message = vec![4, 2, 0, 0, 0, 0, 0, 1];
+        message[2..4].copy_from_slice(&length.to_be_bytes());
+        message.resize(usize::from(length), 7);
+        message
+    }
+
+    #[test]
+    fn what_was_said_before_hanging_up_arrives_though_it_is_taken_late() {
+        let folder = tempfile::tempdir().unwrap();
+        let ((near, mut switch), (far, mut client)) = (pair(), pair());
+        // More than the kernel keeps for one end, less than the relay and both ends together.
+        let all = echo(1000).repeat(300);
+        let why = std::thread::scope(|scope| {
+            let pump = scope.spawn(|| with_desk(folder.path(), |desk| desk.pump(near, far, &mut |_| {})));
+            client.write_all(&all).unwrap();
+            drop(client);
+            let mut came = vec![];
+            switch.read_to_end(&mut came).unwrap();
+            assert_eq!(came.len(), all.len());
+            assert!(came == all);
+            pump.join().unwrap()
+        });
+        assert_eq!(why, "the other end closed the connection");
+    }
+
+    #[test]
+    fn who_asks_for_the_status_and_reads_no_answer_is_sent_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let ((near, _switch), (far, mut client)) = (pair(), pair());
+        let question = [4, 4, 0, 16, 0, 0, 0, 9, 0, 0, 0x23, 0x20, 0, 0, 0, 0].repeat(64);
+        let why = std::thread::scope(|scope| {
+            let pump = scope.spawn(|| with_desk(folder.path(), |desk| desk.pump(near, far, &mut |_| {})));
+            while client.write_all(&question).is_ok() {}
+            pump.join().unwrap()
+        });
+        assert_eq!(why, "the other end reads no answers");
+    }
+
+    #[test]
+    fn an_end_that_takes_nothing_any_more_is_heard_out_and_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let ((near, mut switch), (far, mut client)) = (pair(), pair());
+        let last = echo(50_000);
+        switch.write_all(&last).unwrap();
+        switch.shutdown(Shutdown::Read).unwrap();
+        client.write_all(&echo(8)).unwrap();
+        let why = with_desk(folder.path(), |desk| desk.pump(near, far, &mut |_| {}));
+        assert!(why.starts_with("the switch takes nothing any more: "), "{why}");
+        let mut came = vec![];
+        client.read_to_end(&mut came).unwrap();
+        assert!(came == last);
+    }
+
+    #[test]
+    fn a_datapath_is_not_called_for_nobody_and_who_hangs_up_at_once_is_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let listen = |name: &str| UnixListener::bind(folder.path().join(name)).unwrap();
+        let datapath = listen("datapath");
+        datapath.set_nonblocking(true).unwrap();
+        with_desk(folder.path(), |desk| {
+            let mut back_off = BackOff::new(1);
+            let name = desk.relay.controllers[0].to_string();
+            let Ended::Early(who, _) = desk.one_connection(0, &mut back_off) else { panic!() };
+            assert_eq!(who, name);
+            assert_eq!(datapath.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+            let controller = listen("controller");
+            std::thread::scope(|scope| {
+                scope.spawn(|| drop(controller.accept().unwrap()));
+                let Ended::Early(who, why) = desk.one_connection(0, &mut back_off) else { panic!() };
+                assert_eq!((who, why.as_str()), (name, "the other end closed the connection"));
+            });
+        });
     }
 
     #[test]
