@@ -17,11 +17,12 @@ use std::io;
 use std::os::fd::AsFd;
 
 use netlink_bindings::tc;
-use record::snapshot::TC_ROOT;
+use record::snapshot::{QdiscSample, TC_ROOT};
 use record::{Problem, Result};
 
 use crate::lab::link::{Netlink, Refusal};
 use crate::observe::netlink::{self, Attributes, Family, after, text, u32_at, u64_at};
+use crate::observe::qdiscs::{self, HEADER_BYTES, RATE_AT, TCA_KIND, TCA_OPTIONS, TCA_STATS2};
 use crate::stamping::namespace;
 use crate::sys::netns;
 use crate::undo::{Journal, StateDir, Step};
@@ -34,22 +35,14 @@ const OTHERS: u32 = HANDLE | 0xfffe;
 /// The largest number of a queue.
 pub const HIGHEST: u16 = 0xfffd;
 
-// include/uapi/linux/rtnetlink.h, gen_stats.h, pkt_sched.h
-const GET_QDISC: u16 = 38;
+// include/uapi/linux/rtnetlink.h, pkt_sched.h
 const GET_CLASS: u16 = 42;
-const TC_HEADER: usize = 20;
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
-const TCA_STATS2: u16 = 7;
-const STATS_BASIC: u16 = 1;
-const STATS_QUEUE: u16 = 3;
-const STATS_PKT64: u16 = 8;
 const HTB_PARMS: u16 = 1;
 const HTB_RATE64: u16 = 6;
 const HTB_CEIL64: u16 = 7;
-/// `struct tc_htb_opt`: two rate specifications of 12 bytes that end with the rate, then buffer, cbuffer, quantum, level.
-const RATE_AT: usize = 8;
-const CEIL_AT: usize = 20;
+/// `struct tc_htb_opt`: two rate specifications of 12 bytes that end with the rate ([`RATE_AT`]), then buffer, cbuffer,
+/// quantum, level.
+const CEIL_AT: usize = 12 + RATE_AT;
 const LEVEL_AT: usize = 36;
 /// A leaf is at level 0.
 const LEAF: u32 = 0;
@@ -126,7 +119,7 @@ pub fn read(index: u32) -> io::Result<Option<Htb>> {
     let mut root: Root = None;
     socket.dump(
         &mut buffer,
-        GET_QDISC,
+        qdiscs::REQUEST,
         &body,
         &mut root,
         |root| *root = None,
@@ -145,8 +138,8 @@ pub fn read(index: u32) -> io::Result<Option<Htb>> {
 }
 
 /// `struct tcmsg` with an interface.
-fn header(index: u32) -> [u8; TC_HEADER] {
-    let mut header = [0; TC_HEADER];
+fn header(index: u32) -> [u8; HEADER_BYTES] {
+    let mut header = qdiscs::BODY;
     header[4..8].copy_from_slice(&index.to_ne_bytes());
     header
 }
@@ -154,8 +147,9 @@ fn header(index: u32) -> [u8; TC_HEADER] {
 /// Kind and handle, if it is the root of that interface.
 fn parse_root(message: &[u8], index: u32) -> Root {
     let is_root = u32_at(message, 4)? == index && u32_at(message, 12)? == TC_ROOT;
-    let kind =
-        after(message, TC_HEADER).find(|(number, _)| *number == TCA_KIND).map(|(_, content)| text(content));
+    let kind = after(message, HEADER_BYTES)
+        .find(|(number, _)| *number == TCA_KIND)
+        .map(|(_, content)| text(content));
     kind.filter(|_| is_root).zip(u32_at(message, 8))
 }
 
@@ -166,7 +160,7 @@ fn parse_class(message: &[u8], index: u32) -> Option<Class> {
     }
     let mut class = Class { handle: u32_at(message, 8)?, parent: u32_at(message, 12)?, ..Class::default() };
     let mut kind = String::new();
-    for (number, content) in after(message, TC_HEADER) {
+    for (number, content) in after(message, HEADER_BYTES) {
         match number {
             TCA_KIND => kind = text(content),
             TCA_OPTIONS => rates(content, &mut class),
@@ -197,19 +191,10 @@ fn rates(options: &[u8], class: &mut Class) {
     class.max_bps = wide.1.unwrap_or(ceil).saturating_mul(8);
 }
 
-fn counts(statistics: &[u8], class: &mut Class) {
-    let mut wide = None;
-    for (number, content) in Attributes(statistics) {
-        let word = |at| u64::from(u32_at(content, at).unwrap_or(0));
-        match number {
-            STATS_BASIC => (class.bytes, class.frames) = (u64_at(content, 0).unwrap_or(0), word(8)),
-            STATS_PKT64 => wide = u64_at(content, 0),
-            // qlen, backlog, drops
-            STATS_QUEUE => class.dropped = word(8),
-            _ => {}
-        }
-    }
-    class.frames = wide.unwrap_or(class.frames);
+fn counts(content: &[u8], class: &mut Class) {
+    let mut sample = QdiscSample::default();
+    qdiscs::statistics(content, &mut sample);
+    (class.bytes, class.frames, class.dropped) = (sample.bytes, sample.packets, sample.drops);
 }
 
 /// What the classes of a root are.
@@ -262,6 +247,13 @@ pub struct Plan {
     pub queues: Vec<Wanted>,
 }
 
+impl Plan {
+    /// What all queues together get in any case.
+    pub fn guaranteed_bps(&self) -> u64 {
+        self.queues.iter().filter_map(|queue| queue.min_bps).fold(0, u64::saturating_add)
+    }
+}
+
 /// Makes queues, on all interfaces or on none; `name` is the journal's.
 ///
 /// # Errors
@@ -306,7 +298,7 @@ fn make(plan: &Plan) -> std::result::Result<(), Refusal> {
     request.encode().nested_options_htb().push_init(init);
     netlink.acknowledged(&request)?;
     let speed = plan.speed_bps;
-    let guaranteed: u64 = plan.queues.iter().filter_map(|queue| queue.min_bps).sum();
+    let guaranteed = plan.guaranteed_bps();
     // A rate of nothing cannot be said: a thousandth of the whole.
     let least = (speed / 1000).max(8000);
     let others = speed.saturating_sub(guaranteed).max(least);

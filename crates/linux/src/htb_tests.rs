@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::observe::netlink::build::{attribute, join};
+use crate::observe::qdiscs::{STATS_BASIC, STATS_PKT64, STATS_QUEUE};
 use proptest::prelude::*;
 
 /// A message as the kernel builds one.

@@ -14,21 +14,22 @@ pub const REQUEST: u16 = 38;
 /// `struct tcmsg`, all zero: every interface.
 pub const BODY: [u8; 20] = [0; 20];
 
-const HEADER_BYTES: usize = 20;
+/// Bytes of `struct tcmsg`.
+pub(crate) const HEADER_BYTES: usize = BODY.len();
 
-// include/uapi/linux/rtnetlink.h, gen_stats.h, pkt_sched.h
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
-const TCA_STATS2: u16 = 7;
-const STATS_BASIC: u16 = 1;
-const STATS_QUEUE: u16 = 3;
-const STATS_PKT64: u16 = 8;
+// include/uapi/linux/rtnetlink.h, gen_stats.h, pkt_sched.h; a class has the same attributes (`crate::htb`).
+pub(crate) const TCA_KIND: u16 = 1;
+pub(crate) const TCA_OPTIONS: u16 = 2;
+pub(crate) const TCA_STATS2: u16 = 7;
+pub(crate) const STATS_BASIC: u16 = 1;
+pub(crate) const STATS_QUEUE: u16 = 3;
+pub(crate) const STATS_PKT64: u16 = 8;
 const TBF_PARMS: u16 = 1;
 const TBF_RATE64: u16 = 4;
 /// `struct tc_tbf_qopt`: two rate specifications of twelve bytes, then limit, buffer, mtu.
 const TBF_LIMIT_AT: usize = 24;
 /// `struct tc_ratespec` ends with the rate.
-const RATE_AT: usize = 8;
+pub(crate) const RATE_AT: usize = 8;
 
 /// Decodes one reply; `names` are the interfaces by index.
 pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<QdiscSample> {
@@ -52,7 +53,8 @@ pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<QdiscSampl
     (!qdisc.kind.is_empty()).then_some(qdisc)
 }
 
-fn statistics(content: &[u8], qdisc: &mut QdiscSample) {
+/// What `TCA_STATS2` of a qdisc or a class tells.
+pub(crate) fn statistics(content: &[u8], qdisc: &mut QdiscSample) {
     let mut wide = None;
     for (number, content) in Attributes(content) {
         let word = |i: usize| u64::from(u32_at(content, i * 4).unwrap_or(0));
