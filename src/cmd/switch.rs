@@ -144,10 +144,12 @@ pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<Result<Vec<()>>>()
     });
-    let switches = configs.iter().zip(&switches).map(|(config, switch)| one(config, switch)).collect();
+    let told = configs.iter().zip(&switches).map(|(config, switch)| one(config, switch)).collect();
+    let ends: Vec<Result<()>> = switches.iter_mut().map(|switch| switch.queues.end()).collect();
     drop(result?);
-    let document = Document { schema: "pathlab/switch/1", switches };
-    output.result(&document, text)
+    let document = Document { schema: "pathlab/switch/1", switches: told };
+    output.result(&document, text)?;
+    ends.into_iter().collect()
 }
 
 fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {

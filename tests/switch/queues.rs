@@ -128,10 +128,14 @@ fn frames_go_into_the_queues_that_rules_name_and_controllers_see_their_counters(
     assert_eq!(queues[0].properties, rates(10, 10));
     assert_eq!(queues[1].properties, rates(50, 1000));
     // The frames without a queue went out, too: everything arrived.
-    let (ok, ports) =
-        site.try_run(0, &format!("{} flow ports unix:{} --json", support::PATHLAB, site.socket().display()));
-    assert!(ok && ports.contains("\"speed_kbps\": 1000000"), "{ports}");
-    assert!(ports.contains("\"tx_frames\": 100"), "{ports}");
+    let ports = |site: &Site| {
+        let line = format!("{} flow ports unix:{} --json", support::PATHLAB, site.socket().display());
+        let (ok, ports) = site.try_run(0, &line);
+        assert!(ok, "{ports}");
+        ports
+    };
+    site.wait_for("the frames without a queue", |site| ports(site).contains("\"tx_frames\": 100"));
+    assert!(ports(&site).contains("\"speed_kbps\": 1000000"), "{}", ports(&site));
     if support::installed("ovs-ofctl") {
         let switch = format!("unix:{}", site.socket().display());
         let text = ovs_ofctl(&site, "OpenFlow13", &format!("queue-stats {switch}"));
@@ -306,7 +310,7 @@ fn what_cannot_have_queues_is_said() {
     if needs_root("queues that cannot be") {
         return;
     }
-    let site = site();
+    let site = Site::build(3);
     let (ok, text) = site.try_run(0, "tc qdisc add dev p1 root tbf rate 1mbit burst 5kb latency 50ms");
     assert!(ok, "{text}");
     let (ok, text) = site.try_run(0, "tc qdisc add dev p2 root handle 5: htb");
@@ -317,6 +321,7 @@ fn what_cannot_have_queues_is_said() {
         ("--port int:p2 --queue 1:2", "without a class for queue 2", 2),
         ("--port int:p1 --queue 2:2", "there is no port 2", 2),
         ("--port int:p1 --queue 1:0", "from 1 to", 2),
+        ("--port int:p3 --queue 1:2,min=2gbit --speed 1=1gbit", "2000000000 bit/s in any case", 2),
     ] {
         let words: Vec<&str> = ["switch"].into_iter().chain(words.split(' ')).collect();
         let output =

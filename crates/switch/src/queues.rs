@@ -29,6 +29,8 @@ pub const SPEED_BPS: u64 = 10_000_000_000;
 const MOST: usize = 256;
 /// The lowest rate: one byte a second is 8 bits.
 const SLOWEST: u64 = 8;
+/// The highest one: OpenFlow has 32 bits for the kbit/s of a port (1.3.5 section 7.2.1).
+const FASTEST: u64 = u32::MAX as u64 * 1000;
 
 /// One queue as it was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,9 +96,9 @@ fn rate(text: &str) -> Result<u64> {
         _ => None,
     };
     let number = digits.parse::<u64>().ok().zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
-    number.filter(|bps| *bps >= SLOWEST).ok_or_else(|| {
+    number.filter(|bps| (SLOWEST..=FASTEST).contains(bps)).ok_or_else(|| {
         Problem::input(format!("'{text}' is no rate"))
-            .help("a whole number with bit, kbit, mbit or gbit behind it")
+            .help("a whole number with bit, kbit, mbit or gbit behind it, from 8bit to 4294gbit")
     })
 }
 
@@ -129,7 +131,7 @@ struct Shaped {
 #[derive(Debug)]
 pub struct Queues {
     shaped: Vec<Shaped>,
-    _installed: Option<Installed>,
+    installed: Option<Installed>,
     /// What was found or made, for people.
     pub said: Vec<String>,
 }
@@ -164,21 +166,26 @@ impl Queues {
     /// refuses.
     pub fn start(config: &SwitchConfig, datapath: &mut Datapath) -> Result<Queues> {
         check(&config.ports, &config.queues, &config.speeds)?;
-        let mut queues = Queues { shaped: vec![], _installed: None, said: vec![] };
+        let mut queues = Queues { shaped: vec![], installed: None, said: vec![] };
         let (mut able, mut plans, mut without) = (vec![], vec![], vec![]);
         for (number, uri) in &config.ports {
             let of_port = config.queues.iter().filter(|queue| queue.port == *number);
             let wanted: Vec<Wanted> = of_port.map(|queue| queue.wanted).collect();
-            match interface(uri) {
+            let speed = config.speeds.iter().find(|(port, _)| port == number).map(|(_, speed)| *speed);
+            match interface(uri)? {
                 Some((interface, index)) => {
-                    let speed =
-                        config.speeds.iter().find(|(port, _)| port == number).map(|(_, speed)| *speed);
                     let port = Able { number: *number, uri, index, speed_bps: speed, was_there: false };
                     let (port, plan) = port.plan(interface, wanted)?;
                     able.push(port);
                     plans.extend(plan);
                 }
-                None if wanted.is_empty() => without.push(format!("{number} ({uri})")),
+                None if wanted.is_empty() => {
+                    without.push(format!("{number} ({uri})"));
+                    // It carries what is said, queues or not.
+                    if let Some((row, bps)) = datapath.pipeline().ports.get_mut(number).zip(speed) {
+                        row.speed_kbps = bps / 1000;
+                    }
+                }
                 None => {
                     return Err(Problem::input(
                         "this port has no queues: its frames pass by those of the kernel",
@@ -194,10 +201,18 @@ impl Queues {
         }
         if !plans.is_empty() {
             let journal = format!("queues-{:x}-{}", config.dpid, std::process::id());
-            queues._installed = Some(htb::install(&journal, &plans)?);
+            queues.installed = Some(htb::install(&journal, &plans)?);
         }
         able.iter().try_for_each(|port| queues.take_over(datapath, port))?;
         Ok(queues)
+    }
+
+    /// Takes away what was made here. It happens by itself when this is dropped, but then nobody hears of trouble.
+    ///
+    /// # Errors
+    /// Host: the kernel refuses; the undo is still on disk then.
+    pub fn end(&mut self) -> Result<()> {
+        self.installed.take().map_or(Ok(()), Installed::take_away)
     }
 }
 
@@ -215,6 +230,7 @@ impl Able<'_> {
             None => {
                 let speed_bps = self.speed_bps.unwrap_or(SPEED_BPS);
                 let plan = Plan { interface, index: self.index, speed_bps, queues: wanted };
+                fits(&plan, self.number)?;
                 Ok((self, Some(plan)))
             }
         }
@@ -297,6 +313,17 @@ fn found(interface: &str, index: u32) -> Result<Option<Htb>> {
     }
 }
 
+/// What is guaranteed must be there.
+fn fits(plan: &Plan, port: PortNo) -> Result<()> {
+    let (sum, speed) = (plan.guaranteed_bps(), plan.speed_bps);
+    if sum <= speed {
+        return Ok(());
+    }
+    let what =
+        format!("the queues of port {port} are to get {sum} bit/s in any case, and it carries {speed}");
+    Err(Problem::input(what).at(plan.interface.clone()).help("lower min=, or say its speed (1=40gbit)"))
+}
+
 /// An HTB that is there is not changed: it must have what is asked for.
 fn has_all(htb: &Htb, wanted: &[Wanted]) -> Result<()> {
     match wanted.iter().find(|one| !htb.queues.iter().any(|class| class.id() == one.id)) {
@@ -311,14 +338,16 @@ fn has_all(htb: &Htb, wanted: &[Wanted]) -> Result<()> {
 }
 
 /// The interface of a port that leaves by the kernel's queues, with its number.
-fn interface(uri: &str) -> Option<(String, u32)> {
-    let (kind, rest) = uri.split_once(':')?;
-    if !matches!(kind, "int" | "ring") || option(rest, "bypass") == Some("on") {
-        return None;
+fn interface(uri: &str) -> Result<Option<(String, u32)>> {
+    let is_one = |(kind, rest)| matches!(kind, "int" | "ring") && option(rest, "bypass") != Some("on");
+    if !uri.split_once(':').is_some_and(is_one) {
+        return Ok(None);
     }
     let name = name_of(uri);
-    let links = Netlink::open().links().ok()?;
-    links.into_iter().find(|link| link.name == name).map(|link| (name, link.index))
+    let links = Netlink::open().links().map_err(|refusal| {
+        Problem::host(format!("cannot look for the interface: {refusal}")).at(uri.to_owned())
+    })?;
+    Ok(links.into_iter().find(|link| link.name == name).map(|link| (name, link.index)))
 }
 
 /// The setting of a port that its queues must have, too.
@@ -357,6 +386,8 @@ mod tests {
             ("1:2,min=1", "no rate"),
             ("1:2,min=1bit", "no rate"),
             ("1:2,min=99999999999gbit", "no rate"),
+            ("1:2,min=18446744073709551615bit", "no rate"),
+            ("1:2,max=4295gbit", "no rate"),
             ("1:2,min=2mbit,max=1mbit", "above its max"),
         ] {
             let problem = QueueConfig::parse(text).unwrap_err().to_string();
@@ -371,9 +402,26 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_guaranteed_than_the_port_carries() {
+        let queues = |min: &[u64]| {
+            min.iter().map(|min| Wanted { id: 1, min_bps: Some(*min), max_bps: None }).collect()
+        };
+        let plan =
+            |min: &[u64]| Plan { interface: "p1".into(), index: 1, speed_bps: 10, queues: queues(min) };
+        assert!(fits(&plan(&[4, 6]), PortNo(1)).is_ok());
+        for min in [&[4, 7][..], &[u64::MAX, u64::MAX]] {
+            let problem = fits(&plan(min), PortNo(1)).unwrap_err().to_string();
+            assert!(
+                problem.starts_with("p1: the queues of port 1") && problem.contains("carries 10;"),
+                "{problem}"
+            );
+        }
+    }
+
+    #[test]
     fn only_ports_that_leave_by_the_kernel_have_queues() {
-        assert!(interface("int:lo").is_some());
-        assert!(interface("ring:lo?bypass=off&vnet=off").is_some());
+        assert!(interface("int:lo").unwrap().is_some());
+        assert!(interface("ring:lo?bypass=off&vnet=off").unwrap().is_some());
         for uri in [
             "ring:lo?bypass=on",
             "xdp:lo",
@@ -382,7 +430,7 @@ mod tests {
             "fault:int:lo?lose=1%",
             "int:no-such-interface",
         ] {
-            assert!(interface(uri).is_none(), "{uri}");
+            assert!(interface(uri).unwrap().is_none(), "{uri}");
         }
         assert_eq!((vnet("int:a?batch=9&vnet=off"), vnet("int:a")), ("?vnet=off", ""));
     }
