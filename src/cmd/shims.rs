@@ -59,6 +59,8 @@ fn link(program: &Path, place: &Path) -> Result<()> {
     match std::fs::read_link(place) {
         Ok(old) if old.file_name() == program.file_name() => std::fs::remove_file(place).map_err(told)?,
         Err(e) if e.kind() == ErrorKind::NotFound => {}
+        // EINVAL: it is no link.
+        Err(e) if e.kind() != ErrorKind::InvalidInput => return Err(told(e)),
         _ => {
             return Err(Problem::input("something else with this name is there")
                 .at(place.display().to_string())

@@ -38,7 +38,14 @@ pub struct Dpctl {
 pub fn run(args: &Dpctl, output: &Output) -> Result<()> {
     let (switch, command, rest) = order(&args.words)?;
     if command == "status" {
-        let wanted = rest.first().map_or("", String::as_str);
+        let wanted = match &rest[..] {
+            [] => "",
+            [wanted] => wanted,
+            [_, more, ..] => {
+                return Err(Problem::input(format!("'{more}' is a word too many"))
+                    .help("dpctl status NAME tells what begins with NAME"));
+            }
+        };
         return output.text(&status(&switch, &args.tls, wanted)?);
     }
     let mut words = translate(&switch, &command, &rest)?;
