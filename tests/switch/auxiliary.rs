@@ -1,7 +1,7 @@
 //! Auxiliary connections (OpenFlow 1.3.5, "Auxiliary Connections"): a controller over the codec that takes them, and our own.
 
 use crate::client::{Client, PATIENCE, Running, add, frame};
-use crate::support::{finish, pathlab, start};
+use crate::support::{Kept, finish, pathlab, start};
 use crate::tls::{Authority, address};
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
@@ -172,7 +172,7 @@ fn our_controller_takes_auxiliary_connections_over_tls() {
     let mut command =
         pathlab(&["controller", "learning", "--json", "--listen", &format!("pssl:6653:{address}")]);
     command.args(authority.papers("controller").flags());
-    let controller = start(command);
+    let controller = Kept::new(start(command));
     let mut running = Running::with(2, |config| {
         config.controllers.push(Controller::parse(&format!("ssl:{address}:6653,aux=2")).unwrap());
         config.tls = authority.papers("switch").files();
@@ -197,7 +197,7 @@ fn our_controller_takes_auxiliary_connections_over_tls() {
         std::thread::sleep(Duration::from_millis(20));
     }
     process::interrupt(&controller).unwrap();
-    let output = finish(controller, PATIENCE);
+    let output = finish(controller.take(), PATIENCE);
     let done: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let mut found: Vec<(u64, u64)> = done["switches"]
         .as_array()

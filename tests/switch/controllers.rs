@@ -171,7 +171,7 @@ fn faucet_makes_vlans_an_acl_and_routes_and_forgets_hosts() {
         site.reaches(from, to);
     }
     // The access list.
-    assert!(connects(&site, 24));
+    site.wait_for("a connection to port 24", |site| connects(site, 24));
     assert!(!connects(&site, 23));
     goes_down_and_up(&site);
     // A host that is silent is forgotten by the timeouts of its rules.

@@ -161,7 +161,7 @@ impl Theirs {
     fn left(&mut self, port: u32) -> Vec<Vec<u8>> {
         let mut frames = vec![];
         let mut fences = 0;
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while fences < PORTS {
             for frame in self.tails[port as usize - 1].read() {
                 if is_fence(&frame) {

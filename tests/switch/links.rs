@@ -7,9 +7,9 @@ use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
 use flow::openflow::port::{PortState, PortStatsRequest};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn client(site: &Site) -> Client {
     Client::connect(&site.socket(), Version::V13)
@@ -154,7 +154,19 @@ fn transfer(site: &Site, to: &str, port: u16, total: usize) {
                 stream.write_all(&room).unwrap();
             }
         });
-        let (mut stream, _) = listener.accept().unwrap();
+        // Nobody calls when the other thread has failed.
+        listener.set_nonblocking(true).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(150);
+        let mut stream = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(e) => panic!("nobody calls: {e}"),
+            }
+        };
+        stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(timeout).unwrap();
         let (mut room, mut expected) = (vec![0; 1 << 16], vec![0; 1 << 16]);
         let mut at = 0;

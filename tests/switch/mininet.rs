@@ -19,7 +19,7 @@ const AROUND: [&str; 2] = [
      \"$1\" shims /tmp/shims\n\
      export PATH=/tmp/shims:$PATH:$2\n\
      printf 'dpctl status\\ndpctl dump-flows\\ndpctl show\\ndpctl add-flow priority=7,in_port=1,actions=drop\\ndpctl dump-flows in_port=1\\ndpctl queue-mod\\n' > /tmp/post\n",
-    "\nfor i in $(seq 100); do ps -eo comm= | grep -xE 'ofdatapath|ofprotocol|controller' > /tmp/pids || break; sleep 0.1; done\n\
+    "\nfor i in $(seq 600); do ps -eo comm= | grep -xE 'ofdatapath|ofprotocol|controller' > /tmp/pids || break; sleep 0.1; done\n\
      echo == left; cat /tmp/pids; ip -o link show; find /tmp -type s\n",
 ];
 
@@ -132,11 +132,12 @@ fn a_secure_channel_that_fails_open_makes_a_bridge_until_a_controller_is_there()
     let start = |site: &mut Site, name: &str, words: &[&str]| {
         let mut command = site.command(0, &program(name));
         command.args(words);
-        site.start(command);
+        site.start(command)
     };
     start(&mut site, "ofdatapath", &["-i", "mem:open-a,mem:open-b", &format!("punix:{datapath}")]);
     let (to, place) = (format!("unix:{datapath}"), format!("--listen=punix:{listen}"));
-    start(&mut site, "ofprotocol", &[&to, "tcp:127.0.0.1:6653", "--fail=open", &place]);
+    let secure_channel: [&str; 4] = [&to, "tcp:127.0.0.1:6653", "--fail=open", &place];
+    let first = start(&mut site, "ofprotocol", &secure_channel);
     let asked =
         |site: &Site, words: &str| site.try_run(0, &format!("{} unix:{listen} {words}", program("dpctl"))).1;
     let is_open = |site: &Site| asked(site, "dump-flows").contains("priority=65535 actions=NORMAL");
@@ -149,4 +150,11 @@ fn a_secure_channel_that_fails_open_makes_a_bridge_until_a_controller_is_there()
     assert!(asked(&site, "status remote.is").contains("remote.is-connected=true"));
     site.end();
     site.wait_for("a bridge again", is_open);
+    // Killed, it leaves its bridge; the next one takes that away when it meets a controller.
+    site.kill_one(first);
+    start(&mut site, "controller", &["ptcp:6653:127.0.0.1"]);
+    start(&mut site, "ofprotocol", &secure_channel);
+    site.wait_for("the controller's rules alone again", |site| {
+        asked(site, "dump-flows").contains("actions=CONTROLLER") && !is_open(site)
+    });
 }

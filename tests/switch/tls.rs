@@ -5,7 +5,7 @@
 
 use crate::client::{Client, PATIENCE, Running, add};
 use crate::site::project;
-use crate::support::{self, finish, installed, pathlab, skip, start};
+use crate::support::{self, Kept, finish, installed, pathlab, skip, start};
 use flow::openflow::bytes::Version;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use std::io::{Read, Write};
@@ -376,7 +376,7 @@ fn a_switch_calls_controllers_over_tls() {
     let folder = tempfile::tempdir().unwrap();
     theirs.arg(format!("--unixctl={}", folder.path().join("ctl").display()));
     theirs.env("OVS_RUNDIR", folder.path());
-    let mut theirs = theirs.spawn().unwrap();
+    let theirs = Kept::new(theirs.spawn().unwrap());
     let running = calling();
     let deadline = Instant::now() + PATIENCE;
     let mut client = Client::connect(&running.socket(), Version::V13);
@@ -387,8 +387,7 @@ fn a_switch_calls_controllers_over_tls() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let said = running.said.lock().unwrap().clone();
-    theirs.kill().unwrap();
-    theirs.wait().unwrap();
+    drop(theirs);
     assert!(rules > 0, "{said:?}");
     wait_for_word(&running, "the end", |say| matches!(say, Say::Down { who, .. } if who.starts_with("ssl:")));
 }
@@ -399,7 +398,7 @@ fn a_controller_that_is_not_ours_is_told_of() {
     let address = address();
     let mut stranger = pathlab(&["controller", "hub", "--listen", &format!("pssl:6653:{address}")]);
     stranger.args(theirs.papers("controller").believing(&ours).flags());
-    let mut stranger = stranger.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let stranger = Kept::new(stranger.stderr(std::process::Stdio::null()).spawn().unwrap());
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(format!("{address}:6653")).is_err() {
         assert!(Instant::now() < deadline, "the controller does not listen");
@@ -417,7 +416,6 @@ fn a_controller_that_is_not_ours_is_told_of() {
     std::thread::sleep(Duration::from_millis(1500));
     let is_up = |say: &Say| matches!(say, Say::Up { .. });
     let got_in = running.said.lock().unwrap().iter().any(is_up);
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    drop(stranger);
     assert!(!got_in && running.client(Version::V14).rules().is_empty());
 }

@@ -132,12 +132,12 @@ impl Vswitch {
     fn vsctl(&self, start: &dyn Fn(&str) -> Command, words: &[String]) {
         let program = project(UNPACKED).join("usr/bin/ovs-vsctl");
         let mut command = self.command(start, program.to_str().unwrap());
-        command.arg(format!("--db=unix:{}", self.path("db.sock").display())).arg("--timeout=30").args(words);
+        command.arg(format!("--db=unix:{}", self.path("db.sock").display())).arg("--timeout=60").args(words);
         must(command);
     }
 
     fn wait_for(&self, name: &str) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !self.path(name).exists() {
             assert!(Instant::now() < deadline, "{name} does not come: {}", self.log());
             std::thread::sleep(Duration::from_millis(5));
@@ -150,7 +150,7 @@ impl Vswitch {
     }
 
     fn connect(&mut self) {
-        self.control = Some(UnixStream::connect(self.path("vs.ctl")).unwrap());
+        self.control = Some(crate::client::call(&self.path("vs.ctl")));
         // Its cache of decisions with wildcards is sometimes too wide (a rule that sets an MPLS TTL gives the next frame the
         // traffic class of the first); what is compared is what it decides.
         self.ask(&[("upcall/disable-megaflows", vec![])]);
