@@ -187,7 +187,7 @@ fn killed_at_any_moment(user: &User, lab: &str, rounds: u32) {
 /// The holder of a killed `lab up` may still be building; it gives up when it finds nobody to answer to. Only then is
 /// the state of things decided.
 fn wait_for_orphans(user: &User, lab: &str) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let undecided = || {
         let labs = user.json("lab list");
         labs["labs"]

@@ -91,6 +91,38 @@ pub fn start(mut command: Command) -> Child {
     command.spawn().unwrap_or_else(|e| panic!("cannot start {:?}: {e}", command.get_program()))
 }
 
+/// A child that ends with the test, however that ends.
+pub struct Kept(Option<Child>);
+
+impl Kept {
+    /// From now on.
+    pub fn new(child: Child) -> Kept {
+        Kept(Some(child))
+    }
+
+    /// For who waits for its end.
+    pub fn take(mut self) -> Child {
+        self.0.take().expect("nobody took it before")
+    }
+}
+
+impl std::ops::Deref for Kept {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().expect("nobody took it")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 /// Waits until a command has said something on its standard error; the rest stays to be read.
 pub fn until_it_says(child: &mut Child, words: &str) {
     use std::io::Read;
@@ -139,7 +171,7 @@ impl TestLab {
     pub fn inside(&self, node: &str, line: &str) -> std::result::Result<String, String> {
         let mut tool = command("ip");
         tool.args(["netns", "exec", &self.netns(node), "sh", "-c", line]);
-        let output = finish(start(tool), Duration::from_secs(20));
+        let output = finish(start(tool), Duration::from_secs(60));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {
             return Ok(text);
@@ -152,11 +184,30 @@ impl TestLab {
         self.inside(node, line).unwrap_or_else(|e| panic!("{e}"))
     }
 
+    /// IPv4 datagrams that a node's kernel has taken in. It shows them to those who capture before it counts them
+    /// (`__netif_receive_skb_core`), so what is counted here is in their buffers.
+    pub fn datagrams(&self, node: &str) -> u64 {
+        let text = self.must(node, "cat /proc/net/snmp");
+        let mut lines = text.lines().filter(|line| line.starts_with("Ip: ")).map(str::split_whitespace);
+        let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+        let found = names.zip(values).find(|(name, _)| *name == "InReceives");
+        found.and_then(|(_, value)| value.parse().ok()).expect("a counter")
+    }
+
+    /// Waits until a node has taken in so many.
+    pub fn until_datagrams(&self, node: &str, wanted: u64) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.datagrams(node) < wanted {
+            assert!(Instant::now() < deadline, "{node}: {} of {wanted} datagrams came", self.datagrams(node));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// The processes inside a node.
     pub fn pids(&self, node: &str) -> Vec<i32> {
         let mut tool = command("ip");
         tool.args(["netns", "pids", &self.netns(node)]);
-        let output = finish(start(tool), Duration::from_secs(20));
+        let output = finish(start(tool), Duration::from_secs(60));
         String::from_utf8_lossy(&output.stdout)
             .split_whitespace()
             .filter_map(|pid| pid.parse().ok())

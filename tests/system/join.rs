@@ -46,7 +46,7 @@ fn both(lab: &TestLab, folder: &Path, ports: (&str, &str), frame: &str, more: &[
     std::thread::sleep(Duration::from_millis(300));
     let pid = capture.id().to_string();
     assert!(command("kill").args(["-INT", &pid]).status().unwrap().success());
-    let output = finish(capture, Duration::from_secs(30));
+    let output = finish(capture, Duration::from_secs(60));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Halves { sent, captured, runs, sending }
 }
@@ -194,10 +194,10 @@ fn halves_that_do_not_belong_together_and_names_that_are_taken_are_refused() {
     // The same template again, when the capture was over.
     let again = folder.path().join("again.json").display().to_string();
     let send = ["send", "int:eth0", "--frame", FRAME, "--count", "50", "--record", &again];
-    assert!(finish(pathlab_in(&lab, "a", &send), Duration::from_secs(30)).status.success());
+    assert!(finish(pathlab_in(&lab, "a", &send), Duration::from_secs(60)).status.success());
     refused(&["join", &again, &halves.captured, "--dir", &halves.runs], "when this sender did not send");
     refused(&["join", &again, &halves.sent, "--dir", &halves.runs], "both halves are of senders");
-    let output = finish(pathlab_in(&lab, "a", &send), Duration::from_secs(30));
+    let output = finish(pathlab_in(&lab, "a", &send), Duration::from_secs(60));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && words.contains("never written over"), "{words}");
     // What failed leaves no record, and what cannot be found again is not recorded.

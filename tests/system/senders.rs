@@ -21,6 +21,15 @@ fn seen_by_b(lab: &TestLab) -> i64 {
     words.nth(1).and_then(|count| count.parse().ok()).expect("a counter")
 }
 
+/// What left has come in: a busy machine takes a while to bring it across.
+fn assert_seen(lab: &TestLab, wanted: i64) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while seen_by_b(lab) < wanted && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(seen_by_b(lab), wanted, "what left is what arrived");
+}
+
 #[test]
 fn frames_through_xdp_arrive_and_are_counted() {
     let _turn = alone();
@@ -32,7 +41,7 @@ fn frames_through_xdp_arrive_and_are_counted() {
     assert!(output.status.success(), "{report}");
     assert_eq!((number(&report, "transmitted"), number(&report, "residual"), drops(&report)), (5000, 0, 0));
     assert_eq!(number(&report, "completed"), 5000, "the kernel gave every descriptor back: {report}");
-    assert_eq!(seen_by_b(&lab), 5000);
+    assert_seen(&lab, 5000);
     let mode = report["settings"].as_array().unwrap().iter().find(|setting| setting["name"] == "copy");
     assert_eq!(mode.unwrap()["effective"], "copy", "{report}");
 }
@@ -50,7 +59,7 @@ fn what_a_fault_takes_is_a_named_drop_and_the_rest_arrives() {
     let (left, lost) = (number(&report, "transmitted"), drop_of(&report, "fault_lost"));
     assert!((300..700).contains(&lost), "{report}");
     assert_eq!((left + lost, drops(&report), number(&report, "residual")), (5000, lost, 0), "{report}");
-    assert_eq!(seen_by_b(&lab), left);
+    assert_seen(&lab, left);
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         words.contains(&format!(
@@ -65,7 +74,7 @@ fn what_a_fault_takes_is_a_named_drop_and_the_rest_arrives() {
     assert!(output.status.success(), "{report}");
     let more = number(&report, "transmitted") - 5000;
     assert!((300..700).contains(&more), "{report}");
-    assert_eq!(seen_by_b(&lab), 2 * left + 5000 + more);
+    assert_seen(&lab, 2 * left + 5000 + more);
     let notes = report["notes"].to_string();
     assert_eq!(number(&report, "residual"), -more);
     assert!(
@@ -89,13 +98,14 @@ fn an_interrupt_ends_in_time_with_the_exact_shortfall() {
         let child = start(tool);
         let begun = Instant::now();
         while seen_by_b(&lab) == before {
-            assert!(begun.elapsed() < Duration::from_secs(20), "nothing was sent");
+            assert!(begun.elapsed() < Duration::from_secs(60), "nothing was sent");
             std::thread::sleep(Duration::from_millis(20));
         }
+        // Somewhere in the middle, wherever that is.
         std::thread::sleep(Duration::from_millis(300));
         assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
         // `finish` fails the test if it does not end in time.
-        let output = finish(child, Duration::from_secs(10));
+        let output = finish(child, Duration::from_secs(60));
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(130), "{words}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -106,8 +116,8 @@ fn an_interrupt_ends_in_time_with_the_exact_shortfall() {
         );
         assert_eq!((number(&report, "asked"), number(&report, "residual")), (1_000_000_000, 0), "{report}");
         assert_eq!(report["interrupted"], true);
-        assert_eq!(seen_by_b(&lab) - before, left, "{port}: what the report says is what arrived");
-        before = seen_by_b(&lab);
+        before += left;
+        assert_seen(&lab, before);
         let sentence =
             format!("pathlab: {left} of 1000000000 frames were transmitted, most of the others interrupted");
         assert!(words.lines().count() == 1 && words.starts_with(&sentence), "no bar, one sentence: {words}");
@@ -127,13 +137,13 @@ fn a_bar_is_drawn_on_a_terminal_only() {
     );
     let mut tool = command("script");
     tool.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
-    let output = finish(start(tool), Duration::from_secs(30));
+    let output = finish(start(tool), Duration::from_secs(60));
     let terminal = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{terminal}");
     assert!(terminal.contains(" % ") && terminal.contains(" left"), "no bar on a terminal: {terminal}");
     let mut tool = command("sh");
     tool.args(["-c", &line]).env("TERM", "xterm");
-    let output = finish(start(tool), Duration::from_secs(30));
+    let output = finish(start(tool), Duration::from_secs(60));
     let (text, words) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && text.contains("3500 of 3500 frames"), "{text}{words}");
     assert!(words.is_empty() && !text.contains('\u{1b}'), "a bar where nobody looks: {words}");
