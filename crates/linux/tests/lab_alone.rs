@@ -39,7 +39,7 @@ fn hold() {
         let any = if family == 4 { "0.0.0.0:0" } else { "[::]:0" };
         let bind = |node: &str| lab.node(node).unwrap().within(|| UdpSocket::bind(any).unwrap()).unwrap();
         let (sender, receiver) = (bind("a"), bind("b"));
-        receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let port = receiver.local_addr().unwrap().port();
         sender.send_to(b"frame", SocketAddr::new(lab.address_of("b", family).unwrap(), port)).unwrap();
         assert_eq!(receiver.recv(&mut [0; 9]).unwrap(), 5);

@@ -33,7 +33,10 @@ const TRANSMITTERS: &[&str] = &[
     "ring:a?bypass=on",
 ];
 
-const SECOND: Wait = Wait::For(Duration::from_secs(1));
+/// For what must come.
+const SOON: Wait = Wait::For(Duration::from_secs(60));
+/// Nothing comes any more.
+const QUIET: Wait = Wait::For(Duration::from_secs(1));
 
 /// Runs a test in a namespace of its own with the veth pair `a`, `b`; both are up and say nothing of their own.
 fn alone(test: &str, body: impl FnOnce() + Send) {
@@ -124,15 +127,20 @@ fn send(to: &mut dyn Transmitter, frames: &[Vec<u8>]) -> usize {
             }
         }
     }
-    assert_eq!(to.flush(Duration::from_secs(2)).unwrap(), 0, "everything left");
+    assert_eq!(to.flush(Duration::from_secs(60)).unwrap(), 0, "everything left");
     refused
 }
 
 /// Receives until `count` frames came or nothing more comes.
 fn collect(from: &mut dyn Receiver, count: usize) -> Vec<(Vec<u8>, Meta)> {
+    collect_within(from, count, SOON)
+}
+
+/// So many frames, or as many as come without such a pause.
+fn collect_within(from: &mut dyn Receiver, count: usize, pause: Wait) -> Vec<(Vec<u8>, Meta)> {
     let mut got = vec![];
     while got.len() < count {
-        let batch = from.receive(MAX_BATCH, SECOND).unwrap();
+        let batch = from.receive(MAX_BATCH, pause).unwrap();
         if batch.is_empty() {
             break;
         }
@@ -298,7 +306,7 @@ fn a_full_buffer_is_counted_and_nothing_else_is_missing() {
         let mut from = receiver("int:b?buffer=8k", Wish::default());
         let frames: Vec<Vec<u8>> = (0..1000).map(|i| frame(i, 60)).collect();
         send(transmitter("int:a").as_mut(), &frames);
-        let got = collect(from.as_mut(), 1000);
+        let got = collect_within(from.as_mut(), 1000, QUIET);
         let counters = from.counters();
         assert!(!got.is_empty() && got.len() < 1000);
         assert_eq!(got.len() as u64 + drops(&counters.drops, "buffer_full"), 1000);
@@ -328,8 +336,7 @@ fn a_link_that_goes_down_is_said_once_and_comes_back_and_a_removed_one_is_gone()
             let mut from = receiver(uri, Wish::default());
             let mut to = transmitter("int:b");
             std::thread::scope(|scope| {
-                let waiting =
-                    scope.spawn(|| from.receive(9, Wait::For(Duration::from_secs(10))).map(|b| b.len()));
+                let waiting = scope.spawn(|| from.receive(9, SOON).map(|b| b.len()));
                 std::thread::sleep(Duration::from_millis(20));
                 ip("link set dev b down");
                 assert!(matches!(waiting.join().unwrap(), Err(PortError::Down)), "{uri}");
@@ -356,12 +363,12 @@ fn a_link_that_goes_down_is_said_once_and_comes_back_and_a_removed_one_is_gone()
         ip("link del dev a");
         for from in &mut from {
             let end = |result: Result<Batch<'_>, PortError>| result.unwrap_err();
-            let mut said = end(from.receive(9, SECOND));
+            let mut said = end(from.receive(9, SOON));
             if matches!(said, PortError::Down) {
-                said = end(from.receive(9, Wait::For(Duration::from_secs(10))));
+                said = end(from.receive(9, SOON));
             }
             assert!(matches!(said, PortError::Gone), "{said:?}");
-            assert!(matches!(end(from.receive(9, SECOND)), PortError::Gone));
+            assert!(matches!(end(from.receive(9, SOON)), PortError::Gone));
         }
         for to in &mut to {
             let mut memory = Frames::new(2, 100);
@@ -399,14 +406,14 @@ fn a_lent_block_is_not_written_to_however_full_the_ring_is() {
             let (first, flood): (Vec<_>, Vec<_>) =
                 ((0..3).map(|i| frame(i, 300)).collect(), (3..2003).map(|i| frame(i, 300)).collect());
             send(to.as_mut(), &first);
-            let batch = from.receive(2, SECOND).unwrap();
+            let batch = from.receive(2, SOON).unwrap();
             assert!(!batch.is_empty());
             send(to.as_mut(), &flood);
             for (i, sent) in first.iter().enumerate().take(batch.len()) {
                 assert_eq!(batch.bytes(i), &sent[..], "{uri}: the kernel wrote into what was lent");
             }
             let held = batch.len();
-            let rest = collect(from.as_mut(), usize::MAX);
+            let rest = collect_within(from.as_mut(), usize::MAX, QUIET);
             let counters = from.counters();
             let lost = drops(&counters.drops, "ring_full");
             assert!(lost > 0, "{uri}");
@@ -457,7 +464,7 @@ fn unfinished_checksums_and_super_frames_are_told_and_carried_on() {
             socket.send_to(&payload, "10.9.8.2:9").unwrap();
             let mut seen = vec![];
             while seen.len() < 2 {
-                let mut batch = from_port.receive(MAX_BATCH, SECOND).unwrap();
+                let mut batch = from_port.receive(MAX_BATCH, SOON).unwrap();
                 assert!(!batch.is_empty(), "{from}");
                 seen.extend((0..batch.len()).map(|i| (batch.bytes(i).to_vec(), *batch.meta(i))));
                 let all = batch.all();
@@ -547,7 +554,7 @@ fn a_port_without_virtio_headers_finds_unfinished_checksums_and_finishes_what_it
         for from in ["int:b?vnet=off", "ring:b?vnet=off", "ring:b?vnet=off&version=2"] {
             let mut from_port = receiver(from, Wish::default());
             socket.send_to(&[7; 100], "10.9.8.2:9").unwrap();
-            let batch = from_port.receive(1, SECOND).unwrap();
+            let batch = from_port.receive(1, SOON).unwrap();
             let partial = batch.meta(0).offload.partial.unwrap();
             assert_eq!((partial.start, partial.offset), (34, 6), "{from}");
             let unfinished = (batch.bytes(0).to_vec(), *batch.meta(0));
@@ -571,7 +578,7 @@ fn a_port_without_virtio_headers_finds_unfinished_checksums_and_finishes_what_it
                 (receiver("int:b", Wish::default()), receiver("int:a", Wish::default()));
             socket.send_to(&payload, "10.9.8.2:9").unwrap();
             let mut to_port = transmitter(to);
-            let mut batch = from.receive(1, SECOND).unwrap();
+            let mut batch = from.receive(1, SOON).unwrap();
             assert!(batch.meta(0).offload.segments.is_some());
             assert_eq!(
                 to_port.transmit(&mut batch, &[0], Hand::Copy).unwrap(),
@@ -612,7 +619,8 @@ fn members_of_a_group_share_the_frames() {
                 .collect();
             let frames: Vec<Vec<u8>> = (0..200).map(|i| frame(i, 60)).collect();
             send(transmitter("int:a").as_mut(), &frames);
-            let got: Vec<usize> = members.iter_mut().map(|from| collect(from.as_mut(), 200).len()).collect();
+            let share = |from: &mut Box<dyn Receiver>| collect_within(from.as_mut(), 200, QUIET).len();
+            let got: Vec<usize> = members.iter_mut().map(share).collect();
             assert_eq!(got.iter().sum::<usize>(), 200, "{uri} {got:?}");
             if uri.contains("lb") {
                 assert!(got.iter().all(|&some| some > 0), "{uri} {got:?}");
@@ -664,7 +672,7 @@ fn a_block_that_fills_slowly_adds_latency_and_the_port_says_so() {
                         std::thread::sleep(Duration::from_millis(2));
                         send(to.as_mut(), &[frame(i, 60)]);
                     });
-                    let batch = from.receive(1, SECOND).unwrap();
+                    let batch = from.receive(1, SOON).unwrap();
                     late.push(linux::sys::clock::realtime_ns().saturating_sub(batch.meta(0).stamp.ns));
                     sender.join().unwrap();
                 });

@@ -60,9 +60,25 @@ fn with_message(ends: &Ends, payload: usize) -> LiveFrame {
     LiveFrame { message: Some(bytes.len() - payload), bytes }
 }
 
+/// Long enough for a busy machine; what takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether something becomes so.
+fn within_patience(mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if is_so() {
+            return true;
+        }
+        if Instant::now() > until {
+            return false;
+        }
+    }
+}
+
 fn receiver(node: &Node, to: IpAddr) -> UdpSocket {
     let socket = node.within(|| UdpSocket::bind((to, 7002)).unwrap()).unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
@@ -91,6 +107,7 @@ fn live_frames_are_counted_numbered_and_have_right_checksums() {
             assert!((before..linux::sys::clock::monotonic_ns()).contains(&message.planned_ns));
             assert!(buffer[18..length].iter().all(|&byte| byte == 0x5a));
         }
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         assert!(socket.recv(&mut buffer).is_err(), "not one more");
     }
 }
@@ -110,7 +127,7 @@ fn a_veth_that_takes_no_live_frames_is_refused_with_advice() {
     assert!(open("live:eth0?speed=1").unwrap_err().to_string().contains("no setting 'speed'"));
     drop(open("live:eth0?peer=open").unwrap());
     // A child that another test starts at this moment holds copies of our descriptors until it executes its program.
-    let gone = (0..100).any(|_| {
+    let gone = within_patience(|| {
         std::thread::sleep(Duration::from_millis(10));
         open("live:eth0").is_err()
     });
@@ -190,31 +207,30 @@ fn send_all(port: &mut Port, frames: &[Vec<u8>]) {
         some.iter().for_each(|frame| assert!(batch_of.push(frame, Meta::default())));
         let mut batch = batch_of.batch();
         let (all, mut done) = (batch.all(), 0);
-        for _ in 0..1000 {
+        let all_left = within_patience(|| {
             let sent = transmitter.transmit(&mut batch, &all[done..], Hand::Copy).unwrap();
             assert_eq!(sent.refused, 0);
             done += sent.dealt;
-            if done == all.len() {
-                break;
-            }
-            transmitter.flush(Duration::from_millis(10)).unwrap();
-        }
-        assert_eq!(done, all.len());
+            done == all.len() || transmitter.flush(Duration::from_millis(10)).is_err()
+        });
+        assert!(all_left && done == all.len());
     }
-    assert_eq!(transmitter.flush(Duration::from_secs(2)).unwrap(), 0);
+    assert_eq!(transmitter.flush(PATIENCE).unwrap(), 0);
 }
 
-/// Everything that comes until nothing came for a while.
-fn receive_all(port: &mut Port) -> Vec<Vec<u8>> {
+/// Everything that comes: so many frames (with those that the port lost, as it says), and then nothing for a while.
+fn receive_all(port: &mut Port, wanted: usize) -> Vec<Vec<u8>> {
+    let receiver = port.receiver.as_mut().unwrap();
     let mut frames = vec![];
-    loop {
-        let batch =
-            port.receiver.as_mut().unwrap().receive(32, Wait::For(Duration::from_millis(300))).unwrap();
-        if batch.is_empty() {
-            return frames;
-        }
-        frames.extend((0..batch.len()).map(|i| batch.bytes(i).to_vec()));
-    }
+    let is_all = within_patience(|| {
+        let batch = receiver.receive(32, Wait::For(Duration::from_millis(100))).unwrap();
+        let count = batch.len();
+        frames.extend((0..count).map(|i| batch.bytes(i).to_vec()));
+        let lost: u64 = receiver.counters().drops.iter().map(|drop| drop.count).sum();
+        count == 0 && frames.len() + lost as usize >= wanted
+    });
+    assert!(is_all, "{} of {wanted} frames came: {:?}", frames.len(), receiver.counters());
+    frames
 }
 
 fn effective(settings: &[record::PortSetting], name: &str) -> String {
@@ -241,7 +257,7 @@ fn same_frames_in_same_frames_out_in_both_modes() {
         let frames = odd_frames(200, 1514);
         for round in 1..=5u64 {
             send_all(&mut from, &frames);
-            assert_eq!(receive_all(&mut to), frames, "{mode}, round {round}");
+            assert_eq!(receive_all(&mut to, frames.len()), frames, "{mode}, round {round}");
             let (sent, came) =
                 (from.transmitter.as_mut().unwrap().counters(), to.receiver.as_mut().unwrap().counters());
             assert_eq!(
@@ -268,7 +284,7 @@ fn what_the_ring_loses_is_counted() {
             open_in(a, "xdp:eth0", &Wish { direction: Direction::Transmit, ..Wish::default() }).unwrap();
         let mut to = open_in(b, &format!("xdp:eth0?mode={mode}&frames=64"), &Wish::default()).unwrap();
         send_all(&mut from, &odd_frames(500, 1000));
-        let came = receive_all(&mut to).len() as u64;
+        let came = receive_all(&mut to, 500).len() as u64;
         let counters = to.receiver.as_mut().unwrap().counters();
         let dropped: u64 = counters.drops.iter().map(|drop| drop.count).sum();
         assert!(came >= 64 && dropped > 0, "{came} {counters:?}");
@@ -290,20 +306,20 @@ fn unfinished_checksums_are_completed_or_described() {
             let uri = if keep { "xdp:eth0?checksums=keep" } else { "xdp:eth0" };
             // Neighbours must be known before the receiver takes their frames away.
             let socket = a.within(|| UdpSocket::bind((from, 0)).unwrap()).unwrap();
-            socket.send_to(b"hello", (to, 9)).unwrap();
-            std::thread::sleep(Duration::from_millis(50));
+            let greeted = b.within(|| UdpSocket::bind((to, 0)).unwrap()).unwrap();
+            greeted.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.send_to(b"hello", greeted.local_addr().unwrap()).unwrap();
+            greeted.recv(&mut [0; 9]).unwrap();
             let mut port = open_in(b, uri, &Wish::default()).unwrap();
             socket.send_to(b"the checksum of this is left to the hardware", (to, 7002)).unwrap();
             let receiver = port.receiver.as_mut().unwrap();
-            for _ in 0..20 {
+            within_patience(|| {
                 let batch = receiver.receive(32, Wait::For(Duration::from_millis(100))).unwrap();
                 for i in (0..batch.len()).filter(|&i| batch.bytes(i).ends_with(b"hardware")) {
                     frames.push((batch.bytes(i).to_vec(), batch.meta(i).offload));
                 }
-                if frames.len() > usize::from(keep) {
-                    break;
-                }
-            }
+                frames.len() > usize::from(keep)
+            });
         }
         let [(completed, nothing), (kept, described)] = &frames[..] else { panic!("{frames:?}") };
         assert!(nothing.is_complete() && !wire::repair::check(completed).wants_repair());
@@ -346,7 +362,7 @@ fn a_super_frame_is_cut_and_an_unfinished_checksum_completed_on_the_way_out() {
     let mut batch = frames.batch();
     let sent = transmitter.transmit(&mut batch, &linux::port::ALL[..4], Hand::Over).unwrap();
     assert_eq!((sent.dealt, sent.refused), (4, 2));
-    assert_eq!(transmitter.flush(Duration::from_secs(1)).unwrap(), 0);
+    assert_eq!(transmitter.flush(PATIENCE).unwrap(), 0);
     let mut buffer = [0; 4096];
     for expected in payload.chunks(1000).chain([&b"unfinished"[..]]) {
         let length = socket.recv(&mut buffer).unwrap();
@@ -400,7 +416,19 @@ fn tcp_passes_a_forwarder_that_copies_nothing_with_offloads_on_and_off() {
             let forwarding = scope.spawn(move || forwarder(lab, [&uris[0], &uris[1]], stop));
             let mut server = lab.node("b").unwrap().command("iperf3");
             let mut server = server.args(["-s", "-1"]).stdout(std::process::Stdio::null()).spawn().unwrap();
-            std::thread::sleep(Duration::from_millis(300));
+            // Port 5201 (0x1451), state 0A: it listens.
+            let is_ready = within_patience(|| {
+                std::thread::sleep(Duration::from_millis(5));
+                let sockets = ["tcp", "tcp6"].map(|kind| {
+                    let read = || std::fs::read_to_string(format!("/proc/thread-self/net/{kind}"));
+                    lab.node("b").unwrap().within(read).unwrap().unwrap_or_default()
+                });
+                sockets.iter().flat_map(|text| text.lines()).any(|line| {
+                    let words: Vec<&str> = line.split_whitespace().take(4).collect();
+                    words.len() == 4 && words[1].ends_with(":1451") && words[3] == "0A"
+                })
+            });
+            assert!(is_ready, "iperf3 does not listen");
             let mut client = lab.node("a").unwrap().command("iperf3");
             let output = client.args(["-J", "-n", "20M", "-c", "10.0.0.2"]).output().unwrap();
             let _ = server.kill();
@@ -434,14 +462,14 @@ fn a_port_that_takes_one_stream_leaves_the_host_its_own() {
         for family in [4, 6] {
             let to = lab.address_of("b", family).unwrap();
             let beside = b.within(|| UdpSocket::bind((to, 7003)).unwrap()).unwrap();
-            beside.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            beside.set_read_timeout(Some(PATIENCE)).unwrap();
             let from =
                 a.within(|| UdpSocket::bind((lab.address_of("a", family).unwrap(), 0)).unwrap()).unwrap();
             from.send_to(b"ours", (to, 7002)).unwrap();
             from.send_to(b"the host's", (to, 7003)).unwrap();
             let mut buffer = [0; 64];
             assert_eq!(beside.recv(&mut buffer).unwrap(), 10);
-            let batch = receiver.receive(16, Wait::For(Duration::from_secs(5))).unwrap();
+            let batch = receiver.receive(16, Wait::For(PATIENCE)).unwrap();
             assert_eq!(batch.len(), 1, "the datagram to 7002 and nothing else, IPv{family}");
             let bytes = batch.bytes(0);
             assert!(bytes.ends_with(b"ours") || bytes.windows(4).any(|four| four == b"ours"));
@@ -513,9 +541,13 @@ fn a_link_that_goes_down_or_away_is_said() {
     let wait = Wait::For(Duration::from_millis(50));
     let mut until = |wanted: &str| {
         let receiver = port.receiver.as_mut().unwrap();
-        let found = (0..100).find_map(|_| match receiver.receive(8, wait) {
-            Ok(batch) => (!batch.is_empty() && wanted == "frame").then_some(String::new()),
-            Err(error) => Some(error.to_string()),
+        let mut found = None;
+        within_patience(|| {
+            found = match receiver.receive(8, wait) {
+                Ok(batch) => (!batch.is_empty() && wanted == "frame").then_some(String::new()),
+                Err(error) => Some(error.to_string()),
+            };
+            found.is_some()
         });
         found.unwrap_or_else(|| panic!("never said: {wanted}"))
     };
@@ -561,11 +593,11 @@ fn a_link_that_goes_down_or_away_is_said() {
         let counters = transmitter.counters();
         (counters.offered, counters.drops.iter().map(|drop| drop.count).sum::<u64>())
     };
-    let soon = Instant::now() + Duration::from_secs(10);
-    while !send(transmitter.as_mut()) {
-        assert!(Instant::now() < soon, "a link that is down is never said");
+    let is_said = within_patience(|| {
         std::thread::sleep(Duration::from_millis(1));
-    }
+        send(transmitter.as_mut())
+    });
+    assert!(is_said, "a link that is down is never said");
     let before = lost(transmitter.as_mut());
     assert_eq!((0..99).filter(|_| send(transmitter.as_mut())).count(), 0, "said once");
     let after = lost(transmitter.as_mut());
@@ -573,11 +605,11 @@ fn a_link_that_goes_down_or_away_is_said() {
     run(x, "ip", &["link", "del", "p1"]);
     let receiver = port.receiver.as_mut().unwrap();
     let gone = |receiver: &mut dyn Receiver| {
-        (0..100).any(|_| matches!(receiver.receive(8, wait), Err(PortError::Gone)))
+        within_patience(|| matches!(receiver.receive(8, wait), Err(PortError::Gone)))
     };
     assert!(gone(receiver.as_mut()));
     assert!(matches!(receiver.receive(8, wait), Err(PortError::Gone)));
-    let gone = (0..100).any(|_| {
+    let gone = within_patience(|| {
         let sent = port.transmitter.as_mut().unwrap().transmit(&mut frames.batch(), &[0], Hand::Copy);
         matches!(sent, Err(PortError::Gone))
     });
@@ -601,8 +633,8 @@ fn several_receivers_share_the_queues() {
         let uri = format!("xdp:eth0?queue={queue}");
         let mut from = open_in(a, &uri, &Wish { direction: Direction::Transmit, ..Wish::default() }).unwrap();
         send_all(&mut from, &odd_frames(50, 500));
-        let came = ports.each_mut().map(|port| receive_all(port).len());
-        assert_eq!(came[queue as usize], 50, "{came:?}");
+        let came = receive_all(&mut ports[queue as usize], 50).len();
+        assert_eq!(came, 50, "queue {queue}");
     }
     let three = Wish { member: Some(Member { index: 2, count: 3, group: 1 }), ..Wish::default() };
     assert!(open_in(b, "xdp:eth0", &three).unwrap_err().to_string().contains("too few"));

@@ -135,7 +135,7 @@ mod tests {
             Ok(socket) => socket,
             Err(error) => return println!("SKIP: no ICMP socket to {target}: {error}"),
         };
-        set_timeout(&socket, Direction::Receive, Some(Duration::from_secs(2))).unwrap();
+        set_timeout(&socket, Direction::Receive, Some(Duration::from_secs(30))).unwrap();
         let mut out = SendBatch::new(1, icmp::HEADER + 5);
         out.buffer(0)[icmp::HEADER..].copy_from_slice(b"hello");
         let kind = if socket.is_v6() { icmp::V6_REQUEST } else { icmp::V4_REQUEST };

@@ -384,7 +384,7 @@ mod tests {
         // Whoever was started in the background of a script ignores SIGINT, and so do its children.
         let child = Command::new("env").args(["--default-signal=INT", "sleep", "60"]).spawn().unwrap();
         let name = format!("/proc/{}/comm", child.id());
-        let soon = std::time::Instant::now() + Duration::from_secs(10);
+        let soon = std::time::Instant::now() + Duration::from_secs(60);
         while std::fs::read_to_string(&name).is_ok_and(|name| name.trim() != "sleep")
             && soon > std::time::Instant::now()
         {

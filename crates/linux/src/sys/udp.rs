@@ -280,7 +280,7 @@ mod tests {
         let receiver = bind("127.0.0.1:0".parse().unwrap(), None, None).unwrap();
         let sender = bind("127.0.0.1:0".parse().unwrap(), Some(65536), None).unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
-        socket::set_timeout(&receiver, Direction::Receive, Some(Duration::from_secs(2))).unwrap();
+        socket::set_timeout(&receiver, Direction::Receive, Some(Duration::from_secs(30))).unwrap();
         (sender, receiver)
     }
 

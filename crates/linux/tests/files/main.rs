@@ -28,7 +28,7 @@ fn reader(path: &Path) -> Box<dyn Receiver> {
 fn frames_of(receiver: &mut dyn Receiver) -> Vec<(Vec<u8>, Meta)> {
     let mut all = vec![];
     loop {
-        match receiver.receive(port::MAX_BATCH, Wait::For(Duration::from_secs(5))) {
+        match receiver.receive(port::MAX_BATCH, Wait::For(Duration::from_secs(60))) {
             Ok(batch) => {
                 assert!(!batch.is_empty(), "a file has frames or an end");
                 all.extend((0..batch.len()).map(|i| (batch.bytes(i).to_vec(), *batch.meta(i))));
@@ -271,7 +271,7 @@ fn a_pipe_is_waited_for_as_long_as_the_caller_says() {
             to.flush(Duration::ZERO).unwrap();
             let mut seen = 0;
             while seen < 5 {
-                let lent = receiver.receive(9, Wait::For(Duration::from_secs(20))).unwrap();
+                let lent = receiver.receive(9, Wait::For(Duration::from_secs(60))).unwrap();
                 assert!(!lent.is_empty(), "{name}: flushed frames did not come");
                 assert!((0..lent.len()).all(|i| lent.bytes(i) == [round; 80]));
                 seen += lent.len();
@@ -279,7 +279,7 @@ fn a_pipe_is_waited_for_as_long_as_the_caller_says() {
             assert!(receiver.receive(9, Wait::Poll).unwrap().is_empty());
         }
         drop((port, held));
-        let over = receiver.receive(9, Wait::For(Duration::from_secs(20)));
+        let over = receiver.receive(9, Wait::For(Duration::from_secs(60)));
         assert!(matches!(over, Err(PortError::Ended)), "{name}");
     }
 }

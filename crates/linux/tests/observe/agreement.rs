@@ -50,12 +50,12 @@ fn lose_at_two_places(world: &World) -> Round {
     let sender = world.udp("a", "0.0.0.0", 40000);
     let mut observer = world.observer();
     let witness = world.witness();
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let before = observer.snapshot(&[]).expect("readable");
     let data = [7u8; 200];
     (0..MANY)
         .for_each(|_| assert_eq!(sender.send_to(&data, ("10.0.0.2", PORT)).expect("never an error"), 200));
-    settle(&mut observer, 10);
+    settle(&mut observer);
     receiver.set_nonblocking(true).expect("a socket");
     let read = drain(&receiver);
     let after = observer.snapshot(&[]).expect("readable");
@@ -92,7 +92,7 @@ fn other_traffic_in_the_same_namespaces_is_not_counted() {
         }
     }
     let mut observer = world.observer();
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let count = witness.read().expect("readable");
     assert_eq!(count.frames("NETFILTER_DROP"), 50, "{count:?}");
     assert_eq!(count.details.len(), 1, "{count:?}");
@@ -111,7 +111,7 @@ fn the_way_back_and_ipv6_are_the_flow_too() {
     );
     let sender = world.udp("b", "fd00::2", PORT);
     (0..70).for_each(|_| drop(sender.send_to(b"reply", ("fd00::1", 40000))));
-    settle(&mut world.observer(), 5);
+    settle(&mut world.observer());
     let count = witness.read().expect("readable");
     assert_eq!(
         (count.frames("NETFILTER_DROP"), count.details.len(), count.unparsed),
@@ -131,7 +131,7 @@ fn a_port_without_a_socket_is_named() {
     let before = observer.snapshot(&[]).expect("readable");
     let sender = world.udp("a", "0.0.0.0", 40000);
     (0..100).for_each(|_| drop(sender.send_to(b"datagram", ("10.0.0.2", PORT))));
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let changes = changes(&before, &observer.snapshot(&[]).expect("readable"));
     let count = witness.read().expect("readable");
     assert_eq!(
@@ -158,14 +158,14 @@ fn a_wrong_checksum_is_named() {
         .expect("a raw socket");
     let to: SockaddrIn = "10.0.0.2:0".parse().expect("an address");
     let mut observer = world.observer();
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let before = observer.snapshot(&[]).expect("readable");
     let mut datagram = [0u8; 50];
     datagram[..8].copy_from_slice(&[0x9c, 0x40, 0x14, 0x51, 0, 50, 0x12, 0x34]);
     for _ in 0..100 {
         sendto(raw.as_raw_fd(), &datagram, &to, MsgFlags::empty()).expect("sent");
     }
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let changes = changes(&before, &observer.snapshot(&[]).expect("readable"));
     let count = witness.read().expect("readable");
     assert_eq!((grew(&changes, "b Udp.InCsumErrors"), grew(&changes, "b Udp.InErrors")), (100, 100));
@@ -184,10 +184,10 @@ fn a_full_send_buffer_has_no_buffer_to_witness() {
     setsockopt(&sender.as_fd(), sockopt::SndBuf, &4608).expect("a socket");
     let mut observer = world.observer();
     let witness = world.witness();
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let before = observer.snapshot(&[]).expect("readable");
     let refused = (0..100).filter(|_| sender.send_to(&[0; 1000], ("10.0.0.2", PORT)).is_err()).count() as i64;
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let changes = changes(&before, &observer.snapshot(&[]).expect("readable"));
     assert!(refused > 0);
     assert_eq!(
@@ -226,7 +226,7 @@ fn an_echo_is_known_by_its_id_and_version() {
             sendto(raw.as_raw_fd(), &echo, &to, MsgFlags::empty()).expect("sent");
         }
     }
-    settle(&mut world.observer(), 5);
+    settle(&mut world.observer());
     let count = four.read().expect("readable");
     assert_eq!((count.frames("NETFILTER_DROP"), count.details.len()), (40, 1), "{count:?}");
     assert_eq!(six.read().expect("readable").details, []);
@@ -246,7 +246,7 @@ fn a_tcp_flow_is_known_by_its_port() {
     assert!(refused.is_err());
     drop(listener);
     let mut observer = world.observer();
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let counted = observer.snapshot(&[]).expect("readable").nodes["b"].filters[0].counted;
     let count = witness.read().expect("readable");
     assert!(counted > Some(0));
@@ -262,7 +262,7 @@ fn a_header_that_cannot_be_read_is_said_to_be_so() {
     let sender = world.udp("a", "0.0.0.0", 40000);
     // 3000 bytes make three fragments, of which only the first has ports.
     (0..10).for_each(|_| drop(sender.send_to(&[0; 3000], ("10.0.0.2", PORT))));
-    settle(&mut world.observer(), 5);
+    settle(&mut world.observer());
     let count = witness.read().expect("readable");
     assert_eq!((count.frames("NETFILTER_DROP"), count.unparsed), (10, 20), "{count:?}");
     assert_eq!(count.unparsed_details[0].node, "b");
@@ -285,7 +285,7 @@ fn settling_waits_for_a_slow_shaper_and_gives_up_when_told() {
     world.run("a", "tc qdisc add dev eth0 root tbf rate 100kbit burst 1500 limit 20000");
     let sender = world.udp("a", "0.0.0.0", 40000);
     let mut observer = world.observer();
-    settle(&mut observer, 5);
+    settle(&mut observer);
     (0..8).for_each(|_| drop(sender.send_to(&[0; 1000], ("10.0.0.2", PORT))));
     let short = observer.settle(clock::monotonic_ns() + 100_000_000).expect("readable");
     assert!(!short.quiet && short.moving.iter().any(|line| line.contains("tbf")), "{short:?}");

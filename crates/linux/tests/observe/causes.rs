@@ -452,7 +452,7 @@ fn play_once(case: &Case, must: bool) -> Option<Option<i64>> {
     let _held = (case.plant)(&world);
     let mut observer = world.observer();
     let witness = world.witness();
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let before = observer.snapshot(&[]).expect("readable");
     let mut received = 0;
     let data = vec![7u8; case.size];
@@ -465,7 +465,7 @@ fn play_once(case: &Case, must: bool) -> Option<Option<i64>> {
             received += drain(&receiver);
         }
     }
-    settle(&mut observer, 10);
+    settle(&mut observer);
     received += drain(&receiver);
     let after = observer.snapshot(&[]).expect("readable");
     let lost = 100 - received;

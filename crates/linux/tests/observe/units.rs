@@ -28,10 +28,10 @@ fn send_super_frames(
     plant(world);
     let mut observer = world.observer();
     let witness = world.witness()?;
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let before = observer.snapshot(&[]).expect("readable");
     (0..10).for_each(|_| assert_eq!(sender.send_to(&[1; 10_000], ("10.0.0.2", PORT)).expect("sent"), 10_000));
-    settle(&mut observer, 5);
+    settle(&mut observer);
     let read = drain(&receiver);
     let after = observer.snapshot(&[]).expect("readable");
     Some(Outcome { read, changes: changes(&before, &after), count: witness.read().expect("readable") })

@@ -142,14 +142,14 @@ impl World {
     /// Makes both ends know each other's hardware address.
     pub fn introduce(&self, from: &str, to: (&str, &str)) {
         let receiver = self.udp(to.0, to.1, 9);
-        receiver.set_read_timeout(Some(std::time::Duration::from_secs(2))).expect("a time-out");
+        receiver.set_read_timeout(Some(std::time::Duration::from_secs(30))).expect("a time-out");
         let any = if to.1.contains(':') { "::" } else { "0.0.0.0" };
         let sender = self.udp(from, any, 0);
         sender.send_to(b"hello", (to.1, 9)).expect("a way there");
         let mut byte = [0u8; 8];
         let (_, back) = receiver.recv_from(&mut byte).expect("the path is whole");
         receiver.send_to(b"hello", back).expect("a way back");
-        sender.set_read_timeout(Some(std::time::Duration::from_secs(2))).expect("a time-out");
+        sender.set_read_timeout(Some(std::time::Duration::from_secs(30))).expect("a time-out");
         sender.recv(&mut byte).expect("the way back is whole");
     }
 
@@ -187,8 +187,8 @@ impl World {
 }
 
 /// Waits until nothing moves, at most so long.
-pub fn settle(observer: &mut Observer, seconds: u64) {
-    let settled = observer.settle(clock::monotonic_ns() + seconds * 1_000_000_000).expect("readable");
+pub fn settle(observer: &mut Observer) {
+    let settled = observer.settle(clock::monotonic_ns() + 60_000_000_000).expect("readable");
     assert!(settled.quiet, "still moving: {:?}", settled.moving);
 }
 

@@ -156,7 +156,7 @@ impl Rig {
     /// time.
     pub fn exchange(&mut self, frames: &[Vec<u8>], batch: usize) -> Vec<Came> {
         let mut came = vec![];
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let mut refused = 0;
         for group in frames.chunks(batch) {
             let longest = group.iter().map(Vec::len).max().unwrap_or(0);

@@ -50,7 +50,7 @@ impl Space {
     /// Opens a port. A program that another test is just starting holds copies of all our descriptors until its `exec`,
     /// so what was closed a moment ago may still be attached.
     pub fn open(&self, uri: &str, wish: &Wish) -> Port {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match self.within(|| open(uri, wish)) {
                 Ok(port) => return port,
@@ -135,7 +135,7 @@ pub fn join(a: (&Space, &str), b: (&Space, &str), on: bool) {
 fn prove(from: (&Space, &str), to: (&Space, &str)) {
     let mut sender = from.0.open(&format!("int:{}", from.1), &Wish::default());
     let mut receiver = to.0.open(&format!("int:{}", to.1), &Wish::default());
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut probe = Frames::new(1, 64);
     assert!(probe.push(&[0x02; 60], Meta::default()));
     loop {

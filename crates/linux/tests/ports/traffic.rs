@@ -56,7 +56,7 @@ fn forwarding<T>(left: &mut Port, right: &mut Port, work: impl FnOnce() -> T) ->
 fn stream(a: &Space, b: &Space, what: &str) {
     let content = content();
     let listener = b.within(|| TcpListener::bind((B, 5001)).unwrap());
-    let limit = Some(Duration::from_secs(20));
+    let limit = Some(Duration::from_secs(60));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
@@ -68,7 +68,7 @@ fn stream(a: &Space, b: &Space, what: &str) {
         });
         let address = (B.parse::<std::net::IpAddr>().unwrap(), 5001).into();
         let mut stream = a
-            .within(|| TcpStream::connect_timeout(&address, Duration::from_secs(10)))
+            .within(|| TcpStream::connect_timeout(&address, Duration::from_secs(60)))
             .unwrap_or_else(|e| panic!("{what}: {e}"));
         stream.set_read_timeout(limit).unwrap();
         let mut reader = stream.try_clone().unwrap();
@@ -87,7 +87,7 @@ fn stream(a: &Space, b: &Space, what: &str) {
 fn datagrams(a: &Space, b: &Space, what: &str) {
     let from = a.within(|| UdpSocket::bind((A, 5002)).unwrap());
     let to = b.within(|| UdpSocket::bind((B, 5003)).unwrap());
-    to.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    to.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let content = content();
     let mut buffer = vec![0; 65536];
     for length in [1, 2, 17, 1000, 1471, 1472, 4000, 9001] {
