@@ -301,6 +301,34 @@ fn a_frame_that_became_too_long_meanwhile_is_oversize() {
 }
 
 #[test]
+fn stamps_stay_with_their_frames_when_the_kernel_refuses_some() {
+    alone("stamps and a smaller MTU", || {
+        // A frame that might have had a tag is refused when the kernel has numbered it, a longer one before.
+        for (long, one_by_one) in [(1400, true), (1316, true), (1400, false), (1316, false)] {
+            ip("link set dev a mtu 1500");
+            let _from = receiver("int:b", Wish::default());
+            let stamps = StampSource::Software;
+            let wish = Wish { direction: Direction::Transmit, stamps, ..Wish::default() };
+            let mut to = open("int:a", &wish).unwrap().transmitter.unwrap();
+            ip("link set dev a mtu 1300");
+            let frames = [60, long, 60, 61, 62].map(|length| frame(1, length));
+            let refused: usize = match one_by_one {
+                true => frames.iter().map(|one| send(to.as_mut(), std::slice::from_ref(one))).sum(),
+                false => send(to.as_mut(), &frames),
+            };
+            assert_eq!(refused, 1);
+            let until = Instant::now() + Duration::from_secs(60);
+            let mut left = vec![];
+            while left.len() < 4 && Instant::now() < until {
+                to.departures(&mut left);
+            }
+            let numbers: Vec<u64> = left.iter().map(|departure| departure.number).collect();
+            assert_eq!(numbers, [0, 2, 3, 4], "{long} bytes, one by one: {one_by_one}");
+        }
+    });
+}
+
+#[test]
 fn a_full_buffer_is_counted_and_nothing_else_is_missing() {
     alone("full buffer", || {
         let mut from = receiver("int:b?buffer=8k", Wish::default());

@@ -9,7 +9,7 @@
 //!
 //! **Price.** A system call for each stamp, and a small buffer in the kernel (about 900 B) until it is read: some 1.5 µs a
 //! frame. Stamps that find the receive buffer full are dropped by the kernel without a count: the caller sees them missing.
-//! The kernel's number is used up by frames that it tried and dropped, too (`packet_snd`, net/packet/af_packet.c).
+//! The kernel's number is used up by frames that it tried and dropped, too, but not by those that it would not try.
 
 use super::super::stamps::{self, TRANSMIT};
 use super::super::{Departure, StampSource, Uri};

@@ -30,6 +30,8 @@ use wire::offload;
 const CALL: usize = 64;
 /// Bytes of an Ethernet header, the least that a frame must have.
 const HEADER: usize = 14;
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
 /// The socket buffer of a queue, in bytes that are asked for.
 const QUEUE_BUFFER: u32 = 8 << 20;
 /// How long the pieces of a super-frame wait for room.
@@ -175,7 +177,7 @@ impl Way {
     fn allowed(&self, slot: &Slot) -> usize {
         // SAFETY: the caller has checked that there are 14 bytes; they are valid as long as the batch is.
         let ethertype = unsafe { std::slice::from_raw_parts(slot.data.as_ptr().add(12), 2) };
-        self.longest() + if ethertype == [0x81, 0] { 4 } else { 0 }
+        self.longest() + if ethertype == [0x81, 0] { TAG } else { 0 }
     }
 
     /// Why a frame was refused that the kernel said nothing about.
@@ -519,6 +521,20 @@ impl PacketTransmitter {
         (joiner, sent, result)
     }
 
+    /// The kernel refused a frame; whether it had used up a number for it. `packet_snd` (net/packet/af_packet.c) looks at
+    /// the length twice: first with room for a tag, then, behind the stamp's number, without. What is wrong with a frame
+    /// it finds before, that a qdisc is full behind.
+    fn tried(&mut self, reason: Reason, slot: &Slot) {
+        let is_numbered = match reason {
+            Reason::Queue => true,
+            Reason::Oversize => slot.length as usize <= self.way.longest() + TAG,
+            _ => false,
+        };
+        if let Some(stamps) = self.stamps.as_mut().filter(|_| is_numbered) {
+            stamps.tried();
+        }
+    }
+
     /// Sends some; false: no more can be sent now.
     fn push(&mut self, slots: &mut [Slot], which: &[u16], sent: &mut Sent) -> Result<bool, PortError> {
         let count = match self.prepare(slots, which) {
@@ -540,21 +556,18 @@ impl PacketTransmitter {
                 sent.dealt += went;
                 if let Some(stamps) = &mut self.stamps {
                     (first..first + went as u64).for_each(|number| stamps.taken(number, handed_ns));
-                    if went < count {
-                        stamps.tried();
-                    }
                 }
                 if went < count {
-                    let reason = self.way.unsaid_reason(&slots[usize::from(which[went])]);
+                    let slot = &slots[usize::from(which[went])];
+                    let reason = self.way.unsaid_reason(slot);
+                    self.tried(reason, slot);
                     self.refuse(which[went], reason, sent);
                 }
                 Ok(true)
             }
             Err(error) => match self.way.judge(error)? {
                 Some(reason) => {
-                    if let Some(stamps) = self.stamps.as_mut().filter(|_| reason != Reason::LinkDown) {
-                        stamps.tried();
-                    }
+                    self.tried(reason, &slots[usize::from(which[0])]);
                     self.refuse(which[0], reason, sent);
                     Ok(true)
                 }
