@@ -11,6 +11,8 @@
 
 pub mod account;
 pub mod census;
+pub mod delays;
+pub mod flows;
 pub mod queue;
 pub mod streams;
 pub mod talkers;
@@ -30,6 +32,11 @@ use wire::filter::Program;
 use wire::pcap::Link;
 use worker::{Got, Shared, Tally, Worker};
 use writer::FileWish;
+
+/// How long a ring may keep a frame back, or up to twice as long, when traffic is thin. Nobody looks at a capture more
+/// often, and each block that is handed over before it is full costs a wake-up, some 10 µs; twice this is still within
+/// what [`worker`] waits for at the end.
+const LATE_MS: u64 = 32;
 
 /// What to capture, how, and until when.
 #[derive(Debug, Clone)]
@@ -199,13 +206,25 @@ fn open(wish: &CaptureWish) -> Result<Vec<Port>> {
             area: None,
             any_link: true,
         };
-        let port = port::open(&wish.uri, &wish_of_port)?;
+        let port = port::open(&patient(&wish.uri), &wish_of_port)?;
         match port.receiver {
             Some(_) => Ok(port),
             None => Err(Problem::input("nothing can be received from this port").at(&wish.uri)),
         }
     };
     (0..count).map(open).collect()
+}
+
+/// The port with [`LATE_MS`], if it is a ring of blocks and nothing else was asked.
+fn patient(uri: &str) -> String {
+    let Some(settings) = uri.strip_prefix("ring:") else { return uri.to_owned() };
+    let asked = settings.split_once('?').map(|(_, settings)| settings);
+    let says = |setting: &str| setting.starts_with("retire_ms=") || setting == "version=2";
+    match asked {
+        Some(asked) if asked.split('&').any(says) => uri.to_owned(),
+        Some(_) => format!("{uri}&retire_ms={LATE_MS}"),
+        None => format!("{uri}?retire_ms={LATE_MS}"),
+    }
 }
 
 /// True for the kinds whose filter runs in the kernel; everywhere else it runs here, where its refusals are counted.

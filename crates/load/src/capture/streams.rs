@@ -4,39 +4,44 @@
 //! ([`wire::pktgen`]) at the beginning of a UDP payload. Up to [`MOST`] streams are followed, each with the window of
 //! [`crate::sequence`]; a first message of a stream allocates its memory, nothing else does.
 
+use super::delays::Delays;
+use super::talkers::{Pair, V6};
 use crate::sequence::Sequence;
 use linux::port::{Meta, StampSource};
-use record::Histogram;
 use record::capture::StreamCount;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use wire::message::{Flags, Message};
-use wire::pktgen::Pktgen;
+use wire::message::{self, Flags, Message};
+use wire::pktgen::{self, Pktgen};
 
 /// The most streams that are followed.
 pub const MOST: usize = 64;
 
-/// A delay is believed up to ten seconds: what is longer are two clocks.
-const BELIEVED_NS: u64 = 10_000_000_000;
-
-/// Who sends to whom, and which kind of header.
+/// Who sends to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// True for IPv6.
-    pub v6: bool,
     /// Addresses.
-    pub addresses: (u128, u128),
+    pub pair: Pair,
     /// Ports.
     pub ports: (u16, u16),
 }
 
 impl Flow {
+    /// `==` in registers; see [`Pair::is`].
+    #[inline]
+    fn is(&self, other: &Flow) -> bool {
+        let ports = (self.ports.0 ^ other.ports.0) | (self.ports.1 ^ other.ports.1);
+        ports == 0 && self.pair.is(&other.pair)
+    }
+
     fn text(&self) -> String {
         let end = |address: u128, port| {
-            let ip: IpAddr =
-                if self.v6 { Ipv6Addr::from(address).into() } else { Ipv4Addr::from(address as u32).into() };
+            let ip: IpAddr = match self.pair.kind {
+                V6 => Ipv6Addr::from(address).into(),
+                _ => Ipv4Addr::from(address as u32).into(),
+            };
             SocketAddr::new(ip, port)
         };
-        format!("{} > {}", end(self.addresses.0, self.ports.0), end(self.addresses.1, self.ports.1))
+        format!("{} > {}", end(self.pair.from, self.ports.0), end(self.pair.to, self.ports.1))
     }
 }
 
@@ -59,7 +64,7 @@ struct Stream {
     last: u64,
     /// The earliest and the latest time in a header, on the sender's clock.
     sent: Option<(u64, u64)>,
-    delay: Histogram,
+    delay: Delays,
     untimed: u64,
     /// It was met by more than one thread.
     shared: bool,
@@ -82,25 +87,33 @@ impl Streams {
         Streams { streams: Vec::with_capacity(MOST), last: 0, unfollowed: 0, realtime_offset_ns }
     }
 
+    /// False for a UDP payload that is no test message; true for one that may be.
+    #[inline]
+    pub fn knows(payload: &[u8]) -> bool {
+        payload.starts_with(&message::MAGIC.to_be_bytes())
+            || payload.starts_with(&pktgen::MAGIC.to_be_bytes())
+    }
+
     /// Looks into a UDP payload; true when it is a test message.
     #[inline]
-    pub fn look(&mut self, flow: impl FnOnce() -> Flow, payload: &[u8], meta: &Meta) -> bool {
+    pub fn look(&mut self, flow: &Flow, payload: &[u8], meta: &Meta) -> bool {
         if let Some(message) = Message::read(payload) {
             if message.flags.bits() & !7 != 0 || message.flags.has(Flags::PROBE) {
                 return false;
             }
             let sent = Sent { ns: message.planned_ns, offset_ns: self.realtime_offset_ns };
-            self.see(flow(), Some(message.stream), message.sequence, Some(sent), meta);
+            self.see(flow, Some(message.stream), message.sequence, Some(sent), meta);
             return true;
         }
         let Some(header) = Pktgen::read(payload) else { return false };
         let sent = header.time_ns().map(|ns| Sent { ns, offset_ns: 0 });
-        self.see(flow(), None, header.sequence.into(), sent, meta);
+        self.see(flow, None, header.sequence.into(), sent, meta);
         true
     }
 
-    fn see(&mut self, flow: Flow, number: Option<u8>, sequence: u64, sent: Option<Sent>, meta: &Meta) {
-        let is_it = |stream: &Stream| stream.flow == flow && stream.number == number;
+    #[inline]
+    fn see(&mut self, flow: &Flow, number: Option<u8>, sequence: u64, sent: Option<Sent>, meta: &Meta) {
+        let is_it = |stream: &Stream| stream.number == number && stream.flow.is(flow);
         if !self.streams.get(self.last).is_some_and(is_it) {
             match self.streams.iter().position(is_it) {
                 Some(at) => self.last = at,
@@ -110,7 +123,7 @@ impl Streams {
                 }
                 None => {
                     self.last = self.streams.len();
-                    self.streams.push(Stream::new(flow, number));
+                    self.streams.push(Stream::new(*flow, number));
                 }
             }
         }
@@ -130,14 +143,14 @@ impl Streams {
     }
 
     /// What to say, and messages that nobody followed.
-    pub fn report(&self) -> (Vec<StreamCount>, u64) {
-        (self.streams.iter().map(Stream::report).collect(), self.unfollowed)
+    pub fn report(&mut self) -> (Vec<StreamCount>, u64) {
+        (self.streams.iter_mut().map(Stream::report).collect(), self.unfollowed)
     }
 }
 
 impl Stream {
     fn new(flow: Flow, number: Option<u8>) -> Self {
-        let (sequence, delay) = (Sequence::new(), Histogram::new());
+        let (sequence, delay) = (Sequence::new(), Delays::default());
         Stream {
             flow,
             number,
@@ -153,6 +166,7 @@ impl Stream {
         }
     }
 
+    #[inline]
     fn see(&mut self, mut sequence: u64, sent: Option<Sent>, meta: &Meta) {
         if self.number.is_none() && self.seen > 0 {
             // pktgen's 32 bits wrap: take the number that is nearest to the highest one.
@@ -176,7 +190,7 @@ impl Stream {
         }
         let shown = sent.map(|sent| sent.ns.wrapping_add(sent.offset_ns));
         match shown.and_then(|shown| meta.stamp.ns.checked_sub(shown)) {
-            Some(delay) if on_our_clock && delay <= BELIEVED_NS => self.delay.record(delay),
+            Some(delay) if on_our_clock && self.delay.record(delay) => {}
             _ => self.untimed += 1,
         }
     }
@@ -198,7 +212,7 @@ impl Stream {
         self.untimed += other.untimed;
     }
 
-    fn report(&self) -> StreamCount {
+    fn report(&mut self) -> StreamCount {
         let numbers = (self.last - self.first).saturating_add(1);
         StreamCount {
             header: if self.number.is_some() { "message" } else { "pktgen" }.into(),
@@ -224,11 +238,12 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use super::super::talkers::V4;
     use super::*;
     use linux::port::Stamp;
 
     fn flow() -> Flow {
-        Flow { v6: false, addresses: (0x0a00_0001, 0x0a00_0002), ports: (1, 2) }
+        Flow { pair: Pair { kind: V4, from: 0x0a00_0001, to: 0x0a00_0002 }, ports: (1, 2) }
     }
 
     fn at(ns: u64) -> Meta {
@@ -243,9 +258,9 @@ mod tests {
             let mut payload = [0; 20];
             Message { stream: 7, flags: Flags::DATA, sequence, planned_ns: sequence * 100 }
                 .write(&mut payload);
-            assert!(streams.look(flow, &payload, &at(1000 + sequence * 100 + 30)));
+            assert!(streams.look(&flow(), &payload, &at(1000 + sequence * 100 + 30)));
         }
-        assert!(!streams.look(flow, b"something else", &at(0)));
+        assert!(!streams.look(&flow(), b"something else", &at(0)));
         let (report, unfollowed) = streams.report();
         let [stream] = &report[..] else { panic!("{report:?}") };
         assert_eq!((stream.seen, stream.unique, stream.first, stream.last), (6, 5, 5, 12));
@@ -262,7 +277,7 @@ mod tests {
             let mut payload = [0; 16];
             let sequence = (u32::MAX - 4).wrapping_add(step);
             Pktgen { sequence, seconds: 0, microseconds: 0 }.write(&mut payload);
-            assert!(streams.look(flow, &payload, &at(5)));
+            assert!(streams.look(&flow(), &payload, &at(5)));
         }
         let (report, _) = streams.report();
         assert_eq!((report[0].unique, report[0].missing, report[0].reordered), (10, 0, Some(0)));
@@ -275,7 +290,7 @@ mod tests {
         for port in 0..100u16 {
             let mut payload = [0; 18];
             Message { stream: 1, flags: Flags::DATA, sequence: 0, planned_ns: 0 }.write(&mut payload);
-            streams.look(|| Flow { ports: (port, 9), ..flow() }, &payload, &at(0));
+            streams.look(&Flow { ports: (port, 9), ..flow() }, &payload, &at(0));
         }
         assert_eq!((streams.report().0.len(), streams.report().1), (MOST, 36));
     }

@@ -337,3 +337,12 @@ fn every_field_is_documented() {
     let missing: Vec<_> = found.iter().filter(|name| !documentation.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "docs/json.md does not mention {missing:?}");
 }
+
+#[test]
+fn a_ring_of_blocks_may_be_late_unless_something_else_was_asked() {
+    assert_eq!(patient("ring:eth0"), "ring:eth0?retire_ms=32");
+    assert_eq!(patient("ring:eth0?vnet=off"), "ring:eth0?vnet=off&retire_ms=32");
+    for as_it_is in ["ring:eth0?retire_ms=4", "ring:eth0?vnet=off&version=2", "int:eth0", "mem:ring:x", ""] {
+        assert_eq!(patient(as_it_is), as_it_is);
+    }
+}

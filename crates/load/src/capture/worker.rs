@@ -17,11 +17,15 @@ use wire::filter::Program;
 /// How long a receiver waits for frames before it looks whether it shall end.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Frames that are received at once: so many that a batch's own cost is nothing for each of them, and so few that the
+/// frames and what is known about them are still in the processor's first cache when they are looked at.
+const BATCH: usize = MAX_BATCH / 4;
+
 /// Between two looks at what the port lost.
 const PUBLISH_NS: u64 = 200_000_000;
 
 /// How long a ring may keep frames back after the end (a block's retire time), and how long the end may take at most.
-const DRAIN_WAIT: Duration = Duration::from_millis(100);
+const DRAIN_WAIT: Duration = Duration::from_millis(150);
 const DRAIN_NS: u64 = 500_000_000;
 
 /// What one thread shows while it runs.
@@ -222,7 +226,7 @@ impl Worker<'_> {
     fn receive(&mut self, wait: Duration, end_ns: Option<u64>) -> Result<usize, PortError> {
         // With one thread nothing beyond the count is taken from the port.
         let left = self.tally.shared.remaining.load(Relaxed);
-        let limit = if left == 0 { MAX_BATCH } else { left.min(MAX_BATCH as u64) as usize };
+        let limit = if left == 0 { BATCH } else { left.min(BATCH as u64) as usize };
         let batch = self.receiver.receive(limit, Wait::For(wait))?;
         self.tally.take(&batch, end_ns);
         Ok(batch.len())
