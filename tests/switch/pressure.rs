@@ -172,7 +172,7 @@ fn are_made(
         scope.spawn(|| switch.run(&stop, |_| {}).unwrap());
         let looking = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut witness = witness();
-            let deadline = Instant::now() + Duration::from_secs(10);
+            let deadline = Instant::now() + 6 * PATIENCE;
             loop {
                 let mut found: Vec<u16> = witness.rules().iter().map(|rule| rule.priority).collect();
                 found.sort_unstable();
