@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use crate::plan::{self, Plan};
+use crate::run::ways::Offload;
 use crate::run::{Place, Session, progress::Progress};
 use clap::Args;
 use linux::lab::{Lab, Lifetime, Topology};
@@ -24,6 +25,10 @@ pub struct RunArgs {
     /// and switch also with a kind of ports (switch:xdp).
     #[arg(long, value_name = "WAY,…", value_delimiter = ',', conflicts_with = "lab")]
     path: Vec<String>,
+    /// Switch all offloads of the two hosts' interfaces on or off, as `offload` in a topology does; with both, every way is
+    /// measured with either. Left as the kernel gives them if not said.
+    #[arg(long, value_name = "STATE", requires = "path")]
+    offload: Option<Offload>,
     /// Use a lab that is already up, as found, whatever somebody changed inside it.
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
@@ -43,7 +48,8 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, text) = read_plan(&args)?;
     let seed = args.seed.or(plan.seed).unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000);
     if !args.path.is_empty() {
-        return crate::run::ways::run(&args.path, &plan, &text, seed, &args.dir, output);
+        let ways = crate::run::ways::choose(&args.path, args.offload)?;
+        return crate::run::ways::run(ways, &plan, &text, seed, &args.dir, output);
     }
     let lab = take_lab(&args, &plan)?;
     let mut session = Session::begin(&lab, &plan)?;

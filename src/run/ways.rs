@@ -7,6 +7,10 @@
 //! **Why in turn.** What changes on the machine in the minutes of a comparison (its clock, its neighbours) then meets all
 //! ways alike.
 //!
+//! **Offloads.** As the kernel gives them, TCP crosses a veth in super-frames of up to 64 KiB and no checksum is computed: what is
+//! in the middle then sees a twentieth of the frames that a wire would bring. So a way can also be measured with all
+//! offloads of the two hosts' interfaces off, or on, or both; what was asked and what was found is in every record.
+//!
 //! **Price.** The programs of all labs wait beside the one that works; an idle one wakes some 20 times a second.
 
 use super::{Place, Session, progress::Progress};
@@ -39,23 +43,79 @@ pub struct Document {
 #[derive(Serialize)]
 struct OfWay {
     way: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offload: Option<&'static str>,
     #[serde(flatten)]
     finding: Finding,
 }
 
-/// One way under measurement.
-struct Course<'a> {
+/// What is done with all offloads of the two hosts' interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Offload {
+    /// On.
+    On,
+    /// Off: frames of wire size, with their checksums.
+    Off,
+    /// Every way is measured with either.
+    Both,
+}
+
+impl Offload {
+    /// The words of a topology, for each time that a way is measured.
+    fn states(choice: Option<Offload>) -> &'static [Option<&'static str>] {
+        match choice {
+            None => &[None],
+            Some(Offload::On) => &[Some("on")],
+            Some(Offload::Off) => &[Some("off")],
+            Some(Offload::Both) => &[Some("on"), Some("off")],
+        }
+    }
+}
+
+/// A way that is to be measured.
+#[derive(Debug)]
+pub struct Chosen {
     way: String,
-    session: Session<'a>,
+    offload: Option<&'static str>,
+    topology: Topology,
+}
+
+impl Chosen {
+    fn title(&self) -> String {
+        study::ways::title(&self.way, self.offload)
+    }
+}
+
+/// The ways of these names, each with every asked state of the offloads.
+///
+/// # Errors
+/// Input: there is no such way, or it is there twice.
+pub fn choose(ways: &[String], offload: Option<Offload>) -> Result<Vec<Chosen>> {
+    if let Some(twice) = ways.iter().enumerate().find(|(index, way)| ways[..*index].contains(way)) {
+        return Err(Problem::input(format!("'{}' is there twice", twice.1)).at("--path"));
+    }
+    let states = |way| Offload::states(offload).iter().map(move |state| (way, *state));
+    let chosen = ways
+        .iter()
+        .flat_map(states)
+        .map(|(way, offload)| Ok(Chosen { way: way.clone(), offload, topology: topology(way, offload)? }));
+    chosen.collect()
+}
+
+/// One way under measurement.
+struct Course<'lab, 'way> {
+    chosen: &'way Chosen,
+    session: Session<'lab>,
     writer: RunWriter,
     not_made: Vec<Finding>,
 }
 
-/// The topology of a way: `direct`, `bridge`, or a forwarder with the kind of its ports behind a colon.
+/// The topology of a way: `direct`, `bridge`, or a forwarder with the kind of its ports behind a colon. The two hosts of all
+/// these are `a` and `b`, with one interface `eth0` each.
 ///
 /// # Errors
 /// Input: there is no such way.
-fn topology(way: &str) -> Result<Topology> {
+fn topology(way: &str, offload: Option<&str>) -> Result<Topology> {
     let (name, ports) = way.split_once(':').map_or((way, None), |(name, ports)| (name, Some(ports)));
     let unknown = || {
         Problem::input(format!("there is no way '{way}'"))
@@ -72,6 +132,9 @@ fn topology(way: &str) -> Result<Topology> {
     if let Some(ports) = ports {
         text += &format!("ports on s {ports}\n");
     }
+    for host in offload.iter().flat_map(|_| ["a", "b"]) {
+        text += &format!("interface {host}:eth0 offload {}\n", offload.unwrap_or("on"));
+    }
     Topology::parse(&text, way).map_err(|problem| match ports {
         Some(_) => unknown(),
         None => problem,
@@ -81,60 +144,69 @@ fn topology(way: &str) -> Result<Topology> {
 /// Measures the plan over every way.
 ///
 /// # Errors
-/// Input for an unknown way; what every way refuses; measured when a test could not be made.
-pub fn run(ways: &[String], plan: &Plan, text: &str, seed: u64, dir: &Path, output: &Output) -> Result<()> {
-    if let Some(twice) = ways.iter().enumerate().find(|(index, way)| ways[..*index].contains(way)) {
-        return Err(Problem::input(format!("'{}' is there twice", twice.1)).at("--path"));
-    }
-    let topologies = ways.iter().map(|way| topology(way)).collect::<Result<Vec<_>>>()?;
+/// What every way refuses; measured when a test could not be made.
+pub fn run(ways: Vec<Chosen>, plan: &Plan, text: &str, seed: u64, dir: &Path, output: &Output) -> Result<()> {
     linux::lab::enter_user_namespace()?;
     crate::interruptible()?;
-    let mut built: Vec<(String, Lab)> = vec![];
-    let mut absent: Vec<(String, Problem)> = vec![];
-    for (number, (way, topology)) in ways.iter().zip(&topologies).enumerate() {
-        let name = format!("run-{}-{number}", std::process::id());
-        match tenants::up(topology, &name, Lifetime::Ephemeral) {
-            Ok(lab) => built.push((way.clone(), lab)),
-            // What this host cannot is said in the table; what is wrong is wrong.
-            Err(problem) if problem.kind == ProblemKind::Host && !linux::sys::process::interrupted() => {
-                absent.push((way.clone(), problem));
-            }
-            Err(problem) => return Err(problem),
-        }
-    }
-    if built.is_empty() && !absent.is_empty() {
+    let Built { labs, mut absent } = build(&ways)?;
+    if labs.is_empty() && !absent.is_empty() {
         return Err(absent.swap_remove(0).1);
     }
     let group = super::now();
     let mut courses = vec![];
-    for (way, lab) in &built {
+    for &(chosen, ref lab) in &labs {
         let session = Session::begin(lab, plan)?;
         let mut header = session.header(text, seed);
-        header.way = Some(Way { name: way.clone(), group: group.clone() });
+        let offload = chosen.offload.map(Into::into);
+        header.way = Some(Way { name: chosen.way.clone(), group: group.clone(), offload });
         let writer = RunWriter::create(dir, header)?;
-        courses.push(Course { way: way.clone(), session, writer, not_made: vec![] });
+        courses.push(Course { chosen, session, writer, not_made: vec![] });
     }
     let ended = measure(&mut courses, plan, seed, output);
     let (mut runs, mut failed, mut unclosed) = (vec![], 0, None);
     for course in courses {
         failed += course.not_made.len();
+        let chosen = course.chosen;
         match close(course, ended.as_ref().err()) {
-            Ok(run) => runs.push(run),
+            Ok(run) => runs.push((chosen, run)),
             Err(problem) => unclosed = Some(problem),
         }
     }
     ended?;
     unclosed.map_or(Ok(()), Err)?;
-    built.into_iter().try_for_each(|(_, lab)| lab.down())?;
-    tell(&conclude(ways, &runs, &absent, group, seed), &runs, output)?;
+    labs.into_iter().try_for_each(|(_, lab)| lab.down())?;
+    tell(&conclude(&ways, &runs, &absent, group, seed), &runs, output)?;
     match failed {
         0 => Ok(()),
         _ => Err(Problem::measured(format!("{failed} tests could not be made")).help("the findings say why")),
     }
 }
 
+/// The labs that are up, and the ways that this host cannot build.
+struct Built<'a> {
+    labs: Vec<(&'a Chosen, Lab)>,
+    absent: Vec<(&'a Chosen, Problem)>,
+}
+
+/// Builds a lab for every way.
+fn build(ways: &[Chosen]) -> Result<Built<'_>> {
+    let mut built = Built { labs: vec![], absent: vec![] };
+    for (number, chosen) in ways.iter().enumerate() {
+        let name = format!("run-{}-{number}", std::process::id());
+        match tenants::up(&chosen.topology, &name, Lifetime::Ephemeral) {
+            Ok(lab) => built.labs.push((chosen, lab)),
+            // What this host cannot is said in the table; what is wrong is wrong.
+            Err(problem) if problem.kind == ProblemKind::Host && !linux::sys::process::interrupted() => {
+                built.absent.push((chosen, problem));
+            }
+            Err(problem) => return Err(problem),
+        }
+    }
+    Ok(built)
+}
+
 /// Every test and repetition over every way.
-fn measure(courses: &mut [Course<'_>], plan: &Plan, seed: u64, output: &Output) -> Result<()> {
+fn measure(courses: &mut [Course<'_, '_>], plan: &Plan, seed: u64, output: &Output) -> Result<()> {
     let schedule = plan.schedule(seed);
     let length = |test: usize| plan.tests[test].spec.duration_ms;
     let total = schedule.iter().map(|&(test, _)| length(test)).sum::<u64>() * courses.len() as u64;
@@ -149,7 +221,12 @@ fn measure(courses: &mut [Course<'_>], plan: &Plan, seed: u64, output: &Output) 
         for turn in turns {
             let course = &mut courses[turn];
             order += 1;
-            progress.test(&format!("{} over {}", planned.name, course.way), repetition, order, all);
+            progress.test(
+                &format!("{} over {}", planned.name, course.chosen.title()),
+                repetition,
+                order,
+                all,
+            );
             let begun = course.session.now();
             let place = Place { repetition, order: order as u32, place: test as u32 + 1, begun };
             match course.session.measure(planned, place) {
@@ -167,7 +244,7 @@ fn measure(courses: &mut [Course<'_>], plan: &Plan, seed: u64, output: &Output) 
 }
 
 /// Ends the record of a way, whether or not all of it was measured.
-fn close(mut course: Course<'_>, why: Option<&Problem>) -> Result<RunRecord> {
+fn close(mut course: Course<'_, '_>, why: Option<&Problem>) -> Result<RunRecord> {
     let mut findings = course.not_made;
     findings.extend(course.session.take_told());
     findings.extend(study::findings::findings(course.writer.record()));
@@ -176,24 +253,33 @@ fn close(mut course: Course<'_>, why: Option<&Problem>) -> Result<RunRecord> {
 }
 
 fn conclude(
-    ways: &[String],
-    runs: &[RunRecord],
-    absent: &[(String, Problem)],
+    ways: &[Chosen],
+    runs: &[(&Chosen, RunRecord)],
+    absent: &[(&Chosen, Problem)],
     group: String,
     seed: u64,
 ) -> Document {
-    let row = |way: &String| {
-        let run = runs.iter().find(|run| run.way.as_ref().is_some_and(|known| known.name == *way));
-        let why = absent.iter().find(|(name, _)| name == way).map(|(_, problem)| problem.to_string());
-        match run {
-            Some(run) => study::ways::row(way, run),
-            None => WayRow { way: way.clone(), not_measured: why, ..WayRow::default() },
+    let row = |chosen: &Chosen| {
+        let is = |other: &Chosen| std::ptr::eq(other, chosen);
+        let why = absent.iter().find(|(other, _)| is(other)).map(|(_, problem)| problem.to_string());
+        match runs.iter().find(|(other, _)| is(other)) {
+            Some((_, run)) => study::ways::row(&chosen.way, run),
+            None => WayRow {
+                way: chosen.way.clone(),
+                offload: chosen.offload.map(Into::into),
+                not_measured: why,
+                ..WayRow::default()
+            },
         }
     };
     let rows: Vec<WayRow> = ways.iter().map(row).collect();
-    let findings = runs.iter().flat_map(|run| {
-        let way = run.way.as_ref().map(|way| way.name.clone()).unwrap_or_default();
-        run.findings.iter().map(move |finding| OfWay { way: way.clone(), finding: finding.clone() })
+    let findings = runs.iter().flat_map(|(chosen, run)| {
+        let of = |finding: &Finding| OfWay {
+            way: chosen.way.clone(),
+            offload: chosen.offload,
+            finding: finding.clone(),
+        };
+        run.findings.iter().map(of)
     });
     Document {
         schema: SCHEMA,
@@ -205,8 +291,8 @@ fn conclude(
     }
 }
 
-fn tell(document: &Document, runs: &[RunRecord], output: &Output) -> Result<()> {
-    let ids: Vec<&str> = runs.iter().map(|run| run.id.as_str()).collect();
+fn tell(document: &Document, runs: &[(&Chosen, RunRecord)], output: &Output) -> Result<()> {
+    let ids: Vec<&str> = runs.iter().map(|(_, run)| run.id.as_str()).collect();
     output.note(&format!("records: {}", ids.join(" ")));
     output.result(document, |document| {
         let mut text = study::ways::table(&document.ways).text();
@@ -214,7 +300,8 @@ fn tell(document: &Document, runs: &[RunRecord], output: &Output) -> Result<()> 
             text += &format!("{note}\n");
         }
         let told = document.findings.iter().filter(|of| of.finding.severity >= Severity::Warning);
-        for OfWay { way, finding } in told {
+        for OfWay { way, offload, finding } in told {
+            let way = study::ways::title(way, *offload);
             let test = if finding.test.is_empty() { "run" } else { &finding.test };
             text += &format!("{way}, {test}: {} ({})\n", finding.claim, finding.evidence);
         }
@@ -231,12 +318,33 @@ mod tests {
     #[test]
     fn a_way_has_a_topology_or_is_refused() {
         for way in ["direct", "bridge", "null", "null:ring", "switch", "switch:xdp?queue=0", "ovs"] {
-            let topology = topology(way).unwrap_or_else(|e| panic!("{way}: {e}"));
-            assert!(topology.node("a").is_some() && topology.node("b").is_some());
+            for offload in [None, Some("on"), Some("off")] {
+                let topology = topology(way, offload).unwrap_or_else(|e| panic!("{way}: {e}"));
+                assert!(topology.node("a").is_some() && topology.node("b").is_some());
+                let hosts = ["a", "b"].map(|node| topology.interfaces(node).next().unwrap().offloads.clone());
+                for offloads in hosts {
+                    assert_eq!(offloads.len(), if offload.is_some() { 7 } else { 0 }, "{way}");
+                    assert!(offloads.values().all(|&on| Some(on) == offload.map(|state| state == "on")));
+                }
+                assert!(topology.interfaces("s").all(|between| between.offloads.is_empty()), "{way}");
+            }
         }
-        assert_eq!(topology("switch:xdp").unwrap().forwarder("s").unwrap().ports, "xdp");
+        assert_eq!(topology("switch:xdp", None).unwrap().forwarder("s").unwrap().ports, "xdp");
         for way in ["", "router", "direct:int", "switch:pcap", "ovs:int", "switch:", "null:int int"] {
-            assert_eq!(topology(way).unwrap_err().kind, ProblemKind::Input, "{way}");
+            assert_eq!(topology(way, Some("off")).unwrap_err().kind, ProblemKind::Input, "{way}");
         }
+    }
+
+    #[test]
+    fn both_is_every_way_twice() {
+        let ways = ["direct".to_owned(), "null".to_owned()];
+        let titles =
+            |offload| -> Vec<String> { choose(&ways, offload).unwrap().iter().map(Chosen::title).collect() };
+        assert_eq!(titles(None), ["direct", "null"]);
+        assert_eq!(titles(Some(Offload::Off)), ["direct, offload off", "null, offload off"]);
+        let both = ["direct, offload on", "direct, offload off", "null, offload on", "null, offload off"];
+        assert_eq!(titles(Some(Offload::Both)), both);
+        let twice = choose(&["null".to_owned(), "null".to_owned()], None).unwrap_err();
+        assert!(twice.kind == ProblemKind::Input && twice.to_string().contains("twice"));
     }
 }

@@ -56,6 +56,10 @@ pub struct Way {
     pub name: String,
     /// The same in the runs over all these ways: when they began, RFC 3339 in UTC.
     pub group: String,
+    /// What was asked of the offloads of the two hosts' interfaces: `on` or `off`, all of them; none left them as the kernel
+    /// gives them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offload: Option<String>,
 }
 
 /// What was asked of the path.

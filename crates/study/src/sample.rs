@@ -414,7 +414,7 @@ mod tests {
     /// A run in which nothing is empty, so that no field is left out.
     fn full() -> RunRecord {
         let mut run = run("full");
-        run.way = Some(record::Way { name: "switch".into(), group: "g".into() });
+        run.way = Some(record::Way { name: "switch".into(), group: "g".into(), offload: Some("off".into()) });
         let text = || "x".to_owned();
         for test in &mut run.tests {
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));

@@ -18,6 +18,8 @@ use record::{Kind, RunRecord, TestRecord};
 pub struct WayRow {
     /// Its name: `direct`, `bridge`, `null`, `switch`, `ovs`, with the kind of ports if one was chosen (`switch:xdp`).
     pub way: String,
+    /// What was asked of the hosts' offloads: `on`, `off`; none left them as the kernel gives them.
+    pub offload: Option<String>,
     /// The run's name.
     pub run: Option<String>,
     /// Why it was not measured.
@@ -103,6 +105,7 @@ pub fn row(way: &str, run: &RunRecord) -> WayRow {
     };
     WayRow {
         way: way.into(),
+        offload: run.way.as_ref().and_then(|way| way.offload.clone()),
         run: Some(run.id.clone()),
         not_measured: None,
         latency_test: timed.map(|(name, _)| (*name).to_owned()),
@@ -125,38 +128,47 @@ pub fn rows(runs: &[RunRecord]) -> Vec<WayRow> {
     runs.iter().filter_map(|run| Some(row(&run.way.as_ref()?.name, run))).collect()
 }
 
-/// The table of the journals.
+impl WayRow {
+    /// The way with what was asked of the offloads, when something was: what tells it from the others.
+    pub fn title(&self) -> String {
+        title(&self.way, self.offload.as_deref())
+    }
+}
+
+/// `switch`, or `switch, offload off`.
+pub fn title(way: &str, offload: Option<&str>) -> String {
+    offload.map_or(way.to_owned(), |state| format!("{way}, offload {state}"))
+}
+
+/// A column of numbers: its header, the number of a way, and the factor to the unit of the header.
+type Column = (&'static str, fn(&WayRow) -> Option<f64>, f64);
+
+/// The table of the journals; with a column for the offloads where something was asked of them.
 pub fn table(rows: &[WayRow]) -> Table {
-    let headers = [
-        "path",
-        "p50 µs",
-        "p99 µs",
-        "TCP Mbit/s",
-        "UDP Mbit/s",
-        "UDP k/s",
-        "UDP loss %",
-        "RAM MB",
-        "CPU program %",
-        "CPU TCP %",
-        "CPU UDP %",
+    let asked = rows.iter().any(|row| row.offload.is_some());
+    let names = ["path"].into_iter().chain(asked.then_some("offload"));
+    let columns: [Column; 10] = [
+        ("p50 µs", |row| row.latency_p50_ns, 1e-3),
+        ("p99 µs", |row| row.latency_p99_ns, 1e-3),
+        ("TCP Mbit/s", |row| row.tcp_bps, 1e-6),
+        ("UDP Mbit/s", |row| row.udp_bps, 1e-6),
+        ("UDP k/s", |row| row.udp_per_second, 1e-3),
+        ("UDP loss %", |row| row.udp_loss_percent, 1.0),
+        ("RAM MB", |row| row.ram_bytes, 1e-6),
+        ("CPU program %", |row| row.cpu_program_percent, 1.0),
+        ("CPU TCP %", |row| row.cpu_tcp_percent, 1.0),
+        ("CPU UDP %", |row| row.cpu_udp_percent, 1.0),
     ];
-    let cell = |value: Option<f64>, scale: f64| value.map_or("–".into(), |value| number(value * scale));
     let line = |row: &WayRow| {
-        let numbers = [
-            cell(row.latency_p50_ns, 1e-3),
-            cell(row.latency_p99_ns, 1e-3),
-            cell(row.tcp_bps, 1e-6),
-            cell(row.udp_bps, 1e-6),
-            cell(row.udp_per_second, 1e-3),
-            cell(row.udp_loss_percent, 1.0),
-            cell(row.ram_bytes, 1e-6),
-            cell(row.cpu_program_percent, 1.0),
-            cell(row.cpu_tcp_percent, 1.0),
-            cell(row.cpu_udp_percent, 1.0),
-        ];
-        std::iter::once(row.way.clone()).chain(numbers).collect()
+        let offload = asked.then(|| row.offload.clone().unwrap_or("–".into()));
+        let numbers = columns
+            .iter()
+            .map(|(_, value, scale)| value(row).map_or("–".into(), |value| number(value * scale)));
+        std::iter::once(row.way.clone()).chain(offload).chain(numbers).collect()
     };
-    Table { headers: headers.map(Into::into).to_vec(), rows: rows.iter().map(line).collect(), words: 1 }
+    let rows = rows.iter().map(line).collect();
+    let headers = names.chain(columns.iter().map(|column| column.0)).map(Into::into).collect();
+    Table { headers, rows, words: 1 + usize::from(asked) }
 }
 
 /// What the columns mean, what was not measured, and the offloads.
@@ -171,9 +183,22 @@ pub fn notes(rows: &[WayRow]) -> Vec<String> {
     }
     for row in rows {
         if let Some(why) = &row.not_measured {
-            notes.push(format!("{}: not measured: {why}", row.way));
+            notes.push(format!("{}: not measured: {why}", row.title()));
         }
     }
+    let mut asked: Vec<Option<&str>> = rows.iter().map(|row| row.offload.as_deref()).collect();
+    asked.sort();
+    asked.dedup();
+    for offload in asked {
+        let of = |row: &&WayRow| row.offload.as_deref() == offload && row.not_measured.is_none();
+        notes.extend(offloads(&rows.iter().filter(of).collect::<Vec<_>>()));
+    }
+    notes
+}
+
+/// The states of the hosts' interfaces as they were found: one sentence where they are the same on all these ways, else one for
+/// each way.
+fn offloads(rows: &[&WayRow]) -> Vec<String> {
     let states = |row: &WayRow| -> Vec<String> {
         let words =
             row.offloads.iter().filter_map(|line| line.split_once(' ')).map(|(_, words)| words.to_owned());
@@ -182,17 +207,16 @@ pub fn notes(rows: &[WayRow]) -> Vec<String> {
         words.dedup();
         words
     };
-    let measured: Vec<&WayRow> = rows.iter().filter(|row| row.not_measured.is_none()).collect();
-    match measured.split_first() {
-        Some((first, rest))
-            if states(first).len() == 1 && rest.iter().all(|row| states(row) == states(first)) =>
-        {
-            notes.push(format!("Offloads of the hosts' interfaces: {}.", states(first)[0]));
+    let Some((first, rest)) = rows.split_first() else { return vec![] };
+    let asked = first.offload.as_ref().map_or(String::new(), |state| format!(" with offload {state}"));
+    match &states(first)[..] {
+        [all] if rest.iter().all(|row| states(row) == [all.clone()]) => {
+            vec![format!("Offloads of the hosts' interfaces{asked}: {all}.")]
         }
-        _ => notes
-            .extend(measured.iter().map(|row| format!("{}: offloads: {}", row.way, row.offloads.join("; ")))),
+        _ => {
+            rows.iter().map(|row| format!("{}: offloads: {}", row.title(), row.offloads.join("; "))).collect()
+        }
     }
-    notes
 }
 
 #[cfg(test)]
@@ -203,7 +227,7 @@ mod tests {
 
     fn over(name: &str, more: Option<ActorUsage>) -> RunRecord {
         let mut run = sample::run("x");
-        run.way = Some(Way { name: name.into(), group: "g".into() });
+        run.way = Some(Way { name: name.into(), group: "g".into(), offload: None });
         run.tests.iter_mut().for_each(|test| test.actors.extend(more.clone()));
         run
     }
@@ -236,6 +260,41 @@ mod tests {
             notes.iter().any(|note| note.starts_with("Offloads of the hosts' interfaces: tso off")),
             "{notes:?}"
         );
+    }
+
+    #[test]
+    fn what_was_asked_of_the_offloads_stands_beside_the_numbers() {
+        let off = |name: &str, state: Option<&str>, found: &str| {
+            let mut run = over(name, None);
+            run.way.as_mut().unwrap().offload = state.map(Into::into);
+            for test in &mut run.tests {
+                test.offloads =
+                    [&test.spec.from, &test.spec.to].map(|node| format!("{node}:eth0 {found}")).into();
+            }
+            run
+        };
+        let runs = [
+            off("direct", Some("on"), "tso on"),
+            off("direct", Some("off"), "tso off"),
+            off("switch", Some("on"), "tso on"),
+            off("switch", Some("off"), "tso off"),
+        ];
+        let table_of = |runs: &[RunRecord]| table(&rows(runs));
+        let both = table_of(&runs);
+        assert_eq!((both.headers[1].as_str(), both.words), ("offload", 2));
+        assert_eq!(
+            both.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(),
+            ["on", "off", "on", "off"]
+        );
+        let said = notes(&rows(&runs));
+        for state in ["on", "off"] {
+            let sentence = format!("Offloads of the hosts' interfaces with offload {state}: tso {state}.");
+            assert!(said.contains(&sentence), "{said:?}");
+        }
+        // A port that switches an offload off is told with its way.
+        let said = notes(&rows(&[runs[0].clone(), off("switch:xdp", Some("on"), "tso off")]));
+        assert!(said.iter().any(|note| note.starts_with("switch:xdp, offload on: offloads: ")), "{said:?}");
+        assert_eq!(table_of(&[off("direct", None, "tso on")]).headers[1], "p50 µs");
     }
 
     #[test]

@@ -108,7 +108,9 @@ fn ways(runs: &[RunRecord]) -> Option<WaysView> {
         return None;
     }
     let figure = |words: &str, value: &dyn Fn(&crate::ways::WayRow) -> Option<f64>| {
-        let bars: Vec<(&str, Option<f64>)> = rows.iter().map(|row| (row.way.as_str(), value(row))).collect();
+        let titles: Vec<String> = rows.iter().map(crate::ways::WayRow::title).collect();
+        let bars: Vec<(&str, Option<f64>)> =
+            titles.iter().zip(&rows).map(|(title, row)| (title.as_str(), value(row))).collect();
         (words.to_owned(), svg::bars(words, &bars))
     };
     let figures = vec![
@@ -125,7 +127,10 @@ fn ways(runs: &[RunRecord]) -> Option<WaysView> {
 /// Runs over several ways are known by the way.
 fn labelled(runs: &[RunRecord]) -> Vec<RunRecord> {
     let label = |run: &RunRecord| match &run.way {
-        Some(way) if runs.len() > 1 => RunRecord { id: format!("{} ({})", way.name, run.id), ..run.clone() },
+        Some(way) if runs.len() > 1 => {
+            let title = crate::ways::title(&way.name, way.offload.as_deref());
+            RunRecord { id: format!("{title} ({})", run.id), ..run.clone() }
+        }
         _ => run.clone(),
     };
     runs.iter().map(label).collect()
