@@ -1,6 +1,6 @@
 //! One measurement of `pathlab bench null`: a source, a forwarder, a sink.
 
-use crate::cmd::null::{one_way, shared_area};
+use crate::cmd::null::{Desk, one_way, shared_area};
 use linux::lab::{Lab, Node};
 use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
 use linux::port::{Direction, Frames, Hand, MAX_BATCH, Meta, Port, Receiver, Transmitter, Wait, Wish, open};
@@ -169,12 +169,12 @@ impl Place<'_> {
         sink: &mut Sink<'_>,
         forwarder: Option<(&mut dyn Receiver, &mut dyn Transmitter)>,
     ) -> Result<Score> {
-        let (stop, moved, drained) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        let (stop, moved, drained) = (&stop, &moved, &drained);
+        let (stop, desk, drained) = (AtomicBool::new(false), Desk::default(), AtomicU64::new(0));
+        let (stop, desk, drained) = (&stop, &desk, &drained);
         let size = self.size;
         std::thread::scope(|scope| {
             let forwarding =
-                forwarder.map(|(from, to)| scope.spawn(move || one_way(from, to, PATIENCE, stop, moved)));
+                forwarder.map(|(from, to)| scope.spawn(move || one_way(from, to, PATIENCE, stop, desk)));
             let count = match sink {
                 Sink::Interface(node, name) => Count::Interface(node, name),
                 Sink::Drained(receiver) => {

@@ -7,22 +7,31 @@
 //! **Why.** What a forwarder costs that does nothing is the floor under every switch, and the difference between two
 //! kinds of ports is what the ports cost.
 //!
+//! **While it runs** whoever calls the socket of `--counters` gets the counters so far ([`counting`]).
+//!
 //! **Price.** A frame that the transmitter has no room for is dropped and counted (`full`): a forwarder that waited would
 //! only move the loss to its receiver.
 
+mod counting;
+
 use crate::output::Output;
 use clap::Args;
+use counting::Counter;
+pub use counting::{Desk, ask};
 use linux::port::{
     Area, Direction, MAX_BATCH, Port, PortError, ReceiveCounters, Receiver, TransmitCounters, Transmitter,
     Uri, Wait, Wish, forward, open, xdp,
 };
 use linux::sys::{clock, process};
 use record::{PlaceDrop, PortSetting, Problem, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+/// The version of what `--json` prints.
+const SCHEMA: &str = "pathlab/null/1";
 /// How long a sleeping way waits before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How long frames that are still under way at the end are waited for.
@@ -44,6 +53,9 @@ pub struct NullArgs {
     /// Never sleep: a core for each way, for the shortest delay.
     #[arg(long)]
     spin: bool,
+    /// Answer whoever calls this unix socket with the counters so far, as JSON.
+    #[arg(long, value_name = "PATH")]
+    counters: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
@@ -53,25 +65,32 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// What `--json` prints at the end.
-#[derive(Serialize)]
-struct Document {
-    schema: &'static str,
-    duration_ns: u64,
-    spin: bool,
-    ports: Vec<Opened>,
-    ways: Vec<Way>,
+/// What `--json` prints at the end, and callers get meanwhile.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Document {
+    /// `pathlab/null/1`.
+    pub schema: String,
+    /// How long it has forwarded.
+    pub duration_ns: u64,
+    /// It never sleeps.
+    pub spin: bool,
+    /// The two ports.
+    pub ports: Vec<Opened>,
+    /// Each direction.
+    pub ways: Vec<Way>,
 }
 
 /// A port and what took effect.
-#[derive(Serialize)]
-struct Opened {
-    uri: String,
-    settings: Vec<PortSetting>,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Opened {
+    /// Its name as it was given.
+    pub uri: String,
+    /// What took effect.
+    pub settings: Vec<PortSetting>,
 }
 
 /// One direction.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Way {
     /// Where its frames came from.
     pub from: String,
@@ -79,6 +98,8 @@ pub struct Way {
     pub to: String,
     /// Frames received.
     pub received: u64,
+    /// Bytes of these.
+    pub received_bytes: u64,
     /// Frames that the other port accepted.
     pub sent: u64,
     /// Bytes of these.
@@ -109,6 +130,7 @@ pub struct Way {
 pub fn run(args: NullArgs, output: &Output) -> Result<()> {
     crate::interruptible()?;
     let (mut left, mut right) = open_both(&args)?;
+    let counter = args.counters.clone().map(Counter::open).transpose()?;
     let ports = vec![opened(&left), opened(&right)];
     if !output.json {
         output.text(&ports.iter().map(settings_text).collect::<String>())?;
@@ -119,12 +141,19 @@ pub fn run(args: NullArgs, output: &Output) -> Result<()> {
         if args.one_way { "to" } else { "from and to" },
         args.to
     ));
-    let stop = AtomicBool::new(false);
     let begun = clock::monotonic_ns();
-    let (ways, problem) = forward_all(&mut left, &mut right, &args, &stop, output);
-    let duration_ns = clock::monotonic_ns() - begun;
-    let ways: Vec<Way> = ways.into_iter().map(|way| way.over(duration_ns)).collect();
-    let document = Document { schema: "pathlab/null/1", duration_ns, spin: args.spin, ports, ways };
+    let document = |ways: Vec<Way>| {
+        let duration_ns = clock::monotonic_ns() - begun;
+        let ways = ways.into_iter().map(|way| way.over(duration_ns)).collect();
+        Document { schema: SCHEMA.into(), duration_ns, spin: args.spin, ports: ports.clone(), ways }
+    };
+    let answer = |desks: &[Desk]| {
+        if let Some(counter) = &counter {
+            counter.answer(desks, document);
+        }
+    };
+    let (ways, problem) = forward_all(&mut left, &mut right, &args, &answer, output);
+    let document = document(ways);
     output.result(&document, |document| document.ways.iter().map(way_text).collect())?;
     // A port that broke off is told after the numbers: they say what went down with it.
     problem.map_or(Ok(()), Err)
@@ -189,31 +218,29 @@ fn forward_all(
     left: &mut Port,
     right: &mut Port,
     args: &NullArgs,
-    stop: &AtomicBool,
+    answer: &dyn Fn(&[Desk]),
     output: &Output,
 ) -> (Vec<Way>, Option<Problem>) {
-    let mut pairs = vec![];
-    let names = (left.uri.clone(), right.uri.clone());
+    let (mut pairs, mut desks, stop) = (vec![], vec![], &AtomicBool::new(false));
     if let (Some(from), Some(to)) = (left.receiver.as_mut(), right.transmitter.as_mut()) {
-        pairs.push((names.0.clone(), names.1.clone(), from, to));
+        desks.push(Desk::of(&left.uri, &right.uri));
+        pairs.push((from, to));
     }
     if let (false, Some(from), Some(to)) = (args.one_way, right.receiver.as_mut(), left.transmitter.as_mut())
     {
-        pairs.push((names.1, names.0, from, to));
+        desks.push(Desk::of(&right.uri, &left.uri));
+        pairs.push((from, to));
     }
-    let moved: Vec<AtomicU64> = pairs.iter().map(|_| AtomicU64::new(0)).collect();
     let wait = if args.spin { Wait::Poll } else { Wait::For(PATIENCE) };
     std::thread::scope(|scope| {
         let threads: Vec<_> = pairs
             .into_iter()
-            .zip(&moved)
-            .map(|((from, to, receiver, transmitter), moved)| {
-                scope.spawn(move || {
-                    one_way(receiver.as_mut(), transmitter.as_mut(), wait, stop, moved).named(from, to)
-                })
+            .zip(&desks)
+            .map(|((from, to), desk)| {
+                scope.spawn(move || one_way(from.as_mut(), to.as_mut(), wait, stop, desk))
             })
             .collect();
-        watch(&moved, args, stop, output, || threads.iter().any(|thread| thread.is_finished()));
+        watch(&desks, args, answer, output, || threads.iter().any(|thread| thread.is_finished()));
         stop.store(true, Relaxed);
         let (mut ways, mut problem) = (vec![], None);
         for thread in threads {
@@ -228,13 +255,20 @@ fn forward_all(
     })
 }
 
-/// Waits for the end, with a line for people every second.
-fn watch(moved: &[AtomicU64], args: &NullArgs, stop: &AtomicBool, output: &Output, ended: impl Fn() -> bool) {
+/// Waits for the end, with an answer for whoever calls and a line for people every second.
+fn watch(
+    desks: &[Desk],
+    args: &NullArgs,
+    answer: &dyn Fn(&[Desk]),
+    output: &Output,
+    ended: impl Fn() -> bool,
+) {
     let begin = clock::monotonic_ns();
-    let mut before: Vec<u64> = vec![0; moved.len()];
+    let mut before: Vec<u64> = vec![0; desks.len()];
     let mut next = begin + 1_000_000_000;
     let until = args.duration.map(|seconds| begin + (seconds * 1e9) as u64);
-    while !process::interrupted() && !stop.load(Relaxed) && !ended() {
+    while !process::interrupted() && !ended() {
+        answer(desks);
         let now = clock::monotonic_ns();
         if until.is_some_and(|until| now >= until) {
             return;
@@ -242,8 +276,8 @@ fn watch(moved: &[AtomicU64], args: &NullArgs, stop: &AtomicBool, output: &Outpu
         let wake = (now + 20_000_000).min(until.unwrap_or(u64::MAX));
         clock::sleep_until(wake);
         if output.progress && wake >= next {
-            let rates = moved.iter().zip(&mut before).map(|(moved, before)| {
-                let now = moved.load(Relaxed);
+            let rates = desks.iter().zip(&mut before).map(|(desk, before)| {
+                let now = desk.moved.load(Relaxed);
                 format!("{:>10.6}", (now - std::mem::replace(before, now)) as f64 / 1e6)
             });
             output.note(&format!("{} Mframe/s", rates.collect::<Vec<_>>().join(" there, back ")));
@@ -260,29 +294,22 @@ pub struct Ended {
     pub error: Option<PortError>,
 }
 
-impl Ended {
-    fn named(mut self, from: String, to: String) -> Self {
-        (self.way.from, self.way.to) = (from, to);
-        self
-    }
-}
-
-/// Forwards until told to stop, or the frames end. `moved` shows how far it is.
+/// Forwards until told to stop, or the frames end. The desk shows how far it is.
 pub fn one_way(
     from: &mut dyn Receiver,
     to: &mut dyn Transmitter,
     wait: Wait,
     stop: &AtomicBool,
-    moved: &AtomicU64,
+    desk: &Desk,
 ) -> Ended {
     let (cpu, mut link_downs, mut full, mut error) = (clock::thread_cpu_ns(), 0, 0, None);
-    let before = (from.counters(), to.counters());
+    let (before, mut answered) = ((from.counters(), to.counters()), 0);
     while !stop.load(Relaxed) {
         match forward(from, to, wait) {
             Ok(batch) if batch.came == 0 => {}
             Ok(batch) => {
                 full += batch.full as u64;
-                moved.fetch_add(batch.sent() as u64, Relaxed);
+                desk.moved.fetch_add(batch.sent() as u64, Relaxed);
             }
             Err(broken) => match broken.error {
                 PortError::Down => link_downs += 1,
@@ -293,11 +320,17 @@ pub fn one_way(
                 }
             },
         }
+        desk.look(&mut answered, || {
+            let counted = (from.counters(), to.counters());
+            Way { link_downs, ..way(&before, &counted, full, clock::thread_cpu_ns() - cpu) }
+        });
     }
     let _ = to.flush(LAST_FLUSH);
     let cpu_ns = clock::thread_cpu_ns() - cpu;
     let way = way(&before, &(from.counters(), to.counters()), full, cpu_ns);
-    Ended { way: Way { link_downs, ..way }, error }
+    let way = Way { from: desk.from.clone(), to: desk.to.clone(), link_downs, ..way };
+    desk.leave(way.clone());
+    Ended { way, error }
 }
 
 type Both = (ReceiveCounters, TransmitCounters);
@@ -308,6 +341,7 @@ fn way(before: &Both, after: &Both, full: u64, cpu_ns: u64) -> Way {
     let each = |value: u64| if received == 0 { 0.0 } else { value as f64 / received as f64 };
     Way {
         received,
+        received_bytes: after.0.bytes - before.0.bytes,
         sent: after.1.accepted - before.1.accepted,
         sent_bytes: after.1.bytes - before.1.bytes,
         copies_per_frame: each(copies),
@@ -392,12 +426,12 @@ mod tests {
         let all = batch.all();
         a.transmitter.as_mut().unwrap().transmit(&mut batch, all, Hand::Copy).unwrap();
         drop(a);
-        let (stop, moved) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (stop, desk) = (AtomicBool::new(false), Desk::default());
         let (from, to) = (b.receiver.as_mut().unwrap(), c.transmitter.as_mut().unwrap());
-        let ended = one_way(from.as_mut(), to.as_mut(), Wait::Poll, &stop, &moved);
+        let ended = one_way(from.as_mut(), to.as_mut(), Wait::Poll, &stop, &desk);
         assert!(ended.error.is_none(), "the end of the frames is no error");
         let way = ended.way.over(1_000_000_000);
-        assert_eq!((way.received, way.sent, way.full, moved.load(Relaxed)), (100, 10, 90, 10));
+        assert_eq!((way.received, way.sent, way.full, desk.moved.load(Relaxed)), (100, 10, 90, 10));
         assert_eq!((way.sent_bytes, way.copies_per_frame, way.sent_mfps), (600, 0.1, 1e-5));
         assert!(way_text(&way).contains("lost between: 90 transmitter full"));
         drop(d);
@@ -414,9 +448,9 @@ mod tests {
         let all = batch.all();
         a.transmitter.as_mut().unwrap().transmit(&mut batch, all, Hand::Copy).unwrap();
         drop(d);
-        let (stop, moved) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (stop, desk) = (AtomicBool::new(false), Desk::default());
         let (from, to) = (b.receiver.as_mut().unwrap(), c.transmitter.as_mut().unwrap());
-        let way = one_way(from.as_mut(), to.as_mut(), Wait::Poll, &stop, &moved).way;
+        let way = one_way(from.as_mut(), to.as_mut(), Wait::Poll, &stop, &desk).way;
         assert_eq!((way.received, way.sent, way.full, way.failed), (100, 0, 0, 100));
         assert!(way_text(&way).contains("lost between: 100 transmitter failed"), "{}", way_text(&way));
     }

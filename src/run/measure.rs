@@ -50,7 +50,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
         role: tenant.role.clone(),
         node: tenant.node.clone(),
     }));
-    let mut watch = Watch::new(spec, super::namespaces(lab), observer, actors, super::switches(lab))?;
+    let mut watch = Watch::new(spec, super::namespaces(lab), observer, actors, crate::tenants::asked(lab))?;
     let agents = [sender.process.0.id(), receiver.process.0.id()];
     let outcome = interruptible(agents, || {
         load::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)

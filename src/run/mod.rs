@@ -12,6 +12,7 @@ pub mod watch;
 pub mod ways;
 
 use crate::plan::{Plan, Planned};
+use crate::tenants;
 pub use assemble::Place;
 use jiff::Timestamp;
 use linux::lab::Lab;
@@ -72,13 +73,13 @@ impl<'a> Session<'a> {
     /// # Errors
     /// What stopped it: a dead agent, a host that cannot, an interrupt.
     pub fn measure(&mut self, planned: &Planned, place: Place) -> Result<TestRecord> {
-        let switches = switches(self.lab);
-        // For a test that cannot begin: what the switches did with its first frames may say why.
-        let before = watch::glance(&switches);
+        let programs = tenants::asked(self.lab);
+        // For a test that cannot begin: what a switch did with its first frames may say why.
+        let before = watch::glance(&programs);
         let measured = match measure::test(self.lab, &mut self.observer, &planned.spec) {
-            Err(problem) if problem.kind == ProblemKind::Measured && !switches.is_empty() => {
+            Err(problem) if problem.kind == ProblemKind::Measured && !programs.is_empty() => {
                 let mut after = Snapshot::default();
-                watch::put(&mut after, watch::ask(&switches));
+                watch::put(&mut after, watch::ask(&programs));
                 let title = format!("{} #{}", planned.name, place.repetition);
                 self.told.extend(study::switches::findings(&title, &before, &after));
                 return Err(problem);
@@ -121,16 +122,6 @@ fn check_ends(lab: &Lab, spec: &TestSpec) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The switches of a lab that can be asked for their counters.
-pub fn switches(lab: &Lab) -> Vec<watch::Asked> {
-    let asked = lab.tenants().iter().filter_map(|tenant| {
-        // Open vSwitch counts frames of its cache once in half a second (`max-revalidator`).
-        let lag = Duration::from_millis(if tenant.role == "ovs" { 1100 } else { 120 });
-        Some(watch::Asked { node: tenant.node.clone(), socket: tenant.openflow.clone()?, lag })
-    });
-    asked.collect()
 }
 
 /// The nodes of a lab as the observing parts want them.

@@ -1,45 +1,31 @@
 //! What is read around one test: counters of all nodes before and after, and the witness in between.
 
-use crate::tenants;
+use crate::tenants::{Asked, Sample};
 use linux::observe::witness::{Flow, Witness, WitnessCount};
 use linux::observe::{Actor, Observer, Settled};
 use load::DataPorts;
-use record::snapshot::SwitchSample;
 use record::{Kind, Result, Snapshot, TestSpec};
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
-use std::time::Duration;
 
 /// How long to wait for queues to empty after the last message; a shaper with a deep queue needs the most.
 const SETTLE_NS: u64 = 2_000_000_000;
 
-/// How often a switch is asked at most until its counters rest.
+/// How often a program is asked at most until its counters rest.
 const MOST_LOOKS: u32 = 5;
 
 /// Counters that move while connections are made.
 const OF_CONNECTIONS: [&str; 3] = ["TcpExt.ListenOverflows", "TcpExt.ListenDrops", "TcpExt.TCPReqQFullDrop"];
 
-/// A switch of the lab that is asked for its counters.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// The node.
-    pub node: String,
-    /// Where it is called.
-    pub socket: PathBuf,
-    /// How long its counters may lag behind.
-    pub lag: Duration,
-}
+/// What each program said, or why nothing; with the node and what it is.
+pub type Answers = Vec<(String, String, Result<Sample>)>;
 
-/// The counters of each switch, or why there are none.
-pub type Answers = Vec<(String, Result<SwitchSample>)>;
-
-/// Asks every switch until it says the same twice, its own lag apart.
-pub fn ask(switches: &[Asked]) -> Answers {
-    let still = |one: &Asked| -> Result<SwitchSample> {
-        let mut sample = tenants::sample(&one.socket)?;
+/// Asks every program until it says the same twice, its own lag apart.
+pub fn ask(programs: &[Asked]) -> Answers {
+    let still = |one: &Asked| -> Result<Sample> {
+        let mut sample = one.sample()?;
         for _ in 0..MOST_LOOKS {
             std::thread::sleep(one.lag);
-            let now = tenants::sample(&one.socket)?;
+            let now = one.sample()?;
             if now == sample {
                 break;
             }
@@ -47,23 +33,23 @@ pub fn ask(switches: &[Asked]) -> Answers {
         }
         Ok(sample)
     };
-    switches.iter().map(|one| (one.node.clone(), still(one))).collect()
+    programs.iter().map(|one| (one.node.clone(), one.role.clone(), still(one))).collect()
 }
 
-/// What every switch says at once, whatever it still holds back.
-pub fn glance(switches: &[Asked]) -> Snapshot {
+/// What every program says at once, whatever it still holds back.
+pub fn glance(programs: &[Asked]) -> Snapshot {
     let mut snapshot = Snapshot::default();
-    let answers = switches.iter().map(|one| (one.node.clone(), tenants::sample(&one.socket)));
+    let answers = programs.iter().map(|one| (one.node.clone(), one.role.clone(), one.sample()));
     put(&mut snapshot, answers.collect());
     snapshot
 }
 
-/// Puts what the switches said into a snapshot.
+/// Puts what the programs said into a snapshot.
 pub fn put(snapshot: &mut Snapshot, answers: Answers) {
-    for (node, answer) in answers {
+    for (node, role, answer) in answers {
         match answer {
-            Ok(sample) => snapshot.nodes.entry(node).or_default().switch = Some(sample),
-            Err(problem) => snapshot.missing.push(format!("the switch of node {node}: {problem}")),
+            Ok(sample) => sample.put(snapshot.nodes.entry(node).or_default()),
+            Err(problem) => snapshot.missing.push(format!("the {role} of node {node}: {problem}")),
         }
     }
 }
@@ -75,7 +61,7 @@ pub struct Watch<'a> {
     observer: &'a mut Observer,
     actors: Vec<Actor>,
     witness: Option<Witness>,
-    switches: Vec<Asked>,
+    programs: Vec<Asked>,
     /// Counters of connections before they were made, TCP only.
     opening: Option<Snapshot>,
     /// What was seen.
@@ -106,11 +92,11 @@ impl<'a> Watch<'a> {
         nodes: Vec<(String, BorrowedFd<'a>)>,
         observer: &'a mut Observer,
         actors: Vec<Actor>,
-        switches: Vec<Asked>,
+        programs: Vec<Asked>,
     ) -> Result<Self> {
         let is_tcp = matches!(spec.kind, Kind::TcpStream | Kind::TcpRr);
         let opening = if is_tcp { Some(observer.snapshot(&[])?) } else { None };
-        Ok(Watch { spec, nodes, observer, actors, witness: None, switches, opening, seen: Seen::default() })
+        Ok(Watch { spec, nodes, observer, actors, witness: None, programs, opening, seen: Seen::default() })
     }
 
     /// Connections are made before the first reading. What the accept queue refused meanwhile belongs to the test, so
@@ -143,7 +129,7 @@ impl load::Observer for Watch<'_> {
             Ok(witness) => self.witness = Some(witness),
             Err(absent) => self.seen.witness = Some(Err(absent)),
         }
-        let asked = ask(&self.switches);
+        let asked = ask(&self.programs);
         self.seen.before = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.before, asked);
         self.count_connections_from_opening();
@@ -156,7 +142,7 @@ impl load::Observer for Watch<'_> {
     }
 
     fn after(&mut self) -> Result<()> {
-        let asked = ask(&self.switches);
+        let asked = ask(&self.programs);
         self.seen.after = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.after, asked);
         if let Some(witness) = self.witness.take() {

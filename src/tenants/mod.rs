@@ -11,6 +11,7 @@
 
 mod openflow;
 mod ovs;
+mod sample;
 
 use flow::rule::FlowModCommand;
 use linux::lab::{Forwarder, ForwarderKind, House, Lab, Lifetime, NodeSpec, Program, Tenant, Topology};
@@ -20,8 +21,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub use openflow::sample;
 use ovs::Installed;
+pub use sample::{Asked, Sample, asked};
 
 /// How long a program may take until it forwards.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -87,15 +88,16 @@ fn interfaces(house: &House<'_>, node: &str) -> Vec<String> {
 fn this_program(words: Vec<OsString>) -> Result<Program> {
     let file =
         std::env::current_exe().map_err(|e| Problem::host(format!("cannot find this program: {e}")))?;
-    Ok(Program { file: file.into(), arguments: words, environment: vec![] })
+    Ok(Program { file: file.into(), arguments: words, ..Program::default() })
 }
 
 /// `pathlab null` between the two links.
 fn null(house: &mut House<'_>, node: &NodeSpec, forwarder: &Forwarder) -> Result<()> {
-    let ports = interfaces(house, &node.name);
-    let words = ["null".into()].into_iter().chain(ports.iter().map(|name| forwarder.port(name)));
-    let program = this_program(words.map(OsString::from).collect())?;
-    let tenant = house.start(&node.name, "null", program, None)?;
+    let counters = house.folder(&node.name)?.join("counters");
+    let mut words: Vec<OsString> = vec!["null".into(), "--counters".into(), counters.clone().into()];
+    words.extend(interfaces(house, &node.name).iter().map(|name| forwarder.port(name).into()));
+    let program = Program { counters: Some(counters), ..this_program(words)? };
+    let tenant = house.start(&node.name, "null", program)?;
     // It says so when both ports are open; that is its only sign.
     wait_for(&tenant, "forwards", || {
         std::fs::read_to_string(&tenant.log).is_ok_and(|said| said.contains("pathlab: forwarding "))

@@ -4,16 +4,12 @@
 //! the lab is not built. A scenario gets a controller beside the switch, in the same node.
 
 use super::{PATIENCE, interfaces, this_program, wait_for, wait_for_file};
-use flow::action::{Action, Instruction};
 use flow::client;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
-use flow::openflow::misc::Empty;
 use flow::openflow::multipart::{Reply, Request};
-use flow::openflow::port::PortStatsRequest;
 use flow::rule::{FlowMod, FlowModCommand};
-use linux::lab::{Forwarder, House, NodeSpec, Tenant};
-use record::snapshot::{SwitchPortSample, SwitchSample, SwitchTableSample};
+use linux::lab::{Forwarder, House, NodeSpec, Program, Tenant};
 use record::{Problem, Result};
 use std::ffi::OsString;
 use std::path::Path;
@@ -37,7 +33,11 @@ pub fn switch(house: &mut House<'_>, node: &NodeSpec, forwarder: &Forwarder, dpi
     if forwarder.standalone {
         words.extend(["--fail".into(), "standalone".into()]);
     }
-    let tenant = house.start(&node.name, "switch", this_program(words)?, Some(socket.clone()))?;
+    let tenant = house.start(
+        &node.name,
+        "switch",
+        Program { openflow: Some(socket.clone()), ..this_program(words)? },
+    )?;
     fill(&tenant, controller.as_ref(), &socket, forwarder)
 }
 
@@ -50,7 +50,7 @@ pub fn controller(
 ) -> Result<Option<Tenant>> {
     let Some(scenario) = &forwarder.scenario else { return Ok(None) };
     let words = vec!["controller".into(), scenario.into(), "--listen".into(), prefixed("punix:", meeting)];
-    let tenant = house.start(&node.name, "controller", this_program(words)?, None)?;
+    let tenant = house.start(&node.name, "controller", this_program(words)?)?;
     wait_for_file(&tenant, meeting)?;
     Ok(Some(tenant))
 }
@@ -99,63 +99,6 @@ pub fn fill(
 /// As [`Client::call`].
 pub fn call(socket: &Path) -> Result<Client> {
     Client::call(&Remote::Unix(socket.into()), None, &Version::ALL, PATIENCE)
-}
-
-/// What a switch counts now.
-///
-/// # Errors
-/// Input: it does not answer.
-pub fn sample(socket: &Path) -> Result<SwitchSample> {
-    let mut client = call(socket)?;
-    let version = client.version();
-    let mut sample = SwitchSample::default();
-    let (names, counts) = (
-        client.multipart(Request::PortDesc(Empty {}))?,
-        client.multipart(Request::PortStats(PortStatsRequest { port_no: flow::PortNo::ANY.0 }))?,
-    );
-    if let (Reply::PortDesc(names), Reply::PortStats(counts)) = (names, counts) {
-        sample.ports.extend(counts.iter().filter_map(|port| {
-            let name = names.iter().find(|name| name.port_no == port.port_no)?;
-            Some(SwitchPortSample {
-                port: port.port_no,
-                interface: name.name.text(),
-                rx_frames: port.rx_packets,
-                rx_bytes: port.rx_bytes,
-                tx_frames: port.tx_packets,
-                tx_bytes: port.tx_bytes,
-                rx_dropped: port.rx_dropped,
-                tx_dropped: port.tx_dropped,
-            })
-        }));
-    }
-    if let Reply::Table(tables) = client.multipart(Request::Table(Empty {}))? {
-        let used = tables.iter().filter(|table| table.active_count > 0 || table.lookup_count > 0);
-        sample.tables.extend(used.map(|table| SwitchTableSample {
-            table: table.table_id,
-            rules: table.active_count,
-            lookups: table.lookup_count,
-            matched: table.matched_count,
-        }));
-    }
-    let all = client::flow_request(&client::delete_all());
-    if let Reply::Flow(rules) = client.multipart(Request::Flow(all))? {
-        let to_controller = rules.iter().filter(|stats| {
-            client::rule(version, stats).is_ok_and(|(_, rule)| sends_to_controller(&rule.instructions))
-        });
-        sample.to_controller = to_controller.fold(0, |sum, stats| sum.saturating_add(stats.packet_count));
-    }
-    Ok(sample)
-}
-
-fn sends_to_controller(instructions: &[Instruction]) -> bool {
-    let to_controller =
-        |action: &Action| matches!(action, Action::Output { port, .. } if *port == flow::PortNo::CONTROLLER);
-    instructions.iter().any(|instruction| match instruction {
-        Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) => {
-            actions.iter().any(to_controller)
-        }
-        _ => false,
-    })
 }
 
 /// How many rules a switch has.

@@ -82,8 +82,7 @@ impl Installed {
         )?;
         let remote = folder.join("db.sock");
         let words = vec![data.into(), prefixed("--remote=punix:", &remote)];
-        let database =
-            house.start(&node.name, "ovsdb", daemon(&self.database, &folder, "db", words), None)?;
+        let database = house.start(&node.name, "ovsdb", daemon(&self.database, &folder, "db", words))?;
         wait_for_file(&database, &remote)?;
         self.configure(
             &folder,
@@ -92,8 +91,9 @@ impl Installed {
         // Without the kernel's datapath: it is not looked for, and nothing of it is removed.
         let words = vec![prefixed("unix:", &remote), "--disable-system".into()];
         let socket = folder.join("br0.mgmt");
-        let program = daemon(&self.daemon, &folder, "ovs", words);
-        let tenant = house.start(&node.name, "ovs", program, Some(socket.clone()))?;
+        let program =
+            Program { openflow: Some(socket.clone()), ..daemon(&self.daemon, &folder, "ovs", words) };
+        let tenant = house.start(&node.name, "ovs", program)?;
         wait_for_file(&tenant, &folder.join("ovs.ctl"))?;
         let controller = controller(house, node, forwarder, &meeting)?;
         let fail = if forwarder.standalone { "standalone" } else { "secure" };
@@ -152,5 +152,5 @@ fn environment(folder: &Path) -> Vec<(String, OsString)> {
 /// One of its daemons, in the foreground.
 fn daemon(file: &Path, folder: &Path, name: &str, mut words: Vec<OsString>) -> Program {
     words.push(prefixed("--unixctl=", &folder.join(format!("{name}.ctl"))));
-    Program { file: file.into(), arguments: words, environment: environment(folder) }
+    Program { file: file.into(), arguments: words, environment: environment(folder), ..Program::default() }
 }

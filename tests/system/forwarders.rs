@@ -286,6 +286,22 @@ fn every_frame_through_a_switch_is_in_its_own_counters() {
     }
 }
 
+/// Waits until some rule of a switch counted more frames than so many; how many it counted.
+fn frames_counted(socket: &str, more_than: u64) -> u64 {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let dumped = run(&["flow", "dump", socket, "--json"]);
+        let dumped: serde_json::Value = serde_json::from_slice(&dumped.stdout).unwrap();
+        let frames = dumped["rules"].as_array().unwrap().iter().filter_map(|rule| rule["frames"].as_u64());
+        let frames = frames.max().unwrap_or(0);
+        if frames > more_than {
+            return frames;
+        }
+        assert!(Instant::now() < deadline, "no traffic: {dumped}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_switch_that_sends_all_to_its_controller_and_one_that_forgets_its_rules_are_found() {
     let _turn = alone();
@@ -312,19 +328,7 @@ fn a_switch_that_sends_all_to_its_controller_and_one_that_forgets_its_rules_are_
         let run = scope.spawn(|| {
             measured(&bench, &lab.name, "duration 60s\ntest udp-stream size 64 count 5000 rate 500pps").0
         });
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let passed = loop {
-            let dumped = crate::support::run(&["flow", "dump", &socket, "--json"]);
-            let dumped: serde_json::Value = serde_json::from_slice(&dumped.stdout).unwrap();
-            let frames =
-                dumped["rules"].as_array().unwrap().iter().filter_map(|rule| rule["frames"].as_u64());
-            let frames = frames.max().unwrap_or(0);
-            if frames > 200 {
-                break frames;
-            }
-            assert!(Instant::now() < deadline, "no traffic: {dumped}");
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        let passed = frames_counted(&socket, 200);
         assert!(crate::support::run(&["flow", "del", &socket]).status.success());
         (run.join().unwrap(), passed)
     });
@@ -337,4 +341,173 @@ fn a_switch_that_sends_all_to_its_controller_and_one_that_forgets_its_rules_are_
     assert_eq!((&ledger["unexplained"], &tables["residual"]), (&0.into(), &0.into()), "{ledger:#}");
     let said = claims(&record);
     assert!(said.contains("missed in table 0 of node s are dropped"), "{said}");
+}
+
+/// The drops of a station: name, how many, how it is known.
+fn drops(station: &serde_json::Value) -> Vec<(&str, u64, &str)> {
+    let drops = station["drops"].as_array().unwrap().iter();
+    drops
+        .map(|drop| {
+            let word = |field: &str| drop[field].as_str().unwrap();
+            (word("name"), drop["count"].as_u64().unwrap(), word("source"))
+        })
+        .collect()
+}
+
+#[test]
+fn what_the_smallest_forwarder_drops_has_a_name() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("the ledger through null", "it needs root");
+    }
+    let bench = Bench::new();
+    for ports in ["int", "ring", "xdp"] {
+        let ports_line = format!("ports on s {ports}\n");
+        let lab = TestLab::up(&bench.file("x.lab", &lab_text("null", &ports_line)), "nul");
+        let (record, code) =
+            measured(&bench, &lab.name, "duration 20s\ntest udp-rr size 64 count 500 rate 500pps");
+        assert_eq!(code, Some(0));
+        let ledger = &record["tests"][0]["ledger"];
+        assert_eq!(
+            (&ledger["received"], &ledger["unexplained"]),
+            (&500.into(), &0.into()),
+            "{ports}: {ledger:#}"
+        );
+        for name in ["program in p1", "program out p2", "program in p2", "program out p1"] {
+            let station = station(&record, name);
+            assert!(
+                station["in"] == 500 && station["out"] == 500 && station["unknown"].is_null(),
+                "{ports}: {station}"
+            );
+        }
+        drop(lab);
+
+        // Behind it frames must be shorter than those that come: it refuses them, and says why.
+        let narrow = format!("{ports_line}interface s:p2 mtu 1000\n");
+        let lab = TestLab::up(&bench.file("x.lab", &lab_text("null", &narrow)), "nul");
+        let record =
+            measured(&bench, &lab.name, "duration 20s\ntest udp-stream size 1200 count 300 rate 500pps").0;
+        let ledger = &record["tests"][0]["ledger"];
+        let out = station(&record, "program out p2");
+        assert_eq!(drops(out), [("port_oversize", 300, "counter")], "{ports}: {out}");
+        assert_eq!((&out["in"], &out["out"], &out["residual"]), (&300.into(), &0.into(), &0.into()), "{out}");
+        assert_eq!(
+            (&ledger["received"], &ledger["unexplained"]),
+            (&0.into(), &0.into()),
+            "{ports}: {ledger:#}"
+        );
+        let said = claims(&record);
+        assert!(said.contains("lost at program out p2 of node s: port_oversize"), "{said}");
+    }
+}
+
+#[test]
+fn frames_for_a_controller_by_a_group_are_no_residual() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("groups that send to the controller", "it needs root");
+    }
+    let bench = Bench::new();
+    let mut kinds = vec!["switch"];
+    if has_ovs("groups of Open vSwitch that send to the controller") {
+        kinds.push("ovs");
+    }
+    for kind in kinds {
+        let lab = TestLab::up(&bench.file("x.lab", &lab_text(kind, CROSS)), "grp");
+        let tenants = list(&lab.name)["tenants"].clone();
+        let socket = tenants.as_array().unwrap().iter().find_map(|tenant| tenant["openflow"].as_str());
+        let socket = socket.unwrap().to_owned();
+        let must = |words: &[&str]| {
+            let output = run(words);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{kind} {words:?}: {said}");
+        };
+        // One group sends to the other, which sends to the controller; the stream's datagrams only, not the warm-up's replies.
+        must(&["flow", "groups", &socket, "--add", "group_id=2,type=indirect,bucket=CONTROLLER"]);
+        must(&["flow", "groups", &socket, "--add", "group_id=1,type=all,bucket=group:2"]);
+        let (record, passed) = std::thread::scope(|scope| {
+            let run = scope.spawn(|| {
+                measured(&bench, &lab.name, "duration 60s\ntest udp-stream size 64 count 5000 rate 500pps").0
+            });
+            let passed = frames_counted(&socket, 200);
+            must(&["flow", "add", &socket, "priority=40000,in_port=1,udp actions=group:1"]);
+            (run.join().unwrap(), passed)
+        });
+        let ledger = &record["tests"][0]["ledger"];
+        let tables = station(&record, "switch tables");
+        let found = drops(tables);
+        assert!(
+            found.len() == 1 && found[0].0 == "to_controller" && found[0].2 == "counter",
+            "{kind}: {tables}"
+        );
+        assert!(tables["drops"][0]["evidence"].as_str().unwrap().starts_with("buckets"), "{kind}: {tables}");
+        assert!(passed > 200 && found[0].1 > 0, "{kind}: {tables}");
+        assert_eq!(ledger["received"].as_u64().unwrap() + found[0].1, 5000, "{kind}: {ledger:#}");
+        assert_eq!(
+            (&ledger["unexplained"], &tables["residual"]),
+            (&0.into(), &0.into()),
+            "{kind}: {ledger:#}"
+        );
+    }
+}
+
+#[test]
+fn ways_with_offloads_on_and_off_close_their_ledgers() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("ways with offloads on and off", "it needs root");
+    }
+    let bench = Bench::new();
+    let plan = "topology bridge\nrepetitions 1\nduration 300ms\ntest tcp-stream\n\
+                test udp-stream size 1472 count 200 rate 500pps\ntest ping count 50\n";
+    let (plan, runs) = (bench.file("x.plan", plan), bench.folder.path().join("runs").display().to_string());
+    let ways = ["direct", "bridge", "null:int", "null:xdp", "switch"];
+    let words = ["run", &plan, "--dir", &runs, "--path", &ways.join(","), "--offload", "both", "--json"];
+    let output = crate::support::finish(start(pathlab(&words)), Duration::from_secs(300));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = document["ways"].as_array().unwrap();
+    let asked = |row: &serde_json::Value| {
+        (row["way"].as_str().unwrap().to_owned(), row["offload"].as_str().unwrap().to_owned())
+    };
+    let expected =
+        ways.iter().flat_map(|way| ["on", "off"].map(|state| ((*way).to_owned(), state.to_owned())));
+    assert_eq!(rows.iter().map(asked).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    for row in rows {
+        let (way, state) = asked(row);
+        let found: Vec<&str> =
+            row["offloads"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+        assert_eq!(found.len(), 2, "{row}");
+        // An AF_XDP port switches segmentation off at the other end of its link; nothing switches it on.
+        let is = |word: &str| found.iter().all(|line| line.contains(word));
+        assert!(is(&format!("gro {state}")), "{way} {found:?}");
+        assert!(state == "on" || is("tso off, gso off, gro off, tx-checksum off"), "{way} {found:?}");
+        assert!(state == "off" || way == "null:xdp" || is("tso on, gso on"), "{way} {found:?}");
+        assert!(row["tcp_bps"].as_f64().is_some_and(|value| value > 0.0), "{row}");
+        let id = row["run"].as_str().unwrap();
+        let shown = run(&["show", id, "--dir", &runs, "--json"]);
+        let record: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        assert_eq!((&record["way"]["name"], &record["way"]["offload"]), (&row["way"], &row["offload"]));
+        assert!(
+            record["topology"].as_str().unwrap().contains(&format!("offload {state}")),
+            "{}",
+            record["topology"]
+        );
+        let closed = record["tests"].as_array().unwrap().iter().filter(|test| !test["ledger"].is_null());
+        let mut ledgers = 0;
+        for test in closed {
+            ledgers += 1;
+            assert_eq!(test["ledger"]["unexplained"], 0, "{way} {state}: {:#}", test["ledger"]);
+            assert_eq!(
+                test["ledger"]["sent"], test["ledger"]["received"],
+                "{way} {state}: {:#}",
+                test["ledger"]
+            );
+        }
+        assert_eq!(ledgers, 2);
+    }
+    let notes = document["notes"].to_string();
+    assert!(notes.contains("with offload off: tso off, gso off, gro off, tx-checksum off"), "{notes}");
+    let refused = run(&["run", "--offload", "off"]);
+    assert_eq!(refused.status.code(), Some(2));
 }

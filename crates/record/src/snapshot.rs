@@ -4,6 +4,7 @@
 //! neighbours, and once for the host: softnet, CPU time by role, the actors' own CPU time and memory.
 //! A missing source is a missing entry, never a zero: what was not read is *unknown*.
 
+use crate::PlaceDrop;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -116,6 +117,30 @@ pub struct NodeSnapshot {
     /// What the OpenFlow switch in the node counts, if there is one and it answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchSample>,
+    /// What the smallest forwarder in the node counts, one entry for each direction, if there is one and it answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<WaySample>,
+}
+
+/// One direction through `pathlab null`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaySample {
+    /// The interface that its frames came from.
+    pub from: String,
+    /// The interface that they went to.
+    pub to: String,
+    /// Frames received.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Frames that the transmitter had no room for.
+    pub full: u64,
+    /// Frames that were in hand when the transmitter failed.
+    pub failed: u64,
+    /// Frames that were lost before they were received.
+    pub lost_before: Vec<PlaceDrop>,
+    /// Frames that the transmitter refused or lost.
+    pub lost_after: Vec<PlaceDrop>,
 }
 
 /// The counters of an OpenFlow switch.
@@ -127,6 +152,9 @@ pub struct SwitchSample {
     pub tables: Vec<SwitchTableSample>,
     /// Frames that rules counted which send to the controller: packet-ins that the switch meant to make.
     pub to_controller: u64,
+    /// Frames that buckets of groups counted which send to the controller.
+    #[serde(default)]
+    pub buckets_to_controller: u64,
 }
 
 /// One port of a switch.

@@ -163,6 +163,13 @@ fn advice(name: &str) -> &'static str {
         "rp_filter" => "route the way back over the same interface, or relax rp_filter",
         "table_miss" => "add a rule for these frames; without one the table drops them",
         "to_controller" => "give the switch a rule that leads to a port",
+        "transmitter_full" | "driver_busy" | "driver_dropped" => {
+            "offer less, or give the program faster ports (xdp) or a longer queue behind them"
+        }
+        "ring_full" => "offer less, or give the program a larger ring to receive from",
+        "port_oversize" => {
+            "give both sides of the program the same MTU, and see that its ports take super-frames or switch offloads off"
+        }
         "switch_port_full" => "offer less, or give the switch faster ports",
         "link_down" => "see who took the interface down",
         "no_socket" => "see why nobody listens on the port any more",

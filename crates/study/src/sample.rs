@@ -219,7 +219,12 @@ fn snapshot(at: u64) -> Snapshot {
             ports: vec![record::snapshot::SwitchPortSample::default()],
             tables: vec![record::snapshot::SwitchTableSample::default()],
             to_controller: 0,
+            buckets_to_controller: 0,
         }),
+        ways: vec![record::snapshot::WaySample {
+            lost_before: vec![PlaceDrop { place: "ring".into(), name: "ring_full".into(), count: 0 }],
+            ..record::snapshot::WaySample::default()
+        }],
     };
     Snapshot {
         begun_ns: at,
@@ -558,6 +563,8 @@ mod tests {
             include_str!("ledger/forward.rs"),
             include_str!("ledger/ends.rs"),
             include_str!("ledger/frames.rs"),
+            include_str!("ledger/program.rs"),
+            include_str!("ledger/switch.rs"),
         ]
         .concat();
         let names = sources.split('"').skip(1).step_by(2).filter(|text| {

@@ -19,14 +19,21 @@ fn of_switch(test: &str, node: &str, before: &SwitchSample, after: &SwitchSample
         sample.ports.iter().fold(0u64, |sum, port| sum.saturating_add(port.rx_frames))
     };
     let came = received(after).saturating_sub(received(before));
-    let sent = after.to_controller.saturating_sub(before.to_controller);
+    let by_rules = after.to_controller.saturating_sub(before.to_controller);
+    let by_buckets = after.buckets_to_controller.saturating_sub(before.buckets_to_controller);
+    let sent = by_rules.saturating_add(by_buckets);
     let mut found = vec![];
     if came > 0 && sent as f64 >= came as f64 * NEARLY_ALL {
+        let who = match (by_rules, by_buckets) {
+            (_, 0) => "rules",
+            (0, _) => "buckets of groups",
+            _ => "rules and buckets of groups",
+        };
         found.push(Finding {
             severity: Severity::Warning,
             test: test.into(),
             claim: format!("the switch of node {node} sends every frame to the controller"),
-            evidence: format!("{came} frames came in, rules that send to the controller counted {sent}"),
+            evidence: format!("{came} frames came in, {who} that send to the controller counted {sent}"),
             advice: "give it rules that match this traffic and lead to a port: a packet-in for each frame is as slow as \
                      the controller"
                 .into(),
@@ -54,7 +61,7 @@ mod tests {
         let tables = vec![SwitchTableSample { table: 3, rules: 1, lookups, matched }];
         let mut snapshot = Snapshot::default();
         snapshot.nodes.entry("s".into()).or_default().switch =
-            Some(SwitchSample { ports, tables, to_controller });
+            Some(SwitchSample { ports, tables, to_controller, buckets_to_controller: 0 });
         snapshot
     }
 
@@ -68,6 +75,15 @@ mod tests {
         assert_eq!(
             claims(&at(1010, 1010, 1010, 1000)),
             ["the switch of node s sends every frame to the controller"]
+        );
+        // By a group: the rule that sends to it sends nowhere itself, its bucket counts.
+        let mut by_group = at(1010, 1010, 1010, 0);
+        by_group.nodes.get_mut("s").unwrap().switch.as_mut().unwrap().buckets_to_controller = 1000;
+        let found = findings("t #1", &at(10, 10, 10, 0), &by_group);
+        assert_eq!(found[0].claim, "the switch of node s sends every frame to the controller");
+        assert_eq!(
+            found[0].evidence,
+            "1000 frames came in, buckets of groups that send to the controller counted 1000"
         );
         assert_eq!(claims(&at(1010, 1010, 1003, 0)), ["frames that missed in table 3 of node s are dropped"]);
         let found = findings("t #1", &at(10, 10, 10, 0), &at(1010, 1010, 1003, 0));

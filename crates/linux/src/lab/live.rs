@@ -85,16 +85,21 @@ pub struct TenantInfo {
     pub alive: bool,
     /// Where it can be called by OpenFlow (`unix:PATH`), if it can.
     pub openflow: Option<String>,
+    /// Where it tells its counters (`unix:PATH`), if it does.
+    #[serde(default)]
+    pub counters: Option<String>,
 }
 
 impl From<&Tenant> for TenantInfo {
     fn from(tenant: &Tenant) -> TenantInfo {
+        let unix = |path: &std::path::PathBuf| format!("unix:{}", path.display());
         TenantInfo {
             node: tenant.node.clone(),
             role: tenant.role.clone(),
             pid: tenant.process.pid,
             alive: tenant.alive(),
-            openflow: tenant.openflow.as_ref().map(|path| format!("unix:{}", path.display())),
+            openflow: tenant.openflow.as_ref().map(unix),
+            counters: tenant.counters.as_ref().map(unix),
         }
     }
 }

@@ -43,6 +43,9 @@ pub struct Tenant {
     /// Where it can be called by OpenFlow, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub openflow: Option<PathBuf>,
+    /// The unix socket where it tells its counters, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<PathBuf>,
     /// What it says.
     pub log: PathBuf,
 }
@@ -70,6 +73,10 @@ pub struct Program {
     pub arguments: Vec<OsString>,
     /// What its environment has besides this process's.
     pub environment: Vec<(String, OsString)>,
+    /// Where it will listen for OpenFlow, if it will.
+    pub openflow: Option<PathBuf>,
+    /// Where it will tell its counters, if it will.
+    pub counters: Option<PathBuf>,
 }
 
 /// A lab whose links are up, and in whose nodes programs are started.
@@ -118,13 +125,7 @@ impl House<'_> {
     ///
     /// # Errors
     /// A host problem when it cannot be started.
-    pub fn start(
-        &mut self,
-        node: &str,
-        role: &str,
-        program: Program,
-        openflow: Option<PathBuf>,
-    ) -> Result<Tenant> {
+    pub fn start(&mut self, node: &str, role: &str, program: Program) -> Result<Tenant> {
         let name = program.file.to_string_lossy().into_owned();
         let told =
             |e: std::io::Error| Problem::host(format!("cannot start {name}: {e}")).at(format!("node {node}"));
@@ -145,7 +146,9 @@ impl House<'_> {
         self.journal.will([Step::Process { process: process.clone() }])?;
         self.children.push(child);
         gate.map_or(Ok(()), |mut gate| gate.write_all(b"go\n")).map_err(told)?;
-        let tenant = Tenant { node: node.to_owned(), role: role.to_owned(), process, openflow, log };
+        let Program { openflow, counters, .. } = program;
+        let tenant =
+            Tenant { node: node.to_owned(), role: role.to_owned(), process, openflow, counters, log };
         self.tenants.push(tenant.clone());
         Ok(tenant)
     }

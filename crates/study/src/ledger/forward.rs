@@ -270,7 +270,7 @@ pub fn program(chain: &mut Chain, book: &mut Book, hop: &Hop) {
 }
 
 /// States of bridge ports that stop frames.
-fn blame_ports(book: &Book, gap: &mut Gap, node: &str, ports: [&str; 3]) {
+pub fn blame_ports(book: &Book, gap: &mut Gap, node: &str, ports: [&str; 3]) {
     for (port, leaving) in ports.into_iter().zip([false, true, false]) {
         let Some(pair) = book.link(node, port) else { continue };
         let mtu = u64::from(pair.mtu());

@@ -127,7 +127,7 @@ pub fn mark_unseen(chain: &mut Chain, book: &mut Book) {
 }
 
 /// `ring` and `ring_full` is `ring_full`; `socket` and `buffer_full` is `socket_buffer_full`.
-fn drop_name(drop: &PlaceDrop) -> String {
+pub fn drop_name(drop: &PlaceDrop) -> String {
     if drop.name.starts_with(&drop.place) {
         drop.name.clone()
     } else {

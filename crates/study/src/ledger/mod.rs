@@ -17,6 +17,7 @@ mod chain;
 mod ends;
 mod forward;
 mod frames;
+mod program;
 mod switch;
 #[cfg(test)]
 mod twin;
@@ -173,6 +174,7 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
             Role::Bridge => forward::bridge(chain, book, hop),
             Role::Router => forward::ip_forward(chain, book, hop),
             Role::Forwarder if switch::pass(chain, book, hop) => {}
+            Role::Forwarder if program::pass(chain, book, hop) => {}
             Role::Forwarder => forward::program(chain, book, hop),
             Role::Receiver => ends::ip_in(chain, book, hop),
         }

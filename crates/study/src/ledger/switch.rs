@@ -96,9 +96,15 @@ fn tables(
         let evidence = format!("{missed} frames matched no rule of table {table}, which drops them");
         claim(&mut gap, "table_miss", &format!("table {table}"), missed, evidence);
     }
-    if let Some(count) = difference(before.to_controller, after.to_controller).filter(|&count| count > 0) {
-        let evidence = format!("rules that send to the controller counted {count} frames");
-        claim(&mut gap, "to_controller", "controller", count, evidence);
+    let to_controller = [
+        ("rules", before.to_controller, after.to_controller),
+        ("buckets", before.buckets_to_controller, after.buckets_to_controller),
+    ];
+    for (who, before, after) in to_controller {
+        if let Some(count) = difference(before, after).filter(|&count| count > 0) {
+            let evidence = format!("{who} that send to the controller counted {count} frames");
+            claim(&mut gap, "to_controller", who, count, evidence);
+        }
     }
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);

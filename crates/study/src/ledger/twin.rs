@@ -3,7 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 use record::snapshot::{
-    FilterSample, LinkSample, NeighbourSample, NodeSnapshot, QdiscSample, SocketSample, SoftnetRow, TC_ROOT,
+    FilterSample, LinkSample, NeighbourSample, NodeSnapshot, QdiscSample, SocketSample, SoftnetRow,
+    SwitchPortSample, SwitchSample, TC_ROOT, WaySample,
 };
 use record::{DropSource, PlaceDrop, WitnessStatus};
 use std::collections::BTreeMap;
@@ -403,7 +404,36 @@ impl Twin {
 
     fn blank(&self, name: &str) -> NodeSnapshot {
         let index = self.path.forward.iter().position(|hop| hop.node == name).unwrap();
-        node(index, self.counted)
+        let mut blank = node(index, self.counted);
+        let way =
+            |way: &WaySample| WaySample { from: way.from.clone(), to: way.to.clone(), ..Default::default() };
+        blank.ways = self.nodes[name].ways.iter().map(way).collect();
+        blank.switch = self.nodes[name].switch.as_ref().map(|switch| SwitchSample {
+            ports: switch.ports.iter().map(|port| switch_port(&port.interface, 0, 0, 0)).collect(),
+            ..SwitchSample::default()
+        });
+        blank
+    }
+
+    /// The node between the hosts is a program: 100 frames arrive, 40 do not leave it.
+    fn through_a_program() -> Twin {
+        let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+        twin.path.forward[1].role = Role::Forwarder;
+        (0..100).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
+        (0..40).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
+        twin
+    }
+}
+
+fn switch_port(interface: &str, rx_frames: u64, tx_frames: u64, length: u64) -> SwitchPortSample {
+    let (rx_bytes, tx_bytes) = (rx_frames * length, tx_frames * length);
+    SwitchPortSample {
+        interface: interface.into(),
+        rx_frames,
+        rx_bytes,
+        tx_frames,
+        tx_bytes,
+        ..Default::default()
     }
 }
 
@@ -853,6 +883,84 @@ fn a_link_that_goes_down_is_found_where_frames_end() {
     (0..30).for_each(|_| twin.send(Fate::Hidden(0), Fate::Arrives));
     (link(&mut twin, "a", "eth0").carrier, link(&mut twin, "a", "eth0").carrier_changes) = (false, 1);
     assert_eq!(named(&twin.close()), ["link eth0 link_down 30"]);
+}
+
+#[test]
+fn what_a_program_counts_names_what_it_dropped() {
+    let mut twin = Twin::through_a_program();
+    // Nobody could ask it: the loss is located, and has no name.
+    let ledger = twin.close();
+    assert_eq!((named(&ledger), ledger.unexplained), (vec![], 40), "{ledger:#?}");
+    let lost = |place: &str, name: &str, count| PlaceDrop { place: place.into(), name: name.into(), count };
+    let way = WaySample {
+        from: "left".into(),
+        to: "right".into(),
+        received: 130,
+        received_bytes: 130 * twin.length(),
+        full: 20,
+        failed: 2,
+        lost_before: vec![lost("ring", "ring_full", 9), lost("socket", "buffer_full", 1)],
+        lost_after: vec![
+            lost("port", "oversize", 5),
+            lost("kernel", "qdisc_full", 3),
+            lost("port", "runt", 0),
+        ],
+    };
+    let back = WaySample { from: "right".into(), to: "left".into(), ..WaySample::default() };
+    twin.nodes.get_mut("n0").unwrap().ways = vec![back, way];
+    let ledger = twin.close();
+    let expected = [
+        "program in left ring_full 9",
+        "program in left socket_buffer_full 1",
+        "program out right transmitter_full 20",
+        "program out right transmitter_failed 2",
+        "program out right port_oversize 5",
+        "program out right qdisc_full 3",
+    ];
+    assert_eq!(
+        (&named(&ledger)[..], ledger.unexplained),
+        (&expected.map(String::from)[..], 0),
+        "{ledger:#?}"
+    );
+    // What it does not explain stays a residual, where it is; what it counts beyond the gap is not taken.
+    let ways = &mut twin.nodes.get_mut("n0").unwrap().ways;
+    (ways[1].lost_after[0].count, ways[1].full) = (0, 0);
+    ways[1].lost_before[0].count = 1000;
+    let ledger = twin.close();
+    assert_eq!(ledger.unexplained, 25, "{ledger:#?}");
+    let residual = ledger.stations.iter().find(|station| station.residual != 0).unwrap();
+    assert_eq!((residual.station.as_str(), residual.residual), ("program out right", 25));
+    // In hand when the link went down.
+    link(&mut twin, "n0", "right").carrier_changes = 1;
+    let ledger = twin.close();
+    assert!(named(&ledger).contains(&"program out right link_down 2".to_owned()), "{ledger:#?}");
+    assert_eq!(ledger.unexplained, 0);
+}
+
+#[test]
+fn frames_that_rules_or_buckets_send_to_the_controller_are_named() {
+    let mut twin = Twin::through_a_program();
+    let length = twin.length();
+    for (by_rules, by_buckets, unexplained) in [(0, 0, 40), (40, 0, 0), (0, 40, 0), (30, 10, 0), (0, 15, 25)]
+    {
+        twin.nodes.get_mut("n0").unwrap().switch = Some(SwitchSample {
+            ports: vec![switch_port("left", 140, 0, length), switch_port("right", 0, 100, length)],
+            tables: vec![],
+            to_controller: by_rules,
+            buckets_to_controller: by_buckets,
+        });
+        let ledger = twin.close();
+        let tables = ledger.stations.iter().find(|station| station.station == "switch tables").unwrap();
+        let sum: u64 = tables.drops.iter().map(|drop| drop.count).sum();
+        assert!(tables.drops.iter().all(|drop| drop.name == "to_controller"), "{tables:?}");
+        assert_eq!((sum, tables.residual), (by_rules + by_buckets, unexplained), "{tables:?}");
+        assert_eq!(ledger.unexplained, unexplained);
+        let evidence: String = tables.drops.iter().map(|drop| drop.evidence.as_str()).collect();
+        assert_eq!(
+            (evidence.contains("rules"), evidence.contains("buckets")),
+            (by_rules > 0, by_buckets > 0)
+        );
+    }
 }
 
 /// 100 super-frames of 10 datagrams: the qdisc drops 6 buffers, devices count buffers.
