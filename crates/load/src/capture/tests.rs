@@ -286,7 +286,8 @@ fn the_end_of_time_ends_it() {
     };
     let mut ear = Ear::default();
     let report = run(&wish, &mut ear).unwrap().report;
-    assert_eq!((report.ended.as_str(), report.captured, ear.seconds.len()), ("duration", 0, 1));
+    assert_eq!((report.ended.as_str(), report.captured), ("duration", 0));
+    assert!(!ear.seconds.is_empty());
     assert!(report.duration_ns >= 1_300_000_000);
 }
 

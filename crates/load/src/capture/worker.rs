@@ -24,9 +24,11 @@ const BATCH: usize = MAX_BATCH / 4;
 /// Between two looks at what the port lost.
 const PUBLISH_NS: u64 = 200_000_000;
 
-/// How long a ring may keep frames back after the end (a block's retire time), and how long the end may take at most.
+/// How long a ring may keep frames back after the end (a block's retire time).
 const DRAIN_WAIT: Duration = Duration::from_millis(150);
+/// How long the end may take when frames go on coming, and how long when a backlog from before it is still being read.
 const DRAIN_NS: u64 = 500_000_000;
+const BACKLOG_NS: u64 = 10_000_000_000;
 
 /// What one thread shows while it runs.
 #[derive(Debug, Default)]
@@ -264,11 +266,12 @@ impl Worker<'_> {
     /// Takes what the kernel already has: frames that passed before the end are captured, the others counted.
     fn drain(&mut self) {
         let end_ns = self.tally.shared.end_ns.load(Acquire);
-        let deadline = clock::monotonic_ns() + DRAIN_NS;
-        while clock::monotonic_ns() < deadline {
-            match self.receive(DRAIN_WAIT, Some(end_ns)) {
-                Ok(0) | Err(_) => break,
-                Ok(_) => {}
+        let begun_ns = clock::monotonic_ns();
+        while self.receive(DRAIN_WAIT, Some(end_ns)).is_ok_and(|count| count > 0) {
+            let took_ns = clock::monotonic_ns() - begun_ns;
+            let is_past_the_end = self.tally.after > 0;
+            if took_ns > BACKLOG_NS || (took_ns > DRAIN_NS && is_past_the_end) {
+                break;
             }
         }
     }
