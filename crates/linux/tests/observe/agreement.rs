@@ -46,7 +46,9 @@ fn lose_at_two_places(world: &World) -> Round {
     world.introduce("a", ("b", "10.0.0.2"));
     let receiver = world.udp("b", "10.0.0.2", PORT);
     setsockopt(&receiver.as_fd(), sockopt::RcvBuf, &20_000).expect("a socket");
-    world.run("a", "tc qdisc add dev eth0 root tbf rate 100mbit burst 10000 limit 20000");
+    // However slow the machine: 7 MB pass a shaper of 1 Mbit/s in a minute, which no loop takes, so the queue overflows;
+    // and the burst and the queue alone hold more datagrams than the receive buffer does, so that it overflows, too.
+    world.run("a", "tc qdisc add dev eth0 root tbf rate 1mbit burst 20000 limit 20000");
     let sender = world.udp("a", "0.0.0.0", 40000);
     let mut observer = world.observer();
     let witness = world.witness();
