@@ -95,8 +95,9 @@ impl Probe {
         let (mut request, flags) = unsafe {
             let mut request: libc::ifreq = std::mem::zeroed();
             request.ifr_ifru.ifru_ifindex = self.index as i32;
-            if libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFNAME, &raw mut request) < 0
-                || libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) < 0
+            if libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFNAME as libc::Ioctl, &raw mut request) < 0
+                || libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFFLAGS as libc::Ioctl, &raw mut request)
+                    < 0
             {
                 return Health::Gone;
             }

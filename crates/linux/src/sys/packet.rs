@@ -92,23 +92,23 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-fn ask(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+fn ask(fd: BorrowedFd<'_>, what: u32, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: all requests used here read and write one `ifreq`, which is live and exclusive.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), what, std::ptr::from_mut(request)) }).map(drop)
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), what as libc::Ioctl, std::ptr::from_mut(request)) }).map(drop)
 }
 
 fn facts(fd: BorrowedFd<'_>, request: &mut libc::ifreq) -> io::Result<InterfaceFacts> {
     // SAFETY (all unions here): the kernel has just written the member that belongs to the request.
-    ask(fd, libc::SIOCGIFINDEX, request)?;
+    ask(fd, libc::SIOCGIFINDEX as u32, request)?;
     // SAFETY: as above.
     let index = unsafe { request.ifr_ifru.ifru_ifindex };
-    ask(fd, libc::SIOCGIFMTU, request)?;
+    ask(fd, libc::SIOCGIFMTU as u32, request)?;
     // SAFETY: as above.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu }.max(0) as usize;
-    ask(fd, libc::SIOCGIFFLAGS, request)?;
+    ask(fd, libc::SIOCGIFFLAGS as u32, request)?;
     // SAFETY: as above.
     let up = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0;
-    ask(fd, libc::SIOCGIFHWADDR, request)?;
+    ask(fd, libc::SIOCGIFHWADDR as u32, request)?;
     // SAFETY: as above.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
     let mac = std::array::from_fn(|i| address.sa_data[i] as u8);
@@ -131,7 +131,7 @@ pub fn interface_numbered(fd: impl AsFd, index: i32) -> io::Result<InterfaceFact
     // SAFETY: all zeros is a valid value of this C struct.
     let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
     request.ifr_ifru.ifru_ifindex = index;
-    ask(fd.as_fd(), libc::SIOCGIFNAME, &mut request)?;
+    ask(fd.as_fd(), libc::SIOCGIFNAME as u32, &mut request)?;
     facts(fd.as_fd(), &mut request)
 }
 
@@ -254,10 +254,8 @@ pub struct Seen {
 /// What ppoll(2) says.
 pub fn poll(fd: impl AsFd, events: i16, time: Duration) -> io::Result<Seen> {
     let mut polled = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events, revents: 0 };
-    let time = libc::timespec {
-        tv_sec: time.as_secs() as libc::time_t,
-        tv_nsec: libc::c_long::from(time.subsec_nanos()),
-    };
+    let time =
+        libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: libc::c_long::from(time.subsec_nanos()) };
     // SAFETY: one live pollfd and a live timespec; the signal mask is left alone.
     let rc = unsafe { libc::ppoll(&raw mut polled, 1, &raw const time, std::ptr::null()) };
     match check(rc) {
@@ -293,7 +291,7 @@ pub struct StampFacts {
 /// `EOPNOTSUPP` or what ioctl(2) says.
 pub fn stamp_facts(fd: impl AsFd, name: &str) -> io::Result<StampFacts> {
     const GET_TS_INFO: u32 = 0x41;
-    const SIOCETHTOOL: libc::Ioctl = 0x8946;
+    const SIOCETHTOOL: u32 = 0x8946;
     let mut facts = StampFacts { command: GET_TS_INFO, clock: -1, ..StampFacts::default() };
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut facts).cast();
@@ -318,7 +316,7 @@ pub struct StampConfig {
 /// # Errors
 /// `EOPNOTSUPP`: it cannot stamp; or what ioctl(2) says.
 pub fn stamp_config(fd: impl AsFd, name: &str) -> io::Result<StampConfig> {
-    const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
+    const SIOCGHWTSTAMP: u32 = 0x89b1;
     let mut config = StampConfig::default();
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut config).cast();
@@ -332,7 +330,7 @@ pub fn stamp_config(fd: impl AsFd, name: &str) -> io::Result<StampConfig> {
 /// # Errors
 /// `EOPNOTSUPP`, `ERANGE` (not this filter), `EPERM`, or what ioctl(2) says.
 pub fn set_stamp_config(fd: impl AsFd, name: &str, config: StampConfig) -> io::Result<StampConfig> {
-    const SIOCSHWTSTAMP: libc::Ioctl = 0x89b0;
+    const SIOCSHWTSTAMP: u32 = 0x89b0;
     let mut config = config;
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut config).cast();

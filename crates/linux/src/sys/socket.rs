@@ -77,10 +77,7 @@ pub fn set_timeout(fd: impl AsFd, direction: Direction, timeout: Option<Duration
     let name = if direction == Direction::Send { libc::SO_SNDTIMEO } else { libc::SO_RCVTIMEO };
     // Zero would mean "for ever", so the shortest wait is one microsecond.
     let timeout = timeout.map_or(Duration::ZERO, |timeout| timeout.max(Duration::from_micros(1)));
-    let value = libc::timeval {
-        tv_sec: timeout.as_secs() as libc::time_t,
-        tv_usec: libc::suseconds_t::from(timeout.subsec_micros()),
-    };
+    let value = libc::timeval { tv_sec: timeout.as_secs() as _, tv_usec: timeout.subsec_micros() as _ };
     set(fd, libc::SOL_SOCKET, name, &value)
 }
 
@@ -93,6 +90,41 @@ pub fn drops(fd: impl AsFd) -> io::Result<u64> {
     let (words, _) = bytes[..length].as_chunks::<4>();
     let word = words.get(SK_MEMINFO_DROPS).ok_or(io::ErrorKind::Unsupported)?;
     Ok(u64::from(u32::from_ne_bytes(*word)))
+}
+
+/// sendmmsg(2), without the loop of one call a message that musl has in its place.
+///
+/// musl fills the upper halves of two lengths that the kernel reads whole; they are zero in headers that began as zeros, so
+/// the kernel can take them as they are (<https://git.musl-libc.org/cgit/musl/tree/src/network/sendmmsg.c>).
+///
+/// # Safety
+/// The first `count` headers are live and exclusive, began as zeros, and so are the pieces, names and control buffers
+/// that they point to.
+pub unsafe fn send_many(
+    fd: BorrowedFd<'_>,
+    headers: *mut libc::mmsghdr,
+    count: usize,
+    flags: i32,
+) -> io::Result<usize> {
+    // SAFETY: promised by the caller.
+    let sent = unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers, count, flags) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// recvmmsg(2) without a time-out pointer: the kernel's own handling of it is broken (recvmmsg(2), BUGS).
+///
+/// # Safety
+/// As of [`send_many`].
+pub unsafe fn receive_many(
+    fd: BorrowedFd<'_>,
+    headers: *mut libc::mmsghdr,
+    count: usize,
+    flags: i32,
+) -> io::Result<usize> {
+    let none = std::ptr::null_mut::<libc::timespec>();
+    // SAFETY: promised by the caller.
+    let received = unsafe { libc::syscall(libc::SYS_recvmmsg, fd.as_raw_fd(), headers, count, flags, none) };
+    if received < 0 { Err(io::Error::last_os_error()) } else { Ok(received as usize) }
 }
 
 /// Waits until one of the descriptors can be read (or its peer is gone), at most `timeout`; none waits for ever.
@@ -116,7 +148,7 @@ fn wait<const N: usize>(
 ) -> io::Result<[bool; N]> {
     let mut polled = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 });
     let limit = timeout.map(|timeout| libc::timespec {
-        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_sec: timeout.as_secs() as _,
         tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

@@ -12,9 +12,9 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 // include/uapi/linux/if_tun.h
-const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
-const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
-const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
+const TUNSETIFF: u32 = 0x4004_54ca;
+const TUNSETOFFLOAD: u32 = 0x4004_54d0;
+const TUNGETIFF: u32 = 0x8004_54d2;
 const TUN_F_CSUM: u32 = 0x01;
 const TUN_F_TSO: u32 = 0x02 | 0x04 | 0x08;
 const TUN_F_USO: u32 = 0x20 | 0x40;
@@ -46,9 +46,9 @@ fn empty() -> libc::ifreq {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-fn ask(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+fn ask(fd: BorrowedFd<'_>, what: u32, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: every request given here reads and writes one `ifreq`, which is live and exclusive.
-    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), what, std::ptr::from_mut(request)) };
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), what as libc::Ioctl, std::ptr::from_mut(request)) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -97,7 +97,9 @@ pub fn set_offloads(fd: impl AsFd, offloads: Offloads) -> io::Result<()> {
         Offloads::TcpAndUdp => TUN_F_CSUM | TUN_F_TSO | TUN_F_USO,
     };
     // SAFETY: this request takes a number, no pointer.
-    let rc = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), TUNSETOFFLOAD, libc::c_ulong::from(bits)) };
+    let rc = unsafe {
+        libc::ioctl(fd.as_fd().as_raw_fd(), TUNSETOFFLOAD as libc::Ioctl, libc::c_ulong::from(bits))
+    };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -109,7 +111,7 @@ pub fn is_up(queue: impl AsFd, asker: impl AsFd) -> io::Result<bool> {
     let mut request = empty();
     // By its present name: it may have been renamed.
     ask(queue.as_fd(), TUNGETIFF, &mut request)?;
-    ask(asker.as_fd(), libc::SIOCGIFFLAGS, &mut request)?;
+    ask(asker.as_fd(), libc::SIOCGIFFLAGS as u32, &mut request)?;
     // SAFETY: the kernel has just written this member.
     let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
     Ok(flags & libc::IFF_UP != 0)

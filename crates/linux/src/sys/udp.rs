@@ -141,15 +141,7 @@ impl SendBatch {
         }
         let headers = &mut self.headers[range];
         // SAFETY: the headers are live and exclusive; each points to one piece inside `bytes` and at most one name.
-        let sent = unsafe {
-            libc::sendmmsg(
-                fd.as_fd().as_raw_fd(),
-                headers.as_mut_ptr(),
-                headers.len() as libc::c_uint,
-                libc::MSG_NOSIGNAL,
-            )
-        };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+        unsafe { socket::send_many(fd.as_fd(), headers.as_mut_ptr(), headers.len(), libc::MSG_NOSIGNAL) }
     }
 }
 
@@ -215,17 +207,8 @@ impl ReceiveBatch {
         }
         let flags = if wait == Wait::ForOne { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
         // SAFETY: the headers are live and exclusive; each points to one piece, one name and one control buffer of
-        // this value. No time-out pointer: the kernel's own handling of it is broken (recvmmsg(2), BUGS).
-        let received = unsafe {
-            libc::recvmmsg(
-                fd.as_fd().as_raw_fd(),
-                self.headers.as_mut_ptr(),
-                self.headers.len() as libc::c_uint,
-                flags,
-                std::ptr::null_mut(),
-            )
-        };
-        if received < 0 { Err(io::Error::last_os_error()) } else { Ok(received as usize) }
+        // this value.
+        unsafe { socket::receive_many(fd.as_fd(), self.headers.as_mut_ptr(), self.headers.len(), flags) }
     }
 
     /// The bytes of message `index` of the last receive.

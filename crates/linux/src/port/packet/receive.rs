@@ -10,7 +10,7 @@ use crate::sys::{clock, socket};
 use record::{PlaceDrop, PortSetting, Result};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use wire::offload::{self, Offload};
 
@@ -145,24 +145,17 @@ impl PacketReceiver {
         self.used = 0;
         let limit = limit.min(self.headers.len());
         // SAFETY: the headers are live and exclusive; each points to one piece, one name and one control buffer of this
-        // value. No time-out pointer: the kernel's own handling of it is broken (recvmmsg(2), BUGS).
-        let rc = unsafe {
-            libc::recvmmsg(
-                self.fd.as_raw_fd(),
-                self.headers.as_mut_ptr(),
-                limit as libc::c_uint,
-                libc::MSG_DONTWAIT,
-                std::ptr::null_mut(),
-            )
+        // value.
+        let received = unsafe {
+            socket::receive_many(self.fd.as_fd(), self.headers.as_mut_ptr(), limit, libc::MSG_DONTWAIT)
         };
-        if rc >= 0 {
-            self.used = rc as usize;
-            return Ok(self.used);
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
-            _ => Err(error),
+        match received.map_err(|error| (error.kind(), error)) {
+            Ok(count) => {
+                self.used = count;
+                Ok(count)
+            }
+            Err((io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, _)) => Ok(0),
+            Err((_, error)) => Err(error),
         }
     }
 

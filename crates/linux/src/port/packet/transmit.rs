@@ -22,7 +22,7 @@ use crate::sys::socket;
 use record::{PlaceDrop, PortSetting, Result};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::offload;
 
@@ -385,20 +385,13 @@ impl PacketTransmitter {
         loop {
             // SAFETY: the first `count` headers are live; their pieces point to a virtio header of this value and to
             // the bytes of a slot that the batch holds.
-            let rc = unsafe {
-                libc::sendmmsg(
-                    self.way.fd.as_raw_fd(),
-                    self.headers.as_mut_ptr(),
-                    count as libc::c_uint,
-                    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-                )
+            let sent = unsafe {
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                socket::send_many(self.way.fd.as_fd(), self.headers.as_mut_ptr(), count, flags)
             };
-            if rc >= 0 {
-                return Ok(rc as usize);
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
             }
         }
     }
