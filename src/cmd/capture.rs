@@ -123,7 +123,7 @@ fn wish(args: &CaptureArgs) -> Result<CaptureWish> {
     }
     let snap = args.snap.unwrap_or(wire::pcap::MAX_FRAME);
     let filter = match &args.filter {
-        Some(text) => Some((text.clone(), libpcap::compile(text, libpcap::ETHERNET, snap)?)),
+        Some(text) => Some((text.clone(), linux::filter::compile(text, libpcap::ETHERNET, snap)?)),
         None => None,
     };
     Ok(CaptureWish {

@@ -104,10 +104,19 @@ impl Functions {
     }
 }
 
+fn loaded() -> std::result::Result<&'static Functions, &'static str> {
+    static FUNCTIONS: OnceLock<std::result::Result<Functions, String>> = OnceLock::new();
+    FUNCTIONS.get_or_init(Functions::load).as_ref().map_err(String::as_str)
+}
+
+/// Why the library cannot be used here, in the loader's words; `None` when it can.
+pub fn missing() -> Option<&'static str> {
+    loaded().err()
+}
+
 /// The library, or the one sentence about its absence.
 fn functions() -> Result<&'static Functions> {
-    static FUNCTIONS: OnceLock<std::result::Result<Functions, String>> = OnceLock::new();
-    FUNCTIONS.get_or_init(Functions::load).as_ref().map_err(|why| {
+    loaded().map_err(|why| {
         Problem::host(format!("filters are compiled by libpcap, which cannot be loaded ({why})"))
             .help("install libpcap0.8 (Fedora: libpcap), or capture without a filter")
     })
