@@ -2,13 +2,16 @@
 CARGO ?= cargo
 ARGS ?=
 
-.PHONY: run test build peers check faults bench fuzz clean
+.PHONY: run test build dist peers check faults bench fuzz clean
 
 run: build          ## build the release binary and measure the default plan
 	./target/release/pathlab run $(ARGS)
 
 build:
 	$(CARGO) build --release --locked
+
+dist:               ## a static binary with man pages and completions: tarball, .deb, container file, in target/dist
+	dist/build.sh
 
 test: peers         ## install what the tests need and run them all
 	tests/all.sh
