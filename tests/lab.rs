@@ -1,5 +1,10 @@
 //! `pathlab lab` as a user meets it: exit codes, JSON, no root, and `kill -9` at any moment.
 
+mod support;
+
+#[path = "lab/mounts.rs"]
+mod mounts;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

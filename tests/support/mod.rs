@@ -45,6 +45,26 @@ pub fn command(program: &str) -> Command {
     command
 }
 
+/// A shell script with mounts of its own, which nobody outside sees, and with an empty `/run`: for whatever mounts over
+/// `/run/netns` or damages `/run/pathlab`. `$PATHLAB` is the program; the script ends at the first command that fails. What it
+/// pins is gone when its last process has ended.
+pub fn script_with_own_run(script: &str) -> Command {
+    let mut tool = command("unshare");
+    let script = format!("mount -t tmpfs -o mode=755 none /run\n{script}");
+    tool.args(["--mount", "--propagation", "private", "sh", "-euc", &script]);
+    tool.env("PATHLAB", PATHLAB).env_remove("PATHLAB_STATE");
+    tool
+}
+
+/// Runs such a script, which must succeed; both its outputs.
+pub fn must_with_own_run(script: &str) -> (String, String) {
+    let output = finish(start(script_with_own_run(script)), Duration::from_secs(120));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}: {out}{err}", output.status);
+    (out, err)
+}
+
 /// `pathlab` with arguments, ready to be started.
 pub fn pathlab(arguments: &[&str]) -> Command {
     let mut command = command(PATHLAB);

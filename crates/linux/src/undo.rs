@@ -101,7 +101,8 @@ impl Step {
     fn undo(&self) -> Result<(), String> {
         let told = |error: io::Error| error.to_string();
         match self {
-            Step::Unpin { file, netns } => unpin(file, *netns).map_err(told),
+            Step::Unpin { file, netns } => mount::unpin(file, *netns)
+                .map_err(|error| format!("cannot unpin {}: {error}", file.display())),
             Step::Link { file, netns, index, name } => {
                 let Some(pinned) = mount::pinned(file, *netns) else { return Ok(()) };
                 let deleted =
@@ -126,20 +127,6 @@ impl Step {
                 .map_err(|error| format!("cannot take away the queues of {name}: {error}")),
             Step::Process { process } => process.end(PATIENCE).map_err(told),
         }
-    }
-}
-
-/// Takes the mount off and removes the file, unless another namespace is pinned there now.
-fn unpin(file: &Path, inode: u64) -> io::Result<()> {
-    if mount::pinned(file, inode).is_some() {
-        mount::unpin(file)?;
-    }
-    match fs::symlink_metadata(file) {
-        // Empty and ordinary: made by us and not (or no longer) mounted upon. Anything else is somebody else's.
-        Ok(meta) if meta.is_file() && meta.len() == 0 && !mount::is_namespace(file) => fs::remove_file(file),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
     }
 }
 
@@ -211,10 +198,13 @@ impl Record {
         let failed: Vec<String> = self.steps.iter().rev().filter_map(|step| step.undo().err()).collect();
         match failed.first() {
             None => Ok(()),
-            Some(first) => {
-                Err(Problem::host(format!("'{}' could not be taken down whole: {first}", self.header.name))
-                    .help("the journal is kept; try 'pathlab undo' again as the same user"))
-            }
+            Some(first) => Err(Problem::host(format!(
+                "'{}' could not be taken down whole: {first}",
+                self.header.name
+            ))
+            .help(
+                "the journal is kept; try again with 'pathlab lab down' or 'pathlab undo' as the same user",
+            )),
         }
     }
 }

@@ -10,7 +10,7 @@
 use std::fs;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
@@ -400,11 +400,7 @@ fn pin_all(
     handle: &dyn Fn(&Node) -> PathBuf,
     journal: &mut Journal,
 ) -> Result<()> {
-    let directory = PathBuf::from(NETNS_DIRECTORY);
     let mut steps = vec![];
-    if !directory.exists() {
-        steps.push(Step::Directory { path: directory.clone() });
-    }
     for node in nodes {
         let file = handle(node);
         if fs::symlink_metadata(&file).is_ok() {
@@ -421,14 +417,11 @@ fn pin_all(
         }
     }
     journal.will(steps)?;
+    // Where it cannot be shared, pins are still found when somebody mounts over them.
+    let _ = mount::share_directory(Path::new(NETNS_DIRECTORY));
     for node in nodes {
         let file = handle(node);
-        // Another lab that goes down may remove the empty directory at any moment.
-        let pinned = (0..3).find_map(|_| {
-            let made = fs::create_dir_all(&directory).and_then(|()| mount::pin(node.netns().as_fd(), &file));
-            made.as_ref().err().is_none_or(|e| e.kind() != std::io::ErrorKind::NotFound).then_some(made)
-        });
-        pinned.unwrap_or(Ok(())).map_err(|error| {
+        mount::pin(node.netns().as_fd(), &file).map_err(|error| {
             Problem::host(format!("cannot pin a namespace: {error}"))
                 .at(file.display().to_string())
                 .help("this needs CAP_SYS_ADMIN and a writable /run")

@@ -1,13 +1,23 @@
 //! Mounts of namespace files, and a `/sys` that fits a namespace.
+//!
+//! **A pin that something lies over.** Whoever mounts over `/run/netns` hides the pins in it: no path leads to them any
+//! more, but they are still there and keep their namespaces alive. What the kernel has is in its list of mounts
+//! (`mountinfo`), where a pin is recognised by the namespace that it holds. To reach it, [`uncovered`] takes what lies over
+//! it away in a mount namespace that is a thread's own, so nobody else notices. There a pin is unmounted for that thread
+//! alone; but a file that is removed where nothing is mounted on it loses what is mounted on it everywhere else
+//! (`vfs_unlink` and `detach_mounts` in fs/namei.c and fs/namespace.c, since Linux 4.0), and that is how the pin goes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+
+/// Unmount what is in use, too, and exactly what the path says.
+const DETACH: MntFlags = MntFlags::MNT_DETACH.union(MntFlags::UMOUNT_NOFOLLOW);
 
 /// Pins a namespace to a file, which must not exist yet, so that it outlives every process.
 ///
@@ -17,24 +27,129 @@ pub fn pin(netns: BorrowedFd<'_>, file: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o444).open(file)?;
     let source = format!("/proc/self/fd/{}", netns.as_raw_fd());
     mount(Some(source.as_str()), file, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(|error| {
-        let _ = std::fs::remove_file(file);
+        let _ = fs::remove_file(file);
         error.into()
     })
 }
 
-/// Takes the mount off a file, if there is one; processes that are inside stay there.
+/// Makes a directory of pins what iproute2 makes of it (`netns_add` in ip/ipnetns.c): a mount of its own that is shared.
+/// Whoever does so later, by the first `ip netns add`, would else hide the pins that are there; and a pin that is taken off
+/// goes in every mount namespace that got a copy of it. It stays, as iproute2 leaves it.
 ///
 /// # Errors
-/// The system's error; a file that is no mount, or does not exist, is none.
-pub fn unpin(file: &Path) -> io::Result<()> {
-    match umount2(file, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-        Ok(()) | Err(nix::errno::Errno::EINVAL | nix::errno::Errno::ENOENT) => Ok(()),
-        Err(error) => Err(error.into()),
+/// The system's error.
+pub fn share_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o755).recursive(true).create(directory)?;
+    // iproute2 takes the same lock, so that only one of several makes the mount.
+    let lock = File::open(directory)?;
+    lock.lock()?;
+    let none = None::<&str>;
+    let share = || mount(none, directory, none, MsFlags::MS_SHARED | MsFlags::MS_REC, none);
+    match share() {
+        // It is no mount yet.
+        Err(nix::errno::Errno::EINVAL) => {
+            mount(Some(directory), directory, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+            Ok(share()?)
+        }
+        other => Ok(other?),
     }
 }
 
-/// Opens the namespace that is pinned to a file, if it is the one with this inode.
+/// Takes every mount of the namespace off the file, also when another mount lies over it, and removes the file if it is
+/// empty and nothing else is mounted on it. Processes that are inside the namespace stay there.
+///
+/// # Errors
+/// The system's error, and when the namespace is still pinned there afterwards; no mount and no file is none.
+pub fn unpin(file: &Path, inode: u64) -> io::Result<()> {
+    remove(file, inode)?;
+    if !places(file, inode)?.is_empty() {
+        uncovered(file, || {
+            // Copies of the pin in other parts of the tree: the file cannot be removed before them.
+            let reached = |place: &PathBuf| opened(place, inode).is_some();
+            for place in places(file, inode)?.iter().filter(|place| reached(place)) {
+                let _ = umount2(place, DETACH);
+            }
+            Ok(remove(file, inode).is_ok_and(|gone| gone).then_some(()))
+        })?;
+    }
+    let left: Vec<String> = places(file, inode)?.iter().map(|place| place.display().to_string()).collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("the namespace is still mounted at {}", left.join(", ")))),
+    }
+}
+
+/// Takes the mounts of the namespace off the file where the path leads, and removes the file; false when there is none or
+/// it is somebody else's.
+fn remove(file: &Path, inode: u64) -> io::Result<bool> {
+    while opened(file, inode).is_some() {
+        match umount2(file, DETACH) {
+            // A link that somebody put here, not a mount.
+            Err(nix::errno::Errno::EINVAL) => break,
+            done => done?,
+        }
+    }
+    match fs::symlink_metadata(file) {
+        // Empty and ordinary: made by us and not (or no longer) mounted upon. Anything else is somebody else's.
+        Ok(meta) if meta.is_file() && meta.len() == 0 && !is_namespace(file) => match fs::remove_file(file) {
+            // Mounted upon in another place of the tree.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+            done => done.map(|()| true),
+        },
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where the namespace is pinned to files of that name, whether or not a path leads there.
+fn places(file: &Path, inode: u64) -> io::Result<Vec<PathBuf>> {
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo")?;
+    let root = format!("net:[{inode}]");
+    // The fourth field is what is mounted, the fifth where (proc_pid_mountinfo(5)).
+    let place = |line: &str| {
+        let mut fields = line.split(' ').skip(3);
+        let ours = fields.next() == Some(&root);
+        fields.next().map(PathBuf::from).filter(|place| ours && place.file_name() == file.file_name())
+    };
+    Ok(mounts.lines().filter_map(place).collect())
+}
+
+/// Does `work` on a thread whose mounts are its own, and takes one mount after the other away that lies on the way to the
+/// file until `work` has what it wants; none when there is no more to take away.
+fn uncovered<T: Send>(
+    file: &Path,
+    mut work: impl FnMut() -> io::Result<Option<T>> + Send,
+) -> io::Result<Option<T>> {
+    std::thread::scope(|scope| {
+        let inside = scope.spawn(move || -> io::Result<Option<T>> {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_PRIVATE | MsFlags::MS_REC, None::<&str>)?;
+            let below_root = || file.ancestors().skip(1).filter(|directory| directory.parent().is_some());
+            let unmount = |directory| umount2(directory, DETACH);
+            loop {
+                if let Some(got) = work()? {
+                    return Ok(Some(got));
+                }
+                if !below_root().any(|directory| unmount(directory).is_ok()) {
+                    return Ok(None);
+                }
+            }
+        });
+        inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Opens the namespace that is pinned to a file, if it is the one with this inode, also when another mount lies over it.
 pub fn pinned(file: &Path, inode: u64) -> Option<File> {
+    opened(file, inode).or_else(|| match places(file, inode) {
+        Ok(places) if !places.is_empty() => uncovered(file, || Ok(opened(file, inode))).ok().flatten(),
+        _ => None,
+    })
+}
+
+/// The namespace with this inode, if the path leads to it.
+fn opened(file: &Path, inode: u64) -> Option<File> {
     // A namespace file lies on nsfs, whose inode numbers name namespaces; an ordinary file with that number does not.
     let opened = File::open(file).ok()?;
     (is_namespace(file) && opened.metadata().is_ok_and(|meta| meta.ino() == inode)).then_some(opened)

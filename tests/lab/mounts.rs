@@ -1,0 +1,98 @@
+//! Labs amid other people's mounts. Every test has a `/run` of its own.
+
+use crate::is_root;
+use crate::support::{installed, must_with_own_run, skip};
+
+/// How many mounts of network namespaces came since the script began, in the words of the kernel. (It begins with copies of
+/// the host's.)
+const PINS: &str = "all() { grep -c ' - nsfs ' /proc/self/mountinfo || true; }
+    before=$(all)
+    pins() { echo $(($(all) - before)); }";
+
+fn may_run(test: &str) -> bool {
+    let may = is_root(test) && installed("unshare") && installed("ip");
+    if !may {
+        skip(test, "needs root, unshare and ip");
+    }
+    may
+}
+
+#[test]
+fn a_lab_goes_down_after_somebodys_first_ip_netns_add() {
+    if !may_run("the first 'ip netns add'") {
+        return;
+    }
+    let (out, _) = must_with_own_run(&format!(
+        "{PINS}
+        $PATHLAB lab up pair --name m
+        awk '$5 == \"/run/netns\"' /proc/self/mountinfo | tail -n 1
+        ip netns add x
+        test \"$($PATHLAB lab exec m a -- ls /sys/class/net | tr '\\n' ' ')\" = 'eth0 lo '
+        $PATHLAB lab down m
+        ip netns del x
+        echo \"$(pins) pins\"; ls /run/netns"
+    ));
+    let place = out.lines().find(|line| line.contains(" /run/netns ")).unwrap_or("none");
+    assert!(place.contains("shared:"), "/run/netns is not what iproute2 makes of it: {out}");
+    assert!(out.ends_with("down: m\n0 pins\n"), "{out}");
+}
+
+#[test]
+fn a_lab_is_used_and_goes_down_beneath_what_was_mounted_over_its_namespaces() {
+    if !may_run("mounts over /run/netns") {
+        return;
+    }
+    let tmpfs = "mount -t tmpfs none /run/netns";
+    // What iproute2 did to the labs of earlier versions, which pinned in a directory that was no mount.
+    let bound = "mount --bind /run/netns /run/netns";
+    let all_bound = "mount --rbind /run/netns /run/netns";
+    for cover in [tmpfs, bound, all_bound, &format!("{tmpfs}; {tmpfs}"), &format!("{all_bound}; {tmpfs}")] {
+        let (out, _) = must_with_own_run(&format!(
+            "{PINS}
+            $PATHLAB lab up pair --name m
+            echo \"$(pins) pins\"
+            {cover}
+            $PATHLAB lab exec m a -- ping -c 1 -W 5 10.0.0.2 >/dev/null
+            $PATHLAB lab down m
+            echo \"$(pins) pins\"
+            while umount /run/netns 2>/dev/null; do :; done
+            ls /run/netns /run/pathlab"
+        ));
+        assert!(out.contains("2 pins"), "{cover}: {out}");
+        assert!(out.ends_with("down: m\n0 pins\n/run/netns:\n\n/run/pathlab:\nlock\n"), "{cover}: {out}");
+    }
+}
+
+#[test]
+fn a_lab_beneath_another_of_the_same_name_goes_down_alone() {
+    if !may_run("two labs of one name") {
+        return;
+    }
+    let (out, _) = must_with_own_run(&format!(
+        "{PINS}
+        $PATHLAB lab up pair --name m
+        mount -t tmpfs none /run/netns
+        PATHLAB_STATE=/run/other $PATHLAB lab up pair --name m
+        $PATHLAB lab down m
+        echo \"$(pins) pins\"
+        PATHLAB_STATE=/run/other $PATHLAB lab exec m a -- ping -c 1 -W 5 10.0.0.2 >/dev/null
+        PATHLAB_STATE=/run/other $PATHLAB lab down m
+        umount /run/netns
+        echo \"$(pins) pins\"; ls /run/netns"
+    ));
+    assert!(out.contains("2 pins") && out.ends_with("down: m\n0 pins\n"), "{out}");
+}
+
+#[test]
+fn a_lab_goes_down_from_a_mount_namespace_that_tells_nobody() {
+    if !may_run("lab down in another mount namespace") {
+        return;
+    }
+    let (out, _) = must_with_own_run(&format!(
+        "{PINS}
+        $PATHLAB lab up pair --name m
+        unshare --mount --propagation private $PATHLAB lab down m
+        echo \"$(pins) pins\""
+    ));
+    assert!(out.ends_with("down: m\n0 pins\n"), "{out}");
+}
