@@ -32,6 +32,8 @@ mod runs;
 mod send;
 #[path = "system/senders.rs"]
 mod senders;
+#[path = "system/stopped.rs"]
+mod stopped;
 #[path = "system/trouble.rs"]
 mod trouble;
 

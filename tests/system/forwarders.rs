@@ -20,32 +20,32 @@ pub fn has_ovs(what: &str) -> bool {
 }
 
 /// Two hosts and a node `s` of this kind between them.
-fn lab_text(kind: &str, more: &str) -> String {
+pub fn lab_text(kind: &str, more: &str) -> String {
     format!(
         "node a b\n{kind} s\nlink a:eth0 -- s:p1\nlink b:eth0 -- s:p2\n\
          interface a:eth0 address 10.0.0.1/24 fd00::1/64\ninterface b:eth0 address 10.0.0.2/24 fd00::2/64\n{more}"
     )
 }
 
-const CROSS: &str = "rule on s in_port=1 actions=output:2\nrule on s in_port=2, actions=output:1\n";
+pub const CROSS: &str = "rule on s in_port=1 actions=output:2\nrule on s in_port=2, actions=output:1\n";
 
-struct Bench {
+pub struct Bench {
     folder: tempfile::TempDir,
 }
 
 impl Bench {
-    fn new() -> Bench {
+    pub fn new() -> Bench {
         Bench { folder: tempfile::tempdir().unwrap() }
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     }
 }
 
-fn list(name: &str) -> serde_json::Value {
+pub fn list(name: &str) -> serde_json::Value {
     let output = run(&["lab", "list", "--json"]);
     let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let labs = all["labs"].as_array().unwrap();
@@ -239,7 +239,7 @@ fn ways_are_measured_in_turn_and_make_the_table_of_the_journals() {
 }
 
 /// Runs a plan of one test in a lab that is up; the run's record, and the exit code.
-fn measured(bench: &Bench, lab: &str, test: &str) -> (serde_json::Value, Option<i32>) {
+pub fn measured(bench: &Bench, lab: &str, test: &str) -> (serde_json::Value, Option<i32>) {
     let plan = bench.file("one.plan", &format!("topology switch\nrepetitions 1\n{test}\n"));
     let runs = bench.folder.path().join("runs").display().to_string();
     let output = run(&["run", &plan, "--dir", &runs, "--lab", lab, "--json"]);
@@ -248,7 +248,7 @@ fn measured(bench: &Bench, lab: &str, test: &str) -> (serde_json::Value, Option<
     (record.unwrap_or_else(|e| panic!("{e}: {words}")), output.status.code())
 }
 
-fn station<'r>(record: &'r serde_json::Value, name: &str) -> &'r serde_json::Value {
+pub fn station<'r>(record: &'r serde_json::Value, name: &str) -> &'r serde_json::Value {
     let stations = record["tests"][0]["ledger"]["stations"].as_array().unwrap();
     let found = stations.iter().find(|station| station["station"] == name);
     found.unwrap_or_else(|| panic!("no station '{name}': {stations:#?}"))
@@ -350,7 +350,7 @@ fn a_switch_that_sends_all_to_its_controller_and_one_that_forgets_its_rules_are_
 }
 
 /// The drops of a station: name, how many, how it is known.
-fn drops(station: &serde_json::Value) -> Vec<(&str, u64, &str)> {
+pub fn drops(station: &serde_json::Value) -> Vec<(&str, u64, &str)> {
     let drops = station["drops"].as_array().unwrap().iter();
     drops
         .map(|drop| {

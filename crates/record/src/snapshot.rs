@@ -110,6 +110,9 @@ pub struct NodeSnapshot {
     pub protocols: Counters,
     /// UDP, raw and ICMP sockets with their queue and drops.
     pub sockets: Vec<SocketSample>,
+    /// Packet sockets (`AF_PACKET`): what programs and captures take frames from an interface with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packet_sockets: Vec<PacketSocketSample>,
     /// Neighbour (ARP, ND) entries.
     pub neighbours: Vec<NeighbourSample>,
     /// Netfilter chains and rules that may drop, if there are any and they could be read.
@@ -290,6 +293,25 @@ pub struct SocketSample {
     pub send_queue_bytes: u64,
     /// Frames dropped at this socket since it was opened.
     pub drops: u64,
+}
+
+/// One packet socket (`sock_diag` for `AF_PACKET`, as `ss -0 -m` shows it).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketSocketSample {
+    /// The interface that it takes frames from, empty for all of the namespace.
+    pub interface: String,
+    /// Inode, which tells one socket from another.
+    pub inode: u64,
+    /// Role of the process of the test or lab that has it open, e.g. `ovs`, `receiver`; empty for anybody else's, such as
+    /// a capture.
+    pub owner: String,
+    /// Bytes of memory in the receive queue now (with the kernel's overhead). A ring is not counted in it.
+    pub receive_queue_bytes: u64,
+    /// `SO_RCVBUF` as the kernel keeps it, in bytes.
+    pub receive_buffer_bytes: u64,
+    /// Buffers that did not fit since it was opened (`SK_MEMINFO_DROPS`, 32 bits wide). A super-frame counts once, and
+    /// what a ring had no room for does not count here.
+    pub drops: u32,
 }
 
 /// One neighbour entry (`RTM_GETNEIGH`).

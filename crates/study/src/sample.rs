@@ -203,6 +203,12 @@ fn snapshot(at: u64) -> Snapshot {
         qdiscs: vec![qdisc],
         protocols: [("Udp.InDatagrams".to_owned(), at)].into(),
         sockets: vec![SocketSample { protocol: "udp".into(), local_port: 9, ..SocketSample::default() }],
+        packet_sockets: vec![PacketSocketSample {
+            interface: "eth1".into(),
+            owner: "switch".into(),
+            receive_buffer_bytes: 212_992,
+            ..PacketSocketSample::default()
+        }],
         neighbours: vec![NeighbourSample {
             interface: "eth1".into(),
             address: "10.0.0.2".into(),

@@ -151,13 +151,17 @@ fn lost(test: &VerdictInput) -> Option<Limit> {
     {
         return Some(limit);
     }
+    // What a program in between did not read says nothing about the receiver.
+    let at_end = !["program", "switch"].iter().any(|program| station.station.starts_with(program));
     let what = match name {
         "qdisc_full" | "queued" if station.station.starts_with("qdisc") && has_rate(test, station) => {
             "shaper"
         }
         "qdisc_full" => "qdisc",
         "backlog_full" => "backlog",
-        "socket_buffer_full" | "ring_full" | "queued" if stalled(test).is_some() => "receiver_stalled",
+        "socket_buffer_full" | "ring_full" | "queued" if at_end && stalled(test).is_some() => {
+            "receiver_stalled"
+        }
         "socket_buffer_full" => "socket_buffer",
         "ring_full" => "ring",
         "mtu_exceeded" => "mtu",

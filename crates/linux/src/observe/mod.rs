@@ -20,6 +20,7 @@ pub mod neighbours;
 pub mod netlink;
 pub mod next_hop;
 mod node;
+pub mod packet_sockets;
 pub mod processes;
 pub mod protocols;
 pub mod qdiscs;
@@ -41,6 +42,7 @@ pub use witness::{Flow, Protocol, Witness, WitnessCount};
 
 use crate::sys::clock;
 use node::{Buffers, Node, Source};
+use packet_sockets::Owners;
 
 /// Time between two quick reads: longer than one tick of any kernel (10 ms at `HZ=100`).
 const BETWEEN: Duration = Duration::from_millis(15);
@@ -75,6 +77,7 @@ pub struct Observer {
     softnet: Source,
     tick_hz: u64,
     buffers: Buffers,
+    owners: Owners,
 }
 
 impl Observer {
@@ -104,6 +107,7 @@ impl Observer {
             softnet: Source::net("softnet_stat"),
             tick_hz: facts::tick_hz(),
             buffers: Buffers::new(),
+            owners: Owners::default(),
         }
     }
 
@@ -116,7 +120,8 @@ impl Observer {
         let mut snapshot =
             Snapshot { begun_ns: clock::monotonic_ns(), tick_hz: self.tick_hz, ..Snapshot::default() };
         for node in &mut self.nodes {
-            let found = node.snapshot(&mut self.buffers, &mut snapshot.missing);
+            let mut found = node.snapshot(&mut self.buffers, &mut snapshot.missing);
+            self.owners.name(&node.name, &mut found.packet_sockets, actors);
             snapshot.nodes.insert(node.name.clone(), found);
         }
         self.softnet.read(&mut self.buffers, &mut snapshot.missing, |text| {
@@ -144,7 +149,7 @@ impl Observer {
     pub fn quick(&mut self) -> Result<Quick> {
         let (mut quick, mut missing) = (Quick::default(), Vec::new());
         for node in &mut self.nodes {
-            node.quick(&mut self.buffers, &mut quick, &mut missing);
+            node.quick(&mut self.buffers, &self.owners, &mut quick, &mut missing);
         }
         let softnet = |text: &str| cpus::parse_softnet(text).iter().for_each(|row| quick.add_softnet(row));
         self.softnet.read(&mut self.buffers, &mut missing, softnet);

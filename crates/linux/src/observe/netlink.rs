@@ -3,7 +3,7 @@
 //! **What.** A socket that stays in the namespace where it was opened, a dump request with its replies, and a walk over
 //! type-length-value attributes that never reads beyond what it was given.
 //!
-//! **Why not the crate that builds labs.** Observing only ever sends six fixed requests and must not cost more than it
+//! **Why not the crate that builds labs.** Observing only ever sends a few fixed requests and must not cost more than it
 //! has to: one buffer for all sockets (64 KiB, twice what the kernel ever puts into one reply, so that nothing is cut
 //! short), no allocation per attribute, and a decoder that is a plain function of bytes.
 //!
@@ -39,6 +39,8 @@ pub enum Family {
     Netfilter,
     /// Everything that has no family of its own (`NETLINK_GENERIC`).
     Generic,
+    /// Sockets (`NETLINK_SOCK_DIAG`).
+    SockDiag,
 }
 
 /// A netlink socket of the namespace in which it was opened.
@@ -66,6 +68,7 @@ impl Netlink {
             Family::Route => SockProtocol::NetlinkRoute,
             Family::Netfilter => SockProtocol::NetlinkNetFilter,
             Family::Generic => SockProtocol::NetlinkGeneric,
+            Family::SockDiag => SockProtocol::NetlinkSockDiag,
         };
         let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         // The kernel answers within the call; the time-out only keeps a broken one from stopping a run.

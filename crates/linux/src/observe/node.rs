@@ -9,11 +9,14 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
-use record::snapshot::{Counters, LinkSample, NeighbourSample, NodeSnapshot, QdiscSample, SocketSample};
+use record::snapshot::{
+    Counters, LinkSample, NeighbourSample, NodeSnapshot, PacketSocketSample, QdiscSample, SocketSample,
+};
 
 use super::netlink::{BUFFER_BYTES, Family, Netlink};
+use super::packet_sockets::Owners;
 use super::quick::Quick;
-use super::{filters, links, neighbours, protocols, qdiscs, sockets};
+use super::{filters, links, neighbours, packet_sockets, protocols, qdiscs, sockets};
 use crate::sys::netns;
 
 /// Buffers that all sources share.
@@ -83,6 +86,7 @@ pub(super) struct Node {
     pub name: String,
     route: Netlink,
     netfilter: io::Result<Netlink>,
+    sock_diag: io::Result<Netlink>,
     snmp: Source,
     netstat: Source,
     snmp6: Source,
@@ -101,6 +105,7 @@ impl Node {
             name: name.to_owned(),
             route: Netlink::open(Family::Route)?,
             netfilter: Netlink::open(Family::Netfilter),
+            sock_diag: Netlink::open(Family::SockDiag),
             snmp: Source::net("snmp"),
             netstat: Source::net("netstat"),
             snmp6: Source::net("snmp6"),
@@ -123,6 +128,7 @@ impl Node {
         snapshot.links = self.read_links(buffers, &mut own);
         let names = index(&snapshot.links);
         snapshot.qdiscs = self.read_qdiscs(buffers, &mut own, &names);
+        snapshot.packet_sockets = self.read_packet_sockets(buffers, &mut own, &names);
         snapshot.neighbours = self.read_neighbours(buffers, &mut own, &names);
         self.read_filters(buffers, &mut snapshot, &mut own);
         missing.extend(own.into_iter().map(|why| format!("{}: {why}", self.name)));
@@ -130,7 +136,13 @@ impl Node {
     }
 
     /// Reads what [`Quick`] compares.
-    pub fn quick(&mut self, buffers: &mut Buffers, quick: &mut Quick, missing: &mut Vec<String>) {
+    pub fn quick(
+        &mut self,
+        buffers: &mut Buffers,
+        owners: &Owners,
+        quick: &mut Quick,
+        missing: &mut Vec<String>,
+    ) {
         let mut counters = Counters::new();
         self.snmp.read(buffers, missing, |text| protocols::parse_pairs(text, &mut counters));
         self.snmp6.read(buffers, missing, |text| protocols::parse_lines(text, &mut counters));
@@ -141,6 +153,10 @@ impl Node {
         let names = index(&links);
         let qdiscs = self.read_qdiscs(buffers, missing, &names);
         qdiscs.iter().for_each(|qdisc| quick.add_qdisc(&self.name, qdisc));
+        // Where the kernel does not show packet sockets, a snapshot has said so.
+        let sockets = self.read_packet_sockets(buffers, &mut vec![], &names);
+        let of_programs = sockets.iter().filter(|socket| owners.is_of_a_program(socket));
+        of_programs.for_each(|socket| quick.add_packet_socket(&self.name, socket));
         let neighbours = self.read_neighbours(buffers, missing, &names);
         neighbours.iter().for_each(|neighbour| quick.add_neighbour(&self.name, neighbour));
     }
@@ -173,6 +189,26 @@ impl Node {
         let parse =
             |found: &mut Vec<QdiscSample>, message: &[u8]| found.extend(qdiscs::parse(message, names));
         dump(&mut self.route, buffers, ("qdiscs", qdiscs::REQUEST, &qdiscs::BODY), missing, parse)
+    }
+
+    fn read_packet_sockets(
+        &mut self,
+        buffers: &mut Buffers,
+        missing: &mut Vec<String>,
+        names: &BTreeMap<u32, String>,
+    ) -> Vec<PacketSocketSample> {
+        let sock_diag = match &mut self.sock_diag {
+            Ok(sock_diag) => sock_diag,
+            Err(error) => {
+                missing.push(format!("packet sockets: {error}"));
+                return vec![];
+            }
+        };
+        let parse = |found: &mut Vec<PacketSocketSample>, message: &[u8]| {
+            found.extend(packet_sockets::parse(message, names))
+        };
+        let request = ("packet sockets", packet_sockets::REQUEST, &packet_sockets::BODY[..]);
+        dump(sock_diag, buffers, request, missing, parse)
     }
 
     fn read_neighbours(

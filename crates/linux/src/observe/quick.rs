@@ -5,11 +5,14 @@
 //!
 //! **Why not only compare.** A slow shaper can send less than one frame between two reads, and an unresolved neighbour
 //! holds frames for three seconds while no counter moves: so a frame that waits where it will leave by itself is
-//! movement. A frame in a socket's queue is not: only the application can take it.
+//! movement, and so is one in the packet socket of a program that hands frames on, for such a program may be without a CPU
+//! for as long as it takes to read twice. A frame in the socket of an end is not: only the application can take it.
 
 use std::collections::BTreeMap;
 
-use record::snapshot::{Counters, LinkSample, NeighbourSample, QdiscSample, SocketSample, SoftnetRow};
+use record::snapshot::{
+    Counters, LinkSample, NeighbourSample, PacketSocketSample, QdiscSample, SocketSample, SoftnetRow,
+};
 
 /// What is compared between two reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +55,15 @@ impl Quick {
         self.values.insert(format!("{place} send queue"), socket.send_queue_bytes);
     }
 
+    /// A packet socket of a program that hands frames on: it will take what waits there, as soon as it gets a CPU.
+    pub(super) fn add_packet_socket(&mut self, node: &str, socket: &PacketSocketSample) {
+        let place = format!("{node}: packet socket on {} inode {}", or_all(&socket.interface), socket.inode);
+        self.values.insert(format!("{place} drops"), u64::from(socket.drops));
+        if socket.receive_queue_bytes > 0 {
+            self.waiting.insert(format!("{place} holds bytes"), socket.receive_queue_bytes);
+        }
+    }
+
     pub(super) fn add_neighbour(&mut self, node: &str, neighbour: &NeighbourSample) {
         if neighbour.state == "incomplete" {
             let place = format!(
@@ -79,6 +91,10 @@ impl Quick {
         moving.extend(both.map(|(cpu, count)| format!("the backlog of CPU {cpu} holds frames ({count})")));
         moving
     }
+}
+
+fn or_all(interface: &str) -> &str {
+    if interface.is_empty() { "all interfaces" } else { interface }
 }
 
 #[cfg(test)]
@@ -118,6 +134,20 @@ mod tests {
         let mut failed = Quick::default();
         failed.add_neighbour("a", &neighbour);
         assert!(failed.moving(&Quick::default()).is_empty());
+    }
+
+    #[test]
+    fn what_a_forwarder_has_not_read_keeps_it_moving() {
+        let with = |receive_queue_bytes| {
+            let mut quick = Quick::default();
+            let interface = "p1".to_owned();
+            let socket =
+                PacketSocketSample { interface, receive_queue_bytes, ..PacketSocketSample::default() };
+            quick.add_packet_socket("s", &socket);
+            quick
+        };
+        assert_eq!(with(2304).moving(&with(2304)), ["s: packet socket on p1 inode 0 holds bytes (2304)"]);
+        assert!(with(0).moving(&with(0)).is_empty());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::book::{Book, Qdisc, Queue};
 use super::by_family;
 use super::chain::{Chain, Gap, Place, Range};
+use super::program;
 use super::window::{LinkPair, MOST};
 use record::snapshot::QdiscSample;
 use record::{DropSource, Hop};
@@ -264,6 +265,7 @@ pub fn program(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let mut gap = chain
         .gap(Place::Program, node, "program", offered.least, doubt)
         .between(offered, book.unit.fragments);
+    program::packet_sockets(book, &mut gap, node, ingress, 0);
     blame_ports(book, &mut gap, node, [ingress, egress, egress]);
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);

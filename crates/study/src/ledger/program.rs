@@ -7,6 +7,10 @@
 //! **Why the names are the ports' own.** A port names a loss by place and reason, the same for captures, senders and here.
 //! What the kernel refused behind a port keeps the name that it has everywhere.
 //!
+//! **The kernel's count.** What did not fit into the packet sockets of a program the kernel counts at the socket, whatever
+//! the program is and whether or not it tells ([`packet_sockets`]). A capture beside it has such sockets, too; what those
+//! lose is no loss of the path.
+//!
 //! **Price.** Ports count frames, not datagrams: a drop of super-frames takes as much of the gap as they can have held.
 
 use super::book::Book;
@@ -32,6 +36,8 @@ pub fn pass(chain: &mut Chain, book: &mut Book, hop: &Hop) -> bool {
         .gap(Place::Program, node, name, received.count, received.doubt)
         .between(exactly, book.unit.fragments);
     claim(book, &mut gap, &before.from, (&before.lost_before, &after.lost_before));
+    let told = told_of_sockets(&before.lost_before, &after.lost_before);
+    packet_sockets(book, &mut gap, node, &before.from, told);
     let trouble = book.link(node, &before.from).and_then(|link| link.trouble());
     if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
         gap.claim("link_down", MOST, DropSource::State, trouble);
@@ -90,6 +96,42 @@ fn claim(book: &Book, gap: &mut Gap, interface: &str, (before, after): (&[PlaceD
         let evidence = format!("the port {interface} counted {frames} {} {}", now.place, now.name);
         gap.claim(&name(now), book.unit.at_most(frames), DropSource::Counter, evidence);
     }
+}
+
+/// Buffers that did not fit into the sockets of a port, as the port says.
+fn told_of_sockets(before: &[PlaceDrop], after: &[PlaceDrop]) -> u64 {
+    let of_sockets = |drops: &[PlaceDrop]| {
+        let drops = drops.iter().filter(|drop| drop.place == "socket");
+        drops.fold(0u64, |sum, drop| sum.saturating_add(drop.count))
+    };
+    difference(of_sockets(before), of_sockets(after)).unwrap_or(0)
+}
+
+/// Buffers that the kernel dropped at the packet sockets by which the programs of a node take frames from an interface.
+pub fn dropped_at_sockets(book: &Book, node: &str, interface: &str) -> u64 {
+    let sockets = book.test.packet_sockets(node, interface, hands_on);
+    sockets.iter().fold(0u64, |sum, (_, drops)| sum.saturating_add(*drops)).min(MOST)
+}
+
+/// Gives them to the gap, as far as it needs them; `told` of them have a name already, from the program itself.
+pub fn packet_sockets(book: &mut Book, gap: &mut Gap, node: &str, interface: &str, mut told: u64) {
+    for (socket, drops) in book.test.packet_sockets(node, interface, hands_on) {
+        let twice = told.min(drops);
+        told -= twice;
+        let key = format!("packet socket {}", socket.inode);
+        let rest = book.unit.at_most(book.shared.rest(node, &key, drops - twice));
+        let evidence = format!(
+            "the packet socket of {} on {interface} dropped {drops} with SO_RCVBUF {}",
+            socket.owner, socket.receive_buffer_bytes
+        );
+        let given = gap.claim("socket_buffer_full", rest, DropSource::Counter, evidence);
+        book.shared.draw(node, &key, given.div_ceil(book.unit.per_buffer));
+    }
+}
+
+/// The ends of the test have packet sockets of their own, and so have captures, which nobody knows.
+fn hands_on(owner: &str) -> bool {
+    !matches!(owner, "" | "sender" | "receiver")
 }
 
 /// What the kernel refused has its own name; everything else is known by its place: `port_oversize`, `ring_full`.

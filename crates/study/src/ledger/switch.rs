@@ -3,11 +3,16 @@
 //! **What.** Three stations where an OpenFlow switch was asked (port, table and rule counters before and after the test).
 //! What the ports count are frames as the host made them, so super-frames are told by their bytes as everywhere.
 //!
+//! **Where a port counts.** A switch that takes its frames by a packet socket may count what it read (ours does), or tell what
+//! the interface counted (Open vSwitch does), which is more by what the socket dropped. The counters themselves say
+//! which ([`counts_before_socket`]); in both cases what the socket dropped is `socket_buffer_full` of `switch in`.
+//!
 //! **Price.** Table counters know no direction: what the way there does not need of them is left for the way back.
 
 use super::book::Book;
 use super::chain::{Chain, Place, Range};
 use super::forward;
+use super::program;
 use super::unit::Seen;
 use super::window::{MOST, difference};
 use record::snapshot::{SwitchPortSample, SwitchSample};
@@ -21,6 +26,8 @@ pub fn samples<'a>(book: &Book<'a>, node: &str) -> Option<(&'a SwitchSample, &'a
 
 /// What moved at a port: datagrams in, datagrams out, frames dropped on the way in and on the way out.
 struct Port {
+    /// Frames in, as they were counted.
+    frames: u64,
     received: Seen,
     sent: Seen,
     dropped_in: u64,
@@ -33,6 +40,7 @@ fn port(book: &Book, samples: (&SwitchSample, &SwitchSample), interface: &str) -
     let (before, after) = (find(samples.0)?, find(samples.1)?);
     let moved = |pick: fn(&SwitchPortSample) -> u64| difference(pick(&before), pick(&after));
     Some(Port {
+        frames: moved(|p| p.rx_frames)?,
         received: book.unit.seen(moved(|p| p.rx_frames)?, moved(|p| p.rx_bytes))?,
         sent: book.unit.seen(moved(|p| p.tx_frames)?, moved(|p| p.tx_bytes))?,
         dropped_in: moved(|p| p.rx_dropped)?,
@@ -50,26 +58,48 @@ pub fn pass(chain: &mut Chain, book: &mut Book, hop: &Hop) -> bool {
     let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else { return false };
     let Some(both) = samples(book, node) else { return false };
     let Some((first, last)) = port(book, both, ingress).zip(port(book, both, egress)) else { return false };
-    enter(chain, book, node, ingress, &first);
+    enter(chain, book, (node, ingress), &first, &last);
     tables(chain, book, node, both, &last);
     leave(chain, book, node, egress, &last);
     true
 }
 
-fn enter(chain: &mut Chain, book: &mut Book, node: &str, ingress: &str, port: &Port) {
-    let gap = chain.gap(
-        Place::Program,
-        node,
-        format!("switch in {ingress}"),
-        port.received.count,
-        port.received.doubt,
-    );
-    let mut gap = gap.between(exactly(port.received.count), book.unit.fragments);
+/// Into the switch. Where the port counts what its socket then dropped, as much of that is lost as the tables did not get.
+fn enter(chain: &mut Chain, book: &mut Book, (node, ingress): (&str, &str), port: &Port, last: &Port) {
+    let at_sockets = program::dropped_at_sockets(book, node, ingress);
+    let received = port.received.count;
+    let before_socket = counts_before_socket(book, (node, ingress), port.frames, at_sockets);
+    let lost = match before_socket {
+        true => received.saturating_sub(given_away(book, last)).min(book.unit.at_most(at_sockets)),
+        false => 0,
+    };
+    let left = received.saturating_sub(lost);
+    let name = format!("switch in {ingress}");
+    let gap = chain.gap(Place::Program, node, name, left, port.received.doubt);
+    let mut gap = gap.between(exactly(left), book.unit.fragments);
+    if before_socket {
+        program::packet_sockets(book, &mut gap, node, ingress, 0);
+    }
     let dropped = book.unit.at_most(port.dropped_in);
     let evidence = format!("the switch's port {ingress} dropped {} on the way in", port.dropped_in);
     gap.claim("switch_port_full", dropped, DropSource::Counter, evidence);
+    if !before_socket {
+        program::packet_sockets(book, &mut gap, node, ingress, port.dropped_in);
+    }
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);
+}
+
+/// Whether a port's counter of received frames stands in front of the socket that dropped some of them: it is then that
+/// of the interface, else it is smaller by what was dropped.
+fn counts_before_socket(book: &Book, (node, ingress): (&str, &str), frames: u64, dropped: u64) -> bool {
+    let by_interface = book.test.link_counter(node, ingress, "rx_packets");
+    by_interface.is_some_and(|by_interface| dropped > 0 && frames.saturating_add(dropped / 2) > by_interface)
+}
+
+/// What the tables gave to the port that leads on, at the most.
+fn given_away(book: &Book, port: &Port) -> u64 {
+    port.sent.count.saturating_add(book.unit.at_most(port.dropped_out)).min(MOST)
 }
 
 fn tables(
@@ -79,7 +109,7 @@ fn tables(
     (before, after): (&SwitchSample, &SwitchSample),
     port: &Port,
 ) {
-    let offered = port.sent.count.saturating_add(book.unit.at_most(port.dropped_out)).min(MOST);
+    let offered = given_away(book, port);
     let gap = chain.gap(Place::Program, node, "switch tables", port.sent.count, port.sent.doubt);
     let range = Range {
         least: port.sent.count.saturating_add(port.dropped_out).min(offered),

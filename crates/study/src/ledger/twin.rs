@@ -1,5 +1,7 @@
 //! The slow twin: a path where every frame's fate is decided one by one, and counters move as the kernel moves them.
 
+mod sockets;
+
 use super::*;
 use proptest::prelude::*;
 use record::snapshot::{

@@ -5,7 +5,9 @@
 //! and unknown too, so that nothing that follows can overflow.
 
 use record::Snapshot;
-use record::snapshot::{Counters, FilterSample, LinkSample, NodeSnapshot, QdiscSample, SocketSample};
+use record::snapshot::{
+    Counters, FilterSample, LinkSample, NodeSnapshot, PacketSocketSample, QdiscSample, SocketSample,
+};
 
 /// The largest count that is believed: 2^50 frames are a year at 35 million per second.
 pub const MOST: u64 = 1 << 50;
@@ -101,6 +103,29 @@ impl<'a> Window<'a> {
             .filter(|socket| socket.local_port == port)
             .map(|socket| (earlier(socket.inode), socket))
             .collect()
+    }
+
+    /// Packet sockets through which a process of this kind takes frames from an interface, each with the buffers that it
+    /// dropped. A socket of all interfaces is among those of each.
+    pub fn packet_sockets(
+        &self,
+        node: &str,
+        interface: &str,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<(&'a PacketSocketSample, u64)> {
+        let of = |snapshot: &'a Snapshot| {
+            snapshot.nodes.get(node).map_or(&[][..], |node| &node.packet_sockets[..])
+        };
+        let earlier = |inode: u64| of(self.before).iter().find(|socket| socket.inode == inode);
+        let takes = |socket: &&PacketSocketSample| {
+            (socket.interface == interface || socket.interface.is_empty()) && is_wanted(&socket.owner)
+        };
+        let dropped = |after: &'a PacketSocketSample| {
+            // The kernel's counter has 32 bits and comes round.
+            let before = earlier(after.inode).map_or(0, |before| before.drops);
+            (after, u64::from(after.drops.wrapping_sub(before)))
+        };
+        of(self.after).iter().filter(takes).map(dropped).collect()
     }
 
     /// Chains with a dropping verdict that existed on either side, each with the movement of its counters.
