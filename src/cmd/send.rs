@@ -130,13 +130,15 @@ fn fill(half: &mut Half, job: &Job, numbering: Numbering, sending: &Sending) {
 /// Code 1 when fewer frames left than were asked for, or when it was interrupted.
 fn verdict(report: &SendReport) -> Result<()> {
     let frames = &report.frames;
-    if frames.transmitted >= frames.asked && !report.interrupted {
+    if frames.transmitted >= frames.asked + frames.duplicated && !report.interrupted {
         return Ok(());
     }
     let first = frames.drops.iter().max_by_key(|drop| drop.count);
     let why = first
         .map_or_else(String::new, |drop| format!(", most of the others {} at {}", drop.name, drop.place));
-    Err(Problem::measured(format!("{} of {} frames were transmitted{why}", frames.transmitted, frames.asked)))
+    let (left, asked) = (frames.transmitted, frames.asked);
+    let made = copies(frames, " and ");
+    Err(Problem::measured(format!("{left} of {asked} frames{made} were transmitted{why}")))
 }
 
 fn job_of(args: &SendArgs) -> Result<Job> {
@@ -309,8 +311,11 @@ fn table(report: &SendReport) -> String {
         (
             "sent",
             format!(
-                "{} of {} frames through {}",
-                report.frames.transmitted, report.frames.asked, report.port
+                "{} of {} frames{} through {}",
+                report.frames.transmitted,
+                report.frames.asked,
+                copies(&report.frames, " and "),
+                report.port
             ),
         ),
         ("where", ledger_words(&report.frames)),
@@ -347,8 +352,13 @@ fn table(report: &SendReport) -> String {
 }
 
 fn ledger_words(frames: &SendLedger) -> String {
-    let mut text =
-        format!("asked {} = transmitted {} ({})", frames.asked, frames.transmitted, frames.counted_by);
+    let mut text = format!(
+        "asked {}{} = transmitted {} ({})",
+        frames.asked,
+        copies(frames, " + "),
+        frames.transmitted,
+        frames.counted_by
+    );
     for drop in &frames.drops {
         let _ = write!(text, " + {} {} at {}", drop.count, drop.name, drop.place);
     }
@@ -360,6 +370,14 @@ fn ledger_words(frames: &SendLedger) -> String {
         let _ = write!(text, "; the port saw {completed} completed");
     }
     text
+}
+
+/// The copies that `fault:` made, if there are any.
+fn copies(frames: &SendLedger, before: &str) -> String {
+    match frames.duplicated {
+        0 => String::new(),
+        made => format!("{before}{made} copies that fault: made"),
+    }
 }
 
 /// When frames left, a line for each clock.

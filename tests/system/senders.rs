@@ -75,11 +75,68 @@ fn what_a_fault_takes_is_a_named_drop_and_the_rest_arrives() {
     let more = number(&report, "transmitted") - 5000;
     assert!((300..700).contains(&more), "{report}");
     assert_seen(&lab, 2 * left + 5000 + more);
-    let notes = report["notes"].to_string();
-    assert_eq!(number(&report, "residual"), -more);
+    assert_eq!((number(&report, "duplicated"), number(&report, "residual")), (more, 0), "{report}");
+}
+
+/// A counter of an interface, as the kernel shows it to everybody.
+fn counter(lab: &TestLab, node: &str, interface: &str, name: &str) -> i64 {
+    let text = lab.must(node, &format!("cat /sys/class/net/{interface}/statistics/{name}"));
+    text.trim().parse().unwrap_or_else(|e| panic!("{node} {interface} {name}: {e}: {text}"))
+}
+
+#[test]
+fn what_the_kernel_drops_behind_the_call_is_one_loss_at_every_port() {
+    let _turn = alone();
+    let Some(lab) = pair("twice") else { return };
+    // The peer refuses what is longer than its MTU: the call fails, and the device counts the frame.
+    lab.must("b", "ip link set eth0 mtu 1000");
+    for port in ["xdp:eth0", "int:eth0", "int:eth0?bypass=on", "ring:eth0", "fault:xdp:eth0?delay=0ms"] {
+        let (dropped, left) =
+            (counter(&lab, "a", "eth0", "tx_dropped"), counter(&lab, "a", "eth0", "tx_packets"));
+        let (report, output) = send(&lab, &[port, "--frame", FRAME, "--size", "1400", "--count", "300"]);
+        let dropped = counter(&lab, "a", "eth0", "tx_dropped") - dropped;
+        let left = counter(&lab, "a", "eth0", "tx_packets") - left;
+        assert_eq!(output.status.code(), Some(1), "{port}: {report:#}");
+        assert_eq!((dropped, left), (300, 0), "{port}: the kernel counts otherwise");
+        assert_eq!(
+            (drop_of(&report, "tx_dropped"), drops(&report)),
+            (dropped, dropped),
+            "{port}: {report:#}"
+        );
+        assert_eq!(
+            (number(&report, "residual"), number(&report, "transmitted")),
+            (0, left),
+            "{port}: {report:#}"
+        );
+        assert!(!report["notes"].to_string().contains("other traffic"), "{port}: {report:#}");
+    }
+}
+
+#[test]
+fn copies_that_a_fault_makes_are_a_line_of_their_own() {
+    let _turn = alone();
+    let Some(lab) = pair("copies") else { return };
+    for (port, loses) in
+        [("fault:int:eth0?duplicate=5%", false), ("fault:xdp:eth0?duplicate=5%&lose=10%", true)]
+    {
+        let left = counter(&lab, "a", "eth0", "tx_packets");
+        let (report, output) = send(&lab, &[port, "--frame", FRAME, "--count", "2000"]);
+        let left = counter(&lab, "a", "eth0", "tx_packets") - left;
+        let (copies, lost) = (number(&report, "duplicated"), drop_of(&report, "fault_lost"));
+        assert!(copies > 0 && (lost > 0) == loses, "{port}: {report:#}");
+        assert_eq!(
+            (left, number(&report, "transmitted")),
+            (2000 + copies - lost, left),
+            "{port}: {report:#}"
+        );
+        assert_eq!(number(&report, "residual"), 0, "{port}: {report:#}");
+        // Copies do not make up for frames that are missing.
+        assert_eq!(output.status.code(), Some(i32::from(loses)), "{port}: {report:#}");
+    }
+    let said = lab.must("a", &format!("{PATHLAB} send 'fault:int:eth0?duplicate=50%' --size 60 --count 200"));
     assert!(
-        notes.contains(&format!("{more} more frames left than were sent here: copies that fault: made")),
-        "{notes}"
+        said.contains("of 200 frames and ") && said.contains(" copies that fault: made through"),
+        "{said}"
     );
 }
 

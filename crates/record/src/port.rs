@@ -28,6 +28,28 @@ pub struct PlaceDrop {
     pub count: u64,
 }
 
+/// What a transmitting port tells as its own loss although the kernel counts it once more below the port: the name at the
+/// port, and who counts the same frame again. One such frame is one loss.
+///
+/// Whether anybody below counted it depends on where it died: `ENOBUFS` of a packet socket is a drop of the queueing
+/// discipline or, without one, of the device, but a device that was merely busy counts nothing. So a reckoning takes the
+/// counters below as they are and from the port only what exceeds them.
+pub const COUNTED_BELOW: [(&str, &str); 3] = [
+    // ENOBUFS through the qdisc (`packet_snd`, `tpacket_snd`: NET_XMIT_DROP, net/packet/af_packet.c).
+    ("qdisc_full", "`drops` of the queueing discipline, or `tx_dropped` where there is none"),
+    // ENOBUFS past the qdisc (`__dev_direct_xmit`, net/core/dev.c).
+    ("driver_busy", "`tx_dropped`, unless the driver was only busy"),
+    // EBUSY of AF_XDP in copy mode (`__xsk_generic_xmit`: NET_XMIT_DROP, net/xdp/xsk.c).
+    ("driver_dropped", "`tx_dropped`"),
+];
+
+impl PlaceDrop {
+    /// Whether the kernel may have counted these frames below the port, too ([`COUNTED_BELOW`]).
+    pub fn is_counted_below(&self) -> bool {
+        COUNTED_BELOW.iter().any(|(name, _)| *name == self.name)
+    }
+}
+
 /// Which time stamps an interface really delivers, by probing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StampReport {

@@ -1,6 +1,6 @@
 //! What `pathlab send` reports: asked against sent, frame by frame.
 //!
-//! The books close: `asked = transmitted + drops + queued + residual`, and what could not be read is missing, not 0.
+//! The books close: `asked + duplicated = transmitted + drops + queued + residual`, and what could not be read is missing, not 0.
 
 use crate::histogram::Latency;
 use crate::port::{PlaceDrop, PortSetting};
@@ -15,6 +15,9 @@ pub const SCHEMA: &str = "pathlab/send/1";
 pub struct SendLedger {
     /// Frames that were asked for: the count; with a rate and a duration their product; else what was offered.
     pub asked: u64,
+    /// Copies of frames that a `fault:` port made on purpose; they leave, or are lost, besides those that were asked for.
+    #[serde(default)]
+    pub duplicated: u64,
     /// Frames that the port was given.
     pub offered: u64,
     /// Frames that the kernel (or the file, or the other end) accepted.

@@ -225,6 +225,13 @@ pub struct TransmitCounters {
     pub extra: Vec<(&'static str, u64)>,
 }
 
+impl TransmitCounters {
+    /// Copies that `fault:` made of frames on purpose: they are accepted or lost besides those that were offered.
+    pub fn duplicated(&self) -> u64 {
+        self.extra.iter().filter(|(name, _)| *name == "fault_duplicated").map(|(_, count)| count).sum()
+    }
+}
+
 /// Where frames come from.
 pub trait Receiver: Send {
     /// Lends up to `limit` frames (and at most [`MAX_BATCH`]), waiting for the first one only. An empty batch means that

@@ -120,13 +120,18 @@ impl End for Sender {
         };
         let spec = &self.setup.spec;
         let mut out = Out::new(&mut *self.transmitter, template, self.setup.token, burst(spec.batch));
-        let before = (out.port.counters().accepted, out.port.counters().drops);
+        let before = out.port.counters();
         let mut report = udp_stream::send(&mut out, spec, stop);
         let ended = out.finish();
         let after = self.transmitter.counters();
-        report.sent = after.accepted.saturating_sub(before.0);
+        report.sent = after.accepted.saturating_sub(before.accepted);
+        let copies = after.duplicated().saturating_sub(before.duplicated());
+        if copies > 0 {
+            report.attempted = report.attempted.saturating_add(copies);
+            report.notes.push(format!("{copies} copies that fault: made are among the frames sent"));
+        }
         report.sent_bytes = report.sent.saturating_mul(u64::from(spec.size));
-        report.port_drops = moved(&before.1, after.drops);
+        report.port_drops = moved(&before.drops, after.drops);
         report.send_errors = named(&report.port_drops);
         report.notes.extend(ended);
         report

@@ -17,15 +17,12 @@ use super::forward;
 use super::window::MOST;
 use record::{DropSource, Hop, PlaceDrop};
 
-/// How ports name a frame that the kernel took and dropped behind the send call: `ENOBUFS` of a packet socket, `EBUSY` of
-/// AF_XDP.
-const DROPPED_BEHIND: [&str; 2] = ["qdisc_full", "driver_dropped"];
-
-/// From what the application tried to send to what it handed to the kernel.
+/// From what the application tried to send to what it handed to the kernel, which also counts what it dropped behind the send
+/// call ([`record::port::COUNTED_BELOW`]).
 pub fn app_send(chain: &mut Chain, book: &Book) {
     let sender = book.input.sender;
     let (behind, refused): (Vec<_>, Vec<_>) =
-        sender.port_drops.iter().partition(|drop| DROPPED_BEHIND.contains(&drop.name.as_str()));
+        sender.port_drops.iter().partition(|drop| drop.is_counted_below());
     let behind = behind.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
     let left = sender.sent.saturating_add(behind);
     let mut gap = chain.gap(Place::AppSend, &book.input.spec.from, "app send", left, 0);
@@ -51,6 +48,11 @@ pub fn port_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let doubt = doubt.saturating_add(forward::background(book, node, interface));
     let mut gap = chain.gap(place, node, name, offered.least, doubt).between(offered, book.unit.fragments);
     book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
+    // What the kernel refused and no interface counted: the driver was only busy.
+    for drop in book.input.sender.port_drops.iter().filter(|drop| drop.is_counted_below()) {
+        let evidence = format!("{} counted {}", book.input.sender.settings.port, drop.count);
+        gap.claim(&drop.name, drop.count, DropSource::Counter, evidence);
+    }
     let trouble = book.link(node, interface).and_then(|link| link.trouble());
     if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
         gap.claim("link_down", MOST, DropSource::State, trouble);

@@ -331,6 +331,8 @@ impl Transmitter for XdpTransmitter {
         let lost = &self.lost;
         let mut counters = self.counters.clone();
         counters.completed = Some(self.completed);
+        // The kernel took these out of the ring and dropped them while it sent.
+        counters.accepted = counters.accepted.saturating_sub(lost.driver);
         counters.drops = vec![
             drop("port", "oversize", lost.oversize),
             drop("port", "runt", lost.undersize),
