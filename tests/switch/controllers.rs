@@ -122,11 +122,6 @@ fn connects(site: &Site, port: u16) -> bool {
 /// The cable of host 4 is pulled and put back: Faucet hears it, forgets the host, and finds it again.
 fn goes_down_and_up(site: &Site) {
     let fourth = "dl_dst=02:00:00:00:00:04";
-    let log =
-        |site: &Site| std::fs::read_to_string(site.folder.path().join("faucet.log")).unwrap_or_default();
-    let said = |site: &Site, what: &str| {
-        log(site).lines().filter(|line| line.contains("Port 4 (") && line.ends_with(what)).count()
-    };
     site.reaches(3, "10.0.2.4");
     assert!(rules(site).contains(fourth));
     let (downs, ups) = (said(site, " down"), said(site, " up"));
@@ -143,19 +138,42 @@ fn goes_down_and_up(site: &Site) {
     assert!(rules(site).contains(fourth));
 }
 
-#[test]
-fn faucet_makes_vlans_an_acl_and_routes_and_forgets_hosts() {
-    let what = "VLANs, ACL and routes under Faucet";
+/// How often Faucet said something of port 4.
+fn said(site: &Site, what: &str) -> usize {
+    let log = std::fs::read_to_string(site.folder.path().join("faucet.log")).unwrap_or_default();
+    log.lines().filter(|line| line.contains("Port 4 (") && line.ends_with(what)).count()
+}
+
+/// Faucet, if it is here; says why a test is skipped otherwise.
+fn faucet(what: &str) -> Option<std::path::PathBuf> {
     if needs_root(what) {
-        return;
+        return None;
     }
     let folder = project("target/peers/faucet/bin");
-    if !folder.join("faucet").exists() {
-        return support::skip(
-            what,
-            "faucet 1.10.12 is not in target/peers/faucet (tests/peers.sh puts it there)",
-        );
+    if folder.join("faucet").exists() {
+        return Some(folder);
     }
+    support::skip(what, "faucet 1.10.12 is not in target/peers/faucet (tests/peers.sh puts it there)");
+    None
+}
+
+/// Faucet asks for 0 bytes of frames that nobody asked for (`miss_send_len`), and answers for its router with what it got.
+#[test]
+fn a_traceroute_finds_faucets_router() {
+    let Some(folder) = faucet("a traceroute through Faucet's router") else { return };
+    let site = under_faucet(&folder);
+    site.reaches(1, "10.0.2.3");
+    let first_hop = |site: &Site| site.try_run(1, "ping -n -c 1 -W 1 -t 1 10.0.2.3").1;
+    site.wait_for("the router says that the TTL is over", |site| {
+        let said = first_hop(site);
+        said.contains("From 10.0.1.254") && said.contains("Time to live exceeded")
+    });
+    assert!(site.try_run(1, "ping -n -c 1 -W 1 -t 2 10.0.2.3").0, "the second hop is the host");
+}
+
+#[test]
+fn faucet_makes_vlans_an_acl_and_routes_and_forgets_hosts() {
+    let Some(folder) = faucet("VLANs, ACL and routes under Faucet") else { return };
     let site = under_faucet(&folder);
     // Within a VLAN, to the router, and between the VLANs by both protocols.
     for (from, to) in [

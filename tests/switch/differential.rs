@@ -12,13 +12,15 @@
 //! latter: each stands there with its section of the standard and a frame that shows it, so that the list cannot grow by
 //! opinion, and tells when it is no longer true.
 
-use crate::client::{Client, End};
+use crate::client::{Client, End, Running, add};
 use crate::random::{Case, Given, PORTS};
 use crate::site::{Site, needs_root, within};
 use crate::vswitch::{Tail, Vswitch, is_missing, load};
 use flow::Pipeline;
 use flow::interpret::{Arrival, Verdict, receive};
-use flow::openflow::bytes::Version;
+use flow::openflow::bytes::{Hex, Version};
+use flow::openflow::message::Body;
+use flow::openflow::misc::{AsyncConfig, AsyncProperty, SwitchConfig};
 use flow::port::{Port, PortNo};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -513,4 +515,47 @@ fn the_same_frames_leave_both_switches_over_cables() {
     }
     println!("{} pipelines over cables, {forwarded} frames left by some port", pipelines(WIRED).min(WIRED));
     assert!(forwarded > 0, "most frames meet rules");
+}
+
+/// How many bytes of a frame a packet-in carries: of an output that asks for 20 bytes, and of a TTL that is over, when 20 bytes were asked for.
+fn told_bytes(client: &mut Client, put: &mut dyn FnMut(&[u8])) -> [usize; 2] {
+    client.must([
+        Body::SetConfig(SwitchConfig { flags: Default::default(), miss_send_len: 20 }),
+        // Open vSwitch tells of a TTL that is over only who asks for it.
+        Body::SetAsync(AsyncConfig { properties: vec![AsyncProperty::PacketInMaster(Hex(7))] }),
+        add("priority=2,udp actions=controller:20"),
+        add("priority=1,icmp actions=dec_ttl,output:2"),
+    ]);
+    ["eth / ip / udp / pad 60", "eth / ip ttl=1 / icmp / pad 60"].map(|text| {
+        let frame = flow::text::frame::parse(text).unwrap();
+        put(&frame);
+        client.wait_for("packet-in", |message| match &message.body {
+            Body::PacketIn(packet_in) => {
+                assert_eq!(
+                    (packet_in.buffer_id.0, usize::from(packet_in.total_len)),
+                    (u32::MAX, frame.len())
+                );
+                Some(packet_in.data.0.len())
+            }
+            _ => None,
+        })
+    })
+}
+
+/// Neither buffers frames. OpenFlow 1.3.5 section 6.1.2: "Switches that do not support internal buffering … must send the full packet".
+#[test]
+fn packet_ins_are_as_long_as_those_of_open_vswitch() {
+    let what = "the length of packet-ins beside Open vSwitch";
+    if is_missing(what) {
+        return;
+    }
+    let mut own = Running::start(2);
+    let mut client = own.client(Version::V13);
+    let ours = told_bytes(&mut client, &mut |frame| own.end(1).send(frame));
+    let mut theirs = Vswitch::in_memory(2);
+    let mut client = Client::connect(&theirs.socket(), Version::V13);
+    let others = told_bytes(&mut client, &mut |frame| {
+        theirs.ask(&[("netdev-dummy/receive", vec!["p1".to_owned(), hex(frame)])]);
+    });
+    assert_eq!((ours, others), ([14 + 20 + 8 + 60; 2], [14 + 20 + 8 + 60; 2]));
 }

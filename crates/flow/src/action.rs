@@ -20,7 +20,7 @@ pub enum Action {
     Output {
         /// Where.
         port: PortNo,
-        /// How many bytes of it go to a controller; of no meaning for other ports.
+        /// How many bytes of a frame that is buffered go to a controller; of no meaning for other ports, and where nothing is buffered.
         max_len: u16,
     },
     /// Copy the TTL from the next-to-outermost header that has one to the outermost.

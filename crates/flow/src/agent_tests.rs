@@ -513,7 +513,7 @@ fn lincx_9_two_switches_have_rules_of_their_own() {
 }
 
 #[test]
-fn lincx_10_a_packet_in_has_the_frame_as_long_as_asked_for() {
+fn lincx_10_a_packet_in_has_the_whole_frame_because_nothing_is_buffered() {
     for version in Version::ALL {
         let mut world = World::new(&[version]);
         let to_controller = Action::Output(Output { port: PortNo::CONTROLLER.0, max_len: 20 });
@@ -521,7 +521,7 @@ fn lincx_10_a_packet_in_has_the_frame_as_long_as_asked_for() {
         world.frame(3);
         let told = world.told(0);
         let [Message { body: Body::PacketIn(packet_in), xid: 0, .. }] = &told[..] else { panic!("{told:?}") };
-        assert_eq!((packet_in.total_len, &packet_in.data.0[..]), (60, &udp()[..20]));
+        assert_eq!((packet_in.total_len, &packet_in.data.0[..]), (60, &udp()[..]));
         assert_eq!((packet_in.cookie, packet_in.table_id, packet_in.buffer_id), (Hex(9), 0, Hex(ANY)));
         assert_eq!(packet_in.matching.fields, [in_port(3)]);
     }

@@ -86,7 +86,7 @@ pub struct PacketIn {
     pub tunnel_id: u64,
     /// How long the frame is.
     pub total_len: usize,
-    /// As much of it as was asked for.
+    /// All of it.
     pub frame: Vec<u8>,
 }
 
@@ -468,7 +468,7 @@ impl<W: Watch> Walk<'_, W> {
     /// One action (§5.12).
     fn action(&mut self, traveller: &mut Traveller, action: &Action, origin: Origin) -> Flow {
         match action {
-            Action::Output { port, max_len } => self.output(traveller, *port, *max_len, origin),
+            Action::Output { port, .. } => self.output(traveller, *port, origin),
             Action::Group(id) => self.group(traveller, *id),
             Action::SetQueue(queue) => traveller.queue = Some(*queue),
             Action::SetField { field: Field::TunnelId, value } => traveller.tunnel_id = *value as u64,
@@ -477,8 +477,7 @@ impl<W: Watch> Walk<'_, W> {
                 self.step(traveller, Step::Edited(edited));
                 // §5.12: a TTL that cannot be decremented is told to the controllers, and the frame goes no further.
                 if edited == Err(Refused::Expired) {
-                    let max_len = self.pipeline.config.miss_send_len;
-                    self.packet_in(traveller, PacketInReason::InvalidTtl, max_len);
+                    self.packet_in(traveller, PacketInReason::InvalidTtl);
                     return self.stop(traveller, Drop::InvalidTtl);
                 }
             }
@@ -545,11 +544,11 @@ impl<W: Watch> Walk<'_, W> {
     }
 
     /// An output to any port (§4.5).
-    fn output(&mut self, traveller: &mut Traveller, port: PortNo, max_len: u16, origin: Origin) {
+    fn output(&mut self, traveller: &mut Traveller, port: PortNo, origin: Origin) {
         match port {
             PortNo::IN_PORT => self.transmit(traveller, traveller.in_port),
             PortNo::TABLE if origin == Origin::PacketOut => self.tables(&mut traveller.clone()),
-            PortNo::CONTROLLER => self.packet_in(traveller, reason(traveller, origin), max_len),
+            PortNo::CONTROLLER => self.packet_in(traveller, reason(traveller, origin)),
             PortNo::ALL => self.spread(traveller, false),
             PortNo::FLOOD => self.spread(traveller, true),
             PortNo::NORMAL => self.normal(traveller),
@@ -600,7 +599,10 @@ impl<W: Watch> Walk<'_, W> {
     }
 
     /// A packet-in (§7.4.1), unless the port wants none for misses (§7.2.1) or the controllers' meter drops it (§5.7).
-    fn packet_in(&mut self, traveller: &Traveller, reason: PacketInReason, max_len: u16) {
+    ///
+    /// It has the whole frame, whatever `max_len` and `miss_send_len` say: they are about frames that stay in a buffer, and there is none here
+    /// ("Switches that do not support internal buffering … must send the full packet to controllers", §6.1.2).
+    fn packet_in(&mut self, traveller: &Traveller, reason: PacketInReason) {
         let port = self.pipeline.ports.get(&traveller.in_port);
         let is_mute =
             reason == PacketInReason::TableMiss && port.is_some_and(|port| port.config.no_packet_in);
@@ -608,15 +610,12 @@ impl<W: Watch> Walk<'_, W> {
         if is_mute || self.meter(&mut copy, CONTROLLER_METER).is_break() {
             return self.end(traveller, Drop::NoPacketIn);
         }
-        // OFPCML_NO_BUFFER asks for the whole frame (§7.2.5).
-        let wanted = if max_len == crate::action::WHOLE_FRAME { usize::MAX } else { usize::from(max_len) };
         let mut frame = copy.frame.bytes().to_vec();
         let total_len = frame.len();
         // A controller has no hardware that would finish a checksum. One that lies outside of the frame stays as it is.
         if let Some(partial) = copy.frame.offload().partial {
             let _ = wire::offload::complete(&mut frame, partial);
         }
-        frame.truncate(wanted);
         self.step(traveller, Step::PacketIn(reason, frame.len()));
         self.verdict.packet_ins.push(PacketIn {
             reason,

@@ -48,7 +48,7 @@ pub enum Fragments {
 pub struct Config {
     /// What to do with fragments.
     pub fragments: Fragments,
-    /// Bytes of a frame that a packet-in without an action carries (invalid TTL).
+    /// Bytes of a buffered frame that a packet-in without an action carries (invalid TTL): told back, and without effect where nothing is buffered.
     pub miss_send_len: u16,
 }
 
