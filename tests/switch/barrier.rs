@@ -133,7 +133,7 @@ fn probe(running: &mut Running, client: &mut Client, count: u32) {
             1 => vec![add(&text)],
             2 => vec![rule(FlowModCommand::DeleteStrict, &gone(number)), add(&text)],
             // A modify that is not strict finds the rule by its match.
-            _ => vec![rule(FlowModCommand::Modify, &text)],
+            _ => vec![rule(FlowModCommand::Modify, text.trim_start_matches("priority=10,"))],
         };
         client.must(change);
         running.end(1).send(&left(number, 0, turn));

@@ -141,7 +141,7 @@ fn rules_go_in_come_out_and_are_compared() {
         let words = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(words.lines().filter(|line| line.starts_with("- ")).count(), 2, "{words}");
         assert_eq!(words.lines().filter(|line| line.starts_with("+ ")).count(), 1, "{words}");
-        assert_eq!(run_ok(&["del", &switch]), "1 change sent to delete rules\n");
+        assert_eq!(run_ok(&["del", &switch]), "4 rules deleted\n");
         assert_eq!(run_ok(&["dump", &switch]), "\n");
     }
 }
@@ -176,6 +176,53 @@ fn what_the_switch_refuses_is_one_sentence_with_the_rule() {
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {words}");
         assert_eq!(words.trim().lines().count(), 1, "{arguments:?}: {words}");
+    }
+}
+
+/// What ovs-ofctl refuses in a delete, and how many rules went, by the switch that ovs-ofctl asks.
+#[test]
+fn a_delete_refuses_what_it_would_not_look_at_and_says_how_many_rules_went() {
+    let Some(bench) = Bench::build("pathlab flow del", None) else { return };
+    let switch = bench.unix();
+    let left = || normal(&run_ok(&["flow", "dump", &switch, "--rules"])).len();
+    for version in ["1.3", "1.4"] {
+        let of = ["--openflow", version];
+        run_ok(&[&["flow", "add", &switch, "--file", &bench.file("rules", RULES)], &of[..]].concat());
+        for arguments in [
+            vec!["del", &switch, "table=0,priority=0,actions=FLOOD"],
+            vec!["del", &switch, "table=0,priority=0"],
+            vec!["del", &switch, "table=0,actions=FLOOD"],
+            vec!["del", &switch, "--strict", "table=0,priority=0,actions=FLOOD"],
+            vec!["del", &switch, "cookie=9"],
+            vec!["mod", &switch, "table=0,priority=0,actions=FLOOD"],
+            vec!["dump", &switch, "priority=0"],
+        ] {
+            let output = run(&[&["flow"], &arguments[..], &of[..]].concat());
+            let words = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {words}");
+            assert_eq!(words.trim().lines().count(), 1, "{arguments:?}: {words}");
+        }
+        assert_eq!(left(), 5);
+        let del = |arguments: &[&str]| run_ok(&[&["flow", "del", &switch], arguments, &of[..]].concat());
+        assert_eq!(del(&["--strict", "table=0,priority=0"]), "1 rule deleted\n");
+        assert_eq!(del(&["--strict", "table=0,priority=0"]), "0 rules deleted\n");
+        assert_eq!(del(&["table=1"]), "2 rules deleted\n");
+        // Two deletes that are about the same rules count each rule once.
+        assert_eq!(del(&["table=0,in_port=1", "table=0", "--json"]).contains("\"removed\": 2"), true);
+        assert_eq!(left(), 0);
+    }
+    if installed("ovs-ofctl") {
+        for arguments in [
+            vec!["del-flows", &switch, "table=0,priority=0"],
+            vec!["del-flows", &switch, "table=0,actions=FLOOD"],
+            vec!["--strict", "del-flows", &switch, "table=0,priority=0,actions=FLOOD"],
+            vec!["del-flows", &switch, "cookie=9"],
+        ] {
+            let mut command = support::command("ovs-ofctl");
+            command.args([&["-O", "OpenFlow13"], &arguments[..]].concat());
+            let (code, out, err) = bench.inside(command);
+            assert_eq!(code, Some(1), "ovs-ofctl {arguments:?}: {out}{err}");
+        }
     }
 }
 

@@ -197,7 +197,8 @@ mod tests {
         let commands = [FlowModCommand::Add, FlowModCommand::ModifyStrict, FlowModCommand::Delete];
         for version in Version::ALL {
             for (rule, command) in rules.iter().flat_map(|rule| commands.map(|command| (rule, command))) {
-                let change = Change::Flow(text::rule::flow_mod(command, rule).unwrap());
+                let added = text::rule::flow_mod(FlowModCommand::Add, rule).unwrap();
+                let change = Change::Flow(FlowMod { command, ..added });
                 assert_eq!(travelled(version, &change), change, "{rule}");
             }
             let group = text::group::parse(

@@ -77,14 +77,6 @@ impl Verb {
             (Verb::Delete, true) => FlowModCommand::DeleteStrict,
         }
     }
-
-    fn done(self) -> &'static str {
-        match self {
-            Verb::Add => "added",
-            Verb::Modify => "sent to modify rules",
-            Verb::Delete => "sent to delete rules",
-        }
-    }
 }
 
 /// A change with its text, to name it when it is refused.
@@ -103,7 +95,28 @@ struct Changed {
     switch: String,
     openflow: String,
     sent: usize,
+    /// Rules that deletes took away; none when it cannot be told from other changes.
+    removed: Option<u64>,
     refused: Vec<Refused>,
+}
+
+impl Changed {
+    /// What was done, for people.
+    fn sentence(&self, verb: Verb) -> String {
+        let count = |number: u64, one: &str, more: &str| match number {
+            1 => format!("1 {one}"),
+            _ => format!("{number} {more}"),
+        };
+        let (sent, removed) = (self.sent as u64, self.removed);
+        match (verb, removed) {
+            (Verb::Add, _) => count(sent, "rule added", "rules added"),
+            (Verb::Modify, _) => count(sent, "change", "changes") + " sent to modify rules",
+            (Verb::Delete, Some(removed)) => count(removed, "rule deleted", "rules deleted"),
+            (Verb::Delete, None) => {
+                count(sent, "change", "changes") + " sent to delete rules; how many went is not known"
+            }
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -116,6 +129,36 @@ struct Refused {
 /// Makes changes of rules.
 pub fn change(verb: Verb, args: &ChangeArgs, output: &Output) -> Result<()> {
     let place = args.ask.place();
+    let changes = wanted(verb, args)?;
+    let mut client = args.ask.call()?;
+    let bodies: Vec<Body> = changes.iter().map(|named| client::flow_mod(&named.change)).collect();
+    let before = held(&mut client, &changes);
+    let refusals = client.change(&bodies).map_err(&place)?;
+    let after = before.and_then(|_| held(&mut client, &changes));
+    let refused: Vec<Refused> = refusals
+        .iter()
+        .map(|refusal| {
+            let Named { place, text, .. } = &changes[refusal.index];
+            Refused { place: place.clone(), rule: text.clone(), error: refusal.fault.to_string() }
+        })
+        .collect();
+    let sentence = refused_sentence(&refused);
+    let changed = Changed {
+        schema: "pathlab/flow-change/1",
+        switch: args.ask.switch.clone(),
+        openflow: client.version().to_string(),
+        sent: changes.len(),
+        removed: before.zip(after).and_then(|(before, after)| before.checked_sub(after)),
+        refused,
+    };
+    if sentence.is_none() || output.json {
+        output.result(&changed, |changed| changed.sentence(verb))?;
+    }
+    sentence.map_or(Ok(()), |problem| Err(place(problem)))
+}
+
+/// The changes that the arguments ask for.
+fn wanted(verb: Verb, args: &ChangeArgs) -> Result<Vec<Named>> {
     let command = verb.command(args.strict);
     let mut changes = vec![];
     for text in &args.rules {
@@ -131,33 +174,24 @@ pub fn change(verb: Verb, args: &ChangeArgs, output: &Output) -> Result<()> {
         // Without a match: every rule, as ovs-ofctl del-flows.
         changes.push(named("RULE", "", command)?);
     }
-    let mut client = args.ask.call()?;
-    let bodies: Vec<Body> = changes.iter().map(|named| client::flow_mod(&named.change)).collect();
-    let refusals = client.change(&bodies).map_err(&place)?;
-    let refused: Vec<Refused> = refusals
-        .iter()
-        .map(|refusal| {
-            let Named { place, text, .. } = &changes[refusal.index];
-            Refused { place: place.clone(), rule: text.clone(), error: refusal.fault.to_string() }
-        })
-        .collect();
-    let sentence = refused_sentence(&refused);
-    let changed = Changed {
-        schema: "pathlab/flow-change/1",
-        switch: args.ask.switch.clone(),
-        openflow: client.version().to_string(),
-        sent: changes.len(),
-        refused,
-    };
-    if sentence.is_none() || output.json {
-        let word = if changed.sent == 1 { "change" } else { "changes" };
-        output.result(&changed, |changed| match verb {
-            Verb::Add if changed.sent == 1 => "1 rule added".to_owned(),
-            Verb::Add => format!("{} rules added", changed.sent),
-            _ => format!("{} {word} {}", changed.sent, verb.done()),
-        })?;
+    Ok(changes)
+}
+
+/// How many rules the switch has of those that deletes may take, as it says itself (aggregate statistics, §7.3.5.3): the
+/// difference of before and after is what went. None when other changes are among them, or the switch does not say.
+fn held(client: &mut Client, changes: &[Named]) -> Option<u64> {
+    let is_delete =
+        |change: &FlowMod| matches!(change.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
+    if !changes.iter().all(|named| is_delete(&named.change)) {
+        return None;
     }
-    sentence.map_or(Ok(()), |problem| Err(place(problem)))
+    // Several deletes may be about the same rule: then all rules are counted.
+    let all = client::delete_all();
+    let which = if let [one] = changes { &one.change } else { &all };
+    match client.multipart(Request::Aggregate(client::flow_request(which))) {
+        Ok(Reply::Aggregate(sum)) => Some(sum.flow_count.into()),
+        _ => None,
+    }
 }
 
 /// One sentence about what was refused.

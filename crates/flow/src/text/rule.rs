@@ -52,8 +52,9 @@ pub fn parse_match(line: &str) -> Result<Match> {
     reader.finish()
 }
 
-/// Reads a flow-mod. Deletes are for all tables and need no actions; modify and delete may say `cookie=VALUE/MASK`,
-/// deletes `out_port` and `out_group`.
+/// Reads a flow-mod. Deletes are for all tables and have no actions; modify and delete may say `cookie=VALUE/MASK`,
+/// deletes `out_port` and `out_group`. A word that the command would not look at is refused (§6.4): whoever writes
+/// `priority=0` in a delete expects that other priorities stay.
 pub fn flow_mod(command: FlowModCommand, line: &str) -> Result<FlowMod> {
     let is_delete = matches!(command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
     let line = Piece::line(line).trimmed();
@@ -63,6 +64,9 @@ pub fn flow_mod(command: FlowModCommand, line: &str) -> Result<FlowMod> {
     let mut reader = MatchReader::default();
     let mut flags = 0;
     for item in head.items() {
+        if let Some(why) = disregarded(command, item) {
+            return item.error(format!("`{}` {why}", item.text));
+        }
         if let Some(bit) = FLAGS.iter().position(|name| *name == item.text) {
             flags |= 1 << bit;
         } else if !property(&mut change, item)? && !reader.take(item)? {
@@ -72,11 +76,41 @@ pub fn flow_mod(command: FlowModCommand, line: &str) -> Result<FlowMod> {
     change.rule.flags = crate::rule::RuleFlags::from_bits(flags).unwrap_or_default();
     change.rule.matching = reader.finish()?;
     match actions {
+        Some(actions) if is_delete => {
+            return actions.error("a delete has no actions: it takes rules by their match");
+        }
         Some(actions) => change.rule.instructions = action::instructions(actions)?,
         None if is_delete => {}
         None => return line.after(line.text.len()).error("a rule needs actions=… (actions=drop for none)"),
     }
     Ok(change)
+}
+
+/// Why a command would not look at this item, if so (§6.4).
+fn disregarded(command: FlowModCommand, item: Piece<'_>) -> Option<&'static str> {
+    use FlowModCommand::*;
+    let (name, text) = item.split(&['=']);
+    match (command, name.text) {
+        (Add, "out_port" | "out_group") => Some("selects rules to delete, and a rule is added here"),
+        (Add, _) => None,
+        (Modify | Delete, "priority") => Some(
+            "selects nothing here: rules of every priority within the match are meant \
+             (--strict, or modify_strict and delete_strict in a file, takes the one rule with this match and priority)",
+        ),
+        (_, "cookie") if !text.is_some_and(|text| text.text.contains('/')) => {
+            Some("selects nothing without a mask: write cookie=VALUE/-1 for the rules with this cookie")
+        }
+        (Modify | ModifyStrict, "out_port" | "out_group") => Some("selects rules to delete, not to modify"),
+        (Modify | ModifyStrict, "reset_counts") => None,
+        (Modify | ModifyStrict, "idle_timeout" | "hard_timeout" | "importance") => {
+            Some("is not changed by a modify: add the rule anew")
+        }
+        (Delete | DeleteStrict, "idle_timeout" | "hard_timeout" | "importance") => {
+            Some("selects nothing: rules are deleted by match, cookie, out_port and out_group")
+        }
+        (_, name) if FLAGS.contains(&name) => Some("is a flag of rules that are added"),
+        _ => None,
+    }
 }
 
 /// Reads an item when it is a property of a rule.

@@ -246,3 +246,35 @@ fn deletes_have_filters_and_need_no_actions() {
     assert_eq!((change.out_port, change.out_group), (PortNo(3), 4));
     assert_eq!(rule::flow_mod(FlowModCommand::Delete, "").unwrap().rule.matching, Match::all());
 }
+
+#[test]
+fn a_change_refuses_the_words_that_it_would_not_look_at() {
+    use FlowModCommand::*;
+    let refused = [
+        (Delete, "table=0,priority=0", 9),
+        (Delete, "table=0,actions=FLOOD", 17),
+        (DeleteStrict, "table=0,priority=0,actions=FLOOD", 28),
+        (Delete, "cookie=7", 1),
+        (DeleteStrict, "priority=3,cookie=7", 12),
+        (Delete, "tcp,idle_timeout=5", 5),
+        (Delete, "send_flow_rem", 1),
+        (Modify, "priority=5,tcp actions=output:1", 1),
+        (Modify, "tcp,cookie=7 actions=output:1", 5),
+        (Modify, "out_port=3 actions=output:1", 1),
+        (ModifyStrict, "priority=5,hard_timeout=3 actions=output:1", 12),
+        (Add, "out_group=3 actions=output:1", 1),
+    ];
+    for (command, text, column) in refused {
+        let error = rule::flow_mod(command, text).expect_err(text);
+        assert_eq!(error.column, column, "{text}: {error}");
+    }
+    let taken = [
+        (DeleteStrict, "table=0,priority=0"),
+        (Delete, "table=0,n_packets=4,tcp,cookie=7/-1"),
+        (ModifyStrict, "priority=5,reset_counts,cookie=7/0xff,tcp actions=output:1"),
+        (Add, "cookie=7,idle_timeout=5,check_overlap,priority=3 actions=drop"),
+    ];
+    for (command, text) in taken {
+        assert!(rule::flow_mod(command, text).is_ok(), "{text}");
+    }
+}
