@@ -33,6 +33,7 @@ pub mod openflow;
 pub mod pipeline;
 pub mod port;
 pub mod rule;
+mod shapes;
 pub mod table;
 pub mod text;
 pub mod trace;

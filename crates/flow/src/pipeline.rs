@@ -267,7 +267,14 @@ impl Pipeline {
             if table.is_empty() || (change.table != ALL_TABLES && change.table != table.number) {
                 continue;
             }
-            let taken = table.select(&selection);
+            // A table that a bundle shares with the original is not copied for a better index.
+            if let Some(own) = Arc::get_mut(table) {
+                own.prepare(&selection);
+            }
+            let (taken, looked) = table.select(&selection);
+            if let Some(own) = Arc::get_mut(table) {
+                own.looked += looked as u64;
+            }
             if taken.is_empty() {
                 continue;
             }

@@ -3,9 +3,10 @@
 //! **What.** Rules by priority, the changes of §6.4 (add, modify, delete, strict or not, with their filters), timeouts
 //! (§6.6), eviction and vacancy (1.4 §6.5, §7.3.4.1), and the counters of §5.8.
 //!
-//! **Why.** This is the meaning, so a lookup is a walk from the highest priority down. Two questions have an index: "the
-//! rule with this match and priority", because a controller that writes n rules should not cost n², and "which rule goes away
-//! by itself next" ([`crate::deadlines`]), because whoever has the clock asks it all the time.
+//! **Why.** This is the meaning, so a lookup is a walk from the highest priority down. What changes ask has an index, because a
+//! controller that writes n rules should not cost n²: which rule has this match and priority, which rule overlaps it, which rules
+//! are within a match ([`crate::shapes`]). So has "which rule goes away by itself next" ([`crate::deadlines`]), because whoever has
+//! the clock asks it all the time.
 //!
 //! **Price.** Among overlapping rules of one priority the standard leaves the choice open; here the one that came first
 //! wins, and a rule that replaces another takes its place.
@@ -16,8 +17,9 @@ use crate::event::{Event, Removed, sends_to_group, sends_to_port};
 use crate::field::{Field, Value};
 use crate::port::PortNo;
 use crate::rule::{FlowMod, RemovedReason, Rule};
+use crate::shapes::Shapes;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Nanoseconds of a second.
@@ -25,9 +27,6 @@ pub const SECOND: u64 = 1_000_000_000;
 
 /// Where a rule stands in its table: the highest priority first, then the oldest.
 pub type Place = (Reverse<u16>, u64);
-
-/// A match as [`crate::Match::meaning`] gives it.
-type Meaning = Vec<(Field, Value, Value)>;
 
 /// A rule in its table, with what happened to it.
 #[derive(Debug, Clone)]
@@ -160,8 +159,10 @@ pub struct Table {
     pub lookups: u64,
     /// Frames that a rule matched.
     pub matched: u64,
+    /// Rules that changes were compared with: the work that changes make.
+    pub looked: u64,
     rules: BTreeMap<Place, Entry>,
-    index: HashMap<(u16, Meaning), Place>,
+    pub(crate) shapes: Shapes,
     next: u64,
     /// Rules with a timeout, the soonest first.
     deadlines: Deadlines,
@@ -179,8 +180,9 @@ impl Table {
             config: TableConfig::default(),
             lookups: 0,
             matched: 0,
+            looked: 0,
             rules: BTreeMap::new(),
-            index: HashMap::new(),
+            shapes: Shapes::default(),
             next: 0,
             deadlines: Deadlines::default(),
             is_tight: false,
@@ -227,18 +229,15 @@ impl Table {
     }
 
     /// Whether a rule of the same priority can match a frame that `rule` matches (§6.4). The same match overlaps, too.
-    pub fn has_overlap(&self, rule: &Rule) -> bool {
-        let of_priority = (Reverse(rule.priority), 0)..=(Reverse(rule.priority), u64::MAX);
-        self.rules.range(of_priority).any(|(_, entry)| entry.rule.matching.overlaps(&rule.matching))
-    }
-
-    fn index_of(rule: &Rule) -> (u16, Meaning) {
-        (rule.priority, rule.matching.meaning())
+    pub fn has_overlap(&mut self, rule: &Rule) -> bool {
+        let (found, looked) = self.shapes.overlap(&self.rules, rule);
+        self.looked += looked as u64;
+        found
     }
 
     /// The place of the rule with this priority and match.
     pub fn find(&self, rule: &Rule) -> Option<Place> {
-        self.index.get(&Table::index_of(rule)).copied()
+        self.shapes.find(&self.rules, rule)
     }
 
     /// What would go to make room for a rule: `Ok(None)` when there is room, an error when nothing may go.
@@ -279,25 +278,36 @@ impl Table {
         self.next += u64::from(replaced.is_none());
         entry.filed_ns = self.deadlines.file(place, entry.deadline());
         events.push(Event::RuleAdded { table: self.number, rule: entry.rule.clone() });
-        self.index.insert(Table::index_of(rule), place);
+        self.shapes.file(place, rule);
         self.rules.insert(place, entry);
     }
 
-    /// The places of the rules that a selection takes.
-    pub fn select(&self, selection: &Selection<'_>) -> Vec<Place> {
+    /// Makes room in the index for a selection that comes again and again. Changes nothing that can be seen.
+    pub(crate) fn prepare(&mut self, selection: &Selection<'_>) {
+        self.looked += self.shapes.prepare(&self.rules, selection) as u64;
+    }
+
+    /// The places of the rules that a selection takes, and how many rules were looked at to find them.
+    pub fn select(&self, selection: &Selection<'_>) -> (Vec<Place>, usize) {
         if selection.strict {
             let place = self.find(selection.rule);
-            return place.filter(|place| selection.filters(&self.rules[place].rule)).into_iter().collect();
+            let taken = place.filter(|place| selection.filters(&self.rules[place].rule));
+            return (taken.into_iter().collect(), 1);
         }
-        let taken = self.rules.iter().filter(|(_, entry)| selection.takes(&entry.rule));
-        taken.map(|(place, _)| *place).collect()
+        self.shapes.select(&self.rules, selection)
     }
 
     /// Gives rules other instructions; cookie, timeouts, flags, duration and, unless asked for, counters stay (§6.4).
     pub fn modify(&mut self, change: &FlowMod, strict: bool, events: &mut Vec<Event>) {
-        for place in self.select(&Selection::of_modify(change, strict)) {
+        let selection = Selection::of_modify(change, strict);
+        self.prepare(&selection);
+        let (taken, looked) = self.select(&selection);
+        self.looked += looked as u64;
+        for place in taken {
             let Some(entry) = self.rules.get_mut(&place) else { continue };
+            self.shapes.forget_columns(place, &entry.rule);
             Arc::make_mut(&mut entry.rule).instructions.clone_from(&change.rule.instructions);
+            self.shapes.file_columns(place, &entry.rule);
             if change.rule.flags.reset_counts {
                 entry.reset();
             }
@@ -308,7 +318,7 @@ impl Table {
     /// Takes a rule out without a word.
     fn take(&mut self, place: Place) -> Option<Entry> {
         let entry = self.rules.remove(&place)?;
-        self.index.remove(&Table::index_of(&entry.rule));
+        self.shapes.forget(place, &entry.rule);
         self.deadlines.forget(place, entry.filed_ns);
         Some(entry)
     }
