@@ -104,7 +104,9 @@ pub fn read(path: &Path) -> Result<Half> {
         .map_err(|e| Problem::input(format!("cannot read the record: {e}")).at(&place))?;
     serde_json::from_slice(&text).map_err(|e| {
         let advice = "give files that pathlab send --record and pathlab capture --record wrote";
-        Problem::input(format!("this is no half of a path: {e}")).at(&place).help(advice)
+        Problem::input(format!("this is no half of a path: {}", record::problem::json_words(&e)))
+            .at(&place)
+            .help(advice)
     })
 }
 

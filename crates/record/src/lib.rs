@@ -26,6 +26,7 @@ pub mod snapshot;
 pub mod spec;
 pub mod tcp;
 pub mod traffic;
+pub mod unit;
 
 pub use finding::{Finding, Limit, Severity};
 pub use histogram::{Histogram, Latency};

@@ -60,7 +60,7 @@ impl Problem {
     }
 
     fn new(kind: ProblemKind, what: impl Into<String>) -> Self {
-        Problem { kind, place: String::new(), what: what.into(), advice: String::new() }
+        Problem { kind, place: String::new(), what: plain(what.into()), advice: String::new() }
     }
 
     /// Says where it was seen. An outer place is put before an inner one.
@@ -76,6 +76,33 @@ impl Problem {
     pub fn help(mut self, advice: impl Into<String>) -> Self {
         self.advice = advice.into();
         self
+    }
+}
+
+/// The system's errors without the number that Rust puts behind them: `No such file or directory`, not
+/// `No such file or directory (os error 2)`.
+fn plain(mut what: String) -> String {
+    while let Some(at) = what.find(" (os error ") {
+        let Some(length) = what[at..].find(')') else { break };
+        what.replace_range(at..=at + length, "");
+    }
+    what
+}
+
+/// What is wrong with JSON, in words that need no knowledge of its reader.
+pub fn json_words(error: &serde_json::Error) -> String {
+    use serde_json::error::Category;
+    let (line, column) = (error.line(), error.column());
+    match error.classify() {
+        Category::Eof if line <= 1 && column == 0 => "it is empty".into(),
+        Category::Eof => format!("it ends too early, in line {line}"),
+        Category::Syntax => format!("line {line}, column {column} is not JSON"),
+        Category::Io => format!("it cannot be read: {error}"),
+        Category::Data => {
+            let text = error.to_string();
+            let what = text.split(" at line ").next().unwrap_or_default().replace('`', "'");
+            if line == 0 { what } else { format!("line {line}, column {column}: {what}") }
+        }
     }
 }
 
@@ -97,6 +124,26 @@ impl std::error::Error for Problem {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_systems_words_have_no_number() {
+        let error = std::io::Error::from_raw_os_error(2);
+        let problem = Problem::input(format!("cannot read the plan: {error}")).at("x.plan");
+        assert_eq!(problem.to_string(), "x.plan: cannot read the plan: No such file or directory");
+        let two = Problem::host(format!("{error}; a: {error}"));
+        assert_eq!(two.what, "No such file or directory; a: No such file or directory");
+        assert_eq!(Problem::host("RTNETLINK says (os error 95").what, "RTNETLINK says (os error 95");
+    }
+
+    #[test]
+    fn json_is_told_without_the_words_of_its_reader() {
+        let words = |text: &str| json_words(&serde_json::from_str::<crate::Latency>(text).unwrap_err());
+        assert_eq!(words(""), "it is empty");
+        assert_eq!(words("{\"min\":1,\n"), "it ends too early, in line 2");
+        assert_eq!(words("hello"), "line 1, column 1 is not JSON");
+        let missing = words("{}");
+        assert!(missing.contains("missing field '") && !missing.contains('`'), "{missing}");
+    }
 
     #[test]
     fn a_problem_reads_as_one_sentence() {

@@ -3,6 +3,7 @@
 //! The decoder takes whatever a read brought and gives whole messages. It believes no length above [`MAX`] and makes
 //! room only for bytes that came.
 
+use record::problem::json_words;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -48,7 +49,7 @@ impl Decoder {
         }
         let Some(body) = self.bytes.get(4..4 + length) else { return Ok(None) };
         let message = serde_json::from_slice(body)
-            .map_err(|error| format!("sent something that is no pathlab message: {error}"));
+            .map_err(|error| format!("sent something that is no pathlab message: {}", json_words(&error)));
         self.bytes.drain(..4 + length);
         message.map(Some)
     }

@@ -6,6 +6,7 @@
 
 use crate::store::{cannot, name_of_time, short_id, sync};
 use record::bench::{BenchHead, OfCell};
+use record::problem::json_words;
 use record::{Problem, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -147,7 +148,8 @@ where
             .at(&place)
             .help("name the directory that 'pathlab bench' printed")
     })?;
-    let damaged = |e: serde_json::Error| Problem::input(format!("this is no benchmark: {e}")).at(&place);
+    let damaged =
+        |e: serde_json::Error| Problem::input(format!("this is no benchmark: {}", json_words(&e))).at(&place);
     let value: serde_json::Value = serde_json::from_slice(&text).map_err(damaged)?;
     let found = value.get("schema").and_then(|schema| schema.as_str()).unwrap_or("none");
     if found != schema {
@@ -171,7 +173,7 @@ fn parse<R: DeserializeOwned>(bytes: &[u8], path: &Path) -> Result<(Vec<R>, u64)
             continue;
         }
         let result = serde_json::from_slice(line).map_err(|e| {
-            Problem::input(format!("this line is not a cell: {e}"))
+            Problem::input(format!("this line is not a cell: {}", json_words(&e)))
                 .at(format!("{}:{}", path.display(), number + 1))
                 .help("remove the line, then its cell is measured again")
         })?;
