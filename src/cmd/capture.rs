@@ -11,10 +11,11 @@ use load::capture::account::interface_of;
 use load::capture::writer::FileWish;
 use load::capture::{CaptureWish, Listener, Outcome};
 use record::capture::{CaptureReport, CaptureSecond};
+use record::unit::{bits_per_s, count, duration, frames_per_s, many, time_ns};
 use record::{PlaceDrop, PortSetting, Problem, Result};
 use std::io::Write;
 use std::time::Duration;
-use study::table::{Table, count, number};
+use study::table::Table;
 
 /// Flags of `pathlab capture`.
 #[derive(Args)]
@@ -33,6 +34,9 @@ pub struct CaptureArgs {
     /// Write the frames to a file: .pcapng or .pcap, with .gz or .zst; - is standard output.
     #[arg(long, short, value_name = "FILE")]
     write: Option<String>,
+    /// Replace files that exist already.
+    #[arg(long, requires = "write")]
+    overwrite: bool,
     /// Begin a new file when one has so many bytes (10M); files are numbered.
     #[arg(long, value_name = "BYTES", value_parser = size, requires = "write")]
     rotate_size: Option<u64>,
@@ -157,6 +161,7 @@ fn file(args: &CaptureArgs, path: &str) -> FileWish {
         rotate_bytes: args.rotate_size,
         rotate_time: args.rotate_time,
         keep: args.files.map(|files| files as usize),
+        overwrite: args.overwrite,
         interface,
         directions: true,
     }
@@ -209,12 +214,13 @@ impl Listener for Teller<'_> {
 
 fn second_line(second: &CaptureSecond) -> String {
     let drops = drop_words(&second.drops);
-    let freezes = if second.freezes > 0 { format!(", {} freezes", second.freezes) } else { String::new() };
+    let freezes =
+        if second.freezes > 0 { format!(", {}", many(second.freezes, "freeze")) } else { String::new() };
     format!(
-        "{:>4} s  {:>11} frame/s  {:>9} Mbit/s  {:>13} captured  {drops}{freezes}",
+        "{:>4} s  {:>13}  {:>11}  {:>13} captured  {drops}{freezes}",
         second.second,
-        count(second.frames_per_s.round() as u64),
-        number(second.rate_bps / 1e6),
+        frames_per_s(second.frames_per_s),
+        bits_per_s(second.rate_bps),
         count(second.total_frames),
     )
 }
@@ -234,12 +240,12 @@ fn people(report: &CaptureReport) -> String {
     parts.extend(equation(report));
     parts.extend(report.written.as_ref().map(|written| {
         format!(
-            "written: {} frames, {} B, {}{}",
-            count(written.frames),
+            "written: {}, {} B, {}{}",
+            many(written.frames, "frame"),
             count(written.bytes),
             written.files.join(", "),
             if written.removed > 0 {
-                format!(" ({} older files removed)", written.removed)
+                format!(" ({} removed)", many(written.removed, "older file"))
             } else {
                 String::new()
             },
@@ -252,16 +258,20 @@ fn people(report: &CaptureReport) -> String {
 }
 
 fn heading(report: &CaptureReport) -> String {
-    format!(
-        "{}: {} frames, {} B in {:.3} s ({} frame/s, {} Mbit/s); ended by {}",
-        report.port,
-        count(report.captured),
-        count(report.bytes),
-        report.duration_ns as f64 / 1e9,
-        count(report.frames_per_s.round() as u64),
-        number(report.rate_bps / 1e6),
-        report.ended,
-    )
+    let all = format!("{}: {}, {} B", report.port, many(report.captured, "frame"), count(report.bytes));
+    let rates = |frames: f64, bits: f64| format!("{}, {}", frames_per_s(frames), bits_per_s(bits));
+    let lasted = time_ns(report.duration_ns as f64);
+    let Some(recorded) = &report.recorded else {
+        let rates = rates(report.frames_per_s, report.rate_bps);
+        return format!("{all} in {lasted} ({rates}); ended by {}", report.ended);
+    };
+    // How fast a file is read says nothing about the traffic in it.
+    let span = time_ns(recorded.last_ns.saturating_sub(recorded.first_ns) as f64);
+    let rates = recorded.frames_per_s.zip(recorded.rate_bps).map(|(frames, bits)| rates(frames, bits));
+    let rates = rates.map_or(String::new(), |rates| format!(" ({rates})"));
+    let begun = jiff::Timestamp::from_nanosecond(recorded.first_ns.into())
+        .map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string());
+    format!("{all}, recorded from {begun} on in {span}{rates}; read in {lasted}; ended by {}", report.ended)
 }
 
 /// Every place where frames can be lost, whoever counts there.
@@ -280,7 +290,7 @@ fn places(report: &CaptureReport) -> String {
     let headers = ["place", "dropped because", "frames", ""].map(str::to_owned).to_vec();
     let mut text = Table { headers, rows, words: 2 }.text().trim_end().to_owned();
     if report.freezes > 0 {
-        text.push_str(&format!("\nthe ring was full {} times", report.freezes));
+        text.push_str(&format!("\nthe ring was full {}", many(report.freezes, "time")));
     }
     text
 }
@@ -348,16 +358,12 @@ fn census(report: &CaptureReport) -> String {
         } else {
             String::new()
         };
-        let (frames, bytes) = (count(talker.frames), count(talker.bytes));
-        lines.push(format!("talker: {} > {}: {frames} frames, {bytes} B{error}", talker.from, talker.to));
+        let (frames, bytes) = (many(talker.frames, "frame"), count(talker.bytes));
+        lines.push(format!("talker: {} > {}: {frames}, {bytes} B{error}", talker.from, talker.to));
     }
     for stream in &census.streams {
         let delay = stream.delay_ns.as_ref().map_or(String::new(), |delay| {
-            format!(
-                ", delay p50 {} µs, p99 {} µs",
-                number(delay.p50 as f64 / 1e3),
-                number(delay.p99 as f64 / 1e3)
-            )
+            format!(", delay p50 {}, p99 {}", time_ns(delay.p50 as f64), time_ns(delay.p99 as f64))
         });
         lines.push(format!(
             "stream: {} {} #{}: {} seen, {}…{}, missing {}, duplicates {}, reordered {}{delay}",
@@ -373,10 +379,6 @@ fn census(report: &CaptureReport) -> String {
         ));
     }
     lines.join("\n")
-}
-
-fn duration(text: &str) -> std::result::Result<Duration, String> {
-    super::test::duration_ms(text).map(Duration::from_millis)
 }
 
 /// Bytes, with k, M or G (2¹⁰, 2²⁰, 2³⁰) behind them.

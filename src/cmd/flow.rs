@@ -160,7 +160,7 @@ impl Given {
 
 /// One frame of a capture file.
 fn recorded(file: &str, number: u64) -> Result<Vec<u8>> {
-    let recording = Recording::read(file, false)?;
+    let recording = Recording::read(file, false, None)?;
     let frames = recording.len();
     if number > frames {
         return Err(Problem::input(format!("there are {frames} frames, and no number {number}")).at(file));

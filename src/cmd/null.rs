@@ -23,6 +23,7 @@ use linux::port::{
     Uri, Wait, Wish, forward, open, xdp,
 };
 use linux::sys::{clock, process};
+use record::unit::{self, count, frames_per_s, number, time_ns};
 use record::{PlaceDrop, PortSetting, Problem, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -47,22 +48,15 @@ pub struct NullArgs {
     /// Forward from the first port to the second only.
     #[arg(long)]
     one_way: bool,
-    /// End after so many seconds.
-    #[arg(long, value_parser = seconds)]
-    duration: Option<f64>,
+    /// End after so long: 5s, 500ms, 2m.
+    #[arg(long, value_name = "TIME", value_parser = record::unit::duration)]
+    duration: Option<Duration>,
     /// Never sleep: a core for each way, for the shortest delay.
     #[arg(long)]
     spin: bool,
     /// Answer whoever calls this unix socket with the counters so far, as JSON.
     #[arg(long, value_name = "PATH")]
     counters: Option<PathBuf>,
-}
-
-fn seconds(text: &str) -> std::result::Result<f64, String> {
-    match text.trim_end_matches('s').parse::<f64>() {
-        Ok(value) if value > 0.0 && value < 1e9 => Ok(value),
-        _ => Err("it must be a number of seconds above 0".into()),
-    }
 }
 
 /// What `--json` prints at the end, and callers get meanwhile.
@@ -129,6 +123,11 @@ pub struct Way {
 /// Runs the command.
 pub fn run(args: NullArgs, output: &Output) -> Result<()> {
     crate::interruptible()?;
+    if let Some(why) = linux::port::circle(&args.from, &args.to, args.one_way)? {
+        return Err(Problem::input(format!("{why}: every frame would come back and be sent again for ever"))
+            .at(format!("{} {}", args.from, args.to))
+            .help("name two ports that are not joined"));
+    }
     let (mut left, mut right) = open_both(&args)?;
     let counter = args.counters.clone().map(Counter::open).transpose()?;
     let ports = vec![opened(&left), opened(&right)];
@@ -266,7 +265,7 @@ fn watch(
     let begin = clock::monotonic_ns();
     let mut before: Vec<u64> = vec![0; desks.len()];
     let mut next = begin + 1_000_000_000;
-    let until = args.duration.map(|seconds| begin + (seconds * 1e9) as u64);
+    let until = args.duration.map(|time| begin + time.as_nanos() as u64);
     while !process::interrupted() && !ended() {
         answer(desks);
         let now = clock::monotonic_ns();
@@ -278,9 +277,9 @@ fn watch(
         if output.progress && wake >= next {
             let rates = desks.iter().zip(&mut before).map(|(desk, before)| {
                 let now = desk.moved.load(Relaxed);
-                format!("{:>10.6}", (now - std::mem::replace(before, now)) as f64 / 1e6)
+                frames_per_s((now - std::mem::replace(before, now)) as f64)
             });
-            output.note(&format!("{} Mframe/s", rates.collect::<Vec<_>>().join(" there, back ")));
+            output.note(&rates.collect::<Vec<_>>().join(" there, back "));
             next += 1_000_000_000;
         }
     }
@@ -380,19 +379,19 @@ fn settings_text(port: &Opened) -> String {
 
 fn way_text(way: &Way) -> String {
     let mut text = format!(
-        "{} -> {}\n  received {}, sent {} ({:.6} Mframe/s, {} B), {:.3} copies and {:.0} ns of CPU for each frame\n",
+        "{} -> {}\n  received {}, sent {} ({}, {} B), {} copies and {} of CPU for each frame\n",
         way.from,
         way.to,
-        way.received,
-        way.sent,
-        way.sent_mfps,
-        way.sent_bytes,
-        way.copies_per_frame,
-        way.cpu_ns_per_frame
+        count(way.received),
+        count(way.sent),
+        frames_per_s(way.sent_mfps * 1e6),
+        count(way.sent_bytes),
+        number(way.copies_per_frame),
+        time_ns(way.cpu_ns_per_frame)
     );
     let mut lost = |when: &str, place: &str, name: &str, count: u64| {
         if count > 0 {
-            text.push_str(&format!("  lost {when}: {count} {place} {name}\n"));
+            text.push_str(&format!("  lost {when}: {} {place} {name}\n", unit::count(count)));
         }
     };
     way.lost_before.iter().for_each(|drop| lost("before", &drop.place, &drop.name, drop.count));
@@ -401,7 +400,7 @@ fn way_text(way: &Way) -> String {
     way.lost_after.iter().for_each(|drop| lost("after", &drop.place, &drop.name, drop.count));
     let mut also = |what: &str, count: u64| {
         if count > 0 {
-            text.push_str(&format!("  {what}: {count}\n"));
+            text.push_str(&format!("  {what}: {}\n", unit::count(count)));
         }
     };
     also("checksums completed", way.completed_checksums);

@@ -5,7 +5,6 @@
 
 use super::half::HalfArgs;
 use super::stamps;
-use super::test::{duration_ms, scaled, time};
 use crate::output::Output;
 use crate::run::progress::Progress;
 use clap::Args;
@@ -18,6 +17,7 @@ use load::send::template::{Size, Template};
 use load::send::{Job, Sending, What, build, calibrate, half, job};
 use record::half::{Half, Numbering};
 use record::send::{Calibration, SendLedger, SendReport, SentStampSource, SentStamps};
+use record::unit::{bits_per_s, count, duration_ms, frames_per_s, many, signed, time_ns};
 use record::{Latency, Problem, Result};
 use serde::Serialize;
 use std::fmt::Write;
@@ -51,10 +51,10 @@ pub struct SendArgs {
     /// Count FCS, preamble and gap (24 bytes a frame) in a rate of bits.
     #[arg(long)]
     wire: bool,
-    /// Exactly so many frames [default: 1; a file once].
-    #[arg(long, conflicts_with = "duration")]
+    /// So many frames, unless the duration ends it earlier [default: 1; a file once].
+    #[arg(long)]
     count: Option<u64>,
-    /// So long instead: 5s, 500ms, 2m.
+    /// How long to send at most: 5s, 500ms, 2m.
     #[arg(long, value_parser = duration_ms)]
     duration: Option<u64>,
     /// Sizes of the frames without FCS: 60, 60..1514, imix, 'random(60..1514)', '{60:7,1514:1}'; '64 fcs' counts the FCS.
@@ -134,9 +134,11 @@ fn verdict(report: &SendReport) -> Result<()> {
         return Ok(());
     }
     let first = frames.drops.iter().max_by_key(|drop| drop.count);
-    let why = first
-        .map_or_else(String::new, |drop| format!(", most of the others {} at {}", drop.name, drop.place));
-    let (left, asked) = (frames.transmitted, frames.asked);
+    let why = first.map_or_else(String::new, |drop| match (drop.place.as_str(), drop.name.as_str()) {
+        ("program", "time_over") => ", the time was over before the others".to_owned(),
+        (place, name) => format!(", most of the others {name} at {place}"),
+    });
+    let (left, asked) = (count(frames.transmitted), count(frames.asked));
     let made = copies(frames, " and ");
     Err(Problem::measured(format!("{left} of {asked} frames{made} were transmitted{why}")))
 }
@@ -144,7 +146,9 @@ fn verdict(report: &SendReport) -> Result<()> {
 fn job_of(args: &SendArgs) -> Result<Job> {
     let what = match &args.from {
         Some(file) => {
-            let recording = Arc::new(Recording::read(file, args.fix_checksums)?);
+            // More frames than are wanted need not fit into memory.
+            let most = args.print.or(args.count);
+            let recording = Arc::new(Recording::read(file, args.fix_checksums, most)?);
             What::Recording(recording, file.clone(), speed(args)?)
         }
         None => What::Template(template(args)?),
@@ -165,7 +169,6 @@ fn job_of(args: &SendArgs) -> Result<Job> {
         (What::Template(_), ..) => Some(1),
     };
     let duration_ms = if args.calibrate { CALIBRATION_MS } else { args.duration.unwrap_or(0) };
-    let count = count.or_else(|| timed_count(&what, &rate, duration_ms));
     Ok(Job {
         port: args.port.clone(),
         rate,
@@ -179,19 +182,6 @@ fn job_of(args: &SendArgs) -> Result<Job> {
         threads: args.threads,
         stamps: args.timestamps.unwrap_or_default(),
     })
-}
-
-/// How many frames of a file leave at its own times within a duration; none where the pace itself knows.
-fn timed_count(what: &What, rate: &Rate, duration_ms: u64) -> Option<u64> {
-    let What::Recording(recording, _, Some(speed)) = what else { return None };
-    if *rate != Rate::Max {
-        return None;
-    }
-    let span = duration_ms as f64 * 1e6 * speed;
-    let round = recording.round_ns().max(1) as f64;
-    let rest = (span % round) as u64;
-    let last = recording.offsets.iter().take_while(|offset| **offset <= rest).count() as u64;
-    Some((span / round) as u64 * recording.len() + last)
 }
 
 /// How many times as fast a file's own times go; none when they are not used.
@@ -311,9 +301,9 @@ fn table(report: &SendReport) -> String {
         (
             "sent",
             format!(
-                "{} of {} frames{} through {}",
-                report.frames.transmitted,
-                report.frames.asked,
+                "{} of {}{} through {}",
+                count(report.frames.transmitted),
+                many(report.frames.asked, "frame"),
                 copies(&report.frames, " and "),
                 report.port
             ),
@@ -322,10 +312,10 @@ fn table(report: &SendReport) -> String {
         (
             "rate",
             format!(
-                "{}, {} in {:.3} s",
-                scaled(report.frames_per_second, "frames/s"),
-                scaled(report.bits_per_second, "bit/s"),
-                report.seconds
+                "{}, {} in {}",
+                frames_per_s(report.frames_per_second),
+                bits_per_s(report.bits_per_second),
+                time_ns(report.seconds * 1e9)
             ),
         ),
         ("schedule", schedule_words(report)),
@@ -354,20 +344,20 @@ fn table(report: &SendReport) -> String {
 fn ledger_words(frames: &SendLedger) -> String {
     let mut text = format!(
         "asked {}{} = transmitted {} ({})",
-        frames.asked,
+        count(frames.asked),
         copies(frames, " + "),
-        frames.transmitted,
+        count(frames.transmitted),
         frames.counted_by
     );
     for drop in &frames.drops {
-        let _ = write!(text, " + {} {} at {}", drop.count, drop.name, drop.place);
+        let _ = write!(text, " + {} {} at {}", count(drop.count), drop.name, drop.place);
     }
     if frames.queued > 0 {
-        let _ = write!(text, " + {} still queued", frames.queued);
+        let _ = write!(text, " + {} still queued", count(frames.queued));
     }
-    let _ = write!(text, ", unexplained {}", frames.residual);
+    let _ = write!(text, ", unexplained {}", signed(frames.residual));
     if let Some(completed) = frames.completed {
-        let _ = write!(text, "; the port saw {completed} completed");
+        let _ = write!(text, "; the port saw {} completed", count(completed));
     }
     text
 }
@@ -384,14 +374,14 @@ fn copies(frames: &SendLedger, before: &str) -> String {
 fn stamp_words(stamps: &SentStamps) -> Vec<String> {
     let spread = |name: &str, times: &Option<Latency>| {
         times.as_ref().map_or_else(String::new, |times| {
-            format!(", {name} p50 {} p99 {} max {}", time(times.p50), time(times.p99), time(times.max))
+            format!(", {name} p50 {} p99 {} max {}", ns(times.p50), ns(times.p99), ns(times.max))
         })
     };
     let line = |source: &SentStampSource| {
         format!(
-            "{} stamps of {} frames{}{}{}",
+            "{} stamps of {}{}{}{}",
             source.source,
-            source.count,
+            many(source.count, "frame"),
             spread("after the call", &source.since_call),
             spread("late by", &source.lateness),
             spread("gap", &source.gap)
@@ -399,25 +389,33 @@ fn stamp_words(stamps: &SentStamps) -> Vec<String> {
     };
     let mut lines: Vec<String> = stamps.sources.iter().map(line).collect();
     if stamps.missing > 0 {
-        lines.push(format!("{} of {} accepted frames have no stamp", stamps.missing, stamps.expected));
+        lines.push(format!(
+            "{} of {} accepted frames have no stamp",
+            count(stamps.missing),
+            count(stamps.expected)
+        ));
     }
     lines
+}
+
+/// Whole nanoseconds as people read them.
+fn ns(ns: u64) -> String {
+    time_ns(ns as f64)
 }
 
 fn schedule_words(report: &SendReport) -> String {
     let schedule = &report.schedule;
     let mut text = match schedule.requested_per_second {
-        None => format!("as fast as the port takes frames; it was full {} times", report.full_waits),
+        None => format!("as fast as the port takes frames; it was full {}", many(report.full_waits, "time")),
         Some(asked) => format!(
             "{} asked ({}), {} offered",
-            scaled(asked, "frames/s"),
+            frames_per_s(asked),
             report.rate,
-            scaled(schedule.achieved_per_second, "frames/s")
+            frames_per_s(schedule.achieved_per_second)
         ),
     };
     if let Some(late) = &schedule.lateness {
-        let _ =
-            write!(text, ", late by p50 {} p99 {} max {}", time(late.p50), time(late.p99), time(late.max));
+        let _ = write!(text, ", late by p50 {} p99 {} max {}", ns(late.p50), ns(late.p99), ns(late.max));
     }
     if schedule.generator_limited {
         text.push_str(" (generator-limited: the sender could not keep the plan)");
@@ -428,8 +426,8 @@ fn schedule_words(report: &SendReport) -> String {
 fn calibration_table(found: &Calibration) -> String {
     format!(
         "program     {} into memory\nport        {} through {} into a far end that drops at once\nlimit       {}\n",
-        scaled(found.program_per_second, "frames/s"),
-        scaled(found.port_per_second, "frames/s"),
+        frames_per_s(found.program_per_second),
+        frames_per_s(found.port_per_second),
         found.port,
         found.limit
     )

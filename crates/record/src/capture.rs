@@ -73,6 +73,9 @@ pub struct CaptureReport {
     /// What was written; absent when nothing was to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
+    /// When the frames were recorded; absent unless they came from a capture file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
     /// What the frames were.
     pub census: CaptureCensus,
     /// What the port says of itself.
@@ -80,6 +83,33 @@ pub struct CaptureReport {
     /// What a reader must know about these numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// The times in a capture file, of the frames that were captured from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// The earliest frame, nanoseconds since 1970.
+    pub first_ns: u64,
+    /// The latest frame.
+    pub last_ns: u64,
+    /// Frames per second between these two; null when they are at the same time.
+    pub frames_per_s: Option<f64>,
+    /// Bits per second between these two, without FCS; null when they are at the same time.
+    pub rate_bps: Option<f64>,
+}
+
+impl Recorded {
+    /// So many frames and bytes from the first to the last, both included (as capinfos counts).
+    pub fn new(first_ns: u64, last_ns: u64, frames: u64, bytes: u64) -> Recorded {
+        let seconds = last_ns.saturating_sub(first_ns) as f64 / 1e9;
+        let per_second = |amount: f64| (seconds > 0.0).then_some(amount / seconds);
+        Recorded {
+            first_ns,
+            last_ns,
+            frames_per_s: per_second(frames as f64),
+            rate_bps: per_second(bytes as f64 * 8.0),
+        }
+    }
 }
 
 /// received + sent = captured + after + filtered + lost + residual.

@@ -2,6 +2,7 @@
 
 use crate::frame::{self, Ethernet, Ipv4, Ipv6, Mac, Tcp, Udp};
 use crate::icmp::{self, Echo};
+use crate::layers::VLAN_TAGS;
 use crate::message::Message;
 use crate::pktgen::Pktgen;
 use crate::{Malformed, be16};
@@ -15,25 +16,44 @@ pub fn line(bytes: &[u8]) -> String {
         Err(malformed) => return malformed.to_string(),
     };
     let mut text = format!("{} > {} ", mac(ethernet.source()), mac(ethernet.destination()));
-    let payload = ethernet.payload();
-    let said = match ethernet.ethertype() {
-        frame::IPV4 => ipv4(&mut text, payload),
-        frame::IPV6 => Ipv6::parse(payload).map(|ip| {
-            transport(&mut text, ip.next_header(), &ip.source(), &ip.destination(), ip.payload());
-        }),
-        frame::ARP if payload.len() >= 8 => {
-            add(&mut text, format_args!("ARP operation {}", be16(payload, 6)));
-            Ok(())
-        }
-        other => {
-            add(&mut text, format_args!("ethertype {other:#06x} {}", payload.len()));
-            Ok(())
-        }
-    };
-    if let Err(malformed) = said {
+    let (mut ethertype, mut payload) = (ethernet.ethertype(), ethernet.payload());
+    while VLAN_TAGS.contains(&ethertype) {
+        let Some((tag, rest)) = payload.split_at_checked(4) else {
+            add(&mut text, format_args!("VLAN tag cut short: {} of 4 bytes", payload.len()));
+            return text;
+        };
+        vlan(&mut text, be16(tag, 0));
+        (ethertype, payload) = (be16(tag, 2), rest);
+    }
+    if let Err(malformed) = network(&mut text, ethertype, payload) {
         add(&mut text, format_args!("{malformed}"));
     }
     text
+}
+
+/// A tag: its VLAN, and what is set of priority and drop eligibility (IEEE 802.1Q clause 9.6).
+fn vlan(text: &mut String, control: u16) {
+    add(text, format_args!("vlan {} ", control & 0x0fff));
+    if control >> 13 > 0 {
+        add(text, format_args!("pcp {} ", control >> 13));
+    }
+    if control & 0x1000 != 0 {
+        text.push_str("dei ");
+    }
+}
+
+/// What stands behind the Ethernet header and its tags.
+fn network(text: &mut String, ethertype: u16, payload: &[u8]) -> Result<(), Malformed> {
+    match ethertype {
+        frame::IPV4 => return ipv4(text, payload),
+        frame::IPV6 => {
+            let ip = Ipv6::parse(payload)?;
+            transport(text, ip.next_header(), &ip.source(), &ip.destination(), ip.payload());
+        }
+        frame::ARP if payload.len() >= 8 => add(text, format_args!("ARP operation {}", be16(payload, 6))),
+        other => add(text, format_args!("ethertype {other:#06x} {}", payload.len())),
+    }
+    Ok(())
 }
 
 fn ipv4(text: &mut String, payload: &[u8]) -> Result<(), Malformed> {
@@ -122,6 +142,17 @@ mod tests {
             "02:00:00:00:00:01 > 02:00:00:00:00:02 10.0.0.1:7 > 10.0.0.2:9 UDP 64 seq 3"
         );
         assert!(line(&frame[..40]).ends_with("IPv4 cut short: 26 of 92 bytes"));
+    }
+
+    #[test]
+    fn what_is_behind_vlan_tags_is_told_too() {
+        let frame = build_udp(&ends(), &[0; 20]).unwrap();
+        let tagged = |tags: &[u8]| [&frame[..12], tags, &frame[12..]].concat();
+        let text = line(&tagged(&[0x81, 0, 0x60, 5]));
+        assert!(text.ends_with("02 vlan 5 pcp 3 10.0.0.1:7 > 10.0.0.2:9 UDP 20"), "{text}");
+        let text = line(&tagged(&[0x88, 0xa8, 0x10, 7, 0x81, 0, 0, 5]));
+        assert!(text.ends_with("02 vlan 7 dei vlan 5 10.0.0.1:7 > 10.0.0.2:9 UDP 20"), "{text}");
+        assert!(line(&tagged(&[0x81, 0, 0, 5])[..16]).ends_with("VLAN tag cut short: 2 of 4 bytes"));
     }
 
     #[test]

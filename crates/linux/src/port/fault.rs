@@ -464,6 +464,10 @@ impl Receiver for FaultReceiver {
         &self.settings
     }
 
+    fn notes(&self) -> &[String] {
+        self.inner.notes()
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // A descriptor does not become readable when a time is over.
         let holds = self.faults.plan.delay_ns > 0 || self.faults.plan.reorder > 0.0;

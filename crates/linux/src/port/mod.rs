@@ -25,6 +25,7 @@
 
 pub mod area;
 pub mod batch;
+mod circle;
 pub mod fault;
 mod forward;
 pub(in crate::port) mod interface;
@@ -42,6 +43,7 @@ pub mod xdp;
 
 pub use area::Area;
 pub use batch::{ALL, Batch, Frames, MAX_BATCH, Meta, Way};
+pub use circle::circle;
 pub use forward::{Broken, Moved, forward};
 pub use uri::Uri;
 
@@ -250,6 +252,11 @@ pub trait Receiver: Send {
     /// The interfaces that frames come from, as far as a capture file has named them yet; [`Meta::interface`] is an index
     /// into them. Empty for every other kind, which has one Ethernet interface.
     fn interfaces(&self) -> &[wire::pcap::Interface] {
+        &[]
+    }
+
+    /// What a reader of the frames must know, one sentence each: a capture file that is cut off.
+    fn notes(&self) -> &[String] {
         &[]
     }
 

@@ -23,7 +23,8 @@ use account::{Known, Readings, Watch};
 use census::Census;
 use linux::port::{self, Direction, Member, Port, PortError, ReceiveCounters, StampSource, Uri, Wish};
 use linux::sys::{clock, process};
-use record::capture::{CaptureReport, CaptureSecond, SCHEMA, Written};
+use record::capture::{CaptureReport, CaptureSecond, Recorded, SCHEMA, Written};
+use record::unit::many;
 use record::{PlaceDrop, PortSetting, Problem, Result, Snapshot};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -264,7 +265,7 @@ fn workers<'a>(
         let (mut census, filter) = (Census::new(offset_ns), filter.clone());
         census.ethernet = link_of(&port) == Link::ETHERNET;
         census.only_count = wish.only_count;
-        let tally = Tally { census, lane, filter, shared, filtered: 0, after: 0 };
+        let tally = Tally { census, lane, filter, shared, filtered: 0, after: 0, recorded: None };
         let cpu = wish.cpus.get(number % wish.cpus.len().max(1)).copied();
         port.receiver.map(|receiver| Worker { receiver, number, cpu, drains, tally })
     };
@@ -405,15 +406,16 @@ impl End<'_> {
             drops.push(named("disk", "not_written", self.shared.writer.disk_drops.load(Relaxed)));
         }
         let errors: Vec<PortError> = got.iter_mut().filter_map(|got| got.ended.take()).collect();
+        let mut notes: Vec<String> = got.iter().flat_map(|got| got.notes.iter().cloned()).collect();
+        let span = got.iter().filter_map(|got| got.recorded).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         let (census, all) = Census::report(got.into_iter().map(|got| got.census).collect());
         let known = Known { captured: all.frames, after, filtered, lost, pieces: all.hidden_pieces() };
         let account = watch.map(|(watch, readings)| watch.close(readings, &known));
         let (written, not_written) = written.unzip();
         let (ended, problem) = self.ended(wish, errors, not_written.flatten());
-        let mut notes = vec![];
         let downs = self.shared.downs.load(Relaxed);
         if downs > 0 {
-            notes.push(format!("the link went down {downs} times"));
+            notes.push(format!("the link went down {}", many(downs, "time")));
         }
         if all.hidden_pieces() > 0 {
             notes.push("super-frames count once here and perhaps as their pieces at the interface".into());
@@ -438,6 +440,7 @@ impl End<'_> {
             freezes,
             account,
             written,
+            recorded: span.map(|(first, last)| Recorded::new(first, last, all.frames, all.bytes)),
             census,
             settings: self.settings,
             notes,

@@ -253,6 +253,9 @@ fn until_the_disk_is_full(folder: &Path, rotate_bytes: Option<u64>) -> Option<(O
             // may be empty.
             let full = |file: &&String| std::fs::metadata(file).is_ok_and(|meta| meta.len() > 0);
             let found = files.iter().filter(full).map(|file| read(file).0).sum();
+            let bytes: u64 =
+                files.iter().filter_map(|file| std::fs::metadata(file).ok()).map(|meta| meta.len()).sum();
+            assert_eq!(outcome.report.written.as_ref().unwrap().bytes, bytes, "the length of what is kept");
             Some((outcome, found))
         });
         alone.join().unwrap()
@@ -310,6 +313,7 @@ fn full() -> CaptureReport {
         ..CaptureAccount::default()
     });
     report.written = Some(Written::default());
+    report.recorded = Some(Recorded::default());
     report.census.protocols = vec![record::capture::ProtocolCount::default()];
     report.census.talkers = vec![Talker::default()];
     report.census.streams = vec![StreamCount::default()];

@@ -129,6 +129,10 @@ pub struct Got {
     pub queue_drops: u64,
     /// Why it ended by itself.
     pub ended: Option<PortError>,
+    /// The earliest and the latest time that a capture file gives its frames.
+    pub recorded: Option<(u64, u64)>,
+    /// What the port says must be known.
+    pub notes: Vec<String>,
 }
 
 /// A thread that is ready.
@@ -159,6 +163,8 @@ pub struct Tally<'a> {
     pub filtered: u64,
     /// Frames after the end.
     pub after: u64,
+    /// The earliest and the latest time that a capture file gives its frames.
+    pub recorded: Option<(u64, u64)>,
 }
 
 impl Tally<'_> {
@@ -180,6 +186,11 @@ impl Tally<'_> {
             }
             claim -= 1;
             self.census.add(bytes, meta);
+            if meta.stamp.source == StampSource::File {
+                let ns = meta.stamp.ns;
+                self.recorded =
+                    Some(self.recorded.map_or((ns, ns), |(first, last)| (first.min(ns), last.max(ns))));
+            }
             if let Some(lane) = &mut self.lane {
                 lane.push(bytes, meta);
             }
@@ -289,7 +300,8 @@ impl Worker<'_> {
             lane.finish();
         }
         self.tally.shared.ended.fetch_add(1, Release);
-        let Tally { census, filtered, after, .. } = self.tally;
-        Got { census, port, filtered, after, queue_drops, ended }
+        let Tally { census, filtered, after, recorded, .. } = self.tally;
+        let notes = self.receiver.notes().to_vec();
+        Got { census, port, filtered, after, queue_drops, ended, recorded, notes }
     }
 }

@@ -35,6 +35,8 @@ pub struct FileWish {
     pub rotate_time: Option<Duration>,
     /// Keep only so many files.
     pub keep: Option<usize>,
+    /// A file that exists already may be replaced.
+    pub overwrite: bool,
     /// The interface that is written into the file.
     pub interface: Interface,
     /// Say of every frame which way it went.
@@ -116,6 +118,8 @@ impl Files {
         let options = Options {
             interfaces: vec![self.wish.interface.clone()],
             directions: self.wish.directions,
+            overwrite: self.wish.overwrite,
+            overwrite_by: "add --overwrite".into(),
             ..Options::default()
         };
         self.now = Some(Writer::create(&name, options)?);
@@ -167,6 +171,13 @@ impl Files {
         }
         self.written.bytes += file.finish()?.bytes;
         Ok(())
+    }
+
+    /// Gives up a file that nothing more can be written to; what is in it counts.
+    fn give_up(&mut self) {
+        let Some(file) = self.now.take() else { return };
+        self.frames_before += file.safe();
+        self.written.bytes += file.bytes_written();
     }
 
     /// What the last block of a pcapng file says. Every file speaks for itself, so that the files of one capture add up
@@ -331,8 +342,9 @@ pub fn run(ready: Ready, shared: &Shared, lost: Ask) -> (Written, Option<Problem
             shared.failed.store(true, Relaxed);
         }
     }
-    if problem.is_none() {
-        problem = files.close(lost()).err();
+    match problem {
+        None => problem = files.close(lost()).err(),
+        Some(_) => files.give_up(),
     }
     let frames = files.safe();
     shared.disk_drops.store(given - frames, Relaxed);

@@ -7,6 +7,7 @@ use super::build::Moment;
 use super::engine::Source;
 use linux::port::{Direction, Frames, MAX_BATCH, Meta, PortError, Wait, Wish};
 use record::send::ReplayFacts;
+use record::unit::{count, many};
 use record::{Problem, Result};
 use std::sync::Arc;
 use wire::repair::{self, Checks};
@@ -28,14 +29,17 @@ pub struct Recording {
     pub offsets: Arc<Vec<u64>>,
     /// What was found.
     pub facts: ReplayFacts,
+    /// What the file's reader says must be known.
+    notes: Vec<String>,
 }
 
 impl Recording {
-    /// Reads a file, a compressed file, or `-`; `fix` repairs checksums.
+    /// Reads a file, a compressed file, or `-`: its first `most` frames, all when not said; `fix` repairs checksums. A
+    /// file that is cut off is read as far as it goes, and [`Recording::warnings`] say so.
     ///
     /// # Errors
     /// Input: not such a file, damaged, without frames, or larger than fits.
-    pub fn read(file: &str, fix: bool) -> Result<Recording> {
+    pub fn read(file: &str, fix: bool, most: Option<u64>) -> Result<Recording> {
         let uri = if file.starts_with("pcap:") { file.to_owned() } else { format!("pcap:{file}") };
         let wish = Wish { direction: Direction::Receive, ..Wish::default() };
         let mut port = linux::port::open(&uri, &wish)?;
@@ -43,8 +47,10 @@ impl Recording {
             return Err(Problem::input("nothing can be read from it").at(&uri));
         };
         let mut builder = Builder::new(fix);
-        loop {
-            match receiver.receive(MAX_BATCH, Wait::For(std::time::Duration::from_secs(1))) {
+        let most = most.unwrap_or(u64::MAX);
+        while builder.recording.len() < most {
+            let left = (most - builder.recording.len()).min(MAX_BATCH as u64) as usize;
+            match receiver.receive(left, Wait::For(std::time::Duration::from_secs(1))) {
                 Ok(batch) => {
                     for i in 0..batch.len() {
                         builder.add(batch.bytes(i), batch.meta(i));
@@ -57,9 +63,10 @@ impl Recording {
                 let what = format!("its frames have more than {} GiB", MAX_BYTES >> 30);
                 return Err(Problem::input(what)
                     .at(file)
-                    .help("cut it into pieces, for example with 'editcap -c'"));
+                    .help("send fewer of them with --count, or cut the file into pieces ('editcap -c')"));
             }
         }
+        builder.recording.notes = receiver.notes().to_vec();
         if builder.recording.ends.is_empty() {
             return Err(Problem::input("there is no frame in it").at(file));
         }
@@ -91,6 +98,15 @@ impl Recording {
         }
     }
 
+    /// How many frames leave at their own times, so many times as fast, within a duration; rounds follow each other.
+    pub fn within(&self, duration_ms: u64, speed: f64) -> u64 {
+        let span = duration_ms as f64 * 1e6 * speed;
+        let round = self.round_ns().max(1) as f64;
+        let rest = (span % round) as u64;
+        let last = self.offsets.iter().take_while(|offset| **offset <= rest).count() as u64;
+        (span / round) as u64 * self.len() + last
+    }
+
     /// The mean length of a frame.
     pub fn mean(&self) -> f64 {
         self.facts.bytes as f64 / self.len().max(1) as f64
@@ -99,40 +115,40 @@ impl Recording {
     /// What a person should know before these frames are sent through a port that takes frames up to `longest`.
     pub fn warnings(&self, longest: usize) -> Vec<String> {
         let facts = &self.facts;
-        let mut said = vec![];
+        let mut said = self.notes.clone();
         if facts.wrong_checksums > 0 && facts.repaired == 0 {
             said.push(format!(
-                "{} of {} frames have wrong checksums and are sent as they are; frame {}: {}; --fix-checksums repairs them",
-                facts.wrong_checksums,
-                facts.frames,
+                "{} of {} {} wrong checksums and {} sent unchanged; frame {}: {}; --fix-checksums repairs them",
+                count(facts.wrong_checksums),
+                many(facts.frames, "frame"),
+                if facts.wrong_checksums == 1 { "has" } else { "have" },
+                if facts.wrong_checksums == 1 { "is" } else { "are" },
                 facts.first_wrong.unwrap_or(0),
                 facts.first_wrong_what
             ));
         }
         if facts.repaired > 0 {
             said.push(format!(
-                "the checksums of {} frames were repaired; frame {}: {}",
-                facts.repaired,
+                "the checksums of {} were repaired; frame {}: {}",
+                many(facts.repaired, "frame"),
                 facts.first_wrong.unwrap_or(0),
                 facts.first_wrong_what
             ));
         }
         if facts.cut > 0 {
-            said.push(format!(
-                "{} frames were cut when they were captured; they are sent as short as they are",
-                facts.cut
-            ));
+            said.push(format!("cut when captured, and sent as short as that: {}", many(facts.cut, "frame")));
         }
         if facts.backwards > 0 {
             said.push(format!(
-                "{} frames are earlier than the one before; they are sent at once",
-                facts.backwards
+                "earlier than the frame before, and sent at once: {}",
+                many(facts.backwards, "frame")
             ));
         }
         if facts.longest > longest as u64 {
             let count = (0..self.len()).filter(|n| self.frame(*n).len() > longest).count();
             said.push(format!(
-                "{count} frames are longer than the {longest} bytes that the port takes; it will refuse them"
+                "longer than the {longest} bytes that the port takes, which will refuse: {}",
+                many(count as u64, "frame")
             ));
         }
         said
@@ -241,7 +257,7 @@ mod tests {
         assert_eq!(
             told,
             [
-                "2 of 3 frames have wrong checksums and are sent as they are; frame 2: ICMP checksum is 0; --fix-checksums repairs them"
+                "2 of 3 frames have wrong checksums and are sent unchanged; frame 2: ICMP checksum is 0; --fix-checksums repairs them"
             ]
         );
         let fixed = recorded(&frames, true);
@@ -259,7 +275,7 @@ mod tests {
         assert_eq!(recording.frame(7), recording.frame(3));
         let told = recording.warnings(1514);
         assert!(
-            told[0].contains("1 frames are earlier") && told[1].contains("1 frames are longer than the 1514"),
+            told[0].ends_with("sent at once: 1 frame") && told[1].starts_with("longer than the 1514 bytes"),
             "{told:?}"
         );
         assert_eq!(recorded(&[("eth", 7)], false).round_ns(), LONE_GAP_NS);

@@ -70,6 +70,8 @@ fn options(uri: &mut Uri, wish: &Wish) -> Result<Options> {
         options.compression = Some(found.ok_or_else(|| uri.bad("compress", &compress, "gz, zst or none"))?);
     }
     options.overwrite = yes(uri, "overwrite")?;
+    let joint = if uri.text.contains('?') { '&' } else { '?' };
+    options.overwrite_by = format!("write '{}{joint}overwrite=yes'", uri.text);
     options.sync = yes(uri, "sync")?;
     let snap = wish.snap.unwrap_or(0);
     options.interfaces = vec![Interface { snap, ..Interface::default() }];

@@ -9,15 +9,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
-use wire::pcap::{Damage, Direction, Frame, Interface, Item, Link, Reader, Section, Step};
+use wire::pcap::{Damage, Direction, Fault, Frame, Interface, Item, Link, Reader, Section, Step};
 
 /// Bytes that are read at once; it grows for a block that is longer (at most to [`wire::pcap::MAX_BLOCK`]).
 const BUFFER: usize = 1 << 20;
 
 /// Why there are no more frames.
 enum End {
-    /// The file is at its end.
-    Whole,
+    /// The file is at its end, which may be in the middle of a record: whoever wrote it was killed, and every frame
+    /// before that is good. The notes say it.
+    Over,
     /// What is wrong with it.
     Malformed(String),
     /// It could not be read.
@@ -47,6 +48,7 @@ pub(super) struct PcapReceiver {
     /// What the file says was dropped, for each interface: by the interface, by the system.
     recorded: Vec<(u64, u64)>,
     settings: Vec<PortSetting>,
+    notes: Vec<String>,
 }
 
 impl PcapReceiver {
@@ -71,6 +73,7 @@ impl PcapReceiver {
             counters: ReceiveCounters::default(),
             recorded: vec![],
             settings: vec![],
+            notes: vec![],
         };
         if !receiver.source.is_pipe() {
             receiver.look()?;
@@ -91,10 +94,11 @@ impl PcapReceiver {
         let first = self.reader.interfaces().first().map(|interface| interface.link);
         match (&self.ended, first) {
             (Some(End::Malformed(what)), _) => Err(Problem::input(what.clone())
+                .at(&self.name)
                 .help("pcap and pcapng can be read, plain or compressed with gzip or zstd")),
-            (Some(End::Failed(_, what)), _) => Err(Problem::input(what.clone())),
+            (Some(End::Failed(_, what)), _) => Err(Problem::input(what.clone()).at(&self.name)),
             (_, Some(link)) if link != Link::ETHERNET && !self.any_link => {
-                Err(Problem::input(not_ethernet(&self.name, link)).help("capture and count it instead"))
+                Err(Problem::input(not_ethernet(link)).at(&self.name).help("capture and count it instead"))
             }
             _ => Ok(()),
         }
@@ -135,9 +139,19 @@ impl PcapReceiver {
     }
 
     fn malformed(&mut self, damage: &Damage) {
-        let frames = self.reader.frames();
-        self.ended =
-            Some(End::Malformed(format!("{}: {damage}; {frames} frames before it are good", self.name)));
+        let what = format!("{damage}; {} before it", good(self.reader.frames()));
+        let is_cut = matches!(damage.fault, Fault::Truncated { .. });
+        self.ended = Some(self.cut_or(is_cut, what));
+    }
+
+    /// The end of a file that is not whole: the rest is missing, or what is there is wrong.
+    fn cut_or(&mut self, is_cut: bool, what: String) -> End {
+        // Without an interface it has not even begun.
+        if !is_cut || self.reader.interfaces().is_empty() {
+            return End::Malformed(what);
+        }
+        self.notes.push(what);
+        End::Over
     }
 
     /// Takes the frames that are in the buffer, up to a limit.
@@ -148,7 +162,7 @@ impl PcapReceiver {
                 Ok(Some(Item::Frame(frame))) => {
                     let link = self.reader.interfaces()[frame.interface as usize].link;
                     if link != Link::ETHERNET && !self.any_link {
-                        self.ended = Some(End::Malformed(not_ethernet(&self.name, link)));
+                        self.ended = Some(End::Malformed(not_ethernet(link)));
                         return;
                     }
                     self.lend(&frame, before);
@@ -207,7 +221,7 @@ impl PcapReceiver {
         match self.source.read(&mut self.buffer[self.end..], deadline) {
             Ok(0) => {
                 match self.reader.end(&self.buffer[..self.end]) {
-                    Ok(()) => self.ended = Some(End::Whole),
+                    Ok(()) => self.ended = Some(End::Over),
                     Err(damage) => self.malformed(&damage),
                 }
                 Ok(())
@@ -218,26 +232,29 @@ impl PcapReceiver {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             Err(error) => {
-                self.ended = Some(self.unreadable(&error));
+                let end = self.unreadable(&error);
+                self.ended = Some(end);
                 Err(error)
             }
         }
     }
 
     #[cold]
-    fn unreadable(&self, error: &io::Error) -> End {
-        let (name, frames) = (&self.name, self.reader.frames());
+    fn unreadable(&mut self, error: &io::Error) -> End {
+        let frames = self.reader.frames();
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => End::Malformed(format!(
-                "{name}: the compressed file is cut off; {frames} frames before that are good"
-            )),
+            io::ErrorKind::UnexpectedEof => {
+                self.cut_or(true, format!("the compressed file is cut off; {} before that", good(frames)))
+            }
             // What the decoders say of damaged bytes.
             io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other => {
-                End::Malformed(format!(
-                    "{name}: the compressed file is damaged ({error}); {frames} frames before that are good"
-                ))
+                let what = format!("the compressed file is damaged ({error}); {} before that", good(frames));
+                self.cut_or(false, what)
             }
-            kind => End::Failed(kind, format!("{name}: cannot be read: {error}; {frames} frames were read")),
+            kind => {
+                let what = format!("cannot be read: {error}; {} before that", good(frames));
+                End::Failed(kind, what)
+            }
         }
     }
 
@@ -267,7 +284,7 @@ impl PcapReceiver {
 
     fn over(&self) -> Option<PortError> {
         Some(match self.ended.as_ref()? {
-            End::Whole => PortError::Ended,
+            End::Over => PortError::Ended,
             End::Malformed(what) => PortError::Malformed(what.clone()),
             End::Failed(kind, what) => PortError::Io(io::Error::new(*kind, what.clone())),
         })
@@ -329,10 +346,23 @@ impl Receiver for PcapReceiver {
     fn interfaces(&self) -> &[Interface] {
         self.reader.interfaces()
     }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
 }
 
-fn not_ethernet(name: &str, link: Link) -> String {
-    format!("{name}: its frames are {link}, not Ethernet, and cannot be sent as they are")
+/// How many frames are good, as a clause.
+fn good(frames: u64) -> String {
+    match frames {
+        0 => "there is no frame".to_owned(),
+        1 => "one frame is good".to_owned(),
+        many => format!("{} frames are good", record::unit::count(many)),
+    }
+}
+
+fn not_ethernet(link: Link) -> String {
+    format!("its frames are {link}, not Ethernet, and cannot be sent as they are")
 }
 
 /// The name for people, and the file.

@@ -25,6 +25,8 @@ pub struct Options {
     pub resolution: Resolution,
     /// An existing file may be replaced.
     pub overwrite: bool,
+    /// How a user says so, for the sentence that refuses to: `add --overwrite`.
+    pub overwrite_by: String,
     /// [`Writer::finish`] waits until the disk has everything.
     pub sync: bool,
     /// Say of every frame which way it went, not only of those that this host sent: for a port that knows.
@@ -43,6 +45,7 @@ impl Default for Options {
             compression: None,
             resolution: Resolution::NANO,
             overwrite: false,
+            overwrite_by: String::new(),
             sync: false,
             directions: false,
             interfaces: vec![],
@@ -163,7 +166,7 @@ impl Writer {
         let format = options.format.unwrap_or_else(|| format_by_name(path));
         let compression = options.compression.unwrap_or_else(|| Compression::by_name(path));
         check_resolution(format, options.resolution).map_err(|problem| problem.at(path))?;
-        let (name, file) = make(path, options.overwrite)?;
+        let (name, file) = make(path, &options)?;
         // What standard output is redirected to may hold something of somebody else's: nothing is cut off there.
         let regular = path != "-" && file.metadata().is_ok_and(|metadata| metadata.is_file());
         let sink = Sink::new(Out { file, regular, bytes: 0 }, compression)
@@ -400,7 +403,7 @@ impl Writer {
             _ => format!("it cannot be written any further: {error}"),
         };
         let problem =
-            Problem::host(format!("{what}; {least}{} frames are safely in it", self.safe)).at(&self.name);
+            Problem::host(format!("{what}; {least}{} safely in it", kept(self.safe))).at(&self.name);
         let problem = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 problem.help("make room, or write to another disk")
@@ -425,6 +428,11 @@ impl Writer {
         self.safe = self.frames;
         Ok(())
     }
+}
+
+/// `1 frame is`, `2 frames are`.
+fn kept(frames: u64) -> String {
+    format!("{} {}", record::unit::many(frames, "frame"), if frames == 1 { "is" } else { "are" })
 }
 
 impl Drop for Writer {
@@ -492,7 +500,7 @@ fn check_resolution(format: Format, resolution: Resolution) -> Result<()> {
 }
 
 /// The name for people, and the file.
-fn make(path: &str, overwrite: bool) -> Result<(String, File)> {
+fn make(path: &str, options: &Options) -> Result<(String, File)> {
     if path == "-" {
         let file = io::stdout().as_fd().try_clone_to_owned();
         let file = file.map_err(|e| Problem::host(format!("cannot be used: {e}")).at("standard output"))?;
@@ -505,15 +513,18 @@ fn make(path: &str, overwrite: bool) -> Result<(String, File)> {
     });
     let mut how = OpenOptions::new();
     how.write(true);
-    match (stream, overwrite) {
+    match (stream, options.overwrite) {
         (true, _) => &mut how,
         (false, true) => how.create(true).truncate(true),
         (false, false) => how.create_new(true),
     };
     let file = how.open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Problem::input("the file exists already")
-            .at(path)
-            .help("name another one, or say overwrite=yes if it may be lost"),
+        io::ErrorKind::AlreadyExists => {
+            Problem::input("the file exists already").at(path).help(match options.overwrite_by.as_str() {
+                "" => "name another one".to_owned(),
+                by => format!("name another one, or {by} if it may be lost"),
+            })
+        }
         io::ErrorKind::StorageFull => Problem::host(format!("the file cannot be made: {error}")).at(path),
         _ => Problem::input(format!("the file cannot be made: {error}")).at(path),
     })?;

@@ -72,7 +72,10 @@ fn check_sizes(template: &Template, said: &[String], place: &str) -> Result<()> 
             "a frame of {smallest} bytes is too short for its layers, which have {shortest}"
         ))
         .at(place)
-        .help("make the size larger or the payload shorter (sizes are without FCS)"));
+        .help(match &template.size {
+            Some(size) => format!("sizes that fit, without FCS: size {}", size.at_least(shortest)),
+            None => "make the payload shorter".to_owned(),
+        }));
     }
     if longest > LONGEST {
         return Err(Problem::input(format!(

@@ -47,6 +47,25 @@ impl Size {
         }
     }
 
+    /// The same sizes, those below `shortest` made as long as that.
+    pub fn at_least(&self, shortest: usize) -> Size {
+        match self {
+            Size::Fixed(size) => Size::Fixed(*size.max(&shortest)),
+            Size::Range(from, to) => Size::Range(*from.max(&shortest), *to.max(&shortest)),
+            Size::Random(from, to) => Size::Random(*from.max(&shortest), *to.max(&shortest)),
+            Size::Mix(mix) => {
+                let mut longer: Vec<(usize, usize)> = vec![];
+                for &(size, weight) in mix {
+                    match longer.iter_mut().find(|(other, _)| *other == size.max(shortest)) {
+                        Some((_, sum)) => *sum += weight,
+                        None => longer.push((size.max(shortest), weight)),
+                    }
+                }
+                Size::Mix(longer)
+            }
+        }
+    }
+
     /// The sizes in the order of one round; none for random sizes.
     pub fn round(&self) -> Option<Vec<usize>> {
         match self {
@@ -131,6 +150,14 @@ mod tests {
         assert_eq!((count(60), count(566), count(1514), round.len()), (7, 4, 1, 12));
         assert!(!round.windows(3).any(|w| w == [566, 566, 566]), "{round:?}");
         assert!((Size::imix().mean() - 349.833).abs() < 0.001);
+    }
+
+    #[test]
+    fn sizes_that_are_too_short_become_long_enough() {
+        assert_eq!(Size::imix().at_least(78).to_string(), "{78:7,566:4,1514:1}");
+        assert_eq!(Size::imix().at_least(600).to_string(), "{600:11,1514:1}");
+        assert_eq!(Size::imix().at_least(60), Size::imix());
+        assert_eq!(Size::Random(60, 64).at_least(62).to_string(), "random(62..64)");
     }
 
     proptest! {
