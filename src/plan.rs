@@ -4,6 +4,7 @@
 //! grammar. **Why.** An experiment that is a text file can be repeated, reviewed and compared; the record of a run
 //! keeps the text. **Price.** One statement per line; what it cannot say, a flag of `pathlab run` cannot say either.
 
+use record::unit::duration_ms;
 use record::{Kind, Problem, Rate, Result, TestSpec};
 use std::str::FromStr;
 
@@ -64,17 +65,18 @@ impl Plan {
         reader.finish().map_err(|problem| problem.at(file))
     }
 
-    /// Keeps only the tests of that kind.
+    /// Keeps only the tests of these kinds; all when none is named.
     ///
     /// # Errors
-    /// Bad input when none is left.
-    pub fn only(&mut self, kind: Kind) -> Result<()> {
-        self.tests.retain(|test| test.spec.kind == kind);
-        if self.tests.is_empty() {
+    /// Bad input when one of them is not there.
+    pub fn only(&mut self, kinds: &[Kind]) -> Result<()> {
+        let missing = kinds.iter().find(|kind| self.tests.iter().all(|test| test.spec.kind != **kind));
+        if let Some(kind) = missing {
             return Err(Problem::input(format!("the plan has no {kind} test to keep"))
                 .at("--only")
-                .help("name a kind that the plan has"));
+                .help("name kinds that the plan has"));
         }
+        self.tests.retain(|test| kinds.is_empty() || kinds.contains(&test.spec.kind));
         Ok(())
     }
 
@@ -120,7 +122,8 @@ struct Reader {
     topology: Option<String>,
     ends: Option<(String, String)>,
     repetitions: u32,
-    duration_ms: u64,
+    /// The last `duration` statement; none was there yet.
+    duration_ms: Option<u64>,
     family: u8,
     order: Order,
     seed: Option<u64>,
@@ -131,8 +134,7 @@ struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
-        let duration_ms = TestSpec::default().duration_ms;
-        let (topology, ends, seed, order) = (None, None, None, Order::Random);
+        let (topology, ends, duration_ms, seed, order) = (None, None, None, None, Order::Random);
         let (tests, seen) = (vec![], vec![]);
         Reader { topology, ends, repetitions: 3, duration_ms, family: 4, order, seed, tests, seen }
     }
@@ -172,7 +174,7 @@ impl Reader {
             "path" => self.ends = Some((value.1.into(), words[2].1.into())),
             "repetitions" => self.repetitions = ranged(value, 1, 1000)? as u32,
             "duration" => {
-                self.duration_ms = duration_ms(value.1).or_else(|e| wrong(value.0, e, "e.g. 2s"))?
+                self.duration_ms = Some(duration_ms(value.1).or_else(|e| wrong(value.0, e, "e.g. 2s"))?)
             }
             "family" => self.family = family(value)?,
             "seed" => self.seed = Some(number(value)?),
@@ -192,8 +194,7 @@ impl Reader {
             return wrong(0, "'test' needs a kind", "e.g. test udp-stream size 64");
         };
         let kind = Kind::from_str(kind).or_else(|e| wrong(column, e, "see docs/plans.md"))?;
-        let base =
-            TestSpec { kind, duration_ms: self.duration_ms, family: self.family, ..TestSpec::default() };
+        let base = TestSpec { kind, duration_ms: 0, family: self.family, ..TestSpec::default() };
         let mut spec = TestSpec { size: default_size(kind), ..base };
         let mut rest = words[1..].iter();
         let mut seen = vec![];
@@ -210,6 +211,11 @@ impl Reader {
                 return wrong(key.0, format!("'{}' needs a value", key.1), "e.g. size 64");
             };
             set(&mut spec, key, value)?;
+        }
+        if spec.duration_ms == 0 {
+            // A count that nobody limits takes as long as it takes.
+            let unsaid = if spec.count.is_some() { 0 } else { TestSpec::default().duration_ms };
+            spec.duration_ms = self.duration_ms.unwrap_or(unsaid);
         }
         if kind == Kind::Frames && spec.size == 0 {
             spec.size = load::frames::shortest(spec.family) as u32;
@@ -319,24 +325,6 @@ fn bytes(word: Word<'_>) -> Located<u32> {
     }
 }
 
-/// A length of time in milliseconds: `500ms`, `2s`, `1m`.
-pub fn duration_ms(text: &str) -> std::result::Result<u64, String> {
-    let bad = || format!("'{text}' is not a length of time (examples: 500ms, 2s, 1m)");
-    let (digits, unit) =
-        text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
-    let scale = match unit {
-        "ms" => 1.0,
-        "s" => 1000.0,
-        "m" => 60_000.0,
-        _ => return Err(bad()),
-    };
-    let value = digits.parse::<f64>().map_err(|_| bad())? * scale;
-    if (1.0..=86_400_000.0).contains(&value) {
-        return Ok(value.round() as u64);
-    }
-    Err(format!("'{text}' is out of range (1ms to 1 day)"))
-}
-
 /// The name of a test in tables: the kind, its size, and the settings that were written.
 fn name_of(spec: &TestSpec, words: &[Word<'_>]) -> String {
     let mut name = spec.kind.name().to_owned();
@@ -380,6 +368,26 @@ mod tests {
             ["tcp-stream", "udp-stream 64 B", "udp-stream 1472 B", "tcp-rr 64 B", "udp-rr 64 B", "ping 56 B"];
         assert_eq!(names, expected);
         assert_eq!(plan.schedule(7).len(), 18);
+    }
+
+    #[test]
+    fn several_kinds_can_be_kept() {
+        let mut plan = Plan::parse(DEFAULT, "default").unwrap();
+        plan.only(&[]).unwrap();
+        assert_eq!(plan.tests.len(), 6);
+        assert!(plan.only(&[Kind::Ping, Kind::Frames]).unwrap_err().to_string().contains("no frames test"));
+        plan.only(&[Kind::Ping, Kind::TcpStream]).unwrap();
+        let names: Vec<_> = plan.tests.iter().map(|test| test.name.as_str()).collect();
+        assert_eq!(names, ["tcp-stream", "ping 56 B"]);
+    }
+
+    #[test]
+    fn a_duration_that_was_said_limits_a_count() {
+        let of = |text: &str| Plan::parse(text, "p").unwrap().tests[0].spec.duration_ms;
+        assert_eq!(of("topology pair\ntest ping"), 2000);
+        assert_eq!(of("topology pair\ntest ping count 9"), 0, "as long as it takes");
+        assert_eq!(of("topology pair\nduration 10s\ntest ping count 9"), 10_000);
+        assert_eq!(of("topology pair\nduration 10s\ntest ping count 9 duration 500ms"), 500);
     }
 
     #[test]

@@ -18,9 +18,9 @@ pub struct RunArgs {
     /// Half a second for each test: under 20 seconds for the default plan.
     #[arg(long)]
     quick: bool,
-    /// Only the tests of this kind (tcp-stream, udp-stream, tcp-rr, udp-rr, ping, frames).
-    #[arg(long, value_name = "KIND")]
-    only: Option<Kind>,
+    /// Only the tests of these kinds: tcp-stream, udp-stream, tcp-rr, udp-rr, ping, frames.
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_parser = super::test::kinds(), hide_possible_values = true)]
+    only: Vec<Kind>,
     /// Compare ways between the two hosts in turn, instead of the plan's topology: direct, bridge, null, switch, ovs; null
     /// and switch also with a kind of ports (switch:xdp).
     #[arg(long, value_name = "WAY,…", value_delimiter = ',', conflicts_with = "lab")]
@@ -57,7 +57,7 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
 
     let order = plan.schedule(seed);
     let mut progress =
-        Progress::new(output, order.iter().map(|&(test, _)| plan.tests[test].spec.duration_ms).sum());
+        Progress::new(output, order.iter().map(|&(test, _)| load::length_ms(&plan.tests[test].spec)).sum());
     let mut not_made = vec![];
     for (order_of, &(test, repetition)) in order.iter().enumerate() {
         let planned = &plan.tests[test];
@@ -71,7 +71,7 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
             }
             Err(problem) => return Err(interrupted_run(writer, session.now(), problem)),
         }
-        progress.done(planned.spec.duration_ms);
+        progress.done(load::length_ms(&planned.spec));
     }
     drop(progress);
 
@@ -88,8 +88,11 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     output.result(&record, |record| study::text::run(record, output.colour))?;
     match failed {
         0 => Ok(()),
-        _ => Err(Problem::measured(format!("{failed} of {} tests could not be made", order.len()))
-            .help("the findings say why")),
+        _ => Err(Problem::measured(format!(
+            "{failed} of {} could not be made",
+            record::unit::many(order.len() as u64, "test")
+        ))
+        .help("the findings say why")),
     }
 }
 
@@ -108,9 +111,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, String)> {
         }
     };
     let mut plan = Plan::parse(&text, &name)?;
-    if let Some(kind) = args.only {
-        plan.only(kind)?;
-    }
+    plan.only(&args.only)?;
     if args.quick {
         plan.quick();
     }
@@ -141,8 +142,9 @@ fn take_lab(args: &RunArgs, plan: &Plan) -> Result<Lab> {
 fn interrupted_run(writer: RunWriter, now: String, problem: Problem) -> Problem {
     let findings = study::findings::findings(writer.record());
     let kept = format!(
-        "{} finished tests are kept in {}",
-        writer.record().tests.len(),
+        "{} that ended before this {} kept in {}",
+        record::unit::many(writer.record().tests.len() as u64, "test"),
+        if writer.record().tests.len() == 1 { "is" } else { "are" },
         writer.directory().display()
     );
     // What was kept so far stays kept, whether or not the reason can be written beside it.

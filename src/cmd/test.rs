@@ -6,11 +6,14 @@
 use crate::cmd::serve::PORT;
 use crate::output::Output;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use load::agent::{self, AgentLink};
 use load::controller::{self, Nobody, Outcome};
+use load::send::pace;
 use record::ledger::NamedCount;
 use record::spec::{Kind, Rate, TestSpec};
 use record::traffic::EndReport;
+use record::unit::{bits_per_s, count, duration_ms, many, scaled, time_ns};
 use record::{Latency, Problem, Result};
 use serde::Serialize;
 use std::fmt::Write;
@@ -23,6 +26,12 @@ use std::time::{Duration, Instant};
 /// How long a control connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a test without a count sends when nothing is said.
+const DURATION_MS: u64 = 5_000;
+
+/// How many echo requests a second leave when nothing is said: a flood must be asked for.
+const PING_PER_SECOND: f64 = 10.0;
+
 /// Tests so long have a progress line on a terminal.
 const SHOW_FROM_MS: u64 = 2_001;
 
@@ -30,6 +39,7 @@ const SHOW_FROM_MS: u64 = 2_001;
 #[derive(Args)]
 pub struct TestArgs {
     /// tcp-stream, udp-stream, tcp-rr, udp-rr, ping or frames.
+    #[arg(value_parser = kinds(), hide_possible_values = true)]
     kind: Kind,
     /// The host that runs `pathlab serve`: name or address, with :PORT if it is not 5300.
     #[arg(value_name = "HOST[:PORT]")]
@@ -41,15 +51,16 @@ pub struct TestArgs {
     /// Payload of the response in bytes (request/response kinds) [default: as the request].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     response: u32,
-    /// Send by plan: 200pps, 50kpps, 100mbit, 1.5gbit [default: as fast as possible, closed loop, flood].
-    #[arg(long)]
-    rate: Option<Rate>,
-    /// Send exactly so many messages, however long that takes.
+    /// Send by plan: 200pps, 50kpps, 100mbit, 1.5gbit, or max [default: ping 10pps; the others max: as fast as possible,
+    /// or one request after the other].
+    #[arg(long, value_parser = pace::Rate::read)]
+    rate: Option<pace::Rate>,
+    /// Send so many messages; with --duration at most so long, else however long that takes.
     #[arg(long)]
     count: Option<u64>,
-    /// How long to send: 5s, 500ms, 2m.
-    #[arg(long, default_value = "5s", value_parser = duration_ms)]
-    duration: u64,
+    /// How long to send: 5s, 500ms, 2m [default: 5s; with --count no limit].
+    #[arg(long, value_parser = duration_ms)]
+    duration: Option<u64>,
     /// Parallel connections (tcp-stream).
     #[arg(long, default_value_t = 1)]
     streams: u32,
@@ -88,22 +99,6 @@ pub struct TestArgs {
     receiver_cpu: Option<u32>,
 }
 
-/// A duration as people write it, in milliseconds.
-pub(super) fn duration_ms(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let bad = || format!("'{text}' is not a duration (examples: 5s, 500ms, 2m)");
-    let number: f64 = number.parse().map_err(|_| bad())?;
-    let ms = match unit {
-        "ms" => number,
-        "s" | "" => number * 1e3,
-        "m" => number * 60e3,
-        "h" => number * 3600e3,
-        _ => return Err(bad()),
-    };
-    if ms >= 1.0 { Ok(ms as u64) } else { Err(format!("the duration '{text}' must be at least 1ms")) }
-}
-
 /// The document of `--json`.
 #[derive(Serialize)]
 struct TestDocument<'a> {
@@ -134,7 +129,8 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     let mut receiver = connect(control, &host)?;
     let (mut sender, child) = local_agent()?;
     let _child = Reaped(child);
-    let progress = Progress::begin(output.progress && spec.duration_ms >= SHOW_FROM_MS, &spec);
+    let length_ms = load::length_ms(&spec);
+    let progress = Progress::begin(output.progress && length_ms >= SHOW_FROM_MS, &spec, control.ip());
     let outcome = controller::run(&spec, &mut sender, &mut receiver, control.ip(), &mut Nobody);
     drop(progress);
     drop(sender);
@@ -157,10 +153,10 @@ fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
         from: "local".into(),
         to: args.host.clone(),
         family: if address.is_ipv6() { 6 } else { 4 },
-        duration_ms: args.duration,
+        duration_ms: args.duration.unwrap_or(if args.count.is_some() { 0 } else { DURATION_MS }),
         size: args.size.unwrap_or(default_size),
         response: args.response,
-        rate: args.rate,
+        rate: rate_of(args),
         count: args.count,
         streams: args.streams,
         batch: args.batch,
@@ -172,6 +168,22 @@ fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
         receiver_cpu: args.receiver_cpu,
         congestion: args.congestion.clone(),
         port: args.port.clone(),
+    }
+}
+
+/// The kinds of tests by name, so that a shell can complete them.
+pub(super) fn kinds() -> impl TypedValueParser<Value = Kind> {
+    let names = Kind::ALL.map(Kind::name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Kind>())
+}
+
+/// The rate of the plan; none for as fast as possible.
+fn rate_of(args: &TestArgs) -> Option<Rate> {
+    match args.rate {
+        None if args.kind == Kind::Ping => Some(Rate::MessagesPerSecond(PING_PER_SECOND)),
+        None | Some(pace::Rate::Max) => None,
+        Some(pace::Rate::Frames(rate)) => Some(Rate::MessagesPerSecond(rate)),
+        Some(pace::Rate::Bits(rate)) => Some(Rate::BitsPerSecond(rate)),
     }
 }
 
@@ -249,21 +261,50 @@ struct Progress {
 }
 
 impl Progress {
-    fn begin(wanted: bool, spec: &TestSpec) -> Progress {
+    fn begin(wanted: bool, spec: &TestSpec, to: IpAddr) -> Progress {
         if !wanted {
             return Progress { stop: None, thread: None };
         }
         let (stop, stopped) = mpsc::channel();
-        let (kind, total) = (spec.kind, spec.duration_ms as f64 / 1e3);
+        let (kind, total) = (spec.kind, load::length_ms(spec) as f64 / 1e3);
+        let interface = linux::observe::next_hop::interface_to(to).ok();
         let thread = std::thread::spawn(move || {
             let begun = Instant::now();
-            while stopped.recv_timeout(Duration::from_millis(250)) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprint!("\r{kind}: {:.0} of {total:.0} s ", begun.elapsed().as_secs_f64().min(total));
+            let mut meter = interface.map(Meter::new);
+            while stopped.recv_timeout(Duration::from_millis(500)) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let rate = meter.as_mut().and_then(Meter::words).unwrap_or_default();
+                let seconds = begun.elapsed().as_secs_f64().min(total);
+                eprint!("\r{kind}: {seconds:.0} of {total:.0} s{rate}\x1b[K");
                 let _ = std::io::stderr().flush();
             }
             eprint!("\r\x1b[K");
         });
         Progress { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+/// What the interface towards the other host moves: the ends of a test tell what they did when it is over, the kernel
+/// tells at once.
+struct Meter {
+    interface: String,
+    last: Option<(Instant, (u64, u64))>,
+}
+
+impl Meter {
+    fn new(interface: String) -> Meter {
+        let mut meter = Meter { interface, last: None };
+        meter.words();
+        meter
+    }
+
+    /// Its rates since the last call.
+    fn words(&mut self) -> Option<String> {
+        let now = (Instant::now(), linux::observe::traffic::bytes(&self.interface)?);
+        let (then, before) = self.last.replace(now)?;
+        let seconds = (now.0 - then).as_secs_f64().max(1e-3);
+        let rate = |now: u64, before: u64| bits_per_s(now.saturating_sub(before) as f64 * 8.0 / seconds);
+        let (received, sent) = (rate(now.1.0, before.0), rate(now.1.1, before.1));
+        Some(format!(", {} sends {sent}, receives {received}", self.interface))
     }
 }
 
@@ -326,7 +367,7 @@ fn table(document: &TestDocument<'_>) -> String {
 }
 
 fn describe(spec: &TestSpec, host: &str) -> String {
-    let size = load::message_size(spec);
+    let (size, lasts) = (count(load::message_size(spec) as u64), spec.duration_ms as f64 * 1e6);
     let asked = match (spec.rate, spec.kind) {
         (Some(rate), _) => format!("at {rate}"),
         (None, Kind::TcpStream | Kind::UdpStream | Kind::Frames) => "as fast as possible".to_owned(),
@@ -334,27 +375,21 @@ fn describe(spec: &TestSpec, host: &str) -> String {
         (None, _) => "one at a time".to_owned(),
     };
     let length = match spec.count {
-        Some(count) => format!("{count} messages"),
-        None => format!("{:.1} s", spec.duration_ms as f64 / 1e3),
+        Some(messages) if spec.duration_ms == 0 => many(messages, "message"),
+        Some(messages) => format!("{}, at most {}", many(messages, "message"), time_ns(lasts)),
+        None => time_ns(lasts),
     };
     format!("{} to {host}, {size} B, {asked}, {length}", spec.kind)
 }
 
-/// A number with a decimal prefix.
-pub(super) fn scaled(value: f64, unit: &str) -> String {
-    let (value, prefix) = match value {
-        v if v >= 1e9 => (v / 1e9, "G"),
-        v if v >= 1e6 => (v / 1e6, "M"),
-        v if v >= 1e3 => (v / 1e3, "k"),
-        v => (v, ""),
-    };
-    format!("{value:.2} {prefix}{unit}")
-}
-
 fn throughput(spec: &TestSpec, summary: &Summary) -> String {
-    let bits = scaled(summary.throughput_bps, "bit/s");
-    let messages =
-        scaled(summary.messages_per_second, if spec.kind.is_round_trip() { "round trips/s" } else { "pps" });
+    let bits = bits_per_s(summary.throughput_bps);
+    let what = match spec.kind {
+        kind if kind.is_round_trip() => "round trips/s",
+        Kind::Frames => "frames/s",
+        _ => "datagrams/s",
+    };
+    let messages = scaled(summary.messages_per_second, what);
     match spec.kind {
         Kind::TcpStream => format!("{bits} of payload at the receiver"),
         Kind::UdpStream => format!("{messages}, {bits} of payload at the receiver"),
@@ -364,24 +399,24 @@ fn throughput(spec: &TestSpec, summary: &Summary) -> String {
 }
 
 fn errors(errors: &[NamedCount]) -> String {
-    errors.iter().fold(String::new(), |text, e| format!("{text}, {} refused with {}", e.count, e.name))
+    errors.iter().fold(String::new(), |text, e| format!("{text}, {} refused with {}", count(e.count), e.name))
 }
 
 fn sent(sender: &EndReport) -> String {
     format!(
-        "{} of {} messages, {} bytes{}",
-        sender.sent,
-        sender.attempted,
-        sender.sent_bytes,
+        "{} of {}, {} B{}",
+        count(sender.sent),
+        many(sender.attempted, "message"),
+        count(sender.sent_bytes),
         errors(&sender.send_errors)
     )
 }
 
 fn received(spec: &TestSpec, outcome: &Outcome, summary: &Summary) -> String {
     let end = if spec.kind.is_round_trip() { &outcome.sender } else { &outcome.receiver };
-    let Some(lost) = summary.lost else { return format!("{} bytes", end.received_bytes) };
+    let Some(lost) = summary.lost else { return format!("{} B", count(end.received_bytes)) };
     let share = 100.0 * lost as f64 / outcome.sender.sent.max(1) as f64;
-    let mut text = format!("{} messages, {lost} lost ({share:.3} %)", end.unique);
+    let mut text = format!("{}, {} lost ({share:.3} %)", many(end.unique, "message"), count(lost));
     let more = [
         (end.duplicates, "twice"),
         (end.reordered, "out of order"),
@@ -389,11 +424,11 @@ fn received(spec: &TestSpec, outcome: &Outcome, summary: &Summary) -> String {
         (end.foreign, "foreign"),
         (end.left_in_socket, "left in the socket"),
     ];
-    for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
-        let _ = write!(text, ", {count} {what}");
+    for (times, what) in more.into_iter().filter(|(times, _)| *times > 0) {
+        let _ = write!(text, ", {} {what}", count(times));
     }
     match end.socket_drops {
-        Some(drops) if drops > 0 => text + &format!(", {drops} dropped by the receiving socket"),
+        Some(drops) if drops > 0 => text + &format!(", {} dropped by the receiving socket", count(drops)),
         _ => text,
     }
 }
@@ -406,8 +441,7 @@ fn schedule(sender: &EndReport) -> Option<String> {
     };
     let mut text = format!("{} asked, {achieved} offered", scaled(requested, "messages/s"));
     if let Some(late) = &schedule.lateness {
-        let _ =
-            write!(text, ", late by p50 {} p99 {} max {}", time(late.p50), time(late.p99), time(late.max));
+        let _ = write!(text, ", late by p50 {} p99 {} max {}", ns(late.p50), ns(late.p99), ns(late.max));
     }
     if schedule.generator_limited {
         text.push_str(" (generator-limited: the sender could not keep the plan)");
@@ -415,27 +449,22 @@ fn schedule(sender: &EndReport) -> Option<String> {
     Some(text)
 }
 
-/// Nanoseconds as people read them.
-pub(super) fn time(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
-        _ => format!("{:.2} s", ns as f64 / 1e9),
-    }
+/// Whole nanoseconds as people read them.
+fn ns(ns: u64) -> String {
+    time_ns(ns as f64)
 }
 
 fn latency(l: &Latency) -> String {
     format!(
         "min {} avg {} max {} mdev {}, p50 {} p90 {} p99 {} p99.9 {}",
-        time(l.min),
-        time(l.mean as u64),
-        time(l.max),
-        time(l.mdev as u64),
-        time(l.p50),
-        time(l.p90),
-        time(l.p99),
-        time(l.p999)
+        ns(l.min),
+        time_ns(l.mean),
+        ns(l.max),
+        time_ns(l.mdev),
+        ns(l.p50),
+        ns(l.p90),
+        ns(l.p99),
+        ns(l.p999)
     )
 }
 
@@ -468,16 +497,6 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_and_wrong_ones_explained() {
-        assert_eq!(duration_ms("5s"), Ok(5_000));
-        assert_eq!(duration_ms("1.5"), Ok(1_500));
-        assert_eq!(duration_ms("20ms"), Ok(20));
-        for wrong in ["", "s", "5 parsecs", "-1s", "0s"] {
-            assert!(duration_ms(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn a_result_reads_in_one_column() {
         let spec = TestSpec { kind: Kind::UdpStream, ..TestSpec::default() };
         let sender = EndReport { sent: 10, attempted: 11, ended_ns: 1_000_000_000, ..EndReport::default() };
@@ -493,6 +512,6 @@ mod tests {
         let summary = Summary::of(&spec, &outcome);
         let text = table(&TestDocument { schema: "", host: "b", spec: &spec, outcome: &outcome, summary });
         assert!(text.contains("received    9 messages, 1 lost (10.000 %), 2 out of order\n"), "{text}");
-        assert!(text.contains("throughput  9.00 pps, 4.61 kbit/s"), "{text}");
+        assert!(text.contains("throughput  9.00 datagrams/s, 4.61 kbit/s"), "{text}");
     }
 }

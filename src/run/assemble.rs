@@ -118,8 +118,8 @@ fn per_second(amount: f64, seconds: f64) -> f64 {
 fn offered(spec: &TestSpec, sender: &EndReport) -> Offered {
     let schedule = sender.schedule.clone().unwrap_or_default();
     let planned = spec.rate.map(|rate| {
-        let all = rate.messages_per_second(spec.size) * spec.duration_ms as f64 / 1000.0;
-        spec.count.map_or(all.round() as u64, |count| count.min(all.round() as u64))
+        let rate = rate.messages_per_second(load::message_size(spec) as u32);
+        load::schedule::Plan::new(0, rate, spec.duration_ms, spec.count).total()
     });
     Offered {
         planned,

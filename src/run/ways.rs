@@ -178,7 +178,10 @@ pub fn run(ways: Vec<Chosen>, plan: &Plan, text: &str, seed: u64, dir: &Path, ou
     tell(&conclude(&ways, &runs, &absent, group, seed), &runs, output)?;
     match failed {
         0 => Ok(()),
-        _ => Err(Problem::measured(format!("{failed} tests could not be made")).help("the findings say why")),
+        _ => {
+            Err(Problem::measured(format!("{} could not be made", record::unit::many(failed as u64, "test")))
+                .help("the findings say why"))
+        }
     }
 }
 
@@ -208,7 +211,7 @@ fn build(ways: &[Chosen]) -> Result<Built<'_>> {
 /// Every test and repetition over every way.
 fn measure(courses: &mut [Course<'_, '_>], plan: &Plan, seed: u64, output: &Output) -> Result<()> {
     let schedule = plan.schedule(seed);
-    let length = |test: usize| plan.tests[test].spec.duration_ms;
+    let length = |test: usize| load::length_ms(&plan.tests[test].spec);
     let total = schedule.iter().map(|&(test, _)| length(test)).sum::<u64>() * courses.len() as u64;
     let mut progress = Progress::new(output, total);
     let mut generator = Generator::new(seed);

@@ -197,7 +197,7 @@ fn closed_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) 
     };
     let cpu = clock::thread_cpu_ns();
     let mut sent = Sent { begun_ns: clock::monotonic_ns(), ..Sent::default() };
-    let end = if spec.count.is_some() { u64::MAX } else { sent.begun_ns + spec.duration_ms * 1_000_000 };
+    let end = schedule::deadline_of(spec, sent.begun_ns);
     let total = spec.count.unwrap_or(u64::MAX);
     let mut now = sent.begun_ns;
     while sent.attempted < total && now < end && !stop.load(Relaxed) {
@@ -221,7 +221,10 @@ fn closed_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) 
     if question.counts_late && loops.late > 0 {
         report.late = loops.late;
         let ms = question.timeout.as_millis();
-        report.notes.push(format!("{} replies came more than {ms} ms after their request", loops.late));
+        report.notes.push(format!(
+            "later than {ms} ms after their request: {} replies",
+            record::unit::count(loops.late)
+        ));
     }
     loops.replies.report(&mut report);
     report

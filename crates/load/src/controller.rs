@@ -68,12 +68,10 @@ impl Observer for Nobody {
     }
 }
 
-/// How long a test of `count` messages may take, in nanoseconds: by its rate, or with every reply lost.
-pub(crate) fn count_ns(spec: &TestSpec, count: u64) -> u64 {
+/// How long a test may take, in nanoseconds: by its duration, its count and its rate, or with every reply lost.
+pub(crate) fn length_ns(spec: &TestSpec) -> u64 {
     const SLOWEST_S: f64 = 0.25;
-    let each =
-        spec.rate.map_or(SLOWEST_S, |rate| 1.0 / rate.messages_per_second(crate::message_size(spec) as u32));
-    (count as f64 * each * 1e9).min(86_400e9) as u64
+    crate::schedule::length_ns(spec, SLOWEST_S)
 }
 
 /// Runs one test. The receiver's count is the result; `receiver_address` is where the sender sends to.

@@ -148,7 +148,10 @@ impl Sent {
         report.ended_ns = self.ended_ns;
         if self.blocked > 0 {
             let what = "the send buffer stayed full: the kernel held the sender back";
-            report.notes.push(format!("{what} {} times for a quarter of a second each", self.blocked));
+            report.notes.push(format!(
+                "{what} {} for a quarter of a second",
+                record::unit::many(self.blocked, "time")
+            ));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One end of a test: prepared, warmed up, run, and kept open until the counters were read.
 
 use crate::datagram::Errors;
-use crate::{frames, ping, tcp_rr, tcp_stream, udp_rr, udp_stream};
+use crate::{frames, ping, schedule, tcp_rr, tcp_stream, udp_rr, udp_stream};
 use linux::sys::cpu;
 use linux::sys::socket::{self, Direction};
 use record::spec::{Kind, TestSpec};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How long a receiver waits in the kernel before it looks whether it should stop.
@@ -149,6 +149,9 @@ pub fn run(end: &mut dyn End, setup: &Setup, stop: &AtomicBool) -> EndReport {
     };
     let pinned = wanted.map(|cpu| (cpu, cpu::pin_thread(cpu)));
     let mut report = end.run(stop);
+    if setup.role == Role::Sender && !stop.load(Relaxed) {
+        report.notes.extend(schedule::shortfall_note(&setup.spec, report.attempted));
+    }
     let filled = std::mem::take(&mut report.settings);
     report.settings = if filled.method.is_empty() { end.settings() } else { filled };
     match pinned {

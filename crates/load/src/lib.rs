@@ -32,4 +32,5 @@ pub mod udp_stream;
 
 pub use agent::AgentLink;
 pub use controller::{DataPorts, Observer, Outcome};
+pub use schedule::length_ms;
 pub use spec::{check_spec, message_size, response_size};

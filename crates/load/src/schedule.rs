@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub const SPIN_NS: u64 = 80_000;
 
 /// A sender that is late gives the rest of its plan up so long after the end of the test.
-const GRACE_NS: u64 = 10_000_000;
+pub const GRACE_NS: u64 = 10_000_000;
 
 /// A test ends at most so late before its sender counts as too slow.
 const SLACK_NS: u64 = 1_000_000;
@@ -37,19 +37,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan from `start_ns` on: `rate` messages per second for `duration_ms`, or exactly `count`.
+    /// A plan from `start_ns` on: `rate` messages per second for `duration_ms`, at most `count`. A duration of 0 with a
+    /// count is no limit.
     pub fn new(start_ns: u64, rate: f64, duration_ms: u64, count: Option<u64>) -> Self {
-        let duration_ns = duration_ms.saturating_mul(1_000_000);
-        let in_time = (duration_ms as f64 / 1e3 * rate).floor().max(1.0) as u64;
-        Plan {
-            start_ns,
-            gap_ns: 1e9 / rate,
-            total: count.unwrap_or(in_time),
-            give_up_ns: match count {
-                Some(_) => u64::MAX,
-                None => start_ns.saturating_add(duration_ns).saturating_add(GRACE_NS),
-            },
-        }
+        let in_time = || (duration_ms as f64 / 1e3 * rate).floor().max(1.0) as u64;
+        let total = match count {
+            Some(count) if duration_ms == 0 => count,
+            Some(count) => count.min(in_time()),
+            None => in_time(),
+        };
+        let give_up_ns = deadline_ns(start_ns, duration_ms, count).saturating_add(GRACE_NS);
+        Plan { start_ns, gap_ns: 1e9 / rate, total, give_up_ns }
     }
 
     /// The plan that `spec` asks for, from now on; none without a rate. `size` is the payload of one message and
@@ -59,7 +57,7 @@ impl Plan {
         Some(Plan::new(start_ns, rate, spec.duration_ms, share.count(spec.count)))
     }
 
-    /// How many messages there are.
+    /// How many messages are planned before the time is over.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -127,6 +125,46 @@ impl Share {
     }
 }
 
+/// When a test that begins at `start_ns` must end: a duration is the most that it may take, a count ends it earlier.
+/// A count alone (duration 0) takes as long as it takes.
+pub fn deadline_ns(start_ns: u64, duration_ms: u64, count: Option<u64>) -> u64 {
+    match (count, duration_ms) {
+        (Some(_), 0) => u64::MAX,
+        _ => start_ns.saturating_add(duration_ms.saturating_mul(1_000_000)),
+    }
+}
+
+/// [`deadline_ns`] for what `spec` asks for.
+pub fn deadline_of(spec: &TestSpec, start_ns: u64) -> u64 {
+    deadline_ns(start_ns, spec.duration_ms, spec.count)
+}
+
+/// How long a test should take at most, in nanoseconds: its duration, or as long as its count needs by the rate (with
+/// `each_s` for every message of a closed loop), whichever is less.
+pub fn length_ns(spec: &TestSpec, each_s: f64) -> u64 {
+    let duration = spec.duration_ms.saturating_mul(1_000_000);
+    let Some(count) = spec.count else { return duration };
+    let each = spec.rate.map_or(each_s, |r| 1.0 / r.messages_per_second(crate::message_size(spec) as u32));
+    let counted = (count as f64 * each * 1e9).min(86_400e9) as u64;
+    if duration > 0 { counted.min(duration) } else { counted }
+}
+
+/// How long a test is expected to take, in milliseconds, for a progress bar: a closed loop with a count as if every
+/// message took a tenth of a millisecond.
+pub fn length_ms(spec: &TestSpec) -> u64 {
+    (length_ns(spec, 1e-4) / 1_000_000).max(1)
+}
+
+/// What must be said of a count that the time did not suffice for; none when nothing is missing.
+pub fn shortfall_note(spec: &TestSpec, attempted: u64) -> Option<String> {
+    let count = spec.count.filter(|count| attempted < *count && spec.duration_ms > 0)?;
+    Some(format!(
+        "{} of {count} messages were not sent within the duration of {} ms",
+        count - attempted,
+        spec.duration_ms
+    ))
+}
+
 /// The schedule of a sender without a plan: only what it did.
 pub fn without_plan(attempted: u64, begun_ns: u64, ended_ns: u64) -> Schedule {
     let span = ended_ns.saturating_sub(begun_ns).max(1) as f64;
@@ -156,9 +194,9 @@ pub fn wait_until(at_ns: u64, stop: &AtomicBool) -> Option<u64> {
 pub fn lateness_note(lateness: Option<&Latency>) -> Option<String> {
     let lateness = lateness.filter(|lateness| lateness.p99 > LATE_NS)?;
     Some(format!(
-        "1 % of the messages left {:.1} ms or more after their time (timers and scheduling of the sending host); \
+        "1 % of the messages left {} or more after their time (timers and scheduling of the sending host); \
          latency counts from the planned time and contains it",
-        lateness.p99 as f64 / 1e6
+        record::unit::time_ns(lateness.p99 as f64)
     ))
 }
 
@@ -185,6 +223,20 @@ mod tests {
     fn a_short_count_with_a_jittery_timer_is_not_limited() {
         let plan = Plan::new(0, 10_000.0, 0, Some(10));
         assert!(!plan.outcome(10, 60_000, plan.planned(9) + 300_000, &Histogram::new()).generator_limited);
+    }
+
+    #[test]
+    fn a_duration_is_the_most_that_a_count_may_take() {
+        let plan = Plan::new(7, 1000.0, 500, Some(100_000));
+        assert_eq!(plan.total(), 500);
+        assert!(plan.planned(plan.total() - 1) < 7 + 500_000_000, "the last one leaves in time");
+        assert!(plan.is_over(7 + 500_000_000 + GRACE_NS + 1));
+        assert_eq!(Plan::new(0, 1000.0, 500, Some(20)).total(), 20, "the count ends it earlier");
+        let endless = Plan::new(0, 1000.0, 0, Some(100_000));
+        assert_eq!((endless.total(), endless.is_over(u64::MAX - 1)), (100_000, false));
+        let spec = TestSpec { count: Some(10), duration_ms: 500, ..TestSpec::default() };
+        assert!(shortfall_note(&spec, 4).unwrap().starts_with("6 of 10 messages were not sent"));
+        assert_eq!((shortfall_note(&spec, 10), length_ns(&spec, 0.1)), (None, 500_000_000));
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn closed_loop(mut stream: &TcpStream, spec: &TestSpec, stop: &AtomicBool) -> En
     let mut responses = Responses::new(spec);
     let cpu = clock::thread_cpu_ns();
     let mut sent = Sent { begun_ns: clock::monotonic_ns(), ..Sent::default() };
-    let end = if spec.count.is_some() { u64::MAX } else { sent.begun_ns + spec.duration_ms * 1_000_000 };
+    let end = schedule::deadline_of(spec, sent.begun_ns);
     let total = spec.count.unwrap_or(u64::MAX);
     let mut now = sent.begun_ns;
     while sent.attempted < total && now < end && !stop.load(Relaxed) {

@@ -80,7 +80,7 @@ fn push(
         Some(plan) => plan.total(),
         None => share.count(spec.count).unwrap_or(u64::MAX),
     };
-    let end = if spec.count.is_some() { u64::MAX } else { start_ns + spec.duration_ms * 1_000_000 };
+    let end = schedule::deadline_of(spec, start_ns);
     let mut intervals = Intervals::for_duration(spec.duration_ms);
     intervals.begin(start_ns);
     let (mut sent, mut lateness) = (Sent { begun_ns: start_ns, ..Sent::default() }, Histogram::new());

@@ -183,10 +183,7 @@ pub fn send_freely(
     over: &mut Intervals,
 ) -> Sent {
     let mut sent = Sent { begun_ns: clock::monotonic_ns(), ..Sent::default() };
-    let end = match spec.count {
-        Some(_) => u64::MAX,
-        None => sent.begun_ns + spec.duration_ms * 1_000_000,
-    };
+    let end = schedule::deadline_of(spec, sent.begun_ns);
     let total = spec.count.unwrap_or(u64::MAX);
     let mut next = 0;
     let mut now = sent.begun_ns;

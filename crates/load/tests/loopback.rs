@@ -33,7 +33,16 @@ fn a_counted_udp_stream_arrives_whole() {
         let rate = Some(Rate::MessagesPerSecond(20_000.0));
         // Room for all of them: a receiver that another program keeps from the CPU loses nothing.
         let room = Some(8 << 20);
-        let spec = TestSpec { count: Some(3_001), batch, gso, gro, family, rate, ..spec(Kind::UdpStream) };
+        let spec = TestSpec {
+            duration_ms: 0,
+            count: Some(3_001),
+            batch,
+            gso,
+            gro,
+            family,
+            rate,
+            ..spec(Kind::UdpStream)
+        };
         let spec = TestSpec { receive_buffer: room, ..spec };
         let Outcome { sender, receiver, warm, ports, .. } = run(&spec).unwrap();
         assert!(warm && ports.receiver.is_some() && ports.sender.len() == 1);
@@ -92,7 +101,7 @@ fn strangers_are_not_counted() {
             Ok(())
         }
     }
-    let spec = TestSpec { count: Some(10), ..spec(Kind::UdpStream) };
+    let spec = TestSpec { duration_ms: 0, count: Some(10), ..spec(Kind::UdpStream) };
     let (mut a, mut b) = (agent(), agent());
     let outcome = controller::run(&spec, &mut a, &mut b, address(&spec), &mut Stranger).unwrap();
     assert_eq!((outcome.receiver.received, outcome.receiver.foreign), (10, 4));
@@ -102,7 +111,8 @@ fn strangers_are_not_counted() {
 fn every_request_has_one_reply() {
     for kind in [Kind::UdpRr, Kind::TcpRr] {
         for (rate, family) in [(None, 4), (Some(Rate::MessagesPerSecond(5_000.0)), 6)] {
-            let spec = TestSpec { count: Some(500), rate, family, response: 100, ..spec(kind) };
+            let spec =
+                TestSpec { duration_ms: 0, count: Some(500), rate, family, response: 100, ..spec(kind) };
             let Outcome { sender, receiver, warm, .. } = run(&spec).unwrap();
             let label = format!("{kind} {rate:?}: {sender:?} {receiver:?}");
             assert!(warm);
@@ -119,7 +129,8 @@ fn every_request_has_one_reply() {
 #[test]
 fn a_tcp_stream_is_read_to_its_end() {
     for (streams, count, family) in [(1, None, 4), (3, None, 6), (2, Some(33), 4)] {
-        let spec = TestSpec { streams, size: 0, count, family, ..spec(Kind::TcpStream) };
+        let duration_ms = if count.is_some() { 0 } else { 200 };
+        let spec = TestSpec { streams, size: 0, count, duration_ms, family, ..spec(Kind::TcpStream) };
         let Outcome { sender, receiver, warm, ports, .. } = run(&spec).unwrap();
         assert!(warm);
         assert_eq!(ports.sender.len(), streams as usize);
@@ -148,10 +159,37 @@ fn a_paced_tcp_stream_keeps_its_rate() {
     assert!((sender.schedule.unwrap().requested_per_second.unwrap() - 1_000.0).abs() < 1e-6);
 }
 
+/// A count that needs ten seconds by its rate, or no machine sends in this time: the duration ends the test, what was
+/// planned before its end leaves, and the rest is said to be missing.
+#[test]
+fn a_duration_is_the_most_that_a_count_may_take() {
+    let rates = [Some(Rate::MessagesPerSecond(1_000.0)), None];
+    let kinds = [Kind::UdpStream, Kind::UdpRr, Kind::TcpRr, Kind::TcpStream, Kind::Ping];
+    for (kind, rate) in kinds.into_iter().flat_map(|kind| rates.map(|rate| (kind, rate))) {
+        let count = if rate.is_some() { 10_000 } else { 1 << 40 };
+        let size = if kind == Kind::TcpStream { 1_000 } else { 64 };
+        let spec = TestSpec { count: Some(count), rate, size, ..spec(kind) };
+        let sender = match run(&spec) {
+            Err(problem) if problem.to_string().contains("CAP_NET_RAW") => {
+                return println!("SKIP: {problem}");
+            }
+            outcome => outcome.unwrap().sender,
+        };
+        let planned = if rate.is_some() { 200 } else { count - 1 };
+        assert!((1..=planned).contains(&sender.attempted), "{kind} {rate:?}: {sender:?}");
+        let note = format!("{} of {count} messages were not sent within", count - sender.attempted);
+        assert!(
+            sender.notes.iter().any(|said| said.starts_with(&note)),
+            "{kind} {rate:?}: {:?}",
+            sender.notes
+        );
+    }
+}
+
 #[test]
 fn the_kernel_answers_every_ping() {
     for (rate, family) in [(None, 4), (None, 6), (Some(Rate::MessagesPerSecond(1_000.0)), 4)] {
-        let spec = TestSpec { count: Some(200), rate, family, size: 56, ..spec(Kind::Ping) };
+        let spec = TestSpec { duration_ms: 0, count: Some(200), rate, family, size: 56, ..spec(Kind::Ping) };
         let outcome = match run(&spec) {
             Err(problem) if problem.to_string().contains("CAP_NET_RAW") => {
                 return println!("SKIP: {problem}");
@@ -170,7 +208,7 @@ fn the_kernel_answers_every_ping() {
 fn one_link_serves_many_tests_and_survives_a_failed_one() {
     let (mut a, mut b) = (agent(), agent());
     let wrong = TestSpec { congestion: None, family: 6, ..spec(Kind::UdpRr) };
-    let good = TestSpec { count: Some(20), ..spec(Kind::UdpRr) };
+    let good = TestSpec { duration_ms: 0, count: Some(20), ..spec(Kind::UdpRr) };
     for _ in 0..3 {
         let problem =
             controller::run(&wrong, &mut a, &mut b, "127.0.0.1".parse().unwrap(), &mut Nobody).unwrap_err();
@@ -190,7 +228,7 @@ fn a_busy_agent_says_so() {
         std::thread::spawn(move || agent::serve_in_turn(theirs, "client-1", &turns));
         AgentLink::from_stream(ours, "server").unwrap()
     };
-    let spec = TestSpec { count: Some(1), ..spec(Kind::UdpRr) };
+    let spec = TestSpec { duration_ms: 0, count: Some(1), ..spec(Kind::UdpRr) };
     let problem = controller::run(&spec, &mut link(), &mut link(), address(&spec), &mut Nobody).unwrap_err();
     assert!(problem.to_string().contains("busy with a test for client-1"), "{problem}");
 }

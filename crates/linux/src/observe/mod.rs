@@ -28,6 +28,7 @@ pub mod queues;
 pub mod quick;
 pub mod sockets;
 pub mod symbols;
+pub mod traffic;
 pub mod witness;
 
 use std::os::fd::BorrowedFd;

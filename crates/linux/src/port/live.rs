@@ -221,16 +221,17 @@ impl Live {
         let (mut sent, mut unpaced) = (0, FIRST_FRAMES);
         loop {
             let left = pace.count.map_or(u64::MAX, |count| count - sent);
+            let now = clock::monotonic_ns();
             let (due, frames) = match pace.rate {
-                None => (clock::monotonic_ns(), unpaced),
-                Some(rate) => due(begin, sent, rate, pace.burst_ns, clock::monotonic_ns()),
+                None => (now, unpaced),
+                Some(rate) => due(begin, sent, rate, pace.burst_ns, now),
             };
-            if left == 0 || pace.until_ns.is_some_and(|until| due >= until) {
+            if left == 0 || pace.until_ns.is_some_and(|until| due.max(now) >= until) {
                 return Ok(sent);
             }
             clock::sleep_until(due);
             let begun_ns = clock::monotonic_ns();
-            let frames = self.run(frames.min(left))?;
+            let frames = self.run(frames.min(left).min(unpaced))?;
             let planned_ns = if pace.rate.is_some() { due } else { begun_ns };
             let burst = Burst { before: sent, frames, planned_ns, begun_ns, ended_ns: clock::monotonic_ns() };
             sent += frames;

@@ -150,10 +150,7 @@ impl Agent {
             (_, Request::Clock) => vec![Action::Clock],
             (State::Idle, Request::Prepare(setup)) => {
                 self.state = State::Ready(setup.role);
-                self.test_ns = setup.spec.duration_ms.saturating_mul(1_000_000);
-                if let Some(count) = setup.spec.count {
-                    self.test_ns = self.test_ns.max(crate::controller::count_ns(&setup.spec, count));
-                }
+                self.test_ns = crate::controller::length_ns(&setup.spec);
                 vec![Action::Prepare(setup)]
             }
             (State::Ready(Role::Sender), Request::WarmUp) => vec![Action::WarmUp],

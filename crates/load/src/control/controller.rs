@@ -5,7 +5,7 @@
 //! is named together with the step.
 
 use super::message::{Prepared, Reply, Request};
-use crate::controller::{DataPorts, Outcome, count_ns};
+use crate::controller::{DataPorts, Outcome, length_ns};
 use crate::end::{ClockRelation, Role, Setup};
 use record::Problem;
 use record::spec::{Kind, TestSpec};
@@ -277,10 +277,7 @@ impl Controller {
         match look {
             Look::Before => {
                 self.started_ns = Some(now_ns);
-                let spec = &self.setup.spec;
-                let test =
-                    spec.count.map_or(spec.duration_ms.saturating_mul(1_000_000), |n| count_ns(spec, n));
-                let patience = test.saturating_add(FINISH_NS);
+                let patience = length_ns(&self.setup.spec).saturating_add(FINISH_NS);
                 self.go(now_ns, Step::Sending, patience, Role::Sender, Request::Start)
             }
             Look::Settled => self.go(now_ns, Step::StopSender, REPORT_NS, Role::Sender, Request::Stop),

@@ -137,7 +137,7 @@ pub fn run(
             break;
         };
         let due = pace.due(now, tally.offered, batch as u64);
-        if due == tally.offered {
+        if due == tally.offered || pace.is_over(now) {
             tally.why = Some(Stopped::Time);
             break;
         }
@@ -283,7 +283,14 @@ mod tests {
         let paces = [
             Pace::Max { total: Some(2000), until_ns: u64::MAX },
             Pace::Even { plan, burst: 3, total: 2000 },
-            Pace::Times { start_ns: now, offsets, round_ns: 100_000, total: 2000, speed: 2.0 },
+            Pace::Times {
+                start_ns: now,
+                offsets,
+                round_ns: 100_000,
+                total: 2000,
+                speed: 2.0,
+                until_ns: u64::MAX,
+            },
         ];
         for (i, pace) in paces.iter().enumerate() {
             let (a, mut b) = wire(&format!("pace{i}"), "?frames=40");
@@ -353,6 +360,21 @@ mod tests {
         let tally = run(to, &mut source, &pace, Share::ALL, 64, &Watch::default());
         assert_eq!((tally.offered, matches!(tally.why, Some(Stopped::Time))), (2, true), "the wire is full");
         assert!(tally.full_waits > 0);
+        // A plan that no machine can keep ends with its time, too, and the port is never full.
+        let (mut a, b) = wire("over", "?frames=512");
+        let plan = Plan::new(clock::monotonic_ns(), 1e9, 20, None);
+        let pace = Pace::Even { plan, burst: 1, total: plan.total() };
+        let tally = std::thread::scope(|scope| {
+            let mut far = b;
+            scope.spawn(move || drain(far.receiver.as_mut().unwrap().as_mut()));
+            let mut to = a.transmitter.take().unwrap();
+            run(to.as_mut(), &mut source, &pace, Share::ALL, 64, &Watch::default())
+        });
+        assert!(matches!(tally.why, Some(Stopped::Time)), "{tally:?}");
+        assert!(tally.offered > 0 && tally.offered < plan.total(), "{tally:?}");
+        let (mut a, _b) = wire("asked", "");
+        let to = a.transmitter.as_mut().unwrap().as_mut();
+        let pace = Pace::Max { total: Some(1000), until_ns: u64::MAX };
         let watch = Watch { stop: AtomicBool::new(true), ..Watch::default() };
         let tally = run(to, &mut source, &pace, Share::ALL, 64, &watch);
         assert!(matches!(tally.why, Some(Stopped::Asked)));

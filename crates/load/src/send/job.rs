@@ -15,6 +15,7 @@ use linux::port::{Direction, Port, StampSource, TransmitCounters, Uri, Wish};
 use linux::sys::clock;
 use record::send::{SCHEMA, SendReport};
 use record::traffic::Schedule;
+use record::unit::many;
 use record::{PlaceDrop, PortSetting, Problem, Result, Snapshot};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,9 +49,9 @@ pub struct Job {
     pub rate_text: String,
     /// Bits of a rate include FCS, preamble and gap.
     pub on_the_wire: bool,
-    /// Exactly so many frames; none: by time.
+    /// So many frames; none: by time alone.
     pub count: Option<u64>,
-    /// How long, in milliseconds; used when there is no count.
+    /// How long at most, in milliseconds; 0 with a count: as long as that takes.
     pub duration_ms: u64,
     /// Frames that leave together.
     pub burst: u64,
@@ -202,6 +203,7 @@ fn drive(job: &Job, ports: Vec<Port>, watch: &Watch) -> Result<Outcome> {
     let of = ports.len() as u32;
     let start_ns = clock::monotonic_ns() + HEAD_START_NS;
     let (whole, plan) = pace(job, start_ns, Share::ALL);
+    let asked = job.count.or(whole.total());
     let mut notes = vec![];
     let mut done: Vec<(Tally, TransmitCounters, Vec<PortSetting>)> = vec![];
     std::thread::scope(|scope| {
@@ -227,13 +229,17 @@ fn drive(job: &Job, ports: Vec<Port>, watch: &Watch) -> Result<Outcome> {
         counters: TransmitCounters::default(),
         settings: vec![],
         plan,
-        asked: whole.total(),
+        asked,
         notes,
     };
     for (tally, counters, settings) in done {
         all.tally.merge(tally);
         add(&mut all.counters, counters);
         all.settings = settings;
+    }
+    // Nothing was in the way, and yet frames are left: they were planned for later than the deadline.
+    if all.tally.why.is_none() && whole.total().is_some_and(|in_time| asked > Some(in_time)) {
+        all.tally.why = Some(Stopped::Time);
     }
     Ok(all)
 }
@@ -270,21 +276,23 @@ fn pace(job: &Job, start_ns: u64, share: Share) -> (Pace, Option<Plan>) {
         let burst = job.burst.max(1);
         let bursts = count.map(|count| count.div_ceil(burst));
         let plan = Plan::new(start_ns, rate / burst as f64, job.duration_ms, bursts);
-        let total = count.unwrap_or(plan.total() * burst);
-        let judged = Plan::new(start_ns, rate, job.duration_ms, Some(total));
+        let total = count.unwrap_or(u64::MAX).min(plan.total().saturating_mul(burst));
+        let judged = Plan::new(start_ns, rate, 0, Some(total));
         return (Pace::Even { plan, burst, total }, Some(judged));
     }
+    let until_ns = schedule::deadline_ns(start_ns, job.duration_ms, job.count);
     if let What::Recording(recording, _, Some(speed)) = &job.what {
         let (offsets, round_ns) = (recording.offsets.clone(), recording.round_ns());
-        let total = count.unwrap_or(recording.len());
-        let pace = Pace::Times { start_ns, offsets, round_ns, total, speed: *speed };
+        let in_time = if job.duration_ms == 0 { u64::MAX } else { recording.within(job.duration_ms, *speed) };
+        let total = count.unwrap_or(u64::MAX).min(in_time);
+        let until_ns = until_ns.saturating_add(schedule::GRACE_NS);
+        let pace = Pace::Times { start_ns, offsets, round_ns, total, speed: *speed, until_ns };
         let last = pace.planned(total.saturating_sub(1)).unwrap_or(start_ns) - start_ns;
         let per_second = (total.saturating_sub(1)) as f64 * 1e9 / last as f64;
         let judged = per_second.is_finite() && per_second > 0.0;
         return (pace, judged.then(|| Plan::new(start_ns, per_second, 0, Some(total))));
     }
-    let until_ns = start_ns.saturating_add(job.duration_ms.saturating_mul(1_000_000));
-    (Pace::Max { total: count, until_ns: if count.is_some() { u64::MAX } else { until_ns } }, None)
+    (Pace::Max { total: count, until_ns }, None)
 }
 
 fn report(
@@ -307,7 +315,7 @@ fn report(
     };
     notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
     if tally.downs > 0 {
-        notes.push(format!("the link went down {} times while frames were sent", tally.downs));
+        notes.push(format!("the link went down {} while frames were sent", many(tally.downs, "time")));
     }
     if let Some(Stopped::Port(error)) = &tally.why {
         notes.push(format!("the port could not go on: {error}"));
@@ -392,6 +400,35 @@ mod tests {
         assert_eq!(report.filled.len(), 2, "{:?}", report.filled);
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<SendReport>(&text).unwrap().frames, report.frames);
+    }
+
+    /// Sends into memory that somebody empties; what the report says.
+    fn sent(job: &Job) -> SendReport {
+        let mut far = open(&job.port, &Wish::default()).unwrap();
+        std::thread::scope(|scope| {
+            let from = far.receiver.as_mut().unwrap();
+            scope.spawn(move || while from.receive(MAX_BATCH, Wait::For(Duration::from_secs(5))).is_ok() {});
+            send(job, &Watch::default()).unwrap()
+        })
+    }
+
+    #[test]
+    fn what_the_time_did_not_suffice_for_is_reported_as_not_sent() {
+        let template = "size 60 / eth";
+        // More than any machine makes in 20 ms; and fewer than the count, however fast it is.
+        let fast =
+            Job { rate: Rate::Frames(1e9), count: None, duration_ms: 20, ..job("mem:late", template, 0) };
+        let slow = Job { rate: Rate::Frames(1e3), duration_ms: 20, ..job("mem:slow", template, 100_000) };
+        let free = Job { duration_ms: 20, ..job("mem:free", template, 1 << 40) };
+        for (job, asked, most) in
+            [(fast, 20_000_000, 19_999_999), (slow, 100_000, 20), (free, 1 << 40, (1 << 40) - 1)]
+        {
+            let frames = sent(&job).frames;
+            assert_eq!((frames.asked, frames.residual), (asked, 0), "{frames:?}");
+            assert!((1..=most).contains(&frames.transmitted), "{frames:?}");
+            let late = frames.drops.iter().find(|drop| drop.name == "time_over").expect("a shortfall");
+            assert_eq!(late.count, asked - frames.transmitted, "{frames:?}");
+        }
     }
 
     #[test]

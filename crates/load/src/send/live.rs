@@ -8,10 +8,11 @@ use super::engine::{Stopped, Tally, Watch};
 use super::job::Job;
 use super::template::fields::Default as Unsaid;
 use super::template::{Kind, Template};
-use crate::schedule::Plan;
+use crate::schedule::{self, Plan};
 use linux::port::TransmitCounters;
 use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
 use linux::sys::clock;
+use record::unit::many;
 use record::{Problem, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -67,14 +68,16 @@ pub(super) fn send(job: &Job, template: &Template, watch: &Watch, notes: &mut Ve
     let frame = |n| LiveFrame { bytes: program.frame(n, Moment::default()), message };
     let wish = LiveWish { frames: (0..count).map(frame).collect(), ..LiveWish::default() };
     if count > 1 {
-        notes.push(format!("live frames vary over {count} frames and then repeat"));
+        notes.push(format!("live frames vary over {} and then repeat", many(count, "frame")));
     }
     let mut live = Live::open_uri(&job.port, wish)?;
     let rate = job.rate.frames_per_second(program.mean(), job.on_the_wire);
     let start = clock::monotonic_ns();
-    let until = start.saturating_add(job.duration_ms.saturating_mul(1_000_000));
-    let asked = job.count.or_else(|| rate.map(|rate| Plan::new(start, rate, job.duration_ms, None).total()));
-    let pace = Pace { count: asked, rate, until_ns: asked.is_none().then_some(until), ..Pace::default() };
+    let grace = if rate.is_some() { schedule::GRACE_NS } else { 0 };
+    let until = schedule::deadline_ns(start, job.duration_ms, job.count).saturating_add(grace);
+    let in_time = rate.map(|rate| Plan::new(start, rate, job.duration_ms, job.count).total()).or(job.count);
+    let asked = job.count.or(in_time);
+    let pace = Pace { count: in_time, rate, until_ns: Some(until), ..Pace::default() };
     let mut tally = Tally::default();
     let result = live.pace(&pace, |burst| {
         if tally.begun_ns == 0 {
@@ -94,12 +97,14 @@ pub(super) fn send(job: &Job, template: &Template, watch: &Watch, notes: &mut Ve
     tally.offered = sent;
     if let Err(error) = result {
         tally.why = Some(Stopped::Port(error));
-    } else if asked.is_some_and(|asked| sent < asked) || watch.stop.load(Relaxed) {
+    } else if watch.stop.load(Relaxed) {
         tally.why = Some(Stopped::Asked);
+    } else if asked.is_some_and(|asked| sent < asked) {
+        tally.why = Some(Stopped::Time);
     }
     let bytes = (sent as f64 * program.mean()) as u64;
     let counters = TransmitCounters { offered: sent, accepted: sent, bytes, ..TransmitCounters::default() };
-    let plan = rate.map(|rate| Plan::new(start, rate, 0, Some(asked.unwrap_or(sent))));
+    let plan = rate.map(|rate| Plan::new(start, rate, 0, Some(in_time.unwrap_or(sent))));
     Ok(Sent { tally, counters, settings: live.settings().to_vec(), plan, asked })
 }
 

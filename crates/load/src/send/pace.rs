@@ -53,9 +53,9 @@ impl Rate {
 /// The pace of one sender. Frames are its own, counted from 0.
 #[derive(Debug, Clone)]
 pub enum Pace {
-    /// As fast as possible: so many frames, or until then.
+    /// As fast as possible: so many frames, at most until then.
     Max {
-        /// How many; none: until the time.
+        /// How many; none: until the time alone ends it.
         total: Option<u64>,
         /// When to stop, `CLOCK_MONOTONIC` in nanoseconds.
         until_ns: u64,
@@ -81,11 +81,13 @@ pub enum Pace {
         total: u64,
         /// Time runs so many times as fast.
         speed: f64,
+        /// When what is overdue is given up, `CLOCK_MONOTONIC` in nanoseconds.
+        until_ns: u64,
     },
 }
 
 impl Pace {
-    /// How many frames there are; none when only the time ends it.
+    /// How many frames are planned before the time is over; none when only the time ends it.
     pub fn total(&self) -> Option<u64> {
         match self {
             Pace::Max { total, .. } => *total,
@@ -112,11 +114,8 @@ impl Pace {
     #[inline]
     pub fn due(&self, now_ns: u64, sent: u64, most: u64) -> u64 {
         match self {
-            Pace::Max { total, until_ns } => match total {
-                Some(total) => (sent + most).min(*total),
-                None if now_ns >= *until_ns => sent,
-                None => sent + most,
-            },
+            Pace::Max { .. } if self.is_over(now_ns) => sent,
+            Pace::Max { total, .. } => (sent + most).min(total.unwrap_or(u64::MAX)),
             Pace::Even { plan, burst, total } => {
                 (plan.due(now_ns) * burst).min(*total).min(sent + most).max(sent)
             }
@@ -137,7 +136,7 @@ impl Pace {
         match self {
             Pace::Max { until_ns, .. } => now_ns >= *until_ns,
             Pace::Even { plan, .. } => plan.is_over(now_ns),
-            Pace::Times { .. } => false,
+            Pace::Times { until_ns, .. } => now_ns > *until_ns,
         }
     }
 }
@@ -161,10 +160,12 @@ mod tests {
     #[test]
     fn rounds_of_a_capture_follow_each_other() {
         let offsets = Arc::new(vec![0, 10, 10, 40]);
-        let pace = Pace::Times { start_ns: 1000, offsets, round_ns: 50, total: 8, speed: 0.5 };
+        let pace =
+            Pace::Times { start_ns: 1000, offsets, round_ns: 50, total: 8, speed: 0.5, until_ns: 2000 };
         let planned: Vec<u64> = (0..8).map(|k| pace.planned(k).unwrap()).collect();
         assert_eq!(planned, [1000, 1020, 1020, 1080, 1100, 1120, 1120, 1180]);
         assert_eq!((pace.due(1019, 0, 64), pace.due(1020, 1, 64), pace.due(9999, 0, 2)), (1, 3, 2));
+        assert_eq!((pace.is_over(2000), pace.is_over(2001)), (false, true));
     }
 
     proptest! {
