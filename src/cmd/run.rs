@@ -3,7 +3,7 @@
 use crate::output::Output;
 use crate::plan::{self, Plan};
 use crate::run::ways::Offload;
-use crate::run::{Place, Session, progress::Progress};
+use crate::run::{About, Place, Session, progress::Progress};
 use clap::Args;
 use linux::lab::{Lab, Lifetime, Topology};
 use record::{Kind, Problem, ProblemKind, Result};
@@ -38,6 +38,9 @@ pub struct RunArgs {
     /// Seed of the random order (printed and recorded with every run).
     #[arg(long)]
     seed: Option<u64>,
+    /// What 'pathlab runs' shall call it.
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
     /// Where records are kept.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     dir: PathBuf,
@@ -45,15 +48,15 @@ pub struct RunArgs {
 
 /// Runs the command.
 pub fn run(args: RunArgs, output: &Output) -> Result<()> {
-    let (plan, text) = read_plan(&args)?;
+    let (plan, about) = read_plan(&args)?;
     let seed = args.seed.or(plan.seed).unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000);
     if !args.path.is_empty() {
         let ways = crate::run::ways::choose(&args.path, args.offload)?;
-        return crate::run::ways::run(ways, &plan, &text, seed, &args.dir, output);
+        return crate::run::ways::run(ways, &plan, &about, seed, &args.dir, output);
     }
     let lab = take_lab(&args, &plan)?;
     let mut session = Session::begin(&lab, &plan)?;
-    let mut writer = RunWriter::create(&args.dir, session.header(&text, seed))?;
+    let mut writer = RunWriter::create(&args.dir, session.header(&about, seed))?;
 
     let order = plan.schedule(seed);
     let mut progress =
@@ -96,10 +99,10 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     }
 }
 
-/// The plan with the flags applied, and its text as it was read.
-fn read_plan(args: &RunArgs) -> Result<(Plan, String)> {
+/// The plan with the flags applied, and what the record says of it.
+fn read_plan(args: &RunArgs) -> Result<(Plan, About)> {
     let (text, name) = match &args.plan {
-        None => (plan::DEFAULT.to_owned(), "default plan".to_owned()),
+        None => (plan::DEFAULT.to_owned(), "default".to_owned()),
         Some(path) => {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(|e| {
@@ -118,7 +121,8 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, String)> {
     if let Some(repetitions) = args.repetitions {
         plan.repetitions = repetitions;
     }
-    Ok((plan, text))
+    let topology = args.lab.as_ref().map_or(plan.topology.clone(), |lab| format!("lab {lab}"));
+    Ok((plan, About { label: args.label.clone(), plan: name, topology, text }))
 }
 
 /// The lab that somebody built, or one of our own that ends with this process.

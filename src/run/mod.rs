@@ -25,6 +25,18 @@ use std::time::Duration;
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
 
 /// What all tests of a run share.
+/// What the record says of a run before anything is measured.
+pub struct About {
+    /// What the user calls it.
+    pub label: Option<String>,
+    /// The name of the plan: `default` or its file.
+    pub plan: String,
+    /// The name of the topology, or `lab NAME`.
+    pub topology: String,
+    /// The plan as text.
+    pub text: String,
+}
+
 pub struct Session<'a> {
     lab: &'a Lab,
     observer: Observer,
@@ -50,21 +62,19 @@ impl<'a> Session<'a> {
     }
 
     /// The record before its first test.
-    pub fn header(&self, plan: &str, seed: u64) -> RunRecord {
+    pub fn header(&self, about: &About, seed: u64) -> RunRecord {
         RunRecord {
             schema: record::run::SCHEMA.into(),
-            id: String::new(),
             begun: self.now(),
-            ended: None,
+            label: about.label.clone(),
             host: linux::observe::host_facts(),
-            plan: plan.into(),
+            plan_name: about.plan.clone(),
+            topology_name: about.topology.clone(),
+            plan: about.text.clone(),
             topology: self.lab.topology().to_string(),
             seed,
             command: std::env::args().collect(),
-            way: None,
-            tests: vec![],
-            findings: vec![],
-            invalid: vec![],
+            ..RunRecord::default()
         }
     }
 

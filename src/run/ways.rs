@@ -13,7 +13,7 @@
 //!
 //! **Price.** The programs of all labs wait beside the one that works; an idle one wakes some 20 times a second.
 
-use super::{Place, Session, progress::Progress};
+use super::{About, Place, Session, progress::Progress};
 use crate::output::Output;
 use crate::plan::Plan;
 use crate::tenants;
@@ -145,7 +145,14 @@ fn topology(way: &str, offload: Option<&str>) -> Result<Topology> {
 ///
 /// # Errors
 /// What every way refuses; measured when a test could not be made.
-pub fn run(ways: Vec<Chosen>, plan: &Plan, text: &str, seed: u64, dir: &Path, output: &Output) -> Result<()> {
+pub fn run(
+    ways: Vec<Chosen>,
+    plan: &Plan,
+    about: &About,
+    seed: u64,
+    dir: &Path,
+    output: &Output,
+) -> Result<()> {
     linux::lab::enter_user_namespace()?;
     crate::interruptible()?;
     let Built { labs, mut absent } = build(&ways)?;
@@ -156,7 +163,7 @@ pub fn run(ways: Vec<Chosen>, plan: &Plan, text: &str, seed: u64, dir: &Path, ou
     let mut courses = vec![];
     for &(chosen, ref lab) in &labs {
         let session = Session::begin(lab, plan)?;
-        let mut header = session.header(text, seed);
+        let mut header = session.header(about, seed);
         let offload = chosen.offload.map(Into::into);
         header.way = Some(Way { name: chosen.way.clone(), group: group.clone(), offload });
         let writer = RunWriter::create(dir, header)?;
@@ -171,6 +178,7 @@ pub fn run(ways: Vec<Chosen>, plan: &Plan, text: &str, seed: u64, dir: &Path, ou
             Ok(run) => runs.push((chosen, run)),
             Err(problem) => unclosed = Some(problem),
         }
+        header.topology_name = chosen.way.clone();
     }
     ended?;
     unclosed.map_or(Ok(()), Err)?;

@@ -145,7 +145,7 @@ fn the_default_plan_runs_quickly_and_its_record_can_be_shown_again() {
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().display().to_string();
     let run = json(&run_ok(&["run", "--quick", "--seed", "7", "--dir", &records, "--json"]));
-    assert_eq!(run["schema"], "pathlab/run/1");
+    assert_eq!(run["schema"], "pathlab/run/2");
     assert_eq!(run["seed"], 7);
     assert_eq!(run["tests"].as_array().unwrap().len(), 18);
     for test in run["tests"].as_array().unwrap() {
@@ -159,7 +159,17 @@ fn the_default_plan_runs_quickly_and_its_record_can_be_shown_again() {
     let shown = json(&run_ok(&["show", id, "--dir", &records, "--json"]));
     assert_eq!(shown, run, "the record differs from what was printed");
     let listed = run_ok(&["runs", "--dir", &records]);
-    assert!(listed.contains(id), "{listed}");
+    assert!(listed.contains(id) && listed.contains("bridge") && listed.contains("default"), "{listed}");
+    // Another program reads the record, and it is small.
+    let file = folder.path().join(id).join("run.json.zst");
+    let bytes = std::fs::metadata(&file).unwrap().len();
+    assert!(bytes * 10 < serde_json::to_vec(&run).unwrap().len() as u64, "the record has {bytes} bytes");
+    if installed("zstd") {
+        let mut reader = command("zstd");
+        reader.arg("-dc").arg(&file);
+        let plain = finish(start(reader), Duration::from_secs(60));
+        assert_eq!(json(&String::from_utf8_lossy(&plain.stdout)), run);
+    }
     let text = run_ok(&["show", id, "--dir", &records]);
     assert!(text.contains("unexplained"), "{text}");
 }

@@ -25,9 +25,7 @@ fn namespaces() -> Vec<String> {
 /// Finished tests in the only record of a folder.
 fn tests_in_record(records: &Path) -> usize {
     let record = std::fs::read_dir(records).unwrap().flatten().next().expect("a record is there").path();
-    let text = std::fs::read_to_string(record.join("run.json")).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    json["tests"].as_array().unwrap().len()
+    study::store::open(records, &record.file_name().unwrap().to_string_lossy()).unwrap().tests.len()
 }
 
 #[test]
@@ -46,7 +44,7 @@ fn a_killed_run_is_cleaned_up_by_the_next_command_and_its_finished_tests_are_kep
     let own = format!("pathlab-run-{}-", child.id());
     let record_there = || {
         records.is_dir()
-            && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json").is_file())
+            && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json.zst").is_file())
     };
     until("a record", record_there);
     until("a finished test", || tests_in_record(&records) > 0);
@@ -70,7 +68,7 @@ fn an_interrupted_run_takes_its_lab_down_itself() {
     let own = format!("pathlab-run-{}-", child.id());
     let record_there = || {
         records.is_dir()
-            && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json").is_file())
+            && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json.zst").is_file())
     };
     until("a record", record_there);
     let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
@@ -97,7 +95,7 @@ fn a_peer_that_dies_in_mid_test_is_named_and_the_record_so_far_is_kept() {
     let child = start(pathlab(&arguments));
     let record_there = || {
         records.is_dir()
-            && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json").is_file())
+            && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json.zst").is_file())
     };
     until("a record", record_there);
     until("the first test", || tests_in_record(&records) == 1);

@@ -11,11 +11,15 @@ use crate::tcp::TcpDecomposition;
 use crate::traffic::EndReport;
 use serde::{Deserialize, Serialize};
 
-/// The version of the JSON that `run --json` prints and `run.json` holds.
-pub const SCHEMA: &str = "pathlab/run/1";
+/// The version of the JSON that `run --json` prints and `run.json.zst` holds.
+pub const SCHEMA: &str = "pathlab/run/2";
+
+/// The version before: `run.json`, not compressed. Every record of it is one of [`SCHEMA`] in which fields are absent that
+/// were added since.
+pub const SCHEMA_1: &str = "pathlab/run/1";
 
 /// A whole run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// [`SCHEMA`].
     pub schema: String,
@@ -26,8 +30,18 @@ pub struct RunRecord {
     /// When it ended; none while it runs (or if it was killed).
     #[serde(default)]
     pub ended: Option<String>,
+    /// What the user called it (`run --label`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// The machine.
     pub host: HostFacts,
+    /// The name of the plan: `default`, or its file as it was given; empty when there was none, or in a record of version 1.
+    #[serde(default)]
+    pub plan_name: String,
+    /// The name of the topology as the plan has it, or `lab NAME` for a lab that was already up; empty when there was none, or
+    /// in a record of version 1.
+    #[serde(default)]
+    pub topology_name: String,
     /// The plan as text, as it was read.
     pub plan: String,
     /// The topology as text, as it was read; for a lab that was already up, as it was built.

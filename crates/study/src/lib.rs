@@ -2,7 +2,7 @@
 //!
 //! **What.** [`ledger`] says where every frame went, [`tcp`] what held a connection back, [`verdict`] what limited a
 //! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`join`] makes one record of two halves;
-//! [`store`] keeps runs, [`text`] and [`report`] show them; [`bench`] does both for benchmarks of ports.
+//! [`store`] keeps runs, [`listing`], [`text`] and [`report`] show them; [`bench`] does both for benchmarks of ports.
 //!
 //! **Why here.** This crate never sees the machine: a run recorded on another host gives the same conclusions. Only
 //! [`store`] and [`bench`] touch files.
@@ -11,6 +11,7 @@ pub mod bench;
 pub mod findings;
 pub mod join;
 pub mod ledger;
+pub mod listing;
 pub mod report;
 #[cfg(test)]
 mod sample;

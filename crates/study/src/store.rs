@@ -1,32 +1,43 @@
 //! The directory of runs.
 //!
-//! **What.** `runs/<UTC time>-<random id>/run.json`, one directory per run, never used twice.
+//! **What.** `runs/<UTC time>-<random id>/run.json.zst` ([`file`]), one directory per run, never used twice. [`list`] says which there
+//! are, [`delete`] takes some away.
 //!
 //! **Why this way.** After every test the whole record is written beside the old one, forced to the disk, and renamed
 //! over it. A crash or a full disk at any moment leaves the record of all finished tests readable.
 //!
-//! **Price.** A run of n tests writes its first test n times: some megabytes, between tests, when nothing is measured.
+//! **Price.** A run of n tests writes its first test n times: some hundred kilobytes, between tests, when nothing is measured.
+
+mod delete;
+mod file;
+mod filter;
+mod index;
+
+pub use delete::delete;
+pub use filter::Filter;
+pub use index::list;
 
 use jiff::Timestamp;
 use record::run::SCHEMA;
 use record::{Finding, Problem, Result, RunRecord, TestRecord};
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-
-const FILE: &str = "run.json";
 
 /// A run that is being written.
 #[derive(Debug)]
 pub struct RunWriter {
+    root: PathBuf,
     directory: PathBuf,
+    /// Keeps others from deleting it; none where the file system knows no locks.
+    _lock: Option<File>,
     record: RunRecord,
     /// Tests that are safe on the disk.
     kept: usize,
 }
 
 /// A line of the list of runs.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RunSummary {
     /// Name of the run's directory.
     pub id: String,
@@ -36,6 +47,13 @@ pub struct RunSummary {
     pub begun: String,
     /// When it ended; none if it did not.
     pub ended: Option<String>,
+    /// What the user called it.
+    pub label: Option<String>,
+    /// The name of its plan: `default` or a file; empty when it is not known.
+    pub plan: String,
+    /// What was measured: the way (`switch:xdp, offload off`), else the name of the topology or `lab NAME`; empty when it is not
+    /// known.
+    pub path: String,
     /// How many tests it has.
     pub tests: usize,
     /// Names of the tests, each once.
@@ -71,7 +89,8 @@ impl RunWriter {
         record.id = id;
         record.schema = SCHEMA.into();
         record.ended = None;
-        let writer = RunWriter { directory, record, kept: 0 };
+        let lock = index::lock(&directory).ok().flatten();
+        let writer = RunWriter { root: root.to_owned(), directory, _lock: lock, record, kept: 0 };
         writer.write()?;
         sync(root)?;
         Ok(writer)
@@ -115,23 +134,19 @@ impl RunWriter {
         self.record.ended = Some(ended);
         self.record.invalid.extend(invalid);
         self.write()?;
+        let head = file::Head::from(&self.record);
+        index::add(&self.root, RunSummary::new(&self.record.id, self.directory, head));
         Ok(self.record)
     }
 
     fn write(&self) -> Result<()> {
-        let (new, file) = (self.directory.join("run.json.new"), self.directory.join(FILE));
-        let bytes =
-            serde_json::to_vec(&self.record).map_err(|e| Problem::host(format!("cannot write JSON: {e}")))?;
-        let replace = || -> std::io::Result<()> {
-            let mut out = File::create(&new)?;
-            out.write_all(&bytes)?;
-            out.sync_all()?;
-            fs::rename(&new, &file)
-        };
-        replace().map_err(|e| {
-            let _ = fs::remove_file(&new); // gives the space back; the old record is untouched either way
-            let kept = format!("{} tests are kept there", self.kept);
-            cannot("write", &file, &e)
+        let bytes = file::encode(&self.record)?;
+        file::replace(&self.directory, &bytes).map_err(|e| {
+            let kept = match self.kept {
+                1 => "1 test is kept there".to_owned(),
+                many => format!("{many} tests are kept there"),
+            };
+            cannot("write", &self.directory.join(file::FILE), &e)
                 .help(format!("{kept}; make room or choose another directory with --dir"))
         })?;
         sync(&self.directory)
@@ -160,46 +175,36 @@ pub(crate) fn short_id() -> std::io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Names of run directories below `root`, oldest first. No directory is no run.
-fn names(root: &Path) -> Result<Vec<String>> {
-    let entries = match fs::read_dir(root) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(vec![]),
-        entries => entries.map_err(|e| cannot("read", root, &e))?,
-    };
-    let is_run = |entry: &fs::DirEntry| entry.path().join(FILE).is_file();
-    let mut names: Vec<String> = entries
-        .flatten()
-        .filter(is_run)
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    Ok(names)
-}
-
 /// Reads a run: the id, the begin of one, `latest`, or a path to a run's directory or file.
 ///
 /// # Errors
 /// Input problems when there is no such run, more than one, or its file is damaged.
 pub fn open(root: &Path, run: &str) -> Result<RunRecord> {
-    load(&find(root, run)?)
+    let path = Path::new(run);
+    let file = match find(root, run)? {
+        Some(id) => file::within(&root.join(id)),
+        None if path.is_file() => Some(path.into()),
+        None => file::within(path),
+    };
+    file::load(&file.ok_or_else(|| not_found(root, run))?)
 }
 
-fn find(root: &Path, run: &str) -> Result<PathBuf> {
-    let names = names(root)?;
-    let path = Path::new(run);
+/// The name of the run that is meant by its name, the begin of it, or `latest`; none when there is none.
+///
+/// # Errors
+/// Input: more than one run's name begins so.
+fn find(root: &Path, run: &str) -> Result<Option<String>> {
     if run == "latest" {
-        let last =
-            names.last().ok_or_else(|| Problem::input(format!("there is no run in {}", root.display())))?;
-        return Ok(root.join(last).join(FILE));
+        let none = || Problem::input(format!("there is no run in {}", root.display()));
+        return index::latest(root)?.ok_or_else(none).map(Some);
     }
-    let matching: Vec<_> = names.iter().filter(|name| !run.is_empty() && name.starts_with(run)).collect();
+    let names: Vec<String> = index::files(root)?.into_iter().map(|(name, _)| name).collect();
+    let matching: Vec<&String> =
+        names.iter().filter(|name| !run.is_empty() && name.starts_with(run)).collect();
     match matching.as_slice() {
-        [one] => Ok(root.join(one).join(FILE)),
-        _ if names.iter().any(|name| name == run) => Ok(root.join(run).join(FILE)),
-        [] if path.is_file() => Ok(path.into()),
-        [] if path.join(FILE).is_file() => Ok(path.join(FILE)),
-        [] => Err(Problem::input(format!("there is no run '{run}' in {}", root.display()))
-            .help("'pathlab runs' lists them")),
+        [] => Ok(None),
+        [one] => Ok(Some((*one).clone())),
+        many if many.iter().any(|name| *name == run) => Ok(Some(run.into())),
         many => {
             let some: Vec<_> = many.iter().take(5).map(|name| name.as_str()).collect();
             Err(Problem::input(format!("'{run}' is the begin of {} runs: {}", many.len(), some.join(", ")))
@@ -208,63 +213,8 @@ fn find(root: &Path, run: &str) -> Result<PathBuf> {
     }
 }
 
-fn load(file: &Path) -> Result<RunRecord> {
-    let place = file.display().to_string();
-    let text =
-        fs::read_to_string(file).map_err(|e| Problem::input(format!("cannot read it: {e}")).at(&place))?;
-    let record: RunRecord = serde_json::from_str(&text).map_err(|e| {
-        Problem::input(format!("this is not a run record: {e}"))
-            .at(&place)
-            .help("the file is damaged or not of pathlab")
-    })?;
-    if record.schema != SCHEMA {
-        let what = format!("its schema is '{}', this pathlab reads '{SCHEMA}'", record.schema);
-        return Err(Problem::input(what).at(place));
-    }
-    Ok(record)
-}
-
-/// Every run below `root`, oldest first. A damaged one is listed as such.
-///
-/// # Errors
-/// Host problems when the directory itself cannot be read.
-pub fn list(root: &Path) -> Result<Vec<RunSummary>> {
-    Ok(names(root)?.into_iter().map(|id| summary(root, id)).collect())
-}
-
-fn summary(root: &Path, id: String) -> RunSummary {
-    let directory = root.join(&id);
-    match load(&directory.join(FILE)) {
-        Ok(run) => {
-            let mut names: Vec<String> = vec![];
-            for test in &run.tests {
-                if !names.contains(&test.name) {
-                    names.push(test.name.clone());
-                }
-            }
-            let (tests, findings) = (run.tests.len(), run.findings.len());
-            RunSummary {
-                id,
-                directory,
-                begun: run.begun,
-                ended: run.ended,
-                tests,
-                names,
-                findings,
-                broken: None,
-            }
-        }
-        Err(problem) => RunSummary {
-            id,
-            directory,
-            begun: String::new(),
-            ended: None,
-            tests: 0,
-            names: vec![],
-            findings: 0,
-            broken: Some(problem.to_string()),
-        },
-    }
+fn not_found(root: &Path, run: &str) -> Problem {
+    Problem::input(format!("there is no run '{run}' in {}", root.display())).help("'pathlab runs' lists them")
 }
 
 #[cfg(test)]
@@ -310,10 +260,10 @@ mod tests {
         let mut writer = RunWriter::create(root.path(), empty()).unwrap();
         let tests = sample::run("").tests;
         writer.add(tests[0].clone()).unwrap();
-        std::os::unix::fs::symlink("/dev/full", writer.directory().join("run.json.new")).unwrap();
+        std::os::unix::fs::symlink("/dev/full", writer.directory().join(file::NEW)).unwrap();
         let problem = writer.add(tests[1].clone()).unwrap_err();
         assert_eq!(problem.kind.exit_code(), 3);
-        assert!(problem.to_string().contains("1 tests are kept"), "{problem}");
+        assert!(problem.to_string().contains("1 test is kept"), "{problem}");
         assert!(problem.to_string().contains("No space left"), "{problem}");
         assert_eq!(open(root.path(), "latest").unwrap().tests.len(), 1);
         writer.add(tests[2].clone()).unwrap();
@@ -326,7 +276,7 @@ mod tests {
         let good = RunWriter::create(root.path(), empty()).unwrap().record().id.clone();
         for (name, text) in [("20990101T000000Z-bad", "{\"schema\":"), ("20990102T000000Z-other", "{}")] {
             fs::create_dir(root.path().join(name)).unwrap();
-            fs::write(root.path().join(name).join(FILE), text).unwrap();
+            fs::write(root.path().join(name).join("run.json"), text).unwrap();
         }
         let runs = list(root.path()).unwrap();
         assert_eq!(runs.iter().filter(|run| run.broken.is_some()).count(), 2);

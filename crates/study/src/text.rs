@@ -3,7 +3,6 @@
 //! Texts of a record may come from another machine, so control characters never reach the terminal.
 
 use crate::findings::title;
-use crate::store::RunSummary;
 use crate::table::{self, Table};
 use record::{Finding, Ledger, RunRecord, Severity, TestRecord, WitnessStatus};
 
@@ -53,6 +52,9 @@ fn heading(run: &RunRecord, paint: &Paint) -> String {
         printable(&host.privilege),
     );
     for why in &run.invalid {
+    if let Some(label) = &run.label {
+        text += &format!("label: {}\n", printable(label));
+    }
         text += &paint.with("31", &format!("not valid: {}\n", printable(why)));
     }
     text
@@ -143,23 +145,6 @@ fn findings(findings: &[Finding], paint: &Paint) -> String {
     text
 }
 
-/// The list of runs.
-pub fn list(runs: &[RunSummary]) -> String {
-    if runs.is_empty() {
-        return "No runs yet.\n".into();
-    }
-    let headers = ["run", "begun", "tests", "findings", "what"].map(ToOwned::to_owned);
-    let row = |run: &RunSummary| {
-        let what = match (&run.broken, &run.ended) {
-            (Some(why), _) => format!("damaged: {why}"),
-            (None, None) => format!("not finished; {}", run.names.join(", ")),
-            (None, Some(_)) => run.names.join(", "),
-        };
-        vec![run.id.clone(), run.begun.clone(), run.tests.to_string(), run.findings.to_string(), what]
-    };
-    printable(&Table { headers: headers.into(), rows: runs.iter().map(row).collect(), words: 5 }.text())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,10 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_run_and_an_empty_list_are_sentences() {
+    fn an_empty_run_is_a_sentence() {
         let empty = RunRecord { tests: vec![], findings: vec![], ..sample::run("x") };
         assert!(run(&empty, true).contains("No test was finished."));
-        assert_eq!(list(&[]), "No runs yet.\n");
     }
 
     #[test]

@@ -186,9 +186,8 @@ fn header(ends: &Ends, most: Option<MostLoss>) -> RunRecord {
     let most = most.map_or(String::new(), |most| format!(" --max-loss {most}"));
     RunRecord {
         schema: SCHEMA.into(),
-        id: String::new(),
         begun: half.begun.clone(),
-        ended: None,
+        plan_name: "join".into(),
         host: half.host.clone(),
         plan: format!(
             "# two halves joined: pathlab join {} {}{most}",
@@ -198,12 +197,8 @@ fn header(ends: &Ends, most: Option<MostLoss>) -> RunRecord {
             "# {}: {}, then {}: {}; what is between them is not known",
             half.node, half.interface, ends.capturing.node, ends.capturing.interface
         ),
-        seed: 0,
         command: half.command.clone(),
-        way: None,
-        tests: vec![],
-        findings: vec![],
-        invalid: vec![],
+        ..RunRecord::default()
     }
 }
 
