@@ -195,7 +195,8 @@ impl Reader {
         };
         let kind = Kind::from_str(kind).or_else(|e| wrong(column, e, "see docs/plans.md"))?;
         let base = TestSpec { kind, duration_ms: 0, family: self.family, ..TestSpec::default() };
-        let mut spec = TestSpec { size: default_size(kind), ..base };
+        let receive_buffer = TestSpec::default_receive_buffer(kind);
+        let mut spec = TestSpec { size: default_size(kind), receive_buffer, ..base };
         let mut rest = words[1..].iter();
         let mut seen = vec![];
         while let Some(&key) = rest.next() {
@@ -273,6 +274,7 @@ fn set(spec: &mut TestSpec, key: Word<'_>, value: Word<'_>) -> Located<()> {
         "batch" => spec.batch = ranged(value, 1, 1024)? as u32,
         "gso" => spec.gso = ranged(value, 0, 128)? as u32,
         "send-buffer" => spec.send_buffer = Some(bytes(value)?),
+        "receive-buffer" if value.1 == "system" => spec.receive_buffer = None,
         "receive-buffer" => spec.receive_buffer = Some(bytes(value)?),
         "sender-cpu" => spec.sender_cpu = Some(ranged(value, 0, 4095)? as u32),
         "receiver-cpu" => spec.receiver_cpu = Some(ranged(value, 0, 4095)? as u32),

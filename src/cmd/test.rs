@@ -20,6 +20,7 @@ use std::fmt::Write;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::{Child, Command};
+use std::str::FromStr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -76,9 +77,10 @@ pub struct TestArgs {
     /// Ask for a send buffer of so many bytes.
     #[arg(long, value_name = "BYTES")]
     send_buffer: Option<u32>,
-    /// Ask for a receive buffer of so many bytes.
-    #[arg(long, value_name = "BYTES")]
-    receive_buffer: Option<u32>,
+    /// Ask for a receive buffer of so many bytes, or leave the system's [default: 67108864 for datagrams, beyond
+    /// net.core.rmem_max where permitted; system for TCP].
+    #[arg(long, value_name = "BYTES|system")]
+    receive_buffer: Option<Buffer>,
     /// Ports of a frames test: KIND for both ends or SENDER/RECEIVER, of int, ring, xdp [default: int].
     #[arg(long, default_value = "", hide_default_value = true, value_name = "PORTS")]
     port: String,
@@ -97,6 +99,24 @@ pub struct TestArgs {
     /// Pin the receiving thread to this CPU of the other host.
     #[arg(long, value_name = "CPU")]
     receiver_cpu: Option<u32>,
+}
+
+/// What to ask of a socket buffer: bytes, or nothing.
+#[derive(Debug, Clone, Copy)]
+struct Buffer(Option<u32>);
+
+impl FromStr for Buffer {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "system" => Ok(Buffer(None)),
+            _ => text
+                .parse()
+                .map(|bytes| Buffer(Some(bytes)))
+                .map_err(|_| format!("'{text}' is not a number of bytes (examples: 65536, system)")),
+        }
+    }
 }
 
 /// The document of `--json`.
@@ -163,7 +183,10 @@ fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
         gso: args.gso,
         gro: args.gro,
         send_buffer: args.send_buffer,
-        receive_buffer: args.receive_buffer,
+        receive_buffer: match args.receive_buffer {
+            Some(Buffer(asked)) => asked,
+            None => TestSpec::default_receive_buffer(args.kind),
+        },
         sender_cpu: args.sender_cpu,
         receiver_cpu: args.receiver_cpu,
         congestion: args.congestion.clone(),

@@ -160,9 +160,27 @@ pub fn run(end: &mut dyn End, setup: &Setup, stop: &AtomicBool) -> EndReport {
         None => {}
     }
     report
+    let less = smaller_buffers(&setup.spec, &report.settings);
+    report.settings.refused.extend(less);
 }
 
 /// Buffers and addresses of a socket as they are.
+/// Buffers that the kernel made smaller than asked, in words. It keeps twice what it grants, for its own overhead (socket(7)).
+fn smaller_buffers(spec: &TestSpec, settings: &Settings) -> Vec<String> {
+    let buffers = [
+        ("receive", spec.receive_buffer, settings.receive_buffer, "net.core.rmem_max"),
+        ("send", spec.send_buffer, settings.send_buffer, "net.core.wmem_max"),
+    ];
+    let less = |(what, asked, kept, sysctl): (&str, Option<u32>, u64, &str)| {
+        let (asked, granted) = (asked?, kept / 2);
+        // An end without a socket keeps nothing.
+        (kept > 0 && granted < u64::from(asked)).then(|| {
+            format!("{what} buffer of {asked} B: the kernel granted {granted} B (raise {sysctl}, or give CAP_NET_ADMIN)")
+        })
+    };
+    buffers.into_iter().filter_map(less).collect()
+}
+
 pub fn settings_of(
     socket: impl AsFd,
     local: io::Result<SocketAddr>,

@@ -163,7 +163,8 @@ pub struct TestSpec {
     pub gro: bool,
     /// `SO_SNDBUF` in bytes; none leaves what the system gives.
     pub send_buffer: Option<u32>,
-    /// `SO_RCVBUF` in bytes; none leaves what the system gives.
+    /// `SO_RCVBUF` in bytes; none leaves what the system gives. A plan and `pathlab test` ask for
+    /// [`TestSpec::default_receive_buffer`] if nothing else is said.
     pub receive_buffer: Option<u32>,
     /// Pin the sender's traffic thread to this CPU.
     pub sender_cpu: Option<u32>,
@@ -180,6 +181,16 @@ impl TestSpec {
     /// The ports of a frames test that names none. `int` for both: its transmitter passes the queueing discipline as
     /// an application's frames do, its receiver wakes at once, and it works without BPF.
     pub const PORT: &str = "int";
+
+    /// What a test of datagrams asks for, in bytes: room for what arrives while the receiver does not run, so that the path is
+    /// measured and not this buffer. It is a bound and not a reservation: the kernel takes memory for what waits.
+    pub const RECEIVE_BUFFER: u32 = 64 << 20;
+
+    /// The receive buffer of a test whose plan says nothing: [`TestSpec::RECEIVE_BUFFER`] for datagrams over sockets. TCP keeps
+    /// the kernel's own tuning, and frames have no socket.
+    pub fn default_receive_buffer(kind: Kind) -> Option<u32> {
+        matches!(kind, Kind::UdpStream | Kind::UdpRr | Kind::Ping).then_some(Self::RECEIVE_BUFFER)
+    }
 
     /// The port of the sender without its interface, e.g. `int?bypass=on`.
     pub fn sender_port(&self) -> &str {
