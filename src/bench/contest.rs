@@ -10,11 +10,18 @@ pub struct Score {
     /// Busy CPU time of the whole host from its start to its end, in seconds (user, system, interrupts of all CPUs);
     /// starting and ending the tool is part of it.
     pub busy_seconds: f64,
+    /// From its start to its end, in seconds: the time that `busy_seconds` was counted in.
+    pub elapsed_seconds: f64,
     /// How long its traffic flowed, in seconds: rate × seconds is the work that was done.
     pub seconds: f64,
 }
 
 impl Score {
+    /// Busy CPU of the whole host in percent of one CPU, over the time that it was counted in.
+    fn busy_percent(&self) -> f64 {
+        if self.elapsed_seconds > 0.0 { 100.0 * self.busy_seconds / self.elapsed_seconds } else { f64::NAN }
+    }
+
     /// Busy CPU nanoseconds for each unit of work (a byte, a datagram, a transaction), given units per rate.
     fn cost(&self) -> f64 {
         let work = self.rate * self.seconds;
@@ -100,8 +107,7 @@ pub fn table(contests: &[Contest]) -> String {
         text.push_str(&format!("{}  ({}; claim: {})\n", contest.name, contest.unit, contest.claim));
         for contestant in &contest.contestants {
             let rates: Vec<f64> = contestant.scores.iter().map(|s| s.rate).collect();
-            let busy: Vec<f64> =
-                contestant.scores.iter().map(|s| 100.0 * s.busy_seconds / s.seconds).collect();
+            let busy: Vec<f64> = contestant.scores.iter().map(Score::busy_percent).collect();
             let (low, high) = range(&rates);
             text.push_str(&format!(
                 "  {:<34} median {:>12.1}   range {:>12.1} … {:<12.1} host CPU {:>5.0} %\n",
@@ -137,7 +143,7 @@ mod tests {
     use super::*;
 
     fn contestant(name: &str, rates: &[f64]) -> Contestant {
-        let score = |&rate: &f64| Score { rate, busy_seconds: 1.0, seconds: 1.0 };
+        let score = |&rate: &f64| Score { rate, busy_seconds: 1.0, elapsed_seconds: 1.0, seconds: 1.0 };
         Contestant { name: name.into(), scores: rates.iter().map(score).collect() }
     }
 
@@ -148,5 +154,13 @@ mod tests {
             compare(&contestant("ours", &[10.0, 20.0, 10.0]), &contestant("theirs", &[5.0, 10.0, 5.0]));
         assert_eq!((comparison.rate_ratio, comparison.rate_range), (2.0, (2.0, 2.0)));
         assert_eq!(comparison.cost_ratio, 0.5);
+    }
+
+    /// Two CPUs that were busy from the start of a tool to its end are busy with 200 %, however short its traffic was.
+    #[test]
+    fn the_host_is_never_busier_than_it_has_cpus() {
+        let score = Score { rate: 1.0, busy_seconds: 4.8, elapsed_seconds: 2.4, seconds: 2.0 };
+        assert!((score.busy_percent() - 200.0).abs() < 1e-9);
+        assert!((score.cost() - 2.4e9).abs() < 1.0, "the cost of the work is that of the whole tool");
     }
 }

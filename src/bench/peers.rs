@@ -11,6 +11,7 @@ use linux::lab::{Lab, Lifetime, Topology};
 use record::{Kind, Result, TestSpec};
 use serde::Serialize;
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// Flags of `pathlab bench peers`.
 #[derive(Args)]
@@ -209,14 +210,15 @@ impl<'a> Ring<'a> {
     }
 
     fn measure(&self, job: Job, tool: Tool) -> Result<Score> {
-        let before = linux::observe::busy_seconds()?;
+        let (begun, before) = (Instant::now(), linux::observe::busy_seconds()?);
         let nominal = self.seconds as f64;
         let (rate, seconds) = match tool {
             Tool::Pathlab { gso } => self.ours(job, gso)?,
             Tool::Netperf => (self.netperf(job)?, nominal),
             Tool::Iperf3 => (rivals::iperf3_tcp(self.lab.node("a")?, self.to, self.seconds)? / 1e6, nominal),
         };
-        Ok(Score { rate, busy_seconds: linux::observe::busy_seconds()? - before, seconds })
+        let busy_seconds = linux::observe::busy_seconds()? - before;
+        Ok(Score { rate, busy_seconds, elapsed_seconds: begun.elapsed().as_secs_f64(), seconds })
     }
 
     fn netperf(&self, job: Job) -> Result<f64> {

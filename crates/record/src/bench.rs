@@ -74,6 +74,19 @@ pub struct ProcessCpu {
     pub system_ns: u64,
 }
 
+impl ProcessCpu {
+    /// Nanoseconds outside the time in which frames came: its start, and its end.
+    pub fn around_ns(&self) -> u64 {
+        (self.user_ns + self.system_ns).saturating_sub(self.flow_ns)
+    }
+
+    /// The share of user mode in its whole life, in percent; none when it used no time.
+    pub fn user_percent(&self) -> Option<f64> {
+        let all = self.user_ns + self.system_ns;
+        (all > 0).then(|| 100.0 * self.user_ns as f64 / all as f64)
+    }
+}
+
 /// What interrupts used on all CPUs while the frames came, in nanoseconds; the kernel counts them in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostCpu {
@@ -245,7 +258,11 @@ mod tests {
     #[test]
     fn shares_are_of_what_arrived_and_nothing_divides_by_zero() {
         let mut result = CaptureResult { arrived: 200, captured: 150, ..CaptureResult::default() };
-        result.cpu.flow_ns = 300;
+        result.cpu = ProcessCpu { flow_ns: 300, user_ns: 100, system_ns: 400 };
+        assert_eq!((result.cpu.around_ns(), result.cpu.user_percent()), (200, Some(20.0)));
+        result.cpu.user_ns = 0; // the kernel counts the three with different clocks
+        result.cpu.system_ns = 0;
+        assert_eq!((result.cpu.around_ns(), result.cpu.user_percent()), (0, None));
         assert_eq!((result.loss_percent(), result.cpu_ns_per_frame()), (Some(25.0), Some(2.0)));
         let none = CaptureResult::default();
         assert_eq!(

@@ -165,9 +165,9 @@ pub fn capture_table(bench: &Bench<CaptureResult>) -> Table {
         "offered k/s",
         "loss %",
         "CPU ms/Mframe",
-        "user",
-        "sys",
         "softirq",
+        "start, end ms",
+        "user %",
         "stamp p50 µs",
         "p99 µs",
     ];
@@ -187,9 +187,9 @@ pub fn capture_table(bench: &Bench<CaptureResult>) -> Table {
             middle(Rounds::of(&group, |r| Some(r.offered_per_second() / 1e3))),
             with_range(Rounds::of(&group, CaptureResult::loss_percent)),
             middle(Rounds::of(&group, CaptureResult::cpu_ns_per_frame)),
-            middle(Rounds::of(&group, |r| per_million(r.cpu.user_ns, r.captured))),
-            middle(Rounds::of(&group, |r| per_million(r.cpu.system_ns, r.captured))),
             middle(Rounds::of(&group, |r| per_million(r.host.softirq_ns, r.arrived))),
+            middle(Rounds::of(&group, |r| Some(r.cpu.around_ns() as f64 / 1e6))),
+            middle(Rounds::of(&group, |r| r.cpu.user_percent())),
             middle(stamp(|stamp| stamp.p50_ns)),
             middle(stamp(|stamp| stamp.p99_ns)),
         ]);
