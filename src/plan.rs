@@ -7,6 +7,7 @@
 use record::unit::duration_ms;
 use record::{Kind, Problem, Rate, Result, TestSpec};
 use std::str::FromStr;
+use study::criteria::Criteria;
 
 /// The plan that `pathlab run` follows when none is named.
 pub const DEFAULT: &str = include_str!("../plans/default.plan");
@@ -27,6 +28,8 @@ pub struct Planned {
     pub name: String,
     /// What to do.
     pub spec: TestSpec,
+    /// What it must reach.
+    pub criteria: Criteria,
 }
 
 /// An experiment.
@@ -77,6 +80,23 @@ impl Plan {
                 .help("name kinds that the plan has"));
         }
         self.tests.retain(|test| kinds.is_empty() || kinds.contains(&test.spec.kind));
+        Ok(())
+    }
+
+    /// Holds every test to these criteria, where it has such a number, instead of what the plan says.
+    ///
+    /// # Errors
+    /// Bad input when no test has such a number.
+    pub fn hold_to(&mut self, criteria: Criteria) -> Result<()> {
+        let kinds: Vec<Kind> = self.tests.iter().map(|test| test.spec.kind).collect();
+        if let Some((name, why)) = criteria.impossible(&kinds) {
+            return Err(Problem::input(why)
+                .at(format!("--{name}"))
+                .help("leave it out, or name another plan"));
+        }
+        for test in &mut self.tests {
+            test.criteria = criteria.of(test.spec.kind).or(test.criteria);
+        }
         Ok(())
     }
 
@@ -197,6 +217,7 @@ impl Reader {
         let base = TestSpec { kind, duration_ms: 0, family: self.family, ..TestSpec::default() };
         let receive_buffer = TestSpec::default_receive_buffer(kind);
         let mut spec = TestSpec { size: default_size(kind), receive_buffer, ..base };
+        let mut criteria = Criteria::default();
         let mut rest = words[1..].iter();
         let mut seen = vec![];
         while let Some(&key) = rest.next() {
@@ -211,7 +232,9 @@ impl Reader {
             let Some(&value) = rest.next() else {
                 return wrong(key.0, format!("'{}' needs a value", key.1), "e.g. size 64");
             };
-            set(&mut spec, key, value)?;
+            if !limit(&mut criteria, kind, key, value)? {
+                set(&mut spec, key, value)?;
+            }
         }
         if spec.duration_ms == 0 {
             // A count that nobody limits takes as long as it takes.
@@ -230,7 +253,7 @@ impl Reader {
                 "use repetitions, or change a setting",
             );
         }
-        self.tests.push(Planned { name, spec });
+        self.tests.push(Planned { name, spec, criteria });
         Ok(())
     }
 
@@ -259,6 +282,26 @@ fn default_size(kind: Kind) -> u32 {
     }
 }
 
+/// Words of a test that say what it must reach, and do not shape it.
+const LIMITS: [&str; 3] = ["max-loss", "min-rate", "max-p99"];
+
+/// Reads a criterion; false when the word is none.
+fn limit(criteria: &mut Criteria, kind: Kind, key: Word<'_>, value: Word<'_>) -> Located<bool> {
+    fn read<T: FromStr<Err = String>>(value: Word<'_>) -> Located<Option<T>> {
+        value.1.parse().map(Some).or_else(|e: String| wrong(value.0, e, "see docs/plans.md"))
+    }
+    match key.1 {
+        "max-loss" => criteria.max_loss = read(value)?,
+        "min-rate" => criteria.min_rate = read(value)?,
+        "max-p99" => criteria.max_p99 = read(value)?,
+        _ => return Ok(false),
+    }
+    match criteria.impossible(&[kind]) {
+        Some((name, why)) => wrong(key.0, format!("'{name}' is not for this test: {why}"), "leave it out"),
+        None => Ok(true),
+    }
+}
+
 fn set(spec: &mut TestSpec, key: Word<'_>, value: Word<'_>) -> Located<()> {
     let text = || value.1.to_owned();
     match key.1 {
@@ -282,7 +325,7 @@ fn set(spec: &mut TestSpec, key: Word<'_>, value: Word<'_>) -> Located<()> {
         "port" => spec.port = text(),
         other => {
             let keys = "size, response, rate, count, duration, family, streams, batch, gso, gro, send-buffer, \
-                        receive-buffer, sender-cpu, receiver-cpu, congestion, port";
+                        receive-buffer, sender-cpu, receiver-cpu, congestion, port, max-loss, min-rate, max-p99";
             return wrong(key.0, format!("unknown setting '{other}'"), format!("the settings are {keys}"));
         }
     }
@@ -338,6 +381,7 @@ fn name_of(spec: &TestSpec, words: &[Word<'_>]) -> String {
         let value = if key == "gro" { "" } else { rest.next().unwrap_or_default() };
         match key {
             "size" => {}
+            limit if LIMITS.contains(&limit) => {}
             "rate" => name.push_str(&format!(" {value}")),
             "count" => name.push_str(&format!(" ×{value}")),
             "gro" => name.push_str(" gro"),

@@ -10,7 +10,7 @@ use record::half::{JoinEnd, JoinReport};
 use record::{Problem, Result};
 use std::fmt::Write;
 use std::path::PathBuf;
-use study::join::MostLoss;
+use study::criteria::MostLoss;
 use study::store::RunWriter;
 use study::table::{count, number};
 use study::text::printable;

@@ -6,8 +6,9 @@ use crate::run::ways::Offload;
 use crate::run::{About, Place, Session, progress::Progress};
 use clap::Args;
 use linux::lab::{Lab, Lifetime, Topology};
-use record::{Kind, Problem, ProblemKind, Result};
+use record::{Kind, Problem, ProblemKind, Rate, Result};
 use std::path::PathBuf;
+use study::criteria::{self, Criteria, MostLatency, MostLoss};
 use study::store::RunWriter;
 
 /// Flags of `pathlab run`.
@@ -38,6 +39,16 @@ pub struct RunArgs {
     /// Seed of the random order (printed and recorded with every run).
     #[arg(long)]
     seed: Option<u64>,
+    /// End with code 1 when more messages of a test are missing: 25, 0, 0.1%. For every test that can lose some, instead of
+    /// what the plan says.
+    #[arg(long, value_name = "LOSS")]
+    max_loss: Option<MostLoss>,
+    /// End with code 1 when less arrives: messages (20kpps; all but tcp-stream) or payload bits (100mbit; streams and frames).
+    #[arg(long, value_name = "RATE")]
+    min_rate: Option<Rate>,
+    /// End with code 1 when the 99th percentile of the latency is longer: 200us, 1.5ms (all but tcp-stream).
+    #[arg(long, value_name = "TIME")]
+    max_p99: Option<MostLatency>,
     /// What 'pathlab runs' shall call it.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -89,14 +100,7 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     }
     output.note(&format!("record: {}", directory.display()));
     output.result(&record, |record| study::text::run(record, output.colour))?;
-    match failed {
-        0 => Ok(()),
-        _ => Err(Problem::measured(format!(
-            "{failed} of {} could not be made",
-            record::unit::many(order.len() as u64, "test")
-        ))
-        .help("the findings say why")),
-    }
+    criteria::verdict(&criteria::failed(&record), failed, order.len())
 }
 
 /// The plan with the flags applied, and what the record says of it.
@@ -115,6 +119,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, About)> {
     };
     let mut plan = Plan::parse(&text, &name)?;
     plan.only(&args.only)?;
+    plan.hold_to(Criteria { max_loss: args.max_loss, min_rate: args.min_rate, max_p99: args.max_p99 })?;
     if args.quick {
         plan.quick();
     }

@@ -158,7 +158,15 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     let summary = Summary::of(&spec, &outcome);
     let document =
         TestDocument { schema: "pathlab/test/1", host: &host, spec: &spec, outcome: &outcome, summary };
-    output.result(&document, |document| table(document))
+    output.result(&document, |document| table(document))?;
+    let (end, what) = match spec.kind.is_round_trip() {
+        true => (&outcome.sender, "no reply came back"),
+        false => (&outcome.receiver, "nothing arrived at the receiver"),
+    };
+    if end.unique == 0 && end.received_bytes == 0 {
+        return Err(Problem::measured(what).help("look where it is dropped: 'pathlab capture' on the way"));
+    }
+    Ok(())
 }
 
 fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {

@@ -50,7 +50,7 @@ pub fn record(
         tcp: tcp.as_ref(),
         actors: &actors,
     });
-    TestRecord {
+    let mut test = TestRecord {
         kind: spec.kind,
         name: planned.name.clone(),
         repetition: place.repetition,
@@ -80,7 +80,10 @@ pub fn record(
         receiver,
         before: seen.before,
         after: seen.after,
-    }
+        criteria: vec![],
+    };
+    test.criteria = study::criteria::judge(planned.criteria, &test);
+    test
 }
 
 /// The ledger, for kinds that have one; for the others what the kernel told of their drops.

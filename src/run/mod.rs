@@ -17,6 +17,7 @@ pub use assemble::Place;
 use jiff::Timestamp;
 use linux::lab::Lab;
 use linux::observe::Observer;
+use load::end::Role;
 use record::{Finding, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord, TestSpec};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -24,7 +25,6 @@ use std::time::Duration;
 /// How long the lab is watched without traffic, to know its background.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
 
-/// What all tests of a run share.
 /// What the record says of a run before anything is measured.
 pub struct About {
     /// What the user calls it.
@@ -37,6 +37,7 @@ pub struct About {
     pub text: String,
 }
 
+/// What all tests of a run share.
 pub struct Session<'a> {
     lab: &'a Lab,
     observer: Observer,
@@ -53,6 +54,10 @@ impl<'a> Session<'a> {
     pub fn begin(lab: &'a Lab, plan: &Plan) -> Result<Session<'a>> {
         for test in &plan.tests {
             check_ends(lab, &test.spec)?;
+            // Both ends are on this host.
+            for role in [Role::Sender, Role::Receiver] {
+                load::check_host(&test.spec, role).map_err(|problem| problem.at(&test.name))?;
+            }
         }
         let mut observer = Observer::new(&namespaces(lab))?;
         let first = observer.snapshot(&[])?;

@@ -18,7 +18,8 @@ use crate::output::Output;
 use crate::plan::Plan;
 use crate::tenants;
 use linux::lab::{ForwarderKind, Lab, Lifetime, Topology};
-use record::{Finding, Problem, ProblemKind, Result, RunRecord, Severity, Way};
+use record::run::Criterion;
+use record::{Finding, Problem, ProblemKind, Result, RunRecord, Severity, TestRecord, Way};
 use serde::Serialize;
 use std::path::Path;
 use study::stats::Generator;
@@ -36,7 +37,19 @@ pub struct Document {
     seed: u64,
     ways: Vec<WayRow>,
     notes: Vec<String>,
+    criteria: Vec<CriterionOfWay>,
     findings: Vec<OfWay>,
+}
+
+/// A criterion of a test over a way.
+#[derive(Serialize)]
+struct CriterionOfWay {
+    way: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offload: Option<&'static str>,
+    test: String,
+    #[serde(flatten)]
+    criterion: Criterion,
 }
 
 /// A finding and the way that it is of.
@@ -165,6 +178,7 @@ pub fn run(
         let session = Session::begin(lab, plan)?;
         let mut header = session.header(about, seed);
         let offload = chosen.offload.map(Into::into);
+        header.topology_name = chosen.way.clone();
         header.way = Some(Way { name: chosen.way.clone(), group: group.clone(), offload });
         let writer = RunWriter::create(dir, header)?;
         courses.push(Course { chosen, session, writer, not_made: vec![] });
@@ -178,19 +192,18 @@ pub fn run(
             Ok(run) => runs.push((chosen, run)),
             Err(problem) => unclosed = Some(problem),
         }
-        header.topology_name = chosen.way.clone();
     }
     ended?;
     unclosed.map_or(Ok(()), Err)?;
     labs.into_iter().try_for_each(|(_, lab)| lab.down())?;
     tell(&conclude(&ways, &runs, &absent, group, seed), &runs, output)?;
-    match failed {
-        0 => Ok(()),
-        _ => {
-            Err(Problem::measured(format!("{} could not be made", record::unit::many(failed as u64, "test")))
-                .help("the findings say why"))
-        }
-    }
+    let over = |(chosen, run): &(&Chosen, RunRecord)| {
+        let failed = study::criteria::failed(run).into_iter();
+        failed.map(|sentence| format!("over {}, {sentence}", chosen.title())).collect::<Vec<_>>()
+    };
+    let missed: Vec<String> = runs.iter().flat_map(over).collect();
+    let tests = plan.schedule(seed).len() * runs.len();
+    study::criteria::verdict(&missed, failed, tests)
 }
 
 /// The labs that are up, and the ways that this host cannot build.
@@ -284,6 +297,8 @@ fn conclude(
         }
     };
     let rows: Vec<WayRow> = ways.iter().map(row).collect();
+    let criteria =
+        runs.iter().flat_map(|(chosen, run)| run.tests.iter().flat_map(|test| criteria_of(chosen, test)));
     let findings = runs.iter().flat_map(|(chosen, run)| {
         let of = |finding: &Finding| OfWay {
             way: chosen.way.clone(),
@@ -297,9 +312,20 @@ fn conclude(
         group,
         seed,
         notes: study::ways::notes(&rows),
+        criteria: criteria.collect(),
         findings: findings.collect(),
         ways: rows,
     }
+}
+
+fn criteria_of(chosen: &Chosen, test: &TestRecord) -> Vec<CriterionOfWay> {
+    let of = |criterion: &Criterion| CriterionOfWay {
+        way: chosen.way.clone(),
+        offload: chosen.offload,
+        test: study::findings::title(test),
+        criterion: criterion.clone(),
+    };
+    test.criteria.iter().map(of).collect()
 }
 
 fn tell(document: &Document, runs: &[(&Chosen, RunRecord)], output: &Output) -> Result<()> {
@@ -309,6 +335,12 @@ fn tell(document: &Document, runs: &[(&Chosen, RunRecord)], output: &Output) -> 
         let mut text = study::ways::table(&document.ways).text();
         for note in &document.notes {
             text += &format!("{note}\n");
+        }
+        for (chosen, run) in runs {
+            let table = study::criteria::table(run);
+            if !table.rows.is_empty() {
+                text += &format!("Criteria over {}\n{}", chosen.title(), table.text());
+            }
         }
         let told = document.findings.iter().filter(|of| of.finding.severity >= Severity::Warning);
         for OfWay { way, offload, finding } in told {

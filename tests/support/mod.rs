@@ -120,6 +120,11 @@ impl Kept {
         Kept(Some(child))
     }
 
+    /// Its standard output, if it was captured and nobody took it before.
+    pub fn stdout_pipe(&mut self) -> Option<std::process::ChildStdout> {
+        self.0.as_mut()?.stdout.take()
+    }
+
     /// For who waits for its end.
     pub fn take(mut self) -> Child {
         self.0.take().expect("nobody took it before")

@@ -122,6 +122,7 @@ pub trait End: Send {
 /// Opens the sockets of one end.
 pub fn prepare(setup: &Setup) -> Result<Box<dyn End>> {
     crate::check_spec(&setup.spec)?;
+    crate::check_host(&setup.spec, setup.role)?;
     if setup.address.is_ipv4() != (setup.spec.family == 4) {
         return Err(Problem::input(format!("{} is not an IPv{} address", setup.address, setup.spec.family)));
     }
@@ -159,12 +160,11 @@ pub fn run(end: &mut dyn End, setup: &Setup, stop: &AtomicBool) -> EndReport {
         Some((cpu, Err(error))) => report.settings.refused.push(format!("pinning to CPU {cpu}: {error}")),
         None => {}
     }
-    report
     let less = smaller_buffers(&setup.spec, &report.settings);
     report.settings.refused.extend(less);
+    report
 }
 
-/// Buffers and addresses of a socket as they are.
 /// Buffers that the kernel made smaller than asked, in words. It keeps twice what it grants, for its own overhead (socket(7)).
 fn smaller_buffers(spec: &TestSpec, settings: &Settings) -> Vec<String> {
     let buffers = [
@@ -181,6 +181,7 @@ fn smaller_buffers(spec: &TestSpec, settings: &Settings) -> Vec<String> {
     buffers.into_iter().filter_map(less).collect()
 }
 
+/// Buffers and addresses of a socket as they are.
 pub fn settings_of(
     socket: impl AsFd,
     local: io::Result<SocketAddr>,

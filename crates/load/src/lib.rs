@@ -19,6 +19,7 @@ pub mod controller;
 pub mod datagram;
 pub mod end;
 pub mod frames;
+mod host;
 pub mod intervals;
 pub mod ping;
 pub mod schedule;
@@ -32,5 +33,6 @@ pub mod udp_stream;
 
 pub use agent::AgentLink;
 pub use controller::{DataPorts, Observer, Outcome};
+pub use host::check_host;
 pub use schedule::length_ms;
 pub use spec::{check_spec, message_size, response_size};

@@ -130,6 +130,19 @@ pub struct ActorUsage {
     pub rss_bytes: u64,
 }
 
+/// What was asked of a number of a test, and whether it held.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Criterion {
+    /// `max-loss`, `min-rate`, `max-p99`, or `arrives` for a test of which nothing arrived.
+    pub name: String,
+    /// The limit, as it was given.
+    pub wanted: String,
+    /// What was measured, with its unit.
+    pub found: String,
+    /// It held. A number that could not be measured does not hold.
+    pub passed: bool,
+}
+
 /// One test with everything that is known about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TestRecord {
@@ -193,6 +206,9 @@ pub struct TestRecord {
     pub before: Snapshot,
     /// Counters after the test, when all queues were quiet.
     pub after: Snapshot,
+    /// Whether it reached what was asked of it; empty when nothing was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub criteria: Vec<Criterion>,
     /// Why this result is not to be trusted; empty if it is.
     #[serde(default)]
     pub invalid: Vec<String>,

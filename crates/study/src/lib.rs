@@ -1,13 +1,14 @@
 //! Records to statistics, ledger, verdict, findings, store and report.
 //!
 //! **What.** [`ledger`] says where every frame went, [`tcp`] what held a connection back, [`verdict`] what limited a
-//! test, [`stats`] how sure a median is, [`findings`] what a reader must know; [`join`] makes one record of two halves;
+//! test, [`stats`] how sure a median is, [`findings`] what a reader must know, [`criteria`] whether it reached what was asked; [`join`] makes one record of two halves;
 //! [`store`] keeps runs, [`listing`], [`text`] and [`report`] show them; [`bench`] does both for benchmarks of ports.
 //!
 //! **Why here.** This crate never sees the machine: a run recorded on another host gives the same conclusions. Only
 //! [`store`] and [`bench`] touch files.
 
 pub mod bench;
+pub mod criteria;
 pub mod findings;
 pub mod join;
 pub mod ledger;

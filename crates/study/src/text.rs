@@ -29,6 +29,7 @@ pub fn printable(text: &str) -> String {
 pub fn run(run: &RunRecord, colour: bool) -> String {
     let paint = Paint(colour);
     let mut parts = vec![heading(run, &paint), results(run, &paint)];
+    parts.push(section(&paint, "Criteria", &crate::criteria::table(run)));
     parts.push(ledgers(run, &paint));
     parts.push(section(&paint, "What limited each test", &table::limits(run)));
     parts.push(findings(&run.findings, &paint));
@@ -51,10 +52,10 @@ fn heading(run: &RunRecord, paint: &Paint) -> String {
         if host.virtual_machine { ", virtual machine" } else { "" },
         printable(&host.privilege),
     );
-    for why in &run.invalid {
     if let Some(label) = &run.label {
         text += &format!("label: {}\n", printable(label));
     }
+    for why in &run.invalid {
         text += &paint.with("31", &format!("not valid: {}\n", printable(why)));
     }
     text

@@ -86,6 +86,16 @@ pub fn listen(
     Ok((TcpListener::from(fd), refused))
 }
 
+/// Whether a connection of this network namespace could use that congestion control: tries it on a socket that is thrown away. The
+/// kernel loads a module where it may.
+///
+/// # Errors
+/// What setsockopt(2) says: `ENOENT` when there is none, `EPERM` when it may not be used.
+pub fn try_congestion(name: &str) -> io::Result<()> {
+    let fd = nixsock::socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    set_congestion(&fd, name)
+}
+
 fn set_congestion(fd: impl AsFd, name: &str) -> io::Result<()> {
     let mut value = [0u8; 16];
     let bytes = name.as_bytes();

@@ -13,6 +13,7 @@
 
 mod belong;
 
+pub use crate::criteria::MostLoss;
 use crate::findings;
 use crate::ledger::{Arrival, LedgerInput, Ports, WitnessInput, close};
 use crate::text::printable;
@@ -27,50 +28,6 @@ use record::{
     EndReport, Hop, Kind, Latency, Ledger, Limit, NamedCount, Path, Problem, Result, Role, RunRecord,
     Snapshot, TestRecord, TestSpec, Witness, WitnessStatus,
 };
-use std::fmt;
-use std::str::FromStr;
-
-/// How many frames may be missing.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum MostLoss {
-    /// So many.
-    Frames(u64),
-    /// This share of the offered frames, in percent.
-    Percent(f64),
-}
-
-impl MostLoss {
-    fn of(self, offered: u64) -> u64 {
-        match self {
-            MostLoss::Frames(frames) => frames,
-            MostLoss::Percent(percent) => (offered as f64 * percent / 100.0) as u64,
-        }
-    }
-}
-
-impl FromStr for MostLoss {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let bad = || format!("'{text}' is not a loss (examples: 0, 25, 0.1%)");
-        match text.strip_suffix('%') {
-            None => text.parse().map(MostLoss::Frames).map_err(|_| bad()),
-            Some(share) => {
-                let share = share.parse::<f64>().ok().filter(|share| (0.0..=100.0).contains(share));
-                share.map(MostLoss::Percent).ok_or_else(bad)
-            }
-        }
-    }
-}
-
-impl fmt::Display for MostLoss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MostLoss::Frames(frames) => write!(f, "{frames}"),
-            MostLoss::Percent(percent) => write!(f, "{percent}%"),
-        }
-    }
-}
 
 /// Joins two halves, in either order, each with the name of its file. The record has no name and no end yet.
 ///
@@ -299,6 +256,7 @@ fn record(ends: &Ends, parts: Parts) -> TestRecord {
         actors: vec![],
         observer_cpu_ns: before.cost_cpu_ns.saturating_add(after.cost_cpu_ns),
         offloads: vec![],
+        criteria: vec![],
         invalid: if sender.attempted == 0 { vec!["the sender sent nothing".into()] } else { vec![] },
         spec,
         path,

@@ -1,0 +1,358 @@
+//! What a test must reach, and whether it did: what makes `pathlab run` end with code 1.
+//!
+//! **What.** A criterion is a limit for one number of a test: the most loss, the least rate, the longest 99th percentile. [`judge`]
+//! compares, and writes down what was wanted and what was found. A test that carried nothing at all has failed even when nothing was
+//! asked of it, unless a loss that large was allowed.
+//!
+//! **Unknown is not passed.** A number that a test of this kind has, and that could not be measured, fails its criterion.
+
+use crate::findings::title;
+use crate::table::{Table, count, number, numbers};
+use record::run::Criterion;
+use record::{Kind, Problem, Rate, RunRecord, TestRecord};
+use std::fmt;
+use std::str::FromStr;
+
+/// How many frames or messages may be missing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MostLoss {
+    /// So many.
+    Frames(u64),
+    /// This share of the offered ones, in percent.
+    Percent(f64),
+}
+
+impl MostLoss {
+    /// How many of so many offered ones.
+    pub fn of(self, offered: u64) -> u64 {
+        match self {
+            MostLoss::Frames(frames) => frames,
+            MostLoss::Percent(percent) => (offered as f64 * percent / 100.0) as u64,
+        }
+    }
+}
+
+impl FromStr for MostLoss {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let bad = || format!("'{text}' is not a loss (examples: 0, 25, 0.1%)");
+        match text.strip_suffix('%') {
+            None => text.parse().map(MostLoss::Frames).map_err(|_| bad()),
+            Some(share) => {
+                let share = share.parse::<f64>().ok().filter(|share| (0.0..=100.0).contains(share));
+                share.map(MostLoss::Percent).ok_or_else(bad)
+            }
+        }
+    }
+}
+
+impl fmt::Display for MostLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MostLoss::Frames(frames) => write!(f, "{frames}"),
+            MostLoss::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// The longest latency that is allowed, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MostLatency(pub u64);
+
+/// Units of a latency and their nanoseconds; the first two are the same one.
+const UNITS: [(&str, f64); 5] = [("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("ms", 1e6), ("s", 1e9)];
+
+impl FromStr for MostLatency {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (value, unit) = text.split_at(digits);
+        let scale = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
+        let ns = value.parse::<f64>().ok().zip(scale).map(|(value, scale)| value * scale);
+        match ns.filter(|ns| (1.0..=3.6e12).contains(ns)) {
+            Some(ns) => Ok(MostLatency(ns.round() as u64)),
+            None => Err(format!("'{text}' is not a latency from 1ns to 1h (examples: 200us, 1.5ms, 1s)")),
+        }
+    }
+}
+
+impl fmt::Display for MostLatency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&duration(self.0))
+    }
+}
+
+/// What is asked of a test.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Criteria {
+    /// Messages that may be missing.
+    pub max_loss: Option<MostLoss>,
+    /// Messages or payload bits that must arrive each second.
+    pub min_rate: Option<Rate>,
+    /// The longest 99th percentile of the latency.
+    pub max_p99: Option<MostLatency>,
+}
+
+impl Criteria {
+    /// Those that a test of this kind can be held to.
+    pub fn of(self, kind: Kind) -> Criteria {
+        Criteria {
+            max_loss: self.max_loss.filter(|_| kind.has_ledger()),
+            min_rate: self.min_rate.filter(|rate| has_rate(kind, *rate)),
+            max_p99: self.max_p99.filter(|_| kind != Kind::TcpStream),
+        }
+    }
+
+    /// These, and the others where these say nothing.
+    pub fn or(self, others: Criteria) -> Criteria {
+        Criteria {
+            max_loss: self.max_loss.or(others.max_loss),
+            min_rate: self.min_rate.or(others.min_rate),
+            max_p99: self.max_p99.or(others.max_p99),
+        }
+    }
+
+    /// The first that no test of these kinds can be held to: its name and why.
+    pub fn impossible(self, kinds: &[Kind]) -> Option<(&'static str, String)> {
+        let some = |has: &dyn Fn(Criteria) -> bool| kinds.iter().any(|kind| has(self.of(*kind)));
+        let of = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+        if self.max_loss.is_some() && !some(&|criteria| criteria.max_loss.is_some()) {
+            return Some(("max-loss", format!("TCP repairs its losses, and there is only {}", of())));
+        }
+        if let Some(rate) = self.min_rate
+            && !some(&|criteria| criteria.min_rate.is_some())
+        {
+            return Some((
+                "min-rate",
+                format!("no test counts what {rate} is a rate of, there is only {}", of()),
+            ));
+        }
+        let p99 = self.max_p99.is_some() && !some(&|criteria| criteria.max_p99.is_some());
+        p99.then(|| ("max-p99", format!("a stream of bytes has no latency, and there is only {}", of())))
+    }
+}
+
+/// Bits are counted of streams, messages of all but a stream of bytes.
+fn has_rate(kind: Kind, rate: Rate) -> bool {
+    match rate {
+        Rate::BitsPerSecond(_) => kind == Kind::TcpStream || kind.is_one_way(),
+        Rate::MessagesPerSecond(_) => kind != Kind::TcpStream,
+    }
+}
+
+/// Compares a test with what was asked of it.
+pub fn judge(criteria: Criteria, test: &TestRecord) -> Vec<Criterion> {
+    let Criteria { max_loss, min_rate, max_p99 } = criteria.of(test.kind);
+    let mut judged = vec![];
+    let mut add = |name: &str, wanted: String, found: String, passed: bool| {
+        judged.push(Criterion { name: name.into(), wanted, found, passed });
+    };
+    let offered = test.offered.datagrams;
+    let lost = offered.saturating_sub(test.received.unique);
+    let nothing = test.received.unique == 0 && test.received.bytes == 0;
+    if let Some(most) = max_loss {
+        let found = format!("{} of {} lost", count(lost), count(offered));
+        add("max-loss", most.to_string(), found, offered > 0 && lost <= most.of(offered));
+    } else if nothing {
+        let found = match offered {
+            0 => "nothing was sent".into(),
+            offered => format!("nothing of {} messages arrived", count(offered)),
+        };
+        add("arrives", "something".into(), found, false);
+    }
+    if let Some(least) = min_rate {
+        let (found, limit, unit) = match least {
+            Rate::BitsPerSecond(limit) => (test.throughput_bps, limit, "bit/s"),
+            Rate::MessagesPerSecond(limit) => (test.messages_per_second, limit, "messages/s"),
+        };
+        add("min-rate", least.to_string(), scaled(found, unit), found >= limit);
+    }
+    if let Some(most) = max_p99 {
+        let p99 = test.latency_ns.as_ref().filter(|latency| latency.count > 0).map(|latency| latency.p99);
+        let found = p99.map_or("unknown: no message was timed".into(), duration);
+        add("max-p99", most.to_string(), found, p99.is_some_and(|p99| p99 <= most.0));
+    }
+    judged
+}
+
+/// The criteria that the tests of a run failed, one sentence each.
+pub fn failed(run: &RunRecord) -> Vec<String> {
+    let of = |test: &TestRecord| -> Vec<String> {
+        let failed = test.criteria.iter().filter(|criterion| !criterion.passed);
+        failed.map(|criterion| format!("{}: {}", title(test), sentence(criterion))).collect()
+    };
+    crate::table::in_plan_order(run).into_iter().flat_map(of).collect()
+}
+
+fn sentence(criterion: &Criterion) -> String {
+    let Criterion { name, wanted, found, .. } = criterion;
+    if name == "arrives" { found.clone() } else { format!("{found}, but {name} is {wanted}") }
+}
+
+/// The end of a command whose tests had such criteria.
+///
+/// # Errors
+/// Measured: one of them failed, or a test could not be made.
+pub fn verdict(failed: &[String], not_made: usize, tests: usize) -> record::Result<()> {
+    let mut said = vec![];
+    if let Some((first, more)) = failed.split_first() {
+        let more = if more.is_empty() { String::new() } else { format!(" (and {} more)", more.len()) };
+        said.push(format!("{first}{more}"));
+    }
+    if not_made > 0 {
+        said.push(format!("{not_made} of {tests} tests could not be made, the findings say why"));
+    }
+    match said.is_empty() {
+        true => Ok(()),
+        false => Err(Problem::measured(said.join("; "))),
+    }
+}
+
+/// The criteria of a run: repetitions that passed share a row.
+pub fn table(run: &RunRecord) -> Table {
+    let headers = ["test", "criterion", "wanted", "found", "verdict"].map(ToOwned::to_owned).to_vec();
+    let mut table = Table { words: headers.len(), headers, rows: vec![] };
+    for (name, tests) in crate::table::groups(run) {
+        let mut rows: Vec<(&Criterion, Vec<&TestRecord>, Vec<&str>)> = vec![];
+        for test in tests {
+            for criterion in &test.criteria {
+                let same = |(other, ..): &&mut (&Criterion, _, _)| {
+                    (&other.name, &other.wanted, other.passed)
+                        == (&criterion.name, &criterion.wanted, criterion.passed)
+                };
+                match rows.iter_mut().find(same) {
+                    Some((_, tests, found)) => {
+                        tests.push(test);
+                        found.push(&criterion.found);
+                    }
+                    None => rows.push((criterion, vec![test], vec![&criterion.found])),
+                }
+            }
+        }
+        table.rows.extend(rows.into_iter().map(|(criterion, tests, mut found)| {
+            found.dedup();
+            let verdict = if criterion.passed { "passed" } else { "failed" };
+            vec![
+                format!("{name} {}", numbers(&tests)),
+                criterion.name.clone(),
+                criterion.wanted.clone(),
+                found.join("; "),
+                verdict.into(),
+            ]
+        }));
+    }
+    table
+}
+
+/// A number with a decimal prefix.
+fn scaled(value: f64, unit: &str) -> String {
+    let (value, prefix) = match value {
+        v if v >= 1e9 => (v / 1e9, "G"),
+        v if v >= 1e6 => (v / 1e6, "M"),
+        v if v >= 1e3 => (v / 1e3, "k"),
+        v => (v, ""),
+    };
+    format!("{} {prefix}{unit}", number(value))
+}
+
+/// A length of time in the unit that fits it.
+fn duration(ns: u64) -> String {
+    let value = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{} µs", number(value / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", number(value / 1e6)),
+        _ => format!("{} s", number(value / 1e9)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn of(kind: Kind) -> TestRecord {
+        sample::run("x").tests.into_iter().find(|test| test.kind == kind).expect("one of each kind")
+    }
+
+    fn all(loss: &str, rate: &str, p99: &str) -> Criteria {
+        Criteria {
+            max_loss: Some(loss.parse().unwrap()),
+            min_rate: Some(rate.parse().unwrap()),
+            max_p99: Some(p99.parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn every_limit_passes_at_the_number_itself_and_fails_beside_it() {
+        let mut test = of(Kind::UdpStream);
+        (test.offered.datagrams, test.received.unique, test.messages_per_second) = (1000, 990, 5000.0);
+        test.latency_ns.as_mut().unwrap().p99 = 1_500_000;
+        let passed = |criteria| judge(criteria, &test).iter().map(|c| c.passed).collect::<Vec<_>>();
+        assert_eq!(passed(all("10", "5kpps", "1.5ms")), [true, true, true]);
+        assert_eq!(passed(all("1%", "5kpps", "1500us")), [true, true, true]);
+        assert_eq!(passed(all("9", "5001pps", "1499us")), [false, false, false]);
+        let found: Vec<String> = judge(all("0", "1pps", "1s"), &test).into_iter().map(|c| c.found).collect();
+        assert_eq!(found, ["10 of 1,000 lost", "5.00 kmessages/s", "1.50 ms"]);
+    }
+
+    #[test]
+    fn a_test_that_carried_nothing_has_failed_unless_that_was_allowed() {
+        let mut test = of(Kind::UdpStream);
+        (test.received.unique, test.received.bytes, test.latency_ns) = (0, 0, None);
+        let judged = judge(Criteria::default(), &test);
+        assert!(judged.len() == 1 && !judged[0].passed && judged[0].found.contains("arrived"), "{judged:?}");
+        let allowed = Criteria { max_loss: Some(MostLoss::Percent(100.0)), ..Criteria::default() };
+        assert!(judge(allowed, &test).iter().all(|criterion| criterion.passed));
+        let timed = Criteria { max_p99: Some(MostLatency(1 << 40)), ..allowed };
+        assert!(judge(timed, &test).iter().any(|c| !c.passed && c.found.contains("unknown")));
+        assert!(judge(Criteria::default(), &of(Kind::TcpStream)).is_empty());
+    }
+
+    #[test]
+    fn a_criterion_is_for_the_kinds_that_have_its_number() {
+        let criteria = all("0", "1mbit", "1ms");
+        assert_eq!(
+            criteria.of(Kind::TcpStream),
+            Criteria { min_rate: criteria.min_rate, ..Criteria::default() }
+        );
+        assert_eq!(criteria.of(Kind::Ping).min_rate, None);
+        assert_eq!(criteria.impossible(&[Kind::TcpStream, Kind::Ping]), None);
+        assert_eq!(criteria.impossible(&[Kind::TcpStream]).unwrap().0, "max-loss");
+        assert_eq!(criteria.impossible(&[Kind::Ping]).unwrap().0, "min-rate");
+        let p99 = Criteria { max_p99: Some(MostLatency(1)), ..Criteria::default() };
+        assert_eq!(p99.impossible(&[Kind::TcpStream]).unwrap().0, "max-p99");
+    }
+
+    #[test]
+    fn limits_are_read_and_wrong_ones_explained() {
+        for (text, ns) in
+            [("250ns", 250), ("1.5ms", 1_500_000), ("20us", 20_000), ("20µs", 20_000), ("1s", 1_000_000_000)]
+        {
+            assert_eq!(text.parse(), Ok(MostLatency(ns)));
+        }
+        for wrong in ["", "1", "ms", "1.2.3ms", "0ms", "-1ms", "1m", "5h"] {
+            assert!(wrong.parse::<MostLatency>().is_err(), "{wrong}");
+        }
+        assert_eq!(MostLatency(1_500_000).to_string(), "1.50 ms");
+    }
+
+    #[test]
+    fn the_table_and_the_sentences_say_which_repetition_failed() {
+        let mut run = sample::run("x");
+        for test in run.tests.iter_mut().filter(|test| test.kind == Kind::Ping) {
+            test.latency_ns.as_mut().unwrap().p99 = if test.repetition == 2 { 9_000_000 } else { 1_000_000 };
+            test.criteria =
+                judge(Criteria { max_p99: Some(MostLatency(2_000_000)), ..Criteria::default() }, test);
+        }
+        let table = table(&run);
+        assert_eq!(table.rows.len(), 2, "{}", table.text());
+        assert!(table.rows.iter().any(|row| row[0].contains("#2") && row[4] == "failed"), "{}", table.text());
+        assert_eq!(failed(&run), ["ping #2: 9.00 ms, but max-p99 is 2.00 ms"]);
+        assert!(verdict(&failed(&run), 0, 18).unwrap_err().kind.exit_code() == 1);
+        assert!(verdict(&[], 2, 18).unwrap_err().to_string().contains("2 of 18 tests"));
+        verdict(&[], 0, 18).unwrap();
+    }
+}
