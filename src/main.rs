@@ -6,6 +6,7 @@
 mod bench;
 mod cli;
 mod cmd;
+mod documents;
 mod output;
 mod plan;
 mod run;

@@ -7,6 +7,10 @@ use record::Problem;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 
+fn no_json(error: serde_json::Error) -> Problem {
+    Problem::host(format!("cannot write JSON: {error}"))
+}
+
 /// How to speak to the one who asked.
 pub struct Output {
     /// JSON instead of tables.
@@ -42,8 +46,8 @@ impl Output {
     /// Prints a result: `value` as JSON, or the text that `people` makes of it.
     pub fn result<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<()> {
         let mut text = if self.json {
-            serde_json::to_string_pretty(value)
-                .map_err(|e| Problem::host(format!("cannot write JSON: {e}")))?
+            self.documented(value)?;
+            serde_json::to_string_pretty(value).map_err(no_json)?
         } else {
             people(value)
         };
@@ -70,10 +74,22 @@ impl Output {
     fn one<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<String> {
         match self.json {
             true => {
-                serde_json::to_string(value).map_err(|e| Problem::host(format!("cannot write JSON: {e}")))
+                self.documented(value)?;
+                serde_json::to_string(value).map_err(no_json)
             }
             false => Ok(people(value)),
         }
+    }
+
+    /// In a build with debug assertions nothing leaves that `docs/json.md` does not have.
+    fn documented<T: Serialize>(&self, value: &T) -> record::Result<()> {
+        if !cfg!(debug_assertions) {
+            return Ok(());
+        }
+        let value = serde_json::to_value(value).map_err(no_json)?;
+        let fault = crate::documents::fault(&value);
+        assert!(fault.is_none(), "this JSON is not as documented: {}", fault.unwrap_or_default());
+        Ok(())
     }
 
     /// Writes text to standard output; a closed pipe (`pathlab runs | head`) is not an error.

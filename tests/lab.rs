@@ -67,7 +67,8 @@ impl User {
 
     fn json(&self, arguments: &str) -> Value {
         let value: Value = serde_json::from_str(&self.ok(&format!("--json {arguments}"))).unwrap();
-        assert_eq!(value["schema"], "pathlab/lab/1");
+        let command = arguments.split(' ').nth(1).unwrap();
+        assert_eq!(value["schema"], format!("pathlab/lab-{command}/1"));
         value
     }
 

@@ -290,3 +290,34 @@ fn the_latest_run_is_the_one_that_began_last() {
         assert_eq!(ids(directory.path(), &[]).last(), Some(last));
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Bytes from outside: a record cut short, changed in the middle, or never one, is a sentence.
+    #[test]
+    fn a_record_of_any_bytes_is_read_or_is_a_sentence(
+        noise in proptest::collection::vec(proptest::num::u8::ANY, 0..60),
+        at in 0usize..10_000,
+        keep in 0usize..10_000,
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let runs = directory.path().join("runs");
+        let id = new_run(&runs, "2026-01-02T03:04:05Z", "x", "bridge");
+        let file = runs.join(&id).join("run.json.zst");
+        let mut bytes = fs::read(&file).unwrap();
+        let at = at % bytes.len();
+        bytes.splice(at..(at + noise.len()).min(bytes.len()), noise);
+        bytes.truncate(keep);
+        fs::write(&file, &bytes).unwrap();
+        let listed = study::store::list(&runs).unwrap();
+        proptest::prop_assert_eq!(listed.len(), 1);
+        match study::store::open(&runs, &id) {
+            Ok(_) => proptest::prop_assert!(listed[0].broken.is_none()),
+            Err(problem) => {
+                proptest::prop_assert_eq!(problem.kind.exit_code(), 2);
+                proptest::prop_assert!(!problem.to_string().contains('\n'), "{}", problem);
+            }
+        }
+    }
+}

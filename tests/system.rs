@@ -14,6 +14,8 @@ mod commands;
 mod criteria;
 #[path = "system/dist.rs"]
 mod dist;
+#[path = "system/documents.rs"]
+mod documents;
 #[path = "system/filters.rs"]
 mod filters;
 #[path = "system/flow.rs"]

@@ -17,9 +17,6 @@ use serde_json::json;
 use crate::output::Output;
 use crate::tenants;
 
-/// Version of the JSON of every `lab` command.
-const SCHEMA: &str = "pathlab/lab/1";
-
 /// Flags of `pathlab lab`.
 #[derive(Args)]
 pub struct LabArgs {
@@ -114,7 +111,7 @@ fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
         start_holder(&topology, &name)?;
     }
     let milliseconds = (clock::monotonic_ns() - begun) as f64 / 1e6;
-    let result = json!({"schema": SCHEMA, "lab": name, "milliseconds": milliseconds, "topology": topology.to_string()});
+    let result = json!({"schema": "pathlab/lab-up/1", "lab": name, "milliseconds": milliseconds, "topology": topology.to_string()});
     output.result(&result, |_| {
         let (nodes, links) = (topology.nodes.len(), topology.links.len());
         format!("lab {name} is up: {nodes} nodes, {links} links, built in {milliseconds:.0} ms")
@@ -216,19 +213,20 @@ fn down(names: &[String], output: &Output) -> Result<()> {
             "process {pid} ({process}) still lives in what was node {node}; it was not ended"
         ));
     }
-    output.result(&json!({"schema": SCHEMA, "down": gone, "inhabitants": inhabitants}), |_| {
-        match gone.is_empty() {
+    output.result(
+        &json!({"schema": "pathlab/lab-down/1", "down": gone, "inhabitants": inhabitants}),
+        |_| match gone.is_empty() {
             true => "no lab was taken down".into(),
             false => format!("down: {}", gone.join(", ")),
-        }
-    })?;
+        },
+    )?;
     problems.iter().skip(1).for_each(|problem| output.problem(problem));
     problems.into_iter().next().map_or(Ok(()), Err)
 }
 
 fn list(output: &Output) -> Result<()> {
     let labs = Lab::list()?;
-    output.result(&json!({"schema": SCHEMA, "labs": labs}), |_| {
+    output.result(&json!({"schema": "pathlab/lab-list/1", "labs": labs}), |_| {
         let mut rows = vec![["NAME", "STATE", "LINKS", "NODES", "PROGRAMS"].map(String::from).to_vec()];
         rows.extend(labs.iter().map(|lab: &LabInfo| {
             let state = match (lab.state, lab.owner) {
@@ -271,7 +269,7 @@ fn check(name: &str, output: &Output) -> Result<()> {
     let differing = lines.iter().filter(|line| !line.differences.is_empty()).count();
     let tenants: Vec<TenantInfo> = lab.tenants().iter().map(TenantInfo::from).collect();
     let result = json!({
-        "schema": SCHEMA, "lab": name, "interfaces": lines, "differing": differing, "tenants": tenants,
+        "schema": "pathlab/lab-check/1", "lab": name, "interfaces": lines, "differing": differing, "tenants": tenants,
     });
     output.result(&result, |_| check_table(&lines) + &tenant_lines(&tenants))?;
     if let Some(gone) = tenants.iter().find(|tenant| !tenant.alive) {
@@ -346,5 +344,5 @@ fn show(file: &str, output: &Output) -> Result<()> {
     let topology = Topology::load(file)?;
     tenants::check(&topology)?;
     let text = topology.to_string();
-    output.result(&json!({"schema": SCHEMA, "file": file, "topology": text}), |_| text.clone())
+    output.result(&json!({"schema": "pathlab/lab-show/1", "file": file, "topology": text}), |_| text.clone())
 }

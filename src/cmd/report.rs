@@ -21,9 +21,13 @@ pub struct ReportArgs {
     pub dir: PathBuf,
 }
 
+/// The version of what `--json` prints.
+const SCHEMA: &str = "pathlab/report/1";
+
 /// What was written, for `--json`.
 #[derive(serde::Serialize)]
 struct Written {
+    schema: &'static str,
     file: PathBuf,
     bytes: usize,
     runs: Vec<String>,
@@ -42,7 +46,7 @@ pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
     let page = study::report::html(&runs)?;
     write(&args.output, &page)?;
     let runs = runs.into_iter().map(|run| run.id).collect();
-    let written = Written { file: args.output, bytes: page.len(), runs };
+    let written = Written { schema: SCHEMA, file: args.output, bytes: page.len(), runs };
     output.result(&written, |written| {
         format!("{} ({} kB, runs {})", written.file.display(), written.bytes / 1000, written.runs.join(", "))
     })
@@ -58,7 +62,7 @@ fn benchmark(directory: &Path, schema: &str, file: &Path, output: &Output) -> Re
     };
     write(file, &page)?;
     let runs = vec![directory.display().to_string()];
-    let written = Written { file: file.to_owned(), bytes: page.len(), runs };
+    let written = Written { schema: SCHEMA, file: file.to_owned(), bytes: page.len(), runs };
     output.result(&written, |written| {
         format!("{} ({} kB, {})", written.file.display(), written.bytes / 1000, written.runs.join(", "))
     })

@@ -265,6 +265,7 @@ fn watched<T: Send>(output: &Output, job: &Job, work: impl FnOnce(&Watch) -> T +
 /// One frame of `--print`.
 #[derive(Serialize)]
 struct Printed {
+    schema: &'static str,
     number: u64,
     line: String,
     hex: String,
@@ -286,7 +287,8 @@ fn print(job: &Job, count: u64, output: &Output) -> Result<()> {
     };
     for (number, frame) in (1..).zip(&frames) {
         let hex: Vec<String> = frame.iter().map(|byte| format!("{byte:02x}")).collect();
-        let printed = Printed { number, line: wire::text::line(frame), hex: hex.concat() };
+        let printed =
+            Printed { schema: "pathlab/frame/1", number, line: wire::text::line(frame), hex: hex.concat() };
         output.line(&printed, |p| {
             let rows = hex.chunks(32).map(|row| format!("\n    {}", row.concat()));
             format!("{}: {} bytes, {}{}", p.number, frame.len(), p.line, rows.collect::<String>())

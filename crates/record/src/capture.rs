@@ -6,10 +6,13 @@ use serde::{Deserialize, Serialize};
 /// The version of the JSON.
 pub const SCHEMA: &str = "pathlab/capture/1";
 
+/// The version of the JSON of one second.
+pub const SECOND: &str = "pathlab/capture-second/1";
+
 /// One second of a capture; printed while it runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaptureSecond {
-    /// `pathlab/capture/1`.
+    /// [`SECOND`].
     pub schema: String,
     /// Which second, from 1.
     pub second: u64,

@@ -23,7 +23,7 @@ use account::{Known, Readings, Watch};
 use census::Census;
 use linux::port::{self, Direction, Member, Port, PortError, ReceiveCounters, StampSource, Uri, Wish};
 use linux::sys::{clock, process};
-use record::capture::{CaptureReport, CaptureSecond, Recorded, SCHEMA, Written};
+use record::capture::{CaptureReport, CaptureSecond, Recorded, SCHEMA, SECOND, Written};
 use record::unit::many;
 use record::{PlaceDrop, PortSetting, Problem, Result, Snapshot};
 use std::sync::PoisonError;
@@ -344,7 +344,7 @@ impl Seconds {
             PlaceDrop { count: drop.count - before.map_or(0, |drop| drop.count), ..drop.clone() }
         };
         let second = CaptureSecond {
-            schema: SCHEMA.into(),
+            schema: SECOND.into(),
             second: self.second + 1,
             duration_ns,
             frames: frames - self.frames,
