@@ -141,6 +141,40 @@ fn a_full_disk_ends_the_run_with_what_was_kept() {
 }
 
 #[test]
+fn too_few_open_files_are_said_to_be_too_few() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("one.plan");
+    std::fs::write(&plan, "topology pair\nrepetitions 1\ntest ping count 20\n").unwrap();
+    let (mut refused, mut done) = (0, 0);
+    // What is missing depends on how far it gets; the lab goes whatever it is.
+    for limit in [12, 16, 20, 24, 28, 32, 36, 40, 48, 64, 1024] {
+        let mut tool = command("sh");
+        let script = format!("ulimit -n {limit}; exec {PATHLAB} run {} --dir runs", plan.display());
+        tool.args(["-c", &script]).current_dir(folder.path());
+        let child = start(tool);
+        let own = format!("pathlab-run-{}-", child.id());
+        let output = finish(child, Duration::from_secs(60));
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.code() {
+            Some(0) => done += 1,
+            _ => {
+                assert!(
+                    words.contains("Too many open files")
+                        && words.contains("ulimit -n")
+                        && !words.contains("unused name"),
+                    "{limit}: {words}"
+                );
+                refused += 1;
+            }
+        }
+        run_ok(&["lab", "list"]);
+        assert!(!namespaces().iter().any(|n| n.starts_with(&own)), "{limit}: the lab is still there");
+    }
+    assert!(refused > 0 && done > 0);
+}
+
+#[test]
 fn two_labs_side_by_side_do_not_meet() {
     let _turn = alone();
     if !is_root() || !installed("ping") {

@@ -234,7 +234,7 @@ impl AgentLink {
 /// ends by itself when the link is dropped.
 pub fn spawn(mut command: Command) -> Result<(AgentLink, Child)> {
     let name = format!("agent '{}'", command.get_program().to_string_lossy());
-    let cannot = |error: io::Error| Problem::host(format!("cannot start the {name}: {error}"));
+    let cannot = |error: io::Error| Problem::host(format!("cannot start the {name}: {error}")).remedy(&error);
     let (ours, theirs) = UnixStream::pair().map_err(cannot)?;
     command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
     let mut child = command.spawn().map_err(cannot)?;

@@ -106,6 +106,20 @@ pub fn json_words(error: &serde_json::Error) -> String {
     }
 }
 
+/// EMFILE of errno(3), on every architecture of Linux.
+const TOO_MANY_OPEN_FILES: i32 = 24;
+
+impl Problem {
+    /// Says what to do about an error of the system that has one remedy wherever it is met; what was said stays for others.
+    #[must_use]
+    pub fn remedy(self, error: &std::io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(TOO_MANY_OPEN_FILES) => self.help("raise the limit of open files (ulimit -n)"),
+            _ => self,
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.place.is_empty() {
@@ -150,5 +164,13 @@ mod tests {
         let problem = Problem::input("unknown node 'c'").help("the nodes are a, b").at("labs/pair.lab:3:6");
         assert_eq!(problem.to_string(), "labs/pair.lab:3:6: unknown node 'c'; the nodes are a, b");
         assert_eq!(problem.kind.exit_code(), 2);
+    }
+
+    #[test]
+    fn only_a_known_error_changes_the_advice() {
+        let of = |errno| {
+            Problem::host("cannot").help("do").remedy(&std::io::Error::from_raw_os_error(errno)).advice
+        };
+        assert_eq!((of(24).as_str(), of(2).as_str()), ("raise the limit of open files (ulimit -n)", "do"));
     }
 }

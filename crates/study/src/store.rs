@@ -74,13 +74,14 @@ impl RunWriter {
         let time = name_of_time(&record.begun)?;
         let (directory, id) = (0..100)
             .find_map(|_| {
-                let id = format!("{time}-{}", short_id().ok()?);
-                let directory = root.join(&id);
-                match fs::create_dir(&directory) {
+                let made = short_id().and_then(|random| {
+                    let id = format!("{time}-{random}");
+                    let directory = root.join(&id);
+                    fs::create_dir(&directory).map(|()| (directory, id))
+                });
+                match made {
                     Err(e) if e.kind() == ErrorKind::AlreadyExists => None,
-                    result => {
-                        Some(result.map(|()| (directory, id)).map_err(|e| cannot("make a run in", root, &e)))
-                    }
+                    made => Some(made.map_err(|e| cannot("make a run in", root, &e))),
                 }
             })
             .unwrap_or_else(|| {
@@ -158,7 +159,7 @@ pub(crate) fn sync(directory: &Path) -> Result<()> {
 }
 
 pub(crate) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Problem {
-    Problem::host(format!("cannot {what} {}: {error}", path.display()))
+    Problem::host(format!("cannot {what} {}: {error}", path.display())).remedy(error)
 }
 
 /// `20260102T030405Z` of an RFC 3339 time.

@@ -441,8 +441,7 @@ fn namespace_problem(error: std::io::Error) -> Problem {
             problem.help("this needs CAP_SYS_ADMIN; run as root, or as a user who may make user namespaces")
         }
         Some(libc::ENOSPC) => problem.help("raise the sysctl user.max_net_namespaces"),
-        Some(libc::EMFILE) => problem.help("raise the limit of open files (ulimit -n)"),
-        _ => problem,
+        _ => problem.remedy(&error),
     }
 }
 

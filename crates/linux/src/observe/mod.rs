@@ -184,6 +184,7 @@ impl Observer {
 fn unobservable(node: &str, error: &std::io::Error) -> Problem {
     Problem::host(format!("the counters of node {node} cannot be opened: {error}"))
         .help("run as root, or inside the user namespace that owns the lab")
+        .remedy(error)
 }
 /// Busy CPU time of all CPUs since boot, in seconds: user, system and interrupts (resolution one tick).
 ///
