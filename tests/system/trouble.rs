@@ -81,18 +81,24 @@ fn an_interrupted_run_takes_its_lab_down_itself() {
 }
 
 #[test]
-fn a_peer_that_dies_in_mid_test_is_named_and_the_record_so_far_is_kept() {
+fn an_agent_that_is_killed_in_mid_test_fails_that_test_and_the_plan_goes_on() {
     let _turn = alone();
     if !is_root() {
-        return skip("a peer that dies", "needs root, to find the agent in its node");
+        return skip("an agent that dies", "needs root, to find the agent in its node");
     }
     let lab = TestLab::up("bridge", "dies");
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("long.plan");
-    std::fs::write(&plan, "topology bridge\nrepetitions 1\norder listed\ntest ping count 100\ntest udp-stream duration 120s rate 1kpps\n").unwrap();
+    std::fs::write(
+        &plan,
+        "topology bridge\nrepetitions 1\norder listed\ntest ping count 100\n\
+         test udp-stream duration 120s rate 1kpps\ntest udp-rr count 50\n",
+    )
+    .unwrap();
     let records = folder.path().join("runs");
-    let arguments = ["run", plan.to_str().unwrap(), "--lab", &lab.name, "--dir", records.to_str().unwrap()];
-    let child = start(pathlab(&arguments));
+    let plan = plan.to_str().unwrap();
+    let child =
+        start(pathlab(&["run", plan, "--lab", &lab.name, "--dir", records.to_str().unwrap(), "--json"]));
     let record_there = || {
         records.is_dir()
             && std::fs::read_dir(&records).unwrap().flatten().any(|e| e.path().join("run.json.zst").is_file())
@@ -106,9 +112,18 @@ fn a_peer_that_dies_in_mid_test_is_named_and_the_record_so_far_is_kept() {
     assert!(Command::new("kill").args(["-KILL", &receiver.to_string()]).status().unwrap().success());
     let output = finish(child, Duration::from_secs(60));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{words}");
-    assert!(words.contains("receiver"), "the dead end is not named: {words}");
-    assert_eq!(tests_in_record(&records), 1);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    assert!(words.contains("1 of 3 tests could not be made"), "{words}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let kinds: Vec<_> = json["tests"].as_array().unwrap().iter().map(|test| test["kind"].as_str()).collect();
+    assert_eq!(kinds, [Some("ping"), Some("udp-rr")]);
+    let failed =
+        json["findings"].as_array().unwrap().iter().find(|f| f["claim"] == "the test could not be made");
+    let failed = failed.unwrap_or_else(|| panic!("{json}"));
+    assert!(failed["test"].as_str().unwrap().starts_with("udp-stream"), "{failed}");
+    let reason = failed["evidence"].as_str().unwrap();
+    assert!(reason.contains(&format!("the receiver (agent process {receiver})")), "{reason}");
+    assert_eq!(tests_in_record(&records), 2);
 }
 
 #[test]

@@ -246,7 +246,8 @@ pub fn spawn(mut command: Command) -> Result<(AgentLink, Child)> {
         Err(problem) => {
             let _ = child.kill();
             let _ = child.wait();
-            Err(problem)
+            // It is this very program: what it does not say is no mistake of the user's.
+            Err(Problem::measured(problem.what).help("look whether somebody ended its process"))
         }
     }
 }

@@ -11,7 +11,7 @@ pub type Result<T, E = Problem> = std::result::Result<T, E>;
 /// Whose turn it is to act; decides the exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// The measured thing failed its criterion (exit code 1).
+    /// The measured thing failed its criterion, or went away in the middle (exit code 1).
     Measured,
     /// A file, flag, frame or peer gave something that cannot be used (exit code 2).
     Input,
@@ -44,7 +44,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Bad input: a file, a flag, a frame, a peer that lies or vanishes.
+    /// Bad input: a file, a flag, a frame, a peer that lies.
     pub fn input(what: impl Into<String>) -> Self {
         Self::new(ProblemKind::Input, what)
     }
@@ -54,7 +54,7 @@ impl Problem {
         Self::new(ProblemKind::Host, what)
     }
 
-    /// The measured thing failed its criterion.
+    /// The measured thing failed its criterion, or a peer vanished in the middle.
     pub fn measured(what: impl Into<String>) -> Self {
         Self::new(ProblemKind::Measured, what)
     }

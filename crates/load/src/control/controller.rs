@@ -67,7 +67,8 @@ pub enum Action {
     Look(Look),
     /// The test is over.
     Done(Box<Outcome>),
-    /// The test failed. Agents that still answer have been told to close.
+    /// The test failed. Agents that still answer have been told to close. A peer that was lost is a measured problem (this
+    /// test has no result, others may), one that does not speak the protocol is bad input.
     Failed(Problem),
 }
 
@@ -144,7 +145,7 @@ impl Controller {
                 self.lost[role as usize] = true;
                 let what = format!("{} {} {}", self.named(role), printable(&why), self.when(now_ns));
                 let advice = "look whether its process or its machine is still there";
-                self.fail(Problem::input(what).help(advice))
+                self.fail(Problem::measured(what).help(advice))
             }
             Event::Looked(result) => self.looked(now_ns, result),
             Event::Reply(role, Reply::Failed(failure)) => {
@@ -202,7 +203,9 @@ impl Controller {
         };
         self.lost[role as usize] = true;
         let what = format!("{} did not answer any more {}", self.named(role), self.when(now_ns));
-        self.fail(Problem::input(what).help("look whether its process is stopped or its machine overloaded"))
+        self.fail(
+            Problem::measured(what).help("look whether its process is stopped or its machine overloaded"),
+        )
     }
 
     fn go(&mut self, now_ns: u64, step: Step, patience_ns: u64, role: Role, request: Request) -> Vec<Action> {

@@ -7,9 +7,9 @@ use super::message::{Hello, PROTOCOL, Prepared, Reply, Request};
 use crate::controller::Outcome;
 use crate::end::{ClockRelation, Role};
 use proptest::prelude::*;
-use record::Problem;
 use record::spec::{Kind, TestSpec};
 use record::traffic::EndReport;
+use record::{Problem, ProblemKind};
 use std::collections::VecDeque;
 
 /// What goes wrong.
@@ -162,7 +162,10 @@ fn a_peer_that_is_lost_at_any_step_is_named_and_the_other_closed() {
         for step in 0..REQUESTS {
             let mut pair = Pair::new(Kind::TcpRr);
             let role = pair.run(Some((step, fault)));
-            let problem = pair.ended.take().unwrap().expect_err("the test must fail").to_string();
+            let problem = pair.ended.take().unwrap().expect_err("the test must fail");
+            let lost = matches!(fault, Fault::Lost | Fault::Stalls);
+            assert_eq!(problem.kind == ProblemKind::Measured, lost, "{fault:?} at {step}: {problem}");
+            let problem = problem.to_string();
             assert!(problem.contains(role.name()), "{fault:?} at {step}: {problem}");
             let other = 1 - role as usize;
             assert!(!pair.open[other], "{fault:?} at {step}: the other end was left open");
