@@ -38,6 +38,13 @@ impl Output {
         eprintln!("pathlab: {problem}");
     }
 
+    /// What went wrong besides, when the results are there: one sentence on standard error, and no other exit code.
+    pub fn warn(&self, done: record::Result<()>) {
+        if let Err(problem) = done {
+            eprintln!("pathlab: warning: {problem}");
+        }
+    }
+
     /// A line on standard error that is not a result.
     pub fn note(&self, line: &str) {
         eprintln!("pathlab: {line}");

@@ -36,7 +36,9 @@ fn directory() -> (tempfile::TempDir, String) {
         evidence: "7".into(),
         advice: "do".into(),
     };
-    let id = writer.finish(vec![finding], "2026-01-02T03:05:05Z".into(), vec![]).unwrap().id;
+    let (record, written) = writer.finish(vec![finding], "2026-01-02T03:05:05Z".into(), vec![]);
+    written.unwrap();
+    let id = record.id;
     let bad = directory.path().join("runs/20990101T000000Z-bad");
     fs::create_dir(&bad).unwrap();
     fs::write(bad.join("run.json"), "{").unwrap();

@@ -95,7 +95,7 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
         writer.add(&result)?;
         bench.results.push(result);
     }
-    arena.down()?;
+    output.warn(arena.down());
     args.keep.report(|| study::report::bench::capture_html(&bench))?;
     let versus = study::bench::capture_versus(&bench);
     let directory = writer.directory().to_owned();

@@ -126,9 +126,10 @@ pub fn run(args: NullArgs, output: &Output) -> Result<()> {
         pairings: jobs.into_iter().map(|(job, scores)| summed(job, scores)).collect(),
         absent,
     };
-    bridge.down()?;
-    wire.down()?;
-    output.result(&document, people)
+    let told = output.result(&document, people);
+    output.warn(bridge.down());
+    output.warn(wire.down());
+    told
 }
 
 fn kinds(wanted: &[String]) -> Result<Vec<Kind>> {

@@ -70,8 +70,9 @@ pub fn run(args: PeersArgs, output: &Output) -> Result<()> {
         contests,
     };
     drop(ring);
-    lab.down()?;
-    output.result(&document, people)
+    let told = output.result(&document, people);
+    output.warn(lab.down());
+    told
 }
 
 fn people(document: &Document) -> String {

@@ -99,7 +99,7 @@ pub fn run(args: SendArgs, output: &Output) -> Result<()> {
         bench.results.push(result);
     }
     drop(sink);
-    arena.down()?;
+    output.warn(arena.down());
     args.keep.report(|| study::report::bench::send_html(&bench))?;
     let versus = study::bench::send_versus(&bench);
     let directory = writer.directory().to_owned();

@@ -35,11 +35,14 @@ pub fn run(args: JoinArgs, output: &Output) -> Result<()> {
     let (sent, captured) = (half::read(&args.sent)?, half::read(&args.captured)?);
     let names = (args.sent.display().to_string(), args.captured.display().to_string());
     let mut report = study::join::join((&names.0, &sent), (&names.1, &captured), args.max_loss)?;
-    keep(&mut report, &args)?;
-    output.note(&format!("record: {}", report.record));
+    let kept = keep(&mut report, &args);
+    if kept.is_ok() {
+        output.note(&format!("record: {}", report.record));
+    }
     output.result(&report, |report| {
         format!("{}\n{}", heading(report), study::text::run(&report.run, output.colour))
     })?;
+    kept?;
     match report.passed {
         true => Ok(()),
         false => Err(Problem::measured(report.why)),
@@ -54,8 +57,11 @@ fn keep(report: &mut JoinReport, args: &JoinArgs) -> Result<()> {
     for test in tests {
         writer.add(test)?;
     }
-    report.record = writer.directory().display().to_string();
-    report.run = writer.finish(findings, crate::run::now(), vec![])?;
+    let directory = writer.directory().display().to_string();
+    let (run, written) = writer.finish(findings, crate::run::now(), vec![]);
+    report.run = run;
+    written?;
+    report.record = directory;
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 use crate::output::Output;
 use crate::plan::{self, Plan};
 use crate::run::ways::Offload;
-use crate::run::{About, Place, Session, progress::Progress};
+use crate::run::{About, Place, Session, keep, progress::Progress};
 use clap::Args;
 use linux::lab::{Lab, Lifetime, Topology};
-use record::{Kind, Problem, ProblemKind, Rate, Result};
-use std::path::PathBuf;
+use record::unit::many;
+use record::{Finding, Kind, Problem, ProblemKind, Rate, Result};
+use std::path::{Path, PathBuf};
 use study::criteria::{self, Criteria, MostLatency, MostLoss};
 use study::store::RunWriter;
 
@@ -66,12 +67,71 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
         return crate::run::ways::run(ways, &plan, &about, seed, &args.dir, output);
     }
     let lab = take_lab(&args, &plan)?;
-    let mut session = Session::begin(&lab, &plan)?;
-    let mut writer = RunWriter::create(&args.dir, session.header(&about, seed))?;
+    let measured = measure(&lab, &plan, (&about, seed), &args.dir, output);
+    if args.lab.is_none() {
+        output.warn(lab.down());
+    }
+    measured
+}
 
+/// Carries the plan out in the lab, and tells what came of it, however it ended.
+fn measure(lab: &Lab, plan: &Plan, (about, seed): (&About, u64), dir: &Path, output: &Output) -> Result<()> {
+    let mut session = Session::begin(lab, plan)?;
+    let mut writer = RunWriter::create(dir, session.header(about, seed))?;
     let order = plan.schedule(seed);
-    let mut progress =
-        Progress::new(output, order.iter().map(|&(test, _)| load::length_ms(&plan.tests[test].spec)).sum());
+    let Driven { not_made, stopped } = drive(&mut session, &mut writer, plan, &order, output);
+
+    let failed = not_made.len();
+    let mut findings = not_made;
+    findings.extend(session.take_told());
+    findings.extend(study::findings::findings(writer.record()));
+    let directory = writer.directory().to_owned();
+    let early = stopped.iter().map(|problem| format!("the run ended early: {problem}")).collect();
+    let (record, written) = writer.finish(findings, session.now(), early);
+    if written.is_ok() && stopped.is_none() {
+        output.note(&format!("record: {}", directory.display()));
+    }
+    if stopped.is_none() || !record.tests.is_empty() {
+        output.result(&record, |record| study::text::run(record, output.colour))?;
+    }
+    match (stopped, written) {
+        (Some(problem), Ok(())) => {
+            let tests = record.tests.len();
+            let are = if tests == 1 { "is" } else { "are" };
+            let kept = format!(
+                "{} that ended before this {are} kept in {}",
+                many(tests as u64, "test"),
+                directory.display()
+            );
+            Err(also(problem, &kept))
+        }
+        (Some(problem), Err(unwritten)) => {
+            output.problem(&unwritten);
+            Err(problem)
+        }
+        (None, Err(unwritten)) => Err(unwritten),
+        (None, Ok(())) => criteria::verdict(&criteria::failed(&record), failed, order.len()),
+    }
+}
+
+/// What became of the tests that have no result.
+struct Driven {
+    /// Those that could not be made; the others went on.
+    not_made: Vec<Finding>,
+    /// What ended the run before its last test.
+    stopped: Option<Problem>,
+}
+
+/// Measures one test after the other. A record that cannot be written does not end the run.
+fn drive(
+    session: &mut Session<'_>,
+    writer: &mut RunWriter,
+    plan: &Plan,
+    order: &[(usize, u32)],
+    output: &Output,
+) -> Driven {
+    let total = order.iter().map(|&(test, _)| load::length_ms(&plan.tests[test].spec)).sum();
+    let mut progress = Progress::new(output, total);
     let mut not_made = vec![];
     for (order_of, &(test, repetition)) in order.iter().enumerate() {
         let planned = &plan.tests[test];
@@ -79,28 +139,21 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
         let place =
             Place { repetition, order: order_of as u32 + 1, place: test as u32 + 1, begun: session.now() };
         match session.measure(planned, place) {
-            Ok(test) => writer.add(test)?,
+            Ok(test) => keep(writer, test, output),
             Err(problem) if problem.kind == ProblemKind::Measured => {
                 not_made.push(study::findings::not_made(&planned.name, repetition, &problem));
             }
-            Err(problem) => return Err(interrupted_run(writer, session.now(), problem)),
+            Err(problem) => return Driven { not_made, stopped: Some(problem) },
         }
         progress.done(load::length_ms(&planned.spec));
     }
-    drop(progress);
+    Driven { not_made, stopped: None }
+}
 
-    let failed = not_made.len();
-    let mut findings = not_made;
-    findings.extend(session.take_told());
-    findings.extend(study::findings::findings(writer.record()));
-    let directory = writer.directory().to_owned();
-    let record = writer.finish(findings, session.now(), vec![])?;
-    if args.lab.is_none() {
-        lab.down()?;
-    }
-    output.note(&format!("record: {}", directory.display()));
-    output.result(&record, |record| study::text::run(record, output.colour))?;
-    criteria::verdict(&criteria::failed(&record), failed, order.len())
+/// The problem with one more thing to know.
+fn also(problem: Problem, word: &str) -> Problem {
+    let advice = if problem.advice.is_empty() { word.into() } else { format!("{}; {word}", problem.advice) };
+    problem.help(advice)
 }
 
 /// The plan with the flags applied, and what the record says of it.
@@ -145,19 +198,4 @@ fn take_lab(args: &RunArgs, plan: &Plan) -> Result<Lab> {
             crate::tenants::up(&Topology::load(&plan.topology)?, &name, Lifetime::Ephemeral)
         }
     }
-}
-
-/// Closes the record of a run that could not go on, and says what was kept.
-fn interrupted_run(writer: RunWriter, now: String, problem: Problem) -> Problem {
-    let findings = study::findings::findings(writer.record());
-    let kept = format!(
-        "{} that ended before this {} kept in {}",
-        record::unit::many(writer.record().tests.len() as u64, "test"),
-        if writer.record().tests.len() == 1 { "is" } else { "are" },
-        writer.directory().display()
-    );
-    // What was kept so far stays kept, whether or not the reason can be written beside it.
-    let _ = writer.finish(findings, now, vec![format!("the run ended early: {problem}")]);
-    let advice = if problem.advice.is_empty() { kept } else { format!("{}; {kept}", problem.advice) };
-    problem.help(advice)
 }

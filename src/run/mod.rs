@@ -11,6 +11,7 @@ pub mod progress;
 pub mod watch;
 pub mod ways;
 
+use crate::output::Output;
 use crate::plan::{Plan, Planned};
 use crate::tenants;
 pub use assemble::Place;
@@ -21,6 +22,7 @@ use load::end::Role;
 use record::{Finding, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord, TestSpec};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+use study::store::RunWriter;
 
 /// How long the lab is watched without traffic, to know its background.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
@@ -113,6 +115,17 @@ impl<'a> Session<'a> {
     /// Now, in RFC 3339, UTC.
     pub fn now(&self) -> String {
         now()
+    }
+}
+
+/// Writes a test down. What cannot be written is said, and stays in memory: a disk that is full does not end what can be
+/// measured, and the results are printed at the end.
+pub fn keep(writer: &mut RunWriter, test: TestRecord, output: &Output) {
+    let written = writer.add(test);
+    // Said once, until something could be written again.
+    if written.is_err() && writer.record().tests.len() == writer.kept() + 1 {
+        output.warn(written);
+        output.note("the run goes on, and its results are printed at the end");
     }
 }
 

@@ -184,19 +184,31 @@ pub fn run(
         courses.push(Course { chosen, session, writer, not_made: vec![] });
     }
     let ended = measure(&mut courses, plan, seed, output);
-    let (mut runs, mut failed, mut unclosed) = (vec![], 0, None);
+    let (mut runs, mut failed, mut written, mut unwritten) = (vec![], 0, vec![], vec![]);
     for course in courses {
         failed += course.not_made.len();
         let chosen = course.chosen;
-        match close(course, ended.as_ref().err()) {
-            Ok(run) => runs.push((chosen, run)),
-            Err(problem) => unclosed = Some(problem),
+        let (run, kept) = close(course, ended.as_ref().err());
+        match kept {
+            Ok(()) => written.push(run.id.clone()),
+            Err(problem) => unwritten.push(problem),
         }
+        runs.push((chosen, run));
+    }
+    if !written.is_empty() {
+        output.note(&format!("records: {}", written.join(" ")));
+    }
+    let told = match ended.is_ok() || runs.iter().any(|(_, run)| !run.tests.is_empty()) {
+        true => tell(&conclude(&ways, &runs, &absent, group, seed), &runs, unwritten.is_empty(), output),
+        false => Ok(()),
+    };
+    labs.into_iter().for_each(|(_, lab)| output.warn(lab.down()));
+    told?;
+    if ended.is_err() {
+        unwritten.drain(..).for_each(|problem| output.problem(&problem));
     }
     ended?;
-    unclosed.map_or(Ok(()), Err)?;
-    labs.into_iter().try_for_each(|(_, lab)| lab.down())?;
-    tell(&conclude(&ways, &runs, &absent, group, seed), &runs, output)?;
+    unwritten.into_iter().next().map_or(Ok(()), Err)?;
     let over = |(chosen, run): &(&Chosen, RunRecord)| {
         let failed = study::criteria::failed(run).into_iter();
         failed.map(|sentence| format!("over {}, {sentence}", chosen.title())).collect::<Vec<_>>()
@@ -254,7 +266,7 @@ fn measure(courses: &mut [Course<'_, '_>], plan: &Plan, seed: u64, output: &Outp
             let begun = course.session.now();
             let place = Place { repetition, order: order as u32, place: test as u32 + 1, begun };
             match course.session.measure(planned, place) {
-                Ok(test) => course.writer.add(test)?,
+                Ok(test) => super::keep(&mut course.writer, test, output),
                 Err(problem) if problem.kind == ProblemKind::Measured => {
                     let finding = study::findings::not_made(&planned.name, repetition, &problem);
                     course.not_made.push(finding);
@@ -268,7 +280,7 @@ fn measure(courses: &mut [Course<'_, '_>], plan: &Plan, seed: u64, output: &Outp
 }
 
 /// Ends the record of a way, whether or not all of it was measured.
-fn close(mut course: Course<'_, '_>, why: Option<&Problem>) -> Result<RunRecord> {
+fn close(mut course: Course<'_, '_>, why: Option<&Problem>) -> (RunRecord, Result<()>) {
     let mut findings = course.not_made;
     findings.extend(course.session.take_told());
     findings.extend(study::findings::findings(course.writer.record()));
@@ -328,9 +340,8 @@ fn criteria_of(chosen: &Chosen, test: &TestRecord) -> Vec<CriterionOfWay> {
     test.criteria.iter().map(of).collect()
 }
 
-fn tell(document: &Document, runs: &[(&Chosen, RunRecord)], output: &Output) -> Result<()> {
+fn tell(document: &Document, runs: &[(&Chosen, RunRecord)], kept: bool, output: &Output) -> Result<()> {
     let ids: Vec<&str> = runs.iter().map(|(_, run)| run.id.as_str()).collect();
-    output.note(&format!("records: {}", ids.join(" ")));
     output.result(document, |document| {
         let mut text = study::ways::table(&document.ways).text();
         for note in &document.notes {
@@ -350,7 +361,9 @@ fn tell(document: &Document, runs: &[(&Chosen, RunRecord)], output: &Output) -> 
         }
         study::text::printable(&text)
     })?;
-    output.note(&format!("as a page: pathlab report {} -o ways.html", ids.join(" ")));
+    if kept {
+        output.note(&format!("as a page: pathlab report {} -o ways.html", ids.join(" ")));
+    }
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! Labs amid other people's mounts. Every test has a `/run` of its own.
 
 use crate::is_root;
-use crate::support::{installed, must_with_own_run, skip};
+use crate::support::{finish, installed, must_with_own_run, script_with_own_run, skip, start};
+use std::time::Duration;
 
 /// How many mounts of network namespaces came since the script began, in the words of the kernel. (It begins with copies of
 /// the host's.)
@@ -95,4 +96,45 @@ fn a_lab_goes_down_from_a_mount_namespace_that_tells_nobody() {
         echo \"$(pins) pins\""
     ));
     assert!(out.ends_with("down: m\n0 pins\n"), "{out}");
+}
+
+#[test]
+fn a_failed_take_down_comes_after_the_results_of_a_run() {
+    if !may_run("a failed take-down") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("one.plan");
+    std::fs::write(&plan, "topology pair\nrepetitions 1\ntest ping count 20\n").unwrap();
+    let runs = folder.path().join("runs");
+    for way in ["", "--path direct"] {
+        // Files can be made in such a directory, but not removed.
+        let output = finish(
+            start(script_with_own_run(&format!(
+                "mkdir -m 755 /run/netns; chattr +a /run/netns || exit 77
+                code=0; $PATHLAB run {} {way} --dir {} --json || code=$?
+                chattr -a /run/netns
+                $PATHLAB undo >&2
+                ls /run/netns
+                exit $code",
+                plan.display(),
+                runs.display()
+            ))),
+            Duration::from_secs(120),
+        );
+        if output.status.code() == Some(77) {
+            return skip("a failed take-down", "needs a tmpfs with append-only directories (Linux 6.6)");
+        }
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{words}");
+        let json: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {words}"));
+        let tests = if way.is_empty() { &json["tests"] } else { &json["ways"] };
+        assert_eq!(tests.as_array().map(Vec::len), Some(1), "{json}");
+        assert!(words.contains("warning: 'run-") && words.contains("could not be taken down"), "{words}");
+        assert!(
+            words.contains("undone: run-") || String::from_utf8_lossy(&output.stdout).contains("undone"),
+            "{words}"
+        );
+    }
 }

@@ -127,7 +127,7 @@ fn an_agent_that_is_killed_in_mid_test_fails_that_test_and_the_plan_goes_on() {
 }
 
 #[test]
-fn a_full_disk_ends_the_run_with_what_was_kept() {
+fn a_full_disk_keeps_no_result_from_who_asked() {
     let _turn = alone();
     if !is_root() || !installed("mount") {
         return skip("a full disk", "needs root, to mount a small file system");
@@ -135,13 +135,17 @@ fn a_full_disk_ends_the_run_with_what_was_kept() {
     let folder = tempfile::tempdir().unwrap();
     let small = folder.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    let small_text = small.display().to_string();
-    let kept = folder.path().join("kept");
+    let (small, kept) = (small.display(), folder.path().join("kept"));
     // The disk is there for these commands only: a mount namespace that tells the host nothing (unshare's default). What
-    // it holds at the end is copied out of it.
+    // it holds at the end is copied out of it. It is full from the record's first version on, also when something is removed.
     let script = format!(
-        "mount -t tmpfs -o size=400k none {small_text} && {PATHLAB} run --quick --dir {small_text}; code=$?; \
-         cp -r {small_text} {}; exit $code",
+        "mount -t tmpfs -o size=4m none {small} || exit 77
+        {PATHLAB} run --quick --only ping --repetitions 3 --dir {small}/runs --json & run=$!
+        echo \"the run is $run.\" >&2
+        until ls {small}/runs/*/run.json >/dev/null 2>&1; do kill -0 $run || exit 78; sleep 0.01; done
+        while kill -0 $run 2>/dev/null; do dd if=/dev/zero bs=4k >>{small}/filler 2>/dev/null; sleep 0.01; done
+        wait $run; code=$?
+        cp -r {small}/runs {}; exit $code",
         kept.display()
     );
     let mut tool = command("unshare");
@@ -149,10 +153,46 @@ fn a_full_disk_ends_the_run_with_what_was_kept() {
     let output = finish(start(tool), Duration::from_secs(120));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{words}");
-    assert!(words.to_lowercase().contains("space"), "{words}");
-    assert!(words.contains(&small_text), "{words}");
-    tests_in_record(&kept);
-    assert!(!namespaces().iter().any(|n| n.starts_with("pathlab-run-")), "the lab is still there");
+    assert!(words.contains("No space left") && words.contains(&small.to_string()), "{words}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {words}"));
+    assert_eq!(json["tests"].as_array().map(Vec::len), Some(3), "every test is printed");
+    let in_record = tests_in_record(&kept);
+    let told = if in_record == 1 { "1 test is".into() } else { format!("{in_record} tests are") };
+    assert!(in_record < 3 && words.contains(&format!("{told} kept there")), "{in_record}: {words}");
+    assert!(words.contains("the run goes on"), "{words}");
+    let own = words.split("the run is ").nth(1).and_then(|rest| rest.split('.').next()).expect("its process");
+    let own = format!("pathlab-run-{own}-");
+    assert!(!namespaces().iter().any(|n| n.starts_with(&own)), "the lab is still there");
+}
+
+#[test]
+fn a_directory_that_goes_in_mid_run_keeps_no_result_from_who_asked() {
+    let _turn = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("two.plan");
+    std::fs::write(
+        &plan,
+        "topology pair\nrepetitions 1\norder listed\ntest ping count 20\ntest udp-stream duration 5s rate 1kpps\n",
+    )
+    .unwrap();
+    let records = folder.path().join("runs");
+    let child =
+        start(pathlab(&["run", plan.to_str().unwrap(), "--dir", records.to_str().unwrap(), "--json"]));
+    let there = || {
+        std::fs::read_dir(&records)
+            .is_ok_and(|mut all| all.any(|e| e.unwrap().path().join("run.json").is_file()))
+    };
+    until("a record", there);
+    until("the first test", || tests_in_record(&records) == 1);
+    std::fs::remove_dir_all(&records).unwrap();
+    let output = finish(child, Duration::from_secs(120));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.contains("nothing is kept there") && !words.contains("record: "), "{words}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {words}"));
+    assert_eq!(json["tests"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]

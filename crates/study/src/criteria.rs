@@ -202,7 +202,10 @@ pub fn verdict(failed: &[String], not_made: usize, tests: usize) -> record::Resu
         said.push(format!("{first}{more}"));
     }
     if not_made > 0 {
-        said.push(format!("{not_made} of {} could not be made, the findings say why", record::unit::many(tests as u64, "test")));
+        said.push(format!(
+            "{not_made} of {} could not be made, the findings say why",
+            record::unit::many(tests as u64, "test")
+        ));
     }
     match said.is_empty() {
         true => Ok(()),

@@ -4,7 +4,8 @@
 //! are, [`delete`] takes some away.
 //!
 //! **Why this way.** After every test the whole record is written beside the old one, forced to the disk, and renamed
-//! over it. A crash or a full disk at any moment leaves the record of all finished tests readable.
+//! over it. A crash or a full disk at any moment leaves the record of all finished tests readable. What cannot be written stays
+//! in memory, is tried again with the next test, and is given back at the end: whoever measured still has the results.
 //!
 //! **Price.** A run of n tests writes its first test n times: some hundred kilobytes, between tests, when nothing is measured.
 
@@ -91,7 +92,7 @@ impl RunWriter {
         record.schema = SCHEMA.into();
         record.ended = None;
         let lock = index::lock(&directory).ok().flatten();
-        let writer = RunWriter { root: root.to_owned(), directory, _lock: lock, record, kept: 0 };
+        let mut writer = RunWriter { root: root.to_owned(), directory, _lock: lock, record, kept: 0 };
         writer.write()?;
         sync(root)?;
         Ok(writer)
@@ -107,50 +108,56 @@ impl RunWriter {
         &self.record
     }
 
+    /// How many tests were in the record when it was last written.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
     /// Adds a finished test and makes it durable.
     ///
     /// # Errors
-    /// A host problem that says what is kept; the test is then not in the record.
+    /// A host problem that says what is kept. The test is then in the record, but not on the disk; the next one tries again.
     pub fn add(&mut self, test: TestRecord) -> Result<()> {
         self.record.tests.push(test);
-        let written = self.write();
-        match written {
-            Ok(()) => self.kept = self.record.tests.len(),
-            Err(_) => drop(self.record.tests.pop()),
-        }
-        written
+        self.write()
     }
 
-    /// Ends the run.
-    ///
-    /// # Errors
-    /// A host problem that says what is kept.
+    /// Ends the run. The record comes back whether or not it could be written: a host problem then says what is kept.
     pub fn finish(
         mut self,
         findings: Vec<Finding>,
         ended: String,
         invalid: Vec<String>,
-    ) -> Result<RunRecord> {
+    ) -> (RunRecord, Result<()>) {
         self.record.findings = findings;
         self.record.ended = Some(ended);
         self.record.invalid.extend(invalid);
-        self.write()?;
-        let head = file::Head::from(&self.record);
-        index::add(&self.root, RunSummary::new(&self.record.id, self.directory, head));
-        Ok(self.record)
+        let written = self.write();
+        if written.is_ok() {
+            let head = file::Head::from(&self.record);
+            index::add(&self.root, RunSummary::new(&self.record.id, self.directory, head));
+        }
+        (self.record, written)
     }
 
-    fn write(&self) -> Result<()> {
+    fn write(&mut self) -> Result<()> {
         let bytes = file::encode(&self.record)?;
         file::replace(&self.directory, &bytes).map_err(|e| {
-            let kept = match self.kept {
-                1 => "1 test is kept there".to_owned(),
-                many => format!("{many} tests are kept there"),
-            };
-            cannot("write", &self.directory.join(file::FILE), &e)
-                .help(format!("{kept}; make room or choose another directory with --dir"))
+            let file = self.directory.join(file::FILE);
+            let advice = "make room or choose another directory with --dir";
+            cannot("write", &file, &e).help(format!("{}; {advice}", self.kept_words(&file)))
         })?;
+        self.kept = self.record.tests.len();
         sync(&self.directory)
+    }
+
+    /// What is on the disk, if the file is still there.
+    fn kept_words(&self, file: &Path) -> String {
+        match self.kept {
+            _ if !file.is_file() => "nothing is kept there".into(),
+            1 => "1 test is kept there".into(),
+            many => format!("{many} tests are kept there"),
+        }
     }
 }
 
@@ -236,7 +243,8 @@ mod tests {
         let root = root.path().join("runs");
         let half = open(&root, "latest").unwrap();
         assert_eq!((half.tests.as_slice(), half.ended), (&[test][..], None), "readable while it runs");
-        let whole = writer.finish(vec![], "2026-01-02T03:05:05Z".into(), vec![]).unwrap();
+        let (whole, written) = writer.finish(vec![], "2026-01-02T03:05:05Z".into(), vec![]);
+        written.unwrap();
         assert!(whole.id.starts_with("20260102T030405Z-"));
         for name in [whole.id.as_str(), &whole.id[..18], root.join(&whole.id).to_str().unwrap()] {
             assert_eq!(open(&root, name).unwrap(), whole, "{name}");
@@ -268,7 +276,22 @@ mod tests {
         assert!(problem.to_string().contains("No space left"), "{problem}");
         assert_eq!(open(root.path(), "latest").unwrap().tests.len(), 1);
         writer.add(tests[2].clone()).unwrap();
-        assert_eq!(open(root.path(), "latest").unwrap().tests.len(), 2, "goes on when there is room again");
+        assert_eq!(open(root.path(), "latest").unwrap().tests, tests[..3], "all, when there is room again");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_given_back_and_not_said_to_be_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let mut writer = RunWriter::create(root.path(), empty()).unwrap();
+        let tests = sample::run("").tests;
+        writer.add(tests[0].clone()).unwrap();
+        fs::remove_dir_all(writer.directory()).unwrap();
+        let problem = writer.add(tests[1].clone()).unwrap_err();
+        assert_eq!(problem.kind.exit_code(), 3);
+        assert!(problem.to_string().contains("nothing is kept there"), "{problem}");
+        let (record, written) = writer.finish(vec![], "2026-01-02T03:05:05Z".into(), vec![]);
+        assert_eq!(record.tests, tests[..2]);
+        assert!(written.unwrap_err().to_string().contains("nothing is kept there"));
     }
 
     #[test]
