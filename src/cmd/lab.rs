@@ -186,7 +186,7 @@ fn hold(name: &str) -> Result<()> {
 /// The labs that `lab down --all` takes down: all but those that a running process builds or uses.
 fn down_all(output: &Output) -> Result<Vec<String>> {
     let (mine, busy): (Vec<LabInfo>, Vec<LabInfo>) =
-        Lab::list()?.into_iter().partition(|lab| matches!(lab.state, State::Up | State::Held));
+        Lab::list()?.into_iter().partition(|lab| !matches!(lab.state, State::Building | State::Owned));
     for LabInfo { name, owner, .. } in busy {
         let pid = owner.map_or("?".into(), |pid| pid.to_string());
         output
@@ -233,6 +233,7 @@ fn list(output: &Output) -> Result<()> {
                 (State::Building, Some(pid)) => format!("being built by {pid}"),
                 (State::Held, Some(pid)) => format!("up, held by {pid}"),
                 (State::Owned, Some(pid)) => format!("used by {pid}"),
+                (State::Damaged, _) => "damaged".into(),
                 _ => "up".into(),
             };
             let programs: Vec<String> = lab.tenants.iter().map(program_words).collect();

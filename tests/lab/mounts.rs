@@ -1,4 +1,4 @@
-//! Labs amid other people's mounts. Every test has a `/run` of its own.
+//! Labs amid other people's mounts, and with damaged journals. Every test has a `/run` of its own.
 
 use crate::is_root;
 use crate::support::{finish, installed, must_with_own_run, script_with_own_run, skip, start};
@@ -137,4 +137,80 @@ fn a_failed_take_down_comes_after_the_results_of_a_run() {
             "{words}"
         );
     }
+}
+
+#[test]
+fn a_damaged_journal_is_made_up_for_by_its_copy() {
+    if !may_run("a damaged journal") {
+        return;
+    }
+    let journal = "/run/pathlab/m.journal";
+    for damage in [
+        format!(": >{journal}"),
+        format!("rm {journal}"),
+        format!("sed -i 's/^.\"undo\"/{{\"undone\"/' {journal}"),
+        format!("head -c 300 /dev/urandom >{journal}"),
+        format!("head -n 2 {journal} >/run/cut; cat /run/cut >{journal}"),
+        ": >/run/pathlab/m.copy".into(),
+        "rm /run/pathlab/m.copy".into(),
+    ] {
+        let (out, err) = must_with_own_run(&format!(
+            "{PINS}
+            $PATHLAB lab up pair --name m
+            {damage}
+            $PATHLAB lab list
+            echo \"$(pins) pins\"
+            $PATHLAB lab exec m a -- true
+            $PATHLAB lab down m
+            echo \"$(pins) pins\"; ls /run/netns; ls /run/pathlab"
+        ));
+        assert!(!err.contains("undid"), "{damage}: {err}");
+        let up =
+            out.lines().any(|line| line.starts_with('m') && line.contains(" up ") && line.contains("a b"));
+        assert!(up && out.contains("2 pins"), "{damage}: {out}");
+        assert!(out.ends_with("down: m\n0 pins\nlock\n"), "{damage}: {out}");
+    }
+}
+
+#[test]
+fn a_lab_whose_journal_and_copy_are_damaged_is_named_and_not_said_to_be_gone() {
+    if !may_run("a lost journal") {
+        return;
+    }
+    let (out, err) = must_with_own_run(&format!(
+        "{PINS}
+        $PATHLAB lab up pair --name m
+        $PATHLAB lab up pair --name m-other
+        for file in /run/pathlab/m.*; do : >$file; done
+        $PATHLAB lab list
+        for words in 'lab down m' 'lab down --all' undo 'lab exec m a -- true'; do
+            code=0; $PATHLAB $words || code=$?
+            echo \"$words: code $code\"
+        done
+        echo \"$(pins) pins\"
+        $PATHLAB lab up pair --name unharmed; $PATHLAB lab down unharmed
+        : 'what the sentence says'
+        ip netns del pathlab-m-a; ip netns del pathlab-m-b; rm /run/pathlab/m.*
+        $PATHLAB lab list; $PATHLAB undo
+        echo \"$(pins) pins\""
+    ));
+    assert!(!err.contains("undid") && !out.contains("down: m\n"), "{out}{err}");
+    let sentence = err.lines().next().unwrap_or_default();
+    assert!(sentence.contains("/run/pathlab/m.journal"), "{err}");
+    assert!(sentence.contains("pathlab-m-a, pathlab-m-b") && !sentence.contains("pathlab-m-other"), "{err}");
+    assert!(out.lines().any(|line| line.starts_with("m ") && line.contains("damaged")), "{out}");
+    for line in [
+        "lab down m: code 3",
+        "lab down --all: code 3",
+        "undo: code 3",
+        "lab exec m a -- true: code 3",
+        "2 pins",
+    ] {
+        assert!(out.lines().any(|said| said == line), "{line}: {out}{err}");
+    }
+    assert!(out.contains("down: m-other"), "{out}");
+    assert!(
+        out.ends_with("no labs; build one with 'pathlab lab up bridge'\nnothing was left behind\n0 pins\n"),
+        "{out}"
+    );
 }

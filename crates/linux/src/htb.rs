@@ -260,8 +260,8 @@ impl Plan {
 /// Input: an interface has a qdisc already that somebody made. Host: the kernel has no HTB, or this user may not.
 pub fn install(name: &str, plans: &[Plan]) -> Result<Installed> {
     let state = StateDir::open()?;
-    // Whoever was killed here before has left queues behind.
-    state.clean()?;
+    // Whoever was killed here before has left queues behind. What cannot be undone elsewhere is said by \'pathlab undo\'.
+    let _ = state.clean();
     let inode = netns::current().and_then(|netns| netns::inode(netns.as_fd()));
     let inode = inode.map_err(|e| Problem::host(format!("cannot tell the network namespace: {e}")))?;
     let mut journal = Journal::begin(&state, name, false)?

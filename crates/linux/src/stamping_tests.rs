@@ -54,7 +54,7 @@ fn the_undo_is_on_disk_before_the_card_is_switched() {
             self.1.get()
         }
         fn set(&mut self, config: StampConfig) -> io::Result<StampConfig> {
-            let record = self.0.read(&self.0.names()[0]).expect("a journal");
+            let record = self.0.read(&self.0.names()[0]).unwrap().expect("a journal");
             assert_eq!(record.steps, [nowhere(self.1.config)]);
             self.1.set(config)
         }

@@ -8,7 +8,12 @@
 //! touched. So nothing is ever found by the look of its name: a step says exactly what it undoes (a namespace by its
 //! inode, a process by its start time), every step may run twice, and one that finds something else there leaves it.
 //!
-//! **Price.** A build waits for a handful of `fdatasync` calls. A journal that cannot be written means that nothing is
+//! **A damaged journal.** Every line is written twice, to `NAME.journal` and to `NAME.copy`, and both get their names with their
+//! first line in them. So no death of a writer leaves a file without its first line, and none but the last line can be
+//! cut: a file that is otherwise was damaged by somebody, and the other one is read. When both are damaged nothing is undone and
+//! nothing is said to be gone.
+//!
+//! **Price.** A build waits for two handfuls of `fdatasync` calls. A journal that cannot be written means that nothing is
 //! built.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -30,6 +35,11 @@ use crate::sys::{mount, netns, userns};
 
 /// Version of the lines of a journal.
 pub const SCHEMA: &str = "pathlab/undo/1";
+
+/// How the names of a journal's two files end.
+const ENDINGS: [&str; 2] = [".journal", ".copy"];
+/// How the name of a file ends that has no first line yet.
+const UNBORN: &str = "new";
 
 /// How long a process may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -163,20 +173,27 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads the text of a journal. Lines that are not complete (the owner died while it wrote) are passed over: their
-    /// change was not made yet. None when not even the first line is there; then nothing was changed at all.
+    /// Reads the text of a journal. A last line that is not complete (the owner died while it wrote) is passed over: its
+    /// change was not made yet. None when any other line cannot be read: then somebody damaged the text.
     pub fn parse(text: &str) -> Option<Record> {
-        let mut lines = text.lines();
+        let mut lines = text.split_inclusive('\n');
         let Ok(Line::Owner(header)) = serde_json::from_str(lines.next()?) else { return None };
         let mut record = Record { header, steps: vec![], complete: None };
-        for line in lines.filter_map(|line| serde_json::from_str(line).ok()) {
-            match line {
-                Line::Undo(step) => record.steps.push(step),
-                Line::Complete(about) => record.complete = Some(about),
-                Line::Owner(_) => {}
+        for line in lines {
+            match serde_json::from_str(line) {
+                Ok(Line::Undo(step)) => record.steps.push(step),
+                Ok(Line::Complete(about)) => record.complete = Some(about),
+                Ok(Line::Owner(_)) => {}
+                Err(_) if !line.ends_with('\n') => {}
+                Err(_) => return None,
             }
         }
         Some(record)
+    }
+
+    /// How much was written down.
+    fn length(&self) -> usize {
+        self.steps.len() + usize::from(self.complete.is_some())
     }
 
     /// True when nobody answers for it any more: it must be undone.
@@ -264,8 +281,9 @@ impl StateDir {
         self.path.join(format!("{name}.d"))
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.path.join(format!("{name}.journal"))
+    /// A journal's two files.
+    pub(crate) fn files(&self, name: &str) -> [PathBuf; 2] {
+        ENDINGS.map(|ending| self.path.join(format!("{name}{ending}")))
     }
 
     /// Waits until no other pathlab makes or removes journals here; ends with the returned file.
@@ -277,17 +295,57 @@ impl StateDir {
     }
 
     /// The journal of that name, if there is one.
-    pub fn read(&self, name: &str) -> Option<Record> {
-        Record::parse(&String::from_utf8_lossy(&fs::read(self.file(name)).ok()?))
+    ///
+    /// # Errors
+    /// A host problem when neither the journal nor its copy can be read.
+    pub fn read(&self, name: &str) -> Result<Option<Record>> {
+        let files = self.files(name);
+        let texts = files.each_ref().map(fs::read);
+        if texts.iter().all(|text| text.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)) {
+            return Ok(None);
+        }
+        let unread = texts.iter().flat_map(|text| text.as_ref().err());
+        let unread = unread.filter(|e| e.kind() != io::ErrorKind::NotFound).map(io::Error::to_string).next();
+        let known = texts.iter().flatten().filter_map(|text| Record::parse(&String::from_utf8_lossy(text)));
+        match known.max_by_key(Record::length) {
+            Some(record) => Ok(Some(record)),
+            None => Err(self.unreadable(name, unread)),
+        }
+    }
+
+    /// A journal that tells nothing any more: what may be of it is named, and left alone.
+    fn unreadable(&self, name: &str, error: Option<String>) -> Problem {
+        let [journal, copy] = self.files(name).map(|file| file.display().to_string());
+        let problem = |what: String| Problem::host(what).at(&journal);
+        if let Some(error) = error {
+            return problem(format!("cannot read the undo journal of '{name}': {error}"));
+        }
+        let what =
+            format!("the undo journal of '{name}' is damaged, and so is its copy {copy}; nothing was undone");
+        let pins = mount::pins_named(&format!("pathlab-{name}-"));
+        let others = self.names();
+        let others = others.iter().filter(|other| *other != name && other.starts_with(&format!("{name}-")));
+        let others: Vec<String> = others.map(|other| format!("pathlab-{other}-")).collect();
+        let of_another = |pin: &String| others.iter().any(|other| pin.starts_with(other));
+        let pins: Vec<String> = pins.into_iter().filter(|pin| !of_another(pin)).collect();
+        problem(what).help(match pins.is_empty() {
+            true => "see 'ip netns' and 'ip link' for what it may have left, then remove both files".into(),
+            false => format!(
+                "the namespaces {} look like its own: remove them with 'ip netns del', then both files",
+                pins.join(", ")
+            ),
+        })
     }
 
     /// The names of all journals, sorted.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries
-            .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".journal")?.to_string()))
-            .collect();
+        let files: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        let name =
+            |file: &str| ENDINGS.iter().find_map(|ending| file.strip_suffix(ending)).map(str::to_owned);
+        let mut names: Vec<String> = files.iter().filter_map(|file| name(file.to_str()?)).collect();
         names.sort();
+        names.dedup();
         names
     }
 
@@ -297,20 +355,29 @@ impl StateDir {
     /// The first host problem, when all others were undone.
     pub fn clean(&self) -> Result<Vec<String>> {
         let _lock = self.lock()?;
+        self.remove_unborn();
         let mut undone = vec![];
         let mut problem = None;
         for name in self.names() {
-            let record = self.read(&name);
-            if record.as_ref().is_some_and(|record| !record.stale()) {
-                continue;
-            }
-            // Under the lock a journal without its first line means that its maker died before it changed anything.
-            match record.map_or(Ok(()), |record| record.undo()).and_then(|()| self.forget(&name)) {
+            let done = match self.read(&name) {
+                Ok(Some(record)) if record.stale() => record.undo().and_then(|()| self.forget(&name)),
+                Ok(_) => continue,
+                Err(problem) => Err(problem),
+            };
+            match done {
                 Ok(()) => undone.push(name),
                 Err(this) => problem = problem.or(Some(this)),
             }
         }
         problem.map_or(Ok(undone), Err)
+    }
+
+    /// Removes the files of those who died before their journal had its name: they had changed nothing.
+    fn remove_unborn(&self) {
+        let files = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.path());
+        files
+            .filter(|file| file.extension().is_some_and(|ending| ending == UNBORN))
+            .for_each(|file| drop(fs::remove_file(file)));
     }
 
     /// Undoes one journal, whoever owns it.
@@ -319,7 +386,7 @@ impl StateDir {
     /// A host problem when a step fails; the journal is then kept.
     pub fn undo(&self, name: &str) -> Result<()> {
         let _lock = self.lock()?;
-        self.read(name).map_or(Ok(()), |record| record.undo())?;
+        self.read(name)?.map_or(Ok(()), |record| record.undo())?;
         self.forget(name)
     }
 
@@ -329,17 +396,17 @@ impl StateDir {
         let header = Header { schema: SCHEMA.into(), name: name.into(), owner, persistent: false };
         let lines = std::iter::once(Line::Owner(header)).chain(steps.iter().cloned().map(Line::Undo));
         let text: String = lines.map(|line| serde_json::to_string(&line).unwrap() + "\n").collect();
-        fs::write(self.file(name), text).unwrap();
+        fs::write(&self.files(name)[0], text).unwrap();
     }
 
     fn forget(&self, name: &str) -> Result<()> {
-        match fs::remove_file(self.file(name)) {
+        let remove = |file: PathBuf| match fs::remove_file(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Problem::host(format!("cannot remove: {error}"))
-                    .at(self.file(name).display().to_string()))
+                Err(Problem::host(format!("cannot remove: {error}")).at(file.display().to_string()))
             }
             _ => Ok(()),
-        }
+        };
+        self.files(name).into_iter().try_for_each(remove)
     }
 }
 
@@ -347,8 +414,10 @@ impl StateDir {
 #[derive(Debug)]
 pub struct Journal {
     directory: StateDir,
-    file: File,
+    files: [File; 2],
     header: Header,
+    /// What is written down so far.
+    steps: Vec<Step>,
 }
 
 impl Journal {
@@ -358,25 +427,28 @@ impl Journal {
     /// # Errors
     /// A host problem when it cannot be written.
     pub fn begin(directory: &StateDir, name: &str, persistent: bool) -> Result<Option<Journal>> {
-        let path = directory.file(name);
-        let told = |error: io::Error| write_problem(&path, &error);
+        let paths = directory.files(name);
+        let told = |error: io::Error| write_problem(&paths[0], &error);
         let _lock = directory.lock()?;
-        let opened = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path);
-        let file = match opened {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-            other => other.map_err(told)?,
-        };
+        if paths.iter().any(|path| fs::symlink_metadata(path).is_ok()) {
+            return Ok(None);
+        }
         let owner = Identity::own().map_err(told)?;
         let header = Header { schema: SCHEMA.into(), name: name.into(), owner, persistent };
-        let mut journal = Journal { directory: directory.clone(), file, header: header.clone() };
-        let written = journal.write(&[Line::Owner(header)]).and_then(|()| {
-            File::open(&directory.path).and_then(|directory| directory.sync_all()).map_err(told)
-        });
-        if let Err(problem) = written {
-            let _ = fs::remove_file(&path);
-            return Err(problem);
+        let first = text_of(&[Line::Owner(header.clone())]).map_err(told)?;
+        let [journal, copy] = paths.each_ref().map(|path| begin_file(path, &first));
+        let begun = (|| {
+            let files = [journal?, copy?];
+            File::open(&directory.path)?.sync_all()?;
+            Ok(files)
+        })();
+        match begun {
+            Ok(files) => Ok(Some(Journal { directory: directory.clone(), files, header, steps: vec![] })),
+            Err(error) => {
+                paths.iter().for_each(|path| drop(fs::remove_file(path)));
+                Err(told(error))
+            }
         }
-        Ok(Some(journal))
     }
 
     /// Puts on disk what would undo the changes that come next.
@@ -384,7 +456,9 @@ impl Journal {
     /// # Errors
     /// A host problem when it cannot be written; then do not make the changes.
     pub fn will(&mut self, steps: impl IntoIterator<Item = Step>) -> Result<()> {
-        let lines: Vec<Line> = steps.into_iter().map(Line::Undo).collect();
+        let steps: Vec<Step> = steps.into_iter().collect();
+        let lines: Vec<Line> = steps.iter().cloned().map(Line::Undo).collect();
+        self.steps.extend(steps);
         if lines.is_empty() { Ok(()) } else { self.write(&lines) }
     }
 
@@ -397,12 +471,17 @@ impl Journal {
         self.write(&[Line::Complete(about)])
     }
 
-    /// Undoes everything and removes the journal.
+    /// Undoes everything and removes the journal. Its writer still knows every step, whatever became of the files.
     ///
     /// # Errors
     /// A host problem when a step fails; the journal is then kept.
     pub fn undo(self) -> Result<()> {
-        self.directory.undo(&self.header.name)
+        let Journal { directory, header, steps, .. } = self;
+        // Nobody else undoes it while this process lives: the lock keeps out who would take its name, if it can be had.
+        let _lock = directory.lock();
+        let name = header.name.clone();
+        Record { header, steps, complete: None }.undo()?;
+        directory.forget(&name)
     }
 
     /// Removes the journal without undoing anything: no change was made.
@@ -415,15 +494,29 @@ impl Journal {
     }
 
     fn write(&mut self, lines: &[Line]) -> Result<()> {
-        let told = |error: io::Error| write_problem(&self.directory.file(&self.header.name), &error);
-        let mut text = String::new();
-        for line in lines {
-            text += &serde_json::to_string(line).map_err(|error| told(error.into()))?;
-            text.push('\n');
-        }
-        // One write, so that a line is never mixed with another.
-        (&self.file).write_all(text.as_bytes()).and_then(|()| self.file.sync_data()).map_err(told)
+        let told = |error: io::Error| write_problem(&self.directory.files(&self.header.name)[0], &error);
+        let text = text_of(lines).map_err(told)?;
+        let write = |mut file: &File| file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
+        self.files.iter().try_for_each(write).map_err(told)
     }
+}
+
+/// The lines as one text for one write, so that a line is never mixed with another.
+fn text_of(lines: &[Line]) -> io::Result<String> {
+    lines.iter().map(|line| Ok(serde_json::to_string(line)? + "\n")).collect()
+}
+
+/// Makes a file that has its first line from the moment it has its name.
+fn begin_file(path: &Path, first: &str) -> io::Result<File> {
+    let mut unborn = path.as_os_str().to_owned();
+    unborn.push(".");
+    unborn.push(UNBORN);
+    let _ = fs::remove_file(&unborn);
+    let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&unborn)?;
+    file.write_all(first.as_bytes())?;
+    file.sync_data()?;
+    fs::rename(&unborn, path)?;
+    Ok(file)
 }
 
 fn write_problem(path: &Path, error: &io::Error) -> Problem {

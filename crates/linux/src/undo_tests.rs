@@ -15,7 +15,7 @@ fn dead() -> Identity {
 
 fn write(state: &StateDir, name: &str, lines: &[Line]) {
     let text: String = lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
-    fs::write(state.file(name), text).unwrap();
+    fs::write(&state.files(name)[0], text).unwrap();
 }
 
 fn header(name: &str, owner: Identity, persistent: bool) -> Line {
@@ -31,7 +31,7 @@ fn a_name_is_taken_once_and_free_after_the_undo() {
     journal.will([Step::Directory { path: made.clone() }]).unwrap();
     fs::create_dir(&made).unwrap();
     journal.complete(&"all").unwrap();
-    let record = state.read("x").unwrap();
+    let record = state.read("x").unwrap().unwrap();
     assert_eq!((record.steps.len(), record.complete.is_some(), record.stale()), (1, true, false));
     assert!(state.clean().unwrap().is_empty(), "its owner lives");
     journal.undo().unwrap();
@@ -51,11 +51,51 @@ fn what_a_dead_owner_left_is_undone_but_not_what_shall_last() {
     write(&state, "mine", &[header("mine", Identity::own().unwrap(), false)]);
     let earlier = Identity { boot: "earlier".into(), ..dead() };
     write(&state, "earlier", &[header("earlier", earlier, true), complete()]);
-    fs::write(state.file("empty"), "").unwrap();
-    fs::write(state.file("half"), "{\"owner\":{\"sch").unwrap();
-    assert_eq!(state.clean().unwrap(), ["earlier", "empty", "half", "unfinished"]);
+    fs::write(state.path.join("unborn.journal.new"), "{\"owner\":{\"sch").unwrap();
+    assert_eq!(state.clean().unwrap(), ["earlier", "unfinished"]);
     assert_eq!(state.names(), ["kept", "mine"]);
-    assert!(!made.exists());
+    assert!(!made.exists() && !state.path.join("unborn.journal.new").exists());
+}
+
+/// What is left of a file's text; none when the file goes.
+type Damage = fn(&[u8]) -> Option<Vec<u8>>;
+
+#[test]
+fn what_is_damaged_is_read_from_the_copy_or_not_said_to_be_undone() {
+    let (temporary, state) = directory();
+    let made = temporary.path().join("made");
+    let step = Step::Directory { path: made.clone() };
+    let damages: [Damage; 5] = [
+        |_| Some(vec![]),
+        |_| None,
+        |text| Some(text[..9].to_vec()),
+        |text| Some([&text[..text.len() - 20], b"\n\n"].concat()),
+        |text| Some(text[..=text.iter().position(|byte| *byte == b'\n').unwrap()].to_vec()),
+    ];
+    let damage = |file: &Path, how: Damage| match how(&fs::read(file).unwrap()) {
+        Some(text) => fs::write(file, text).unwrap(),
+        None => fs::remove_file(file).unwrap(),
+    };
+    for (number, how) in damages.into_iter().enumerate() {
+        for which in 0..2 {
+            let mut journal = Journal::begin(&state, "x", false).unwrap().unwrap();
+            journal.will([step.clone()]).unwrap();
+            fs::create_dir(&made).unwrap();
+            damage(&state.files("x")[which], how);
+            assert!(state.read("x").unwrap().unwrap().steps.iter().eq([&step]), "{number} of {which}");
+            journal.undo().unwrap();
+            assert!(!made.exists() && state.names().is_empty(), "{number} of {which}");
+        }
+    }
+    let mut journal = Journal::begin(&state, "x", false).unwrap().unwrap();
+    journal.will([step]).unwrap();
+    fs::create_dir(&made).unwrap();
+    state.files("x").iter().for_each(|file| damage(file, damages[0]));
+    write(&state, "other", &[header("other", dead(), false)]);
+    let said = state.clean().unwrap_err().to_string();
+    assert!(said.contains("x.journal: the undo journal of 'x' is damaged"), "{said}");
+    assert_eq!(state.names(), ["x"], "the other one was undone");
+    assert!(state.undo("x").is_err() && made.exists());
 }
 
 #[test]
@@ -84,6 +124,24 @@ fn a_directory_that_others_can_write_is_refused() {
     let link = temporary.path().join("link");
     std::os::unix::fs::symlink(temporary.path(), &link).unwrap();
     assert!(StateDir::at(&link).is_err());
+}
+
+#[test]
+fn who_wrote_a_journal_undoes_it_whatever_became_of_the_files() {
+    let losses: [fn(&StateDir); 2] = [
+        |state| state.files("x").iter().for_each(|file| fs::write(file, "").unwrap()),
+        |state| fs::remove_dir_all(&state.path).unwrap(),
+    ];
+    for loss in losses {
+        let (temporary, state) = directory();
+        let made = temporary.path().join("made");
+        let mut journal = Journal::begin(&state, "x", false).unwrap().unwrap();
+        journal.will([Step::Directory { path: made.clone() }]).unwrap();
+        fs::create_dir(&made).unwrap();
+        loss(&state);
+        journal.undo().unwrap();
+        assert!(!made.exists() && state.names().is_empty());
+    }
 }
 
 proptest! {

@@ -106,11 +106,11 @@ fn without_root() {
     }
     assert!(line.starts_with("up "), "{line}");
     assert!(!Path::new("/run/netns/pathlab-alone-a").exists(), "a user cannot pin");
-    let record = state.read("alone").unwrap();
+    let record = state.read("alone").unwrap().unwrap();
     assert!(record.steps.is_empty() && !record.stale(), "{record:?}");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(state.read("alone").unwrap().stale());
+    assert!(state.read("alone").unwrap().unwrap().stale());
     let inode: u64 = line.trim_start_matches("up ").trim().parse().unwrap();
     assert!(linux::sys::process::in_namespace(inode).is_empty(), "the namespace went with its process");
     println!("test a_lab_without_root_goes_with_its_process ... ok");

@@ -25,8 +25,6 @@ use crate::sys::process::Identity;
 use crate::sys::{mount, netns, userns};
 use crate::undo::{Journal, Record, StateDir, Step};
 
-/// Where `ip netns` looks for namespaces.
-const NETNS_DIRECTORY: &str = "/run/netns";
 /// How long a tenant may take to end when its lab could not be built.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The longest name of a lab.
@@ -53,6 +51,8 @@ pub enum State {
     Held,
     /// It is up as long as the process that uses it lives.
     Owned,
+    /// What undoes it cannot be read any more.
+    Damaged,
 }
 
 /// One line of the list of labs.
@@ -168,7 +168,8 @@ impl Lab {
     ) -> Result<Lab> {
         check_name(name)?;
         let state = StateDir::open()?;
-        state.clean()?;
+        // What cannot be undone of others is no reason to refuse this one; 'pathlab undo' says what it is.
+        let _ = state.clean();
         let root = userns::outer_uid() == 0;
         let persistent = lifetime == Lifetime::Persistent;
         let Some(mut journal) = Journal::begin(&state, name, persistent && root)? else {
@@ -254,8 +255,18 @@ impl Lab {
     /// A host problem when the state directory cannot be used.
     pub fn list() -> Result<Vec<LabInfo>> {
         let state = StateDir::open()?;
-        let records = state.names().into_iter().filter_map(|name| state.read(&name));
-        Ok(records.map(|record| info(&record)).collect())
+        let known = |name: String| match state.read(&name) {
+            Ok(record) => record.map(|record| info(&record)),
+            Err(_) => Some(LabInfo {
+                name,
+                state: State::Damaged,
+                nodes: vec![],
+                links: 0,
+                owner: None,
+                tenants: vec![],
+            }),
+        };
+        Ok(state.names().into_iter().filter_map(known).collect())
     }
 
     /// The programs that live in its nodes.
@@ -344,7 +355,7 @@ fn raise(
     });
     let nodes = nodes.collect::<Result<Vec<Node>>>()?;
     let handle = |node: &Node| match root {
-        true => PathBuf::from(NETNS_DIRECTORY).join(format!("pathlab-{name}-{}", node.name())),
+        true => PathBuf::from(mount::NETNS_DIRECTORY).join(format!("pathlab-{name}-{}", node.name())),
         false => PathBuf::from(format!("/proc/{}/fd/{}", own.pid, node.netns().as_raw_fd())),
     };
     if root {
@@ -418,7 +429,7 @@ fn pin_all(
     }
     journal.will(steps)?;
     // Where it cannot be shared, pins are still found when somebody mounts over them.
-    let _ = mount::share_directory(Path::new(NETNS_DIRECTORY));
+    let _ = mount::share_directory(Path::new(mount::NETNS_DIRECTORY));
     for node in nodes {
         let file = handle(node);
         mount::pin(node.netns().as_fd(), &file).map_err(|error| {
@@ -459,7 +470,7 @@ fn check_name(name: &str) -> Result<()> {
 /// The record of a lab that is complete.
 fn find(state: &StateDir, name: &str) -> Result<(Record, About)> {
     check_name(name)?;
-    let Some(record) = state.read(name) else {
+    let Some(record) = state.read(name)? else {
         let names = state.names();
         let problem = Problem::input(format!("there is no lab named '{name}'"));
         return Err(match names.is_empty() {
@@ -508,20 +519,27 @@ pub struct Inhabitant {
     pub process: String,
 }
 
-/// Takes a lab down by its name, whatever state it is in. Returns the processes that live in its nodes; they are not
-/// ended, and what is left of their namespaces goes when they end.
-///
-/// # Errors
-/// An input problem when there is no such lab or it belongs to a process that runs; a host problem when something
-/// could not be undone.
-pub fn take_down(name: &str) -> Result<Vec<Inhabitant>> {
-    let state = StateDir::open()?;
-    let (record, about) = find(&state, name)?;
+/// Refuses a lab that goes with another process, which lives.
+fn refuse_owned(record: &Record, about: &About, name: &str) -> Result<()> {
     let owner = &record.header.owner;
     if !record.header.persistent && !about.held && owner.alive() && owner.pid != std::process::id() {
         return Err(Problem::input(format!("the lab '{name}' belongs to process {}, which runs", owner.pid))
             .help("it goes when that process ends"));
     }
+    Ok(())
+}
+
+/// Takes a lab down by its name, whatever state it is in. Returns the processes that live in its nodes; they are not
+/// ended, and what is left of their namespaces goes when they end.
+///
+/// # Errors
+/// An input problem when there is no such lab, or it belongs to a process that runs; a host problem when something
+/// could not be undone.
+pub fn take_down(name: &str) -> Result<Vec<Inhabitant>> {
+    let state = StateDir::open()?;
+    let (record, about) = find(&state, name)?;
+    refuse_owned(&record, &about, name)?;
+    let owner = &record.header.owner;
     let mut inhabitants = vec![];
     for node in &about.nodes {
         let inside = crate::sys::process::in_namespace(node.netns).into_iter();

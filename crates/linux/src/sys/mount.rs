@@ -19,6 +19,9 @@ use nix::sched::{CloneFlags, unshare};
 /// Unmount what is in use, too, and exactly what the path says.
 const DETACH: MntFlags = MntFlags::MNT_DETACH.union(MntFlags::UMOUNT_NOFOLLOW);
 
+/// Where `ip netns` looks for namespaces.
+pub const NETNS_DIRECTORY: &str = "/run/netns";
+
 /// Pins a namespace to a file, which must not exist yet, so that it outlives every process.
 ///
 /// # Errors
@@ -146,6 +149,16 @@ pub fn pinned(file: &Path, inode: u64) -> Option<File> {
         Ok(places) if !places.is_empty() => uncovered(file, || Ok(opened(file, inode))).ok().flatten(),
         _ => None,
     })
+}
+
+/// The names in [`NETNS_DIRECTORY`] that begin so and have a namespace, sorted.
+pub fn pins_named(begin: &str) -> Vec<String> {
+    let entries = fs::read_dir(NETNS_DIRECTORY).into_iter().flatten().flatten();
+    let pins = entries.filter(|entry| is_namespace(&entry.path()));
+    let mut names: Vec<String> = pins.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.retain(|name| name.starts_with(begin));
+    names.sort();
+    names
 }
 
 /// The namespace with this inode, if the path leads to it.
