@@ -185,12 +185,14 @@ fn hold(name: &str) -> Result<()> {
 
 /// The labs that `lab down --all` takes down: all but those that a running process builds or uses.
 fn down_all(output: &Output) -> Result<Vec<String>> {
-    let (mine, busy): (Vec<LabInfo>, Vec<LabInfo>) =
-        Lab::list()?.into_iter().partition(|lab| !matches!(lab.state, State::Building | State::Owned));
-    for LabInfo { name, owner, .. } in busy {
+    let free = |lab: &LabInfo| !matches!(lab.state, State::Building | State::Owned) && lab.user.is_none();
+    let (mine, busy): (Vec<LabInfo>, Vec<LabInfo>) = Lab::list()?.into_iter().partition(free);
+    for LabInfo { name, owner, user, .. } in busy {
         let pid = owner.map_or("?".into(), |pid| pid.to_string());
-        output
-            .note(&format!("'{name}' belongs to process {pid}, which runs; it goes when that process ends"));
+        output.note(&match user {
+            Some(user) => format!("'{name}' is used by process {user}; it stays"),
+            None => format!("'{name}' belongs to process {pid}, which runs; it goes when that process ends"),
+        });
     }
     Ok(mine.into_iter().map(|lab| lab.name).collect())
 }
@@ -236,6 +238,7 @@ fn list(output: &Output) -> Result<()> {
                 (State::Damaged, _) => "damaged".into(),
                 _ => "up".into(),
             };
+            let state = lab.user.map_or(state.clone(), |user| format!("{state}, used by {user}"));
             let programs: Vec<String> = lab.tenants.iter().map(program_words).collect();
             vec![lab.name.clone(), state, lab.links.to_string(), lab.nodes.join(" "), programs.join(", ")]
         }));

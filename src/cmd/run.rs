@@ -189,7 +189,7 @@ fn take_lab(args: &RunArgs, plan: &Plan) -> Result<Lab> {
         Some(name) => {
             linux::lab::join_user_namespace(name)?;
             crate::interruptible()?;
-            Lab::open(name)
+            Lab::claim(name)
         }
         None => {
             linux::lab::enter_user_namespace()?;

@@ -214,3 +214,41 @@ fn a_lab_whose_journal_and_copy_are_damaged_is_named_and_not_said_to_be_gone() {
         "{out}"
     );
 }
+
+#[test]
+fn a_lab_that_a_run_uses_is_neither_taken_down_nor_used_twice() {
+    if !may_run("a lab in use") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("long.plan");
+    std::fs::write(&plan, "topology pair\nrepetitions 1\ntest udp-stream duration 100s rate 100pps\n")
+        .unwrap();
+    let (plan, runs) = (plan.display(), folder.path().join("runs"));
+    let runs = runs.display();
+    let (out, err) = must_with_own_run(&format!(
+        "{PINS}
+        $PATHLAB lab up pair --name m
+        $PATHLAB run {plan} --lab m --dir {runs} >/dev/null 2>&1 & run=$!
+        trap \"kill $run\" EXIT
+        until ls {runs}/*/run.json >/dev/null 2>&1; do kill -0 $run; sleep 0.02; done
+        echo \"the run is $run.\"
+        for words in 'lab down m' 'lab down --all' 'run {plan} --lab m --dir {runs}'; do
+            code=0; $PATHLAB $words || code=$?
+            echo \"code $code\"
+        done
+        $PATHLAB lab list
+        $PATHLAB lab exec m a -- true
+        echo \"$(pins) pins\"
+        trap - EXIT; kill -INT $run; wait $run || true
+        $PATHLAB lab down m
+        echo \"$(pins) pins\""
+    ));
+    let run = out.split("the run is ").nth(1).and_then(|rest| rest.split('.').next()).unwrap();
+    let codes: Vec<&str> = out.lines().filter(|line| line.starts_with("code ")).collect();
+    assert_eq!(codes, ["code 2", "code 0", "code 2"], "{out}{err}");
+    let named = err.lines().filter(|line| line.contains("'m' is used by process ") && line.contains(run));
+    assert_eq!(named.count(), 3, "{err}");
+    assert!(out.contains(&format!("up, used by {run}")) && out.contains("2 pins"), "{out}");
+    assert!(out.ends_with("down: m\n0 pins\n"), "{out}{err}");
+}

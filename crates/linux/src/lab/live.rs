@@ -18,6 +18,7 @@ use record::{Problem, Result};
 use serde::{Deserialize, Serialize};
 
 use super::build;
+use super::claim;
 use super::node::Node;
 use super::tenant::{House, Tenant};
 use super::topology::{Prefix, Topology};
@@ -68,6 +69,9 @@ pub struct LabInfo {
     pub links: usize,
     /// The process that builds, owns or holds it; none when no process has to live.
     pub owner: Option<u32>,
+    /// The process that measures in it, although it did not build it.
+    #[serde(default)]
+    pub user: Option<u32>,
     /// The programs that live in its nodes.
     pub tenants: Vec<TenantInfo>,
 }
@@ -131,6 +135,8 @@ pub struct Lab {
     journal: Option<Journal>,
     /// The namespaces are held by this process alone.
     holds: bool,
+    /// The lock of a lab that this process uses and did not build.
+    claim: Option<fs::File>,
     tenants: Vec<Tenant>,
     /// Those of the tenants that this process started.
     children: Vec<Child>,
@@ -182,7 +188,7 @@ impl Lab {
             Ok(Raised { nodes, tenants, children }) => {
                 let journal = (!persistent).then_some(journal);
                 let (name, topology) = (name.into(), topology.clone());
-                Ok(Lab { name, topology, nodes, journal, holds: !root, tenants, children })
+                Ok(Lab { name, topology, nodes, journal, holds: !root, claim: None, tenants, children })
             }
             Err(problem) => {
                 // A step that cannot be undone stays in the journal for the next command; the first problem counts.
@@ -210,7 +216,23 @@ impl Lab {
         });
         let nodes = nodes.collect::<Result<Vec<Node>>>()?;
         let (tenants, children) = (about.tenants, vec![]);
-        Ok(Lab { name: name.into(), topology, nodes, journal: None, holds: false, tenants, children })
+        let (name, journal, holds, claim) = (name.into(), None, false, None);
+        Ok(Lab { name, topology, nodes, journal, holds, claim, tenants, children })
+    }
+
+    /// Finds a lab that is up, to use it alone: until this value goes, nobody takes the lab down or uses it, too. Whoever only
+    /// looks at it, or runs a program in it, is not kept out.
+    ///
+    /// # Errors
+    /// As [`Lab::open`], and an input problem that names the process which uses the lab.
+    pub fn claim(name: &str) -> Result<Lab> {
+        let state = StateDir::open()?;
+        let (record, about) = find(&state, name)?;
+        refuse_owned(&record, &about, name)?;
+        let claim = Some(claim::claim(&state, name)?);
+        let mut lab = Lab::open(name)?;
+        lab.claim = claim;
+        Ok(lab)
     }
 
     /// Takes the lab down.
@@ -221,6 +243,7 @@ impl Lab {
         if self.holds {
             self.delete_links();
         }
+        drop(self.claim.take());
         let undone = match self.journal.take() {
             Some(journal) => journal.undo(),
             None => take_down(&self.name).map(drop),
@@ -256,13 +279,14 @@ impl Lab {
     pub fn list() -> Result<Vec<LabInfo>> {
         let state = StateDir::open()?;
         let known = |name: String| match state.read(&name) {
-            Ok(record) => record.map(|record| info(&record)),
+            Ok(record) => record.map(|record| info(&state, &record)),
             Err(_) => Some(LabInfo {
                 name,
                 state: State::Damaged,
                 nodes: vec![],
                 links: 0,
                 owner: None,
+                user: None,
                 tenants: vec![],
             }),
         };
@@ -488,7 +512,7 @@ fn find(state: &StateDir, name: &str) -> Result<(Record, About)> {
     })
 }
 
-fn info(record: &Record) -> LabInfo {
+fn info(directory: &StateDir, record: &Record) -> LabInfo {
     let about = record.complete.clone().and_then(|about| serde_json::from_value::<About>(about).ok());
     let links = about.as_ref().and_then(|about| Topology::parse(&about.topology, "").ok());
     let state = match (&about, record.header.persistent) {
@@ -505,6 +529,7 @@ fn info(record: &Record) -> LabInfo {
         nodes: about.map(|about| about.nodes.into_iter().map(|node| node.name).collect()).unwrap_or_default(),
         links: links.map_or(0, |topology| topology.links.len()),
         owner: (state != State::Up).then_some(record.header.owner.pid),
+        user: claim::user(directory, &record.header.name),
     }
 }
 
@@ -533,12 +558,13 @@ fn refuse_owned(record: &Record, about: &About, name: &str) -> Result<()> {
 /// ended, and what is left of their namespaces goes when they end.
 ///
 /// # Errors
-/// An input problem when there is no such lab, or it belongs to a process that runs; a host problem when something
-/// could not be undone.
+/// An input problem when there is no such lab, it belongs to a process that runs, or somebody uses it; a host problem when
+/// something could not be undone.
 pub fn take_down(name: &str) -> Result<Vec<Inhabitant>> {
     let state = StateDir::open()?;
     let (record, about) = find(&state, name)?;
     refuse_owned(&record, &about, name)?;
+    let _claim = claim::claim(&state, name)?;
     let owner = &record.header.owner;
     let mut inhabitants = vec![];
     for node in &about.nodes {

@@ -12,6 +12,7 @@
 
 mod build;
 mod check;
+mod claim;
 mod forwarder;
 pub mod link;
 mod live;

@@ -318,10 +318,13 @@ pub fn in_namespace(netns_inode: u64) -> Vec<(u32, String)> {
         .filter(|pid| {
             fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|link| link.as_os_str() == wanted.as_str())
         })
-        .map(|pid| {
-            (pid, fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string())
-        })
+        .map(|pid| (pid, name_of(pid)))
         .collect()
+}
+
+/// The name of a process, as `ps` shows it; empty when it has ended.
+pub fn name_of(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
 }
 
 #[cfg(test)]
