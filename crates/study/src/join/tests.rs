@@ -138,6 +138,25 @@ fn stations(report: &JoinReport) -> Vec<String> {
 }
 
 #[test]
+fn copies_that_the_sender_made_are_duplicates_at_the_capture_and_not_missing() {
+    // 1,000 were offered and 10 copies made of them; on the way two frames are lost that were not copied.
+    let mut sending = sending(1010);
+    let frames = &mut sending.sent.as_mut().unwrap().report.frames;
+    (frames.asked, frames.offered, frames.duplicated) = (1000, 1000, 10);
+    let mut capturing = capturing(0, 999, 998, 10);
+    let stream = &mut capturing.captured.as_mut().unwrap().census.streams[0];
+    (stream.seen, stream.duplicates) = (1008, 10);
+    let report = joined(&sending, &capturing);
+    assert_eq!(
+        stations(&report),
+        ["app send 0", "port a0 0", "link a0 0", "path to b0 2", "tap b0 0", "app receive 0 duplicate=10"]
+    );
+    assert_eq!(report.missing, 2);
+    let notes = report.run.tests[0].sender.notes.concat();
+    assert!(notes.contains("10 copies that fault: made"), "{notes}");
+}
+
+#[test]
 fn a_clean_path_closes_from_offered_to_captured_among_frames_of_others() {
     let report = joined(&sending(1000), &capturing(0, 999, 1000, 5000));
     assert_eq!(

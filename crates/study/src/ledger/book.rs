@@ -1,7 +1,7 @@
 //! Looks up counters for the stations: movement in the test, movement in the quiet window, and what is shared.
 
 use super::chain::{Gap, Range, Shared};
-use super::unit::{Seen, Unit};
+use super::unit::{DISCOVERY, Discovery, Seen, Unit};
 use super::window::{LinkPair, MOST, Window, difference};
 use super::{LedgerInput, by_family};
 use record::snapshot::QdiscSample;
@@ -55,6 +55,7 @@ impl<'a> Book<'a> {
             (window, scale.clamp(0.0, 1e6))
         });
         let unit = Unit::forward(input.spec, input.sender, fragments(&test, input, &input.path.forward));
+        let unit = unit.beside(discovery(&test));
         let mut book = Book {
             input,
             test,
@@ -72,7 +73,8 @@ impl<'a> Book<'a> {
 
     /// From here on the responses are counted.
     pub fn turn(&mut self) {
-        self.unit = Unit::back(self.input.spec, fragments(&self.test, self.input, &self.input.path.back));
+        let unit = Unit::back(self.input.spec, fragments(&self.test, self.input, &self.input.path.back));
+        self.unit = unit.beside(discovery(&self.test));
     }
 
     pub fn note(&mut self, note: String) {
@@ -277,6 +279,19 @@ fn fragments(test: &Window, input: &LedgerInput, hops: &[record::Hop]) -> u64 {
         (0, _) => 1,
         (created, cut) => created.div_ceil(cut.max(1)).clamp(2, MOST_FRAGMENTS),
     }
+}
+
+/// What the kernels of all nodes sent by themselves over IPv6.
+fn discovery(test: &Window) -> Discovery {
+    let mut sum = Discovery::default();
+    for node in test.after.nodes.keys() {
+        for (name, bytes) in DISCOVERY {
+            let frames = test.protocol(node, name).unwrap_or(0);
+            sum.frames = sum.frames.saturating_add(frames).min(MOST);
+            sum.bytes = sum.bytes.saturating_add(frames.saturating_mul(bytes)).min(MOST);
+        }
+    }
+    sum
 }
 
 /// Frames in queues and backlogs of the second snapshot, beyond those of the first.

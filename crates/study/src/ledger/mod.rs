@@ -96,6 +96,7 @@ pub struct Arrival {
 pub fn close(input: &LedgerInput) -> Ledger {
     let mut book = Book::new(input);
     let mut chain = Chain::new(input.sender.attempted);
+    chain.suspect(book.unit.disguised(0));
     if input.spec.kind == Kind::Frames {
         frames::app_send(&mut chain, &book);
     } else {
@@ -106,6 +107,7 @@ pub fn close(input: &LedgerInput) -> Ledger {
         ends::turn_around(&mut chain, &mut book);
         chain.turn();
         book.turn();
+        chain.suspect(book.unit.disguised(0));
         leg(&mut chain, &mut book, &input.path.back);
     }
     let received = ends::app_receive(&mut chain, &mut book);

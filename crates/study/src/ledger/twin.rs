@@ -1,5 +1,6 @@
 //! The slow twin: a path where every frame's fate is decided one by one, and counters move as the kernel moves them.
 
+mod flap;
 mod sockets;
 
 use super::*;
@@ -475,6 +476,7 @@ fn hops(names: &[(String, Role)]) -> Vec<Hop> {
 }
 
 const PROTOCOLS: &[&str] = &[
+    "Ip6.Icmp6OutMLDv2Reports",
     "Ip.OutTransmits",
     "Ip.InReceives",
     "Ip.InDelivers",
