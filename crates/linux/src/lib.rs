@@ -9,6 +9,7 @@
 //! **Price.** Linux only, 5.10 or later; what a host lacks is found out at run time and said.
 
 pub mod assembler;
+pub mod down;
 pub mod filter;
 pub mod htb;
 pub mod lab;

@@ -26,6 +26,7 @@ use std::time::Duration;
 use record::{Problem, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::down;
 use crate::htb;
 use crate::lab::link::Netlink;
 use crate::stamping;
@@ -99,6 +100,15 @@ pub enum Step {
         /// Its name.
         name: String,
     },
+    /// An interface is taken down: put it up.
+    Down {
+        /// Inode of its namespace.
+        netns: u64,
+        /// Its number there.
+        index: u32,
+        /// Its name.
+        name: String,
+    },
     /// A process is started: end it.
     Process {
         /// Which one.
@@ -135,6 +145,9 @@ impl Step {
             }
             Step::Queues { netns, index, name } => htb::undo(*netns, *index, name)
                 .map_err(|error| format!("cannot take away the queues of {name}: {error}")),
+            Step::Down { netns, index, name } => {
+                down::undo(*netns, *index, name).map_err(|error| format!("cannot put {name} up: {error}"))
+            }
             Step::Process { process } => process.end(PATIENCE).map_err(told),
         }
     }
@@ -208,7 +221,11 @@ impl Record {
             // Namespaces, links, settings of interfaces and processes did not survive; only files may have.
             self.steps.iter().rev().for_each(|step| match step {
                 Step::Unpin { .. } | Step::Directory { .. } | Step::Folder { .. } => drop(step.undo()),
-                Step::Link { .. } | Step::Stamps { .. } | Step::Queues { .. } | Step::Process { .. } => {}
+                Step::Link { .. }
+                | Step::Stamps { .. }
+                | Step::Queues { .. }
+                | Step::Down { .. }
+                | Step::Process { .. } => {}
             });
             return Ok(());
         }

@@ -204,9 +204,17 @@ impl Netlink {
 
     /// Switches an interface on.
     pub fn set_up(&mut self, index: u32) -> Answer {
-        let up = libc::IFF_UP as u32;
-        let header =
-            Ifinfomsg { ifi_index: index as i32, ifi_flags: up, ifi_change: up, ..Default::default() };
+        self.set_flags(index, libc::IFF_UP as u32)
+    }
+
+    /// Switches an interface off.
+    pub fn set_down(&mut self, index: u32) -> Answer {
+        self.set_flags(index, 0)
+    }
+
+    fn set_flags(&mut self, index: u32, ifi_flags: u32) -> Answer {
+        let ifi_change = libc::IFF_UP as u32;
+        let header = Ifinfomsg { ifi_index: index as i32, ifi_flags, ifi_change, ..Default::default() };
         let request = rt_link::Request::new().op_setlink_do(&header);
         self.acknowledged(&request)
     }
