@@ -3,12 +3,12 @@
 //! **What.** [`asked`] are the programs of a lab that can be asked, [`Asked::sample`] asks one: a switch by OpenFlow at its
 //! socket, `pathlab null` at the socket of its counters.
 //!
-//! **What OpenFlow cannot say.** There is no counter of packet-ins. What rules and buckets counted that send to the controller
+//! **What OpenFlow cannot say.** There is no counter of packet-ins (only of those that our own switch dropped). What rules and buckets counted that send to the controller
 //! is what the switch meant to send there. A frame that one rule sends there twice (itself and by a group) counts twice.
 //! An action set is written in one table and carried out behind the last: what a later table takes out of it again
 //! still counts.
 //!
-//! **Price.** Four requests for each reading of a switch, two more when its rules use groups.
+//! **Price.** Five requests for each reading of a switch, two more when its rules use groups.
 
 use super::openflow::call;
 use crate::cmd::null;
@@ -19,7 +19,7 @@ use flow::openflow::bytes::Version;
 use flow::openflow::group::GroupStatsRequest;
 use flow::openflow::misc::Empty;
 use flow::openflow::multipart::{Reply, Request};
-use flow::openflow::port::PortStatsRequest;
+use flow::openflow::port::{PortStatsRequest, QueueRequest};
 use linux::lab::Lab;
 use record::Result;
 use record::snapshot::{NodeSnapshot, SwitchPortSample, SwitchSample, SwitchTableSample, WaySample};
@@ -149,6 +149,11 @@ fn of_switch(socket: &Path) -> Result<SwitchSample> {
         }));
     }
     to_controller(&mut client, version, &mut sample)?;
+    // Only a switch that has queues for packet-ins answers.
+    let wish = QueueRequest { port_no: flow::PortNo::CONTROLLER.0, queue_id: u32::MAX };
+    if let Ok(Reply::QueueStats(queues)) = client.multipart(Request::QueueStats(wish)) {
+        sample.packet_ins_dropped = Some(queues.iter().map(|queue| queue.tx_errors).sum());
+    }
     Ok(sample)
 }
 

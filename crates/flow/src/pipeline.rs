@@ -20,7 +20,7 @@ use crate::error::{
 use crate::event::{Event, sends_to_group};
 use crate::group::{ALL_GROUPS, GroupMod, GroupModCommand, Groups};
 use crate::meter::{ALL_METERS, MeterMod, MeterModCommand, Meters};
-use crate::port::{Port, PortMod, PortNo, PortState};
+use crate::port::{Port, PortMod, PortNo, PortState, Queue};
 use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule};
 use crate::table::{Entry, Place, Selection, Table, TableConfig};
 use std::collections::BTreeMap;
@@ -83,6 +83,8 @@ pub struct Pipeline {
     pub config: Config,
     /// The ports.
     pub ports: BTreeMap<PortNo, Port>,
+    /// The queues of packet-ins, by the port that the frames came in by; whoever talks with the controllers keeps their counters.
+    pub packet_in_queues: BTreeMap<u32, Queue>,
     tables: Vec<Arc<Table>>,
     groups: Groups,
     meters: Meters,
@@ -101,6 +103,7 @@ impl Pipeline {
         Pipeline {
             config: Config { fragments: Fragments::Normal, miss_send_len: 128 },
             ports: BTreeMap::new(),
+            packet_in_queues: BTreeMap::new(),
             tables: (0..=LAST_TABLE).map(|number| Arc::new(Table::new(number, max_rules))).collect(),
             groups: Groups::default(),
             meters: Meters::default(),

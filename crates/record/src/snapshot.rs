@@ -158,6 +158,9 @@ pub struct SwitchSample {
     /// Frames that buckets of groups counted which send to the controller.
     #[serde(default)]
     pub buckets_to_controller: u64,
+    /// Packet-ins that the switch dropped, because the controllers did not read them or a rate was exceeded. None where the switch does not tell.
+    #[serde(default)]
+    pub packet_ins_dropped: Option<u64>,
 }
 
 /// One port of a switch.

@@ -162,6 +162,9 @@ fn advice(name: &str) -> &'static str {
         "neighbour_unresolved" => "see why the next hop does not answer ARP or ND",
         "rp_filter" => "route the way back over the same interface, or relax rp_filter",
         "table_miss" => "add a rule for these frames; without one the table drops them",
+        "packet_in_dropped" => {
+            "give the switch a rule that leads to a port, or a controller that reads faster"
+        }
         "to_controller" => "give the switch a rule that leads to a port",
         "transmitter_full" | "driver_busy" | "driver_dropped" => {
             "offer less, or give the program faster ports (xdp) or a longer queue behind them"

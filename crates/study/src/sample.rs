@@ -226,6 +226,7 @@ fn snapshot(at: u64) -> Snapshot {
             tables: vec![record::snapshot::SwitchTableSample::default()],
             to_controller: 0,
             buckets_to_controller: 0,
+            packet_ins_dropped: None,
         }),
         ways: vec![record::snapshot::WaySample {
             lost_before: vec![PlaceDrop { place: "ring".into(), name: "ring_full".into(), count: 0 }],

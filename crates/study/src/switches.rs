@@ -60,8 +60,13 @@ mod tests {
         let ports = vec![SwitchPortSample { port: 1, rx_frames: came, ..SwitchPortSample::default() }];
         let tables = vec![SwitchTableSample { table: 3, rules: 1, lookups, matched }];
         let mut snapshot = Snapshot::default();
-        snapshot.nodes.entry("s".into()).or_default().switch =
-            Some(SwitchSample { ports, tables, to_controller, buckets_to_controller: 0 });
+        snapshot.nodes.entry("s".into()).or_default().switch = Some(SwitchSample {
+            ports,
+            tables,
+            to_controller,
+            buckets_to_controller: 0,
+            packet_ins_dropped: None,
+        });
         snapshot
     }
 

@@ -98,7 +98,7 @@ fn described(client: &mut Client, port: u32, ports: &[Port]) -> Result<Vec<Queue
 }
 
 /// What they counted.
-fn stats(client: &mut Client, port: u32) -> Result<Vec<QueueStats>> {
+pub fn stats(client: &mut Client, port: u32) -> Result<Vec<QueueStats>> {
     match client.multipart(Request::QueueStats(QueueRequest { port_no: port, queue_id: ALL_QUEUES }))? {
         Reply::QueueStats(all) => Ok(all),
         reply => Err(other(&reply)),

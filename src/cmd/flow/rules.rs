@@ -1,12 +1,15 @@
 //! `pathlab flow add`, `mod`, `del`, `dump` and `diff`: the rules of a switch.
 
 use super::ask::AskArgs;
+use super::queues;
 use crate::output::Output;
 use clap::Args;
+use flow::PortNo;
 use flow::client;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
+use flow::openflow::port::QueueStats;
 use flow::pipeline::Change;
 use flow::rule::{FlowMod, FlowModCommand};
 use flow::text::{file, rule};
@@ -264,6 +267,17 @@ struct Dump {
     switch: String,
     openflow: String,
     rules: Vec<Dumped>,
+    /// None where the switch does not tell.
+    packet_ins: Option<Vec<PacketIns>>,
+}
+
+/// Frames for the controllers that came in by one port.
+#[derive(Serialize)]
+struct PacketIns {
+    port: String,
+    sent: u64,
+    sent_bytes: u64,
+    dropped: u64,
 }
 
 #[derive(Serialize)]
@@ -332,6 +346,7 @@ pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
         switch: args.ask.switch.clone(),
         openflow: client.version().to_string(),
         rules,
+        packet_ins: if args.rules { None } else { packet_ins(&mut client) },
     };
     output.result(&dump, |dump| {
         let line = |one: &Dumped| match args.rules {
@@ -344,8 +359,24 @@ pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
                 one.rule
             ),
         };
-        dump.rules.iter().map(line).collect()
+        let packet_ins = dump.packet_ins.iter().flatten();
+        let told = packet_ins.map(|one| {
+            format!("# packet-ins of port {}: {} sent, {} dropped\n", one.port, one.sent, one.dropped)
+        });
+        dump.rules.iter().map(line).chain(told).collect()
     })
+}
+
+/// What became of packet-ins, from a switch that has queues for them.
+fn packet_ins(client: &mut Client) -> Option<Vec<PacketIns>> {
+    let all = queues::stats(client, PortNo::CONTROLLER.0).ok()?.into_iter();
+    let row = |queue: QueueStats| PacketIns {
+        port: PortNo(queue.queue_id).to_string(),
+        sent: queue.tx_packets,
+        sent_bytes: queue.tx_bytes,
+        dropped: queue.tx_errors,
+    };
+    Some(all.map(row).collect())
 }
 
 #[derive(Serialize)]

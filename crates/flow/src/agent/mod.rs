@@ -34,6 +34,7 @@ use bundle::Bundle;
 use std::collections::BTreeMap;
 
 pub use change::Cause;
+pub use tell::packet_in_message;
 
 /// A connection, as whoever owns the sockets numbers it.
 pub type Connection = Conn;

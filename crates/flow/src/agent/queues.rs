@@ -23,7 +23,8 @@ fn chosen(
     queue: u32,
 ) -> Result<impl Iterator<Item = (&Port, u32, &Queue)>, Fault> {
     let any = port == PortNo::ANY.0;
-    if !any && !pipeline.ports.contains_key(&PortNo(port)) {
+    // Those of the controllers are counted, but nobody can say what they are.
+    if !any && port != PortNo::CONTROLLER.0 && !pipeline.ports.contains_key(&PortNo(port)) {
         return Err(Error::from(QueueOpFailed::BadPort).into());
     }
     let ports = move || pipeline.ports.values().filter(move |one| any || one.number.0 == port);
@@ -34,16 +35,18 @@ fn chosen(
     Ok(all.filter(move |(_, id, _)| queue == ALL || *id == queue))
 }
 
-/// What they counted.
+/// What they counted. Who asks for those of the port CONTROLLER hears of the queues of packet-ins: one for each port by which frames came in, with
+/// its number, what was sent as sent, and as errors ("dropped due to overrun", §7.3.5.9) what found no room. They are not among all queues, because
+/// frames are not put into them by set_queue.
 pub(super) fn stats(
     now: u64,
     pipeline: &Pipeline,
     wish: &wire::QueueRequest,
 ) -> Result<Vec<wire::QueueStats>, Fault> {
-    let stats = |(port, queue_id, queue): (&Port, u32, &Queue)| {
+    let stats = |(port, queue_id, queue): (PortNo, u32, &Queue)| {
         let (duration_sec, duration_nsec) = duration(now.saturating_sub(queue.created_ns));
         wire::QueueStats {
-            port_no: port.number.0,
+            port_no: port.0,
             queue_id,
             tx_bytes: queue.counters.tx_bytes,
             tx_packets: queue.counters.tx_frames,
@@ -53,7 +56,13 @@ pub(super) fn stats(
             properties: vec![],
         }
     };
-    Ok(chosen(pipeline, wish.port_no, wish.queue_id)?.map(stats).collect())
+    if wish.port_no == PortNo::CONTROLLER.0 {
+        let all = pipeline.packet_in_queues.iter();
+        let all = all.filter(|(id, _)| [ALL, **id].contains(&wish.queue_id));
+        return Ok(all.map(|(id, queue)| stats((PortNo::CONTROLLER, *id, queue))).collect());
+    }
+    let chosen = chosen(pipeline, wish.port_no, wish.queue_id)?;
+    Ok(chosen.map(|(port, id, queue)| stats((port.number, id, queue))).collect())
 }
 
 /// What they are (1.4).
@@ -125,6 +134,25 @@ mod tests {
             ids(Ok(config(&pipeline, &QueueConfigRequest { port: 1 }).unwrap().queues)),
             [(1, 10), (1, 50)]
         );
+    }
+
+    #[test]
+    fn packet_ins_have_queues_for_who_asks_for_them_by_name() {
+        let mut pipeline = pipeline();
+        let counters = QueueCounters { tx_frames: 3, tx_bytes: 180, tx_errors: 4 };
+        for port in [1, 2] {
+            pipeline.packet_in_queues.insert(port, Queue { counters, ..Queue::default() });
+        }
+        let ask = |port_no, queue_id| {
+            let rows = stats(0, &pipeline, &QueueRequest { port_no, queue_id }).unwrap();
+            rows.iter()
+                .map(|row| (row.port_no, row.queue_id, row.tx_packets, row.tx_errors))
+                .collect::<Vec<_>>()
+        };
+        let controller = PortNo::CONTROLLER.0;
+        assert_eq!(ask(controller, ANY), [(controller, 1, 3, 4), (controller, 2, 3, 4)]);
+        assert_eq!(ask(controller, 2), [(controller, 2, 3, 4)]);
+        assert!(ask(ANY, ANY).iter().all(|row| row.0 != controller));
     }
 
     #[test]

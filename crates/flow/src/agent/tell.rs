@@ -1,7 +1,7 @@
 //! What controllers hear unasked: packet-ins, removed rules, ports, tables, updates of monitors, forwarded requests.
 
 use super::multipart::{self, update};
-use super::{Agent, Cause, Effects, Scene, translate};
+use super::{Agent, Cause, Connection, Effects, Scene, translate};
 use crate::event::{Event, Removed};
 use crate::field::Field;
 use crate::interpret::PacketIn;
@@ -19,21 +19,16 @@ use crate::port::{Port, PortNo};
 use crate::rule::{PacketInReason, RemovedReason};
 
 impl Agent {
-    /// Sends a frame to the controllers that want it. `pipeline` is asked for nothing but its existence in time: what
-    /// the packet-in says was true when the frame was there.
+    /// Sends a frame to all controllers that want it.
     pub fn packet_in(&self, packet_in: &PacketIn, effects: &mut Effects) {
-        for version in [Version::V13, Version::V14] {
-            let reason = packet_in_reason(version, packet_in.reason);
-            let mut audience = self.roles.audience(Unasked::PacketIn, |_| reason.0);
-            audience.retain(|(_, spoken)| *spoken == version);
-            if audience.is_empty() {
-                continue;
-            }
-            let body = Body::PacketIn(write_packet_in(packet_in, reason));
-            for (connection, version) in audience {
-                effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
-            }
+        for (connection, version) in self.wants(packet_in) {
+            effects.messages.push((connection, packet_in_message(packet_in, version)));
         }
+    }
+
+    /// The connections that want a frame, with their versions.
+    pub fn wants(&self, packet_in: &PacketIn) -> Vec<(Connection, Version)> {
+        self.roles.audience(Unasked::PacketIn, |version| packet_in_reason(version, packet_in.reason).0)
     }
 
     /// Tells those who want to know what happened; `cause` is who made it happen.
@@ -135,6 +130,12 @@ impl Agent {
             }
         }
     }
+}
+
+/// A frame for a controller, as a message. What it says was true when the frame was there.
+pub fn packet_in_message(packet_in: &PacketIn, version: Version) -> Message {
+    let reason = packet_in_reason(version, packet_in.reason);
+    Message { version, xid: 0, body: Body::PacketIn(write_packet_in(packet_in, reason)) }
 }
 
 /// 1.3 has three reasons (§7.4.1); what came later was an action there.

@@ -164,6 +164,11 @@ impl Channel {
         &mut self.output
     }
 
+    /// How many bytes for the peer are there.
+    pub fn output_len(&self) -> usize {
+        self.output.len()
+    }
+
     /// The oldest event that was not taken.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()

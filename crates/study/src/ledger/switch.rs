@@ -130,10 +130,21 @@ fn tables(
         ("rules", before.to_controller, after.to_controller),
         ("buckets", before.buckets_to_controller, after.buckets_to_controller),
     ];
+    let told = before.packet_ins_dropped.zip(after.packet_ins_dropped);
+    let mut dropped = told.and_then(|(before, after)| difference(before, after)).unwrap_or(0);
     for (who, before, after) in to_controller {
-        if let Some(count) = difference(before, after).filter(|&count| count > 0) {
+        let Some(count) = difference(before, after).filter(|&count| count > 0) else { continue };
+        let lost = dropped.min(count);
+        dropped -= lost;
+        if lost > 0 {
+            let evidence = format!(
+                "{lost} of {count} packet-ins of {who} found no room: the controllers read too slowly, or a rate is set"
+            );
+            claim(&mut gap, "packet_in_dropped", &format!("{who}, dropped"), lost, evidence);
+        }
+        if count > lost {
             let evidence = format!("{who} that send to the controller counted {count} frames");
-            claim(&mut gap, "to_controller", who, count, evidence);
+            claim(&mut gap, "to_controller", who, count - lost, evidence);
         }
     }
     let others = book.others(gap.entered, gap.doubt);

@@ -413,6 +413,7 @@ impl Twin {
         blank.ways = self.nodes[name].ways.iter().map(way).collect();
         blank.switch = self.nodes[name].switch.as_ref().map(|switch| SwitchSample {
             ports: switch.ports.iter().map(|port| switch_port(&port.interface, 0, 0, 0)).collect(),
+            packet_ins_dropped: switch.packet_ins_dropped.map(|_| 0),
             ..SwitchSample::default()
         });
         blank
@@ -942,6 +943,35 @@ fn what_a_program_counts_names_what_it_dropped() {
 }
 
 #[test]
+fn packet_ins_that_the_switch_dropped_are_named_once() {
+    let mut twin = Twin::through_a_program();
+    let length = twin.length();
+    for (by_rules, by_buckets, dropped, named) in [
+        (40, 0, Some(0), (0, 40)),
+        (40, 0, Some(25), (25, 15)),
+        (30, 10, Some(35), (35, 5)),
+        (40, 0, Some(90), (40, 0)),
+        (10, 0, Some(10), (10, 0)),
+        (40, 0, None, (0, 40)),
+    ] {
+        twin.nodes.get_mut("n0").unwrap().switch = Some(SwitchSample {
+            ports: vec![switch_port("left", 140, 0, length), switch_port("right", 0, 100, length)],
+            tables: vec![],
+            to_controller: by_rules,
+            buckets_to_controller: by_buckets,
+            packet_ins_dropped: dropped,
+        });
+        let ledger = twin.close();
+        let tables = ledger.stations.iter().find(|station| station.station == "switch tables").unwrap();
+        let sum = |name: &str| {
+            tables.drops.iter().filter(|drop| drop.name == name).map(|drop| drop.count).sum::<u64>()
+        };
+        assert_eq!((sum("packet_in_dropped"), sum("to_controller")), named, "{dropped:?}: {tables:?}");
+        assert_eq!(ledger.unexplained, 40 - by_rules - by_buckets);
+    }
+}
+
+#[test]
 fn frames_that_rules_or_buckets_send_to_the_controller_are_named() {
     let mut twin = Twin::through_a_program();
     let length = twin.length();
@@ -952,6 +982,7 @@ fn frames_that_rules_or_buckets_send_to_the_controller_are_named() {
             tables: vec![],
             to_controller: by_rules,
             buckets_to_controller: by_buckets,
+            packet_ins_dropped: None,
         });
         let ledger = twin.close();
         let tables = ledger.stations.iter().find(|station| station.station == "switch tables").unwrap();
