@@ -17,6 +17,8 @@ mod crash;
 mod differential;
 #[path = "switch/doors.rs"]
 mod doors;
+#[path = "switch/flood.rs"]
+mod flood;
 #[path = "switch/lincx.rs"]
 mod lincx;
 #[path = "switch/links.rs"]

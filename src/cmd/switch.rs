@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use switch::config::{Controller, Door, SwitchConfig, add_port, dpid, fail};
 use switch::control::{Say, Switch};
+use switch::packet_ins::{Counts, Limit};
 use switch::queues::{self, QueueConfig};
 
 /// Flags of `pathlab switch`.
 #[derive(Args)]
 pub struct SwitchArgs {
     /// A file that says what the switches are; or use the flags for one switch.
-    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "queue", "speed", "private_key", "certificate", "ca_cert"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "queue", "packet_ins", "speed", "private_key", "certificate", "ca_cert"])]
     file: Option<PathBuf>,
     /// A port, as int:eth1 or 3=ring:eth1 (kinds: int, ring, xdp, tap, mem, fault).
     #[arg(long, value_name = "[N=]PORT")]
@@ -49,6 +50,9 @@ pub struct SwitchArgs {
     /// A queue of a port, which becomes a class of the kernel's HTB: PORT:QUEUE,min=RATE,max=RATE, as 1:10,min=10mbit.
     #[arg(long, value_name = "QUEUE")]
     queue: Vec<String>,
+    /// How many packet-ins go to the controllers in a second, and at once after a pause: rate=1000,burst=250; as many as they read when it is not said.
+    #[arg(long, value_name = "LIMIT")]
+    packet_ins: Option<String>,
     /// What a port carries, for the rates of its queues: PORT=RATE, as 1=1gbit; 10gbit when it is not said.
     #[arg(long, value_name = "SPEED")]
     speed: Vec<String>,
@@ -79,7 +83,24 @@ struct One {
     name: String,
     dpid: String,
     packet_ins_dropped: u64,
+    packet_ins: PacketIns,
     ports: Vec<Port>,
+}
+
+/// Frames for the controllers, by what became of them.
+#[derive(Serialize)]
+struct PacketIns {
+    sent: u64,
+    dropped_full: u64,
+    dropped_rate: u64,
+    dropped_nobody: u64,
+}
+
+impl From<Counts> for PacketIns {
+    fn from(counts: Counts) -> PacketIns {
+        let Counts { sent, dropped_full, dropped_rate, dropped_nobody, .. } = counts;
+        PacketIns { sent, dropped_full, dropped_rate, dropped_nobody }
+    }
 }
 
 /// One port of it.
@@ -171,6 +192,8 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     config.tls = args.tls.files();
     let queues = args.queue.iter().map(|text| QueueConfig::parse(text));
     config.queues = queues.collect::<Result<_>>().map_err(|p| p.at("--queue"))?;
+    let limit = args.packet_ins.as_deref().map(Limit::parse).transpose();
+    config.packet_ins = limit.map_err(|p| p.at("--packet-ins"))?;
     let speeds = args.speed.iter().map(|text| queues::speed(text));
     config.speeds = speeds.collect::<Result<_>>().map_err(|p| p.at("--speed"))?;
     config.fail = fail(&args.fail).map_err(|p| p.at("--fail"))?;
@@ -190,6 +213,7 @@ fn words(switch: &str, say: &Say) -> String {
         Say::Up { who, version } => format!("{switch}: {who} is connected and speaks OpenFlow {version}"),
         Say::Down { who, why } => format!("{switch}: {who} is gone: {why}"),
         Say::Unreachable { who, why } => format!("{switch}: cannot reach {who}: {why}; trying again"),
+        Say::Port { port, what } => format!("{switch}: port {}: {what}", name_of(port.0)),
         Say::Refused { who, why } => format!("{switch}: {who} called in vain: {why}"),
     }
 }
@@ -202,10 +226,12 @@ fn one(config: &SwitchConfig, switch: &Switch) -> One {
         dropped: switch.dropped(port.number),
         queues: switch.queues_of(port.number).iter().map(|(id, queue)| one_queue(*id, queue)).collect(),
     });
+    let counts = switch.packet_in_counts();
     One {
         name: config.name.clone(),
         dpid: format!("{:016x}", config.dpid),
-        packet_ins_dropped: switch.packet_ins_dropped(),
+        packet_ins_dropped: counts.dropped(),
+        packet_ins: counts.into(),
         ports: ports.collect(),
     }
 }
@@ -225,7 +251,12 @@ fn text(document: &Document) -> String {
     let mut text = String::new();
     for switch in &document.switches {
         if switch.packet_ins_dropped > 0 {
-            text += &format!("{}: {} packet-ins dropped\n", switch.name, switch.packet_ins_dropped);
+            let PacketIns { sent, dropped_full, dropped_rate, dropped_nobody } = switch.packet_ins;
+            text += &format!(
+                "{}: {} packet-ins dropped, {sent} sent (the controllers did not read: {dropped_full}, above the rate: {dropped_rate}, \
+                 nobody wanted them: {dropped_nobody})\n",
+                switch.name, switch.packet_ins_dropped
+            );
         }
         for port in switch.ports.iter().filter(|port| port.dropped > 0) {
             text +=

@@ -138,6 +138,29 @@ fn goes_down_and_up(site: &Site) {
     assert!(rules(site).contains(fourth));
 }
 
+/// Somebody closes host 4's port: Faucet, which looks at LINK_DOWN alone, hears it and forgets the host, as if its cable had been pulled.
+#[test]
+fn faucet_hears_of_a_port_that_is_closed() {
+    let Some(folder) = faucet("a port that is closed under Faucet") else { return };
+    let site = under_faucet(&folder);
+    let fourth = "dl_dst=02:00:00:00:00:04";
+    let mod_port = |word: &str| {
+        let socket = site.socket();
+        let (ok, text) =
+            site.try_run(0, &format!("ovs-ofctl -O OpenFlow13 mod-port unix:{} 4 {word}", socket.display()));
+        assert!(ok, "{text}");
+    };
+    site.reaches(4, "10.0.2.3");
+    site.wait_for("host 4 is learned", |site| rules(site).contains(fourth));
+    let (downs, ups) = (said(&site, " down"), said(&site, " up"));
+    mod_port("down");
+    site.wait_for("Faucet hears that the port is down", |site| said(site, " down") > downs);
+    site.wait_for("host 4 is forgotten", |site| !rules(site).contains(fourth));
+    mod_port("up");
+    site.wait_for("Faucet hears that the port is up", |site| said(site, " up") > ups);
+    site.reaches(4, "10.0.2.3");
+}
+
 /// How often Faucet said something of port 4.
 fn said(site: &Site, what: &str) -> usize {
     let log = std::fs::read_to_string(site.folder.path().join("faucet.log")).unwrap_or_default();

@@ -1,8 +1,10 @@
 //! Links that go and come back, switches without a controller, several switches in one process, frames that a switch must
 //! not hear again, and TCP with all offloads on: real interfaces in namespaces.
 
-use crate::client::{ANY, Client, End, add, frame};
+use crate::client::{ANY, Client, End, add, frame, group};
 use crate::site::{Site, needs_root, within};
+use crate::support;
+use flow::group::GroupModCommand;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
@@ -47,6 +49,126 @@ fn controllers_hear_of_links_and_frames_go_again_when_they_are_back() {
     site.ip(0, "link delete p2");
     link_of(&mut client, 2, true);
     assert_eq!(client.rules().len(), 2);
+}
+
+/// What the kernel says of an interface of the switch.
+fn kernel(site: &Site, interface: &str) -> String {
+    let (ok, text) = site.try_run(0, &format!("ip -o link show {interface}"));
+    assert!(ok, "{text}");
+    text
+}
+
+fn is_up(site: &Site, interface: &str) -> bool {
+    let text = kernel(site, interface);
+    let flags = text.split(['<', '>']).nth(1).unwrap_or_default();
+    flags.split(',').any(|flag| flag == "UP")
+}
+
+fn mod_port(site: &Site, port: u32, word: &str) {
+    let line = format!("ovs-ofctl -O OpenFlow13 mod-port unix:{} {port} {word}", site.socket().display());
+    let (ok, text) = site.try_run(0, &line);
+    assert!(ok, "{text}");
+}
+
+#[test]
+fn a_port_that_a_controller_closes_is_down_in_the_kernel_and_up_again_at_the_end() {
+    if needs_root("mod-port down") {
+        return;
+    }
+    let mut site = Site::build(2);
+    site.usual_switch(&[]);
+    let mut watching = client(&site);
+    watching.must([add("in_port=1 actions=output:2"), add("in_port=2 actions=output:1")]);
+    site.reaches(1, "10.0.0.2");
+    mod_port(&site, 2, "down");
+    assert!(!is_up(&site, "p2"), "{}", kernel(&site, "p2"));
+    link_of(&mut watching, 2, true);
+    assert!(!site.pings(1, "10.0.0.2"));
+    mod_port(&site, 2, "up");
+    assert!(is_up(&site, "p2"));
+    link_of(&mut watching, 2, false);
+    site.reaches(1, "10.0.0.2");
+    // A switch that ends puts it up.
+    mod_port(&site, 2, "down");
+    assert!(!is_up(&site, "p2"));
+    site.end();
+    assert!(is_up(&site, "p2"));
+    // One that is killed leaves it to the next.
+    site.usual_switch(&[]);
+    mod_port(&site, 2, "down");
+    site.kill();
+    assert!(!is_up(&site, "p2"));
+    std::fs::remove_file(site.socket()).unwrap();
+    site.usual_switch(&[]);
+    assert!(is_up(&site, "p2"));
+}
+
+#[test]
+fn an_interface_that_is_deleted_and_made_again_is_opened_again() {
+    if needs_root("an interface that is made again") {
+        return;
+    }
+    for kind in ["int", "ring", "xdp"] {
+        let mut site = Site::bare(3);
+        let socket = format!("punix:{}", site.socket().display());
+        let ports = [1, 2, 3].map(|port| format!("{port}={kind}:p{port}"));
+        let words: Vec<&str> = ports.iter().flat_map(|port| ["--port", port]).collect();
+        site.switch(&[&words[..], &["--listen", &socket]].concat());
+        site.wait_for("the socket", |site| site.socket().exists());
+        let mut client = client(&site);
+        let text = "group_id=1,type=ff,bucket=watch_port:2,output:2,bucket=watch_port:3,output:3";
+        client.must([group(GroupModCommand::Add, text), add("in_port=1 actions=group:1")]);
+        let open = |host| within(&site.netns(host), || End::open("int:eth0"));
+        let (mut from, mut second, mut third) = (open(1), open(2), open(3));
+        let text =
+            |number: u32| format!("eth src=02:00:00:00:00:01 dst=02:00:00:00:00:02 / raw {number:0100x}");
+        let pass = |from: &mut End, to: &mut End| {
+            for number in 0..100 {
+                from.send(&frame(&text(number)));
+                assert_eq!(to.must(), frame(&text(number)), "{kind}");
+            }
+        };
+        pass(&mut from, &mut second);
+        site.ip(0, "link delete p2");
+        link_of(&mut client, 2, true);
+        pass(&mut from, &mut third);
+        site.cable(2);
+        let address = kernel(&site, "p2").split("link/ether ").nth(1).unwrap()[..17].to_owned();
+        client.wait_for("the new interface", |message| match &message.body {
+            Body::PortStatus(status) if status.desc.port_no == 2 => {
+                let bytes = status.desc.hw_addr.0.map(|byte| format!("{byte:02x}"));
+                let is_new = bytes.join(":") == address;
+                (is_new && !status.desc.state.has(PortState::LINK_DOWN)).then_some(())
+            }
+            _ => None,
+        });
+        drop(second);
+        let mut second = open(2);
+        pass(&mut from, &mut second);
+        third.nothing();
+        // And the other way.
+        client.must([add("in_port=2 actions=output:1")]);
+        pass(&mut second, &mut from);
+        let log = site.logs();
+        assert!(log.contains("port 2: the interface p2 is gone"), "{log}");
+        assert!(log.contains("port 2: the interface p2 is back and was opened again"), "{log}");
+    }
+}
+
+#[test]
+fn one_interface_cannot_be_two_ports() {
+    if needs_root("one interface as two ports") {
+        return;
+    }
+    let site = Site::bare(1);
+    for words in [["--port", "int:p1", "--port", "ring:p1"], ["--port", "1=int:p1", "--local", "int:p1"]] {
+        let mut command = site.command(0, support::PATHLAB);
+        command.arg("switch").args(words);
+        let output = support::finish(support::start(command), Duration::from_secs(60));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("the interface p1 is port 1 of 's1' (int:p1) and port"), "{text}");
+    }
 }
 
 #[test]

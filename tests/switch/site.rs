@@ -36,20 +36,25 @@ impl Site {
         let site = Site { middle, hosts, folder: tempfile::tempdir().unwrap(), children: vec![] };
         site.ip(0, "link set lo up");
         for host in 1..=site.hosts.len() {
-            // The pair is made in the middle; the kernel moves one end by the process that holds the other namespace.
-            let mut sleeper = site.command(host, "sleep").arg("60").spawn().unwrap();
-            let line = format!("link add p{host} type veth peer name eth0 netns {}", sleeper.id());
-            site.ip(0, &line);
-            let _ = sleeper.kill();
-            let _ = sleeper.wait();
-            for (place, name) in [(0, format!("p{host}")), (host, "eth0".into())] {
-                // The kernel itself is to say nothing on the cables.
-                site.ip(place, &format!("link set {name} addrgenmode none"));
-                site.ip(place, &format!("link set {name} up"));
-            }
-            site.ip(host, &format!("link set eth0 address 02:00:00:00:00:{host:02x}"));
+            site.cable(host);
         }
         site
+    }
+
+    /// Puts a cable between the switch and a host: `p1` here, `eth0` there.
+    pub fn cable(&self, host: usize) {
+        // The pair is made in the middle; the kernel moves one end by the process that holds the other namespace.
+        let mut sleeper = self.command(host, "sleep").arg("60").spawn().unwrap();
+        let line = format!("link add p{host} type veth peer name eth0 netns {}", sleeper.id());
+        self.ip(0, &line);
+        let _ = sleeper.kill();
+        let _ = sleeper.wait();
+        for (place, name) in [(0, format!("p{host}")), (host, "eth0".into())] {
+            // The kernel itself is to say nothing on the cables.
+            self.ip(place, &format!("link set {name} addrgenmode none"));
+            self.ip(place, &format!("link set {name} up"));
+        }
+        self.ip(host, &format!("link set eth0 address 02:00:00:00:00:{host:02x}"));
     }
 
     /// The namespace: 0 is the middle.
@@ -89,6 +94,11 @@ impl Site {
         self.children.len() - 1
     }
 
+    /// The process that was started under this number.
+    pub fn process(&self, number: usize) -> u32 {
+        self.children[number].id()
+    }
+
     /// Kills what was started under this number, without a chance to tidy up.
     pub fn kill_one(&mut self, number: usize) {
         self.children[number].kill().unwrap();
@@ -98,7 +108,7 @@ impl Site {
     /// Starts `pathlab switch` with these words, in the middle.
     pub fn switch(&mut self, words: &[&str]) -> usize {
         let mut command = self.command(0, support::PATHLAB);
-        command.arg("switch").args(words);
+        command.env("PATHLAB_STATE", self.folder.path().join("state")).arg("switch").args(words);
         self.start(command)
     }
 

@@ -156,6 +156,11 @@ impl Vswitch {
         self.ask(&[("upcall/disable-megaflows", vec![])]);
     }
 
+    /// The process that forwards.
+    pub fn process(&self) -> u32 {
+        self.children[self.children.len() - 1].id()
+    }
+
     /// Where OpenFlow clients call.
     pub fn socket(&self) -> PathBuf {
         self.path("br.mgmt")

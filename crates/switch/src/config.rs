@@ -21,10 +21,13 @@
 //!
 //! **Price.** Names and numbers are checked here; whether an interface exists shows when the port is opened.
 
+use crate::datapath;
+use crate::packet_ins::Limit;
 use crate::queues::{self, QueueConfig};
 use crate::tls::TlsFiles;
 use flow::port::PortNo;
 use record::{Problem, Result};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -60,6 +63,8 @@ pub struct SwitchConfig {
     pub rules: usize,
     /// Queues of ports that are to be made.
     pub queues: Vec<QueueConfig>,
+    /// How many packet-ins go to the controllers, if that is limited.
+    pub packet_ins: Option<Limit>,
     /// What ports carry, in bits per second.
     pub speeds: Vec<(PortNo, u64)>,
     /// Key and certificates, for controllers and clients over TLS.
@@ -355,6 +360,7 @@ impl SwitchConfig {
             fail: Fail::default(),
             rules: flow::pipeline::RULE_LIMIT,
             queues: vec![],
+            packet_ins: None,
             speeds: vec![],
             tls: TlsFiles::default(),
         }
@@ -404,6 +410,7 @@ impl SwitchConfig {
             "listen" => self.listen.push(Door::parse(&values.join(" "))?),
             "fail" => self.fail = fail(one(values)?)?,
             "queue" => self.queues.push(QueueConfig::parse(&values.join(" "))?),
+            "packet-ins" => self.packet_ins = Some(Limit::parse(&values.join(" "))?),
             "speed" => self.speeds.push(queues::speed(one(values)?)?),
             "rules" => {
                 let text = one(values)?;
@@ -416,7 +423,7 @@ impl SwitchConfig {
             "ca-cert" => self.tls.ca_cert = Some(one(values)?.into()),
             _ => {
                 return Err(Problem::input(format!("there is no word '{word}'")).help(
-                    "switch, dpid, port, local, controller, listen, fail, rules, queue, speed, private-key, certificate, ca-cert",
+                    "switch, dpid, port, local, controller, listen, fail, rules, packet-ins, queue, speed, private-key, certificate, ca-cert",
                 ));
             }
         }
@@ -443,6 +450,28 @@ fn one<'a>(values: &[&'a str]) -> Result<&'a str> {
     }
 }
 
+/// Refuses an interface that would be two ports, of one switch or of two: each of them would hear what is for the other, and a frame could leave by
+/// the interface that it came in by.
+///
+/// # Errors
+/// Input: which one.
+pub fn check_interfaces(all: &[SwitchConfig]) -> Result<()> {
+    let mut taken: BTreeMap<String, String> = BTreeMap::new();
+    for switch in all {
+        let ports = switch.ports.iter().map(|(number, uri)| (number.to_string(), uri));
+        let local = switch.local.iter().map(|uri| ("LOCAL".to_owned(), uri));
+        for (number, uri) in ports.chain(local).filter(|(_, uri)| datapath::has_interface(uri)) {
+            let name = datapath::name_of(uri);
+            let place = format!("port {number} of '{}' ({uri})", switch.name);
+            if let Some(other) = taken.insert(name.clone(), place.clone()) {
+                let what = format!("the interface {name} is {other} and {place}");
+                return Err(Problem::input(what).help("an interface can be one port only"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Gives numbers to switches that have none; names and numbers must be different.
 fn check(all: &mut [SwitchConfig]) -> Result<()> {
     if all.is_empty() {
@@ -453,6 +482,7 @@ fn check(all: &mut [SwitchConfig]) -> Result<()> {
     for (switch, dpid) in missing.zip(highest.saturating_add(1)..) {
         switch.dpid = dpid;
     }
+    check_interfaces(all)?;
     for (i, switch) in all.iter().enumerate() {
         queues::check(&switch.ports, &switch.queues, &switch.speeds)?;
         for other in &all[..i] {
@@ -477,11 +507,12 @@ mod tests {
         let text = "# two\nswitch a\n dpid 0x10\n port 3 int:eth1\n port ring:eth2\n local tap:a\n \
                     controller tcp:127.0.0.1\n controller unix:/c\n controller ssl:c.example\n \
                     controller ssl:[::1]:7 aux=2 aux=unix:/a\n private-key k\n certificate c\n ca-cert a\n listen ptcp:\n listen ptcp:7:::1\n \
-                    listen punix:/l\n listen pssl:8:::1 connections=3\n fail standalone\n rules 9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
+                    listen punix:/l\n listen pssl:8:::1 connections=3\n fail standalone\n rules 9\n packet-ins rate=1000 burst=9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
         let all = SwitchConfig::parse(text, "f").unwrap();
         let a = &all[0];
         assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, Fail::Standalone));
         assert_eq!(a.ports, [(PortNo(3), "int:eth1".into()), (PortNo(4), "ring:eth2".into())]);
+        assert_eq!((a.packet_ins, all[1].packet_ins), (Some(Limit { rate: 1000, burst: 9 }), None));
         let queue = &a.queues[0];
         assert_eq!((queue.port, queue.wanted.id, queue.wanted.max_bps), (PortNo(3), 10, Some(50_000_000)));
         assert_eq!(a.speeds, [(PortNo(3), 1_000_000_000)]);
@@ -528,7 +559,14 @@ mod tests {
             ("switch a\nfail open", "not a way to fail"),
             ("switch a b", "one value"),
             ("switch a\nrules 0", "above 0"),
+            (
+                "switch a\nport 1 int:p\nport 2 ring:p?batch=9",
+                "the interface p is port 1 of 'a' (int:p) and port 2",
+            ),
+            ("switch a\nport 1 int:p\nlocal fault:xdp:p?lose=1%", "port LOCAL"),
+            ("switch a\nport 1 int:p\nswitch b\nport 1 int:p", "port 1 of 'b'"),
             ("switch a\nqueue 1:0", "f:2"),
+            ("switch a\npacket-ins 1000", "neither"),
             ("switch a\nport 1 int:a\nqueue 2:1", "no port 2"),
         ] {
             let problem = SwitchConfig::parse(text, "f").unwrap_err().to_string();

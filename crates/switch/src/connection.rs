@@ -15,6 +15,9 @@ use flow::openflow::channel::{Channel, Event};
 use linux::sys::notice::Ready;
 use std::io::{ErrorKind, Write};
 
+/// Bytes that may wait for a connection before it gets no more packet-ins.
+const PACKET_IN_ROOM: usize = 128 << 10;
+
 /// One connection, called or taken.
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
@@ -29,6 +32,8 @@ pub(crate) struct Connection {
     pub(crate) door: Option<usize>,
     /// Why nothing can be written any more.
     pub(crate) broken: Option<String>,
+    /// Packet-ins that it did not get because it had not read those before.
+    pub(crate) missed: u64,
     /// Bytes of the channel's output that were written already.
     written: usize,
     backlog: Backlog,
@@ -54,6 +59,7 @@ impl Connection {
             caller,
             door,
             broken,
+            missed: 0,
             written: 0,
             backlog,
             is_held: false,
@@ -61,8 +67,13 @@ impl Connection {
     }
 
     /// Bytes that wait to be written.
-    fn waiting(&mut self) -> usize {
-        self.channel.output().len() - self.written
+    fn waiting(&self) -> usize {
+        self.channel.output_len() - self.written
+    }
+
+    /// Whether another packet-in may be put behind what waits. So little is allowed to wait that an answer behind it is not late.
+    pub(crate) fn has_room(&self) -> bool {
+        self.broken.is_none() && self.waiting() < PACKET_IN_ROOM
     }
 
     /// Whether its messages wait until it has read more.
@@ -71,13 +82,13 @@ impl Connection {
     }
 
     /// What poll is to look for.
-    pub(crate) fn wish(&mut self) -> Ready {
+    pub(crate) fn wish(&self) -> Ready {
         let writes = self.broken.is_none() && (self.waiting() > 0 || self.stream.wants_write());
         Ready { read: !self.is_held, write: writes }
     }
 
     /// Whether there is something to do without a word of poll.
-    pub(crate) fn goes_on(&mut self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         if self.is_held { !Backlog::is_full(self.waiting()) } else { self.stream.holds() }
     }
 

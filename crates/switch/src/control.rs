@@ -9,36 +9,38 @@
 //! **Price.** A controller that does not read fills its buffer here: [`crate::backlog`] says how far. Calls block, so each is made by a thread of its
 //! own.
 
-use crate::config::{Fail, Remote, SwitchConfig};
+use crate::config::{self, Fail, Remote, SwitchConfig};
 use crate::connection::Connection;
-use crate::datapath::{self, Datapath, Inlet, News, Opened, Tell};
+use crate::datapath::{self, Datapath, Inlet, Opened, Tell};
 use crate::doors::Doors;
 use crate::lane;
+use crate::packet_ins::{Counts, PacketIns, Turn};
+use crate::ports::Ports;
 use crate::queues::{self, Queues};
 use crate::stream::Stream;
 use crate::tls::Credentials;
-use flow::agent::{Agent, Effects, Identity};
+use flow::agent::{Agent, Effects, Identity, packet_in_message};
 use flow::error::{BadRequest, Error};
+use flow::interpret::PacketIn;
 use flow::openflow::bytes::Version;
 use flow::openflow::channel::{BackOff, Channel, ChannelConfig, Event, Side};
-use flow::openflow::message::{Body, Message};
+use flow::openflow::message::Body;
 use flow::pipeline::Pipeline;
 use flow::port::{PortNo, Queue};
-use linux::lab::link::Netlink;
 use linux::sys::clock;
 use linux::sys::notice::{LinkNotice, Ready, Waker, wait_each};
 use record::{Problem, Result};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Packet-ins that wait for the control thread; more are dropped and counted, so that a flood cannot eat the memory.
-const PACKET_IN_BACKLOG: usize = 1 << 16;
+/// Packet-ins that are dealt with in one turn of the loop; then whoever asks for something is heard first.
+const PACKET_INS: usize = 512;
 /// Callers that fail are told of so often at most: who knocks a thousand times fills no log.
 const REFUSED_PAUSE_NS: u64 = 1_000_000_000;
 /// How long the loop sleeps at most.
@@ -70,6 +72,13 @@ pub enum Say {
         /// Why.
         why: String,
     },
+    /// Something happened to the interface of a port.
+    Port {
+        /// The port.
+        port: PortNo,
+        /// What.
+        what: String,
+    },
     /// Somebody who called did not get as far as the hello; said once in a second at most.
     Refused {
         /// Who.
@@ -83,32 +92,42 @@ pub enum Say {
 struct Post {
     inbox: Sender<Input>,
     waker: Arc<Waker>,
-    /// Packet-ins on their way.
-    waiting: AtomicUsize,
-    /// Packet-ins that found too many before them.
-    dropped: AtomicU64,
+    frames: Mutex<PacketIns>,
 }
 
+/// What happens rarely, beside the frames.
 enum Input {
-    News(Vec<News>),
+    /// The interface of a port is gone.
+    Gone(PortNo),
+    /// A call led somewhere, or not.
     Called(usize, io::Result<Stream>),
 }
 
-impl Tell for Post {
-    fn tell(&self, mut news: Vec<News>) {
-        let mut room = PACKET_IN_BACKLOG.saturating_sub(self.waiting.load(Relaxed));
-        let before = news.len();
-        news.retain(|one| {
-            let is_frame = matches!(one, News::PacketIn(_));
-            let stays = !is_frame || room > 0;
-            room -= usize::from(is_frame && stays);
-            stays
-        });
-        self.dropped.fetch_add((before - news.len()) as u64, Relaxed);
-        self.waiting.fetch_add(news.len(), Relaxed);
-        if self.inbox.send(Input::News(news)).is_ok() {
+impl Post {
+    fn frames(&self) -> MutexGuard<'_, PacketIns> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, input: Input) {
+        if self.inbox.send(input).is_ok() {
             self.waker.wake();
         }
+    }
+}
+
+impl Tell for Post {
+    fn packet_ins(&self, frames: &mut Vec<PacketIn>) {
+        let mut queues = self.frames();
+        let is_new = frames.drain(..).fold(false, |is_new, one| queues.offer(one) || is_new);
+        drop(queues);
+        // Who empties the queues sees the rest without being woken.
+        if is_new {
+            self.waker.wake();
+        }
+    }
+
+    fn gone(&self, port: PortNo) {
+        self.say(Input::Gone(port));
     }
 }
 
@@ -162,8 +181,8 @@ pub struct Switch {
     links: LinkNotice,
     fail: Fail,
     workers: Vec<JoinHandle<()>>,
-    /// Names of the ports that are interfaces.
-    names: BTreeMap<PortNo, String>,
+    /// The interfaces under the ports.
+    ports: Ports,
     said: Vec<Say>,
 }
 
@@ -177,6 +196,9 @@ impl Switch {
             let what = what.to_owned();
             move |e: io::Error| Problem::host(format!("cannot {what}: {e}"))
         };
+        config::check_interfaces(std::slice::from_ref(config))?;
+        // A switch that was killed may have left an interface down.
+        linux::down::clean()?;
         let credentials = config.tls.load_if(config.needs_tls())?;
         let doors = Doors::open(&config.listen, credentials.as_ref())?;
         let (mut datapath, inlets, opened) =
@@ -185,21 +207,17 @@ impl Switch {
         let datapath = Arc::new(datapath);
         let (inbox_tx, inbox) = channel();
         let waker = Arc::new(Waker::new().map_err(host("make an eventfd"))?);
-        let post = Arc::new(Post {
-            inbox: inbox_tx,
-            waker,
-            waiting: AtomicUsize::new(0),
-            dropped: AtomicU64::new(0),
-        });
-        let links = LinkNotice::new().map_err(host("listen for changes of interfaces"))?;
         let now = clock::monotonic_ns();
+        let frames = Mutex::new(PacketIns::new(config.packet_ins, now));
+        let post = Arc::new(Post { inbox: inbox_tx, waker, frames });
+        let links = LinkNotice::new().map_err(host("listen for changes of interfaces"))?;
         let identity = Identity {
             dpid: config.dpid,
             name: config.name.clone(),
             software: format!("pathlab {}", env!("CARGO_PKG_VERSION")),
             hardware: "software switch".into(),
         };
-        let names = config.ports.iter().map(|(number, uri)| (*number, datapath::name_of(uri))).collect();
+        let ports = Ports::new(opened.iter().map(|port| (port.number, port.uri.as_str())));
         let mut switch = Switch {
             opened,
             queues,
@@ -217,18 +235,20 @@ impl Switch {
             links,
             fail: config.fail,
             workers: vec![],
-            names,
+            ports,
             said: vec![],
         };
-        switch.look_at_links();
+        switch.look_at_links(&mut Effects::default());
         switch.fail_or_follow();
-        switch.workers = inlets.into_iter().map(|inlet| switch.worker(inlet)).collect();
+        inlets.into_iter().for_each(|inlet| switch.receive_from(inlet));
         Ok(switch)
     }
 
-    fn worker(&self, inlet: Inlet) -> JoinHandle<()> {
+    /// Gives a port a thread.
+    fn receive_from(&mut self, inlet: Inlet) {
         let (datapath, post) = (self.datapath.clone(), self.post.clone());
-        std::thread::spawn(move || datapath.work(inlet, post.as_ref()))
+        self.workers.retain(|worker| !worker.is_finished());
+        self.workers.push(std::thread::spawn(move || datapath.work(inlet, post.as_ref())));
     }
 
     /// Works until `stop`; `say` hears what happens with controllers.
@@ -252,10 +272,9 @@ impl Switch {
         let mut effects = Effects::default();
         self.post.waker.calm();
         self.hear(&mut effects);
-        if self.links.take() {
-            let changed = self.look_at_links();
-            let pipeline = self.datapath.pipeline();
-            self.agent.publish(&changed, None, &pipeline, &mut effects);
+        let is_due = self.ports.deadline().is_some_and(|at| at <= clock::monotonic_ns());
+        if self.links.take() || is_due {
+            self.look_at_links(&mut effects);
         }
         self.welcome();
         for id in ready {
@@ -264,6 +283,9 @@ impl Switch {
         self.timers(&mut effects);
         self.carry_out(&mut effects);
         self.call();
+        // Answers first; packet-ins into the room that is left.
+        self.write();
+        self.packet_ins();
         self.write();
         Ok(())
     }
@@ -274,7 +296,9 @@ impl Switch {
         let time = self.deadline().map_or(NAP, |at| Duration::from_nanos(at.saturating_sub(now)).min(NAP));
         let wish = |(id, one): (&u64, &mut Connection)| (*id, one.wish(), one.goes_on());
         let ids: Vec<(u64, Ready, bool)> = self.connections.iter_mut().map(wish).collect();
-        let time = if ids.iter().any(|(_, _, goes_on)| *goes_on) { Duration::ZERO } else { time };
+        let has_frames = self.post.frames().goes_on(now, |frame| self.turn(frame));
+        let goes_on = has_frames || ids.iter().any(|(_, _, goes_on)| *goes_on);
+        let time = if goes_on { Duration::ZERO } else { time };
         let reads = Ready { read: true, write: false };
         let mut descriptors = vec![(self.post.waker.as_fd(), reads), (self.links.as_fd(), reads)];
         descriptors.extend(self.doors.awake().map(|listener| (listener.as_fd(), reads)));
@@ -292,45 +316,75 @@ impl Switch {
     fn deadline(&self) -> Option<u64> {
         let channels = self.connections.values().filter_map(|connection| connection.channel.deadline());
         let calls = self.callers.iter().filter_map(|caller| caller.next_ns);
-        let rest = [self.doors.deadline(), self.datapath.pipeline().next_deadline()];
+        let frames = self.post.frames().deadline();
+        let ports = self.ports.deadline();
+        let rest = [self.doors.deadline(), self.datapath.pipeline().next_deadline(), frames, ports];
         channels.chain(calls).chain(rest.into_iter().flatten()).min()
     }
 
-    /// What the ports and the callers say.
+    /// What the ports and the callers say: little, because frames go another way.
     fn hear(&mut self, effects: &mut Effects) {
         while let Ok(input) = self.inbox.try_recv() {
             match input {
-                Input::News(news) => {
-                    self.post.waiting.fetch_sub(news.len(), Relaxed);
-                    for one in news {
-                        match one {
-                            News::PacketIn(packet_in) => self.agent.packet_in(&packet_in, effects),
-                            News::Link(port, state) => {
-                                let mut pipeline = self.datapath.pipeline();
-                                let events = pipeline.set_port_state(port, state);
-                                self.agent.publish(&events, None, &pipeline, effects);
-                            }
-                        }
-                    }
+                Input::Gone(port) => {
+                    self.ports.gone(port);
+                    self.look_at_links(effects);
                 }
                 Input::Called(caller, result) => self.called(caller, result),
             }
         }
     }
 
-    /// The state of the links under the ports; the events of those that changed.
-    fn look_at_links(&mut self) -> Vec<flow::event::Event> {
-        let Ok(links) = Netlink::open().links() else { return vec![] };
-        let mut pipeline = self.datapath.pipeline();
-        let mut events = vec![];
-        for (number, name) in &self.names {
-            // A port without an interface (a wire in memory) has nobody to ask.
-            let state = links.iter().find(|link| link.name == *name).map(|link| link.up && link.carrier);
-            if let Some(up) = state {
-                events.extend(pipeline.set_port_state(*number, datapath::state(up)));
+    /// Gives packet-ins to the connections that have room for them. One that does not read misses those that another one gets.
+    fn packet_ins(&mut self) {
+        let post = self.post.clone();
+        for _ in 0..PACKET_INS {
+            let next = post.frames().next(clock::monotonic_ns(), |frame| self.turn(frame));
+            let Some(frame) = next else { return };
+            for (id, version) in self.agent.wants(&frame) {
+                let id = self.way(id, &frame.frame);
+                let Some(connection) = self.connections.get_mut(&id) else { continue };
+                if connection.has_room() {
+                    // A packet-in always fits into a message.
+                    let _ = connection.channel.send(&packet_in_message(&frame, version));
+                } else {
+                    connection.missed += 1;
+                }
             }
         }
-        events
+    }
+
+    /// What becomes of a packet-in now.
+    fn turn(&self, frame: &PacketIn) -> Turn {
+        let mut turn = Turn::Nobody;
+        for (id, _) in self.agent.wants(frame) {
+            match self.connections.get(&self.way(id, &frame.frame)) {
+                Some(connection) if connection.has_room() => return Turn::Send,
+                Some(_) => turn = Turn::Wait,
+                None => {}
+            }
+        }
+        turn
+    }
+
+    /// Brings the ports to what the interfaces under them are, and tells who wants to know.
+    fn look_at_links(&mut self, effects: &mut Effects) {
+        let found = self.ports.look(clock::monotonic_ns(), &self.datapath);
+        let pipeline = self.datapath.pipeline();
+        self.agent.publish(&found.events, None, &pipeline, effects);
+        drop(pipeline);
+        found.inlets.into_iter().for_each(|inlet| self.receive_from(inlet));
+        self.said.extend(found.said.into_iter().map(|(port, what)| Say::Port { port, what }));
+        if !found.events.is_empty() {
+            // One that was made again may be configured down.
+            self.carry_down();
+        }
+    }
+
+    fn carry_down(&mut self) {
+        let mut said = vec![];
+        self.ports.carry_down(&self.datapath, &mut said);
+        self.said.extend(said.into_iter().map(|(port, what)| Say::Port { port, what }));
     }
 
     /// Takes callers, if there is room for them.
@@ -403,12 +457,11 @@ impl Switch {
         }
     }
 
-    /// The connection that a message takes: a packet-in one of the auxiliary ones, if there are any, and all of a flow the same.
-    fn way(&self, id: u64, message: &Message) -> u64 {
-        match (self.lanes.get(&id).map(Vec::as_slice), &message.body) {
-            (Some(lanes @ [_, ..]), Body::PacketIn(packet_in)) => {
-                lanes[(lane::flow_of(&packet_in.data.0) % lanes.len() as u64) as usize]
-            }
+    /// The connection that a packet-in takes: one of the auxiliary ones, if there are any, and all of a flow the same.
+    fn way(&self, id: u64, frame: &[u8]) -> u64 {
+        match self.lanes.get(&id).map(Vec::as_slice) {
+            Some([lane]) => *lane,
+            Some(lanes @ [_, ..]) => lanes[(lane::flow_of(frame) % lanes.len() as u64) as usize],
             _ => id,
         }
     }
@@ -447,10 +500,16 @@ impl Switch {
                     let now = clock::monotonic_ns();
                     if queues::is_asked_for(&message.body) {
                         self.queues.refresh(&self.datapath);
+                        self.datapath.pipeline().packet_in_queues = self.post.frames().rows();
                     }
                     let mut pipeline = self.datapath.pipeline();
                     self.agent.message(now, id, &message, &mut pipeline, effects);
                     drop(pipeline);
+                    if matches!(message.body, Body::PortMod(_) | Body::BundleControl(_)) {
+                        // Before the next message is answered, a barrier's among them.
+                        self.carry_down();
+                        self.look_at_links(effects);
+                    }
                     self.carry_out(effects);
                     if let Some(connection) = self.connections.get_mut(&id) {
                         connection.answered();
@@ -464,17 +523,16 @@ impl Switch {
 
     /// Sends messages into their channels, and frames out of their ports.
     fn carry_out(&mut self, effects: &mut Effects) {
-        // A packet-out's own packet-ins become messages first.
-        let packet_ins = std::mem::take(&mut effects.verdict.packet_ins);
-        for packet_in in packet_ins {
-            self.agent.packet_in(&packet_in, effects);
+        // A packet-out's own packet-ins come before what follows it, if there is room.
+        if !effects.verdict.packet_ins.is_empty() {
+            self.post.packet_ins(&mut effects.verdict.packet_ins);
+            self.packet_ins();
         }
         if !effects.verdict.sent.is_empty() {
             self.datapath.emit(&mut effects.verdict);
         }
         effects.verdict.moved.clear();
         for (id, message) in effects.messages.drain(..) {
-            let id = self.way(id, &message);
             if let Some(connection) = self.connections.get_mut(&id) {
                 // An answer with one item that fits into no message: said instead of it.
                 if connection.channel.send(&message).is_err() {
@@ -516,9 +574,7 @@ impl Switch {
             let (to, post, credentials) = (caller.to.clone(), self.post.clone(), self.credentials.clone());
             std::thread::spawn(move || {
                 let stream = Stream::call(&to, credentials.as_ref());
-                if post.inbox.send(Input::Called(index, stream)).is_ok() {
-                    post.waker.wake();
-                }
+                post.say(Input::Called(index, stream));
             });
         }
     }
@@ -571,6 +627,10 @@ impl Switch {
         self.lanes.values_mut().for_each(|lanes| lanes.retain(|lane| *lane != id));
         // What was to be said last (the reason of a refusal) is tried once.
         connection.say_last();
+        let why = match connection.missed {
+            0 => why,
+            missed => format!("{why}; it read too slowly for {missed} packet-ins"),
+        };
         let shaking = if connection.stream.is_shaking_hands() { " (TLS handshake)" } else { "" };
         match (connection.is_up, connection.caller) {
             (true, caller) => {
@@ -618,9 +678,9 @@ impl Switch {
         self.datapath.set_bridging(self.fail == Fail::Standalone && alone);
     }
 
-    /// Packet-ins that were dropped because too many waited.
-    pub fn packet_ins_dropped(&self) -> u64 {
-        self.post.dropped.load(Relaxed)
+    /// What became of packet-ins.
+    pub fn packet_in_counts(&self) -> Counts {
+        self.post.frames().counts()
     }
 
     /// The queues of a port with what they counted until now.

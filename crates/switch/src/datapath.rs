@@ -22,7 +22,7 @@ use linux::sys::clock;
 use record::{PortSetting, Problem, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a sleeping port waits before it looks whether it is to end.
@@ -35,19 +35,12 @@ const LONGEST: usize = 65_535 + 14 + 8;
 const FULL_LOOKS: u32 = 5;
 const FULL_WAIT: Duration = Duration::from_micros(200);
 
-/// What the ports tell the thread that talks with the controllers.
-#[derive(Debug)]
-pub enum News {
-    /// A frame for the controllers.
-    PacketIn(PacketIn),
-    /// The link of a port went down or came back, or its interface is gone.
-    Link(PortNo, PortState),
-}
-
-/// Where news go; the receiver is woken by whoever implements this.
+/// Where the ports tell of what happens; whoever implements this wakes the thread that talks with the controllers.
 pub trait Tell: Send + Sync {
-    /// Takes what happened.
-    fn tell(&self, news: Vec<News>);
+    /// Takes frames for the controllers, and leaves none.
+    fn packet_ins(&self, frames: &mut Vec<PacketIn>);
+    /// The interface of a port is gone; nothing comes from it any more.
+    fn gone(&self, port: PortNo);
 }
 
 /// One port, on its way out.
@@ -55,6 +48,10 @@ struct Door {
     out: Mutex<Out>,
     /// Frames dropped because the port was full or broken, or refused them.
     dropped: AtomicU64,
+    /// It leads to an interface that is no longer there.
+    is_dead: AtomicBool,
+    /// The thread that receives here is to end: another one was opened instead.
+    is_over: Mutex<Arc<AtomicBool>>,
 }
 
 struct Out {
@@ -70,6 +67,10 @@ struct Out {
 /// The state that frames and controllers share, and the way out of every port.
 pub struct Datapath {
     pipeline: Mutex<Pipeline>,
+    /// Who comes next into the pipeline; see [`Datapath::pipeline`].
+    next: Mutex<()>,
+    /// Which of the ports' threads asks for its turn.
+    frames: Mutex<()>,
     doors: BTreeMap<PortNo, Door>,
     /// The ways into queues, by port and queue.
     queues: BTreeMap<(PortNo, u32), Door>,
@@ -84,6 +85,7 @@ pub struct Datapath {
 pub struct Inlet {
     number: PortNo,
     receiver: Box<dyn Receiver>,
+    is_over: Arc<AtomicBool>,
 }
 
 /// What is said of a port that was opened.
@@ -109,21 +111,19 @@ pub fn build(
     let local = local.map(|uri| (PortNo::LOCAL, uri.to_owned()));
     let (mut doors, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
     for (number, uri) in ports.iter().chain(&local) {
-        let port = open(uri, &Wish { promiscuous: true, ..Wish::default() })?;
-        let (Some(receiver), Some(transmitter)) = (port.receiver, port.transmitter) else {
-            return Err(Problem::input("this port cannot both receive and transmit")
-                .at(uri)
-                .help("the ports of a switch are int:, ring:, xdp:, tap: and mem:"));
-        };
+        let (receiver, transmitter) = both_ways(uri)?;
         let name = name_of(uri);
         pipeline.add_port(PortRow::new(*number, &name, address_of(&name, *number)));
         let settings = receiver.settings().to_vec();
         said.push(Opened { number: *number, uri: uri.clone(), settings });
-        doors.insert(*number, Door::new(transmitter, FULL_LOOKS));
-        inlets.push(Inlet { number: *number, receiver });
+        let door = Door::new(transmitter, FULL_LOOKS);
+        inlets.push(Inlet { number: *number, receiver, is_over: locked(&door.is_over).clone() });
+        doors.insert(*number, door);
     }
     let datapath = Datapath {
         pipeline: Mutex::new(pipeline),
+        next: Mutex::new(()),
+        frames: Mutex::new(()),
         doors,
         queues: BTreeMap::new(),
         bridging: AtomicBool::new(false),
@@ -133,19 +133,41 @@ pub fn build(
     Ok((datapath, inlets, said))
 }
 
+/// Opens both directions of a port.
+fn both_ways(uri: &str) -> Result<(Box<dyn Receiver>, Box<dyn Transmitter>)> {
+    let port = open(uri, &Wish { promiscuous: true, ..Wish::default() })?;
+    match (port.receiver, port.transmitter) {
+        (Some(receiver), Some(transmitter)) => Ok((receiver, transmitter)),
+        _ => Err(Problem::input("this port cannot both receive and transmit")
+            .at(uri)
+            .help("the ports of a switch are int:, ring:, xdp:, tap: and mem:")),
+    }
+}
+
 impl Door {
     fn new(transmitter: Box<dyn Transmitter>, looks: u32) -> Door {
-        let out = Out { transmitter, frames: Frames::new(1, 0), looks, wanted: (0, 0), lost: (0, 0) };
-        Door { out: Mutex::new(out), dropped: AtomicU64::new(0) }
+        Door {
+            out: Mutex::new(Out::new(transmitter, looks)),
+            dropped: AtomicU64::new(0),
+            is_dead: AtomicBool::new(false),
+            is_over: Mutex::default(),
+        }
     }
+}
+
+/// Whether a port is an interface of the kernel, and neither a wire in memory nor a file.
+pub fn has_interface(uri: &str) -> bool {
+    !matches!(without_faults(uri).split_once(':'), Some(("mem" | "pcap", _)))
+}
+
+/// The port inside of faults.
+fn without_faults(uri: &str) -> &str {
+    uri.strip_prefix("fault:").map_or(uri, without_faults)
 }
 
 /// The interface or wire inside a port's name: `eth1` of `fault:int:eth1?lose=1%`.
 pub fn name_of(uri: &str) -> String {
-    let mut rest = uri;
-    while let Some(inside) = rest.strip_prefix("fault:") {
-        rest = inside;
-    }
+    let rest = without_faults(uri);
     let name = rest.split_once(':').map_or(rest, |(_, name)| name);
     name.split('?').next().unwrap_or(name).to_owned()
 }
@@ -165,8 +187,13 @@ fn address_of(name: &str, number: PortNo) -> [u8; 6] {
 impl Datapath {
     /// The state, for whoever changes or reads it. A thread that panicked while it held the lock has not left half a
     /// change behind: every change is checked before it begins.
+    ///
+    /// It waits for one batch of frames at most. A mutex of the standard library is not fair: a port's thread that has always the next batch takes it
+    /// again before a thread that was woken for it runs. So whoever wants the pipeline takes `next` first, and gives it back when he has it; and of the
+    /// ports' threads only one at a time may ask for `next`.
     pub fn pipeline(&self) -> MutexGuard<'_, Pipeline> {
-        self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
+        let _next = locked(&self.next);
+        locked(&self.pipeline)
     }
 
     /// Be a learning bridge, or follow the rules.
@@ -199,7 +226,30 @@ impl Datapath {
     /// The way out for frames of a queue; a queue that is not there is none.
     fn door(&self, port: PortNo, queue: Option<u32>) -> Option<&Door> {
         let queue = queue.and_then(|queue| self.queues.get(&(port, queue)));
-        queue.or_else(|| self.doors.get(&port))
+        queue.filter(|door| !door.is_dead.load(Relaxed)).or_else(|| self.doors.get(&port))
+    }
+
+    /// Opens a port again, whose interface was deleted and made again; whether it had queues, which went with the old one.
+    ///
+    /// # Errors
+    /// As [`open`]; the port is as it was then.
+    pub fn open_again(&self, number: PortNo, uri: &str) -> Result<(Inlet, bool)> {
+        let (receiver, transmitter) = both_ways(uri)?;
+        let name = name_of(uri);
+        let address = address_of(&name, number);
+        let of_port = self.queues.range((number, 0)..=(number, u32::MAX));
+        let dead: Vec<&Door> = of_port.map(|(_, door)| door).collect();
+        dead.iter().for_each(|door| door.is_dead.store(true, Relaxed));
+        let is_over = Arc::default();
+        if let Some(door) = self.doors.get(&number) {
+            *locked(&door.out) = Out::new(transmitter, FULL_LOOKS);
+            std::mem::replace(&mut *locked(&door.is_over), Arc::clone(&is_over)).store(true, Relaxed);
+        }
+        if let Some(port) = self.pipeline().ports.get_mut(&number) {
+            port.address = address;
+            port.queues.clear();
+        }
+        Ok((Inlet { number, receiver, is_over }, !dead.is_empty()))
     }
 
     /// Hands out what a controller's packet-out made.
@@ -249,6 +299,7 @@ impl Datapath {
     fn batch(&self, number: PortNo, batch: Batch<'_>, verdict: &mut Verdict) {
         verdict.clear();
         let now = clock::monotonic_ns();
+        let turn = locked(&self.frames);
         let mut pipeline = self.pipeline();
         for index in 0..batch.len() {
             let offload = batch.meta(index).offload;
@@ -256,31 +307,30 @@ impl Datapath {
             self.one(&mut pipeline, now, arrival, verdict);
         }
         drop(pipeline);
+        drop(turn);
         self.batches.fetch_add(1, Relaxed);
         self.send(&mut verdict.sent);
     }
 
     /// Works on what comes in by a port until it is told to end, or the port is gone.
     pub fn work(&self, inlet: Inlet, tell: &dyn Tell) {
-        let Inlet { number, mut receiver } = inlet;
+        let Inlet { number, mut receiver, is_over } = inlet;
         let mut verdict = Verdict::default();
         let mut lost = 0;
-        while !self.stop.load(Relaxed) {
+        while !self.stop.load(Relaxed) && !is_over.load(Relaxed) {
             let mut idle = false;
             match receiver.receive(BATCH.min(MAX_BATCH), Wait::For(PATIENCE)) {
                 Ok(batch) if batch.is_empty() => idle = true,
                 Ok(batch) => {
                     self.batch(number, batch, &mut verdict);
                     if !verdict.packet_ins.is_empty() {
-                        tell.tell(verdict.packet_ins.drain(..).map(News::PacketIn).collect());
+                        tell.packet_ins(&mut verdict.packet_ins);
                     }
                 }
                 // The link is watched elsewhere; frames may come again.
                 Err(PortError::Down) => {}
-                Err(PortError::Gone | PortError::Ended) => {
-                    tell.tell(vec![News::Link(number, state(false))]);
-                    return;
-                }
+                Err(PortError::Gone | PortError::Ended) if is_over.load(Relaxed) => return,
+                Err(PortError::Gone | PortError::Ended) => return tell.gone(number),
                 // Anything else may pass: a receiver that always errs must not burn a CPU.
                 Err(_) => std::thread::sleep(PATIENCE),
             }
@@ -312,12 +362,21 @@ impl Datapath {
     }
 }
 
+/// Takes a mutex, whoever panicked with it.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The state of a port whose link is up or not.
 pub fn state(up: bool) -> PortState {
     PortState { link_down: !up, blocked: false, live: up }
 }
 
 impl Out {
+    fn new(transmitter: Box<dyn Transmitter>, looks: u32) -> Out {
+        Out { transmitter, frames: Frames::new(1, 0), looks, wanted: (0, 0), lost: (0, 0) }
+    }
+
     /// Sends up to [`BATCH`] frames; true when all of them were taken.
     fn push(&mut self, some: &[Sent]) -> bool {
         let longest = some.iter().map(|sent| sent.frame.len()).max().unwrap_or(0).min(LONGEST);

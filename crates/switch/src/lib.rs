@@ -16,6 +16,8 @@ pub mod control;
 pub mod datapath;
 mod doors;
 mod lane;
+pub mod packet_ins;
+mod ports;
 pub mod queues;
 pub mod relay;
 pub mod scenario;

@@ -1,0 +1,174 @@
+//! The interfaces under the ports: up, down, gone, and there again.
+//!
+//! **What.** [`Ports::look`] compares the ports with the interfaces of the host. What a link says becomes the state of its port; an interface
+//! that was deleted and made again is opened again, as another one with the same name. [`Ports::carry_down`] takes the interface of a port down
+//! that a controller configured so, and up again.
+//!
+//! **Why.** A socket stays with the interface that it was opened for, so a port whose interface was deleted is dead whatever is made under its name.
+//! And a controller (Faucet) may look at LINK_DOWN alone: a port that is closed must look like one without a cable, from here and from the other end.
+//!
+//! **Price.** Every notice of the kernel asks for all links. An interface that was made again has no queues.
+
+use crate::datapath::{self, Datapath, Inlet};
+use flow::event::Event;
+use flow::port::PortNo;
+use linux::down::{self, Down};
+use linux::lab::link::{LinkState, Netlink};
+use std::collections::BTreeMap;
+
+/// How long it takes until an interface that is there and could not be opened is tried again.
+const RETRY_NS: u64 = 1_000_000_000;
+
+/// The interface of a port.
+struct Row {
+    uri: String,
+    name: String,
+    /// The interface that was opened. None for a wire in memory.
+    index: Option<u32>,
+    /// Nothing comes from it any more.
+    is_gone: bool,
+    /// What was said last of what is wrong.
+    said: Option<String>,
+    /// It was taken down for a controller.
+    down: Option<Down>,
+}
+
+/// What a look found.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Ports whose state changed.
+    pub(crate) events: Vec<Event>,
+    /// Ports that were opened again.
+    pub(crate) inlets: Vec<Inlet>,
+    /// What is to be said of a port.
+    pub(crate) said: Vec<(PortNo, String)>,
+}
+
+/// The interfaces under the ports of a switch.
+pub(crate) struct Ports {
+    rows: BTreeMap<PortNo, Row>,
+    /// When to try again to open one.
+    retry_ns: Option<u64>,
+}
+
+impl Ports {
+    /// Those of ports that were just opened.
+    pub(crate) fn new<'a>(ports: impl Iterator<Item = (PortNo, &'a str)>) -> Ports {
+        let links = Netlink::open().links().unwrap_or_default();
+        let row = |(number, uri): (PortNo, &str)| {
+            let name = datapath::name_of(uri);
+            let of_kernel = datapath::has_interface(uri);
+            let index = links.iter().find(|link| of_kernel && link.name == name).map(|link| link.index);
+            (number, Row { uri: uri.to_owned(), name, index, is_gone: false, said: None, down: None })
+        };
+        Ports { rows: ports.map(row).collect(), retry_ns: None }
+    }
+
+    /// The thread of a port heard that its interface is gone.
+    pub(crate) fn gone(&mut self, number: PortNo) {
+        if let Some(row) = self.rows.get_mut(&number) {
+            row.is_gone = true;
+        }
+    }
+
+    /// When to look without a notice.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.retry_ns
+    }
+
+    /// Brings the ports to what the interfaces are now.
+    pub(crate) fn look(&mut self, now: u64, datapath: &Datapath) -> Found {
+        let mut found = Found::default();
+        let Ok(links) = Netlink::open().links() else { return found };
+        self.retry_ns = None;
+        for (number, row) in &mut self.rows {
+            let same = links.iter().find(|link| row.index == Some(link.index) && !row.is_gone);
+            let is_up = match (row.index, same) {
+                // A wire in memory has nobody to ask.
+                (None, _) => !row.is_gone,
+                (Some(_), Some(link)) => is_up(link),
+                (Some(_), None) => {
+                    let is_up = row.open_again(*number, &links, datapath, &mut found);
+                    if is_up.is_none() && links.iter().any(|link| link.name == row.name) {
+                        self.retry_ns = Some(now + RETRY_NS);
+                    }
+                    is_up.unwrap_or(false)
+                }
+            };
+            let mut pipeline = datapath.pipeline();
+            // A port that a controller closed has no link, also where that is no business of the kernel's.
+            let is_closed = pipeline.ports.get(number).is_some_and(|port| port.config.port_down);
+            found.events.extend(pipeline.set_port_state(*number, datapath::state(is_up && !is_closed)));
+        }
+        found
+    }
+
+    /// Takes the interfaces of the ports down that are configured so, and those up that are no longer; what cannot be done is said.
+    pub(crate) fn carry_down(&mut self, datapath: &Datapath, said: &mut Vec<(PortNo, String)>) {
+        let closed: Vec<PortNo> = {
+            let pipeline = datapath.pipeline();
+            pipeline.ports.values().filter(|port| port.config.port_down).map(|port| port.number).collect()
+        };
+        for (number, row) in &mut self.rows {
+            let trouble = match (closed.contains(number), row.down.is_some(), row.index) {
+                (true, false, Some(index)) if !row.is_gone => match down::take(&row.name, index) {
+                    Ok(taken) => {
+                        row.down = taken;
+                        None
+                    }
+                    Err(problem) => Some(problem),
+                },
+                (false, true, _) => row.down.take().and_then(|down| down.put_up().err()),
+                _ => None,
+            };
+            said.extend(trouble.map(|problem| (*number, problem.to_string())));
+        }
+    }
+}
+
+impl Row {
+    /// The interface is not the one that was opened: opens the one that has its name now. Whether that is up; none when there is none.
+    fn open_again(
+        &mut self,
+        number: PortNo,
+        links: &[LinkState],
+        datapath: &Datapath,
+        found: &mut Found,
+    ) -> Option<bool> {
+        let link = links.iter().find(|link| link.name == self.name);
+        let opened = match link {
+            None => Err(format!("the interface {} is gone; it is opened again when it is back", self.name)),
+            Some(link) => match datapath.open_again(number, &self.uri) {
+                Ok(inlet) => Ok((link, inlet)),
+                Err(problem) => {
+                    Err(format!("the interface {} is back and cannot be opened: {problem}", self.name))
+                }
+            },
+        };
+        match opened {
+            Ok((link, (inlet, had_queues))) => {
+                (self.index, self.is_gone, self.said) = (Some(link.index), false, None);
+                // What was taken down went with the old one.
+                self.down = None;
+                found.inlets.push(inlet);
+                let queues = if had_queues { ", without its queues" } else { "" };
+                found.said.push((
+                    number,
+                    format!("the interface {} is back and was opened again{queues}", self.name),
+                ));
+                Some(is_up(link))
+            }
+            Err(what) => {
+                if self.said.as_ref() != Some(&what) {
+                    found.said.push((number, what.clone()));
+                    self.said = Some(what);
+                }
+                None
+            }
+        }
+    }
+}
+
+fn is_up(link: &LinkState) -> bool {
+    link.up && link.carrier
+}
