@@ -13,8 +13,9 @@
 //! **Price.** [`Headers`] belongs to the bytes that were parsed: after a push, a pop, or a change of a type field parse
 //! again ([`FrameBuf`](crate::edit::FrameBuf) does). Given other bytes, `get` returns none or nonsense; it never panics.
 //! A header that is cut counts as absent whole, although some of its fields may be there: what is one header in the
-//! standards is either understood or not. 802.3 lengths are no ethertypes and SNAP is not entered (Open vSwitch says 0x5ff
-//! for these; OpenFlow since 1.1 says nothing).
+//! standards is either understood or not. An 802.3 length is no ethertype: of such a frame the ethertype is the one of SNAP when
+//! there is one, else 0x05ff, and what is behind SNAP is entered when it is ARP or IP (OpenFlow 1.0.0 table 3, "dl_type"; later
+//! versions say nothing, and Open vSwitch, `parse_ethertype` in lib/flow.c, does the same).
 
 mod field;
 
@@ -35,6 +36,8 @@ pub const MPLS: u16 = 0x8847;
 pub const MPLS_MULTICAST: u16 = 0x8848;
 /// Ethertype of the service instance tag of provider backbone bridges (802.1ah).
 pub const PBB: u16 = 0x88e7;
+/// The ethertype of an 802.3 frame that has none: LLC without SNAP (`OFP_DL_TYPE_NOT_ETH_TYPE` of OpenFlow 1.0).
+pub const NO_ETHERTYPE: u16 = 0x05ff;
 /// The bit of [`Field::VlanVid`] that says that there is a tag (`OFPVID_PRESENT`).
 pub const VLAN_PRESENT: u16 = 0x1000;
 
@@ -45,6 +48,12 @@ pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
 /// Bytes of a VLAN tag, of an MPLS entry, and of a PBB tag without the customer's Ethernet header.
 pub(crate) const TAG: usize = 4;
+/// The smallest ethertype; what is smaller is a length (IEEE 802.3 section 3.2.6).
+const FIRST_ETHERTYPE: u16 = 0x0600;
+/// LLC and SNAP before an ethertype: both service access points 0xaa, unnumbered information, the organisation 0 (RFC 1042).
+const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
+/// Bytes of LLC and SNAP with the ethertype.
+const SNAP_LENGTH: usize = 8;
 /// Bytes of an ARP message for Ethernet and IPv4 (RFC 826).
 const ARP_LENGTH: usize = 28;
 /// Bytes of a neighbour message before its options (RFC 4861 section 4.3).
@@ -74,8 +83,10 @@ pub struct Headers {
     /// First byte behind the ethertype; 0 when there is no Ethernet header.
     payload: usize,
     eth_type: u16,
-    is_tagged: bool,
+    tags: usize,
     kind: Payload,
+    /// The ethertype stands in SNAP.
+    is_snap: bool,
     transport: Option<Protocol>,
     /// The ICMPv6 type when it is one of the two with neighbour fields, and all of those are here.
     neighbour: Option<u8>,
@@ -131,18 +142,36 @@ impl Headers {
         while is_vlan(headers.eth_type) && frame.len() >= headers.payload + TAG {
             headers.eth_type = be16(frame, headers.payload + 2);
             headers.payload += TAG;
-            headers.is_tagged = true;
+            headers.tags += 1;
         }
+        headers.enter_llc(frame);
         headers.enter_payload(frame);
         headers
+    }
+
+    /// What stands where an ethertype would may be a length.
+    fn enter_llc(&mut self, frame: &[u8]) {
+        if self.eth_type >= FIRST_ETHERTYPE {
+            return;
+        }
+        let behind = frame.get(self.payload..self.payload + SNAP_LENGTH).filter(|llc| llc.starts_with(&SNAP));
+        self.eth_type = match behind.map(|llc| be16(llc, SNAP.len())) {
+            Some(eth_type) if eth_type >= FIRST_ETHERTYPE => {
+                self.payload += SNAP_LENGTH;
+                self.is_snap = true;
+                eth_type
+            }
+            _ => NO_ETHERTYPE,
+        };
     }
 
     fn enter_payload(&mut self, frame: &[u8]) {
         let at = self.payload;
         let rest = &frame[at..];
         self.kind = match self.eth_type {
-            MPLS | MPLS_MULTICAST if rest.len() >= TAG => Payload::Mpls,
-            PBB if rest.len() >= TAG => Payload::Pbb,
+            // Not in SNAP: to push and pop there would be to change the length of 802.3.
+            MPLS | MPLS_MULTICAST if rest.len() >= TAG && !self.is_snap => Payload::Mpls,
+            PBB if rest.len() >= TAG && !self.is_snap => Payload::Pbb,
             ARP if is_arp_of_ethernet(rest) => Payload::Arp,
             ARP if rest.len() >= 8 => Payload::ArpOperation,
             _ => match Layers::of_ip(frame, at, self.eth_type) {
@@ -181,19 +210,19 @@ impl Headers {
         self.payload != 0
     }
 
-    /// The ethertype behind all tags; 0 when there is no Ethernet header.
+    /// The ethertype behind all tags, [`NO_ETHERTYPE`] for LLC; 0 when there is no Ethernet header.
     pub fn eth_type(&self) -> u16 {
         self.eth_type
     }
 
-    /// First byte behind the Ethernet header and all VLAN tags; 0 when there is no Ethernet header.
+    /// First byte behind the Ethernet header, all VLAN tags and SNAP; 0 when there is no Ethernet header.
     pub fn payload(&self) -> usize {
         self.payload
     }
 
     /// VLAN tags.
     pub fn tags(&self) -> usize {
-        self.payload.saturating_sub(Ethernet::LENGTH) / TAG
+        self.tags
     }
 
     /// The IP packet, unless it stands behind MPLS or PBB.
@@ -223,7 +252,8 @@ impl Headers {
     /// tag, and 0x1000 more than its number with one.
     pub fn get(&self, frame: &[u8], field: Field) -> Option<u128> {
         match field {
-            Field::VlanVid if !self.is_tagged => self.is_ethernet().then_some(0),
+            Field::EthType => self.is_ethernet().then_some(u128::from(self.eth_type)),
+            Field::VlanVid if self.tags == 0 => self.is_ethernet().then_some(0),
             Field::VlanVid => Some(self.spot(field)?.read(frame)? | u128::from(VLAN_PRESENT)),
             Field::Ipv6Exthdr => {
                 let layers = self.ip().filter(|layers| layers.is_v6 && layers.is_complete)?;
@@ -233,17 +263,19 @@ impl Headers {
         }
     }
 
-    /// Where a field stands; none when the frame has no such header. [`Field::Ipv6Exthdr`] stands nowhere, and of
-    /// [`Field::VlanVid`] only the 12 bits of the number do.
+    /// Where a field stands; none when the frame has no such header. [`Field::Ipv6Exthdr`] and the ethertype of LLC stand nowhere,
+    /// and of [`Field::VlanVid`] only the 12 bits of the number do.
     pub fn spot(&self, field: Field) -> Option<Spot> {
         let at = self.payload;
         let when = |is_here: bool, spot| is_here.then_some(spot);
         match field {
             Field::EthDst => when(self.is_ethernet(), Spot::whole(0, 6)),
             Field::EthSrc => when(self.is_ethernet(), Spot::whole(6, 6)),
-            Field::EthType => when(self.is_ethernet(), Spot::whole(at.wrapping_sub(2), 2)),
-            Field::VlanVid => when(self.is_tagged, Spot::part(Ethernet::LENGTH, 2, 0, 12)),
-            Field::VlanPcp => when(self.is_tagged, Spot::part(Ethernet::LENGTH, 1, 5, 3)),
+            Field::EthType => {
+                when(self.is_ethernet() && self.eth_type != NO_ETHERTYPE, Spot::whole(at.wrapping_sub(2), 2))
+            }
+            Field::VlanVid => when(self.tags > 0, Spot::part(Ethernet::LENGTH, 2, 0, 12)),
+            Field::VlanPcp => when(self.tags > 0, Spot::part(Ethernet::LENGTH, 1, 5, 3)),
             Field::MplsLabel => when(self.kind == Payload::Mpls, Spot::part(at, 3, 4, 20)),
             Field::MplsTc => when(self.kind == Payload::Mpls, Spot::part(at + 2, 1, 1, 3)),
             Field::MplsBos => when(self.kind == Payload::Mpls, Spot::part(at + 2, 1, 0, 1)),

@@ -10,7 +10,7 @@ pub enum Field {
     EthDst = 3,
     /// Ethernet source.
     EthSrc = 4,
-    /// Ethertype behind all VLAN tags. A value below 0x600 is the length of an 802.3 frame, as it stands there.
+    /// Ethertype behind all VLAN tags, in an 802.3 frame that of SNAP, or 0x05ff without one.
     EthType = 5,
     /// 0x1000 and the VLAN of the outermost tag; 0 without a tag.
     VlanVid = 6,

@@ -205,8 +205,20 @@ impl<'a> Reader<'a> {
             }
             ethertype = number(&tag[2..]);
         }
+        let mut is_snap = false;
+        if ethertype < 0x600 {
+            let llc = self.rest.get(..8).map(number);
+            match llc {
+                Some(llc) if llc >> 16 == 0xaaaa_0300_0000 && llc & 0xffff >= 0x600 => {
+                    (ethertype, is_snap) = (llc & 0xffff, true);
+                    self.take(8);
+                }
+                _ => ethertype = 0x5ff,
+            }
+        }
         self.note(Field::EthType, ethertype);
         match ethertype {
+            0x8847 | 0x8848 | 0x88e7 if is_snap => {}
             0x8847 | 0x8848 => {
                 let entry = number(self.take(4)?);
                 self.note(Field::MplsLabel, entry / 4096);
@@ -350,6 +362,37 @@ fn fast(frame: &[u8]) -> BTreeMap<Field, u128> {
     let headers = Headers::parse(frame);
     let fields = Field::ALL.iter();
     fields.filter_map(|(field, _)| Some((*field, headers.get(frame, *field)?))).collect()
+}
+
+#[test]
+fn llc_has_no_ethertype_and_snap_has_its_own() {
+    let ip = &any_ip()[..];
+    let parts = |length: u16, rest: &[&[u8]]| {
+        let mut frame = vec![2; 12];
+        frame.extend(length.to_be_bytes());
+        rest.iter().for_each(|part| frame.extend_from_slice(part));
+        frame
+    };
+    let eth_type = |frame: &[u8]| Headers::parse(frame).get(frame, Field::EthType);
+    // A bridge protocol data unit: LLC with the service access point 0x42.
+    let bpdu = parts(38, &[&[0x42, 0x42, 3], &[0; 35]]);
+    assert_eq!(eth_type(&bpdu), Some(0x5ff));
+    assert_eq!(Headers::parse(&bpdu).spot(Field::EthType), None, "nothing to write");
+    let snap = parts(8 + ip.len() as u16, &[&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0], ip]);
+    assert_eq!(eth_type(&snap), Some(0x800));
+    assert_eq!(Headers::parse(&snap).get(&snap, Field::Ipv4Dst), Some(0x0a00_0002));
+    let tagged = parts(0x8100, &[&[0, 7], &snap[12..]]);
+    assert_eq!((eth_type(&tagged), Headers::parse(&tagged).tags()), (Some(0x800), 1));
+    // Another organisation, or a SNAP type that is a length: no ethertype.
+    assert_eq!(eth_type(&parts(60, &[&[0xaa, 0xaa, 3, 0, 0, 0xc, 8, 0], ip])), Some(0x5ff));
+    assert_eq!(eth_type(&parts(60, &[&[0xaa, 0xaa, 3, 0, 0, 0, 0, 8], ip])), Some(0x5ff));
+    assert_eq!(eth_type(&snap[..20]), Some(0x5ff), "cut");
+    assert_eq!(eth_type(&parts(0x600, &[ip])), Some(0x600));
+}
+
+/// An IPv4 packet to 10.0.0.2.
+fn any_ip() -> [u8; 20] {
+    [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 99, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]
 }
 
 #[test]
