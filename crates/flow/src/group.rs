@@ -193,6 +193,10 @@ impl Groups {
         if group.kind == GroupType::Indirect && group.buckets.len() != 1 {
             return Err(GroupModFailed::InvalidGroup);
         }
+        // §6.5: "fields such as weight that are undefined for the specified group type"; §7.3.4.4: only select has weights.
+        if group.kind != GroupType::Select && group.buckets.iter().any(|bucket| bucket.weight != 0) {
+            return Err(GroupModFailed::InvalidGroup);
+        }
         let lower: BTreeSet<u32> = group.buckets.iter().flat_map(rests_on).collect();
         if lower.contains(&group.id) || lower.iter().any(|id| self.reaches(*id, group.id)) {
             return Err(GroupModFailed::Loop);

@@ -376,6 +376,20 @@ fn a_packet_in_has_a_finished_checksum() {
     );
 }
 
+/// §6.5: "specifies fields such as weight that are undefined for the specified group type".
+#[test]
+fn only_select_groups_have_weights() {
+    let watched = |weight| Bucket { weight, watch_port: PortNo(2), ..Bucket::new(vec![output(2)]) };
+    for kind in [GroupType::All, GroupType::Select, GroupType::Indirect, GroupType::FastFailover] {
+        let mut pipeline = switch();
+        let refused = pipeline.group_mod(0, &group(1, kind, vec![watched(1)])).err();
+        let expected = (kind != GroupType::Select).then_some(GroupModFailed::InvalidGroup.into());
+        assert_eq!(refused, expected, "{kind:?}");
+        assert_eq!(pipeline.groups().len(), usize::from(kind == GroupType::Select));
+        assert!(pipeline.group_mod(0, &group(2, kind, vec![watched(0)])).is_ok(), "{kind:?}");
+    }
+}
+
 /// os-ken's suite sends random Ethernet headers and wants the shares within ±10 %.
 #[test]
 fn select_groups_spread_random_addresses_by_weight_and_keep_conversations() {
