@@ -44,7 +44,7 @@ fn ovs_testcontroller_teaches_the_switch_where_four_hosts_are() {
     assert!(rules.contains("CONTROLLER"), "{rules}");
 }
 
-/// Two VLANs with two hosts each, routed for IPv4 and IPv6, without telnet from host 1; hosts are forgotten after a few
+/// Two VLANs with two hosts each, routed for IPv4 and IPv6, without telnet and without ports 80 to 95 (a mask) from host 1; hosts are forgotten after a few
 /// seconds without an answer (Faucet wants more than twice the time after which it asks again).
 const FAUCET: &str = r#"
 vlans:
@@ -55,6 +55,7 @@ routers:
 acls:
   no_telnet:
     - rule: {dl_type: 0x800, nw_proto: 6, tcp_dst: 23, actions: {allow: 0}}
+    - rule: {dl_type: 0x800, nw_proto: 6, tcp_dst: "0x50/0xfff0", actions: {allow: 0}}
     - rule: {actions: {allow: 1}}
 dps:
   s1:
@@ -214,6 +215,11 @@ fn faucet_makes_vlans_an_acl_and_routes_and_forgets_hosts() {
     // The access list.
     site.wait_for("a connection to port 24", |site| connects(site, 24));
     assert!(!connects(&site, 23));
+    // Its rule with a mask: the first and the last port of the range, and those beside it.
+    assert!(rules(&site).contains("tp_dst=0x50/0xfff0"), "{}", rules(&site));
+    for (port, passes) in [(79, true), (80, false), (95, false), (96, true)] {
+        assert_eq!(connects(&site, port), passes, "port {port}");
+    }
     goes_down_and_up(&site);
     // A host that is silent is forgotten by the timeouts of its rules.
     let second = "dl_dst=02:00:00:00:00:02";

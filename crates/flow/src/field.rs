@@ -113,7 +113,8 @@ const ND_ADVERT: Prerequisite = Prerequisite::Icmpv6Type(&[136]);
 const NONE: Prerequisite = Prerequisite::None;
 const VLAN: Prerequisite = Prerequisite::VlanPresent;
 
-/// Declares the enum and the table together, one line a field.
+/// Declares the enum and the table together, one line a field. Transport ports take masks, though table 12 of §7.2.3.7 says no:
+/// Open vSwitch has them, and controllers write ranges of ports with them.
 macro_rules! fields {
     ($($field:ident $name:literal $ovs:literal $oxm:literal $bits:literal $mask:ident $set:ident $pre:expr, $form:ident, $doc:literal;)+) => {
         /// A field of a frame, or of what the switch knows about it.
@@ -161,12 +162,12 @@ fields! {
     IpProto    "ip_proto"     "nw_proto"     10 8   exact set   IP,         Decimal,  "Protocol over IPv4 or IPv6.";
     Ipv4Src    "ipv4_src"     "nw_src"       11 32  mask  set   IPV4,       Ipv4,     "IPv4 source.";
     Ipv4Dst    "ipv4_dst"     "nw_dst"       12 32  mask  set   IPV4,       Ipv4,     "IPv4 destination.";
-    TcpSrc     "tcp_src"      "tcp_src"      13 16  exact set   TCP,        Decimal,  "TCP source port.";
-    TcpDst     "tcp_dst"      "tcp_dst"      14 16  exact set   TCP,        Decimal,  "TCP destination port.";
-    UdpSrc     "udp_src"      "udp_src"      15 16  exact set   UDP,        Decimal,  "UDP source port.";
-    UdpDst     "udp_dst"      "udp_dst"      16 16  exact set   UDP,        Decimal,  "UDP destination port.";
-    SctpSrc    "sctp_src"     "sctp_src"     17 16  exact set   SCTP,       Decimal,  "SCTP source port.";
-    SctpDst    "sctp_dst"     "sctp_dst"     18 16  exact set   SCTP,       Decimal,  "SCTP destination port.";
+    TcpSrc     "tcp_src"      "tcp_src"      13 16  mask  set   TCP,        Decimal,  "TCP source port.";
+    TcpDst     "tcp_dst"      "tcp_dst"      14 16  mask  set   TCP,        Decimal,  "TCP destination port.";
+    UdpSrc     "udp_src"      "udp_src"      15 16  mask  set   UDP,        Decimal,  "UDP source port.";
+    UdpDst     "udp_dst"      "udp_dst"      16 16  mask  set   UDP,        Decimal,  "UDP destination port.";
+    SctpSrc    "sctp_src"     "sctp_src"     17 16  mask  set   SCTP,       Decimal,  "SCTP source port.";
+    SctpDst    "sctp_dst"     "sctp_dst"     18 16  mask  set   SCTP,       Decimal,  "SCTP destination port.";
     Icmpv4Type "icmpv4_type"  "icmp_type"    19 8   exact set   ICMPV4,     Decimal,  "ICMP type.";
     Icmpv4Code "icmpv4_code"  "icmp_code"    20 8   exact set   ICMPV4,     Decimal,  "ICMP code.";
     ArpOp      "arp_op"       "arp_op"       21 16  exact set   ARP,        Decimal,  "ARP operation.";
@@ -268,10 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn masks_are_allowed_where_the_standard_allows_them() {
+    fn masks_are_allowed_where_the_standard_allows_them_and_on_ports() {
         let maskable: Vec<_> = TABLE.iter().filter(|row| row.maskable).map(|row| row.name).collect();
-        let expected = "metadata eth_dst eth_src vlan_vid ipv4_src ipv4_dst arp_spa arp_tpa arp_sha arp_tha ipv6_src \
-                        ipv6_dst ipv6_flabel pbb_isid tunnel_id ipv6_exthdr";
+        let expected = "metadata eth_dst eth_src vlan_vid ipv4_src ipv4_dst tcp_src tcp_dst udp_src udp_dst sctp_src \
+                        sctp_dst arp_spa arp_tpa arp_sha arp_tha ipv6_src ipv6_dst ipv6_flabel pbb_isid tunnel_id ipv6_exthdr";
         assert_eq!(maskable.join(" "), expected);
     }
 }

@@ -46,6 +46,7 @@ const RULES: &[&str] = &[
     "table=0,priority=2,ip,nw_src=10.0.0.0/8,nw_dst=10.9.8.7 actions=dec_ttl,output:1",
     "table=0,priority=2,ip,ip_dscp=18,nw_ecn=2 actions=set_field:20->ip_dscp,set_field:1->nw_ecn,mod_nw_ttl:9,output:1",
     "table=0,priority=2,tcp,tcp_src=1,tcp_dst=2 actions=set_field:3->tcp_src,set_field:10.0.0.1->nw_src,output:1",
+    "table=0,priority=2,tcp,tcp_src=0x400/0xfc00,tcp_dst=0x50/0xfff0 actions=output:1",
     "table=0,priority=2,udp,udp_dst=2 actions=set_field:3->udp_dst,set_field:10.0.0.1->nw_dst,output:1",
     "table=0,priority=2,sctp,sctp_dst=2 actions=set_field:3->sctp_dst,output:1",
     "table=0,priority=2,icmp,icmp_type=8,icmp_code=0 actions=set_queue:5,output:1",

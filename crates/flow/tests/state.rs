@@ -390,6 +390,29 @@ fn only_select_groups_have_weights() {
     }
 }
 
+/// Ports 80 to 95 are one rule, as Open vSwitch has it.
+#[test]
+fn masks_on_transport_ports_are_ranges_of_ports() {
+    let mut pipeline = switch();
+    for protocol in ["tcp", "udp", "sctp"] {
+        let text = format!("{protocol},tp_dst=0x50/0xfff0 actions=output:2");
+        let (table, masked) = flow::text::rule::parse(&text).unwrap();
+        assert!(flow::text::rule::show(table, &masked).contains(&format!("{protocol}_dst=0x50/0xfff0")));
+        pipeline.flow_mod(0, &add(table, masked)).unwrap();
+        for (port, leaves) in [(79, 0), (80, 1), (95, 1), (96, 0)] {
+            let frame = flow::text::frame::parse(&format!("eth / ip / {protocol} dport={port}")).unwrap();
+            let mut verdict = flow::interpret::Verdict::default();
+            flow::interpret::receive(
+                &mut pipeline,
+                0,
+                flow::interpret::Arrival::new(PortNo(1), &frame),
+                &mut verdict,
+            );
+            assert_eq!(verdict.sent.len(), leaves, "{protocol} {port}");
+        }
+    }
+}
+
 /// os-ken's suite sends random Ethernet headers and wants the shares within ±10 %.
 #[test]
 fn select_groups_spread_random_addresses_by_weight_and_keep_conversations() {

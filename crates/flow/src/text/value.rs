@@ -168,6 +168,10 @@ fn show_first(first: &MatchField, second: Option<&MatchField>) -> (String, usize
         (Field::VlanVid, 0, None) => "dl_vlan=0xffff".to_owned(),
         (Field::VlanVid, vid, None) if vid & present != 0 => format!("dl_vlan={}", vid & 0xfff),
         (field, value, None) => format!("{}={}", field.row().ovs, show(field, value)),
+        // Bits are read in hexadecimal digits: ovs-ofctl, too, writes tp_dst=0x50/0xfff0.
+        (field, value, Some(mask)) if field.row().form == Form::Decimal => {
+            format!("{}={value:#x}/{mask:#x}", field.row().ovs)
+        }
         (field, value, Some(mask)) => {
             format!("{}={}/{}", field.row().ovs, show(field, value), show_mask(field, mask))
         }
