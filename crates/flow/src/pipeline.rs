@@ -396,13 +396,16 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Checks a packet-out: where it says that the frame came from, and its actions (§7.3.7).
+    /// Checks a packet-out: where it says that the frame came from, and its actions (§7.3.7). The standard has "a valid standard
+    /// switch port or OFPP_CONTROLLER"; controllers write ANY for none (OpenFlow 1.0's OFPP_NONE) and LOCAL where there is no
+    /// such port, and Open vSwitch takes both (`ofputil_decode_packet_out`).
     pub fn check_packet_out(&self, in_port: PortNo, actions: &[Action]) -> Result<(), Error> {
-        if in_port != PortNo::CONTROLLER && !self.ports.contains_key(&in_port) {
+        let is_there = self.ports.contains_key(&in_port);
+        if !is_there && ![PortNo::CONTROLLER, PortNo::ANY, PortNo::LOCAL].contains(&in_port) {
             return Err(BadRequest::BadPort.into());
         }
         let sends_back = |action: &Action| matches!(action, Action::Output { port: PortNo::IN_PORT, .. });
-        if in_port == PortNo::CONTROLLER && actions.iter().any(sends_back) {
+        if !is_there && actions.iter().any(sends_back) {
             return Err(BadAction::BadOutPort.into());
         }
         check::free_actions(actions, Home::PacketOut, &self.groups)

@@ -413,6 +413,23 @@ fn masks_on_transport_ports_are_ranges_of_ports() {
     }
 }
 
+/// Controllers write ANY for "from nowhere", and LOCAL whether there is such a port or not.
+#[test]
+fn a_packet_out_may_come_from_nowhere() {
+    let mut pipeline = switch();
+    for from in [PortNo::CONTROLLER, PortNo::ANY, PortNo::LOCAL] {
+        assert_eq!(pipeline.check_packet_out(from, &[output(2)]), Ok(()), "{from}");
+        let back = pipeline.check_packet_out(from, &[output(PortNo::IN_PORT.0)]);
+        assert_eq!(back, Err(BadAction::BadOutPort.into()), "{from}: nowhere to send it back to");
+        let mut verdict = flow::interpret::Verdict::default();
+        let arrival = flow::interpret::Arrival::new(from, &[2; 60]);
+        flow::interpret::packet_out(&mut pipeline, 0, arrival, &[output(PortNo::FLOOD.0)], &mut verdict);
+        assert_eq!(verdict.sent.len(), pipeline.ports.len(), "{from}: flooded to every port");
+    }
+    let nowhere = pipeline.check_packet_out(PortNo(77), &[output(2)]);
+    assert_eq!(nowhere, Err(error::BadRequest::BadPort.into()));
+}
+
 /// os-ken's suite sends random Ethernet headers and wants the shares within ±10 %.
 #[test]
 fn select_groups_spread_random_addresses_by_weight_and_keep_conversations() {
