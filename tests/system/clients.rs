@@ -356,9 +356,22 @@ fn ovs_ofctl_works_with_our_switch() {
         of(&["del-meters", switch]);
         assert_eq!(run_ok(&["flow", "dump", &unix, "--rules"]).trim(), "");
     }
-    // All or none, in one bundle.
-    bench.ofctl(&["-O", "OpenFlow14", "--bundle", "add-flows", &unix, &file]);
-    assert_eq!(normal(&run_ok(&["flow", "dump", &unix, "--rules"])), normal(RULES));
+    // All or none, in one bundle; in 1.3 by extension 230 of the ONF.
+    let bad = bench.file("half", "priority=1 actions=output:1\npriority=2 actions=group:77\n");
+    for version in ["OpenFlow13", "OpenFlow14"] {
+        bench.ofctl(&["-O", version, "del-flows", &unix]);
+        let mut command = support::command("ovs-ofctl");
+        command.args(["-O", version, "--bundle", "add-flows", &unix, &bad]);
+        let (code, out, err) = bench.inside(command);
+        assert_eq!(code, Some(1), "{version}: {out}{err}");
+        assert!(
+            err.contains("OFPBAC_BAD_OUT_GROUP") && err.contains("OFPBFC_MSG_FAILED"),
+            "{version}: {err}"
+        );
+        assert_eq!(run_ok(&["flow", "dump", &unix, "--rules"]).trim(), "", "{version}");
+        bench.ofctl(&["-O", version, "--bundle", "add-flows", &unix, &file]);
+        assert_eq!(normal(&run_ok(&["flow", "dump", &unix, "--rules"])), normal(RULES), "{version}");
+    }
     let mut command = support::command("ovs-ofctl");
     command.args(["-O", "OpenFlow14", "diff-flows", &unix, &file]);
     let (code, out, err) = bench.inside(command);

@@ -570,18 +570,24 @@ fn bundle(kind: BundleCommand) -> Body {
 
 /// Adds a message to the bundle, under the transaction that the outer message will have.
 fn bundled(world: &mut World, body: Body) -> Vec<Body> {
+    let version = world.wires[0].1.version().unwrap();
     let xid = world.wires[0].1.next_xid();
-    let inner = Message { version: Version::V14, xid, body }.encode().unwrap();
+    let inner = Message { version, xid, body }.encode().unwrap();
     let add = BundleAdd { bundle_id: 1, flags: BundleFlags::ATOMIC, message: Raw(inner), properties: vec![] };
-    let outer = Message { version: Version::V14, xid, body: Body::BundleAdd(add) };
+    let outer = Message { version, xid, body: Body::BundleAdd(add) };
     world.wires[0].1.send(&outer).unwrap();
     world.run();
     world.told(0).into_iter().map(|message| message.body).collect()
 }
 
+/// In 1.3 as extension 230 of the ONF.
 #[test]
-fn a_bundle_is_all_or_nothing() {
-    let mut world = World::new(&[Version::V14]);
+fn a_bundle_is_all_or_nothing_in_both_versions() {
+    Version::ALL.into_iter().for_each(bundle_is_all_or_nothing);
+}
+
+fn bundle_is_all_or_nothing(version: Version) {
+    let mut world = World::new(&[version]);
     let is =
         |told: Vec<Body>, kind| matches!(&told[..], [Body::BundleControl(control)] if control.kind == kind);
     // The second message fails when it is committed: nothing of the first stays.

@@ -1,6 +1,7 @@
 //! A whole message: the header, the table of message types, and a message inside another.
 
 use super::bytes::{Hex, Part, Reader, Version, Writer, tagged};
+use super::extension;
 use super::fault::Fault;
 use super::group::{GroupMod, MeterMod};
 use super::misc::{
@@ -148,8 +149,9 @@ impl Message {
         if usize::from(header.length) != bytes.len() {
             return Err(Fault::REQUEST_BAD_LEN);
         }
-        let mut r = Reader::new(&bytes[HEADER..], version, Fault::REQUEST_BAD_LEN);
-        let body = Body::read_body(u16::from(header.kind), &mut r, Fault::REQUEST_BAD_TYPE)?;
+        let (kind, skip, layout) = extension::inside(version, header.kind, &bytes[HEADER..]);
+        let mut r = Reader::new(&bytes[HEADER + skip..], layout, Fault::REQUEST_BAD_LEN);
+        let body = Body::read_body(kind, &mut r, Fault::REQUEST_BAD_TYPE)?;
         r.end()?;
         Ok(Message { version, xid: header.xid, body })
     }
@@ -157,8 +159,13 @@ impl Message {
     /// Its bytes.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
         let mut w = Writer::new(self.version);
-        w.put(&[self.version.number(), self.body.number() as u8, 0, 0]);
+        let outside = extension::outside(self.version, self.body.number());
+        w.put(&[self.version.number(), outside.map_or(self.body.number() as u8, |_| extension::KIND), 0, 0]);
         self.xid.write(&mut w);
+        if let Some(exp_type) = outside {
+            w.put(&extension::ONF.to_be_bytes());
+            w.put(&exp_type.to_be_bytes());
+        }
         self.body.write_body(&mut w);
         w.measure(0, 2);
         let bytes = w.done();
@@ -209,7 +216,7 @@ impl Part for Raw {
     }
     fn tree(&self) -> Tree {
         // A bundle in a bundle is refused anyway; not decoding it bounds the depth.
-        let nested = [32, 34].contains(self.0.get(1).unwrap_or(&0));
+        let nested = [extension::KIND, 32, 34].contains(self.0.get(1).unwrap_or(&0));
         match Message::decode(&self.0) {
             Ok(message) if !nested => message.tree(),
             _ => Tree::Bytes(self.0.clone()),

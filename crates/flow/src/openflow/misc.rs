@@ -2,6 +2,7 @@
 
 use super::action::KindId;
 use super::bytes::{Bytes, Hex, Name, Padding, Part, Reader, Writer, codes, flags, layout, tagged, tlv};
+use super::extension;
 use super::fault::{self, Fault};
 use super::message::{Message, Raw};
 use super::older::{AsyncConfig13, TableMod13};
@@ -123,12 +124,18 @@ impl Part for ErrorMessage {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
         let fault = Fault { kind: Part::read(r)?, code: Part::read(r)? };
         let experimenter = if fault.kind == fault::EXPERIMENTER { Some(u32::read(r)?) } else { None };
+        let (fault, experimenter) = match extension::error_inside(fault, experimenter) {
+            Some(fault) => (fault, None),
+            None => (fault, experimenter),
+        };
         Ok(ErrorMessage { fault, experimenter, data: Part::read(r)? })
     }
     fn write(&self, w: &mut Writer) {
-        self.fault.kind.write(w);
-        self.fault.code.write(w);
-        if let Some(experimenter) = self.experimenter {
+        let extension = extension::error_outside(w.version(), self.fault);
+        let fault = extension.unwrap_or(self.fault);
+        fault.kind.write(w);
+        fault.code.write(w);
+        if let Some(experimenter) = extension.map(|_| extension::ONF).or(self.experimenter) {
             experimenter.write(w);
         }
         self.data.write(w);
@@ -152,7 +159,9 @@ impl Part for ErrorMessage {
     }
     #[cfg(test)]
     fn sample(s: &mut super::sample::Sampler) -> Self {
-        let (kind, code) = (s.below(18) as u16, s.below(16) as u16);
+        // Errors of bundles are an experimenter's in 1.3, and other implementations show them as such.
+        let kinds = if s.version() == super::bytes::Version::V13 { 17 } else { 18 };
+        let (kind, code) = (s.below(kinds) as u16, s.below(16) as u16);
         match s.below(8) {
             0 => ErrorMessage {
                 fault: Fault { kind: fault::EXPERIMENTER, code },

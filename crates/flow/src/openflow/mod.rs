@@ -12,6 +12,7 @@
 pub mod action;
 pub mod bytes;
 pub mod channel;
+mod extension;
 pub mod fault;
 pub mod group;
 pub mod message;
