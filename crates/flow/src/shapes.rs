@@ -301,9 +301,9 @@ impl Shapes {
             }
         }
         let mask = mask_of(&selection.rule.matching);
-        let within = self.shapes.values().filter(|shape| is_part(&mask, &shape.whole().mask));
+        let mut within = self.shapes.values().filter(|shape| is_part(&mask, &shape.whole().mask));
         let lacks = |shape: &Shape| shape.len() > self.few && shape.by(&mask).is_none();
-        let is_new = !mask.is_empty() && within.fold(false, |any, shape| any || lacks(shape));
+        let is_new = !mask.is_empty() && within.any(lacks);
         let build = is_new && self.is_asked_again(Question::Within(mask.clone()));
         for shape in self.shapes.values_mut().filter(|shape| is_part(&mask, &shape.whole().mask)) {
             if build {
