@@ -94,9 +94,9 @@ pub struct GroupCounters {
 }
 
 impl GroupCounters {
-    /// Counts a frame of this many bytes.
-    pub fn count(&mut self, bytes: u64) {
-        self.frames += 1;
+    /// Counts so many frames with so many bytes altogether.
+    pub fn count(&mut self, frames: u64, bytes: u64) {
+        self.frames += frames;
         self.bytes += bytes;
     }
 }

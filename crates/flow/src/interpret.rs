@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use wire::edit::{FrameBuf, Refused};
 use wire::layers::Fragment;
-use wire::offload::Offload;
+use wire::offload::{Offload, Pieces};
 
 /// Buckets that one frame may meet. Groups that send to groups multiply copies; this bounds them.
 pub const COPY_LIMIT: usize = 1024;
@@ -124,7 +124,7 @@ pub struct Verdict {
     pub sent: Vec<Sent>,
     /// The packet-ins, in order.
     pub packet_ins: Vec<PacketIn>,
-    /// The counters that moved, by one frame each, with the bytes of that frame.
+    /// The counters that moved, by one frame each (a super-frame: by its segments), with the bytes of that frame on a wire.
     pub moved: Vec<(Counter, u64)>,
 }
 
@@ -254,6 +254,8 @@ pub fn packet_out_watched<W: Watch>(
 #[derive(Clone)]
 struct Traveller {
     frame: FrameBuf,
+    /// What it is on a wire: counters and meters count segments, not super-frames.
+    pieces: Pieces,
     in_port: PortNo,
     phy_port: Option<PortNo>,
     tunnel_id: u64,
@@ -270,6 +272,7 @@ impl Traveller {
         let mut frame = FrameBuf::new();
         frame.load(arrival.frame, arrival.offload);
         Traveller {
+            pieces: Pieces::of(arrival.frame, &arrival.offload),
             frame,
             in_port: arrival.port,
             phy_port: arrival.phy_port,
@@ -294,8 +297,14 @@ impl Traveller {
         }
     }
 
+    /// Frames on a wire.
+    fn frames(&self) -> u64 {
+        self.pieces.count
+    }
+
+    /// Their bytes.
     fn bytes(&self) -> u64 {
-        self.frame.bytes().len() as u64
+        self.pieces.bytes(self.frame.bytes().len())
     }
 
     /// A hash of what makes frames belong together: addresses, VLAN, protocol and ports; other fields may change within
@@ -359,11 +368,11 @@ impl<W: Watch> Walk<'_, W> {
             let is_open = !port.config.no_recv && !port.config.port_down;
             let counters = &mut port.counters;
             if is_open {
-                counters.rx_frames += 1;
+                counters.rx_frames += traveller.frames();
                 counters.rx_bytes += bytes;
                 self.moved(Counter::Rx(number), traveller);
             } else {
-                counters.rx_dropped += 1;
+                counters.rx_dropped += traveller.frames();
                 self.moved(Counter::RxDropped(number), traveller);
                 return self.stop(traveller, Drop::NotReceived);
             }
@@ -398,13 +407,13 @@ impl<W: Watch> Walk<'_, W> {
     fn find(&mut self, traveller: &Traveller, number: u8) -> Option<Arc<Rule>> {
         self.moved(Counter::Lookup(number), traveller);
         let table = self.pipeline.table_mut(number)?;
-        table.lookups += 1;
+        table.lookups += traveller.frames();
         let Some(place) = table.lookup(|field| traveller.get(field)) else {
             self.step(traveller, Step::Missed(number));
             return None;
         };
-        table.matched += 1;
-        let rule = table.count(self.now, place, traveller.bytes())?;
+        table.matched += traveller.frames();
+        let rule = table.count(self.now, place, traveller.frames(), traveller.bytes())?;
         self.moved(Counter::Matched(number), traveller);
         self.moved(Counter::Rule(number, place), traveller);
         self.step(traveller, Step::Matched(number, &rule));
@@ -489,7 +498,7 @@ impl<W: Watch> Walk<'_, W> {
     fn meter(&mut self, traveller: &mut Traveller, id: u32) -> Flow {
         let now = self.now;
         let Some(meter) = self.pipeline.meters_mut().get_mut(id) else { return GO_ON };
-        let band = meter.measure(now, traveller.bytes());
+        let band = meter.measure(now, traveller.frames(), traveller.bytes());
         let kind = band.map(|band| meter.meter.bands[band].kind.clone());
         self.moved(Counter::Meter(id), traveller);
         if let Some(band) = band {
@@ -513,15 +522,15 @@ impl<W: Watch> Walk<'_, W> {
 
     /// A group (§5.6): each bucket that is chosen gets a copy of the frame as it is now; the frame itself stays.
     fn group(&mut self, traveller: &Traveller, id: u32) {
-        let bytes = traveller.bytes();
+        let (frames, bytes) = (traveller.frames(), traveller.bytes());
         let ports = &self.pipeline.ports;
         let port_is_live = |number: PortNo| ports.get(&number).is_some_and(|port| port.is_live());
         let chosen = self.pipeline.groups().choose(id, traveller.hash(id), &port_is_live);
         let Some(entry) = self.pipeline.groups_mut().get_mut(id) else { return };
-        entry.counters.count(bytes);
+        entry.counters.count(frames, bytes);
         let kept = chosen.len().min(COPY_LIMIT - self.copies);
         for index in &chosen[..kept] {
-            entry.buckets[*index].count(bytes);
+            entry.buckets[*index].count(frames, bytes);
         }
         let sets: Vec<(usize, ActionSet)> = chosen[..kept]
             .iter()
@@ -586,11 +595,11 @@ impl<W: Watch> Walk<'_, W> {
             return self.end(traveller, Drop::NoPort);
         };
         if port.config.no_fwd || port.config.port_down || port.state.link_down {
-            port.counters.tx_dropped += 1;
+            port.counters.tx_dropped += traveller.frames();
             self.moved(Counter::TxDropped(number), traveller);
             return self.end(traveller, Drop::NotSent);
         }
-        port.counters.tx_frames += 1;
+        port.counters.tx_frames += traveller.frames();
         port.counters.tx_bytes += traveller.bytes();
         self.moved(Counter::Tx(number), traveller);
         self.step(traveller, Step::Sent(number));

@@ -117,8 +117,8 @@ pub struct MeterCounters {
 }
 
 impl MeterCounters {
-    fn count(&mut self, bytes: u64) {
-        self.frames += 1;
+    fn count(&mut self, frames: u64, bytes: u64) {
+        self.frames += frames;
         self.bytes += bytes;
     }
 }
@@ -128,30 +128,34 @@ impl MeterCounters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TokenBucket {
     rate_per_s: u64,
-    capacity: u128,
-    level: u128,
+    capacity: i128,
+    /// Below 0: a super-frame took more than there was.
+    level: i128,
     filled_ns: u64,
 }
 
 impl TokenBucket {
     /// A full bucket.
     fn new(now: u64, rate_per_s: u64, burst: u64) -> TokenBucket {
-        let capacity = u128::from(burst) * NANO;
+        let capacity = i128::from(burst) * NANO;
         TokenBucket { rate_per_s, capacity, level: capacity, filled_ns: now }
     }
 
-    /// Takes tokens when there are enough.
-    fn take(&mut self, now: u64, tokens: u64) -> bool {
+    /// Takes tokens when there are enough. What `may_owe` and asks for more than the bucket holds passes when it is full, and what
+    /// comes next waits for that: a super-frame cannot pass in part, and must not wait for ever.
+    fn take(&mut self, now: u64, tokens: u64, may_owe: bool) -> bool {
         let passed = now.saturating_sub(self.filled_ns);
-        self.level = self.capacity.min(self.level + u128::from(self.rate_per_s) * u128::from(passed));
+        self.level = self.capacity.min(self.level + i128::from(self.rate_per_s) * i128::from(passed));
         self.filled_ns = self.filled_ns.max(now);
-        let Some(rest) = self.level.checked_sub(u128::from(tokens) * NANO) else { return false };
-        self.level = rest;
-        true
+        let wanted = i128::from(tokens) * NANO;
+        let enough = if may_owe { wanted.min(self.capacity) } else { wanted };
+        let passes = self.level >= enough;
+        self.level -= if passes { wanted } else { 0 };
+        passes
     }
 }
 
-const NANO: u128 = 1_000_000_000;
+const NANO: i128 = 1_000_000_000;
 /// Bits of the largest frame: a bucket that is smaller would let no super-frame pass, ever.
 const LARGEST_FRAME_BITS: u64 = 8 * 65_536;
 
@@ -188,20 +192,20 @@ impl MeterEntry {
         self.buckets = meter.bands.iter().map(|band| token_bucket(now, meter.flags, band)).collect();
     }
 
-    /// Counts a frame and says which band it falls into: of those whose rate is exceeded the one with the highest rate
-    /// (§5.7.1). Each band measures all frames of the meter.
-    pub fn measure(&mut self, now: u64, bytes: u64) -> Option<usize> {
-        let tokens = if self.meter.flags.pktps { 1 } else { 8 * bytes };
+    /// Counts a frame, or the segments of a super-frame, with so many bytes altogether, and says which band it falls into: of those
+    /// whose rate is exceeded the one with the highest rate (§5.7.1). Each band measures all frames of the meter.
+    pub fn measure(&mut self, now: u64, frames: u64, bytes: u64) -> Option<usize> {
+        let tokens = if self.meter.flags.pktps { frames } else { 8 * bytes };
         let mut hit: Option<usize> = None;
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
             let is_higher = hit.is_none_or(|hit| self.meter.bands[index].rate > self.meter.bands[hit].rate);
-            if !bucket.take(now, tokens) && is_higher {
+            if !bucket.take(now, tokens, frames > 1) && is_higher {
                 hit = Some(index);
             }
         }
-        self.counters.count(bytes);
+        self.counters.count(frames, bytes);
         if let Some(index) = hit {
-            self.bands[index].count(bytes);
+            self.bands[index].count(frames, bytes);
         }
         hit
     }

@@ -60,11 +60,11 @@ impl Entry {
         [hard, idle].into_iter().flatten().min_by_key(|(deadline, _)| *deadline)
     }
 
-    /// Counts a frame of this many bytes, unless the rule does not want it. Threads read the clock before they take their turn, so a
+    /// Counts so many frames and bytes, unless the rule does not want it. Threads read the clock before they take their turn, so a
     /// frame may be older than the last one; a deadline only ever moves away.
-    fn count(&mut self, now: u64, bytes: u64) {
+    fn count(&mut self, now: u64, frames: u64, bytes: u64) {
         self.used_ns = self.used_ns.max(now);
-        self.frames += u64::from(!self.rule.flags.no_packet_counts);
+        self.frames += if self.rule.flags.no_packet_counts { 0 } else { frames };
         self.bytes += if self.rule.flags.no_byte_counts { 0 } else { bytes };
     }
 
@@ -209,10 +209,10 @@ impl Table {
         self.rules.get(&place)
     }
 
-    /// Counts a frame of this many bytes on a rule; the rule.
-    pub fn count(&mut self, now: u64, place: Place, bytes: u64) -> Option<Arc<Rule>> {
+    /// Counts so many frames with so many bytes altogether on a rule; the rule.
+    pub fn count(&mut self, now: u64, place: Place, frames: u64, bytes: u64) -> Option<Arc<Rule>> {
         let entry = self.rules.get_mut(&place)?;
-        entry.count(now, bytes);
+        entry.count(now, frames, bytes);
         Some(entry.rule.clone())
     }
 

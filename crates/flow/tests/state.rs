@@ -430,6 +430,64 @@ fn a_packet_out_may_come_from_nowhere() {
     assert_eq!(nowhere, Err(error::BadRequest::BadPort.into()));
 }
 
+/// A TCP super-frame with so many segments of 1448 bytes, as a veth hands it over.
+fn super_frame(segments: usize) -> (Vec<u8>, wire::offload::Offload) {
+    let text = format!("eth / ip / tcp / raw {}", "00".repeat(1448 * segments));
+    let frame = flow::text::frame::parse(&text).unwrap();
+    let kind = wire::offload::SegmentKind::Tcp4;
+    let segments = wire::offload::Segments { kind, size: 1448, header: 54, ecn: false };
+    (frame, wire::offload::Offload { segments: Some(segments), ..wire::offload::Offload::NONE })
+}
+
+/// Whether a switch sees a super-frame or its segments must not matter to what it counts: the pieces come from the cutter that is
+/// compared with the kernel's.
+#[test]
+fn a_super_frame_counts_as_its_segments_everywhere() {
+    let (whole, offload) = super_frame(20);
+    let cut = wire::offload::Cut::new(&whole, &offload).unwrap();
+    let mut pieces = vec![];
+    for piece in 0..cut.count() {
+        pieces.push(vec![0; cut.length(piece)]);
+        cut.write(piece, &mut pieces[piece]);
+    }
+    assert_eq!(pieces.len(), 20);
+    let counted = |frames: &[(&[u8], wire::offload::Offload)]| {
+        let mut pipeline = switch();
+        pipeline.group_mod(0, &group(7, GroupType::All, vec![Bucket::new(vec![output(2)])])).unwrap();
+        pipeline.meter_mod(0, &meter(1, PKTPS, vec![drop_band(1, 100)])).unwrap();
+        let tagged = vec![Action::PushVlan(0x8100), Action::Group(7)];
+        let instructions = vec![Instruction::Meter(1), Instruction::ApplyActions(tagged)];
+        pipeline.flow_mod(0, &add(0, Rule::new(1, Match::all(), instructions))).unwrap();
+        for (frame, offload) in frames {
+            let arrival = flow::interpret::Arrival {
+                offload: *offload,
+                ..flow::interpret::Arrival::new(PortNo(1), frame)
+            };
+            flow::interpret::receive(&mut pipeline, 0, arrival, &mut Default::default());
+        }
+        let ports: Vec<_> = pipeline.ports.values().map(|port| port.counters).collect();
+        let table = pipeline.table(0).unwrap();
+        let rules: Vec<_> = table.rules().map(|(_, entry)| (entry.frames, entry.bytes)).collect();
+        let (group, meter) = (pipeline.groups().get(7).unwrap(), pipeline.meters().get(1).unwrap());
+        (ports, (table.lookups, table.matched), rules, group.counters, group.buckets.clone(), meter.counters)
+    };
+    let cut: Vec<_> = pieces.iter().map(|piece| (&piece[..], wire::offload::Offload::NONE)).collect();
+    assert_eq!(counted(&[(&whole, offload)]), counted(&cut));
+}
+
+/// 1,000 frames a second are 1,000 segments, not super-frames, also when the burst is smaller than one of them.
+#[test]
+fn a_meter_counts_segments_and_lets_no_super_frame_wait_for_ever() {
+    for (burst, least, most) in [(1, 990, 1_040), (100, 990, 1_140)] {
+        let mut pipeline = switch();
+        pipeline.meter_mod(0, &meter(1, PKTPS, vec![drop_band(1000, burst)])).unwrap();
+        let mut entry = pipeline.meters().get(1).unwrap().clone();
+        // One super-frame of 40 segments a millisecond for a second: forty times too many.
+        let passed = (0..1000).filter(|ms| entry.measure(ms * 1_000_000, 40, 60_000).is_none()).count() * 40;
+        assert!((least..=most).contains(&passed), "burst {burst}: {passed} segments passed");
+    }
+}
+
 /// os-ken's suite sends random Ethernet headers and wants the shares within ±10 %.
 #[test]
 fn select_groups_spread_random_addresses_by_weight_and_keep_conversations() {
@@ -656,7 +714,7 @@ proptest! {
         pipeline.meter_mod(0, &meter(1, PKTPS, vec![drop_band(rate, burst)])).unwrap();
         let arrivals: Vec<u64> = gaps.iter().scan(0, |now, gap| { *now += gap; Some(*now) }).collect();
         let mut entry = pipeline.meters().get(1).unwrap().clone();
-        let passed: Vec<bool> = arrivals.iter().map(|now| entry.measure(*now, 100).is_none()).collect();
+        let passed: Vec<bool> = arrivals.iter().map(|now| entry.measure(*now, 1, 100).is_none()).collect();
         prop_assert_eq!(passed, arrival_curve(rate.into(), burst.into(), &arrivals));
     }
 
@@ -666,8 +724,8 @@ proptest! {
         let bands = rates.iter().map(|rate| drop_band(*rate, 1)).collect();
         pipeline.meter_mod(0, &meter(1, PKTPS, bands)).unwrap();
         let mut entry = pipeline.meters().get(1).unwrap().clone();
-        prop_assert_eq!(entry.measure(0, 64), None);
-        let hit = entry.measure(1, 64).unwrap();
+        prop_assert_eq!(entry.measure(0, 1, 64), None);
+        let hit = entry.measure(1, 1, 64).unwrap();
         prop_assert_eq!(rates[hit], *rates.iter().max().unwrap());
     }
 }

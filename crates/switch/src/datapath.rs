@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use wire::offload::Pieces;
 
 /// How long a sleeping port waits before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -62,6 +63,8 @@ struct Out {
     /// Frames and bytes that were to leave, and of these the ones that are known to be lost.
     wanted: (u64, u64),
     lost: (u64, u64),
+    /// What the segments of super-frames that were not taken are more than these: ports count a super-frame as one.
+    more: (u64, u64),
 }
 
 /// The state that frames and controllers share, and the way out of every port.
@@ -374,7 +377,7 @@ pub fn state(up: bool) -> PortState {
 
 impl Out {
     fn new(transmitter: Box<dyn Transmitter>, looks: u32) -> Out {
-        Out { transmitter, frames: Frames::new(1, 0), looks, wanted: (0, 0), lost: (0, 0) }
+        Out { transmitter, frames: Frames::new(1, 0), looks, wanted: (0, 0), lost: (0, 0), more: (0, 0) }
     }
 
     /// Sends up to [`BATCH`] frames; true when all of them were taken.
@@ -394,17 +397,34 @@ impl Out {
         let (mut done, mut looks) = (0, 0);
         while done < batch.len() {
             let given = &ALL[done..batch.len()];
-            let Ok(sent) = self.transmitter.transmit(&mut batch, given, Hand::Over) else { return false };
+            let Ok(sent) = self.transmitter.transmit(&mut batch, given, Hand::Over) else { break };
             done += sent.dealt;
             all &= sent.refused == 0;
             if done < batch.len() {
                 looks += 1;
                 if looks > self.looks || self.transmitter.flush(FULL_WAIT).is_err() {
-                    return false;
+                    break;
                 }
             }
         }
+        all &= done == batch.len();
+        if !all {
+            self.count_segments(some, done);
+        }
         all
+    }
+
+    /// Counts the segments of what was not taken: of the frames that fit, those behind the first `done`. Which of the others a port
+    /// refused it does not say; it refuses super-frames before all, and these are counted as one each.
+    fn count_segments(&mut self, some: &[Sent], done: usize) {
+        let longest = self.frames.capacity();
+        let (fit, unfit): (Vec<&Sent>, Vec<&Sent>) =
+            some.iter().partition(|sent| sent.frame.len() <= longest);
+        for sent in fit.into_iter().skip(done).chain(unfit) {
+            let pieces = Pieces::of(&sent.frame, &sent.offload);
+            self.more.0 += pieces.count - 1;
+            self.more.1 += pieces.bytes(sent.frame.len()) - sent.frame.len() as u64;
+        }
     }
 
     /// Frames and bytes that were to leave and did not, since this was asked last. The port itself knows what it took.
@@ -412,7 +432,8 @@ impl Out {
         let taken = self.transmitter.counters();
         let lost = (self.wanted.0.saturating_sub(taken.accepted), self.wanted.1.saturating_sub(taken.bytes));
         let before = std::mem::replace(&mut self.lost, lost);
-        (lost.0.saturating_sub(before.0), lost.1.saturating_sub(before.1))
+        let more = std::mem::take(&mut self.more);
+        (lost.0.saturating_sub(before.0) + more.0, lost.1.saturating_sub(before.1) + more.1)
     }
 
     /// Grows the memory for frames, rarely: to 2 KiB at first, to super-frames when one comes.

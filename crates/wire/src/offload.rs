@@ -124,6 +124,37 @@ impl Offload {
     }
 }
 
+/// What a frame is on a wire: one frame, or the pieces of a super-frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pieces {
+    /// How many frames.
+    pub count: u64,
+    /// Bytes that each of them has a part of; the bytes before these all of them have.
+    payload: usize,
+}
+
+impl Pieces {
+    /// Of a frame, as its sender described it. A description that does not fit its headers (a tunnel, a frame that was cut short) is
+    /// taken at its word; one frame when it says no length of the headers.
+    pub fn of(frame: &[u8], offload: &Offload) -> Pieces {
+        let whole = Pieces { count: 1, payload: 0 };
+        let Some(segments) = offload.segments else { return whole };
+        if let Ok(cut) = Cut::new(frame, offload) {
+            return Pieces { count: cut.count() as u64, payload: cut.payload_bytes() };
+        }
+        let payload = frame.len().saturating_sub(segments.header.into());
+        match (segments.header, segments.size) {
+            (0, _) | (_, 0) => whole,
+            (_, size) => Pieces { count: payload.div_ceil(size.into()).max(1) as u64, payload },
+        }
+    }
+
+    /// Bytes of all pieces when the super-frame has this length now: tags that it got since, each piece has.
+    pub fn bytes(&self, length: usize) -> u64 {
+        length as u64 + (self.count - 1) * length.saturating_sub(self.payload) as u64
+    }
+}
+
 /// Writes the checksum that the sender left to the hardware, as Linux does it (`skb_checksum_help`): over everything from
 /// `start` to the end of the frame, the pseudo header's sum already in the field. SCTP's is a CRC32c. The frame must be
 /// whole.

@@ -1,7 +1,8 @@
 //! Through a switch that counts for itself: into a port, through its tables, out of a port.
 //!
 //! **What.** Three stations where an OpenFlow switch was asked (port, table and rule counters before and after the test).
-//! What the ports count are frames as the host made them, so super-frames are told by their bytes as everywhere.
+//! Our switch counts the segments of super-frames, with the headers of each; Open vSwitch counts super-frames. Bytes tell datagrams from
+//! either, as everywhere.
 //!
 //! **Where a port counts.** A switch that takes its frames by a packet socket may count what it read (ours does), or tell what
 //! the interface counted (Open vSwitch does), which is more by what the socket dropped. The counters themselves say

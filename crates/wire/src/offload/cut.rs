@@ -85,6 +85,11 @@ impl<'a> Cut<'a> {
         (self.layers.end - self.head).div_ceil(self.size).max(1)
     }
 
+    /// Bytes that are dealt out to the pieces.
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.layers.end - self.head
+    }
+
     /// Bytes of a piece.
     ///
     /// # Panics
