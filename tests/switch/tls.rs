@@ -419,3 +419,50 @@ fn a_controller_that_is_not_ours_is_told_of() {
     drop(stranger);
     assert!(!got_in && running.client(Version::V14).rules().is_empty());
 }
+
+/// openssl signs a request without extensions as version 1 (Debian 12: OpenSSL 3.0), and its own tools take that.
+#[test]
+fn a_certificate_of_x509_version_1_is_named() {
+    let what = "an X.509 certificate of version 1";
+    if !installed("openssl") {
+        return skip(what, "openssl is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let openssl = |line: &str| {
+        let mut command = Command::new("openssl");
+        command.args(line.split(' ')).current_dir(folder.path());
+        let (code, words) = said(command);
+        assert_eq!(code, Some(0), "openssl {line}: {words}");
+        words
+    };
+    let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(&format!("req -x509 {new} -keyout ca-key.pem -out ca.pem -subj /CN=ca -days 30"));
+    std::fs::write(folder.path().join("extensions"), "basicConstraints=CA:FALSE\n").unwrap();
+    for (name, more) in [("one", ""), ("three", " -extfile extensions")] {
+        openssl(&format!("req {new} -keyout {name}-key.pem -out {name}.csr -subj /CN={name}"));
+        openssl(&format!(
+            "x509 -req -in {name}.csr -CA ca.pem -CAkey ca-key.pem -CAcreateserial -out {name}.pem{more}"
+        ));
+    }
+    if !openssl("x509 -in one.pem -noout -text").contains("Version: 1 ") {
+        return skip(what, "this openssl makes none");
+    }
+    let address = address();
+    let mut server = Command::new("openssl");
+    server.args(["s_server", "-quiet", "-accept", &format!("{address}:6653")]);
+    server.args(["-cert", "one.pem", "-key", "one-key.pem"]).current_dir(folder.path());
+    let _server = Kept::new(server.stdin(std::process::Stdio::piped()).spawn().unwrap());
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(format!("{address}:6653")).is_err() {
+        assert!(Instant::now() < deadline, "openssl does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let file = |name: &str| folder.path().join(name);
+    let papers =
+        Papers { key: file("three-key.pem"), certificate: file("three.pem"), authority: file("ca.pem") };
+    let mut command = pathlab(&["flow", "dump", &format!("ssl:{address}:6653")]);
+    command.args(papers.flags());
+    let (code, words) = said(command);
+    assert_eq!(code, Some(2), "{words}");
+    assert!(words.contains("X.509 version 1") && words.contains("openssl x509"), "{words}");
+}

@@ -377,6 +377,11 @@ fn sentence(e: &Error) -> String {
         Error::InvalidCertificate(Bad::BadSignature) => {
             "the signature of its certificate is not of our CA certificate, though the name is"
         }
+        // rustls has no name of its own for it, only webpki's.
+        Error::InvalidCertificate(Bad::Other(why)) if why.to_string().contains("UnsupportedCertVersion") => {
+            "the certificate is of X.509 version 1, and TLS here takes version 3: sign it anew with extensions \
+             (openssl x509 -req … -extfile FILE, with basicConstraints=CA:FALSE in FILE)"
+        }
         Error::NoCertificatesPresented => "it shows no certificate",
         Error::AlertReceived(Alert::UnknownCA) => {
             "it refuses our certificate: its CA certificate did not sign ours"
