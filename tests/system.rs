@@ -24,6 +24,8 @@ mod flow;
 mod forwarders;
 #[path = "system/join.rs"]
 mod join;
+#[path = "system/memory.rs"]
+mod memory;
 #[path = "system/null.rs"]
 mod null;
 #[path = "system/readme.rs"]

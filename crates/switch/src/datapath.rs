@@ -28,6 +28,13 @@ use wire::offload::Pieces;
 
 /// How long a sleeping port waits before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// The same after many looks without a frame, so that hundreds of quiet ports cost nothing.
+const LONG_PATIENCE: Duration = Duration::from_millis(250);
+/// After so many (a second) a port is quiet. Until then what it lost is counted soon.
+const LOOKS_UNTIL_QUIET: u32 = 20;
+/// The memory that the rings of a switch's ports share when their settings say nothing, and what each gets at least and at most.
+const RINGS: u64 = 256 << 20;
+const RING: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
 /// Frames of one batch: what one turn of the lock carries.
 const BATCH: usize = 64;
 /// The longest frame that a port is handed: a super-frame.
@@ -114,7 +121,7 @@ pub fn build(
     let local = local.map(|uri| (PortNo::LOCAL, uri.to_owned()));
     let (mut doors, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
     for (number, uri) in ports.iter().chain(&local) {
-        let (receiver, transmitter) = both_ways(uri)?;
+        let (receiver, transmitter) = both_ways(uri, ports.len() + 1)?;
         let name = name_of(uri);
         pipeline.add_port(PortRow::new(*number, &name, address_of(&name, *number)));
         let settings = receiver.settings().to_vec();
@@ -136,9 +143,10 @@ pub fn build(
     Ok((datapath, inlets, said))
 }
 
-/// Opens both directions of a port.
-fn both_ways(uri: &str) -> Result<(Box<dyn Receiver>, Box<dyn Transmitter>)> {
-    let port = open(uri, &Wish { promiscuous: true, ..Wish::default() })?;
+/// Opens both directions of one of the ports of a switch that has so many.
+fn both_ways(uri: &str, ports: usize) -> Result<(Box<dyn Receiver>, Box<dyn Transmitter>)> {
+    let ring_bytes = Some((RINGS / ports.max(1) as u64).clamp(*RING.start(), *RING.end()));
+    let port = open(uri, &Wish { promiscuous: true, ring_bytes, ..Wish::default() })?;
     match (port.receiver, port.transmitter) {
         (Some(receiver), Some(transmitter)) => Ok((receiver, transmitter)),
         _ => Err(Problem::input("this port cannot both receive and transmit")
@@ -237,7 +245,7 @@ impl Datapath {
     /// # Errors
     /// As [`open`]; the port is as it was then.
     pub fn open_again(&self, number: PortNo, uri: &str) -> Result<(Inlet, bool)> {
-        let (receiver, transmitter) = both_ways(uri)?;
+        let (receiver, transmitter) = both_ways(uri, self.doors.len())?;
         let name = name_of(uri);
         let address = address_of(&name, number);
         let of_port = self.queues.range((number, 0)..=(number, u32::MAX));
@@ -319,10 +327,11 @@ impl Datapath {
     pub fn work(&self, inlet: Inlet, tell: &dyn Tell) {
         let Inlet { number, mut receiver, is_over } = inlet;
         let mut verdict = Verdict::default();
-        let mut lost = 0;
+        let (mut lost, mut quiet) = (0, 0u32);
         while !self.stop.load(Relaxed) && !is_over.load(Relaxed) {
             let mut idle = false;
-            match receiver.receive(BATCH.min(MAX_BATCH), Wait::For(PATIENCE)) {
+            let patience = if quiet < LOOKS_UNTIL_QUIET { PATIENCE } else { LONG_PATIENCE };
+            match receiver.receive(BATCH.min(MAX_BATCH), Wait::For(patience)) {
                 Ok(batch) if batch.is_empty() => idle = true,
                 Ok(batch) => {
                     self.batch(number, batch, &mut verdict);
@@ -337,6 +346,7 @@ impl Datapath {
                 // Anything else may pass: a receiver that always errs must not burn a CPU.
                 Err(_) => std::thread::sleep(PATIENCE),
             }
+            quiet = if idle { quiet.saturating_add(1) } else { 0 };
             if idle {
                 self.lost_before(number, receiver.as_mut(), &mut lost);
             }

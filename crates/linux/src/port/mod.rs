@@ -374,6 +374,9 @@ pub struct Wish {
     /// Take frames of a capture file that are not Ethernet, too ([`Receiver::interfaces`] says what they are): for those
     /// who look at frames and do not send them. Otherwise such a file is refused.
     pub any_link: bool,
+    /// Bytes of the kernel's memory that a ring may take when its settings say nothing; the kind's own choice when none. Who opens
+    /// hundreds of ports has a sum to think of.
+    pub ring_bytes: Option<u64>,
     /// Memory to share with another port, for the kinds that can.
     pub area: Option<Arc<Area>>,
 }

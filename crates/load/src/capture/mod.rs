@@ -206,6 +206,7 @@ fn open(wish: &CaptureWish) -> Result<Vec<Port>> {
             member: (count > 1).then_some(Member { index, count, group }),
             area: None,
             any_link: true,
+            ring_bytes: None,
         };
         let port = port::open(&patient(&wish.uri), &wish_of_port)?;
         match port.receiver {

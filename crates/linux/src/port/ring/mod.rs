@@ -23,6 +23,11 @@ use record::Result;
 
 /// Bytes of a receive ring when nothing is asked (see the essay).
 const RING: u64 = 32 << 20;
+/// Slots of a transmit ring when nothing is asked.
+const TX_FRAMES: u64 = 1024;
+/// Whoever opens a port may choose less ([`Wish::ring_bytes`]), and gets a transmit ring that is smaller by as much, but with
+/// room for what one call sends ([`transmit`]).
+const LEAST_TX_FRAMES: u64 = 128;
 /// Bytes of a block: small enough that a slow trickle does not hold the ring, large enough for a super-frame.
 const BLOCK: u64 = 256 << 10;
 /// The most memory that a ring may take.
@@ -59,7 +64,7 @@ struct Asked {
 /// # Errors
 /// Input: no such interface, or settings that cannot be used. Host: what this host or this user cannot do.
 pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
-    let asked = take(uri)?;
+    let asked = take(uri, wish)?;
     uri.finish()?;
     let mut port = Port { uri: uri.text.clone(), receiver: None, transmitter: None };
     if wish.direction.receives() {
@@ -82,7 +87,7 @@ fn within(uri: &mut Uri, key: &'static str, range: std::ops::RangeInclusive<u64>
     }
 }
 
-fn take(uri: &mut Uri) -> Result<Asked> {
+fn take(uri: &mut Uri, wish: &Wish) -> Result<Asked> {
     let version = within(uri, "version", 2..=3)?.unwrap_or(3);
     let frames = within(uri, "frames", 2..=MOST / SLOT)?;
     let block = within(uri, "block", PAGE..=64 << 20)?;
@@ -105,9 +110,10 @@ fn take(uri: &mut Uri) -> Result<Asked> {
             "left out where block or blocks is given: they say the size, too",
         ));
     }
+    let usual = wish.ring_bytes.unwrap_or(RING);
     let mut shape = match version {
-        3 => shape_of_blocks(frames, block, blocks),
-        _ => shape_of_slots(frames, slot),
+        3 => shape_of_blocks(usual, frames, block, blocks),
+        _ => shape_of_slots(usual, frames, slot),
     };
     shape.retire_ms = retire.unwrap_or(RETIRE_MS);
     if shape.block * shape.blocks > MOST {
@@ -123,12 +129,13 @@ fn take(uri: &mut Uri) -> Result<Asked> {
         vnet: take_switch(uri, "vnet", true)?,
         fanout: Fanout::take(uri)?,
         bypass: take_switch(uri, "bypass", false)?,
-        tx_frames: within(uri, "tx_frames", 2..=1 << 16)?.unwrap_or(1024),
+        tx_frames: within(uri, "tx_frames", 2..=1 << 16)?
+            .unwrap_or((TX_FRAMES * usual / RING).clamp(LEAST_TX_FRAMES, TX_FRAMES)),
     })
 }
 
-/// Blocks are whole pages. `frames=N` is a ring of so many slots of 2 KiB, in at most 64 blocks or of the usual size.
-fn shape_of_blocks(frames: Option<u64>, block: Option<u64>, blocks: Option<u64>) -> Shape {
+/// Blocks are whole pages; `usual` are the bytes of a ring when nothing is asked. `frames=N` is a ring of so many slots of 2 KiB, in at most 64 blocks or of the usual size.
+fn shape_of_blocks(usual: u64, frames: Option<u64>, block: Option<u64>, blocks: Option<u64>) -> Shape {
     let (block, blocks) = match frames {
         Some(frames) => {
             let bytes = frames * SLOT;
@@ -137,16 +144,16 @@ fn shape_of_blocks(frames: Option<u64>, block: Option<u64>, blocks: Option<u64>)
         }
         None => {
             let block = block.unwrap_or(BLOCK).next_multiple_of(PAGE);
-            (block, blocks.unwrap_or_else(|| (RING / block).max(2)))
+            (block, blocks.unwrap_or_else(|| (usual / block).max(2)))
         }
     };
     Shape { version: 3, block, blocks, retire_ms: 0, slot: SLOT }
 }
 
 /// Slots are powers of two, so that a block holds a whole number of them.
-fn shape_of_slots(frames: Option<u64>, slot: Option<u64>) -> Shape {
+fn shape_of_slots(usual: u64, frames: Option<u64>, slot: Option<u64>) -> Shape {
     let slot = slot.unwrap_or(SLOT).next_power_of_two();
-    let bytes = frames.unwrap_or(RING / slot) * slot;
+    let bytes = frames.unwrap_or(usual / slot) * slot;
     let block = bytes.next_power_of_two().clamp(PAGE.max(slot), (64 << 10).max(slot));
     Shape { version: 2, block, blocks: bytes.div_ceil(block), retire_ms: 0, slot }
 }
@@ -158,13 +165,15 @@ mod tests {
     #[test]
     fn a_ring_of_so_many_frames_has_room_for_them() {
         for frames in [2, 8, 100, 512, 4096, 100_000] {
-            let shape = shape_of_blocks(Some(frames), None, None);
+            let shape = shape_of_blocks(RING, Some(frames), None, None);
             assert!(shape.block * shape.blocks >= frames * SLOT && shape.blocks >= 2);
-            let shape = shape_of_slots(Some(frames), None);
+            let shape = shape_of_slots(RING, Some(frames), None);
             assert!(shape.block * shape.blocks >= frames * SLOT && shape.block.is_multiple_of(shape.slot));
         }
-        assert_eq!(shape_of_blocks(Some(8), None, None).block, PAGE);
-        let shape = shape_of_blocks(None, Some(5000), Some(3));
+        assert_eq!(shape_of_blocks(RING, Some(8), None, None).block, PAGE);
+        let small = shape_of_blocks(1 << 20, None, None, None);
+        assert_eq!((small.block, small.blocks), (BLOCK, 4));
+        let shape = shape_of_blocks(1 << 20, None, Some(5000), Some(3));
         assert_eq!((shape.block, shape.blocks), (8192, 3));
     }
 }
