@@ -1,7 +1,8 @@
 //! The memory that `pathlab switch` takes, and gives back.
 
-use crate::support::{self, is_root, pathlab, skip};
+use crate::support::{self, is_root, pathlab, run_ok, skip};
 use linux::sys::{netns, process};
+use std::fmt::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 /// A switch between interfaces in a namespace of its own.
 struct Running {
     netns: Arc<OwnedFd>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     switch: Child,
 }
 
@@ -41,9 +42,20 @@ impl Running {
         }
         process::enter_and_die_with_parent(&mut command, netns.clone());
         let switch = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let running = Running { netns, _folder: folder, switch };
+        let running = Running { netns, folder, switch };
         until("the switch listens", || socket.exists());
         Some(running)
+    }
+
+    fn unix(&self) -> String {
+        format!("unix:{}/s.sock", self.folder.path().display())
+    }
+
+    /// Its resident memory, as the kernel counts it.
+    fn rss_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.switch.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// Bytes of each ring that its sockets have, as the kernel tells (packet_diag: receive and transmit, in turn).
@@ -94,4 +106,30 @@ fn rings_of_a_switch_are_small_unless_they_are_asked_for() {
     assert_eq!(asked, [32 << 20], "{rings:?}");
     let usual: u64 = rings.iter().sum::<u64>() - (32 << 20) - (2 << 20);
     assert!((1 << 20..10 << 20).contains(&usual), "{usual} B of {rings:?}");
+}
+
+#[test]
+fn memory_goes_back_when_the_rules_are_gone() {
+    const RULES: u32 = 60_000;
+    let Some(running) = Running::start("the memory of rules", &["1=int:p1"]) else { return };
+    let mut text = String::new();
+    for number in 0..RULES {
+        writeln!(
+            text,
+            "dl_dst=02:00:00:{:02x}:{:02x}:{:02x} actions=output:1",
+            number >> 16,
+            number >> 8 & 255,
+            number & 255
+        )
+        .unwrap();
+    }
+    let file = running.folder.path().join("rules");
+    std::fs::write(&file, text).unwrap();
+    let (switch, file) = (running.unix(), file.display().to_string());
+    let idle = running.rss_kib();
+    assert_eq!(run_ok(&["flow", "add", &switch, "--file", &file]), format!("{RULES} rules added\n"));
+    let full = running.rss_kib();
+    assert!(full > idle + 10_000, "{idle} KiB idle, {full} KiB full: this test could not fail");
+    assert_eq!(run_ok(&["flow", "del", &switch]), format!("{RULES} rules deleted\n"));
+    until("half of the memory is given back", || running.rss_kib() < idle + (full - idle) / 2);
 }

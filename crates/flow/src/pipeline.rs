@@ -130,6 +130,16 @@ impl Pipeline {
         self.tables.get_mut(usize::from(number)).map(Arc::make_mut)
     }
 
+    /// The rules of all tables.
+    pub fn len(&self) -> usize {
+        self.tables().map(Table::len).sum()
+    }
+
+    /// Whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        self.tables().all(Table::is_empty)
+    }
+
     /// Names a table, and says how many rules it may hold (table-features).
     pub fn shape_table(&mut self, number: u8, name: &str, max_rules: usize) {
         if let Some(table) = self.table_mut(number) {

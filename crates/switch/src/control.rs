@@ -561,6 +561,9 @@ impl Switch {
         if due(pipeline.next_deadline()) {
             self.agent.expire(now, &mut pipeline, effects);
         }
+        let rules = pipeline.len();
+        drop(pipeline);
+        self.datapath.note_rules(rules);
     }
 
     /// Calls the controllers whose time has come, each from a thread of its own.

@@ -18,10 +18,10 @@ use flow::port::{Port as PortRow, PortNo, PortState};
 use linux::port::{
     ALL, Batch, Frames, Hand, MAX_BATCH, Meta, PortError, Receiver, Transmitter, Wait, Wish, open,
 };
-use linux::sys::clock;
+use linux::sys::{clock, process};
 use record::{PortSetting, Problem, Result};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::offload::Pieces;
@@ -35,6 +35,8 @@ const LOOKS_UNTIL_QUIET: u32 = 20;
 /// The memory that the rings of a switch's ports share when their settings say nothing, and what each gets at least and at most.
 const RINGS: u64 = 256 << 20;
 const RING: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
+/// So many rules are megabytes.
+const MANY_RULES: usize = 10_000;
 /// Frames of one batch: what one turn of the lock carries.
 const BATCH: usize = 64;
 /// The longest frame that a port is handed: a super-frame.
@@ -89,6 +91,8 @@ pub struct Datapath {
     stop: AtomicBool,
     /// Batches that were worked on.
     batches: AtomicU64,
+    /// The most rules since memory was given back.
+    most_rules: AtomicUsize,
 }
 
 /// A port that was opened, before its thread runs.
@@ -139,6 +143,7 @@ pub fn build(
         bridging: AtomicBool::new(false),
         stop: AtomicBool::new(false),
         batches: AtomicU64::new(0),
+        most_rules: AtomicUsize::new(0),
     };
     Ok((datapath, inlets, said))
 }
@@ -261,6 +266,16 @@ impl Datapath {
             port.queues.clear();
         }
         Ok((Inlet { number, receiver, is_over }, !dead.is_empty()))
+    }
+
+    /// Hears how many rules there are. When half of many are gone, the memory that they took goes back to the kernel: once for each
+    /// halving, because the allocator looks through all that it has, and never under the lock that frames wait for.
+    pub fn note_rules(&self, rules: usize) {
+        let most = self.most_rules.fetch_max(rules, Relaxed).max(rules);
+        if most >= MANY_RULES && rules <= most / 2 {
+            self.most_rules.store(rules, Relaxed);
+            process::return_freed_memory();
+        }
     }
 
     /// Hands out what a controller's packet-out made.

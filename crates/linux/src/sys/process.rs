@@ -151,6 +151,16 @@ fn start_of(pid: u32) -> io::Result<u64> {
     })
 }
 
+/// Gives memory that was freed back to the kernel. The C library keeps it otherwise, unless it lies at the very end of an area
+/// (malloc_trim(3)); others keep none, and there nothing is done.
+pub fn return_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes the allocator's own locks; nothing that is in use moves.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call; the result is checked before it becomes an owner.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
