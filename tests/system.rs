@@ -42,6 +42,8 @@ mod senders;
 mod stopped;
 #[path = "system/trouble.rs"]
 mod trouble;
+#[path = "system/users.rs"]
+mod users;
 
 use std::sync::{Mutex, MutexGuard};
 

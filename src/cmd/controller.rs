@@ -5,7 +5,7 @@
 //!
 //! **Price.** A thread for each switch.
 
-use super::flow::ask::{seconds, versions};
+use super::flow::ask::versions;
 use super::flow::rules;
 use super::tls::TlsArgs;
 use crate::output::Output;
@@ -17,6 +17,7 @@ use flow::openflow::message::Body;
 use flow::openflow::misc::Empty;
 use flow::pipeline::Change;
 use linux::sys::process;
+use record::unit::{count, many};
 use record::{Problem, Result};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -55,8 +56,8 @@ pub struct ControllerArgs {
     #[arg(long, value_name = "VERSION")]
     openflow: Option<String>,
     /// Wait so long for an answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
-    timeout: f64,
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = record::unit::duration)]
+    timeout: Duration,
     #[command(flatten)]
     tls: TlsArgs,
 }
@@ -117,7 +118,7 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     let desk = Desk {
         scenario,
         versions: versions(args.openflow.as_deref())?,
-        limit: seconds(args.timeout)?,
+        limit: args.timeout,
         output,
         until: args.until,
         filled: AtomicUsize::new(0),
@@ -260,7 +261,7 @@ impl Desk<'_> {
             _ => false,
         };
         (one.rules, one.others) = (rules - 1, changes.iter().filter(is_other).count());
-        self.output.note(&format!("{} {}: has its {} rules", one.peer, one.dpid, one.rules));
+        self.output.note(&format!("{} {}: has its {}", one.peer, one.dpid, many(one.rules as u64, "rule")));
         let filled = self.filled.fetch_add(1, Relaxed) + 1;
         if self.until.is_some_and(|until| filled >= until) {
             self.stop.store(true, Relaxed);
@@ -296,16 +297,16 @@ impl Desk<'_> {
 fn text(document: &Document) -> String {
     let line = |one: &One| {
         format!(
-            "{} {}{} OpenFlow {}: {} rules, {} frames came, {} sent back, {} rules learned, {} refused\n",
+            "{} {}{} OpenFlow {}: {}, {} came, {} sent back, {} learned, {} refused\n",
             one.peer,
             one.dpid,
             if one.auxiliary == 0 { String::new() } else { format!(" auxiliary {}", one.auxiliary) },
             one.openflow,
-            one.rules,
-            one.packet_ins,
-            one.packet_outs,
-            one.learned_rules,
-            one.refused
+            many(one.rules as u64, "rule"),
+            many(one.packet_ins, "frame"),
+            count(one.packet_outs),
+            many(one.learned_rules, "rule"),
+            count(one.refused)
         )
     };
     document.switches.iter().map(line).collect()

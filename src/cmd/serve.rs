@@ -4,17 +4,23 @@
 
 use crate::output::Output;
 use clap::Args;
+use linux::sys::process;
+use linux::sys::socket::{self, Direction};
 use load::agent::{self, Turns};
 use record::{Problem, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
+use std::time::Duration;
 
 /// The port of the control connection.
 pub const PORT: u16 = 5300;
 
 /// Control connections at the same time.
 const MOST: usize = 64;
+
+/// How long a call of accept waits at a time.
+const TICK: Duration = Duration::from_millis(500);
 
 /// Flags of `pathlab serve`.
 #[derive(Args)]
@@ -32,12 +38,19 @@ pub struct ServeArgs {
 
 /// Listens and serves.
 pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
+    crate::interruptible()?;
     let listener = listen(&args)?;
+    // An interrupt that comes just before a call of accept is seen after this time.
+    let wait = socket::set_timeout(&listener, Direction::Receive, Some(TICK));
+    wait.map_err(|e| Problem::host(format!("cannot set how long to wait for connections: {e}")))?;
     if let Ok(address) = listener.local_addr() {
         announce(address, output)?;
     }
     let (turns, open) = (Turns::default(), Arc::new(AtomicUsize::new(0)));
     loop {
+        if process::interrupted() {
+            return Err(Problem::measured("interrupted: no further tests are answered"));
+        }
         let accepted = listener.accept();
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -76,17 +89,19 @@ fn announce(address: SocketAddr, output: &Output) -> Result<()> {
 
 fn serve(stream: TcpStream, peer: SocketAddr, turns: &Turns) -> Result<()> {
     let _ = stream.set_nodelay(true);
+    // A connection inherits the listener's time-out.
+    let _ = stream.set_read_timeout(None);
     agent::serve_in_turn(stream, &peer.to_string(), turns)
 }
 
 /// Errors of `accept` that belong to one connection, not to the listener (accept(2)).
 fn is_passing(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{
-        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable,
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock,
     };
     matches!(
         error.kind(),
-        ConnectionAborted | ConnectionReset | Interrupted | HostUnreachable | NetworkUnreachable
+        ConnectionAborted | ConnectionReset | Interrupted | HostUnreachable | NetworkUnreachable | WouldBlock
     )
 }
 

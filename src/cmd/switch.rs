@@ -10,6 +10,7 @@ use crate::output::Output;
 use clap::Args;
 use flow::port::Queue;
 use linux::sys::process;
+use record::unit::many;
 use record::{PortSetting, Problem, Result};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -58,16 +59,9 @@ pub struct SwitchArgs {
     speed: Vec<String>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// End after so many seconds.
-    #[arg(long, value_parser = seconds)]
-    duration: Option<f64>,
-}
-
-fn seconds(text: &str) -> std::result::Result<f64, String> {
-    match text.trim_end_matches('s').parse::<f64>() {
-        Ok(value) if value > 0.0 && value < 1e9 => Ok(value),
-        _ => Err("it must be a number of seconds above 0".into()),
-    }
+    /// End after so long: 5s, 500ms, 2m.
+    #[arg(long, value_name = "TIME", value_parser = record::unit::duration)]
+    duration: Option<Duration>,
 }
 
 /// What `--json` prints at the end.
@@ -154,7 +148,7 @@ pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
                 scope.spawn(move || switch.run(stop, |say| output.note(&words(&config.name, &say))))
             })
             .collect();
-        let until = args.duration.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+        let until = args.duration.map(|time| Instant::now() + time);
         let is_over = || until.is_some_and(|until| Instant::now() >= until);
         while !process::interrupted() && !is_over() && !threads.iter().any(|thread| thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(50));
@@ -253,14 +247,19 @@ fn text(document: &Document) -> String {
         if switch.packet_ins_dropped > 0 {
             let PacketIns { sent, dropped_full, dropped_rate, dropped_nobody } = switch.packet_ins;
             text += &format!(
-                "{}: {} packet-ins dropped, {sent} sent (the controllers did not read: {dropped_full}, above the rate: {dropped_rate}, \
+                "{}: {} dropped, {sent} sent (the controllers did not read: {dropped_full}, above the rate: {dropped_rate}, \
                  nobody wanted them: {dropped_nobody})\n",
-                switch.name, switch.packet_ins_dropped
+                switch.name,
+                many(switch.packet_ins_dropped, "packet-in")
             );
         }
         for port in switch.ports.iter().filter(|port| port.dropped > 0) {
-            text +=
-                &format!("{}: port {} dropped {} frames\n", switch.name, name_of(port.number), port.dropped);
+            text += &format!(
+                "{}: port {} dropped {}\n",
+                switch.name,
+                name_of(port.number),
+                many(port.dropped, "frame")
+            );
         }
     }
     text

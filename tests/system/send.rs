@@ -153,7 +153,7 @@ fn what_a_shaper_drops_is_explained_to_the_last_frame() {
         assert_eq!((sum, number(&report, "residual")), (2000, 0), "{report}");
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            words.contains("of 2000 frames were transmitted, most of the others qdisc_full at qdisc"),
+            words.contains("of 2,000 frames were transmitted, most of the others qdisc_full at qdisc"),
             "{words}"
         );
     }

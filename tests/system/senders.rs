@@ -61,11 +61,10 @@ fn what_a_fault_takes_is_a_named_drop_and_the_rest_arrives() {
     assert_eq!((left + lost, drops(&report), number(&report, "residual")), (5000, lost, 0), "{report}");
     assert_seen(&lab, left);
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        words.contains(&format!(
-            "{left} of 5000 frames were transmitted, most of the others fault_lost at port"
-        ))
-    );
+    assert!(words.contains(&format!(
+        "{} of 5,000 frames were transmitted, most of the others fault_lost at port",
+        record::unit::signed(left)
+    )));
     let (again, _) = send(&lab, &[lossy, "--frame", FRAME, "--count", "5000"]);
     assert_eq!(drop_of(&again, "fault_lost"), lost, "the same seed, the same fate");
 
@@ -175,8 +174,10 @@ fn an_interrupt_ends_in_time_with_the_exact_shortfall() {
         assert_eq!(report["interrupted"], true);
         before += left;
         assert_seen(&lab, before);
-        let sentence =
-            format!("pathlab: {left} of 1000000000 frames were transmitted, most of the others interrupted");
+        let left = record::unit::signed(left);
+        let sentence = format!(
+            "pathlab: {left} of 1,000,000,000 frames were transmitted, most of the others interrupted"
+        );
         assert!(words.lines().count() == 1 && words.starts_with(&sentence), "no bar, one sentence: {words}");
     }
 }

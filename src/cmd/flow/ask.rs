@@ -18,8 +18,8 @@ pub struct AskArgs {
     #[arg(long, value_name = "VERSION")]
     openflow: Option<String>,
     /// Wait so long for an answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
-    timeout: f64,
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = record::unit::duration)]
+    timeout: Duration,
     #[command(flatten)]
     tls: TlsArgs,
 }
@@ -29,7 +29,7 @@ impl AskArgs {
     pub fn call(&self) -> Result<Client> {
         let to = Remote::parse(&self.switch)?;
         let credentials = self.tls.files().load_if(to.is_tls())?;
-        Client::call(&to, credentials.as_ref(), &versions(self.openflow.as_deref())?, seconds(self.timeout)?)
+        Client::call(&to, credentials.as_ref(), &versions(self.openflow.as_deref())?, self.timeout)
     }
 
     /// Names the switch in a problem.
@@ -48,11 +48,4 @@ pub fn versions(asked: Option<&str>) -> Result<Vec<Version>> {
         return Err(Problem::input(what).help("1.3 or 1.4").at("--openflow"));
     }
     Ok(found)
-}
-
-/// A time in seconds, above 0.
-pub fn seconds(number: f64) -> Result<Duration> {
-    let time = Duration::try_from_secs_f64(number).ok().filter(|time| !time.is_zero());
-    time.filter(|time| time.as_secs() < 1 << 24)
-        .ok_or_else(|| Problem::input(format!("{number} is no time in seconds above 0")).at("--timeout"))
 }

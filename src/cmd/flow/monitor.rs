@@ -1,7 +1,7 @@
 //! `pathlab flow monitor`: what happens to the rules of a switch, as it happens.
 //!
 //! **What.** One line for each rule that is there, comes, changes or goes (OpenFlow 1.4.1 section 7.3.5.17), on demand also for ports and
-//! for the frames that the switch sends to its controllers. It ends after so many lines or seconds, or when it is interrupted.
+//! for the frames that the switch sends to its controllers. It ends after so many lines or so long, or when it is interrupted.
 //!
 //! **Why.** Who looks twice with `dump` misses what came and went between. The switch tells it in its order.
 //!
@@ -53,9 +53,9 @@ pub struct MonitorArgs {
     /// End after so many lines.
     #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so many seconds.
-    #[arg(long, value_name = "SECONDS")]
-    duration: Option<f64>,
+    /// End after so long: 5s, 500ms, 2m.
+    #[arg(long, value_name = "TIME", value_parser = record::unit::duration)]
+    duration: Option<Duration>,
 }
 
 /// One line.
@@ -105,7 +105,7 @@ struct Told {
 /// Runs the command.
 pub fn monitor(args: &MonitorArgs, output: &Output) -> Result<()> {
     let wish = wish(args)?;
-    let until = until(args.duration)?;
+    let until = args.duration.map(|time| Instant::now() + time);
     let mut client = args.ask.call()?;
     let place = args.ask.place();
     if client.version() == Version::V13 {
@@ -115,12 +115,6 @@ pub fn monitor(args: &MonitorArgs, output: &Output) -> Result<()> {
     let (switch, openflow) = (args.ask.switch.clone(), client.version().to_string());
     let mut teller = Teller { output, switch, openflow, began: Instant::now(), left: args.count };
     teller.watch(args, wish, until, &mut client).map_err(place)
-}
-
-fn until(duration: Option<f64>) -> Result<Option<Instant>> {
-    let Some(seconds) = duration else { return Ok(None) };
-    let time = Duration::try_from_secs_f64(seconds).ok().and_then(|time| Instant::now().checked_add(time));
-    time.map(Some).ok_or_else(|| Problem::input(format!("{seconds} is no time in seconds")).at("--duration"))
 }
 
 /// The rules within a match, with their instructions.

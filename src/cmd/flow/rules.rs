@@ -421,7 +421,8 @@ pub fn diff(args: &DiffArgs, output: &Output) -> Result<()> {
         return Ok(());
     }
     let (missing, extra) = (diff.missing.len(), diff.extra.len());
-    let what = format!("{missing} rules of {} are missing (-), {extra} others are there (+)", args.file);
+    let what =
+        format!("of the rules of {}, missing (-): {missing}; others that are there (+): {extra}", args.file);
     Err(args.ask.place()(Problem::measured(what)))
 }
 
