@@ -7,12 +7,12 @@ use super::half;
 use crate::output::Output;
 use clap::Args;
 use record::half::{JoinEnd, JoinReport};
+use record::unit::{count, many, time_ns};
 use record::{Problem, Result};
 use std::fmt::Write;
 use std::path::PathBuf;
 use study::criteria::MostLoss;
 use study::store::RunWriter;
-use study::table::{count, number};
 use study::text::printable;
 
 /// Flags of `pathlab join`.
@@ -71,8 +71,8 @@ fn heading(report: &JoinReport) -> String {
     let numbering = &report.numbering;
     let _ = writeln!(
         text,
-        "sent        {} frames of {} {} through {}",
-        count(report.sending.frames),
+        "sent        {} of {} {} through {}",
+        many(report.sending.frames, "frame"),
         numbering.header,
         numbering.stream,
         end(&report.sending)
@@ -87,15 +87,15 @@ fn heading(report: &JoinReport) -> String {
         count(received.duplicates),
         report.reordered.map_or("unknown".to_owned(), count)
     );
-    let us = |ns: u64| number(ns as f64 / 1e3);
+    let ns = |ns: u64| time_ns(ns as f64);
     let _ = match &report.delay_ns {
         Some(delay) => writeln!(
             text,
-            "one way     p50 {} µs, p99 {} µs, max {} µs over {} frames",
-            us(delay.p50),
-            us(delay.p99),
-            us(delay.max),
-            count(delay.count)
+            "one way     p50 {}, p99 {}, max {} over {}",
+            ns(delay.p50),
+            ns(delay.p99),
+            ns(delay.max),
+            many(delay.count, "frame")
         ),
         None => writeln!(text, "one way     delay unknown: {}", report.delay_unknown),
     };

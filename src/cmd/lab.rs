@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use linux::lab::{self, CheckLine, Inhabitant, Lab, LabInfo, Lifetime, State, TenantInfo, Topology};
 use linux::sys::{clock, process, userns};
 use linux::undo::StateDir;
+use record::unit::{many, time_ns};
 use record::{Problem, ProblemKind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -114,7 +115,12 @@ fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
     let result = json!({"schema": "pathlab/lab-up/1", "lab": name, "milliseconds": milliseconds, "topology": topology.to_string()});
     output.result(&result, |_| {
         let (nodes, links) = (topology.nodes.len(), topology.links.len());
-        format!("lab {name} is up: {nodes} nodes, {links} links, built in {milliseconds:.0} ms")
+        format!(
+            "lab {name} is up: {}, {}, built in {}",
+            many(nodes as u64, "node"),
+            many(links as u64, "link"),
+            time_ns(milliseconds * 1e6)
+        )
     })
 }
 

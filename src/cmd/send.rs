@@ -409,12 +409,15 @@ fn schedule_words(report: &SendReport) -> String {
     let schedule = &report.schedule;
     let mut text = match schedule.requested_per_second {
         None => format!("as fast as the port takes frames; it was full {}", many(report.full_waits, "time")),
-        Some(asked) => format!(
-            "{} asked ({}), {} offered",
-            frames_per_s(asked),
-            report.rate,
-            frames_per_s(schedule.achieved_per_second)
-        ),
+        Some(asked) => {
+            // What was asked for in frames is told; bits and a file's times are turned into frames here.
+            let from = match report.rate.as_str() {
+                rate if rate.ends_with("pps") => String::new(),
+                rate => format!(" ({rate})"),
+            };
+            let offered = frames_per_s(schedule.achieved_per_second);
+            format!("{} asked{from}, {offered} offered", frames_per_s(asked))
+        }
     };
     if let Some(late) = &schedule.lateness {
         let _ = write!(text, ", late by p50 {} p99 {} max {}", ns(late.p50), ns(late.p99), ns(late.max));

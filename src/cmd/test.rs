@@ -13,7 +13,7 @@ use load::send::pace;
 use record::ledger::NamedCount;
 use record::spec::{Kind, Rate, TestSpec};
 use record::traffic::EndReport;
-use record::unit::{bits_per_s, count, duration_ms, many, scaled, time_ns};
+use record::unit::{bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
 use record::{Latency, Problem, Result};
 use serde::Serialize;
 use std::fmt::Write;
@@ -400,7 +400,8 @@ fn table(document: &TestDocument<'_>) -> String {
 fn describe(spec: &TestSpec, host: &str) -> String {
     let (size, lasts) = (count(load::message_size(spec) as u64), spec.duration_ms as f64 * 1e6);
     let asked = match (spec.rate, spec.kind) {
-        (Some(rate), _) => format!("at {rate}"),
+        (Some(Rate::MessagesPerSecond(rate)), _) => format!("at {}", messages_per_s(rate)),
+        (Some(Rate::BitsPerSecond(rate)), _) => format!("at {}", bits_per_s(rate)),
         (None, Kind::TcpStream | Kind::UdpStream | Kind::Frames) => "as fast as possible".to_owned(),
         (None, Kind::Ping) => "flood".to_owned(),
         (None, _) => "one at a time".to_owned(),
@@ -466,11 +467,11 @@ fn received(spec: &TestSpec, outcome: &Outcome, summary: &Summary) -> String {
 
 fn schedule(sender: &EndReport) -> Option<String> {
     let schedule = sender.schedule.as_ref()?;
-    let achieved = scaled(schedule.achieved_per_second, "messages/s");
+    let achieved = messages_per_s(schedule.achieved_per_second);
     let Some(requested) = schedule.requested_per_second else {
         return Some(format!("none; {achieved} offered"));
     };
-    let mut text = format!("{} asked, {achieved} offered", scaled(requested, "messages/s"));
+    let mut text = format!("{} asked, {achieved} offered", messages_per_s(requested));
     if let Some(late) = &schedule.lateness {
         let _ = write!(text, ", late by p50 {} p99 {} max {}", ns(late.p50), ns(late.p99), ns(late.max));
     }
