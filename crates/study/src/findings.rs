@@ -5,6 +5,7 @@
 
 use crate::table;
 use record::snapshot::Snapshot;
+use record::unit::{self, time_ns};
 use record::{DropSource, Finding, Kind, Problem, RunRecord, Severity, TestRecord, WitnessStatus};
 use std::collections::BTreeMap;
 
@@ -135,7 +136,11 @@ fn losses(run: &RunRecord) -> Vec<Finding> {
         .map(|((test, node, station, name), (count, evidence, source))| Finding {
             severity: Severity::Loss,
             test: test.into(),
-            claim: format!("{count} of {} frames were lost at {station} of node {node}: {name}", sent[test]),
+            claim: format!(
+                "{} of {} frames were lost at {station} of node {node}: {name}",
+                unit::count(count),
+                unit::count(sent[test])
+            ),
             evidence: format!("{evidence} ({})", source_word(source)),
             advice: advice(name).into(),
         })
@@ -215,7 +220,9 @@ fn invalid(test: &TestRecord) -> Option<Finding> {
 fn generator(test: &TestRecord) -> Option<Finding> {
     test.offered.generator_limited.then_some(())?;
     let asked = test.offered.requested_per_second.unwrap_or(0.0);
-    let evidence = format!("asked {asked:.0}/s, offered {:.0}/s", test.offered.achieved_per_second);
+    let offered = test.offered.achieved_per_second;
+    let evidence =
+        format!("asked {}, offered {}", unit::messages_per_s(asked), unit::messages_per_s(offered));
     let advice = match test.limit.what.as_str() {
         "shaper" => "the path held the sender back: ask for less, or raise the shaper's rate",
         _ => "ask for less, or use larger batches: what the path can carry was not reached",
@@ -241,7 +248,7 @@ fn super_frames(test: &TestRecord) -> Option<Finding> {
 
 fn few_samples(test: &TestRecord) -> Option<Finding> {
     let latency = test.latency_ns.as_ref().filter(|latency| latency.count < 1000)?;
-    let evidence = format!("{} messages were timed", latency.count);
+    let evidence = format!("timed: {}", unit::many(latency.count, "message"));
     let claim = "p99.9 is the longest of too few samples";
     finding(test, Severity::Note, claim, evidence, "send at least 1,000 messages, better 10,000")
 }
@@ -249,8 +256,11 @@ fn few_samples(test: &TestRecord) -> Option<Finding> {
 fn observer(test: &TestRecord) -> Option<Finding> {
     let share = test.observer_cpu_ns as f64 / (test.seconds * 1e9).max(1.0);
     (share > OBSERVER_SHARE).then_some(())?;
-    let evidence =
-        format!("{:.1} ms of CPU for a test of {:.2} s", test.observer_cpu_ns as f64 / 1e6, test.seconds);
+    let evidence = format!(
+        "{} of CPU for a test of {}",
+        time_ns(test.observer_cpu_ns as f64),
+        time_ns(test.seconds * 1e9)
+    );
     let claim = "observing cost more than 1 % of a CPU";
     finding(test, Severity::Note, claim, evidence, "test longer, so that the two snapshots weigh less")
 }
@@ -302,7 +312,7 @@ fn retransmissions(test: &TestRecord) -> Option<Finding> {
     (bytes > 0).then_some(())?;
     let dropped = test.kernel_drops.iter().map(|drop| {
         let place = drop.location.as_deref().unwrap_or("an unknown function");
-        format!("{} of {} at {} ({place})", drop.frames, drop.reason, drop.node)
+        format!("{} of {} at {} ({place})", unit::count(drop.frames), drop.reason, drop.node)
     });
     let dropped: Vec<String> = dropped.collect();
     let told = if dropped.is_empty() {
@@ -310,7 +320,7 @@ fn retransmissions(test: &TestRecord) -> Option<Finding> {
     } else {
         format!("; the kernel dropped {}", dropped.join(", "))
     };
-    let evidence = format!("{bytes} bytes again, {share:.3} % of what was sent{told}");
+    let evidence = format!("{} B again, {share:.3} % of what was sent{told}", unit::count(bytes));
     let advice = "look where the kernel dropped, or where a udp-stream of that rate loses frames";
     // A few spurious ones are in every fast stream; from one in a thousand on they change what the rate means.
     let severity = if share >= 0.1 { Severity::Warning } else { Severity::Note };
@@ -393,7 +403,12 @@ fn missing_sources(test: &TestRecord) -> Option<Finding> {
 fn reordered(test: &TestRecord) -> Option<Finding> {
     let (late, twice) = (test.received.reordered, test.received.duplicates);
     (late + twice > 0).then_some(())?;
-    let evidence = format!("{late} out of order, {twice} more than once, of {}", test.received.datagrams);
+    let evidence = format!(
+        "{} out of order, {} more than once, of {}",
+        unit::count(late),
+        unit::count(twice),
+        unit::count(test.received.datagrams)
+    );
     finding(
         test,
         Severity::Note,
@@ -426,7 +441,7 @@ mod tests {
         assert_eq!(found[0].severity, Severity::Loss);
         let full: Vec<_> = found.iter().filter(|finding| finding.claim.ends_with("qdisc_full")).collect();
         assert_eq!(full.len(), 1, "{found:#?}");
-        assert!(full[0].claim.starts_with("6000 of 300000 frames"), "{}", full[0].claim);
+        assert!(full[0].claim.starts_with("6,000 of 300,000 frames"), "{}", full[0].claim);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use crate::findings::source_word;
 use crate::stats::{Estimate, estimate};
 use record::ledger::Station;
 use record::snapshot::CpuTime;
+use record::unit::{bits_per_s, prefixed, signed, time_ns};
+pub use record::unit::{count, number};
 use record::{Ledger, RunRecord, TestRecord, WitnessStatus};
 
 /// Headers and rows.
@@ -25,22 +27,117 @@ impl Table {
         Table { headers: headers.iter().map(|header| (*header).into()).collect(), rows: vec![], words }
     }
 
-    /// Columns aligned with two spaces between them: words to the left, numbers to the right.
+    /// Columns aligned with two spaces between them: words to the left, numbers to the right. What is wider than
+    /// [`WIDTH`] is folded: the widest column of words takes several lines, or columns of numbers go below.
     pub fn text(&self) -> String {
-        let lines = || std::iter::once(&self.headers).chain(&self.rows);
-        let width = |column: usize| {
-            lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.headers.len()).map(width).collect();
-        let line = |cells: &Vec<String>| {
-            let cell = |(column, cell): (usize, &String)| {
-                let wide = widths[column];
-                if column < self.words { format!("{cell:<wide$}") } else { format!("{cell:>wide$}") }
-            };
-            cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-        };
-        lines().map(line).collect()
+        self.text_folded(&[])
     }
+
+    /// The same; when it must be folded, columns with these numbers begin a new block where that is possible.
+    pub fn text_folded(&self, breaks: &[usize]) -> String {
+        let width = |column: usize| {
+            let cells = std::iter::once(&self.headers).chain(&self.rows).filter_map(|line| line.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let mut widths: Vec<usize> = (0..self.headers.len()).map(width).collect();
+        let all: Vec<usize> = (0..widths.len()).collect();
+        if total(&widths, &all) <= WIDTH {
+            return self.block(&widths, &all);
+        }
+        if let Some(widest) = (0..self.words.min(widths.len())).max_by_key(|&column| widths[column]) {
+            let rest = total(&widths, &all) - widths[widest];
+            if rest + NARROWEST <= WIDTH {
+                widths[widest] = WIDTH - rest;
+                return self.block(&widths, &all);
+            }
+        }
+        self.blocks(&widths, breaks).iter().map(|columns| self.block(&widths, columns)).collect()
+    }
+
+    /// Which columns stand beside each other: as many as there is room for, the first one in front of all.
+    fn blocks(&self, widths: &[usize], breaks: &[usize]) -> Vec<Vec<usize>> {
+        let mut blocks: Vec<Vec<usize>> = vec![vec![0]];
+        for column in 1..widths.len() {
+            let last = blocks.last_mut().expect("one is there");
+            let longer = [&last[..], &[column]].concat();
+            let full = last.len() > 1 && (breaks.contains(&column) || total(widths, &longer) > WIDTH);
+            if full { blocks.push(vec![0, column]) } else { *last = longer }
+        }
+        blocks
+    }
+
+    /// Some of the columns; a cell of words that is wider than its column takes several lines.
+    fn block(&self, widths: &[usize], columns: &[usize]) -> String {
+        let line = |cells: &Vec<String>| {
+            let lines: Vec<Vec<String>> = columns
+                .iter()
+                .map(|&column| match cells.get(column) {
+                    Some(cell) if cell.chars().count() > widths[column] => wrapped(cell, widths[column]),
+                    cell => vec![cell.cloned().unwrap_or_default()],
+                })
+                .collect();
+            let height = lines.iter().map(Vec::len).max().unwrap_or(0);
+            let one = |row: usize| {
+                let cell = |(place, &column): (usize, &usize)| {
+                    let (wide, empty) = (widths[column], String::new());
+                    let text = lines[place].get(row).unwrap_or(&empty);
+                    if column < self.words { format!("{text:<wide$}") } else { format!("{text:>wide$}") }
+                };
+                let cells: Vec<String> = columns.iter().enumerate().map(cell).collect();
+                cells.join("  ").trim_end().to_owned() + "\n"
+            };
+            (0..height).map(one).collect::<String>()
+        };
+        std::iter::once(&self.headers).chain(&self.rows).map(line).collect()
+    }
+}
+
+/// How many characters a line may have.
+pub const WIDTH: usize = 80;
+
+/// A column of words may be made as narrow as that.
+const NARROWEST: usize = 24;
+
+/// The width of columns beside each other.
+fn total(widths: &[usize], columns: &[usize]) -> usize {
+    columns.iter().map(|&column| widths[column] + 2).sum::<usize>().saturating_sub(2)
+}
+
+/// Text in lines of at most so many characters; a word that is longer has a line of its own.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("one is there");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// Every line of a text in [`WIDTH`] characters: what is longer goes on below, `more` further in than it began.
+pub fn folded(text: &str, more: usize) -> String {
+    let mut all = String::new();
+    for line in text.lines() {
+        if line.chars().count() <= WIDTH {
+            all += line;
+            all.push('\n');
+            continue;
+        }
+        let begin = line.len() - line.trim_start().len();
+        let (first, next) = (" ".repeat(begin), " ".repeat(begin + more));
+        for (number, part) in wrapped(&line[begin..], WIDTH - begin - more).iter().enumerate() {
+            all += if number == 0 { &first } else { &next };
+            all += part;
+            all.push('\n');
+        }
+    }
+    all
 }
 
 /// The tests as the plan lists them, repetition after repetition, whatever the order in which they ran.
@@ -60,35 +157,6 @@ pub fn groups(run: &RunRecord) -> Vec<(&str, Vec<&TestRecord>)> {
         }
     }
     groups
-}
-
-/// A number with as many digits as it deserves.
-pub fn number(value: f64) -> String {
-    let digits = match value.abs() {
-        v if v >= 1000.0 || v == 0.0 => 0,
-        v if v >= 100.0 => 1,
-        v if v >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.digits$}")
-}
-
-/// A count with thin groups of three: `1,234,567`.
-pub fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let first = digits.len() % 3;
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && index % 3 == first {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-fn signed(value: i64) -> String {
-    format!("{}{}", if value < 0 { "−" } else { "" }, count(value.unsigned_abs()))
 }
 
 fn of(tests: &[&TestRecord], value: impl Fn(&TestRecord) -> Option<f64>) -> Option<Estimate> {
@@ -123,57 +191,93 @@ pub fn results(run: &RunRecord) -> Table {
     let headers = [
         "test",
         "n",
-        "Mbit/s",
+        "bit/s",
         "[interval]",
-        "k/s",
-        "p50 µs",
-        "p90 µs",
-        "p99 µs",
-        "p99.9 µs",
+        "messages/s",
         "loss %",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
         "CPU snd %",
         "CPU rcv %",
         "host %",
         "softirq %",
-        "RSS MB",
+        "RSS B",
     ];
     let mut table = Table::new(1, &headers);
     for (name, tests) in groups(run) {
         let rate = of(&tests, |test| Some(test.throughput_bps));
-        let interval =
-            rate.map_or("–".into(), |r| format!("[{}, {}]", number(r.low * 1e-6), number(r.high * 1e-6)));
         let latency = |pick: fn(&record::Latency) -> u64| {
-            cell(of(&tests, |test| test.latency_ns.as_ref().map(|latency| pick(latency) as f64)), 1e-3)
+            let found = of(&tests, |test| test.latency_ns.as_ref().map(|latency| pick(latency) as f64));
+            found.map_or("–".into(), |found| time_ns(found.value))
         };
         let actor = |role: &'static str, pick: fn(&record::ActorUsage) -> f64| {
             of(&tests, move |test| test.actors.iter().find(|actor| actor.role == role).map(pick))
         };
         let rss = of(&tests, |test| test.actors.iter().map(|actor| actor.rss_bytes as f64).reduce(f64::max));
+        let scaled = |found: Option<Estimate>| found.map_or("–".into(), |found| prefixed(found.value));
         table.rows.push(vec![
             name.into(),
             tests.len().to_string(),
-            cell(rate, 1e-6),
-            interval,
-            cell(of(&tests, |test| Some(test.messages_per_second)), 1e-3),
+            scaled(rate),
+            interval(rate.filter(|_| tests.len() > 1)),
+            scaled(of(&tests, |test| Some(test.messages_per_second))),
+            cell(of(&tests, loss_percent), 1.0),
             latency(|latency| latency.p50),
             latency(|latency| latency.p90),
             latency(|latency| latency.p99),
             latency(|latency| latency.p999),
-            cell(of(&tests, loss_percent), 1.0),
             cell(actor("sender", |actor| actor.cpu_percent), 1.0),
             cell(actor("receiver", |actor| actor.cpu_percent), 1.0),
             cell(of(&tests, |test| host_percent(test, busy)), 1.0),
             cell(of(&tests, |test| host_percent(test, |cpu| cpu.softirq)), 1.0),
-            cell(rss, 1e-6),
+            scaled(rss),
         ]);
     }
     table
 }
 
+/// Where [`results`] is folded: rates, latencies, costs.
+pub const RESULTS_BREAKS: [usize; 2] = [6, 10];
+
+/// `[7.73 M, 7.81 M]`; one repetition has none.
+fn interval(rate: Option<Estimate>) -> String {
+    rate.map_or("–".into(), |rate| format!("[{}, {}]", prefixed(rate.low), prefixed(rate.high)))
+}
+
+/// Repetitions whose rate is far from all others of their test, one clause each: further from the nearest of them than
+/// three times the range of the others, and more than a fifth of their median.
+pub fn outliers(run: &RunRecord) -> Vec<String> {
+    let mut said = vec![];
+    for (name, tests) in groups(run).into_iter().filter(|(_, tests)| tests.len() >= 3) {
+        for test in &tests {
+            let rate = test.throughput_bps;
+            let others: Vec<f64> =
+                tests.iter().filter(|t| t.repetition != test.repetition).map(|t| t.throughput_bps).collect();
+            let low = others.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = others.iter().copied().fold(0.0, f64::max);
+            let away = (low - rate).max(rate - high);
+            if away > 3.0 * (high - low) && away > 0.2 * low {
+                said.push(format!(
+                    "{name} #{} had {}, the others {} to {}",
+                    test.repetition,
+                    bits_per_s(rate),
+                    bits_per_s(low),
+                    bits_per_s(high)
+                ));
+            }
+        }
+    }
+    said
+}
+
 /// What the intervals of [`results`] are.
 pub fn interval_words(run: &RunRecord) -> String {
     let least = groups(run).iter().map(|(_, tests)| tests.len()).min().unwrap_or(0);
-    if least < 6 {
+    if least < 2 {
+        "One repetition: nothing tells how much these numbers vary.".into()
+    } else if least < 6 {
         "Medians over the repetitions; the interval is their range (too few for a 95 % interval).".into()
     } else {
         "Medians over the repetitions; the interval holds the true median with at least 95 %.".into()

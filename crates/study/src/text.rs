@@ -28,13 +28,19 @@ pub fn printable(text: &str) -> String {
 /// The whole run, as `pathlab run` and `pathlab show` print it.
 pub fn run(run: &RunRecord, colour: bool) -> String {
     let paint = Paint(colour);
-    let mut parts = vec![heading(run, &paint), results(run, &paint)];
+    let mut parts = vec![fold(&heading(run, &paint), &paint), results(run, &paint)];
     parts.push(section(&paint, "Criteria", &crate::criteria::table(run)));
-    parts.push(ledgers(run, &paint));
+    parts.push(fold(&ledgers(run, &paint), &paint));
     parts.push(section(&paint, "What limited each test", &table::limits(run)));
-    parts.push(findings(&run.findings, &paint));
+    parts.push(fold(&findings(&run.findings, &paint), &paint));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
+}
+
+/// Folds a line of prose that may be coloured at its begin; what follows stands further in.
+fn fold(text: &str, paint: &Paint) -> String {
+    // Colours take no room on the screen, so a coloured line is left to the terminal.
+    if paint.0 { text.to_owned() } else { table::folded(text, 4) }
 }
 
 fn heading(run: &RunRecord, paint: &Paint) -> String {
@@ -74,7 +80,13 @@ fn results(run: &RunRecord, paint: &Paint) -> String {
     if table.rows.is_empty() {
         return "No test was finished.\n".into();
     }
-    format!("{}{}\n", section(paint, "Results", &table), table::interval_words(run))
+    let outliers = table::outliers(run);
+    let mut words = format!("{}\n", table::interval_words(run));
+    if !outliers.is_empty() {
+        words += &format!("Far from the other repetitions: {}.\n", outliers.join("; "));
+    }
+    let text = printable(&table.text_folded(&table::RESULTS_BREAKS));
+    format!("{}\n{text}{}", paint.head("Results"), table::folded(&printable(&words), 2))
 }
 
 /// The ledgers of all tests, in the order of the plan. Repetitions in which nothing happened share a line: that nothing was
@@ -154,6 +166,8 @@ mod tests {
     #[test]
     fn the_text_has_every_number_that_convicts() {
         let text = run(&sample::run("20260102T030405Z-abc123"), false);
+        assert!(text.lines().all(|line| line.chars().count() <= table::WIDTH), "{text}");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
             "Run 20260102T030405Z-abc123",
             "udp-stream 64 B #1: sent 100,000, received 88,000, unexplained 0 ± 0",
@@ -172,8 +186,44 @@ mod tests {
     #[test]
     fn columns_stand_under_each_other() {
         let table = table::results(&sample::run("x"));
-        let lengths: Vec<_> = table.text().lines().map(|line| line.chars().count()).collect();
-        assert!(lengths.windows(2).all(|pair| pair[0] == pair[1]), "{}", table.text());
+        let text = table.text_folded(&table::RESULTS_BREAKS);
+        let lengths: Vec<_> = text.lines().map(|line| line.chars().count()).collect();
+        let height = table.rows.len() + 1;
+        assert_eq!(lengths.len(), 3 * height, "{text}");
+        for block in lengths.chunks(height) {
+            assert!(block.iter().all(|length| *length == block[0] && *length <= table::WIDTH), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wide_column_of_words_takes_several_lines() {
+        let sentence = "word ".repeat(40).trim().to_owned();
+        let table = Table {
+            headers: vec!["test".into(), "why".into()],
+            rows: vec![vec!["a".into(), sentence.clone()]],
+            words: 2,
+        };
+        let text = table.text();
+        assert!(text.lines().count() > 2 && text.lines().all(|line| line.chars().count() <= table::WIDTH));
+        assert_eq!(text.matches("word").count(), 40, "{text}");
+        assert!(text.lines().nth(2).unwrap().starts_with("      word"), "{text}");
+    }
+
+    #[test]
+    fn an_outlier_is_said_and_one_repetition_has_no_interval() {
+        let mut record = sample::run("x");
+        let first = record.tests[0].clone();
+        let rates = [100e6, 101e6, 40e6];
+        let test =
+            |(n, rate): (u32, f64)| TestRecord { repetition: n, throughput_bps: rate, ..first.clone() };
+        record.tests = (1..).zip(rates).map(test).collect();
+        let text = run(&record, false).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("#3 had 40.0 Mbit/s, the others 100 Mbit/s to 101"), "{text}");
+        record.tests[2].throughput_bps = 99e6;
+        assert!(!run(&record, false).contains("Far from"));
+        record.tests.truncate(1);
+        let text = run(&record, false);
+        assert!(!text.contains("100 M]") && text.contains("One repetition"), "{text}");
     }
 
     #[test]

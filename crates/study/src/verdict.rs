@@ -17,6 +17,7 @@
 use record::ledger::Station;
 use record::snapshot::Snapshot;
 use record::tcp::TcpDecomposition;
+use record::unit::{self, bits_per_s, messages_per_s, time_ns};
 use record::{ActorUsage, EndReport, Kind, Ledger, Limit, Path, TestSpec};
 
 /// Everything that the verdict looks at.
@@ -108,7 +109,8 @@ fn behind_unknown(ledger: &Ledger, found: &Station, count: u64) -> Option<Limit>
     let saw = if saw.is_empty() { String::new() } else { format!("; the witness saw {}", saw.join(", ")) };
     let place =
         format!("between node {}, {} and node {}, {}", blind.node, blind.station, found.node, found.station);
-    let evidence = format!("{count} of {} frames are missing {place}; {why}{saw}", ledger.sent);
+    let (missing, sent) = (unit::count(count), unit::count(ledger.sent));
+    let evidence = format!("{missing} of {sent} frames are missing {place}; {why}{saw}");
     let sentence = format!("What limited it is unknown: {evidence}.");
     Some(convict("unknown", &place, &evidence, sentence))
 }
@@ -171,7 +173,7 @@ fn lost(test: &VerdictInput) -> Option<Limit> {
         name => name,
     };
     let place = format!("node {}, {}", station.node, station.station);
-    let mut evidence = format!("{count} of {} frames: {name}", ledger.sent);
+    let mut evidence = format!("{} of {} frames: {name}", unit::count(count), unit::count(ledger.sent));
     if !why.is_empty() {
         evidence.push_str(&format!(" ({why})"));
     }
@@ -200,7 +202,7 @@ fn stalled(test: &VerdictInput) -> Option<String> {
     let gap = test.receiver.longest_read_gap_ns;
     let long = gap > (test.spec.duration_ms.saturating_mul(200_000)).max(100_000_000);
     let state = if stopped { ", it is stopped (state T)" } else { "" };
-    (stopped || long).then(|| format!("the receiver did not read for {:.0} ms{state}", gap as f64 / 1e6))
+    (stopped || long).then(|| format!("the receiver did not read for {}{state}", time_ns(gap as f64)))
 }
 
 fn actor<'a>(test: &VerdictInput<'a>, role: &str) -> Option<&'a ActorUsage> {
@@ -264,9 +266,10 @@ fn shaper(test: &VerdictInput) -> Option<Limit> {
             if held > 0 && sent >= 0.8 * rate as f64 {
                 let place = format!("node {}, {} on {interface}", hop.node, after.kind);
                 let evidence = format!(
-                    "it sent {:.2} of {:.2} Mbit/s and had to wait {held} times",
-                    sent * 8e-6,
-                    rate as f64 * 8e-6
+                    "it sent {} of {} and had to wait {}",
+                    bits_per_s(sent * 8.0),
+                    bits_per_s(rate as f64 * 8.0),
+                    unit::many(held, "time")
                 );
                 let sentence = format!("The shaper at {place} limited it: {evidence}.");
                 return Some(convict("shaper", &place, &evidence, sentence));
@@ -282,8 +285,9 @@ fn schedule_missed(test: &VerdictInput) -> Option<Limit> {
     let late = schedule
         .lateness
         .as_ref()
-        .map_or(String::new(), |late| format!(", p99 {:.1} µs late", late.p99 as f64 / 1e3));
-    let evidence = format!("asked {asked:.0}/s, offered {:.0}/s{late}", schedule.achieved_per_second);
+        .map_or(String::new(), |late| format!(", p99 {} late", time_ns(late.p99 as f64)));
+    let offered = schedule.achieved_per_second;
+    let evidence = format!("asked {}, offered {}{late}", messages_per_s(asked), messages_per_s(offered));
     let cause =
         busy_actor(test, "sender", "generator_cpu").or_else(|| shaper(test)).or_else(|| busy_host(test));
     let (what, place, why) = match cause {
@@ -299,11 +303,12 @@ fn schedule_missed(test: &VerdictInput) -> Option<Limit> {
 fn schedule_kept(test: &VerdictInput) -> Option<Limit> {
     let schedule = test.sender.schedule.as_ref()?;
     let asked = schedule.requested_per_second?;
-    let mut evidence = format!("asked {asked:.0}/s, offered {:.0}/s", schedule.achieved_per_second);
+    let offered = schedule.achieved_per_second;
+    let mut evidence = format!("asked {}, offered {}", messages_per_s(asked), messages_per_s(offered));
     let end = if test.spec.kind.is_one_way() { test.receiver } else { test.sender };
     if let Some(latency) = &end.latency {
-        let (p50, p99) = (latency.p50 as f64 / 1e3, latency.p99 as f64 / 1e3);
-        evidence.push_str(&format!("; latency p50 {p50:.1} µs, p99 {p99:.1} µs"));
+        let (p50, p99) = (time_ns(latency.p50 as f64), time_ns(latency.p99 as f64));
+        evidence.push_str(&format!("; latency p50 {p50}, p99 {p99}"));
     }
     if let Some(again) = sent_again(test) {
         evidence.push_str(&format!("; {again}"));
@@ -389,11 +394,8 @@ fn round_trip(test: &VerdictInput) -> Option<Limit> {
     if let Some(cause) = shaper(test).or_else(|| retransmissions(test)) {
         return Some(cause);
     }
-    let evidence = format!(
-        "one message at a time, mean {:.1} µs, p99 {:.1} µs",
-        latency.mean / 1e3,
-        latency.p99 as f64 / 1e3
-    );
+    let evidence =
+        format!("one message at a time, mean {}, p99 {}", time_ns(latency.mean), time_ns(latency.p99 as f64));
     let sentence = format!("The round trip limited it: {evidence}.");
     Some(convict("round_trip", "", &evidence, sentence))
 }

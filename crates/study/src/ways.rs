@@ -11,6 +11,7 @@
 
 use crate::stats::median;
 use crate::table::{Table, groups, loss_percent, number};
+use record::unit::{prefixed, time_ns};
 use record::{Kind, RunRecord, TestRecord};
 
 /// One way in numbers: medians over the repetitions; none where nothing was measured.
@@ -140,30 +141,28 @@ pub fn title(way: &str, offload: Option<&str>) -> String {
     offload.map_or(way.to_owned(), |state| format!("{way}, offload {state}"))
 }
 
-/// A column of numbers: its header, the number of a way, and the factor to the unit of the header.
-type Column = (&'static str, fn(&WayRow) -> Option<f64>, f64);
+/// A column of numbers: its header, the number of a way, and how it is written.
+type Column = (&'static str, fn(&WayRow) -> Option<f64>, fn(f64) -> String);
 
 /// The table of the journals; with a column for the offloads where something was asked of them.
 pub fn table(rows: &[WayRow]) -> Table {
     let asked = rows.iter().any(|row| row.offload.is_some());
     let names = ["path"].into_iter().chain(asked.then_some("offload"));
     let columns: [Column; 10] = [
-        ("p50 µs", |row| row.latency_p50_ns, 1e-3),
-        ("p99 µs", |row| row.latency_p99_ns, 1e-3),
-        ("TCP Mbit/s", |row| row.tcp_bps, 1e-6),
-        ("UDP Mbit/s", |row| row.udp_bps, 1e-6),
-        ("UDP k/s", |row| row.udp_per_second, 1e-3),
-        ("UDP loss %", |row| row.udp_loss_percent, 1.0),
-        ("RAM MB", |row| row.ram_bytes, 1e-6),
-        ("CPU program %", |row| row.cpu_program_percent, 1.0),
-        ("CPU TCP %", |row| row.cpu_tcp_percent, 1.0),
-        ("CPU UDP %", |row| row.cpu_udp_percent, 1.0),
+        ("p50", |row| row.latency_p50_ns, time_ns),
+        ("p99", |row| row.latency_p99_ns, time_ns),
+        ("TCP bit/s", |row| row.tcp_bps, prefixed),
+        ("UDP bit/s", |row| row.udp_bps, prefixed),
+        ("UDP messages/s", |row| row.udp_per_second, prefixed),
+        ("UDP loss %", |row| row.udp_loss_percent, number),
+        ("RAM B", |row| row.ram_bytes, prefixed),
+        ("CPU program %", |row| row.cpu_program_percent, number),
+        ("CPU TCP %", |row| row.cpu_tcp_percent, number),
+        ("CPU UDP %", |row| row.cpu_udp_percent, number),
     ];
     let line = |row: &WayRow| {
         let offload = asked.then(|| row.offload.clone().unwrap_or("–".into()));
-        let numbers = columns
-            .iter()
-            .map(|(_, value, scale)| value(row).map_or("–".into(), |value| number(value * scale)));
+        let numbers = columns.iter().map(|(_, value, write)| value(row).map_or("–".into(), write));
         std::iter::once(row.way.clone()).chain(offload).chain(numbers).collect()
     };
     let rows = rows.iter().map(line).collect();
@@ -176,7 +175,7 @@ pub fn notes(rows: &[WayRow]) -> Vec<String> {
     let mut notes = vec![];
     if let Some(test) = rows.iter().find_map(|row| row.latency_test.as_ref()) {
         notes.push(format!(
-            "Medians over the repetitions. Latency: {test}, round trip. UDP Mbit/s: the largest datagrams; k/s and loss: the \
+            "Medians over the repetitions. Latency: {test}, round trip. UDP bit/s: the largest datagrams; messages/s and loss: the \
              smallest. RAM and CPU program: the programs between the hosts. CPU TCP and UDP: all that this host did but for \
              the two ends, in percent of one CPU."
         ));
@@ -294,7 +293,7 @@ mod tests {
         // A port that switches an offload off is told with its way.
         let said = notes(&rows(&[runs[0].clone(), off("switch:xdp", Some("on"), "tso off")]));
         assert!(said.iter().any(|note| note.starts_with("switch:xdp, offload on: offloads: ")), "{said:?}");
-        assert_eq!(table_of(&[off("direct", None, "tso on")]).headers[1], "p50 µs");
+        assert_eq!(table_of(&[off("direct", None, "tso on")]).headers[1], "p50");
     }
 
     #[test]

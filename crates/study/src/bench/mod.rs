@@ -10,6 +10,7 @@ use crate::stats::{Estimate, estimate, ratio};
 use crate::table::{Table, count, number};
 use record::PlaceDrop;
 use record::bench::{BenchHead, CaptureCell, CaptureResult, SendCell, SendResult};
+use record::unit::{prefixed, time_ns};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 pub use store::{Bench, BenchWriter};
@@ -62,15 +63,15 @@ impl Rounds {
     }
 }
 
-fn middle(estimate: Option<Estimate>) -> String {
-    estimate.map_or("–".into(), |e| number(e.value))
+fn middle(estimate: Option<Estimate>, write: fn(f64) -> String) -> String {
+    estimate.map_or("–".into(), |e| write(e.value))
 }
 
-fn with_range(estimate: Option<Estimate>) -> String {
+fn with_range(estimate: Option<Estimate>, write: fn(f64) -> String) -> String {
     match estimate {
         None => "–".into(),
-        Some(e) if e.samples < 2 => number(e.value),
-        Some(e) => format!("{} ({} … {})", number(e.value), number(e.low), number(e.high)),
+        Some(e) if e.samples < 2 => write(e.value),
+        Some(e) => format!("{} ({} … {})", write(e.value), write(e.low), write(e.high)),
     }
 }
 
@@ -162,21 +163,21 @@ pub fn capture_table(bench: &Bench<CaptureResult>) -> Table {
         "bytes",
         "ring",
         "asked/s",
-        "offered k/s",
+        "offered frames/s",
         "loss %",
-        "CPU ms/Mframe",
+        "CPU ns/frame",
         "softirq",
-        "start, end ms",
+        "start, end",
         "user %",
-        "stamp p50 µs",
-        "p99 µs",
+        "stamp p50",
+        "p99",
     ];
     let mut table = Table { headers: headers.map(str::to_owned).to_vec(), rows: vec![], words: 2 };
     for ((.., tool), group) in capture_groups(&bench.results, &capture_tools(&bench.head)) {
         let group: Vec<&CaptureResult> = group.iter().collect();
         let cell = &group[0].cell;
         let stamp = |value: fn(&record::bench::StampError) -> u64| {
-            Rounds::of(&group, |r| Some(value(r.stamp.as_ref()?) as f64 / 1e3))
+            Rounds::of(&group, |r| Some(value(r.stamp.as_ref()?) as f64))
         };
         table.rows.push(vec![
             tool.clone(),
@@ -184,14 +185,14 @@ pub fn capture_table(bench: &Bench<CaptureResult>) -> Table {
             size_name(cell.frame_bytes),
             ring_name(cell.ring_frames),
             rate_name(cell.rate),
-            middle(Rounds::of(&group, |r| Some(r.offered_per_second() / 1e3))),
-            with_range(Rounds::of(&group, CaptureResult::loss_percent)),
-            middle(Rounds::of(&group, CaptureResult::cpu_ns_per_frame)),
-            middle(Rounds::of(&group, |r| per_million(r.host.softirq_ns, r.arrived))),
-            middle(Rounds::of(&group, |r| Some(r.cpu.around_ns() as f64 / 1e6))),
-            middle(Rounds::of(&group, |r| r.cpu.user_percent())),
-            middle(stamp(|stamp| stamp.p50_ns)),
-            middle(stamp(|stamp| stamp.p99_ns)),
+            middle(Rounds::of(&group, |r| Some(r.offered_per_second())), prefixed),
+            with_range(Rounds::of(&group, CaptureResult::loss_percent), number),
+            middle(Rounds::of(&group, CaptureResult::cpu_ns_per_frame), number),
+            middle(Rounds::of(&group, |r| per_million(r.host.softirq_ns, r.arrived)), number),
+            middle(Rounds::of(&group, |r| Some(r.cpu.around_ns() as f64)), time_ns),
+            middle(Rounds::of(&group, |r| r.cpu.user_percent()), number),
+            middle(stamp(|stamp| stamp.p50_ns), time_ns),
+            middle(stamp(|stamp| stamp.p99_ns), time_ns),
         ]);
     }
     table
@@ -203,15 +204,15 @@ pub fn send_table(bench: &Bench<SendResult>) -> Table {
         "port",
         "bytes",
         "asked/s",
-        "transmitted k/s",
-        "received k/s",
+        "transmitted frames/s",
+        "received frames/s",
         "claimed − transmitted",
-        "CPU ms/Mframe",
+        "CPU ns/frame",
         "user",
         "sys",
         "softirq",
-        "late p50 µs",
-        "p99 µs",
+        "late p50",
+        "p99",
     ];
     let mut table = Table { headers: headers.map(str::to_owned).to_vec(), rows: vec![], words: 1 };
     let names = send_tools(&bench.head);
@@ -220,23 +221,22 @@ pub fn send_table(bench: &Bench<SendResult>) -> Table {
     for (_, group) in grouped(&bench.results, |r| r.problem.is_some(), key) {
         let cell = &group[0].cell;
         let late = |value: fn(&record::bench::StampError) -> u64| {
-            Rounds::of(&group, |r| Some(value(r.late.as_ref()?) as f64 / 1e3))
+            Rounds::of(&group, |r| Some(value(r.late.as_ref()?) as f64))
         };
-        let thousand =
-            |frames: u64, r: &SendResult| (r.seconds > 0.0).then(|| frames as f64 / r.seconds / 1e3);
+        let per_second = |frames: u64, r: &SendResult| (r.seconds > 0.0).then(|| frames as f64 / r.seconds);
         table.rows.push(vec![
             cell.tool.clone(),
             size_name(cell.frame_bytes),
             rate_name(cell.rate),
-            with_range(Rounds::of(&group, |r| thousand(r.transmitted, r))),
-            middle(Rounds::of(&group, |r| thousand(r.received, r))),
-            with_range(Rounds::of(&group, |r| Some(r.claimed as f64 - r.transmitted as f64))),
-            middle(Rounds::of(&group, SendResult::cpu_ns_per_frame)),
-            middle(Rounds::of(&group, |r| per_million(r.cpu.user_ns, r.transmitted))),
-            middle(Rounds::of(&group, |r| per_million(r.cpu.system_ns, r.transmitted))),
-            middle(Rounds::of(&group, |r| per_million(r.host.softirq_ns, r.transmitted))),
-            middle(late(|late| late.p50_ns)),
-            middle(late(|late| late.p99_ns)),
+            with_range(Rounds::of(&group, |r| per_second(r.transmitted, r)), prefixed),
+            middle(Rounds::of(&group, |r| per_second(r.received, r)), prefixed),
+            with_range(Rounds::of(&group, |r| Some(r.claimed as f64 - r.transmitted as f64)), number),
+            middle(Rounds::of(&group, SendResult::cpu_ns_per_frame), number),
+            middle(Rounds::of(&group, |r| per_million(r.cpu.user_ns, r.transmitted)), number),
+            middle(Rounds::of(&group, |r| per_million(r.cpu.system_ns, r.transmitted)), number),
+            middle(Rounds::of(&group, |r| per_million(r.host.softirq_ns, r.transmitted)), number),
+            middle(late(|late| late.p50_ns), time_ns),
+            middle(late(|late| late.p99_ns), time_ns),
         ]);
     }
     table
@@ -499,7 +499,7 @@ mod tests {
         assert!((cost.median - 0.1).abs() < 1e-9 && (cost.high - 0.1).abs() < 1e-9, "{cost:?}");
         let text = capture_text(&bench(results));
         assert!(text.contains("not measured: tcpdump 64 bytes, ring default, 150k #3: it died"), "{text}");
-        assert!(text.contains("50.00 (50.00 … 50.00)"), "{text}");
+        assert!(text.contains("50.0 (50.0 … 50.0)"), "{text}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod svg;
 use crate::findings::title;
 use crate::table::{self, Table, groups, number};
 use minijinja::{Environment, value::Serde};
+use record::unit::{prefixed, time_ns};
 use record::{EndReport, Interval, Latency, Problem, Result, RunRecord, Severity, TestRecord};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -225,7 +226,7 @@ fn host_facts(run: &RunRecord) -> Vec<(String, String)> {
 fn comparison(runs: &[RunRecord]) -> Table {
     let mut headers = vec!["test".to_owned()];
     for run in runs {
-        headers.extend([format!("{} Mbit/s", run.id), "× first".into(), "p50 µs".into(), "loss %".into()]);
+        headers.extend([format!("{} bit/s", run.id), "× first".into(), "p50".into(), "loss %".into()]);
     }
     let mut table = Table { headers, rows: vec![], words: 1 };
     for name in names(runs) {
@@ -238,16 +239,12 @@ fn comparison(runs: &[RunRecord]) -> Table {
             };
             let rate = median(&|test| Some(test.throughput_bps));
             let first = *first.get_or_insert(rate);
-            let cell =
-                |value: Option<f64>, scale: f64| value.map_or("–".into(), |value| number(value * scale));
+            let cell = |value: Option<f64>| value.map_or("–".into(), number);
             row.extend([
-                cell(rate, 1e-6),
-                cell(
-                    rate.zip(first).filter(|(_, first)| *first > 0.0).map(|(rate, first)| rate / first),
-                    1.0,
-                ),
-                cell(median(&|test| Some(test.latency_ns.as_ref()?.p50 as f64)), 1e-3),
-                cell(median(&table::loss_percent), 1.0),
+                rate.map_or("–".into(), prefixed),
+                cell(rate.zip(first).filter(|(_, first)| *first > 0.0).map(|(rate, first)| rate / first)),
+                median(&|test| Some(test.latency_ns.as_ref()?.p50 as f64)).map_or("–".into(), time_ns),
+                cell(median(&table::loss_percent)),
             ]);
         }
         table.rows.push(row);

@@ -4,6 +4,7 @@
 
 use crate::table::{count, number};
 use record::ledger::Station;
+use record::unit::{bits_per_s, frames_per_s, time_ns};
 use record::{Hop, Latency, Role, TestRecord};
 use std::fmt::Write;
 
@@ -144,8 +145,8 @@ fn draw_link(
         stations.iter().find(|station| station.station == format!("link {interface}")).map(|s| s.left);
     let seconds = test.seconds.max(1e-9);
     let text = match crossed {
-        Some(frames) => format!("{} k/s", number(frames as f64 / seconds / 1e3)),
-        None => format!("{} Mbit/s", number(test.throughput_bps * 1e-6)),
+        Some(frames) => frames_per_s(frames as f64 / seconds),
+        None => bits_per_s(test.throughput_bps),
     };
     let lost = stations.iter().any(|s| s.station == format!("link {interface}") && !s.drops.is_empty());
     let class = if lost { "wire bad" } else { "wire" };
@@ -195,11 +196,8 @@ pub fn distribution(curves: &[(&str, &str, &Latency)]) -> String {
             below += bucket.count as f64;
             let _ = write!(path, "L{:.1} {:.1}", x(bucket.from_ns as f64), y(below / total));
         }
-        let words = format!(
-            "{name}: p50 {} µs, p99 {} µs",
-            number(latency.p50 as f64 / 1e3),
-            number(latency.p99 as f64 / 1e3)
-        );
+        let words =
+            format!("{name}: p50 {}, p99 {}", time_ns(latency.p50 as f64), time_ns(latency.p99 as f64));
         let _ = write!(
             out,
             r#"<path class="curve" stroke="{colour}" d="{path}"><title>{}</title></path>"#,
