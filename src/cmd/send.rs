@@ -24,6 +24,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use study::table::facts;
 
 /// What is sent when nothing is said.
 const DEFAULT: &str = "size 60 / eth / ip / udp / stamp";
@@ -336,11 +337,7 @@ fn table(report: &SendReport) -> String {
     );
     rows.extend(report.filled.iter().map(|line| ("filled in", line.clone())));
     rows.extend(report.notes.iter().map(|line| ("note", line.clone())));
-    let mut text = String::new();
-    for (name, value) in rows {
-        let _ = writeln!(text, "{name:<11} {value}");
-    }
-    text
+    facts(&rows)
 }
 
 fn ledger_words(frames: &SendLedger) -> String {
@@ -454,7 +451,7 @@ mod tests {
             ..SendLedger::default()
         };
         let report = SendReport { frames, port: "int:a0".into(), ..SendReport::default() };
-        let text = table(&report);
+        let text = table(&report).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             text.contains(
                 "asked 10 = transmitted 7 (tx_packets of a0) + 3 qdisc_full at qdisc, unexplained 0"

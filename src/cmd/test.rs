@@ -23,6 +23,7 @@ use std::process::{Child, Command};
 use std::str::FromStr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use study::table::facts;
 
 /// How long a control connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -390,11 +391,7 @@ fn table(document: &TestDocument<'_>) -> String {
         let notes = notes.chain(report.notes.iter().map(|note| format!("{end}: {note}")));
         rows.extend(notes.map(|note| ("note", note)));
     }
-    let mut text = String::new();
-    for (name, value) in rows {
-        let _ = writeln!(text, "{name:<11} {value}");
-    }
-    text
+    facts(&rows)
 }
 
 fn describe(spec: &TestSpec, host: &str) -> String {

@@ -190,7 +190,7 @@ fn a_bar_is_drawn_on_a_terminal_only() {
         return skip("a progress bar", "needs script (util-linux)");
     }
     let line = format!(
-        "ip netns exec {} {PATHLAB} send int:eth0 --size 60 --rate 1kpps --duration 3500ms",
+        "ip netns exec {} {PATHLAB} send int:eth0 --size 60 --rate 1kpps --count 3500",
         lab.netns("a")
     );
     let mut tool = command("script");
@@ -203,7 +203,7 @@ fn a_bar_is_drawn_on_a_terminal_only() {
     tool.args(["-c", &line]).env("TERM", "xterm");
     let output = finish(start(tool), Duration::from_secs(60));
     let (text, words) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("3500 of 3500 frames"), "{text}{words}");
+    assert!(output.status.success() && text.contains("3,500 of 3,500 frames"), "{text}{words}");
     assert!(words.is_empty() && !text.contains('\u{1b}'), "a bar where nobody looks: {words}");
 }
 

@@ -30,37 +30,38 @@ impl Table {
     /// Columns aligned with two spaces between them: words to the left, numbers to the right. What is wider than
     /// [`WIDTH`] is folded: the widest column of words takes several lines, or columns of numbers go below.
     pub fn text(&self) -> String {
-        self.text_folded(&[])
+        self.text_within(WIDTH, &[])
     }
 
-    /// The same; when it must be folded, columns with these numbers begin a new block where that is possible.
-    pub fn text_folded(&self, breaks: &[usize]) -> String {
+    /// The same in lines of at most `most` characters; when it must be folded, columns with the numbers in `breaks` begin a
+    /// new block where that is possible.
+    pub fn text_within(&self, most: usize, breaks: &[usize]) -> String {
         let width = |column: usize| {
             let cells = std::iter::once(&self.headers).chain(&self.rows).filter_map(|line| line.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..self.headers.len()).map(width).collect();
         let all: Vec<usize> = (0..widths.len()).collect();
-        if total(&widths, &all) <= WIDTH {
+        if total(&widths, &all) <= most {
             return self.block(&widths, &all);
         }
         if let Some(widest) = (0..self.words.min(widths.len())).max_by_key(|&column| widths[column]) {
             let rest = total(&widths, &all) - widths[widest];
-            if rest + NARROWEST <= WIDTH {
-                widths[widest] = WIDTH - rest;
+            if rest + NARROWEST <= most {
+                widths[widest] = most - rest;
                 return self.block(&widths, &all);
             }
         }
-        self.blocks(&widths, breaks).iter().map(|columns| self.block(&widths, columns)).collect()
+        self.blocks(&widths, most, breaks).iter().map(|columns| self.block(&widths, columns)).collect()
     }
 
     /// Which columns stand beside each other: as many as there is room for, the first one in front of all.
-    fn blocks(&self, widths: &[usize], breaks: &[usize]) -> Vec<Vec<usize>> {
+    fn blocks(&self, widths: &[usize], most: usize, breaks: &[usize]) -> Vec<Vec<usize>> {
         let mut blocks: Vec<Vec<usize>> = vec![vec![0]];
         for column in 1..widths.len() {
             let last = blocks.last_mut().expect("one is there");
             let longer = [&last[..], &[column]].concat();
-            let full = last.len() > 1 && (breaks.contains(&column) || total(widths, &longer) > WIDTH);
+            let full = last.len() > 1 && (breaks.contains(&column) || total(widths, &longer) > most);
             if full { blocks.push(vec![0, column]) } else { *last = longer }
         }
         blocks
@@ -96,7 +97,7 @@ impl Table {
 pub const WIDTH: usize = 80;
 
 /// A column of words may be made as narrow as that.
-const NARROWEST: usize = 24;
+const NARROWEST: usize = 18;
 
 /// The width of columns beside each other.
 fn total(widths: &[usize], columns: &[usize]) -> usize {
@@ -118,6 +119,19 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Facts of one thing, a line for each: the names in one column, and what is wider than [`WIDTH`] goes on below itself.
+pub fn facts(rows: &[(&str, String)]) -> String {
+    let mut text = String::new();
+    for (name, value) in rows {
+        for (number, line) in wrapped(value, WIDTH - 12).iter().enumerate() {
+            let name = if number == 0 { name } else { "" };
+            text += format!("{name:<11} {line}").trim_end();
+            text.push('\n');
+        }
+    }
+    text
 }
 
 /// Every line of a text in [`WIDTH`] characters: what is longer goes on below, `more` further in than it began.

@@ -85,7 +85,7 @@ fn results(run: &RunRecord, paint: &Paint) -> String {
     if !outliers.is_empty() {
         words += &format!("Far from the other repetitions: {}.\n", outliers.join("; "));
     }
-    let text = printable(&table.text_folded(&table::RESULTS_BREAKS));
+    let text = printable(&table.text_within(table::WIDTH, &table::RESULTS_BREAKS));
     format!("{}\n{text}{}", paint.head("Results"), table::folded(&printable(&words), 2))
 }
 
@@ -128,7 +128,8 @@ fn losses(test: &TestRecord, paint: &Paint) -> Option<String> {
     let table = table::stations(ledger, false);
     let mut lines = vec![];
     if !table.rows.is_empty() {
-        lines.extend(table.text().lines().map(ToOwned::to_owned));
+        // It stands two characters further in.
+        lines.extend(table.text_within(table::WIDTH - 2, &[]).lines().map(ToOwned::to_owned));
         lines.extend(table::evidence_lines(ledger).into_iter().map(|line| format!("because: {line}")));
     }
     lines.push(format!("witness {}", table::witness_words(ledger)));
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn columns_stand_under_each_other() {
         let table = table::results(&sample::run("x"));
-        let text = table.text_folded(&table::RESULTS_BREAKS);
+        let text = table.text_within(table::WIDTH, &table::RESULTS_BREAKS);
         let lengths: Vec<_> = text.lines().map(|line| line.chars().count()).collect();
         let height = table.rows.len() + 1;
         assert_eq!(lengths.len(), 3 * height, "{text}");
