@@ -91,7 +91,7 @@ pub fn clean() -> Result<()> {
     // Where no directory can be made, nothing was left.
     let Ok(state) = StateDir::open() else { return Ok(()) };
     let names = state.names().into_iter().filter(|name| name.starts_with(JOURNAL));
-    let mut stale = names.filter(|name| state.read(name).is_some_and(|record| record.stale()));
+    let mut stale = names.filter(|name| state.read(name).ok().flatten().is_some_and(|record| record.stale()));
     stale.try_for_each(|name| state.undo(&name))
 }
 

@@ -72,7 +72,10 @@ mod tests {
             ended: Some("x".into()),
             ..RunSummary::default()
         };
-        assert_eq!(list(&[old.clone()], 1).lines().next(), Some("run                      tests  findings"));
+        assert_eq!(
+            list(std::slice::from_ref(&old), 1).lines().next(),
+            Some("run                      tests  findings")
+        );
         let new = RunSummary {
             path: "bridge".into(),
             plan: "default".into(),
