@@ -135,7 +135,7 @@ pub struct ActorUsage {
 pub struct Criterion {
     /// `max-loss`, `min-rate`, `max-p99`, or `arrives` for a test of which nothing arrived.
     pub name: String,
-    /// The limit, as it was given.
+    /// The limit, with its unit.
     pub wanted: String,
     /// What was measured, with its unit.
     pub found: String,
