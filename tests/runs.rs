@@ -111,7 +111,9 @@ fn new_run(runs: &Path, begun: &str, label: &str, path: &str) -> String {
         way,
         ..RunRecord::default()
     };
-    RunWriter::create(runs, record).unwrap().finish(vec![], begun.into(), vec![]).unwrap().id
+    let (record, written) = RunWriter::create(runs, record).unwrap().finish(vec![], begun.into(), vec![]);
+    written.unwrap();
+    record.id
 }
 
 fn ids(at: &Path, args: &[&str]) -> Vec<String> {

@@ -231,7 +231,7 @@ fn a_lab_that_a_run_uses_is_neither_taken_down_nor_used_twice() {
         $PATHLAB lab up pair --name m
         $PATHLAB run {plan} --lab m --dir {runs} >/dev/null 2>&1 & run=$!
         trap \"kill $run\" EXIT
-        until ls {runs}/*/run.json >/dev/null 2>&1; do kill -0 $run; sleep 0.02; done
+        until ls {runs}/*/run.json.zst >/dev/null 2>&1; do kill -0 $run; sleep 0.02; done
         echo \"the run is $run.\"
         for words in 'lab down m' 'lab down --all' 'run {plan} --lab m --dir {runs}'; do
             code=0; $PATHLAB $words || code=$?

@@ -180,7 +180,7 @@ fn a_directory_that_goes_in_mid_run_keeps_no_result_from_who_asked() {
         start(pathlab(&["run", plan.to_str().unwrap(), "--dir", records.to_str().unwrap(), "--json"]));
     let there = || {
         std::fs::read_dir(&records)
-            .is_ok_and(|mut all| all.any(|e| e.unwrap().path().join("run.json").is_file()))
+            .is_ok_and(|mut all| all.any(|e| e.unwrap().path().join("run.json.zst").is_file()))
     };
     until("a record", there);
     until("the first test", || tests_in_record(&records) == 1);
