@@ -4,11 +4,14 @@ use crate::is_root;
 use crate::support::{finish, installed, must_with_own_run, script_with_own_run, skip, start};
 use std::time::Duration;
 
-/// How many mounts of network namespaces came since the script began, in the words of the kernel. (It begins with copies of
-/// the host's.)
-const PINS: &str = "all() { grep -c ' - nsfs ' /proc/self/mountinfo || true; }
-    before=$(all)
-    pins() { echo $(($(all) - before)); }";
+/// How many mounts of network namespaces lie below the script's own `/run`, reachable or not, in the words of the kernel:
+/// `ID PARENT … PLACE … - nsfs …`. (Copies of the host's lie elsewhere, and go when the host's go.)
+const PINS: &str = r#"own=$(awk '$5 == "/run" { own = $1 } END { print own }' /proc/self/mountinfo)
+    pins() {
+        awk -v own="$own" '{ parent[$1] = $2 } / - nsfs / { pin[$1] }
+            END { for (id in pin) { while (id != own && id in parent) id = parent[id]; if (id == own) count++ }
+                  print count + 0 }' /proc/self/mountinfo
+    }"#;
 
 fn may_run(test: &str) -> bool {
     let may = is_root(test) && installed("unshare") && installed("ip");
