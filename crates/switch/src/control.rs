@@ -118,7 +118,8 @@ impl Post {
 impl Tell for Post {
     fn packet_ins(&self, frames: &mut Vec<PacketIn>) {
         let mut queues = self.frames();
-        let is_new = frames.drain(..).fold(false, |is_new, one| queues.offer(one) || is_new);
+        let mut is_new = false;
+        frames.drain(..).for_each(|one| is_new |= queues.offer(one));
         drop(queues);
         // Who empties the queues sees the rest without being woken.
         if is_new {
