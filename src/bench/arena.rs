@@ -6,7 +6,7 @@
 
 use super::tools::{Capturer, STAMPED, Sender, cpu, our_send, read_send};
 use linux::lab::{Lab, Lifetime, Node, Topology};
-use linux::observe::{Actor, Observer};
+use linux::observe::{Actor, Observer, Patience};
 use linux::port::sink::Sink;
 use linux::sys::process::{self, Ended};
 use linux::sys::{clock, cpu as pinning};
@@ -107,7 +107,7 @@ impl Arena {
         let before = self.observer.snapshot(std::slice::from_ref(&actor))?;
         let sent = self.generate(cell, wish)?;
         std::thread::sleep(wish.linger);
-        self.observer.settle(clock::monotonic_ns() + 2_000_000_000)?;
+        self.observer.settle(&[], Patience::until(clock::monotonic_ns() + 2_000_000_000))?;
         let after = self.observer.snapshot(std::slice::from_ref(&actor))?;
         job.interrupt()?;
         let (ended, stdout, stderr) = job.end()?;
@@ -158,7 +158,7 @@ impl Arena {
         let duration = Duration::from_millis(duration_ms);
         job.wait(duration + PATIENCE)?;
         let (ended, stdout, stderr) = job.end()?;
-        self.observer.settle(clock::monotonic_ns() + 2_000_000_000)?;
+        self.observer.settle(&[], Patience::until(clock::monotonic_ns() + 2_000_000_000))?;
         let after = self.observer.snapshot(&[])?;
         let claimed = tool.read(&stdout, &stderr)?;
         result.cpu = cpu(0, 0, ended.usage);

@@ -2,13 +2,16 @@
 
 use crate::tenants::{Asked, Sample};
 use linux::observe::witness::{Flow, Witness, WitnessCount};
-use linux::observe::{Actor, Observer, Settled};
+use linux::observe::{Actor, Observer, Patience, Settled};
 use load::DataPorts;
 use record::{Kind, Result, Snapshot, TestSpec};
 use std::os::fd::BorrowedFd;
 
 /// How long to wait for queues to empty after the last message; a shaper with a deep queue needs the most.
 const SETTLE_NS: u64 = 2_000_000_000;
+
+/// How long to wait for programs that hand frames on and are at work, or get no CPU, or are stopped.
+const PROGRAMS_NS: u64 = 30_000_000_000;
 
 /// How often a program is asked at most until its counters rest.
 const MOST_LOOKS: u32 = 5;
@@ -137,7 +140,9 @@ impl load::Observer for Watch<'_> {
     }
 
     fn settled(&mut self) -> Result<()> {
-        self.seen.settled = Some(self.observer.settle(linux::sys::clock::monotonic_ns() + SETTLE_NS)?);
+        let now = linux::sys::clock::monotonic_ns();
+        let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
+        self.seen.settled = Some(self.observer.settle(&self.actors, patience)?);
         Ok(())
     }
 

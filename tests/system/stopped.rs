@@ -1,4 +1,4 @@
-//! Forwarders that get no CPU for a while: what they lose meanwhile has a name.
+//! Forwarders that get no CPU for a while: what they lose meanwhile has a name, and what they hold is waited for.
 
 use crate::alone;
 use crate::forwarders::{Bench, CROSS, drops, has_ovs, lab_text, list, measured, station};
@@ -97,4 +97,45 @@ fn what_a_switch_did_not_read_is_named_as_the_kernel_counts_it() {
     let own = sockets.iter().filter(|socket| socket["owner"] == "ovs" && socket["interface"] == "p1");
     let told: u64 = own.map(|socket| socket["drops"].as_u64().unwrap()).sum();
     assert_eq!(told, by_kernel, "{sockets:?}");
+}
+
+#[test]
+fn a_test_waits_for_what_a_forwarder_still_holds() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("frames held by a forwarder", "it needs root");
+    }
+    let bench = Bench::new();
+    for (kind, ports) in [("null", "int"), ("null", "ring"), ("switch", "int"), ("switch", "ring")] {
+        let ports_line = if kind == "switch" { CROSS } else { "" };
+        let text = lab_text(kind, &format!("ports on s {ports}\n{ports_line}"));
+        let lab = TestLab::up(&bench.file("x.lab", &text), "hld");
+        let program = forwarder(&lab, kind);
+        let (before, sent, count) = (lab.datagrams("b"), transmitted(&lab), 1000);
+        let test = format!("duration 60s\ntest udp-stream size 64 count {count} rate 500pps");
+        let (record, code) = std::thread::scope(|scope| {
+            let run = scope.spawn(|| measured(&bench, &lab.name, &test));
+            lab.until_datagrams("b", before + 100);
+            let stopped = Stopped::new(program);
+            until("all was sent", || transmitted(&lab) >= sent + count);
+            // Nothing moves now, and much longer than two readings are apart; the forwarder holds hundreds of frames.
+            std::thread::sleep(Duration::from_millis(1500));
+            drop(stopped);
+            run.join().unwrap()
+        });
+        let ledger = &record["tests"][0]["ledger"];
+        assert_eq!(ledger["unexplained"], 0, "{kind} {ports}: {ledger:#}");
+        let lost: Vec<_> = ledger["stations"].as_array().unwrap().iter().flat_map(drops).collect();
+        assert!(lost.iter().all(|(name, ..)| *name != "after_end"), "{kind} {ports}: {lost:?}");
+        // All came, but for what the receiver's socket had no room for when they came at once.
+        let lost: u64 = lost.iter().map(|(_, count, _)| count).sum();
+        assert_eq!(ledger["received"].as_u64().unwrap() + lost, count, "{kind} {ports}: {ledger:#}");
+        assert_eq!(code, Some(0), "{kind} {ports}: {:#}", record["tests"][0]["invalid"]);
+    }
+}
+
+/// Frames that node `a` has put on its wire.
+fn transmitted(lab: &TestLab) -> u64 {
+    let text = lab.must("a", "cat /sys/class/net/eth0/statistics/tx_packets");
+    text.trim().parse().expect("a counter")
 }

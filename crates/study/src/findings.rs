@@ -163,6 +163,9 @@ fn advice(name: &str) -> &'static str {
         "socket_buffer_full" => {
             "read faster or raise SO_RCVBUF; offer less to see what the path itself carries"
         }
+        "after_end" => {
+            "the path held these frames back until the receiver had ended: see what on it got no CPU, and test again"
+        }
         "mtu_exceeded" => "give every interface on the path the same MTU, or send smaller datagrams",
         "neighbour_unresolved" => "see why the next hop does not answer ARP or ND",
         "rp_filter" => "route the way back over the same interface, or relax rp_filter",

@@ -26,6 +26,7 @@ pub mod protocols;
 pub mod qdiscs;
 pub mod queues;
 pub mod quick;
+pub mod rest;
 pub mod sockets;
 pub mod symbols;
 pub mod traffic;
@@ -44,6 +45,7 @@ pub use witness::{Flow, Protocol, Witness, WitnessCount};
 use crate::sys::clock;
 use node::{Buffers, Node, Source};
 use packet_sockets::Owners;
+use rest::Threads;
 
 /// Time between two quick reads: longer than one tick of any kernel (10 ms at `HZ=100`).
 const BETWEEN: Duration = Duration::from_millis(15);
@@ -57,6 +59,29 @@ pub struct Actor {
     pub role: String,
     /// The node that it runs in.
     pub node: String,
+}
+
+impl Actor {
+    /// True for a program of the lab that hands frames on, false for the two ends of a test.
+    pub fn is_program(&self) -> bool {
+        !matches!(self.role.as_str(), "" | "sender" | "receiver")
+    }
+}
+
+/// How long to wait for quiet, on `CLOCK_MONOTONIC` in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Until then for counters that move and queues that empty by themselves.
+    pub queues_ns: u64,
+    /// Until then for programs that are at work or get no CPU; not before `queues_ns`.
+    pub programs_ns: u64,
+}
+
+impl Patience {
+    /// The same for all.
+    pub fn until(deadline_ns: u64) -> Patience {
+        Patience { queues_ns: deadline_ns, programs_ns: deadline_ns }
+    }
 }
 
 /// How waiting for quiet ended.
@@ -160,20 +185,23 @@ impl Observer {
         }
     }
 
-    /// Waits until two successive quick reads agree and no frame waits where it will leave by itself, or until
-    /// `deadline_ns` (`CLOCK_MONOTONIC`). At least two reads are made, whatever the deadline.
+    /// Waits until two successive quick reads agree, no frame waits where it will leave by itself, and every program among
+    /// the actors has looked at its ports between them ([`rest`]), or until the patience ends. At least two reads are made,
+    /// whatever the patience.
     ///
     /// # Errors
     /// As [`Observer::quick`].
-    pub fn settle(&mut self, deadline_ns: u64) -> Result<Settled> {
+    pub fn settle(&mut self, actors: &[Actor], patience: Patience) -> Result<Settled> {
         let begun = clock::monotonic_ns();
-        let mut before = self.quick()?;
+        let mut before = (self.quick()?, Threads::read(actors));
         loop {
             std::thread::sleep(BETWEEN);
-            let now = self.quick()?;
-            let moving = now.moving(&before);
+            let now = (self.quick()?, Threads::read(actors));
+            let mut moving = now.0.moving(&before.0);
+            moving.extend(now.1.unseen(&before.1));
             let time = clock::monotonic_ns();
-            if moving.is_empty() || time >= deadline_ns {
+            let at_work = now.1.is_awake() && time < patience.programs_ns;
+            if moving.is_empty() || (time >= patience.queues_ns && !at_work) {
                 return Ok(Settled { quiet: moving.is_empty(), waited_ns: time - begun, moving });
             }
             before = now;

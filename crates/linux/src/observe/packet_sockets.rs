@@ -64,8 +64,8 @@ pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<PacketSock
 /// others were (`get_next_ino`), so what is known of one stays true.
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// By inode: the role of the process, empty for anybody else's.
-    known: BTreeMap<u64, String>,
+    /// By inode: the role of the process, empty for anybody else's, and whether it hands frames on.
+    known: BTreeMap<u64, (String, bool)>,
 }
 
 impl Owners {
@@ -76,21 +76,20 @@ impl Owners {
         if here().next().is_some() && sockets.iter().any(|socket| !self.known.contains_key(&socket.inode)) {
             for actor in here() {
                 let open = inodes(actor.pid).into_iter();
-                self.known.extend(open.map(|inode| (inode, actor.role.clone())));
+                self.known.extend(open.map(|inode| (inode, (actor.role.clone(), actor.is_program()))));
             }
             for socket in sockets.iter() {
                 self.known.entry(socket.inode).or_default();
             }
         }
         for socket in sockets {
-            socket.owner = self.known.get(&socket.inode).cloned().unwrap_or_default();
+            socket.owner = self.known.get(&socket.inode).cloned().unwrap_or_default().0;
         }
     }
 
     /// True for a socket of a program that hands frames on: it will read by itself what waits there.
     pub fn is_of_a_program(&self, socket: &PacketSocketSample) -> bool {
-        let role = self.known.get(&socket.inode).map_or("", String::as_str);
-        !matches!(role, "" | "sender" | "receiver")
+        self.known.get(&socket.inode).is_some_and(|(_, is_program)| *is_program)
     }
 }
 

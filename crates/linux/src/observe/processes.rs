@@ -27,6 +27,11 @@ pub fn parse_status(text: &str) -> (u64, u64) {
     (field("VmRSS:").unwrap_or(0), field("VmHWM:").unwrap_or(0))
 }
 
+/// Running time in nanoseconds from a `schedstat` file: running, waiting, slices.
+pub fn parse_ran(text: &str) -> Option<u64> {
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// Waiting time in nanoseconds from a `schedstat` file: running, waiting, slices.
 pub fn parse_schedstat(text: &str) -> Option<u64> {
     text.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -80,7 +85,7 @@ mod tests {
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(parse_status(status), (1 << 20, 2 << 20));
         assert_eq!(parse_status("Name:\tkthread\n"), (0, 0));
-        assert_eq!(parse_schedstat("123 456 7\n"), Some(456));
+        assert_eq!((parse_ran("123 456 7\n"), parse_schedstat("123 456 7\n")), (Some(123), Some(456)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use linux::observe::{Flow, Protocol, Witness};
+use linux::observe::{Flow, Patience, Protocol, Witness};
 use linux::sys::clock;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, setsockopt, socket,
@@ -289,9 +289,10 @@ fn settling_waits_for_a_slow_shaper_and_gives_up_when_told() {
     let mut observer = world.observer();
     settle(&mut observer);
     (0..8).for_each(|_| drop(sender.send_to(&[0; 1000], ("10.0.0.2", PORT))));
-    let short = observer.settle(clock::monotonic_ns() + 100_000_000).expect("readable");
+    let short = observer.settle(&[], Patience::until(clock::monotonic_ns() + 100_000_000)).expect("readable");
     assert!(!short.quiet && short.moving.iter().any(|line| line.contains("tbf")), "{short:?}");
-    let long = observer.settle(clock::monotonic_ns() + 10_000_000_000).expect("readable");
+    let long =
+        observer.settle(&[], Patience::until(clock::monotonic_ns() + 10_000_000_000)).expect("readable");
     assert!(long.quiet && long.waited_ns > 300_000_000, "{long:?}");
     assert_eq!(observer.snapshot(&[]).expect("readable").nodes["b"].sockets.len(), 1);
 }

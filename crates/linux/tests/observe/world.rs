@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 
 use linux::assembler::{Assembler, Op, Reg};
-use linux::observe::{Flow, Observer, Protocol, Witness};
+use linux::observe::{Flow, Observer, Patience, Protocol, Witness};
 use linux::sys::{bpf, clock, netns};
 use record::Snapshot;
 
@@ -188,7 +188,8 @@ impl World {
 
 /// Waits until nothing moves, at most so long.
 pub fn settle(observer: &mut Observer) {
-    let settled = observer.settle(clock::monotonic_ns() + 60_000_000_000).expect("readable");
+    let settled =
+        observer.settle(&[], Patience::until(clock::monotonic_ns() + 60_000_000_000)).expect("readable");
     assert!(settled.quiet, "still moving: {:?}", settled.moving);
 }
 

@@ -100,7 +100,7 @@ impl Gap {
     }
 
     /// What is not named yet and did not leave in any case.
-    fn surely_open(&self) -> u64 {
+    pub fn surely_open(&self) -> u64 {
         self.open().saturating_sub(self.slack)
     }
 

@@ -107,8 +107,10 @@ fn other_protocols(book: &Book, node: &str) -> (u64, u64) {
 struct SocketView {
     /// Datagrams read, by the kernel's count (or the application's).
     reads: u64,
-    /// Datagrams that did not fit.
+    /// Datagrams that did not fit while the application read.
     full: u64,
+    /// Datagrams that did not fit when it had ended and nobody read any more, although its socket was still open.
+    late: u64,
     /// The most that can be in its queue.
     room: u64,
     /// UDP's own errors: memory, checksum, socket filter.
@@ -138,12 +140,19 @@ impl SocketView {
     }
 }
 
+/// The most datagrams that can wait in so many bytes of a socket's memory.
+pub fn most_waiting(book: &Book, bytes: u64) -> u64 {
+    let overhead = if book.unit.per_buffer > 1 { 0 } else { LEAST_OVERHEAD };
+    (bytes / (book.unit.ip_length + overhead).max(1)).min(MOST)
+}
+
 fn socket_view(book: &Book, end: &EndReport, node: &str, port: u16) -> SocketView {
     let ping = is_ping(book.input.spec);
     let udp = |v4: &str, v6: &str| if ping { None } else { book.protocol(node, v4, v6) };
     let memory = udp("Udp.MemErrors", "Ip6.Udp6MemErrors").unwrap_or(0);
     let checksum = udp("Udp.InCsumErrors", "Ip6.Udp6InCsumErrors").unwrap_or(0);
     let rcvbuf = udp("Udp.RcvbufErrors", "Ip6.Udp6RcvbufErrors");
+    let at_most = rcvbuf.unwrap_or(MOST);
     let errors = udp("Udp.InErrors", "Ip6.Udp6InErrors").unwrap_or(0);
     let known = rcvbuf.unwrap_or(0).saturating_add(memory).saturating_add(checksum);
     let refused = if rcvbuf.is_some() { errors.saturating_sub(known) } else { 0 };
@@ -160,15 +169,19 @@ fn socket_view(book: &Book, end: &EndReport, node: &str, port: u16) -> SocketVie
         (None, Some(rcvbuf)) => (rcvbuf, "Udp RcvbufErrors counted"),
         (None, None) => (0, "nothing counted"),
     };
-    let waiting = |bytes: u64| bytes / (book.unit.ip_length + LEAST_OVERHEAD).max(1);
-    let room =
-        sockets.iter().fold(0u64, |sum, (_, after)| sum.saturating_add(waiting(after.receive_queue_bytes)));
+    let room = sockets
+        .iter()
+        .fold(0u64, |sum, (_, after)| sum.saturating_add(most_waiting(book, after.receive_queue_bytes)));
+    // The end told its count when it stopped reading; what the socket has counted since came too late.
+    let in_all = sockets.iter().fold(0u64, |sum, (_, after)| sum.saturating_add(after.drops));
+    let since = end.socket_drops.map_or(0, |own| in_all.saturating_sub(own));
     let by_application = end.received.saturating_add(end.foreign);
     let by_kernel = udp("Udp.InDatagrams", "Ip6.Udp6InDatagrams").filter(|_| !book.input.spec.gro);
     let evidence = format!("{source} {full} with SO_RCVBUF {}", end.settings.receive_buffer);
     SocketView {
         reads: by_kernel.unwrap_or(by_application).min(MOST),
         full: full.min(MOST),
+        late: since.min(at_most.saturating_sub(full)).min(MOST),
         room: room.min(MOST),
         memory,
         checksum,
@@ -182,7 +195,7 @@ fn into_socket(chain: &mut Chain, book: &mut Book, at_receiver: bool) {
     let (end, node, port) = book.end(at_receiver);
     let node = node.as_str();
     let view = socket_view(book, end, node, port).in_datagrams(book, chain.at);
-    let reached = view.reads.saturating_add(view.full).min(MOST);
+    let reached = view.reads.saturating_add(view.full).saturating_add(view.late).min(MOST);
     if !is_ping(book.input.spec) {
         let no_ports = by_family(book.input.spec, "Udp.NoPorts", "Ip6.Udp6NoPorts");
         if book.test.node(node).is_none() {
@@ -205,6 +218,7 @@ fn into_socket(chain: &mut Chain, book: &mut Book, at_receiver: bool) {
     }
     let mut gap = chain.gap(Place::Socket, node, "socket", view.reads, 0);
     gap.prove("socket_buffer_full", view.full, &view.evidence);
+    gap.prove("after_end", view.late, "the socket counted them when its reader had ended");
     gap.queued = i64::try_from(gap.open().min(view.room)).unwrap_or(0);
     let others = udp_strangers(book, &gap, end, view.reads);
     chain.close(gap, others);

@@ -15,10 +15,11 @@
 
 use super::book::Book;
 use super::chain::{Chain, Gap, Place, Range};
+use super::ends;
 use super::forward;
 use super::frames::drop_name;
 use super::window::{MOST, difference};
-use record::snapshot::WaySample;
+use record::snapshot::{PacketSocketSample, WaySample};
 use record::{DropSource, Hop, PlaceDrop};
 
 /// Both stations; false when nobody was asked or the way is not known, and nothing was closed.
@@ -107,15 +108,24 @@ fn told_of_sockets(before: &[PlaceDrop], after: &[PlaceDrop]) -> u64 {
     difference(of_sockets(before), of_sockets(after)).unwrap_or(0)
 }
 
-/// Buffers that the kernel dropped at the packet sockets by which the programs of a node take frames from an interface.
-pub fn dropped_at_sockets(book: &Book, node: &str, interface: &str) -> u64 {
+/// Buffers that the kernel dropped at the packet sockets by which the programs of a node take frames from an interface, and
+/// datagrams that may still wait there.
+pub fn at_sockets(book: &Book, node: &str, interface: &str) -> (u64, u64) {
     let sockets = book.test.packet_sockets(node, interface, hands_on);
-    sockets.iter().fold(0u64, |sum, (_, drops)| sum.saturating_add(*drops)).min(MOST)
+    let dropped = sockets.iter().fold(0u64, |sum, (_, drops)| sum.saturating_add(*drops));
+    (dropped.min(MOST), waiting(book, &sockets))
 }
 
-/// Gives them to the gap, as far as it needs them; `told` of them have a name already, from the program itself.
+fn waiting(book: &Book, sockets: &[(&PacketSocketSample, u64)]) -> u64 {
+    let waiting = |socket: &PacketSocketSample| ends::most_waiting(book, socket.receive_queue_bytes);
+    sockets.iter().fold(0u64, |sum, (socket, _)| sum.saturating_add(waiting(socket))).min(MOST)
+}
+
+/// Gives both to the gap, as far as it needs them; `told` of the drops have a name already, from the program itself.
 pub fn packet_sockets(book: &mut Book, gap: &mut Gap, node: &str, interface: &str, mut told: u64) {
-    for (socket, drops) in book.test.packet_sockets(node, interface, hands_on) {
+    let sockets = book.test.packet_sockets(node, interface, hands_on);
+    let waiting = waiting(book, &sockets);
+    for (socket, drops) in sockets {
         let twice = told.min(drops);
         told -= twice;
         let key = format!("packet socket {}", socket.inode);
@@ -127,6 +137,7 @@ pub fn packet_sockets(book: &mut Book, gap: &mut Gap, node: &str, interface: &st
         let given = gap.claim("socket_buffer_full", rest, DropSource::Counter, evidence);
         book.shared.draw(node, &key, given.div_ceil(book.unit.per_buffer));
     }
+    gap.queued = i64::try_from(gap.surely_open().min(waiting)).unwrap_or(0);
 }
 
 /// The ends of the test have packet sockets of their own, and so have captures, which nobody knows.

@@ -67,11 +67,13 @@ pub fn pass(chain: &mut Chain, book: &mut Book, hop: &Hop) -> bool {
 
 /// Into the switch. Where the port counts what its socket then dropped, as much of that is lost as the tables did not get.
 fn enter(chain: &mut Chain, book: &mut Book, (node, ingress): (&str, &str), port: &Port, last: &Port) {
-    let at_sockets = program::dropped_at_sockets(book, node, ingress);
+    let (dropped, waiting) = program::at_sockets(book, node, ingress);
+    let kept_back = book.unit.at_most(dropped).saturating_add(waiting);
     let received = port.received.count;
-    let before_socket = counts_before_socket(book, (node, ingress), port.frames, at_sockets);
+    let before_socket =
+        counts_before_socket(book, (node, ingress), port.frames, dropped.saturating_add(waiting));
     let lost = match before_socket {
-        true => received.saturating_sub(given_away(book, last)).min(book.unit.at_most(at_sockets)),
+        true => received.saturating_sub(given_away(book, last)).min(kept_back),
         false => 0,
     };
     let left = received.saturating_sub(lost);

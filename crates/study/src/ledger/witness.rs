@@ -27,7 +27,7 @@ pub fn names_of(reason: &str, location: Option<&str>) -> &'static [&'static str]
         "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "QDISC_BURST_DROP" | "CAKE_FLOOD" | "FQ_BAND_LIMIT"
         | "FQ_FLOW_LIMIT" | "FQ_HORIZON_LIMIT" => &["qdisc_full"],
         "CPU_BACKLOG" => &["backlog_full"],
-        "SOCKET_RCVBUFF" => &["socket_buffer_full"],
+        "SOCKET_RCVBUFF" => &["socket_buffer_full", "after_end"],
         "PACKET_SOCK_ERROR" => &["ring_full", "socket_buffer_full"],
         "PROTO_MEM" => &["udp_memory", "socket_buffer_full"],
         "SOCKET_FILTER" => &["socket_filter"],

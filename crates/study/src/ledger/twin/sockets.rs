@@ -73,3 +73,29 @@ fn a_switch_that_counts_what_it_read_names_each_loss_once() {
     assert_eq!(named(&ledger), ["switch in left socket_buffer_full 40"], "{ledger:#?}");
     assert_eq!(ledger.unexplained, 0);
 }
+
+#[test]
+fn what_comes_when_the_receiver_has_ended_is_a_line_of_its_own() {
+    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    (0..100).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
+    (0..40).for_each(|_| twin.send(Fate::SocketFull, Fate::Arrives));
+    // It told its count when ten had been dropped; its socket was open for longer.
+    twin.receiver.socket_drops = Some(10);
+    let ledger = twin.close();
+    assert_eq!(named(&ledger), ["socket socket_buffer_full 10", "socket after_end 30"], "{ledger:#?}");
+    assert_eq!((ledger.unexplained, ledger.witness.status), (0, WitnessStatus::Agrees), "{ledger:#?}");
+}
+
+#[test]
+fn what_a_program_has_not_read_is_queued() {
+    let mut twin = Twin::through_a_program();
+    let waiting = 40 * (20 + 8 + PAYLOAD + 256);
+    let held = PacketSocketSample { receive_queue_bytes: waiting, ..socket("left", "null", 7, 0) };
+    let ledger = with(&mut twin, std::slice::from_ref(&held));
+    let station = ledger.stations.iter().find(|station| station.station == "program").unwrap();
+    assert_eq!((station.queued, station.residual, ledger.unexplained), (40, 0, 0), "{ledger:#?}");
+    ask_switch(&mut twin, 140, 0);
+    let ledger = with(&mut twin, &[PacketSocketSample { drops: 15, ..held }]);
+    let station = ledger.stations.iter().find(|station| station.station == "switch in left").unwrap();
+    assert_eq!((station.queued, station.residual, ledger.unexplained), (25, 0, 0), "{ledger:#?}");
+}
