@@ -128,7 +128,8 @@ fn pktgens_header_counts_the_same_way() {
     let (report, code) = through("fault:int:eth0?duplicate=1%&seed=3");
     let twice = report["run"]["tests"][0]["received"]["duplicates"].as_i64().unwrap();
     assert!(twice > 10 && report["missing"] == 0 && code == Some(0), "{}", ledger(&report));
-    let told = (&ledger(&report)["sent"], &ledger(&report)["unexplained"], dropped(&report, "duplicate") as i64);
+    let told =
+        (&ledger(&report)["sent"], &ledger(&report)["unexplained"], dropped(&report, "duplicate") as i64);
     assert_eq!(told, (&(3000 + twice).into(), &0.into(), twice), "{}", ledger(&report));
 }
 

@@ -1,6 +1,7 @@
 //! What `pathlab send` reports: asked against sent, frame by frame.
 //!
-//! The books close: `asked + duplicated = transmitted + drops + queued + residual`, and what could not be read is missing, not 0.
+//! The books close: `asked + duplicated = transmitted + drops + queued + residual`, and what could not be read is missing,
+//! not 0.
 
 use crate::histogram::Latency;
 use crate::port::{PlaceDrop, PortSetting};

@@ -30,7 +30,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// True where what comes or goes is counted in frames, whosever they are, and not by the test's own socket or application.
+    /// True where what comes or goes is counted in frames, whosever they are, and not by the test's own socket or
+    /// application.
     fn counts_frames(self) -> bool {
         use Place::{AppReceive, AppReply, AppSend, IcmpEcho, Socket, UdpIn};
         !matches!(self, AppSend | AppReply | AppReceive | IcmpEcho | UdpIn | Socket)

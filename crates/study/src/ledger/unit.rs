@@ -8,9 +8,10 @@
 //! **Why it is exact.** An ARP frame is 42 bytes, which is just as long as the headers of UDP or ICMP echo over IPv4
 //! over Ethernet; it contributes no payload and drops out. A neighbour solicitation contributes 24 bytes over IPv6.
 //!
-//! **Where it is not exact.** The bytes of a few such messages together can pass for a small datagram of the test: two reports of
-//! multicast listeners, which every link sends that comes up, are 96 to 176 bytes beyond the headers. How many bytes of this kind there were at
-//! the most the nodes' own counters of sent ICMPv6 messages say ([`Discovery`]); that is then the doubt.
+//! **Where it is not exact.** The bytes of a few such messages together can pass for a small datagram of the test: two reports
+//! of multicast listeners, which every link sends that comes up, are 96 to 176 bytes beyond the headers. How many bytes of
+//! this kind there were at the most the nodes' own counters of sent ICMPv6 messages say ([`Discovery`]); that is then the
+//! doubt.
 //!
 //! **Without the Ethernet header.** A veth that polls (its GRO is on, or a program is attached to it by XDP) counts the bytes of a
 //! frame behind `eth_type_trans` (`veth_xdp_rcv` in `drivers/net/veth.c`), 14 fewer for each buffer, at both ends of the
