@@ -43,7 +43,9 @@ impl Running {
         process::enter_and_die_with_parent(&mut command, netns.clone());
         let switch = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let running = Running { netns, folder, switch };
+        // The socket is there before the ports are; an answer is not.
         until("the switch listens", || socket.exists());
+        run_ok(&["flow", "show", &running.unix()]);
         Some(running)
     }
 
