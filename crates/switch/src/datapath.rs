@@ -15,6 +15,7 @@ use flow::action::Action;
 use flow::interpret::{self, Arrival, PacketIn, Sent, Verdict};
 use flow::pipeline::Pipeline;
 use flow::port::{Port as PortRow, PortNo, PortState};
+use linux::lab::link::{LinkState, Netlink};
 use linux::port::{
     ALL, Batch, Frames, Hand, MAX_BATCH, Meta, PortError, Receiver, Transmitter, Wait, Wish, open,
 };
@@ -35,6 +36,8 @@ const LOOKS_UNTIL_QUIET: u32 = 20;
 /// The memory that the rings of a switch's ports share when their settings say nothing, and what each gets at least and at most.
 const RINGS: u64 = 256 << 20;
 const RING: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
+/// Threads that close ports.
+const CLOSERS: usize = 16;
 /// So many rules are megabytes.
 const MANY_RULES: usize = 10_000;
 /// Frames of one batch: what one turn of the lock carries.
@@ -126,13 +129,18 @@ pub fn build(
     let (mut doors, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
     for (number, uri) in ports.iter().chain(&local) {
         let (receiver, transmitter) = both_ways(uri, ports.len() + 1)?;
-        let name = name_of(uri);
-        pipeline.add_port(PortRow::new(*number, &name, address_of(&name, *number)));
         let settings = receiver.settings().to_vec();
         said.push(Opened { number: *number, uri: uri.clone(), settings });
         let door = Door::new(transmitter, FULL_LOOKS);
         inlets.push(Inlet { number: *number, receiver, is_over: locked(&door.is_over).clone() });
         doors.insert(*number, door);
+    }
+    // Asked once, and after all ports were opened: a tap is there only then.
+    let links = Netlink::open().links().unwrap_or_default();
+    for port in &said {
+        let name = name_of(&port.uri);
+        let address = address_of(&links, &name, port.number);
+        pipeline.add_port(PortRow::new(port.number, &name, address));
     }
     let datapath = Datapath {
         pipeline: Mutex::new(pipeline),
@@ -189,15 +197,26 @@ pub fn name_of(uri: &str) -> String {
 }
 
 /// The Ethernet address of an interface; a locally administered one made of the number for everything else.
-fn address_of(name: &str, number: PortNo) -> [u8; 6] {
+fn address_of(links: &[LinkState], name: &str, number: PortNo) -> [u8; 6] {
     let [a, b, c, d] = number.0.to_be_bytes();
     let made_up = [2, 0, a, b, c, d];
-    linux::lab::link::Netlink::open()
-        .links()
-        .ok()
-        .and_then(|links| links.into_iter().find(|link| link.name == name))
-        .and_then(|link| link.address)
-        .unwrap_or(made_up)
+    links.iter().find(|link| link.name == name).and_then(|link| link.address).unwrap_or(made_up)
+}
+
+/// Ports are closed side by side: the kernel waits some 20 ms for each socket until nobody looks at it any more (`synchronize_net`), and
+/// hundreds of ports, two sockets each, would end in many seconds.
+impl Drop for Datapath {
+    fn drop(&mut self) {
+        let doors = std::mem::take(&mut self.doors).into_values();
+        let mut doors: Vec<Door> = doors.chain(std::mem::take(&mut self.queues).into_values()).collect();
+        let each = doors.len().div_ceil(CLOSERS).max(1);
+        std::thread::scope(|scope| {
+            while !doors.is_empty() {
+                let some = doors.split_off(doors.len().saturating_sub(each));
+                scope.spawn(move || drop(some));
+            }
+        });
+    }
 }
 
 impl Datapath {
@@ -249,10 +268,10 @@ impl Datapath {
     ///
     /// # Errors
     /// As [`open`]; the port is as it was then.
-    pub fn open_again(&self, number: PortNo, uri: &str) -> Result<(Inlet, bool)> {
+    pub fn open_again(&self, number: PortNo, uri: &str, links: &[LinkState]) -> Result<(Inlet, bool)> {
         let (receiver, transmitter) = both_ways(uri, self.doors.len())?;
         let name = name_of(uri);
-        let address = address_of(&name, number);
+        let address = address_of(links, &name, number);
         let of_port = self.queues.range((number, 0)..=(number, u32::MAX));
         let dead: Vec<&Door> = of_port.map(|(_, door)| door).collect();
         dead.iter().for_each(|door| door.is_dead.store(true, Relaxed));

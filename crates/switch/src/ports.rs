@@ -138,7 +138,7 @@ impl Row {
         let link = links.iter().find(|link| link.name == self.name);
         let opened = match link {
             None => Err(format!("the interface {} is gone; it is opened again when it is back", self.name)),
-            Some(link) => match datapath.open_again(number, &self.uri) {
+            Some(link) => match datapath.open_again(number, &self.uri, links) {
                 Ok(inlet) => Ok((link, inlet)),
                 Err(problem) => {
                     Err(format!("the interface {} is back and cannot be opened: {problem}", self.name))
