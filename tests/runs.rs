@@ -138,6 +138,11 @@ fn records_of_version_1_are_listed_shown_and_reported() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// The runs of 2025 in a table, and the damaged ones among them; a long cell is folded into several lines.
+fn runs_and_damaged(table: &str) -> (usize, usize) {
+    (table.lines().filter(|line| line.starts_with("2025")).count(), table.matches("damaged:").count())
+}
+
 /// The index is enough: records that were replaced by rubbish of the same size and age are not looked at.
 #[test]
 fn a_thousand_runs_are_listed_without_reading_a_record() {
@@ -154,12 +159,12 @@ fn a_thousand_runs_are_listed_without_reading_a_record() {
         File::options().write(true).open(&file).unwrap().set_modified(meta.modified().unwrap()).unwrap();
     }
     let (_, listed, _) = text(&pathlab(at, &["runs"]));
-    assert_eq!((listed.lines().count(), listed.matches("damaged: ").count()), (1001, 0), "{listed}");
+    assert_eq!(runs_and_damaged(&listed), (1000, 0), "{listed}");
     // One that looks changed is read, and only that one.
     let changed = runs.join(&names[500]).join("run.json");
     File::options().write(true).open(&changed).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
     let (_, listed, _) = text(&pathlab(at, &["runs"]));
-    assert_eq!((listed.lines().count(), listed.matches("damaged: ").count()), (1001, 1), "{listed}");
+    assert_eq!(runs_and_damaged(&listed), (1000, 1), "{listed}");
 }
 
 #[test]
