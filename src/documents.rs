@@ -63,7 +63,7 @@ pub const DOCUMENTS: &[Document] = &[
         &["capture"],
         "a line, at the end",
         "port filter? begun_ns duration_ns ended captured bytes frames_per_s rate_bps cut filtered after threads drops freezes \
-         account? written? census settings notes?",
+         account? written? recorded? census settings notes?",
     ),
     of(
         record::send::SCHEMA,
@@ -88,8 +88,13 @@ pub const DOCUMENTS: &[Document] = &[
     of("pathlab/null/1", &["null"], END, "duration_ns spin ports ways"),
     of("pathlab/switch/1", &["switch"], END, "switches"),
     of("pathlab/flow-trace/1", &["flow trace"], END, "steps sent packet_ins"),
-    of("pathlab/flow-change/1", &["flow add", "flow mod", "flow del"], END, "switch openflow sent refused"),
-    of("pathlab/flow-dump/1", &["flow dump"], END, "switch openflow rules"),
+    of(
+        "pathlab/flow-change/1",
+        &["flow add", "flow mod", "flow del"],
+        END,
+        "switch openflow sent removed refused",
+    ),
+    of("pathlab/flow-dump/1", &["flow dump"], END, "switch openflow rules packet_ins"),
     of(
         "pathlab/flow-monitor/1",
         &["flow monitor"],
