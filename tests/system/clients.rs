@@ -386,20 +386,46 @@ fn ovs_ofctl_monitor_sees_what_our_switch_tells() {
     let Some(bench) = Bench::build("ovs-ofctl monitor", None) else { return };
     let switch = bench.unix();
     run_ok(&["flow", "add", &switch, "priority=0 actions=CONTROLLER:65535"]);
-    let log = bench.folder.path().join("monitor");
-    let mut command = support::command("ovs-ofctl");
-    command.args(["-O", "OpenFlow13", "monitor", &switch, "65534"]);
-    // It makes a socket of its own there; the usual folder exists only where the daemon is installed.
-    command.env("OVS_RUNDIR", bench.folder.path());
-    let file = std::fs::File::create(&log).unwrap();
-    command.stdout(file.try_clone().unwrap()).stderr(file);
-    process::enter_and_die_with_parent(&mut command, bench.netns.clone());
-    let mut monitor = command.spawn().unwrap();
+    let (mut monitor, log) = ofctl_monitor(&bench, "OpenFlow13", "65534");
     let saw = || std::fs::read_to_string(&log).unwrap_or_default().contains("PACKET_IN");
     until("ovs-ofctl printed a packet-in", || {
         run_ok(&["flow", "packet-out", &switch, "TABLE", "eth / raw 0102", "--in-port", "1"]);
         saw()
     });
+    process::interrupt(&monitor).unwrap();
+    monitor.wait().unwrap();
+}
+
+/// `ovs-ofctl monitor` of the switch, and the file that it writes to.
+fn ofctl_monitor(bench: &Bench, version: &str, what: &str) -> (std::process::Child, std::path::PathBuf) {
+    let log = bench.folder.path().join("monitor");
+    let mut command = support::command("ovs-ofctl");
+    command.args(["-O", version, "monitor", &bench.unix(), what]);
+    // It makes a socket of its own there; the usual folder exists only where the daemon is installed.
+    command.env("OVS_RUNDIR", bench.folder.path());
+    let file = std::fs::File::create(&log).unwrap();
+    command.stdout(file.try_clone().unwrap()).stderr(file);
+    process::enter_and_die_with_parent(&mut command, bench.netns.clone());
+    (command.spawn().unwrap(), log)
+}
+
+/// What others change; `watch:` alone asks for the client's own changes in 1.4's words (docs/clients.md).
+#[test]
+fn ovs_ofctl_watches_the_rules_of_our_switch() {
+    if !installed("ovs-ofctl") {
+        return skip("ovs-ofctl monitor watch:", "ovs-ofctl is not installed (tests/peers.sh installs it)");
+    }
+    let Some(bench) = Bench::build("ovs-ofctl monitor watch:", None) else { return };
+    let switch = bench.unix();
+    run_ok(&["flow", "add", &switch, "priority=5,tcp actions=output:2"]);
+    let (mut monitor, log) = ofctl_monitor(&bench, "OpenFlow14", "watch:!own");
+    let told = |event: &str| std::fs::read_to_string(&log).unwrap_or_default().contains(event);
+    until("the rule that was there", || told("event=INITIAL table=0"));
+    run_ok(&["flow", "add", &switch, "priority=6,udp actions=output:1"]);
+    run_ok(&["flow", "mod", &switch, "udp actions=output:2"]);
+    run_ok(&["flow", "del", &switch, "table=0"]);
+    let events = ["event=ADDED table=0", "event=MODIFIED table=0", "event=DELETED reason=delete table=0"];
+    until("every change", || events.iter().all(|event| told(event)));
     process::interrupt(&monitor).unwrap();
     monitor.wait().unwrap();
 }
