@@ -7,8 +7,9 @@
 //! **Unknown is not passed.** A number that a test of this kind has, and that could not be measured, fails its criterion.
 
 use crate::findings::title;
-use crate::table::{Table, count, number, numbers};
+use crate::table::{Table, count, numbers};
 use record::run::Criterion;
+use record::unit::{scaled, time_ns};
 use record::{Kind, Problem, Rate, RunRecord, TestRecord};
 use std::fmt;
 use std::str::FromStr;
@@ -80,7 +81,7 @@ impl FromStr for MostLatency {
 
 impl fmt::Display for MostLatency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&duration(self.0))
+        f.write_str(&time_ns(self.0 as f64))
     }
 }
 
@@ -171,7 +172,7 @@ pub fn judge(criteria: Criteria, test: &TestRecord) -> Vec<Criterion> {
     }
     if let Some(most) = max_p99 {
         let p99 = test.latency_ns.as_ref().filter(|latency| latency.count > 0).map(|latency| latency.p99);
-        let found = p99.map_or("unknown: no message was timed".into(), duration);
+        let found = p99.map_or("unknown: no message was timed".into(), |ns| time_ns(ns as f64));
         add("max-p99", most.to_string(), found, p99.is_some_and(|p99| p99 <= most.0));
     }
     judged
@@ -247,28 +248,6 @@ pub fn table(run: &RunRecord) -> Table {
         }));
     }
     table
-}
-
-/// A number with a decimal prefix.
-fn scaled(value: f64, unit: &str) -> String {
-    let (value, prefix) = match value {
-        v if v >= 1e9 => (v / 1e9, "G"),
-        v if v >= 1e6 => (v / 1e6, "M"),
-        v if v >= 1e3 => (v / 1e3, "k"),
-        v => (v, ""),
-    };
-    format!("{} {prefix}{unit}", number(value))
-}
-
-/// A length of time in the unit that fits it.
-fn duration(ns: u64) -> String {
-    let value = ns as f64;
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{} µs", number(value / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} ms", number(value / 1e6)),
-        _ => format!("{} s", number(value / 1e9)),
-    }
 }
 
 #[cfg(test)]
