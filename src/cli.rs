@@ -2,7 +2,7 @@
 
 use crate::cmd;
 use crate::output::Output;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A laboratory for network data paths: where every frame went, why the path is slow, and the proof of the fix.
 #[derive(Parser)]
@@ -50,11 +50,11 @@ pub enum Command {
     Null(cmd::null::NullArgs),
     /// Be an OpenFlow switch, or several.
     Switch(cmd::switch::SwitchArgs),
-    /// OpenFlow rules by hand: what they do with a frame, those of a switch.
+    /// Trace a frame through OpenFlow rules; list or change the rules of a switch.
     Flow(cmd::flow::FlowArgs),
     /// Be the controller of OpenFlow switches, for experiments.
     Controller(cmd::controller::ControllerArgs),
-    /// Make links by whose names Mininet and its users start a switch: ofdatapath, ofprotocol, dpctl, controller.
+    /// Create the command names that Mininet expects: ofdatapath, ofprotocol, dpctl, controller.
     Shims(cmd::shims::ShimsArgs),
     /// Measurements of pathlab itself against its peers.
     Bench(cmd::bench::BenchArgs),
@@ -85,7 +85,13 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Controller(args) => cmd::controller::run(args, output),
         Command::Shims(args) => cmd::shims::run(args, output),
         Command::Bench(args) => cmd::bench::run(args, output),
-        Command::Completions(args) => cmd::completions::completions(args, output),
-        Command::Man(args) => cmd::completions::man(args, output),
+        Command::Completions(args) => cmd::completions::completions(args, Cli::command(), output),
+        Command::Man(args) => cmd::completions::man(args, Cli::command(), output),
     }
+}
+
+/// Carries out the words of a command line, without the program's name.
+pub fn carry_out(words: Vec<String>, output: &Output) -> record::Result<()> {
+    let line = Cli::parse_from(std::iter::once("pathlab".to_owned()).chain(words));
+    dispatch(line.command, output)
 }

@@ -150,7 +150,7 @@ impl Document {
 
 /// What is wrong with a document that is to be printed; none when it is as the table says.
 pub fn fault(document: &serde_json::Value) -> Option<String> {
-    let Some(object) = document.as_object() else { return Some("it is no object".into()) };
+    let Some(object) = document.as_object() else { return Some("it is not an object".into()) };
     let schema = object.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
     let Some(known) = DOCUMENTS.iter().find(|document| document.schema == schema) else {
         return Some(format!("its schema '{schema}' is not in the table"));
@@ -266,6 +266,6 @@ mod tests {
         let more = serde_json::json!({"schema": "pathlab/undo/1", "undone": [], "more": 1});
         assert!(fault(more).contains("'more'"));
         assert!(fault(serde_json::json!({"schema": "pathlab/other/1"})).contains("not in the table"));
-        assert!(fault(serde_json::json!([])).contains("no object"));
+        assert!(fault(serde_json::json!([])).contains("not an object"));
     }
 }

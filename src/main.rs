@@ -3,18 +3,14 @@
 //! This file is the story: read the command line, do the one thing it asks for, end with one sentence and the right
 //! exit code if that could not be done.
 
-mod bench;
 mod cli;
 mod cmd;
 mod documents;
 mod output;
-mod plan;
-mod run;
+mod progress;
 mod shim;
-mod tenants;
 
 use clap::Parser;
-use record::{Problem, Result};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -40,10 +36,4 @@ fn main() -> ExitCode {
             ExitCode::from(if interrupted { 130 } else { problem.kind.exit_code() })
         }
     }
-}
-
-/// From now on an interrupt ends what is going on in order: what was built is taken down.
-fn interruptible() -> Result<()> {
-    linux::sys::process::install_interrupt_handler()
-        .map_err(|e| Problem::host(format!("cannot listen for interrupts: {e}")))
 }

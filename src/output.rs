@@ -3,9 +3,12 @@
 //! Results go to standard output; progress, warnings and problems go to standard error. With `--json` standard output
 //! holds exactly one JSON document (or one per line where a command says so) and nothing else.
 
+use experiment::Notices;
 use record::Problem;
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::fs;
+use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::path::Path;
 
 fn no_json(error: serde_json::Error) -> Problem {
     Problem::host(format!("cannot write JSON: {error}"))
@@ -113,4 +116,47 @@ impl Output {
             Err(e) => Err(Problem::host(format!("cannot write to standard output: {e}"))),
         }
     }
+}
+
+impl Notices for Output {
+    fn note(&self, line: &str) {
+        Output::note(self, line);
+    }
+
+    fn warn(&self, problem: &Problem) {
+        Output::warn(self, Err(problem.clone()));
+    }
+
+    fn part(&self, line: &str, _done_ms: u64, _total_ms: u64) {
+        if self.progress {
+            Output::note(self, line);
+        }
+    }
+}
+
+/// Anything that is not a page of pathlab stays as it is.
+pub fn refuse_foreign_page(file: &Path) -> record::Result<()> {
+    let mut begin = vec![];
+    let opened = fs::File::open(file);
+    let read =
+        opened.and_then(|opened| opened.take(study::report::MARK.len() as u64).read_to_end(&mut begin));
+    match read {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Ok(_) if begin == study::report::MARK.as_bytes() => Ok(()),
+        Ok(_) => Err(Problem::input("this file exists and is not a report of pathlab")
+            .at(file.display().to_string())
+            .help("choose another name with -o")),
+        Err(e) => Err(Problem::input(format!("cannot look at it: {e}")).at(file.display().to_string())),
+    }
+}
+
+/// Writes the page whole or not at all.
+pub fn write_page(file: &Path, page: &str) -> record::Result<()> {
+    let name = file.file_name().ok_or_else(|| Problem::input("-o needs the name of a file"))?;
+    let new = file.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let written = fs::write(&new, page).and_then(|()| fs::rename(&new, file));
+    written.map_err(|e| {
+        let _ = fs::remove_file(&new); // it may never have been made
+        Problem::host(format!("cannot write the report: {e}")).at(file.display().to_string())
+    })
 }

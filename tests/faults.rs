@@ -1,17 +1,33 @@
 //! Planted faults: one at a time, inside a running lab, with ordinary tools. pathlab must find the right station and the
 //! right name, count within its own uncertainty, accuse nobody else, and leave nothing unexplained.
 //!
-//! The truth comes from the tool that planted the fault (its own counter) wherever it has one. The scoreboard is printed;
-//! anything below 100 % fails. `cargo test --test faults -- NAME` runs one.
+//! The truth never comes from the record under test: it is the counter of the tool that planted the fault, a counter of the
+//! node's kernel, or the difference of two counters of nftables, behind the sender and before the receiver. The scoreboard is
+//! printed; anything below 100 % fails. `cargo test --test faults -- NAME` runs one.
 
 mod support;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use support::{TestLab, finish, installed, is_root, pathlab, skip, start};
+use support::{TestLab, again, command, finish, installed, is_root, pathlab, skip, start};
+
+/// A counting rule of nftables.
+macro_rules! counter {
+    ($hook:literal, $length:literal) => {
+        concat!(
+            "nft 'table ip count { chain c { type filter hook ",
+            $hook,
+            " priority 0; udp length ",
+            $length,
+            " counter; }; }'"
+        )
+    };
+}
 
 /// A fault, where it must be found, and how the truth is known.
 struct Fault {
@@ -24,12 +40,19 @@ struct Fault {
     /// Commands, each inside a node, before the run.
     plant: &'static [(&'static str, &'static str)],
     /// What happens while traffic flows.
-    during: Option<fn(&TestLab, u32)>,
+    during: Option<During>,
     /// Node, station and name that must be accused; none for the control (nobody may be accused).
     guilty: Option<Guilty>,
-    /// The true number of lost datagrams, from the planting tool.
-    truth: fn(&TestLab, &Value) -> Option<u64>,
+    /// The true number of lost datagrams or frames.
+    truth: Truth,
 }
+
+/// What happens in a lab while the run of this process id is measured, with a folder for what it leaves; an error says which
+/// moment was missed.
+type During = fn(&TestLab, u32, &Path) -> Result<(), String>;
+
+/// Reads the truth afterwards, from the lab or from that folder.
+type Truth = fn(&TestLab, &Path) -> Option<u64>;
 
 struct Guilty {
     node: &'static str,
@@ -46,9 +69,16 @@ const fn guilty(node: &'static str, station: &'static str, name: &'static str) -
 const SMALL: &str = "test udp-stream size 64 rate 20kpps duration 600ms receive-buffer 16777216";
 const LARGE: &str = "test udp-stream size 1472 rate 10kpps duration 600ms receive-buffer 16777216";
 
-/// Everything that the two applications disagree about: right when only one fault can lose datagrams.
-fn all_that_is_missing(_: &TestLab, test: &Value) -> Option<u64> {
-    Some(test["ledger"]["sent"].as_u64()? - test["ledger"]["received"].as_u64()?)
+/// Rules that count the datagrams of a test, and not the smaller probes before it, as they leave the sender's IP and as they are
+/// handed to the receiver's UDP: for faults between the two that no tool counts.
+const SMALL_OUT: (&str, &str) = ("a", counter!("postrouting", "72"));
+const SMALL_IN: (&str, &str) = ("b", counter!("input", "72"));
+const LARGE_OUT: (&str, &str) = ("a", counter!("postrouting", "1480"));
+const LARGE_IN: (&str, &str) = ("b", counter!("input", "1480"));
+
+/// What left `a` by its counting rule and did not reach the one of `b`.
+fn lost_between(lab: &TestLab) -> Option<u64> {
+    nft_packets(lab, "a")?.checked_sub(nft_packets(lab, "b")?)
 }
 
 /// Drops as `tc -s` counts them at the root qdisc of an interface.
@@ -63,64 +93,109 @@ fn nft_packets(lab: &TestLab, node: &str) -> Option<u64> {
     text.split("packets ").nth(1)?.split(' ').next()?.parse().ok()
 }
 
-fn netstat(lab: &TestLab, node: &str, name: &str) -> Option<u64> {
-    let text = lab.inside(node, "cat /proc/net/netstat").ok()?;
+/// A counter of a node's kernel, of `/proc/net/netstat` or `/proc/net/snmp`: a line of names, then one of values.
+fn kernel(lab: &TestLab, node: &str, protocol: &str, name: &str) -> Option<u64> {
+    let text = lab.inside(node, "cat /proc/net/netstat /proc/net/snmp").ok()?;
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    lines.chunks(2).find_map(|pair| {
+    lines.chunks(2).filter(|pair| pair[0][0] == protocol).find_map(|pair| {
         let column = pair[0].iter().position(|&column| column == name)?;
         pair[1].get(column)?.parse().ok()
     })
 }
 
-/// Waits until an interface has received so many frames, i.e. until traffic flows.
-fn until_received(lab: &TestLab, node: &str, interface: &str, frames: u64) {
-    let received = || -> Option<u64> {
-        let line =
-            format!("cat /sys/class/net/{interface}/statistics/rx_packets || ip -s link show {interface}");
-        lab.inside(node, &line).ok()?.trim().parse().ok()
-    };
+/// Waits until something is so; an error says what never was.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(10);
-    while received().unwrap_or(0) < frames && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
+    while !is_so() {
+        if Instant::now() > deadline {
+            return Err(format!("within 10 s, {what}"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
+    Ok(())
 }
 
-fn stop_the_reader(lab: &TestLab, _run: u32) {
-    until_received(lab, "b", "eth0", 1000);
-    let reader = *lab.pids("b").first().expect("the receiving agent runs in b");
-    let send = |signal| kill(Pid::from_raw(reader), signal).expect("the reader is alive");
-    send(Signal::SIGSTOP);
+/// Waits until an interface has received so many frames, i.e. until traffic flows.
+fn until_received(lab: &TestLab, node: &str, interface: &str, frames: u64) -> Result<(), String> {
+    let line = format!("cat /sys/class/net/{interface}/statistics/rx_packets");
+    let received = || lab.must(node, &line).trim().parse::<u64>().expect("a counter");
+    until(&format!("{node} {interface} did not receive {frames} frames"), || received() >= frames)
+}
+
+/// The agents of a run, the sender first, as it is started first.
+fn agents(run: u32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children"));
+    children.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn signal(pid: i32, signal: Signal) -> Result<(), String> {
+    kill(Pid::from_raw(pid), signal).map_err(|e| format!("process {pid}: {e}"))
+}
+
+fn stop_the_reader(lab: &TestLab, _run: u32, _: &Path) -> Result<(), String> {
+    until_received(lab, "b", "eth0", 1000)?;
+    let reader = *lab.pids("b").first().ok_or("no agent runs in b")?;
+    signal(reader, Signal::SIGSTOP)?;
     std::thread::sleep(Duration::from_millis(300));
-    send(Signal::SIGCONT);
+    signal(reader, Signal::SIGCONT)
 }
 
-fn take_the_link_down(lab: &TestLab, _run: u32) {
-    until_received(lab, "b", "eth0", 1000);
-    lab.must("b", "ip link set eth0 down");
+fn take_the_link_down(lab: &TestLab, _run: u32, _: &Path) -> Result<(), String> {
+    until_received(lab, "b", "eth0", 1000)?;
+    lab.inside("b", "ip link set eth0 down").map(drop)
 }
 
 /// Holds the sender before it connects, then the receiver before it accepts: connections overflow the accept queue.
-fn fill_the_accept_queue(lab: &TestLab, run: u32) {
-    let wait = |what: &dyn Fn() -> bool| {
-        let deadline = Instant::now() + Duration::from_secs(3);
-        while !what() && Instant::now() < deadline {
-            std::thread::yield_now();
+fn fill_the_accept_queue(lab: &TestLab, run: u32, _: &Path) -> Result<(), String> {
+    // When the receiver is there too, the sender has nothing to do until it connects.
+    until("the run did not start its two agents", || agents(run).len() == 2)?;
+    let [sender, receiver] = agents(run)[..] else { return Err("an agent ended".into()) };
+    let filled = overflow(lab, sender, receiver);
+    signal(sender, Signal::SIGCONT).and(signal(receiver, Signal::SIGCONT)).and(filled)
+}
+
+/// The same up to the moment when both go on.
+fn overflow(lab: &TestLab, sender: i32, receiver: i32) -> Result<(), String> {
+    signal(sender, Signal::SIGSTOP)?;
+    let listens = || lab.inside("b", "cat /proc/net/tcp").is_ok_and(|text| text.contains(" 0A "));
+    until("the receiver did not listen", listens)?;
+    signal(receiver, Signal::SIGSTOP)?;
+    signal(sender, Signal::SIGCONT)?;
+    let overflows = || kernel(lab, "b", "TcpExt:", "ListenOverflows").unwrap_or(0) > 0;
+    until("no connection overflowed the accept queue", overflows)
+}
+
+/// Listens to what the kernel answers when the receiver asks for the drops of its packet socket. Those of a ring it tells to nobody
+/// else (`PACKET_STATISTICS`), and begins again at 0 with each answer; the others it tells as long as the socket is open
+/// (`SO_MEMINFO`).
+fn listen_to_the_receiver(lab: &TestLab, _run: u32, folder: &Path) -> Result<(), String> {
+    until("no agent ran in b", || !lab.pids("b").is_empty())?;
+    let reader = lab.pids("b").first().ok_or("the agent in b ended")?.to_string();
+    let mut strace = command("strace");
+    strace.args(["-f", "-qq", "-e", "trace=getsockopt", "-p", &reader, "-o"]).arg(folder.join(ANSWERS));
+    let output = finish(start(strace), Duration::from_secs(60));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("strace: {}", said.trim())) }
+}
+
+/// The file of what was listened to.
+const ANSWERS: &str = "answers";
+
+/// The drops in these answers: the sum of what was cleared each time, and the last of what was not, for each socket.
+fn packet_socket_drops(_: &TestLab, folder: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(folder.join(ANSWERS)).ok()?;
+    let (mut cleared, mut kept) = (vec![], BTreeMap::new());
+    for line in text.lines() {
+        if let Some((_, drops)) = line.split_once("PACKET_STATISTICS").and_then(|x| x.1.split_once("drops="))
+        {
+            cleared.push(drops.split([',', '}']).next()?.parse::<u64>().ok()?);
+        } else if let Some((socket, memory)) = line.split_once(", SOL_SOCKET, SO_MEMINFO, [") {
+            let drops = memory.split(']').next()?.split(", ").nth(8)?;
+            kept.insert(socket.rsplit('(').next()?.to_owned(), drops.parse::<u64>().ok()?);
         }
-    };
-    // The sender is started first; when the receiver is there too, the sender has nothing to do until it connects.
-    let agents = || -> Vec<i32> {
-        let children = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children"));
-        children.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
-    };
-    wait(&|| agents().len() == 2);
-    let [sender, receiver] = agents()[..] else { return };
-    let send = |pid: i32, signal| kill(Pid::from_raw(pid), signal).expect("the agent is alive");
-    send(sender, Signal::SIGSTOP);
-    wait(&|| lab.inside("b", "cat /proc/net/tcp").is_ok_and(|text| text.contains(" 0A ")));
-    send(receiver, Signal::SIGSTOP);
-    send(sender, Signal::SIGCONT);
-    wait(&|| netstat(lab, "b", "ListenOverflows").unwrap_or(0) > 0);
-    send(receiver, Signal::SIGCONT);
+    }
+    let is_answered = !cleared.is_empty() || !kept.is_empty();
+    is_answered.then(|| cleared.iter().chain(kept.values()).sum())
 }
 
 fn faults() -> Vec<Fault> {
@@ -129,11 +204,11 @@ fn faults() -> Vec<Fault> {
             name: "nothing (control)",
             topology: "bridge",
             tests: SMALL,
-            needs: &[],
-            plant: &[],
+            needs: &["nft"],
+            plant: &[SMALL_OUT, SMALL_IN],
             during: None,
             guilty: None,
-            truth: all_that_is_missing,
+            truth: |lab, _| lost_between(lab),
         },
         Fault {
             name: "tbf with a small limit",
@@ -163,7 +238,7 @@ fn faults() -> Vec<Fault> {
             plant: &[],
             during: None,
             guilty: guilty("b", "socket", "socket_buffer_full"),
-            truth: all_that_is_missing,
+            truth: |lab, _| kernel(lab, "b", "Udp:", "RcvbufErrors"),
         },
         Fault {
             name: "frames, tbf at the sender",
@@ -189,21 +264,21 @@ fn faults() -> Vec<Fault> {
             name: "frames, small port buffer",
             topology: "bridge",
             tests: "test frames duration 400ms port int/int?buffer=2304",
-            needs: &[],
+            needs: &["strace"],
             plant: &[],
-            during: None,
+            during: Some(listen_to_the_receiver),
             guilty: guilty("b", "tap eth0", "socket_buffer_full"),
-            truth: all_that_is_missing,
+            truth: packet_socket_drops,
         },
         Fault {
             name: "frames, small ring",
             topology: "bridge",
             tests: "test frames duration 400ms port int/ring?version=2&frames=8",
-            needs: &[],
+            needs: &["strace"],
             plant: &[],
-            during: None,
+            during: Some(listen_to_the_receiver),
             guilty: guilty("b", "tap eth0", "ring_full"),
-            truth: all_that_is_missing,
+            truth: packet_socket_drops,
         },
         Fault {
             name: "frames by ring, tbf on the way",
@@ -247,21 +322,21 @@ fn faults() -> Vec<Fault> {
             name: "MTU hole behind a bridge",
             topology: "bridge",
             tests: LARGE,
-            needs: &["ip"],
-            plant: &[("b", "ip link set eth0 mtu 1000")],
+            needs: &["ip", "nft"],
+            plant: &[LARGE_OUT, LARGE_IN, ("b", "ip link set eth0 mtu 1000")],
             during: None,
             guilty: guilty("s", "link p2", "mtu_exceeded"),
-            truth: all_that_is_missing,
+            truth: |lab, _| lost_between(lab),
         },
         Fault {
             name: "MTU hole at a bridge port",
             topology: "bridge",
             tests: LARGE,
-            needs: &["ip"],
-            plant: &[("s", "ip link set p2 mtu 1000 && ip link set br0 mtu 1500")],
+            needs: &["ip", "nft"],
+            plant: &[LARGE_OUT, LARGE_IN, ("s", "ip link set p2 mtu 1000 && ip link set br0 mtu 1500")],
             during: None,
             guilty: guilty("s", "bridge br0", "mtu_exceeded"),
-            truth: all_that_is_missing,
+            truth: |lab, _| lost_between(lab),
         },
         Fault {
             name: "txqueuelen 2 under a shaper",
@@ -281,22 +356,28 @@ fn faults() -> Vec<Fault> {
             name: "rp_filter at the receiver",
             topology: "router",
             tests: SMALL,
-            needs: &["ip"],
-            plant: &[(
-                "b",
-                "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1 && \
+            needs: &["ip", "nft"],
+            plant: &[
+                SMALL_OUT,
+                SMALL_IN,
+                (
+                    "b",
+                    "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1 && \
                  ip -4 route del default",
-            )],
+                ),
+            ],
             during: None,
             guilty: guilty("b", "ip in", "rp_filter"),
-            truth: all_that_is_missing,
+            truth: |lab, _| lost_between(lab),
         },
         Fault {
             name: "rp_filter at a router",
             topology: "router",
             tests: SMALL,
-            needs: &["ip"],
+            needs: &["ip", "nft"],
             plant: &[
+                SMALL_OUT,
+                SMALL_IN,
                 (
                     "a",
                     "sysctl -qw net.ipv4.conf.eth0.arp_announce=2 && ip addr add 10.9.9.9/32 dev lo && \
@@ -306,7 +387,7 @@ fn faults() -> Vec<Fault> {
             ],
             during: None,
             guilty: guilty("r", "ip forward", "rp_filter"),
-            truth: all_that_is_missing,
+            truth: |lab, _| lost_between(lab),
         },
         Fault {
             name: "stopped reader",
@@ -316,7 +397,7 @@ fn faults() -> Vec<Fault> {
             plant: &[],
             during: Some(stop_the_reader),
             guilty: guilty("b", "socket", "socket_buffer_full"),
-            truth: all_that_is_missing,
+            truth: |lab, _| kernel(lab, "b", "Udp:", "RcvbufErrors"),
         },
     ];
     faults.extend(faults_of_links());
@@ -329,31 +410,31 @@ fn faults_of_links() -> Vec<Fault> {
             name: "missing neighbour entry",
             topology: "pair",
             tests: SMALL,
-            needs: &["ip"],
-            plant: &[("b", "ip link set eth0 arp off"), ("a", "ip neigh flush all")],
+            needs: &["ip", "nft"],
+            plant: &[SMALL_OUT, SMALL_IN, ("b", "ip link set eth0 arp off"), ("a", "ip neigh flush all")],
             during: None,
             guilty: guilty("a", "ip out", "neighbour_unresolved"),
-            truth: all_that_is_missing,
+            truth: |lab, _| lost_between(lab),
         },
         Fault {
             name: "missing neighbour at a router",
             topology: "router",
             tests: SMALL,
-            needs: &["ip"],
-            plant: &[("b", "ip link set eth0 arp off"), ("r", "ip neigh flush all")],
+            needs: &["ip", "nft"],
+            plant: &[SMALL_OUT, SMALL_IN, ("b", "ip link set eth0 arp off"), ("r", "ip neigh flush all")],
             during: None,
             guilty: guilty("r", "ip forward", "neighbour_unresolved"),
-            truth: all_that_is_missing,
+            truth: |lab, _| lost_between(lab),
         },
         Fault {
             name: "link down in mid-run",
             topology: "bridge",
             tests: "test udp-stream size 64 rate 20kpps duration 800ms receive-buffer 16777216",
-            needs: &["ip"],
-            plant: &[],
+            needs: &["ip", "nft"],
+            plant: &[SMALL_OUT, SMALL_IN],
             during: Some(take_the_link_down),
             guilty: guilty("s", "*", "link_down"),
-            truth: all_that_is_missing,
+            truth: |lab, _| lost_between(lab),
         },
         Fault {
             name: "full accept queue",
@@ -363,7 +444,7 @@ fn faults_of_links() -> Vec<Fault> {
             plant: &[("b", "sysctl -qw net.core.somaxconn=1")],
             during: Some(fill_the_accept_queue),
             guilty: guilty("b", "accept queue", "accept_queue"),
-            truth: |lab, _| netstat(lab, "b", "ListenOverflows"),
+            truth: |lab, _| kernel(lab, "b", "TcpExt:", "ListenOverflows"),
         },
     ]
 }
@@ -379,29 +460,30 @@ struct Score {
 /// What a fault that depends on the moment says when the moment was missed.
 const NOT_PLANTED: &str = "the fault lost nothing: badly planted";
 
+/// How the reason begins when a wait gave up.
+const MISSED: &str = "badly planted: ";
+
 /// What is said when others were accused, too, and the witness counted those losses as well. On a busy machine a reader can
 /// be held up so long that its socket really overflows beside the planted fault; the accusation is right then, and the
 /// experiment is not. An accusation that nobody confirms is never tried again.
 const BESIDE: &str = "somebody else was accused too, and the witness agrees";
 
-/// Plays a fault; one that missed its moment (its own tool counted nothing) is planted again, and one that was not alone
-/// twice more: a wrong accusation would come again.
+/// How often a fault is played at most.
+const PLAYS: usize = 4;
+
+/// Plays a fault; one that missed its moment is planted again, and so is one that was not alone: a wrong accusation would come again.
 fn play_until_planted(fault: &Fault) -> Score {
-    let mut score = play(fault);
-    for _ in 0..2 {
-        if score.verdict != Err(BESIDE.into()) {
-            break;
-        }
-        println!("again: {}: found {}", fault.name, score.found);
-        score = play(fault);
-    }
-    for _ in 0..4 {
-        if score.verdict != Err(NOT_PLANTED.into()) {
-            break;
-        }
-        score = play(fault);
-    }
-    score
+    let once = || {
+        let score = play(fault);
+        let why = score
+            .verdict
+            .as_ref()
+            .err()
+            .filter(|why| **why == BESIDE || **why == NOT_PLANTED || why.starts_with(MISSED));
+        let why = why.map(|why| format!("{why}; found {}", score.found));
+        (score, why)
+    };
+    again::play("planted faults", fault.name, PLAYS, once)
 }
 
 /// Plants one fault, runs the plan, compares.
@@ -425,8 +507,9 @@ fn play(fault: &Fault) -> Score {
     let records = folder.path().join("runs");
     let (plan, records) = (plan.display().to_string(), records.display().to_string());
     let child = start(pathlab(&["run", &plan, "--lab", &lab.name, "--dir", &records, "--json"]));
+    let mut missed = None;
     if let Some(during) = fault.during {
-        during(&lab, child.id());
+        missed = during(&lab, child.id(), folder.path()).err();
     }
     let output = finish(child, Duration::from_secs(60));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -439,11 +522,12 @@ fn play(fault: &Fault) -> Score {
         }
     };
     let test = &json["tests"][0];
-    let truth = (fault.truth)(&lab, test);
+    let truth = (fault.truth)(&lab, folder.path());
     let found = accused(test);
     let names: Vec<String> =
         found.iter().map(|a| format!("{} {}: {} ×{}", a.node, a.station, a.name, a.count)).collect();
-    let verdict = judge(fault, test, &found, truth);
+    let verdict =
+        missed.map_or_else(|| judge(fault, test, &found, truth), |why| Err(format!("{MISSED}{why}")));
     if verdict.is_err() {
         eprintln!(
             "--- {}: {}",
@@ -513,7 +597,11 @@ fn judge(fault: &Fault, test: &Value, found: &[Accused], truth: Option<u64>) -> 
     }
     let Some(guilty) = &fault.guilty else {
         // The witness agrees, or this would not be reached: the machine itself lost frames.
-        return if found.is_empty() { Ok(()) } else { Err(BESIDE.into()) };
+        return match (found, truth) {
+            ([], Some(0)) => Ok(()),
+            ([], truth) => Err(format!("nobody was accused, true is {truth:?}")),
+            _ => Err(BESIDE.into()),
+        };
     };
     let is_guilty = |a: &&Accused| {
         a.node == guilty.node

@@ -19,5 +19,5 @@ pub fn run(_args: AgentArgs, _output: &Output) -> Result<()> {
         Problem::input("standard input is not a socket")
             .help("agents are started by pathlab itself; use 'pathlab serve' to answer other machines")
     })?;
-    load::agent::serve(socket, "the controller")
+    load::conversation::agent::serve(socket, "the controller")
 }

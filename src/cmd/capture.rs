@@ -5,13 +5,13 @@ use super::stamps;
 use crate::output::Output;
 use clap::Args;
 use linux::port::{StampSource, Uri};
-use linux::stamping::{Side, Stamping};
 use linux::sys::libpcap;
-use load::capture::account::interface_of;
+use linux::tune::stamps::{Side, Stamping};
+use load::capture::watcher::interface_of;
 use load::capture::writer::FileWish;
 use load::capture::{CaptureWish, Listener, Outcome};
-use record::capture::{CaptureReport, CaptureSecond};
-use record::unit::{bits_per_s, count, duration, frames_per_s, many, time_ns};
+use record::capture::{CaptureReading, CaptureReport, CaptureSecond};
+use record::unit::{bits_per_s, bytes, count, duration, frames_per_s, many, time_ns};
 use record::{PlaceDrop, PortSetting, Problem, Result};
 use std::io::Write;
 use std::time::Duration;
@@ -25,10 +25,10 @@ pub struct CaptureArgs {
     /// Only frames for which this expression holds (tcpdump's language, see `man pcap-filter`).
     #[arg(long, short, value_name = "EXPRESSION")]
     filter: Option<String>,
-    /// End after exactly so many frames.
+    /// End after exactly N frames.
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so long (5s, 500ms, 2m).
+    /// End after TIME (5s, 500ms, 2m).
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Write the frames to a file: .pcapng or .pcap, with .gz or .zst; - is standard output.
@@ -37,26 +37,26 @@ pub struct CaptureArgs {
     /// Replace files that exist already.
     #[arg(long, requires = "write")]
     overwrite: bool,
-    /// Begin a new file when one has so many bytes (10M); files are numbered.
+    /// Begin a new file when one has reached this size (10M); files are numbered.
     #[arg(long, value_name = "BYTES", value_parser = size, requires = "write")]
     rotate_size: Option<u64>,
-    /// Begin a new file when one is so old; files are numbered.
+    /// Begin a new file when one has reached this age; files are numbered.
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "write")]
     rotate_time: Option<Duration>,
-    /// Keep only so many files of this capture; the oldest goes.
+    /// Keep at most N files of this capture; the oldest is deleted.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "write")]
     files: Option<u32>,
-    /// Keep only so many bytes of each frame.
+    /// Keep at most this much of each frame.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=262_144))]
     snap: Option<u32>,
-    /// Receive with so many threads, which share the frames (int: and ring:).
+    /// Receive with N threads, which share the frames (int: and ring:).
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
     /// The CPUs that these threads stay on (0,2).
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cpus: Vec<u32>,
     /// Memory between a receiving thread and the writer.
-    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "32M")]
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "32Mi")]
     queue: u64,
     /// Only frames that come in, not those that this host sends.
     #[arg(long)]
@@ -64,7 +64,7 @@ pub struct CaptureArgs {
     /// Only frames for this host: the interface is not made promiscuous.
     #[arg(long)]
     own: bool,
-    /// Whose clock shall stamp the frames: software, hardware, hardware-system.
+    /// The clock of the timestamps: software, hardware, hardware-system.
     #[arg(long, value_name = "CLOCK", default_value = "software", value_parser = stamps::clock)]
     timestamps: StampSource,
     /// Count frames, bytes and sizes only, look at no header: the cheapest.
@@ -85,18 +85,20 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
         return Err(problem.help("leave --only-count out"));
     }
     let wish = wish(&args)?;
-    crate::interruptible()?;
+    experiment::interruptible()?;
     let mut teller = Teller { output, to_stderr: args.write.as_deref() == Some("-"), quiet: args.quiet };
     let interface = interface_of(&args.uri, true).map(|(interface, ..)| interface);
     let stamping = stamps::prepare(args.timestamps, interface.as_deref(), &args.uri, Side::Receive, output)?;
     let pending = args.half.begin()?;
-    let Outcome { report, problem, seen } = load::capture::run(&wish, &mut teller)?;
+    let Outcome { mut report, problem, seen } = load::capture::run(&wish, &mut teller)?;
+    study::capturing::close(&mut report, &seen);
     let put_back = stamping.map_or(Ok(()), Stamping::put_back);
     if let Some(pending) = pending {
         pending.finish(|half| {
             (half.begun_ns, half.ended_ns) = (seen.begun_ns, seen.ended_ns);
             half.interface = interface.unwrap_or_default();
-            (half.before, half.after) = (seen.before, seen.after);
+            let counters = |reading: Option<CaptureReading>| reading.unwrap_or_default().counters;
+            (half.before, half.after) = (counters(seen.before), counters(seen.after));
             half.captured = Some(report.clone());
         })?;
     }
@@ -381,17 +383,12 @@ fn census(report: &CaptureReport) -> String {
     lines.join("\n")
 }
 
-/// Bytes, with k, M or G (2¹⁰, 2²⁰, 2³⁰) behind them.
+/// Bytes, one at least.
 fn size(text: &str) -> std::result::Result<u64, String> {
-    let bad = || format!("'{text}' is not a number of bytes (examples: 500k, 10M, 1G)");
-    let (digits, shift) = match text.char_indices().next_back() {
-        Some((at, 'k' | 'K')) => (&text[..at], 10),
-        Some((at, 'M')) => (&text[..at], 20),
-        Some((at, 'G')) => (&text[..at], 30),
-        _ => (text, 0),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.filter(|&bytes| bytes > 0).ok_or_else(bad)
+    match bytes(text)? {
+        0 => Err(format!("'{text}' is not a size: one byte at least")),
+        bytes => Ok(bytes),
+    }
 }
 
 #[cfg(test)]
@@ -400,9 +397,7 @@ mod tests {
 
     #[test]
     fn sizes_are_read_and_wrong_ones_explained() {
-        assert_eq!((size("10M"), size("1k"), size("7")), (Ok(10 << 20), Ok(1024), Ok(7)));
-        for wrong in ["", "0", "M", "x", "-1", "99999999999G"] {
-            assert!(size(wrong).unwrap_err().contains("examples"), "{wrong}");
-        }
+        assert_eq!((size("10M"), size("1Ki"), size("7")), (Ok(10_000_000), Ok(1024), Ok(7)));
+        assert!(size("0").unwrap_err().contains("one byte") && size("x").unwrap_err().contains("examples"));
     }
 }

@@ -1,8 +1,7 @@
 //! `pathlab completions` and `pathlab man`: made from the same table of commands as the help.
 
-use crate::cli::Cli;
 use crate::output::Output;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use record::{Problem, Result};
 use std::path::PathBuf;
 
@@ -13,10 +12,10 @@ pub struct CompletionsArgs {
     shell: clap_complete::Shell,
 }
 
-/// Prints the completion script.
-pub fn completions(args: CompletionsArgs, output: &Output) -> Result<()> {
+/// Prints the completion script of all commands.
+pub fn completions(args: CompletionsArgs, mut all: Command, output: &Output) -> Result<()> {
     let mut script = vec![];
-    clap_complete::generate(args.shell, &mut Cli::command(), "pathlab", &mut script);
+    clap_complete::generate(args.shell, &mut all, "pathlab", &mut script);
     #[derive(serde::Serialize)]
     struct Document {
         schema: &'static str,
@@ -36,14 +35,14 @@ pub struct ManArgs {
 }
 
 /// Writes one manual page for every command.
-pub fn man(args: ManArgs, output: &Output) -> Result<()> {
+pub fn man(args: ManArgs, all: Command, output: &Output) -> Result<()> {
     let cannot = |e: std::io::Error| {
         Problem::host(format!("cannot write the manual pages: {e}"))
             .at(args.folder.display().to_string())
             .help("name a folder that you may write to")
     };
     std::fs::create_dir_all(&args.folder).map_err(cannot)?;
-    clap_mangen::generate_to(Cli::command(), &args.folder).map_err(cannot)?;
+    clap_mangen::generate_to(all, &args.folder).map_err(cannot)?;
     let mut pages: Vec<String> = std::fs::read_dir(&args.folder)
         .map_err(cannot)?
         .flatten()

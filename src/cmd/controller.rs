@@ -29,7 +29,7 @@ use switch::config::{Listen, Remote};
 use switch::scenario::{self, Learner, Scenario};
 use switch::stream::{Listener, Stream};
 
-/// News are looked for so often.
+/// How often news is looked for.
 const TURN: Duration = Duration::from_millis(50);
 /// Switches at a time.
 const MOST_SWITCHES: usize = 256;
@@ -49,13 +49,13 @@ pub struct ControllerArgs {
     /// A switch to call: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH.
     #[arg(long, value_name = "SWITCH")]
     switch: Vec<String>,
-    /// End when so many switches have their rules, instead of answering until interrupted.
+    /// End when N switches have their rules, instead of answering until interrupted.
     #[arg(long, value_name = "SWITCHES")]
     until: Option<usize>,
     /// Speak only this OpenFlow: 1.3 or 1.4.
     #[arg(long, value_name = "VERSION")]
     openflow: Option<String>,
-    /// Wait so long for an answer.
+    /// How long to wait for an answer.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = record::unit::duration)]
     timeout: Duration,
     #[command(flatten)]
@@ -102,7 +102,7 @@ struct Desk<'a> {
 
 /// Runs the command.
 pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
-    crate::interruptible()?;
+    experiment::interruptible()?;
     let scenario = scenario(&args)?;
     let listen = args.listen.iter().map(|text| Listen::parse(text).map_err(|p| p.at("--listen")));
     let mut listen = listen.collect::<Result<Vec<_>>>()?;

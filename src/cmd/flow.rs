@@ -43,6 +43,9 @@ enum FlowCommand {
     /// Print the rules of a switch.
     Dump(rules::DumpArgs),
     /// Tell what happens to the rules of a switch.
+    ///
+    /// It needs OpenFlow 1.4. ovs-ofctl can tell it, too: `ovs-ofctl -O OpenFlow13 monitor SWITCH watch:`, but in OpenFlow 1.4
+    /// `watch:` alone asks for the client's own changes only, and `-O OpenFlow14 monitor SWITCH 'watch:!own'` for all others.
     Monitor(monitor::MonitorArgs),
     /// Compare the rules of a switch with those of a file.
     Diff(rules::DiffArgs),
@@ -83,7 +86,7 @@ struct TraceArgs {
 
 /// Carries out what was asked for.
 pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
-    crate::interruptible()?;
+    experiment::interruptible()?;
     match args.command {
         FlowCommand::Trace(args) => tell(&args, output),
         FlowCommand::Add(args) => rules::change(rules::Verb::Add, &args, output),

@@ -57,7 +57,7 @@ impl HalfArgs {
             host: linux::observe::host_facts(),
             identity: identity(),
             command: std::env::args().collect(),
-            begun: crate::run::now(),
+            begun: experiment::now(),
             ..Half::default()
         };
         Ok(Some(Pending { path: path.clone(), file: Some(file), half }))
@@ -104,7 +104,7 @@ pub fn read(path: &Path) -> Result<Half> {
         .map_err(|e| Problem::input(format!("cannot read the record: {e}")).at(&place))?;
     serde_json::from_slice(&text).map_err(|e| {
         let advice = "give files that pathlab send --record and pathlab capture --record wrote";
-        Problem::input(format!("this is no half of a path: {}", record::problem::json_words(&e)))
+        Problem::input(format!("this is not a half of a path: {}", record::problem::json_words(&e)))
             .at(&place)
             .help(advice)
     })

@@ -58,7 +58,7 @@ fn keep(report: &mut JoinReport, args: &JoinArgs) -> Result<()> {
         writer.add(test)?;
     }
     let directory = writer.directory().display().to_string();
-    let (run, written) = writer.finish(findings, crate::run::now(), vec![]);
+    let (run, written) = writer.finish(findings, experiment::now(), vec![]);
     report.run = run;
     written?;
     report.record = directory;

@@ -7,16 +7,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use clap::{Args, Subcommand};
+use experiment::programs;
 use linux::lab::{self, CheckLine, Inhabitant, Lab, LabInfo, Lifetime, State, TenantInfo, Topology};
 use linux::sys::{clock, process, userns};
-use linux::undo::StateDir;
+use linux::undo;
 use record::unit::{many, time_ns};
 use record::{Problem, ProblemKind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::output::Output;
-use crate::tenants;
 
 /// Flags of `pathlab lab`.
 #[derive(Args)]
@@ -82,7 +82,7 @@ pub fn run(args: LabArgs, output: &Output) -> Result<()> {
         _ => {}
     }
     // Whatever a killed command left behind goes first; what cannot be undone is no reason to refuse other work.
-    match StateDir::open()?.clean() {
+    match undo::open()?.clean() {
         Ok(undone) => {
             undone.iter().for_each(|name| output.note(&format!("undid '{name}', whose owner is gone")))
         }
@@ -101,13 +101,13 @@ pub fn run(args: LabArgs, output: &Output) -> Result<()> {
 
 fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
     let topology = Topology::load(file)?;
-    tenants::check(&topology)?;
+    programs::check(&topology)?;
     let name = name.unwrap_or_else(|| Topology::default_name(file));
     let begun = clock::monotonic_ns();
     if userns::outer_uid() == 0 {
         process::install_interrupt_handler()
             .map_err(|error| Problem::host(format!("cannot handle signals: {error}")))?;
-        drop(tenants::up(&topology, &name, Lifetime::Persistent)?);
+        drop(programs::up(&topology, &name, Lifetime::Persistent)?);
     } else {
         start_holder(&topology, &name)?;
     }
@@ -168,7 +168,7 @@ fn hold(name: &str) -> Result<()> {
     std::io::stdin().read_to_string(&mut text).map_err(told)?;
     let built = lab::enter_user_namespace()
         .and_then(|()| Topology::parse(&text, name))
-        .and_then(|topology| tenants::up(&topology, name, Lifetime::Persistent));
+        .and_then(|topology| programs::up(&topology, name, Lifetime::Persistent));
     let word = match &built {
         Ok(_) => Word::Ready,
         Err(Problem { kind, place, what, advice }) => Word::Refused {
@@ -192,7 +192,7 @@ fn hold(name: &str) -> Result<()> {
 /// The labs that `lab down --all` takes down: all but those that a running process builds or uses.
 fn down_all(output: &Output) -> Result<Vec<String>> {
     let free = |lab: &LabInfo| !matches!(lab.state, State::Building | State::Owned) && lab.user.is_none();
-    let (mine, busy): (Vec<LabInfo>, Vec<LabInfo>) = Lab::list()?.into_iter().partition(free);
+    let (mine, busy): (Vec<LabInfo>, Vec<LabInfo>) = Lab::list(&undo::open()?).into_iter().partition(free);
     for LabInfo { name, owner, user, .. } in busy {
         let pid = owner.map_or("?".into(), |pid| pid.to_string());
         output.note(&match user {
@@ -204,11 +204,12 @@ fn down_all(output: &Output) -> Result<Vec<String>> {
 }
 
 fn down(names: &[String], output: &Output) -> Result<()> {
+    let door = undo::open()?;
     let mut gone: Vec<&str> = vec![];
     let mut inhabitants: Vec<Inhabitant> = vec![];
     let mut problems = vec![];
     for name in names {
-        match lab::take_down(name) {
+        match lab::take_down(&door, name) {
             Ok(inside) => {
                 gone.push(name);
                 inhabitants.extend(inside);
@@ -233,7 +234,7 @@ fn down(names: &[String], output: &Output) -> Result<()> {
 }
 
 fn list(output: &Output) -> Result<()> {
-    let labs = Lab::list()?;
+    let labs = Lab::list(&undo::open()?);
     output.result(&json!({"schema": "pathlab/lab-list/1", "labs": labs}), |_| {
         let mut rows = vec![["NAME", "STATE", "LINKS", "NODES", "PROGRAMS"].map(String::from).to_vec()];
         rows.extend(labs.iter().map(|lab: &LabInfo| {
@@ -261,8 +262,9 @@ fn program_words(tenant: &TenantInfo) -> String {
 /// Becomes the program, inside the node; comes back only with a problem.
 fn exec(name: &str, node: &str, command: &[String]) -> Problem {
     let enter = || -> Result<()> {
-        lab::join_user_namespace(name)?;
-        Lab::open(name)?.node(node)?.enter()
+        let door = undo::open()?;
+        lab::join_user_namespace(&door, name)?;
+        Lab::open(&door, name)?.node(node)?.enter()
     };
     if let Err(problem) = enter() {
         return problem;
@@ -273,8 +275,9 @@ fn exec(name: &str, node: &str, command: &[String]) -> Problem {
 }
 
 fn check(name: &str, output: &Output) -> Result<()> {
-    lab::join_user_namespace(name)?;
-    let lab = Lab::open(name)?;
+    let door = undo::open()?;
+    lab::join_user_namespace(&door, name)?;
+    let lab = Lab::open(&door, name)?;
     let lines = lab.check()?;
     let differing = lines.iter().filter(|line| !line.differences.is_empty()).count();
     let tenants: Vec<TenantInfo> = lab.tenants().iter().map(TenantInfo::from).collect();
@@ -352,7 +355,7 @@ fn table(rows: &[Vec<String>]) -> String {
 
 fn show(file: &str, output: &Output) -> Result<()> {
     let topology = Topology::load(file)?;
-    tenants::check(&topology)?;
+    programs::check(&topology)?;
     let text = topology.to_string();
     output.result(&json!({"schema": "pathlab/lab-show/1", "file": file, "topology": text}), |_| text.clone())
 }

@@ -1,10 +1,8 @@
 //! `pathlab report`: runs as one HTML page.
 
-use crate::output::Output;
+use crate::output::{Output, refuse_foreign_page, write_page};
 use clap::Args;
-use record::{Problem, Result, RunRecord};
-use std::fs;
-use std::io::{ErrorKind, Read};
+use record::{Result, RunRecord};
 use std::path::{Path, PathBuf};
 
 /// Flags of `pathlab report`.
@@ -35,7 +33,7 @@ struct Written {
 
 /// Reads the runs, makes the page, and writes it whole or not at all.
 pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
-    refuse_foreign(&args.output)?;
+    refuse_foreign_page(&args.output)?;
     if let [one] = args.runs.as_slice()
         && let Some(schema) = study::bench::store::schema(Path::new(one))
     {
@@ -44,7 +42,7 @@ pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
     let runs: Vec<RunRecord> =
         args.runs.iter().map(|run| study::store::open(&args.dir, run)).collect::<Result<_>>()?;
     let page = study::report::html(&runs)?;
-    write(&args.output, &page)?;
+    write_page(&args.output, &page)?;
     let runs = runs.into_iter().map(|run| run.id).collect();
     let written = Written { schema: SCHEMA, file: args.output, bytes: page.len(), runs };
     output.result(&written, |written| {
@@ -60,37 +58,10 @@ fn benchmark(directory: &Path, schema: &str, file: &Path, output: &Output) -> Re
         }
         _ => study::report::bench::send_html(&study::bench::store::open(directory, record::bench::SEND)?)?,
     };
-    write(file, &page)?;
+    write_page(file, &page)?;
     let runs = vec![directory.display().to_string()];
     let written = Written { schema: SCHEMA, file: file.to_owned(), bytes: page.len(), runs };
     output.result(&written, |written| {
         format!("{} ({} kB, {})", written.file.display(), written.bytes / 1000, written.runs.join(", "))
-    })
-}
-
-/// Anything that is not a page of pathlab stays as it is.
-pub fn refuse_foreign(file: &Path) -> Result<()> {
-    let mut begin = vec![];
-    let opened = fs::File::open(file);
-    let read =
-        opened.and_then(|opened| opened.take(study::report::MARK.len() as u64).read_to_end(&mut begin));
-    match read {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        Ok(_) if begin == study::report::MARK.as_bytes() => Ok(()),
-        Ok(_) => Err(Problem::input("this file exists and is not a report of pathlab")
-            .at(file.display().to_string())
-            .help("choose another name with -o")),
-        Err(e) => Err(Problem::input(format!("cannot look at it: {e}")).at(file.display().to_string())),
-    }
-}
-
-/// Writes the page whole or not at all.
-pub fn write(file: &Path, page: &str) -> Result<()> {
-    let name = file.file_name().ok_or_else(|| Problem::input("-o needs the name of a file"))?;
-    let new = file.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    let written = fs::write(&new, page).and_then(|()| fs::rename(&new, file));
-    written.map_err(|e| {
-        let _ = fs::remove_file(&new); // it may never have been made
-        Problem::host(format!("cannot write the report: {e}")).at(file.display().to_string())
     })
 }

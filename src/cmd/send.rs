@@ -6,10 +6,11 @@
 use super::half::HalfArgs;
 use super::stamps;
 use crate::output::Output;
-use crate::run::progress::Progress;
+use crate::progress::Screen;
 use clap::Args;
+use experiment::Notices;
 use linux::port::StampSource;
-use linux::stamping::{Side, Stamping};
+use linux::tune::stamps::{Side, Stamping};
 use load::send::engine::Watch;
 use load::send::pace::Rate;
 use load::send::replay::Recording;
@@ -18,7 +19,7 @@ use load::send::{Job, Sending, What, build, calibrate, half, job};
 use record::half::{Half, Numbering};
 use record::send::{Calibration, SendLedger, SendReport, SentStampSource, SentStamps};
 use record::unit::{bits_per_s, count, duration_ms, frames_per_s, many, signed, time_ns};
-use record::{Latency, Problem, Result};
+use record::{Latency, Problem, Result, drop};
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -70,10 +71,10 @@ pub struct SendArgs {
     /// Threads, each with its own end of the port.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
-    /// A file's times so many times as fast: 1, 10, 0.5, max.
+    /// Replay a file N times as fast as it was captured: 1, 10, 0.5, max.
     #[arg(long, requires = "from", conflicts_with = "rate")]
     speed: Option<String>,
-    /// The file so many times over.
+    /// Replay the file N times.
     #[arg(long = "loop", value_name = "TIMES", requires = "from", conflicts_with_all = ["count", "duration"])]
     loops: Option<u64>,
     /// Repair wrong checksums in a file.
@@ -94,7 +95,7 @@ pub struct SendArgs {
 
 /// Runs the command.
 pub fn run(args: SendArgs, output: &Output) -> Result<()> {
-    crate::interruptible()?;
+    experiment::interruptible()?;
     let job = job_of(&args)?;
     if args.half.record.is_some() && (args.calibrate || args.print.is_some()) {
         return Err(Problem::input("nothing is sent that could be recorded").at("--record"));
@@ -110,7 +111,8 @@ pub fn run(args: SendArgs, output: &Output) -> Result<()> {
     let pending = args.half.begin()?;
     let interface = job::interface_of(&job.port);
     let stamping = stamps::prepare(job.stamps, interface.as_deref(), &job.port, Side::Transmit, output)?;
-    let sending = watched(output, &job, |watch| load::send::send_seen(&job, watch))?;
+    let mut sending = watched(output, &job, |watch| load::send::send(&job, watch))?;
+    study::sending::close(&mut sending.report, &sending.seen);
     let put_back = stamping.map_or(Ok(()), Stamping::put_back);
     if let (Some(pending), Some(numbering)) = (pending, numbering) {
         pending.finish(|half| fill(half, &job, numbering, &sending))?;
@@ -123,8 +125,8 @@ pub fn run(args: SendArgs, output: &Output) -> Result<()> {
 /// The half of a path that this sending is.
 fn fill(half: &mut Half, job: &Job, numbering: Numbering, sending: &Sending) {
     (half.begun_ns, half.ended_ns) = (sending.begun_ns, sending.ended_ns);
-    half.interface = job::interface_of(&job.port).unwrap_or_default();
-    (half.before, half.after) = (sending.before.clone(), sending.after.clone());
+    half.interface.clone_from(&sending.seen.interface);
+    (half.before, half.after) = (sending.seen.before.clone(), sending.seen.after.clone());
     half.sent = Some(half::sent(job, numbering, sending));
 }
 
@@ -136,7 +138,7 @@ fn verdict(report: &SendReport) -> Result<()> {
     }
     let first = frames.drops.iter().max_by_key(|drop| drop.count);
     let why = first.map_or_else(String::new, |drop| match (drop.place.as_str(), drop.name.as_str()) {
-        ("program", "time_over") => ", the time was over before the others".to_owned(),
+        ("program", drop::TIME_OVER) => ", the time was over before the others".to_owned(),
         (place, name) => format!(", most of the others {name} at {place}"),
     });
     let (left, asked) = (count(frames.transmitted), count(frames.asked));
@@ -165,7 +167,9 @@ fn job_of(args: &SendArgs) -> Result<Job> {
         (_, None, Some(_)) => None,
         (What::Recording(recording, ..), ..) => Some(recording.len() * args.loops.unwrap_or(1).max(1)),
         (What::Template(_), ..) if args.rate.is_some_and(|rate| rate != Rate::Max) => {
-            return Err(Problem::input("it is not said how long to send").help("add --count or --duration"));
+            return Err(
+                Problem::input("neither a count nor a duration is given").help("add --count or --duration")
+            );
         }
         (What::Template(_), ..) => Some(1),
     };
@@ -231,7 +235,7 @@ fn template(args: &SendArgs) -> Result<Template> {
 fn size_of(size: &str, template: &Template) -> Result<Size> {
     let rest = Template { size: None, ..template.clone() };
     let whole = Template::parse(&format!("size {}\n{rest}", size.replace('\n', " ")), "--size")?;
-    whole.size.ok_or_else(|| Problem::input("the size is not said").at("--size"))
+    whole.size.ok_or_else(|| Problem::input("the size is missing").at("--size"))
 }
 
 /// Runs `work` on a thread of its own; interrupts stop it in order, and a bar shows how far it is.
@@ -240,7 +244,8 @@ fn watched<T: Send>(output: &Output, job: &Job, work: impl FnOnce(&Watch) -> T +
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| work(&watch));
-        let mut bar: Option<(Progress, u64)> = None;
+        let total = job.count.unwrap_or(job.duration_ms).max(2001);
+        let mut bar = None;
         while !worker.is_finished() {
             std::thread::sleep(Duration::from_millis(5));
             if linux::sys::process::interrupted() {
@@ -251,11 +256,10 @@ fn watched<T: Send>(output: &Output, job: &Job, work: impl FnOnce(&Watch) -> T +
                 None => begun.elapsed().as_millis() as u64,
             };
             if bar.is_none() && begun.elapsed() > Duration::from_secs(2) {
-                bar = Some((Progress::new(output, job.count.unwrap_or(job.duration_ms).max(2001)), 0));
+                bar = Some(Screen::new(output));
             }
-            if let Some((bar, shown)) = &mut bar {
-                bar.done(done.saturating_sub(*shown));
-                *shown = done;
+            if let Some(bar) = &bar {
+                bar.part("", done, total);
             }
         }
         drop(bar);
@@ -355,6 +359,9 @@ fn ledger_words(frames: &SendLedger) -> String {
         let _ = write!(text, " + {} still queued", count(frames.queued));
     }
     let _ = write!(text, ", unexplained {}", signed(frames.residual));
+    if frames.uncertainty > 0 {
+        let _ = write!(text, " ± {}", count(frames.uncertainty));
+    }
     if let Some(completed) = frames.completed {
         let _ = write!(text, "; the port saw {} completed", count(completed));
     }

@@ -6,7 +6,7 @@ use crate::output::Output;
 use clap::Args;
 use linux::sys::process;
 use linux::sys::socket::{self, Direction};
-use load::agent::{self, Turns};
+use load::conversation::agent::{self, Turns};
 use record::{Problem, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct ServeArgs {
 
 /// Listens and serves.
 pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
-    crate::interruptible()?;
+    experiment::interruptible()?;
     let listener = listen(&args)?;
     // An interrupt that comes just before a call of accept is seen after this time.
     let wait = socket::set_timeout(&listener, Direction::Receive, Some(TICK));

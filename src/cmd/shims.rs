@@ -1,13 +1,15 @@
 //! `pathlab shims`: links by the names that Mininet starts.
 
 use crate::output::Output;
-use crate::shim::NAMES;
 use clap::Args;
 use record::{Problem, Result};
 use serde::Serialize;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+
+/// The names, those of the programs of the OpenFlow reference implementation.
+pub const NAMES: [&str; 4] = ["ofdatapath", "ofprotocol", "dpctl", "controller"];
 
 /// Flags of `pathlab shims`.
 #[derive(Args)]

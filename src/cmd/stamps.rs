@@ -7,7 +7,7 @@
 
 use crate::output::Output;
 use linux::port::{StampSource, stamps};
-use linux::stamping::{self, Side, Stamping};
+use linux::tune::stamps::{self as tuned, Side, Stamping};
 use record::{Problem, Result, StampSeen};
 
 /// Reads the flag.
@@ -40,7 +40,7 @@ pub fn prepare(
             .at(uri)
             .help("leave --timestamps out"));
     };
-    let stamping = stamping::switch_on(interface, side);
+    let stamping = linux::undo::door().and_then(|door| tuned::switch_on(&door, interface, side));
     let report = stamps::probe(interface, wanted)?;
     match &stamping {
         Ok(stamping) => output.note(&stamping.said),

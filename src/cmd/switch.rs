@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use switch::config::{Controller, Door, SwitchConfig, add_port, dpid, fail};
 use switch::control::{Say, Switch};
 use switch::packet_ins::{Counts, Limit};
-use switch::queues::{self, QueueConfig};
+use switch::queue_config::{self, QueueConfig};
 
 /// Flags of `pathlab switch`.
 #[derive(Args)]
@@ -59,7 +59,7 @@ pub struct SwitchArgs {
     speed: Vec<String>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// End after so long: 5s, 500ms, 2m.
+    /// End after TIME: 5s, 500ms, 2m.
     #[arg(long, value_name = "TIME", value_parser = record::unit::duration)]
     duration: Option<Duration>,
 }
@@ -120,7 +120,7 @@ struct OneQueue {
 
 /// Runs the command.
 pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
-    crate::interruptible()?;
+    experiment::interruptible()?;
     let configs = configs(&args)?;
     let mut switches = vec![];
     for config in &configs {
@@ -188,7 +188,7 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     config.queues = queues.collect::<Result<_>>().map_err(|p| p.at("--queue"))?;
     let limit = args.packet_ins.as_deref().map(Limit::parse).transpose();
     config.packet_ins = limit.map_err(|p| p.at("--packet-ins"))?;
-    let speeds = args.speed.iter().map(|text| queues::speed(text));
+    let speeds = args.speed.iter().map(|text| queue_config::speed(text));
     config.speeds = speeds.collect::<Result<_>>().map_err(|p| p.at("--speed"))?;
     config.fail = fail(&args.fail).map_err(|p| p.at("--fail"))?;
     if config.ports.is_empty() && config.listen.is_empty() && config.controllers.is_empty() {

@@ -6,15 +6,15 @@
 use crate::cmd::serve::PORT;
 use crate::output::Output;
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use load::agent::{self, AgentLink};
-use load::controller::{self, Nobody, Outcome};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use load::conversation::controller::{self, Nobody};
 use load::send::pace;
+use load::{AgentLink, Outcome};
+use record::kind::{KINDS, Kind, Shape};
 use record::ledger::NamedCount;
-use record::spec::{Kind, Rate, TestSpec};
 use record::traffic::EndReport;
-use record::unit::{bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
-use record::{Latency, Problem, Result};
+use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
+use record::{Delta, Latency, Problem, Rate, Result, TestSpec};
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::Write as _;
@@ -31,24 +31,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a test without a count sends when nothing is said.
 const DURATION_MS: u64 = 5_000;
 
-/// How many echo requests a second leave when nothing is said: a flood must be asked for.
-const PING_PER_SECOND: f64 = 10.0;
-
-/// Tests so long have a progress line on a terminal.
+/// Tests of this length or longer have a progress line on a terminal.
 const SHOW_FROM_MS: u64 = 2_001;
 
 /// Flags of `pathlab test`.
 #[derive(Args)]
 pub struct TestArgs {
-    /// tcp-stream, udp-stream, tcp-rr, udp-rr, ping or frames.
-    #[arg(value_parser = kinds(), hide_possible_values = true)]
+    #[arg(value_parser = kinds(), hide_possible_values = true, help = Kind::names_where(|_| true, "or"))]
     kind: Kind,
     /// The host that runs `pathlab serve`: name or address, with :PORT if it is not 5300.
     #[arg(value_name = "HOST[:PORT]")]
     host: String,
-    /// Payload of one message in bytes [default: 64; ping 56; tcp-stream 131072; frames the
-    /// shortest].
-    #[arg(long)]
+    #[arg(long, help = size_help())]
     size: Option<u32>,
     /// Payload of the response in bytes (request/response kinds) [default: as the request].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
@@ -57,7 +51,7 @@ pub struct TestArgs {
     /// or one request after the other].
     #[arg(long, value_parser = pace::Rate::read)]
     rate: Option<pace::Rate>,
-    /// Send so many messages; with --duration at most so long, else however long that takes.
+    /// Send N messages; --duration limits the time, otherwise it takes as long as it takes.
     #[arg(long)]
     count: Option<u64>,
     /// How long to send: 5s, 500ms, 2m [default: 5s; with --count no limit].
@@ -75,10 +69,10 @@ pub struct TestArgs {
     /// Receive merged datagrams (udp-stream).
     #[arg(long)]
     gro: bool,
-    /// Ask for a send buffer of so many bytes.
+    /// Ask for a send buffer of this size.
     #[arg(long, value_name = "BYTES")]
     send_buffer: Option<u32>,
-    /// Ask for a receive buffer of so many bytes, or leave the system's [default: 67108864 for datagrams, beyond
+    /// Ask for a receive buffer of this size, or leave the system's [default: 67108864 for datagrams, beyond
     /// net.core.rmem_max where permitted; system for TCP].
     #[arg(long, value_name = "BYTES|system")]
     receive_buffer: Option<Buffer>,
@@ -112,10 +106,11 @@ impl FromStr for Buffer {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text {
             "system" => Ok(Buffer(None)),
-            _ => text
-                .parse()
-                .map(|bytes| Buffer(Some(bytes)))
-                .map_err(|_| format!("'{text}' is not a number of bytes (examples: 65536, system)")),
+            _ => {
+                let bytes = unit::bytes(text).map_err(|what| format!("{what}, or system"))?;
+                let bytes = u32::try_from(bytes).map_err(|_| format!("'{text}' is 4 GiB or more"))?;
+                Ok(Buffer(Some(bytes)))
+            }
         }
     }
 }
@@ -171,19 +166,14 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
 }
 
 fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
-    let default_size = match args.kind {
-        Kind::TcpStream => 0,
-        Kind::Ping => 56,
-        Kind::Frames => load::frames::shortest(if address.is_ipv6() { 6 } else { 4 }) as u32,
-        _ => 64,
-    };
+    let family = if address.is_ipv6() { 6 } else { 4 };
     TestSpec {
         kind: args.kind,
         from: "local".into(),
         to: args.host.clone(),
-        family: if address.is_ipv6() { 6 } else { 4 },
+        family,
         duration_ms: args.duration.unwrap_or(if args.count.is_some() { 0 } else { DURATION_MS }),
-        size: args.size.unwrap_or(default_size),
+        size: args.size.unwrap_or_else(|| args.kind.default_size(family)),
         response: args.response,
         rate: rate_of(args),
         count: args.count,
@@ -205,15 +195,30 @@ fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
 
 /// The kinds of tests by name, so that a shell can complete them.
 pub(super) fn kinds() -> impl TypedValueParser<Value = Kind> {
-    let names = Kind::ALL.map(Kind::name);
+    let names = KINDS.iter().map(|row| PossibleValue::new(row.name).help(row.about));
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Kind>())
+}
+
+fn size_help() -> String {
+    let usual = TestSpec::default().size;
+    let size = |kind: Kind, family| {
+        TestSpec { kind, size: kind.default_size(family), ..TestSpec::default() }.message_size()
+    };
+    let unusual = Kind::ALL.into_iter().filter(|&kind| size(kind, 4) != usual).map(|kind| {
+        match (size(kind, 4), size(kind, 6)) {
+            (v4, v6) if v4 == v6 => format!("; {kind} {v4}"),
+            (v4, v6) => format!("; {kind} {v4}, over IPv6 {v6}"),
+        }
+    });
+    format!("Payload of one message in bytes [default: {usual}{}]", unusual.collect::<String>())
 }
 
 /// The rate of the plan; none for as fast as possible.
 fn rate_of(args: &TestArgs) -> Option<Rate> {
     match args.rate {
-        None if args.kind == Kind::Ping => Some(Rate::MessagesPerSecond(PING_PER_SECOND)),
-        None | Some(pace::Rate::Max) => None,
+        // A flood must be asked for.
+        None => args.kind.facts().gentle_rate,
+        Some(pace::Rate::Max) => None,
         Some(pace::Rate::Frames(rate)) => Some(Rate::MessagesPerSecond(rate)),
         Some(pace::Rate::Bits(rate)) => Some(Rate::BitsPerSecond(rate)),
     }
@@ -273,7 +278,7 @@ fn local_agent() -> Result<(AgentLink, Child)> {
         std::env::current_exe().map_err(|e| Problem::host(format!("cannot find my own program: {e}")))?;
     let mut command = Command::new(own);
     command.arg("agent");
-    agent::spawn(command)
+    load::conversation::spawn(command)
 }
 
 /// A child that is waited for when it goes out of sight; its link is closed by then, so it ends.
@@ -334,8 +339,10 @@ impl Meter {
         let now = (Instant::now(), linux::observe::traffic::bytes(&self.interface)?);
         let (then, before) = self.last.replace(now)?;
         let seconds = (now.0 - then).as_secs_f64().max(1e-3);
-        let rate = |now: u64, before: u64| bits_per_s(now.saturating_sub(before) as f64 * 8.0 / seconds);
-        let (received, sent) = (rate(now.1.0, before.0), rate(now.1.1, before.1));
+        let rate = |before: u64, now: u64| {
+            Delta::of(before, now).known().map(|bytes| bits_per_s(bytes as f64 * 8.0 / seconds))
+        };
+        let (received, sent) = (rate(before.0, now.1.0)?, rate(before.1, now.1.1)?);
         Some(format!(", {} sends {sent}, receives {received}", self.interface))
     }
 }
@@ -351,16 +358,12 @@ impl Drop for Progress {
 
 impl Summary {
     fn of(spec: &TestSpec, outcome: &Outcome) -> Summary {
-        // Of a round trip the end that counts is the one that the replies come back to.
-        let end = if spec.kind.is_round_trip() { &outcome.sender } else { &outcome.receiver };
-        let seconds = end.ended_ns.saturating_sub(end.begun_ns).max(1) as f64 / 1e9;
-        let lost = match spec.kind {
-            Kind::TcpStream | Kind::TcpRr => None,
-            _ => Some(outcome.sender.sent.saturating_sub(end.unique)),
-        };
+        let figures = study::test::figures(spec, &outcome.sender, &outcome.receiver, None);
+        let unique = figures.received.unique;
+        let lost = spec.kind.has_ledger().then(|| outcome.sender.sent.saturating_sub(unique));
         Summary {
-            throughput_bps: end.received_bytes as f64 * 8.0 / seconds,
-            messages_per_second: end.received as f64 / seconds,
+            throughput_bps: figures.throughput_bps,
+            messages_per_second: figures.messages_per_second,
             lost,
         }
     }
@@ -395,13 +398,11 @@ fn table(document: &TestDocument<'_>) -> String {
 }
 
 fn describe(spec: &TestSpec, host: &str) -> String {
-    let (size, lasts) = (count(load::message_size(spec) as u64), spec.duration_ms as f64 * 1e6);
-    let asked = match (spec.rate, spec.kind) {
-        (Some(Rate::MessagesPerSecond(rate)), _) => format!("at {}", messages_per_s(rate)),
-        (Some(Rate::BitsPerSecond(rate)), _) => format!("at {}", bits_per_s(rate)),
-        (None, Kind::TcpStream | Kind::UdpStream | Kind::Frames) => "as fast as possible".to_owned(),
-        (None, Kind::Ping) => "flood".to_owned(),
-        (None, _) => "one at a time".to_owned(),
+    let (size, lasts) = (count(spec.message_size().into()), spec.duration_ms as f64 * 1e6);
+    let asked = match spec.rate {
+        Some(Rate::MessagesPerSecond(rate)) => format!("at {}", messages_per_s(rate)),
+        Some(Rate::BitsPerSecond(rate)) => format!("at {}", bits_per_s(rate)),
+        None => spec.kind.facts().unpaced.to_owned(),
     };
     let length = match spec.count {
         Some(messages) if spec.duration_ms == 0 => many(messages, "message"),
@@ -413,17 +414,13 @@ fn describe(spec: &TestSpec, host: &str) -> String {
 
 fn throughput(spec: &TestSpec, summary: &Summary) -> String {
     let bits = bits_per_s(summary.throughput_bps);
-    let what = match spec.kind {
-        kind if kind.is_round_trip() => "round trips/s",
-        Kind::Frames => "frames/s",
-        _ => "datagrams/s",
-    };
-    let messages = scaled(summary.messages_per_second, what);
-    match spec.kind {
-        Kind::TcpStream => format!("{bits} of payload at the receiver"),
-        Kind::UdpStream => format!("{messages}, {bits} of payload at the receiver"),
-        Kind::Frames => format!("{messages}, {bits} of frames at the receiver"),
-        _ => messages,
+    let (what, of) = if spec.kind.is_by_port() { ("frames/s", "frames") } else { ("datagrams/s", "payload") };
+    match spec.kind.facts().shape {
+        Shape::Bytes => format!("{bits} of {of} at the receiver"),
+        Shape::OneWay => {
+            format!("{}, {bits} of {of} at the receiver", scaled(summary.messages_per_second, what))
+        }
+        Shape::RoundTrip => scaled(summary.messages_per_second, "round trips/s"),
     }
 }
 
@@ -509,6 +506,14 @@ fn cpu(report: &EndReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_says_the_size_of_every_kind() {
+        let sizes = size_help();
+        for said in ["[default: 64;", "; tcp-stream 131072;", "; ping 56;", "; frames 60, over IPv6 80"] {
+            assert!(sizes.contains(said), "{sizes}");
+        }
+    }
 
     #[test]
     fn hosts_with_and_without_ports() {

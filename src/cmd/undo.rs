@@ -2,7 +2,6 @@
 
 use crate::output::Output;
 use clap::Args;
-use linux::undo::StateDir;
 use serde_json::json;
 
 /// Flags of `pathlab undo`.
@@ -11,7 +10,7 @@ pub struct UndoArgs {}
 
 /// Runs the command.
 pub fn run(_args: UndoArgs, output: &Output) -> record::Result<()> {
-    let undone = StateDir::open()?.clean()?;
+    let undone = linux::undo::open()?.clean()?;
     output.result(&json!({"schema": linux::undo::SCHEMA, "undone": undone}), |_| match undone.is_empty() {
         true => "nothing was left behind".into(),
         false => format!("undone: {}", undone.join(", ")),

@@ -3,6 +3,7 @@
 //! The switch may stand first (`dpctl unix:/s show`), second (`dpctl show unix:/s`, as ovs-ofctl) or last
 //! (`dpctl add-flow FLOW unix:/s`, as Mininet writes it): it is known by its looks.
 
+use crate::cli;
 use crate::cmd::tls::TlsArgs;
 use crate::output::Output;
 use clap::Parser;
@@ -42,7 +43,7 @@ pub fn run(args: &Dpctl, output: &Output) -> Result<()> {
             [] => "",
             [wanted] => wanted,
             [_, more, ..] => {
-                return Err(Problem::input(format!("'{more}' is a word too many"))
+                return Err(Problem::input(format!("unexpected argument '{more}'"))
                     .help("dpctl status NAME tells what begins with NAME"));
             }
         };
@@ -50,7 +51,7 @@ pub fn run(args: &Dpctl, output: &Output) -> Result<()> {
     }
     let mut words = translate(&switch, &command, &rest)?;
     words.extend(super::words::of_tls(&args.tls));
-    super::command(words, output)
+    cli::carry_out(words, output)
 }
 
 /// Finds the switch among the words: it, the command, and the others.
@@ -59,7 +60,7 @@ fn order(words: &[String]) -> Result<(String, String, Vec<String>)> {
         |word: &String| ["unix:", "tcp:", "ssl:", "tls:"].iter().any(|kind| word.starts_with(kind));
     let mut rest = words.to_vec();
     let place = rest.iter().position(is_switch).ok_or_else(|| {
-        Problem::input("no switch is said").help("unix:PATH or tcp:IP[:PORT], as dpctl unix:/tmp/s1 show")
+        Problem::input("no switch given").help("unix:PATH or tcp:IP[:PORT], as dpctl unix:/tmp/s1 show")
     })?;
     let switch = rest.remove(place);
     if rest.is_empty() {
@@ -137,7 +138,7 @@ fn status(switch: &str, tls: &TlsArgs, wanted: &str) -> Result<String> {
             Ok(String::from_utf8_lossy(&answer.data.0).into_owned())
         }
         Ok(_) => Err(Problem::input("it answers something else")),
-        Err(problem) => Err(problem.help("the status is told where ofprotocol listens (its --listen)")),
+        Err(problem) => Err(problem.help("the status is reported where ofprotocol listens (its --listen)")),
     }
     .map_err(|problem| problem.at(switch.to_owned()))
 }

@@ -13,14 +13,12 @@ mod dpctl;
 mod protocol;
 mod words;
 
-use crate::cli::{self, Cli};
+use crate::cli;
+use crate::cmd::shims::NAMES;
 use crate::output::Output;
 use clap::Parser;
 use record::Result;
 use std::path::Path;
-
-/// The names, as `pathlab shims` makes them.
-pub const NAMES: [&str; 4] = ["ofdatapath", "ofprotocol", "dpctl", "controller"];
 
 /// The name that this process was started by, if it is one of [`NAMES`].
 pub fn called_as() -> Option<&'static str> {
@@ -32,15 +30,9 @@ pub fn called_as() -> Option<&'static str> {
 /// Does what the program of that name would do.
 pub fn run(name: &str, output: &Output) -> Result<()> {
     match name {
-        "ofdatapath" => command(words::Datapath::parse().words()?, output),
-        "controller" => command(words::Controller::parse().words()?, output),
+        "ofdatapath" => cli::carry_out(words::Datapath::parse().words()?, output),
+        "controller" => cli::carry_out(words::Controller::parse().words()?, output),
         "ofprotocol" => protocol::run(protocol::Protocol::parse(), output),
         _ => dpctl::run(&dpctl::Dpctl::parse(), output),
     }
-}
-
-/// Carries out a command line of `pathlab`.
-fn command(words: Vec<String>, output: &Output) -> Result<()> {
-    let line = Cli::parse_from(std::iter::once("pathlab".to_owned()).chain(words));
-    cli::dispatch(line.command, output)
 }

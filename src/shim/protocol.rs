@@ -50,7 +50,7 @@ pub struct Protocol {
 
 /// Relays until it is interrupted.
 pub fn run(args: Protocol, output: &Output) -> Result<()> {
-    crate::interruptible()?;
+    experiment::interruptible()?;
     let relay = relay(&args)?;
     output.note(&format!("relaying between {} and {} controllers", relay.datapath, relay.controllers.len()));
     relay.run(&process::interrupted, &|said| output.note(&words(&said)))
@@ -127,7 +127,7 @@ mod tests {
         for (line, expected) in [
             ("unix:/s", "neither a controller"),
             ("--stp unix:/s tcp:1.2.3.4", "spanning tree"),
-            ("nl:0 tcp:1.2.3.4", "no peer"),
+            ("nl:0 tcp:1.2.3.4", "not a peer"),
             ("-D unix:/s tcp:1.2.3.4", "--detach"),
         ] {
             let problem = relay(&read(&format!("ofprotocol {line}"))).err().unwrap().to_string();

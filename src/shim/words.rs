@@ -107,7 +107,7 @@ fn port(name: &str) -> String {
 fn hexadecimal(text: &str) -> Result<String> {
     match u64::from_str_radix(text, 16) {
         Ok(number) if number > 0 => Ok(format!("{number:#x}")),
-        _ => Err(Problem::input(format!("'{text}' is no datapath identifier"))
+        _ => Err(Problem::input(format!("'{text}' is not a datapath identifier"))
             .at("--datapath-id")
             .help("12 hexadecimal digits that are not all 0, as 000000000001")),
     }
@@ -177,7 +177,7 @@ mod tests {
         for (line, expected) in [
             ("-D punix:/s", "--detach"),
             ("-P punix:/s", "--pidfile"),
-            ("-d 0 punix:/s", "no datapath identifier"),
+            ("-d 0 punix:/s", "not a datapath identifier"),
         ] {
             let words = format!("ofdatapath {line}");
             let problem =

@@ -69,6 +69,14 @@ def by_the_clock(tester):
     return send
 
 
+def for_seconds(send, seconds):
+    def continuous_packet_send(self, packet):
+        packet["packets"]["duration_time"] = seconds
+        return send(self, packet)
+
+    return continuous_packet_send
+
+
 if __name__ == "__main__":
     import os_ken.tests.switch
 
@@ -81,5 +89,8 @@ if __name__ == "__main__":
 
     tester.OfTester._compare_flow = read_back(tester.OfTester._compare_flow)
     tester.OfTester._send_packet_thread = by_the_clock(tester)
+    if "PATHLAB_OSKEN_SECONDS" in os.environ:
+        seconds = int(os.environ["PATHLAB_OSKEN_SECONDS"])
+        tester.OfTester._continuous_packet_send = for_seconds(tester.OfTester._continuous_packet_send, seconds)
     sys.argv.append("os_ken.tests.switch.tester")
     sys.exit(main())

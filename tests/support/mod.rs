@@ -1,9 +1,11 @@
 //! What the tests share: running pathlab, running ordinary tools inside a lab, saying what was skipped.
 #![allow(dead_code)]
 
-use std::io::Write;
+pub mod again;
+
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The program under test.
@@ -26,11 +28,7 @@ pub fn installed(program: &str) -> bool {
 /// Says that something was not tested, visibly: on standard error, and in the list that `make test` prints at its end.
 pub fn skip(what: &str, why: &str) {
     eprintln!("SKIP: {what}: {why}");
-    if let Some(list) = std::env::var_os("PATHLAB_SKIPS")
-        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(list)
-    {
-        let _ = writeln!(file, "{what}: {why}");
-    }
+    again::append("PATHLAB_SKIPS", &format!("{what}: {why}"));
 }
 
 /// A command with the folders of system tools in its path.
@@ -182,7 +180,8 @@ pub struct TestLab {
 impl TestLab {
     /// Builds a lab with a name that no other test uses.
     pub fn up(topology: &str, label: &str) -> TestLab {
-        let name = format!("{label}{}", std::process::id());
+        static LABS: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("{label}{}-{}", std::process::id(), LABS.fetch_add(1, Ordering::Relaxed));
         run_ok(&["lab", "up", topology, "--name", &name]);
         TestLab { name }
     }

@@ -5,9 +5,9 @@ use flow::agent::translate::{write_actions, write_bands, write_buckets, write_in
 use flow::group::GroupModCommand;
 use flow::openflow::bytes::{Bytes, Hex, Version};
 use flow::openflow::group::{GroupCommand, GroupMod, GroupType, MeterCommand, MeterFlags, MeterMod};
-use flow::openflow::message::{Body, HEADER, Header, Message};
+use flow::openflow::message::{Body, HEADER, Header, Message, question};
 use flow::openflow::misc::{Empty, Hello};
-use flow::openflow::multipart::{MultipartReply, Reply, Request, question};
+use flow::openflow::multipart::{MultipartReply, Reply, Request};
 use flow::openflow::rule::{
     FlowCommand, FlowFlags, FlowMod, FlowStats, FlowStatsRequest, Importance, PacketOut,
 };

@@ -1,7 +1,7 @@
 //! Links that go and come back, switches without a controller, several switches in one process, frames that a switch must
 //! not hear again, and TCP with all offloads on: real interfaces in namespaces.
 
-use crate::client::{ANY, Client, End, add, frame, group};
+use crate::client::{ANY, Client, End, add, frame, group, meter};
 use crate::site::{Site, needs_root, within};
 use crate::support;
 use flow::group::GroupModCommand;
@@ -343,5 +343,34 @@ fn tcp_with_offloads_on_arrives_byte_for_byte_also_when_headers_are_changed() {
         let segment =
             rules.iter().filter(|rule| rule.packet_count > 0).map(|rule| rule.byte_count / rule.packet_count);
         assert!(segment.max() <= Some(1514), "rules count segments ({kind})");
+    }
+}
+
+/// 1,000 frames a second are 1,000 segments, also of TCP's super-frames. The truth is from outside: bytes at the receiver, and
+/// a clock that runs at least as long as the switch had.
+#[test]
+fn a_meter_of_frames_holds_tcp_with_super_frames_to_its_segments() {
+    if needs_root("a meter and TCP with offloads") {
+        return;
+    }
+    for kind in ["int", "ring"] {
+        let mut site = Site::build(2);
+        let socket = format!("punix:{}", site.socket().display());
+        let ports = [1, 2].map(|port| format!("{port}={kind}:p{port}"));
+        site.switch(&["--port", &ports[0], "--port", &ports[1], "--listen", &socket]);
+        site.wait_for("the socket", |site| site.socket().exists());
+        let mut client = client(&site);
+        client.must([meter("meter=1,pktps,burst,band=type=drop,rate=1000,burst_size=100")]);
+        client.must([
+            add("priority=1,in_port=1 actions=output:2"),
+            add("priority=1,in_port=2 actions=output:1"),
+            add("priority=9,tcp,in_port=1 actions=meter:1,output:2"),
+        ]);
+        let (total, before) = (2 << 20, Instant::now());
+        transfer(&site, "10.0.0.2", 5000, total);
+        // By its rate, from its full bucket, and one super-frame (64 KiB) that found the bucket full.
+        let most = before.elapsed().as_secs_f64() * 1000.0 + 100.0 + 46.0;
+        let least = total as f64 / 1460.0;
+        assert!(least <= most, "{kind}: {least:.0} segments came, and the meter lets {most:.0} through");
     }
 }

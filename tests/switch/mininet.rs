@@ -6,7 +6,7 @@
 
 use crate::site::{Site, needs_root, project};
 use crate::support;
-use linux::lab::link::Netlink;
+use linux::netlink::Netlink;
 use std::time::Duration;
 
 /// What runs inside, around the line that starts Mininet. `$1` is pathlab, `$2` the folder of another controller.

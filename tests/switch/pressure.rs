@@ -3,9 +3,9 @@
 use crate::client::{ANY, Client, PATIENCE, Running, add, call, silent};
 use crate::site::{Site, needs_root, within};
 use flow::openflow::bytes::Version;
-use flow::openflow::message::{Body, HEADER, Header, Message};
+use flow::openflow::message::{Body, HEADER, Header, Message, question};
 use flow::openflow::misc::{Echo, Hello};
-use flow::openflow::multipart::{Request, question};
+use flow::openflow::multipart::Request;
 use flow::openflow::rule::FlowStatsRequest;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -7,8 +7,8 @@ use crate::vswitch;
 use flow::openflow::bytes::Version;
 use flow::openflow::multipart::{Reply, Request};
 use flow::openflow::port::{QueueProperty, QueueRate, QueueRequest, QueueStats};
-use linux::htb;
-use linux::lab::link::Netlink;
+use linux::netlink::Netlink;
+use linux::tune::queues as htb;
 use std::net::UdpSocket;
 
 /// Bytes of Ethernet, IPv4 and UDP before the payload.

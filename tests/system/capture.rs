@@ -1,6 +1,6 @@
 //! `pathlab capture` from outside: against counters, tcpdump, wrong input and trouble.
 
-use crate::alone;
+use crate::beside;
 use crate::support::{
     PATHLAB, TestLab, finish, installed, is_root, pathlab, run, run_ok, skip, start, until_it_says,
 };
@@ -61,7 +61,7 @@ pub fn able(what: &str) -> bool {
 
 #[test]
 fn the_account_closes_against_the_interface_and_tcpdump() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("a capture against tcpdump") || !installed("tcpdump") {
         return;
     }
@@ -121,7 +121,7 @@ fn the_account_closes_against_the_interface_and_tcpdump() {
 
 #[test]
 fn a_filter_a_count_and_several_threads_hold() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("filters and threads") {
         return;
     }
@@ -150,7 +150,7 @@ fn a_filter_a_count_and_several_threads_hold() {
 
 #[test]
 fn a_killed_capture_leaves_a_file_that_can_be_read() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("kill -9 of a capture") {
         return;
     }
@@ -178,7 +178,7 @@ fn a_killed_capture_leaves_a_file_that_can_be_read() {
 
 #[test]
 fn an_interface_that_is_removed_ends_the_capture_with_what_it_had() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("an interface that is removed") {
         return;
     }
@@ -202,7 +202,7 @@ fn an_interface_that_is_removed_ends_the_capture_with_what_it_had() {
 
 #[test]
 fn a_full_disk_loses_nothing_silently() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("a full disk") || !installed("mount") {
         return;
     }

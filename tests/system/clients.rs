@@ -3,56 +3,29 @@
 //! The switch has two ports without a cable, in a network namespace of its own that the test makes; a unix socket is reached from
 //! anywhere, TCP from inside the namespace.
 
-use crate::support::{self, finish, installed, is_root, pathlab, run, run_ok, skip, start};
+use super::switched::{Switched, until};
+use crate::support::{self, finish, installed, pathlab, run, run_ok, skip, start};
 use linux::sys::{netns, process};
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A switch with two ports that listens at a unix socket and at TCP.
-struct Bench {
-    netns: Arc<OwnedFd>,
-    folder: tempfile::TempDir,
-    switch: Child,
-}
+type Bench = Switched;
 
-impl Bench {
+impl Switched {
     /// None, said visibly, where the test cannot run.
     fn build(what: &str, controller: Option<&str>) -> Option<Bench> {
-        if !is_root() {
-            skip(what, "it needs root (network namespaces)");
-            return None;
-        }
-        let netns = Arc::new(netns::create().unwrap());
-        netns::within(netns.as_fd(), || {
-            for line in
-                ["link set lo up", "link add p1 type veth peer name p2", "link set p1 up", "link set p2 up"]
-            {
-                assert!(
-                    support::command("ip").args(line.split(' ')).status().unwrap().success(),
-                    "ip {line}"
-                );
+        Switched::start(what, |folder| {
+            let mut words =
+                ["--dpid", "0x17", "--port", "1=int:p1", "--port", "2=int:p2"].map(str::to_owned).to_vec();
+            words.extend(["--listen", "ptcp:6654:127.0.0.1"].map(str::to_owned));
+            if let Some(controller) = controller {
+                words.extend(["--controller".to_owned(), format!("unix:{}/{controller}", folder.display())]);
             }
+            words
         })
-        .unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let place = format!("punix:{}/s1.sock", folder.path().display());
-        let mut command = pathlab(&["switch", "--dpid", "0x17", "--port", "1=int:p1", "--port", "2=int:p2"]);
-        command.args(["--listen", &place, "--listen", "ptcp:6654:127.0.0.1"]);
-        if let Some(controller) = controller {
-            command.args(["--controller", &format!("unix:{}/{controller}", folder.path().display())]);
-        }
-        process::enter_and_die_with_parent(&mut command, netns.clone());
-        let switch = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let bench = Bench { netns, folder, switch };
-        until("the switch listens", || bench.folder.path().join("s1.sock").exists());
-        Some(bench)
-    }
-
-    fn unix(&self) -> String {
-        format!("unix:{}/s1.sock", self.folder.path().display())
     }
 
     fn file(&self, name: &str, text: &str) -> String {
@@ -76,21 +49,6 @@ impl Bench {
         let (code, out, err) = self.inside(command);
         assert_eq!(code, Some(0), "ovs-ofctl {arguments:?}: {out}{err}");
         out + &err
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let _ = process::interrupt(&self.switch);
-        let _ = self.switch.wait();
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not within 30 s");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -397,11 +355,12 @@ fn ovs_ofctl_monitor_sees_what_our_switch_tells() {
     monitor.wait().unwrap();
 }
 
-/// `ovs-ofctl monitor` of the switch, and the file that it writes to.
+/// `ovs-ofctl monitor` of the switch, and the file that it writes to. It takes orders at `control` in the bench's folder.
 fn ofctl_monitor(bench: &Bench, version: &str, what: &str) -> (std::process::Child, std::path::PathBuf) {
     let log = bench.folder.path().join("monitor");
     let mut command = support::command("ovs-ofctl");
     command.args(["-O", version, "monitor", &bench.unix(), what]);
+    command.arg("--unixctl").arg(bench.folder.path().join("control"));
     // It makes a socket of its own there; the usual folder exists only where the daemon is installed.
     command.env("OVS_RUNDIR", bench.folder.path());
     let file = std::fs::File::create(&log).unwrap();
@@ -431,6 +390,60 @@ fn ovs_ofctl_watches_the_rules_of_our_switch() {
     monitor.kill().unwrap();
     monitor.wait().unwrap();
 }
+
+/// By extension 187 of the ONF, where `watch:` alone means "own changes, too". What was there is told as added.
+#[test]
+fn ovs_ofctl_watches_the_rules_of_our_switch_in_1_3() {
+    if !installed("ovs-ofctl") || !installed("ovs-appctl") {
+        return skip(
+            "ovs-ofctl monitor watch: in 1.3",
+            "ovs-ofctl is not installed (tests/peers.sh installs it)",
+        );
+    }
+    let Some(bench) = Bench::build("ovs-ofctl monitor watch: in 1.3", None) else { return };
+    let switch = bench.unix();
+    run_ok(&["flow", "add", &switch, "cookie=0x5,table=3,priority=5,tcp,nw_dst=10.0.0.0/8 actions=output:2"]);
+    let (mut monitor, log) = ofctl_monitor(&bench, "OpenFlow13", "watch:");
+    let order = |arguments: &[&str]| {
+        let mut command = support::command("ovs-appctl");
+        command.arg("-t").arg(bench.folder.path().join("control")).args(arguments);
+        let (code, out, err) = bench.inside(command);
+        assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
+    };
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    let told = |line: &str| read().lines().any(|one| one.trim() == line);
+    let rule = "table=3 cookie=0x5 tcp,nw_dst=10.0.0.0/8 actions=output:2";
+    until("the rule that was there", || told(&format!("event=ADDED {rule}")));
+    run_ok(&["flow", "add", &switch, "priority=6,udp actions=output:1"]);
+    run_ok(&["flow", "mod", &switch, "udp actions=output:2"]);
+    run_ok(&["flow", "del", &switch, "table=3"]);
+    let other = "table=0 cookie=0 udp";
+    let events = [
+        format!("event=ADDED {other} actions=output:1"),
+        format!("event=MODIFIED {other} actions=output:2"),
+        format!("event=DELETED reason=delete {rule}"),
+    ];
+    until("every change", || events.iter().all(|event| told(event)));
+    // A delete of its own: every rule.
+    order(&["ofctl/send", OWN_DELETE_13]);
+    until("its own change, in full", || {
+        told(&format!("event=DELETED reason=delete {other} actions=output:2"))
+    });
+    order(&["ofctl/send", CANCEL_13]);
+    order(&["ofctl/barrier"]);
+    run_ok(&["flow", "add", &switch, "table=7,udp actions=output:1"]);
+    order(&["ofctl/barrier"]);
+    assert!(!read().contains("table=7") && !read().contains("OFPT_ERROR"), "{}", read());
+    order(&["ofctl/send", CANCEL_13]);
+    until("there is no such monitor", || read().contains("OFPMOFC_UNKNOWN_MONITOR"));
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+}
+
+/// `flow_mod` of 1.3: delete every rule of every table.
+const OWN_DELETE_13: &str = "040e00380000006300000000000000000000000000000000ff03000000000000ffffffffffffffffffffffff000000000001000400000000";
+/// `ONFT_FLOW_MONITOR_CANCEL` of monitor 0.
+const CANCEL_13: &str = "04040014000000644f4e46000000074e00000000";
 
 /// Two connections of our own: what `flow monitor` tells while another changes the switch.
 #[test]

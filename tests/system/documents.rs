@@ -1,6 +1,6 @@
 //! What `--json` prints, compared with the table of `docs/json.md` as a reader sees it.
 
-use crate::alone;
+use crate::beside;
 use crate::support::{Kept, TestLab, command, finish, is_root, pathlab, run_ok, skip, start};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ fn printed(arguments: &[&str]) -> Vec<String> {
 
 #[test]
 fn documents_of_runs_are_as_documented() {
-    let _turn = alone();
+    let _turn = beside();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (records, plan) = (at("runs"), at("one.plan"));
@@ -70,7 +70,7 @@ fn documents_of_runs_are_as_documented() {
 
 #[test]
 fn documents_of_labs_are_as_documented_one_name_each() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() {
         return skip("documents of labs", "needs root");
     }
@@ -100,7 +100,7 @@ fn documents_of_labs_are_as_documented_one_name_each() {
 
 #[test]
 fn documents_of_tools_are_as_documented() {
-    let _turn = alone();
+    let _turn = beside();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (file, rules) = (at("frames.pcap"), at("rules"));
@@ -128,7 +128,7 @@ fn documents_of_tools_are_as_documented() {
 
 #[test]
 fn documents_of_serve_and_test_are_as_documented() {
-    let _turn = alone();
+    let _turn = beside();
     let mut server = pathlab(&["serve", "--bind", "127.0.0.1", "--port", "0", "--json"]);
     server.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
     let mut server = Kept::new(server.spawn().unwrap());

@@ -1,7 +1,7 @@
 //! What a capture keeps: filters and VLAN tags against tcpdump, several threads in one file, clocks that are not there,
 //! a reader that goes away.
 
-use crate::alone;
+use crate::beside;
 use crate::capture::{able, capture, interrupt, report, until};
 use crate::support::{PATHLAB, TestLab, command, finish, installed, skip, start, until_it_says};
 use serde_json::Value;
@@ -67,7 +67,7 @@ const WANTED: [(&str, u64); 6] = [
 
 #[test]
 fn filters_judge_tagged_frames_as_they_are_on_the_wire() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("filters and VLAN tags") || !installed("tcpdump") {
         return;
     }
@@ -119,7 +119,7 @@ fn frames_of(file: &Path) -> Vec<(u64, Vec<u8>)> {
 
 #[test]
 fn frames_of_several_threads_are_merged_into_one_file_by_time() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("a merged capture") {
         return;
     }
@@ -163,7 +163,7 @@ fn frames_of_several_threads_are_merged_into_one_file_by_time() {
 
 #[test]
 fn every_rotated_file_ends_with_statistics_that_peers_read() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("rotated files") {
         return;
     }
@@ -202,7 +202,7 @@ fn every_rotated_file_ends_with_statistics_that_peers_read() {
 
 #[test]
 fn a_veth_says_that_it_has_no_hardware_clock() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("hardware stamps on a veth") {
         return;
     }
@@ -222,10 +222,13 @@ fn a_veth_says_that_it_has_no_hardware_clock() {
         let text = String::from_utf8(output.stdout).unwrap();
         let told: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
         let stamps = told["census"]["stamps"].as_array().unwrap();
-        assert_eq!(
-            (stamps.len(), &stamps[0]["name"], &stamps[0]["count"]),
-            (1, &"software".into(), &5.into())
-        );
+        // The kernel begins to stamp a moment after it was asked (net_enable_timestamp leaves it to a work queue): a frame before
+        // that has this program's stamp.
+        let of = |name: &str| {
+            let found = stamps.iter().find(|stamp| stamp["name"] == name);
+            found.and_then(|stamp| stamp["count"].as_u64()).unwrap_or(0)
+        };
+        assert!(of("software") > 0 && of("software") + of("user") == 5, "{told}");
         let unknown = told["account"]["queues_unknown"].as_str();
         assert!(unknown.is_some_and(|why| !why.is_empty()), "a veth has no queue counters: {told}");
     }
@@ -233,7 +236,7 @@ fn a_veth_says_that_it_has_no_hardware_clock() {
 
 #[test]
 fn a_reader_that_goes_away_ends_the_capture_with_one_sentence() {
-    let _turn = alone();
+    let _turn = beside();
     if !able("a broken pipe") {
         return;
     }

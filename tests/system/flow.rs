@@ -51,7 +51,7 @@ fn a_trace_says_what_is_wrong_and_where() {
     assert!(words.contains("line 6: an action was refused: the group does not exist"), "{words}");
     std::fs::write(file.path(), RULES).unwrap();
     for (frame, what) in
-        [("tcp,colour=1", "column 5"), ("eth / ipx", "is no layer"), ("pcap:/nowhere", "/nowhere")]
+        [("tcp,colour=1", "column 5"), ("eth / ipx", "is not a layer"), ("pcap:/nowhere", "/nowhere")]
     {
         let refused = run(&["flow", "trace", "--rules", path, frame]);
         let words = String::from_utf8_lossy(&refused.stderr).into_owned();

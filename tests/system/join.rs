@@ -1,6 +1,6 @@
 //! `send --record` here, `capture --record` there, and one ledger of both: each command a process of its own.
 
-use crate::alone;
+use crate::beside;
 use crate::support::{
     PATHLAB, TestLab, command, finish, installed, is_root, run, skip, start, until_it_says,
 };
@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::{Child, Output};
 use std::time::Duration;
 
-const FRAME: &str = "eth / ip dst=10.0.0.2 / udp dport=9 / stamp";
+pub const FRAME: &str = "eth / ip dst=10.0.0.2 / udp dport=9 / stamp";
 
-fn lab(topology: &str, label: &str) -> Option<TestLab> {
+pub fn lab(topology: &str, label: &str) -> Option<TestLab> {
     if !is_root() {
         skip(label, "needs root");
         return None;
@@ -26,15 +26,15 @@ fn pathlab_in(lab: &TestLab, node: &str, arguments: &[&str]) -> Child {
 }
 
 /// What two commands wrote.
-struct Halves {
-    sent: String,
-    captured: String,
+pub struct Halves {
+    pub sent: String,
+    pub captured: String,
     runs: String,
     sending: Output,
 }
 
 /// Captures at b while a sends; the capture is interrupted when the sender is done.
-fn both(lab: &TestLab, folder: &Path, ports: (&str, &str), frame: &str, more: &[&str]) -> Halves {
+pub fn both(lab: &TestLab, folder: &Path, ports: (&str, &str), frame: &str, more: &[&str]) -> Halves {
     let name = |name: &str| folder.join(name).display().to_string();
     let (sent, captured, runs) = (name("sent.json"), name("captured.json"), name("runs"));
     let capture = ["capture", ports.1, "--quiet", "--record", &captured, "--node", "b"];
@@ -52,7 +52,7 @@ fn both(lab: &TestLab, folder: &Path, ports: (&str, &str), frame: &str, more: &[
 }
 
 /// `pathlab join --json` and the code that it ended with.
-fn join(halves: &Halves, more: &[&str]) -> (Value, Option<i32>) {
+pub fn join(halves: &Halves, more: &[&str]) -> (Value, Option<i32>) {
     let arguments = ["--json", "join", &halves.sent, &halves.captured, "--dir", &halves.runs];
     let output = run(&[&arguments, more].concat());
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -60,7 +60,7 @@ fn join(halves: &Halves, more: &[&str]) -> (Value, Option<i32>) {
     (report, output.status.code())
 }
 
-fn ledger(report: &Value) -> &Value {
+pub fn ledger(report: &Value) -> &Value {
     &report["run"]["tests"][0]["ledger"]
 }
 
@@ -80,7 +80,7 @@ fn dropped(report: &Value, name: &str) -> u64 {
 
 #[test]
 fn two_commands_in_two_places_give_one_ledger_without_a_residual() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = lab("pair", "joinclean") else { return };
     for (ports, size) in [(("int:eth0", "ring:eth0"), "60"), (("ring:eth0", "int:eth0"), "imix")] {
         let folder = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ fn two_commands_in_two_places_give_one_ledger_without_a_residual() {
 
 #[test]
 fn pktgens_header_counts_the_same_way() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = lab("pair", "joinpktgen") else { return };
     let frame = "eth / ip dst=10.0.0.2 / udp dport=9 / pktgen";
     let through = |port: &str| {
@@ -135,7 +135,7 @@ fn pktgens_header_counts_the_same_way() {
 
 #[test]
 fn frames_that_a_filter_of_the_sender_drops_are_counted_by_name() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = lab("pair", "joinnft") else { return };
     if !installed("nft") {
         return skip("join with a filter", "nft is not installed");
@@ -160,7 +160,7 @@ fn frames_that_a_filter_of_the_sender_drops_are_counted_by_name() {
 
 #[test]
 fn what_is_lost_between_two_ends_is_the_residual_of_the_path() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = lab("bridge", "joinbetween") else { return };
     if !installed("nft") {
         return skip("join with a loss between", "nft is not installed");
@@ -183,7 +183,7 @@ fn what_is_lost_between_two_ends_is_the_residual_of_the_path() {
 
 #[test]
 fn halves_that_do_not_belong_together_and_names_that_are_taken_are_refused() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = lab("pair", "joinwrong") else { return };
     let folder = tempfile::tempdir().unwrap();
     let halves = both(&lab, folder.path(), ("int:eth0", "int:eth0"), FRAME, &["--count", "50"]);
@@ -210,5 +210,5 @@ fn halves_that_do_not_belong_together_and_names_that_are_taken_are_refused() {
     refused(&["capture", "int:lo", "--only-count", "--record", &name], "does not see the frames' numbers");
     assert!(!none.exists());
     std::fs::write(&none, "{\"schema\": 3}").unwrap();
-    refused(&["join", &name, &halves.captured], "no half of a path");
+    refused(&["join", &name, &halves.captured], "not a half of a path");
 }

@@ -1,58 +1,20 @@
 //! The memory that `pathlab switch` takes, and gives back.
 
-use crate::support::{self, is_root, pathlab, run_ok, skip};
-use linux::sys::{netns, process};
+use super::switched::{Switched, until};
+use crate::support::{self, run_ok, skip};
+use linux::sys::process;
 use std::fmt::Write;
-use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-/// A switch between interfaces in a namespace of its own.
-struct Running {
-    netns: Arc<OwnedFd>,
-    folder: tempfile::TempDir,
-    switch: Child,
+/// A switch with these ports, which answers.
+fn start(what: &str, ports: &[&str]) -> Option<Switched> {
+    let words = |_: &_| ports.iter().flat_map(|port| ["--port".to_owned(), (*port).to_owned()]).collect();
+    let running = Switched::start(what, words)?;
+    // The socket is there before the ports are; an answer is not.
+    run_ok(&["flow", "show", &running.unix()]);
+    Some(running)
 }
 
-impl Running {
-    /// With these ports; none, said visibly, where the test cannot run.
-    fn start(what: &str, ports: &[&str]) -> Option<Running> {
-        if !is_root() {
-            skip(what, "it needs root (network namespaces)");
-            return None;
-        }
-        let netns = Arc::new(netns::create().unwrap());
-        netns::within(netns.as_fd(), || {
-            for line in
-                ["link set lo up", "link add p1 type veth peer name p2", "link set p1 up", "link set p2 up"]
-            {
-                assert!(
-                    support::command("ip").args(line.split(' ')).status().unwrap().success(),
-                    "ip {line}"
-                );
-            }
-        })
-        .unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("s.sock");
-        let mut command = pathlab(&["switch", "--listen", &format!("punix:{}", socket.display())]);
-        for port in ports {
-            command.args(["--port", port]);
-        }
-        process::enter_and_die_with_parent(&mut command, netns.clone());
-        let switch = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let running = Running { netns, folder, switch };
-        // The socket is there before the ports are; an answer is not.
-        until("the switch listens", || socket.exists());
-        run_ok(&["flow", "show", &running.unix()]);
-        Some(running)
-    }
-
-    fn unix(&self) -> String {
-        format!("unix:{}/s.sock", self.folder.path().display())
-    }
-
+impl Switched {
     /// Its resident memory, as the kernel counts it.
     fn rss_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.switch.id())).unwrap();
@@ -76,28 +38,11 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = process::interrupt(&self.switch);
-        let _ = self.switch.wait();
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not within 60 s");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// 34 MiB for each port once; who asks for as much still gets it.
 #[test]
 fn rings_of_a_switch_are_small_unless_they_are_asked_for() {
     let what = "the rings of a switch";
-    let Some(running) =
-        Running::start(what, &["1=ring:p1", "2=ring:p2?block=256k&blocks=128&tx_frames=1024"])
-    else {
+    let Some(running) = start(what, &["1=ring:p1", "2=ring:p2?block=256Ki&blocks=128&tx_frames=1024"]) else {
         return;
     };
     let rings = running.rings();
@@ -113,7 +58,7 @@ fn rings_of_a_switch_are_small_unless_they_are_asked_for() {
 #[test]
 fn memory_goes_back_when_the_rules_are_gone() {
     const RULES: u32 = 60_000;
-    let Some(running) = Running::start("the memory of rules", &["1=int:p1"]) else { return };
+    let Some(running) = start("the memory of rules", &["1=int:p1"]) else { return };
     let mut text = String::new();
     for number in 0..RULES {
         writeln!(

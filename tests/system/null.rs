@@ -1,6 +1,6 @@
 //! `pathlab null` from outside: a path that works through it, its own report, wrong input.
 
-use crate::alone;
+use crate::beside;
 use crate::support::{Kept, PATHLAB, TestLab, command, finish, is_root, run, skip, start};
 use linux::sys::process;
 use std::io::Read;
@@ -30,7 +30,7 @@ fn through(lab: &TestLab, from: &str, to: &str) -> serde_json::Value {
 
 #[test]
 fn a_path_works_through_the_smallest_forwarder() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() {
         return skip("null between ports", "it needs root");
     }
@@ -63,7 +63,7 @@ fn ask(path: &std::path::Path) -> serde_json::Value {
 
 #[test]
 fn a_forwarder_tells_its_counters_while_it_works() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() {
         return skip("counters of null while it works", "it needs root");
     }

@@ -1,12 +1,12 @@
 //! The report, opened in a real browser that has no network.
 
-use crate::alone;
+use crate::beside;
 use crate::support::{command, finish, installed, run, run_ok, skip, start};
 use std::time::Duration;
 
 #[test]
 fn a_report_is_one_page_that_a_browser_draws_without_network() {
-    let _turn = alone();
+    let _turn = beside();
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("runs").display().to_string();
     run_ok(&["run", "--quick", "--only", "udp-stream", "--repetitions", "1", "--dir", &records, "--json"]);

@@ -1,7 +1,7 @@
 //! Measured runs: the ledger closes, the record is whole, nothing stays.
 
-use crate::alone;
 use crate::support::{PATHLAB, TestLab, command, finish, installed, is_root, pathlab, run_ok, skip, start};
+use crate::{alone, beside};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn thirty_thousand_datagrams_close_with_residual_zero_at_every_station() {
 
 #[test]
 fn the_other_topologies_close_too_with_both_families() {
-    let _turn = alone();
+    let _turn = beside();
     let folder = tempfile::tempdir().unwrap();
     for topology in ["pair", "router", "line3"] {
         let plan = folder.path().join(format!("{topology}.plan"));
@@ -98,7 +98,7 @@ fn thirty_thousand_raw_frames_close_with_residual_zero_at_every_station() {
 /// An XDP receiver takes the test's frames and leaves ARP to its node, so the path works as with every other port.
 #[test]
 fn frames_are_received_by_xdp_with_residual_zero() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() {
         return skip("frames received by xdp", "needs root");
     }
@@ -126,7 +126,7 @@ fn frames_are_received_by_xdp_with_residual_zero() {
 
 #[test]
 fn a_super_frame_is_counted_in_datagrams() {
-    let _turn = alone();
+    let _turn = beside();
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("gso.plan");
     std::fs::write(&plan, "topology bridge\nrepetitions 1\ntest udp-stream size 64 count 32000 gso 32 gro\n")
@@ -176,7 +176,7 @@ fn the_default_plan_runs_quickly_and_its_record_can_be_shown_again() {
 
 #[test]
 fn a_lab_that_is_up_is_measured_as_found() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() || !installed("tc") {
         return skip("run --lab with a changed qdisc", "needs root and tc");
     }
@@ -194,7 +194,7 @@ fn a_lab_that_is_up_is_measured_as_found() {
 
 #[test]
 fn without_root_a_run_works_in_a_user_namespace() {
-    let _turn = alone();
+    let _turn = beside();
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("runs");
     let mut program = if is_root() {
@@ -259,7 +259,7 @@ fn the_contest_with_the_peers_can_be_held() {
 }
 
 /// The first line that a program prints, waited for at most a minute.
-fn first_line(pipe: std::process::ChildStdout) -> String {
+pub fn first_line(pipe: std::process::ChildStdout) -> String {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
@@ -271,7 +271,7 @@ fn first_line(pipe: std::process::ChildStdout) -> String {
 
 #[test]
 fn two_machines_are_played_by_serve_and_test() {
-    let _turn = alone();
+    let _turn = beside();
     let mut server = pathlab(&["serve", "--bind", "127.0.0.1", "--port", "0", "--json"]);
     server.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
     let mut server = server.spawn().unwrap();
@@ -291,4 +291,59 @@ fn two_machines_are_played_by_serve_and_test() {
     if let Err(panic) = outcome {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// A stream that ends early at the receiver did not flow faster: `test` and `run` reckon with the sender's time, too, and both
+/// say what follows from the counts and the times of the two ends.
+#[test]
+fn a_lost_tail_raises_no_throughput_in_test_and_run() {
+    let _turn = alone();
+    if !is_root() || !installed("nft") {
+        return skip("a lost tail", "it needs root and nft");
+    }
+    let lab = TestLab::up("pair", "tail");
+    // From 20,000 bytes on nothing reaches the receiver: some 200 of 1,000 datagrams of 92 bytes.
+    let rule = "flush ruleset; table ip t { chain i { type filter hook input priority 0; meta l4proto udp quota over 20000 bytes counter drop; }; }";
+    let in_node = |node: &str, arguments: &[&str]| {
+        let mut program = command("ip");
+        program.args(["netns", "exec", &lab.netns(node), PATHLAB]).args(arguments);
+        program
+    };
+    let mut server = in_node("b", &["serve", "--bind", "10.0.0.2", "--json"]);
+    server.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    let mut server = crate::support::Kept::new(server.spawn().unwrap());
+    first_line(server.stdout_pipe().unwrap());
+    lab.must("b", &format!("nft '{rule}'"));
+    let stream = ["udp-stream", "10.0.0.2", "--size", "64", "--rate", "1kpps", "--count", "1000", "--json"];
+    let output = finish(start(in_node("a", &[&["test"][..], &stream].concat())), Duration::from_secs(60));
+    let tested = json(&String::from_utf8_lossy(&output.stdout));
+    let arrived = agrees(&tested["summary"], &tested);
+    assert!((100..=217).contains(&arrived), "{arrived} of 1000 datagrams arrived: {tested:#}");
+
+    lab.must("b", &format!("nft '{rule}'"));
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("tail.plan");
+    let test = "test udp-stream size 64 rate 1000pps count 1000";
+    std::fs::write(&plan, format!("topology pair\npath a b\nrepetitions 1\n{test}\n")).unwrap();
+    let (plan, dir) = (plan.to_str().unwrap(), folder.path().join("runs"));
+    let text = run_ok(&["run", plan, "--lab", &lab.name, "--json", "--dir", dir.to_str().unwrap()]);
+    let test = &json(&text)["tests"][0];
+    let arrived = agrees(test, test);
+    assert!((100..=217).contains(&arrived), "{arrived} of 1000 datagrams arrived: {test:#}");
+}
+
+/// Holds the rates of `figures` to what the reports of the two ends say; how many datagrams arrived.
+fn agrees(figures: &Value, ends: &Value) -> u64 {
+    let number =
+        |end: &str, name: &str| ends[end][name].as_u64().unwrap_or_else(|| panic!("{end} {name}: {ends:#}"));
+    let (attempted, arrived) = (number("sender", "attempted"), number("receiver", "unique"));
+    // 1,000 messages of a plan take 1,000 gaps; the sender's time is that of the 999 between them.
+    let sent_in = (number("sender", "ended_ns") - number("sender", "begun_ns")) as f64 / 1e9;
+    let seconds = sent_in * attempted as f64 / (attempted - 1) as f64;
+    let expected = [arrived as f64 / seconds, number("receiver", "received_bytes") as f64 * 8.0 / seconds];
+    for (name, expected) in ["messages_per_second", "throughput_bps"].into_iter().zip(expected) {
+        let said = figures[name].as_f64().unwrap();
+        assert!((said / expected - 1.0).abs() < 1e-6, "{name} is {said}, not {expected}: {ends:#}");
+    }
+    arrived
 }

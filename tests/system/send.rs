@@ -1,8 +1,8 @@
 //! `pathlab send` from outside: peers count what arrives, the report says where the rest went.
 
-use crate::alone;
 use crate::capture::until;
 use crate::support::{PATHLAB, TestLab, command, finish, installed, is_root, run, run_ok, skip, start};
+use crate::{alone, beside};
 use serde_json::Value;
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ pub const FRAME: &str = "eth / ip dst=10.0.0.2 / udp dport=9 / stamp";
 
 #[test]
 fn tcpdump_reads_exactly_the_frames_that_were_sent() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendcount") else { return };
     if !installed("tcpdump") {
         return skip("send against tcpdump", "tcpdump is not installed");
@@ -109,7 +109,7 @@ fn tcpdump_reads_exactly_the_frames_that_were_sent() {
 
 #[test]
 fn a_ping_with_checksum_0_is_warned_about_and_repaired() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendping") else { return };
     let folder = tempfile::tempdir().unwrap();
     let ping = "eth / ip dst=10.0.0.2 / icmp checksum=0 id=1 / payload text=\"0123456789012345678901234567890123456789\"";
@@ -142,7 +142,7 @@ fn a_ping_with_checksum_0_is_warned_about_and_repaired() {
 
 #[test]
 fn what_a_shaper_drops_is_explained_to_the_last_frame() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendtbf") else { return };
     lab.must("a", "tc qdisc add dev eth0 root tbf rate 10mbit burst 5kb limit 10kb");
     for port in ["int:eth0", "ring:eth0"] {
@@ -222,7 +222,7 @@ fn every_frame_has_the_stamp_of_its_own_departure() {
 
 #[test]
 fn stamps_that_cannot_be_had_are_said() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendnostamps") else { return };
     let one = ["--frame", FRAME, "--timestamps", "hardware"];
     let (report, output) = send(&lab, &[&["int:eth0"], &one[..]].concat());
@@ -257,7 +257,7 @@ fn stamps_that_cannot_be_had_are_said() {
 
 #[test]
 fn frames_that_are_too_long_are_refused_by_name_and_the_others_leave() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendlong") else { return };
     let (report, output) =
         send(&lab, &["int:eth0", "--frame", FRAME, "--size", "{60,3000}", "--count", "100"]);
@@ -268,7 +268,7 @@ fn frames_that_are_too_long_are_refused_by_name_and_the_others_leave() {
 
 #[test]
 fn an_interface_that_goes_down_ends_in_a_closed_report() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("senddown") else { return };
     let mut tool = command("ip");
     tool.args(["netns", "exec", &lab.netns("a"), PATHLAB, "send", "--json", "int:eth0", "--frame", FRAME]);
@@ -291,7 +291,7 @@ fn an_interface_that_goes_down_ends_in_a_closed_report() {
 
 #[test]
 fn live_frames_leave_or_it_is_said_what_to_use() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendlive") else { return };
     lab.must("b", "ip link set eth0 up");
     let Err(why) = lab.inside("b", "ethtool -K eth0 gro on") else {

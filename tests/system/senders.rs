@@ -1,8 +1,8 @@
 //! `pathlab send` through the less common ports, at a rate, interrupted, and on a terminal.
 
-use crate::alone;
 use crate::send::{FRAME, drop_of, drops, number, pair, send};
 use crate::support::{PATHLAB, TestLab, command, finish, installed, is_root, run_ok, skip, start};
+use crate::{alone, beside};
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ fn assert_seen(lab: &TestLab, wanted: i64) {
 
 #[test]
 fn frames_through_xdp_arrive_and_are_counted() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendxdp") else { return };
     if !count_at_b(&lab) {
         return skip("send through xdp:", "needs nft with the netdev family");
@@ -48,7 +48,7 @@ fn frames_through_xdp_arrive_and_are_counted() {
 
 #[test]
 fn what_a_fault_takes_is_a_named_drop_and_the_rest_arrives() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendfault") else { return };
     if !count_at_b(&lab) {
         return skip("send through fault:", "needs nft with the netdev family");
@@ -85,7 +85,7 @@ fn counter(lab: &TestLab, node: &str, interface: &str, name: &str) -> i64 {
 
 #[test]
 fn what_the_kernel_drops_behind_the_call_is_one_loss_at_every_port() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("twice") else { return };
     // The peer refuses what is longer than its MTU: the call fails, and the device counts the frame.
     lab.must("b", "ip link set eth0 mtu 1000");
@@ -111,9 +111,38 @@ fn what_the_kernel_drops_behind_the_call_is_one_loss_at_every_port() {
     }
 }
 
+/// What the queueing discipline of an interface dropped, as `tc` shows it.
+fn dropped_by_qdisc(lab: &TestLab, node: &str, interface: &str) -> i64 {
+    let text = lab.must(node, &format!("tc -s qdisc show dev {interface}"));
+    let count = text.split_once("(dropped ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
+    count.unwrap_or_else(|| panic!("no drops in {text}"))
+}
+
+#[test]
+fn a_full_queue_is_one_loss_and_none_of_a_port_that_passes_it_by() {
+    let _turn = alone();
+    let Some(lab) = pair("fullqueue") else { return };
+    lab.must("a", "tc qdisc add dev eth0 root tbf rate 1mbit burst 5kb limit 10kb");
+    let ports = [("int:eth0", true), ("ring:eth0", true), ("xdp:eth0", false), ("int:eth0?bypass=on", false)];
+    for (port, through) in ports {
+        let (dropped, left) = (dropped_by_qdisc(&lab, "a", "eth0"), counter(&lab, "a", "eth0", "tx_packets"));
+        let (report, _) = send(&lab, &[port, "--frame", FRAME, "--size", "500", "--count", "1000"]);
+        let dropped = dropped_by_qdisc(&lab, "a", "eth0") - dropped;
+        let left = counter(&lab, "a", "eth0", "tx_packets") - left;
+        assert_eq!(dropped > 0, through, "{port}: {report:#}");
+        assert_eq!(
+            (drop_of(&report, "qdisc_full"), drops(&report)),
+            (dropped, dropped),
+            "{port}: {report:#}"
+        );
+        assert_eq!((number(&report, "transmitted"), left + dropped), (left, 1000), "{port}: {report:#}");
+        assert_eq!((number(&report, "residual"), number(&report, "queued")), (0, 0), "{port}: {report:#}");
+    }
+}
+
 #[test]
 fn copies_that_a_fault_makes_are_a_line_of_their_own() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("copies") else { return };
     for (port, loses) in
         [("fault:int:eth0?duplicate=5%", false), ("fault:xdp:eth0?duplicate=5%&lose=10%", true)]
@@ -141,7 +170,7 @@ fn copies_that_a_fault_makes_are_a_line_of_their_own() {
 
 #[test]
 fn an_interrupt_ends_in_time_with_the_exact_shortfall() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendint") else { return };
     if !count_at_b(&lab) {
         return skip("an interrupted send", "needs nft with the netdev family");
@@ -184,7 +213,7 @@ fn an_interrupt_ends_in_time_with_the_exact_shortfall() {
 
 #[test]
 fn a_bar_is_drawn_on_a_terminal_only() {
-    let _turn = alone();
+    let _turn = beside();
     let Some(lab) = pair("sendbar") else { return };
     if !installed("script") {
         return skip("a progress bar", "needs script (util-linux)");

@@ -1,6 +1,6 @@
 //! What goes wrong on the way: a killed program, a dead peer, a full disk. The lab is gone, the record is whole.
 
-use crate::alone;
+use crate::beside;
 use crate::capture::until;
 use crate::support::{
     PATHLAB, TestLab, command, finish, installed, is_root, pathlab, run, run_ok, skip, start,
@@ -29,7 +29,7 @@ fn tests_in_record(records: &Path) -> usize {
 
 #[test]
 fn a_killed_run_is_cleaned_up_by_the_next_command_and_its_finished_tests_are_kept() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() {
         return skip(
             "kill -9 of a run",
@@ -58,7 +58,7 @@ fn a_killed_run_is_cleaned_up_by_the_next_command_and_its_finished_tests_are_kep
 
 #[test]
 fn an_interrupted_run_takes_its_lab_down_itself() {
-    let _turn = alone();
+    let _turn = beside();
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("runs");
     let plan = folder.path().join("long.plan");
@@ -81,7 +81,7 @@ fn an_interrupted_run_takes_its_lab_down_itself() {
 
 #[test]
 fn an_agent_that_is_killed_in_mid_test_fails_that_test_and_the_plan_goes_on() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() {
         return skip("an agent that dies", "needs root, to find the agent in its node");
     }
@@ -112,12 +112,12 @@ fn an_agent_that_is_killed_in_mid_test_fails_that_test_and_the_plan_goes_on() {
     let output = finish(child, Duration::from_secs(60));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{words}");
-    assert!(words.contains("1 of 3 tests could not be made"), "{words}");
+    assert!(words.contains("1 of 3 tests could not be run"), "{words}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let kinds: Vec<_> = json["tests"].as_array().unwrap().iter().map(|test| test["kind"].as_str()).collect();
     assert_eq!(kinds, [Some("ping"), Some("udp-rr")]);
     let failed =
-        json["findings"].as_array().unwrap().iter().find(|f| f["claim"] == "the test could not be made");
+        json["findings"].as_array().unwrap().iter().find(|f| f["claim"] == "the test could not be run");
     let failed = failed.unwrap_or_else(|| panic!("{json}"));
     assert!(failed["test"].as_str().unwrap().starts_with("udp-stream"), "{failed}");
     let reason = failed["evidence"].as_str().unwrap();
@@ -127,7 +127,7 @@ fn an_agent_that_is_killed_in_mid_test_fails_that_test_and_the_plan_goes_on() {
 
 #[test]
 fn a_full_disk_keeps_no_result_from_who_asked() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() || !installed("mount") {
         return skip("a full disk", "needs root, to mount a small file system");
     }
@@ -167,7 +167,7 @@ fn a_full_disk_keeps_no_result_from_who_asked() {
 
 #[test]
 fn a_directory_that_goes_in_mid_run_keeps_no_result_from_who_asked() {
-    let _turn = alone();
+    let _turn = beside();
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("two.plan");
     std::fs::write(
@@ -196,7 +196,7 @@ fn a_directory_that_goes_in_mid_run_keeps_no_result_from_who_asked() {
 
 #[test]
 fn too_few_open_files_are_said_to_be_too_few() {
-    let _turn = alone();
+    let _turn = beside();
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("one.plan");
     std::fs::write(&plan, "topology pair\nrepetitions 1\ntest ping count 20\n").unwrap();
@@ -230,7 +230,7 @@ fn too_few_open_files_are_said_to_be_too_few() {
 
 #[test]
 fn two_labs_side_by_side_do_not_meet() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() || !installed("ping") {
         return skip("two labs side by side", "needs root and ping");
     }
@@ -243,7 +243,7 @@ fn two_labs_side_by_side_do_not_meet() {
 
 #[test]
 fn a_test_that_the_path_does_not_let_begin_is_a_finding_and_the_plan_goes_on() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() || !installed("nft") {
         return skip("a path that carries no TCP", "needs root and nft");
     }
@@ -267,5 +267,5 @@ fn a_test_that_the_path_does_not_let_begin_is_a_finding_and_the_plan_goes_on() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["tests"].as_array().unwrap().len(), 1);
     assert_eq!(json["tests"][0]["kind"], "ping");
-    assert_eq!(json["findings"][0]["claim"], "the test could not be made");
+    assert_eq!(json["findings"][0]["claim"], "the test could not be run");
 }

@@ -1,8 +1,8 @@
 //! What users hit first: advice that works as written, files that are not whole, times that are kept, words.
 
-use crate::alone;
 use crate::capture::interrupt;
 use crate::support::{PATHLAB, command, finish, installed, is_root, pathlab, run, run_ok, skip, start};
+use crate::{alone, beside};
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -211,7 +211,7 @@ fn a_duration_is_the_most_that_a_sending_may_take() {
 
 #[test]
 fn a_duration_is_the_most_that_a_test_of_a_plan_may_take() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() {
         return skip("durations of plans", "needs root");
     }
@@ -324,7 +324,7 @@ fn several_kinds_of_tests_can_be_kept_and_are_completed() {
     let only = run_alone.split("--only)").nth(1).expect("--only is completed").split(";;").next().unwrap();
     assert!(only.contains("udp-rr") && !only.contains("compgen -f"), "{only}");
     assert_eq!(run(&["run", "--only", "nothing"]).status.code(), Some(2));
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() {
         return skip("--only", "needs root");
     }
@@ -369,7 +369,7 @@ fn a_terminal_sees_the_rate_while_a_test_runs() {
     if !installed("script") {
         return skip("the rate while a test runs", "script is not installed");
     }
-    let _turn = alone();
+    let _turn = beside();
     let (_kept, address) = server();
     let line = format!("{PATHLAB} test udp-stream {address} --rate 1kpps --count 5000");
     let mut script = command("script");

@@ -2,16 +2,17 @@
 //! number. LINCX left half of OpenFlow out; each of its known defects is a test with its name here.
 
 use crate::agent::{Agent, Effects, Identity};
+use crate::error::FlowMonitorFailed;
 use crate::interpret::{self, Arrival, Sent, Verdict};
 use crate::openflow::action::{Action, Actions, GotoTable, Instruction, Output, SetQueue, ToGroup, ToMeter};
 use crate::openflow::bytes::{Bytes, Hex, Version};
 use crate::openflow::channel::{Channel, ChannelConfig, Event, Side};
 use crate::openflow::fault::Fault;
 use crate::openflow::group::*;
-use crate::openflow::message::{Body, Message, Raw};
+use crate::openflow::message::{Body, Message, Raw, question};
 use crate::openflow::misc::*;
-use crate::openflow::multipart::{Reply, Request, question};
-use crate::openflow::oxm::{Match, Oxm};
+use crate::openflow::multipart::{Reply, Request};
+use crate::openflow::oxm::{ExperimenterKind, Match, Oxm};
 use crate::openflow::port::{PortConfig, PortMod, PortStatsRequest, QueueConfigRequest, QueueRequest};
 use crate::openflow::rule::*;
 use crate::openflow::sample::Sampler;
@@ -662,6 +663,55 @@ fn a_monitor_hears_of_rules_and_of_its_own_in_short() {
     let xid = world.put(0, add(FlowMod { command: FlowCommand::DELETE, ..rule(0, vec![], vec![]) }));
     world.run();
     assert_eq!(updates(&mut world), [Update::Abbrev(UpdateAbbrev { xid: Hex(xid) })]);
+}
+
+/// In 1.3 by extension 187 of the ONF: `own` is in full what others have in short, and a message of its own cancels.
+#[test]
+fn a_monitor_of_1_3_hears_of_rules_until_it_is_cancelled() {
+    let mut world = World::new(&[Version::V13, Version::V14]);
+    world.done(add(rule(1, vec![in_port(1)], vec![])));
+    let flags = MonitorFlags(MonitorFlags::ALL.0 & !MonitorFlags::ONLY_OWN.0);
+    let wish = |flags: MonitorFlags| {
+        let (monitor_id, out_port, out_group, table_id) = (1, ANY, ANY, 255);
+        let wish = MonitorRequest { monitor_id, out_port, out_group, table_id, flags, ..Default::default() };
+        question(Version::V13, 0, Request::FlowMonitor(vec![wish])).body
+    };
+    let failed = |code: FlowMonitorFailed| Fault { kind: 16, code: code as u16 };
+    assert_eq!(world.refused(wish(MonitorFlags::ALL)), failed(FlowMonitorFailed::BadFlags));
+    let [Body::MultipartReply(first)] = &world.ask(0, wish(flags))[..] else { panic!() };
+    let Reply::FlowMonitor(first) = &first.body else { panic!() };
+    assert!(matches!(&first[..], [Update::Added(full)] if full.priority == 1), "{first:?}");
+    assert_eq!(world.refused(wish(flags)), failed(FlowMonitorFailed::MonitorExists));
+    let heard = |world: &mut World, number: usize, body: Body| -> Vec<Update> {
+        world.put(number, body);
+        world.run();
+        let updates = |message: Message| match message.body {
+            Body::MultipartReply(reply) => match reply.body {
+                Reply::FlowMonitor(updates) => updates,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        world.told(0).into_iter().flat_map(updates).collect()
+    };
+    let change = rule(2, vec![in_port(2)], vec![apply(vec![output(3)])]);
+    for who in [0, 1] {
+        let added = heard(&mut world, who, add(change.clone()));
+        assert!(matches!(&added[..], [Update::Added(full)] if full.instructions.len() == 1), "{added:?}");
+        let gone = heard(&mut world, who, add(FlowMod { command: FlowCommand::DELETE, ..change.clone() }));
+        assert!(
+            matches!(&gone[..], [Update::Removed(full)] if full.reason == RemovedReason::DELETE),
+            "{gone:?}"
+        );
+    }
+    let cancel = |data: Vec<u8>| {
+        let (experimenter, exp_type) = (Hex(0x4f4e_4600), 1870);
+        Body::Experimenter(ExperimenterKind { experimenter, exp_type, data: Bytes(data) })
+    };
+    assert_eq!(world.refused(cancel(vec![0, 0, 1])), Fault::REQUEST_BAD_LEN);
+    world.done(cancel(vec![0, 0, 0, 1]));
+    assert_eq!(heard(&mut world, 1, add(change)), []);
+    assert_eq!(world.refused(cancel(vec![0, 0, 0, 1])), failed(FlowMonitorFailed::UnknownMonitor));
 }
 
 proptest! {

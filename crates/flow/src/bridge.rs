@@ -9,8 +9,8 @@
 //!
 //! **Price.** Every port is a member of every VLAN; tags are carried as they are.
 
+use crate::entry::SECOND;
 use crate::port::PortNo;
-use crate::table::SECOND;
 use std::collections::HashMap;
 
 /// How long an address is remembered.

@@ -35,6 +35,8 @@ use crate::port::{Port, PortNo};
 use crate::rule::{FlowMod, FlowModCommand};
 use crate::text::{self, Piece, TextError};
 use crate::{Action, interpret};
+use record::line::lines;
+use record::unit::nanoseconds;
 use std::fmt::Write;
 
 /// What carries a pipeline out.
@@ -89,11 +91,8 @@ pub fn run(file: &str, engine: &mut impl Engine) -> Result<usize, Vec<Failure>> 
     let (mut cases, mut failures) = (0, vec![]);
     let mut case: Option<Case> = None;
     let mut is_broken = false;
-    for (index, raw) in file.lines().enumerate() {
-        let text = raw.split('#').next().unwrap_or_default().trim();
-        if text.is_empty() {
-            continue;
-        }
+    for line in lines(file) {
+        let (index, text) = (line.number - 1, line.code.trim_start());
         let (verb, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let mut complain = |case: &str, line, what: String| {
             failures.push(Failure { line, case: case.to_owned(), what });
@@ -176,7 +175,7 @@ impl Case {
             "port" => self.port(rest)?,
             "config" => self.config(rest)?,
             "at" => {
-                self.now = time(rest)?;
+                self.now = nanoseconds(rest)?;
                 self.events = self.pipeline.expire(self.now);
             }
             "refused" => {
@@ -410,20 +409,6 @@ fn same_frame(expected: &[u8], got: &[u8]) -> Told<()> {
 
 fn told(error: TextError) -> String {
     error.to_string()
-}
-
-/// A time: `3s`, `500ms`, `7ns`.
-fn time(text: &str) -> Told<u64> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "s" => 1_000_000_000,
-        "ms" => 1_000_000,
-        "us" => 1000,
-        "ns" => 1,
-        other => return Err(format!("`{other}` is not a unit of time")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a time"))?;
-    number.checked_mul(unit).ok_or_else(|| "this time is too far away".to_owned())
 }
 
 #[cfg(test)]

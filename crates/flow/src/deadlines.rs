@@ -10,8 +10,7 @@
 //! **Price.** A rule with an idle timeout that is used all the time is looked at once in each of its timeouts, and a rule with a
 //! timeout takes some 40 bytes more. The walk over all rules is the twin in `tests/timeouts.rs`.
 
-use crate::rule::RemovedReason;
-use crate::table::Place;
+use crate::rule::{Place, RemovedReason};
 use std::collections::BTreeSet;
 
 /// The places of rules with a timeout, the soonest first.

@@ -161,6 +161,5 @@ pub fn sends_to_port(rule: &Rule, port: PortNo) -> bool {
 
 /// Whether the rule itself sends to the group. True for [`ANY_GROUP`].
 pub fn sends_to_group(rule: &Rule, group: u32) -> bool {
-    let is_it = |action: &Action| matches!(action, Action::Group(to) if *to == group);
-    group == ANY_GROUP || rule.instructions.iter().flat_map(|i| i.actions()).any(is_it)
+    group == ANY_GROUP || rule.groups().any(|to| to == group)
 }

@@ -10,19 +10,22 @@
 //! **Price.** Time is an argument; whoever has a clock calls [`Pipeline::expire`] when [`Pipeline::next_deadline`] has
 //! passed, before the next frame.
 
-use crate::action::{Action, Instruction};
+use crate::action::Action;
 use crate::bridge::Bridge;
 use crate::check::{self, Home};
+use crate::entry::Entry;
 use crate::error::{
     BadAction, BadRequest, Error, FlowModFailed, GroupModFailed, PortModFailed, SwitchConfigFailed,
     TableModFailed,
 };
-use crate::event::{Event, sends_to_group};
+use crate::event::Event;
 use crate::group::{ALL_GROUPS, GroupMod, GroupModCommand, Groups};
+use crate::matching::Match;
 use crate::meter::{ALL_METERS, MeterMod, MeterModCommand, Meters};
 use crate::port::{Port, PortMod, PortNo, PortState, Queue};
-use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule};
-use crate::table::{Entry, Place, Selection, Table, TableConfig};
+use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, Place, RemovedReason, Rule};
+use crate::selection::{Refers, Selection};
+use crate::table::{Table, TableConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -166,15 +169,23 @@ impl Pipeline {
         &mut self.meters
     }
 
-    /// The rules that a request for statistics is about, table by table (§7.3.5.2).
+    /// The rules that a request for statistics is about, table by table (§7.3.5.2). Only the index of a table may change.
     pub fn select<'a>(
-        &'a self,
+        &'a mut self,
         table: u8,
-        selection: &'a Selection<'a>,
+        selection: &Selection<'_>,
     ) -> impl Iterator<Item = (u8, Place, &'a Entry)> {
-        let tables = self.tables().filter(move |one| table == ALL_TABLES || one.number == table);
-        tables.flat_map(move |table| {
-            let rules = table.rules().filter(|(_, entry)| selection.takes(&entry.rule));
+        let is_meant = move |one: &Arc<Table>| table == ALL_TABLES || one.number == table;
+        let meant = self.tables.iter_mut().filter(|one| is_meant(one));
+        // A question about all rules walks; there is no list of them to make first.
+        let lists: Vec<Option<Vec<Place>>> =
+            meant.map(|table| (!selection.is_all()).then(|| chosen(table, selection))).collect();
+        let tables = self.tables.iter().filter(move |one| is_meant(one));
+        tables.zip(lists).flat_map(|(table, list)| {
+            let rules: Box<dyn Iterator<Item = (Place, &Entry)>> = match list {
+                None => Box::new(table.rules()),
+                Some(places) => Box::new(places.into_iter().filter_map(|at| Some((at, table.get(at)?)))),
+            };
             rules.map(|(place, entry)| (table.number, place, entry))
         })
     }
@@ -195,18 +206,14 @@ impl Pipeline {
     /// How many rules use a meter.
     pub fn meter_references(&self, id: u32) -> usize {
         let rules = self.tables().flat_map(|table| table.rules().map(|(_, entry)| entry));
-        rules.filter(|entry| uses_meter(&entry.rule, id)).count()
+        rules.filter(|entry| entry.rule.meters().any(|used| used == id)).count()
     }
 
     /// [`Pipeline::meter_references`] of every meter that has some, in one pass.
     pub fn all_meter_references(&self) -> BTreeMap<u32, usize> {
         let mut counts = BTreeMap::new();
         let rules = self.tables().flat_map(|table| table.rules().map(|(_, entry)| &entry.rule));
-        for instruction in rules.flat_map(|rule| &rule.instructions) {
-            if let Instruction::Meter(id) = instruction {
-                *counts.entry(*id).or_default() += 1;
-            }
-        }
+        rules.flat_map(|rule| rule.meters()).for_each(|id| *counts.entry(id).or_default() += 1);
         counts
     }
 
@@ -276,44 +283,38 @@ impl Pipeline {
 
     fn delete(&mut self, now: u64, change: &FlowMod, events: &mut Vec<Event>) {
         let selection = Selection::of_delete(change, change.command == FlowModCommand::DeleteStrict);
-        for table in &mut self.tables {
-            if table.is_empty() || (change.table != ALL_TABLES && change.table != table.number) {
-                continue;
-            }
-            // A table that a bundle shares with the original is not copied for a better index.
-            if let Some(own) = Arc::get_mut(table) {
-                own.prepare(&selection);
-            }
-            let (taken, looked) = table.select(&selection);
-            if let Some(own) = Arc::get_mut(table) {
-                own.looked += looked as u64;
-            }
-            if taken.is_empty() {
-                continue;
-            }
-            let table = Arc::make_mut(table);
-            for place in taken {
-                table.remove(now, place, RemovedReason::Delete, events);
-            }
-            table.tell_vacancy(events);
-        }
+        self.remove_rules(now, change.table, &selection, RemovedReason::Delete, events);
     }
 
-    /// Removes the rules, in whatever table, that a test takes.
+    /// Removes the rules of a table, or of all, that a selection takes.
     fn remove_rules(
         &mut self,
         now: u64,
+        table: u8,
+        selection: &Selection<'_>,
         reason: RemovedReason,
         events: &mut Vec<Event>,
-        is_meant: impl Fn(&Rule) -> bool,
     ) {
-        for table in &mut self.tables {
-            if table.rules().any(|(_, entry)| is_meant(&entry.rule)) {
-                let table = Arc::make_mut(table);
-                table.remove_all(now, reason, events, &is_meant);
-                table.tell_vacancy(events);
+        for one in self.tables.iter_mut().filter(|one| table == ALL_TABLES || table == one.number) {
+            let taken = chosen(one, selection);
+            if taken.is_empty() {
+                continue;
             }
+            let one = Arc::make_mut(one);
+            for place in taken {
+                one.remove(now, place, reason, events);
+            }
+            one.tell_vacancy(events);
         }
+    }
+
+    /// Removes the rules that refer to what is gone.
+    fn remove_referring(&mut self, now: u64, refers: Refers, reason: RemovedReason) -> Vec<Event> {
+        let mut events = vec![];
+        let any = Rule::new(0, Match::all(), vec![]);
+        let selection = Selection { refers, ..Selection::within(&any) };
+        self.remove_rules(now, ALL_TABLES, &selection, reason, &mut events);
+        events
     }
 
     /// A change of groups (§6.5). A group that goes takes the rules along that send to it.
@@ -329,27 +330,28 @@ impl Pipeline {
             }
         }
         self.groups.apply(now, change);
-        let mut events = vec![];
-        if change.command == GroupModCommand::Delete {
-            let id = change.group.id;
-            self.remove_rules(now, RemovedReason::GroupDelete, &mut events, |rule| match id {
-                ALL_GROUPS => rule.instructions.iter().flat_map(Instruction::actions).any(is_group),
-                id => sends_to_group(rule, id),
-            });
+        if change.command != GroupModCommand::Delete {
+            return Ok(vec![]);
         }
-        Ok(events)
+        let refers = match change.group.id {
+            ALL_GROUPS => Refers::ToGroups(0, u32::MAX),
+            id => Refers::ToGroups(id, id),
+        };
+        Ok(self.remove_referring(now, refers, RemovedReason::GroupDelete))
     }
 
     /// A change of meters (§6.8). A meter that goes takes the rules along that use it.
     pub fn meter_mod(&mut self, now: u64, change: &MeterMod) -> Result<Vec<Event>, Error> {
         self.meters.check(change)?;
         self.meters.apply(now, change);
-        let mut events = vec![];
-        if change.command == MeterModCommand::Delete {
-            let id = change.meter.id;
-            self.remove_rules(now, RemovedReason::MeterDelete, &mut events, |rule| uses_meter(rule, id));
+        if change.command != MeterModCommand::Delete {
+            return Ok(vec![]);
         }
-        Ok(events)
+        let refers = match change.meter.id {
+            ALL_METERS => Refers::ToMeters(0, u32::MAX),
+            id => Refers::ToMeters(id, id),
+        };
+        Ok(self.remove_referring(now, refers, RemovedReason::MeterDelete))
     }
 
     /// A change of a port (§7.3.4.3).
@@ -441,13 +443,18 @@ impl Pipeline {
     }
 }
 
-fn is_group(action: &Action) -> bool {
-    matches!(action, Action::Group(_))
-}
-
-fn uses_meter(rule: &Rule, id: u32) -> bool {
-    rule.instructions.iter().any(|instruction| match instruction {
-        Instruction::Meter(used) => id == ALL_METERS || *used == id,
-        _ => false,
-    })
+/// The places of the rules of a table that a selection takes.
+fn chosen(table: &mut Arc<Table>, selection: &Selection<'_>) -> Vec<Place> {
+    if table.is_empty() {
+        return vec![];
+    }
+    // A table that a bundle shares with the original is not copied for a better index.
+    if let Some(own) = Arc::get_mut(table) {
+        own.prepare(selection);
+    }
+    let (taken, looked) = table.select(selection);
+    if let Some(own) = Arc::get_mut(table) {
+        own.looked += looked as u64;
+    }
+    taken
 }

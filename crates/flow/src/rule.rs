@@ -6,14 +6,18 @@
 //!
 //! **Price.** A flow-mod carries a buffer's number, though the switch has no buffers, so that it can be refused.
 
-use crate::action::Instruction;
+use crate::action::{Action, Instruction};
 use crate::matching::Match;
 use crate::port::PortNo;
+use std::cmp::Reverse;
 
 /// The table number that means every table (`OFPTT_ALL`), for deletes and for requests.
 pub const ALL_TABLES: u8 = 255;
 /// The group number that means any group (`OFPG_ANY`).
 pub const ANY_GROUP: u32 = 0xffff_ffff;
+
+/// Where a rule stands in its table: the highest priority first, then the oldest.
+pub type Place = (Reverse<u16>, u64);
 
 /// Flags of a rule (`ofp_flow_mod_flags`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,6 +97,22 @@ impl Rule {
             matching,
             instructions,
         }
+    }
+
+    /// The groups that it sends to itself, each as often as it is named.
+    pub fn groups(&self) -> impl Iterator<Item = u32> + '_ {
+        self.instructions.iter().flat_map(Instruction::actions).filter_map(|action| match action {
+            Action::Group(id) => Some(*id),
+            _ => None,
+        })
+    }
+
+    /// The meters that it uses.
+    pub fn meters(&self) -> impl Iterator<Item = u32> + '_ {
+        self.instructions.iter().filter_map(|instruction| match instruction {
+            Instruction::Meter(id) => Some(*id),
+            _ => None,
+        })
     }
 
     /// Whether this is a table-miss rule: priority 0 for all frames (§5.4).

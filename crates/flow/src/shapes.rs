@@ -1,13 +1,14 @@
-//! Which rules of a table a change can be about, without a look at each of them.
+//! Which rules of a table a change or a question can be about, without a look at each of them.
 //!
 //! **What.** [`Shapes`] files the rules of one table by the *shape* of their matches: which fields count, and which bits of each. It
 //! answers three questions: which rule has this match and priority, whether a rule of this priority can overlap this one
-//! (§6.4, `CHECK_OVERLAP`), and which rules a change that is not strict can take.
+//! (§6.4, `CHECK_OVERLAP`), and which rules a change or a question that is not strict can take.
 //!
 //! **Why.** A rule within `in_port=1` has a shape with at least these bits, and among the rules of one such shape the values of
 //! these bits decide: they are a key. So is what two shapes have in common, for the question of overlap. This is the
-//! tuple space search of Srinivasan, Suri and Varghese (SIGCOMM 1999), which Open vSwitch's classifier uses, too, here for changes
-//! only; frames still walk, because that is the meaning. Cookies, ports and groups are columns of their own.
+//! tuple space search of Srinivasan, Suri and Varghese (SIGCOMM 1999), which Open vSwitch's classifier uses, too, here for
+//! controllers only; frames still walk, because that is the meaning. Cookies, ports, groups and meters are columns of their
+//! own.
 //!
 //! **Price.** Some 40 bytes for each rule, and as much again for each kind of question: a key for fewer bits than the shape's, or
 //! for a column, is made when it is asked for the second time (an overlap: the first time) and kept up from then on. Every question
@@ -15,11 +16,12 @@
 //! the tests below.
 
 use crate::action::{Action, Instruction};
+use crate::entry::Entry;
 use crate::field::{Field, Value};
 use crate::matching::Match;
 use crate::port::PortNo;
-use crate::rule::{ANY_GROUP, Rule};
-use crate::table::{Entry, Place, Selection};
+use crate::rule::{ANY_GROUP, Place, Rule};
+use crate::selection::{Refers, Selection};
 use std::cmp::Reverse;
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -99,20 +101,20 @@ impl Shape {
     }
 }
 
-/// What deletes select by, beside the match.
+/// What selections ask for, beside the match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Cookie,
     Port,
     Group,
+    Meter,
 }
 
-const COLUMNS: [Column; 3] = [Column::Cookie, Column::Port, Column::Group];
+const COLUMNS: [Column; 4] = [Column::Cookie, Column::Port, Column::Group, Column::Meter];
 
 impl Column {
     /// What a rule has in this column.
     fn values(self, rule: &Rule) -> Vec<u64> {
-        let actions = || rule.instructions.iter().flat_map(Instruction::actions);
         match self {
             Column::Cookie => vec![rule.cookie],
             Column::Port => {
@@ -120,15 +122,10 @@ impl Column {
                     Action::Output { port, .. } => Some(u64::from(port.0)),
                     _ => None,
                 };
-                actions().filter_map(port).collect()
+                rule.instructions.iter().flat_map(Instruction::actions).filter_map(port).collect()
             }
-            Column::Group => {
-                let group = |action: &Action| match action {
-                    Action::Group(id) => Some(u64::from(*id)),
-                    _ => None,
-                };
-                actions().filter_map(group).collect()
-            }
+            Column::Group => rule.groups().map(u64::from).collect(),
+            Column::Meter => rule.meters().map(u64::from).collect(),
         }
     }
 
@@ -146,6 +143,14 @@ impl Column {
             Column::Group if selection.out_group != ANY_GROUP => {
                 Some((selection.out_group.into(), selection.out_group.into()))
             }
+            Column::Group => match selection.refers {
+                Refers::ToGroups(from, to) => Some((from.into(), to.into())),
+                _ => None,
+            },
+            Column::Meter => match selection.refers {
+                Refers::ToMeters(from, to) => Some((from.into(), to.into())),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -162,7 +167,7 @@ enum Question {
 #[derive(Debug, Clone)]
 pub(crate) struct Shapes {
     shapes: HashMap<Mask, Shape>,
-    columns: [Option<BTreeSet<(u64, Place)>>; 3],
+    columns: [Option<BTreeSet<(u64, Place)>>; COLUMNS.len()],
     hasher: RandomState,
     asked: VecDeque<Question>,
     questions: u64,
@@ -173,7 +178,7 @@ impl Default for Shapes {
     fn default() -> Shapes {
         Shapes {
             shapes: HashMap::new(),
-            columns: [None, None, None],
+            columns: [const { None }; COLUMNS.len()],
             hasher: RandomState::new(),
             asked: VecDeque::new(),
             questions: 0,
@@ -338,6 +343,8 @@ impl Shapes {
         let (mut taken, looked) = shortest(routes);
         taken.retain(|place| takes(&rules[place]));
         taken.sort_unstable();
+        // A rule may refer to several of the numbers that are asked for.
+        taken.dedup();
         (taken, looked)
     }
 

@@ -11,67 +11,16 @@
 //! **Price.** Among overlapping rules of one priority the standard leaves the choice open; here the one that came first
 //! wins, and a rule that replaces another takes its place.
 
-use crate::action::Instruction;
 use crate::deadlines::Deadlines;
-use crate::event::{Event, Removed, sends_to_group, sends_to_port};
+use crate::entry::Entry;
+use crate::event::{Event, Removed};
 use crate::field::{Field, Value};
-use crate::port::PortNo;
-use crate::rule::{FlowMod, RemovedReason, Rule};
+use crate::rule::{FlowMod, Place, RemovedReason, Rule};
+use crate::selection::Selection;
 use crate::shapes::Shapes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Nanoseconds of a second.
-pub const SECOND: u64 = 1_000_000_000;
-
-/// Where a rule stands in its table: the highest priority first, then the oldest.
-pub type Place = (Reverse<u16>, u64);
-
-/// A rule in its table, with what happened to it.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    /// The rule.
-    pub rule: Arc<Rule>,
-    /// When it came.
-    pub created_ns: u64,
-    /// When it last matched a frame, or came.
-    pub used_ns: u64,
-    /// Frames that it matched.
-    pub frames: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Under which time [`Deadlines`] has it: never later than its deadline. None for a rule without a timeout.
-    filed_ns: Option<u64>,
-}
-
-impl Entry {
-    fn new(now: u64, rule: &Rule) -> Entry {
-        let rule = Arc::new(rule.clone());
-        Entry { rule, created_ns: now, used_ns: now, frames: 0, bytes: 0, filed_ns: None }
-    }
-
-    /// When the rule goes away by itself if no frame comes, and why.
-    pub fn deadline(&self) -> Option<(u64, RemovedReason)> {
-        let after = |from: u64, seconds: u16| from.saturating_add(u64::from(seconds) * SECOND);
-        let (idle, hard) = (self.rule.idle_timeout, self.rule.hard_timeout);
-        let idle = (idle != 0).then(|| (after(self.used_ns, idle), RemovedReason::IdleTimeout));
-        let hard = (hard != 0).then(|| (after(self.created_ns, hard), RemovedReason::HardTimeout));
-        [hard, idle].into_iter().flatten().min_by_key(|(deadline, _)| *deadline)
-    }
-
-    /// Counts so many frames and bytes, unless the rule does not want it. Threads read the clock before they take their turn, so a
-    /// frame may be older than the last one; a deadline only ever moves away.
-    fn count(&mut self, now: u64, frames: u64, bytes: u64) {
-        self.used_ns = self.used_ns.max(now);
-        self.frames += if self.rule.flags.no_packet_counts { 0 } else { frames };
-        self.bytes += if self.rule.flags.no_byte_counts { 0 } else { bytes };
-    }
-
-    fn reset(&mut self) {
-        (self.frames, self.bytes) = (0, 0);
-    }
-}
 
 /// By what a full table chooses the rule that makes place (1.4, `ofp_table_mod_prop_eviction_flag`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,51 +46,6 @@ pub struct TableConfig {
     pub vacancy_down: u8,
     /// Per cent of room above which it tells that it has room again.
     pub vacancy_up: u8,
-}
-
-/// Which rules a request is about (flow-stats, deletes, modifies): all conditions have to hold.
-#[derive(Debug, Clone)]
-pub struct Selection<'a> {
-    /// Rules within this match, or with exactly it when `strict`.
-    pub rule: &'a Rule,
-    /// Compare match and priority exactly.
-    pub strict: bool,
-    /// Bits of the cookie that must be those of `rule`.
-    pub cookie_mask: u64,
-    /// Rules that send there; [`PortNo::ANY`] for no condition.
-    pub out_port: PortNo,
-    /// Rules that send to this group; [`crate::rule::ANY_GROUP`] for no condition.
-    pub out_group: u32,
-}
-
-impl Selection<'_> {
-    /// The conditions of a delete.
-    pub fn of_delete(change: &FlowMod, strict: bool) -> Selection<'_> {
-        let (cookie_mask, out_port, out_group) = (change.cookie_mask, change.out_port, change.out_group);
-        Selection { rule: &change.rule, strict, cookie_mask, out_port, out_group }
-    }
-
-    /// The conditions of a modify: out_port and out_group count for deletes only (§6.4).
-    pub fn of_modify(change: &FlowMod, strict: bool) -> Selection<'_> {
-        let (out_port, out_group) = (PortNo::ANY, crate::rule::ANY_GROUP);
-        Selection { rule: &change.rule, strict, cookie_mask: change.cookie_mask, out_port, out_group }
-    }
-
-    /// Whether all conditions but the match hold.
-    fn filters(&self, rule: &Rule) -> bool {
-        (rule.cookie ^ self.rule.cookie) & self.cookie_mask == 0
-            && sends_to_port(rule, self.out_port)
-            && sends_to_group(rule, self.out_group)
-    }
-
-    /// Whether all conditions hold.
-    pub fn takes(&self, rule: &Rule) -> bool {
-        let is_meant = match self.strict {
-            true => rule.priority == self.rule.priority && rule.matching.same(&self.rule.matching),
-            false => rule.matching.is_within(&self.rule.matching),
-        };
-        is_meant && self.filters(rule)
-    }
 }
 
 /// A table.
@@ -336,21 +240,6 @@ impl Table {
         }));
     }
 
-    /// Removes the rules that a test takes.
-    pub fn remove_all(
-        &mut self,
-        now: u64,
-        reason: RemovedReason,
-        events: &mut Vec<Event>,
-        is_meant: impl Fn(&Rule) -> bool,
-    ) {
-        let meant: Vec<Place> =
-            self.rules.iter().filter(|(_, e)| is_meant(&e.rule)).map(|(place, _)| *place).collect();
-        for place in meant {
-            self.remove(now, place, reason, events);
-        }
-    }
-
     /// Removes the rules whose time is over, in the order of the table. Looks at no others but those that a frame has used since
     /// they were last looked at.
     pub fn expire(&mut self, now: u64, events: &mut Vec<Event>) {
@@ -403,12 +292,7 @@ impl Table {
 
     /// The groups that rules send to, each as often as it is named.
     pub fn groups(&self) -> impl Iterator<Item = u32> + '_ {
-        let rules = self.rules.values().map(|entry| &entry.rule);
-        let actions = rules.flat_map(|rule| rule.instructions.iter().flat_map(Instruction::actions));
-        actions.filter_map(|action| match action {
-            crate::Action::Group(id) => Some(*id),
-            _ => None,
-        })
+        self.rules.values().flat_map(|entry| entry.rule.groups())
     }
 }
 

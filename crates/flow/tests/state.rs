@@ -1,6 +1,7 @@
 //! Time, room, groups, meters and what is refused, one behaviour a test.
 
 use flow::action::{Action, Instruction};
+use flow::entry::SECOND;
 use flow::error::{self, BadAction, BadInstruction, Error, FlowModFailed, GroupModFailed, MeterModFailed};
 use flow::event::{Event, Monitor, MonitorFlags};
 use flow::field::{Field, VLAN_PRESENT};
@@ -12,7 +13,7 @@ use flow::meter::{
 use flow::pipeline::{Config, Fragments, TableMod};
 use flow::port::{Port, PortConfig, PortMod, PortState};
 use flow::rule::{ALL_TABLES, ANY_GROUP, FlowMod, FlowModCommand, RemovedReason, Rule};
-use flow::table::{EvictionFlags, SECOND, TableConfig};
+use flow::table::{EvictionFlags, TableConfig};
 use flow::{Pipeline, PortNo};
 use proptest::prelude::*;
 

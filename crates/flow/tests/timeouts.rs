@@ -2,6 +2,7 @@
 //! each rule goes away at the nanosecond at which the walk says so.
 
 use flow::action::{Action, Instruction};
+use flow::entry::SECOND;
 use flow::event::Event;
 use flow::field::Field;
 use flow::interpret::{Arrival, Verdict, receive};
@@ -9,7 +10,7 @@ use flow::matching::{Match, MatchField};
 use flow::pipeline::TableMod;
 use flow::port::Port;
 use flow::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule};
-use flow::table::{EvictionFlags, SECOND, TableConfig};
+use flow::table::{EvictionFlags, TableConfig};
 use flow::{Pipeline, PortNo};
 use proptest::prelude::*;
 

@@ -1,173 +1,60 @@
-//! Journals: half-written, stale, foreign.
+//! What was written by earlier versions is undone by this one.
 
 use super::*;
-use proptest::prelude::*;
+use crate::sys::process::Identity;
+use std::fs;
 
-fn directory() -> (tempfile::TempDir, StateDir) {
+/// Journals as pathlab wrote them before there were rooms, line for line; `OWNER` is its owner, `HERE` a folder.
+const OLD: &str = r#"{"owner":{"schema":"pathlab/undo/1","name":"old","owner":OWNER,"persistent":true}}
+{"undo":{"unpin":{"file":"HERE/absent","netns":4026532001}}}
+{"undo":{"link":{"file":"HERE/absent","netns":4026532001,"index":12,"name":"a:eth0"}}}
+{"undo":{"directory":{"path":"HERE/directory"}}}
+{"undo":{"folder":{"path":"HERE/old.d"}}}
+{"undo":{"stamps":{"netns":1,"index":7,"name":"card0","was":{"flags":0,"transmit":1,"receive":0}}}}
+{"undo":{"stamps":{"netns":1,"index":7,"name":"card0","was":{"flags":0,"transmit":1,"receive":0},"side":"transmit"}}}
+{"undo":{"queues":{"netns":1,"index":7,"name":"card0"}}}
+{"undo":{"down":{"netns":1,"index":7,"name":"card0"}}}
+{"undo":{"process":{"process":OWNER}}}
+"#;
+
+#[test]
+fn a_journal_of_an_earlier_version_is_read_undone_and_written_the_same() {
     let temporary = tempfile::tempdir().unwrap();
-    let state = StateDir::at(&temporary.path().join("state")).unwrap();
-    (temporary, state)
-}
-
-fn dead() -> Identity {
-    Identity { start: 1, ..Identity::own().unwrap() }
-}
-
-fn write(state: &StateDir, name: &str, lines: &[Line]) {
-    let text: String = lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
-    fs::write(&state.files(name)[0], text).unwrap();
-}
-
-fn header(name: &str, owner: Identity, persistent: bool) -> Line {
-    Line::Owner(Header { schema: SCHEMA.into(), name: name.into(), owner, persistent })
-}
-
-#[test]
-fn a_name_is_taken_once_and_free_after_the_undo() {
-    let (temporary, state) = directory();
-    let made = temporary.path().join("made");
-    let mut journal = Journal::begin(&state, "x", false).unwrap().unwrap();
-    assert!(Journal::begin(&state, "x", false).unwrap().is_none());
-    journal.will([Step::Directory { path: made.clone() }]).unwrap();
-    fs::create_dir(&made).unwrap();
-    journal.complete(&"all").unwrap();
-    let record = state.read("x").unwrap().unwrap();
-    assert_eq!((record.steps.len(), record.complete.is_some(), record.stale()), (1, true, false));
-    assert!(state.clean().unwrap().is_empty(), "its owner lives");
-    journal.undo().unwrap();
-    assert!(!made.exists() && state.names().is_empty());
-    assert!(Journal::begin(&state, "x", false).unwrap().is_some());
-}
-
-#[test]
-fn what_a_dead_owner_left_is_undone_but_not_what_shall_last() {
-    let (temporary, state) = directory();
-    let made = temporary.path().join("made");
-    fs::create_dir(&made).unwrap();
-    let step = || Line::Undo(Step::Directory { path: made.clone() });
-    let complete = || Line::Complete(serde_json::json!({}));
-    write(&state, "kept", &[header("kept", dead(), true), complete()]);
-    write(&state, "unfinished", &[header("unfinished", dead(), true), step()]);
-    write(&state, "mine", &[header("mine", Identity::own().unwrap(), false)]);
-    let earlier = Identity { boot: "earlier".into(), ..dead() };
-    write(&state, "earlier", &[header("earlier", earlier, true), complete()]);
-    fs::write(state.path.join("unborn.journal.new"), "{\"owner\":{\"sch").unwrap();
-    assert_eq!(state.clean().unwrap(), ["earlier", "unfinished"]);
-    assert_eq!(state.names(), ["kept", "mine"]);
-    assert!(!made.exists() && !state.path.join("unborn.journal.new").exists());
-}
-
-/// What is left of a file's text; none when the file goes.
-type Damage = fn(&[u8]) -> Option<Vec<u8>>;
-
-#[test]
-fn what_is_damaged_is_read_from_the_copy_or_not_said_to_be_undone() {
-    let (temporary, state) = directory();
-    let made = temporary.path().join("made");
-    let step = Step::Directory { path: made.clone() };
-    let damages: [Damage; 5] = [
-        |_| Some(vec![]),
-        |_| None,
-        |text| Some(text[..9].to_vec()),
-        |text| Some([&text[..text.len() - 20], b"\n\n"].concat()),
-        |text| Some(text[..=text.iter().position(|byte| *byte == b'\n').unwrap()].to_vec()),
-    ];
-    let damage = |file: &Path, how: Damage| match how(&fs::read(file).unwrap()) {
-        Some(text) => fs::write(file, text).unwrap(),
-        None => fs::remove_file(file).unwrap(),
-    };
-    for (number, how) in damages.into_iter().enumerate() {
-        for which in 0..2 {
-            let mut journal = Journal::begin(&state, "x", false).unwrap().unwrap();
-            journal.will([step.clone()]).unwrap();
-            fs::create_dir(&made).unwrap();
-            damage(&state.files("x")[which], how);
-            assert!(state.read("x").unwrap().unwrap().steps.iter().eq([&step]), "{number} of {which}");
-            journal.undo().unwrap();
-            assert!(!made.exists() && state.names().is_empty(), "{number} of {which}");
+    let door = open_at(&temporary.path().join("state")).unwrap();
+    fs::create_dir(temporary.path().join("directory")).unwrap();
+    fs::create_dir_all(temporary.path().join("old.d/node")).unwrap();
+    let dead = Identity { start: 1, ..Identity::own().unwrap() };
+    let owner = serde_json::to_string(&dead).unwrap();
+    let here = temporary.path().display().to_string();
+    let text = OLD.replace("OWNER", &owner).replace("HERE", &here);
+    fs::write(temporary.path().join("state/old.journal"), &text).unwrap();
+    let record = door.read("old").unwrap().expect("every line is known");
+    assert_eq!((record.steps.len(), record.stale()), (9, true));
+    // The same lines come out again, but for the side, which was not said before there were two.
+    for (line, entry) in text.lines().skip(1).zip(&record.steps) {
+        let step: Step = entry.step().unwrap();
+        let written = serde_json::json!({ "undo": Entry::of(&step).unwrap() });
+        let mut read: serde_json::Value = serde_json::from_str(line).unwrap();
+        if let Some(stamps) = read["undo"].get_mut("stamps").and_then(|stamps| stamps.as_object_mut()) {
+            stamps.entry("side").or_insert("receive".into());
         }
+        assert_eq!(written, read);
     }
-    let mut journal = Journal::begin(&state, "x", false).unwrap().unwrap();
-    journal.will([step]).unwrap();
-    fs::create_dir(&made).unwrap();
-    state.files("x").iter().for_each(|file| damage(file, damages[0]));
-    write(&state, "other", &[header("other", dead(), false)]);
-    let said = state.clean().unwrap_err().to_string();
-    assert!(said.contains("x.journal: the undo journal of 'x' is damaged"), "{said}");
-    assert_eq!(state.names(), ["x"], "the other one was undone");
-    assert!(state.undo("x").is_err() && made.exists());
+    assert_eq!(door.clean().unwrap(), ["old"]);
+    assert!(!temporary.path().join("directory").exists() && !temporary.path().join("old.d").exists());
+    assert!(door.names().is_empty());
 }
 
 #[test]
-fn only_what_the_step_names_is_touched() {
-    let (temporary, _) = directory();
-    let foreign = temporary.path().join("foreign");
-    fs::write(&foreign, "not ours").unwrap();
-    Step::Unpin { file: foreign.clone(), netns: 4_026_531_840 }.undo().unwrap();
-    assert!(foreign.exists(), "a file with content was never made by us");
-    let full = temporary.path().join("full");
-    fs::create_dir_all(full.join("inside")).unwrap();
-    Step::Directory { path: full.clone() }.undo().unwrap();
-    assert!(full.exists());
-    Step::Unpin { file: temporary.path().join("absent"), netns: 1 }.undo().unwrap();
-    Step::Link { file: foreign, netns: 1, index: 1, name: "lo".into() }.undo().unwrap();
-}
-
-#[test]
-fn a_directory_that_others_can_write_is_refused() {
+fn a_journal_with_a_step_that_nobody_knows_is_kept_and_named() {
     let temporary = tempfile::tempdir().unwrap();
-    let open = temporary.path().join("open");
-    DirBuilder::new().mode(0o755).create(&open).unwrap();
-    fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let problem = StateDir::at(&open).unwrap_err().to_string();
-    assert!(problem.contains("not only this user's"), "{problem}");
-    let link = temporary.path().join("link");
-    std::os::unix::fs::symlink(temporary.path(), &link).unwrap();
-    assert!(StateDir::at(&link).is_err());
-}
-
-#[test]
-fn who_wrote_a_journal_undoes_it_whatever_became_of_the_files() {
-    let losses: [fn(&StateDir); 2] = [
-        |state| state.files("x").iter().for_each(|file| fs::write(file, "").unwrap()),
-        |state| fs::remove_dir_all(&state.path).unwrap(),
-    ];
-    for loss in losses {
-        let (temporary, state) = directory();
-        let made = temporary.path().join("made");
-        let mut journal = Journal::begin(&state, "x", false).unwrap().unwrap();
-        journal.will([Step::Directory { path: made.clone() }]).unwrap();
-        fs::create_dir(&made).unwrap();
-        loss(&state);
-        journal.undo().unwrap();
-        assert!(!made.exists() && state.names().is_empty());
-    }
-}
-
-proptest! {
-    /// Cut anywhere: every step whose line is whole is known, and the owner as soon as the first line is whole.
-    #[test]
-    fn a_journal_cut_anywhere_keeps_its_whole_lines(steps in 0usize..6, cut: prop::sample::Index, junk in "\\PC{0,9}") {
-        let mut text = serde_json::to_string(&header("x", dead(), false)).unwrap() + "\n";
-        let first = text.len();
-        for step in 0..steps {
-            let line = Line::Undo(Step::Directory { path: format!("/nowhere/{step}").into() });
-            text += &(serde_json::to_string(&line).unwrap() + "\n");
-        }
-        let cut = cut.index(text.len() + 1);
-        let kept = &text[..cut];
-        let whole = kept.lines().count() - usize::from(!kept.is_empty() && !kept.ends_with('\n'));
-        match Record::parse(&format!("{kept}{junk}")) {
-            Some(record) => {
-                prop_assert!(cut + 1 >= first);
-                prop_assert!(record.steps.len() + 1 >= whole && record.steps.len() <= whole);
-            }
-            None => prop_assert!(cut <= first),
-        }
-    }
-
-    #[test]
-    fn any_text_is_a_journal_or_none(text in "\\PC{0,80}") {
-        let _ = Record::parse(&text);
-    }
+    let door = open_at(&temporary.path().join("state")).unwrap();
+    let dead = Identity { start: 1, ..Identity::own().unwrap() };
+    let made = temporary.path().join("made");
+    fs::create_dir(&made).unwrap();
+    let made_step = serde_json::json!({"directory": {"path": made}});
+    door.leave_behind("new", dead, &[made_step, serde_json::json!({"later": {"what": 1}})]);
+    let said = door.clean().unwrap_err().to_string();
+    assert!(said.contains("the undo journal of 'new' is damaged"), "{said}");
+    assert!(made.exists() && door.names() == ["new"]);
 }

@@ -22,7 +22,8 @@ fn name(test: &str) -> String {
 }
 
 fn up(file: &str, test: &str) -> Lab {
-    Lab::up(&Topology::load(file).unwrap(), &name(test), Lifetime::Ephemeral).unwrap()
+    Lab::up(&linux::undo::door().unwrap(), &Topology::load(file).unwrap(), &name(test), Lifetime::Ephemeral)
+        .unwrap()
 }
 
 /// Sends datagrams from one node to another and back; returns how many made the whole way.
@@ -148,7 +149,8 @@ fn every_option_of_the_language_takes_effect() {
         sysctl on b net.ipv4.conf.default.rp_filter=2
     ";
     let topology = Topology::parse(text, "options").unwrap();
-    let lab = Lab::up(&topology, &name("options"), Lifetime::Ephemeral).unwrap();
+    let lab =
+        Lab::up(&linux::undo::door().unwrap(), &topology, &name("options"), Lifetime::Ephemeral).unwrap();
     for line in lab.check().unwrap() {
         assert!(line.differences.is_empty(), "{line:?}");
     }
@@ -189,10 +191,12 @@ fn a_setting_that_the_kernel_does_not_have_is_the_users_mistake_and_leaves_nothi
     ] {
         let topology =
             Topology::parse(&format!("node a b\nlink a:x -- b:x\nsysctl on a {setting}"), "x").unwrap();
-        let problem = Lab::up(&topology, &name("setting"), Lifetime::Ephemeral).unwrap_err();
+        let problem =
+            Lab::up(&linux::undo::door().unwrap(), &topology, &name("setting"), Lifetime::Ephemeral)
+                .unwrap_err();
         assert_eq!(problem.kind, record::ProblemKind::Input);
         assert!(problem.to_string().contains(wanted), "{problem}");
-        assert!(!Lab::list().unwrap().iter().any(|lab| lab.name == name("setting")));
+        assert!(!Lab::list(&linux::undo::open().unwrap()).iter().any(|lab| lab.name == name("setting")));
     }
 }
 
@@ -203,12 +207,12 @@ fn a_lab_can_be_opened_by_name_and_two_do_not_meet() {
     }
     let (first, second) = (name("one"), name("two"));
     let topology = Topology::load("pair").unwrap();
-    drop(Lab::up(&topology, &first, Lifetime::Persistent).unwrap());
-    let other = Lab::up(&topology, &second, Lifetime::Ephemeral).unwrap();
-    let taken = Lab::up(&topology, &first, Lifetime::Ephemeral).unwrap_err();
+    drop(Lab::up(&linux::undo::door().unwrap(), &topology, &first, Lifetime::Persistent).unwrap());
+    let other = Lab::up(&linux::undo::door().unwrap(), &topology, &second, Lifetime::Ephemeral).unwrap();
+    let taken = Lab::up(&linux::undo::door().unwrap(), &topology, &first, Lifetime::Ephemeral).unwrap_err();
     let wanted = format!("there is already a lab named '{first}'");
     assert_eq!((taken.kind, taken.what), (record::ProblemKind::Input, wanted));
-    let opened = Lab::open(&first).unwrap();
+    let opened = Lab::open(&linux::undo::open().unwrap(), &first).unwrap();
     assert_eq!(opened.topology(), &topology);
     let quiet = frames(&other);
     assert_eq!(exchange(&opened, "a", "b", 4, 5, 100), 5);
@@ -219,11 +223,18 @@ fn a_lab_can_be_opened_by_name_and_two_do_not_meet() {
     let status = opened.node("a").unwrap().command("readlink").arg("/proc/self/ns/net").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&status.stdout).trim(), format!("net:[{inode}]"));
     opened.down().unwrap();
-    assert!(Lab::open(&first).unwrap_err().to_string().contains("there is no lab named"));
+    assert!(
+        Lab::open(&linux::undo::open().unwrap(), &first)
+            .unwrap_err()
+            .to_string()
+            .contains("there is no lab named")
+    );
     assert!(!std::path::Path::new(&format!("/run/netns/pathlab-{first}-a")).exists());
     drop(other);
     assert!(!std::path::Path::new(&format!("/run/netns/pathlab-{second}-a")).exists());
-    assert!(!Lab::list().unwrap().iter().any(|lab| [&first, &second].contains(&&lab.name)));
+    assert!(
+        !Lab::list(&linux::undo::open().unwrap()).iter().any(|lab| [&first, &second].contains(&&lab.name))
+    );
 }
 
 #[test]
@@ -289,10 +300,19 @@ fn a_lab_with_an_inhabitant_goes_and_the_inhabitant_stays() {
         return;
     }
     let name = name("inhabited");
-    drop(Lab::up(&Topology::load("pair").unwrap(), &name, Lifetime::Persistent).unwrap());
-    let mut inhabitant =
-        Lab::open(&name).unwrap().node("a").unwrap().command("sleep").arg("60").spawn().unwrap();
-    let inside = linux::lab::take_down(&name).unwrap();
+    drop(
+        Lab::up(&linux::undo::door().unwrap(), &Topology::load("pair").unwrap(), &name, Lifetime::Persistent)
+            .unwrap(),
+    );
+    let mut inhabitant = Lab::open(&linux::undo::open().unwrap(), &name)
+        .unwrap()
+        .node("a")
+        .unwrap()
+        .command("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let inside = linux::lab::take_down(&linux::undo::open().unwrap(), &name).unwrap();
     assert_eq!(inside.len(), 1, "{inside:?}");
     assert_eq!(
         (inside[0].node.as_str(), inside[0].pid, inside[0].process.as_str()),

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use linux::lab::{self, Lab, Lifetime, Topology};
-use linux::undo::StateDir;
+use linux::undo;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
@@ -34,7 +34,13 @@ fn hold() {
         println!("refused {problem}");
         return;
     }
-    let lab = Lab::up(&Topology::load("router").unwrap(), "alone", Lifetime::Ephemeral).unwrap();
+    let lab = Lab::up(
+        &linux::undo::door().unwrap(),
+        &Topology::load("router").unwrap(),
+        "alone",
+        Lifetime::Ephemeral,
+    )
+    .unwrap();
     for family in [4, 6] {
         let any = if family == 4 { "0.0.0.0:0" } else { "[::]:0" };
         let bind = |node: &str| lab.node(node).unwrap().within(|| UdpSocket::bind(any).unwrap()).unwrap();
@@ -70,7 +76,7 @@ fn start(program: &Path, state: &Path, uid: Option<u32>) -> (Child, String) {
 fn killed_while_up() {
     let temporary = tempfile::tempdir().unwrap();
     let path = temporary.path().join("state");
-    let state = StateDir::at(&path).unwrap();
+    let state = undo::open_at(&path).unwrap();
     let (mut child, line) = start(&std::env::current_exe().unwrap(), &path, None);
     assert!(line.starts_with("up "), "{line}");
     assert!(state.clean().unwrap().is_empty(), "its owner lives");
@@ -96,7 +102,7 @@ fn without_root() {
     let program = temporary.path().join("lab_alone");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let path = temporary.path().join("state");
-    let state = StateDir::at(&path).unwrap();
+    let state = undo::open_at(&path).unwrap();
     std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
     let (mut child, line) = start(&program, &path, Some(65534));
     if let Some(why) = line.strip_prefix("refused ") {

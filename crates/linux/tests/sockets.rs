@@ -331,7 +331,7 @@ fn stamps_stay_with_their_frames_when_the_kernel_refuses_some() {
 #[test]
 fn a_full_buffer_is_counted_and_nothing_else_is_missing() {
     alone("full buffer", || {
-        let mut from = receiver("int:b?buffer=8k", Wish::default());
+        let mut from = receiver("int:b?buffer=8Ki", Wish::default());
         let frames: Vec<Vec<u8>> = (0..1000).map(|i| frame(i, 60)).collect();
         send(transmitter("int:a").as_mut(), &frames);
         let got = collect_within(from.as_mut(), 1000, QUIET);
@@ -417,7 +417,7 @@ fn what_cannot_be_opened_says_why() {
         assert!(said("int:a?vnet=maybe").contains("on or off"));
         assert!(said("int:a?batch=0").contains("1 to 512"));
         assert!(said("int:a?colour=red").contains("no setting 'colour'"));
-        let port = open("int:a?buffer=1M", &Wish::default()).unwrap();
+        let port = open("int:a?buffer=1Mi", &Wish::default()).unwrap();
         let settings = port.receiver.as_ref().unwrap().settings();
         let buffer = settings.iter().find(|setting| setting.name == "buffer").unwrap();
         assert_eq!((buffer.asked.as_str(), buffer.effective.as_str()), ("1048576 B", "2097152 B"));
@@ -539,7 +539,7 @@ fn joined_frames_arrive_one_by_one_and_are_counted_one_by_one() {
             panic!("a veth would pass the super-frames on")
         };
         assert!(problem.to_string().contains("tx-udp-segmentation off"), "{problem}");
-        let mut netlink = linux::lab::link::Netlink::open();
+        let mut netlink = linux::netlink::Netlink::open();
         let index = netlink.links().unwrap().iter().find(|link| link.name == "a").unwrap().index;
         let off = [(linux::lab::topology::Offload::Uso, false)].into_iter().collect();
         netlink.set_offloads(index, &off).unwrap();
@@ -727,7 +727,7 @@ fn a_ring_that_cannot_be_says_why() {
         assert!(said("ring:a?version=1").contains("2 to 3"));
         assert!(said("ring:a?version=2&retire_ms=1").contains("version=3"));
         assert!(said("ring:a?frames=8&block=4096").contains("block or blocks"));
-        assert!(said("ring:a?block=64M&blocks=1000").contains("1 GiB"));
+        assert!(said("ring:a?block=64Mi&blocks=1000").contains("1 GiB"));
         assert!(said("ring:a?retire_ms=0").contains("1 to 10000"));
         let mut from = receiver("ring:a?block=5000&blocks=3", Wish::default());
         let ring = from.settings().iter().find(|setting| setting.name == "ring").unwrap();

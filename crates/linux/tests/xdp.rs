@@ -26,7 +26,8 @@ fn may_run(test: &str) -> bool {
 
 fn pair(test: &str) -> Lab {
     let name = format!("x{}-{test}", std::process::id());
-    Lab::up(&Topology::load("pair").unwrap(), &name, Lifetime::Ephemeral).unwrap()
+    Lab::up(&linux::undo::door().unwrap(), &Topology::load("pair").unwrap(), &name, Lifetime::Ephemeral)
+        .unwrap()
 }
 
 fn mac(node: &Node, interface: &str) -> Mac {
@@ -180,7 +181,13 @@ const WIRE: &str = "node a x b\nlink a:eth0 -- x:p1 OFFLOAD\nlink b:eth0 -- x:p2
 fn wire_of(test: &str, offload: &str) -> Lab {
     let text = WIRE.replace("OFFLOAD", offload);
     let name = format!("x{}-{test}", std::process::id());
-    Lab::up(&Topology::parse(&text, "test").unwrap(), &name, Lifetime::Ephemeral).unwrap()
+    Lab::up(
+        &linux::undo::door().unwrap(),
+        &Topology::parse(&text, "test").unwrap(),
+        &name,
+        Lifetime::Ephemeral,
+    )
+    .unwrap()
 }
 
 fn open_in(node: &Node, uri: &str, wish: &Wish) -> record::Result<Port> {
@@ -624,7 +631,13 @@ fn several_receivers_share_the_queues() {
     let text = "node a b\nlink a:eth0 -- b:eth0 queues 2\ninterface a:eth0 address 10.0.0.1/24\n\
                 interface b:eth0 address 10.0.0.2/24\n";
     let name = format!("x{}-queues", std::process::id());
-    let lab = Lab::up(&Topology::parse(text, "test").unwrap(), &name, Lifetime::Ephemeral).unwrap();
+    let lab = Lab::up(
+        &linux::undo::door().unwrap(),
+        &Topology::parse(text, "test").unwrap(),
+        &name,
+        Lifetime::Ephemeral,
+    )
+    .unwrap();
     let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
     let member = |index| Some(Member { index, count: 2, group: 1 });
     let mut ports = [0, 1]

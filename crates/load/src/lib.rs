@@ -1,8 +1,8 @@
 //! Traffic, and the control protocol that two ends of a test speak.
 //!
-//! **What.** Six kinds of traffic ([`tcp_stream`], [`udp_stream`], [`tcp_rr`], [`udp_rr`], [`ping`], [`frames`]), each with
-//! an end that sends and an end that receives ([`end::End`]); the agent that runs one end at the command of a controller
-//! ([`agent`]); and the controller that runs one test between two agents ([`controller`]).
+//! **What.** Kinds of traffic ([`kind`]), each with an end that sends and an end that receives ([`traffic::end::End`]),
+//! made of the same tools ([`traffic`]). Two ends are led by one controller: what is said is pure ([`protocol`]), who says
+//! it has sockets ([`conversation`]). Frames by hand are sent ([`send`]), taken ([`capture`]) and handed on ([`null`]).
 //!
 //! **Why.** The sender says what it planned and what it did, the receiver says what came, and both on one time base:
 //! a rate that nobody received is not a result, and a sender that could not keep its plan says so itself.
@@ -10,29 +10,15 @@
 //! **Price.** Plain blocking threads, one per connection and direction; a planned sender spins for the last part of
 //! each wait. Nothing allocates or formats while a test runs.
 
-pub mod agent;
-mod ask;
 pub mod capture;
-mod connections;
-pub mod control;
-pub mod controller;
-pub mod datagram;
-pub mod end;
-pub mod frames;
-mod host;
-pub mod intervals;
-pub mod ping;
-pub mod schedule;
+pub mod conversation;
+pub mod kind;
+pub mod null;
+pub mod protocol;
 pub mod send;
-pub mod sequence;
-mod spec;
-pub mod tcp_rr;
-pub mod tcp_stream;
-pub mod udp_rr;
-pub mod udp_stream;
+pub mod traffic;
 
-pub use agent::AgentLink;
-pub use controller::{DataPorts, Observer, Outcome};
-pub use host::check_host;
-pub use schedule::length_ms;
-pub use spec::{check_spec, message_size, response_size};
+pub use conversation::AgentLink;
+pub use conversation::controller::Observer;
+pub use kind::{check_host, check_spec};
+pub use protocol::setup::{DataPorts, Outcome, length_ms};

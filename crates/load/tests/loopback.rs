@@ -1,7 +1,9 @@
 //! Every kind of traffic between two agents of this process, over loopback, through the whole control protocol.
 
-use load::agent::{self, AgentLink, Turns};
-use load::controller::{self, DataPorts, Nobody, Observer, Outcome};
+use load::conversation::AgentLink;
+use load::conversation::agent::{self, Turns};
+use load::conversation::controller::{self, Nobody, Observer};
+use load::{DataPorts, Outcome};
 use record::Result;
 use record::spec::{Kind, Rate, TestSpec};
 use std::io::Write;

@@ -1,7 +1,9 @@
 //! What a capture counted, and where the frames went that it did not get (`pathlab/capture/1`).
 
-use crate::{Latency, NamedCount, PlaceDrop, PortSetting};
+use crate::snapshot::Counters;
+use crate::{Latency, NamedCount, PlaceDrop, PortSetting, Snapshot};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The version of the JSON.
 pub const SCHEMA: &str = "pathlab/capture/1";
@@ -115,14 +117,54 @@ impl Recorded {
     }
 }
 
+/// What a capture saw around itself: all that its account is closed with, besides what it captured.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CaptureSeen {
+    /// The interface of the port; empty for a port without one, or where counters cannot be read.
+    pub interface: String,
+    /// The frames that the interface receives are captured.
+    pub received: bool,
+    /// The frames that the interface sends are captured.
+    pub sent: bool,
+    /// `CLOCK_MONOTONIC` when every port was surely open, in nanoseconds.
+    pub begun_ns: u64,
+    /// `CLOCK_MONOTONIC` when it was to end, in nanoseconds.
+    pub ended_ns: u64,
+    /// Before the ports were opened.
+    pub opening: Option<CaptureReading>,
+    /// When the ports were open.
+    pub before: Option<CaptureReading>,
+    /// When it was to end.
+    pub ending: Option<CaptureReading>,
+    /// When all threads had ended.
+    pub after: Option<CaptureReading>,
+    /// Why a reading is not there, the first time; empty when all are.
+    pub trouble: String,
+    /// Frames that the ports lost, as they counted them themselves.
+    pub port_drops: Vec<PlaceDrop>,
+    /// Pieces that super-frames stand for, beyond themselves.
+    pub pieces: u64,
+}
+
+/// One reading around a capture.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CaptureReading {
+    /// Every counter of its namespace.
+    pub counters: Snapshot,
+    /// What the driver counts for each receive queue of the interface, by the number of the queue.
+    pub queues: BTreeMap<u32, Counters>,
+    /// Why there is nothing about queues; empty if there is.
+    pub queues_unknown: String,
+}
+
 /// received + sent = captured + after + filtered + lost + residual.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaptureAccount {
     /// The interface.
     pub interface: String,
-    /// Frames that it received (`rx_packets`) while the capture ran; null when that side is not captured.
+    /// Frames that it received (`rx_packets`) while the capture ran; null when that side is not captured, or not known.
     pub received: Option<u64>,
-    /// Frames that it sent (`tx_packets`); null when that side is not captured.
+    /// Frames that it sent (`tx_packets`); null when that side is not captured, or not known.
     pub sent: Option<u64>,
     /// Frames captured.
     pub captured: u64,
@@ -132,7 +174,7 @@ pub struct CaptureAccount {
     pub filtered: Option<u64>,
     /// Frames dropped between the interface and the capture (places `ring`, `socket`, `port`).
     pub lost: u64,
-    /// What is not explained; null when the filter's share is not known.
+    /// What is not explained; null when the filter's share or a counter is not known.
     pub residual: Option<i64>,
     /// How large the residual may be without meaning anything: frames that passed while counters were read.
     pub uncertainty: u64,

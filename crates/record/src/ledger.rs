@@ -28,6 +28,17 @@ pub enum DropSource {
     Witness,
 }
 
+impl DropSource {
+    /// How the drop is known, in words.
+    pub fn word(self) -> &'static str {
+        match self {
+            DropSource::Counter => "counted",
+            DropSource::State => "located by counters, named by state",
+            DropSource::Witness => "located by counters, named by the witness only",
+        }
+    }
+}
+
 /// Frames dropped at a station for one named reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drop {
@@ -42,11 +53,66 @@ pub struct Drop {
     pub evidence: String,
 }
 
+/// What kind of place a station is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StationKind {
+    /// The sending application.
+    AppSend,
+    /// The port by which raw frames leave.
+    Port,
+    /// IP of the sending node.
+    IpOut,
+    /// A queueing discipline.
+    Qdisc,
+    /// A link, with the device in front of it.
+    Link,
+    /// A kernel bridge.
+    Bridge,
+    /// A program that hands frames on, or a part of one.
+    Program,
+    /// IP of a router.
+    IpForward,
+    /// What nobody knows between two ends that were started by hand.
+    Between,
+    /// IP of the receiving node.
+    IpIn,
+    /// UDP of the receiving node.
+    UdpIn,
+    /// The socket of the receiver.
+    Socket,
+    /// The kernel's answer to an echo.
+    IcmpEcho,
+    /// The port by which raw frames are received.
+    Tap,
+    /// The application that answers.
+    AppReply,
+    /// The receiving application.
+    AppReceive,
+    /// Not said: in records of before there were kinds.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl StationKind {
+    /// True for a record that does not say.
+    pub fn is_unknown(&self) -> bool {
+        *self == StationKind::Unknown
+    }
+}
+
 /// A place on the path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Station {
     /// The node that it is in.
     pub node: String,
+    /// What kind of place it is.
+    #[serde(default, skip_serializing_if = "StationKind::is_unknown")]
+    pub kind: StationKind,
+    /// The interface that it is at, where it is at one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// Its name, e.g. `app send`, `qdisc eth0`, `link eth0`, `bridge br0`, `ip in`, `socket`.
     pub station: String,
     /// `forward` or `back` (the way of a response).

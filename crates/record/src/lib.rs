@@ -12,11 +12,15 @@
 
 pub mod bench;
 pub mod capture;
+pub mod delta;
+pub mod drop;
 pub mod finding;
 pub mod half;
 pub mod histogram;
 pub mod host;
+pub mod kind;
 pub mod ledger;
+pub mod line;
 pub mod path;
 pub mod port;
 pub mod problem;
@@ -28,15 +32,17 @@ pub mod tcp;
 pub mod traffic;
 pub mod unit;
 
+pub use delta::Delta;
 pub use finding::{Finding, Limit, Severity};
 pub use histogram::{Histogram, Latency};
 pub use host::HostFacts;
-pub use ledger::{Drop, DropSource, Ledger, NamedCount, Station, Witness, WitnessStatus};
+pub use kind::Kind;
+pub use ledger::{Drop, DropSource, Ledger, NamedCount, Station, StationKind, Witness, WitnessStatus};
 pub use path::{Hop, Path, Role};
-pub use port::{PlaceDrop, PortSetting, StampReport, StampSeen};
+pub use port::{PORT_KINDS, PlaceDrop, PortKind, PortSetting, StampReport, StampSeen, Through};
 pub use problem::{Problem, ProblemKind, Result};
 pub use run::{ActorUsage, RunRecord, TestRecord, Way};
 pub use snapshot::Snapshot;
-pub use spec::{Kind, Rate, TestSpec};
+pub use spec::{Rate, TestSpec};
 pub use tcp::TcpSample;
 pub use traffic::{EndReport, Interval};

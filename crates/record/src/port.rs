@@ -1,6 +1,90 @@
-//! What a port says of itself: what was asked of it, what took effect, where its frames were lost.
+//! What is known of the kinds of ports ([`PORT_KINDS`]), and what a port says of itself: what was asked of it, what took effect, where its frames were
+//! lost.
 
+use crate::drop;
 use serde::{Deserialize, Serialize};
+
+/// What the frames of a port go through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Through {
+    /// A packet socket of an interface: the kernel filters for it and shows it what the interface sends, and what it sends goes through
+    /// the qdisc if it is not told otherwise.
+    PacketSocket,
+    /// The driver of an interface, past the qdisc.
+    Driver,
+    /// A tap: what the kernel sends there is what its reader receives.
+    Tap,
+    /// A file.
+    File,
+    /// Memory of this process.
+    Memory,
+    /// Another port, whose name follows.
+    Port,
+}
+
+/// A kind of port: what is known before one is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortKind {
+    /// What stands before the colon of a port's name.
+    pub name: &'static str,
+    /// What its frames go through.
+    pub through: Through,
+    /// Frames that it sends lie in pages of its own, not in the head of a socket buffer.
+    pub in_pages: bool,
+    /// It can be received from.
+    pub receives: bool,
+    /// What it is, in one line.
+    pub about: &'static str,
+}
+
+/// Every kind of port. Whatever else depends on the kind is a question to its row.
+pub const PORT_KINDS: [PortKind; 8] = {
+    const fn kind(name: &'static str, through: Through, about: &'static str) -> PortKind {
+        PortKind { name, through, in_pages: false, receives: true, about }
+    }
+    [
+        kind("int", Through::PacketSocket, "an interface by a packet socket, one system call for a batch"),
+        PortKind {
+            in_pages: true,
+            ..kind("ring", Through::PacketSocket, "an interface by a ring that is shared with the kernel")
+        },
+        kind("xdp", Through::Driver, "an interface by AF_XDP"),
+        kind("tap", Through::Tap, "a tap, which is made if it is not there"),
+        kind("pcap", Through::File, "a capture file"),
+        kind("mem", Through::Memory, "a wire inside this process"),
+        kind("fault", Through::Port, "another port, with faults between"),
+        PortKind { receives: false, ..kind("live", Through::Driver, "frames that the kernel itself makes") },
+    ]
+};
+
+impl PortKind {
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<&'static PortKind> {
+        PORT_KINDS.iter().find(|kind| kind.name == name)
+    }
+
+    /// The kind of a port by the port's whole name, `ring` of `ring:eth0?frames=512`; of faults that of the port inside.
+    pub fn of(port: &str) -> Option<&'static PortKind> {
+        let (name, rest) = port.split_once(':')?;
+        let kind = Self::named(name)?;
+        if kind.through == Through::Port { Self::of(rest) } else { Some(kind) }
+    }
+
+    /// It is an interface of the kernel that frames of others go through, too.
+    pub fn has_interface(&self) -> bool {
+        matches!(self.through, Through::PacketSocket | Through::Driver)
+    }
+
+    /// It can carry the frames of a link, both ways.
+    pub fn carries_links(&self) -> bool {
+        self.has_interface() && self.receives
+    }
+
+    /// The names of those kinds, in the order of the table.
+    pub fn names(which: impl Fn(&PortKind) -> bool) -> Vec<&'static str> {
+        PORT_KINDS.iter().filter(|kind| which(kind)).map(|kind| kind.name).collect()
+    }
+}
 
 /// One setting of a port, read back after it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,25 +112,24 @@ pub struct PlaceDrop {
     pub count: u64,
 }
 
-/// What a transmitting port tells as its own loss although the kernel counts it once more below the port: the name at the
-/// port, and who counts the same frame again. One such frame is one loss.
-///
-/// Whether anybody below counted it depends on where it died: `ENOBUFS` of a packet socket is a drop of the queueing
-/// discipline or, without one, of the device, but a device that was merely busy counts nothing. So a reckoning takes the
-/// counters below as they are and from the port only what exceeds them.
-pub const COUNTED_BELOW: [(&str, &str); 3] = [
-    // ENOBUFS through the qdisc (`packet_snd`, `tpacket_snd`: NET_XMIT_DROP, net/packet/af_packet.c).
-    ("qdisc_full", "`drops` of the queueing discipline, or `tx_dropped` where there is none"),
-    // ENOBUFS past the qdisc (`__dev_direct_xmit`, net/core/dev.c).
-    ("driver_busy", "`tx_dropped`, unless the driver was only busy"),
-    // EBUSY of AF_XDP in copy mode (`__xsk_generic_xmit`: NET_XMIT_DROP, net/xdp/xsk.c).
-    ("driver_dropped", "`tx_dropped`"),
-];
-
 impl PlaceDrop {
-    /// Whether the kernel may have counted these frames below the port, too ([`COUNTED_BELOW`]).
+    /// So many frames lost at a place for a reason, one of [`crate::drop`] as a rule.
+    pub fn new(place: &str, name: &str, count: u64) -> PlaceDrop {
+        PlaceDrop { place: place.into(), name: name.into(), count }
+    }
+
+    /// Whether the kernel may have counted these frames below the port, too ([`drop::is_counted_below`]).
     pub fn is_counted_below(&self) -> bool {
-        COUNTED_BELOW.iter().any(|(name, _)| *name == self.name)
+        drop::is_counted_below(&self.name)
+    }
+
+    /// What a station calls it: `ring` and `ring_full` is `ring_full`; `socket` and `buffer_full` is `socket_buffer_full`.
+    pub fn at_station(&self) -> String {
+        if self.name.starts_with(&self.place) {
+            self.name.clone()
+        } else {
+            format!("{}_{}", self.place, self.name)
+        }
     }
 }
 
@@ -86,4 +169,26 @@ pub struct StampSeen {
     pub source: String,
     /// How many.
     pub count: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_found_in_the_name_of_a_port() {
+        let name = |port: &str| PortKind::of(port).map(|kind| kind.name);
+        assert_eq!(name("ring:eth0?frames=512"), Some("ring"));
+        assert_eq!(name("fault:fault:xdp:a0?lose=1%"), Some("xdp"));
+        assert_eq!((name("eth0"), name("nothing:eth0"), name("fault:eth0")), (None, None, None));
+    }
+
+    #[test]
+    fn kinds_have_names_of_their_own_and_facts_that_agree() {
+        for (at, kind) in PORT_KINDS.iter().enumerate() {
+            assert!(PORT_KINDS[..at].iter().all(|other| other.name != kind.name));
+        }
+        assert_eq!(PortKind::names(PortKind::carries_links), ["int", "ring", "xdp"]);
+        assert_eq!(PortKind::names(PortKind::has_interface), ["int", "ring", "xdp", "live"]);
+    }
 }

@@ -5,6 +5,7 @@
 
 use crate::histogram::Latency;
 use crate::port::{PlaceDrop, PortSetting};
+use crate::snapshot::Snapshot;
 use crate::traffic::Schedule;
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +34,30 @@ pub struct SendLedger {
     pub drops: Vec<PlaceDrop>,
     /// Frames that still waited in a queue when the counters were read.
     pub queued: u64,
-    /// What nothing of this explains; negative when other traffic left by the same interface.
+    /// What nothing of this explains; negative when much other traffic left by the same interface.
     pub residual: i64,
+    /// Up to how many frames of others may be among these, or have hidden a loss.
+    #[serde(default)]
+    pub uncertainty: u64,
+}
+
+/// What a sending saw of its surroundings: all that its books are closed with.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SendSeen {
+    /// The interface of the port; empty for a port without one.
+    pub interface: String,
+    /// True when the port's frames go to the driver without the queueing discipline.
+    pub bypasses_qdisc: bool,
+    /// Why frames were not offered: a name of [`crate::drop`].
+    pub not_offered: String,
+    /// Frames that the port had not finished when it was closed.
+    pub under_way: u64,
+    /// Frames that the port refused or lost, as it counted them itself.
+    pub port_drops: Vec<PlaceDrop>,
+    /// Every counter before the first frame; empty for a port without an interface.
+    pub before: Snapshot,
+    /// Every counter when the queues were quiet.
+    pub after: Snapshot,
 }
 
 impl SendLedger {

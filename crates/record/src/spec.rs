@@ -1,76 +1,10 @@
 //! What a test is asked to do: the kind of traffic and everything that shapes it.
 
+pub use crate::kind::Kind;
+use crate::unit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-
-/// The kind of traffic between two nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Bulk bytes over TCP, one direction.
-    TcpStream,
-    /// Datagrams over UDP, one direction, at a rate or as fast as the sender can.
-    UdpStream,
-    /// One request, one response, over one TCP connection.
-    TcpRr,
-    /// One request, one response, over UDP.
-    UdpRr,
-    /// ICMP echo, flood (next request when the reply came, or after 10 ms) or paced.
-    Ping,
-    /// UDP datagrams as raw frames, one direction: sent and received by ports, past the sockets of both ends.
-    Frames,
-}
-
-impl Kind {
-    /// Every kind, in the order of the default plan.
-    pub const ALL: [Kind; 6] =
-        [Kind::TcpStream, Kind::UdpStream, Kind::TcpRr, Kind::UdpRr, Kind::Ping, Kind::Frames];
-
-    /// The name on the command line and in JSON, e.g. `tcp-stream`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::TcpStream => "tcp-stream",
-            Kind::UdpStream => "udp-stream",
-            Kind::TcpRr => "tcp-rr",
-            Kind::UdpRr => "udp-rr",
-            Kind::Ping => "ping",
-            Kind::Frames => "frames",
-        }
-    }
-
-    /// True when every message crosses the path both ways (request and response).
-    pub fn is_round_trip(self) -> bool {
-        matches!(self, Kind::TcpRr | Kind::UdpRr | Kind::Ping)
-    }
-
-    /// True when the ledger counts single frames of this kind (TCP is counted in bytes by TCP itself).
-    pub fn has_ledger(self) -> bool {
-        matches!(self, Kind::UdpStream | Kind::UdpRr | Kind::Ping | Kind::Frames)
-    }
-
-    /// True for messages that only go one way and are timed on it: the receiver's count and latency are the result.
-    pub fn is_one_way(self) -> bool {
-        matches!(self, Kind::UdpStream | Kind::Frames)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-            format!("unknown test kind '{text}' (one of {})", names.join(", "))
-        })
-    }
-}
 
 /// A requested rate. `10kpps`, `100mbit`, `1.5gbit`, `200pps`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -96,20 +30,11 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let bad = || format!("'{text}' is not a rate (examples: 50kpps, 200pps, 100mbit, 1.5gbit)");
-        let number: f64 = number.parse().map_err(|_| bad())?;
-        let rate = match unit.to_ascii_lowercase().as_str() {
-            "pps" => Rate::MessagesPerSecond(number),
-            "kpps" => Rate::MessagesPerSecond(number * 1e3),
-            "mpps" => Rate::MessagesPerSecond(number * 1e6),
-            "bit" => Rate::BitsPerSecond(number),
-            "kbit" => Rate::BitsPerSecond(number * 1e3),
-            "mbit" => Rate::BitsPerSecond(number * 1e6),
-            "gbit" => Rate::BitsPerSecond(number * 1e9),
-            _ => return Err(bad()),
-        };
+        let messages = unit::fractional(text, unit::MESSAGES_PER_S).map(Rate::MessagesPerSecond);
+        let rate = messages.or_else(|| unit::fractional(text, unit::BITS_PER_S).map(Rate::BitsPerSecond));
+        let rate = rate
+            .ok_or_else(|| format!("'{text}' is not a rate (examples: 50kpps, 200pps, 100mbit, 1.5gbit)"))?;
+        let (Rate::MessagesPerSecond(number) | Rate::BitsPerSecond(number)) = rate;
         if number > 0.0 { Ok(rate) } else { Err(format!("the rate '{text}' must be above zero")) }
     }
 }
@@ -189,7 +114,20 @@ impl TestSpec {
     /// The receive buffer of a test whose plan says nothing: [`TestSpec::RECEIVE_BUFFER`] for datagrams over sockets. TCP keeps
     /// the kernel's own tuning, and frames have no socket.
     pub fn default_receive_buffer(kind: Kind) -> Option<u32> {
-        matches!(kind, Kind::UdpStream | Kind::UdpRr | Kind::Ping).then_some(Self::RECEIVE_BUFFER)
+        (!kind.is_tcp() && !kind.is_by_port()).then_some(Self::RECEIVE_BUFFER)
+    }
+
+    /// One `write` of a TCP stream whose test does not say, in bytes.
+    pub const WRITE: u32 = 128 << 10;
+
+    /// Payload bytes of one message.
+    pub fn message_size(&self) -> u32 {
+        if self.kind.is_bytes() && self.size == 0 { Self::WRITE } else { self.size }
+    }
+
+    /// Payload bytes of a response.
+    pub fn response_size(&self) -> usize {
+        if self.response == 0 { self.size as usize } else { self.response as usize }
     }
 
     /// The port of the sender without its interface, e.g. `int?bypass=on`.

@@ -1,7 +1,10 @@
-//! How quantities are written for people, and how they read a length of time: one form each, everywhere.
+//! How quantities are written for people, and how people write them: one form each, everywhere.
 //!
-//! Rates have decimal prefixes (`1.23 Mframes/s`, `987 Mbit/s`), times the unit that fits (`81.2 µs`), counts groups of
-//! three (`1,234,567`). JSON has plain numbers in base units instead.
+//! **Written**: rates have decimal prefixes (`1.23 Mframes/s`, `987 Mbit/s`), times the unit that fits (`81.2 µs`), counts
+//! groups of three (`1,234,567`). JSON has plain numbers in base units instead.
+//!
+//! **Read**: counts, bytes, rates and times, in flags, plans, topologies, port names and criteria alike. `k` is 1000 and `Ki`
+//! is 1024 of anything; decimals are exact or refused. **Price.** `64k` is never 65,536, whatever other tools make of it.
 
 /// A number with three significant digits, or all digits before the point, in groups of three.
 pub fn number(value: f64) -> String {
@@ -94,28 +97,131 @@ pub fn time_ns(ns: f64) -> String {
 }
 
 /// The longest time that can be written: a year.
-const LONGEST_MS: f64 = 365.0 * 86_400e3;
+const LONGEST_NS: u64 = 365 * 86_400 * SECOND;
+const SECOND: u64 = 1_000_000_000;
 
-/// Reads a length of time: a number with `ms`, `s` (also without a unit), `m` or `h`. In milliseconds.
+/// A unit as it is written after a number, and how many base units it is.
+pub(crate) type Units = &'static [(&'static str, u64)];
+
+/// Decimal prefixes are powers of 1000, binary ones powers of 1024 (IEC 80000-13), whatever is counted.
+const AMOUNTS: Units = &[
+    ("", 1),
+    ("k", 1000),
+    ("M", 1_000_000),
+    ("G", 1_000_000_000),
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+];
+pub(crate) const BITS_PER_S: Units =
+    &[("bit", 1), ("kbit", 1000), ("mbit", 1_000_000), ("gbit", 1_000_000_000)];
+pub(crate) const MESSAGES_PER_S: Units = &[("pps", 1), ("kpps", 1000), ("mpps", 1_000_000)];
+const TIMES: Units = &[
+    ("ns", 1),
+    ("us", 1000),
+    ("µs", 1000),
+    ("ms", 1_000_000),
+    ("s", SECOND),
+    ("m", 60 * SECOND),
+    ("h", 3600 * SECOND),
+];
+
+/// A number as it is written: digits with at most one point among them, and the unit after it.
+struct Written<'a> {
+    digits: u128,
+    /// How many of the digits stand after the point.
+    decimals: u32,
+    unit: &'a str,
+}
+
+impl Written<'_> {
+    /// No sign, no exponent; as many decimals as a printed rate has.
+    fn read(text: &str) -> Option<Written<'_>> {
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        let is_sound = !number.is_empty() && !number.ends_with('.') && part.len() <= 20;
+        let digits = if is_sound { format!("{whole}{part}").parse().ok()? } else { return None };
+        Some(Written { digits, decimals: part.len() as u32, unit })
+    }
+
+    /// In base units, when that is a whole number of them.
+    fn exact(&self, unit: u64) -> Option<u64> {
+        let scale = 10u128.pow(self.decimals);
+        let value = self.digits.checked_mul(u128::from(unit))?;
+        value.is_multiple_of(scale).then(|| u64::try_from(value / scale).ok())?
+    }
+
+    fn of(&self, units: Units) -> Option<u64> {
+        units.iter().find(|(name, _)| *name == self.unit).map(|(_, scale)| *scale)
+    }
+}
+
+fn read(text: &str, units: Units) -> Option<u64> {
+    let written = Written::read(text)?;
+    written.exact(written.of(units)?)
+}
+
+/// Reads a count: a whole number, also with k, M, G (powers of 1000) or Ki, Mi, Gi (powers of 1024).
+///
+/// # Errors
+/// A sentence with examples.
+pub fn amount(text: &str) -> Result<u64, String> {
+    read(text, AMOUNTS)
+        .ok_or_else(|| format!("'{text}' is not a count (examples: 64, 50k = 50,000, 64Ki = 65,536)"))
+}
+
+/// Reads bytes: as [`amount`], also with a `B` after it.
+///
+/// # Errors
+/// A sentence with examples.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    read(text.strip_suffix('B').unwrap_or(text), AMOUNTS).ok_or_else(|| {
+        format!("'{text}' is not a number of bytes (examples: 64, 8kB = 8,000, 8KiB = 8,192, 4Mi)")
+    })
+}
+
+/// Reads bits per second: a number with `bit`, `kbit`, `mbit` or `gbit`, in any case.
+///
+/// # Errors
+/// A sentence with examples.
+pub fn bit_rate(text: &str) -> Result<u64, String> {
+    read(&text.to_ascii_lowercase(), BITS_PER_S).ok_or_else(|| {
+        format!("'{text}' is not a rate in bits per second (examples: 500kbit, 100mbit, 1.5gbit)")
+    })
+}
+
+/// Reads a number with one of the units, in any case, where a fraction of the base unit counts too.
+pub(crate) fn fractional(text: &str, units: Units) -> Option<f64> {
+    let text = text.to_ascii_lowercase();
+    let written = Written::read(&text)?;
+    let number: f64 = text[..text.len() - written.unit.len()].parse().ok()?;
+    Some(number * written.of(units)? as f64)
+}
+
+/// Reads a length of time with its unit: `ns`, `us`, `ms`, `s`, `m` or `h`. In nanoseconds, a year at most.
+///
+/// # Errors
+/// A sentence with examples.
+pub fn nanoseconds(text: &str) -> Result<u64, String> {
+    match read(text, TIMES) {
+        Some(ns) if ns <= LONGEST_NS => Ok(ns),
+        Some(_) => Err(format!("'{text}' is longer than a year")),
+        None => Err(format!("'{text}' is not a time (examples: 250ns, 20us, 1.5ms, 1s)")),
+    }
+}
+
+/// Reads how long something may take: as [`nanoseconds`], and seconds without a unit. In milliseconds, one at least.
 ///
 /// # Errors
 /// A sentence with examples.
 pub fn duration_ms(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let bad = || format!("'{text}' is not a duration (examples: 5s, 500ms, 2m, 1h)");
-    let number: f64 = number.parse().map_err(|_| bad())?;
-    let ms = match unit {
-        "ms" => number,
-        "s" | "" => number * 1e3,
-        "m" => number * 60e3,
-        "h" => number * 3600e3,
-        _ => return Err(bad()),
-    };
-    match ms {
-        ms if ms < 1.0 => Err(format!("the duration '{text}' must be at least 1ms")),
-        ms if ms > LONGEST_MS => Err(format!("the duration '{text}' is longer than a year")),
-        ms => Ok(ms.round() as u64),
+    let seconds = || Written::read(text).filter(|written| written.unit.is_empty())?.exact(SECOND);
+    match seconds().or_else(|| read(text, TIMES)) {
+        None => Err(format!("'{text}' is not a duration (examples: 5s, 500ms, 2m, 1h)")),
+        Some(ns) if ns < 1_000_000 => Err(format!("the duration '{text}' must be at least 1ms")),
+        Some(ns) if ns > LONGEST_NS => Err(format!("the duration '{text}' is longer than a year")),
+        Some(ns) => Ok((ns + 500_000) / 1_000_000),
     }
 }
 
@@ -162,9 +268,31 @@ mod tests {
     fn durations_are_read_and_wrong_ones_explained() {
         let read = ["5s", "1.5", "20ms", "2m", "1h"].map(|text| duration_ms(text).unwrap());
         assert_eq!(read, [5_000, 1_500, 20, 120_000, 3_600_000]);
-        for wrong in ["", "s", "5 parsecs", "-1s", "0s", "1e9s", "99999h", "1.2.3s", "."] {
+        assert_eq!((duration_ms(".5"), duration_ms("1500us")), (Ok(500), Ok(2)));
+        for wrong in ["", "s", "5 parsecs", "-1s", "0s", "1e9s", "99999h", "1.2.3s", ".", "5."] {
             assert!(duration_ms(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_prefix_means_the_same_of_everything() {
+        let read = ["7", "64k", "64Ki", "1.5M", "1Gi"].map(|text| amount(text).unwrap());
+        assert_eq!(read, [7, 64_000, 65_536, 1_500_000, 1 << 30]);
+        let read = ["64", "64B", "8kB", "8KiB", "64k", "4Mi", "0.5kB"].map(|text| bytes(text).unwrap());
+        assert_eq!(read, [64, 64, 8000, 8192, 64_000, 4 << 20, 500]);
+        assert_eq!((bit_rate("1.5gbit"), bit_rate("100Mbit")), (Ok(1_500_000_000), Ok(100_000_000)));
+        let times = ["250ns", "20us", "20µs", "1.5ms", "1s", "2m"].map(|text| nanoseconds(text).unwrap());
+        assert_eq!(times, [250, 20_000, 20_000, 1_500_000, SECOND, 120 * SECOND]);
+        for wrong in
+            ["", "k", "64K", "0.5", "-1", "64 k", "1e3", "0x10", "1.0000000001k", "99999999999G", "é"]
+        {
+            assert!(amount(wrong).unwrap_err().contains("examples"), "{wrong}");
+            assert!(bytes(wrong).unwrap_err().contains("examples"), "{wrong}");
+        }
+        for wrong in ["", "100", "100mb", "0.5bit", "mbit"] {
+            assert!(bit_rate(wrong).unwrap_err().contains("examples"), "{wrong}");
+        }
+        assert!(nanoseconds("0.5ns").is_err() && nanoseconds("5").is_err() && nanoseconds("9000h").is_err());
     }
 
     proptest! {
@@ -179,8 +307,16 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_duration_or_a_sentence(text in ".{0,12}") {
-            let _ = duration_ms(&text);
+        fn any_text_is_a_quantity_or_a_sentence(text in ".{0,12}") {
+            let _ = (duration_ms(&text), nanoseconds(&text), amount(&text), bytes(&text), bit_rate(&text));
+        }
+
+        /// The slow twin: whole thousands and 1024s by repeated multiplication.
+        #[test]
+        fn a_prefix_is_repeated_multiplication(number in 0u64..1_000_000, step in 0usize..4, binary: bool) {
+            let prefix = [["", "k", "M", "G"], ["", "Ki", "Mi", "Gi"]][usize::from(binary)][step];
+            let value = (0..step).fold(number, |value, _| value * if binary { 1024 } else { 1000 });
+            prop_assert_eq!(amount(&format!("{number}{prefix}")), Ok(value));
         }
     }
 }

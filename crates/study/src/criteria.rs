@@ -9,7 +9,7 @@
 use crate::findings::title;
 use crate::table::{Table, count, numbers};
 use record::run::Criterion;
-use record::unit::{scaled, time_ns};
+use record::unit::{amount, nanoseconds, scaled, time_ns};
 use record::{Kind, Problem, Rate, RunRecord, TestRecord};
 use std::fmt;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ impl FromStr for MostLoss {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let bad = || format!("'{text}' is not a loss (examples: 0, 25, 0.1%)");
         match text.strip_suffix('%') {
-            None => text.parse().map(MostLoss::Frames).map_err(|_| bad()),
+            None => amount(text).map(MostLoss::Frames).map_err(|_| bad()),
             Some(share) => {
                 let share = share.parse::<f64>().ok().filter(|share| (0.0..=100.0).contains(share));
                 share.map(MostLoss::Percent).ok_or_else(bad)
@@ -61,20 +61,13 @@ impl fmt::Display for MostLoss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MostLatency(pub u64);
 
-/// Units of a latency and their nanoseconds; the first two are the same one.
-const UNITS: [(&str, f64); 5] = [("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("ms", 1e6), ("s", 1e9)];
-
 impl FromStr for MostLatency {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (value, unit) = text.split_at(digits);
-        let scale = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
-        let ns = value.parse::<f64>().ok().zip(scale).map(|(value, scale)| value * scale);
-        match ns.filter(|ns| (1.0..=3.6e12).contains(ns)) {
-            Some(ns) => Ok(MostLatency(ns.round() as u64)),
-            None => Err(format!("'{text}' is not a latency from 1ns to 1h (examples: 200us, 1.5ms, 1s)")),
+        match nanoseconds(text)? {
+            ns @ 1..=3_600_000_000_000 => Ok(MostLatency(ns)),
+            _ => Err(format!("'{text}' is not a latency from 1ns to 1h")),
         }
     }
 }
@@ -102,7 +95,7 @@ impl Criteria {
         Criteria {
             max_loss: self.max_loss.filter(|_| kind.has_ledger()),
             min_rate: self.min_rate.filter(|rate| has_rate(kind, *rate)),
-            max_p99: self.max_p99.filter(|_| kind != Kind::TcpStream),
+            max_p99: self.max_p99.filter(|_| !kind.is_bytes()),
         }
     }
 
@@ -138,8 +131,8 @@ impl Criteria {
 /// Bits are counted of streams, messages of all but a stream of bytes.
 fn has_rate(kind: Kind, rate: Rate) -> bool {
     match rate {
-        Rate::BitsPerSecond(_) => kind == Kind::TcpStream || kind.is_one_way(),
-        Rate::MessagesPerSecond(_) => kind != Kind::TcpStream,
+        Rate::BitsPerSecond(_) => !kind.is_round_trip(),
+        Rate::MessagesPerSecond(_) => !kind.is_bytes(),
     }
 }
 
@@ -195,7 +188,7 @@ fn sentence(criterion: &Criterion) -> String {
 /// The end of a command whose tests had such criteria.
 ///
 /// # Errors
-/// Measured: one of them failed, or a test could not be made.
+/// Measured: one of them failed, or a test could not be run.
 pub fn verdict(failed: &[String], not_made: usize, tests: usize) -> record::Result<()> {
     let mut said = vec![];
     if let Some((first, more)) = failed.split_first() {
@@ -204,7 +197,7 @@ pub fn verdict(failed: &[String], not_made: usize, tests: usize) -> record::Resu
     }
     if not_made > 0 {
         said.push(format!(
-            "{not_made} of {} could not be made, the findings say why",
+            "{not_made} of {} could not be run, the findings say why",
             record::unit::many(tests as u64, "test")
         ));
     }
@@ -315,7 +308,7 @@ mod tests {
         {
             assert_eq!(text.parse(), Ok(MostLatency(ns)));
         }
-        for wrong in ["", "1", "ms", "1.2.3ms", "0ms", "-1ms", "1m", "5h"] {
+        for wrong in ["", "1", "ms", "1.2.3ms", "0ms", "-1ms", "61m", "5h"] {
             assert!(wrong.parse::<MostLatency>().is_err(), "{wrong}");
         }
         assert_eq!(MostLatency(1_500_000).to_string(), "1.50 ms");

@@ -4,9 +4,9 @@
 //! summed per station over the repetitions of a test, so that a run with many repetitions does not repeat itself.
 
 use crate::table;
-use record::snapshot::Snapshot;
+use record::drop::{self, Fate};
 use record::unit::{self, time_ns};
-use record::{DropSource, Finding, Kind, Problem, RunRecord, Severity, TestRecord, WitnessStatus};
+use record::{Delta, DropSource, Finding, Problem, RunRecord, Severity, TestRecord, WitnessStatus};
 use std::collections::BTreeMap;
 
 /// Observing may cost this share of a test's time before it is mentioned.
@@ -38,17 +38,14 @@ const RULES: &[Rule] = &[
 pub fn findings(run: &RunRecord) -> Vec<Finding> {
     let mut found: Vec<Finding> = losses(run);
     found.extend(pressure(run));
-    found.extend(
-        table::in_plan_order(run)
-            .into_iter()
-            .flat_map(|test| RULES.iter().filter_map(move |rule| rule(test))),
-    );
-    found.extend(
-        table::in_plan_order(run)
-            .into_iter()
-            .flat_map(|test| crate::switches::findings(&title(test), &test.before, &test.after)),
-    );
-    let mut found = merged(found);
+    let tests = table::in_plan_order(run);
+    let by_rules =
+        tests.iter().flat_map(|&test| RULES.iter().filter_map(move |rule| Some((test, rule(test)?))));
+    let by_switches = tests.iter().flat_map(|&test| {
+        let found = crate::switches::findings(&title(test), &test.before, &test.after);
+        found.into_iter().map(move |finding| (test, finding))
+    });
+    found.extend(merged(by_rules.chain(by_switches)));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
 }
@@ -58,7 +55,7 @@ pub fn not_made(name: &str, repetition: u32, problem: &Problem) -> Finding {
     Finding {
         severity: Severity::Loss,
         test: format!("{name} #{repetition}"),
-        claim: "the test could not be made".into(),
+        claim: "the test could not be run".into(),
         evidence: format!(
             "{}{}{}",
             problem.place,
@@ -85,27 +82,23 @@ fn finding(
 }
 
 /// The same claim with the same advice for repetitions of a test becomes one finding.
-fn merged(findings: Vec<Finding>) -> Vec<Finding> {
-    let mut kept: Vec<Finding> = vec![];
-    for finding in findings {
-        let name = |test: &str| test.split(" #").next().unwrap_or("").to_owned();
-        let same = |other: &&mut Finding| {
-            other.claim == finding.claim
-                && other.advice == finding.advice
-                && name(&other.test) == name(&finding.test)
+fn merged<'a>(findings: impl Iterator<Item = (&'a TestRecord, Finding)>) -> Vec<Finding> {
+    let mut kept: Vec<(&TestRecord, Finding)> = vec![];
+    for (test, finding) in findings {
+        let same = |(first, other): &&mut (&TestRecord, Finding)| {
+            other.claim == finding.claim && other.advice == finding.advice && first.name == test.name
         };
         match kept.iter_mut().find(same) {
-            Some(first) => {
-                let number = finding.test.rsplit('#').next().unwrap_or("");
-                first.test = format!("{}, #{number}", first.test);
+            Some((_, first)) => {
+                first.test = format!("{}, #{}", first.test, test.repetition);
                 if !first.evidence.contains(&finding.evidence) {
                     first.evidence = format!("{}; {}", first.evidence, finding.evidence);
                 }
             }
-            None => kept.push(finding),
+            None => kept.push((test, finding)),
         }
     }
-    kept
+    kept.into_iter().map(|(_, finding)| finding).collect()
 }
 
 /// Test, node, station and name of a drop.
@@ -130,9 +123,8 @@ fn losses(run: &RunRecord) -> Vec<Finding> {
             }
         }
     }
-    let ignored = |name: &str| matches!(name, "duplicate" | "foreign");
     sums.into_iter()
-        .filter(|((.., name), _)| !ignored(name))
+        .filter(|((.., name), _)| drop::fate(name) != Fate::Surplus)
         .map(|((test, node, station, name), (count, evidence, source))| Finding {
             severity: Severity::Loss,
             test: test.into(),
@@ -141,58 +133,10 @@ fn losses(run: &RunRecord) -> Vec<Finding> {
                 unit::count(count),
                 unit::count(sent[test])
             ),
-            evidence: format!("{evidence} ({})", source_word(source)),
-            advice: advice(name).into(),
+            evidence: format!("{evidence} ({})", source.word()),
+            advice: drop::advice(name).into(),
         })
         .collect()
-}
-
-/// How a drop is known, in a word.
-pub fn source_word(source: DropSource) -> &'static str {
-    match source {
-        DropSource::Counter => "counted",
-        DropSource::State => "located by counters, named by state",
-        DropSource::Witness => "located by counters, named by the witness only",
-    }
-}
-
-fn advice(name: &str) -> &'static str {
-    match name {
-        "qdisc_full" => "offer less, or raise the limit or the rate of this queue",
-        "backlog_full" => "spread the frames over CPUs, or raise net.core.netdev_max_backlog",
-        "socket_buffer_full" => {
-            "read faster or raise SO_RCVBUF; offer less to see what the path itself carries"
-        }
-        "after_end" => {
-            "the path held these frames back until the receiver had ended: see what on it got no CPU, and test again"
-        }
-        "mtu_exceeded" => "give every interface on the path the same MTU, or send smaller datagrams",
-        "neighbour_unresolved" => "see why the next hop does not answer ARP or ND",
-        "rp_filter" => "route the way back over the same interface, or relax rp_filter",
-        "table_miss" => "add a rule for these frames; without one the table drops them",
-        "packet_in_dropped" => {
-            "give the switch a rule that leads to a port, or a controller that reads faster"
-        }
-        "to_controller" => "give the switch a rule that leads to a port",
-        "transmitter_full" | "driver_busy" | "driver_dropped" => {
-            "offer less, or give the program faster ports (xdp) or a longer queue behind them"
-        }
-        "ring_full" => "offer less, or give the program a larger ring to receive from",
-        "port_oversize" => {
-            "give both sides of the program the same MTU, and see that its ports take super-frames or switch offloads off"
-        }
-        "switch_port_full" => "offer less, or give the switch faster ports",
-        "link_down" => "see who took the interface down",
-        "no_socket" => "see why nobody listens on the port any more",
-        "no_route" => "add the missing route",
-        "otherhost" => "see why frames carry a wrong MAC address",
-        "header_error" => "see whether the TTL suffices and headers are intact",
-        name if name.starts_with("filter") || name == "send_EPERM" => {
-            "look at the dropping rule of this chain"
-        }
-        name if name.starts_with("send_") => "see why the kernel refused to send",
-        _ => "look at this station with more detail",
-    }
 }
 
 fn pressure(run: &RunRecord) -> Option<Finding> {
@@ -236,7 +180,7 @@ fn generator(test: &TestRecord) -> Option<Finding> {
 fn super_frames(test: &TestRecord) -> Option<Finding> {
     let on: Vec<_> =
         test.offloads.iter().filter(|line| OFFLOADS.iter().any(|off| line.contains(off))).collect();
-    let matters = matches!(test.kind, Kind::TcpStream) || test.spec.gso > 1;
+    let matters = test.kind.is_bytes() || test.spec.gso > 1;
     (matters && !on.is_empty()).then_some(())?;
     let lines: Vec<_> = on.into_iter().map(String::as_str).collect();
     let claim = "frames on the path were super-frames";
@@ -288,15 +232,14 @@ fn steal(test: &TestRecord) -> Option<Finding> {
     )
 }
 
-fn moved(test: &TestRecord, node: &str, counter: &str) -> u64 {
-    let read = |snapshot: &Snapshot| snapshot.nodes.get(node).and_then(|node| node.protocol(counter));
-    read(&test.before).zip(read(&test.after)).map_or(0, |(before, after)| after.saturating_sub(before))
+fn moved(test: &TestRecord, node: &str, counter: &str) -> Delta {
+    Delta::of_protocol(&test.before, &test.after, node, counter)
 }
 
 fn accept_queue(test: &TestRecord) -> Option<Finding> {
     let node = &test.spec.to;
     let overflows = moved(test, node, "TcpExt.ListenOverflows");
-    (overflows > 0).then_some(())?;
+    overflows.known().filter(|&overflows| overflows > 0)?;
     let evidence =
         format!("ListenOverflows {overflows}, ListenDrops {}", moved(test, node, "TcpExt.ListenDrops"));
     let claim = "the accept queue of a listening socket overflowed";
@@ -425,6 +368,7 @@ fn reordered(test: &TestRecord) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::sample;
+    use record::Kind;
 
     fn claims(run: &RunRecord) -> Vec<String> {
         findings(run).into_iter().map(|finding| finding.claim).collect()

@@ -2,7 +2,7 @@
 
 use crate::ledger::table_misses;
 use record::snapshot::SwitchSample;
-use record::{Finding, Severity, Snapshot};
+use record::{Delta, Finding, Severity, Snapshot};
 
 /// Of the frames that came, from how many on the controller it is said to get every one.
 const NEARLY_ALL: f64 = 0.9;
@@ -18,12 +18,16 @@ fn of_switch(test: &str, node: &str, before: &SwitchSample, after: &SwitchSample
     let received = |sample: &SwitchSample| {
         sample.ports.iter().fold(0u64, |sum, port| sum.saturating_add(port.rx_frames))
     };
-    let came = received(after).saturating_sub(received(before));
-    let by_rules = after.to_controller.saturating_sub(before.to_controller);
-    let by_buckets = after.buckets_to_controller.saturating_sub(before.buckets_to_controller);
-    let sent = by_rules.saturating_add(by_buckets);
+    let came = Delta::of(received(before), received(after));
+    let by_rules = Delta::of(before.to_controller, after.to_controller);
+    let by_buckets = Delta::of(before.buckets_to_controller, after.buckets_to_controller);
     let mut found = vec![];
-    if came > 0 && sent as f64 >= came as f64 * NEARLY_ALL {
+    if let (Delta::Known(came), Delta::Known(by_rules), Delta::Known(by_buckets)) =
+        (came, by_rules, by_buckets)
+        && came > 0
+        && (by_rules + by_buckets) as f64 >= came as f64 * NEARLY_ALL
+    {
+        let sent = by_rules + by_buckets;
         let who = match (by_rules, by_buckets) {
             (_, 0) => "rules",
             (0, _) => "buckets of groups",
@@ -44,7 +48,10 @@ fn of_switch(test: &str, node: &str, before: &SwitchSample, after: &SwitchSample
             severity: Severity::Loss,
             test: test.into(),
             claim: format!("frames that missed in table {table} of node {node} are dropped"),
-            evidence: format!("{missed} of {came} frames that came in matched no rule there"),
+            evidence: match came {
+                Delta::Known(came) => format!("{missed} of {came} frames that came in matched no rule there"),
+                came => format!("{missed} frames matched no rule there; how many came in is {came}"),
+            },
             advice: "add a rule for them, or a rule of priority 0 that matches all".into(),
         });
     }

@@ -3,7 +3,6 @@
 //! Repetitions of a test share a row: the median, and behind the rate the interval for it. With fewer than six
 //! repetitions that is the range ([`crate::stats`]).
 
-use crate::findings::source_word;
 use crate::stats::{Estimate, estimate};
 use record::ledger::Station;
 use record::snapshot::CpuTime;
@@ -367,7 +366,7 @@ pub fn evidence_lines(ledger: &Ledger) -> Vec<String> {
                 station.station,
                 station.node,
                 drop.evidence,
-                source_word(drop.source)
+                drop.source.word()
             )
         })
     });

@@ -14,11 +14,13 @@
 //! 8. streams as fast as possible without loss: sender's CPU, shaper, receiver's CPU, the host's CPUs;
 //! 9. else `unknown`, and what was looked at.
 
-use record::ledger::Station;
+use record::drop::{self, Fate};
+use record::kind::Transport;
+use record::ledger::{Station, StationKind};
 use record::snapshot::Snapshot;
 use record::tcp::TcpDecomposition;
 use record::unit::{self, bits_per_s, messages_per_s, time_ns};
-use record::{ActorUsage, EndReport, Kind, Ledger, Limit, Path, TestSpec};
+use record::{ActorUsage, Delta, EndReport, Ledger, Limit, Path, TestSpec};
 
 /// Everything that the verdict looks at.
 #[derive(Debug, Clone, Copy)]
@@ -52,13 +54,19 @@ const WORTH_OF_RETRANSMISSIONS: f64 = 0.01;
 /// Use of one CPU, in percent, from which a thread has no time left.
 const BUSY: f64 = 95.0;
 
+/// What waited in a queue at the end, beside the names of drops.
+const QUEUED: &str = "queued";
+/// What has no name.
+const UNEXPLAINED: &str = "unexplained";
+
 /// What limited the test.
 pub fn limit(test: &VerdictInput) -> Limit {
     let suspects: [fn(&VerdictInput) -> Option<Limit>; 8] =
         [nothing_sent, accept_queue, lost, schedule_missed, schedule_kept, tcp_share, round_trip, fastest];
     suspects.iter().find_map(|suspect| suspect(test)).unwrap_or_else(|| {
         let looked = "no loss, no full CPU, no shaper at its rate and no schedule explain the rate";
-        convict("unknown", "", looked, format!("What limited it is unknown: {looked}."))
+        let looked = unread(test).iter().fold(looked.to_owned(), |text, what| format!("{text}; {what}"));
+        convict("unknown", "", &looked, format!("What limited it is unknown: {looked}."))
     })
 }
 
@@ -68,23 +76,37 @@ fn convict(what: &str, place: &str, evidence: &str, sentence: String) -> Limit {
 
 fn nothing_sent(test: &VerdictInput) -> Option<Limit> {
     let silent = test.sender.attempted == 0 && test.sender.sent_bytes == 0;
-    let refused = delta(test, &test.spec.to, "TcpExt.ListenDrops") > 0;
+    let refused = delta(test, &test.spec.to, "TcpExt.ListenDrops").known().is_some_and(|drops| drops > 0);
     (silent && !refused).then(|| {
-        let evidence = "the sender sent nothing";
-        convict("unknown", "", evidence, format!("What limited it is unknown: {evidence}."))
+        let evidence = unread(test)
+            .iter()
+            .fold("the sender sent nothing".to_owned(), |text, what| format!("{text}; {what}"));
+        convict("unknown", "", &evidence, format!("What limited it is unknown: {evidence}."))
     })
 }
 
-fn delta(test: &VerdictInput, node: &str, counter: &str) -> u64 {
-    let read = |snapshot: &Snapshot| snapshot.nodes.get(node).and_then(|node| node.protocol(counter));
-    read(test.before).zip(read(test.after)).map_or(0, |(before, after)| after.saturating_sub(before))
+fn delta(test: &VerdictInput, node: &str, counter: &str) -> Delta {
+    Delta::of_protocol(test.before, test.after, node, counter)
+}
+
+/// What cannot be ruled out because it was not read, as clauses: unknown is not zero.
+fn unread(test: &VerdictInput) -> Vec<String> {
+    let mut clauses = vec![];
+    if test.spec.kind.facts().transport == Transport::Tcp {
+        let overflows = delta(test, &test.spec.to, "TcpExt.ListenOverflows");
+        if overflows.known().is_none() {
+            let node = &test.spec.to;
+            clauses.push(format!("how often the accept queue of node {node} was full is {overflows}"));
+        }
+    }
+    clauses
 }
 
 fn accept_queue(test: &VerdictInput) -> Option<Limit> {
     let node = &test.spec.to;
     let (overflows, drops) =
         (delta(test, node, "TcpExt.ListenOverflows"), delta(test, node, "TcpExt.ListenDrops"));
-    (overflows > 0).then(|| {
+    overflows.known().filter(|&overflows| overflows > 0).map(|_| {
         let place = format!("node {node}");
         let evidence = format!("ListenOverflows {overflows}, ListenDrops {drops}");
         let sentence = format!("The accept queue of a listening socket on {place} was full: {evidence}.");
@@ -123,16 +145,15 @@ fn worst(ledger: &Ledger) -> Option<(&Station, &str, u64, &str)> {
             .iter()
             .map(move |drop| (station, drop.name.as_str(), drop.count, drop.evidence.as_str()))
     });
-    let waiting = ledger.stations.iter().map(|s| (s, "queued", u64::try_from(s.queued).unwrap_or(0), ""));
+    let waiting = ledger.stations.iter().map(|s| (s, QUEUED, u64::try_from(s.queued).unwrap_or(0), ""));
     let unnamed = ledger.stations.iter().map(|s| {
         let noise = i64::try_from(s.uncertainty).unwrap_or(i64::MAX);
-        (s, "unexplained", if s.residual > noise { s.residual.unsigned_abs() } else { 0 }, "")
+        (s, UNEXPLAINED, if s.residual > noise { s.residual.unsigned_abs() } else { 0 }, "")
     });
-    let ignored = |name: &str| matches!(name, "duplicate" | "foreign");
     named
         .chain(waiting)
         .chain(unnamed)
-        .filter(|(_, name, count, _)| *count > 0 && !ignored(name))
+        .filter(|(_, name, count, _)| *count > 0 && drop::fate(name) != Fate::Surplus)
         .max_by_key(|w| w.2)
 }
 
@@ -148,29 +169,21 @@ fn lost(test: &VerdictInput) -> Option<Limit> {
         return None;
     }
     let (station, name, count, why) = worst(ledger)?;
-    if name == "unexplained"
+    if name == UNEXPLAINED
         && let Some(limit) = behind_unknown(ledger, station, count)
     {
         return Some(limit);
     }
     // What a program in between did not read says nothing about the receiver.
-    let at_end = !["program", "switch"].iter().any(|program| station.station.starts_with(program));
+    let at_end = station.kind != StationKind::Program;
     let what = match name {
-        "qdisc_full" | "queued" if station.station.starts_with("qdisc") && has_rate(test, station) => {
+        drop::QDISC_FULL | QUEUED if station.kind == StationKind::Qdisc && has_rate(test, station) => {
             "shaper"
         }
-        "qdisc_full" => "qdisc",
-        "backlog_full" => "backlog",
-        "socket_buffer_full" | "ring_full" | "queued" if at_end && stalled(test).is_some() => {
+        drop::SOCKET_BUFFER_FULL | drop::RING_FULL | QUEUED if at_end && stalled(test).is_some() => {
             "receiver_stalled"
         }
-        "socket_buffer_full" => "socket_buffer",
-        "ring_full" => "ring",
-        "mtu_exceeded" => "mtu",
-        "neighbour_unresolved" => "neighbour",
-        "send_ENOBUFS" | "send_EAGAIN" => "send_buffer",
-        name if name.starts_with("filter") || name == "send_EPERM" => "filter",
-        name => name,
+        name => drop::verdict(name),
     };
     let place = format!("node {}, {}", station.node, station.station);
     let mut evidence = format!("{} of {} frames: {name}", unit::count(count), unit::count(ledger.sent));
@@ -185,10 +198,9 @@ fn lost(test: &VerdictInput) -> Option<Limit> {
 }
 
 fn has_rate(test: &VerdictInput, station: &Station) -> bool {
-    let interface = station.station.trim_start_matches("qdisc ");
     let node = test.after.nodes.get(&station.node);
-    node.is_some_and(|node| {
-        node.qdiscs.iter().any(|q| q.interface == interface && q.rate_bytes_per_second.is_some())
+    node.zip(station.interface.as_ref()).is_some_and(|(node, interface)| {
+        node.qdiscs.iter().any(|q| q.interface == *interface && q.rate_bytes_per_second.is_some())
     })
 }
 
@@ -217,22 +229,15 @@ fn busy_actor(test: &VerdictInput, role: &str, what: &str) -> Option<Limit> {
     Some(convict(what, &place, &evidence, sentence))
 }
 
-/// Busy share of all CPUs together, in percent.
+/// Busy share of all CPUs together, in percent; none when the time of one of them is unknown.
 fn host_busy(test: &VerdictInput) -> Option<f64> {
     let (mut busy, mut all) = (0u64, 0u64);
     for after in &test.after.cpus {
         let before = test.before.cpus.iter().find(|before| before.cpu == after.cpu)?;
-        let part = |after: u64, before: u64| after.saturating_sub(before);
-        let worked = [
-            part(after.user, before.user),
-            part(after.system, before.system),
-            part(after.irq, before.irq),
-            part(after.softirq, before.softirq),
-            part(after.steal, before.steal),
-        ];
-        let worked = worked.into_iter().fold(0u64, u64::saturating_add);
+        let spent = after.since(before)?;
+        let worked = spent.user + spent.system + spent.irq + spent.softirq + spent.steal;
         busy = busy.saturating_add(worked);
-        all = all.saturating_add(worked).saturating_add(part(after.idle, before.idle));
+        all = all.saturating_add(worked).saturating_add(spent.idle);
     }
     (all > 0).then(|| busy as f64 * 100.0 / all as f64)
 }
@@ -261,8 +266,11 @@ fn shaper(test: &VerdictInput) -> Option<Limit> {
                 node.qdiscs.iter().find(|b| b.interface == interface && b.handle == after.handle)
             });
             let (Some(before), Some(rate)) = (before, after.rate_bytes_per_second) else { continue };
-            let sent = after.bytes.saturating_sub(before.bytes) as f64 / seconds.max(1e-9);
-            let held = after.overlimits.saturating_sub(before.overlimits);
+            let moved = |before, after| Delta::of(before, after).known();
+            let sent = moved(before.bytes, after.bytes);
+            let held = moved(before.overlimits, after.overlimits);
+            let (Some(sent), Some(held)) = (sent, held) else { continue };
+            let sent = sent as f64 / seconds.max(1e-9);
             if held > 0 && sent >= 0.8 * rate as f64 {
                 let place = format!("node {}, {} on {interface}", hop.node, after.kind);
                 let evidence = format!(
@@ -345,7 +353,7 @@ fn subject(cause: &Limit) -> String {
 }
 
 fn tcp_share(test: &VerdictInput) -> Option<Limit> {
-    let parts = test.tcp.filter(|parts| parts.wall_us > 0 && test.spec.kind == Kind::TcpStream)?;
+    let parts = test.tcp.filter(|parts| parts.wall_us > 0 && test.spec.kind.is_bytes())?;
     let share = |part: u64| part as f64 * 100.0 / parts.wall_us as f64;
     let shares = format!(
         "application {:.0} %, receiver window {:.0} %, send buffer {:.0} %, network {:.0} % of the sender's time",
@@ -410,6 +418,7 @@ fn fastest(test: &VerdictInput) -> Option<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::Kind;
     use record::ledger::{Drop, DropSource};
     use record::snapshot::{CpuTime, NodeSnapshot, ProcessSample, QdiscSample, TC_ROOT};
     use record::traffic::Schedule;
@@ -462,6 +471,30 @@ mod tests {
         assert_eq!(case.shaped(990_000).what(), "shaper");
     }
 
+    /// An accept queue whose counter was not read, or ran backwards, is not acquitted by a 0.
+    #[test]
+    fn a_listen_counter_that_was_not_read_is_said() {
+        let read = |overflows| {
+            let mut snapshot = Snapshot::default();
+            let node = snapshot.nodes.entry("b".into()).or_default();
+            node.protocols.insert("TcpExt.ListenOverflows".into(), overflows);
+            snapshot
+        };
+        let case = |before, after| {
+            let case = Case::new(Kind::TcpStream);
+            let case =
+                Case { spec: TestSpec { to: "b".into(), ..case.spec }, sender: EndReport::default(), ..case };
+            Case { before, after, ..case }.limit()
+        };
+        assert_eq!(case(read(4), read(4)).evidence, "the sender sent nothing");
+        for (before, after) in
+            [(Snapshot::default(), read(4)), (read(4), Snapshot::default()), (read(4), read(3))]
+        {
+            let limit = case(before, after);
+            assert!(limit.evidence.contains("accept queue of node b was full is unknown ("), "{limit:?}");
+        }
+    }
+
     #[derive(Default)]
     struct Case {
         spec: TestSpec,
@@ -486,15 +519,11 @@ mod tests {
                 vec![Drop { name: name.into(), count, source: DropSource::Counter, evidence: String::new() }];
             let station = Station {
                 node: "s".into(),
-                station: station.into(),
                 leg: "forward".into(),
                 entered: 1000,
                 left: 1000 - count,
                 drops,
-                queued: 0,
-                residual: 0,
-                uncertainty: 0,
-                unknown: None,
+                ..crate::sample::labelled(station)
             };
             self.ledger = Some(Ledger {
                 sent: 1000,
@@ -541,6 +570,10 @@ mod tests {
         }
 
         fn what(&self) -> String {
+            self.limit().what
+        }
+
+        fn limit(&self) -> Limit {
             let limit = limit(&VerdictInput {
                 spec: &self.spec,
                 path: &self.path,
@@ -553,7 +586,7 @@ mod tests {
                 actors: &self.actors,
             });
             assert!(limit.sentence.ends_with('.') && limit.sentence.contains(&limit.evidence), "{limit:?}");
-            limit.what
+            limit
         }
     }
 

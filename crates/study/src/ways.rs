@@ -90,16 +90,17 @@ fn of_hosts(test: &TestRecord) -> Vec<String> {
 pub fn row(way: &str, run: &RunRecord) -> WayRow {
     let groups = groups(run);
     let of_kind =
-        |kind: Kind| groups.iter().map(|(_, tests)| tests).filter(move |tests| tests[0].kind == kind);
+        |is: fn(Kind) -> bool| groups.iter().map(|(_, tests)| tests).filter(move |tests| is(tests[0].kind));
+    let datagrams = |kind: Kind| kind.is_one_way() && !kind.is_by_port();
     // The journals timed with ping; a plan without one has another round trip.
     let trips = || groups.iter().filter(|(_, tests)| tests[0].kind.is_round_trip());
-    let timed = trips().find(|(_, tests)| tests[0].kind == Kind::Ping).or_else(|| trips().next());
+    let timed = trips().find(|(_, tests)| tests[0].kind.is_echo()).or_else(|| trips().next());
     let latency = |pick: fn(&record::Latency) -> u64| {
         timed.and_then(|(_, tests)| of(tests, |test| test.latency_ns.as_ref().map(|l| pick(l) as f64)))
     };
-    let tcp = of_kind(Kind::TcpStream).next();
-    let largest = of_kind(Kind::UdpStream).max_by_key(|tests| tests[0].spec.size);
-    let smallest = of_kind(Kind::UdpStream).min_by_key(|tests| tests[0].spec.size);
+    let tcp = of_kind(Kind::is_bytes).next();
+    let largest = of_kind(datagrams).max_by_key(|tests| tests[0].spec.size);
+    let smallest = of_kind(datagrams).min_by_key(|tests| tests[0].spec.size);
     let all: Vec<&Vec<&TestRecord>> = groups.iter().map(|(_, tests)| tests).collect();
     let most = |value: &dyn Fn(&TestRecord) -> Option<f64>| {
         all.iter().filter_map(|tests| of(tests, value)).reduce(f64::max)

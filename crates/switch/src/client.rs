@@ -373,5 +373,5 @@ impl Client {
 }
 
 fn unexpected(body: &Body) -> Problem {
-    Problem::input(format!("the switch answers with {}, which is no answer to the question", body.name()))
+    Problem::input(format!("the switch answers with {}, which does not answer the question", body.name()))
 }

@@ -23,10 +23,10 @@
 
 use crate::datapath;
 use crate::packet_ins::Limit;
-use crate::queues::{self, QueueConfig};
+use crate::queue_config::{self, QueueConfig};
 use crate::tls::TlsFiles;
 use flow::port::PortNo;
-use record::{Problem, Result};
+use record::{Problem, Result, line, unit};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -209,12 +209,12 @@ impl Remote {
         let bad = |what: &str| {
             Problem::input(format!("'{text}': {what}")).help("tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH")
         };
-        let place = |rest| Place::parse(rest).ok_or_else(|| bad("this is no address"));
+        let place = |rest| Place::parse(rest).ok_or_else(|| bad("this is not an address"));
         match text.split_once(':') {
             Some(("tcp", rest)) => place(rest).map(Remote::Tcp),
             Some(("ssl" | "tls", rest)) => place(rest).map(Remote::Tls),
             Some(("unix", path)) if !path.is_empty() => Ok(Remote::Unix(path.into())),
-            _ => Err(bad("this is no peer")),
+            _ => Err(bad("this is not a peer")),
         }
     }
 
@@ -271,15 +271,15 @@ impl Listen {
             let ip = if ip.is_empty() { Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) } else { ip.parse() };
             match (port, ip) {
                 (Ok(port), Ok(ip)) => Ok(SocketAddr::new(ip, port)),
-                (Err(_), _) => Err(bad("this is no TCP port")),
-                (_, Err(_)) => Err(bad("this is no address")),
+                (Err(_), _) => Err(bad("this is not a TCP port")),
+                (_, Err(_)) => Err(bad("this is not an address")),
             }
         };
         match text.split_once(':').unwrap_or((text, "")) {
             ("ptcp", rest) => address(rest).map(Listen::Tcp),
             ("pssl" | "ptls", rest) => address(rest).map(Listen::Tls),
             ("punix", path) if !path.is_empty() => Ok(Listen::Unix(path.into())),
-            _ => Err(bad("this is no place to listen")),
+            _ => Err(bad("this is not a place to listen")),
         }
     }
 
@@ -301,7 +301,7 @@ impl Door {
         };
         let connections = number.parse().ok().filter(|connections| *connections > 0);
         let connections = connections
-            .ok_or_else(|| Problem::input(format!("'{number}' is no number of connections above 0")))?;
+            .ok_or_else(|| Problem::input(format!("'{number}' is not a number of connections above 0")))?;
         Ok(Door { at: Listen::parse(at)?, connections })
     }
 }
@@ -321,7 +321,7 @@ pub fn dpid(text: &str) -> Result<u64> {
         plain.parse().ok()
     };
     number.filter(|&number| number > 0).ok_or_else(|| {
-        Problem::input(format!("'{text}' is no datapath identifier"))
+        Problem::input(format!("'{text}' is not a datapath identifier"))
             .help("a number above 0, as 1, 0x1 or 0000000000000001")
     })
 }
@@ -372,11 +372,10 @@ impl SwitchConfig {
     /// Input: the line and what is wrong with it.
     pub fn parse(text: &str, place: &str) -> Result<Vec<SwitchConfig>> {
         let mut all: Vec<SwitchConfig> = vec![];
-        for (number, line) in text.lines().enumerate() {
-            let line = line.split('#').next().unwrap_or_default();
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let Some((&word, values)) = words.split_first() else { continue };
-            let at = || format!("{place}:{}", number + 1);
+        for line in line::lines(text) {
+            let words: Vec<&str> = line.words.iter().map(|word| word.text).collect();
+            let (word, values) = (words[0], &words[1..]);
+            let at = || format!("{place}:{}", line.number);
             let done = if word == "switch" {
                 one(values).map(|name| all.push(SwitchConfig::new(name, 0)))
             } else if let Some(switch) = all.last_mut() {
@@ -411,12 +410,13 @@ impl SwitchConfig {
             "fail" => self.fail = fail(one(values)?)?,
             "queue" => self.queues.push(QueueConfig::parse(&values.join(" "))?),
             "packet-ins" => self.packet_ins = Some(Limit::parse(&values.join(" "))?),
-            "speed" => self.speeds.push(queues::speed(one(values)?)?),
+            "speed" => self.speeds.push(queue_config::speed(one(values)?)?),
             "rules" => {
                 let text = one(values)?;
-                let number = text.parse().ok().filter(|rules| *rules > 0);
+                let number = unit::amount(text).ok().and_then(|rules| usize::try_from(rules).ok());
+                let number = number.filter(|rules| *rules > 0);
                 self.rules = number
-                    .ok_or_else(|| Problem::input(format!("'{text}' is no number of rules above 0")))?;
+                    .ok_or_else(|| Problem::input(format!("'{text}' is not a number of rules above 0")))?;
             }
             "private-key" => self.tls.private_key = Some(one(values)?.into()),
             "certificate" => self.tls.certificate = Some(one(values)?.into()),
@@ -475,7 +475,7 @@ pub fn check_interfaces(all: &[SwitchConfig]) -> Result<()> {
 /// Gives numbers to switches that have none; names and numbers must be different.
 fn check(all: &mut [SwitchConfig]) -> Result<()> {
     if all.is_empty() {
-        return Err(Problem::input("there is no switch in it").help("begin with 'switch NAME'"));
+        return Err(Problem::input("it has no switches").help("begin with 'switch NAME'"));
     }
     let highest = all.iter().map(|switch| switch.dpid).max().unwrap_or(0);
     let missing = all.iter_mut().filter(|switch| switch.dpid == 0);
@@ -484,7 +484,7 @@ fn check(all: &mut [SwitchConfig]) -> Result<()> {
     }
     check_interfaces(all)?;
     for (i, switch) in all.iter().enumerate() {
-        queues::check(&switch.ports, &switch.queues, &switch.speeds)?;
+        queue_config::check(&switch.ports, &switch.queues, &switch.speeds)?;
         for other in &all[..i] {
             if other.name == switch.name {
                 return Err(Problem::input(format!("there are two switches '{}'", switch.name)));
@@ -542,20 +542,20 @@ mod tests {
             ("switch a\nport 0 int:a", "from 1"),
             ("switch a\nswitch a", "two switches"),
             ("switch a\ndpid 1\nswitch b\ndpid 1", "same dpid"),
-            ("switch a\ndpid 0", "no datapath identifier"),
+            ("switch a\ndpid 0", "not a datapath identifier"),
             ("switch a\nfoo 1", "no word 'foo'"),
-            ("switch a\ncontroller 127.0.0.1", "no peer"),
-            ("switch a\nlisten ptcp:x", "no TCP port"),
-            ("switch a\nlisten pssl:x", "no TCP port"),
-            ("switch a\nlisten punix:/a connections=0", "no number of connections"),
-            ("switch a\nlisten punix:/a connections=b", "no number of connections"),
-            ("switch a\nlisten ptcp:7 8", "no TCP port"),
-            ("switch a\ncontroller tcp:10.0.0.256", "no address"),
-            ("switch a\ncontroller ssl:a:b", "no address"),
-            ("switch a\ncontroller ssl:", "no address"),
+            ("switch a\ncontroller 127.0.0.1", "not a peer"),
+            ("switch a\nlisten ptcp:x", "not a TCP port"),
+            ("switch a\nlisten pssl:x", "not a TCP port"),
+            ("switch a\nlisten punix:/a connections=0", "not a number of connections"),
+            ("switch a\nlisten punix:/a connections=b", "not a number of connections"),
+            ("switch a\nlisten ptcp:7 8", "not a TCP port"),
+            ("switch a\ncontroller tcp:10.0.0.256", "not an address"),
+            ("switch a\ncontroller ssl:a:b", "not an address"),
+            ("switch a\ncontroller ssl:", "not an address"),
             ("switch a\ncontroller tcp:a aux=300", "at most 255"),
-            ("switch a\ncontroller tcp:a aux=b", "no peer"),
-            ("switch a\ncontroller tcp:a b", "no address"),
+            ("switch a\ncontroller tcp:a aux=b", "not a peer"),
+            ("switch a\ncontroller tcp:a b", "not an address"),
             ("switch a\nfail open", "not a way to fail"),
             ("switch a b", "one value"),
             ("switch a\nrules 0", "above 0"),

@@ -15,12 +15,12 @@ use flow::action::Action;
 use flow::interpret::{self, Arrival, PacketIn, Sent, Verdict};
 use flow::pipeline::Pipeline;
 use flow::port::{Port as PortRow, PortNo, PortState};
-use linux::lab::link::{LinkState, Netlink};
+use linux::netlink::{LinkState, Netlink};
 use linux::port::{
     ALL, Batch, Frames, Hand, MAX_BATCH, Meta, PortError, Receiver, Transmitter, Wait, Wish, open,
 };
 use linux::sys::{clock, process};
-use record::{PortSetting, Problem, Result};
+use record::{PortKind, PortSetting, Problem, Result, Through};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -181,7 +181,7 @@ impl Door {
 
 /// Whether a port is an interface of the kernel, and neither a wire in memory nor a file.
 pub fn has_interface(uri: &str) -> bool {
-    !matches!(without_faults(uri).split_once(':'), Some(("mem" | "pcap", _)))
+    !PortKind::of(uri).is_some_and(|kind| matches!(kind.through, Through::Memory | Through::File))
 }
 
 /// The port inside of faults.

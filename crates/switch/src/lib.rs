@@ -18,6 +18,7 @@ mod doors;
 mod lane;
 pub mod packet_ins;
 mod ports;
+pub mod queue_config;
 pub mod queues;
 pub mod relay;
 pub mod scenario;

@@ -12,8 +12,8 @@
 use crate::datapath::{self, Datapath, Inlet};
 use flow::event::Event;
 use flow::port::PortNo;
-use linux::down::{self, Down};
-use linux::lab::link::{LinkState, Netlink};
+use linux::netlink::{LinkState, Netlink};
+use linux::tune::{Change, down};
 use std::collections::BTreeMap;
 
 /// How long it takes until an interface that is there and could not be opened is tried again.
@@ -30,7 +30,7 @@ struct Row {
     /// What was said last of what is wrong.
     said: Option<String>,
     /// It was taken down for a controller.
-    down: Option<Down>,
+    down: Option<Change>,
 }
 
 /// What a look found.
@@ -111,14 +111,16 @@ impl Ports {
         };
         for (number, row) in &mut self.rows {
             let trouble = match (closed.contains(number), row.down.is_some(), row.index) {
-                (true, false, Some(index)) if !row.is_gone => match down::take(&row.name, index) {
-                    Ok(taken) => {
-                        row.down = taken;
-                        None
+                (true, false, Some(index)) if !row.is_gone => {
+                    match linux::undo::open().and_then(|door| down::take(&door, &row.name, index)) {
+                        Ok(taken) => {
+                            row.down = taken;
+                            None
+                        }
+                        Err(problem) => Some(problem),
                     }
-                    Err(problem) => Some(problem),
-                },
-                (false, true, _) => row.down.take().and_then(|down| down.put_up().err()),
+                }
+                (false, true, _) => row.down.take().and_then(|down| down.put_back().err()),
                 _ => None,
             };
             said.extend(trouble.map(|problem| (*number, problem.to_string())));

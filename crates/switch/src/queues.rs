@@ -1,6 +1,6 @@
 //! Queues of ports: classes of the kernel's HTB, one socket for each.
 //!
-//! **What.** [`QueueConfig`] is what a line of the configuration says; [`Queues::start`] makes the queues that are asked for, finds
+//! **What.** [`Queues::start`] makes the queues that are asked for ([`crate::queue_config`]), finds
 //! those that `tc` made before, and gives each to the datapath with a transmitter of its own, whose frames the kernel puts
 //! into that class. [`Queues::refresh`] brings the kernel's counters into the model before a controller is answered.
 //!
@@ -12,114 +12,22 @@
 
 use crate::config::SwitchConfig;
 use crate::datapath::{Datapath, name_of};
+use crate::queue_config::check;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::Request;
 use flow::port::{PortNo, Queue, QueueCounters};
-use linux::htb::{self, Htb, Installed, Plan, Wanted};
-use linux::lab::link::Netlink;
+use linux::netlink::Netlink;
 use linux::port::{Direction, Wish, open};
 use linux::sys::clock;
-use linux::undo::StateDir;
-use record::{Problem, Result};
+use linux::tune::Change;
+use linux::tune::queues::{self as htb, Htb, Plan, Wanted};
+use record::{PortKind, Problem, Result, Through};
 use std::collections::BTreeMap;
 
 /// What a port is taken to carry when nobody says it: the speed that the switch tells controllers.
 pub const SPEED_BPS: u64 = 10_000_000_000;
 /// Queues of one port that are used; each has a socket.
 const MOST: usize = 256;
-/// The lowest rate: one byte a second is 8 bits.
-const SLOWEST: u64 = 8;
-/// The highest one: OpenFlow has 32 bits for the kbit/s of a port (1.3.5 section 7.2.1).
-const FASTEST: u64 = u32::MAX as u64 * 1000;
-
-/// One queue as it was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueConfig {
-    /// Of which port.
-    pub port: PortNo,
-    /// Number and rates.
-    pub wanted: Wanted,
-}
-
-impl QueueConfig {
-    /// Reads `PORT:QUEUE [min=RATE] [max=RATE]`, with spaces or commas between.
-    ///
-    /// # Errors
-    /// Input: what is wrong.
-    pub fn parse(text: &str) -> Result<QueueConfig> {
-        const HELP: &str = "PORT:QUEUE,min=RATE,max=RATE, as 1:10,min=10mbit,max=50mbit";
-        let bad = |what: String| Problem::input(what).help(HELP);
-        let mut words = text.split([' ', ',']).filter(|word| !word.is_empty());
-        let first = words.next().unwrap_or_default();
-        let numbers =
-            first.split_once(':').and_then(|(port, queue)| Some((port.parse().ok()?, queue.parse().ok()?)));
-        let (port, id) = numbers.ok_or_else(|| bad(format!("'{first}' is no port and queue")))?;
-        if !(1..=htb::HIGHEST).contains(&id) {
-            return Err(bad(format!(
-                "a queue has a number from 1 to {}; frames without a queue need none",
-                htb::HIGHEST
-            )));
-        }
-        let mut wanted = Wanted { id, min_bps: None, max_bps: None };
-        for word in words {
-            match word.split_once('=') {
-                Some(("min", value)) => wanted.min_bps = Some(rate(value)?),
-                Some(("max", value)) => wanted.max_bps = Some(rate(value)?),
-                _ => return Err(bad(format!("'{word}' is not of a queue"))),
-            }
-        }
-        if wanted.min_bps.zip(wanted.max_bps).is_some_and(|(min, max)| min > max) {
-            return Err(bad(format!("queue {id} of port {port} has a min above its max")));
-        }
-        Ok(QueueConfig { port: PortNo(port), wanted })
-    }
-}
-
-/// Reads `PORT=RATE`.
-///
-/// # Errors
-/// Input: what is wrong.
-pub fn speed(text: &str) -> Result<(PortNo, u64)> {
-    let bad = || Problem::input(format!("'{text}' is no port and speed")).help("PORT=RATE, as 1=1gbit");
-    let (port, value) = text.split_once('=').ok_or_else(bad)?;
-    Ok((PortNo(port.parse().map_err(|_| bad())?), rate(value)?))
-}
-
-/// Reads a rate in bits per second: a number and bit, kbit, mbit or gbit.
-fn rate(text: &str) -> Result<u64> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let scale = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "bit" => Some(1),
-        "kbit" => Some(1000),
-        "mbit" => Some(1_000_000),
-        "gbit" => Some(1_000_000_000),
-        _ => None,
-    };
-    let number = digits.parse::<u64>().ok().zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
-    number.filter(|bps| (SLOWEST..=FASTEST).contains(bps)).ok_or_else(|| {
-        Problem::input(format!("'{text}' is no rate"))
-            .help("a whole number with bit, kbit, mbit or gbit behind it, from 8bit to 4294gbit")
-    })
-}
-
-/// Checks that queues and speeds are of ports that are there, and that no queue is twice.
-///
-/// # Errors
-/// Input: which one is wrong.
-pub fn check(ports: &[(PortNo, String)], queues: &[QueueConfig], speeds: &[(PortNo, u64)]) -> Result<()> {
-    let missing = |port: PortNo| !ports.iter().any(|(number, _)| *number == port);
-    let named = queues.iter().map(|queue| queue.port).chain(speeds.iter().map(|(port, _)| *port));
-    if let Some(port) = named.into_iter().find(|port| missing(*port)) {
-        return Err(Problem::input(format!("there is no port {port} to have queues or a speed")));
-    }
-    for (i, queue) in queues.iter().enumerate() {
-        if queues[..i].iter().any(|other| (other.port, other.wanted.id) == (queue.port, queue.wanted.id)) {
-            return Err(Problem::input(format!("port {} has queue {} twice", queue.port, queue.wanted.id)));
-        }
-    }
-    Ok(())
-}
-
 /// A port with queues.
 #[derive(Debug, Clone)]
 struct Shaped {
@@ -131,7 +39,7 @@ struct Shaped {
 #[derive(Debug)]
 pub struct Queues {
     shaped: Vec<Shaped>,
-    installed: Option<Installed>,
+    installed: Option<Change>,
     /// What was found or made, for people.
     pub said: Vec<String>,
 }
@@ -201,7 +109,7 @@ impl Queues {
         }
         if !plans.is_empty() {
             let journal = format!("queues-{:x}-{}", config.dpid, std::process::id());
-            queues.installed = Some(htb::install(&journal, &plans)?);
+            queues.installed = Some(htb::install(&linux::undo::door()?, &journal, &plans)?);
         }
         able.iter().try_for_each(|port| queues.take_over(datapath, port))?;
         Ok(queues)
@@ -212,7 +120,7 @@ impl Queues {
     /// # Errors
     /// Host: the kernel refuses; the undo is still on disk then.
     pub fn end(&mut self) -> Result<()> {
-        self.installed.take().map_or(Ok(()), Installed::take_away)
+        self.installed.take().map_or(Ok(()), Change::put_back)
     }
 }
 
@@ -267,7 +175,7 @@ impl Queues {
         let more = if more > 0 { format!("; {more} more are not used") } else { String::new() };
         let (ids, mbit) = (ids.join(", "), speed_bps / 1_000_000);
         self.said.push(format!(
-            "queues of port {number}: {ids} ({whose}; rates are told as parts of {mbit} Mbit/s{more})"
+            "queues of port {number}: {ids} ({whose}; rates are reported as parts of {mbit} Mbit/s{more})"
         ));
         self.shaped.push(Shaped { number, index });
         Ok(())
@@ -306,7 +214,7 @@ fn found(interface: &str, index: u32) -> Result<Option<Htb>> {
     };
     match read()? {
         Some(htb) if htb.handle == htb::HANDLE => {
-            StateDir::open()?.clean()?;
+            linux::undo::open()?.clean()?;
             read()
         }
         other => Ok(other),
@@ -339,7 +247,10 @@ fn has_all(htb: &Htb, wanted: &[Wanted]) -> Result<()> {
 
 /// The interface of a port that leaves by the kernel's queues, with its number.
 fn interface(uri: &str) -> Result<Option<(String, u32)>> {
-    let is_one = |(kind, rest)| matches!(kind, "int" | "ring") && option(rest, "bypass") != Some("on");
+    let is_packet_socket = |kind: &PortKind| kind.through == Through::PacketSocket;
+    let is_one = |(kind, rest)| {
+        PortKind::named(kind).is_some_and(is_packet_socket) && option(rest, "bypass") != Some("on")
+    };
     if !uri.split_once(':').is_some_and(is_one) {
         return Ok(None);
     }
@@ -364,42 +275,6 @@ fn option<'a>(uri: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_queue_has_a_port_a_number_and_rates() {
-        let read = |text: &str| QueueConfig::parse(text).unwrap();
-        let wanted = Wanted { id: 10, min_bps: Some(10_000_000), max_bps: Some(1_000_000_000) };
-        assert_eq!(read("2:10 min=10mbit max=1Gbit"), QueueConfig { port: PortNo(2), wanted });
-        assert_eq!(read("2:10,min=10000kbit,max=1gbit").wanted, wanted);
-        assert_eq!(read("2:10").wanted, Wanted { id: 10, min_bps: None, max_bps: None });
-        assert_eq!(speed("3=100mbit").unwrap(), (PortNo(3), 100_000_000));
-    }
-
-    #[test]
-    fn what_is_wrong_is_said() {
-        for (text, expected) in [
-            ("", "no port and queue"),
-            ("1", "no port and queue"),
-            ("1:0", "from 1 to"),
-            ("1:65534", "from 1 to"),
-            ("1:2,rate=1mbit", "'rate=1mbit'"),
-            ("1:2,min=1", "no rate"),
-            ("1:2,min=1bit", "no rate"),
-            ("1:2,min=99999999999gbit", "no rate"),
-            ("1:2,min=18446744073709551615bit", "no rate"),
-            ("1:2,max=4295gbit", "no rate"),
-            ("1:2,min=2mbit,max=1mbit", "above its max"),
-        ] {
-            let problem = QueueConfig::parse(text).unwrap_err().to_string();
-            assert!(problem.contains(expected), "{text}: {problem}");
-        }
-        assert!(speed("1").is_err() && speed("x=1mbit").is_err());
-        let ports = [(PortNo(1), "int:a".to_owned())];
-        let queue = QueueConfig::parse("1:2").unwrap();
-        assert!(check(&ports, &[queue], &[]).is_ok());
-        assert!(check(&ports, &[queue, queue], &[]).is_err());
-        assert!(check(&ports, &[], &[(PortNo(2), 8)]).is_err());
-    }
 
     #[test]
     fn no_more_is_guaranteed_than_the_port_carries() {

@@ -17,7 +17,7 @@ pub struct AskArgs {
     /// Speak only this OpenFlow: 1.3 or 1.4; the highest of both ends when it is not said.
     #[arg(long, value_name = "VERSION")]
     openflow: Option<String>,
-    /// Wait so long for an answer.
+    /// How long to wait for an answer.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = record::unit::duration)]
     timeout: Duration,
     #[command(flatten)]
@@ -48,4 +48,14 @@ pub fn versions(asked: Option<&str>) -> Result<Vec<Version>> {
         return Err(Problem::input(what).help("1.3 or 1.4").at("--openflow"));
     }
     Ok(found)
+}
+
+/// A counter of a switch; all ones is one that it does not have.
+pub fn counted(count: u64) -> Option<u64> {
+    (count != u64::MAX).then_some(count)
+}
+
+/// A duration of a switch in nanoseconds.
+pub fn nanoseconds(seconds: u32, nanoseconds: u32) -> u64 {
+    u64::from(seconds) * 1_000_000_000 + u64::from(nanoseconds)
 }

@@ -1,7 +1,7 @@
 //! `pathlab flow monitor`: what happens to the rules of a switch, as it happens.
 //!
 //! **What.** One line for each rule that is there, comes, changes or goes (OpenFlow 1.4.1 section 7.3.5.17), on demand also for ports and
-//! for the frames that the switch sends to its controllers. It ends after so many lines or so long, or when it is interrupted.
+//! for the frames that the switch sends to its controllers. It ends after a number of lines or a time, or when it is interrupted.
 //!
 //! **Why.** Who looks twice with `dump` misses what came and went between. The switch tells it in its order.
 //!
@@ -30,7 +30,7 @@ use switch::client::Client;
 
 /// The number of the one monitor.
 const MONITOR: u32 = 1;
-/// Interrupts and the end of the time are looked for so often.
+/// How often interrupts and the end of the time are looked for.
 const TURN: Duration = Duration::from_millis(100);
 
 /// Flags of `pathlab flow monitor`.
@@ -50,10 +50,10 @@ pub struct MonitorArgs {
     /// Also ports that come, go or change.
     #[arg(long)]
     ports: bool,
-    /// End after so many lines.
+    /// End after N lines.
     #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so long: 5s, 500ms, 2m.
+    /// End after TIME: 5s, 500ms, 2m.
     #[arg(long, value_name = "TIME", value_parser = record::unit::duration)]
     duration: Option<Duration>,
 }
@@ -236,7 +236,7 @@ fn told(version: Version, update: &Update) -> Told {
             Told { event: "paused", words, ..Told::default() }
         }
         Update::Resumed(_) => {
-            Told { event: "resumed", words: "changes are told again".into(), ..Told::default() }
+            Told { event: "resumed", words: "changes are reported again".into(), ..Told::default() }
         }
     }
 }

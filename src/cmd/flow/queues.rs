@@ -5,8 +5,7 @@
 //! **Price.** OpenFlow tells rates in tenths of a percent of the port's speed, so a rate in bit/s is that, times the speed that the switch says
 //! (an older one of 1.3 may say none): to a thousandth of the port, no better.
 
-use super::ask::AskArgs;
-use super::rules::{counted, nanoseconds};
+use super::ask::{AskArgs, counted, nanoseconds};
 use super::state::{cell, list, other, port_list, speed_kbps, table};
 use crate::output::Output;
 use clap::Args;

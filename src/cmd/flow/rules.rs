@@ -1,6 +1,6 @@
 //! `pathlab flow add`, `mod`, `del`, `dump` and `diff`: the rules of a switch.
 
-use super::ask::AskArgs;
+use super::ask::{AskArgs, counted, nanoseconds};
 use super::queues;
 use crate::output::Output;
 use clap::Args;
@@ -289,16 +289,6 @@ struct Dumped {
     age_ns: u64,
     frames: Option<u64>,
     bytes: Option<u64>,
-}
-
-/// All ones: the switch does not count it.
-pub fn counted(count: u64) -> Option<u64> {
-    (count != u64::MAX).then_some(count)
-}
-
-/// Seconds and nanoseconds.
-pub fn nanoseconds(seconds: u32, nanoseconds: u32) -> u64 {
-    u64::from(seconds) * 1_000_000_000 + u64::from(nanoseconds)
 }
 
 fn rules(client: &mut Client, which: &FlowMod) -> Result<Vec<Dumped>> {

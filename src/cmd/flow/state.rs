@@ -1,7 +1,6 @@
 //! `pathlab flow groups`, `meters`, `ports`, `tables`, `show` and `packet-out`: what a switch has besides rules.
 
-use super::ask::AskArgs;
-use super::rules::{counted, nanoseconds};
+use super::ask::{AskArgs, counted, nanoseconds};
 use crate::output::Output;
 use clap::Args;
 use flow::group::{ALL_GROUPS, Group, GroupMod, GroupModCommand, GroupType};
@@ -45,7 +44,7 @@ pub struct PacketOutArgs {
     /// The frame: layers ('eth / ip dst=10.0.0.2 / udp') or hexadecimal digits.
     #[arg(value_name = "FRAME")]
     frame: String,
-    /// By which port it shall seem to have come.
+    /// The port that it seems to have come in by.
     #[arg(long, value_name = "PORT", default_value = "CONTROLLER")]
     in_port: String,
 }

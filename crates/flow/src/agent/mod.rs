@@ -22,6 +22,7 @@ use crate::event::{Event, Monitor};
 use crate::interpret::{self, Arrival, Verdict};
 use crate::openflow::bytes::Version;
 use crate::openflow::bytes::{Bytes, Hex};
+use crate::openflow::extension;
 use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, Message};
 use crate::openflow::misc::{Capabilities, ConfigFlags, Empty, ErrorMessage, Features, SwitchConfig};
@@ -166,7 +167,10 @@ impl Agent {
             Body::SetAsync(config) => self.roles.set_async(scene.from.connection, config)?,
             Body::BundleControl(control) => self.bundle_control(scene, control)?,
             Body::BundleAdd(add) => self.bundle_add(scene, add)?,
-            Body::Experimenter(_) => return Err(Error::from(BadRequest::BadExperimenter).into()),
+            Body::Experimenter(one) => match extension::cancelled(scene.from.version, one) {
+                Some(id) => self.cancel(scene.from.connection, id?)?,
+                None => return Err(Error::from(BadRequest::BadExperimenter).into()),
+            },
             // What only a switch says.
             _ => return Err(Fault::REQUEST_BAD_TYPE),
         }

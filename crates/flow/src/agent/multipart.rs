@@ -1,14 +1,15 @@
 //! Questions of several parts (OpenFlow 1.3.5 section 7.3.5, 1.4.1 section 7.3.5), each with its answer.
 
-use super::{Agent, Scene, queues, translate};
+use super::{Agent, Connection, Peer, Scene, queues, translate};
 use crate::action::Instruction;
+use crate::entry::Entry;
 use crate::error::{BadRequest, Error, FlowMonitorFailed, MeterModFailed, TableFeaturesFailed};
 use crate::event::{Event, Monitor, MonitorFlags};
 use crate::field::{Field, TABLE};
 use crate::group::{ALL_GROUPS, GROUP_LIMIT};
 use crate::meter::{ALL_METERS, BAND_LIMIT, METER_LIMIT};
 use crate::openflow::action::{Action as WireAction, Instruction as WireInstruction, KindId};
-use crate::openflow::bytes::{Hex, Mac, Name, Version};
+use crate::openflow::bytes::{Hex, Mac, Name, Version, duration};
 use crate::openflow::fault::Fault;
 use crate::openflow::group as wire_group;
 use crate::openflow::message::Body;
@@ -23,15 +24,8 @@ use crate::openflow::rule::{MonitorCommand, MonitorRequest, Update, UpdateFull};
 use crate::pipeline::{LAST_TABLE, Pipeline};
 use crate::port::{Port, PortNo};
 use crate::rule::{ALL_TABLES, Rule};
-use crate::table::{Entry, Selection, Table};
-
-/// Nanoseconds of a second.
-const SECOND: u64 = 1_000_000_000;
-
-/// Nanoseconds as the standard's two numbers.
-pub(super) fn duration(ns: u64) -> (u32, u32) {
-    ((ns / SECOND).min(u64::from(u32::MAX)) as u32, (ns % SECOND) as u32)
-}
+use crate::selection::Selection;
+use crate::table::Table;
 
 impl Agent {
     /// Answers a question that is whole.
@@ -40,8 +34,8 @@ impl Agent {
         let pipeline = &*scene.pipeline;
         let body = match request {
             Request::Desc(_) => Reply::Desc(Box::new(self.desc())),
-            Request::Flow(wish) => Reply::Flow(flows(now, version, wish, pipeline)?),
-            Request::Aggregate(wish) => Reply::Aggregate(aggregate(version, wish, pipeline)?),
+            Request::Flow(wish) => Reply::Flow(flows(now, version, wish, scene.pipeline)?),
+            Request::Aggregate(wish) => Reply::Aggregate(aggregate(version, wish, scene.pipeline)?),
             Request::Table(_) => Reply::Table(pipeline.tables().map(table_stats).collect()),
             Request::PortStats(wish) => {
                 let ports = ports(pipeline, wish.port_no)?;
@@ -108,18 +102,20 @@ impl Agent {
                 MonitorCommand::ADD if is_there => {
                     return Err(Error::from(FlowMonitorFailed::MonitorExists).into());
                 }
-                MonitorCommand::MODIFY | MonitorCommand::DELETE if !is_there => {
+                MonitorCommand::MODIFY if !is_there => {
                     return Err(Error::from(FlowMonitorFailed::UnknownMonitor).into());
                 }
                 MonitorCommand::DELETE => {
-                    peer.monitors.remove(&id);
+                    peer.cancel(id)?;
                     continue;
                 }
                 MonitorCommand::ADD | MonitorCommand::MODIFY => {}
                 _ => return Err(Error::from(FlowMonitorFailed::BadCommand).into()),
             }
-            let flags =
-                MonitorFlags::from_bits(wish.flags.0).ok_or(Error::from(FlowMonitorFailed::BadFlags))?;
+            // 1.3 does not have the last one.
+            let flags = MonitorFlags::from_bits(wish.flags.0)
+                .filter(|flags| scene.from.version == Version::V14 || !flags.only_own)
+                .ok_or(Error::from(FlowMonitorFailed::BadFlags))?;
             if wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE {
                 return Err(Error::from(FlowMonitorFailed::BadTableId).into());
             }
@@ -145,15 +141,27 @@ impl Agent {
         }
         Ok(updates)
     }
+
+    /// Ends a monitor.
+    pub(super) fn cancel(&mut self, connection: Connection, id: u32) -> Result<(), Fault> {
+        self.peers.get_mut(&connection).map_or(Ok(()), |peer| peer.cancel(id))
+    }
+}
+
+impl Peer {
+    fn cancel(&mut self, id: u32) -> Result<(), Fault> {
+        let gone = self.monitors.remove(&id);
+        gone.map(drop).ok_or(Error::from(FlowMonitorFailed::UnknownMonitor).into())
+    }
 }
 
 /// What a monitor is told of an event; nothing for events that are not about rules.
-pub(super) fn update(event: &Event, instructions: bool) -> Option<Update> {
+pub(super) fn update(version: Version, event: &Event, instructions: bool) -> Option<Update> {
     match event {
         Event::RuleAdded { table, rule } => Some(Update::Added(full(*table, rule, instructions))),
         Event::RuleModified { table, rule } => Some(Update::Modified(full(*table, rule, instructions))),
         Event::RuleRemoved(gone) => {
-            let reason = wire_rule::RemovedReason(gone.reason as u8);
+            let reason = translate::removed_reason(version, gone.reason);
             Some(Update::Removed(UpdateFull { reason, ..full(gone.table, &gone.rule, instructions) }))
         }
         Event::Vacancy { .. } | Event::PortChanged { .. } => None,
@@ -185,14 +193,14 @@ fn selector(version: Version, wish: &wire_rule::FlowStatsRequest) -> Result<Rule
 
 fn selection<'a>(rule: &'a Rule, wish: &wire_rule::FlowStatsRequest) -> Selection<'a> {
     let (cookie_mask, out_port) = (wish.cookie_mask.0, PortNo(wish.out_port));
-    Selection { rule, strict: false, cookie_mask, out_port, out_group: wish.out_group }
+    Selection { cookie_mask, out_port, out_group: wish.out_group, ..Selection::within(rule) }
 }
 
 fn flows(
     now: u64,
     version: Version,
     wish: &wire_rule::FlowStatsRequest,
-    pipeline: &Pipeline,
+    pipeline: &mut Pipeline,
 ) -> Result<Vec<wire_rule::FlowStats>, Fault> {
     let rule = selector(version, wish)?;
     let selection = selection(&rule, wish);
@@ -224,7 +232,7 @@ fn flow_stats(now: u64, table_id: u8, entry: &Entry) -> wire_rule::FlowStats {
 fn aggregate(
     version: Version,
     wish: &wire_rule::FlowStatsRequest,
-    pipeline: &Pipeline,
+    pipeline: &mut Pipeline,
 ) -> Result<wire_rule::AggregateStats, Fault> {
     let rule = selector(version, wish)?;
     let mut sum = wire_rule::AggregateStats::default();

@@ -3,8 +3,8 @@
 //! What a queue is made of is not the model's business: whoever runs the ports puts [`Queue`]s there and keeps their
 //! counters. Rates travel as tenths of a percent of what the port carries.
 
-use super::multipart::duration;
 use crate::error::{Error, QueueOpFailed};
+use crate::openflow::bytes::duration;
 use crate::openflow::fault::Fault;
 use crate::openflow::port as wire;
 use crate::pipeline::Pipeline;

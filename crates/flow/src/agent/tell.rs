@@ -6,7 +6,7 @@ use crate::event::{Event, Removed};
 use crate::field::Field;
 use crate::interpret::PacketIn;
 use crate::matching::{Match, MatchField};
-use crate::openflow::bytes::{Bytes, Hex, Version};
+use crate::openflow::bytes::{Bytes, Hex, Version, duration};
 use crate::openflow::message::{Body, Message, Raw};
 use crate::openflow::misc::{RequestForward, TableReason, TableStatus};
 use crate::openflow::multipart::{MultipartFlags, MultipartReply, Reply};
@@ -16,7 +16,7 @@ use crate::openflow::rule as wire;
 use crate::openflow::rule::{Update, UpdateAbbrev};
 use crate::pipeline::Pipeline;
 use crate::port::{Port, PortNo};
-use crate::rule::{PacketInReason, RemovedReason};
+use crate::rule::PacketInReason;
 
 impl Agent {
     /// Sends a frame to all controllers that want it.
@@ -66,7 +66,7 @@ impl Agent {
 
     fn removed(&self, removed: &Removed, effects: &mut Effects) {
         for version in [Version::V13, Version::V14] {
-            let reason = removed_reason(version, removed.reason);
+            let reason = translate::removed_reason(version, removed.reason);
             let body = Body::FlowRemoved(write_removed(removed, reason));
             let audience = self.roles.audience(Unasked::FlowRemoved, |_| reason.0);
             for (connection, version) in audience.into_iter().filter(|(_, spoken)| *spoken == version) {
@@ -104,7 +104,7 @@ impl Agent {
                             updates.push(abbrev);
                         }
                     }
-                    _ => updates.extend(update(event, instructions)),
+                    _ => updates.extend(update(peer.version, event, instructions)),
                 }
             }
             if !updates.is_empty() {
@@ -148,14 +148,6 @@ fn packet_in_reason(version: Version, reason: PacketInReason) -> wire::PacketInR
     }
 }
 
-/// 1.3 ends at group_delete (§7.4.2): what made room or lost its meter was deleted.
-fn removed_reason(version: Version, reason: RemovedReason) -> wire::RemovedReason {
-    match (version, reason) {
-        (Version::V13, RemovedReason::MeterDelete | RemovedReason::Eviction) => wire::RemovedReason::DELETE,
-        _ => wire::RemovedReason(reason as u8),
-    }
-}
-
 /// The pipeline fields of a packet-in: those that are not what they are by default (§7.4.1).
 fn context(packet_in: &PacketIn) -> Match {
     let mut fields = vec![MatchField::exact(Field::InPort, packet_in.in_port.0)];
@@ -187,7 +179,7 @@ fn write_packet_in(packet_in: &PacketIn, reason: wire::PacketInReason) -> wire::
 
 fn write_removed(removed: &Removed, reason: wire::RemovedReason) -> wire::FlowRemoved {
     let rule = &removed.rule;
-    let (duration_sec, duration_nsec) = multipart::duration(removed.duration_ns);
+    let (duration_sec, duration_nsec) = duration(removed.duration_ns);
     wire::FlowRemoved {
         cookie: Hex(rule.cookie),
         priority: rule.priority,

@@ -18,7 +18,7 @@ use crate::openflow::group as wire_group;
 use crate::openflow::oxm;
 use crate::openflow::rule as wire_rule;
 use crate::port::PortNo;
-use crate::rule::{FlowMod, FlowModCommand, Rule, RuleFlags};
+use crate::rule::{FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
 
 type Answer<T> = Result<T, Error>;
 
@@ -316,4 +316,14 @@ pub fn write_bands(from: &[Band]) -> Vec<wire_group::Band> {
         }
     };
     from.iter().map(band).collect()
+}
+
+/// 1.3 ends at group_delete (§7.4.2): what made room or lost its meter was deleted.
+pub(super) fn removed_reason(version: Version, reason: RemovedReason) -> wire_rule::RemovedReason {
+    match (version, reason) {
+        (Version::V13, RemovedReason::MeterDelete | RemovedReason::Eviction) => {
+            wire_rule::RemovedReason::DELETE
+        }
+        _ => wire_rule::RemovedReason(reason as u8),
+    }
 }

@@ -13,43 +13,12 @@
 
 use super::fault::Fault;
 use super::tree::Tree;
+pub use super::version::Version;
 
-/// Which OpenFlow a message speaks: the first byte of its header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Version {
-    /// OpenFlow 1.3, wire number 4.
-    #[default]
-    V13,
-    /// OpenFlow 1.4, wire number 5.
-    V14,
-}
-
-impl Version {
-    /// Both, oldest first.
-    pub const ALL: [Version; 2] = [Version::V13, Version::V14];
-
-    /// The number in the header.
-    pub const fn number(self) -> u8 {
-        match self {
-            Version::V13 => 4,
-            Version::V14 => 5,
-        }
-    }
-
-    /// The version with this number, if it is spoken here.
-    pub fn from_number(number: u8) -> Option<Version> {
-        Self::ALL.into_iter().find(|version| version.number() == number)
-    }
-}
-
-impl std::fmt::Display for Version {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Version::V13 => "1.3",
-            Version::V14 => "1.4",
-        })
-    }
-}
+/// Bytes of the header of a message.
+pub const HEADER: usize = 8;
+/// The longest message that the header's 16 bits of length can say.
+pub const LONGEST: usize = 0xffff;
 
 /// Bytes that are yet to be read. No length in them is trusted: every step checks what is left.
 #[derive(Debug, Clone)]
@@ -180,6 +149,12 @@ impl Writer {
     pub fn done(self) -> Vec<u8> {
         self.out
     }
+}
+
+/// Nanoseconds as the standard's two numbers: seconds, and nanoseconds of the last one.
+pub fn duration(ns: u64) -> (u32, u32) {
+    const SECOND: u64 = 1_000_000_000;
+    ((ns / SECOND).min(u64::from(u32::MAX)) as u32, (ns % SECOND) as u32)
 }
 
 /// Something that messages are made of.

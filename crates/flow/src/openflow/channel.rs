@@ -14,10 +14,10 @@
 //! **Price.** The output is a buffer without limit: its owner looks at its length and stops asking for events when the peer does
 //! not read.
 
-use super::bytes::{Bytes, Reader, Version};
+use super::bytes::{Bytes, HEADER, LONGEST, Reader, Version};
 use super::fault::Fault;
-use super::message::{Body, HEADER, Header, LONGEST, Message, TooLong};
-use super::misc::{Echo, ErrorMessage, Hello, refusal};
+use super::message::{Body, Header, Message, TooLong, refusal};
+use super::misc::{Echo, ErrorMessage, Hello};
 use super::multipart::{
     self, MultipartFlags, MultipartReply, MultipartRequest, Put, Reply, Request, Together,
 };

@@ -3,9 +3,9 @@
 use super::bytes::{Bytes, Hex, Version};
 use super::channel::{BackOff, Channel, ChannelConfig, Event, FailMode, Side};
 use super::fault::Fault;
-use super::message::{Body, Header, Message};
+use super::message::{Body, Header, Message, question};
 use super::misc::{AsyncConfig, AsyncProperty, Echo, Empty, Hello, RoleCode, RoleReason, SwitchConfig};
-use super::multipart::{self, MultipartFlags, MultipartReply, MultipartRequest, Reply, Request};
+use super::multipart::{MultipartFlags, MultipartReply, MultipartRequest, Reply, Request};
 use super::roles::{Roles, Unasked};
 use super::rule::{FlowMod, FlowStats, PacketOut};
 use super::sample::Sampler;
@@ -335,11 +335,11 @@ fn a_question_that_is_never_finished_is_refused() {
     assert_eq!(events(&mut pair.switch), [Event::Refused { xid, kind: 18, fault }]);
     // Both halves in time are one question.
     pair.ask(Body::MultipartRequest(half));
-    let rest = multipart::question(Version::V14, xid + 1, Request::TableFeatures(vec![Default::default()]));
+    let rest = question(Version::V14, xid + 1, Request::TableFeatures(vec![Default::default()]));
     pair.client.send(&rest).unwrap();
     pair.carry(7);
     let whole = Request::TableFeatures(vec![Default::default(); 2]);
-    assert_eq!(events(&mut pair.switch), [Event::Message(multipart::question(Version::V14, xid + 1, whole))]);
+    assert_eq!(events(&mut pair.switch), [Event::Message(question(Version::V14, xid + 1, whole))]);
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn a_slave_may_read_only() {
     let mut roles = Roles::default();
     roles.add(1, Version::V14);
     roles.set_role(1, RoleCode::SLAVE, 1).unwrap();
-    let features = |features| multipart::question(Version::V14, 1, Request::TableFeatures(features)).body;
+    let features = |features| question(Version::V14, 1, Request::TableFeatures(features)).body;
     let refused = [
         Body::FlowMod(FlowMod::default()),
         Body::PacketOut(PacketOut::default()),

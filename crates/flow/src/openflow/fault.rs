@@ -6,7 +6,7 @@
 //! **Why.** The codec, the channel and the agent all refuse; a controller must be able to tell exactly what. **Price.** A pair is
 //! two numbers, because what another switch sends may have no name.
 
-use super::bytes::Version;
+use super::version::Version;
 use crate::error::{self, Error};
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! A whole message: the header, the table of message types, and a message inside another.
 
-use super::bytes::{Hex, Part, Reader, Version, Writer, tagged};
+use super::bytes::{Bytes, Hex, Part, Reader, Version, Writer, tagged};
 use super::extension;
 use super::fault::Fault;
 use super::group::{GroupMod, MeterMod};
@@ -8,17 +8,14 @@ use super::misc::{
     AsyncConfig, BundleAdd, BundleControl, Echo, Empty, ErrorMessage, Features, Hello, RequestForward, Role,
     RoleStatus, SwitchConfig, TableMod, TableStatus,
 };
-use super::multipart::{MultipartReply, MultipartRequest};
+use super::multipart::{MultipartFlags, MultipartReply, MultipartRequest, Request};
 use super::oxm::ExperimenterKind;
 use super::port::{PortMod, PortStatus, QueueConfigReply, QueueConfigRequest};
 use super::rule::{FlowMod, FlowRemoved, PacketIn, PacketOut};
 use super::tree::Tree;
 use std::fmt;
 
-/// Bytes of the header.
-pub const HEADER: usize = 8;
-/// The longest message that the header's 16 bits of length can say.
-pub const LONGEST: usize = 0xffff;
+pub use super::bytes::{HEADER, LONGEST};
 
 tagged! {
     /// What a message says.
@@ -162,10 +159,7 @@ impl Message {
         let outside = extension::outside(self.version, self.body.number());
         w.put(&[self.version.number(), outside.map_or(self.body.number() as u8, |_| extension::KIND), 0, 0]);
         self.xid.write(&mut w);
-        if let Some(exp_type) = outside {
-            w.put(&extension::ONF.to_be_bytes());
-            w.put(&exp_type.to_be_bytes());
-        }
+        w.put(outside.as_ref().map_or(&[], |envelope| envelope));
         self.body.write_body(&mut w);
         w.measure(0, 2);
         let bytes = w.done();
@@ -232,4 +226,18 @@ impl Part for Raw {
         };
         Raw(Message { version: s.version(), xid, body }.encode().unwrap())
     }
+}
+
+/// A question as a message.
+pub fn question(version: Version, xid: u32, request: Request) -> Message {
+    let body = Body::MultipartRequest(MultipartRequest { flags: MultipartFlags::default(), body: request });
+    Message { version, xid, body }
+}
+
+/// The message that tells why another one is refused.
+pub fn refusal(version: Version, xid: u32, fault: Fault, refused: &[u8]) -> Message {
+    // 1.3.5 section 7.4.4: at least 64 bytes, the whole message if it is shorter.
+    let data = Bytes(refused[..refused.len().min(64)].to_vec());
+    let body = Body::Error(ErrorMessage { fault, experimenter: None, data });
+    Message { version, xid, body }
 }

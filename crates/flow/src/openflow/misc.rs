@@ -4,9 +4,9 @@ use super::action::KindId;
 use super::bytes::{Bytes, Hex, Name, Padding, Part, Reader, Writer, codes, flags, layout, tagged, tlv};
 use super::extension;
 use super::fault::{self, Fault};
-use super::message::{Message, Raw};
+use super::message::Raw;
 use super::older::{AsyncConfig13, TableMod13};
-use super::oxm::{ExperimenterKind, OxmId};
+use super::oxm::{ExperimenterKind, OnlyExperimenter, OxmId};
 use super::tree::Tree;
 
 /// `hello`: which versions the sender speaks.
@@ -131,11 +131,11 @@ impl Part for ErrorMessage {
         Ok(ErrorMessage { fault, experimenter, data: Part::read(r)? })
     }
     fn write(&self, w: &mut Writer) {
-        let extension = extension::error_outside(w.version(), self.fault);
-        let fault = extension.unwrap_or(self.fault);
+        let outside = extension::error_outside(w.version(), self.fault);
+        let (experimenter, fault) = outside.map_or((None, self.fault), |(who, fault)| (Some(who), fault));
         fault.kind.write(w);
         fault.code.write(w);
-        if let Some(experimenter) = extension.map(|_| extension::ONF).or(self.experimenter) {
+        if let Some(experimenter) = experimenter.or(self.experimenter) {
             experimenter.write(w);
         }
         self.data.write(w);
@@ -159,8 +159,8 @@ impl Part for ErrorMessage {
     }
     #[cfg(test)]
     fn sample(s: &mut super::sample::Sampler) -> Self {
-        // Errors of bundles are an experimenter's in 1.3, and other implementations show them as such.
-        let kinds = if s.version() == super::bytes::Version::V13 { 17 } else { 18 };
+        // Errors of monitors and bundles are an experimenter's in 1.3, and other implementations show them as such.
+        let kinds = if s.version() == super::bytes::Version::V13 { 16 } else { 18 };
         let (kind, code) = (s.below(kinds) as u16, s.below(16) as u16);
         match s.below(8) {
             0 => ErrorMessage {
@@ -361,15 +361,6 @@ layout! {
 }
 
 tagged! {
-    /// A property of which the standard has none but experimenters'.
-    pub enum OnlyExperimenter {
-        /// An experimenter's.
-        0xffff "experimenter" => Experimenter(ExperimenterKind);
-    }
-}
-tlv!(OnlyExperimenter, fault::property, Outside);
-
-tagged! {
     /// A detail of a table's configuration (1.4).
     pub enum TableModProperty {
         /// Eviction.
@@ -536,12 +527,4 @@ impl Part for BundleAdd {
             properties: Part::sample(s),
         }
     }
-}
-
-/// The message that tells why another one is refused.
-pub fn refusal(version: super::bytes::Version, xid: u32, fault: Fault, refused: &[u8]) -> Message {
-    // 1.3.5 section 7.4.4: at least 64 bytes, the whole message if it is shorter.
-    let data = Bytes(refused[..refused.len().min(64)].to_vec());
-    let body = super::message::Body::Error(ErrorMessage { fault, experimenter: None, data });
-    Message { version, xid, body }
 }

@@ -12,7 +12,7 @@
 pub mod action;
 pub mod bytes;
 pub mod channel;
-mod extension;
+pub(crate) mod extension;
 pub mod fault;
 pub mod group;
 pub mod message;
@@ -24,6 +24,7 @@ pub mod port;
 pub mod roles;
 pub mod rule;
 pub mod tree;
+pub mod version;
 
 #[cfg(test)]
 mod channel_tests;

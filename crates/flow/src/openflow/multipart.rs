@@ -3,13 +3,13 @@
 //! An answer of many items is cut between items into messages that fit ([`split`]); what comes in several is put together again
 //! with a limit ([`Together`]).
 
-use super::bytes::{Part, Reader, Version, Writer, flags, tagged};
-use super::fault::Fault;
+use super::bytes::{LONGEST, Part, Reader, Version, Writer, flags, tagged};
+use super::extension;
+use super::fault::{self, Fault};
 use super::group::{
     GroupDesc, GroupFeatures, GroupStats, GroupStatsRequest, MeterConfig, MeterFeatures, MeterRequest,
     MeterStats,
 };
-use super::message::{Body, HEADER, LONGEST, Message};
 use super::misc::{Desc, Empty, TableDesc, TableFeatures, TableStats};
 use super::oxm::ExperimenterKind;
 use super::port::{Port, PortStats, PortStatsRequest, Queue, QueueRequest, QueueStats};
@@ -57,7 +57,7 @@ tagged! {
         /// Queues.
         15 "queue_desc" => QueueDesc(QueueRequest) in V14;
         /// Changes of rules, as they happen.
-        16 "flow_monitor" => FlowMonitor(Vec<MonitorRequest>) in V14;
+        16 "flow_monitor" => FlowMonitor(Vec<MonitorRequest>);
         /// An experimenter's.
         0xffff "experimenter" => Experimenter(ExperimenterKind);
     }
@@ -99,7 +99,7 @@ tagged! {
         /// Queues.
         15 "queue_desc" => QueueDesc(Vec<Queue>) in V14;
         /// Changes of rules.
-        16 "flow_monitor" => FlowMonitor(Vec<Update>) in V14;
+        16 "flow_monitor" => FlowMonitor(Vec<Update>);
         /// An experimenter's.
         0xffff "experimenter" => Experimenter(ExperimenterKind);
     }
@@ -121,12 +121,11 @@ macro_rules! multipart {
                 let number = u16::read(r)?;
                 let flags = MultipartFlags::read(r)?;
                 r.skip(4)?;
+                let number = extension::multipart_inside(number, r)?;
                 Ok($Name { flags, body: $Body::read_body(number, r, Fault::REQUEST_BAD_MULTIPART)? })
             }
             fn write(&self, w: &mut Writer) {
-                self.body.number().write(w);
-                self.flags.write(w);
-                w.zeros(4);
+                write_head(w, self.body.number(), self.flags);
                 self.body.write_body(w);
             }
             fn tree(&self) -> Tree {
@@ -153,8 +152,14 @@ multipart! {
     MultipartReply(Reply) "multipart_reply";
 }
 
-/// Bytes of the header of a multipart message, the message's own included.
-const FRONT: usize = HEADER + 8;
+/// What comes before the body, with the envelope of an extension.
+fn write_head(w: &mut Writer, number: u16, flags: MultipartFlags) {
+    let envelope = extension::multipart_outside(w.version(), number);
+    envelope.map_or(number, |_| fault::EXPERIMENTER).write(w);
+    flags.write(w);
+    w.zeros(4);
+    w.put(envelope.as_ref().map_or(&[], |bytes| bytes));
+}
 
 /// An item longer than a message can carry: the answer cannot be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,25 +178,29 @@ pub fn split_at(
     reply: &Reply,
     longest: usize,
 ) -> Result<Vec<Vec<u8>>, ItemTooLong> {
+    let head = |is_last: bool| {
+        let mut w = Writer::new(version);
+        w.put(&[version.number(), 19, 0, 0]);
+        xid.write(&mut w);
+        let flags = if is_last { MultipartFlags::default() } else { MultipartFlags::MORE };
+        write_head(&mut w, reply.number(), flags);
+        w
+    };
+    let front = head(true).at();
     let items = items(version, reply);
     let mut bodies: Vec<Vec<u8>> = vec![vec![]];
     for item in items {
-        if FRONT + item.len() > longest {
+        if front + item.len() > longest {
             return Err(ItemTooLong(item.len()));
         }
         match bodies.last_mut() {
-            Some(body) if FRONT + body.len() + item.len() <= longest => body.extend(item),
+            Some(body) if front + body.len() + item.len() <= longest => body.extend(item),
             _ => bodies.push(item),
         }
     }
     let last = bodies.len() - 1;
     let whole = |(index, body): (usize, Vec<u8>)| {
-        let mut w = Writer::new(version);
-        w.put(&[version.number(), 19, 0, 0]);
-        xid.write(&mut w);
-        reply.number().write(&mut w);
-        u16::from(index < last).write(&mut w);
-        w.zeros(4);
+        let mut w = head(index == last);
         w.put(&body);
         w.measure(0, 2);
         w.done()
@@ -360,10 +369,4 @@ fn join_reply(all: &mut Reply, more: Reply) -> Result<usize, Fault> {
 
 fn join_request(all: &mut Request, more: Request) -> Result<usize, Fault> {
     join!(Request, all, more, TableFeatures FlowMonitor)
-}
-
-/// A question as a message.
-pub fn question(version: Version, xid: u32, request: Request) -> Message {
-    let body = Body::MultipartRequest(MultipartRequest { flags: MultipartFlags::default(), body: request });
-    Message { version, xid, body }
 }

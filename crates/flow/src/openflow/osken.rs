@@ -277,7 +277,10 @@ fn agree(name: &str, message: &Message, theirs: &Value) -> Result<usize, String>
 }
 
 /// Those of os-ken's recordings that are not what the standard says, and why.
-const NOT_STANDARD: &[(&str, &str)] = &[];
+const NOT_STANDARD: &[(&str, &str)] = &[(
+    "of13/4-63-onf_flow_monitor_request.packet",
+    "the match has no header and comes back with one, as Open vSwitch wants it (tests.rs)",
+)];
 
 fn check(told: &[Map<String, Value>]) -> usize {
     let mut wrong = vec![];
@@ -378,10 +381,13 @@ fn os_ken_can_read(message: &Message) -> bool {
         Body::Hello(_) => text.contains("element(") || text.contains("31]"),
         // It cuts the data where the whole frame would end.
         Body::PacketIn(packet_in) => usize::from(packet_in.total_len) < packet_in.data.0.len(),
-        // Of the updates of a monitor it reads initial, abbreviated and paused.
+        // Of the updates of a monitor it reads initial, abbreviated and paused, and none of 1.3's.
         Body::MultipartReply(_) => {
             text.contains("type=flow_monitor")
-                && ["added(", "removed(", "modified(", "resumed"].iter().any(|event| text.contains(event))
+                && (message.version == Version::V13
+                    || ["added(", "removed(", "modified(", "resumed"]
+                        .iter()
+                        .any(|event| text.contains(event)))
         }
         _ => false,
     };

@@ -5,8 +5,8 @@
 //! fields of experimenters; what a *switch* makes of it (which fields it knows, prerequisites, masks) is the model's. **Price.** A
 //! second step from here to the model's match.
 
-use super::bytes::{Bytes, Part, Reader, Writer, layout};
-use super::fault::Fault;
+use super::bytes::{Bytes, Part, Reader, Writer, layout, tagged, tlv};
+use super::fault::{self, Fault};
 use super::tree::{Tree, hex};
 use crate::field::{Field, Form, Row};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -249,3 +249,12 @@ layout! {
         data: Bytes;
     }
 }
+
+tagged! {
+    /// A property of which the standard has none but experimenters'.
+    pub enum OnlyExperimenter {
+        /// An experimenter's.
+        0xffff "experimenter" => Experimenter(ExperimenterKind);
+    }
+}
+tlv!(OnlyExperimenter, fault::property, Outside);

@@ -217,7 +217,7 @@ layout! {
         /// And nanoseconds.
         duration_nsec: u32;
         /// Counters of experimenters.
-        properties: Vec<super::misc::OnlyExperimenter>;
+        properties: Vec<super::oxm::OnlyExperimenter>;
     }
     /// What a queue is.
     pub struct Queue "queue" [length at 8] [1.3 Queue13] {

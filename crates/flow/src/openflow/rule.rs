@@ -2,6 +2,7 @@
 
 use super::action::Instruction;
 use super::bytes::{Bytes, Hex, Part, Reader, Version, Writer, codes, flags, layout, tagged};
+use super::extension::{Monitor13, Update13};
 use super::fault::Fault;
 use super::oxm::Match;
 use super::tree::Tree;
@@ -161,8 +162,8 @@ layout! {
         /// Which frames.
         matching: Match;
     }
-    /// A monitor that is wanted, changed or given up (1.4).
-    pub struct MonitorRequest "flow_monitor_request" {
+    /// A monitor that is wanted, changed or given up (1.4; in 1.3 an extension has it).
+    pub struct MonitorRequest "flow_monitor_request" [1.3 Monitor13] {
         /// The controller's number for it.
         monitor_id: u32;
         /// Only rules that output here.
@@ -179,7 +180,7 @@ layout! {
         matching: Match;
     }
     /// A change of a rule, in full.
-    pub struct UpdateFull "update" {
+    pub struct UpdateFull "update" [1.3 Update13] {
         /// In which table.
         table_id: u8;
         /// Why it is gone.
@@ -210,10 +211,10 @@ layout! {
 }
 
 tagged! {
-    /// What a monitor tells (1.4).
+    /// What a monitor tells (1.4; in 1.3 an extension has it, with numbers that are one less).
     pub enum Update {
         /// Was there when the monitor began.
-        0 "initial" => Initial(UpdateFull);
+        0 "initial" => Initial(UpdateFull) in V14;
         /// Added.
         1 "added" => Added(UpdateFull);
         /// Removed.
@@ -223,10 +224,15 @@ tagged! {
         /// The receiver's own change.
         4 "abbrev" => Abbrev(UpdateAbbrev);
         /// Too many changes: some will be missing.
-        5 "paused" => Paused(UpdatePause);
+        5 "paused" => Paused(UpdatePause) in V14;
         /// Complete again.
-        6 "resumed" => Resumed(UpdatePause);
+        6 "resumed" => Resumed(UpdatePause) in V14;
     }
+}
+
+/// By how much the numbers of updates are less than 1.4's.
+fn less(version: Version) -> u16 {
+    u16::from(version == Version::V13)
 }
 
 impl Part for Update {
@@ -234,14 +240,15 @@ impl Part for Update {
         let mut body = r.measured(0)?;
         body.skip(2)?;
         let event = u16::read(&mut body)?;
-        let update = Update::read_body(event, &mut body, Fault::REQUEST_BAD_TYPE)?;
+        let update =
+            Update::read_body(event.saturating_add(less(r.version())), &mut body, Fault::REQUEST_BAD_TYPE)?;
         body.end()?;
         Ok(update)
     }
     fn write(&self, w: &mut Writer) {
         let start = w.at();
         w.zeros(2);
-        self.number().write(w);
+        self.number().saturating_sub(less(w.version())).write(w);
         self.write_body(w);
         w.measure(start, 0);
     }

@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::event::Event;
+use crate::group::{Group, GroupMod, GroupModCommand, GroupType};
 use crate::matching::MatchField;
+use crate::meter::{Meter, MeterFlags, MeterMod, MeterModCommand};
 use crate::pipeline::Pipeline;
-use crate::rule::{FlowMod, FlowModCommand, RemovedReason, RuleFlags};
+use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, RuleFlags};
 use crate::table::Table;
 use proptest::prelude::*;
 
@@ -49,8 +51,11 @@ fn some_rule() -> impl Strategy<Value = Rule> {
         ],
         0..3,
     );
-    (some_match(), actions, 0..3u16, 0..8u64).prop_map(|(matching, actions, priority, cookie)| {
-        let instructions = vec![Instruction::ApplyActions(actions)];
+    let meter = proptest::option::of((1..4u32).prop_map(Instruction::Meter));
+    let instructions = (meter, actions).prop_map(|(meter, actions)| {
+        meter.into_iter().chain([Instruction::ApplyActions(actions)]).collect::<Vec<_>>()
+    });
+    (some_match(), instructions, 0..3u16, 0..8u64).prop_map(|(matching, instructions, priority, cookie)| {
         Rule { cookie, ..Rule::new(priority, matching, instructions) }
     })
 }
@@ -61,8 +66,18 @@ enum Step {
     /// The rule at this place of so many goes.
     Remove(prop::sample::Index),
     Modify(FlowMod, bool),
-    /// The selection of this delete, asked so many times.
-    Select(FlowMod, bool, usize),
+    /// The selection of this delete, with what the rules must refer to, asked so many times.
+    Select(FlowMod, bool, Refers, usize),
+}
+
+fn some_refers() -> impl Strategy<Value = Refers> {
+    let numbers =
+        || prop_oneof![2 => (1..4u32).prop_map(|id| (id, id)), 1 => Just((0, u32::MAX)), 1 => Just((2, 3))];
+    prop_oneof![
+        2 => Just(Refers::Anywhere),
+        1 => numbers().prop_map(|(from, to)| Refers::ToGroups(from, to)),
+        1 => numbers().prop_map(|(from, to)| Refers::ToMeters(from, to)),
+    ]
 }
 
 fn some_step() -> impl Strategy<Value = Step> {
@@ -82,7 +97,8 @@ fn some_step() -> impl Strategy<Value = Step> {
         8 => some_rule().prop_map(Step::Add),
         2 => any::<prop::sample::Index>().prop_map(Step::Remove),
         1 => (change.clone(), any::<bool>()).prop_map(|(change, strict)| Step::Modify(change, strict)),
-        4 => (change, any::<bool>(), 1..4usize).prop_map(|(change, strict, times)| Step::Select(change, strict, times)),
+        4 => (change, any::<bool>(), some_refers(), 1..4usize)
+            .prop_map(|(change, strict, refers, times)| Step::Select(change, strict, refers, times)),
     ]
 }
 
@@ -116,7 +132,7 @@ proptest! {
                 Step::Add(rule) => {
                     let expected = overlap_by_walk(&table, &rule);
                     prop_assert_eq!(table.has_overlap(&rule), expected);
-                    let same = Selection { rule: &rule, strict: true, cookie_mask: 0, out_port: PortNo::ANY, out_group: ANY_GROUP };
+                    let same = Selection { strict: true, ..Selection::within(&rule) };
                     prop_assert_eq!(table.find(&rule), select_by_walk(&table, &same).first().copied());
                     table.add(1, &rule, &mut events);
                 }
@@ -127,8 +143,10 @@ proptest! {
                     }
                 }
                 Step::Modify(change, strict) => table.modify(&change, strict, &mut events),
-                Step::Select(change, strict, times) => {
-                    let selection = Selection::of_delete(&change, strict);
+                Step::Select(change, strict, refers, times) => {
+                    let selection = Selection { refers, ..Selection::of_delete(&change, strict) };
+                    let all = table.rules().count();
+                    prop_assert!(!selection.is_all() || select_by_walk(&table, &selection).len() == all);
                     for _ in 0..times {
                         table.prepare(&selection);
                         prop_assert_eq!(table.select(&selection).0, select_by_walk(&table, &selection));
@@ -208,5 +226,73 @@ fn deletes_look_at_the_rules_that_they_take() {
             looked <= 3 * u64::from(RULES) + 2 * gone,
             "{name}: {looked} rules were looked at for {gone}"
         );
+    }
+}
+
+/// The questions that a walk answers by a look at every rule each time; and what goes with a group or a meter.
+#[test]
+fn questions_and_groups_and_meters_that_go_look_at_the_rules_that_they_take() {
+    let mut text = String::new();
+    for id in 1..=100 {
+        text += &format!(
+            "group_id={id},type=all,bucket=actions=output:1\nmeter={id},pktps,band=type=drop,rate=5\n"
+        );
+    }
+    let mut pipeline = Pipeline::new(RULES as usize);
+    crate::text::file::load(&mut pipeline, &text).unwrap();
+    for number in 0..RULES {
+        // Every tenth rule has a group, every tenth a meter, of a hundred each.
+        let id = number / 200 + 1;
+        let mut rule = apart(number);
+        rule.flags = RuleFlags::default();
+        match number % 10 {
+            0 => rule.instructions = vec![Instruction::ApplyActions(vec![Action::Group(id)])],
+            5 => rule.instructions.insert(0, Instruction::Meter(id)),
+            _ => {}
+        }
+        pipeline.flow_mod(0, &FlowMod::new(FlowModCommand::Add, (number % 2) as u8, rule)).unwrap();
+    }
+    let looked = |pipeline: &Pipeline| pipeline.tables().map(|table| table.looked).sum::<u64>();
+    let before = looked(&pipeline);
+    let mut taken = 0;
+    for number in 0..1000u32 {
+        let dst = MatchField::masked(Field::EthDst, u128::from(number) << 4, 0xffff_ffff_fff0u64);
+        let rule = Rule::new(0, Match::new([dst]).unwrap(), vec![]);
+        let selection = Selection::within(&rule);
+        let twin: Vec<(u8, Place)> = pipeline
+            .tables()
+            .flat_map(|table| {
+                select_by_walk(table, &selection).into_iter().map(|place| (table.number, place))
+            })
+            .collect();
+        let answer: Vec<(u8, Place)> =
+            pipeline.select(ALL_TABLES, &selection).map(|(table, place, _)| (table, place)).collect();
+        assert_eq!(answer, twin);
+        taken += answer.len() as u64;
+    }
+    let work = looked(&pipeline) - before;
+    assert!(
+        taken > 9_000 && work <= 3 * u64::from(RULES) + 2 * taken,
+        "{work} rules were looked at for {taken}"
+    );
+    for what in ["group", "meter"] {
+        let before = looked(&pipeline);
+        let mut gone = 0;
+        for id in 1..=100 {
+            let events = match what {
+                "meter" => {
+                    let meter = Meter { id, flags: MeterFlags::default(), bands: vec![] };
+                    pipeline.meter_mod(0, &MeterMod { command: MeterModCommand::Delete, meter })
+                }
+                _ => {
+                    let group = Group { id, kind: GroupType::All, buckets: vec![] };
+                    pipeline.group_mod(0, &GroupMod { command: GroupModCommand::Delete, group })
+                }
+            };
+            gone += events.unwrap().len() as u64;
+        }
+        assert_eq!(gone, u64::from(RULES) / 10, "{what}");
+        let work = looked(&pipeline) - before;
+        assert!(work <= 3 * u64::from(RULES) + 2 * gone, "{what}: {work} rules were looked at for {gone}");
     }
 }

@@ -15,6 +15,7 @@ use crate::meter::{MeterMod, MeterModCommand};
 use crate::pipeline::{Change, Pipeline};
 use crate::port::{Port, PortNo};
 use crate::rule::FlowModCommand;
+use record::line::lines;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -43,23 +44,18 @@ impl std::error::Error for FileError {}
 /// Reads a file: the changes that it means, each with the number of its line.
 pub fn parse(text: &str) -> Result<Vec<(usize, Change)>, FileError> {
     let mut changes = vec![];
-    for (index, raw) in text.lines().enumerate() {
-        let line = raw.split('#').next().unwrap_or_default();
-        if line.trim().is_empty() {
-            continue;
-        }
-        let change = one(line).map_err(|error| FileError {
-            line: index + 1,
-            column: Some(error.column + line.len() - line.trim_start().len()),
+    for line in lines(text) {
+        let change = one(line.code.trim_start()).map_err(|error| FileError {
+            line: line.number,
+            column: Some(error.column + line.words[0].column - 1),
             what: error.what,
         })?;
-        changes.push((index + 1, change));
+        changes.push((line.number, change));
     }
     Ok(changes)
 }
 
 fn one(line: &str) -> super::Result<Change> {
-    let line = line.trim();
     Ok(match () {
         () if line.starts_with("group_id=") => {
             Change::Group(GroupMod { command: GroupModCommand::Add, group: group::parse(line)? })

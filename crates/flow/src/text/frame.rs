@@ -56,7 +56,7 @@ impl<'a> Layer<'a> {
         let body = body.unwrap_or(text.after(text.text.len())).trimmed();
         let Some((_, keys)) = KEYS.iter().find(|(known, _)| *known == name.text) else {
             let known: Vec<&str> = KEYS.iter().map(|(known, _)| *known).collect();
-            return name.error(format!("`{}` is no layer; there are {}", name.text, known.join(", ")));
+            return name.error(format!("`{}` is not a layer; there are {}", name.text, known.join(", ")));
         };
         let mut said = vec![];
         for item in if keys.is_empty() { vec![] } else { body.items() } {
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn errors_name_the_layer() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
-        assert!(error("eth / ipx").starts_with("column 7: `ipx` is no layer; there are eth, vlan"));
+        assert!(error("eth / ipx").starts_with("column 7: `ipx` is not a layer; there are eth, vlan"));
         assert_eq!(error("eth / vlan vid=4096"), "column 16: 4096 is more than 4095");
         assert_eq!(error("eth / udp port=7"), "column 11: udp says sport, dport, sum, not `port=7`");
         assert_eq!(parse("0102ff").unwrap(), [1, 2, 255]);

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use record::{Problem, Result};
 
-use super::link::{LinkState, Netlink, Refusal, link_local};
 use super::node::{Node, write_sysctl};
 use super::topology::{InterfaceSpec, LinkSpec, SysctlSpec, Topology};
+use crate::netlink::{LinkState, Netlink, Refusal, link_local};
 use crate::sys::process;
 
 /// Interfaces of a lab have indexes from here on, each its own: so the two ends of a link find each other by number
@@ -181,7 +181,7 @@ fn links(topology: &Topology, nodes: &[Node], node: &Node) -> Result<()> {
             let other =
                 find(nodes, &b.node).ok_or_else(|| node.host_problem("the link's other node is gone"))?;
             let numbered = |end: &InterfaceSpec| index_of(topology, &end.node, &end.name).unwrap_or(0);
-            let made = netlink.create_veth((a, numbered(a)), (b, numbered(b)), other.netns().as_fd());
+            let made = netlink.create_veth(&a.link(numbered(a)), &b.link(numbered(b)), other.netns().as_fd());
             made.map_err(|refusal| refused(&format!("link {} -- {}", a.place(), b.place()), refusal))
         })
     })?
@@ -222,7 +222,7 @@ fn make_bridge(
     let index = |name: &str| index_of(topology, &spec.node, name).unwrap_or(0);
     let own = index(&spec.name);
     let mut make = || -> Result<(), Refusal> {
-        netlink.create_bridge(spec, own)?;
+        netlink.create_bridge(&spec.link(own))?;
         for port in &bridge.ports {
             netlink.set_master(index(port), own)?;
         }

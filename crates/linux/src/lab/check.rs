@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use record::Result;
 use serde::{Deserialize, Serialize};
 
-use super::link::{LinkState, Netlink, Refusal};
 use super::live::Lab;
 use super::node::Node;
 use super::topology::{DEFAULT_MTU, InterfaceSpec, Offload, Prefix, Shaper};
+use crate::netlink::{LinkState, Netlink, Refusal};
 
 /// One interface as it is, and in what it differs from the topology.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,7 +164,7 @@ fn compare(lab: &Lab, spec: &InterfaceSpec, bridge: Option<&str>, facts: &Facts)
     differ(
         master != bridge,
         match (master, bridge) {
-            (None, Some(wanted)) => format!("it is no port of {wanted}"),
+            (None, Some(wanted)) => format!("it is not a port of {wanted}"),
             (Some(now), _) => format!("it is a port of {now}"),
             (None, None) => String::new(),
         },

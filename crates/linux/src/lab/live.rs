@@ -20,11 +20,12 @@ use serde::{Deserialize, Serialize};
 use super::build;
 use super::claim;
 use super::node::Node;
+use super::step::Step;
 use super::tenant::{House, Tenant};
 use super::topology::{Prefix, Topology};
+use crate::journal::{Door, Journal, Record};
 use crate::sys::process::Identity;
 use crate::sys::{mount, netns, userns};
-use crate::undo::{Journal, Record, StateDir, Step};
 
 /// How long a tenant may take to end when its lab could not be built.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -131,6 +132,7 @@ pub struct Lab {
     name: String,
     topology: Topology,
     nodes: Vec<Node>,
+    door: Door,
     /// The journal of a lab that goes with this value.
     journal: Option<Journal>,
     /// The namespaces are held by this process alone.
@@ -143,13 +145,13 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Builds a lab and waits until it is up and silent. What earlier owners left behind is undone first.
+    /// Builds a lab and waits until it is up and silent.
     ///
     /// # Errors
     /// An input problem when the name is taken or impossible; a host problem when the machine refuses. Then nothing is
     /// left of the lab.
-    pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
-        Lab::up_with(topology, name, lifetime, &mut |house| match house
+    pub fn up(door: &Door, topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
+        Lab::up_with(door, topology, name, lifetime, &mut |house| match house
             .topology
             .nodes
             .iter()
@@ -167,28 +169,26 @@ impl Lab {
     /// # Errors
     /// As [`Lab::up`], and those of `move_in`.
     pub fn up_with(
+        door: &Door,
         topology: &Topology,
         name: &str,
         lifetime: Lifetime,
         move_in: &mut dyn FnMut(&mut House<'_>) -> Result<()>,
     ) -> Result<Lab> {
         check_name(name)?;
-        let state = StateDir::open()?;
-        // What cannot be undone of others is no reason to refuse this one; 'pathlab undo' says what it is.
-        let _ = state.clean();
         let root = userns::outer_uid() == 0;
         let persistent = lifetime == Lifetime::Persistent;
-        let Some(mut journal) = Journal::begin(&state, name, persistent && root)? else {
+        let Some(mut journal) = door.begin(name, persistent && root)? else {
             return Err(Problem::input(format!("there is already a lab named '{name}'")).help(format!(
                 "take it down with 'pathlab lab down {name}', or give this one another name"
             )));
         };
-        let kind = Kind { root, persistent, folder: state.folder(name) };
+        let kind = Kind { root, persistent, folder: door.folder(name) };
         match raise(topology, name, &kind, &mut journal, move_in) {
             Ok(Raised { nodes, tenants, children }) => {
                 let journal = (!persistent).then_some(journal);
-                let (name, topology) = (name.into(), topology.clone());
-                Ok(Lab { name, topology, nodes, journal, holds: !root, claim: None, tenants, children })
+                let (name, topology, door) = (name.into(), topology.clone(), door.clone());
+                Ok(Lab { name, topology, door, nodes, journal, holds: !root, claim: None, tenants, children })
             }
             Err(problem) => {
                 // A step that cannot be undone stays in the journal for the next command; the first problem counts.
@@ -202,8 +202,8 @@ impl Lab {
     ///
     /// # Errors
     /// An input problem when there is no such lab, a host problem when a part of it is gone.
-    pub fn open(name: &str) -> Result<Lab> {
-        let (_, about) = find(&StateDir::open()?, name)?;
+    pub fn open(door: &Door, name: &str) -> Result<Lab> {
+        let (_, about) = find(door, name)?;
         let topology = Topology::parse(&about.topology, name)?;
         let nodes = about.nodes.iter().map(|node| {
             let gone = || {
@@ -216,8 +216,8 @@ impl Lab {
         });
         let nodes = nodes.collect::<Result<Vec<Node>>>()?;
         let (tenants, children) = (about.tenants, vec![]);
-        let (name, journal, holds, claim) = (name.into(), None, false, None);
-        Ok(Lab { name, topology, nodes, journal, holds, claim, tenants, children })
+        let (name, door, journal, holds, claim) = (name.into(), door.clone(), None, false, None);
+        Ok(Lab { name, topology, door, nodes, journal, holds, claim, tenants, children })
     }
 
     /// Finds a lab that is up, to use it alone: until this value goes, nobody takes the lab down or uses it, too. Whoever only
@@ -225,12 +225,11 @@ impl Lab {
     ///
     /// # Errors
     /// As [`Lab::open`], and an input problem that names the process which uses the lab.
-    pub fn claim(name: &str) -> Result<Lab> {
-        let state = StateDir::open()?;
-        let (record, about) = find(&state, name)?;
+    pub fn claim(door: &Door, name: &str) -> Result<Lab> {
+        let (record, about) = find(door, name)?;
         refuse_owned(&record, &about, name)?;
-        let claim = Some(claim::claim(&state, name)?);
-        let mut lab = Lab::open(name)?;
+        let claim = Some(claim::claim(door, name)?);
+        let mut lab = Lab::open(door, name)?;
         lab.claim = claim;
         Ok(lab)
     }
@@ -246,7 +245,7 @@ impl Lab {
         drop(self.claim.take());
         let undone = match self.journal.take() {
             Some(journal) => journal.undo(),
-            None => take_down(&self.name).map(drop),
+            None => take_down(&self.door, &self.name).map(drop),
         };
         self.bury();
         undone
@@ -273,13 +272,9 @@ impl Lab {
     }
 
     /// Every lab of this user, sorted by name.
-    ///
-    /// # Errors
-    /// A host problem when the state directory cannot be used.
-    pub fn list() -> Result<Vec<LabInfo>> {
-        let state = StateDir::open()?;
-        let known = |name: String| match state.read(&name) {
-            Ok(record) => record.map(|record| info(&state, &record)),
+    pub fn list(door: &Door) -> Vec<LabInfo> {
+        let known = |name: String| match door.read(&name) {
+            Ok(record) => record.map(|record| info(door, &record)),
             Err(_) => Some(LabInfo {
                 name,
                 state: State::Damaged,
@@ -290,7 +285,7 @@ impl Lab {
                 tenants: vec![],
             }),
         };
-        Ok(state.names().into_iter().filter_map(known).collect())
+        door.names().into_iter().filter_map(known).collect()
     }
 
     /// The programs that live in its nodes.
@@ -492,7 +487,7 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 /// The record of a lab that is complete.
-fn find(state: &StateDir, name: &str) -> Result<(Record, About)> {
+fn find(state: &Door, name: &str) -> Result<(Record, About)> {
     check_name(name)?;
     let Some(record) = state.read(name)? else {
         let names = state.names();
@@ -512,7 +507,7 @@ fn find(state: &StateDir, name: &str) -> Result<(Record, About)> {
     })
 }
 
-fn info(directory: &StateDir, record: &Record) -> LabInfo {
+fn info(directory: &Door, record: &Record) -> LabInfo {
     let about = record.complete.clone().and_then(|about| serde_json::from_value::<About>(about).ok());
     let links = about.as_ref().and_then(|about| Topology::parse(&about.topology, "").ok());
     let state = match (&about, record.header.persistent) {
@@ -560,11 +555,10 @@ fn refuse_owned(record: &Record, about: &About, name: &str) -> Result<()> {
 /// # Errors
 /// An input problem when there is no such lab, it belongs to a process that runs, or somebody uses it; a host problem when
 /// something could not be undone.
-pub fn take_down(name: &str) -> Result<Vec<Inhabitant>> {
-    let state = StateDir::open()?;
-    let (record, about) = find(&state, name)?;
+pub fn take_down(door: &Door, name: &str) -> Result<Vec<Inhabitant>> {
+    let (record, about) = find(door, name)?;
     refuse_owned(&record, &about, name)?;
-    let _claim = claim::claim(&state, name)?;
+    let _claim = claim::claim(door, name)?;
     let owner = &record.header.owner;
     let mut inhabitants = vec![];
     for node in &about.nodes {
@@ -573,7 +567,7 @@ pub fn take_down(name: &str) -> Result<Vec<Inhabitant>> {
         let others = inside.filter(|(pid, _)| *pid != owner.pid && !own(*pid));
         inhabitants.extend(others.map(|(pid, process)| Inhabitant { node: node.name.clone(), pid, process }));
     }
-    state.undo(name)?;
+    door.undo(name)?;
     Ok(inhabitants)
 }
 
@@ -613,11 +607,11 @@ pub fn enter_user_namespace() -> Result<()> {
 ///
 /// # Errors
 /// A host problem when the holder is gone.
-pub fn join_user_namespace(name: &str) -> Result<()> {
+pub fn join_user_namespace(door: &Door, name: &str) -> Result<()> {
     if userns::outer_uid() == 0 {
         return Ok(());
     }
-    let Ok((record, _)) = find(&StateDir::open()?, name) else { return Ok(()) };
+    let Ok((record, _)) = find(door, name) else { return Ok(()) };
     userns::join(record.header.owner.pid).map_err(|error| {
         Problem::host(format!(
             "cannot enter the user namespace of process {}: {error}",

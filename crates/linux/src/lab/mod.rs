@@ -5,7 +5,7 @@
 //! ([`Lab::check`]).
 //!
 //! **Why.** A path that the program built itself can be taken apart counter by counter, repeated, and thrown away.
-//! Everything goes through [`crate::undo`], so a lab never outlives the one who answers for it.
+//! Everything goes through [`crate::journal`], so a lab never outlives the one who answers for it.
 //!
 //! **Price.** Root, or a user namespace ([`enter_user_namespace`]). A lab of root is visible to `ip netns exec
 //! pathlab-LAB-NODE`; one in a user namespace is seen only through `pathlab lab exec`.
@@ -14,11 +14,12 @@ mod build;
 mod check;
 mod claim;
 mod forwarder;
-pub mod link;
 mod live;
+mod load;
 mod node;
 mod parse;
 mod path;
+mod step;
 mod tenant;
 pub mod topology;
 
@@ -29,5 +30,6 @@ pub use live::{
     take_down,
 };
 pub use node::Node;
+pub use step::Step;
 pub use tenant::{House, Program, Tenant};
 pub use topology::{NodeSpec, Topology};

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use record::{Problem, Result};
 
-use super::link::{LinkState, Netlink, Refusal};
 use super::topology::Prefix;
+use crate::netlink::{LinkState, Netlink, Refusal};
 use crate::sys::{mount, netns, process};
 
 /// A host of a lab that is up.

@@ -12,7 +12,8 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use record::{Problem, Result};
+use record::line::{self, Word};
+use record::{PortKind, Problem, Result, unit};
 
 use super::forwarder::{Forwarder, ForwarderKind};
 use super::topology::{
@@ -35,25 +36,14 @@ const MTU_V6: u32 = 1280;
 const NODES: &[&str] = &["node", "router", "null", "switch", "ovs"];
 /// Statements about what was declared.
 const REST: &[&str] = &["route", "sysctl", "ports", "fail", "scenario", "rule", "rules"];
-/// Kinds of ports that take the frames of a link.
-const PORT_KINDS: [&str; 3] = ["int", "ring", "xdp"];
 /// What a controller of the lab can do (`pathlab controller`).
 const SCENARIOS: [&str; 4] = ["iperf", "learning", "hub", "drop-all"];
 
-/// One word and where it stands.
-#[derive(Clone, Copy)]
-struct Word<'a> {
-    text: &'a str,
-    line: usize,
-    column: usize,
-}
-
 /// One line being read.
 struct Line<'a> {
-    words: Vec<Word<'a>>,
+    line: line::Line<'a>,
+    /// The word that comes next.
     next: usize,
-    number: usize,
-    end_column: usize,
 }
 
 /// What is known while the text is read.
@@ -66,11 +56,10 @@ struct Reader<'a> {
 
 /// Parses the text of a topology.
 pub(super) fn topology(text: &str, file: &str) -> Result<Topology> {
-    let mut lines: Vec<Line> = text.lines().enumerate().map(|(i, line)| Line::new(line, i + 1)).collect();
-    lines.retain(|line| !line.words.is_empty());
+    let mut lines: Vec<Line> = line::lines(text).map(|line| Line { line, next: 1 }).collect();
     let mut reader = Reader { file, topology: Topology::default(), said: HashSet::new() };
     for words in [NODES, &["link"], &["bridge"], &["interface"], REST] {
-        for line in lines.iter_mut().filter(|line| words.contains(&line.words[0].text)) {
+        for line in lines.iter_mut().filter(|line| words.contains(&line.first().text)) {
             reader.statement(line)?;
         }
         if words == NODES {
@@ -82,28 +71,12 @@ pub(super) fn topology(text: &str, file: &str) -> Result<Topology> {
 }
 
 impl<'a> Line<'a> {
-    fn new(text: &'a str, number: usize) -> Self {
-        let code = text.split('#').next().unwrap_or("");
-        let mut words = vec![];
-        let mut begun: Option<(usize, usize)> = None;
-        for (column, (at, char)) in code.char_indices().enumerate() {
-            match (char.is_whitespace(), begun) {
-                (false, None) => begun = Some((at, column + 1)),
-                (true, Some((from, column))) => {
-                    words.push(Word { text: &code[from..at], line: number, column });
-                    begun = None;
-                }
-                _ => {}
-            }
-        }
-        if let Some((from, column)) = begun {
-            words.push(Word { text: &code[from..], line: number, column });
-        }
-        Line { words, next: 1, number, end_column: code.trim_end().chars().count() + 1 }
+    fn first(&self) -> Word<'a> {
+        self.line.words[0]
     }
 
     fn peek(&self) -> Option<Word<'a>> {
-        self.words.get(self.next).copied()
+        self.line.words.get(self.next).copied()
     }
 
     fn take(&mut self) -> Option<Word<'a>> {
@@ -115,12 +88,12 @@ impl<'a> Line<'a> {
 
 impl<'a> Reader<'a> {
     fn problem(&self, word: Word, what: impl Into<String>) -> Problem {
-        Problem::input(what).at(format!("{}:{}:{}", self.file, word.line, word.column))
+        word.problem(self.file, what)
     }
 
     fn want(&self, line: &mut Line<'a>, what: &str) -> Result<Word<'a>> {
         line.take().ok_or_else(|| {
-            let place = format!("{}:{}:{}", self.file, line.number, line.end_column);
+            let place = format!("{}:{}:{}", self.file, line.line.number, line.line.end_column());
             Problem::input(format!("{what} is missing")).at(place)
         })
     }
@@ -135,15 +108,15 @@ impl<'a> Reader<'a> {
 
     fn refuse_unknown(&self, lines: &[Line<'a>]) -> Result<()> {
         let known: Vec<&str> = [NODES, &["link", "bridge", "interface"], REST].concat();
-        if let Some(line) = lines.iter().find(|line| !known.contains(&line.words[0].text)) {
-            let problem = self.problem(line.words[0], format!("unknown statement '{}'", line.words[0].text));
+        if let Some(line) = lines.iter().find(|line| !known.contains(&line.first().text)) {
+            let problem = self.problem(line.first(), format!("unknown statement '{}'", line.first().text));
             return Err(problem.help(format!("a line begins with one of {}", known.join(", "))));
         }
         Ok(())
     }
 
     fn statement(&mut self, line: &mut Line<'a>) -> Result<()> {
-        match line.words[0].text {
+        match line.first().text {
             word if NODES.contains(&word) => self.nodes(line, word)?,
             "link" => self.link(line)?,
             "bridge" => self.bridge(line)?,
@@ -153,7 +126,7 @@ impl<'a> Reader<'a> {
             word => self.forwarder(line, word)?,
         }
         match line.peek() {
-            Some(word) => Err(self.problem(word, format!("'{}' is too much here", word.text))),
+            Some(word) => Err(self.problem(word, format!("unexpected '{}'", word.text))),
             None => Ok(()),
         }
     }
@@ -382,21 +355,22 @@ impl<'a> Reader<'a> {
     fn shaper(&self, line: &mut Line<'a>) -> Result<Shaper> {
         const EXAMPLE: &str = "write for example 'rate 100mbit limit 30kB burst 5kB'";
         let word = self.want(line, "the rate").map_err(|problem| problem.help(EXAMPLE))?;
-        let units = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)];
-        let rate_bps = match quantity(word.text, &units) {
-            Some(rate) if rate >= 8 && rate.is_multiple_of(8) => rate,
-            Some(_) => {
+        let rate_bps = match unit::bit_rate(word.text) {
+            Ok(rate) if rate >= 8 && rate.is_multiple_of(8) => rate,
+            Ok(_) => {
                 return Err(
                     self.problem(word, "the rate must be a whole number of bytes each second, above 0")
                 );
             }
-            None => return Err(self.problem(word, format!("'{}' is not a rate", word.text)).help(EXAMPLE)),
+            Err(what) => return Err(self.problem(word, what).help(EXAMPLE)),
         };
         let mut size = |keyword: &str| -> Result<u32> {
             self.keyword(line, keyword).map_err(|problem| problem.help(EXAMPLE))?;
             let word = self.want(line, "a number of bytes")?;
-            let bytes = quantity(word.text, &[("MB", 1_000_000), ("kB", 1000), ("B", 1)]);
-            let bytes = bytes.filter(|&bytes| bytes > 0).and_then(|bytes| u32::try_from(bytes).ok());
+            let bytes = unit::bytes(word.text)
+                .ok()
+                .filter(|&bytes| bytes > 0)
+                .and_then(|bytes| u32::try_from(bytes).ok());
             bytes.ok_or_else(|| {
                 self.problem(word, format!("'{}' is not a number of bytes from 1B to 4294MB", word.text))
                     .help(EXAMPLE)
@@ -530,7 +504,7 @@ impl<'a> Reader<'a> {
     /// `rules on NODE FILE`.
     fn forwarder(&mut self, line: &mut Line<'a>, statement: &str) -> Result<()> {
         let node = self.on_node(line)?;
-        let about = line.words[2];
+        let about = line.line.words[2];
         let Some(mut forwarder) = self.topology.forwarder(node).cloned() else {
             let what = format!("'{statement}' is said of '{node}', where no program hands frames on");
             return Err(self.problem(about, what).help("declare it with 'switch', 'ovs' or 'null'"));
@@ -548,7 +522,7 @@ impl<'a> Reader<'a> {
         if once && !self.said.insert((node.into(), statement.into())) {
             return Err(self.problem(about, format!("'{statement}' is said twice of node '{node}'")));
         }
-        let word = self.want(line, "what it shall be")?;
+        let word = self.want(line, "the value")?;
         let one_of = |what: &str, known: &[&str]| -> Result<()> {
             let name = word.text.split('?').next().unwrap_or_default();
             if known.contains(&name) {
@@ -558,7 +532,7 @@ impl<'a> Reader<'a> {
         };
         match statement {
             "ports" => {
-                one_of("kind of ports", &PORT_KINDS)?;
+                one_of("kind of ports", &PortKind::names(PortKind::carries_links))?;
                 forwarder.ports = word.text.into();
             }
             "fail" => {
@@ -624,7 +598,7 @@ impl<'a> Reader<'a> {
 
     fn check_whole(&self) -> Result<()> {
         if self.topology.nodes.is_empty() {
-            return Err(Problem::input("there is no node in it").at(self.file).help("begin with 'node a b'"));
+            return Err(Problem::input("it has no nodes").at(self.file).help("begin with 'node a b'"));
         }
         for node in &self.topology.nodes {
             node.forwarder.as_ref().map_or(Ok(()), |forwarder| self.check_forwarder(node, forwarder))?;
@@ -646,20 +620,6 @@ impl<'a> Reader<'a> {
         }
         Ok(())
     }
-}
-
-/// An exact number with a unit; at most nine decimals, none lost.
-fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.')?;
-    let (number, unit) = text.split_at(digits);
-    let unit = u128::from(units.iter().find(|(word, _)| *word == unit)?.1);
-    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || whole.len() > 12 || part.len() > 9 || part.contains('.') || number.ends_with('.') {
-        return None;
-    }
-    let scale = 10u128.pow(part.len() as u32);
-    let value = format!("{whole}{part}").parse::<u128>().ok()? * unit;
-    value.is_multiple_of(scale).then(|| u64::try_from(value / scale).ok())?
 }
 
 /// A name that can be a part of a path and of `pathlab-LAB-NODE` without doubt: no `-` in a node's name.

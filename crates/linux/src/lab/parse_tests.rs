@@ -40,7 +40,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
     let two = "node a b\nlink a:x -- b:x\n";
     let cases = [
         ("node a b\nlink a:x -- c:x", "x.lab:2:13: unknown node 'c'; the nodes are a, b"),
-        ("", "x.lab: there is no node in it; begin with 'node a b'"),
+        ("", "x.lab: it has no nodes; begin with 'node a b'"),
         ("nod a", "x.lab:1:1: unknown statement 'nod'; a line begins with one of node, router, null"),
         ("node", "x.lab:1:5: the node's name is missing"),
         ("node a a", "x.lab:1:8: there is already a node 'a'"),
@@ -75,7 +75,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
         ("rule on a x\nnode a", "x.lab:1:9: 'rule' is said of 'a', where no program hands frames on"),
         ("rule on s x\nnull s", "x.lab:1:9: 'rule' cannot be said of a node of kind 'null'"),
         ("ports on s xdp\novs s", "'ports' cannot be said of a node of kind 'ovs'"),
-        ("rule on s\nswitch s", "x.lab:1:10: what it shall be is missing"),
+        ("rule on s\nswitch s", "x.lab:1:10: the value is missing"),
         ("ports on s pcap\nswitch s", "x.lab:1:12: unknown kind of ports 'pcap'; int, ring, xdp"),
         ("scenario on s sing\nswitch s", "unknown scenario 'sing'; iperf, learning"),
         ("fail on s open\nswitch s", "unknown way to fail 'open'; secure, standalone"),
@@ -147,20 +147,6 @@ fn forwarders_keep_what_was_said_of_them() {
     assert_eq!((o.standalone, o.scenario.as_deref()), (true, Some("learning")));
     assert!(topology.forwarder("n").unwrap().rules.is_empty() && topology.forwarder("a").is_none());
     assert_eq!(Topology::parse(&topology.to_string(), "x").unwrap(), topology, "{topology}");
-}
-
-#[test]
-fn quantities_are_exact() {
-    let rate = [("gbit", 1_000_000_000), ("bit", 1)];
-    assert_eq!(quantity("1.5gbit", &rate), Some(1_500_000_000));
-    assert_eq!(quantity("0.000000001gbit", &rate), Some(1));
-    for wrong in
-        ["1.5bit", "gbit", "1", ".5gbit", "1.gbit", "1.2.3gbit", "99999999999999999999gbit", "-1bit", ""]
-    {
-        assert_eq!(quantity(wrong, &rate), None, "{wrong}");
-    }
-    let most = quantity("999999999999gbit", &rate);
-    assert_eq!(most, None, "more than 64 bits");
 }
 
 /// Options of an end, as text that is right.

@@ -15,9 +15,9 @@ use std::net::IpAddr;
 
 use record::{Hop, Path, Result, Role};
 
-use super::link::{LinkState, Netlink, Route};
 use super::live::Lab;
 use super::topology::Topology;
+use crate::netlink::{LinkState, Netlink, Route};
 
 /// A station of IP or of a bridge: node by number, interface by index.
 type Place = (usize, u32);
@@ -148,7 +148,7 @@ fn owner(machine: &dyn Machine, address: IpAddr, asker: usize) -> Option<usize> 
 
 /// A lab's link-local addresses end with the index of their interface.
 fn is_link_local_of(seen: &Seen, address: IpAddr) -> bool {
-    seen.links.keys().any(|&index| super::link::link_local(index).address == address)
+    seen.links.keys().any(|&index| crate::netlink::link_local(index).address == address)
 }
 
 /// From an IP interface over links and bridges to the interface where the target node takes frames; adds the bridges

@@ -24,9 +24,10 @@ use serde::{Deserialize, Serialize};
 
 use super::build;
 use super::node::Node;
+use super::step::Step;
 use super::topology::Topology;
+use crate::journal::Journal;
 use crate::sys::process::{self, Identity};
-use crate::undo::{Journal, Step};
 
 /// Waits for a line, then becomes what it was told, with nothing to read.
 const GATE: &str = "read line && exec \"$@\" </dev/null";

@@ -2,7 +2,7 @@
 //!
 //! **What.** [`Topology`] is what a `*.lab` file says, with every name resolved and every contradiction refused; it
 //! prints back as canonical text that parses to the same value. The language is in `docs/topology.md`, the parser in
-//! `parse.rs`.
+//! `parse.rs`, and where texts come from in `load.rs`.
 //!
 //! **Why.** Everything that touches the machine works on this value, so a file that cannot be built is refused
 //! before the first namespace exists.
@@ -13,122 +13,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
 
-use record::{Problem, Result};
-
-use super::forwarder::{Forwarder, rule_lines};
-use super::parse;
-
-/// The labs that are part of the program: name and text.
-const BUILTIN: [(&str, &str); 8] = [
-    ("pair", include_str!("../../../../labs/pair.lab")),
-    ("bridge", include_str!("../../../../labs/bridge.lab")),
-    ("router", include_str!("../../../../labs/router.lab")),
-    ("bottleneck", include_str!("../../../../labs/bottleneck.lab")),
-    ("line3", include_str!("../../../../labs/line3.lab")),
-    ("null", include_str!("../../../../labs/null.lab")),
-    ("switch", include_str!("../../../../labs/switch.lab")),
-    ("ovs", include_str!("../../../../labs/ovs.lab")),
-];
+use super::forwarder::Forwarder;
+use crate::netlink::NewLink;
+pub use crate::netlink::{Offload, Prefix, Shaper};
 
 /// The MTU of an interface that says none.
 pub const DEFAULT_MTU: u32 = 1500;
-
-/// A part of segmentation, merging or checksumming that the kernel does later, earlier or not at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Offload {
-    /// TCP segmentation offload: TCP hands down super-frames.
-    Tso,
-    /// Generic segmentation offload: super-frames are cut just before the driver.
-    Gso,
-    /// Generic receive offload: frames are merged on arrival.
-    Gro,
-    /// Transmit checksum: the sender leaves it to the device (on a veth: nobody computes it).
-    Tx,
-    /// Receive checksum: the receiver trusts the device.
-    Rx,
-    /// Scatter/gather: a frame may lie in several pieces of memory.
-    Sg,
-    /// UDP segmentation offload.
-    Uso,
-}
-
-impl Offload {
-    /// Every offload, in the order in which they are printed.
-    pub const ALL: [Offload; 7] =
-        [Offload::Tso, Offload::Gso, Offload::Gro, Offload::Tx, Offload::Rx, Offload::Sg, Offload::Uso];
-
-    /// The word in a topology.
-    pub fn word(self) -> &'static str {
-        match self {
-            Offload::Tso => "tso",
-            Offload::Gso => "gso",
-            Offload::Gro => "gro",
-            Offload::Tx => "tx",
-            Offload::Rx => "rx",
-            Offload::Sg => "sg",
-            Offload::Uso => "uso",
-        }
-    }
-
-    /// The kernel's feature bits that it stands for (`net/ethtool/common.c`, `netdev_features_strings`).
-    pub fn features(self) -> &'static [&'static str] {
-        match self {
-            Offload::Tso => &[
-                "tx-tcp-segmentation",
-                "tx-tcp-ecn-segmentation",
-                "tx-tcp-mangleid-segmentation",
-                "tx-tcp6-segmentation",
-            ],
-            Offload::Gso => &["tx-generic-segmentation"],
-            Offload::Gro => &["rx-gro"],
-            Offload::Tx => {
-                &["tx-checksum-ipv4", "tx-checksum-ip-generic", "tx-checksum-ipv6", "tx-checksum-sctp"]
-            }
-            Offload::Rx => &["rx-checksum"],
-            Offload::Sg => &["tx-scatter-gather", "tx-scatter-gather-fraglist"],
-            Offload::Uso => &["tx-udp-segmentation"],
-        }
-    }
-}
-
-/// An address with the length of its network's prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Prefix {
-    /// The address; of a route, the network.
-    pub address: IpAddr,
-    /// Bits that name the network.
-    pub length: u8,
-}
-
-impl Prefix {
-    /// The address with all bits after the prefix cleared.
-    pub fn network(self) -> IpAddr {
-        match self.address {
-            IpAddr::V4(v4) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0);
-                IpAddr::V4((u32::from(v4) & mask).into())
-            }
-            IpAddr::V6(v6) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.length)).unwrap_or(0);
-                IpAddr::V6((u128::from(v6) & mask).into())
-            }
-        }
-    }
-
-    /// True when the address lies in this network (and is of the same family).
-    pub fn contains(self, address: IpAddr) -> bool {
-        self.address.is_ipv4() == address.is_ipv4()
-            && Prefix { address, length: self.length }.network() == self.network()
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
 
 /// A hardware address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -139,17 +30,6 @@ impl fmt::Display for Mac {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
     }
-}
-
-/// A rate limit on what leaves an interface (`tbf`, `net/sched/sch_tbf.c`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shaper {
-    /// Bits per second of whole frames (with the Ethernet header, without preamble and check sequence).
-    pub rate_bps: u64,
-    /// How many bytes may wait; more are dropped.
-    pub limit_bytes: u32,
-    /// How many bytes may leave at once.
-    pub burst_bytes: u32,
 }
 
 /// One interface of a node: the end of a link, or a bridge.
@@ -189,6 +69,12 @@ impl InterfaceSpec {
             addresses: vec![],
             mac: None,
         }
+    }
+
+    /// The same for the kernel, with the index that the interface gets.
+    pub fn link(&self, index: u32) -> NewLink<'_> {
+        let &InterfaceSpec { mtu, tx_queue_len, queues, .. } = self;
+        NewLink { index, name: &self.name, mtu, tx_queue_len, queues, mac: self.mac.map(|mac| mac.0) }
     }
 
     /// `node:name`.
@@ -278,69 +164,6 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Reads a topology from a file, or a built-in one by its name (`pair`, `bridge`, `router`, `bottleneck`,
-    /// `line3`, `null`, `switch`, `ovs`). A word without `/` and `.` that names a built-in lab means that; write `./pair` for a file.
-    ///
-    /// # Errors
-    /// An input problem when there is no such file or its text is wrong, with file, line and column.
-    pub fn load(file_or_builtin: &str) -> Result<Self> {
-        if let Some(text) = Self::builtin(file_or_builtin) {
-            return Self::parse(text, file_or_builtin);
-        }
-        let text = std::fs::read_to_string(file_or_builtin).map_err(|error| {
-            let names: Vec<_> = Self::builtin_names().collect();
-            Problem::input(format!("cannot read the topology: {error}"))
-                .at(file_or_builtin)
-                .help(format!("give a file, or one of the built-in labs {}", names.join(", ")))
-        })?;
-        let mut topology = Self::parse(&text, file_or_builtin)?;
-        topology.read_rules(Path::new(file_or_builtin).parent().unwrap_or(Path::new("")))?;
-        Ok(topology)
-    }
-
-    /// Puts the rules of files in the place of the files' names; these are relative to the topology's folder.
-    fn read_rules(&mut self, folder: &Path) -> Result<()> {
-        for forwarder in self.nodes.iter_mut().filter_map(|node| node.forwarder.as_mut()) {
-            let mut rules = vec![];
-            for file in std::mem::take(&mut forwarder.files) {
-                let path = folder.join(&file);
-                let text = std::fs::read_to_string(&path).map_err(|error| {
-                    Problem::input(format!("cannot read the rules: {error}"))
-                        .at(path.display().to_string())
-                        .help("the name is relative to the folder of the topology")
-                })?;
-                rules.extend(rule_lines(&text));
-            }
-            rules.append(&mut forwarder.rules);
-            forwarder.rules = rules;
-        }
-        Ok(())
-    }
-
-    /// Parses the text of a topology; `file_name` is what problems call it. Files of rules are not read.
-    ///
-    /// # Errors
-    /// An input problem with `file:line:column` for the first thing that is wrong.
-    pub fn parse(text: &str, file_name: &str) -> Result<Self> {
-        parse::topology(text, file_name)
-    }
-
-    /// The text of a built-in lab.
-    pub fn builtin(name: &str) -> Option<&'static str> {
-        BUILTIN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
-    }
-
-    /// The names of the built-in labs.
-    pub fn builtin_names() -> impl Iterator<Item = &'static str> {
-        BUILTIN.iter().map(|(name, _)| *name)
-    }
-
-    /// The name that a lab of this file gets when none is given: the file's stem.
-    pub fn default_name(file_or_builtin: &str) -> String {
-        let stem = Path::new(file_or_builtin).file_stem().and_then(|stem| stem.to_str());
-        stem.unwrap_or(file_or_builtin).to_string()
-    }
-
     /// What hands on the frames of a node, if that is a program.
     pub fn forwarder(&self, node: &str) -> Option<&Forwarder> {
         self.node(node)?.forwarder.as_ref()

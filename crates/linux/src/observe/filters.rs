@@ -11,14 +11,14 @@ use std::collections::BTreeSet;
 
 use record::snapshot::FilterSample;
 
-use super::netlink::{Attributes, after, text};
+use crate::netlink::{Attributes, Dump, Family, after, text};
 
-/// `NFT_MSG_GETCHAIN`.
-pub const CHAINS: u16 = 10 << 8 | 4;
-/// `NFT_MSG_GETRULE`.
-pub const RULES: u16 = 10 << 8 | 7;
-/// `struct nfgenmsg`, all zero: every family.
-pub const BODY: [u8; 4] = [0; 4];
+/// `NFT_MSG_GETCHAIN` with `struct nfgenmsg`, all zero: every family.
+pub const CHAINS: Dump<'static> =
+    Dump { family: Family::Netfilter, kind: 10 << 8 | 4, body: &[0; HEADER_BYTES] };
+/// `NFT_MSG_GETRULE`, the same.
+pub const RULES: Dump<'static> =
+    Dump { family: Family::Netfilter, kind: 10 << 8 | 7, body: &[0; HEADER_BYTES] };
 
 const HEADER_BYTES: usize = 4;
 
@@ -192,8 +192,8 @@ fn hook_name(family: u8, hook: u32) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::netlink::build::{attribute, join};
     use super::*;
+    use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
 
     fn chain_message(name: &[u8], hook: Option<u32>, policy: u32) -> Vec<u8> {

@@ -5,12 +5,10 @@
 
 use record::snapshot::{Counters, LinkSample};
 
-use super::netlink::{Attributes, after, text, u32_at, u64_at};
+use crate::netlink::{Attributes, Dump, Family, after, text, u32_at, u64_at};
 
-/// `RTM_GETLINK`.
-pub const REQUEST: u16 = 18;
-/// `struct ifinfomsg`, and `IFLA_EXT_MASK` with `RTEXT_FILTER_SKIP_STATS` *not* set: statistics are wanted.
-pub const BODY: [u8; 16] = [0; 16];
+/// `RTM_GETLINK` with `struct ifinfomsg`, and `IFLA_EXT_MASK` with `RTEXT_FILTER_SKIP_STATS` *not* set: statistics are wanted.
+pub const DUMP: Dump<'static> = Dump { family: Family::Route, kind: 18, body: &[0; HEADER_BYTES] };
 
 const HEADER_BYTES: usize = 16;
 const IFF_UP: u32 = 1;
@@ -107,8 +105,8 @@ fn information(content: &[u8], link: &mut LinkSample) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::netlink::build::{attribute, join};
     use super::*;
+    use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
 
     fn sample() -> Vec<u8> {

@@ -15,9 +15,9 @@ pub mod cpus;
 pub mod drops_program;
 pub mod facts;
 pub mod filters;
+pub mod flow;
 pub mod links;
 pub mod neighbours;
-pub mod netlink;
 pub mod next_hop;
 mod node;
 pub mod packet_sockets;
@@ -39,8 +39,9 @@ use record::snapshot::Snapshot;
 use record::{Problem, Result};
 
 pub use facts::host_facts;
+pub use flow::{Flow, Protocol};
 pub use quick::Quick;
-pub use witness::{Flow, Protocol, Witness, WitnessCount};
+pub use witness::{Witness, WitnessCount};
 
 use crate::sys::clock;
 use node::{Buffers, Node, Source};

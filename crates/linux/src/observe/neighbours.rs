@@ -8,12 +8,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use record::snapshot::NeighbourSample;
 
-use super::netlink::{after, u16_at, u32_at};
+use crate::netlink::{Dump, Family, after, u16_at, u32_at};
 
-/// `RTM_GETNEIGH`.
-pub const REQUEST: u16 = 30;
-/// `struct ndmsg`, all zero: every family and interface.
-pub const BODY: [u8; 12] = [0; 12];
+/// `RTM_GETNEIGH` with `struct ndmsg`, all zero: every family and interface.
+pub const DUMP: Dump<'static> = Dump { family: Family::Route, kind: 30, body: &[0; HEADER_BYTES] };
 
 const HEADER_BYTES: usize = 12;
 const NDA_DST: u16 = 1;
@@ -55,8 +53,8 @@ fn address_text(bytes: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::netlink::build::{attribute, join};
     use super::*;
+    use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
 
     fn sample(family: u8, state: u16, address: &[u8]) -> Vec<u8> {

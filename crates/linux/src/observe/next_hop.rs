@@ -16,8 +16,7 @@ use record::{Problem, Result};
 use wire::frame::Mac;
 
 use super::neighbours;
-use super::netlink::{BUFFER_BYTES, Family, Netlink, after, u16_at, u32_at};
-use crate::lab::link::{self, Route};
+use crate::netlink::{BUFFER_BYTES, Netlink, Route, after, u16_at, u32_at};
 
 const NDM_BYTES: usize = 12;
 const NDA_DST: u16 = 1;
@@ -86,7 +85,7 @@ fn cannot(what: &str, error: &dyn std::fmt::Display) -> Problem {
 }
 
 fn route(to: IpAddr) -> Result<(String, Route)> {
-    let mut netlink = link::Netlink::open();
+    let mut netlink = Netlink::open();
     let asked = netlink.route(to).map_err(|refusal| cannot("ask for a route", &refusal))?;
     let route = asked.ok_or_else(|| {
         Problem::host(format!("there is no route to {to}")).help("look at: ip route get ADDRESS")
@@ -112,12 +111,10 @@ fn hardware_address(interface: &str) -> Result<Mac> {
 /// The hardware address of a neighbour, as far as the kernel would use it.
 fn resolved(interface: u32, neighbour: IpAddr) -> Result<Option<Mac>> {
     let read = || -> std::io::Result<BTreeMap<(u32, IpAddr), Mac>> {
-        let mut netlink = Netlink::open(Family::Route)?;
         let (mut buffer, mut known) = (vec![0; BUFFER_BYTES], BTreeMap::new());
-        netlink.dump(
+        Netlink::open().dump(
+            &neighbours::DUMP,
             &mut buffer,
-            neighbours::REQUEST,
-            &neighbours::BODY,
             &mut known,
             BTreeMap::clear,
             |known, message| known.extend(parse(message)),
@@ -144,8 +141,8 @@ fn parse(message: &[u8]) -> Option<((u32, IpAddr), Mac)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::netlink::build::{attribute, join};
     use super::*;
+    use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
 
     fn message(state: u16, attributes: &[Vec<u8>]) -> Vec<u8> {

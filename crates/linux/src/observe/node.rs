@@ -13,10 +13,10 @@ use record::snapshot::{
     Counters, LinkSample, NeighbourSample, NodeSnapshot, PacketSocketSample, QdiscSample, SocketSample,
 };
 
-use super::netlink::{BUFFER_BYTES, Family, Netlink};
 use super::packet_sockets::Owners;
 use super::quick::Quick;
 use super::{filters, links, neighbours, packet_sockets, protocols, qdiscs, sockets};
+use crate::netlink::{BUFFER_BYTES, Dump, Family, Netlink};
 use crate::sys::netns;
 
 /// Buffers that all sources share.
@@ -84,9 +84,7 @@ fn read_from_start(file: &File, buffer: &mut Vec<u8>) -> io::Result<usize> {
 #[derive(Debug)]
 pub(super) struct Node {
     pub name: String,
-    route: Netlink,
-    netfilter: io::Result<Netlink>,
-    sock_diag: io::Result<Netlink>,
+    netlink: Netlink,
     snmp: Source,
     netstat: Source,
     snmp6: Source,
@@ -101,11 +99,13 @@ impl Node {
 
     /// Opens everything in the namespace of the calling thread.
     pub fn here(name: &str) -> io::Result<Node> {
+        let mut netlink = Netlink::open();
+        netlink.prepare(Family::Route)?;
+        // Where a kernel lacks one of these, every dump says so.
+        let _ = (netlink.prepare(Family::Netfilter), netlink.prepare(Family::SockDiag));
         Ok(Node {
             name: name.to_owned(),
-            route: Netlink::open(Family::Route)?,
-            netfilter: Netlink::open(Family::Netfilter),
-            sock_diag: Netlink::open(Family::SockDiag),
+            netlink,
             snmp: Source::net("snmp"),
             netstat: Source::net("netstat"),
             snmp6: Source::net("snmp6"),
@@ -177,7 +177,7 @@ impl Node {
 
     fn read_links(&mut self, buffers: &mut Buffers, missing: &mut Vec<String>) -> Vec<LinkSample> {
         let parse = |found: &mut Vec<LinkSample>, message: &[u8]| found.extend(links::parse(message));
-        dump(&mut self.route, buffers, ("links", links::REQUEST, &links::BODY), missing, parse)
+        dump(&mut self.netlink, buffers, ("links", &links::DUMP), missing, parse)
     }
 
     fn read_qdiscs(
@@ -188,7 +188,7 @@ impl Node {
     ) -> Vec<QdiscSample> {
         let parse =
             |found: &mut Vec<QdiscSample>, message: &[u8]| found.extend(qdiscs::parse(message, names));
-        dump(&mut self.route, buffers, ("qdiscs", qdiscs::REQUEST, &qdiscs::BODY), missing, parse)
+        dump(&mut self.netlink, buffers, ("qdiscs", &qdiscs::DUMP), missing, parse)
     }
 
     fn read_packet_sockets(
@@ -197,18 +197,10 @@ impl Node {
         missing: &mut Vec<String>,
         names: &BTreeMap<u32, String>,
     ) -> Vec<PacketSocketSample> {
-        let sock_diag = match &mut self.sock_diag {
-            Ok(sock_diag) => sock_diag,
-            Err(error) => {
-                missing.push(format!("packet sockets: {error}"));
-                return vec![];
-            }
-        };
         let parse = |found: &mut Vec<PacketSocketSample>, message: &[u8]| {
             found.extend(packet_sockets::parse(message, names))
         };
-        let request = ("packet sockets", packet_sockets::REQUEST, &packet_sockets::BODY[..]);
-        dump(sock_diag, buffers, request, missing, parse)
+        dump(&mut self.netlink, buffers, ("packet sockets", &packet_sockets::DUMP), missing, parse)
     }
 
     fn read_neighbours(
@@ -220,7 +212,7 @@ impl Node {
         let parse = |found: &mut Vec<NeighbourSample>, message: &[u8]| {
             found.extend(neighbours::parse(message, names))
         };
-        dump(&mut self.route, buffers, ("neighbours", neighbours::REQUEST, &neighbours::BODY), missing, parse)
+        dump(&mut self.netlink, buffers, ("neighbours", &neighbours::DUMP), missing, parse)
     }
 
     fn read_filters(
@@ -229,20 +221,16 @@ impl Node {
         snapshot: &mut NodeSnapshot,
         missing: &mut Vec<String>,
     ) {
-        let netfilter = match &mut self.netfilter {
-            Ok(netfilter) => netfilter,
-            Err(error) => return missing.push(format!("filters: {error}")),
-        };
         let failed = missing.len();
         let chains =
             |found: &mut Vec<filters::Chain>, message: &[u8]| found.extend(filters::parse_chain(message));
-        let chains = dump(netfilter, buffers, ("filters", filters::CHAINS, &filters::BODY), missing, chains);
+        let chains = dump(&mut self.netlink, buffers, ("filters", &filters::CHAINS), missing, chains);
         if missing.len() > failed || chains.is_empty() {
             return;
         }
         let rules =
             |found: &mut Vec<filters::Rule>, message: &[u8]| found.extend(filters::parse_rule(message));
-        let rules = dump(netfilter, buffers, ("filters", filters::RULES, &filters::BODY), missing, rules);
+        let rules = dump(&mut self.netlink, buffers, ("filters", &filters::RULES), missing, rules);
         snapshot.filters = filters::samples(&chains, &rules);
     }
 }
@@ -251,12 +239,12 @@ impl Node {
 fn dump<T>(
     netlink: &mut Netlink,
     buffers: &mut Buffers,
-    (what, kind, body): (&str, u16, &[u8]),
+    (what, request): (&str, &Dump<'_>),
     missing: &mut Vec<String>,
     each: impl Fn(&mut Vec<T>, &[u8]),
 ) -> Vec<T> {
     let mut found = Vec::new();
-    if let Err(error) = netlink.dump(&mut buffers.bytes, kind, body, &mut found, Vec::clear, each) {
+    if let Err(error) = netlink.dump(request, &mut buffers.bytes, &mut found, Vec::clear, each) {
         missing.push(format!("{what}: {error}"));
         found.clear();
     }

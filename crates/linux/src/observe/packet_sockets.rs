@@ -17,12 +17,12 @@ use std::fs;
 use record::snapshot::PacketSocketSample;
 
 use super::Actor;
-use super::netlink::{after, u32_at};
+use crate::netlink::{Dump, Family, after, u32_at};
 
 /// `SOCK_DIAG_BY_FAMILY` (`include/uapi/linux/sock_diag.h`).
-pub const REQUEST: u16 = 20;
+pub const DUMP: Dump<'static> = Dump { family: Family::SockDiag, kind: 20, body: &BODY };
 /// `struct packet_diag_req` (`include/uapi/linux/packet_diag.h`): the family `AF_PACKET`; what is to be shown.
-pub const BODY: [u8; 20] = {
+const BODY: [u8; 20] = {
     let show = (PACKET_SHOW_INFO | PACKET_SHOW_MEMINFO).to_ne_bytes();
     [17, 0, 0, 0, 0, 0, 0, 0, show[0], show[1], show[2], show[3], 0, 0, 0, 0, 0, 0, 0, 0]
 };
@@ -105,8 +105,8 @@ fn inodes(pid: u32) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::netlink::build::{attribute, join};
     use super::*;
+    use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
 
     fn message(index: u32, memory: [u32; 9]) -> Vec<u8> {

@@ -7,17 +7,15 @@ use std::collections::BTreeMap;
 
 use record::snapshot::QdiscSample;
 
-use super::netlink::{Attributes, after, text, u32_at, u64_at};
+use crate::netlink::{Attributes, Dump, Family, after, text, u32_at, u64_at};
 
-/// `RTM_GETQDISC`.
-pub const REQUEST: u16 = 38;
-/// `struct tcmsg`, all zero: every interface.
-pub const BODY: [u8; 20] = [0; 20];
+/// `RTM_GETQDISC` with `struct tcmsg`, all zero: every interface.
+pub const DUMP: Dump<'static> = Dump { family: Family::Route, kind: 38, body: &[0; HEADER_BYTES] };
 
 /// Bytes of `struct tcmsg`.
-pub(crate) const HEADER_BYTES: usize = BODY.len();
+pub(crate) const HEADER_BYTES: usize = 20;
 
-// include/uapi/linux/rtnetlink.h, gen_stats.h, pkt_sched.h; a class has the same attributes (`crate::htb`).
+// include/uapi/linux/rtnetlink.h, gen_stats.h, pkt_sched.h; a class has the same attributes (`crate::tune::queues`).
 pub(crate) const TCA_KIND: u16 = 1;
 pub(crate) const TCA_OPTIONS: u16 = 2;
 pub(crate) const TCA_STATS2: u16 = 7;
@@ -90,8 +88,8 @@ fn settings(options: &[u8], qdisc: &mut QdiscSample) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::netlink::build::{attribute, join};
     use super::*;
+    use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
 
     fn names() -> BTreeMap<u32, String> {

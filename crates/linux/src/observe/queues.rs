@@ -6,21 +6,14 @@
 //! (mlx5, bnxt, virtio_net, …); veth, tap and loopback have none, and that is said: missing is not zero. What a queue
 //! lost may be in the interface's `rx_missed_errors`, too, so the two are never added up.
 //!
-//! Numbers are those of `include/uapi/linux/netdev.h` and `include/uapi/linux/genetlink.h`.
-
-use std::io;
+//! Numbers are those of `include/uapi/linux/netdev.h`.
 
 use record::snapshot::Counters;
 
-use super::netlink::{Attributes, BUFFER_BYTES, Family, Netlink, after, text, u16_at, u32_at, u64_at};
+use crate::netlink::{Attributes, BUFFER_BYTES, Dump, Family, Netlink, after, u32_at, u64_at};
 
 /// `struct genlmsghdr`: command, version, two bytes for nothing.
 const GENERIC_HEADER: usize = 4;
-/// The family that tells about families (`GENL_ID_CTRL`), its command and attributes.
-const CONTROL: u16 = 16;
-const CTRL_CMD_GETFAMILY: u8 = 3;
-const CTRL_ATTR_FAMILY_ID: u16 = 1;
-const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 
 const NETDEV_CMD_QSTATS_GET: u8 = 12;
 const NETDEV_A_QSTATS_IFINDEX: u16 = 1;
@@ -62,16 +55,12 @@ impl Queues {
     /// # Errors
     /// Why nobody can tell: this kernel has no such family.
     pub fn open() -> Result<Queues, String> {
-        let told = |error: io::Error| format!("generic netlink cannot be asked: {error}");
-        let mut netlink = Netlink::open(Family::Generic).map_err(told)?;
-        let mut buffer = vec![0; BUFFER_BYTES];
-        let mut found = None;
-        let (body, find) = ([CTRL_CMD_GETFAMILY, 1, 0, 0], |found: &mut Option<u16>, message: &[u8]| {
-            *found = found.or(family(message, "netdev"));
-        });
-        netlink.dump(&mut buffer, CONTROL, &body, &mut found, |found| *found = None, find).map_err(told)?;
-        let family = found.ok_or("this kernel does not count by queue (Linux 6.8 does)")?;
-        Ok(Queues { netlink, family, buffer })
+        let mut netlink = Netlink::open();
+        let family = netlink.generic_family(b"netdev").map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT) => "this kernel does not count by queue (Linux 6.8 does)".to_owned(),
+            _ => format!("generic netlink cannot be asked: {error}"),
+        })?;
+        Ok(Queues { netlink, family, buffer: vec![0; BUFFER_BYTES] })
     }
 
     /// Reads the receive queues of an interface, in their order.
@@ -81,9 +70,10 @@ impl Queues {
     pub fn read(&mut self, interface: u32) -> Result<Vec<Queue>, String> {
         let mut queues = vec![];
         let add = |queues: &mut Vec<Queue>, message: &[u8]| queues.extend(parse(message, interface));
-        self.netlink
-            .dump(&mut self.buffer, self.family, &request(interface), &mut queues, Vec::clear, add)
-            .map_err(|error| match error.raw_os_error() {
+        let request = request(interface);
+        let dump = Dump { family: Family::Generic, kind: self.family, body: &request };
+        let read = self.netlink.dump(&dump, &mut self.buffer, &mut queues, Vec::clear, add);
+        read.map_err(|error| match error.raw_os_error() {
             Some(libc::EOPNOTSUPP) => "the driver does not count by queue".to_owned(),
             _ => format!("the queues cannot be read: {error}"),
         })?;
@@ -101,19 +91,6 @@ fn request(interface: u32) -> Vec<u8> {
         body.extend(value.to_ne_bytes());
     }
     body
-}
-
-/// The number of a family, if the reply is about the one of that name.
-fn family(message: &[u8], name: &str) -> Option<u16> {
-    let (mut id, mut named) = (None, false);
-    for (number, content) in after(message, GENERIC_HEADER) {
-        match number {
-            CTRL_ATTR_FAMILY_ID => id = u16_at(content, 0),
-            CTRL_ATTR_FAMILY_NAME => named = text(content) == name,
-            _ => {}
-        }
-    }
-    id.filter(|_| named)
 }
 
 /// Decodes one reply; none unless it is about a receive queue of that interface.
@@ -146,8 +123,8 @@ fn unsigned(content: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::netlink::build::{attribute, join};
     use super::*;
+    use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
 
     fn word(number: u16, value: u32) -> Vec<u8> {
@@ -176,18 +153,10 @@ mod tests {
         assert!(parse(&reply(4, 0, RECEIVE, &[])[..12], 4).is_none(), "cut short");
     }
 
-    #[test]
-    fn a_family_is_known_by_its_whole_name() {
-        let about =
-            |name: &[u8]| join(&[&[1, 2, 0, 0], &attribute(1, &27u16.to_ne_bytes()), &attribute(2, name)]);
-        assert_eq!(family(&about(b"netdev\0"), "netdev"), Some(27));
-        assert_eq!(family(&about(b"netdev2\0"), "netdev"), None);
-    }
-
     proptest! {
         #[test]
         fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..120)) {
-            let _ = (parse(&noise, 1), family(&noise, "netdev"), unsigned(&noise));
+            let _ = (parse(&noise, 1), unsigned(&noise));
         }
     }
 

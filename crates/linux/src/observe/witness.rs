@@ -24,8 +24,9 @@ use record::ledger::{NamedCount, WitnessDrop, WitnessStatus};
 use super::drops_program::{
     KEY_BYTES, KIND_UNPARSED, LOST_EVENTS, LOST_NO_ROOM, Layout, MapFds, VALUE_BYTES, assemble,
 };
-use super::netlink::{BUFFER_BYTES, Family, Netlink, u32_at, u64_at};
+use super::flow::Flow;
 use super::{links, symbols};
+use crate::netlink::{BUFFER_BYTES, Family, Netlink, u32_at, u64_at};
 use crate::sys::perf::EventCount;
 use crate::sys::{bpf, netns};
 
@@ -33,50 +34,6 @@ use crate::sys::{bpf, netns};
 const ENTRIES: u32 = 1024;
 /// Ports of a flow, and namespaces, that are compared one by one.
 const MOST: usize = 256;
-
-/// The test's protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// UDP over IPv4 or IPv6.
-    Udp,
-    /// TCP over IPv4 or IPv6.
-    Tcp,
-    /// ICMP echo over IPv4.
-    Icmp,
-    /// ICMPv6 echo.
-    Icmp6,
-}
-
-impl Protocol {
-    /// The protocol's number in an IP header of that version, if it exists there.
-    pub(super) fn number(self, version: u8) -> Option<u8> {
-        match (self, version) {
-            (Protocol::Udp, _) => Some(17),
-            (Protocol::Tcp, _) => Some(6),
-            (Protocol::Icmp, 4) => Some(1),
-            (Protocol::Icmp6, 6) => Some(58),
-            _ => None,
-        }
-    }
-
-    /// The types of echo request and reply, for protocols that have an id instead of ports.
-    pub(super) fn echo_types(self, version: u8) -> Option<(u8, u8)> {
-        match (self, version) {
-            (Protocol::Icmp, 4) => Some((8, 0)),
-            (Protocol::Icmp6, 6) => Some((128, 129)),
-            _ => None,
-        }
-    }
-}
-
-/// The frames that belong to the test, in both directions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flow {
-    /// The protocol.
-    pub protocol: Protocol,
-    /// Source or destination is any of these ports; for ICMP the id is any of these.
-    pub ports: Vec<u16>,
-}
 
 /// What was counted so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -277,7 +234,8 @@ fn add(sums: &mut Sums, drop: WitnessDrop) {
 
 fn place_of((name, namespace): &(String, BorrowedFd<'_>)) -> io::Result<Place> {
     let inode = netns::inode(*namespace)? as u32;
-    let netlink = netns::within(*namespace, || Netlink::open(Family::Route))??;
+    let mut netlink = Netlink::open();
+    netns::within(*namespace, || netlink.prepare(Family::Route))??;
     Ok(Place { inode, name: name.clone(), netlink: Mutex::new(netlink) })
 }
 
@@ -289,7 +247,7 @@ fn interface_names(place: &Place) -> BTreeMap<u32, String> {
     let each = |names: &mut BTreeMap<u32, String>, message: &[u8]| {
         names.extend(links::parse(message).map(|link| (link.index, link.name)));
     };
-    let _ = netlink.dump(&mut buffer, links::REQUEST, &links::BODY, &mut names, BTreeMap::clear, each);
+    let _ = netlink.dump(&links::DUMP, &mut buffer, &mut names, BTreeMap::clear, each);
     names
 }
 

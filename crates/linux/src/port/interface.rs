@@ -1,7 +1,7 @@
 //! The interface under a port: what is known of it at the opening, and whether it is still there.
 
 use super::PortError;
-use crate::lab::link::Netlink;
+use crate::netlink::Netlink;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use record::{Problem, Result};
 use std::io;

@@ -16,7 +16,7 @@ use super::{
     Transmitter, Uri, Wait, Way, Wish,
 };
 use crate::sys::clock;
-use record::{PlaceDrop, PortSetting, Problem};
+use record::{PlaceDrop, PortSetting, Problem, drop};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -83,8 +83,8 @@ static WIRES: LazyLock<Mutex<HashMap<String, Waiting>>> = LazyLock::new(Mutex::d
 /// # Errors
 /// Input: settings that cannot be used.
 pub fn open(uri: &mut Uri, wish: &Wish) -> record::Result<Port> {
-    let frames = uri.take_size("frames")?.unwrap_or(1024);
-    let chunk = uri.take_size("chunk")?.unwrap_or(2048);
+    let frames = uri.take_amount("frames")?.unwrap_or(1024);
+    let chunk = uri.take_bytes("chunk")?.unwrap_or(2048);
     if !(1..=1 << 20).contains(&frames) {
         return Err(uri.bad("frames", &frames.to_string(), "1 to 1048576"));
     }
@@ -343,14 +343,16 @@ impl Transmitter for MemTransmitter {
     }
 
     fn counters(&mut self) -> TransmitCounters {
-        let drop = |name: &str, count| PlaceDrop { place: "port".into(), name: name.into(), count };
         TransmitCounters {
             offered: self.offered,
             accepted: self.accepted,
             bytes: self.bytes,
             completed: Some(self.accepted),
             copied: self.copied,
-            drops: vec![drop("oversize", self.oversize), drop("taken", self.taken)],
+            drops: vec![
+                PlaceDrop::new("port", drop::OVERSIZE, self.oversize),
+                PlaceDrop::new("port", drop::TAKEN, self.taken),
+            ],
             ..Default::default()
         }
     }

@@ -47,7 +47,7 @@ pub use circle::circle;
 pub use forward::{Broken, Moved, forward};
 pub use uri::Uri;
 
-use record::{PlaceDrop, PortSetting, Problem};
+use record::{PlaceDrop, PortKind, PortSetting, Problem};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -402,9 +402,25 @@ pub fn open(uri: &str, wish: &Wish) -> record::Result<Port> {
         other => {
             return Err(Problem::input(format!("there is no port kind '{other}'"))
                 .at(uri)
-                .help("the kinds are int, ring, xdp, tap, pcap, mem, fault"));
+                .help(format!("the kinds are {}", PortKind::names(|kind| kind.receives).join(", "))));
         }
     }?;
     parsed.finish()?;
     Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No interface has so long a name, and no such file is here.
+    #[test]
+    fn every_kind_of_the_table_that_receives_can_be_opened() {
+        for kind in record::PORT_KINDS {
+            let opened = open(&format!("{}:no-such-thing-here", kind.name), &Wish::default());
+            let unknown =
+                opened.err().is_some_and(|problem| problem.what.starts_with("there is no port kind"));
+            assert_eq!(unknown, !kind.receives, "{}", kind.name);
+        }
+    }
 }

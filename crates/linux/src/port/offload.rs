@@ -12,7 +12,7 @@
 
 use super::TransmitCounters;
 use super::batch::{Home, Slot};
-use record::PlaceDrop;
+use record::{PlaceDrop, drop};
 use wire::offload::{Cut, complete};
 
 /// What is to be sent for a frame.
@@ -77,8 +77,8 @@ impl Finisher {
     pub fn report(&self, counters: &mut TransmitCounters) {
         counters.completed_checksums += self.completed_checksums;
         counters.segments += self.segments;
-        for (name, count) in [("super_frame", self.super_frame), ("unfinished", self.unfinished)] {
-            counters.drops.push(PlaceDrop { place: "port".into(), name: name.into(), count });
+        for (name, count) in [(drop::SUPER_FRAME, self.super_frame), (drop::UNFINISHED, self.unfinished)] {
+            counters.drops.push(PlaceDrop::new("port", name, count));
         }
     }
 }

@@ -10,8 +10,8 @@
 //! such frames more than a live frame: a sink that is the same for all is not equally cheap for all.
 
 use super::interface::Interface;
-use crate::assembler::{Assembler, Op, Reg};
 use crate::sys::bpf;
+use ::bpf::{Assembler, Op, Reg};
 use record::{Problem, Result};
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -17,12 +17,12 @@ use super::{
     Hand, Port, PortError, ReceiveCounters, Receiver, Sent, Stamp, StampSource, TransmitCounters,
     Transmitter, Uri, Wait, Wish,
 };
-use crate::lab::link::{LinkState, Netlink};
-use crate::observe::{links, netlink};
+use crate::netlink::{Family, LinkState, Netlink};
+use crate::observe::links;
 use crate::sys::{clock, tun};
 use nix::poll::PollFd;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use record::{PlaceDrop, PortSetting, Problem, Result};
+use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -104,7 +104,7 @@ struct Wanted {
 
 impl Wanted {
     fn take(uri: &mut Uri, wish: &Wish) -> Result<Wanted> {
-        let asked = uri.take_size("queues")?;
+        let asked = uri.take_amount("queues")?;
         let queues = asked.unwrap_or(1);
         if !(1..=MAX_QUEUES).contains(&queues) {
             return Err(uri.bad("queues", &queues.to_string(), "1 to 64"));
@@ -118,7 +118,7 @@ impl Wanted {
         }
         let vnet = switch(uri, "vnet", ["on", "off"])?;
         let up = switch(uri, "up", ["yes", "no"])?;
-        let mtu = uri.take_size("mtu")?;
+        let mtu = uri.take_bytes("mtu")?;
         if let Some(bytes) = mtu
             && !(68..=65521).contains(&bytes)
         {
@@ -151,9 +151,12 @@ impl Wanted {
         let Some(link) = existing else { return Ok(()) };
         if link.kind != "tun" {
             let kind = if link.kind.is_empty() { "hardware or loopback" } else { &link.kind };
-            return Err(Problem::input(format!("interface '{}' exists and is no tap ({kind})", link.name))
-                .at(&uri.text)
-                .help("choose another name, or open it as int:, ring: or xdp:"));
+            return Err(Problem::input(format!(
+                "interface '{}' exists and is not a tap ({kind})",
+                link.name
+            ))
+            .at(&uri.text)
+            .help("choose another name, or open it as int:, ring: or xdp:"));
         }
         match self.mtu {
             Some(mtu) if mtu != link.mtu => {
@@ -300,7 +303,7 @@ fn sort(error: io::Error) -> PortError {
 
 /// Frames that the kernel could not put into our queue (`tx_dropped` of the interface).
 struct KernelDrops {
-    netlink: Option<netlink::Netlink>,
+    netlink: Option<Netlink>,
     index: u32,
     buffer: Vec<u8>,
     /// What the interface had counted before.
@@ -311,7 +314,8 @@ struct KernelDrops {
 
 impl KernelDrops {
     fn open(index: u32, counts: bool) -> io::Result<KernelDrops> {
-        let netlink = if counts { Some(netlink::Netlink::open(netlink::Family::Route)?) } else { None };
+        let mut netlink = counts.then(Netlink::open);
+        netlink.as_mut().map_or(Ok(()), |netlink| netlink.prepare(Family::Route))?;
         let mut drops = KernelDrops { netlink, index, buffer: vec![0; 65536], before: 0, last: 0 };
         drops.before = drops.read();
         Ok(drops)
@@ -325,14 +329,7 @@ impl KernelDrops {
                     *found = link.counters.get("tx_dropped").copied();
                 }
             };
-            let _ = netlink.dump(
-                &mut self.buffer,
-                links::REQUEST,
-                &links::BODY,
-                &mut found,
-                |found| *found = None,
-                each,
-            );
+            let _ = netlink.dump(&links::DUMP, &mut self.buffer, &mut found, |found| *found = None, each);
         }
         // An interface that is gone counts no more.
         self.last = found.unwrap_or(self.last);
@@ -495,15 +492,13 @@ impl Receiver for TapReceiver {
     }
 
     fn counters(&mut self) -> ReceiveCounters {
-        let drop =
-            |place: &str, name: &str, count| PlaceDrop { place: place.into(), name: name.into(), count };
         ReceiveCounters {
             frames: self.frames,
             bytes: self.bytes,
             cut: self.cut,
             drops: vec![
-                drop("kernel", "queue_full", self.drops.read()),
-                drop("port", "unknown_offload", self.unknown),
+                PlaceDrop::new("kernel", drop::QUEUE_FULL, self.drops.read()),
+                PlaceDrop::new("port", drop::UNKNOWN_OFFLOAD, self.unknown),
             ],
             ..Default::default()
         }
@@ -675,21 +670,20 @@ impl Transmitter for TapTransmitter {
     fn counters(&mut self) -> TransmitCounters {
         let refused = self.refused;
         let drops = [
-            ("oversize", refused.oversize),
-            ("runt", refused.runt),
-            ("link_down", refused.link_down),
-            ("no_memory", refused.no_memory),
-            ("invalid", refused.invalid),
-            ("taken", refused.taken),
+            (drop::OVERSIZE, refused.oversize),
+            (drop::RUNT, refused.runt),
+            (drop::LINK_DOWN, refused.link_down),
+            (drop::NO_MEMORY, refused.no_memory),
+            (drop::INVALID, refused.invalid),
+            (drop::TAKEN, refused.taken),
         ];
-        let drop = |(name, count): (&str, u64)| PlaceDrop { place: "port".into(), name: name.into(), count };
         let mut counters = TransmitCounters {
             offered: self.offered,
             accepted: self.accepted,
             bytes: self.bytes,
             completed: Some(self.accepted),
             copied: self.copied,
-            drops: drops.into_iter().map(drop).collect(),
+            drops: drops.map(|(name, count)| PlaceDrop::new("port", name, count)).into(),
             ..Default::default()
         };
         self.finisher.report(&mut counters);

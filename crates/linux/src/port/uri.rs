@@ -1,6 +1,6 @@
 //! The name of a port: `KIND:REST?KEY=VALUE&KEY=VALUE`.
 
-use record::{Problem, Result};
+use record::{Problem, Result, unit};
 
 /// A port's name, taken apart. Keys are used up by [`Uri::take`]; [`Uri::finish`] refuses those that nobody knew.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Uri {
                 return Err(bad(format!("setting '{setting}' has no value")).help("write KEY=VALUE"));
             };
             if settings.iter().any(|(other, _)| other == key) {
-                return Err(bad(format!("setting '{key}' is there twice")));
+                return Err(bad(format!("setting '{key}' is given twice")));
             }
             settings.push((key.to_owned(), value.to_owned()));
         }
@@ -61,21 +61,33 @@ impl Uri {
         Some(self.settings.remove(at).1)
     }
 
-    /// The value of a setting as a number, with `k`, `M`, `G` meaning 2¹⁰, 2²⁰, 2³⁰ (sizes) behind it.
+    /// The value of a setting in bytes.
     ///
     /// # Errors
-    /// Input: not such a number.
-    pub fn take_size(&mut self, key: &'static str) -> Result<Option<u64>> {
+    /// Input: not a number of bytes ([`unit::bytes`]).
+    pub fn take_bytes(&mut self, key: &'static str) -> Result<Option<u64>> {
+        self.take_read(key, unit::bytes)
+    }
+
+    /// The value of a setting that counts something else.
+    ///
+    /// # Errors
+    /// Input: not a count ([`unit::amount`]).
+    pub fn take_amount(&mut self, key: &'static str) -> Result<Option<u64>> {
+        self.take_read(key, unit::amount)
+    }
+
+    /// The value of a setting that a reader of quantities understands.
+    ///
+    /// # Errors
+    /// Input: what the reader says.
+    pub fn take_read<T>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&str) -> std::result::Result<T, String>,
+    ) -> Result<Option<T>> {
         let Some(value) = self.take(key) else { return Ok(None) };
-        let (digits, shift) = match value.strip_suffix(['k', 'K']) {
-            Some(digits) => (digits, 10),
-            None => match value.strip_suffix('M') {
-                Some(digits) => (digits, 20),
-                None => value.strip_suffix('G').map_or((value.as_str(), 0), |digits| (digits, 30)),
-            },
-        };
-        let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-        number.map(Some).ok_or_else(|| self.bad(key, &value, "a number, with k, M or G behind it if need be"))
+        read(&value).map(Some).map_err(|what| Problem::input(format!("{key}={value}: {what}")).at(&self.text))
     }
 
     /// What to say about a value that cannot be used.
@@ -115,14 +127,14 @@ mod tests {
 
     #[test]
     fn a_name_is_taken_apart() {
-        let mut uri = Uri::parse("fault:ring:eth0?block=64k&lose=1%&seed=7").unwrap();
+        let mut uri = Uri::parse("fault:ring:eth0?block=64Ki&lose=1%&seed=7").unwrap();
         assert_eq!((uri.kind.as_str(), uri.rest.as_str()), ("fault", "ring:eth0"));
         assert_eq!(uri.take("lose").as_deref(), Some("1%"));
-        assert_eq!(uri.take_size("seed").unwrap(), Some(7));
-        assert_eq!(uri.remaining(), "ring:eth0?block=64k");
+        assert_eq!(uri.take_amount("seed").unwrap(), Some(7));
+        assert_eq!(uri.remaining(), "ring:eth0?block=64Ki");
         let problem = uri.finish().unwrap_err().to_string();
         assert!(problem.contains("no setting 'block'") && problem.contains("lose, seed"), "{problem}");
-        assert_eq!(uri.take_size("block").unwrap(), Some(65536));
+        assert_eq!(uri.take_bytes("block").unwrap(), Some(65536));
         uri.finish().unwrap();
     }
 
@@ -130,7 +142,9 @@ mod tests {
     fn what_is_not_a_name_is_refused() {
         assert!(Uri::parse("eth0").unwrap_err().to_string().contains("KIND:NAME"));
         assert!(Uri::parse("ring:eth0?a=1&a=2").unwrap_err().to_string().contains("twice"));
-        assert!(Uri::parse("ring:eth0?a=x").unwrap().take_size("a").unwrap_err().to_string().contains("a=x"));
+        assert!(
+            Uri::parse("ring:eth0?a=x").unwrap().take_amount("a").unwrap_err().to_string().contains("a=x")
+        );
         assert_eq!(Uri::parse("pcap:what?.pcap").unwrap().rest, "what?.pcap");
     }
 

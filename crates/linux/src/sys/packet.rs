@@ -325,7 +325,7 @@ pub fn stamp_config(fd: impl AsFd, name: &str) -> io::Result<StampConfig> {
 }
 
 /// Says which frames the interface shall stamp (`SIOCSHWTSTAMP`); what took effect, which may be more. Whoever calls
-/// this changes the machine: only `crate::stamping` and `crate::undo` do.
+/// this changes the machine: only `crate::tune::stamps` does.
 ///
 /// # Errors
 /// `EOPNOTSUPP`, `ERANGE` (not this filter), `EPERM`, or what ioctl(2) says.

@@ -425,22 +425,27 @@ fn causes_at_the_receiver() {
 
 /// Plays a case; once more, twice at most, when the witness says itself that it missed drops.
 fn demand(case: &Case) {
-    let played = (0..2).find_map(|_| play_once(case, false)).or_else(|| play_once(case, true));
-    let Some(Some(lost)) = played else { return };
+    let once = || {
+        let played = play_once(case);
+        let why = played.as_ref().err().cloned();
+        (played, why)
+    };
+    let played = crate::again::play("causes, the witness missed drops", case.name, 3, once);
+    let Some(lost) = played.unwrap_or_else(|why| panic!("{}: {why}", case.name)) else { return };
     assert!(lost > 0, "{}: nothing was lost, the case tests nothing", case.name);
 }
 
 /// Plays a case and returns how many datagrams were lost; none if it could not be played.
 fn play(case: &Case) -> Option<i64> {
-    play_once(case, true).flatten()
+    play_once(case).unwrap_or_else(|why| panic!("{}: {why}", case.name))
 }
 
-/// The same; none at all when the witness missed drops, unless it `must` see them.
-fn play_once(case: &Case, must: bool) -> Option<Option<i64>> {
-    let Some(world) = (case.world)() else { return Some(None) };
+/// The same; an error says how many drops the witness missed, as it says itself.
+fn play_once(case: &Case) -> Result<Option<i64>, String> {
+    let Some(world) = (case.world)() else { return Ok(None) };
     // Such a program needs what the witness needs, and the witness says why it is not permitted.
     if case.name.contains("tcx") && world.witness().is_none() {
-        return Some(None);
+        return Ok(None);
     }
     world.introduce("a", ("b", case.to));
     let receiver = world.udp("b", case.to, PORT);
@@ -474,15 +479,14 @@ fn play_once(case: &Case, must: bool) -> Option<Option<i64>> {
         assert_eq!(grew(&changes, counter), lost, "{}: {counter} of {changes:?}", case.name);
     }
     if let Some(count) = witness.map(|witness| witness.read().expect("readable")) {
-        if count.lost > 0 && !must {
-            println!("again: {}: the witness missed {} drops, as it says", case.name, count.lost);
-            return None;
+        if count.lost > 0 {
+            return Err(format!("the witness missed {} drops, as it says", count.lost));
         }
-        assert_eq!((count.lost, count.unparsed), (0, 0), "{}: {count:?}", case.name);
+        assert_eq!(count.unparsed, 0, "{}: {count:?}", case.name);
         judge(case, &count.details, lost);
     }
     println!("{}: {lost} lost, as the counters and the witness say", case.name);
-    Some(Some(lost))
+    Ok(Some(lost))
 }
 
 fn judge(case: &Case, details: &[WitnessDrop], lost: i64) {

@@ -3,6 +3,9 @@
 //! Needs root (or a user namespace for the parts without the witness) and `ip`, `tc`, `nft`; without them a test says
 //! `SKIP` and why.
 
+#[allow(dead_code)]
+#[path = "../../../../tests/support/again.rs"]
+mod again;
 mod agreement;
 mod causes;
 mod cost;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 
-use linux::assembler::{Assembler, Op, Reg};
+use ::bpf::{Assembler, Op, Reg};
 use linux::observe::{Flow, Observer, Patience, Protocol, Witness};
 use linux::sys::{bpf, clock, netns};
 use record::Snapshot;

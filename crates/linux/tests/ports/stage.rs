@@ -1,7 +1,7 @@
 //! Namespaces and interfaces for one test; gone when it ends.
 
-use linux::lab::link::Netlink;
 use linux::lab::topology::{InterfaceSpec, Offload, Prefix};
+use linux::netlink::Netlink;
 use linux::port::{Frames, Hand, Meta, Port, Wait, Wish, open};
 use linux::sys::netns;
 use std::os::fd::{AsFd, OwnedFd};
@@ -120,7 +120,7 @@ pub fn join(a: (&Space, &str), b: (&Space, &str), on: bool) {
     };
     let (ia, ib) = (index(a.0), index(b.0));
     let other = b.0.0.as_fd();
-    a.0.within(|| Netlink::open().create_veth((&specs[0], ia), (&specs[1], ib), other).unwrap());
+    a.0.within(|| Netlink::open().create_veth(&specs[0].link(ia), &specs[1].link(ib), other).unwrap());
     for (space, name) in [a, b] {
         space.offloads(name, on);
         space.up(name);

@@ -1,7 +1,8 @@
 //! Capturing frames: counting them, writing them, accounting for those that were lost.
 //!
 //! **What.** [`run`] opens a port (or several, which share its frames), counts what comes ([`census`]), writes it if asked
-//! ([`queue`], [`writer`]), says every second how it goes, and closes the account against the interface ([`account`]).
+//! ([`queue`], [`writer`]), says every second how it goes, and reads the counters of its interface around it ([`watcher`]).
+//! The account of both is closed by `study::capturing`.
 //!
 //! **Why so.** A capture that does not say what it lost is worth little, and "dropped" without a place is worth hardly more.
 //! Every place has its own counter: the interface (`nic`), the kernel, the `ring` or `socket`, our own `queue`, the `disk`.
@@ -9,26 +10,26 @@
 //!
 //! **Price.** One copy for a frame that is written, none for one that is counted.
 
-pub mod account;
 pub mod census;
 pub mod delays;
 pub mod flows;
 pub mod queue;
 pub mod streams;
 pub mod talkers;
+pub mod watcher;
 pub mod worker;
 pub mod writer;
 
-use account::{Known, Readings, Watch};
 use census::Census;
 use linux::port::{self, Direction, Member, Port, PortError, ReceiveCounters, StampSource, Uri, Wish};
 use linux::sys::{clock, process};
-use record::capture::{CaptureReport, CaptureSecond, Recorded, SCHEMA, SECOND, Written};
+use record::capture::{CaptureReport, CaptureSecond, CaptureSeen, Recorded, SCHEMA, SECOND, Written};
 use record::unit::many;
-use record::{PlaceDrop, PortSetting, Problem, Result, Snapshot};
+use record::{PlaceDrop, PortKind, PortSetting, Problem, Result, Through, drop};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
+use watcher::Watcher;
 use wire::filter::Program;
 use wire::pcap::Link;
 use worker::{Got, Shared, Tally, Worker};
@@ -109,25 +110,12 @@ pub trait Listener {
 /// How it went, and what ended it before its time.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The numbers.
+    /// The numbers, without the account.
     pub report: CaptureReport,
     /// What went wrong; the numbers hold all the same.
     pub problem: Option<Problem>,
-    /// What was read around it, for a half of a path ([`record::half`]).
-    pub seen: Seen,
-}
-
-/// Everything that was read around a capture.
-#[derive(Debug, Default)]
-pub struct Seen {
-    /// `CLOCK_MONOTONIC` when every port was surely open.
-    pub begun_ns: u64,
-    /// `CLOCK_MONOTONIC` when it was to end.
-    pub ended_ns: u64,
-    /// Every counter when the ports were open; empty for a port without an interface.
-    pub before: Snapshot,
-    /// Every counter when all threads had ended.
-    pub after: Snapshot,
+    /// What was seen around it: the account is closed with it.
+    pub seen: CaptureSeen,
 }
 
 /// Captures until the count, the time, an interrupt, the end of the port, or trouble.
@@ -135,9 +123,9 @@ pub struct Seen {
 /// # Errors
 /// What kept it from beginning; trouble on the way is in the [`Outcome`].
 pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
-    let mut watch = Watch::open(&wish.uri, wish.outgoing);
-    let read = |watch: &mut Option<Watch>| watch.as_mut().and_then(Watch::read);
-    let before = read(&mut watch);
+    let mut watcher = Watcher::open(&wish.uri, wish.outgoing);
+    let read = |watcher: &mut Option<Watcher>| watcher.as_mut().and_then(Watcher::read);
+    let opening = read(&mut watcher);
     let ports = open(wish)?;
     let settings =
         ports[0].receiver.as_ref().map(|receiver| receiver.settings().to_vec()).unwrap_or_default();
@@ -149,18 +137,17 @@ pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
             .help("capture without a filter"));
     }
     let (lanes, ready) = prepare_writer(wish, ports.len(), link)?;
-    let opened = read(&mut watch);
-    let mut seen = Seen { before: last(&watch), ..Seen::default() };
+    let before = read(&mut watcher);
     listener.opened(&settings)?;
     let begun = (clock::realtime_ns(), clock::monotonic_ns());
-    let workers = workers(wish, ports, lanes, &shared, watch.is_some());
+    let workers = workers(wish, ports, lanes, &shared, watcher.is_some());
 
     let (got, written, ending, told) = std::thread::scope(|scope| {
         let writer = ready.map(|ready| scope.spawn(|| writer::run(ready, &shared.writer, &|| shared.lost())));
         let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(move || worker.run())).collect();
         let told = watch_over(wish, &shared, listener);
         shared.stop();
-        let ending = (read(&mut watch), clock::monotonic_ns());
+        let ending = (read(&mut watcher), clock::monotonic_ns());
         let got: Vec<Got> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
         let written = writer.and_then(|writer| writer.join().ok());
         (got, written, ending, told)
@@ -169,23 +156,19 @@ pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
     if !whole {
         return Err(Problem::host("a thread of the capture broke off; this is a fault of pathlab"));
     }
-    let end =
-        End { settings, begun_ns: begun.0, duration_ns: ending.1 - begun.1, why: told, shared: &shared };
-    let readings = Readings([before, opened, ending.0, read(&mut watch)]);
-    (seen.begun_ns, seen.ended_ns, seen.after) = (begun.1, ending.1, last(&watch));
-    let outcome = end.report(wish, got, written, watch.as_ref().map(|watch| (watch, &readings)));
-    Ok(Outcome { seen, ..outcome })
-}
-
-fn last(watch: &Option<Watch>) -> Snapshot {
-    watch.as_ref().map(|watch| watch.last.clone()).unwrap_or_default()
+    let after = read(&mut watcher);
+    let (begun_ns, ended_ns) = (begun.1, ending.1);
+    let seen = watcher.map(Watcher::seen).unwrap_or_default();
+    let seen = CaptureSeen { begun_ns, ended_ns, opening, before, ending: ending.0, after, ..seen };
+    let end = End { settings, begun_ns: begun.0, seen, why: told, shared: &shared };
+    Ok(end.report(wish, got, written))
 }
 
 /// Opens one port for each thread.
 fn open(wish: &CaptureWish) -> Result<Vec<Port>> {
     let count = wish.threads.max(1);
     let kind = Uri::parse(&wish.uri)?.kind;
-    if count > 1 && !matches!(kind.as_str(), "int" | "ring") {
+    if count > 1 && !kernel_filters(&kind) {
         return Err(Problem::input(format!("port kind '{kind}' cannot be shared by {count} threads"))
             .at(&wish.uri)
             .help("use int: or ring:, or one thread"));
@@ -231,7 +214,7 @@ fn patient(uri: &str) -> String {
 
 /// True for the kinds whose filter runs in the kernel; everywhere else it runs here, where its refusals are counted.
 fn kernel_filters(kind: &str) -> bool {
-    matches!(kind, "int" | "ring")
+    PortKind::named(kind).is_some_and(|kind| kind.through == Through::PacketSocket)
 }
 
 type Lanes = Vec<Option<queue::Lane>>;
@@ -335,8 +318,8 @@ impl Seconds {
             .map(|thread| thread.port.lock().unwrap_or_else(PoisonError::into_inner).clone());
         let ports: Vec<ReceiveCounters> = ports.collect();
         let mut drops = add_up(ports.iter().flat_map(|port| &port.drops));
-        drops.push(named("queue", "full", queue));
-        drops.push(named("disk", "not_written", shared.writer.disk_drops.load(Relaxed)));
+        drops.push(PlaceDrop::new("queue", drop::FULL, queue));
+        drops.push(PlaceDrop::new("disk", drop::NOT_WRITTEN, shared.writer.disk_drops.load(Relaxed)));
         let freezes = ports.iter().map(|port| port.freezes).sum();
         let duration_ns = now - self.last_ns;
         let seconds = duration_ns as f64 / 1e9;
@@ -361,10 +344,6 @@ impl Seconds {
     }
 }
 
-fn named(place: &str, name: &str, count: u64) -> PlaceDrop {
-    PlaceDrop { place: place.into(), name: name.into(), count }
-}
-
 /// The same drops of several threads, added up.
 fn add_up<'a>(drops: impl Iterator<Item = &'a PlaceDrop>) -> Vec<PlaceDrop> {
     let mut sums: Vec<PlaceDrop> = vec![];
@@ -381,37 +360,39 @@ fn add_up<'a>(drops: impl Iterator<Item = &'a PlaceDrop>) -> Vec<PlaceDrop> {
 struct End<'a> {
     settings: Vec<PortSetting>,
     begun_ns: u64,
-    duration_ns: u64,
+    seen: CaptureSeen,
     why: Why,
     shared: &'a Shared,
 }
 
 impl End<'_> {
     fn report(
-        self,
+        mut self,
         wish: &CaptureWish,
         mut got: Vec<Got>,
         written: Option<(Written, Option<Problem>)>,
-        watch: Option<(&Watch, &Readings)>,
     ) -> Outcome {
         let threads: Vec<u64> = got.iter().map(|got| got.census.frames).collect();
         let sum = |of: fn(&Got) -> u64| got.iter().map(of).sum::<u64>();
         let (after, freezes, cut) = (sum(|g| g.after), sum(|g| g.port.freezes), sum(|g| g.port.cut));
         let mut drops = add_up(got.iter().flat_map(|got| &got.port.drops));
-        let lost = drops.iter().map(|drop| drop.count).sum();
+        self.seen.port_drops.clone_from(&drops);
         let kind = Uri::parse(&wish.uri).map(|uri| uri.kind).unwrap_or_default();
         let unknown = wish.filter.is_some() && kernel_filters(&kind);
         let filtered = (!unknown).then_some(sum(|g| g.filtered));
         if wish.file.is_some() {
-            drops.push(named("queue", "full", sum(|g| g.queue_drops)));
-            drops.push(named("disk", "not_written", self.shared.writer.disk_drops.load(Relaxed)));
+            drops.push(PlaceDrop::new("queue", drop::FULL, sum(|g| g.queue_drops)));
+            drops.push(PlaceDrop::new(
+                "disk",
+                drop::NOT_WRITTEN,
+                self.shared.writer.disk_drops.load(Relaxed),
+            ));
         }
         let errors: Vec<PortError> = got.iter_mut().filter_map(|got| got.ended.take()).collect();
         let mut notes: Vec<String> = got.iter().flat_map(|got| got.notes.iter().cloned()).collect();
         let span = got.iter().filter_map(|got| got.recorded).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         let (census, all) = Census::report(got.into_iter().map(|got| got.census).collect());
-        let known = Known { captured: all.frames, after, filtered, lost, pieces: all.hidden_pieces() };
-        let account = watch.map(|(watch, readings)| watch.close(readings, &known));
+        self.seen.pieces = all.hidden_pieces();
         let (written, not_written) = written.unzip();
         let (ended, problem) = self.ended(wish, errors, not_written.flatten());
         let downs = self.shared.downs.load(Relaxed);
@@ -421,13 +402,14 @@ impl End<'_> {
         if all.hidden_pieces() > 0 {
             notes.push("super-frames count once here and perhaps as their pieces at the interface".into());
         }
-        let seconds = (self.duration_ns as f64 / 1e9).max(1e-9);
+        let duration_ns = self.seen.ended_ns - self.seen.begun_ns;
+        let seconds = (duration_ns as f64 / 1e9).max(1e-9);
         let report = CaptureReport {
             schema: SCHEMA.into(),
             port: wish.uri.clone(),
             filter: wish.filter.as_ref().map(|(text, _)| text.clone()),
             begun_ns: self.begun_ns,
-            duration_ns: self.duration_ns,
+            duration_ns,
             ended,
             captured: all.frames,
             bytes: all.bytes,
@@ -439,14 +421,14 @@ impl End<'_> {
             threads,
             drops,
             freezes,
-            account,
+            account: None,
             written,
             recorded: span.map(|(first, last)| Recorded::new(first, last, all.frames, all.bytes)),
             census,
             settings: self.settings,
             notes,
         };
-        Outcome { report, problem, seen: Seen::default() }
+        Outcome { report, problem, seen: self.seen }
     }
 
     /// Why it ended, in words, and what went wrong.

@@ -2,11 +2,11 @@
 //!
 //! Recognised are pathlab's own header ([`wire::message`]) and that of the kernel's packet generator
 //! ([`wire::pktgen`]) at the beginning of a UDP payload. Up to [`MOST`] streams are followed, each with the window of
-//! [`crate::sequence`]; a first message of a stream allocates its memory, nothing else does.
+//! [`crate::traffic::sequence`]; a first message of a stream allocates its memory, nothing else does.
 
 use super::delays::Delays;
 use super::talkers::{Pair, V6};
-use crate::sequence::Sequence;
+use crate::traffic::sequence::Sequence;
 use linux::port::{Meta, StampSource};
 use record::capture::StreamCount;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -5,13 +5,13 @@
 //! says nothing about what was to be measured.
 
 use super::engine::Watch;
-use super::job::{self, Job, What};
+use super::job::{self, Job, Sending, What};
 use super::program::Program;
 use super::template::{Kind, Template};
 use linux::lab::{Lab, Lifetime, Topology};
 use linux::port::{MAX_BATCH, Uri, Wait, Wish};
-use record::send::Calibration;
-use record::{Problem, Result};
+use record::send::{Calibration, SendReport};
+use record::{PortKind, Problem, Result};
 use std::time::Duration;
 
 const TOPOLOGY: &str = "node a b\nlink a:eth0 -- b:eth0\ninterface a:eth0 address 10.0.0.1/24\n";
@@ -36,6 +36,7 @@ pub fn calibrate(job: &Job, watch: &Watch) -> Result<Calibration> {
     let port = on_interface(&job.port, "eth0")?;
     let program_per_second = in_memory(job, &template, watch)?;
     let lab = Lab::up(
+        &linux::undo::door()?,
         &Topology::parse(TOPOLOGY, "calibration")?,
         &format!("calibrate-{}", std::process::id()),
         Lifetime::Ephemeral,
@@ -44,11 +45,12 @@ pub fn calibrate(job: &Job, watch: &Watch) -> Result<Calibration> {
     let report = lab.node("a")?.within(|| job::send(&there, watch))?;
     // What cannot be taken down stays in its journal, and the next command says so; the figures hold.
     drop(lab);
-    let report = report?;
-    let limit = if report.frames_per_second < 0.8 * program_per_second {
+    let Sending { report, .. } = report?;
+    let port_per_second = accepted_per_second(&report);
+    let limit = if port_per_second < 0.8 * program_per_second {
         format!(
             "the port and the kernel behind it: the program alone makes {:.1} times as many frames",
-            program_per_second / report.frames_per_second.max(1.0)
+            program_per_second / port_per_second.max(1.0)
         )
     } else {
         "the program".to_owned()
@@ -58,16 +60,21 @@ pub fn calibrate(job: &Job, watch: &Watch) -> Result<Calibration> {
         source: report.source,
         port,
         program_per_second,
-        port_per_second: report.frames_per_second,
+        port_per_second,
         limit,
         settings: report.settings,
     })
 }
 
+/// Frames that the port took, in the time of the sending.
+fn accepted_per_second(report: &SendReport) -> f64 {
+    if report.seconds > 0.0 { report.frames.accepted as f64 / report.seconds } else { 0.0 }
+}
+
 /// The same kind of port with the same settings, on another interface.
 fn on_interface(port: &str, interface: &str) -> Result<String> {
     let uri = Uri::parse(port)?;
-    if !["int", "ring", "xdp", "live"].contains(&uri.kind.as_str()) {
+    if !PortKind::named(&uri.kind).is_some_and(PortKind::has_interface) {
         return Err(Problem::input("this kind of port has no interface")
             .at(port)
             .help("write int:, ring:, xdp: or live:, with settings behind '?' if wanted"));
@@ -82,12 +89,12 @@ fn in_memory(job: &Job, template: &Template, watch: &Watch) -> Result<f64> {
     let port = format!("mem:calibrate-{}?frames=4096&chunk={chunk}", std::process::id());
     let mut far = linux::port::open(&port, &Wish::default())?;
     let there = Job { port, what: What::Template(template.clone()), threads: 1, ..job.clone() };
-    let report = std::thread::scope(|scope| {
+    let Sending { report, .. } = std::thread::scope(|scope| {
         let mut from = far.receiver.take().expect("opened both ways");
         scope.spawn(move || while from.receive(MAX_BATCH, Wait::For(Duration::from_secs(1))).is_ok() {});
         job::send(&there, watch)
     })?;
-    Ok(report.frames_per_second)
+    Ok(accepted_per_second(&report))
 }
 
 #[cfg(test)]

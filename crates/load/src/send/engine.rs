@@ -13,7 +13,7 @@ use super::build::Moment;
 use super::departures::Departures;
 use super::pace::Pace;
 use super::program::Program;
-use crate::schedule::{self, Share};
+use crate::traffic::schedule::{self, Share};
 use linux::port::{ALL, Frames, Hand, PortError, Transmitter};
 use linux::sys::clock;
 use record::Histogram;
@@ -254,7 +254,7 @@ mod tests {
     use super::super::build::build;
     use super::super::template::Template;
     use super::*;
-    use crate::schedule::Plan;
+    use crate::traffic::schedule::Plan;
     use linux::port::{MAX_BATCH, Port, Receiver, Wait, Wish, open};
 
     fn wire(name: &str, settings: &str) -> (Port, Port) {

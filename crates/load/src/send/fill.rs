@@ -6,8 +6,7 @@
 
 use super::template::fields::Default as Unsaid;
 use super::template::{Kind, Template};
-use linux::lab::link::Netlink as Asker;
-use linux::observe::netlink::{Family, Netlink, after, text, u32_at};
+use linux::netlink::{BUFFER_BYTES, Dump, Family, Netlink, after, text, u16_at, u32_at};
 use record::{Problem, Result};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,8 +27,8 @@ pub struct Facts {
 }
 
 /// The kernel's numbers (`include/uapi/linux/rtnetlink.h`, `if_link.h`, `neighbour.h`).
-const GET_LINK: u16 = 18;
-const GET_NEIGHBOUR: u16 = 30;
+const LINKS: Dump<'static> = Dump { family: Family::Route, kind: 18, body: &[0; 16] };
+const NEIGHBOURS: Dump<'static> = Dump { family: Family::Route, kind: 30, body: &[0; 12] };
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const NDA_DST: u16 = 1;
@@ -45,11 +44,11 @@ pub fn facts(interface: &str, to: Option<IpAddr>) -> Result<Facts> {
     let cannot = |e: std::io::Error| {
         Problem::host(format!("the addresses cannot be read: {e}")).at(format!("interface {interface}"))
     };
-    let mut netlink = Netlink::open(Family::Route).map_err(cannot)?;
-    let mut buffer = vec![0; linux::observe::netlink::BUFFER_BYTES];
+    let mut netlink = Netlink::open();
+    let mut buffer = vec![0; BUFFER_BYTES];
     let mut links: Vec<(u32, String, Option<u128>)> = vec![];
     netlink
-        .dump(&mut buffer, GET_LINK, &[0; 16], &mut links, Vec::clear, |links, m| links.extend(link(m)))
+        .dump(&LINKS, &mut buffer, &mut links, Vec::clear, |links, m| links.extend(link(m)))
         .map_err(cannot)?;
     let Some((index, name, mac)) = links.iter().find(|(_, name, _)| name == interface).cloned() else {
         let names: Vec<&str> = links.iter().map(|(_, name, _)| name.as_str()).collect();
@@ -58,12 +57,11 @@ pub fn facts(interface: &str, to: Option<IpAddr>) -> Result<Facts> {
     };
     let mut found: Vec<(u32, IpAddr, u128)> = vec![];
     netlink
-        .dump(&mut buffer, GET_NEIGHBOUR, &[0; 12], &mut found, Vec::clear, |all, m| all.extend(neighbour(m)))
+        .dump(&NEIGHBOURS, &mut buffer, &mut found, Vec::clear, |all, m| all.extend(neighbour(m)))
         .map_err(cannot)?;
     let ours = found.into_iter().filter(|(at, ..)| *at == index);
-    let mut asker = Asker::open();
-    let addresses = asker.addresses().unwrap_or_default();
-    let route = to.and_then(|to| asker.route(to).ok().flatten()).filter(|route| route.interface == index);
+    let addresses = netlink.addresses().unwrap_or_default();
+    let route = to.and_then(|to| netlink.route(to).ok().flatten()).filter(|route| route.interface == index);
     Ok(Facts {
         name,
         mac,
@@ -90,7 +88,7 @@ fn link(message: &[u8]) -> Option<(u32, String, Option<u128>)> {
 }
 
 fn neighbour(message: &[u8]) -> Option<(u32, IpAddr, u128)> {
-    let state = linux::observe::netlink::u16_at(message, 8)?;
+    let state = u16_at(message, 8)?;
     let (mut address, mut mac) = (None, None);
     for (kind, content) in after(message, 12) {
         match (kind, content.len()) {

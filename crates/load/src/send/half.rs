@@ -9,9 +9,8 @@
 use super::job::{Job, Sending, What};
 use super::live;
 use super::template::{Kind, SHORTEST, Size, Template};
-use linux::port::Uri;
 use record::half::{Numbering, SentHalf};
-use record::{PortSetting, Problem, Result};
+use record::{PortKind, PortSetting, Problem, Result, Through};
 
 /// How the frames of a job are numbered.
 ///
@@ -71,8 +70,8 @@ pub fn sent(job: &Job, numbering: Numbering, sending: &Sending) -> SentHalf {
         numbering,
         frame_bytes,
         family,
-        port_drops: sending.port_drops.clone(),
-        bypasses_qdisc: bypasses_qdisc(&job.port, &sending.report.settings),
+        port_drops: sending.seen.port_drops.clone(),
+        bypasses_qdisc: sending.seen.bypasses_qdisc,
         report: sending.report.clone(),
     }
 }
@@ -99,13 +98,9 @@ fn family(template: &Template) -> u8 {
 }
 
 /// XDP and live frames go to the driver; packet sockets do where they were asked to.
-fn bypasses_qdisc(port: &str, settings: &[PortSetting]) -> bool {
-    let Ok(uri) = Uri::parse(port) else { return false };
-    match uri.kind.as_str() {
-        "xdp" | "live" => true,
-        "fault" => bypasses_qdisc(&uri.rest, settings),
-        _ => settings.iter().any(|setting| setting.name == "bypass" && setting.effective.starts_with("on")),
-    }
+pub fn bypasses_qdisc(port: &str, settings: &[PortSetting]) -> bool {
+    let told = |setting: &PortSetting| setting.name == "bypass" && setting.effective.starts_with("on");
+    PortKind::of(port).is_some_and(|kind| kind.through == Through::Driver || settings.iter().any(told))
 }
 
 #[cfg(test)]

@@ -1,22 +1,24 @@
-//! One sending from begin to end: open the port, look at the counters, send, look again, close the books.
+//! One sending from begin to end: open the port, look at the counters, send, look again.
 //!
-//! [`send`] tells the report, [`send_seen`] also what a half of a path is made of ([`record::half`]).
+//! What became of the frames behind the port is not reckoned here: [`send`] tells what was done and what was seen, and
+//! `study::sending` closes the books.
 
-use super::account::{self, Look, Watcher};
 use super::engine::{self, Source, Stopped, Tally, Watch};
 use super::fill;
+use super::half;
 use super::live;
 use super::pace::{Pace, Rate};
 use super::program::Program;
 use super::replay::Recording;
 use super::template::Template;
-use crate::schedule::{self, Plan, Share};
-use linux::port::{Direction, Port, StampSource, TransmitCounters, Uri, Wish};
+use super::watcher::Watcher;
+use crate::traffic::schedule::{self, Plan, Share};
+use linux::port::{Direction, Port, PortError, StampSource, TransmitCounters, Uri, Wish};
 use linux::sys::clock;
-use record::send::{SCHEMA, SendReport};
+use record::send::{SCHEMA, SendLedger, SendReport, SendSeen};
 use record::traffic::Schedule;
 use record::unit::many;
-use record::{PlaceDrop, PortSetting, Problem, Result, Snapshot};
+use record::{PortKind, PortSetting, Problem, Result, Through, drop};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,10 +68,10 @@ pub struct Job {
 /// The interface behind a port, if there is one whose transmit counters tell what left.
 pub fn interface_of(uri: &str) -> Option<String> {
     let parsed = Uri::parse(uri).ok()?;
-    match parsed.kind.as_str() {
-        "int" | "ring" | "xdp" | "live" => Some(parsed.rest),
-        "fault" => interface_of(&parsed.rest),
-        _ => None,
+    let kind = PortKind::named(&parsed.kind)?;
+    match kind.through {
+        Through::Port => interface_of(&parsed.rest),
+        _ => kind.has_interface().then_some(parsed.rest),
     }
 }
 
@@ -93,37 +95,25 @@ struct Outcome {
     notes: Vec<String>,
 }
 
+/// A sending, and what was read around it.
+#[derive(Debug, Default)]
+pub struct Sending {
+    /// The report, in which only `study::sending` says what became of the frames that the port accepted.
+    pub report: SendReport,
+    /// What that is reckoned from.
+    pub seen: SendSeen,
+    /// When the first frame was offered, `CLOCK_MONOTONIC`.
+    pub begun_ns: u64,
+    /// When the last was dealt with.
+    pub ended_ns: u64,
+}
+
 /// Does it.
 ///
 /// # Errors
 /// Input or host: the port cannot be opened, the interface is not there. What happens to single frames is no error but
 /// in the report.
-pub fn send(job: &Job, watch: &Watch) -> Result<SendReport> {
-    Ok(send_seen(job, watch)?.report)
-}
-
-/// A sending, and what was read around it.
-#[derive(Debug, Default)]
-pub struct Sending {
-    /// The report.
-    pub report: SendReport,
-    /// When the first frame was offered, `CLOCK_MONOTONIC`.
-    pub begun_ns: u64,
-    /// When the last was dealt with.
-    pub ended_ns: u64,
-    /// Every counter before the first frame; empty for a port without an interface.
-    pub before: Snapshot,
-    /// Every counter when the queues were quiet.
-    pub after: Snapshot,
-    /// Frames that the port refused or lost, as it counted them itself.
-    pub port_drops: Vec<PlaceDrop>,
-}
-
-/// Does it, and keeps what was read around it.
-///
-/// # Errors
-/// As [`send`].
-pub fn send_seen(job: &Job, watch: &Watch) -> Result<Sending> {
+pub fn send(job: &Job, watch: &Watch) -> Result<Sending> {
     let mut job = job.clone();
     let mut filled = vec![];
     if let What::Template(template) = &mut job.what {
@@ -131,16 +121,16 @@ pub fn send_seen(job: &Job, watch: &Watch) -> Result<Sending> {
     }
     let interface = interface_of(&job.port);
     let mut watcher = interface.as_deref().map(Watcher::new).transpose()?;
-    let mut seen = Sending::default();
-    let (before, mut outcome) = match &job.what {
+    let mut seen = SendSeen { interface: interface.unwrap_or_default(), ..SendSeen::default() };
+    let mut outcome = match &job.what {
         _ if live::is_live(&job.port) && job.stamps != StampSource::None => {
             return Err(Problem::input("live: does not tell when its frames left")
                 .at(&job.port)
                 .help("int:INTERFACE does"));
         }
         What::Template(template) if live::is_live(&job.port) => {
-            let before = first_look(&mut watcher, &mut seen)?;
-            (before, drive_live(&job, template, watch)?)
+            first_look(&mut watcher, &mut seen)?;
+            drive_live(&job, template, watch)?
         }
         What::Recording(..) if live::is_live(&job.port) => {
             return Err(Problem::input("live: cannot send the frames of a file")
@@ -149,23 +139,39 @@ pub fn send_seen(job: &Job, watch: &Watch) -> Result<Sending> {
         }
         _ => {
             let ports = open(&job)?;
-            let before = first_look(&mut watcher, &mut seen)?;
-            (before, drive(&job, ports, watch)?)
+            first_look(&mut watcher, &mut seen)?;
+            drive(&job, ports, watch)?
         }
     };
-    let after = watcher.as_mut().map(|watcher| watcher.settled(PATIENCE)).transpose()?;
-    seen.after = watcher.map(|watcher| watcher.last).unwrap_or_default();
-    (seen.begun_ns, seen.ended_ns) = (outcome.tally.begun_ns, outcome.tally.ended_ns);
+    if let Some(watcher) = &mut watcher {
+        seen.after = watcher.settled(PATIENCE)?;
+    }
+    seen.bypasses_qdisc = half::bypasses_qdisc(&job.port, &outcome.settings);
+    seen.not_offered = why(&outcome.tally).into();
+    seen.under_way = outcome.tally.under_way;
     seen.port_drops = outcome.counters.drops.iter().filter(|drop| drop.count > 0).cloned().collect();
-    seen.report = report(&job, filled, &mut outcome, before.as_ref().zip(after.as_ref()));
-    Ok(seen)
+    let (begun_ns, ended_ns) = (outcome.tally.begun_ns, outcome.tally.ended_ns);
+    Ok(Sending { report: report(&job, filled, &mut outcome), seen, begun_ns, ended_ns })
 }
 
-fn first_look(watcher: &mut Option<Watcher>, seen: &mut Sending) -> Result<Option<Look>> {
-    let Some(watcher) = watcher else { return Ok(None) };
-    let look = watcher.look()?;
-    seen.before = watcher.last.clone();
-    Ok(Some(look))
+fn first_look(watcher: &mut Option<Watcher>, seen: &mut SendSeen) -> Result<()> {
+    if let Some(watcher) = watcher {
+        seen.before = watcher.look()?;
+    }
+    Ok(())
+}
+
+/// One word for why frames were not even offered.
+fn why(tally: &Tally) -> &'static str {
+    match tally.why {
+        None => drop::NOT_OFFERED,
+        Some(Stopped::Asked) => drop::INTERRUPTED,
+        Some(Stopped::Time) => drop::TIME_OVER,
+        Some(Stopped::Port(PortError::Down)) => drop::LINK_DOWN,
+        Some(Stopped::Port(PortError::Gone)) => drop::INTERFACE_GONE,
+        Some(Stopped::Port(PortError::Ended)) => drop::PORT_ENDED,
+        Some(Stopped::Port(_)) => drop::PORT_FAILED,
+    }
 }
 
 fn open(job: &Job) -> Result<Vec<Port>> {
@@ -182,8 +188,13 @@ fn open(job: &Job) -> Result<Vec<Port>> {
 
 /// Lets the kernel send.
 fn drive_live(job: &Job, template: &Template, watch: &Watch) -> Result<Outcome> {
+    if job.threads > 1 {
+        return Err(Problem::input("live: sends with one thread").at(&job.port).help("leave --threads out"));
+    }
     let mut notes = vec![];
-    let sent = live::send(job, template, watch, &mut notes)?;
+    let (rate, count, duration_ms) = ((job.rate, job.on_the_wire), job.count, job.duration_ms);
+    let sent =
+        live::send(&live::Wanted { port: &job.port, rate, count, duration_ms }, template, watch, &mut notes)?;
     let live::Sent { tally, counters, settings, plan, asked } = sent;
     Ok(Outcome { tally, counters, settings, plan, asked, notes })
 }
@@ -295,14 +306,16 @@ fn pace(job: &Job, start_ns: u64, share: Share) -> (Pace, Option<Plan>) {
     (Pace::Max { total: count, until_ns }, None)
 }
 
-fn report(
-    job: &Job,
-    filled: Vec<String>,
-    outcome: &mut Outcome,
-    looks: Option<(&Look, &Look)>,
-) -> SendReport {
+fn report(job: &Job, filled: Vec<String>, outcome: &mut Outcome) -> SendReport {
     let Outcome { tally, counters, settings, plan, asked, notes } = outcome;
-    let frames = account::close(*asked, tally, counters, looks, notes);
+    let frames = SendLedger {
+        asked: asked.unwrap_or(tally.offered),
+        offered: tally.offered,
+        accepted: counters.accepted,
+        completed: counters.completed,
+        duplicated: counters.duplicated(),
+        ..SendLedger::default()
+    };
     let span_ns = tally.ended_ns.saturating_sub(tally.begun_ns);
     let seconds = span_ns as f64 / 1e9;
     let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
@@ -335,7 +348,7 @@ fn report(
         settings: std::mem::take(settings),
         bytes: counters.bytes,
         seconds,
-        frames_per_second: per_second(frames.transmitted as f64),
+        frames_per_second: 0.0,
         bits_per_second: per_second(counters.bytes as f64 * 8.0),
         frames,
         schedule,
@@ -369,6 +382,12 @@ mod tests {
         }
     }
 
+    fn closed(job: &Job) -> SendReport {
+        let Sending { mut report, seen, .. } = send(job, &Watch::default()).unwrap();
+        study::sending::close(&mut report, &seen);
+        report
+    }
+
     #[test]
     fn a_report_over_memory_closes() {
         let mut far = open("mem:job", &Wish::default()).unwrap();
@@ -383,7 +402,7 @@ mod tests {
             });
             let job =
                 Job { rate: Rate::Frames(2e5), burst: 4, ..job("mem:job", "size {60,2100} / eth", 3000) };
-            let report = send(&job, &Watch::default()).unwrap();
+            let report = closed(&job);
             assert_eq!(drain.join().unwrap(), 1500);
             report
         });
@@ -408,7 +427,7 @@ mod tests {
         std::thread::scope(|scope| {
             let from = far.receiver.as_mut().unwrap();
             scope.spawn(move || while from.receive(MAX_BATCH, Wait::For(Duration::from_secs(5))).is_ok() {});
-            send(job, &Watch::default()).unwrap()
+            closed(job)
         })
     }
 

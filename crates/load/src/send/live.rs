@@ -5,10 +5,10 @@
 
 use super::build::Moment;
 use super::engine::{Stopped, Tally, Watch};
-use super::job::Job;
+use super::pace::Rate;
 use super::template::fields::Default as Unsaid;
 use super::template::{Kind, Template};
-use crate::schedule::{self, Plan};
+use crate::traffic::schedule::{self, Plan};
 use linux::port::TransmitCounters;
 use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
 use linux::sys::clock;
@@ -54,14 +54,28 @@ fn stamp_at(template: &Template) -> Option<usize> {
     free.iter().flatten().all(|field| layer.get(field.name).is_none()).then_some(starts[index])
 }
 
+/// What shapes a sending by live frames.
+pub(super) struct Wanted<'a> {
+    /// The port.
+    pub port: &'a str,
+    /// How fast, and whether its bits include FCS, preamble and gap.
+    pub rate: (Rate, bool),
+    /// So many frames; none: by time alone.
+    pub count: Option<u64>,
+    /// How long at most, in milliseconds; 0 with a count: as long as that takes.
+    pub duration_ms: u64,
+}
+
 /// Sends a template by live frames.
 ///
 /// # Errors
-/// Input: frames of a file. Host: this kernel, interface or user cannot; the sentence says what to use instead.
-pub(super) fn send(job: &Job, template: &Template, watch: &Watch, notes: &mut Vec<String>) -> Result<Sent> {
-    if job.threads > 1 {
-        return Err(Problem::input("live: sends with one thread").at(&job.port).help("leave --threads out"));
-    }
+/// Host: this kernel, interface or user cannot; the sentence says what to use instead.
+pub(super) fn send(
+    wanted: &Wanted<'_>,
+    template: &Template,
+    watch: &Watch,
+    notes: &mut Vec<String>,
+) -> Result<Sent> {
     let message = stamp_at(template);
     let count = frames_of(template);
     let program = super::program::Program::new(template);
@@ -70,13 +84,14 @@ pub(super) fn send(job: &Job, template: &Template, watch: &Watch, notes: &mut Ve
     if count > 1 {
         notes.push(format!("live frames vary over {} and then repeat", many(count, "frame")));
     }
-    let mut live = Live::open_uri(&job.port, wish)?;
-    let rate = job.rate.frames_per_second(program.mean(), job.on_the_wire);
+    let mut live = Live::open_uri(wanted.port, wish)?;
+    let rate = wanted.rate.0.frames_per_second(program.mean(), wanted.rate.1);
     let start = clock::monotonic_ns();
     let grace = if rate.is_some() { schedule::GRACE_NS } else { 0 };
-    let until = schedule::deadline_ns(start, job.duration_ms, job.count).saturating_add(grace);
-    let in_time = rate.map(|rate| Plan::new(start, rate, job.duration_ms, job.count).total()).or(job.count);
-    let asked = job.count.or(in_time);
+    let until = schedule::deadline_ns(start, wanted.duration_ms, wanted.count).saturating_add(grace);
+    let in_time =
+        rate.map(|rate| Plan::new(start, rate, wanted.duration_ms, wanted.count).total()).or(wanted.count);
+    let asked = wanted.count.or(in_time);
     let pace = Pace { count: in_time, rate, until_ns: Some(until), ..Pace::default() };
     let mut tally = Tally::default();
     let result = live.pace(&pace, |burst| {
@@ -93,7 +108,7 @@ pub(super) fn send(job: &Job, template: &Template, watch: &Watch, notes: &mut Ve
     });
     let sent = live
         .sent()
-        .map_err(|e| Problem::host(format!("the program's count cannot be read: {e}")).at(&job.port))?;
+        .map_err(|e| Problem::host(format!("the program's count cannot be read: {e}")).at(wanted.port))?;
     tally.offered = sent;
     if let Err(error) = result {
         tally.why = Some(Stopped::Port(error));

@@ -2,13 +2,12 @@
 //!
 //! **What.** A template ([`template`]) is compiled ([`program`]); an engine ([`engine`]) renders frames into batches and
 //! hands them to any port's transmitter, by a plan ([`pace`]); the report tells where every frame that was asked for
-//! went.
+//! went, as `study` reckons it.
 //!
 //! **Why.** A generator that sends fewer frames than it was asked to, or sends them late, must say so itself.
 //!
 //! **Price.** One thread for each end of a port; a planned sender spins for the last part of each wait.
 
-pub mod account;
 pub mod build;
 pub mod calibrate;
 mod departures;
@@ -21,5 +20,6 @@ pub mod pace;
 pub mod program;
 pub mod replay;
 pub mod template;
+mod watcher;
 
-pub use job::{Job, Sending, What, send, send_seen};
+pub use job::{Job, Sending, What, send};

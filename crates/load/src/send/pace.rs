@@ -4,7 +4,7 @@
 //! planned time of a frame never depends on the frames before it (open loop): who is late sends what is overdue at
 //! once, and the lateness is recorded.
 
-use crate::schedule::Plan;
+use crate::traffic::schedule::Plan;
 use std::sync::Arc;
 
 /// Bytes that a frame takes on the wire besides itself: preamble and start 8, FCS 4, gap 12 (IEEE 802.3).

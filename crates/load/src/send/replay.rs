@@ -68,7 +68,7 @@ impl Recording {
         }
         builder.recording.notes = receiver.notes().to_vec();
         if builder.recording.ends.is_empty() {
-            return Err(Problem::input("there is no frame in it").at(file));
+            return Err(Problem::input("it has no frames").at(file));
         }
         Ok(builder.finish())
     }

@@ -10,7 +10,7 @@ use crate::stats::{Estimate, estimate, ratio};
 use crate::table::{Table, count, number};
 use record::PlaceDrop;
 use record::bench::{BenchHead, CaptureCell, CaptureResult, SendCell, SendResult};
-use record::unit::{prefixed, time_ns};
+use record::unit::{many, prefixed, time_ns};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 pub use store::{Bench, BenchWriter};
@@ -384,12 +384,12 @@ pub fn conditions<C>(head: &BenchHead<C>) -> Vec<String> {
     let host = &head.host;
     let mut lines = vec![
         format!(
-            "{}, seed {}: {} cells of {} s, {} rounds",
+            "{}, seed {}: {} of {}, {}",
             head.begun,
             head.seed,
-            head.cells.len(),
-            number(head.duration_ms as f64 / 1e3),
-            head.rounds
+            many(head.cells.len() as u64, "cell"),
+            time_ns(head.duration_ms as f64 * 1e6),
+            many(head.rounds.into(), "round")
         ),
         format!("Linux {}, {} × {}", host.kernel, host.cpus, host.cpu_model),
         head.placement.clone(),

@@ -148,8 +148,9 @@ where
             .at(&place)
             .help("name the directory that 'pathlab bench' printed")
     })?;
-    let damaged =
-        |e: serde_json::Error| Problem::input(format!("this is no benchmark: {}", json_words(&e))).at(&place);
+    let damaged = |e: serde_json::Error| {
+        Problem::input(format!("this is not a benchmark: {}", json_words(&e))).at(&place)
+    };
     let value: serde_json::Value = serde_json::from_slice(&text).map_err(damaged)?;
     let found = value.get("schema").and_then(|schema| schema.as_str()).unwrap_or("none");
     if found != schema {

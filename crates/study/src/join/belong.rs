@@ -35,7 +35,7 @@ pub struct Stream<'a> {
 pub fn ends<'a>(one: (&str, &'a Half), other: (&str, &'a Half)) -> Result<Ends<'a>> {
     for (file, half) in [one, other] {
         if half.schema != SCHEMA {
-            let what = format!("this is no half of a path, but '{}'", half.schema);
+            let what = format!("this is not a half of a path, but '{}'", half.schema);
             return Err(Problem::input(what).at(file).help(format!("give what --record wrote ({SCHEMA})")));
         }
     }
@@ -54,7 +54,7 @@ pub fn ends<'a>(one: (&str, &'a Half), other: (&str, &'a Half)) -> Result<Ends<'
         && sending.interface == capturing.interface;
     if same_place && !sending.interface.is_empty() && sending.interface != "lo" {
         let what = format!("both halves are of the same interface, {}", sending.interface);
-        return Err(Problem::input(what).help("capture where the frames shall arrive"));
+        return Err(Problem::input(what).help("capture where the frames should arrive"));
     }
     let (sending_file, capturing_file) = (sending_file.to_owned(), capturing_file.to_owned());
     Ok(Ends { sending_file, sending, sent, capturing_file, capturing, captured })

@@ -13,20 +13,21 @@
 
 mod belong;
 
+use crate::criteria::Criteria;
 pub use crate::criteria::MostLoss;
 use crate::findings;
-use crate::ledger::{Arrival, LedgerInput, Ports, WitnessInput, close};
+use crate::ledger::{Arrival, Ports, WitnessInput};
+use crate::test::{self, Place, TestInput};
 use crate::text::printable;
-use crate::verdict::{VerdictInput, limit};
 use belong::{Ends, Stream};
 use record::capture::{CaptureReport, StreamCount};
 use record::half::{Half, JOIN_SCHEMA, JoinEnd, JoinReport, SentHalf};
-use record::run::{Offered, Received, SCHEMA, Sent};
+use record::run::SCHEMA;
 use record::spec::Rate;
 use record::traffic::Settings;
 use record::{
-    EndReport, Hop, Kind, Latency, Ledger, Limit, NamedCount, Path, Problem, Result, Role, RunRecord,
-    Snapshot, TestRecord, TestSpec, Witness, WitnessStatus,
+    EndReport, Hop, Kind, Latency, NamedCount, Path, PortKind, Problem, Result, Role, RunRecord, Snapshot,
+    TestRecord, TestSpec, Through, Witness, WitnessStatus,
 };
 
 /// Joins two halves, in either order, each with the name of its file. The record has no name and no end yet.
@@ -45,7 +46,7 @@ pub fn join(one: (&str, &Half), other: (&str, &Half), most: Option<MostLoss>) ->
         notes.push("the capture's threads shared the stream, so reordering is unknown".into());
     }
     let names = names(&ends);
-    let test = test(&ends, &stream, &names, delay.clone(), notes);
+    let test = the_test(&ends, &stream, &names, delay.clone(), notes);
     let ledger = test.ledger.as_ref();
     // A copy that a fault: port made of a frame is not missing when the frame came.
     let missing = ledger.map_or(0, |ledger| ends.sent.report.frames.offered.saturating_sub(ledger.received));
@@ -159,7 +160,7 @@ fn header(ends: &Ends, most: Option<MostLoss>) -> RunRecord {
     }
 }
 
-fn test(
+fn the_test(
     ends: &Ends,
     stream: &Stream,
     names: &(String, String),
@@ -174,97 +175,40 @@ fn test(
     let arrival = arrival(ends.captured, stream);
     let witness =
         Witness::absent(WitnessStatus::Unavailable, "two commands in two places have none in common");
-    let mut ledger = close(&LedgerInput {
-        spec: &spec,
-        path: &path,
-        sender: &sender,
-        receiver: &receiver,
-        before: &before,
-        after: &after,
-        idle: None,
-        witness: WitnessInput::Absent(witness),
-        ports: Ports::default(),
-        arrival: Some(&arrival),
-    });
-    ledger.notes.extend(sender.notes.iter().chain(&receiver.notes).cloned());
-    let limit = limit(&VerdictInput {
-        spec: &spec,
-        path: &path,
-        sender: &sender,
-        receiver: &receiver,
-        before: &before,
-        after: &after,
-        ledger: Some(&ledger),
-        tcp: None,
-        actors: &[],
-    });
-    record(ends, Parts { spec, path, sender, receiver, before, after, ledger, limit })
-}
-
-/// Everything that the record of the test is made of.
-struct Parts {
-    spec: TestSpec,
-    path: Path,
-    sender: EndReport,
-    receiver: EndReport,
-    before: Snapshot,
-    after: Snapshot,
-    ledger: Ledger,
-    limit: Limit,
-}
-
-fn record(ends: &Ends, parts: Parts) -> TestRecord {
-    let Parts { spec, path, sender, receiver, before, after, ledger, limit } = parts;
     let report = &ends.sent.report;
-    let per_second = |amount: f64| if report.seconds > 0.0 { amount / report.seconds } else { 0.0 };
-    let schedule = &report.schedule;
-    TestRecord {
-        kind: Kind::Frames,
-        name: if spec.size > 0 { format!("frames {} B", spec.size) } else { "frames".into() },
-        repetition: 1,
-        order: 1,
-        place: 1,
-        begun: ends.sending.begun.clone(),
-        seconds: report.seconds,
-        offered: Offered {
-            planned: schedule.requested_per_second.map(|_| report.frames.asked),
-            datagrams: sender.attempted,
-            requested_per_second: schedule.requested_per_second,
-            achieved_per_second: schedule.achieved_per_second,
-            generator_limited: schedule.generator_limited,
+    let notes: Vec<String> = sender.notes.iter().chain(&receiver.notes).cloned().collect();
+    let mut test = test::record(TestInput {
+        place: Place {
+            name: if spec.size > 0 { format!("frames {} B", spec.size) } else { "frames".into() },
+            repetition: 1,
+            order: 1,
+            place: 1,
+            begun: ends.sending.begun.clone(),
         },
-        sent: Sent { datagrams: sender.sent, bytes: sender.sent_bytes },
-        received: Received {
-            datagrams: receiver.received,
-            unique: receiver.unique,
-            bytes: receiver.received_bytes,
-            duplicates: receiver.duplicates,
-            reordered: receiver.reordered,
-        },
-        latency_ns: receiver.latency.clone(),
-        latency_kind: match spec.rate {
-            Some(_) => "one way from planned time".into(),
-            None => "one way from send time".into(),
-        },
-        throughput_bps: per_second(receiver.received_bytes as f64 * 8.0),
-        messages_per_second: per_second(receiver.unique as f64),
-        ledger: Some(ledger),
-        kernel_drops: vec![],
-        limit,
-        tcp: None,
-        cpu: vec![],
-        actors: vec![],
-        observer_cpu_ns: before.cost_cpu_ns.saturating_add(after.cost_cpu_ns),
-        offloads: vec![],
-        criteria: vec![],
-        invalid: if sender.attempted == 0 { vec!["the sender sent nothing".into()] } else { vec![] },
-        spec,
+        spec: &spec,
         path,
         sender,
         receiver,
         before,
         after,
+        idle: None,
+        witness: WitnessInput::Absent(witness),
+        ports: Ports::default(),
+        arrival: Some(&arrival),
+        planned: report.schedule.requested_per_second.map(|_| report.frames.asked),
+        // The halves' windows are wider than the traffic.
+        seconds: Some(report.seconds),
+        // The CPUs of two ends on two hosts are not one host's.
+        cpu: vec![],
+        actors: vec![],
+        offloads: vec![],
+        invalid: vec![],
+        criteria: Criteria::default(),
+    });
+    if let Some(ledger) = &mut test.ledger {
+        ledger.notes.extend(notes);
     }
+    test
 }
 
 fn spec(ends: &Ends, (from, to): &(String, String)) -> TestSpec {
@@ -393,7 +337,8 @@ fn arrival(report: &CaptureReport, stream: &Stream) -> Arrival {
         return unknown("the port of the capture has no interface that counts");
     };
     // What its reader receives from a tap is what the kernel sent through it.
-    let through = account.sent.filter(|_| report.port.starts_with("tap:"));
+    let through =
+        account.sent.filter(|_| PortKind::of(&report.port).is_some_and(|kind| kind.through == Through::Tap));
     let Some(received) = account.received.or(through) else {
         return unknown(if account.unknown.is_empty() {
             "the interface was not counted"

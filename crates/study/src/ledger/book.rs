@@ -5,7 +5,7 @@ use super::unit::{DISCOVERY, Discovery, Seen, Unit};
 use super::window::{LinkPair, MOST, Window, difference};
 use super::{LedgerInput, by_family};
 use record::snapshot::QdiscSample;
-use record::{DropSource, EndReport, Hop, Role};
+use record::{DropSource, EndReport, Hop, Role, drop};
 
 /// A datagram of 64 KiB in the smallest fragments.
 const MOST_FRAGMENTS: u64 = 8192;
@@ -242,15 +242,10 @@ impl<'a> Book<'a> {
                 match counted {
                     Some(counted) => {
                         let evidence = format!("{place} counted {counted}");
-                        self.give(gap, node, &key, *counted, (&format!("filter_{hook}"), evidence));
+                        self.give(gap, node, &key, *counted, (&drop::filter(hook), evidence));
                     }
                     None => {
-                        gap.claim(
-                            &format!("filter_{hook}"),
-                            MOST,
-                            DropSource::State,
-                            format!("{place} drops"),
-                        );
+                        gap.claim(&drop::filter(hook), MOST, DropSource::State, format!("{place} drops"));
                     }
                 }
             }
@@ -265,7 +260,7 @@ impl<'a> Book<'a> {
         });
         if let Some(bad) = bad.filter(|_| gap.suspicious() > 0) {
             let evidence = format!("{} on {interface} is {}", bad.address, bad.state);
-            gap.claim("neighbour_unresolved", at_most, DropSource::State, evidence);
+            gap.claim(drop::NEIGHBOUR_UNRESOLVED, at_most, DropSource::State, evidence);
         }
     }
 }

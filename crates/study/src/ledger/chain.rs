@@ -5,49 +5,45 @@
 //! [`MOST`], sums over a path fit an `i64` with room to spare, whatever the counters said.
 
 use super::window::MOST;
-use record::{Drop, DropSource, Station};
+use record::{Drop, DropSource, Station, StationKind};
 use std::collections::BTreeMap;
 
-/// What kind of place a station is; the witness needs it to know which reasons belong there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    AppSend,
-    PortOut,
-    IpOut,
-    Qdisc,
-    Link,
-    Bridge,
-    Program,
-    IpForward,
-    IpIn,
-    UdpIn,
-    IcmpEcho,
-    Socket,
-    Between,
-    Tap,
-    AppReply,
-    AppReceive,
+/// True where what comes or goes is counted in frames, whosever they are, and not by the test's own socket or application.
+fn counts_frames(kind: StationKind) -> bool {
+    use StationKind::{AppReceive, AppReply, AppSend, IcmpEcho, Socket, UdpIn};
+    !matches!(kind, AppSend | AppReply | AppReceive | IcmpEcho | UdpIn | Socket)
 }
 
-impl Place {
-    /// True where what comes or goes is counted in frames, whosever they are, and not by the test's own socket or
-    /// application.
-    fn counts_frames(self) -> bool {
-        use Place::{AppReceive, AppReply, AppSend, IcmpEcho, Socket, UdpIn};
-        !matches!(self, AppSend | AppReply | AppReceive | IcmpEcho | UdpIn | Socket)
+/// What a station is called, and the interface that it is at.
+#[derive(Debug, Clone)]
+pub struct Label {
+    name: String,
+    interface: Option<String>,
+}
+
+impl From<&str> for Label {
+    fn from(name: &str) -> Self {
+        Label { name: name.into(), interface: None }
     }
+}
+
+/// `qdisc` at `eth0` is `qdisc eth0`.
+pub fn at(what: &str, interface: &str) -> Label {
+    let known = (interface != "?").then(|| interface.to_owned());
+    Label { name: format!("{what} {interface}"), interface: known }
 }
 
 /// A station and what the record of it does not keep.
 #[derive(Debug, Clone)]
 pub struct Draft {
-    pub place: Place,
     /// The node at the other end of the link, where a frame may already count as dropped.
     pub peer: Option<String>,
     /// Its counters count fragments, of which the witness recognises only the first.
     pub fragmented: bool,
     /// The witness cannot see or recognise what dies here.
     pub unseen: bool,
+    /// What the witness alone named, by its reason.
+    pub by_witness: Vec<(String, u64)>,
     pub station: Station,
 }
 
@@ -73,9 +69,9 @@ pub struct Range {
 
 /// A station being settled.
 pub struct Gap {
-    pub place: Place,
+    pub kind: StationKind,
     pub node: String,
-    pub name: String,
+    pub label: Label,
     pub peer: Option<String>,
     pub entered: u64,
     /// What surely left.
@@ -226,17 +222,17 @@ impl Chain {
     }
 
     /// A station whose counter says that `left` went on (more than entered: see [`Chain::close`]).
-    pub fn gap(&self, place: Place, node: &str, name: impl Into<String>, left: u64, doubt: u64) -> Gap {
+    pub fn gap(&self, kind: StationKind, node: &str, label: impl Into<Label>, left: u64, doubt: u64) -> Gap {
         Gap {
-            place,
+            kind,
             node: node.into(),
-            name: name.into(),
+            label: label.into(),
             peer: None,
             entered: self.at,
             left: left.min(MOST),
             slack: 0,
             queued: 0,
-            doubt: doubt.max(if place.counts_frames() { self.disguised } else { 0 }).min(MOST),
+            doubt: doubt.max(if counts_frames(kind) { self.disguised } else { 0 }).min(MOST),
             drops: vec![],
             fragments: 1,
             pieces: 0,
@@ -275,8 +271,14 @@ impl Chain {
     }
 
     /// A station whose counters could not be read: what entered is taken as what left.
-    pub fn unknown(&mut self, place: Place, node: &str, name: impl Into<String>, why: impl Into<String>) {
-        let gap = self.gap(place, node, name, self.at, 0);
+    pub fn unknown(
+        &mut self,
+        kind: StationKind,
+        node: &str,
+        label: impl Into<Label>,
+        why: impl Into<String>,
+    ) {
+        let gap = self.gap(kind, node, label, self.at, 0);
         self.push(gap, Some(why.into()));
     }
 
@@ -284,7 +286,9 @@ impl Chain {
         self.at = gap.left;
         let station = Station {
             node: gap.node,
-            station: gap.name,
+            kind: gap.kind,
+            interface: gap.label.interface,
+            station: gap.label.name,
             leg: self.leg.into(),
             entered: gap.entered,
             left: gap.left,
@@ -296,8 +300,8 @@ impl Chain {
         };
         let fragmented = gap.fragments > 1;
         // What a program drops is no death of a buffer.
-        let unseen = gap.place == Place::Program;
-        let mut draft = Draft { place: gap.place, peer: gap.peer, fragmented, unseen, station };
+        let unseen = gap.kind == StationKind::Program;
+        let mut draft = Draft { peer: gap.peer, fragmented, unseen, by_witness: vec![], station };
         draft.settle();
         self.stations.push(draft);
     }

@@ -1,11 +1,12 @@
 //! Stations inside the two ends: the sending application, the receiving IP and UDP layers, the socket, the reader.
 
 use super::book::Book;
-use super::chain::{Chain, Gap, Place};
+use super::chain::{Chain, Gap};
 use super::forward::IP_RECEIVE_DROPS;
 use super::window::{MOST, difference};
 use super::{by_family, is_ping};
-use record::{DropSource, EndReport, Hop, Kind, Role};
+use record::unit::count;
+use record::{DropSource, EndReport, Hop, Role, StationKind, drop};
 
 /// Memory that the kernel accounts for a queued datagram beyond its payload, at the very least.
 const LEAST_OVERHEAD: u64 = 256;
@@ -15,10 +16,10 @@ const MOST_MERGED: u64 = 64;
 /// From what the application tried to send to what the kernel accepted.
 pub fn app_send(chain: &mut Chain, book: &Book) {
     let sender = book.input.sender;
-    let mut gap = chain.gap(Place::AppSend, &book.input.spec.from, "app send", sender.sent, 0);
+    let mut gap = chain.gap(StationKind::AppSend, &book.input.spec.from, "app send", sender.sent, 0);
     for error in &sender.send_errors {
         let evidence = format!("the kernel refused with {}", error.name);
-        gap.claim(&format!("send_{}", error.name), error.count, DropSource::Counter, evidence);
+        gap.claim(&drop::send(&error.name), error.count, DropSource::Counter, evidence);
     }
     chain.close_exact(gap);
 }
@@ -28,16 +29,16 @@ pub fn ip_in(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let node = hop.node.as_str();
     let Some((delivered, doubt)) = delivered(book, chain.at, node) else {
         return chain.unknown(
-            Place::IpIn,
+            StationKind::IpIn,
             node,
             "ip in",
             format!("the IP counters of {node} are not in both snapshots"),
         );
     };
-    let mut gap = chain.gap(Place::IpIn, node, "ip in", delivered, doubt);
+    let mut gap = chain.gap(StationKind::IpIn, node, "ip in", delivered, doubt);
     gap.fragments = book.unit.fragments;
     if let Some(ingress) = hop.ingress.as_deref() {
-        book.draw_link(&mut gap, node, ingress, "rx_otherhost_dropped", "otherhost");
+        book.draw_link(&mut gap, node, ingress, "rx_otherhost_dropped", drop::OTHERHOST);
     }
     let spec = book.input.spec;
     for &(v4, v6, name) in IP_RECEIVE_DROPS {
@@ -46,8 +47,8 @@ pub fn ip_in(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
     book.blame_filter(&mut gap, node, &["input", "prerouting"], &["ip", "ip6", "inet"]);
     if let Some(ingress) = hop.ingress.as_deref().filter(|_| gap.suspicious() > 0) {
-        book.draw_link(&mut gap, node, ingress, "rx_nohandler", "rx_nohandler");
-        book.draw_link(&mut gap, node, ingress, "rx_dropped", "rx_dropped");
+        book.draw_link(&mut gap, node, ingress, "rx_nohandler", drop::RX_NOHANDLER);
+        book.draw_link(&mut gap, node, ingress, "rx_dropped", drop::RX_DROPPED);
     }
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);
@@ -177,7 +178,7 @@ fn socket_view(book: &Book, end: &EndReport, node: &str, port: u16) -> SocketVie
     let since = end.socket_drops.map_or(0, |own| in_all.saturating_sub(own));
     let by_application = end.received.saturating_add(end.foreign);
     let by_kernel = udp("Udp.InDatagrams", "Ip6.Udp6InDatagrams").filter(|_| !book.input.spec.gro);
-    let evidence = format!("{source} {full} with SO_RCVBUF {}", end.settings.receive_buffer);
+    let evidence = format!("{source} {} with SO_RCVBUF {}", count(full), count(end.settings.receive_buffer));
     SocketView {
         reads: by_kernel.unwrap_or(by_application).min(MOST),
         full: full.min(MOST),
@@ -199,14 +200,14 @@ fn into_socket(chain: &mut Chain, book: &mut Book, at_receiver: bool) {
     if !is_ping(book.input.spec) {
         let no_ports = by_family(book.input.spec, "Udp.NoPorts", "Ip6.Udp6NoPorts");
         if book.test.node(node).is_none() {
-            chain.unknown(Place::UdpIn, node, "udp in", format!("{node} is not in both snapshots"));
+            chain.unknown(StationKind::UdpIn, node, "udp in", format!("{node} is not in both snapshots"));
         } else {
-            let mut gap = chain.gap(Place::UdpIn, node, "udp in", reached, 0);
-            book.draw(&mut gap, node, no_ports, "no_socket");
-            gap.claim("checksum", view.checksum, DropSource::Counter, "Udp InCsumErrors");
-            gap.claim("udp_memory", view.memory, DropSource::Counter, "Udp MemErrors");
+            let mut gap = chain.gap(StationKind::UdpIn, node, "udp in", reached, 0);
+            book.draw(&mut gap, node, no_ports, drop::NO_SOCKET);
+            gap.claim(drop::CHECKSUM, view.checksum, DropSource::Counter, "Udp InCsumErrors");
+            gap.claim(drop::UDP_MEMORY, view.memory, DropSource::Counter, "Udp MemErrors");
             gap.claim(
-                "socket_filter",
+                drop::SOCKET_FILTER,
                 view.refused,
                 DropSource::Counter,
                 "Udp InErrors without another name",
@@ -216,9 +217,9 @@ fn into_socket(chain: &mut Chain, book: &mut Book, at_receiver: bool) {
             chain.close(gap, others);
         }
     }
-    let mut gap = chain.gap(Place::Socket, node, "socket", view.reads, 0);
-    gap.prove("socket_buffer_full", view.full, &view.evidence);
-    gap.prove("after_end", view.late, "the socket counted them when its reader had ended");
+    let mut gap = chain.gap(StationKind::Socket, node, "socket", view.reads, 0);
+    gap.prove(drop::SOCKET_BUFFER_FULL, view.full, &view.evidence);
+    gap.prove(drop::AFTER_END, view.late, "the socket counted them when its reader had ended");
     gap.queued = i64::try_from(gap.open().min(view.room)).unwrap_or(0);
     let others = udp_strangers(book, &gap, end, view.reads);
     chain.close(gap, others);
@@ -241,11 +242,11 @@ pub fn turn_around(chain: &mut Chain, book: &mut Book) {
     }
     into_socket(chain, book, true);
     let receiver = book.input.receiver;
-    let mut gap = chain.gap(Place::AppReply, node, "app reply", receiver.responses, 0);
-    gap.claim("foreign", receiver.foreign, DropSource::Counter, "messages that are not of the test");
+    let mut gap = chain.gap(StationKind::AppReply, node, "app reply", receiver.responses, 0);
+    gap.claim(drop::FOREIGN, receiver.foreign, DropSource::Counter, "messages that are not of the test");
     for error in &receiver.send_errors {
         let evidence = format!("the kernel refused with {}", error.name);
-        gap.claim(&format!("send_{}", error.name), error.count, DropSource::Counter, evidence);
+        gap.claim(&drop::send(&error.name), error.count, DropSource::Counter, evidence);
     }
     chain.close_exact(gap);
 }
@@ -254,17 +255,17 @@ fn icmp_echo(chain: &mut Chain, book: &mut Book, node: &str) {
     let (v4, v6) = ("Icmp.OutEchoReps", "Ip6.Icmp6OutEchoReplies");
     let Some(replies) = book.protocol(node, v4, v6) else {
         return chain.unknown(
-            Place::IcmpEcho,
+            StationKind::IcmpEcho,
             node,
             "icmp echo",
             format!("the ICMP counters of {node} are not in both snapshots"),
         );
     };
     let doubt = book.protocol_background(node, v4, v6);
-    let mut gap = chain.gap(Place::IcmpEcho, node, "icmp echo", replies, doubt);
+    let mut gap = chain.gap(StationKind::IcmpEcho, node, "icmp echo", replies, doubt);
     for counter in ["Icmp.OutRateLimitGlobal", "Icmp.OutRateLimitHost", "Ip6.Icmp6OutRateLimitHost"] {
         if counter.starts_with("Ip6") == (book.input.spec.family == 6) {
-            book.draw(&mut gap, node, counter, "icmp_rate_limit");
+            book.draw(&mut gap, node, counter, drop::ICMP_RATE_LIMIT);
         }
     }
     let others = book.others(gap.entered, gap.doubt);
@@ -277,14 +278,19 @@ pub fn app_receive(chain: &mut Chain, book: &mut Book) -> u64 {
     let at_receiver = !spec.kind.is_round_trip();
     let (end, node, _) = book.end(at_receiver);
     let hops = if at_receiver { &book.input.path.forward } else { &book.input.path.back };
-    let by_socket = !matches!(spec.kind, Kind::TcpStream | Kind::Frames);
+    let by_socket = !spec.kind.is_by_port();
     if hops.last().is_some_and(|hop| hop.role == Role::Receiver) && by_socket {
         into_socket(chain, book, at_receiver);
     }
     let received = end.unique.min(MOST);
-    let mut gap = chain.gap(Place::AppReceive, &node, "app receive", received, 0);
-    gap.claim("duplicate", end.duplicates, DropSource::Counter, "read more than once");
-    gap.claim("foreign", end.foreign, DropSource::Counter, "messages that are not of the test, or damaged");
+    let mut gap = chain.gap(StationKind::AppReceive, &node, "app receive", received, 0);
+    gap.claim(drop::DUPLICATE, end.duplicates, DropSource::Counter, "read more than once");
+    gap.claim(
+        drop::FOREIGN,
+        end.foreign,
+        DropSource::Counter,
+        "messages that are not of the test, or damaged",
+    );
     chain.close_exact(gap);
     received
 }

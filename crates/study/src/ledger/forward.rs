@@ -2,11 +2,11 @@
 
 use super::book::{Book, Qdisc, Queue};
 use super::by_family;
-use super::chain::{Chain, Gap, Place, Range};
+use super::chain::{Chain, Gap, Range, at};
 use super::program;
 use super::window::{LinkPair, MOST};
 use record::snapshot::QdiscSample;
-use record::{DropSource, Hop};
+use record::{DropSource, Hop, StationKind, drop, unit};
 
 /// Bytes beyond its MTU that a virtual link still takes, so that a VLAN tag fits (`__is_skb_forwardable`).
 const VLAN_ROOM: u64 = 4;
@@ -76,15 +76,20 @@ pub fn background(book: &Book, node: &str, interface: &str) -> u64 {
 /// From the application's accepted messages to what IP hands to the interface.
 pub fn ip_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let Some(interface) = hop.egress.as_deref() else {
-        return chain.unknown(Place::IpOut, &hop.node, "ip out", "the interface to leave by is not known");
+        return chain.unknown(
+            StationKind::IpOut,
+            &hop.node,
+            "ip out",
+            "the interface to leave by is not known",
+        );
     };
     let (offered, doubt) = match offered(book, chain.at, &hop.node, interface) {
         Ok(offered) => offered,
-        Err(why) => return chain.unknown(Place::IpOut, &hop.node, "ip out", why),
+        Err(why) => return chain.unknown(StationKind::IpOut, &hop.node, "ip out", why),
     };
     let doubt = doubt.saturating_add(background(book, &hop.node, interface));
     let mut gap = chain
-        .gap(Place::IpOut, &hop.node, "ip out", offered.least, doubt)
+        .gap(StationKind::IpOut, &hop.node, "ip out", offered.least, doubt)
         .between(offered, book.unit.fragments);
     let transmits = book.transmits(&hop.node);
     let trouble = book.link(&hop.node, interface).and_then(|link| link.trouble());
@@ -95,8 +100,8 @@ pub fn ip_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
         transmits.map_or(MOST, |transmits| book.unit.at_most(transmits).saturating_sub(offered.least));
     let node = hop.node.as_str();
     for (v4, v6, name) in [
-        ("Ip.OutNoRoutes", "Ip6.Ip6OutNoRoutes", "no_route"),
-        ("Ip.FragFails", "Ip6.Ip6FragFails", "mtu_exceeded"),
+        ("Ip.OutNoRoutes", "Ip6.Ip6OutNoRoutes", drop::NO_ROUTE),
+        ("Ip.FragFails", "Ip6.Ip6FragFails", drop::MTU_EXCEEDED),
     ] {
         let failed_calls = super::total(&book.input.sender.send_errors) > 0 && node == book.input.spec.from;
         if !failed_calls {
@@ -114,11 +119,11 @@ pub fn ip_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
 pub fn egress(chain: &mut Chain, book: &mut Book, hop: &Hop, next: Option<&Hop>) {
     let node = hop.node.as_str();
     let Some(interface) = hop.egress.as_deref() else {
-        return chain.unknown(Place::Link, node, "link", "the interface to leave by is not known");
+        return chain.unknown(StationKind::Link, node, "link", "the interface to leave by is not known");
     };
     match book.qdisc_on_path(hop) {
         Qdisc::None => {}
-        Qdisc::Unknown(why) => chain.unknown(Place::Qdisc, node, format!("qdisc {interface}"), why),
+        Qdisc::Unknown(why) => chain.unknown(StationKind::Qdisc, node, at("qdisc", interface), why),
         Qdisc::Counted(queue) => qdisc(chain, book, node, interface, &queue),
     }
     link(chain, book, node, interface, next);
@@ -128,16 +133,16 @@ fn qdisc(chain: &mut Chain, book: &mut Book, node: &str, interface: &str, queue:
     let &Queue { sent, packets, dropped, queued, sample } = queue;
     let doubt = sent.doubt.saturating_add(background(book, node, interface));
     let range = passed(book, chain.at, sent.count, packets);
-    let gap = chain.gap(Place::Qdisc, node, format!("qdisc {interface}"), range.least, doubt);
+    let gap = chain.gap(StationKind::Qdisc, node, at("qdisc", interface), range.least, doubt);
     let mut gap = gap.between(range, book.unit.fragments);
     let evidence = describe_qdisc(book, node, sample);
     if book.unit.is_plain() {
         gap.queued = queued;
-        gap.prove("qdisc_full", dropped, evidence);
+        gap.prove(drop::QDISC_FULL, dropped, evidence);
     } else {
         let most = i64::try_from(book.unit.per_buffer).map_or(i64::MAX, |each| queued.saturating_mul(each));
         gap.queued = most.max(-(MOST as i64)).min(i64::try_from(gap.open()).unwrap_or(i64::MAX));
-        gap.claim("qdisc_full", book.unit.at_most(dropped), DropSource::Counter, evidence);
+        gap.claim(drop::QDISC_FULL, book.unit.at_most(dropped), DropSource::Counter, evidence);
     }
     let trouble = book.link(node, interface).and_then(|link| link.trouble());
     if trouble.is_some() {
@@ -147,13 +152,14 @@ fn qdisc(chain: &mut Chain, book: &mut Book, node: &str, interface: &str, queue:
     chain.close(gap, others);
 }
 
-/// `tbf limit 3000 B on s:eth1`, with the children that have a limit of their own.
+/// `tbf limit 3,000 B on s:eth1`, with the children that have a limit of their own.
 fn describe_qdisc(book: &Book, node: &str, root: &QdiscSample) -> String {
     let children = book.input.after.nodes.get(node).map_or(&[][..], |node| &node.qdiscs[..]);
     let one = |qdisc: &QdiscSample| {
-        let unit = if matches!(qdisc.kind.as_str(), "tbf" | "bfifo") { "B" } else { "frames" };
-        let rate = qdisc.rate_bytes_per_second.map(|rate| format!(" rate {:.3} Mbit/s", rate as f64 * 8e-6));
-        let limit = qdisc.limit.map(|limit| format!(" limit {limit} {unit}"));
+        let noun = if matches!(qdisc.kind.as_str(), "tbf" | "bfifo") { "B" } else { "frames" };
+        let rate =
+            qdisc.rate_bytes_per_second.map(|rate| format!(" rate {}", unit::bits_per_s(rate as f64 * 8.0)));
+        let limit = qdisc.limit.map(|limit| format!(" limit {} {noun}", unit::count(limit)));
         format!("{}{}{}", qdisc.kind, rate.unwrap_or_default(), limit.unwrap_or_default())
     };
     let inner = children
@@ -166,25 +172,28 @@ fn describe_qdisc(book: &Book, node: &str, root: &QdiscSample) -> String {
 }
 
 fn link(chain: &mut Chain, book: &mut Book, node: &str, interface: &str, next: Option<&Hop>) {
-    let name = format!("link {interface}");
+    let name = at("link", interface);
     let Some(pair) = book.link(node, interface) else {
-        return chain.unknown(Place::Link, node, name, missing(node, interface));
+        return chain.unknown(StationKind::Link, node, name, missing(node, interface));
     };
     let Some(sent) = book.transmitted(&pair) else {
-        return chain.unknown(Place::Link, node, name, no_counters(interface));
+        return chain.unknown(StationKind::Link, node, name, no_counters(interface));
     };
     let doubt = sent.doubt.saturating_add(background(book, node, interface));
     let range = passed(book, chain.at, sent.count, pair.counter("tx_packets").unwrap_or(0));
-    let gap = chain.gap(Place::Link, node, name, range.least, doubt);
+    let gap = chain.gap(StationKind::Link, node, name, range.least, doubt);
     let mut gap = gap.between(range, book.unit.fragments);
     gap.peer = next.map(|next| next.node.clone());
     let peer = next.and_then(|next| book.link(&next.node, next.ingress.as_deref()?));
     let dropped = pair.counter("tx_dropped").unwrap_or(0);
     let dropped = if book.unit.is_plain() { dropped } else { book.unit.at_most(dropped).min(gap.open()) };
     name_device_drops(book, &mut gap, &pair, peer.as_ref(), dropped);
+    if gap.suspicious() > 0 {
+        book.draw_link(&mut gap, node, interface, "tx_errors", drop::TX_ERRORS);
+    }
     let trouble = pair.trouble().or_else(|| peer.and_then(|peer| peer.trouble()));
     if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
-        gap.claim("link_down", MOST, DropSource::State, trouble);
+        gap.claim(drop::LINK_DOWN, MOST, DropSource::State, trouble);
     }
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);
@@ -204,7 +213,7 @@ fn name_device_drops(
     if let Some(peer) = peer.filter(too_long) {
         let (length, mtu) = (book.unit.ip_length, peer.mtu());
         gap.prove(
-            "mtu_exceeded",
+            drop::MTU_EXCEEDED,
             dropped,
             format!("{length} B for an MTU of {mtu} at the other end of {device}"),
         );
@@ -215,37 +224,38 @@ fn name_device_drops(
     let backlog = rest.min(dropped);
     if backlog > 0 {
         let cpus: Vec<_> = cpus.iter().map(|(cpu, count)| format!("{count} on CPU {cpu}")).collect();
-        gap.prove("backlog_full", backlog, format!("softnet dropped {}", cpus.join(", ")));
+        gap.prove(drop::BACKLOG_FULL, backlog, format!("softnet dropped {}", cpus.join(", ")));
         book.shared.draw("", "softnet.dropped", backlog.div_ceil(book.unit.per_buffer));
     }
     dropped -= backlog;
     match pair.trouble().or_else(|| peer.and_then(LinkPair::trouble)) {
-        Some(trouble) => gap.prove("link_down", dropped, trouble),
-        None => gap.prove("tx_dropped", dropped, format!("{device} tx_dropped")),
+        Some(trouble) => gap.prove(drop::LINK_DOWN, dropped, trouble),
+        None => gap.prove(drop::TX_DROPPED, dropped, format!("{device} tx_dropped")),
     }
 }
 
 /// Through a kernel bridge.
 pub fn bridge(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let node = hop.node.as_str();
-    let name = format!("bridge {}", hop.bridge.as_deref().unwrap_or("?"));
+    let name = at("bridge", hop.bridge.as_deref().unwrap_or("?"));
     let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
-        return chain.unknown(Place::Bridge, node, name, "the ports of the bridge are not known");
+        return chain.unknown(StationKind::Bridge, node, name, "the ports of the bridge are not known");
     };
     let (offered, doubt) = match offered(book, chain.at, node, egress) {
         Ok(offered) => offered,
-        Err(why) => return chain.unknown(Place::Bridge, node, name, why),
+        Err(why) => return chain.unknown(StationKind::Bridge, node, name, why),
     };
     let doubt = doubt.saturating_add(background(book, node, egress));
-    let mut gap =
-        chain.gap(Place::Bridge, node, name, offered.least, doubt).between(offered, book.unit.fragments);
+    let mut gap = chain
+        .gap(StationKind::Bridge, node, name, offered.least, doubt)
+        .between(offered, book.unit.fragments);
     book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
     book.blame_filter(&mut gap, node, &["prerouting", "forward", "postrouting"], &["bridge"]);
     book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
     blame_ports(book, &mut gap, node, [ingress, egress, hop.bridge.as_deref().unwrap_or(egress)]);
     book.blame_filter(&mut gap, node, &["prerouting", "forward", "postrouting"], IP_AND_INET);
     if gap.suspicious() > 0 {
-        book.draw_link(&mut gap, node, ingress, "rx_dropped", "rx_dropped");
+        book.draw_link(&mut gap, node, ingress, "rx_dropped", drop::RX_DROPPED);
     }
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);
@@ -255,15 +265,20 @@ pub fn bridge(chain: &mut Chain, book: &mut Book, hop: &Hop) {
 pub fn program(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let node = hop.node.as_str();
     let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
-        return chain.unknown(Place::Program, node, "program", "the interfaces of the program are not known");
+        return chain.unknown(
+            StationKind::Program,
+            node,
+            "program",
+            "the interfaces of the program are not known",
+        );
     };
     let (offered, doubt) = match offered(book, chain.at, node, egress) {
         Ok(offered) => offered,
-        Err(why) => return chain.unknown(Place::Program, node, "program", why),
+        Err(why) => return chain.unknown(StationKind::Program, node, "program", why),
     };
     let doubt = doubt.saturating_add(background(book, node, egress));
     let mut gap = chain
-        .gap(Place::Program, node, "program", offered.least, doubt)
+        .gap(StationKind::Program, node, "program", offered.least, doubt)
         .between(offered, book.unit.fragments);
     program::packet_sockets(book, &mut gap, node, ingress, 0);
     blame_ports(book, &mut gap, node, [ingress, egress, egress]);
@@ -280,29 +295,29 @@ pub fn blame_ports(book: &Book, gap: &mut Gap, node: &str, ports: [&str; 3]) {
             return;
         }
         if let Some(trouble) = pair.trouble() {
-            gap.claim("link_down", MOST, DropSource::State, trouble);
+            gap.claim(drop::LINK_DOWN, MOST, DropSource::State, trouble);
         } else if leaving && book.unit.is_plain() && book.unit.ip_length > mtu + VLAN_ROOM {
             let evidence = format!("{} B for an MTU of {mtu} at {port}", book.unit.ip_length);
-            gap.claim("mtu_exceeded", MOST, DropSource::State, evidence);
+            gap.claim(drop::MTU_EXCEEDED, MOST, DropSource::State, evidence);
         } else if [pair.before, pair.after]
             .iter()
             .any(|link| link.bridge_state.is_some_and(|state| state != 3))
         {
             let evidence = format!("{port} was in state {:?}", pair.after.bridge_state.unwrap_or(0));
-            gap.claim("port_not_forwarding", MOST, DropSource::State, evidence);
+            gap.claim(drop::PORT_NOT_FORWARDING, MOST, DropSource::State, evidence);
         }
     }
 }
 
 /// Reasons for which IP throws a received frame away, with the counter that says so.
 pub const IP_RECEIVE_DROPS: &[(&str, &str, &str)] = &[
-    ("TcpExt.IPReversePathFilter", "", "rp_filter"),
-    ("IpExt.InCsumErrors", "", "checksum"),
-    ("Ip.InHdrErrors", "Ip6.Ip6InHdrErrors", "header_error"),
-    ("Ip.InAddrErrors", "Ip6.Ip6InAddrErrors", "address_error"),
-    ("IpExt.InTruncatedPkts", "Ip6.Ip6InTruncatedPkts", "truncated"),
-    ("Ip.InDiscards", "Ip6.Ip6InDiscards", "ip_discard"),
-    ("Ip.ReasmFails", "Ip6.Ip6ReasmFails", "reassembly_failed"),
+    ("TcpExt.IPReversePathFilter", "", drop::RP_FILTER),
+    ("IpExt.InCsumErrors", "", drop::CHECKSUM),
+    ("Ip.InHdrErrors", "Ip6.Ip6InHdrErrors", drop::HEADER_ERROR),
+    ("Ip.InAddrErrors", "Ip6.Ip6InAddrErrors", drop::ADDRESS_ERROR),
+    ("IpExt.InTruncatedPkts", "Ip6.Ip6InTruncatedPkts", drop::TRUNCATED),
+    ("Ip.InDiscards", "Ip6.Ip6InDiscards", drop::IP_DISCARD),
+    ("Ip.ReasmFails", "Ip6.Ip6ReasmFails", drop::REASSEMBLY_FAILED),
 ];
 
 const NO_ROUTE: &[(&str, &str)] =
@@ -311,7 +326,7 @@ const NO_ROUTE: &[(&str, &str)] =
 /// Through a router.
 pub fn ip_forward(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let node = hop.node.as_str();
-    let place = Place::IpForward;
+    let place = StationKind::IpForward;
     let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
         return chain.unknown(place, node, "ip forward", "the interfaces of the router are not known");
     };
@@ -324,17 +339,17 @@ pub fn ip_forward(chain: &mut Chain, book: &mut Book, hop: &Hop) {
         chain.gap(place, node, "ip forward", offered.least, doubt).between(offered, book.unit.fragments);
     let spec = book.input.spec;
     let trouble = book.link(node, egress).and_then(|link| link.trouble());
-    book.draw_link(&mut gap, node, ingress, "rx_otherhost_dropped", "otherhost");
+    book.draw_link(&mut gap, node, ingress, "rx_otherhost_dropped", drop::OTHERHOST);
     for &(v4, v6, name) in IP_RECEIVE_DROPS {
         book.draw(&mut gap, node, by_family(spec, v4, v6), name);
     }
     for &(v4, v6) in NO_ROUTE {
-        let name = if trouble.is_some() { "link_down" } else { "no_route" };
+        let name = if trouble.is_some() { drop::LINK_DOWN } else { drop::NO_ROUTE };
         book.draw(&mut gap, node, by_family(spec, v4, v6), name);
     }
-    book.draw(&mut gap, node, by_family(spec, "Ip.FragFails", "Ip6.Ip6FragFails"), "mtu_exceeded");
+    book.draw(&mut gap, node, by_family(spec, "Ip.FragFails", "Ip6.Ip6FragFails"), drop::MTU_EXCEEDED);
     if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
-        gap.claim("link_down", MOST, DropSource::State, trouble);
+        gap.claim(drop::LINK_DOWN, MOST, DropSource::State, trouble);
     }
     // What IP gave away (in both directions) and no interface saw. Forwarded frames are counted before the filter.
     let returned = book.test.link_counter(node, ingress, "tx_packets").unwrap_or(0);
@@ -346,7 +361,7 @@ pub fn ip_forward(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     book.blame_filter(&mut gap, node, &["forward", "prerouting", "postrouting"], IP_AND_INET);
     book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
     if gap.suspicious() > 0 {
-        book.draw_link(&mut gap, node, ingress, "rx_dropped", "rx_dropped");
+        book.draw_link(&mut gap, node, ingress, "rx_dropped", drop::RX_DROPPED);
     }
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);

@@ -12,35 +12,35 @@
 
 use super::Arrival;
 use super::book::Book;
-use super::chain::{Chain, Gap, Place, Range};
+use super::chain::{Chain, Gap, Range, at};
 use super::ends;
 use super::forward;
 use super::window::MOST;
-use record::{DropSource, Hop, PlaceDrop};
+use record::{DropSource, Hop, PortKind, StationKind, drop};
 
 /// From what the application tried to send to what it handed to the kernel, which also counts what it dropped behind the send
-/// call ([`record::port::COUNTED_BELOW`]).
+/// call ([`record::drop::is_counted_below`]).
 pub fn app_send(chain: &mut Chain, book: &Book) {
     let sender = book.input.sender;
     let (behind, refused): (Vec<_>, Vec<_>) =
         sender.port_drops.iter().partition(|drop| drop.is_counted_below());
     let behind = behind.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
     let left = sender.sent.saturating_add(behind);
-    let mut gap = chain.gap(Place::AppSend, &book.input.spec.from, "app send", left, 0);
+    let mut gap = chain.gap(StationKind::AppSend, &book.input.spec.from, "app send", left, 0);
     for drop in refused {
         let evidence = format!("{} refused with {}", sender.settings.port, drop.name);
-        gap.claim(&format!("send_{}", drop.name), drop.count, DropSource::Counter, evidence);
+        gap.claim(&drop::send(&drop.name), drop.count, DropSource::Counter, evidence);
     }
     chain.close_exact(gap);
 }
 
 /// From the port to the queueing discipline, or to the device when the port passes it by.
 pub fn port_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
-    let (node, place) = (hop.node.as_str(), Place::PortOut);
+    let (node, place) = (hop.node.as_str(), StationKind::Port);
     let Some(interface) = hop.egress.as_deref() else {
         return chain.unknown(place, node, "port", "the interface to leave by is not known");
     };
-    let name = format!("port {interface}");
+    let name = at("port", interface);
     let qdisc = book.qdisc_on_path(hop);
     let (offered, doubt) = match forward::offered_to(book, chain.at, node, interface, qdisc) {
         Ok(offered) => offered,
@@ -56,33 +56,42 @@ pub fn port_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     }
     let trouble = book.link(node, interface).and_then(|link| link.trouble());
     if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
-        gap.claim("link_down", MOST, DropSource::State, trouble);
+        gap.claim(drop::LINK_DOWN, MOST, DropSource::State, trouble);
     }
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);
 }
 
-/// Counters of frames that an interface lost before it counted them as received.
-const NIC: [&str; 3] = ["rx_missed_errors", "rx_fifo_errors", "rx_errors"];
+/// Counters of frames that an interface lost before it counted them as received (`include/uapi/linux/if_link.h`); their
+/// names are those of the drops. The last one may contain the others.
+pub const NIC: [&str; 7] = [
+    drop::RX_MISSED_ERRORS,
+    drop::RX_OVER_ERRORS,
+    drop::RX_FIFO_ERRORS,
+    drop::RX_CRC_ERRORS,
+    drop::RX_FRAME_ERRORS,
+    drop::RX_LENGTH_ERRORS,
+    drop::RX_ERRORS,
+];
 
 /// From the sender's interface to the receiver's, when nobody knows what is between: one station, whose loss nothing
 /// names but the receiving interface.
 pub fn between(chain: &mut Chain, book: &mut Book, hop: &Hop, arrival: &Arrival) {
     let node = hop.node.as_str();
-    let name = format!("path to {}", hop.ingress.as_deref().unwrap_or("?"));
+    let name = at("path to", hop.ingress.as_deref().unwrap_or("?"));
     let (least, most) = match &arrival.arrived {
         Ok(arrived) => *arrived,
-        Err(why) => return chain.unknown(Place::Between, node, name, why),
+        Err(why) => return chain.unknown(StationKind::Between, node, name, why),
     };
     let range = Range { least, most, pieces: 0 };
-    let mut gap = chain.gap(Place::Between, node, name, least, arrival.doubt).between(range, 1);
+    let mut gap = chain.gap(StationKind::Between, node, name, least, arrival.doubt).between(range, 1);
     if let Some(ingress) = hop.ingress.as_deref() {
-        for counter in NIC {
-            book.draw_link(&mut gap, node, ingress, counter, counter);
+        for name in NIC {
+            book.draw_link(&mut gap, node, ingress, name, name);
         }
         let trouble = book.link(node, ingress).and_then(|link| link.trouble());
         if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
-            gap.claim("link_down", MOST, DropSource::State, trouble);
+            gap.claim(drop::LINK_DOWN, MOST, DropSource::State, trouble);
         }
     }
     let others = book.others(gap.entered, gap.doubt);
@@ -92,20 +101,20 @@ pub fn between(chain: &mut Chain, book: &mut Book, hop: &Hop, arrival: &Arrival)
 /// From the last link to what was read from the port.
 pub fn tap(chain: &mut Chain, book: &mut Book, hop: &Hop) {
     let node = hop.node.as_str();
-    let name = format!("tap {}", hop.ingress.as_deref().unwrap_or("?"));
+    let name = at("tap", hop.ingress.as_deref().unwrap_or("?"));
     let end = book.input.receiver;
     let reads = end.received.saturating_add(end.foreign).min(MOST);
     let (doubt, after) = book.input.arrival.map_or((0, 0), |arrival| (arrival.doubt, arrival.after));
-    let mut gap = chain.gap(Place::Tap, node, name, reads, doubt);
+    let mut gap = chain.gap(StationKind::Tap, node, name, reads, doubt);
     for drop in &end.port_drops {
-        gap.prove(&drop_name(drop), drop.count, format!("{} counted {}", end.settings.port, drop.count));
+        gap.prove(&drop.at_station(), drop.count, format!("{} counted {}", end.settings.port, drop.count));
     }
-    gap.claim("after_end", after, DropSource::Counter, "came when the capture was over");
+    gap.claim(drop::AFTER_END, after, DropSource::Counter, "came when the capture was over");
     if book.input.arrival.is_none() {
         after_end(book, &mut gap, hop);
     }
     if let Some(ingress) = hop.ingress.as_deref().filter(|_| gap.suspicious() > 0) {
-        book.draw_link(&mut gap, node, ingress, "rx_dropped", "rx_dropped");
+        book.draw_link(&mut gap, node, ingress, "rx_dropped", drop::RX_DROPPED);
     }
     let others = book.others(gap.entered, gap.doubt).saturating_add(end.foreign);
     chain.close(gap, others);
@@ -119,7 +128,12 @@ fn after_end(book: &Book, gap: &mut Gap, hop: &Hop) {
     let sockets = book.test.packet_sockets(&hop.node, ingress, |owner| owner == "receiver");
     let in_all = sockets.iter().fold(0u64, |sum, (_, drops)| sum.saturating_add(*drops));
     let late = in_all.saturating_sub(told).min(MOST);
-    gap.claim("after_end", late, DropSource::Counter, "the socket counted them when its reader had ended");
+    gap.claim(
+        drop::AFTER_END,
+        late,
+        DropSource::Counter,
+        "the socket counted them when its reader had ended",
+    );
     let waiting = |bytes: u64| ends::most_waiting(book, bytes);
     let room = sockets.iter().fold(0u64, |sum, (s, _)| sum.saturating_add(waiting(s.receive_queue_bytes)));
     gap.queued = i64::try_from(gap.open().min(room)).unwrap_or(0);
@@ -129,28 +143,20 @@ fn after_end(book: &Book, gap: &mut Gap, hop: &Hop) {
 /// buffer dies. And a frame from a transmit ring has its headers in the ring's pages, where the witness does not look;
 /// the first router moves them to the buffer.
 pub fn mark_unseen(chain: &mut Chain, book: &mut Book) {
-    let mut in_pages = book.input.sender.settings.port.starts_with("ring:");
+    let mut in_pages = PortKind::of(&book.input.sender.settings.port).is_some_and(|kind| kind.in_pages);
     let mut unconfirmed = 0;
     for draft in &mut chain.stations {
-        in_pages &= draft.place != Place::IpForward;
-        let own = matches!(draft.place, Place::AppSend | Place::AppReceive);
-        draft.unseen |= draft.place == Place::Tap || (in_pages && !own);
+        in_pages &= draft.station.kind != StationKind::IpForward;
+        let own = matches!(draft.station.kind, StationKind::AppSend | StationKind::AppReceive);
+        draft.unseen |= draft.station.kind == StationKind::Tap || (in_pages && !own);
         let drops = draft.station.drops.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
-        unconfirmed += if draft.unseen && draft.place != Place::Tap { drops.min(MOST) } else { 0 };
+        unconfirmed +=
+            if draft.unseen && draft.station.kind != StationKind::Tap { drops.min(MOST) } else { 0 };
     }
     if unconfirmed > 0 {
         book.note(format!(
             "the witness cannot confirm {unconfirmed} drops in front of the first router: the headers of frames from a \
              transmit ring lie in the ring's pages, where it does not look"
         ));
-    }
-}
-
-/// `ring` and `ring_full` is `ring_full`; `socket` and `buffer_full` is `socket_buffer_full`.
-pub fn drop_name(drop: &PlaceDrop) -> String {
-    if drop.name.starts_with(&drop.place) {
-        drop.name.clone()
-    } else {
-        format!("{}_{}", drop.place, drop.name)
     }
 }

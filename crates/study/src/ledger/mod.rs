@@ -27,10 +27,12 @@ mod witness;
 
 use book::Book;
 use chain::Chain;
+pub(crate) use frames::NIC;
 use record::ledger::WitnessDrop;
-use record::{EndReport, Hop, Kind, Ledger, NamedCount, Path, Role, Snapshot, TestSpec, Witness};
+use record::{EndReport, Hop, Ledger, NamedCount, Path, Role, Snapshot, TestSpec, Witness};
 pub use switch::misses as table_misses;
 use window::MOST;
+pub(crate) use window::Window;
 
 /// The ports of a test, by which its sockets are found in a snapshot; 0 is unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -97,7 +99,7 @@ pub fn close(input: &LedgerInput) -> Ledger {
     let mut book = Book::new(input);
     let mut chain = Chain::new(input.sender.attempted);
     chain.suspect(book.unit.disguised(0));
-    if input.spec.kind == Kind::Frames {
+    if input.spec.kind.is_by_port() {
         frames::app_send(&mut chain, &book);
     } else {
         ends::app_send(&mut chain, &book);
@@ -114,7 +116,7 @@ pub fn close(input: &LedgerInput) -> Ledger {
     let mut seen = input.witness.clone();
     if let WitnessInput::Counted { details, .. } = &mut seen {
         leave_out_copies(&mut book, details);
-        if input.spec.kind == Kind::Frames {
+        if input.spec.kind.is_by_port() {
             frames::mark_unseen(&mut chain, &mut book);
         }
         witness::name_residuals(&mut chain.stations, details);
@@ -135,7 +137,7 @@ pub fn close(input: &LedgerInput) -> Ledger {
 
 fn leave_out_copies(book: &mut Book, details: &mut Vec<WitnessDrop>) {
     let input = book.input;
-    let receiver = (input.spec.kind == Kind::Frames).then_some(input.spec.to.as_str());
+    let receiver = (input.spec.kind.is_by_port()).then_some(input.spec.to.as_str());
     let hops = input.path.forward.iter().chain(&input.path.back);
     let programs: Vec<&str> =
         hops.filter(|hop| hop.role == Role::Forwarder).map(|hop| hop.node.as_str()).collect();
@@ -165,7 +167,7 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
     fragments(chain, book, hops);
     for (index, hop) in hops.iter().enumerate() {
         let next = hops.get(index + 1);
-        let raw = book.input.spec.kind == Kind::Frames;
+        let raw = book.input.spec.kind.is_by_port();
         if let Some(arrival) = book.input.arrival.filter(|_| hop.role == Role::Receiver) {
             frames::between(chain, book, hop, arrival);
         }
@@ -207,5 +209,5 @@ fn total(counts: &[NamedCount]) -> u64 {
 
 /// True for kinds whose frames are ICMP echo.
 fn is_ping(spec: &TestSpec) -> bool {
-    spec.kind == Kind::Ping
+    spec.kind.is_echo()
 }

@@ -14,13 +14,13 @@
 //! **Price.** Ports count frames, not datagrams: a drop of super-frames takes as much of the gap as they can have held.
 
 use super::book::Book;
-use super::chain::{Chain, Gap, Place, Range};
+use super::chain::{Chain, Gap, Range, at};
 use super::ends;
 use super::forward;
-use super::frames::drop_name;
 use super::window::{MOST, difference};
 use record::snapshot::{PacketSocketSample, WaySample};
-use record::{DropSource, Hop, PlaceDrop};
+use record::unit::count;
+use record::{DropSource, Hop, PlaceDrop, StationKind, drop};
 
 /// Both stations; false when nobody was asked or the way is not known, and nothing was closed.
 pub fn pass(chain: &mut Chain, book: &mut Book, hop: &Hop) -> bool {
@@ -31,17 +31,17 @@ pub fn pass(chain: &mut Chain, book: &mut Book, hop: &Hop) -> bool {
     let Some(received) = received else { return false };
     let node = hop.node.as_str();
 
-    let name = format!("program in {}", before.from);
+    let name = at("program in", &before.from);
     let exactly = Range { least: received.count, most: received.count, pieces: 0 };
     let mut gap = chain
-        .gap(Place::Program, node, name, received.count, received.doubt)
+        .gap(StationKind::Program, node, name, received.count, received.doubt)
         .between(exactly, book.unit.fragments);
     claim(book, &mut gap, &before.from, (&before.lost_before, &after.lost_before));
     let told = told_of_sockets(&before.lost_before, &after.lost_before);
     packet_sockets(book, &mut gap, node, &before.from, told);
     let trouble = book.link(node, &before.from).and_then(|link| link.trouble());
     if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
-        gap.claim("link_down", MOST, DropSource::State, trouble);
+        gap.claim(drop::LINK_DOWN, MOST, DropSource::State, trouble);
     }
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);
@@ -60,20 +60,21 @@ fn both<'a>(book: &Book<'a>, hop: &Hop) -> Option<(&'a WaySample, &'a WaySample)
 
 fn leave(chain: &mut Chain, book: &mut Book, node: &str, before: &WaySample, after: &WaySample) {
     let egress = before.to.as_str();
-    let name = format!("program out {egress}");
+    let name = at("program out", egress);
     let (offered, doubt) = match forward::offered(book, chain.at, node, egress) {
         Ok(offered) => offered,
-        Err(why) => return chain.unknown(Place::Program, node, name, why),
+        Err(why) => return chain.unknown(StationKind::Program, node, name, why),
     };
     let doubt = doubt.saturating_add(forward::background(book, node, egress));
-    let mut gap =
-        chain.gap(Place::Program, node, name, offered.least, doubt).between(offered, book.unit.fragments);
+    let mut gap = chain
+        .gap(StationKind::Program, node, name, offered.least, doubt)
+        .between(offered, book.unit.fragments);
     let down = book.link(node, egress).and_then(|link| link.trouble());
     let own = [
-        ("transmitter_full", difference(before.full, after.full), "found no room in"),
+        (drop::TRANSMITTER_FULL, difference(before.full, after.full), "found no room in"),
         // A transmitter fails when its link goes down, and then says so once.
         (
-            if down.is_some() { "link_down" } else { "transmitter_failed" },
+            if down.is_some() { drop::LINK_DOWN } else { drop::TRANSMITTER_FAILED },
             difference(before.failed, after.failed),
             "were in hand for",
         ),
@@ -131,10 +132,12 @@ pub fn packet_sockets(book: &mut Book, gap: &mut Gap, node: &str, interface: &st
         let key = format!("packet socket {}", socket.inode);
         let rest = book.unit.at_most(book.shared.rest(node, &key, drops - twice));
         let evidence = format!(
-            "the packet socket of {} on {interface} dropped {drops} with SO_RCVBUF {}",
-            socket.owner, socket.receive_buffer_bytes
+            "the packet socket of {} on {interface} dropped {} with SO_RCVBUF {}",
+            socket.owner,
+            count(drops),
+            count(socket.receive_buffer_bytes)
         );
-        let given = gap.claim("socket_buffer_full", rest, DropSource::Counter, evidence);
+        let given = gap.claim(drop::SOCKET_BUFFER_FULL, rest, DropSource::Counter, evidence);
         book.shared.draw(node, &key, given.div_ceil(book.unit.per_buffer));
     }
     gap.queued = i64::try_from(gap.surely_open().min(waiting)).unwrap_or(0);
@@ -147,8 +150,8 @@ fn hands_on(owner: &str) -> bool {
 
 /// What the kernel refused has its own name; everything else is known by its place: `port_oversize`, `ring_full`.
 fn name(drop: &PlaceDrop) -> String {
-    match drop.place == "kernel" || drop.name == "link_down" {
+    match drop.place == "kernel" || drop.name == drop::LINK_DOWN {
         true => drop.name.clone(),
-        false => drop_name(drop),
+        false => drop.at_station(),
     }
 }

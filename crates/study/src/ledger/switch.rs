@@ -11,13 +11,13 @@
 //! **Price.** Table counters know no direction: what the way there does not need of them is left for the way back.
 
 use super::book::Book;
-use super::chain::{Chain, Place, Range};
+use super::chain::{Chain, Range, at};
 use super::forward;
 use super::program;
 use super::unit::Seen;
 use super::window::{MOST, difference};
 use record::snapshot::{SwitchPortSample, SwitchSample};
-use record::{DropSource, Hop};
+use record::{DropSource, Hop, StationKind, drop};
 
 /// Both sides of a switch; none when it was not asked.
 pub fn samples<'a>(book: &Book<'a>, node: &str) -> Option<(&'a SwitchSample, &'a SwitchSample)> {
@@ -77,15 +77,15 @@ fn enter(chain: &mut Chain, book: &mut Book, (node, ingress): (&str, &str), port
         false => 0,
     };
     let left = received.saturating_sub(lost);
-    let name = format!("switch in {ingress}");
-    let gap = chain.gap(Place::Program, node, name, left, port.received.doubt);
+    let name = at("switch in", ingress);
+    let gap = chain.gap(StationKind::Program, node, name, left, port.received.doubt);
     let mut gap = gap.between(exactly(left), book.unit.fragments);
     if before_socket {
         program::packet_sockets(book, &mut gap, node, ingress, 0);
     }
     let dropped = book.unit.at_most(port.dropped_in);
     let evidence = format!("the switch's port {ingress} dropped {} on the way in", port.dropped_in);
-    gap.claim("switch_port_full", dropped, DropSource::Counter, evidence);
+    gap.claim(drop::SWITCH_PORT_FULL, dropped, DropSource::Counter, evidence);
     if !before_socket {
         program::packet_sockets(book, &mut gap, node, ingress, port.dropped_in);
     }
@@ -113,7 +113,7 @@ fn tables(
     port: &Port,
 ) {
     let offered = given_away(book, port);
-    let gap = chain.gap(Place::Program, node, "switch tables", port.sent.count, port.sent.doubt);
+    let gap = chain.gap(StationKind::Program, node, "switch tables", port.sent.count, port.sent.doubt);
     let range = Range {
         least: port.sent.count.saturating_add(port.dropped_out).min(offered),
         most: offered,
@@ -127,7 +127,7 @@ fn tables(
     };
     for (table, missed) in misses(before, after) {
         let evidence = format!("{missed} frames matched no rule of table {table}, which drops them");
-        claim(&mut gap, "table_miss", &format!("table {table}"), missed, evidence);
+        claim(&mut gap, drop::TABLE_MISS, &format!("table {table}"), missed, evidence);
     }
     let to_controller = [
         ("rules", before.to_controller, after.to_controller),
@@ -143,11 +143,11 @@ fn tables(
             let evidence = format!(
                 "{lost} of {count} packet-ins of {who} found no room: the controllers read too slowly, or a rate is set"
             );
-            claim(&mut gap, "packet_in_dropped", &format!("{who}, dropped"), lost, evidence);
+            claim(&mut gap, drop::PACKET_IN_DROPPED, &format!("{who}, dropped"), lost, evidence);
         }
         if count > lost {
             let evidence = format!("{who} that send to the controller counted {count} frames");
-            claim(&mut gap, "to_controller", who, count - lost, evidence);
+            claim(&mut gap, drop::TO_CONTROLLER, who, count - lost, evidence);
         }
     }
     let others = book.others(gap.entered, gap.doubt);
@@ -155,17 +155,18 @@ fn tables(
 }
 
 fn leave(chain: &mut Chain, book: &mut Book, node: &str, egress: &str, port: &Port) {
-    let name = format!("switch out {egress}");
+    let name = at("switch out", egress);
     let (offered, doubt) = match forward::offered(book, chain.at, node, egress) {
         Ok(offered) => offered,
-        Err(why) => return chain.unknown(Place::Program, node, name, why),
+        Err(why) => return chain.unknown(StationKind::Program, node, name, why),
     };
     let doubt = doubt.saturating_add(forward::background(book, node, egress));
-    let mut gap =
-        chain.gap(Place::Program, node, name, offered.least, doubt).between(offered, book.unit.fragments);
+    let mut gap = chain
+        .gap(StationKind::Program, node, name, offered.least, doubt)
+        .between(offered, book.unit.fragments);
     let dropped = book.unit.at_most(port.dropped_out);
     let evidence = format!("the switch's port {egress} dropped {} on the way out", port.dropped_out);
-    gap.claim("switch_port_full", dropped, DropSource::Counter, evidence);
+    gap.claim(drop::SWITCH_PORT_FULL, dropped, DropSource::Counter, evidence);
     let others = book.others(gap.entered, gap.doubt);
     chain.close(gap, others);
 }

@@ -20,7 +20,7 @@
 //! **Price.** Frames with other headers (VLAN tags) or much other traffic make the division meaningless; the buffers
 //! are then taken as they are, and the difference goes into the doubt.
 
-use record::{EndReport, Kind, TestSpec};
+use record::{EndReport, TestSpec};
 
 const ETHERNET: u64 = 14;
 const UDP_OR_ICMP: u64 = 8;
@@ -101,12 +101,12 @@ impl Unit {
 
     /// The way there: what the sender really wrote decides, then what was asked.
     pub fn forward(spec: &TestSpec, sender: &EndReport, fragments: u64) -> Self {
-        if spec.kind == Kind::Frames {
+        if spec.kind.is_by_port() {
             return Self::of_frames(spec);
         }
         let asked = u64::from(spec.size);
         let even = sender.sent > 0 && sender.sent_bytes.is_multiple_of(sender.sent) && sender.sent_bytes > 0;
-        let payload = if even && spec.kind != Kind::Ping { sender.sent_bytes / sender.sent } else { asked };
+        let payload = if even && !spec.kind.is_echo() { sender.sent_bytes / sender.sent } else { asked };
         Self::new(spec.family, payload.min(1 << 20), u64::from(spec.gso), fragments)
     }
 
@@ -118,7 +118,7 @@ impl Unit {
 
     /// The way back: the size of the response.
     pub fn back(spec: &TestSpec, fragments: u64) -> Self {
-        let size = if spec.kind == Kind::Ping || spec.response == 0 { spec.size } else { spec.response };
+        let size = if spec.kind.is_echo() || spec.response == 0 { spec.size } else { spec.response };
         Self::new(spec.family, u64::from(size), 1, fragments)
     }
 

@@ -7,10 +7,11 @@
 use record::Snapshot;
 use record::snapshot::{
     Counters, FilterSample, LinkSample, NodeSnapshot, PacketSocketSample, QdiscSample, SocketSample,
+    SoftnetRow,
 };
 
-/// The largest count that is believed: 2^50 frames are a year at 35 million per second.
-pub const MOST: u64 = 1 << 50;
+/// The largest count that is believed.
+pub const MOST: u64 = record::delta::MOST;
 
 /// Two snapshots and the time between them.
 #[derive(Clone, Copy)]
@@ -28,7 +29,7 @@ pub struct LinkPair<'a> {
 
 /// `after − before`, if that means something.
 pub fn difference(before: u64, after: u64) -> Option<u64> {
-    after.checked_sub(before).filter(|&delta| delta <= MOST)
+    record::Delta::of(before, after).known()
 }
 
 fn moved(before: &Counters, after: &Counters, name: &str) -> Option<u64> {
@@ -89,6 +90,17 @@ impl<'a> Window<'a> {
             })
             .collect();
         (per_cpu.iter().fold(0u64, |sum, &(_, n)| sum.saturating_add(n)).min(MOST), per_cpu)
+    }
+
+    /// What a counter of the receive loops moved by on all CPUs that both sides know; none where that is unknown.
+    pub fn softnet(&self, of: fn(&SoftnetRow) -> u64) -> Option<u64> {
+        let moved = self.after.softnet.iter().filter_map(|after| {
+            let before = self.before.softnet.iter().find(|before| before.cpu == after.cpu)?;
+            Some(difference(of(before), of(after)))
+        });
+        let moved: Option<Vec<u64>> = moved.collect();
+        let moved = moved.filter(|moved| !moved.is_empty())?;
+        Some(moved.into_iter().fold(0u64, u64::saturating_add).min(MOST))
     }
 
     /// Sockets of a node on a local port, on the later side with the earlier side where it existed.

@@ -1,14 +1,15 @@
 //! The witness against the stations: the same losses, counted by two disjoint mechanisms.
 //!
-//! Every reason that the kernel gives for a drop belongs to some names of drops ([`names_of`]). Per node the named
+//! Every reason that the kernel gives for a drop belongs to some names of drops ([`drop::of_kernel`]). Per node the named
 //! drops are taken out of the witness' count, reasons with few names first; what remains on either side beyond one per
 //! cent is a disagreement, told in one sentence each. A loss that only the witness can name is taken from what remains
 //! of it, and not counted as confirmed.
 
 use super::WitnessInput;
-use super::chain::{Draft, Place};
+use super::chain::Draft;
+use record::drop::{DropName, Fate};
 use record::ledger::WitnessDrop;
-use record::{Drop, DropSource, NamedCount, Witness, WitnessStatus};
+use record::{Drop, DropSource, NamedCount, StationKind, Witness, WitnessStatus, drop};
 use std::collections::BTreeMap;
 
 /// Frames that wait for a neighbour (`unres_qlen_bytes` of 212,992 B) and die only after the counters were read.
@@ -18,132 +19,9 @@ const BLIND: u64 = 1000;
 /// Probes of the warm-up that may still wait for a neighbour when the test begins, and then die in it.
 const PROBES: u64 = 5;
 
-/// The names of drops that a reason may stand for; `filter_*` stands for every hook.
-pub fn names_of(reason: &str, location: Option<&str>) -> &'static [&'static str] {
-    match reason {
-        // An interface that has just lost its carrier has the qdisc that drops everything (noop), with the reason of a
-        // full one; the device counts the frame.
-        "QDISC_DROP" => &["qdisc_full", "link_down"],
-        "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "QDISC_BURST_DROP" | "CAKE_FLOOD" | "FQ_BAND_LIMIT"
-        | "FQ_FLOW_LIMIT" | "FQ_HORIZON_LIMIT" => &["qdisc_full"],
-        "CPU_BACKLOG" => &["backlog_full"],
-        "SOCKET_RCVBUFF" => &["socket_buffer_full", "after_end"],
-        "PACKET_SOCK_ERROR" => &["ring_full", "socket_buffer_full"],
-        "PROTO_MEM" => &["udp_memory", "socket_buffer_full"],
-        "SOCKET_FILTER" => &["socket_filter"],
-        "UDP_CSUM" | "IP_CSUM" | "ICMP_CSUM" | "SKB_CSUM" => &["checksum"],
-        "NETFILTER_DROP" => &["filter_*", "send_EPERM"],
-        "IP_RPFILTER" => &["rp_filter"],
-        "NO_SOCKET" => &["no_socket"],
-        "PKT_TOO_BIG" => &["mtu_exceeded"],
-        "OTHERHOST" => &["otherhost"],
-        "IP_INHDR" => &["header_error"],
-        "IP_INADDRERRORS" | "IP_INVALID_SOURCE" | "IP_INVALID_DEST" | "IP_LOCAL_SOURCE" => &["address_error"],
-        "IP_INNOROUTES" | "IP_OUTNOROUTES" => &["no_route", "link_down"],
-        "PKT_TOO_SMALL" | "IP_TRUNCATED" => &["truncated"],
-        "FRAG_REASM_TIMEOUT" | "FRAG_TOO_FAR" | "DUP_FRAG" => &["reassembly_failed"],
-        "DEV_READY" | "DEV_HDR" => &["link_down", "tx_dropped"],
-        "BRIDGE_INGRESS_STP_STATE" | "BRIDGE_NON_FORWARDING_STATE" | "BRIDGE_NO_EGRESS_PORT" => {
-            &["port_not_forwarding", "link_down"]
-        }
-        "TC_INGRESS" | "TC_EGRESS" | "XDP" => &["tc"],
-        "NO_TX_TARGET" => &["port_not_forwarding", "link_down"],
-        // A carrier that goes takes the neighbours with it.
-        _ if reason.starts_with("NEIGH_") => &["neighbour_unresolved", "link_down"],
-        _ => names_of_place(location.unwrap_or("")),
-    }
-}
-
-/// Reasons without a meaning of their own (`NOT_SPECIFIED`) are known by the function that dropped.
-fn names_of_place(function: &str) -> &'static [&'static str] {
-    let is = |parts: &[&str]| parts.iter().any(|part| function.contains(part));
-    if is(&["nf_hook", "nft_do_chain"]) {
-        &["filter_*", "send_EPERM"]
-    } else if is(&[
-        "noop_enqueue",
-        "qdisc_reset",
-        "skb_queue_purge",
-        "kfree_skb_list",
-        "rtnl_kfree_skbs",
-        "qdisc_purge",
-    ]) {
-        &["link_down", "qdisc_full"]
-    } else if is(&["frag_rcv", "frag_queue", "frag_reasm", "ip_defrag", "inet_frag"]) {
-        &["reassembly_failed"]
-    } else if is(&["_enqueue", "dev_xmit_skb", "dev_qdisc"]) {
-        &["qdisc_full", "link_down"]
-    } else if is(&["neigh", "arp_", "ndisc"]) {
-        &["neighbour_unresolved", "link_down"]
-    } else if is(&["forward_skb", "veth"]) {
-        &["mtu_exceeded", "link_down", "tx_dropped"]
-    } else if is(&["br_"]) {
-        &["mtu_exceeded", "port_not_forwarding", "link_down", "filter_*", "rx_dropped"]
-    } else if is(&["raw_", "ping_", "sock_queue", "udp"]) {
-        &["socket_buffer_full", "no_socket", "socket_filter"]
-    } else if is(&["ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"]) {
-        &["mtu_exceeded", "header_error", "no_route", "filter_forward"]
-    } else if is(&["ip_error", "ip_rcv", "ip6_rcv"]) {
-        &["no_route", "header_error", "address_error", "rp_filter", "link_down"]
-    } else {
-        &[]
-    }
-}
-
-fn stands_for(names: &[&str], drop: &str) -> bool {
-    names.iter().any(|name| *name == drop || (*name == "filter_*" && drop.starts_with("filter_")))
-}
-
 /// Drops that no socket buffer dies of.
 fn invisible(drop: &Drop) -> bool {
-    let by_call = drop.name.starts_with("send_") && drop.name != "send_EPERM";
-    by_call || matches!(drop.name.as_str(), "duplicate" | "foreign")
-}
-
-/// Where a drop with this name may happen, so that the witness does not name a loss at the wrong place.
-fn belongs(place: Place, name: &str) -> bool {
-    match place {
-        Place::AppSend | Place::AppReceive | Place::AppReply | Place::IcmpEcho | Place::Between => false,
-        Place::PortOut => matches!(name, "filter_*" | "tc" | "link_down"),
-        Place::Tap => matches!(name, "filter_*" | "tc" | "rx_dropped"),
-        Place::IpOut => matches!(
-            name,
-            "neighbour_unresolved" | "filter_*" | "mtu_exceeded" | "no_route" | "tc" | "link_down"
-        ),
-        Place::Qdisc => matches!(name, "qdisc_full" | "link_down"),
-        Place::Link => matches!(name, "backlog_full" | "mtu_exceeded" | "link_down" | "tx_dropped" | "tc"),
-        Place::Bridge => matches!(
-            name,
-            "filter_*" | "port_not_forwarding" | "link_down" | "mtu_exceeded" | "tc" | "rx_dropped"
-        ),
-        Place::Program => matches!(name, "link_down" | "ring_full" | "socket_buffer_full" | "qdisc_full"),
-        Place::IpForward => !matches!(
-            name,
-            "socket_buffer_full"
-                | "qdisc_full"
-                | "backlog_full"
-                | "no_socket"
-                | "udp_memory"
-                | "socket_filter"
-        ),
-        Place::IpIn => matches!(
-            name,
-            "filter_*"
-                | "rp_filter"
-                | "otherhost"
-                | "header_error"
-                | "address_error"
-                | "checksum"
-                | "truncated"
-                | "no_route"
-                | "reassembly_failed"
-                | "tc"
-                | "rx_dropped"
-        ),
-        Place::UdpIn => {
-            matches!(name, "no_socket" | "checksum" | "socket_filter" | "udp_memory" | "filter_*")
-        }
-        Place::Socket => matches!(name, "socket_buffer_full" | "udp_memory" | "socket_filter"),
-    }
+    drop::fate(&drop.name) != Fate::Dropped
 }
 
 /// Takes out what a host did with its own copies of frames that a port took: behind the port where the path of a frames
@@ -151,12 +29,13 @@ fn belongs(place: Place, name: &str) -> bool {
 /// a port are only the link and its backlog, and XDP; a program also has a queueing discipline behind it.
 pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: Option<&str>, programs: &[&str]) -> u64 {
     let in_front = |seen: &WitnessDrop| {
-        let names = names_of(&seen.reason, seen.location.as_deref());
-        let is = |some: &[&str]| some.iter().any(|name| names.contains(name));
-        let of_link = is(&["backlog_full", "tx_dropped", "ring_full"]) || seen.reason.starts_with("XDP");
+        let names = drop::of_kernel(&seen.reason, seen.location.as_deref());
+        let is = |some: &[&str]| names.iter().any(|row| some.contains(&row.name));
+        let of_link =
+            is(&[drop::BACKLOG_FULL, drop::TX_DROPPED, drop::RING_FULL]) || seen.reason.starts_with("XDP");
         let ends_here = receiver == Some(seen.node.as_str());
         let passes_here = programs.contains(&seen.node.as_str());
-        (!ends_here && !passes_here) || of_link || (passes_here && is(&["qdisc_full"]))
+        (!ends_here && !passes_here) || of_link || (passes_here && is(&[drop::QDISC_FULL]))
     };
     let all =
         |details: &[WitnessDrop]| details.iter().fold(0u64, |sum, seen| sum.saturating_add(seen.frames));
@@ -167,14 +46,14 @@ pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: Option<&str>, 
 
 /// What the witness counted and no station has claimed yet.
 struct Purse<'a> {
-    details: Vec<(&'a WitnessDrop, &'static [&'static str], u64)>,
+    details: Vec<(&'a WitnessDrop, Vec<&'static DropName>, u64)>,
 }
 
 impl<'a> Purse<'a> {
     fn new(details: &'a [WitnessDrop]) -> Self {
         let mut details: Vec<_> = details
             .iter()
-            .map(|seen| (seen, names_of(&seen.reason, seen.location.as_deref()), seen.frames))
+            .map(|seen| (seen, drop::of_kernel(&seen.reason, seen.location.as_deref()), seen.frames))
             .collect();
         details.sort_by_key(|(_, names, _)| names.len());
         Purse { details }
@@ -184,7 +63,7 @@ impl<'a> Purse<'a> {
     fn take(&mut self, nodes: [Option<&str>; 2], name: &str, mut count: u64) -> u64 {
         for node in nodes.into_iter().flatten() {
             for (seen, names, left) in &mut self.details {
-                if seen.node == node && stands_for(names, name) {
+                if seen.node == node && names.iter().any(|row| row.is(name)) {
                     let taken = count.min(*left);
                     *left -= taken;
                     count -= taken;
@@ -202,7 +81,7 @@ fn nodes(draft: &Draft) -> [Option<&str>; 2] {
 /// Where the witness saw a drop of this name: in a backlog a frame belongs to the node that it is going to.
 fn seen_at<'d>(draft: &'d Draft, name: &str) -> [Option<&'d str>; 2] {
     match draft.peer.as_deref() {
-        Some(peer) if name == "backlog_full" => [Some(peer), None],
+        Some(peer) if name == drop::BACKLOG_FULL => [Some(peer), None],
         _ => nodes(draft),
     }
 }
@@ -223,20 +102,22 @@ pub fn name_residuals(drafts: &mut [Draft], details: &[WitnessDrop]) {
         let mut open = u64::try_from(draft.station.residual).unwrap_or(0);
         for (seen, names, left) in &mut purse.details {
             let here = nodes(draft).contains(&Some(seen.node.as_str()));
-            let name = names.iter().find(|name| belongs(draft.place, name)).copied();
+            let kind = draft.station.kind;
+            let name = names.iter().find(|row| row.witness.contains(&kind)).map(|row| row.name);
             let unnamed = names.is_empty()
-                && !matches!(draft.place, Place::AppSend | Place::AppReceive | Place::AppReply);
+                && !matches!(kind, StationKind::AppSend | StationKind::AppReceive | StationKind::AppReply);
             let count = open.min(*left);
             if !here || count == 0 || (name.is_none() && !unnamed) {
                 continue;
             }
             let at = seen.location.as_deref().unwrap_or("an unknown function");
             draft.station.drops.push(Drop {
-                name: name.map_or_else(|| seen.reason.to_lowercase(), |name| name.replace("_*", "")),
+                name: name.map_or_else(|| seen.reason.to_lowercase(), str::to_owned),
                 count,
                 source: DropSource::Witness,
                 evidence: format!("{} at {at}", seen.reason),
             });
+            draft.by_witness.push((seen.reason.clone(), count));
             *left -= count;
             open -= count;
         }
@@ -303,7 +184,7 @@ fn disagreements(drafts: &[Draft], details: &[WitnessDrop], lost: u64) -> Vec<St
                 purse.take(seen_at(draft, &drop.name), &drop.name, drop.count);
                 continue;
             }
-            let held = if drop.name == "neighbour_unresolved" { HELD } else { 0 };
+            let held = if drop.name == drop::NEIGHBOUR_UNRESOLVED { HELD } else { 0 };
             let later = if draft.fragmented { drop.count } else { 0 }; // all may have been later fragments
             let unseen = purse.take(seen_at(draft, &drop.name), &drop.name, drop.count);
             if unseen > noise(&draft.station.node, drop.count).saturating_add(held).saturating_add(later) {
@@ -328,12 +209,9 @@ fn disagreements(drafts: &[Draft], details: &[WitnessDrop], lost: u64) -> Vec<St
     };
     for ((node, reason), (left, seen)) in more {
         // What a witness-named drop took under another name is spent already.
-        let spent =
-            drafts.iter().filter(|draft| nodes(draft).contains(&Some(node))).flat_map(|d| &d.station.drops);
-        let spent: u64 = spent
-            .filter(|drop| drop.source == DropSource::Witness && drop.evidence.starts_with(reason))
-            .map(|drop| drop.count)
-            .sum();
+        let here = drafts.iter().filter(|draft| nodes(draft).contains(&Some(node)));
+        let spent = here.flat_map(|draft| &draft.by_witness).filter(|(named, _)| named == reason);
+        let spent: u64 = spent.map(|(_, count)| count).sum();
         let left = left.saturating_sub(spent);
         let probes = if reason.starts_with("NEIGH_") { PROBES } else { 0 };
         if left > noise(node, seen).saturating_add(probes).saturating_add(orphans(node)) {

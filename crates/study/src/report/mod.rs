@@ -141,6 +141,7 @@ fn labelled(runs: &[RunRecord]) -> Vec<RunRecord> {
 #[derive(Serialize)]
 struct RunView {
     id: String,
+    label: Option<String>,
     begun: String,
     ended: Option<String>,
     seed: u64,
@@ -150,6 +151,8 @@ struct RunView {
     doubts: usize,
     results: Table,
     interval: String,
+    /// What was wanted and found; without rows when nothing was wanted and something arrived.
+    criteria: Table,
     findings: Vec<FindingView>,
     host: Vec<(String, String)>,
     plan: String,
@@ -185,6 +188,7 @@ impl RunView {
         });
         RunView {
             id: run.id.clone(),
+            label: run.label.clone(),
             begun: run.begun.clone(),
             ended: run.ended.clone(),
             seed: run.seed,
@@ -193,6 +197,7 @@ impl RunView {
             doubts,
             results: table::results(run),
             interval: table::interval_words(run),
+            criteria: crate::criteria::table(run),
             findings: findings.collect(),
             host: host_facts(run),
             plan: run.plan.clone(),
@@ -399,8 +404,8 @@ fn settings(test: &TestRecord) -> Vec<String> {
         lines.push(format!(
             "{role}: {}, SO_SNDBUF {}, SO_RCVBUF {}{congestion}{cpu}",
             if set.method.is_empty() { "no method told" } else { &set.method },
-            set.send_buffer,
-            set.receive_buffer
+            record::unit::count(set.send_buffer),
+            record::unit::count(set.receive_buffer)
         ));
         lines.extend(set.refused.iter().map(|refused| format!("{role} could not have: {refused}")));
         lines.extend(end.notes.iter().map(|note| format!("{role}: {note}")));

@@ -1,5 +1,6 @@
 use super::*;
 use crate::sample;
+use record::run::Criterion;
 
 #[test]
 fn the_page_is_whole_and_fetches_nothing() {
@@ -53,6 +54,25 @@ fn no_run_is_a_problem_and_an_empty_run_is_a_page() {
     assert_eq!(html(&[]).unwrap_err().kind.exit_code(), 2);
     let empty = RunRecord { tests: vec![], findings: vec![], ..sample::run("x") };
     assert!(html(&[empty]).unwrap().contains("Results"));
+}
+
+#[test]
+fn the_page_names_the_run_and_shows_what_was_asked_of_it() {
+    let mut run = sample::run("one");
+    run.tests.iter_mut().for_each(|test| test.criteria.clear());
+    assert!(!html(std::slice::from_ref(&run)).unwrap().contains("<h3>Criteria</h3>"));
+    let criterion = |passed| Criterion {
+        name: "max-loss".into(),
+        wanted: "0".into(),
+        found: "7 of 100 lost".into(),
+        passed,
+    };
+    run.tests[0].criteria = vec![criterion(false)];
+    run.label = Some("<after> the patch".into());
+    let page = html(&[run]).unwrap();
+    for part in ["<h3>Criteria</h3>", "7 of 100 lost", "failed", "&lt;after&gt; the patch"] {
+        assert!(page.contains(part), "{part}");
+    }
 }
 
 #[test]

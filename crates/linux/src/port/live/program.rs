@@ -7,8 +7,8 @@
 //! redirects it.
 
 use super::LiveFrame;
-use crate::assembler::{AssembleError, Assembler, Label, Op, Reg::*, When, Width};
 use crate::sys::bpf::{self, Map};
+use ::bpf::{AssembleError, Assembler, Label, Op, Reg::*, When, Width};
 use record::{Problem, Result};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -21,8 +21,8 @@ pub(in crate::port) use transmit::PacketTransmitter;
 use super::batch::MAX_BATCH;
 use super::interface::Interface;
 use super::{Direction, Port, Receiver, StampSource, Transmitter, Uri, Wish};
-use crate::lab::link::Netlink;
-use crate::lab::topology::Offload;
+use crate::netlink::Netlink;
+use crate::netlink::Offload;
 use record::{Problem, Result};
 use shared::{Fanout, take_switch};
 use wire::offload::MOST_JOINED;
@@ -41,7 +41,7 @@ struct Asked {
 /// room for about 87,000 of them: 0.29 s at 300 kframe/s. Memory is taken only while frames wait.
 const BUFFER: u64 = 32 << 20;
 
-/// Opens `int:IF?buffer=32M&batch=64&vnet=on|off&bypass=on|off&join=64&fanout=hash|lb|cpu|rollover|random|qm`.
+/// Opens `int:IF?buffer=32Mi&batch=64&vnet=on|off&bypass=on|off&join=64&fanout=hash|lb|cpu|rollover|random|qm`.
 ///
 /// `join` sends frames of one UDP flow as super-frames that the kernel cuts: see [`join`].
 ///
@@ -103,16 +103,16 @@ fn cuts_super_frames(uri: &Uri) -> Result<()> {
 }
 
 fn take(uri: &mut Uri) -> Result<Asked> {
-    let buffer = uri.take_size("buffer")?.unwrap_or(BUFFER);
+    let buffer = uri.take_bytes("buffer")?.unwrap_or(BUFFER);
     if !(2048..=1 << 30).contains(&buffer) {
-        return Err(uri.bad("buffer", &buffer.to_string(), "2048 to 1G (the kernel doubles it)"));
+        return Err(uri.bad("buffer", &buffer.to_string(), "2048 to 1Gi (the kernel doubles it)"));
     }
-    let batch = uri.take_size("batch")?.unwrap_or(64);
+    let batch = uri.take_amount("batch")?.unwrap_or(64);
     if !(1..=MAX_BATCH as u64).contains(&batch) {
         return Err(uri.bad("batch", &batch.to_string(), "1 to 512 frames"));
     }
     let vnet = take_switch(uri, "vnet", true)?;
-    let join = uri.take_size("join")?.unwrap_or(1);
+    let join = uri.take_amount("join")?.unwrap_or(1);
     if !(1..=MOST_JOINED as u64).contains(&join) || (join > 1 && !vnet) {
         return Err(uri.bad("join", &join.to_string(), "1 to 64 frames, and more than 1 only with vnet=on"));
     }

@@ -7,7 +7,7 @@ use super::Asked;
 use super::shared::{self, Finish, Watch, refused, setting, status, switch};
 use crate::sys::packet::{self, Mapping};
 use crate::sys::{clock, socket};
-use record::{PlaceDrop, PortSetting, Result};
+use record::{PlaceDrop, PortSetting, Result, drop};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -253,7 +253,7 @@ impl Receiver for PacketReceiver {
 
     fn counters(&mut self) -> ReceiveCounters {
         self.add_up();
-        let lost = PlaceDrop { place: "socket".into(), name: "buffer_full".into(), count: self.losses.drops };
+        let lost = PlaceDrop::new("socket", drop::BUFFER_FULL, self.losses.drops);
         ReceiveCounters { drops: vec![lost], ..self.counters.clone() }
     }
 

@@ -19,7 +19,7 @@ use super::sent::SentStamps;
 use super::shared::{self, Watch, refused, setting, switch};
 use crate::sys::packet;
 use crate::sys::socket;
-use record::{PlaceDrop, PortSetting, Result};
+use record::{PlaceDrop, PortSetting, Result, drop};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -63,8 +63,16 @@ impl Reason {
 
     /// All with their names; the last one depends on the way out.
     pub(in crate::port) fn names(bypass: bool) -> [&'static str; Reason::COUNT] {
-        let queue = if bypass { "driver_busy" } else { "qdisc_full" };
-        ["oversize", "runt", "taken", "offload", "invalid_offload", "link_down", queue]
+        let queue = if bypass { drop::DRIVER_BUSY } else { drop::QDISC_FULL };
+        [
+            drop::OVERSIZE,
+            drop::RUNT,
+            drop::TAKEN,
+            drop::OFFLOAD,
+            drop::INVALID_OFFLOAD,
+            drop::LINK_DOWN,
+            queue,
+        ]
     }
 }
 
@@ -89,9 +97,8 @@ impl Refused {
     pub(in crate::port) fn drops(&self, bypass: bool) -> Vec<PlaceDrop> {
         let names = Reason::names(bypass);
         let drop = |(name, &count): (&str, &u64)| {
-            let place =
-                if matches!(name, "qdisc_full" | "driver_busy" | "link_down") { "kernel" } else { "port" };
-            PlaceDrop { place: place.into(), name: name.into(), count }
+            let by_kernel = matches!(name, drop::QDISC_FULL | drop::DRIVER_BUSY | drop::LINK_DOWN);
+            PlaceDrop::new(if by_kernel { "kernel" } else { "port" }, name, count)
         };
         names.into_iter().zip(&self.0).map(drop).collect()
     }

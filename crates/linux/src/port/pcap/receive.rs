@@ -3,7 +3,7 @@
 use super::source::Source;
 use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use crate::port::{PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait, Way, Wish};
-use record::{PlaceDrop, PortSetting, Problem, Result};
+use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -328,13 +328,15 @@ impl Receiver for PcapReceiver {
     }
 
     fn counters(&mut self) -> ReceiveCounters {
-        let drop = |name: &str, count| PlaceDrop { place: "file".into(), name: name.into(), count };
         let (interface, system) = self
             .recorded
             .iter()
             .fold((0u64, 0u64), |(a, b), (c, d)| (a.saturating_add(*c), b.saturating_add(*d)));
         ReceiveCounters {
-            drops: vec![drop("recorded_ifdrop", interface), drop("recorded_osdrop", system)],
+            drops: vec![
+                PlaceDrop::new("file", drop::RECORDED_IFDROP, interface),
+                PlaceDrop::new("file", drop::RECORDED_OSDROP, system),
+            ],
             ..self.counters.clone()
         }
     }

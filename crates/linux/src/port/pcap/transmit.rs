@@ -8,7 +8,7 @@ use super::writer::{Options, Writer};
 use crate::port::batch::{Batch, Home};
 use crate::port::{Hand, Meta, PortError, Sent, Stamp, StampSource, TransmitCounters, Transmitter};
 use crate::sys::clock;
-use record::{PlaceDrop, PortSetting, Problem, Result};
+use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::io;
 use std::time::Duration;
 use wire::offload;
@@ -154,8 +154,6 @@ impl Transmitter for PcapTransmitter {
     }
 
     fn counters(&mut self) -> TransmitCounters {
-        let drop =
-            |place: &str, name: &str, count| PlaceDrop { place: place.into(), name: name.into(), count };
         TransmitCounters {
             offered: self.offered,
             // A super-frame is one frame here, but several in the file.
@@ -165,10 +163,10 @@ impl Transmitter for PcapTransmitter {
             completed: Some(self.writer.safe()),
             copied: self.writer.frames(),
             drops: vec![
-                drop("port", "oversize", self.oversize),
-                drop("port", "taken", self.taken),
-                drop("port", "malformed", self.malformed),
-                drop("disk", "write_failed", self.writer.lost()),
+                PlaceDrop::new("port", drop::OVERSIZE, self.oversize),
+                PlaceDrop::new("port", drop::TAKEN, self.taken),
+                PlaceDrop::new("port", drop::MALFORMED, self.malformed),
+                PlaceDrop::new("disk", drop::WRITE_FAILED, self.writer.lost()),
             ],
             completed_checksums: self.completed,
             segments: self.segments,

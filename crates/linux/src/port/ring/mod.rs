@@ -19,7 +19,7 @@ mod transmit;
 
 use super::packet::shared::{Fanout, take_switch};
 use super::{Port, Receiver, Transmitter, Uri, Wish};
-use record::Result;
+use record::{Result, unit};
 
 /// Bytes of a receive ring when nothing is asked (see the essay).
 const RING: u64 = 32 << 20;
@@ -59,7 +59,7 @@ struct Asked {
     tx_frames: u64,
 }
 
-/// Opens `ring:IF?version=3&block=256k&blocks=128&retire_ms=4&frames=N&vnet=on|off&fanout=…&tx_frames=1024&bypass=on|off`.
+/// Opens `ring:IF?version=3&block=256Ki&blocks=128&retire_ms=4&frames=N&vnet=on|off&fanout=…&tx_frames=1024&bypass=on|off`.
 ///
 /// # Errors
 /// Input: no such interface, or settings that cannot be used. Host: what this host or this user cannot do.
@@ -79,7 +79,8 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
 }
 
 fn within(uri: &mut Uri, key: &'static str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>> {
-    match uri.take_size(key)? {
+    let read = if ["block", "slot"].contains(&key) { unit::bytes } else { unit::amount };
+    match uri.take_read(key, read)? {
         Some(value) if !range.contains(&value) => {
             Err(uri.bad(key, &value.to_string(), &format!("{} to {}", range.start(), range.end())))
         }

@@ -9,7 +9,7 @@ use super::{Asked, Shape};
 use crate::port::stamps;
 use crate::sys::packet::{self, Mapping};
 use crate::sys::socket;
-use record::{PlaceDrop, PortSetting, Problem, Result};
+use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use wire::offload::{self, Offload};
@@ -276,11 +276,7 @@ impl Receiver for RingReceiver {
             bytes: self.maker.bytes,
             cut: self.maker.cut,
             copied: 0,
-            drops: vec![PlaceDrop {
-                place: "ring".into(),
-                name: "ring_full".into(),
-                count: self.losses.drops,
-            }],
+            drops: vec![PlaceDrop::new("ring", drop::RING_FULL, self.losses.drops)],
             freezes: self.losses.freezes,
             extra: vec![],
         }

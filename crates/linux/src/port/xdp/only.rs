@@ -9,7 +9,7 @@
 //! **Price.** Some twenty instructions a frame. The decision is made twice, here ([`Only::takes`]) and as instructions
 //! ([`Only::select`]); a test runs both over the same frames.
 
-use crate::assembler::{Assembler, Label, Op, Reg::*, When, Width};
+use ::bpf::{Assembler, Label, Op, Reg::*, When, Width};
 
 const IPV4: i32 = 0x0800;
 const IPV6: i32 = 0x86dd;
@@ -129,7 +129,7 @@ fn reaches(a: &mut Assembler, bytes: i32, pass: Label) {
 }
 
 /// `R3` = the big-endian 16 bits at `base + offset`.
-fn load_word(a: &mut Assembler, offset: i16, base: crate::assembler::Reg) {
+fn load_word(a: &mut Assembler, offset: i16, base: ::bpf::Reg) {
     a.load(Width::B2, R3, base, offset);
     a.from_big_endian(R3, Width::B2);
 }

@@ -8,7 +8,7 @@ use crate::port::{PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait
 use crate::sys::clock;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use record::{PlaceDrop, PortSetting};
+use record::{PlaceDrop, PortSetting, drop};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -230,12 +230,11 @@ impl Receiver for XdpReceiver {
 
     fn counters(&mut self) -> ReceiveCounters {
         let kernel = self.socket.statistics();
-        let drop = |name: &str, count| PlaceDrop { place: "ring".into(), name: name.into(), count };
         let mut counters = self.counters.clone();
         counters.drops = vec![
-            drop("dropped", kernel.rx_dropped),
-            drop("ring_full", kernel.rx_ring_full),
-            drop("invalid_chunk", kernel.rx_invalid_descs),
+            PlaceDrop::new("ring", drop::DROPPED, kernel.rx_dropped),
+            PlaceDrop::new("ring", drop::RING_FULL, kernel.rx_ring_full),
+            PlaceDrop::new("ring", drop::INVALID_CHUNK, kernel.rx_invalid_descs),
         ];
         counters.extra = vec![
             ("completed_checksums", self.completed_checksums),

@@ -8,9 +8,9 @@
 //! until it executes its program. So "another program is attached" is believed only after [`PATIENCE`].
 
 use super::only::Only;
-use crate::assembler::{Assembler, Op, Reg::*, Width};
 use crate::sys::bpf::{self, Map};
 use crate::sys::netns;
+use ::bpf::{Assembler, Op, Reg::*, Width};
 use record::{Problem, Result};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -6,7 +6,7 @@ use crate::port::area::Area;
 use crate::port::batch::{Batch, Home, Slot};
 use crate::port::interface::{Health, Probe};
 use crate::port::{Hand, PortError, Sent, TransmitCounters, Transmitter};
-use record::{PlaceDrop, PortSetting};
+use record::{PlaceDrop, PortSetting, drop};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::offload::Cut;
@@ -326,22 +326,20 @@ impl Transmitter for XdpTransmitter {
 
     fn counters(&mut self) -> TransmitCounters {
         self.reclaim();
-        let drop =
-            |place: &str, name: &str, count| PlaceDrop { place: place.into(), name: name.into(), count };
         let lost = &self.lost;
         let mut counters = self.counters.clone();
         counters.completed = Some(self.completed);
         // The kernel took these out of the ring and dropped them while it sent.
         counters.accepted = counters.accepted.saturating_sub(lost.driver);
         counters.drops = vec![
-            drop("port", "oversize", lost.oversize),
-            drop("port", "runt", lost.undersize),
-            drop("port", "taken", lost.taken),
-            drop("port", "super_frame", lost.super_frame),
-            drop("port", "checksum", lost.checksum),
-            drop("port", "link_down", lost.link_down),
-            drop("kernel", "driver_dropped", lost.driver),
-            drop("ring", "invalid_frame", self.socket.statistics().tx_invalid_descs),
+            PlaceDrop::new("port", drop::OVERSIZE, lost.oversize),
+            PlaceDrop::new("port", drop::RUNT, lost.undersize),
+            PlaceDrop::new("port", drop::TAKEN, lost.taken),
+            PlaceDrop::new("port", drop::SUPER_FRAME, lost.super_frame),
+            PlaceDrop::new("port", drop::CHECKSUM, lost.checksum),
+            PlaceDrop::new("port", drop::LINK_DOWN, lost.link_down),
+            PlaceDrop::new("kernel", drop::DRIVER_DROPPED, lost.driver),
+            PlaceDrop::new("ring", drop::INVALID_FRAME, self.socket.statistics().tx_invalid_descs),
         ];
         counters
     }

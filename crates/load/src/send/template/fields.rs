@@ -2,7 +2,7 @@
 //!
 //! The parser, the printer, both renderers and the document's test read this table; a new field is one line here.
 
-use super::value::Form;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What a field is when the template does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,112 @@ pub enum Default {
     Seconds,
     /// The planned time of the frame in UTC, microseconds within the second.
     Microseconds,
+}
+
+/// How values of a field are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Decimal, or hexadecimal with `0x`.
+    Number,
+    /// The same, printed in hexadecimal.
+    Hex,
+    /// `02:00:00:00:00:01`.
+    Mac,
+    /// `10.0.0.1`.
+    Ipv4,
+    /// `fd00::1`.
+    Ipv6,
+    /// A number or the name of a layer.
+    Ethertype,
+    /// A number or the name of a layer.
+    Protocol,
+    /// A number or one of these names.
+    Names(&'static [(&'static str, u128)]),
+    /// A number or some of these names, joined by `+`.
+    Flags(&'static [(&'static str, u128)]),
+}
+
+impl Form {
+    /// Reads one constant.
+    pub fn read(self, text: &str) -> Option<u128> {
+        match self {
+            Form::Mac => read_mac(text),
+            Form::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
+            Form::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
+            Form::Number | Form::Hex => read_number(text),
+            Form::Ethertype => read_number(text).or_else(|| Kind::named(text).map(|k| k.ethertype())),
+            Form::Protocol => read_number(text).or_else(|| Kind::named(text).map(|k| k.protocol())),
+            Form::Names(names) => read_number(text).or_else(|| lookup(names, text)),
+            Form::Flags(names) => read_number(text)
+                .or_else(|| text.split('+').try_fold(0, |sum, name| Some(sum | lookup(names, name)?))),
+        }
+    }
+
+    /// Writes one constant.
+    pub fn write(self, value: u128) -> String {
+        match self {
+            Form::Mac => {
+                let bytes = &value.to_be_bytes()[10..];
+                bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+            }
+            Form::Ipv4 => Ipv4Addr::from_bits(value as u32).to_string(),
+            Form::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
+            Form::Hex | Form::Ethertype => format!("{value:#06x}"),
+            Form::Number | Form::Protocol => value.to_string(),
+            Form::Names(names) => {
+                let name = names.iter().find(|(_, number)| *number == value);
+                name.map_or_else(|| value.to_string(), |(name, _)| (*name).to_owned())
+            }
+            Form::Flags(names) => {
+                let set: Vec<&str> =
+                    names.iter().filter(|(_, bit)| value & bit != 0).map(|(n, _)| *n).collect();
+                let known = names.iter().fold(0, |sum, (_, bit)| sum | bit);
+                if set.is_empty() || value & !known != 0 { value.to_string() } else { set.join("+") }
+            }
+        }
+    }
+
+    /// What such a constant looks like, for messages.
+    pub fn example(self) -> String {
+        match self {
+            Form::Number | Form::Hex => "a number such as 9 or 0x1f".into(),
+            Form::Mac => "an address such as 02:00:00:00:00:01".into(),
+            Form::Ipv4 => "an address such as 10.0.0.1".into(),
+            Form::Ipv6 => "an address such as fd00::1".into(),
+            Form::Ethertype => "a number such as 0x0800 or a layer such as ip".into(),
+            Form::Protocol => "a number such as 17 or a layer such as udp".into(),
+            Form::Names(names) => format!("a number or one of {}", list(names, ", ")),
+            Form::Flags(names) => format!("a number or some of {} joined by '+'", list(names, ", ")),
+        }
+    }
+}
+
+fn list(names: &[(&str, u128)], between: &str) -> String {
+    names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(between)
+}
+
+fn lookup(names: &[(&str, u128)], wanted: &str) -> Option<u128> {
+    names.iter().find(|(name, _)| *name == wanted).map(|(_, number)| *number)
+}
+
+/// A number, decimal or hexadecimal with `0x`; no sign.
+pub fn read_number(text: &str) -> Option<u128> {
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
+    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if plain { u128::from_str_radix(digits, radix).ok() } else { None }
+}
+
+fn read_mac(text: &str) -> Option<u128> {
+    let mut value = 0;
+    let mut count = 0;
+    for part in text.split(':') {
+        if part.is_empty() || part.len() > 2 || !part.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        value = value << 8 | u128::from_str_radix(part, 16).ok()?;
+        count += 1;
+    }
+    (count == 6).then_some(value)
 }
 
 /// One field of a header.

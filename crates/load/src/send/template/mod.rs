@@ -27,9 +27,9 @@ mod size;
 mod tests;
 pub mod value;
 
-pub use fields::{Field, Kind};
+pub use fields::{Field, Form, Kind};
 pub use size::{Size, random_offset};
-pub use value::{By, Bytes, Choice, Form, Value};
+pub use value::{By, Bytes, Choice, Value};
 
 use std::fmt;
 

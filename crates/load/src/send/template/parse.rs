@@ -1,8 +1,8 @@
 //! Text to [`Template`]. Every problem says where: line and column, both from 1.
 
-use super::fields::{Field, Kind, LAYERS};
+use super::fields::{Field, Kind, LAYERS, read_number};
 use super::size::{MAX_WEIGHTS, Size};
-use super::value::{By, Bytes, Choice, Value, read_number};
+use super::value::{By, Bytes, Choice, Value};
 use super::{LONGEST, Layer, Template};
 use record::{Problem, Result};
 
@@ -39,7 +39,7 @@ pub(super) fn parse(text: &str, place: &str) -> Result<Template> {
             }
             (name @ ("size" | "flows" | "seed"), None) => {
                 if said.contains(&first.text) {
-                    return Err(reader.bad(first, format!("'{name}' is there twice")));
+                    return Err(reader.bad(first, format!("'{name}' is given twice")));
                 }
                 said.push(first.text.clone());
                 directive(&reader, &mut template, first, rest)?;
@@ -251,7 +251,7 @@ fn layer(
         }
     }
     if kind == Kind::Payload && layer.bytes.is_none() {
-        return Err(reader.bad(first, "the payload is not said").help(PAYLOADS));
+        return Err(reader.bad(first, "the payload is missing").help(PAYLOADS));
     }
     overlaps(reader, &layer, first)?;
     Ok(layer)

@@ -41,7 +41,7 @@ fn problems_say_where_and_what_to_do() {
         ("eth / payload zero / stamp", "nothing can follow a payload that fills the frame"),
         ("eth / stamp / ip", "'ip' cannot stand here"),
         ("flows 0 / eth", "flows must be at least 1"),
-        ("size 64 / size 65 / eth", "'size' is there twice"),
+        ("size 64 / size 65 / eth", "'size' is given twice"),
         ("eth / ip options=9404", "cannot be options"),
         ("# nothing", "the template has no layer"),
         ("eth src", "'src' has no value"),

@@ -1,0 +1,167 @@
+//! `pathlab bench capture`: the libtrace diary's experiment of 2012 as one command.
+//!
+//! **What.** Every port kind × frame size × ring size × offered rate (or, with `--peers`, our ports against tcpdump,
+//! tracestats and netsniff-ng), in a lab of its own, round by round in a random order with a seed that is recorded.
+//!
+//! **Why so.** Each cell is written down as it ends, so a benchmark that was killed goes on with `--resume`; and the
+//! offered frames are those that the sender's interface counted, never those that were asked for.
+
+use super::arena::{Arena, Generator};
+use super::grid::{self, Grid, Keep, Kept};
+use super::tools::{OUR_CAPTURERS, PATIENT, RIVAL_CAPTURERS};
+use crate::Notices;
+use record::Result;
+use record::bench::{BenchHead, CAPTURE, CaptureCell, CaptureResult};
+use std::path::PathBuf;
+use std::time::Duration;
+use study::bench::Bench;
+
+/// Smallest ring of an AF_XDP port.
+const XDP_FRAMES: u32 = 64;
+/// tcpdump hands a block over after a second at the latest.
+const LINGER_PEERS: Duration = Duration::from_millis(1300);
+/// Longer than any default of ours.
+const LINGER: Duration = Duration::from_millis(120);
+
+/// What is varied, instead of what the size of the benchmark says where it is not empty.
+pub struct Parameters {
+    /// Every size, ring and rate, three rounds.
+    pub full: bool,
+    /// Our ports against those of other tools.
+    pub peers: bool,
+    /// Only these tools.
+    pub only: Vec<String>,
+    /// Frame sizes without FCS; 0 is random.
+    pub sizes: Vec<u32>,
+    /// Ring sizes in frames; 0 is the default.
+    pub rings: Vec<u32>,
+    /// Frames a second; 0 is the maximum.
+    pub rates: Vec<u64>,
+    /// Milliseconds of each cell.
+    pub ms: Option<u64>,
+    /// How often every cell is repeated.
+    pub rounds: Option<u32>,
+    /// The port of `pathlab send` that makes the frames in node a.
+    pub generator: String,
+}
+
+/// Runs the benchmark, or the rest of one; the directory of its record, and what is in it.
+///
+/// # Errors
+/// Input: a tool or a CPU that there is not; host: the lab or the record cannot be made; an interrupt.
+pub fn run(
+    parameters: &Parameters,
+    keep: &Keep,
+    notices: &dyn Notices,
+) -> Result<(PathBuf, Bench<CaptureResult>)> {
+    let mut arena = Arena::build(keep.cpus)?;
+    let mut kept: Kept<CaptureResult> =
+        keep.begin(CAPTURE, || head(parameters, keep.seed, &arena), notices)?;
+    let head = &kept.bench.head;
+    let peers = head.cells.iter().any(|cell| !study::bench::is_ours(&cell.tool));
+    let generator = Generator {
+        uri: head.other_end.rsplit(' ').next().unwrap_or_default().to_owned(),
+        duration_ms: head.duration_ms,
+        linger: if peers { LINGER_PEERS } else { LINGER },
+    };
+    kept.fill(notices, study::bench::cell_name, |cell| arena.capture(cell, &generator))?;
+    arena.down(notices);
+    Ok(kept.ended())
+}
+
+/// Which cells, and everything that is known before the first one.
+fn head(parameters: &Parameters, seed: u64, arena: &Arena) -> Result<BenchHead<CaptureCell>> {
+    let grid = if parameters.full {
+        let rings = (3..=12).map(|power| 1 << power).collect();
+        Grid {
+            sizes: grid::SIZES.to_vec(),
+            rings,
+            rates: vec![50_000, 150_000, 300_000, 0],
+            rounds: 3,
+            ms: 1000,
+        }
+    } else if parameters.peers {
+        Grid { sizes: vec![60], rings: vec![0], rates: vec![50_000, 150_000, 300_000], rounds: 5, ms: 2000 }
+    } else {
+        Grid {
+            sizes: vec![60, 1514],
+            rings: vec![8, 128, 4096],
+            rates: vec![150_000, 0],
+            rounds: 1,
+            ms: 1000,
+        }
+    };
+    let grid =
+        grid.with(&parameters.sizes, &parameters.rings, &parameters.rates, parameters.rounds, parameters.ms);
+    let wanted = tools(parameters)?;
+    let (tools, mut absent) = grid::present(&wanted, |name| {
+        super::tools::Capturer::named(name).and_then(super::tools::Capturer::program)
+    });
+    if tools.iter().any(|tool| tool == "xdp") && grid.rings.iter().any(|&ring| too_small("xdp", ring)) {
+        absent
+            .push(format!("xdp with a ring below {XDP_FRAMES} frames or not a power of two: there is none"));
+    }
+    let cells = order(&grid, &tools, seed);
+    Ok(BenchHead {
+        placement: arena.placement("the capture in node b on CPU"),
+        other_end: format!("frames by pathlab send {}", parameters.generator),
+        ..grid::head(CAPTURE, arena.offloads(), &grid, seed, absent, cells)
+    })
+}
+
+fn tools(parameters: &Parameters) -> Result<Vec<String>> {
+    let rivals = RIVAL_CAPTURERS.map(|(name, _)| name);
+    let all: Vec<&str> = if parameters.peers {
+        ["ring", PATIENT, "int"].into_iter().chain(rivals).collect()
+    } else {
+        OUR_CAPTURERS.to_vec()
+    };
+    let known: Vec<&str> = OUR_CAPTURERS.into_iter().chain([PATIENT]).chain(rivals).collect();
+    grid::choose(&parameters.only, &all, &known)
+}
+
+fn too_small(tool: &str, ring: u32) -> bool {
+    tool == "xdp" && ring > 0 && (ring < XDP_FRAMES || !ring.is_power_of_two())
+}
+
+/// All cells, round by round, each round shuffled.
+fn order(grid: &Grid, tools: &[String], seed: u64) -> Vec<CaptureCell> {
+    let mut random = study::stats::Generator::new(seed);
+    let mut cells = vec![];
+    for round in 1..=grid.rounds {
+        let mut all = vec![];
+        for tool in tools {
+            for (&frame_bytes, &ring_frames) in
+                grid.sizes.iter().flat_map(|size| grid.rings.iter().map(move |ring| (size, ring)))
+            {
+                let cell =
+                    |&rate: &u64| CaptureCell { tool: tool.clone(), frame_bytes, ring_frames, rate, round };
+                if !too_small(tool, ring_frames) {
+                    all.extend(grid.rates.iter().map(cell));
+                }
+            }
+        }
+        random.shuffle(&mut all);
+        cells.extend(all);
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_has_every_cell_in_another_order() {
+        let grid = Grid { sizes: vec![60, 1514], rings: vec![8, 64], rates: vec![1, 0], rounds: 2, ms: 1 };
+        let cells = order(&grid, &["ring".to_owned(), "xdp".to_owned()], 7);
+        assert_eq!(cells.len(), 2 * (8 + 4), "xdp has no ring of 8 frames");
+        let round = |n: u32| -> Vec<CaptureCell> {
+            let of = cells.iter().filter(|cell| cell.round == n);
+            of.map(|cell| CaptureCell { round: 0, ..cell.clone() }).collect()
+        };
+        let (first, second) = (round(1), round(2));
+        assert!(first != second && first.iter().all(|cell| second.contains(cell)));
+        assert_eq!(cells, order(&grid, &["ring".to_owned(), "xdp".to_owned()], 7), "the seed repeats it");
+    }
+}

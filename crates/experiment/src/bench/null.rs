@@ -1,0 +1,268 @@
+//! `pathlab bench null`: what each pairing of ports costs a forwarder that does nothing.
+//!
+//! **What.** In a lab a — x — b, a forwarder in x (the loop of `pathlab null`, on a thread) moves 60-byte frames from one
+//! kind of port to another. The kernel's live-frame generator offers more than any of them can take; what arrives is read
+//! from the counters of the last interface. `mem` and `tap` have no wire: a thread feeds or drains the one, the kernel's
+//! own end of the interface is fed or counted for the other. The kernel's bridge does the same job for comparison.
+//!
+//! **Why in one process.** A wire in memory has both ends in one process, and all pairings must be measured alike.
+//!
+//! **How.** Every round measures every pairing once, in an order that rotates; median and range are over the rounds. The
+//! contract itself is measured without a kernel: from memory to memory in one thread, over one area and over two.
+
+use super::pairing::{Kind, Place, Score};
+use crate::{Notices, down};
+use linux::lab::{Lab, Lifetime, Topology};
+use linux::port::{Area, Frames, Hand, MAX_BATCH, Meta, Port, Wait, Wish, forward, open};
+use linux::sys::clock;
+use record::{Problem, Result};
+use serde::Serialize;
+
+/// The lab: a wire to x on each side.
+const WIRE: &str = "node a x b\nlink a:eth0 -- x:p1\nlink b:eth0 -- x:p2\n\
+                    interface a:eth0 address 10.0.0.1/24\ninterface b:eth0 address 10.0.0.2/24\n";
+
+/// What is measured.
+pub struct Parameters {
+    /// Rounds; each measures every pairing once.
+    pub rounds: u32,
+    /// Milliseconds for each measurement.
+    pub milliseconds: u64,
+    /// Only these kinds; all when none is named.
+    pub kinds: Vec<String>,
+    /// Bytes of a frame, without FCS.
+    pub size: u64,
+}
+
+/// What was measured, and where.
+#[derive(Serialize)]
+pub struct Document {
+    /// `pathlab/bench-null/1`.
+    pub schema: &'static str,
+    /// How often every pairing was measured.
+    pub rounds: u32,
+    /// Milliseconds of each measurement.
+    pub milliseconds: u64,
+    /// Bytes of a frame, without FCS.
+    pub frame_bytes: u64,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Model of the CPU.
+    pub cpu_model: String,
+    /// How many of these.
+    pub cpus: u32,
+    /// Which process ran where, in words.
+    pub placement: &'static str,
+    /// The contract alone.
+    pub contract: Vec<Contract>,
+    /// The kernel's bridge, then every pairing.
+    pub pairings: Vec<Pairing>,
+    /// What could not be measured, and why.
+    pub absent: Vec<String>,
+}
+
+/// What the contract costs without a kernel under it.
+#[derive(Serialize)]
+pub struct Contract {
+    /// Bytes of a frame, without FCS.
+    pub frame_bytes: usize,
+    /// Both wires over one area, so that only the number of a chunk moves.
+    pub one_area: bool,
+    /// Times a frame was copied.
+    pub copies_per_frame: f64,
+    /// Nanoseconds for a frame, median over the rounds.
+    pub ns_per_frame: f64,
+    /// Lowest and highest round.
+    pub range: (f64, f64),
+    #[serde(skip)]
+    rounds: Vec<f64>,
+}
+
+/// All rounds of one pairing.
+#[derive(Serialize)]
+pub struct Pairing {
+    /// Kind of the receiving port, or `kernel bridge`.
+    pub from: String,
+    /// Kind of the transmitting port; empty for the bridge.
+    pub to: String,
+    /// A million frames a second, median over the rounds.
+    pub mfps: f64,
+    /// Lowest and highest round.
+    pub range: (f64, f64),
+    /// Times the forwarder copied a frame.
+    pub copies_per_frame: f64,
+    /// CPU of the forwarder's thread, by received frame; none for the bridge, whose work belongs to nobody.
+    pub cpu_ns_per_frame: Option<f64>,
+    /// Busy CPU of the whole host, generator included, by delivered frame.
+    pub host_ns_per_frame: f64,
+    /// Every round.
+    pub scores: Vec<Score>,
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// Input: a kind that there is not; host: a lab cannot be built, a port breaks off; an interrupt.
+pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<Document> {
+    crate::interruptible()?;
+    let kinds = kinds(&parameters.kinds)?;
+    let name = |what: &str| format!("bench-{what}-{}", std::process::id());
+    let wire =
+        Lab::up(&linux::undo::door()?, &Topology::parse(WIRE, "null")?, &name("null"), Lifetime::Ephemeral)?;
+    let bridge =
+        Lab::up(&linux::undo::door()?, &Topology::load("bridge")?, &name("bridge"), Lifetime::Ephemeral)?;
+    let place = Place {
+        wire: &wire,
+        bridge: &bridge,
+        milliseconds: parameters.milliseconds,
+        size: parameters.size as usize,
+    };
+    let (mut jobs, absent) = jobs(&kinds, &place);
+    let mut contract = contract_jobs();
+    for round in 0..parameters.rounds as usize {
+        notices.part(&format!("round {} of {}", round + 1, parameters.rounds), 0, 0);
+        for job in &mut contract {
+            job.rounds.push(measure_contract(job, parameters.milliseconds.min(300))?);
+        }
+        let count = jobs.len();
+        for turn in 0..count {
+            let job = &mut jobs[(turn + round) % count];
+            if linux::sys::process::interrupted() {
+                return Err(Problem::host("interrupted"));
+            }
+            job.1.push(place.measure(job.0)?);
+        }
+    }
+    let facts = linux::observe::host_facts();
+    let document = Document {
+        schema: "pathlab/bench-null/1",
+        rounds: parameters.rounds,
+        milliseconds: parameters.milliseconds,
+        frame_bytes: parameters.size,
+        kernel: facts.kernel,
+        cpu_model: facts.cpu_model,
+        cpus: facts.cpus,
+        placement: "not pinned",
+        contract: contract.into_iter().map(Contract::summed).collect(),
+        pairings: jobs.into_iter().map(|(job, scores)| summed(job, scores)).collect(),
+        absent,
+    };
+    down(bridge, notices);
+    down(wire, notices);
+    Ok(document)
+}
+
+fn kinds(wanted: &[String]) -> Result<Vec<Kind>> {
+    if wanted.is_empty() {
+        return Ok(Kind::ALL.to_vec());
+    }
+    let find = |name: &String| {
+        let found = Kind::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| {
+            Problem::input(format!("there is no kind '{name}' here")).help("mem, int, ring, xdp, tap")
+        })
+    };
+    wanted.iter().map(find).collect()
+}
+
+/// A pairing; none is the kernel's bridge.
+type Job = Option<(Kind, Kind)>;
+
+/// What can be measured here, and what not and why: one that cannot be opened now will not be opened in a round.
+fn jobs(kinds: &[Kind], place: &Place<'_>) -> (Vec<(Job, Vec<Score>)>, Vec<String>) {
+    let (mut jobs, mut absent) = (vec![(None, vec![])], vec![]);
+    for &from in kinds {
+        for &to in kinds {
+            match place.rehearse(from, to) {
+                Ok(()) => jobs.push((Some((from, to)), vec![])),
+                Err(problem) => absent.push(format!("{} to {}: {problem}", from.name(), to.name())),
+            }
+        }
+    }
+    (jobs, absent)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    study::stats::median(&values.collect::<Vec<_>>()).unwrap_or(f64::NAN)
+}
+
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+fn summed(job: Job, scores: Vec<Score>) -> Pairing {
+    let (from, to) = match job {
+        Some((from, to)) => (from.name().into(), to.name().into()),
+        None => ("kernel bridge".into(), String::new()),
+    };
+    let rates = || scores.iter().map(|score| score.mfps);
+    Pairing {
+        from,
+        to,
+        mfps: median(rates()),
+        range: range(rates()),
+        copies_per_frame: median(scores.iter().map(|score| score.copies_per_frame)),
+        cpu_ns_per_frame: job.map(|_| median(scores.iter().filter_map(|score| score.cpu_ns_per_frame))),
+        host_ns_per_frame: median(scores.iter().map(|score| score.host_ns_per_frame)),
+        scores,
+    }
+}
+
+fn contract_jobs() -> Vec<Contract> {
+    let job = |frame_bytes, one_area| Contract {
+        frame_bytes,
+        one_area,
+        copies_per_frame: f64::from(u8::from(!one_area)),
+        ns_per_frame: 0.0,
+        range: (0.0, 0.0),
+        rounds: vec![],
+    };
+    vec![job(60, true), job(60, false), job(1514, true), job(1514, false)]
+}
+
+impl Contract {
+    fn summed(mut self) -> Self {
+        self.ns_per_frame = median(self.rounds.iter().copied());
+        self.range = range(self.rounds.iter().copied());
+        self
+    }
+}
+
+/// Nanoseconds that `forward` takes for a frame between two wires in memory; filling and emptying them is not counted.
+fn measure_contract(job: &Contract, milliseconds: u64) -> Result<f64> {
+    let area = || Area::new(4096, 2048).map_err(|e| Problem::host(format!("cannot map memory: {e}")));
+    let first = area()?;
+    let second = if job.one_area { first.clone() } else { area()? };
+    let names = ["mem:bench-first", "mem:bench-second"];
+    let wire = |name: &str, area: &std::sync::Arc<Area>| -> Result<(Port, Port)> {
+        let wish = Wish { area: Some(area.clone()), ..Wish::default() };
+        Ok((open(name, &wish)?, open(name, &wish)?))
+    };
+    let ((mut feed, mut from), (mut to, mut drain)) = (wire(names[0], &first)?, wire(names[1], &second)?);
+    let none = || Problem::host("a wire in memory lacks an end");
+    let feed = feed.transmitter.as_mut().ok_or_else(none)?;
+    let from = from.receiver.as_mut().ok_or_else(none)?;
+    let to = to.transmitter.as_mut().ok_or_else(none)?;
+    let drain = drain.receiver.as_mut().ok_or_else(none)?;
+    let mut frames = Frames::new(MAX_BATCH / 2, 1514);
+    while frames.add(job.frame_bytes, Meta::default()).is_some() {}
+    let (mut spent, mut moved) = (0, 0);
+    let until = clock::monotonic_ns() + milliseconds * 1_000_000;
+    while clock::monotonic_ns() < until {
+        let mut batch = frames.batch();
+        let all = batch.all();
+        feed.transmit(&mut batch, all, Hand::Copy)?;
+        let begun = clock::monotonic_ns();
+        let came = forward(from.as_mut(), to.as_mut(), Wait::Poll).map_err(|broken| broken.error)?.came;
+        spent += clock::monotonic_ns() - begun;
+        moved += came as u64;
+        while !drain.receive(MAX_BATCH, Wait::Poll)?.is_empty() {}
+    }
+    let copied = to.counters().copied;
+    match copied == if job.one_area { 0 } else { moved } {
+        true => Ok(spent as f64 / moved.max(1) as f64),
+        false => {
+            Err(Problem::host(format!("{copied} of {moved} frames were copied, which is not what was meant")))
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! One measurement of `pathlab bench null`: a source, a forwarder, a sink.
+
+use linux::lab::{Lab, Node};
+use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
+use linux::port::{Direction, Frames, Hand, MAX_BATCH, Meta, Port, Receiver, Transmitter, Wait, Wish, open};
+use linux::sys::clock;
+use load::null::{RunningCounters, one_way, shared_area};
+use record::{Problem, Result};
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// What flows before it is measured: the generator makes its calls longer in that time.
+const WARM_UP_NS: u64 = 300_000_000;
+/// How long a thread waits before it looks whether it is to end.
+const PATIENCE: Wait = Wait::For(Duration::from_millis(20));
+
+/// A kind of port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A wire in memory.
+    Mem,
+    /// An interface by system calls.
+    Int,
+    /// An interface by rings of `AF_PACKET`.
+    Ring,
+    /// An interface by `AF_XDP`.
+    Xdp,
+    /// A tap.
+    Tap,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 5] = [Kind::Mem, Kind::Int, Kind::Ring, Kind::Xdp, Kind::Tap];
+
+    /// As in the name of a port.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Mem => "mem",
+            Kind::Int => "int",
+            Kind::Ring => "ring",
+            Kind::Xdp => "xdp",
+            Kind::Tap => "tap",
+        }
+    }
+
+    /// The port's name at one side of x (1 or 2).
+    fn uri(self, side: u8) -> String {
+        match self {
+            Kind::Mem => format!("mem:bench{side}"),
+            Kind::Tap => format!("tap:t{side}"),
+            _ => format!("{}:p{side}", self.name()),
+        }
+    }
+}
+
+/// One round of one pairing.
+#[derive(Debug, Clone, Serialize)]
+pub struct Score {
+    /// A million frames a second at the sink.
+    pub mfps: f64,
+    /// Times the forwarder copied a frame.
+    pub copies_per_frame: f64,
+    /// CPU of the forwarder's thread, by received frame.
+    pub cpu_ns_per_frame: Option<f64>,
+    /// Busy CPU of the host, by delivered frame.
+    pub host_ns_per_frame: f64,
+}
+
+/// Where it is measured, and how.
+pub struct Place<'a> {
+    /// The lab a — x — b, with the forwarder in x.
+    pub wire: &'a Lab,
+    /// The lab with the kernel's bridge.
+    pub bridge: &'a Lab,
+    /// Milliseconds of each measurement.
+    pub milliseconds: u64,
+    /// Bytes of a frame, without FCS.
+    pub size: usize,
+}
+
+/// The ports of a forwarder, and the far ends of those that are wires in memory.
+struct Open {
+    from: Port,
+    to: Port,
+    feed: Option<Port>,
+    drain: Option<Port>,
+}
+
+/// Where the frames come from.
+enum Source {
+    Live(Box<Live>),
+    Fed(Box<dyn Transmitter>),
+}
+
+/// Where they are counted.
+enum Sink<'a> {
+    Interface(&'a Node, &'static str),
+    Drained(Box<dyn Receiver>),
+}
+
+impl Place<'_> {
+    /// Opens both ports, to see whether that can be done here.
+    pub fn rehearse(&self, from: Kind, to: Kind) -> Result<()> {
+        let mut opened = self.open(from, to)?;
+        self.source(from, &mut opened).map(drop)
+    }
+
+    fn open(&self, from: Kind, to: Kind) -> Result<Open> {
+        let (first, second) = (from.uri(1), to.uri(2));
+        let x = self.wire.node("x")?;
+        x.within(|| {
+            let area = shared_area(&[&first, &second])?;
+            let wish =
+                |direction| Wish { direction, promiscuous: true, area: area.clone(), ..Wish::default() };
+            // A wire in memory that lacks a half is closed for good, so its ends are opened whole.
+            let near = |kind: Kind, uri: &str, direction| match kind {
+                Kind::Mem => open(uri, &wish(Direction::Both)),
+                _ => open(uri, &wish(direction)),
+            };
+            let far = |kind: Kind, uri: &str| match kind {
+                Kind::Mem => open(uri, &wish(Direction::Both)).map(Some),
+                _ => Ok(None),
+            };
+            Ok(Open {
+                from: near(from, &first, Direction::Receive)?,
+                to: near(to, &second, Direction::Transmit)?,
+                feed: far(from, &first)?,
+                drain: far(to, &second)?,
+            })
+        })?
+    }
+
+    fn source(&self, from: Kind, opened: &mut Open) -> Result<Source> {
+        if let Some(feed) = &mut opened.feed {
+            let feed = feed.transmitter.take();
+            return feed.map(Source::Fed).ok_or_else(|| Problem::host("a wire in memory lacks an end"));
+        }
+        match from {
+            Kind::Tap => self.live(self.wire.node("x")?, "t1"),
+            _ => self.live(self.wire.node("a")?, "eth0"),
+        }
+    }
+
+    /// The kernel's generator, for frames that no stack answers.
+    fn live(&self, node: &Node, interface: &str) -> Result<Source> {
+        let frame = LiveFrame { bytes: frame(self.size), message: None };
+        let wish = LiveWish { frames: vec![frame], open_peer: true, ..LiveWish::default() };
+        let live = node.within(|| Live::open(interface, &format!("live:{interface}"), &wish))??;
+        Ok(Source::Live(Box::new(live)))
+    }
+
+    /// Measures a pairing, or the bridge.
+    pub fn measure(&self, job: Option<(Kind, Kind)>) -> Result<Score> {
+        let Some((from, to)) = job else {
+            let source = self.live(self.bridge.node("a")?, "eth0")?;
+            return self.flow(source, &mut Sink::Interface(self.bridge.node("b")?, "eth0"), None);
+        };
+        let mut opened = self.open(from, to)?;
+        let source = self.source(from, &mut opened)?;
+        let drained = opened.drain.as_mut().and_then(|port| port.receiver.take());
+        let mut sink = match (drained, to) {
+            (Some(receiver), _) => Sink::Drained(receiver),
+            (None, Kind::Tap) => Sink::Interface(self.wire.node("x")?, "t2"),
+            _ => Sink::Interface(self.wire.node("b")?, "eth0"),
+        };
+        let none = || Problem::host("a port lacks an end");
+        let receiver = opened.from.receiver.as_mut().ok_or_else(none)?;
+        let transmitter = opened.to.transmitter.as_mut().ok_or_else(none)?;
+        self.flow(source, &mut sink, Some((receiver.as_mut(), transmitter.as_mut())))
+    }
+
+    /// Lets frames flow, and looks at the sink twice.
+    fn flow(
+        &self,
+        source: Source,
+        sink: &mut Sink<'_>,
+        forwarder: Option<(&mut dyn Receiver, &mut dyn Transmitter)>,
+    ) -> Result<Score> {
+        let (stop, running, drained) =
+            (AtomicBool::new(false), RunningCounters::default(), AtomicU64::new(0));
+        let (stop, running, drained) = (&stop, &running, &drained);
+        let size = self.size;
+        std::thread::scope(|scope| {
+            let forwarding =
+                forwarder.map(|(from, to)| scope.spawn(move || one_way(from, to, PATIENCE, stop, running)));
+            let count = match sink {
+                Sink::Interface(node, name) => Count::Interface(node, name),
+                Sink::Drained(receiver) => {
+                    scope.spawn(move || drain(receiver.as_mut(), stop, drained));
+                    Count::Drained(drained)
+                }
+            };
+            let sending = scope.spawn(move || feed(source, size, stop));
+            let measured = between(&count, self.milliseconds);
+            stop.store(true, Relaxed);
+            let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let ended = forwarding.map(|f| f.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            sent?;
+            let (mfps, host_ns_per_frame) = measured?;
+            if let Some(error) = ended.as_ref().and_then(|ended| ended.error.as_ref()) {
+                return Err(Problem::host(format!("the forwarder ended: {error}")));
+            }
+            Ok(Score {
+                mfps,
+                host_ns_per_frame,
+                copies_per_frame: ended.as_ref().map_or(0.0, |ended| ended.way.copies_per_frame),
+                cpu_ns_per_frame: ended.map(|ended| ended.way.cpu_ns_per_frame),
+            })
+        })
+    }
+}
+
+/// A frame of an experimental ethertype (IEEE 802, 0x88b5), for a station that does not exist.
+fn frame(size: usize) -> Vec<u8> {
+    let mut frame = vec![0; size];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 0x88, 0xb5]);
+    frame
+}
+
+enum Count<'a> {
+    Interface(&'a Node, &'a str),
+    Drained(&'a AtomicU64),
+}
+
+impl Count<'_> {
+    fn now(&self) -> Result<u64> {
+        match self {
+            Count::Drained(count) => Ok(count.load(Relaxed)),
+            Count::Interface(node, name) => {
+                let links = node.links()?;
+                let link = links.iter().find(|link| link.name == **name);
+                let missing = || Problem::host(format!("interface {name} is gone"));
+                Ok(link.ok_or_else(missing)?.frames.1)
+            }
+        }
+    }
+}
+
+/// A million frames a second and busy nanoseconds of the host for each, over the time of a measurement.
+fn between(count: &Count<'_>, milliseconds: u64) -> Result<(f64, f64)> {
+    clock::sleep_until(clock::monotonic_ns() + WARM_UP_NS);
+    let (begun, busy, before) = (clock::monotonic_ns(), linux::observe::busy_seconds()?, count.now()?);
+    clock::sleep_until(begun + milliseconds * 1_000_000);
+    let after = count.now()?;
+    let (took, busy) = (clock::monotonic_ns() - begun, linux::observe::busy_seconds()? - busy);
+    let frames = (after - before) as f64;
+    Ok((frames * 1e3 / took as f64, busy * 1e9 / frames.max(1.0)))
+}
+
+/// Offers as many frames as there is room for, until told to stop.
+fn feed(source: Source, size: usize, stop: &AtomicBool) -> Result<()> {
+    match source {
+        Source::Live(mut live) => {
+            live.pace(&Pace::default(), |_| !stop.load(Relaxed))?;
+        }
+        Source::Fed(mut feed) => {
+            let mut frames = Frames::new(256, size);
+            while frames.push(&frame(size), Meta::default()) {}
+            while !stop.load(Relaxed) {
+                let mut batch = frames.batch();
+                let all = batch.all();
+                if feed.transmit(&mut batch, all, Hand::Copy)?.dealt == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes whatever comes, until told to stop and nothing comes any more.
+fn drain(receiver: &mut dyn Receiver, stop: &AtomicBool, drained: &AtomicU64) {
+    while let Ok(batch) = receiver.receive(MAX_BATCH, PATIENCE) {
+        if batch.is_empty() && stop.load(Relaxed) {
+            return;
+        }
+        drained.fetch_add(batch.len() as u64, Relaxed);
+    }
+}

@@ -1,0 +1,139 @@
+//! One test in the lab: two agents, one path, one watch.
+
+use crate::watch::{Seen, Watch};
+use linux::lab::{Lab, Node};
+use linux::observe::{Actor, Observer};
+use linux::sys::process::Identity;
+use load::{AgentLink, Outcome};
+use record::{Path, Problem, Result, TestSpec};
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often to look whether this process was asked to end.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long an agent may take to end after its link was closed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The raw result of a test, before any conclusion.
+pub struct Measured {
+    /// The way of the frames.
+    pub path: Path,
+    /// What both ends saw.
+    pub outcome: Outcome,
+    /// What was read around it.
+    pub seen: Seen,
+    /// Offload states of the lab's interfaces.
+    pub offloads: Vec<String>,
+}
+
+/// Runs one test.
+///
+/// # Errors
+/// What stopped it: a dead agent, a host that cannot, an interrupt.
+pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measured> {
+    if linux::sys::process::interrupted() {
+        return Err(interrupted());
+    }
+    let (from, to) = (lab.node(&spec.from)?, lab.node(&spec.to)?);
+    let address = lab.address_of(&spec.to, spec.family).ok_or_else(|| {
+        Problem::input(format!("node '{}' has no IPv{} address", spec.to, spec.family))
+            .help("give one of its interfaces an address in the topology")
+    })?;
+    let path = round_trip(lab, spec)?;
+    let (mut sender, mut receiver) = (start(from)?, start(to)?);
+    let mut actors = vec![actor(&sender, from, "sender"), actor(&receiver, to, "receiver")];
+    let tenants = lab.tenants().iter();
+    actors.extend(tenants.map(|tenant| Actor {
+        pid: tenant.process.pid,
+        role: tenant.role.clone(),
+        node: tenant.node.clone(),
+    }));
+    let mut watch =
+        Watch::new(spec, crate::session::namespaces(lab), observer, actors, crate::programs::asked(lab))?;
+    let agents = [sender.process.0.id(), receiver.process.0.id()];
+    let outcome = interruptible(agents, || {
+        load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
+    });
+    // A terminal sends the interrupt to the agents too: that they died is then not the news.
+    let outcome = if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome }?;
+    let mut seen = watch.seen;
+    let ended = lab.tenants().iter().filter(|tenant| !tenant.alive());
+    seen.ended.extend(
+        ended.map(|tenant| {
+            format!("the {} of node {} ended: {}", tenant.role, tenant.node, tenant.last_words())
+        }),
+    );
+    Ok(Measured { path, outcome, seen, offloads: lab.offloads() })
+}
+
+/// The way there, and back for kinds that have responses.
+fn round_trip(lab: &Lab, spec: &TestSpec) -> Result<Path> {
+    let mut path = lab.path(&spec.from, &spec.to, spec.family)?;
+    if spec.kind.is_round_trip() {
+        path.back = lab.path(&spec.to, &spec.from, spec.family)?.forward;
+    }
+    Ok(path)
+}
+
+/// Does something long. When this process is asked to end meanwhile, the agents are ended, and with them the test.
+fn interruptible<T>(agents: [u32; 2], work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                if linux::sys::process::interrupted() {
+                    let alive = agents.iter().filter_map(|pid| Identity::of(*pid).ok());
+                    alive.for_each(|agent| drop(agent.end(PATIENCE)));
+                    return;
+                }
+                std::thread::sleep(LOOK);
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+fn interrupted() -> Problem {
+    Problem::input("interrupted").help("the lab is taken down")
+}
+
+/// An agent and the process that it is; ends with this value. The link is dropped first: that tells the agent to end.
+pub struct Agent {
+    /// The control connection.
+    pub link: AgentLink,
+    process: Process,
+}
+
+struct Process(Child);
+
+impl Drop for Process {
+    /// The agent ends by itself when its link closes; one that does not is ended.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while matches!(self.0.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                let _ = self.0.kill();
+                let _ = self.0.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Starts an agent inside a node.
+pub fn start(node: &Node) -> Result<Agent> {
+    let mut command = node.command(crate::this_program()?);
+    command.arg("agent");
+    let (link, child) =
+        load::conversation::spawn(command).map_err(|problem| problem.at(format!("node {}", node.name())))?;
+    Ok(Agent { link, process: Process(child) })
+}
+
+fn actor(agent: &Agent, node: &Node, role: &str) -> Actor {
+    Actor { pid: agent.process.0.id(), role: role.into(), node: node.name().to_owned() }
+}

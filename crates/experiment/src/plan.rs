@@ -1,0 +1,455 @@
+//! Plans: experiments as text.
+//!
+//! **What.** A plan names a topology, the two ends, and the tests with their settings; `docs/plans.md` has the
+//! grammar. **Why.** An experiment that is a text file can be repeated, reviewed and compared; the record of a run
+//! keeps the text. **Price.** One statement per line; what it cannot say, a flag of `pathlab run` cannot say either.
+
+use record::line::{self, Word};
+use record::unit::{self, duration_ms};
+use record::{Kind, Problem, Rate, Result, TestSpec};
+use std::str::FromStr;
+use study::criteria::Criteria;
+
+/// The plan that `pathlab run` follows when none is named.
+pub const DEFAULT: &str = include_str!("../../../plans/default.plan");
+
+/// In which order the tests run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// All tests and repetitions shuffled, with a recorded seed.
+    Random,
+    /// As written, repetition by repetition.
+    Listed,
+}
+
+/// A test with its name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// Name in tables, e.g. `udp-stream 64 B`.
+    pub name: String,
+    /// What to do.
+    pub spec: TestSpec,
+    /// What it must reach.
+    pub criteria: Criteria,
+}
+
+/// An experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// A built-in topology's name or a file.
+    pub topology: String,
+    /// How often every test is repeated.
+    pub repetitions: u32,
+    /// In which order.
+    pub order: Order,
+    /// Seed of the random order, if the plan fixes it.
+    pub seed: Option<u64>,
+    /// The tests as written.
+    pub tests: Vec<Planned>,
+}
+
+impl Plan {
+    /// Reads a plan. `file` is the name used in messages.
+    ///
+    /// # Errors
+    /// Bad input with `file:line:column`, what was wrong and what is possible there.
+    pub fn parse(text: &str, file: &str) -> Result<Plan> {
+        let mut reader = Reader::default();
+        for line in line::lines(text) {
+            reader.statement(&line.words).map_err(|(at, problem)| {
+                let column = if at == 0 { line.words[0].column } else { at };
+                problem.at(format!("{file}:{}:{column}", line.number))
+            })?;
+        }
+        reader.finish().map_err(|problem| problem.at(file))
+    }
+
+    /// Keeps only the tests of these kinds; all when none is named.
+    ///
+    /// # Errors
+    /// Bad input when one of them is not there.
+    pub fn only(&mut self, kinds: &[Kind]) -> Result<()> {
+        let missing = kinds.iter().find(|kind| self.tests.iter().all(|test| test.spec.kind != **kind));
+        if let Some(kind) = missing {
+            return Err(Problem::input(format!("the plan has no {kind} test to keep"))
+                .at("--only")
+                .help("name kinds that the plan has"));
+        }
+        self.tests.retain(|test| kinds.is_empty() || kinds.contains(&test.spec.kind));
+        Ok(())
+    }
+
+    /// Holds every test to these criteria, where it has such a number, instead of what the plan says.
+    ///
+    /// # Errors
+    /// Bad input when no test has such a number.
+    pub fn hold_to(&mut self, criteria: Criteria) -> Result<()> {
+        let kinds: Vec<Kind> = self.tests.iter().map(|test| test.spec.kind).collect();
+        if let Some((name, why)) = criteria.impossible(&kinds) {
+            return Err(Problem::input(why)
+                .at(format!("--{name}"))
+                .help("leave it out, or name another plan"));
+        }
+        for test in &mut self.tests {
+            test.criteria = criteria.of(test.spec.kind).or(test.criteria);
+        }
+        Ok(())
+    }
+
+    /// Shortens every test to half a second (a test with a count keeps its count, and ends with it).
+    pub fn quick(&mut self) {
+        for test in &mut self.tests {
+            if test.spec.count.is_none() {
+                test.spec.duration_ms = test.spec.duration_ms.min(500);
+            }
+        }
+    }
+
+    /// The tests in the order in which they are to run: (index of the test, repetition from 1).
+    pub fn schedule(&self, seed: u64) -> Vec<(usize, u32)> {
+        let mut all: Vec<(usize, u32)> = (1..=self.repetitions)
+            .flat_map(|repetition| (0..self.tests.len()).map(move |test| (test, repetition)))
+            .collect();
+        if self.order == Order::Random {
+            study::stats::Generator::new(seed).shuffle(&mut all);
+        }
+        all
+    }
+}
+
+/// A problem and the column it is at (0: the first word of the line).
+type Located<T> = std::result::Result<T, (usize, Problem)>;
+
+fn wrong<T>(column: usize, what: impl Into<String>, help: impl Into<String>) -> Located<T> {
+    Err((column, Problem::input(what).help(help)))
+}
+
+/// What was read so far.
+struct Reader {
+    topology: Option<String>,
+    ends: Option<(String, String)>,
+    repetitions: u32,
+    /// The last `duration` statement; none was there yet.
+    duration_ms: Option<u64>,
+    family: u8,
+    order: Order,
+    seed: Option<u64>,
+    tests: Vec<Planned>,
+    /// Statements that may stand only once and were there.
+    seen: Vec<&'static str>,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        let (topology, ends, duration_ms, seed, order) = (None, None, None, None, Order::Random);
+        let (tests, seen) = (vec![], vec![]);
+        Reader { topology, ends, repetitions: 3, duration_ms, family: 4, order, seed, tests, seen }
+    }
+}
+
+/// Statements that hold for the whole plan (`duration` and `family` hold for the tests after them).
+const ONCE: [&str; 5] = ["topology", "path", "repetitions", "order", "seed"];
+
+const STATEMENTS: &str =
+    "the statements are topology, path, repetitions, duration, family, order, seed, test";
+
+impl Reader {
+    fn statement(&mut self, words: &[Word<'_>]) -> Located<()> {
+        let keyword = words[0].text;
+        if keyword == "test" {
+            return self.test(&words[1..]);
+        }
+        let wanted = if keyword == "path" { 2 } else { 1 };
+        let known =
+            ["topology", "path", "repetitions", "duration", "family", "order", "seed"].contains(&keyword);
+        if !known {
+            return wrong(0, format!("unknown statement '{keyword}'"), STATEMENTS);
+        }
+        if words.len() != wanted + 1 {
+            let plural = if wanted == 1 { "one word" } else { "two node names" };
+            return wrong(0, format!("'{keyword}' takes {plural}"), "see docs/plans.md");
+        }
+        if let Some(once) = ONCE.into_iter().find(|once| *once == keyword) {
+            if self.seen.contains(&once) {
+                return wrong(0, format!("'{keyword}' is given twice"), "leave one of them out");
+            }
+            self.seen.push(once);
+        }
+        let value = words[1];
+        match keyword {
+            "topology" => self.topology = Some(value.text.into()),
+            "path" => self.ends = Some((value.text.into(), words[2].text.into())),
+            "repetitions" => self.repetitions = ranged(value, 1, 1000)? as u32,
+            "duration" => {
+                self.duration_ms =
+                    Some(duration_ms(value.text).or_else(|e| wrong(value.column, e, "e.g. 2s"))?)
+            }
+            "family" => self.family = family(value)?,
+            "seed" => self.seed = Some(number(value)?),
+            _ => {
+                self.order = match value.text {
+                    "random" => Order::Random,
+                    "listed" => Order::Listed,
+                    other => {
+                        return wrong(value.column, format!("unknown order '{other}'"), "random or listed");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn test(&mut self, words: &[Word<'_>]) -> Located<()> {
+        let Some(&Word { column, text: kind, .. }) = words.first() else {
+            return wrong(0, "'test' needs a kind", "e.g. test udp-stream size 64");
+        };
+        let kind = Kind::from_str(kind).or_else(|e| wrong(column, e, "see docs/plans.md"))?;
+        let base = TestSpec { kind, duration_ms: 0, family: self.family, ..TestSpec::default() };
+        let receive_buffer = TestSpec::default_receive_buffer(kind);
+        let mut spec = TestSpec { size: 0, receive_buffer, ..base };
+        let mut criteria = Criteria::default();
+        let mut rest = words[1..].iter();
+        let mut seen = vec![];
+        while let Some(&key) = rest.next() {
+            if seen.contains(&key.text) {
+                return wrong(key.column, format!("'{}' is given twice", key.text), "leave one of them out");
+            }
+            seen.push(key.text);
+            if key.text == "gro" {
+                spec.gro = true;
+                continue;
+            }
+            let Some(&value) = rest.next() else {
+                return wrong(key.column, format!("'{}' needs a value", key.text), "e.g. size 64");
+            };
+            if !limit(&mut criteria, kind, key, value)? {
+                set(&mut spec, key, value)?;
+            }
+        }
+        if spec.duration_ms == 0 {
+            // A count that nobody limits takes as long as it takes.
+            let unsaid = if spec.count.is_some() { 0 } else { TestSpec::default().duration_ms };
+            spec.duration_ms = self.duration_ms.unwrap_or(unsaid);
+        }
+        // Said last, when the family is known; a frame of 0 bytes is the shortest.
+        if !seen.contains(&"size") || kind.is_by_port() && spec.size == 0 {
+            spec.size = kind.default_size(spec.family);
+        }
+        load::check_spec(&spec).map_err(|problem| (column, problem))?;
+        let name = name_of(&spec, &words[1..]);
+        if self.tests.iter().any(|test| test.name == name) {
+            return wrong(
+                0,
+                format!("the test '{name}' is given twice"),
+                "use repetitions, or change a setting",
+            );
+        }
+        self.tests.push(Planned { name, spec, criteria });
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Plan> {
+        let Some(topology) = self.topology else {
+            return Err(Problem::input("no topology").help("add a line such as: topology bridge"));
+        };
+        if self.tests.is_empty() {
+            return Err(Problem::input("no tests").help("add a line such as: test tcp-stream"));
+        }
+        let (from, to) = self.ends.unwrap_or_else(|| ("a".into(), "b".into()));
+        for test in &mut self.tests {
+            (test.spec.from, test.spec.to) = (from.clone(), to.clone());
+        }
+        let (repetitions, order, seed, tests) = (self.repetitions, self.order, self.seed, self.tests);
+        Ok(Plan { topology, repetitions, order, seed, tests })
+    }
+}
+
+/// Words of a test that say what it must reach, and do not shape it.
+const LIMITS: [&str; 3] = ["max-loss", "min-rate", "max-p99"];
+
+/// Reads a criterion; false when the word is none.
+fn limit(criteria: &mut Criteria, kind: Kind, key: Word<'_>, value: Word<'_>) -> Located<bool> {
+    fn read<T: FromStr<Err = String>>(value: Word<'_>) -> Located<Option<T>> {
+        value.text.parse().map(Some).or_else(|e: String| wrong(value.column, e, "see docs/plans.md"))
+    }
+    match key.text {
+        "max-loss" => criteria.max_loss = read(value)?,
+        "min-rate" => criteria.min_rate = read(value)?,
+        "max-p99" => criteria.max_p99 = read(value)?,
+        _ => return Ok(false),
+    }
+    match criteria.impossible(&[kind]) {
+        Some((name, why)) => {
+            wrong(key.column, format!("'{name}' is not for this test: {why}"), "leave it out")
+        }
+        None => Ok(true),
+    }
+}
+
+fn set(spec: &mut TestSpec, key: Word<'_>, value: Word<'_>) -> Located<()> {
+    let text = || value.text.to_owned();
+    match key.text {
+        "size" => spec.size = bytes(value)?,
+        "response" => spec.response = bytes(value)?,
+        "rate" => {
+            spec.rate =
+                Some(Rate::from_str(value.text).or_else(|e| wrong(value.column, e, "see docs/plans.md"))?)
+        }
+        "count" => spec.count = Some(ranged(value, 1, 1 << 40)?),
+        "duration" => {
+            spec.duration_ms = duration_ms(value.text).or_else(|e| wrong(value.column, e, "e.g. 2s"))?
+        }
+        "family" => spec.family = family(value)?,
+        "streams" => spec.streams = ranged(value, 1, 64)? as u32,
+        "batch" => spec.batch = ranged(value, 1, 1024)? as u32,
+        "gso" => spec.gso = ranged(value, 0, 128)? as u32,
+        "send-buffer" => spec.send_buffer = Some(bytes(value)?),
+        "receive-buffer" if value.text == "system" => spec.receive_buffer = None,
+        "receive-buffer" => spec.receive_buffer = Some(bytes(value)?),
+        "sender-cpu" => spec.sender_cpu = Some(ranged(value, 0, 4095)? as u32),
+        "receiver-cpu" => spec.receiver_cpu = Some(ranged(value, 0, 4095)? as u32),
+        "congestion" => spec.congestion = Some(text()),
+        "port" => spec.port = text(),
+        other => {
+            let keys = "size, response, rate, count, duration, family, streams, batch, gso, gro, send-buffer, \
+                        receive-buffer, sender-cpu, receiver-cpu, congestion, port, max-loss, min-rate, max-p99";
+            return wrong(
+                key.column,
+                format!("unknown setting '{other}'"),
+                format!("the settings are {keys}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn number(word: Word<'_>) -> Located<u64> {
+    unit::amount(word.text).or_else(|what| wrong(word.column, what, "see docs/plans.md"))
+}
+
+fn ranged(word: Word<'_>, low: u64, high: u64) -> Located<u64> {
+    let value = number(word)?;
+    if (low..=high).contains(&value) {
+        return Ok(value);
+    }
+    wrong(word.column, format!("{value} is out of range"), format!("{low} to {high}"))
+}
+
+fn family(word: Word<'_>) -> Located<u8> {
+    match word.text {
+        "4" => Ok(4),
+        "6" => Ok(6),
+        other => wrong(word.column, format!("unknown family '{other}'"), "4 or 6"),
+    }
+}
+
+fn bytes(word: Word<'_>) -> Located<u32> {
+    let read = unit::bytes(word.text).or_else(|what| wrong(word.column, what, "see docs/plans.md"))?;
+    u32::try_from(read).or_else(|_| wrong(word.column, format!("{read} is out of range"), "below 4 GiB"))
+}
+
+fn name_of(spec: &TestSpec, words: &[Word<'_>]) -> String {
+    let mut name = spec.kind.name().to_owned();
+    if spec.size > 0 {
+        name.push_str(&format!(" {} B", spec.size));
+    }
+    let mut rest = words.iter().map(|word| word.text);
+    while let Some(key) = rest.next() {
+        let value = if key == "gro" { "" } else { rest.next().unwrap_or_default() };
+        match key {
+            "size" => {}
+            limit if LIMITS.contains(&limit) => {}
+            "rate" => name.push_str(&format!(" {value}")),
+            "count" => name.push_str(&format!(" ×{value}")),
+            "gro" => name.push_str(" gro"),
+            _ => name.push_str(&format!(" {key} {value}")),
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_shipped_plan_reads() {
+        for entry in std::fs::read_dir("../../plans").unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let plan = Plan::parse(&text, &path.display().to_string()).unwrap_or_else(|e| panic!("{e}"));
+            assert!(!plan.tests.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_default_plan_has_the_six_tests_of_the_journals() {
+        let plan = Plan::parse(DEFAULT, "default").unwrap();
+        let names: Vec<_> = plan.tests.iter().map(|test| test.name.as_str()).collect();
+        let expected =
+            ["tcp-stream", "udp-stream 64 B", "udp-stream 1472 B", "tcp-rr 64 B", "udp-rr 64 B", "ping 56 B"];
+        assert_eq!(names, expected);
+        assert_eq!(plan.schedule(7).len(), 18);
+    }
+
+    #[test]
+    fn several_kinds_can_be_kept() {
+        let mut plan = Plan::parse(DEFAULT, "default").unwrap();
+        plan.only(&[]).unwrap();
+        assert_eq!(plan.tests.len(), 6);
+        assert!(plan.only(&[Kind::Ping, Kind::Frames]).unwrap_err().to_string().contains("no frames test"));
+        plan.only(&[Kind::Ping, Kind::TcpStream]).unwrap();
+        let names: Vec<_> = plan.tests.iter().map(|test| test.name.as_str()).collect();
+        assert_eq!(names, ["tcp-stream", "ping 56 B"]);
+    }
+
+    #[test]
+    fn a_duration_that_was_said_limits_a_count() {
+        let of = |text: &str| Plan::parse(text, "p").unwrap().tests[0].spec.duration_ms;
+        assert_eq!(of("topology pair\ntest ping"), 2000);
+        assert_eq!(of("topology pair\ntest ping count 9"), 0, "as long as it takes");
+        assert_eq!(of("topology pair\nduration 10s\ntest ping count 9"), 10_000);
+        assert_eq!(of("topology pair\nduration 10s\ntest ping count 9 duration 500ms"), 500);
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_with_its_place_and_a_way_out() {
+        let cases = [
+            ("topology bridge\ntest udp-strem", "p:2:6: unknown test kind 'udp-strem'"),
+            ("topology bridge\ntest udp-stream size x", "p:2:22: 'x' is not a number of bytes"),
+            ("topology bridge\n  tset tcp-stream", "p:2:3: unknown statement 'tset'"),
+            ("topology bridge\ntest tcp-stream sise 4", "p:2:17: unknown setting 'sise'"),
+            ("topology bridge\ntest ping size", "p:2:11: 'size' needs a value"),
+            ("test ping", "p: no topology"),
+            ("topology bridge", "p: no tests"),
+            ("topology bridge\ntopology pair\ntest ping", "p:2:1: 'topology' is given twice"),
+            ("topology bridge\ntest ping size 56 size 57", "p:2:19: 'size' is given twice"),
+            ("topology bridge\ntest ping\ntest ping", "p:3:1: the test 'ping 56 B' is given twice"),
+        ];
+        for (text, expected) in cases {
+            let problem = Plan::parse(text, "p").unwrap_err();
+            assert!(problem.to_string().starts_with(expected), "{problem}");
+            assert_eq!(problem.kind.exit_code(), 2);
+            assert!(!problem.advice.is_empty() || problem.what.contains("one of"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_seed_fixes_the_order_and_loses_nothing() {
+        let plan = Plan::parse(DEFAULT, "default").unwrap();
+        let mut order = plan.schedule(42);
+        assert_eq!(order, plan.schedule(42));
+        assert_ne!(order, plan.schedule(43));
+        order.sort_unstable();
+        order.dedup();
+        assert_eq!(order.len(), 18);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_plan_or_a_sentence(text in "(topology|test|path|ping|size|[a-z0-9# \n\"é]){0,30}") {
+            let _ = Plan::parse(&text, "p");
+        }
+    }
+}

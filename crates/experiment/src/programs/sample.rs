@@ -1,0 +1,212 @@
+//! What the programs of a lab count, asked for while they run.
+//!
+//! **What.** [`asked`] are the programs of a lab that can be asked, [`Asked::sample`] asks one: a switch by OpenFlow at its
+//! socket, `pathlab null` at the socket of its counters.
+//!
+//! **What OpenFlow cannot say.** There is no counter of packet-ins (only of those that our own switch dropped). What rules and buckets counted that send to the controller
+//! is what the switch meant to send there. A frame that one rule sends there twice (itself and by a group) counts twice.
+//! An action set is written in one table and carried out behind the last: what a later table takes out of it again
+//! still counts.
+//!
+//! **Price.** Five requests for each reading of a switch, two more when its rules use groups.
+
+use super::switch::call;
+use flow::action::{Action, Instruction};
+use flow::client;
+use flow::group::ALL_GROUPS;
+use flow::openflow::bytes::Version;
+use flow::openflow::group::GroupStatsRequest;
+use flow::openflow::misc::Empty;
+use flow::openflow::multipart::{Reply, Request};
+use flow::openflow::port::{PortStatsRequest, QueueRequest};
+use linux::lab::Lab;
+use load::null;
+use record::Result;
+use record::snapshot::{NodeSnapshot, SwitchPortSample, SwitchSample, SwitchTableSample, WaySample};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use switch::client::Client;
+
+/// How a program is asked.
+#[derive(Debug, Clone)]
+enum Door {
+    Openflow(PathBuf),
+    Counters(PathBuf),
+}
+
+/// A program of a lab that is asked for its counters.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The node.
+    pub node: String,
+    /// What it is: `switch`, `ovs`, `null`.
+    pub role: String,
+    /// How long its counters may lag behind.
+    pub lag: Duration,
+    door: Door,
+}
+
+/// What a program counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sample {
+    /// A switch.
+    Switch(SwitchSample),
+    /// The smallest forwarder.
+    Ways(Vec<WaySample>),
+}
+
+impl Sample {
+    /// Puts it where it belongs.
+    pub fn put(self, node: &mut NodeSnapshot) {
+        match self {
+            Sample::Switch(sample) => node.switch = Some(sample),
+            Sample::Ways(ways) => node.ways = ways,
+        }
+    }
+}
+
+/// The programs of a lab that can be asked for their counters.
+pub fn asked(lab: &Lab) -> Vec<Asked> {
+    let asked = lab.tenants().iter().filter_map(|tenant| {
+        // Open vSwitch counts frames of its cache once in half a second (`max-revalidator`).
+        let lag = Duration::from_millis(if tenant.role == "ovs" { 1100 } else { 120 });
+        let door = match (&tenant.openflow, &tenant.counters) {
+            (Some(path), _) => Door::Openflow(path.clone()),
+            (None, Some(path)) => Door::Counters(path.clone()),
+            (None, None) => return None,
+        };
+        Some(Asked { node: tenant.node.clone(), role: tenant.role.clone(), lag, door })
+    });
+    asked.collect()
+}
+
+impl Asked {
+    /// What it counts now.
+    ///
+    /// # Errors
+    /// Input, host: it does not answer.
+    pub fn sample(&self) -> Result<Sample> {
+        match &self.door {
+            Door::Openflow(path) => of_switch(path).map(Sample::Switch),
+            Door::Counters(path) => {
+                let ways = null::ask(path)?.ways;
+                Ok(Sample::Ways(ways.into_iter().map(of_way).collect()))
+            }
+        }
+    }
+}
+
+fn of_way(way: null::Way) -> WaySample {
+    WaySample {
+        from: interface(&way.from),
+        to: interface(&way.to),
+        received: way.received,
+        received_bytes: way.received_bytes,
+        full: way.full,
+        failed: way.failed,
+        lost_before: way.lost_before,
+        lost_after: way.lost_after,
+    }
+}
+
+/// `p1` of `int:p1`, `ring:p1?frames=512` and `fault:int:p1?lose=1%`.
+fn interface(port: &str) -> String {
+    let name = port.split('?').next().unwrap_or_default();
+    name.rsplit(':').next().unwrap_or_default().to_owned()
+}
+
+/// What a switch counts now.
+fn of_switch(socket: &Path) -> Result<SwitchSample> {
+    let mut client = call(socket)?;
+    let version = client.version();
+    let mut sample = SwitchSample::default();
+    let (names, counts) = (
+        client.multipart(Request::PortDesc(Empty {}))?,
+        client.multipart(Request::PortStats(PortStatsRequest { port_no: flow::PortNo::ANY.0 }))?,
+    );
+    if let (Reply::PortDesc(names), Reply::PortStats(counts)) = (names, counts) {
+        sample.ports.extend(counts.iter().filter_map(|port| {
+            let name = names.iter().find(|name| name.port_no == port.port_no)?;
+            Some(SwitchPortSample {
+                port: port.port_no,
+                interface: name.name.text(),
+                rx_frames: port.rx_packets,
+                rx_bytes: port.rx_bytes,
+                tx_frames: port.tx_packets,
+                tx_bytes: port.tx_bytes,
+                rx_dropped: port.rx_dropped,
+                tx_dropped: port.tx_dropped,
+            })
+        }));
+    }
+    if let Reply::Table(tables) = client.multipart(Request::Table(Empty {}))? {
+        let used = tables.iter().filter(|table| table.active_count > 0 || table.lookup_count > 0);
+        sample.tables.extend(used.map(|table| SwitchTableSample {
+            table: table.table_id,
+            rules: table.active_count,
+            lookups: table.lookup_count,
+            matched: table.matched_count,
+        }));
+    }
+    to_controller(&mut client, version, &mut sample)?;
+    // Only a switch that has queues for packet-ins answers.
+    let wish = QueueRequest { port_no: flow::PortNo::CONTROLLER.0, queue_id: u32::MAX };
+    if let Ok(Reply::QueueStats(queues)) = client.multipart(Request::QueueStats(wish)) {
+        sample.packet_ins_dropped = Some(queues.iter().map(|queue| queue.tx_errors).sum());
+    }
+    Ok(sample)
+}
+
+/// What rules and buckets counted that send to the controller.
+fn to_controller(client: &mut Client, version: Version, sample: &mut SwitchSample) -> Result<()> {
+    let all = client::flow_request(&client::delete_all());
+    let Reply::Flow(rules) = client.multipart(Request::Flow(all))? else { return Ok(()) };
+    let mut uses_groups = false;
+    for stats in &rules {
+        let Ok((_, rule)) = client::rule(version, stats) else { continue };
+        let actions = || rule.instructions.iter().flat_map(Instruction::actions);
+        uses_groups |= actions().any(|action| matches!(action, Action::Group(_)));
+        if actions().any(sends_to_controller) {
+            sample.to_controller = sample.to_controller.saturating_add(stats.packet_count);
+        }
+    }
+    // A group is reached from a rule, or from a group that is.
+    if uses_groups {
+        sample.buckets_to_controller = by_buckets(client, version)?;
+    }
+    Ok(())
+}
+
+/// What buckets counted that send to the controller. A bucket that sends to another group needs no following: the other's
+/// buckets count for themselves.
+fn by_buckets(client: &mut Client, version: Version) -> Result<u64> {
+    let groups = client.multipart(Request::GroupDesc(Empty {}))?;
+    let counts = client.multipart(Request::Group(GroupStatsRequest { group_id: ALL_GROUPS }))?;
+    let (Reply::GroupDesc(groups), Reply::Group(counts)) = (groups, counts) else { return Ok(0) };
+    let mut sum = 0u64;
+    for group in groups.iter().filter_map(|group| client::group(version, group).ok()) {
+        let Some(counted) = counts.iter().find(|counted| counted.group_id == group.id) else { continue };
+        for (bucket, stats) in group.buckets.iter().zip(&counted.bucket_stats) {
+            if bucket.actions.iter().any(sends_to_controller) {
+                sum = sum.saturating_add(stats.packet_count);
+            }
+        }
+    }
+    Ok(sum)
+}
+
+fn sends_to_controller(action: &Action) -> bool {
+    matches!(action, Action::Output { port, .. } if *port == flow::PortNo::CONTROLLER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_names_its_interface() {
+        for port in ["int:p1", "ring:p1?frames=512", "fault:int:p1?lose=1%", "xdp:p1?only=udp:7"] {
+            assert_eq!(interface(port), "p1", "{port}");
+        }
+    }
+}

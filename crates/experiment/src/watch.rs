@@ -1,0 +1,164 @@
+//! What is read around one test: counters of all nodes before and after, and the witness in between.
+
+use crate::programs::{Asked, Sample};
+use linux::observe::{Actor, Observer, Patience, Settled};
+use linux::observe::{Flow, Witness, WitnessCount};
+use load::DataPorts;
+use record::kind::Transport;
+use record::{Result, Snapshot, TestSpec};
+use std::os::fd::BorrowedFd;
+
+/// How long to wait for queues to empty after the last message; a shaper with a deep queue needs the most.
+const SETTLE_NS: u64 = 2_000_000_000;
+
+/// How long to wait for programs that hand frames on and are at work, or get no CPU, or are stopped.
+const PROGRAMS_NS: u64 = 30_000_000_000;
+
+/// How often a program is asked at most until its counters rest.
+const MOST_LOOKS: u32 = 5;
+
+/// Counters that move while connections are made.
+const OF_CONNECTIONS: [&str; 3] = ["TcpExt.ListenOverflows", "TcpExt.ListenDrops", "TcpExt.TCPReqQFullDrop"];
+
+/// What each program said, or why nothing; with the node and what it is.
+pub type Answers = Vec<(String, String, Result<Sample>)>;
+
+/// Asks every program until it says the same twice, its own lag apart.
+pub fn ask(programs: &[Asked]) -> Answers {
+    let still = |one: &Asked| -> Result<Sample> {
+        let mut sample = one.sample()?;
+        for _ in 0..MOST_LOOKS {
+            std::thread::sleep(one.lag);
+            let now = one.sample()?;
+            if now == sample {
+                break;
+            }
+            sample = now;
+        }
+        Ok(sample)
+    };
+    programs.iter().map(|one| (one.node.clone(), one.role.clone(), still(one))).collect()
+}
+
+/// What every program says at once, whatever it still holds back.
+pub fn glance(programs: &[Asked]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let answers = programs.iter().map(|one| (one.node.clone(), one.role.clone(), one.sample()));
+    put(&mut snapshot, answers.collect());
+    snapshot
+}
+
+/// Puts what the programs said into a snapshot.
+pub fn put(snapshot: &mut Snapshot, answers: Answers) {
+    for (node, role, answer) in answers {
+        match answer {
+            Ok(sample) => sample.put(snapshot.nodes.entry(node).or_default()),
+            Err(problem) => snapshot.missing.push(format!("the {role} of node {node}: {problem}")),
+        }
+    }
+}
+
+/// The observer of one test.
+pub struct Watch<'a> {
+    spec: &'a TestSpec,
+    nodes: Vec<(String, BorrowedFd<'a>)>,
+    observer: &'a mut Observer,
+    actors: Vec<Actor>,
+    witness: Option<Witness>,
+    programs: Vec<Asked>,
+    /// Counters of connections before they were made, TCP only.
+    opening: Option<Snapshot>,
+    /// What was seen.
+    pub seen: Seen,
+}
+
+/// Everything that was read around a test.
+#[derive(Default)]
+pub struct Seen {
+    /// Ports of the test's traffic.
+    pub ports: DataPorts,
+    /// Counters before the first message.
+    pub before: Snapshot,
+    /// Counters after the last one, when nothing moved any more.
+    pub after: Snapshot,
+    /// Whether the queues were quiet.
+    pub settled: Option<Settled>,
+    /// Programs of the lab that ended meanwhile.
+    pub ended: Vec<String>,
+    /// What the witness counted, or why there is none.
+    pub witness: Option<std::result::Result<WitnessCount, record::Witness>>,
+}
+
+impl<'a> Watch<'a> {
+    /// A watch over one test, not yet begun.
+    pub fn new(
+        spec: &'a TestSpec,
+        nodes: Vec<(String, BorrowedFd<'a>)>,
+        observer: &'a mut Observer,
+        actors: Vec<Actor>,
+        programs: Vec<Asked>,
+    ) -> Result<Self> {
+        let opening = if spec.kind.is_tcp() { Some(observer.snapshot(&[])?) } else { None };
+        Ok(Watch { spec, nodes, observer, actors, witness: None, programs, opening, seen: Seen::default() })
+    }
+
+    /// Connections are made before the first reading. What the accept queue refused meanwhile belongs to the test, so
+    /// these counters begin before the connections.
+    fn count_connections_from_opening(&mut self) {
+        let Some(opening) = self.opening.take() else { return };
+        for (name, node) in opening.nodes {
+            let Some(before) = self.seen.before.nodes.get_mut(&name) else { continue };
+            let of_connections = |(counter, _): &(String, u64)| OF_CONNECTIONS.contains(&counter.as_str());
+            before.protocols.extend(node.protocols.into_iter().filter(of_connections));
+        }
+    }
+
+    fn flow(&self, ports: &DataPorts) -> Flow {
+        use linux::observe::Protocol;
+        let protocol = match (self.spec.kind.facts().transport, self.spec.family) {
+            (Transport::Tcp, _) => Protocol::Tcp,
+            (Transport::Udp, _) => Protocol::Udp,
+            (Transport::Icmp, 6) => Protocol::Icmp6,
+            (Transport::Icmp, _) => Protocol::Icmp,
+        };
+        Flow { protocol, ports: numbers(ports) }
+    }
+}
+
+impl load::Observer for Watch<'_> {
+    fn before(&mut self, ports: &DataPorts) -> Result<()> {
+        self.seen.ports = ports.clone();
+        match Witness::start(&self.nodes, &self.flow(ports)) {
+            Ok(witness) => self.witness = Some(witness),
+            Err(absent) => self.seen.witness = Some(Err(absent)),
+        }
+        let asked = ask(&self.programs);
+        self.seen.before = self.observer.snapshot(&self.actors)?;
+        put(&mut self.seen.before, asked);
+        self.count_connections_from_opening();
+        Ok(())
+    }
+
+    fn settled(&mut self) -> Result<()> {
+        let now = linux::sys::clock::monotonic_ns();
+        let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
+        self.seen.settled = Some(self.observer.settle(&self.actors, patience)?);
+        Ok(())
+    }
+
+    fn after(&mut self) -> Result<()> {
+        let asked = ask(&self.programs);
+        self.seen.after = self.observer.snapshot(&self.actors)?;
+        put(&mut self.seen.after, asked);
+        if let Some(witness) = self.witness.take() {
+            self.seen.witness = Some(Ok(witness.read()?));
+        }
+        Ok(())
+    }
+}
+
+/// Any of these numbers makes a frame one of the test's: the receiver's port where there is one (the senders' ports are
+/// then not needed), else the identifier of the echo requests.
+fn numbers(ports: &DataPorts) -> Vec<u16> {
+    ports.receiver.or(ports.icmp_id).into_iter().collect()
+}

@@ -1,0 +1,184 @@
+//! Offloads, queues and what a driver can do with XDP.
+//!
+//! **Why command numbers of our own.** netlink-bindings 0.3.5 counts ethtool's notifications among its commands, so its numbers are
+//! wrong from the third one on; [`Ethtool`] holds the right ones.
+
+use std::collections::BTreeMap;
+
+use netlink_bindings::{ethtool, netdev};
+
+use super::{Answer, Netlink};
+
+/// Requests of the ethtool family as `include/uapi/linux/ethtool_netlink.h` numbers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ethtool {
+    /// `ETHTOOL_MSG_FEATURES_GET`.
+    FeaturesGet = 11,
+    /// `ETHTOOL_MSG_FEATURES_SET`.
+    FeaturesSet = 12,
+    /// `ETHTOOL_MSG_CHANNELS_GET`.
+    ChannelsGet = 17,
+}
+
+/// A part of segmentation, merging or checksumming that the kernel does later, earlier or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Offload {
+    /// TCP segmentation offload: TCP hands down super-frames.
+    Tso,
+    /// Generic segmentation offload: super-frames are cut just before the driver.
+    Gso,
+    /// Generic receive offload: frames are merged on arrival.
+    Gro,
+    /// Transmit checksum: the sender leaves it to the device (on a veth: nobody computes it).
+    Tx,
+    /// Receive checksum: the receiver trusts the device.
+    Rx,
+    /// Scatter/gather: a frame may lie in several pieces of memory.
+    Sg,
+    /// UDP segmentation offload.
+    Uso,
+}
+
+impl Offload {
+    /// Every offload, in the order in which they are printed.
+    pub const ALL: [Offload; 7] =
+        [Offload::Tso, Offload::Gso, Offload::Gro, Offload::Tx, Offload::Rx, Offload::Sg, Offload::Uso];
+
+    /// The word in a topology.
+    pub fn word(self) -> &'static str {
+        match self {
+            Offload::Tso => "tso",
+            Offload::Gso => "gso",
+            Offload::Gro => "gro",
+            Offload::Tx => "tx",
+            Offload::Rx => "rx",
+            Offload::Sg => "sg",
+            Offload::Uso => "uso",
+        }
+    }
+
+    /// The kernel's feature bits that it stands for (`net/ethtool/common.c`, `netdev_features_strings`).
+    pub fn features(self) -> &'static [&'static str] {
+        match self {
+            Offload::Tso => &[
+                "tx-tcp-segmentation",
+                "tx-tcp-ecn-segmentation",
+                "tx-tcp-mangleid-segmentation",
+                "tx-tcp6-segmentation",
+            ],
+            Offload::Gso => &["tx-generic-segmentation"],
+            Offload::Gro => &["rx-gro"],
+            Offload::Tx => {
+                &["tx-checksum-ipv4", "tx-checksum-ip-generic", "tx-checksum-ipv6", "tx-checksum-sctp"]
+            }
+            Offload::Rx => &["rx-checksum"],
+            Offload::Sg => &["tx-scatter-gather", "tx-scatter-gather-fraglist"],
+            Offload::Uso => &["tx-udp-segmentation"],
+        }
+    }
+}
+
+impl Netlink {
+    /// Switches offloads; those that the device does not let change stay as they are.
+    pub fn set_offloads(&mut self, index: u32, offloads: &BTreeMap<Offload, bool>) -> Answer {
+        let mut request = ethtool::Request::new().op_features_set_do();
+        request.header_mut().cmd = Ethtool::FeaturesSet as u8;
+        let mut bits =
+            request.encode().nested_header().push_dev_index(index).end_nested().nested_wanted().nested_bits();
+        for (offload, &on) in offloads {
+            for feature in offload.features() {
+                let mut bit = bits.nested_bit().push_name_bytes(feature.as_bytes());
+                if on {
+                    bit = bit.push_value(());
+                }
+                bits = bit.end_nested();
+            }
+        }
+        drop(bits);
+        self.each(&request, |_| {})
+    }
+
+    /// Which offloads are on. An offload that stands for several features is on when one of them is.
+    pub fn offloads(&mut self, index: u32) -> Answer<BTreeMap<Offload, bool>> {
+        let mut request = ethtool::Request::new().op_features_get_do();
+        request.header_mut().cmd = Ethtool::FeaturesGet as u8;
+        request.encode().nested_header().push_dev_index(index);
+        let mut on = BTreeMap::new();
+        self.each(&request, |features| {
+            let Ok(bits) = features.get_active().and_then(|active| active.get_bits()) else { return };
+            let names: Vec<Vec<u8>> =
+                bits.get_bit().filter_map(|bit| Some(bit.get_name().ok()?.to_bytes().to_vec())).collect();
+            for offload in Offload::ALL {
+                let active = offload.features().iter().any(|f| names.iter().any(|name| name == f.as_bytes()));
+                on.insert(offload, active);
+            }
+        })?;
+        Ok(on)
+    }
+
+    /// Receive and transmit queues in use; none when the device does not tell.
+    pub fn queues(&mut self, index: u32) -> Answer<Option<(u32, u32)>> {
+        let mut request = ethtool::Request::new().op_channels_get_do();
+        request.header_mut().cmd = Ethtool::ChannelsGet as u8;
+        request.encode().nested_header().push_dev_index(index);
+        let mut queues = None;
+        let answer = self.each(&request, |channels| {
+            let both = channels.get_combined_count().unwrap_or(0);
+            queues = Some((
+                both + channels.get_rx_count().unwrap_or(0),
+                both + channels.get_tx_count().unwrap_or(0),
+            ));
+        });
+        match answer {
+            Err(refusal) if refusal.errno == Some(libc::EOPNOTSUPP) => Ok(None),
+            answer => answer.map(|()| queues),
+        }
+    }
+
+    /// What the interface's driver can do with XDP (`enum netdev_xdp_act`, Linux 6.3); none when the kernel does not tell.
+    pub fn xdp_features(&mut self, index: u32) -> Answer<Option<u64>> {
+        let mut request = netdev::Request::new().op_dev_get_do();
+        request.encode().push_ifindex(index);
+        let mut features = None;
+        let answer = self.each(&request, |device| features = device.get_xdp_features().ok());
+        match answer {
+            // Before Linux 6.3 there is no such family.
+            Err(refusal) if matches!(refusal.errno, Some(libc::ENOENT | libc::EOPNOTSUPP)) => Ok(None),
+            answer => answer.map(|()| features),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of `include/uapi/linux/ethtool_netlink.h`, where every request counts once and no notification.
+    #[test]
+    fn ethtool_requests_have_the_numbers_of_the_kernel() {
+        let names = [
+            "STRSET_GET",
+            "LINKINFO_GET",
+            "LINKINFO_SET",
+            "LINKMODES_GET",
+            "LINKMODES_SET",
+            "LINKSTATE_GET",
+            "DEBUG_GET",
+            "DEBUG_SET",
+            "WOL_GET",
+            "WOL_SET",
+            "FEATURES_GET",
+            "FEATURES_SET",
+            "PRIVFLAGS_GET",
+            "PRIVFLAGS_SET",
+            "RINGS_GET",
+            "RINGS_SET",
+            "CHANNELS_GET",
+        ];
+        let number = |wanted: &str| names.iter().position(|name| *name == wanted).unwrap() as u8 + 1;
+        assert_eq!(Ethtool::FeaturesGet as u8, number("FEATURES_GET"));
+        assert_eq!(Ethtool::FeaturesSet as u8, number("FEATURES_SET"));
+        assert_eq!(Ethtool::ChannelsGet as u8, number("CHANNELS_GET"));
+    }
+}

@@ -1,0 +1,70 @@
+//! The numbers of generic families by their names (`include/uapi/linux/genetlink.h`).
+
+use std::io;
+
+use super::{BUFFER_BYTES, Dump, Family, Netlink, after, text, u16_at};
+
+/// `struct genlmsghdr`: command, version, two bytes for nothing.
+const GENERIC_HEADER: usize = 4;
+/// The family that tells about families (`GENL_ID_CTRL`), its command and attributes.
+const CONTROL: u16 = 16;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+
+/// Asks for all families.
+const FAMILIES: Dump<'static> =
+    Dump { family: Family::Generic, kind: CONTROL, body: &[CTRL_CMD_GETFAMILY, 1, 0, 0] };
+
+impl Netlink {
+    /// The number of the generic family of that name.
+    ///
+    /// # Errors
+    /// What the kernel answers; `ENOENT` when it has no such family.
+    pub(crate) fn generic_family(&mut self, name: &'static [u8]) -> io::Result<u16> {
+        if let Some(number) = self.generic.get(name) {
+            return Ok(*number);
+        }
+        let (mut buffer, mut found) = (vec![0; BUFFER_BYTES], None);
+        let find = |found: &mut Option<u16>, message: &[u8]| *found = found.or(family(message, name));
+        self.dump(&FAMILIES, &mut buffer, &mut found, |found| *found = None, find)?;
+        let number = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
+        self.generic.insert(name, number);
+        Ok(number)
+    }
+}
+
+/// The number of a family, if the reply is about the one of that name.
+fn family(message: &[u8], name: &[u8]) -> Option<u16> {
+    let (mut id, mut named) = (None, false);
+    for (number, content) in after(message, GENERIC_HEADER) {
+        match number {
+            CTRL_ATTR_FAMILY_ID => id = u16_at(content, 0),
+            CTRL_ATTR_FAMILY_NAME => named = text(content).as_bytes() == name,
+            _ => {}
+        }
+    }
+    id.filter(|_| named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attributes::build::{attribute, join};
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_family_is_known_by_its_whole_name() {
+        let about =
+            |name: &[u8]| join(&[&[1, 2, 0, 0], &attribute(1, &27u16.to_ne_bytes()), &attribute(2, name)]);
+        assert_eq!(family(&about(b"netdev\0"), b"netdev"), Some(27));
+        assert_eq!(family(&about(b"netdev2\0"), b"netdev"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..120)) {
+            let _ = family(&noise, b"netdev");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The program against a plain description of what it should do, on random buffers, in an interpreter that knows
+//! only what the assembler can say. The kernel's own verdict is tested in `tests/observe/`.
+
+use ::bpf::interpret::{self, Fault, Host, Memory};
+use proptest::prelude::*;
+
+use super::super::flow::Protocol;
+use super::*;
+
+const SKB: u64 = 0x1_0000;
+const DEVICE: u64 = 0x2_0000;
+const FOREIGN_DEVICE: u64 = 0x2_1000;
+const NET: u64 = 0x3_0000;
+const FOREIGN_NET: u64 = 0x3_1000;
+const SOCK: u64 = 0x4_0000;
+const HEAD: u64 = 0x5_0000;
+const CONTEXT: u64 = 0x7_0000;
+const VALUES: u64 = 0x8_0000;
+const HEAD_BYTES: usize = 256;
+const MAPS: MapFds = MapFds { counts: 3, lost: 4 };
+
+fn layout() -> Layout {
+    Layout {
+        skb: SkbLayout {
+            dev: 16,
+            sk: 24,
+            skb_iif: 140,
+            protocol: 180,
+            network_header: 184,
+            mac_header: 186,
+            tail: 188,
+            end: 192,
+            head: 200,
+        },
+        device_net: 8,
+        device_index: 40,
+        net_inode: 4,
+        sock_net: 48,
+        segments: 6,
+        reasons: vec![(6, "SOCKET_RCVBUFF".into())],
+        arguments: 4,
+    }
+}
+
+/// The functions of the kernel that the program calls, and its maps.
+struct Kernel {
+    counts: Vec<Vec<u8>>,
+    lost: u64,
+    events: u64,
+    room: usize,
+}
+
+impl Host for Kernel {
+    fn call(&mut self, memory: &mut Memory, function: i32, r: [u64; 5]) -> Result<u64, Fault> {
+        match function {
+            PROBE_READ_KERNEL => {
+                let Ok(bytes) = memory.bytes(r[2], r[1] as usize).map(|bytes| bytes.to_vec()) else {
+                    return Ok(u64::MAX);
+                };
+                memory.bytes(r[0], bytes.len())?.copy_from_slice(&bytes);
+                Ok(0)
+            }
+            MAP_LOOKUP if r[0] == MAPS.lost as u64 => {
+                match memory.read(r[1], 4)? as i32 {
+                    LOST_EVENTS => self.events += 1,
+                    _ => self.lost += 1,
+                }
+                Ok(0)
+            }
+            MAP_LOOKUP => {
+                let key = memory.bytes(r[1], KEY_BYTES as usize)?;
+                let found = self.counts.iter().position(|known| known == key);
+                Ok(found.map_or(0, |i| VALUES + 16 * i as u64))
+            }
+            MAP_UPDATE if self.counts.len() >= self.room => Ok(u64::MAX),
+            MAP_UPDATE => {
+                self.counts.push(memory.bytes(r[1], KEY_BYTES as usize)?.to_vec());
+                Ok(0)
+            }
+            other => Err(Fault::Function(other)),
+        }
+    }
+}
+
+fn run(code: &[u64], memory: &mut Memory, kernel: &mut Kernel) {
+    interpret::run(code, memory, kernel, CONTEXT, 10_000).expect("programs end, and stay in their memory");
+}
+
+/// A buffer as the test describes it.
+#[derive(Debug, Clone)]
+struct Buffer {
+    device: u64,
+    receiving: u64,
+    sk: u64,
+    protocol: u16,
+    mac: u16,
+    network: u16,
+    tail: u32,
+    segments: u16,
+    head: Vec<u8>,
+}
+
+/// The memory that the program finds, and a kernel with that much room in its map.
+fn machine(buffer: &Buffer, room: usize) -> (Memory, Kernel) {
+    let mut memory = Memory::default();
+    let mut piece = |base: u64, length: usize, words: &[(usize, &[u8])]| {
+        let mut bytes = vec![0; length];
+        words.iter().for_each(|(at, word)| bytes[*at..at + word.len()].copy_from_slice(word));
+        memory.insert(base, bytes);
+    };
+    piece(
+        SKB,
+        224,
+        &[
+            (16, &buffer.device.to_le_bytes()),
+            (24, &buffer.sk.to_le_bytes()),
+            (140, &77u32.to_le_bytes()),
+            (180, &buffer.protocol.to_be_bytes()),
+            (184, &buffer.network.to_le_bytes()),
+            (186, &buffer.mac.to_le_bytes()),
+            (188, &buffer.tail.to_le_bytes()),
+            (192, &(HEAD_BYTES as u32).to_le_bytes()),
+            (200, &HEAD.to_le_bytes()),
+        ],
+    );
+    piece(DEVICE, 64, &[(8, &NET.to_le_bytes()), (40, &5u32.to_le_bytes())]);
+    piece(FOREIGN_DEVICE, 64, &[(8, &FOREIGN_NET.to_le_bytes()), (40, &6u32.to_le_bytes())]);
+    piece(NET, 16, &[(4, &4_026_532_001u32.to_le_bytes())]);
+    piece(FOREIGN_NET, 16, &[(4, &4_026_531_840u32.to_le_bytes())]);
+    piece(SOCK, 64, &[(48, &NET.to_le_bytes())]);
+    piece(HEAD, HEAD_BYTES + 16, &[(0, &buffer.head), (HEAD_BYTES + 6, &buffer.segments.to_le_bytes())]);
+    piece(
+        CONTEXT,
+        32,
+        &[
+            (0, &SKB.to_le_bytes()),
+            (8, &0xffff_ffff_8100_1234u64.to_le_bytes()),
+            (16, &6u64.to_le_bytes()),
+            (24, &buffer.receiving.to_le_bytes()),
+        ],
+    );
+    piece(VALUES, 64, &[]);
+    (memory, Kernel { counts: Vec::new(), lost: 0, events: 0, room })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Other,
+    Unparsed,
+    Matched,
+}
+
+/// What the program should say, in plain words.
+fn expected(buffer: &Buffer, flow: &Flow) -> Verdict {
+    if buffer.device != DEVICE && buffer.receiving != SOCK && buffer.sk != SOCK {
+        return Verdict::Other;
+    }
+    if ![0, 0x0800, 0x86dd].contains(&buffer.protocol) {
+        return Verdict::Other;
+    }
+    let stale = buffer.mac != 0xffff && buffer.network <= buffer.mac;
+    let start = if stale { buffer.mac as usize + 14 } else { buffer.network as usize };
+    let linear = &buffer.head[..(buffer.tail as usize).min(HEAD_BYTES)];
+    parse(linear.get(start..).unwrap_or(&[]), flow).unwrap_or(Verdict::Unparsed)
+}
+
+/// None means that the header is not readable.
+fn parse(ip: &[u8], flow: &Flow) -> Option<Verdict> {
+    let first = *ip.get(..20)?.first()?;
+    let (version, mut rest, mut next) = match first >> 4 {
+        4 if first & 15 < 5 => return None,
+        4 => (4, ip.get(usize::from(first & 15) * 4..), ip[9]),
+        6 => (6, Some(ip.get(40..)?), ip[6]),
+        _ => return None,
+    };
+    let Some(number) = flow.protocol.number(version) else {
+        return Some(Verdict::Other);
+    };
+    if version == 4 && next == number && (u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff) != 0 {
+        return None;
+    }
+    let is_extension = |next: u8| [0, 43, 44, 60].contains(&next);
+    if version == 6 && next != number && is_extension(next) {
+        let header = rest?.get(..8)?;
+        let length = if next == 44 { 8 } else { (usize::from(header[1]) + 1) * 8 };
+        let later_fragment = next == 44 && u16::from_be_bytes([header[2], header[3]]) & 0xfff8 != 0;
+        next = header[0];
+        if next != number && is_extension(next) || next == number && later_fragment {
+            return None;
+        }
+        rest = rest?.get(length..);
+    }
+    if next != number {
+        return Some(Verdict::Other);
+    }
+    let rest = rest?;
+    let word = |at: usize| Some(u16::from_be_bytes(rest.get(at..at + 2)?.try_into().ok()?));
+    let ours = match flow.protocol.echo_types(version) {
+        Some((request, reply)) => {
+            rest.get(..8)?;
+            [request, reply].contains(&rest[0]) && flow.ports.contains(&word(4)?)
+        }
+        None => {
+            rest.get(..4)?;
+            flow.ports.contains(&word(0)?) || flow.ports.contains(&word(2)?)
+        }
+    };
+    Some(if ours { Verdict::Matched } else { Verdict::Other })
+}
+
+fn ip_header() -> impl Strategy<Value = Vec<u8>> {
+    let next = prop_oneof![4 => Just(17u8), 1 => Just(6), 2 => Just(1), 2 => Just(58), 1 => Just(0), 1 => Just(44), 1 => Just(60)];
+    let port = prop_oneof![Just([0x14, 0x51]), Just([0, 9]), any::<[u8; 2]>()];
+    let kind = prop_oneof![Just(8u8), Just(0), Just(128), Just(129), Just(0x14)];
+    (
+        any::<bool>(),
+        4u8..8,
+        next.clone(),
+        next,
+        0u8..3,
+        any::<bool>(),
+        port.clone(),
+        port,
+        kind,
+        any::<bool>(),
+    )
+        .prop_map(|(six, words, next, after, units, fragment, one, two, kind, echo)| {
+            let mut ip = if six { vec![0u8; 40] } else { vec![0u8; usize::from(words) * 4] };
+            ip[0] = if six { 0x60 } else { 0x40 | words };
+            if six {
+                ip[6] = next;
+                if [0, 44, 60].contains(&next) {
+                    let mut extension = vec![0u8; 8 + if next == 44 { 0 } else { usize::from(units) * 8 }];
+                    (extension[0], extension[1]) = (after, units);
+                    extension[2] = if fragment { 8 } else { 0 };
+                    ip.extend(extension);
+                }
+            } else {
+                // The shortest header is four words, which is none; its protocol is then read from what follows.
+                ip.resize(ip.len().max(20), 0);
+                ip[9] = next;
+                ip[7] = u8::from(fragment && units == 2);
+            }
+            if echo {
+                ip.extend([kind, 0, 0, 0, one[0], one[1], 0, 0]);
+            } else {
+                ip.extend([one[0], one[1], two[0], two[1], 0, 0, 0, 0]);
+            }
+            ip
+        })
+}
+
+fn buffer() -> impl Strategy<Value = Buffer> {
+    let device = prop_oneof![4 => Just(DEVICE), 1 => Just(FOREIGN_DEVICE), 1 => Just(0u64), 1 => Just(0x0000_0500_0000_0300)];
+    let sock = prop_oneof![Just(0u64), Just(SOCK), Just(0xdead_0000)];
+    let protocol = prop_oneof![3 => Just(0x0800u16), 3 => Just(0x86dd), 1 => Just(0), 1 => Just(0x0806)];
+    let mac = prop_oneof![Just(0xffffu16), Just(0), Just(16), Just(40)];
+    let network = prop_oneof![Just(0u16), Just(14), Just(30), Just(54), 0u16..300];
+    let place = (mac, network, prop_oneof![4 => Just(200u32), 1 => 0u32..200], 0u16..50);
+    let content = (ip_header(), any::<bool>(), prop::collection::vec(any::<u8>(), HEAD_BYTES));
+    (device, sock.clone(), sock, protocol, place, content).prop_map(
+        |(device, receiving, sk, protocol, (mac, network, tail, segments), (ip, noise, mut head))| {
+            let stale = mac != 0xffff && network <= mac;
+            let start = if stale { usize::from(mac) + 14 } else { usize::from(network) };
+            if !noise && let Some(room) = head.get_mut(start..start + ip.len()) {
+                room.copy_from_slice(&ip);
+            }
+            Buffer { device, receiving, sk, protocol, mac, network, tail, segments, head }
+        },
+    )
+}
+
+fn flow() -> impl Strategy<Value = Flow> {
+    let protocol = prop_oneof![3 => Just(Protocol::Udp), 1 => Just(Protocol::Tcp), 1 => Just(Protocol::Icmp), 1 => Just(Protocol::Icmp6)];
+    protocol.prop_map(|protocol| Flow { protocol, ports: vec![5201, 9] })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #[test]
+    fn the_program_says_what_its_description_says(buffer in buffer(), flow in flow()) {
+        let code = assemble(&layout(), &[1, 4_026_532_001], &flow, MAPS).expect("assembled");
+        let (mut memory, mut kernel) = machine(&buffer, 1);
+        run(&code, &mut memory, &mut kernel);
+        run(&code, &mut memory, &mut kernel);
+        let verdict = expected(&buffer, &flow);
+        prop_assert_eq!((kernel.lost, kernel.events), (0, 2));
+        prop_assert_eq!(kernel.counts.len(), usize::from(verdict != Verdict::Other), "{:?}", verdict);
+        if let Some(key) = kernel.counts.first().cloned() {
+            let word = |at: usize| u32::from_le_bytes(key[at..at + 4].try_into().expect("four bytes"));
+            let index = if buffer.device == DEVICE { 5 } else { 77 };
+            let kind = if verdict == Verdict::Matched { KIND_MATCHED } else { KIND_UNPARSED };
+            prop_assert_eq!((word(0), word(4), word(8), word(12)), (6, 4_026_532_001, index, kind));
+            prop_assert_eq!(memory.read(VALUES, 8), Ok(2 * u64::from(buffer.segments.max(1))));
+            prop_assert_eq!(memory.read(VALUES + 8, 8), Ok(2));
+        }
+    }
+}
+
+#[test]
+fn a_full_map_counts_what_is_lost() {
+    let ip = [&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17][..], &[0; 10], &[0x14, 0x51, 0, 0, 0, 0, 0, 0]].concat();
+    let mut head = ip;
+    head.resize(HEAD_BYTES, 0);
+    let buffer = Buffer {
+        device: DEVICE,
+        receiving: 0,
+        sk: 0,
+        protocol: 0x0800,
+        mac: 0xffff,
+        network: 0,
+        tail: 200,
+        segments: 0,
+        head,
+    };
+    let flow = Flow { protocol: Protocol::Udp, ports: vec![5201] };
+    let code = assemble(&layout(), &[4_026_532_001], &flow, MAPS).expect("assembled");
+    let (mut memory, mut kernel) = machine(&buffer, 0);
+    run(&code, &mut memory, &mut kernel);
+    assert_eq!((kernel.lost, kernel.counts.len()), (1, 0));
+}
+
+#[test]
+fn reasons_without_a_name_keep_their_number() {
+    assert_eq!(layout().reason(6), "SOCKET_RCVBUFF");
+    assert_eq!(layout().reason(0x2_0001), "reason 0x20001");
+    assert!(layout().skb.fits());
+    assert!(Layout::find(b"not BTF").is_err());
+}

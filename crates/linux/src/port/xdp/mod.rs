@@ -1,0 +1,452 @@
+//! `xdp:INTERFACE`: AF_XDP, frames between the driver and our own memory.
+//!
+//! **What.** A small XDP program ([`redirect`]) takes the frames of one receive queue before the kernel's stack sees them
+//! and puts each into a chunk of an [`Area`] that this process shares with the kernel; sending works the other way
+//! round. No system call is made for a frame, and none at all while both sides are busy.
+//!
+//! **Why.** Two `xdp:` ports over one area ([`Wish::area`]) forward without copying a byte here: the transmitter takes
+//! the number of the chunk. (In copy mode, which every interface has, the kernel itself copies between chunk and socket
+//! buffer; in zero-copy mode, which only some drivers have, nobody does. Which one it is, is said.)
+//!
+//! **Price.** A frame that is taken here does not reach the host's stack: this is a switch's port and a generator, and
+//! no tap. Only frames that come in are seen, never those that the host sends. What the kernel keeps beside a frame is
+//! lost: a VLAN tag that the driver took out stays out, and a checksum that the sender left to the hardware is not
+//! told; it is found by its content and completed. Super-frames do not come in native mode (a veth's other end stops
+//! making them while the program is attached); in generic mode one that is longer than a chunk is dropped and counted.
+//! Time is stamped by this program, when it takes the batch.
+//!
+//! With `?only=udp:PORT` the program takes whole UDP datagrams to that port ([`only`]) and leaves everything else, ARP among it,
+//! to the host.
+//!
+//! `?queue=N` one receive queue (0); `?mode=auto|native|generic`; `?copy=auto|zero|copy`; `?frames=N` entries of each ring
+//! (2048); `?chunk=2048|4096` (as the MTU needs); `?wakeup=on|off` whether the kernel may sleep until it is called;
+//! `?checksums=complete|keep`.
+
+mod only;
+mod receive;
+mod redirect;
+mod ring;
+mod socket;
+mod transmit;
+
+use super::interface::{Interface, Probe};
+use super::{Area, MAX_BATCH, Port, Receiver, StampSource, Transmitter, Uri, Wish};
+use only::Only;
+use receive::{Checksums, XdpReceiver};
+use record::{PortSetting, Problem, Result};
+use redirect::{Mode, Redirect};
+use socket::{Binding, Held, Inward, Outward, Parts, Socket};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use transmit::XdpTransmitter;
+
+/// Bytes that XDP leaves free before a frame (`XDP_PACKET_HEADROOM`).
+const HEADROOM: u32 = 256;
+/// Bytes of an Ethernet header with one tag: what a frame may have beyond the MTU.
+const HEADER: u32 = 18;
+
+/// How many chunks an area must have for each port that shares it, with `frames` entries in each ring: what the kernel
+/// may hold for receiving and for sending, and a batch in the hands of each end.
+pub fn chunks(frames: u32) -> u32 {
+    2 * frames + 2 * MAX_BATCH as u32
+}
+
+/// Memory that the ports of these names can share: enough chunks for all, large enough for the longest frame of each.
+///
+/// # Errors
+/// As [`open`] for names, settings and interfaces; host when there is no memory.
+pub fn area_for(uris: &[String]) -> Result<Arc<Area>> {
+    let (mut number, mut size) = (0, 2048);
+    for text in uris {
+        let mut uri = Uri::parse(text)?;
+        let asked = Asked::take(&mut uri)?;
+        let interface = Interface::find(&uri.rest, text)?;
+        number += chunks(asked.frames);
+        size = size.max(asked.chunk.unwrap_or(chunk_for(&interface)));
+    }
+    Area::new(number, size).map_err(no_memory)
+}
+
+fn no_memory(error: io::Error) -> Problem {
+    Problem::host(format!("cannot map memory for frames: {error}")).help("ask for fewer frames=")
+}
+
+/// The chunk that holds the interface's frames, if there is one.
+fn chunk_for(interface: &Interface) -> u32 {
+    if interface.mtu + HEADER + HEADROOM <= 2048 { 2048 } else { 4096 }
+}
+
+/// What the URI says.
+struct Asked {
+    queue: Option<u32>,
+    mode: Mode,
+    copy: u16,
+    frames: u32,
+    chunk: Option<u32>,
+    wakeup: bool,
+    checksums: Checksums,
+    only: Option<Only>,
+}
+
+impl Asked {
+    fn take(uri: &mut Uri) -> Result<Asked> {
+        let queue = uri.take_amount("queue")?;
+        if queue.is_some_and(|queue| queue >= 1024) {
+            return Err(uri.bad("queue", &queue.unwrap_or(0).to_string(), "below 1024"));
+        }
+        let mode = match uri.take("mode").as_deref() {
+            None | Some("auto") => Mode::Auto,
+            Some("native") => Mode::Native,
+            Some("generic") => Mode::Generic,
+            Some(other) => return Err(uri.bad("mode", other, "auto, native or generic")),
+        };
+        let copy = match uri.take("copy").as_deref() {
+            None | Some("auto") => 0,
+            Some("zero") => libc::XDP_ZEROCOPY,
+            Some("copy") => libc::XDP_COPY,
+            Some(other) => return Err(uri.bad("copy", other, "auto, zero or copy")),
+        };
+        let frames = uri.take_amount("frames")?.unwrap_or(2048);
+        if !frames.is_power_of_two() || !(64..=1 << 16).contains(&frames) {
+            return Err(uri.bad("frames", &frames.to_string(), "a power of two from 64 to 65536"));
+        }
+        let chunk = uri.take_bytes("chunk")?;
+        if let Some(chunk) = chunk.filter(|chunk| ![2048, 4096].contains(chunk)) {
+            return Err(uri.bad("chunk", &chunk.to_string(), "2048 or 4096"));
+        }
+        let wakeup = match uri.take("wakeup").as_deref() {
+            None | Some("on") => true,
+            Some("off") => false,
+            Some(other) => return Err(uri.bad("wakeup", other, "on or off")),
+        };
+        let checksums = match uri.take("checksums").as_deref() {
+            None | Some("complete") => Checksums::Complete,
+            Some("keep") => Checksums::Keep,
+            Some(other) => return Err(uri.bad("checksums", other, "complete or keep")),
+        };
+        let only = match uri.take("only") {
+            None => None,
+            Some(text) => {
+                let wanted = "udp:PORT, the port of the datagrams that are taken";
+                Some(Only::read(&text).ok_or_else(|| uri.bad("only", &text, wanted))?)
+            }
+        };
+        let (queue, chunk) = (queue.map(|queue| queue as u32), chunk.map(|chunk| chunk as u32));
+        Ok(Asked { queue, mode, copy, frames: frames as u32, chunk, wakeup, checksums, only })
+    }
+}
+
+/// Opens a port.
+///
+/// # Errors
+/// Input: settings that cannot be used, no such interface or queue. Host: the interface is down or has another XDP
+/// program, the driver or this user cannot.
+pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
+    let asked = Asked::take(uri)?;
+    // Nothing is touched before every setting is known to exist.
+    uri.finish()?;
+    let interface = Interface::find(&uri.rest, &uri.text)?;
+    open_on(&interface, &asked, wish, &uri.text).map_err(|problem| match problem.place.is_empty() {
+        true => problem.at(&uri.text),
+        false => problem,
+    })
+}
+
+fn open_on(interface: &Interface, asked: &Asked, wish: &Wish, text: &str) -> Result<Port> {
+    let name = &interface.name;
+    if !interface.up {
+        return Err(Problem::host(format!("interface {name} is down"))
+            .help(format!("switch it on: ip link set {name} up")));
+    }
+    let queue = queue(interface, asked, wish)?;
+    let area = area(interface, asked, wish)?;
+    let (receives, transmits) = (wish.direction.receives(), wish.direction.transmits());
+    let redirect =
+        receives.then(|| Redirect::attach(interface.index, name, asked.mode, asked.only)).transpose()?;
+    let generic = redirect.as_ref().is_some_and(|redirect| redirect.mode == Mode::Generic);
+    // Generic XDP works on socket buffers, so there is nothing that could be shared with the driver.
+    let copy = if generic && asked.copy == 0 { libc::XDP_COPY } else { asked.copy };
+    let binding = Binding { interface: interface.index, queue, copy, wakeup: asked.wakeup };
+    let parts = Socket::open(&area, asked.frames, receives, transmits, &binding)
+        .map_err(|error| refused(error, interface, queue, asked))?;
+    if let Some(redirect) = &redirect {
+        redirect
+            .serve(queue, parts.socket.fd())
+            .map_err(|e| Problem::host(format!("cannot give queue {queue} of {name} to a socket: {e}")))?;
+    }
+    let settings = settings(interface, asked, wish, queue, &parts, redirect.as_deref());
+    assemble(interface, asked, wish, parts, redirect, settings, text)
+}
+
+fn assemble(
+    interface: &Interface,
+    asked: &Asked,
+    wish: &Wish,
+    parts: Parts,
+    redirect: Option<Arc<Redirect>>,
+    settings: Vec<PortSetting>,
+    text: &str,
+) -> Result<Port> {
+    let probe =
+        || Probe::open(interface.index).map_err(|e| Problem::host(format!("cannot open a socket: {e}")));
+    let promiscuous = match wish.promiscuous && redirect.is_some() {
+        true => Some(
+            promiscuous(interface.index)
+                .map_err(|e| Problem::host(format!("cannot make {} promiscuous: {e}", interface.name)))?,
+        ),
+        false => None,
+    };
+    let mut receiver = None;
+    if let (Some(rings), Some(redirect)) = (parts.inward, redirect) {
+        let mut made = receiver_of(rings, asked, wish, parts.socket.clone(), redirect, probe()?);
+        (made.settings, made._promiscuous) = (settings.clone(), promiscuous);
+        made.refill();
+        receiver = Some(Box::new(made) as Box<dyn Receiver>);
+    }
+    let mut transmitter = None;
+    if let Some(rings) = parts.outward {
+        let longest = interface.mtu + HEADER - 4;
+        let made = transmitter_of(rings, asked, longest, parts.socket, probe()?, settings);
+        transmitter = Some(Box::new(made) as Box<dyn Transmitter>);
+    }
+    Ok(Port { uri: text.to_owned(), receiver, transmitter })
+}
+
+fn receiver_of(
+    rings: Inward,
+    asked: &Asked,
+    wish: &Wish,
+    socket: Arc<Socket>,
+    redirect: Arc<Redirect>,
+    probe: Probe,
+) -> XdpReceiver {
+    XdpReceiver {
+        rings,
+        held: Held::new(socket.area.chunks()),
+        posted: 0,
+        frames: asked.frames,
+        spare: Vec::with_capacity(asked.frames as usize + MAX_BATCH),
+        slots: Vec::with_capacity(MAX_BATCH),
+        counters: Default::default(),
+        completed_checksums: 0,
+        checksums: asked.checksums,
+        snap: wish.snap.unwrap_or(u32::MAX),
+        filter: wish.filter.clone(),
+        probe,
+        polls: 0,
+        gone: false,
+        settings: vec![],
+        _promiscuous: None,
+        socket,
+        _redirect: redirect,
+    }
+}
+
+fn transmitter_of(
+    rings: Outward,
+    asked: &Asked,
+    longest: u32,
+    socket: Arc<Socket>,
+    probe: Probe,
+    settings: Vec<PortSetting>,
+) -> XdpTransmitter {
+    XdpTransmitter {
+        rings,
+        held: Held::new(socket.area.chunks()),
+        under_way: 0,
+        frames: asked.frames,
+        longest: longest.min(socket.area.chunk_bytes()),
+        stash: Vec::with_capacity(asked.frames as usize + MAX_BATCH),
+        counters: Default::default(),
+        completed: 0,
+        lost: Default::default(),
+        wakeup: asked.wakeup,
+        probe,
+        down: false,
+        gone: false,
+        to_say: None,
+        settings,
+        socket,
+    }
+}
+
+/// The queue: as asked, or that of the member.
+fn queue(interface: &Interface, asked: &Asked, wish: &Wish) -> Result<u32> {
+    let (name, queues) = (&interface.name, interface.queues);
+    let queue = match (asked.queue, wish.member) {
+        (Some(_), Some(member)) if member.count > 1 => {
+            return Err(Problem::input("one queue cannot be shared by several receivers")
+                .help("leave out queue=, so that each takes a queue of its own"));
+        }
+        (Some(queue), _) => queue,
+        (None, Some(member)) if member.count > queues => {
+            return Err(Problem::host(format!(
+                "{name} has {queues} receive queue(s), too few for {} receivers",
+                member.count
+            ))
+            .help(format!("'ethtool -L {name} combined N' may add some; ring: shares one queue by fanout")));
+        }
+        (None, member) => member.map_or(0, |member| member.index),
+    };
+    match queue < queues {
+        true => Ok(queue),
+        false => Err(Problem::input(format!("{name} has no receive queue {queue}"))
+            .help(format!("it has {queues}, counted from 0 (ethtool -l {name})"))),
+    }
+}
+
+/// The memory: as wished, or new.
+fn area(interface: &Interface, asked: &Asked, wish: &Wish) -> Result<Arc<Area>> {
+    let longest = interface.mtu + HEADER;
+    let wanted = chunk_for(interface);
+    let chunk = wish.area.as_ref().map(|area| area.chunk_bytes()).or(asked.chunk).unwrap_or(wanted);
+    if longest + HEADROOM > chunk && wish.direction.receives() {
+        let most = chunk.saturating_sub(HEADROOM + HEADER);
+        let problem = Problem::host(format!(
+            "frames of {} (MTU {}) do not fit into a chunk of {chunk} bytes",
+            interface.name, interface.mtu
+        ));
+        return Err(match chunk < 4096 && interface.mtu <= 4096 - HEADROOM - HEADER {
+            true => problem.help("ask for chunk=4096"),
+            false => problem.help(format!(
+                "make the MTU {most} or less: ip link set {} mtu {most}; or use ring:",
+                interface.name
+            )),
+        });
+    }
+    let Some(area) = &wish.area else {
+        return Area::new(chunks(asked.frames), chunk).map_err(no_memory);
+    };
+    if asked.chunk.is_some_and(|asked| asked != area.chunk_bytes()) {
+        return Err(Problem::input("the memory to be shared has chunks of another size")
+            .help(format!("leave out chunk=, or make it {}", area.chunk_bytes())));
+    }
+    if area.chunks() < chunks(asked.frames) {
+        return Err(Problem::input(format!(
+            "the memory to be shared has {} chunks, and this port needs {}",
+            area.chunks(),
+            chunks(asked.frames)
+        ))
+        .help("ask for fewer frames="));
+    }
+    Ok(area.clone())
+}
+
+/// What to say when the socket could not be made or bound.
+fn refused(error: io::Error, interface: &Interface, queue: u32, asked: &Asked) -> Problem {
+    let name = &interface.name;
+    let problem = Problem::host(format!("cannot open queue {queue} of {name} with AF_XDP: {error}"));
+    match error.raw_os_error() {
+        Some(libc::EPERM) => problem.help("this needs root, or CAP_NET_RAW and CAP_NET_ADMIN"),
+        Some(libc::EAFNOSUPPORT) => problem.help("this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)"),
+        Some(libc::EBUSY) => Problem::host(format!("another AF_XDP socket has queue {queue} of {name}"))
+            .help("end its process, or take another queue= if there is one"),
+        Some(libc::EOPNOTSUPP | libc::EINVAL) if asked.copy == libc::XDP_ZEROCOPY => {
+            Problem::host(format!("the driver of {name} has no zero-copy AF_XDP"))
+                .help("ask for copy=auto or copy=copy")
+        }
+        Some(libc::ENOBUFS | libc::ENOMEM) => {
+            problem.help("raise the limit of locked memory (ulimit -l), or ask for fewer frames=")
+        }
+        _ => problem,
+    }
+}
+
+/// A packet socket without a protocol, which holds promiscuous mode as long as it lives and receives nothing.
+fn promiscuous(interface: u32) -> io::Result<OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
+    let membership = libc::packet_mreq {
+        mr_ifindex: interface as i32,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    // SAFETY: the value is read only, with its own size.
+    let done = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            (&raw const membership).cast(),
+            size_of_val(&membership) as libc::socklen_t,
+        )
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
+}
+
+fn settings(
+    interface: &Interface,
+    asked: &Asked,
+    wish: &Wish,
+    queue: u32,
+    parts: &Parts,
+    redirect: Option<&Redirect>,
+) -> Vec<PortSetting> {
+    let mut all = vec![];
+    let mut say = |name: &str, asked: &str, effective: String, note: String| {
+        all.push(PortSetting { name: name.into(), asked: asked.into(), effective, note });
+    };
+    let zero = parts.socket.zero_copy();
+    match redirect {
+        Some(redirect) => {
+            let note = match redirect.mode {
+                Mode::Generic if redirect.why_generic.is_empty() => "on socket buffers".into(),
+                Mode::Generic => redirect.why_generic.clone(),
+                _ => "in the driver; the program goes with this process".into(),
+            };
+            say("mode", asked.mode.name(), redirect.mode.name().into(), note);
+        }
+        None => say("mode", asked.mode.name(), "none".into(), "only to send: no program is attached".into()),
+    }
+    let shared = if parts.shares { "as the first port over this memory; " } else { "" };
+    let who =
+        if zero { "the driver uses our memory" } else { "the kernel copies between its memory and ours" };
+    say("copy", copy_name(asked.copy), if zero { "zero" } else { "copy" }.into(), format!("{shared}{who}"));
+    let others = match interface.queues {
+        1 => String::new(),
+        queues => format!("of {queues}: frames of the others go to the host"),
+    };
+    let asked_queue = asked.queue.map(|queue| queue.to_string()).unwrap_or_default();
+    say("queue", &asked_queue, queue.to_string(), others);
+    say("frames", "", format!("{} in each ring", asked.frames), String::new());
+    let area = &parts.socket.area;
+    let memory = format!("{} chunks of {} B", area.chunks(), area.chunk_bytes());
+    say("memory", "", memory, if wish.area.is_some() { "shared with other ports" } else { "" }.into());
+    say("wakeup", "", if asked.wakeup { "on" } else { "off" }.into(), String::new());
+    if let (true, Some(budget)) = (wish.direction.transmits() && !zero, parts.budget) {
+        say("budget", "", format!("{budget} frames"), "sent by one system call at most".into());
+    }
+    if redirect.is_some() {
+        let keep = asked.checksums == Checksums::Keep;
+        let note = "the kernel does not tell of unfinished ones; they are found by their content";
+        say("checksums", "", if keep { "keep" } else { "complete" }.into(), note.into());
+        let asked_stamp = match wish.stamps {
+            StampSource::None => "",
+            other => other.name(),
+        };
+        say("stamps", asked_stamp, "user".into(), "when this program takes the batch".into());
+        let (asked, which, note) = match asked.only {
+            None => (
+                String::new(),
+                "incoming frames only".to_owned(),
+                "they do not reach the host's stack any more",
+            ),
+            Some(only) => {
+                let which = format!("incoming UDP datagrams to port {}", only.udp);
+                (only.text(), which, "everything else, fragments too, goes on to the host's stack")
+            }
+        };
+        say("takes", &asked, which, note.into());
+    }
+    all
+}
+
+fn copy_name(asked: u16) -> &'static str {
+    match asked {
+        libc::XDP_COPY => "copy",
+        libc::XDP_ZEROCOPY => "zero",
+        _ => "auto",
+    }
+}

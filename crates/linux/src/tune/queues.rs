@@ -1,0 +1,343 @@
+//! Queues of an interface: classes of the kernel's HTB (hierarchical token bucket), made, read and taken away.
+//!
+//! **What.** [`read`] finds the HTB at the root of an interface: its leaf classes with rates and counters, whoever made them.
+//! [`install`] makes one, with a class for each [`Wanted`] queue; what would undo it is in an undo journal by then
+//! ([`crate::journal`]). A socket whose frames are to go into a class has the class's handle as its priority (`SO_PRIORITY`;
+//! `htb_classify` of net/sched/sch_htb.c looks at it first).
+//!
+//! **Why these numbers.** Queue N is the class whose minor number is N, so that `tc class show` and OpenFlow mean the same.
+//! The major number 706c is ours alone: an undo deletes a root with exactly this handle and nothing else, and the kernel
+//! itself refuses to put it where another one is.
+//!
+//! **Price.** An HTB takes a lock for every frame of the interface, those of others included. Frames without a queue go into
+//! a class of their own, which gets what the guaranteed rates leave over.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+
+use netlink_bindings::tc;
+use record::snapshot::{QdiscSample, TC_ROOT};
+use record::{Problem, Result};
+
+use super::{Change, Step, at_interface};
+use crate::journal::Door;
+use crate::netlink::{Attributes, BUFFER_BYTES, Dump, Family, Netlink, Refusal, after, text, u32_at, u64_at};
+use crate::observe::qdiscs::{self, HEADER_BYTES, RATE_AT, TCA_KIND, TCA_OPTIONS, TCA_STATS2};
+use crate::sys::netns;
+
+/// The handle of the roots that are made here.
+pub const HANDLE: u32 = 0x706c_0000;
+/// The class above all others, and the one of frames without a queue.
+const WHOLE: u32 = HANDLE | 0xffff;
+const OTHERS: u32 = HANDLE | 0xfffe;
+/// The largest number of a queue.
+pub const HIGHEST: u16 = 0xfffd;
+
+// include/uapi/linux/rtnetlink.h, pkt_sched.h
+const GET_CLASS: u16 = 42;
+const HTB_PARMS: u16 = 1;
+const HTB_RATE64: u16 = 6;
+const HTB_CEIL64: u16 = 7;
+/// `struct tc_htb_opt`: two rate specifications of 12 bytes that end with the rate ([`RATE_AT`]), then buffer, cbuffer,
+/// quantum, level.
+const CEIL_AT: usize = 12 + RATE_AT;
+const LEVEL_AT: usize = 36;
+/// A leaf is at level 0.
+const LEAF: u32 = 0;
+
+/// A tick of the kernel's packet scheduler in nanoseconds (include/net/pkt_sched.h, `PSCHED_SHIFT` 6).
+const TICK_NS: u128 = 64;
+/// What a class may send at once: 4 ms of its rate and one frame.
+const BURST_PARTS: u64 = 250;
+const BURST_LEAST: u64 = 1600;
+/// What a class that borrows sends in its turn, in bytes; the kernel's own guess is too large for fast ones.
+const QUANTUM: u32 = 15_140;
+
+/// A queue that is to be made. Rates are bits per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its number, 1 to [`HIGHEST`].
+    pub id: u16,
+    /// What it gets in any case.
+    pub min_bps: Option<u64>,
+    /// What it never exceeds.
+    pub max_bps: Option<u64>,
+}
+
+/// A class as the kernel shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Class {
+    /// Its handle: what a frame's priority must be.
+    pub handle: u32,
+    /// The class or qdisc above it.
+    pub parent: u32,
+    /// 0 for a leaf.
+    pub level: u32,
+    /// Its rate in bits per second.
+    pub min_bps: u64,
+    /// Its ceiling in bits per second.
+    pub max_bps: u64,
+    /// Frames that left.
+    pub frames: u64,
+    /// Bytes that left.
+    pub bytes: u64,
+    /// Frames that found it full.
+    pub dropped: u64,
+}
+
+impl Class {
+    /// The number of the queue that it is.
+    pub fn id(&self) -> u16 {
+        self.handle as u16
+    }
+}
+
+/// The HTB of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Htb {
+    /// Its handle.
+    pub handle: u32,
+    /// The ceiling of the class above all others, if there is exactly one: what the interface is taken to carry.
+    pub speed_bps: Option<u64>,
+    /// The leaves that frames can be put into, without the one that was made here for frames without a queue.
+    pub queues: Vec<Class>,
+}
+
+/// The root qdisc of an interface: kind and handle.
+type Root = Option<(String, u32)>;
+
+/// The HTB at the root of an interface of the namespace of the calling thread; none when there is another qdisc.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn read(index: u32) -> io::Result<Option<Htb>> {
+    let mut netlink = Netlink::open();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let body = header(index);
+    let mut root: Root = None;
+    netlink.dump(
+        &Dump { body: &body, ..qdiscs::DUMP },
+        &mut buffer,
+        &mut root,
+        |root| *root = None,
+        |root, message| {
+            if let Some(found) = parse_root(message, index) {
+                *root = Some(found);
+            }
+        },
+    )?;
+    let Some((_, handle)) = root.filter(|(kind, _)| kind == "htb") else { return Ok(None) };
+    let mut classes: Vec<Class> = vec![];
+    let dump = Dump { family: Family::Route, kind: GET_CLASS, body: &body };
+    netlink.dump(&dump, &mut buffer, &mut classes, Vec::clear, |classes, message| {
+        classes.extend(parse_class(message, index));
+    })?;
+    Ok(Some(htb(handle, &classes)))
+}
+
+/// `struct tcmsg` with an interface.
+fn header(index: u32) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header
+}
+
+/// Kind and handle, if it is the root of that interface.
+fn parse_root(message: &[u8], index: u32) -> Root {
+    let is_root = u32_at(message, 4)? == index && u32_at(message, 12)? == TC_ROOT;
+    let kind = after(message, HEADER_BYTES)
+        .find(|(number, _)| *number == TCA_KIND)
+        .map(|(_, content)| text(content));
+    kind.filter(|_| is_root).zip(u32_at(message, 8))
+}
+
+/// A class of an HTB of that interface.
+fn parse_class(message: &[u8], index: u32) -> Option<Class> {
+    if u32_at(message, 4)? != index {
+        return None;
+    }
+    let mut class = Class { handle: u32_at(message, 8)?, parent: u32_at(message, 12)?, ..Class::default() };
+    let mut kind = String::new();
+    for (number, content) in after(message, HEADER_BYTES) {
+        match number {
+            TCA_KIND => kind = text(content),
+            TCA_OPTIONS => rates(content, &mut class),
+            TCA_STATS2 => counts(content, &mut class),
+            _ => {}
+        }
+    }
+    (kind == "htb").then_some(class)
+}
+
+fn rates(options: &[u8], class: &mut Class) {
+    let mut wide = (None, None);
+    let (mut rate, mut ceil) = (0, 0);
+    for (number, content) in Attributes(options) {
+        match number {
+            HTB_PARMS => {
+                let word = |at| u32_at(content, at).unwrap_or(0);
+                (rate, ceil) = (u64::from(word(RATE_AT)), u64::from(word(CEIL_AT)));
+                class.level = word(LEVEL_AT);
+            }
+            // Rates of 4 GiB/s and more do not fit above.
+            HTB_RATE64 => wide.0 = u64_at(content, 0),
+            HTB_CEIL64 => wide.1 = u64_at(content, 0),
+            _ => {}
+        }
+    }
+    class.min_bps = wide.0.unwrap_or(rate).saturating_mul(8);
+    class.max_bps = wide.1.unwrap_or(ceil).saturating_mul(8);
+}
+
+fn counts(content: &[u8], class: &mut Class) {
+    let mut sample = QdiscSample::default();
+    qdiscs::statistics(content, &mut sample);
+    (class.bytes, class.frames, class.dropped) = (sample.bytes, sample.packets, sample.drops);
+}
+
+/// What the classes of a root are.
+fn htb(handle: u32, classes: &[Class]) -> Htb {
+    let is_inner = |class: &Class| class.handle == OTHERS || class.level != LEAF;
+    let mut queues: Vec<Class> = classes.iter().filter(|class| !is_inner(class)).copied().collect();
+    queues.sort_by_key(|class| class.handle);
+    let mut tops = classes.iter().filter(|class| class.parent == TC_ROOT || class.parent == handle);
+    let speed_bps = match (tops.next(), tops.next()) {
+        // A single leaf says what it may use, not what the interface carries.
+        (Some(top), None) if top.level != LEAF => Some(top.max_bps),
+        _ => None,
+    };
+    Htb { handle, speed_bps, queues }
+}
+
+/// The queues of one interface of the namespace of the calling thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Its name.
+    pub interface: String,
+    /// Its number.
+    pub index: u32,
+    /// What it carries, in bits per second.
+    pub speed_bps: u64,
+    /// What is to be made.
+    pub queues: Vec<Wanted>,
+}
+
+impl Plan {
+    /// What all queues together get in any case.
+    pub fn guaranteed_bps(&self) -> u64 {
+        self.queues.iter().filter_map(|queue| queue.min_bps).fold(0, u64::saturating_add)
+    }
+}
+
+/// Makes queues, on all interfaces or on none; `name` is the journal's.
+///
+/// # Errors
+/// Input: an interface has a qdisc already that somebody made. Host: the kernel has no HTB, or this user may not.
+pub fn install(door: &Door, name: &str, plans: &[Plan]) -> Result<Change> {
+    let inode = netns::current().and_then(|netns| netns::inode(netns.as_fd()));
+    let inode = inode.map_err(|e| Problem::host(format!("cannot tell the network namespace: {e}")))?;
+    let mut journal = door
+        .begin(name, false)?
+        .ok_or_else(|| Problem::host("this process is making its queues already").at(name.to_owned()))?;
+    let step = |plan: &Plan| Step::Queues { netns: inode, index: plan.index, name: plan.interface.clone() };
+    journal.will(plans.iter().map(step))?;
+    // From here on a return takes away what was made.
+    let installed = Change::from(journal);
+    for plan in plans {
+        make(plan).map_err(|refusal| refused(plan, &refusal))?;
+    }
+    Ok(installed)
+}
+
+fn refused(plan: &Plan, refusal: &Refusal) -> Problem {
+    let problem = match refusal.errno {
+        Some(libc::EEXIST) => Problem::input("the interface has a qdisc that somebody made")
+            .help("make it an HTB with a class for each queue, or take it away (tc qdisc del dev IF root)"),
+        Some(libc::EPERM) => {
+            Problem::host("queues may not be made").help("it needs CAP_NET_ADMIN (run as root)")
+        }
+        Some(libc::ENOENT) => Problem::host("this kernel has no HTB").help("modprobe sch_htb"),
+        _ => Problem::host(format!("queues cannot be made: {refusal}")),
+    };
+    problem.at(plan.interface.clone())
+}
+
+fn make(plan: &Plan) -> std::result::Result<(), Refusal> {
+    let mut netlink = Netlink::open();
+    let at = |handle, parent| tc::Tcmsg { ifindex: plan.index as i32, handle, parent, ..Default::default() };
+    let mut request = tc::Request::new().set_create().set_excl().op_newqdisc_do(&at(HANDLE, TC_ROOT));
+    // Version 3 is the only one that the kernel takes (`HTB_VER`).
+    let init = tc::TcHtbGlob { version: 3, rate2quantum: 10, defcls: OTHERS & 0xffff, ..Default::default() };
+    request.encode().nested_options_htb().push_init(init);
+    netlink.acknowledged(&request)?;
+    let speed = plan.speed_bps;
+    let guaranteed = plan.guaranteed_bps();
+    // A rate of nothing cannot be said: a thousandth of the whole.
+    let least = (speed / 1000).max(8000);
+    let others = speed.saturating_sub(guaranteed).max(least);
+    let queue = |queue: &Wanted| {
+        let max = queue.max_bps.unwrap_or(speed);
+        (HANDLE | u32::from(queue.id), WHOLE, queue.min_bps.unwrap_or(least).min(max), max)
+    };
+    let first = [(WHOLE, HANDLE, speed, speed), (OTHERS, WHOLE, others, speed)];
+    for (handle, parent, rate, ceil) in first.into_iter().chain(plan.queues.iter().map(queue)) {
+        let mut request = tc::Request::new().set_create().set_excl().op_newtclass_do(&at(handle, parent));
+        request
+            .encode()
+            .nested_options_htb()
+            .push_parms(parameters(rate / 8, ceil / 8))
+            .push_rate64(rate / 8)
+            .push_ceil64(ceil / 8);
+        netlink.acknowledged(&request)?;
+    }
+    Ok(())
+}
+
+/// Rates in bytes per second, as the kernel wants them.
+fn parameters(rate: u64, ceil: u64) -> tc::TcHtbOpt {
+    let ticks = |rate: u64| {
+        let burst = rate / BURST_PARTS + BURST_LEAST;
+        let ns = u128::from(burst) * 1_000_000_000 / u128::from(rate.max(1));
+        u32::try_from(ns / TICK_NS).unwrap_or(u32::MAX)
+    };
+    let mut parameters =
+        tc::TcHtbOpt { buffer: ticks(rate), cbuffer: ticks(ceil), quantum: QUANTUM, ..Default::default() };
+    for (spec, rate) in [(&mut parameters.rate, rate), (&mut parameters.ceil, ceil)] {
+        // TC_LINKLAYER_ETHERNET: no rate table is needed.
+        spec.linklayer = 1;
+        spec.rate = u32::try_from(rate).unwrap_or(u32::MAX);
+    }
+    parameters
+}
+
+/// Takes away what [`install`] made on the interface of that number and name in that namespace; where there is another
+/// interface or another qdisc now, nothing is done.
+pub(super) fn undo(inode: u64, index: u32, name: &str) -> io::Result<()> {
+    at_interface(inode, index, name, |netlink, _| {
+        let header =
+            tc::Tcmsg { ifindex: index as i32, handle: HANDLE, parent: TC_ROOT, ..Default::default() };
+        // The kernel compares the handle: `qdisc_get_by_parent` of tc_get_qdisc answers EINVAL or ENOENT for another one.
+        match netlink.acknowledged(&tc::Request::new().op_delqdisc_do(&header)) {
+            Err(refusal) if !is_gone(&refusal) => Err(io::Error::other(refusal.to_string())),
+            _ => Ok(()),
+        }
+    })
+}
+
+fn is_gone(refusal: &Refusal) -> bool {
+    matches!(refusal.errno, Some(libc::EINVAL | libc::ENOENT | libc::ENODEV))
+}
+
+/// The counters of the queues by number, for whoever asks again and again.
+///
+/// # Errors
+/// As [`read`].
+pub fn counters(index: u32) -> io::Result<BTreeMap<u16, Class>> {
+    let found = read(index)?;
+    Ok(found.into_iter().flat_map(|htb| htb.queues).map(|class| (class.id(), class)).collect())
+}
+
+#[cfg(test)]
+#[path = "queues_tests.rs"]
+mod tests;

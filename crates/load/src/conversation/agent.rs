@@ -1,0 +1,245 @@
+//! An agent runs one end of each test at the command of a controller.
+//!
+//! The agent has one thread for the conversation and one for the traffic of the running test, so a word from the
+//! controller (or its death) is noticed while traffic runs, and nothing but traffic runs in the traffic thread.
+
+use super::link::{Stream, Wire, hello};
+use crate::kind;
+use crate::protocol::agent::{Action, Agent, Event};
+use crate::protocol::message::{Numbered, Prepared, Reply, Request};
+use crate::protocol::setup::{Role, Setup};
+use crate::traffic::end::{self, End};
+use linux::sys::{clock, socket};
+use record::traffic::EndReport;
+use record::{Problem, Result};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// One test at a time among all connections that share it: whoever holds the turn, by name.
+#[derive(Debug, Clone, Default)]
+pub struct Turns(Arc<Mutex<Option<String>>>);
+
+impl Turns {
+    fn take(&self, peer: &str) -> Result<Turn> {
+        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = &*holder {
+            return Err(
+                Problem::host(format!("busy with a test for {other}")).help("try again when that is over")
+            );
+        }
+        *holder = Some(peer.to_owned());
+        Ok(Turn(self.clone()))
+    }
+}
+
+/// The right to run a test; given back when dropped.
+struct Turn(Turns);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+type Traffic = JoinHandle<(Box<dyn End>, EndReport)>;
+
+/// A test that is prepared or runs.
+struct Test {
+    setup: Setup,
+    /// The end, when no traffic thread has it.
+    end: Option<Box<dyn End>>,
+    traffic: Option<Traffic>,
+    stop: Arc<AtomicBool>,
+    _turn: Turn,
+}
+
+impl Test {
+    fn prepare(setup: Setup, turn: Turn, done: &UnixStream) -> Result<(Test, Prepared)> {
+        let end = kind::prepare(&setup)?;
+        let prepared = Prepared { ports: end.ports(), icmp_id: end.icmp_id(), settings: end.settings() };
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut test = Test { setup, end: Some(end), traffic: None, stop, _turn: turn };
+        if test.setup.role == Role::Receiver {
+            test.start(done)?;
+        }
+        Ok((test, prepared))
+    }
+
+    /// Runs the end on a thread of its own; `done` gets a byte when it is over.
+    fn start(&mut self, done: &UnixStream) -> Result<()> {
+        let Some(mut end) = self.end.take() else { return Err(Problem::host("the test is already running")) };
+        let (setup, stop) = (self.setup.clone(), Arc::clone(&self.stop));
+        let cannot = |error: io::Error| Problem::host(format!("cannot start a traffic thread: {error}"));
+        let done = Finish(done.try_clone().map_err(cannot)?);
+        let traffic =
+            std::thread::Builder::new().name(format!("traffic-{}", setup.role.name())).spawn(move || {
+                let report = end::run(&mut *end, &setup, &stop);
+                drop(done);
+                (end, report)
+            });
+        self.traffic = Some(traffic.map_err(cannot)?);
+        Ok(())
+    }
+
+    /// Ends the traffic and returns its report; the sockets stay open.
+    fn stop(&mut self) -> Result<Box<EndReport>> {
+        self.stop.store(true, Relaxed);
+        let traffic = self.traffic.take().ok_or_else(|| Problem::input("no traffic was started"))?;
+        let (end, report) = traffic
+            .join()
+            .map_err(|_| Problem::host("the traffic thread failed; this is a bug in pathlab"))?;
+        self.end = Some(end);
+        Ok(Box::new(report))
+    }
+}
+
+impl Drop for Test {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(traffic) = self.traffic.take() {
+            let _ = traffic.join();
+        }
+    }
+}
+
+/// Tells the conversation that the traffic is over, even when the traffic thread panics.
+struct Finish(UnixStream);
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        let _ = self.0.write_all(b".");
+    }
+}
+
+/// One control connection.
+struct Conversation {
+    wire: Wire,
+    peer: String,
+    machine: Agent,
+    /// Ends of a pair: the traffic thread writes, the conversation reads.
+    done: (UnixStream, UnixStream),
+    test: Option<Test>,
+    turns: Turns,
+    last_id: u64,
+    /// The number of the start request, whose reply comes later.
+    start_id: u64,
+}
+
+/// Serves one control connection until the peer closes it: all tests on it, one after another.
+///
+/// Returns a problem only when the peer was lost in the middle of something or does not speak the protocol.
+pub fn serve(stream: impl Stream + 'static, peer: &str) -> Result<()> {
+    serve_in_turn(stream, peer, &Turns::default())
+}
+
+/// As [`serve`], but a test is refused as long as another connection with the same `turns` has one.
+pub fn serve_in_turn(stream: impl Stream + 'static, peer: &str, turns: &Turns) -> Result<()> {
+    let cannot = |error: io::Error| Problem::host(format!("cannot serve {peer}: {error}"));
+    let done = UnixStream::pair().map_err(cannot)?;
+    done.1.set_nonblocking(true).map_err(cannot)?;
+    let mut conversation = Conversation {
+        wire: Wire::new(stream),
+        peer: peer.to_owned(),
+        machine: Agent::new(hello(), clock::monotonic_ns()),
+        done,
+        test: None,
+        turns: turns.clone(),
+        last_id: 0,
+        start_id: 0,
+    };
+    conversation.run()
+}
+
+impl Conversation {
+    fn run(&mut self) -> Result<()> {
+        while !self.machine.is_over() {
+            let event = match self.wait() {
+                Ok(event) => event,
+                // A peer that leaves between two tests has simply finished.
+                Err(_) if self.test.is_none() && !self.wire.decoder.is_waiting() => return Ok(()),
+                Err(why) => return Err(Problem::input(format!("{} {why}", self.peer))),
+            };
+            self.handle(event)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next thing to happen.
+    fn wait(&mut self) -> Result<Event, String> {
+        loop {
+            if let Some(request) = self.wire.next::<Numbered<Request>>()? {
+                self.last_id = request.id;
+                return Ok(Event::Request(request.body));
+            }
+            let now = clock::monotonic_ns();
+            let mut left = self.machine.deadline_ns().saturating_sub(now);
+            if left == 0 {
+                return Ok(Event::Tick);
+            }
+            if self.wire.decoder.is_waiting() {
+                left = left.min(1_000_000_000);
+            }
+            let fds = [self.wire.stream.as_fd(), self.done.1.as_fd()];
+            let ready = socket::wait_readable(fds, Some(Duration::from_nanos(left))).unwrap_or_default();
+            // A word of the controller comes first: it may have given the test up.
+            if ready[0] {
+                self.wire.read()?;
+            } else if ready[1] && self.done.1.read(&mut [0; 64]).is_ok() {
+                return Ok(Event::Finished);
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Result<()> {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let is_finish = matches!(event, Event::Finished);
+            for action in self.machine.handle(clock::monotonic_ns(), event) {
+                match action {
+                    Action::Reply(reply) => {
+                        let id = if is_finish { self.start_id } else { self.last_id };
+                        self.reply(id, reply)?;
+                    }
+                    Action::Clock => self.reply(self.last_id, Reply::Clock(clock::monotonic_ns()))?,
+                    Action::Prepare(setup) => events.push(Event::Prepared(self.prepare(*setup))),
+                    Action::WarmUp => {
+                        let end = self.test.as_mut().and_then(|test| test.end.as_mut());
+                        events.push(Event::Warm(end.is_some_and(|end| end.warm_up())));
+                    }
+                    Action::Start => {
+                        self.start_id = self.last_id;
+                        if let Some(Err(problem)) = self.test.as_mut().map(|test| test.start(&self.done.0)) {
+                            events.push(Event::Report(Err(problem)));
+                        }
+                    }
+                    Action::Stop => {
+                        let nothing = || Err(Problem::input("no test is prepared"));
+                        events.push(Event::Report(self.test.as_mut().map_or_else(nothing, Test::stop)));
+                    }
+                    Action::Close => {
+                        self.test = None;
+                        while self.done.1.read(&mut [0; 64]).is_ok_and(|many| many > 0) {}
+                    }
+                    Action::HangUp(why) => return Err(Problem::input(format!("{} {why}", self.peer))),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, setup: Setup) -> Result<Prepared> {
+        let (test, prepared) = Test::prepare(setup, self.turns.take(&self.peer)?, &self.done.0)?;
+        self.test = Some(test);
+        Ok(prepared)
+    }
+
+    fn reply(&mut self, id: u64, body: Reply) -> Result<()> {
+        let sent = self.wire.send(&Numbered { id, body });
+        sent.map_err(|why| Problem::input(format!("{} {why}", self.peer)))
+    }
+}

@@ -1,0 +1,132 @@
+//! Runs one test between two agents: the sockets and the clock around [`crate::protocol::controller`].
+
+use super::link::AgentLink;
+use crate::kind::check_spec;
+use crate::protocol::controller::{Action, Controller, Event, Look};
+use crate::protocol::setup::{ClockRelation, DataPorts, Outcome, Role};
+use linux::sys::{clock, socket};
+use record::spec::TestSpec;
+use record::{Problem, Result};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Whoever reads counters around a test.
+pub trait Observer {
+    /// Both ends are ready and the path is warm; nothing of the test was sent yet.
+    fn before(&mut self, ports: &DataPorts) -> Result<()>;
+    /// The sender is done. Returns when the counters are quiet.
+    fn settled(&mut self) -> Result<()>;
+    /// Both ends have reported; their sockets are still open.
+    fn after(&mut self) -> Result<()>;
+}
+
+/// An observer that sees nothing, for tests whose machines are not observed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nobody;
+
+impl Observer for Nobody {
+    fn before(&mut self, _ports: &DataPorts) -> Result<()> {
+        Ok(())
+    }
+
+    fn settled(&mut self) -> Result<()> {
+        // What was on the way when the sender ended is read by the receiver before it stops: that takes one wait.
+        clock::sleep_until(clock::monotonic_ns() + 100_000_000);
+        Ok(())
+    }
+
+    fn after(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs one test. The receiver's count is the result; `receiver_address` is where the sender sends to.
+///
+/// On an error the agents that still answer have closed their end, and both links can be used for the next test if
+/// [`AgentLink::is_alive`].
+pub fn run(
+    spec: &TestSpec,
+    sender: &mut AgentLink,
+    receiver: &mut AgentLink,
+    receiver_address: IpAddr,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
+    check_spec(spec)?;
+    sender.forget();
+    receiver.forget();
+    let relation = relate_clocks(sender, receiver)?;
+    let names = [sender.peer().to_owned(), receiver.peer().to_owned()];
+    let token = clock::monotonic_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
+    let begun = clock::monotonic_ns();
+    let (mut controller, first) = Controller::begin(spec, receiver_address, token, relation, names, begun);
+    let mut todo = VecDeque::from(first);
+    loop {
+        while let Some(action) = todo.pop_front() {
+            let event = match action {
+                Action::Send(role, request) => {
+                    let link = if role == Role::Sender { &mut *sender } else { &mut *receiver };
+                    link.send(request).err().map(|why| Event::Lost(role, why))
+                }
+                Action::Look(look) => Some(Event::Looked(look_at(look, &controller, observer))),
+                Action::Done(outcome) => return Ok(*outcome),
+                Action::Failed(problem) => return Err(problem),
+            };
+            todo.extend(event.into_iter().flat_map(|event| controller.handle(clock::monotonic_ns(), event)));
+        }
+        let event = wait(sender, receiver, controller.deadline_ns());
+        todo.extend(controller.handle(clock::monotonic_ns(), event));
+    }
+}
+
+fn look_at(look: Look, controller: &Controller, observer: &mut dyn Observer) -> Result<()> {
+    match look {
+        Look::Before => observer.before(&controller.ports()),
+        Look::Settled => observer.settled(),
+        Look::After => observer.after(),
+    }
+}
+
+/// Waits for a word from either end, or for the deadline.
+fn wait(sender: &mut AgentLink, receiver: &mut AgentLink, deadline_ns: Option<u64>) -> Event {
+    loop {
+        for (role, link) in [(Role::Sender, &mut *sender), (Role::Receiver, &mut *receiver)] {
+            match link.next() {
+                Ok(Some(reply)) => return Event::Reply(role, reply),
+                Ok(None) => {}
+                Err(why) => return Event::Lost(role, why),
+            }
+        }
+        let now = clock::monotonic_ns();
+        let left = deadline_ns.map(|deadline| deadline.saturating_sub(now));
+        if left == Some(0) {
+            return Event::Tick;
+        }
+        let ready = socket::wait_readable([sender.fd(), receiver.fd()], left.map(Duration::from_nanos));
+        for (is_ready, role) in ready.unwrap_or_default().into_iter().zip([Role::Sender, Role::Receiver]) {
+            let link = if role == Role::Sender { &mut *sender } else { &mut *receiver };
+            if is_ready && let Err(why) = link.read() {
+                return Event::Lost(role, why);
+            }
+        }
+    }
+}
+
+/// How the clocks of the two agents relate: the same host has the same clock, else both are compared with ours.
+fn relate_clocks(sender: &mut AgentLink, receiver: &mut AgentLink) -> Result<ClockRelation> {
+    if !sender.boot_id().is_empty() && sender.boot_id() == receiver.boot_id() {
+        return Ok(ClockRelation::Shared);
+    }
+    let offset = |link: &mut AgentLink, role: Role| {
+        link.clock_offset().map_err(|why| {
+            Problem::input(format!("the {} ({}) {why} before the test", role.name(), link.peer()))
+                .help("look whether its process or its machine is still there")
+        })
+    };
+    let (from, from_error) = offset(sender, Role::Sender)?;
+    let (to, to_error) = offset(receiver, Role::Receiver)?;
+    Ok(ClockRelation::Estimated {
+        offset_ns: to.saturating_sub(from),
+        error_ns: from_error.saturating_add(to_error),
+    })
+}

@@ -1,0 +1,8 @@
+//! The conversation of [`crate::protocol`] over sockets: the link to an agent, the agent itself, and the controller of one
+//! test.
+
+pub mod agent;
+pub mod controller;
+mod link;
+
+pub use link::{AgentLink, Stream, spawn};

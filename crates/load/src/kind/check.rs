@@ -1,0 +1,229 @@
+//! Which tests are possible, said before anything starts.
+
+use super::{MAX_DATAGRAM, Sizes, row};
+use record::kind::{Kind, Takes};
+use record::spec::{Rate, TestSpec};
+use record::{PortKind, Problem, Result};
+use wire::message;
+
+/// The most parallel connections.
+const MAX_STREAMS: u32 = 64;
+/// The most datagrams per system call (`UIO_MAXIOV` of the kernel).
+const MAX_BATCH: u32 = 1024;
+/// The most datagrams that the kernel cuts out of one buffer (`UDP_MAX_SEGMENTS`; 64 before Linux 6.9).
+const MAX_SEGMENTS: u32 = 128;
+/// The longest test: one day.
+const MAX_DURATION_MS: u64 = 24 * 3600 * 1000;
+
+/// Refuses what cannot be done, with the sentence that says why.
+pub fn check_spec(spec: &TestSpec) -> Result<()> {
+    check_sizes(spec)?;
+    check_time(spec)?;
+    check_options(spec)
+}
+
+fn within(what: &str, value: u64, low: u64, high: u64) -> Result<()> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(Problem::input(format!("{what} {value} is not possible")).help(format!("use {low} to {high}")))
+}
+
+fn check_sizes(spec: &TestSpec) -> Result<()> {
+    fits(spec, "size", spec.size)?;
+    if spec.response == 0 {
+        return Ok(());
+    }
+    if !spec.kind.takes(Takes::Response) {
+        let who = Kind::names_where(|kind| kind.takes(Takes::Response), "and");
+        return Err(Problem::input(format!("a {} test has no response size", spec.kind))
+            .help(format!("leave --response out; it belongs to {who}")));
+    }
+    fits(spec, "response", spec.response)
+}
+
+/// Refuses a size that a message of the kind cannot have.
+fn fits(spec: &TestSpec, what: &str, value: u32) -> Result<()> {
+    let (least, most, why) = match row(spec.kind).sizes {
+        Sizes::Bytes(least, most) => (least, most, String::new()),
+        Sizes::Message(most) => {
+            let header = message::LENGTH;
+            (header as u32, most, format!(" (every message carries a header of {header} bytes)"))
+        }
+        Sizes::Frame(shortest, most) => {
+            (shortest(spec.family) as u32, most, " (a whole frame, without FCS)".to_owned())
+        }
+    };
+    within(what, value.into(), least.into(), most.into()).map_err(|problem| {
+        let advice = format!("{}{why}", problem.advice);
+        problem.help(advice)
+    })
+}
+
+fn check_time(spec: &TestSpec) -> Result<()> {
+    if spec.count.is_none() {
+        within("duration in ms", spec.duration_ms, 1, MAX_DURATION_MS)?;
+    }
+    within("duration in ms", spec.duration_ms, 0, MAX_DURATION_MS)?;
+    if let Some(count) = spec.count {
+        within("count", count, 1, message::MAX_SEQUENCE)?;
+    }
+    let Some(rate) = spec.rate else { return Ok(()) };
+    let (Rate::MessagesPerSecond(value) | Rate::BitsPerSecond(value)) = rate;
+    let per_second = rate.messages_per_second(spec.message_size());
+    if value.is_finite() && (0.001..=1e9).contains(&per_second) {
+        return Ok(());
+    }
+    Err(Problem::input(format!("a rate of {per_second} messages per second is not possible"))
+        .help("use 0.001 to 1000000000 messages per second"))
+}
+
+fn check_options(spec: &TestSpec) -> Result<()> {
+    if !matches!(spec.family, 4 | 6) {
+        return Err(Problem::input(format!("there is no IP version {}", spec.family)).help("use 4 or 6"));
+    }
+    check_taken(spec)?;
+    let most = if spec.kind.takes(Takes::Streams) { MAX_STREAMS } else { 1 };
+    within("streams", spec.streams.into(), 1, most.into())?;
+    within("batch", spec.batch.into(), 1, MAX_BATCH.into())?;
+    within("gso", spec.gso.into(), 0, MAX_SEGMENTS.into())?;
+    if spec.gso.saturating_mul(spec.size) > MAX_DATAGRAM && spec.gso > 1 {
+        return Err(Problem::input(format!(
+            "{} datagrams of {} bytes do not fit one buffer",
+            spec.gso, spec.size
+        ))
+        .help(format!("gso × size may be {MAX_DATAGRAM} at most")));
+    }
+    check_ports(spec)?;
+    check_congestion(spec)?;
+    for cpu in [spec.sender_cpu, spec.receiver_cpu].into_iter().flatten() {
+        within("CPU", cpu.into(), 0, 8191)?;
+    }
+    for bytes in [spec.send_buffer, spec.receive_buffer].into_iter().flatten() {
+        within("socket buffer", bytes.into(), 1, i32::MAX as u64)?;
+    }
+    Ok(())
+}
+
+/// Refuses what this kind does not take.
+fn check_taken(spec: &TestSpec) -> Result<()> {
+    let kind = spec.kind;
+    let who = |what: Takes| Kind::names_where(|kind| kind.takes(what), "and");
+    if spec.streams > 1 && !kind.takes(Takes::Streams) {
+        return Err(Problem::input(format!("a {kind} test has one stream"))
+            .help(format!("parallel streams belong to {}", who(Takes::Streams))));
+    }
+    if (spec.gso > 0 || spec.gro) && !kind.takes(Takes::Segmentation) {
+        return Err(Problem::input(format!("a {kind} test has no segmentation offload of its own"))
+            .help(format!("--gso and --gro belong to {}", who(Takes::Segmentation))));
+    }
+    if spec.receiver_cpu.is_some() && kind.facts().kernel_answers {
+        return Err(Problem::input(format!("a {kind} test has no receiver to pin"))
+            .help("the kernel answers; pin the sender only"));
+    }
+    Ok(())
+}
+
+fn check_congestion(spec: &TestSpec) -> Result<()> {
+    let Some(name) = &spec.congestion else { return Ok(()) };
+    let fits = !name.is_empty()
+        && name.len() < 16
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    let what = match (spec.kind.is_tcp(), fits) {
+        (true, true) => return Ok(()),
+        (true, false) => format!("'{name}' is not the name of a congestion control"),
+        (false, _) => format!("a {} test has no congestion control", spec.kind),
+    };
+    let who = Kind::names_where(Kind::is_tcp, "and");
+    Err(Problem::input(what)
+        .help(format!("{who} take one of sysctl net.ipv4.tcp_available_congestion_control")))
+}
+
+/// Ports belong to frames, and frames have no sockets to set.
+fn check_ports(spec: &TestSpec) -> Result<()> {
+    if !spec.kind.is_by_port() {
+        return if spec.port.is_empty() {
+            Ok(())
+        } else {
+            let who = Kind::names_where(Kind::is_by_port, "and");
+            Err(Problem::input(format!("a {} test has no port", spec.kind))
+                .help(format!("ports belong to {who}")))
+        };
+    }
+    if spec.send_buffer.is_some() || spec.receive_buffer.is_some() {
+        return Err(Problem::input(format!("a {} test has no socket whose buffer could be set", spec.kind))
+            .help("set the buffer of the port, e.g. port int?buffer=64Ki"));
+    }
+    for (port, end) in [(spec.sender_port(), "send"), (spec.receiver_port(), "receive")] {
+        let kind = port.split('?').next().unwrap_or_default();
+        if kind == "xdp" && end == "receive" && port.contains("only=") {
+            return Err(Problem::input("the test itself says which frames xdp takes").help("leave out only="));
+        }
+        let known = PortKind::names(PortKind::carries_links);
+        if !known.contains(&kind) || port.contains(':') {
+            let known = known.join(", ");
+            return Err(Problem::input(format!("'{port}' is not a kind of port to {end} frames by"))
+                .help(format!("use one of {known}, with settings behind it if need be: int?bypass=on")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kind: Kind, change: impl FnOnce(&mut TestSpec)) -> Result<()> {
+        let mut spec = TestSpec { kind, ..TestSpec::default() };
+        change(&mut spec);
+        check_spec(&spec)
+    }
+
+    #[test]
+    fn the_defaults_of_every_kind_are_possible() {
+        for kind in Kind::ALL {
+            of(kind, |_| {}).unwrap();
+        }
+        of(Kind::Frames, |s| s.port = "int/xdp?mode=generic".into()).unwrap();
+        of(Kind::TcpStream, |s| s.size = 0).unwrap();
+        of(Kind::UdpStream, |s| (s.size, s.gso, s.gro) = (1400, 46, true)).unwrap();
+    }
+
+    #[test]
+    fn what_is_impossible_has_a_sentence() {
+        type Change = fn(&mut TestSpec);
+        let wrong: [(Kind, Change, &str); 26] = [
+            (Kind::Frames, |s| s.size = 59, "size 59"),
+            (Kind::Frames, |s| (s.size, s.family) = (79, 6), "size 79"),
+            (Kind::Frames, |s| s.port = "pcap".into(), "'pcap'"),
+            (Kind::Frames, |s| s.port = "int/xdp?only=udp:9".into(), "leave out only="),
+            (Kind::Frames, |s| s.receive_buffer = Some(9), "no socket"),
+            (Kind::UdpStream, |s| s.port = "int".into(), "no port"),
+            (Kind::UdpStream, |s| s.size = 17, "size 17"),
+            (Kind::Ping, |s| s.size = 65_500, "size 65500"),
+            (Kind::UdpRr, |s| s.response = 3, "response 3"),
+            (Kind::UdpStream, |s| s.response = 64, "no response"),
+            (Kind::TcpRr, |s| s.size = 0, "size 0"),
+            (Kind::TcpStream, |s| s.streams = 65, "streams 65"),
+            (Kind::TcpStream, |s| s.streams = 0, "streams 0"),
+            (Kind::UdpStream, |s| s.streams = 2, "one stream"),
+            (Kind::UdpStream, |s| s.batch = 0, "batch 0"),
+            (Kind::UdpStream, |s| s.gso = 129, "gso 129"),
+            (Kind::UdpStream, |s| (s.gso, s.size) = (100, 1400), "do not fit"),
+            (Kind::TcpRr, |s| s.gro = true, "offload"),
+            (Kind::TcpRr, |s| s.family = 5, "IP version 5"),
+            (Kind::TcpRr, |s| s.duration_ms = 0, "duration"),
+            (Kind::TcpRr, |s| s.count = Some(0), "count 0"),
+            (Kind::UdpStream, |s| s.rate = Some(Rate::MessagesPerSecond(f64::NAN)), "rate"),
+            (Kind::UdpStream, |s| s.rate = Some(Rate::MessagesPerSecond(1e12)), "rate"),
+            (Kind::UdpStream, |s| s.congestion = Some("bbr".into()), "no congestion control"),
+            (Kind::TcpStream, |s| s.congestion = Some("b b r".into()), "'b b r'"),
+            (Kind::TcpStream, |s| s.sender_cpu = Some(1 << 20), "CPU"),
+        ];
+        for (kind, change, said) in wrong {
+            let problem = of(kind, change).expect_err(said);
+            assert!(problem.to_string().contains(said), "{problem}");
+            assert_eq!(problem.kind.exit_code(), 2);
+        }
+    }
+}

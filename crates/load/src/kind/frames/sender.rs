@@ -1,0 +1,245 @@
+//! The end that sends frames through a port.
+
+use super::{Template, uri};
+use crate::protocol::setup::Setup;
+use crate::traffic::datagram::{Outgoing, Sent};
+use crate::traffic::end::{End, settings_of};
+use crate::traffic::{paced, udp};
+use linux::observe::next_hop;
+use linux::port::{self, Direction, Frames, Hand, MAX_BATCH, Meta, PortError, Transmitter, Wish};
+use linux::sys::clock;
+use record::traffic::{EndReport, Settings};
+use record::{NamedCount, PlaceDrop, Problem, Result};
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use wire::frame::Ends;
+use wire::message::{Flags, Message};
+
+/// How long a full port is waited for before the rest of a burst is left for later.
+const PATIENCE_NS: u64 = 250_000_000;
+
+/// How long to wait at a time for a full port.
+const A_LITTLE: Duration = Duration::from_millis(1);
+
+/// How long the last frames may take to leave the port.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// The end that sends.
+pub struct Sender {
+    setup: Setup,
+    /// Sends the probes, and holds the source port.
+    socket: UdpSocket,
+    transmitter: Box<dyn Transmitter>,
+    settings: Settings,
+    template: Option<Template>,
+}
+
+impl Sender {
+    /// Opens the port and the socket of the probes.
+    ///
+    /// # Errors
+    /// Input: a port that does not exist. Host: no route, or no right to open the port.
+    pub fn prepare(setup: &Setup) -> Result<Box<dyn End>> {
+        let spec = &setup.spec;
+        let socket = udp::connect(spec, SocketAddr::new(setup.address, setup.port))?;
+        let interface = next_hop::interface_to(setup.address)?;
+        let name = uri(spec.sender_port(), &interface);
+        let wish = Wish { direction: Direction::Transmit, ..Wish::default() };
+        let opened = port::open(&name, &wish)?;
+        let transmitter = opened
+            .transmitter
+            .ok_or_else(|| Problem::input(format!("{name} cannot send")).help("name a port that can"))?;
+        let size = spec.size as usize;
+        if size > transmitter.longest() {
+            let most = transmitter.longest();
+            return Err(Problem::input(format!("frames of {size} bytes do not fit {name}"))
+                .help(format!("it takes {most} bytes at most")));
+        }
+        let mut settings = settings_of(&socket, socket.local_addr(), socket.peer_addr());
+        settings.port_settings = transmitter.settings().to_vec();
+        settings.bypasses_qdisc = bypasses_qdisc(&name, &settings);
+        settings.method = format!("{name}, {} frames a call", burst(spec.batch));
+        settings.port = name;
+        (settings.send_buffer, settings.receive_buffer) = (0, 0); // those of the socket for the probes say nothing
+        Ok(Box::new(Sender { setup: setup.clone(), socket, transmitter, settings, template: None }))
+    }
+
+    /// The frames of the test, once the next node's hardware address is known.
+    fn resolve(&self) -> Result<Template> {
+        let address = self.setup.address;
+        let hop = next_hop::next_hop(address)?;
+        let local = self
+            .socket
+            .local_addr()
+            .map_err(|error| Problem::host(format!("cannot tell the address of this end: {error}")))?;
+        let ends = Ends {
+            macs: (hop.source, hop.destination),
+            addresses: (local.ip(), address),
+            ports: (local.port(), self.setup.port),
+        };
+        Template::new(&ends, self.setup.spec.size as usize)
+            .ok_or_else(|| Problem::input(format!("no frame has {} bytes", self.setup.spec.size)))
+    }
+}
+
+/// XDP gives frames to the driver; packet sockets do where they were asked to.
+fn bypasses_qdisc(uri: &str, settings: &Settings) -> bool {
+    let asked = settings.port_settings.iter().find(|setting| setting.name == "bypass");
+    uri.starts_with("xdp:") || asked.is_some_and(|setting| setting.effective.starts_with("on"))
+}
+
+fn burst(batch: u32) -> usize {
+    (batch.max(1) as usize).min(MAX_BATCH)
+}
+
+impl End for Sender {
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.socket.local_addr().map(|address| address.port()).into_iter().collect()
+    }
+
+    fn warm_up(&mut self) -> bool {
+        let answered = udp::probe(&self.socket, self.setup.token);
+        self.template = self.resolve().ok();
+        answered
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+        let template = match self.template.take().map_or_else(|| self.resolve(), Ok) {
+            Ok(template) => template,
+            Err(problem) => {
+                return EndReport {
+                    notes: vec![format!("nothing was sent: {problem}")],
+                    ..EndReport::default()
+                };
+            }
+        };
+        let spec = &self.setup.spec;
+        let mut out = Out::new(&mut *self.transmitter, template, self.setup.token, burst(spec.batch));
+        let before = out.port.counters();
+        let mut report = paced::send(&mut out, spec, stop);
+        let ended = out.finish();
+        let after = self.transmitter.counters();
+        report.sent = after.accepted.saturating_sub(before.accepted);
+        let copies = after.duplicated().saturating_sub(before.duplicated());
+        if copies > 0 {
+            report.attempted = report.attempted.saturating_add(copies);
+            report.notes.push(format!("{copies} copies that fault: made are among the frames sent"));
+        }
+        report.sent_bytes = report.sent.saturating_mul(u64::from(spec.size));
+        report.port_drops = moved(&before.drops, after.drops);
+        report.send_errors = named(&report.port_drops);
+        report.notes.extend(ended);
+        report
+    }
+}
+
+/// What the drop counters of a port did since `before`.
+fn moved(before: &[PlaceDrop], after: Vec<PlaceDrop>) -> Vec<PlaceDrop> {
+    let then = |drop: &PlaceDrop| {
+        let same = before.iter().find(|b| (&b.place, &b.name) == (&drop.place, &drop.name));
+        same.map_or(0, |same| same.count)
+    };
+    let delta = |drop: PlaceDrop| PlaceDrop { count: drop.count.saturating_sub(then(&drop)), ..drop };
+    after.into_iter().map(delta).filter(|drop| drop.count > 0).collect()
+}
+
+fn named(drops: &[PlaceDrop]) -> Vec<NamedCount> {
+    let mut counts: Vec<NamedCount> = vec![];
+    for drop in drops {
+        match counts.iter_mut().find(|count| count.name == drop.name) {
+            Some(count) => count.count += drop.count,
+            None => counts.push(NamedCount { name: drop.name.clone(), count: drop.count }),
+        }
+    }
+    counts
+}
+
+/// A port, and the frames that are sent through it.
+struct Out<'a> {
+    port: &'a mut dyn Transmitter,
+    frames: Frames,
+    template: Template,
+    burst: usize,
+    token: u8,
+    /// Why the port cannot go on.
+    ended: Option<PortError>,
+}
+
+impl<'a> Out<'a> {
+    fn new(port: &'a mut dyn Transmitter, template: Template, token: u8, burst: usize) -> Self {
+        let mut frames = Frames::new(burst, template.bytes().len());
+        // Every place gets the whole frame once; later only the message is written over what is there.
+        while frames.push(template.bytes(), Meta::default()) {}
+        Out { port, frames, template, burst, token, ended: None }
+    }
+
+    /// Waits until the last frames have left; what a person must know about the end.
+    fn finish(&mut self) -> Option<String> {
+        if let Some(error) = &self.ended {
+            return Some(format!("the port could not go on: {error}"));
+        }
+        let waiting = self.port.flush(FLUSH).unwrap_or(0);
+        (waiting > 0).then(|| {
+            format!("{waiting} frames were still in the port {} s after the last one", FLUSH.as_secs())
+        })
+    }
+
+    fn fill(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64) {
+        self.frames.clear();
+        for sequence in numbers {
+            let message =
+                Message { stream: self.token, flags: Flags::DATA, sequence, planned_ns: planned(sequence) };
+            if let Some(frame) = self.frames.add(self.template.bytes().len(), Meta::default()) {
+                self.template.write(frame, &message);
+            }
+        }
+    }
+}
+
+impl Outgoing for Out<'_> {
+    fn capacity(&self) -> u64 {
+        self.burst as u64
+    }
+
+    #[inline]
+    fn send(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent) {
+        self.fill(numbers, planned);
+        let many = self.frames.len();
+        let mut batch = self.frames.batch();
+        let all = batch.all();
+        let (mut at, mut give_up) = (0, 0);
+        while at < many {
+            sent.calls += 1;
+            let now = clock::monotonic_ns();
+            match self.port.transmit(&mut batch, &all[at..], Hand::Over) {
+                Ok(outcome) if outcome.dealt > 0 => {
+                    at += outcome.dealt;
+                    give_up = 0;
+                    sent.attempted += outcome.dealt as u64;
+                    let accepted = (outcome.dealt - outcome.refused) as u64;
+                    sent.sent += accepted;
+                    sent.bytes += accepted * self.template.bytes().len() as u64;
+                    continue;
+                }
+                // Full, or the link is down, which is said once.
+                Ok(_) | Err(PortError::Down) => {}
+                Err(error) => {
+                    self.ended = Some(error);
+                    return;
+                }
+            }
+            give_up = if give_up == 0 { now + PATIENCE_NS } else { give_up };
+            if now >= give_up {
+                sent.blocked += 1;
+                return;
+            }
+            let _ = self.port.flush(A_LITTLE);
+        }
+    }
+}

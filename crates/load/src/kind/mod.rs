@@ -1,0 +1,133 @@
+//! The kinds of traffic: one file or folder each, and a row in [`KINDS`].
+//!
+//! A kind uses [`crate::traffic`] and never another kind. What others must know of it, who open no sockets, is a row of
+//! [`record::kind`]; here is what its two ends are made by and which sizes they can carry.
+
+mod check;
+pub mod frames;
+mod host;
+pub mod ping;
+pub mod tcp_rr;
+pub mod tcp_stream;
+pub mod udp_rr;
+pub mod udp_stream;
+
+pub use check::check_spec;
+pub use host::check_host;
+
+use crate::protocol::setup::{Role, Setup};
+use crate::traffic::end::End;
+use record::kind::Kind;
+use record::{Problem, Result};
+
+/// Opens the sockets or ports of one end.
+type Prepare = fn(&Setup) -> Result<Box<dyn End>>;
+
+/// What a kind can carry in one message, in bytes.
+enum Sizes {
+    /// Bytes as they are, from the first number to the second.
+    Bytes(u32, u32),
+    /// A message with its header, to this many.
+    Message(u32),
+    /// A whole frame, from the shortest over this version of IP to this many.
+    Frame(fn(u8) -> usize, u32),
+}
+
+/// What makes the traffic of a kind.
+struct Row {
+    kind: Kind,
+    sizes: Sizes,
+    sender: Prepare,
+    receiver: Prepare,
+}
+
+/// What a UDP datagram can carry.
+const MAX_DATAGRAM: u32 = linux::sys::udp::MAX_PAYLOAD as u32;
+/// What a frame can carry: a whole datagram behind an Ethernet header.
+const MAX_FRAME: u32 = MAX_DATAGRAM + 14 + 20 + 8;
+/// The longest request and response over TCP.
+const MAX_REQUEST: u32 = 1 << 20;
+/// The longest `write` of a stream; 0 is one of the usual length.
+const MAX_WRITE: u32 = 16 << 20;
+
+/// The table, in the order of [`Kind`].
+const KINDS: &[Row] = &[
+    Row {
+        kind: Kind::TcpStream,
+        sizes: Sizes::Bytes(0, MAX_WRITE),
+        sender: tcp_stream::Sender::prepare,
+        receiver: tcp_stream::Receiver::prepare,
+    },
+    Row {
+        kind: Kind::UdpStream,
+        sizes: Sizes::Message(MAX_DATAGRAM),
+        sender: udp_stream::Sender::prepare,
+        receiver: udp_stream::Receiver::prepare,
+    },
+    Row {
+        kind: Kind::TcpRr,
+        sizes: Sizes::Bytes(1, MAX_REQUEST),
+        sender: tcp_rr::Sender::prepare,
+        receiver: tcp_rr::Receiver::prepare,
+    },
+    Row {
+        kind: Kind::UdpRr,
+        sizes: Sizes::Message(MAX_DATAGRAM),
+        sender: udp_rr::Sender::prepare,
+        receiver: udp_rr::Receiver::prepare,
+    },
+    Row {
+        kind: Kind::Ping,
+        sizes: Sizes::Message(MAX_DATAGRAM - wire::icmp::HEADER as u32),
+        sender: ping::Sender::prepare,
+        receiver: ping::Idle::prepare,
+    },
+    Row {
+        kind: Kind::Frames,
+        sizes: Sizes::Frame(frames::shortest, MAX_FRAME),
+        sender: frames::Sender::prepare,
+        receiver: frames::Receiver::prepare,
+    },
+];
+
+const _: () = {
+    assert!(KINDS.len() == Kind::ALL.len(), "every kind has a row");
+    let mut at = 0;
+    while at < KINDS.len() {
+        assert!(KINDS[at].kind as usize == at, "every row stands at its kind");
+        at += 1;
+    }
+};
+
+fn row(kind: Kind) -> &'static Row {
+    &KINDS[kind as usize]
+}
+
+/// Opens the sockets of one end.
+///
+/// # Errors
+/// Input: a test that is not possible. Host: what this host does not have or does not allow.
+pub fn prepare(setup: &Setup) -> Result<Box<dyn End>> {
+    check_spec(&setup.spec)?;
+    check_host(&setup.spec, setup.role)?;
+    if setup.address.is_ipv4() != (setup.spec.family == 4) {
+        return Err(Problem::input(format!("{} is not an IPv{} address", setup.address, setup.spec.family)));
+    }
+    let row = row(setup.spec.kind);
+    match setup.role {
+        Role::Sender => (row.sender)(setup),
+        Role::Receiver => (row.receiver)(setup),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_frame_when_nobody_says_is_the_shortest() {
+        for family in [4, 6] {
+            assert_eq!(Kind::Frames.default_size(family) as usize, frames::shortest(family));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The smallest forwarder: every frame of one port goes to the other, untouched, both ways.
+//!
+//! **What.** One thread for each way. A thread of its own lets each way sleep on its own receiver, so that an idle way costs
+//! nothing and a busy one is not held up by looking at the other; the two ends of a port share no lock.
+//!
+//! **Why.** What a forwarder costs that does nothing is the floor under every switch, and the difference between two
+//! kinds of ports is what the ports cost.
+//!
+//! **Price.** A frame that the transmitter has no room for is dropped and counted (`full`): a forwarder that waited would
+//! only move the loss to its receiver.
+
+mod counting;
+
+pub use counting::{LIMIT, RunningCounters, ask, ways};
+
+use linux::port::{
+    Area, MAX_BATCH, Port, PortError, ReceiveCounters, Receiver, TransmitCounters, Transmitter, Uri, Wait,
+    forward, xdp,
+};
+use linux::sys::clock;
+use record::{PlaceDrop, PortSetting, Problem, Result};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// How long a sleeping way waits before it looks whether it is to end.
+pub const PATIENCE: Duration = Duration::from_millis(50);
+/// How long frames that are still under way at the end are waited for.
+const LAST_FLUSH: Duration = Duration::from_secs(1);
+
+/// What `pathlab null --json` prints at the end, and callers get meanwhile.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Document {
+    /// `pathlab/null/1`.
+    pub schema: String,
+    /// How long it has forwarded.
+    pub duration_ns: u64,
+    /// It never sleeps.
+    pub spin: bool,
+    /// The two ports.
+    pub ports: Vec<Opened>,
+    /// Each direction.
+    pub ways: Vec<Way>,
+}
+
+/// A port and what took effect.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Opened {
+    /// Its name as it was given.
+    pub uri: String,
+    /// What took effect.
+    pub settings: Vec<PortSetting>,
+}
+
+/// One direction.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Way {
+    /// Where its frames came from.
+    pub from: String,
+    /// Where they went.
+    pub to: String,
+    /// Frames received.
+    pub received: u64,
+    /// Bytes of these.
+    pub received_bytes: u64,
+    /// Frames that the other port accepted.
+    pub sent: u64,
+    /// Bytes of these.
+    pub sent_bytes: u64,
+    /// A million sent frames a second, over the whole time.
+    pub sent_mfps: f64,
+    /// How often this program copied a frame, by received frame; the kernel's own copies are not among them.
+    pub copies_per_frame: f64,
+    /// CPU time of the thread, the kernel's work in its system calls included, by received frame.
+    pub cpu_ns_per_frame: f64,
+    /// Frames that were received and dropped because the transmitter was full.
+    pub full: u64,
+    /// Frames that were in hand when the transmitter failed: its link was down, its interface gone, its other end closed.
+    pub failed: u64,
+    /// Frames whose checksum was completed on the way, in or out.
+    pub completed_checksums: u64,
+    /// Pieces made of super-frames.
+    pub segments: u64,
+    /// How often a link went down.
+    pub link_downs: u64,
+    /// Frames that were lost before they were received, by place and reason.
+    pub lost_before: Vec<PlaceDrop>,
+    /// Frames that the other port refused or lost, by place and reason.
+    pub lost_after: Vec<PlaceDrop>,
+}
+
+/// Memory for both ports, if both are of a kind that can share it.
+pub fn shared_area(uris: &[&str]) -> Result<Option<Arc<Area>>> {
+    // `fault:` hands the wish on to the port inside.
+    let inside = |uri: &&str| {
+        let mut uri = *uri;
+        while let Some(rest) = uri.strip_prefix("fault:") {
+            uri = rest;
+        }
+        uri.to_owned()
+    };
+    let uris: Vec<String> = uris.iter().map(inside).collect();
+    if uris.iter().all(|uri| uri.starts_with("xdp:")) {
+        return xdp::area_for(&uris).map(Some);
+    }
+    if uris.iter().all(|uri| uri.starts_with("mem:")) {
+        let mut chunks = 0;
+        for uri in &uris {
+            let frames = Uri::parse(uri)?.take_amount("frames")?.unwrap_or(1024).min(1 << 20);
+            chunks += 2 * frames as u32 + 2 * MAX_BATCH as u32;
+        }
+        let area = Area::new(chunks, 2048);
+        return area.map(Some).map_err(|e| Problem::host(format!("cannot map memory for frames: {e}")));
+    }
+    Ok(None)
+}
+
+/// Forwards from the first port to the second, and back unless `only_there`, until `watch` returns or a port breaks off;
+/// what each way did, and the first trouble. `watch` gets the counters so far, and a question whether a way has ended.
+pub fn forward_all(
+    left: &mut Port,
+    right: &mut Port,
+    only_there: bool,
+    wait: Wait,
+    watch: impl FnOnce(&[RunningCounters], &dyn Fn() -> bool),
+) -> (Vec<Way>, Option<Problem>) {
+    let (mut pairs, mut running, stop) = (vec![], vec![], &AtomicBool::new(false));
+    if let (Some(from), Some(to)) = (left.receiver.as_mut(), right.transmitter.as_mut()) {
+        running.push(RunningCounters::of(&left.uri, &right.uri));
+        pairs.push((from, to));
+    }
+    if let (false, Some(from), Some(to)) = (only_there, right.receiver.as_mut(), left.transmitter.as_mut()) {
+        running.push(RunningCounters::of(&right.uri, &left.uri));
+        pairs.push((from, to));
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = pairs
+            .into_iter()
+            .zip(&running)
+            .map(|((from, to), shown)| {
+                scope.spawn(move || one_way(from.as_mut(), to.as_mut(), wait, stop, shown))
+            })
+            .collect();
+        watch(&running, &|| threads.iter().any(|thread| thread.is_finished()));
+        stop.store(true, Relaxed);
+        let (mut ways, mut problem) = (vec![], None);
+        for thread in threads {
+            let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            if let Some(error) = ended.error {
+                let at = format!("{} -> {}", ended.way.from, ended.way.to);
+                problem.get_or_insert(Problem::from(error).at(at));
+            }
+            ways.push(ended.way);
+        }
+        (ways, problem)
+    })
+}
+
+/// How a way ended.
+pub struct Ended {
+    /// What it did.
+    pub way: Way,
+    /// Why it ended before it was told to, if so.
+    pub error: Option<PortError>,
+}
+
+/// Forwards until told to stop, or the frames end. `running` shows how far it is.
+pub fn one_way(
+    from: &mut dyn Receiver,
+    to: &mut dyn Transmitter,
+    wait: Wait,
+    stop: &AtomicBool,
+    running: &RunningCounters,
+) -> Ended {
+    let (cpu, mut link_downs, mut full, mut error) = (clock::thread_cpu_ns(), 0, 0, None);
+    let (before, mut answered) = ((from.counters(), to.counters()), 0);
+    while !stop.load(Relaxed) {
+        match forward(from, to, wait) {
+            Ok(batch) if batch.came == 0 => {}
+            Ok(batch) => {
+                full += batch.full as u64;
+                running.moved.fetch_add(batch.sent() as u64, Relaxed);
+            }
+            Err(broken) => match broken.error {
+                PortError::Down => link_downs += 1,
+                PortError::Ended => break,
+                other => {
+                    error = Some(other);
+                    break;
+                }
+            },
+        }
+        running.look(&mut answered, || {
+            let counted = (from.counters(), to.counters());
+            Way { link_downs, ..way(&before, &counted, full, clock::thread_cpu_ns() - cpu) }
+        });
+    }
+    let _ = to.flush(LAST_FLUSH);
+    let cpu_ns = clock::thread_cpu_ns() - cpu;
+    let way = way(&before, &(from.counters(), to.counters()), full, cpu_ns);
+    let way = Way { from: running.from.clone(), to: running.to.clone(), link_downs, ..way };
+    running.leave(way.clone());
+    Ended { way, error }
+}
+
+type Both = (ReceiveCounters, TransmitCounters);
+
+fn way(before: &Both, after: &Both, full: u64, cpu_ns: u64) -> Way {
+    let (received, offered) = (after.0.frames - before.0.frames, after.1.offered - before.1.offered);
+    let copies = after.0.copied - before.0.copied + after.1.copied - before.1.copied;
+    let each = |value: u64| if received == 0 { 0.0 } else { value as f64 / received as f64 };
+    Way {
+        received,
+        received_bytes: after.0.bytes - before.0.bytes,
+        sent: after.1.accepted - before.1.accepted,
+        sent_bytes: after.1.bytes - before.1.bytes,
+        copies_per_frame: each(copies),
+        cpu_ns_per_frame: each(cpu_ns),
+        full,
+        // What came and was neither dropped nor dealt with went down with a transmitter that failed.
+        failed: received.saturating_sub(offered + full),
+        completed_checksums: completed(after) - completed(before),
+        segments: after.1.segments - before.1.segments,
+        lost_before: after.0.drops.clone(),
+        lost_after: after.1.drops.clone(),
+        ..Way::default()
+    }
+}
+
+fn completed(counters: &Both) -> u64 {
+    let inward = counters.0.extra.iter().filter(|(name, _)| *name == "completed_checksums");
+    counters.1.completed_checksums + inward.map(|(_, count)| count).sum::<u64>()
+}
+
+impl Way {
+    /// With the rate of its frames over this time.
+    #[must_use]
+    pub fn over(mut self, duration_ns: u64) -> Self {
+        self.sent_mfps = self.sent as f64 * 1e3 / duration_ns.max(1) as f64;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::port::{Frames, Hand, Meta, Wish, open};
+
+    #[test]
+    fn what_is_not_sent_is_accounted_for() {
+        let wish = Wish::default();
+        let [mut a, mut b, mut c, d] = ["mem:null1", "mem:null1", "mem:null2?frames=10", "mem:null2"]
+            .map(|uri| open(uri, &wish).unwrap());
+        let mut frames = Frames::new(100, 64);
+        (0..100).for_each(|_| assert!(frames.push(&[7; 60], Meta::default())));
+        let mut batch = frames.batch();
+        let all = batch.all();
+        a.transmitter.as_mut().unwrap().transmit(&mut batch, all, Hand::Copy).unwrap();
+        drop(a);
+        let (stop, running) = (AtomicBool::new(false), RunningCounters::default());
+        let (from, to) = (b.receiver.as_mut().unwrap(), c.transmitter.as_mut().unwrap());
+        let ended = one_way(from.as_mut(), to.as_mut(), Wait::Poll, &stop, &running);
+        assert!(ended.error.is_none(), "the end of the frames is no error");
+        let way = ended.way.over(1_000_000_000);
+        assert_eq!((way.received, way.sent, way.full, running.moved.load(Relaxed)), (100, 10, 90, 10));
+        assert_eq!((way.sent_bytes, way.copies_per_frame, way.sent_mfps), (600, 0.1, 1e-5));
+        drop(d);
+    }
+
+    #[test]
+    fn frames_in_hand_when_the_other_port_ends_are_counted() {
+        let wish = Wish::default();
+        let [mut a, mut b, mut c, d] =
+            ["mem:null3", "mem:null3", "mem:null4", "mem:null4"].map(|uri| open(uri, &wish).unwrap());
+        let mut frames = Frames::new(100, 64);
+        (0..100).for_each(|_| assert!(frames.push(&[7; 60], Meta::default())));
+        let mut batch = frames.batch();
+        let all = batch.all();
+        a.transmitter.as_mut().unwrap().transmit(&mut batch, all, Hand::Copy).unwrap();
+        drop(d);
+        let (stop, running) = (AtomicBool::new(false), RunningCounters::default());
+        let (from, to) = (b.receiver.as_mut().unwrap(), c.transmitter.as_mut().unwrap());
+        let way = one_way(from.as_mut(), to.as_mut(), Wait::Poll, &stop, &running).way;
+        assert_eq!((way.received, way.sent, way.full, way.failed), (100, 0, 0, 100));
+    }
+
+    #[test]
+    fn memory_is_shared_by_ports_that_can() {
+        assert!(shared_area(&["mem:x", "fault:mem:y?lose=1%"]).unwrap().is_some());
+        assert!(shared_area(&["mem:x", "tap:y"]).unwrap().is_none());
+    }
+}

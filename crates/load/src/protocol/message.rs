@@ -1,0 +1,185 @@
+//! What controller and agent say to each other.
+//!
+//! Every request has exactly one reply with the same number; the reply to [`Request::Start`] comes when the sender is
+//! done. Fields that one side does not know are ignored, so that a later version can still say who it is.
+
+use super::setup::Setup;
+use record::problem::{Problem, ProblemKind};
+use record::traffic::{EndReport, Settings};
+use serde::{Deserialize, Serialize};
+
+/// The version of this protocol. Both sides must have the same.
+pub const PROTOCOL: u32 = 2;
+
+/// A message with the number that ties a reply to its request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Numbered<T> {
+    /// Chosen by the controller, counted up.
+    pub id: u64,
+    /// The message.
+    pub body: T,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`] of the speaker.
+    pub protocol: u32,
+    /// Version of the program.
+    pub version: String,
+    /// `/proc/sys/kernel/random/boot_id`: who has the same one shares its clock. Empty if unknown.
+    #[serde(default)]
+    pub boot_id: String,
+}
+
+/// What a controller asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// The first message.
+    Hello(Hello),
+    /// What time is it?
+    Clock,
+    /// Open the sockets of one end.
+    Prepare(Box<Setup>),
+    /// Send a few probes (sender only).
+    WarmUp,
+    /// Send (sender only).
+    Start,
+    /// End what runs, read what is left, report. The sockets stay open.
+    Stop,
+    /// Close the sockets.
+    Close,
+}
+
+impl Request {
+    /// Its name in sentences.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Request::Hello(_) => "hello",
+            Request::Clock => "clock",
+            Request::Prepare(_) => "prepare",
+            Request::WarmUp => "warm up",
+            Request::Start => "start",
+            Request::Stop => "stop",
+            Request::Close => "close",
+        }
+    }
+}
+
+/// What an agent answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// To [`Request::Hello`].
+    Hello(Hello),
+    /// To [`Request::Clock`]: `CLOCK_MONOTONIC` in nanoseconds.
+    Clock(u64),
+    /// To [`Request::Prepare`].
+    Prepared(Box<Prepared>),
+    /// To [`Request::WarmUp`]: whether the path answered.
+    Warm(bool),
+    /// To [`Request::Start`], when all is sent.
+    Finished,
+    /// To [`Request::Stop`].
+    Report(Box<EndReport>),
+    /// To [`Request::Close`].
+    Closed,
+    /// To any request: it cannot be done, and why.
+    Failed(Failure),
+}
+
+impl Reply {
+    /// Its name in sentences.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Reply::Hello(_) => "hello",
+            Reply::Clock(_) => "clock",
+            Reply::Prepared(_) => "prepared",
+            Reply::Warm(_) => "warm",
+            Reply::Finished => "finished",
+            Reply::Report(_) => "report",
+            Reply::Closed => "closed",
+            Reply::Failed(_) => "failed",
+        }
+    }
+}
+
+/// An end that is ready.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Its local ports.
+    pub ports: Vec<u16>,
+    /// The identifier of its echo requests.
+    #[serde(default)]
+    pub icmp_id: Option<u16>,
+    /// What took effect.
+    pub settings: Settings,
+}
+
+/// A [`Problem`] on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The exit code of the problem's kind: 1 measured, 2 input, 3 host.
+    pub code: u8,
+    /// Where, if anywhere.
+    #[serde(default)]
+    pub place: String,
+    /// What was wrong.
+    pub what: String,
+    /// What to do.
+    #[serde(default)]
+    pub advice: String,
+}
+
+impl From<&Problem> for Failure {
+    fn from(problem: &Problem) -> Self {
+        Failure {
+            code: problem.kind.exit_code(),
+            place: problem.place.clone(),
+            what: problem.what.clone(),
+            advice: problem.advice.clone(),
+        }
+    }
+}
+
+impl From<&Failure> for Problem {
+    fn from(failure: &Failure) -> Self {
+        let kind = match failure.code {
+            1 => ProblemKind::Measured,
+            3 => ProblemKind::Host,
+            _ => ProblemKind::Input,
+        };
+        Problem {
+            kind,
+            place: printable(&failure.place),
+            what: printable(&failure.what),
+            advice: printable(&failure.advice),
+        }
+    }
+}
+
+/// A peer's words as one line for a terminal: no control characters, not endless.
+pub fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(500).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_survives_the_wire() {
+        let problem = Problem::host("no room").at("b").help("free some");
+        let text = serde_json::to_string(&Failure::from(&problem)).unwrap();
+        let back: Failure = serde_json::from_str(&text).unwrap();
+        assert_eq!(Problem::from(&back), problem);
+    }
+
+    #[test]
+    fn a_later_hello_is_still_understood() {
+        let text = r#"{"id":1,"body":{"hello":{"protocol":9,"version":"9.0","colour":"blue"}}}"#;
+        let later: Numbered<Request> = serde_json::from_str(text).unwrap();
+        assert!(matches!(later.body, Request::Hello(hello) if hello.protocol == 9));
+    }
+}

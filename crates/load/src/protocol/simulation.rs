@@ -1,0 +1,241 @@
+//! A controller and two agents that talk through memory, on a clock that the test moves: every step of a test, and
+//! every way in which a peer can be lost at every step.
+
+use super::agent::{self, Agent};
+use super::controller::{self, Controller, Look};
+use super::message::{Hello, PROTOCOL, Prepared, Reply, Request};
+use super::setup::{ClockRelation, Outcome, Role};
+use proptest::prelude::*;
+use record::spec::{Kind, TestSpec};
+use record::traffic::EndReport;
+use record::{Problem, ProblemKind};
+use std::collections::VecDeque;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The peer is gone.
+    Lost,
+    /// It says nothing any more.
+    Stalls,
+    /// It answers something else.
+    Lies,
+    /// It says that it cannot.
+    Fails,
+}
+
+struct Pair {
+    now: u64,
+    controller: Controller,
+    agents: [Agent; 2],
+    todo: VecDeque<controller::Action>,
+    looks: Vec<Look>,
+    /// Requests that each agent had, by name.
+    asked: [Vec<&'static str>; 2],
+    open: [bool; 2],
+    ended: Option<Result<Outcome, Problem>>,
+}
+
+impl Pair {
+    fn new(kind: Kind) -> Self {
+        let hello = || Hello { protocol: PROTOCOL, version: "t".into(), boot_id: String::new() };
+        let mut agents = [Agent::new(hello(), 0), Agent::new(hello(), 0)];
+        for agent in &mut agents {
+            agent.handle(0, agent::Event::Request(Request::Hello(hello())));
+        }
+        let spec = TestSpec { kind, ..TestSpec::default() };
+        let names = ["a".to_owned(), "b".to_owned()];
+        let address = "10.0.0.2".parse().unwrap();
+        let (controller, first) = Controller::begin(&spec, address, 3, ClockRelation::Shared, names, 0);
+        Pair {
+            now: 0,
+            controller,
+            agents,
+            todo: first.into(),
+            looks: Vec::new(),
+            asked: Default::default(),
+            open: [false; 2],
+            ended: None,
+        }
+    }
+
+    fn tell(&mut self, event: controller::Event) {
+        self.todo.extend(self.controller.handle(self.now, event));
+    }
+
+    /// Gives a request to an agent, does what it says, returns its reply.
+    fn ask(&mut self, role: Role, request: Request) -> Option<Reply> {
+        let index = role as usize;
+        self.asked[index].push(request.name());
+        let mut events = VecDeque::from([agent::Event::Request(request)]);
+        let mut reply = None;
+        while let Some(event) = events.pop_front() {
+            for action in self.agents[index].handle(self.now, event) {
+                match action {
+                    agent::Action::Reply(said) => reply = Some(said),
+                    agent::Action::Clock => reply = Some(Reply::Clock(self.now)),
+                    agent::Action::Prepare(_) => {
+                        self.open[index] = true;
+                        let ports = vec![1000 + index as u16];
+                        let prepared = Prepared { ports, ..Prepared::default() };
+                        events.push_back(agent::Event::Prepared(Ok(prepared)));
+                    }
+                    agent::Action::WarmUp => events.push_back(agent::Event::Warm(true)),
+                    agent::Action::Start => events.push_back(agent::Event::Finished),
+                    agent::Action::Stop => {
+                        let report = EndReport { sent: 10 + index as u64, ..EndReport::default() };
+                        events.push_back(agent::Event::Report(Ok(Box::new(report))));
+                    }
+                    agent::Action::Close => self.open[index] = false,
+                    agent::Action::HangUp(_) => return reply,
+                }
+            }
+        }
+        reply
+    }
+
+    /// Runs to the end; the `at`-th request meets the fault.
+    fn run(&mut self, fault: Option<(usize, Fault)>) -> Role {
+        let (mut step, mut hit) = (0, Role::Sender);
+        while self.ended.is_none() {
+            let Some(action) = self.todo.pop_front() else {
+                // Nothing to do: time passes until the controller's deadline.
+                self.now = self.controller.deadline_ns().expect("a test that waits has a deadline");
+                self.tell(controller::Event::Tick);
+                continue;
+            };
+            self.now += 1_000_000;
+            match action {
+                controller::Action::Send(role, request) => {
+                    let strikes = fault.filter(|(at, _)| *at == step).map(|(_, fault)| fault);
+                    step += 1;
+                    hit = if strikes.is_some() { role } else { hit };
+                    match strikes {
+                        Some(Fault::Lost) => {
+                            self.tell(controller::Event::Lost(role, "closed the connection".into()));
+                        }
+                        Some(Fault::Stalls) => {}
+                        Some(Fault::Lies) => self.tell(controller::Event::Reply(role, Reply::Clock(1))),
+                        Some(Fault::Fails) => {
+                            let failure = (&Problem::host("out of something")).into();
+                            self.tell(controller::Event::Reply(role, Reply::Failed(failure)));
+                        }
+                        None => {
+                            if let Some(reply) = self.ask(role, request) {
+                                self.tell(controller::Event::Reply(role, reply));
+                            }
+                        }
+                    }
+                }
+                controller::Action::Look(look) => {
+                    self.looks.push(look);
+                    self.tell(controller::Event::Looked(Ok(())));
+                }
+                controller::Action::Done(outcome) => self.ended = Some(Ok(*outcome)),
+                controller::Action::Failed(problem) => self.ended = Some(Err(problem)),
+            }
+        }
+        hit
+    }
+}
+
+/// Requests of a whole test: prepare twice, warm up, start, stop twice, close twice.
+const REQUESTS: usize = 8;
+
+#[test]
+fn a_test_goes_through_its_steps_in_order() {
+    let mut pair = Pair::new(Kind::UdpStream);
+    pair.run(None);
+    let outcome = pair.ended.unwrap().unwrap();
+    assert_eq!((outcome.sender.sent, outcome.receiver.sent, outcome.warm), (10, 11, true));
+    assert_eq!(outcome.ports.receiver, Some(1001));
+    assert_eq!(pair.looks, [Look::Before, Look::Settled, Look::After]);
+    assert_eq!(pair.asked[0], ["prepare", "warm up", "start", "stop", "close"]);
+    assert_eq!(pair.asked[1], ["prepare", "stop", "close"]);
+    assert_eq!(pair.open, [false, false]);
+}
+
+#[test]
+fn a_peer_that_is_lost_at_any_step_is_named_and_the_other_closed() {
+    for fault in [Fault::Lost, Fault::Stalls, Fault::Lies, Fault::Fails] {
+        for step in 0..REQUESTS {
+            let mut pair = Pair::new(Kind::TcpRr);
+            let role = pair.run(Some((step, fault)));
+            let problem = pair.ended.take().unwrap().expect_err("the test must fail");
+            let lost = matches!(fault, Fault::Lost | Fault::Stalls);
+            assert_eq!(problem.kind == ProblemKind::Measured, lost, "{fault:?} at {step}: {problem}");
+            let problem = problem.to_string();
+            assert!(problem.contains(role.name()), "{fault:?} at {step}: {problem}");
+            let other = 1 - role as usize;
+            assert!(!pair.open[other], "{fault:?} at {step}: the other end was left open");
+            if step >= 4 && fault != Fault::Fails {
+                assert!(problem.contains("after the start"), "{problem}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_observer_that_cannot_look_ends_the_test() {
+    let mut pair = Pair::new(Kind::Ping);
+    loop {
+        match pair.todo.pop_front().unwrap() {
+            controller::Action::Send(role, request) => {
+                let reply = pair.ask(role, request).unwrap();
+                pair.tell(controller::Event::Reply(role, reply));
+            }
+            controller::Action::Look(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    pair.tell(controller::Event::Looked(Err(Problem::host("no counters"))));
+    assert!(
+        matches!(pair.todo.back(), Some(controller::Action::Failed(problem)) if problem.what == "no counters")
+    );
+    assert_eq!(pair.controller.deadline_ns(), None);
+}
+
+fn any_event() -> impl Strategy<Value = (u8, bool, u64)> {
+    (0u8..11, any::<bool>(), 0u64..60_000_000_000)
+}
+
+proptest! {
+    /// Whatever comes in whatever order: no panic, one end and nothing after it.
+    #[test]
+    fn the_controller_survives_any_order(events in prop::collection::vec(any_event(), 0..60)) {
+        let mut pair = Pair::new(Kind::UdpRr);
+        let mut ends = 0;
+        for (kind, first, after) in events {
+            pair.now += after;
+            let role = if first { Role::Sender } else { Role::Receiver };
+            let event = match kind {
+                0 => controller::Event::Reply(role, Reply::Prepared(Box::new(Prepared { ports: vec![7], ..Prepared::default() }))),
+                1 => controller::Event::Reply(role, Reply::Warm(first)),
+                2 => controller::Event::Reply(role, Reply::Finished),
+                3 => controller::Event::Reply(role, Reply::Report(Box::default())),
+                4 => controller::Event::Reply(role, Reply::Closed),
+                5 => controller::Event::Reply(role, Reply::Clock(1)),
+                6 => controller::Event::Lost(role, "\u{7}gone".into()),
+                7 => controller::Event::Reply(role, Reply::Prepared(Box::default())),
+                8 => controller::Event::Looked(Ok(())),
+                9 => controller::Event::Looked(Err(Problem::host("no"))),
+                _ => controller::Event::Tick,
+            };
+            let was_over = ends > 0;
+            let actions = pair.controller.handle(pair.now, event);
+            prop_assert!(!was_over || actions.is_empty());
+            for action in actions {
+                match action {
+                    controller::Action::Done(_) => ends += 1,
+                    controller::Action::Failed(problem) => {
+                        ends += 1;
+                        let is_clean = !problem.to_string().contains('\u{7}');
+                        prop_assert!(is_clean);
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert!(ends <= 1);
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Datagrams that leave: in bursts, over any socket that carries test messages, with their errors counted.
+//!
+//! A carrier says how a test message travels: as a UDP payload, or as the data of an ICMP echo. Everything else (the
+//! batch, the schedule, the counting) does not know the difference.
+
+use linux::sys::icmp::EchoSocket;
+use linux::sys::socket;
+use linux::sys::udp::SendBatch;
+use record::ledger::NamedCount;
+use record::traffic::EndReport;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd};
+use wire::icmp::{self, Echo};
+use wire::message::{Flags, Message};
+
+/// A socket and the way a test message travels over it.
+pub trait Carrier: Sync + Send {
+    /// The socket.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Bytes in front of the test message in the buffer that is sent.
+    fn overhead(&self) -> usize;
+
+    /// Writes a message over the start of a buffer.
+    fn write(&self, buffer: &mut [u8], message: &Message);
+
+    /// The test's bytes in what was received; none when it is something else.
+    fn read<'a>(&self, received: &'a [u8]) -> Option<&'a [u8]>;
+}
+
+impl Carrier for UdpSocket {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+
+    fn overhead(&self) -> usize {
+        0
+    }
+
+    #[inline]
+    fn write(&self, buffer: &mut [u8], message: &Message) {
+        message.write(buffer);
+    }
+
+    #[inline]
+    fn read<'a>(&self, received: &'a [u8]) -> Option<&'a [u8]> {
+        Some(received)
+    }
+}
+
+impl Carrier for EchoSocket {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+
+    fn overhead(&self) -> usize {
+        icmp::HEADER
+    }
+
+    #[inline]
+    fn write(&self, buffer: &mut [u8], message: &Message) {
+        let kind = if self.is_v6() { icmp::V6_REQUEST } else { icmp::V4_REQUEST };
+        message.write(&mut buffer[icmp::HEADER..]);
+        icmp::write_echo(buffer, kind, self.identifier(), message.sequence as u16);
+    }
+
+    #[inline]
+    fn read<'a>(&self, received: &'a [u8]) -> Option<&'a [u8]> {
+        let kind = if self.is_v6() { icmp::V6_REPLY } else { icmp::V4_REPLY };
+        let echo = Echo::parse(self.message(received)).ok()?;
+        (echo.kind() == kind && echo.identifier() == self.identifier()).then(|| echo.data())
+    }
+}
+
+/// Errors by number, without allocation: the first 15 kinds have a place of their own, the rest share one.
+#[derive(Debug, Clone, Default)]
+pub struct Errors {
+    kinds: [(i32, u64); 16],
+}
+
+impl Errors {
+    /// Counts `times` errors.
+    pub fn add(&mut self, error: &io::Error, times: u64) {
+        self.add_errno(error.raw_os_error().unwrap_or(0), times);
+    }
+
+    fn add_errno(&mut self, errno: i32, times: u64) {
+        let last = self.kinds.len() - 1;
+        let place = self.kinds[..last].iter().position(|&(kind, count)| kind == errno || count == 0);
+        let place = &mut self.kinds[place.unwrap_or(last)];
+        *place = (errno, place.1 + times);
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Errors) {
+        for &(errno, count) in other.kinds.iter().filter(|(_, count)| *count > 0) {
+            self.add_errno(errno, count);
+        }
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.kinds.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The counts by errno name.
+    pub fn named(&self) -> Vec<NamedCount> {
+        let some = self.kinds.iter().filter(|(_, count)| *count > 0);
+        some.map(|&(errno, count)| NamedCount { name: socket::errno_name(errno), count }).collect()
+    }
+}
+
+/// What a sender counts.
+#[derive(Debug, Clone, Default)]
+pub struct Sent {
+    /// Messages tried.
+    pub attempted: u64,
+    /// Messages that the kernel took.
+    pub sent: u64,
+    /// Payload bytes that the kernel took.
+    pub bytes: u64,
+    /// System calls.
+    pub calls: u64,
+    /// Messages that it did not take, by error.
+    pub errors: Errors,
+    /// Times that the kernel held the sender back until the send time-out: the send buffer stayed full.
+    pub blocked: u64,
+    /// When the first left.
+    pub begun_ns: u64,
+    /// When the last left.
+    pub ended_ns: u64,
+}
+
+impl Sent {
+    /// Writes the sending half of a report.
+    pub fn report(&self, report: &mut EndReport) {
+        report.attempted = self.attempted;
+        report.sent = self.sent;
+        report.sent_bytes = self.bytes;
+        report.send_calls = self.calls;
+        report.send_errors = self.errors.named();
+        report.begun_ns = self.begun_ns;
+        report.ended_ns = self.ended_ns;
+        if self.blocked > 0 {
+            let what = "the send buffer stayed full: the kernel held the sender back";
+            report.notes.push(format!(
+                "{what} {} for a quarter of a second",
+                record::unit::many(self.blocked, "time")
+            ));
+        }
+    }
+}
+
+/// The form of the datagrams of one test.
+#[derive(Debug, Clone, Copy)]
+pub struct Form {
+    /// The token of the test.
+    pub stream: u8,
+    /// What they are.
+    pub flags: Flags,
+    /// Payload bytes of each.
+    pub size: usize,
+    /// Datagrams per buffer: more than 1 with `UDP_SEGMENT`.
+    pub merged: usize,
+    /// Buffers per system call.
+    pub buffers: usize,
+}
+
+/// Whatever sends messages by their numbers, a burst at a time.
+pub trait Outgoing {
+    /// The most messages of one burst.
+    fn capacity(&self) -> u64;
+
+    /// Sends the messages `numbers` (at most [`Self::capacity`]), each with its planned time. What is refused is
+    /// counted and not tried again; when the way out stays full, the rest is not attempted, and the caller goes on at
+    /// `sent.attempted`.
+    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent);
+}
+
+/// A burst and the socket that it leaves by.
+pub struct Through<'a, C: ?Sized> {
+    /// The socket.
+    pub carrier: &'a C,
+    /// The burst.
+    pub burst: &'a mut Burst,
+}
+
+impl<C: Carrier + ?Sized> Outgoing for Through<'_, C> {
+    fn capacity(&self) -> u64 {
+        self.burst.capacity()
+    }
+
+    #[inline]
+    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent) {
+        self.burst.send(self.carrier, numbers, planned, sent);
+    }
+}
+
+/// Datagrams that leave in one system call.
+pub struct Burst {
+    batch: SendBatch,
+    form: Form,
+    /// Bytes of one datagram in a buffer, with what the carrier puts in front.
+    step: usize,
+}
+
+impl Burst {
+    /// Room for one burst.
+    pub fn new(carrier: &dyn Carrier, form: Form) -> Self {
+        let step = form.size + carrier.overhead();
+        Burst { batch: SendBatch::new(form.buffers, step * form.merged), form, step }
+    }
+
+    /// The most datagrams in one burst.
+    pub fn capacity(&self) -> u64 {
+        (self.form.buffers * self.form.merged) as u64
+    }
+
+    /// Sends the messages `numbers` (at most [`Self::capacity`]), each with its planned time. Whatever the kernel
+    /// refuses is counted and not tried again; the rest goes on. When the send buffer stays full until the send time-out,
+    /// nothing was refused and nothing was lost: the rest is not attempted, and the caller goes on at `sent.attempted`.
+    #[inline]
+    pub fn send<C: Carrier + ?Sized>(
+        &mut self,
+        carrier: &C,
+        numbers: std::ops::Range<u64>,
+        planned: impl Fn(u64) -> u64,
+        sent: &mut Sent,
+    ) {
+        let merged = self.form.merged as u64;
+        let many = (numbers.end - numbers.start).min(self.capacity());
+        let mut message =
+            Message { stream: self.form.stream, flags: self.form.flags, sequence: 0, planned_ns: 0 };
+        let buffers = many.div_ceil(merged);
+        for index in 0..buffers {
+            let first = numbers.start + index * merged;
+            let inside = merged.min(many - index * merged);
+            let buffer = self.batch.buffer(index as usize);
+            for (sequence, place) in (first..first + inside).zip(buffer.chunks_mut(self.step)) {
+                message.sequence = sequence;
+                message.planned_ns = planned(sequence);
+                carrier.write(place, &message);
+            }
+            self.batch.set_length(index as usize, inside as usize * self.step);
+        }
+        self.push(carrier, many, sent);
+    }
+
+    #[inline]
+    fn push<C: Carrier + ?Sized>(&mut self, carrier: &C, many: u64, sent: &mut Sent) {
+        let merged = self.form.merged as u64;
+        let buffers = many.div_ceil(merged);
+        let datagrams = |from: u64, to: u64| (to * merged).min(many) - from * merged;
+        let mut at = 0;
+        sent.attempted += many;
+        while at < buffers {
+            sent.calls += 1;
+            match self.batch.send(carrier.fd(), at as usize..buffers as usize) {
+                Ok(accepted) => {
+                    let taken = datagrams(at, at + accepted as u64);
+                    sent.sent += taken;
+                    sent.bytes += taken * self.form.size as u64;
+                    at += accepted as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    sent.blocked += 1;
+                    sent.attempted -= datagrams(at, buffers);
+                    return;
+                }
+                Err(error) => {
+                    sent.errors.add(&error, datagrams(at, at + 1));
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_names_and_never_outgrow_their_room() {
+        let mut errors = Errors::default();
+        for errno in 1..40 {
+            errors.add(&io::Error::from_raw_os_error(errno), 2);
+        }
+        errors.add(&io::Error::from_raw_os_error(1), 3);
+        assert_eq!(errors.total(), 81);
+        assert_eq!(errors.named()[0], NamedCount { name: "EPERM".into(), count: 5 });
+    }
+
+    #[test]
+    fn a_refused_datagram_is_counted_and_the_burst_goes_on() {
+        // Segments that do not fit the loopback MTU cannot be sent; single datagrams can.
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(receiver.local_addr().unwrap()).unwrap();
+        let form = Form { stream: 1, flags: Flags::DATA, size: 65_600, merged: 1, buffers: 3 };
+        let (mut burst, mut sent) = (Burst::new(&socket, form), Sent::default());
+        burst.send(&socket, 0..3, |n| n, &mut sent);
+        assert_eq!((sent.attempted, sent.sent, sent.calls), (3, 0, 3));
+        assert_eq!(sent.errors.named(), [NamedCount { name: "EMSGSIZE".into(), count: 3 }]);
+    }
+}

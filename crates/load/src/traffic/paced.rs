@@ -1,0 +1,92 @@
+//! Senders of one way: by plan, or as fast as the way out takes it.
+
+use super::datagram::{Outgoing, Sent};
+use super::intervals::Intervals;
+use super::schedule::{self, Plan, Share};
+use linux::sys::clock;
+use record::Histogram;
+use record::spec::TestSpec;
+use record::traffic::EndReport;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Sends by plan: what is due leaves at once, at most one burst at a time. `left` is told of every burst: its numbers
+/// and when it was due to leave the hands of the sender.
+pub fn send_planned(
+    out: &mut impl Outgoing,
+    plan: &Plan,
+    stop: &AtomicBool,
+    mut left: impl FnMut(std::ops::Range<u64>, u64),
+) -> (Sent, Histogram) {
+    let (mut sent, mut lateness) = (Sent::default(), Histogram::new());
+    let mut next = 0;
+    while next < plan.total() {
+        let Some(now) = schedule::wait_until(plan.planned(next), stop) else { break };
+        if plan.is_over(now) {
+            break;
+        }
+        let until = plan.due(now).clamp(next + 1, next + out.capacity());
+        left(next..until, now);
+        out.send(next..until, |number| plan.planned(number), &mut sent);
+        for number in next..sent.attempted {
+            lateness.record(now - plan.planned(number).min(now));
+        }
+        sent.begun_ns = if sent.begun_ns == 0 { now } else { sent.begun_ns };
+        sent.ended_ns = now;
+        next = sent.attempted;
+    }
+    (sent, lateness)
+}
+
+/// Sends as fast as the kernel takes it.
+pub fn send_freely(
+    out: &mut impl Outgoing,
+    spec: &TestSpec,
+    stop: &AtomicBool,
+    over: &mut Intervals,
+) -> Sent {
+    let mut sent = Sent { begun_ns: clock::monotonic_ns(), ..Sent::default() };
+    let end = schedule::deadline_of(spec, sent.begun_ns);
+    let total = spec.count.unwrap_or(u64::MAX);
+    let mut next = 0;
+    let mut now = sent.begun_ns;
+    while next < total && now < end && !stop.load(Relaxed) {
+        let until = next + out.capacity().min(total - next);
+        let before = (sent.sent, sent.bytes);
+        out.send(next..until, |_| now, &mut sent);
+        over.add(now, sent.sent - before.0, sent.bytes - before.1);
+        next = sent.attempted;
+        sent.ended_ns = now;
+        now = clock::monotonic_ns();
+    }
+    sent
+}
+
+/// Sends a whole test one way, by its plan or as fast as the way out takes it, and reports the sending half.
+pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &AtomicBool) -> EndReport {
+    let mut report = EndReport::default();
+    let mut over = Intervals::for_duration(spec.duration_ms);
+    clock::precise_timers();
+    let cpu = clock::thread_cpu_ns();
+    let sent = match Plan::of(spec, clock::monotonic_ns(), spec.size, Share::ALL) {
+        Some(plan) => {
+            let size = u64::from(spec.size);
+            let (sent, lateness) = send_planned(out, &plan, stop, |numbers, now| {
+                let many = numbers.end - numbers.start;
+                over.add(now, many, many * size);
+            });
+            let schedule = plan.outcome(sent.attempted, sent.begun_ns, sent.ended_ns, &lateness);
+            report.notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
+            report.schedule = Some(schedule);
+            sent
+        }
+        None => {
+            let sent = send_freely(out, spec, stop, &mut over);
+            report.schedule = Some(schedule::without_plan(sent.attempted, sent.begun_ns, sent.ended_ns));
+            sent
+        }
+    };
+    sent.report(&mut report);
+    report.intervals = over.finish();
+    report.thread_cpu_ns = clock::thread_cpu_ns() - cpu;
+    report
+}

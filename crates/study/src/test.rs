@@ -1,0 +1,307 @@
+//! What the two ends and the snapshots say of one test: the one reckoning for `pathlab run`, `test` and `join`.
+//!
+//! **What.** [`figures`] are the rates, from what both ends saw; [`record`] is everything else beside them: ledger, limit, CPU,
+//! criteria.
+//!
+//! **Why one.** Two reckonings would sooner or later say two figures for the same traffic. The time of a stream is the case in
+//! point: by the receiver's clock alone, a stream whose tail is lost would be faster than one that arrives whole.
+//!
+//! **Price.** None: it is arithmetic over records.
+
+use crate::criteria::Criteria;
+use crate::ledger::{Arrival, LedgerInput, Ports, WitnessInput};
+use crate::verdict::VerdictInput;
+use record::kind::Shape;
+use record::ledger::WitnessDrop;
+use record::run::{Offered, Received, Sent};
+use record::snapshot::{CpuTime, ProcessSample};
+use record::{ActorUsage, Delta, EndReport, Ledger, Limit, Path, Snapshot, TestRecord, TestSpec};
+
+/// Where a test stands in its run.
+pub struct Place {
+    /// Name in tables.
+    pub name: String,
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// Place in the order, from 1.
+    pub order: u32,
+    /// Place in the plan, from 1.
+    pub place: u32,
+    /// When it began, RFC 3339.
+    pub begun: String,
+}
+
+/// Everything that is known of a test before any conclusion.
+pub struct TestInput<'a> {
+    /// What was asked.
+    pub spec: &'a TestSpec,
+    /// Where it stands.
+    pub place: Place,
+    /// The way of the frames.
+    pub path: Path,
+    /// What the sender saw.
+    pub sender: EndReport,
+    /// What the receiver saw.
+    pub receiver: EndReport,
+    /// Counters before the first message.
+    pub before: Snapshot,
+    /// Counters after the last one.
+    pub after: Snapshot,
+    /// Two snapshots without traffic between them.
+    pub idle: Option<(&'a Snapshot, &'a Snapshot)>,
+    /// The kernel's own word on drops.
+    pub witness: WitnessInput,
+    /// Ports of the traffic.
+    pub ports: Ports,
+    /// What arrived, where that is known in another way than from the counters.
+    pub arrival: Option<&'a Arrival>,
+    /// How many messages the plan had; none without a plan.
+    pub planned: Option<u64>,
+    /// How long traffic flowed, where that is known better than from the two ends.
+    pub seconds: Option<f64>,
+    /// CPU time of the host meanwhile, where both ends are on it: [`cpus`].
+    pub cpu: Vec<CpuTime>,
+    /// The same of the processes that took part: [`actors`].
+    pub actors: Vec<ActorUsage>,
+    /// Offload states of the interfaces.
+    pub offloads: Vec<String>,
+    /// Reasons not to trust it.
+    pub invalid: Vec<String>,
+    /// What it must reach.
+    pub criteria: Criteria,
+}
+
+/// Concludes from a test.
+pub fn record(input: TestInput<'_>) -> TestRecord {
+    let (ledger, kernel_drops) = losses(&input);
+    let tcp = crate::tcp::decompose(&input.sender.tcp);
+    let limit = limit(&input, ledger.as_ref(), tcp.as_ref());
+    let TestInput { spec, place, sender, receiver, before, after, mut invalid, .. } = input;
+    let figures = figures(spec, &sender, &receiver, input.seconds);
+    if sender.attempted == 0 && sender.sent_bytes == 0 {
+        invalid.push("the sender sent nothing".to_owned());
+    }
+    let mut test = TestRecord {
+        kind: spec.kind,
+        name: place.name,
+        repetition: place.repetition,
+        order: place.order,
+        place: place.place,
+        spec: spec.clone(),
+        begun: place.begun,
+        seconds: figures.seconds,
+        offered: offered(input.planned, &sender),
+        sent: Sent { datagrams: sender.sent, bytes: sender.sent_bytes },
+        received: figures.received,
+        latency_ns: if spec.kind.is_one_way() { receiver.latency.clone() } else { sender.latency.clone() },
+        latency_kind: latency_kind(spec).into(),
+        throughput_bps: figures.throughput_bps,
+        messages_per_second: figures.messages_per_second,
+        ledger,
+        kernel_drops,
+        limit,
+        tcp,
+        cpu: input.cpu,
+        actors: input.actors,
+        invalid,
+        observer_cpu_ns: before.cost_cpu_ns.saturating_add(after.cost_cpu_ns),
+        path: input.path,
+        offloads: input.offloads,
+        sender,
+        receiver,
+        before,
+        after,
+        criteria: vec![],
+    };
+    test.criteria = crate::criteria::judge(input.criteria, &test);
+    test
+}
+
+/// What limited the test.
+fn limit(
+    input: &TestInput<'_>,
+    ledger: Option<&Ledger>,
+    tcp: Option<&record::tcp::TcpDecomposition>,
+) -> Limit {
+    let TestInput { spec, path, sender, receiver, before, after, actors, .. } = input;
+    crate::verdict::limit(&VerdictInput { spec, path, sender, receiver, before, after, ledger, tcp, actors })
+}
+
+/// The ledger, for kinds that have one; for the others what the kernel told of their drops.
+fn losses(input: &TestInput<'_>) -> (Option<Ledger>, Vec<WitnessDrop>) {
+    let TestInput { spec, sender, receiver, before, after, path, idle, ports, arrival, .. } = input;
+    if !spec.kind.has_ledger() {
+        let drops = match &input.witness {
+            WitnessInput::Counted { details, .. } => crate::ledger::without_copies(path, details),
+            WitnessInput::Absent(_) => vec![],
+        };
+        return (None, drops);
+    }
+    let (witness, ports, idle, arrival) = (input.witness.clone(), *ports, *idle, *arrival);
+    let input = LedgerInput { spec, path, sender, receiver, before, after, idle, witness, ports, arrival };
+    (Some(crate::ledger::close(&input)), vec![])
+}
+
+/// What arrived, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figures {
+    /// How long traffic flowed.
+    pub seconds: f64,
+    /// What the end counted whose count is the result.
+    pub received: Received,
+    /// Payload bits per second.
+    pub throughput_bps: f64,
+    /// Messages per second, each counted once.
+    pub messages_per_second: f64,
+}
+
+/// What arrived, and how fast; `seconds` where that is known better than from the two ends.
+pub fn figures(spec: &TestSpec, sender: &EndReport, receiver: &EndReport, seconds: Option<f64>) -> Figures {
+    let received = received(spec, sender, receiver);
+    let seconds = seconds.unwrap_or_else(|| length(spec, sender, receiver));
+    Figures {
+        seconds,
+        received,
+        throughput_bps: per_second(received.bytes as f64 * 8.0, seconds),
+        messages_per_second: per_second(received.unique as f64, seconds),
+    }
+}
+
+fn per_second(amount: f64, seconds: f64) -> f64 {
+    if seconds > 0.0 { amount / seconds } else { 0.0 }
+}
+
+fn offered(planned: Option<u64>, sender: &EndReport) -> Offered {
+    let schedule = sender.schedule.clone().unwrap_or_default();
+    Offered {
+        planned,
+        datagrams: sender.attempted,
+        requested_per_second: schedule.requested_per_second,
+        achieved_per_second: schedule.achieved_per_second,
+        generator_limited: schedule.generator_limited,
+    }
+}
+
+/// The end whose count is the result: the receiver of a stream, the sender (of requests) of a round trip.
+fn counting_end<'a>(spec: &TestSpec, sender: &'a EndReport, receiver: &'a EndReport) -> &'a EndReport {
+    if spec.kind.is_round_trip() { sender } else { receiver }
+}
+
+fn received(spec: &TestSpec, sender: &EndReport, receiver: &EndReport) -> Received {
+    let end = counting_end(spec, sender, receiver);
+    Received {
+        datagrams: end.received,
+        unique: end.unique,
+        bytes: end.received_bytes,
+        duplicates: end.duplicates,
+        reordered: end.reordered,
+    }
+}
+
+/// How long traffic flowed. A stream whose tail was lost did not end with its last arrival: for datagrams it is the longer
+/// of what the sender and the receiver saw. A plan of n messages covers n gaps, not the n − 1 between them.
+fn length(spec: &TestSpec, sender: &EndReport, receiver: &EndReport) -> f64 {
+    let span = |end: &EndReport| end.ended_ns.saturating_sub(end.begun_ns) as f64 / 1e9;
+    let gaps = sender.attempted.saturating_sub(1).max(1) as f64;
+    let of_plan = if spec.rate.is_some() { sender.attempted.max(1) as f64 / gaps } else { 1.0 };
+    match spec.kind.facts().shape {
+        Shape::OneWay => (span(sender) * of_plan).max(span(receiver)),
+        Shape::Bytes => span(receiver),
+        Shape::RoundTrip => span(sender) * of_plan,
+    }
+}
+
+fn latency_kind(spec: &TestSpec) -> &'static str {
+    match (spec.kind.facts().shape, spec.rate.is_some()) {
+        (Shape::Bytes, _) => "none",
+        (Shape::OneWay, true) => "one way from planned time",
+        (Shape::OneWay, false) => "one way from send time",
+        (Shape::RoundTrip, true) => "round trip from planned time",
+        (Shape::RoundTrip, false) => "round trip from send time",
+    }
+}
+
+/// What all CPUs did between two snapshots; nothing when the time of one of them is unknown, for the sum would be, too.
+pub fn cpus(before: &Snapshot, after: &Snapshot) -> Vec<CpuTime> {
+    let delta = |now: &CpuTime| now.since(before.cpus.iter().find(|row| row.cpu == now.cpu)?);
+    after.cpus.iter().map(delta).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// What the processes that took part used between two snapshots; one whose time is unknown is left out.
+pub fn actors(before: &Snapshot, after: &Snapshot) -> Vec<ActorUsage> {
+    let wall_ns = after.begun_ns.saturating_sub(before.begun_ns);
+    let usage = |now: &ProcessSample| {
+        let then = before.processes.iter().find(|process| process.pid == now.pid)?;
+        let percent = |then: u64, now: u64| {
+            Some(per_second(Delta::of(then, now).known()? as f64 * 100.0, wall_ns as f64))
+        };
+        Some(ActorUsage {
+            role: now.role.clone(),
+            node: now.node.clone(),
+            cpu_percent: percent(then.cpu_ns, now.cpu_ns)?,
+            wait_percent: percent(then.wait_ns, now.wait_ns)?,
+            rss_bytes: now.peak_rss_bytes,
+        })
+    };
+    after.processes.iter().filter_map(usage).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::{Kind, Rate};
+
+    fn end(seconds: f64) -> EndReport {
+        EndReport { ended_ns: (seconds * 1e9) as u64, ..EndReport::default() }
+    }
+
+    /// 1,000 datagrams of 100 bytes in a second, of which the last 900 are lost: the receiver's traffic took a tenth.
+    #[test]
+    fn a_stream_whose_tail_is_lost_is_not_faster() {
+        let spec = TestSpec { kind: Kind::UdpStream, size: 100, ..TestSpec::default() };
+        let sender = EndReport { attempted: 1000, sent: 1000, ..end(1.0) };
+        let receiver =
+            EndReport { received: 110, unique: 100, duplicates: 10, received_bytes: 10_000, ..end(0.1) };
+        let figures = figures(&spec, &sender, &receiver, None);
+        assert_eq!((figures.seconds, figures.throughput_bps), (1.0, 80_000.0));
+        assert_eq!(figures.messages_per_second, 100.0, "a message that came twice counts once");
+    }
+
+    #[test]
+    fn a_plan_of_n_messages_covers_n_gaps() {
+        let spec = TestSpec {
+            kind: Kind::UdpStream,
+            rate: Some(Rate::MessagesPerSecond(10.0)),
+            ..TestSpec::default()
+        };
+        // From the first to the last of ten messages.
+        let sender = EndReport { attempted: 10, sent: 10, ..end(0.9) };
+        let receiver = EndReport { received: 10, unique: 10, ..end(0.9) };
+        assert_eq!(figures(&spec, &sender, &receiver, None).messages_per_second, 10.0);
+    }
+
+    #[test]
+    fn a_known_time_is_taken_and_none_is_no_rate() {
+        let spec = TestSpec { kind: Kind::Frames, ..TestSpec::default() };
+        let receiver = EndReport { received: 6, unique: 6, received_bytes: 600, ..end(0.5) };
+        let of = |seconds| figures(&spec, &end(1.0), &receiver, seconds).messages_per_second;
+        assert_eq!((of(Some(2.0)), of(None), of(Some(0.0))), (3.0, 6.0, 0.0));
+    }
+
+    #[test]
+    fn a_time_that_is_unknown_is_no_idle_cpu_and_no_idle_process() {
+        let at = |user, cpu_ns| Snapshot {
+            cpus: vec![
+                CpuTime { user, ..CpuTime::default() },
+                CpuTime { cpu: 1, user: 50, ..CpuTime::default() },
+            ],
+            processes: vec![ProcessSample { pid: 1, cpu_ns, ..ProcessSample::default() }],
+            begun_ns: user * 1_000_000_000,
+            ..Snapshot::default()
+        };
+        assert_eq!(cpus(&at(1, 0), &at(3, 0))[0].user, 2);
+        assert!(cpus(&at(3, 0), &at(1, 0)).is_empty() && cpus(&Snapshot::default(), &at(1, 0)).is_empty());
+        assert_eq!(actors(&at(1, 0), &at(3, 1_000_000_000))[0].cpu_percent, 50.0);
+        assert!(actors(&at(1, 9), &at(3, 0)).is_empty());
+    }
+}

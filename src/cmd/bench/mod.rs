@@ -1,0 +1,39 @@
+//! `pathlab bench`: pathlab measured against its peers, as ratios in one run.
+
+mod capture;
+mod flags;
+mod null;
+mod peers;
+mod send;
+
+use crate::output::Output;
+use clap::{Args, Subcommand};
+
+/// Flags of `pathlab bench`.
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Against netperf and iperf3 in one lab, interleaved: TCP stream, small datagrams, TCP request/response.
+    Peers(peers::PeersArgs),
+    /// The libtrace diary's experiment: port kind × frame size × ring size × offered rate, loss by place and CPU cost.
+    Capture(capture::CaptureArgs),
+    /// The same for transmission: port kind × frame size, frames per second, CPU cost.
+    Send(send::SendArgs),
+    /// The smallest forwarder over every pairing of ports: Mframe/s and copies per frame.
+    Null(null::NullArgs),
+}
+
+/// Runs the command.
+pub fn run(args: BenchArgs, output: &Output) -> record::Result<()> {
+    match args.what {
+        What::Peers(args) => peers::run(args, output),
+        What::Capture(args) => capture::run(args, output),
+        What::Send(args) => send::run(args, output),
+        What::Null(args) => null::run(args, output),
+    }
+}

@@ -1,0 +1,50 @@
+//! A progress bar for what takes more than two seconds, on a terminal only.
+
+use crate::output::Output;
+use experiment::Notices;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use record::Problem;
+
+/// Notices of a run: sentences on standard error, its tests as a bar that is gone when this value is.
+pub struct Screen<'a> {
+    output: &'a Output,
+    bar: ProgressBar,
+}
+
+impl Screen<'_> {
+    /// No bar yet: it comes with the first test, and not at all when there is no terminal.
+    pub fn new(output: &Output) -> Screen<'_> {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {eta:>4} left  {msg}") {
+            bar.set_style(style);
+        }
+        Screen { output, bar }
+    }
+}
+
+impl Notices for Screen<'_> {
+    fn note(&self, line: &str) {
+        self.bar.suspend(|| self.output.note(line));
+    }
+
+    fn warn(&self, problem: &Problem) {
+        self.bar.suspend(|| Notices::warn(self.output, problem));
+    }
+
+    fn part(&self, line: &str, done_ms: u64, total_ms: u64) {
+        if self.bar.length().is_none() {
+            self.bar.set_length(total_ms);
+            if self.output.progress && total_ms > 2000 {
+                self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            }
+        }
+        self.bar.set_position(done_ms);
+        self.bar.set_message(line.to_owned());
+    }
+}
+
+impl Drop for Screen<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
