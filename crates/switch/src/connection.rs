@@ -1,7 +1,7 @@
 //! One connection of a switch: its socket, its channel, and what waits between them.
 //!
 //! **What.** [`Connection`] writes what the channel has for the peer, hands out the peer's messages one by one, and knows when to stop: while
-//! too much waits to be read by who asked for it ([`Backlog`]), and when nothing can be written any more.
+//! too much waits to be read by who asked for it ([`Backlog`]), when others are to have their turn, and when nothing can be written any more.
 //!
 //! **Why.** A write that fails does not mean that nothing is left to read. Linux keeps what had come before a reset or a hang-up, and gives it
 //! to whoever reads on (`tcp_recvmsg_locked` and `unix_stream_read_generic` look at the queue before the error). So a broken connection is
@@ -15,6 +15,8 @@ use flow::openflow::channel::{Channel, Event};
 use linux::sys::notice::Ready;
 use std::io::{ErrorKind, Write};
 
+/// Bytes of answers that are made before what waits is written and the other connections have their turn.
+const TURN: usize = 1 << 20;
 /// Bytes that may wait for a connection before it gets no more packet-ins.
 const PACKET_IN_ROOM: usize = 128 << 10;
 
@@ -37,7 +39,9 @@ pub(crate) struct Connection {
     /// Bytes of the channel's output that were written already.
     written: usize,
     backlog: Backlog,
-    /// Messages wait in the channel, and bytes in the socket, until the peer has read what was answered.
+    /// Bytes that the last write left.
+    left: usize,
+    /// Messages wait in the channel, and bytes in the socket, until what was answered has been written.
     is_held: bool,
 }
 
@@ -62,6 +66,7 @@ impl Connection {
             missed: 0,
             written: 0,
             backlog,
+            left: 0,
             is_held: false,
         }
     }
@@ -76,7 +81,12 @@ impl Connection {
         self.broken.is_none() && self.waiting() < PACKET_IN_ROOM
     }
 
-    /// Whether its messages wait until it has read more.
+    /// Whether no message is to be answered now: too much waits for who sent it, or as much as one turn may make.
+    fn is_sated(&self) -> bool {
+        Backlog::is_full(self.waiting()) || self.waiting() > self.left + TURN
+    }
+
+    /// Whether its messages wait until it has read more, or until its next turn.
     pub(crate) fn is_held(&self) -> bool {
         self.is_held
     }
@@ -89,12 +99,12 @@ impl Connection {
 
     /// Whether there is something to do without a word of poll.
     pub(crate) fn goes_on(&self) -> bool {
-        if self.is_held { !Backlog::is_full(self.waiting()) } else { self.stream.holds() }
+        if self.is_held { !self.is_sated() } else { self.stream.holds() }
     }
 
-    /// The next message to carry out, unless too much waits for who sent it.
+    /// The next message to carry out, unless too much was answered already.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        self.is_held = Backlog::is_full(self.waiting());
+        self.is_held = self.is_sated();
         if self.is_held { None } else { self.channel.next_event() }
     }
 
@@ -108,7 +118,7 @@ impl Connection {
     pub(crate) fn write(&mut self, now: u64) -> Option<String> {
         if self.broken.is_some() {
             self.channel.output().clear();
-            self.written = 0;
+            (self.written, self.left) = (0, 0);
             return None;
         }
         let before = self.written;
@@ -121,6 +131,7 @@ impl Connection {
             self.written = 0;
         }
         let waiting = self.waiting();
+        self.left = waiting;
         if count > 0 && waiting > 0 {
             // There was no room, and now there is.
             self.channel.reads(now);
@@ -148,5 +159,41 @@ impl Connection {
         let last = std::mem::take(self.channel.output());
         let _ = self.stream.write(&last[self.written..]);
         self.written = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::openflow::bytes::{Bytes, Version};
+    use flow::openflow::channel::{ChannelConfig, Side};
+    use flow::openflow::message::{Body, Message};
+    use flow::openflow::misc::{Echo, Empty, Hello};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_one_turn_answers_is_written_before_more_is_answered() {
+        let (ours, _peer) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let channel = Channel::new(Side::Switch, ChannelConfig::default(), 0);
+        let mut connection = Connection::new(Stream::Unix(ours), channel, "peer".into(), None, None);
+        let bytes = |xid, body| Message { version: Version::V13, xid, body }.encode().unwrap();
+        let mut questions = bytes(1, Body::Hello(Hello::with(&[Version::V13.number()])));
+        (2..6).for_each(|xid| questions.extend(bytes(xid, Body::BarrierRequest(Empty {}))));
+        connection.channel.input(0, &questions);
+        assert!(matches!(connection.next_event(), Some(Event::Up { .. })));
+        for turn in 0..4usize {
+            assert!(matches!(connection.next_event(), Some(Event::Message(_))), "{turn}");
+            // An answer of a MiB, and one byte.
+            let long = Body::EchoReply(Echo { data: Bytes(vec![0; 32 << 10]) });
+            (0..33).for_each(|xid| {
+                connection.channel.send(&Message { version: Version::V13, xid, body: long.clone() }).unwrap();
+            });
+            assert!(connection.next_event().is_none() && connection.is_held() && !connection.goes_on());
+            assert_eq!(connection.write(0), None);
+            // The peer reads nothing, and far less waits than may.
+            assert!(connection.goes_on() && connection.waiting() > turn * TURN);
+        }
+        assert!(connection.next_event().is_none() && !connection.is_held());
     }
 }
