@@ -77,12 +77,11 @@ impl Netlink {
         for family in [libc::AF_INET, libc::AF_INET6] {
             let header = rt_addr::Ifaddrmsg { ifa_family: family as u8, ..Default::default() };
             let request = rt_addr::Request::new().op_getaddr_dump(&header);
-            self.each(&request, |(header, attributes)| {
+            addresses.extend(self.replies(&request, |(header, attributes)| {
                 let global = header.ifa_scope == libc::RT_SCOPE_UNIVERSE;
-                if let (true, Ok(address)) = (global, attributes.get_local().or(attributes.get_address())) {
-                    addresses.push((header.ifa_index, Prefix { address, length: header.ifa_prefixlen }));
-                }
-            })?;
+                let address = attributes.get_local().or(attributes.get_address()).ok().filter(|_| global)?;
+                Some((header.ifa_index, Prefix { address, length: header.ifa_prefixlen }))
+            })?);
         }
         Ok(addresses)
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use netlink_bindings::{ethtool, netdev};
 
-use super::{Answer, Netlink};
+use super::{Answer, Netlink, unless};
 
 /// Requests of the ethtool family as `include/uapi/linux/ethtool_netlink.h` numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Netlink {
             }
         }
         drop(bits);
-        self.each(&request, |_| {})
+        self.acknowledged(&request)
     }
 
     /// Which offloads are on. An offload that stands for several features is on when one of them is.
@@ -104,17 +104,14 @@ impl Netlink {
         let mut request = ethtool::Request::new().op_features_get_do();
         request.header_mut().cmd = Ethtool::FeaturesGet as u8;
         request.encode().nested_header().push_dev_index(index);
-        let mut on = BTreeMap::new();
-        self.each(&request, |features| {
-            let Ok(bits) = features.get_active().and_then(|active| active.get_bits()) else { return };
-            let names: Vec<Vec<u8>> =
-                bits.get_bit().filter_map(|bit| Some(bit.get_name().ok()?.to_bytes().to_vec())).collect();
-            for offload in Offload::ALL {
-                let active = offload.features().iter().any(|f| names.iter().any(|name| name == f.as_bytes()));
-                on.insert(offload, active);
-            }
+        let on = self.replies(&request, |features| {
+            let bits = features.get_active().and_then(|active| active.get_bits()).ok()?;
+            let names: Vec<&[u8]> =
+                bits.get_bit().filter_map(|bit| Some(bit.get_name().ok()?.to_bytes())).collect();
+            let active = |offload: &Offload| offload.features().iter().any(|f| names.contains(&f.as_bytes()));
+            Some(Offload::ALL.into_iter().map(|offload| (offload, active(&offload))).collect())
         })?;
-        Ok(on)
+        Ok(on.into_iter().next().unwrap_or_default())
     }
 
     /// Receive and transmit queues in use; none when the device does not tell.
@@ -122,31 +119,20 @@ impl Netlink {
         let mut request = ethtool::Request::new().op_channels_get_do();
         request.header_mut().cmd = Ethtool::ChannelsGet as u8;
         request.encode().nested_header().push_dev_index(index);
-        let mut queues = None;
-        let answer = self.each(&request, |channels| {
+        let answer = self.replies(&request, |channels| {
             let both = channels.get_combined_count().unwrap_or(0);
-            queues = Some((
-                both + channels.get_rx_count().unwrap_or(0),
-                both + channels.get_tx_count().unwrap_or(0),
-            ));
+            Some((both + channels.get_rx_count().unwrap_or(0), both + channels.get_tx_count().unwrap_or(0)))
         });
-        match answer {
-            Err(refusal) if refusal.errno == Some(libc::EOPNOTSUPP) => Ok(None),
-            answer => answer.map(|()| queues),
-        }
+        unless(answer, &[libc::EOPNOTSUPP])
     }
 
     /// What the interface's driver can do with XDP (`enum netdev_xdp_act`, Linux 6.3); none when the kernel does not tell.
     pub fn xdp_features(&mut self, index: u32) -> Answer<Option<u64>> {
         let mut request = netdev::Request::new().op_dev_get_do();
         request.encode().push_ifindex(index);
-        let mut features = None;
-        let answer = self.each(&request, |device| features = device.get_xdp_features().ok());
-        match answer {
-            // Before Linux 6.3 there is no such family.
-            Err(refusal) if matches!(refusal.errno, Some(libc::ENOENT | libc::EOPNOTSUPP)) => Ok(None),
-            answer => answer.map(|()| features),
-        }
+        let answer = self.replies(&request, |device| device.get_xdp_features().ok());
+        // Before Linux 6.3 there is no such family.
+        unless(answer, &[libc::ENOENT, libc::EOPNOTSUPP])
     }
 }
 

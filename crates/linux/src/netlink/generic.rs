@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{BUFFER_BYTES, Dump, Family, Netlink, after, text, u16_at};
+use super::{Dump, Family, Netlink, after, text, u16_at};
 
 /// `struct genlmsghdr`: command, version, two bytes for nothing.
 const GENERIC_HEADER: usize = 4;
@@ -25,10 +25,8 @@ impl Netlink {
         if let Some(number) = self.generic.get(name) {
             return Ok(*number);
         }
-        let (mut buffer, mut found) = (vec![0; BUFFER_BYTES], None);
-        let find = |found: &mut Option<u16>, message: &[u8]| *found = found.or(family(message, name));
-        self.dump(&FAMILIES, &mut buffer, &mut found, |found| *found = None, find)?;
-        let number = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
+        let found = self.dump(&FAMILIES, |message| family(message, name))?;
+        let number = *found.first().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
         self.generic.insert(name, number);
         Ok(number)
     }

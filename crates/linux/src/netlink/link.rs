@@ -143,9 +143,7 @@ impl Netlink {
     /// Every link of the namespace.
     pub fn links(&mut self) -> Answer<Vec<LinkState>> {
         let request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::default());
-        let mut links = vec![];
-        self.each(&request, |(header, attributes)| links.push(link_state(&header, &attributes)))?;
-        Ok(links)
+        self.replies(&request, |(header, attributes)| Some(link_state(&header, &attributes)))
     }
 }
 

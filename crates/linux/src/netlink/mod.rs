@@ -32,13 +32,9 @@ pub use attributes::{Attributes, after, text, u16_at, u32_at, u64_at};
 pub use ethtool::Offload;
 pub use link::{LinkState, NewLink};
 pub use route::Route;
-pub use socket::BUFFER_BYTES;
 pub use tc::Shaper;
 
 use socket::{Failure, Message, Socket};
-
-/// How often a dump is repeated that changed under the reader.
-const ATTEMPTS: u32 = 5;
 
 /// What netlink speaks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,8 +90,6 @@ pub struct Netlink {
     sockets: BTreeMap<Family, Result<Socket, i32>>,
     /// Numbers of generic families by name.
     generic: HashMap<&'static [u8], u16>,
-    /// Room for replies to requests.
-    buffer: Vec<u8>,
 }
 
 impl Netlink {
@@ -118,47 +112,30 @@ impl Netlink {
         socket.as_mut().map_err(|errno| io::Error::from_raw_os_error(*errno))
     }
 
-    /// Sends a dump request and gives the body of every reply to `each`. A dump that changed under the reader is
-    /// repeated: `restart` is called first and must forget what `each` has collected.
+    /// What `read` makes of the bodies of a dump's replies. A dump that changed under the reader is repeated.
     ///
     /// # Errors
-    /// What the kernel answers, e.g. `EPERM`, `EOPNOTSUPP`.
-    pub fn dump<S>(
-        &mut self,
-        dump: &Dump<'_>,
-        buffer: &mut [u8],
-        state: &mut S,
-        restart: impl Fn(&mut S),
-        each: impl Fn(&mut S, &[u8]),
-    ) -> io::Result<()> {
-        let socket = self.socket(dump.family)?;
+    /// What the kernel answers, e.g. `EPERM`, `EOPNOTSUPP`; or it changed each time.
+    pub fn dump<T>(&mut self, dump: &Dump<'_>, read: impl FnMut(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         let request = Message { kind: dump.kind, flags: socket::DUMP, body: dump.body };
-        for _ in 0..ATTEMPTS {
-            restart(state);
-            let interrupted = socket.ask(buffer, &request, &mut |reply| each(state, reply));
-            if !interrupted.map_err(Failure::into_io)? {
-                return Ok(());
-            }
-        }
-        Err(io::Error::other("it changed each time it was read"))
+        self.socket(dump.family)?.collect(&request, read).map_err(Failure::into_io)
     }
 
     /// Sends a request and waits for the kernel's yes or no.
     pub(crate) fn acknowledged<R: NetlinkRequest>(&mut self, request: &R) -> Answer {
-        self.each(request, |_| {})
+        self.replies(request, |_| None::<()>).map(drop)
     }
 
-    fn each<R: NetlinkRequest>(&mut self, request: &R, mut take: impl FnMut(R::ReplyType<'_>)) -> Answer {
+    /// What `read` makes of the replies to a request, as [`dump`](Self::dump).
+    fn replies<R: NetlinkRequest, T>(
+        &mut self,
+        request: &R,
+        mut read: impl FnMut(R::ReplyType<'_>) -> Option<T>,
+    ) -> Answer<Vec<T>> {
         let (family, kind) = self.number(request.protocol())?;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(BUFFER_BYTES, 0);
         let message = Message { kind, flags: request.flags() | socket::ACKNOWLEDGE, body: request.payload() };
-        let asked = self
-            .socket(family)
-            .map_err(Failure::from)
-            .and_then(|socket| socket.ask(&mut buffer, &message, &mut |reply| take(R::decode_reply(reply))));
-        self.buffer = buffer;
-        asked.map(drop).map_err(|failure| failure.into_refusal::<R>(request.payload()))
+        let found = self.socket(family)?.collect(&message, |reply| read(R::decode_reply(reply)));
+        found.map_err(|failure| failure.into_refusal::<R>(request.payload()))
     }
 
     /// Whom a request is put to, and its number there.
@@ -171,6 +148,14 @@ impl Netlink {
             }
             Protocol::Generic(name) => Ok((Family::Generic, self.generic_family(name)?)),
         }
+    }
+}
+
+/// The one reply to a question; none where the kernel refuses it with one of these errors.
+fn unless<T>(answer: Answer<Vec<T>>, none: &[i32]) -> Answer<Option<T>> {
+    match answer {
+        Err(refusal) if refusal.errno.is_some_and(|errno| none.contains(&errno)) => Ok(None),
+        answer => answer.map(|mut replies| replies.pop()),
     }
 }
 
@@ -189,6 +174,61 @@ mod tests {
         assert!(offloads[&Offload::Sg], "{offloads:?}");
         let route = netlink.route(IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap().unwrap();
         assert!(route.local && route.interface == lo.index, "{route:?}");
+    }
+
+    /// The kernel marks the first message of the part in which it noticed the change (`nl_dump_check_consistent`), and no other.
+    #[test]
+    fn links_that_changed_while_they_were_listed_are_listed_anew() {
+        use attributes::build::{attribute, join};
+        use socket::tests::{message, scripted};
+        let link = |sequence, flags: u16, index: u8, name: &[u8]| {
+            let header = [0, 0, 0, 0, index, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            message(16, flags | 2, sequence, &join(&[&header, &attribute(3, name)]))
+        };
+        let done = |sequence| message(3, 2, sequence, &[0; 4]);
+        let parts = [
+            link(1, 0, 1, b"lo\0"),
+            [link(1, 0x10, 3, b"late\0"), link(1, 0, 4, b"later\0")].concat(),
+            done(1),
+            [link(2, 0, 1, b"lo\0"), link(2, 0, 2, b"new\0"), done(2)].concat(),
+        ];
+        let (socket, _kernel) = scripted(&parts);
+        let mut netlink = Netlink::open();
+        netlink.sockets.insert(Family::Route, Ok(socket));
+        let names: Vec<_> = netlink.links().unwrap().into_iter().map(|link| link.name).collect();
+        assert_eq!(names, ["lo", "new"]);
+    }
+
+    /// Some 200 bridges are more than the two parts that the kernel has ready when the first reply is read.
+    #[test]
+    fn a_bridge_that_comes_while_links_are_listed_is_in_the_list() {
+        let inside = nix::unistd::geteuid().is_root().then(crate::sys::netns::create);
+        let Some(Ok(inside)) = inside else {
+            return println!(
+                "SKIP: links that change while they are listed: needs root (network namespaces)"
+            );
+        };
+        crate::sys::netns::within(std::os::fd::AsFd::as_fd(&inside), || {
+            let mut netlink = Netlink::open();
+            let make = |netlink: &mut Netlink, index: u32| {
+                let name = format!("br{index}");
+                netlink.create_bridge(&NewLink { index, name: &name, ..NewLink::default() }).unwrap();
+            };
+            (100..300).for_each(|index| make(&mut netlink, index));
+            let (mut other, mut read) = (Netlink::open(), 0);
+            let dump = Dump { family: Family::Route, kind: 18, body: &[0; 16] };
+            let found = netlink.dump(&dump, |message| {
+                read += 1;
+                if read == 1 {
+                    make(&mut other, 1000);
+                }
+                u32_at(message, 4)
+            });
+            let found = found.unwrap();
+            assert_eq!((found.len(), found.contains(&1000)), (202, true), "loopback and 201 bridges");
+            assert!(read > found.len(), "the first list was whole already: {read} replies");
+        })
+        .unwrap();
     }
 
     #[test]

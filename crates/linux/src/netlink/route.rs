@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use netlink_bindings::rt_route;
 
 use super::address::{Prefix, family_of};
-use super::{Answer, Netlink};
+use super::{Answer, Netlink, unless};
 
 /// `RTN_LOCAL`, `RTN_UNICAST` (`rtnetlink.h`).
 const RTN_UNICAST: u8 = 1;
@@ -52,18 +52,12 @@ impl Netlink {
         let header = rt_route::Rtmsg { rtm_family: family_of(to), rtm_dst_len: bits, ..Default::default() };
         let mut request = rt_route::Request::new().op_getroute_do(&header);
         request.encode().push_dst(to);
-        let mut found = None;
-        let answer = self.each(&request, |(header, attributes)| {
+        let answer = self.replies(&request, |(header, attributes)| {
             let usable = [RTN_UNICAST, RTN_LOCAL].contains(&header.rtm_type);
-            if let (true, Ok(interface)) = (usable, attributes.get_oif()) {
-                let via = attributes.get_gateway().or(attributes.get_via()).ok();
-                found = Some(Route { local: header.rtm_type == RTN_LOCAL, interface, via });
-            }
+            let interface = attributes.get_oif().ok().filter(|_| usable)?;
+            let via = attributes.get_gateway().or(attributes.get_via()).ok();
+            Some(Route { local: header.rtm_type == RTN_LOCAL, interface, via })
         });
-        match answer {
-            Err(refusal) if refusal.errno.is_some_and(|errno| NO_ROUTE.contains(&errno)) => Ok(None),
-            Err(refusal) => Err(refusal),
-            Ok(()) => Ok(found),
-        }
+        unless(answer, &NO_ROUTE)
     }
 }

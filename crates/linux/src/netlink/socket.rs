@@ -15,7 +15,10 @@ use super::{Family, Refusal};
 use crate::sys::socket::set_int;
 
 /// Room for the largest reply: the kernel builds at most 32 KiB at a time (`netlink_dump`), so nothing is cut short.
-pub const BUFFER_BYTES: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// How often a dump is asked for that changes under the reader.
+const ATTEMPTS: u32 = 5;
 
 /// `NLM_F_DUMP` and `NLM_F_ACK`.
 pub(super) const DUMP: u16 = 0x300;
@@ -124,7 +127,7 @@ fn invalid<R: NetlinkRequest>(said: &IterableNlmsgerrAttrs<'_>, request: &[u8]) 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress<'a> {
     More,
-    Done { interrupted: bool },
+    Done,
     Failed { errno: i32, said: &'a [u8] },
 }
 
@@ -133,6 +136,8 @@ enum Progress<'a> {
 pub(super) struct Socket {
     fd: OwnedFd,
     sequence: u32,
+    /// Room for replies.
+    buffer: Vec<u8>,
 }
 
 impl Socket {
@@ -142,28 +147,42 @@ impl Socket {
         // The kernel answers within the call; the time-out only keeps a broken one from stopping a run.
         setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::new(2, 0))?;
         set_int(&fd, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1)?;
-        Ok(Socket { fd, sequence: 0 })
+        Ok(Socket { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES] })
+    }
+
+    /// What `read` makes of the bodies of all replies. A dump that changed under the reader is repeated, and what it gave is forgotten.
+    pub fn collect<T>(
+        &mut self,
+        request: &Message<'_>,
+        mut read: impl FnMut(&[u8]) -> Option<T>,
+    ) -> Result<Vec<T>, Failure> {
+        let mut found = vec![];
+        for _ in 0..ATTEMPTS {
+            found.clear();
+            if !self.ask(request, &mut |reply| found.extend(read(reply)))? {
+                return Ok(found);
+            }
+        }
+        Err(io::Error::other("it changed each time it was read").into())
     }
 
     /// Sends a request and gives the body of every reply to `each`; true if a change interrupted the dump.
-    pub fn ask(
-        &mut self,
-        buffer: &mut [u8],
-        request: &Message<'_>,
-        each: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool, Failure> {
+    fn ask(&mut self, request: &Message<'_>, each: &mut dyn FnMut(&[u8])) -> Result<bool, Failure> {
         self.sequence = self.sequence.wrapping_add(1);
         send(self.fd.as_raw_fd(), &request.bytes(self.sequence), MsgFlags::empty())?;
+        let mut interrupted = false;
         loop {
-            let length = match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC) {
+            let length = match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
                 Err(nix::errno::Errno::EINTR) => continue,
                 other => other?,
             };
-            let block =
-                buffer.get(..length).ok_or_else(|| io::Error::other("a reply was larger than 64 KiB"))?;
-            match walk(block, self.sequence, each) {
+            let block = self
+                .buffer
+                .get(..length)
+                .ok_or_else(|| io::Error::other("a reply was larger than 64 KiB"))?;
+            match walk(block, self.sequence, &mut interrupted, each) {
                 Progress::More => {}
-                Progress::Done { interrupted } => return Ok(interrupted),
+                Progress::Done => return Ok(interrupted),
                 Progress::Failed { errno, said } => {
                     return Err(Failure { error: io::Error::from_raw_os_error(errno), said: said.to_vec() });
                 }
@@ -173,13 +192,22 @@ impl Socket {
 }
 
 /// Gives the bodies of all messages with this sequence number to `each`. Bytes that are no message end the block.
-fn walk<'a>(block: &'a [u8], sequence: u32, each: &mut dyn FnMut(&[u8])) -> Progress<'a> {
+///
+/// Any message may say that a change interrupted the dump: the kernel marks the first of the part in which it noticed
+/// (`nl_dump_check_consistent`), and no other.
+fn walk<'a>(
+    block: &'a [u8],
+    sequence: u32,
+    interrupted: &mut bool,
+    each: &mut dyn FnMut(&[u8]),
+) -> Progress<'a> {
     let mut rest = block;
     while rest.len() >= HEADER_BYTES {
         let length = u32_at(rest, 0).unwrap_or(0) as usize;
         let Some(message) = rest.get(HEADER_BYTES..length) else { break };
         let (kind, flags) = (u16_at(rest, 4).unwrap_or(0), u16_at(rest, 6).unwrap_or(0));
         let ours = u32_at(rest, 8) == Some(sequence);
+        *interrupted |= ours && flags & NLM_F_DUMP_INTR != 0;
         let errno = u32_at(message, 0).map_or(0, |code| (code as i32).wrapping_neg());
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
         match kind {
@@ -187,7 +215,7 @@ fn walk<'a>(block: &'a [u8], sequence: u32, each: &mut dyn FnMut(&[u8])) -> Prog
             NLMSG_DONE | NLMSG_ERROR if errno > 0 => {
                 return Progress::Failed { errno, said: said(message, kind, flags) };
             }
-            NLMSG_DONE | NLMSG_ERROR => return Progress::Done { interrupted: flags & NLM_F_DUMP_INTR != 0 },
+            NLMSG_DONE | NLMSG_ERROR => return Progress::Done,
             _ => each(message),
         }
     }
@@ -207,13 +235,25 @@ fn said(message: &[u8], kind: u16, flags: u16) -> &[u8] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::attributes::build::attribute;
     use super::*;
     use netlink_bindings::rt_link;
+    use nix::sys::socket::socketpair;
     use proptest::prelude::*;
 
-    fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+    /// A socket whose other end is no kernel: it receives these blocks, and remembers what is sent.
+    pub fn scripted(blocks: &[Vec<u8>]) -> (Socket, OwnedFd) {
+        let (fd, kernel) =
+            socketpair(AddressFamily::Unix, SockType::Datagram, None, SockFlag::SOCK_NONBLOCK).unwrap();
+        for block in blocks {
+            send(kernel.as_raw_fd(), block, MsgFlags::empty()).unwrap();
+        }
+        (Socket { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES] }, kernel)
+    }
+
+    /// A message as the kernel writes it.
+    pub fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
         let mut bytes = Message { kind, flags, body }.bytes(sequence);
         bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
         bytes.resize(bytes.len().next_multiple_of(4), 0);
@@ -226,13 +266,29 @@ mod tests {
         block.extend(message(16, 2, 6, b"old"));
         block.extend(message(16, 2, 7, b"second"));
         block.extend(message(NLMSG_DONE, NLM_F_DUMP_INTR, 7, &0u32.to_ne_bytes()));
-        let mut seen = Vec::new();
-        let progress = walk(&block, 7, &mut |body| seen.push(body.to_vec()));
-        assert_eq!(progress, Progress::Done { interrupted: true });
+        let (mut seen, mut interrupted) = (Vec::new(), false);
+        let progress = walk(&block, 7, &mut interrupted, &mut |body| seen.push(body.to_vec()));
+        assert_eq!((progress, interrupted), (Progress::Done, true));
         assert_eq!(seen, [b"first".to_vec(), b"second".to_vec()]);
         let failed = message(NLMSG_ERROR, 0, 7, &(-1i32).to_ne_bytes());
-        assert_eq!(walk(&failed, 7, &mut |_| {}), Progress::Failed { errno: 1, said: &[] });
-        assert_eq!(walk(&block[..20], 7, &mut |_| {}), Progress::More, "a message cut short is not given");
+        let walk = |block| walk(block, 7, &mut false, &mut |_| {});
+        assert_eq!(walk(&failed), Progress::Failed { errno: 1, said: &[] });
+        assert_eq!(walk(&block[..20]), Progress::More, "a message cut short is not given");
+    }
+
+    #[test]
+    fn any_message_of_ours_may_say_that_the_dump_was_interrupted() {
+        for (marked, sequence, expected) in
+            [(0, 7, true), (1, 7, true), (2, 7, true), (1, 6, false), (3, 7, false)]
+        {
+            let flags = |at| if at == marked { NLM_F_DUMP_INTR } else { 2 };
+            let mut block = message(16, flags(0), 7, b"first");
+            block.extend(message(16, flags(1), sequence, b"second"));
+            block.extend(message(NLMSG_DONE, flags(2), 7, &[0; 4]));
+            let mut interrupted = false;
+            assert_eq!(walk(&block, 7, &mut interrupted, &mut |_| {}), Progress::Done);
+            assert_eq!(interrupted, expected, "message {marked}");
+        }
     }
 
     #[test]
@@ -247,7 +303,9 @@ mod tests {
             [(whole, NLMSG_ERROR, 0), (capped, NLMSG_ERROR, NLM_F_CAPPED), (done, NLMSG_DONE, 0)]
         {
             let block = message(kind, flags | NLM_F_ACK_TLVS, 3, &body);
-            let Progress::Failed { errno, said } = walk(&block, 3, &mut |_| {}) else { panic!("{kind}") };
+            let Progress::Failed { errno, said } = walk(&block, 3, &mut false, &mut |_| {}) else {
+                panic!("{kind}")
+            };
             let failure = Failure { error: io::Error::from_raw_os_error(errno), said: said.to_vec() };
             let refusal = failure.into_refusal::<rt_link::OpSetlinkDo<'_>>(&[]);
             assert_eq!(refusal.errno, Some(libc::EINVAL));
@@ -258,7 +316,7 @@ mod tests {
     proptest! {
         #[test]
         fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..300), sequence in 0u32..3, kind in 2u16..4, flags: u16) {
-            let _ = walk(&noise, sequence, &mut |_| {});
+            let _ = walk(&noise, sequence, &mut false, &mut |_| {});
             let failure = Failure { error: io::Error::from_raw_os_error(1), said: noise.clone() };
             let _ = (said(&noise, kind, flags), failure.into_refusal::<rt_link::OpSetlinkDo<'_>>(&noise));
         }

@@ -40,22 +40,19 @@ impl Netlink {
     /// The rate limits at the roots of all interfaces, by index; `burst_bytes` is as near as the kernel's ticks tell.
     pub fn shapers(&mut self) -> Answer<BTreeMap<u32, Shaper>> {
         let request = tc::Request::new().op_getqdisc_dump(&tc::Tcmsg::default());
-        let mut shapers = BTreeMap::new();
-        self.each(&request, |(header, attributes)| {
-            let Ok(tc::OptionsMsg::Tbf(options)) = attributes.get_options() else { return };
-            let Ok(parameters) = options.get_parms() else { return };
+        let shapers = self.replies(&request, |(header, attributes)| {
+            let Ok(tc::OptionsMsg::Tbf(options)) = attributes.get_options() else { return None };
+            let parameters = options.get_parms().ok()?;
             let rate = options.get_rate64().unwrap_or(u64::from(parameters.rate.rate));
-            if header.parent == TC_ROOT {
-                // A psched tick is 64 ns (include/net/pkt_sched.h, PSCHED_SHIFT 6).
-                let burst = u128::from(parameters.buffer) * 64 * u128::from(rate) / 1_000_000_000;
-                let shaper = Shaper {
-                    rate_bps: rate.saturating_mul(8),
-                    limit_bytes: parameters.limit,
-                    burst_bytes: u32::try_from(burst).unwrap_or(u32::MAX),
-                };
-                shapers.insert(header.ifindex as u32, shaper);
-            }
+            // A psched tick is 64 ns (include/net/pkt_sched.h, PSCHED_SHIFT 6).
+            let burst = u128::from(parameters.buffer) * 64 * u128::from(rate) / 1_000_000_000;
+            let shaper = Shaper {
+                rate_bps: rate.saturating_mul(8),
+                limit_bytes: parameters.limit,
+                burst_bytes: u32::try_from(burst).unwrap_or(u32::MAX),
+            };
+            (header.parent == TC_ROOT).then_some((header.ifindex as u32, shaper))
         })?;
-        Ok(shapers)
+        Ok(shapers.into_iter().collect())
     }
 }

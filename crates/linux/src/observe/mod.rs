@@ -44,7 +44,7 @@ pub use quick::Quick;
 pub use witness::{Witness, WitnessCount};
 
 use crate::sys::clock;
-use node::{Buffers, Node, Source};
+use node::{Node, Source};
 use packet_sockets::Owners;
 use rest::Threads;
 
@@ -103,7 +103,6 @@ pub struct Observer {
     stat: Source,
     softnet: Source,
     tick_hz: u64,
-    buffers: Buffers,
     owners: Owners,
 }
 
@@ -133,7 +132,6 @@ impl Observer {
             stat: Source::open("/proc/stat", "/proc/stat"),
             softnet: Source::net("softnet_stat"),
             tick_hz: facts::tick_hz(),
-            buffers: Buffers::new(),
             owners: Owners::default(),
         }
     }
@@ -147,15 +145,12 @@ impl Observer {
         let mut snapshot =
             Snapshot { begun_ns: clock::monotonic_ns(), tick_hz: self.tick_hz, ..Snapshot::default() };
         for node in &mut self.nodes {
-            let mut found = node.snapshot(&mut self.buffers, &mut snapshot.missing);
+            let mut found = node.snapshot(&mut snapshot.missing);
             self.owners.name(&node.name, &mut found.packet_sockets, actors);
             snapshot.nodes.insert(node.name.clone(), found);
         }
-        self.softnet.read(&mut self.buffers, &mut snapshot.missing, |text| {
-            snapshot.softnet = cpus::parse_softnet(text)
-        });
-        self.stat
-            .read(&mut self.buffers, &mut snapshot.missing, |text| snapshot.cpus = cpus::parse_stat(text));
+        self.softnet.read(&mut snapshot.missing, |text| snapshot.softnet = cpus::parse_softnet(text));
+        self.stat.read(&mut snapshot.missing, |text| snapshot.cpus = cpus::parse_stat(text));
         for actor in actors {
             match processes::read(actor.pid, &actor.role, &actor.node) {
                 Some(process) => snapshot.processes.push(process),
@@ -176,10 +171,10 @@ impl Observer {
     pub fn quick(&mut self) -> Result<Quick> {
         let (mut quick, mut missing) = (Quick::default(), Vec::new());
         for node in &mut self.nodes {
-            node.quick(&mut self.buffers, &self.owners, &mut quick, &mut missing);
+            node.quick(&self.owners, &mut quick, &mut missing);
         }
         let softnet = |text: &str| cpus::parse_softnet(text).iter().for_each(|row| quick.add_softnet(row));
-        self.softnet.read(&mut self.buffers, &mut missing, softnet);
+        self.softnet.read(&mut missing, softnet);
         match missing.first() {
             Some(why) => Err(Problem::host(format!("counters cannot be read: {why}"))),
             None => Ok(quick),

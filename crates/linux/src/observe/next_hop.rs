@@ -8,7 +8,6 @@
 //!
 //! **Price.** The answer is true now. A neighbour that later moves to another hardware address is not followed.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use nix::ifaddrs::getifaddrs;
@@ -16,7 +15,7 @@ use record::{Problem, Result};
 use wire::frame::Mac;
 
 use super::neighbours;
-use crate::netlink::{BUFFER_BYTES, Netlink, Route, after, u16_at, u32_at};
+use crate::netlink::{Netlink, Route, after, u16_at, u32_at};
 
 const NDM_BYTES: usize = 12;
 const NDA_DST: u16 = 1;
@@ -110,19 +109,9 @@ fn hardware_address(interface: &str) -> Result<Mac> {
 
 /// The hardware address of a neighbour, as far as the kernel would use it.
 fn resolved(interface: u32, neighbour: IpAddr) -> Result<Option<Mac>> {
-    let read = || -> std::io::Result<BTreeMap<(u32, IpAddr), Mac>> {
-        let (mut buffer, mut known) = (vec![0; BUFFER_BYTES], BTreeMap::new());
-        Netlink::open().dump(
-            &neighbours::DUMP,
-            &mut buffer,
-            &mut known,
-            BTreeMap::clear,
-            |known, message| known.extend(parse(message)),
-        )?;
-        Ok(known)
-    };
-    let known = read().map_err(|error| cannot("read the neighbour table", &error))?;
-    Ok(known.get(&(interface, neighbour)).copied())
+    let known = Netlink::open().dump(&neighbours::DUMP, parse);
+    let known = known.map_err(|error| cannot("read the neighbour table", &error))?;
+    Ok(known.into_iter().rfind(|(key, _)| *key == (interface, neighbour)).map(|(_, mac)| mac))
 }
 
 /// One neighbour entry that has a usable hardware address.

@@ -1,13 +1,12 @@
 //! The sources of one node: sockets and files that were opened inside its namespace and stay bound to it.
 //!
 //! A `/proc/net` file belongs to the namespace of the thread that opened it, so everything is opened once on a thread
-//! inside, and read with `pread` from offset 0 afterwards, from any thread. An open source keeps its namespace alive.
+//! inside, and read from the start afterwards, from any thread. An open source keeps its namespace alive.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::FileExt;
 
 use record::snapshot::{
     Counters, LinkSample, NeighbourSample, NodeSnapshot, PacketSocketSample, QdiscSample, SocketSample,
@@ -16,20 +15,11 @@ use record::snapshot::{
 use super::packet_sockets::Owners;
 use super::quick::Quick;
 use super::{filters, links, neighbours, packet_sockets, protocols, qdiscs, sockets};
-use crate::netlink::{BUFFER_BYTES, Dump, Family, Netlink};
+use crate::netlink::{Dump, Family, Netlink};
 use crate::sys::netns;
 
-/// Buffers that all sources share.
-#[derive(Debug)]
-pub(super) struct Buffers {
-    pub bytes: Vec<u8>,
-}
-
-impl Buffers {
-    pub fn new() -> Self {
-        Buffers { bytes: vec![0; BUFFER_BYTES] }
-    }
-}
+/// Room for a file under `/proc`; longer ones get more.
+const ROOM_BYTES: usize = 16 * 1024;
 
 /// A file under `/proc`, read anew each time.
 #[derive(Debug)]
@@ -50,10 +40,10 @@ impl Source {
 
     /// Gives the text to `work`, or says why there is none. A source that this kernel does not have says nothing: it
     /// was noted when it was opened.
-    pub fn read(&self, buffers: &mut Buffers, missing: &mut Vec<String>, mut work: impl FnMut(&str)) {
+    pub fn read(&self, missing: &mut Vec<String>, work: impl FnOnce(&str)) {
         let Ok(file) = &self.file else { return };
-        match read_from_start(file, &mut buffers.bytes) {
-            Ok(length) => work(&String::from_utf8_lossy(&buffers.bytes[..length])),
+        match read_from_start(file) {
+            Ok(bytes) => work(&String::from_utf8_lossy(&bytes)),
             Err(error) => missing.push(format!("{}: {error}", self.name)),
         }
     }
@@ -63,21 +53,13 @@ impl Source {
     }
 }
 
-/// Reads until the end, growing the buffer as needed; what was read of a file under `/proc` up to its end is one state
-/// for short files and a walk for long tables.
-fn read_from_start(file: &File, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    let mut length = 0;
-    loop {
-        if length == buffer.len() {
-            buffer.resize(buffer.len() * 2, 0);
-        }
-        match file.read_at(&mut buffer[length..], length as u64) {
-            Ok(0) => return Ok(length),
-            Ok(read) => length += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+/// Reads until the end; what was read of a file under `/proc` up to its end is one state for short files and a walk for long
+/// tables.
+fn read_from_start(mut file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(ROOM_BYTES);
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// One node.
@@ -120,135 +102,102 @@ impl Node {
     }
 
     /// Reads everything.
-    pub fn snapshot(&mut self, buffers: &mut Buffers, missing: &mut Vec<String>) -> NodeSnapshot {
+    pub fn snapshot(&mut self, missing: &mut Vec<String>) -> NodeSnapshot {
         let mut snapshot = NodeSnapshot::default();
         let mut own = self.absences();
-        self.read_protocols(buffers, &mut own, &mut snapshot.protocols);
-        snapshot.sockets = self.read_sockets(buffers, &mut own);
-        snapshot.links = self.read_links(buffers, &mut own);
+        self.read_protocols(&mut own, &mut snapshot.protocols);
+        snapshot.sockets = self.read_sockets(&mut own);
+        snapshot.links = self.read_links(&mut own);
         let names = index(&snapshot.links);
-        snapshot.qdiscs = self.read_qdiscs(buffers, &mut own, &names);
-        snapshot.packet_sockets = self.read_packet_sockets(buffers, &mut own, &names);
-        snapshot.neighbours = self.read_neighbours(buffers, &mut own, &names);
-        self.read_filters(buffers, &mut snapshot, &mut own);
+        snapshot.qdiscs = self.read_qdiscs(&mut own, &names);
+        snapshot.packet_sockets = self.read_packet_sockets(&mut own, &names);
+        snapshot.neighbours = self.read_neighbours(&mut own, &names);
+        self.read_filters(&mut snapshot, &mut own);
         missing.extend(own.into_iter().map(|why| format!("{}: {why}", self.name)));
         snapshot
     }
 
     /// Reads what [`Quick`] compares.
-    pub fn quick(
-        &mut self,
-        buffers: &mut Buffers,
-        owners: &Owners,
-        quick: &mut Quick,
-        missing: &mut Vec<String>,
-    ) {
+    pub fn quick(&mut self, owners: &Owners, quick: &mut Quick, missing: &mut Vec<String>) {
         let mut counters = Counters::new();
-        self.snmp.read(buffers, missing, |text| protocols::parse_pairs(text, &mut counters));
-        self.snmp6.read(buffers, missing, |text| protocols::parse_lines(text, &mut counters));
+        self.snmp.read(missing, |text| protocols::parse_pairs(text, &mut counters));
+        self.snmp6.read(missing, |text| protocols::parse_lines(text, &mut counters));
         quick.add_protocols(&self.name, &counters);
-        self.read_sockets(buffers, missing).iter().for_each(|socket| quick.add_socket(&self.name, socket));
-        let links = self.read_links(buffers, missing);
+        self.read_sockets(missing).iter().for_each(|socket| quick.add_socket(&self.name, socket));
+        let links = self.read_links(missing);
         links.iter().for_each(|link| quick.add_link(&self.name, link));
         let names = index(&links);
-        let qdiscs = self.read_qdiscs(buffers, missing, &names);
+        let qdiscs = self.read_qdiscs(missing, &names);
         qdiscs.iter().for_each(|qdisc| quick.add_qdisc(&self.name, qdisc));
         // Where the kernel does not show packet sockets, a snapshot has said so.
-        let sockets = self.read_packet_sockets(buffers, &mut vec![], &names);
+        let sockets = self.read_packet_sockets(&mut vec![], &names);
         let of_programs = sockets.iter().filter(|socket| owners.is_of_a_program(socket));
         of_programs.for_each(|socket| quick.add_packet_socket(&self.name, socket));
-        let neighbours = self.read_neighbours(buffers, missing, &names);
+        let neighbours = self.read_neighbours(missing, &names);
         neighbours.iter().for_each(|neighbour| quick.add_neighbour(&self.name, neighbour));
     }
 
-    fn read_protocols(&self, buffers: &mut Buffers, missing: &mut Vec<String>, into: &mut Counters) {
-        self.snmp.read(buffers, missing, |text| protocols::parse_pairs(text, into));
-        self.netstat.read(buffers, missing, |text| protocols::parse_pairs(text, into));
-        self.snmp6.read(buffers, missing, |text| protocols::parse_lines(text, into));
+    fn read_protocols(&self, missing: &mut Vec<String>, into: &mut Counters) {
+        self.snmp.read(missing, |text| protocols::parse_pairs(text, into));
+        self.netstat.read(missing, |text| protocols::parse_pairs(text, into));
+        self.snmp6.read(missing, |text| protocols::parse_lines(text, into));
     }
 
-    fn read_sockets(&self, buffers: &mut Buffers, missing: &mut Vec<String>) -> Vec<SocketSample> {
+    fn read_sockets(&self, missing: &mut Vec<String>) -> Vec<SocketSample> {
         let mut found = Vec::new();
         for source in &self.sockets {
-            source.read(buffers, missing, |text| found.extend(sockets::parse(&source.name, text)));
+            source.read(missing, |text| found.extend(sockets::parse(&source.name, text)));
         }
         found
     }
 
-    fn read_links(&mut self, buffers: &mut Buffers, missing: &mut Vec<String>) -> Vec<LinkSample> {
-        let parse = |found: &mut Vec<LinkSample>, message: &[u8]| found.extend(links::parse(message));
-        dump(&mut self.netlink, buffers, ("links", &links::DUMP), missing, parse)
+    /// One dump as a list; a failure leaves the list empty and says why.
+    fn list<T>(
+        &mut self,
+        (what, request): (&str, &Dump<'_>),
+        missing: &mut Vec<String>,
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> Vec<T> {
+        self.netlink.dump(request, parse).unwrap_or_else(|error| {
+            missing.push(format!("{what}: {error}"));
+            vec![]
+        })
     }
 
-    fn read_qdiscs(
-        &mut self,
-        buffers: &mut Buffers,
-        missing: &mut Vec<String>,
-        names: &BTreeMap<u32, String>,
-    ) -> Vec<QdiscSample> {
-        let parse =
-            |found: &mut Vec<QdiscSample>, message: &[u8]| found.extend(qdiscs::parse(message, names));
-        dump(&mut self.netlink, buffers, ("qdiscs", &qdiscs::DUMP), missing, parse)
+    fn read_links(&mut self, missing: &mut Vec<String>) -> Vec<LinkSample> {
+        self.list(("links", &links::DUMP), missing, links::parse)
+    }
+
+    fn read_qdiscs(&mut self, missing: &mut Vec<String>, names: &BTreeMap<u32, String>) -> Vec<QdiscSample> {
+        self.list(("qdiscs", &qdiscs::DUMP), missing, |message| qdiscs::parse(message, names))
     }
 
     fn read_packet_sockets(
         &mut self,
-        buffers: &mut Buffers,
         missing: &mut Vec<String>,
         names: &BTreeMap<u32, String>,
     ) -> Vec<PacketSocketSample> {
-        let parse = |found: &mut Vec<PacketSocketSample>, message: &[u8]| {
-            found.extend(packet_sockets::parse(message, names))
-        };
-        dump(&mut self.netlink, buffers, ("packet sockets", &packet_sockets::DUMP), missing, parse)
+        let parse = |message: &[u8]| packet_sockets::parse(message, names);
+        self.list(("packet sockets", &packet_sockets::DUMP), missing, parse)
     }
 
     fn read_neighbours(
         &mut self,
-        buffers: &mut Buffers,
         missing: &mut Vec<String>,
         names: &BTreeMap<u32, String>,
     ) -> Vec<NeighbourSample> {
-        let parse = |found: &mut Vec<NeighbourSample>, message: &[u8]| {
-            found.extend(neighbours::parse(message, names))
-        };
-        dump(&mut self.netlink, buffers, ("neighbours", &neighbours::DUMP), missing, parse)
+        self.list(("neighbours", &neighbours::DUMP), missing, |message| neighbours::parse(message, names))
     }
 
-    fn read_filters(
-        &mut self,
-        buffers: &mut Buffers,
-        snapshot: &mut NodeSnapshot,
-        missing: &mut Vec<String>,
-    ) {
+    fn read_filters(&mut self, snapshot: &mut NodeSnapshot, missing: &mut Vec<String>) {
         let failed = missing.len();
-        let chains =
-            |found: &mut Vec<filters::Chain>, message: &[u8]| found.extend(filters::parse_chain(message));
-        let chains = dump(&mut self.netlink, buffers, ("filters", &filters::CHAINS), missing, chains);
+        let chains = self.list(("filters", &filters::CHAINS), missing, filters::parse_chain);
         if missing.len() > failed || chains.is_empty() {
             return;
         }
-        let rules =
-            |found: &mut Vec<filters::Rule>, message: &[u8]| found.extend(filters::parse_rule(message));
-        let rules = dump(&mut self.netlink, buffers, ("filters", &filters::RULES), missing, rules);
+        let rules = self.list(("filters", &filters::RULES), missing, filters::parse_rule);
         snapshot.filters = filters::samples(&chains, &rules);
     }
-}
-
-/// One dump into a list; a failure leaves the list empty and says why.
-fn dump<T>(
-    netlink: &mut Netlink,
-    buffers: &mut Buffers,
-    (what, request): (&str, &Dump<'_>),
-    missing: &mut Vec<String>,
-    each: impl Fn(&mut Vec<T>, &[u8]),
-) -> Vec<T> {
-    let mut found = Vec::new();
-    if let Err(error) = netlink.dump(request, &mut buffers.bytes, &mut found, Vec::clear, each) {
-        missing.push(format!("{what}: {error}"));
-        found.clear();
-    }
-    found
 }
 
 fn index(links: &[LinkSample]) -> BTreeMap<u32, String> {

@@ -10,7 +10,7 @@
 
 use record::snapshot::Counters;
 
-use crate::netlink::{Attributes, BUFFER_BYTES, Dump, Family, Netlink, after, u32_at, u64_at};
+use crate::netlink::{Attributes, Dump, Family, Netlink, after, u32_at, u64_at};
 
 /// `struct genlmsghdr`: command, version, two bytes for nothing.
 const GENERIC_HEADER: usize = 4;
@@ -46,7 +46,6 @@ pub struct Queue {
 pub struct Queues {
     netlink: Netlink,
     family: u16,
-    buffer: Vec<u8>,
 }
 
 impl Queues {
@@ -60,7 +59,7 @@ impl Queues {
             Some(libc::ENOENT) => "this kernel does not count by queue (Linux 6.8 does)".to_owned(),
             _ => format!("generic netlink cannot be asked: {error}"),
         })?;
-        Ok(Queues { netlink, family, buffer: vec![0; BUFFER_BYTES] })
+        Ok(Queues { netlink, family })
     }
 
     /// Reads the receive queues of an interface, in their order.
@@ -68,12 +67,10 @@ impl Queues {
     /// # Errors
     /// Why it cannot be told, e.g. that the driver does not count by queue.
     pub fn read(&mut self, interface: u32) -> Result<Vec<Queue>, String> {
-        let mut queues = vec![];
-        let add = |queues: &mut Vec<Queue>, message: &[u8]| queues.extend(parse(message, interface));
         let request = request(interface);
         let dump = Dump { family: Family::Generic, kind: self.family, body: &request };
-        let read = self.netlink.dump(&dump, &mut self.buffer, &mut queues, Vec::clear, add);
-        read.map_err(|error| match error.raw_os_error() {
+        let read = self.netlink.dump(&dump, |message| parse(message, interface));
+        let mut queues = read.map_err(|error| match error.raw_os_error() {
             Some(libc::EOPNOTSUPP) => "the driver does not count by queue".to_owned(),
             _ => format!("the queues cannot be read: {error}"),
         })?;

@@ -26,7 +26,7 @@ use super::drops_program::{
 };
 use super::flow::Flow;
 use super::{links, symbols};
-use crate::netlink::{BUFFER_BYTES, Family, Netlink, u32_at, u64_at};
+use crate::netlink::{Family, Netlink, u32_at, u64_at};
 use crate::sys::perf::EventCount;
 use crate::sys::{bpf, netns};
 
@@ -241,14 +241,9 @@ fn place_of((name, namespace): &(String, BorrowedFd<'_>)) -> io::Result<Place> {
 
 /// Interface names of a node now; empty if they cannot be read, numbers then stand for names.
 fn interface_names(place: &Place) -> BTreeMap<u32, String> {
-    let mut names = BTreeMap::new();
-    let Ok(mut netlink) = place.netlink.lock() else { return names };
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let each = |names: &mut BTreeMap<u32, String>, message: &[u8]| {
-        names.extend(links::parse(message).map(|link| (link.index, link.name)));
-    };
-    let _ = netlink.dump(&links::DUMP, &mut buffer, &mut names, BTreeMap::clear, each);
-    names
+    let Ok(mut netlink) = place.netlink.lock() else { return BTreeMap::new() };
+    let links = netlink.dump(&links::DUMP, links::parse).unwrap_or_default();
+    links.into_iter().map(|link| (link.index, link.name)).collect()
 }
 
 fn layout() -> Result<&'static Layout, String> {

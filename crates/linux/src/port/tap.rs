@@ -305,7 +305,6 @@ fn sort(error: io::Error) -> PortError {
 struct KernelDrops {
     netlink: Option<Netlink>,
     index: u32,
-    buffer: Vec<u8>,
     /// What the interface had counted before.
     before: u64,
     /// What it had counted the last time that it could be asked.
@@ -316,23 +315,20 @@ impl KernelDrops {
     fn open(index: u32, counts: bool) -> io::Result<KernelDrops> {
         let mut netlink = counts.then(Netlink::open);
         netlink.as_mut().map_or(Ok(()), |netlink| netlink.prepare(Family::Route))?;
-        let mut drops = KernelDrops { netlink, index, buffer: vec![0; 65536], before: 0, last: 0 };
+        let mut drops = KernelDrops { netlink, index, before: 0, last: 0 };
         drops.before = drops.read();
         Ok(drops)
     }
 
     fn read(&mut self) -> u64 {
-        let (index, mut found) = (self.index, None);
-        if let Some(netlink) = &mut self.netlink {
-            let each = |found: &mut Option<u64>, message: &[u8]| {
-                if let Some(link) = links::parse(message).filter(|link| link.index == index) {
-                    *found = link.counters.get("tx_dropped").copied();
-                }
-            };
-            let _ = netlink.dump(&links::DUMP, &mut self.buffer, &mut found, |found| *found = None, each);
-        }
+        let index = self.index;
+        let dropped = |message: &[u8]| {
+            let link = links::parse(message).filter(|link| link.index == index)?;
+            link.counters.get("tx_dropped").copied()
+        };
+        let found = self.netlink.as_mut().and_then(|netlink| netlink.dump(&links::DUMP, dropped).ok());
         // An interface that is gone counts no more.
-        self.last = found.unwrap_or(self.last);
+        self.last = found.and_then(|found| found.last().copied()).unwrap_or(self.last);
         self.last.saturating_sub(self.before)
     }
 }

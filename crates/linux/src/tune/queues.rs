@@ -22,7 +22,7 @@ use record::{Problem, Result};
 
 use super::{Change, Step, at_interface};
 use crate::journal::Door;
-use crate::netlink::{Attributes, BUFFER_BYTES, Dump, Family, Netlink, Refusal, after, text, u32_at, u64_at};
+use crate::netlink::{Attributes, Dump, Family, Netlink, Refusal, after, text, u32_at, u64_at};
 use crate::observe::qdiscs::{self, HEADER_BYTES, RATE_AT, TCA_KIND, TCA_OPTIONS, TCA_STATS2};
 use crate::sys::netns;
 
@@ -113,27 +113,12 @@ type Root = Option<(String, u32)>;
 /// What the kernel answers.
 pub fn read(index: u32) -> io::Result<Option<Htb>> {
     let mut netlink = Netlink::open();
-    let mut buffer = vec![0; BUFFER_BYTES];
     let body = header(index);
-    let mut root: Root = None;
-    netlink.dump(
-        &Dump { body: &body, ..qdiscs::DUMP },
-        &mut buffer,
-        &mut root,
-        |root| *root = None,
-        |root, message| {
-            if let Some(found) = parse_root(message, index) {
-                *root = Some(found);
-            }
-        },
-    )?;
-    let Some((_, handle)) = root.filter(|(kind, _)| kind == "htb") else { return Ok(None) };
-    let mut classes: Vec<Class> = vec![];
+    let roots = netlink.dump(&Dump { body: &body, ..qdiscs::DUMP }, |message| parse_root(message, index))?;
+    let Some((_, handle)) = roots.last().filter(|(kind, _)| kind == "htb") else { return Ok(None) };
     let dump = Dump { family: Family::Route, kind: GET_CLASS, body: &body };
-    netlink.dump(&dump, &mut buffer, &mut classes, Vec::clear, |classes, message| {
-        classes.extend(parse_class(message, index));
-    })?;
-    Ok(Some(htb(handle, &classes)))
+    let classes = netlink.dump(&dump, |message| parse_class(message, index))?;
+    Ok(Some(htb(*handle, &classes)))
 }
 
 /// `struct tcmsg` with an interface.

@@ -6,7 +6,7 @@
 
 use super::template::fields::Default as Unsaid;
 use super::template::{Kind, Template};
-use linux::netlink::{BUFFER_BYTES, Dump, Family, Netlink, after, text, u16_at, u32_at};
+use linux::netlink::{Dump, Family, Netlink, after, text, u16_at, u32_at};
 use record::{Problem, Result};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -45,20 +45,13 @@ pub fn facts(interface: &str, to: Option<IpAddr>) -> Result<Facts> {
         Problem::host(format!("the addresses cannot be read: {e}")).at(format!("interface {interface}"))
     };
     let mut netlink = Netlink::open();
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut links: Vec<(u32, String, Option<u128>)> = vec![];
-    netlink
-        .dump(&LINKS, &mut buffer, &mut links, Vec::clear, |links, m| links.extend(link(m)))
-        .map_err(cannot)?;
+    let links = netlink.dump(&LINKS, link).map_err(cannot)?;
     let Some((index, name, mac)) = links.iter().find(|(_, name, _)| name == interface).cloned() else {
         let names: Vec<&str> = links.iter().map(|(_, name, _)| name.as_str()).collect();
         return Err(Problem::input(format!("there is no interface '{interface}'"))
             .help(format!("the interfaces here are {}", names.join(", "))));
     };
-    let mut found: Vec<(u32, IpAddr, u128)> = vec![];
-    netlink
-        .dump(&NEIGHBOURS, &mut buffer, &mut found, Vec::clear, |all, m| all.extend(neighbour(m)))
-        .map_err(cannot)?;
+    let found = netlink.dump(&NEIGHBOURS, neighbour).map_err(cannot)?;
     let ours = found.into_iter().filter(|(at, ..)| *at == index);
     let addresses = netlink.addresses().unwrap_or_default();
     let route = to.and_then(|to| netlink.route(to).ok().flatten()).filter(|route| route.interface == index);
