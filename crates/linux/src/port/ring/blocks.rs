@@ -1,7 +1,7 @@
 //! TPACKET_V3: the kernel fills blocks; a block that it handed over holds frames one behind the other.
 
 use super::super::batch::Slot;
-use super::receive::{Found, Maker};
+use super::found::{Found, Maker};
 use crate::sys::packet::Mapping;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -13,6 +13,7 @@
 //! is latency: a frame may come that much late. `version=2` wakes at once and costs more for each frame.
 
 mod blocks;
+mod found;
 mod receive;
 mod slots;
 mod transmit;

@@ -4,7 +4,7 @@
 //! so, and it is fetched from there. Where that queue has no room the frame is cut, and counted as cut.
 
 use super::super::batch::Slot;
-use super::receive::{Found, Maker};
+use super::found::{Found, Maker};
 use crate::sys::packet::Mapping;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
