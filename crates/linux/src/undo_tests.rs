@@ -17,6 +17,31 @@ const OLD: &str = r#"{"owner":{"schema":"pathlab/undo/1","name":"old","owner":OW
 {"undo":{"process":{"process":OWNER}}}
 "#;
 
+/// The settings that a journal names now; one that is not among them is of a later version.
+const KNOBS: &str = r#"[
+{"knob":{"knob":"stamps_receive","at":{"interface":{"netns":1,"index":7,"name":"card0"}},"was":{"flags":0,"transmit":1,"receive":0}}},
+{"knob":{"knob":"stamps_transmit","at":{"interface":{"netns":1,"index":7,"name":"card0"}},"was":{"flags":0,"transmit":0,"receive":0}}},
+{"knob":{"knob":"queues","at":{"interface":{"netns":1,"index":7,"name":"card0"}},"was":false}},
+{"knob":{"knob":"up","at":{"interface":{"netns":1,"index":7,"name":"card0"}},"was":true}}
+]"#;
+
+#[test]
+fn every_knob_of_a_journal_is_undone_and_one_that_nobody_knows_damages_it() {
+    let temporary = tempfile::tempdir().unwrap();
+    let door = open_at(&temporary.path().join("state")).unwrap();
+    let steps: Vec<serde_json::Value> = serde_json::from_str(KNOBS).unwrap();
+    assert_eq!(steps.len(), tune::KNOBS.len());
+    let dead = Identity { start: 1, ..Identity::own().unwrap() };
+    door.leave_behind("known", dead.clone(), &steps);
+    assert_eq!(door.clean().unwrap(), ["known"]);
+    for change in [("queues", "later"), ("interface", "galaxy"), ("netns", "nets")] {
+        let text = serde_json::to_string(&steps[2]).unwrap().replace(change.0, change.1);
+        let step: serde_json::Value = serde_json::from_str(&text).unwrap();
+        door.leave_behind("unknown", dead.clone(), &[step]);
+        assert!(door.clean().unwrap_err().to_string().contains("damaged"), "{text}");
+    }
+}
+
 #[test]
 fn a_journal_of_an_earlier_version_is_read_undone_and_written_the_same() {
     let temporary = tempfile::tempdir().unwrap();

@@ -81,7 +81,8 @@ impl From<io::Error> for Refusal {
     }
 }
 
-type Answer<T = ()> = Result<T, Refusal>;
+/// What comes of a request.
+pub(crate) type Answer<T = ()> = Result<T, Refusal>;
 
 /// Requests to the kernel, in the namespace of the thread that opened each socket.
 #[derive(Debug, Default)]

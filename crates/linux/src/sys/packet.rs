@@ -324,18 +324,16 @@ pub fn stamp_config(fd: impl AsFd, name: &str) -> io::Result<StampConfig> {
     Ok(config)
 }
 
-/// Says which frames the interface shall stamp (`SIOCSHWTSTAMP`); what took effect, which may be more. Whoever calls
-/// this changes the machine: only `crate::tune::stamps` does.
+/// Says which frames the interface shall stamp (`SIOCSHWTSTAMP`); it may take more. Whoever calls this changes the
+/// machine: only `crate::tune::stamps` does.
 ///
 /// # Errors
 /// `EOPNOTSUPP`, `ERANGE` (not this filter), `EPERM`, or what ioctl(2) says.
-pub fn set_stamp_config(fd: impl AsFd, name: &str, config: StampConfig) -> io::Result<StampConfig> {
+pub fn set_stamp_config(fd: impl AsFd, name: &str, mut config: StampConfig) -> io::Result<()> {
     const SIOCSHWTSTAMP: u32 = 0x89b0;
-    let mut config = config;
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut config).cast();
-    ask(fd.as_fd(), SIOCSHWTSTAMP, &mut request)?;
-    Ok(config)
+    ask(fd.as_fd(), SIOCSHWTSTAMP, &mut request)
 }
 
 /// Sends one frame as it is; the socket must be bound.

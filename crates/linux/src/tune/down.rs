@@ -9,18 +9,34 @@
 //! **Price.** One journal for each interface, so that each is put back alone. The kernel takes the routes of an interface away when it goes down; they
 //! do not come back with it.
 
-use std::io;
-use std::os::fd::AsFd;
-
 use record::{Problem, Result};
 
-use super::{Change, Step, at_interface};
+use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
 use crate::journal::Door;
-use crate::netlink::Netlink;
-use crate::sys::netns;
+use crate::netlink::{Answer, Netlink};
 
 /// What the names of these journals begin with: [`Door::clean_some`] puts up what a process that was killed has left down.
 pub const JOURNAL: &str = "port-down-";
+
+/// Whether an interface is up.
+pub(super) const KNOB: Row =
+    Row { name: "up", failed: "cannot put IF up", put_back: |at, was| put_back_from(Up(at.index()), was) };
+
+/// The interface with that number.
+struct Up(u32);
+
+impl Knob for Up {
+    type Value = bool;
+
+    fn read(&mut self) -> Answer<bool> {
+        Ok(Netlink::open().links()?.iter().any(|link| link.index == self.0 && link.up))
+    }
+
+    fn write(&mut self, up: bool) -> Answer {
+        let mut netlink = Netlink::open();
+        if up { netlink.set_up(self.0) } else { netlink.set_down(self.0) }
+    }
+}
 
 /// Takes an interface of the calling thread's namespace down; none when it is down already.
 ///
@@ -29,47 +45,33 @@ pub const JOURNAL: &str = "port-down-";
 pub fn take(door: &Door, interface: &str, index: u32) -> Result<Option<Change>> {
     let told =
         |what: &str| Problem::host(format!("it cannot be taken down: {what}")).at(interface.to_owned());
-    let mut netlink = Netlink::open();
-    let links = netlink.links().map_err(|refusal| told(&refusal.to_string()))?;
+    let links = Netlink::open().links().map_err(|refusal| told(&refusal.to_string()))?;
     let link = links.iter().find(|link| link.index == index).ok_or_else(|| told("it is gone"))?;
     if !link.up {
         return Ok(None);
     }
-    let inode = netns::current().and_then(|netns| netns::inode(netns.as_fd()));
-    let inode = inode.map_err(|e| told(&e.to_string()))?;
-    let name = format!("{JOURNAL}{}-{inode}-{index}", std::process::id());
-    let mut journal = door.begin(&name, false)?.ok_or_else(|| told("its journal is there already"))?;
-    let step = Step::Down { netns: inode, index, name: link.name.clone() };
-    if let Err(problem) = journal.will([step]) {
-        let _ = journal.forget();
-        return Err(problem);
-    }
-    match netlink.set_down(index) {
-        Ok(()) => Ok(Some(journal.into())),
-        Err(refusal) => {
-            let _ = journal.forget();
-            let problem = told(&refusal.to_string());
-            Err(if refusal.errno == Some(libc::EPERM) {
-                problem.help("it needs CAP_NET_ADMIN (run as root)")
-            } else {
-                problem
-            })
+    let at = Scope::interface(index, &link.name).map_err(|e| told(&e.to_string()))?;
+    let Scope::Interface { netns, .. } = at else { return Ok(None) };
+    let name = format!("{JOURNAL}{}-{netns}-{index}", std::process::id());
+    let journal = door.begin(&name, false)?.ok_or_else(|| told("its journal is there already"))?;
+    let wish = Wish { at, knob: Up(index), was: true, wanted: false };
+    let taken = change(journal, &KNOB, &mut [wish], |_, refusal| {
+        let problem = told(&refusal.to_string());
+        match refusal.errno {
+            Some(libc::EPERM) => problem.help("it needs CAP_NET_ADMIN (run as root)"),
+            _ => problem,
         }
-    }
-}
-
-/// Puts an interface up, if it is still the one that was taken down.
-pub(super) fn undo(inode: u64, index: u32, name: &str) -> io::Result<()> {
-    at_interface(inode, index, name, |netlink, link| match link.up {
-        true => Ok(()),
-        false => netlink.set_up(index).map_err(|refusal| io::Error::other(refusal.to_string())),
-    })
+    });
+    taken.map(|(change, _)| Some(change))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::journal::Entry;
+    use crate::sys::netns;
+    use crate::tune::Step;
+    use std::os::fd::AsFd;
 
     #[test]
     fn an_interface_goes_down_and_comes_up_with_its_guard() {

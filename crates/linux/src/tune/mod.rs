@@ -1,10 +1,11 @@
-//! Settings of interfaces that are changed for a while: time stamps, queues, up and down.
+//! Settings that are changed for a while: time stamps, queues, up and down.
 //!
-//! **What.** [`stamps`], [`queues`] and [`down`] each change one thing; what was before is in a journal by then, and is put back by a
-//! guard, or after a `kill -9` by the next command ([`Step`]).
+//! **What.** [`KNOBS`] is the table of all settings; each has its own file, with what reads and writes it ([`Knob`]) and a [`Row`]. A change
+//! keeps what was before in a journal, is read back after it was written, and is put back by a guard ([`Change`]), or after a `kill -9` by
+//! the next command ([`Step`]).
 //!
-//! **Why one room.** All of them find the interface again in the same way: by the namespace's inode, and by number and name in it. Where
-//! another interface has that number or name now, nothing is done.
+//! **Why one room.** All of them are found again in the same way ([`Scope`]): by the namespace's inode, and an interface by number and name in it.
+//! Where another interface has that number or name now, or somebody else has changed the setting, nothing is done.
 //!
 //! **Price.** A namespace that nobody can be found in any more is not searched for its interfaces.
 
@@ -12,28 +13,177 @@ pub mod down;
 pub mod queues;
 pub mod stamps;
 
-use std::io;
 use std::os::fd::AsFd;
 
-use record::Result;
-use serde::{Deserialize, Serialize};
+use record::{Problem, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::{Value, json};
 
 use crate::journal::{self, Journal};
 use crate::namespace;
-use crate::netlink::{LinkState, Netlink};
+use crate::netlink::{Answer, Netlink, Refusal};
 use crate::sys::netns;
 use crate::sys::packet::StampConfig;
 
-/// A change that is put back when this is dropped.
+/// Every setting that is ever changed.
+pub const KNOBS: [&Row; 4] = [&stamps::RECEIVE, &stamps::TRANSMIT, &queues::KNOB, &down::KNOB];
+
+/// A setting in a journal.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name.
+    name: &'static str,
+    /// Why it could not be put back; `IF` stands for where it is.
+    failed: &'static str,
+    put_back: fn(&Scope, &Value) -> Answer,
+}
+
+/// A setting at one place: what reads and writes it, in the namespace of the calling thread.
+trait Knob {
+    /// What it can be set to.
+    type Value: Copy + PartialEq + Serialize + DeserializeOwned;
+
+    /// What it is set to.
+    fn read(&mut self) -> Answer<Self::Value>;
+
+    /// Sets it.
+    fn write(&mut self, value: Self::Value) -> Answer;
+
+    /// Whether that is what came of setting it.
+    fn took(&self, wanted: Self::Value, now: Self::Value) -> bool {
+        wanted == now
+    }
+
+    /// Whether somebody else has changed it since, and it stays as it is now.
+    fn is_theirs(&self, _was: Self::Value, _now: Self::Value) -> bool {
+        false
+    }
+}
+
+/// Where a setting is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Everywhere on this machine.
+    Host,
+    /// In one network namespace.
+    Namespace {
+        /// Its inode.
+        netns: u64,
+    },
+    /// At an interface.
+    Interface {
+        /// Inode of its namespace.
+        netns: u64,
+        /// Its number there.
+        index: u32,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Scope {
+    /// An interface of the namespace of the calling thread.
+    fn interface(index: u32, name: &str) -> std::io::Result<Scope> {
+        let netns = netns::inode(netns::current()?.as_fd())?;
+        Ok(Scope::Interface { netns, index, name: name.to_owned() })
+    }
+
+    /// The number of the interface; 0 where there is none.
+    fn index(&self) -> u32 {
+        if let Scope::Interface { index, .. } = self { *index } else { 0 }
+    }
+
+    /// The name of the interface, or what stands for it.
+    fn name(&self) -> &str {
+        match self {
+            Scope::Host => "this machine",
+            Scope::Namespace { .. } => "a namespace",
+            Scope::Interface { name, .. } => name,
+        }
+    }
+
+    /// Does something there; nothing where there is none, or another interface now.
+    fn visit(&self, work: impl FnOnce() -> Answer + Send) -> Answer {
+        let netns = match self {
+            Scope::Host => return work(),
+            Scope::Namespace { netns } | Scope::Interface { netns, .. } => *netns,
+        };
+        let Some(space) = namespace::find(netns) else { return Ok(()) };
+        let visited = netns::within(space.as_fd(), || match self {
+            Scope::Interface { index, name, .. } => {
+                let links = Netlink::open().links()?;
+                let is_there = links.iter().any(|link| link.index == *index && link.name == *name);
+                if is_there { work() } else { Ok(()) }
+            }
+            _ => work(),
+        });
+        visited?
+    }
+}
+
+/// One setting that is to be changed.
+struct Wish<K: Knob> {
+    at: Scope,
+    knob: K,
+    was: K::Value,
+    wanted: K::Value,
+}
+
+/// Changes settings whose undo goes into the journal first, and reads each back: what they are now. When one is refused all are put back.
+fn change<K: Knob>(
+    mut journal: Journal,
+    row: &Row,
+    wishes: &mut [Wish<K>],
+    refused: impl Fn(&Wish<K>, &Refusal) -> Problem,
+) -> Result<(Change, Vec<K::Value>)> {
+    let step =
+        |wish: &Wish<K>| Step::Knob { knob: row.name.into(), at: wish.at.clone(), was: json!(wish.was) };
+    if let Err(problem) = journal.will(wishes.iter().map(step)) {
+        let _ = journal.forget();
+        return Err(problem);
+    }
+    // From here on a return puts back what was changed.
+    let change = Change { journal: Some(journal) };
+    let mut now = vec![];
+    for wish in wishes {
+        let written = wish.knob.write(wish.wanted).and_then(|()| wish.knob.read());
+        let read = written.map_err(|refusal| refused(wish, &refusal))?;
+        if !wish.knob.took(wish.wanted, read) {
+            return Err(refused(wish, &Refusal { errno: None, text: "it did not take effect".into() }));
+        }
+        now.push(read);
+    }
+    Ok((change, now))
+}
+
+/// Sets what was before, unless it is set already or somebody else's now.
+fn put_back<K: Knob>(knob: &mut K, was: K::Value) -> Answer {
+    let now = match knob.read() {
+        // What cannot be set any more is not set to something else.
+        Err(refusal) if refusal.errno == Some(libc::EOPNOTSUPP) => return Ok(()),
+        other => other?,
+    };
+    if now == was || knob.is_theirs(was, now) {
+        return Ok(());
+    }
+    knob.write(was)?;
+    let now = knob.read()?;
+    let failed = || Refusal { errno: None, text: "it did not take effect".into() };
+    if knob.took(was, now) { Ok(()) } else { Err(failed()) }
+}
+
+/// The same with what stands in a journal.
+fn put_back_from<K: Knob>(mut knob: K, was: &Value) -> Answer {
+    let was = serde_json::from_value(was.clone()).map_err(std::io::Error::from)?;
+    put_back(&mut knob, was)
+}
+
+/// Changes that are put back when this is dropped.
 #[derive(Debug)]
 pub struct Change {
     journal: Option<Journal>,
-}
-
-impl From<Journal> for Change {
-    fn from(journal: Journal) -> Change {
-        Change { journal: Some(journal) }
-    }
 }
 
 impl Change {
@@ -53,27 +203,21 @@ impl Drop for Change {
     }
 }
 
-/// Does something to the interface of that number and name in that namespace; nothing where there is none or another one now.
-fn at_interface(
-    inode: u64,
-    index: u32,
-    name: &str,
-    put_back: impl FnOnce(&mut Netlink, &LinkState) -> io::Result<()> + Send,
-) -> io::Result<()> {
-    let Some(space) = namespace::find(inode) else { return Ok(()) };
-    netns::within(space.as_fd(), || {
-        let mut netlink = Netlink::open();
-        let links = netlink.links().map_err(|refusal| io::Error::other(refusal.to_string()))?;
-        let found = links.iter().find(|link| link.index == index && link.name == name);
-        found.map_or(Ok(()), |link| put_back(&mut netlink, link))
-    })?
-}
-
 /// A setting that can be put back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// An interface is told to stamp frames: tell it what it did before.
+    /// A setting is changed: set it to what it was.
+    Knob {
+        /// Its name in [`KNOBS`].
+        #[serde(deserialize_with = "known")]
+        knob: String,
+        /// Where it is.
+        at: Scope,
+        /// What it was.
+        was: Value,
+    },
+    /// The knob of that side, as versions before the table wrote it.
     Stamps {
         /// Inode of its namespace.
         netns: u64,
@@ -87,7 +231,7 @@ pub enum Step {
         #[serde(default)]
         side: stamps::Side,
     },
-    /// An interface gets queues (an HTB with the handle that is ours alone): take them away.
+    /// The knob of queues, as versions before the table wrote it.
     Queues {
         /// Inode of its namespace.
         netns: u64,
@@ -96,7 +240,7 @@ pub enum Step {
         /// Its name.
         name: String,
     },
-    /// An interface is taken down: put it up.
+    /// The knob of an interface that is up, as versions before the table wrote it.
     Down {
         /// Inode of its namespace.
         netns: u64,
@@ -107,17 +251,45 @@ pub enum Step {
     },
 }
 
-impl journal::Step for Step {
-    fn undo(&self) -> std::result::Result<(), String> {
+fn row(name: &str) -> Option<&'static Row> {
+    KNOBS.into_iter().find(|row| row.name == name)
+}
+
+/// A name of the table: a journal with another one is of a later version.
+fn known<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    row(&name).map(|row| row.name.to_owned()).ok_or_else(|| de::Error::custom("an unknown setting"))
+}
+
+impl Step {
+    /// Setting, place and what was there before.
+    fn parts(&self) -> (Option<&'static Row>, Scope, Value) {
+        let interface = |netns: &u64, index: u32, name: &String| Scope::Interface {
+            netns: *netns,
+            index,
+            name: name.clone(),
+        };
         match self {
-            Step::Stamps { netns, index, name, was, side } => stamps::undo(*netns, *index, name, *was, *side)
-                .map_err(|error| format!("cannot put back the time stamps of {name}: {error}")),
-            Step::Queues { netns, index, name } => queues::undo(*netns, *index, name)
-                .map_err(|error| format!("cannot take away the queues of {name}: {error}")),
+            Step::Knob { knob, at, was } => (row(knob), at.clone(), was.clone()),
+            Step::Stamps { netns, index, name, was, side } => {
+                (Some(side.row()), interface(netns, index.unsigned_abs(), name), json!(was))
+            }
+            Step::Queues { netns, index, name } => {
+                (Some(&queues::KNOB), interface(netns, *index, name), json!(false))
+            }
             Step::Down { netns, index, name } => {
-                down::undo(*netns, *index, name).map_err(|error| format!("cannot put {name} up: {error}"))
+                (Some(&down::KNOB), interface(netns, *index, name), json!(true))
             }
         }
+    }
+}
+
+impl journal::Step for Step {
+    fn undo(&self) -> std::result::Result<(), String> {
+        let (row, at, was) = self.parts();
+        let row = row.ok_or("an unknown setting")?;
+        let undone = at.visit(|| (row.put_back)(&at, &was));
+        undone.map_err(|refusal| format!("{}: {refusal}", row.failed.replace("IF", at.name())))
     }
 
     /// Interfaces have their settings from the boot on.

@@ -14,17 +14,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd;
 
 use netlink_bindings::tc;
 use record::snapshot::{QdiscSample, TC_ROOT};
 use record::{Problem, Result};
 
-use super::{Change, Step, at_interface};
+use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
 use crate::journal::Door;
-use crate::netlink::{Attributes, Dump, Family, Netlink, Refusal, after, text, u32_at, u64_at};
+use crate::netlink::{Answer, Attributes, Dump, Family, Netlink, Refusal, after, text, u32_at, u64_at};
 use crate::observe::qdiscs::{self, HEADER_BYTES, RATE_AT, TCA_KIND, TCA_OPTIONS, TCA_STATS2};
-use crate::sys::netns;
 
 /// The handle of the roots that are made here.
 pub const HANDLE: u32 = 0x706c_0000;
@@ -113,12 +111,16 @@ type Root = Option<(String, u32)>;
 /// What the kernel answers.
 pub fn read(index: u32) -> io::Result<Option<Htb>> {
     let mut netlink = Netlink::open();
-    let body = header(index);
-    let roots = netlink.dump(&Dump { body: &body, ..qdiscs::DUMP }, |message| parse_root(message, index))?;
-    let Some((_, handle)) = roots.last().filter(|(kind, _)| kind == "htb") else { return Ok(None) };
-    let dump = Dump { family: Family::Route, kind: GET_CLASS, body: &body };
+    let root = root(&mut netlink, index)?.filter(|(kind, _)| kind == "htb");
+    let Some((_, handle)) = root else { return Ok(None) };
+    let dump = Dump { family: Family::Route, kind: GET_CLASS, body: &header(index) };
     let classes = netlink.dump(&dump, |message| parse_class(message, index))?;
-    Ok(Some(htb(*handle, &classes)))
+    Ok(Some(htb(handle, &classes)))
+}
+
+fn root(netlink: &mut Netlink, index: u32) -> io::Result<Root> {
+    let dump = Dump { body: &header(index), ..qdiscs::DUMP };
+    Ok(netlink.dump(&dump, |message| parse_root(message, index))?.pop())
 }
 
 /// `struct tcmsg` with an interface.
@@ -215,27 +217,30 @@ impl Plan {
     }
 }
 
+impl Plan {
+    fn wish(&self) -> Result<Wish<Ours<'_>>> {
+        let at = Scope::interface(self.index, &self.interface)
+            .map_err(|e| Problem::host(format!("cannot tell the network namespace: {e}")))?;
+        let mut knob = Ours { index: self.index, plan: Some(self) };
+        let was = knob.read().map_err(|refusal| refused(&self.interface, &refusal))?;
+        Ok(Wish { at, knob, was, wanted: true })
+    }
+}
+
 /// Makes queues, on all interfaces or on none; `name` is the journal's.
 ///
 /// # Errors
 /// Input: an interface has a qdisc already that somebody made. Host: the kernel has no HTB, or this user may not.
 pub fn install(door: &Door, name: &str, plans: &[Plan]) -> Result<Change> {
-    let inode = netns::current().and_then(|netns| netns::inode(netns.as_fd()));
-    let inode = inode.map_err(|e| Problem::host(format!("cannot tell the network namespace: {e}")))?;
-    let mut journal = door
+    let mut wishes: Vec<_> = plans.iter().map(Plan::wish).collect::<Result<_>>()?;
+    let journal = door
         .begin(name, false)?
         .ok_or_else(|| Problem::host("this process is making its queues already").at(name.to_owned()))?;
-    let step = |plan: &Plan| Step::Queues { netns: inode, index: plan.index, name: plan.interface.clone() };
-    journal.will(plans.iter().map(step))?;
-    // From here on a return takes away what was made.
-    let installed = Change::from(journal);
-    for plan in plans {
-        make(plan).map_err(|refusal| refused(plan, &refusal))?;
-    }
-    Ok(installed)
+    let made = change(journal, &KNOB, &mut wishes, |wish, refusal| refused(wish.at.name(), refusal));
+    made.map(|(change, _)| change)
 }
 
-fn refused(plan: &Plan, refusal: &Refusal) -> Problem {
+fn refused(interface: &str, refusal: &Refusal) -> Problem {
     let problem = match refusal.errno {
         Some(libc::EEXIST) => Problem::input("the interface has a qdisc that somebody made")
             .help("make it an HTB with a class for each queue, or take it away (tc qdisc del dev IF root)"),
@@ -245,10 +250,10 @@ fn refused(plan: &Plan, refusal: &Refusal) -> Problem {
         Some(libc::ENOENT) => Problem::host("this kernel has no HTB").help("modprobe sch_htb"),
         _ => Problem::host(format!("queues cannot be made: {refusal}")),
     };
-    problem.at(plan.interface.clone())
+    problem.at(interface.to_owned())
 }
 
-fn make(plan: &Plan) -> std::result::Result<(), Refusal> {
+fn make(plan: &Plan) -> Answer {
     let mut netlink = Netlink::open();
     let at = |handle, parent| tc::Tcmsg { ifindex: plan.index as i32, handle, parent, ..Default::default() };
     let mut request = tc::Request::new().set_create().set_excl().op_newqdisc_do(&at(HANDLE, TC_ROOT));
@@ -296,22 +301,45 @@ fn parameters(rate: u64, ceil: u64) -> tc::TcHtbOpt {
     parameters
 }
 
-/// Takes away what [`install`] made on the interface of that number and name in that namespace; where there is another
-/// interface or another qdisc now, nothing is done.
-pub(super) fn undo(inode: u64, index: u32, name: &str) -> io::Result<()> {
-    at_interface(inode, index, name, |netlink, _| {
-        let header =
-            tc::Tcmsg { ifindex: index as i32, handle: HANDLE, parent: TC_ROOT, ..Default::default() };
-        // The kernel compares the handle: `qdisc_get_by_parent` of tc_get_qdisc answers EINVAL or ENOENT for another one.
-        match netlink.acknowledged(&tc::Request::new().op_delqdisc_do(&header)) {
-            Err(refusal) if !is_gone(&refusal) => Err(io::Error::other(refusal.to_string())),
-            _ => Ok(()),
-        }
-    })
+/// Whether the HTB at the root of an interface is of our making.
+pub(super) const KNOB: Row = Row {
+    name: "queues",
+    failed: "cannot take away the queues of IF",
+    put_back: |at, was| put_back_from(Ours { index: at.index(), plan: None }, was),
+};
+
+struct Ours<'a> {
+    index: u32,
+    /// What is to be made.
+    plan: Option<&'a Plan>,
 }
 
-fn is_gone(refusal: &Refusal) -> bool {
-    matches!(refusal.errno, Some(libc::EINVAL | libc::ENOENT | libc::ENODEV))
+impl Knob for Ours<'_> {
+    type Value = bool;
+
+    fn read(&mut self) -> Answer<bool> {
+        let root = root(&mut Netlink::open(), self.index)?;
+        Ok(root.is_some_and(|(_, handle)| handle == HANDLE))
+    }
+
+    fn write(&mut self, ours: bool) -> Answer {
+        match self.plan {
+            Some(plan) if ours => make(plan),
+            _ => take_away(self.index),
+        }
+    }
+}
+
+/// Where another qdisc is now, nothing is done.
+fn take_away(index: u32) -> Answer {
+    let header = tc::Tcmsg { ifindex: index as i32, handle: HANDLE, parent: TC_ROOT, ..Default::default() };
+    // The kernel compares the handle: `qdisc_get_by_parent` of tc_get_qdisc answers EINVAL or ENOENT for another one.
+    match Netlink::open().acknowledged(&tc::Request::new().op_delqdisc_do(&header)) {
+        Err(refusal) if !matches!(refusal.errno, Some(libc::EINVAL | libc::ENOENT | libc::ENODEV)) => {
+            Err(refusal)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The counters of the queues by number, for whoever asks again and again.

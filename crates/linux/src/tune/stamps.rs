@@ -14,13 +14,13 @@
 //! `EOPNOTSUPP`). A namespace that nobody can be found in any more is not searched for its interfaces.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use record::{Problem, Result};
 
-use super::{Change, Step, at_interface};
+use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
 use crate::journal::Door;
-use crate::sys::netns;
+use crate::netlink::{Answer, Refusal};
 use crate::sys::packet::{self, StampConfig};
 
 /// `HWTSTAMP_FILTER_ALL` of linux/net_tstamp.h.
@@ -41,7 +41,29 @@ pub enum Side {
     Transmit,
 }
 
+/// Stamps of frames that come in.
+pub(super) const RECEIVE: Row = Row {
+    name: "stamps_receive",
+    failed: "cannot put back the time stamps of IF",
+    put_back: |at, was| put_back_from(Stamps::open(at.name(), Side::Receive)?, was),
+};
+
+/// Stamps of frames that go out.
+pub(super) const TRANSMIT: Row = Row {
+    name: "stamps_transmit",
+    put_back: |at, was| put_back_from(Stamps::open(at.name(), Side::Transmit)?, was),
+    ..RECEIVE
+};
+
 impl Side {
+    /// Its setting.
+    pub(super) fn row(self) -> &'static Row {
+        match self {
+            Side::Receive => &RECEIVE,
+            Side::Transmit => &TRANSMIT,
+        }
+    }
+
     fn words(self) -> &'static str {
         match self {
             Side::Receive => "that come in",
@@ -75,25 +97,58 @@ impl Side {
 }
 
 /// Something whose stamps can be switched: a card, or a test's.
-trait Switch {
+trait Card {
     fn get(&mut self) -> io::Result<StampConfig>;
-    /// What took effect.
-    fn set(&mut self, config: StampConfig) -> io::Result<StampConfig>;
+    fn set(&mut self, config: StampConfig) -> io::Result<()>;
 }
 
 /// An interface of the namespace of a socket.
-struct Card<'a> {
+struct Interface<'a> {
     socket: OwnedFd,
     name: &'a str,
 }
 
-impl Switch for Card<'_> {
+impl Card for Interface<'_> {
     fn get(&mut self) -> io::Result<StampConfig> {
         packet::stamp_config(&self.socket, self.name)
     }
 
-    fn set(&mut self, config: StampConfig) -> io::Result<StampConfig> {
+    fn set(&mut self, config: StampConfig) -> io::Result<()> {
         packet::set_stamp_config(&self.socket, self.name, config)
+    }
+}
+
+/// The stamps of one side.
+struct Stamps<C> {
+    card: C,
+    side: Side,
+}
+
+impl<'a> Stamps<Interface<'a>> {
+    fn open(name: &'a str, side: Side) -> io::Result<Self> {
+        Ok(Stamps { card: Interface { socket: packet::open()?, name }, side })
+    }
+}
+
+impl<C: Card> Knob for Stamps<C> {
+    type Value = StampConfig;
+
+    fn read(&mut self) -> Answer<StampConfig> {
+        Ok(self.card.get()?)
+    }
+
+    fn write(&mut self, config: StampConfig) -> Answer {
+        Ok(self.card.set(config)?)
+    }
+
+    /// A driver may stamp more or less than it was asked for: it is said what.
+    fn took(&self, _wanted: StampConfig, _now: StampConfig) -> bool {
+        true
+    }
+
+    /// The other side is never changed here: if it is another, somebody else has set up the interface since.
+    fn is_theirs(&self, was: StampConfig, now: StampConfig) -> bool {
+        self.side.other(now) != self.side.other(was)
     }
 }
 
@@ -122,47 +177,35 @@ impl Stamping {
 /// Input: no such interface. Host: it cannot stamp, or may not be changed; it is then as it was.
 pub fn switch_on(door: &Door, interface: &str, side: Side) -> Result<Stamping> {
     let told = |error: io::Error| Problem::host(format!("cannot ask about stamps: {error}")).at(interface);
-    let socket = packet::open().map_err(told)?;
-    let facts = packet::interface_named(&socket, interface).map_err(told)?;
-    let inode = netns::current().and_then(|netns| netns::inode(netns.as_fd())).map_err(told)?;
-    let undo = |was| Step::Stamps { netns: inode, index: facts.index, name: interface.to_owned(), was, side };
-    on(&mut Card { socket, name: interface }, interface, side, door, undo)
+    let stamps = Stamps::open(interface, side).map_err(told)?;
+    let facts = packet::interface_named(&stamps.card.socket, interface).map_err(told)?;
+    let at = Scope::interface(facts.index.unsigned_abs(), interface).map_err(told)?;
+    on(stamps, at, door)
 }
 
-fn on(
-    card: &mut dyn Switch,
-    name: &str,
-    side: Side,
-    door: &Door,
-    undo: impl Fn(StampConfig) -> Step,
-) -> Result<Stamping> {
-    let was = card.get().map_err(|error| refused(name, side, &error))?;
+fn on<C: Card>(mut stamps: Stamps<C>, at: Scope, door: &Door) -> Result<Stamping> {
+    let (side, name) = (stamps.side, at.name().to_owned());
+    let was = stamps.read().map_err(|refusal| refused(&name, side, &refusal))?;
     let which = side.words();
     if side.is_on(was) {
         let said = format!("{name} stamps all frames {which} already, and was left as it is");
         return Ok(Stamping { change: None, said });
     }
     let journal = door.begin(&format!("stamps-{name}-{}", std::process::id()), false)?;
-    let mut journal = journal
-        .ok_or_else(|| Problem::host("this process is switching its stamps already").at(name.to_owned()))?;
-    journal.will([undo(was)])?;
-    match card.set(side.on(was)) {
-        Ok(now) => {
-            let all = if side.is_on(now) { "all frames" } else { "only some frames" };
-            let filter = if side.is_on(now) { String::new() } else { format!(" (filter {})", now.receive) };
-            let said = format!("{name} stamps {all} {which}{filter}; it is put back at the end");
-            Ok(Stamping { change: Some(journal.into()), said })
-        }
-        Err(error) => {
-            // Nothing was changed, so there is nothing to be undone but the journal itself.
-            journal.forget()?;
-            Err(refused(name, side, &error))
-        }
-    }
+    let journal = journal
+        .ok_or_else(|| Problem::host("this process is switching its stamps already").at(name.clone()))?;
+    let wish = Wish { at, knob: stamps, was, wanted: side.on(was) };
+    let (change, now) = change(journal, side.row(), &mut [wish], |_, refusal| refused(&name, side, refusal))?;
+    let all = now.iter().all(|now| side.is_on(*now));
+    let filter = now.iter().map(|now| format!(" (filter {})", now.receive));
+    let filter: String = filter.filter(|_| !all).collect();
+    let all = if all { "all frames" } else { "only some frames" };
+    let said = format!("{name} stamps {all} {which}{filter}; it is put back at the end");
+    Ok(Stamping { change: Some(change), said })
 }
 
-fn refused(name: &str, side: Side, error: &io::Error) -> Problem {
-    let problem = match error.raw_os_error() {
+fn refused(name: &str, side: Side, error: &Refusal) -> Problem {
+    let problem = match error.errno {
         Some(libc::EOPNOTSUPP) => Problem::host("the interface has no hardware stamps to be switched on"),
         Some(libc::ERANGE) => {
             Problem::host(format!("the interface cannot stamp all frames {}, only some kinds", side.words()))
@@ -172,27 +215,6 @@ fn refused(name: &str, side: Side, error: &io::Error) -> Problem {
         _ => Problem::host(format!("hardware stamps cannot be switched on: {error}")),
     };
     problem.at(name.to_owned())
-}
-
-/// Undoes [`switch_on`] for the interface of that number and name in that namespace; where it is not there any more, or
-/// is another one, nothing is done.
-pub(super) fn undo(inode: u64, index: i32, name: &str, was: StampConfig, side: Side) -> io::Result<()> {
-    at_interface(inode, index.unsigned_abs(), name, |_, _| {
-        let socket = packet::open()?;
-        put_back(&mut Card { socket, name }, was, side)
-    })
-}
-
-fn put_back(card: &mut dyn Switch, was: StampConfig, side: Side) -> io::Result<()> {
-    let now = match card.get() {
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
-        other => other?,
-    };
-    // The other side is never changed here: if it is another, somebody else has set up the interface since.
-    if now == was || side.other(now) != side.other(was) {
-        return Ok(());
-    }
-    card.set(was).map(drop)
 }
 
 #[cfg(test)]

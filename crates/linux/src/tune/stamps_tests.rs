@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::journal::{self, Entry};
+use crate::sys::netns;
 use crate::sys::process::Identity;
+use crate::tune::Step;
+use std::os::fd::AsFd;
 
 /// A card as drivers are: it takes what it can, or refuses.
 #[derive(Default)]
@@ -14,21 +17,29 @@ struct Fake {
     sets: u32,
 }
 
-impl Switch for Fake {
+impl Card for Fake {
     fn get(&mut self) -> io::Result<StampConfig> {
         Ok(self.config)
     }
 
-    fn set(&mut self, config: StampConfig) -> io::Result<StampConfig> {
+    fn set(&mut self, config: StampConfig) -> io::Result<()> {
         self.sets += 1;
-        match self.refuses {
-            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-            None => {
-                self.config = config;
-                self.config.receive = self.takes.take().unwrap_or(config.receive);
-                Ok(self.config)
-            }
+        if let Some(errno) = self.refuses {
+            return Err(io::Error::from_raw_os_error(errno));
         }
+        self.config = config;
+        self.config.receive = self.takes.take().unwrap_or(config.receive);
+        Ok(())
+    }
+}
+
+impl<C: Card> Card for &mut C {
+    fn get(&mut self) -> io::Result<StampConfig> {
+        (**self).get()
+    }
+
+    fn set(&mut self, config: StampConfig) -> io::Result<()> {
+        (**self).set(config)
     }
 }
 
@@ -43,9 +54,19 @@ fn state() -> (tempfile::TempDir, Door) {
     (temporary, state)
 }
 
-/// A namespace that does not exist: the step finds nothing to do there.
-fn nowhere(was: StampConfig) -> Step {
-    Step::Stamps { netns: 1, index: 7, name: "card0".into(), was, side: Side::Receive }
+/// An interface of a namespace that does not exist: a step finds nothing to do there.
+fn nowhere() -> Scope {
+    Scope::Interface { netns: 1, index: 7, name: "card0".into() }
+}
+
+/// Switches the stamps of a card on that is nowhere.
+fn switch(card: &mut impl Card, side: Side, door: &Door) -> Result<Stamping> {
+    on(Stamps { card, side }, nowhere(), door)
+}
+
+/// Puts back what was set for one side.
+fn put_back(card: &mut Fake, was: StampConfig, side: Side) -> Answer {
+    crate::tune::put_back(&mut Stamps { card, side }, was)
 }
 
 fn config(transmit: i32, receive: i32) -> StampConfig {
@@ -55,19 +76,21 @@ fn config(transmit: i32, receive: i32) -> StampConfig {
 #[test]
 fn the_undo_is_on_disk_before_the_card_is_switched() {
     struct Looks<'a>(&'a Door, Fake);
-    impl Switch for Looks<'_> {
+    impl Card for Looks<'_> {
         fn get(&mut self) -> io::Result<StampConfig> {
             self.1.get()
         }
-        fn set(&mut self, config: StampConfig) -> io::Result<StampConfig> {
+        fn set(&mut self, config: StampConfig) -> io::Result<()> {
             let record = self.0.read(&self.0.names()[0]).unwrap().expect("a journal");
-            assert_eq!(record.steps, [Entry::of(&nowhere(self.1.config)).unwrap()]);
+            let was = serde_json::json!(self.1.config);
+            let step = Step::Knob { knob: "stamps_receive".into(), at: nowhere(), was };
+            assert_eq!(record.steps, [Entry::of(&step).unwrap()]);
             self.1.set(config)
         }
     }
     let (_temporary, state) = state();
     let mut card = Looks(&state, Fake { config: config(1, 0), ..Fake::default() });
-    let stamping = on(&mut card, "card0", Side::Receive, &state, nowhere).unwrap();
+    let stamping = switch(&mut card, Side::Receive, &state).unwrap();
     assert_eq!((card.1.config, card.1.sets), (config(1, ALL), 1), "the transmit side is left as it was");
     assert!(stamping.said.contains("stamps all frames"), "{}", stamping.said);
     stamping.put_back().unwrap();
@@ -84,7 +107,7 @@ fn a_card_that_refuses_leaves_one_sentence_and_no_journal() {
     ] {
         let (_temporary, state) = state();
         let mut card = Fake { refuses: Some(errno), ..Fake::default() };
-        let problem = on(&mut card, "card0", Side::Receive, &state, nowhere).unwrap_err();
+        let problem = switch(&mut card, Side::Receive, &state).unwrap_err();
         assert_eq!(problem.kind.exit_code(), 3);
         let text = problem.to_string();
         assert!(text.contains(words) && text.contains("card0") && !text.contains('\n'), "{text}");
@@ -96,10 +119,10 @@ fn a_card_that_refuses_leaves_one_sentence_and_no_journal() {
 fn a_card_that_stamps_already_or_only_some_frames_is_told() {
     let (_temporary, state) = state();
     let mut card = Fake { config: config(1, ALL), ..Fake::default() };
-    let stamping = on(&mut card, "card0", Side::Receive, &state, nowhere).unwrap();
+    let stamping = switch(&mut card, Side::Receive, &state).unwrap();
     assert!(stamping.said.contains("already") && card.sets == 0 && state.names().is_empty());
     let mut card = Fake { takes: Some(12), ..Fake::default() };
-    let stamping = on(&mut card, "card0", Side::Receive, &state, nowhere).unwrap();
+    let stamping = switch(&mut card, Side::Receive, &state).unwrap();
     assert!(stamping.said.contains("only some frames that come in (filter 12)"), "{}", stamping.said);
     drop(stamping);
     assert!(state.names().is_empty(), "dropping it puts it back, too");
@@ -124,7 +147,7 @@ fn what_was_set_is_put_back_unless_somebody_else_took_over() {
 fn stamps_of_sent_frames_are_switched_on_their_own() {
     let (_temporary, state) = state();
     let mut card = Fake { config: config(0, 12), ..Fake::default() };
-    let stamping = on(&mut card, "card0", Side::Transmit, &state, nowhere).unwrap();
+    let stamping = switch(&mut card, Side::Transmit, &state).unwrap();
     assert_eq!(card.config, config(ON, 12));
     assert!(stamping.said.contains("all frames that go out; it is put back"), "{}", stamping.said);
     drop(stamping);
@@ -135,14 +158,15 @@ fn stamps_of_sent_frames_are_switched_on_their_own() {
     assert_eq!(theirs.sets, 0, "stamps of received frames were switched on by somebody else");
     // One-step stamps (2) of somebody's PTP stay.
     let mut card = Fake { config: config(2, 0), ..Fake::default() };
-    let stamping = on(&mut card, "card0", Side::Transmit, &state, nowhere).unwrap();
+    let stamping = switch(&mut card, Side::Transmit, &state).unwrap();
     assert!(stamping.said.contains("already") && card.sets == 0, "{}", stamping.said);
 }
 
 #[test]
 fn the_journal_of_a_killed_process_is_replayed() {
     let (_temporary, state) = state();
-    let step = nowhere(config(1, 12));
+    let was = config(1, 12);
+    let step = Step::Stamps { netns: 1, index: 7, name: "card0".into(), was, side: Side::Receive };
     let text = serde_json::to_string(&step).unwrap();
     assert_eq!(serde_json::from_str::<Step>(&text).unwrap(), step, "{text}");
     // A journal of before there were sides is about frames that come in.
@@ -179,22 +203,16 @@ fn a_veth_says_that_it_cannot_and_is_left_alone() {
         let socket = packet::open().unwrap();
         let facts = packet::interface_named(&socket, "a").unwrap();
         let inode = netns::inode(netns::current().unwrap().as_fd()).unwrap();
-        let undo_of = |was| Step::Stamps {
-            netns: inode,
-            index: facts.index,
-            name: "a".into(),
-            was,
-            side: Side::Receive,
-        };
-        let mut card = Card { socket, name: "a" };
-        let problem = on(&mut card, "a", Side::Receive, &state, undo_of).unwrap_err().to_string();
+        let problem = switch_on(&state, "a", Side::Receive).unwrap_err().to_string();
         assert!(problem.contains("no hardware stamps to be switched on"), "{problem}");
-        let refusal = card.set(config(0, ALL)).unwrap_err();
+        let refusal = Interface { socket, name: "a" }.set(config(0, ALL)).unwrap_err();
         assert_eq!(refusal.raw_os_error(), Some(libc::EOPNOTSUPP));
         assert!(state.names().is_empty());
         // A journal about it, or about an interface that has another number now, is undone without a word.
-        undo(inode, facts.index, "a", config(0, 0), Side::Receive).unwrap();
-        undo(inode, facts.index + 100, "a", config(0, 0), Side::Receive).unwrap();
-        undo(inode, facts.index, "gone", config(0, 0), Side::Receive).unwrap();
+        for (index, name) in [(facts.index, "a"), (facts.index + 100, "a"), (facts.index, "gone")] {
+            let at = Scope::Interface { netns: inode, index: index as u32, name: name.into() };
+            let was = serde_json::json!(config(0, 0));
+            journal::Step::undo(&Step::Knob { knob: "stamps_receive".into(), at, was }).unwrap();
+        }
     });
 }
