@@ -17,6 +17,13 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
+impl<'a> Attributes<'a> {
+    /// The content of the first with that number.
+    pub fn get(&self, number: u16) -> Option<&'a [u8]> {
+        self.clone().find(|(found, _)| *found == number).map(|(_, content)| content)
+    }
+}
+
 /// The attributes after a fixed header of that many bytes; none if the message is shorter.
 pub fn after(message: &[u8], header: usize) -> Attributes<'_> {
     Attributes(message.get(header..).unwrap_or(&[]))

@@ -17,6 +17,8 @@ pub mod attributes;
 pub mod ethtool;
 mod generic;
 pub mod link;
+mod namespace;
+mod notice;
 pub mod route;
 mod socket;
 pub mod tc;
@@ -31,6 +33,7 @@ pub use address::{Prefix, link_local};
 pub use attributes::{Attributes, after, text, u16_at, u32_at, u64_at};
 pub use ethtool::Offload;
 pub use link::{LinkState, NewLink};
+pub use notice::LinkNotice;
 pub use route::Route;
 pub use tc::Shaper;
 

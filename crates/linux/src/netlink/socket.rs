@@ -1,12 +1,14 @@
 //! One socket of one family: a request goes out, replies come back until the kernel says that it is done.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_bindings::builtin::{IterableNlmsgerrAttrs, NlmsgerrAttrs};
 use netlink_bindings::traits::NetlinkRequest;
+use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt,
+    socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 
@@ -82,8 +84,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<nix::errno::Errno> for Failure {
-    fn from(errno: nix::errno::Errno) -> Self {
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
         io::Error::from(errno).into()
     }
 }
@@ -123,6 +125,12 @@ fn invalid<R: NetlinkRequest>(said: &IterableNlmsgerrAttrs<'_>, request: &[u8]) 
     Some(said.get_policy().map_or(wrong.clone(), |policy| format!("{wrong}: {policy:?}")))
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// What one received block of messages says about the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress<'a> {
@@ -150,6 +158,23 @@ impl Socket {
         Ok(Socket { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES] })
     }
 
+    /// Lets the kernel tell what happens in these groups, as bits.
+    pub fn join(&self, groups: u32) -> io::Result<()> {
+        Ok(bind(self.fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?)
+    }
+
+    /// Throws away what was told and not read yet; true when there was something.
+    pub fn forget(&self) -> bool {
+        let mut any = false;
+        loop {
+            match recv(self.fd.as_raw_fd(), &mut [0; 1], MsgFlags::MSG_DONTWAIT) {
+                Ok(_) | Err(Errno::ENOBUFS) => any = true,
+                Err(Errno::EINTR) => {}
+                Err(_) => return any,
+            }
+        }
+    }
+
     /// What `read` makes of the bodies of all replies. A dump that changed under the reader is repeated, and what it gave is forgotten.
     pub fn collect<T>(
         &mut self,
@@ -173,7 +198,7 @@ impl Socket {
         let mut interrupted = false;
         loop {
             let length = match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
-                Err(nix::errno::Errno::EINTR) => continue,
+                Err(Errno::EINTR) => continue,
                 other => other?,
             };
             let block = self

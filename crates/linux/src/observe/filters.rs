@@ -66,21 +66,16 @@ fn be32(content: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(content.get(..4)?.try_into().ok()?))
 }
 
-fn find(attributes: Attributes<'_>, number: u16) -> Option<&[u8]> {
-    attributes.into_iter().find(|(found, _)| *found == number).map(|(_, content)| content)
-}
-
 /// Decodes one reply to [`CHAINS`].
 pub fn parse_chain(message: &[u8]) -> Option<Chain> {
     let attributes = after(message, HEADER_BYTES);
-    let hook =
-        find(attributes.clone(), CHAIN_HOOK).and_then(|hook| be32(find(Attributes(hook), HOOK_NUMBER)?));
+    let hook = attributes.get(CHAIN_HOOK).and_then(|hook| be32(Attributes(hook).get(HOOK_NUMBER)?));
     Some(Chain {
         family: *message.first()?,
-        table: text(find(attributes.clone(), TABLE)?),
-        name: text(find(attributes.clone(), CHAIN_NAME)?),
+        table: text(attributes.get(TABLE)?),
+        name: text(attributes.get(CHAIN_NAME)?),
         hook,
-        drop_policy: hook.is_some() && find(attributes, CHAIN_POLICY).and_then(be32) == Some(NF_DROP),
+        drop_policy: hook.is_some() && attributes.get(CHAIN_POLICY).and_then(be32) == Some(NF_DROP),
     })
 }
 
@@ -89,11 +84,11 @@ pub fn parse_rule(message: &[u8]) -> Option<Rule> {
     let attributes = after(message, HEADER_BYTES);
     let mut rule = Rule {
         family: *message.first()?,
-        table: text(find(attributes.clone(), TABLE)?),
-        chain: text(find(attributes.clone(), RULE_CHAIN)?),
+        table: text(attributes.get(TABLE)?),
+        chain: text(attributes.get(RULE_CHAIN)?),
         ..Rule::default()
     };
-    for (number, content) in find(attributes, RULE_EXPRESSIONS).into_iter().flat_map(Attributes) {
+    for (number, content) in attributes.get(RULE_EXPRESSIONS).into_iter().flat_map(Attributes) {
         if number == LIST_ELEMENT {
             expression(content, &mut rule);
         }
@@ -102,19 +97,19 @@ pub fn parse_rule(message: &[u8]) -> Option<Rule> {
 }
 
 fn expression(content: &[u8], rule: &mut Rule) -> Option<()> {
-    let name = text(find(Attributes(content), EXPRESSION_NAME)?);
-    let data = Attributes(find(Attributes(content), EXPRESSION_DATA).unwrap_or(&[]));
+    let name = text(Attributes(content).get(EXPRESSION_NAME)?);
+    let data = Attributes(Attributes(content).get(EXPRESSION_DATA).unwrap_or(&[]));
     match name.as_str() {
         "reject" => rule.drops = true,
-        "target" => rule.drops |= matches!(text(find(data, TARGET_NAME)?).as_str(), "DROP" | "REJECT"),
+        "target" => rule.drops |= matches!(text(data.get(TARGET_NAME)?).as_str(), "DROP" | "REJECT"),
         "counter" => {
-            let packets = u64::from_be_bytes(find(data, COUNTER_PACKETS)?.get(..8)?.try_into().ok()?);
+            let packets = u64::from_be_bytes(data.get(COUNTER_PACKETS)?.get(..8)?.try_into().ok()?);
             rule.counted = Some(rule.counted.unwrap_or(0).saturating_add(packets));
         }
         "immediate" => {
-            let verdict = find(Attributes(find(data, IMMEDIATE_DATA)?), DATA_VERDICT)?;
-            rule.drops |= be32(find(Attributes(verdict), VERDICT_CODE)?)? == NF_DROP;
-            rule.jumps.extend(find(Attributes(verdict), VERDICT_CHAIN).map(text));
+            let verdict = Attributes(Attributes(data.get(IMMEDIATE_DATA)?).get(DATA_VERDICT)?);
+            rule.drops |= be32(verdict.get(VERDICT_CODE)?)? == NF_DROP;
+            rule.jumps.extend(verdict.get(VERDICT_CHAIN).map(text));
         }
         _ => {}
     }

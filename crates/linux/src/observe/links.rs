@@ -3,6 +3,8 @@
 //! `IFLA_STATS64` is read instead of `/proc/net/dev`, which folds `rx_missed_errors` into the drop column and so hides
 //! who dropped. `rx_packets` includes frames that the host dropped later; `tx_packets` are frames handed to the device.
 
+use std::collections::BTreeMap;
+
 use record::snapshot::{Counters, LinkSample};
 
 use crate::netlink::{Attributes, Dump, Family, after, text, u32_at, u64_at};
@@ -83,6 +85,11 @@ pub fn parse(message: &[u8]) -> Option<LinkSample> {
     (!link.name.is_empty()).then_some(link)
 }
 
+/// The name of an interface, or its number.
+pub(super) fn name_of(index: u32, names: &BTreeMap<u32, String>) -> String {
+    names.get(&index).cloned().unwrap_or_else(|| format!("interface {index}"))
+}
+
 fn counters(content: &[u8]) -> Counters {
     let value = |(i, name): (usize, &&str)| Some(((*name).to_owned(), u64_at(content, i * 8)?));
     STATS64.iter().enumerate().map_while(value).collect()
@@ -95,8 +102,8 @@ fn information(content: &[u8], link: &mut LinkSample) {
             IFLA_INFO_KIND => link.kind = text(content),
             IFLA_INFO_SLAVE_KIND => bridge_port = text(content) == "bridge",
             IFLA_INFO_SLAVE_DATA if bridge_port => {
-                let state = Attributes(content).find(|(number, _)| *number == IFLA_BRPORT_STATE);
-                link.bridge_state = state.and_then(|(_, content)| content.first().copied());
+                let state = Attributes(content).get(IFLA_BRPORT_STATE);
+                link.bridge_state = state.and_then(|content| content.first().copied());
             }
             _ => {}
         }

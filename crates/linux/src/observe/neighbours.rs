@@ -4,10 +4,11 @@
 //! or, after three probes a second apart, `failed`; then they are dropped with `NEIGH_FAILED`.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use record::snapshot::NeighbourSample;
 
+use super::links::name_of;
 use crate::netlink::{Dump, Family, after, u16_at, u32_at};
 
 /// `RTM_GETNEIGH` with `struct ndmsg`, all zero: every family and interface.
@@ -35,20 +36,19 @@ pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<NeighbourS
         return None;
     }
     let (index, state) = (u32_at(message, 4)?, u16_at(message, 8)?);
-    let (_, address) = after(message, HEADER_BYTES).find(|(number, _)| *number == NDA_DST)?;
+    let address = after(message, HEADER_BYTES).get(NDA_DST)?;
     let state = STATES.iter().find(|(bit, _)| state & bit != 0).map_or("none", |(_, name)| name);
     Some(NeighbourSample {
-        interface: names.get(&index).cloned().unwrap_or_else(|| format!("interface {index}")),
-        address: address_text(address)?,
+        interface: name_of(index, names),
+        address: ip_address(address)?.to_string(),
         state: state.to_owned(),
     })
 }
 
-fn address_text(bytes: &[u8]) -> Option<String> {
-    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
-        return Some(Ipv4Addr::from(four).to_string());
-    }
-    <[u8; 16]>::try_from(bytes).ok().map(|sixteen| Ipv6Addr::from(sixteen).to_string())
+/// An address of either length.
+pub(super) fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 #[cfg(test)]

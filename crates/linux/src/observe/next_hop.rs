@@ -117,14 +117,9 @@ fn resolved(interface: u32, neighbour: IpAddr) -> Result<Option<Mac>> {
 /// One neighbour entry that has a usable hardware address.
 fn parse(message: &[u8]) -> Option<((u32, IpAddr), Mac)> {
     let (index, state) = (u32_at(message, 4)?, u16_at(message, 8)?);
-    let find =
-        |wanted| after(message, NDM_BYTES).find(|(number, _)| *number == wanted).map(|(_, value)| value);
-    let address = find(NDA_DST)?;
-    let address = match <[u8; 4]>::try_from(address) {
-        Ok(four) => IpAddr::from(four),
-        Err(_) => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
-    };
-    let hardware = Mac::try_from(find(NDA_LLADDR)?).ok()?;
+    let attributes = after(message, NDM_BYTES);
+    let address = neighbours::ip_address(attributes.get(NDA_DST)?)?;
+    let hardware = Mac::try_from(attributes.get(NDA_LLADDR)?).ok()?;
     (state & VALID != 0).then_some(((index, address), hardware))
 }
 

@@ -17,6 +17,7 @@ use std::fs;
 use record::snapshot::PacketSocketSample;
 
 use super::Actor;
+use super::links::name_of;
 use crate::netlink::{Dump, Family, after, u32_at};
 
 /// `SOCK_DIAG_BY_FAMILY` (`include/uapi/linux/sock_diag.h`).
@@ -43,13 +44,10 @@ pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<PacketSock
     if *message.first()? != BODY[0] {
         return None;
     }
-    let find = |wanted| after(message, HEADER_BYTES).find(|(number, _)| *number == wanted);
-    let (_, memory) = find(PACKET_DIAG_MEMINFO)?;
-    let index = u32_at(find(PACKET_DIAG_INFO)?.1, 0)?;
-    let interface = match index {
-        0 => String::new(),
-        index => names.get(&index).cloned().unwrap_or_else(|| format!("interface {index}")),
-    };
+    let attributes = after(message, HEADER_BYTES);
+    let memory = attributes.get(PACKET_DIAG_MEMINFO)?;
+    let index = u32_at(attributes.get(PACKET_DIAG_INFO)?, 0)?;
+    let interface = if index == 0 { String::new() } else { name_of(index, names) };
     Some(PacketSocketSample {
         interface,
         inode: u64::from(u32_at(message, 4)?),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use record::snapshot::QdiscSample;
 
+use super::links::name_of;
 use crate::netlink::{Attributes, Dump, Family, after, text, u32_at, u64_at};
 
 /// `RTM_GETQDISC` with `struct tcmsg`, all zero: every interface.
@@ -33,7 +34,7 @@ pub(crate) const RATE_AT: usize = 8;
 pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<QdiscSample> {
     let index = u32_at(message, 4)?;
     let mut qdisc = QdiscSample {
-        interface: names.get(&index).cloned().unwrap_or_else(|| format!("interface {index}")),
+        interface: name_of(index, names),
         handle: u32_at(message, 8)?,
         parent: u32_at(message, 12)?,
         ..QdiscSample::default()
@@ -72,12 +73,11 @@ pub(crate) fn statistics(content: &[u8], qdisc: &mut QdiscSample) {
 fn settings(options: &[u8], qdisc: &mut QdiscSample) {
     match qdisc.kind.as_str() {
         "tbf" => {
-            let find = |wanted| {
-                Attributes(options).find(|(number, _)| *number == wanted).map(|(_, content)| content)
-            };
-            let Some(parameters) = find(TBF_PARMS) else { return };
+            let options = Attributes(options);
+            let Some(parameters) = options.get(TBF_PARMS) else { return };
             let narrow = u32_at(parameters, RATE_AT).map(u64::from);
-            qdisc.rate_bytes_per_second = find(TBF_RATE64).and_then(|content| u64_at(content, 0)).or(narrow);
+            qdisc.rate_bytes_per_second =
+                options.get(TBF_RATE64).and_then(|content| u64_at(content, 0)).or(narrow);
             qdisc.limit = u32_at(parameters, TBF_LIMIT_AT).map(u64::from);
         }
         // `struct tc_fifo_qopt` is the limit alone, in frames or bytes.

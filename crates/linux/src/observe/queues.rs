@@ -10,7 +10,7 @@
 
 use record::snapshot::Counters;
 
-use crate::netlink::{Attributes, Dump, Family, Netlink, after, u32_at, u64_at};
+use crate::netlink::{Dump, Family, Netlink, after, u32_at, u64_at};
 
 /// `struct genlmsghdr`: command, version, two bytes for nothing.
 const GENERIC_HEADER: usize = 4;
@@ -93,21 +93,16 @@ fn request(interface: u32) -> Vec<u8> {
 /// Decodes one reply; none unless it is about a receive queue of that interface.
 fn parse(message: &[u8], interface: u32) -> Option<Queue> {
     let attributes = after(message, GENERIC_HEADER);
-    let number = |wanted| find(attributes.clone(), wanted).and_then(|content| u32_at(content, 0));
+    let number = |wanted| attributes.get(wanted).and_then(|content| u32_at(content, 0));
     if number(NETDEV_A_QSTATS_IFINDEX)? != interface || number(NETDEV_A_QSTATS_QUEUE_TYPE)? != RECEIVE {
         return None;
     }
-    let counter = |(wanted, name): &(u16, &str)| {
-        Some(((*name).to_owned(), unsigned(find(attributes.clone(), *wanted)?)?))
-    };
+    let counter =
+        |(wanted, name): &(u16, &str)| Some(((*name).to_owned(), unsigned(attributes.get(*wanted)?)?));
     Some(Queue {
         number: number(NETDEV_A_QSTATS_QUEUE_ID)?,
         counters: COUNTERS.iter().filter_map(counter).collect(),
     })
-}
-
-fn find(mut attributes: Attributes<'_>, wanted: u16) -> Option<&[u8]> {
-    attributes.find(|(number, _)| *number == wanted).map(|(_, content)| content)
 }
 
 /// A number that takes four bytes where it fits into them, else eight (`nla_put_uint`).

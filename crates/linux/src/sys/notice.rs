@@ -1,13 +1,10 @@
-//! Being woken: several descriptors at once, another thread, a change of an interface.
+//! Being woken: several descriptors at once, another thread.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
-};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// What a descriptor is ready for.
@@ -82,43 +79,6 @@ impl Waker {
 }
 
 impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// Is readable when an interface of the namespace came, went or changed (`RTNLGRP_LINK`).
-#[derive(Debug)]
-pub struct LinkNotice(OwnedFd);
-
-impl LinkNotice {
-    /// Listens in the namespace of the calling thread.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn new() -> io::Result<LinkNotice> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let netlink = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
-        bind(netlink.as_raw_fd(), &NetlinkAddr::new(0, libc::RTMGRP_LINK as u32))?;
-        Ok(LinkNotice(netlink))
-    }
-
-    /// Throws away what was noticed; true when there was something. What it was has to be asked anew: a notice may
-    /// have been lost.
-    pub fn take(&self) -> bool {
-        let mut room = [0u8; 8192];
-        let mut any = false;
-        loop {
-            match recv(self.0.as_raw_fd(), &mut room, MsgFlags::empty()) {
-                Ok(_) | Err(Errno::ENOBUFS) => any = true,
-                Err(Errno::EINTR) => {}
-                Err(_) => return any,
-            }
-        }
-    }
-}
-
-impl AsFd for LinkNotice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -133,9 +133,7 @@ fn header(index: u32) -> [u8; HEADER_BYTES] {
 /// Kind and handle, if it is the root of that interface.
 fn parse_root(message: &[u8], index: u32) -> Root {
     let is_root = u32_at(message, 4)? == index && u32_at(message, 12)? == TC_ROOT;
-    let kind = after(message, HEADER_BYTES)
-        .find(|(number, _)| *number == TCA_KIND)
-        .map(|(_, content)| text(content));
+    let kind = after(message, HEADER_BYTES).get(TCA_KIND).map(text);
     kind.filter(|_| is_root).zip(u32_at(message, 8))
 }
 

@@ -5,12 +5,11 @@
 //! through the number that this namespace has for that one (`RTM_GETNSID`), so equal indices elsewhere do not confuse.
 
 use super::super::interface::Interface;
+use crate::netlink::Netlink;
 use crate::sys::netns;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 use record::{Problem, Result};
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 /// What was found, and done.
@@ -55,8 +54,9 @@ pub(super) fn open(interface: &Interface, wanted: bool, place: &str) -> Result<P
 fn namespace_of_peer(interface: &Interface) -> Option<OwnedFd> {
     let own = netns::current().ok()?;
     let Some(wanted) = interface.peer_netns else { return Some(own) };
+    let mut netlink = Netlink::open();
     candidates().filter_map(|path| Some(OwnedFd::from(File::open(path).ok()?))).find(|namespace| {
-        number_of(namespace.as_fd()).is_ok_and(|number| number == Some(wanted))
+        netlink.number_of(namespace.as_fd()).is_ok_and(|number| number == Some(wanted))
             && !netns::same(namespace, &own).unwrap_or(true)
     })
 }
@@ -74,40 +74,4 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
 /// A descriptor of a namespace links to `net:[4026531840]`.
 fn is_netns(target: &std::path::Path) -> bool {
     target.to_str().is_some_and(|text| text.starts_with("net:["))
-}
-
-/// The number that this namespace has for another one (`RTM_GETNSID`); none when it has none.
-fn number_of(namespace: BorrowedFd<'_>) -> io::Result<Option<i32>> {
-    const RTM_NEWNSID: u16 = 88;
-    const RTM_GETNSID: u16 = 90;
-    const NETNSA_NSID: u16 = 1;
-    const NETNSA_FD: u16 = 3;
-    let netlink =
-        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)?;
-    let mut request = vec![];
-    request.extend(28u32.to_ne_bytes());
-    request.extend(RTM_GETNSID.to_ne_bytes());
-    request.extend(1u16.to_ne_bytes()); // NLM_F_REQUEST
-    request.extend([0; 8]); // sequence, port
-    request.extend([0; 4]); // struct rtgenmsg, padded
-    request.extend(8u16.to_ne_bytes());
-    request.extend(NETNSA_FD.to_ne_bytes());
-    request.extend(namespace.as_raw_fd().to_ne_bytes());
-    send(netlink.as_raw_fd(), &request, MsgFlags::empty())?;
-    let mut reply = [0u8; 4096];
-    let length = recv(netlink.as_raw_fd(), &mut reply, MsgFlags::empty())?;
-    let reply = &reply[..length];
-    let u16_at = |at: usize| Some(u16::from_ne_bytes(reply.get(at..at + 2)?.try_into().ok()?));
-    if u16_at(4) != Some(RTM_NEWNSID) {
-        return Ok(None);
-    }
-    let mut at = 20;
-    while let (Some(bytes), Some(kind)) = (u16_at(at), u16_at(at + 2)) {
-        if let (NETNSA_NSID, Some(value)) = (kind, reply.get(at + 4..at + 8)) {
-            let number = i32::from_ne_bytes(value.try_into().expect("four bytes"));
-            return Ok((number >= 0).then_some(number));
-        }
-        at += usize::from(bytes).max(4).next_multiple_of(4);
-    }
-    Ok(None)
 }
