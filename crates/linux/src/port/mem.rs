@@ -11,12 +11,13 @@
 
 use super::area::Area;
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use super::told::{refusing, setting};
 use super::{
     Hand, Port, PortError, ReceiveCounters, Receiver, Sent, Stamp, StampSource, TransmitCounters,
     Transmitter, Uri, Wait, Way, Wish,
 };
 use crate::sys::clock;
-use record::{PlaceDrop, PortSetting, Problem, drop};
+use record::{PortSetting, Problem, drop};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -125,14 +126,14 @@ fn new_wire(wish: &Wish, frames: usize, chunk: u32) -> std::io::Result<Waiting> 
 
 fn ends(uri: &Uri, wish: &Wish, wire: &Waiting, to: Arc<Lane>, from: Arc<Lane>) -> Port {
     let settings = vec![
-        setting("frames", wire.frames.to_string()),
-        setting("chunk", format!("{} B", wire.area.chunk_bytes())),
+        setting("frames", "", wire.frames.to_string(), ""),
+        setting("chunk", "", format!("{} B", wire.area.chunk_bytes()), ""),
     ];
     let end = |lane, receives| LaneEnd { lane, area: wire.area.clone(), receives };
     let receiver = MemReceiver {
         end: end(from, true),
         slots: Vec::with_capacity(MAX_BATCH),
-        counters: ReceiveCounters { drops: vec![], ..Default::default() },
+        counters: ReceiveCounters::default(),
         filter: wish.filter.clone(),
         snap: wish.snap.unwrap_or(u32::MAX),
         settings: settings.clone(),
@@ -141,12 +142,7 @@ fn ends(uri: &Uri, wish: &Wish, wire: &Waiting, to: Arc<Lane>, from: Arc<Lane>) 
         end: end(to, false),
         frames: wire.frames,
         chunks: Vec::with_capacity(MAX_BATCH),
-        offered: 0,
-        accepted: 0,
-        bytes: 0,
-        copied: 0,
-        oversize: 0,
-        taken: 0,
+        counters: refusing(&[drop::OVERSIZE, drop::TAKEN]),
         settings,
     };
     Port {
@@ -154,10 +150,6 @@ fn ends(uri: &Uri, wish: &Wish, wire: &Waiting, to: Arc<Lane>, from: Arc<Lane>) 
         receiver: wish.direction.receives().then(|| Box::new(receiver) as Box<dyn Receiver>),
         transmitter: wish.direction.transmits().then(|| Box::new(transmitter) as Box<dyn Transmitter>),
     }
-}
-
-fn setting(name: &str, effective: String) -> PortSetting {
-    PortSetting { name: name.into(), asked: String::new(), effective, note: String::new() }
 }
 
 struct MemReceiver {
@@ -265,12 +257,7 @@ struct MemTransmitter {
     end: LaneEnd,
     frames: usize,
     chunks: Vec<u32>,
-    offered: u64,
-    accepted: u64,
-    bytes: u64,
-    copied: u64,
-    oversize: u64,
-    taken: u64,
+    counters: TransmitCounters,
     settings: Vec<PortSetting>,
 }
 
@@ -292,7 +279,7 @@ impl MemTransmitter {
             let to = area.chunk(number).add(offset as usize);
             std::ptr::copy_nonoverlapping(slot.data.as_ptr(), to.as_ptr(), slot.length as usize);
         }
-        self.copied += 1;
+        self.counters.copied += 1;
         Some((number, offset))
     }
 }
@@ -316,25 +303,26 @@ impl Transmitter for MemTransmitter {
             if accepted == room {
                 break;
             }
-            if slot.length > self.end.area.chunk_bytes() {
-                (self.oversize, sent.refused) = (self.oversize + 1, sent.refused + 1);
-            } else if slot.home == Home::Taken {
-                (self.taken, sent.refused) = (self.taken + 1, sent.refused + 1);
+            let is_oversize = slot.length > self.end.area.chunk_bytes();
+            if is_oversize || slot.home == Home::Taken {
+                let why = if is_oversize { drop::OVERSIZE } else { drop::TAKEN };
+                self.counters.refuse(why);
+                sent.refused += 1;
             } else {
                 let Some((number, offset)) = self.carry(slot, hand) else { break };
                 let mut meta = Meta { way: Way::In, ..slot.meta };
                 if meta.stamp.source == StampSource::None {
                     meta.stamp = now;
                 }
-                self.bytes += u64::from(slot.length);
+                self.counters.bytes += u64::from(slot.length);
                 state.frames.push_back(Crossing { number, offset, length: slot.length, meta });
             }
             sent.dealt += 1;
         }
         drop(state);
         lane.changed.notify_all();
-        self.offered += sent.dealt as u64;
-        self.accepted += (sent.dealt - sent.refused) as u64;
+        self.counters.offered += sent.dealt as u64;
+        self.counters.accepted += (sent.dealt - sent.refused) as u64;
         Ok(sent)
     }
 
@@ -343,18 +331,7 @@ impl Transmitter for MemTransmitter {
     }
 
     fn counters(&mut self) -> TransmitCounters {
-        TransmitCounters {
-            offered: self.offered,
-            accepted: self.accepted,
-            bytes: self.bytes,
-            completed: Some(self.accepted),
-            copied: self.copied,
-            drops: vec![
-                PlaceDrop::new("port", drop::OVERSIZE, self.oversize),
-                PlaceDrop::new("port", drop::TAKEN, self.taken),
-            ],
-            ..Default::default()
-        }
+        TransmitCounters { completed: Some(self.counters.accepted), ..self.counters.clone() }
     }
 
     fn settings(&self) -> &[PortSetting] {

@@ -38,6 +38,7 @@ pub mod ring;
 pub mod sink;
 pub mod stamps;
 pub mod tap;
+mod told;
 pub mod uri;
 pub mod xdp;
 

@@ -10,7 +10,8 @@
 //! **Price.** Software stamps make the kernel read its clock for every frame of the host (about 20 ns each) while any
 //! socket wants them.
 
-use super::packet::shared::{self, setting};
+use super::packet::shared;
+use super::told::setting;
 use super::{Direction, MAX_BATCH, Receiver, Stamp, StampSource, Uri, Wait, Way, Wish};
 use crate::sys::packet::StampFacts;
 use crate::sys::{packet, socket};

@@ -13,6 +13,7 @@
 
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::offload::{Finished, Finisher};
+use super::told::{refusing, setting};
 use super::{
     Hand, Port, PortError, ReceiveCounters, Receiver, Sent, Stamp, StampSource, TransmitCounters,
     Transmitter, Uri, Wait, Wish,
@@ -169,12 +170,6 @@ impl Wanted {
     }
 
     fn settings(&self, link: &LinkState, offloads: tun::Offloads, existed: bool) -> Vec<PortSetting> {
-        let setting = |name: &str, asked: String, effective: String, note: &str| PortSetting {
-            name: name.into(),
-            asked,
-            effective,
-            note: note.into(),
-        };
         let vnet = match (self.vnet, offloads) {
             (false, _) => "off",
             (true, tun::Offloads::None) => "on",
@@ -188,23 +183,13 @@ impl Wanted {
             (false, false) => "no frame passes before it is switched on",
         };
         vec![
-            setting("interface", String::new(), format!("{} ({life})", link.name), ""),
-            setting("queues", self.asked_queues.clone(), self.queues.to_string(), ""),
-            setting("vnet", String::new(), vnet.into(), ""),
+            setting("interface", "", format!("{} ({life})", link.name), ""),
+            setting("queues", &self.asked_queues, self.queues.to_string(), ""),
+            setting("vnet", "", vnet, ""),
             setting("mtu", self.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(), link.mtu.to_string(), ""),
-            setting("up", String::new(), if link.up { "yes" } else { "no" }.into(), state),
-            setting(
-                "queue_frames",
-                String::new(),
-                link.tx_queue_len.to_string(),
-                "towards this program, per queue",
-            ),
-            setting(
-                "stamps",
-                String::new(),
-                StampSource::User.name().into(),
-                "a tap has no clock of its own",
-            ),
+            setting("up", "", if link.up { "yes" } else { "no" }, state),
+            setting("queue_frames", "", link.tx_queue_len.to_string(), "towards this program, per queue"),
+            setting("stamps", "", StampSource::User.name(), "a tap has no clock of its own"),
         ]
     }
 }
@@ -343,9 +328,7 @@ struct TapReceiver {
     next: usize,
     filter: Option<wire::filter::Program>,
     snap: u32,
-    frames: u64,
-    bytes: u64,
-    cut: u64,
+    counters: ReceiveCounters,
     unknown: u64,
     drops: KernelDrops,
     said_down: bool,
@@ -363,9 +346,7 @@ impl TapReceiver {
             next: 0,
             filter: wish.filter.clone(),
             snap: wish.snap.unwrap_or(u32::MAX),
-            frames: 0,
-            bytes: 0,
-            cut: 0,
+            counters: ReceiveCounters::default(),
             unknown: 0,
             drops,
             said_down: false,
@@ -414,7 +395,7 @@ impl TapReceiver {
         }
         let wire_length = length as u32;
         let kept = wire_length.min(self.snap);
-        self.cut += u64::from(kept < wire_length);
+        self.counters.cut += u64::from(kept < wire_length);
         self.slots.push(Slot {
             data: NonNull::from(room).cast(),
             length: kept,
@@ -481,22 +462,19 @@ impl Receiver for TapReceiver {
         let stamp = Stamp { ns: clock::realtime_ns(), source: StampSource::User };
         for slot in &mut self.slots {
             slot.meta.stamp = stamp;
-            self.bytes += u64::from(slot.meta.wire_length);
+            self.counters.bytes += u64::from(slot.meta.wire_length);
         }
-        self.frames += self.slots.len() as u64;
+        self.counters.frames += self.slots.len() as u64;
         Ok(Batch::new(&mut self.slots))
     }
 
     fn counters(&mut self) -> ReceiveCounters {
         ReceiveCounters {
-            frames: self.frames,
-            bytes: self.bytes,
-            cut: self.cut,
             drops: vec![
                 PlaceDrop::new("kernel", drop::QUEUE_FULL, self.drops.read()),
                 PlaceDrop::new("port", drop::UNKNOWN_OFFLOAD, self.unknown),
             ],
-            ..Default::default()
+            ..self.counters.clone()
         }
     }
 
@@ -517,24 +495,13 @@ struct TapTransmitter {
     finisher: Finisher,
     /// Where pieces of super-frames are written.
     piece: Vec<u8>,
-    offered: u64,
-    accepted: u64,
-    bytes: u64,
-    copied: u64,
-    refused: Refused,
+    counters: TransmitCounters,
     settings: Vec<PortSetting>,
 }
 
-/// Frames refused, by reason.
-#[derive(Debug, Default, Clone, Copy)]
-struct Refused {
-    oversize: u64,
-    runt: u64,
-    link_down: u64,
-    no_memory: u64,
-    invalid: u64,
-    taken: u64,
-}
+/// Why a frame is refused.
+const REFUSALS: [&str; 6] =
+    [drop::OVERSIZE, drop::RUNT, drop::LINK_DOWN, drop::NO_MEMORY, drop::INVALID, drop::TAKEN];
 
 /// What became of one frame.
 enum Outcome {
@@ -549,11 +516,7 @@ impl TapTransmitter {
             piece: vec![0; SUPER_FRAME],
             tap,
             finisher: Finisher::default(),
-            offered: 0,
-            accepted: 0,
-            bytes: 0,
-            copied: 0,
-            refused: Refused::default(),
+            counters: refusing(&REFUSALS),
             settings,
         }
     }
@@ -561,16 +524,16 @@ impl TapTransmitter {
     fn send(&mut self, slot: &mut Slot) -> Result<Outcome, PortError> {
         let length = slot.length as usize;
         if slot.home == Home::Taken {
-            return Ok(refuse(&mut self.refused.taken));
+            return Ok(self.refuse(drop::TAKEN));
         }
         if length < ETHERNET {
-            return Ok(refuse(&mut self.refused.runt));
+            return Ok(self.refuse(drop::RUNT));
         }
         // SAFETY: the batch was promised that these bytes are valid and ours as long as it is borrowed; nothing writes
         // to them in this function before their last use.
         let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), length) };
         if is_oversize(bytes, self.tap.mtu) && slot.meta.offload.segments.is_none() {
-            return Ok(refuse(&mut self.refused.oversize));
+            return Ok(self.refuse(drop::OVERSIZE));
         }
         if self.tap.has_header {
             let written = tun::write(self.queue(), &slot.meta.offload.write(), bytes);
@@ -584,7 +547,7 @@ impl TapTransmitter {
             Finished::Refused => Ok(Outcome::Refused),
             Finished::Pieces(cut) => {
                 if cut.longest() > self.piece.len() {
-                    return Ok(refuse(&mut self.refused.oversize));
+                    return Ok(self.refuse(drop::OVERSIZE));
                 }
                 let mut written = Ok(());
                 let mut pieces = 0;
@@ -593,11 +556,11 @@ impl TapTransmitter {
                     written = tun::write(&self.tap.queues[0], &[], &self.piece[..length]);
                     pieces += usize::from(written.is_ok());
                 }
-                self.copied += 1;
+                self.counters.copied += 1;
                 self.finisher.sent_pieces(pieces);
                 match self.sort_write(written)? {
                     // Its first pieces are gone already, so it cannot be offered again.
-                    Outcome::Full if pieces > 0 => Ok(refuse(&mut self.refused.no_memory)),
+                    Outcome::Full if pieces > 0 => Ok(self.refuse(drop::NO_MEMORY)),
                     outcome => Ok(outcome),
                 }
             }
@@ -612,17 +575,17 @@ impl TapTransmitter {
         let Err(error) = written else { return Ok(Outcome::Sent) };
         Ok(match error.raw_os_error() {
             Some(libc::EAGAIN | libc::EINTR) => Outcome::Full,
-            Some(libc::EIO) => refuse(&mut self.refused.link_down),
-            Some(libc::ENOMEM | libc::ENOBUFS) => refuse(&mut self.refused.no_memory),
-            Some(libc::EINVAL | libc::EMSGSIZE | libc::EFAULT) => refuse(&mut self.refused.invalid),
+            Some(libc::EIO) => self.refuse(drop::LINK_DOWN),
+            Some(libc::ENOMEM | libc::ENOBUFS) => self.refuse(drop::NO_MEMORY),
+            Some(libc::EINVAL | libc::EMSGSIZE | libc::EFAULT) => self.refuse(drop::INVALID),
             _ => return Err(sort(error)),
         })
     }
-}
 
-fn refuse(counter: &mut u64) -> Outcome {
-    *counter += 1;
-    Outcome::Refused
+    fn refuse(&mut self, why: &str) -> Outcome {
+        self.counters.refuse(why);
+        Outcome::Refused
+    }
 }
 
 /// As the kernel judges frames of packet sockets: a VLAN tag does not count.
@@ -640,8 +603,8 @@ impl Transmitter for TapTransmitter {
             let wire = u64::from(slot.length);
             match self.send(slot) {
                 Ok(Outcome::Sent) => {
-                    self.accepted += 1;
-                    self.bytes += wire;
+                    self.counters.accepted += 1;
+                    self.counters.bytes += wire;
                 }
                 Ok(Outcome::Refused) => sent.refused += 1,
                 Ok(Outcome::Full) => break,
@@ -652,7 +615,7 @@ impl Transmitter for TapTransmitter {
             }
             sent.dealt += 1;
         }
-        self.offered += sent.dealt as u64;
+        self.counters.offered += sent.dealt as u64;
         if sent.dealt == 0 {
             stopped?;
         }
@@ -664,24 +627,8 @@ impl Transmitter for TapTransmitter {
     }
 
     fn counters(&mut self) -> TransmitCounters {
-        let refused = self.refused;
-        let drops = [
-            (drop::OVERSIZE, refused.oversize),
-            (drop::RUNT, refused.runt),
-            (drop::LINK_DOWN, refused.link_down),
-            (drop::NO_MEMORY, refused.no_memory),
-            (drop::INVALID, refused.invalid),
-            (drop::TAKEN, refused.taken),
-        ];
-        let mut counters = TransmitCounters {
-            offered: self.offered,
-            accepted: self.accepted,
-            bytes: self.bytes,
-            completed: Some(self.accepted),
-            copied: self.copied,
-            drops: drops.map(|(name, count)| PlaceDrop::new("port", name, count)).into(),
-            ..Default::default()
-        };
+        let mut counters =
+            TransmitCounters { completed: Some(self.counters.accepted), ..self.counters.clone() };
         self.finisher.report(&mut counters);
         counters
     }

@@ -18,6 +18,7 @@ use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::{
     Hand, Port, PortError, ReceiveCounters, Receiver, Sent, TransmitCounters, Transmitter, Uri, Wait, Wish,
 };
+use crate::port::told::setting;
 use crate::sys::clock;
 use record::{PlaceDrop, PortSetting, Result, drop, unit};
 use std::collections::VecDeque;
@@ -51,12 +52,8 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
     let inside = super::open(&uri.remaining(), wish).map_err(|problem| problem.at(&text))?;
     let settings = |inner: &[PortSetting], hit: bool| {
         let mut all = inner.to_vec();
-        all.push(PortSetting {
-            name: "faults".into(),
-            asked: String::new(),
-            effective: if hit { plan.text() } else { "none on this side".into() },
-            note: String::new(),
-        });
+        let effective = if hit { plan.text() } else { "none on this side".into() };
+        all.push(setting("faults", "", effective, ""));
         all
     };
     let receiver = inside.receiver.map(|inner| {

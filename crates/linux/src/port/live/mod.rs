@@ -18,6 +18,7 @@ mod program;
 
 use super::interface::{Health, Interface, Probe};
 use super::{PortError, Uri};
+use crate::port::told::setting;
 use crate::sys::{bpf, clock};
 use record::{PortSetting, Problem, Result};
 use std::os::fd::{AsFd, OwnedFd};
@@ -302,25 +303,19 @@ fn check(frames: &[LiveFrame], interface: &Interface, place: &str) -> Result<()>
 }
 
 fn settings(interface: &Interface, wish: &LiveWish, batch: u32, peer: String) -> Vec<PortSetting> {
-    let setting = |name: &str, asked: String, effective: String, note: &str| PortSetting {
-        name: name.into(),
-        asked,
-        effective,
-        note: note.into(),
-    };
     let asked = if wish.batch == 0 { String::new() } else { wish.batch.to_string() };
     let mut all = vec![
         setting(
             "path",
-            String::new(),
-            "XDP redirect to the driver".into(),
+            "",
+            "XDP redirect to the driver",
             "no queueing discipline and no capture on this interface sees these frames",
         ),
         setting("batch", asked, format!("{batch} frames"), ""),
-        setting("templates", String::new(), wish.frames.len().to_string(), ""),
+        setting("templates", "", wish.frames.len().to_string(), ""),
     ];
     if interface.kind == "veth" {
-        all.push(setting("peer", String::new(), peer, ""));
+        all.push(setting("peer", "", peer, ""));
     }
     all
 }

@@ -4,7 +4,8 @@ use super::super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::super::stamps;
 use super::super::{PortError, ReceiveCounters, Receiver, Stamp, StampSource, Uri, Wait, Wish};
 use super::Asked;
-use super::shared::{self, Finish, Watch, refused, setting, status, switch};
+use super::shared::{self, Finish, Watch, refused, status, switch};
+use crate::port::told::setting;
 use crate::sys::packet::{self, Mapping};
 use crate::sys::{clock, socket};
 use record::{PlaceDrop, PortSetting, Result, drop};
@@ -63,7 +64,7 @@ impl PacketReceiver {
         } else {
             "the kernel doubles what is asked, and counts its own overhead: 768 B for a 60 B frame"
         };
-        settings.push(setting("buffer", &format!("{} B", asked.buffer), format!("{buffer} B"), note));
+        settings.push(setting("buffer", format!("{} B", asked.buffer), format!("{buffer} B"), note));
         packet::set(&fd, libc::PACKET_AUXDATA, 1).map_err(refused(uri, "auxiliary data"))?;
         if asked.vnet {
             packet::set(&fd, libc::PACKET_VNET_HDR, 1).map_err(refused(uri, "virtio headers"))?;

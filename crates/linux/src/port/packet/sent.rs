@@ -13,7 +13,8 @@
 
 use super::super::stamps::{self, TRANSMIT};
 use super::super::{Departure, StampSource, Uri};
-use super::shared::{refused, setting};
+use super::shared::refused;
+use crate::port::told::setting;
 use crate::sys::{clock, packet, socket};
 use record::{PortSetting, Result};
 use std::os::fd::AsFd;

@@ -11,6 +11,7 @@
 
 use super::super::batch::{Home, Slot};
 use super::super::{PortError, Uri, Wait, Way, Wish};
+use crate::port::told::setting;
 use crate::sys::packet::{self, InterfaceFacts};
 use record::{PortSetting, Problem, Result};
 use std::io;
@@ -29,11 +30,6 @@ pub fn take_switch(uri: &mut Uri, key: &'static str, otherwise: bool) -> Result<
         Some("off" | "no") => Ok(false),
         Some(other) => Err(uri.bad(key, other, "on or off")),
     }
-}
-
-/// One setting with what was asked, what took effect and what is to be known of it.
-pub fn setting(name: &str, asked: &str, effective: impl Into<String>, note: &str) -> PortSetting {
-    PortSetting { name: name.into(), asked: asked.into(), effective: effective.into(), note: note.into() }
 }
 
 /// `on` or `off`.
@@ -184,7 +180,7 @@ pub fn listen(
         settings.push(setting("filter", "", format!("{} instructions", program.len()), note));
     }
     if let Some(snap) = wish.snap {
-        settings.push(setting("snap", &snap.to_string(), format!("{snap} B"), ""));
+        settings.push(setting("snap", snap.to_string(), format!("{snap} B"), ""));
     }
     Ok(settings)
 }

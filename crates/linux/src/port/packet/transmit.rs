@@ -16,7 +16,8 @@ use super::super::{
 };
 use super::join::Joiner;
 use super::sent::SentStamps;
-use super::shared::{self, Watch, refused, setting, switch};
+use super::shared::{self, Watch, refused, switch};
+use crate::port::told::setting;
 use crate::sys::packet;
 use crate::sys::socket;
 use record::{PlaceDrop, PortSetting, Result, drop};
@@ -304,7 +305,7 @@ impl PacketTransmitter {
         let (way, mut settings) = Way::open(uri, vnet, bypass)?;
         if join > 1 {
             let note = "UDP frames of one flow and length leave as one super-frame, which the kernel cuts";
-            settings.push(setting("join", &join.to_string(), format!("{join} frames"), note));
+            settings.push(setting("join", join.to_string(), format!("{join} frames"), note));
         }
         let buffer = socket::buffer(&way.fd, socket::Direction::Send)
             .map_err(refused(uri, "to tell the socket buffer"))?;

@@ -2,6 +2,7 @@
 
 use super::source::Source;
 use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use crate::port::told::setting;
 use crate::port::{PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait, Way, Wish};
 use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::fs::File;
@@ -260,25 +261,17 @@ impl PcapReceiver {
 
     /// Writes down what is known of the file.
     fn describe(&mut self) {
-        let setting = |name: &str, effective: String| PortSetting {
-            name: name.into(),
-            asked: String::new(),
-            effective,
-            note: String::new(),
-        };
         self.settings.clear();
         let Some(compression) = self.source.compression() else {
-            self.settings.push(setting("format", "not known before its first bytes come".into()));
+            self.settings.push(setting("format", "", "not known before its first bytes come", ""));
             return;
         };
-        self.settings.push(setting("format", self.section.format.name().into()));
-        self.settings.push(setting("compress", compression.name().into()));
+        self.settings.push(setting("format", "", self.section.format.name(), ""));
+        self.settings.push(setting("compress", "", compression.name(), ""));
         for (index, interface) in self.reader.interfaces().iter().enumerate().take(8) {
             let name = if interface.name.is_empty() { index.to_string() } else { interface.name.clone() };
-            let mut line =
-                setting("interface", format!("{name}: {}, {}", interface.link, interface.resolution));
-            line.note = interface.description.clone();
-            self.settings.push(line);
+            let effective = format!("{name}: {}, {}", interface.link, interface.resolution);
+            self.settings.push(setting("interface", "", effective, &interface.description));
         }
     }
 

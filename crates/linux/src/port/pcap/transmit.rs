@@ -6,6 +6,7 @@
 
 use super::writer::{Options, Writer};
 use crate::port::batch::{Batch, Home};
+use crate::port::told::{refusing, setting};
 use crate::port::{Hand, Meta, PortError, Sent, Stamp, StampSource, TransmitCounters, Transmitter};
 use crate::sys::clock;
 use record::{PlaceDrop, PortSetting, Problem, Result, drop};
@@ -20,13 +21,7 @@ const MAX_INTERFACES: u32 = 1024;
 /// A capture file as a transmitter.
 pub(super) struct PcapTransmitter {
     writer: Writer,
-    offered: u64,
-    bytes: u64,
-    oversize: u64,
-    taken: u64,
-    malformed: u64,
-    completed: u64,
-    segments: u64,
+    counters: TransmitCounters,
     super_frames: u64,
     /// Where frames are finished that were not.
     room: Vec<u8>,
@@ -37,26 +32,14 @@ impl PcapTransmitter {
     pub(super) fn create(path: &str, options: Options) -> Result<PcapTransmitter> {
         let resolution = options.resolution;
         let writer = Writer::create(path, options)?;
-        let setting = |name: &str, effective: String| PortSetting {
-            name: name.into(),
-            asked: String::new(),
-            effective,
-            note: String::new(),
-        };
         let settings = vec![
-            setting("format", writer.format().name().into()),
-            setting("compress", writer.compression().name().into()),
-            setting("resolution", resolution.to_string()),
+            setting("format", "", writer.format().name(), ""),
+            setting("compress", "", writer.compression().name(), ""),
+            setting("resolution", "", resolution.to_string(), ""),
         ];
         Ok(PcapTransmitter {
             writer,
-            offered: 0,
-            bytes: 0,
-            oversize: 0,
-            taken: 0,
-            malformed: 0,
-            completed: 0,
-            segments: 0,
+            counters: refusing(&[drop::OVERSIZE, drop::TAKEN, drop::MALFORMED]),
             super_frames: 0,
             room: vec![],
             settings,
@@ -85,7 +68,7 @@ impl PcapTransmitter {
                 if offload::complete(&mut self.room, partial).is_err() {
                     return Ok(false);
                 }
-                self.completed += 1;
+                self.counters.completed_checksums += 1;
                 self.writer.write(&self.room, &meta)?;
             }
             offload => {
@@ -96,12 +79,12 @@ impl PcapTransmitter {
                     result = std::mem::replace(&mut result, Ok(())).and(written);
                 });
                 let Ok(pieces) = pieces else { return Ok(false) };
-                self.segments += pieces as u64;
+                self.counters.segments += pieces as u64;
                 self.super_frames += 1;
                 result?;
             }
         }
-        self.bytes += bytes.len() as u64;
+        self.counters.bytes += bytes.len() as u64;
         Ok(true)
     }
 
@@ -125,15 +108,15 @@ impl Transmitter for PcapTransmitter {
         for &index in which {
             let slot = &batch.slots()[usize::from(index)];
             let (home, length, mut meta) = (slot.home, slot.length, slot.meta);
-            self.offered += 1;
+            self.counters.offered += 1;
             sent.dealt += 1;
             let refused = match home {
-                Home::Taken => Some(&mut self.taken),
-                _ if length > MAX_FRAME => Some(&mut self.oversize),
+                Home::Taken => Some(drop::TAKEN),
+                _ if length > MAX_FRAME => Some(drop::OVERSIZE),
                 _ => None,
             };
-            if let Some(counter) = refused {
-                *counter += 1;
+            if let Some(why) = refused {
+                self.counters.refuse(why);
                 sent.refused += 1;
                 continue;
             }
@@ -142,7 +125,8 @@ impl Transmitter for PcapTransmitter {
             }
             let written = self.write(batch.bytes(usize::from(index)), meta);
             if !written.map_err(|problem| self.error(&problem))? {
-                (self.malformed, sent.refused) = (self.malformed + 1, sent.refused + 1);
+                self.counters.refuse(drop::MALFORMED);
+                sent.refused += 1;
             }
         }
         Ok(sent)
@@ -154,24 +138,14 @@ impl Transmitter for PcapTransmitter {
     }
 
     fn counters(&mut self) -> TransmitCounters {
-        TransmitCounters {
-            offered: self.offered,
-            // A super-frame is one frame here, but several in the file.
-            accepted: (self.writer.frames() - self.writer.lost() + self.super_frames)
-                .saturating_sub(self.segments),
-            bytes: self.bytes,
-            completed: Some(self.writer.safe()),
-            copied: self.writer.frames(),
-            drops: vec![
-                PlaceDrop::new("port", drop::OVERSIZE, self.oversize),
-                PlaceDrop::new("port", drop::TAKEN, self.taken),
-                PlaceDrop::new("port", drop::MALFORMED, self.malformed),
-                PlaceDrop::new("disk", drop::WRITE_FAILED, self.writer.lost()),
-            ],
-            completed_checksums: self.completed,
-            segments: self.segments,
-            ..TransmitCounters::default()
-        }
+        let mut counters = self.counters.clone();
+        // A super-frame is one frame here, but several in the file.
+        counters.accepted =
+            (self.writer.frames() - self.writer.lost() + self.super_frames).saturating_sub(counters.segments);
+        counters.completed = Some(self.writer.safe());
+        counters.copied = self.writer.frames();
+        counters.drops.push(PlaceDrop::new("disk", drop::WRITE_FAILED, self.writer.lost()));
+        counters
     }
 
     fn settings(&self) -> &[PortSetting] {

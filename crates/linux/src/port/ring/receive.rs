@@ -1,7 +1,8 @@
 //! The receiving end of `ring:`, whichever version the ring is.
 
 use super::super::batch::{Batch, MAX_BATCH, Slot};
-use super::super::packet::shared::{self, Finish, Watch, refused, setting, switch};
+use super::super::packet::shared::{self, Finish, Watch, refused, switch};
+use super::super::told::setting;
 use super::super::{PortError, ReceiveCounters, Receiver, Uri, Wait, Wish};
 use super::blocks::Blocks;
 use super::found::Maker;

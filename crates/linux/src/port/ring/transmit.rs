@@ -11,8 +11,9 @@
 
 use super::super::batch::{Batch, Slot};
 use super::super::packet::PacketTransmitter;
-use super::super::packet::shared::{refused, setting};
+use super::super::packet::shared::refused;
 use super::super::packet::transmit::{Reason, Refused, Way};
+use super::super::told::setting;
 use super::super::{Hand, PortError, Sent, TransmitCounters, Transmitter, Uri};
 use super::Asked;
 use crate::sys::packet::{self, Mapping};

@@ -31,6 +31,8 @@ mod transmit;
 
 use super::interface::{Interface, Probe};
 use super::{Area, MAX_BATCH, Port, Receiver, StampSource, Transmitter, Uri, Wish};
+use crate::port::packet::shared::switch;
+use crate::port::told::{refusing, setting};
 use only::Only;
 use receive::{Checksums, XdpReceiver};
 use record::{PortSetting, Problem, Result};
@@ -258,9 +260,9 @@ fn transmitter_of(
         frames: asked.frames,
         longest: longest.min(socket.area.chunk_bytes()),
         stash: Vec::with_capacity(asked.frames as usize + MAX_BATCH),
-        counters: Default::default(),
+        counters: refusing(&transmit::REFUSALS),
         completed: 0,
-        lost: Default::default(),
+        driver_dropped: 0,
         wakeup: asked.wakeup,
         probe,
         down: false,
@@ -385,48 +387,47 @@ fn settings(
     redirect: Option<&Redirect>,
 ) -> Vec<PortSetting> {
     let mut all = vec![];
-    let mut say = |name: &str, asked: &str, effective: String, note: String| {
-        all.push(PortSetting { name: name.into(), asked: asked.into(), effective, note });
-    };
+    let mut say =
+        |name, asked: &str, effective: &str, note: &str| all.push(setting(name, asked, effective, note));
     let zero = parts.socket.zero_copy();
     match redirect {
         Some(redirect) => {
             let note = match redirect.mode {
-                Mode::Generic if redirect.why_generic.is_empty() => "on socket buffers".into(),
-                Mode::Generic => redirect.why_generic.clone(),
-                _ => "in the driver; the program goes with this process".into(),
+                Mode::Generic if redirect.why_generic.is_empty() => "on socket buffers",
+                Mode::Generic => &redirect.why_generic,
+                _ => "in the driver; the program goes with this process",
             };
-            say("mode", asked.mode.name(), redirect.mode.name().into(), note);
+            say("mode", asked.mode.name(), redirect.mode.name(), note);
         }
-        None => say("mode", asked.mode.name(), "none".into(), "only to send: no program is attached".into()),
+        None => say("mode", asked.mode.name(), "none", "only to send: no program is attached"),
     }
     let shared = if parts.shares { "as the first port over this memory; " } else { "" };
     let who =
         if zero { "the driver uses our memory" } else { "the kernel copies between its memory and ours" };
-    say("copy", copy_name(asked.copy), if zero { "zero" } else { "copy" }.into(), format!("{shared}{who}"));
+    say("copy", copy_name(asked.copy), if zero { "zero" } else { "copy" }, &format!("{shared}{who}"));
     let others = match interface.queues {
         1 => String::new(),
         queues => format!("of {queues}: frames of the others go to the host"),
     };
     let asked_queue = asked.queue.map(|queue| queue.to_string()).unwrap_or_default();
-    say("queue", &asked_queue, queue.to_string(), others);
-    say("frames", "", format!("{} in each ring", asked.frames), String::new());
+    say("queue", &asked_queue, &queue.to_string(), &others);
+    say("frames", "", &format!("{} in each ring", asked.frames), "");
     let area = &parts.socket.area;
     let memory = format!("{} chunks of {} B", area.chunks(), area.chunk_bytes());
-    say("memory", "", memory, if wish.area.is_some() { "shared with other ports" } else { "" }.into());
-    say("wakeup", "", if asked.wakeup { "on" } else { "off" }.into(), String::new());
+    say("memory", "", &memory, if wish.area.is_some() { "shared with other ports" } else { "" });
+    say("wakeup", "", switch(asked.wakeup), "");
     if let (true, Some(budget)) = (wish.direction.transmits() && !zero, parts.budget) {
-        say("budget", "", format!("{budget} frames"), "sent by one system call at most".into());
+        say("budget", "", &format!("{budget} frames"), "sent by one system call at most");
     }
     if redirect.is_some() {
         let keep = asked.checksums == Checksums::Keep;
         let note = "the kernel does not tell of unfinished ones; they are found by their content";
-        say("checksums", "", if keep { "keep" } else { "complete" }.into(), note.into());
+        say("checksums", "", if keep { "keep" } else { "complete" }, note);
         let asked_stamp = match wish.stamps {
             StampSource::None => "",
             other => other.name(),
         };
-        say("stamps", asked_stamp, "user".into(), "when this program takes the batch".into());
+        say("stamps", asked_stamp, "user", "when this program takes the batch");
         let (asked, which, note) = match asked.only {
             None => (
                 String::new(),
@@ -438,7 +439,7 @@ fn settings(
                 (only.text(), which, "everything else, fragments too, goes on to the host's stack")
             }
         };
-        say("takes", &asked, which, note.into());
+        say("takes", &asked, &which, note);
     }
     all
 }

@@ -16,17 +16,9 @@ const SHORTEST: u32 = 14;
 /// How long a flush sleeps between two looks at the rings.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Frames that were refused or lost, by reason.
-#[derive(Debug, Default)]
-pub struct Lost {
-    oversize: u64,
-    undersize: u64,
-    taken: u64,
-    super_frame: u64,
-    checksum: u64,
-    link_down: u64,
-    driver: u64,
-}
+/// Why a frame is refused.
+pub(super) const REFUSALS: [&str; 6] =
+    [drop::OVERSIZE, drop::RUNT, drop::TAKEN, drop::SUPER_FRAME, drop::CHECKSUM, drop::LINK_DOWN];
 
 /// What an open transmitter works with.
 pub struct XdpTransmitter {
@@ -42,7 +34,8 @@ pub struct XdpTransmitter {
     pub(super) stash: Vec<u32>,
     pub(super) counters: TransmitCounters,
     pub(super) completed: u64,
-    pub(super) lost: Lost,
+    /// Frames that the driver dropped.
+    pub(super) driver_dropped: u64,
     /// Kick the kernel only when it says that it waits.
     pub(super) wakeup: bool,
     pub(super) probe: Probe,
@@ -116,18 +109,18 @@ impl XdpTransmitter {
 
     /// Why the frame cannot be sent, if so.
     fn refuse(&mut self, slot: &Slot) -> bool {
-        let counter = if slot.home == Home::Taken {
-            &mut self.lost.taken
+        let why = if slot.home == Home::Taken {
+            drop::TAKEN
         } else if self.down {
-            &mut self.lost.link_down
+            drop::LINK_DOWN
         } else if slot.length < SHORTEST {
-            &mut self.lost.undersize
+            drop::RUNT
         } else if slot.meta.offload.segments.is_none() && slot.length > self.longest_of(slot) {
-            &mut self.lost.oversize
+            drop::OVERSIZE
         } else {
             return false;
         };
-        *counter += 1;
+        self.counters.refuse(why);
         true
     }
 
@@ -165,7 +158,7 @@ impl XdpTransmitter {
                 std::slice::from_raw_parts_mut(data.as_ptr(), slot.length as usize)
             };
             if !complete(bytes, partial) {
-                self.lost.checksum += 1;
+                self.counters.refuse(drop::CHECKSUM);
                 if slot.home != (Home::Chunk { area: Arc::as_ptr(&area), number }) {
                     self.stash.push(number);
                 }
@@ -188,7 +181,7 @@ impl XdpTransmitter {
         let cut = match Cut::new(bytes, &slot.meta.offload) {
             Ok(cut) if cut.longest() <= self.longest as usize && cut.count() <= self.frames as usize => cut,
             _ => {
-                self.lost.super_frame += 1;
+                self.counters.refuse(drop::SUPER_FRAME);
                 return Fate::Refused;
             }
         };
@@ -234,8 +227,8 @@ impl XdpTransmitter {
             let left = self.rings.frames.pending();
             match refused {
                 Some(libc::EBUSY) if left < pending => {
-                    self.lost.driver += 1;
-                    if self.lost.driver.is_multiple_of(64) || left == 0 {
+                    self.driver_dropped += 1;
+                    if self.driver_dropped.is_multiple_of(64) || left == 0 {
                         self.look();
                     }
                 }
@@ -326,21 +319,13 @@ impl Transmitter for XdpTransmitter {
 
     fn counters(&mut self) -> TransmitCounters {
         self.reclaim();
-        let lost = &self.lost;
         let mut counters = self.counters.clone();
         counters.completed = Some(self.completed);
         // The kernel took these out of the ring and dropped them while it sent.
-        counters.accepted = counters.accepted.saturating_sub(lost.driver);
-        counters.drops = vec![
-            PlaceDrop::new("port", drop::OVERSIZE, lost.oversize),
-            PlaceDrop::new("port", drop::RUNT, lost.undersize),
-            PlaceDrop::new("port", drop::TAKEN, lost.taken),
-            PlaceDrop::new("port", drop::SUPER_FRAME, lost.super_frame),
-            PlaceDrop::new("port", drop::CHECKSUM, lost.checksum),
-            PlaceDrop::new("port", drop::LINK_DOWN, lost.link_down),
-            PlaceDrop::new("kernel", drop::DRIVER_DROPPED, lost.driver),
-            PlaceDrop::new("ring", drop::INVALID_FRAME, self.socket.statistics().tx_invalid_descs),
-        ];
+        counters.accepted = counters.accepted.saturating_sub(self.driver_dropped);
+        let invalid = self.socket.statistics().tx_invalid_descs;
+        counters.drops.push(PlaceDrop::new("kernel", drop::DRIVER_DROPPED, self.driver_dropped));
+        counters.drops.push(PlaceDrop::new("ring", drop::INVALID_FRAME, invalid));
         counters
     }
 
