@@ -51,8 +51,7 @@ pub fn take(door: &Door, interface: &str, index: u32) -> Result<Option<Change>> 
         return Ok(None);
     }
     let at = Scope::interface(index, &link.name).map_err(|e| told(&e.to_string()))?;
-    let Scope::Interface { netns, .. } = at else { return Ok(None) };
-    let name = format!("{JOURNAL}{}-{netns}-{index}", std::process::id());
+    let name = format!("{JOURNAL}{}-{}-{index}", std::process::id(), at.netns());
     let journal = door.begin(&name, false)?.ok_or_else(|| told("its journal is there already"))?;
     let wish = Wish { at, knob: Up(index), was: true, wanted: false };
     let taken = change(journal, &KNOB, &mut [wish], |_, refusal| {

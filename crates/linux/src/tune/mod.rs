@@ -73,26 +73,38 @@ pub enum Scope {
         netns: u64,
     },
     /// At an interface.
-    Interface {
-        /// Inode of its namespace.
-        netns: u64,
-        /// Its number there.
-        index: u32,
-        /// Its name.
-        name: String,
-    },
+    Interface(Place),
+}
+
+/// An interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Inode of its namespace.
+    pub netns: u64,
+    /// Its number there.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
 }
 
 impl Scope {
     /// An interface of the namespace of the calling thread.
     fn interface(index: u32, name: &str) -> std::io::Result<Scope> {
         let netns = netns::inode(netns::current()?.as_fd())?;
-        Ok(Scope::Interface { netns, index, name: name.to_owned() })
+        Ok(Scope::Interface(Place { netns, index, name: name.to_owned() }))
     }
 
     /// The number of the interface; 0 where there is none.
     fn index(&self) -> u32 {
-        if let Scope::Interface { index, .. } = self { *index } else { 0 }
+        if let Scope::Interface(place) = self { place.index } else { 0 }
+    }
+
+    /// The inode of the namespace; 0 for all.
+    fn netns(&self) -> u64 {
+        match self {
+            Scope::Host => 0,
+            Scope::Namespace { netns } | Scope::Interface(Place { netns, .. }) => *netns,
+        }
     }
 
     /// The name of the interface, or what stands for it.
@@ -100,19 +112,18 @@ impl Scope {
         match self {
             Scope::Host => "this machine",
             Scope::Namespace { .. } => "a namespace",
-            Scope::Interface { name, .. } => name,
+            Scope::Interface(place) => &place.name,
         }
     }
 
     /// Does something there; nothing where there is none, or another interface now.
     fn visit(&self, work: impl FnOnce() -> Answer + Send) -> Answer {
-        let netns = match self {
-            Scope::Host => return work(),
-            Scope::Namespace { netns } | Scope::Interface { netns, .. } => *netns,
-        };
-        let Some(space) = namespace::find(netns) else { return Ok(()) };
+        if *self == Scope::Host {
+            return work();
+        }
+        let Some(space) = namespace::find(self.netns()) else { return Ok(()) };
         let visited = netns::within(space.as_fd(), || match self {
-            Scope::Interface { index, name, .. } => {
+            Scope::Interface(Place { index, name, .. }) => {
                 let links = Netlink::open().links()?;
                 let is_there = links.iter().any(|link| link.index == *index && link.name == *name);
                 if is_there { work() } else { Ok(()) }
@@ -219,12 +230,9 @@ pub enum Step {
     },
     /// The knob of that side, as versions before the table wrote it.
     Stamps {
-        /// Inode of its namespace.
-        netns: u64,
-        /// Its number there.
-        index: i32,
-        /// Its name.
-        name: String,
+        /// Which interface.
+        #[serde(flatten)]
+        at: Place,
         /// What was set before.
         was: StampConfig,
         /// Which frames; a journal that does not say it is about those that come in.
@@ -232,23 +240,9 @@ pub enum Step {
         side: stamps::Side,
     },
     /// The knob of queues, as versions before the table wrote it.
-    Queues {
-        /// Inode of its namespace.
-        netns: u64,
-        /// Its number there.
-        index: u32,
-        /// Its name.
-        name: String,
-    },
+    Queues(Place),
     /// The knob of an interface that is up, as versions before the table wrote it.
-    Down {
-        /// Inode of its namespace.
-        netns: u64,
-        /// Its number there.
-        index: u32,
-        /// Its name.
-        name: String,
-    },
+    Down(Place),
 }
 
 fn row(name: &str) -> Option<&'static Row> {
@@ -264,22 +258,12 @@ fn known<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::E
 impl Step {
     /// Setting, place and what was there before.
     fn parts(&self) -> (Option<&'static Row>, Scope, Value) {
-        let interface = |netns: &u64, index: u32, name: &String| Scope::Interface {
-            netns: *netns,
-            index,
-            name: name.clone(),
-        };
+        let at = |place: &Place| Scope::Interface(place.clone());
         match self {
             Step::Knob { knob, at, was } => (row(knob), at.clone(), was.clone()),
-            Step::Stamps { netns, index, name, was, side } => {
-                (Some(side.row()), interface(netns, index.unsigned_abs(), name), json!(was))
-            }
-            Step::Queues { netns, index, name } => {
-                (Some(&queues::KNOB), interface(netns, *index, name), json!(false))
-            }
-            Step::Down { netns, index, name } => {
-                (Some(&down::KNOB), interface(netns, *index, name), json!(true))
-            }
+            Step::Stamps { at: place, was, side } => (Some(side.row()), at(place), json!(was)),
+            Step::Queues(place) => (Some(&queues::KNOB), at(place), json!(false)),
+            Step::Down(place) => (Some(&down::KNOB), at(place), json!(true)),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::journal::{self, Entry};
 use crate::sys::netns;
 use crate::sys::process::Identity;
-use crate::tune::Step;
+use crate::tune::{Place, Step};
 use std::os::fd::AsFd;
 
 /// A card as drivers are: it takes what it can, or refuses.
@@ -56,7 +56,11 @@ fn state() -> (tempfile::TempDir, Door) {
 
 /// An interface of a namespace that does not exist: a step finds nothing to do there.
 fn nowhere() -> Scope {
-    Scope::Interface { netns: 1, index: 7, name: "card0".into() }
+    Scope::Interface(nowhere_place())
+}
+
+fn nowhere_place() -> Place {
+    Place { netns: 1, index: 7, name: "card0".into() }
 }
 
 /// Switches the stamps of a card on that is nowhere.
@@ -166,7 +170,7 @@ fn stamps_of_sent_frames_are_switched_on_their_own() {
 fn the_journal_of_a_killed_process_is_replayed() {
     let (_temporary, state) = state();
     let was = config(1, 12);
-    let step = Step::Stamps { netns: 1, index: 7, name: "card0".into(), was, side: Side::Receive };
+    let step = Step::Stamps { at: nowhere_place(), was, side: Side::Receive };
     let text = serde_json::to_string(&step).unwrap();
     assert_eq!(serde_json::from_str::<Step>(&text).unwrap(), step, "{text}");
     // A journal of before there were sides is about frames that come in.
@@ -210,7 +214,7 @@ fn a_veth_says_that_it_cannot_and_is_left_alone() {
         assert!(state.names().is_empty());
         // A journal about it, or about an interface that has another number now, is undone without a word.
         for (index, name) in [(facts.index, "a"), (facts.index + 100, "a"), (facts.index, "gone")] {
-            let at = Scope::Interface { netns: inode, index: index as u32, name: name.into() };
+            let at = Scope::Interface(Place { netns: inode, index: index as u32, name: name.into() });
             let was = serde_json::json!(config(0, 0));
             journal::Step::undo(&Step::Knob { knob: "stamps_receive".into(), at, was }).unwrap();
         }
