@@ -6,6 +6,7 @@
 //! **Price.** A frame cannot be longer than a chunk, and who takes a chunk must give it back: a leak shows in
 //! [`Area::free`]. The list of free chunks is locked once for a batch, never once for a frame.
 
+use super::batch::{Home, Slot};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::io;
 use std::num::NonZeroUsize;
@@ -79,6 +80,30 @@ impl Area {
         assert!(number < self.chunks, "chunk {number} of {}", self.chunks);
         // SAFETY: the offset is within the mapping.
         unsafe { self.base.add(number as usize * self.chunk_bytes as usize) }
+    }
+
+    /// The chunk of this area that a frame lies in, and where it begins there; none when it lies elsewhere.
+    pub(in crate::port) fn place_of(&self, slot: &Slot) -> Option<(u32, u32)> {
+        match slot.home {
+            Home::Chunk { area, number } if std::ptr::eq(area, self) => {
+                Some((number, (slot.data.as_ptr() as usize - self.chunk(number).as_ptr() as usize) as u32))
+            }
+            _ => None,
+        }
+    }
+
+    /// Copies a frame into a chunk: where it begins there.
+    ///
+    /// # Safety
+    /// The chunk is the caller's and not lent to anyone; it has room for the frame, whose bytes are valid.
+    pub(in crate::port) unsafe fn copy(&self, number: u32, slot: &Slot) -> u32 {
+        let offset = Area::HEADROOM.min(self.chunk_bytes - slot.length);
+        // SAFETY: as promised by the caller; the frame ends with the chunk at the latest.
+        unsafe {
+            let to = self.chunk(number).add(offset as usize);
+            std::ptr::copy_nonoverlapping(slot.data.as_ptr(), to.as_ptr(), slot.length as usize);
+        }
+        offset
     }
 
     /// Takes up to `count` free chunks and appends their numbers.

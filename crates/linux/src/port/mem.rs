@@ -265,20 +265,13 @@ impl MemTransmitter {
     /// The chunk that will carry the frame: its own where it may be taken, else a free one with a copy. None: no chunk.
     fn carry(&mut self, slot: &mut Slot, hand: Hand) -> Option<(u32, u32)> {
         let area = &self.end.area;
-        if let (Home::Chunk { area: theirs, number }, Hand::Over) = (slot.home, hand)
-            && std::ptr::eq(theirs, Arc::as_ptr(area))
-        {
-            let offset = slot.data.as_ptr() as usize - area.chunk(number).as_ptr() as usize;
+        if let (Some(place), Hand::Over) = (area.place_of(slot), hand) {
             slot.home = Home::Taken;
-            return Some((number, offset as u32));
+            return Some(place);
         }
         let number = self.chunks.pop()?;
-        let offset = Area::HEADROOM.min(area.chunk_bytes() - slot.length);
-        // SAFETY: the chunk is ours, was not lent to anyone, and has room for the frame behind the offset.
-        unsafe {
-            let to = area.chunk(number).add(offset as usize);
-            std::ptr::copy_nonoverlapping(slot.data.as_ptr(), to.as_ptr(), slot.length as usize);
-        }
+        // SAFETY: the chunk is ours, was not lent to anyone, and has room for the frame.
+        let offset = unsafe { area.copy(number, slot) };
         self.counters.copied += 1;
         Some((number, offset))
     }

@@ -31,18 +31,22 @@ impl Sink {
     /// Input when there is no such interface; host when the driver or this user cannot, or another program is there.
     pub fn open(interface: &str) -> Result<Sink> {
         let found = Interface::find(interface, interface)?;
-        let mut program = Assembler::new();
-        program.op(Op::Move, Reg::R0, XDP_DROP);
-        program.exit();
-        let code = program.finish().expect("no jumps");
         let refused = |error: std::io::Error| {
             Problem::host(format!("no XDP program that drops can be attached: {error}"))
                 .at(interface)
                 .help("run as root, and detach another XDP program if there is one")
         };
-        let loaded = bpf::load_program(bpf::PROG_XDP, &code, c"GPL", "pathlab_drop")
-            .map_err(|rejected| refused(rejected.error))?;
-        let link = bpf::attach_xdp(loaded.as_fd(), found.index, bpf::XDP_NATIVE).map_err(refused)?;
+        let link = answer(found.index, XDP_DROP, "pathlab_drop").map_err(refused)?;
         Ok(Sink { _link: link })
     }
+}
+
+/// Attaches a program that says the same of every frame to an interface of the calling thread's namespace.
+pub(super) fn answer(index: u32, verdict: i32, name: &str) -> std::io::Result<OwnedFd> {
+    let mut program = Assembler::new();
+    program.op(Op::Move, Reg::R0, verdict);
+    program.exit();
+    let code = program.finish().expect("no jumps");
+    let loaded = bpf::load_program(bpf::PROG_XDP, &code, c"GPL", name).map_err(|rejected| rejected.error)?;
+    bpf::attach_xdp(loaded.as_fd(), index, bpf::XDP_NATIVE)
 }

@@ -200,6 +200,15 @@ impl Losses {
         }
     }
 
+    /// Counts more frames, and reads the socket's counters long before their 32 bits could come round.
+    pub fn count(&mut self, fd: impl AsFd, frames: &mut u64, more: usize) {
+        let before = *frames;
+        *frames += more as u64;
+        if before >> 24 != *frames >> 24 {
+            self.read(fd);
+        }
+    }
+
     fn add(&mut self, counted: Statistics) {
         self.drops += u64::from(counted.drops);
         self.freezes += u64::from(counted.freezes);

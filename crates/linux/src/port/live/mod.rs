@@ -19,9 +19,9 @@ mod program;
 use super::interface::{Health, Interface, Probe};
 use super::{PortError, Uri};
 use crate::port::told::setting;
-use crate::sys::{bpf, clock};
+use crate::sys::clock;
 use record::{PortSetting, Problem, Result};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// What one frame looks like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -318,22 +318,6 @@ fn settings(interface: &Interface, wish: &LiveWish, batch: u32, peer: String) ->
         all.push(setting("peer", "", peer, ""));
     }
     all
-}
-
-/// The program `XDP_PASS` for the other end of a veth.
-fn pass_everything() -> std::result::Result<OwnedFd, bpf::Rejected> {
-    use ::bpf::{Assembler, Op, Reg};
-    const XDP_PASS: i32 = 2;
-    let mut a = Assembler::new();
-    a.op(Op::Move, Reg::R0, XDP_PASS);
-    a.exit();
-    bpf::load_program(bpf::PROG_XDP, &a.finish().expect("no jumps"), c"GPL", "pathlab_pass")
-}
-
-/// Attaches that program to an interface of the calling thread's namespace.
-fn pass_on(index: u32) -> std::io::Result<OwnedFd> {
-    let program = pass_everything().map_err(|rejected| rejected.error)?;
-    bpf::attach_xdp(program.as_fd(), index, bpf::XDP_NATIVE)
 }
 
 #[cfg(test)]

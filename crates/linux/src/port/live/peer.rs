@@ -6,11 +6,15 @@
 
 use super::super::interface::Interface;
 use crate::netlink::Netlink;
+use crate::port::sink;
 use crate::sys::netns;
 use record::{Problem, Result};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+
+/// `XDP_PASS` of linux/bpf.h.
+const XDP_PASS: i32 = 2;
 
 /// What was found, and done.
 pub(super) struct Peer {
@@ -45,7 +49,9 @@ pub(super) fn open(interface: &Interface, wanted: bool, place: &str) -> Result<P
     let Some(namespace) = namespace_of_peer(interface) else {
         return Err(refused("is in a namespace that cannot be reached from here".into()));
     };
-    let attached = netns::within(namespace.as_fd(), || super::pass_on(interface.peer)).and_then(|done| done);
+    let attached =
+        netns::within(namespace.as_fd(), || sink::answer(interface.peer, XDP_PASS, "pathlab_pass"))
+            .and_then(|done| done);
     let program = attached.map_err(|e| refused(format!("takes no program: {e}")))?;
     Ok(Peer { program: Some(program), note: "our program passes everything on, as long as this runs".into() })
 }

@@ -4,7 +4,7 @@ use super::super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::super::stamps;
 use super::super::{PortError, ReceiveCounters, Receiver, Stamp, StampSource, Uri, Wait, Wish};
 use super::Asked;
-use super::shared::{self, Finish, Watch, refused, status, switch};
+use super::shared::{self, Finish, Watch, refused, switch};
 use crate::port::told::setting;
 use crate::sys::packet::{self, Mapping};
 use crate::sys::{clock, socket};
@@ -13,7 +13,7 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use wire::offload::{self, Offload};
+use wire::offload;
 
 /// Bytes free before a frame: a header may be added; the kernel's virtio header lies at their end.
 const HEADROOM: usize = 64;
@@ -166,24 +166,14 @@ impl PacketReceiver {
         let data = self.frame(index);
         let before = if self.vnet { offload::HEADER } else { 0 };
         let length = (self.headers[index].msg_len as usize).saturating_sub(before) as u32;
-        let mut meta = Meta {
+        let meta = Meta {
             wire_length: beside.length.max(length),
             stamp: beside.stamp.unwrap_or(Stamp { ns: now, source: StampSource::User }),
             way: shared::way(self.names[index].sll_pkttype),
+            // SAFETY: the kernel has written `length` bytes there, and the virtio header before them.
+            offload: unsafe { shared::offload_of(data, length, self.vnet, beside.status) },
             ..Meta::default()
         };
-        // SAFETY: the kernel has written `length` bytes there, and the virtio header before them.
-        unsafe {
-            let bytes = std::slice::from_raw_parts(data.as_ptr(), length as usize);
-            if self.vnet {
-                let header = &*data.sub(before).as_ptr().cast::<[u8; offload::HEADER]>();
-                meta.offload = Offload::read(header).unwrap_or_default();
-            } else {
-                let unfinished = beside.status & status::UNFINISHED != 0;
-                meta.offload.partial = unfinished.then(|| offload::partial_of(bytes)).flatten();
-                meta.offload.verified = beside.status & status::VERIFIED != 0;
-            }
-        }
         let mut slot = Slot {
             data,
             length,
@@ -206,16 +196,7 @@ impl PacketReceiver {
                 self.slots.push(slot);
             }
         }
-        let before = self.counters.frames;
-        self.counters.frames += self.slots.len() as u64;
-        // The kernel's counters have 32 bits: they are read long before they could come round.
-        if before >> 24 != self.counters.frames >> 24 {
-            self.add_up();
-        }
-    }
-
-    fn add_up(&mut self) {
-        self.losses.read(&self.fd);
+        self.losses.count(&self.fd, &mut self.counters.frames, self.slots.len());
     }
 }
 
@@ -253,7 +234,7 @@ impl Receiver for PacketReceiver {
     }
 
     fn counters(&mut self) -> ReceiveCounters {
-        self.add_up();
+        self.losses.read(&self.fd);
         let lost = PlaceDrop::new("socket", drop::BUFFER_FULL, self.losses.drops);
         ReceiveCounters { drops: vec![lost], ..self.counters.clone() }
     }

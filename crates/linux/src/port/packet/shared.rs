@@ -16,8 +16,10 @@ use crate::sys::packet::{self, InterfaceFacts};
 use record::{PortSetting, Problem, Result};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 use wire::filter::{Instruction, Program};
+use wire::offload::{self, Offload};
 
 /// How often a link that is down is looked at.
 pub const SLICE: Duration = Duration::from_millis(50);
@@ -294,6 +296,24 @@ pub mod status {
     pub const TAG_TYPE: u32 = 1 << 6;
     /// The checksum was verified (`TP_STATUS_CSUM_VALID`).
     pub const VERIFIED: u32 = 1 << 7;
+}
+
+/// What the kernel tells of the work left in a frame: in the virtio header before it where there is one, or by its status.
+///
+/// # Safety
+/// The frame's bytes, and with `vnet` the header before them, are valid and ours.
+#[inline]
+pub unsafe fn offload_of(frame: NonNull<u8>, length: u32, vnet: bool, status: u32) -> Offload {
+    if vnet {
+        // SAFETY: as promised by the caller; the virtio header ends where the frame begins.
+        let header = unsafe { frame.sub(offload::HEADER).cast::<[u8; offload::HEADER]>().as_ref() };
+        return Offload::read(header).unwrap_or_default();
+    }
+    // SAFETY: as promised by the caller.
+    let bytes = unsafe { std::slice::from_raw_parts(frame.as_ptr(), length as usize) };
+    let unfinished = status & status::UNFINISHED != 0;
+    let partial = unfinished.then(|| offload::partial_of(bytes)).flatten();
+    Offload { partial, verified: status & status::VERIFIED != 0, ..Offload::default() }
 }
 
 /// The tag that the kernel took out, ethertype first.

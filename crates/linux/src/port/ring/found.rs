@@ -1,11 +1,11 @@
 //! What either version of the ring tells of a frame, and the slot that is made of it.
 
-use super::super::Stamp;
 use super::super::batch::{Home, Meta, Slot};
-use super::super::packet::shared::{self, Finish, status};
+use super::super::packet::shared::{self, Finish};
+use super::super::{ReceiveCounters, Stamp};
 use crate::port::stamps;
 use std::ptr::NonNull;
-use wire::offload::{self, Offload};
+use wire::offload;
 
 /// What the kernel wrote before a frame, the same for both versions.
 #[derive(Debug)]
@@ -50,8 +50,7 @@ impl Found {
 pub struct Maker {
     pub finish: Finish,
     pub vnet: bool,
-    pub bytes: u64,
-    pub cut: u64,
+    pub counters: ReceiveCounters,
 }
 
 impl Maker {
@@ -63,28 +62,19 @@ impl Maker {
     /// The slot for a frame; none when the filter does not want it.
     #[inline]
     pub fn slot(&mut self, found: &Found) -> Option<Slot> {
-        let mut meta = Meta {
+        // SAFETY: the kernel says that the frame begins there; header, virtio header and frame are ours.
+        let data = unsafe { found.start.add(usize::from(found.mac)) };
+        let meta = Meta {
             wire_length: found.wire_length,
             stamp: Stamp {
                 ns: u64::from(found.seconds) * 1_000_000_000 + u64::from(found.nanoseconds),
                 source: stamps::source_of(found.status),
             },
             way: shared::way(found.kind()),
+            // SAFETY: as above.
+            offload: unsafe { shared::offload_of(data, found.length, self.vnet, found.status) },
             ..Meta::default()
         };
-        // SAFETY: the kernel says that the frame begins there; header, virtio header and frame are ours.
-        let data = unsafe { found.start.add(usize::from(found.mac)) };
-        if self.vnet {
-            // SAFETY: as above; the virtio header ends where the frame begins.
-            let header = unsafe { data.sub(offload::HEADER).cast::<[u8; offload::HEADER]>().as_ref() };
-            meta.offload = Offload::read(header).unwrap_or_default();
-        } else {
-            // SAFETY: as above.
-            let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), found.length as usize) };
-            let unfinished = found.status & status::UNFINISHED != 0;
-            meta.offload.partial = unfinished.then(|| offload::partial_of(bytes)).flatten();
-            meta.offload.verified = found.status & status::VERIFIED != 0;
-        }
         let used = u32::from(found.mac) + found.length;
         let mut slot = Slot {
             data,
@@ -100,8 +90,8 @@ impl Maker {
         if !unsafe { self.finish.apply(&mut slot, tag) } {
             return None;
         }
-        self.bytes += u64::from(slot.meta.wire_length);
-        self.cut += u64::from(slot.meta.wire_length > slot.length);
+        self.counters.bytes += u64::from(slot.meta.wire_length);
+        self.counters.cut += u64::from(slot.meta.wire_length > slot.length);
         Some(slot)
     }
 }

@@ -28,7 +28,6 @@ pub struct RingReceiver {
     watch: Watch,
     maker: Maker,
     slots: Vec<Slot>,
-    frames: u64,
     losses: packet::Losses,
     settings: Vec<PortSetting>,
 }
@@ -62,9 +61,12 @@ impl RingReceiver {
             ring,
             fd,
             watch: Watch::new(&facts),
-            maker: Maker { finish: Finish::new(wish), vnet: asked.vnet, bytes: 0, cut: 0 },
+            maker: Maker {
+                finish: Finish::new(wish),
+                vnet: asked.vnet,
+                counters: ReceiveCounters::default(),
+            },
             slots: Vec::with_capacity(MAX_BATCH),
-            frames: 0,
             losses: packet::Losses::default(),
             settings,
         })
@@ -75,10 +77,6 @@ impl RingReceiver {
             Ring::Blocks(blocks) => blocks.lend(limit, &mut self.maker, &mut self.slots),
             Ring::Slots(slots) => slots.lend(self.fd.as_fd(), limit, &mut self.maker, &mut self.slots),
         }
-    }
-
-    fn add_up(&mut self) {
-        self.losses.read(&self.fd);
     }
 }
 
@@ -161,25 +159,16 @@ impl Receiver for RingReceiver {
                 break;
             }
         }
-        let before = self.frames;
-        self.frames += self.slots.len() as u64;
-        // The kernel's counters have 32 bits: they are read long before they could come round.
-        if before >> 24 != self.frames >> 24 {
-            self.add_up();
-        }
+        self.losses.count(&self.fd, &mut self.maker.counters.frames, self.slots.len());
         Ok(Batch::new(&mut self.slots))
     }
 
     fn counters(&mut self) -> ReceiveCounters {
-        self.add_up();
+        self.losses.read(&self.fd);
         ReceiveCounters {
-            frames: self.frames,
-            bytes: self.maker.bytes,
-            cut: self.maker.cut,
-            copied: 0,
             drops: vec![PlaceDrop::new("ring", drop::RING_FULL, self.losses.drops)],
             freezes: self.losses.freezes,
-            extra: vec![],
+            ..self.maker.counters.clone()
         }
     }
 

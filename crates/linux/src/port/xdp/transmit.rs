@@ -132,23 +132,14 @@ impl XdpTransmitter {
             return self.send_pieces(slot);
         }
         let area = self.socket.area.clone();
-        let same =
-            matches!(slot.home, Home::Chunk { area: theirs, .. } if std::ptr::eq(theirs, Arc::as_ptr(&area)));
-        let (number, offset) = match (slot.home, hand) {
-            (Home::Chunk { number, .. }, Hand::Over) if same => {
-                let offset = slot.data.as_ptr() as usize - area.chunk(number).as_ptr() as usize;
-                (number, offset as u32)
-            }
-            _ => {
+        let own = area.place_of(slot).filter(|_| hand == Hand::Over);
+        let (number, offset) = match own {
+            Some(place) => place,
+            None => {
                 let Some(number) = self.chunk(left) else { return Fate::NoRoom };
-                let offset = Area::HEADROOM.min(area.chunk_bytes() - slot.length);
-                // SAFETY: the chunk is ours, was not lent to anyone, and has room for the frame behind the offset.
-                unsafe {
-                    let to = area.chunk(number).add(offset as usize);
-                    std::ptr::copy_nonoverlapping(slot.data.as_ptr(), to.as_ptr(), slot.length as usize);
-                }
                 self.counters.copied += 1;
-                (number, offset)
+                // SAFETY: the chunk is ours, was not lent to anyone, and has room for the frame.
+                (number, unsafe { area.copy(number, slot) })
             }
         };
         if let Some(partial) = slot.meta.offload.partial {
@@ -159,14 +150,14 @@ impl XdpTransmitter {
             };
             if !complete(bytes, partial) {
                 self.counters.refuse(drop::CHECKSUM);
-                if slot.home != (Home::Chunk { area: Arc::as_ptr(&area), number }) {
+                if own.is_none() {
                     self.stash.push(number);
                 }
                 return Fate::Refused;
             }
             self.counters.completed_checksums += 1;
         }
-        if slot.home == (Home::Chunk { area: Arc::as_ptr(&area), number }) {
+        if own.is_some() {
             slot.home = Home::Taken;
         }
         self.submit(number, offset, slot.length);
