@@ -287,6 +287,16 @@ fn an_interrupted_server_ends_with_130() {
 }
 
 #[test]
+fn a_switch_says_why_a_controller_cannot_be_reached_without_a_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = text(&folder.path().join("none"));
+    let output = run(&["switch", "--controller", &format!("unix:{none}"), "--duration", "500ms"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = format!("cannot reach unix:{none}: No such file or directory; trying again");
+    assert!(output.status.success() && said.contains(&expected), "{said}");
+}
+
+#[test]
 fn errors_have_no_words_of_the_system_and_name_a_file_once() {
     let folder = tempfile::tempdir().unwrap();
     let none = text(&folder.path().join("none"));

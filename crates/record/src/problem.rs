@@ -89,6 +89,11 @@ fn plain(mut what: String) -> String {
     what
 }
 
+/// What an error of the system says, without its number.
+pub fn system_words(error: &std::io::Error) -> String {
+    plain(error.to_string())
+}
+
 /// What is wrong with JSON, in words that need no knowledge of its reader.
 pub fn json_words(error: &serde_json::Error) -> String {
     use serde_json::error::Category;
@@ -144,6 +149,7 @@ mod tests {
         let error = std::io::Error::from_raw_os_error(2);
         let problem = Problem::input(format!("cannot read the plan: {error}")).at("x.plan");
         assert_eq!(problem.to_string(), "x.plan: cannot read the plan: No such file or directory");
+        assert_eq!(system_words(&error), "No such file or directory");
         let two = Problem::host(format!("{error}; a: {error}"));
         assert_eq!(two.what, "No such file or directory; a: No such file or directory");
         assert_eq!(Problem::host("RTNETLINK says (os error 95").what, "RTNETLINK says (os error 95");

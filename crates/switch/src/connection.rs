@@ -13,6 +13,7 @@ use crate::backlog::Backlog;
 use crate::stream::Stream;
 use flow::openflow::channel::{Channel, Event};
 use linux::sys::notice::Ready;
+use record::problem::system_words;
 use std::io::{ErrorKind, Write};
 
 /// Bytes of answers that are made before what waits is written and the other connections have their turn.
@@ -122,7 +123,7 @@ impl Connection {
             return None;
         }
         let before = self.written;
-        self.broken = self.write_some().err().map(|e| e.to_string());
+        self.broken = self.write_some().err().map(|e| system_words(&e));
         let count = self.written - before;
         let output = self.channel.output();
         // The rest moves to the front only when as much was written: a long answer is not moved for every piece of it.

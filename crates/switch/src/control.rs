@@ -30,6 +30,7 @@ use flow::port::{PortNo, Queue};
 use linux::netlink::LinkNotice;
 use linux::sys::clock;
 use linux::sys::notice::{Ready, Waker, wait_each};
+use record::problem::system_words;
 use record::{Problem, Result};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -485,7 +486,7 @@ impl Switch {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => None,
             // Nothing that was sent before it broke is left, and nothing more will come.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => connection.broken.clone(),
-            Err(e) => Some(e.to_string()),
+            Err(e) => Some(system_words(&e)),
         };
         self.answer(id, effects);
         if let Some(why) = ended {
@@ -589,7 +590,7 @@ impl Switch {
         self.callers[caller].is_calling = false;
         match result {
             Ok(stream) => self.add(stream, Some(caller), None),
-            Err(e) => self.failed(caller, e.to_string()),
+            Err(e) => self.failed(caller, system_words(&e)),
         }
     }
 

@@ -18,6 +18,7 @@ use flow::openflow::fault::Fault;
 use flow::openflow::message::{Body, Message};
 use flow::openflow::misc::ErrorMessage;
 use record::Result;
+use record::problem::system_words;
 use std::io::{ErrorKind, Write};
 
 /// Callers that one place answers in one turn; the others wait for the next.
@@ -101,7 +102,8 @@ impl Place {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.raw_os_error().is_some_and(|code| EXHAUSTED.contains(&code)) => {
                     self.rests_until = Some(now.saturating_add(REST_NS));
-                    let why = format!("{e}; the next try is in {} s", REST_NS / 1_000_000_000);
+                    let why =
+                        format!("{}; the next try is in {} s", system_words(&e), REST_NS / 1_000_000_000);
                     vain.push((format!("whoever is at {}", self.door.at), why));
                     break;
                 }

@@ -22,6 +22,7 @@ use flow::rule::{FlowMod, FlowModCommand};
 use flow::text::rule;
 use linux::sys::clock;
 use linux::sys::notice::wait;
+use record::problem::system_words;
 use record::{Problem, Result};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -190,7 +191,7 @@ impl Desk<'_> {
         let controller = &self.relay.controllers[index];
         let early = |to: &Remote| {
             let who = to.to_string();
-            move |error: io::Error| Ended::Early(who, error.to_string())
+            move |error: io::Error| Ended::Early(who, system_words(&error))
         };
         // The controller first: a datapath is not called on behalf of nobody.
         let far = match self.call(controller).map_err(early(controller)) {
@@ -353,7 +354,7 @@ impl End {
                 Ok(count)
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
-            Err(e) => Err(format!("is gone: {e}")),
+            Err(e) => Err(format!("is gone: {}", system_words(&e))),
         }
     }
 
@@ -371,7 +372,7 @@ impl End {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => false,
             Err(e) => {
                 self.output.clear();
-                self.deaf.get_or_insert_with(|| format!("takes nothing any more: {e}"));
+                self.deaf.get_or_insert_with(|| format!("takes nothing any more: {}", system_words(&e)));
                 false
             }
         }
@@ -634,7 +635,7 @@ mod tests {
         switch.shutdown(Shutdown::Read).unwrap();
         client.write_all(&echo(8)).unwrap();
         let why = with_desk(folder.path(), |desk| desk.pump(near, far, &mut |_| {}));
-        assert!(why.starts_with("the switch takes nothing any more: "), "{why}");
+        assert_eq!(why, "the switch takes nothing any more: Broken pipe");
         let mut came = vec![];
         client.read_to_end(&mut came).unwrap();
         assert!(came == last);
@@ -649,8 +650,8 @@ mod tests {
         with_desk(folder.path(), |desk| {
             let mut back_off = BackOff::new(1);
             let name = desk.relay.controllers[0].to_string();
-            let Ended::Early(who, _) = desk.one_connection(0, &mut back_off) else { panic!() };
-            assert_eq!(who, name);
+            let Ended::Early(who, why) = desk.one_connection(0, &mut back_off) else { panic!() };
+            assert_eq!((who, why.as_str()), (name.clone(), "No such file or directory"));
             assert_eq!(datapath.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
             let controller = listen("controller");
             std::thread::scope(|scope| {
