@@ -9,10 +9,21 @@ use serde::Serialize;
 use std::fs;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::Path;
+use study::table::Table;
 
-fn no_json(error: serde_json::Error) -> Problem {
-    Problem::host(format!("cannot write JSON: {error}"))
+/// A JSON object of these fields, in this order: `object! { schema: "pathlab/man/1", folder, pages }`.
+macro_rules! object {
+    ($($name:ident $(: $value:expr)?),* $(,)?) => {{
+        #[allow(non_camel_case_types)] // each field's type is a parameter of the field's own name
+        let object = {
+            #[derive(serde::Serialize)]
+            struct Object<$($name),*> { $($name: $name),* }
+            Object { $($name $(: $value)?),* }
+        };
+        object
+    }};
 }
+pub(crate) use object;
 
 /// How to speak to the one who asked.
 pub struct Output {
@@ -55,16 +66,8 @@ impl Output {
 
     /// Prints a result: `value` as JSON, or the text that `people` makes of it.
     pub fn result<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<()> {
-        let mut text = if self.json {
-            self.documented(value)?;
-            serde_json::to_string_pretty(value).map_err(no_json)?
-        } else {
-            people(value)
-        };
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        self.text(&text)
+        let text = self.one(value, serde_json::to_string_pretty, people)?;
+        self.text(&if text.ends_with('\n') { text } else { text + "\n" })
     }
 
     /// One of several results: as one line of JSON, or the line that `people` makes of it.
@@ -78,28 +81,25 @@ impl Output {
         value: &T,
         people: impl FnOnce(&T) -> String,
     ) -> record::Result<bool> {
-        self.put(&format!("{}\n", self.one(value, people)?))
+        self.put(&(self.one(value, serde_json::to_string, people)? + "\n"))
     }
 
-    fn one<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<String> {
-        match self.json {
-            true => {
-                self.documented(value)?;
-                serde_json::to_string(value).map_err(no_json)
-            }
-            false => Ok(people(value)),
+    /// A value as JSON, or in words. In a build with debug assertions no JSON leaves that `docs/json.md` does not have.
+    fn one<T: Serialize>(
+        &self,
+        value: &T,
+        write: impl FnOnce(&T) -> serde_json::Result<String>,
+        people: impl FnOnce(&T) -> String,
+    ) -> record::Result<String> {
+        let no_json = |error| Problem::host(format!("cannot write JSON: {error}"));
+        if !self.json {
+            return Ok(people(value));
         }
-    }
-
-    /// In a build with debug assertions nothing leaves that `docs/json.md` does not have.
-    fn documented<T: Serialize>(&self, value: &T) -> record::Result<()> {
-        if !cfg!(debug_assertions) {
-            return Ok(());
+        if cfg!(debug_assertions) {
+            let fault = crate::documents::fault(&serde_json::to_value(value).map_err(no_json)?);
+            assert!(fault.is_none(), "this JSON is not as documented: {}", fault.unwrap_or_default());
         }
-        let value = serde_json::to_value(value).map_err(no_json)?;
-        let fault = crate::documents::fault(&value);
-        assert!(fault.is_none(), "this JSON is not as documented: {}", fault.unwrap_or_default());
-        Ok(())
+        write(value).map_err(no_json)
     }
 
     /// Writes text to standard output; a closed pipe (`pathlab runs | head`) is not an error.
@@ -132,6 +132,11 @@ impl Notices for Output {
             Output::note(self, line);
         }
     }
+}
+
+/// A table whose first columns hold words, the others numbers.
+pub fn table(words: usize, headers: &[&str], rows: Vec<Vec<String>>) -> Table {
+    Table { headers: headers.iter().map(|header| (*header).to_owned()).collect(), rows, words }
 }
 
 /// Anything that is not a page of pathlab stays as it is.

@@ -1,6 +1,6 @@
 //! `pathlab completions` and `pathlab man`: made from the same table of commands as the help.
 
-use crate::output::Output;
+use crate::output::{Output, object};
 use clap::{Args, Command};
 use record::{Problem, Result};
 use std::path::PathBuf;
@@ -16,15 +16,10 @@ pub struct CompletionsArgs {
 pub fn completions(args: CompletionsArgs, mut all: Command, output: &Output) -> Result<()> {
     let mut script = vec![];
     clap_complete::generate(args.shell, &mut all, "pathlab", &mut script);
-    #[derive(serde::Serialize)]
-    struct Document {
-        schema: &'static str,
-        shell: String,
-        script: String,
-    }
-    let script = String::from_utf8_lossy(&script).into_owned();
-    let document = Document { schema: "pathlab/completions/1", shell: args.shell.to_string(), script };
-    output.result(&document, |document| document.script.clone())
+    let script = String::from_utf8_lossy(&script);
+    let document =
+        object! { schema: "pathlab/completions/1", shell: args.shell.to_string(), script: &script };
+    output.result(&document, |_| script.to_string())
 }
 
 /// Flags of `pathlab man`.
@@ -50,13 +45,7 @@ pub fn man(args: ManArgs, all: Command, output: &Output) -> Result<()> {
         .filter(|name| name.starts_with("pathlab") && name.ends_with(".1"))
         .collect();
     pages.sort();
-    #[derive(serde::Serialize)]
-    struct Document {
-        schema: &'static str,
-        folder: String,
-        pages: Vec<String>,
-    }
     let folder = args.folder.display().to_string();
-    let document = Document { schema: "pathlab/man/1", folder, pages };
+    let document = object! { schema: "pathlab/man/1", folder, pages };
     output.result(&document, |document| format!("{} pages in {}", document.pages.len(), document.folder))
 }

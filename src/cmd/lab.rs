@@ -12,11 +12,9 @@ use linux::lab::{self, CheckLine, Inhabitant, Lab, LabInfo, Lifetime, State, Ten
 use linux::sys::{clock, process, userns};
 use linux::undo;
 use record::unit::{many, time_ns};
-use record::{Problem, ProblemKind, Result};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use record::{Problem, Result};
 
-use crate::output::Output;
+use crate::output::{Output, object, table};
 
 /// Flags of `pathlab lab`.
 #[derive(Args)]
@@ -112,26 +110,16 @@ fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
         start_holder(&topology, &name)?;
     }
     let milliseconds = (clock::monotonic_ns() - begun) as f64 / 1e6;
-    let result = json!({"schema": "pathlab/lab-up/1", "lab": name, "milliseconds": milliseconds, "topology": topology.to_string()});
-    output.result(&result, |_| {
-        let (nodes, links) = (topology.nodes.len(), topology.links.len());
-        format!(
-            "lab {name} is up: {}, {}, built in {}",
-            many(nodes as u64, "node"),
-            many(links as u64, "link"),
-            time_ns(milliseconds * 1e6)
-        )
+    let text = topology.to_string();
+    let document = object! { schema: "pathlab/lab-up/1", lab: &name, milliseconds, topology: text };
+    output.result(&document, |_| {
+        let nodes = many(topology.nodes.len() as u64, "node");
+        let links = many(topology.links.len() as u64, "link");
+        format!("lab {name} is up: {nodes}, {links}, built in {}", time_ns(milliseconds * 1e6))
     })
 }
 
-/// What the holder says when it is ready, or why it is not.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Word {
-    Ready,
-    Refused { input: bool, place: String, what: String, advice: String },
-}
-
+/// Starts the holder and waits until the lab is up, or for the problem that keeps it from being built.
 fn start_holder(topology: &Topology, name: &str) -> Result<()> {
     let told = |error: std::io::Error| Problem::host(format!("cannot start the lab's holder: {error}"));
     let program = std::env::current_exe().map_err(told)?;
@@ -150,12 +138,8 @@ fn start_holder(topology: &Topology, name: &str) -> Result<()> {
     if let Some(answer) = holder.stdout.take() {
         BufReader::new(answer).read_line(&mut line).map_err(told)?;
     }
-    match serde_json::from_str(&line) {
-        Ok(Word::Ready) => Ok(()),
-        Ok(Word::Refused { input, place, what, advice }) => {
-            let problem = if input { Problem::input(what) } else { Problem::host(what) };
-            Err(Problem { place, advice, ..problem })
-        }
+    match serde_json::from_str::<Option<Problem>>(&line) {
+        Ok(problem) => problem.map_or(Ok(()), Err),
         Err(_) => Err(Problem::host("the lab's holder died before the lab was up")),
     }
 }
@@ -169,16 +153,7 @@ fn hold(name: &str) -> Result<()> {
     let built = lab::enter_user_namespace()
         .and_then(|()| Topology::parse(&text, name))
         .and_then(|topology| programs::up(&topology, name, Lifetime::Persistent));
-    let word = match &built {
-        Ok(_) => Word::Ready,
-        Err(Problem { kind, place, what, advice }) => Word::Refused {
-            input: *kind == ProblemKind::Input,
-            place: place.clone(),
-            what: what.clone(),
-            advice: advice.clone(),
-        },
-    };
-    let line = serde_json::to_string(&word).map_err(|error| Problem::host(error.to_string()))?;
+    let line = serde_json::to_string(&built.as_ref().err()).map_err(|e| Problem::host(e.to_string()))?;
     // A caller that is gone wants no lab: this process ends, and the next command removes its journal.
     let heard = writeln!(std::io::stdout(), "{line}");
     let mut lab = built?;
@@ -222,22 +197,19 @@ fn down(names: &[String], output: &Output) -> Result<()> {
             "process {pid} ({process}) still lives in what was node {node}; it was not ended"
         ));
     }
-    output.result(
-        &json!({"schema": "pathlab/lab-down/1", "down": gone, "inhabitants": inhabitants}),
-        |_| match gone.is_empty() {
-            true => "no lab was taken down".into(),
-            false => format!("down: {}", gone.join(", ")),
-        },
-    )?;
+    let document = object! { schema: "pathlab/lab-down/1", down: &gone, inhabitants };
+    output.result(&document, |_| match gone.is_empty() {
+        true => "no lab was taken down".into(),
+        false => format!("down: {}", gone.join(", ")),
+    })?;
     problems.iter().skip(1).for_each(|problem| output.problem(problem));
     problems.into_iter().next().map_or(Ok(()), Err)
 }
 
 fn list(output: &Output) -> Result<()> {
-    let labs = Lab::list(&undo::open()?);
-    output.result(&json!({"schema": "pathlab/lab-list/1", "labs": labs}), |_| {
-        let mut rows = vec![["NAME", "STATE", "LINKS", "NODES", "PROGRAMS"].map(String::from).to_vec()];
-        rows.extend(labs.iter().map(|lab: &LabInfo| {
+    let document = object! { schema: "pathlab/lab-list/1", labs: Lab::list(&undo::open()?) };
+    output.result(&document, |document| {
+        let row = |lab: &LabInfo| {
             let state = match (lab.state, lab.owner) {
                 (State::Building, Some(pid)) => format!("being built by {pid}"),
                 (State::Held, Some(pid)) => format!("up, held by {pid}"),
@@ -248,8 +220,11 @@ fn list(output: &Output) -> Result<()> {
             let state = lab.user.map_or(state.clone(), |user| format!("{state}, used by {user}"));
             let programs: Vec<String> = lab.tenants.iter().map(program_words).collect();
             vec![lab.name.clone(), state, lab.links.to_string(), lab.nodes.join(" "), programs.join(", ")]
-        }));
-        if labs.is_empty() { "no labs; build one with 'pathlab lab up bridge'".into() } else { table(&rows) }
+        };
+        match document.labs.as_slice() {
+            [] => "no labs; build one with 'pathlab lab up bridge'".into(),
+            labs => words(&["NAME", "STATE", "LINKS", "NODES", "PROGRAMS"], labs.iter().map(row).collect()),
+        }
     })
 }
 
@@ -281,10 +256,10 @@ fn check(name: &str, output: &Output) -> Result<()> {
     let lines = lab.check()?;
     let differing = lines.iter().filter(|line| !line.differences.is_empty()).count();
     let tenants: Vec<TenantInfo> = lab.tenants().iter().map(TenantInfo::from).collect();
-    let result = json!({
-        "schema": "pathlab/lab-check/1", "lab": name, "interfaces": lines, "differing": differing, "tenants": tenants,
-    });
-    output.result(&result, |_| check_table(&lines) + &tenant_lines(&tenants))?;
+    let document = object! {
+        schema: "pathlab/lab-check/1", lab: name, interfaces: &lines, differing, tenants: &tenants,
+    };
+    output.result(&document, |_| check_table(&lines) + &tenant_lines(&tenants))?;
     if let Some(gone) = tenants.iter().find(|tenant| !tenant.alive) {
         return Err(Problem::measured(format!("the {} of node {} has ended", gone.role, gone.node))
             .at(format!("lab {name}"))
@@ -306,8 +281,7 @@ fn check(name: &str, output: &Output) -> Result<()> {
 fn check_table(lines: &[CheckLine]) -> String {
     let heads =
         ["INTERFACE", "STATE", "MTU", "QDISC", "RXQ", "TXQ", "TSO", "GSO", "GRO", "TX", "RX", "DIFFERS"];
-    let mut rows = vec![heads.map(String::from).to_vec()];
-    for line in lines {
+    let row = |line: &CheckLine| {
         let state = match (line.up, line.carrier) {
             (true, true) => "up",
             (true, false) => "no carrier",
@@ -322,40 +296,33 @@ fn check_table(lines: &[CheckLine]) -> String {
             None => "-".into(),
         }));
         row.push(if line.differences.is_empty() { "-".into() } else { line.differences.join("; ") });
-        rows.push(row);
-    }
-    table(&rows)
+        row
+    };
+    words(&heads, lines.iter().map(row).collect())
 }
 
 fn tenant_lines(tenants: &[TenantInfo]) -> String {
     if tenants.is_empty() {
         return String::new();
     }
-    let mut rows = vec![["NODE", "PROGRAM", "PID", "STATE", "OPENFLOW"].map(String::from).to_vec()];
-    rows.extend(tenants.iter().map(|tenant| {
+    let row = |tenant: &TenantInfo| {
         let state = if tenant.alive { "runs" } else { "ended" };
         let openflow = tenant.openflow.clone().unwrap_or("-".into());
         vec![tenant.node.clone(), tenant.role.clone(), tenant.pid.to_string(), state.into(), openflow]
-    }));
-    format!("\n{}", table(&rows))
+    };
+    let heads = ["NODE", "PROGRAM", "PID", "STATE", "OPENFLOW"];
+    format!("\n{}", words(&heads, tenants.iter().map(row).collect()))
 }
 
-/// Columns as wide as their widest cell, two spaces between them.
-fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells: String =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
-        cells.trim_end().to_string() + "\n"
-    };
-    rows.iter().map(line).collect()
+/// A table of words, as wide as it needs to be.
+fn words(heads: &[&str], rows: Vec<Vec<String>>) -> String {
+    table(heads.len(), heads, rows).text_within(usize::MAX, &[])
 }
 
 fn show(file: &str, output: &Output) -> Result<()> {
     let topology = Topology::load(file)?;
     programs::check(&topology)?;
     let text = topology.to_string();
-    output.result(&json!({"schema": "pathlab/lab-show/1", "file": file, "topology": text}), |_| text.clone())
+    let document = object! { schema: "pathlab/lab-show/1", file, topology: &text };
+    output.result(&document, |_| text.clone())
 }

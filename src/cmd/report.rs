@@ -1,8 +1,8 @@
 //! `pathlab report`: runs as one HTML page.
 
-use crate::output::{Output, refuse_foreign_page, write_page};
+use crate::output::{Output, object, refuse_foreign_page, write_page};
 use clap::Args;
-use record::{Result, RunRecord};
+use record::Result;
 use std::path::{Path, PathBuf};
 
 /// Flags of `pathlab report`.
@@ -19,49 +19,32 @@ pub struct ReportArgs {
     pub dir: PathBuf,
 }
 
-/// The version of what `--json` prints.
-const SCHEMA: &str = "pathlab/report/1";
-
-/// What was written, for `--json`.
-#[derive(serde::Serialize)]
-struct Written {
-    schema: &'static str,
-    file: PathBuf,
-    bytes: usize,
-    runs: Vec<String>,
-}
-
 /// Reads the runs, makes the page, and writes it whole or not at all.
 pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
     refuse_foreign_page(&args.output)?;
-    if let [one] = args.runs.as_slice()
-        && let Some(schema) = study::bench::store::schema(Path::new(one))
-    {
-        return benchmark(Path::new(one), &schema, &args.output, output);
-    }
-    let runs: Vec<RunRecord> =
-        args.runs.iter().map(|run| study::store::open(&args.dir, run)).collect::<Result<_>>()?;
-    let page = study::report::html(&runs)?;
+    let one = if let [one] = args.runs.as_slice() { Some(Path::new(one)) } else { None };
+    let benchmark = one.and_then(|one| Some((one, study::bench::store::schema(one)?)));
+    let (page, runs, what) = match benchmark {
+        Some((directory, schema)) => (benchmark_page(directory, &schema)?, args.runs, ""),
+        None => {
+            let runs = args.runs.iter().map(|name| study::store::open(&args.dir, name));
+            let runs = runs.collect::<Result<Vec<_>>>()?;
+            (study::report::html(&runs)?, runs.into_iter().map(|run| run.id).collect(), "runs ")
+        }
+    };
     write_page(&args.output, &page)?;
-    let runs = runs.into_iter().map(|run| run.id).collect();
-    let written = Written { schema: SCHEMA, file: args.output, bytes: page.len(), runs };
-    output.result(&written, |written| {
-        format!("{} ({} kB, runs {})", written.file.display(), written.bytes / 1000, written.runs.join(", "))
+    let document = object! { schema: "pathlab/report/1", file: &args.output, bytes: page.len(), runs };
+    output.result(&document, |document| {
+        let (file, runs) = (args.output.display(), document.runs.join(", "));
+        format!("{file} ({} kB, {what}{runs})", page.len() / 1000)
     })
 }
 
 /// The page of a benchmark of ports, whether or not it has ended.
-fn benchmark(directory: &Path, schema: &str, file: &Path, output: &Output) -> Result<()> {
-    let page = match schema {
-        record::bench::CAPTURE => {
-            study::report::bench::capture_html(&study::bench::store::open(directory, schema)?)?
-        }
-        _ => study::report::bench::send_html(&study::bench::store::open(directory, record::bench::SEND)?)?,
-    };
-    write_page(file, &page)?;
-    let runs = vec![directory.display().to_string()];
-    let written = Written { schema: SCHEMA, file: file.to_owned(), bytes: page.len(), runs };
-    output.result(&written, |written| {
-        format!("{} ({} kB, {})", written.file.display(), written.bytes / 1000, written.runs.join(", "))
-    })
+fn benchmark_page(directory: &Path, schema: &str) -> Result<String> {
+    use study::{bench::store::open, report::bench};
+    match schema {
+        record::bench::CAPTURE => bench::capture_html(&open(directory, schema)?),
+        _ => bench::send_html(&open(directory, record::bench::SEND)?),
+    }
 }

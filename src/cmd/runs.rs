@@ -1,11 +1,10 @@
 //! `pathlab runs`: which runs there are, and which need not be kept any more.
 
-use crate::output::Output;
+use crate::output::{Output, object};
 use clap::{Args, Subcommand};
 use record::Result;
-use serde::Serialize;
 use std::path::PathBuf;
-use study::store::{Filter, RunSummary};
+use study::store::Filter;
 
 /// Flags of `pathlab runs`.
 #[derive(Args)]
@@ -62,24 +61,6 @@ struct Wanted {
     text: Option<String>,
 }
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Listed {
-    schema: &'static str,
-    directory: String,
-    /// How many runs there are, listed or not.
-    total: usize,
-    runs: Vec<RunSummary>,
-}
-
-/// What `delete --json` prints.
-#[derive(Serialize)]
-struct Deleted {
-    schema: &'static str,
-    directory: String,
-    deleted: Vec<String>,
-}
-
 /// Lists the runs, or deletes some; a damaged one is listed with the reason and does not hide the others.
 pub fn run(args: RunsArgs, output: &Output) -> Result<()> {
     if let Some(RunsCommand::Delete { runs, place }) = args.command {
@@ -92,13 +73,13 @@ pub fn run(args: RunsArgs, output: &Output) -> Result<()> {
     let total = runs.len();
     runs.retain(|run| filter.takes(run));
     let directory = args.place.dir.display().to_string();
-    let listed = Listed { schema: "pathlab/runs/1", directory, total, runs };
-    output.result(&listed, |listed| study::listing::list(&listed.runs, total))
+    let document = object! { schema: "pathlab/runs/1", directory, total, runs };
+    output.result(&document, |document| study::listing::list(&document.runs, total))
 }
 
 fn delete(runs: &[String], place: &Place, output: &Output) -> Result<()> {
     let deleted = study::store::delete(&place.dir, runs)?;
     let directory = place.dir.display().to_string();
-    let document = Deleted { schema: "pathlab/runs-delete/1", directory, deleted };
+    let document = object! { schema: "pathlab/runs-delete/1", directory, deleted };
     output.result(&document, |document| format!("deleted: {}", document.deleted.join(", ")))
 }

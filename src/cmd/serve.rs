@@ -2,7 +2,7 @@
 //!
 //! Every control connection has a thread; the data sockets are opened by each test at ports of their own.
 
-use crate::output::Output;
+use crate::output::{Output, object};
 use clap::Args;
 use linux::sys::process;
 use linux::sys::socket::{self, Direction};
@@ -44,7 +44,8 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
     let wait = socket::set_timeout(&listener, Direction::Receive, Some(TICK));
     wait.map_err(|e| Problem::host(format!("cannot set how long to wait for connections: {e}")))?;
     if let Ok(address) = listener.local_addr() {
-        announce(address, output)?;
+        let document = object! { schema: "pathlab/serve/1", listening: address.to_string() };
+        output.line(&document, |_| format!("serving tests at {address}"))?;
     }
     let (turns, open) = (Turns::default(), Arc::new(AtomicUsize::new(0)));
     loop {
@@ -73,18 +74,6 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
             open.fetch_sub(1, AcqRel);
         });
     }
-}
-
-/// What `--json` prints: one line, as soon as tests are answered.
-#[derive(serde::Serialize)]
-struct Document {
-    schema: &'static str,
-    listening: String,
-}
-
-fn announce(address: SocketAddr, output: &Output) -> Result<()> {
-    let document = Document { schema: "pathlab/serve/1", listening: address.to_string() };
-    output.line(&document, |document| format!("serving tests at {}", document.listening))
 }
 
 fn serve(stream: TcpStream, peer: SocketAddr, turns: &Turns) -> Result<()> {

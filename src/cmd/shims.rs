@@ -1,9 +1,8 @@
 //! `pathlab shims`: links by the names that Mininet starts.
 
-use crate::output::Output;
+use crate::output::{Output, object};
 use clap::Args;
 use record::{Problem, Result};
-use serde::Serialize;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -19,14 +18,6 @@ pub struct ShimsArgs {
     folder: PathBuf,
 }
 
-#[derive(Serialize)]
-struct Document {
-    schema: &'static str,
-    folder: String,
-    program: String,
-    links: Vec<&'static str>,
-}
-
 /// Makes the links.
 pub fn run(args: ShimsArgs, output: &Output) -> Result<()> {
     let cannot = |e: std::io::Error| {
@@ -39,17 +30,17 @@ pub fn run(args: ShimsArgs, output: &Output) -> Result<()> {
     for name in NAMES {
         link(&program, &args.folder.join(name))?;
     }
-    let document = Document {
+    let folder = args.folder.display().to_string();
+    let document = object! {
         schema: "pathlab/shims/1",
-        folder: args.folder.display().to_string(),
+        folder: &folder,
         program: program.display().to_string(),
-        links: NAMES.to_vec(),
+        links: NAMES,
     };
-    output.result(&document, |document| {
-        let folder = std::path::absolute(&document.folder).unwrap_or_else(|_| args.folder.clone());
-        let links = document.links.join(", ");
-        let line = format!("PATH={}:$PATH mn --switch user --test pingall", folder.display());
-        format!("{links} in {}; as root: {line}", document.folder)
+    output.result(&document, |_| {
+        let whole = std::path::absolute(&args.folder).unwrap_or_else(|_| args.folder.clone());
+        let line = format!("PATH={}:$PATH mn --switch user --test pingall", whole.display());
+        format!("{} in {folder}; as root: {line}", NAMES.join(", "))
     })
 }
 

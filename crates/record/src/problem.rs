@@ -3,13 +3,15 @@
 //! Every error that reaches a person is a [`Problem`]: what was wrong, where, and what to do. The kind decides the
 //! exit code, so no caller invents its own.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The result of anything that may end in a sentence to the user.
 pub type Result<T, E = Problem> = std::result::Result<T, E>;
 
 /// Whose turn it is to act; decides the exit code of the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
     /// The measured thing failed its criterion, or went away in the middle (exit code 1).
     Measured,
@@ -31,7 +33,7 @@ impl ProblemKind {
 }
 
 /// What was wrong, where, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Who has to act.
     pub kind: ProblemKind,
