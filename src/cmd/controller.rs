@@ -5,10 +5,10 @@
 //!
 //! **Price.** A thread for each switch.
 
-use super::flow::ask::versions;
+use super::each;
+use super::flow::ask::SpeakArgs;
 use super::flow::rules;
-use super::tls::TlsArgs;
-use crate::output::Output;
+use crate::output::{Output, object};
 use clap::Args;
 use flow::group::GroupModCommand;
 use flow::meter::MeterModCommand;
@@ -52,21 +52,8 @@ pub struct ControllerArgs {
     /// End when N switches have their rules, instead of answering until interrupted.
     #[arg(long, value_name = "SWITCHES")]
     until: Option<usize>,
-    /// Speak only this OpenFlow: 1.3 or 1.4.
-    #[arg(long, value_name = "VERSION")]
-    openflow: Option<String>,
-    /// How long to wait for an answer.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = record::unit::duration)]
-    timeout: Duration,
     #[command(flatten)]
-    tls: TlsArgs,
-}
-
-#[derive(Serialize)]
-struct Document {
-    schema: &'static str,
-    scenario: String,
-    switches: Vec<One>,
+    speak: SpeakArgs,
 }
 
 /// What one connection was.
@@ -104,21 +91,19 @@ struct Desk<'a> {
 pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     let scenario = scenario(&args)?;
-    let listen = args.listen.iter().map(|text| Listen::parse(text).map_err(|p| p.at("--listen")));
-    let mut listen = listen.collect::<Result<Vec<_>>>()?;
-    let remotes = args.switch.iter().map(|text| Remote::parse(text).map_err(|p| p.at("--switch")));
-    let remotes = remotes.collect::<Result<Vec<_>>>()?;
+    let mut listen = each("--listen", &args.listen, Listen::parse)?;
+    let remotes = each("--switch", &args.switch, Remote::parse)?;
     if listen.is_empty() && remotes.is_empty() {
         listen.push(Listen::parse("ptcp:6653:127.0.0.1")?);
     }
     let is_tls = listen.iter().any(Listen::is_tls) || remotes.iter().any(Remote::is_tls);
-    let credentials = args.tls.files().load_if(is_tls)?;
+    let credentials = args.speak.tls.files().load_if(is_tls)?;
     let open = |at| Listener::open(at, credentials.as_ref());
     let listeners = listen.iter().map(open).collect::<Result<Vec<_>>>()?;
     let desk = Desk {
         scenario,
-        versions: versions(args.openflow.as_deref())?,
-        limit: args.timeout,
+        versions: args.speak.versions()?,
+        limit: args.speak.timeout,
         output,
         until: args.until,
         filled: AtomicUsize::new(0),
@@ -137,8 +122,8 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     }
     let result = desk.run(&listeners, called);
     let switches = desk.ended.into_inner().unwrap_or_else(|broken| broken.into_inner());
-    let document = Document { schema: "pathlab/controller/1", scenario: args.scenario.clone(), switches };
-    output.result(&document, text)?;
+    let document = object! { schema: "pathlab/controller/1", scenario: &args.scenario, switches: &switches };
+    output.result(&document, |_| switches.iter().map(line).collect())?;
     result
 }
 
@@ -294,20 +279,17 @@ impl Desk<'_> {
     }
 }
 
-fn text(document: &Document) -> String {
-    let line = |one: &One| {
-        format!(
-            "{} {}{} OpenFlow {}: {}, {} came, {} sent back, {} learned, {} refused\n",
-            one.peer,
-            one.dpid,
-            if one.auxiliary == 0 { String::new() } else { format!(" auxiliary {}", one.auxiliary) },
-            one.openflow,
-            many(one.rules as u64, "rule"),
-            many(one.packet_ins, "frame"),
-            count(one.packet_outs),
-            many(one.learned_rules, "rule"),
-            count(one.refused)
-        )
-    };
-    document.switches.iter().map(line).collect()
+fn line(one: &One) -> String {
+    format!(
+        "{} {}{} OpenFlow {}: {}, {} came, {} sent back, {} learned, {} refused\n",
+        one.peer,
+        one.dpid,
+        if one.auxiliary == 0 { String::new() } else { format!(" auxiliary {}", one.auxiliary) },
+        one.openflow,
+        many(one.rules as u64, "rule"),
+        many(one.packet_ins, "frame"),
+        count(one.packet_outs),
+        many(one.learned_rules, "rule"),
+        count(one.refused)
+    )
 }

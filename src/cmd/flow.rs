@@ -9,19 +9,17 @@ mod queues;
 pub mod rules;
 mod state;
 
-use crate::output::Output;
+use crate::output::{Output, object};
+use ask::Verb;
 use clap::{Args, Subcommand};
 use flow::interpret::{Arrival, NO_COOKIE};
 use flow::port::Port;
 use flow::text::{Piece, action, file, frame, hex, rule, value};
-use flow::trace::{self, Trace};
+use flow::trace;
 use flow::{Field, Pipeline, PortNo};
 use load::send::replay::Recording;
 use record::{Problem, Result};
 use serde::Serialize;
-
-/// What the output of `flow trace` is.
-const SCHEMA: &str = "pathlab/flow-trace/1";
 
 /// Flags of `pathlab flow`.
 #[derive(Args)]
@@ -89,9 +87,9 @@ pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     match args.command {
         FlowCommand::Trace(args) => tell(&args, output),
-        FlowCommand::Add(args) => rules::change(rules::Verb::Add, &args, output),
-        FlowCommand::Mod(args) => rules::change(rules::Verb::Modify, &args, output),
-        FlowCommand::Del(args) => rules::change(rules::Verb::Delete, &args, output),
+        FlowCommand::Add(args) => rules::change(Verb::Add, &args, output),
+        FlowCommand::Mod(args) => rules::change(Verb::Modify, &args, output),
+        FlowCommand::Del(args) => rules::change(Verb::Delete, &args, output),
         FlowCommand::Dump(args) => rules::dump(&args, output),
         FlowCommand::Monitor(args) => monitor::monitor(&args, output),
         FlowCommand::Diff(args) => rules::diff(&args, output),
@@ -128,7 +126,29 @@ fn tell(args: &TraceArgs, output: &Output) -> Result<()> {
             trace::packet_out(&mut pipeline, 0, arrival, &actions)
         }
     };
-    output.result(&Told::of(&trace), |_| trace.text())
+    let steps = trace.lines.iter().map(|line| {
+        object! { depth: line.depth, kind: line.kind, text: &line.text }
+    });
+    let sent = trace.verdict.sent.iter().map(|one| ToldFrame {
+        port: one.port.to_string(),
+        queue: one.queue,
+        hex: hex(&one.frame),
+    });
+    let packet_ins = trace.verdict.packet_ins.iter().map(|one| ToldPacketIn {
+        reason: format!("{:?}", one.reason),
+        table: one.table,
+        cookie: (one.cookie != NO_COOKIE).then(|| format!("{:#x}", one.cookie)),
+        metadata: format!("{:#x}", one.metadata),
+        total_bytes: one.total_len,
+        hex: hex(&one.frame),
+    });
+    let document = object! {
+        schema: "pathlab/flow-trace/1",
+        steps: steps.collect::<Vec<_>>(),
+        sent: sent.collect::<Vec<_>>(),
+        packet_ins: packet_ins.collect::<Vec<_>>(),
+    };
+    output.result(&document, |_| trace.text())
 }
 
 /// The frame and what the switch knows about it.
@@ -171,22 +191,6 @@ fn recorded(file: &str, number: u64) -> Result<Vec<u8>> {
     Ok(recording.frame(number - 1).to_vec())
 }
 
-/// A trace as JSON.
-#[derive(Serialize)]
-struct Told {
-    schema: &'static str,
-    steps: Vec<ToldStep>,
-    sent: Vec<ToldFrame>,
-    packet_ins: Vec<ToldPacketIn>,
-}
-
-#[derive(Serialize)]
-struct ToldStep {
-    depth: usize,
-    kind: &'static str,
-    text: String,
-}
-
 #[derive(Serialize)]
 struct ToldFrame {
     port: String,
@@ -204,31 +208,4 @@ struct ToldPacketIn {
     metadata: String,
     total_bytes: usize,
     hex: String,
-}
-
-impl Told {
-    fn of(trace: &Trace) -> Told {
-        let steps = trace.lines.iter();
-        let sent = trace.verdict.sent.iter();
-        let packet_ins = trace.verdict.packet_ins.iter();
-        Told {
-            schema: SCHEMA,
-            steps: steps
-                .map(|line| ToldStep { depth: line.depth, kind: line.kind, text: line.text.clone() })
-                .collect(),
-            sent: sent
-                .map(|one| ToldFrame { port: one.port.to_string(), queue: one.queue, hex: hex(&one.frame) })
-                .collect(),
-            packet_ins: packet_ins
-                .map(|one| ToldPacketIn {
-                    reason: format!("{:?}", one.reason),
-                    table: one.table,
-                    cookie: (one.cookie != NO_COOKIE).then(|| format!("{:#x}", one.cookie)),
-                    metadata: format!("{:#x}", one.metadata),
-                    total_bytes: one.total_len,
-                    hex: hex(&one.frame),
-                })
-                .collect(),
-        }
-    }
 }

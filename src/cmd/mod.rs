@@ -22,3 +22,12 @@ pub mod switch;
 pub mod test;
 pub mod tls;
 pub mod undo;
+
+/// Reads every value of a flag; a value that cannot be read is reported with the flag's name.
+pub fn each<T>(
+    flag: &str,
+    texts: &[String],
+    read: impl Fn(&str) -> record::Result<T>,
+) -> record::Result<Vec<T>> {
+    texts.iter().map(|text| read(text).map_err(|problem| problem.at(flag))).collect()
+}

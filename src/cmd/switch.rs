@@ -5,19 +5,21 @@
 //!
 //! **Price.** It runs in the foreground, and its rules live as long as it does.
 
+use super::each;
 use super::tls::TlsArgs;
-use crate::output::Output;
+use crate::output::{Output, object};
 use clap::Args;
 use flow::port::Queue;
 use linux::sys::process;
 use record::unit::many;
-use record::{PortSetting, Problem, Result};
+use record::{Problem, Result};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use switch::config::{Controller, Door, SwitchConfig, add_port, dpid, fail};
 use switch::control::{Say, Switch};
+use switch::datapath::Opened;
 use switch::packet_ins::{Counts, Limit};
 use switch::queue_config::{self, QueueConfig};
 
@@ -64,60 +66,6 @@ pub struct SwitchArgs {
     duration: Option<Duration>,
 }
 
-/// What `--json` prints at the end.
-#[derive(Serialize)]
-struct Document {
-    schema: &'static str,
-    switches: Vec<One>,
-}
-
-/// One switch.
-#[derive(Serialize)]
-struct One {
-    name: String,
-    dpid: String,
-    packet_ins_dropped: u64,
-    packet_ins: PacketIns,
-    ports: Vec<Port>,
-}
-
-/// Frames for the controllers, by what became of them.
-#[derive(Serialize)]
-struct PacketIns {
-    sent: u64,
-    dropped_full: u64,
-    dropped_rate: u64,
-    dropped_nobody: u64,
-}
-
-impl From<Counts> for PacketIns {
-    fn from(counts: Counts) -> PacketIns {
-        let Counts { sent, dropped_full, dropped_rate, dropped_nobody, .. } = counts;
-        PacketIns { sent, dropped_full, dropped_rate, dropped_nobody }
-    }
-}
-
-/// One port of it.
-#[derive(Serialize)]
-struct Port {
-    number: u32,
-    uri: String,
-    settings: Vec<PortSetting>,
-    dropped: u64,
-    queues: Vec<OneQueue>,
-}
-
-/// One queue of a port.
-#[derive(Serialize)]
-struct OneQueue {
-    queue: u32,
-    min_bps: Option<u64>,
-    max_bps: Option<u64>,
-    frames: u64,
-    bytes: u64,
-    dropped: u64,
-}
-
 /// Runs the command.
 pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
@@ -159,11 +107,12 @@ pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<Result<Vec<()>>>()
     });
-    let told = configs.iter().zip(&switches).map(|(config, switch)| one(config, switch)).collect();
+    let told = configs.iter().zip(&switches).map(|(config, switch)| one(config, switch));
+    let (switches_told, lines): (Vec<_>, Vec<String>) = told.unzip();
     let ends: Vec<Result<()>> = switches.iter_mut().map(|switch| switch.queues.end()).collect();
     drop(result?);
-    let document = Document { schema: "pathlab/switch/1", switches: told };
-    output.result(&document, text)?;
+    let document = object! { schema: "pathlab/switch/1", switches: switches_told };
+    output.result(&document, |_| lines.concat())?;
     ends.into_iter().collect()
 }
 
@@ -179,17 +128,13 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
         add_port(&mut config.ports, port).map_err(|p| p.at("--port"))?;
     }
     config.local = args.local.clone();
-    let controllers = args.controller.iter().map(|text| Controller::parse(text));
-    config.controllers = controllers.collect::<Result<_>>().map_err(|p| p.at("--controller"))?;
-    let listen = args.listen.iter().map(|text| Door::parse(text));
-    config.listen = listen.collect::<Result<_>>().map_err(|p| p.at("--listen"))?;
+    config.controllers = each("--controller", &args.controller, Controller::parse)?;
+    config.listen = each("--listen", &args.listen, Door::parse)?;
     config.tls = args.tls.files();
-    let queues = args.queue.iter().map(|text| QueueConfig::parse(text));
-    config.queues = queues.collect::<Result<_>>().map_err(|p| p.at("--queue"))?;
+    config.queues = each("--queue", &args.queue, QueueConfig::parse)?;
     let limit = args.packet_ins.as_deref().map(Limit::parse).transpose();
     config.packet_ins = limit.map_err(|p| p.at("--packet-ins"))?;
-    let speeds = args.speed.iter().map(|text| queue_config::speed(text));
-    config.speeds = speeds.collect::<Result<_>>().map_err(|p| p.at("--speed"))?;
+    config.speeds = each("--speed", &args.speed, queue_config::speed)?;
     config.fail = fail(&args.fail).map_err(|p| p.at("--fail"))?;
     if config.ports.is_empty() && config.listen.is_empty() && config.controllers.is_empty() {
         return Err(Problem::input("there is neither a file nor a port")
@@ -212,55 +157,43 @@ fn words(switch: &str, say: &Say) -> String {
     }
 }
 
-fn one(config: &SwitchConfig, switch: &Switch) -> One {
-    let ports = switch.opened.iter().map(|port| Port {
-        number: port.number.0,
-        uri: port.uri.clone(),
-        settings: port.settings.clone(),
-        dropped: switch.dropped(port.number),
-        queues: switch.queues_of(port.number).iter().map(|(id, queue)| one_queue(*id, queue)).collect(),
-    });
+/// What a switch did: as JSON, and for people what it dropped.
+fn one(config: &SwitchConfig, switch: &Switch) -> (impl Serialize + use<>, String) {
     let counts = switch.packet_in_counts();
-    One {
+    let (ports, lines): (Vec<_>, Vec<String>) =
+        switch.opened.iter().map(|opened| port(config, switch, opened)).unzip();
+    let Counts { sent, dropped_full, dropped_rate, dropped_nobody, .. } = counts;
+    let told = object! {
         name: config.name.clone(),
         dpid: format!("{:016x}", config.dpid),
         packet_ins_dropped: counts.dropped(),
-        packet_ins: counts.into(),
-        ports: ports.collect(),
-    }
+        packet_ins: object! { sent, dropped_full, dropped_rate, dropped_nobody },
+        ports,
+    };
+    let dropped = match counts.dropped() {
+        0 => String::new(),
+        dropped => format!(
+            "{}: {} dropped, {sent} sent (the controllers did not read: {dropped_full}, above the rate: {dropped_rate}, \
+             nobody wanted them: {dropped_nobody})\n",
+            config.name,
+            many(dropped, "packet-in")
+        ),
+    };
+    (told, dropped + &lines.concat())
 }
 
-fn one_queue(id: u32, queue: &Queue) -> OneQueue {
-    OneQueue {
-        queue: id,
-        min_bps: queue.min_bps,
-        max_bps: queue.max_bps,
-        frames: queue.counters.tx_frames,
-        bytes: queue.counters.tx_bytes,
-        dropped: queue.counters.tx_errors,
-    }
-}
-
-fn text(document: &Document) -> String {
-    let mut text = String::new();
-    for switch in &document.switches {
-        if switch.packet_ins_dropped > 0 {
-            let PacketIns { sent, dropped_full, dropped_rate, dropped_nobody } = switch.packet_ins;
-            text += &format!(
-                "{}: {} dropped, {sent} sent (the controllers did not read: {dropped_full}, above the rate: {dropped_rate}, \
-                 nobody wanted them: {dropped_nobody})\n",
-                switch.name,
-                many(switch.packet_ins_dropped, "packet-in")
-            );
-        }
-        for port in switch.ports.iter().filter(|port| port.dropped > 0) {
-            text += &format!(
-                "{}: port {} dropped {}\n",
-                switch.name,
-                name_of(port.number),
-                many(port.dropped, "frame")
-            );
-        }
-    }
-    text
+fn port(config: &SwitchConfig, switch: &Switch, opened: &Opened) -> (impl Serialize + use<>, String) {
+    let number = opened.number.0;
+    let queue = |(queue, Queue { min_bps, max_bps, counters, .. }): (u32, Queue)| {
+        let (frames, bytes, dropped) = (counters.tx_frames, counters.tx_bytes, counters.tx_errors);
+        object! { queue, min_bps, max_bps, frames, bytes, dropped }
+    };
+    let queues: Vec<_> = switch.queues_of(opened.number).into_iter().map(queue).collect();
+    let (uri, settings, dropped) =
+        (opened.uri.clone(), opened.settings.clone(), switch.dropped(opened.number));
+    let line = match dropped {
+        0 => String::new(),
+        _ => format!("{}: port {} dropped {}\n", config.name, name_of(number), many(dropped, "frame")),
+    };
+    (object! { number, uri, settings, dropped, queues }, line)
 }

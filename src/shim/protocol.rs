@@ -1,6 +1,7 @@
 //! `ofprotocol`: the half of the reference switch that calls the controllers.
 
 use super::words::Daemon;
+use crate::cmd::each;
 use crate::cmd::tls::TlsArgs;
 use crate::output::Output;
 use clap::Parser;
@@ -68,14 +69,12 @@ fn relay(args: &Protocol) -> Result<Relay> {
             .help("ofprotocol unix:/tmp/s1 tcp:127.0.0.1:6653; controllers are not looked for"));
     }
     let datapath = Remote::parse(&args.datapath).map_err(|problem| problem.at("DATAPATH"))?;
-    let at_listen = |problem: Problem| problem.at("--listen");
-    let places = args.listen.iter().map(|text| Listen::parse(text)).collect::<Result<Vec<_>>>();
-    let places = places.map_err(at_listen)?;
+    let places = each("--listen", &args.listen, Listen::parse)?;
     let is_tls =
         datapath.is_tls() || controllers.iter().any(Remote::is_tls) || places.iter().any(Listen::is_tls);
     let credentials = args.tls.files().load_if(is_tls)?;
     let listeners = places.iter().map(|place| Listener::open(place, credentials.as_ref()));
-    let listeners = listeners.collect::<Result<_>>().map_err(at_listen)?;
+    let listeners = listeners.collect::<Result<_>>().map_err(|problem| problem.at("--listen"))?;
     Ok(Relay {
         datapath,
         controllers,

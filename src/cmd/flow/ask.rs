@@ -8,28 +8,35 @@ use std::time::Duration;
 use switch::client::Client;
 use switch::config::Remote;
 
+/// How to speak OpenFlow.
+#[derive(Args)]
+pub struct SpeakArgs {
+    /// Speak only this OpenFlow: 1.3 or 1.4 [default: the highest that both ends speak].
+    #[arg(long, value_name = "VERSION")]
+    openflow: Option<String>,
+    /// How long to wait for an answer.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = record::unit::duration)]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
 /// Which switch, and how to speak to it.
 #[derive(Args)]
 pub struct AskArgs {
     /// The switch: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH.
     #[arg(value_name = "SWITCH")]
     pub switch: String,
-    /// Speak only this OpenFlow: 1.3 or 1.4; the highest of both ends when it is not said.
-    #[arg(long, value_name = "VERSION")]
-    openflow: Option<String>,
-    /// How long to wait for an answer.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = record::unit::duration)]
-    timeout: Duration,
     #[command(flatten)]
-    tls: TlsArgs,
+    speak: SpeakArgs,
 }
 
 impl AskArgs {
     /// Calls the switch.
     pub fn call(&self) -> Result<Client> {
         let to = Remote::parse(&self.switch)?;
-        let credentials = self.tls.files().load_if(to.is_tls())?;
-        Client::call(&to, credentials.as_ref(), &versions(self.openflow.as_deref())?, self.timeout)
+        let credentials = self.speak.tls.files().load_if(to.is_tls())?;
+        Client::call(&to, credentials.as_ref(), &self.speak.versions()?, self.speak.timeout)
     }
 
     /// Names the switch in a problem.
@@ -39,16 +46,40 @@ impl AskArgs {
     }
 }
 
-/// The versions that may be spoken.
-pub fn versions(asked: Option<&str>) -> Result<Vec<Version>> {
-    let Some(asked) = asked else { return Ok(Version::ALL.to_vec()) };
-    let found: Vec<Version> = Version::ALL.into_iter().filter(|one| one.to_string() == asked).collect();
-    if found.is_empty() {
-        let what = format!("OpenFlow '{asked}' is not spoken here");
-        return Err(Problem::input(what).help("1.3 or 1.4").at("--openflow"));
+impl SpeakArgs {
+    /// The versions that may be spoken.
+    pub fn versions(&self) -> Result<Vec<Version>> {
+        let Some(asked) = &self.openflow else { return Ok(Version::ALL.to_vec()) };
+        let found = Version::ALL.into_iter().find(|one| one.to_string() == *asked);
+        let unknown = || Problem::input(format!("OpenFlow '{asked}' is not supported")).help("1.3 or 1.4");
+        found.map(|one| vec![one]).ok_or_else(|| unknown().at("--openflow"))
     }
-    Ok(found)
 }
+
+/// What a command does with rules, groups or meters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Adds.
+    Add,
+    /// Changes.
+    Modify,
+    /// Deletes.
+    Delete,
+}
+
+/// Asks a switch and gives the reply to just this question: `multipart!(client, GroupDesc(Empty {}))`.
+macro_rules! multipart {
+    ($client:expr, $kind:ident($question:expr)) => {
+        match $client.multipart(Request::$kind($question))? {
+            Reply::$kind(reply) => reply,
+            reply => {
+                let what = format!("the switch answers with {}, which was not asked for", reply.name());
+                return Err(Problem::input(what));
+            }
+        }
+    };
+}
+pub(super) use multipart;
 
 /// A counter of a switch; all ones is one that it does not have.
 pub fn counted(count: u64) -> Option<u64> {

@@ -5,9 +5,9 @@
 //! **Price.** OpenFlow tells rates in tenths of a percent of the port's speed, so a rate in bit/s is that, times the speed that the switch says
 //! (an older one of 1.3 may say none): to a thousandth of the port, no better.
 
-use super::ask::{AskArgs, counted, nanoseconds};
-use super::state::{cell, list, other, port_list, speed_kbps, table};
-use crate::output::Output;
+use super::ask::{AskArgs, counted, multipart, nanoseconds};
+use super::state::{cell, named, port_list, speed_kbps};
+use crate::output::{Output, object, table};
 use clap::Args;
 use flow::PortNo;
 use flow::openflow::bytes::Version;
@@ -37,11 +37,6 @@ pub struct QueuesArgs {
     port: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Queues {
-    queues: Vec<OneQueue>,
-}
-
 #[derive(Serialize, Default)]
 struct OneQueue {
     port: String,
@@ -64,8 +59,7 @@ fn chosen(text: Option<&str>, ports: &[Port]) -> Result<u32> {
         return Ok(port.port_no);
     }
     let number = value::port(Piece::line(text)).map(|port| port.0).map_err(|_| {
-        let names: Vec<String> =
-            ports.iter().map(|port| format!("{} {}", PortNo(port.port_no), port.name.text())).collect();
+        let names: Vec<String> = ports.iter().map(named).collect();
         Problem::input(format!("the switch has no port '{text}'"))
             .help(format!("it has {}", names.join(", ")))
     })?;
@@ -75,12 +69,7 @@ fn chosen(text: Option<&str>, ports: &[Port]) -> Result<u32> {
 /// What the queues are. 1.3 has a message for one port, and for all of them only where the switch knows `OFPP_ANY`.
 fn described(client: &mut Client, port: u32, ports: &[Port]) -> Result<Vec<Queue>> {
     if client.version() != Version::V13 {
-        return match client
-            .multipart(Request::QueueDesc(QueueRequest { port_no: port, queue_id: ALL_QUEUES }))?
-        {
-            Reply::QueueDesc(all) => Ok(all),
-            reply => Err(other(&reply)),
-        };
+        return Ok(multipart!(client, QueueDesc(QueueRequest { port_no: port, queue_id: ALL_QUEUES })));
     }
     let mut ask = |port: u32| match client.ask(Body::QueueConfigRequest(QueueConfigRequest { port }))? {
         Body::QueueConfigReply(reply) => Ok(reply.queues),
@@ -98,10 +87,7 @@ fn described(client: &mut Client, port: u32, ports: &[Port]) -> Result<Vec<Queue
 
 /// What they counted.
 pub fn stats(client: &mut Client, port: u32) -> Result<Vec<QueueStats>> {
-    match client.multipart(Request::QueueStats(QueueRequest { port_no: port, queue_id: ALL_QUEUES }))? {
-        Reply::QueueStats(all) => Ok(all),
-        reply => Err(other(&reply)),
-    }
+    Ok(multipart!(client, QueueStats(QueueRequest { port_no: port, queue_id: ALL_QUEUES })))
 }
 
 /// One row for each queue that was described or counted, by port and number.
@@ -151,31 +137,31 @@ fn rate(permille: Option<u16>, bps: Option<u64>) -> String {
     }
 }
 
-fn read(client: &mut Client, args: &QueuesArgs) -> Result<Queues> {
+fn read(client: &mut Client, args: &QueuesArgs) -> Result<Vec<OneQueue>> {
     let ports = port_list(client)?;
     let port = chosen(args.port.as_deref(), &ports)?;
     let described = described(client, port, &ports)?;
     let stats = stats(client, port)?;
-    Ok(Queues { queues: join(&described, &stats, &ports) })
+    Ok(join(&described, &stats, &ports))
 }
 
 /// Prints the queues.
 pub fn queues(args: &QueuesArgs, output: &Output) -> Result<()> {
     let mut client = args.ask.call()?;
     let queues = read(&mut client, args).map_err(args.ask.place())?;
-    output.result(&list(&args.ask, &client, "pathlab/flow-queues/1", queues), |list| {
+    let (switch, openflow) = (&args.ask.switch, client.version().to_string());
+    let document = object! { schema: "pathlab/flow-queues/1", switch, openflow, queues: &queues };
+    output.result(&document, |_| {
         let row = |one: &OneQueue| {
             let port = one.name.as_ref().map_or(one.port.clone(), |name| format!("{} {name}", one.port));
             let (min, max) = (rate(one.min_permille, one.min_bps), rate(one.max_permille, one.max_bps));
             let words = vec![port, one.queue.to_string(), min, max];
             words.into_iter().chain([one.frames, one.bytes, one.dropped].map(cell)).collect()
         };
-        match list.body.queues.as_slice() {
-            [] => "no queues\n".to_owned(),
-            all => {
-                let headers = ["port", "queue", "at least", "at most", "frames", "bytes", "dropped"];
-                table(4, &headers, all.iter().map(row).collect())
-            }
+        let headers = ["port", "queue", "at least", "at most", "frames", "bytes", "dropped"];
+        match queues.is_empty() {
+            true => "no queues\n".to_owned(),
+            false => table(4, &headers, queues.iter().map(row).collect()).text(),
         }
     })
 }

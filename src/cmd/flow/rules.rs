@@ -1,8 +1,8 @@
 //! `pathlab flow add`, `mod`, `del`, `dump` and `diff`: the rules of a switch.
 
-use super::ask::{AskArgs, counted, nanoseconds};
+use super::ask::{AskArgs, Verb, counted, multipart, nanoseconds};
 use super::queues;
-use crate::output::Output;
+use crate::output::{Output, object};
 use clap::Args;
 use flow::PortNo;
 use flow::client;
@@ -13,6 +13,7 @@ use flow::openflow::port::QueueStats;
 use flow::pipeline::Change;
 use flow::rule::{FlowMod, FlowModCommand};
 use flow::text::{file, rule};
+use record::unit::many;
 use record::{Problem, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -59,26 +60,13 @@ pub struct DiffArgs {
     file: String,
 }
 
-/// What a command does with rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    /// Adds.
-    Add,
-    /// Changes.
-    Modify,
-    /// Deletes.
-    Delete,
-}
-
-impl Verb {
-    fn command(self, strict: bool) -> FlowModCommand {
-        match (self, strict) {
-            (Verb::Add, _) => FlowModCommand::Add,
-            (Verb::Modify, false) => FlowModCommand::Modify,
-            (Verb::Modify, true) => FlowModCommand::ModifyStrict,
-            (Verb::Delete, false) => FlowModCommand::Delete,
-            (Verb::Delete, true) => FlowModCommand::DeleteStrict,
-        }
+fn command(verb: Verb, strict: bool) -> FlowModCommand {
+    match (verb, strict) {
+        (Verb::Add, _) => FlowModCommand::Add,
+        (Verb::Modify, false) => FlowModCommand::Modify,
+        (Verb::Modify, true) => FlowModCommand::ModifyStrict,
+        (Verb::Delete, false) => FlowModCommand::Delete,
+        (Verb::Delete, true) => FlowModCommand::DeleteStrict,
     }
 }
 
@@ -92,32 +80,15 @@ pub struct Named {
     pub change: FlowMod,
 }
 
-#[derive(Serialize)]
-struct Changed {
-    schema: &'static str,
-    switch: String,
-    openflow: String,
-    sent: usize,
-    /// Rules that deletes took away; none when it cannot be told from other changes.
-    removed: Option<u64>,
-    refused: Vec<Refused>,
-}
-
-impl Changed {
-    /// What was done, for people.
-    fn sentence(&self, verb: Verb) -> String {
-        let count = |number: u64, one: &str, more: &str| match number {
-            1 => format!("1 {one}"),
-            _ => format!("{number} {more}"),
-        };
-        let (sent, removed) = (self.sent as u64, self.removed);
-        match (verb, removed) {
-            (Verb::Add, _) => count(sent, "rule added", "rules added"),
-            (Verb::Modify, _) => count(sent, "change", "changes") + " sent to modify rules",
-            (Verb::Delete, Some(removed)) => count(removed, "rule deleted", "rules deleted"),
-            (Verb::Delete, None) => {
-                count(sent, "change", "changes") + " sent to delete rules; how many went is not known"
-            }
+/// What was done, for people.
+fn sentence(verb: Verb, sent: usize, removed: Option<u64>) -> String {
+    let sent = sent as u64;
+    match (verb, removed) {
+        (Verb::Add, _) => many(sent, "rule") + " added",
+        (Verb::Modify, _) => many(sent, "change") + " sent to modify rules",
+        (Verb::Delete, Some(removed)) => many(removed, "rule") + " deleted",
+        (Verb::Delete, None) => {
+            many(sent, "change") + " sent to delete rules; how many were deleted is not known"
         }
     }
 }
@@ -145,24 +116,19 @@ pub fn change(verb: Verb, args: &ChangeArgs, output: &Output) -> Result<()> {
             Refused { place: place.clone(), rule: text.clone(), error: refusal.fault.to_string() }
         })
         .collect();
-    let sentence = refused_sentence(&refused);
-    let changed = Changed {
-        schema: "pathlab/flow-change/1",
-        switch: args.ask.switch.clone(),
-        openflow: client.version().to_string(),
-        sent: changes.len(),
-        removed: before.zip(after).and_then(|(before, after)| before.checked_sub(after)),
-        refused,
-    };
-    if sentence.is_none() || output.json {
-        output.result(&changed, |changed| changed.sentence(verb))?;
+    let problem = refused_sentence(&refused);
+    let removed = before.zip(after).and_then(|(before, after)| before.checked_sub(after));
+    if problem.is_none() || output.json {
+        let (switch, openflow, sent) = (&args.ask.switch, client.version().to_string(), changes.len());
+        let document = object! { schema: "pathlab/flow-change/1", switch, openflow, sent, removed, refused };
+        output.result(&document, |_| sentence(verb, sent, removed))?;
     }
-    sentence.map_or(Ok(()), |problem| Err(place(problem)))
+    problem.map_or(Ok(()), |problem| Err(place(problem)))
 }
 
 /// The changes that the arguments ask for.
 fn wanted(verb: Verb, args: &ChangeArgs) -> Result<Vec<Named>> {
-    let command = verb.command(args.strict);
+    let command = command(verb, args.strict);
     let mut changes = vec![];
     for text in &args.rules {
         changes.push(named("RULE", text, command)?);
@@ -262,25 +228,6 @@ fn lines(file: &str) -> Result<Vec<(String, String)>> {
 }
 
 #[derive(Serialize)]
-struct Dump {
-    schema: &'static str,
-    switch: String,
-    openflow: String,
-    rules: Vec<Dumped>,
-    /// None where the switch does not tell.
-    packet_ins: Option<Vec<PacketIns>>,
-}
-
-/// Frames for the controllers that came in by one port.
-#[derive(Serialize)]
-struct PacketIns {
-    port: String,
-    sent: u64,
-    sent_bytes: u64,
-    dropped: u64,
-}
-
-#[derive(Serialize)]
 struct Dumped {
     rule: String,
     table: u8,
@@ -293,10 +240,7 @@ struct Dumped {
 
 fn rules(client: &mut Client, which: &FlowMod) -> Result<Vec<Dumped>> {
     let version = client.version();
-    let stats = match client.multipart(Request::Flow(client::flow_request(which)))? {
-        Reply::Flow(stats) => stats,
-        other => return Err(Problem::input(format!("the switch answers with {}, not rules", other.name()))),
-    };
+    let stats = multipart!(client, Flow(client::flow_request(which)));
     let mut rules = vec![];
     for stats in &stats {
         let (table, rule) = client::rule(version, stats).map_err(|error| {
@@ -331,14 +275,11 @@ pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
     let which = one_match(&args.matching)?;
     let mut client = args.ask.call()?;
     let rules = rules(&mut client, &which).map_err(args.ask.place())?;
-    let dump = Dump {
-        schema: "pathlab/flow-dump/1",
-        switch: args.ask.switch.clone(),
-        openflow: client.version().to_string(),
-        rules,
-        packet_ins: if args.rules { None } else { packet_ins(&mut client) },
-    };
-    output.result(&dump, |dump| {
+    let packet_ins = if args.rules { None } else { packet_ins(&mut client) };
+    let (switch, openflow) = (&args.ask.switch, client.version().to_string());
+    let document =
+        object! { schema: "pathlab/flow-dump/1", switch, openflow, rules: &rules, packet_ins: &packet_ins };
+    output.result(&document, |_| {
         let line = |one: &Dumped| match args.rules {
             true => format!("{}\n", one.rule),
             false => format!(
@@ -349,15 +290,24 @@ pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
                 one.rule
             ),
         };
-        let packet_ins = dump.packet_ins.iter().flatten();
+        let packet_ins = packet_ins.iter().flatten();
         let told = packet_ins.map(|one| {
             format!("# packet-ins of port {}: {} sent, {} dropped\n", one.port, one.sent, one.dropped)
         });
-        dump.rules.iter().map(line).chain(told).collect()
+        rules.iter().map(line).chain(told).collect()
     })
 }
 
-/// What became of packet-ins, from a switch that has queues for them.
+/// Frames for the controllers that came in by one port.
+#[derive(Serialize)]
+struct PacketIns {
+    port: String,
+    sent: u64,
+    sent_bytes: u64,
+    dropped: u64,
+}
+
+/// What became of packet-ins, from a switch that has queues for them; `None` where the switch does not tell.
 fn packet_ins(client: &mut Client) -> Option<Vec<PacketIns>> {
     let all = queues::stats(client, PortNo::CONTROLLER.0).ok()?.into_iter();
     let row = |queue: QueueStats| PacketIns {
@@ -367,16 +317,6 @@ fn packet_ins(client: &mut Client) -> Option<Vec<PacketIns>> {
         dropped: queue.tx_errors,
     };
     Some(all.map(row).collect())
-}
-
-#[derive(Serialize)]
-struct Diff {
-    schema: &'static str,
-    switch: String,
-    openflow: String,
-    same: bool,
-    missing: Vec<String>,
-    extra: Vec<String>,
 }
 
 /// Compares the rules of a switch with a file.
@@ -391,28 +331,23 @@ pub fn diff(args: &DiffArgs, output: &Output) -> Result<()> {
     let there: BTreeSet<String> = there.into_iter().map(|one| one.rule).collect();
     let version = client.version();
     let wanted: BTreeSet<String> = wanted.iter().map(|named| normal_text(version, &named.change)).collect();
-    let diff = Diff {
-        schema: "pathlab/flow-diff/1",
-        switch: args.ask.switch.clone(),
-        openflow: version.to_string(),
-        same: there == wanted,
-        missing: wanted.difference(&there).cloned().collect(),
-        extra: there.difference(&wanted).cloned().collect(),
-    };
-    output.result(&diff, |diff| {
+    let missing: Vec<&String> = wanted.difference(&there).collect();
+    let extra: Vec<&String> = there.difference(&wanted).collect();
+    let (switch, openflow, same) = (&args.ask.switch, version.to_string(), there == wanted);
+    let (schema, lost, more) = ("pathlab/flow-diff/1", missing.len(), extra.len());
+    output.result(&object! { schema, switch, openflow, same, missing, extra }, |diff| {
         let missing = diff.missing.iter().map(|rule| format!("- {rule}\n"));
         let extra = diff.extra.iter().map(|rule| format!("+ {rule}\n"));
-        match diff.same {
+        match same {
             true => "the switch has these rules and no others\n".to_owned(),
             false => missing.chain(extra).collect(),
         }
     })?;
-    if diff.same {
+    if same {
         return Ok(());
     }
-    let (missing, extra) = (diff.missing.len(), diff.extra.len());
     let what =
-        format!("of the rules of {}, missing (-): {missing}; others that are there (+): {extra}", args.file);
+        format!("of the rules of {}, missing (-): {lost}; others that are there (+): {more}", args.file);
     Err(args.ask.place()(Problem::measured(what)))
 }
 

@@ -1,20 +1,21 @@
 //! `pathlab flow groups`, `meters`, `ports`, `tables`, `show` and `packet-out`: what a switch has besides rules.
 
-use super::ask::{AskArgs, counted, nanoseconds};
-use crate::output::Output;
+use super::ask::{AskArgs, Verb, counted, multipart, nanoseconds};
+use crate::output::{Output, object, table};
 use clap::Args;
 use flow::group::{ALL_GROUPS, Group, GroupMod, GroupModCommand, GroupType};
 use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod, MeterModCommand};
-use flow::openflow::group::{GroupStatsRequest, MeterRequest};
+use flow::openflow::group::{GroupDesc, GroupStatsRequest, MeterConfig, MeterRequest};
 use flow::openflow::message::Body;
 use flow::openflow::misc::Empty;
 use flow::openflow::multipart::{Reply, Request};
-use flow::openflow::port::{Port, PortProperty, PortStatsRequest};
+use flow::openflow::port::{Port, PortProperty, PortStats, PortStatsRequest};
 use flow::text::{Piece, action, frame, group, meter, value};
 use flow::{PortNo, client};
 use record::{Problem, Result};
 use serde::Serialize;
-use study::table::{Table, count};
+use std::fmt::Display;
+use study::table::count;
 use switch::client::Client;
 
 /// Flags of `pathlab flow groups` and `meters`.
@@ -49,13 +50,6 @@ pub struct PacketOutArgs {
     in_port: String,
 }
 
-#[derive(Serialize)]
-struct Sent {
-    schema: &'static str,
-    switch: String,
-    bytes: usize,
-}
-
 /// Lets the switch send a frame.
 pub fn packet_out(args: &PacketOutArgs, output: &Output) -> Result<()> {
     let at = |place: &'static str| move |what: String| Problem::input(what).at(place);
@@ -69,14 +63,9 @@ pub fn packet_out(args: &PacketOutArgs, output: &Output) -> Result<()> {
         let what = format!("the switch refuses to send with '{}': {}", args.actions, refusal.fault);
         return Err(place(Problem::input(what)));
     }
-    let sent =
-        Sent { schema: "pathlab/flow-packet-out/1", switch: args.ask.switch.clone(), bytes: frame.len() };
-    output.result(&sent, |sent| format!("a frame of {} bytes given to the switch", sent.bytes))
-}
-
-/// What is said of an answer to another question.
-pub(super) fn other(reply: &Reply) -> Problem {
-    Problem::input(format!("the switch answers with {}, which was not asked for", reply.name()))
+    let (switch, bytes) = (&args.ask.switch, frame.len());
+    let document = object! { schema: "pathlab/flow-packet-out/1", switch, bytes };
+    output.result(&document, |_| format!("a frame of {bytes} bytes given to the switch"))
 }
 
 /// Makes the changes that the flags ask for; the first that is refused is the problem.
@@ -98,13 +87,6 @@ fn changes(client: &mut Client, args: &ListArgs, one: impl Fn(Verb, &str) -> Res
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
-    Add,
-    Modify,
-    Delete,
-}
-
 fn number(text: &str, all: u32) -> Result<u32> {
     match text {
         "all" => Ok(all),
@@ -112,11 +94,14 @@ fn number(text: &str, all: u32) -> Result<u32> {
     }
 }
 
+fn parsed<T, E: Display>(text: &str, parse: fn(&str) -> Result<T, E>) -> Result<T> {
+    parse(text).map_err(|error| Problem::input(format!("{error} in '{text}'")))
+}
+
 fn group_change(verb: Verb, text: &str) -> Result<Body> {
-    let read = || group::parse(text).map_err(|error| Problem::input(format!("{error} in '{text}'")));
     let (command, group) = match verb {
-        Verb::Add => (GroupModCommand::Add, read()?),
-        Verb::Modify => (GroupModCommand::Modify, read()?),
+        Verb::Add => (GroupModCommand::Add, parsed(text, group::parse)?),
+        Verb::Modify => (GroupModCommand::Modify, parsed(text, group::parse)?),
         Verb::Delete => {
             let id = number(text, ALL_GROUPS)?;
             (GroupModCommand::Delete, Group { id, kind: GroupType::All, buckets: vec![] })
@@ -126,10 +111,9 @@ fn group_change(verb: Verb, text: &str) -> Result<Body> {
 }
 
 fn meter_change(verb: Verb, text: &str) -> Result<Body> {
-    let read = || meter::parse(text).map_err(|error| Problem::input(format!("{error} in '{text}'")));
     let (command, meter) = match verb {
-        Verb::Add => (MeterModCommand::Add, read()?),
-        Verb::Modify => (MeterModCommand::Modify, read()?),
+        Verb::Add => (MeterModCommand::Add, parsed(text, meter::parse)?),
+        Verb::Modify => (MeterModCommand::Modify, parsed(text, meter::parse)?),
         Verb::Delete => {
             let id = number(text, ALL_METERS)?;
             (MeterModCommand::Delete, Meter { id, flags: MeterFlags::default(), bands: vec![] })
@@ -138,190 +122,98 @@ fn meter_change(verb: Verb, text: &str) -> Result<Body> {
     Ok(client::meter_mod(&MeterMod { command, meter }))
 }
 
-/// What every list says of itself.
-#[derive(Serialize)]
-pub(super) struct List<T> {
-    schema: &'static str,
-    switch: String,
-    openflow: String,
-    #[serde(flatten)]
-    pub(super) body: T,
-}
-
-/// A list of this switch.
-pub(super) fn list<T>(args: &AskArgs, client: &Client, schema: &'static str, body: T) -> List<T> {
-    List { schema, switch: args.switch.clone(), openflow: client.version().to_string(), body }
-}
-
-#[derive(Serialize)]
-struct Groups {
-    groups: Vec<OneGroup>,
-}
-
-#[derive(Serialize)]
-struct OneGroup {
-    group: String,
-    id: u32,
-    references: Option<u32>,
-    frames: Option<u64>,
-    bytes: Option<u64>,
-    age_ns: Option<u64>,
-    buckets: Vec<Counted>,
-}
-
-#[derive(Serialize)]
-struct Counted {
-    frames: Option<u64>,
-    bytes: Option<u64>,
-}
-
-fn read_groups(client: &mut Client) -> Result<Groups> {
-    let described = match client.multipart(Request::GroupDesc(Empty {}))? {
-        Reply::GroupDesc(all) => all,
-        reply => return Err(other(&reply)),
-    };
-    let which = GroupStatsRequest { group_id: ALL_GROUPS };
-    let stats = match client.multipart(Request::Group(which))? {
-        Reply::Group(all) => all,
-        reply => return Err(other(&reply)),
-    };
-    let mut groups = vec![];
-    for one in &described {
-        let group = client::group(client.version(), one)
-            .map_err(|e| Problem::input(format!("group {} cannot be read: {e}", one.group_id)))?;
-        let stats = stats.iter().find(|stats| stats.group_id == one.group_id);
-        let buckets = stats.iter().flat_map(|stats| &stats.bucket_stats);
-        groups.push(OneGroup {
-            group: group::show(&group),
-            id: one.group_id,
-            references: stats.map(|stats| stats.ref_count).filter(|count| *count != u32::MAX),
-            frames: stats.and_then(|stats| counted(stats.packet_count)),
-            bytes: stats.and_then(|stats| counted(stats.byte_count)),
-            age_ns: stats.map(|stats| nanoseconds(stats.duration_sec, stats.duration_nsec)),
-            buckets: buckets
-                .map(|one| Counted { frames: counted(one.packet_count), bytes: counted(one.byte_count) })
-                .collect(),
-        });
-    }
-    groups.sort_by_key(|group| group.id);
-    Ok(Groups { groups })
-}
-
 /// A counter, or a dash for one that the switch does not keep.
 pub(super) fn cell(number: Option<u64>) -> String {
     number.map_or("-".to_owned(), count)
 }
 
-/// A table whose first columns are words.
-pub(super) fn table(words: usize, headers: &[&str], rows: Vec<Vec<String>>) -> String {
-    Table { headers: headers.iter().map(|header| (*header).to_owned()).collect(), rows, words }.text()
+/// The rows of a list: each as JSON has it, and its cells in the table for people.
+type Rows<T> = Result<(Vec<T>, Vec<Vec<String>>)>;
+
+fn read_groups(client: &mut Client) -> Rows<impl Serialize + use<>> {
+    let version = client.version();
+    let mut described = multipart!(client, GroupDesc(Empty {}));
+    let stats = multipart!(client, Group(GroupStatsRequest { group_id: ALL_GROUPS }));
+    described.sort_by_key(|group| group.group_id);
+    let row = |one: &GroupDesc| {
+        let id = one.group_id;
+        let group = client::group(version, one)
+            .map_err(|e| Problem::input(format!("group {id} cannot be read: {e}")))?;
+        let stats = stats.iter().find(|stats| stats.group_id == id);
+        let buckets = stats.iter().flat_map(|stats| &stats.bucket_stats);
+        let buckets = buckets.map(|one| counters(one.packet_count, one.byte_count));
+        let row = object! {
+            group: group::show(&group),
+            id,
+            references: stats.map(|stats| stats.ref_count).filter(|count| *count != u32::MAX),
+            frames: stats.and_then(|stats| counted(stats.packet_count)),
+            bytes: stats.and_then(|stats| counted(stats.byte_count)),
+            age_ns: stats.map(|stats| nanoseconds(stats.duration_sec, stats.duration_nsec)),
+            buckets: buckets.collect::<Vec<_>>(),
+        };
+        let numbers = [row.references.map(u64::from), row.frames, row.bytes].map(cell);
+        let cells = std::iter::once(row.group.clone()).chain(numbers).collect();
+        Ok((row, cells))
+    };
+    described.iter().map(row).collect()
+}
+
+/// The counters of a bucket or a band.
+fn counters(frames: u64, bytes: u64) -> impl Serialize {
+    object! { frames: counted(frames), bytes: counted(bytes) }
 }
 
 /// Prints the groups, after changes.
 pub fn groups(args: &ListArgs, output: &Output) -> Result<()> {
     let mut client = args.ask.call()?;
     let done = changes(&mut client, args, group_change).and_then(|()| read_groups(&mut client));
-    let groups = done.map_err(args.ask.place())?;
-    output.result(&list(&args.ask, &client, "pathlab/flow-groups/1", groups), |list| {
-        let row = |one: &OneGroup| {
-            vec![one.group.clone(), cell(one.references.map(u64::from)), cell(one.frames), cell(one.bytes)]
-        };
-        table(1, &["group", "references", "frames", "bytes"], list.body.groups.iter().map(row).collect())
-    })
+    let (groups, rows) = done.map_err(args.ask.place())?;
+    let (switch, openflow) = (&args.ask.switch, client.version().to_string());
+    let document = object! { schema: "pathlab/flow-groups/1", switch, openflow, groups };
+    output.result(&document, |_| table(1, &["group", "references", "frames", "bytes"], rows).text())
 }
 
-#[derive(Serialize)]
-struct Meters {
-    meters: Vec<OneMeter>,
-}
-
-#[derive(Serialize)]
-struct OneMeter {
-    meter: String,
-    id: u32,
-    rules: Option<u32>,
-    frames: Option<u64>,
-    bytes: Option<u64>,
-    age_ns: Option<u64>,
-    bands: Vec<Counted>,
-}
-
-fn read_meters(client: &mut Client) -> Result<Meters> {
+fn read_meters(client: &mut Client) -> Rows<impl Serialize + use<>> {
     let which = MeterRequest { meter_id: ALL_METERS };
-    let described = match client.multipart(Request::MeterConfig(which.clone()))? {
-        Reply::MeterConfig(all) => all,
-        reply => return Err(other(&reply)),
-    };
-    let stats = match client.multipart(Request::Meter(which))? {
-        Reply::Meter(all) => all,
-        reply => return Err(other(&reply)),
-    };
-    let mut meters = vec![];
-    for one in &described {
-        let meter = client::meter(one)
-            .map_err(|e| Problem::input(format!("meter {} cannot be read: {e}", one.meter_id)))?;
-        let stats = stats.iter().find(|stats| stats.meter_id == one.meter_id);
+    let mut described = multipart!(client, MeterConfig(which.clone()));
+    let stats = multipart!(client, Meter(which));
+    described.sort_by_key(|meter| meter.meter_id);
+    let row = |one: &MeterConfig| {
+        let id = one.meter_id;
+        let meter =
+            client::meter(one).map_err(|e| Problem::input(format!("meter {id} cannot be read: {e}")))?;
+        let stats = stats.iter().find(|stats| stats.meter_id == id);
         let bands = stats.iter().flat_map(|stats| &stats.band_stats);
-        let band = |one: &flow::openflow::group::BandStats| Counted {
-            frames: counted(one.packet_band_count),
-            bytes: counted(one.byte_band_count),
-        };
-        meters.push(OneMeter {
+        let bands = bands.map(|one| counters(one.packet_band_count, one.byte_band_count));
+        let row = object! {
             meter: meter::show(&meter),
-            id: one.meter_id,
+            id,
             rules: stats.map(|stats| stats.flow_count).filter(|count| *count != u32::MAX),
             frames: stats.and_then(|stats| counted(stats.packet_in_count)),
             bytes: stats.and_then(|stats| counted(stats.byte_in_count)),
             age_ns: stats.map(|stats| nanoseconds(stats.duration_sec, stats.duration_nsec)),
-            bands: bands.map(band).collect(),
-        });
-    }
-    meters.sort_by_key(|meter| meter.id);
-    Ok(Meters { meters })
+            bands: bands.collect::<Vec<_>>(),
+        };
+        let numbers = [row.rules.map(u64::from), row.frames, row.bytes].map(cell);
+        let cells = std::iter::once(row.meter.clone()).chain(numbers).collect();
+        Ok((row, cells))
+    };
+    described.iter().map(row).collect()
 }
 
 /// Prints the meters, after changes.
 pub fn meters(args: &ListArgs, output: &Output) -> Result<()> {
     let mut client = args.ask.call()?;
     let done = changes(&mut client, args, meter_change).and_then(|()| read_meters(&mut client));
-    let meters = done.map_err(args.ask.place())?;
-    output.result(&list(&args.ask, &client, "pathlab/flow-meters/1", meters), |list| {
-        let row = |one: &OneMeter| {
-            vec![one.meter.clone(), cell(one.rules.map(u64::from)), cell(one.frames), cell(one.bytes)]
-        };
-        table(1, &["meter", "rules", "frames", "bytes"], list.body.meters.iter().map(row).collect())
-    })
-}
-
-#[derive(Serialize)]
-struct Ports {
-    ports: Vec<OnePort>,
-}
-
-#[derive(Serialize)]
-struct OnePort {
-    port: String,
-    name: String,
-    address: String,
-    config: String,
-    state: String,
-    speed_kbps: Option<u32>,
-    rx_frames: Option<u64>,
-    tx_frames: Option<u64>,
-    rx_bytes: Option<u64>,
-    tx_bytes: Option<u64>,
-    rx_dropped: Option<u64>,
-    tx_dropped: Option<u64>,
-    rx_errors: Option<u64>,
-    tx_errors: Option<u64>,
+    let (meters, rows) = done.map_err(args.ask.place())?;
+    let (switch, openflow) = (&args.ask.switch, client.version().to_string());
+    let document = object! { schema: "pathlab/flow-meters/1", switch, openflow, meters };
+    output.result(&document, |_| table(1, &["meter", "rules", "frames", "bytes"], rows).text())
 }
 
 /// The ports as the switch describes them.
 pub(super) fn port_list(client: &mut Client) -> Result<Vec<Port>> {
-    match client.multipart(Request::PortDesc(Empty {}))? {
-        Reply::PortDesc(all) => Ok(all),
-        reply => Err(other(&reply)),
-    }
+    Ok(multipart!(client, PortDesc(Empty {})))
 }
 
 /// What a port carries, if the switch says it.
@@ -333,112 +225,78 @@ pub(super) fn speed_kbps(port: &Port) -> Option<u32> {
     speed.filter(|speed| *speed > 0)
 }
 
-fn read_ports(client: &mut Client) -> Result<Ports> {
+fn read_ports(client: &mut Client) -> Rows<impl Serialize + use<>> {
     let described = port_list(client)?;
-    let which = PortStatsRequest { port_no: PortNo::ANY.0 };
-    let stats = match client.multipart(Request::PortStats(which))? {
-        Reply::PortStats(all) => all,
-        reply => return Err(other(&reply)),
-    };
-    let ports = described.iter().map(|one| {
+    let stats = multipart!(client, PortStats(PortStatsRequest { port_no: PortNo::ANY.0 }));
+    let row = |one: &Port| {
         let stats = stats.iter().find(|stats| stats.port_no == one.port_no);
-        OnePort {
+        let count = |pick: fn(&PortStats) -> u64| stats.and_then(|stats| counted(pick(stats)));
+        let row = object! {
             port: PortNo(one.port_no).to_string(),
             name: one.name.text(),
             address: one.hw_addr.0.map(|byte| format!("{byte:02x}")).join(":"),
             config: one.config.to_string(),
             state: one.state.to_string(),
             speed_kbps: speed_kbps(one),
-            rx_frames: stats.and_then(|stats| counted(stats.rx_packets)),
-            tx_frames: stats.and_then(|stats| counted(stats.tx_packets)),
-            rx_bytes: stats.and_then(|stats| counted(stats.rx_bytes)),
-            tx_bytes: stats.and_then(|stats| counted(stats.tx_bytes)),
-            rx_dropped: stats.and_then(|stats| counted(stats.rx_dropped)),
-            tx_dropped: stats.and_then(|stats| counted(stats.tx_dropped)),
-            rx_errors: stats.and_then(|stats| counted(stats.rx_errors)),
-            tx_errors: stats.and_then(|stats| counted(stats.tx_errors)),
-        }
-    });
-    Ok(Ports { ports: ports.collect() })
+            rx_frames: count(|stats| stats.rx_packets),
+            tx_frames: count(|stats| stats.tx_packets),
+            rx_bytes: count(|stats| stats.rx_bytes),
+            tx_bytes: count(|stats| stats.tx_bytes),
+            rx_dropped: count(|stats| stats.rx_dropped),
+            tx_dropped: count(|stats| stats.tx_dropped),
+            rx_errors: count(|stats| stats.rx_errors),
+            tx_errors: count(|stats| stats.tx_errors),
+        };
+        let words = [&row.port, &row.name, &row.address, &row.state].map(String::clone);
+        let numbers = [row.rx_frames, row.tx_frames, row.rx_dropped, row.tx_dropped].map(cell);
+        (row, words.into_iter().chain(numbers).collect())
+    };
+    Ok(described.iter().map(row).unzip())
 }
 
 /// Prints the ports.
 pub fn ports(args: &AskArgs, output: &Output) -> Result<()> {
     let mut client = args.call()?;
-    let ports = read_ports(&mut client).map_err(args.place())?;
-    output.result(&list(args, &client, "pathlab/flow-ports/1", ports), |list| {
-        let row = |one: &OnePort| {
-            let words = [&one.port, &one.name, &one.address, &one.state].map(String::clone);
-            let numbers = [one.rx_frames, one.tx_frames, one.rx_dropped, one.tx_dropped].map(cell);
-            words.into_iter().chain(numbers).collect()
-        };
-        let headers =
-            ["port", "name", "address", "state", "rx frames", "tx frames", "rx dropped", "tx dropped"];
-        table(4, &headers, list.body.ports.iter().map(row).collect())
-    })
+    let (ports, rows) = read_ports(&mut client).map_err(args.place())?;
+    let (switch, openflow) = (&args.switch, client.version().to_string());
+    let document = object! { schema: "pathlab/flow-ports/1", switch, openflow, ports };
+    let headers = ["port", "name", "address", "state", "rx frames", "tx frames", "rx dropped", "tx dropped"];
+    output.result(&document, |_| table(4, &headers, rows).text())
 }
 
-#[derive(Serialize)]
-struct Tables {
-    tables: Vec<OneTable>,
+/// The tables; for people only those with rules or frames.
+fn read_tables(client: &mut Client) -> Rows<impl Serialize + use<>> {
+    let (mut tables, mut rows) = (vec![], vec![]);
+    for one in multipart!(client, Table(Empty {})) {
+        let (lookups, matched) = (counted(one.lookup_count), counted(one.matched_count));
+        let (table, rules) = (one.table_id, one.active_count);
+        tables.push(object! { table, rules, lookups, matched });
+        if rules > 0 || lookups.is_some_and(|frames| frames > 0) {
+            rows.push(vec![table.to_string(), count(rules.into()), cell(lookups), cell(matched)]);
+        }
+    }
+    Ok((tables, rows))
 }
 
-#[derive(Serialize)]
-struct OneTable {
-    table: u8,
-    rules: u32,
-    lookups: Option<u64>,
-    matched: Option<u64>,
-}
-
-fn read_tables(client: &mut Client) -> Result<Tables> {
-    let stats = match client.multipart(Request::Table(Empty {}))? {
-        Reply::Table(all) => all,
-        reply => return Err(other(&reply)),
-    };
-    let tables = stats.iter().map(|one| OneTable {
-        table: one.table_id,
-        rules: one.active_count,
-        lookups: counted(one.lookup_count),
-        matched: counted(one.matched_count),
-    });
-    Ok(Tables { tables: tables.collect() })
-}
-
-/// Prints the tables; for people only those with rules or frames.
+/// Prints the tables.
 pub fn tables(args: &AskArgs, output: &Output) -> Result<()> {
     let mut client = args.call()?;
-    let tables = read_tables(&mut client).map_err(args.place())?;
-    output.result(&list(args, &client, "pathlab/flow-tables/1", tables), |list| {
-        let all = &list.body.tables;
-        let busy = |one: &&OneTable| one.rules > 0 || one.lookups.is_some_and(|frames| frames > 0);
-        let row = |one: &OneTable| {
-            vec![one.table.to_string(), count(one.rules.into()), cell(one.lookups), cell(one.matched)]
-        };
-        let rows: Vec<_> = all.iter().filter(busy).map(row).collect();
-        let others = all.len() - rows.len();
+    let (tables, rows) = read_tables(&mut client).map_err(args.place())?;
+    let (switch, openflow, others) = (&args.switch, client.version().to_string(), tables.len() - rows.len());
+    let document = object! { schema: "pathlab/flow-tables/1", switch, openflow, tables };
+    output.result(&document, |_| {
         let rest = if others > 0 { format!("{others} more tables are empty\n") } else { String::new() };
-        table(1, &["table", "rules", "lookups", "matched"], rows) + &rest
+        table(1, &["table", "rules", "lookups", "matched"], rows).text() + &rest
     })
 }
 
-#[derive(Serialize)]
-struct Shown {
-    dpid: String,
-    tables: u8,
-    buffers: u32,
-    capabilities: String,
-    fragments: String,
-    miss_send_bytes: u16,
-    manufacturer: String,
-    hardware: String,
-    software: String,
-    serial: String,
-    description: String,
-    ports: Vec<String>,
+/// Says what the switch is.
+pub fn show(args: &AskArgs, output: &Output) -> Result<()> {
+    let mut client = args.call()?;
+    describe(args, &mut client, output).map_err(args.place())
 }
 
-fn read_shown(client: &mut Client) -> Result<Shown> {
+fn describe(args: &AskArgs, client: &mut Client, output: &Output) -> Result<()> {
     let wrong = |body: &Body| Problem::input(format!("the switch answers with {}", body.name()));
     let features = match client.ask(Body::FeaturesRequest(Empty {}))? {
         Body::FeaturesReply(features) => features,
@@ -448,39 +306,28 @@ fn read_shown(client: &mut Client) -> Result<Shown> {
         Body::GetConfigReply(config) => config,
         body => return Err(wrong(&body)),
     };
-    let desc = match client.multipart(Request::Desc(Empty {}))? {
-        Reply::Desc(desc) => desc,
-        reply => return Err(other(&reply)),
-    };
+    let desc = multipart!(client, Desc(Empty {}));
     let ports = port_list(client)?;
-    let fragments = match config.flags.0 {
-        0 => "normal".to_owned(),
-        _ => config.flags.to_string(),
-    };
-    Ok(Shown {
+    let document = object! {
+        schema: "pathlab/flow-show/1",
+        switch: &args.switch,
+        openflow: client.version().to_string(),
         dpid: format!("{:016x}", features.datapath_id.0),
         tables: features.n_tables,
         buffers: features.n_buffers,
         capabilities: features.capabilities.to_string(),
-        fragments,
+        fragments: if config.flags.0 == 0 { "normal".to_owned() } else { config.flags.to_string() },
         miss_send_bytes: config.miss_send_len,
         manufacturer: desc.mfr_desc.text(),
         hardware: desc.hw_desc.text(),
         software: desc.sw_desc.text(),
         serial: desc.serial_num.text(),
         description: desc.dp_desc.text(),
-        ports: ports.iter().map(|port| format!("{} {}", PortNo(port.port_no), port.name.text())).collect(),
-    })
-}
-
-/// Says what the switch is.
-pub fn show(args: &AskArgs, output: &Output) -> Result<()> {
-    let mut client = args.call()?;
-    let shown = read_shown(&mut client).map_err(args.place())?;
-    output.result(&list(args, &client, "pathlab/flow-show/1", shown), |list| {
-        let one = &list.body;
+        ports: ports.iter().map(named).collect::<Vec<_>>(),
+    };
+    output.result(&document, |one| {
         let rows = [
-            ("openflow", list.openflow.clone()),
+            ("openflow", one.openflow.clone()),
             ("dpid", one.dpid.clone()),
             ("name", one.description.clone()),
             ("made by", one.manufacturer.clone()),
@@ -495,4 +342,9 @@ pub fn show(args: &AskArgs, output: &Output) -> Result<()> {
         ];
         rows.iter().map(|(name, text)| format!("{name:<10} {text}\n")).collect()
     })
+}
+
+/// A port by number and name.
+pub(super) fn named(port: &Port) -> String {
+    format!("{} {}", PortNo(port.port_no), port.name.text())
 }
