@@ -4,6 +4,8 @@ use crate::output::Output;
 use experiment::Notices;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::Problem;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// Notices of a run: sentences on standard error, its tests as a bar that is gone when this value is.
 pub struct Screen<'a> {
@@ -20,6 +22,35 @@ impl Screen<'_> {
         }
         Screen { output, bar }
     }
+}
+
+/// How often it is looked at how far the work is.
+const TURN: Duration = Duration::from_millis(20);
+
+/// Works on a thread of its own and asks `look` in between how much of `total` is done, and what else is to be said; a bar
+/// shows it once the work has taken two seconds.
+pub fn watched<T: Send>(
+    output: &Output,
+    total: u64,
+    mut look: impl FnMut() -> (u64, String),
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    std::thread::scope(|scope| {
+        let (end, ended) = mpsc::channel::<()>();
+        let worker = scope.spawn(move || {
+            let _end = end;
+            work()
+        });
+        let (begun, mut bar) = (Instant::now(), None);
+        while ended.recv_timeout(TURN) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let (done, line) = look();
+            if begun.elapsed() > Duration::from_secs(2) {
+                bar.get_or_insert_with(|| Screen::new(output)).part(&line, done, total.max(2001));
+            }
+        }
+        drop(bar);
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 impl Notices for Screen<'_> {

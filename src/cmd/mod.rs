@@ -20,6 +20,7 @@ pub mod show;
 pub mod stamps;
 pub mod switch;
 pub mod test;
+pub mod timing;
 pub mod tls;
 pub mod undo;
 

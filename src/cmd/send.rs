@@ -5,10 +5,10 @@
 
 use super::half::HalfArgs;
 use super::stamps;
-use crate::output::Output;
-use crate::progress::Screen;
+use super::timing::{punctuality, spread};
+use crate::output::{Output, object};
+use crate::progress;
 use clap::Args;
-use experiment::Notices;
 use linux::port::StampSource;
 use linux::tune::stamps::{Side, Stamping};
 use load::send::engine::Watch;
@@ -19,12 +19,11 @@ use load::send::{Job, Sending, What, build, calibrate, half, job};
 use record::half::{Half, Numbering};
 use record::send::{Calibration, SendLedger, SendReport, SentStampSource, SentStamps};
 use record::unit::{bits_per_s, count, duration_ms, frames_per_s, many, signed, time_ns};
-use record::{Latency, Problem, Result, drop};
-use serde::Serialize;
+use record::{Problem, Result, drop};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use study::table::facts;
 
 /// What is sent when nothing is said.
@@ -238,44 +237,20 @@ fn size_of(size: &str, template: &Template) -> Result<Size> {
     whole.size.ok_or_else(|| Problem::input("the size is missing").at("--size"))
 }
 
-/// Runs `work` on a thread of its own; interrupts stop it in order, and a bar shows how far it is.
+/// Sends on a thread of its own; interrupts stop it in order, and a bar shows how far it is.
 fn watched<T: Send>(output: &Output, job: &Job, work: impl FnOnce(&Watch) -> T + Send) -> T {
-    let watch = Watch::default();
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| work(&watch));
-        let total = job.count.unwrap_or(job.duration_ms).max(2001);
-        let mut bar = None;
-        while !worker.is_finished() {
-            std::thread::sleep(Duration::from_millis(5));
-            if linux::sys::process::interrupted() {
-                watch.stop.store(true, Relaxed);
-            }
-            let done = match job.count {
-                Some(_) => watch.sent.load(Relaxed),
-                None => begun.elapsed().as_millis() as u64,
-            };
-            if bar.is_none() && begun.elapsed() > Duration::from_secs(2) {
-                bar = Some(Screen::new(output));
-            }
-            if let Some(bar) = &bar {
-                bar.part("", done, total);
-            }
+    let (watch, begun) = (Watch::default(), Instant::now());
+    let look = || {
+        if linux::sys::process::interrupted() {
+            watch.stop.store(true, Relaxed);
         }
-        drop(bar);
-        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+        let elapsed = begun.elapsed().as_millis() as u64;
+        (job.count.map_or(elapsed, |_| watch.sent.load(Relaxed)), String::new())
+    };
+    progress::watched(output, job.count.unwrap_or(job.duration_ms), look, || work(&watch))
 }
 
-/// One frame of `--print`.
-#[derive(Serialize)]
-struct Printed {
-    schema: &'static str,
-    number: u64,
-    line: String,
-    hex: String,
-}
-
+/// The first frames, a line and their bytes each.
 fn print(job: &Job, count: u64, output: &Output) -> Result<()> {
     let frames: Vec<Vec<u8>> = match &job.what {
         What::Template(template) => {
@@ -290,13 +265,13 @@ fn print(job: &Job, count: u64, output: &Output) -> Result<()> {
             (0..count.min(recording.len())).map(|n| recording.frame(n).to_vec()).collect()
         }
     };
-    for (number, frame) in (1..).zip(&frames) {
+    for (number, frame) in (1u64..).zip(&frames) {
         let hex: Vec<String> = frame.iter().map(|byte| format!("{byte:02x}")).collect();
-        let printed =
-            Printed { schema: "pathlab/frame/1", number, line: wire::text::line(frame), hex: hex.concat() };
-        output.line(&printed, |p| {
+        let line = wire::text::line(frame);
+        let printed = object! { schema: "pathlab/frame/1", number, line: &line, hex: hex.concat() };
+        output.line(&printed, |_| {
             let rows = hex.chunks(32).map(|row| format!("\n    {}", row.concat()));
-            format!("{}: {} bytes, {}{}", p.number, frame.len(), p.line, rows.collect::<String>())
+            format!("{number}: {} bytes, {line}{}", frame.len(), rows.collect::<String>())
         })?;
     }
     Ok(())
@@ -304,41 +279,21 @@ fn print(job: &Job, count: u64, output: &Output) -> Result<()> {
 
 /// The result for people.
 fn table(report: &SendReport) -> String {
+    let (frames, made) = (&report.frames, copies(&report.frames, " and "));
+    let (left, asked) = (count(frames.transmitted), many(frames.asked, "frame"));
+    let (rate, bits) = (frames_per_s(report.frames_per_second), bits_per_s(report.bits_per_second));
     let mut rows = vec![
-        (
-            "sent",
-            format!(
-                "{} of {}{} through {}",
-                count(report.frames.transmitted),
-                many(report.frames.asked, "frame"),
-                copies(&report.frames, " and "),
-                report.port
-            ),
-        ),
-        ("where", ledger_words(&report.frames)),
-        (
-            "rate",
-            format!(
-                "{}, {} in {}",
-                frames_per_s(report.frames_per_second),
-                bits_per_s(report.bits_per_second),
-                time_ns(report.seconds * 1e9)
-            ),
-        ),
+        ("sent", format!("{left} of {asked}{made} through {}", report.port)),
+        ("where", ledger_words(frames)),
+        ("rate", format!("{rate}, {bits} in {}", time_ns(report.seconds * 1e9))),
         ("schedule", schedule_words(report)),
     ];
     rows.extend(report.stamps.iter().flat_map(stamp_words).map(|line| ("left", line)));
-    let settings = report.settings.iter().map(|s| format!("{} {}", s.name, s.effective)).collect::<Vec<_>>();
-    if !settings.is_empty() {
-        rows.push(("port", settings.join(", ")));
-    }
-    rows.extend(
-        report
-            .settings
-            .iter()
-            .filter(|s| !s.note.is_empty())
-            .map(|s| ("", format!("{}: {}", s.name, s.note))),
-    );
+    let settings: Vec<String> =
+        report.settings.iter().map(|s| format!("{} {}", s.name, s.effective)).collect();
+    rows.extend((!settings.is_empty()).then(|| ("port", settings.join(", "))));
+    let noted = report.settings.iter().filter(|s| !s.note.is_empty());
+    rows.extend(noted.map(|s| ("", format!("{}: {}", s.name, s.note))));
     rows.extend(report.filled.iter().map(|line| ("filled in", line.clone())));
     rows.extend(report.notes.iter().map(|line| ("note", line.clone())));
     facts(&rows)
@@ -378,58 +333,34 @@ fn copies(frames: &SendLedger, before: &str) -> String {
 
 /// When frames left, a line for each clock.
 fn stamp_words(stamps: &SentStamps) -> Vec<String> {
-    let spread = |name: &str, times: &Option<Latency>| {
-        times.as_ref().map_or_else(String::new, |times| {
-            format!(", {name} p50 {} p99 {} max {}", ns(times.p50), ns(times.p99), ns(times.max))
-        })
-    };
     let line = |source: &SentStampSource| {
-        format!(
-            "{} stamps of {}{}{}{}",
-            source.source,
-            many(source.count, "frame"),
-            spread("after the call", &source.since_call),
-            spread("late by", &source.lateness),
-            spread("gap", &source.gap)
-        )
+        let spreads =
+            [("after the call", &source.since_call), ("late by", &source.lateness), ("gap", &source.gap)];
+        let spreads = spreads.into_iter().filter_map(|(name, times)| Some(spread(name, times.as_ref()?)));
+        let spreads: String = spreads.collect();
+        format!("{} stamps of {}{spreads}", source.source, many(source.count, "frame"))
     };
     let mut lines: Vec<String> = stamps.sources.iter().map(line).collect();
     if stamps.missing > 0 {
-        lines.push(format!(
-            "{} of {} accepted frames have no stamp",
-            count(stamps.missing),
-            count(stamps.expected)
-        ));
+        let (missing, expected) = (count(stamps.missing), count(stamps.expected));
+        lines.push(format!("{missing} of {expected} accepted frames have no stamp"));
     }
     lines
 }
 
-/// Whole nanoseconds as people read them.
-fn ns(ns: u64) -> String {
-    time_ns(ns as f64)
-}
-
 fn schedule_words(report: &SendReport) -> String {
     let schedule = &report.schedule;
-    let mut text = match schedule.requested_per_second {
-        None => format!("as fast as the port takes frames; it was full {}", many(report.full_waits, "time")),
-        Some(asked) => {
-            // What was asked for in frames is told; bits and a file's times are turned into frames here.
-            let from = match report.rate.as_str() {
-                rate if rate.ends_with("pps") => String::new(),
-                rate => format!(" ({rate})"),
-            };
-            let offered = frames_per_s(schedule.achieved_per_second);
-            format!("{} asked{from}, {offered} offered", frames_per_s(asked))
-        }
+    let Some(asked) = schedule.requested_per_second else {
+        let full = many(report.full_waits, "time");
+        return format!("as fast as the port takes frames; it was full {full}") + &punctuality(schedule);
     };
-    if let Some(late) = &schedule.lateness {
-        let _ = write!(text, ", late by p50 {} p99 {} max {}", ns(late.p50), ns(late.p99), ns(late.max));
-    }
-    if schedule.generator_limited {
-        text.push_str(" (generator-limited: the sender could not keep the plan)");
-    }
-    text
+    // What was asked for in frames is told; bits and a file's times are turned into frames here.
+    let from = match report.rate.as_str() {
+        rate if rate.ends_with("pps") => String::new(),
+        rate => format!(" ({rate})"),
+    };
+    let (asked, offered) = (frames_per_s(asked), frames_per_s(schedule.achieved_per_second));
+    format!("{asked} asked{from}, {offered} offered") + &punctuality(schedule)
 }
 
 fn calibration_table(found: &Calibration) -> String {

@@ -3,8 +3,10 @@
 //! The sender is a child process of this one, so that its CPU time is its own; the receiver is the other host's. What
 //! is printed is what the receiver saw, next to what the sender planned and did.
 
+use super::timing::{ns, punctuality};
 use crate::cmd::serve::PORT;
 use crate::output::Output;
+use crate::progress;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use load::conversation::controller::{self, Nobody};
@@ -17,11 +19,9 @@ use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, s
 use record::{Delta, Latency, Problem, Rate, Result, TestSpec};
 use serde::Serialize;
 use std::fmt::Write;
-use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::{Child, Command};
 use std::str::FromStr;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use study::table::facts;
 
@@ -31,8 +31,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a test without a count sends when nothing is said.
 const DURATION_MS: u64 = 5_000;
 
-/// Tests of this length or longer have a progress line on a terminal.
-const SHOW_FROM_MS: u64 = 2_001;
+/// How long the rates of the progress bar are measured.
+const METER_TURN: Duration = Duration::from_millis(500);
 
 /// Flags of `pathlab test`.
 #[derive(Args)]
@@ -145,10 +145,16 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     let mut receiver = connect(control, &host)?;
     let (mut sender, child) = local_agent()?;
     let _child = Reaped(child);
-    let length_ms = load::length_ms(&spec);
-    let progress = Progress::begin(output.progress && length_ms >= SHOW_FROM_MS, &spec, control.ip());
-    let outcome = controller::run(&spec, &mut sender, &mut receiver, control.ip(), &mut Nobody);
-    drop(progress);
+    let (begun, length_ms) = (Instant::now(), load::length_ms(&spec));
+    let interface = linux::observe::next_hop::interface_to(control.ip()).ok().filter(|_| output.progress);
+    let mut meter = interface.map(|interface| Meter { interface, last: None, said: String::new() });
+    let look = || {
+        let done = (begun.elapsed().as_millis() as u64).min(length_ms);
+        (done, format!("{}{}", spec.kind, meter.as_mut().map(Meter::words).unwrap_or_default()))
+    };
+    let outcome = progress::watched(output, length_ms, look, || {
+        controller::run(&spec, &mut sender, &mut receiver, control.ip(), &mut Nobody)
+    });
     drop(sender);
     let outcome = outcome?;
     let summary = Summary::of(&spec, &outcome);
@@ -291,51 +297,24 @@ impl Drop for Reaped {
     }
 }
 
-/// A line on standard error while a test runs, gone afterwards.
-struct Progress {
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Progress {
-    fn begin(wanted: bool, spec: &TestSpec, to: IpAddr) -> Progress {
-        if !wanted {
-            return Progress { stop: None, thread: None };
-        }
-        let (stop, stopped) = mpsc::channel();
-        let (kind, total) = (spec.kind, load::length_ms(spec) as f64 / 1e3);
-        let interface = linux::observe::next_hop::interface_to(to).ok();
-        let thread = std::thread::spawn(move || {
-            let begun = Instant::now();
-            let mut meter = interface.map(Meter::new);
-            while stopped.recv_timeout(Duration::from_millis(500)) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let rate = meter.as_mut().and_then(Meter::words).unwrap_or_default();
-                let seconds = begun.elapsed().as_secs_f64().min(total);
-                eprint!("\r{kind}: {seconds:.0} of {total:.0} s{rate}\x1b[K");
-                let _ = std::io::stderr().flush();
-            }
-            eprint!("\r\x1b[K");
-        });
-        Progress { stop: Some(stop), thread: Some(thread) }
-    }
-}
-
-/// What the interface towards the other host moves: the ends of a test tell what they did when it is over, the kernel
-/// tells at once.
+/// What the interface towards the other host moves: the ends of a test report when it is over, the kernel at once.
 struct Meter {
     interface: String,
     last: Option<(Instant, (u64, u64))>,
+    said: String,
 }
 
 impl Meter {
-    fn new(interface: String) -> Meter {
-        let mut meter = Meter { interface, last: None };
-        meter.words();
-        meter
+    /// Its rates, measured anew every half second.
+    fn words(&mut self) -> String {
+        if self.last.is_none_or(|(then, _)| then.elapsed() >= METER_TURN) {
+            self.said = self.measure().unwrap_or_default();
+        }
+        self.said.clone()
     }
 
     /// Its rates since the last call.
-    fn words(&mut self) -> Option<String> {
+    fn measure(&mut self) -> Option<String> {
         let now = (Instant::now(), linux::observe::traffic::bytes(&self.interface)?);
         let (then, before) = self.last.replace(now)?;
         let seconds = (now.0 - then).as_secs_f64().max(1e-3);
@@ -344,15 +323,6 @@ impl Meter {
         };
         let (received, sent) = (rate(before.0, now.1.0)?, rate(before.1, now.1.1)?);
         Some(format!(", {} sends {sent}, receives {received}", self.interface))
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -465,19 +435,8 @@ fn schedule(sender: &EndReport) -> Option<String> {
     let Some(requested) = schedule.requested_per_second else {
         return Some(format!("none; {achieved} offered"));
     };
-    let mut text = format!("{} asked, {achieved} offered", messages_per_s(requested));
-    if let Some(late) = &schedule.lateness {
-        let _ = write!(text, ", late by p50 {} p99 {} max {}", ns(late.p50), ns(late.p99), ns(late.max));
-    }
-    if schedule.generator_limited {
-        text.push_str(" (generator-limited: the sender could not keep the plan)");
-    }
-    Some(text)
-}
-
-/// Whole nanoseconds as people read them.
-fn ns(ns: u64) -> String {
-    time_ns(ns as f64)
+    let asked = messages_per_s(requested);
+    Some(format!("{asked} asked, {achieved} offered") + &punctuality(schedule))
 }
 
 fn latency(l: &Latency) -> String {

@@ -1,11 +1,37 @@
 //! The flags that benchmarks of ports share, and how their words are read.
 
-use crate::output::{refuse_foreign_page, write_page};
+use crate::output::{Output, object, refuse_foreign_page, write_page};
 use clap::Args;
 use experiment::bench::grid;
+use record::bench::OfCell;
 use record::unit::amount;
 use record::{Problem, Result};
+use serde::Serialize;
 use std::path::PathBuf;
+use study::bench::{Bench, Versus};
+
+/// Flags about what is measured.
+#[derive(Args)]
+pub struct GridArgs {
+    /// Everything: every size (capture: and every ring and rate, which takes more than an hour).
+    #[arg(long, conflicts_with = "peers")]
+    pub full: bool,
+    /// Our ports against other tools, interleaved: tcpdump, tracestats and netsniff-ng with their own rings, or trafgen.
+    #[arg(long)]
+    pub peers: bool,
+    /// Frame sizes as they are usually named, with FCS: 64 to 1518, or random (capture).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
+    pub sizes: Vec<u32>,
+    /// Frames per second: 50k, 1M, max. With a rate, send also measures how late frames leave.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = rate)]
+    pub rates: Vec<u64>,
+    /// How long each cell sends.
+    #[arg(long, value_parser = seconds)]
+    pub seconds: Option<u64>,
+    /// How often every cell is repeated.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: Option<u32>,
+}
 
 /// Flags about the record.
 #[derive(Args)]
@@ -28,13 +54,12 @@ pub struct KeepArgs {
 }
 
 impl KeepArgs {
-    /// Refuses before anything is built what could not be written at the end.
-    pub fn check(&self) -> Result<()> {
-        self.report.as_deref().map_or(Ok(()), refuse_foreign_page)
-    }
-
     /// Where it is kept, and the two CPUs; a seed that was not given is one from the clock.
+    ///
+    /// # Errors
+    /// Input: the page could not be written at the end, or there are not two CPUs.
     pub fn kept(&self) -> Result<grid::Keep> {
+        self.report.as_deref().map_or(Ok(()), refuse_foreign_page)?;
         let &[a, b] = self.cpus.as_slice() else {
             return Err(Problem::input("--cpus needs two numbers").help("write --cpus 0,1"));
         };
@@ -42,10 +67,28 @@ impl KeepArgs {
         Ok(grid::Keep { resume: self.resume.clone(), dir: self.dir.clone(), seed, cpus: (a, b) })
     }
 
-    /// Writes the page if it is wanted.
-    pub fn report(&self, page: impl FnOnce() -> Result<String>) -> Result<()> {
-        self.report.as_deref().map_or(Ok(()), |file| write_page(file, &page()?))
+    /// Writes the page if it is wanted, and prints the result.
+    pub fn finish<R: OfCell>(&self, kept: (PathBuf, Bench<R>), shown: Shown<R>, output: &Output) -> Result<()>
+    where
+        R: Serialize,
+        R::Cell: Serialize,
+    {
+        let (directory, bench) = kept;
+        if let Some(file) = &self.report {
+            write_page(file, &(shown.page)(&bench)?)?;
+        }
+        let (schema, versus) = (shown.schema, (shown.versus)(&bench));
+        let Bench { head, results } = &bench;
+        output.result(&object! { schema, directory, head, results, versus }, |_| (shown.text)(&bench))
     }
+}
+
+/// How a benchmark is shown.
+pub struct Shown<R: OfCell> {
+    pub schema: &'static str,
+    pub page: fn(&Bench<R>) -> Result<String>,
+    pub versus: fn(&Bench<R>) -> Vec<Versus>,
+    pub text: fn(&Bench<R>) -> String,
 }
 
 /// Reads a frame size with FCS, or `random`; gives it without FCS, 0 for random.

@@ -1,8 +1,8 @@
 //! `pathlab bench null`: what each pairing of ports costs a forwarder that does nothing.
 
-use crate::output::Output;
+use crate::output::{Output, table};
 use clap::Args;
-use experiment::bench::null::{self, Document, Parameters};
+use experiment::bench::null::{self, Document, Pairing, Parameters};
 use record::Result;
 use record::unit::{count, many, number, prefixed, time_ns};
 
@@ -53,24 +53,22 @@ fn people(document: &Document) -> String {
         ));
     }
     let bridge = document.pairings.iter().find(|pairing| pairing.to.is_empty()).map_or(f64::NAN, |p| p.mfps);
-    text.push_str(
-        "\nfrom           to   frames/s  range             of bridge  copies  CPU/frame  host/frame\n",
-    );
-    for pairing in &document.pairings {
-        let cpu = pairing.cpu_ns_per_frame.map_or("–".into(), time_ns);
-        let frames = |mfps: f64| prefixed(mfps * 1e6);
-        text.push_str(&format!(
-            "{:<13} {:<4} {:>8}  {:<16} {:>10} {:>7} {:>10} {:>11}\n",
-            pairing.from,
-            pairing.to,
+    let frames = |mfps: f64| prefixed(mfps * 1e6);
+    let row = |pairing: &Pairing| {
+        vec![
+            pairing.from.clone(),
+            pairing.to.clone(),
             frames(pairing.mfps),
             format!("{} … {}", frames(pairing.range.0), frames(pairing.range.1)),
             number(pairing.mfps / bridge),
             number(pairing.copies_per_frame),
-            cpu,
-            time_ns(pairing.host_ns_per_frame)
-        ));
-    }
+            pairing.cpu_ns_per_frame.map_or("–".into(), time_ns),
+            time_ns(pairing.host_ns_per_frame),
+        ]
+    };
+    let headers = ["from", "to", "frames/s", "range", "of bridge", "copies", "CPU/frame", "host/frame"];
+    let pairings = table(2, &headers, document.pairings.iter().map(row).collect());
+    text += &format!("\n{}", pairings.text());
     for absent in &document.absent {
         text.push_str(&format!("not measured: {absent}\n"));
     }
