@@ -22,7 +22,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("experiment", &["study", "load", "switch", "linux", "flow", "wire", "record"]),
 ];
 
-/// The arrows between the folders inside a crate: a folder and the folders beside it that it may use. `lib.rs` may use all.
+/// The arrows between the folders inside a crate, or inside a folder of `src`: a folder or file, and those beside it that it
+/// may use. `lib.rs` and `main.rs` may use all; what `mod.rs` has itself is for all.
 type FolderArrows = &'static [(&'static str, &'static [(&'static str, &'static [&'static str])])];
 const FOLDER_ARROWS: FolderArrows = &[
     (
@@ -50,6 +51,80 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("send", &["traffic"]),
             ("capture", &["traffic"]),
             ("null", &[]),
+        ],
+    ),
+    (
+        "switch",
+        &[
+            ("backlog", &[]),
+            ("lane", &[]),
+            ("packet_ins", &[]),
+            ("queue_config", &[]),
+            ("scenario", &[]),
+            ("tls", &[]),
+            ("datapath", &[]),
+            ("ports", &["datapath"]),
+            ("config", &["datapath", "packet_ins", "queue_config", "tls"]),
+            ("queues", &["config", "datapath", "queue_config"]),
+            ("stream", &["config", "tls"]),
+            ("client", &["config", "stream", "tls"]),
+            ("connection", &["backlog", "stream"]),
+            ("doors", &["config", "stream", "tls"]),
+            ("relay", &["client", "config", "stream", "tls"]),
+            (
+                "control",
+                &[
+                    "config",
+                    "connection",
+                    "datapath",
+                    "doors",
+                    "lane",
+                    "packet_ins",
+                    "ports",
+                    "queues",
+                    "stream",
+                    "tls",
+                ],
+            ),
+        ],
+    ),
+    (
+        "src",
+        &[
+            ("documents", &[]),
+            ("output", &["documents"]),
+            ("progress", &["output"]),
+            ("cmd", &["output", "progress"]),
+            ("cli", &["cmd", "output"]),
+            ("shim", &["cli", "cmd", "output"]),
+        ],
+    ),
+    (
+        "src/cmd",
+        &[
+            ("agent", &[]),
+            ("bench", &[]),
+            ("completions", &[]),
+            ("half", &[]),
+            ("lab", &[]),
+            ("null", &[]),
+            ("report", &[]),
+            ("runs", &[]),
+            ("serve", &[]),
+            ("shims", &[]),
+            ("show", &[]),
+            ("stamps", &[]),
+            ("timing", &[]),
+            ("tls", &[]),
+            ("undo", &[]),
+            ("capture", &["half", "stamps"]),
+            ("flow", &["tls"]),
+            ("join", &["half"]),
+            ("send", &["half", "stamps", "timing"]),
+            ("switch", &["tls"]),
+            ("test", &["serve", "timing"]),
+            ("controller", &["flow", "tls"]),
+            ("run", &["test"]),
         ],
     ),
 ];
@@ -255,28 +330,44 @@ fn group_at(text: &str) -> Vec<Vec<String>> {
 fn module_of(folder: &Path, path: &Path) -> Vec<String> {
     let inside = path.strip_prefix(folder).unwrap().with_extension("");
     let all = inside.iter().map(|part| part.to_string_lossy().into_owned());
-    all.filter(|part| !matches!(part.as_str(), "mod" | "lib")).collect()
+    all.filter(|part| !matches!(part.as_str(), "mod" | "lib" | "main")).collect()
+}
+
+/// The folder of sources with a name in [`FOLDER_ARROWS`], and the path of modules that leads from there to the rows.
+fn arrows_at(name: &str) -> (PathBuf, Vec<String>) {
+    match name.strip_prefix("src") {
+        None => (root().join("crates").join(name).join("src"), vec![]),
+        Some(rest) => {
+            let inside = rest.split('/').filter(|part| !part.is_empty()).map(str::to_owned);
+            (root().join("src"), inside.collect())
+        }
+    }
 }
 
 #[test]
 fn arrows_inside_a_crate_point_one_way() {
     let (all, mut broken, mut seen) = (sources(), vec![], 0);
     for (name, arrows) in FOLDER_ARROWS {
-        let folder = root().join("crates").join(name).join("src");
+        let (folder, inside) = arrows_at(name);
         let files = all.iter().filter(|(path, _)| path.starts_with(&folder));
         let files: Vec<_> = files.map(|(path, text)| (module_of(&folder, path), path, text)).collect();
         let modules: Vec<&Vec<String>> = files.iter().map(|(module, ..)| module).collect();
-        for (module, path, text) in files.iter().filter(|(module, ..)| !module.is_empty()) {
-            let Some((_, allowed)) = arrows.iter().find(|(folder, _)| *folder == module[0]) else {
-                broken.push(format!("{}: {} has no row", path.display(), module[0]));
+        for (module, path, text) in &files {
+            let Some(user) = module.strip_prefix(&inside[..]).and_then(<[_]>::first) else { continue };
+            let Some((_, allowed)) = arrows.iter().find(|(folder, _)| folder == user) else {
+                broken.push(format!("{}: {user} has no row", path.display()));
                 continue;
             };
             for (line, used) in own_uses(module, &without_tests(text)) {
+                // What is outside has an arrow of its own.
+                let Some(below) = used.strip_prefix(&inside[..]) else { continue };
                 seen += 1;
-                let strangers = STRANGERS.contains(&(name, &module[0])) && module.len() > 1;
-                let own = used.first() == Some(&module[0]);
-                let right = match used.first() {
-                    Some(first) if !own => allowed.contains(&first.as_str()),
+                let strangers = STRANGERS.contains(&(name, user)) && module.len() > 1;
+                let own = below.first() == Some(user);
+                let is_folder = |name: &str| arrows.iter().any(|(folder, _)| *folder == name);
+                let right = match below.first() {
+                    Some(first) if !own && inside.is_empty() => allowed.contains(&first.as_str()),
+                    Some(first) if !own => allowed.contains(&first.as_str()) || !is_folder(first),
                     _ if strangers => {
                         used.get(1) == Some(&module[1])
                             || !modules.contains(&&used[..used.len().min(2)].to_vec())
