@@ -119,7 +119,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("undo", &[]),
             ("capture", &["half", "stamps"]),
             ("flow", &["tls"]),
-            ("join", &["half"]),
+            ("join", &["half", "timing"]),
             ("send", &["half", "stamps", "timing"]),
             ("switch", &["tls"]),
             ("test", &["serve", "timing"]),

@@ -2,7 +2,7 @@
 
 use super::half::HalfArgs;
 use super::stamps;
-use crate::output::Output;
+use crate::output::{Output, table};
 use clap::Args;
 use linux::port::{StampSource, Uri};
 use linux::sys::libpcap;
@@ -10,12 +10,12 @@ use linux::tune::stamps::{Side, Stamping};
 use load::capture::watcher::interface_of;
 use load::capture::writer::FileWish;
 use load::capture::{CaptureWish, Listener, Outcome};
-use record::capture::{CaptureReading, CaptureReport, CaptureSecond};
+use record::capture::{CaptureReading, CaptureReport, CaptureSecond, StreamCount};
+use record::ledger::NamedCount;
 use record::unit::{bits_per_s, bytes, count, duration, frames_per_s, many, time_ns};
 use record::{PlaceDrop, PortSetting, Problem, Result};
 use std::io::Write;
 use std::time::Duration;
-use study::table::Table;
 
 /// Flags of `pathlab capture`.
 #[derive(Args)]
@@ -227,13 +227,16 @@ fn second_line(second: &CaptureSecond) -> String {
     )
 }
 
+/// What was counted, with its name; what never was is left out.
+fn named<'a>(counts: impl Iterator<Item = (String, &'a u64)>) -> Option<String> {
+    let seen = counts.filter(|(_, times)| **times > 0);
+    let words: Vec<String> = seen.map(|(name, times)| format!("{name} {}", count(*times))).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
 fn drop_words(drops: &[PlaceDrop]) -> String {
-    let lost: Vec<String> = drops
-        .iter()
-        .filter(|drop| drop.count > 0)
-        .map(|drop| format!("{} {} {}", drop.place, drop.name, count(drop.count)))
-        .collect();
-    if lost.is_empty() { "no drops".into() } else { format!("dropped: {}", lost.join(", ")) }
+    let lost = named(drops.iter().map(|drop| (format!("{} {}", drop.place, drop.name), &drop.count)));
+    lost.map_or("no drops".to_owned(), |lost| format!("dropped: {lost}"))
 }
 
 /// The report for people.
@@ -241,17 +244,12 @@ fn people(report: &CaptureReport) -> String {
     let mut parts = vec![heading(report), places(report)];
     parts.extend(equation(report));
     parts.extend(report.written.as_ref().map(|written| {
-        format!(
-            "written: {}, {} B, {}{}",
-            many(written.frames, "frame"),
-            count(written.bytes),
-            written.files.join(", "),
-            if written.removed > 0 {
-                format!(" ({} removed)", many(written.removed, "older file"))
-            } else {
-                String::new()
-            },
-        )
+        let (frames, bytes) = (many(written.frames, "frame"), count(written.bytes));
+        let removed = match written.removed {
+            0 => String::new(),
+            removed => format!(" ({} removed)", many(removed, "older file")),
+        };
+        format!("written: {frames}, {bytes} B, {}{removed}", written.files.join(", "))
     }));
     parts.push(census(report));
     parts.extend(report.notes.iter().map(|note| format!("note: {note}")));
@@ -289,8 +287,7 @@ fn places(report: &CaptureReport) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let headers = ["place", "dropped because", "frames", ""].map(str::to_owned).to_vec();
-    let mut text = Table { headers, rows, words: 2 }.text().trim_end().to_owned();
+    let mut text = table(2, &["place", "dropped because", "frames", ""], rows).text().trim_end().to_owned();
     if report.freezes > 0 {
         text.push_str(&format!("\nthe ring was full {}", many(report.freezes, "time")));
     }
@@ -300,33 +297,27 @@ fn places(report: &CaptureReport) -> String {
 /// The account in one line, and what it means.
 fn equation(report: &CaptureReport) -> Option<String> {
     let account = report.account.as_ref()?;
-    let side = |name: &str, value: Option<u64>| value.map(|value| format!("{name} {}", count(value)));
-    let sides = [side("received", account.received), side("sent", account.sent)];
-    let left: Vec<String> = sides.into_iter().flatten().collect();
-    let left = if left.is_empty() { "unknown".to_owned() } else { left.join(" + ") };
-    let filtered = account.filtered.map_or("unknown".to_owned(), count);
-    let residual = account.residual.map_or("unknown".to_owned(), |residual| residual.to_string());
+    let unknown = |value: Option<String>| value.unwrap_or("unknown".to_owned());
+    let sides = [("received", account.received), ("sent", account.sent)];
+    let left = sides.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", count(value?))));
+    let left: Vec<String> = left.collect();
     let mut text = format!(
-        "{}: {left} = captured {} + filtered {filtered} + lost {} + after the end {} + residual {residual} (±{})",
+        "{}: {} = captured {} + filtered {} + lost {} + after the end {} + residual {} (±{})",
         account.interface,
+        unknown((!left.is_empty()).then(|| left.join(" + "))),
         count(account.captured),
+        unknown(account.filtered.map(count)),
         count(account.lost),
         count(account.after),
+        unknown(account.residual.map(|residual| residual.to_string())),
         count(account.uncertainty),
     );
     for queue in &account.queues {
-        let lost: Vec<String> = queue
-            .drops
-            .iter()
-            .filter(|drop| drop.count > 0)
-            .map(|drop| format!("{} {}", drop.name, count(drop.count)))
-            .collect();
-        if !lost.is_empty() {
-            let received = queue.received.map_or("unknown".to_owned(), count);
+        if let Some(lost) = named(queue.drops.iter().map(|drop| (drop.name.clone(), &drop.count))) {
+            let received = unknown(queue.received.map(count));
             text.push_str(&format!(
-                "\nqueue {}: received {received}, {} (the driver may have counted these above, too)",
-                queue.queue,
-                lost.join(", ")
+                "\nqueue {}: received {received}, {lost} (the driver may have counted these above, too)",
+                queue.queue
             ));
         }
     }
@@ -336,51 +327,47 @@ fn equation(report: &CaptureReport) -> Option<String> {
     Some(text)
 }
 
+/// What kinds of frames there were.
 fn census(report: &CaptureReport) -> String {
     let census = &report.census;
-    let list = |counts: &[record::NamedCount]| {
-        let shown = counts.iter().filter(|named| named.count > 0);
-        shown.map(|named| format!("{} {}", named.name, count(named.count))).collect::<Vec<_>>().join(", ")
-    };
-    let mut lines = vec![];
-    for (name, counts) in [("sizes", &census.sizes), ("marks", &census.marks), ("times by", &census.stamps)] {
-        let words = list(counts);
-        if !words.is_empty() {
-            lines.push(format!("{name}: {words}"));
-        }
-    }
-    let protocols: Vec<String> =
-        census.protocols.iter().take(12).map(|p| format!("{} {}", p.protocol, count(p.frames))).collect();
-    if !protocols.is_empty() {
-        lines.push(format!("protocols: {}", protocols.join(", ")));
-    }
-    for talker in census.talkers.iter().take(5) {
-        let error = if talker.error_bytes > 0 {
-            format!(" (at most {} too many)", talker.error_bytes)
-        } else {
-            String::new()
+    let list = |counts: &[NamedCount]| named(counts.iter().map(|one| (one.name.clone(), &one.count)));
+    let protocols = census.protocols.iter().take(12).map(|one| (one.protocol.clone(), &one.frames));
+    let counts = [
+        ("sizes", list(&census.sizes)),
+        ("marks", list(&census.marks)),
+        ("times by", list(&census.stamps)),
+        ("protocols", named(protocols)),
+    ];
+    let mut lines: Vec<String> =
+        counts.into_iter().filter_map(|(name, words)| Some(format!("{name}: {}", words?))).collect();
+    lines.extend(census.talkers.iter().take(5).map(|talker| {
+        let error = match talker.error_bytes {
+            0 => String::new(),
+            bytes => format!(" (at most {bytes} too many)"),
         };
         let (frames, bytes) = (many(talker.frames, "frame"), count(talker.bytes));
-        lines.push(format!("talker: {} > {}: {frames}, {bytes} B{error}", talker.from, talker.to));
-    }
-    for stream in &census.streams {
-        let delay = stream.delay_ns.as_ref().map_or(String::new(), |delay| {
-            format!(", delay p50 {}, p99 {}", time_ns(delay.p50 as f64), time_ns(delay.p99 as f64))
-        });
-        lines.push(format!(
-            "stream: {} {} #{}: {} seen, {}…{}, missing {}, duplicates {}, reordered {}{delay}",
-            stream.header,
-            stream.flow,
-            stream.stream,
-            count(stream.seen),
-            stream.first,
-            stream.last,
-            count(stream.missing),
-            count(stream.duplicates),
-            stream.reordered.map_or("unknown".to_owned(), count),
-        ));
-    }
+        format!("talker: {} > {}: {frames}, {bytes} B{error}", talker.from, talker.to)
+    }));
+    lines.extend(census.streams.iter().map(stream_line));
     lines.join("\n")
+}
+
+fn stream_line(stream: &StreamCount) -> String {
+    let delay = stream.delay_ns.as_ref().map_or(String::new(), |delay| {
+        format!(", delay p50 {}, p99 {}", time_ns(delay.p50 as f64), time_ns(delay.p99 as f64))
+    });
+    format!(
+        "stream: {} {} #{}: {} seen, {}…{}, missing {}, duplicates {}, reordered {}{delay}",
+        stream.header,
+        stream.flow,
+        stream.stream,
+        count(stream.seen),
+        stream.first,
+        stream.last,
+        count(stream.missing),
+        count(stream.duplicates),
+        stream.reordered.map_or("unknown".to_owned(), count),
+    )
 }
 
 /// Bytes, one at least.

@@ -4,15 +4,16 @@
 //! print it as a run is printed, and end with code 1 when frames are missing that nothing names, or more than were allowed.
 
 use super::half;
+use super::timing::ns;
 use crate::output::Output;
 use clap::Args;
 use record::half::{JoinEnd, JoinReport};
-use record::unit::{count, many, time_ns};
+use record::unit::{count, many};
 use record::{Problem, Result};
-use std::fmt::Write;
 use std::path::PathBuf;
 use study::criteria::MostLoss;
 use study::store::RunWriter;
+use study::table::facts;
 use study::text::printable;
 
 /// Flags of `pathlab join`.
@@ -67,37 +68,24 @@ fn keep(report: &mut JoinReport, args: &JoinArgs) -> Result<()> {
 
 fn heading(report: &JoinReport) -> String {
     let end = |end: &JoinEnd| format!("{} at {}", end.port, end.node);
-    let mut text = String::new();
-    let numbering = &report.numbering;
-    let _ = writeln!(
-        text,
-        "sent        {} of {} {} through {}",
-        many(report.sending.frames, "frame"),
-        numbering.header,
-        numbering.stream,
-        end(&report.sending)
-    );
+    let (numbering, sent) = (&report.numbering, many(report.sending.frames, "frame"));
     let received = report.run.tests.first().map(|test| test.received).unwrap_or_default();
-    let _ = writeln!(
-        text,
-        "captured    {} of them by {}; {} missing, {} duplicates, reordered {}",
+    let captured = format!(
+        "{} of them by {}; {} missing, {} duplicates, reordered {}",
         count(received.unique),
         end(&report.capturing),
         count(report.missing),
         count(received.duplicates),
         report.reordered.map_or("unknown".to_owned(), count)
     );
-    let ns = |ns: u64| time_ns(ns as f64);
-    let _ = match &report.delay_ns {
-        Some(delay) => writeln!(
-            text,
-            "one way     p50 {}, p99 {}, max {} over {}",
-            ns(delay.p50),
-            ns(delay.p99),
-            ns(delay.max),
-            many(delay.count, "frame")
-        ),
-        None => writeln!(text, "one way     delay unknown: {}", report.delay_unknown),
+    let one_way = match &report.delay_ns {
+        Some(delay) => {
+            let (p50, p99, max) = (ns(delay.p50), ns(delay.p99), ns(delay.max));
+            format!("p50 {p50}, p99 {p99}, max {max} over {}", many(delay.count, "frame"))
+        }
+        None => format!("delay unknown: {}", report.delay_unknown),
     };
-    printable(&text)
+    let (header, stream) = (&numbering.header, &numbering.stream);
+    let sent = format!("{sent} of {header} {stream} through {}", end(&report.sending));
+    printable(&facts(&[("sent", sent), ("captured", captured), ("one way", one_way)]))
 }

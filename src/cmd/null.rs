@@ -6,8 +6,8 @@
 use crate::output::Output;
 use clap::Args;
 use experiment::null::{Forwarder, Opened, Pair, Way};
-use record::Result;
-use record::unit::{self, count, frames_per_s, number, time_ns};
+use record::unit::{count, frames_per_s, number, time_ns};
+use record::{PlaceDrop, Result};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -70,23 +70,22 @@ fn way_text(way: &Way) -> String {
         number(way.copies_per_frame),
         time_ns(way.cpu_ns_per_frame)
     );
-    let mut lost = |when: &str, place: &str, name: &str, count: u64| {
-        if count > 0 {
-            text.push_str(&format!("  lost {when}: {} {place} {name}\n", unit::count(count)));
-        }
+    let drops = |when: &str, drops: &[PlaceDrop]| {
+        let line =
+            |drop: &PlaceDrop| (format!("lost {when}"), drop.count, format!(" {} {}", drop.place, drop.name));
+        drops.iter().map(line).collect::<Vec<_>>()
     };
-    way.lost_before.iter().for_each(|drop| lost("before", &drop.place, &drop.name, drop.count));
-    lost("between", "transmitter", "full", way.full);
-    lost("between", "transmitter", "failed", way.failed);
-    way.lost_after.iter().for_each(|drop| lost("after", &drop.place, &drop.name, drop.count));
-    let mut also = |what: &str, count: u64| {
-        if count > 0 {
-            text.push_str(&format!("  {what}: {}\n", unit::count(count)));
-        }
-    };
-    also("checksums completed", way.completed_checksums);
-    also("pieces of super-frames", way.segments);
-    also("times a link went down", way.link_downs);
+    let between = |name: &str, count: u64| ("lost between".to_owned(), count, format!(" transmitter {name}"));
+    let also = |what: &str, count: u64| (what.to_owned(), count, String::new());
+    let mut lines = drops("before", &way.lost_before);
+    lines.extend([between("full", way.full), between("failed", way.failed)]);
+    lines.extend(drops("after", &way.lost_after));
+    lines.push(also("checksums completed", way.completed_checksums));
+    lines.push(also("pieces of super-frames", way.segments));
+    lines.push(also("times a link went down", way.link_downs));
+    for (what, times, where_) in lines.into_iter().filter(|(_, times, _)| *times > 0) {
+        text.push_str(&format!("  {what}: {}{where_}\n", count(times)));
+    }
     text
 }
 

@@ -50,22 +50,19 @@ pub fn prepare(
         let seen: Vec<String> = seen.iter().map(|seen| format!("{} {}", seen.source, seen.count)).collect();
         seen.join(", ")
     };
-    let (delivered, seen) = match side {
+    let (is_delivered, seen) = match side {
         Side::Receive if report.receive.is_empty() => (report.delivered, "none came in".to_owned()),
         Side::Receive => (report.delivered, format!("stamps that came in: {}", list(&report.receive))),
-        Side::Transmit => (
-            report.transmit.iter().any(|seen| seen.source == wanted.name()),
-            format!("their stamps: {}", list(&report.transmit)),
-        ),
+        Side::Transmit => {
+            let wanted = report.transmit.iter().any(|seen| seen.source == wanted.name());
+            (wanted, format!("their stamps: {}", list(&report.transmit)))
+        }
     };
-    let resolution =
-        report.resolution_ns.map_or("unknown".to_owned(), |resolution| format!("{resolution} ns"));
+    let is = if is_delivered { "is delivered" } else { "is NOT delivered" };
+    let resolution = report.resolution_ns.map_or("unknown".to_owned(), |ns| format!("{ns} ns"));
+    let (name, probes, clock) = (&report.wanted, report.probes, &report.clock);
     output.note(&format!(
-        "{interface}: {} {}; {} probes sent, {seen}; clock {}, resolution {resolution}",
-        report.wanted,
-        if delivered { "is delivered" } else { "is NOT delivered" },
-        report.probes,
-        report.clock,
+        "{interface}: {name} {is}; {probes} probes sent, {seen}; clock {clock}, resolution {resolution}"
     ));
     report.notes.iter().for_each(|note| output.note(note));
     Ok(stamping.ok())

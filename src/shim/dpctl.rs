@@ -70,57 +70,42 @@ fn order(words: &[String]) -> Result<(String, String, Vec<String>)> {
     Ok((switch, command, rest))
 }
 
-/// How a command's words become those of `pathlab flow`.
-enum Form {
-    /// The words as they are.
-    Words(&'static [&'static str]),
-    /// The word behind an option; without one, this is the word.
-    Option(&'static [&'static str], &'static str, Option<&'static str>),
-}
+/// Commands by their names, what `pathlab flow` calls them, and the option that their words belong to, if one does; the
+/// last word stands for that of the option when none is given.
+type Row = (&'static [&'static str], &'static str, Option<&'static str>, Option<&'static str>);
+const COMMANDS: &[Row] = &[
+    (&["show", "features", "dump-desc", "stats-desc"], "show", None, None),
+    (&["dump-ports", "dump-ports-desc", "stats-port", "port-desc"], "ports", None, None),
+    (&["dump-tables", "stats-table"], "tables", None, None),
+    (&["dump-flows", "stats-flow"], "dump", None, None),
+    (&["dump-groups", "dump-group-stats", "stats-group", "group-desc"], "groups", None, None),
+    (&["dump-meters", "meter-stats", "stats-meter", "meter-config"], "meters", None, None),
+    (&["add-flow"], "add", None, None),
+    (&["mod-flows"], "mod", None, None),
+    (&["del-flows"], "del", None, None),
+    (&["add-flows"], "add", Some("--file"), None),
+    (&["add-group"], "groups", Some("--add"), None),
+    (&["del-groups"], "groups", Some("--delete"), Some("all")),
+    (&["add-meter"], "meters", Some("--add"), None),
+    (&["del-meters"], "meters", Some("--delete"), Some("all")),
+];
 
 /// The words of `pathlab` for one command.
 fn translate(switch: &str, command: &str, rest: &[String]) -> Result<Vec<String>> {
-    let form = match command {
-        "show" | "features" | "dump-desc" | "stats-desc" => Form::Words(&["show"]),
-        "dump-ports" | "dump-ports-desc" | "stats-port" | "port-desc" => Form::Words(&["ports"]),
-        "dump-tables" | "stats-table" => Form::Words(&["tables"]),
-        "dump-flows" | "stats-flow" => Form::Words(&["dump"]),
-        "dump-groups" | "dump-group-stats" | "stats-group" | "group-desc" => Form::Words(&["groups"]),
-        "dump-meters" | "meter-stats" | "stats-meter" | "meter-config" => Form::Words(&["meters"]),
-        "add-flow" => Form::Words(&["add"]),
-        "mod-flows" => Form::Words(&["mod"]),
-        "del-flows" => Form::Words(&["del"]),
-        "add-flows" => Form::Option(&["add"], "--file", None),
-        "add-group" => Form::Option(&["groups"], "--add", None),
-        "del-groups" => Form::Option(&["groups"], "--delete", Some("all")),
-        "add-meter" => Form::Option(&["meters"], "--add", None),
-        "del-meters" => Form::Option(&["meters"], "--delete", Some("all")),
-        _ => {
-            return Err(Problem::input(format!("dpctl has no command '{command}' here"))
-                .help("dpctl --help lists them; pathlab flow and ovs-ofctl know more"));
-        }
+    let row = COMMANDS.iter().find(|(names, ..)| names.contains(&command));
+    let Some((_, name, option, otherwise)) = row else {
+        return Err(Problem::input(format!("dpctl has no command '{command}' here"))
+            .help("dpctl --help lists them; pathlab flow and ovs-ofctl know more"));
     };
-    let mut words = vec!["flow".to_owned()];
-    match form {
-        Form::Words(first) => {
-            words.extend(first.iter().map(|word| (*word).to_owned()));
-            words.push(switch.to_owned());
-            words.extend(rest.iter().cloned());
-        }
-        Form::Option(first, option, otherwise) => {
-            words.extend(first.iter().map(|word| (*word).to_owned()));
-            words.push(switch.to_owned());
-            let given = rest.iter().map(String::as_str).chain(otherwise.filter(|_| rest.is_empty()));
-            let before = words.len();
-            words.extend(given.map(|word| format!("{option}={word}")));
-            if words.len() == before {
-                return Err(
-                    Problem::input(format!("'{command}' needs a word more")).help("dpctl --help lists them")
-                );
-            }
-        }
+    let given = rest.iter().map(String::as_str).chain(otherwise.filter(|_| rest.is_empty()));
+    let given: Vec<String> = match option {
+        Some(option) => given.map(|word| format!("{option}={word}")).collect(),
+        None => given.map(str::to_owned).collect(),
+    };
+    if option.is_some() && given.is_empty() {
+        return Err(Problem::input(format!("'{command}' needs an argument")).help("dpctl --help lists them"));
     }
-    Ok(words)
+    Ok(["flow", name, switch].map(str::to_owned).into_iter().chain(given).collect())
 }
 
 /// Asks the secure channel between a switch and its controllers what is connected.
@@ -189,7 +174,7 @@ mod tests {
             ("show", "no switch"),
             ("unix:/s", "no command"),
             ("queue-mod unix:/s", "'queue-mod'"),
-            ("add-group unix:/s", "a word more"),
+            ("add-group unix:/s", "needs an argument"),
         ] {
             let problem = words(line).unwrap_err().to_string();
             assert!(problem.contains(expected), "{line}: {problem}");

@@ -68,10 +68,9 @@ impl KeepArgs {
     }
 
     /// Writes the page if it is wanted, and prints the result.
-    pub fn finish<R: OfCell>(&self, kept: (PathBuf, Bench<R>), shown: Shown<R>, output: &Output) -> Result<()>
+    pub fn finish<R>(&self, kept: (PathBuf, Bench<R>), shown: Shown<R>, output: &Output) -> Result<()>
     where
-        R: Serialize,
-        R::Cell: Serialize,
+        R: OfCell<Cell: Serialize> + Serialize,
     {
         let (directory, bench) = kept;
         if let Some(file) = &self.report {

@@ -2,7 +2,7 @@
 
 use super::flags::{GridArgs, KeepArgs, Shown};
 use crate::output::Output;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use experiment::bench::send::{self, Far, Parameters};
 use record::Result;
 
@@ -14,30 +14,19 @@ pub struct SendArgs {
     /// Only these: int, int-bypass, int-join, ring, ring-bypass, xdp, xdp-stamp, live, live-stamp, or rivals by name.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
-    /// What is at the far end; the same for every sender.
-    #[arg(long, value_enum, default_value_t = Sink::Xdp)]
-    sink: Sink,
+    /// What drops the frames at the far end: an XDP program (xdp), or its kernel, as frames for another host (plain; live
+    /// frames do not arrive there).
+    #[arg(long, default_value = "xdp", value_parser = ["xdp", "plain"])]
+    sink: String,
     #[command(flatten)]
     keep: KeepArgs,
-}
-
-/// What drops the frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Sink {
-    /// An XDP program at the far end.
-    Xdp,
-    /// The far end's kernel, as frames for another host (live frames do not arrive there).
-    Plain,
 }
 
 /// Runs the command.
 pub fn run(args: SendArgs, output: &Output) -> Result<()> {
     let SendArgs { grid, only, sink, keep } = args;
     let GridArgs { full, peers, sizes, rates, seconds: ms, rounds } = grid;
-    let far = match sink {
-        Sink::Xdp => Far::Xdp,
-        Sink::Plain => Far::Plain,
-    };
+    let far = if sink == "xdp" { Far::Xdp } else { Far::Plain };
     let parameters = Parameters { full, peers, only, sizes, rates, ms, rounds, far };
     let kept = send::run(&parameters, &keep.kept()?, output)?;
     let shown = Shown {

@@ -31,8 +31,8 @@ pub struct RunArgs {
     path: Vec<String>,
     /// Switch all offloads of the two hosts' interfaces on or off, as `offload` in a topology does; with both, every way is
     /// measured with either. Left as the kernel gives them if not said.
-    #[arg(long, value_name = "STATE", requires = "path")]
-    offload: Option<Offload>,
+    #[arg(long, value_name = "STATE", requires = "path", value_parser = ["on", "off", "both"])]
+    offload: Option<String>,
     /// Use a lab that is already up, as found, whatever somebody changed inside it.
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
@@ -60,26 +60,13 @@ pub struct RunArgs {
     dir: PathBuf,
 }
 
-/// What is done with all offloads of the two hosts' interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Offload {
-    /// On.
-    On,
-    /// Off: frames of wire size, with their checksums.
-    Off,
-    /// Every way is measured with either.
-    Both,
-}
-
-impl Offload {
-    /// The words of a topology, for each time that a way is measured.
-    pub fn states(choice: Option<Offload>) -> &'static [Option<&'static str>] {
-        match choice {
-            None => &[None],
-            Some(Offload::On) => &[Some("on")],
-            Some(Offload::Off) => &[Some("off")],
-            Some(Offload::Both) => &[Some("on"), Some("off")],
-        }
+/// What is set on all offloads of the two hosts' interfaces, for each time that a way is measured.
+fn offload_states(choice: Option<&str>) -> &'static [Option<&'static str>] {
+    match choice {
+        None => &[None],
+        Some("on") => &[Some("on")],
+        Some("off") => &[Some("off")],
+        Some(_) => &[Some("on"), Some("off")],
     }
 }
 
@@ -88,7 +75,7 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, about) = read_plan(&args)?;
     let seed = args.seed.or(plan.seed).unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000);
     if !args.path.is_empty() {
-        let chosen = course::choose(&args.path, Offload::states(args.offload))?;
+        let chosen = course::choose(&args.path, offload_states(args.offload.as_deref()))?;
         return over_ways(&chosen, &plan, (&about, seed), &args.dir, output);
     }
     let lab = take_lab(&args, &plan)?;
@@ -185,12 +172,8 @@ fn missed_over(chosen: &Chosen, run: &RunRecord) -> Vec<String> {
 fn also_kept(problem: Problem, tests: usize, directory: &Path) -> Problem {
     let are = if tests == 1 { "is" } else { "are" };
     let tests = many(tests as u64, "test");
-    also(problem, &format!("{tests} that ended before this {are} kept in {}", directory.display()))
-}
-
-/// The problem with one more thing to know.
-fn also(problem: Problem, word: &str) -> Problem {
-    let advice = if problem.advice.is_empty() { word.into() } else { format!("{}; {word}", problem.advice) };
+    let kept = format!("{tests} that ended before this {are} kept in {}", directory.display());
+    let advice = if problem.advice.is_empty() { kept } else { format!("{}; {kept}", problem.advice) };
     problem.help(advice)
 }
 
