@@ -5,7 +5,8 @@
 
 use experiment::Notices;
 use record::Problem;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 use std::fs;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::Path;
@@ -24,6 +25,16 @@ macro_rules! object {
     }};
 }
 pub(crate) use object;
+
+/// A JSON object of which each has only some of the fields, in their order.
+#[derive(Default)]
+pub struct Fields(pub Vec<(&'static str, Value)>);
+
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
 
 /// How to speak to the one who asked.
 pub struct Output {

@@ -9,7 +9,7 @@ mod queues;
 pub mod rules;
 mod state;
 
-use crate::output::{Output, object};
+use crate::output::{Fields, Output, object};
 use ask::Verb;
 use clap::{Args, Subcommand};
 use flow::interpret::{Arrival, NO_COOKIE};
@@ -19,7 +19,7 @@ use flow::trace;
 use flow::{Field, Pipeline, PortNo};
 use load::send::replay::Recording;
 use record::{Problem, Result};
-use serde::Serialize;
+use serde_json::Value;
 
 /// Flags of `pathlab flow`.
 #[derive(Args)]
@@ -129,18 +129,19 @@ fn tell(args: &TraceArgs, output: &Output) -> Result<()> {
     let steps = trace.lines.iter().map(|line| {
         object! { depth: line.depth, kind: line.kind, text: &line.text }
     });
-    let sent = trace.verdict.sent.iter().map(|one| ToldFrame {
-        port: one.port.to_string(),
-        queue: one.queue,
-        hex: hex(&one.frame),
+    let sent = trace.verdict.sent.iter().map(|one| {
+        let mut fields = vec![("port", Value::from(one.port.to_string()))];
+        fields.extend(one.queue.map(|queue| ("queue", queue.into())));
+        fields.push(("hex", hex(&one.frame).into()));
+        Fields(fields)
     });
-    let packet_ins = trace.verdict.packet_ins.iter().map(|one| ToldPacketIn {
-        reason: format!("{:?}", one.reason),
-        table: one.table,
-        cookie: (one.cookie != NO_COOKIE).then(|| format!("{:#x}", one.cookie)),
-        metadata: format!("{:#x}", one.metadata),
-        total_bytes: one.total_len,
-        hex: hex(&one.frame),
+    let packet_ins = trace.verdict.packet_ins.iter().map(|one| {
+        let mut fields =
+            vec![("reason", Value::from(format!("{:?}", one.reason))), ("table", one.table.into())];
+        fields.extend((one.cookie != NO_COOKIE).then(|| ("cookie", format!("{:#x}", one.cookie).into())));
+        fields.push(("metadata", format!("{:#x}", one.metadata).into()));
+        fields.extend([("total_bytes", one.total_len.into()), ("hex", hex(&one.frame).into())]);
+        Fields(fields)
     });
     let document = object! {
         schema: "pathlab/flow-trace/1",
@@ -189,23 +190,4 @@ fn recorded(file: &str, number: u64) -> Result<Vec<u8>> {
         return Err(Problem::input(format!("there are {frames} frames, and no number {number}")).at(file));
     }
     Ok(recording.frame(number - 1).to_vec())
-}
-
-#[derive(Serialize)]
-struct ToldFrame {
-    port: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    queue: Option<u32>,
-    hex: String,
-}
-
-#[derive(Serialize)]
-struct ToldPacketIn {
-    reason: String,
-    table: u8,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cookie: Option<String>,
-    metadata: String,
-    total_bytes: usize,
-    hex: String,
 }

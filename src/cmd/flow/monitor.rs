@@ -9,7 +9,7 @@
 
 use super::ask::AskArgs;
 use super::rules::one_match;
-use crate::output::Output;
+use crate::output::{Fields, Output};
 use clap::Args;
 use flow::openflow::bytes::{Hex, Version};
 use flow::openflow::message::{Body, Message};
@@ -24,7 +24,7 @@ use flow::text::{hex, rule};
 use flow::{Field, PortNo, client};
 use linux::sys::process;
 use record::{Problem, Result};
-use serde::Serialize;
+use serde_json::Value;
 use std::time::{Duration, Instant};
 use switch::client::Client;
 
@@ -58,47 +58,10 @@ pub struct MonitorArgs {
     duration: Option<Duration>,
 }
 
-/// One line.
-#[derive(Serialize)]
-struct Line {
-    schema: &'static str,
-    switch: String,
-    openflow: String,
-    at_ns: u64,
-    #[serde(flatten)]
-    told: Told,
-}
-
-/// What happened. What an event does not have is left out.
-#[derive(Debug, Default, Serialize)]
+/// What happened: the fields of its line as JSON, and in words.
 struct Told {
     event: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    table: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    priority: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cookie: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    transaction: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    port: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    config: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total_bytes: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hex: Option<String>,
-    /// The same for people.
-    #[serde(skip)]
+    fields: Vec<(&'static str, Value)>,
     words: String,
 }
 
@@ -196,16 +159,17 @@ impl Teller<'_> {
             if self.left == Some(0) {
                 break;
             }
-            let line = Line {
-                schema: "pathlab/flow-monitor/1",
-                switch: self.switch.clone(),
-                openflow: self.openflow.clone(),
-                at_ns: self.began.elapsed().as_nanos() as u64,
-                told,
-            };
-            let people = |line: &Line| {
-                format!("{:9.3} s {:<10} {}", line.at_ns as f64 / 1e9, line.told.event, line.told.words)
-            };
+            let at_ns = self.began.elapsed().as_nanos() as u64;
+            let mut line = Fields(vec![
+                ("schema", "pathlab/flow-monitor/1".into()),
+                ("switch", self.switch.as_str().into()),
+                ("openflow", self.openflow.as_str().into()),
+                ("at_ns", at_ns.into()),
+                ("event", told.event.into()),
+            ]);
+            line.0.extend(told.fields);
+            let people =
+                |_: &Fields| format!("{:9.3} s {:<10} {}", at_ns as f64 / 1e9, told.event, told.words);
             let is_read = self.output.line_if_read(&line, people)?;
             self.left = if is_read { self.left.map(|left| left - 1) } else { Some(0) };
         }
@@ -222,21 +186,20 @@ fn told(version: Version, update: &Update) -> Told {
         Update::Removed(full) => {
             let mut told = of_rule(version, "removed", full);
             told.words += &format!(" ({})", full.reason);
-            told.reason = Some(full.reason.to_string());
+            told.fields.insert(0, ("reason", full.reason.to_string().into()));
             told
         }
         Update::Abbrev(own) => Told {
             event: "abbrev",
-            transaction: Some(own.xid.0),
+            fields: vec![("transaction", own.xid.0.into())],
             words: format!("a change of this connection, transaction {}", own.xid.0),
-            ..Told::default()
         },
         Update::Paused(_) => {
-            let words = "the switch has too much to tell: changes are missing from here on".into();
-            Told { event: "paused", words, ..Told::default() }
+            let words = "the switch has too much to report: changes are missing from here on".into();
+            Told { event: "paused", fields: vec![], words }
         }
         Update::Resumed(_) => {
-            Told { event: "resumed", words: "changes are reported again".into(), ..Told::default() }
+            Told { event: "resumed", fields: vec![], words: "changes are reported again".into() }
         }
     }
 }
@@ -259,15 +222,9 @@ fn of_rule(version: Version, event: &'static str, full: &UpdateFull) -> Told {
     let words = text.clone().unwrap_or_else(|error| {
         format!("cookie={cookie},table={table},priority={priority} and what has no word here: {error}")
     });
-    Told {
-        event,
-        rule: text.ok(),
-        table: Some(table),
-        priority: Some(priority),
-        cookie: Some(cookie),
-        words,
-        ..Told::default()
-    }
+    let mut fields: Vec<(&str, Value)> = text.ok().map(|text| ("rule", text.into())).into_iter().collect();
+    fields.extend([("table", table.into()), ("priority", priority.into()), ("cookie", cookie.into())]);
+    Told { event, fields, words }
 }
 
 fn frame(packet_in: &PacketIn) -> Told {
@@ -281,31 +238,23 @@ fn frame(packet_in: &PacketIn) -> Told {
         port.as_deref().unwrap_or("?"),
         wire::text::line(&packet_in.data.0)
     );
-    Told {
-        event: "packet_in",
-        reason: Some(reason),
-        table: Some(table),
-        cookie: Some(cookie),
-        port,
-        total_bytes: Some(packet_in.total_len),
-        hex: Some(hex(&packet_in.data.0)),
-        words,
-        ..Told::default()
-    }
+    let mut fields = vec![("reason", reason.into()), ("table", table.into()), ("cookie", cookie.into())];
+    fields.extend(port.map(|port| ("port", port.into())));
+    fields.extend([("total_bytes", packet_in.total_len.into()), ("hex", hex(&packet_in.data.0).into())]);
+    Told { event: "packet_in", fields, words }
 }
 
 fn port(status: &PortStatus) -> Told {
     let desc = &status.desc;
     let (number, name) = (PortNo(desc.port_no).to_string(), desc.name.text());
     let (config, state) = (desc.config.to_string(), desc.state.to_string());
-    Told {
-        event: "port",
-        words: format!("{number} ({name}) {}: config {config}, state {state}", status.reason),
-        reason: Some(status.reason.to_string()),
-        port: Some(number),
-        name: Some(name),
-        config: Some(config),
-        state: Some(state),
-        ..Told::default()
-    }
+    let words = format!("{number} ({name}) {}: config {config}, state {state}", status.reason);
+    let fields = vec![
+        ("reason", status.reason.to_string().into()),
+        ("port", number.into()),
+        ("name", name.into()),
+        ("config", config.into()),
+        ("state", state.into()),
+    ];
+    Told { event: "port", fields, words }
 }
