@@ -199,8 +199,7 @@ impl Listener for Teller<'_> {
         }
         for setting in settings {
             let asked = match setting.asked.as_str() {
-                "" => String::new(),
-                asked if asked == setting.effective => String::new(),
+                asked if asked.is_empty() || asked == setting.effective => String::new(),
                 asked => format!(" (asked for {asked})"),
             };
             let note = if setting.note.is_empty() { String::new() } else { format!(": {}", setting.note) };

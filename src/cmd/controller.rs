@@ -128,17 +128,14 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
 }
 
 fn scenario(args: &ControllerArgs) -> Result<Scenario> {
-    let scenario = match args.scenario.as_str() {
-        "iperf" => Scenario::Iperf,
-        "learning" => Scenario::Learning,
-        "hub" => Scenario::Hub,
-        "drop-all" => Scenario::DropAll,
-        "replay" => {
-            let file = args.file.as_deref();
-            let file = file.ok_or_else(|| Problem::input("replay needs the file of the rules"))?;
-            return Ok(Scenario::Replay(rules::changes(file)?));
-        }
-        other => {
+    let scenario = match (args.scenario.as_str(), &args.file) {
+        ("replay", Some(file)) => return Ok(Scenario::Replay(rules::changes(file)?)),
+        ("replay", None) => return Err(Problem::input("replay needs the file of the rules")),
+        ("iperf", _) => Scenario::Iperf,
+        ("learning", _) => Scenario::Learning,
+        ("hub", _) => Scenario::Hub,
+        ("drop-all", _) => Scenario::DropAll,
+        (other, _) => {
             return Err(Problem::input(format!("there is no scenario '{other}'"))
                 .help("iperf, learning, hub, drop-all, or replay FILE"));
         }

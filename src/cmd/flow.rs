@@ -166,13 +166,12 @@ impl Given {
         let port = port.map_err(|error| Problem::input(error.to_string()).at("--in-port"))?;
         let text = args.frame.trim();
         let is_hex = !text.is_empty() && text.chars().all(|letter| letter.is_ascii_hexdigit());
+        let bare = |frame| Given { port, tunnel_id: 0, frame };
         if let Some(file) = text.strip_prefix("pcap:") {
-            let frame = recorded(file, args.number)?;
-            return Ok(Given { port, tunnel_id: 0, frame });
+            return recorded(file, args.number).map(bare);
         }
         if is_hex || text == "eth" || text.starts_with("eth ") {
-            let frame = frame::parse(text).map_err(|error| wrong(error.to_string()))?;
-            return Ok(Given { port, tunnel_id: 0, frame });
+            return frame::parse(text).map(bare).map_err(|error| wrong(error.to_string()));
         }
         let matching = rule::parse_match(text).map_err(|error| wrong(error.to_string()))?;
         let frame = frame::of_match(&matching).map_err(wrong)?;

@@ -276,9 +276,9 @@ pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
     let mut client = args.ask.call()?;
     let rules = rules(&mut client, &which).map_err(args.ask.place())?;
     let packet_ins = if args.rules { None } else { packet_ins(&mut client) };
+    let (packet_ins, told) = packet_ins.map_or((None, vec![]), |(rows, told)| (Some(rows), told));
     let (switch, openflow) = (&args.ask.switch, client.version().to_string());
-    let document =
-        object! { schema: "pathlab/flow-dump/1", switch, openflow, rules: &rules, packet_ins: &packet_ins };
+    let document = object! { schema: "pathlab/flow-dump/1", switch, openflow, rules: &rules, packet_ins };
     output.result(&document, |_| {
         let line = |one: &Dumped| match args.rules {
             true => format!("{}\n", one.rule),
@@ -290,33 +290,19 @@ pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
                 one.rule
             ),
         };
-        let packet_ins = packet_ins.iter().flatten();
-        let told = packet_ins.map(|one| {
-            format!("# packet-ins of port {}: {} sent, {} dropped\n", one.port, one.sent, one.dropped)
-        });
         rules.iter().map(line).chain(told).collect()
     })
 }
 
-/// Frames for the controllers that came in by one port.
-#[derive(Serialize)]
-struct PacketIns {
-    port: String,
-    sent: u64,
-    sent_bytes: u64,
-    dropped: u64,
-}
-
-/// What became of packet-ins, from a switch that has queues for them; `None` where the switch does not tell.
-fn packet_ins(client: &mut Client) -> Option<Vec<PacketIns>> {
-    let all = queues::stats(client, PortNo::CONTROLLER.0).ok()?.into_iter();
-    let row = |queue: QueueStats| PacketIns {
-        port: PortNo(queue.queue_id).to_string(),
-        sent: queue.tx_packets,
-        sent_bytes: queue.tx_bytes,
-        dropped: queue.tx_errors,
+/// What became of packet-ins by the port that their frames came in by, as JSON and in words; `None` where the switch does not
+/// report it.
+fn packet_ins(client: &mut Client) -> Option<(Vec<impl Serialize + use<>>, Vec<String>)> {
+    let row = |queue: QueueStats| {
+        let (port, sent, dropped) = (PortNo(queue.queue_id).to_string(), queue.tx_packets, queue.tx_errors);
+        let line = format!("# packet-ins of port {port}: {sent} sent, {dropped} dropped\n");
+        (object! { port, sent, sent_bytes: queue.tx_bytes, dropped }, line)
     };
-    Some(all.map(row).collect())
+    Some(queues::stats(client, PortNo::CONTROLLER.0).ok()?.into_iter().map(row).unzip())
 }
 
 /// Compares the rules of a switch with a file.

@@ -13,6 +13,7 @@ use record::unit::many;
 use record::{Kind, Problem, Rate, Result, RunRecord, Way};
 use std::path::{Path, PathBuf};
 use study::criteria::{self, Criteria, MostLatency, MostLoss};
+use ways::Compared;
 
 /// Flags of `pathlab run`.
 #[derive(Args)]
@@ -146,8 +147,8 @@ fn over_ways(
     }
     let told = match stopped.is_none() || runs.iter().any(|(_, run)| !run.tests.is_empty()) {
         true => {
-            let document = ways::conclude(chosen, &runs, &absent, group, seed);
-            ways::tell(&document, &runs, unwritten.is_empty(), output)
+            let compared = Compared { ways: chosen, runs: &runs, absent: &absent, group, seed };
+            compared.tell(unwritten.is_empty(), output)
         }
         false => Ok(()),
     };

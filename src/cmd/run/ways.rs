@@ -1,125 +1,111 @@
 //! What `pathlab run --path` prints: several ways between the same two hosts beside each other.
 
-use crate::output::Output;
+use crate::output::{Output, object};
 use experiment::course::Chosen;
 use record::run::Criterion;
-use record::{Finding, Problem, Result, RunRecord, Severity, TestRecord};
+use record::{Finding, Problem, Result, RunRecord, Severity};
 use serde::Serialize;
 use study::ways::WayRow;
 
-/// The version of what `run --path --json` prints.
-const SCHEMA: &str = "pathlab/ways/1";
-
-/// What was found out.
-#[derive(Serialize)]
-pub struct Document {
-    schema: &'static str,
-    group: String,
-    seed: u64,
-    ways: Vec<WayRow>,
-    notes: Vec<String>,
-    criteria: Vec<CriterionOfWay>,
-    findings: Vec<OfWay>,
+/// The runs over all ways.
+pub struct Compared<'a> {
+    /// The ways that were asked for.
+    pub ways: &'a [Chosen],
+    /// The runs of those that were measured.
+    pub runs: &'a [(&'a Chosen, RunRecord)],
+    /// Why the others could not be built.
+    pub absent: &'a [(&'a Chosen, Problem)],
+    /// What these runs have in common.
+    pub group: String,
+    /// The seed of the order of the tests.
+    pub seed: u64,
 }
 
-/// A criterion of a test over a way.
+/// Something and the way that it is of.
 #[derive(Serialize)]
-struct CriterionOfWay {
-    way: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    offload: Option<&'static str>,
-    test: String,
-    #[serde(flatten)]
-    criterion: Criterion,
-}
-
-/// A finding and the way that it is of.
-#[derive(Serialize)]
-struct OfWay {
+struct OfWay<T> {
     way: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     offload: Option<&'static str>,
     #[serde(flatten)]
-    finding: Finding,
+    what: T,
 }
 
-/// Puts the runs of all ways together, and the reasons of those that this host cannot build.
-pub fn conclude(
-    ways: &[Chosen],
-    runs: &[(&Chosen, RunRecord)],
-    absent: &[(&Chosen, Problem)],
-    group: String,
-    seed: u64,
-) -> Document {
-    let row = |chosen: &Chosen| {
-        let is = |other: &Chosen| std::ptr::eq(other, chosen);
-        let why = absent.iter().find(|(other, _)| is(other)).map(|(_, problem)| problem.to_string());
-        match runs.iter().find(|(other, _)| is(other)) {
-            Some((_, run)) => study::ways::row(&chosen.way, run),
-            None => WayRow {
-                way: chosen.way.clone(),
-                offload: chosen.offload.map(Into::into),
-                not_measured: why,
-                ..WayRow::default()
-            },
-        }
-    };
-    let rows: Vec<WayRow> = ways.iter().map(row).collect();
-    let criteria =
-        runs.iter().flat_map(|(chosen, run)| run.tests.iter().flat_map(|test| criteria_of(chosen, test)));
-    let findings = runs.iter().flat_map(|(chosen, run)| {
-        let of = |finding: &Finding| OfWay {
-            way: chosen.way.clone(),
-            offload: chosen.offload,
-            finding: finding.clone(),
-        };
-        run.findings.iter().map(of)
-    });
-    Document {
-        schema: SCHEMA,
-        group,
-        seed,
-        notes: study::ways::notes(&rows),
-        criteria: criteria.collect(),
-        findings: findings.collect(),
-        ways: rows,
+impl<T> OfWay<T> {
+    fn new(chosen: &Chosen, what: T) -> OfWay<T> {
+        OfWay { way: chosen.way.clone(), offload: chosen.offload, what }
     }
 }
 
-fn criteria_of(chosen: &Chosen, test: &TestRecord) -> Vec<CriterionOfWay> {
-    let of = |criterion: &Criterion| CriterionOfWay {
-        way: chosen.way.clone(),
-        offload: chosen.offload,
-        test: study::findings::title(test),
-        criterion: criterion.clone(),
-    };
-    test.criteria.iter().map(of).collect()
+/// A criterion and its test.
+#[derive(Serialize)]
+struct OfTest<'a> {
+    test: String,
+    #[serde(flatten)]
+    criterion: &'a Criterion,
 }
 
-/// Prints it.
-pub fn tell(document: &Document, runs: &[(&Chosen, RunRecord)], kept: bool, output: &Output) -> Result<()> {
-    let ids: Vec<&str> = runs.iter().map(|(_, run)| run.id.as_str()).collect();
-    output.result(document, |document| {
-        let mut text = study::ways::table(&document.ways).text();
-        for note in &document.notes {
+impl Compared<'_> {
+    fn row(&self, chosen: &Chosen) -> WayRow {
+        let is = |other: &Chosen| std::ptr::eq(other, chosen);
+        let why = self.absent.iter().find(|(other, _)| is(other)).map(|(_, problem)| problem.to_string());
+        match self.runs.iter().find(|(other, _)| is(other)) {
+            Some((_, run)) => study::ways::row(&chosen.way, run),
+            None => {
+                let (way, offload) = (chosen.way.clone(), chosen.offload.map(Into::into));
+                WayRow { way, offload, not_measured: why, ..WayRow::default() }
+            }
+        }
+    }
+
+    /// Prints it.
+    pub fn tell(&self, kept: bool, output: &Output) -> Result<()> {
+        let rows: Vec<WayRow> = self.ways.iter().map(|chosen| self.row(chosen)).collect();
+        let tests =
+            self.runs.iter().flat_map(|(chosen, run)| run.tests.iter().map(move |test| (chosen, test)));
+        let criteria = tests.flat_map(|(chosen, test)| {
+            let title = study::findings::title(test);
+            let of = move |criterion| OfWay::new(chosen, OfTest { test: title.clone(), criterion });
+            test.criteria.iter().map(of)
+        });
+        let findings = self
+            .runs
+            .iter()
+            .flat_map(|(chosen, run)| run.findings.iter().map(|finding| OfWay::new(chosen, finding)));
+        let document = object! {
+            schema: "pathlab/ways/1",
+            group: &self.group,
+            seed: self.seed,
+            ways: &rows,
+            notes: study::ways::notes(&rows),
+            criteria: criteria.collect::<Vec<_>>(),
+            findings: findings.collect::<Vec<OfWay<&Finding>>>(),
+        };
+        output.result(&document, |document| self.text(&rows, &document.notes, &document.findings))?;
+        if kept {
+            let ids: Vec<&str> = self.runs.iter().map(|(_, run)| run.id.as_str()).collect();
+            output.note(&format!("as a page: pathlab report {} -o ways.html", ids.join(" ")));
+        }
+        Ok(())
+    }
+
+    fn text(&self, rows: &[WayRow], notes: &[String], findings: &[OfWay<&Finding>]) -> String {
+        let mut text = study::ways::table(rows).text();
+        for note in notes {
             text += &format!("{note}\n");
         }
-        for (chosen, run) in runs {
+        for (chosen, run) in self.runs {
             let table = study::criteria::table(run);
             if !table.rows.is_empty() {
                 text += &format!("Criteria over {}\n{}", chosen.title(), table.text());
             }
         }
-        let told = document.findings.iter().filter(|of| of.finding.severity >= Severity::Warning);
-        for OfWay { way, offload, finding } in told {
+        for OfWay { way, offload, what } in findings.iter().filter(|of| of.what.severity >= Severity::Warning)
+        {
             let way = study::ways::title(way, *offload);
-            let test = if finding.test.is_empty() { "run" } else { &finding.test };
-            text += &format!("{way}, {test}: {} ({})\n", finding.claim, finding.evidence);
+            let test = if what.test.is_empty() { "run" } else { &what.test };
+            text += &format!("{way}, {test}: {} ({})\n", what.claim, what.evidence);
         }
         study::text::printable(&text)
-    })?;
-    if kept {
-        output.note(&format!("as a page: pathlab report {} -o ways.html", ids.join(" ")));
     }
-    Ok(())
 }
