@@ -21,42 +21,42 @@ pub struct Cli {
 /// Every command.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Build, look at and take down labs: nodes and links inside this machine.
+    /// Build, inspect and take down labs: nodes and links inside this machine.
     Lab(cmd::lab::LabArgs),
-    /// Undo what pathlab commands that were killed left behind.
+    /// Clean up after pathlab commands that were killed.
     Undo(cmd::undo::UndoArgs),
-    /// Measure a path: build it, drive it, say where every frame went and what limited it.
+    /// Measure a path: build it, send traffic, report where every frame went and what limited it.
     Run(cmd::run::RunArgs),
     /// List the records of runs.
     Runs(cmd::runs::RunsArgs),
     /// Print the record of a run again.
     Show(cmd::show::ShowArgs),
-    /// Write runs as one HTML page that needs no network.
+    /// Write runs as one self-contained HTML page.
     Report(cmd::report::ReportArgs),
-    /// Answer tests from other machines.
+    /// Serve tests from other machines.
     Serve(cmd::serve::ServeArgs),
     /// Measure one kind of traffic to a host that runs `pathlab serve`.
     Test(cmd::test::TestArgs),
     /// One end of a test, started by pathlab itself inside a node.
     #[command(hide = true)]
     Agent(cmd::agent::AgentArgs),
-    /// Capture frames: count them, write them, account for those that were lost.
+    /// Capture frames: count them, write them, account for those lost.
     Capture(cmd::capture::CaptureArgs),
     /// Send frames: from a template, from a capture file, or by the kernel itself.
     Send(cmd::send::SendArgs),
     /// Join what send and capture recorded in two places: one ledger of the path between them.
     Join(cmd::join::JoinArgs),
-    /// Move every frame of one port to another: the smallest forwarder.
+    /// Move every frame from one port to another: the smallest forwarder.
     Null(cmd::null::NullArgs),
-    /// Be an OpenFlow switch, or several.
+    /// Run an OpenFlow switch, or several.
     Switch(cmd::switch::SwitchArgs),
     /// Trace a frame through OpenFlow rules; list or change the rules of a switch.
     Flow(cmd::flow::FlowArgs),
-    /// Be the controller of OpenFlow switches, for experiments.
+    /// Run a controller for OpenFlow switches, for experiments.
     Controller(cmd::controller::ControllerArgs),
     /// Create the command names that Mininet expects: ofdatapath, ofprotocol, dpctl, controller.
     Shims(cmd::shims::ShimsArgs),
-    /// Measurements of pathlab itself against its peers.
+    /// Benchmark pathlab itself against comparable tools.
     Bench(cmd::bench::BenchArgs),
     /// Print the completion script of a shell.
     Completions(cmd::completions::CompletionsArgs),

@@ -66,7 +66,7 @@ mod tests {
         let missing: Vec<&String> = all.iter().filter(|name| !known.contains(&name.as_str())).collect();
         assert!(missing.is_empty(), "commands without a document: {missing:?}");
         for name in known {
-            // A flag behind the command chooses another document.
+            // A flag after the command chooses another document.
             let words = name.split(" --").next().unwrap_or_default();
             assert!(all.iter().any(|command| command == words), "there is no command '{name}'");
         }

@@ -36,7 +36,7 @@ impl Serialize for Fields {
     }
 }
 
-/// How to speak to the one who asked.
+/// How results and messages are written.
 pub struct Output {
     /// JSON instead of tables.
     pub json: bool,
@@ -86,7 +86,7 @@ impl Output {
         self.line_if_read(value, people).map(drop)
     }
 
-    /// As [`Output::line`]; false when nobody reads any more (`pathlab flow monitor … | head`).
+    /// As [`Output::line`]; false when the reader has gone away (`pathlab flow monitor … | head`).
     pub fn line_if_read<T: Serialize>(
         &self,
         value: &T,
@@ -150,7 +150,7 @@ pub fn table(words: usize, headers: &[&str], rows: Vec<Vec<String>>) -> Table {
     Table { headers: headers.iter().map(|header| (*header).to_owned()).collect(), rows, words }
 }
 
-/// Anything that is not a page of pathlab stays as it is.
+/// Refuses to replace a file that is not a page of pathlab.
 pub fn refuse_foreign_page(file: &Path) -> record::Result<()> {
     let mut begin = vec![];
     let opened = fs::File::open(file);

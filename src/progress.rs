@@ -24,11 +24,11 @@ impl Screen<'_> {
     }
 }
 
-/// How often it is looked at how far the work is.
+/// How often progress is looked at.
 const TURN: Duration = Duration::from_millis(20);
 
-/// Works on a thread of its own and asks `look` in between how much of `total` is done, and what else is to be said; a bar
-/// shows it once the work has taken two seconds.
+/// Runs `work` on a thread of its own and asks `look` meanwhile how much of `total` is done, and for the line beside it; a bar
+/// shows both once the work has taken two seconds.
 pub fn watched<T: Send>(
     output: &Output,
     total: u64,

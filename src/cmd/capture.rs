@@ -22,7 +22,7 @@ use std::time::Duration;
 pub struct CaptureArgs {
     /// The port: ring:IF, int:IF, xdp:IF, tap:NAME, pcap:FILE …
     uri: String,
-    /// Only frames for which this expression holds (tcpdump's language, see `man pcap-filter`).
+    /// Only frames that match this expression (tcpdump's language, see `man pcap-filter`).
     #[arg(long, short, value_name = "EXPRESSION")]
     filter: Option<String>,
     /// End after exactly N frames.
@@ -52,13 +52,13 @@ pub struct CaptureArgs {
     /// Receive with N threads, which share the frames (int: and ring:).
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
-    /// The CPUs that these threads stay on (0,2).
+    /// Pin these threads to these CPUs (0,2).
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cpus: Vec<u32>,
-    /// Memory between a receiving thread and the writer.
+    /// Memory for the queue between a receiving thread and the writer.
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "32Mi")]
     queue: u64,
-    /// Only frames that come in, not those that this host sends.
+    /// Only incoming frames, not those that this host sends.
     #[arg(long)]
     incoming: bool,
     /// Only frames for this host: the interface is not made promiscuous.
@@ -67,17 +67,17 @@ pub struct CaptureArgs {
     /// The clock of the timestamps: software, hardware, hardware-system.
     #[arg(long, value_name = "CLOCK", default_value = "software", value_parser = stamps::clock)]
     timestamps: StampSource,
-    /// Count frames, bytes and sizes only, look at no header: the cheapest.
+    /// Only count frames, bytes and sizes, without reading headers: the cheapest way to capture.
     #[arg(long)]
     only_count: bool,
-    /// No line for every second.
+    /// Do not print a line every second.
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
     half: HalfArgs,
 }
 
-/// Captures and tells.
+/// Captures and reports.
 pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     if args.only_count && args.half.record.is_some() {
         let problem =
@@ -169,7 +169,7 @@ fn file(args: &CaptureArgs, path: &str) -> FileWish {
     }
 }
 
-/// Says what happens: on standard output, or on standard error when that is where the frames go.
+/// Reports on standard output, or on standard error when the frames go to standard output.
 struct Teller<'a> {
     output: &'a Output,
     to_stderr: bool,
@@ -184,7 +184,7 @@ impl Teller<'_> {
         }
         let line =
             if self.output.json { serde_json::to_string(value).unwrap_or_default() } else { people(value) };
-        // Nobody may be listening any more, and that is no reason to end the capture.
+        // A closed standard error is no reason to end the capture.
         let _ = writeln!(std::io::stderr(), "{line}");
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Teller<'_> {
 
 impl Listener for Teller<'_> {
     fn opened(&mut self, settings: &[PortSetting]) -> Result<()> {
-        // From now on every frame is seen: who starts traffic from a script waits for this line.
+        // From now on every frame is seen: scripts wait for this line before they start traffic.
         self.output.note("capturing");
         if self.output.json || self.quiet {
             return Ok(());
@@ -264,7 +264,7 @@ fn heading(report: &CaptureReport) -> String {
         let rates = rates(report.frames_per_s, report.rate_bps);
         return format!("{all} in {lasted} ({rates}); ended by {}", report.ended);
     };
-    // How fast a file is read says nothing about the traffic in it.
+    // The speed of reading a file says nothing about the traffic in it.
     let span = time_ns(recorded.last_ns.saturating_sub(recorded.first_ns) as f64);
     let rates = recorded.frames_per_s.zip(recorded.rate_bps).map(|(frames, bits)| rates(frames, bits));
     let rates = rates.map_or(String::new(), |rates| format!(" ({rates})"));
@@ -273,7 +273,7 @@ fn heading(report: &CaptureReport) -> String {
     format!("{all}, recorded from {begun} on in {span}{rates}; read in {lasted}; ended by {}", report.ended)
 }
 
-/// Every place where frames can be lost, whoever counts there.
+/// Every place where frames can be lost, with its counters.
 fn places(report: &CaptureReport) -> String {
     let own = report.drops.iter().map(|drop| (drop, ""));
     let account = report.account.iter();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Flags of `pathlab completions`.
 #[derive(Args)]
 pub struct CompletionsArgs {
-    /// The shell that asks.
+    /// The shell.
     shell: clap_complete::Shell,
 }
 
@@ -25,7 +25,7 @@ pub fn completions(args: CompletionsArgs, mut all: Command, output: &Output) -> 
 /// Flags of `pathlab man`.
 #[derive(Args)]
 pub struct ManArgs {
-    /// The folder that the pages are written to (made if it is not there).
+    /// The folder for the pages (created if it does not exist).
     folder: PathBuf,
 }
 

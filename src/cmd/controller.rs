@@ -1,7 +1,7 @@
-//! `pathlab controller`: fills switches as a scenario says, and answers them.
+//! `pathlab controller`: gives switches the rules of a scenario, and answers them.
 //!
-//! **What.** Waits for switches, or calls them; each gets the scenario's rules and a barrier, then its packet-ins are answered
-//! until the command is interrupted. What happens is told while it runs.
+//! **What.** Waits for switches, or connects to them; each gets the scenario's rules and a barrier, then its packet-ins are answered
+//! until the command is interrupted. What happens is reported while it runs.
 //!
 //! **Price.** A thread for each switch.
 
@@ -29,7 +29,7 @@ use switch::config::{Listen, Remote};
 use switch::scenario::{self, Learner, Scenario};
 use switch::stream::{Listener, Stream};
 
-/// How often news is looked for.
+/// How often messages and interrupts are looked for.
 const TURN: Duration = Duration::from_millis(50);
 /// Switches at a time.
 const MOST_SWITCHES: usize = 256;
@@ -40,13 +40,13 @@ pub struct ControllerArgs {
     /// iperf (port 1 to 2 and back), learning, hub, drop-all, or replay.
     #[arg(value_name = "SCENARIO")]
     scenario: String,
-    /// The rules, groups and meters of replay, one a line as ovs-ofctl writes them.
+    /// The rules, groups and meters to replay, one per line, as ovs-ofctl writes them.
     #[arg(value_name = "FILE")]
     file: Option<String>,
-    /// Where switches may call: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH; ptcp:6653:127.0.0.1 when neither this nor --switch is said.
+    /// Where to listen for switches: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH [default without --switch: ptcp:6653:127.0.0.1].
     #[arg(long, value_name = "PLACE")]
     listen: Vec<String>,
-    /// A switch to call: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH.
+    /// A switch to connect to: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH.
     #[arg(long, value_name = "SWITCH")]
     switch: Vec<String>,
     /// End when N switches have their rules, instead of answering until interrupted.
@@ -83,7 +83,7 @@ struct Desk<'a> {
     stop: AtomicBool,
     ended: Mutex<Vec<One>>,
     running: AtomicUsize,
-    /// What is learned of each switch, by its dpid: its auxiliary connections share it.
+    /// What is learned from each switch, by its dpid; its auxiliary connections share it.
     learners: Mutex<HashMap<String, Arc<Mutex<Learner>>>>,
 }
 
@@ -118,7 +118,7 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
         called.push((remote.to_string(), client));
     }
     for place in &listen {
-        output.note(&format!("waits for switches at {place}"));
+        output.note(&format!("waiting for switches at {place}"));
     }
     let result = desk.run(&listeners, called);
     let switches = desk.ended.into_inner().unwrap_or_else(|broken| broken.into_inner());
@@ -151,7 +151,7 @@ impl Desk<'_> {
         process::interrupted() || self.stop.load(Relaxed)
     }
 
-    /// Serves everybody until it is over; the first problem with a switch that was called ends it.
+    /// Serves all switches until it is over; the first problem with a switch that it connected to ends it.
     fn run(&self, listeners: &[Listener], called: Vec<(String, Client)>) -> Result<()> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = called
@@ -178,7 +178,7 @@ impl Desk<'_> {
         })
     }
 
-    /// A switch that called: what goes wrong with it is its own business and told.
+    /// A switch that connected to us: a problem with it is reported and ends nothing else.
     fn welcome(&self, stream: Stream) {
         let name = stream.name();
         let done = match Client::over(stream, &self.versions, self.limit) {
@@ -198,7 +198,7 @@ impl Desk<'_> {
         let mut one = One { peer: name.to_owned(), openflow: client.version().to_string(), ..One::default() };
         let done = self
             .meet(&mut client, &mut one)
-            // An auxiliary connection is of a switch that has its rules.
+            // The switch of an auxiliary connection has its rules already.
             .and_then(|()| if one.auxiliary == 0 { self.fill(&mut client, &mut one) } else { Ok(()) })
             .and_then(|()| self.answer(&mut client, &mut one));
         one.ended = done.as_ref().err().map(ToString::to_string).unwrap_or_default();

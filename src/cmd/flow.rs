@@ -1,6 +1,6 @@
-//! `pathlab flow`: OpenFlow rules by hand.
+//! `pathlab flow`: traces frames through OpenFlow rules, and asks or changes switches.
 //!
-//! `flow trace` builds a switch from files of rules, lets one frame in and tells every step of its way. The commands that ask or
+//! `flow trace` builds a switch from files of rules, lets one frame in and prints every step. The commands that ask or
 //! change a switch are in [`rules`], [`state`] and [`queues`].
 
 pub mod ask;
@@ -30,7 +30,7 @@ pub struct FlowArgs {
 
 #[derive(Subcommand)]
 enum FlowCommand {
-    /// Tell what rules do with one frame, step by step.
+    /// Show what rules do with one frame, step by step.
     Trace(TraceArgs),
     /// Add rules to a switch.
     Add(rules::ChangeArgs),
@@ -40,38 +40,38 @@ enum FlowCommand {
     Del(rules::ChangeArgs),
     /// Print the rules of a switch.
     Dump(rules::DumpArgs),
-    /// Tell what happens to the rules of a switch.
+    /// Report changes to the rules of a switch as they happen.
     ///
-    /// It needs OpenFlow 1.4. ovs-ofctl can tell it, too: `ovs-ofctl -O OpenFlow13 monitor SWITCH watch:`, but in OpenFlow 1.4
+    /// It needs OpenFlow 1.4. ovs-ofctl can do the same: `ovs-ofctl -O OpenFlow13 monitor SWITCH watch:`, but in OpenFlow 1.4
     /// `watch:` alone asks for the client's own changes only, and `-O OpenFlow14 monitor SWITCH 'watch:!own'` for all others.
     Monitor(monitor::MonitorArgs),
     /// Compare the rules of a switch with those of a file.
     Diff(rules::DiffArgs),
-    /// Let a switch send a frame.
+    /// Have a switch send a frame.
     PacketOut(state::PacketOutArgs),
     /// Print or change the groups of a switch.
     Groups(state::ListArgs),
     /// Print or change the meters of a switch.
     Meters(state::ListArgs),
-    /// Print the ports of a switch and what they counted.
+    /// Print the ports of a switch and their counters.
     Ports(ask::AskArgs),
-    /// Print the queues of a switch's ports, their rates and what they counted.
+    /// Print the queues of a switch's ports, their rates and counters.
     Queues(queues::QueuesArgs),
-    /// Print the tables of a switch that have rules or saw frames.
+    /// Print the tables of a switch that have rules or have seen frames.
     Tables(ask::AskArgs),
-    /// Say what a switch is.
+    /// Describe a switch.
     Show(ask::AskArgs),
 }
 
 #[derive(Args)]
 struct TraceArgs {
-    /// A file of rules, groups and meters as ovs-ofctl writes them, one a line; may be given more than once.
+    /// A file of rules, groups and meters as ovs-ofctl writes them, one per line; may be given more than once.
     #[arg(long, value_name = "FILE", required = true)]
     rules: Vec<String>,
     /// The frame: fields ('in_port=1,tcp,nw_dst=10.0.0.2'), layers ('eth / vlan vid=5 / ip / udp'), hexadecimal digits, or
     /// pcap:FILE.
     frame: String,
-    /// The port by which it comes in, when the frame does not say it.
+    /// The port by which it comes in, unless the frame says so itself.
     #[arg(long, value_name = "PORT", default_value = "1")]
     in_port: String,
     /// Which frame of a capture file, from 1.

@@ -84,7 +84,7 @@ impl Pending {
 }
 
 impl Drop for Pending {
-    /// A record that was never finished is none.
+    /// A record that was never finished is removed.
     fn drop(&mut self) {
         if self.file.is_some() {
             let _ = std::fs::remove_file(&self.path);
@@ -95,7 +95,7 @@ impl Drop for Pending {
 /// Reads a half.
 ///
 /// # Errors
-/// Input: there is none, or it is something else.
+/// Input: there is no such file, or it is something else.
 pub fn read(path: &Path) -> Result<Half> {
     let place = path.display().to_string();
     let mut text = vec![];

@@ -23,7 +23,7 @@ pub struct JoinArgs {
     sent: PathBuf,
     /// What 'pathlab capture --record' wrote.
     captured: PathBuf,
-    /// Fail when more frames are missing, named or not: 25, 0, 0.1%.
+    /// Fail when more frames than this are missing, whether or not the cause is known: 25, 0, 0.1%.
     #[arg(long, value_name = "FRAMES")]
     max_loss: Option<MostLoss>,
     /// Where records are kept.

@@ -25,7 +25,7 @@ pub struct LabArgs {
 
 #[derive(Subcommand)]
 enum LabCommand {
-    /// Build a lab that stays until `lab down`.
+    /// Build a lab that stays up until `lab down`.
     Up {
         /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs.
         file: String,
@@ -54,17 +54,17 @@ enum LabCommand {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Compare a running lab with its topology; exit code 1 when something differs.
+    /// Compare a running lab with its topology; exit with code 1 if something differs.
     Check {
         /// The lab's name.
         name: String,
     },
-    /// Print a topology as it was understood.
+    /// Print a topology as it was read.
     Show {
         /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs.
         file: String,
     },
-    /// Hold a lab of a user who is not root; started by `lab up`.
+    /// Hold the lab of an unprivileged user; started by `lab up`.
     #[command(hide = true)]
     Hold {
         /// The lab's name.
@@ -79,7 +79,7 @@ pub fn run(args: LabArgs, output: &Output) -> Result<()> {
         LabCommand::Show { file } => return show(&file, output),
         _ => {}
     }
-    // Whatever a killed command left behind goes first; what cannot be undone is no reason to refuse other work.
+    // What killed commands left behind is removed first; failing to remove it is no reason to refuse other work.
     match undo::open()?.clean() {
         Ok(undone) => {
             undone.iter().for_each(|name| output.note(&format!("undid '{name}', whose owner is gone")))
@@ -131,7 +131,7 @@ fn start_holder(topology: &Topology, name: &str) -> Result<()> {
         .spawn()
         .map_err(told)?;
     if let Some(mut text) = holder.stdin.take() {
-        // A holder that has died already says more by its missing answer.
+        // If the holder has died already, its missing answer says so.
         let _ = text.write_all(topology.to_string().as_bytes());
     }
     let mut line = String::new();
@@ -144,7 +144,7 @@ fn start_holder(topology: &Topology, name: &str) -> Result<()> {
     }
 }
 
-/// The holder: builds the lab, says so, and stays.
+/// The holder: builds the lab, reports it, and stays.
 fn hold(name: &str) -> Result<()> {
     let told = |error: std::io::Error| Problem::host(format!("cannot hold the lab: {error}"));
     let end = process::detach().map_err(told)?;
@@ -154,7 +154,7 @@ fn hold(name: &str) -> Result<()> {
         .and_then(|()| Topology::parse(&text, name))
         .and_then(|topology| programs::up(&topology, name, Lifetime::Persistent));
     let line = serde_json::to_string(&built.as_ref().err()).map_err(|e| Problem::host(e.to_string()))?;
-    // A caller that is gone wants no lab: this process ends, and the next command removes its journal.
+    // If the caller is gone, this process ends, and the next command removes its journal.
     let heard = writeln!(std::io::stdout(), "{line}");
     let mut lab = built?;
     if heard.is_ok() {
@@ -193,9 +193,8 @@ fn down(names: &[String], output: &Output) -> Result<()> {
         }
     }
     for Inhabitant { node, pid, process } in &inhabitants {
-        output.note(&format!(
-            "process {pid} ({process}) still lives in what was node {node}; it was not ended"
-        ));
+        output
+            .note(&format!("process {pid} ({process}) still runs in what was node {node}; it was not ended"));
     }
     let document = object! { schema: "pathlab/lab-down/1", down: &gone, inhabitants };
     output.result(&document, |_| match gone.is_empty() {
@@ -263,7 +262,7 @@ fn check(name: &str, output: &Output) -> Result<()> {
     if let Some(gone) = tenants.iter().find(|tenant| !tenant.alive) {
         return Err(Problem::measured(format!("the {} of node {} has ended", gone.role, gone.node))
             .at(format!("lab {name}"))
-            .help(format!("build the lab anew with 'pathlab lab down {name}' and 'pathlab lab up …'")));
+            .help(format!("build the lab again with 'pathlab lab down {name}' and 'pathlab lab up …'")));
     }
     match differing {
         0 => Ok(()),
@@ -273,7 +272,7 @@ fn check(name: &str, output: &Output) -> Result<()> {
         ))
         .at(format!("lab {name}"))
         .help(format!(
-            "build it anew with 'pathlab lab down {name}' and 'pathlab lab up …', or measure it as found"
+            "build it again with 'pathlab lab down {name}' and 'pathlab lab up …', or measure it as found"
         ))),
     }
 }

@@ -18,16 +18,16 @@ pub struct NullArgs {
     from: String,
     /// The other end.
     to: String,
-    /// Forward from the first port to the second only.
+    /// Forward only from the first port to the second.
     #[arg(long)]
     one_way: bool,
     /// End after TIME: 5s, 500ms, 2m.
     #[arg(long, value_name = "TIME", value_parser = record::unit::duration)]
     duration: Option<Duration>,
-    /// Never sleep: a core for each way, for the shortest delay.
+    /// Never sleep: use one CPU per direction, for the shortest delay.
     #[arg(long)]
     spin: bool,
-    /// Answer whoever calls this unix socket with the counters so far, as JSON.
+    /// Send the counters so far, as JSON, to every client of this Unix socket.
     #[arg(long, value_name = "PATH")]
     counters: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ pub fn run(args: NullArgs, output: &Output) -> Result<()> {
     output.note(&forwarding);
     let (document, problem) = forwarder.run(output);
     output.result(&document, |document| document.ways.iter().map(way_text).collect())?;
-    // A port that broke off is told after the numbers: they say what went down with it.
+    // A port that failed is reported after the numbers, which say what was lost with it.
     problem.map_or(Ok(()), Err)
 }
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 /// Flags of `pathlab report`.
 #[derive(Args)]
 pub struct ReportArgs {
-    /// The runs, side by side in this order: names, begins of names, `latest`, or paths; or the directory of one benchmark.
+    /// The runs, side by side in this order: names, beginnings of names, `latest`, or paths; or the directory of one benchmark.
     #[arg(value_name = "RUN", required = true)]
     pub runs: Vec<String>,
-    /// Write the page to this file. Only a page of pathlab is written over.
+    /// Write the page to this file. An existing file is replaced only if pathlab wrote it.
     #[arg(short, long, value_name = "FILE.html")]
     pub output: PathBuf,
     /// The directory of runs.

@@ -1,4 +1,4 @@
-//! `pathlab runs`: which runs there are, and which need not be kept any more.
+//! `pathlab runs`: lists runs, and deletes those that are no longer needed.
 
 use crate::output::{Output, object};
 use clap::{Args, Subcommand};
@@ -20,9 +20,9 @@ pub struct RunsArgs {
 
 #[derive(Subcommand)]
 enum RunsCommand {
-    /// Delete runs for good, without asking; all that are named, or none when one cannot be identified.
+    /// Delete runs permanently, without asking: all those named, or none if one cannot be identified.
     Delete {
-        /// Names of runs, begins of names that no other run has, or `latest`.
+        /// Names of runs, unambiguous beginnings of names, or `latest`.
         #[arg(value_name = "RUN", required = true)]
         runs: Vec<String>,
         #[command(flatten)]
@@ -38,7 +38,7 @@ struct Place {
     dir: PathBuf,
 }
 
-/// Which runs are listed: those that have everything that is asked. Upper and lower case are the same.
+/// Which runs are listed: those that match every flag. Case does not matter.
 #[derive(Args)]
 struct Wanted {
     /// Only runs of plans with this text in their name.
@@ -50,10 +50,10 @@ struct Wanted {
     /// Only runs with this text in their path: a way (`switch:xdp`), a topology (`bridge`).
     #[arg(long, value_name = "TEXT")]
     path: Option<String>,
-    /// Only runs that began then or later, in UTC: 2026-11, 2026-11-22, 2026-11-22T14:30.
+    /// Only runs that began at this time or later, in UTC: 2026-11, 2026-11-22, 2026-11-22T14:30.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Only runs that began then or earlier; 2026-11-22 includes that day.
+    /// Only runs that began at this time or earlier; 2026-11-22 includes that day.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
     /// Only runs with this text anywhere: name, label, plan, path, names of tests.

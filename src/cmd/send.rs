@@ -1,7 +1,7 @@
 //! `pathlab send`: frames from a template or a capture file through any port.
 //!
-//! The order of events: read what is to be sent, send it on threads of its own while this one looks at the clock and at
-//! the keyboard, print where every frame went, and end with code 1 when fewer left than were asked for.
+//! The order of events: read what is to be sent, send it on threads of its own while this one watches the clock and
+//! interrupts, print where every frame went, and end with code 1 when fewer left than were asked for.
 
 use super::half::HalfArgs;
 use super::stamps;
@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use study::table::facts;
 
-/// What is sent when nothing is said.
+/// What is sent by default.
 const DEFAULT: &str = "size 60 / eth / ip / udp / stamp";
 
 /// How long a calibration sends, each time.
@@ -35,7 +35,7 @@ const CALIBRATION_MS: u64 = 1000;
 /// Flags of `pathlab send`.
 #[derive(Args)]
 pub struct SendArgs {
-    /// Where frames go: int:IF, ring:IF, xdp:IF, live:IF, tap:NAME, pcap:FILE, with settings behind '?'.
+    /// Where frames go: int:IF, ring:IF, xdp:IF, live:IF, tap:NAME, pcap:FILE, with settings after '?'.
     port: String,
     /// A file with a template (docs/send.md has the language).
     #[arg(value_name = "TEMPLATE", conflicts_with_all = ["frame", "from"])]
@@ -52,19 +52,19 @@ pub struct SendArgs {
     /// Count FCS, preamble and gap (24 bytes a frame) in a rate of bits.
     #[arg(long)]
     wire: bool,
-    /// So many frames, unless the duration ends it earlier [default: 1; a file once].
+    /// Send N frames, unless the duration ends first [default: 1; a file once].
     #[arg(long)]
     count: Option<u64>,
-    /// How long to send at most: 5s, 500ms, 2m.
+    /// Send for at most this time: 5s, 500ms, 2m.
     #[arg(long, value_parser = duration_ms)]
     duration: Option<u64>,
     /// Sizes of the frames without FCS: 60, 60..1514, imix, 'random(60..1514)', '{60:7,1514:1}'; '64 fcs' counts the FCS.
     #[arg(long, conflicts_with = "from")]
     size: Option<String>,
-    /// Frames that leave together, at a rate.
+    /// Frames that leave together when a rate is set.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     burst: u64,
-    /// Frames that are handed to the port at once.
+    /// Frames handed to the port at once.
     #[arg(long, default_value_t = job::BATCH as u64, value_parser = clap::value_parser!(u64).range(1..=512))]
     batch: u64,
     /// Threads, each with its own end of the port.
@@ -79,13 +79,13 @@ pub struct SendArgs {
     /// Repair wrong checksums in a file.
     #[arg(long, requires = "from")]
     fix_checksums: bool,
-    /// Only print the first frames, as one line each and in hexadecimal; send nothing.
+    /// Only print the first frames, one line each and in hexadecimal; send nothing.
     #[arg(long, value_name = "FRAMES")]
     print: Option<u64>,
     /// Find the generator's own ceiling for this kind of port; the interface does not matter (write 'ring:').
     #[arg(long, conflicts_with_all = ["from", "print"])]
     calibrate: bool,
-    /// Have every frame stamped when it leaves (int: alone), by whose clock: software, hardware, hardware-system.
+    /// Have every frame timestamped when it leaves (int: only), by this clock: software, hardware, hardware-system.
     #[arg(long, value_name = "CLOCK", value_parser = stamps::clock, conflicts_with_all = ["calibrate", "print"])]
     timestamps: Option<StampSource>,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub fn run(args: SendArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     let job = job_of(&args)?;
     if args.half.record.is_some() && (args.calibrate || args.print.is_some()) {
-        return Err(Problem::input("nothing is sent that could be recorded").at("--record"));
+        return Err(Problem::input("nothing is sent, so nothing can be recorded").at("--record"));
     }
     if let Some(count) = args.print {
         return print(&job, count, output);
@@ -354,7 +354,7 @@ fn schedule_words(report: &SendReport) -> String {
         let full = many(report.full_waits, "time");
         return format!("as fast as the port takes frames; it was full {full}") + &punctuality(schedule);
     };
-    // What was asked for in frames is told; bits and a file's times are turned into frames here.
+    // A rate asked for in frames is printed as it is; bits and a file's times are turned into frames here.
     let from = match report.rate.as_str() {
         rate if rate.ends_with("pps") => String::new(),
         rate => format!(" ({rate})"),

@@ -13,7 +13,7 @@ pub const NAMES: [&str; 4] = ["ofdatapath", "ofprotocol", "dpctl", "controller"]
 /// Flags of `pathlab shims`.
 #[derive(Args)]
 pub struct ShimsArgs {
-    /// The folder that the links are made in (made if it is not there); put it into the path of Mininet.
+    /// The folder for the links (created if it does not exist); put it first in Mininet's PATH.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -44,7 +44,7 @@ pub fn run(args: ShimsArgs, output: &Output) -> Result<()> {
     })
 }
 
-/// Makes one link. A link to a pathlab that was there is replaced; anything else with that name is somebody else's.
+/// Makes one link. A link to pathlab is replaced; anything else with that name is left alone.
 fn link(program: &Path, place: &Path) -> Result<()> {
     let told = |e: std::io::Error| {
         Problem::host(format!("cannot make the link: {e}")).at(place.display().to_string())
@@ -52,10 +52,10 @@ fn link(program: &Path, place: &Path) -> Result<()> {
     match std::fs::read_link(place) {
         Ok(old) if old.file_name() == program.file_name() => std::fs::remove_file(place).map_err(told)?,
         Err(e) if e.kind() == ErrorKind::NotFound => {}
-        // EINVAL: it is no link.
+        // EINVAL: it is not a link.
         Err(e) if e.kind() != ErrorKind::InvalidInput => return Err(told(e)),
         _ => {
-            return Err(Problem::input("something else with this name is there")
+            return Err(Problem::input("something else with this name exists")
                 .at(place.display().to_string())
                 .help("name another folder, or remove it"));
         }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Flags of `pathlab show`.
 #[derive(Args)]
 pub struct ShowArgs {
-    /// The run: its name, the begin of it, `latest`, or a path.
+    /// The run: its name, the beginning of its name, `latest`, or a path.
     #[arg(value_name = "RUN", default_value = "latest")]
     pub run: String,
     /// The directory of runs.

@@ -1,9 +1,9 @@
 //! `--timestamps`, for the commands that receive and send frames.
 //!
-//! **What.** Reads the flag ([`clock`]), switches an interface's stamps on where that is needed and says what the
+//! **What.** Reads the flag ([`clock`]), switches an interface's timestamps on where that is needed and reports what the
 //! interface really delivers, found out by trying ([`prepare`]).
 //!
-//! **Why.** The kernel agrees to every wish, so agreeing proves nothing.
+//! **Why.** The kernel accepts every request, so its acceptance proves nothing.
 
 use crate::output::Output;
 use linux::port::{StampSource, stamps};
@@ -20,8 +20,8 @@ pub fn clock(text: &str) -> std::result::Result<StampSource, String> {
     }
 }
 
-/// Switches the interface's stamps on when more than software was asked for, and says what it really stamps; the guard
-/// puts them back. Software stamps need nothing.
+/// Switches the interface's timestamps on when more than software was asked for, and reports what it really delivers; the
+/// guard restores the setting. Software timestamps need nothing.
 ///
 /// # Errors
 /// Input: the port has no interface. Host: the interface cannot be asked.

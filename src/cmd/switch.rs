@@ -1,7 +1,7 @@
 //! `pathlab switch`: an OpenFlow switch, or several, from a file or from flags.
 //!
-//! **What.** Opens the ports, calls the controllers, listens for clients, and forwards until it is interrupted. Everything
-//! that took effect is printed; what happens with controllers is told while it runs.
+//! **What.** Opens the ports, connects to the controllers, listens for clients, and forwards until it is interrupted. Everything
+//! that took effect is printed; what happens with controllers is reported while it runs.
 //!
 //! **Price.** It runs in the foreground, and its rules live as long as it does.
 
@@ -26,7 +26,7 @@ use switch::queue_config::{self, QueueConfig};
 /// Flags of `pathlab switch`.
 #[derive(Args)]
 pub struct SwitchArgs {
-    /// A file that says what the switches are; or use the flags for one switch.
+    /// A file that describes the switches; or use the flags for one switch.
     #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "queue", "packet_ins", "speed", "private_key", "certificate", "ca_cert"])]
     file: Option<PathBuf>,
     /// A port, as int:eth1 or 3=ring:eth1 (kinds: int, ring, xdp, tap, mem, fault).
@@ -41,22 +41,22 @@ pub struct SwitchArgs {
     /// Its name.
     #[arg(long, default_value = "s1")]
     name: String,
-    /// A controller to call: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH; with ,aux=N for auxiliary connections.
+    /// A controller to connect to: tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH; with ,aux=N for auxiliary connections.
     #[arg(long, value_name = "PEER")]
     controller: Vec<String>,
-    /// Where clients may call: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH; with ,connections=N for another number of them than 64.
+    /// Where to listen for clients: ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH; with ,connections=N for a limit other than 64.
     #[arg(long, value_name = "PLACE")]
     listen: Vec<String>,
-    /// What to do without a controller: go on with the rules (secure), or be a bridge (standalone).
+    /// What to do without a controller: keep following the rules (secure), or act as a bridge (standalone).
     #[arg(long, default_value = "secure")]
     fail: String,
     /// A queue of a port, which becomes a class of the kernel's HTB: PORT:QUEUE,min=RATE,max=RATE, as 1:10,min=10mbit.
     #[arg(long, value_name = "QUEUE")]
     queue: Vec<String>,
-    /// How many packet-ins go to the controllers in a second, and at once after a pause: rate=1000,burst=250; as many as they read when it is not said.
+    /// Limit packet-ins to the controllers per second, and at once after a pause: rate=1000,burst=250 [default: as many as they read].
     #[arg(long, value_name = "LIMIT")]
     packet_ins: Option<String>,
-    /// What a port carries, for the rates of its queues: PORT=RATE, as 1=1gbit; 10gbit when it is not said.
+    /// The speed of a port, for the rates of its queues: PORT=RATE, as 1=1gbit [default: 10gbit].
     #[arg(long, value_name = "SPEED")]
     speed: Vec<String>,
     #[command(flatten)]
@@ -153,7 +153,7 @@ fn words(switch: &str, say: &Say) -> String {
         Say::Down { who, why } => format!("{switch}: {who} is gone: {why}"),
         Say::Unreachable { who, why } => format!("{switch}: cannot reach {who}: {why}; trying again"),
         Say::Port { port, what } => format!("{switch}: port {}: {what}", name_of(port.0)),
-        Say::Refused { who, why } => format!("{switch}: {who} called in vain: {why}"),
+        Say::Refused { who, why } => format!("{switch}: {who} was refused: {why}"),
     }
 }
 

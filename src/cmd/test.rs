@@ -28,7 +28,7 @@ use study::table::facts;
 /// How long a control connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a test without a count sends when nothing is said.
+/// How long a test without a count sends by default.
 const DURATION_MS: u64 = 5_000;
 
 /// How long the rates of the progress bar are measured.
@@ -47,11 +47,11 @@ pub struct TestArgs {
     /// Payload of the response in bytes (request/response kinds) [default: as the request].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     response: u32,
-    /// Send by plan: 200pps, 50kpps, 100mbit, 1.5gbit, or max [default: ping 10pps; the others max: as fast as possible,
+    /// Send at this rate: 200pps, 50kpps, 100mbit, 1.5gbit, or max [default: ping 10pps; the others max: as fast as possible,
     /// or one request after the other].
     #[arg(long, value_parser = pace::Rate::read)]
     rate: Option<pace::Rate>,
-    /// Send N messages; --duration limits the time, otherwise it takes as long as it takes.
+    /// Send N messages; without --duration, however long that takes.
     #[arg(long)]
     count: Option<u64>,
     /// How long to send: 5s, 500ms, 2m [default: 5s; with --count no limit].
@@ -60,7 +60,7 @@ pub struct TestArgs {
     /// Parallel connections (tcp-stream).
     #[arg(long, default_value_t = 1)]
     streams: u32,
-    /// Datagrams per system call; 1 is one call each.
+    /// Datagrams per system call.
     #[arg(long, default_value_t = 32)]
     batch: u32,
     /// Datagrams per UDP segmentation-offload send (udp-stream); 0 is off.
@@ -72,7 +72,7 @@ pub struct TestArgs {
     /// Ask for a send buffer of this size.
     #[arg(long, value_name = "BYTES")]
     send_buffer: Option<u32>,
-    /// Ask for a receive buffer of this size, or leave the system's [default: 67108864 for datagrams, beyond
+    /// Ask for a receive buffer of this size, or keep the system's [default: 67108864 for datagrams, beyond
     /// net.core.rmem_max where permitted; system for TCP].
     #[arg(long, value_name = "BYTES|system")]
     receive_buffer: Option<Buffer>,
@@ -133,7 +133,7 @@ struct Summary {
     throughput_bps: f64,
     /// Messages per second at the receiver (replies at the sender of a round-trip test).
     messages_per_second: f64,
-    /// Messages that the kernel accepted and that nobody read; none for TCP.
+    /// Messages that the kernel accepted and no receiver read; `None` for TCP.
     lost: Option<u64>,
 }
 
@@ -166,7 +166,9 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         false => (&outcome.receiver, "nothing arrived at the receiver"),
     };
     if end.unique == 0 && end.received_bytes == 0 {
-        return Err(Problem::measured(what).help("look where it is dropped: 'pathlab capture' on the way"));
+        return Err(
+            Problem::measured(what).help("find where it is dropped with 'pathlab capture' along the path")
+        );
     }
     Ok(())
 }

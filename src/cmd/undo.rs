@@ -1,4 +1,4 @@
-//! `pathlab undo`: what killed commands left behind goes.
+//! `pathlab undo`: removes what killed commands left behind.
 
 use crate::output::{Output, object};
 use clap::Args;

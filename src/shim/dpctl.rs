@@ -1,7 +1,7 @@
 //! `dpctl`: questions and changes, in the words of the reference implementation.
 //!
 //! The switch may stand first (`dpctl unix:/s show`), second (`dpctl show unix:/s`, as ovs-ofctl) or last
-//! (`dpctl add-flow FLOW unix:/s`, as Mininet writes it): it is known by its looks.
+//! (`dpctl add-flow FLOW unix:/s`, as Mininet writes it): it is recognised by its form.
 
 use crate::cli;
 use crate::cmd::tls::TlsArgs;
@@ -16,7 +16,7 @@ use switch::client::Client;
 use switch::config::Remote;
 use switch::relay::{STATUS_EXPERIMENTER, STATUS_REPLY, STATUS_REQUEST};
 
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Asks or changes an OpenFlow switch, with the arguments of the reference implementation.
@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(5);
                         del-groups [NUMBER] · add-meter METER · del-meters [NUMBER]. Rules are written as ovs-ofctl writes them."
 )]
 pub struct Dpctl {
-    /// A command, what belongs to it, and the switch (unix:PATH, tcp:IP[:PORT] or ssl:IP[:PORT]) before, between or behind.
+    /// A command, its arguments, and the switch (unix:PATH, tcp:IP[:PORT] or ssl:IP[:PORT]) before, between or after them.
     #[arg(value_name = "WORD", required = true)]
     words: Vec<String>,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub fn run(args: &Dpctl, output: &Output) -> Result<()> {
             [wanted] => wanted,
             [_, more, ..] => {
                 return Err(Problem::input(format!("unexpected argument '{more}'"))
-                    .help("dpctl status NAME tells what begins with NAME"));
+                    .help("dpctl status NAME prints what begins with NAME"));
             }
         };
         return output.text(&status(&switch, &args.tls, wanted)?);
@@ -54,7 +54,7 @@ pub fn run(args: &Dpctl, output: &Output) -> Result<()> {
     cli::carry_out(words, output)
 }
 
-/// Finds the switch among the words: it, the command, and the others.
+/// Finds the switch among the words; returns it, the command, and the other words.
 fn order(words: &[String]) -> Result<(String, String, Vec<String>)> {
     let is_switch =
         |word: &String| ["unix:", "tcp:", "ssl:", "tls:"].iter().any(|kind| word.starts_with(kind));
@@ -64,7 +64,7 @@ fn order(words: &[String]) -> Result<(String, String, Vec<String>)> {
     })?;
     let switch = rest.remove(place);
     if rest.is_empty() {
-        return Err(Problem::input("no command is said").help("dpctl --help lists them"));
+        return Err(Problem::input("no command given").help("dpctl --help lists them"));
     }
     let command = rest.remove(0);
     Ok((switch, command, rest))
@@ -122,7 +122,7 @@ fn status(switch: &str, tls: &TlsArgs, wanted: &str) -> Result<String> {
         Ok(Body::Experimenter(answer)) if answer.exp_type == STATUS_REPLY => {
             Ok(String::from_utf8_lossy(&answer.data.0).into_owned())
         }
-        Ok(_) => Err(Problem::input("it answers something else")),
+        Ok(_) => Err(Problem::input("unexpected answer")),
         Err(problem) => Err(problem.help("the status is reported where ofprotocol listens (its --listen)")),
     }
     .map_err(|problem| problem.at(switch.to_owned()))

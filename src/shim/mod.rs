@@ -3,11 +3,11 @@
 //! **What.** Started through a link named `ofdatapath`, `ofprotocol`, `dpctl` or `controller`, the binary takes the arguments
 //! of the OpenFlow reference implementation's program of that name and does what it does. `pathlab shims DIR` makes the links.
 //!
-//! **Why.** `mn --switch user` and scripts of twelve years start a switch by these names; with the links in the path they
+//! **Why.** `mn --switch user` and twelve years of scripts start a switch by these names; with the links in the path they
 //! run this one, unchanged.
 //!
-//! **Price.** The arguments are those programs', so their limits are, too. All that can be said in the words of `pathlab` is
-//! rewritten into them and carried out by the same code; only the relay between the two halves of a switch has no other door.
+//! **Price.** The arguments are those programs', and so are their limits. Whatever `pathlab` can express is rewritten into its own
+//! arguments and carried out by the same code; only the relay between the two halves of a switch is reached in no other way.
 
 mod dpctl;
 mod protocol;

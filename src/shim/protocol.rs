@@ -1,4 +1,4 @@
-//! `ofprotocol`: the half of the reference switch that calls the controllers.
+//! `ofprotocol`: the half of the reference switch that connects to the controllers.
 
 use super::words::Daemon;
 use crate::cmd::each;
@@ -16,16 +16,16 @@ use switch::stream::Listener;
 #[derive(Parser)]
 #[command(name = "ofprotocol", version)]
 pub struct Protocol {
-    /// Without a controller: go on with the rules (closed), or be a bridge (open).
+    /// Without a controller: keep following the rules (closed), or act as a bridge (open).
     #[arg(short = 'F', long, value_name = "HOW", default_value = "open", value_parser = ["open", "closed"])]
     fail: String,
-    /// Where clients may call: ptcp:[PORT][:IP] or punix:PATH.
+    /// Where to listen for clients: ptcp:[PORT][:IP] or punix:PATH.
     #[arg(short, long, value_name = "PLACE")]
     listen: Vec<String>,
-    /// The longest pause between two calls of a controller.
+    /// The longest pause between two attempts to connect to a controller.
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3600))]
     max_backoff: u64,
-    /// Accepted: the switch itself asks silent controllers whether they are there.
+    /// Accepted: the switch itself probes silent controllers.
     #[arg(long, value_name = "SECONDS")]
     inactivity_probe: Option<u64>,
     /// Accepted: no controller is reached through the switch's own ports.
@@ -66,7 +66,7 @@ fn relay(args: &Protocol) -> Result<Relay> {
     let controllers = controllers.map(|text| Remote::parse(text)).collect::<Result<Vec<_>>>()?;
     if controllers.is_empty() && args.listen.is_empty() {
         return Err(Problem::input("there is neither a controller nor a place to listen")
-            .help("ofprotocol unix:/tmp/s1 tcp:127.0.0.1:6653; controllers are not looked for"));
+            .help("ofprotocol unix:/tmp/s1 tcp:127.0.0.1:6653; controllers are not discovered"));
     }
     let datapath = Remote::parse(&args.datapath).map_err(|problem| problem.at("DATAPATH"))?;
     let places = each("--listen", &args.listen, Listen::parse)?;
@@ -87,11 +87,11 @@ fn relay(args: &Protocol) -> Result<Relay> {
 
 fn words(said: &Said) -> String {
     match said {
-        Said::Up(who) => format!("{who} is connected with the switch"),
-        Said::Down(who, why) => format!("{who} is not connected any more: {why}"),
+        Said::Up(who) => format!("{who} is connected to the switch"),
+        Said::Down(who, why) => format!("{who} is no longer connected: {why}"),
         Said::Unreachable(who, why) => format!("cannot reach {who}: {why}; trying again"),
-        Said::Open(true) => "no controller is there: the switch is a bridge now".into(),
-        Said::Open(false) => "a controller is there: the switch follows its rules".into(),
+        Said::Open(true) => "no controller is connected: the switch now acts as a bridge".into(),
+        Said::Open(false) => "a controller is connected: the switch follows its rules".into(),
     }
 }
 

@@ -4,16 +4,16 @@ use crate::cmd::tls::TlsArgs;
 use clap::Parser;
 use record::{Problem, Result};
 
-/// What daemons of the reference implementation may be told, and these programs are not.
+/// Options of the daemons of the reference implementation that have no effect here.
 #[derive(clap::Args)]
 pub struct Daemon {
-    /// Refused: start it with '&' instead.
+    /// Refused: start the program with '&' instead.
     #[arg(short = 'D', long)]
     detach: bool,
     /// Refused, as --detach.
     #[arg(short = 'P', long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pidfile: Option<Option<String>>,
-    /// Accepted; everything is said anyway.
+    /// Accepted; everything is reported anyway.
     #[arg(short = 'v', long, value_name = "WHAT", num_args = 0..=1, require_equals = true)]
     verbose: Vec<String>,
     /// Refused: redirect standard error instead.
@@ -22,17 +22,17 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Says what is not done here.
+    /// Refuses what is not supported.
     pub fn check(&self) -> Result<()> {
         let refused = [
             (self.detach, "--detach", "start it with '&'"),
-            (self.pidfile.is_some(), "--pidfile", "start it with '&', and $! is its number"),
+            (self.pidfile.is_some(), "--pidfile", "start it with '&'; $! is its process id"),
             (self.log_file.is_some(), "--log-file", "redirect standard error"),
         ];
         match refused.into_iter().find(|(is_said, ..)| *is_said) {
             None => Ok(()),
             Some((_, option, instead)) => {
-                Err(Problem::input(format!("{option} is not done here")).help(instead))
+                Err(Problem::input(format!("{option} is not supported")).help(instead))
             }
         }
     }
@@ -45,19 +45,19 @@ pub struct Datapath {
     /// Interfaces that become the ports 1, 2, …; int:, ring:, xdp: and tap: may stand before a name.
     #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
     interfaces: Vec<String>,
-    /// The port LOCAL: an interface, or tap:NAME. There is none unless it is said.
+    /// The port LOCAL: an interface, or tap:NAME [default: none].
     #[arg(short = 'L', long, value_name = "NAME")]
     local_port: Option<String>,
-    /// Accepted: there is none unless it is said.
+    /// Accepted: this is the default.
     #[arg(long, conflicts_with = "local_port")]
     no_local_port: bool,
     /// The datapath identifier: 12 hexadecimal digits.
     #[arg(short, long, value_name = "ID", default_value = "000000000001")]
     datapath_id: String,
-    /// Accepted: queues are those that tc made, and none are made here.
+    /// Accepted: queues are those that tc made; no others are created.
     #[arg(long)]
     no_slicing: bool,
-    /// Accepted: several connections to one controller are no special case.
+    /// Accepted: several connections to one controller need no option.
     #[arg(short, long)]
     multiconn: bool,
     /// The name of the switch.
@@ -67,7 +67,7 @@ pub struct Datapath {
     tls: TlsArgs,
     #[command(flatten)]
     daemon: Daemon,
-    /// Where to wait for the secure channel: punix:PATH, ptcp:[PORT][:IP] or pssl:[PORT][:IP].
+    /// Where to listen for the secure channel: punix:PATH, ptcp:[PORT][:IP] or pssl:[PORT][:IP].
     #[arg(value_name = "LISTEN", required = true)]
     listen: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl Datapath {
     pub fn words(&self) -> Result<Vec<String>> {
         self.daemon.check()?;
         let mut words = vec!["switch".to_owned(), format!("--dpid={}", hexadecimal(&self.datapath_id)?)];
-        // The options may be said to be none by Mininet: a switch without links gets `-i ''`.
+        // Mininet may pass empty values: a switch without links gets `-i ''`.
         for interface in self.interfaces.iter().filter(|name| !name.is_empty()) {
             words.push(format!("--port={}", port(interface)));
         }
@@ -124,7 +124,7 @@ pub struct Controller {
     tls: TlsArgs,
     #[command(flatten)]
     daemon: Daemon,
-    /// Where to wait for switches (ptcp:[PORT][:IP], punix:PATH), or which to call (tcp:IP[:PORT], unix:PATH).
+    /// Where to listen for switches (ptcp:[PORT][:IP], punix:PATH), or which to connect to (tcp:IP[:PORT], unix:PATH).
     #[arg(value_name = "METHOD", required = true)]
     methods: Vec<String>,
 }

@@ -13,7 +13,7 @@ use study::bench::{Bench, Versus};
 /// Flags about what is measured.
 #[derive(Args)]
 pub struct GridArgs {
-    /// Everything: every size (capture: and every ring and rate, which takes more than an hour).
+    /// Measure everything: every size (capture: also every ring and rate, which takes more than an hour).
     #[arg(long, conflicts_with = "peers")]
     pub full: bool,
     /// Our ports against other tools, interleaved: tcpdump, tracestats and netsniff-ng with their own rings, or trafgen.
@@ -28,7 +28,7 @@ pub struct GridArgs {
     /// How long each cell sends.
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<u64>,
-    /// How often every cell is repeated.
+    /// Repetitions of every cell.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: Option<u32>,
 }
@@ -36,13 +36,13 @@ pub struct GridArgs {
 /// Flags about the record.
 #[derive(Args)]
 pub struct KeepArgs {
-    /// Go on with a benchmark that did not end: only its missing cells are measured. Its own grid counts.
+    /// Resume a benchmark that did not finish: only its missing cells are measured, with its own parameters.
     #[arg(long, value_name = "DIR")]
     pub resume: Option<PathBuf>,
     /// Where records are kept.
     #[arg(long, value_name = "DIR", default_value = "bench")]
     pub dir: PathBuf,
-    /// Write the page with the plots, too. Only a page of pathlab is written over.
+    /// Also write the page with the plots. An existing file is replaced only if pathlab wrote it.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
     /// Seed of the random order (recorded).

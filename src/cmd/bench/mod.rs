@@ -18,13 +18,13 @@ pub struct BenchArgs {
 
 #[derive(Subcommand)]
 enum What {
-    /// Against netperf and iperf3 in one lab, interleaved: TCP stream, small datagrams, TCP request/response.
+    /// Compare with netperf and iperf3 in one lab, interleaved: TCP stream, small datagrams, TCP request/response.
     Peers(peers::PeersArgs),
-    /// The libtrace diary's experiment: port kind × frame size × ring size × offered rate, loss by place and CPU cost.
+    /// Measure reception, as in the libtrace diary's experiment: port kind × frame size × ring size × offered rate, loss by place and CPU cost.
     Capture(capture::CaptureArgs),
-    /// The same for transmission: port kind × frame size, frames per second, CPU cost.
+    /// Measure transmission: port kind × frame size, frames per second, CPU cost.
     Send(send::SendArgs),
-    /// The smallest forwarder over every pairing of ports: Mframe/s and copies per frame.
+    /// Measure the smallest forwarder over every pairing of ports: Mframe/s and copies per frame.
     Null(null::NullArgs),
 }
 

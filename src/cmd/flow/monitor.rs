@@ -3,9 +3,9 @@
 //! **What.** One line for each rule that is there, comes, changes or goes (OpenFlow 1.4.1 section 7.3.5.17), on demand also for ports and
 //! for the frames that the switch sends to its controllers. It ends after a number of lines or a time, or when it is interrupted.
 //!
-//! **Why.** Who looks twice with `dump` misses what came and went between. The switch tells it in its order.
+//! **Why.** Two runs of `dump` miss what came and went between them. The switch reports every change, in order.
 //!
-//! **Price.** Only OpenFlow 1.4 has it. A switch may pause when there is too much to tell, and says so.
+//! **Price.** Only OpenFlow 1.4 has it. A switch may pause when there is too much to report, and says so.
 
 use super::ask::AskArgs;
 use super::rules::one_match;
@@ -96,7 +96,7 @@ fn wish(args: &MonitorArgs) -> Result<MonitorRequest> {
     })
 }
 
-/// Only what will be told is to be sent: all reasons of a kind, or none.
+/// The switch sends only what will be printed: all reasons of a kind, or none.
 fn masks(args: &MonitorArgs) -> Body {
     let bits = |wanted: bool, all: u32| Hex(if wanted { all } else { 0 });
     let properties = vec![
@@ -204,7 +204,7 @@ fn told(version: Version, update: &Update) -> Told {
     }
 }
 
-/// A rule; one that has no words in ovs-ofctl's language is told by table, priority and cookie.
+/// A rule; one that ovs-ofctl's language cannot express is identified by table, priority and cookie.
 fn of_rule(version: Version, event: &'static str, full: &UpdateFull) -> Told {
     let stats = FlowStats {
         table_id: full.table_id,

@@ -2,8 +2,8 @@
 //!
 //! **What.** Descriptions (OpenFlow 1.4 section 7.3.5.21; in 1.3 the message of section 7.2.2) and counters (7.3.5.9), joined by port and number.
 //!
-//! **Price.** OpenFlow tells rates in tenths of a percent of the port's speed, so a rate in bit/s is that, times the speed that the switch says
-//! (an older one of 1.3 may say none): to a thousandth of the port, no better.
+//! **Price.** OpenFlow gives rates in tenths of a percent of the port's speed, so a rate in bit/s is that, times the speed that the switch
+//! reports (an older one of 1.3 may report none): to a thousandth of the port, no better.
 
 use super::ask::{AskArgs, counted, multipart, nanoseconds};
 use super::state::{cell, named, port_list, speed_kbps};
@@ -24,7 +24,7 @@ use switch::client::Client;
 const ALL_QUEUES: u32 = 0xffff_ffff;
 /// A rate above this is switched off (`OFPQ_MIN_RATE_UNCFG`, `OFPQ_MAX_RATE_UNCFG`).
 const WHOLE: u16 = 1000;
-/// The first number that is no port but a way (`OFPP_MAX`).
+/// The first reserved number, which is not a port (`OFPP_MAX`).
 const FIRST_RESERVED: u32 = 0xffff_ff00;
 
 /// Flags of `pathlab flow queues`.

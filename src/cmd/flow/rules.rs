@@ -28,7 +28,7 @@ pub struct ChangeArgs {
     /// A rule as ovs-ofctl writes it: 'priority=9,tcp,nw_dst=10.0.0.1 actions=output:2'; of del, a match alone.
     #[arg(value_name = "RULE")]
     rules: Vec<String>,
-    /// Rules of a file, one a line; - is standard input. A line may begin with add, modify, modify_strict, delete or
+    /// Read rules from a file, one per line; - is standard input. A line may begin with add, modify, modify_strict, delete or
     /// delete_strict.
     #[arg(long, short, value_name = "FILE")]
     file: Vec<String>,
@@ -45,7 +45,7 @@ pub struct DumpArgs {
     /// Only the rules within this match, as table=0,tcp or cookie=7/-1.
     #[arg(value_name = "MATCH", default_value = "")]
     matching: String,
-    /// The rules alone, in one form and order, without counters: what add, diff and ovs-ofctl read.
+    /// Only the rules, in one form and order, without counters: what add, diff and ovs-ofctl read.
     #[arg(long)]
     rules: bool,
 }
@@ -55,7 +55,7 @@ pub struct DumpArgs {
 pub struct DiffArgs {
     #[command(flatten)]
     ask: AskArgs,
-    /// The file of the rules that should be there; - is standard input.
+    /// The file of the rules that the switch should have; - is standard input.
     #[arg(value_name = "FILE")]
     file: String,
 }
@@ -146,8 +146,8 @@ fn wanted(verb: Verb, args: &ChangeArgs) -> Result<Vec<Named>> {
     Ok(changes)
 }
 
-/// How many rules the switch has of those that deletes may take, as it says itself (aggregate statistics, §7.3.5.3): the
-/// difference of before and after is what went. None when other changes are among them, or the switch does not say.
+/// How many of the rules that deletes may remove the switch has, by its own count (aggregate statistics, §7.3.5.3): the
+/// difference of before and after is what was removed. `None` when other changes are among them, or the switch does not report it.
 fn held(client: &mut Client, changes: &[Named]) -> Option<u64> {
     let is_delete =
         |change: &FlowMod| matches!(change.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
@@ -245,7 +245,7 @@ fn rules(client: &mut Client, which: &FlowMod) -> Result<Vec<Dumped>> {
     for stats in &stats {
         let (table, rule) = client::rule(version, stats).map_err(|error| {
             let place = format!("a rule of table {}, priority {}", stats.table_id, stats.priority);
-            Problem::input(format!("says what OpenFlow {version} has no word for: {error}")).at(place)
+            Problem::input(format!("cannot be expressed in OpenFlow {version}: {error}")).at(place)
         })?;
         rules.push(Dumped {
             rule: rule::show(table, &client::normal(&rule)),

@@ -23,13 +23,13 @@ use switch::client::Client;
 pub struct ListArgs {
     #[command(flatten)]
     ask: AskArgs,
-    /// Add this one first, as 'group_id=1,type=all,bucket=output:1' or 'meter=1,kbps,band=type=drop,rate=100'.
+    /// Add this one before printing, as 'group_id=1,type=all,bucket=output:1' or 'meter=1,kbps,band=type=drop,rate=100'.
     #[arg(long, value_name = "TEXT")]
     add: Vec<String>,
-    /// Change this one first; the same text.
+    /// Change this one before printing; same syntax.
     #[arg(long, value_name = "TEXT")]
     modify: Vec<String>,
-    /// Delete the one with this number first, or all.
+    /// Delete the one with this number, or all, before printing.
     #[arg(long, value_name = "NUMBER")]
     delete: Vec<String>,
 }
@@ -45,7 +45,7 @@ pub struct PacketOutArgs {
     /// The frame: layers ('eth / ip dst=10.0.0.2 / udp') or hexadecimal digits.
     #[arg(value_name = "FRAME")]
     frame: String,
-    /// The port that it seems to have come in by.
+    /// The port by which it appears to have come in.
     #[arg(long, value_name = "PORT", default_value = "CONTROLLER")]
     in_port: String,
 }
@@ -68,7 +68,7 @@ pub fn packet_out(args: &PacketOutArgs, output: &Output) -> Result<()> {
     output.result(&document, |_| format!("a frame of {bytes} bytes given to the switch"))
 }
 
-/// Makes the changes that the flags ask for; the first that is refused is the problem.
+/// Makes the changes that the flags ask for, or returns the first that is refused.
 fn changes(client: &mut Client, args: &ListArgs, one: impl Fn(Verb, &str) -> Result<Body>) -> Result<()> {
     let lists = [
         (Verb::Add, "--add", &args.add),
@@ -216,7 +216,7 @@ pub(super) fn port_list(client: &mut Client) -> Result<Vec<Port>> {
     Ok(multipart!(client, PortDesc(Empty {})))
 }
 
-/// What a port carries, if the switch says it.
+/// The speed of a port, if the switch reports it.
 pub(super) fn speed_kbps(port: &Port) -> Option<u32> {
     let speed = port.properties.iter().find_map(|property| match property {
         PortProperty::Ethernet(ethernet) => Some(ethernet.curr_speed),
@@ -290,7 +290,7 @@ pub fn tables(args: &AskArgs, output: &Output) -> Result<()> {
     })
 }
 
-/// Says what the switch is.
+/// Describes the switch.
 pub fn show(args: &AskArgs, output: &Output) -> Result<()> {
     let mut client = args.call()?;
     describe(args, &mut client, output).map_err(args.place())

@@ -20,21 +20,21 @@ use ways::Compared;
 pub struct RunArgs {
     /// The plan to follow; without one, the default plan (six tests through a kernel bridge).
     plan: Option<PathBuf>,
-    /// Half a second for each test: under 20 seconds for the default plan.
+    /// Run each test for half a second: under 20 seconds for the default plan.
     #[arg(long)]
     quick: bool,
     #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_parser = super::test::kinds(), hide_possible_values = true,
         help = format!("Only the tests of these kinds: {}", Kind::names_where(|_| true, "and")))]
     only: Vec<Kind>,
-    /// Compare ways between the two hosts in turn, instead of the plan's topology: direct, bridge, null, switch, ovs; null
+    /// Compare several ways between the two hosts, interleaved, instead of the plan's topology: direct, bridge, null, switch, ovs; null
     /// and switch also with a kind of ports (switch:xdp).
     #[arg(long, value_name = "WAY,…", value_delimiter = ',', conflicts_with = "lab")]
     path: Vec<String>,
     /// Switch all offloads of the two hosts' interfaces on or off, as `offload` in a topology does; with both, every way is
-    /// measured with either. Left as the kernel gives them if not said.
+    /// measured with each [default: as the kernel sets them].
     #[arg(long, value_name = "STATE", requires = "path", value_parser = ["on", "off", "both"])]
     offload: Option<String>,
-    /// Use a lab that is already up, as found, whatever somebody changed inside it.
+    /// Use a lab that is already up, exactly as it is, even if it was changed.
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
     /// Repeat every test N times, overriding the plan.
@@ -43,8 +43,8 @@ pub struct RunArgs {
     /// Seed of the random order (printed and recorded with every run).
     #[arg(long)]
     seed: Option<u64>,
-    /// End with code 1 when more messages of a test are missing: 25, 0, 0.1%. For every test that can lose some, instead of
-    /// what the plan says.
+    /// End with code 1 when a test loses more messages than this: 25, 0, 0.1%. Applies to every test that can lose messages,
+    /// overriding the plan.
     #[arg(long, value_name = "LOSS")]
     max_loss: Option<MostLoss>,
     /// End with code 1 when less arrives: messages (20kpps; all but tcp-stream) or payload bits (100mbit; streams and frames).
@@ -87,7 +87,7 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     measured
 }
 
-/// Carries the plan out in the lab, and tells what came of it, however it ended.
+/// Carries out the plan in the lab and prints the result, however it ended.
 fn in_lab(lab: &Lab, plan: &Plan, asked: (&About, u64), dir: &Path, output: &Output) -> Result<()> {
     let course = Course::begin(lab, plan, asked, None, dir)?;
     let (closed, stopped) = session::carry_out(vec![course], plan, asked.1, &Screen::new(output));
@@ -205,7 +205,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, About)> {
     Ok((plan, About { label: args.label.clone(), plan: name, topology, text }))
 }
 
-/// The lab that somebody built, or one of our own that ends with this process.
+/// The lab that was built with 'lab up', or one of our own that ends with this process.
 fn take_lab(args: &RunArgs, plan: &Plan) -> Result<Lab> {
     match &args.lab {
         Some(name) => {
