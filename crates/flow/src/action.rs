@@ -37,7 +37,7 @@ pub enum Action {
     PopVlan,
     /// Put an MPLS entry of this ethertype before all others.
     PushMpls(u16),
-    /// Take the outermost MPLS entry off; this is the ethertype of what is behind it.
+    /// Take the outermost MPLS entry off; this is the ethertype of what follows it.
     PopMpls(u16),
     /// Let outputs use this queue.
     SetQueue(u32),
@@ -97,7 +97,7 @@ pub enum Instruction {
 }
 
 impl Instruction {
-    /// Its place in the order in which instructions are carried out (§5.9); also tells kinds apart.
+    /// Its place in the order in which instructions are carried out (§5.9); also distinguishes kinds.
     pub fn place(&self) -> u8 {
         match self {
             Instruction::Meter(_) => 0,

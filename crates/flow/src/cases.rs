@@ -14,7 +14,7 @@
 //!   refused BadAction/BadOutGroup rule actions=group:7
 //!   flow-mod delete in_port=1            # modify, modify_strict, delete, delete_strict
 //!   at 3s                                # the clock; rules expire
-//!   gone IdleTimeout 1                   # so many rules went for that reason with the last line
+//!   gone IdleTimeout 1                   # this many rules were removed for that reason by the last line
 //!   in 1 eth / ip / udp                  # also `in 1 tunnel=5 …`; `packet-out 1 output:2 | eth / ip`
 //!     out 2 same                         # or a frame; `out 2 queue=7 …`
 //!     packet-in Action table=0 cookie=5 metadata=1 tunnel=5 len=60 same

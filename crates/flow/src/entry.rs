@@ -5,7 +5,7 @@
 //!
 //! **Why.** The table and its indices need it, and it needs neither.
 //!
-//! **Price.** The time under which it waits for its deadline is kept here, for whoever keeps the deadlines.
+//! **Price.** The time under which it waits for its deadline is kept here, for the keeper of the deadlines.
 
 use crate::rule::{RemovedReason, Rule};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Entry {
         [hard, idle].into_iter().flatten().min_by_key(|(deadline, _)| *deadline)
     }
 
-    /// Counts so many frames and bytes, unless the rule does not want it. Threads read the clock before they take their turn, so a
+    /// Counts this many frames and bytes, unless the rule does not want it. Threads read the clock before they take their turn, so a
     /// frame may be older than the last one; a deadline only ever moves away.
     pub(crate) fn count(&mut self, now: u64, frames: u64, bytes: u64) {
         self.used_ns = self.used_ns.max(now);

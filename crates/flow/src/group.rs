@@ -94,7 +94,7 @@ pub struct GroupCounters {
 }
 
 impl GroupCounters {
-    /// Counts so many frames with so many bytes altogether.
+    /// Counts this many frames with this many bytes altogether.
     pub fn count(&mut self, frames: u64, bytes: u64) {
         self.frames += frames;
         self.bytes += bytes;

@@ -1,4 +1,4 @@
-//! The interpreter: what happens to a frame, written as the standard tells it.
+//! The interpreter: what happens to a frame, written as the standard describes it.
 //!
 //! **What.** [`receive`] takes a frame that came in by a port through the tables (§5.1, figure 2); [`packet_out`] does
 //! what a controller says with a frame of its own (§7.3.7). Both write a [`Verdict`]: the frames that leave, the
@@ -136,7 +136,7 @@ impl Verdict {
     }
 }
 
-/// One step of a frame's way, for whoever watches.
+/// One step of a frame's path, for an observer.
 #[derive(Debug, Clone, Copy)]
 pub enum Step<'a> {
     /// A rule of the table matched.
@@ -452,7 +452,7 @@ impl<W: Watch> Walk<'_, W> {
             return;
         }
         let leaves = |action: &Action| matches!(action, Action::Output { .. } | Action::Group(_));
-        // A frame that nobody wrote an action for may have left by actions that were applied.
+        // A frame without an action in its action set may have left by actions that were applied.
         let is_worth_a_word = origin == Origin::Bucket || !set.is_empty();
         if is_worth_a_word && !set.in_order().any(leaves) {
             self.end(traveller, Drop::NoOutput);
@@ -483,7 +483,7 @@ impl<W: Watch> Walk<'_, W> {
             _ => {
                 let edited = edit(&mut traveller.frame, action);
                 self.step(traveller, Step::Edited(edited));
-                // §5.12: a TTL that cannot be decremented is told to the controllers, and the frame goes no further.
+                // §5.12: a TTL that cannot be decremented is reported to the controllers, and the frame goes no further.
                 if edited == Err(Refused::Expired) {
                     self.packet_in(traveller, PacketInReason::InvalidTtl);
                     return self.stop(traveller, Drop::InvalidTtl);

@@ -89,7 +89,7 @@ impl Match {
         Ok(made)
     }
 
-    /// Adds a field behind those that are there.
+    /// Adds a field after those that are there.
     pub fn push(&mut self, field: MatchField) -> Result<(), BadMatch> {
         field.check()?;
         if self.get(field.field).is_some() {

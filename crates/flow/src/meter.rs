@@ -192,7 +192,7 @@ impl MeterEntry {
         self.buckets = meter.bands.iter().map(|band| token_bucket(now, meter.flags, band)).collect();
     }
 
-    /// Counts a frame, or the segments of a super-frame, with so many bytes altogether, and says which band it falls into: of those
+    /// Counts a frame, or the segments of a super-frame, with this many bytes altogether, and returns the band that it falls into: of those
     /// whose rate is exceeded the one with the highest rate (§5.7.1). Each band measures all frames of the meter.
     pub fn measure(&mut self, now: u64, frames: u64, bytes: u64) -> Option<usize> {
         let tokens = if self.meter.flags.pktps { frames } else { 8 * bytes };
@@ -223,7 +223,7 @@ fn token_bucket(now: u64, flags: MeterFlags, band: &Band) -> TokenBucket {
     TokenBucket::new(now, rate, burst)
 }
 
-/// The code point with its drop precedence raised by so many steps (§5.7.1): of assured forwarding (RFC 2597) class and
+/// The code point with its drop precedence raised by this many steps (§5.7.1): of assured forwarding (RFC 2597) class and
 /// precedence are three bits and two; it ends at 3. A code point without that form (an odd one, or of a class that is
 /// not 1 … 4, or precedence 0) has no drop precedence and stays.
 pub fn raise_drop_precedence(dscp: u8, steps: u8) -> u8 {

@@ -1,6 +1,6 @@
 //! The state of a switch, and every change of it.
 //!
-//! **What.** A [`Pipeline`] holds 255 tables, the groups, the meters, the ports and the bridge behind NORMAL; the
+//! **What.** A [`Pipeline`] holds 255 tables, the groups, the meters, the ports and the bridge that NORMAL uses; the
 //! functions here are the controller's changes (§6.4 to §6.8). Frames go through it in [`crate::interpret`].
 //!
 //! **Why.** Every change is checked completely before it changes anything, and answers the standard's error, so a
@@ -37,7 +37,7 @@ pub const RULE_LIMIT: usize = 1 << 20;
 /// What to do with fragments of IP (§7.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fragments {
-    /// Through the tables; what is behind the header of a later one is not there.
+    /// Through the tables; what follows the header of a later one is not there.
     #[default]
     Normal,
     /// Drop them.
@@ -51,7 +51,7 @@ pub enum Fragments {
 pub struct Config {
     /// What to do with fragments.
     pub fragments: Fragments,
-    /// Bytes of a buffered frame that a packet-in without an action carries (invalid TTL): told back, and without effect where nothing is buffered.
+    /// Bytes of a buffered frame that a packet-in without an action carries (invalid TTL): reported back, and without effect where nothing is buffered.
     pub miss_send_len: u16,
 }
 
@@ -86,7 +86,7 @@ pub struct Pipeline {
     pub config: Config,
     /// The ports.
     pub ports: BTreeMap<PortNo, Port>,
-    /// The queues of packet-ins, by the port that the frames came in by; whoever talks with the controllers keeps their counters.
+    /// The queues of packet-ins, by the port that the frames came in by; whoever talks to the controllers keeps their counters.
     pub packet_in_queues: BTreeMap<u32, Queue>,
     tables: Vec<Arc<Table>>,
     groups: Groups,
@@ -101,7 +101,7 @@ impl Default for Pipeline {
 }
 
 impl Pipeline {
-    /// A switch without ports, rules, groups and meters, whose tables hold so many rules each.
+    /// A switch without ports, rules, groups and meters, whose tables hold at most this many rules each.
     pub fn new(max_rules: usize) -> Pipeline {
         Pipeline {
             config: Config { fragments: Fragments::Normal, miss_send_len: 128 },
@@ -124,7 +124,7 @@ impl Pipeline {
         self.tables.iter().map(|table| &**table)
     }
 
-    /// One table; 255 is none.
+    /// One table; `None` for 255.
     pub fn table(&self, number: u8) -> Option<&Table> {
         self.tables.get(usize::from(number)).map(|table| &**table)
     }

@@ -80,7 +80,7 @@ pub struct PortConfig {
 pub struct PortState {
     /// There is no link.
     pub link_down: bool,
-    /// The port is blocked (spanning tree); the standard's bit, set by whoever runs the port.
+    /// The port is blocked (spanning tree); the standard's bit, set by the owner of the port.
     pub blocked: bool,
     /// Live for fast-failover groups, as far as the port itself knows.
     pub live: bool,
@@ -114,7 +114,7 @@ pub struct QueueCounters {
     pub tx_errors: u64,
 }
 
-/// A queue of a port. What it is made of, and what it does to frames, is the business of whoever runs the port.
+/// A queue of a port. What it is made of, and what it does to frames, is the business of the port's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Queue {
     /// What it gets in any case, in bits per second.
@@ -142,7 +142,7 @@ pub struct Port {
     pub state: PortState,
     /// What it counted.
     pub counters: PortCounters,
-    /// What it carries, in thousands of bits per second; rates of queues are told as parts of it.
+    /// What it carries, in thousands of bits per second; rates of queues are given as parts of it.
     pub speed_kbps: u64,
     /// Its queues by number.
     pub queues: BTreeMap<u32, Queue>,

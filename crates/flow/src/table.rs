@@ -42,9 +42,9 @@ pub struct TableConfig {
     pub vacancy_events: bool,
     /// By what to evict.
     pub eviction_flags: EvictionFlags,
-    /// Per cent of room under which the table tells that it fills up.
+    /// Per cent of room under which the table reports that it fills up.
     pub vacancy_down: u8,
-    /// Per cent of room above which it tells that it has room again.
+    /// Per cent of room above which it reports that it has room again.
     pub vacancy_up: u8,
 }
 
@@ -113,7 +113,7 @@ impl Table {
         self.rules.get(&place)
     }
 
-    /// Counts so many frames with so many bytes altogether on a rule; the rule.
+    /// Counts this many frames with this many bytes altogether on a rule; returns the rule.
     pub fn count(&mut self, now: u64, place: Place, frames: u64, bytes: u64) -> Option<Arc<Rule>> {
         let entry = self.rules.get_mut(&place)?;
         entry.count(now, frames, bytes);

@@ -1,10 +1,10 @@
-//! The way of one frame through the pipeline, told step by step, like `ovs-appctl ofproto/trace`.
+//! The path of one frame through the pipeline, step by step, like `ovs-appctl ofproto/trace`.
 //!
 //! **What.** [`receive`] and [`packet_out`] do what the interpreter does and keep every [`Line`]: which rule matched in
 //! which table, which actions did what, where copies went, and why a frame ended.
 //!
 //! **Why.** "Why is my frame not forwarded" is answered by reading. The steps come from the interpreter itself, so that
-//! what is told is what happens.
+//! what is printed is what happens.
 //!
 //! **Price.** Tracing counts and learns as a frame does: trace on a copy of the pipeline.
 

@@ -9,9 +9,9 @@
 //!
 //! **Price.** A connection costs at most twice [`BACKLOG`] and one answer, and as long as the peer reads a byte in [`STALL_NS`] it may.
 
-/// Bytes that wait for a peer before its next question does, and bytes that nobody asked for before it is disconnected.
+/// Bytes that wait for a peer before its next question does, and unrequested bytes before it is disconnected.
 pub(crate) const BACKLOG: usize = 64 << 20;
-/// A peer that has as much to read and reads nothing for so long is disconnected.
+/// A peer that has as much to read and reads nothing for this time is disconnected.
 pub(crate) const STALL_NS: u64 = 5_000_000_000;
 
 /// What waits for one connection, over time.
@@ -29,7 +29,7 @@ impl Backlog {
         waiting > BACKLOG
     }
 
-    /// An answer was put behind what waited.
+    /// An answer was put after what waited.
     pub(crate) fn answered(&mut self, waiting: usize) {
         if Backlog::is_full(waiting) {
             self.excused = waiting;

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// The bundle that a client makes; a connection has its own numbers, and this one makes one at a time.
 const BUNDLE: u32 = 1;
-/// Interrupts are looked for so often.
+/// How often interrupts are looked for.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes that wait to be sent before more are made: a million rules need not be in memory twice.
 const ENOUGH: usize = 1 << 20;
@@ -62,7 +62,7 @@ impl Client {
     /// Calls a switch and waits for its hello.
     ///
     /// # Errors
-    /// Input: nobody answers there, or no OpenFlow that is spoken here.
+    /// Input: no answer, or no version of OpenFlow in common.
     pub fn call(
         to: &Remote,
         credentials: Option<&Credentials>,
@@ -111,7 +111,7 @@ impl Client {
         self.version
     }
 
-    /// Who is at the other end, for people.
+    /// The name of the other end, for people.
     pub fn name(&self) -> String {
         self.stream.name()
     }

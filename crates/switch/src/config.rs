@@ -1,4 +1,4 @@
-//! What a switch shall be: its ports, its controllers, where it listens.
+//! The configuration of a switch: its ports, its controllers, where it listens.
 //!
 //! **What.** A file with one word and its values on a line, or the same from flags; several `switch` lines make several
 //! logical switches in one process.
@@ -53,7 +53,7 @@ pub struct SwitchConfig {
     pub ports: Vec<(PortNo, String)>,
     /// The port name of `LOCAL`, usually a tap.
     pub local: Option<String>,
-    /// Whom it calls.
+    /// The controllers that it connects to.
     pub controllers: Vec<Controller>,
     /// Where it may be called.
     pub listen: Vec<Door>,
@@ -310,7 +310,7 @@ impl Door {
 /// decimal digits.
 ///
 /// # Errors
-/// Input: it is none, or 0, which would be the same for every switch that did not say.
+/// Input: it is not a number, or it is 0, which would be the same for every switch without one.
 pub fn dpid(text: &str) -> Result<u64> {
     let plain = text.replace(':', "");
     let number = if let Some(digits) = plain.strip_prefix("0x") {
@@ -329,7 +329,7 @@ pub fn dpid(text: &str) -> Result<u64> {
 /// Reads `NUMBER=PORT`, or a port alone, which gets the next number.
 ///
 /// # Errors
-/// Input: the number is none, or taken.
+/// Input: it is not a number, or the number is taken.
 pub fn add_port(ports: &mut Vec<(PortNo, String)>, text: &str) -> Result<()> {
     let (number, uri) = match text.split_once('=') {
         Some((number, uri)) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {

@@ -1,10 +1,10 @@
 //! One connection of a switch: its socket, its channel, and what waits between them.
 //!
 //! **What.** [`Connection`] writes what the channel has for the peer, hands out the peer's messages one by one, and knows when to stop: while
-//! too much waits to be read by who asked for it ([`Backlog`]), when others are to have their turn, and when nothing can be written any more.
+//! too much waits to be read by the peer that asked for it ([`Backlog`]), when others are to have their turn, and when nothing can be written any more.
 //!
 //! **Why.** A write that fails does not mean that nothing is left to read. Linux keeps what had come before a reset or a hang-up, and gives it
-//! to whoever reads on (`tcp_recvmsg_locked` and `unix_stream_read_generic` look at the queue before the error). So a broken connection is
+//! to a reader that continues (`tcp_recvmsg_locked` and `unix_stream_read_generic` look at the queue before the error). So a broken connection is
 //! heard to its end: a controller that sends its rules and goes, without reading what is said about them, has sent them.
 //!
 //! **Price.** Until then its answers are made and thrown away.
@@ -77,7 +77,7 @@ impl Connection {
         self.channel.output_len() - self.written
     }
 
-    /// Whether another packet-in may be put behind what waits. So little is allowed to wait that an answer behind it is not late.
+    /// Whether another packet-in may be queued. Little enough may wait that an answer queued after it is not late.
     pub(crate) fn has_room(&self) -> bool {
         self.broken.is_none() && self.waiting() < PACKET_IN_ROOM
     }

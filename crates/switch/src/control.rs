@@ -41,16 +41,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Packet-ins that are dealt with in one turn of the loop; then whoever asks for something is heard first.
+/// Packet-ins that are handled in one turn of the loop; then requests come first.
 const PACKET_INS: usize = 512;
-/// Callers that fail are told of so often at most: who knocks a thousand times fills no log.
+/// Failed callers are reported at most this often, so that they cannot fill the log.
 const REFUSED_PAUSE_NS: u64 = 1_000_000_000;
 /// How long the loop sleeps at most.
 const NAP: Duration = Duration::from_millis(500);
 /// What is read from one connection in one go.
 const READ: usize = 1 << 16;
 
-/// What happened, for whoever prints it.
+/// What happened, to be printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Say {
     /// A connection agreed on a version.
@@ -81,7 +81,7 @@ pub enum Say {
         /// What.
         what: String,
     },
-    /// Somebody who called did not get as far as the hello; said once in a second at most.
+    /// A caller did not get as far as the hello; reported at most once a second.
     Refused {
         /// Who.
         who: String,
@@ -123,7 +123,7 @@ impl Tell for Post {
         let mut is_new = false;
         frames.drain(..).for_each(|one| is_new |= queues.offer(one));
         drop(queues);
-        // Who empties the queues sees the rest without being woken.
+        // The thread that empties the queues sees the rest without being woken.
         if is_new {
             self.waker.wake();
         }
@@ -145,7 +145,7 @@ struct Caller {
     was_said: bool,
 }
 
-/// Everybody to call: each controller, and behind it its auxiliary connections, which wait for it.
+/// The connections to make: each controller, followed by its auxiliary connections, which wait for it.
 fn callers(config: &SwitchConfig, now: u64) -> Vec<Caller> {
     let mut callers: Vec<Caller> = vec![];
     let seed = config.dpid ^ now;
@@ -177,7 +177,7 @@ pub struct Switch {
     callers: Vec<Caller>,
     /// The auxiliary connections that are up, by their main one: packet-ins go there.
     lanes: BTreeMap<u64, Vec<u64>>,
-    /// When a caller that failed was told of.
+    /// When a failed caller was reported.
     refused_ns: Option<u64>,
     inbox: Receiver<Input>,
     post: Arc<Post>,
@@ -371,7 +371,7 @@ impl Switch {
         turn
     }
 
-    /// Brings the ports to what the interfaces under them are, and tells who wants to know.
+    /// Brings the ports up to date with the interfaces under them, and informs the controllers.
     fn look_at_links(&mut self, effects: &mut Effects) {
         let found = self.ports.look(clock::monotonic_ns(), &self.datapath);
         let pipeline = self.datapath.pipeline();
@@ -610,7 +610,7 @@ impl Switch {
         one.next_ns = may_call.then(|| clock::monotonic_ns() + one.back_off.next_delay_ns());
     }
 
-    /// Writes what waits. Who does not read is disconnected; who went away is heard to the end.
+    /// Writes what waits. A peer that does not read is disconnected; what one that went away had sent is still read.
     fn write(&mut self) {
         let now = clock::monotonic_ns();
         let mut ended = vec![];

@@ -31,7 +31,7 @@ use wire::offload::Pieces;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The same after many looks without a frame, so that hundreds of quiet ports cost nothing.
 const LONG_PATIENCE: Duration = Duration::from_millis(250);
-/// After so many (a second) a port is quiet. Until then what it lost is counted soon.
+/// After this many (a second) a port is quiet. Until then what it lost is counted soon.
 const LOOKS_UNTIL_QUIET: u32 = 20;
 /// The memory that the rings of a switch's ports share when their settings say nothing, and what each gets at least and at most.
 const RINGS: u64 = 256 << 20;
@@ -48,7 +48,7 @@ const LONGEST: usize = 65_535 + 14 + 8;
 const FULL_LOOKS: u32 = 5;
 const FULL_WAIT: Duration = Duration::from_micros(200);
 
-/// Where the ports tell of what happens; whoever implements this wakes the thread that talks with the controllers.
+/// Where the ports report what happens; the implementation wakes the thread that talks to the controllers.
 pub trait Tell: Send + Sync {
     /// Takes frames for the controllers, and leaves none.
     fn packet_ins(&self, frames: &mut Vec<PacketIn>);
@@ -156,7 +156,7 @@ pub fn build(
     Ok((datapath, inlets, said))
 }
 
-/// Opens both directions of one of the ports of a switch that has so many.
+/// Opens both directions of one of the ports of a switch that has this many.
 fn both_ways(uri: &str, ports: usize) -> Result<(Box<dyn Receiver>, Box<dyn Transmitter>)> {
     let ring_bytes = Some((RINGS / ports.max(1) as u64).clamp(*RING.start(), *RING.end()));
     let port = open(uri, &Wish { promiscuous: true, ring_bytes, ..Wish::default() })?;
@@ -220,7 +220,7 @@ impl Drop for Datapath {
 }
 
 impl Datapath {
-    /// The state, for whoever changes or reads it. A thread that panicked while it held the lock has not left half a
+    /// The state, for changing or reading it. A thread that panicked while it held the lock has not left half a
     /// change behind: every change is checked before it begins.
     ///
     /// It waits for one batch of frames at most. A mutex of the standard library is not fair: a port's thread that has always the next batch takes it
@@ -248,7 +248,7 @@ impl Datapath {
         doors.map(|door| door.dropped.load(Relaxed)).sum()
     }
 
-    /// Gives a queue a way of its own. A full one is not asked again: it is a buffer itself, and nobody waits for it.
+    /// Gives a queue a transmitter of its own. A full one is not asked again: it is a buffer itself, and nothing waits for it.
     pub fn add_queue(&mut self, port: PortNo, queue: u32, transmitter: Box<dyn Transmitter>) {
         self.queues.insert((port, queue), Door::new(transmitter, 0));
     }
@@ -258,7 +258,7 @@ impl Datapath {
         self.queues.get(&(port, queue)).map_or(0, |door| door.dropped.load(Relaxed))
     }
 
-    /// The way out for frames of a queue; a queue that is not there is none.
+    /// The transmitter for frames of a queue; `None` for a queue that does not exist.
     fn door(&self, port: PortNo, queue: Option<u32>) -> Option<&Door> {
         let queue = queue.and_then(|queue| self.queues.get(&(port, queue)));
         queue.filter(|door| !door.is_dead.load(Relaxed)).or_else(|| self.doors.get(&port))
@@ -357,7 +357,7 @@ impl Datapath {
         self.send(&mut verdict.sent);
     }
 
-    /// Works on what comes in by a port until it is told to end, or the port is gone.
+    /// Works on what comes in by a port until it is to end, or the port is gone.
     pub fn work(&self, inlet: Inlet, tell: &dyn Tell) {
         let Inlet { number, mut receiver, is_over } = inlet;
         let mut verdict = Verdict::default();
@@ -409,7 +409,7 @@ impl Datapath {
     }
 }
 
-/// Takes a mutex, whoever panicked with it.
+/// Takes a mutex, even if a thread panicked with it.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -458,7 +458,7 @@ impl Out {
         all
     }
 
-    /// Counts the segments of what was not taken: of the frames that fit, those behind the first `done`. Which of the others a port
+    /// Counts the segments of what was not taken: of the frames that fit, those after the first `done`. Which of the others a port
     /// refused it does not say; it refuses super-frames before all, and these are counted as one each.
     fn count_segments(&mut self, some: &[Sent], done: usize) {
         let longest = self.frames.capacity();

@@ -1,14 +1,14 @@
-//! The places where a switch may be called, and who is let in.
+//! The places where a switch listens, and which callers are accepted.
 //!
-//! **What.** [`Doors`] takes callers, as many at each place as its configuration says, and sends the next ones away at once: with a
+//! **What.** [`Doors`] takes callers, as many at each place as its configuration says, and refuses the next ones at once: with a
 //! sentence in an error of OpenFlow where that can be written, and for people with one line a second that counts them.
 //!
-//! **Why.** Each connection costs a descriptor, a poll in every turn and up to twice [`crate::backlog::BACKLOG`] bytes. Somebody who calls
+//! **Why.** Each connection costs a descriptor, a poll in every turn and up to twice [`crate::backlog::BACKLOG`] bytes. A client that connects
 //! without end, by mistake mostly, would take that from the controllers. And when the process has no descriptors left, the caller
 //! stays in the kernel's queue and the listener stays readable: a loop that asked again at once would only burn a CPU, so the
 //! place rests.
 //!
-//! **Price.** A caller who says nothing holds his place until the hello is overdue (5 s).
+//! **Price.** A caller that sends nothing holds its place until the hello is overdue (5 s).
 
 use crate::config::Door;
 use crate::stream::{Listener, Stream};
@@ -25,18 +25,18 @@ use std::io::{ErrorKind, Write};
 const TURN: usize = 64;
 /// How long a place rests when the kernel has nothing left to take a caller with.
 const REST_NS: u64 = 1_000_000_000;
-/// Callers that are sent away are told of so often at most: who knocks a thousand times fills no log.
+/// Refused callers are reported at most this often, so that they cannot fill the log.
 const TELL_NS: u64 = 1_000_000_000;
 /// ENOMEM, ENFILE, EMFILE, ENOBUFS (accept(2)): errors that are not about one caller.
 const EXHAUSTED: [i32; 4] = [12, 23, 24, 105];
 
-/// Something to tell people: who called in vain, and why.
+/// A refused caller and the reason, to be printed.
 pub(crate) type Vain = (String, String);
 
 struct Place {
     listener: Listener,
     door: Door,
-    /// Callers that were sent away since the last line about it.
+    /// Callers that were refused since the last line about it.
     untold: u64,
     told_ns: Option<u64>,
     /// It is not asked for callers before.
@@ -56,17 +56,17 @@ impl Doors {
         doors.iter().map(open).collect::<Result<Vec<_>>>().map(Doors)
     }
 
-    /// What is to be polled: places that rest are not.
+    /// What is to be polled: places that do not rest.
     pub(crate) fn awake(&self) -> impl Iterator<Item = &Listener> {
         self.0.iter().filter(|place| place.rests_until.is_none()).map(|place| &place.listener)
     }
 
-    /// When a place wakes up, or has something to tell.
+    /// When a place wakes up, or has something to report.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.0.iter().flat_map(|place| [place.rests_until, place.tells_at()]).flatten().min()
     }
 
-    /// The callers that are let in, with the number of their place, and what is to be told; `inside` says how many connections of a
+    /// The callers that are accepted, with the number of their place, and what is to be reported; `inside` says how many connections of a
     /// place there are.
     pub(crate) fn welcome(
         &mut self,
@@ -85,7 +85,7 @@ impl Doors {
 }
 
 impl Place {
-    /// Takes the callers that wait, and sends away those for whom there is no room.
+    /// Takes the callers that wait, and refuses those for which there is no room.
     fn turn(&mut self, now: u64, room: usize, vain: &mut Vec<Vain>) -> Vec<Stream> {
         let mut taken = vec![];
         if self.rests_until.is_some_and(|until| now < until) {
@@ -119,7 +119,7 @@ impl Place {
         format!("{most} connections are open at {}, which takes no more (connections={most})", self.door.at)
     }
 
-    /// When the callers who were sent away are told of.
+    /// When the refused callers are reported.
     fn tells_at(&self) -> Option<u64> {
         (self.untold > 0).then(|| self.told_ns.map_or(0, |told| told.saturating_add(TELL_NS)))
     }

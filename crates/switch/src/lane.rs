@@ -5,7 +5,7 @@
 //! **Why.** Auxiliary connections have no order among each other, so frames of one flow must stay on one of them, or a controller would see them
 //! in another order than they came.
 //!
-//! **Price.** A few headers that nobody spreads by (tunnels, labels of IPv6) put many flows on one connection.
+//! **Price.** Headers that are not hashed (tunnels, labels of IPv6) put many flows on one connection.
 
 use wire::headers::{Field, Headers};
 

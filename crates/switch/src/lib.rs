@@ -1,6 +1,6 @@
 //! The OpenFlow switch as a library.
 //!
-//! **What.** [`config`] says what a switch shall be, [`datapath`] opens its ports and moves frames through the pipeline of
+//! **What.** [`config`] describes a switch, [`datapath`] opens its ports and moves frames through the pipeline of
 //! the crate `flow`, [`control`] talks with controllers and clients. The meaning is all in `flow`; here are only threads,
 //! sockets and ports.
 //!

@@ -145,7 +145,7 @@ impl PacketIns {
         }
     }
 
-    /// Puts a frame behind those of its port, or drops one. True when nothing of this port waited before: who serves has to be woken.
+    /// Queues a frame after those of its port, or drops one. True when nothing of this port waited before: the server has to be woken.
     pub fn offer(&mut self, packet_in: PacketIn) -> bool {
         let (port, cost) = (packet_in.in_port, cost(&packet_in));
         while let Some(is_rate) = self.is_full(cost) {
@@ -193,7 +193,7 @@ impl PacketIns {
         *(if is_rate { &mut counts.dropped_rate } else { &mut counts.dropped_full }) += 1;
     }
 
-    /// The next packet-in that may go, the ports in turn; `turn` says of the oldest one of a port what becomes of it. What nobody wants is dropped here.
+    /// The next packet-in that may go, the ports in turn; `turn` says of the oldest one of a port what becomes of it. What no controller wants is dropped here.
     pub fn next(&mut self, now: u64, mut turn: impl FnMut(&PacketIn) -> Turn) -> Option<PacketIn> {
         self.earn(now);
         while let Some((port, what)) = self.due(&mut turn) {

@@ -84,7 +84,7 @@ impl Ports {
         for (number, row) in &mut self.rows {
             let same = links.iter().find(|link| row.index == Some(link.index) && !row.is_gone);
             let is_up = match (row.index, same) {
-                // A wire in memory has nobody to ask.
+                // A wire in memory has no link to ask about.
                 (None, _) => !row.is_gone,
                 (Some(_), Some(link)) => is_up(link),
                 (Some(_), None) => {
@@ -129,7 +129,7 @@ impl Ports {
 }
 
 impl Row {
-    /// The interface is not the one that was opened: opens the one that has its name now. Whether that is up; none when there is none.
+    /// The interface is not the one that was opened: opens the one that has its name now. Returns whether that is up; `None` when there is none.
     fn open_again(
         &mut self,
         number: PortNo,

@@ -24,7 +24,7 @@ use linux::tune::queues::{self as htb, Htb, Plan, Wanted};
 use record::{PortKind, Problem, Result, Through};
 use std::collections::BTreeMap;
 
-/// What a port is taken to carry when nobody says it: the speed that the switch tells controllers.
+/// The assumed speed of a port without a configured one: the speed that the switch reports to controllers.
 pub const SPEED_BPS: u64 = 10_000_000_000;
 /// Queues of one port that are used; each has a socket.
 const MOST: usize = 256;
@@ -115,7 +115,7 @@ impl Queues {
         Ok(queues)
     }
 
-    /// Takes away what was made here. It happens by itself when this is dropped, but then nobody hears of trouble.
+    /// Takes away what was made here. It happens by itself when this is dropped, but then errors are not reported.
     ///
     /// # Errors
     /// Host: the kernel refuses; the undo is still on disk then.

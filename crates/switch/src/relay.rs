@@ -8,7 +8,7 @@
 //! **Why.** Mininet's `--switch user` starts the two programs by their names. The datapath keeps its controllers apart
 //! by their connections, so roles, asynchronous masks and barriers mean through a relay what they mean without one.
 //!
-//! **Price.** A thread for each connection. Who fails open does it with a rule that can be seen (see [`OPEN_RULE`]): a
+//! **Price.** A thread for each connection. Failing open is done by a rule that can be seen (see [`OPEN_RULE`]): a
 //! datapath that is asked over OpenFlow cannot know which of its connections are controllers.
 
 use crate::client::Client;
@@ -32,10 +32,10 @@ use std::time::{Duration, Instant};
 
 /// What fails open does: every frame to NORMAL before every other rule, until a controller is there again.
 pub const OPEN_RULE: &str = "cookie=0x6661696c6f70656e,table=0,priority=65535 actions=NORMAL";
-/// By which the rule is known again.
+/// By which the rule is recognised.
 const OPEN_COOKIE: &str = "0x6661696c6f70656e";
 
-/// Who asks for the status: Nicira's number (`nicira-ext.h` of the reference implementation, `NXT_STATUS_REQUEST`).
+/// The experimenter of the status question: Nicira's number (`nicira-ext.h` of the reference implementation, `NXT_STATUS_REQUEST`).
 pub const STATUS_EXPERIMENTER: u32 = 0x2320;
 /// The kind of the question; its text is a beginning of the names that are wanted.
 pub const STATUS_REQUEST: u32 = 0;
@@ -54,7 +54,7 @@ const NAP: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Clients at a time.
 const MOST_CLIENTS: usize = 64;
-/// Answers that wait for one who asks and does not read; messages alone never make so much wait.
+/// Bytes of answers that may wait for a client that asks and does not read; messages alone never reach this.
 const MOST_ANSWERS: usize = 2 * ENOUGH;
 /// How long what one end said before it hung up may take to the other end.
 const LAST_WORDS: Duration = Duration::from_secs(30);
@@ -69,9 +69,9 @@ const MOST_UNWANTED: usize = 10_000;
 pub struct Relay {
     /// The switch.
     pub datapath: Remote,
-    /// Whom it shall obey.
+    /// The controllers that it obeys.
     pub controllers: Vec<Remote>,
-    /// Where clients may call.
+    /// Where it listens for clients.
     pub listeners: Vec<Listener>,
     /// What happens while no controller is there.
     pub fail: Fail,
@@ -81,14 +81,14 @@ pub struct Relay {
     pub longest_pause: Duration,
 }
 
-/// What happened, for whoever prints it.
+/// What happened, to be printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     /// Messages go to and from this controller.
     Up(String),
     /// They do so no longer.
     Down(String, String),
-    /// An end cannot be reached; said once until it can.
+    /// An end cannot be reached; reported once until it can.
     Unreachable(String, String),
     /// The switch became a bridge, or follows its rules again.
     Open(bool),
@@ -193,7 +193,7 @@ impl Desk<'_> {
             let who = to.to_string();
             move |error: io::Error| Ended::Early(who, system_words(&error))
         };
-        // The controller first: a datapath is not called on behalf of nobody.
+        // The controller first: without one there is no need to connect to the datapath.
         let far = match self.call(controller).map_err(early(controller)) {
             Ok(far) => far,
             Err(ended) => return ended,
@@ -226,7 +226,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Gives a client a connection to the datapath; without one the client is sent away.
+    /// Gives a client a connection to the datapath; without one the client is refused.
     fn serve(&self, client: Stream) {
         if let Ok(near) = self.call(&self.relay.datapath) {
             self.pump(near, client, &mut |_| {});
@@ -234,12 +234,12 @@ impl Desk<'_> {
         self.clients.fetch_sub(1, Relaxed);
     }
 
-    /// Carries messages between two connections until one of them ends; why it did. `up` hears when both ends have said
-    /// hello.
+    /// Carries messages between two connections until one of them ends; returns why. `up` is called when both ends have sent
+    /// their hello.
     fn pump(&self, near: Stream, far: Stream, up: &mut dyn FnMut(bool)) -> String {
         let (mut near, mut far) = (End::new(near), End::new(far));
         let why = self.carry(&mut near, &mut far, up);
-        // Who hung up may have said more before than the other end has taken yet.
+        // The end that closed may have sent more than the other end has taken yet.
         let until = Instant::now() + LAST_WORDS;
         for end in [&mut near, &mut far] {
             while end.has_more() && Instant::now() < until && !self.is_over() {
@@ -277,7 +277,7 @@ impl Desk<'_> {
 
     /// Waits until an end can be read or written.
     fn wait(&self, near: &End, far: &End) -> io::Result<()> {
-        // An end whose bytes nobody takes is not read; were it waited for, there would be no rest.
+        // An end whose bytes are not taken is not read; waiting for it would return at once, again and again.
         if near.output.len() >= ENOUGH || far.output.len() >= ENOUGH {
             std::thread::sleep(PAUSE);
             return Ok(());
@@ -559,7 +559,7 @@ mod tests {
         assert_eq!(delete.cookie_mask, u64::MAX, "nobody else's rule is deleted");
     }
 
-    /// A desk whose datapath and controller wait at these files, for as long as nobody stops it.
+    /// A desk whose datapath and controller wait at these files, until it is stopped.
     fn with_desk<T>(folder: &Path, work: impl FnOnce(&Desk<'_>) -> T) -> T {
         let relay = Relay {
             datapath: Remote::Unix(folder.join("datapath")),
@@ -586,7 +586,7 @@ mod tests {
         (Stream::Unix(ours), theirs)
     }
 
-    /// A message of so many bytes.
+    /// A message of this many bytes.
     fn echo(length: u16) -> Vec<u8> {
         let mut message = vec![4, 2, 0, 0, 0, 0, 0, 1];
         message[2..4].copy_from_slice(&length.to_be_bytes());

@@ -3,7 +3,7 @@
 //! **What.** [`Scenario::begin`] gives the changes that a new switch gets, [`Learner::packet_in`] the answer to a frame that it
 //! does not know where to send.
 //!
-//! **Why.** To measure a switch somebody has to fill it, in a way that is the same every time. `iperf` is the smallest: two
+//! **Why.** To measure a switch it has to be filled with rules, in the same way every time. `iperf` is the smallest: two
 //! rules, each with a transaction and a cookie of its own. `learning` is the classic that every controller begins with.
 //!
 //! **Price.** One switch knows nothing of another: in a ring of them `hub` and `learning` flood forever.
@@ -23,7 +23,7 @@ use std::collections::HashMap;
 
 /// Seconds without a frame after which a learned rule goes.
 const LEARNED_SECONDS: u16 = 60;
-/// Above the rule for what nobody knows, below what people write.
+/// Above the rule for unknown frames, below what people write.
 const LEARNED_PRIORITY: u16 = 100;
 /// Addresses that are remembered at most: a sender of invented ones fills no memory.
 const MOST_ADDRESSES: usize = 1 << 16;

@@ -71,7 +71,7 @@ impl Stream {
         matches!(self, Stream::Tls(tls) if tls.wants_write())
     }
 
-    /// Whether there is something to read that no poll tells of.
+    /// Whether there is something to read that poll does not report.
     pub fn holds(&self) -> bool {
         matches!(self, Stream::Tls(tls) if tls.holds())
     }
@@ -81,7 +81,7 @@ impl Stream {
         matches!(self, Stream::Tls(tls) if tls.is_shaking_hands())
     }
 
-    /// Who is at the other end, for people.
+    /// The name of the other end, for people.
     pub fn name(&self) -> String {
         match self {
             Stream::Tcp(stream) => stream.peer_addr().map_or("tcp".into(), |peer| format!("tcp:{peer}")),
@@ -179,7 +179,7 @@ impl Listener {
     /// Takes a caller.
     ///
     /// # Errors
-    /// `WouldBlock` when nobody calls; what the kernel says, which may be about this one caller or about all.
+    /// `WouldBlock` when no caller waits; what the kernel says, which may be about this one caller or about all.
     pub fn accept(&self) -> io::Result<Stream> {
         match self {
             Listener::Tcp(listener) => Ok(Stream::Tcp(prepared(listener.accept()?.0)?)),

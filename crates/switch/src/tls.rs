@@ -1,10 +1,10 @@
-//! TLS around a TCP connection: both ends show a certificate, and nobody falls back to plain text.
+//! TLS around a TCP connection: both ends show a certificate, and neither falls back to plain text.
 //!
 //! **What.** [`Credentials::load`] reads a private key, a certificate and the certificate of an authority; [`Tls`] is a socket with a
 //! session of rustls in front, which reads and writes like a socket that never blocks.
 //!
 //! **Why.** OpenFlow 1.3.5 ("Encryption") asks for connections that both ends authenticate, by certificates that a private authority
-//! of the site signed. So the authority is the identity: who shows a certificate that it signed belongs to the site, under whatever name
+//! of the site signed. So the authority is the identity: an end with a certificate that it signed belongs to the site, under whatever name
 //! and address, as in Open vSwitch. The handshake is part of reading and writing, because the loop of the switch has one thread.
 //!
 //! **Price.** A handshake is a millisecond of the thread that talks with everybody. The files are read once, at the start. An end of the
@@ -31,13 +31,13 @@ use std::sync::Arc;
 pub struct TlsFiles {
     /// The private key of this end.
     pub private_key: Option<PathBuf>,
-    /// The certificate of this end, with the ones between it and the authority behind it.
+    /// The certificate of this end, followed by the ones between it and the authority.
     pub certificate: Option<PathBuf>,
     /// The authorities that sign the certificates of the other ends.
     pub ca_cert: Option<PathBuf>,
 }
 
-/// What this end shows, and whom it believes.
+/// What this end shows, and which certificates it accepts.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     calls: Arc<ClientConfig>,
@@ -134,7 +134,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
-/// Believes who shows a certificate that our authority signed, whatever its name: see the essay above.
+/// Accepts every certificate that our authority signed, whatever its name: see the essay above.
 #[derive(Debug)]
 struct OfOurAuthority {
     roots: Arc<RootCertStore>,
@@ -194,7 +194,7 @@ impl ServerCertVerifier for OfOurAuthority {
 pub struct Tls {
     socket: TcpStream,
     session: Connection,
-    /// Bytes that were deciphered and not read yet: no poll tells of them.
+    /// Bytes that were deciphered and not read yet: poll does not report them.
     held: usize,
     /// Why it broke, when there was something to read before that.
     later: Option<io::Error>,
@@ -208,7 +208,7 @@ impl Tls {
     /// What rustls says of the configuration, as words.
     pub fn call(socket: TcpStream, credentials: &Credentials) -> io::Result<Tls> {
         let peer = socket.peer_addr()?.ip();
-        // The address is only for the session's cache; with an address no name is told to the other end.
+        // The address is only for the session's cache; with an address no name is sent to the other end.
         let session = ClientConnection::new(credentials.calls.clone(), ServerName::from(peer));
         Ok(Tls::new(socket, Connection::Client(session.map_err(|e| broken(&e))?)))
     }
@@ -266,7 +266,7 @@ impl Tls {
         }
     }
 
-    /// Tells the other end why, if it can be told at once.
+    /// Tells the other end why, if that can be written at once.
     fn break_off(&mut self) {
         let _ = self.give_out();
         self.is_broken = true;

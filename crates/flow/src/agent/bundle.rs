@@ -120,7 +120,7 @@ impl Agent {
         Ok(())
     }
 
-    /// All or nothing. A message that fails is told by an error of its own, then the commit by another (§7.3.9.4).
+    /// All or nothing. A message that fails is reported by an error of its own, then the commit by another (§7.3.9.4).
     fn commit(&mut self, scene: &mut Scene<'_>, bundle: Bundle) -> Result<(), Fault> {
         let From { connection, version, .. } = scene.from;
         let read = |message| change::read(version, message, scene.pipeline);

@@ -22,7 +22,7 @@ pub struct Cause {
 }
 
 impl Agent {
-    /// Makes the change of a message, and tells everybody who wants to know.
+    /// Makes the change of a message, and reports it to all controllers that want to know.
     pub(super) fn change(&mut self, scene: &mut Scene<'_>, message: &Message) -> Result<(), Fault> {
         let change = read(scene.from.version, message, scene.pipeline)?;
         let events = scene.pipeline.apply(scene.now, &change)?;

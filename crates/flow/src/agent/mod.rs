@@ -1,4 +1,4 @@
-//! The agent: what a switch answers to what controllers say, and what it tells them unasked.
+//! The agent: what a switch answers to controllers, and what it reports to them unasked.
 //!
 //! **What.** [`Agent::message`] takes one decoded message of one connection, changes or reads the [`Pipeline`], and puts
 //! replies (and the frames of a packet-out) into [`Effects`]. [`Agent::publish`] turns what happened ([`Event`]) into
@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 pub use change::Cause;
 pub use tell::packet_in_message;
 
-/// A connection, as whoever owns the sockets numbers it.
+/// A connection, as the owner of the sockets numbers it.
 pub type Connection = Conn;
 
 /// How much of a refused message goes back (§7.4.4: at least 64 bytes).
@@ -84,7 +84,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// A switch that nobody is connected to.
+    /// A switch without connections.
     pub fn new(identity: Identity, now: u64) -> Agent {
         Agent { identity, peers: BTreeMap::new(), roles: Roles::default(), begun_ns: now }
     }
@@ -183,7 +183,7 @@ impl Agent {
         let demoted = self.roles.set_role(connection, wish.role, wish.generation_id.0)?;
         for (other, status) in demoted {
             let version = self.peers.get(&other).map_or(Version::V13, |peer| peer.version);
-            // 1.4 §7.4.5: a controller whose role another one changed is told.
+            // 1.4 §7.4.5: a controller whose role another one changed is informed.
             if version == Version::V14 && self.roles.wants(other, Unasked::RoleStatus, status.reason.0) {
                 let body = Body::RoleStatus(status);
                 scene.effects.messages.push((other, Message { version, xid: 0, body }));
@@ -266,7 +266,7 @@ fn set_config(pipeline: &mut Pipeline, wish: &SwitchConfig) -> Result<(), Fault>
     let fragments = match wish.flags.0 {
         0 => Fragments::Normal,
         1 => Fragments::Drop,
-        // Reassembly, and bits that nobody named: refused by the model.
+        // Reassembly, and bits without a name: refused by the model.
         _ => Fragments::Reassemble,
     };
     Ok(pipeline.set_config(Config { fragments, miss_send_len: wish.miss_send_len })?)
@@ -290,7 +290,7 @@ fn packet_out(scene: &mut Scene<'_>, out: &PacketOut) -> Result<(), Fault> {
 }
 
 impl Agent {
-    /// Removes the rules whose time is over, and tells who wants to know.
+    /// Removes the rules whose time is over, and reports that to the controllers that want to know.
     pub fn expire(&mut self, now: u64, pipeline: &mut Pipeline, effects: &mut Effects) {
         let events: Vec<Event> = pipeline.expire(now);
         self.publish(&events, None, pipeline, effects);

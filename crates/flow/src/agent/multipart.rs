@@ -91,7 +91,7 @@ impl Agent {
         }
     }
 
-    /// Adds, changes and removes monitors; what those are told that want to hear of the rules that are there.
+    /// Adds, changes and removes monitors; what those get that asked for the existing rules.
     fn monitor(&mut self, scene: &Scene<'_>, wishes: &[MonitorRequest]) -> Result<Vec<Update>, Fault> {
         let Some(peer) = self.peers.get_mut(&scene.from.connection) else { return Ok(vec![]) };
         let mut updates = vec![];
@@ -155,7 +155,7 @@ impl Peer {
     }
 }
 
-/// What a monitor is told of an event; nothing for events that are not about rules.
+/// What a monitor reports of an event; nothing for events that are not about rules.
 pub(super) fn update(version: Version, event: &Event, instructions: bool) -> Option<Update> {
     match event {
         Event::RuleAdded { table, rule } => Some(Update::Added(full(*table, rule, instructions))),

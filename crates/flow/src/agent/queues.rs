@@ -1,6 +1,6 @@
 //! Questions about the queues of ports: what they are (1.3 §7.3.6, 1.4 §7.3.5.21) and what they counted (§7.3.5.9).
 //!
-//! What a queue is made of is not the model's business: whoever runs the ports puts [`Queue`]s there and keeps their
+//! What a queue is made of is not the model's business: the owner of the ports puts [`Queue`]s there and keeps their
 //! counters. Rates travel as tenths of a percent of what the port carries.
 
 use crate::error::{Error, QueueOpFailed};
@@ -23,7 +23,7 @@ fn chosen(
     queue: u32,
 ) -> Result<impl Iterator<Item = (&Port, u32, &Queue)>, Fault> {
     let any = port == PortNo::ANY.0;
-    // Those of the controllers are counted, but nobody can say what they are.
+    // Those of the controllers are counted, but have no description.
     if !any && port != PortNo::CONTROLLER.0 && !pipeline.ports.contains_key(&PortNo(port)) {
         return Err(Error::from(QueueOpFailed::BadPort).into());
     }
@@ -35,7 +35,7 @@ fn chosen(
     Ok(all.filter(move |(_, id, _)| queue == ALL || *id == queue))
 }
 
-/// What they counted. Who asks for those of the port CONTROLLER hears of the queues of packet-ins: one for each port by which frames came in, with
+/// What they counted. A question about the port CONTROLLER gets the queues of packet-ins: one for each port by which frames came in, with
 /// its number, what was sent as sent, and as errors ("dropped due to overrun", §7.3.5.9) what found no room. They are not among all queues, because
 /// frames are not put into them by set_queue.
 pub(super) fn stats(
@@ -86,7 +86,7 @@ fn row((port, queue_id, queue): (&Port, u32, &Queue)) -> wire::Queue {
     wire::Queue { port_no: port.number.0, queue_id, properties: min.into_iter().chain(max).collect() }
 }
 
-/// A rate in tenths of a percent, to the nearest one. What is more than nothing is never told as nothing, and what is
+/// A rate in tenths of a percent, to the nearest one. What is more than nothing is never reported as nothing, and what is
 /// more than the port not as more than the whole: that would mean that the rate is switched off.
 fn part(bps: u64, speed_kbps: u64) -> u16 {
     let whole = u128::from(speed_kbps.max(1)) * 1000;

@@ -31,7 +31,7 @@ impl Agent {
         self.roles.audience(Unasked::PacketIn, |version| packet_in_reason(version, packet_in.reason).0)
     }
 
-    /// Tells those who want to know what happened; `cause` is who made it happen.
+    /// Reports what happened to the controllers that want to know; `cause` is the connection that caused it.
     pub fn publish(
         &mut self,
         events: &[Event],
@@ -164,7 +164,7 @@ fn context(packet_in: &PacketIn) -> Match {
 }
 
 fn write_packet_in(packet_in: &PacketIn, reason: wire::PacketInReason) -> wire::PacketIn {
-    // A message has at most 65535 bytes; a super-frame is told as much of as fits.
+    // A message has at most 65535 bytes; as much of a super-frame as fits is sent.
     let data = &packet_in.frame[..packet_in.frame.len().min(0xffff - 128)];
     wire::PacketIn {
         buffer_id: Hex(translate::NO_BUFFER),

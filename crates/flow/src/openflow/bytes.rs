@@ -327,7 +327,7 @@ impl<const N: usize> Default for Name<N> {
 }
 
 impl<const N: usize> Name<N> {
-    /// `text`, cut to what fits with a zero behind it.
+    /// `text`, cut to what fits with a zero after it.
     pub fn new(text: &str) -> Self {
         let mut bytes = [0; N];
         let mut length = text.len().min(N.saturating_sub(1));
@@ -454,7 +454,7 @@ macro_rules! tagged {
                 }
             }
 
-            /// Reads the body that the number chooses; `unknown` when there is none in this version.
+            /// Reads the body that the number chooses; `unknown` when this version has none.
             pub(crate) fn read_body(
                 number: u16,
                 r: &mut $crate::openflow::bytes::Reader<'_>,

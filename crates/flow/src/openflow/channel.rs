@@ -37,11 +37,11 @@ pub enum Side {
 pub struct ChannelConfig {
     /// The versions to speak.
     pub versions: Vec<Version>,
-    /// After so long without a byte the peer is asked for an echo.
+    /// After this time without a byte the peer is asked for an echo.
     pub echo_interval_ns: u64,
-    /// After so long without a byte since then, or without a hello at the beginning, the channel is down.
+    /// After this time without a byte since then, or without a hello at the beginning, the channel is down.
     pub echo_timeout_ns: u64,
-    /// A question in several parts whose next part does not come for so long is refused.
+    /// A question in several parts whose next part does not come within this time is refused.
     pub multipart_timeout_ns: u64,
     /// Longer messages are refused.
     pub max_message: usize,
@@ -69,7 +69,7 @@ pub enum Event {
     },
     /// A message for the owner. A multipart one is whole.
     Message(Message),
-    /// A message was refused, and the peer was told unless this is a client.
+    /// A message was refused, and the peer was informed unless this is a client.
     Refused {
         /// Its transaction.
         xid: u32,
@@ -108,7 +108,7 @@ pub struct Channel {
     xid: u32,
     questions: Together<Request>,
     answers: Together<Reply>,
-    /// When the last part of an unfinished question came, for the timeout.
+    /// When the last part of an incomplete question came, for the timeout.
     part: u64,
 }
 
@@ -208,7 +208,7 @@ impl Channel {
     }
 
     /// The peer took bytes for which there had been no room: it is there. Its answer to an echo may be long in coming, because the echo
-    /// stands behind those bytes.
+    /// comes after those bytes.
     pub fn reads(&mut self, now: u64) {
         if matches!(self.state, State::Up(_)) {
             (self.heard, self.asked) = (now, None);
@@ -512,7 +512,7 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// The first wait is at most so long.
+    /// The first wait is at most this long.
     pub const FIRST_NS: u64 = 500_000_000;
     /// No wait is longer.
     pub const LONGEST_NS: u64 = 8_000_000_000;
@@ -551,7 +551,7 @@ pub enum FailMode {
 }
 
 impl FailMode {
-    /// Whether the rules are in charge, with so many controllers connected.
+    /// Whether the rules are in charge, with this many controllers connected.
     pub fn rules_in_charge(self, controllers: usize) -> bool {
         controllers > 0 || self == FailMode::Secure
     }

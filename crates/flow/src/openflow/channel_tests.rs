@@ -42,7 +42,7 @@ impl Pair {
         pair
     }
 
-    /// Carries what there is, at most so many bytes at once, until nothing moves.
+    /// Carries what there is, at most this many bytes at once, until nothing moves.
     fn carry(&mut self, piece: usize) {
         loop {
             let there = take(self.client.output(), piece);
@@ -455,7 +455,7 @@ fn who_hears_what_follows_from_role_and_masks() {
     assert_eq!(roles.set_async(2, &twice), Err(Fault::PROPERTY_DUP_TYPE));
     assert_eq!(hears(&roles, Unasked::PacketIn, 2), [2], "a refused request changes nothing");
 
-    // What is told is what was set, in both versions.
+    // What is reported is what was set, in both versions.
     for conn in [1, 2] {
         let told = roles.async_config(conn);
         assert_eq!(told.properties.len(), if conn == 1 { 6 } else { 12 });

@@ -32,7 +32,7 @@ pub(crate) const KIND: u8 = 4;
 const ENVELOPE: usize = 8;
 /// `ONF_ET_BUNDLE_CONTROL`; the message of a bundle is one more. Errors begin here, too.
 const BUNDLE: u32 = 2300;
-/// Messages of 1.4 with these numbers: bundle_control, and bundle_add_message behind it.
+/// Messages of 1.4 with these numbers: bundle_control, and bundle_add_message after it.
 const BUNDLE_CONTROL: u16 = 33;
 /// The type of 1.4's errors of bundles (`OFPET_BUNDLE_FAILED`) and how many codes it has.
 const BUNDLE_FAILED: u16 = 17;

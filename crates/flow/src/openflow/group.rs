@@ -115,7 +115,7 @@ layout! {
         rate: u32;
         /// How much more may come at once.
         burst_size: u32;
-        /// By so much.
+        /// By this number.
         prec_level: u8;
         _ 3;
     }

@@ -191,7 +191,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// A message inside another, as bytes: who needs it decodes it, so that a message in a message in a message costs nothing.
+/// A message inside another, as bytes: it is decoded where it is needed, so that a message in a message in a message costs nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Raw(pub Vec<u8>);
 
@@ -234,7 +234,7 @@ pub fn question(version: Version, xid: u32, request: Request) -> Message {
     Message { version, xid, body }
 }
 
-/// The message that tells why another one is refused.
+/// The message that says why another one is refused.
 pub fn refusal(version: Version, xid: u32, fault: Fault, refused: &[u8]) -> Message {
     // 1.3.5 section 7.4.4: at least 64 bytes, the whole message if it is shorter.
     let data = Bytes(refused[..refused.len().min(64)].to_vec());

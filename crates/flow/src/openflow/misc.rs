@@ -342,7 +342,7 @@ layout! {
         /// What its owner calls it.
         dp_desc: Name<256>;
     }
-    /// `set_async`, and the reply that tells it.
+    /// `set_async`, and the reply that reports it.
     pub struct AsyncConfig "async" [1.3 AsyncConfig13] {
         /// One for each kind of message and role.
         properties: Vec<AsyncProperty>;

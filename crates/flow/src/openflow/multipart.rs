@@ -48,7 +48,7 @@ tagged! {
         10 "meter_config" => MeterConfig(MeterRequest);
         /// What meters can do.
         11 "meter_features" => MeterFeatures(Empty);
-        /// What tables can do, or shall.
+        /// What tables can do, or are to do.
         12 "table_features" => TableFeatures(Vec<TableFeatures>);
         /// Ports.
         13 "port_desc" => PortDesc(Empty);

@@ -54,7 +54,7 @@ layout! {
         config: PortConfig;
         /// Which of them.
         mask: PortConfig;
-        /// What it shall offer.
+        /// What it is to offer.
         advertise: PortFeatures;
         _ 4;
     }

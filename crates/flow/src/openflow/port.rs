@@ -102,12 +102,12 @@ layout! {
         /// What kind it is.
         properties: Vec<PortModProperty>;
     }
-    /// What an Ethernet port shall offer.
+    /// What an Ethernet port is to offer.
     pub struct PortModEthernet "ethernet" {
         /// All of it; zero changes nothing.
         advertise: PortFeatures;
     }
-    /// How an optical port shall be tuned.
+    /// How an optical port is to be tuned.
     pub struct PortModOptical "optical" {
         /// Bits of what is set.
         configure: Hex<u32>;

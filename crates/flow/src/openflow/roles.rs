@@ -1,4 +1,4 @@
-//! Several controllers of one switch: who may change it, and who hears what.
+//! Several controllers of one switch: which may change it, and which hears what.
 //!
 //! **What.** [`Roles`] keeps every connection of a switch with its role (OpenFlow 1.3.5 section 6.3, Multiple Controllers), the generation of the last
 //! election, the masks of asynchronous messages (1.3.5 section 7.3.10, 1.4.1 section 7.3.10) and which connections are
@@ -71,7 +71,7 @@ struct Masks {
 
 impl Masks {
     /// What a new connection hears: 1.3.5 section 6.3, Multiple Controllers, says that a slave gets port status only, and 7.3.10 that a master gets all
-    /// but frames whose TTL ran out. Whose role was changed must be told (1.4.1 section 7.4.4); other controllers' changes
+    /// but frames whose TTL ran out. A controller whose role was changed must be informed (1.4.1 section 7.4.4); other controllers' changes
     /// only on demand.
     fn new(version: Version) -> Masks {
         let mut masks = Masks { master: [0; 6], slave: [0; 6] };

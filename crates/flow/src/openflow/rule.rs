@@ -211,7 +211,7 @@ layout! {
 }
 
 tagged! {
-    /// What a monitor tells (1.4; in 1.3 an extension has it, with numbers that are one less).
+    /// What a monitor reports (1.4; in 1.3 an extension has it, with numbers that are one less).
     pub enum Update {
         /// Was there when the monitor began.
         0 "initial" => Initial(UpdateFull) in V14;
@@ -292,7 +292,7 @@ layout! {
 pub struct PacketOut {
     /// A frame that the switch keeps; all ones means the data.
     pub buffer_id: Hex<u32>,
-    /// Where it shall seem to come from.
+    /// Where it is to appear to come from.
     pub in_port: u32,
     /// What to do with it.
     pub actions: Vec<super::action::Action>,

@@ -26,7 +26,7 @@ impl<'a> Sampler<'a> {
         self.bytes.next().copied().unwrap_or(0)
     }
 
-    /// A number of so many bits; small, large and special ones more often than chance has them.
+    /// A number of this many bits; small, large and special ones more often than chance has them.
     pub fn number(&mut self, bits: usize) -> u64 {
         let all = u64::MAX >> (64 - bits);
         match self.byte() % 4 {

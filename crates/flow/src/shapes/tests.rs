@@ -66,7 +66,7 @@ enum Step {
     /// The rule at this place of so many goes.
     Remove(prop::sample::Index),
     Modify(FlowMod, bool),
-    /// The selection of this delete, with what the rules must refer to, asked so many times.
+    /// The selection of this delete, with what the rules must refer to, asked this many times.
     Select(FlowMod, bool, Refers, usize),
 }
 
@@ -160,7 +160,7 @@ proptest! {
 
 const RULES: u32 = 20_000;
 
-/// Rules of one priority and three shapes that do not overlap: metadata tells the shapes apart.
+/// Rules of one priority and three shapes that do not overlap: metadata distinguishes the shapes.
 fn apart(number: u32) -> Rule {
     let which = MatchField::exact(Field::Metadata, number % 3);
     let fields = match number % 3 {

@@ -71,7 +71,7 @@ pub fn show_instructions(instructions: &[Instruction]) -> String {
     }
 }
 
-/// Reads the instructions of a rule: what stands behind `actions=`.
+/// Reads the instructions of a rule: what follows `actions=`.
 pub fn instructions(text: Piece<'_>) -> Result<Vec<Instruction>> {
     let items = text.items();
     if let [only] = items[..]

@@ -2,7 +2,7 @@
 //!
 //! **What.** `eth dst=02:00:00:00:00:02 / vlan vid=5 / ip dst=10.0.0.9 ttl=3 / udp dport=53 / raw 0102` is a frame. Types,
 //! protocols, lengths and checksums follow from what comes next unless a layer says them; `/ fill 60` at the end adds
-//! zeros behind all headers until the frame is so long. [`of_match`] makes a frame
+//! zeros after all headers until the frame has that length. [`of_match`] makes a frame
 //! from the fields of a match, as `ofproto/trace` does.
 //!
 //! **Why.** Cases and traces say what goes in and what comes out; bytes made here have nothing to do with those that the
@@ -92,7 +92,7 @@ impl<'a> Layer<'a> {
         Ok((self.number(key, usual.into(), 0xffff)? as u16).to_be_bytes())
     }
 
-    /// The last so many bytes of a field's value.
+    /// The last bytes, of this number, of a field's value.
     fn address<const N: usize>(&self, key: &str, field: Field, usual: &str) -> Result<[u8; N]> {
         let piece = self.get(key).unwrap_or(Piece { text: usual, at: self.name.at });
         let bytes = value::value(field, piece)?.to_be_bytes();

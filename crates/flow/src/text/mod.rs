@@ -60,7 +60,7 @@ impl<'a> Piece<'a> {
         Err(TextError { column: self.at + 1, what: what.into() })
     }
 
-    /// The rest after so many bytes.
+    /// The rest after this number of bytes.
     fn after(self, bytes: usize) -> Piece<'a> {
         Piece { text: &self.text[bytes..], at: self.at + bytes }
     }
@@ -71,7 +71,7 @@ impl<'a> Piece<'a> {
         Piece { text: self.text.trim(), at: self.at + begin }
     }
 
-    /// What stands before and behind the first of these characters.
+    /// What stands before and after the first of these characters.
     fn split(self, marks: &[char]) -> (Piece<'a>, Option<Piece<'a>>) {
         match self.text.find(marks) {
             Some(found) => {
@@ -110,7 +110,7 @@ impl<'a> Piece<'a> {
         found
     }
 
-    /// The piece up to the item that begins with this, and the piece behind it.
+    /// The piece up to the item that begins with this, and the piece after it.
     fn cut(self, begin: &str) -> (Piece<'a>, Option<Piece<'a>>) {
         let found = self.items().into_iter().find(|item| item.text.starts_with(begin));
         match found {
@@ -122,7 +122,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// A number, decimal or hexadecimal, of at most so much.
+    /// A number, decimal or hexadecimal, of at most this value.
     pub fn number(self, most: u128) -> Result<u128> {
         let read = match self.text.strip_prefix("0x").or(self.text.strip_prefix("0X")) {
             Some(digits) if !digits.starts_with('+') => u128::from_str_radix(digits, 16).ok(),

@@ -53,7 +53,7 @@ pub fn parse_match(line: &str) -> Result<Match> {
 }
 
 /// Reads a flow-mod. Deletes are for all tables and have no actions; modify and delete may say `cookie=VALUE/MASK`,
-/// deletes `out_port` and `out_group`. A word that the command would not look at is refused (§6.4): whoever writes
+/// deletes `out_port` and `out_group`. A word that the command would ignore is refused (§6.4): whoever writes
 /// `priority=0` in a delete expects that other priorities stay.
 pub fn flow_mod(command: FlowModCommand, line: &str) -> Result<FlowMod> {
     let is_delete = matches!(command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);

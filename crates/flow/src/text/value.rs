@@ -101,7 +101,7 @@ fn mask(field: Field, piece: Piece<'_>) -> Result<Value> {
     Ok(prefix(field, length))
 }
 
-/// The mask whose first so many bits are ones.
+/// The mask whose first bits, of this number, are ones.
 fn prefix(field: Field, length: u32) -> Value {
     let below = u32::from(field.bits()) - length;
     field.full_mask() & u128::MAX.checked_shl(below).unwrap_or(0)
@@ -188,7 +188,7 @@ pub struct MatchReader<'a> {
 }
 
 impl<'a> MatchReader<'a> {
-    /// Takes an item when it is one of a match; `false` when it is none.
+    /// Takes an item when it is one of a match; `false` when it is not.
     pub fn take(&mut self, item: Piece<'a>) -> Result<bool> {
         if let Some((_, eth_type, proto)) = SHORTHANDS.iter().find(|(name, _, _)| *name == item.text) {
             self.fields.push((MatchField::exact(Field::EthType, *eth_type), item));
