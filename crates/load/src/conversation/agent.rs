@@ -10,7 +10,7 @@ use crate::protocol::message::{Numbered, Prepared, Reply, Request};
 use crate::protocol::setup::{Role, Setup};
 use crate::traffic::end::{self, End};
 use linux::sys::{clock, socket};
-use record::traffic::EndReport;
+use record::traffic::{EndReport, Settings};
 use record::{Problem, Result};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -51,6 +51,7 @@ type Traffic = JoinHandle<(Box<dyn End>, EndReport)>;
 /// A test that is prepared or runs.
 struct Test {
     setup: Setup,
+    settings: Settings,
     /// The end, when no traffic thread has it.
     end: Option<Box<dyn End>>,
     traffic: Option<Traffic>,
@@ -60,10 +61,10 @@ struct Test {
 
 impl Test {
     fn prepare(setup: Setup, turn: Turn, done: &UnixStream) -> Result<(Test, Prepared)> {
-        let end = kind::prepare(&setup)?;
-        let prepared = Prepared { ports: end.ports(), icmp_id: end.icmp_id(), settings: end.settings() };
+        let (prepared, end) = kind::prepare(&setup)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut test = Test { setup, end: Some(end), traffic: None, stop, _turn: turn };
+        let settings = prepared.settings.clone();
+        let mut test = Test { setup, settings, end: Some(end), traffic: None, stop, _turn: turn };
         if test.setup.role == Role::Receiver {
             test.start(done)?;
         }
@@ -73,12 +74,13 @@ impl Test {
     /// Runs the end on a thread of its own; `done` gets a byte when it is over.
     fn start(&mut self, done: &UnixStream) -> Result<()> {
         let Some(mut end) = self.end.take() else { return Err(Problem::host("the test is already running")) };
-        let (setup, stop) = (self.setup.clone(), Arc::clone(&self.stop));
+        let (setup, settings) = (self.setup.clone(), self.settings.clone());
+        let stop = Arc::clone(&self.stop);
         let cannot = |error: io::Error| Problem::host(format!("cannot start a traffic thread: {error}"));
         let done = Finish(done.try_clone().map_err(cannot)?);
         let traffic =
             std::thread::Builder::new().name(format!("traffic-{}", setup.role.name())).spawn(move || {
-                let report = end::run(&mut *end, &setup, &stop);
+                let report = end::run(&mut *end, &setup, &settings, &stop);
                 drop(done);
                 (end, report)
             });

@@ -16,12 +16,12 @@ pub use check::check_spec;
 pub use host::check_host;
 
 use crate::protocol::setup::{Role, Setup};
-use crate::traffic::end::End;
+use crate::traffic::end::Ready;
+use record::Problem;
 use record::kind::Kind;
-use record::{Problem, Result};
 
 /// Opens the sockets or ports of one end.
-type Prepare = fn(&Setup) -> Result<Box<dyn End>>;
+type Prepare = fn(&Setup) -> Ready;
 
 /// What a kind can carry in one message, in bytes.
 enum Sizes {
@@ -55,38 +55,38 @@ const KINDS: &[Row] = &[
     Row {
         kind: Kind::TcpStream,
         sizes: Sizes::Bytes(0, MAX_WRITE),
-        sender: tcp_stream::Sender::prepare,
-        receiver: tcp_stream::Receiver::prepare,
+        sender: tcp_stream::sender,
+        receiver: tcp_stream::receiver,
     },
     Row {
         kind: Kind::UdpStream,
         sizes: Sizes::Message(MAX_DATAGRAM),
-        sender: udp_stream::Sender::prepare,
-        receiver: udp_stream::Receiver::prepare,
+        sender: udp_stream::sender,
+        receiver: udp_stream::receiver,
     },
     Row {
         kind: Kind::TcpRr,
         sizes: Sizes::Bytes(1, MAX_REQUEST),
-        sender: tcp_rr::Sender::prepare,
-        receiver: tcp_rr::Receiver::prepare,
+        sender: tcp_rr::sender,
+        receiver: tcp_rr::receiver,
     },
     Row {
         kind: Kind::UdpRr,
         sizes: Sizes::Message(MAX_DATAGRAM),
-        sender: udp_rr::Sender::prepare,
-        receiver: udp_rr::Receiver::prepare,
+        sender: udp_rr::sender,
+        receiver: udp_rr::receiver,
     },
     Row {
         kind: Kind::Ping,
         sizes: Sizes::Message(MAX_DATAGRAM - wire::icmp::HEADER as u32),
-        sender: ping::Sender::prepare,
-        receiver: ping::Idle::prepare,
+        sender: ping::sender,
+        receiver: ping::receiver,
     },
     Row {
         kind: Kind::Frames,
         sizes: Sizes::Frame(frames::shortest, MAX_FRAME),
-        sender: frames::Sender::prepare,
-        receiver: frames::Receiver::prepare,
+        sender: frames::sender,
+        receiver: frames::receiver,
     },
 ];
 
@@ -107,7 +107,7 @@ fn row(kind: Kind) -> &'static Row {
 ///
 /// # Errors
 /// Input: a test that is not possible. Host: what this host does not have or does not allow.
-pub fn prepare(setup: &Setup) -> Result<Box<dyn End>> {
+pub fn prepare(setup: &Setup) -> Ready {
     check_spec(&setup.spec)?;
     check_host(&setup.spec, setup.role)?;
     if setup.address.is_ipv4() != (setup.spec.family == 4) {

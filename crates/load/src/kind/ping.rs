@@ -3,20 +3,19 @@
 //! The kernel of the other end answers; the receiving end of the test only exists, so that its node is observed like
 //! that of every other test.
 
-use crate::protocol::setup::Setup;
+use crate::protocol::message::Prepared;
+use crate::protocol::setup::{ClockRelation, Setup};
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::ask::{self, Question};
 use crate::traffic::datagram::{Carrier, Form};
-use crate::traffic::end::{End, settings_of};
-use crate::traffic::intervals::Intervals;
+use crate::traffic::end::{End, Ready, prepared};
 use linux::sys::clock;
 use linux::sys::icmp::{EchoSocket, Method};
 use linux::sys::socket::{self, Direction};
 use linux::sys::udp::{ReceiveBatch, SendBatch, Wait};
+use record::Problem;
 use record::traffic::{EndReport, Settings};
-use record::{Problem, Result};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags, Message};
@@ -29,70 +28,57 @@ const PROBES: u64 = 5;
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The end that sends echo requests.
-pub struct Sender {
+struct Sender {
     socket: EchoSocket,
     question: Question,
-    settings: Settings,
 }
 
-impl Sender {
-    /// Opens the socket: a ping socket if the host allows it, else a raw one.
-    pub fn prepare(setup: &Setup) -> Result<Box<dyn End>> {
-        let spec = setup.spec.clone();
-        let identifier = (std::process::id() as u16) ^ (u16::from(setup.token) << 8);
-        let socket = EchoSocket::open(setup.address, identifier).map_err(|error| {
-            Problem::host(format!("cannot open an ICMP socket to {}: {error}", setup.address)).help(
-                "give it CAP_NET_RAW, or allow ping sockets with sysctl net.ipv4.ping_group_range=\"0 2147483647\"",
-            )
-        })?;
-        if let Some(bytes) = spec.send_buffer {
-            let _ = socket::set_buffer(&socket, Direction::Send, bytes);
-        }
-        if let Some(bytes) = spec.receive_buffer {
-            let _ = socket::set_buffer(&socket, Direction::Receive, bytes);
-        }
-        let local = socket.local().map(|address| SocketAddr::new(address, 0));
-        let mut settings = settings_of(&socket, local, Err(io::ErrorKind::NotConnected.into()));
-        settings.local = socket.local().map(|address| address.to_string()).unwrap_or_default();
-        settings.remote = setup.address.to_string();
-        settings.method = match socket.method() {
-            Method::PingSocket => format!("ICMP ping socket, id {}", socket.identifier()),
-            Method::Raw => format!("ICMP raw socket, id {}", socket.identifier()),
-        };
-        let buffers = if spec.rate.is_some() { spec.batch.max(1) as usize } else { 1 };
-        let size = spec.size as usize;
-        let form = Form { stream: setup.token, flags: Flags::REQUEST, size, merged: 1, buffers };
-        // The kernel sends the data back as it came, flags and all.
-        let question = Question {
-            spec,
-            form,
-            reply_flags: Flags::REQUEST,
-            reply_size: size,
-            timeout: FLOOD_TIMEOUT,
-            counts_late: false,
-        };
-        Ok(Box::new(Sender { socket, question, settings }))
+/// Opens the socket: a ping socket if the host allows it, else a raw one.
+pub fn sender(setup: &Setup) -> Ready {
+    let spec = setup.spec.clone();
+    let identifier = (std::process::id() as u16) ^ (u16::from(setup.token) << 8);
+    let socket = EchoSocket::open(setup.address, identifier).map_err(|error| {
+        Problem::host(format!("cannot open an ICMP socket to {}: {error}", setup.address)).help(
+            "give it CAP_NET_RAW, or allow ping sockets with sysctl net.ipv4.ping_group_range=\"0 2147483647\"",
+        )
+    })?;
+    for (direction, bytes) in [(Direction::Send, spec.send_buffer), (Direction::Receive, spec.receive_buffer)]
+    {
+        let _ = bytes.map(|bytes| socket::set_buffer(&socket, direction, bytes));
     }
+    let local = socket.local().map(|address| address.to_string()).unwrap_or_default();
+    let method = match socket.method() {
+        Method::PingSocket => format!("ICMP ping socket, id {}", socket.identifier()),
+        Method::Raw => format!("ICMP raw socket, id {}", socket.identifier()),
+    };
+    let prepared = prepared(&socket, Err(io::ErrorKind::NotConnected.into()), None, vec![]);
+    let settings = Settings { local, remote: setup.address.to_string(), method, ..prepared.settings };
+    let size = spec.size as usize;
+    let question = Question {
+        form: Form {
+            stream: setup.token,
+            flags: Flags::REQUEST,
+            size,
+            merged: 1,
+            buffers: ask::buffers(&spec),
+        },
+        // The kernel sends the data back as it came, flags and all.
+        reply_flags: Flags::REQUEST,
+        reply_size: size,
+        timeout: FLOOD_TIMEOUT,
+        counts_late: false,
+        spec,
+    };
+    let prepared = Prepared { ports: vec![], icmp_id: Some(socket.identifier()), settings };
+    Ok((prepared, Box::new(Sender { socket, question })))
 }
 
 impl End for Sender {
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        Vec::new()
-    }
-
-    fn icmp_id(&self) -> Option<u16> {
-        Some(self.socket.identifier())
-    }
-
     fn warm_up(&mut self) -> bool {
         let stream = self.question.form.stream;
         let mut out = SendBatch::new(1, self.socket.overhead() + message::LENGTH);
         let mut into = ReceiveBatch::new(1, 2048);
-        let mut probes = Arrivals::new(stream, Flags::PROBE, message::LENGTH, 0, Intervals::new(1_000_000));
+        let mut probes = Arrivals::new(stream, Flags::PROBE, message::LENGTH, ClockRelation::Shared, 0);
         for sequence in 0..PROBES {
             Carrier::write(
                 &self.socket,
@@ -122,34 +108,20 @@ impl End for Sender {
     }
 
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        // Warming up used time-outs of its own.
-        let _ = ask::set_timeout(&self.socket, FLOOD_TIMEOUT);
         ask::run(&self.socket, &self.question, stop)
     }
 }
 
 /// The end that is only there.
-pub struct Idle;
+struct Idle;
 
-impl Idle {
-    /// Opens nothing.
-    ///
-    /// # Errors
-    /// None.
-    pub fn prepare(_setup: &Setup) -> Result<Box<dyn End>> {
-        Ok(Box::new(Idle))
-    }
+/// Opens nothing.
+pub fn receiver(_setup: &Setup) -> Ready {
+    let settings = Settings { method: "the kernel answers".to_owned(), ..Settings::default() };
+    Ok((Prepared { settings, ..Prepared::default() }, Box::new(Idle)))
 }
 
 impl End for Idle {
-    fn settings(&self) -> Settings {
-        Settings { method: "the kernel answers".to_owned(), ..Settings::default() }
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        Vec::new()
-    }
-
     fn run(&mut self, _stop: &AtomicBool) -> EndReport {
         EndReport::default()
     }

@@ -4,15 +4,13 @@ use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::ask::{self, Question};
 use crate::traffic::datagram::{Errors, Form};
-use crate::traffic::end::{End, receive_errors_note, settings_of};
-use crate::traffic::intervals::Intervals;
+use crate::traffic::end::{End, Ready};
 use crate::traffic::udp::{answer_probe, bind, connect, probe, read_until_stopped};
 use linux::sys::socket;
 use linux::sys::udp::{ReceiveBatch, SendBatch};
-use record::Result;
-use record::traffic::{EndReport, Settings};
+use record::traffic::EndReport;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags};
@@ -21,77 +19,56 @@ use wire::message::{self, Flags};
 pub const TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The end that asks.
-pub struct Sender {
+struct Sender {
     socket: UdpSocket,
     question: Question,
-    settings: Settings,
 }
 
-impl Sender {
-    /// Opens and connects the socket.
-    pub fn prepare(setup: &Setup) -> Result<Box<dyn End>> {
-        let spec = setup.spec.clone();
-        let socket = connect(&spec, SocketAddr::new(setup.address, setup.port))?;
-        let mut settings = settings_of(&socket, socket.local_addr(), socket.peer_addr());
-        let buffers = if spec.rate.is_some() { spec.batch.max(1) as usize } else { 1 };
-        settings.method = format!("sendmmsg ×{buffers}, recvmmsg ×{buffers}");
-        let form =
-            Form { stream: setup.token, flags: Flags::REQUEST, size: spec.size as usize, merged: 1, buffers };
-        let reply_size = spec.response_size();
-        let question = Question {
-            spec,
-            form,
-            reply_flags: Flags::RESPONSE,
-            reply_size,
-            timeout: TIMEOUT,
-            counts_late: true,
-        };
-        Ok(Box::new(Sender { socket, question, settings }))
-    }
+/// Opens and connects the sender's socket.
+pub fn sender(setup: &Setup) -> Ready {
+    let spec = setup.spec.clone();
+    let (socket, mut prepared) = connect(setup)?;
+    let buffers = ask::buffers(&spec);
+    prepared.settings.method = format!("sendmmsg ×{buffers}, recvmmsg ×{buffers}");
+    let (stream, size) = (setup.token, spec.size as usize);
+    let question = Question {
+        form: Form { stream, flags: Flags::REQUEST, size, merged: 1, buffers },
+        reply_flags: Flags::RESPONSE,
+        reply_size: spec.response_size(),
+        timeout: TIMEOUT,
+        counts_late: true,
+        spec,
+    };
+    Ok((prepared, Box::new(Sender { socket, question })))
 }
 
 impl End for Sender {
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        self.socket.local_addr().map(|address| address.port()).into_iter().collect()
-    }
-
     fn warm_up(&mut self) -> bool {
         probe(&self.socket, self.question.form.stream)
     }
 
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        // Warming up used time-outs of its own.
-        let _ = ask::set_timeout(&self.socket, TIMEOUT);
         ask::run(&self.socket, &self.question, stop)
     }
 }
 
 /// The end that answers.
-pub struct Receiver {
+struct Receiver {
     socket: UdpSocket,
     setup: Setup,
     batch: ReceiveBatch,
     replies: SendBatch,
-    settings: Settings,
 }
 
-impl Receiver {
-    /// Opens the socket and makes the buffers.
-    pub fn prepare(setup: &Setup) -> Result<Box<dyn End>> {
-        let spec = &setup.spec;
-        let (socket, note) = bind(spec, setup.address)?;
-        let mut settings = settings_of(&socket, socket.local_addr(), Err(io::ErrorKind::NotConnected.into()));
-        settings.refused.extend(note);
-        let buffers = if spec.rate.is_some() { spec.batch.max(1) as usize } else { 1 };
-        settings.method = format!("recvmmsg ×{buffers}, sendmmsg ×{buffers}");
-        let batch = ReceiveBatch::new(buffers, spec.size as usize + 1);
-        let replies = SendBatch::new(buffers, spec.response_size());
-        Ok(Box::new(Receiver { socket, setup: setup.clone(), batch, replies, settings }))
-    }
+/// Opens the receiver's socket and makes the buffers.
+pub fn receiver(setup: &Setup) -> Ready {
+    let spec = &setup.spec;
+    let (socket, mut prepared) = bind(setup)?;
+    let buffers = ask::buffers(spec);
+    prepared.settings.method = format!("recvmmsg ×{buffers}, sendmmsg ×{buffers}");
+    let batch = ReceiveBatch::new(buffers, spec.size as usize + 1);
+    let replies = SendBatch::new(buffers, spec.response_size());
+    Ok((prepared, Box::new(Receiver { socket, setup: setup.clone(), batch, replies })))
 }
 
 /// What the answering end counts about its answers.
@@ -125,23 +102,12 @@ impl Answers {
 }
 
 impl End for Receiver {
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        self.socket.local_addr().map(|address| address.port()).into_iter().collect()
-    }
-
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        let Receiver { socket, setup, batch, replies, .. } = self;
-        let (spec, token) = (&setup.spec, setup.token);
-        let intervals = Intervals::for_duration(spec.duration_ms);
-        let offset = setup.clock.offset_ns();
-        let mut requests = Arrivals::new(token, Flags::REQUEST, spec.size as usize, offset, intervals);
-        let (mut answers, mut left) = (Answers::default(), 0);
-        let errors = read_until_stopped(socket, batch, stop, |batch, many, now, is_late| {
-            requests.read_at(now);
+        let Receiver { socket, setup, batch, replies } = self;
+        let (socket, token) = (&*socket, setup.token);
+        let mut requests = Arrivals::of(setup, Flags::REQUEST, setup.spec.size as usize);
+        let mut answers = Answers::default();
+        read_until_stopped(socket, batch, &mut requests, stop, |requests, batch, many, now| {
             let mut ready = 0;
             for index in 0..many {
                 match requests.datagram(now, batch.bytes(index)) {
@@ -159,21 +125,16 @@ impl End for Receiver {
                 }
             }
             // Nobody waits any more for an answer to what was left in the socket.
-            if is_late {
-                left += ready as u64;
-            } else {
+            if !requests.received.is_late {
                 answers.send(socket, replies, ready);
             }
         });
-        let mut report = EndReport { thread_cpu_ns: requests.cpu_ns(), ..EndReport::default() };
-        requests.report(&mut report);
-        report.responses = answers.sent;
-        report.send_calls = answers.calls;
-        report.send_errors = answers.errors.named();
-        report.left_in_socket = left;
-        report.socket_drops = socket::drops(&*socket).ok();
-        report.notes.extend(setup.clock.note());
-        report.notes.extend(receive_errors_note(&errors));
-        report
+        EndReport {
+            responses: answers.sent,
+            send_calls: answers.calls,
+            send_errors: answers.errors.named(),
+            socket_drops: socket::drops(socket).ok(),
+            ..requests.into_report()
+        }
     }
 }

@@ -1,15 +1,142 @@
 //! Messages that arrive: whose they are, whether each is new, when it came and how late.
 //!
-//! Both ends count by this: a receiver the messages, the sender of requests the replies.
+//! Whoever reads counts into [`Received`]: a receiver the messages, the sender of requests the replies. Datagrams are first
+//! judged by [`Arrivals`]; what a connection brings is in order and the test's by itself.
 
+use super::datagram::Errors;
 use super::intervals::Intervals;
 use super::sequence::{self, Arrival, Sequence};
+use crate::protocol::setup::{ClockRelation, Setup};
 use linux::sys::clock;
 use record::Histogram;
 use record::traffic::EndReport;
+use std::io;
 use wire::message::{Flags, Message};
 
-/// What a receiver (or the sender of requests, for the replies) counts.
+/// What a reader counts.
+pub struct Received {
+    /// Messages of the test, duplicates included.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The test has ended: what is read now was left in the socket.
+    pub is_late: bool,
+    /// When the first was read.
+    pub begun_ns: u64,
+    /// Time since a request really left.
+    pub from_send: Histogram,
+    /// Traffic over time.
+    pub intervals: Intervals,
+    /// CPU time of the reading thread, once it has ended.
+    pub cpu_ns: u64,
+    /// Errors met while reading.
+    pub errors: Errors,
+    left: u64,
+    ended_ns: u64,
+    begun_cpu_ns: u64,
+    longest_gap_ns: u64,
+    latency: Histogram,
+}
+
+impl Received {
+    /// Nothing yet, in intervals for a test of that length.
+    pub fn new(duration_ms: u64) -> Self {
+        Received {
+            messages: 0,
+            bytes: 0,
+            is_late: false,
+            begun_ns: 0,
+            from_send: Histogram::new(),
+            intervals: Intervals::for_duration(duration_ms),
+            cpu_ns: 0,
+            errors: Errors::default(),
+            left: 0,
+            ended_ns: 0,
+            begun_cpu_ns: 0,
+            longest_gap_ns: 0,
+            latency: Histogram::new(),
+        }
+    }
+
+    /// Takes note of a read that brought something at `now_ns`.
+    #[inline]
+    pub fn read_at(&mut self, now_ns: u64) {
+        if self.begun_ns > 0 {
+            self.longest_gap_ns = self.longest_gap_ns.max(now_ns - self.ended_ns.min(now_ns));
+        }
+    }
+
+    /// Counts messages that were read at `now_ns`.
+    #[inline]
+    pub fn count(&mut self, now_ns: u64, messages: u64, bytes: u64) {
+        if self.begun_ns == 0 {
+            (self.begun_ns, self.begun_cpu_ns) = (now_ns, clock::thread_cpu_ns());
+        }
+        self.messages += messages;
+        self.left += if self.is_late { messages } else { 0 };
+        self.bytes += bytes;
+        self.ended_ns = now_ns;
+    }
+
+    /// Takes the time of a message that was counted.
+    #[inline]
+    pub fn time(&mut self, now_ns: u64, bytes: u64, latency_ns: u64) {
+        self.latency.record(latency_ns);
+        self.intervals.add_timed(now_ns, bytes, latency_ns);
+    }
+
+    /// Counts an error of a receive call, except a time-out and a signal; waits a little so that an error that stays does
+    /// not take the CPU.
+    pub fn failed(&mut self, error: &io::Error) {
+        if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
+            self.errors.add(error, 1);
+            clock::sleep_until(clock::monotonic_ns() + 1_000_000);
+        }
+    }
+
+    /// The calling thread has read everything: its CPU time counts from the first message.
+    pub fn end(&mut self) {
+        if self.begun_ns > 0 {
+            self.cpu_ns = clock::thread_cpu_ns().saturating_sub(self.begun_cpu_ns);
+        }
+    }
+
+    /// Adds what another connection brought in the same time.
+    pub fn merge(&mut self, other: Received) {
+        self.messages += other.messages;
+        self.left += other.left;
+        self.bytes += other.bytes;
+        let begun = [self.begun_ns, other.begun_ns].into_iter().filter(|ns| *ns > 0).min();
+        self.begun_ns = begun.unwrap_or(0);
+        self.ended_ns = self.ended_ns.max(other.ended_ns);
+        self.longest_gap_ns = self.longest_gap_ns.max(other.longest_gap_ns);
+        self.cpu_ns += other.cpu_ns;
+        self.intervals.merge(other.intervals);
+        self.errors.merge(&other.errors);
+    }
+
+    /// Writes the receiving half of a report; its times only if nothing was sent.
+    pub fn report(self, report: &mut EndReport) {
+        report.received = self.messages;
+        report.unique = self.messages;
+        report.received_bytes = self.bytes;
+        report.left_in_socket = self.left;
+        report.longest_read_gap_ns = self.longest_gap_ns;
+        report.latency = self.latency.summary();
+        report.latency_from_send = self.from_send.summary();
+        report.intervals = self.intervals.finish();
+        report.thread_cpu_ns += self.cpu_ns;
+        if report.attempted == 0 {
+            (report.begun_ns, report.ended_ns) = (self.begun_ns, self.ended_ns);
+        }
+        let named: Vec<_> = self.errors.named().iter().map(|e| format!("{} × {}", e.count, e.name)).collect();
+        if !named.is_empty() {
+            report.notes.push(format!("errors while receiving: {}", named.join(", ")));
+        }
+    }
+}
+
+/// What a reader of datagrams counts, and which of them belong to the test.
 pub struct Arrivals {
     stream: u8,
     flags: Flags,
@@ -17,17 +144,11 @@ pub struct Arrivals {
     /// Bytes that one message counts.
     counted: u64,
     sequence: Sequence,
-    latency: Histogram,
-    intervals: Intervals,
-    /// Added to the sender's clock to get ours.
-    offset_ns: i64,
-    received: u64,
-    bytes: u64,
+    /// How the sender's clock reads on ours.
+    clock: ClockRelation,
     foreign: u64,
-    begun_ns: u64,
-    ended_ns: u64,
-    begun_cpu_ns: u64,
-    longest_gap_ns: u64,
+    /// What they come to.
+    pub received: Received,
 }
 
 /// A message that belongs to the test.
@@ -43,24 +164,22 @@ pub struct Known {
 
 impl Arrivals {
     /// Nothing yet. Only messages of this stream, these flags and this size belong to the test.
-    pub fn new(stream: u8, flags: Flags, size: usize, offset_ns: i64, intervals: Intervals) -> Self {
+    pub fn new(stream: u8, flags: Flags, size: usize, clock: ClockRelation, duration_ms: u64) -> Self {
         Arrivals {
             stream,
             flags,
             size,
             counted: size as u64,
             sequence: Sequence::new(),
-            latency: Histogram::new(),
-            intervals,
-            offset_ns,
-            received: 0,
-            bytes: 0,
+            clock,
             foreign: 0,
-            begun_ns: 0,
-            ended_ns: 0,
-            begun_cpu_ns: 0,
-            longest_gap_ns: 0,
+            received: Received::new(duration_ms),
         }
+    }
+
+    /// Nothing yet, at the receiver of a test.
+    pub fn of(setup: &Setup, flags: Flags, size: usize) -> Self {
+        Arrivals::new(setup.token, flags, size, setup.clock, setup.spec.duration_ms)
     }
 
     /// Every message counts so many bytes, instead of its own.
@@ -70,22 +189,9 @@ impl Arrivals {
         self
     }
 
-    /// Messages of the test so far, duplicates included.
-    pub fn received(&self) -> u64 {
-        self.received
-    }
-
     /// Different messages so far.
     pub fn unique(&self) -> u64 {
         self.sequence.unique
-    }
-
-    /// Takes note of a read that brought something at `now_ns`.
-    #[inline]
-    pub fn read_at(&mut self, now_ns: u64) {
-        if self.received > 0 {
-            self.longest_gap_ns = self.longest_gap_ns.max(now_ns - self.ended_ns.min(now_ns));
-        }
     }
 
     /// Judges one datagram that was read at `now_ns`; none when it is foreign or a probe (which is never counted).
@@ -108,18 +214,12 @@ impl Arrivals {
             self.foreign += 1;
             return None;
         }
-        if self.received == 0 {
-            self.begun_ns = now_ns;
-            self.begun_cpu_ns = clock::thread_cpu_ns();
-        }
-        self.received += 1;
-        self.bytes += self.counted;
-        self.ended_ns = now_ns;
-        let latency_ns = now_ns.saturating_sub(message.planned_ns.saturating_add_signed(self.offset_ns));
+        self.received.count(now_ns, 1, self.counted);
+        let planned_ns = message.planned_ns.saturating_add_signed(self.clock.offset_ns());
+        let latency_ns = now_ns.saturating_sub(planned_ns);
         let is_new = arrival != Arrival::Duplicate;
         if is_new {
-            self.latency.record(latency_ns);
-            self.intervals.add_timed(now_ns, self.counted, latency_ns);
+            self.received.time(now_ns, self.counted, latency_ns);
         }
         Some(Known { message, latency_ns, is_new })
     }
@@ -129,26 +229,14 @@ impl Arrivals {
         self.foreign += many;
     }
 
-    /// CPU time of the calling thread since the first message.
-    pub fn cpu_ns(&self) -> u64 {
-        if self.received == 0 { 0 } else { clock::thread_cpu_ns().saturating_sub(self.begun_cpu_ns) }
-    }
-
-    /// Writes the receiving half of a report. `begun_ns` and `ended_ns` are written only if nothing was sent.
+    /// Writes the receiving half of a report; see [`Received::report`].
     pub fn report(self, report: &mut EndReport) {
-        report.received = self.received;
+        report.notes.extend(self.clock.note());
+        self.received.report(report);
         report.unique = self.sequence.unique;
-        report.received_bytes = self.bytes;
         report.duplicates = self.sequence.duplicates;
         report.reordered = self.sequence.reordered;
         report.foreign = self.foreign;
-        report.longest_read_gap_ns = self.longest_gap_ns;
-        report.latency = self.latency.summary();
-        report.intervals = self.intervals.finish();
-        if report.attempted == 0 {
-            report.begun_ns = self.begun_ns;
-            report.ended_ns = self.ended_ns;
-        }
         if self.sequence.too_old > 0 {
             report.notes.push(format!(
                 "{} messages came more than {} numbers late: nobody can tell whether they are new, so they are \
@@ -157,6 +245,14 @@ impl Arrivals {
                 sequence::WINDOW
             ));
         }
+    }
+
+    /// The report of a receiver whose thread ends here.
+    pub fn into_report(mut self) -> EndReport {
+        let mut report = EndReport::default();
+        self.received.end();
+        self.report(&mut report);
+        report
     }
 }
 
@@ -171,9 +267,13 @@ mod tests {
         bytes
     }
 
+    fn behind(offset_ns: i64) -> ClockRelation {
+        ClockRelation::Estimated { offset_ns, error_ns: 0 }
+    }
+
     #[test]
     fn every_datagram_is_judged_once() {
-        let mut arrivals = Arrivals::new(7, Flags::DATA, 64, 500, Intervals::new(1_000));
+        let mut arrivals = Arrivals::new(7, Flags::DATA, 64, behind(500), 1_000);
         let now = 2_000;
         let known = arrivals.datagram(now, &message(7, 1, Flags::DATA)).unwrap();
         assert_eq!((known.latency_ns, known.is_new), (500, true));
@@ -197,13 +297,13 @@ mod tests {
     proptest! {
         #[test]
         fn no_datagram_panics(bytes in prop::collection::vec(any::<u8>(), 0..100), now: u64, offset: i64) {
-            let mut arrivals = Arrivals::new(1, Flags::DATA, 64, offset, Intervals::new(1_000));
+            let mut arrivals = Arrivals::new(1, Flags::DATA, 64, behind(offset), 1_000);
             let mut ours = message(1, 0, Flags::DATA);
             for (place, byte) in ours[4..].iter_mut().zip(&bytes) {
                 *place = *byte;
             }
             arrivals.datagram(now, &bytes);
-            arrivals.read_at(now / 2);
+            arrivals.received.read_at(now / 2);
             arrivals.datagram(now, &ours);
         }
     }

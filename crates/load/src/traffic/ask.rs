@@ -7,20 +7,19 @@
 //! ([`super::sent_times`]): of more requests in flight than it has entries only the first kind of latency is known.
 
 use super::arrivals::{Arrivals, Known};
-use super::datagram::{Burst, Carrier, Errors, Form, Sent, Through};
-use super::end::{LINGER_NS, POLL, receive_errors_note};
-use super::intervals::Intervals;
-use super::paced::send_planned;
+use super::datagram::{Burst, Carrier, Form, Sent, Through};
+use super::end::{LINGER_NS, POLL};
+use super::paced;
 use super::schedule::{self, Plan, Share};
 use super::sent_times::SentTimes;
-use super::udp::note_error;
+use crate::protocol::setup::ClockRelation;
 use linux::sys::clock;
 use linux::sys::socket::{self, Direction};
 use linux::sys::udp::{ReceiveBatch, Wait};
 use record::spec::TestSpec;
 use record::traffic::EndReport;
-use record::{Histogram, Problem, Result};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use record::{Problem, Result};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use wire::message::Flags;
 
@@ -41,9 +40,16 @@ pub struct Question {
     pub counts_late: bool,
 }
 
+/// Messages that one system call sends or takes.
+pub fn buffers(spec: &TestSpec) -> usize {
+    if spec.rate.is_some() { spec.batch.max(1) as usize } else { 1 }
+}
+
 /// Asks until the test is over.
 pub fn run<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) -> EndReport {
     clock::precise_timers();
+    // Warming up used time-outs of its own.
+    let _ = set_timeout(carrier, question.timeout);
     let now = clock::monotonic_ns();
     let mut report = match Plan::of(&question.spec, now, question.spec.size, Share::ALL) {
         Some(plan) => open_loop(carrier, question, &plan, stop),
@@ -61,8 +67,8 @@ pub fn set_timeout<C: Carrier>(carrier: &C, timeout: Duration) -> Result<()> {
 }
 
 fn arrivals(question: &Question) -> Arrivals {
-    let intervals = Intervals::for_duration(question.spec.duration_ms);
-    Arrivals::new(question.form.stream, question.reply_flags, question.reply_size, 0, intervals)
+    let Question { spec, form, reply_flags, reply_size, .. } = question;
+    Arrivals::new(form.stream, *reply_flags, *reply_size, ClockRelation::Shared, spec.duration_ms)
 }
 
 fn receive_batch(question: &Question, buffers: usize) -> ReceiveBatch {
@@ -70,34 +76,36 @@ fn receive_batch(question: &Question, buffers: usize) -> ReceiveBatch {
     ReceiveBatch::new(buffers, question.reply_size + 60 + 8 + 1)
 }
 
-/// Takes in one received batch; calls `each` for every reply of the test.
+/// Waits for what comes and takes it in; calls `each` for every reply of the test. Returns the time at the end of the wait.
 #[inline]
 fn take_in<C: Carrier>(
     carrier: &C,
-    batch: &ReceiveBatch,
-    many: usize,
-    now: u64,
+    batch: &mut ReceiveBatch,
     replies: &mut Arrivals,
-    mut each: impl FnMut(&Known),
-) {
-    replies.read_at(now);
-    for index in 0..many {
-        match carrier.read(batch.bytes(index)) {
-            Some(bytes) => {
-                if let Some(known) = replies.datagram(now, bytes) {
-                    each(&known);
+    mut each: impl FnMut(&mut Arrivals, &Known, u64),
+) -> u64 {
+    let received = batch.receive(carrier.fd(), Wait::ForOne);
+    let now = clock::monotonic_ns();
+    match received {
+        Ok(many) => {
+            replies.received.read_at(now);
+            for index in 0..many {
+                match carrier.read(batch.bytes(index)).map(|bytes| replies.datagram(now, bytes)) {
+                    Some(Some(known)) => each(replies, &known, now),
+                    Some(None) => {}
+                    None => replies.foreign(1),
                 }
             }
-            None => replies.foreign(1),
         }
+        Err(error) => replies.received.failed(&error),
     }
+    now
 }
 
 struct ClosedLoop<'a, C> {
     carrier: &'a C,
     batch: ReceiveBatch,
     replies: Arrivals,
-    errors: Errors,
     timeout_ns: u64,
     late: u64,
 }
@@ -106,21 +114,13 @@ impl<C: Carrier> ClosedLoop<'_, C> {
     /// Waits for the reply to request `number`, which left at `left_ns`; returns the time at the end of the wait.
     #[inline]
     fn wait_for(&mut self, number: u64, left_ns: u64) -> u64 {
+        let (mut answered, late, timeout_ns) = (false, &mut self.late, self.timeout_ns);
         loop {
-            let received = self.batch.receive(self.carrier.fd(), Wait::ForOne);
-            let now = clock::monotonic_ns();
-            let mut answered = false;
-            match received {
-                Ok(many) => {
-                    let (late, timeout_ns) = (&mut self.late, self.timeout_ns);
-                    take_in(self.carrier, &self.batch, many, now, &mut self.replies, |known| {
-                        answered |= known.message.sequence == number;
-                        *late += u64::from(known.is_new && known.latency_ns > timeout_ns);
-                    });
-                }
-                Err(error) => note_error(&error, &mut self.errors),
-            }
-            if answered || now.saturating_sub(left_ns) >= self.timeout_ns {
+            let now = take_in(self.carrier, &mut self.batch, &mut self.replies, |_, known, _| {
+                answered |= known.message.sequence == number;
+                *late += u64::from(known.is_new && known.latency_ns > timeout_ns);
+            });
+            if answered || now.saturating_sub(left_ns) >= timeout_ns {
                 return now;
             }
         }
@@ -139,14 +139,9 @@ impl<C: Carrier> ClosedLoop<'_, C> {
 fn closed_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) -> EndReport {
     let spec = &question.spec;
     let mut burst = Burst::new(carrier, Form { buffers: 1, merged: 1, ..question.form });
-    let mut loops = ClosedLoop {
-        carrier,
-        batch: receive_batch(question, 1),
-        replies: arrivals(question),
-        errors: Errors::default(),
-        timeout_ns: question.timeout.as_nanos() as u64,
-        late: 0,
-    };
+    let (batch, replies) = (receive_batch(question, 1), arrivals(question));
+    let timeout_ns = question.timeout.as_nanos() as u64;
+    let mut loops = ClosedLoop { carrier, batch, replies, timeout_ns, late: 0 };
     let cpu = clock::thread_cpu_ns();
     let mut sent = Sent { begun_ns: clock::monotonic_ns(), ..Sent::default() };
     let end = schedule::deadline_of(spec, sent.begun_ns);
@@ -167,55 +162,33 @@ fn closed_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) 
     }
     loops.linger(sent.sent);
     let mut report = EndReport { thread_cpu_ns: clock::thread_cpu_ns() - cpu, ..EndReport::default() };
-    sent.report(&mut report);
-    report.schedule = Some(schedule::without_plan(sent.attempted, sent.begun_ns, sent.ended_ns));
-    report.notes.extend(receive_errors_note(&loops.errors));
+    sent.report(sent.schedule(None), &mut report);
+    loops.replies.report(&mut report);
     if question.counts_late && loops.late > 0 {
         report.late = loops.late;
-        let ms = question.timeout.as_millis();
-        report.notes.push(format!(
-            "later than {ms} ms after their request: {} replies",
-            record::unit::count(loops.late)
-        ));
+        let (ms, replies) = (question.timeout.as_millis(), record::unit::count(loops.late));
+        report.notes.push(format!("later than {ms} ms after their request: {replies} replies"));
     }
-    loops.replies.report(&mut report);
     report
-}
-
-/// What the reading thread of an open loop knows at its end.
-struct Replies {
-    arrivals: Arrivals,
-    from_send: Histogram,
-    errors: Errors,
-    cpu_ns: u64,
 }
 
 fn read_replies<C: Carrier>(
     carrier: &C,
     mut batch: ReceiveBatch,
-    mut arrivals: Arrivals,
+    mut replies: Arrivals,
     sent: &SentTimes,
-    accepted: &AtomicU64,
-) -> Replies {
-    let (mut from_send, mut errors) = (Histogram::new(), Errors::default());
+) -> Arrivals {
     let cpu = clock::thread_cpu_ns();
     let mut give_up = u64::MAX;
     loop {
-        let received = batch.receive(carrier.fd(), Wait::ForOne);
-        let now = clock::monotonic_ns();
-        match received {
-            Ok(many) => take_in(carrier, &batch, many, now, &mut arrivals, |known| {
-                if let Some(left) = sent.of(known.message.sequence).filter(|_| known.is_new) {
-                    from_send.record(now.saturating_sub(left));
-                }
-            }),
-            Err(error) => note_error(&error, &mut errors),
-        }
-        if sent.is_done() {
-            give_up = give_up.min(now + LINGER_NS);
-            if arrivals.unique() >= accepted.load(Acquire) || now >= give_up {
-                return Replies { arrivals, from_send, errors, cpu_ns: clock::thread_cpu_ns() - cpu };
+        let now = take_in(carrier, &mut batch, &mut replies, |replies, known, now| {
+            if let Some(left) = sent.of(known.message.sequence).filter(|_| known.is_new) {
+                replies.received.from_send.record(now.saturating_sub(left));
             }
+        });
+        if sent.is_over(replies.unique(), now, LINGER_NS, &mut give_up) {
+            replies.received.cpu_ns = clock::thread_cpu_ns() - cpu;
+            return replies;
         }
     }
 }
@@ -224,29 +197,11 @@ fn open_loop<C: Carrier>(carrier: &C, question: &Question, plan: &Plan, stop: &A
     // Replies are looked for often enough to notice the end, whatever the time-out of the closed loop is.
     let _ = set_timeout(carrier, POLL);
     let mut burst = Burst::new(carrier, question.form);
-    let (times, accepted) = (SentTimes::new(), AtomicU64::new(0));
     let batch = receive_batch(question, question.spec.batch.max(1) as usize);
     let waiting = arrivals(question);
-    let cpu = clock::thread_cpu_ns();
-    let (sent, lateness, replies) = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| read_replies(carrier, batch, waiting, &times, &accepted));
-        let mut out = Through { carrier, burst: &mut burst };
-        let (sent, lateness) = send_planned(&mut out, plan, stop, |numbers, now| {
-            numbers.for_each(|number| times.leaves(number, now));
-        });
-        accepted.store(sent.sent, Release);
-        times.finish();
-        let replies = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (sent, lateness, replies)
-    });
-    let mut report = EndReport::default();
-    sent.report(&mut report);
-    report.thread_cpu_ns = clock::thread_cpu_ns() - cpu + replies.cpu_ns;
-    let schedule = plan.outcome(sent.attempted, sent.begun_ns, sent.ended_ns, &lateness);
-    report.notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
-    report.notes.extend(receive_errors_note(&replies.errors));
-    report.schedule = Some(schedule);
-    report.latency_from_send = replies.from_send.summary();
-    replies.arrivals.report(&mut report);
+    let mut out = Through { carrier, burst: &mut burst };
+    let (mut report, replies) =
+        paced::ask(&mut out, plan, stop, |sent| read_replies(carrier, batch, waiting, sent));
+    replies.report(&mut report);
     report
 }

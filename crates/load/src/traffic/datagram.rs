@@ -3,11 +3,13 @@
 //! A carrier says how a test message travels: as a UDP payload, or as the data of an ICMP echo. Everything else (the
 //! batch, the schedule, the counting) does not know the difference.
 
+use super::schedule::{self, Plan};
 use linux::sys::icmp::EchoSocket;
 use linux::sys::socket;
 use linux::sys::udp::SendBatch;
+use record::Histogram;
 use record::ledger::NamedCount;
-use record::traffic::EndReport;
+use record::traffic::{EndReport, Schedule};
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -124,6 +126,8 @@ pub struct Sent {
     pub calls: u64,
     /// Messages that it did not take, by error.
     pub errors: Errors,
+    /// How late they left against their plan.
+    pub lateness: Histogram,
     /// Times that the kernel held the sender back until the send time-out: the send buffer stayed full.
     pub blocked: u64,
     /// When the first left.
@@ -133,8 +137,30 @@ pub struct Sent {
 }
 
 impl Sent {
+    /// Adds what another connection sent at the same time.
+    pub fn merge(&mut self, other: &Sent) {
+        self.attempted += other.attempted;
+        self.sent += other.sent;
+        self.bytes += other.bytes;
+        self.calls += other.calls;
+        self.errors.merge(&other.errors);
+        self.lateness.merge(&other.lateness);
+        self.begun_ns = other.begun_ns;
+        self.ended_ns = self.ended_ns.max(other.ended_ns);
+    }
+
+    /// What came of a plan, or of sending without one.
+    pub fn schedule(&self, plan: Option<&Plan>) -> Schedule {
+        match plan {
+            Some(plan) => plan.outcome(self.attempted, self.begun_ns, self.ended_ns, &self.lateness),
+            None => schedule::without_plan(self.attempted, self.begun_ns, self.ended_ns),
+        }
+    }
+
     /// Writes the sending half of a report.
-    pub fn report(&self, report: &mut EndReport) {
+    pub fn report(&self, schedule: Schedule, report: &mut EndReport) {
+        report.notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
+        report.schedule = Some(schedule);
         report.attempted = self.attempted;
         report.sent = self.sent;
         report.sent_bytes = self.bytes;
@@ -176,6 +202,11 @@ pub trait Outgoing {
     /// counted and not tried again; when the way out stays full, the rest is not attempted, and the caller goes on at
     /// `sent.attempted`.
     fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent);
+
+    /// True when nothing can leave any more.
+    fn is_closed(&self) -> bool {
+        false
+    }
 }
 
 /// A burst and the socket that it leaves by.

@@ -1,14 +1,15 @@
 //! One end of a test: prepared, warmed up, run, and kept open until the counters were read.
 
-use super::datagram::Errors;
 use super::schedule;
+use crate::protocol::message::Prepared;
 use crate::protocol::setup::{Role, Setup};
 use linux::sys::cpu;
 use linux::sys::socket::{self, Direction};
+use record::Result;
 use record::spec::TestSpec;
 use record::traffic::{EndReport, Settings};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -24,17 +25,6 @@ pub const LINGER_NS: u64 = 200_000_000;
 
 /// One end of one test. Its sockets stay open until it is dropped.
 pub trait End: Send {
-    /// What took effect.
-    fn settings(&self) -> Settings;
-
-    /// Local ports (several for parallel connections; may be empty).
-    fn ports(&self) -> Vec<u16>;
-
-    /// The identifier of its echo requests, ping only.
-    fn icmp_id(&self) -> Option<u16> {
-        None
-    }
-
     /// Sends a few probes that are not part of the test; true when the path answered. Senders only.
     fn warm_up(&mut self) -> bool {
         false
@@ -44,8 +34,12 @@ pub trait End: Send {
     fn run(&mut self, stop: &AtomicBool) -> EndReport;
 }
 
-/// Runs an end on the calling thread, pinned as asked; the report has the settings.
-pub fn run(end: &mut dyn End, setup: &Setup, stop: &AtomicBool) -> EndReport {
+/// An end that is ready, and what its controller must know of it.
+pub type Ready = Result<(Prepared, Box<dyn End>)>;
+
+/// Runs an end on the calling thread, pinned as asked; the report has the settings, with the buffers that the end itself
+/// reports where the kernel changed them meanwhile.
+pub fn run(end: &mut dyn End, setup: &Setup, settings: &Settings, stop: &AtomicBool) -> EndReport {
     let wanted = match setup.role {
         Role::Sender => setup.spec.sender_cpu,
         Role::Receiver => setup.spec.receiver_cpu,
@@ -55,8 +49,11 @@ pub fn run(end: &mut dyn End, setup: &Setup, stop: &AtomicBool) -> EndReport {
     if setup.role == Role::Sender && !stop.load(Relaxed) {
         report.notes.extend(schedule::shortfall_note(&setup.spec, report.attempted));
     }
-    let filled = std::mem::take(&mut report.settings);
-    report.settings = if filled.method.is_empty() { end.settings() } else { filled };
+    let now = std::mem::replace(&mut report.settings, settings.clone());
+    if now.send_buffer > 0 {
+        report.settings.send_buffer = now.send_buffer;
+        report.settings.receive_buffer = now.receive_buffer;
+    }
     match pinned {
         Some((cpu, Ok(()))) => report.settings.cpu = Some(cpu),
         Some((cpu, Err(error))) => report.settings.refused.push(format!("pinning to CPU {cpu}: {error}")),
@@ -83,23 +80,42 @@ fn smaller_buffers(spec: &TestSpec, settings: &Settings) -> Vec<String> {
     buffers.into_iter().filter_map(less).collect()
 }
 
-/// Buffers and addresses of a socket as they are.
-pub fn settings_of(
+/// Buffers, addresses and port of a socket as they are; one that only receives has no remote address.
+pub fn prepared(
     socket: impl AsFd,
     local: io::Result<SocketAddr>,
-    remote: io::Result<SocketAddr>,
-) -> Settings {
-    Settings {
+    remote: Option<SocketAddr>,
+    refused: Vec<String>,
+) -> Prepared {
+    let settings = Settings {
         send_buffer: socket::buffer(&socket, Direction::Send).unwrap_or(0),
         receive_buffer: socket::buffer(&socket, Direction::Receive).unwrap_or(0),
-        local: local.map(|address| address.to_string()).unwrap_or_default(),
+        local: local.as_ref().map(SocketAddr::to_string).unwrap_or_default(),
         remote: remote.map(|address| address.to_string()).unwrap_or_default(),
+        refused,
         ..Settings::default()
-    }
+    };
+    let ports = local.map(|address| address.port()).into_iter().collect();
+    Prepared { ports, icmp_id: None, settings }
 }
 
-/// What a person must know about errors while receiving.
-pub fn receive_errors_note(errors: &Errors) -> Option<String> {
-    let named: Vec<_> = errors.named().iter().map(|e| format!("{} × {}", e.count, e.name)).collect();
-    (!named.is_empty()).then(|| format!("errors while receiving: {}", named.join(", ")))
+/// An address that means any of the same family.
+pub fn any_like(address: IpAddr) -> IpAddr {
+    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+/// Opens a socket at `address`, or at any address when this host does not have that one (a translated address); says so
+/// in the second value, with what the socket is `doing` there.
+pub fn open_at<S>(
+    address: IpAddr,
+    doing: &str,
+    open: impl Fn(SocketAddr) -> io::Result<S>,
+) -> io::Result<(S, Option<String>)> {
+    match open(SocketAddr::new(address, 0)) {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            let note = format!("address {address} is not one of this host's: {doing} at any address");
+            Ok((open(SocketAddr::new(any_like(address), 0))?, Some(note)))
+        }
+        other => Ok((other?, None)),
+    }
 }

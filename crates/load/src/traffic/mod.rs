@@ -6,6 +6,7 @@ pub mod datagram;
 pub mod end;
 pub mod intervals;
 pub mod paced;
+pub mod ports;
 pub mod samples;
 pub mod schedule;
 pub mod sent_times;

@@ -3,8 +3,8 @@
 use super::datagram::{Outgoing, Sent};
 use super::intervals::Intervals;
 use super::schedule::{self, Plan, Share};
+use super::sent_times::SentTimes;
 use linux::sys::clock;
-use record::Histogram;
 use record::spec::TestSpec;
 use record::traffic::EndReport;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,10 +16,10 @@ pub fn send_planned(
     plan: &Plan,
     stop: &AtomicBool,
     mut left: impl FnMut(std::ops::Range<u64>, u64),
-) -> (Sent, Histogram) {
-    let (mut sent, mut lateness) = (Sent::default(), Histogram::new());
+) -> Sent {
+    let mut sent = Sent::default();
     let mut next = 0;
-    while next < plan.total() {
+    while next < plan.total() && !out.is_closed() {
         let Some(now) = schedule::wait_until(plan.planned(next), stop) else { break };
         if plan.is_over(now) {
             break;
@@ -28,13 +28,13 @@ pub fn send_planned(
         left(next..until, now);
         out.send(next..until, |number| plan.planned(number), &mut sent);
         for number in next..sent.attempted {
-            lateness.record(now - plan.planned(number).min(now));
+            sent.lateness.record(now - plan.planned(number).min(now));
         }
         sent.begun_ns = if sent.begun_ns == 0 { now } else { sent.begun_ns };
         sent.ended_ns = now;
         next = sent.attempted;
     }
-    (sent, lateness)
+    sent
 }
 
 /// Sends as fast as the kernel takes it.
@@ -67,26 +67,39 @@ pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &AtomicBool) -> EndR
     let mut over = Intervals::for_duration(spec.duration_ms);
     clock::precise_timers();
     let cpu = clock::thread_cpu_ns();
-    let sent = match Plan::of(spec, clock::monotonic_ns(), spec.size, Share::ALL) {
-        Some(plan) => {
-            let size = u64::from(spec.size);
-            let (sent, lateness) = send_planned(out, &plan, stop, |numbers, now| {
-                let many = numbers.end - numbers.start;
-                over.add(now, many, many * size);
-            });
-            let schedule = plan.outcome(sent.attempted, sent.begun_ns, sent.ended_ns, &lateness);
-            report.notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
-            report.schedule = Some(schedule);
-            sent
-        }
-        None => {
-            let sent = send_freely(out, spec, stop, &mut over);
-            report.schedule = Some(schedule::without_plan(sent.attempted, sent.begun_ns, sent.ended_ns));
-            sent
-        }
+    let plan = Plan::of(spec, clock::monotonic_ns(), spec.size, Share::ALL);
+    let sent = match &plan {
+        Some(plan) => send_planned(out, plan, stop, |numbers, now| {
+            let many = numbers.end - numbers.start;
+            over.add(now, many, many * u64::from(spec.size));
+        }),
+        None => send_freely(out, spec, stop, &mut over),
     };
-    sent.report(&mut report);
+    sent.report(sent.schedule(plan.as_ref()), &mut report);
     report.intervals = over.finish();
     report.thread_cpu_ns = clock::thread_cpu_ns() - cpu;
     report
+}
+
+/// Sends requests by plan while `read` takes the responses on a thread of its own; the sending half of the report, and what was
+/// read.
+pub fn ask<R: Send>(
+    out: &mut impl Outgoing,
+    plan: &Plan,
+    stop: &AtomicBool,
+    read: impl FnOnce(&SentTimes) -> R + Send,
+) -> (EndReport, R) {
+    let times = SentTimes::new();
+    let cpu = clock::thread_cpu_ns();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&times));
+        let sent = send_planned(out, plan, stop, |numbers, now| {
+            numbers.for_each(|number| times.leaves(number, now));
+        });
+        times.finish(sent.sent);
+        let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let mut report = EndReport { thread_cpu_ns: clock::thread_cpu_ns() - cpu, ..EndReport::default() };
+        sent.report(sent.schedule(Some(plan)), &mut report);
+        (report, read)
+    })
 }

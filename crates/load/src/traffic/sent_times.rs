@@ -1,6 +1,6 @@
 //! When each of the last requests left, shared by the thread that sends and the one that reads the replies.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Requests in flight whose sent times are remembered.
 pub const RING: usize = 1 << 16;
@@ -10,15 +10,15 @@ pub struct SentTimes {
     times: Box<[AtomicU64]>,
     /// Requests that left.
     many: AtomicU64,
-    /// No more will leave.
-    done: AtomicBool,
+    /// How many the kernel took, once no more will leave.
+    accepted: AtomicU64,
 }
 
 impl SentTimes {
     /// None yet.
     pub fn new() -> Self {
         let times = (0..RING).map(|_| AtomicU64::new(0)).collect();
-        SentTimes { times, many: AtomicU64::new(0), done: AtomicBool::new(false) }
+        SentTimes { times, many: AtomicU64::new(0), accepted: AtomicU64::new(u64::MAX) }
     }
 
     /// Request `number` leaves at `at_ns`.
@@ -36,14 +36,20 @@ impl SentTimes {
         (number < many && many - number < RING as u64 && time != 0).then_some(time)
     }
 
-    /// No more will leave.
-    pub fn finish(&self) {
-        self.done.store(true, Release);
+    /// No more will leave than those `accepted`.
+    pub fn finish(&self, accepted: u64) {
+        self.accepted.store(accepted, Release);
     }
 
-    /// True when no more will leave.
-    pub fn is_done(&self) -> bool {
-        self.done.load(Acquire)
+    /// True at `now_ns` when no more will leave and each has its response, or the last ones took longer than `patience_ns`
+    /// since the reader knew of the end, which it keeps in `give_up_ns` (first [`u64::MAX`]).
+    pub fn is_over(&self, responses: u64, now_ns: u64, patience_ns: u64, give_up_ns: &mut u64) -> bool {
+        let accepted = self.accepted.load(Acquire);
+        if accepted == u64::MAX {
+            return false;
+        }
+        *give_up_ns = (*give_up_ns).min(now_ns + patience_ns);
+        responses >= accepted || now_ns >= *give_up_ns
     }
 }
 

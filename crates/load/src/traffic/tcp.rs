@@ -4,19 +4,20 @@
 //! parallel connections it is) that the receiver sends back. So a stranger's connection is not taken for the test's,
 //! both ends number the connections alike, and the path is warm. These bytes are not counted.
 
-use super::end::{POLL, settings_of};
-use super::samples::Registry;
+use super::end::{End, POLL, Ready, open_at, prepared};
+use super::samples::{Registry, with_samples};
+use crate::protocol::message::Prepared;
 use crate::protocol::setup::Setup;
 use linux::sys::clock;
 use linux::sys::socket::{self, Direction};
 use linux::sys::tcp::{self, Options};
 use record::spec::TestSpec;
-use record::traffic::Settings;
+use record::traffic::{EndReport, Settings};
 use record::{Problem, Result};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 use std::thread::Scope;
 use std::time::Duration;
 use wire::message::{self, Flags, Message};
@@ -48,22 +49,20 @@ fn set_timeouts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket::set_timeout(stream, Direction::Receive, Some(timeout))
 }
 
-/// What took effect on a connection or a listener.
-fn settings(
-    socket: impl AsFd,
-    local: io::Result<SocketAddr>,
-    remote: io::Result<SocketAddr>,
-    refused: Vec<String>,
-) -> Settings {
-    let congestion = tcp::congestion(&socket).ok();
-    Settings { congestion, refused, ..settings_of(socket, local, remote) }
+/// The connections of a sender.
+pub struct Connections {
+    /// In the order of their numbers.
+    pub streams: Vec<TcpStream>,
+    /// The same, for whoever looks at them meanwhile.
+    pub registry: Registry,
+    token: u8,
 }
 
 /// Connects all connections of a test, says hello on each.
-pub fn connect(setup: &Setup) -> Result<(Vec<TcpStream>, Settings)> {
+pub fn connect(setup: &Setup, method: String) -> Result<(Connections, Prepared)> {
     let remote = SocketAddr::new(setup.address, setup.port);
-    let mut streams = Vec::new();
-    let mut told = Settings::default();
+    let (mut streams, registry) = (Vec::new(), Registry::new(setup.spec.streams));
+    let (mut ports, mut settings) = (Vec::new(), Settings::default());
     for index in 0..setup.spec.streams {
         let asks = hello(setup.token, index, Flags::PROBE.with(Flags::REQUEST));
         let connected =
@@ -76,23 +75,29 @@ pub fn connect(setup: &Setup) -> Result<(Vec<TcpStream>, Settings)> {
             Problem::measured(format!("cannot connect to {remote}: {error}"))
                 .help("check that the path carries TCP both ways and that nothing filters it")
         })?;
+        let own = prepared(&stream, stream.local_addr(), stream.peer_addr().ok(), refused);
         if index == 0 {
-            told = settings(&stream, stream.local_addr(), stream.peer_addr(), refused);
+            settings = Settings { congestion: tcp::congestion(&stream).ok(), ..own.settings };
         }
+        ports.extend(own.ports);
+        registry.add(index, &stream);
         streams.push(stream);
     }
-    Ok((streams, told))
+    settings.method = method;
+    Ok((Connections { streams, registry, token: setup.token }, Prepared { ports, icmp_id: None, settings }))
 }
 
-/// Waits for the receiver's hello on every connection; true when all came.
-pub fn are_answered(streams: &[TcpStream], token: u8) -> bool {
-    let until = clock::monotonic_ns() + HELLO_NS;
-    (0..).zip(streams).all(|(index, mut stream)| {
-        let mut bytes = [0; message::LENGTH];
-        let goes_on = || clock::monotonic_ns() < until;
-        read_whole(&mut stream, &mut bytes, goes_on).is_ok()
-            && bytes == hello(token, index, Flags::PROBE.with(Flags::RESPONSE))
-    })
+impl Connections {
+    /// Waits for the receiver's hello on every connection; true when all came.
+    pub fn are_answered(&self) -> bool {
+        let until = clock::monotonic_ns() + HELLO_NS;
+        (0..).zip(&self.streams).all(|(index, mut stream)| {
+            let mut bytes = [0; message::LENGTH];
+            let goes_on = || clock::monotonic_ns() < until;
+            read_whole(&mut stream, &mut bytes, goes_on).is_ok()
+                && bytes == hello(self.token, index, Flags::PROBE.with(Flags::RESPONSE))
+        })
+    }
 }
 
 /// Fills `bytes`; a time-out of the socket only ends it when `goes_on` says no.
@@ -137,63 +142,70 @@ fn may_go_on(error: io::Error, goes_on: &impl Fn() -> bool) -> io::Result<()> {
     }
 }
 
+/// Serves one connection: of this test, with the time of the first message of all, until stopped.
+pub type Serve<T> = fn(TcpStream, &TestSpec, &AtomicU64, &AtomicBool) -> T;
+
 /// The listening end.
-pub struct Listener {
+struct Listener<T> {
     listener: TcpListener,
-    /// What took effect.
-    pub settings: Settings,
-    token: u8,
-    streams: u32,
+    registry: Registry,
+    setup: Setup,
+    serve: Serve<T>,
+    report: fn(Vec<T>, u64, &TestSpec) -> EndReport,
 }
 
-impl Listener {
-    /// Listens at the setup's address, or at any when this host does not have that one.
-    pub fn open(setup: &Setup) -> Result<Listener> {
-        let any: IpAddr =
-            if setup.address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let open = |address| tcp::listen(SocketAddr::new(address, 0), &options(&setup.spec), 128);
-        let (opened, note) = match open(setup.address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-                let note =
-                    format!("address {} is not one of this host's: listening at any address", setup.address);
-                (open(any), Some(note))
-            }
-            other => (other, None),
-        };
-        let (listener, mut refused) = opened
-            .map_err(|error| Problem::host(format!("cannot listen for TCP at {}: {error}", setup.address)))?;
-        refused.extend(note);
-        let nobody = Err(io::ErrorKind::NotConnected.into());
-        let settings = settings(&listener, listener.local_addr(), nobody, refused);
-        Ok(Listener { listener, settings, token: setup.token, streams: setup.spec.streams })
-    }
+/// Listens at the setup's address. Each connection is served by `serve`; `report` makes one report of what all of them
+/// returned, and the time of the first message.
+pub fn listen<T: Send + 'static>(
+    setup: &Setup,
+    method: String,
+    serve: Serve<T>,
+    report: fn(Vec<T>, u64, &TestSpec) -> EndReport,
+) -> Ready {
+    let open = |address| tcp::listen(address, &options(&setup.spec), 128);
+    let opened = open_at(setup.address, "listening", open);
+    let ((listener, mut refused), note) = opened
+        .map_err(|error| Problem::host(format!("cannot listen for TCP at {}: {error}", setup.address)))?;
+    refused.extend(note);
+    let mut prepared = prepared(&listener, listener.local_addr(), None, refused);
+    (prepared.settings.congestion, prepared.settings.method) = (tcp::congestion(&listener).ok(), method);
+    let registry = Registry::new(setup.spec.streams);
+    Ok((prepared, Box::new(Listener { listener, registry, setup: setup.clone(), serve, report })))
+}
 
-    /// The port.
-    pub fn ports(&self) -> Vec<u16> {
-        self.listener.local_addr().map(|address| address.port()).into_iter().collect()
+impl<T: Send> End for Listener<T> {
+    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+        let first = AtomicU64::new(0);
+        let ((served, strangers), samples) = with_samples(&self.registry, &first, || {
+            std::thread::scope(|scope| self.serve(scope, &first, stop))
+        });
+        let mut report = (self.report)(served, first.load(Acquire), &self.setup.spec);
+        report.foreign = strangers;
+        report.tcp = samples;
+        report
     }
+}
 
-    /// Accepts connections until all of the test are there or the test is stopped, and runs `work` for each on a
-    /// thread of its own; returns what they returned, and how many strangers came.
-    pub fn serve<'scope, 'env, T: Send + 'scope>(
+impl<T: Send> Listener<T> {
+    /// Accepts connections until all of the test are there or the test is stopped, and serves each on a thread of its
+    /// own; returns what they returned, and how many strangers came.
+    fn serve<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
-        open: &'env Registry,
+        first: &'env AtomicU64,
         stop: &'env AtomicBool,
-        work: impl Fn(TcpStream, u32) -> T + Clone + Send + 'scope,
     ) -> (Vec<T>, u64) {
         let mut workers = Vec::new();
-        let strange = |workers: usize| workers as u32 >= self.streams + STRANGERS;
-        while !open.is_full() && !stop.load(Relaxed) && !strange(workers.len()) {
+        let strange = |workers: usize| workers as u32 >= self.setup.spec.streams + STRANGERS;
+        while !self.registry.is_full() && !stop.load(Relaxed) && !strange(workers.len()) {
             let ready = socket::wait_readable([self.listener.as_fd()], Some(POLL));
             if !ready.is_ok_and(|ready| ready[0]) {
                 continue;
             }
             let Ok((stream, _)) = self.listener.accept() else { continue };
-            let work = work.clone();
             workers.push(scope.spawn(move || {
-                let index = self.welcome(&stream, open, stop)?;
-                Some(work(stream, index))
+                self.welcome(&stream, stop)?;
+                Some((self.serve)(stream, &self.setup.spec, first, stop))
             }));
         }
         let results: Vec<_> = workers
@@ -205,19 +217,18 @@ impl Listener {
     }
 
     /// Reads the hello, answers it, registers the connection; none for a stranger.
-    fn welcome(&self, mut stream: &TcpStream, open: &Registry, stop: &AtomicBool) -> Option<u32> {
+    fn welcome(&self, mut stream: &TcpStream, stop: &AtomicBool) -> Option<()> {
         set_timeouts(stream, POLL).ok()?;
         let until = clock::monotonic_ns() + HELLO_NS;
         let goes_on = || !stop.load(Relaxed) && clock::monotonic_ns() < until;
         let mut bytes = [0; message::LENGTH];
         read_whole(&mut stream, &mut bytes, goes_on).ok()?;
         let index = u32::try_from(Message::read(&bytes)?.sequence).ok()?;
-        if bytes != hello(self.token, index, Flags::PROBE.with(Flags::REQUEST)) {
+        if bytes != hello(self.setup.token, index, Flags::PROBE.with(Flags::REQUEST)) {
             return None;
         }
-        open.add(index, stream)?;
-        let answer = hello(self.token, index, Flags::PROBE.with(Flags::RESPONSE));
-        write_whole(&mut stream, &answer, goes_on).ok()?;
-        Some(index)
+        self.registry.add(index, stream)?;
+        let answer = hello(self.setup.token, index, Flags::PROBE.with(Flags::RESPONSE));
+        write_whole(&mut stream, &answer, goes_on).ok().map(drop)
     }
 }

@@ -1,14 +1,15 @@
 //! UDP sockets of a test: opened, probed, read until the end.
 
-use super::datagram::Errors;
-use super::end::{DRAIN_NS, POLL};
+use super::arrivals::Arrivals;
+use super::end::{DRAIN_NS, POLL, any_like, open_at, prepared};
+use crate::protocol::message::Prepared;
+use crate::protocol::setup::Setup;
 use linux::sys::clock;
 use linux::sys::socket::{self, Direction};
 use linux::sys::udp::{self, ReceiveBatch, SendBatch, Wait};
-use record::spec::TestSpec;
 use record::{Problem, Result};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use wire::message::{self, Flags, Message};
@@ -16,39 +17,36 @@ use wire::message::{self, Flags, Message};
 /// When probes are sent, in milliseconds after the first.
 const PROBES_MS: [u64; 5] = [0, 50, 150, 350, 750];
 
-/// Opens the sender's socket, connected to `remote`.
-pub fn connect(spec: &TestSpec, remote: SocketAddr) -> Result<UdpSocket> {
-    let any: IpAddr =
-        if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let opened = udp::bind(SocketAddr::new(any, 0), spec.send_buffer, spec.receive_buffer)
-        .and_then(|socket| socket.connect(remote).map(|()| socket))
+/// Opens the sender's socket, connected to the receiver.
+pub fn connect(setup: &Setup) -> Result<(UdpSocket, Prepared)> {
+    let (spec, remote) = (&setup.spec, SocketAddr::new(setup.address, setup.port));
+    let local = SocketAddr::new(any_like(setup.address), 0);
+    let opened = udp::bind(local, spec.send_buffer, spec.receive_buffer).and_then(|socket| {
+        socket.connect(remote)?;
         // A device that takes nothing for a quarter of a second refuses the datagram; the sender goes on.
-        .and_then(|socket| {
-            socket::set_timeout(&socket, Direction::Send, Some(Duration::from_millis(250))).map(|()| socket)
-        });
-    opened.map_err(|error| {
+        socket::set_timeout(&socket, Direction::Send, Some(Duration::from_millis(250)))?;
+        Ok(socket)
+    });
+    let socket = opened.map_err(|error| {
         Problem::host(format!("cannot open a UDP socket to {remote}: {error}"))
             .help("check the address and the routes of the sending node")
-    })
+    })?;
+    let prepared = prepared(&socket, socket.local_addr(), socket.peer_addr().ok(), vec![]);
+    Ok((socket, prepared))
 }
 
-/// Opens the receiver's socket at `address`, or at any address when this host does not have that one (a translated
-/// address); says so in the second value.
-pub fn bind(spec: &TestSpec, address: IpAddr) -> Result<(UdpSocket, Option<String>)> {
-    let any: IpAddr =
-        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let open = |address| udp::bind(SocketAddr::new(address, 0), spec.send_buffer, spec.receive_buffer);
-    let (socket, note) = match open(address) {
-        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => (
-            open(any),
-            Some(format!("address {address} is not one of this host's: receiving at any address")),
-        ),
-        other => (other, None),
-    };
-    let ready = socket
-        .and_then(|socket| socket::set_timeout(&socket, Direction::Receive, Some(POLL)).map(|()| socket))
-        .map_err(|error| Problem::host(format!("cannot open a UDP socket at {address}: {error}")))?;
-    Ok((ready, note))
+/// Opens the receiver's socket.
+pub fn bind(setup: &Setup) -> Result<(UdpSocket, Prepared)> {
+    let (spec, address) = (&setup.spec, setup.address);
+    let opened = open_at(address, "receiving", |at| {
+        let socket = udp::bind(at, spec.send_buffer, spec.receive_buffer)?;
+        socket::set_timeout(&socket, Direction::Receive, Some(POLL))?;
+        Ok(socket)
+    });
+    let (socket, note) =
+        opened.map_err(|error| Problem::host(format!("cannot open a UDP socket at {address}: {error}")))?;
+    let prepared = prepared(&socket, socket.local_addr(), None, note.into_iter().collect());
+    Ok((socket, prepared))
 }
 
 /// Sends probes until one is answered, then waits a moment for the other answers so that none arrives in the test.
@@ -96,51 +94,53 @@ fn is_answered(socket: &UdpSocket, until_ns: u64, reply: &mut [u8]) -> bool {
     }
 }
 
-/// Reads until stopped, then what is left in the socket; `each` sees every batch with the time it was read at. Returns
-/// how many messages of the batch were left when the stop came, and the errors met while reading.
+/// Reads until stopped, then what is left in the socket; `each` sees every batch with the time it was read at, and `messages`
+/// counts what came late and the errors met while reading.
 pub fn read_until_stopped(
     socket: &UdpSocket,
     batch: &mut ReceiveBatch,
+    messages: &mut Arrivals,
     stop: &AtomicBool,
-    mut each: impl FnMut(&ReceiveBatch, usize, u64, bool),
-) -> Errors {
-    let mut errors = Errors::default();
+    mut each: impl FnMut(&mut Arrivals, &ReceiveBatch, usize, u64),
+) {
     while !stop.load(Relaxed) {
         match batch.receive(socket, Wait::ForOne) {
-            Ok(many) => each(batch, many, clock::monotonic_ns(), false),
-            Err(error) => note_error(&error, &mut errors),
+            Ok(many) => {
+                let now = clock::monotonic_ns();
+                messages.received.read_at(now);
+                each(messages, batch, many, now);
+            }
+            Err(error) => messages.received.failed(&error),
         }
     }
+    messages.received.is_late = true;
     let until = clock::monotonic_ns() + DRAIN_NS;
     while let Ok(many) = batch.receive(socket, Wait::No) {
         let now = clock::monotonic_ns();
-        each(batch, many, now, true);
+        messages.received.read_at(now);
+        each(messages, batch, many, now);
         if now > until {
             break;
         }
     }
-    errors
 }
 
-/// Counts an error of a receive call, except a time-out and a signal; waits a little so that an error that stays does
-/// not take the CPU.
-pub fn note_error(error: &io::Error, errors: &mut Errors) {
-    if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
-        errors.add(error, 1);
-        clock::sleep_until(clock::monotonic_ns() + 1_000_000);
-    }
+/// The answer to a message that is a probe of this test.
+pub fn probe_answer(bytes: &[u8], stream: u8) -> Option<[u8; message::LENGTH]> {
+    let asks = Flags::PROBE.with(Flags::REQUEST);
+    let mut message =
+        Message::read(bytes).filter(|message| message.stream == stream && message.flags == asks)?;
+    message.flags = Flags::PROBE.with(Flags::RESPONSE);
+    let mut answer = [0; message::LENGTH];
+    message.write(&mut answer);
+    Some(answer)
 }
 
 /// Answers a probe in message `index`, if it is one.
 pub fn answer_probe(socket: &UdpSocket, batch: &ReceiveBatch, index: usize, stream: u8) {
-    let Some(mut message) = Message::read(batch.bytes(index)) else { return };
-    let asks = Flags::PROBE.with(Flags::REQUEST);
-    if message.stream != stream || message.flags != asks {
-        return;
-    }
-    message.flags = Flags::PROBE.with(Flags::RESPONSE);
+    let Some(answer) = probe_answer(batch.bytes(index), stream) else { return };
     let mut reply = SendBatch::new(1, message::LENGTH);
-    message.write(reply.buffer(0));
+    reply.buffer(0).copy_from_slice(&answer);
     reply.answer(0, batch, index);
     let _ = reply.send(socket, 0..1);
 }

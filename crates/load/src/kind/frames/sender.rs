@@ -1,16 +1,18 @@
 //! The end that sends frames through a port.
 
-use super::{Template, uri};
+use super::flow::{burst, uri};
+use super::template::Template;
 use crate::protocol::setup::Setup;
 use crate::traffic::datagram::{Outgoing, Sent};
-use crate::traffic::end::{End, settings_of};
+use crate::traffic::end::{End, Ready};
+use crate::traffic::ports::{bypasses_qdisc, drops_since};
 use crate::traffic::{paced, udp};
 use linux::observe::next_hop;
-use linux::port::{self, Direction, Frames, Hand, MAX_BATCH, Meta, PortError, Transmitter, Wish};
+use linux::port::{self, Direction, Frames, Hand, Meta, PortError, Transmitter, Wish};
 use linux::sys::clock;
 use record::traffic::{EndReport, Settings};
-use record::{NamedCount, PlaceDrop, Problem, Result};
-use std::net::{SocketAddr, UdpSocket};
+use record::{NamedCount, Problem, Result};
+use std::net::UdpSocket;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -27,45 +29,49 @@ const A_LITTLE: Duration = Duration::from_millis(1);
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// The end that sends.
-pub struct Sender {
+struct Sender {
     setup: Setup,
     /// Sends the probes, and holds the source port.
     socket: UdpSocket,
     transmitter: Box<dyn Transmitter>,
-    settings: Settings,
     template: Option<Template>,
 }
 
-impl Sender {
-    /// Opens the port and the socket of the probes.
-    ///
-    /// # Errors
-    /// Input: a port that does not exist. Host: no route, or no right to open the port.
-    pub fn prepare(setup: &Setup) -> Result<Box<dyn End>> {
-        let spec = &setup.spec;
-        let socket = udp::connect(spec, SocketAddr::new(setup.address, setup.port))?;
-        let interface = next_hop::interface_to(setup.address)?;
-        let name = uri(spec.sender_port(), &interface);
-        let wish = Wish { direction: Direction::Transmit, ..Wish::default() };
-        let opened = port::open(&name, &wish)?;
-        let transmitter = opened
-            .transmitter
-            .ok_or_else(|| Problem::input(format!("{name} cannot send")).help("name a port that can"))?;
-        let size = spec.size as usize;
-        if size > transmitter.longest() {
-            let most = transmitter.longest();
-            return Err(Problem::input(format!("frames of {size} bytes do not fit {name}"))
-                .help(format!("it takes {most} bytes at most")));
-        }
-        let mut settings = settings_of(&socket, socket.local_addr(), socket.peer_addr());
-        settings.port_settings = transmitter.settings().to_vec();
-        settings.bypasses_qdisc = bypasses_qdisc(&name, &settings);
-        settings.method = format!("{name}, {} frames a call", burst(spec.batch));
-        settings.port = name;
-        (settings.send_buffer, settings.receive_buffer) = (0, 0); // those of the socket for the probes say nothing
-        Ok(Box::new(Sender { setup: setup.clone(), socket, transmitter, settings, template: None }))
+/// Opens the port and the socket of the probes.
+///
+/// # Errors
+/// Input: a port that does not exist. Host: no route, or no right to open the port.
+pub fn sender(setup: &Setup) -> Ready {
+    let spec = &setup.spec;
+    let (socket, mut prepared) = udp::connect(setup)?;
+    let interface = next_hop::interface_to(setup.address)?;
+    let name = uri(spec.sender_port(), &interface);
+    let wish = Wish { direction: Direction::Transmit, ..Wish::default() };
+    let opened = port::open(&name, &wish)?;
+    let transmitter = opened
+        .transmitter
+        .ok_or_else(|| Problem::input(format!("{name} cannot send")).help("name a port that can"))?;
+    let size = spec.size as usize;
+    if size > transmitter.longest() {
+        let most = transmitter.longest();
+        return Err(Problem::input(format!("frames of {size} bytes do not fit {name}"))
+            .help(format!("it takes {most} bytes at most")));
     }
+    let port_settings = transmitter.settings().to_vec();
+    prepared.settings = Settings {
+        bypasses_qdisc: bypasses_qdisc(&name, &port_settings),
+        port_settings,
+        method: format!("{name}, {} frames a call", burst(spec.batch)),
+        port: name,
+        // Those of the socket for the probes say nothing.
+        send_buffer: 0,
+        receive_buffer: 0,
+        ..prepared.settings
+    };
+    Ok((prepared, Box::new(Sender { setup: setup.clone(), socket, transmitter, template: None })))
+}
 
+impl Sender {
     /// The frames of the test, once the next node's hardware address is known.
     fn resolve(&self) -> Result<Template> {
         let address = self.setup.address;
@@ -84,25 +90,7 @@ impl Sender {
     }
 }
 
-/// XDP gives frames to the driver; packet sockets do where they were asked to.
-fn bypasses_qdisc(uri: &str, settings: &Settings) -> bool {
-    let asked = settings.port_settings.iter().find(|setting| setting.name == "bypass");
-    uri.starts_with("xdp:") || asked.is_some_and(|setting| setting.effective.starts_with("on"))
-}
-
-fn burst(batch: u32) -> usize {
-    (batch.max(1) as usize).min(MAX_BATCH)
-}
-
 impl End for Sender {
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        self.socket.local_addr().map(|address| address.port()).into_iter().collect()
-    }
-
     fn warm_up(&mut self) -> bool {
         let answered = udp::probe(&self.socket, self.setup.token);
         self.template = self.resolve().ok();
@@ -132,32 +120,17 @@ impl End for Sender {
             report.notes.push(format!("{copies} copies that fault: made are among the frames sent"));
         }
         report.sent_bytes = report.sent.saturating_mul(u64::from(spec.size));
-        report.port_drops = moved(&before.drops, after.drops);
-        report.send_errors = named(&report.port_drops);
+        report.port_drops = drops_since(&before.drops, after.drops);
+        report.port_drops.retain(|drop| drop.count > 0);
+        for drop in &report.port_drops {
+            match report.send_errors.iter_mut().find(|error| error.name == drop.name) {
+                Some(error) => error.count += drop.count,
+                None => report.send_errors.push(NamedCount { name: drop.name.clone(), count: drop.count }),
+            }
+        }
         report.notes.extend(ended);
         report
     }
-}
-
-/// What the drop counters of a port did since `before`.
-fn moved(before: &[PlaceDrop], after: Vec<PlaceDrop>) -> Vec<PlaceDrop> {
-    let then = |drop: &PlaceDrop| {
-        let same = before.iter().find(|b| (&b.place, &b.name) == (&drop.place, &drop.name));
-        same.map_or(0, |same| same.count)
-    };
-    let delta = |drop: PlaceDrop| PlaceDrop { count: drop.count.saturating_sub(then(&drop)), ..drop };
-    after.into_iter().map(delta).filter(|drop| drop.count > 0).collect()
-}
-
-fn named(drops: &[PlaceDrop]) -> Vec<NamedCount> {
-    let mut counts: Vec<NamedCount> = vec![];
-    for drop in drops {
-        match counts.iter_mut().find(|count| count.name == drop.name) {
-            Some(count) => count.count += drop.count,
-            None => counts.push(NamedCount { name: drop.name.clone(), count: drop.count }),
-        }
-    }
-    counts
 }
 
 /// A port, and the frames that are sent through it.

@@ -53,11 +53,6 @@ impl Template {
         &self.bytes
     }
 
-    /// Bytes of UDP payload in each frame.
-    pub fn payload_length(&self) -> usize {
-        self.bytes.len() - self.payload
-    }
-
     /// Writes a message into a frame that began as [`Self::bytes`].
     ///
     /// # Panics
@@ -92,12 +87,16 @@ mod tests {
         Ends { macs: ([2; 6], [4; 6]), addresses: (address(hosts.0), address(hosts.1)), ports }
     }
 
+    fn carried(template: &Template) -> usize {
+        template.bytes.len() - template.payload
+    }
+
     #[test]
     fn the_shortest_frames_carry_a_message_and_no_byte_less_would() {
         assert_eq!((shortest(4), shortest(6)), (60, 80));
         for (v6, family) in [(false, 4), (true, 6)] {
             let ends = ends(v6, (7, 9), (1, 2));
-            assert_eq!(Template::new(&ends, shortest(family)).unwrap().payload_length(), 18);
+            assert_eq!(carried(&Template::new(&ends, shortest(family)).unwrap()), 18);
             assert!(Template::new(&ends, shortest(family) - 1).is_none());
             assert!(Template::new(&ends, 70_000).is_none());
         }
@@ -114,7 +113,7 @@ mod tests {
             for sequence in [sequence / 2, sequence] {
                 let message = Message { stream, flags: Flags::DATA, sequence, planned_ns };
                 template.write(&mut frame, &message);
-                let mut payload = vec![0; template.payload_length()];
+                let mut payload = vec![0; carried(&template)];
                 message.write(&mut payload);
                 prop_assert_eq!(&frame, &frame::build_udp(&ends, &payload).unwrap());
             }
