@@ -46,11 +46,12 @@ const FOLDER_ARROWS: FolderArrows = &[
         &[
             ("protocol", &[]),
             ("traffic", &["protocol"]),
-            ("kind", &["protocol", "traffic"]),
-            ("conversation", &["protocol", "traffic", "kind"]),
             ("send", &["traffic"]),
+            // The frames of a test are those of a template.
+            ("kind", &["protocol", "traffic", "send"]),
+            ("conversation", &["protocol", "traffic", "kind"]),
             ("capture", &["traffic"]),
-            ("null", &[]),
+            ("null", &["traffic"]),
         ],
     ),
     (

@@ -147,18 +147,13 @@ const SOURCES: [StampSource; 6] = [
     StampSource::File,
 ];
 
-/// The place in [`SOURCES`].
-#[inline]
-const fn place_of(source: StampSource) -> usize {
-    match source {
-        StampSource::None => 0,
-        StampSource::User => 1,
-        StampSource::Software => 2,
-        StampSource::HardwareRaw => 3,
-        StampSource::HardwareSystem => 4,
-        StampSource::File => 5,
+const _: () = {
+    let mut place = 0;
+    while place < SOURCES.len() {
+        assert!(SOURCES[place] as usize == place, "every source stands at its number");
+        place += 1;
     }
-}
+};
 
 /// The place in [`ETHERTYPES`] or behind it; the first two are nearly all there is.
 #[inline]
@@ -234,7 +229,7 @@ impl Census {
         self.bytes += u64::from(length);
         let octets = length.saturating_add(FCS);
         self.sizes[usize::from(CLASS[(octets as usize).min(LONG)])] += 1;
-        self.stamps[place_of(meta.stamp.source)] += 1;
+        self.stamps[meta.stamp.source as usize] += 1;
         if self.only_count {
             return;
         }

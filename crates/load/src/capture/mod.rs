@@ -20,6 +20,7 @@ pub mod watcher;
 pub mod worker;
 pub mod writer;
 
+use crate::traffic::ports::{add_drops, drops_since, with_setting};
 use census::Census;
 use linux::port::{self, Direction, Member, Port, PortError, ReceiveCounters, StampSource, Uri, Wish};
 use linux::sys::{clock, process};
@@ -32,7 +33,7 @@ use std::time::Duration;
 use watcher::Watcher;
 use wire::filter::Program;
 use wire::pcap::Link;
-use worker::{Got, Shared, Tally, Worker};
+use worker::{Counts, Got, Shared, Tally, Worker};
 use writer::FileWish;
 
 /// How long a ring may keep a frame back, or up to twice as long, when traffic is thin. Nobody looks at a capture more
@@ -202,14 +203,11 @@ fn open(wish: &CaptureWish) -> Result<Vec<Port>> {
 
 /// The port with [`LATE_MS`], if it is a ring of blocks and nothing else was asked.
 fn patient(uri: &str) -> String {
-    let Some(settings) = uri.strip_prefix("ring:") else { return uri.to_owned() };
-    let asked = settings.split_once('?').map(|(_, settings)| settings);
-    let says = |setting: &str| setting.starts_with("retire_ms=") || setting == "version=2";
-    match asked {
-        Some(asked) if asked.split('&').any(says) => uri.to_owned(),
-        Some(_) => format!("{uri}&retire_ms={LATE_MS}"),
-        None => format!("{uri}?retire_ms={LATE_MS}"),
-    }
+    let Ok(mut asked) = Uri::parse(uri) else { return uri.to_owned() };
+    let is_ring = PortKind::named(&asked.kind).is_some_and(|kind| kind.in_pages);
+    let says =
+        asked.take("retire_ms").is_some() || asked.take("version").is_some_and(|version| version == "2");
+    if is_ring && !says { with_setting(uri, &format!("retire_ms={LATE_MS}")) } else { uri.to_owned() }
 }
 
 /// True for the kinds whose filter runs in the kernel; everywhere else it runs here, where its refusals are counted.
@@ -249,7 +247,8 @@ fn workers<'a>(
         let (mut census, filter) = (Census::new(offset_ns), filter.clone());
         census.ethernet = link_of(&port) == Link::ETHERNET;
         census.only_count = wish.only_count;
-        let tally = Tally { census, lane, filter, shared, filtered: 0, after: 0, recorded: None };
+        let tally =
+            Tally { counts: Counts { census, filtered: 0, after: 0, recorded: None }, lane, filter, shared };
         let cpu = wish.cpus.get(number % wish.cpus.len().max(1)).copied();
         port.receiver.map(|receiver| Worker { receiver, number, cpu, drains, tally })
     };
@@ -323,10 +322,6 @@ impl Seconds {
         let freezes = ports.iter().map(|port| port.freezes).sum();
         let duration_ns = now - self.last_ns;
         let seconds = duration_ns as f64 / 1e9;
-        let told = |drop: &PlaceDrop| {
-            let before = self.drops.iter().find(|d| (&d.place, &d.name) == (&drop.place, &drop.name));
-            PlaceDrop { count: drop.count - before.map_or(0, |drop| drop.count), ..drop.clone() }
-        };
         let second = CaptureSecond {
             schema: SECOND.into(),
             second: self.second + 1,
@@ -336,7 +331,7 @@ impl Seconds {
             frames_per_s: (frames - self.frames) as f64 / seconds,
             rate_bps: (bytes - self.bytes) as f64 * 8.0 / seconds,
             total_frames: frames,
-            drops: drops.iter().map(told).collect(),
+            drops: drops_since(&self.drops, drops.clone()),
             freezes: freezes - self.freezes,
         };
         *self = Seconds { last_ns: now, second: second.second, frames, bytes, freezes, drops };
@@ -346,13 +341,8 @@ impl Seconds {
 
 /// The same drops of several threads, added up.
 fn add_up<'a>(drops: impl Iterator<Item = &'a PlaceDrop>) -> Vec<PlaceDrop> {
-    let mut sums: Vec<PlaceDrop> = vec![];
-    for drop in drops {
-        match sums.iter_mut().find(|sum| (&sum.place, &sum.name) == (&drop.place, &drop.name)) {
-            Some(sum) => sum.count += drop.count,
-            None => sums.push(drop.clone()),
-        }
-    }
+    let mut sums = vec![];
+    add_drops(&mut sums, drops);
     sums
 }
 
@@ -372,14 +362,14 @@ impl End<'_> {
         mut got: Vec<Got>,
         written: Option<(Written, Option<Problem>)>,
     ) -> Outcome {
-        let threads: Vec<u64> = got.iter().map(|got| got.census.frames).collect();
+        let threads: Vec<u64> = got.iter().map(|got| got.counts.census.frames).collect();
         let sum = |of: fn(&Got) -> u64| got.iter().map(of).sum::<u64>();
-        let (after, freezes, cut) = (sum(|g| g.after), sum(|g| g.port.freezes), sum(|g| g.port.cut));
+        let (after, freezes, cut) = (sum(|g| g.counts.after), sum(|g| g.port.freezes), sum(|g| g.port.cut));
         let mut drops = add_up(got.iter().flat_map(|got| &got.port.drops));
         self.seen.port_drops.clone_from(&drops);
         let kind = Uri::parse(&wish.uri).map(|uri| uri.kind).unwrap_or_default();
         let unknown = wish.filter.is_some() && kernel_filters(&kind);
-        let filtered = (!unknown).then_some(sum(|g| g.filtered));
+        let filtered = (!unknown).then_some(sum(|g| g.counts.filtered));
         if wish.file.is_some() {
             drops.push(PlaceDrop::new("queue", drop::FULL, sum(|g| g.queue_drops)));
             drops.push(PlaceDrop::new(
@@ -390,8 +380,9 @@ impl End<'_> {
         }
         let errors: Vec<PortError> = got.iter_mut().filter_map(|got| got.ended.take()).collect();
         let mut notes: Vec<String> = got.iter().flat_map(|got| got.notes.iter().cloned()).collect();
-        let span = got.iter().filter_map(|got| got.recorded).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        let (census, all) = Census::report(got.into_iter().map(|got| got.census).collect());
+        let span =
+            got.iter().filter_map(|got| got.counts.recorded).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let (census, all) = Census::report(got.into_iter().map(|got| got.counts.census).collect());
         self.seen.pieces = all.hidden_pieces();
         let (written, not_written) = written.unzip();
         let (ended, problem) = self.ended(wish, errors, not_written.flatten());

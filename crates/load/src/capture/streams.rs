@@ -6,7 +6,7 @@
 
 use super::delays::Delays;
 use super::talkers::{Pair, V6};
-use crate::traffic::sequence::Sequence;
+use crate::traffic::sequence::{Sequence, Unwrap};
 use linux::port::{Meta, StampSource};
 use record::capture::StreamCount;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -57,6 +57,8 @@ struct Stream {
     flow: Flow,
     /// The stream number of a message; none for pktgen.
     number: Option<u8>,
+    /// pktgen's 32 bits wrap.
+    unwrap: Unwrap,
     sequence: Sequence,
     seen: u64,
     bytes: u64,
@@ -154,6 +156,7 @@ impl Stream {
         Stream {
             flow,
             number,
+            unwrap: Unwrap::default(),
             sequence,
             seen: 0,
             bytes: 0,
@@ -168,13 +171,8 @@ impl Stream {
 
     #[inline]
     fn see(&mut self, mut sequence: u64, sent: Option<Sent>, meta: &Meta) {
-        if self.number.is_none() && self.seen > 0 {
-            // pktgen's 32 bits wrap: take the number that is nearest to the highest one.
-            let near = (self.last & !0xffff_ffff) | sequence;
-            sequence = [near, near.wrapping_add(1 << 32), near.wrapping_sub(1 << 32)]
-                .into_iter()
-                .min_by_key(|candidate| candidate.abs_diff(self.last))
-                .unwrap_or(near);
+        if self.number.is_none() {
+            sequence = self.unwrap.number(sequence as u32);
         }
         self.seen += 1;
         self.bytes += u64::from(meta.wire_length);
@@ -214,6 +212,7 @@ impl Stream {
 
     fn report(&mut self) -> StreamCount {
         let numbers = (self.last - self.first).saturating_add(1);
+        let base = if self.number.is_none() { Unwrap::BASE } else { 0 };
         StreamCount {
             header: if self.number.is_some() { "message" } else { "pktgen" }.into(),
             flow: self.flow.text(),
@@ -221,8 +220,8 @@ impl Stream {
             seen: self.seen,
             bytes: self.bytes,
             unique: self.sequence.unique,
-            first: self.first,
-            last: self.last,
+            first: self.first.saturating_sub(base),
+            last: self.last.saturating_sub(base),
             // A number that is too old to be judged may be one of those that are missing.
             missing: numbers.saturating_sub(self.sequence.unique + self.sequence.too_old),
             duplicates: self.sequence.duplicates,

@@ -114,23 +114,30 @@ impl Shared {
     }
 }
 
-/// What one thread brings home.
+/// What one thread counts.
 #[derive(Debug)]
-pub struct Got {
-    /// What it saw.
+pub struct Counts {
+    /// What frames are.
     pub census: Census,
-    /// What its port counted in all.
-    pub port: ReceiveCounters,
     /// Frames that the filter refused here.
     pub filtered: u64,
     /// Frames after the end.
     pub after: u64,
+    /// The earliest and the latest time that a capture file gives its frames.
+    pub recorded: Option<(u64, u64)>,
+}
+
+/// What one thread brings home.
+#[derive(Debug)]
+pub struct Got {
+    /// What it counted.
+    pub counts: Counts,
+    /// What its port counted in all.
+    pub port: ReceiveCounters,
     /// Frames that found no room in the queue.
     pub queue_drops: u64,
     /// Why it ended by itself.
     pub ended: Option<PortError>,
-    /// The earliest and the latest time that a capture file gives its frames.
-    pub recorded: Option<(u64, u64)>,
     /// What the port says must be known.
     pub notes: Vec<String>,
 }
@@ -151,20 +158,14 @@ pub struct Worker<'a> {
 
 /// What a batch is counted into.
 pub struct Tally<'a> {
-    /// What frames are.
-    pub census: Census,
+    /// What was counted.
+    pub counts: Counts,
     /// The way to the writer.
     pub lane: Option<Lane>,
     /// The filter, where the port does not run it.
     pub filter: Option<Program>,
     /// What all threads share.
     pub shared: &'a Shared,
-    /// Frames that the filter refused.
-    pub filtered: u64,
-    /// Frames after the end.
-    pub after: u64,
-    /// The earliest and the latest time that a capture file gives its frames.
-    pub recorded: Option<(u64, u64)>,
 }
 
 impl Tally<'_> {
@@ -177,19 +178,19 @@ impl Tally<'_> {
             if let Some(filter) = &self.filter
                 && filter.run(bytes, meta.wire_length) == 0
             {
-                self.filtered += 1;
+                self.counts.filtered += 1;
                 continue;
             }
             if claim == 0 || end_ns.is_some_and(|end| is_after(meta, end)) {
-                self.after += 1;
+                self.counts.after += 1;
                 continue;
             }
             claim -= 1;
-            self.census.add(bytes, meta);
+            self.counts.census.add(bytes, meta);
             if meta.stamp.source == StampSource::File {
                 let ns = meta.stamp.ns;
-                self.recorded =
-                    Some(self.recorded.map_or((ns, ns), |(first, last)| (first.min(ns), last.max(ns))));
+                let known = self.counts.recorded.unwrap_or((ns, ns));
+                self.counts.recorded = Some((known.0.min(ns), known.1.max(ns)));
             }
             if let Some(lane) = &mut self.lane {
                 lane.push(bytes, meta);
@@ -248,8 +249,8 @@ impl Worker<'_> {
     /// Shows the counters, and hands frames to the writer.
     fn after_batch(&mut self, count: usize, published: &mut u64) {
         let progress = &self.tally.shared.threads[self.number];
-        progress.frames.store(self.tally.census.frames, Relaxed);
-        progress.bytes.store(self.tally.census.bytes, Relaxed);
+        progress.frames.store(self.tally.counts.census.frames, Relaxed);
+        progress.bytes.store(self.tally.counts.census.bytes, Relaxed);
         let now = clock::monotonic_ns();
         if let Some(lane) = &mut self.tally.lane {
             progress.queue_drops.store(lane.dropped, Relaxed);
@@ -280,7 +281,7 @@ impl Worker<'_> {
         let begun_ns = clock::monotonic_ns();
         while self.receive(DRAIN_WAIT, Some(end_ns)).is_ok_and(|count| count > 0) {
             let took_ns = clock::monotonic_ns() - begun_ns;
-            let is_past_the_end = self.tally.after > 0;
+            let is_past_the_end = self.tally.counts.after > 0;
             if took_ns > BACKLOG_NS || (took_ns > DRAIN_NS && is_past_the_end) {
                 break;
             }
@@ -290,8 +291,8 @@ impl Worker<'_> {
     fn finish(mut self, ended: Option<PortError>) -> Got {
         self.publish();
         let progress = &self.tally.shared.threads[self.number];
-        progress.frames.store(self.tally.census.frames, Relaxed);
-        progress.bytes.store(self.tally.census.bytes, Relaxed);
+        progress.frames.store(self.tally.counts.census.frames, Relaxed);
+        progress.bytes.store(self.tally.counts.census.bytes, Relaxed);
         let port = self.receiver.counters();
         // Shown before the last block is handed over: the writer asks for it when it has seen that block.
         let queue_drops = self.tally.lane.as_ref().map_or(0, |lane| lane.dropped);
@@ -300,8 +301,7 @@ impl Worker<'_> {
             lane.finish();
         }
         self.tally.shared.ended.fetch_add(1, Release);
-        let Tally { census, filtered, after, recorded, .. } = self.tally;
         let notes = self.receiver.notes().to_vec();
-        Got { census, port, filtered, after, queue_drops, ended, recorded, notes }
+        Got { counts: self.tally.counts, port, queue_drops, ended, notes }
     }
 }

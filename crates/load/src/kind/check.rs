@@ -1,6 +1,5 @@
 //! Which tests are possible, said before anything starts.
 
-use super::{MAX_DATAGRAM, Sizes, row};
 use record::kind::{Kind, Takes};
 use record::spec::{Rate, TestSpec};
 use record::{PortKind, Problem, Result};
@@ -15,9 +14,22 @@ const MAX_SEGMENTS: u32 = 128;
 /// The longest test: one day.
 const MAX_DURATION_MS: u64 = 24 * 3600 * 1000;
 
-/// Refuses what cannot be done, with the sentence that says why.
-pub fn check_spec(spec: &TestSpec) -> Result<()> {
-    check_sizes(spec)?;
+/// What a UDP datagram can carry.
+pub const MAX_DATAGRAM: u32 = linux::sys::udp::MAX_PAYLOAD as u32;
+
+/// What a kind can carry in one message, in bytes.
+pub enum Sizes {
+    /// Bytes as they are, from the first number to the second.
+    Bytes(u32, u32),
+    /// A message with its header, to this many.
+    Message(u32),
+    /// A whole frame, from the shortest over this version of IP to this many.
+    Frame(fn(u8) -> usize, u32),
+}
+
+/// Refuses what cannot be done by a kind that carries `sizes`, with the sentence that says why.
+pub fn check(spec: &TestSpec, sizes: &Sizes) -> Result<()> {
+    check_sizes(spec, sizes)?;
     check_time(spec)?;
     check_options(spec)
 }
@@ -29,8 +41,8 @@ fn within(what: &str, value: u64, low: u64, high: u64) -> Result<()> {
     Err(Problem::input(format!("{what} {value} is not possible")).help(format!("use {low} to {high}")))
 }
 
-fn check_sizes(spec: &TestSpec) -> Result<()> {
-    fits(spec, "size", spec.size)?;
+fn check_sizes(spec: &TestSpec, sizes: &Sizes) -> Result<()> {
+    fits(spec, sizes, "size", spec.size)?;
     if spec.response == 0 {
         return Ok(());
     }
@@ -39,12 +51,12 @@ fn check_sizes(spec: &TestSpec) -> Result<()> {
         return Err(Problem::input(format!("a {} test has no response size", spec.kind))
             .help(format!("leave --response out; it belongs to {who}")));
     }
-    fits(spec, "response", spec.response)
+    fits(spec, sizes, "response", spec.response)
 }
 
 /// Refuses a size that a message of the kind cannot have.
-fn fits(spec: &TestSpec, what: &str, value: u32) -> Result<()> {
-    let (least, most, why) = match row(spec.kind).sizes {
+fn fits(spec: &TestSpec, sizes: &Sizes, what: &str, value: u32) -> Result<()> {
+    let (least, most, why) = match *sizes {
         Sizes::Bytes(least, most) => (least, most, String::new()),
         Sizes::Message(most) => {
             let header = message::LENGTH;
@@ -171,6 +183,7 @@ fn check_ports(spec: &TestSpec) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::check_spec;
     use super::*;
 
     fn of(kind: Kind, change: impl FnOnce(&mut TestSpec)) -> Result<()> {

@@ -22,11 +22,7 @@ pub fn check_host(spec: &TestSpec, role: Role) -> Result<()> {
                 .help(format!("the kernel offers {offered}; load the module of another one first"))
         })?;
     }
-    let cpu = match role {
-        Role::Sender => spec.sender_cpu,
-        Role::Receiver => spec.receiver_cpu,
-    };
-    let Some(cpu) = cpu else { return Ok(()) };
+    let Some(cpu) = role.cpu(spec) else { return Ok(()) };
     // A thread of its own: a pin that works must not stay.
     let pinned = std::thread::spawn(move || cpu::pin_thread(cpu)).join();
     match pinned {

@@ -12,26 +12,17 @@ pub mod tcp_stream;
 pub mod udp_rr;
 pub mod udp_stream;
 
-pub use check::check_spec;
 pub use host::check_host;
 
 use crate::protocol::setup::{Role, Setup};
 use crate::traffic::end::Ready;
-use record::Problem;
+use check::{MAX_DATAGRAM, Sizes};
 use record::kind::Kind;
+use record::spec::TestSpec;
+use record::{Problem, Result};
 
 /// Opens the sockets or ports of one end.
 type Prepare = fn(&Setup) -> Ready;
-
-/// What a kind can carry in one message, in bytes.
-enum Sizes {
-    /// Bytes as they are, from the first number to the second.
-    Bytes(u32, u32),
-    /// A message with its header, to this many.
-    Message(u32),
-    /// A whole frame, from the shortest over this version of IP to this many.
-    Frame(fn(u8) -> usize, u32),
-}
 
 /// What makes the traffic of a kind.
 struct Row {
@@ -41,8 +32,6 @@ struct Row {
     receiver: Prepare,
 }
 
-/// What a UDP datagram can carry.
-const MAX_DATAGRAM: u32 = linux::sys::udp::MAX_PAYLOAD as u32;
 /// What a frame can carry: a whole datagram behind an Ethernet header.
 const MAX_FRAME: u32 = MAX_DATAGRAM + 14 + 20 + 8;
 /// The longest request and response over TCP.
@@ -101,6 +90,14 @@ const _: () = {
 
 fn row(kind: Kind) -> &'static Row {
     &KINDS[kind as usize]
+}
+
+/// Refuses what cannot be done, with the sentence that says why.
+///
+/// # Errors
+/// Input: a test that is not possible.
+pub fn check_spec(spec: &TestSpec) -> Result<()> {
+    check::check(spec, &row(spec.kind).sizes)
 }
 
 /// Opens the sockets of one end.

@@ -4,21 +4,18 @@
 //! that of every other test.
 
 use crate::protocol::message::Prepared;
-use crate::protocol::setup::{ClockRelation, Setup};
-use crate::traffic::arrivals::Arrivals;
+use crate::protocol::setup::Setup;
 use crate::traffic::ask::{self, Question};
-use crate::traffic::datagram::{Carrier, Form};
+use crate::traffic::datagram::Form;
 use crate::traffic::end::{End, Ready, prepared};
-use linux::sys::clock;
 use linux::sys::icmp::{EchoSocket, Method};
 use linux::sys::socket::{self, Direction};
-use linux::sys::udp::{ReceiveBatch, SendBatch, Wait};
 use record::Problem;
 use record::traffic::{EndReport, Settings};
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use wire::message::{self, Flags, Message};
+use wire::message::Flags;
 
 /// A flood goes on without a reply after so long. The kernel rounds up to a jiffy.
 pub const FLOOD_TIMEOUT: Duration = Duration::from_millis(10);
@@ -75,36 +72,7 @@ pub fn sender(setup: &Setup) -> Ready {
 
 impl End for Sender {
     fn warm_up(&mut self) -> bool {
-        let stream = self.question.form.stream;
-        let mut out = SendBatch::new(1, self.socket.overhead() + message::LENGTH);
-        let mut into = ReceiveBatch::new(1, 2048);
-        let mut probes = Arrivals::new(stream, Flags::PROBE, message::LENGTH, ClockRelation::Shared, 0);
-        for sequence in 0..PROBES {
-            Carrier::write(
-                &self.socket,
-                out.buffer(0),
-                &Message { stream, flags: Flags::PROBE, sequence, planned_ns: 0 },
-            );
-            let sent = out.send(&self.socket, 0..1);
-            let until = clock::monotonic_ns() + PROBE_TIMEOUT.as_nanos() as u64;
-            let _ = ask::set_timeout(&self.socket, PROBE_TIMEOUT);
-            while sent.is_ok() && clock::monotonic_ns() < until {
-                match into.receive(&self.socket, Wait::ForOne) {
-                    Ok(_) => {
-                        if let Some(bytes) = self.socket.read(into.bytes(0)) {
-                            probes.datagram(clock::monotonic_ns(), bytes);
-                        }
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(_) => clock::sleep_until(clock::monotonic_ns() + 1_000_000),
-                }
-                if probes.unique() == sequence + 1 {
-                    return true;
-                }
-            }
-            clock::sleep_until(until * u64::from(sent.is_err()));
-        }
-        probes.unique() > 0
+        ask::probe(&self.socket, self.question.form.stream, PROBES, PROBE_TIMEOUT)
     }
 
     fn run(&mut self, stop: &AtomicBool) -> EndReport {

@@ -12,13 +12,13 @@ use crate::traffic::intervals::Intervals;
 use crate::traffic::samples::with_samples;
 use crate::traffic::schedule::{self, Plan, Share};
 use crate::traffic::tcp::{self, Connections, write_whole};
+use crate::traffic::threads::joined;
 use linux::sys::clock;
 use record::spec::TestSpec;
 use record::traffic::{EndReport, Schedule};
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
-use std::thread::ScopedJoinHandle;
 
 /// Bytes per `read`, and per `write` when the test does not say.
 const BUFFER: usize = TestSpec::WRITE as usize;
@@ -166,9 +166,6 @@ impl End for Sender {
                     scope.spawn(move || push(stream, buffer, spec, start, Share { index, of }, stop))
                 });
                 let pushers: Vec<_> = pushers.collect();
-                let joined = |pusher: ScopedJoinHandle<'_, Pushed>| {
-                    pusher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                };
                 pushers.into_iter().map(joined).collect()
             });
             let undelivered = streams.iter().filter(|stream| !wait_delivered(stream, stop)).count();

@@ -11,9 +11,9 @@
 //! **Price.** One load for each batch, of a number that nobody writes until somebody asks. An answer takes until the way
 //! looks next: at once under load, up to [`super::PATIENCE`] when its receiver sleeps.
 
-use super::{Document, Way};
 use linux::sys::clock;
-use record::{Problem, Result};
+use record::{PlaceDrop, PortSetting, Problem, Result};
+use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -26,6 +26,76 @@ use std::time::Duration;
 pub const LIMIT: Duration = Duration::from_secs(2);
 /// How often it is looked whether all have answered.
 const LOOK_NS: u64 = 1_000_000;
+
+/// What `pathlab null --json` prints at the end, and callers get meanwhile.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Document {
+    /// `pathlab/null/1`.
+    pub schema: String,
+    /// How long it has forwarded.
+    pub duration_ns: u64,
+    /// It never sleeps.
+    pub spin: bool,
+    /// The two ports.
+    pub ports: Vec<Opened>,
+    /// Each direction.
+    pub ways: Vec<Way>,
+}
+
+/// A port and what took effect.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Opened {
+    /// Its name as it was given.
+    pub uri: String,
+    /// What took effect.
+    pub settings: Vec<PortSetting>,
+}
+
+/// One direction.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Way {
+    /// Where its frames came from.
+    pub from: String,
+    /// Where they went.
+    pub to: String,
+    /// Frames received.
+    pub received: u64,
+    /// Bytes of these.
+    pub received_bytes: u64,
+    /// Frames that the other port accepted.
+    pub sent: u64,
+    /// Bytes of these.
+    pub sent_bytes: u64,
+    /// A million sent frames a second, over the whole time.
+    pub sent_mfps: f64,
+    /// How often this program copied a frame, by received frame; the kernel's own copies are not among them.
+    pub copies_per_frame: f64,
+    /// CPU time of the thread, the kernel's work in its system calls included, by received frame.
+    pub cpu_ns_per_frame: f64,
+    /// Frames that were received and dropped because the transmitter was full.
+    pub full: u64,
+    /// Frames that were in hand when the transmitter failed: its link was down, its interface gone, its other end closed.
+    pub failed: u64,
+    /// Frames whose checksum was completed on the way, in or out.
+    pub completed_checksums: u64,
+    /// Pieces made of super-frames.
+    pub segments: u64,
+    /// How often a link went down.
+    pub link_downs: u64,
+    /// Frames that were lost before they were received, by place and reason.
+    pub lost_before: Vec<PlaceDrop>,
+    /// Frames that the other port refused or lost, by place and reason.
+    pub lost_after: Vec<PlaceDrop>,
+}
+
+impl Way {
+    /// With the rate of its frames over this time.
+    #[must_use]
+    pub fn over(mut self, duration_ns: u64) -> Self {
+        self.sent_mfps = self.sent as f64 * 1e3 / duration_ns.max(1) as f64;
+        self
+    }
+}
 
 /// Where a way shows how far it is.
 #[derive(Debug, Default)]

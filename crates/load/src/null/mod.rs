@@ -11,15 +11,15 @@
 
 mod counting;
 
-pub use counting::{LIMIT, RunningCounters, ask, ways};
+pub use counting::{Document, LIMIT, Opened, RunningCounters, Way, ask, ways};
 
+use crate::traffic::threads::joined;
 use linux::port::{
     Area, MAX_BATCH, Port, PortError, ReceiveCounters, Receiver, TransmitCounters, Transmitter, Uri, Wait,
     forward, xdp,
 };
 use linux::sys::clock;
-use record::{PlaceDrop, PortSetting, Problem, Result};
-use serde::{Deserialize, Serialize};
+use record::{PortKind, Problem, Result, Through};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -28,67 +28,6 @@ use std::time::Duration;
 pub const PATIENCE: Duration = Duration::from_millis(50);
 /// How long frames that are still under way at the end are waited for.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
-
-/// What `pathlab null --json` prints at the end, and callers get meanwhile.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Document {
-    /// `pathlab/null/1`.
-    pub schema: String,
-    /// How long it has forwarded.
-    pub duration_ns: u64,
-    /// It never sleeps.
-    pub spin: bool,
-    /// The two ports.
-    pub ports: Vec<Opened>,
-    /// Each direction.
-    pub ways: Vec<Way>,
-}
-
-/// A port and what took effect.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Opened {
-    /// Its name as it was given.
-    pub uri: String,
-    /// What took effect.
-    pub settings: Vec<PortSetting>,
-}
-
-/// One direction.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Way {
-    /// Where its frames came from.
-    pub from: String,
-    /// Where they went.
-    pub to: String,
-    /// Frames received.
-    pub received: u64,
-    /// Bytes of these.
-    pub received_bytes: u64,
-    /// Frames that the other port accepted.
-    pub sent: u64,
-    /// Bytes of these.
-    pub sent_bytes: u64,
-    /// A million sent frames a second, over the whole time.
-    pub sent_mfps: f64,
-    /// How often this program copied a frame, by received frame; the kernel's own copies are not among them.
-    pub copies_per_frame: f64,
-    /// CPU time of the thread, the kernel's work in its system calls included, by received frame.
-    pub cpu_ns_per_frame: f64,
-    /// Frames that were received and dropped because the transmitter was full.
-    pub full: u64,
-    /// Frames that were in hand when the transmitter failed: its link was down, its interface gone, its other end closed.
-    pub failed: u64,
-    /// Frames whose checksum was completed on the way, in or out.
-    pub completed_checksums: u64,
-    /// Pieces made of super-frames.
-    pub segments: u64,
-    /// How often a link went down.
-    pub link_downs: u64,
-    /// Frames that were lost before they were received, by place and reason.
-    pub lost_before: Vec<PlaceDrop>,
-    /// Frames that the other port refused or lost, by place and reason.
-    pub lost_after: Vec<PlaceDrop>,
-}
 
 /// Memory for both ports, if both are of a kind that can share it.
 pub fn shared_area(uris: &[&str]) -> Result<Option<Arc<Area>>> {
@@ -101,10 +40,11 @@ pub fn shared_area(uris: &[&str]) -> Result<Option<Arc<Area>>> {
         uri.to_owned()
     };
     let uris: Vec<String> = uris.iter().map(inside).collect();
-    if uris.iter().all(|uri| uri.starts_with("xdp:")) {
+    let all = |through| uris.iter().all(|uri| PortKind::of(uri).is_some_and(|kind| kind.through == through));
+    if all(Through::Driver) {
         return xdp::area_for(&uris).map(Some);
     }
-    if uris.iter().all(|uri| uri.starts_with("mem:")) {
+    if all(Through::Memory) {
         let mut chunks = 0;
         for uri in &uris {
             let frames = Uri::parse(uri)?.take_amount("frames")?.unwrap_or(1024).min(1 << 20);
@@ -146,7 +86,7 @@ pub fn forward_all(
         stop.store(true, Relaxed);
         let (mut ways, mut problem) = (vec![], None);
         for thread in threads {
-            let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let ended = joined(thread);
             if let Some(error) = ended.error {
                 let at = format!("{} -> {}", ended.way.from, ended.way.to);
                 problem.get_or_insert(Problem::from(error).at(at));
@@ -231,15 +171,6 @@ fn way(before: &Both, after: &Both, full: u64, cpu_ns: u64) -> Way {
 fn completed(counters: &Both) -> u64 {
     let inward = counters.0.extra.iter().filter(|(name, _)| *name == "completed_checksums");
     counters.1.completed_checksums + inward.map(|(_, count)| count).sum::<u64>()
-}
-
-impl Way {
-    /// With the rate of its frames over this time.
-    #[must_use]
-    pub fn over(mut self, duration_ns: u64) -> Self {
-        self.sent_mfps = self.sent as f64 * 1e3 / duration_ns.max(1) as f64;
-        self
-    }
 }
 
 #[cfg(test)]

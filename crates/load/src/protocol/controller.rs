@@ -4,7 +4,7 @@
 //! sender and receiver → look again → close. Every step but the looks has a deadline; whoever is lost, lies or stalls
 //! is named together with the step.
 
-use super::message::{Prepared, Reply, Request};
+use super::message::{Prepared, Reply, Request, printable};
 use super::setup::{ClockRelation, DataPorts, Outcome, Role, Setup, longest_ns};
 use record::Problem;
 use record::spec::TestSpec;
@@ -42,6 +42,23 @@ enum Step {
     CloseSender,
     CloseReceiver,
     Over,
+}
+
+impl Step {
+    /// Who does it, how long that may take (while sending: beyond the test itself), and what it is in words.
+    fn facts(self) -> (Role, u64, &'static str) {
+        match self {
+            Step::PrepareReceiver => (Role::Receiver, PREPARE_NS, "the receiver was prepared"),
+            Step::PrepareSender => (Role::Sender, PREPARE_NS, "the sender was prepared"),
+            Step::WarmUp => (Role::Sender, WARM_UP_NS, "the path was warmed up"),
+            Step::Looking(_) => (Role::Sender, 0, "the counters were read"),
+            Step::Sending => (Role::Sender, FINISH_NS, "the test was running"),
+            Step::StopSender => (Role::Sender, REPORT_NS, "the reports were collected"),
+            Step::StopReceiver => (Role::Receiver, REPORT_NS, "the reports were collected"),
+            Step::CloseSender | Step::Over => (Role::Sender, CLOSE_NS, "the test was closed"),
+            Step::CloseReceiver => (Role::Receiver, CLOSE_NS, "the test was closed"),
+        }
+    }
 }
 
 /// What happened.
@@ -137,14 +154,14 @@ impl Controller {
         }
         match event {
             Event::Tick if self.deadline_ns().is_some_and(|deadline| now_ns >= deadline) => {
-                self.timed_out(now_ns)
+                let advice = "look whether its process is stopped or its machine overloaded";
+                let (role, ..) = self.step.facts();
+                self.lose(now_ns, role, "did not answer any more", Problem::measured, advice)
             }
             Event::Tick => Vec::new(),
             Event::Lost(role, why) => {
-                self.lost[role as usize] = true;
-                let what = format!("{} {} {}", self.named(role), printable(&why), self.when(now_ns));
                 let advice = "look whether its process or its machine is still there";
-                self.fail(Problem::measured(what).help(advice))
+                self.lose(now_ns, role, &printable(&why), Problem::measured, advice)
             }
             Event::Looked(result) => self.looked(now_ns, result),
             Event::Reply(role, Reply::Failed(failure)) => {
@@ -156,33 +173,28 @@ impl Controller {
         }
     }
 
-    fn named(&self, role: Role) -> String {
-        format!("the {} ({})", role.name(), self.names[role as usize])
-    }
-
     /// The point in time, in words.
     fn when(&self, now_ns: u64) -> String {
-        let seconds = |from: u64| now_ns.saturating_sub(from) as f64 / 1e9;
-        match (self.step, self.started_ns) {
-            (_, None) => {
-                format!("{:.1} s after the beginning, while {}", seconds(self.began_ns), self.doing())
-            }
-            (_, Some(started)) => {
-                format!("{:.1} s after the start, while {}", seconds(started), self.doing())
-            }
-        }
+        let (from_ns, what) = match self.started_ns {
+            None => (self.began_ns, "the beginning"),
+            Some(started_ns) => (started_ns, "the start"),
+        };
+        let (.., doing) = self.step.facts();
+        format!("{:.1} s after {what}, while {doing}", now_ns.saturating_sub(from_ns) as f64 / 1e9)
     }
 
-    fn doing(&self) -> &'static str {
-        match self.step {
-            Step::PrepareReceiver => "the receiver was prepared",
-            Step::PrepareSender => "the sender was prepared",
-            Step::WarmUp => "the path was warmed up",
-            Step::Looking(_) => "the counters were read",
-            Step::Sending => "the test was running",
-            Step::StopSender | Step::StopReceiver => "the reports were collected",
-            Step::CloseSender | Step::CloseReceiver | Step::Over => "the test was closed",
-        }
+    /// Gives an agent up, and the test with it.
+    fn lose(
+        &mut self,
+        now_ns: u64,
+        role: Role,
+        why: &str,
+        problem: fn(String) -> Problem,
+        advice: &str,
+    ) -> Vec<Action> {
+        self.lost[role as usize] = true;
+        let (name, peer, when) = (role.name(), &self.names[role as usize], self.when(now_ns));
+        self.fail(problem(format!("the {name} ({peer}) {why} {when}")).help(advice))
     }
 
     /// Ends the test; agents that may still answer are told to close.
@@ -195,21 +207,11 @@ impl Controller {
         actions
     }
 
-    fn timed_out(&mut self, now_ns: u64) -> Vec<Action> {
-        let role = match self.step {
-            Step::PrepareReceiver | Step::StopReceiver | Step::CloseReceiver => Role::Receiver,
-            _ => Role::Sender,
-        };
-        self.lost[role as usize] = true;
-        let what = format!("{} did not answer any more {}", self.named(role), self.when(now_ns));
-        self.fail(
-            Problem::measured(what).help("look whether its process is stopped or its machine overloaded"),
-        )
-    }
-
-    fn go(&mut self, now_ns: u64, step: Step, patience_ns: u64, role: Role, request: Request) -> Vec<Action> {
+    fn go(&mut self, now_ns: u64, step: Step, request: Request) -> Vec<Action> {
+        let (role, patience_ns, _) = step.facts();
+        let test_ns = if step == Step::Sending { longest_ns(&self.setup.spec) } else { 0 };
         self.step = step;
-        self.deadline_ns = now_ns.saturating_add(patience_ns);
+        self.deadline_ns = now_ns.saturating_add(test_ns).saturating_add(patience_ns);
         vec![Action::Send(role, request)]
     }
 
@@ -227,17 +229,11 @@ impl Controller {
                 }
                 self.receiver = *prepared;
                 let setup = Setup { role: Role::Sender, port, ..self.setup.clone() };
-                self.go(
-                    now_ns,
-                    Step::PrepareSender,
-                    PREPARE_NS,
-                    Role::Sender,
-                    Request::Prepare(Box::new(setup)),
-                )
+                self.go(now_ns, Step::PrepareSender, Request::Prepare(Box::new(setup)))
             }
             (Step::PrepareSender, Role::Sender, Reply::Prepared(prepared)) => {
                 self.sender = *prepared;
-                self.go(now_ns, Step::WarmUp, WARM_UP_NS, Role::Sender, Request::WarmUp)
+                self.go(now_ns, Step::WarmUp, Request::WarmUp)
             }
             (Step::WarmUp, Role::Sender, Reply::Warm(reachable)) => {
                 self.warm = reachable;
@@ -246,14 +242,14 @@ impl Controller {
             (Step::Sending, Role::Sender, Reply::Finished) => self.look(Look::Settled),
             (Step::StopSender, Role::Sender, Reply::Report(report)) => {
                 self.outcome.sender = *report;
-                self.go(now_ns, Step::StopReceiver, REPORT_NS, Role::Receiver, Request::Stop)
+                self.go(now_ns, Step::StopReceiver, Request::Stop)
             }
             (Step::StopReceiver, Role::Receiver, Reply::Report(report)) => {
                 self.outcome.receiver = *report;
                 self.look(Look::After)
             }
             (Step::CloseSender, Role::Sender, Reply::Closed) => {
-                self.go(now_ns, Step::CloseReceiver, CLOSE_NS, Role::Receiver, Request::Close)
+                self.go(now_ns, Step::CloseReceiver, Request::Close)
             }
             (Step::CloseReceiver, Role::Receiver, Reply::Closed) => self.done(),
             (_, role, reply) => {
@@ -264,11 +260,8 @@ impl Controller {
     }
 
     fn lied(&mut self, now_ns: u64, role: Role, what: &str) -> Vec<Action> {
-        self.lost[role as usize] = true;
-        let what = format!("{} {what} {}", self.named(role), self.when(now_ns));
-        self.fail(
-            Problem::input(what).help("it does not speak this protocol as it should: use the same version"),
-        )
+        let advice = "it does not speak this protocol as it should: use the same version";
+        self.lose(now_ns, role, what, Problem::input, advice)
     }
 
     fn looked(&mut self, now_ns: u64, result: Result<(), Problem>) -> Vec<Action> {
@@ -279,11 +272,10 @@ impl Controller {
         match look {
             Look::Before => {
                 self.started_ns = Some(now_ns);
-                let patience = longest_ns(&self.setup.spec).saturating_add(FINISH_NS);
-                self.go(now_ns, Step::Sending, patience, Role::Sender, Request::Start)
+                self.go(now_ns, Step::Sending, Request::Start)
             }
-            Look::Settled => self.go(now_ns, Step::StopSender, REPORT_NS, Role::Sender, Request::Stop),
-            Look::After => self.go(now_ns, Step::CloseSender, CLOSE_NS, Role::Sender, Request::Close),
+            Look::Settled => self.go(now_ns, Step::StopSender, Request::Stop),
+            Look::After => self.go(now_ns, Step::CloseSender, Request::Close),
         }
     }
 
@@ -296,5 +288,3 @@ impl Controller {
         vec![Action::Done(Box::new(outcome))]
     }
 }
-
-use super::message::printable;

@@ -27,6 +27,14 @@ impl Role {
             Role::Receiver => "receiver",
         }
     }
+
+    /// The CPU that a test asks for at this end.
+    pub fn cpu(self, spec: &TestSpec) -> Option<u32> {
+        match self {
+            Role::Sender => spec.sender_cpu,
+            Role::Receiver => spec.receiver_cpu,
+        }
+    }
 }
 
 /// How the sender's clock reads on the receiver's.

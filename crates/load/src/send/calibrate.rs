@@ -4,9 +4,10 @@
 //! no address, so that its kernel drops every frame as somebody else's at the first look. A result near one of these
 //! says nothing about what was to be measured.
 
-use super::engine::Watch;
-use super::job::{self, Job, Sending, What};
+use super::engine::{Source, Watch};
+use super::job::{Job, Sending, What};
 use super::program::Program;
+use super::sending::send;
 use super::template::{Kind, Template};
 use linux::lab::{Lab, Lifetime, Topology};
 use linux::port::{MAX_BATCH, Uri, Wait, Wish};
@@ -42,7 +43,7 @@ pub fn calibrate(job: &Job, watch: &Watch) -> Result<Calibration> {
         Lifetime::Ephemeral,
     )?;
     let there = Job { port: port.clone(), what: What::Template(template.clone()), ..job.clone() };
-    let report = lab.node("a")?.within(|| job::send(&there, watch))?;
+    let report = lab.node("a")?.within(|| send(&there, watch))?;
     // What cannot be taken down stays in its journal, and the next command says so; the figures hold.
     drop(lab);
     let Sending { report, .. } = report?;
@@ -92,7 +93,7 @@ fn in_memory(job: &Job, template: &Template, watch: &Watch) -> Result<f64> {
     let Sending { report, .. } = std::thread::scope(|scope| {
         let mut from = far.receiver.take().expect("opened both ways");
         scope.spawn(move || while from.receive(MAX_BATCH, Wait::For(Duration::from_secs(1))).is_ok() {});
-        job::send(&there, watch)
+        send(&there, watch)
     })?;
     Ok(accepted_per_second(&report))
 }

@@ -12,12 +12,10 @@
 use super::build::Moment;
 use super::departures::Departures;
 use super::pace::Pace;
-use super::program::Program;
 use crate::traffic::schedule::{self, Share};
 use linux::port::{ALL, Frames, Hand, PortError, Transmitter};
 use linux::sys::clock;
 use record::Histogram;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -29,28 +27,13 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 const DOWN_LOOKS: u32 = 500;
 
 /// Where frames come from.
-pub trait Source: Send {
+pub trait Source: Send + Sync {
     /// The longest frame.
     fn longest(&self) -> usize;
-    /// Puts what never changes into every place of the batch.
-    fn prepare(&mut self, frames: &mut Frames);
-    /// Adds frame `n`; false when there is no room, or no such frame.
-    fn add(&mut self, frames: &mut Frames, n: u64, moment: Moment) -> bool;
-}
-
-impl Source for Arc<Program> {
-    fn longest(&self) -> usize {
-        Program::longest(self)
-    }
-
-    fn prepare(&mut self, frames: &mut Frames) {
-        Program::prepare(self, frames);
-    }
-
-    #[inline]
-    fn add(&mut self, frames: &mut Frames, n: u64, moment: Moment) -> bool {
-        Program::add(self, frames, n, moment)
-    }
+    /// Puts what never changes into every place of a batch, which is then empty again.
+    fn prepare(&self, frames: &mut Frames);
+    /// Adds frame `n` to a prepared batch; false when there is no room, or no such frame.
+    fn add(&self, frames: &mut Frames, n: u64, moment: Moment) -> bool;
 }
 
 /// What others may look at and say while it runs.
@@ -119,7 +102,7 @@ impl Tally {
 /// sender is frame `share.index + k × share.of` of all.
 pub fn run(
     to: &mut dyn Transmitter,
-    source: &mut dyn Source,
+    source: &dyn Source,
     pace: &Pace,
     share: Share,
     batch: usize,
@@ -252,10 +235,12 @@ fn finish(to: &mut dyn Transmitter, tally: &mut Tally) {
 #[cfg(test)]
 mod tests {
     use super::super::build::build;
+    use super::super::program::Program;
     use super::super::template::Template;
     use super::*;
     use crate::traffic::schedule::Plan;
     use linux::port::{MAX_BATCH, Port, Receiver, Wait, Wish, open};
+    use std::sync::Arc;
 
     fn wire(name: &str, settings: &str) -> (Port, Port) {
         let uri = format!("mem:{name}{settings}");
@@ -276,7 +261,7 @@ mod tests {
     fn every_frame_arrives_once_whatever_the_pace() {
         let template =
             Template::parse("size 60..70 / flows 7 / eth / ip src=10.0.0.1..10.0.0.7 / udp", "t").unwrap();
-        let program = Arc::new(Program::new(&template));
+        let program = Program::new(&template);
         let now = clock::monotonic_ns();
         let plan = Plan::new(now, 1e6, 0, Some(700));
         let offsets = Arc::new((0..100).map(|i| i * 1000).collect());
@@ -294,11 +279,11 @@ mod tests {
         ];
         for (i, pace) in paces.iter().enumerate() {
             let (a, mut b) = wire(&format!("pace{i}"), "?frames=40");
-            let mut source = program.clone();
+            let source = program.clone();
             let tally = std::thread::scope(|scope| {
                 let sender = scope.spawn(move || {
                     let mut to = a.transmitter.unwrap();
-                    run(to.as_mut(), &mut source, pace, Share::ALL, 64, &Watch::default())
+                    run(to.as_mut(), &source, pace, Share::ALL, 64, &Watch::default())
                 });
                 let got = drain(b.receiver.as_mut().unwrap().as_mut());
                 assert_eq!(got.len(), 2000);
@@ -316,14 +301,14 @@ mod tests {
     #[test]
     fn threads_share_the_frames_and_together_send_each_once() {
         let template = Template::parse("eth / ip / udp / stamp", "t").unwrap();
-        let program = Arc::new(Program::new(&template));
+        let program = Program::new(&template);
         let mut numbers = vec![];
         for index in 0..3 {
             let (mut a, mut b) = wire(&format!("share{index}"), "");
             let share = Share { index, of: 3 };
             let pace = Pace::Max { total: share.count(Some(100)), until_ns: u64::MAX };
             let to = a.transmitter.as_mut().unwrap().as_mut();
-            run(to, &mut program.clone(), &pace, share, 64, &Watch::default());
+            run(to, &program, &pace, share, 64, &Watch::default());
             drop(a);
             let got = drain(b.receiver.as_mut().unwrap().as_mut());
             numbers
@@ -339,13 +324,13 @@ mod tests {
         let (mut a, b) = wire("refuse", "");
         let to = a.transmitter.as_mut().unwrap().as_mut();
         let pace = Pace::Max { total: Some(10), until_ns: u64::MAX };
-        let mut source = Arc::new(Program::new(&template));
-        let tally = run(to, &mut source, &pace, Share::ALL, 4, &Watch::default());
+        let source = Program::new(&template);
+        let tally = run(to, &source, &pace, Share::ALL, 4, &Watch::default());
         let counters = to.counters();
         assert_eq!((tally.offered, counters.accepted), (10, 5));
         assert_eq!(counters.drops.iter().find(|drop| drop.name == "oversize").unwrap().count, 5);
         drop(b);
-        let tally = run(to, &mut source, &pace, Share::ALL, 4, &Watch::default());
+        let tally = run(to, &source, &pace, Share::ALL, 4, &Watch::default());
         assert!(matches!(tally.why, Some(Stopped::Port(PortError::Ended))));
         assert_eq!(tally.offered, 0);
     }
@@ -353,11 +338,11 @@ mod tests {
     #[test]
     fn a_stop_and_the_end_of_the_time_end_it() {
         let template = Template::parse("eth", "t").unwrap();
-        let mut source = Arc::new(Program::new(&template));
+        let source = Program::new(&template);
         let (mut a, _b) = wire("stop", "?frames=2");
         let to = a.transmitter.as_mut().unwrap().as_mut();
         let pace = Pace::Max { total: Some(1000), until_ns: clock::monotonic_ns() + 30_000_000 };
-        let tally = run(to, &mut source, &pace, Share::ALL, 64, &Watch::default());
+        let tally = run(to, &source, &pace, Share::ALL, 64, &Watch::default());
         assert_eq!((tally.offered, matches!(tally.why, Some(Stopped::Time))), (2, true), "the wire is full");
         assert!(tally.full_waits > 0);
         // A plan that no machine can keep ends with its time, too, and the port is never full.
@@ -368,7 +353,7 @@ mod tests {
             let mut far = b;
             scope.spawn(move || drain(far.receiver.as_mut().unwrap().as_mut()));
             let mut to = a.transmitter.take().unwrap();
-            run(to.as_mut(), &mut source, &pace, Share::ALL, 64, &Watch::default())
+            run(to.as_mut(), &source, &pace, Share::ALL, 64, &Watch::default())
         });
         assert!(matches!(tally.why, Some(Stopped::Time)), "{tally:?}");
         assert!(tally.offered > 0 && tally.offered < plan.total(), "{tally:?}");
@@ -376,7 +361,7 @@ mod tests {
         let to = a.transmitter.as_mut().unwrap().as_mut();
         let pace = Pace::Max { total: Some(1000), until_ns: u64::MAX };
         let watch = Watch { stop: AtomicBool::new(true), ..Watch::default() };
-        let tally = run(to, &mut source, &pace, Share::ALL, 64, &watch);
+        let tally = run(to, &source, &pace, Share::ALL, 64, &watch);
         assert!(matches!(tally.why, Some(Stopped::Asked)));
     }
 }

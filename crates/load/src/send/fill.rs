@@ -6,7 +6,7 @@
 
 use super::template::fields::Default as Unsaid;
 use super::template::{Kind, Template};
-use linux::netlink::{Dump, Family, Netlink, after, text, u16_at, u32_at};
+use linux::netlink::{Dump, Family, Netlink, after, u16_at, u32_at};
 use record::{Problem, Result};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,11 +26,8 @@ pub struct Facts {
     pub neighbours: HashMap<IpAddr, u128>,
 }
 
-/// The kernel's numbers (`include/uapi/linux/rtnetlink.h`, `if_link.h`, `neighbour.h`).
-const LINKS: Dump<'static> = Dump { family: Family::Route, kind: 18, body: &[0; 16] };
+/// The kernel's numbers (`include/uapi/linux/rtnetlink.h`, `neighbour.h`).
 const NEIGHBOURS: Dump<'static> = Dump { family: Family::Route, kind: 30, body: &[0; 12] };
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 /// Neighbours that did not answer: `NUD_INCOMPLETE`, `NUD_FAILED`.
@@ -41,23 +38,24 @@ const NO_ANSWER: u16 = 0x01 | 0x20;
 /// # Errors
 /// Input when there is no such interface, host when the kernel cannot be asked.
 pub fn facts(interface: &str, to: Option<IpAddr>) -> Result<Facts> {
-    let cannot = |e: std::io::Error| {
+    let cannot = |e: &dyn std::fmt::Display| {
         Problem::host(format!("the addresses cannot be read: {e}")).at(format!("interface {interface}"))
     };
     let mut netlink = Netlink::open();
-    let links = netlink.dump(&LINKS, link).map_err(cannot)?;
-    let Some((index, name, mac)) = links.iter().find(|(_, name, _)| name == interface).cloned() else {
-        let names: Vec<&str> = links.iter().map(|(_, name, _)| name.as_str()).collect();
+    let links = netlink.links().map_err(|e| cannot(&e))?;
+    let Some(link) = links.iter().find(|link| link.name == interface) else {
+        let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
         return Err(Problem::input(format!("there is no interface '{interface}'"))
             .help(format!("the interfaces here are {}", names.join(", "))));
     };
-    let found = netlink.dump(&NEIGHBOURS, neighbour).map_err(cannot)?;
+    let index = link.index;
+    let found = netlink.dump(&NEIGHBOURS, neighbour).map_err(|e| cannot(&e))?;
     let ours = found.into_iter().filter(|(at, ..)| *at == index);
     let addresses = netlink.addresses().unwrap_or_default();
     let route = to.and_then(|to| netlink.route(to).ok().flatten()).filter(|route| route.interface == index);
     Ok(Facts {
-        name,
-        mac,
+        name: interface.to_owned(),
+        mac: link.address.map(|mac| number(&mac)),
         addresses: addresses.into_iter().filter(|(at, _)| *at == index).map(|(_, p)| p.address).collect(),
         gateway: route.and_then(|route| route.via),
         neighbours: ours.map(|(_, address, mac)| (address, mac)).collect(),
@@ -66,18 +64,6 @@ pub fn facts(interface: &str, to: Option<IpAddr>) -> Result<Facts> {
 
 fn number(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte))
-}
-
-fn link(message: &[u8]) -> Option<(u32, String, Option<u128>)> {
-    let (index, mut name, mut mac) = (u32_at(message, 4)?, String::new(), None);
-    for (kind, content) in after(message, 16) {
-        match kind {
-            IFLA_IFNAME => name = text(content),
-            IFLA_ADDRESS if content.len() == 6 => mac = Some(number(content)),
-            _ => {}
-        }
-    }
-    (!name.is_empty()).then_some((index, name, mac))
 }
 
 fn neighbour(message: &[u8]) -> Option<(u32, IpAddr, u128)> {

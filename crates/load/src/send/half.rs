@@ -10,7 +10,7 @@ use super::job::{Job, Sending, What};
 use super::live;
 use super::template::{Kind, SHORTEST, Size, Template};
 use record::half::{Numbering, SentHalf};
-use record::{PortKind, PortSetting, Problem, Result, Through};
+use record::{Problem, Result};
 
 /// How the frames of a job are numbered.
 ///
@@ -97,12 +97,6 @@ fn family(template: &Template) -> u8 {
     if outer.is_some_and(|layer| layer.kind == Kind::Ipv6) { 6 } else { 4 }
 }
 
-/// XDP and live frames go to the driver; packet sockets do where they were asked to.
-pub fn bypasses_qdisc(port: &str, settings: &[PortSetting]) -> bool {
-    let told = |setting: &PortSetting| setting.name == "bypass" && setting.effective.starts_with("on");
-    PortKind::of(port).is_some_and(|kind| kind.through == Through::Driver || settings.iter().any(told))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,13 +145,5 @@ mod tests {
         assert_eq!(length("size 60..99 / eth / ip / udp / stamp"), 0);
         assert_eq!(length("size 500 / eth / vlan / ip / udp / stamp"), 0);
         assert_eq!(family(&Template::parse("eth / ipv6 / udp / stamp", "t").unwrap()), 6);
-    }
-
-    #[test]
-    fn ports_that_pass_the_qdisc_by_are_known() {
-        let (name, asked, effective, note) = ("bypass".into(), "on".into(), "on".into(), String::new());
-        let on = [PortSetting { name, asked, effective, note }];
-        assert!(bypasses_qdisc("xdp:a0", &[]) && bypasses_qdisc("fault:xdp:a0?lose=1%", &[]));
-        assert!(bypasses_qdisc("int:a0?bypass=on", &on) && !bypasses_qdisc("int:a0", &[]));
     }
 }

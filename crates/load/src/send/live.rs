@@ -5,7 +5,7 @@
 
 use super::build::Moment;
 use super::engine::{Stopped, Tally, Watch};
-use super::pace::Rate;
+use super::job::{Job, Outcome};
 use super::template::fields::Default as Unsaid;
 use super::template::{Kind, Template};
 use crate::traffic::schedule::{self, Plan};
@@ -54,28 +54,15 @@ fn stamp_at(template: &Template) -> Option<usize> {
     free.iter().flatten().all(|field| layer.get(field.name).is_none()).then_some(starts[index])
 }
 
-/// What shapes a sending by live frames.
-pub(super) struct Wanted<'a> {
-    /// The port.
-    pub port: &'a str,
-    /// How fast, and whether its bits include FCS, preamble and gap.
-    pub rate: (Rate, bool),
-    /// So many frames; none: by time alone.
-    pub count: Option<u64>,
-    /// How long at most, in milliseconds; 0 with a count: as long as that takes.
-    pub duration_ms: u64,
-}
-
 /// Sends a template by live frames.
 ///
 /// # Errors
 /// Host: this kernel, interface or user cannot; the sentence says what to use instead.
-pub(super) fn send(
-    wanted: &Wanted<'_>,
-    template: &Template,
-    watch: &Watch,
-    notes: &mut Vec<String>,
-) -> Result<Sent> {
+pub(super) fn send(job: &Job, template: &Template, watch: &Watch) -> Result<Outcome> {
+    if job.threads > 1 {
+        return Err(Problem::input("live: sends with one thread").at(&job.port).help("leave --threads out"));
+    }
+    let mut notes = vec![];
     let message = stamp_at(template);
     let count = frames_of(template);
     let program = super::program::Program::new(template);
@@ -84,14 +71,13 @@ pub(super) fn send(
     if count > 1 {
         notes.push(format!("live frames vary over {} and then repeat", many(count, "frame")));
     }
-    let mut live = Live::open_uri(wanted.port, wish)?;
-    let rate = wanted.rate.0.frames_per_second(program.mean(), wanted.rate.1);
+    let mut live = Live::open_uri(&job.port, wish)?;
+    let rate = job.rate.frames_per_second(program.mean(), job.on_the_wire);
     let start = clock::monotonic_ns();
     let grace = if rate.is_some() { schedule::GRACE_NS } else { 0 };
-    let until = schedule::deadline_ns(start, wanted.duration_ms, wanted.count).saturating_add(grace);
-    let in_time =
-        rate.map(|rate| Plan::new(start, rate, wanted.duration_ms, wanted.count).total()).or(wanted.count);
-    let asked = wanted.count.or(in_time);
+    let until = schedule::deadline_ns(start, job.duration_ms, job.count).saturating_add(grace);
+    let in_time = rate.map(|rate| Plan::new(start, rate, job.duration_ms, job.count).total()).or(job.count);
+    let asked = job.count.or(in_time);
     let pace = Pace { count: in_time, rate, until_ns: Some(until), ..Pace::default() };
     let mut tally = Tally::default();
     let result = live.pace(&pace, |burst| {
@@ -108,7 +94,7 @@ pub(super) fn send(
     });
     let sent = live
         .sent()
-        .map_err(|e| Problem::host(format!("the program's count cannot be read: {e}")).at(wanted.port))?;
+        .map_err(|e| Problem::host(format!("the program's count cannot be read: {e}")).at(&job.port))?;
     tally.offered = sent;
     if let Err(error) = result {
         tally.why = Some(Stopped::Port(error));
@@ -120,16 +106,7 @@ pub(super) fn send(
     let bytes = (sent as f64 * program.mean()) as u64;
     let counters = TransmitCounters { offered: sent, accepted: sent, bytes, ..TransmitCounters::default() };
     let plan = rate.map(|rate| Plan::new(start, rate, 0, Some(in_time.unwrap_or(sent))));
-    Ok(Sent { tally, counters, settings: live.settings().to_vec(), plan, asked })
-}
-
-/// What was done.
-pub(super) struct Sent {
-    pub tally: Tally,
-    pub counters: TransmitCounters,
-    pub settings: Vec<record::PortSetting>,
-    pub plan: Option<Plan>,
-    pub asked: Option<u64>,
+    Ok(Outcome { tally, counters, settings: live.settings().to_vec(), plan, asked, notes })
 }
 
 /// True for ports that this module serves.

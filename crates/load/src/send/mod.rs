@@ -19,7 +19,9 @@ pub mod live;
 pub mod pace;
 pub mod program;
 pub mod replay;
+mod sending;
 pub mod template;
 mod watcher;
 
-pub use job::{Job, Sending, What, send};
+pub use job::{Job, Sending, What};
+pub use sending::send;

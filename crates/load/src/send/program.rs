@@ -1,6 +1,6 @@
 //! A template made ready to be sent by the million.
 //!
-//! **What.** Everything that never changes is laid out once ([`Program::prepare`] puts it into every place of a batch);
+//! **What.** Everything that never changes is laid out once ([`Source::prepare`] puts it into every place of a batch);
 //! per frame only the varying fields are written, the lengths when sizes vary, and the checksums.
 //!
 //! **Why so.** A checksum is a sum, so it is split once for every size: the words that never change are added up
@@ -11,6 +11,7 @@
 //! **Price.** Memory for the sums of every size that occurs.
 
 use super::build::{self, Moment};
+use super::engine::Source;
 use super::template::fields::Default as Unsaid;
 use super::template::{Template, Value};
 use linux::port::{Frames, Meta};
@@ -108,30 +109,9 @@ impl Program {
         Program { flows: template.flows, patches, checks, plans, sizes: order(template, &sizes), image, mean }
     }
 
-    /// The longest frame.
-    pub fn longest(&self) -> usize {
-        self.image.len()
-    }
-
     /// The mean length over many frames.
     pub fn mean(&self) -> f64 {
         self.mean
-    }
-
-    /// Puts what never changes into every place of a batch, which is then empty again.
-    pub fn prepare(&self, frames: &mut Frames) {
-        frames.clear();
-        while frames.push(&self.image, Meta::default()) {}
-        frames.clear();
-    }
-
-    /// Adds frame `n` to a prepared batch; false when the batch is full.
-    #[inline]
-    pub fn add(&self, frames: &mut Frames, n: u64, moment: Moment) -> bool {
-        let plan = self.plan(n);
-        let Some(frame) = frames.add(plan.length, Meta::default()) else { return false };
-        self.write(plan, frame, n, moment);
-        true
     }
 
     /// Frame `n` as bytes of its own.
@@ -185,6 +165,26 @@ impl Program {
             };
             put_word(frame, check.field as u16, checksum);
         }
+    }
+}
+
+impl Source for Program {
+    fn longest(&self) -> usize {
+        self.image.len()
+    }
+
+    fn prepare(&self, frames: &mut Frames) {
+        frames.clear();
+        while frames.push(&self.image, Meta::default()) {}
+        frames.clear();
+    }
+
+    #[inline]
+    fn add(&self, frames: &mut Frames, n: u64, moment: Moment) -> bool {
+        let plan = self.plan(n);
+        let Some(frame) = frames.add(plan.length, Meta::default()) else { return false };
+        self.write(plan, frame, n, moment);
+        true
     }
 }
 

@@ -135,22 +135,15 @@ impl Recording {
                 facts.first_wrong_what
             ));
         }
-        if facts.cut > 0 {
-            said.push(format!("cut when captured, and sent as short as that: {}", many(facts.cut, "frame")));
-        }
-        if facts.backwards > 0 {
-            said.push(format!(
-                "earlier than the frame before, and sent at once: {}",
-                many(facts.backwards, "frame")
-            ));
-        }
-        if facts.longest > longest as u64 {
-            let count = (0..self.len()).filter(|n| self.frame(*n).len() > longest).count();
-            said.push(format!(
-                "longer than the {longest} bytes that the port takes, which will refuse: {}",
-                many(count as u64, "frame")
-            ));
-        }
+        let too_long = (0..self.len()).filter(|n| self.frame(*n).len() > longest).count() as u64;
+        let refuse = format!("longer than the {longest} bytes that the port takes, which will refuse");
+        let counted = [
+            ("cut when captured, and sent as short as that", facts.cut),
+            ("earlier than the frame before, and sent at once", facts.backwards),
+            (&refuse, too_long),
+        ];
+        let some = counted.into_iter().filter(|(_, count)| *count > 0);
+        said.extend(some.map(|(what, count)| format!("{what}: {}", many(count, "frame"))));
         said
     }
 }
@@ -216,17 +209,17 @@ impl Builder {
     }
 }
 
-impl Source for Arc<Recording> {
+impl Source for Recording {
     fn longest(&self) -> usize {
         self.facts.longest as usize
     }
 
-    fn prepare(&mut self, frames: &mut Frames) {
+    fn prepare(&self, frames: &mut Frames) {
         frames.clear();
     }
 
     #[inline]
-    fn add(&mut self, frames: &mut Frames, n: u64, _moment: Moment) -> bool {
+    fn add(&self, frames: &mut Frames, n: u64, _moment: Moment) -> bool {
         frames.push(self.frame(n), Meta::default())
     }
 }

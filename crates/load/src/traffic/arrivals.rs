@@ -197,18 +197,15 @@ impl Arrivals {
     /// Judges one datagram that was read at `now_ns`; none when it is foreign or a probe (which is never counted).
     #[inline]
     pub fn datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Option<Known> {
-        let message = match Message::read(bytes) {
-            Some(message) if message.stream == self.stream && message.flags == self.flags => message,
-            Some(message) if message.stream == self.stream && message.flags.has(Flags::PROBE) => return None,
+        let of_test = Message::read(bytes).filter(|message| message.stream == self.stream);
+        let message = match of_test {
+            Some(message) if message.flags == self.flags && bytes.len() == self.size => message,
+            Some(message) if message.flags.has(Flags::PROBE) => return None,
             _ => {
                 self.foreign += 1;
                 return None;
             }
         };
-        if bytes.len() != self.size {
-            self.foreign += 1;
-            return None;
-        }
         let arrival = self.sequence.see(message.sequence);
         if arrival == Arrival::TooOld {
             self.foreign += 1;

@@ -21,7 +21,7 @@ use record::traffic::EndReport;
 use record::{Problem, Result};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use wire::message::Flags;
+use wire::message::{self, Flags};
 
 /// What a test of this kind asks for.
 #[derive(Debug, Clone)]
@@ -134,6 +134,29 @@ impl<C: Carrier> ClosedLoop<'_, C> {
             self.wait_for(u64::MAX, clock::monotonic_ns());
         }
     }
+}
+
+/// Sends probes, each when the one before was answered or took too long, until all of them were answered; true when one was.
+pub fn probe<C: Carrier>(carrier: &C, stream: u8, probes: u64, timeout: Duration) -> bool {
+    let form = Form { stream, flags: Flags::PROBE, size: message::LENGTH, merged: 1, buffers: 1 };
+    let mut burst = Burst::new(carrier, form);
+    let replies = Arrivals::new(stream, Flags::PROBE, message::LENGTH, ClockRelation::Shared, 0);
+    let timeout_ns = timeout.as_nanos() as u64;
+    let mut loops = ClosedLoop { carrier, batch: ReceiveBatch::new(1, 2048), replies, timeout_ns, late: 0 };
+    let _ = set_timeout(carrier, timeout);
+    for number in 0..probes {
+        let (now, mut sent) = (clock::monotonic_ns(), Sent::default());
+        burst.send(carrier, number..number + 1, |_| 0, &mut sent);
+        if sent.sent == 0 {
+            clock::sleep_until(now + timeout_ns);
+        } else {
+            loops.wait_for(number, now);
+        }
+        if loops.replies.unique() == number + 1 {
+            return true;
+        }
+    }
+    loops.replies.unique() > 0
 }
 
 fn closed_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) -> EndReport {

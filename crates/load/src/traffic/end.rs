@@ -40,11 +40,7 @@ pub type Ready = Result<(Prepared, Box<dyn End>)>;
 /// Runs an end on the calling thread, pinned as asked; the report has the settings, with the buffers that the end itself
 /// reports where the kernel changed them meanwhile.
 pub fn run(end: &mut dyn End, setup: &Setup, settings: &Settings, stop: &AtomicBool) -> EndReport {
-    let wanted = match setup.role {
-        Role::Sender => setup.spec.sender_cpu,
-        Role::Receiver => setup.spec.receiver_cpu,
-    };
-    let pinned = wanted.map(|cpu| (cpu, cpu::pin_thread(cpu)));
+    let pinned = setup.role.cpu(&setup.spec).map(|cpu| (cpu, cpu::pin_thread(cpu)));
     let mut report = end.run(stop);
     if setup.role == Role::Sender && !stop.load(Relaxed) {
         report.notes.extend(schedule::shortfall_note(&setup.spec, report.attempted));

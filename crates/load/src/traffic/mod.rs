@@ -12,4 +12,5 @@ pub mod schedule;
 pub mod sent_times;
 pub mod sequence;
 pub mod tcp;
+pub mod threads;
 pub mod udp;

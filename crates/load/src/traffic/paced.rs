@@ -4,6 +4,7 @@ use super::datagram::{Outgoing, Sent};
 use super::intervals::Intervals;
 use super::schedule::{self, Plan, Share};
 use super::sent_times::SentTimes;
+use super::threads::joined;
 use linux::sys::clock;
 use record::spec::TestSpec;
 use record::traffic::EndReport;
@@ -97,7 +98,7 @@ pub fn ask<R: Send>(
             numbers.for_each(|number| times.leaves(number, now));
         });
         times.finish(sent.sent);
-        let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let read = joined(reader);
         let mut report = EndReport { thread_cpu_ns: clock::thread_cpu_ns() - cpu, ..EndReport::default() };
         sent.report(sent.schedule(Some(plan)), &mut report);
         (report, read)

@@ -1,18 +1,6 @@
 //! Ports by their names, and what they lose.
 
-use linux::port::Uri;
 use record::{PlaceDrop, PortKind, PortSetting, Through};
-
-/// The interface behind a port, if there is one whose counters tell what went through, and the kind of that port.
-pub fn interface_of(uri: &str) -> Option<(String, &'static PortKind)> {
-    let parsed = Uri::parse(uri).ok()?;
-    let kind = PortKind::named(&parsed.kind)?;
-    match kind.through {
-        Through::Port => interface_of(&parsed.rest),
-        Through::File | Through::Memory => None,
-        Through::PacketSocket | Through::Driver | Through::Tap => Some((parsed.rest, kind)),
-    }
-}
 
 /// XDP and live frames go to the driver; packet sockets do where they were asked to.
 pub fn bypasses_qdisc(uri: &str, settings: &[PortSetting]) -> bool {
@@ -44,4 +32,17 @@ pub fn drops_since(before: &[PlaceDrop], after: Vec<PlaceDrop>) -> Vec<PlaceDrop
     };
     let since = |drop: PlaceDrop| PlaceDrop { count: drop.count.saturating_sub(then(&drop)), ..drop };
     after.into_iter().map(since).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_that_pass_the_qdisc_by_are_known() {
+        let (name, asked, effective, note) = ("bypass".into(), "on".into(), "on".into(), String::new());
+        let on = [PortSetting { name, asked, effective, note }];
+        assert!(bypasses_qdisc("xdp:a0", &[]) && bypasses_qdisc("fault:xdp:a0?lose=1%", &[]));
+        assert!(bypasses_qdisc("int:a0?bypass=on", &on) && !bypasses_qdisc("int:a0", &[]));
+    }
 }

@@ -1,5 +1,6 @@
 //! `TCP_INFO` over time: read by a thread of its own while the test runs.
 
+use super::threads::joined;
 use linux::sys::{clock, tcp};
 use record::TcpSample;
 use std::net::TcpStream;
@@ -89,7 +90,7 @@ pub fn with_samples<T>(
         let result = work();
         done.store(true, Release);
         sampler.thread().unpark();
-        (result, sampler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        (result, joined(sampler))
     })
 }
 

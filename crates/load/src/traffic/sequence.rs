@@ -117,7 +117,7 @@ pub struct Unwrap {
 
 impl Unwrap {
     /// What the first number is above: one whole turn.
-    const BASE: u64 = 1 << 32;
+    pub const BASE: u64 = 1 << 32;
 
     /// The number without the wrap.
     #[inline]

@@ -6,6 +6,7 @@
 
 use super::end::{End, POLL, Ready, open_at, prepared};
 use super::samples::{Registry, with_samples};
+use super::threads::joined;
 use crate::protocol::message::Prepared;
 use crate::protocol::setup::Setup;
 use linux::sys::clock;
@@ -208,10 +209,7 @@ impl<T: Send> Listener<T> {
                 Some((self.serve)(stream, &self.setup.spec, first, stop))
             }));
         }
-        let results: Vec<_> = workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect();
+        let results: Vec<_> = workers.into_iter().map(joined).collect();
         let strangers = results.iter().filter(|result| result.is_none()).count() as u64;
         (results.into_iter().flatten().collect(), strangers)
     }

@@ -103,24 +103,24 @@ pub fn read_until_stopped(
     stop: &AtomicBool,
     mut each: impl FnMut(&mut Arrivals, &ReceiveBatch, usize, u64),
 ) {
-    while !stop.load(Relaxed) {
-        match batch.receive(socket, Wait::ForOne) {
+    let mut until = u64::MAX;
+    loop {
+        if !messages.received.is_late && stop.load(Relaxed) {
+            messages.received.is_late = true;
+            until = clock::monotonic_ns() + DRAIN_NS;
+        }
+        let is_late = messages.received.is_late;
+        match batch.receive(socket, if is_late { Wait::No } else { Wait::ForOne }) {
             Ok(many) => {
                 let now = clock::monotonic_ns();
                 messages.received.read_at(now);
                 each(messages, batch, many, now);
+                if now > until {
+                    return;
+                }
             }
+            Err(_) if is_late => return,
             Err(error) => messages.received.failed(&error),
-        }
-    }
-    messages.received.is_late = true;
-    let until = clock::monotonic_ns() + DRAIN_NS;
-    while let Ok(many) = batch.receive(socket, Wait::No) {
-        let now = clock::monotonic_ns();
-        messages.received.read_at(now);
-        each(messages, batch, many, now);
-        if now > until {
-            break;
         }
     }
 }

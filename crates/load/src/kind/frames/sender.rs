@@ -1,14 +1,17 @@
 //! The end that sends frames through a port.
 
 use super::flow::{burst, uri};
-use super::template::Template;
+use super::template::program;
 use crate::protocol::setup::Setup;
+use crate::send::build::Moment;
+use crate::send::engine::Source;
+use crate::send::program::Program;
 use crate::traffic::datagram::{Outgoing, Sent};
 use crate::traffic::end::{End, Ready};
 use crate::traffic::ports::{bypasses_qdisc, drops_since};
 use crate::traffic::{paced, udp};
 use linux::observe::next_hop;
-use linux::port::{self, Direction, Frames, Hand, Meta, PortError, Transmitter, Wish};
+use linux::port::{self, Direction, Frames, Hand, PortError, Transmitter, Wish};
 use linux::sys::clock;
 use record::traffic::{EndReport, Settings};
 use record::{NamedCount, Problem, Result};
@@ -17,7 +20,6 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::frame::Ends;
-use wire::message::{Flags, Message};
 
 /// How long a full port is waited for before the rest of a burst is left for later.
 const PATIENCE_NS: u64 = 250_000_000;
@@ -34,7 +36,7 @@ struct Sender {
     /// Sends the probes, and holds the source port.
     socket: UdpSocket,
     transmitter: Box<dyn Transmitter>,
-    template: Option<Template>,
+    program: Option<Program>,
 }
 
 /// Opens the port and the socket of the probes.
@@ -68,12 +70,12 @@ pub fn sender(setup: &Setup) -> Ready {
         receive_buffer: 0,
         ..prepared.settings
     };
-    Ok((prepared, Box::new(Sender { setup: setup.clone(), socket, transmitter, template: None })))
+    Ok((prepared, Box::new(Sender { setup: setup.clone(), socket, transmitter, program: None })))
 }
 
 impl Sender {
     /// The frames of the test, once the next node's hardware address is known.
-    fn resolve(&self) -> Result<Template> {
+    fn resolve(&self) -> Result<Program> {
         let address = self.setup.address;
         let hop = next_hop::next_hop(address)?;
         let local = self
@@ -85,7 +87,7 @@ impl Sender {
             addresses: (local.ip(), address),
             ports: (local.port(), self.setup.port),
         };
-        Template::new(&ends, self.setup.spec.size as usize)
+        program(&ends, self.setup.spec.size as usize, self.setup.token)
             .ok_or_else(|| Problem::input(format!("no frame has {} bytes", self.setup.spec.size)))
     }
 }
@@ -93,13 +95,13 @@ impl Sender {
 impl End for Sender {
     fn warm_up(&mut self) -> bool {
         let answered = udp::probe(&self.socket, self.setup.token);
-        self.template = self.resolve().ok();
+        self.program = self.resolve().ok();
         answered
     }
 
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        let template = match self.template.take().map_or_else(|| self.resolve(), Ok) {
-            Ok(template) => template,
+        let program = match self.program.take().map_or_else(|| self.resolve(), Ok) {
+            Ok(program) => program,
             Err(problem) => {
                 return EndReport {
                     notes: vec![format!("nothing was sent: {problem}")],
@@ -108,7 +110,7 @@ impl End for Sender {
             }
         };
         let spec = &self.setup.spec;
-        let mut out = Out::new(&mut *self.transmitter, template, self.setup.token, burst(spec.batch));
+        let mut out = Out::new(&mut *self.transmitter, program, burst(spec.batch));
         let before = out.port.counters();
         let mut report = paced::send(&mut out, spec, stop);
         let ended = out.finish();
@@ -137,19 +139,17 @@ impl End for Sender {
 struct Out<'a> {
     port: &'a mut dyn Transmitter,
     frames: Frames,
-    template: Template,
+    program: Program,
     burst: usize,
-    token: u8,
     /// Why the port cannot go on.
     ended: Option<PortError>,
 }
 
 impl<'a> Out<'a> {
-    fn new(port: &'a mut dyn Transmitter, template: Template, token: u8, burst: usize) -> Self {
-        let mut frames = Frames::new(burst, template.bytes().len());
-        // Every place gets the whole frame once; later only the message is written over what is there.
-        while frames.push(template.bytes(), Meta::default()) {}
-        Out { port, frames, template, burst, token, ended: None }
+    fn new(port: &'a mut dyn Transmitter, program: Program, burst: usize) -> Self {
+        let mut frames = Frames::new(burst, program.longest());
+        program.prepare(&mut frames);
+        Out { port, frames, program, burst, ended: None }
     }
 
     /// Waits until the last frames have left; what a person must know about the end.
@@ -162,17 +162,6 @@ impl<'a> Out<'a> {
             format!("{waiting} frames were still in the port {} s after the last one", FLUSH.as_secs())
         })
     }
-
-    fn fill(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64) {
-        self.frames.clear();
-        for sequence in numbers {
-            let message =
-                Message { stream: self.token, flags: Flags::DATA, sequence, planned_ns: planned(sequence) };
-            if let Some(frame) = self.frames.add(self.template.bytes().len(), Meta::default()) {
-                self.template.write(frame, &message);
-            }
-        }
-    }
 }
 
 impl Outgoing for Out<'_> {
@@ -182,7 +171,11 @@ impl Outgoing for Out<'_> {
 
     #[inline]
     fn send(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent) {
-        self.fill(numbers, planned);
+        self.frames.clear();
+        for number in numbers {
+            let moment = Moment { planned_ns: planned(number), utc_ns: 0 };
+            self.program.add(&mut self.frames, number, moment);
+        }
         let many = self.frames.len();
         let mut batch = self.frames.batch();
         let all = batch.all();
@@ -197,7 +190,7 @@ impl Outgoing for Out<'_> {
                     sent.attempted += outcome.dealt as u64;
                     let accepted = (outcome.dealt - outcome.refused) as u64;
                     sent.sent += accepted;
-                    sent.bytes += accepted * self.template.bytes().len() as u64;
+                    sent.bytes += accepted * self.program.longest() as u64;
                     continue;
                 }
                 // Full, or the link is down, which is said once.

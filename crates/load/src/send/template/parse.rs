@@ -303,10 +303,7 @@ fn assign(reader: &Reader<'_>, layer: &mut Layer, word: &Word, name: &str, text:
 
 fn value(field: &'static Field, text: &str) -> Option<Value> {
     let (text, by) = match text.rsplit_once('@') {
-        Some((text, "frame")) => (text, Some(By::Frame)),
-        Some((text, "flow")) => (text, Some(By::Flow)),
-        Some((text, "turn")) => (text, Some(By::Turn)),
-        Some(_) => return None,
+        Some((text, word)) => (text, Some(By::WORDS.iter().find(|(_, known)| *known == word)?.0)),
         None => (text, None),
     };
     let read = |text: &str| field.form.read(text);

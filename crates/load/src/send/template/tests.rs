@@ -1,6 +1,7 @@
 use super::super::build::{Moment, build};
 use super::super::program::Program;
 use super::*;
+use crate::send::engine::Source;
 use proptest::prelude::*;
 
 fn read(text: &str) -> Template {

@@ -32,6 +32,11 @@ pub enum By {
     Turn,
 }
 
+impl By {
+    /// How each is written behind an `@`, in their order.
+    pub const WORDS: [(By, &str); 3] = [(By::Frame, "frame"), (By::Flow, "flow"), (By::Turn, "turn")];
+}
+
 /// The value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
@@ -125,13 +130,10 @@ impl Value {
             Choice::Counter(start, 1) => format!("counter({})", form.write(start)),
             Choice::Counter(start, step) => format!("counter({}+{step})", form.write(start)),
         };
-        let by = match self.by {
-            None => "",
-            Some(By::Frame) => "@frame",
-            Some(By::Flow) => "@flow",
-            Some(By::Turn) => "@turn",
-        };
-        text.push_str(by);
+        if let Some(by) = self.by {
+            let (_, word) = By::WORDS[by as usize];
+            text += &format!("@{word}");
+        }
         text
     }
 }

@@ -1,0 +1,8 @@
+//! Threads that work for one end.
+
+use std::thread::ScopedJoinHandle;
+
+/// What a thread returned; its panic goes on here.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
