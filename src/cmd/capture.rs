@@ -128,10 +128,9 @@ fn wish(args: &CaptureArgs) -> Result<CaptureWish> {
             .help(format!("the CPUs are 0 to {}", online - 1)));
     }
     let snap = args.snap.unwrap_or(wire::pcap::MAX_FRAME);
-    let filter = match &args.filter {
-        Some(text) => Some((text.clone(), linux::filter::compile(text, libpcap::ETHERNET, snap)?)),
-        None => None,
-    };
+    let compile = |text: &String| linux::filter::compile(text, libpcap::ETHERNET, snap);
+    let filter =
+        args.filter.as_ref().map(|text| Ok::<_, Problem>((text.clone(), compile(text)?))).transpose()?;
     Ok(CaptureWish {
         uri: args.uri.clone(),
         threads: args.threads,

@@ -53,7 +53,7 @@ impl HalfArgs {
             })?;
         let half = Half {
             schema: SCHEMA.into(),
-            node: self.node.clone().unwrap_or_else(host_name),
+            node: self.node.clone().unwrap_or_else(|| setting("hostname")),
             host: linux::observe::host_facts(),
             identity: identity(),
             command: std::env::args().collect(),
@@ -110,17 +110,17 @@ pub fn read(path: &Path) -> Result<Half> {
     })
 }
 
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
+/// A value of the kernel's settings; empty when it cannot be read.
+fn setting(name: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+    text.trim().to_owned()
 }
 
 /// Whose clock and interfaces this process sees. What cannot be read is unknown.
 fn identity() -> Identity {
-    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = netns::current().and_then(|namespace| netns::inode(namespace.as_fd()));
     Identity {
-        boot_id: boot_id.trim().to_owned(),
+        boot_id: setting("random/boot_id"),
         time_namespace: std::fs::metadata("/proc/thread-self/ns/time").map_or(0, |namespace| namespace.ino()),
         network_namespace: network.unwrap_or(0),
         realtime_offset_ns: clock::realtime_ns().saturating_sub(clock::monotonic_ns()),

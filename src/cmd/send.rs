@@ -155,10 +155,7 @@ fn job_of(args: &SendArgs) -> Result<Job> {
         }
         None => What::Template(template(args)?),
     };
-    let mut rate = args.rate.unwrap_or(Rate::Max);
-    if args.calibrate {
-        rate = Rate::Max;
-    }
+    let rate = args.rate.filter(|_| !args.calibrate).unwrap_or(Rate::Max);
     let count = match (&what, args.count, args.duration) {
         _ if args.calibrate => None,
         (_, Some(0), _) => return Err(Problem::input("--count must be at least 1")),
@@ -194,15 +191,12 @@ fn speed(args: &SendArgs) -> Result<Option<f64>> {
         (_, Some(_)) => Ok(None),
         (None, None) => Ok(Some(1.0)),
         (Some(text), None) if text == "max" => Ok(None),
-        (Some(text), None) => {
-            let speed = text.parse::<f64>().ok().filter(|speed| speed.is_finite() && *speed > 0.0);
-            let bad = || {
-                Problem::input(format!("'{text}' is not a speed"))
-                    .at("--speed")
-                    .help("write 1, 10, 0.5 or max")
-            };
-            speed.map(Some).ok_or_else(bad)
-        }
+        (Some(text), None) => match text.parse::<f64>() {
+            Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Some(speed)),
+            _ => Err(Problem::input(format!("'{text}' is not a speed"))
+                .at("--speed")
+                .help("write 1, 10, 0.5 or max")),
+        },
     }
 }
 

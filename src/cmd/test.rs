@@ -258,12 +258,10 @@ fn resolve(args: &TestArgs) -> Result<(SocketAddr, String)> {
     let addresses = (host, port).to_socket_addrs().map_err(|error| {
         Problem::input(format!("cannot find the host '{host}': {error}")).help("check the name")
     })?;
-    let family = if args.ipv6 {
-        " with IPv6"
-    } else if args.ipv4 {
-        " with IPv4"
-    } else {
-        ""
+    let family = match (args.ipv6, args.ipv4) {
+        (true, _) => " with IPv6",
+        (_, true) => " with IPv4",
+        _ => "",
     };
     let address = addresses
         .into_iter()

@@ -18,7 +18,7 @@ use record::{Problem, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::Read;
-use switch::client::Client;
+use switch::client::{Client, Refusal};
 
 /// Flags of the commands that change rules.
 #[derive(Args)]
@@ -93,13 +93,6 @@ fn sentence(verb: Verb, sent: usize, removed: Option<u64>) -> String {
     }
 }
 
-#[derive(Serialize)]
-struct Refused {
-    place: String,
-    rule: String,
-    error: String,
-}
-
 /// Makes changes of rules.
 pub fn change(verb: Verb, args: &ChangeArgs, output: &Output) -> Result<()> {
     let place = args.ask.place();
@@ -109,14 +102,12 @@ pub fn change(verb: Verb, args: &ChangeArgs, output: &Output) -> Result<()> {
     let before = held(&mut client, &changes);
     let refusals = client.change(&bodies).map_err(&place)?;
     let after = before.and_then(|_| held(&mut client, &changes));
-    let refused: Vec<Refused> = refusals
-        .iter()
-        .map(|refusal| {
-            let Named { place, text, .. } = &changes[refusal.index];
-            Refused { place: place.clone(), rule: text.clone(), error: refusal.fault.to_string() }
-        })
-        .collect();
-    let problem = refused_sentence(&refused);
+    let problem = refused_sentence(&refusals, &changes);
+    let refused = refusals.iter().map(|refusal| {
+        let Named { place, text, .. } = &changes[refusal.index];
+        object! { place, rule: text, error: refusal.fault.to_string() }
+    });
+    let refused: Vec<_> = refused.collect();
     let removed = before.zip(after).and_then(|(before, after)| before.checked_sub(after));
     if problem.is_none() || output.json {
         let (switch, openflow, sent) = (&args.ask.switch, client.version().to_string(), changes.len());
@@ -164,14 +155,14 @@ fn held(client: &mut Client, changes: &[Named]) -> Option<u64> {
 }
 
 /// One sentence about what was refused.
-fn refused_sentence(refused: &[Refused]) -> Option<Problem> {
-    let first = refused.first()?;
-    let more = match refused.len() - 1 {
+fn refused_sentence(refusals: &[Refusal], changes: &[Named]) -> Option<Problem> {
+    let first = refusals.first()?;
+    let more = match refusals.len() - 1 {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
-    let what = format!("the switch refuses '{}': {}{more}", first.rule, first.error);
-    Some(Problem::input(what).at(first.place.clone()))
+    let Named { place, text, .. } = &changes[first.index];
+    Some(Problem::input(format!("the switch refuses '{text}': {}{more}", first.fault)).at(place))
 }
 
 fn named(place: &str, text: &str, command: FlowModCommand) -> Result<Named> {
