@@ -128,6 +128,21 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("run", &["test"]),
         ],
     ),
+    (
+        "experiment",
+        &[
+            ("notices", &[]),
+            ("process", &[]),
+            ("plan", &[]),
+            ("programs", &["process"]),
+            ("null", &["notices"]),
+            ("watch", &["programs"]),
+            ("measure", &["process", "programs", "watch"]),
+            ("session", &["measure", "notices", "plan", "process", "programs", "watch"]),
+            ("course", &["programs"]),
+            ("bench", &["measure", "notices", "process"]),
+        ],
+    ),
 ];
 
 /// Folders whose modules do not see each other.

@@ -12,48 +12,13 @@
 pub mod bench;
 pub mod course;
 pub mod measure;
+mod notices;
 pub mod null;
 pub mod plan;
+mod process;
 pub mod programs;
 pub mod session;
 pub mod watch;
 
-use record::{Problem, Result};
-
-/// What an experiment says while it goes on; where it is shown is the business of whoever started it.
-pub trait Notices {
-    /// A sentence that matters whether or not anybody watches.
-    fn note(&self, line: &str);
-    /// What went wrong and ends nothing.
-    fn warn(&self, problem: &Problem);
-    /// A part of the work begins (a test, a cell, a round), with so much of it done, in milliseconds of traffic; for those
-    /// who watch. A total of 0 is unknown.
-    fn part(&self, line: &str, done_ms: u64, total_ms: u64);
-}
-
-/// Now, in RFC 3339, UTC, with milliseconds.
-pub fn now() -> String {
-    let ns = linux::sys::clock::realtime_ns();
-    jiff::Timestamp::from_nanosecond(i128::from(ns)).map(|t| format!("{t:.3}")).unwrap_or_default()
-}
-
-/// From now on an interrupt ends what is going on in order: what was built is taken down.
-///
-/// # Errors
-/// Host: there can be no handler.
-pub fn interruptible() -> Result<()> {
-    linux::sys::process::install_interrupt_handler()
-        .map_err(|e| Problem::host(format!("cannot listen for interrupts: {e}")))
-}
-
-/// Takes a lab down. What is left behind is said; the results are there.
-fn down(lab: linux::lab::Lab, notices: &dyn Notices) {
-    if let Err(problem) = lab.down() {
-        notices.warn(&problem);
-    }
-}
-
-/// The file of the program that is running now: what is measured is what is installed.
-fn this_program() -> Result<std::path::PathBuf> {
-    std::env::current_exe().map_err(|e| Problem::host(format!("cannot find this program: {e}")))
-}
+pub use notices::Notices;
+pub use process::{interruptible, now};

@@ -51,7 +51,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
         node: tenant.node.clone(),
     }));
     let mut watch =
-        Watch::new(spec, crate::session::namespaces(lab), observer, actors, crate::programs::asked(lab))?;
+        Watch::new(spec, crate::watch::namespaces(lab), observer, actors, crate::programs::asked(lab))?;
     let agents = [sender.process.0.id(), receiver.process.0.id()];
     let outcome = interruptible(agents, || {
         load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
@@ -127,7 +127,7 @@ impl Drop for Process {
 
 /// Starts an agent inside a node.
 pub fn start(node: &Node) -> Result<Agent> {
-    let mut command = node.command(crate::this_program()?);
+    let mut command = node.command(crate::process::this_program()?);
     command.arg("agent");
     let (link, child) =
         load::conversation::spawn(command).map_err(|problem| problem.at(format!("node {}", node.name())))?;

@@ -126,32 +126,35 @@ fn wrong<T>(column: usize, what: impl Into<String>, help: impl Into<String>) -> 
 
 /// What was read so far.
 struct Reader {
-    topology: Option<String>,
-    ends: Option<(String, String)>,
-    repetitions: u32,
+    /// Its topology is empty until it was named.
+    plan: Plan,
+    ends: (String, String),
     /// The last `duration` statement; none was there yet.
     duration_ms: Option<u64>,
     family: u8,
-    order: Order,
-    seed: Option<u64>,
-    tests: Vec<Planned>,
-    /// Statements that may stand only once and were there.
+    /// Statements that were there.
     seen: Vec<&'static str>,
 }
 
 impl Default for Reader {
     fn default() -> Self {
-        let (topology, ends, duration_ms, seed, order) = (None, None, None, None, Order::Random);
-        let (tests, seen) = (vec![], vec![]);
-        Reader { topology, ends, repetitions: 3, duration_ms, family: 4, order, seed, tests, seen }
+        let (topology, order, seed, tests) = (String::new(), Order::Random, None, vec![]);
+        let plan = Plan { topology, repetitions: 3, order, seed, tests };
+        Reader { plan, ends: ("a".into(), "b".into()), duration_ms: None, family: 4, seen: vec![] }
     }
 }
 
-/// Statements that hold for the whole plan (`duration` and `family` hold for the tests after them).
-const ONCE: [&str; 5] = ["topology", "path", "repetitions", "order", "seed"];
-
-const STATEMENTS: &str =
-    "the statements are topology, path, repetitions, duration, family, order, seed, test";
+/// Statements beside `test`, and whether they hold for the whole plan and stand only once (the others hold for the tests after
+/// them).
+const STATEMENTS: [(&str, bool); 7] = [
+    ("topology", true),
+    ("path", true),
+    ("repetitions", true),
+    ("duration", false),
+    ("family", false),
+    ("order", true),
+    ("seed", true),
+];
 
 impl Reader {
     fn statement(&mut self, words: &[Word<'_>]) -> Located<()> {
@@ -160,34 +163,29 @@ impl Reader {
             return self.test(&words[1..]);
         }
         let wanted = if keyword == "path" { 2 } else { 1 };
-        let known =
-            ["topology", "path", "repetitions", "duration", "family", "order", "seed"].contains(&keyword);
-        if !known {
-            return wrong(0, format!("unknown statement '{keyword}'"), STATEMENTS);
-        }
+        let Some(&(keyword, once)) = STATEMENTS.iter().find(|(known, _)| *known == keyword) else {
+            let names = STATEMENTS.map(|(name, _)| name).join(", ");
+            let help = format!("the statements are {names}, test");
+            return wrong(0, format!("unknown statement '{keyword}'"), help);
+        };
         if words.len() != wanted + 1 {
             let plural = if wanted == 1 { "one word" } else { "two node names" };
             return wrong(0, format!("'{keyword}' takes {plural}"), "see docs/plans.md");
         }
-        if let Some(once) = ONCE.into_iter().find(|once| *once == keyword) {
-            if self.seen.contains(&once) {
-                return wrong(0, format!("'{keyword}' is given twice"), "leave one of them out");
-            }
-            self.seen.push(once);
+        if once && self.seen.contains(&keyword) {
+            return wrong(0, format!("'{keyword}' is given twice"), "leave one of them out");
         }
+        self.seen.push(keyword);
         let value = words[1];
         match keyword {
-            "topology" => self.topology = Some(value.text.into()),
-            "path" => self.ends = Some((value.text.into(), words[2].text.into())),
-            "repetitions" => self.repetitions = ranged(value, 1, 1000)? as u32,
-            "duration" => {
-                self.duration_ms =
-                    Some(duration_ms(value.text).or_else(|e| wrong(value.column, e, "e.g. 2s"))?)
-            }
+            "topology" => self.plan.topology = value.text.into(),
+            "path" => self.ends = (value.text.into(), words[2].text.into()),
+            "repetitions" => self.plan.repetitions = ranged(value, 1, 1000)? as u32,
+            "duration" => self.duration_ms = Some(duration(value)?),
             "family" => self.family = family(value)?,
-            "seed" => self.seed = Some(number(value)?),
+            "seed" => self.plan.seed = Some(number(value)?),
             _ => {
-                self.order = match value.text {
+                self.plan.order = match value.text {
                     "random" => Order::Random,
                     "listed" => Order::Listed,
                     other => {
@@ -237,30 +235,28 @@ impl Reader {
         }
         load::check_spec(&spec).map_err(|problem| (column, problem))?;
         let name = name_of(&spec, &words[1..]);
-        if self.tests.iter().any(|test| test.name == name) {
+        if self.plan.tests.iter().any(|test| test.name == name) {
             return wrong(
                 0,
                 format!("the test '{name}' is given twice"),
                 "use repetitions, or change a setting",
             );
         }
-        self.tests.push(Planned { name, spec, criteria });
+        self.plan.tests.push(Planned { name, spec, criteria });
         Ok(())
     }
 
     fn finish(mut self) -> Result<Plan> {
-        let Some(topology) = self.topology else {
+        if self.plan.topology.is_empty() {
             return Err(Problem::input("no topology").help("add a line such as: topology bridge"));
-        };
-        if self.tests.is_empty() {
+        }
+        if self.plan.tests.is_empty() {
             return Err(Problem::input("no tests").help("add a line such as: test tcp-stream"));
         }
-        let (from, to) = self.ends.unwrap_or_else(|| ("a".into(), "b".into()));
-        for test in &mut self.tests {
-            (test.spec.from, test.spec.to) = (from.clone(), to.clone());
+        for test in &mut self.plan.tests {
+            (test.spec.from, test.spec.to) = self.ends.clone();
         }
-        let (repetitions, order, seed, tests) = (self.repetitions, self.order, self.seed, self.tests);
-        Ok(Plan { topology, repetitions, order, seed, tests })
+        Ok(self.plan)
     }
 }
 
@@ -296,9 +292,7 @@ fn set(spec: &mut TestSpec, key: Word<'_>, value: Word<'_>) -> Located<()> {
                 Some(Rate::from_str(value.text).or_else(|e| wrong(value.column, e, "see docs/plans.md"))?)
         }
         "count" => spec.count = Some(ranged(value, 1, 1 << 40)?),
-        "duration" => {
-            spec.duration_ms = duration_ms(value.text).or_else(|e| wrong(value.column, e, "e.g. 2s"))?
-        }
+        "duration" => spec.duration_ms = duration(value)?,
         "family" => spec.family = family(value)?,
         "streams" => spec.streams = ranged(value, 1, 64)? as u32,
         "batch" => spec.batch = ranged(value, 1, 1024)? as u32,
@@ -333,6 +327,10 @@ fn ranged(word: Word<'_>, low: u64, high: u64) -> Located<u64> {
         return Ok(value);
     }
     wrong(word.column, format!("{value} is out of range"), format!("{low} to {high}"))
+}
+
+fn duration(word: Word<'_>) -> Located<u64> {
+    duration_ms(word.text).or_else(|e| wrong(word.column, e, "e.g. 2s"))
 }
 
 fn family(word: Word<'_>) -> Located<u8> {

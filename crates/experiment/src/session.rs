@@ -10,9 +10,11 @@
 //! **Price.** The programs of all labs wait beside the one that works; an idle one wakes some 20 times a second.
 
 use crate::measure::{self, Measured};
+use crate::notices::Notices;
 use crate::plan::{Plan, Planned};
+use crate::process::now;
+use crate::programs;
 use crate::watch::{self, Seen};
-use crate::{Notices, now, programs};
 use linux::lab::Lab;
 use linux::observe::Observer;
 use load::protocol::setup::Role;
@@ -20,7 +22,6 @@ use record::{
     Finding, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord, TestSpec, Way, Witness,
     WitnessStatus,
 };
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use study::ledger::{Ports, WitnessInput};
@@ -65,7 +66,7 @@ impl<'a> Session<'a> {
                 load::check_host(&test.spec, role).map_err(|problem| problem.at(&test.name))?;
             }
         }
-        let mut observer = Observer::new(&namespaces(lab))?;
+        let mut observer = Observer::new(&watch::namespaces(lab))?;
         let first = observer.snapshot(&[])?;
         std::thread::sleep(IDLE_WINDOW);
         let second = observer.snapshot(&[])?;
@@ -301,9 +302,4 @@ fn check_ends(lab: &Lab, spec: &TestSpec) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The nodes of a lab as the observing parts want them.
-pub fn namespaces(lab: &Lab) -> Vec<(String, BorrowedFd<'_>)> {
-    lab.nodes().iter().map(|node| (node.name().to_owned(), node.netns())).collect()
 }

@@ -1,6 +1,7 @@
 //! What is read around one test: counters of all nodes before and after, and the witness in between.
 
 use crate::programs::{Asked, Sample};
+use linux::lab::Lab;
 use linux::observe::{Actor, Observer, Patience, Settled};
 use linux::observe::{Flow, Witness, WitnessCount};
 use load::DataPorts;
@@ -155,6 +156,11 @@ impl load::Observer for Watch<'_> {
         }
         Ok(())
     }
+}
+
+/// The nodes of a lab as the observing parts want them.
+pub fn namespaces(lab: &Lab) -> Vec<(String, BorrowedFd<'_>)> {
+    lab.nodes().iter().map(|node| (node.name().to_owned(), node.netns())).collect()
 }
 
 /// Any of these numbers makes a frame one of the test's: the receiver's port where there is one (the senders' ports are

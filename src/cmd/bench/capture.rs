@@ -3,7 +3,8 @@
 use super::flags::{GridArgs, KeepArgs, Shown};
 use crate::output::Output;
 use clap::Args;
-use experiment::bench::capture::{self, Parameters};
+use experiment::bench::capture;
+use experiment::bench::grid::Wanted;
 use record::Result;
 
 /// Flags of `pathlab bench capture`.
@@ -28,8 +29,8 @@ pub struct CaptureArgs {
 pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     let CaptureArgs { grid, only, rings, generator, keep } = args;
     let GridArgs { full, peers, sizes, rates, seconds: ms, rounds } = grid;
-    let parameters = Parameters { full, peers, only, sizes, rings, rates, ms, rounds, generator };
-    let kept = capture::run(&parameters, &keep.kept()?, output)?;
+    let wanted = Wanted { full, peers, only, sizes, rings, rates, ms, rounds };
+    let kept = capture::run(&wanted, &generator, &keep.kept()?, output)?;
     let shown = Shown {
         schema: record::bench::CAPTURE,
         page: study::report::bench::capture_html,

@@ -3,7 +3,8 @@
 use super::flags::{GridArgs, KeepArgs, Shown};
 use crate::output::Output;
 use clap::Args;
-use experiment::bench::send::{self, Far, Parameters};
+use experiment::bench::grid::Wanted;
+use experiment::bench::send::{self, Far};
 use record::Result;
 
 /// Flags of `pathlab bench send`.
@@ -27,8 +28,8 @@ pub fn run(args: SendArgs, output: &Output) -> Result<()> {
     let SendArgs { grid, only, sink, keep } = args;
     let GridArgs { full, peers, sizes, rates, seconds: ms, rounds } = grid;
     let far = if sink == "xdp" { Far::Xdp } else { Far::Plain };
-    let parameters = Parameters { full, peers, only, sizes, rates, ms, rounds, far };
-    let kept = send::run(&parameters, &keep.kept()?, output)?;
+    let wanted = Wanted { full, peers, only, sizes, rings: vec![], rates, ms, rounds };
+    let kept = send::run(&wanted, far, &keep.kept()?, output)?;
     let shown = Shown {
         schema: record::bench::SEND,
         page: study::report::bench::send_html,

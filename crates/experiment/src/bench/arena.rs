@@ -5,8 +5,8 @@
 //! soft interrupt runs on the *sender's* CPU: what the capture's CPU does is the capture.
 
 use super::tools::{Capturer, STAMPED, Sender, cpu, our_send, read_send};
-use crate::Notices;
-use linux::lab::{Lab, Lifetime, Node, Topology};
+use crate::notices::Notices;
+use linux::lab::{Lab, Node, Topology};
 use linux::observe::{Actor, Observer, Patience};
 use linux::port::sink::Sink;
 use linux::sys::process::{self, Ended};
@@ -47,9 +47,8 @@ impl Arena {
             }
         }
         linux::lab::enter_user_namespace()?;
-        crate::interruptible()?;
-        let name = format!("bench-{}", std::process::id());
-        let lab = Lab::up(&linux::undo::door()?, &Topology::load("pair")?, &name, Lifetime::Ephemeral)?;
+        crate::process::interruptible()?;
+        let lab = super::lab(&Topology::load("pair")?, "")?;
         let nodes: Vec<_> = lab.nodes().iter().map(|node| (node.name().to_owned(), node.netns())).collect();
         let observer = Observer::new(&nodes)?;
         Ok(Arena { lab, observer, cpus })
@@ -68,7 +67,7 @@ impl Arena {
 
     /// Takes the lab down.
     pub fn down(self, notices: &dyn Notices) {
-        crate::down(self.lab, notices);
+        crate::notices::down(self.lab, notices);
     }
 
     /// Attaches the sink to the far end.
@@ -79,14 +78,9 @@ impl Arena {
     /// Measures a capture. A tool that cannot is a result with its reason; only an interrupt (or a host that fails)
     /// ends the benchmark.
     pub fn capture(&mut self, cell: &CaptureCell, wish: &Generator) -> Result<CaptureResult> {
-        let begun = crate::now();
-        let empty = CaptureResult { cell: cell.clone(), begun, ..CaptureResult::default() };
-        match self.captured(cell, wish, empty.clone()) {
-            Err(problem) if is_the_tools(&problem) => {
-                Ok(CaptureResult { problem: Some(problem.to_string()), ..empty })
-            }
-            result => result,
-        }
+        let empty = CaptureResult { cell: cell.clone(), begun: crate::process::now(), ..Default::default() };
+        let measured = self.captured(cell, wish, empty.clone());
+        or_problem(measured, |problem| CaptureResult { problem: Some(problem), ..empty })
     }
 
     fn captured(
@@ -141,14 +135,9 @@ impl Arena {
 
     /// Measures a sender; see [`Arena::capture`] for what ends the benchmark.
     pub fn send(&mut self, cell: &SendCell, duration_ms: u64) -> Result<SendResult> {
-        let begun = crate::now();
-        let empty = SendResult { cell: cell.clone(), begun, ..SendResult::default() };
-        match self.sent(cell, duration_ms, empty.clone()) {
-            Err(problem) if is_the_tools(&problem) => {
-                Ok(SendResult { problem: Some(problem.to_string()), ..empty })
-            }
-            result => result,
-        }
+        let empty = SendResult { cell: cell.clone(), begun: crate::process::now(), ..Default::default() };
+        let measured = self.sent(cell, duration_ms, empty.clone());
+        or_problem(measured, |problem| SendResult { problem: Some(problem), ..empty })
     }
 
     fn sent(&mut self, cell: &SendCell, duration_ms: u64, mut result: SendResult) -> Result<SendResult> {
@@ -183,9 +172,14 @@ pub struct Generator {
     pub linger: Duration,
 }
 
-/// True for what one cell's tool or settings cannot; false for an interrupt and for what concerns every cell.
-fn is_the_tools(problem: &Problem) -> bool {
-    problem.kind == ProblemKind::Measured && !process::interrupted()
+/// What one cell's tool or settings cannot is a result; an interrupt and what concerns every cell is not.
+fn or_problem<R>(measured: Result<R>, cannot: impl FnOnce(String) -> R) -> Result<R> {
+    match measured {
+        Err(problem) if problem.kind == ProblemKind::Measured && !process::interrupted() => {
+            Ok(cannot(problem.to_string()))
+        }
+        other => other,
+    }
 }
 
 fn unknown(tool: &str) -> Problem {
@@ -232,7 +226,7 @@ impl Job {
     fn start(node: &Node, program: Option<&str>, arguments: &[String], cpu: u32) -> Result<Job> {
         let mut command = match program {
             Some(program) => node.command(program),
-            None => node.command(crate::this_program()?),
+            None => node.command(crate::process::this_program()?),
         };
         process::on_cpu(&mut command, cpu);
         let path = std::env::var("PATH").unwrap_or_default();

@@ -7,9 +7,9 @@
 //! offered frames are those that the sender's interface counted, never those that were asked for.
 
 use super::arena::{Arena, Generator};
-use super::grid::{self, Grid, Keep, Kept};
-use super::tools::{OUR_CAPTURERS, PATIENT, RIVAL_CAPTURERS};
-use crate::Notices;
+use super::grid::{self, Grid, Keep, Kept, Wanted};
+use super::tools::{Capturer, OUR_CAPTURERS, PATIENT, RIVAL_CAPTURERS};
+use crate::notices::Notices;
 use record::Result;
 use record::bench::{BenchHead, CAPTURE, CaptureCell, CaptureResult};
 use std::path::PathBuf;
@@ -23,40 +23,20 @@ const LINGER_PEERS: Duration = Duration::from_millis(1300);
 /// Longer than any default of ours.
 const LINGER: Duration = Duration::from_millis(120);
 
-/// What is varied, instead of what the size of the benchmark says where it is not empty.
-pub struct Parameters {
-    /// Every size, ring and rate, three rounds.
-    pub full: bool,
-    /// Our ports against those of other tools.
-    pub peers: bool,
-    /// Only these tools.
-    pub only: Vec<String>,
-    /// Frame sizes without FCS; 0 is random.
-    pub sizes: Vec<u32>,
-    /// Ring sizes in frames; 0 is the default.
-    pub rings: Vec<u32>,
-    /// Frames a second; 0 is the maximum.
-    pub rates: Vec<u64>,
-    /// Milliseconds of each cell.
-    pub ms: Option<u64>,
-    /// How often every cell is repeated.
-    pub rounds: Option<u32>,
-    /// The port of `pathlab send` that makes the frames in node a.
-    pub generator: String,
-}
-
-/// Runs the benchmark, or the rest of one; the directory of its record, and what is in it.
+/// Runs the benchmark, or the rest of one, with frames from this port of `pathlab send` in node a; the directory of its record, and
+/// what is in it.
 ///
 /// # Errors
 /// Input: a tool or a CPU that there is not; host: the lab or the record cannot be made; an interrupt.
 pub fn run(
-    parameters: &Parameters,
+    wanted: &Wanted,
+    generator: &str,
     keep: &Keep,
     notices: &dyn Notices,
 ) -> Result<(PathBuf, Bench<CaptureResult>)> {
     let mut arena = Arena::build(keep.cpus)?;
     let mut kept: Kept<CaptureResult> =
-        keep.begin(CAPTURE, || head(parameters, keep.seed, &arena), notices)?;
+        keep.begin(CAPTURE, || head(wanted, generator, keep.seed, &arena), notices)?;
     let head = &kept.bench.head;
     let peers = head.cells.iter().any(|cell| !study::bench::is_ours(&cell.tool));
     let generator = Generator {
@@ -70,8 +50,8 @@ pub fn run(
 }
 
 /// Which cells, and everything that is known before the first one.
-fn head(parameters: &Parameters, seed: u64, arena: &Arena) -> Result<BenchHead<CaptureCell>> {
-    let grid = if parameters.full {
+fn head(wanted: &Wanted, generator: &str, seed: u64, arena: &Arena) -> Result<BenchHead<CaptureCell>> {
+    let grid = if wanted.full {
         let rings = (3..=12).map(|power| 1 << power).collect();
         Grid {
             sizes: grid::SIZES.to_vec(),
@@ -80,7 +60,7 @@ fn head(parameters: &Parameters, seed: u64, arena: &Arena) -> Result<BenchHead<C
             rounds: 3,
             ms: 1000,
         }
-    } else if parameters.peers {
+    } else if wanted.peers {
         Grid { sizes: vec![60], rings: vec![0], rates: vec![50_000, 150_000, 300_000], rounds: 5, ms: 2000 }
     } else {
         Grid {
@@ -91,12 +71,9 @@ fn head(parameters: &Parameters, seed: u64, arena: &Arena) -> Result<BenchHead<C
             ms: 1000,
         }
     };
-    let grid =
-        grid.with(&parameters.sizes, &parameters.rings, &parameters.rates, parameters.rounds, parameters.ms);
-    let wanted = tools(parameters)?;
-    let (tools, mut absent) = grid::present(&wanted, |name| {
-        super::tools::Capturer::named(name).and_then(super::tools::Capturer::program)
-    });
+    let grid = grid.with(wanted);
+    let (tools, mut absent) =
+        grid::present(&tools(wanted)?, |name| Capturer::named(name).and_then(Capturer::program));
     if tools.iter().any(|tool| tool == "xdp") && grid.rings.iter().any(|&ring| too_small("xdp", ring)) {
         absent
             .push(format!("xdp with a ring below {XDP_FRAMES} frames or not a power of two: there is none"));
@@ -104,47 +81,41 @@ fn head(parameters: &Parameters, seed: u64, arena: &Arena) -> Result<BenchHead<C
     let cells = order(&grid, &tools, seed);
     Ok(BenchHead {
         placement: arena.placement("the capture in node b on CPU"),
-        other_end: format!("frames by pathlab send {}", parameters.generator),
+        other_end: format!("frames by pathlab send {generator}"),
         ..grid::head(CAPTURE, arena.offloads(), &grid, seed, absent, cells)
     })
 }
 
-fn tools(parameters: &Parameters) -> Result<Vec<String>> {
-    let rivals = RIVAL_CAPTURERS.map(|(name, _)| name);
-    let all: Vec<&str> = if parameters.peers {
-        ["ring", PATIENT, "int"].into_iter().chain(rivals).collect()
+fn tools(wanted: &Wanted) -> Result<Vec<String>> {
+    let rivals = RIVAL_CAPTURERS.iter().map(|rival| rival.name);
+    let all: Vec<&str> = if wanted.peers {
+        ["ring", PATIENT, "int"].into_iter().chain(rivals.clone()).collect()
     } else {
         OUR_CAPTURERS.to_vec()
     };
     let known: Vec<&str> = OUR_CAPTURERS.into_iter().chain([PATIENT]).chain(rivals).collect();
-    grid::choose(&parameters.only, &all, &known)
+    grid::choose(&wanted.only, &all, &known)
 }
 
 fn too_small(tool: &str, ring: u32) -> bool {
     tool == "xdp" && ring > 0 && (ring < XDP_FRAMES || !ring.is_power_of_two())
 }
 
-/// All cells, round by round, each round shuffled.
+/// All cells, in their order.
 fn order(grid: &Grid, tools: &[String], seed: u64) -> Vec<CaptureCell> {
-    let mut random = study::stats::Generator::new(seed);
-    let mut cells = vec![];
-    for round in 1..=grid.rounds {
+    grid.order(seed, |round| {
         let mut all = vec![];
-        for tool in tools {
-            for (&frame_bytes, &ring_frames) in
-                grid.sizes.iter().flat_map(|size| grid.rings.iter().map(move |ring| (size, ring)))
-            {
+        for (tool, &frame_bytes) in
+            tools.iter().flat_map(|tool| grid.sizes.iter().map(move |size| (tool, size)))
+        {
+            for &ring_frames in grid.rings.iter().filter(|ring| !too_small(tool, **ring)) {
                 let cell =
                     |&rate: &u64| CaptureCell { tool: tool.clone(), frame_bytes, ring_frames, rate, round };
-                if !too_small(tool, ring_frames) {
-                    all.extend(grid.rates.iter().map(cell));
-                }
+                all.extend(grid.rates.iter().map(cell));
             }
         }
-        random.shuffle(&mut all);
-        cells.extend(all);
-    }
-    cells
+        all
+    })
 }
 
 #[cfg(test)]

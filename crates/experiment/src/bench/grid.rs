@@ -1,7 +1,7 @@
 //! What benchmarks of ports share: the grid, what is kept, what is absent.
 
 use super::rivals;
-use crate::Notices;
+use crate::notices::Notices;
 use record::bench::{BenchHead, OfCell};
 use record::{Problem, Result};
 use serde::Serialize;
@@ -26,24 +26,50 @@ pub struct Grid {
     pub ms: u64,
 }
 
+/// What the flags say: instead of what the size of the benchmark says, where it is not empty.
+pub struct Wanted {
+    /// Every size, ring and rate, more rounds.
+    pub full: bool,
+    /// Our ports against those of other tools.
+    pub peers: bool,
+    /// Only these tools.
+    pub only: Vec<String>,
+    /// Frame sizes without FCS; 0 is random.
+    pub sizes: Vec<u32>,
+    /// Ring sizes in frames; 0 is the default.
+    pub rings: Vec<u32>,
+    /// Frames a second; 0 is the maximum.
+    pub rates: Vec<u64>,
+    /// Milliseconds of each cell.
+    pub ms: Option<u64>,
+    /// How often every cell is repeated.
+    pub rounds: Option<u32>,
+}
+
 impl Grid {
     /// The grid with what the flags say instead.
-    pub fn with(
-        self,
-        sizes: &[u32],
-        rings: &[u32],
-        rates: &[u64],
-        rounds: Option<u32>,
-        ms: Option<u64>,
-    ) -> Grid {
-        let or = |flag: &[u32], own: Vec<u32>| if flag.is_empty() { own } else { flag.to_vec() };
-        Grid {
-            sizes: or(sizes, self.sizes),
-            rings: or(rings, self.rings),
-            rates: if rates.is_empty() { self.rates } else { rates.to_vec() },
-            rounds: rounds.unwrap_or(self.rounds),
-            ms: ms.unwrap_or(self.ms),
+    pub fn with(self, wanted: &Wanted) -> Grid {
+        fn or<T: Clone>(flag: &[T], own: Vec<T>) -> Vec<T> {
+            if flag.is_empty() { own } else { flag.to_vec() }
         }
+        Grid {
+            sizes: or(&wanted.sizes, self.sizes),
+            rings: or(&wanted.rings, self.rings),
+            rates: or(&wanted.rates, self.rates),
+            rounds: wanted.rounds.unwrap_or(self.rounds),
+            ms: wanted.ms.unwrap_or(self.ms),
+        }
+    }
+
+    /// All cells, round by round, each round shuffled.
+    pub fn order<C>(&self, seed: u64, cells: impl Fn(u32) -> Vec<C>) -> Vec<C> {
+        let mut random = study::stats::Generator::new(seed);
+        let mut shuffled = |round| {
+            let mut cells = cells(round);
+            random.shuffle(&mut cells);
+            cells
+        };
+        (1..=self.rounds).flat_map(&mut shuffled).collect()
     }
 }
 
@@ -103,7 +129,7 @@ pub fn head<C>(
     BenchHead {
         schema: schema.into(),
         id: String::new(),
-        begun: crate::now(),
+        begun: crate::process::now(),
         command: std::env::args().collect(),
         host: linux::observe::host_facts(),
         offloads,

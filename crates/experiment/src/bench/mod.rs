@@ -10,3 +10,12 @@ pub mod peers;
 pub mod rivals;
 pub mod send;
 pub mod tools;
+
+use linux::lab::{Lab, Lifetime, Topology};
+use record::Result;
+
+/// Builds a lab for the time of a benchmark; `what` tells it from others of the same benchmark.
+fn lab(topology: &Topology, what: &str) -> Result<Lab> {
+    let name = format!("bench-{what}{}", std::process::id());
+    Lab::up(&linux::undo::door()?, topology, &name, Lifetime::Ephemeral)
+}

@@ -10,9 +10,10 @@
 //! **How.** Every round measures every pairing once, in an order that rotates; median and range are over the rounds. The
 //! contract itself is measured without a kernel: from memory to memory in one thread, over one area and over two.
 
-use super::pairing::{Kind, Place, Score};
-use crate::{Notices, down};
-use linux::lab::{Lab, Lifetime, Topology};
+use super::contest::{median, range};
+use super::pairing::{KINDS, Kind, Place, Score};
+use crate::notices::{Notices, down};
+use linux::lab::Topology;
 use linux::port::{Area, Frames, Hand, MAX_BATCH, Meta, Port, Wait, Wish, forward, open};
 use linux::sys::clock;
 use record::{Problem, Result};
@@ -104,13 +105,10 @@ pub struct Pairing {
 /// # Errors
 /// Input: a kind that there is not; host: a lab cannot be built, a port breaks off; an interrupt.
 pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<Document> {
-    crate::interruptible()?;
+    crate::process::interruptible()?;
     let kinds = kinds(&parameters.kinds)?;
-    let name = |what: &str| format!("bench-{what}-{}", std::process::id());
-    let wire =
-        Lab::up(&linux::undo::door()?, &Topology::parse(WIRE, "null")?, &name("null"), Lifetime::Ephemeral)?;
-    let bridge =
-        Lab::up(&linux::undo::door()?, &Topology::load("bridge")?, &name("bridge"), Lifetime::Ephemeral)?;
+    let wire = super::lab(&Topology::parse(WIRE, "null")?, "null-")?;
+    let bridge = super::lab(&Topology::load("bridge")?, "bridge-")?;
     let place = Place {
         wire: &wire,
         bridge: &bridge,
@@ -154,13 +152,11 @@ pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<Document> {
 
 fn kinds(wanted: &[String]) -> Result<Vec<Kind>> {
     if wanted.is_empty() {
-        return Ok(Kind::ALL.to_vec());
+        return Ok(KINDS.to_vec());
     }
     let find = |name: &String| {
-        let found = Kind::ALL.into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| {
-            Problem::input(format!("there is no kind '{name}' here")).help("mem, int, ring, xdp, tap")
-        })
+        let found = KINDS.into_iter().find(|kind| kind == name);
+        found.ok_or_else(|| Problem::input(format!("there is no kind '{name}' here")).help(KINDS.join(", ")))
     };
     wanted.iter().map(find).collect()
 }
@@ -175,35 +171,25 @@ fn jobs(kinds: &[Kind], place: &Place<'_>) -> (Vec<(Job, Vec<Score>)>, Vec<Strin
         for &to in kinds {
             match place.rehearse(from, to) {
                 Ok(()) => jobs.push((Some((from, to)), vec![])),
-                Err(problem) => absent.push(format!("{} to {}: {problem}", from.name(), to.name())),
+                Err(problem) => absent.push(format!("{from} to {to}: {problem}")),
             }
         }
     }
     (jobs, absent)
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    study::stats::median(&values.collect::<Vec<_>>()).unwrap_or(f64::NAN)
-}
-
-fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
-}
-
 fn summed(job: Job, scores: Vec<Score>) -> Pairing {
-    let (from, to) = match job {
-        Some((from, to)) => (from.name().into(), to.name().into()),
-        None => ("kernel bridge".into(), String::new()),
-    };
-    let rates = || scores.iter().map(|score| score.mfps);
+    let (from, to) = job.unwrap_or(("kernel bridge", ""));
+    let of = |figure: fn(&Score) -> Option<f64>| scores.iter().filter_map(figure).collect::<Vec<_>>();
+    let rates = of(|score| Some(score.mfps));
     Pairing {
-        from,
-        to,
-        mfps: median(rates()),
-        range: range(rates()),
-        copies_per_frame: median(scores.iter().map(|score| score.copies_per_frame)),
-        cpu_ns_per_frame: job.map(|_| median(scores.iter().filter_map(|score| score.cpu_ns_per_frame))),
-        host_ns_per_frame: median(scores.iter().map(|score| score.host_ns_per_frame)),
+        from: from.into(),
+        to: to.into(),
+        mfps: median(&rates),
+        range: range(&rates),
+        copies_per_frame: median(&of(|score| Some(score.copies_per_frame))),
+        cpu_ns_per_frame: job.map(|_| median(&of(|score| score.cpu_ns_per_frame))),
+        host_ns_per_frame: median(&of(|score| Some(score.host_ns_per_frame))),
         scores,
     }
 }
@@ -222,8 +208,7 @@ fn contract_jobs() -> Vec<Contract> {
 
 impl Contract {
     fn summed(mut self) -> Self {
-        self.ns_per_frame = median(self.rounds.iter().copied());
-        self.range = range(self.rounds.iter().copied());
+        (self.ns_per_frame, self.range) = (median(&self.rounds), range(&self.rounds));
         self
     }
 }

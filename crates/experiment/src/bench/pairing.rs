@@ -5,7 +5,8 @@ use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
 use linux::port::{Direction, Frames, Hand, MAX_BATCH, Meta, Port, Receiver, Transmitter, Wait, Wish, open};
 use linux::sys::clock;
 use load::null::{RunningCounters, one_way, shared_area};
-use record::{Problem, Result};
+use load::traffic::threads::joined;
+use record::{PortKind, Problem, Result, Through};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -15,43 +16,22 @@ const WARM_UP_NS: u64 = 300_000_000;
 /// How long a thread waits before it looks whether it is to end.
 const PATIENCE: Wait = Wait::For(Duration::from_millis(20));
 
-/// A kind of port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A wire in memory.
-    Mem,
-    /// An interface by system calls.
-    Int,
-    /// An interface by rings of `AF_PACKET`.
-    Ring,
-    /// An interface by `AF_XDP`.
-    Xdp,
-    /// A tap.
-    Tap,
+/// A kind of port, as in the name of one.
+pub type Kind = &'static str;
+
+/// All that are measured.
+pub const KINDS: [Kind; 5] = ["mem", "int", "ring", "xdp", "tap"];
+
+fn goes_through(kind: Kind, through: Through) -> bool {
+    PortKind::named(kind).is_some_and(|kind| kind.through == through)
 }
 
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 5] = [Kind::Mem, Kind::Int, Kind::Ring, Kind::Xdp, Kind::Tap];
-
-    /// As in the name of a port.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Mem => "mem",
-            Kind::Int => "int",
-            Kind::Ring => "ring",
-            Kind::Xdp => "xdp",
-            Kind::Tap => "tap",
-        }
-    }
-
-    /// The port's name at one side of x (1 or 2).
-    fn uri(self, side: u8) -> String {
-        match self {
-            Kind::Mem => format!("mem:bench{side}"),
-            Kind::Tap => format!("tap:t{side}"),
-            _ => format!("{}:p{side}", self.name()),
-        }
+/// The port's name at one side of x (1 or 2).
+fn uri(kind: Kind, side: u8) -> String {
+    match PortKind::named(kind).map(|kind| kind.through) {
+        Some(Through::Memory) => format!("{kind}:bench{side}"),
+        Some(Through::Tap) => format!("{kind}:t{side}"),
+        _ => format!("{kind}:p{side}"),
     }
 }
 
@@ -108,20 +88,20 @@ impl Place<'_> {
     }
 
     fn open(&self, from: Kind, to: Kind) -> Result<Open> {
-        let (first, second) = (from.uri(1), to.uri(2));
+        let (first, second) = (uri(from, 1), uri(to, 2));
         let x = self.wire.node("x")?;
         x.within(|| {
             let area = shared_area(&[&first, &second])?;
             let wish =
                 |direction| Wish { direction, promiscuous: true, area: area.clone(), ..Wish::default() };
             // A wire in memory that lacks a half is closed for good, so its ends are opened whole.
-            let near = |kind: Kind, uri: &str, direction| match kind {
-                Kind::Mem => open(uri, &wish(Direction::Both)),
-                _ => open(uri, &wish(direction)),
+            let near = |kind, uri: &str, direction| {
+                let whole = goes_through(kind, Through::Memory);
+                open(uri, &wish(if whole { Direction::Both } else { direction }))
             };
-            let far = |kind: Kind, uri: &str| match kind {
-                Kind::Mem => open(uri, &wish(Direction::Both)).map(Some),
-                _ => Ok(None),
+            let far = |kind, uri: &str| {
+                let far = goes_through(kind, Through::Memory).then(|| open(uri, &wish(Direction::Both)));
+                far.transpose()
             };
             Ok(Open {
                 from: near(from, &first, Direction::Receive)?,
@@ -137,9 +117,10 @@ impl Place<'_> {
             let feed = feed.transmitter.take();
             return feed.map(Source::Fed).ok_or_else(|| Problem::host("a wire in memory lacks an end"));
         }
-        match from {
-            Kind::Tap => self.live(self.wire.node("x")?, "t1"),
-            _ => self.live(self.wire.node("a")?, "eth0"),
+        if goes_through(from, Through::Tap) {
+            self.live(self.wire.node("x")?, "t1")
+        } else {
+            self.live(self.wire.node("a")?, "eth0")
         }
     }
 
@@ -160,10 +141,10 @@ impl Place<'_> {
         let mut opened = self.open(from, to)?;
         let source = self.source(from, &mut opened)?;
         let drained = opened.drain.as_mut().and_then(|port| port.receiver.take());
-        let mut sink = match (drained, to) {
-            (Some(receiver), _) => Sink::Drained(receiver),
-            (None, Kind::Tap) => Sink::Interface(self.wire.node("x")?, "t2"),
-            _ => Sink::Interface(self.wire.node("b")?, "eth0"),
+        let mut sink = match drained {
+            Some(receiver) => Sink::Drained(receiver),
+            None if goes_through(to, Through::Tap) => Sink::Interface(self.wire.node("x")?, "t2"),
+            None => Sink::Interface(self.wire.node("b")?, "eth0"),
         };
         let none = || Problem::host("a port lacks an end");
         let receiver = opened.from.receiver.as_mut().ok_or_else(none)?;
@@ -195,8 +176,8 @@ impl Place<'_> {
             let sending = scope.spawn(move || feed(source, size, stop));
             let measured = between(&count, self.milliseconds);
             stop.store(true, Relaxed);
-            let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let ended = forwarding.map(|f| f.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            let sent = joined(sending);
+            let ended = forwarding.map(joined);
             sent?;
             let (mfps, host_ns_per_frame) = measured?;
             if let Some(error) = ended.as_ref().and_then(|ended| ended.error.as_ref()) {

@@ -5,12 +5,13 @@
 
 use super::contest::{Contest, Contestant, Score};
 use super::rivals;
-use crate::{Notices, down};
-use linux::lab::{Lab, Lifetime, Topology};
+use crate::notices::{Notices, down};
+use linux::lab::{Lab, Topology};
 use record::{Kind, Result, TestSpec};
 use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Instant;
+use study::test::Figures;
 
 /// What is measured.
 pub struct Parameters {
@@ -53,18 +54,13 @@ pub struct Document {
 /// Input: there is no such topology; host: the lab cannot be built, a tool fails.
 pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<Document> {
     linux::lab::enter_user_namespace()?;
-    crate::interruptible()?;
+    crate::process::interruptible()?;
     let topology = Topology::load(&parameters.topology)?;
-    let lab = Lab::up(
-        &linux::undo::door()?,
-        &topology,
-        &format!("bench-{}", std::process::id()),
-        Lifetime::Ephemeral,
-    )?;
+    let lab = super::lab(&topology, "")?;
     let ring = Ring::new(&lab, parameters.seconds)?;
     let mut contests = vec![];
-    for job in Job::ALL {
-        if parameters.only.as_ref().is_none_or(|only| job.name().starts_with(only.as_str())) {
+    for job in JOBS {
+        if parameters.only.as_ref().is_none_or(|only| job.name.starts_with(only.as_str())) {
             contests.push(ring.contest(job, parameters.rounds, notices)?);
         }
     }
@@ -86,48 +82,21 @@ pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<Document> {
 }
 
 /// What is done in a contest.
-#[derive(Clone, Copy)]
-enum Job {
-    TcpStream,
-    SmallDatagrams,
-    TcpRr,
+struct Job {
+    name: &'static str,
+    /// Unit of the rate.
+    unit: &'static str,
+    /// What must hold.
+    claim: &'static str,
+    /// Ours first.
+    contestants: &'static [(&'static str, Tool)],
+    /// Our test: its kind, the size of its messages, and the rate of its figures.
+    ours: (Kind, u32, fn(&Figures) -> f64),
+    /// netperf's test, what it takes besides, its figures, and the rate that they make.
+    netperf: Netperf,
 }
 
-impl Job {
-    const ALL: [Job; 3] = [Job::TcpStream, Job::SmallDatagrams, Job::TcpRr];
-
-    fn name(self) -> &'static str {
-        match self {
-            Job::TcpStream => "tcp-stream",
-            Job::SmallDatagrams => "udp-stream 64 B",
-            Job::TcpRr => "tcp-rr 1 B",
-        }
-    }
-
-    fn unit(self) -> &'static str {
-        match self {
-            Job::TcpStream => "Mbit/s received",
-            Job::SmallDatagrams => "thousand datagrams/s received",
-            Job::TcpRr => "transactions/s",
-        }
-    }
-
-    fn claim(self) -> &'static str {
-        match self {
-            Job::TcpStream => "at least 0.95 of each rival, no more CPU per byte",
-            Job::SmallDatagrams => "with segmentation offload at least 3 times netperf",
-            Job::TcpRr => "within 5 % of netperf",
-        }
-    }
-
-    fn contestants(self) -> Vec<Tool> {
-        match self {
-            Job::TcpStream => vec![Tool::Pathlab { gso: 0 }, Tool::Netperf, Tool::Iperf3],
-            Job::SmallDatagrams => vec![Tool::Pathlab { gso: 32 }, Tool::Pathlab { gso: 0 }, Tool::Netperf],
-            Job::TcpRr => vec![Tool::Pathlab { gso: 0 }, Tool::Netperf],
-        }
-    }
-}
+type Netperf = (&'static str, &'static [&'static str], &'static str, fn(&[f64]) -> f64);
 
 /// Who does it.
 #[derive(Clone, Copy)]
@@ -137,26 +106,41 @@ enum Tool {
     Iperf3,
 }
 
-impl Tool {
-    fn name(self, job: Job) -> String {
-        match (self, job) {
-            (Tool::Pathlab { gso: 0 }, Job::SmallDatagrams) => "pathlab sendmmsg ×32".into(),
-            (Tool::Pathlab { gso }, Job::SmallDatagrams) => format!("pathlab UDP_SEGMENT ×{gso}, GRO"),
-            (Tool::Pathlab { .. }, _) => "pathlab".into(),
-            (Tool::Netperf, _) => "netperf".into(),
-            (Tool::Iperf3, _) => "iperf3".into(),
-        }
-    }
+const PATHLAB: (&str, Tool) = ("pathlab", Tool::Pathlab { gso: 0 });
+const NETPERF: (&str, Tool) = ("netperf", Tool::Netperf);
 
-    fn missing(self) -> Option<&'static str> {
-        let program = match self {
-            Tool::Pathlab { .. } => return None,
-            Tool::Netperf => "netperf",
-            Tool::Iperf3 => "iperf3",
-        };
-        (!rivals::installed(program)).then_some(program)
-    }
-}
+const JOBS: &[Job] = &[
+    Job {
+        name: "tcp-stream",
+        unit: "Mbit/s received",
+        claim: "at least 0.95 of each rival, no more CPU per byte",
+        contestants: &[PATHLAB, NETPERF, ("iperf3", Tool::Iperf3)],
+        ours: (Kind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
+        netperf: ("TCP_STREAM", &[], "THROUGHPUT", |values| values[0]),
+    },
+    Job {
+        name: "udp-stream 64 B",
+        unit: "thousand datagrams/s received",
+        claim: "with segmentation offload at least 3 times netperf",
+        contestants: &[
+            ("pathlab UDP_SEGMENT ×32, GRO", Tool::Pathlab { gso: 32 }),
+            ("pathlab sendmmsg ×32", Tool::Pathlab { gso: 0 }),
+            NETPERF,
+        ],
+        ours: (Kind::UdpStream, 64, |figures| figures.messages_per_second / 1e3),
+        netperf: ("UDP_STREAM", &["-m", "64"], "REMOTE_RECV_CALLS,ELAPSED_TIME", |values| {
+            values[0] / values[1] / 1e3
+        }),
+    },
+    Job {
+        name: "tcp-rr 1 B",
+        unit: "transactions/s",
+        claim: "within 5 % of netperf",
+        contestants: &[PATHLAB, NETPERF],
+        ours: (Kind::TcpRr, 1, |figures| figures.messages_per_second),
+        netperf: ("TCP_RR", &["-r", "1,1"], "TRANSACTION_RATE", |values| values[0]),
+    },
+];
 
 /// Where the contests are held.
 struct Ring<'a> {
@@ -171,40 +155,31 @@ impl<'a> Ring<'a> {
         let receiver = lab.node("b")?;
         let to =
             lab.address_of("b", 4).ok_or_else(|| record::Problem::input("node 'b' has no IPv4 address"))?;
-        let mut servers = vec![];
-        if rivals::installed("netserver") {
-            servers.push(rivals::netserver(receiver)?);
-        }
-        if rivals::installed("iperf3") {
-            servers.push(rivals::iperf3_server(receiver)?);
-        }
-        Ok(Ring { lab, to, seconds, _servers: servers })
+        Ok(Ring { lab, to, seconds, _servers: rivals::servers(receiver)? })
     }
 
-    fn contest(&self, job: Job, rounds: u32, notices: &dyn Notices) -> Result<Contest> {
-        let (mut tools, mut absent) = (vec![], vec![]);
-        for tool in job.contestants() {
-            match tool.missing() {
-                None => tools.push(tool),
-                Some(program) => absent.push(format!("{program} is not installed")),
-            }
-        }
-        let mut contestants: Vec<Contestant> =
-            tools.iter().map(|tool| Contestant { name: tool.name(job), scores: vec![] }).collect();
+    fn contest(&self, job: &Job, rounds: u32, notices: &dyn Notices) -> Result<Contest> {
+        // A rival's program has its name.
+        let is_there =
+            |(name, tool): &&(&str, Tool)| matches!(tool, Tool::Pathlab { .. }) || rivals::installed(name);
+        let (tools, missing): (Vec<_>, Vec<_>) = job.contestants.iter().partition(is_there);
+        let absent = missing.into_iter().map(|(name, _)| format!("{name} is not installed")).collect();
+        let contestant = |(name, _): &(&str, Tool)| Contestant { name: (*name).to_owned(), scores: vec![] };
+        let mut contestants: Vec<Contestant> = tools.iter().map(contestant).collect();
         for round in 0..rounds as usize {
-            notices.part(&format!("{}: round {} of {rounds}", job.name(), round + 1), 0, 0);
+            notices.part(&format!("{}: round {} of {rounds}", job.name, round + 1), 0, 0);
             for turn in 0..tools.len() {
                 let index = (turn + round) % tools.len();
-                contestants[index].scores.push(self.measure(job, tools[index])?);
+                contestants[index].scores.push(self.measure(job, tools[index].1)?);
             }
         }
-        let (name, unit, claim) = (job.name().into(), job.unit().into(), job.claim().into());
+        let (name, unit, claim) = (job.name.into(), job.unit.into(), job.claim.into());
         let mut contest = Contest { name, unit, claim, contestants, comparisons: vec![], absent };
         contest.compare();
         Ok(contest)
     }
 
-    fn measure(&self, job: Job, tool: Tool) -> Result<Score> {
+    fn measure(&self, job: &Job, tool: Tool) -> Result<Score> {
         let (begun, before) = (Instant::now(), linux::observe::busy_seconds()?);
         let nominal = self.seconds as f64;
         let (rate, seconds) = match tool {
@@ -216,30 +191,17 @@ impl<'a> Ring<'a> {
         Ok(Score { rate, busy_seconds, elapsed_seconds: begun.elapsed().as_secs_f64(), seconds })
     }
 
-    fn netperf(&self, job: Job) -> Result<f64> {
-        let (node, to, seconds) = (self.lab.node("a")?, self.to, self.seconds);
-        match job {
-            Job::TcpStream => Ok(rivals::netperf(node, to, seconds, "TCP_STREAM", &[], "THROUGHPUT")?[0]),
-            Job::SmallDatagrams => {
-                let fields = "REMOTE_RECV_CALLS,ELAPSED_TIME";
-                let values = rivals::netperf(node, to, seconds, "UDP_STREAM", &["-m", "64"], fields)?;
-                Ok(values[0] / values[1] / 1e3)
-            }
-            Job::TcpRr => {
-                Ok(rivals::netperf(node, to, seconds, "TCP_RR", &["-r", "1,1"], "TRANSACTION_RATE")?[0])
-            }
-        }
+    fn netperf(&self, job: &Job) -> Result<f64> {
+        let (test, own, fields, rate) = job.netperf;
+        rivals::netperf(self.lab.node("a")?, self.to, self.seconds, test, own, fields)
+            .map(|values| rate(&values))
     }
 
     /// Our rate, and how long the traffic flowed.
-    fn ours(&self, job: Job, gso: u32) -> Result<(f64, f64)> {
-        let base =
-            TestSpec { duration_ms: self.seconds * 1000, size: 0, gso, gro: gso > 0, ..TestSpec::default() };
-        let spec = match job {
-            Job::TcpStream => TestSpec { kind: Kind::TcpStream, ..base },
-            Job::SmallDatagrams => TestSpec { kind: Kind::UdpStream, size: 64, ..base },
-            Job::TcpRr => TestSpec { kind: Kind::TcpRr, size: 1, response: 1, ..base },
-        };
+    fn ours(&self, job: &Job, gso: u32) -> Result<(f64, f64)> {
+        let (kind, size, rate) = job.ours;
+        let duration_ms = self.seconds * 1000;
+        let spec = TestSpec { kind, duration_ms, size, gso, gro: gso > 0, ..TestSpec::default() };
         let mut sender = crate::measure::start(self.lab.node("a")?)?;
         let mut receiver = crate::measure::start(self.lab.node("b")?)?;
         let outcome = load::conversation::controller::run(
@@ -250,11 +212,6 @@ impl<'a> Ring<'a> {
             &mut load::conversation::controller::Nobody,
         )?;
         let figures = study::test::figures(&spec, &outcome.sender, &outcome.receiver, None);
-        let rate = match job {
-            Job::TcpStream => figures.throughput_bps / 1e6,
-            Job::SmallDatagrams => figures.messages_per_second / 1e3,
-            Job::TcpRr => figures.messages_per_second,
-        };
-        Ok((rate, figures.seconds))
+        Ok((rate(&figures), figures.seconds))
     }
 }

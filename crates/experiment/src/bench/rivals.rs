@@ -34,25 +34,18 @@ pub fn installed(program: &str) -> bool {
     std::env::split_paths(&paths).chain(system).any(|folder| folder.join(program).is_file())
 }
 
-fn server(mut command: Command) -> Result<Server> {
-    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child =
-        quiet.spawn().map_err(|e| Problem::host(format!("cannot start {:?}: {e}", quiet.get_program())))?;
-    Ok(Server { child })
-}
-
-/// Starts netserver in a node.
-pub fn netserver(node: &Node) -> Result<Server> {
-    let mut command = node.command("netserver");
-    command.args(["-D", "-p", NETSERVER_PORT]);
-    server(command)
-}
-
-/// Starts an iperf3 server in a node.
-pub fn iperf3_server(node: &Node) -> Result<Server> {
-    let mut command = node.command("iperf3");
-    command.args(["-s", "-p", IPERF3_PORT]);
-    server(command)
+/// Starts the servers of the rivals that are installed in a node.
+pub fn servers(node: &Node) -> Result<Vec<Server>> {
+    let start = |(program, words): (&str, &[&str])| {
+        let mut command = node.command(program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn();
+        let cannot = |e| Problem::host(format!("cannot start {:?}: {e}", command.get_program()));
+        child.map(|child| Server { child }).map_err(cannot)
+    };
+    let servers: [(&str, &[&str]); 2] =
+        [("netserver", &["-D", "-p", NETSERVER_PORT]), ("iperf3", &["-s", "-p", IPERF3_PORT])];
+    servers.into_iter().filter(|(program, _)| installed(program)).map(start).collect()
 }
 
 /// Runs a client to its end, at most `limit`; its standard output.

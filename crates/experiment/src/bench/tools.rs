@@ -12,16 +12,23 @@ use record::send::SendReport;
 use record::{PlaceDrop, PortSetting, Problem, Result};
 
 /// A program that captures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Capturer {
     /// `pathlab capture` with this kind of port.
     Ours(&'static str),
-    /// tcpdump, writing to /dev/null; the size of its buffer in KiB, or its default.
-    Tcpdump(Option<u32>),
-    /// libtrace's counter on one of its own ports.
-    Tracestats(&'static str),
-    /// netsniff-ng, writing to /dev/null or only counting.
-    Netsniff,
+    /// Another one.
+    Rival(&'static Rival),
+}
+
+/// A rival that captures.
+pub struct Rival {
+    /// The name that records and tables use.
+    pub name: &'static str,
+    program: &'static str,
+    /// Its arguments, with `IF` for the interface.
+    line: &'static str,
+    /// Reads what it printed: standard output, errors.
+    read: fn(&str, &str) -> Option<Counted>,
 }
 
 /// Our ports.
@@ -31,14 +38,31 @@ pub const OUR_CAPTURERS: [&str; 4] = ["int", "ring", "ring-v2", "xdp"];
 /// fewer wake-ups, and latency.
 pub const PATIENT: &str = "ring-count";
 
-/// The rivals, with the names that records and tables use.
-pub const RIVAL_CAPTURERS: [(&str, Capturer); 5] = [
-    ("tcpdump", Capturer::Tcpdump(None)),
-    ("tcpdump -B 65536", Capturer::Tcpdump(Some(65_536))),
-    ("tracestats ring:", Capturer::Tracestats("ring")),
-    ("tracestats int:", Capturer::Tracestats("int")),
-    ("netsniff-ng", Capturer::Netsniff),
-];
+/// The rivals: tcpdump with its default buffer and one of 64 MiB, libtrace's counter on two of its own ports, netsniff-ng. What
+/// they write goes to /dev/null.
+pub const RIVAL_CAPTURERS: &[Rival] = {
+    const fn rival(
+        name: &'static str,
+        program: &'static str,
+        line: &'static str,
+        read: fn(&str, &str) -> Option<Counted>,
+    ) -> Rival {
+        Rival { name, program, line, read }
+    }
+    &[
+        rival("tcpdump", "tcpdump", "-n -i IF -w /dev/null", read_tcpdump),
+        rival("tcpdump -B 65536", "tcpdump", "-n -i IF -B 65536 -w /dev/null", read_tcpdump),
+        rival("tracestats ring:", "tracestats", "ring:IF", read_tracestats),
+        rival("tracestats int:", "tracestats", "int:IF", read_tracestats),
+        // Its default is to raise sysctls of the host and to move interrupts: that is not ours to allow.
+        rival(
+            "netsniff-ng",
+            "netsniff-ng",
+            "--in IF --out /dev/null --silent --no-sock-mem --notouch-irq",
+            read_netsniff,
+        ),
+    ]
+};
 
 /// What a tool says it counted.
 #[derive(Debug, Clone, Default)]
@@ -68,36 +92,28 @@ impl Capturer {
     pub fn named(name: &str) -> Option<Capturer> {
         let mut all = OUR_CAPTURERS.iter().copied().chain([PATIENT]);
         let ours = all.find(|known| *known == name).map(Capturer::Ours);
-        ours.or_else(|| RIVAL_CAPTURERS.iter().find(|(known, _)| *known == name).map(|(_, tool)| *tool))
+        ours.or_else(|| RIVAL_CAPTURERS.iter().find(|rival| rival.name == name).map(Capturer::Rival))
     }
 
     /// The program's name; none for ourselves.
     pub fn program(self) -> Option<&'static str> {
         match self {
             Capturer::Ours(_) => None,
-            Capturer::Tcpdump(_) => Some("tcpdump"),
-            Capturer::Tracestats(_) => Some("tracestats"),
-            Capturer::Netsniff => Some("netsniff-ng"),
+            Capturer::Rival(rival) => Some(rival.program),
         }
     }
 
     /// Its arguments, for an interface, frames of that size and a ring of so many frames (0: the default).
     pub fn arguments(self, interface: &str, frame_bytes: u32, ring_frames: u32) -> Vec<String> {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect();
-        match self {
+        let line = match self {
             Capturer::Ours(kind) => {
                 let uri = our_uri(kind, interface, frame_bytes, ring_frames);
                 let only = if kind == PATIENT { " --only-count" } else { "" };
-                words(&format!("capture {uri} --incoming --quiet --json{only}"))
+                format!("capture {uri} --incoming --quiet --json{only}")
             }
-            Capturer::Tcpdump(None) => words(&format!("-n -i {interface} -w /dev/null")),
-            Capturer::Tcpdump(Some(kib)) => words(&format!("-n -i {interface} -B {kib} -w /dev/null")),
-            Capturer::Tracestats(kind) => vec![format!("{kind}:{interface}")],
-            // Its default is to raise sysctls of the host and to move interrupts: that is not ours to allow.
-            Capturer::Netsniff => {
-                words(&format!("--in {interface} --out /dev/null --silent --no-sock-mem --notouch-irq"))
-            }
-        }
+            Capturer::Rival(rival) => rival.line.replace("IF", interface),
+        };
+        line.split(' ').map(str::to_owned).collect()
     }
 
     /// Reads what it printed.
@@ -107,9 +123,7 @@ impl Capturer {
     pub fn read(self, stdout: &str, stderr: &str) -> Result<Counted> {
         let counted = match self {
             Capturer::Ours(_) => read_ours(stdout),
-            Capturer::Tcpdump(_) => read_tcpdump(stderr),
-            Capturer::Tracestats(_) => read_tracestats(stdout, stderr),
-            Capturer::Netsniff => read_netsniff(stdout),
+            Capturer::Rival(rival) => (rival.read)(stdout, stderr),
         };
         counted.ok_or_else(|| said_nothing(self.program().unwrap_or("pathlab capture"), stdout, stderr))
     }
@@ -188,7 +202,7 @@ fn lost(place: &str, name: &str, count: u64) -> Vec<PlaceDrop> {
     vec![PlaceDrop { place: place.into(), name: name.into(), count }]
 }
 
-fn read_tcpdump(stderr: &str) -> Option<Counted> {
+fn read_tcpdump(_: &str, stderr: &str) -> Option<Counted> {
     let captured = before(stderr, &[" packets captured", " packet captured"])?;
     let dropped = before(stderr, &[" packets dropped by kernel", " packet dropped by kernel"])?;
     Some(Counted { captured, drops: lost("ring", "dropped by kernel", dropped), ..Counted::default() })
@@ -200,7 +214,7 @@ fn read_tracestats(stdout: &str, stderr: &str) -> Option<Counted> {
     Some(Counted { captured, drops: lost("kernel", "dropped", dropped), ..Counted::default() })
 }
 
-fn read_netsniff(stdout: &str) -> Option<Counted> {
+fn read_netsniff(stdout: &str, _: &str) -> Option<Counted> {
     let captured = before(stdout, &["  packets passed filter"])?;
     let dropped = before(stdout, &["  packets failed filter"])?;
     Some(Counted { captured, drops: lost("ring", "out of space", dropped), ..Counted::default() })
@@ -397,7 +411,8 @@ mod tests {
         assert_eq!(of("netsniff-ng", NETSNIFF, ""), (1002, 31));
         let claimed = Sender::named("trafgen").unwrap().read(TRAFGEN, "").unwrap();
         assert_eq!((claimed.frames, claimed.seconds), (1000, 2.001245));
-        let silent = Capturer::Netsniff.read("", "cannot open: no\n").unwrap_err().to_string();
+        let silent =
+            Capturer::named("netsniff-ng").unwrap().read("", "cannot open: no\n").err().unwrap().to_string();
         assert!(silent.contains("netsniff-ng") && silent.contains("cannot open: no"), "{silent}");
     }
 
@@ -420,8 +435,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_words_are_read_or_refused(text in "([0-9a-z:, ]{0,30}( packets? (captured|outgoing)|Total:|\n)){0,6}") {
-            for (name, _) in RIVAL_CAPTURERS {
-                let _ = Capturer::named(name).unwrap().read(&text, &text);
+            for rival in RIVAL_CAPTURERS {
+                let _ = Capturer::named(rival.name).unwrap().read(&text, &text);
             }
             let _ = (read_ours(&text), read_send(&text), read_trafgen(&text));
         }

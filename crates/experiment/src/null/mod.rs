@@ -13,7 +13,7 @@
 
 mod socket;
 
-use crate::Notices;
+use crate::notices::Notices;
 use linux::port::{Direction, Port, Wait, Wish, open};
 use linux::sys::{clock, process};
 use load::null::{Document, PATIENCE, RunningCounters, forward_all, shared_area};

@@ -1,6 +1,6 @@
 //! The smallest forwarder in a node.
 
-use super::{interfaces, this_program, wait_for};
+use super::start::{interfaces, this_program, wait_for};
 use linux::lab::{Forwarder, House, NodeSpec, Program};
 use record::Result;
 use std::ffi::OsString;

@@ -8,8 +8,8 @@
 //! **Price.** Offloads are left on as everywhere in a lab, so its datapath must carry super-frames and unfinished checksums:
 //! `userspace-tso-enable` is switched on. Open vSwitch calls that experimental.
 
+use super::start::{PATIENCE, interfaces, wait_for_answer};
 use super::switch::{controller, fill, prefixed};
-use super::{PATIENCE, interfaces, wait_for_answer};
 use linux::lab::{Forwarder, House, NodeSpec, Program};
 use record::{Problem, Result};
 use std::ffi::OsString;

@@ -3,7 +3,7 @@
 //! Rules go to the switch through its own socket and as one list, so what the lab's text says is what the switch took, or
 //! the lab is not built. A scenario gets a controller beside the switch, in the same node.
 
-use super::{PATIENCE, interfaces, this_program, wait_for, wait_for_file};
+use super::start::{PATIENCE, interfaces, this_program, wait_for, wait_for_file};
 use flow::client;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;

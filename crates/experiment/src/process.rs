@@ -1,0 +1,25 @@
+//! This very process: its clock, its interrupts, its program.
+
+use linux::sys::{clock, process};
+use record::{Problem, Result};
+use std::path::PathBuf;
+
+/// Now, in RFC 3339, UTC, with milliseconds.
+pub fn now() -> String {
+    let ns = clock::realtime_ns();
+    jiff::Timestamp::from_nanosecond(i128::from(ns)).map(|t| format!("{t:.3}")).unwrap_or_default()
+}
+
+/// From now on an interrupt ends what is going on in order: what was built is taken down.
+///
+/// # Errors
+/// Host: there can be no handler.
+pub fn interruptible() -> Result<()> {
+    process::install_interrupt_handler()
+        .map_err(|e| Problem::host(format!("cannot listen for interrupts: {e}")))
+}
+
+/// The file of the program that is running now: what is measured is what is installed.
+pub fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|e| Problem::host(format!("cannot find this program: {e}")))
+}

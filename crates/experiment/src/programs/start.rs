@@ -1,0 +1,56 @@
+//! How a program is started in a node, and when it is ready.
+
+use linux::lab::{House, Program, Tenant};
+use linux::sys::process;
+use record::{Problem, Result};
+use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a program may take until it forwards.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The interfaces of a node's links, in the order of the file: ports 1, 2, ….
+pub fn interfaces(house: &House<'_>, node: &str) -> Vec<String> {
+    house.topology.interfaces(node).map(|interface| interface.name.clone()).collect()
+}
+
+/// This very program with these words.
+pub fn this_program(words: Vec<OsString>) -> Result<Program> {
+    Ok(Program { file: crate::process::this_program()?.into(), arguments: words, ..Program::default() })
+}
+
+/// Waits until a tenant is ready; one that has ended says why.
+pub fn wait_for(tenant: &Tenant, what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        if process::interrupted() {
+            return Err(Problem::host("interrupted while the lab was built; it is taken down again"));
+        }
+        let problem = |what: String| Problem::host(what).at(format!("node {}", tenant.node));
+        if !tenant.alive() {
+            let words = tenant.last_words();
+            return Err(problem(format!("{} ended while it was started: {words}", tenant.role)));
+        }
+        if Instant::now() > deadline {
+            let waited = PATIENCE.as_secs();
+            return Err(problem(format!("{}: not ready ({what}) within {waited} s", tenant.role)));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Waits until a socket or file of a tenant is there.
+pub fn wait_for_file(tenant: &Tenant, path: &Path) -> Result<()> {
+    wait_for(tenant, "its socket is there", || path.exists())
+}
+
+/// Waits until a tenant answers at a socket: its name is there a moment before anybody listens. Whoever is called hears a
+/// caller that hangs up.
+pub fn wait_for_answer(tenant: &Tenant, path: &Path) -> Result<()> {
+    wait_for(tenant, "it listens at its socket", || UnixStream::connect(path).is_ok())
+}
