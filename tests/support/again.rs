@@ -1,6 +1,6 @@
 //! Cases that are played again when they missed their moment, e.g. because a loaded machine gave them no CPU.
 //!
-//! A second play can hide a test that fails one time in three. So each is bounded, has its reason, and is told: one line for
+//! A second play can hide a test that fails one time in three. So each is bounded, has its reason, and is reported: one line for
 //! each case and one for each further play go to the file that `PATHLAB_RETRIES` names, and `make test` prints the rate of each
 //! kind at its end and fails above its bound.
 
@@ -27,7 +27,7 @@ pub fn again(kind: &str, case: &str, why: &str) {
     append("PATHLAB_RETRIES", &format!("again\t{kind}\t{case}\t{why}"));
 }
 
-/// Plays a case until it gives no reason to play it again, at most so often; the last result.
+/// Plays a case until it gives no reason to play it again, a bounded number of times; returns the last result.
 pub fn play<T>(kind: &str, case: &str, most: usize, mut once: impl FnMut() -> (T, Option<String>)) -> T {
     first(kind, case);
     let mut last = once();

@@ -43,7 +43,7 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// A shell script with mounts of its own, which nobody outside sees, and with an empty `/run`: for whatever mounts over
+/// A shell script with mounts of its own, invisible outside, and with an empty `/run`: for whatever mounts over
 /// `/run/netns` or damages `/run/pathlab`. `$PATHLAB` is the program; the script ends at the first command that fails. What it
 /// pins is gone when its last process has ended.
 pub fn script_with_own_run(script: &str) -> Command {
@@ -118,12 +118,12 @@ impl Kept {
         Kept(Some(child))
     }
 
-    /// Its standard output, if it was captured and nobody took it before.
+    /// Its standard output, if it was captured and not taken before.
     pub fn stdout_pipe(&mut self) -> Option<std::process::ChildStdout> {
         self.0.as_mut()?.stdout.take()
     }
 
-    /// For who waits for its end.
+    /// For waiting until it ends.
     pub fn take(mut self) -> Child {
         self.0.take().expect("nobody took it before")
     }
@@ -208,7 +208,7 @@ impl TestLab {
         self.inside(node, line).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// IPv4 datagrams that a node's kernel has taken in. It shows them to those who capture before it counts them
+    /// IPv4 datagrams that a node's kernel has taken in. It delivers them to captures before it counts them
     /// (`__netif_receive_skb_core`), so what is counted here is in their buffers.
     pub fn datagrams(&self, node: &str) -> u64 {
         let text = self.must(node, "cat /proc/net/snmp");
@@ -218,7 +218,7 @@ impl TestLab {
         found.and_then(|(_, value)| value.parse().ok()).expect("a counter")
     }
 
-    /// Waits until a node has taken in so many.
+    /// Waits until a node has taken in this many.
     pub fn until_datagrams(&self, node: &str, wanted: u64) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while self.datagrams(node) < wanted {
