@@ -10,11 +10,6 @@
 //! **Price.** A name that is not here (a record of a newer version, a port of another program) is one of no known
 //! meaning: it is its own word in the verdict, and the advice is to look closer.
 
-use crate::ledger::StationKind::{
-    self, Bridge, IpForward, IpIn, IpOut, Link, Port, Program, Qdisc, Socket, Tap, UdpIn,
-};
-
-/// Advice for a name that has none of its own.
 const LOOK_CLOSER: &str = "look at this station with more detail";
 
 /// What a frame under this name has come to.
@@ -42,8 +37,6 @@ pub struct DropName {
     pub kernel: &'static [&'static str],
     /// Reasons that mean another name first, and may be this one.
     pub may_be: &'static [&'static str],
-    /// Stations at which the witness may give this name to a loss that counters located.
-    pub witness: &'static [StationKind],
     /// Of a port: who counts the same frame once more below it. None: nobody.
     pub below: Option<&'static str>,
     /// The word of the verdict; empty: the name itself.
@@ -62,7 +55,6 @@ const NONE: DropName = DropName {
     place: "",
     kernel: &[],
     may_be: &[],
-    witness: &[],
     below: None,
     verdict: "",
     advice: "",
@@ -157,9 +149,6 @@ macro_rules! drops {
     };
 }
 
-/// Where IP looks at a frame that came in.
-const IP_RECEIVES: &[StationKind] = &[IpForward, IpIn];
-
 drops! {
     /// The call to send was refused; NAME is the error, or the port's own reason.
     SEND "send" at "`app send`, `app reply`" {
@@ -180,11 +169,11 @@ drops! {
     }
     /// A neighbour did not answer, or a frame waited for it too long.
     NEIGHBOUR_UNRESOLVED "neighbour_unresolved" at "`ip out`, `ip forward`" {
-        kernel: &["NEIGH_*", "neigh", "arp_", "ndisc"], witness: &[IpOut, IpForward],
+        kernel: &["NEIGH_*", "neigh", "arp_", "ndisc"],
         verdict: "neighbour", advice: "see why the next hop does not answer ARP or ND",
     }
     /// A queueing discipline had no room.
-    QDISC_FULL "qdisc_full" at "`qdisc IF`, `program out IF`; the ports `int:` and `ring:` (ENOBUFS)" {
+    QDISC_FULL "qdisc_full" at "`qdisc IF`, `port IF`, `program out IF`; the ports `int:` and `ring:` (ENOBUFS)" {
         // A packet socket's ENOBUFS through the queueing discipline is NET_XMIT_DROP (net/packet/af_packet.c).
         below: Some("`drops` of the queueing discipline, or `tx_dropped` where there is none"),
         kernel: &[
@@ -192,7 +181,6 @@ drops! {
             "FQ_FLOW_LIMIT", "FQ_HORIZON_LIMIT", "_enqueue", "dev_xmit_skb", "dev_qdisc",
         ],
         may_be: &["noop_enqueue", "qdisc_reset", "skb_queue_purge", "kfree_skb_list", "rtnl_kfree_skbs", "qdisc_purge"],
-        witness: &[Qdisc, Program],
         verdict: "qdisc", advice: "offer less, or raise the limit or the rate of this queue",
     }
     /// The driver was busy when a port passed the queueing discipline by.
@@ -209,22 +197,21 @@ drops! {
     }
     /// The backlog of the CPU that should have received was full.
     BACKLOG_FULL "backlog_full" at "`link IF`" {
-        kernel: &["CPU_BACKLOG"], witness: &[Link],
+        kernel: &["CPU_BACKLOG"],
         verdict: "backlog", advice: "spread the frames over CPUs, or raise net.core.netdev_max_backlog",
     }
     /// Longer than the MTU of the interface, of the route, or of the other end of the link.
-    MTU_EXCEEDED "mtu_exceeded" at "`ip out`, `link IF`, `bridge BR`, `program`, `ip forward`" {
+    MTU_EXCEEDED "mtu_exceeded" at "`ip out`, `link IF`, `bridge BR`, `program`, `program out IF`, `ip forward`" {
         kernel: &[
             "PKT_TOO_BIG", "forward_skb", "veth", "br_", "ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop",
             "ip6_fragment",
         ],
-        witness: &[IpOut, Link, Bridge, IpForward],
         verdict: "mtu", advice: "give every interface on the path the same MTU, or send smaller datagrams",
     }
     /// A port of a bridge was not in the state forwarding, or there was none to send to.
     PORT_NOT_FORWARDING "port_not_forwarding" at "`bridge BR`" {
         kernel: &["BRIDGE_INGRESS_STP_STATE", "BRIDGE_NON_FORWARDING_STATE", "BRIDGE_NO_EGRESS_PORT", "NO_TX_TARGET"],
-        may_be: &["br_"], witness: &[Bridge, IpForward],
+        may_be: &["br_"],
     }
     /// The interface had no carrier or was down.
     LINK_DOWN "link_down" at "every station with an interface; every port" {
@@ -239,27 +226,26 @@ drops! {
             "arp_", "ndisc", "BRIDGE_INGRESS_STP_STATE", "BRIDGE_NON_FORWARDING_STATE", "BRIDGE_NO_EGRESS_PORT",
             "NO_TX_TARGET", "forward_skb", "veth", "br_", "ip_error", "ip_rcv", "ip6_rcv",
         ],
-        witness: &[Port, IpOut, Qdisc, Link, Bridge, Program, IpForward],
         advice: "see who took the interface down",
     }
     /// The device dropped, for a reason that nothing else tells.
     TX_DROPPED "tx_dropped" at "`link IF`" {
-        may_be: &["DEV_READY", "DEV_HDR", "forward_skb", "veth"], witness: &[Link, IpForward],
+        may_be: &["DEV_READY", "DEV_HDR", "forward_skb", "veth"],
     }
     /// The device could not transmit.
     TX_ERRORS "tx_errors" at "`link IF`" {}
     /// The address of the frame is another host's.
     OTHERHOST "otherhost" at "`ip forward`, `ip in`" {
-        kernel: &["OTHERHOST"], witness: IP_RECEIVES, advice: "see why frames carry a wrong MAC address",
+        kernel: &["OTHERHOST"], advice: "see why frames carry a wrong MAC address",
     }
     /// Reverse-path filtering: the way back would leave by another interface.
     RP_FILTER "rp_filter" at "`ip forward`, `ip in`" {
-        kernel: &["IP_RPFILTER"], may_be: &["ip_error", "ip_rcv", "ip6_rcv"], witness: IP_RECEIVES,
+        kernel: &["IP_RPFILTER"], may_be: &["ip_error", "ip_rcv", "ip6_rcv"],
         advice: "route the way back over the same interface, or relax rp_filter",
     }
     /// A wrong checksum; of a port: one that it cannot leave to others.
     CHECKSUM "checksum" at "`ip forward`, `ip in`, `udp in`; the port `xdp:`" {
-        kernel: &["UDP_CSUM", "IP_CSUM", "ICMP_CSUM", "SKB_CSUM"], witness: &[IpForward, IpIn, UdpIn],
+        kernel: &["UDP_CSUM", "IP_CSUM", "ICMP_CSUM", "SKB_CSUM"],
     }
     /// A broken IP header, or a TTL that ended.
     HEADER_ERROR "header_error" at "`ip forward`, `ip in`" {
@@ -267,22 +253,22 @@ drops! {
         may_be: &[
             "ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment", "ip_error", "ip_rcv", "ip6_rcv",
         ],
-        witness: IP_RECEIVES, advice: "see whether the TTL suffices and headers are intact",
+        advice: "see whether the TTL suffices and headers are intact",
     }
     /// No route leads there.
     NO_ROUTE "no_route" at "`ip out`, `ip forward`" {
         kernel: &["IP_INNOROUTES", "IP_OUTNOROUTES", "ip_error", "ip_rcv", "ip6_rcv"],
         may_be: &["ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"],
-        witness: &[IpOut, IpForward, IpIn], advice: "add the missing route",
+        advice: "add the missing route",
     }
     /// An address that must not be there.
     ADDRESS_ERROR "address_error" at "`ip forward`, `ip in`" {
         kernel: &["IP_INADDRERRORS", "IP_INVALID_SOURCE", "IP_INVALID_DEST", "IP_LOCAL_SOURCE"],
-        may_be: &["ip_error", "ip_rcv", "ip6_rcv"], witness: IP_RECEIVES,
+        may_be: &["ip_error", "ip_rcv", "ip6_rcv"],
     }
     /// Shorter than its headers say.
     TRUNCATED "truncated" at "`ip forward`, `ip in`" {
-        kernel: &["PKT_TOO_SMALL", "IP_TRUNCATED"], witness: IP_RECEIVES,
+        kernel: &["PKT_TOO_SMALL", "IP_TRUNCATED"],
     }
     /// IP had no memory, or refused for a reason without a counter.
     IP_DISCARD "ip_discard" at "`ip forward`, `ip in`" {}
@@ -291,22 +277,20 @@ drops! {
         kernel: &[
             "FRAG_REASM_TIMEOUT", "FRAG_TOO_FAR", "DUP_FRAG", "frag_rcv", "frag_queue", "frag_reasm", "ip_defrag", "inet_frag",
         ],
-        witness: IP_RECEIVES,
     }
     /// A chain at hook HOOK dropped.
     FILTER "filter" at "`ip out`, `port IF`, `bridge BR`, `ip forward`, `ip in`" {
         is_family: true, kernel: &["NETFILTER_DROP", "nf_hook", "nft_do_chain"],
         may_be: &["br_", "ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"],
-        witness: &[Port, Tap, IpOut, Bridge, IpForward, IpIn, UdpIn],
         verdict: "filter", advice: "look at the dropping rule of this chain",
     }
     /// A program of tc or XDP dropped.
     TC "tc" at "any interface, by the witness" {
-        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP"], witness: &[Port, Tap, IpOut, Link, Bridge, IpForward, IpIn],
+        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP"],
     }
     /// The interface received and dropped, before or behind a tap.
     RX_DROPPED "rx_dropped" at "`tap IF`, `bridge BR`, `ip forward`, `ip in`; `pathlab capture`" {
-        may_be: &["br_"], witness: &[Tap, Bridge, IpForward, IpIn],
+        may_be: &["br_"],
     }
     /// Nothing takes frames of this kind from the interface.
     RX_NOHANDLER "rx_nohandler" at "`ip in`; `pathlab capture`" {}
@@ -326,26 +310,26 @@ drops! {
     RX_ERRORS "rx_errors" at "`path to IF`; `pathlab capture`" {}
     /// Nobody listens on the port.
     NO_SOCKET "no_socket" at "`udp in`" {
-        kernel: &["NO_SOCKET"], may_be: &["raw_", "ping_", "sock_queue", "udp"], witness: &[UdpIn],
+        kernel: &["NO_SOCKET"], may_be: &["raw_", "ping_", "sock_queue", "udp"],
         advice: "see why nobody listens on the port any more",
     }
     /// UDP had used up its memory.
     UDP_MEMORY "udp_memory" at "`udp in`" {
-        kernel: &["PROTO_MEM"], witness: &[UdpIn, Socket],
+        kernel: &["PROTO_MEM"],
     }
     /// A filter at the socket refused.
     SOCKET_FILTER "socket_filter" at "`udp in`" {
-        kernel: &["SOCKET_FILTER"], may_be: &["raw_", "ping_", "sock_queue", "udp"], witness: &[UdpIn, Socket],
+        kernel: &["SOCKET_FILTER"], may_be: &["raw_", "ping_", "sock_queue", "udp"],
     }
     /// The buffer of the socket was full.
     SOCKET_BUFFER_FULL "socket_buffer_full" at "`socket`, `tap IF`, `program`, `program in IF`, `switch in IF`" {
         kernel: &["SOCKET_RCVBUFF", "raw_", "ping_", "sock_queue", "udp"],
-        may_be: &["PACKET_SOCK_ERROR", "PROTO_MEM"], witness: &[Program, Socket],
+        may_be: &["PACKET_SOCK_ERROR", "PROTO_MEM"],
         verdict: "socket_buffer", advice: "read faster or raise SO_RCVBUF; offer less to see what the path itself carries",
     }
     /// The receive ring of the port was full.
     RING_FULL "ring_full" at "`tap IF`, `program in IF`; the ports `ring:` and `xdp:`" {
-        kernel: &["PACKET_SOCK_ERROR"], witness: &[Program],
+        kernel: &["PACKET_SOCK_ERROR"],
         verdict: "ring", advice: "offer less, or give the program a larger ring to receive from",
     }
     /// Came when its reader had ended.

@@ -1,12 +1,17 @@
-//! Looks up counters for the stations: movement in the test, movement in the quiet window, and what is shared.
+//! Looks up counters for the stations: movement in the test, movement in the quiet window, and what is
+//! shared.
 
-use super::chain::{Gap, Range, Shared};
+use super::gap::{Gap, Range};
 use super::unit::{DISCOVERY, Discovery, Seen, Unit};
+use super::visit::{Place, Spot, Visit};
 use super::window::{LinkPair, MOST, Window, difference};
 use super::{LedgerInput, by_family};
 use record::snapshot::QdiscSample;
-use record::{DropSource, EndReport, Hop, Role, drop};
+use record::{DropSource, Role, drop};
+use std::collections::BTreeMap;
 
+/// Bytes beyond its MTU that a virtual link still takes, so that a VLAN tag fits (`__is_skb_forwardable`).
+pub const VLAN_ROOM: u64 = 4;
 /// A datagram of 64 KiB in the smallest fragments.
 const MOST_FRAGMENTS: u64 = 8192;
 
@@ -19,7 +24,8 @@ pub struct Book<'a> {
     pub unit: Unit,
     pub shared: Shared,
     pub notes: Vec<String>,
-    /// Datagrams of this leg that were put together at its end, when they travel in fragments: no station lost those.
+    /// Datagrams of this leg that were put together at its end, when they travel in fragments: no station
+    /// lost those.
     pub complete: u64,
     /// Fragments that were still there at the last station.
     pub pieces: u64,
@@ -34,16 +40,6 @@ pub struct Queue<'a> {
     pub dropped: u64,
     pub queued: i64,
     pub sample: &'a QdiscSample,
-}
-
-/// The queueing discipline in front of an interface.
-pub enum Qdisc<'a> {
-    /// It does not count: frames go straight to the device.
-    None,
-    /// It counted.
-    Counted(Queue<'a>),
-    /// There is one, and its counters mean nothing.
-    Unknown(String),
 }
 
 impl<'a> Book<'a> {
@@ -108,8 +104,8 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// Between how many datagrams left a station, when `pieces` fragments, with the bytes of `most` datagrams, did.
-    /// Every fragment that was lost may be of another datagram.
+    /// Between how many datagrams left a station, when `pieces` fragments, with the bytes of `most`
+    /// datagrams, did. Every fragment that was lost may be of another datagram.
     pub fn in_fragments(&mut self, entered: u64, pieces: u64, most: u64) -> Range {
         let lost = self.pieces.saturating_sub(pieces);
         self.pieces = self.pieces.min(pieces);
@@ -118,23 +114,13 @@ impl<'a> Book<'a> {
         Range { least, most: most.max(least), pieces: lost }
     }
 
-    /// The datagram socket's view of an end: the sender's or the receiver's node and port.
-    pub fn end(&self, at_receiver: bool) -> (&'a EndReport, String, u16) {
-        let input = self.input;
-        if at_receiver {
-            (input.receiver, input.spec.to.clone(), input.ports.receiver)
-        } else {
-            (input.sender, input.spec.from.clone(), input.ports.sender)
-        }
-    }
-
     /// Movement of the protocol counter in the family of the test.
     pub fn protocol(&self, node: &str, v4: &str, v6: &str) -> Option<u64> {
         self.test.protocol(node, by_family(self.input.spec, v4, v6))
     }
 
-    /// Frames that IP handed to its neighbour layer: it counts behind all filters and before everything else. Newer
-    /// kernels have the counter in the group `Ip`, older ones in `IpExt`.
+    /// Frames that IP handed to its neighbour layer: it counts behind all filters and before everything else.
+    /// Newer kernels have the counter in the group `Ip`, older ones in `IpExt`.
     pub fn transmits(&self, node: &str) -> Option<u64> {
         let newer = self.protocol(node, "Ip.OutTransmits", "Ip6.Ip6OutTransmits");
         newer.or_else(|| self.protocol(node, "IpExt.OutTransmits", "Ip6.Ip6OutTransmits"))
@@ -167,70 +153,68 @@ impl<'a> Book<'a> {
         self.unit.seen(link.counter("tx_packets")?, link.counter("tx_bytes"))
     }
 
-    /// The queueing discipline that frames of the test pass when they leave a node: none where the sender's port goes
-    /// straight to the driver.
-    pub fn qdisc_on_path(&self, hop: &Hop) -> Qdisc<'a> {
-        match hop.egress.as_deref() {
-            Some(interface) if !(hop.role == Role::Sender && self.input.sender.settings.bypasses_qdisc) => {
-                self.qdisc(&hop.node, interface)
-            }
-            _ => Qdisc::None,
-        }
-    }
-
-    /// The queueing discipline in front of an interface.
-    pub fn qdisc(&self, node: &str, interface: &str) -> Qdisc<'a> {
-        let (before, after) = self.test.root_qdisc(node, interface);
-        let (before, after) = match (before, after) {
-            (None, None) => return Qdisc::None,
-            (Some(before), Some(after)) if (before.kind == after.kind) && before.handle == after.handle => {
+    /// The queueing discipline that frames of the test pass when they leave a node, where there is one that
+    /// counts: none where the sender's port goes straight to the driver.
+    pub fn qdisc(&self, at: &Visit) -> Result<Option<Queue<'a>>, String> {
+        let passed_by = at.spot == Spot::Hop(Role::Sender) && self.input.sender.settings.bypasses_qdisc;
+        let Some(interface) = at.egress.filter(|_| !passed_by) else { return Ok(None) };
+        let (before, after) = match self.test.root_qdisc(at.node, interface) {
+            (None, None) => return Ok(None),
+            (Some(before), Some(after)) if (&before.kind, &before.handle) == (&after.kind, &after.handle) => {
                 (before, after)
             }
-            _ => return Qdisc::Unknown("the queueing discipline was exchanged during the test".into()),
+            _ => return Err("the queueing discipline was exchanged during the test".into()),
         };
         let moved = || {
             let packets = difference(before.packets, after.packets)?;
             let sent = self.unit.seen(packets, difference(before.bytes, after.bytes))?;
             let dropped = difference(before.drops, after.drops)?;
-            Some((sent, packets, dropped))
+            let queued = i128::from(after.qlen) - i128::from(before.qlen);
+            let queued = queued.clamp(-i128::from(MOST), i128::from(MOST)) as i64;
+            Some(Queue { sent, packets, dropped, queued, sample: after })
         };
-        match moved() {
-            Some((sent, packets, dropped)) => {
-                let queued = i128::from(after.qlen) - i128::from(before.qlen);
-                let queued = queued.clamp(-i128::from(MOST), i128::from(MOST)) as i64;
-                Qdisc::Counted(Queue { sent, packets, dropped, queued, sample: after })
-            }
-            None => Qdisc::Unknown("the counters of the queueing discipline went backwards".into()),
-        }
+        moved().map(Some).ok_or_else(|| "the counters of the queueing discipline went backwards".into())
     }
 
-    /// Gives to the gap what is left of a counter, as far as the gap needs it: in datagrams, when the counter may count
-    /// super-frames.
-    fn give(&mut self, gap: &mut Gap, node: &str, key: &str, delta: u64, (name, evidence): (&str, String)) {
-        let rest = self.unit.at_most(self.shared.rest(node, key, delta));
+    /// What about the state of the interface at a place explains that frames vanished there.
+    pub fn trouble(&self, at: &Visit, place: Place) -> Option<String> {
+        let here = at.interface(place).and_then(|interface| self.link(at.node, interface)?.trouble());
+        here.or_else(|| self.peer(at).filter(|_| place == Place::Wire)?.trouble())
+    }
+
+    /// The other end of the link that frames leave by.
+    pub fn peer(&self, at: &Visit) -> Option<LinkPair<'a>> {
+        let next = at.next?;
+        self.link(&next.node, next.ingress.as_deref()?)
+    }
+
+    /// Gives to the gap what is left of a counter, as far as the gap needs it: in datagrams, when the counter
+    /// may count super-frames.
+    pub fn give(&mut self, gap: &mut Gap, key: &str, delta: u64, name: &str, evidence: String) {
+        let rest = self.unit.at_most(self.shared.rest(&gap.node, key, delta));
         let given = gap.claim(name, rest, DropSource::Counter, evidence);
-        self.shared.draw(node, key, given.div_ceil(self.unit.per_buffer));
+        self.shared.draw(&gap.node, key, given.div_ceil(self.unit.per_buffer));
     }
 
     /// Gives a counter's movement to the gap, as far as the gap needs it and nobody had it before.
-    pub fn draw(&mut self, gap: &mut Gap, node: &str, counter: &str, name: &str) {
-        if let Some(delta) = self.test.protocol(node, counter) {
-            self.give(gap, node, counter, delta, (name, format!("{counter} moved by {delta}")));
+    pub fn draw(&mut self, gap: &mut Gap, v4: &str, v6: &str, name: &str) {
+        let counter = by_family(self.input.spec, v4, v6);
+        if let Some(delta) = self.test.protocol(&gap.node, counter) {
+            self.give(gap, counter, delta, name, format!("{counter} moved by {delta}"));
         }
     }
 
     /// The same for a counter of an interface.
-    pub fn draw_link(&mut self, gap: &mut Gap, node: &str, interface: &str, counter: &str, name: &str) {
-        if let Some(delta) = self.test.link_counter(node, interface, counter) {
-            let key = format!("{interface}.{counter}");
+    pub fn draw_link(&mut self, gap: &mut Gap, interface: &str, counter: &str, name: &str) {
+        if let Some(delta) = self.test.link_counter(&gap.node, interface, counter) {
             let evidence = format!("{interface} {counter} moved by {delta}");
-            self.give(gap, node, &key, delta, (name, evidence));
+            self.give(gap, &format!("{interface}.{counter}"), delta, name, evidence);
         }
     }
 
     /// Gives what a gap still hides to a filter that drops at one of these hooks, most specific family first.
-    pub fn blame_filter(&mut self, gap: &mut Gap, node: &str, hooks: &[&str], families: &[&str]) {
-        let found = self.test.dropping_filters(node);
+    pub fn blame_filter(&mut self, gap: &mut Gap, hooks: &[&str], families: &[&str]) {
+        let found = self.test.dropping_filters(&gap.node);
         for hook in hooks {
             for (filter, counted) in &found {
                 let idle = if counted.is_some() { gap.open() <= gap.doubt } else { gap.suspicious() == 0 };
@@ -242,7 +226,7 @@ impl<'a> Book<'a> {
                 match counted {
                     Some(counted) => {
                         let evidence = format!("{place} counted {counted}");
-                        self.give(gap, node, &key, *counted, (&drop::filter(hook), evidence));
+                        self.give(gap, &key, *counted, &drop::filter(hook), evidence);
                     }
                     None => {
                         gap.claim(&drop::filter(hook), MOST, DropSource::State, format!("{place} drops"));
@@ -252,15 +236,45 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// Gives what a gap still hides to neighbours that do not answer on an interface.
-    pub fn blame_neighbour(&self, gap: &mut Gap, node: &str, interface: &str, at_most: u64) {
-        let Some((before, after)) = self.test.node(node) else { return };
+    /// Gives what a gap still hides to neighbours that do not answer: of what IP gave away (in both
+    /// directions) no more than what no interface saw.
+    pub fn blame_neighbour(&self, gap: &mut Gap, at: &Visit, with_returned: bool) {
+        let Some(((before, after), interface)) = self.test.node(at.node).zip(at.egress) else { return };
+        let returned = at.ingress.filter(|_| with_returned);
+        let returned =
+            returned.and_then(|ingress| self.test.link_counter(at.node, ingress, "tx_packets")).unwrap_or(0);
+        let seen = gap.offered.saturating_add(returned);
+        let at_most = self
+            .transmits(at.node)
+            .map_or(MOST, |transmits| self.unit.at_most(transmits).saturating_sub(seen));
         let bad = after.neighbours.iter().chain(&before.neighbours).find(|neighbour| {
             neighbour.interface == interface && matches!(neighbour.state.as_str(), "incomplete" | "failed")
         });
         if let Some(bad) = bad.filter(|_| gap.suspicious() > 0) {
             let evidence = format!("{} on {interface} is {}", bad.address, bad.state);
             gap.claim(drop::NEIGHBOUR_UNRESOLVED, at_most, DropSource::State, evidence);
+        }
+    }
+
+    /// Gives it to states of interfaces that stop frames.
+    pub fn blame_ports(&self, gap: &mut Gap, at: &Visit, places: &[Place]) {
+        for place in places {
+            let Some(port) = at.interface(*place) else { continue };
+            let Some(pair) = self.link(at.node, port) else { continue };
+            let (length, mtu) = (self.unit.ip_length, u64::from(pair.mtu()));
+            let states = [pair.before.bridge_state, pair.after.bridge_state];
+            let (name, evidence) = if gap.suspicious() == 0 {
+                return;
+            } else if let Some(trouble) = pair.trouble() {
+                (drop::LINK_DOWN, trouble)
+            } else if *place == Place::Egress && self.unit.is_plain() && length > mtu + VLAN_ROOM {
+                (drop::MTU_EXCEEDED, format!("{length} B for an MTU of {mtu} at {port}"))
+            } else if states.into_iter().flatten().any(|state| state != 3) {
+                (drop::PORT_NOT_FORWARDING, format!("{port} was in state {:?}", states[1].unwrap_or(0)))
+            } else {
+                continue;
+            };
+            gap.claim(name, MOST, DropSource::State, evidence);
         }
     }
 }
@@ -295,4 +309,24 @@ fn unsettled(test: &Window) -> u64 {
         snapshot.softnet.iter().fold(0u64, |sum, row| sum.saturating_add(row.backlog))
     };
     backlog(test.after).saturating_sub(backlog(test.before)).min(MOST)
+}
+
+/// Counters that more than one station may draw on, and what was drawn already.
+#[derive(Default)]
+pub struct Shared {
+    drawn: BTreeMap<(String, String), u64>,
+}
+
+impl Shared {
+    /// What is left of a counter of a node that moved by `delta`.
+    pub fn rest(&self, node: &str, counter: &str, delta: u64) -> u64 {
+        let drawn = self.drawn.get(&(node.to_owned(), counter.to_owned())).copied().unwrap_or(0);
+        delta.saturating_sub(drawn)
+    }
+
+    /// Remembers that so much of it was given away.
+    pub fn draw(&mut self, node: &str, counter: &str, count: u64) {
+        let drawn = self.drawn.entry((node.to_owned(), counter.to_owned())).or_default();
+        *drawn = drawn.saturating_add(count);
+    }
 }

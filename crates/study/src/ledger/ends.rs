@@ -1,58 +1,80 @@
-//! Stations inside the two ends: the sending application, the receiving IP and UDP layers, the socket, the reader.
+//! Stations inside the two ends: the sending application, the receiving IP and UDP layers, the socket, the
+//! reader.
 
 use super::book::Book;
-use super::chain::{Chain, Gap};
-use super::forward::IP_RECEIVE_DROPS;
+use super::forward::{IP_AND_INET, IP_RECEIVE_DROPS, RX_DROPPED};
+use super::gap::{Gap, Left};
+use super::is_ping;
+use super::sockets::most_waiting;
+use super::station::{Claim, Counts, Station, suspicious};
+use super::visit::{Place, SocketView, Spot, Visit};
 use super::window::{MOST, difference};
-use super::{by_family, is_ping};
 use record::unit::count;
-use record::{DropSource, EndReport, Hop, Role, StationKind, drop};
+use record::{DropSource, EndReport, Role, StationKind, drop};
 
-/// Memory that the kernel accounts for a queued datagram beyond its payload, at the very least.
-const LEAST_OVERHEAD: u64 = 256;
 /// Datagrams that receive offload may merge into one buffer.
 const MOST_MERGED: u64 = 64;
 
 /// From what the application tried to send to what the kernel accepted.
-pub fn app_send(chain: &mut Chain, book: &Book) {
-    let sender = book.input.sender;
-    let mut gap = chain.gap(StationKind::AppSend, &book.input.spec.from, "app send", sender.sent, 0);
-    for error in &sender.send_errors {
+pub const APP_SEND: Station = Station {
+    on: &[Spot::Start],
+    when: |book, _| !book.input.spec.kind.is_by_port(),
+    left: |_, at, _| Ok(Left::exactly(at.end.sent, 0)),
+    claims: &[Claim::By(&[drop::SEND], refused_calls)],
+    counts: Counts::Own,
+    says: [
+        "what the application tried to send",
+        "what the kernel accepted (application)",
+        "NAME is the error, e.g. `send_EPERM`: a filter at hook output refuses the call",
+    ],
+    ..Station::new(StationKind::AppSend, "app send", Place::Node)
+};
+
+fn refused_calls(_: &mut Book, gap: &mut Gap, at: &Visit) {
+    for error in &at.end.send_errors {
         let evidence = format!("the kernel refused with {}", error.name);
         gap.claim(&drop::send(&error.name), error.count, DropSource::Counter, evidence);
     }
-    chain.close_exact(gap);
 }
 
 /// From the link to the transport protocol.
-pub fn ip_in(chain: &mut Chain, book: &mut Book, hop: &Hop) {
-    let node = hop.node.as_str();
-    let Some((delivered, doubt)) = delivered(book, chain.at, node) else {
-        return chain.unknown(
-            StationKind::IpIn,
-            node,
-            "ip in",
-            format!("the IP counters of {node} are not in both snapshots"),
-        );
-    };
-    let mut gap = chain.gap(StationKind::IpIn, node, "ip in", delivered, doubt);
-    gap.fragments = book.unit.fragments;
-    if let Some(ingress) = hop.ingress.as_deref() {
-        book.draw_link(&mut gap, node, ingress, "rx_otherhost_dropped", drop::OTHERHOST);
-    }
-    let spec = book.input.spec;
-    for &(v4, v6, name) in IP_RECEIVE_DROPS {
-        book.draw(&mut gap, node, by_family(spec, v4, v6), name);
-    }
-    book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
-    book.blame_filter(&mut gap, node, &["input", "prerouting"], &["ip", "ip6", "inet"]);
-    if let Some(ingress) = hop.ingress.as_deref().filter(|_| gap.suspicious() > 0) {
-        book.draw_link(&mut gap, node, ingress, "rx_nohandler", drop::RX_NOHANDLER);
-        book.draw_link(&mut gap, node, ingress, "rx_dropped", drop::RX_DROPPED);
-    }
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
-}
+pub const IP_IN: Station = Station {
+    on: &[Spot::Hop(Role::Receiver)],
+    when: |book, _| !book.input.spec.kind.is_by_port(),
+    left: |book, at, entered| {
+        let why = || format!("the IP counters of {} are not in both snapshots", at.node);
+        let (count, doubt) = delivered(book, entered, at.node).ok_or_else(why)?;
+        Ok(Left::exactly(count, doubt).of_fragments(book.unit.fragments))
+    },
+    claims: &[
+        IP_RECEIVE_DROPS,
+        Claim::Filter(&["ingress"], &["netdev"]),
+        Claim::Filter(&["input", "prerouting"], IP_AND_INET),
+        Claim::When(
+            suspicious,
+            &[Claim::Interface(Place::Ingress, drop::RX_NOHANDLER, drop::RX_NOHANDLER), RX_DROPPED],
+        ),
+    ],
+    witness: &[
+        drop::OTHERHOST,
+        drop::RP_FILTER,
+        drop::CHECKSUM,
+        drop::HEADER_ERROR,
+        drop::NO_ROUTE,
+        drop::ADDRESS_ERROR,
+        drop::TRUNCATED,
+        drop::REASSEMBLY_FAILED,
+        drop::FILTER,
+        drop::TC,
+        drop::RX_DROPPED,
+    ],
+    says: [
+        "from the link before",
+        "`InDelivers` less what TCP and ICMP took; for ping `InEchos` / `InEchoReps`",
+        "",
+    ],
+    ..Station::new(StationKind::IpIn, "ip in", Place::Node)
+};
 
 /// How many datagrams of the test IP handed on, and the doubt.
 pub fn delivered(book: &Book, entered: u64, node: &str) -> Option<(u64, u64)> {
@@ -79,7 +101,8 @@ pub fn delivered(book: &Book, entered: u64, node: &str) -> Option<(u64, u64)> {
     Some((all.saturating_sub(others), background.saturating_add(doubt)))
 }
 
-/// How many datagrams a received buffer held: the counters of the ECN field count datagrams, the others buffers.
+/// How many datagrams a received buffer held: the counters of the ECN field count datagrams, the others
+/// buffers.
 fn merged(book: &Book, node: &str, buffers: u64) -> u64 {
     let names = ["NoECTPkts", "ECT0Pkts", "ECT1Pkts"]
         .map(|name| (format!("IpExt.In{name}"), format!("Ip6.Ip6In{name}")));
@@ -104,50 +127,29 @@ fn other_protocols(book: &Book, node: &str) -> (u64, u64) {
     if other_family == 0 { (icmp.saturating_add(tcp), 0) } else { (icmp, tcp) }
 }
 
-/// What is known about the datagram socket at one end.
-struct SocketView {
-    /// Datagrams read, by the kernel's count (or the application's).
-    reads: u64,
-    /// Datagrams that did not fit while the application read.
-    full: u64,
-    /// Datagrams that did not fit when it had ended and nobody read any more, although its socket was still open.
-    late: u64,
-    /// The most that can be in its queue.
-    room: u64,
-    /// UDP's own errors: memory, checksum, socket filter.
-    memory: u64,
-    checksum: u64,
-    refused: u64,
-    /// Where `full` was read.
-    evidence: String,
-}
-
-impl SocketView {
-    /// With receive offload the socket counts a merged buffer once. How many datagrams were in those it dropped is known
-    /// from how many are missing, within what the buffers can hold: each had one to as many as
-    /// were sent in one call (a paced sender often sends less), or to [`MOST_MERGED`] when only the receiving device merged.
-    fn in_datagrams(mut self, book: &Book, entered: u64) -> Self {
-        if !book.input.spec.gro || self.full == 0 {
-            return self;
-        }
-        let besides =
-            self.reads.saturating_add(self.memory).saturating_add(self.checksum).saturating_add(self.refused);
-        let missing = entered.saturating_sub(besides);
-        let merged = if book.unit.per_buffer > 1 { book.unit.per_buffer } else { MOST_MERGED };
-        let buffers = self.full;
-        self.full = missing.clamp(buffers, buffers.saturating_mul(merged).min(MOST));
-        self.evidence.push_str(&format!("; {} datagrams in {buffers} merged buffers", self.full));
-        self
+/// With receive offload the socket counts a merged buffer once. How many datagrams were in those it dropped
+/// is known from how many are missing, within what the buffers can hold: each had one to as many as were sent
+/// in one call (a paced sender often sends less), or to [`MOST_MERGED`] when only the receiving device
+/// merged.
+fn in_datagrams(mut socket: SocketView, book: &Book, entered: u64) -> SocketView {
+    if !book.input.spec.gro || socket.full == 0 {
+        return socket;
     }
+    let besides = socket
+        .reads
+        .saturating_add(socket.memory)
+        .saturating_add(socket.checksum)
+        .saturating_add(socket.refused);
+    let missing = entered.saturating_sub(besides);
+    let merged = if book.unit.per_buffer > 1 { book.unit.per_buffer } else { MOST_MERGED };
+    let buffers = socket.full;
+    socket.full = missing.clamp(buffers, buffers.saturating_mul(merged).min(MOST));
+    socket.evidence.push_str(&format!("; {} datagrams in {buffers} merged buffers", socket.full));
+    socket
 }
 
-/// The most datagrams that can wait in so many bytes of a socket's memory.
-pub fn most_waiting(book: &Book, bytes: u64) -> u64 {
-    let overhead = if book.unit.per_buffer > 1 { 0 } else { LEAST_OVERHEAD };
-    (bytes / (book.unit.ip_length + overhead).max(1)).min(MOST)
-}
-
-fn socket_view(book: &Book, end: &EndReport, node: &str, port: u16) -> SocketView {
+/// What is known of the socket of an end to which so many datagrams came.
+pub fn socket_view(book: &Book, (node, end, port): (&str, &EndReport, u16), entered: u64) -> SocketView {
     let ping = is_ping(book.input.spec);
     let udp = |v4: &str, v6: &str| if ping { None } else { book.protocol(node, v4, v6) };
     let memory = udp("Udp.MemErrors", "Ip6.Udp6MemErrors").unwrap_or(0);
@@ -179,7 +181,7 @@ fn socket_view(book: &Book, end: &EndReport, node: &str, port: u16) -> SocketVie
     let by_application = end.received.saturating_add(end.foreign);
     let by_kernel = udp("Udp.InDatagrams", "Ip6.Udp6InDatagrams").filter(|_| !book.input.spec.gro);
     let evidence = format!("{source} {} with SO_RCVBUF {}", count(full), count(end.settings.receive_buffer));
-    SocketView {
+    let socket = SocketView {
         reads: by_kernel.unwrap_or(by_application).min(MOST),
         full: full.min(MOST),
         late: since.min(at_most.saturating_sub(full)).min(MOST),
@@ -188,109 +190,111 @@ fn socket_view(book: &Book, end: &EndReport, node: &str, port: u16) -> SocketVie
         checksum,
         refused,
         evidence,
-    }
-}
-
-/// From the transport protocol to the socket, and through the socket's queue.
-fn into_socket(chain: &mut Chain, book: &mut Book, at_receiver: bool) {
-    let (end, node, port) = book.end(at_receiver);
-    let node = node.as_str();
-    let view = socket_view(book, end, node, port).in_datagrams(book, chain.at);
-    let reached = view.reads.saturating_add(view.full).saturating_add(view.late).min(MOST);
-    if !is_ping(book.input.spec) {
-        let no_ports = by_family(book.input.spec, "Udp.NoPorts", "Ip6.Udp6NoPorts");
-        if book.test.node(node).is_none() {
-            chain.unknown(StationKind::UdpIn, node, "udp in", format!("{node} is not in both snapshots"));
-        } else {
-            let mut gap = chain.gap(StationKind::UdpIn, node, "udp in", reached, 0);
-            book.draw(&mut gap, node, no_ports, drop::NO_SOCKET);
-            gap.claim(drop::CHECKSUM, view.checksum, DropSource::Counter, "Udp InCsumErrors");
-            gap.claim(drop::UDP_MEMORY, view.memory, DropSource::Counter, "Udp MemErrors");
-            gap.claim(
-                drop::SOCKET_FILTER,
-                view.refused,
-                DropSource::Counter,
-                "Udp InErrors without another name",
-            );
-            gap.left = gap.left.saturating_add(gap.open().min(view.room));
-            let others = udp_strangers(book, &gap, end, view.reads);
-            chain.close(gap, others);
-        }
-    }
-    let mut gap = chain.gap(StationKind::Socket, node, "socket", view.reads, 0);
-    gap.prove(drop::SOCKET_BUFFER_FULL, view.full, &view.evidence);
-    gap.prove(drop::AFTER_END, view.late, "the socket counted them when its reader had ended");
-    gap.queued = i64::try_from(gap.open().min(view.room)).unwrap_or(0);
-    let others = udp_strangers(book, &gap, end, view.reads);
-    chain.close(gap, others);
-}
-
-/// Datagrams of other sockets in the node: what the kernel handed out beyond what this application read.
-fn udp_strangers(book: &Book, gap: &Gap, end: &EndReport, reads: u64) -> u64 {
-    let mine = end.received.saturating_add(end.foreign);
-    book.others(gap.entered, 0)
-        .saturating_add(reads.saturating_sub(mine))
-        .saturating_add(end.foreign)
-        .min(MOST)
-}
-
-/// At the far end of a round trip: the kernel answers an echo, the application answers a request.
-pub fn turn_around(chain: &mut Chain, book: &mut Book) {
-    let node = book.input.spec.to.as_str();
-    if is_ping(book.input.spec) {
-        return icmp_echo(chain, book, node);
-    }
-    into_socket(chain, book, true);
-    let receiver = book.input.receiver;
-    let mut gap = chain.gap(StationKind::AppReply, node, "app reply", receiver.responses, 0);
-    gap.claim(drop::FOREIGN, receiver.foreign, DropSource::Counter, "messages that are not of the test");
-    for error in &receiver.send_errors {
-        let evidence = format!("the kernel refused with {}", error.name);
-        gap.claim(&drop::send(&error.name), error.count, DropSource::Counter, evidence);
-    }
-    chain.close_exact(gap);
-}
-
-fn icmp_echo(chain: &mut Chain, book: &mut Book, node: &str) {
-    let (v4, v6) = ("Icmp.OutEchoReps", "Ip6.Icmp6OutEchoReplies");
-    let Some(replies) = book.protocol(node, v4, v6) else {
-        return chain.unknown(
-            StationKind::IcmpEcho,
-            node,
-            "icmp echo",
-            format!("the ICMP counters of {node} are not in both snapshots"),
-        );
     };
-    let doubt = book.protocol_background(node, v4, v6);
-    let mut gap = chain.gap(StationKind::IcmpEcho, node, "icmp echo", replies, doubt);
-    for counter in ["Icmp.OutRateLimitGlobal", "Icmp.OutRateLimitHost", "Ip6.Icmp6OutRateLimitHost"] {
-        if counter.starts_with("Ip6") == (book.input.spec.family == 6) {
-            book.draw(&mut gap, node, counter, drop::ICMP_RATE_LIMIT);
-        }
-    }
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
+    in_datagrams(socket, book, entered)
 }
 
-/// The last stations: into the socket and out of it. Returns what the last application got.
-pub fn app_receive(chain: &mut Chain, book: &mut Book) -> u64 {
-    let spec = book.input.spec;
-    let at_receiver = !spec.kind.is_round_trip();
-    let (end, node, _) = book.end(at_receiver);
-    let hops = if at_receiver { &book.input.path.forward } else { &book.input.path.back };
-    let by_socket = !spec.kind.is_by_port();
-    if hops.last().is_some_and(|hop| hop.role == Role::Receiver) && by_socket {
-        into_socket(chain, book, at_receiver);
+/// From the transport protocol to the socket.
+pub const UDP_IN: Station = Station {
+    on: &[Spot::Turn, Spot::End],
+    when: |book, at| at.socket.is_some() && !is_ping(book.input.spec),
+    left: |book, at, _| {
+        let known = book.test.node(at.node).and(at.socket.as_ref());
+        let socket = known.ok_or_else(|| format!("{} is not in both snapshots", at.node))?;
+        let reached = socket.reads.saturating_add(socket.full).saturating_add(socket.late);
+        Ok(Left::exactly(reached, 0))
+    },
+    claims: &[
+        Claim::Counter("Udp.NoPorts", "Ip6.Udp6NoPorts", drop::NO_SOCKET),
+        Claim::By(&[drop::CHECKSUM, drop::UDP_MEMORY, drop::SOCKET_FILTER], before_the_socket),
+    ],
+    counts: Counts::Messages,
+    strangers: |at| at.strangers(),
+    witness: &[drop::CHECKSUM, drop::FILTER, drop::NO_SOCKET, drop::UDP_MEMORY, drop::SOCKET_FILTER],
+    says: ["delivered by IP", "reads + socket drops + what can be in the queue", ""],
+    ..Station::new(StationKind::UdpIn, "udp in", Place::Node)
+};
+
+fn before_the_socket(_: &mut Book, gap: &mut Gap, at: &Visit) {
+    let Some(socket) = &at.socket else { return };
+    for (name, count, evidence) in [
+        (drop::CHECKSUM, socket.checksum, "Udp InCsumErrors"),
+        (drop::UDP_MEMORY, socket.memory, "Udp MemErrors"),
+        (drop::SOCKET_FILTER, socket.refused, "Udp InErrors without another name"),
+    ] {
+        gap.claim(name, count, DropSource::Counter, evidence);
     }
-    let received = end.unique.min(MOST);
-    let mut gap = chain.gap(StationKind::AppReceive, &node, "app receive", received, 0);
-    gap.claim(drop::DUPLICATE, end.duplicates, DropSource::Counter, "read more than once");
-    gap.claim(
-        drop::FOREIGN,
-        end.foreign,
-        DropSource::Counter,
-        "messages that are not of the test, or damaged",
-    );
-    chain.close_exact(gap);
-    received
+    gap.left = gap.left.saturating_add(gap.open().min(socket.room));
 }
+
+/// Through the socket's queue.
+pub const SOCKET: Station = Station {
+    on: &[Spot::Turn, Spot::End],
+    when: |_, at| at.socket.is_some(),
+    left: |_, at, _| Ok(Left::exactly(at.socket.as_ref().map_or(0, |socket| socket.reads), 0)),
+    claims: &[Claim::By(&[drop::SOCKET_BUFFER_FULL, drop::AFTER_END], |_, gap, at| {
+        let Some(socket) = &at.socket else { return };
+        gap.prove(drop::SOCKET_BUFFER_FULL, socket.full, &socket.evidence);
+        gap.prove(drop::AFTER_END, socket.late, "the socket counted them when its reader had ended");
+        gap.queued = i64::try_from(gap.open().min(socket.room)).unwrap_or(0);
+    })],
+    counts: Counts::Messages,
+    strangers: |at| at.strangers(),
+    witness: &[drop::UDP_MEMORY, drop::SOCKET_FILTER, drop::SOCKET_BUFFER_FULL],
+    says: [
+        "from UDP (from ICMP for ping)",
+        "reads (`Udp.InDatagrams` counts reads)",
+        "`after_end`: dropped when its reader had ended; `queued` is what is still in it",
+    ],
+    ..Station::new(StationKind::Socket, "socket", Place::Node)
+};
+
+/// The kernel answers an echo.
+pub const ICMP_ECHO: Station = Station {
+    on: &[Spot::Turn],
+    when: |book, _| is_ping(book.input.spec),
+    left: |book, at, _| {
+        let (v4, v6) = ("Icmp.OutEchoReps", "Ip6.Icmp6OutEchoReplies");
+        let why = || format!("the ICMP counters of {} are not in both snapshots", at.node);
+        let replies = book.protocol(at.node, v4, v6).ok_or_else(why)?;
+        Ok(Left::exactly(replies, book.protocol_background(at.node, v4, v6)))
+    },
+    claims: &[
+        Claim::Counter("Icmp.OutRateLimitGlobal", "Ip6.Icmp6OutRateLimitHost", drop::ICMP_RATE_LIMIT),
+        Claim::Counter("Icmp.OutRateLimitHost", "", drop::ICMP_RATE_LIMIT),
+    ],
+    counts: Counts::Messages,
+    says: ["echo requests", "`OutEchoReps`", "(ping: the kernel turns round)"],
+    ..Station::new(StationKind::IcmpEcho, "icmp echo", Place::Node)
+};
+
+/// The application answers a request.
+pub const APP_REPLY: Station = Station {
+    on: &[Spot::Turn],
+    when: |book, _| !is_ping(book.input.spec),
+    left: |_, at, _| Ok(Left::exactly(at.end.responses, 0)),
+    claims: &[
+        Claim::By(&[drop::FOREIGN], |_, gap, at| {
+            let evidence = "messages that are not of the test";
+            gap.claim(drop::FOREIGN, at.end.foreign, DropSource::Counter, evidence);
+        }),
+        Claim::By(&[drop::SEND], refused_calls),
+    ],
+    counts: Counts::Own,
+    says: ["reads", "responses sent", "(udp-rr: the receiver turns round)"],
+    ..Station::new(StationKind::AppReply, "app reply", Place::Node)
+};
+
+/// What the last application got.
+pub const APP_RECEIVE: Station = Station {
+    on: &[Spot::End],
+    left: |_, at, _| Ok(Left::exactly(at.end.unique, 0)),
+    claims: &[Claim::By(&[drop::DUPLICATE, drop::FOREIGN], |_, gap, at| {
+        gap.claim(drop::DUPLICATE, at.end.duplicates, DropSource::Counter, "read more than once");
+        let evidence = "messages that are not of the test, or damaged";
+        gap.claim(drop::FOREIGN, at.end.foreign, DropSource::Counter, evidence);
+    })],
+    counts: Counts::Own,
+    says: ["reads", "different messages of the test", ""],
+    ..Station::new(StationKind::AppReceive, "app receive", Place::Node)
+};

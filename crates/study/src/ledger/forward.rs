@@ -1,41 +1,30 @@
 //! Stations between the two ends: leaving a node, crossing a link, being forwarded.
 
-use super::book::{Book, Qdisc, Queue};
-use super::by_family;
-use super::chain::{Chain, Gap, Range, at};
-use super::program;
-use super::window::{LinkPair, MOST};
+use super::book::{Book, VLAN_ROOM};
+use super::gap::{Gap, Left, Range};
+use super::station::{Claim, Station, suspicious};
+use super::unit::Seen;
+use super::visit::{LEFT_AGAIN, Place, Spot, Visit};
+use super::window::MOST;
 use record::snapshot::QdiscSample;
-use record::{DropSource, Hop, StationKind, drop, unit};
+use record::{DropSource, Role, StationKind, drop, unit};
 
-/// Bytes beyond its MTU that a virtual link still takes, so that a VLAN tag fits (`__is_skb_forwardable`).
-const VLAN_ROOM: u64 = 4;
-const IP_AND_INET: &[&str] = &["ip", "ip6", "inet"];
+pub const IP_AND_INET: &[&str] = &["ip", "ip6", "inet"];
+pub const RX_DROPPED: Claim = Claim::Interface(Place::Ingress, drop::RX_DROPPED, drop::RX_DROPPED);
+const THROUGH: &[Place] = &[Place::Ingress, Place::Egress];
 
-/// What was offered to the first counter behind a node's forwarding: its qdisc, or its device if the qdisc has no
-/// counters. A drop there may have been a whole super-frame, or a segment of one.
-pub fn offered(book: &mut Book, entered: u64, node: &str, interface: &str) -> Result<(Range, u64), String> {
-    let qdisc = book.qdisc(node, interface);
-    offered_to(book, entered, node, interface, qdisc)
-}
-
-/// The same, where it is known whether frames pass the qdisc.
-pub fn offered_to(
-    book: &mut Book,
-    entered: u64,
-    node: &str,
-    interface: &str,
-    qdisc: Qdisc,
-) -> Result<(Range, u64), String> {
-    let (sent, buffers, dropped, queued) = match qdisc {
-        Qdisc::Counted(Queue { sent, packets, dropped, queued, .. }) => (sent, packets, dropped, queued),
-        Qdisc::None => {
-            let link = book.link(node, interface).ok_or_else(|| missing(node, interface))?;
+/// What was offered to the first counter behind a node's forwarding: its qdisc, or its device if the qdisc
+/// has no counters. A drop there may have been a whole super-frame, or a segment of one.
+pub fn offered(book: &mut Book, at: &Visit, entered: u64) -> Result<Left, String> {
+    let interface = at.egress.ok_or("the interface to leave by is not known")?;
+    let (sent, buffers, dropped, queued) = match book.qdisc(at)? {
+        Some(queue) => (queue.sent, queue.packets, queue.dropped, queue.queued),
+        None => {
+            let link = book.link(at.node, interface).ok_or_else(|| missing(at.node, interface))?;
             let sent = book.transmitted(&link).ok_or_else(|| no_counters(interface))?;
             let buffers = link.counter("tx_packets").unwrap_or(0);
             (sent, buffers, link.counter("tx_dropped").unwrap_or(0), 0)
         }
-        Qdisc::Unknown(why) => return Err(why),
     };
     let sum = |of: u64, dropped: u64, queued: i128| {
         (i128::from(of) + i128::from(dropped) + queued).clamp(0, i128::from(MOST)) as u64
@@ -48,16 +37,24 @@ pub fn offered_to(
     } else {
         Range { least, most, pieces: 0 }
     };
-    Ok((range, sent.doubt))
+    Ok(beside_others(book, at, range, sent.doubt))
 }
 
 /// What a qdisc or a device let through, in so many buffers.
-fn passed(book: &mut Book, entered: u64, count: u64, buffers: u64) -> Range {
-    if book.unit.is_fragmented() {
-        book.in_fragments(entered, buffers, count)
+fn passed(book: &mut Book, at: &Visit, entered: u64, sent: Seen, buffers: u64) -> Left {
+    let range = if book.unit.is_fragmented() {
+        book.in_fragments(entered, buffers, sent.count)
     } else {
-        Range { least: count, most: count, pieces: 0 }
-    }
+        Range { least: sent.count, most: sent.count, pieces: 0 }
+    };
+    beside_others(book, at, range, sent.doubt)
+}
+
+/// With the doubt of what moves at the egress interface without the test.
+fn beside_others(book: &Book, at: &Visit, range: Range, doubt: u64) -> Left {
+    let interface = at.egress.unwrap_or_default();
+    let background = book.background(|window| window.link_counter(at.node, interface, "tx_packets"));
+    Left { range, doubt: doubt.saturating_add(background), fragments: book.unit.fragments }
 }
 
 fn missing(node: &str, interface: &str) -> String {
@@ -68,88 +65,87 @@ fn no_counters(interface: &str) -> String {
     format!("{interface} has no usable counters")
 }
 
-/// Background of whatever [`offered`] counts.
-pub fn background(book: &Book, node: &str, interface: &str) -> u64 {
-    book.background(|window| window.link_counter(node, interface, "tx_packets"))
-}
-
 /// From the application's accepted messages to what IP hands to the interface.
-pub fn ip_out(chain: &mut Chain, book: &mut Book, hop: &Hop) {
-    let Some(interface) = hop.egress.as_deref() else {
-        return chain.unknown(
-            StationKind::IpOut,
-            &hop.node,
-            "ip out",
-            "the interface to leave by is not known",
-        );
-    };
-    let (offered, doubt) = match offered(book, chain.at, &hop.node, interface) {
-        Ok(offered) => offered,
-        Err(why) => return chain.unknown(StationKind::IpOut, &hop.node, "ip out", why),
-    };
-    let doubt = doubt.saturating_add(background(book, &hop.node, interface));
-    let mut gap = chain
-        .gap(StationKind::IpOut, &hop.node, "ip out", offered.least, doubt)
-        .between(offered, book.unit.fragments);
-    let transmits = book.transmits(&hop.node);
-    let trouble = book.link(&hop.node, interface).and_then(|link| link.trouble());
-    if let (Some(transmits), Some(_)) = (transmits.filter(|_| book.unit.is_plain()), &trouble) {
-        gap.left = gap.left.max(transmits.min(gap.entered)); // lost behind IP, at an interface that was down
+pub const IP_OUT: Station = Station {
+    on: &[Spot::Hop(Role::Sender)],
+    when: |book, _| !book.input.spec.kind.is_by_port(),
+    left: offered,
+    claims: &[
+        Claim::By(&[], lost_behind_ip),
+        Claim::When(
+            no_call_failed,
+            &[
+                Claim::Counter("Ip.OutNoRoutes", "Ip6.Ip6OutNoRoutes", drop::NO_ROUTE),
+                Claim::Counter("Ip.FragFails", "Ip6.Ip6FragFails", drop::MTU_EXCEEDED),
+            ],
+        ),
+        Claim::Neighbour { with_returned: false },
+        Claim::Filter(&["output", "postrouting"], IP_AND_INET),
+        Claim::Filter(&["egress"], &["netdev"]),
+    ],
+    witness: &[
+        drop::NEIGHBOUR_UNRESOLVED,
+        drop::MTU_EXCEEDED,
+        drop::LINK_DOWN,
+        drop::NO_ROUTE,
+        drop::FILTER,
+        drop::TC,
+    ],
+    says: [
+        "accepted",
+        "offered to the root qdisc (`sent + drops + Δqlen`), or to the device when the qdisc has no counters \
+         (`tx_packets + tx_dropped`)",
+        "",
+    ],
+    ..Station::new(StationKind::IpOut, "ip out", Place::Node)
+};
+
+/// What IP gave to an interface that was down is lost at the interface.
+fn lost_behind_ip(book: &mut Book, gap: &mut Gap, at: &Visit) {
+    let transmits = book.transmits(at.node).filter(|_| book.unit.is_plain());
+    if let Some(transmits) = transmits.filter(|_| book.trouble(at, Place::Egress).is_some()) {
+        gap.left = gap.left.max(transmits.min(gap.entered));
     }
-    let at_most =
-        transmits.map_or(MOST, |transmits| book.unit.at_most(transmits).saturating_sub(offered.least));
-    let node = hop.node.as_str();
-    for (v4, v6, name) in [
-        ("Ip.OutNoRoutes", "Ip6.Ip6OutNoRoutes", drop::NO_ROUTE),
-        ("Ip.FragFails", "Ip6.Ip6FragFails", drop::MTU_EXCEEDED),
-    ] {
-        let failed_calls = super::total(&book.input.sender.send_errors) > 0 && node == book.input.spec.from;
-        if !failed_calls {
-            book.draw(&mut gap, node, by_family(book.input.spec, v4, v6), name);
-        }
-    }
-    book.blame_neighbour(&mut gap, node, interface, at_most);
-    book.blame_filter(&mut gap, node, &["output", "postrouting"], IP_AND_INET);
-    book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
 }
 
-/// The qdisc of an interface, and the link to its peer.
-pub fn egress(chain: &mut Chain, book: &mut Book, hop: &Hop, next: Option<&Hop>) {
-    let node = hop.node.as_str();
-    let Some(interface) = hop.egress.as_deref() else {
-        return chain.unknown(StationKind::Link, node, "link", "the interface to leave by is not known");
-    };
-    match book.qdisc_on_path(hop) {
-        Qdisc::None => {}
-        Qdisc::Unknown(why) => chain.unknown(StationKind::Qdisc, node, at("qdisc", interface), why),
-        Qdisc::Counted(queue) => qdisc(chain, book, node, interface, &queue),
-    }
-    link(chain, book, node, interface, next);
+/// A call that failed is a drop of the application's already.
+fn no_call_failed(book: &Book, _: &Gap, at: &Visit) -> bool {
+    super::total(&book.input.sender.send_errors) == 0 || at.node != book.input.spec.from
 }
 
-fn qdisc(chain: &mut Chain, book: &mut Book, node: &str, interface: &str, queue: &Queue) {
-    let &Queue { sent, packets, dropped, queued, sample } = queue;
-    let doubt = sent.doubt.saturating_add(background(book, node, interface));
-    let range = passed(book, chain.at, sent.count, packets);
-    let gap = chain.gap(StationKind::Qdisc, node, at("qdisc", interface), range.least, doubt);
-    let mut gap = gap.between(range, book.unit.fragments);
-    let evidence = describe_qdisc(book, node, sample);
+/// The queueing discipline of an interface.
+pub const QDISC: Station = Station {
+    on: LEFT_AGAIN,
+    when: |book, at| !matches!(book.qdisc(at), Ok(None)),
+    left: |book, at, entered| {
+        let queue = book.qdisc(at)?.ok_or("it does not count")?;
+        Ok(passed(book, at, entered, queue.sent, queue.packets))
+    },
+    claims: &[Claim::By(&[drop::QDISC_FULL], in_the_queue)],
+    witness: &[drop::QDISC_FULL, drop::LINK_DOWN],
+    says: [
+        "offered",
+        "`packets` of the root qdisc (a parent repeats its children)",
+        "`queued` is Δqlen. Left out when the qdisc is `noqueue`, or when the port of raw frames bypasses it",
+    ],
+    ..Station::new(StationKind::Qdisc, "qdisc", Place::Egress)
+};
+
+fn in_the_queue(book: &mut Book, gap: &mut Gap, at: &Visit) {
+    let Ok(Some(queue)) = book.qdisc(at) else { return };
+    let evidence = describe_qdisc(book, at.node, queue.sample);
     if book.unit.is_plain() {
-        gap.queued = queued;
-        gap.prove(drop::QDISC_FULL, dropped, evidence);
+        gap.queued = queue.queued;
+        gap.prove(drop::QDISC_FULL, queue.dropped, evidence);
     } else {
-        let most = i64::try_from(book.unit.per_buffer).map_or(i64::MAX, |each| queued.saturating_mul(each));
+        let per_buffer = i64::try_from(book.unit.per_buffer);
+        let most = per_buffer.map_or(i64::MAX, |each| queue.queued.saturating_mul(each));
         gap.queued = most.max(-(MOST as i64)).min(i64::try_from(gap.open()).unwrap_or(i64::MAX));
-        gap.claim(drop::QDISC_FULL, book.unit.at_most(dropped), DropSource::Counter, evidence);
+        gap.claim(drop::QDISC_FULL, book.unit.at_most(queue.dropped), DropSource::Counter, evidence);
     }
-    let trouble = book.link(node, interface).and_then(|link| link.trouble());
-    if trouble.is_some() {
+    if book.trouble(at, Place::Egress).is_some() {
         gap.left = gap.left.saturating_add(gap.open()); // thrown away with the carrier: counted at the link
     }
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
 }
 
 /// `tbf limit 3,000 B on s:eth1`, with the children that have a limit of their own.
@@ -171,198 +167,143 @@ fn describe_qdisc(book: &Book, node: &str, root: &QdiscSample) -> String {
     format!("{}{} on {node}:{}", one(root), inner.collect::<String>(), root.interface)
 }
 
-fn link(chain: &mut Chain, book: &mut Book, node: &str, interface: &str, next: Option<&Hop>) {
-    let name = at("link", interface);
-    let Some(pair) = book.link(node, interface) else {
-        return chain.unknown(StationKind::Link, node, name, missing(node, interface));
-    };
-    let Some(sent) = book.transmitted(&pair) else {
-        return chain.unknown(StationKind::Link, node, name, no_counters(interface));
-    };
-    let doubt = sent.doubt.saturating_add(background(book, node, interface));
-    let range = passed(book, chain.at, sent.count, pair.counter("tx_packets").unwrap_or(0));
-    let gap = chain.gap(StationKind::Link, node, name, range.least, doubt);
-    let mut gap = gap.between(range, book.unit.fragments);
-    gap.peer = next.map(|next| next.node.clone());
-    let peer = next.and_then(|next| book.link(&next.node, next.ingress.as_deref()?));
-    let dropped = pair.counter("tx_dropped").unwrap_or(0);
-    let dropped = if book.unit.is_plain() { dropped } else { book.unit.at_most(dropped).min(gap.open()) };
-    name_device_drops(book, &mut gap, &pair, peer.as_ref(), dropped);
-    if gap.suspicious() > 0 {
-        book.draw_link(&mut gap, node, interface, "tx_errors", drop::TX_ERRORS);
-    }
-    let trouble = pair.trouble().or_else(|| peer.and_then(|peer| peer.trouble()));
-    if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
-        gap.claim(drop::LINK_DOWN, MOST, DropSource::State, trouble);
-    }
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
-}
+/// The device of an interface, and the link to its peer.
+pub const LINK: Station = Station {
+    on: LEFT_AGAIN,
+    needs: (&[Place::Egress], "the interface to leave by is not known"),
+    left: |book, at, entered| {
+        let interface = at.egress.unwrap_or_default();
+        let pair = book.link(at.node, interface).ok_or_else(|| missing(at.node, interface))?;
+        let sent = book.transmitted(&pair).ok_or_else(|| no_counters(interface))?;
+        Ok(passed(book, at, entered, sent, pair.counter("tx_packets").unwrap_or(0)))
+    },
+    claims: &[
+        Claim::By(&[drop::MTU_EXCEEDED, drop::BACKLOG_FULL, drop::LINK_DOWN, drop::TX_DROPPED], device_drops),
+        Claim::When(suspicious, &[Claim::Interface(Place::Egress, drop::TX_ERRORS, drop::TX_ERRORS)]),
+        Claim::Down(Place::Wire),
+    ],
+    witness: &[drop::BACKLOG_FULL, drop::MTU_EXCEEDED, drop::LINK_DOWN, drop::TX_DROPPED, drop::TC],
+    says: [
+        "from the qdisc",
+        "`tx_packets` of IF",
+        "The first four are what `tx_dropped` counts: too long for the peer's MTU (with 4 bytes of room for a VLAN tag), \
+         else as far as softnet `dropped` moved on some CPU, else an interface that was down, else without a reason",
+    ],
+    ..Station::new(StationKind::Link, "link", Place::Wire)
+};
 
 /// Splits what the device says it dropped by the reason.
-fn name_device_drops(
-    book: &mut Book,
-    gap: &mut Gap,
-    pair: &LinkPair,
-    peer: Option<&LinkPair>,
-    mut dropped: u64,
-) {
+fn device_drops(book: &mut Book, gap: &mut Gap, at: &Visit) {
+    let Some(pair) = at.egress.and_then(|interface| book.link(at.node, interface)) else { return };
     let device = &pair.after.name;
-    let too_long =
-        |peer: &&LinkPair| book.unit.is_plain() && book.unit.ip_length > u64::from(peer.mtu()) + VLAN_ROOM;
-    if let Some(peer) = peer.filter(too_long) {
-        let (length, mtu) = (book.unit.ip_length, peer.mtu());
-        gap.prove(
-            drop::MTU_EXCEEDED,
-            dropped,
-            format!("{length} B for an MTU of {mtu} at the other end of {device}"),
-        );
-        return;
+    let plain = book.unit.is_plain();
+    let dropped = pair.counter("tx_dropped").unwrap_or(0);
+    let dropped = if plain { dropped } else { book.unit.at_most(dropped).min(gap.open()) };
+    let length = book.unit.ip_length;
+    let mtu = book.peer(at).map(|peer| peer.mtu());
+    if let Some(mtu) = mtu.filter(|mtu| plain && length > u64::from(*mtu) + VLAN_ROOM) {
+        let evidence = format!("{length} B for an MTU of {mtu} at the other end of {device}");
+        return gap.prove(drop::MTU_EXCEEDED, dropped, evidence);
     }
     let (lost, cpus) = book.test.backlog_drops();
-    let rest = book.unit.at_most(book.shared.rest("", "softnet.dropped", lost));
-    let backlog = rest.min(dropped);
+    let backlog = book.unit.at_most(book.shared.rest("", "softnet.dropped", lost)).min(dropped);
     if backlog > 0 {
         let cpus: Vec<_> = cpus.iter().map(|(cpu, count)| format!("{count} on CPU {cpu}")).collect();
         gap.prove(drop::BACKLOG_FULL, backlog, format!("softnet dropped {}", cpus.join(", ")));
         book.shared.draw("", "softnet.dropped", backlog.div_ceil(book.unit.per_buffer));
     }
-    dropped -= backlog;
-    match pair.trouble().or_else(|| peer.and_then(LinkPair::trouble)) {
-        Some(trouble) => gap.prove(drop::LINK_DOWN, dropped, trouble),
-        None => gap.prove(drop::TX_DROPPED, dropped, format!("{device} tx_dropped")),
+    match book.trouble(at, Place::Wire) {
+        Some(trouble) => gap.prove(drop::LINK_DOWN, dropped - backlog, trouble),
+        None => gap.prove(drop::TX_DROPPED, dropped - backlog, format!("{device} tx_dropped")),
     }
 }
 
 /// Through a kernel bridge.
-pub fn bridge(chain: &mut Chain, book: &mut Book, hop: &Hop) {
-    let node = hop.node.as_str();
-    let name = at("bridge", hop.bridge.as_deref().unwrap_or("?"));
-    let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
-        return chain.unknown(StationKind::Bridge, node, name, "the ports of the bridge are not known");
-    };
-    let (offered, doubt) = match offered(book, chain.at, node, egress) {
-        Ok(offered) => offered,
-        Err(why) => return chain.unknown(StationKind::Bridge, node, name, why),
-    };
-    let doubt = doubt.saturating_add(background(book, node, egress));
-    let mut gap = chain
-        .gap(StationKind::Bridge, node, name, offered.least, doubt)
-        .between(offered, book.unit.fragments);
-    book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
-    book.blame_filter(&mut gap, node, &["prerouting", "forward", "postrouting"], &["bridge"]);
-    book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
-    blame_ports(book, &mut gap, node, [ingress, egress, hop.bridge.as_deref().unwrap_or(egress)]);
-    book.blame_filter(&mut gap, node, &["prerouting", "forward", "postrouting"], IP_AND_INET);
-    if gap.suspicious() > 0 {
-        book.draw_link(&mut gap, node, ingress, "rx_dropped", drop::RX_DROPPED);
-    }
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
-}
-
-/// Through a program in user space.
-pub fn program(chain: &mut Chain, book: &mut Book, hop: &Hop) {
-    let node = hop.node.as_str();
-    let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
-        return chain.unknown(
-            StationKind::Program,
-            node,
-            "program",
-            "the interfaces of the program are not known",
-        );
-    };
-    let (offered, doubt) = match offered(book, chain.at, node, egress) {
-        Ok(offered) => offered,
-        Err(why) => return chain.unknown(StationKind::Program, node, "program", why),
-    };
-    let doubt = doubt.saturating_add(background(book, node, egress));
-    let mut gap = chain
-        .gap(StationKind::Program, node, "program", offered.least, doubt)
-        .between(offered, book.unit.fragments);
-    program::packet_sockets(book, &mut gap, node, ingress, 0);
-    blame_ports(book, &mut gap, node, [ingress, egress, egress]);
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
-}
-
-/// States of bridge ports that stop frames.
-pub fn blame_ports(book: &Book, gap: &mut Gap, node: &str, ports: [&str; 3]) {
-    for (port, leaving) in ports.into_iter().zip([false, true, false]) {
-        let Some(pair) = book.link(node, port) else { continue };
-        let mtu = u64::from(pair.mtu());
-        if gap.suspicious() == 0 {
-            return;
-        }
-        if let Some(trouble) = pair.trouble() {
-            gap.claim(drop::LINK_DOWN, MOST, DropSource::State, trouble);
-        } else if leaving && book.unit.is_plain() && book.unit.ip_length > mtu + VLAN_ROOM {
-            let evidence = format!("{} B for an MTU of {mtu} at {port}", book.unit.ip_length);
-            gap.claim(drop::MTU_EXCEEDED, MOST, DropSource::State, evidence);
-        } else if [pair.before, pair.after]
-            .iter()
-            .any(|link| link.bridge_state.is_some_and(|state| state != 3))
-        {
-            let evidence = format!("{port} was in state {:?}", pair.after.bridge_state.unwrap_or(0));
-            gap.claim(drop::PORT_NOT_FORWARDING, MOST, DropSource::State, evidence);
-        }
-    }
-}
+pub const BRIDGE: Station = Station {
+    on: &[Spot::Hop(Role::Bridge)],
+    needs: (THROUGH, "the ports of the bridge are not known"),
+    left: offered,
+    claims: &[
+        Claim::Filter(&["ingress"], &["netdev"]),
+        Claim::Filter(&["prerouting", "forward", "postrouting"], &["bridge"]),
+        Claim::Filter(&["egress"], &["netdev"]),
+        Claim::Ports(&[Place::Ingress, Place::Egress, Place::Bridge]),
+        Claim::Filter(&["prerouting", "forward", "postrouting"], IP_AND_INET),
+        Claim::When(suspicious, &[RX_DROPPED]),
+    ],
+    witness: &[
+        drop::MTU_EXCEEDED,
+        drop::PORT_NOT_FORWARDING,
+        drop::LINK_DOWN,
+        drop::FILTER,
+        drop::TC,
+        drop::RX_DROPPED,
+    ],
+    says: ["from the link before", "offered at the egress port", ""],
+    ..Station::new(StationKind::Bridge, "bridge", Place::Bridge)
+};
 
 /// Reasons for which IP throws a received frame away, with the counter that says so.
-pub const IP_RECEIVE_DROPS: &[(&str, &str, &str)] = &[
-    ("TcpExt.IPReversePathFilter", "", drop::RP_FILTER),
-    ("IpExt.InCsumErrors", "", drop::CHECKSUM),
-    ("Ip.InHdrErrors", "Ip6.Ip6InHdrErrors", drop::HEADER_ERROR),
-    ("Ip.InAddrErrors", "Ip6.Ip6InAddrErrors", drop::ADDRESS_ERROR),
-    ("IpExt.InTruncatedPkts", "Ip6.Ip6InTruncatedPkts", drop::TRUNCATED),
-    ("Ip.InDiscards", "Ip6.Ip6InDiscards", drop::IP_DISCARD),
-    ("Ip.ReasmFails", "Ip6.Ip6ReasmFails", drop::REASSEMBLY_FAILED),
-];
+pub const IP_RECEIVE_DROPS: Claim = Claim::All(&[
+    Claim::Interface(Place::Ingress, drop::RX_OTHERHOST_DROPPED, drop::OTHERHOST),
+    Claim::Counter("TcpExt.IPReversePathFilter", "", drop::RP_FILTER),
+    Claim::Counter("IpExt.InCsumErrors", "", drop::CHECKSUM),
+    Claim::Counter("Ip.InHdrErrors", "Ip6.Ip6InHdrErrors", drop::HEADER_ERROR),
+    Claim::Counter("Ip.InAddrErrors", "Ip6.Ip6InAddrErrors", drop::ADDRESS_ERROR),
+    Claim::Counter("IpExt.InTruncatedPkts", "Ip6.Ip6InTruncatedPkts", drop::TRUNCATED),
+    Claim::Counter("Ip.InDiscards", "Ip6.Ip6InDiscards", drop::IP_DISCARD),
+    Claim::Counter("Ip.ReasmFails", "Ip6.Ip6ReasmFails", drop::REASSEMBLY_FAILED),
+]);
 
-const NO_ROUTE: &[(&str, &str)] =
-    &[("IpExt.InNoRoutes", "Ip6.Ip6InNoRoutes"), ("Ip.OutNoRoutes", "Ip6.Ip6OutNoRoutes")];
+const fn no_route(name: &'static str) -> [Claim; 2] {
+    [
+        Claim::Counter("IpExt.InNoRoutes", "Ip6.Ip6InNoRoutes", name),
+        Claim::Counter("Ip.OutNoRoutes", "Ip6.Ip6OutNoRoutes", name),
+    ]
+}
 
 /// Through a router.
-pub fn ip_forward(chain: &mut Chain, book: &mut Book, hop: &Hop) {
-    let node = hop.node.as_str();
-    let place = StationKind::IpForward;
-    let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else {
-        return chain.unknown(place, node, "ip forward", "the interfaces of the router are not known");
-    };
-    let (offered, doubt) = match offered(book, chain.at, node, egress) {
-        Ok(offered) => offered,
-        Err(why) => return chain.unknown(place, node, "ip forward", why),
-    };
-    let doubt = doubt.saturating_add(background(book, node, egress));
-    let mut gap =
-        chain.gap(place, node, "ip forward", offered.least, doubt).between(offered, book.unit.fragments);
-    let spec = book.input.spec;
-    let trouble = book.link(node, egress).and_then(|link| link.trouble());
-    book.draw_link(&mut gap, node, ingress, "rx_otherhost_dropped", drop::OTHERHOST);
-    for &(v4, v6, name) in IP_RECEIVE_DROPS {
-        book.draw(&mut gap, node, by_family(spec, v4, v6), name);
-    }
-    for &(v4, v6) in NO_ROUTE {
-        let name = if trouble.is_some() { drop::LINK_DOWN } else { drop::NO_ROUTE };
-        book.draw(&mut gap, node, by_family(spec, v4, v6), name);
-    }
-    book.draw(&mut gap, node, by_family(spec, "Ip.FragFails", "Ip6.Ip6FragFails"), drop::MTU_EXCEEDED);
-    if let Some(trouble) = trouble.filter(|_| gap.suspicious() > 0) {
-        gap.claim(drop::LINK_DOWN, MOST, DropSource::State, trouble);
-    }
-    // What IP gave away (in both directions) and no interface saw. Forwarded frames are counted before the filter.
-    let returned = book.test.link_counter(node, ingress, "tx_packets").unwrap_or(0);
-    let seen = offered.least.saturating_add(returned);
-    let behind =
-        book.transmits(node).map_or(MOST, |transmits| book.unit.at_most(transmits).saturating_sub(seen));
-    book.blame_neighbour(&mut gap, node, egress, behind);
-    book.blame_filter(&mut gap, node, &["ingress"], &["netdev"]);
-    book.blame_filter(&mut gap, node, &["forward", "prerouting", "postrouting"], IP_AND_INET);
-    book.blame_filter(&mut gap, node, &["egress"], &["netdev"]);
-    if gap.suspicious() > 0 {
-        book.draw_link(&mut gap, node, ingress, "rx_dropped", drop::RX_DROPPED);
-    }
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
-}
+pub const IP_FORWARD: Station = Station {
+    on: &[Spot::Hop(Role::Router)],
+    needs: (THROUGH, "the interfaces of the router are not known"),
+    left: offered,
+    claims: &[
+        IP_RECEIVE_DROPS,
+        Claim::When(
+            |book, _, at| book.trouble(at, Place::Egress).is_some(),
+            const { &no_route(drop::LINK_DOWN) },
+        ),
+        Claim::When(
+            |book, _, at| book.trouble(at, Place::Egress).is_none(),
+            const { &no_route(drop::NO_ROUTE) },
+        ),
+        Claim::Counter("Ip.FragFails", "Ip6.Ip6FragFails", drop::MTU_EXCEEDED),
+        Claim::Down(Place::Egress),
+        // Forwarded frames are counted before the filter.
+        Claim::Neighbour { with_returned: true },
+        Claim::Filter(&["ingress"], &["netdev"]),
+        Claim::Filter(&["forward", "prerouting", "postrouting"], IP_AND_INET),
+        Claim::Filter(&["egress"], &["netdev"]),
+        Claim::When(suspicious, &[RX_DROPPED]),
+    ],
+    witness: &[
+        drop::NEIGHBOUR_UNRESOLVED,
+        drop::MTU_EXCEEDED,
+        drop::PORT_NOT_FORWARDING,
+        drop::LINK_DOWN,
+        drop::TX_DROPPED,
+        drop::OTHERHOST,
+        drop::RP_FILTER,
+        drop::CHECKSUM,
+        drop::HEADER_ERROR,
+        drop::NO_ROUTE,
+        drop::ADDRESS_ERROR,
+        drop::TRUNCATED,
+        drop::REASSEMBLY_FAILED,
+        drop::FILTER,
+        drop::TC,
+        drop::RX_DROPPED,
+    ],
+    says: ["from the link before", "offered at the egress interface", "`header_error` is also the TTL's end"],
+    ..Station::new(StationKind::IpForward, "ip forward", Place::Node)
+};

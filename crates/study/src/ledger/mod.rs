@@ -17,11 +17,15 @@ mod chain;
 mod ends;
 mod forward;
 mod frames;
+mod gap;
 mod program;
+mod sockets;
+mod station;
 mod switch;
 #[cfg(test)]
 mod twin;
 mod unit;
+mod visit;
 mod window;
 mod witness;
 
@@ -30,7 +34,9 @@ use chain::Chain;
 pub(crate) use frames::NIC;
 use record::ledger::WitnessDrop;
 use record::{EndReport, Hop, Ledger, NamedCount, Path, Role, Snapshot, TestSpec, Witness};
+use station::Station;
 pub use switch::misses as table_misses;
+use visit::{Spot, Visit};
 use window::MOST;
 pub(crate) use window::Window;
 
@@ -94,29 +100,64 @@ pub struct Arrival {
     pub after: u64,
 }
 
+/// The stations, as a path may have them: at each node in this order. A station more is a row more.
+const STATIONS: &[&Station] = &[
+    &ends::APP_SEND,
+    &frames::APP_SEND,
+    &frames::PATH_TO,
+    &frames::PORT,
+    &forward::IP_OUT,
+    &forward::BRIDGE,
+    &program::IN,
+    &program::OUT,
+    &program::THROUGH,
+    &switch::IN,
+    &switch::TABLES,
+    &switch::OUT,
+    &forward::IP_FORWARD,
+    &forward::QDISC,
+    &forward::LINK,
+    &frames::TAP,
+    &ends::IP_IN,
+    &ends::UDP_IN,
+    &ends::SOCKET,
+    &ends::ICMP_ECHO,
+    &ends::APP_REPLY,
+    &ends::APP_RECEIVE,
+];
+
+/// Settles all stations of a spot on the path.
+fn pass(chain: &mut Chain, book: &mut Book, at: &Visit) {
+    STATIONS.iter().for_each(|station| chain.settle(book, station, at));
+}
+
 /// Closes the ledger. Never fails: what cannot be known is a station marked `unknown`.
 pub fn close(input: &LedgerInput) -> Ledger {
+    let LedgerInput { spec, path, sender, receiver, .. } = *input;
     let mut book = Book::new(input);
-    let mut chain = Chain::new(input.sender.attempted);
+    let mut chain = Chain::new(sender.attempted);
     chain.suspect(book.unit.disguised(0));
-    if input.spec.kind.is_by_port() {
-        frames::app_send(&mut chain, &book);
-    } else {
-        ends::app_send(&mut chain, &book);
-    }
-    leg(&mut chain, &mut book, &input.path.forward);
-    if input.spec.kind.is_round_trip() {
-        ends::turn_around(&mut chain, &mut book);
+    pass(&mut chain, &mut book, &Visit::end(Spot::Start, &spec.from, sender, None));
+    leg(&mut chain, &mut book, &path.forward);
+    let mut last = (spec.to.as_str(), receiver, input.ports.receiver);
+    let mut hops = &path.forward;
+    if spec.kind.is_round_trip() {
+        let socket = (!is_ping(spec)).then(|| ends::socket_view(&book, last, chain.at));
+        pass(&mut chain, &mut book, &Visit::end(Spot::Turn, &spec.to, receiver, socket));
         chain.turn();
         book.turn();
         chain.suspect(book.unit.disguised(0));
-        leg(&mut chain, &mut book, &input.path.back);
+        leg(&mut chain, &mut book, &path.back);
+        last = (spec.from.as_str(), sender, input.ports.sender);
+        hops = &path.back;
     }
-    let received = ends::app_receive(&mut chain, &mut book);
+    let by_socket = !spec.kind.is_by_port() && hops.last().is_some_and(|hop| hop.role == Role::Receiver);
+    let socket = by_socket.then(|| ends::socket_view(&book, last, chain.at));
+    pass(&mut chain, &mut book, &Visit::end(Spot::End, last.0, last.1, socket));
     let mut seen = input.witness.clone();
     if let WitnessInput::Counted { details, .. } = &mut seen {
         leave_out_copies(&mut book, details);
-        if input.spec.kind.is_by_port() {
+        if spec.kind.is_by_port() {
             frames::mark_unseen(&mut chain, &mut book);
         }
         witness::name_residuals(&mut chain.stations, details);
@@ -125,8 +166,8 @@ pub fn close(input: &LedgerInput) -> Ledger {
     let unexplained = chain.stations.iter().map(|draft| draft.station.residual).sum();
     let uncertainty = chain.stations.iter().map(|draft| draft.station.uncertainty).max().unwrap_or(0);
     Ledger {
-        sent: input.sender.attempted.min(MOST),
-        received,
+        sent: sender.attempted.min(MOST),
+        received: chain.at,
         stations: chain.stations.into_iter().map(|draft| draft.station).collect(),
         unexplained,
         uncertainty,
@@ -166,26 +207,9 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
     }
     fragments(chain, book, hops);
     for (index, hop) in hops.iter().enumerate() {
-        let next = hops.get(index + 1);
-        let raw = book.input.spec.kind.is_by_port();
-        if let Some(arrival) = book.input.arrival.filter(|_| hop.role == Role::Receiver) {
-            frames::between(chain, book, hop, arrival);
-        }
-        match hop.role {
-            Role::Sender if raw => frames::port_out(chain, book, hop),
-            Role::Receiver if raw => frames::tap(chain, book, hop),
-            Role::Sender => forward::ip_out(chain, book, hop),
-            Role::Bridge => forward::bridge(chain, book, hop),
-            Role::Router => forward::ip_forward(chain, book, hop),
-            Role::Forwarder if switch::pass(chain, book, hop) => {}
-            Role::Forwarder if program::pass(chain, book, hop) => {}
-            Role::Forwarder => forward::program(chain, book, hop),
-            Role::Receiver => ends::ip_in(chain, book, hop),
-        }
-        if hop.role != Role::Receiver {
-            // Ends by hand need not be the two ends of one wire.
-            forward::egress(chain, book, hop, next.filter(|_| book.input.arrival.is_none()));
-        }
+        // Ends by hand need not be the two ends of one wire.
+        let next = hops.get(index + 1).filter(|_| book.input.arrival.is_none());
+        pass(chain, book, &Visit::hop(hop, next, book.input.receiver));
     }
 }
 

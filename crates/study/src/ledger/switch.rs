@@ -1,28 +1,35 @@
 //! Through a switch that counts for itself: into a port, through its tables, out of a port.
 //!
-//! **What.** Three stations where an OpenFlow switch was asked (port, table and rule counters before and after the test).
-//! Our switch counts the segments of super-frames, with the headers of each; Open vSwitch counts super-frames. Bytes tell datagrams from
-//! either, as everywhere.
+//! **What.** Three stations where an OpenFlow switch was asked (port, table and rule counters before and
+//! after the test). Our switch counts the segments of super-frames, with the headers of each; Open vSwitch
+//! counts super-frames. Bytes tell datagrams from either, as everywhere.
 //!
-//! **Where a port counts.** A switch that takes its frames by a packet socket may count what it read (ours does), or tell what
-//! the interface counted (Open vSwitch does), which is more by what the socket dropped. The counters themselves say
-//! which ([`counts_before_socket`]); in both cases what the socket dropped is `socket_buffer_full` of `switch in`.
+//! **Where a port counts.** A switch that takes its frames by a packet socket may count what it read (ours
+//! does), or tell what the interface counted (Open vSwitch does), which is more by what the socket dropped.
+//! The counters themselves say which ([`counts_before_socket`]); in both cases what the socket dropped is
+//! `socket_buffer_full` of `switch in`.
 //!
-//! **Price.** Table counters know no direction: what the way there does not need of them is left for the way back.
+//! **Price.** Table counters know no direction: what the way there does not need of them is left for the way
+//! back.
 
 use super::book::Book;
-use super::chain::{Chain, Range, at};
 use super::forward;
-use super::program;
+use super::gap::{Gap, Left, Range};
+use super::sockets::{at_sockets, packet_sockets};
+use super::station::{Claim, IN_A_PROGRAM, Station};
 use super::unit::Seen;
+use super::visit::{Place, Spot, Visit};
 use super::window::{MOST, difference};
 use record::snapshot::{SwitchPortSample, SwitchSample};
-use record::{DropSource, Hop, StationKind, drop};
+use record::{DropSource, Role, StationKind, drop};
 
-/// Both sides of a switch; none when it was not asked.
-pub fn samples<'a>(book: &Book<'a>, node: &str) -> Option<(&'a SwitchSample, &'a SwitchSample)> {
-    let (before, after) = book.test.node(node)?;
-    Some((before.switch.as_ref()?, after.switch.as_ref()?))
+/// What a switch counted of a test.
+struct Switch<'a> {
+    before: &'a SwitchSample,
+    after: &'a SwitchSample,
+    /// The port that frames come in by, and the one that they leave by.
+    ingress: Port,
+    egress: Port,
 }
 
 /// What moved at a port: datagrams in, datagrams out, frames dropped on the way in and on the way out.
@@ -35,69 +42,84 @@ struct Port {
     dropped_out: u64,
 }
 
-fn port(book: &Book, samples: (&SwitchSample, &SwitchSample), interface: &str) -> Option<Port> {
-    let find =
-        |sample: &'_ SwitchSample| sample.ports.iter().find(|port| port.interface == interface).cloned();
-    let (before, after) = (find(samples.0)?, find(samples.1)?);
-    let moved = |pick: fn(&SwitchPortSample) -> u64| difference(pick(&before), pick(&after));
-    Some(Port {
-        frames: moved(|p| p.rx_frames)?,
-        received: book.unit.seen(moved(|p| p.rx_frames)?, moved(|p| p.rx_bytes))?,
-        sent: book.unit.seen(moved(|p| p.tx_frames)?, moved(|p| p.tx_bytes))?,
-        dropped_in: moved(|p| p.rx_dropped)?,
-        dropped_out: moved(|p| p.tx_dropped)?,
-    })
-}
-
-fn exactly(count: u64) -> Range {
-    Range { least: count, most: count, pieces: 0 }
-}
-
-/// The three stations; false when the switch does not know the ports, and nothing was closed.
-pub fn pass(chain: &mut Chain, book: &mut Book, hop: &Hop) -> bool {
-    let node = hop.node.as_str();
-    let Some((ingress, egress)) = hop.ingress.as_deref().zip(hop.egress.as_deref()) else { return false };
-    let Some(both) = samples(book, node) else { return false };
-    let Some((first, last)) = port(book, both, ingress).zip(port(book, both, egress)) else { return false };
-    enter(chain, book, (node, ingress), &first, &last);
-    tables(chain, book, node, both, &last);
-    leave(chain, book, node, egress, &last);
-    true
-}
-
-/// Into the switch. Where the port counts what its socket then dropped, as much of that is lost as the tables did not get.
-fn enter(chain: &mut Chain, book: &mut Book, (node, ingress): (&str, &str), port: &Port, last: &Port) {
-    let (dropped, waiting) = program::at_sockets(book, node, ingress);
-    let kept_back = book.unit.at_most(dropped).saturating_add(waiting);
-    let received = port.received.count;
-    let before_socket =
-        counts_before_socket(book, (node, ingress), port.frames, dropped.saturating_add(waiting));
-    let lost = match before_socket {
-        true => received.saturating_sub(given_away(book, last)).min(kept_back),
-        false => 0,
+/// None when the switch was not asked, or does not know the ports.
+fn switch<'a>(book: &Book<'a>, at: &Visit) -> Option<Switch<'a>> {
+    let (before, after) = book.test.node(at.node)?;
+    let (before, after) = (before.switch.as_ref()?, after.switch.as_ref()?);
+    let port = |interface: &str| {
+        let find = |sample: &'a SwitchSample| sample.ports.iter().find(|port| port.interface == interface);
+        let (before, after) = (find(before)?, find(after)?);
+        let moved = |pick: fn(&SwitchPortSample) -> u64| difference(pick(before), pick(after));
+        Some(Port {
+            frames: moved(|p| p.rx_frames)?,
+            received: book.unit.seen(moved(|p| p.rx_frames)?, moved(|p| p.rx_bytes))?,
+            sent: book.unit.seen(moved(|p| p.tx_frames)?, moved(|p| p.tx_bytes))?,
+            dropped_in: moved(|p| p.rx_dropped)?,
+            dropped_out: moved(|p| p.tx_dropped)?,
+        })
     };
-    let left = received.saturating_sub(lost);
-    let name = at("switch in", ingress);
-    let gap = chain.gap(StationKind::Program, node, name, left, port.received.doubt);
-    let mut gap = gap.between(exactly(left), book.unit.fragments);
-    if before_socket {
-        program::packet_sockets(book, &mut gap, node, ingress, 0);
-    }
-    let dropped = book.unit.at_most(port.dropped_in);
-    let evidence = format!("the switch's port {ingress} dropped {} on the way in", port.dropped_in);
-    gap.claim(drop::SWITCH_PORT_FULL, dropped, DropSource::Counter, evidence);
-    if !before_socket {
-        program::packet_sockets(book, &mut gap, node, ingress, port.dropped_in);
-    }
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
+    Some(Switch { before, after, ingress: port(at.ingress?)?, egress: port(at.egress?)? })
 }
 
-/// Whether a port's counter of received frames stands in front of the socket that dropped some of them: it is then that
-/// of the interface, else it is smaller by what was dropped.
-fn counts_before_socket(book: &Book, (node, ingress): (&str, &str), frames: u64, dropped: u64) -> bool {
-    let by_interface = book.test.link_counter(node, ingress, "rx_packets");
-    by_interface.is_some_and(|by_interface| dropped > 0 && frames.saturating_add(dropped / 2) > by_interface)
+/// True where a switch tells what it did with the frames.
+pub fn is_known(book: &Book, at: &Visit) -> bool {
+    switch(book, at).is_some()
+}
+
+const NOT_ASKED: &str = "the switch was not asked";
+
+/// Into the switch.
+pub const IN: Station = Station {
+    on: &[Spot::Hop(Role::Forwarder)],
+    when: is_known,
+    left: |book, at, _| {
+        let switch = switch(book, at).ok_or(NOT_ASKED)?;
+        let lost = lost_behind_port(book, at, &switch).unwrap_or(0);
+        let Seen { count, doubt } = switch.ingress.received;
+        Ok(Left::exactly(count.saturating_sub(lost), doubt).of_fragments(book.unit.fragments))
+    },
+    claims: &[Claim::By(&[drop::SWITCH_PORT_FULL, drop::SOCKET_BUFFER_FULL], before_the_tables)],
+    witness: IN_A_PROGRAM,
+    says: [
+        "from the link before",
+        "frames that came in by the port of an OpenFlow switch (port counters), less what its packet socket dropped where the \
+         port counts before it",
+        "The first is the port's `rx_dropped`; the second: [below](#packet-sockets)",
+    ],
+    ..Station::new(StationKind::Program, "switch in", Place::Ingress)
+};
+
+/// Where the port's counter of received frames stands in front of the socket that dropped some of them, as
+/// much is lost as the tables did not get. The counter is then that of the interface, else it is smaller by
+/// what was dropped: none.
+fn lost_behind_port(book: &Book, at: &Visit, switch: &Switch) -> Option<u64> {
+    let (dropped, waiting) = at_sockets(book, at);
+    let by_interface = book.test.link_counter(at.node, at.ingress?, "rx_packets")?;
+    let held = dropped.saturating_add(waiting);
+    let kept_back = book.unit.at_most(dropped).saturating_add(waiting);
+    let Switch { ingress, egress, .. } = switch;
+    let missing = ingress.received.count.saturating_sub(given_away(book, egress));
+    let is_before_socket = held > 0 && ingress.frames.saturating_add(held / 2) > by_interface;
+    is_before_socket.then_some(missing.min(kept_back))
+}
+
+fn before_the_tables(book: &mut Book, gap: &mut Gap, at: &Visit) {
+    let Some(switch) = switch(book, at) else { return };
+    let dropped_in = switch.ingress.dropped_in;
+    let counts_before_socket = lost_behind_port(book, at, &switch).is_some();
+    if counts_before_socket {
+        packet_sockets(book, gap, at, 0);
+    }
+    port_full(book, gap, at.ingress, dropped_in, "in");
+    if !counts_before_socket {
+        packet_sockets(book, gap, at, dropped_in);
+    }
+}
+
+fn port_full(book: &Book, gap: &mut Gap, port: Option<&str>, dropped: u64, way: &str) {
+    let evidence =
+        format!("the switch's port {} dropped {dropped} on the way {way}", port.unwrap_or_default());
+    gap.claim(drop::SWITCH_PORT_FULL, book.unit.at_most(dropped), DropSource::Counter, evidence);
 }
 
 /// What the tables gave to the port that leads on, at the most.
@@ -105,71 +127,73 @@ fn given_away(book: &Book, port: &Port) -> u64 {
     port.sent.count.saturating_add(book.unit.at_most(port.dropped_out)).min(MOST)
 }
 
-fn tables(
-    chain: &mut Chain,
-    book: &mut Book,
-    node: &str,
-    (before, after): (&SwitchSample, &SwitchSample),
-    port: &Port,
-) {
-    let offered = given_away(book, port);
-    let gap = chain.gap(StationKind::Program, node, "switch tables", port.sent.count, port.sent.doubt);
-    let range = Range {
-        least: port.sent.count.saturating_add(port.dropped_out).min(offered),
-        most: offered,
-        pieces: 0,
-    };
-    let mut gap = gap.between(range, book.unit.fragments);
-    let mut claim = |gap: &mut super::chain::Gap, name: &str, key: &str, delta: u64, evidence: String| {
-        let rest = book.unit.at_most(book.shared.rest(node, key, delta));
-        let given = gap.claim(name, rest, DropSource::Counter, evidence);
-        book.shared.draw(node, key, given.div_ceil(book.unit.per_buffer));
-    };
+/// Through its tables.
+pub const TABLES: Station = Station {
+    on: &[Spot::Hop(Role::Forwarder)],
+    when: is_known,
+    left: |book, at, _| {
+        let port = switch(book, at).ok_or(NOT_ASKED)?.egress;
+        let most = given_away(book, &port);
+        let least = port.sent.count.saturating_add(port.dropped_out).min(most);
+        let range = Range { least, most, pieces: 0 };
+        Ok(Left { range, doubt: port.sent.doubt, fragments: book.unit.fragments })
+    },
+    claims: &[
+        Claim::By(&[drop::TABLE_MISS], missed),
+        Claim::By(&[drop::PACKET_IN_DROPPED, drop::TO_CONTROLLER], to_controller),
+    ],
+    witness: IN_A_PROGRAM,
+    says: [
+        "from its port",
+        "frames that left or should have left by the port to the next node",
+        "`table_miss`: lookups less matches of a table. `packet_in_dropped`: of those for the controller, the ones that the \
+         switch says it dropped. `to_controller`: counters of the rules and of the groups' buckets that send there, without \
+         these",
+    ],
+    ..Station::new(StationKind::Program, "switch tables", Place::Node)
+};
+
+fn missed(book: &mut Book, gap: &mut Gap, at: &Visit) {
+    let Some(Switch { before, after, .. }) = switch(book, at) else { return };
     for (table, missed) in misses(before, after) {
         let evidence = format!("{missed} frames matched no rule of table {table}, which drops them");
-        claim(&mut gap, drop::TABLE_MISS, &format!("table {table}"), missed, evidence);
+        book.give(gap, &format!("table {table}"), missed, drop::TABLE_MISS, evidence);
     }
-    let to_controller = [
-        ("rules", before.to_controller, after.to_controller),
-        ("buckets", before.buckets_to_controller, after.buckets_to_controller),
-    ];
-    let told = before.packet_ins_dropped.zip(after.packet_ins_dropped);
-    let mut dropped = told.and_then(|(before, after)| difference(before, after)).unwrap_or(0);
-    for (who, before, after) in to_controller {
-        let Some(count) = difference(before, after).filter(|&count| count > 0) else { continue };
-        let lost = dropped.min(count);
-        dropped -= lost;
-        if lost > 0 {
-            let evidence = format!(
-                "{lost} of {count} packet-ins of {who} found no room: the controllers read too slowly, or a rate is set"
-            );
-            claim(&mut gap, drop::PACKET_IN_DROPPED, &format!("{who}, dropped"), lost, evidence);
-        }
-        if count > lost {
-            let evidence = format!("{who} that send to the controller counted {count} frames");
-            claim(&mut gap, drop::TO_CONTROLLER, who, count - lost, evidence);
-        }
-    }
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
 }
 
-fn leave(chain: &mut Chain, book: &mut Book, node: &str, egress: &str, port: &Port) {
-    let name = at("switch out", egress);
-    let (offered, doubt) = match forward::offered(book, chain.at, node, egress) {
-        Ok(offered) => offered,
-        Err(why) => return chain.unknown(StationKind::Program, node, name, why),
-    };
-    let doubt = doubt.saturating_add(forward::background(book, node, egress));
-    let mut gap = chain
-        .gap(StationKind::Program, node, name, offered.least, doubt)
-        .between(offered, book.unit.fragments);
-    let dropped = book.unit.at_most(port.dropped_out);
-    let evidence = format!("the switch's port {egress} dropped {} on the way out", port.dropped_out);
-    gap.claim(drop::SWITCH_PORT_FULL, dropped, DropSource::Counter, evidence);
-    let others = book.others(gap.entered, gap.doubt);
-    chain.close(gap, others);
+fn to_controller(book: &mut Book, gap: &mut Gap, at: &Visit) {
+    let Some(Switch { before, after, .. }) = switch(book, at) else { return };
+    let told = before.packet_ins_dropped.zip(after.packet_ins_dropped);
+    let mut dropped = told.and_then(|(before, after)| difference(before, after)).unwrap_or(0);
+    for (who, before, after) in [
+        ("rules", before.to_controller, after.to_controller),
+        ("buckets", before.buckets_to_controller, after.buckets_to_controller),
+    ] {
+        let count = difference(before, after).unwrap_or(0);
+        let lost = dropped.min(count);
+        dropped -= lost;
+        let evidence = format!(
+            "{lost} of {count} packet-ins of {who} found no room: the controllers read too slowly, or a rate is set"
+        );
+        book.give(gap, &format!("{who}, dropped"), lost, drop::PACKET_IN_DROPPED, evidence);
+        let evidence = format!("{who} that send to the controller counted {count} frames");
+        book.give(gap, who, count - lost, drop::TO_CONTROLLER, evidence);
+    }
 }
+
+/// Out of the switch.
+pub const OUT: Station = Station {
+    on: &[Spot::Hop(Role::Forwarder)],
+    when: is_known,
+    left: forward::offered,
+    claims: &[Claim::By(&[drop::SWITCH_PORT_FULL], |book, gap, at| {
+        let dropped = switch(book, at).map_or(0, |switch| switch.egress.dropped_out);
+        port_full(book, gap, at.egress, dropped, "out");
+    })],
+    witness: IN_A_PROGRAM,
+    says: ["from the tables", "offered at the egress interface", "The port's `tx_dropped`"],
+    ..Station::new(StationKind::Program, "switch out", Place::Egress)
+};
 
 /// Tables that looked frames up in vain, and how many.
 pub fn misses(before: &SwitchSample, after: &SwitchSample) -> Vec<(u8, u64)> {

@@ -7,9 +7,10 @@
 
 use super::WitnessInput;
 use super::chain::Draft;
+use super::station::Counts;
 use record::drop::{DropName, Fate};
 use record::ledger::WitnessDrop;
-use record::{Drop, DropSource, NamedCount, StationKind, Witness, WitnessStatus, drop};
+use record::{Drop, DropSource, NamedCount, Witness, WitnessStatus, drop};
 use std::collections::BTreeMap;
 
 /// Frames that wait for a neighbour (`unres_qlen_bytes` of 212,992 B) and die only after the counters were read.
@@ -102,10 +103,8 @@ pub fn name_residuals(drafts: &mut [Draft], details: &[WitnessDrop]) {
         let mut open = u64::try_from(draft.station.residual).unwrap_or(0);
         for (seen, names, left) in &mut purse.details {
             let here = nodes(draft).contains(&Some(seen.node.as_str()));
-            let kind = draft.station.kind;
-            let name = names.iter().find(|row| row.witness.contains(&kind)).map(|row| row.name);
-            let unnamed = names.is_empty()
-                && !matches!(kind, StationKind::AppSend | StationKind::AppReceive | StationKind::AppReply);
+            let name = names.iter().find(|row| draft.row.witness.contains(&row.name)).map(|row| row.name);
+            let unnamed = names.is_empty() && draft.row.counts != Counts::Own;
             let count = open.min(*left);
             if !here || count == 0 || (name.is_none() && !unnamed) {
                 continue;
