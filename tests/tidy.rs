@@ -143,6 +143,29 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("bench", &["measure", "notices", "process"]),
         ],
     ),
+    (
+        "study",
+        &[
+            ("stats", &[]),
+            ("tcp", &[]),
+            ("verdict", &[]),
+            ("ledger", &[]),
+            ("table", &["stats"]),
+            ("ways", &["stats", "table"]),
+            ("switches", &["ledger"]),
+            ("findings", &["switches", "table"]),
+            ("criteria", &["findings", "table"]),
+            ("capturing", &["ledger"]),
+            ("sending", &["ledger"]),
+            ("test", &["criteria", "ledger", "tcp", "verdict"]),
+            ("text", &["criteria", "findings", "table"]),
+            ("join", &["criteria", "findings", "ledger", "test", "text"]),
+            ("store", &["ways"]),
+            ("listing", &["store", "table", "text"]),
+            ("bench", &["stats", "store", "table"]),
+            ("report", &["bench", "criteria", "findings", "stats", "table", "ways"]),
+        ],
+    ),
 ];
 
 /// Folders whose modules do not see each other.
