@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock};
 
+use record::Delta;
 use record::ledger::{NamedCount, WitnessDrop, WitnessStatus};
 
 use super::drops_program::{
@@ -51,15 +52,14 @@ pub struct WitnessCount {
 }
 
 impl WitnessCount {
-    /// What was counted since `before`.
-    #[must_use]
-    pub fn since(&self, before: &WitnessCount) -> WitnessCount {
-        WitnessCount {
-            details: difference(&self.details, &before.details),
-            lost: self.lost.saturating_sub(before.lost),
-            unparsed: self.unparsed.saturating_sub(before.unparsed),
-            unparsed_details: difference(&self.unparsed_details, &before.unparsed_details),
-        }
+    /// What was counted since `before`; none when a count ran backwards.
+    pub fn since(&self, before: &WitnessCount) -> Option<WitnessCount> {
+        Some(WitnessCount {
+            details: difference(&self.details, &before.details)?,
+            lost: Delta::of(before.lost, self.lost).known()?,
+            unparsed: Delta::of(before.unparsed, self.unparsed).known()?,
+            unparsed_details: difference(&self.unparsed_details, &before.unparsed_details)?,
+        })
     }
 
     /// Frames by reason over all places.
@@ -81,17 +81,15 @@ fn place(drop: &WitnessDrop) -> (&str, &str, Option<&str>, Option<&str>) {
     (&drop.reason, &drop.node, drop.interface.as_deref(), drop.location.as_deref())
 }
 
-fn difference(now: &[WitnessDrop], before: &[WitnessDrop]) -> Vec<WitnessDrop> {
+fn difference(now: &[WitnessDrop], before: &[WitnessDrop]) -> Option<Vec<WitnessDrop>> {
     let grown = |drop: &WitnessDrop| {
         let old = before.iter().find(|old| place(old) == place(drop));
         let (frames, skbs) = old.map_or((0, 0), |old| (old.frames, old.skbs));
-        WitnessDrop {
-            frames: drop.frames.saturating_sub(frames),
-            skbs: drop.skbs.saturating_sub(skbs),
-            ..drop.clone()
-        }
+        let (frames, skbs) = (Delta::of(frames, drop.frames).known()?, Delta::of(skbs, drop.skbs).known()?);
+        Some(WitnessDrop { frames, skbs, ..drop.clone() })
     };
-    now.iter().map(grown).filter(|drop| drop.skbs > 0 || drop.frames > 0).collect()
+    let all: Option<Vec<WitnessDrop>> = now.iter().map(grown).collect();
+    Some(all?.into_iter().filter(|drop| drop.skbs > 0 || drop.frames > 0).collect())
 }
 
 /// A node as the witness knows it.
@@ -316,10 +314,11 @@ mod tests {
             lost: 4,
             ..Default::default()
         };
-        let grown = now.since(&before);
+        let grown = now.since(&before).unwrap();
         assert_eq!(grown.details, [drop("A", "f", 7, 2), drop("A", "h", 5, 5)]);
         assert_eq!((grown.lost, grown.frames("A"), grown.frames("B")), (3, 12, 0));
         assert_eq!(grown.by_reason(), [NamedCount { name: "A".into(), count: 12 }]);
+        assert_eq!(before.since(&now), None, "it ran backwards");
     }
 
     #[test]
