@@ -196,7 +196,7 @@ drops! {
         advice: "offer less, or give the program faster ports (xdp) or a longer queue behind them",
     }
     /// The backlog of the CPU that should have received was full.
-    BACKLOG_FULL "backlog_full" at "`link IF`" {
+    BACKLOG_FULL "backlog_full" at "`link IF`; `pathlab capture`" {
         kernel: &["CPU_BACKLOG"],
         verdict: "backlog", advice: "spread the frames over CPUs, or raise net.core.netdev_max_backlog",
     }
@@ -431,8 +431,6 @@ drops! {
     NOT_WRITTEN "not_written" at "`pathlab capture`" {}
     /// The address of the frame is another host's: the kernel dropped it behind the capture.
     RX_OTHERHOST_DROPPED "rx_otherhost_dropped" at "`pathlab capture`" {}
-    /// The backlog of a CPU was full: `backlog_full` in the ledger.
-    SOFTNET_DROPPED "softnet_dropped" at "`pathlab capture`" {}
     /// One flow had more than its part of a CPU's backlog.
     FLOW_LIMIT "flow_limit" at "`pathlab capture`" {}
 }

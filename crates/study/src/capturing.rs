@@ -92,7 +92,7 @@ fn count(
         }
     }
     let host = [
-        (drop::SOFTNET_DROPPED, whole.window.softnet(|row| row.dropped)),
+        (drop::BACKLOG_FULL, whole.window.softnet(|row| row.dropped)),
         (drop::FLOW_LIMIT, whole.window.softnet(|row| row.flow_limit)),
     ];
     let host = host.into_iter().filter_map(|(name, count)| Some(PlaceDrop::new("kernel", name, count?)));
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!((account.residual, account.uncertainty), (Some(1), 6));
         assert_eq!(account.beside[0], PlaceDrop::new("nic", "rx_missed_errors", 3));
         let host: Vec<_> = account.host_wide.iter().map(|drop| (drop.name.as_str(), drop.count)).collect();
-        assert_eq!(host, [("softnet_dropped", 0), ("flow_limit", 0)]);
+        assert_eq!(host, [("backlog_full", 0), ("flow_limit", 0)]);
         let told: Vec<_> = account.queues.iter().map(|q| (q.queue, q.received, q.drops[0].count)).collect();
         assert_eq!(told, [(0, Some(46), 0), (1, Some(46), 3)], "which queue was overrun");
         assert!(account.queues_unknown.is_empty() && account.unknown.is_empty());
