@@ -3,6 +3,7 @@
 use crate::output::{Output, object, refuse_foreign_page, write_page};
 use clap::Args;
 use record::Result;
+use record::bench::{CaptureResult, SendResult};
 use std::path::{Path, PathBuf};
 
 /// Flags of `pathlab report`.
@@ -44,7 +45,7 @@ pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
 fn benchmark_page(directory: &Path, schema: &str) -> Result<String> {
     use study::{bench::store::open, report::bench};
     match schema {
-        record::bench::CAPTURE => bench::capture_html(&open(directory, schema)?),
-        _ => bench::send_html(&open(directory, record::bench::SEND)?),
+        record::bench::CAPTURE => bench::html::<CaptureResult>(&open(directory, schema)?),
+        _ => bench::html::<SendResult>(&open(directory, record::bench::SEND)?),
     }
 }

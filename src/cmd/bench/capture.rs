@@ -1,6 +1,6 @@
 //! `pathlab bench capture`: the libtrace diary's experiment of 2012 as one command.
 
-use super::flags::{GridArgs, KeepArgs, Shown};
+use super::flags::{GridArgs, KeepArgs};
 use crate::output::Output;
 use clap::Args;
 use experiment::bench::capture;
@@ -31,11 +31,5 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     let GridArgs { full, peers, sizes, rates, seconds: ms, rounds } = grid;
     let wanted = Wanted { full, peers, only, sizes, rings, rates, ms, rounds };
     let kept = capture::run(&wanted, &generator, &keep.kept()?, output)?;
-    let shown = Shown {
-        schema: record::bench::CAPTURE,
-        page: study::report::bench::capture_html,
-        versus: study::bench::capture_versus,
-        text: study::bench::capture_text,
-    };
-    keep.finish(kept, shown, output)
+    keep.finish(kept, record::bench::CAPTURE, output)
 }

@@ -3,12 +3,12 @@
 use crate::output::{Output, object, refuse_foreign_page, write_page};
 use clap::Args;
 use experiment::bench::grid;
-use record::bench::OfCell;
 use record::unit::amount;
 use record::{Problem, Result};
 use serde::Serialize;
 use std::path::PathBuf;
-use study::bench::{Bench, Versus};
+use study::bench::Bench;
+use study::report::bench::Plotted;
 
 /// Flags about what is measured.
 #[derive(Args)]
@@ -68,26 +68,18 @@ impl KeepArgs {
     }
 
     /// Writes the page if it is wanted, and prints the result.
-    pub fn finish<R>(&self, kept: (PathBuf, Bench<R>), shown: Shown<R>, output: &Output) -> Result<()>
+    pub fn finish<R>(&self, kept: (PathBuf, Bench<R>), schema: &'static str, output: &Output) -> Result<()>
     where
-        R: OfCell<Cell: Serialize> + Serialize,
+        R: Plotted<Cell: Serialize> + Serialize,
     {
         let (directory, bench) = kept;
         if let Some(file) = &self.report {
-            write_page(file, &(shown.page)(&bench)?)?;
+            write_page(file, &study::report::bench::html(&bench)?)?;
         }
-        let (schema, versus) = (shown.schema, (shown.versus)(&bench));
+        let versus = study::bench::versus(&bench);
         let Bench { head, results } = &bench;
-        output.result(&object! { schema, directory, head, results, versus }, |_| (shown.text)(&bench))
+        output.result(&object! { schema, directory, head, results, versus }, |_| study::bench::text(&bench))
     }
-}
-
-/// How a benchmark is shown.
-pub struct Shown<R: OfCell> {
-    pub schema: &'static str,
-    pub page: fn(&Bench<R>) -> Result<String>,
-    pub versus: fn(&Bench<R>) -> Vec<Versus>,
-    pub text: fn(&Bench<R>) -> String,
 }
 
 /// Reads a frame size with FCS, or `random`; gives it without FCS, 0 for random.

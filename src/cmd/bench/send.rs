@@ -1,6 +1,6 @@
 //! `pathlab bench send`: port kind × frame size, frames that were really transmitted.
 
-use super::flags::{GridArgs, KeepArgs, Shown};
+use super::flags::{GridArgs, KeepArgs};
 use crate::output::Output;
 use clap::Args;
 use experiment::bench::grid::Wanted;
@@ -30,11 +30,5 @@ pub fn run(args: SendArgs, output: &Output) -> Result<()> {
     let far = if sink == "xdp" { Far::Xdp } else { Far::Plain };
     let wanted = Wanted { full, peers, only, sizes, rings: vec![], rates, ms, rounds };
     let kept = send::run(&wanted, far, &keep.kept()?, output)?;
-    let shown = Shown {
-        schema: record::bench::SEND,
-        page: study::report::bench::send_html,
-        versus: study::bench::send_versus,
-        text: study::bench::send_text,
-    };
-    keep.finish(kept, shown, output)
+    keep.finish(kept, record::bench::SEND, output)
 }

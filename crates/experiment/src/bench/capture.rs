@@ -14,7 +14,7 @@ use record::Result;
 use record::bench::{BenchHead, CAPTURE, CaptureCell, CaptureResult};
 use std::path::PathBuf;
 use std::time::Duration;
-use study::bench::Bench;
+use study::bench::{Bench, Measured};
 
 /// Smallest ring of an AF_XDP port.
 const XDP_FRAMES: u32 = 64;
@@ -44,7 +44,7 @@ pub fn run(
         duration_ms: head.duration_ms,
         linger: if peers { LINGER_PEERS } else { LINGER },
     };
-    kept.fill(notices, study::bench::cell_name, |cell| arena.capture(cell, &generator))?;
+    kept.fill(notices, CaptureResult::name, |cell| arena.capture(cell, &generator))?;
     arena.down(notices);
     Ok(kept.ended())
 }

@@ -12,7 +12,7 @@ use crate::notices::Notices;
 use record::Result;
 use record::bench::{BenchHead, SEND, SendCell, SendResult};
 use std::path::PathBuf;
-use study::bench::Bench;
+use study::bench::{Bench, Measured};
 
 /// What drops the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn run(
     // A benchmark that goes on has the far end with which it began.
     let sink = if kept.bench.head.other_end == Far::Xdp.words() { Some(arena.sink()?) } else { None };
     let duration_ms = kept.bench.head.duration_ms;
-    kept.fill(notices, study::bench::send_cell_name, |cell| arena.send(cell, duration_ms))?;
+    kept.fill(notices, SendResult::name, |cell| arena.send(cell, duration_ms))?;
     drop(sink);
     arena.down(notices);
     Ok(kept.ended())

@@ -9,6 +9,7 @@ pub mod store;
 use crate::stats::{Estimate, estimate, ratio};
 use crate::table::{Table, count, number};
 use record::PlaceDrop;
+use record::bench::OfCell;
 use record::bench::{BenchHead, CaptureCell, CaptureResult, SendCell, SendResult};
 use record::unit::{many, prefixed, time_ns};
 use std::collections::BTreeMap;
@@ -54,13 +55,48 @@ pub fn ring_name(frames: u32) -> String {
     if frames == 0 { "default".into() } else { frames.to_string() }
 }
 
-/// Medians over several rounds.
-struct Rounds;
+/// A column of a table: what it is called, and what is in it for the rounds of one cell.
+pub type Column<R> = (&'static str, fn(&[&R]) -> String);
 
-impl Rounds {
-    fn of<R>(results: &[&R], value: impl Fn(&R) -> Option<f64>) -> Option<Estimate> {
-        estimate(&results.iter().filter_map(|result| value(result)).collect::<Vec<_>>())
-    }
+/// A result as the tables and the comparisons see it.
+pub trait Measured: OfCell + 'static {
+    /// What the page is called, and what is compared beside the CPU.
+    const WORDS: [&'static str; 2];
+    /// How many of the first columns are words.
+    const WORD_COLUMNS: usize;
+    /// The columns of the table.
+    const COLUMNS: &'static [Column<Self>];
+
+    /// What was measured: which tool, frames each second, bytes of a frame, frames of a ring, round.
+    fn setting(cell: &Self::Cell) -> Setting<'_>;
+    /// Why it could not be measured.
+    fn problem(&self) -> Option<&str>;
+    /// What is compared: the higher the better, and the CPU for each frame.
+    fn compared(&self) -> [Option<f64>; 2];
+    /// The conditions of a comparison in words; none where nothing is compared.
+    fn conditions(rate: u64, frame_bytes: u32) -> Option<String>;
+    /// The cell in words.
+    fn name(cell: &Self::Cell) -> String;
+}
+
+/// What one cell measures.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'c> {
+    /// Our port, or a rival.
+    pub tool: &'c str,
+    /// Frames each second; 0 is as fast as possible.
+    pub rate: u64,
+    /// Bytes of each frame without FCS.
+    pub frame_bytes: u32,
+    /// Frames that a ring holds; 0 where nobody set it.
+    pub ring_frames: u32,
+    /// Which repetition, from 1.
+    pub round: u32,
+}
+
+/// The median over several rounds.
+fn over<R>(results: &[&R], value: impl Fn(&R) -> Option<f64>) -> Option<Estimate> {
+    estimate(&results.iter().filter_map(|result| value(result)).collect::<Vec<_>>())
 }
 
 fn middle(estimate: Option<Estimate>, write: fn(f64) -> String) -> String {
@@ -75,61 +111,26 @@ fn with_range(estimate: Option<Estimate>, write: fn(f64) -> String) -> String {
     }
 }
 
-/// Results by what they have in common, in the order of `key`. Cells that could not be measured are left out.
-fn grouped<R, K: Ord>(
-    results: &[R],
-    problem: impl Fn(&R) -> bool,
-    key: impl Fn(&R) -> K,
-) -> BTreeMap<K, Vec<&R>> {
-    let mut groups: BTreeMap<K, Vec<&R>> = BTreeMap::new();
-    for result in results.iter().filter(|result| !problem(result)) {
-        groups.entry(key(result)).or_default().push(result);
-    }
-    groups
-}
-
 /// Maximum is the fastest: it stands behind the others.
 fn rate_order(rate: u64) -> u64 {
     if rate == 0 { u64::MAX } else { rate }
 }
 
-type CaptureKey = (u64, u32, u32, usize, String);
-
-fn capture_groups(results: &[CaptureResult], tools: &[String]) -> BTreeMap<CaptureKey, Vec<CaptureResult>> {
-    let place = |tool: &String| tools.iter().position(|other| other == tool).unwrap_or(usize::MAX);
-    let key = |result: &CaptureResult| {
-        let cell = &result.cell;
-        let tool = cell.tool.clone();
-        (rate_order(cell.rate), cell.frame_bytes, cell.ring_frames, place(&cell.tool), tool)
-    };
-    let groups = grouped(results, |result| result.problem.is_some(), key);
-    groups.into_iter().map(|(key, group)| (key, group.into_iter().cloned().collect())).collect()
-}
-
-/// The tools of a benchmark, as the head names them first.
-fn tools<C>(head: &BenchHead<C>, tool: impl Fn(&C) -> &str) -> Vec<String> {
+/// The tools of a benchmark, ours first.
+pub fn tools<R: Measured>(head: &BenchHead<R::Cell>) -> Vec<String> {
     let mut names: Vec<String> = vec![];
     for cell in &head.cells {
-        if !names.iter().any(|name| name == tool(cell)) {
-            names.push(tool(cell).to_owned());
+        let tool = R::setting(cell).tool;
+        if !names.iter().any(|name| name == tool) {
+            names.push(tool.to_owned());
         }
     }
     names.sort_by_key(|name| OURS.iter().position(|ours| ours == name).unwrap_or(OURS.len()));
     names
 }
 
-/// The tools of a capture benchmark, ours first.
-pub fn capture_tools(head: &BenchHead<CaptureCell>) -> Vec<String> {
-    tools(head, |cell| &cell.tool)
-}
-
-/// The tools of a send benchmark, ours first.
-pub fn send_tools(head: &BenchHead<SendCell>) -> Vec<String> {
-    tools(head, |cell| &cell.tool)
-}
-
-/// Per million frames of those that were captured, in milliseconds.
-fn per_million(ns: u64, frames: u64) -> Option<f64> {
+/// Nanoseconds for each frame.
+fn per_frame(ns: u64, frames: u64) -> Option<f64> {
     (frames > 0).then(|| ns as f64 / frames as f64)
 }
 
@@ -155,91 +156,115 @@ fn places(results: &[&CaptureResult]) -> String {
     words
 }
 
-/// Every row of a capture benchmark.
-pub fn capture_table(bench: &Bench<CaptureResult>) -> Table {
-    let headers = [
-        "port",
-        "lost where",
-        "bytes",
-        "ring",
-        "asked/s",
-        "offered frames/s",
-        "loss %",
-        "CPU ns/frame",
-        "softirq",
-        "start, end",
-        "user %",
-        "stamp p50",
-        "p99",
-    ];
-    let mut table = Table { headers: headers.map(str::to_owned).to_vec(), rows: vec![], words: 2 };
-    for ((.., tool), group) in capture_groups(&bench.results, &capture_tools(&bench.head)) {
-        let group: Vec<&CaptureResult> = group.iter().collect();
-        let cell = &group[0].cell;
-        let stamp = |value: fn(&record::bench::StampError) -> u64| {
-            Rounds::of(&group, |r| Some(value(r.stamp.as_ref()?) as f64))
-        };
-        table.rows.push(vec![
-            tool.clone(),
-            places(&group),
-            size_name(cell.frame_bytes),
-            ring_name(cell.ring_frames),
-            rate_name(cell.rate),
-            middle(Rounds::of(&group, |r| Some(r.offered_per_second())), prefixed),
-            with_range(Rounds::of(&group, CaptureResult::loss_percent), number),
-            middle(Rounds::of(&group, CaptureResult::cpu_ns_per_frame), number),
-            middle(Rounds::of(&group, |r| per_million(r.host.softirq_ns, r.arrived)), number),
-            middle(Rounds::of(&group, |r| Some(r.cpu.around_ns() as f64)), time_ns),
-            middle(Rounds::of(&group, |r| r.cpu.user_percent()), number),
-            middle(stamp(|stamp| stamp.p50_ns), time_ns),
-            middle(stamp(|stamp| stamp.p99_ns), time_ns),
-        ]);
+/// Every row of a benchmark: cells that differ only in their round. Those that could not be measured are left out.
+pub fn table<R: Measured>(bench: &Bench<R>) -> Table {
+    let tools = tools::<R>(&bench.head);
+    let mut rows: BTreeMap<_, Vec<&R>> = BTreeMap::new();
+    for result in bench.results.iter().filter(|result| result.problem().is_none()) {
+        let Setting { tool, rate, frame_bytes, ring_frames, .. } = R::setting(result.cell());
+        let place = tools.iter().position(|other| other == tool).unwrap_or(usize::MAX);
+        rows.entry((rate_order(rate), frame_bytes, ring_frames, place, tool)).or_default().push(result);
     }
-    table
+    let row = |rounds: Vec<&R>| R::COLUMNS.iter().map(|(_, cell)| cell(&rounds)).collect();
+    let headers = R::COLUMNS.iter().map(|(head, _)| (*head).to_owned()).collect();
+    Table { headers, rows: rows.into_values().map(row).collect(), words: R::WORD_COLUMNS }
 }
 
-/// Every row of a send benchmark.
-pub fn send_table(bench: &Bench<SendResult>) -> Table {
-    let headers = [
-        "port",
-        "bytes",
-        "asked/s",
-        "transmitted frames/s",
-        "received frames/s",
-        "claimed − transmitted",
-        "CPU ns/frame",
-        "user",
-        "sys",
-        "softirq",
-        "late p50",
-        "p99",
+impl Measured for CaptureResult {
+    const WORDS: [&'static str; 2] = ["capture benchmark", "frames counted, ours ÷ theirs"];
+    const WORD_COLUMNS: usize = 2;
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("port", |rounds| rounds[0].cell.tool.clone()),
+        ("lost where", |rounds| places(rounds)),
+        ("bytes", |rounds| size_name(rounds[0].cell.frame_bytes)),
+        ("ring", |rounds| ring_name(rounds[0].cell.ring_frames)),
+        ("asked/s", |rounds| rate_name(rounds[0].cell.rate)),
+        ("offered frames/s", |rounds| middle(over(rounds, |r| Some(r.offered_per_second())), prefixed)),
+        ("loss %", |rounds| with_range(over(rounds, Self::loss_percent), number)),
+        ("CPU ns/frame", |rounds| middle(over(rounds, Self::cpu_ns_per_frame), number)),
+        ("softirq", |rounds| middle(over(rounds, |r| per_frame(r.host.softirq_ns, r.arrived)), number)),
+        ("start, end", |rounds| middle(over(rounds, |r| Some(r.cpu.around_ns() as f64)), time_ns)),
+        ("user %", |rounds| middle(over(rounds, |r| r.cpu.user_percent()), number)),
+        ("stamp p50", |rounds| middle(over(rounds, |r| Some(r.stamp.as_ref()?.p50_ns as f64)), time_ns)),
+        ("p99", |rounds| middle(over(rounds, |r| Some(r.stamp.as_ref()?.p99_ns as f64)), time_ns)),
     ];
-    let mut table = Table { headers: headers.map(str::to_owned).to_vec(), rows: vec![], words: 1 };
-    let names = send_tools(&bench.head);
-    let place = |tool: &String| names.iter().position(|other| other == tool).unwrap_or(usize::MAX);
-    let key = |r: &SendResult| (rate_order(r.cell.rate), r.cell.frame_bytes, place(&r.cell.tool));
-    for (_, group) in grouped(&bench.results, |r| r.problem.is_some(), key) {
-        let cell = &group[0].cell;
-        let late = |value: fn(&record::bench::StampError) -> u64| {
-            Rounds::of(&group, |r| Some(value(r.late.as_ref()?) as f64))
-        };
-        let per_second = |frames: u64, r: &SendResult| (r.seconds > 0.0).then(|| frames as f64 / r.seconds);
-        table.rows.push(vec![
-            cell.tool.clone(),
+
+    fn setting(cell: &CaptureCell) -> Setting<'_> {
+        let CaptureCell { ref tool, frame_bytes, ring_frames, rate, round } = *cell;
+        Setting { tool, rate, frame_bytes, ring_frames, round }
+    }
+
+    fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    fn compared(&self) -> [Option<f64>; 2] {
+        let share = if self.arrived > 0 { self.captured as f64 / self.arrived as f64 } else { 0.0 };
+        [Some(share), self.cpu_ns_per_frame()]
+    }
+
+    fn conditions(rate: u64, frame_bytes: u32) -> Option<String> {
+        Some(format!("{} frames/s of {} bytes", rate_name(rate), size_name(frame_bytes)))
+    }
+
+    fn name(cell: &CaptureCell) -> String {
+        let (ring, rate) = (ring_name(cell.ring_frames), rate_name(cell.rate));
+        format!("{} {} bytes, ring {ring}, {rate} #{}", cell.tool, size_name(cell.frame_bytes), cell.round)
+    }
+}
+
+impl Measured for SendResult {
+    const WORDS: [&'static str; 2] = ["send benchmark", "frames/s, ours ÷ theirs"];
+    const WORD_COLUMNS: usize = 1;
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("port", |rounds| rounds[0].cell.tool.clone()),
+        ("bytes", |rounds| size_name(rounds[0].cell.frame_bytes)),
+        ("asked/s", |rounds| rate_name(rounds[0].cell.rate)),
+        ("transmitted frames/s", |rounds| {
+            with_range(over(rounds, |r| per_second(r.transmitted, r)), prefixed)
+        }),
+        ("received frames/s", |rounds| middle(over(rounds, |r| per_second(r.received, r)), prefixed)),
+        ("claimed − transmitted", |rounds| {
+            with_range(over(rounds, |r| Some(r.claimed as f64 - r.transmitted as f64)), number)
+        }),
+        ("CPU ns/frame", |rounds| middle(over(rounds, Self::cpu_ns_per_frame), number)),
+        ("user", |rounds| middle(over(rounds, |r| per_frame(r.cpu.user_ns, r.transmitted)), number)),
+        ("sys", |rounds| middle(over(rounds, |r| per_frame(r.cpu.system_ns, r.transmitted)), number)),
+        ("softirq", |rounds| middle(over(rounds, |r| per_frame(r.host.softirq_ns, r.transmitted)), number)),
+        ("late p50", |rounds| middle(over(rounds, |r| Some(r.late.as_ref()?.p50_ns as f64)), time_ns)),
+        ("p99", |rounds| middle(over(rounds, |r| Some(r.late.as_ref()?.p99_ns as f64)), time_ns)),
+    ];
+
+    fn setting(cell: &SendCell) -> Setting<'_> {
+        let SendCell { ref tool, frame_bytes, rate, round } = *cell;
+        Setting { tool, rate, frame_bytes, ring_frames: 0, round }
+    }
+
+    fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    fn compared(&self) -> [Option<f64>; 2] {
+        [self.per_second(), self.cpu_ns_per_frame()]
+    }
+
+    fn conditions(rate: u64, frame_bytes: u32) -> Option<String> {
+        (rate == 0).then(|| format!("{} bytes, as fast as possible", size_name(frame_bytes)))
+    }
+
+    fn name(cell: &SendCell) -> String {
+        format!(
+            "{} {} bytes {} #{}",
+            cell.tool,
             size_name(cell.frame_bytes),
             rate_name(cell.rate),
-            with_range(Rounds::of(&group, |r| per_second(r.transmitted, r)), prefixed),
-            middle(Rounds::of(&group, |r| per_second(r.received, r)), prefixed),
-            with_range(Rounds::of(&group, |r| Some(r.claimed as f64 - r.transmitted as f64)), number),
-            middle(Rounds::of(&group, SendResult::cpu_ns_per_frame), number),
-            middle(Rounds::of(&group, |r| per_million(r.cpu.user_ns, r.transmitted)), number),
-            middle(Rounds::of(&group, |r| per_million(r.cpu.system_ns, r.transmitted)), number),
-            middle(Rounds::of(&group, |r| per_million(r.host.softirq_ns, r.transmitted)), number),
-            middle(late(|late| late.p50_ns), time_ns),
-            middle(late(|late| late.p99_ns), time_ns),
-        ]);
+            cell.round
+        )
     }
-    table
+}
+
+fn per_second(frames: u64, result: &SendResult) -> Option<f64> {
+    (result.seconds > 0.0).then(|| frames as f64 / result.seconds)
 }
 
 /// Ours against a rival in cells that differ in nothing else.
@@ -283,84 +308,29 @@ impl Ratio {
     }
 }
 
-/// Round by round pairs of two tools: `same` says whether two results belong to the same conditions and round.
-fn pairs<'r, R>(
-    results: &'r [R],
-    (ours, rival): (&str, &str),
-    tool: impl Fn(&R) -> &str,
-    same: impl Fn(&R, &R) -> bool,
-) -> Vec<(&'r R, &'r R)> {
-    let of = |name: &str| -> Vec<&R> { results.iter().filter(|r| tool(r) == name).collect() };
-    let theirs = of(rival);
-    let partner = |our: &'r R| Some((our, *theirs.iter().find(|their| same(our, their))?));
-    of(ours).into_iter().filter_map(partner).collect()
-}
-
-/// Every port of ours against every rival, at each rate.
-pub fn capture_versus(bench: &Bench<CaptureResult>) -> Vec<Versus> {
-    let tools = capture_tools(&bench.head);
+/// Every port of ours against every rival, round by round under the same conditions.
+pub fn versus<R: Measured>(bench: &Bench<R>) -> Vec<Versus> {
+    let tools = tools::<R>(&bench.head);
     let (ours, rivals): (Vec<_>, Vec<_>) = tools.iter().partition(|tool| is_ours(tool));
-    let good: Vec<CaptureResult> = bench.results.iter().filter(|r| r.problem.is_none()).cloned().collect();
-    let mut rates: Vec<(u64, u32)> = good.iter().map(|r| (r.cell.rate, r.cell.frame_bytes)).collect();
-    rates.sort_unstable_by_key(|(rate, size)| (rate_order(*rate), *size));
-    rates.dedup();
+    let good = bench.results.iter().filter(|result| result.problem().is_none());
+    let good: Vec<(Setting, &R)> = good.map(|result| (R::setting(result.cell()), result)).collect();
+    let mut all_conditions: Vec<(u64, u32)> = good.iter().map(|(at, _)| (at.rate, at.frame_bytes)).collect();
+    all_conditions.sort_unstable_by_key(|(rate, size)| (rate_order(*rate), *size));
+    all_conditions.dedup();
     let mut all = vec![];
-    for &(rate, size) in &rates {
-        for (our, rival) in ours.iter().flat_map(|our| rivals.iter().map(move |rival| (our, rival))) {
-            let same = |a: &CaptureResult, b: &CaptureResult| {
-                (a.cell.rate, a.cell.frame_bytes, a.cell.round) == (rate, size, b.cell.round)
-                    && (b.cell.rate, b.cell.frame_bytes) == (rate, size)
+    for (rate, size) in all_conditions {
+        let Some(at) = R::conditions(rate, size) else { continue };
+        for (our, rival) in ours.iter().flat_map(|our| rivals.iter().map(move |rival| (*our, *rival))) {
+            let is = |at: &Setting, tool: &str| (at.rate, at.frame_bytes, at.tool) == (rate, size, tool);
+            let theirs = |round| good.iter().find(|(at, _)| is(at, rival) && at.round == round);
+            let ours = good.iter().filter(|(at, _)| is(at, our));
+            let pairs: Vec<(&R, &R)> = ours.filter_map(|(at, a)| Some((*a, theirs(at.round)?.1))).collect();
+            let ratio = |which: usize| {
+                let both = |(a, b): &(&R, &R)| Some((a.compared()[which]?, b.compared()[which]?));
+                Ratio::of(&pairs.iter().filter_map(both).collect::<Vec<_>>())
             };
-            let pairs = pairs(&good, (our, rival), |r| &r.cell.tool, same);
-            let counted: Vec<(f64, f64)> =
-                pairs.iter().map(|(a, b)| (share(a).unwrap_or(0.0), share(b).unwrap_or(0.0))).collect();
-            let cost: Vec<(f64, f64)> = pairs
-                .iter()
-                .filter_map(|(a, b)| Some((a.cpu_ns_per_frame()?, b.cpu_ns_per_frame()?)))
-                .collect();
-            all.push(Versus {
-                at: format!("{} frames/s of {} bytes", rate_name(rate), size_name(size)),
-                ours: (*our).clone(),
-                rival: (*rival).clone(),
-                rate: Ratio::of(&counted),
-                cost: Ratio::of(&cost),
-            });
-        }
-    }
-    all
-}
-
-/// The share of arrived frames that were counted.
-fn share(result: &CaptureResult) -> Option<f64> {
-    (result.arrived > 0).then(|| result.captured as f64 / result.arrived as f64)
-}
-
-/// Every port of ours against every rival, at each frame size.
-pub fn send_versus(bench: &Bench<SendResult>) -> Vec<Versus> {
-    let tools = send_tools(&bench.head);
-    let (ours, rivals): (Vec<_>, Vec<_>) = tools.iter().partition(|tool| is_ours(tool));
-    let good: Vec<SendResult> =
-        bench.results.iter().filter(|r| r.problem.is_none() && r.cell.rate == 0).cloned().collect();
-    let mut sizes: Vec<u32> = good.iter().map(|r| r.cell.frame_bytes).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let mut all = vec![];
-    for &size in &sizes {
-        for (our, rival) in ours.iter().flat_map(|our| rivals.iter().map(move |rival| (our, rival))) {
-            let same = |a: &SendResult, b: &SendResult| {
-                (a.cell.frame_bytes, b.cell.frame_bytes, a.cell.round) == (size, size, b.cell.round)
-            };
-            let pairs = pairs(&good, (our, rival), |r| &r.cell.tool, same);
-            let of = |value: fn(&SendResult) -> Option<f64>| -> Vec<(f64, f64)> {
-                pairs.iter().filter_map(|(a, b)| Some((value(a)?, value(b)?))).collect()
-            };
-            all.push(Versus {
-                at: format!("{} bytes, as fast as possible", size_name(size)),
-                ours: (*our).clone(),
-                rival: (*rival).clone(),
-                rate: Ratio::of(&of(SendResult::per_second)),
-                cost: Ratio::of(&of(SendResult::cpu_ns_per_frame)),
-            });
+            let (rate, cost) = (ratio(0), ratio(1));
+            all.push(Versus { at: at.clone(), ours: our.clone(), rival: rival.clone(), rate, cost });
         }
     }
     all
@@ -405,47 +375,21 @@ pub fn conditions<C>(head: &BenchHead<C>) -> Vec<String> {
     lines
 }
 
-/// A capture benchmark for people.
-pub fn capture_text(bench: &Bench<CaptureResult>) -> String {
-    let mut text = conditions(&bench.head).join("\n") + "\n\n" + &capture_table(bench).text();
-    let versus = capture_versus(bench);
+/// A benchmark for people.
+pub fn text<R: Measured>(bench: &Bench<R>) -> String {
+    let mut text = conditions(&bench.head).join("\n") + "\n\n" + &table(bench).text();
+    let versus = versus(bench);
     if !versus.is_empty() {
-        text += &format!("\n{}", versus_table(&versus, "frames counted, ours ÷ theirs").text());
+        text += &format!("\n{}", versus_table(&versus, R::WORDS[1]).text());
     }
-    text + &problems(bench.results.iter().map(|r| (cell_name(&r.cell), r.problem.as_deref())))
-}
-
-/// A send benchmark for people.
-pub fn send_text(bench: &Bench<SendResult>) -> String {
-    let mut text = conditions(&bench.head).join("\n") + "\n\n" + &send_table(bench).text();
-    let versus = send_versus(bench);
-    if !versus.is_empty() {
-        text += &format!("\n{}", versus_table(&versus, "frames/s, ours ÷ theirs").text());
-    }
-    text + &problems(bench.results.iter().map(|r| (send_cell_name(&r.cell), r.problem.as_deref())))
-}
-
-/// A sender's cell in words.
-pub fn send_cell_name(cell: &SendCell) -> String {
-    format!("{} {} bytes {} #{}", cell.tool, size_name(cell.frame_bytes), rate_name(cell.rate), cell.round)
-}
-
-/// A cell in words.
-pub fn cell_name(cell: &CaptureCell) -> String {
-    format!(
-        "{} {} bytes, ring {}, {} #{}",
-        cell.tool,
-        size_name(cell.frame_bytes),
-        ring_name(cell.ring_frames),
-        rate_name(cell.rate),
-        cell.round
-    )
+    text + &problems(bench)
 }
 
 /// Cells that could not be measured; each reason once, with its first cell.
-pub fn problems<'r>(results: impl Iterator<Item = (String, Option<&'r str>)>) -> String {
+pub fn problems<R: Measured>(bench: &Bench<R>) -> String {
     let mut reasons: Vec<(&str, String, usize)> = vec![];
-    for (cell, why) in results.filter_map(|(cell, why)| Some((cell, why?))) {
+    let cells = bench.results.iter().filter_map(|result| Some((R::name(result.cell()), result.problem()?)));
+    for (cell, why) in cells {
         match reasons.iter_mut().find(|(known, ..)| *known == why) {
             Some((.., times)) => *times += 1,
             None => reasons.push((why, cell, 1)),
@@ -492,12 +436,12 @@ mod tests {
             result("tcpdump", 2, 500, 10_000),
             CaptureResult { problem: Some("it died".into()), ..result("tcpdump", 3, 1, 1) },
         ];
-        let versus = capture_versus(&bench(results.clone()));
+        let versus = super::versus(&bench(results.clone()));
         assert_eq!(versus.len(), 1);
         let (rate, cost) = (versus[0].rate.unwrap(), versus[0].cost.unwrap());
         assert!((rate.median - 2.0).abs() < 1e-9 && rate.rounds == 2, "{rate:?}");
         assert!((cost.median - 0.1).abs() < 1e-9 && (cost.high - 0.1).abs() < 1e-9, "{cost:?}");
-        let text = capture_text(&bench(results));
+        let text = super::text(&bench(results));
         assert!(text.contains("not measured: tcpdump 64 bytes, ring default, 150k #3: it died"), "{text}");
         assert!(text.contains("50.0 (50.0 … 50.0)"), "{text}");
     }
@@ -507,8 +451,8 @@ mod tests {
         let mut fast = result("int", 1, 900, 1);
         fast.cell.rate = 0;
         let bench = bench(vec![fast, result("tcpdump", 1, 1, 1), result("ring", 1, 1, 1)]);
-        assert_eq!(capture_tools(&bench.head), ["int", "ring", "tcpdump"]);
-        let rates: Vec<String> = capture_table(&bench).rows.into_iter().map(|row| row[4].clone()).collect();
+        assert_eq!(tools::<CaptureResult>(&bench.head), ["int", "ring", "tcpdump"]);
+        let rates: Vec<String> = table(&bench).rows.into_iter().map(|row| row[4].clone()).collect();
         assert_eq!(rates, ["150k", "150k", "max"]);
         assert_eq!(
             (size_name(60), size_name(0), ring_name(0)),

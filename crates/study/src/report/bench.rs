@@ -1,12 +1,12 @@
 //! A benchmark of ports as a page: conditions, comparisons, plots, every row. It needs no script.
 
 use super::{COLOURS, MARK, STYLE, broken, svg};
-use crate::bench::{self, Bench, ring_name, size_name};
+use crate::bench::{self, Bench, Measured, ring_name, size_name};
 use crate::stats::median;
 use crate::table::Table;
 use minijinja::{Environment, value::Serde};
 use record::Result;
-use record::bench::{BenchHead, CaptureResult, SendResult};
+use record::bench::{CaptureResult, SendResult};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -30,76 +30,55 @@ struct Page {
 }
 
 /// One plot.
-#[derive(Serialize)]
-struct Plot {
+#[derive(Debug, Serialize)]
+pub struct Plot {
     title: String,
     svg: String,
 }
 
-/// The page of a capture benchmark.
+/// The page of a benchmark.
 ///
 /// # Errors
 /// A host problem when the page cannot be rendered.
-pub fn capture_html(bench: &Bench<CaptureResult>) -> Result<String> {
-    let versus = bench::versus_table(&bench::capture_versus(bench), "frames counted, ours ÷ theirs");
-    let names = bench.results.iter().map(|r| (bench::cell_name(&r.cell), r.problem.as_deref()));
-    render(
-        &bench.head,
-        Page {
-            title: format!("capture benchmark {}", bench.head.id),
-            missing: bench.missing().len(),
-            problems: bench::problems(names).trim().to_owned(),
-            versus,
-            plots: capture_plots(bench),
-            table: bench::capture_table(bench),
-            ..empty()
-        },
-    )
-}
-
-/// The page of a send benchmark.
-///
-/// # Errors
-/// A host problem when the page cannot be rendered.
-pub fn send_html(bench: &Bench<SendResult>) -> Result<String> {
-    let versus = bench::versus_table(&bench::send_versus(bench), "frames/s, ours ÷ theirs");
-    let names = bench.results.iter().map(|r| (bench::send_cell_name(&r.cell), r.problem.as_deref()));
-    render(
-        &bench.head,
-        Page {
-            title: format!("send benchmark {}", bench.head.id),
-            missing: bench.missing().len(),
-            problems: bench::problems(names).trim().to_owned(),
-            versus,
-            plots: send_plots(bench),
-            table: bench::send_table(bench),
-            ..empty()
-        },
-    )
-}
-
-fn empty() -> Page {
-    Page {
+pub fn html<R: Plotted>(bench: &Bench<R>) -> Result<String> {
+    let head = &bench.head;
+    let page = Page {
         mark: MARK,
         style: STYLE,
-        title: String::new(),
-        command: String::new(),
-        missing: 0,
-        problems: String::new(),
-        conditions: vec![],
-        versus: Table::default(),
-        plots: vec![],
-        table: Table::default(),
-    }
-}
-
-fn render<C>(head: &BenchHead<C>, page: Page) -> Result<String> {
-    let page = Page { command: head.command.join(" "), conditions: bench::conditions(head), ..page };
+        title: format!("{} {}", R::WORDS[0], head.id),
+        command: head.command.join(" "),
+        missing: bench.missing().len(),
+        problems: bench::problems(bench).trim().to_owned(),
+        conditions: bench::conditions(head),
+        versus: bench::versus_table(&bench::versus(bench), R::WORDS[1]),
+        plots: R::plots(bench),
+        table: bench::table(bench),
+    };
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
     environment.add_template("bench", TEMPLATE).map_err(|e| broken(&e))?;
     let template = environment.get_template("bench").map_err(|e| broken(&e))?;
     template.render(Serde(page)).map_err(|e| broken(&e))
+}
+
+/// A result that makes plots.
+pub trait Plotted: Measured {
+    /// The plots of a benchmark.
+    fn plots(bench: &Bench<Self>) -> Vec<Plot>
+    where
+        Self: Sized;
+}
+
+impl Plotted for CaptureResult {
+    fn plots(bench: &Bench<Self>) -> Vec<Plot> {
+        capture_plots(bench)
+    }
+}
+
+impl Plotted for SendResult {
+    fn plots(bench: &Bench<Self>) -> Vec<Plot> {
+        send_plots(bench)
+    }
 }
 
 /// Which numbers of a result make a plot.
@@ -141,7 +120,7 @@ fn values<R, K: Ord + Copy>(results: &[&R], key: impl Fn(&R) -> K) -> Vec<K> {
 }
 
 fn capture_plots(bench: &Bench<CaptureResult>) -> Vec<Plot> {
-    let tools = bench::capture_tools(&bench.head);
+    let tools = bench::tools::<CaptureResult>(&bench.head);
     let good: Vec<&CaptureResult> = bench.results.iter().filter(|r| r.problem.is_none()).collect();
     let tool: fn(&CaptureResult) -> &str = |r| &r.cell.tool;
     let loss: fn(&CaptureResult) -> Option<f64> = CaptureResult::loss_percent;
@@ -188,7 +167,7 @@ fn capture_plots(bench: &Bench<CaptureResult>) -> Vec<Plot> {
 }
 
 fn send_plots(bench: &Bench<SendResult>) -> Vec<Plot> {
-    let tools = bench::send_tools(&bench.head);
+    let tools = bench::tools::<SendResult>(&bench.head);
     let good: Vec<&SendResult> = bench.results.iter().filter(|r| r.problem.is_none()).collect();
     let tool: fn(&SendResult) -> &str = |r| &r.cell.tool;
     let x: (&str, fn(&SendResult) -> f64) =
@@ -211,7 +190,7 @@ fn send_plots(bench: &Bench<SendResult>) -> Vec<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::bench::{CaptureCell, SendCell};
+    use record::bench::{BenchHead, CaptureCell, SendCell};
 
     #[test]
     fn the_page_has_the_plots_and_hides_no_markup() {
@@ -228,7 +207,7 @@ mod tests {
         results[0].problem = Some("no <b>room</b>".into());
         let cells = results.iter().map(|result| result.cell.clone()).collect();
         let bench = Bench { head: BenchHead { cells, ..BenchHead::default() }, results };
-        let page = capture_html(&bench).unwrap();
+        let page = html(&bench).unwrap();
         assert!(page.starts_with(MARK) && page.contains("Loss over ring size: 64 bytes, 150k frames"));
         assert!(!page.contains("<script>") && !page.contains("<b>room") && page.contains("&lt;b&gt;room"));
         assert_eq!(page.matches("<polyline").count(), 2, "one line for each tool");
@@ -244,7 +223,7 @@ mod tests {
         };
         let results = vec![result(60), result(1514)];
         let cells = results.iter().map(|result| result.cell.clone()).collect();
-        let page = send_html(&Bench { head: BenchHead { cells, ..BenchHead::default() }, results }).unwrap();
+        let page = html(&Bench { head: BenchHead { cells, ..BenchHead::default() }, results }).unwrap();
         assert!(page.contains("Transmitted over frame size, asked max"), "{page}");
     }
 }
