@@ -150,7 +150,9 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     let mut meter = interface.map(|interface| Meter { interface, last: None, said: String::new() });
     let look = || {
         let done = (begun.elapsed().as_millis() as u64).min(length_ms);
-        (done, format!("{}{}", spec.kind, meter.as_mut().map(Meter::words).unwrap_or_default()))
+        let (seconds, total) = (done as f64 / 1e3, length_ms as f64 / 1e3);
+        let rates = meter.as_mut().map(Meter::words).unwrap_or_default();
+        (done, format!("{}: {seconds:.0} of {total:.0} s{rates}", spec.kind))
     };
     let outcome = progress::watched(output, length_ms, look, || {
         controller::run(&spec, &mut sender, &mut receiver, control.ip(), &mut Nobody)
