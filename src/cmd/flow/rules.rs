@@ -13,7 +13,6 @@ use flow::openflow::port::QueueStats;
 use flow::pipeline::Change;
 use flow::rule::{FlowMod, FlowModCommand};
 use flow::text::{file, rule};
-use record::unit::many;
 use record::{Problem, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -82,13 +81,14 @@ pub struct Named {
 
 /// What was done, for people.
 fn sentence(verb: Verb, sent: usize, removed: Option<u64>) -> String {
+    let count = |number: u64, noun: &str| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
     let sent = sent as u64;
     match (verb, removed) {
-        (Verb::Add, _) => many(sent, "rule") + " added",
-        (Verb::Modify, _) => many(sent, "change") + " sent to modify rules",
-        (Verb::Delete, Some(removed)) => many(removed, "rule") + " deleted",
+        (Verb::Add, _) => count(sent, "rule") + " added",
+        (Verb::Modify, _) => count(sent, "change") + " sent to modify rules",
+        (Verb::Delete, Some(removed)) => count(removed, "rule") + " deleted",
         (Verb::Delete, None) => {
-            many(sent, "change") + " sent to delete rules; how many were deleted is not known"
+            count(sent, "change") + " sent to delete rules; how many were deleted is not known"
         }
     }
 }
