@@ -3,19 +3,14 @@
 //! Needs root; otherwise every test prints why it is skipped. (`tests/lab.rs` of the program covers users without root
 //! and killed commands.)
 
+mod support;
+
 use linux::lab::{Lab, Lifetime, Node, Topology};
 use linux::sys::clock::monotonic_ns;
 use record::Role;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
-
-fn may_run(test: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root() && linux::sys::netns::create().is_ok();
-    if !root {
-        println!("SKIP: {test}: needs root (network namespaces)");
-    }
-    root
-}
+use support::{may_run, skip};
 
 fn name(test: &str) -> String {
     format!("t{}-{test}", std::process::id())
@@ -252,7 +247,7 @@ fn what_others_changed_inside_is_named_and_harms_nothing() {
         true
     };
     if !tool("a", "ip link set eth0 mtu 1300") {
-        println!("SKIP: changes: iproute2 is not installed");
+        skip("changes", "iproute2 is not installed");
         return;
     }
     tool("a", "ip address flush dev eth0");

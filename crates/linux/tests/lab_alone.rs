@@ -3,6 +3,8 @@
 //! Not under the test harness: only a process with one thread may enter a user namespace. Started without arguments it
 //! is the test; it starts itself again in the roles that need a process.
 
+mod support;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +20,7 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("hold") => hold(),
         _ if !nix::unistd::geteuid().is_root() => {
-            println!("SKIP: labs in processes of their own: needs root")
+            support::skip("labs in processes of their own", "needs root")
         }
         _ => {
             killed_while_up();
@@ -106,7 +108,7 @@ fn without_root() {
     std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
     let (mut child, line) = start(&program, &path, Some(65534));
     if let Some(why) = line.strip_prefix("refused ") {
-        println!("SKIP: labs without root: {why}");
+        support::skip("labs without root", why);
         child.wait().unwrap();
         return;
     }

@@ -15,6 +15,7 @@ mod many;
 mod rig;
 #[path = "ports/stage.rs"]
 mod stage;
+mod support;
 #[path = "ports/traffic.rs"]
 mod traffic;
 #[path = "ports/twin.rs"]

@@ -3,6 +3,8 @@
 //! Needs root; otherwise every test prints why it is skipped. Nothing is left behind: a namespace that nobody holds
 //! vanishes with its interfaces.
 
+mod support;
+
 use linux::port::{
     Batch, Direction, Frames, Hand, MAX_BATCH, Member, Meta, Port, PortError, Receiver, Sent, StampSource,
     Transmitter, Wait, Way, Wish, open,
@@ -40,14 +42,10 @@ const QUIET: Wait = Wait::For(Duration::from_secs(1));
 
 /// Runs a test in a namespace of its own with the veth pair `a`, `b`; both are up and say nothing of their own.
 fn alone(test: &str, body: impl FnOnce() + Send) {
-    let root = nix::unistd::geteuid().is_root();
-    let Ok(space) = netns::create()
-        .map_err(|error| error.to_string())
-        .and_then(|space| if root { Ok(space) } else { Err("no root".into()) })
-    else {
-        println!("SKIP: {test}: needs root (network namespaces)");
+    if !support::may_run(test) {
         return;
-    };
+    }
+    let space = netns::create().unwrap();
     netns::within(std::os::fd::AsFd::as_fd(&space), || {
         ip("link add name a type veth peer name b");
         for end in ["a", "b"] {

@@ -2,6 +2,8 @@
 //!
 //! Needs root; otherwise every test prints why it is skipped.
 
+mod support;
+
 use linux::lab::{Lab, Lifetime, Node, Topology};
 use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
 use linux::port::{
@@ -12,17 +14,10 @@ use nix::ifaddrs::getifaddrs;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use support::{may_run, skip};
 use wire::frame::{Ends, Mac, build_udp};
 use wire::message::{Flags, Message};
 use wire::offload::{Offload, Partial, SegmentKind, Segments};
-
-fn may_run(test: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root() && linux::sys::netns::create().is_ok();
-    if !root {
-        println!("SKIP: {test}: needs root (network namespaces)");
-    }
-    root
-}
 
 fn pair(test: &str) -> Lab {
     let name = format!("x{}-{test}", std::process::id());
@@ -411,7 +406,7 @@ fn tcp_passes_a_forwarder_that_copies_nothing_with_offloads_on_and_off() {
         return;
     }
     if std::process::Command::new("iperf3").arg("-v").output().is_err() {
-        println!("SKIP: xdp forwarder: iperf3 is not installed");
+        skip("xdp forwarder", "iperf3 is not installed");
         return;
     }
     for (offload, mode) in [("", "native"), ("offload off", "native"), ("offload off", "generic")] {

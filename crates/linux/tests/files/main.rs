@@ -2,6 +2,8 @@
 //! are told.
 
 mod peers;
+#[path = "../support/mod.rs"]
+mod support;
 
 use linux::port::pcap::{Options, Writer};
 use linux::port::{
@@ -296,7 +298,7 @@ fn small_disk(folder: &Path, bytes: u64) {
 #[test]
 fn a_full_disk_leaves_whole_frames_and_says_how_many() {
     if !nix::unistd::geteuid().is_root() {
-        peers::skip("a full disk", "needs root (mounts)");
+        support::skip("a full disk", "needs root (mounts)");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! Files of other programs are read, and ours are read by them: the same frames, lengths and times.
 
 use super::{frames_of, meta, open, reader, wish};
+use crate::support::skip;
 use linux::port::pcap::{Options, Writer};
 use linux::port::{self, Direction, Meta, Way};
 use linux::sys::netns;
@@ -25,15 +26,6 @@ fn may_run(test: &str, programs: &[&str]) -> bool {
         return false;
     }
     true
-}
-
-pub(super) fn skip(test: &str, why: &str) {
-    println!("SKIP: {test}: {why}");
-    if let Some(list) = std::env::var_os("PATHLAB_SKIPS") {
-        use std::io::Write;
-        let mut list = fs::OpenOptions::new().create(true).append(true).open(list).unwrap();
-        writeln!(list, "{test}: {why}").unwrap();
-    }
 }
 
 fn run(program: &str, arguments: &[&str]) -> Output {

@@ -9,5 +9,7 @@ mod again;
 mod agreement;
 mod causes;
 mod cost;
+#[path = "../support/mod.rs"]
+mod support;
 mod units;
 mod world;

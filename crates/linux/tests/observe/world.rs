@@ -1,5 +1,6 @@
 //! Namespaces held only by descriptors, veth pairs between them, and tools run inside: nothing to clean up.
 
+use crate::support::skip;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Command;
@@ -24,7 +25,8 @@ impl World {
             match netns::create() {
                 Ok(namespace) => nodes.push(((*name).to_owned(), namespace)),
                 Err(error) => {
-                    println!("SKIP: no network namespace can be made here: {error}");
+                    let why = format!("no network namespace can be made here: {error}");
+                    skip("counters of namespaces", &why);
                     return None;
                 }
             }
@@ -179,7 +181,7 @@ impl World {
         match Witness::start(&self.borrowed(), &Flow { protocol, ports: vec![port] }) {
             Ok(witness) => Some(witness),
             Err(absent) => {
-                println!("SKIP: the witness: {}", absent.why);
+                skip("the witness", &absent.why);
                 None
             }
         }

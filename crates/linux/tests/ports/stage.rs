@@ -1,5 +1,6 @@
 //! Namespaces and interfaces for one test; gone when it ends.
 
+pub use crate::support::may_run;
 use linux::lab::topology::{InterfaceSpec, Offload, Prefix};
 use linux::netlink::Netlink;
 use linux::port::{Frames, Hand, Meta, Port, Wait, Wish, open};
@@ -7,26 +8,6 @@ use linux::sys::netns;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// True when namespaces can be made; else says what is skipped.
-pub fn may_run(what: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root() && netns::create().is_ok();
-    if !root {
-        skip(what, "needs root (network namespaces)");
-    }
-    root
-}
-
-/// Says that something was not tested: on standard output, and in the list that `make test` prints.
-pub fn skip(what: &str, why: &str) {
-    println!("SKIP: {what}: {why}");
-    if let Some(list) = std::env::var_os("PATHLAB_SKIPS")
-        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(list)
-    {
-        use std::io::Write;
-        let _ = writeln!(file, "{what}: {why}");
-    }
-}
 
 /// A namespace that exists as long as this descriptor, and sends nothing by itself.
 pub struct Space(OwnedFd);
