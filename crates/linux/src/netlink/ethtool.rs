@@ -45,39 +45,37 @@ impl Offload {
     pub const ALL: [Offload; 7] =
         [Offload::Tso, Offload::Gso, Offload::Gro, Offload::Tx, Offload::Rx, Offload::Sg, Offload::Uso];
 
-    /// The word in a topology.
-    pub fn word(self) -> &'static str {
+    /// The word in a topology, and the kernel's feature bits (`net/ethtool/common.c`, `netdev_features_strings`).
+    fn row(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Offload::Tso => "tso",
-            Offload::Gso => "gso",
-            Offload::Gro => "gro",
-            Offload::Tx => "tx",
-            Offload::Rx => "rx",
-            Offload::Sg => "sg",
-            Offload::Uso => "uso",
+            Offload::Tso => ("tso", &TSO),
+            Offload::Gso => ("gso", &["tx-generic-segmentation"]),
+            Offload::Gro => ("gro", &["rx-gro"]),
+            Offload::Tx => ("tx", &TX),
+            Offload::Rx => ("rx", &["rx-checksum"]),
+            Offload::Sg => ("sg", &["tx-scatter-gather", "tx-scatter-gather-fraglist"]),
+            Offload::Uso => ("uso", &["tx-udp-segmentation"]),
         }
     }
 
-    /// The kernel's feature bits that it stands for (`net/ethtool/common.c`, `netdev_features_strings`).
+    /// The word in a topology.
+    pub fn word(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The kernel's feature bits that it stands for.
     pub fn features(self) -> &'static [&'static str] {
-        match self {
-            Offload::Tso => &[
-                "tx-tcp-segmentation",
-                "tx-tcp-ecn-segmentation",
-                "tx-tcp-mangleid-segmentation",
-                "tx-tcp6-segmentation",
-            ],
-            Offload::Gso => &["tx-generic-segmentation"],
-            Offload::Gro => &["rx-gro"],
-            Offload::Tx => {
-                &["tx-checksum-ipv4", "tx-checksum-ip-generic", "tx-checksum-ipv6", "tx-checksum-sctp"]
-            }
-            Offload::Rx => &["rx-checksum"],
-            Offload::Sg => &["tx-scatter-gather", "tx-scatter-gather-fraglist"],
-            Offload::Uso => &["tx-udp-segmentation"],
-        }
+        self.row().1
     }
 }
+
+const TSO: [&str; 4] = [
+    "tx-tcp-segmentation",
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+];
+const TX: [&str; 4] = ["tx-checksum-ipv4", "tx-checksum-ip-generic", "tx-checksum-ipv6", "tx-checksum-sctp"];
 
 impl Netlink {
     /// Switches offloads; those that the device does not let change stay as they are.

@@ -150,15 +150,6 @@ impl<'a> Batch<'a> {
         &self.slots[index].meta
     }
 
-    /// The same, to be changed.
-    ///
-    /// # Panics
-    /// For a number that is not in the batch.
-    #[inline]
-    pub fn meta_mut(&mut self, index: usize) -> &mut Meta {
-        &mut self.slots[index].meta
-    }
-
     /// Moves the first byte of a frame: `by` > 0 makes room for a header (its bytes are what was there), `by` < 0
     /// removes bytes. False, and nothing changed, when there is not so much room or frame, or the frame was taken.
     pub fn grow_front(&mut self, index: usize, by: i32) -> bool {

@@ -38,14 +38,14 @@ pub fn circle(first: &str, second: &str, one_way: bool) -> Result<Option<String>
         }
         _ => return Ok(None),
     };
-    let same = a.index == b.index;
+    let same = a.link.index == b.link.index;
     // Whatever is sent by the loopback interface is received by it.
-    let loopback = same && a.name == "lo";
+    let loopback = same && a.link.name == "lo";
     if same && (loopback || !one_way) {
-        return Ok(Some(format!("both ports are the interface {}", a.name)));
+        return Ok(Some(format!("both ports are the interface {}", a.link.name)));
     }
-    let joined = !same && a.peer == b.index && a.peer_netns.is_none();
-    Ok(joined.then(|| format!("{} and {} are the two ends of one veth pair", a.name, b.name)))
+    let joined = !same && a.link.peer == b.link.index && a.link.peer_netns.is_none();
+    Ok(joined.then(|| format!("{} and {} are the two ends of one veth pair", a.link.name, b.link.name)))
 }
 
 #[cfg(test)]

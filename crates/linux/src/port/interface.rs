@@ -1,7 +1,7 @@
 //! The interface under a port: what is known of it at the opening, and whether it is still there.
 
 use super::PortError;
-use crate::netlink::Netlink;
+use crate::netlink::{LinkState, Netlink};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use record::{Problem, Result};
 use std::io;
@@ -13,16 +13,7 @@ const XDP_TRANSMIT: u64 = 1 << 2;
 /// What the kernel told of an interface.
 #[derive(Debug, Clone)]
 pub(in crate::port) struct Interface {
-    pub index: u32,
-    pub name: String,
-    /// `veth`, `tun`, …; empty for hardware.
-    pub kind: String,
-    pub up: bool,
-    pub mtu: u32,
-    /// Index of the other end of a veth, in its namespace.
-    pub peer: u32,
-    /// Which namespace that is, as this one numbers others; none when it is this one.
-    pub peer_netns: Option<i32>,
+    pub link: LinkState,
     /// Receive queues in use; 1 where the driver does not tell.
     pub queues: u32,
     /// `enum netdev_xdp_act`; none where the kernel does not tell.
@@ -43,17 +34,7 @@ impl Interface {
         };
         let queues = netlink.queues(link.index).ok().flatten().map_or(1, |(receive, _)| receive.max(1));
         let xdp = netlink.xdp_features(link.index).ok().flatten();
-        Ok(Interface {
-            index: link.index,
-            name: link.name.clone(),
-            kind: link.kind.clone(),
-            up: link.up,
-            mtu: link.mtu,
-            peer: link.peer,
-            peer_netns: link.peer_netns,
-            queues,
-            xdp,
-        })
+        Ok(Interface { link: link.clone(), queues, xdp })
     }
 
     /// Whether frames that are redirected to it can leave: a driver may lack the function, and a veth has it only
@@ -157,7 +138,7 @@ mod tests {
     }
 
     fn index(name: &str) -> u32 {
-        Interface::find(name, "test").expect("it was made").index
+        Interface::find(name, "test").expect("it was made").link.index
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Sink {
                 .at(interface)
                 .help("run as root, and detach another XDP program if there is one")
         };
-        let link = answer(found.index, XDP_DROP, "pathlab_drop").map_err(refused)?;
+        let link = answer(found.link.index, XDP_DROP, "pathlab_drop").map_err(refused)?;
         Ok(Sink { _link: link })
     }
 }

@@ -27,8 +27,6 @@ const LINK_CREATE: libc::c_long = 28;
 /// The size of `union bpf_attr` that this module fills; the rest is unknown to it, hence absent.
 const ATTR_BYTES: usize = 128;
 
-/// `BPF_MAP_TYPE_HASH`.
-pub const MAP_HASH: u32 = 1;
 /// `BPF_MAP_TYPE_ARRAY`.
 pub const MAP_ARRAY: u32 = 2;
 /// `BPF_MAP_TYPE_PERCPU_HASH`.

@@ -24,11 +24,6 @@ pub fn thread_cpu_ns() -> u64 {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CPU time of this process.
-pub fn process_cpu_ns() -> u64 {
-    read(ClockId::CLOCK_PROCESS_CPUTIME_ID)
-}
-
 /// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`; returns at once when that is past. Wakes up late by the timer's
 /// slack ([`precise_timers`]) and whatever the scheduler adds; a signal does not cut it short.
 pub fn sleep_until(at_ns: u64) {

@@ -387,19 +387,16 @@ pub fn take_sent_stamp(fd: impl AsFd) -> io::Result<Option<SentStamp>> {
         return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
     }
     let (mut times, mut step, mut key) = (None, 0, 0);
-    // SAFETY: the kernel wrote whole control messages into the buffer, and the macros stay inside that.
+    // SAFETY: the control buffer is live, and each kind has the content that is read.
     unsafe {
-        let mut message = libc::CMSG_FIRSTHDR(&raw const header);
-        while let Some(found) = message.as_ref() {
-            let data = libc::CMSG_DATA(message);
-            if (found.cmsg_level, found.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
+        socket::control_messages(&header, |level, kind, data| {
+            if (level, kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
                 times = Some(data.cast::<[libc::timespec; 3]>().read_unaligned());
-            } else if (found.cmsg_level, found.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP) {
+            } else if (level, kind) == (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP) {
                 let told = data.cast::<libc::sock_extended_err>().read_unaligned();
                 (step, key) = (told.ee_info, told.ee_data);
             }
-            message = libc::CMSG_NXTHDR(&raw const header, message);
-        }
+        });
     }
     Ok(times.map(|times| SentStamp { step, key, times }))
 }

@@ -92,6 +92,21 @@ pub fn drops(fd: impl AsFd) -> io::Result<u64> {
     Ok(u64::from(u32::from_ne_bytes(*word)))
 }
 
+/// Gives level, kind and content of each control message that came with a message to `each`.
+///
+/// # Safety
+/// `msg_control` of the header points to a live control buffer, into which the kernel wrote `msg_controllen` bytes.
+pub unsafe fn control_messages(header: &libc::msghdr, mut each: impl FnMut(i32, i32, *const u8)) {
+    // SAFETY: the kernel writes whole control messages, and the macros stay inside what the caller promises.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while let Some(found) = message.as_ref() {
+            each(found.cmsg_level, found.cmsg_type, libc::CMSG_DATA(message));
+            message = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+}
+
 /// sendmmsg(2), without the loop of one call a message that musl has in its place.
 ///
 /// musl fills the upper halves of two lengths that the kernel reads whole; they are zero in headers that began as zeros, so

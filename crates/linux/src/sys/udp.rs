@@ -231,19 +231,16 @@ impl ReceiveBatch {
         if header.msg_controllen == 0 {
             return None;
         }
-        // SAFETY: `msg_control` was set by the last `receive` to this value's own control buffer, the kernel wrote
-        // `msg_controllen` ≤ CONTROL bytes of whole control messages into it, and the macros stay inside that.
+        let mut merged = None;
+        // SAFETY: `msg_control` was set by the last `receive` to this value's own control buffer; `UDP_GRO` is an `int`.
         unsafe {
-            let mut message = libc::CMSG_FIRSTHDR(header);
-            while let Some(found) = message.as_ref() {
-                if found.cmsg_level == libc::SOL_UDP && found.cmsg_type == libc::UDP_GRO {
-                    let size = libc::CMSG_DATA(message).cast::<i32>().read_unaligned();
-                    return usize::try_from(size).ok().filter(|&size| size > 0);
+            socket::control_messages(header, |level, kind, data| {
+                if (level, kind) == (libc::SOL_UDP, libc::UDP_GRO) {
+                    merged = usize::try_from(data.cast::<i32>().read_unaligned()).ok();
                 }
-                message = libc::CMSG_NXTHDR(header, message);
-            }
+            });
         }
-        None
+        merged.filter(|&size| size > 0)
     }
 
     /// The datagrams in message `index`: one, or as many as were merged.

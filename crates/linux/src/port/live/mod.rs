@@ -136,16 +136,16 @@ impl Live {
     /// the kernel is too old or this user may not.
     pub fn open(interface: &str, place: &str, wish: &LiveWish) -> Result<Live> {
         let interface = Interface::find(interface, place)?;
-        if !interface.up {
-            return Err(Problem::host(format!("interface {} is down", interface.name))
+        if !interface.link.up {
+            return Err(Problem::host(format!("interface {} is down", interface.link.name))
                 .at(place)
-                .help(format!("switch it on: ip link set {} up", interface.name)));
+                .help(format!("switch it on: ip link set {} up", interface.link.name)));
         }
         check(&wish.frames, &interface, place)?;
         let peer = peer::open(&interface, wish.open_peer, place)?;
-        let generator = program::Generator::new(&wish.frames, wish.first_sequence, interface.index)
+        let generator = program::Generator::new(&wish.frames, wish.first_sequence, interface.link.index)
             .map_err(|problem| problem.at(place))?;
-        let probe = Probe::open(interface.index)
+        let probe = Probe::open(interface.link.index)
             .map_err(|e| Problem::host(format!("cannot open a socket: {e}")).at(place))?;
         let batch = if wish.batch == 0 { DEFAULT_BATCH } else { wish.batch.min(MAX_BATCH) };
         let mut live = Live {
@@ -282,7 +282,7 @@ fn check(frames: &[LiveFrame], interface: &Interface, place: &str) -> Result<()>
         return bad(format!("live frames need 1 to 512 templates, not {}", frames.len()));
     }
     // Ethernet header and one tag come on top of the MTU.
-    let longest = (interface.mtu as usize + 18).min(program::LONGEST);
+    let longest = (interface.link.mtu as usize + 18).min(program::LONGEST);
     for (number, frame) in frames.iter().enumerate() {
         let length = frame.bytes.len();
         if length < 14 {
@@ -292,7 +292,7 @@ fn check(frames: &[LiveFrame], interface: &Interface, place: &str) -> Result<()>
             return bad(format!(
                 "template {} has {length} bytes, and live frames on {} have at most {longest}",
                 number + 1,
-                interface.name
+                interface.link.name
             ));
         }
         if frame.message.is_some_and(|at| at < 14 || at + wire::message::LENGTH > length) {
@@ -314,7 +314,7 @@ fn settings(interface: &Interface, wish: &LiveWish, batch: u32, peer: String) ->
         setting("batch", asked, format!("{batch} frames"), ""),
         setting("templates", "", wish.frames.len().to_string(), ""),
     ];
-    if interface.kind == "veth" {
+    if interface.link.kind == "veth" {
         all.push(setting("peer", "", peer, ""));
     }
     all

@@ -26,7 +26,7 @@ pub(super) struct Peer {
 
 /// Makes sure that redirected frames can leave through the interface.
 pub(super) fn open(interface: &Interface, wanted: bool, place: &str) -> Result<Peer> {
-    let name = &interface.name;
+    let name = &interface.link.name;
     match interface.takes_redirected() {
         Some(true) => return Ok(Peer { program: None, note: "takes redirected frames as it is".into() }),
         None if !wanted => {
@@ -34,7 +34,7 @@ pub(super) fn open(interface: &Interface, wanted: bool, place: &str) -> Result<P
         }
         _ => {}
     }
-    if interface.kind != "veth" {
+    if interface.link.kind != "veth" {
         let problem = Problem::host(format!("the driver of {name} takes no redirected frames"));
         return Err(problem.at(place).help("use ring: or xdp: instead"));
     }
@@ -50,7 +50,7 @@ pub(super) fn open(interface: &Interface, wanted: bool, place: &str) -> Result<P
         return Err(refused("is in a namespace that cannot be reached from here".into()));
     };
     let attached =
-        netns::within(namespace.as_fd(), || sink::answer(interface.peer, XDP_PASS, "pathlab_pass"))
+        netns::within(namespace.as_fd(), || sink::answer(interface.link.peer, XDP_PASS, "pathlab_pass"))
             .and_then(|done| done);
     let program = attached.map_err(|e| refused(format!("takes no program: {e}")))?;
     Ok(Peer { program: Some(program), note: "our program passes everything on, as long as this runs".into() })
@@ -59,7 +59,7 @@ pub(super) fn open(interface: &Interface, wanted: bool, place: &str) -> Result<P
 /// The namespace of the other end, if it is this one or one that has a name or a process.
 fn namespace_of_peer(interface: &Interface) -> Option<OwnedFd> {
     let own = netns::current().ok()?;
-    let Some(wanted) = interface.peer_netns else { return Some(own) };
+    let Some(wanted) = interface.link.peer_netns else { return Some(own) };
     let mut netlink = Netlink::open();
     candidates().filter_map(|path| Some(OwnedFd::from(File::open(path).ok()?))).find(|namespace| {
         netlink.number_of(namespace.as_fd()).is_ok_and(|number| number == Some(wanted))

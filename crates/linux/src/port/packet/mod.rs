@@ -92,13 +92,14 @@ fn every_frame_is_one(uri: &Uri, asked: &Asked) -> Result<()> {
 fn cuts_super_frames(uri: &Uri) -> Result<()> {
     let interface = Interface::find(&uri.rest, &uri.text)?;
     let offloads = Netlink::open()
-        .offloads(interface.index)
+        .offloads(interface.link.index)
         .map_err(|e| Problem::host(format!("cannot ask for the offloads: {e}")).at(&uri.text))?;
-    if interface.kind.is_empty() || offloads.get(&Offload::Uso) != Some(&true) {
+    if interface.link.kind.is_empty() || offloads.get(&Offload::Uso) != Some(&true) {
         return Ok(());
     }
-    let what = format!("{} interface {} passes super-frames on uncut", interface.kind, interface.name);
-    let help = format!("ethtool -K {} tx-udp-segmentation off; or leave join out", interface.name);
+    let what =
+        format!("{} interface {} passes super-frames on uncut", interface.link.kind, interface.link.name);
+    let help = format!("ethtool -K {} tx-udp-segmentation off; or leave join out", interface.link.name);
     Err(Problem::host(what).at(&uri.text).help(help))
 }
 

@@ -261,23 +261,20 @@ struct Beside {
 impl Beside {
     fn read(header: &libc::msghdr) -> Beside {
         let mut beside = Beside::default();
-        // SAFETY: `msg_control` points to this receiver's own control buffer, the kernel wrote `msg_controllen` bytes
-        // of whole control messages into it, and the macros stay inside that.
+        // SAFETY: `msg_control` points to this receiver's own control buffer, and each kind has the content that is read.
         unsafe {
-            let mut message = libc::CMSG_FIRSTHDR(header);
-            while let Some(found) = message.as_ref() {
-                if found.cmsg_level == libc::SOL_PACKET && found.cmsg_type == libc::PACKET_AUXDATA {
-                    let data = libc::CMSG_DATA(message).cast::<libc::tpacket_auxdata>().read_unaligned();
+            socket::control_messages(header, |level, kind, data| match (level, kind) {
+                (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                    let data = data.cast::<libc::tpacket_auxdata>().read_unaligned();
                     beside.status = data.tp_status;
                     beside.length = data.tp_len;
                     beside.tag = shared::tag(data.tp_status, data.tp_vlan_tci, data.tp_vlan_tpid);
                 }
-                if found.cmsg_level == libc::SOL_SOCKET && found.cmsg_type == libc::SCM_TIMESTAMPING {
-                    let times = libc::CMSG_DATA(message).cast::<[libc::timespec; 3]>().read_unaligned();
-                    beside.stamp = stamps::read(&times);
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
+                    beside.stamp = stamps::read(&data.cast::<[libc::timespec; 3]>().read_unaligned());
                 }
-                message = libc::CMSG_NXTHDR(header, message);
-            }
+                _ => {}
+            });
         }
         beside
     }

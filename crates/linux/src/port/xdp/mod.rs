@@ -76,7 +76,7 @@ fn no_memory(error: io::Error) -> Problem {
 
 /// The chunk that holds the interface's frames, if there is one.
 fn chunk_for(interface: &Interface) -> u32 {
-    if interface.mtu + HEADER + HEADROOM <= 2048 { 2048 } else { 4096 }
+    if interface.link.mtu + HEADER + HEADROOM <= 2048 { 2048 } else { 4096 }
 }
 
 /// What the URI says.
@@ -156,8 +156,8 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
 }
 
 fn open_on(interface: &Interface, asked: &Asked, wish: &Wish, text: &str) -> Result<Port> {
-    let name = &interface.name;
-    if !interface.up {
+    let name = &interface.link.name;
+    if !interface.link.up {
         return Err(Problem::host(format!("interface {name} is down"))
             .help(format!("switch it on: ip link set {name} up")));
     }
@@ -165,11 +165,11 @@ fn open_on(interface: &Interface, asked: &Asked, wish: &Wish, text: &str) -> Res
     let area = area(interface, asked, wish)?;
     let (receives, transmits) = (wish.direction.receives(), wish.direction.transmits());
     let redirect =
-        receives.then(|| Redirect::attach(interface.index, name, asked.mode, asked.only)).transpose()?;
+        receives.then(|| Redirect::attach(interface.link.index, name, asked.mode, asked.only)).transpose()?;
     let generic = redirect.as_ref().is_some_and(|redirect| redirect.mode == Mode::Generic);
     // Generic XDP works on socket buffers, so there is nothing that could be shared with the driver.
     let copy = if generic && asked.copy == 0 { libc::XDP_COPY } else { asked.copy };
-    let binding = Binding { interface: interface.index, queue, copy, wakeup: asked.wakeup };
+    let binding = Binding { interface: interface.link.index, queue, copy, wakeup: asked.wakeup };
     let parts = Socket::open(&area, asked.frames, receives, transmits, &binding)
         .map_err(|error| refused(error, interface, queue, asked))?;
     if let Some(redirect) = &redirect {
@@ -191,14 +191,14 @@ fn assemble(
     text: &str,
 ) -> Result<Port> {
     let probe =
-        || Probe::open(interface.index).map_err(|e| Problem::host(format!("cannot open a socket: {e}")));
-    let promiscuous = match wish.promiscuous && redirect.is_some() {
-        true => Some(
-            promiscuous(interface.index)
-                .map_err(|e| Problem::host(format!("cannot make {} promiscuous: {e}", interface.name)))?,
-        ),
-        false => None,
-    };
+        || Probe::open(interface.link.index).map_err(|e| Problem::host(format!("cannot open a socket: {e}")));
+    let promiscuous =
+        match wish.promiscuous && redirect.is_some() {
+            true => Some(promiscuous(interface.link.index).map_err(|e| {
+                Problem::host(format!("cannot make {} promiscuous: {e}", interface.link.name))
+            })?),
+            false => None,
+        };
     let mut receiver = None;
     if let (Some(rings), Some(redirect)) = (parts.inward, redirect) {
         let mut made = receiver_of(rings, asked, wish, parts.socket.clone(), redirect, probe()?);
@@ -208,7 +208,7 @@ fn assemble(
     }
     let mut transmitter = None;
     if let Some(rings) = parts.outward {
-        let longest = interface.mtu + HEADER - 4;
+        let longest = interface.link.mtu + HEADER - 4;
         let made = transmitter_of(rings, asked, longest, parts.socket, probe()?, settings);
         transmitter = Some(Box::new(made) as Box<dyn Transmitter>);
     }
@@ -275,7 +275,7 @@ fn transmitter_of(
 
 /// The queue: as asked, or that of the member.
 fn queue(interface: &Interface, asked: &Asked, wish: &Wish) -> Result<u32> {
-    let (name, queues) = (&interface.name, interface.queues);
+    let (name, queues) = (&interface.link.name, interface.queues);
     let queue = match (asked.queue, wish.member) {
         (Some(_), Some(member)) if member.count > 1 => {
             return Err(Problem::input("one queue cannot be shared by several receivers")
@@ -300,20 +300,20 @@ fn queue(interface: &Interface, asked: &Asked, wish: &Wish) -> Result<u32> {
 
 /// The memory: as wished, or new.
 fn area(interface: &Interface, asked: &Asked, wish: &Wish) -> Result<Arc<Area>> {
-    let longest = interface.mtu + HEADER;
+    let longest = interface.link.mtu + HEADER;
     let wanted = chunk_for(interface);
     let chunk = wish.area.as_ref().map(|area| area.chunk_bytes()).or(asked.chunk).unwrap_or(wanted);
     if longest + HEADROOM > chunk && wish.direction.receives() {
         let most = chunk.saturating_sub(HEADROOM + HEADER);
         let problem = Problem::host(format!(
             "frames of {} (MTU {}) do not fit into a chunk of {chunk} bytes",
-            interface.name, interface.mtu
+            interface.link.name, interface.link.mtu
         ));
-        return Err(match chunk < 4096 && interface.mtu <= 4096 - HEADROOM - HEADER {
+        return Err(match chunk < 4096 && interface.link.mtu <= 4096 - HEADROOM - HEADER {
             true => problem.help("ask for chunk=4096"),
             false => problem.help(format!(
                 "make the MTU {most} or less: ip link set {} mtu {most}; or use ring:",
-                interface.name
+                interface.link.name
             )),
         });
     }
@@ -337,7 +337,7 @@ fn area(interface: &Interface, asked: &Asked, wish: &Wish) -> Result<Arc<Area>> 
 
 /// What to say when the socket could not be made or bound.
 fn refused(error: io::Error, interface: &Interface, queue: u32, asked: &Asked) -> Problem {
-    let name = &interface.name;
+    let name = &interface.link.name;
     let problem = Problem::host(format!("cannot open queue {queue} of {name} with AF_XDP: {error}"));
     match error.raw_os_error() {
         Some(libc::EPERM) => problem.help("this needs root, or CAP_NET_RAW and CAP_NET_ADMIN"),
