@@ -20,7 +20,7 @@ pub const STACK: u64 = 0xffff_0000_0000;
 
 /// Why a program could not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum ExecutionError {
     /// There is no instruction that this machine knows at that word.
     NoInstruction(usize),
     /// A load or store of bytes that are not there.
@@ -47,26 +47,26 @@ impl Memory {
     ///
     /// # Errors
     /// [`Fault::Memory`] when they are not in one piece.
-    pub fn bytes(&mut self, address: u64, length: usize) -> Result<&mut [u8], Fault> {
+    pub fn bytes(&mut self, address: u64, length: usize) -> Result<&mut [u8], ExecutionError> {
         let piece = self.0.range_mut(..=address).next_back();
         let found = piece.and_then(|(base, bytes)| {
             let at = usize::try_from(address - base).ok()?;
             bytes.get_mut(at..at.checked_add(length)?)
         });
-        found.ok_or(Fault::Memory(address))
+        found.ok_or(ExecutionError::Memory(address))
     }
 
     /// The number in up to eight bytes.
     ///
     /// # Errors
     /// [`Fault::Memory`].
-    pub fn read(&mut self, address: u64, length: usize) -> Result<u64, Fault> {
+    pub fn read(&mut self, address: u64, length: usize) -> Result<u64, ExecutionError> {
         let mut word = [0; 8];
         word[..length].copy_from_slice(self.bytes(address, length)?);
         Ok(u64::from_le_bytes(word))
     }
 
-    fn write(&mut self, address: u64, length: usize, value: u64) -> Result<(), Fault> {
+    fn write(&mut self, address: u64, length: usize, value: u64) -> Result<(), ExecutionError> {
         self.bytes(address, length)?.copy_from_slice(&value.to_le_bytes()[..length]);
         Ok(())
     }
@@ -78,9 +78,14 @@ pub trait Host {
     ///
     /// # Errors
     /// [`Fault::Function`] for one that is not there, or what became of its memory.
-    fn call(&mut self, memory: &mut Memory, function: i32, arguments: [u64; 5]) -> Result<u64, Fault> {
+    fn call(
+        &mut self,
+        memory: &mut Memory,
+        function: i32,
+        arguments: [u64; 5],
+    ) -> Result<u64, ExecutionError> {
         let _ = (memory, arguments);
-        Err(Fault::Function(function))
+        Err(ExecutionError::Function(function))
     }
 
     /// Where the first value of an array map is.
@@ -103,7 +108,7 @@ pub fn run(
     host: &mut dyn Host,
     context: u64,
     instructions: usize,
-) -> Result<u64, Fault> {
+) -> Result<u64, ExecutionError> {
     memory.insert(STACK, vec![0; STACK_BYTES]);
     let mut machine = Machine { registers: [0; 11], memory, host };
     machine.registers[Reg::R1 as usize] = context;
@@ -111,15 +116,17 @@ pub fn run(
     let mut at = 0usize;
     for _ in 0..instructions {
         let rest = program.get(at..).unwrap_or_default();
-        let (instruction, length) = Instruction::decode(rest).ok_or(Fault::NoInstruction(at))?;
+        let (instruction, length) = Instruction::decode(rest).ok_or(ExecutionError::NoInstruction(at))?;
         match machine.step(instruction)? {
             Next::Exit => return Ok(machine.registers[0]),
             Next::After(distance) => {
-                at = (at + length).checked_add_signed(distance.into()).ok_or(Fault::NoInstruction(at))?;
+                at = (at + length)
+                    .checked_add_signed(distance.into())
+                    .ok_or(ExecutionError::NoInstruction(at))?;
             }
         }
     }
-    Err(Fault::Endless)
+    Err(ExecutionError::Endless)
 }
 
 enum Next {
@@ -150,7 +157,7 @@ impl Machine<'_> {
         self.registers[base as usize].wrapping_add_signed(offset.into())
     }
 
-    fn step(&mut self, instruction: Instruction) -> Result<Next, Fault> {
+    fn step(&mut self, instruction: Instruction) -> Result<Next, ExecutionError> {
         match instruction {
             Instruction::Exit => return Ok(Next::Exit),
             Instruction::Jump { distance } => return Ok(Next::After(distance)),
@@ -186,18 +193,18 @@ impl Machine<'_> {
         Ok(Next::After(0))
     }
 
-    fn constant(&self, constant: Constant) -> Result<u64, Fault> {
+    fn constant(&self, constant: Constant) -> Result<u64, ExecutionError> {
         match constant {
             Constant::Number(number) => Ok(number),
             Constant::Map(fd) => Ok(fd as u32 as u64),
             Constant::MapValue(fd, after) => {
-                let first = self.host.map_value(fd).ok_or(Fault::Map(fd))?;
+                let first = self.host.map_value(fd).ok_or(ExecutionError::Map(fd))?;
                 Ok(first.wrapping_add(after.into()))
             }
         }
     }
 
-    fn call(&mut self, function: i32) -> Result<(), Fault> {
+    fn call(&mut self, function: i32) -> Result<(), ExecutionError> {
         let [_, a, b, c, d, e, ..] = self.registers;
         let result = self.host.call(self.memory, function, [a, b, c, d, e])?;
         self.registers[..6].fill(0);
@@ -270,7 +277,7 @@ mod tests {
     use crate::{Assembler, Reg::*, Width};
     use proptest::prelude::*;
 
-    fn result(program: &[u64], context: u64) -> Result<u64, Fault> {
+    fn result(program: &[u64], context: u64) -> Result<u64, ExecutionError> {
         run(program, &mut Memory::default(), &mut (), context, 1000)
     }
 
@@ -290,7 +297,7 @@ mod tests {
         let code = a.finish().unwrap();
         assert_eq!(result(&code, 10), Ok(3_628_800));
         assert_eq!(result(&code, 0), Ok(1));
-        assert_eq!(result(&code, u64::MAX), Err(Fault::Endless));
+        assert_eq!(result(&code, u64::MAX), Err(ExecutionError::Endless));
     }
 
     #[test]
@@ -349,8 +356,13 @@ mod tests {
     struct Adder;
 
     impl Host for Adder {
-        fn call(&mut self, _: &mut Memory, function: i32, arguments: [u64; 5]) -> Result<u64, Fault> {
-            if function == 7 { Ok(arguments.iter().sum()) } else { Err(Fault::Function(function)) }
+        fn call(
+            &mut self,
+            _: &mut Memory,
+            function: i32,
+            arguments: [u64; 5],
+        ) -> Result<u64, ExecutionError> {
+            if function == 7 { Ok(arguments.iter().sum()) } else { Err(ExecutionError::Function(function)) }
         }
 
         fn map_value(&self, fd: i32) -> Option<u64> {
@@ -374,14 +386,17 @@ mod tests {
         let code = a.finish().unwrap();
         assert_eq!(run(&code, &mut memory, &mut Adder, 0, 100), Ok(2 * 0x0403 + 40));
         assert_eq!(memory.read(0x1000, 1), Ok(0xff));
-        assert_eq!(memory.read(0x1001, 8), Err(Fault::Memory(0x1001)));
-        assert_eq!(run(&code, &mut memory, &mut (), 0, 100), Err(Fault::Map(3)));
+        assert_eq!(memory.read(0x1001, 8), Err(ExecutionError::Memory(0x1001)));
+        assert_eq!(run(&code, &mut memory, &mut (), 0, 100), Err(ExecutionError::Map(3)));
         let call = words(&[Instruction::Call { function: 1 }]);
-        assert_eq!(result(&call, 0), Err(Fault::Function(1)));
+        assert_eq!(result(&call, 0), Err(ExecutionError::Function(1)));
         let outside = words(&[Instruction::Load { width: Width::B8, dst: R0, base: R10, offset: -7 }]);
-        assert_eq!(result(&outside, 0), Err(Fault::Memory(STACK + 505)));
-        assert_eq!(result(&words(&[Instruction::Jump { distance: -2 }]), 0), Err(Fault::NoInstruction(0)));
-        assert_eq!(result(&[], 0), Err(Fault::NoInstruction(0)));
+        assert_eq!(result(&outside, 0), Err(ExecutionError::Memory(STACK + 505)));
+        assert_eq!(
+            result(&words(&[Instruction::Jump { distance: -2 }]), 0),
+            Err(ExecutionError::NoInstruction(0))
+        );
+        assert_eq!(result(&[], 0), Err(ExecutionError::NoInstruction(0)));
     }
 
     proptest! {

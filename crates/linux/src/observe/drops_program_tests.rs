@@ -1,7 +1,7 @@
 //! The program against a plain description of what it should do, on random buffers, in an interpreter that knows
 //! only what the assembler can say. The kernel's own verdict is tested in `tests/observe/`.
 
-use ::bpf::interpret::{self, Fault, Host, Memory};
+use ::bpf::interpret::{self, ExecutionError, Host, Memory};
 use proptest::prelude::*;
 
 use super::super::flow::Protocol;
@@ -51,7 +51,7 @@ struct Kernel {
 }
 
 impl Host for Kernel {
-    fn call(&mut self, memory: &mut Memory, function: i32, r: [u64; 5]) -> Result<u64, Fault> {
+    fn call(&mut self, memory: &mut Memory, function: i32, r: [u64; 5]) -> Result<u64, ExecutionError> {
         match function {
             PROBE_READ_KERNEL => {
                 let Ok(bytes) = memory.bytes(r[2], r[1] as usize).map(|bytes| bytes.to_vec()) else {
@@ -77,7 +77,7 @@ impl Host for Kernel {
                 self.counts.push(memory.bytes(r[1], KEY_BYTES as usize)?.to_vec());
                 Ok(0)
             }
-            other => Err(Fault::Function(other)),
+            other => Err(ExecutionError::Function(other)),
         }
     }
 }
