@@ -12,7 +12,7 @@ use crate::sys::libpcap;
 use record::{Problem, Result};
 use std::io::Write;
 use std::process::{Command, Stdio};
-use wire::filter::{Instruction, Program};
+use wire::filter::{FilterInstruction, Program};
 
 /// Compiles an expression (`man pcap-filter`) for frames of a link type (`LINKTYPE_…`); the program keeps `snap` bytes of
 /// each frame that it wants.
@@ -82,9 +82,9 @@ fn program(text: &str) -> std::result::Result<Program, String> {
     Program::new(instructions).map_err(|refused| refused.to_string())
 }
 
-fn instruction(line: &str) -> Option<Instruction> {
+fn instruction(line: &str) -> Option<FilterInstruction> {
     let mut words = line.split_whitespace();
-    Some(Instruction {
+    Some(FilterInstruction {
         code: words.next()?.parse().ok()?,
         if_true: words.next()?.parse().ok()?,
         if_false: words.next()?.parse().ok()?,

@@ -18,7 +18,7 @@ use std::fmt;
 
 /// One instruction, as `struct sock_filter` of `linux/filter.h` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instruction {
+pub struct FilterInstruction {
     /// Operation code.
     pub code: u16,
     /// Instructions to skip when a test holds.
@@ -29,10 +29,10 @@ pub struct Instruction {
     pub k: u32,
 }
 
-impl Instruction {
+impl FilterInstruction {
     /// An instruction that does not test.
     const fn plain(code: u16, k: u32) -> Self {
-        Instruction { code, if_true: 0, if_false: 0, k }
+        FilterInstruction { code, if_true: 0, if_false: 0, k }
     }
 }
 
@@ -119,7 +119,7 @@ const NOTE_NAMES: [&str; 16] = [
 /// A program that was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    instructions: Vec<Instruction>,
+    instructions: Vec<FilterInstruction>,
 }
 
 impl Program {
@@ -127,7 +127,7 @@ impl Program {
     ///
     /// # Errors
     /// The first instruction that the kernel would refuse, or that needs what a frame alone does not tell.
-    pub fn new(instructions: Vec<Instruction>) -> Result<Program, Refused> {
+    pub fn new(instructions: Vec<FilterInstruction>) -> Result<Program, Refused> {
         let count = instructions.len();
         if count == 0 || count > MOST {
             return Err(Refused { at: 0, what: format!("is one of {count}, and a program has 1 to {MOST}") });
@@ -144,11 +144,11 @@ impl Program {
 
     /// The program that says yes to every frame.
     pub fn everything() -> Program {
-        Program { instructions: vec![Instruction::plain(RET_K, u32::MAX)] }
+        Program { instructions: vec![FilterInstruction::plain(RET_K, u32::MAX)] }
     }
 
     /// The instructions.
-    pub fn instructions(&self) -> &[Instruction] {
+    pub fn instructions(&self) -> &[FilterInstruction] {
         &self.instructions
     }
 
@@ -158,7 +158,7 @@ impl Program {
         let (mut a, mut x, mut memory) = (0u32, 0u32, [0u32; WORDS]);
         let mut at = 0;
         // Jumps only go forward and the last instruction returns, both checked when the program was made.
-        while let Some(&Instruction { code, if_true, if_false, k }) = self.instructions.get(at) {
+        while let Some(&FilterInstruction { code, if_true, if_false, k }) = self.instructions.get(at) {
             at += 1;
             match code {
                 LD_IMM => a = k,
@@ -248,8 +248,8 @@ fn test(code: u16, a: u32, b: u32) -> bool {
 }
 
 /// What is wrong with one instruction that has `behind` others behind it.
-fn check(instruction: &Instruction, behind: usize) -> Result<(), String> {
-    let &Instruction { code, if_true, if_false, k } = instruction;
+fn check(instruction: &FilterInstruction, behind: usize) -> Result<(), String> {
+    let &FilterInstruction { code, if_true, if_false, k } = instruction;
     let inside = |skip: u64| {
         if skip < behind as u64 { Ok(()) } else { Err("jumps out of the program".to_owned()) }
     };
@@ -291,13 +291,13 @@ fn check_load(k: u32) -> Result<(), String> {
 }
 
 /// Scratch memory must be written on every way to where it is read (`check_load_and_stores` of `net/core/filter.c`).
-fn check_memory(instructions: &[Instruction]) -> Result<(), Refused> {
+fn check_memory(instructions: &[FilterInstruction]) -> Result<(), Refused> {
     // For each instruction: the words that every jump to it found written.
     let mut written = vec![u16::MAX; instructions.len()];
     let mut now = 0u16;
     for (at, instruction) in instructions.iter().enumerate() {
         now &= written[at];
-        let Instruction { code, if_true, if_false, k } = *instruction;
+        let FilterInstruction { code, if_true, if_false, k } = *instruction;
         match code {
             ST | STX => now |= 1 << k,
             LD_MEM | LDX_MEM if now & (1 << k) == 0 => {
@@ -328,7 +328,7 @@ mod tests {
     type Raw = (u16, u8, u8, u32);
 
     fn program(instructions: &[Raw]) -> Result<Program, Refused> {
-        let make = |&(code, if_true, if_false, k)| Instruction { code, if_true, if_false, k };
+        let make = |&(code, if_true, if_false, k)| FilterInstruction { code, if_true, if_false, k };
         Program::new(instructions.iter().map(make).collect())
     }
 
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!((run(0x84, 1, 0), run(0xac, 5, 3), run(0x1c, 0, 1)), (u32::MAX, 6, u32::MAX));
     }
 
-    fn any_instruction() -> impl Strategy<Value = Instruction> {
+    fn any_instruction() -> impl Strategy<Value = FilterInstruction> {
         let codes = vec![
             0x00, 0x01, 0x02, 0x03, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x61, 0x80, 0x81, 0xb1, 0x04,
             0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84,
@@ -414,7 +414,7 @@ mod tests {
         ];
         let code = prop_oneof![40 => prop::sample::select(codes), 1 => any::<u16>()];
         let k = prop_oneof![6 => 0u32..20, 1 => 0u32..300, 1 => any::<u32>()];
-        (code, 0u8..6, 0u8..6, k).prop_map(|(code, if_true, if_false, k)| Instruction {
+        (code, 0u8..6, 0u8..6, k).prop_map(|(code, if_true, if_false, k)| FilterInstruction {
             code,
             if_true,
             if_false,
@@ -431,7 +431,7 @@ mod tests {
             wire_length: u32,
         ) {
             // Most random programs are wrong somewhere: what is refused is cut out, until the rest is a program.
-            instructions.push(Instruction::plain(RET_A, 0));
+            instructions.push(FilterInstruction::plain(RET_A, 0));
             loop {
                 match Program::new(instructions.clone()) {
                     Ok(program) => {

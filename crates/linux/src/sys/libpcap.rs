@@ -14,7 +14,7 @@ use record::{Problem, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use wire::filter::{Instruction, Program};
+use wire::filter::{FilterInstruction, Program};
 
 /// The link type of Ethernet (`LINKTYPE_ETHERNET`).
 pub const ETHERNET: u16 = 1;
@@ -189,10 +189,10 @@ fn data_link(link: u16) -> c_int {
 /// Input: the expression is wrong, in libpcap's words. Host: libpcap is not there.
 pub fn compile(expression: &str, link: u16, snap: u32) -> Result<Program> {
     let compiled = Compiled::new(expression, link, snap)?;
-    let instructions = compiled
-        .instructions()
-        .iter()
-        .map(|&RawInstruction { code, if_true, if_false, k }| Instruction { code, if_true, if_false, k });
+    let instructions =
+        compiled.instructions().iter().map(|&RawInstruction { code, if_true, if_false, k }| {
+            FilterInstruction { code, if_true, if_false, k }
+        });
     Program::new(instructions.collect()).map_err(|refused| {
         Problem::input(format!("the filter '{expression}' cannot be run: {refused}"))
             .help("write it in another way")

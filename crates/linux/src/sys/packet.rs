@@ -161,7 +161,7 @@ pub fn set_promiscuous(fd: impl AsFd, index: i32) -> io::Result<()> {
 ///
 /// # Errors
 /// `EINVAL` for a program that the kernel refuses, `ENOMEM` for one beyond `net.core.optmem_max`.
-pub fn attach_filter(fd: impl AsFd, program: &[wire::filter::Instruction]) -> io::Result<()> {
+pub fn attach_filter(fd: impl AsFd, program: &[wire::filter::FilterInstruction]) -> io::Result<()> {
     let mut code: Vec<libc::sock_filter> = program
         .iter()
         .map(|i| libc::sock_filter { code: i.code, jt: i.if_true, jf: i.if_false, k: i.k })

@@ -11,7 +11,7 @@ use linux::port::{
 };
 use std::path::Path;
 use std::time::Duration;
-use wire::filter::{Instruction, Program};
+use wire::filter::{FilterInstruction, Program};
 use wire::pcap::{Interface, Statistics};
 
 fn wish(direction: Direction) -> Wish {
@@ -183,7 +183,7 @@ fn snap_and_filter_are_kept() {
     assert_eq!((counters.frames, counters.cut, counters.bytes), (4, 2, 10 + 64 + 65 + 1500));
 
     // Load the length; at least 65: take all, else nothing.
-    let instruction = |code, if_false, k| Instruction { code, if_true: 0, if_false, k };
+    let instruction = |code, if_false, k| FilterInstruction { code, if_true: 0, if_false, k };
     let program = [
         instruction(0x80, 0, 0),
         instruction(0x35, 1, 65),

@@ -173,8 +173,12 @@ fn a_filter_counts_what_it_refuses() {
     };
     // ldb [0]; jeq #0: 65535, else 0
     let program = [(0x30, 0, 0, 0), (0x15, 0, 1, 0), (6, 0, 0, 65535), (6, 0, 0, 0)];
-    let instructions =
-        program.map(|(code, if_true, if_false, k)| wire::filter::Instruction { code, if_true, if_false, k });
+    let instructions = program.map(|(code, if_true, if_false, k)| wire::filter::FilterInstruction {
+        code,
+        if_true,
+        if_false,
+        k,
+    });
     let filter = Some(("even".to_owned(), Program::new(instructions.to_vec()).unwrap()));
     let report = capture("filter", CaptureWish { filter, ..CaptureWish::default() }, 5001, even).report;
     assert_eq!((report.captured, report.filtered), (2501, Some(2500)));

@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
-use wire::filter::{Instruction, Program};
+use wire::filter::{FilterInstruction, Program};
 use wire::offload::{self, Offload};
 
 /// How often a link that is down is looked at.
@@ -119,21 +119,21 @@ pub fn refused<'a>(uri: &'a Uri, step: &'a str) -> impl Fn(io::Error) -> Problem
 }
 
 /// The program that the kernel runs: every tagged frame passes (see the essay above), and nothing longer than `snap`.
-fn kernel_program(filter: Option<&Program>, snap: u32) -> Vec<Instruction> {
+fn kernel_program(filter: Option<&Program>, snap: u32) -> Vec<FilterInstruction> {
     const LOAD_BYTE: u16 = 0x30;
     const JUMP_EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
     // SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT (linux/filter.h).
     const TAG_PRESENT: u32 = 0xffff_f000 + 48;
-    let plain = |code, k| Instruction { code, if_true: 0, if_false: 0, k };
+    let plain = |code, k| FilterInstruction { code, if_true: 0, if_false: 0, k };
     let Some(filter) = filter else { return vec![plain(RETURN, snap)] };
     let mut program = vec![
         plain(LOAD_BYTE, TAG_PRESENT),
-        Instruction { code: JUMP_EQUAL, if_true: 1, if_false: 0, k: 0 },
+        FilterInstruction { code: JUMP_EQUAL, if_true: 1, if_false: 0, k: 0 },
         plain(RETURN, snap),
     ];
     program.extend(filter.instructions().iter().map(|&instruction| match instruction.code {
-        RETURN => Instruction { k: instruction.k.min(snap), ..instruction },
+        RETURN => FilterInstruction { k: instruction.k.min(snap), ..instruction },
         _ => instruction,
     }));
     program
@@ -160,7 +160,7 @@ pub fn listen(
     settings.push(setting("outgoing", "", switch(wish.outgoing), ""));
     // A member of a group sees all frames from its bind until it has joined: nothing may pass meanwhile.
     let joins = wish.member.is_some_and(|member| member.count > 1);
-    let nothing = [Instruction { code: 6, if_true: 0, if_false: 0, k: 0 }];
+    let nothing = [FilterInstruction { code: 6, if_true: 0, if_false: 0, k: 0 }];
     packet::attach_filter(fd, if joins { &nothing } else { &program }).map_err(refused(uri, "the filter"))?;
     packet::bind(fd, facts.index, packet::EVERYTHING).map_err(refused(uri, "to bind to the interface"))?;
     if let (true, Some(member)) = (joins, wish.member) {
@@ -399,6 +399,6 @@ mod tests {
 
     #[test]
     fn without_a_filter_the_kernel_only_cuts() {
-        assert_eq!(kernel_program(None, 96), [Instruction { code: 6, if_true: 0, if_false: 0, k: 96 }]);
+        assert_eq!(kernel_program(None, 96), [FilterInstruction { code: 6, if_true: 0, if_false: 0, k: 96 }]);
     }
 }
