@@ -1,6 +1,6 @@
 //! `pathlab runs`, `show` and `report` as a user calls them.
 
-use record::run::{SCHEMA, Way};
+use record::run::{PathVariant, SCHEMA};
 use record::{Finding, RunRecord, Severity};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -101,7 +101,8 @@ fn old_record(runs: &Path, id: &str, begun: &str) {
 
 /// A new run with these words about it.
 fn new_run(runs: &Path, begun: &str, label: &str, path: &str) -> String {
-    let way = (path != "bridge").then(|| Way { name: path.into(), group: begun.into(), offload: None });
+    let way =
+        (path != "bridge").then(|| PathVariant { name: path.into(), group: begun.into(), offload: None });
     let record = RunRecord {
         schema: SCHEMA.into(),
         begun: begun.into(),

@@ -12,7 +12,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use load::conversation::controller::{self, Nobody};
 use load::send::pace;
 use load::{AgentLink, Outcome};
-use record::kind::{KINDS, Kind, Shape};
+use record::kind::{KINDS, Shape, TrafficKind};
 use record::ledger::NamedCount;
 use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
@@ -37,8 +37,8 @@ const METER_TURN: Duration = Duration::from_millis(500);
 /// Flags of `pathlab test`.
 #[derive(Args)]
 pub struct TestArgs {
-    #[arg(value_parser = kinds(), hide_possible_values = true, help = Kind::names_where(|_| true, "or"))]
-    kind: Kind,
+    #[arg(value_parser = kinds(), hide_possible_values = true, help = TrafficKind::names_where(|_| true, "or"))]
+    kind: TrafficKind,
     /// The host that runs `pathlab serve`: name or address, with :PORT if it is not 5300.
     #[arg(value_name = "HOST[:PORT]")]
     host: String,
@@ -204,17 +204,17 @@ fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
 }
 
 /// The kinds of tests by name, so that a shell can complete them.
-pub(super) fn kinds() -> impl TypedValueParser<Value = Kind> {
+pub(super) fn kinds() -> impl TypedValueParser<Value = TrafficKind> {
     let names = KINDS.iter().map(|row| PossibleValue::new(row.name).help(row.about));
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Kind>())
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<TrafficKind>())
 }
 
 fn size_help() -> String {
     let usual = TestSpec::default().size;
-    let size = |kind: Kind, family| {
+    let size = |kind: TrafficKind, family| {
         TestSpec { kind, size: kind.default_size(family), ..TestSpec::default() }.message_size()
     };
-    let unusual = Kind::ALL.into_iter().filter(|&kind| size(kind, 4) != usual).map(|kind| {
+    let unusual = TrafficKind::ALL.into_iter().filter(|&kind| size(kind, 4) != usual).map(|kind| {
         match (size(kind, 4), size(kind, 6)) {
             (v4, v6) if v4 == v6 => format!("; {kind} {v4}"),
             (v4, v6) => format!("; {kind} {v4}, over IPv6 {v6}"),
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_result_reads_in_one_column() {
-        let spec = TestSpec { kind: Kind::UdpStream, ..TestSpec::default() };
+        let spec = TestSpec { kind: TrafficKind::UdpStream, ..TestSpec::default() };
         let sender = EndReport { sent: 10, attempted: 11, ended_ns: 1_000_000_000, ..EndReport::default() };
         let receiver = EndReport {
             received: 9,

@@ -6,7 +6,7 @@
 
 use record::line::{self, Word};
 use record::unit::{self, duration_ms};
-use record::{Kind, Problem, Rate, Result, TestSpec};
+use record::{Problem, Rate, Result, TestSpec, TrafficKind};
 use std::str::FromStr;
 use study::criteria::Criteria;
 
@@ -68,7 +68,7 @@ impl Plan {
     ///
     /// # Errors
     /// Bad input when one of them is not there.
-    pub fn only(&mut self, kinds: &[Kind]) -> Result<()> {
+    pub fn only(&mut self, kinds: &[TrafficKind]) -> Result<()> {
         let missing = kinds.iter().find(|kind| self.tests.iter().all(|test| test.spec.kind != **kind));
         if let Some(kind) = missing {
             return Err(Problem::input(format!("the plan has no {kind} test to keep"))
@@ -84,7 +84,7 @@ impl Plan {
     /// # Errors
     /// Bad input when no test has such a number.
     pub fn hold_to(&mut self, criteria: Criteria) -> Result<()> {
-        let kinds: Vec<Kind> = self.tests.iter().map(|test| test.spec.kind).collect();
+        let kinds: Vec<TrafficKind> = self.tests.iter().map(|test| test.spec.kind).collect();
         if let Some((name, why)) = criteria.impossible(&kinds) {
             return Err(Problem::input(why)
                 .at(format!("--{name}"))
@@ -201,7 +201,7 @@ impl Reader {
         let Some(&Word { column, text: kind, .. }) = words.first() else {
             return wrong(0, "'test' needs a kind", "e.g. test udp-stream size 64");
         };
-        let kind = Kind::from_str(kind).or_else(|e| wrong(column, e, "see docs/plans.md"))?;
+        let kind = TrafficKind::from_str(kind).or_else(|e| wrong(column, e, "see docs/plans.md"))?;
         let base = TestSpec { kind, duration_ms: 0, family: self.family, ..TestSpec::default() };
         let receive_buffer = TestSpec::default_receive_buffer(kind);
         let mut spec = TestSpec { size: 0, receive_buffer, ..base };
@@ -264,7 +264,7 @@ impl Reader {
 const LIMITS: [&str; 3] = ["max-loss", "min-rate", "max-p99"];
 
 /// Reads a criterion; false when the word is none.
-fn limit(criteria: &mut Criteria, kind: Kind, key: Word<'_>, value: Word<'_>) -> Located<bool> {
+fn limit(criteria: &mut Criteria, kind: TrafficKind, key: Word<'_>, value: Word<'_>) -> Located<bool> {
     fn read<T: FromStr<Err = String>>(value: Word<'_>) -> Located<Option<T>> {
         value.text.parse().map(Some).or_else(|e: String| wrong(value.column, e, "see docs/plans.md"))
     }
@@ -396,8 +396,13 @@ mod tests {
         let mut plan = Plan::parse(DEFAULT, "default").unwrap();
         plan.only(&[]).unwrap();
         assert_eq!(plan.tests.len(), 6);
-        assert!(plan.only(&[Kind::Ping, Kind::Frames]).unwrap_err().to_string().contains("no frames test"));
-        plan.only(&[Kind::Ping, Kind::TcpStream]).unwrap();
+        assert!(
+            plan.only(&[TrafficKind::Ping, TrafficKind::Frames])
+                .unwrap_err()
+                .to_string()
+                .contains("no frames test")
+        );
+        plan.only(&[TrafficKind::Ping, TrafficKind::TcpStream]).unwrap();
         let names: Vec<_> = plan.tests.iter().map(|test| test.name.as_str()).collect();
         assert_eq!(names, ["tcp-stream", "ping 56 B"]);
     }

@@ -19,7 +19,7 @@ use linux::lab::Lab;
 use linux::observe::Observer;
 use load::protocol::setup::Role;
 use record::{
-    Finding, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord, TestSpec, Way, Witness,
+    Finding, PathVariant, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord, TestSpec, Witness,
     WitnessStatus,
 };
 use std::path::{Path, PathBuf};
@@ -181,7 +181,7 @@ impl<'lab> Course<'lab> {
         lab: &'lab Lab,
         plan: &Plan,
         (about, seed): (&About, u64),
-        way: Option<Way>,
+        way: Option<PathVariant>,
         dir: &Path,
     ) -> Result<Course<'lab>> {
         let session = Session::begin(lab, plan)?;

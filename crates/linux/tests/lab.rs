@@ -7,7 +7,7 @@ mod support;
 
 use linux::lab::{Lab, Lifetime, Node, Topology};
 use linux::sys::clock::monotonic_ns;
-use record::Role;
+use record::NodeRole;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 use support::{may_run, skip};
@@ -79,8 +79,8 @@ fn every_shipped_lab_carries_both_families_the_way_it_says() {
                     nodes.reverse();
                 }
                 assert_eq!(nodes.join(" "), way, "{file}");
-                assert_eq!(path.forward[0].role, Role::Sender);
-                assert_eq!(path.forward.last().unwrap().role, Role::Receiver);
+                assert_eq!(path.forward[0].role, NodeRole::Sender);
+                assert_eq!(path.forward.last().unwrap().role, NodeRole::Receiver);
             }
         }
         for line in lab.check().unwrap() {
@@ -153,7 +153,11 @@ fn every_option_of_the_language_takes_effect() {
         assert_eq!(exchange(&lab, "a", "b", family, 2, 1000), 2, "IPv{family}");
         let hops = lab.path("a", "b", family).unwrap().forward;
         let roles: Vec<_> = hops.iter().map(|hop| hop.role).collect();
-        assert_eq!(roles, [Role::Sender, Role::Router, Role::Bridge, Role::Receiver], "{hops:?}");
+        assert_eq!(
+            roles,
+            [NodeRole::Sender, NodeRole::Router, NodeRole::Bridge, NodeRole::Receiver],
+            "{hops:?}"
+        );
         assert_eq!((hops[2].ingress.as_deref(), hops[2].egress.as_deref()), (Some("br0"), Some("e1")));
     }
     let a = lab.node("a").unwrap();

@@ -5,7 +5,7 @@ use load::conversation::agent::{self, Turns};
 use load::conversation::controller::{self, Nobody, Observer};
 use load::{DataPorts, Outcome};
 use record::Result;
-use record::spec::{Kind, Rate, TestSpec};
+use record::spec::{Rate, TestSpec, TrafficKind};
 use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
@@ -24,7 +24,7 @@ fn run(spec: &TestSpec) -> Result<Outcome> {
     controller::run(spec, &mut agent(), &mut agent(), address(spec), &mut Nobody)
 }
 
-fn spec(kind: Kind) -> TestSpec {
+fn spec(kind: TrafficKind) -> TestSpec {
     TestSpec { kind, duration_ms: 200, ..TestSpec::default() }
 }
 
@@ -43,7 +43,7 @@ fn a_counted_udp_stream_arrives_whole() {
             gro,
             family,
             rate,
-            ..spec(Kind::UdpStream)
+            ..spec(TrafficKind::UdpStream)
         };
         let spec = TestSpec { receive_buffer: room, ..spec };
         let Outcome { sender, receiver, warm, ports, .. } = run(&spec).unwrap();
@@ -68,7 +68,7 @@ fn a_counted_udp_stream_arrives_whole() {
 
 #[test]
 fn an_unlimited_udp_stream_loses_only_in_the_receiver_socket() {
-    let spec = TestSpec { receive_buffer: Some(4096), batch: 64, ..spec(Kind::UdpStream) };
+    let spec = TestSpec { receive_buffer: Some(4096), batch: 64, ..spec(TrafficKind::UdpStream) };
     let Outcome { sender, receiver, .. } = run(&spec).unwrap();
     assert!(sender.send_errors.is_empty(), "{:?}", sender.send_errors);
     assert_eq!(receiver.received, receiver.unique);
@@ -79,7 +79,7 @@ fn an_unlimited_udp_stream_loses_only_in_the_receiver_socket() {
 #[test]
 fn a_sender_asked_for_too_much_says_so() {
     let rate = Some(Rate::MessagesPerSecond(200_000_000.0));
-    let Outcome { sender, .. } = run(&TestSpec { rate, ..spec(Kind::UdpStream) }).unwrap();
+    let Outcome { sender, .. } = run(&TestSpec { rate, ..spec(TrafficKind::UdpStream) }).unwrap();
     let schedule = sender.schedule.unwrap();
     assert!(schedule.generator_limited, "{schedule:?}");
     assert!(schedule.achieved_per_second < 200_000_000.0);
@@ -103,7 +103,7 @@ fn strangers_are_not_counted() {
             Ok(())
         }
     }
-    let spec = TestSpec { duration_ms: 0, count: Some(10), ..spec(Kind::UdpStream) };
+    let spec = TestSpec { duration_ms: 0, count: Some(10), ..spec(TrafficKind::UdpStream) };
     let (mut a, mut b) = (agent(), agent());
     let outcome = controller::run(&spec, &mut a, &mut b, address(&spec), &mut Stranger).unwrap();
     assert_eq!((outcome.receiver.received, outcome.receiver.foreign), (10, 4));
@@ -111,7 +111,7 @@ fn strangers_are_not_counted() {
 
 #[test]
 fn every_request_has_one_reply() {
-    for kind in [Kind::UdpRr, Kind::TcpRr] {
+    for kind in [TrafficKind::UdpRr, TrafficKind::TcpRr] {
         for (rate, family) in [(None, 4), (Some(Rate::MessagesPerSecond(5_000.0)), 6)] {
             let spec =
                 TestSpec { duration_ms: 0, count: Some(500), rate, family, response: 100, ..spec(kind) };
@@ -123,7 +123,7 @@ fn every_request_has_one_reply() {
             assert_eq!((receiver.unique, receiver.responses), (500, 500), "{label}");
             assert_eq!(sender.latency.unwrap().count, 500);
             assert_eq!(sender.latency_from_send.is_some(), rate.is_some());
-            assert_eq!(kind == Kind::TcpRr, !sender.tcp.is_empty(), "{label}");
+            assert_eq!(kind == TrafficKind::TcpRr, !sender.tcp.is_empty(), "{label}");
         }
     }
 }
@@ -132,7 +132,7 @@ fn every_request_has_one_reply() {
 fn a_tcp_stream_is_read_to_its_end() {
     for (streams, count, family) in [(1, None, 4), (3, None, 6), (2, Some(33), 4)] {
         let duration_ms = if count.is_some() { 0 } else { 200 };
-        let spec = TestSpec { streams, size: 0, count, duration_ms, family, ..spec(Kind::TcpStream) };
+        let spec = TestSpec { streams, size: 0, count, duration_ms, family, ..spec(TrafficKind::TcpStream) };
         let Outcome { sender, receiver, warm, ports, .. } = run(&spec).unwrap();
         assert!(warm);
         assert_eq!(ports.sender.len(), streams as usize);
@@ -155,7 +155,7 @@ fn a_tcp_stream_is_read_to_its_end() {
 #[test]
 fn a_paced_tcp_stream_keeps_its_rate() {
     let rate = Some(Rate::BitsPerSecond(80e6));
-    let spec = TestSpec { size: 10_000, streams: 2, rate, duration_ms: 500, ..spec(Kind::TcpStream) };
+    let spec = TestSpec { size: 10_000, streams: 2, rate, duration_ms: 500, ..spec(TrafficKind::TcpStream) };
     let Outcome { sender, receiver, .. } = run(&spec).unwrap();
     assert_eq!((sender.sent, receiver.received_bytes), (500, 5_000_000), "{sender:?}");
     assert!((sender.schedule.unwrap().requested_per_second.unwrap() - 1_000.0).abs() < 1e-6);
@@ -166,10 +166,16 @@ fn a_paced_tcp_stream_keeps_its_rate() {
 #[test]
 fn a_duration_is_the_most_that_a_count_may_take() {
     let rates = [Some(Rate::MessagesPerSecond(1_000.0)), None];
-    let kinds = [Kind::UdpStream, Kind::UdpRr, Kind::TcpRr, Kind::TcpStream, Kind::Ping];
+    let kinds = [
+        TrafficKind::UdpStream,
+        TrafficKind::UdpRr,
+        TrafficKind::TcpRr,
+        TrafficKind::TcpStream,
+        TrafficKind::Ping,
+    ];
     for (kind, rate) in kinds.into_iter().flat_map(|kind| rates.map(|rate| (kind, rate))) {
         let count = if rate.is_some() { 10_000 } else { 1 << 40 };
-        let size = if kind == Kind::TcpStream { 1_000 } else { 64 };
+        let size = if kind == TrafficKind::TcpStream { 1_000 } else { 64 };
         let spec = TestSpec { count: Some(count), rate, size, ..spec(kind) };
         let sender = match run(&spec) {
             Err(problem) if problem.to_string().contains("CAP_NET_RAW") => {
@@ -191,7 +197,8 @@ fn a_duration_is_the_most_that_a_count_may_take() {
 #[test]
 fn the_kernel_answers_every_ping() {
     for (rate, family) in [(None, 4), (None, 6), (Some(Rate::MessagesPerSecond(1_000.0)), 4)] {
-        let spec = TestSpec { duration_ms: 0, count: Some(200), rate, family, size: 56, ..spec(Kind::Ping) };
+        let spec =
+            TestSpec { duration_ms: 0, count: Some(200), rate, family, size: 56, ..spec(TrafficKind::Ping) };
         let outcome = match run(&spec) {
             Err(problem) if problem.to_string().contains("CAP_NET_RAW") => {
                 return println!("SKIP: {problem}");
@@ -209,8 +216,8 @@ fn the_kernel_answers_every_ping() {
 #[test]
 fn one_link_serves_many_tests_and_survives_a_failed_one() {
     let (mut a, mut b) = (agent(), agent());
-    let wrong = TestSpec { congestion: None, family: 6, ..spec(Kind::UdpRr) };
-    let good = TestSpec { duration_ms: 0, count: Some(20), ..spec(Kind::UdpRr) };
+    let wrong = TestSpec { congestion: None, family: 6, ..spec(TrafficKind::UdpRr) };
+    let good = TestSpec { duration_ms: 0, count: Some(20), ..spec(TrafficKind::UdpRr) };
     for _ in 0..3 {
         let problem =
             controller::run(&wrong, &mut a, &mut b, "127.0.0.1".parse().unwrap(), &mut Nobody).unwrap_err();
@@ -230,7 +237,7 @@ fn a_busy_agent_says_so() {
         std::thread::spawn(move || agent::serve_in_turn(theirs, "client-1", &turns));
         AgentLink::from_stream(ours, "server").unwrap()
     };
-    let spec = TestSpec { duration_ms: 0, count: Some(1), ..spec(Kind::UdpRr) };
+    let spec = TestSpec { duration_ms: 0, count: Some(1), ..spec(TrafficKind::UdpRr) };
     let problem = controller::run(&spec, &mut link(), &mut link(), address(&spec), &mut Nobody).unwrap_err();
     assert!(problem.to_string().contains("busy with a test for client-1"), "{problem}");
 }
@@ -266,7 +273,7 @@ fn a_receiver_that_dies_in_the_middle_is_named() {
     let mut kill = Kill(ours.try_clone().unwrap());
     std::thread::spawn(move || agent::serve(theirs, "the test"));
     let mut receiver = AgentLink::from_stream(ours, "b").unwrap();
-    let spec = TestSpec { duration_ms: 20_000, ..spec(Kind::UdpStream) };
+    let spec = TestSpec { duration_ms: 20_000, ..spec(TrafficKind::UdpStream) };
     let begun = std::time::Instant::now();
     let problem = controller::run(&spec, &mut agent(), &mut receiver, address(&spec), &mut kill)
         .unwrap_err()

@@ -16,7 +16,7 @@ use std::str::FromStr;
 /// The kind of traffic between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum TrafficKind {
     /// Bulk bytes over TCP, one direction.
     TcpStream,
     /// Datagrams over UDP, one direction, at a rate or as fast as the sender can.
@@ -68,7 +68,7 @@ pub enum Takes {
 #[derive(Debug)]
 pub struct KindFacts {
     /// The kind.
-    pub kind: Kind,
+    pub kind: TrafficKind,
     /// The name on the command line, in plans and in JSON.
     pub name: &'static str,
     /// One line of help.
@@ -94,7 +94,7 @@ pub struct KindFacts {
 /// The table, in the order of [`Kind`].
 pub const KINDS: &[KindFacts] = &[
     KindFacts {
-        kind: Kind::TcpStream,
+        kind: TrafficKind::TcpStream,
         name: "tcp-stream",
         about: "bulk bytes over TCP, one direction",
         transport: Transport::Tcp,
@@ -107,7 +107,7 @@ pub const KINDS: &[KindFacts] = &[
         takes: &[Takes::Streams],
     },
     KindFacts {
-        kind: Kind::UdpStream,
+        kind: TrafficKind::UdpStream,
         name: "udp-stream",
         about: "datagrams over UDP, one direction",
         transport: Transport::Udp,
@@ -120,7 +120,7 @@ pub const KINDS: &[KindFacts] = &[
         takes: &[Takes::Segmentation],
     },
     KindFacts {
-        kind: Kind::TcpRr,
+        kind: TrafficKind::TcpRr,
         name: "tcp-rr",
         about: "one request, one response, over one TCP connection",
         transport: Transport::Tcp,
@@ -133,7 +133,7 @@ pub const KINDS: &[KindFacts] = &[
         takes: &[Takes::Response],
     },
     KindFacts {
-        kind: Kind::UdpRr,
+        kind: TrafficKind::UdpRr,
         name: "udp-rr",
         about: "one request, one response, over UDP",
         transport: Transport::Udp,
@@ -146,7 +146,7 @@ pub const KINDS: &[KindFacts] = &[
         takes: &[Takes::Response],
     },
     KindFacts {
-        kind: Kind::Ping,
+        kind: TrafficKind::Ping,
         name: "ping",
         about: "ICMP echo",
         transport: Transport::Icmp,
@@ -159,7 +159,7 @@ pub const KINDS: &[KindFacts] = &[
         takes: &[],
     },
     KindFacts {
-        kind: Kind::Frames,
+        kind: TrafficKind::Frames,
         name: "frames",
         about: "UDP datagrams as raw frames, one direction, by ports",
         transport: Transport::Udp,
@@ -174,10 +174,10 @@ pub const KINDS: &[KindFacts] = &[
     },
 ];
 
-impl Kind {
+impl TrafficKind {
     /// Every kind, in the order of the table, where each stands at its own place.
-    pub const ALL: [Kind; KINDS.len()] = {
-        let mut all = [Kind::TcpStream; KINDS.len()];
+    pub const ALL: [TrafficKind; KINDS.len()] = {
+        let mut all = [TrafficKind::TcpStream; KINDS.len()];
         let mut at = 0;
         while at < all.len() {
             assert!(KINDS[at].kind as usize == at, "every row stands at its kind");
@@ -243,8 +243,9 @@ impl Kind {
     }
 
     /// The names of the kinds of which this is true, in words, with `last` before the last: `tcp-rr and udp-rr`.
-    pub fn names_where(is: impl Fn(Kind) -> bool, last: &str) -> String {
-        let names: Vec<_> = Kind::ALL.into_iter().filter(|&kind| is(kind)).map(Kind::name).collect();
+    pub fn names_where(is: impl Fn(TrafficKind) -> bool, last: &str) -> String {
+        let names: Vec<_> =
+            TrafficKind::ALL.into_iter().filter(|&kind| is(kind)).map(TrafficKind::name).collect();
         match names.split_last() {
             Some((name, rest)) if !rest.is_empty() => format!("{} {last} {name}", rest.join(", ")),
             _ => names.concat(),
@@ -252,18 +253,18 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for TrafficKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for TrafficKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        TrafficKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names: Vec<_> = TrafficKind::ALL.iter().map(|kind| kind.name()).collect();
             format!("unknown test kind '{text}' (one of {})", names.join(", "))
         })
     }
@@ -284,9 +285,9 @@ mod tests {
 
     #[test]
     fn kinds_are_named_by_what_they_take() {
-        let takes = |what| Kind::names_where(|kind: Kind| kind.takes(what), "and");
+        let takes = |what| TrafficKind::names_where(|kind: TrafficKind| kind.takes(what), "and");
         assert_eq!((&*takes(Takes::Response), &*takes(Takes::Streams)), ("tcp-rr and udp-rr", "tcp-stream"));
-        assert!(Kind::names_where(|_| true, "or").starts_with("tcp-stream, udp-stream, tcp-rr"));
-        assert_eq!(Kind::names_where(|_| false, "or"), "");
+        assert!(TrafficKind::names_where(|_| true, "or").starts_with("tcp-stream, udp-stream, tcp-rr"));
+        assert_eq!(TrafficKind::names_where(|_| false, "or"), "");
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What a node does with a frame on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum NodeRole {
     /// Makes it.
     Sender,
     /// Forwards it by MAC address (kernel bridge).
@@ -24,7 +24,7 @@ pub struct Hop {
     /// The node's name.
     pub node: String,
     /// What it does.
-    pub role: Role,
+    pub role: NodeRole,
     /// The interface where frames come in; none at the sender.
     pub ingress: Option<String>,
     /// The interface where frames go out; none at the receiver.

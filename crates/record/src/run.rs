@@ -6,7 +6,7 @@ use crate::host::HostFacts;
 use crate::ledger::{Ledger, WitnessDrop};
 use crate::path::Path;
 use crate::snapshot::{CpuTime, Snapshot};
-use crate::spec::{Kind, TestSpec};
+use crate::spec::{TestSpec, TrafficKind};
 use crate::tcp::TcpDecomposition;
 use crate::traffic::EndReport;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ pub struct RunRecord {
     pub command: Vec<String>,
     /// Which of several ways was measured, when they were measured in turn (`run --path`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub way: Option<Way>,
+    pub way: Option<PathVariant>,
     /// The tests in the order in which they ran.
     pub tests: Vec<TestRecord>,
     /// What should be known about the run.
@@ -64,7 +64,7 @@ pub struct RunRecord {
 
 /// One of several ways between the same two hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
+pub struct PathVariant {
     /// What is between the hosts: `direct`, `bridge`, `null`, `switch`, `ovs`, with the kind of ports if one was chosen
     /// (`switch:xdp`).
     pub name: String,
@@ -147,7 +147,7 @@ pub struct Criterion {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TestRecord {
     /// The kind of traffic.
-    pub kind: Kind,
+    pub kind: TrafficKind,
     /// The test's name in the plan, e.g. `udp-stream 64 B`; repetitions share it.
     pub name: String,
     /// Which repetition, from 1.

@@ -122,12 +122,12 @@ pub struct NodeSnapshot {
     pub switch: Option<SwitchSample>,
     /// What the smallest forwarder in the node counts, one entry for each direction, if there is one and it answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ways: Vec<WaySample>,
+    pub ways: Vec<DirectionSample>,
 }
 
 /// One direction through `pathlab null`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaySample {
+pub struct DirectionSample {
     /// The interface that its frames came from.
     pub from: String,
     /// The interface that they went to.

@@ -1,6 +1,6 @@
 //! What a test is asked to do: the kind of traffic and everything that shapes it.
 
-pub use crate::kind::Kind;
+pub use crate::kind::TrafficKind;
 use crate::unit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -59,7 +59,7 @@ impl fmt::Display for Rate {
 #[serde(default)]
 pub struct TestSpec {
     /// The kind of traffic.
-    pub kind: Kind,
+    pub kind: TrafficKind,
     /// The node that starts the traffic.
     pub from: String,
     /// The node that it goes to.
@@ -113,7 +113,7 @@ impl TestSpec {
 
     /// The receive buffer of a test whose plan says nothing: [`TestSpec::RECEIVE_BUFFER`] for datagrams over sockets. TCP keeps
     /// the kernel's own tuning, and frames have no socket.
-    pub fn default_receive_buffer(kind: Kind) -> Option<u32> {
+    pub fn default_receive_buffer(kind: TrafficKind) -> Option<u32> {
         (!kind.is_tcp() && !kind.is_by_port()).then_some(Self::RECEIVE_BUFFER)
     }
 
@@ -149,7 +149,7 @@ impl TestSpec {
 impl Default for TestSpec {
     fn default() -> Self {
         TestSpec {
-            kind: Kind::TcpStream,
+            kind: TrafficKind::TcpStream,
             from: "a".into(),
             to: "b".into(),
             family: 4,
@@ -213,7 +213,7 @@ mod tests {
         #[test]
         fn any_text_is_a_rate_or_a_sentence(text in ".{0,12}") {
             let _ = text.parse::<Rate>();
-            let _ = text.parse::<Kind>();
+            let _ = text.parse::<TrafficKind>();
         }
     }
 }

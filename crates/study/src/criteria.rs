@@ -10,7 +10,7 @@ use crate::findings::title;
 use crate::table::{Table, count, numbers};
 use record::run::Criterion;
 use record::unit::{amount, nanoseconds, scaled, time_ns};
-use record::{Kind, Problem, Rate, RunRecord, TestRecord};
+use record::{Problem, Rate, RunRecord, TestRecord, TrafficKind};
 use std::fmt;
 use std::str::FromStr;
 
@@ -91,7 +91,7 @@ pub struct Criteria {
 
 impl Criteria {
     /// Those that a test of this kind can be held to.
-    pub fn of(self, kind: Kind) -> Criteria {
+    pub fn of(self, kind: TrafficKind) -> Criteria {
         Criteria {
             max_loss: self.max_loss.filter(|_| kind.has_ledger()),
             min_rate: self.min_rate.filter(|rate| has_rate(kind, *rate)),
@@ -109,7 +109,7 @@ impl Criteria {
     }
 
     /// The first that no test of these kinds can be held to: its name and why.
-    pub fn impossible(self, kinds: &[Kind]) -> Option<(&'static str, String)> {
+    pub fn impossible(self, kinds: &[TrafficKind]) -> Option<(&'static str, String)> {
         let some = |has: &dyn Fn(Criteria) -> bool| kinds.iter().any(|kind| has(self.of(*kind)));
         let of = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
         if self.max_loss.is_some() && !some(&|criteria| criteria.max_loss.is_some()) {
@@ -129,7 +129,7 @@ impl Criteria {
 }
 
 /// Bits are counted of streams, messages of all but a stream of bytes.
-fn has_rate(kind: Kind, rate: Rate) -> bool {
+fn has_rate(kind: TrafficKind, rate: Rate) -> bool {
     match rate {
         Rate::BitsPerSecond(_) => !kind.is_round_trip(),
         Rate::MessagesPerSecond(_) => !kind.is_bytes(),
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use crate::sample;
 
-    fn of(kind: Kind) -> TestRecord {
+    fn of(kind: TrafficKind) -> TestRecord {
         sample::run("x").tests.into_iter().find(|test| test.kind == kind).expect("one of each kind")
     }
 
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn every_limit_passes_at_the_number_itself_and_fails_beside_it() {
-        let mut test = of(Kind::UdpStream);
+        let mut test = of(TrafficKind::UdpStream);
         (test.offered.datagrams, test.received.unique, test.messages_per_second) = (1000, 990, 5000.0);
         test.latency_ns.as_mut().unwrap().p99 = 1_500_000;
         let passed = |criteria| judge(criteria, &test).iter().map(|c| c.passed).collect::<Vec<_>>();
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_test_that_carried_nothing_has_failed_unless_that_was_allowed() {
-        let mut test = of(Kind::UdpStream);
+        let mut test = of(TrafficKind::UdpStream);
         (test.received.unique, test.received.bytes, test.latency_ns) = (0, 0, None);
         let judged = judge(Criteria::default(), &test);
         assert!(judged.len() == 1 && !judged[0].passed && judged[0].found.contains("arrived"), "{judged:?}");
@@ -283,22 +283,22 @@ mod tests {
         assert!(judge(allowed, &test).iter().all(|criterion| criterion.passed));
         let timed = Criteria { max_p99: Some(MostLatency(1 << 40)), ..allowed };
         assert!(judge(timed, &test).iter().any(|c| !c.passed && c.found.contains("unknown")));
-        assert!(judge(Criteria::default(), &of(Kind::TcpStream)).is_empty());
+        assert!(judge(Criteria::default(), &of(TrafficKind::TcpStream)).is_empty());
     }
 
     #[test]
     fn a_criterion_is_for_the_kinds_that_have_its_number() {
         let criteria = all("0", "1mbit", "1ms");
         assert_eq!(
-            criteria.of(Kind::TcpStream),
+            criteria.of(TrafficKind::TcpStream),
             Criteria { min_rate: criteria.min_rate, ..Criteria::default() }
         );
-        assert_eq!(criteria.of(Kind::Ping).min_rate, None);
-        assert_eq!(criteria.impossible(&[Kind::TcpStream, Kind::Ping]), None);
-        assert_eq!(criteria.impossible(&[Kind::TcpStream]).unwrap().0, "max-loss");
-        assert_eq!(criteria.impossible(&[Kind::Ping]).unwrap().0, "min-rate");
+        assert_eq!(criteria.of(TrafficKind::Ping).min_rate, None);
+        assert_eq!(criteria.impossible(&[TrafficKind::TcpStream, TrafficKind::Ping]), None);
+        assert_eq!(criteria.impossible(&[TrafficKind::TcpStream]).unwrap().0, "max-loss");
+        assert_eq!(criteria.impossible(&[TrafficKind::Ping]).unwrap().0, "min-rate");
         let p99 = Criteria { max_p99: Some(MostLatency(1)), ..Criteria::default() };
-        assert_eq!(p99.impossible(&[Kind::TcpStream]).unwrap().0, "max-p99");
+        assert_eq!(p99.impossible(&[TrafficKind::TcpStream]).unwrap().0, "max-p99");
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn the_table_and_the_sentences_say_which_repetition_failed() {
         let mut run = sample::run("x");
-        for test in run.tests.iter_mut().filter(|test| test.kind == Kind::Ping) {
+        for test in run.tests.iter_mut().filter(|test| test.kind == TrafficKind::Ping) {
             test.latency_ns.as_mut().unwrap().p99 = if test.repetition == 2 { 9_000_000 } else { 1_000_000 };
             test.criteria =
                 judge(Criteria { max_p99: Some(MostLatency(2_000_000)), ..Criteria::default() }, test);

@@ -368,7 +368,7 @@ fn reordered(test: &TestRecord) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::sample;
-    use record::Kind;
+    use record::TrafficKind;
 
     fn claims(run: &RunRecord) -> Vec<String> {
         findings(run).into_iter().map(|finding| finding.claim).collect()
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn a_clean_run_has_only_what_is_really_so() {
         let mut run = sample::run("quiet");
-        run.tests.retain(|test| test.kind == Kind::UdpRr);
+        run.tests.retain(|test| test.kind == TrafficKind::UdpRr);
         assert_eq!(claims(&run), Vec::<String>::new());
     }
 
@@ -397,7 +397,7 @@ mod tests {
         let test = &mut run.tests[0];
         test.invalid = vec!["the clock stepped".into()];
         test.offered.generator_limited = true;
-        test.kind = Kind::TcpStream;
+        test.kind = TrafficKind::TcpStream;
         test.offloads = vec!["a:eth0 tso on".into()];
         test.latency_ns = sample::latency(30_000, 12);
         test.observer_cpu_ns = 1 << 40;

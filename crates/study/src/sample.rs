@@ -19,17 +19,17 @@ pub fn latency(median_ns: u64, count: u64) -> Option<Latency> {
     histogram.summary()
 }
 
-fn hop(node: &str, role: Role, ingress: Option<&str>, egress: Option<&str>) -> Hop {
-    let bridge = (role == Role::Bridge).then(|| "br0".to_owned());
+fn hop(node: &str, role: NodeRole, ingress: Option<&str>, egress: Option<&str>) -> Hop {
+    let bridge = (role == NodeRole::Bridge).then(|| "br0".to_owned());
     Hop { node: node.into(), role, ingress: ingress.map(Into::into), egress: egress.map(Into::into), bridge }
 }
 
 fn path(round_trip: bool) -> Path {
     let way = |from: &str, to: &str, [inward, outward]: [&str; 2]| {
         vec![
-            hop(from, Role::Sender, None, Some("eth0")),
-            hop("s", Role::Bridge, Some(inward), Some(outward)),
-            hop(to, Role::Receiver, Some("eth0"), None),
+            hop(from, NodeRole::Sender, None, Some("eth0")),
+            hop("s", NodeRole::Bridge, Some(inward), Some(outward)),
+            hop(to, NodeRole::Receiver, Some("eth0"), None),
         ]
     };
     let back = if round_trip { way("b", "a", ["eth1", "eth0"]) } else { vec![] };
@@ -233,9 +233,9 @@ fn snapshot(at: u64) -> Snapshot {
             buckets_to_controller: 0,
             packet_ins_dropped: None,
         }),
-        ways: vec![record::snapshot::WaySample {
+        ways: vec![record::snapshot::DirectionSample {
             lost_before: vec![PlaceDrop { place: "ring".into(), name: "ring_full".into(), count: 0 }],
-            ..record::snapshot::WaySample::default()
+            ..record::snapshot::DirectionSample::default()
         }],
     };
     Snapshot {
@@ -258,17 +258,17 @@ fn snapshot(at: u64) -> Snapshot {
 }
 
 /// Messages, bytes of each and the median of the latency in nanoseconds; any other kind has some of its own.
-const FIGURES: [(Kind, u64, u64, Option<u64>); 6] = [
-    (Kind::TcpStream, 40_000, 131_072, None),
-    (Kind::UdpStream, 100_000, 64, Some(40_000)),
-    (Kind::TcpRr, 60_000, 1, Some(31_000)),
-    (Kind::UdpRr, 70_000, 1, Some(27_000)),
-    (Kind::Ping, 80_000, 56, Some(12_000)),
-    (Kind::Frames, 120_000, 60, Some(9_000)),
+const FIGURES: [(TrafficKind, u64, u64, Option<u64>); 6] = [
+    (TrafficKind::TcpStream, 40_000, 131_072, None),
+    (TrafficKind::UdpStream, 100_000, 64, Some(40_000)),
+    (TrafficKind::TcpRr, 60_000, 1, Some(31_000)),
+    (TrafficKind::UdpRr, 70_000, 1, Some(27_000)),
+    (TrafficKind::Ping, 80_000, 56, Some(12_000)),
+    (TrafficKind::Frames, 120_000, 60, Some(9_000)),
 ];
 
 /// One test of a kind; `lossy` ones lose frames at the shaper and the socket.
-pub fn test(kind: Kind, name: &str, repetition: u32, lossy: bool) -> TestRecord {
+pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> TestRecord {
     let figures = FIGURES.iter().find(|figures| figures.0 == kind);
     let &(_, messages, size, median) = figures.unwrap_or(&(kind, 50_000, 64, Some(20_000)));
     let messages = messages + u64::from(repetition - 1) * if lossy { 0 } else { 700 };
@@ -361,12 +361,12 @@ pub fn test(kind: Kind, name: &str, repetition: u32, lossy: bool) -> TestRecord 
 /// A run of three repetitions of every kind; UDP streams lose frames.
 pub fn run(id: &str) -> RunRecord {
     let kinds = [
-        (Kind::TcpStream, "tcp-stream", false),
-        (Kind::UdpStream, "udp-stream 64 B", true),
-        (Kind::TcpRr, "tcp-rr", false),
-        (Kind::UdpRr, "udp-rr", false),
-        (Kind::Ping, "ping", false),
-        (Kind::Frames, "frames 60 B", false),
+        (TrafficKind::TcpStream, "tcp-stream", false),
+        (TrafficKind::UdpStream, "udp-stream 64 B", true),
+        (TrafficKind::TcpRr, "tcp-rr", false),
+        (TrafficKind::UdpRr, "udp-rr", false),
+        (TrafficKind::Ping, "ping", false),
+        (TrafficKind::Frames, "frames 60 B", false),
     ];
     let tests =
         (1..=3).flat_map(|repetition| kinds.map(|(kind, name, lossy)| test(kind, name, repetition, lossy)));
@@ -441,7 +441,11 @@ mod tests {
     /// A run in which nothing is empty, so that no field is left out.
     fn full() -> RunRecord {
         let mut run = run("full");
-        run.way = Some(record::Way { name: "switch".into(), group: "g".into(), offload: Some("off".into()) });
+        run.way = Some(record::PathVariant {
+            name: "switch".into(),
+            group: "g".into(),
+            offload: Some("off".into()),
+        });
         let text = || "x".to_owned();
         for test in &mut run.tests {
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));

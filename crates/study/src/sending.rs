@@ -15,8 +15,8 @@ use record::send::{SendLedger, SendReport, SendSeen};
 use record::snapshot::{LinkSample, QdiscSample};
 use record::traffic::Settings;
 use record::{
-    DropSource, EndReport, Hop, Kind, Path, PlaceDrop, Role, Snapshot, Station, StationKind, TestSpec,
-    Witness, WitnessStatus, drop,
+    DropSource, EndReport, Hop, NodeRole, Path, PlaceDrop, Snapshot, Station, StationKind, TestSpec,
+    TrafficKind, Witness, WitnessStatus, drop,
 };
 
 /// Fills in what became of the frames, and the rate that follows from it. What was asked for, offered and accepted the
@@ -167,7 +167,7 @@ fn exchanged(seen: &SendSeen, notes: &mut Vec<String>) {
 fn stations(frames: &SendLedger, seen: &SendSeen) -> Vec<Station> {
     let node = seen.before.nodes.keys().next().cloned().unwrap_or_default();
     let egress = Some(seen.interface.clone());
-    let hop = Hop { node: node.clone(), role: Role::Sender, ingress: None, egress, bridge: None };
+    let hop = Hop { node: node.clone(), role: NodeRole::Sender, ingress: None, egress, bridge: None };
     let path = Path { forward: vec![hop], ..Path::default() };
     let sender = EndReport {
         attempted: frames.offered.saturating_add(frames.duplicated),
@@ -177,7 +177,7 @@ fn stations(frames: &SendLedger, seen: &SendSeen) -> Vec<Station> {
         ..EndReport::default()
     };
     // Frames of every length: they are counted, not computed from bytes.
-    let spec = TestSpec { kind: Kind::Frames, from: node, size: 0, ..TestSpec::default() };
+    let spec = TestSpec { kind: TrafficKind::Frames, from: node, size: 0, ..TestSpec::default() };
     let mut ledger = ledger::close(&LedgerInput {
         spec: &spec,
         path: &path,

@@ -249,7 +249,7 @@ pub fn actors(before: &Snapshot, after: &Snapshot) -> Vec<ActorUsage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::{Kind, Rate};
+    use record::{Rate, TrafficKind};
 
     fn end(seconds: f64) -> EndReport {
         EndReport { ended_ns: (seconds * 1e9) as u64, ..EndReport::default() }
@@ -258,7 +258,7 @@ mod tests {
     /// 1,000 datagrams of 100 bytes in a second, of which the last 900 are lost: the receiver's traffic took a tenth.
     #[test]
     fn a_stream_whose_tail_is_lost_is_not_faster() {
-        let spec = TestSpec { kind: Kind::UdpStream, size: 100, ..TestSpec::default() };
+        let spec = TestSpec { kind: TrafficKind::UdpStream, size: 100, ..TestSpec::default() };
         let sender = EndReport { attempted: 1000, sent: 1000, ..end(1.0) };
         let receiver =
             EndReport { received: 110, unique: 100, duplicates: 10, received_bytes: 10_000, ..end(0.1) };
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_plan_of_n_messages_covers_n_gaps() {
         let spec = TestSpec {
-            kind: Kind::UdpStream,
+            kind: TrafficKind::UdpStream,
             rate: Some(Rate::MessagesPerSecond(10.0)),
             ..TestSpec::default()
         };
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_known_time_is_taken_and_none_is_no_rate() {
-        let spec = TestSpec { kind: Kind::Frames, ..TestSpec::default() };
+        let spec = TestSpec { kind: TrafficKind::Frames, ..TestSpec::default() };
         let receiver = EndReport { received: 6, unique: 6, received_bytes: 600, ..end(0.5) };
         let of = |seconds| figures(&spec, &end(1.0), &receiver, seconds).messages_per_second;
         assert_eq!((of(Some(2.0)), of(None), of(Some(0.0))), (3.0, 6.0, 0.0));

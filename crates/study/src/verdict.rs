@@ -418,15 +418,15 @@ fn fastest(test: &VerdictInput) -> Option<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::Kind;
+    use record::TrafficKind;
     use record::ledger::{Drop, DropSource};
     use record::snapshot::{CpuTime, NodeSnapshot, ProcessSample, QdiscSample, TC_ROOT};
     use record::traffic::Schedule;
-    use record::{Hop, Role, Witness, WitnessStatus};
+    use record::{Hop, NodeRole, Witness, WitnessStatus};
 
     #[test]
     fn a_schedule_that_was_missed_by_far_is_the_limit_and_not_a_small_loss() {
-        let mut case = Case::new(Kind::UdpStream).drop("socket", "socket_buffer_full", 20);
+        let mut case = Case::new(TrafficKind::UdpStream).drop("socket", "socket_buffer_full", 20);
         case.sender.schedule = Some(Schedule {
             requested_per_second: Some(5e6),
             achieved_per_second: 2e5,
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn a_little_loss_does_not_acquit_a_full_cpu() {
         let case = |lost| {
-            Case::new(Kind::UdpStream).drop("socket", "socket_buffer_full", lost).actor("sender", 99.0)
+            Case::new(TrafficKind::UdpStream).drop("socket", "socket_buffer_full", lost).actor("sender", 99.0)
         };
         assert_eq!(case(4).what(), "generator_cpu");
         assert_eq!(case(100).what(), "socket_buffer");
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_loss_behind_a_station_that_could_not_be_read_has_no_place() {
-        let mut case = Case::new(Kind::UdpStream).drop("ip in", "nothing", 0);
+        let mut case = Case::new(TrafficKind::UdpStream).drop("ip in", "nothing", 0);
         let ledger = case.ledger.as_mut().unwrap();
         ledger.received = 500;
         ledger.stations[0].drops.clear();
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_round_trip_that_a_shaper_or_lost_segments_made_long_is_not_called_a_round_trip() {
-        let mut case = Case::new(Kind::TcpRr);
+        let mut case = Case::new(TrafficKind::TcpRr);
         case.sender.latency = crate::sample::latency(30_000, 12);
         assert_eq!(case.what(), "round_trip");
         case.sender.sent_bytes = 1000;
@@ -481,7 +481,7 @@ mod tests {
             snapshot
         };
         let case = |before, after| {
-            let case = Case::new(Kind::TcpStream);
+            let case = Case::new(TrafficKind::TcpStream);
             let case =
                 Case { spec: TestSpec { to: "b".into(), ..case.spec }, sender: EndReport::default(), ..case };
             Case { before, after, ..case }.limit()
@@ -509,7 +509,7 @@ mod tests {
     }
 
     impl Case {
-        fn new(kind: Kind) -> Self {
+        fn new(kind: TrafficKind) -> Self {
             let sender = EndReport { attempted: 1000, sent: 1000, ..EndReport::default() };
             Case { spec: TestSpec { kind, ..TestSpec::default() }, sender, ..Case::default() }
         }
@@ -551,7 +551,7 @@ mod tests {
             self.after.begun_ns = 1_000_000_000;
             self.path.forward = vec![Hop {
                 node: "s".into(),
-                role: Role::Bridge,
+                role: NodeRole::Bridge,
                 ingress: Some("eth0".into()),
                 egress: Some("eth1".into()),
                 bridge: Some("br0".into()),
@@ -592,7 +592,7 @@ mod tests {
 
     #[test]
     fn the_place_that_lost_most_is_convicted() {
-        let udp = || Case::new(Kind::UdpStream);
+        let udp = || Case::new(TrafficKind::UdpStream);
         assert_eq!(udp().drop("qdisc eth1", "qdisc_full", 100).what(), "qdisc");
         assert_eq!(udp().drop("qdisc eth1", "qdisc_full", 100).shaped(0).what(), "shaper");
         assert_eq!(udp().drop("link eth1", "backlog_full", 2).what(), "backlog");
@@ -610,7 +610,7 @@ mod tests {
 
     #[test]
     fn schedules_are_kept_or_missed() {
-        let mut case = Case::new(Kind::UdpStream).actor("sender", 99.0);
+        let mut case = Case::new(TrafficKind::UdpStream).actor("sender", 99.0);
         let schedule =
             Schedule { requested_per_second: Some(1e6), achieved_per_second: 4e5, ..Schedule::default() };
         case.sender.schedule = Some(Schedule { generator_limited: true, ..schedule.clone() });
@@ -623,7 +623,7 @@ mod tests {
 
     #[test]
     fn tcp_is_explained_by_its_largest_share() {
-        let mut case = Case::new(Kind::TcpStream);
+        let mut case = Case::new(TrafficKind::TcpStream);
         case.tcp = Some(TcpDecomposition {
             wall_us: 10,
             receiver_window_us: 9,
@@ -645,7 +645,7 @@ mod tests {
 
     #[test]
     fn a_full_accept_queue_is_found_even_when_nothing_was_sent() {
-        let mut case = Case::new(Kind::TcpRr);
+        let mut case = Case::new(TrafficKind::TcpRr);
         (case.sender.attempted, case.sender.sent) = (0, 0);
         for (snapshot, count) in [(&mut case.before, 0), (&mut case.after, 3)] {
             let node = snapshot.nodes.entry("b".into()).or_default();
@@ -657,14 +657,14 @@ mod tests {
 
     #[test]
     fn without_evidence_it_is_unknown() {
-        assert_eq!(Case::new(Kind::UdpStream).what(), "unknown");
+        assert_eq!(Case::new(TrafficKind::UdpStream).what(), "unknown");
         assert_eq!(
-            Case::new(Kind::UdpStream).shaped(100).what(),
+            Case::new(TrafficKind::UdpStream).shaped(100).what(),
             "unknown",
             "a shaper far below its rate is innocent"
         );
-        assert_eq!(Case { sender: EndReport::default(), ..Case::new(Kind::Ping) }.what(), "unknown");
-        let mut busy = Case::new(Kind::UdpStream);
+        assert_eq!(Case { sender: EndReport::default(), ..Case::new(TrafficKind::Ping) }.what(), "unknown");
+        let mut busy = Case::new(TrafficKind::UdpStream);
         busy.before.cpus = vec![CpuTime::default()];
         busy.after.cpus = vec![CpuTime { system: 99, idle: 1, ..CpuTime::default() }];
         assert_eq!(busy.what(), "host_cpu");

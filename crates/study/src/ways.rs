@@ -12,7 +12,7 @@
 use crate::stats::median;
 use crate::table::{Table, groups, loss_percent, number};
 use record::unit::{prefixed, time_ns};
-use record::{Kind, RunRecord, TestRecord};
+use record::{RunRecord, TestRecord, TrafficKind};
 
 /// One way in numbers: medians over the repetitions; none where nothing was measured.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
@@ -89,16 +89,17 @@ fn of_hosts(test: &TestRecord) -> Vec<String> {
 /// The run over one way as a row.
 pub fn row(way: &str, run: &RunRecord) -> WayRow {
     let groups = groups(run);
-    let of_kind =
-        |is: fn(Kind) -> bool| groups.iter().map(|(_, tests)| tests).filter(move |tests| is(tests[0].kind));
-    let datagrams = |kind: Kind| kind.is_one_way() && !kind.is_by_port();
+    let of_kind = |is: fn(TrafficKind) -> bool| {
+        groups.iter().map(|(_, tests)| tests).filter(move |tests| is(tests[0].kind))
+    };
+    let datagrams = |kind: TrafficKind| kind.is_one_way() && !kind.is_by_port();
     // The journals timed with ping; a plan without one has another round trip.
     let trips = || groups.iter().filter(|(_, tests)| tests[0].kind.is_round_trip());
     let timed = trips().find(|(_, tests)| tests[0].kind.is_echo()).or_else(|| trips().next());
     let latency = |pick: fn(&record::Latency) -> u64| {
         timed.and_then(|(_, tests)| of(tests, |test| test.latency_ns.as_ref().map(|l| pick(l) as f64)))
     };
-    let tcp = of_kind(Kind::is_bytes).next();
+    let tcp = of_kind(TrafficKind::is_bytes).next();
     let largest = of_kind(datagrams).max_by_key(|tests| tests[0].spec.size);
     let smallest = of_kind(datagrams).min_by_key(|tests| tests[0].spec.size);
     let all: Vec<&Vec<&TestRecord>> = groups.iter().map(|(_, tests)| tests).collect();
@@ -223,11 +224,11 @@ fn offloads(rows: &[&WayRow]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::sample;
-    use record::{ActorUsage, Way};
+    use record::{ActorUsage, PathVariant};
 
     fn over(name: &str, more: Option<ActorUsage>) -> RunRecord {
         let mut run = sample::run("x");
-        run.way = Some(Way { name: name.into(), group: "g".into(), offload: None });
+        run.way = Some(PathVariant { name: name.into(), group: "g".into(), offload: None });
         run.tests.iter_mut().for_each(|test| test.actors.extend(more.clone()));
         run
     }

@@ -10,7 +10,7 @@ use experiment::plan::{self, Plan};
 use experiment::session::{self, About, Closed, Course};
 use linux::lab::{Lab, Lifetime, Topology};
 use record::unit::many;
-use record::{Kind, Problem, Rate, Result, RunRecord, Way};
+use record::{PathVariant, Problem, Rate, Result, RunRecord, TrafficKind};
 use std::path::{Path, PathBuf};
 use study::criteria::{self, Criteria, MostLatency, MostLoss};
 use ways::Compared;
@@ -24,8 +24,8 @@ pub struct RunArgs {
     #[arg(long)]
     quick: bool,
     #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_parser = super::test::kinds(), hide_possible_values = true,
-        help = format!("Only the tests of these kinds: {}", Kind::names_where(|_| true, "and")))]
-    only: Vec<Kind>,
+        help = format!("Only the tests of these kinds: {}", TrafficKind::names_where(|_| true, "and")))]
+    only: Vec<TrafficKind>,
     /// Compare several ways between the two hosts, interleaved, instead of the plan's topology: direct, bridge, null, switch, ovs; null
     /// and switch also with a kind of ports (switch:xdp).
     #[arg(long, value_name = "WAY,…", value_delimiter = ',', conflicts_with = "lab")]
@@ -128,8 +128,11 @@ fn over_ways(
     let group = experiment::now();
     let mut courses = vec![];
     for (chosen, lab) in &labs {
-        let way =
-            Way { name: chosen.way.clone(), group: group.clone(), offload: chosen.offload.map(Into::into) };
+        let way = PathVariant {
+            name: chosen.way.clone(),
+            group: group.clone(),
+            offload: chosen.offload.map(Into::into),
+        };
         courses.push(Course::begin(lab, plan, (about, seed), Some(way), dir)?);
     }
     let (closed, stopped) = session::carry_out(courses, plan, seed, &Screen::new(output));

@@ -7,7 +7,7 @@ use super::contest::{Contest, Contestant, Score};
 use super::rivals;
 use crate::notices::{Notices, down};
 use linux::lab::{Lab, Topology};
-use record::{Kind, Result, TestSpec};
+use record::{Result, TestSpec, TrafficKind};
 use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -91,7 +91,7 @@ struct Job {
     /// Ours first.
     contestants: &'static [(&'static str, Tool)],
     /// Our test: its kind, the size of its messages, and the rate of its figures.
-    ours: (Kind, u32, fn(&Figures) -> f64),
+    ours: (TrafficKind, u32, fn(&Figures) -> f64),
     /// netperf's test, what it takes besides, its figures, and the rate that they make.
     netperf: Netperf,
 }
@@ -115,7 +115,7 @@ const JOBS: &[Job] = &[
         unit: "Mbit/s received",
         claim: "at least 0.95 of each rival, no more CPU per byte",
         contestants: &[PATHLAB, NETPERF, ("iperf3", Tool::Iperf3)],
-        ours: (Kind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
+        ours: (TrafficKind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
         netperf: ("TCP_STREAM", &[], "THROUGHPUT", |values| values[0]),
     },
     Job {
@@ -127,7 +127,7 @@ const JOBS: &[Job] = &[
             ("pathlab sendmmsg ×32", Tool::Pathlab { gso: 0 }),
             NETPERF,
         ],
-        ours: (Kind::UdpStream, 64, |figures| figures.messages_per_second / 1e3),
+        ours: (TrafficKind::UdpStream, 64, |figures| figures.messages_per_second / 1e3),
         netperf: ("UDP_STREAM", &["-m", "64"], "REMOTE_RECV_CALLS,ELAPSED_TIME", |values| {
             values[0] / values[1] / 1e3
         }),
@@ -137,7 +137,7 @@ const JOBS: &[Job] = &[
         unit: "transactions/s",
         claim: "within 5 % of netperf",
         contestants: &[PATHLAB, NETPERF],
-        ours: (Kind::TcpRr, 1, |figures| figures.messages_per_second),
+        ours: (TrafficKind::TcpRr, 1, |figures| figures.messages_per_second),
         netperf: ("TCP_RR", &["-r", "1,1"], "TRANSACTION_RATE", |values| values[0]),
     },
 ];

@@ -22,7 +22,7 @@ use flow::openflow::port::{PortStatsRequest, QueueRequest};
 use linux::lab::Lab;
 use load::null;
 use record::Result;
-use record::snapshot::{NodeSnapshot, SwitchPortSample, SwitchSample, SwitchTableSample, WaySample};
+use record::snapshot::{DirectionSample, NodeSnapshot, SwitchPortSample, SwitchSample, SwitchTableSample};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use switch::client::Client;
@@ -52,7 +52,7 @@ pub enum Sample {
     /// A switch.
     Switch(SwitchSample),
     /// The smallest forwarder.
-    Ways(Vec<WaySample>),
+    Ways(Vec<DirectionSample>),
 }
 
 impl Sample {
@@ -96,8 +96,8 @@ impl Asked {
     }
 }
 
-fn of_way(way: null::Way) -> WaySample {
-    WaySample {
+fn of_way(way: null::Way) -> DirectionSample {
+    DirectionSample {
         from: interface(&way.from),
         to: interface(&way.to),
         received: way.received,

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
-use record::{Hop, Path, Result, Role};
+use record::{Hop, NodeRole, Path, Result};
 
 use super::live::Lab;
 use super::topology::Topology;
@@ -106,10 +106,10 @@ fn walk(machine: &dyn Machine, from: usize, to: usize, address: IpAddr) -> Optio
     while visited.insert(node) {
         let route = machine.route(node, address)?;
         if route.local {
-            hops.push(ip_hop(machine, node, Role::Receiver, ingress, None)?);
+            hops.push(ip_hop(machine, node, NodeRole::Receiver, ingress, None)?);
             return (node == to && node != from).then_some(hops);
         }
-        let role = if node == from { Role::Sender } else { Role::Router };
+        let role = if node == from { NodeRole::Sender } else { NodeRole::Router };
         hops.push(ip_hop(machine, node, role, ingress, Some(route.interface))?);
         let target = owner(machine, route.via.unwrap_or(address), node)?;
         let arrival = cross(machine, (node, route.interface), target, &mut hops)?;
@@ -121,7 +121,7 @@ fn walk(machine: &dyn Machine, from: usize, to: usize, address: IpAddr) -> Optio
 fn ip_hop(
     machine: &dyn Machine,
     node: usize,
-    role: Role,
+    role: NodeRole,
     ingress: Option<u32>,
     egress: Option<u32>,
 ) -> Option<Hop> {
@@ -197,7 +197,7 @@ fn through_bridge(
     let hop = |egress: u32| -> Option<Hop> {
         Some(Hop {
             node: seen.name.clone(),
-            role: Role::Bridge,
+            role: NodeRole::Bridge,
             ingress: Some(seen.links.get(&entry.1)?.name.clone()),
             egress: Some(seen.links.get(&egress)?.name.clone()),
             bridge: Some(seen.links.get(&bridge.1)?.name.clone()),
@@ -236,7 +236,7 @@ fn through_program(
         if let Some((found, mut way)) = over_link(machine, (entry.0, port.index), target, passed) {
             way.push(Hop {
                 node: seen.name.clone(),
-                role: Role::Forwarder,
+                role: NodeRole::Forwarder,
                 ingress: Some(seen.links.get(&entry.1)?.name.clone()),
                 egress: Some(port.name.clone()),
                 bridge: None,
@@ -273,21 +273,21 @@ fn shortest(topology: &Topology, from: &str, to: &str) -> Option<Vec<Hop>> {
     for end in topology.ends().filter(|end| end.node == from && topology.bridge_of(from, &end.name).is_none())
     {
         visited.insert((end.node.clone(), end.name.clone()));
-        queue.push_back((end, vec![hop(from, Role::Sender, None, Some(&end.name), None)]));
+        queue.push_back((end, vec![hop(from, NodeRole::Sender, None, Some(&end.name), None)]));
     }
     while let Some((out, way)) = queue.pop_front() {
         let Some(into) = topology.peer(&out.node, &out.name) else { continue };
         let bridge = topology.bridge_of(&into.node, &into.name);
         if into.node == to && bridge.is_none_or(|bridge| !bridge.interface.addresses.is_empty()) {
             let mut way = way;
-            way.push(hop(to, Role::Receiver, Some(&into.name), None, None));
+            way.push(hop(to, NodeRole::Receiver, Some(&into.name), None, None));
             return Some(way);
         }
         let router = topology.node(&into.node).is_some_and(|node| node.router);
         let (role, bridge_name) = match bridge {
-            Some(bridge) => (Role::Bridge, Some(bridge.interface.name.as_str())),
-            None if topology.forwarder(&into.node).is_some() => (Role::Forwarder, None),
-            None if router => (Role::Router, None),
+            Some(bridge) => (NodeRole::Bridge, Some(bridge.interface.name.as_str())),
+            None if topology.forwarder(&into.node).is_some() => (NodeRole::Forwarder, None),
+            None if router => (NodeRole::Router, None),
             None => continue,
         };
         for next in topology.ends().filter(|end| end.node == into.node && end.name != into.name) {

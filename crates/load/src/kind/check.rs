@@ -1,6 +1,6 @@
 //! Which tests are possible, said before anything starts.
 
-use record::kind::{Kind, Takes};
+use record::kind::{Takes, TrafficKind};
 use record::spec::{Rate, TestSpec};
 use record::{PortKind, Problem, Result};
 use wire::message;
@@ -47,7 +47,7 @@ fn check_sizes(spec: &TestSpec, sizes: &Sizes) -> Result<()> {
         return Ok(());
     }
     if !spec.kind.takes(Takes::Response) {
-        let who = Kind::names_where(|kind| kind.takes(Takes::Response), "and");
+        let who = TrafficKind::names_where(|kind| kind.takes(Takes::Response), "and");
         return Err(Problem::input(format!("a {} test has no response size", spec.kind))
             .help(format!("leave --response out; it belongs to {who}")));
     }
@@ -120,7 +120,7 @@ fn check_options(spec: &TestSpec) -> Result<()> {
 /// Refuses what this kind does not take.
 fn check_taken(spec: &TestSpec) -> Result<()> {
     let kind = spec.kind;
-    let who = |what: Takes| Kind::names_where(|kind| kind.takes(what), "and");
+    let who = |what: Takes| TrafficKind::names_where(|kind| kind.takes(what), "and");
     if spec.streams > 1 && !kind.takes(Takes::Streams) {
         return Err(Problem::input(format!("a {kind} test has one stream"))
             .help(format!("parallel streams belong to {}", who(Takes::Streams))));
@@ -146,7 +146,7 @@ fn check_congestion(spec: &TestSpec) -> Result<()> {
         (true, false) => format!("'{name}' is not the name of a congestion control"),
         (false, _) => format!("a {} test has no congestion control", spec.kind),
     };
-    let who = Kind::names_where(Kind::is_tcp, "and");
+    let who = TrafficKind::names_where(TrafficKind::is_tcp, "and");
     Err(Problem::input(what)
         .help(format!("{who} take one of sysctl net.ipv4.tcp_available_congestion_control")))
 }
@@ -157,7 +157,7 @@ fn check_ports(spec: &TestSpec) -> Result<()> {
         return if spec.port.is_empty() {
             Ok(())
         } else {
-            let who = Kind::names_where(Kind::is_by_port, "and");
+            let who = TrafficKind::names_where(TrafficKind::is_by_port, "and");
             Err(Problem::input(format!("a {} test has no port", spec.kind))
                 .help(format!("ports belong to {who}")))
         };
@@ -186,7 +186,7 @@ mod tests {
     use super::super::check_spec;
     use super::*;
 
-    fn of(kind: Kind, change: impl FnOnce(&mut TestSpec)) -> Result<()> {
+    fn of(kind: TrafficKind, change: impl FnOnce(&mut TestSpec)) -> Result<()> {
         let mut spec = TestSpec { kind, ..TestSpec::default() };
         change(&mut spec);
         check_spec(&spec)
@@ -194,44 +194,44 @@ mod tests {
 
     #[test]
     fn the_defaults_of_every_kind_are_possible() {
-        for kind in Kind::ALL {
+        for kind in TrafficKind::ALL {
             of(kind, |_| {}).unwrap();
         }
-        of(Kind::Frames, |s| s.port = "int/xdp?mode=generic".into()).unwrap();
-        of(Kind::TcpStream, |s| s.size = 0).unwrap();
-        of(Kind::UdpStream, |s| (s.size, s.gso, s.gro) = (1400, 46, true)).unwrap();
+        of(TrafficKind::Frames, |s| s.port = "int/xdp?mode=generic".into()).unwrap();
+        of(TrafficKind::TcpStream, |s| s.size = 0).unwrap();
+        of(TrafficKind::UdpStream, |s| (s.size, s.gso, s.gro) = (1400, 46, true)).unwrap();
     }
 
     #[test]
     fn what_is_impossible_has_a_sentence() {
         type Change = fn(&mut TestSpec);
-        let wrong: [(Kind, Change, &str); 26] = [
-            (Kind::Frames, |s| s.size = 59, "size 59"),
-            (Kind::Frames, |s| (s.size, s.family) = (79, 6), "size 79"),
-            (Kind::Frames, |s| s.port = "pcap".into(), "'pcap'"),
-            (Kind::Frames, |s| s.port = "int/xdp?only=udp:9".into(), "leave out only="),
-            (Kind::Frames, |s| s.receive_buffer = Some(9), "no socket"),
-            (Kind::UdpStream, |s| s.port = "int".into(), "no port"),
-            (Kind::UdpStream, |s| s.size = 17, "size 17"),
-            (Kind::Ping, |s| s.size = 65_500, "size 65500"),
-            (Kind::UdpRr, |s| s.response = 3, "response 3"),
-            (Kind::UdpStream, |s| s.response = 64, "no response"),
-            (Kind::TcpRr, |s| s.size = 0, "size 0"),
-            (Kind::TcpStream, |s| s.streams = 65, "streams 65"),
-            (Kind::TcpStream, |s| s.streams = 0, "streams 0"),
-            (Kind::UdpStream, |s| s.streams = 2, "one stream"),
-            (Kind::UdpStream, |s| s.batch = 0, "batch 0"),
-            (Kind::UdpStream, |s| s.gso = 129, "gso 129"),
-            (Kind::UdpStream, |s| (s.gso, s.size) = (100, 1400), "do not fit"),
-            (Kind::TcpRr, |s| s.gro = true, "offload"),
-            (Kind::TcpRr, |s| s.family = 5, "IP version 5"),
-            (Kind::TcpRr, |s| s.duration_ms = 0, "duration"),
-            (Kind::TcpRr, |s| s.count = Some(0), "count 0"),
-            (Kind::UdpStream, |s| s.rate = Some(Rate::MessagesPerSecond(f64::NAN)), "rate"),
-            (Kind::UdpStream, |s| s.rate = Some(Rate::MessagesPerSecond(1e12)), "rate"),
-            (Kind::UdpStream, |s| s.congestion = Some("bbr".into()), "no congestion control"),
-            (Kind::TcpStream, |s| s.congestion = Some("b b r".into()), "'b b r'"),
-            (Kind::TcpStream, |s| s.sender_cpu = Some(1 << 20), "CPU"),
+        let wrong: [(TrafficKind, Change, &str); 26] = [
+            (TrafficKind::Frames, |s| s.size = 59, "size 59"),
+            (TrafficKind::Frames, |s| (s.size, s.family) = (79, 6), "size 79"),
+            (TrafficKind::Frames, |s| s.port = "pcap".into(), "'pcap'"),
+            (TrafficKind::Frames, |s| s.port = "int/xdp?only=udp:9".into(), "leave out only="),
+            (TrafficKind::Frames, |s| s.receive_buffer = Some(9), "no socket"),
+            (TrafficKind::UdpStream, |s| s.port = "int".into(), "no port"),
+            (TrafficKind::UdpStream, |s| s.size = 17, "size 17"),
+            (TrafficKind::Ping, |s| s.size = 65_500, "size 65500"),
+            (TrafficKind::UdpRr, |s| s.response = 3, "response 3"),
+            (TrafficKind::UdpStream, |s| s.response = 64, "no response"),
+            (TrafficKind::TcpRr, |s| s.size = 0, "size 0"),
+            (TrafficKind::TcpStream, |s| s.streams = 65, "streams 65"),
+            (TrafficKind::TcpStream, |s| s.streams = 0, "streams 0"),
+            (TrafficKind::UdpStream, |s| s.streams = 2, "one stream"),
+            (TrafficKind::UdpStream, |s| s.batch = 0, "batch 0"),
+            (TrafficKind::UdpStream, |s| s.gso = 129, "gso 129"),
+            (TrafficKind::UdpStream, |s| (s.gso, s.size) = (100, 1400), "do not fit"),
+            (TrafficKind::TcpRr, |s| s.gro = true, "offload"),
+            (TrafficKind::TcpRr, |s| s.family = 5, "IP version 5"),
+            (TrafficKind::TcpRr, |s| s.duration_ms = 0, "duration"),
+            (TrafficKind::TcpRr, |s| s.count = Some(0), "count 0"),
+            (TrafficKind::UdpStream, |s| s.rate = Some(Rate::MessagesPerSecond(f64::NAN)), "rate"),
+            (TrafficKind::UdpStream, |s| s.rate = Some(Rate::MessagesPerSecond(1e12)), "rate"),
+            (TrafficKind::UdpStream, |s| s.congestion = Some("bbr".into()), "no congestion control"),
+            (TrafficKind::TcpStream, |s| s.congestion = Some("b b r".into()), "'b b r'"),
+            (TrafficKind::TcpStream, |s| s.sender_cpu = Some(1 << 20), "CPU"),
         ];
         for (kind, change, said) in wrong {
             let problem = of(kind, change).expect_err(said);

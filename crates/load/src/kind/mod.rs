@@ -17,7 +17,7 @@ pub use host::check_host;
 use crate::protocol::setup::{Role, Setup};
 use crate::traffic::end::Ready;
 use check::{MAX_DATAGRAM, Sizes};
-use record::kind::Kind;
+use record::kind::TrafficKind;
 use record::spec::TestSpec;
 use record::{Problem, Result};
 
@@ -26,7 +26,7 @@ type Prepare = fn(&Setup) -> Ready;
 
 /// What makes the traffic of a kind.
 struct Row {
-    kind: Kind,
+    kind: TrafficKind,
     sizes: Sizes,
     sender: Prepare,
     receiver: Prepare,
@@ -42,37 +42,37 @@ const MAX_WRITE: u32 = 16 << 20;
 /// The table, in the order of [`Kind`].
 const KINDS: &[Row] = &[
     Row {
-        kind: Kind::TcpStream,
+        kind: TrafficKind::TcpStream,
         sizes: Sizes::Bytes(0, MAX_WRITE),
         sender: tcp_stream::sender,
         receiver: tcp_stream::receiver,
     },
     Row {
-        kind: Kind::UdpStream,
+        kind: TrafficKind::UdpStream,
         sizes: Sizes::Message(MAX_DATAGRAM),
         sender: udp_stream::sender,
         receiver: udp_stream::receiver,
     },
     Row {
-        kind: Kind::TcpRr,
+        kind: TrafficKind::TcpRr,
         sizes: Sizes::Bytes(1, MAX_REQUEST),
         sender: tcp_rr::sender,
         receiver: tcp_rr::receiver,
     },
     Row {
-        kind: Kind::UdpRr,
+        kind: TrafficKind::UdpRr,
         sizes: Sizes::Message(MAX_DATAGRAM),
         sender: udp_rr::sender,
         receiver: udp_rr::receiver,
     },
     Row {
-        kind: Kind::Ping,
+        kind: TrafficKind::Ping,
         sizes: Sizes::Message(MAX_DATAGRAM - wire::icmp::HEADER as u32),
         sender: ping::sender,
         receiver: ping::receiver,
     },
     Row {
-        kind: Kind::Frames,
+        kind: TrafficKind::Frames,
         sizes: Sizes::Frame(frames::shortest, MAX_FRAME),
         sender: frames::sender,
         receiver: frames::receiver,
@@ -80,7 +80,7 @@ const KINDS: &[Row] = &[
 ];
 
 const _: () = {
-    assert!(KINDS.len() == Kind::ALL.len(), "every kind has a row");
+    assert!(KINDS.len() == TrafficKind::ALL.len(), "every kind has a row");
     let mut at = 0;
     while at < KINDS.len() {
         assert!(KINDS[at].kind as usize == at, "every row stands at its kind");
@@ -88,7 +88,7 @@ const _: () = {
     }
 };
 
-fn row(kind: Kind) -> &'static Row {
+fn row(kind: TrafficKind) -> &'static Row {
     &KINDS[kind as usize]
 }
 
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn the_size_of_a_frame_when_nobody_says_is_the_shortest() {
         for family in [4, 6] {
-            assert_eq!(Kind::Frames.default_size(family) as usize, frames::shortest(family));
+            assert_eq!(TrafficKind::Frames.default_size(family) as usize, frames::shortest(family));
         }
     }
 }

@@ -6,7 +6,7 @@ use super::controller::{self, Controller, Look};
 use super::message::{Hello, PROTOCOL, Prepared, Reply, Request};
 use super::setup::{ClockRelation, Outcome, Role};
 use proptest::prelude::*;
-use record::spec::{Kind, TestSpec};
+use record::spec::{TestSpec, TrafficKind};
 use record::traffic::EndReport;
 use record::{Problem, ProblemKind};
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: TrafficKind) -> Self {
         let hello = || Hello { protocol: PROTOCOL, version: "t".into(), boot_id: String::new() };
         let mut agents = [Agent::new(hello(), 0), Agent::new(hello(), 0)];
         for agent in &mut agents {
@@ -144,7 +144,7 @@ const REQUESTS: usize = 8;
 
 #[test]
 fn a_test_goes_through_its_steps_in_order() {
-    let mut pair = Pair::new(Kind::UdpStream);
+    let mut pair = Pair::new(TrafficKind::UdpStream);
     pair.run(None);
     let outcome = pair.ended.unwrap().unwrap();
     assert_eq!((outcome.sender.sent, outcome.receiver.sent, outcome.warm), (10, 11, true));
@@ -159,7 +159,7 @@ fn a_test_goes_through_its_steps_in_order() {
 fn a_peer_that_is_lost_at_any_step_is_named_and_the_other_closed() {
     for fault in [Fault::Lost, Fault::Stalls, Fault::Lies, Fault::Fails] {
         for step in 0..REQUESTS {
-            let mut pair = Pair::new(Kind::TcpRr);
+            let mut pair = Pair::new(TrafficKind::TcpRr);
             let role = pair.run(Some((step, fault)));
             let problem = pair.ended.take().unwrap().expect_err("the test must fail");
             let lost = matches!(fault, Fault::Lost | Fault::Stalls);
@@ -177,7 +177,7 @@ fn a_peer_that_is_lost_at_any_step_is_named_and_the_other_closed() {
 
 #[test]
 fn an_observer_that_cannot_look_ends_the_test() {
-    let mut pair = Pair::new(Kind::Ping);
+    let mut pair = Pair::new(TrafficKind::Ping);
     loop {
         match pair.todo.pop_front().unwrap() {
             controller::Action::Send(role, request) => {
@@ -203,7 +203,7 @@ proptest! {
     /// Whatever comes in whatever order: no panic, one end and nothing after it.
     #[test]
     fn the_controller_survives_any_order(events in prop::collection::vec(any_event(), 0..60)) {
-        let mut pair = Pair::new(Kind::UdpRr);
+        let mut pair = Pair::new(TrafficKind::UdpRr);
         let mut ends = 0;
         for (kind, first, after) in events {
             pair.now += after;

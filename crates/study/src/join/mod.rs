@@ -26,8 +26,8 @@ use record::run::SCHEMA;
 use record::spec::Rate;
 use record::traffic::Settings;
 use record::{
-    EndReport, Hop, Kind, Latency, NamedCount, Path, PortKind, Problem, Result, Role, RunRecord, Snapshot,
-    TestRecord, TestSpec, Through, Witness, WitnessStatus,
+    EndReport, Hop, Latency, NamedCount, NodeRole, Path, PortKind, Problem, Result, RunRecord, Snapshot,
+    TestRecord, TestSpec, Through, TrafficKind, Witness, WitnessStatus,
 };
 
 /// Joins two halves, in either order, each with the name of its file. The record has no name and no end yet.
@@ -215,7 +215,7 @@ fn spec(ends: &Ends, (from, to): &(String, String)) -> TestSpec {
     let SentHalf { report, frame_bytes, family, .. } = ends.sent;
     let kind = |port: &str| port.split(':').next().unwrap_or_default().to_owned();
     TestSpec {
-        kind: Kind::Frames,
+        kind: TrafficKind::Frames,
         from: from.clone(),
         to: to.clone(),
         family: *family,
@@ -233,8 +233,8 @@ fn path(ends: &Ends, (from, to): &(String, String)) -> Path {
     let hop =
         |node: &str, role, ingress, egress| Hop { node: node.into(), role, ingress, egress, bridge: None };
     let forward = vec![
-        hop(from, Role::Sender, None, some(&ends.sending.interface)),
-        hop(to, Role::Receiver, some(&ends.capturing.interface), None),
+        hop(from, NodeRole::Sender, None, some(&ends.sending.interface)),
+        hop(to, NodeRole::Receiver, some(&ends.capturing.interface), None),
     ];
     Path { forward, back: vec![], source: "two halves".into() }
 }

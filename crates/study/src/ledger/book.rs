@@ -7,7 +7,7 @@ use super::visit::{Place, Spot, Visit};
 use super::window::{LinkPair, MOST, Window, difference};
 use super::{LedgerInput, by_family};
 use record::snapshot::QdiscSample;
-use record::{DropSource, Role, drop};
+use record::{DropSource, NodeRole, drop};
 use std::collections::BTreeMap;
 
 /// Bytes beyond its MTU that a virtual link still takes, so that a VLAN tag fits (`__is_skb_forwardable`).
@@ -156,7 +156,7 @@ impl<'a> Book<'a> {
     /// The queueing discipline that frames of the test pass when they leave a node, where there is one that
     /// counts: none where the sender's port goes straight to the driver.
     pub fn qdisc(&self, at: &Visit) -> Result<Option<Queue<'a>>, String> {
-        let passed_by = at.spot == Spot::Hop(Role::Sender) && self.input.sender.settings.bypasses_qdisc;
+        let passed_by = at.spot == Spot::Hop(NodeRole::Sender) && self.input.sender.settings.bypasses_qdisc;
         let Some(interface) = at.egress.filter(|_| !passed_by) else { return Ok(None) };
         let (before, after) = match self.test.root_qdisc(at.node, interface) {
             (None, None) => return Ok(None),

@@ -10,7 +10,7 @@ use super::station::{Claim, Counts, Station, suspicious};
 use super::visit::{Place, SocketView, Spot, Visit};
 use super::window::{MOST, difference};
 use record::unit::count;
-use record::{DropSource, EndReport, Role, StationKind, drop};
+use record::{DropSource, EndReport, NodeRole, StationKind, drop};
 
 /// Datagrams that receive offload may merge into one buffer.
 const MOST_MERGED: u64 = 64;
@@ -39,7 +39,7 @@ fn refused_calls(_: &mut Book, gap: &mut Gap, at: &Visit) {
 
 /// From the link to the transport protocol.
 pub const IP_IN: Station = Station {
-    on: &[Spot::Hop(Role::Receiver)],
+    on: &[Spot::Hop(NodeRole::Receiver)],
     when: |book, _| !book.input.spec.kind.is_by_port(),
     left: |book, at, entered| {
         let why = || format!("the IP counters of {} are not in both snapshots", at.node);

@@ -7,7 +7,7 @@ use super::unit::Seen;
 use super::visit::{LEFT_AGAIN, Place, Spot, Visit};
 use super::window::MOST;
 use record::snapshot::QdiscSample;
-use record::{DropSource, Role, StationKind, drop, unit};
+use record::{DropSource, NodeRole, StationKind, drop, unit};
 
 pub const IP_AND_INET: &[&str] = &["ip", "ip6", "inet"];
 pub const RX_DROPPED: Claim = Claim::Interface(Place::Ingress, drop::RX_DROPPED, drop::RX_DROPPED);
@@ -67,7 +67,7 @@ fn no_counters(interface: &str) -> String {
 
 /// From the application's accepted messages to what IP hands to the interface.
 pub const IP_OUT: Station = Station {
-    on: &[Spot::Hop(Role::Sender)],
+    on: &[Spot::Hop(NodeRole::Sender)],
     when: |book, _| !book.input.spec.kind.is_by_port(),
     left: offered,
     claims: &[
@@ -220,7 +220,7 @@ fn device_drops(book: &mut Book, gap: &mut Gap, at: &Visit) {
 
 /// Through a kernel bridge.
 pub const BRIDGE: Station = Station {
-    on: &[Spot::Hop(Role::Bridge)],
+    on: &[Spot::Hop(NodeRole::Bridge)],
     needs: (THROUGH, "the ports of the bridge are not known"),
     left: offered,
     claims: &[
@@ -264,7 +264,7 @@ const fn no_route(name: &'static str) -> [Claim; 2] {
 
 /// Through a router.
 pub const IP_FORWARD: Station = Station {
-    on: &[Spot::Hop(Role::Router)],
+    on: &[Spot::Hop(NodeRole::Router)],
     needs: (THROUGH, "the interfaces of the router are not known"),
     left: offered,
     claims: &[

@@ -19,7 +19,7 @@ use super::sockets::waiting;
 use super::station::{Claim, Counts, Station, suspicious};
 use super::visit::{Place, Spot, Visit};
 use super::window::MOST;
-use record::{DropSource, PortKind, Role, StationKind, drop};
+use record::{DropSource, NodeRole, PortKind, StationKind, drop};
 
 /// From what the application tried to send to what it handed to the kernel, which also counts what it dropped
 /// behind the send call ([`record::drop::is_counted_below`]).
@@ -48,7 +48,7 @@ pub const APP_SEND: Station = Station {
 
 /// From the port to the queueing discipline, or to the device when the port passes it by.
 pub const PORT: Station = Station {
-    on: &[Spot::Hop(Role::Sender)],
+    on: &[Spot::Hop(NodeRole::Sender)],
     when: |book, _| book.input.spec.kind.is_by_port(),
     left: forward::offered,
     claims: &[
@@ -88,7 +88,7 @@ pub const NIC: [&str; 7] = [
 /// From the sender's interface to the receiver's, when nobody knows what is between: one station, whose loss
 /// nothing names but the receiving interface.
 pub const PATH_TO: Station = Station {
-    on: &[Spot::Hop(Role::Receiver)],
+    on: &[Spot::Hop(NodeRole::Receiver)],
     when: |book, _| book.input.arrival.is_some(),
     left: |book, _, _| {
         let arrival = book.input.arrival.ok_or("nobody took the frames")?;
@@ -113,7 +113,7 @@ pub const PATH_TO: Station = Station {
 
 /// From the last link to what was read from the port.
 pub const TAP: Station = Station {
-    on: &[Spot::Hop(Role::Receiver)],
+    on: &[Spot::Hop(NodeRole::Receiver)],
     when: |book, _| book.input.spec.kind.is_by_port(),
     left: |book, at, _| {
         let reads = at.end.received.saturating_add(at.end.foreign);

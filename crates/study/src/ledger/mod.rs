@@ -33,7 +33,7 @@ use book::Book;
 use chain::Chain;
 pub(crate) use frames::NIC;
 use record::ledger::WitnessDrop;
-use record::{EndReport, Hop, Ledger, NamedCount, Path, Role, Snapshot, TestSpec, Witness};
+use record::{EndReport, Hop, Ledger, NamedCount, NodeRole, Path, Snapshot, TestSpec, Witness};
 use station::Station;
 pub use switch::misses as table_misses;
 use visit::{Spot, Visit};
@@ -151,7 +151,7 @@ pub fn close(input: &LedgerInput) -> Ledger {
         last = (spec.from.as_str(), sender, input.ports.sender);
         hops = &path.back;
     }
-    let by_socket = !spec.kind.is_by_port() && hops.last().is_some_and(|hop| hop.role == Role::Receiver);
+    let by_socket = !spec.kind.is_by_port() && hops.last().is_some_and(|hop| hop.role == NodeRole::Receiver);
     let socket = by_socket.then(|| ends::socket_view(&book, last, chain.at));
     pass(&mut chain, &mut book, &Visit::end(Spot::End, last.0, last.1, socket));
     let mut seen = input.witness.clone();
@@ -181,7 +181,7 @@ fn leave_out_copies(book: &mut Book, details: &mut Vec<WitnessDrop>) {
     let receiver = (input.spec.kind.is_by_port()).then_some(input.spec.to.as_str());
     let hops = input.path.forward.iter().chain(&input.path.back);
     let programs: Vec<&str> =
-        hops.filter(|hop| hop.role == Role::Forwarder).map(|hop| hop.node.as_str()).collect();
+        hops.filter(|hop| hop.role == NodeRole::Forwarder).map(|hop| hop.node.as_str()).collect();
     let copies = witness::leave_out_copies(details, receiver, &programs);
     if let (1.., Some(receiver)) = (copies, receiver) {
         book.note(format!(
@@ -194,7 +194,7 @@ fn leave_out_copies(book: &mut Book, details: &mut Vec<WitnessDrop>) {
 pub fn without_copies(path: &Path, details: &[WitnessDrop]) -> Vec<WitnessDrop> {
     let hops = path.forward.iter().chain(&path.back);
     let programs: Vec<&str> =
-        hops.filter(|hop| hop.role == Role::Forwarder).map(|hop| hop.node.as_str()).collect();
+        hops.filter(|hop| hop.role == NodeRole::Forwarder).map(|hop| hop.node.as_str()).collect();
     let mut details = details.to_vec();
     witness::leave_out_copies(&mut details, None, &programs);
     details
@@ -215,7 +215,7 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
 
 /// With fragments, what was put together at the end of the leg bounds what any station can have lost.
 fn fragments(chain: &Chain, book: &mut Book, hops: &[Hop]) {
-    let last = hops.last().filter(|hop| hop.role == Role::Receiver && book.unit.is_fragmented());
+    let last = hops.last().filter(|hop| hop.role == NodeRole::Receiver && book.unit.is_fragmented());
     let complete = last.and_then(|hop| ends::delivered(book, chain.at, &hop.node));
     book.complete = complete.map_or(0, |(count, _)| count);
     book.pieces = chain.at.saturating_mul(book.unit.fragments).min(MOST);

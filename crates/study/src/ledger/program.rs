@@ -20,13 +20,13 @@ use super::switch;
 use super::unit::Seen;
 use super::visit::{Place, Spot, Visit};
 use super::window::difference;
-use record::snapshot::WaySample;
-use record::{DropSource, PlaceDrop, Role, StationKind, drop};
+use record::snapshot::DirectionSample;
+use record::{DropSource, NodeRole, PlaceDrop, StationKind, drop};
 
 /// What a program counted of a test.
 struct Way<'a> {
-    before: &'a WaySample,
-    after: &'a WaySample,
+    before: &'a DirectionSample,
+    after: &'a DirectionSample,
     received: Seen,
 }
 
@@ -34,7 +34,7 @@ struct Way<'a> {
 /// asked or the way is not known.
 fn way<'a>(book: &Book<'a>, at: &Visit) -> Option<Way<'a>> {
     let (before, after) = book.test.node(at.node)?;
-    let find = |ways: &'a [WaySample]| {
+    let find = |ways: &'a [DirectionSample]| {
         ways.iter().find(|way| Some(&*way.from) == at.ingress && Some(&*way.to) == at.egress)
     };
     let (before, after) = (find(&before.ways)?, find(&after.ways)?);
@@ -49,7 +49,7 @@ fn is_known(book: &Book, at: &Visit) -> bool {
 
 /// In by one port.
 pub const IN: Station = Station {
-    on: &[Spot::Hop(Role::Forwarder)],
+    on: &[Spot::Hop(NodeRole::Forwarder)],
     when: is_known,
     left: |book, at, _| {
         let Seen { count, doubt } = way(book, at).ok_or("the program was not asked")?.received;
@@ -75,7 +75,7 @@ pub const IN: Station = Station {
 
 /// Out by the other.
 pub const OUT: Station = Station {
-    on: &[Spot::Hop(Role::Forwarder)],
+    on: &[Spot::Hop(NodeRole::Forwarder)],
     when: is_known,
     left: forward::offered,
     claims: &[
@@ -122,7 +122,7 @@ fn not_sent(book: &mut Book, gap: &mut Gap, at: &Visit) {
 
 /// Through a program whose counters could not be read.
 pub const THROUGH: Station = Station {
-    on: &[Spot::Hop(Role::Forwarder)],
+    on: &[Spot::Hop(NodeRole::Forwarder)],
     when: |book, at| !switch::is_known(book, at) && !is_known(book, at),
     needs: (&[Place::Ingress, Place::Egress], "the interfaces of the program are not known"),
     left: forward::offered,

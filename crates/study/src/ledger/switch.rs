@@ -21,7 +21,7 @@ use super::unit::Seen;
 use super::visit::{Place, Spot, Visit};
 use super::window::{MOST, difference};
 use record::snapshot::{SwitchPortSample, SwitchSample};
-use record::{DropSource, Role, StationKind, drop};
+use record::{DropSource, NodeRole, StationKind, drop};
 
 /// What a switch counted of a test.
 struct Switch<'a> {
@@ -70,7 +70,7 @@ const NOT_ASKED: &str = "the switch was not asked";
 
 /// Into the switch.
 pub const IN: Station = Station {
-    on: &[Spot::Hop(Role::Forwarder)],
+    on: &[Spot::Hop(NodeRole::Forwarder)],
     when: is_known,
     left: |book, at, _| {
         let switch = switch(book, at).ok_or(NOT_ASKED)?;
@@ -129,7 +129,7 @@ fn given_away(book: &Book, port: &Port) -> u64 {
 
 /// Through its tables.
 pub const TABLES: Station = Station {
-    on: &[Spot::Hop(Role::Forwarder)],
+    on: &[Spot::Hop(NodeRole::Forwarder)],
     when: is_known,
     left: |book, at, _| {
         let port = switch(book, at).ok_or(NOT_ASKED)?.egress;
@@ -183,7 +183,7 @@ fn to_controller(book: &mut Book, gap: &mut Gap, at: &Visit) {
 
 /// Out of the switch.
 pub const OUT: Station = Station {
-    on: &[Spot::Hop(Role::Forwarder)],
+    on: &[Spot::Hop(NodeRole::Forwarder)],
     when: is_known,
     left: forward::offered,
     claims: &[Claim::By(&[drop::SWITCH_PORT_FULL], |book, gap, at| {

@@ -9,10 +9,10 @@ mod witnessed;
 
 use super::*;
 use proptest::prelude::*;
-use record::Kind;
+use record::TrafficKind;
 use record::snapshot::{
-    FilterSample, LinkSample, NeighbourSample, NodeSnapshot, QdiscSample, SocketSample, SoftnetRow,
-    SwitchPortSample, SwitchSample, TC_ROOT, WaySample,
+    DirectionSample, FilterSample, LinkSample, NeighbourSample, NodeSnapshot, QdiscSample, SocketSample,
+    SoftnetRow, SwitchPortSample, SwitchSample, TC_ROOT,
 };
 use record::{DropSource, PlaceDrop, WitnessStatus};
 use std::collections::BTreeMap;
@@ -55,12 +55,12 @@ const PAYLOAD: u64 = 100;
 
 impl Twin {
     /// a, some nodes in between (true: a router), b. Every second egress has a counting qdisc.
-    fn new(kind: Kind, family: u8, between: &[bool], counted: bool) -> Self {
-        let mut names = vec![("a".to_owned(), Role::Sender)];
-        let role = |router| if router { Role::Router } else { Role::Bridge };
+    fn new(kind: TrafficKind, family: u8, between: &[bool], counted: bool) -> Self {
+        let mut names = vec![("a".to_owned(), NodeRole::Sender)];
+        let role = |router| if router { NodeRole::Router } else { NodeRole::Bridge };
         names.extend(between.iter().enumerate().map(|(i, &router)| (format!("n{i}"), role(router))));
-        names.push(("b".to_owned(), Role::Receiver));
-        let headers = if kind == Kind::Frames { if family == 6 { 62 } else { 42 } } else { 0 };
+        names.push(("b".to_owned(), NodeRole::Receiver));
+        let headers = if kind == TrafficKind::Frames { if family == 6 { 62 } else { 42 } } else { 0 };
         let size = PAYLOAD as u32 + headers;
         let spec = TestSpec { kind, family, size, response: 0, ..TestSpec::default() };
         let path = Path { forward: hops(&names), back: hops(&turned(&names)), source: "topology".into() };
@@ -107,7 +107,7 @@ impl Twin {
     /// A frame of this length leaves by an interface; false when it does not arrive at the peer.
     fn cross(&mut self, leg: &str, index: usize, hop: &Hop, next: &Hop, fate: Fate) -> bool {
         let (interface, length) = (hop.egress.clone().unwrap(), self.length());
-        let passed_by = hop.role == Role::Sender && self.sender.settings.bypasses_qdisc;
+        let passed_by = hop.role == NodeRole::Sender && self.sender.settings.bypasses_qdisc;
         let node = self.nodes.get_mut(&hop.node).unwrap();
         let qdisc = node.qdiscs.iter_mut().find(|qdisc| qdisc.interface == interface);
         if let Some(qdisc) = qdisc.filter(|_| !passed_by) {
@@ -194,15 +194,15 @@ impl Twin {
         for (index, hop) in hops.iter().enumerate() {
             let node = hop.node.as_str();
             match hop.role {
-                Role::Sender if self.raw() => {}
-                Role::Receiver if self.raw() => return self.tap(node, index, fate),
-                Role::Sender => self.bump(node, "Ip.OutTransmits", "Ip6.Ip6OutTransmits"),
-                Role::Bridge if fate == Fate::Filtered(index) => {
+                NodeRole::Sender if self.raw() => {}
+                NodeRole::Receiver if self.raw() => return self.tap(node, index, fate),
+                NodeRole::Sender => self.bump(node, "Ip.OutTransmits", "Ip6.Ip6OutTransmits"),
+                NodeRole::Bridge if fate == Fate::Filtered(index) => {
                     self.filtered(leg, node, "bridge br0", "forward", true);
                     return false;
                 }
-                Role::Router if !self.forward(leg, node, index, fate) => return false,
-                Role::Receiver => return self.take_in(leg, node, index, fate),
+                NodeRole::Router if !self.forward(leg, node, index, fate) => return false,
+                NodeRole::Receiver => return self.take_in(leg, node, index, fate),
                 _ => {}
             }
             if fate == Fate::Hidden(index) {
@@ -259,7 +259,7 @@ impl Twin {
     }
 
     fn raw(&self) -> bool {
-        self.spec.kind == Kind::Frames
+        self.spec.kind == TrafficKind::Frames
     }
 
     /// The port at the receiver; the kernel there goes on with its copy whatever the port does, and throws it away.
@@ -312,7 +312,7 @@ impl Twin {
     /// Transport and socket; true when the application reads it.
     fn read(&mut self, leg: &str, node: &str, fate: Fate) -> bool {
         match fate {
-            Fate::NoSocket if self.spec.kind != Kind::Ping => {
+            Fate::NoSocket if self.spec.kind != TrafficKind::Ping => {
                 self.bump(node, "Udp.NoPorts", "Ip6.Udp6NoPorts");
                 self.truth(leg, node, "udp in", "no_socket");
                 self.witness(node, "NO_SOCKET");
@@ -357,7 +357,7 @@ impl Twin {
         if !self.travel("forward", there) {
             return;
         }
-        let ping = self.spec.kind == Kind::Ping;
+        let ping = self.spec.kind == TrafficKind::Ping;
         if ping {
             self.bump("b", "Icmp.InEchos", "Ip6.Icmp6InEchos");
             self.bump("b", "Icmp.OutEchoReps", "Ip6.Icmp6OutEchoReplies");
@@ -413,8 +413,11 @@ impl Twin {
     fn blank(&self, name: &str) -> NodeSnapshot {
         let index = self.path.forward.iter().position(|hop| hop.node == name).unwrap();
         let mut blank = node(index, self.counted);
-        let way =
-            |way: &WaySample| WaySample { from: way.from.clone(), to: way.to.clone(), ..Default::default() };
+        let way = |way: &DirectionSample| DirectionSample {
+            from: way.from.clone(),
+            to: way.to.clone(),
+            ..Default::default()
+        };
         blank.ways = self.nodes[name].ways.iter().map(way).collect();
         blank.switch = self.nodes[name].switch.as_ref().map(|switch| SwitchSample {
             ports: switch.ports.iter().map(|port| switch_port(&port.interface, 0, 0, 0)).collect(),
@@ -426,8 +429,8 @@ impl Twin {
 
     /// The node between the hosts is a program: 100 frames arrive, 40 do not leave it.
     fn through_a_program() -> Twin {
-        let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
-        twin.path.forward[1].role = Role::Forwarder;
+        let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[false], true);
+        twin.path.forward[1].role = NodeRole::Forwarder;
         (0..100).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
         (0..40).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
         twin
@@ -453,14 +456,14 @@ fn port_drop(end: &mut EndReport, place: &str, name: &str) {
     }
 }
 
-fn turned(names: &[(String, Role)]) -> Vec<(String, Role)> {
+fn turned(names: &[(String, NodeRole)]) -> Vec<(String, NodeRole)> {
     let mut turned: Vec<_> = names.iter().rev().cloned().collect();
     let last = turned.len() - 1;
-    (turned[0].1, turned[last].1) = (Role::Sender, Role::Receiver);
+    (turned[0].1, turned[last].1) = (NodeRole::Sender, NodeRole::Receiver);
     turned
 }
 
-fn hops(names: &[(String, Role)]) -> Vec<Hop> {
+fn hops(names: &[(String, NodeRole)]) -> Vec<Hop> {
     let last = names.len() - 1;
     // Towards higher letters a node leaves by `right`, back by `left`.
     let forward = names[0].0 == "a";
@@ -476,7 +479,7 @@ fn hops(names: &[(String, Role)]) -> Vec<Hop> {
             role: *role,
             ingress: (index > 0).then(|| ends(index, entry)),
             egress: (index < last).then(|| ends(index, exit)),
-            bridge: (*role == Role::Bridge).then(|| "br0".into()),
+            bridge: (*role == NodeRole::Bridge).then(|| "br0".into()),
         })
         .collect()
 }

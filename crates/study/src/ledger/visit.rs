@@ -1,6 +1,6 @@
 //! A spot on the path with all that its stations may ask of it.
 
-use record::{EndReport, Hop, Role};
+use record::{EndReport, Hop, NodeRole};
 
 /// Where on its way a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub enum Spot {
     /// The application that sends.
     Start,
     /// A node on the way.
-    Hop(Role),
+    Hop(NodeRole),
     /// Where a round trip turns.
     Turn,
     /// The application that receives at last.
@@ -16,8 +16,12 @@ pub enum Spot {
 }
 
 /// The nodes that frames leave by an interface.
-pub const LEFT_AGAIN: &[Spot] =
-    &[Spot::Hop(Role::Sender), Spot::Hop(Role::Bridge), Spot::Hop(Role::Router), Spot::Hop(Role::Forwarder)];
+pub const LEFT_AGAIN: &[Spot] = &[
+    Spot::Hop(NodeRole::Sender),
+    Spot::Hop(NodeRole::Bridge),
+    Spot::Hop(NodeRole::Router),
+    Spot::Hop(NodeRole::Forwarder),
+];
 
 /// What a station is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

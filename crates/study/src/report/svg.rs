@@ -5,7 +5,7 @@
 use crate::table::{count, number};
 use record::ledger::Station;
 use record::unit::{bits_per_s, frames_per_s, time_ns};
-use record::{Hop, Latency, Role, TestRecord};
+use record::{Hop, Latency, NodeRole, TestRecord};
 use std::fmt::Write;
 
 /// Escapes text for HTML and SVG.
@@ -96,13 +96,13 @@ fn on_leg(station: &Station, leg: &str) -> bool {
     station.leg == leg
 }
 
-fn role(role: Role) -> &'static str {
+fn role(role: NodeRole) -> &'static str {
     match role {
-        Role::Sender => "sender",
-        Role::Bridge => "bridge",
-        Role::Router => "router",
-        Role::Forwarder => "program",
-        Role::Receiver => "receiver",
+        NodeRole::Sender => "sender",
+        NodeRole::Bridge => "bridge",
+        NodeRole::Router => "router",
+        NodeRole::Forwarder => "program",
+        NodeRole::Receiver => "receiver",
     }
 }
 

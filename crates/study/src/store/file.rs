@@ -7,7 +7,7 @@
 //! fields. On a record of the default plan (1,882 kB) compression gives 68 kB; storing each snapshot as the difference from the one
 //! before it gives 583 kB, and 64 kB when compressed as well. Six percent are not worth a second form of a snapshot.
 
-use record::run::{SCHEMA, SCHEMA_1, Way};
+use record::run::{PathVariant, SCHEMA, SCHEMA_1};
 use record::{Problem, Result, RunRecord};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -75,7 +75,7 @@ pub(super) struct Head {
     #[serde(default)]
     pub topology_name: String,
     #[serde(default)]
-    pub way: Option<Way>,
+    pub way: Option<PathVariant>,
     pub tests: Vec<Named>,
     pub findings: Vec<IgnoredAny>,
 }

@@ -21,14 +21,19 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-fn kinds() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::UdpStream), Just(Kind::UdpRr), Just(Kind::Ping), Just(Kind::Frames)]
+fn kinds() -> impl Strategy<Value = TrafficKind> {
+    prop_oneof![
+        Just(TrafficKind::UdpStream),
+        Just(TrafficKind::UdpRr),
+        Just(TrafficKind::Ping),
+        Just(TrafficKind::Frames)
+    ]
 }
 
 /// A fate that cannot happen on this path means that the datagram arrives. Ping sockets of the twin have no queue.
-fn possible(kind: Kind, fate: Fate) -> Fate {
+fn possible(kind: TrafficKind, fate: Fate) -> Fate {
     match fate {
-        Fate::LeftInSocket if kind == Kind::Ping => Fate::Arrives,
+        Fate::LeftInSocket if kind == TrafficKind::Ping => Fate::Arrives,
         other => other,
     }
 }
@@ -49,7 +54,7 @@ proptest! {
         fates in prop::collection::vec((fate(), fate()), 0..150), strangers in 0usize..3, bypass: bool,
     ) {
         let mut twin = Twin::new(kind, if v6 { 6 } else { 4 }, &between, counted);
-        twin.sender.settings.bypasses_qdisc = bypass && kind == Kind::Frames;
+        twin.sender.settings.bypasses_qdisc = bypass && kind == TrafficKind::Frames;
         for (there, back) in fates {
             let tame = |fate| one_kind_of_link_drop(backlog, possible(kind, fate));
             // A counter that both directions share does not tell the direction: the twin uses it on the way there only.
@@ -81,13 +86,13 @@ proptest! {
         conserved(&ledger)?;
         let hop = &twin.path.forward[at];
         let name = match hop.role {
-            Role::Sender if kind == Kind::Frames => "port eth0".to_owned(),
-            Role::Receiver if kind == Kind::Frames => "tap eth0".into(),
-            Role::Sender => "ip out".into(),
-            Role::Bridge => "bridge br0".into(),
-            Role::Router => "ip forward".into(),
-            Role::Forwarder => "program".into(),
-            Role::Receiver => "ip in".into(),
+            NodeRole::Sender if kind == TrafficKind::Frames => "port eth0".to_owned(),
+            NodeRole::Receiver if kind == TrafficKind::Frames => "tap eth0".into(),
+            NodeRole::Sender => "ip out".into(),
+            NodeRole::Bridge => "bridge br0".into(),
+            NodeRole::Router => "ip forward".into(),
+            NodeRole::Forwarder => "program".into(),
+            NodeRole::Receiver => "ip in".into(),
         };
         for station in &ledger.stations {
             let here = station.node == hop.node && station.station == name && station.leg == "forward";

@@ -5,7 +5,7 @@ use super::*;
 /// As measured: 30 of 1,030 datagrams of 100 B die with the carrier, and when it is back the link carries one ARP request and
 /// two reports of multicast listeners, each with so many bytes beyond its headers.
 fn flap(beyond: u64) -> Ledger {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[], false);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[], false);
     (0..1000).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
     (0..30).for_each(|_| twin.send(Fate::Hidden(0), Fate::Arrives));
     for (node, direction) in [("a", "tx"), ("b", "rx")] {

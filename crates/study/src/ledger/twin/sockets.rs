@@ -76,7 +76,7 @@ fn a_switch_that_counts_what_it_read_names_each_loss_once() {
 
 #[test]
 fn what_comes_when_the_receiver_has_ended_is_a_line_of_its_own() {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[false], true);
     (0..100).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
     (0..40).for_each(|_| twin.send(Fate::SocketFull, Fate::Arrives));
     // It told its count when ten had been dropped; its socket was open for longer.

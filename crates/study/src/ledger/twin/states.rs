@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn an_unresolved_neighbour_is_found_by_its_state() {
     for name in ["ip out", "ip forward"] {
-        let mut twin = Twin::new(Kind::UdpStream, 4, &[true], true);
+        let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[true], true);
         let (node, interface, at) = if name == "ip out" { ("a", "eth0", 0) } else { ("n0", "right", 1) };
         (0..500).for_each(|_| twin.send(Fate::Hidden(at), Fate::Arrives));
         (0..3).for_each(|_| twin.stranger());
@@ -24,11 +24,11 @@ fn an_unresolved_neighbour_is_found_by_its_state() {
 
 #[test]
 fn an_mtu_hole_is_found_at_the_link_and_in_the_bridge() {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[false], true);
     (0..200).for_each(|_| twin.send(Fate::TxDropped(0), Fate::Arrives));
     link(&mut twin, "n0", "left").mtu = 120;
     assert_eq!(named(&twin.close()), ["link eth0 mtu_exceeded 200"]);
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[false], true);
     (0..200).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
     link(&mut twin, "n0", "right").mtu = 120;
     assert_eq!(named(&twin.close()), ["bridge br0 mtu_exceeded 200"]);
@@ -36,13 +36,13 @@ fn an_mtu_hole_is_found_at_the_link_and_in_the_bridge() {
 
 #[test]
 fn a_link_that_goes_down_is_found_where_frames_end() {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[false], true);
     (0..70).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
     (0..30).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
     link(&mut twin, "n0", "right").carrier_changes = 1;
     assert_eq!(named(&twin.close()), ["bridge br0 link_down 30"]);
     // At the sender: IP counted the datagrams, the device never saw them.
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[false], true);
     (0..70).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
     (0..30).for_each(|_| twin.send(Fate::Hidden(0), Fate::Arrives));
     (link(&mut twin, "a", "eth0").carrier, link(&mut twin, "a", "eth0").carrier_changes) = (false, 1);
@@ -56,7 +56,7 @@ fn what_a_program_counts_names_what_it_dropped() {
     let ledger = twin.close();
     assert_eq!((named(&ledger), ledger.unexplained), (vec![], 40), "{ledger:#?}");
     let lost = |place: &str, name: &str, count| PlaceDrop { place: place.into(), name: name.into(), count };
-    let way = WaySample {
+    let way = DirectionSample {
         from: "left".into(),
         to: "right".into(),
         received: 130,
@@ -70,7 +70,7 @@ fn what_a_program_counts_names_what_it_dropped() {
             lost("port", "runt", 0),
         ],
     };
-    let back = WaySample { from: "right".into(), to: "left".into(), ..WaySample::default() };
+    let back = DirectionSample { from: "right".into(), to: "left".into(), ..DirectionSample::default() };
     twin.nodes.get_mut("n0").unwrap().ways = vec![back, way];
     let ledger = twin.close();
     let expected = [
@@ -159,7 +159,7 @@ fn frames_that_rules_or_buckets_send_to_the_controller_are_named() {
 
 #[test]
 fn what_cannot_be_read_is_unknown_and_never_clean() {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[false], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[false], true);
     (0..50).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
     twin.nodes.get_mut("n0").unwrap().links.clear();
     let ledger = twin.close();

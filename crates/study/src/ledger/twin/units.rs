@@ -5,7 +5,7 @@ use super::*;
 /// 100 super-frames of 10 datagrams: the qdisc drops 6 buffers, devices count buffers.
 #[test]
 fn super_frames_are_counted_in_datagrams() {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[], true);
     twin.spec.gso = 10;
     (twin.sender.attempted, twin.sender.sent, twin.sender.sent_bytes) = (1000, 1000, 1000 * PAYLOAD);
     (twin.receiver.received, twin.receiver.unique) = (940, 940);
@@ -59,7 +59,7 @@ fn queue(twin: &mut Twin, buffers: u64, bytes: u64, drops: u64) {
 /// A paced sender: 90 full bursts of 10, then 100 single datagrams, of which the socket drops every one.
 #[test]
 fn bursts_need_not_be_full_to_be_dropped() {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[], true);
     (twin.spec.gso, twin.spec.gro) = (10, true);
     bulk(&mut twin, 100, 1000, 900);
     queue(&mut twin, 1000, 1000 * 142, 0);
@@ -80,7 +80,7 @@ fn bursts_need_not_be_full_to_be_dropped() {
 #[test]
 fn a_qdisc_that_counts_segments_leaves_no_doubt() {
     for (drops, doubt) in [(960, 0), (480, 480)] {
-        let mut twin = Twin::new(Kind::UdpStream, 4, &[], true);
+        let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[], true);
         twin.spec.gso = 20;
         bulk(&mut twin, 100, 1000, 40);
         queue(&mut twin, 40, 40 * 142, drops);
@@ -96,7 +96,7 @@ fn a_qdisc_that_counts_segments_leaves_no_doubt() {
 
 #[test]
 fn a_counter_of_super_frames_is_one_entry_in_datagrams() {
-    let mut twin = Twin::new(Kind::UdpStream, 6, &[true], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 6, &[true], true);
     twin.spec.gso = 30;
     bulk(&mut twin, 64, 1200, 0);
     queue(&mut twin, 1200, 1200 * 126, 0);
@@ -115,7 +115,7 @@ fn a_lost_fragment_is_a_lost_datagram_where_it_was_lost() {
     for (station, reason) in
         [("qdisc eth0 qdisc_full 60", "QDISC_DROP"), ("ip forward filter_forward 60", "NETFILTER_DROP")]
     {
-        let mut twin = Twin::new(Kind::UdpStream, 6, &[true], true);
+        let mut twin = Twin::new(TrafficKind::UdpStream, 6, &[true], true);
         bulk(&mut twin, 2000, 100, 40);
         let all = (200, 200 * 62 + 100 * 2008);
         let rest = (140, 140 * 62 + 50 * 1448 + 90 * 560);
@@ -147,7 +147,7 @@ fn a_lost_fragment_is_a_lost_datagram_where_it_was_lost() {
 /// Fragments that the end could not put together although nobody lost any.
 #[test]
 fn what_no_lost_fragment_explains_failed_at_the_end() {
-    let mut twin = Twin::new(Kind::UdpStream, 6, &[], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 6, &[], true);
     bulk(&mut twin, 2000, 100, 40);
     let bytes = 200 * 62 + 100 * 2008;
     queue(&mut twin, 200, bytes, 0);
@@ -165,7 +165,7 @@ fn what_no_lost_fragment_explains_failed_at_the_end() {
 /// A frame of somebody else's, as long as the test's, hides a loss at the router from the first counters.
 #[test]
 fn a_loss_that_a_stranger_may_have_hidden_before_is_not_certain() {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[true], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[true], true);
     (0..100).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
     twin.send(Fate::Hidden(1), Fate::Arrives);
     queue(&mut twin, 102, 102 * 142, 0);
@@ -182,7 +182,7 @@ proptest! {
     fn lost_fragments_are_found_within_the_uncertainty(
         fates in prop::collection::vec(prop::collection::vec(0u8..8, 3), 1..120), quiet_qdisc: bool, quiet_filter: bool,
     ) {
-        let mut twin = Twin::new(Kind::UdpStream, 6, &[true], true);
+        let mut twin = Twin::new(TrafficKind::UdpStream, 6, &[true], true);
         let pieces = [1448u64, 1448, 112];
         let (mut sent, mut passed, mut complete) = ((0, 0), (0, 0), 0);
         let (mut lost, mut fragments, mut firsts) = ([0u64; 2], [0u64; 2], [0u64; 2]);
@@ -238,7 +238,7 @@ proptest! {
     /// Bursts of any length lose buffers at a qdisc that counts them as buffers or as segments.
     #[test]
     fn bursts_of_any_length_close(bursts in prop::collection::vec((1u64..=20, any::<bool>()), 1..100), segments: bool) {
-        let mut twin = Twin::new(Kind::UdpStream, 4, &[], true);
+        let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[], true);
         twin.spec.gso = 20;
         let length = |passes| bursts.iter().filter(move |burst| burst.1 == passes).map(|burst| burst.0);
         let (passed, lost) = (length(true).sum::<u64>(), length(false).sum::<u64>());

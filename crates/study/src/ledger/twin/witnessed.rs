@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_drop_that_only_the_witness_knows_is_named_by_it() {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[true], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[true], true);
     (0..30).for_each(|_| twin.send(Fate::Hidden(1), Fate::Arrives));
     twin.seen.insert(("n0".into(), "NEIGH_FAILED"), 30);
     let ledger = twin.close();
@@ -19,7 +19,7 @@ fn a_drop_that_only_the_witness_knows_is_named_by_it() {
 /// The copies that the receiving host sees behind the port are not the path's: neither as counters nor as deaths.
 #[test]
 fn copies_behind_the_port_are_no_loss_and_are_said() {
-    let mut twin = Twin::new(Kind::Frames, 4, &[false], true);
+    let mut twin = Twin::new(TrafficKind::Frames, 4, &[false], true);
     (0..500).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
     (0..20).for_each(|_| twin.send(Fate::SocketFull, Fate::Arrives));
     let ledger = twin.close();
@@ -45,7 +45,7 @@ fn copies_behind_the_port_are_no_loss_and_are_said() {
 #[test]
 fn drops_of_ring_frames_in_front_of_a_router_are_not_expected_of_the_witness() {
     for (between, at, unseen) in [(false, 1, true), (true, 1, false), (false, 0, true), (true, 0, true)] {
-        let mut twin = Twin::new(Kind::Frames, 4, &[between], true);
+        let mut twin = Twin::new(TrafficKind::Frames, 4, &[between], true);
         twin.sender.settings.port = "ring:eth0".into();
         (0..500).for_each(|_| twin.send(Fate::TxDropped(at), Fate::Arrives));
         twin.seen.clear();
@@ -58,7 +58,7 @@ fn drops_of_ring_frames_in_front_of_a_router_are_not_expected_of_the_witness() {
 
 #[test]
 fn a_drop_that_the_witness_did_not_see_is_a_disagreement() {
-    let mut twin = Twin::new(Kind::UdpStream, 4, &[], true);
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[], true);
     (0..300).for_each(|_| twin.send(Fate::SocketFull, Fate::Arrives));
     twin.seen.insert(("b".into(), "SOCKET_RCVBUFF"), 200);
     let ledger = twin.close();
