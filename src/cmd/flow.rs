@@ -12,7 +12,7 @@ mod state;
 use crate::output::{Fields, Output, object};
 use ask::Verb;
 use clap::{Args, Subcommand};
-use flow::interpret::{Arrival, NO_COOKIE};
+use flow::interpret::{InputFrame, NO_COOKIE};
 use flow::port::Port;
 use flow::text::{Piece, action, file, frame, hex, rule, value};
 use flow::trace;
@@ -115,7 +115,7 @@ fn tell(args: &TraceArgs, output: &Output) -> Result<()> {
         .ports
         .entry(given.port)
         .or_insert_with(|| Port::new(given.port, &format!("port{}", given.port), [2, 0, 0, 0, 0, 0]));
-    let mut arrival = Arrival::new(given.port, &given.frame);
+    let mut arrival = InputFrame::new(given.port, &given.frame);
     arrival.tunnel_id = given.tunnel_id;
     let trace = match &args.packet_out {
         None => trace::receive(&mut pipeline, 0, arrival),

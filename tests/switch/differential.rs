@@ -17,7 +17,7 @@ use crate::random::{Case, Given, PORTS};
 use crate::site::{Site, needs_root, within};
 use crate::vswitch::{Tail, Vswitch, is_missing, load};
 use flow::Pipeline;
-use flow::interpret::{Arrival, Verdict, receive};
+use flow::interpret::{InputFrame, Verdict, receive};
 use flow::openflow::bytes::{Hex, Version};
 use flow::openflow::message::Body;
 use flow::openflow::misc::{AsyncConfig, AsyncProperty, SwitchConfig};
@@ -69,7 +69,7 @@ fn ours(text: &str) -> Result<Pipeline, String> {
 
 fn interpreted(pipeline: &mut Pipeline, given: &Given) -> Fate {
     let mut verdict = Verdict::default();
-    receive(pipeline, 0, Arrival::new(PortNo(given.port), &given.frame), &mut verdict);
+    receive(pipeline, 0, InputFrame::new(PortNo(given.port), &given.frame), &mut verdict);
     let mut fate = Fate::default();
     for sent in &verdict.sent {
         fate.sent.entry(sent.port.0).or_default().push(hex(&sent.frame));
@@ -218,7 +218,7 @@ fn compare(theirs: &mut Theirs, case: &Case) -> (Vec<String>, usize) {
             own.packet_ins.clone_from(&fate.packet_ins);
         }
         if own != *fate || is_whole && ports != traced(answer).0 {
-            let arrival = Arrival::new(PortNo(given.port), &given.frame);
+            let arrival = InputFrame::new(PortNo(given.port), &given.frame);
             let told = flow::trace::receive(&mut before, 0, arrival).text();
             let frame = hex(&given.frame);
             wrong.push(format!(

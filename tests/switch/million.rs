@@ -5,7 +5,7 @@
 use crate::client::{ANY, Client, PATIENCE, Running, add, rule};
 use crate::random::Dice;
 use crate::rough::Traffic;
-use flow::agent::{Agent, Effects, Identity};
+use flow::agent::{Effects, OpenFlowAgent, SwitchIdentity};
 use flow::openflow::bytes::Version;
 use flow::openflow::message::{Body, Message, question};
 use flow::openflow::misc::Empty;
@@ -25,7 +25,7 @@ const WAY: &str = "priority=60000,in_port=1 actions=output:2";
 
 /// The switch's state machine without sockets and threads, told the same.
 struct Model {
-    agent: Agent,
+    agent: OpenFlowAgent,
     pipeline: Pipeline,
     effects: Effects,
     /// Transaction, type and code of every error.
@@ -42,7 +42,7 @@ impl Model {
                 [2, 0, 0, 0, 0, number as u8],
             ));
         }
-        let mut agent = Agent::new(Identity::default(), 0);
+        let mut agent = OpenFlowAgent::new(SwitchIdentity::default(), 0);
         agent.up(1, VERSION, None).unwrap();
         Model { agent, pipeline, effects: Effects::default(), errors: vec![] }
     }

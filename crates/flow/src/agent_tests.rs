@@ -1,9 +1,9 @@
 //! The switch as controllers see it: channels of both sides joined in memory, the agent and the pipeline between them, the clock a
 //! number. LINCX left half of OpenFlow out; each of its known defects is a test with its name here.
 
-use crate::agent::{Agent, Effects, Identity};
+use crate::agent::{Effects, OpenFlowAgent, SwitchIdentity};
 use crate::error::FlowMonitorFailed;
-use crate::interpret::{self, Arrival, Sent, Verdict};
+use crate::interpret::{self, InputFrame, OutputFrame, Verdict};
 use crate::openflow::action::{Action, Actions, GotoTable, Instruction, Output, SetQueue, ToGroup, ToMeter};
 use crate::openflow::bytes::{Bytes, Hex, Version};
 use crate::openflow::channel::{Channel, ChannelConfig, Event, Side};
@@ -27,12 +27,12 @@ const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// A switch with four ports and some controllers.
 struct World {
     now: u64,
-    agent: Agent,
+    agent: OpenFlowAgent,
     pipeline: Pipeline,
     /// Of each connection, the switch's end and the controller's.
     wires: Vec<(Channel, Channel)>,
     /// What the switch sent by packet-outs.
-    sent: Vec<Sent>,
+    sent: Vec<OutputFrame>,
 }
 
 impl World {
@@ -41,8 +41,8 @@ impl World {
         for number in 1..=4 {
             pipeline.add_port(Port::new(PortNo(number), &format!("p{number}"), ADDRESS));
         }
-        let identity = Identity { dpid: 0xabc, ..Identity::default() };
-        let agent = Agent::new(identity, 0);
+        let identity = SwitchIdentity { dpid: 0xabc, ..SwitchIdentity::default() };
+        let agent = OpenFlowAgent::new(identity, 0);
         let mut world = World { now: 0, agent, pipeline, wires: vec![], sent: vec![] };
         for version in versions {
             world.connect(*version);
@@ -161,7 +161,7 @@ impl World {
     /// A frame comes in; the ports that it leaves by.
     fn frame(&mut self, port: u32) -> Vec<(u32, Option<u32>)> {
         let mut verdict = Verdict::default();
-        interpret::receive(&mut self.pipeline, self.now, Arrival::new(PortNo(port), &udp()), &mut verdict);
+        interpret::receive(&mut self.pipeline, self.now, InputFrame::new(PortNo(port), &udp()), &mut verdict);
         let sent = verdict.sent.iter().map(|sent| (sent.port.0, sent.queue)).collect();
         self.act(Effects { verdict, ..Effects::default() });
         self.run();
@@ -550,7 +550,7 @@ fn a_slave_changes_nothing_and_hears_of_ports_only() {
     );
     let down = PortMod {
         port_no: 1,
-        hw_addr: crate::openflow::bytes::Mac(ADDRESS),
+        hw_addr: crate::openflow::bytes::HardwareAddress(ADDRESS),
         config: PortConfig::PORT_DOWN,
         mask: PortConfig::PORT_DOWN,
         ..PortMod::default()

@@ -26,7 +26,7 @@ pub struct Bridge {
 
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum BridgeOutput {
     /// To this port.
     Port(PortNo),
     /// To all ports but the one it came from.
@@ -37,10 +37,10 @@ pub enum Way {
 
 impl Bridge {
     /// Learns the source of a frame and says where the frame goes. `vlan` is the number of its outermost tag, 0 without.
-    pub fn pass(&mut self, now: u64, in_port: PortNo, vlan: u16, dst: [u8; 6], src: [u8; 6]) -> Way {
+    pub fn pass(&mut self, now: u64, in_port: PortNo, vlan: u16, dst: [u8; 6], src: [u8; 6]) -> BridgeOutput {
         let is_group = |address: [u8; 6]| address[0] & 1 != 0;
         if dst[..5] == [1, 0x80, 0xc2, 0, 0] && dst[5] & 0xf0 == 0 {
-            return Way::Nowhere;
+            return BridgeOutput::Nowhere;
         }
         if !is_group(src) && src != [0; 6] {
             self.learn(now, in_port, (vlan, src));
@@ -48,11 +48,11 @@ impl Bridge {
         match self.seen.get(&(vlan, dst)) {
             Some((port, at)) if !is_group(dst) && now.saturating_sub(*at) < AGEING_NS => {
                 match *port == in_port {
-                    true => Way::Nowhere,
-                    false => Way::Port(*port),
+                    true => BridgeOutput::Nowhere,
+                    false => BridgeOutput::Port(*port),
                 }
             }
-            _ => Way::Flood,
+            _ => BridgeOutput::Flood,
         }
     }
 
@@ -81,30 +81,30 @@ mod tests {
     #[test]
     fn a_source_is_learned_per_vlan_and_forgotten_after_five_minutes() {
         let mut bridge = Bridge::default();
-        assert_eq!(bridge.pass(0, PortNo(1), 0, B, A), Way::Flood);
-        assert_eq!(bridge.pass(1, PortNo(2), 0, A, B), Way::Port(PortNo(1)));
-        assert_eq!(bridge.pass(1, PortNo(2), 7, A, B), Way::Flood);
-        assert_eq!(bridge.pass(AGEING_NS - 1, PortNo(2), 0, A, B), Way::Port(PortNo(1)));
-        assert_eq!(bridge.pass(AGEING_NS, PortNo(2), 0, A, B), Way::Flood);
+        assert_eq!(bridge.pass(0, PortNo(1), 0, B, A), BridgeOutput::Flood);
+        assert_eq!(bridge.pass(1, PortNo(2), 0, A, B), BridgeOutput::Port(PortNo(1)));
+        assert_eq!(bridge.pass(1, PortNo(2), 7, A, B), BridgeOutput::Flood);
+        assert_eq!(bridge.pass(AGEING_NS - 1, PortNo(2), 0, A, B), BridgeOutput::Port(PortNo(1)));
+        assert_eq!(bridge.pass(AGEING_NS, PortNo(2), 0, A, B), BridgeOutput::Flood);
     }
 
     #[test]
     fn a_station_that_moves_is_found_again_and_frames_do_not_go_back() {
         let mut bridge = Bridge::default();
         bridge.pass(0, PortNo(1), 0, B, A);
-        assert_eq!(bridge.pass(1, PortNo(1), 0, A, B), Way::Nowhere);
+        assert_eq!(bridge.pass(1, PortNo(1), 0, A, B), BridgeOutput::Nowhere);
         bridge.pass(2, PortNo(3), 0, B, A);
-        assert_eq!(bridge.pass(3, PortNo(1), 0, A, B), Way::Port(PortNo(3)));
+        assert_eq!(bridge.pass(3, PortNo(1), 0, A, B), BridgeOutput::Port(PortNo(3)));
         bridge.forget(PortNo(3));
-        assert_eq!(bridge.pass(4, PortNo(1), 0, A, B), Way::Flood);
+        assert_eq!(bridge.pass(4, PortNo(1), 0, A, B), BridgeOutput::Flood);
     }
 
     #[test]
     fn the_bridge_group_is_not_forwarded_and_group_sources_are_not_learned() {
         let mut bridge = Bridge::default();
-        assert_eq!(bridge.pass(0, PortNo(1), 0, [1, 0x80, 0xc2, 0, 0, 0xe], A), Way::Nowhere);
+        assert_eq!(bridge.pass(0, PortNo(1), 0, [1, 0x80, 0xc2, 0, 0, 0xe], A), BridgeOutput::Nowhere);
         bridge.pass(0, PortNo(1), 0, A, [0xff; 6]);
-        assert_eq!(bridge.pass(0, PortNo(2), 0, [0xff; 6], A), Way::Flood);
+        assert_eq!(bridge.pass(0, PortNo(2), 0, [0xff; 6], A), BridgeOutput::Flood);
     }
 
     #[test]

@@ -28,7 +28,7 @@
 use crate::error::Error;
 use crate::event::Event;
 use crate::group::{GroupMod, GroupModCommand};
-use crate::interpret::{Arrival, Counter, PacketIn, Sent, Verdict};
+use crate::interpret::{Counter, InputFrame, OutputFrame, PacketIn, Verdict};
 use crate::meter::{MeterMod, MeterModCommand};
 use crate::pipeline::{Fragments, Pipeline};
 use crate::port::{Port, PortNo};
@@ -42,14 +42,14 @@ use std::fmt::Write;
 /// What carries a pipeline out.
 pub trait Engine {
     /// A frame comes in.
-    fn receive(&mut self, pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>, verdict: &mut Verdict);
+    fn receive(&mut self, pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>, verdict: &mut Verdict);
 
     /// A controller sends a frame out.
     fn packet_out(
         &mut self,
         pipeline: &mut Pipeline,
         now: u64,
-        arrival: Arrival<'_>,
+        arrival: InputFrame<'_>,
         actions: &[Action],
         verdict: &mut Verdict,
     );
@@ -59,7 +59,7 @@ pub trait Engine {
 pub struct Interpreter;
 
 impl Engine for Interpreter {
-    fn receive(&mut self, pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>, verdict: &mut Verdict) {
+    fn receive(&mut self, pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>, verdict: &mut Verdict) {
         interpret::receive(pipeline, now, arrival, verdict);
     }
 
@@ -67,7 +67,7 @@ impl Engine for Interpreter {
         &mut self,
         pipeline: &mut Pipeline,
         now: u64,
-        arrival: Arrival<'_>,
+        arrival: InputFrame<'_>,
         actions: &[Action],
         verdict: &mut Verdict,
     ) {
@@ -279,7 +279,7 @@ impl Case {
         };
         let (said, frame) = self.settings(rest, &["tunnel", "phy"])?;
         self.frame = frame;
-        let mut arrival = Arrival::new(port, &self.frame);
+        let mut arrival = InputFrame::new(port, &self.frame);
         arrival.tunnel_id = said[0].unwrap_or(0);
         arrival.phy_port = said[1].map(|port| PortNo(port as u32));
         let verdict = &mut self.verdict;
@@ -315,7 +315,7 @@ impl Case {
         if self.verdict.sent.is_empty() {
             return Err("no frame left here".to_owned());
         }
-        let got: Sent = self.verdict.sent.remove(0);
+        let got: OutputFrame = self.verdict.sent.remove(0);
         if got.port != port || got.queue.map(u64::from) != said[0] {
             return Err(format!("the frame left by port {}, queue {:?}", got.port, got.queue));
         }

@@ -21,7 +21,7 @@ use crate::rule::Rule;
 
 /// Where actions stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Home {
+pub enum ActionContext {
     /// In a rule.
     Rule,
     /// In a bucket of a group.
@@ -113,7 +113,7 @@ impl Known {
 }
 
 /// Checks the actions of a bucket or of a packet-out, of which no match promises anything.
-pub fn free_actions(actions: &[Action], home: Home, groups: &Groups) -> Result<(), Error> {
+pub fn free_actions(actions: &[Action], home: ActionContext, groups: &Groups) -> Result<(), Error> {
     list(actions.iter(), Known::NOTHING_SURE, None, home, groups)
 }
 
@@ -150,12 +150,14 @@ pub fn instructions(
                 return Err(MeterModFailed::UnknownMeter.into());
             }
             Instruction::Experimenter { .. } => return Err(BadInstruction::BadExperimenter.into()),
-            Instruction::ApplyActions(actions) => list(actions.iter(), known, None, Home::Rule, groups)?,
+            Instruction::ApplyActions(actions) => {
+                list(actions.iter(), known, None, ActionContext::Rule, groups)?
+            }
             Instruction::WriteActions(actions) => {
                 // The set is carried out in its own order, so that is the order in which facts arise.
                 let mut ordered: Vec<&Action> = actions.iter().collect();
                 ordered.sort_by_key(|action| slot(action));
-                list(ordered.into_iter(), applied, Some(known), Home::Rule, groups)?;
+                list(ordered.into_iter(), applied, Some(known), ActionContext::Rule, groups)?;
             }
             _ => {}
         }
@@ -168,7 +170,7 @@ fn list<'a>(
     actions: impl Iterator<Item = &'a Action>,
     mut known: Known,
     promised: Option<Known>,
-    home: Home,
+    home: ActionContext,
     groups: &Groups,
 ) -> Result<(), Error> {
     for action in actions {
@@ -184,7 +186,7 @@ fn list<'a>(
     Ok(())
 }
 
-fn one(action: &Action, known: &Known, home: Home, groups: &Groups) -> Result<(), BadAction> {
+fn one(action: &Action, known: &Known, home: ActionContext, groups: &Groups) -> Result<(), BadAction> {
     let refuse = |is_wrong: bool, error| if is_wrong { Err(error) } else { Ok(()) };
     match action {
         Action::Output { port, .. } => refuse(!is_output(*port, home), BadAction::BadOutPort),
@@ -203,9 +205,9 @@ fn one(action: &Action, known: &Known, home: Home, groups: &Groups) -> Result<()
 }
 
 /// Whether an output may name the port. A port that does not exist (yet) may be named (§6.4).
-fn is_output(port: PortNo, home: Home) -> bool {
+fn is_output(port: PortNo, home: ActionContext) -> bool {
     match port {
-        PortNo::TABLE => home == Home::PacketOut,
+        PortNo::TABLE => home == ActionContext::PacketOut,
         PortNo::ANY => false,
         PortNo::IN_PORT
         | PortNo::NORMAL

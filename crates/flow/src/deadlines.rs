@@ -10,30 +10,34 @@
 //! **Price.** A rule with an idle timeout that is used all the time is looked at once in each of its timeouts, and a rule with a
 //! timeout takes some 40 bytes more. The walk over all rules is the twin in `tests/timeouts.rs`.
 
-use crate::rule::{Place, RemovedReason};
+use crate::rule::{RemovedReason, RulePosition};
 use std::collections::BTreeSet;
 
 /// The places of rules with a timeout, the soonest first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Deadlines(BTreeSet<(u64, Place)>);
+pub(crate) struct Deadlines(BTreeSet<(u64, RulePosition)>);
 
 impl Deadlines {
     /// Files the rule under its deadline, if it has one; the time under which it will be found.
-    pub(crate) fn file(&mut self, place: Place, deadline: Option<(u64, RemovedReason)>) -> Option<u64> {
+    pub(crate) fn file(
+        &mut self,
+        place: RulePosition,
+        deadline: Option<(u64, RemovedReason)>,
+    ) -> Option<u64> {
         let (at, _) = deadline?;
         self.0.insert((at, place));
         Some(at)
     }
 
     /// Forgets a rule that was filed under this time.
-    pub(crate) fn forget(&mut self, place: Place, filed: Option<u64>) {
+    pub(crate) fn forget(&mut self, place: RulePosition, filed: Option<u64>) {
         if let Some(at) = filed {
             self.0.remove(&(at, place));
         }
     }
 
     /// Takes out a rule that was filed under a time that has come.
-    pub(crate) fn pop_due(&mut self, now: u64) -> Option<Place> {
+    pub(crate) fn pop_due(&mut self, now: u64) -> Option<RulePosition> {
         let first = self.0.first().filter(|(at, _)| *at <= now)?;
         let place = first.1;
         self.0.pop_first();

@@ -12,14 +12,14 @@
 
 use crate::action::{Action, Instruction};
 use crate::action_set::ActionSet;
-use crate::bridge::Way;
+use crate::bridge::BridgeOutput;
 use crate::edits::edit;
 use crate::field::{Field, Value};
 use crate::group::mix;
 use crate::meter::{BandKind, CONTROLLER_METER, raise_drop_precedence};
 use crate::pipeline::{Fragments, Pipeline};
 use crate::port::PortNo;
-use crate::rule::{PacketInReason, Place, Rule};
+use crate::rule::{PacketInReason, Rule, RulePosition};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use wire::edit::{FrameBuf, Refused};
@@ -33,7 +33,7 @@ pub const NO_COOKIE: u64 = u64::MAX;
 
 /// A frame that comes in.
 #[derive(Debug, Clone, Copy)]
-pub struct Arrival<'a> {
+pub struct InputFrame<'a> {
     /// The port.
     pub port: PortNo,
     /// The physical port under it, when the port is a logical one.
@@ -46,16 +46,16 @@ pub struct Arrival<'a> {
     pub offload: Offload,
 }
 
-impl<'a> Arrival<'a> {
+impl<'a> InputFrame<'a> {
     /// A frame that comes in by an ordinary port.
-    pub fn new(port: PortNo, frame: &'a [u8]) -> Arrival<'a> {
-        Arrival { port, phy_port: None, tunnel_id: 0, frame, offload: Offload::NONE }
+    pub fn new(port: PortNo, frame: &'a [u8]) -> InputFrame<'a> {
+        InputFrame { port, phy_port: None, tunnel_id: 0, frame, offload: Offload::NONE }
     }
 }
 
 /// A frame that leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
+pub struct OutputFrame {
     /// By this port.
     pub port: PortNo,
     /// By this queue of it.
@@ -105,7 +105,7 @@ pub enum Counter {
     /// Matched in a table.
     Matched(u8),
     /// Matched by a rule.
-    Rule(u8, Place),
+    Rule(u8, RulePosition),
     /// Came to a group.
     Group(u32),
     /// Came to a bucket.
@@ -120,7 +120,7 @@ pub enum Counter {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verdict {
     /// The frames that leave, in order.
-    pub sent: Vec<Sent>,
+    pub sent: Vec<OutputFrame>,
     /// The packet-ins, in order.
     pub packet_ins: Vec<PacketIn>,
     /// The counters that moved, by one frame each (a super-frame: by its segments), with the bytes of that frame on a wire.
@@ -195,25 +195,25 @@ pub enum Drop {
 }
 
 /// Sees each step, with the frame as it is then.
-pub trait Watch {
+pub trait StepObserver {
     /// A step was made.
     fn step(&mut self, step: Step<'_>, frame: &[u8]);
 }
 
-impl Watch for () {
+impl StepObserver for () {
     fn step(&mut self, _: Step<'_>, _: &[u8]) {}
 }
 
 /// Takes a frame that came in by a port through the tables.
-pub fn receive(pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>, verdict: &mut Verdict) {
+pub fn receive(pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>, verdict: &mut Verdict) {
     receive_watched(pipeline, now, arrival, verdict, &mut ());
 }
 
 /// [`receive`], step by step.
-pub fn receive_watched<W: Watch>(
+pub fn receive_watched<W: StepObserver>(
     pipeline: &mut Pipeline,
     now: u64,
-    arrival: Arrival<'_>,
+    arrival: InputFrame<'_>,
     verdict: &mut Verdict,
     watch: &mut W,
 ) {
@@ -228,7 +228,7 @@ pub fn receive_watched<W: Watch>(
 pub fn packet_out(
     pipeline: &mut Pipeline,
     now: u64,
-    arrival: Arrival<'_>,
+    arrival: InputFrame<'_>,
     actions: &[Action],
     verdict: &mut Verdict,
 ) {
@@ -236,10 +236,10 @@ pub fn packet_out(
 }
 
 /// [`packet_out`], step by step.
-pub fn packet_out_watched<W: Watch>(
+pub fn packet_out_watched<W: StepObserver>(
     pipeline: &mut Pipeline,
     now: u64,
-    arrival: Arrival<'_>,
+    arrival: InputFrame<'_>,
     actions: &[Action],
     verdict: &mut Verdict,
     watch: &mut W,
@@ -267,7 +267,7 @@ struct Traveller {
 }
 
 impl Traveller {
-    fn new(arrival: &Arrival<'_>) -> Traveller {
+    fn new(arrival: &InputFrame<'_>) -> Traveller {
         let mut frame = FrameBuf::new();
         frame.load(arrival.frame, arrival.offload);
         Traveller {
@@ -342,7 +342,7 @@ struct Walk<'p, W> {
     copies: usize,
 }
 
-impl<W: Watch> Walk<'_, W> {
+impl<W: StepObserver> Walk<'_, W> {
     fn step(&mut self, traveller: &Traveller, step: Step<'_>) {
         self.watch.step(step, traveller.frame.bytes());
     }
@@ -582,9 +582,9 @@ impl<W: Watch> Walk<'_, W> {
         let (Some(dst), Some(src)) = (address(0), address(6)) else { return };
         let vlan = traveller.get(Field::VlanVid).unwrap_or(0) as u16 & 0xfff;
         match self.pipeline.bridge.pass(self.now, traveller.in_port, vlan, dst, src) {
-            Way::Port(port) => self.transmit(traveller, port),
-            Way::Flood => self.spread(traveller, true),
-            Way::Nowhere => self.end(traveller, Drop::Bridge),
+            BridgeOutput::Port(port) => self.transmit(traveller, port),
+            BridgeOutput::Flood => self.spread(traveller, true),
+            BridgeOutput::Nowhere => self.end(traveller, Drop::Bridge),
         }
     }
 
@@ -603,7 +603,7 @@ impl<W: Watch> Walk<'_, W> {
         self.moved(Counter::Tx(number), traveller);
         self.step(traveller, Step::Sent(number));
         let (frame, offload) = (traveller.frame.bytes().to_vec(), *traveller.frame.offload());
-        self.verdict.sent.push(Sent { port: number, queue: traveller.queue, frame, offload });
+        self.verdict.sent.push(OutputFrame { port: number, queue: traveller.queue, frame, offload });
     }
 
     /// A packet-in (§7.4.1), unless the port wants none for misses (§7.2.1) or the controllers' meter drops it (§5.7).

@@ -12,7 +12,7 @@
 
 use crate::action::Action;
 use crate::bridge::Bridge;
-use crate::check::{self, Home};
+use crate::check::{self, ActionContext};
 use crate::entry::Entry;
 use crate::error::{
     BadAction, BadRequest, Error, FlowModFailed, GroupModFailed, PortModFailed, SwitchConfigFailed,
@@ -23,7 +23,7 @@ use crate::group::{ALL_GROUPS, GroupMod, GroupModCommand, Groups};
 use crate::matching::Match;
 use crate::meter::{ALL_METERS, MeterMod, MeterModCommand, Meters};
 use crate::port::{Port, PortMod, PortNo, PortState, Queue};
-use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, Place, RemovedReason, Rule};
+use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RulePosition};
 use crate::selection::{Refers, Selection};
 use crate::table::{Table, TableConfig};
 use std::collections::BTreeMap;
@@ -174,15 +174,15 @@ impl Pipeline {
         &'a mut self,
         table: u8,
         selection: &Selection<'_>,
-    ) -> impl Iterator<Item = (u8, Place, &'a Entry)> {
+    ) -> impl Iterator<Item = (u8, RulePosition, &'a Entry)> {
         let is_meant = move |one: &Arc<Table>| table == ALL_TABLES || one.number == table;
         let meant = self.tables.iter_mut().filter(|one| is_meant(one));
         // A question about all rules walks; there is no list of them to make first.
-        let lists: Vec<Option<Vec<Place>>> =
+        let lists: Vec<Option<Vec<RulePosition>>> =
             meant.map(|table| (!selection.is_all()).then(|| chosen(table, selection))).collect();
         let tables = self.tables.iter().filter(move |one| is_meant(one));
         tables.zip(lists).flat_map(|(table, list)| {
-            let rules: Box<dyn Iterator<Item = (Place, &Entry)>> = match list {
+            let rules: Box<dyn Iterator<Item = (RulePosition, &Entry)>> = match list {
                 None => Box::new(table.rules()),
                 Some(places) => Box::new(places.into_iter().filter_map(|at| Some((at, table.get(at)?)))),
             };
@@ -326,7 +326,7 @@ impl Pipeline {
                 if watches != PortNo::ANY && !self.ports.contains_key(&watches) {
                     return Err(GroupModFailed::BadWatch.into());
                 }
-                check::free_actions(&bucket.actions, Home::Bucket, &self.groups)?;
+                check::free_actions(&bucket.actions, ActionContext::Bucket, &self.groups)?;
             }
         }
         self.groups.apply(now, change);
@@ -420,7 +420,7 @@ impl Pipeline {
         if !is_there && actions.iter().any(sends_back) {
             return Err(BadAction::BadOutPort.into());
         }
-        check::free_actions(actions, Home::PacketOut, &self.groups)
+        check::free_actions(actions, ActionContext::PacketOut, &self.groups)
     }
 
     /// Removes the rules whose time is over (§5.5).
@@ -444,7 +444,7 @@ impl Pipeline {
 }
 
 /// The places of the rules of a table that a selection takes.
-fn chosen(table: &mut Arc<Table>, selection: &Selection<'_>) -> Vec<Place> {
+fn chosen(table: &mut Arc<Table>, selection: &Selection<'_>) -> Vec<RulePosition> {
     if table.is_empty() {
         return vec![];
     }

@@ -17,7 +17,7 @@ pub const ALL_TABLES: u8 = 255;
 pub const ANY_GROUP: u32 = 0xffff_ffff;
 
 /// Where a rule stands in its table: the highest priority first, then the oldest.
-pub type Place = (Reverse<u16>, u64);
+pub type RulePosition = (Reverse<u16>, u64);
 
 /// Flags of a rule (`ofp_flow_mod_flags`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

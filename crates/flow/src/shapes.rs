@@ -20,7 +20,7 @@ use crate::entry::Entry;
 use crate::field::{Field, Value};
 use crate::matching::Match;
 use crate::port::PortNo;
-use crate::rule::{ANY_GROUP, Place, Rule};
+use crate::rule::{ANY_GROUP, Rule, RulePosition};
 use crate::selection::{Refers, Selection};
 use std::cmp::Reverse;
 use std::collections::hash_map::RandomState;
@@ -39,11 +39,11 @@ const REMEMBERED: usize = 8;
 /// Fields with the bits of them that count, in the order of the fields.
 type Mask = Vec<(Field, Value)>;
 /// The rules of a table.
-type Rules = BTreeMap<Place, Entry>;
+type Rules = BTreeMap<RulePosition, Entry>;
 
 /// The first and the last place that a rule can have.
-const FIRST: Place = (Reverse(u16::MAX), 0);
-const LAST: Place = (Reverse(0), u64::MAX);
+const FIRST: RulePosition = (Reverse(u16::MAX), 0);
+const LAST: RulePosition = (Reverse(0), u64::MAX);
 
 fn mask_of(matching: &Match) -> Mask {
     let mut mask: Mask = matching.fields().iter().map(|entry| (entry.field, entry.bits())).collect();
@@ -72,7 +72,7 @@ fn common(one: &Mask, other: &Mask) -> Mask {
 #[derive(Debug, Clone)]
 struct Keys {
     mask: Mask,
-    places: BTreeSet<(u64, Place)>,
+    places: BTreeSet<(u64, RulePosition)>,
     /// The number of the last question that needed it.
     used: u64,
 }
@@ -92,7 +92,7 @@ impl Shape {
         self.whole().places.len()
     }
 
-    fn places(&self) -> impl Iterator<Item = Place> + '_ {
+    fn places(&self) -> impl Iterator<Item = RulePosition> + '_ {
         self.whole().places.iter().map(|(_, place)| *place)
     }
 
@@ -167,7 +167,7 @@ enum Question {
 #[derive(Debug, Clone)]
 pub(crate) struct Shapes {
     shapes: HashMap<Mask, Shape>,
-    columns: [Option<BTreeSet<(u64, Place)>>; COLUMNS.len()],
+    columns: [Option<BTreeSet<(u64, RulePosition)>>; COLUMNS.len()],
     hasher: RandomState,
     asked: VecDeque<Question>,
     questions: u64,
@@ -203,7 +203,7 @@ fn agree(one: &Match, other: &Match, mask: &Mask) -> bool {
 
 impl Shapes {
     /// Files a rule at its place.
-    pub(crate) fn file(&mut self, place: Place, rule: &Rule) {
+    pub(crate) fn file(&mut self, place: RulePosition, rule: &Rule) {
         let mask = mask_of(&rule.matching);
         let shape = self.shapes.entry(mask).or_insert_with_key(|mask| Shape {
             keys: vec![Keys { mask: mask.clone(), places: BTreeSet::new(), used: 0 }],
@@ -215,7 +215,7 @@ impl Shapes {
     }
 
     /// Forgets a rule that was filed.
-    pub(crate) fn forget(&mut self, place: Place, rule: &Rule) {
+    pub(crate) fn forget(&mut self, place: RulePosition, rule: &Rule) {
         let mask = mask_of(&rule.matching);
         if let Some(shape) = self.shapes.get_mut(&mask) {
             for keys in &mut shape.keys {
@@ -229,7 +229,7 @@ impl Shapes {
     }
 
     /// Files what a modify can change: where a rule sends.
-    pub(crate) fn file_columns(&mut self, place: Place, rule: &Rule) {
+    pub(crate) fn file_columns(&mut self, place: RulePosition, rule: &Rule) {
         for (column, kept) in COLUMNS.iter().zip(&mut self.columns) {
             if let Some(kept) = kept {
                 kept.extend(column.values(rule).into_iter().map(|value| (value, place)));
@@ -238,7 +238,7 @@ impl Shapes {
     }
 
     /// Forgets what [`Shapes::file_columns`] filed.
-    pub(crate) fn forget_columns(&mut self, place: Place, rule: &Rule) {
+    pub(crate) fn forget_columns(&mut self, place: RulePosition, rule: &Rule) {
         for (column, kept) in COLUMNS.iter().zip(&mut self.columns) {
             if let Some(kept) = kept {
                 for value in column.values(rule) {
@@ -249,12 +249,12 @@ impl Shapes {
     }
 
     /// The place of the rule with this priority and match.
-    pub(crate) fn find(&self, rules: &Rules, rule: &Rule) -> Option<Place> {
+    pub(crate) fn find(&self, rules: &Rules, rule: &Rule) -> Option<RulePosition> {
         let mask = mask_of(&rule.matching);
         let whole = self.shapes.get(&mask)?.whole();
         let key = key(&self.hasher, &rule.matching, &mask);
         let mut near = whole.places.range((key, at(rule.priority, 0))..=(key, at(rule.priority, u64::MAX)));
-        let same = |place: &Place| agree(&rules[place].rule.matching, &rule.matching, &mask);
+        let same = |place: &RulePosition| agree(&rules[place].rule.matching, &rule.matching, &mask);
         near.find(|(_, place)| same(place)).map(|(_, place)| *place)
     }
 
@@ -297,7 +297,7 @@ impl Shapes {
         for (index, column) in COLUMNS.into_iter().enumerate() {
             let is_new = column.wanted(selection).is_some() && self.columns[index].is_none();
             if is_new && self.is_asked_again(Question::By(column)) {
-                let filed = |(place, entry): (&Place, &Entry)| {
+                let filed = |(place, entry): (&RulePosition, &Entry)| {
                     let place = *place;
                     column.values(&entry.rule).into_iter().map(move |value| (value, place))
                 };
@@ -333,7 +333,7 @@ impl Shapes {
     }
 
     /// The places of the rules that a selection takes, in their order, and how many rules were looked at for that.
-    pub(crate) fn select(&self, rules: &Rules, selection: &Selection<'_>) -> (Vec<Place>, usize) {
+    pub(crate) fn select(&self, rules: &Rules, selection: &Selection<'_>) -> (Vec<RulePosition>, usize) {
         let takes = |entry: &Entry| selection.takes(&entry.rule);
         let routes = if rules.len() > self.few { self.routes(selection) } else { vec![] };
         if routes.is_empty() {
@@ -349,8 +349,8 @@ impl Shapes {
     }
 
     /// The ways to the rules of a selection: each is a list in which all of them are.
-    fn routes<'a>(&'a self, selection: &Selection<'_>) -> Vec<Box<dyn Iterator<Item = Place> + 'a>> {
-        let mut routes: Vec<Box<dyn Iterator<Item = Place> + 'a>> = vec![];
+    fn routes<'a>(&'a self, selection: &Selection<'_>) -> Vec<Box<dyn Iterator<Item = RulePosition> + 'a>> {
+        let mut routes: Vec<Box<dyn Iterator<Item = RulePosition> + 'a>> = vec![];
         for (column, kept) in COLUMNS.iter().zip(&self.columns) {
             if let (Some((from, to)), Some(kept)) = (column.wanted(selection), kept) {
                 routes.push(Box::new(kept.range((from, FIRST)..=(to, LAST)).map(|(_, place)| *place)));
@@ -362,8 +362,8 @@ impl Shapes {
         let can = |shape: &Shape| shape.len() <= self.few || shape.by(&mask).is_some();
         if !mask.is_empty() && within().all(can) {
             let key = key(&self.hasher, matching, &mask);
-            let lists: Vec<Box<dyn Iterator<Item = Place> + 'a>> = within()
-                .map(|shape| -> Box<dyn Iterator<Item = Place> + 'a> {
+            let lists: Vec<Box<dyn Iterator<Item = RulePosition> + 'a>> = within()
+                .map(|shape| -> Box<dyn Iterator<Item = RulePosition> + 'a> {
                     match shape.by(&mask) {
                         Some(keys) => {
                             Box::new(keys.places.range((key, FIRST)..=(key, LAST)).map(|(_, place)| *place))
@@ -378,7 +378,7 @@ impl Shapes {
     }
 }
 
-fn at(priority: u16, number: u64) -> Place {
+fn at(priority: u16, number: u64) -> RulePosition {
     (Reverse(priority), number)
 }
 
@@ -406,15 +406,15 @@ fn ensure(
         }
         shape.keys.swap_remove(oldest);
     }
-    let place_of = |place: Place| (key(hasher, &rules[&place].rule.matching, mask), place);
+    let place_of = |place: RulePosition| (key(hasher, &rules[&place].rule.matching, mask), place);
     let places = shape.places().map(place_of).collect();
     shape.keys.push(Keys { mask: mask.clone(), places, used: now });
     shape.len()
 }
 
 /// The list that ends first, all read side by side, and how many were read.
-fn shortest(mut routes: Vec<Box<dyn Iterator<Item = Place> + '_>>) -> (Vec<Place>, usize) {
-    let mut lists: Vec<Vec<Place>> = vec![vec![]; routes.len()];
+fn shortest(mut routes: Vec<Box<dyn Iterator<Item = RulePosition> + '_>>) -> (Vec<RulePosition>, usize) {
+    let mut lists: Vec<Vec<RulePosition>> = vec![vec![]; routes.len()];
     let mut looked = 0;
     loop {
         for (route, list) in routes.iter_mut().zip(&mut lists) {

@@ -15,7 +15,7 @@ use crate::deadlines::Deadlines;
 use crate::entry::Entry;
 use crate::event::{Event, Removed};
 use crate::field::{Field, Value};
-use crate::rule::{FlowMod, Place, RemovedReason, Rule};
+use crate::rule::{FlowMod, RemovedReason, Rule, RulePosition};
 use crate::selection::Selection;
 use crate::shapes::Shapes;
 use std::cmp::Reverse;
@@ -65,7 +65,7 @@ pub struct Table {
     pub matched: u64,
     /// Rules that changes were compared with: the work that changes make.
     pub looked: u64,
-    rules: BTreeMap<Place, Entry>,
+    rules: BTreeMap<RulePosition, Entry>,
     pub(crate) shapes: Shapes,
     next: u64,
     /// Rules with a timeout, the soonest first.
@@ -94,7 +94,7 @@ impl Table {
     }
 
     /// The rules, the highest priority first.
-    pub fn rules(&self) -> impl Iterator<Item = (Place, &Entry)> {
+    pub fn rules(&self) -> impl Iterator<Item = (RulePosition, &Entry)> {
         self.rules.iter().map(|(place, entry)| (*place, entry))
     }
 
@@ -109,12 +109,12 @@ impl Table {
     }
 
     /// One rule.
-    pub fn get(&self, place: Place) -> Option<&Entry> {
+    pub fn get(&self, place: RulePosition) -> Option<&Entry> {
         self.rules.get(&place)
     }
 
     /// Counts this many frames with this many bytes altogether on a rule; returns the rule.
-    pub fn count(&mut self, now: u64, place: Place, frames: u64, bytes: u64) -> Option<Arc<Rule>> {
+    pub fn count(&mut self, now: u64, place: RulePosition, frames: u64, bytes: u64) -> Option<Arc<Rule>> {
         let entry = self.rules.get_mut(&place)?;
         entry.count(now, frames, bytes);
         Some(entry.rule.clone())
@@ -122,7 +122,7 @@ impl Table {
 
     /// The first rule that matches a frame with these fields (§5.3): for each field of the match the frame has a value,
     /// and the one that is asked for.
-    pub fn lookup(&self, value_of: impl Fn(Field) -> Option<Value>) -> Option<Place> {
+    pub fn lookup(&self, value_of: impl Fn(Field) -> Option<Value>) -> Option<RulePosition> {
         let accepts = |entry: &Entry| {
             let mut fields = entry.rule.matching.fields().iter();
             fields.all(|field| {
@@ -140,12 +140,12 @@ impl Table {
     }
 
     /// The place of the rule with this priority and match.
-    pub fn find(&self, rule: &Rule) -> Option<Place> {
+    pub fn find(&self, rule: &Rule) -> Option<RulePosition> {
         self.shapes.find(&self.rules, rule)
     }
 
     /// What would go to make room for a rule: `Ok(None)` when there is room, an error when nothing may go.
-    pub fn room_for(&self, rule: &Rule) -> Result<Option<Place>, NoRoom> {
+    pub fn room_for(&self, rule: &Rule) -> Result<Option<RulePosition>, NoRoom> {
         if self.rules.len() < self.max_rules || self.find(rule).is_some() {
             return Ok(None);
         }
@@ -154,7 +154,7 @@ impl Table {
             return Err(NoRoom);
         }
         let flags = self.config.eviction_flags;
-        let worth = |place: &Place, entry: &Entry| {
+        let worth = |place: &RulePosition, entry: &Entry| {
             let importance = if flags.importance { entry.rule.importance } else { 0 };
             let end = entry.deadline().map_or(u64::MAX, |(end, _)| end);
             (importance, if flags.lifetime { end } else { 0 }, entry.created_ns, place.1)
@@ -192,7 +192,7 @@ impl Table {
     }
 
     /// The places of the rules that a selection takes, and how many rules were looked at to find them.
-    pub fn select(&self, selection: &Selection<'_>) -> (Vec<Place>, usize) {
+    pub fn select(&self, selection: &Selection<'_>) -> (Vec<RulePosition>, usize) {
         if selection.strict {
             let place = self.find(selection.rule);
             let taken = place.filter(|place| selection.filters(&self.rules[place].rule));
@@ -220,7 +220,7 @@ impl Table {
     }
 
     /// Takes a rule out without a word.
-    fn take(&mut self, place: Place) -> Option<Entry> {
+    fn take(&mut self, place: RulePosition) -> Option<Entry> {
         let entry = self.rules.remove(&place)?;
         self.shapes.forget(place, &entry.rule);
         self.deadlines.forget(place, entry.filed_ns);
@@ -228,7 +228,7 @@ impl Table {
     }
 
     /// Removes a rule for a reason.
-    pub fn remove(&mut self, now: u64, place: Place, reason: RemovedReason, events: &mut Vec<Event>) {
+    pub fn remove(&mut self, now: u64, place: RulePosition, reason: RemovedReason, events: &mut Vec<Event>) {
         let Some(entry) = self.take(place) else { return };
         events.push(Event::RuleRemoved(Removed {
             table: self.number,

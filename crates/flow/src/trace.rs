@@ -9,13 +9,13 @@
 //! **Price.** Tracing counts and learns as a frame does: trace on a copy of the pipeline.
 
 use crate::action::Action;
-use crate::interpret::{self, Arrival, Drop, Step, Verdict, Watch};
+use crate::interpret::{self, Drop, InputFrame, Step, StepObserver, Verdict};
 use crate::pipeline::Pipeline;
 use crate::text;
 
 /// One step, as words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct TraceLine {
     /// How deep in groups.
     pub depth: usize,
     /// The kind of step: `frame`, `table`, `instruction`, `action`, `changed`, `unchanged`, `bucket`, `meter`, `sent`,
@@ -29,7 +29,7 @@ pub struct Line {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
     /// The steps.
-    pub lines: Vec<Line>,
+    pub lines: Vec<TraceLine>,
     /// The frames that left, the packet-ins, the counters.
     pub verdict: Verdict,
 }
@@ -37,43 +37,44 @@ pub struct Trace {
 impl Trace {
     /// The steps, one a line, indented by their depth.
     pub fn text(&self) -> String {
-        let line =
-            |line: &Line| format!("{:indent$}{}: {}\n", "", line.kind, line.text, indent = 2 * line.depth);
+        let line = |line: &TraceLine| {
+            format!("{:indent$}{}: {}\n", "", line.kind, line.text, indent = 2 * line.depth)
+        };
         self.lines.iter().map(line).collect()
     }
 }
 
 /// What becomes of a frame that comes in by a port.
-pub fn receive(pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>) -> Trace {
-    let (mut teller, mut verdict) = (Teller::new(&arrival), Verdict::default());
+pub fn receive(pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>) -> Trace {
+    let (mut teller, mut verdict) = (TraceWriter::new(&arrival), Verdict::default());
     interpret::receive_watched(pipeline, now, arrival, &mut verdict, &mut teller);
     Trace { lines: teller.lines, verdict }
 }
 
 /// What becomes of a controller's frame.
-pub fn packet_out(pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>, actions: &[Action]) -> Trace {
-    let (mut teller, mut verdict) = (Teller::new(&arrival), Verdict::default());
+pub fn packet_out(pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>, actions: &[Action]) -> Trace {
+    let (mut teller, mut verdict) = (TraceWriter::new(&arrival), Verdict::default());
     interpret::packet_out_watched(pipeline, now, arrival, actions, &mut verdict, &mut teller);
     Trace { lines: teller.lines, verdict }
 }
 
-struct Teller {
-    lines: Vec<Line>,
+struct TraceWriter {
+    lines: Vec<TraceLine>,
     depth: usize,
 }
 
-impl Teller {
-    fn new(arrival: &Arrival<'_>) -> Teller {
+impl TraceWriter {
+    fn new(arrival: &InputFrame<'_>) -> TraceWriter {
         let text = format!("in_port={}, {}", arrival.port, wire::text::line(arrival.frame));
-        Teller { lines: vec![Line { depth: 0, kind: "frame", text }], depth: 0 }
+        TraceWriter { lines: vec![TraceLine { depth: 0, kind: "frame", text }], depth: 0 }
     }
 
     fn tell(&mut self, indent: usize, kind: &'static str, text: String) {
-        self.lines.push(Line { depth: self.depth + indent, kind, text });
+        self.lines.push(TraceLine { depth: self.depth + indent, kind, text });
     }
 }
 
-impl Watch for Teller {
+impl StepObserver for TraceWriter {
     fn step(&mut self, step: Step<'_>, frame: &[u8]) {
         match step {
             Step::Matched(table, rule) => self.tell(0, "table", text::rule::show(table, rule)),

@@ -1,6 +1,6 @@
 //! Changes of a pipeline that must not change what it does, over random rules and frames; and frames of any bytes.
 
-use flow::interpret::{Arrival, PacketIn, Sent, Verdict, receive};
+use flow::interpret::{InputFrame, OutputFrame, PacketIn, Verdict, receive};
 use flow::rule::{FlowMod, FlowModCommand, Rule};
 use flow::text::{self, rule};
 use flow::{Field, Match, Pipeline, PortNo};
@@ -138,10 +138,10 @@ fn switch(rules: &[(u8, Rule)]) -> Pipeline {
 }
 
 /// What leaves, by port or as packet-in. Counters are left out: some changes move them.
-fn behaviour(mut pipeline: Pipeline, frames: &[(u32, Vec<u8>)]) -> Vec<(Vec<Sent>, Vec<PacketIn>)> {
+fn behaviour(mut pipeline: Pipeline, frames: &[(u32, Vec<u8>)]) -> Vec<(Vec<OutputFrame>, Vec<PacketIn>)> {
     let run = |(port, frame): &(u32, Vec<u8>)| {
         let mut verdict = Verdict::default();
-        receive(&mut pipeline, 0, Arrival::new(PortNo(*port), frame), &mut verdict);
+        receive(&mut pipeline, 0, InputFrame::new(PortNo(*port), frame), &mut verdict);
         (verdict.sent, verdict.packet_ins)
     };
     frames.iter().map(run).collect()
@@ -163,7 +163,7 @@ proptest! {
         let mut sent = 0;
         for (port, frame) in &frames {
             let mut verdict = Verdict::default();
-            receive(&mut pipeline, 0, Arrival::new(PortNo(*port), frame), &mut verdict);
+            receive(&mut pipeline, 0, InputFrame::new(PortNo(*port), frame), &mut verdict);
             sent += verdict.sent.len() as u64;
         }
         let ports = || pipeline.ports.values().map(|port| port.counters);
@@ -181,8 +181,8 @@ proptest! {
         let (mut plain, mut traced) = (switch(&rules), switch(&rules));
         for (port, frame) in &frames {
             let mut verdict = Verdict::default();
-            receive(&mut plain, 0, Arrival::new(PortNo(*port), frame), &mut verdict);
-            let trace = flow::trace::receive(&mut traced, 0, Arrival::new(PortNo(*port), frame));
+            receive(&mut plain, 0, InputFrame::new(PortNo(*port), frame), &mut verdict);
+            let trace = flow::trace::receive(&mut traced, 0, InputFrame::new(PortNo(*port), frame));
             let told = |kind: &str| trace.lines.iter().filter(|line| line.kind == kind).count();
             prop_assert_eq!(told("sent"), verdict.sent.len());
             prop_assert_eq!(told("packet-in"), verdict.packet_ins.len());
@@ -274,7 +274,7 @@ proptest! {
         let of = |instruction| Rule::new(1, Match::all(), vec![instruction]);
         let written = switch(&[(0, of(flow::Instruction::WriteActions(list)))]);
         let applied = switch(&[(0, of(flow::Instruction::ApplyActions(ordered)))]);
-        let packet_ins = |mut all: Vec<(Vec<Sent>, Vec<PacketIn>)>| {
+        let packet_ins = |mut all: Vec<(Vec<OutputFrame>, Vec<PacketIn>)>| {
             // The reason tells the two apart (1.4 §7.4.1), and should.
             all.iter_mut().flat_map(|(_, ins)| ins).for_each(|one| one.reason = flow::rule::PacketInReason::Action);
             all

@@ -133,7 +133,7 @@ fn lincx_5_changes_leave_the_counters_of_tables_and_rules_alone() {
     let mut pipeline = switch();
     pipeline.flow_mod(0, &add(0, rule(1))).unwrap();
     let frame = [0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 1, 8, 0];
-    let arrival = flow::interpret::Arrival::new(PortNo(1), &frame);
+    let arrival = flow::interpret::InputFrame::new(PortNo(1), &frame);
     flow::interpret::receive(&mut pipeline, 5, arrival, &mut Default::default());
     pipeline.flow_mod(9, &add(0, rule(2))).unwrap();
     pipeline
@@ -366,7 +366,8 @@ fn a_packet_in_has_a_finished_checksum() {
     let mut pipeline = switch();
     let both = vec![Action::Output { port: PortNo::CONTROLLER, max_len: 0xffff }, output(2)];
     pipeline.flow_mod(0, &add(0, Rule::new(1, Match::all(), apply(both)))).unwrap();
-    let arrival = flow::interpret::Arrival { offload, ..flow::interpret::Arrival::new(PortNo(1), &left) };
+    let arrival =
+        flow::interpret::InputFrame { offload, ..flow::interpret::InputFrame::new(PortNo(1), &left) };
     let mut verdict = flow::interpret::Verdict::default();
     flow::interpret::receive(&mut pipeline, 0, arrival, &mut verdict);
     assert_eq!(verdict.packet_ins[0].frame, whole);
@@ -406,7 +407,7 @@ fn masks_on_transport_ports_are_ranges_of_ports() {
             flow::interpret::receive(
                 &mut pipeline,
                 0,
-                flow::interpret::Arrival::new(PortNo(1), &frame),
+                flow::interpret::InputFrame::new(PortNo(1), &frame),
                 &mut verdict,
             );
             assert_eq!(verdict.sent.len(), leaves, "{protocol} {port}");
@@ -423,7 +424,7 @@ fn a_packet_out_may_come_from_nowhere() {
         let back = pipeline.check_packet_out(from, &[output(PortNo::IN_PORT.0)]);
         assert_eq!(back, Err(BadAction::BadOutPort.into()), "{from}: nowhere to send it back to");
         let mut verdict = flow::interpret::Verdict::default();
-        let arrival = flow::interpret::Arrival::new(from, &[2; 60]);
+        let arrival = flow::interpret::InputFrame::new(from, &[2; 60]);
         flow::interpret::packet_out(&mut pipeline, 0, arrival, &[output(PortNo::FLOOD.0)], &mut verdict);
         assert_eq!(verdict.sent.len(), pipeline.ports.len(), "{from}: flooded to every port");
     }
@@ -460,9 +461,9 @@ fn a_super_frame_counts_as_its_segments_everywhere() {
         let instructions = vec![Instruction::Meter(1), Instruction::ApplyActions(tagged)];
         pipeline.flow_mod(0, &add(0, Rule::new(1, Match::all(), instructions))).unwrap();
         for (frame, offload) in frames {
-            let arrival = flow::interpret::Arrival {
+            let arrival = flow::interpret::InputFrame {
                 offload: *offload,
-                ..flow::interpret::Arrival::new(PortNo(1), frame)
+                ..flow::interpret::InputFrame::new(PortNo(1), frame)
             };
             flow::interpret::receive(&mut pipeline, 0, arrival, &mut Default::default());
         }
@@ -509,13 +510,13 @@ fn select_groups_spread_random_addresses_by_weight_and_keep_conversations() {
         flow::interpret::receive(
             &mut pipeline,
             0,
-            flow::interpret::Arrival::new(PortNo(1), &frame),
+            flow::interpret::InputFrame::new(PortNo(1), &frame),
             &mut verdict,
         );
         flow::interpret::receive(
             &mut pipeline,
             0,
-            flow::interpret::Arrival::new(PortNo(1), &frame),
+            flow::interpret::InputFrame::new(PortNo(1), &frame),
             &mut verdict,
         );
         let sent = std::mem::take(&mut verdict).sent;
@@ -536,7 +537,7 @@ fn meter_modify_keeps_what_the_meter_counted_and_clears_its_bands() {
     pipeline.flow_mod(0, &add(0, rule)).unwrap();
     for _ in 0..3 {
         let frame = [0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 1, 8, 0];
-        let arrival = flow::interpret::Arrival::new(PortNo(1), &frame);
+        let arrival = flow::interpret::InputFrame::new(PortNo(1), &frame);
         flow::interpret::receive(&mut pipeline, 5, arrival, &mut Default::default());
     }
     let counted = |p: &Pipeline| {

@@ -5,7 +5,7 @@ use flow::action::{Action, Instruction};
 use flow::entry::SECOND;
 use flow::event::Event;
 use flow::field::Field;
-use flow::interpret::{Arrival, Verdict, receive};
+use flow::interpret::{InputFrame, Verdict, receive};
 use flow::matching::{Match, MatchField};
 use flow::pipeline::TableMod;
 use flow::port::Port;
@@ -116,7 +116,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Change(change) => drop(pipeline.flow_mod(now, &change)),
-                Step::Frame(port, ago) => receive(&mut pipeline, now - ago, Arrival::new(PortNo(port), &[0; 60]), &mut verdict),
+                Step::Frame(port, ago) => receive(&mut pipeline, now - ago, InputFrame::new(PortNo(port), &[0; 60]), &mut verdict),
                 Step::Time(time) => now += time,
                 Step::Until(offset) => {
                     let next = pipeline.next_deadline().unwrap_or(now);
@@ -145,7 +145,7 @@ fn a_rule_that_is_used_stays_and_is_looked_at_once_in_its_timeout() {
     let mut looked = 0;
     for tenth in 0..=100 {
         let now = tenth * SECOND / 10;
-        receive(&mut pipeline, now, Arrival::new(PortNo(1), &[0; 60]), &mut verdict);
+        receive(&mut pipeline, now, InputFrame::new(PortNo(1), &[0; 60]), &mut verdict);
         if pipeline.next_deadline().is_some_and(|at| at <= now) {
             assert!(pipeline.expire(now).is_empty());
             looked += 1;
@@ -163,7 +163,7 @@ fn a_frame_of_a_slower_clock_shortens_no_life() {
     let matching = Match::new([MatchField::exact(Field::InPort, 1u8)]).unwrap();
     let rule = Rule { idle_timeout: 2, ..Rule::new(1, matching, vec![]) };
     pipeline.flow_mod(SECOND, &FlowMod::new(FlowModCommand::Add, 0, rule)).unwrap();
-    receive(&mut pipeline, SECOND / 2, Arrival::new(PortNo(1), &[0; 60]), &mut Verdict::default());
+    receive(&mut pipeline, SECOND / 2, InputFrame::new(PortNo(1), &[0; 60]), &mut Verdict::default());
     assert_eq!(pipeline.expire(3 * SECOND - 1), vec![]);
     assert_eq!(pipeline.expire(3 * SECOND).len(), 1);
 }

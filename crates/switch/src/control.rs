@@ -19,7 +19,7 @@ use crate::ports::Ports;
 use crate::queues::{self, Queues};
 use crate::stream::Stream;
 use crate::tls::Credentials;
-use flow::agent::{Agent, Effects, Identity, packet_in_message};
+use flow::agent::{Effects, OpenFlowAgent, SwitchIdentity, packet_in_message};
 use flow::error::{BadRequest, Error};
 use flow::interpret::PacketIn;
 use flow::openflow::bytes::Version;
@@ -169,7 +169,7 @@ pub struct Switch {
     /// The queues of its ports.
     pub queues: Queues,
     datapath: Arc<Datapath>,
-    agent: Agent,
+    agent: OpenFlowAgent,
     connections: BTreeMap<u64, Connection>,
     next_id: u64,
     doors: Doors,
@@ -215,7 +215,7 @@ impl Switch {
         let frames = Mutex::new(PacketIns::new(config.packet_ins, now));
         let post = Arc::new(Post { inbox: inbox_tx, waker, frames });
         let links = LinkNotice::new().map_err(host("listen for changes of interfaces"))?;
-        let identity = Identity {
+        let identity = SwitchIdentity {
             dpid: config.dpid,
             name: config.name.clone(),
             software: format!("pathlab {}", env!("CARGO_PKG_VERSION")),
@@ -226,7 +226,7 @@ impl Switch {
             opened,
             queues,
             datapath,
-            agent: Agent::new(identity, now),
+            agent: OpenFlowAgent::new(identity, now),
             connections: BTreeMap::new(),
             next_id: 1,
             doors,

@@ -12,7 +12,7 @@
 //! then dropped and counted.
 
 use flow::action::Action;
-use flow::interpret::{self, Arrival, PacketIn, Sent, Verdict};
+use flow::interpret::{self, InputFrame, OutputFrame, PacketIn, Verdict};
 use flow::pipeline::Pipeline;
 use flow::port::{Port as PortRow, PortNo, PortState};
 use linux::netlink::{LinkState, Netlink};
@@ -303,7 +303,7 @@ impl Datapath {
     }
 
     /// Sends frames, in order for each port and queue.
-    fn send(&self, sent: &mut Vec<Sent>) {
+    fn send(&self, sent: &mut Vec<OutputFrame>) {
         // Stable: frames of one queue keep their order.
         sent.sort_by_key(|frame| (frame.port, frame.queue));
         let mut lost: Vec<(PortNo, u64, u64)> = vec![];
@@ -348,7 +348,7 @@ impl Datapath {
         let mut pipeline = self.pipeline();
         for index in 0..batch.len() {
             let offload = batch.meta(index).offload;
-            let arrival = Arrival { offload, ..Arrival::new(number, batch.bytes(index)) };
+            let arrival = InputFrame { offload, ..InputFrame::new(number, batch.bytes(index)) };
             self.one(&mut pipeline, now, arrival, verdict);
         }
         drop(pipeline);
@@ -399,7 +399,7 @@ impl Datapath {
         }
     }
 
-    fn one(&self, pipeline: &mut Pipeline, now: u64, arrival: Arrival<'_>, verdict: &mut Verdict) {
+    fn one(&self, pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>, verdict: &mut Verdict) {
         if self.bridging.load(Relaxed) {
             let normal = [Action::Output { port: PortNo::NORMAL, max_len: 0 }];
             interpret::packet_out(pipeline, now, arrival, &normal, verdict);
@@ -425,7 +425,7 @@ impl Out {
     }
 
     /// Sends up to [`BATCH`] frames; true when all of them were taken.
-    fn push(&mut self, some: &[Sent]) -> bool {
+    fn push(&mut self, some: &[OutputFrame]) -> bool {
         let longest = some.iter().map(|sent| sent.frame.len()).max().unwrap_or(0).min(LONGEST);
         self.make_room(longest);
         self.frames.clear();
@@ -460,9 +460,9 @@ impl Out {
 
     /// Counts the segments of what was not taken: of the frames that fit, those after the first `done`. Which of the others a port
     /// refused it does not say; it refuses super-frames before all, and these are counted as one each.
-    fn count_segments(&mut self, some: &[Sent], done: usize) {
+    fn count_segments(&mut self, some: &[OutputFrame], done: usize) {
         let longest = self.frames.capacity();
-        let (fit, unfit): (Vec<&Sent>, Vec<&Sent>) =
+        let (fit, unfit): (Vec<&OutputFrame>, Vec<&OutputFrame>) =
             some.iter().partition(|sent| sent.frame.len() <= longest);
         for sent in fit.into_iter().skip(done).chain(unfit) {
             let pieces = Pieces::of(&sent.frame, &sent.offload);

@@ -4,7 +4,7 @@
 //! what depends on the state is checked at the commit, on a copy, and only a bundle that went through as a whole
 //! becomes the state. **Price.** Every bundle is atomic and ordered, whatever its flags ask for: that is more than asked.
 
-use super::{Agent, Cause, From, Scene, change};
+use super::{Cause, From, OpenFlowAgent, Scene, change};
 use crate::error::{BundleFailed, Error};
 use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, Message};
@@ -28,7 +28,7 @@ fn failed(code: BundleFailed) -> Fault {
     Error::from(code).into()
 }
 
-impl Agent {
+impl OpenFlowAgent {
     pub(super) fn bundle_control(
         &mut self,
         scene: &mut Scene<'_>,

@@ -1,6 +1,6 @@
 //! Messages that change something, alone: flow-mod, group-mod, meter-mod, port-mod, table-mod.
 
-use super::{Agent, Connection, Scene, translate};
+use super::{Connection, OpenFlowAgent, Scene, translate};
 use crate::error::{Error, PortModFailed, TableModFailed};
 use crate::openflow::bytes::Version;
 use crate::openflow::fault::Fault;
@@ -21,7 +21,7 @@ pub struct Cause {
     pub xid: u32,
 }
 
-impl Agent {
+impl OpenFlowAgent {
     /// Makes the change of a message, and reports it to all controllers that want to know.
     pub(super) fn change(&mut self, scene: &mut Scene<'_>, message: &Message) -> Result<(), Fault> {
         let change = read(scene.from.version, message, scene.pipeline)?;

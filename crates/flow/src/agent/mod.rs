@@ -19,7 +19,7 @@ pub mod translate;
 
 use crate::error::{BadInstruction, BadRequest, Error};
 use crate::event::{Event, Monitor};
-use crate::interpret::{self, Arrival, Verdict};
+use crate::interpret::{self, InputFrame, Verdict};
 use crate::openflow::bytes::Version;
 use crate::openflow::bytes::{Bytes, Hex};
 use crate::openflow::extension;
@@ -45,7 +45,7 @@ const REFUSED_BYTES: usize = 128;
 
 /// What the switch says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Identity {
+pub struct SwitchIdentity {
     /// Its datapath identifier.
     pub dpid: u64,
     /// Its name, for people.
@@ -75,18 +75,18 @@ struct Peer {
 
 /// The side of a switch that speaks OpenFlow.
 #[derive(Debug)]
-pub struct Agent {
-    identity: Identity,
+pub struct OpenFlowAgent {
+    identity: SwitchIdentity,
     peers: BTreeMap<Connection, Peer>,
     roles: Roles,
     /// When it began: ports count from then.
     begun_ns: u64,
 }
 
-impl Agent {
+impl OpenFlowAgent {
     /// A switch without connections.
-    pub fn new(identity: Identity, now: u64) -> Agent {
-        Agent { identity, peers: BTreeMap::new(), roles: Roles::default(), begun_ns: now }
+    pub fn new(identity: SwitchIdentity, now: u64) -> OpenFlowAgent {
+        OpenFlowAgent { identity, peers: BTreeMap::new(), roles: Roles::default(), begun_ns: now }
     }
 
     /// A controller has agreed on a version. `main` is the main connection of an auxiliary one, with its number.
@@ -284,12 +284,12 @@ fn packet_out(scene: &mut Scene<'_>, out: &PacketOut) -> Result<(), Fault> {
     if out.data.0.len() < 14 {
         return Err(Error::from(BadRequest::BadPacket).into());
     }
-    let arrival = Arrival::new(in_port, &out.data.0);
+    let arrival = InputFrame::new(in_port, &out.data.0);
     interpret::packet_out(scene.pipeline, scene.now, arrival, &actions, &mut scene.effects.verdict);
     Ok(())
 }
 
-impl Agent {
+impl OpenFlowAgent {
     /// Removes the rules whose time is over, and reports that to the controllers that want to know.
     pub fn expire(&mut self, now: u64, pipeline: &mut Pipeline, effects: &mut Effects) {
         let events: Vec<Event> = pipeline.expire(now);

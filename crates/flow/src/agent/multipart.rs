@@ -1,6 +1,6 @@
 //! Questions of several parts (OpenFlow 1.3.5 section 7.3.5, 1.4.1 section 7.3.5), each with its answer.
 
-use super::{Agent, Connection, Peer, Scene, queues, translate};
+use super::{Connection, OpenFlowAgent, Peer, Scene, queues, translate};
 use crate::action::Instruction;
 use crate::entry::Entry;
 use crate::error::{BadRequest, Error, FlowMonitorFailed, MeterModFailed, TableFeaturesFailed};
@@ -9,7 +9,7 @@ use crate::field::{Field, TABLE};
 use crate::group::{ALL_GROUPS, GROUP_LIMIT};
 use crate::meter::{ALL_METERS, BAND_LIMIT, METER_LIMIT};
 use crate::openflow::action::{Action as WireAction, Instruction as WireInstruction, KindId};
-use crate::openflow::bytes::{Hex, Mac, Name, Version, duration};
+use crate::openflow::bytes::{HardwareAddress, Hex, Name, Version, duration};
 use crate::openflow::fault::Fault;
 use crate::openflow::group as wire_group;
 use crate::openflow::message::Body;
@@ -27,7 +27,7 @@ use crate::rule::{ALL_TABLES, Rule};
 use crate::selection::Selection;
 use crate::table::Table;
 
-impl Agent {
+impl OpenFlowAgent {
     /// Answers a question that is whole.
     pub(super) fn question(&mut self, scene: &mut Scene<'_>, request: &Request) -> Result<(), Fault> {
         let (now, version) = (scene.now, scene.from.version);
@@ -384,7 +384,7 @@ pub(super) fn write_port(port: &Port) -> wire_port::Port {
     let ethernet = wire_port::PortEthernet { curr, curr_speed, ..Default::default() };
     wire_port::Port {
         port_no: port.number.0,
-        hw_addr: Mac(port.address),
+        hw_addr: HardwareAddress(port.address),
         name: Name::new(&port.name),
         config: PortConfig(config),
         state: PortState(state),

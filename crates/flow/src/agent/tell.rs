@@ -1,7 +1,7 @@
 //! What controllers hear unasked: packet-ins, removed rules, ports, tables, updates of monitors, forwarded requests.
 
 use super::multipart::{self, update};
-use super::{Agent, Cause, Connection, Effects, Scene, translate};
+use super::{Cause, Connection, Effects, OpenFlowAgent, Scene, translate};
 use crate::event::{Event, Removed};
 use crate::field::Field;
 use crate::interpret::PacketIn;
@@ -18,7 +18,7 @@ use crate::pipeline::Pipeline;
 use crate::port::{Port, PortNo};
 use crate::rule::PacketInReason;
 
-impl Agent {
+impl OpenFlowAgent {
     /// Sends a frame to all controllers that want it.
     pub fn packet_in(&self, packet_in: &PacketIn, effects: &mut Effects) {
         for (connection, version) in self.wants(packet_in) {

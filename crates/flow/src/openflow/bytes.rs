@@ -298,11 +298,11 @@ impl Part for Bytes {
 
 /// A hardware address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Mac(pub [u8; 6]);
+pub struct HardwareAddress(pub [u8; 6]);
 
-impl Part for Mac {
+impl Part for HardwareAddress {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Part::read(r).map(Mac)
+        Part::read(r).map(HardwareAddress)
     }
     fn write(&self, w: &mut Writer) {
         w.put(&self.0);
@@ -312,7 +312,7 @@ impl Part for Mac {
     }
     #[cfg(test)]
     fn sample(s: &mut super::sample::Sampler) -> Self {
-        Mac(std::array::from_fn(|_| s.number(8) as u8))
+        HardwareAddress(std::array::from_fn(|_| s.number(8) as u8))
     }
 }
 

@@ -19,7 +19,7 @@ use super::fault::Fault;
 use super::message::{Body, Header, Message, TooLong, refusal};
 use super::misc::{Echo, ErrorMessage, Hello};
 use super::multipart::{
-    self, MultipartFlags, MultipartReply, MultipartRequest, Put, Reply, Request, Together,
+    self, AssembledPart, MultipartAssembler, MultipartFlags, MultipartReply, MultipartRequest, Reply, Request,
 };
 use std::collections::VecDeque;
 
@@ -106,8 +106,8 @@ pub struct Channel {
     /// When an echo was asked for that has not been answered by any byte.
     asked: Option<u64>,
     xid: u32,
-    questions: Together<Request>,
-    answers: Together<Reply>,
+    questions: MultipartAssembler<Request>,
+    answers: MultipartAssembler<Reply>,
     /// When the last part of an incomplete question came, for the timeout.
     part: u64,
 }
@@ -131,8 +131,8 @@ impl Channel {
             heard: now,
             asked: None,
             xid: 0,
-            questions: Together::default(),
-            answers: Together::default(),
+            questions: MultipartAssembler::default(),
+            answers: MultipartAssembler::default(),
             part: now,
         };
         let xid = channel.next_xid();
@@ -420,11 +420,11 @@ impl Channel {
                     |body| Body::MultipartReply(MultipartReply { flags: MultipartFlags::default(), body });
                 self.answers.reply(xid, part).map(|put| put.map(whole))
             }
-            body => Ok(Put::Whole(xid, body)),
+            body => Ok(AssembledPart::Whole(xid, body)),
         };
         match put {
-            Ok(Put::Waiting) => {}
-            Ok(Put::Whole(xid, body)) => {
+            Ok(AssembledPart::Waiting) => {}
+            Ok(AssembledPart::Whole(xid, body)) => {
                 self.events.push_back(Event::Message(Message { version, xid, body }))
             }
             Err(fault) => self.refuse_bytes(header, fault, bytes),

@@ -246,7 +246,7 @@ fn items(version: Version, reply: &Reply) -> Vec<Vec<u8>> {
 
 /// What [`Together`] makes of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Put<T> {
+pub enum AssembledPart<T> {
     /// More is to come.
     Waiting,
     /// The whole, under the transaction number.
@@ -257,41 +257,41 @@ pub enum Put<T> {
 /// items each are kept; what exceeds it is refused with `multipart_buffer_overflow`, and a whole that never ends is forgotten with
 /// the connection.
 #[derive(Debug)]
-pub struct Together<T> {
+pub struct MultipartAssembler<T> {
     waiting: Vec<(u32, u16, T)>,
 }
 
-impl<T> Default for Together<T> {
+impl<T> Default for MultipartAssembler<T> {
     fn default() -> Self {
-        Together { waiting: vec![] }
+        MultipartAssembler { waiting: vec![] }
     }
 }
 
-impl Together<Reply> {
+impl MultipartAssembler<Reply> {
     /// Puts a part of an answer to what came before.
-    pub fn reply(&mut self, xid: u32, part: MultipartReply) -> Result<Put<Reply>, Fault> {
+    pub fn reply(&mut self, xid: u32, part: MultipartReply) -> Result<AssembledPart<Reply>, Fault> {
         self.put(xid, part.flags, part.body.number(), part.body, join_reply)
     }
 }
 
-impl Together<Request> {
+impl MultipartAssembler<Request> {
     /// Puts a part of a question to what came before. Only table features and experimenters have questions of several parts.
-    pub fn request(&mut self, xid: u32, part: MultipartRequest) -> Result<Put<Request>, Fault> {
+    pub fn request(&mut self, xid: u32, part: MultipartRequest) -> Result<AssembledPart<Request>, Fault> {
         self.put(xid, part.flags, part.body.number(), part.body, join_request)
     }
 }
 
-impl<T> Put<T> {
+impl<T> AssembledPart<T> {
     /// The whole in another shape.
-    pub fn map<U>(self, shape: impl FnOnce(T) -> U) -> Put<U> {
+    pub fn map<U>(self, shape: impl FnOnce(T) -> U) -> AssembledPart<U> {
         match self {
-            Put::Waiting => Put::Waiting,
-            Put::Whole(xid, whole) => Put::Whole(xid, shape(whole)),
+            AssembledPart::Waiting => AssembledPart::Waiting,
+            AssembledPart::Whole(xid, whole) => AssembledPart::Whole(xid, shape(whole)),
         }
     }
 }
 
-impl<T> Together<T> {
+impl<T> MultipartAssembler<T> {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -314,7 +314,7 @@ impl<T> Together<T> {
         number: u16,
         part: T,
         join: fn(&mut T, T) -> Result<usize, Fault>,
-    ) -> Result<Put<T>, Fault> {
+    ) -> Result<AssembledPart<T>, Fault> {
         let at = self.waiting.iter().position(|(other, kind, _)| *other == xid && *kind == number);
         let more = flags.has(MultipartFlags::MORE);
         match at {
@@ -322,7 +322,7 @@ impl<T> Together<T> {
                 return Err(Fault::REQUEST_MULTIPART_BUFFER_OVERFLOW);
             }
             None if more => self.waiting.push((xid, number, part)),
-            None => return Ok(Put::Whole(xid, part)),
+            None => return Ok(AssembledPart::Whole(xid, part)),
             Some(at) => {
                 let joined = join(&mut self.waiting[at].2, part);
                 let fits = joined.is_ok_and(|items| items <= Self::ITEMS);
@@ -330,14 +330,14 @@ impl<T> Together<T> {
                     let (_, _, whole) = self.waiting.swap_remove(at);
                     joined?;
                     return if fits {
-                        Ok(Put::Whole(xid, whole))
+                        Ok(AssembledPart::Whole(xid, whole))
                     } else {
                         Err(Fault::REQUEST_MULTIPART_BUFFER_OVERFLOW)
                     };
                 }
             }
         }
-        Ok(Put::Waiting)
+        Ok(AssembledPart::Waiting)
     }
 }
 

@@ -5,7 +5,7 @@
 //! (`rule::Importance`), the messages that one version lacks (`message`, `multipart`: `in V14`) and the error codes of properties
 //! (`fault`). **Price.** What 1.3 cannot say (optical ports, experimenters' counters) is left out when it is written.
 
-use super::bytes::{Bytes, Hex, Mac, Name, layout, tagged, tlv};
+use super::bytes::{Bytes, HardwareAddress, Hex, Name, layout, tagged, tlv};
 use super::fault;
 use super::misc::{AsyncConfig, AsyncProperty, TableMod};
 use super::oxm::ExperimenterKind;
@@ -21,7 +21,7 @@ layout! {
         port_no: u32;
         _ 4;
         /// Its address.
-        hw_addr: Mac;
+        hw_addr: HardwareAddress;
         _ 2;
         /// Its name.
         name: Name<16>;
@@ -48,7 +48,7 @@ layout! {
         port_no: u32;
         _ 4;
         /// Its address, to be sure.
-        hw_addr: Mac;
+        hw_addr: HardwareAddress;
         _ 2;
         /// The new bits.
         config: PortConfig;

@@ -1,6 +1,6 @@
 //! Ports and queues as they travel. The types have the shape of OpenFlow 1.4; `older` has 1.3's layouts.
 
-use super::bytes::{Hex, Mac, Name, codes, flags, layout, tagged, tlv};
+use super::bytes::{HardwareAddress, Hex, Name, codes, flags, layout, tagged, tlv};
 use super::fault;
 use super::older::{Port13, PortMod13, PortStats13, Queue13, QueueStats13};
 use super::oxm::ExperimenterKind;
@@ -30,7 +30,7 @@ layout! {
         port_no: u32;
         _ 4;
         /// Its address.
-        hw_addr: Mac;
+        hw_addr: HardwareAddress;
         _ 2;
         /// Its name.
         name: Name<16>;
@@ -93,7 +93,7 @@ layout! {
         port_no: u32;
         _ 4;
         /// Its address, to be sure.
-        hw_addr: Mac;
+        hw_addr: HardwareAddress;
         _ 2;
         /// The new bits.
         config: PortConfig;

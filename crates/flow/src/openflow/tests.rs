@@ -4,7 +4,7 @@ use super::bytes::{HEADER, Hex, Version};
 use super::fault::Fault;
 use super::message::{Body, Message, refusal};
 use super::misc::{Echo, ErrorMessage, Hello};
-use super::multipart::{self, MultipartReply, Put, Reply, Together, split_at};
+use super::multipart::{self, AssembledPart, MultipartAssembler, MultipartReply, Reply, split_at};
 use super::rule::FlowStats;
 use super::sample::Sampler;
 use proptest::prelude::*;
@@ -215,15 +215,15 @@ fn long_answers_are_split_between_items_and_put_together_again() {
         let whole = Reply::Flow(rules(count));
         let parts = split_at(Version::V14, 9, &whole, longest).unwrap();
         assert_eq!(parts.len(), messages, "{count} rules in messages of {longest}");
-        let mut together = Together::<Reply>::default();
+        let mut together = MultipartAssembler::<Reply>::default();
         for (index, bytes) in parts.iter().enumerate() {
             assert!(bytes.len() <= longest);
             let message = Message::decode(bytes).unwrap();
             let Body::MultipartReply(part) = message.body else { panic!("not a reply") };
             let put = together.reply(message.xid, part).unwrap();
             match index + 1 == parts.len() {
-                true => assert_eq!(put, Put::Whole(9, whole.clone())),
-                false => assert_eq!(put, Put::Waiting),
+                true => assert_eq!(put, AssembledPart::Whole(9, whole.clone())),
+                false => assert_eq!(put, AssembledPart::Waiting),
             }
         }
     }
@@ -239,15 +239,15 @@ fn parts_without_end_are_refused() {
             ..Default::default()
         }),
     };
-    let mut together = Together::<Reply>::default();
+    let mut together = MultipartAssembler::<Reply>::default();
     let fault = (0..100).find_map(|_| together.reply(1, part(true)).err());
     assert_eq!(fault, Some(Fault::REQUEST_MULTIPART_BUFFER_OVERFLOW));
-    for xid in 0..Together::<Reply>::SEQUENCES as u32 {
-        assert_eq!(together.reply(100 + xid, part(true)), Ok(Put::Waiting));
+    for xid in 0..MultipartAssembler::<Reply>::SEQUENCES as u32 {
+        assert_eq!(together.reply(100 + xid, part(true)), Ok(AssembledPart::Waiting));
     }
     assert_eq!(together.reply(200, part(true)), Err(Fault::REQUEST_MULTIPART_BUFFER_OVERFLOW));
     assert!(
-        matches!(together.reply(200, part(false)), Ok(Put::Whole(200, _))),
+        matches!(together.reply(200, part(false)), Ok(AssembledPart::Whole(200, _))),
         "one of one part needs no room"
     );
 }

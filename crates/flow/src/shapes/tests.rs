@@ -17,7 +17,7 @@ fn overlap_by_walk(table: &Table, rule: &Rule) -> bool {
 }
 
 /// The slow twin of [`Shapes::select`] and of [`Shapes::find`].
-fn select_by_walk(table: &Table, selection: &Selection<'_>) -> Vec<Place> {
+fn select_by_walk(table: &Table, selection: &Selection<'_>) -> Vec<RulePosition> {
     table.rules().filter(|(_, entry)| selection.takes(&entry.rule)).map(|(place, _)| place).collect()
 }
 
@@ -105,11 +105,11 @@ fn some_step() -> impl Strategy<Value = Step> {
 /// Whether every key and column holds exactly the rules that there are.
 fn is_whole(table: &Table) -> bool {
     let shapes = &table.shapes;
-    let places: BTreeSet<Place> = table.rules().map(|(place, _)| place).collect();
-    let filed: BTreeSet<Place> = shapes.shapes.values().flat_map(Shape::places).collect();
+    let places: BTreeSet<RulePosition> = table.rules().map(|(place, _)| place).collect();
+    let filed: BTreeSet<RulePosition> = shapes.shapes.values().flat_map(Shape::places).collect();
     let sizes = |shape: &Shape| shape.keys.iter().all(|keys| keys.places.len() == shape.len());
-    let column = |(column, kept): (&Column, &Option<BTreeSet<(u64, Place)>>)| {
-        let is_one = |(place, entry): (Place, &Entry)| {
+    let column = |(column, kept): (&Column, &Option<BTreeSet<(u64, RulePosition)>>)| {
+        let is_one = |(place, entry): (RulePosition, &Entry)| {
             column.values(&entry.rule).into_iter().map(move |value| (value, place))
         };
         kept.as_ref().is_none_or(|kept| *kept == table.rules().flat_map(is_one).collect())
@@ -137,7 +137,7 @@ proptest! {
                     table.add(1, &rule, &mut events);
                 }
                 Step::Remove(which) => {
-                    let places: Vec<Place> = table.rules().map(|(place, _)| place).collect();
+                    let places: Vec<RulePosition> = table.rules().map(|(place, _)| place).collect();
                     if !places.is_empty() {
                         table.remove(1, *which.get(&places), RemovedReason::Delete, &mut events);
                     }
@@ -259,13 +259,13 @@ fn questions_and_groups_and_meters_that_go_look_at_the_rules_that_they_take() {
         let dst = MatchField::masked(Field::EthDst, u128::from(number) << 4, 0xffff_ffff_fff0u64);
         let rule = Rule::new(0, Match::new([dst]).unwrap(), vec![]);
         let selection = Selection::within(&rule);
-        let twin: Vec<(u8, Place)> = pipeline
+        let twin: Vec<(u8, RulePosition)> = pipeline
             .tables()
             .flat_map(|table| {
                 select_by_walk(table, &selection).into_iter().map(|place| (table.number, place))
             })
             .collect();
-        let answer: Vec<(u8, Place)> =
+        let answer: Vec<(u8, RulePosition)> =
             pipeline.select(ALL_TABLES, &selection).map(|(table, place, _)| (table, place)).collect();
         assert_eq!(answer, twin);
         taken += answer.len() as u64;
