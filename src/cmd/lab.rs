@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use clap::{Args, Subcommand};
 use experiment::programs;
-use linux::lab::{self, CheckLine, Inhabitant, Lab, LabInfo, Lifetime, State, TenantInfo, Topology};
+use linux::lab::{self, CheckLine, Lab, LabInfo, Lifetime, NodeProcess, ProgramInfo, State, Topology};
 use linux::sys::{clock, process, userns};
 use linux::undo;
 use record::unit::{many, time_ns};
@@ -181,7 +181,7 @@ fn down_all(output: &Output) -> Result<Vec<String>> {
 fn down(names: &[String], output: &Output) -> Result<()> {
     let door = undo::open()?;
     let mut gone: Vec<&str> = vec![];
-    let mut inhabitants: Vec<Inhabitant> = vec![];
+    let mut inhabitants: Vec<NodeProcess> = vec![];
     let mut problems = vec![];
     for name in names {
         match lab::take_down(&door, name) {
@@ -192,7 +192,7 @@ fn down(names: &[String], output: &Output) -> Result<()> {
             Err(problem) => problems.push(problem),
         }
     }
-    for Inhabitant { node, pid, process } in &inhabitants {
+    for NodeProcess { node, pid, process } in &inhabitants {
         output
             .note(&format!("process {pid} ({process}) still runs in what was node {node}; it was not ended"));
     }
@@ -228,7 +228,7 @@ fn list(output: &Output) -> Result<()> {
 }
 
 /// `switch in s`, and whether it has ended.
-fn program_words(tenant: &TenantInfo) -> String {
+fn program_words(tenant: &ProgramInfo) -> String {
     let ended = if tenant.alive { "" } else { " (ended)" };
     format!("{} in {}{ended}", tenant.role, tenant.node)
 }
@@ -254,7 +254,7 @@ fn check(name: &str, output: &Output) -> Result<()> {
     let lab = Lab::open(&door, name)?;
     let lines = lab.check()?;
     let differing = lines.iter().filter(|line| !line.differences.is_empty()).count();
-    let tenants: Vec<TenantInfo> = lab.tenants().iter().map(TenantInfo::from).collect();
+    let tenants: Vec<ProgramInfo> = lab.tenants().iter().map(ProgramInfo::from).collect();
     let document = object! {
         schema: "pathlab/lab-check/1", lab: name, interfaces: &lines, differing, tenants: &tenants,
     };
@@ -300,11 +300,11 @@ fn check_table(lines: &[CheckLine]) -> String {
     words(&heads, lines.iter().map(row).collect())
 }
 
-fn tenant_lines(tenants: &[TenantInfo]) -> String {
+fn tenant_lines(tenants: &[ProgramInfo]) -> String {
     if tenants.is_empty() {
         return String::new();
     }
-    let row = |tenant: &TenantInfo| {
+    let row = |tenant: &ProgramInfo| {
         let state = if tenant.alive { "runs" } else { "ended" };
         let openflow = tenant.openflow.clone().unwrap_or("-".into());
         vec![tenant.node.clone(), tenant.role.clone(), tenant.pid.to_string(), state.into(), openflow]

@@ -12,7 +12,7 @@ use flow::openflow::rule::{
     FlowCommand, FlowFlags, FlowMod, FlowStats, FlowStatsRequest, Importance, PacketOut,
 };
 use flow::rule::FlowModCommand;
-use linux::port::{ALL, Frames, Hand, Meta, Receiver, Transmitter, Wait, Wish, open};
+use linux::port::{ALL, Frames, Hand, Meta, PortOptions, Receiver, Transmitter, Wait, open};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -40,7 +40,7 @@ pub struct End {
 impl End {
     /// Opens a port in the namespace of this thread.
     pub fn open(uri: &str) -> End {
-        let port = open(uri, &Wish { promiscuous: true, ..Wish::default() }).unwrap();
+        let port = open(uri, &PortOptions { promiscuous: true, ..PortOptions::default() }).unwrap();
         End { receiver: port.receiver.unwrap(), transmitter: port.transmitter.unwrap() }
     }
 

@@ -3,7 +3,7 @@
 use crate::watch::{Seen, Watch};
 use linux::lab::{Lab, Node};
 use linux::observe::{Actor, Observer};
-use linux::sys::process::Identity;
+use linux::sys::process::ProcessIdentity;
 use load::{AgentLink, Outcome};
 use record::{Path, Problem, Result, TestSpec};
 use std::process::Child;
@@ -84,7 +84,7 @@ fn interruptible<T>(agents: [u32; 2], work: impl FnOnce() -> T) -> T {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 if linux::sys::process::interrupted() {
-                    let alive = agents.iter().filter_map(|pid| Identity::of(*pid).ok());
+                    let alive = agents.iter().filter_map(|pid| ProcessIdentity::of(*pid).ok());
                     alive.for_each(|agent| drop(agent.end(PATIENCE)));
                     return;
                 }

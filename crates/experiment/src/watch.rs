@@ -115,12 +115,12 @@ impl<'a> Watch<'a> {
     }
 
     fn flow(&self, ports: &DataPorts) -> Flow {
-        use linux::observe::Protocol;
+        use linux::observe::FlowProtocol;
         let protocol = match (self.spec.kind.facts().transport, self.spec.family) {
-            (Transport::Tcp, _) => Protocol::Tcp,
-            (Transport::Udp, _) => Protocol::Udp,
-            (Transport::Icmp, 6) => Protocol::Icmp6,
-            (Transport::Icmp, _) => Protocol::Icmp,
+            (Transport::Tcp, _) => FlowProtocol::Tcp,
+            (Transport::Udp, _) => FlowProtocol::Udp,
+            (Transport::Icmp, 6) => FlowProtocol::Icmp6,
+            (Transport::Icmp, _) => FlowProtocol::Icmp,
         };
         Flow { protocol, ports: numbers(ports) }
     }

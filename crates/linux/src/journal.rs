@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::sys::process::Identity;
+use crate::sys::process::ProcessIdentity;
 use crate::sys::{mount, userns};
 
 /// Version of the lines of a journal.
@@ -39,7 +39,7 @@ const ENDINGS: [&str; 2] = [".journal", ".copy"];
 const UNBORN: &str = "new";
 
 /// What undoes one change.
-pub trait Step {
+pub trait UndoStep {
     /// Undoes the change; undoing it again does nothing.
     ///
     /// # Errors
@@ -53,15 +53,15 @@ pub trait Step {
 /// A step as it lies in a journal: its kind and what it says, `{"KIND": {…}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Entry(serde_json::Map<String, Value>);
+pub struct JournalEntry(serde_json::Map<String, Value>);
 
-impl Entry {
+impl JournalEntry {
     /// Writes a step down. It must be an enum, which has the name of its variant in front.
     ///
     /// # Errors
     /// When it is something else.
-    pub fn of(step: &impl Serialize) -> io::Result<Entry> {
-        Ok(Entry(serde_json::from_value(serde_json::to_value(step)?)?))
+    pub fn of(step: &impl Serialize) -> io::Result<JournalEntry> {
+        Ok(JournalEntry(serde_json::from_value(serde_json::to_value(step)?)?))
     }
 
     /// The step of one of those kinds.
@@ -74,7 +74,7 @@ impl Entry {
 }
 
 /// Finds the step that an entry stands for; none when nobody knows its kind.
-pub type Dispatch = fn(&Entry) -> Option<Box<dyn Step>>;
+pub type Dispatch = fn(&JournalEntry) -> Option<Box<dyn UndoStep>>;
 
 /// The first line of a journal: whose it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub struct Header {
     /// What was built; also the name of the file.
     pub name: String,
     /// The process that builds or holds it.
-    pub owner: Identity,
+    pub owner: ProcessIdentity,
     /// It outlives its owner once it is complete.
     pub persistent: bool,
 }
@@ -93,7 +93,7 @@ pub struct Header {
 #[serde(rename_all = "snake_case")]
 enum Line {
     Owner(Header),
-    Undo(Entry),
+    Undo(JournalEntry),
     Complete(Value),
 }
 
@@ -103,7 +103,7 @@ pub struct Record {
     /// Whose it is.
     pub header: Header,
     /// What would undo it, in the order in which it was written.
-    pub steps: Vec<Entry>,
+    pub steps: Vec<JournalEntry>,
     /// What the owner said when everything was built; none before that.
     pub complete: Option<Value>,
 }
@@ -161,25 +161,25 @@ impl Record {
     }
 }
 
-fn same_boot(owner: &Identity) -> bool {
-    Identity::own().is_ok_and(|own| own.boot == owner.boot)
+fn same_boot(owner: &ProcessIdentity) -> bool {
+    ProcessIdentity::own().is_ok_and(|own| own.boot == owner.boot)
 }
 
 /// The way to journals: the directory where they are, and who knows what their steps mean. It is handed to whoever changes the machine.
 #[derive(Debug, Clone)]
-pub struct Door {
+pub struct Journals {
     path: PathBuf,
     dispatch: Dispatch,
 }
 
-impl Door {
+impl Journals {
     /// The directory of this user: `/run/pathlab` for root, else `$XDG_RUNTIME_DIR/pathlab`, else `/tmp/pathlab-UID`.
     /// Made if it does not exist, for this user only. `$PATHLAB_STATE` names another one; labs are known only to commands
     /// with the same directory.
     ///
     /// # Errors
     /// A host problem when it cannot be made, or somebody else could write in it.
-    pub fn open(dispatch: Dispatch) -> Result<Door> {
+    pub fn open(dispatch: Dispatch) -> Result<Journals> {
         if let Some(path) = std::env::var_os("PATHLAB_STATE").filter(|path| !path.is_empty()) {
             return Self::at(Path::new(&path), dispatch);
         }
@@ -195,7 +195,7 @@ impl Door {
     ///
     /// # Errors
     /// As [`Door::open`].
-    pub fn at(path: &Path, dispatch: Dispatch) -> Result<Door> {
+    pub fn at(path: &Path, dispatch: Dispatch) -> Result<Journals> {
         let place = path.display().to_string();
         let told =
             |error: io::Error| Problem::host(format!("cannot use the state directory: {error}")).at(&place);
@@ -210,7 +210,7 @@ impl Door {
                 .at(place)
                 .help("remove it or move it away; pathlab makes it new with mode 0700"));
         }
-        Ok(Door { path: path.into(), dispatch })
+        Ok(Journals { path: path.into(), dispatch })
     }
 
     /// Where what belongs to a journal's lab may be: sockets, and what its programs say.
@@ -342,10 +342,10 @@ impl Door {
 
     /// For tests: the journal of a process that is gone.
     #[cfg(test)]
-    pub(crate) fn leave_behind(&self, name: &str, owner: Identity, steps: &[impl Serialize]) {
+    pub(crate) fn leave_behind(&self, name: &str, owner: ProcessIdentity, steps: &[impl Serialize]) {
         let header = Header { schema: SCHEMA.into(), name: name.into(), owner, persistent: false };
         let lines = std::iter::once(Line::Owner(header))
-            .chain(steps.iter().map(|step| Line::Undo(Entry::of(step).unwrap())));
+            .chain(steps.iter().map(|step| Line::Undo(JournalEntry::of(step).unwrap())));
         let text: String = lines.map(|line| serde_json::to_string(&line).unwrap() + "\n").collect();
         fs::write(&self.files(name)[0], text).unwrap();
     }
@@ -362,7 +362,7 @@ impl Door {
         if paths.iter().any(|path| fs::symlink_metadata(path).is_ok()) {
             return Ok(None);
         }
-        let owner = Identity::own().map_err(told)?;
+        let owner = ProcessIdentity::own().map_err(told)?;
         let header = Header { schema: SCHEMA.into(), name: name.into(), owner, persistent };
         let first = text_of(&[Line::Owner(header.clone())]).map_err(told)?;
         let [journal, copy] = paths.each_ref().map(|path| begin_file(path, &first));
@@ -394,11 +394,11 @@ impl Door {
 /// A journal that its owner writes.
 #[derive(Debug)]
 pub struct Journal {
-    door: Door,
+    door: Journals,
     files: [File; 2],
     header: Header,
     /// What is written down so far.
-    steps: Vec<Entry>,
+    steps: Vec<JournalEntry>,
 }
 
 impl Journal {
@@ -406,8 +406,9 @@ impl Journal {
     ///
     /// # Errors
     /// A host problem when it cannot be written; then do not make the changes.
-    pub fn will<S: Step + Serialize>(&mut self, steps: impl IntoIterator<Item = S>) -> Result<()> {
-        let written: io::Result<Vec<Entry>> = steps.into_iter().map(|step| Entry::of(&step)).collect();
+    pub fn will<S: UndoStep + Serialize>(&mut self, steps: impl IntoIterator<Item = S>) -> Result<()> {
+        let written: io::Result<Vec<JournalEntry>> =
+            steps.into_iter().map(|step| JournalEntry::of(&step)).collect();
         let steps = written.map_err(|error| Problem::host(error.to_string()))?;
         let lines: Vec<Line> = steps.iter().cloned().map(Line::Undo).collect();
         self.steps.extend(steps);

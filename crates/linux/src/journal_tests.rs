@@ -1,36 +1,36 @@
 //! Journals: half-written, stale, foreign.
 
-use super::Step as _;
+use super::UndoStep as _;
 use super::*;
-use crate::lab::Step;
+use crate::lab::LabStep;
 use crate::undo::open_at;
 use proptest::prelude::*;
 
-fn directory() -> (tempfile::TempDir, Door) {
+fn directory() -> (tempfile::TempDir, Journals) {
     let temporary = tempfile::tempdir().unwrap();
     let state = open_at(&temporary.path().join("state")).unwrap();
     (temporary, state)
 }
 
-fn entry(step: &Step) -> Entry {
-    Entry::of(step).unwrap()
+fn entry(step: &LabStep) -> JournalEntry {
+    JournalEntry::of(step).unwrap()
 }
 
 /// The steps of a lab.
-fn known(entry: &Entry) -> Option<Box<dyn super::Step>> {
-    entry.step::<Step>().ok().map(|step| Box::new(step) as _)
+fn known(entry: &JournalEntry) -> Option<Box<dyn super::UndoStep>> {
+    entry.step::<LabStep>().ok().map(|step| Box::new(step) as _)
 }
 
-fn dead() -> Identity {
-    Identity { start: 1, ..Identity::own().unwrap() }
+fn dead() -> ProcessIdentity {
+    ProcessIdentity { start: 1, ..ProcessIdentity::own().unwrap() }
 }
 
-fn write(state: &Door, name: &str, lines: &[Line]) {
+fn write(state: &Journals, name: &str, lines: &[Line]) {
     let text: String = lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
     fs::write(&state.files(name)[0], text).unwrap();
 }
 
-fn header(name: &str, owner: Identity, persistent: bool) -> Line {
+fn header(name: &str, owner: ProcessIdentity, persistent: bool) -> Line {
     Line::Owner(Header { schema: SCHEMA.into(), name: name.into(), owner, persistent })
 }
 
@@ -40,7 +40,7 @@ fn a_name_is_taken_once_and_free_after_the_undo() {
     let made = temporary.path().join("made");
     let mut journal = state.begin("x", false).unwrap().unwrap();
     assert!(state.begin("x", false).unwrap().is_none());
-    journal.will([Step::Directory { path: made.clone() }]).unwrap();
+    journal.will([LabStep::Directory { path: made.clone() }]).unwrap();
     fs::create_dir(&made).unwrap();
     journal.complete(&"all").unwrap();
     let record = state.read("x").unwrap().unwrap();
@@ -56,12 +56,12 @@ fn what_a_dead_owner_left_is_undone_but_not_what_shall_last() {
     let (temporary, state) = directory();
     let made = temporary.path().join("made");
     fs::create_dir(&made).unwrap();
-    let step = || Line::Undo(entry(&Step::Directory { path: made.clone() }));
+    let step = || Line::Undo(entry(&LabStep::Directory { path: made.clone() }));
     let complete = || Line::Complete(serde_json::json!({}));
     write(&state, "kept", &[header("kept", dead(), true), complete()]);
     write(&state, "unfinished", &[header("unfinished", dead(), true), step()]);
-    write(&state, "mine", &[header("mine", Identity::own().unwrap(), false)]);
-    let earlier = Identity { boot: "earlier".into(), ..dead() };
+    write(&state, "mine", &[header("mine", ProcessIdentity::own().unwrap(), false)]);
+    let earlier = ProcessIdentity { boot: "earlier".into(), ..dead() };
     write(&state, "earlier", &[header("earlier", earlier, true), complete()]);
     fs::write(state.path.join("unborn.journal.new"), "{\"owner\":{\"sch").unwrap();
     assert_eq!(state.clean().unwrap(), ["earlier", "unfinished"]);
@@ -76,7 +76,7 @@ type Damage = fn(&[u8]) -> Option<Vec<u8>>;
 fn what_is_damaged_is_read_from_the_copy_or_not_said_to_be_undone() {
     let (temporary, state) = directory();
     let made = temporary.path().join("made");
-    let step = Step::Directory { path: made.clone() };
+    let step = LabStep::Directory { path: made.clone() };
     let damages: [Damage; 5] = [
         |_| Some(vec![]),
         |_| None,
@@ -118,14 +118,14 @@ fn only_what_the_step_names_is_touched() {
     let (temporary, _) = directory();
     let foreign = temporary.path().join("foreign");
     fs::write(&foreign, "not ours").unwrap();
-    Step::Unpin { file: foreign.clone(), netns: 4_026_531_840 }.undo().unwrap();
+    LabStep::Unpin { file: foreign.clone(), netns: 4_026_531_840 }.undo().unwrap();
     assert!(foreign.exists(), "a file with content was never made by us");
     let full = temporary.path().join("full");
     fs::create_dir_all(full.join("inside")).unwrap();
-    Step::Directory { path: full.clone() }.undo().unwrap();
+    LabStep::Directory { path: full.clone() }.undo().unwrap();
     assert!(full.exists());
-    Step::Unpin { file: temporary.path().join("absent"), netns: 1 }.undo().unwrap();
-    Step::Link { file: foreign, netns: 1, index: 1, name: "lo".into() }.undo().unwrap();
+    LabStep::Unpin { file: temporary.path().join("absent"), netns: 1 }.undo().unwrap();
+    LabStep::Link { file: foreign, netns: 1, index: 1, name: "lo".into() }.undo().unwrap();
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_directory_that_others_can_write_is_refused() {
 
 #[test]
 fn who_wrote_a_journal_undoes_it_whatever_became_of_the_files() {
-    let losses: [fn(&Door); 2] = [
+    let losses: [fn(&Journals); 2] = [
         |state| state.files("x").iter().for_each(|file| fs::write(file, "").unwrap()),
         |state| fs::remove_dir_all(&state.path).unwrap(),
     ];
@@ -151,7 +151,7 @@ fn who_wrote_a_journal_undoes_it_whatever_became_of_the_files() {
         let (temporary, state) = directory();
         let made = temporary.path().join("made");
         let mut journal = state.begin("x", false).unwrap().unwrap();
-        journal.will([Step::Directory { path: made.clone() }]).unwrap();
+        journal.will([LabStep::Directory { path: made.clone() }]).unwrap();
         fs::create_dir(&made).unwrap();
         loss(&state);
         journal.undo().unwrap();
@@ -166,7 +166,7 @@ proptest! {
         let mut text = serde_json::to_string(&header("x", dead(), false)).unwrap() + "\n";
         let first = text.len();
         for step in 0..steps {
-            let line = Line::Undo(entry(&Step::Directory { path: format!("/nowhere/{step}").into() }));
+            let line = Line::Undo(entry(&LabStep::Directory { path: format!("/nowhere/{step}").into() }));
             text += &(serde_json::to_string(&line).unwrap() + "\n");
         }
         let cut = cut.index(text.len() + 1);

@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{self, Door, Entry};
+use crate::journal::{self, JournalEntry, Journals};
 use crate::{lab, tune};
 use record::Result;
 
@@ -19,18 +19,18 @@ pub use crate::journal::SCHEMA;
 /// The steps of all rooms. The variants of a room stand in a journal as they are, whichever room they are of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Step {
+pub enum RecordedStep {
     /// A part of a lab.
-    Lab(lab::Step),
+    Lab(lab::LabStep),
     /// A setting of an interface.
-    Tune(tune::Step),
+    Tune(tune::TuneStep),
 }
 
 /// What an entry of a journal stands for.
-fn dispatch(entry: &Entry) -> Option<Box<dyn journal::Step>> {
+fn dispatch(entry: &JournalEntry) -> Option<Box<dyn journal::UndoStep>> {
     Some(match entry.step().ok()? {
-        Step::Lab(step) => Box::new(step),
-        Step::Tune(step) => Box::new(step),
+        RecordedStep::Lab(step) => Box::new(step),
+        RecordedStep::Tune(step) => Box::new(step),
     })
 }
 
@@ -38,7 +38,7 @@ fn dispatch(entry: &Entry) -> Option<Box<dyn journal::Step>> {
 ///
 /// # Errors
 /// As [`open`]. What cannot be undone is no reason to refuse other work: 'pathlab undo' says what it is.
-pub fn door() -> Result<Door> {
+pub fn door() -> Result<Journals> {
     let door = open()?;
     let _ = door.clean();
     Ok(door)
@@ -48,16 +48,16 @@ pub fn door() -> Result<Door> {
 ///
 /// # Errors
 /// A host problem when the directory of journals cannot be made, or somebody else could write in it.
-pub fn open() -> Result<Door> {
-    Door::open(dispatch)
+pub fn open() -> Result<Journals> {
+    Journals::open(dispatch)
 }
 
 /// Opens the door to the journals of a directory.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_at(path: &std::path::Path) -> Result<Door> {
-    Door::at(path, dispatch)
+pub fn open_at(path: &std::path::Path) -> Result<Journals> {
+    Journals::at(path, dispatch)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What was written by earlier versions is undone by this one.
 
 use super::*;
-use crate::sys::process::Identity;
+use crate::sys::process::ProcessIdentity;
 use std::fs;
 
 /// Journals as pathlab wrote them before there were rooms, line for line; `OWNER` is its owner, `HERE` a folder.
@@ -31,7 +31,7 @@ fn every_knob_of_a_journal_is_undone_and_one_that_nobody_knows_damages_it() {
     let door = open_at(&temporary.path().join("state")).unwrap();
     let steps: Vec<serde_json::Value> = serde_json::from_str(KNOBS).unwrap();
     assert_eq!(steps.len(), tune::KNOBS.len());
-    let dead = Identity { start: 1, ..Identity::own().unwrap() };
+    let dead = ProcessIdentity { start: 1, ..ProcessIdentity::own().unwrap() };
     door.leave_behind("known", dead.clone(), &steps);
     assert_eq!(door.clean().unwrap(), ["known"]);
     for change in [("queues", "later"), ("interface", "galaxy"), ("netns", "nets")] {
@@ -48,7 +48,7 @@ fn a_journal_of_an_earlier_version_is_read_undone_and_written_the_same() {
     let door = open_at(&temporary.path().join("state")).unwrap();
     fs::create_dir(temporary.path().join("directory")).unwrap();
     fs::create_dir_all(temporary.path().join("old.d/node")).unwrap();
-    let dead = Identity { start: 1, ..Identity::own().unwrap() };
+    let dead = ProcessIdentity { start: 1, ..ProcessIdentity::own().unwrap() };
     let owner = serde_json::to_string(&dead).unwrap();
     let here = temporary.path().display().to_string();
     let text = OLD.replace("OWNER", &owner).replace("HERE", &here);
@@ -57,8 +57,8 @@ fn a_journal_of_an_earlier_version_is_read_undone_and_written_the_same() {
     assert_eq!((record.steps.len(), record.stale()), (9, true));
     // The same lines come out again, but for the side, which was not said before there were two.
     for (line, entry) in text.lines().skip(1).zip(&record.steps) {
-        let step: Step = entry.step().unwrap();
-        let written = serde_json::json!({ "undo": Entry::of(&step).unwrap() });
+        let step: RecordedStep = entry.step().unwrap();
+        let written = serde_json::json!({ "undo": JournalEntry::of(&step).unwrap() });
         let mut read: serde_json::Value = serde_json::from_str(line).unwrap();
         if let Some(stamps) = read["undo"].get_mut("stamps").and_then(|stamps| stamps.as_object_mut()) {
             stamps.entry("side").or_insert("receive".into());
@@ -74,7 +74,7 @@ fn a_journal_of_an_earlier_version_is_read_undone_and_written_the_same() {
 fn a_journal_with_a_step_that_nobody_knows_is_kept_and_named() {
     let temporary = tempfile::tempdir().unwrap();
     let door = open_at(&temporary.path().join("state")).unwrap();
-    let dead = Identity { start: 1, ..Identity::own().unwrap() };
+    let dead = ProcessIdentity { start: 1, ..ProcessIdentity::own().unwrap() };
     let made = temporary.path().join("made");
     fs::create_dir(&made).unwrap();
     let made_step = serde_json::json!({"directory": {"path": made}});

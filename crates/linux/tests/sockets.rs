@@ -6,8 +6,8 @@
 mod support;
 
 use linux::port::{
-    Batch, Direction, Frames, Hand, MAX_BATCH, Member, Meta, Port, PortError, Receiver, Sent, StampSource,
-    Transmitter, Wait, Way, Wish, open,
+    Batch, Direction, FrameDirection, Frames, Hand, MAX_BATCH, Member, Meta, Port, PortError, PortOptions,
+    Receiver, StampSource, Transmitted, Transmitter, Wait, open,
 };
 use linux::sys::netns;
 use std::net::UdpSocket;
@@ -75,13 +75,15 @@ fn settle(ends: [&str; 2]) {
     }
 }
 
-fn receiver(uri: &str, wish: Wish) -> Box<dyn Receiver> {
-    let port = open(uri, &Wish { direction: Direction::Receive, ..wish }).unwrap_or_else(|e| panic!("{e}"));
+fn receiver(uri: &str, wish: PortOptions) -> Box<dyn Receiver> {
+    let port =
+        open(uri, &PortOptions { direction: Direction::Receive, ..wish }).unwrap_or_else(|e| panic!("{e}"));
     port.receiver.unwrap()
 }
 
 fn transmitter(uri: &str) -> Box<dyn Transmitter> {
-    let port: Port = open(uri, &Wish { direction: Direction::Transmit, ..Wish::default() }).unwrap();
+    let port: Port =
+        open(uri, &PortOptions { direction: Direction::Transmit, ..PortOptions::default() }).unwrap();
     port.transmitter.unwrap()
 }
 
@@ -157,14 +159,14 @@ fn the_same_frames_come_out_in_order() {
         let frames: Vec<Vec<u8>> = (0..700).map(|i| frame(i, 14 + i * 37 % 1501)).collect();
         for to in TRANSMITTERS {
             for from in RECEIVERS {
-                let mut from_port = receiver(from, Wish::default());
+                let mut from_port = receiver(from, PortOptions::default());
                 let mut to_port = transmitter(to);
                 assert_eq!(send(to_port.as_mut(), &frames), 0);
                 let got = collect(from_port.as_mut(), frames.len());
                 assert_eq!(got.len(), frames.len(), "{to} to {from}");
                 for (sent, (bytes, meta)) in frames.iter().zip(&got) {
                     assert_eq!(sent, bytes, "{to} to {from}");
-                    assert_eq!((meta.wire_length as usize, meta.way), (sent.len(), Way::In));
+                    assert_eq!((meta.wire_length as usize, meta.way), (sent.len(), FrameDirection::In));
                     assert!(meta.offload.is_complete() && meta.stamp.ns > 0);
                 }
                 let bytes: usize = frames.iter().map(Vec::len).sum();
@@ -190,7 +192,7 @@ fn tags_are_put_back_whatever_they_are() {
         ];
         for to in TRANSMITTERS {
             for from in RECEIVERS {
-                let mut from = receiver(from, Wish::default());
+                let mut from = receiver(from, PortOptions::default());
                 assert_eq!(send(transmitter(to).as_mut(), &frames), 0);
                 let got = collect(from.as_mut(), frames.len());
                 for (sent, (bytes, meta)) in frames.iter().zip(&got) {
@@ -207,7 +209,7 @@ fn a_snap_length_cuts_and_tells_the_whole_length() {
     alone("snap", || {
         let frames = [frame(1, 1000), tagged(2, &[(0x8100, 5)]), frame(3, 40)];
         for from in RECEIVERS {
-            let mut from = receiver(from, Wish { snap: Some(50), ..Wish::default() });
+            let mut from = receiver(from, PortOptions { snap: Some(50), ..PortOptions::default() });
             send(transmitter("int:a").as_mut(), &frames);
             let got = collect(from.as_mut(), 3);
             assert_eq!(got.len(), 3);
@@ -230,7 +232,7 @@ fn what_cannot_be_sent_is_refused_by_name_and_stops_nothing() {
         let frames =
             [frame(1, 60), frame(2, 1515), frame(3, 13), frame(4, 0), frame(5, 1514), long_tag, frame(6, 61)];
         for to in TRANSMITTERS {
-            let mut from = receiver("int:b", Wish::default());
+            let mut from = receiver("int:b", PortOptions::default());
             let mut to = transmitter(to);
             assert_eq!(to.longest(), 1514);
             assert_eq!(send(to.as_mut(), &frames), 3);
@@ -252,7 +254,7 @@ fn what_only_the_kernel_finds_wrong_is_refused_by_name_and_stops_nothing() {
         let segments = Segments { kind: SegmentKind::Tcp4, size: 10, header: 54, ecn: false };
         let wrong = Offload { segments: Some(segments), ..Offload::NONE };
         for to in ["int:a", "ring:a", "ring:a?bypass=on"] {
-            let (mut from_port, mut to_port) = (receiver("int:b", Wish::default()), transmitter(to));
+            let (mut from_port, mut to_port) = (receiver("int:b", PortOptions::default()), transmitter(to));
             let mut memory = Frames::new(5, 2000);
             for number in 0..5 {
                 let offload = if number % 2 == 1 { wrong } else { Offload::NONE };
@@ -261,7 +263,7 @@ fn what_only_the_kernel_finds_wrong_is_refused_by_name_and_stops_nothing() {
             let mut batch = memory.batch();
             let all = batch.all();
             let sent = to_port.transmit(&mut batch, all, Hand::Copy).unwrap();
-            assert_eq!(sent, Sent { dealt: 5, refused: 2 }, "{to}");
+            assert_eq!(sent, Transmitted { dealt: 5, refused: 2 }, "{to}");
             let got = collect(from_port.as_mut(), 3);
             let bytes: Vec<_> = got.iter().map(|(bytes, _)| bytes).collect();
             assert_eq!(bytes, [&frame(0, 200), &frame(2, 200), &frame(4, 200)], "{to}: in order");
@@ -281,7 +283,7 @@ fn a_frame_that_became_too_long_meanwhile_is_oversize() {
         // A ring with virtio headers takes any length (`tpacket_snd`): there the interface drops what is too long.
         for to in ["int:a", "int:a?vnet=off", "ring:a?vnet=off"] {
             ip("link set dev a mtu 1500");
-            let (mut from_port, mut to_port) = (receiver("int:b", Wish::default()), transmitter(to));
+            let (mut from_port, mut to_port) = (receiver("int:b", PortOptions::default()), transmitter(to));
             ip("link set dev a mtu 1300");
             let frames = [frame(1, 60), frame(2, 1400), frame(3, 1314), frame(4, 1315), frame(5, 60)];
             assert_eq!(send(to_port.as_mut(), &frames), 2, "{to}");
@@ -304,9 +306,9 @@ fn stamps_stay_with_their_frames_when_the_kernel_refuses_some() {
         // A frame that might have had a tag is refused when the kernel has numbered it, a longer one before.
         for (long, one_by_one) in [(1400, true), (1316, true), (1400, false), (1316, false)] {
             ip("link set dev a mtu 1500");
-            let _from = receiver("int:b", Wish::default());
+            let _from = receiver("int:b", PortOptions::default());
             let stamps = StampSource::Software;
-            let wish = Wish { direction: Direction::Transmit, stamps, ..Wish::default() };
+            let wish = PortOptions { direction: Direction::Transmit, stamps, ..PortOptions::default() };
             let mut to = open("int:a", &wish).unwrap().transmitter.unwrap();
             ip("link set dev a mtu 1300");
             let frames = [60, long, 60, 61, 62].map(|length| frame(1, length));
@@ -329,7 +331,7 @@ fn stamps_stay_with_their_frames_when_the_kernel_refuses_some() {
 #[test]
 fn a_full_buffer_is_counted_and_nothing_else_is_missing() {
     alone("full buffer", || {
-        let mut from = receiver("int:b?buffer=8Ki", Wish::default());
+        let mut from = receiver("int:b?buffer=8Ki", PortOptions::default());
         let frames: Vec<Vec<u8>> = (0..1000).map(|i| frame(i, 60)).collect();
         send(transmitter("int:a").as_mut(), &frames);
         let got = collect_within(from.as_mut(), 1000, QUIET);
@@ -345,11 +347,11 @@ fn outgoing_frames_are_seen_only_when_wished() {
     alone("outgoing", || {
         for uri in RECEIVERS {
             let uri = uri.replace(":b", ":a");
-            let mut without = receiver(&uri, Wish::default());
-            let mut with = receiver(&uri, Wish { outgoing: true, ..Wish::default() });
+            let mut without = receiver(&uri, PortOptions::default());
+            let mut with = receiver(&uri, PortOptions { outgoing: true, ..PortOptions::default() });
             send(transmitter("int:a").as_mut(), &[frame(1, 60)]);
             let got = collect(with.as_mut(), 1);
-            assert_eq!((got.len(), got[0].1.way), (1, Way::Out), "{uri}");
+            assert_eq!((got.len(), got[0].1.way), (1, FrameDirection::Out), "{uri}");
             assert!(without.receive(1, Wait::For(Duration::from_millis(30))).unwrap().is_empty());
         }
     });
@@ -359,7 +361,7 @@ fn outgoing_frames_are_seen_only_when_wished() {
 fn a_link_that_goes_down_is_said_once_and_comes_back_and_a_removed_one_is_gone() {
     alone("down and gone", || {
         for uri in RECEIVERS {
-            let mut from = receiver(uri, Wish::default());
+            let mut from = receiver(uri, PortOptions::default());
             let mut to = transmitter("int:b");
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| from.receive(9, SOON).map(|b| b.len()));
@@ -375,16 +377,22 @@ fn a_link_that_goes_down_is_said_once_and_comes_back_and_a_removed_one_is_gone()
             memory.push(&frame(1, 60), Meta::default());
             let mut batch = memory.batch();
             assert!(matches!(to.transmit(&mut batch, &[0], Hand::Copy), Err(PortError::Down)));
-            assert_eq!(to.transmit(&mut batch, &[0], Hand::Copy).unwrap(), Sent { dealt: 1, refused: 1 });
+            assert_eq!(
+                to.transmit(&mut batch, &[0], Hand::Copy).unwrap(),
+                Transmitted { dealt: 1, refused: 1 }
+            );
             assert_eq!(drops(&to.counters().drops, "link_down"), 1);
 
             ip("link set dev b up");
             settle(["a", "b"]);
             send(transmitter("int:a").as_mut(), &[frame(1, 60)]);
             assert_eq!(collect(from.as_mut(), 1).len(), 1, "{uri} after the link came back");
-            assert_eq!(to.transmit(&mut batch, &[0], Hand::Copy).unwrap(), Sent { dealt: 1, refused: 0 });
+            assert_eq!(
+                to.transmit(&mut batch, &[0], Hand::Copy).unwrap(),
+                Transmitted { dealt: 1, refused: 0 }
+            );
         }
-        let mut from: Vec<_> = RECEIVERS.iter().map(|uri| receiver(uri, Wish::default())).collect();
+        let mut from: Vec<_> = RECEIVERS.iter().map(|uri| receiver(uri, PortOptions::default())).collect();
         let mut to: Vec<_> = TRANSMITTERS.iter().map(|uri| transmitter(uri)).collect();
         ip("link del dev a");
         for from in &mut from {
@@ -408,14 +416,14 @@ fn a_link_that_goes_down_is_said_once_and_comes_back_and_a_removed_one_is_gone()
 #[test]
 fn what_cannot_be_opened_says_why() {
     alone("refused ports", || {
-        let said = |uri: &str| open(uri, &Wish::default()).unwrap_err().to_string();
+        let said = |uri: &str| open(uri, &PortOptions::default()).unwrap_err().to_string();
         assert!(said("int:nothing").contains("no interface 'nothing'"));
         assert!(said("int:averyveryverylongname").contains("no interface"));
         assert!(said("int:a?fanout=all").contains("hash, lb, cpu"));
         assert!(said("int:a?vnet=maybe").contains("on or off"));
         assert!(said("int:a?batch=0").contains("1 to 512"));
         assert!(said("int:a?colour=red").contains("no setting 'colour'"));
-        let port = open("int:a?buffer=1Mi", &Wish::default()).unwrap();
+        let port = open("int:a?buffer=1Mi", &PortOptions::default()).unwrap();
         let settings = port.receiver.as_ref().unwrap().settings();
         let buffer = settings.iter().find(|setting| setting.name == "buffer").unwrap();
         assert_eq!((buffer.asked.as_str(), buffer.effective.as_str()), ("1048576 B", "2097152 B"));
@@ -427,7 +435,7 @@ fn a_lent_block_is_not_written_to_however_full_the_ring_is() {
     alone("loan", || {
         for uri in ["ring:b?frames=8&retire_ms=1", "ring:b?version=2&frames=8", "ring:b?block=4096&blocks=2"]
         {
-            let mut from = receiver(uri, Wish::default());
+            let mut from = receiver(uri, PortOptions::default());
             let mut to = transmitter("int:a");
             let (first, flood): (Vec<_>, Vec<_>) =
                 ((0..3).map(|i| frame(i, 300)).collect(), (3..2003).map(|i| frame(i, 300)).collect());
@@ -482,7 +490,7 @@ fn unfinished_checksums_and_super_frames_are_told_and_carried_on() {
             ("int:b", "ring:c?bypass=on", "ring:d"),
         ] {
             let (mut from_port, mut into_port) =
-                (receiver(from, Wish::default()), receiver(into, Wish::default()));
+                (receiver(from, PortOptions::default()), receiver(into, PortOptions::default()));
             let mut to_port = transmitter(to);
             linux::sys::udp::set_segment(&socket, 0).unwrap();
             socket.send_to(&payload[..100], "10.9.8.2:9").unwrap();
@@ -495,7 +503,12 @@ fn unfinished_checksums_and_super_frames_are_told_and_carried_on() {
                 seen.extend((0..batch.len()).map(|i| (batch.bytes(i).to_vec(), *batch.meta(i))));
                 let all = batch.all();
                 let sent = to_port.transmit(&mut batch, all, Hand::Over).unwrap();
-                assert_eq!(sent, Sent { dealt: all.len(), refused: 0 }, "{to}: {:?}", to_port.counters());
+                assert_eq!(
+                    sent,
+                    Transmitted { dealt: all.len(), refused: 0 },
+                    "{to}: {:?}",
+                    to_port.counters()
+                );
             }
             let (small, large) = (&seen[0], &seen[1]);
             let partial = small.1.offload.partial.unwrap();
@@ -532,14 +545,15 @@ fn datagram(flow: u16, id: u16, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn joined_frames_arrive_one_by_one_and_are_counted_one_by_one() {
     alone("joined frames", || {
-        let Err(problem) = open("int:a?join=64", &Wish { direction: Direction::Transmit, ..Wish::default() })
+        let Err(problem) =
+            open("int:a?join=64", &PortOptions { direction: Direction::Transmit, ..PortOptions::default() })
         else {
             panic!("a veth would pass the super-frames on")
         };
         assert!(problem.to_string().contains("tx-udp-segmentation off"), "{problem}");
         let mut netlink = linux::netlink::Netlink::open();
         let index = netlink.links().unwrap().iter().find(|link| link.name == "a").unwrap().index;
-        let off = [(linux::lab::topology::Offload::Uso, false)].into_iter().collect();
+        let off = [(linux::lab::topology::OffloadFeature::Uso, false)].into_iter().collect();
         netlink.set_offloads(index, &off).unwrap();
         // Runs of one flow, strangers between them, a frame whose checksum is wrong and stays so, long ones.
         let mut frames = vec![];
@@ -552,7 +566,7 @@ fn joined_frames_arrive_one_by_one_and_are_counted_one_by_one() {
         }
         frames[300][41] ^= 1;
         for to in ["int:a?join=64", "int:a?join=7", "int:a?join=1"] {
-            let mut from_port = receiver("ring:b", Wish::default());
+            let mut from_port = receiver("ring:b", PortOptions::default());
             let mut to_port = transmitter(to);
             assert_eq!(send(to_port.as_mut(), &frames), 0);
             let got = collect(from_port.as_mut(), frames.len());
@@ -578,18 +592,18 @@ fn a_port_without_virtio_headers_finds_unfinished_checksums_and_finishes_what_it
         with_addresses();
         let socket = UdpSocket::bind("10.9.8.1:0").unwrap();
         for from in ["int:b?vnet=off", "ring:b?vnet=off", "ring:b?vnet=off&version=2"] {
-            let mut from_port = receiver(from, Wish::default());
+            let mut from_port = receiver(from, PortOptions::default());
             socket.send_to(&[7; 100], "10.9.8.2:9").unwrap();
             let batch = from_port.receive(1, SOON).unwrap();
             let partial = batch.meta(0).offload.partial.unwrap();
             assert_eq!((partial.start, partial.offset), (34, 6), "{from}");
             let unfinished = (batch.bytes(0).to_vec(), *batch.meta(0));
             for to in ["int:b?vnet=off", "ring:b?vnet=off"] {
-                let (mut to_port, mut into) = (transmitter(to), receiver("int:a", Wish::default()));
+                let (mut to_port, mut into) = (transmitter(to), receiver("int:a", PortOptions::default()));
                 let mut memory = Frames::new(1, 2000);
                 assert!(memory.push(&unfinished.0, unfinished.1));
                 let sent = to_port.transmit(&mut memory.batch(), &[0], Hand::Copy).unwrap();
-                assert_eq!(sent, Sent { dealt: 1, refused: 0 });
+                assert_eq!(sent, Transmitted { dealt: 1, refused: 0 });
                 let got = collect(into.as_mut(), 1);
                 let mut whole = unfinished.0.clone();
                 wire::offload::complete(&mut whole, partial).unwrap();
@@ -601,14 +615,14 @@ fn a_port_without_virtio_headers_finds_unfinished_checksums_and_finishes_what_it
         linux::sys::udp::set_segment(&socket, 1000).unwrap();
         for to in ["int:b?vnet=off", "ring:b?vnet=off"] {
             let (mut from, mut into) =
-                (receiver("int:b", Wish::default()), receiver("int:a", Wish::default()));
+                (receiver("int:b", PortOptions::default()), receiver("int:a", PortOptions::default()));
             socket.send_to(&payload, "10.9.8.2:9").unwrap();
             let mut to_port = transmitter(to);
             let mut batch = from.receive(1, SOON).unwrap();
             assert!(batch.meta(0).offload.segments.is_some());
             assert_eq!(
                 to_port.transmit(&mut batch, &[0], Hand::Copy).unwrap(),
-                Sent { dealt: 1, refused: 0 }
+                Transmitted { dealt: 1, refused: 0 }
             );
             let got = collect(into.as_mut(), 30);
             let bytes: Vec<u8> = got.iter().flat_map(|(bytes, _)| bytes[42..].to_vec()).collect();
@@ -641,7 +655,7 @@ fn members_of_a_group_share_the_frames() {
         for uri in ["int:b?fanout=lb", "ring:b?fanout=lb&retire_ms=1", "ring:b?version=2&fanout=hash"] {
             let member = |index| Some(Member { index, count: 2, group: 7 });
             let mut members: Vec<_> = (0..2)
-                .map(|index| receiver(uri, Wish { member: member(index), ..Wish::default() }))
+                .map(|index| receiver(uri, PortOptions { member: member(index), ..PortOptions::default() }))
                 .collect();
             let frames: Vec<Vec<u8>> = (0..200).map(|i| frame(i, 60)).collect();
             send(transmitter("int:a").as_mut(), &frames);
@@ -664,7 +678,7 @@ fn stamps_are_what_each_frame_says() {
     alone("stamps", || {
         for uri in RECEIVERS {
             for wish in [StampSource::None, StampSource::Software, StampSource::HardwareRaw] {
-                let mut from = receiver(uri, Wish { stamps: wish, ..Wish::default() });
+                let mut from = receiver(uri, PortOptions { stamps: wish, ..PortOptions::default() });
                 let before = linux::sys::clock::realtime_ns();
                 let mut to = transmitter("int:a");
                 let mut next = || {
@@ -693,7 +707,8 @@ fn stamps_are_what_each_frame_says() {
 fn a_block_that_fills_slowly_adds_latency_and_the_port_says_so() {
     alone("latency", || {
         for uri in ["int:b", "ring:b?version=2", "ring:b?retire_ms=1", "ring:b", "ring:b?retire_ms=20"] {
-            let mut from = receiver(uri, Wish { stamps: StampSource::Software, ..Wish::default() });
+            let mut from =
+                receiver(uri, PortOptions { stamps: StampSource::Software, ..PortOptions::default() });
             let mut to = transmitter("int:a");
             let mut late = vec![];
             for i in 0..20 {
@@ -721,13 +736,13 @@ fn a_block_that_fills_slowly_adds_latency_and_the_port_says_so() {
 #[test]
 fn a_ring_that_cannot_be_says_why() {
     alone("refused rings", || {
-        let said = |uri: &str| open(uri, &Wish::default()).unwrap_err().to_string();
+        let said = |uri: &str| open(uri, &PortOptions::default()).unwrap_err().to_string();
         assert!(said("ring:a?version=1").contains("2 to 3"));
         assert!(said("ring:a?version=2&retire_ms=1").contains("version=3"));
         assert!(said("ring:a?frames=8&block=4096").contains("block or blocks"));
         assert!(said("ring:a?block=64Mi&blocks=1000").contains("1 GiB"));
         assert!(said("ring:a?retire_ms=0").contains("1 to 10000"));
-        let mut from = receiver("ring:a?block=5000&blocks=3", Wish::default());
+        let mut from = receiver("ring:a?block=5000&blocks=3", PortOptions::default());
         let ring = from.settings().iter().find(|setting| setting.name == "ring").unwrap();
         assert_eq!(ring.effective, "3 blocks of 8192 B");
         assert!(ring.asked.contains("block=5000"));

@@ -5,10 +5,10 @@
 mod support;
 
 use linux::lab::{Lab, Lifetime, Node, Topology};
-use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
+use linux::port::live::{Live, LiveFrame, LiveOptions, Pace};
 use linux::port::{
-    Area, Direction, Frames, Hand, Member, Meta, Port, PortError, Receiver, Transmitter, Wait, Wish, forward,
-    open, xdp,
+    Area, Direction, Frames, Hand, Member, Meta, Port, PortError, PortOptions, Receiver, Transmitter, Wait,
+    forward, open, xdp,
 };
 use nix::ifaddrs::getifaddrs;
 use std::net::{IpAddr, UdpSocket};
@@ -89,7 +89,7 @@ fn live_frames_are_counted_numbered_and_have_right_checksums() {
         let ends = ends(&lab, family);
         let socket = receiver(b, ends.addresses.1);
         let frames: Vec<LiveFrame> = [18, 100, 1400, 41].map(|payload| with_message(&ends, payload)).into();
-        let wish = LiveWish { frames, first_sequence: 1000, open_peer: true, ..LiveWish::default() };
+        let wish = LiveOptions { frames, first_sequence: 1000, open_peer: true, ..LiveOptions::default() };
         let mut live = a.within(|| Live::open("eth0", "live:eth0", &wish)).unwrap().unwrap();
         let before = linux::sys::clock::monotonic_ns();
         assert_eq!(live.run(33).unwrap(), 33);
@@ -115,7 +115,7 @@ fn a_veth_that_takes_no_live_frames_is_refused_with_advice() {
     }
     let lab = pair("refuse");
     let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
-    let wish = LiveWish { frames: vec![with_message(&ends(&lab, 4), 18)], ..LiveWish::default() };
+    let wish = LiveOptions { frames: vec![with_message(&ends(&lab, 4), 18)], ..LiveOptions::default() };
     let open = |uri: &str| a.within(|| Live::open_uri(uri, wish.clone())).unwrap();
     let refusal = open("live:eth0").unwrap_err().to_string();
     assert!(refusal.contains("neither an XDP program nor GRO") && refusal.contains("gro on"), "{refusal}");
@@ -146,8 +146,11 @@ fn a_pace_is_kept_and_ends() {
         return;
     }
     let lab = pair("pace");
-    let wish =
-        LiveWish { frames: vec![with_message(&ends(&lab, 4), 18)], open_peer: true, ..LiveWish::default() };
+    let wish = LiveOptions {
+        frames: vec![with_message(&ends(&lab, 4), 18)],
+        open_peer: true,
+        ..LiveOptions::default()
+    };
     let mut live = lab.node("a").unwrap().within(|| Live::open("eth0", "live:eth0", &wish)).unwrap().unwrap();
     let (mut last, mut counted) = (0, 0);
     let pace = Pace { count: Some(2500), rate: Some(100_000.0), ..Pace::default() };
@@ -185,7 +188,7 @@ fn wire_of(test: &str, offload: &str) -> Lab {
     .unwrap()
 }
 
-fn open_in(node: &Node, uri: &str, wish: &Wish) -> record::Result<Port> {
+fn open_in(node: &Node, uri: &str, wish: &PortOptions) -> record::Result<Port> {
     node.within(|| open(uri, wish)).unwrap()
 }
 
@@ -248,11 +251,14 @@ fn same_frames_in_same_frames_out_in_both_modes() {
     let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
     for mode in ["native", "generic"] {
         let area = Area::new(xdp::chunks(256), 2048).unwrap();
-        let wish = Wish { area: Some(area.clone()), ..Wish::default() };
+        let wish = PortOptions { area: Some(area.clone()), ..PortOptions::default() };
         let uri = format!("xdp:eth0?mode={mode}&frames=256");
-        let mut from =
-            open_in(a, "xdp:eth0?frames=256", &Wish { direction: Direction::Transmit, ..Wish::default() })
-                .unwrap();
+        let mut from = open_in(
+            a,
+            "xdp:eth0?frames=256",
+            &PortOptions { direction: Direction::Transmit, ..PortOptions::default() },
+        )
+        .unwrap();
         let mut to = open_in(b, &uri, &wish).unwrap();
         assert_eq!(effective(to.receiver.as_ref().unwrap().settings(), "mode"), mode);
         assert_eq!(effective(to.receiver.as_ref().unwrap().settings(), "copy"), "copy");
@@ -283,8 +289,9 @@ fn what_the_ring_loses_is_counted() {
     let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
     for mode in ["native", "generic"] {
         let mut from =
-            open_in(a, "xdp:eth0", &Wish { direction: Direction::Transmit, ..Wish::default() }).unwrap();
-        let mut to = open_in(b, &format!("xdp:eth0?mode={mode}&frames=64"), &Wish::default()).unwrap();
+            open_in(a, "xdp:eth0", &PortOptions { direction: Direction::Transmit, ..PortOptions::default() })
+                .unwrap();
+        let mut to = open_in(b, &format!("xdp:eth0?mode={mode}&frames=64"), &PortOptions::default()).unwrap();
         send_all(&mut from, &odd_frames(500, 1000));
         let came = receive_all(&mut to, 500).len() as u64;
         let counters = to.receiver.as_mut().unwrap().counters();
@@ -312,7 +319,7 @@ fn unfinished_checksums_are_completed_or_described() {
             greeted.set_read_timeout(Some(PATIENCE)).unwrap();
             socket.send_to(b"hello", greeted.local_addr().unwrap()).unwrap();
             greeted.recv(&mut [0; 9]).unwrap();
-            let mut port = open_in(b, uri, &Wish::default()).unwrap();
+            let mut port = open_in(b, uri, &PortOptions::default()).unwrap();
             socket.send_to(b"the checksum of this is left to the hardware", (to, 7002)).unwrap();
             let receiver = port.receiver.as_mut().unwrap();
             within_patience(|| {
@@ -344,7 +351,8 @@ fn a_super_frame_is_cut_and_an_unfinished_checksum_completed_on_the_way_out() {
     let ends = ends(&lab, 4);
     let socket = receiver(b, ends.addresses.1);
     let mut port =
-        open_in(a, "xdp:eth0", &Wish { direction: Direction::Transmit, ..Wish::default() }).unwrap();
+        open_in(a, "xdp:eth0", &PortOptions { direction: Direction::Transmit, ..PortOptions::default() })
+            .unwrap();
     let payload: Vec<u8> = (0..3000).map(|i| i as u8).collect();
     let whole = build_udp(&ends, &payload).unwrap();
     let partial = Partial { start: 34, offset: 6 };
@@ -381,7 +389,7 @@ fn a_super_frame_is_cut_and_an_unfinished_checksum_completed_on_the_way_out() {
 fn forwarder(lab: &Lab, uris: [&str; 2], stop: &AtomicBool) -> [linux::port::TransmitCounters; 2] {
     let x = lab.node("x").unwrap();
     let area = Area::new(2 * xdp::chunks(2048), 2048).unwrap();
-    let wish = Wish { area: Some(area.clone()), promiscuous: true, ..Wish::default() };
+    let wish = PortOptions { area: Some(area.clone()), promiscuous: true, ..PortOptions::default() };
     let [mut left, mut right] = uris.map(|uri| open_in(x, uri, &wish).unwrap());
     let (lr, lt) = (left.receiver.as_mut().unwrap(), left.transmitter.as_mut().unwrap());
     let (rr, rt) = (right.receiver.as_mut().unwrap(), right.transmitter.as_mut().unwrap());
@@ -453,7 +461,7 @@ fn a_port_that_takes_one_stream_leaves_the_host_its_own() {
     for mode in ["native", "generic"] {
         let lab = pair("only");
         let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
-        let wish = Wish { direction: Direction::Receive, ..Wish::default() };
+        let wish = PortOptions { direction: Direction::Receive, ..PortOptions::default() };
         let mut port = open_in(b, &format!("xdp:eth0?only=udp:7002&mode={mode}"), &wish).unwrap();
         let receiver = port.receiver.as_mut().unwrap();
         assert_eq!(effective(receiver.settings(), "takes"), "incoming UDP datagrams to port 7002");
@@ -481,7 +489,7 @@ fn a_port_that_takes_one_stream_leaves_the_host_its_own() {
     }
     let lab = pair("onlybad");
     let b = lab.node("b").unwrap();
-    let wrong = open_in(b, "xdp:eth0?only=tcp:9", &Wish::default()).unwrap_err().to_string();
+    let wrong = open_in(b, "xdp:eth0?only=tcp:9", &PortOptions::default()).unwrap_err().to_string();
     assert!(wrong.contains("only=tcp:9") && wrong.contains("udp:PORT"), "{wrong}");
 }
 
@@ -493,7 +501,8 @@ fn a_port_can_be_opened_again_at_once() {
     let lab = pair("again");
     let b = lab.node("b").unwrap();
     for round in 0..20 {
-        let port = open_in(b, "xdp:eth0", &Wish { direction: Direction::Receive, ..Wish::default() });
+        let port =
+            open_in(b, "xdp:eth0", &PortOptions { direction: Direction::Receive, ..PortOptions::default() });
         port.unwrap_or_else(|problem| panic!("round {round}: {problem}"));
         // A child that is being started holds copies of descriptors that were just closed.
         drop(b.command("true").spawn().unwrap().wait());
@@ -507,7 +516,7 @@ fn what_cannot_be_opened_is_said_in_one_sentence() {
     }
     let lab = wire_of("refusals", "");
     let x = lab.node("x").unwrap();
-    let refusal = |uri: &str| open_in(x, uri, &Wish::default()).unwrap_err().to_string();
+    let refusal = |uri: &str| open_in(x, uri, &PortOptions::default()).unwrap_err().to_string();
     let has = |uri: &str, part: &str| {
         let text = refusal(uri);
         assert!(text.contains(part) && !text.contains('\n'), "{uri}: {text}");
@@ -518,7 +527,7 @@ fn what_cannot_be_opened_is_said_in_one_sentence() {
     has("xdp:p1?frames=100", "power of two");
     has("xdp:p1?speed=9", "no setting 'speed'");
     has("xdp:p1?copy=zero", "no zero-copy");
-    let held = open_in(x, "xdp:p1", &Wish::default()).unwrap();
+    let held = open_in(x, "xdp:p1", &PortOptions::default()).unwrap();
     has("xdp:p1", "another AF_XDP socket has queue 0");
     drop(held);
     run(x, "ip", &["link", "set", "p1", "mtu", "3000"]);
@@ -529,7 +538,7 @@ fn what_cannot_be_opened_is_said_in_one_sentence() {
     run(x, "ip", &["link", "set", "p1", "down"]);
     has("xdp:p1", "is down");
     run(x, "ip", &["link", "set", "p1", "up"]);
-    drop(open_in(x, "xdp:p1", &Wish::default()).unwrap());
+    drop(open_in(x, "xdp:p1", &PortOptions::default()).unwrap());
 }
 
 #[test]
@@ -539,7 +548,7 @@ fn a_link_that_goes_down_or_away_is_said() {
     }
     let lab = wire_of("down", "");
     let x = lab.node("x").unwrap();
-    let mut port = open_in(x, "xdp:p1", &Wish::default()).unwrap();
+    let mut port = open_in(x, "xdp:p1", &PortOptions::default()).unwrap();
     let wait = Wait::For(Duration::from_millis(50));
     let mut until = |wanted: &str| {
         let receiver = port.receiver.as_mut().unwrap();
@@ -559,7 +568,7 @@ fn a_link_that_goes_down_or_away_is_said() {
     let mut from = open_in(
         lab.node("a").unwrap(),
         "xdp:eth0",
-        &Wish { direction: Direction::Transmit, ..Wish::default() },
+        &PortOptions { direction: Direction::Transmit, ..PortOptions::default() },
     )
     .unwrap();
     // Until the kernel has noticed the carrier it drops what is sent: somebody goes on sending.
@@ -635,15 +644,19 @@ fn several_receivers_share_the_queues() {
     .unwrap();
     let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
     let member = |index| Some(Member { index, count: 2, group: 1 });
-    let mut ports = [0, 1]
-        .map(|index| open_in(b, "xdp:eth0", &Wish { member: member(index), ..Wish::default() }).unwrap());
+    let mut ports = [0, 1].map(|index| {
+        open_in(b, "xdp:eth0", &PortOptions { member: member(index), ..PortOptions::default() }).unwrap()
+    });
     for queue in [0u32, 1] {
         let uri = format!("xdp:eth0?queue={queue}");
-        let mut from = open_in(a, &uri, &Wish { direction: Direction::Transmit, ..Wish::default() }).unwrap();
+        let mut from =
+            open_in(a, &uri, &PortOptions { direction: Direction::Transmit, ..PortOptions::default() })
+                .unwrap();
         send_all(&mut from, &odd_frames(50, 500));
         let came = receive_all(&mut ports[queue as usize], 50).len();
         assert_eq!(came, 50, "queue {queue}");
     }
-    let three = Wish { member: Some(Member { index: 2, count: 3, group: 1 }), ..Wish::default() };
+    let three =
+        PortOptions { member: Some(Member { index: 2, count: 3, group: 1 }), ..PortOptions::default() };
     assert!(open_in(b, "xdp:eth0", &three).unwrap_err().to_string().contains("too few"));
 }

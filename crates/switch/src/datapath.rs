@@ -17,7 +17,7 @@ use flow::pipeline::Pipeline;
 use flow::port::{Port as PortRow, PortNo, PortState};
 use linux::netlink::{LinkState, Netlink};
 use linux::port::{
-    ALL, Batch, Frames, Hand, MAX_BATCH, Meta, PortError, Receiver, Transmitter, Wait, Wish, open,
+    ALL, Batch, Frames, Hand, MAX_BATCH, Meta, PortError, PortOptions, Receiver, Transmitter, Wait, open,
 };
 use linux::sys::{clock, process};
 use record::{PortKind, PortSetting, Problem, Result, Through};
@@ -159,7 +159,7 @@ pub fn build(
 /// Opens both directions of one of the ports of a switch that has this many.
 fn both_ways(uri: &str, ports: usize) -> Result<(Box<dyn Receiver>, Box<dyn Transmitter>)> {
     let ring_bytes = Some((RINGS / ports.max(1) as u64).clamp(*RING.start(), *RING.end()));
-    let port = open(uri, &Wish { promiscuous: true, ring_bytes, ..Wish::default() })?;
+    let port = open(uri, &PortOptions { promiscuous: true, ring_bytes, ..PortOptions::default() })?;
     match (port.receiver, port.transmitter) {
         (Some(receiver), Some(transmitter)) => Ok((receiver, transmitter)),
         _ => Err(Problem::input("this port cannot both receive and transmit")

@@ -17,10 +17,10 @@ use flow::openflow::message::Body;
 use flow::openflow::multipart::Request;
 use flow::port::{PortNo, Queue, QueueCounters};
 use linux::netlink::Netlink;
-use linux::port::{Direction, Wish, open};
+use linux::port::{Direction, PortOptions, open};
 use linux::sys::clock;
 use linux::tune::Change;
-use linux::tune::queues::{self as htb, Htb, Plan, Wanted};
+use linux::tune::queues::{self as htb, Htb, QueuePlan, Wanted};
 use record::{PortKind, Problem, Result, Through};
 use std::collections::BTreeMap;
 
@@ -126,7 +126,7 @@ impl Queues {
 
 impl Able<'_> {
     /// Looks at what is there, and what is to be made.
-    fn plan(mut self, interface: String, wanted: Vec<Wanted>) -> Result<(Self, Option<Plan>)> {
+    fn plan(mut self, interface: String, wanted: Vec<Wanted>) -> Result<(Self, Option<QueuePlan>)> {
         let found = found(&interface, self.index)?;
         self.was_there = found.is_some();
         match found {
@@ -137,7 +137,7 @@ impl Able<'_> {
             None if wanted.is_empty() => Ok((self, None)),
             None => {
                 let speed_bps = self.speed_bps.unwrap_or(SPEED_BPS);
-                let plan = Plan { interface, index: self.index, speed_bps, queues: wanted };
+                let plan = QueuePlan { interface, index: self.index, speed_bps, queues: wanted };
                 fits(&plan, self.number)?;
                 Ok((self, Some(plan)))
             }
@@ -159,7 +159,11 @@ impl Queues {
         let Some(htb) = htb else { return Ok(()) };
         let used = &htb.queues[..htb.queues.len().min(MOST)];
         for class in used {
-            let wish = Wish { direction: Direction::Transmit, queue: Some(class.handle), ..Wish::default() };
+            let wish = PortOptions {
+                direction: Direction::Transmit,
+                queue: Some(class.handle),
+                ..PortOptions::default()
+            };
             let way = open(&format!("int:{}{}", name_of(uri), vnet(uri)), &wish)?;
             if let Some(transmitter) = way.transmitter {
                 datapath.add_queue(number, u32::from(class.id()), transmitter);
@@ -222,7 +226,7 @@ fn found(interface: &str, index: u32) -> Result<Option<Htb>> {
 }
 
 /// What is guaranteed must be there.
-fn fits(plan: &Plan, port: PortNo) -> Result<()> {
+fn fits(plan: &QueuePlan, port: PortNo) -> Result<()> {
     let (sum, speed) = (plan.guaranteed_bps(), plan.speed_bps);
     if sum <= speed {
         return Ok(());
@@ -282,7 +286,7 @@ mod tests {
             min.iter().map(|min| Wanted { id: 1, min_bps: Some(*min), max_bps: None }).collect()
         };
         let plan =
-            |min: &[u64]| Plan { interface: "p1".into(), index: 1, speed_bps: 10, queues: queues(min) };
+            |min: &[u64]| QueuePlan { interface: "p1".into(), index: 1, speed_bps: 10, queues: queues(min) };
         assert!(fits(&plan(&[4, 6]), PortNo(1)).is_ok());
         for min in [&[4, 7][..], &[u64::MAX, u64::MAX]] {
             let problem = fits(&plan(min), PortNo(1)).unwrap_err().to_string();

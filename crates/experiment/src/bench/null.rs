@@ -14,7 +14,7 @@ use super::contest::{median, range};
 use super::pairing::{KINDS, Kind, Place, Score};
 use crate::notices::{Notices, down};
 use linux::lab::Topology;
-use linux::port::{Area, Frames, Hand, MAX_BATCH, Meta, Port, Wait, Wish, forward, open};
+use linux::port::{Area, Frames, Hand, MAX_BATCH, Meta, Port, PortOptions, Wait, forward, open};
 use linux::sys::clock;
 use record::{Problem, Result};
 use serde::Serialize;
@@ -220,7 +220,7 @@ fn measure_contract(job: &Contract, milliseconds: u64) -> Result<f64> {
     let second = if job.one_area { first.clone() } else { area()? };
     let names = ["mem:bench-first", "mem:bench-second"];
     let wire = |name: &str, area: &std::sync::Arc<Area>| -> Result<(Port, Port)> {
-        let wish = Wish { area: Some(area.clone()), ..Wish::default() };
+        let wish = PortOptions { area: Some(area.clone()), ..PortOptions::default() };
         Ok((open(name, &wish)?, open(name, &wish)?))
     };
     let ((mut feed, mut from), (mut to, mut drain)) = (wire(names[0], &first)?, wire(names[1], &second)?);

@@ -1,8 +1,10 @@
 //! One measurement of `pathlab bench null`: a source, a forwarder, a sink.
 
 use linux::lab::{Lab, Node};
-use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
-use linux::port::{Direction, Frames, Hand, MAX_BATCH, Meta, Port, Receiver, Transmitter, Wait, Wish, open};
+use linux::port::live::{Live, LiveFrame, LiveOptions, Pace};
+use linux::port::{
+    Direction, Frames, Hand, MAX_BATCH, Meta, Port, PortOptions, Receiver, Transmitter, Wait, open,
+};
 use linux::sys::clock;
 use load::null::{RunningCounters, one_way, shared_area};
 use load::traffic::threads::joined;
@@ -92,8 +94,12 @@ impl Place<'_> {
         let x = self.wire.node("x")?;
         x.within(|| {
             let area = shared_area(&[&first, &second])?;
-            let wish =
-                |direction| Wish { direction, promiscuous: true, area: area.clone(), ..Wish::default() };
+            let wish = |direction| PortOptions {
+                direction,
+                promiscuous: true,
+                area: area.clone(),
+                ..PortOptions::default()
+            };
             // A wire in memory that lacks a half is closed for good, so its ends are opened whole.
             let near = |kind, uri: &str, direction| {
                 let whole = goes_through(kind, Through::Memory);
@@ -127,7 +133,7 @@ impl Place<'_> {
     /// The kernel's generator, for frames that no stack answers.
     fn live(&self, node: &Node, interface: &str) -> Result<Source> {
         let frame = LiveFrame { bytes: frame(self.size), message: None };
-        let wish = LiveWish { frames: vec![frame], open_peer: true, ..LiveWish::default() };
+        let wish = LiveOptions { frames: vec![frame], open_peer: true, ..LiveOptions::default() };
         let live = node.within(|| Live::open(interface, &format!("live:{interface}"), &wish))??;
         Ok(Source::Live(Box::new(live)))
     }

@@ -14,7 +14,7 @@
 mod socket;
 
 use crate::notices::Notices;
-use linux::port::{Direction, Port, Wait, Wish, open};
+use linux::port::{Direction, Port, PortOptions, Wait, open};
 use linux::sys::{clock, process};
 use load::null::{Document, PATIENCE, RunningCounters, forward_all, shared_area};
 pub use load::null::{Opened, Way};
@@ -101,7 +101,12 @@ impl Forwarder {
 /// Opens both ports, over one area where both can use one.
 fn open_both(args: &Pair) -> Result<(Port, Port)> {
     let area = shared_area(&[&args.from, &args.to])?;
-    let wish = |direction| Wish { direction, promiscuous: true, area: area.clone(), ..Wish::default() };
+    let wish = |direction| PortOptions {
+        direction,
+        promiscuous: true,
+        area: area.clone(),
+        ..PortOptions::default()
+    };
     let (first, second) = match args.one_way {
         true => (Direction::Receive, Direction::Transmit),
         false => (Direction::Both, Direction::Both),

@@ -1,16 +1,16 @@
 //! The smallest forwarder in a node.
 
 use super::start::{interfaces, this_program, wait_for};
-use linux::lab::{Forwarder, House, NodeSpec, Program};
+use linux::lab::{BuiltLab, Forwarder, NodeSpec, ProgramLaunch};
 use record::Result;
 use std::ffi::OsString;
 
 /// `pathlab null` between the two links.
-pub fn start(house: &mut House<'_>, node: &NodeSpec, forwarder: &Forwarder) -> Result<()> {
+pub fn start(house: &mut BuiltLab<'_>, node: &NodeSpec, forwarder: &Forwarder) -> Result<()> {
     let counters = house.folder(&node.name)?.join("counters");
     let mut words: Vec<OsString> = vec!["null".into(), "--counters".into(), counters.clone().into()];
     words.extend(interfaces(house, &node.name).iter().map(|name| forwarder.port(name).into()));
-    let program = Program { counters: Some(counters), ..this_program(words)? };
+    let program = ProgramLaunch { counters: Some(counters), ..this_program(words)? };
     let tenant = house.start(&node.name, "null", program)?;
     // It says so when both ports are open; that is its only sign.
     wait_for(&tenant, "forwards", || {

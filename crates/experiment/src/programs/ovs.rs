@@ -10,7 +10,7 @@
 
 use super::start::{PATIENCE, interfaces, wait_for_answer};
 use super::switch::{controller, fill, prefixed};
-use linux::lab::{Forwarder, House, NodeSpec, Program};
+use linux::lab::{BuiltLab, Forwarder, NodeSpec, ProgramLaunch};
 use record::{Problem, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ impl Installed {
     /// Host: a part of it does not start. Input: it refuses a rule.
     pub fn start(
         &self,
-        house: &mut House<'_>,
+        house: &mut BuiltLab<'_>,
         node: &NodeSpec,
         forwarder: &Forwarder,
         dpid: u64,
@@ -92,7 +92,7 @@ impl Installed {
         let words = vec![prefixed("unix:", &remote), "--disable-system".into()];
         let socket = folder.join("br0.mgmt");
         let program =
-            Program { openflow: Some(socket.clone()), ..daemon(&self.daemon, &folder, "ovs", words) };
+            ProgramLaunch { openflow: Some(socket.clone()), ..daemon(&self.daemon, &folder, "ovs", words) };
         let tenant = house.start(&node.name, "ovs", program)?;
         wait_for_answer(&tenant, &folder.join("ovs.ctl"))?;
         let controller = controller(house, node, forwarder, &meeting)?;
@@ -150,7 +150,12 @@ fn environment(folder: &Path) -> Vec<(String, OsString)> {
 }
 
 /// One of its daemons, in the foreground.
-fn daemon(file: &Path, folder: &Path, name: &str, mut words: Vec<OsString>) -> Program {
+fn daemon(file: &Path, folder: &Path, name: &str, mut words: Vec<OsString>) -> ProgramLaunch {
     words.push(prefixed("--unixctl=", &folder.join(format!("{name}.ctl"))));
-    Program { file: file.into(), arguments: words, environment: environment(folder), ..Program::default() }
+    ProgramLaunch {
+        file: file.into(),
+        arguments: words,
+        environment: environment(folder),
+        ..ProgramLaunch::default()
+    }
 }

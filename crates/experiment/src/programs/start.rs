@@ -1,6 +1,6 @@
 //! How a program is started in a node, and when it is ready.
 
-use linux::lab::{House, Program, Tenant};
+use linux::lab::{BuiltLab, NodeProgram, ProgramLaunch};
 use linux::sys::process;
 use record::{Problem, Result};
 use std::ffi::OsString;
@@ -14,17 +14,21 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The interfaces of a node's links, in the order of the file: ports 1, 2, ….
-pub fn interfaces(house: &House<'_>, node: &str) -> Vec<String> {
+pub fn interfaces(house: &BuiltLab<'_>, node: &str) -> Vec<String> {
     house.topology.interfaces(node).map(|interface| interface.name.clone()).collect()
 }
 
 /// This very program with these words.
-pub fn this_program(words: Vec<OsString>) -> Result<Program> {
-    Ok(Program { file: crate::process::this_program()?.into(), arguments: words, ..Program::default() })
+pub fn this_program(words: Vec<OsString>) -> Result<ProgramLaunch> {
+    Ok(ProgramLaunch {
+        file: crate::process::this_program()?.into(),
+        arguments: words,
+        ..ProgramLaunch::default()
+    })
 }
 
 /// Waits until a tenant is ready; one that has ended says why.
-pub fn wait_for(tenant: &Tenant, what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
+pub fn wait_for(tenant: &NodeProgram, what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         if process::interrupted() {
@@ -45,12 +49,12 @@ pub fn wait_for(tenant: &Tenant, what: &str, mut is_so: impl FnMut() -> bool) ->
 }
 
 /// Waits until a socket or file of a tenant is there.
-pub fn wait_for_file(tenant: &Tenant, path: &Path) -> Result<()> {
+pub fn wait_for_file(tenant: &NodeProgram, path: &Path) -> Result<()> {
     wait_for(tenant, "its socket is there", || path.exists())
 }
 
 /// Waits until a tenant answers at a socket: its name is there a moment before anybody listens. Whoever is called hears a
 /// caller that hangs up.
-pub fn wait_for_answer(tenant: &Tenant, path: &Path) -> Result<()> {
+pub fn wait_for_answer(tenant: &NodeProgram, path: &Path) -> Result<()> {
     wait_for(tenant, "it listens at its socket", || UnixStream::connect(path).is_ok())
 }

@@ -9,7 +9,7 @@ use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
 use flow::rule::{FlowMod, FlowModCommand};
-use linux::lab::{Forwarder, House, NodeSpec, Program, Tenant};
+use linux::lab::{BuiltLab, Forwarder, NodeProgram, NodeSpec, ProgramLaunch};
 use record::{Problem, Result};
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,7 +17,7 @@ use switch::client::Client;
 use switch::config::Remote;
 
 /// `pathlab switch` over the node's links.
-pub fn switch(house: &mut House<'_>, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
+pub fn switch(house: &mut BuiltLab<'_>, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
     let folder = house.folder(&node.name)?;
     let (socket, meeting) = (folder.join("openflow"), folder.join("controller"));
     let mut words: Vec<OsString> = vec!["switch".into(), "--name".into(), node.name.clone().into()];
@@ -36,18 +36,18 @@ pub fn switch(house: &mut House<'_>, node: &NodeSpec, forwarder: &Forwarder, dpi
     let tenant = house.start(
         &node.name,
         "switch",
-        Program { openflow: Some(socket.clone()), ..this_program(words)? },
+        ProgramLaunch { openflow: Some(socket.clone()), ..this_program(words)? },
     )?;
     fill(&tenant, controller.as_ref(), &socket, forwarder)
 }
 
 /// The controller of a scenario, waiting for its switch.
 pub fn controller(
-    house: &mut House<'_>,
+    house: &mut BuiltLab<'_>,
     node: &NodeSpec,
     forwarder: &Forwarder,
     meeting: &Path,
-) -> Result<Option<Tenant>> {
+) -> Result<Option<NodeProgram>> {
     let Some(scenario) = &forwarder.scenario else { return Ok(None) };
     let words = vec!["controller".into(), scenario.into(), "--listen".into(), prefixed("punix:", meeting)];
     let tenant = house.start(&node.name, "controller", this_program(words)?)?;
@@ -57,8 +57,8 @@ pub fn controller(
 
 /// Gives a switch that listens at a socket its rules, or waits until the controller has done so.
 pub fn fill(
-    tenant: &Tenant,
-    controller: Option<&Tenant>,
+    tenant: &NodeProgram,
+    controller: Option<&NodeProgram>,
     socket: &Path,
     forwarder: &Forwarder,
 ) -> Result<()> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::live::Lab;
 use super::node::Node;
-use super::topology::{DEFAULT_MTU, InterfaceSpec, Offload, Prefix, Shaper};
+use super::topology::{DEFAULT_MTU, InterfaceSpec, OffloadFeature, Prefix, Shaper};
 use crate::netlink::{LinkState, Netlink, Refusal};
 
 /// One interface as it is, and in what it differs from the topology.
@@ -42,7 +42,7 @@ struct Facts {
     links: Vec<LinkState>,
     addresses: Vec<(u32, Prefix)>,
     shapers: BTreeMap<u32, Shaper>,
-    offloads: BTreeMap<u32, BTreeMap<Offload, bool>>,
+    offloads: BTreeMap<u32, BTreeMap<OffloadFeature, bool>>,
     queues: BTreeMap<u32, (u32, u32)>,
 }
 
@@ -77,11 +77,11 @@ fn offload_lines(node: &Node, lab: &Lab) -> Vec<String> {
         let link = facts.links.iter().find(|link| link.name == spec.name)?;
         let on = facts.offloads.get(&link.index)?;
         let words = [
-            (Offload::Tso, "tso"),
-            (Offload::Gso, "gso"),
-            (Offload::Gro, "gro"),
-            (Offload::Tx, "tx-checksum"),
-            (Offload::Rx, "rx-checksum"),
+            (OffloadFeature::Tso, "tso"),
+            (OffloadFeature::Gso, "gso"),
+            (OffloadFeature::Gro, "gro"),
+            (OffloadFeature::Tx, "tx-checksum"),
+            (OffloadFeature::Rx, "rx-checksum"),
         ];
         let states =
             words.map(|(offload, word)| format!("{word} {}", switch(on.get(&offload) == Some(&true))));

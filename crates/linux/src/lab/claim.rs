@@ -11,13 +11,13 @@ use std::os::unix::fs::MetadataExt;
 
 use record::{Problem, Result};
 
-use crate::journal::Door;
+use crate::journal::Journals;
 
 /// Takes the lock of a lab, until the file is closed.
 ///
 /// # Errors
 /// An input problem that names the process which has it.
-pub(super) fn claim(state: &Door, name: &str) -> Result<File> {
+pub(super) fn claim(state: &Journals, name: &str) -> Result<File> {
     let file = file(state, name)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -36,12 +36,12 @@ pub(super) fn claim(state: &Door, name: &str) -> Result<File> {
 }
 
 /// The process that has the lock of a lab; none when nobody has it.
-pub(super) fn user(state: &Door, name: &str) -> Option<u32> {
+pub(super) fn user(state: &Journals, name: &str) -> Option<u32> {
     file(state, name).ok().and_then(|file| holder(&file))
 }
 
 /// The journal, or its copy when that is all there is.
-fn file(state: &Door, name: &str) -> Result<File> {
+fn file(state: &Journals, name: &str) -> Result<File> {
     let [journal, copy] = state.files(name);
     File::open(&journal).or_else(|_| File::open(copy)).map_err(|error| {
         Problem::host(format!("cannot open the undo journal of '{name}': {error}"))
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_lock_is_seen_and_ends_with_its_file() {
         let temporary = tempfile::tempdir().unwrap();
-        let state = Door::at(&temporary.path().join("state"), |_| None).unwrap();
+        let state = Journals::at(&temporary.path().join("state"), |_| None).unwrap();
         let _journal = state.begin("x", false).unwrap().unwrap();
         let claimed = claim(&state, "x").unwrap();
         let refused = claim(&state, "x").unwrap_err().to_string();

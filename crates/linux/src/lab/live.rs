@@ -20,11 +20,11 @@ use serde::{Deserialize, Serialize};
 use super::build;
 use super::claim;
 use super::node::Node;
-use super::step::Step;
-use super::tenant::{House, Tenant};
+use super::step::LabStep;
+use super::tenant::{BuiltLab, NodeProgram};
 use super::topology::{Prefix, Topology};
-use crate::journal::{Door, Journal, Record};
-use crate::sys::process::Identity;
+use crate::journal::{Journal, Journals, Record};
+use crate::sys::process::ProcessIdentity;
 use crate::sys::{mount, netns, userns};
 
 /// How long a tenant may take to end when its lab could not be built.
@@ -74,12 +74,12 @@ pub struct LabInfo {
     #[serde(default)]
     pub user: Option<u32>,
     /// The programs that live in its nodes.
-    pub tenants: Vec<TenantInfo>,
+    pub tenants: Vec<ProgramInfo>,
 }
 
 /// A program that belongs to a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TenantInfo {
+pub struct ProgramInfo {
     /// The node that it lives in.
     pub node: String,
     /// What it is: `null`, `switch`, `ovs`, `ovsdb`, `controller`.
@@ -95,10 +95,10 @@ pub struct TenantInfo {
     pub counters: Option<String>,
 }
 
-impl From<&Tenant> for TenantInfo {
-    fn from(tenant: &Tenant) -> TenantInfo {
+impl From<&NodeProgram> for ProgramInfo {
+    fn from(tenant: &NodeProgram) -> ProgramInfo {
         let unix = |path: &std::path::PathBuf| format!("unix:{}", path.display());
-        TenantInfo {
+        ProgramInfo {
             node: tenant.node.clone(),
             role: tenant.role.clone(),
             pid: tenant.process.pid,
@@ -116,7 +116,7 @@ struct About {
     nodes: Vec<AboutNode>,
     held: bool,
     #[serde(default)]
-    tenants: Vec<Tenant>,
+    tenants: Vec<NodeProgram>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -132,14 +132,14 @@ pub struct Lab {
     name: String,
     topology: Topology,
     nodes: Vec<Node>,
-    door: Door,
+    door: Journals,
     /// The journal of a lab that goes with this value.
     journal: Option<Journal>,
     /// The namespaces are held by this process alone.
     holds: bool,
     /// The lock of a lab that this process uses and did not build.
     claim: Option<fs::File>,
-    tenants: Vec<Tenant>,
+    tenants: Vec<NodeProgram>,
     /// Those of the tenants that this process started.
     children: Vec<Child>,
 }
@@ -150,7 +150,7 @@ impl Lab {
     /// # Errors
     /// An input problem when the name is taken or impossible; a host problem when the machine refuses. Then nothing is
     /// left of the lab.
-    pub fn up(door: &Door, topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
+    pub fn up(door: &Journals, topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
         Lab::up_with(door, topology, name, lifetime, &mut |house| match house
             .topology
             .nodes
@@ -169,11 +169,11 @@ impl Lab {
     /// # Errors
     /// As [`Lab::up`], and those of `move_in`.
     pub fn up_with(
-        door: &Door,
+        door: &Journals,
         topology: &Topology,
         name: &str,
         lifetime: Lifetime,
-        move_in: &mut dyn FnMut(&mut House<'_>) -> Result<()>,
+        move_in: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
     ) -> Result<Lab> {
         check_name(name)?;
         let root = userns::outer_uid() == 0;
@@ -202,7 +202,7 @@ impl Lab {
     ///
     /// # Errors
     /// An input problem when there is no such lab, a host problem when a part of it is gone.
-    pub fn open(door: &Door, name: &str) -> Result<Lab> {
+    pub fn open(door: &Journals, name: &str) -> Result<Lab> {
         let (_, about) = find(door, name)?;
         let topology = Topology::parse(&about.topology, name)?;
         let nodes = about.nodes.iter().map(|node| {
@@ -225,7 +225,7 @@ impl Lab {
     ///
     /// # Errors
     /// As [`Lab::open`], and an input problem that names the process which uses the lab.
-    pub fn claim(door: &Door, name: &str) -> Result<Lab> {
+    pub fn claim(door: &Journals, name: &str) -> Result<Lab> {
         let (record, about) = find(door, name)?;
         refuse_owned(&record, &about, name)?;
         let claim = Some(claim::claim(door, name)?);
@@ -272,7 +272,7 @@ impl Lab {
     }
 
     /// Every lab of this user, sorted by name.
-    pub fn list(door: &Door) -> Vec<LabInfo> {
+    pub fn list(door: &Journals) -> Vec<LabInfo> {
         let known = |name: String| match door.read(&name) {
             Ok(record) => record.map(|record| info(door, &record)),
             Err(_) => Some(LabInfo {
@@ -289,7 +289,7 @@ impl Lab {
     }
 
     /// The programs that live in its nodes.
-    pub fn tenants(&self) -> &[Tenant] {
+    pub fn tenants(&self) -> &[NodeProgram] {
         &self.tenants
     }
 
@@ -350,7 +350,7 @@ struct Kind {
 /// What was built.
 struct Raised {
     nodes: Vec<Node>,
-    tenants: Vec<Tenant>,
+    tenants: Vec<NodeProgram>,
     children: Vec<Child>,
 }
 
@@ -360,13 +360,13 @@ fn raise(
     name: &str,
     kind: &Kind,
     journal: &mut Journal,
-    move_in: &mut dyn FnMut(&mut House<'_>) -> Result<()>,
+    move_in: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
 ) -> Result<Raised> {
     let &Kind { root, persistent, .. } = kind;
-    let own = Identity::own().map_err(|error| Problem::host(format!("cannot read /proc: {error}")))?;
+    let own = ProcessIdentity::own().map_err(|error| Problem::host(format!("cannot read /proc: {error}")))?;
     let held = persistent && !root;
     if held {
-        journal.will([Step::Process { process: own.clone() }])?;
+        journal.will([LabStep::Process { process: own.clone() }])?;
     }
     let nodes = topology.nodes.iter().map(|spec| {
         let netns = netns::create().map_err(namespace_problem)?;
@@ -400,9 +400,9 @@ fn furnish(
     nodes: &[Node],
     kind: &Kind,
     journal: &mut Journal,
-    move_in: &mut dyn FnMut(&mut House<'_>) -> Result<()>,
-) -> Result<(Vec<Tenant>, Vec<Child>)> {
-    let mut house = House {
+    move_in: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
+) -> Result<(Vec<NodeProgram>, Vec<Child>)> {
+    let mut house = BuiltLab {
         topology,
         nodes,
         folder: kind.folder.clone(),
@@ -412,7 +412,7 @@ fn furnish(
         children: vec![],
     };
     let moved = move_in(&mut house);
-    let House { tenants, mut children, .. } = house;
+    let BuiltLab { tenants, mut children, .. } = house;
     if moved.is_err() {
         for tenant in tenants.iter().rev() {
             // The journal ends what this does not.
@@ -438,12 +438,12 @@ fn pin_all(
                 .at(file.display().to_string())
                 .help("give the lab another name, or remove it with 'ip netns del'"));
         }
-        steps.push(Step::Unpin { file, netns: node.inode() });
+        steps.push(LabStep::Unpin { file, netns: node.inode() });
     }
     for end in topology.links.iter().map(|link| &link.ends[0]) {
         let node = build::find(nodes, &end.node);
         if let (Some(node), Some(index)) = (node, build::index_of(topology, &end.node, &end.name)) {
-            steps.push(Step::Link { file: handle(node), netns: node.inode(), index, name: end.place() });
+            steps.push(LabStep::Link { file: handle(node), netns: node.inode(), index, name: end.place() });
         }
     }
     journal.will(steps)?;
@@ -487,7 +487,7 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 /// The record of a lab that is complete.
-fn find(state: &Door, name: &str) -> Result<(Record, About)> {
+fn find(state: &Journals, name: &str) -> Result<(Record, About)> {
     check_name(name)?;
     let Some(record) = state.read(name)? else {
         let names = state.names();
@@ -507,7 +507,7 @@ fn find(state: &Door, name: &str) -> Result<(Record, About)> {
     })
 }
 
-fn info(directory: &Door, record: &Record) -> LabInfo {
+fn info(directory: &Journals, record: &Record) -> LabInfo {
     let about = record.complete.clone().and_then(|about| serde_json::from_value::<About>(about).ok());
     let links = about.as_ref().and_then(|about| Topology::parse(&about.topology, "").ok());
     let state = match (&about, record.header.persistent) {
@@ -516,7 +516,7 @@ fn info(directory: &Door, record: &Record) -> LabInfo {
         (Some(about), false) if about.held => State::Held,
         (Some(_), false) => State::Owned,
     };
-    let tenants = about.iter().flat_map(|about| &about.tenants).map(TenantInfo::from).collect();
+    let tenants = about.iter().flat_map(|about| &about.tenants).map(ProgramInfo::from).collect();
     LabInfo {
         name: record.header.name.clone(),
         state,
@@ -530,7 +530,7 @@ fn info(directory: &Door, record: &Record) -> LabInfo {
 
 /// A process that lives in a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inhabitant {
+pub struct NodeProcess {
     /// The node.
     pub node: String,
     /// Process id.
@@ -555,7 +555,7 @@ fn refuse_owned(record: &Record, about: &About, name: &str) -> Result<()> {
 /// # Errors
 /// An input problem when there is no such lab, it belongs to a process that runs, or somebody uses it; a host problem when
 /// something could not be undone.
-pub fn take_down(door: &Door, name: &str) -> Result<Vec<Inhabitant>> {
+pub fn take_down(door: &Journals, name: &str) -> Result<Vec<NodeProcess>> {
     let (record, about) = find(door, name)?;
     refuse_owned(&record, &about, name)?;
     let _claim = claim::claim(door, name)?;
@@ -565,7 +565,11 @@ pub fn take_down(door: &Door, name: &str) -> Result<Vec<Inhabitant>> {
         let inside = crate::sys::process::in_namespace(node.netns).into_iter();
         let own = |pid: u32| about.tenants.iter().any(|tenant| tenant.process.pid == pid);
         let others = inside.filter(|(pid, _)| *pid != owner.pid && !own(*pid));
-        inhabitants.extend(others.map(|(pid, process)| Inhabitant { node: node.name.clone(), pid, process }));
+        inhabitants.extend(others.map(|(pid, process)| NodeProcess {
+            node: node.name.clone(),
+            pid,
+            process,
+        }));
     }
     door.undo(name)?;
     Ok(inhabitants)
@@ -607,7 +611,7 @@ pub fn enter_user_namespace() -> Result<()> {
 ///
 /// # Errors
 /// A host problem when the holder is gone.
-pub fn join_user_namespace(door: &Door, name: &str) -> Result<()> {
+pub fn join_user_namespace(door: &Journals, name: &str) -> Result<()> {
     if userns::outer_uid() == 0 {
         return Ok(());
     }

@@ -26,10 +26,10 @@ pub mod topology;
 pub use check::CheckLine;
 pub use forwarder::{Forwarder, ForwarderKind};
 pub use live::{
-    Inhabitant, Lab, LabInfo, Lifetime, State, TenantInfo, enter_user_namespace, join_user_namespace,
+    Lab, LabInfo, Lifetime, NodeProcess, ProgramInfo, State, enter_user_namespace, join_user_namespace,
     take_down,
 };
 pub use node::Node;
-pub use step::Step;
-pub use tenant::{House, Program, Tenant};
+pub use step::LabStep;
+pub use tenant::{BuiltLab, NodeProgram, ProgramLaunch};
 pub use topology::{NodeSpec, Topology};

@@ -17,8 +17,8 @@ use record::{PortKind, Problem, Result, unit};
 
 use super::forwarder::{Forwarder, ForwarderKind};
 use super::topology::{
-    BridgeSpec, InterfaceSpec, LinkSpec, Mac, NodeSpec, Offload, Prefix, RouteSpec, Shaper, SysctlSpec,
-    Topology,
+    BridgeSpec, InterfaceSpec, LinkSpec, Mac, NodeSpec, OffloadFeature, Prefix, RouteSpec, Shaper,
+    SysctlSpec, Topology,
 };
 
 /// The longest interface name (`IFNAMSIZ` is 16 with the final zero).
@@ -311,15 +311,15 @@ impl<'a> Reader<'a> {
             "address" => self.addresses(line, spec)?,
             "offload" => {
                 let on = self.switch(line)?;
-                spec.offloads = Offload::ALL.into_iter().map(|offload| (offload, on)).collect();
+                spec.offloads = OffloadFeature::ALL.into_iter().map(|offload| (offload, on)).collect();
             }
-            text => match Offload::ALL.into_iter().find(|offload| offload.word() == text) {
+            text => match OffloadFeature::ALL.into_iter().find(|offload| offload.word() == text) {
                 Some(offload) => {
                     let on = self.switch(line)?;
                     spec.offloads.insert(offload, on);
                 }
                 None => {
-                    let offloads: Vec<_> = Offload::ALL.iter().map(|offload| offload.word()).collect();
+                    let offloads: Vec<_> = OffloadFeature::ALL.iter().map(|offload| offload.word()).collect();
                     return Err(self.problem(word, format!("unknown option '{text}'")).help(format!(
                         "the options are mtu, txqueuelen, queues, rate, address, mac, offload, {}",
                         offloads.join(", ")

@@ -31,8 +31,8 @@ fn an_option_of_an_end_wins_over_that_of_its_link() {
     .unwrap();
     let [a, b] = &topology.links[0].ends;
     assert_eq!((a.mtu, b.mtu, a.queues, b.queues), (Some(1400), Some(9000), Some(2), Some(2)));
-    assert_eq!((a.offloads[&Offload::Gro], b.offloads[&Offload::Gro]), (false, true));
-    assert!(!b.offloads[&Offload::Tso]);
+    assert_eq!((a.offloads[&OffloadFeature::Gro], b.offloads[&OffloadFeature::Gro]), (false, true));
+    assert!(!b.offloads[&OffloadFeature::Tso]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn forwarders_keep_what_was_said_of_them() {
 
 /// Options of an end, as text that is right.
 fn options() -> impl Strategy<Value = String> {
-    let offload = (prop::sample::select(&Offload::ALL[..]), any::<bool>());
+    let offload = (prop::sample::select(&OffloadFeature::ALL[..]), any::<bool>());
     let offloads = prop::collection::btree_map(offload.clone().prop_map(|o| o.0), any::<bool>(), 0..7);
     let all = prop::option::weighted(0.1, any::<bool>());
     let shaper = prop::option::of((1u64..10_000_000_000, 1600u32..u32::MAX, 1600u32..100_000_000));

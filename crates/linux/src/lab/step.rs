@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal;
 use crate::netlink::Netlink;
-use crate::sys::process::Identity;
+use crate::sys::process::ProcessIdentity;
 use crate::sys::{mount, netns};
 
 /// How long a process may take to end after it was asked to.
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A part of a lab that can be undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum LabStep {
     /// A namespace is pinned to a file: take the mount off and remove the file.
     Unpin {
         /// The file.
@@ -51,40 +51,40 @@ pub enum Step {
     /// A process is started: end it.
     Process {
         /// Which one.
-        process: Identity,
+        process: ProcessIdentity,
     },
 }
 
-impl journal::Step for Step {
+impl journal::UndoStep for LabStep {
     fn undo(&self) -> Result<(), String> {
         let told = |error: io::Error| error.to_string();
         match self {
-            Step::Unpin { file, netns } => mount::unpin(file, *netns)
+            LabStep::Unpin { file, netns } => mount::unpin(file, *netns)
                 .map_err(|error| format!("cannot unpin {}: {error}", file.display())),
-            Step::Link { file, netns, index, name } => {
+            LabStep::Link { file, netns, index, name } => {
                 let Some(pinned) = mount::pinned(file, *netns) else { return Ok(()) };
                 let deleted =
                     netns::within(pinned.as_fd(), || Netlink::open().delete(*index)).map_err(told)?;
                 deleted.map_err(|refusal| format!("cannot delete {name}: {refusal}"))
             }
-            Step::Directory { path } => match fs::remove_dir(path) {
+            LabStep::Directory { path } => match fs::remove_dir(path) {
                 Err(e) if !matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTEMPTY | libc::EBUSY)) => {
                     Err(told(e))
                 }
                 _ => Ok(()),
             },
-            Step::Folder { path } => match fs::remove_dir_all(path) {
+            LabStep::Folder { path } => match fs::remove_dir_all(path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(told(e)),
                 _ => Ok(()),
             },
-            Step::Process { process } => process.end(PATIENCE).map_err(told),
+            LabStep::Process { process } => process.end(PATIENCE).map_err(told),
         }
     }
 
     fn outlives_boot(&self) -> bool {
         match self {
-            Step::Unpin { .. } | Step::Directory { .. } | Step::Folder { .. } => true,
-            Step::Link { .. } | Step::Process { .. } => false,
+            LabStep::Unpin { .. } | LabStep::Directory { .. } | LabStep::Folder { .. } => true,
+            LabStep::Link { .. } | LabStep::Process { .. } => false,
         }
     }
 }

@@ -24,23 +24,23 @@ use serde::{Deserialize, Serialize};
 
 use super::build;
 use super::node::Node;
-use super::step::Step;
+use super::step::LabStep;
 use super::topology::Topology;
 use crate::journal::Journal;
-use crate::sys::process::{self, Identity};
+use crate::sys::process::{self, ProcessIdentity};
 
 /// Waits for a line, then becomes what it was told, with nothing to read.
 const GATE: &str = "read line && exec \"$@\" </dev/null";
 
 /// A program that lives in a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tenant {
+pub struct NodeProgram {
     /// The node.
     pub node: String,
     /// What it is: `null`, `switch`, `ovs`, `ovsdb`, `controller`.
     pub role: String,
     /// The process.
-    pub process: Identity,
+    pub process: ProcessIdentity,
     /// Where it can be called by OpenFlow, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub openflow: Option<PathBuf>,
@@ -51,7 +51,7 @@ pub struct Tenant {
     pub log: PathBuf,
 }
 
-impl Tenant {
+impl NodeProgram {
     /// It lives.
     pub fn alive(&self) -> bool {
         self.process.alive()
@@ -67,7 +67,7 @@ impl Tenant {
 
 /// What is to be started.
 #[derive(Debug, Clone, Default)]
-pub struct Program {
+pub struct ProgramLaunch {
     /// The file.
     pub file: OsString,
     /// Its arguments.
@@ -81,7 +81,7 @@ pub struct Program {
 }
 
 /// A lab whose links are up, and in whose nodes programs are started.
-pub struct House<'a> {
+pub struct BuiltLab<'a> {
     /// What is built.
     pub topology: &'a Topology,
     pub(super) nodes: &'a [Node],
@@ -89,11 +89,11 @@ pub struct House<'a> {
     pub(super) journal: &'a mut Journal,
     /// The tenants outlive this process.
     pub(super) lasting: bool,
-    pub(super) tenants: Vec<Tenant>,
+    pub(super) tenants: Vec<NodeProgram>,
     pub(super) children: Vec<Child>,
 }
 
-impl House<'_> {
+impl BuiltLab<'_> {
     /// The node of that name.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl House<'_> {
             _ => Ok(()),
         };
         if !self.folder.exists() {
-            self.journal.will([Step::Folder { path: self.folder.clone() }])?;
+            self.journal.will([LabStep::Folder { path: self.folder.clone() }])?;
             make(&self.folder)?;
         }
         let own = self.folder.join(node);
@@ -126,7 +126,7 @@ impl House<'_> {
     ///
     /// # Errors
     /// A host problem when it cannot be started.
-    pub fn start(&mut self, node: &str, role: &str, program: Program) -> Result<Tenant> {
+    pub fn start(&mut self, node: &str, role: &str, program: ProgramLaunch) -> Result<NodeProgram> {
         let name = program.file.to_string_lossy().into_owned();
         let told =
             |e: std::io::Error| Problem::host(format!("cannot start {name}: {e}")).at(format!("node {node}"));
@@ -143,13 +143,13 @@ impl House<'_> {
         }
         let mut child = command.spawn().map_err(told)?;
         let gate = child.stdin.take();
-        let process = Identity::of(child.id()).map_err(told)?;
-        self.journal.will([Step::Process { process: process.clone() }])?;
+        let process = ProcessIdentity::of(child.id()).map_err(told)?;
+        self.journal.will([LabStep::Process { process: process.clone() }])?;
         self.children.push(child);
         gate.map_or(Ok(()), |mut gate| gate.write_all(b"go\n")).map_err(told)?;
-        let Program { openflow, counters, .. } = program;
+        let ProgramLaunch { openflow, counters, .. } = program;
         let tenant =
-            Tenant { node: node.to_owned(), role: role.to_owned(), process, openflow, counters, log };
+            NodeProgram { node: node.to_owned(), role: role.to_owned(), process, openflow, counters, log };
         self.tenants.push(tenant.clone());
         Ok(tenant)
     }

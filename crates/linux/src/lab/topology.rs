@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 use super::forwarder::Forwarder;
 use crate::netlink::NewLink;
-pub use crate::netlink::{Offload, Prefix, Shaper};
+pub use crate::netlink::{OffloadFeature, Prefix, Shaper};
 
 /// The MTU of an interface that says none.
 pub const DEFAULT_MTU: u32 = 1500;
@@ -46,7 +46,7 @@ pub struct InterfaceSpec {
     /// Transmit and receive queues each; none: one.
     pub queues: Option<u32>,
     /// Offloads that are switched; the others stay as the kernel gives.
-    pub offloads: BTreeMap<Offload, bool>,
+    pub offloads: BTreeMap<OffloadFeature, bool>,
     /// Rate limit on what leaves.
     pub shaper: Option<Shaper>,
     /// Addresses, v4 and v6, in the order of the file.
@@ -255,7 +255,8 @@ fn shared_options(end: &InterfaceSpec) -> Vec<String> {
     let switch = |on: bool| if on { "on" } else { "off" };
     match end.offloads.values().next() {
         Some(&first)
-            if end.offloads.len() == Offload::ALL.len() && end.offloads.values().all(|&on| on == first) =>
+            if end.offloads.len() == OffloadFeature::ALL.len()
+                && end.offloads.values().all(|&on| on == first) =>
         {
             options.push(format!(" offload {}", switch(first)));
         }

@@ -23,7 +23,7 @@ pub enum Ethtool {
 
 /// A part of segmentation, merging or checksumming that the kernel does later, earlier or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Offload {
+pub enum OffloadFeature {
     /// TCP segmentation offload: TCP hands down super-frames.
     Tso,
     /// Generic segmentation offload: super-frames are cut just before the driver.
@@ -40,21 +40,28 @@ pub enum Offload {
     Uso,
 }
 
-impl Offload {
+impl OffloadFeature {
     /// Every offload, in the order in which they are printed.
-    pub const ALL: [Offload; 7] =
-        [Offload::Tso, Offload::Gso, Offload::Gro, Offload::Tx, Offload::Rx, Offload::Sg, Offload::Uso];
+    pub const ALL: [OffloadFeature; 7] = [
+        OffloadFeature::Tso,
+        OffloadFeature::Gso,
+        OffloadFeature::Gro,
+        OffloadFeature::Tx,
+        OffloadFeature::Rx,
+        OffloadFeature::Sg,
+        OffloadFeature::Uso,
+    ];
 
     /// The word in a topology, and the kernel's feature bits (`net/ethtool/common.c`, `netdev_features_strings`).
     fn row(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Offload::Tso => ("tso", &TSO),
-            Offload::Gso => ("gso", &["tx-generic-segmentation"]),
-            Offload::Gro => ("gro", &["rx-gro"]),
-            Offload::Tx => ("tx", &TX),
-            Offload::Rx => ("rx", &["rx-checksum"]),
-            Offload::Sg => ("sg", &["tx-scatter-gather", "tx-scatter-gather-fraglist"]),
-            Offload::Uso => ("uso", &["tx-udp-segmentation"]),
+            OffloadFeature::Tso => ("tso", &TSO),
+            OffloadFeature::Gso => ("gso", &["tx-generic-segmentation"]),
+            OffloadFeature::Gro => ("gro", &["rx-gro"]),
+            OffloadFeature::Tx => ("tx", &TX),
+            OffloadFeature::Rx => ("rx", &["rx-checksum"]),
+            OffloadFeature::Sg => ("sg", &["tx-scatter-gather", "tx-scatter-gather-fraglist"]),
+            OffloadFeature::Uso => ("uso", &["tx-udp-segmentation"]),
         }
     }
 
@@ -79,7 +86,7 @@ const TX: [&str; 4] = ["tx-checksum-ipv4", "tx-checksum-ip-generic", "tx-checksu
 
 impl Netlink {
     /// Switches offloads; those that the device does not let change stay as they are.
-    pub fn set_offloads(&mut self, index: u32, offloads: &BTreeMap<Offload, bool>) -> Answer {
+    pub fn set_offloads(&mut self, index: u32, offloads: &BTreeMap<OffloadFeature, bool>) -> Answer {
         let mut request = ethtool::Request::new().op_features_set_do();
         request.header_mut().cmd = Ethtool::FeaturesSet as u8;
         let mut bits =
@@ -98,7 +105,7 @@ impl Netlink {
     }
 
     /// Which offloads are on. An offload that stands for several features is on when one of them is.
-    pub fn offloads(&mut self, index: u32) -> Answer<BTreeMap<Offload, bool>> {
+    pub fn offloads(&mut self, index: u32) -> Answer<BTreeMap<OffloadFeature, bool>> {
         let mut request = ethtool::Request::new().op_features_get_do();
         request.header_mut().cmd = Ethtool::FeaturesGet as u8;
         request.encode().nested_header().push_dev_index(index);
@@ -106,8 +113,9 @@ impl Netlink {
             let bits = features.get_active().and_then(|active| active.get_bits()).ok()?;
             let names: Vec<&[u8]> =
                 bits.get_bit().filter_map(|bit| Some(bit.get_name().ok()?.to_bytes())).collect();
-            let active = |offload: &Offload| offload.features().iter().any(|f| names.contains(&f.as_bytes()));
-            Some(Offload::ALL.into_iter().map(|offload| (offload, active(&offload))).collect())
+            let active =
+                |offload: &OffloadFeature| offload.features().iter().any(|f| names.contains(&f.as_bytes()));
+            Some(OffloadFeature::ALL.into_iter().map(|offload| (offload, active(&offload))).collect())
         })?;
         Ok(on.into_iter().next().unwrap_or_default())
     }

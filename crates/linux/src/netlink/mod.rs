@@ -31,7 +31,7 @@ use netlink_bindings::traits::{NetlinkRequest, Protocol};
 
 pub use address::{Prefix, link_local};
 pub use attributes::{Attributes, after, text, u16_at, u32_at, u64_at};
-pub use ethtool::Offload;
+pub use ethtool::OffloadFeature;
 pub use link::{LinkState, NewLink};
 pub use notice::LinkNotice;
 pub use route::Route;
@@ -174,8 +174,8 @@ mod tests {
         let links = netlink.links().unwrap();
         let lo = links.iter().find(|link| link.name == "lo").unwrap();
         let offloads = netlink.offloads(lo.index).unwrap();
-        assert_eq!(offloads.len(), Offload::ALL.len());
-        assert!(offloads[&Offload::Sg], "{offloads:?}");
+        assert_eq!(offloads.len(), OffloadFeature::ALL.len());
+        assert!(offloads[&OffloadFeature::Sg], "{offloads:?}");
         let route = netlink.route(IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap().unwrap();
         assert!(route.local && route.interface == lo.index, "{route:?}");
     }

@@ -4,7 +4,7 @@
 use ::bpf::interpret::{self, ExecutionError, Host, Memory};
 use proptest::prelude::*;
 
-use super::super::flow::Protocol;
+use super::super::flow::FlowProtocol;
 use super::*;
 
 const SKB: u64 = 0x1_0000;
@@ -271,7 +271,7 @@ fn buffer() -> impl Strategy<Value = Buffer> {
 }
 
 fn flow() -> impl Strategy<Value = Flow> {
-    let protocol = prop_oneof![3 => Just(Protocol::Udp), 1 => Just(Protocol::Tcp), 1 => Just(Protocol::Icmp), 1 => Just(Protocol::Icmp6)];
+    let protocol = prop_oneof![3 => Just(FlowProtocol::Udp), 1 => Just(FlowProtocol::Tcp), 1 => Just(FlowProtocol::Icmp), 1 => Just(FlowProtocol::Icmp6)];
     protocol.prop_map(|protocol| Flow { protocol, ports: vec![5201, 9] })
 }
 
@@ -313,7 +313,7 @@ fn a_full_map_counts_what_is_lost() {
         segments: 0,
         head,
     };
-    let flow = Flow { protocol: Protocol::Udp, ports: vec![5201] };
+    let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![5201] };
     let code = assemble(&layout(), &[4_026_532_001], &flow, MAPS).expect("assembled");
     let (mut memory, mut kernel) = machine(&buffer, 0);
     run(&code, &mut memory, &mut kernel);

@@ -2,7 +2,7 @@
 
 /// The test's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
+pub enum FlowProtocol {
     /// UDP over IPv4 or IPv6.
     Udp,
     /// TCP over IPv4 or IPv6.
@@ -13,14 +13,14 @@ pub enum Protocol {
     Icmp6,
 }
 
-impl Protocol {
+impl FlowProtocol {
     /// The protocol's number in an IP header of that version, if it exists there.
     pub(super) fn number(self, version: u8) -> Option<u8> {
         match (self, version) {
-            (Protocol::Udp, _) => Some(17),
-            (Protocol::Tcp, _) => Some(6),
-            (Protocol::Icmp, 4) => Some(1),
-            (Protocol::Icmp6, 6) => Some(58),
+            (FlowProtocol::Udp, _) => Some(17),
+            (FlowProtocol::Tcp, _) => Some(6),
+            (FlowProtocol::Icmp, 4) => Some(1),
+            (FlowProtocol::Icmp6, 6) => Some(58),
             _ => None,
         }
     }
@@ -28,8 +28,8 @@ impl Protocol {
     /// The types of echo request and reply, for protocols that have an id instead of ports.
     pub(super) fn echo_types(self, version: u8) -> Option<(u8, u8)> {
         match (self, version) {
-            (Protocol::Icmp, 4) => Some((8, 0)),
-            (Protocol::Icmp6, 6) => Some((128, 129)),
+            (FlowProtocol::Icmp, 4) => Some((8, 0)),
+            (FlowProtocol::Icmp6, 6) => Some((128, 129)),
             _ => None,
         }
     }
@@ -39,7 +39,7 @@ impl Protocol {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
     /// The protocol.
-    pub protocol: Protocol,
+    pub protocol: FlowProtocol,
     /// Source or destination is any of these ports; for ICMP the id is any of these.
     pub ports: Vec<u16>,
 }

@@ -39,7 +39,7 @@ use record::snapshot::Snapshot;
 use record::{Problem, Result};
 
 pub use facts::host_facts;
-pub use flow::{Flow, Protocol};
+pub use flow::{Flow, FlowProtocol};
 pub use quick::Quick;
 pub use witness::{Witness, WitnessCount};
 

@@ -34,7 +34,7 @@ const COUNTERS: [(u16, &str); 5] = [
 
 /// One receive queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Queue {
+pub struct ReceiveQueue {
     /// Its number.
     pub number: u32,
     /// What its driver counts; what it does not count is not there.
@@ -66,7 +66,7 @@ impl Queues {
     ///
     /// # Errors
     /// Why it cannot be told, e.g. that the driver does not count by queue.
-    pub fn read(&mut self, interface: u32) -> Result<Vec<Queue>, String> {
+    pub fn read(&mut self, interface: u32) -> Result<Vec<ReceiveQueue>, String> {
         let request = request(interface);
         let dump = Dump { family: Family::Generic, kind: self.family, body: &request };
         let read = self.netlink.dump(&dump, |message| parse(message, interface));
@@ -91,7 +91,7 @@ fn request(interface: u32) -> Vec<u8> {
 }
 
 /// Decodes one reply; none unless it is about a receive queue of that interface.
-fn parse(message: &[u8], interface: u32) -> Option<Queue> {
+fn parse(message: &[u8], interface: u32) -> Option<ReceiveQueue> {
     let attributes = after(message, GENERIC_HEADER);
     let number = |wanted| attributes.get(wanted).and_then(|content| u32_at(content, 0));
     if number(NETDEV_A_QSTATS_IFINDEX)? != interface || number(NETDEV_A_QSTATS_QUEUE_TYPE)? != RECEIVE {
@@ -99,7 +99,7 @@ fn parse(message: &[u8], interface: u32) -> Option<Queue> {
     }
     let counter =
         |(wanted, name): &(u16, &str)| Some(((*name).to_owned(), unsigned(attributes.get(*wanted)?)?));
-    Some(Queue {
+    Some(ReceiveQueue {
         number: number(NETDEV_A_QSTATS_QUEUE_ID)?,
         counters: COUNTERS.iter().filter_map(counter).collect(),
     })

@@ -31,7 +31,7 @@ pub static ALL: [u16; MAX_BATCH] = {
 
 /// Which way a frame passed the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Way {
+pub enum FrameDirection {
     /// It came in (or the port does not know any other way).
     #[default]
     In,
@@ -49,7 +49,7 @@ pub struct Meta {
     /// What its sender left to the hardware.
     pub offload: Offload,
     /// Which way it went.
-    pub way: Way,
+    pub way: FrameDirection,
     /// Which interface of a capture file it came from, from 0; 0 everywhere else.
     pub interface: u32,
 }

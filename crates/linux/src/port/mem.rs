@@ -13,8 +13,8 @@ use super::area::Area;
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::told::{refusing, setting};
 use super::{
-    Hand, Port, PortError, ReceiveCounters, Receiver, Sent, Stamp, StampSource, TransmitCounters,
-    Transmitter, Uri, Wait, Way, Wish,
+    FrameDirection, Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource,
+    TransmitCounters, Transmitted, Transmitter, Uri, Wait,
 };
 use crate::sys::clock;
 use record::{PortSetting, Problem, drop};
@@ -83,7 +83,7 @@ static WIRES: LazyLock<Mutex<HashMap<String, Waiting>>> = LazyLock::new(Mutex::d
 ///
 /// # Errors
 /// Input: settings that cannot be used.
-pub fn open(uri: &mut Uri, wish: &Wish) -> record::Result<Port> {
+pub fn open(uri: &mut Uri, wish: &PortOptions) -> record::Result<Port> {
     let frames = uri.take_amount("frames")?.unwrap_or(1024);
     let chunk = uri.take_bytes("chunk")?.unwrap_or(2048);
     if !(1..=1 << 20).contains(&frames) {
@@ -117,14 +117,14 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> record::Result<Port> {
     Ok(ends(uri, wish, &wire, to, from))
 }
 
-fn new_wire(wish: &Wish, frames: usize, chunk: u32) -> std::io::Result<Waiting> {
+fn new_wire(wish: &PortOptions, frames: usize, chunk: u32) -> std::io::Result<Waiting> {
     // Two full lanes, and a batch in the hands of each end.
     let chunks = (2 * frames + 2 * MAX_BATCH) as u32;
     let area = wish.area.clone().map_or_else(|| Area::new(chunks, chunk), Ok)?;
     Ok(Waiting { area, frames, lanes: [Arc::default(), Arc::default()] })
 }
 
-fn ends(uri: &Uri, wish: &Wish, wire: &Waiting, to: Arc<Lane>, from: Arc<Lane>) -> Port {
+fn ends(uri: &Uri, wish: &PortOptions, wire: &Waiting, to: Arc<Lane>, from: Arc<Lane>) -> Port {
     let settings = vec![
         setting("frames", "", wire.frames.to_string(), ""),
         setting("chunk", "", format!("{} B", wire.area.chunk_bytes()), ""),
@@ -278,14 +278,19 @@ impl MemTransmitter {
 }
 
 impl Transmitter for MemTransmitter {
-    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> Result<Sent, PortError> {
+    fn transmit(
+        &mut self,
+        batch: &mut Batch<'_>,
+        which: &[u16],
+        hand: Hand,
+    ) -> Result<Transmitted, PortError> {
         let lane = self.end.lane.clone();
         let mut state = lane.lock();
         if state.closed {
             return Err(PortError::Ended);
         }
         let room = self.frames.saturating_sub(state.frames.len());
-        let mut sent = Sent::default();
+        let mut sent = Transmitted::default();
         let now = Stamp { ns: clock::realtime_ns(), source: StampSource::User };
         if self.chunks.len() < which.len() {
             self.end.area.take(which.len() - self.chunks.len(), &mut self.chunks);
@@ -303,7 +308,7 @@ impl Transmitter for MemTransmitter {
                 sent.refused += 1;
             } else {
                 let Some((number, offset)) = self.carry(slot, hand) else { break };
-                let mut meta = Meta { way: Way::In, ..slot.meta };
+                let mut meta = Meta { way: FrameDirection::In, ..slot.meta };
                 if meta.stamp.source == StampSource::None {
                     meta.stamp = now;
                 }
@@ -349,7 +354,7 @@ mod tests {
 
     fn wire(name: &str, settings: &str) -> (Port, Port) {
         let uri = format!("mem:{name}{settings}");
-        let wish = Wish::default();
+        let wish = PortOptions::default();
         (open(&uri, &wish).unwrap(), open(&uri, &wish).unwrap())
     }
 
@@ -363,7 +368,7 @@ mod tests {
         }
         let mut batch = frames.batch();
         let all = batch.all();
-        assert_eq!(to.transmit(&mut batch, all, Hand::Over).unwrap(), Sent { dealt: 5, refused: 0 });
+        assert_eq!(to.transmit(&mut batch, all, Hand::Over).unwrap(), Transmitted { dealt: 5, refused: 0 });
         let lent = from.receive(3, Wait::Poll).unwrap();
         assert_eq!((lent.len(), lent.bytes(0), lent.bytes(2)), (3, &[0; 60][..], &[2; 60][..]));
 
@@ -385,7 +390,7 @@ mod tests {
                 .enumerate()
         {
             let open = |direction| {
-                let wish = Wish { direction, ..Wish::default() };
+                let wish = PortOptions { direction, ..PortOptions::default() };
                 open(&format!("mem:half{number}"), &wish).unwrap()
             };
             let (mut a, mut b) = (open(first), open(second));
@@ -409,7 +414,7 @@ mod tests {
     fn a_name_begins_anew_when_its_first_end_is_gone() {
         use super::super::Direction::{Receive, Transmit};
         for direction in [Receive, Transmit] {
-            let wish = Wish { direction, ..Wish::default() };
+            let wish = PortOptions { direction, ..PortOptions::default() };
             drop(open("mem:anew", &wish).unwrap());
             let (a, mut b) = wire("anew", "");
             assert!(b.receiver.as_mut().unwrap().receive(9, Wait::Poll).unwrap().is_empty(), "a wire again");
@@ -420,7 +425,7 @@ mod tests {
     #[test]
     fn two_wires_over_one_area_copy_nothing() {
         let area = Area::new(4096, 2048).unwrap();
-        let wish = Wish { area: Some(area.clone()), ..Wish::default() };
+        let wish = PortOptions { area: Some(area.clone()), ..PortOptions::default() };
         let mut ends: Vec<Port> =
             ["mem:one", "mem:one", "mem:two", "mem:two"].map(|uri| open(uri, &wish).unwrap()).into();
         let mut frames = Frames::new(4, 64);

@@ -43,7 +43,7 @@ pub mod uri;
 pub mod xdp;
 
 pub use area::Area;
-pub use batch::{ALL, Batch, Frames, MAX_BATCH, Meta, Way};
+pub use batch::{ALL, Batch, FrameDirection, Frames, MAX_BATCH, Meta};
 pub use circle::circle;
 pub use forward::{Broken, Moved, forward};
 pub use uri::Uri;
@@ -127,7 +127,7 @@ pub enum Hand {
 
 /// What a transmitter did with the frames that it was given, counted from the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sent {
+pub struct Transmitted {
     /// Frames that were dealt with. Fewer than given: it is full, and the rest is still the caller's.
     pub dealt: usize,
     /// Of these, how many were refused (oversize, link down, …), each counted with its reason in
@@ -273,7 +273,12 @@ pub trait Transmitter: Send {
     ///
     /// # Errors
     /// [`PortError`] when the port as a whole cannot go on; a single frame that cannot be sent is refused instead.
-    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> Result<Sent, PortError>;
+    fn transmit(
+        &mut self,
+        batch: &mut Batch<'_>,
+        which: &[u16],
+        hand: Hand,
+    ) -> Result<Transmitted, PortError>;
 
     /// Pushes out what was accepted and waits, at most so long, until the kernel reports it complete; how many frames
     /// are still under way.
@@ -353,7 +358,7 @@ pub struct Member {
 
 /// How a port shall be opened; what is not said in the URI.
 #[derive(Debug, Clone, Default)]
-pub struct Wish {
+pub struct PortOptions {
     /// For what.
     pub direction: Direction,
     /// How many bytes of each frame are wanted; all when not said.
@@ -386,7 +391,7 @@ pub struct Wish {
 ///
 /// # Errors
 /// Input: a name, kind or setting that does not exist. Host: what this host or this user cannot do, and what helps.
-pub fn open(uri: &str, wish: &Wish) -> record::Result<Port> {
+pub fn open(uri: &str, wish: &PortOptions) -> record::Result<Port> {
     let mut parsed = Uri::parse(uri)?;
     if wish.direction == Direction::Transmit && wish.stamps != StampSource::None && parsed.kind != "int" {
         let what = format!("a {}: port does not tell when its frames left", parsed.kind);
@@ -418,7 +423,7 @@ mod tests {
     #[test]
     fn every_kind_of_the_table_that_receives_can_be_opened() {
         for kind in record::PORT_KINDS {
-            let opened = open(&format!("{}:no-such-thing-here", kind.name), &Wish::default());
+            let opened = open(&format!("{}:no-such-thing-here", kind.name), &PortOptions::default());
             let unknown =
                 opened.err().is_some_and(|problem| problem.what.starts_with("there is no port kind"));
             assert_eq!(unknown, !kind.receives, "{}", kind.name);

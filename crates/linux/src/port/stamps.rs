@@ -12,7 +12,7 @@
 
 use super::packet::shared;
 use super::told::setting;
-use super::{Direction, MAX_BATCH, Receiver, Stamp, StampSource, Uri, Wait, Way, Wish};
+use super::{Direction, FrameDirection, MAX_BATCH, PortOptions, Receiver, Stamp, StampSource, Uri, Wait};
 use crate::sys::packet::StampFacts;
 use crate::sys::{packet, socket};
 use record::{PortSetting, Result, StampReport, StampSeen};
@@ -27,7 +27,7 @@ const RAW: u32 = 1 << 31;
 
 /// Where stamps are to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum StampLocation {
     /// Beside a message.
     Message,
     /// In a ring, which always has one.
@@ -46,7 +46,7 @@ pub fn source_of(status: u32) -> StampSource {
 }
 
 /// Asks for stamps; what came of it, in words.
-pub fn enable(fd: impl AsFd, wish: StampSource, place: Place) -> Vec<PortSetting> {
+pub fn enable(fd: impl AsFd, wish: StampSource, place: StampLocation) -> Vec<PortSetting> {
     let software = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     let hardware = libc::SOF_TIMESTAMPING_RX_HARDWARE | libc::SOF_TIMESTAMPING_RAW_HARDWARE;
     let (flags, note) = match wish {
@@ -63,14 +63,14 @@ pub fn enable(fd: impl AsFd, wish: StampSource, place: Place) -> Vec<PortSetting
     };
     let asked = if flags == 0 { "" } else { wish.name() };
     let otherwise = match place {
-        Place::Ring => ("software", "CLOCK_REALTIME, read when the frame was put into the ring"),
-        Place::Message => ("user", "CLOCK_REALTIME, read once for each batch"),
+        StampLocation::Ring => ("software", "CLOCK_REALTIME, read when the frame was put into the ring"),
+        StampLocation::Message => ("user", "CLOCK_REALTIME, read once for each batch"),
     };
     if flags == 0 {
         return vec![setting("stamps", asked, otherwise.0, otherwise.1)];
     }
     let mut done = socket::set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags);
-    if done.is_ok() && place == Place::Ring {
+    if done.is_ok() && place == StampLocation::Ring {
         let which = flags & (libc::SOF_TIMESTAMPING_RAW_HARDWARE | libc::SOF_TIMESTAMPING_SOFTWARE);
         done = packet::set(&fd, libc::PACKET_TIMESTAMP, which as i32);
     }
@@ -108,7 +108,12 @@ pub fn probe(interface: &str, wanted: StampSource) -> Result<StampReport> {
     let uri = Uri::parse(&format!("int:{interface}"))?;
     let (fd, facts) = shared::socket(&uri)?;
     let claims = packet::stamp_facts(&fd, interface);
-    let wish = Wish { direction: Direction::Receive, outgoing: true, stamps: wanted, ..Wish::default() };
+    let wish = PortOptions {
+        direction: Direction::Receive,
+        outgoing: true,
+        stamps: wanted,
+        ..PortOptions::default()
+    };
     let mut receiver = super::open(&uri.text, &wish)?.receiver;
     packet::bind(&fd, facts.index, 0).map_err(shared::refused(&uri, "to bind to the interface"))?;
     socket::set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &TRANSMIT)
@@ -163,7 +168,7 @@ impl Seen {
         let Ok(batch) = receiver.receive(MAX_BATCH, Wait::Poll) else { return };
         for index in 0..batch.len() {
             let meta = batch.meta(index);
-            if meta.way == Way::In {
+            if meta.way == FrameDirection::In {
                 *self.receive.entry(meta.stamp.source.name()).or_default() += 1;
             } else if meta.stamp.source != StampSource::User {
                 *self.receive.entry("own_frames").or_default() += 1;

@@ -15,8 +15,8 @@ use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::offload::{Finished, Finisher};
 use super::told::{refusing, setting};
 use super::{
-    Hand, Port, PortError, ReceiveCounters, Receiver, Sent, Stamp, StampSource, TransmitCounters,
-    Transmitter, Uri, Wait, Wish,
+    Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource, TransmitCounters,
+    Transmitted, Transmitter, Uri, Wait,
 };
 use crate::netlink::{Family, LinkState, Netlink};
 use crate::observe::links;
@@ -60,7 +60,7 @@ struct Tap {
 /// # Errors
 /// Input: a name or setting that cannot be used, an interface of that name that is no tap. Host: no permission, no
 /// `/dev/net/tun`.
-pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
+pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let wanted = Wanted::take(uri, wish)?;
     // Unknown settings are refused before anything is made.
     uri.finish()?;
@@ -104,7 +104,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn take(uri: &mut Uri, wish: &Wish) -> Result<Wanted> {
+    fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Wanted> {
         let asked = uri.take_amount("queues")?;
         let queues = asked.unwrap_or(1);
         if !(1..=MAX_QUEUES).contains(&queues) {
@@ -337,7 +337,7 @@ struct TapReceiver {
 }
 
 impl TapReceiver {
-    fn new(tap: Arc<Tap>, wish: &Wish, drops: KernelDrops, settings: Vec<PortSetting>) -> Self {
+    fn new(tap: Arc<Tap>, wish: &PortOptions, drops: KernelDrops, settings: Vec<PortSetting>) -> Self {
         TapReceiver {
             tap,
             memory: vec![0; ROOM],
@@ -595,8 +595,13 @@ fn is_oversize(frame: &[u8], mtu: usize) -> bool {
 }
 
 impl Transmitter for TapTransmitter {
-    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> Result<Sent, PortError> {
-        let mut sent = Sent::default();
+    fn transmit(
+        &mut self,
+        batch: &mut Batch<'_>,
+        which: &[u16],
+        _hand: Hand,
+    ) -> Result<Transmitted, PortError> {
+        let mut sent = Transmitted::default();
         let mut stopped = Ok(());
         for &index in which {
             let slot = &mut batch.slots()[usize::from(index)];

@@ -250,7 +250,7 @@ pub fn take_error(fd: impl AsFd) -> io::Result<Option<io::Error>> {
 
 /// What poll(2) saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct PollResult {
     /// It can be read (or written, when that was asked).
     pub ready: bool,
     /// It was left with an error.
@@ -261,16 +261,16 @@ pub struct Seen {
 ///
 /// # Errors
 /// What ppoll(2) says.
-pub fn poll(fd: impl AsFd, events: i16, time: Duration) -> io::Result<Seen> {
+pub fn poll(fd: impl AsFd, events: i16, time: Duration) -> io::Result<PollResult> {
     let mut polled = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events, revents: 0 };
     let time =
         libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: libc::c_long::from(time.subsec_nanos()) };
     // SAFETY: one live pollfd and a live timespec; the signal mask is left alone.
     let rc = unsafe { libc::ppoll(&raw mut polled, 1, &raw const time, std::ptr::null()) };
     match check(rc) {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Seen::default()),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(PollResult::default()),
         Err(error) => Err(error),
-        Ok(_) => Ok(Seen {
+        Ok(_) => Ok(PollResult {
             ready: polled.revents & events != 0,
             failed: polled.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0,
         }),

@@ -77,7 +77,7 @@ impl Detached {
 
 /// A process that cannot be confused with a later one of the same number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// Process id, as this process's `/proc` shows it.
     pub pid: u32,
     /// When it began, in clock ticks since boot (field 22 of `/proc/PID/stat`).
@@ -86,7 +86,7 @@ pub struct Identity {
     pub boot: String,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// This process.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Identity {
     /// `NotFound` when there is none.
     pub fn of(pid: u32) -> io::Result<Self> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_string();
-        Ok(Identity { pid, start: start_of(pid)?, boot })
+        Ok(ProcessIdentity { pid, start: start_of(pid)?, boot })
     }
 
     /// True while exactly this process lives (a zombie has ended).
@@ -344,12 +344,12 @@ mod tests {
     #[test]
     fn a_process_is_alive_until_it_has_ended() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let identity = Identity::of(child.id()).unwrap();
+        let identity = ProcessIdentity::of(child.id()).unwrap();
         assert!(identity.alive());
-        let reused = Identity { start: identity.start + 1, ..identity.clone() };
+        let reused = ProcessIdentity { start: identity.start + 1, ..identity.clone() };
         reused.end(Duration::from_secs(1)).unwrap();
         assert!(identity.alive(), "a process with the same number but another start is left alone");
-        let other_boot = Identity { boot: "earlier".into(), ..identity.clone() };
+        let other_boot = ProcessIdentity { boot: "earlier".into(), ..identity.clone() };
         other_boot.end(Duration::from_secs(1)).unwrap();
         assert!(identity.alive());
         identity.end(Duration::from_secs(5)).unwrap();
@@ -370,7 +370,7 @@ mod tests {
         let mut line = String::new();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line)
             .unwrap();
-        Identity::of(child.id()).unwrap().end(Duration::from_millis(50)).unwrap();
+        ProcessIdentity::of(child.id()).unwrap().end(Duration::from_millis(50)).unwrap();
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
     }

@@ -12,7 +12,7 @@
 use record::{Problem, Result};
 
 use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
-use crate::journal::Door;
+use crate::journal::Journals;
 use crate::netlink::{Answer, Netlink};
 
 /// What the names of these journals begin with: [`Door::clean_some`] puts up what a process that was killed has left down.
@@ -42,7 +42,7 @@ impl Knob for Up {
 ///
 /// # Errors
 /// Host: the interface is not there, or this user may not.
-pub fn take(door: &Door, interface: &str, index: u32) -> Result<Option<Change>> {
+pub fn take(door: &Journals, interface: &str, index: u32) -> Result<Option<Change>> {
     let told =
         |what: &str| Problem::host(format!("it cannot be taken down: {what}")).at(interface.to_owned());
     let links = Netlink::open().links().map_err(|refusal| told(&refusal.to_string()))?;
@@ -67,9 +67,9 @@ pub fn take(door: &Door, interface: &str, index: u32) -> Result<Option<Change>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Entry;
+    use crate::journal::JournalEntry;
     use crate::sys::netns;
-    use crate::tune::Step;
+    use crate::tune::TuneStep;
     use std::os::fd::AsFd;
 
     #[test]
@@ -79,8 +79,8 @@ mod tests {
             return println!("SKIP: down: needs root (network namespaces)");
         };
         let temporary = tempfile::tempdir().unwrap();
-        let steps = |entry: &Entry| entry.step::<Step>().ok().map(|step| Box::new(step) as _);
-        let door = Door::at(&temporary.path().join("state"), steps).unwrap();
+        let steps = |entry: &JournalEntry| entry.step::<TuneStep>().ok().map(|step| Box::new(step) as _);
+        let door = Journals::at(&temporary.path().join("state"), steps).unwrap();
         netns::within(inside.as_fd(), || {
             let is_up = || Netlink::open().links().unwrap().iter().any(|link| link.index == 1 && link.up);
             Netlink::open().set_up(1).unwrap();

@@ -150,7 +150,7 @@ fn change<K: Knob>(
     refused: impl Fn(&Wish<K>, &Refusal) -> Problem,
 ) -> Result<(Change, Vec<K::Value>)> {
     let step =
-        |wish: &Wish<K>| Step::Knob { knob: row.name.into(), at: wish.at.clone(), was: json!(wish.was) };
+        |wish: &Wish<K>| TuneStep::Knob { knob: row.name.into(), at: wish.at.clone(), was: json!(wish.was) };
     if let Err(problem) = journal.will(wishes.iter().map(step)) {
         let _ = journal.forget();
         return Err(problem);
@@ -217,7 +217,7 @@ impl Drop for Change {
 /// A setting that can be put back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum TuneStep {
     /// A setting is changed: set it to what it was.
     Knob {
         /// Its name in [`KNOBS`].
@@ -255,20 +255,20 @@ fn known<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::E
     row(&name).map(|row| row.name.to_owned()).ok_or_else(|| de::Error::custom("an unknown setting"))
 }
 
-impl Step {
+impl TuneStep {
     /// Setting, place and what was there before.
     fn parts(&self) -> (Option<&'static Row>, Scope, Value) {
         let at = |place: &Place| Scope::Interface(place.clone());
         match self {
-            Step::Knob { knob, at, was } => (row(knob), at.clone(), was.clone()),
-            Step::Stamps { at: place, was, side } => (Some(side.row()), at(place), json!(was)),
-            Step::Queues(place) => (Some(&queues::KNOB), at(place), json!(false)),
-            Step::Down(place) => (Some(&down::KNOB), at(place), json!(true)),
+            TuneStep::Knob { knob, at, was } => (row(knob), at.clone(), was.clone()),
+            TuneStep::Stamps { at: place, was, side } => (Some(side.row()), at(place), json!(was)),
+            TuneStep::Queues(place) => (Some(&queues::KNOB), at(place), json!(false)),
+            TuneStep::Down(place) => (Some(&down::KNOB), at(place), json!(true)),
         }
     }
 }
 
-impl journal::Step for Step {
+impl journal::UndoStep for TuneStep {
     fn undo(&self) -> std::result::Result<(), String> {
         let (row, at, was) = self.parts();
         let row = row.ok_or("an unknown setting")?;

@@ -20,7 +20,7 @@ use record::snapshot::{QdiscSample, TC_ROOT};
 use record::{Problem, Result};
 
 use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
-use crate::journal::Door;
+use crate::journal::Journals;
 use crate::netlink::{Answer, Attributes, Dump, Family, Netlink, Refusal, after, text, u32_at, u64_at};
 use crate::observe::qdiscs::{self, HEADER_BYTES, RATE_AT, TCA_KIND, TCA_OPTIONS, TCA_STATS2};
 
@@ -197,7 +197,7 @@ fn htb(handle: u32, classes: &[Class]) -> Htb {
 
 /// The queues of one interface of the namespace of the calling thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct QueuePlan {
     /// Its name.
     pub interface: String,
     /// Its number.
@@ -208,14 +208,14 @@ pub struct Plan {
     pub queues: Vec<Wanted>,
 }
 
-impl Plan {
+impl QueuePlan {
     /// What all queues together get in any case.
     pub fn guaranteed_bps(&self) -> u64 {
         self.queues.iter().filter_map(|queue| queue.min_bps).fold(0, u64::saturating_add)
     }
 }
 
-impl Plan {
+impl QueuePlan {
     fn wish(&self) -> Result<Wish<Ours<'_>>> {
         let at = Scope::interface(self.index, &self.interface)
             .map_err(|e| Problem::host(format!("cannot tell the network namespace: {e}")))?;
@@ -229,8 +229,8 @@ impl Plan {
 ///
 /// # Errors
 /// Input: an interface has a qdisc already that somebody made. Host: the kernel has no HTB, or this user may not.
-pub fn install(door: &Door, name: &str, plans: &[Plan]) -> Result<Change> {
-    let mut wishes: Vec<_> = plans.iter().map(Plan::wish).collect::<Result<_>>()?;
+pub fn install(door: &Journals, name: &str, plans: &[QueuePlan]) -> Result<Change> {
+    let mut wishes: Vec<_> = plans.iter().map(QueuePlan::wish).collect::<Result<_>>()?;
     let journal = door
         .begin(name, false)?
         .ok_or_else(|| Problem::host("this process is making its queues already").at(name.to_owned()))?;
@@ -251,7 +251,7 @@ fn refused(interface: &str, refusal: &Refusal) -> Problem {
     problem.at(interface.to_owned())
 }
 
-fn make(plan: &Plan) -> Answer {
+fn make(plan: &QueuePlan) -> Answer {
     let mut netlink = Netlink::open();
     let at = |handle, parent| tc::Tcmsg { ifindex: plan.index as i32, handle, parent, ..Default::default() };
     let mut request = tc::Request::new().set_create().set_excl().op_newqdisc_do(&at(HANDLE, TC_ROOT));
@@ -309,7 +309,7 @@ pub(super) const KNOB: Row = Row {
 struct Ours<'a> {
     index: u32,
     /// What is to be made.
-    plan: Option<&'a Plan>,
+    plan: Option<&'a QueuePlan>,
 }
 
 impl Knob for Ours<'_> {

@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use record::{Problem, Result};
 
 use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
-use crate::journal::Door;
+use crate::journal::Journals;
 use crate::netlink::{Answer, Refusal};
 use crate::sys::packet::{self, StampConfig};
 
@@ -175,7 +175,7 @@ impl Stamping {
 ///
 /// # Errors
 /// Input: no such interface. Host: it cannot stamp, or may not be changed; it is then as it was.
-pub fn switch_on(door: &Door, interface: &str, side: Side) -> Result<Stamping> {
+pub fn switch_on(door: &Journals, interface: &str, side: Side) -> Result<Stamping> {
     let told = |error: io::Error| Problem::host(format!("cannot ask about stamps: {error}")).at(interface);
     let stamps = Stamps::open(interface, side).map_err(told)?;
     let facts = packet::interface_named(&stamps.card.socket, interface).map_err(told)?;
@@ -183,7 +183,7 @@ pub fn switch_on(door: &Door, interface: &str, side: Side) -> Result<Stamping> {
     on(stamps, at, door)
 }
 
-fn on<C: Card>(mut stamps: Stamps<C>, at: Scope, door: &Door) -> Result<Stamping> {
+fn on<C: Card>(mut stamps: Stamps<C>, at: Scope, door: &Journals) -> Result<Stamping> {
     let (side, name) = (stamps.side, at.name().to_owned());
     let was = stamps.read().map_err(|refusal| refused(&name, side, &refusal))?;
     let which = side.words();

@@ -1,10 +1,10 @@
 //! With a fake for a card that can stamp, and a veth for an interface that cannot.
 
 use super::*;
-use crate::journal::{self, Entry};
+use crate::journal::{self, JournalEntry};
 use crate::sys::netns;
-use crate::sys::process::Identity;
-use crate::tune::{Place, Step};
+use crate::sys::process::ProcessIdentity;
+use crate::tune::{Place, TuneStep};
 use std::os::fd::AsFd;
 
 /// A card as drivers are: it takes what it can, or refuses.
@@ -44,13 +44,13 @@ impl<C: Card> Card for &mut C {
 }
 
 /// The steps of this room.
-fn steps(entry: &Entry) -> Option<Box<dyn journal::Step>> {
-    entry.step::<Step>().ok().map(|step| Box::new(step) as _)
+fn steps(entry: &JournalEntry) -> Option<Box<dyn journal::UndoStep>> {
+    entry.step::<TuneStep>().ok().map(|step| Box::new(step) as _)
 }
 
-fn state() -> (tempfile::TempDir, Door) {
+fn state() -> (tempfile::TempDir, Journals) {
     let temporary = tempfile::tempdir().unwrap();
-    let state = Door::at(&temporary.path().join("state"), steps).unwrap();
+    let state = Journals::at(&temporary.path().join("state"), steps).unwrap();
     (temporary, state)
 }
 
@@ -64,7 +64,7 @@ fn nowhere_place() -> Place {
 }
 
 /// Switches the stamps of a card on that is nowhere.
-fn switch(card: &mut impl Card, side: Side, door: &Door) -> Result<Stamping> {
+fn switch(card: &mut impl Card, side: Side, door: &Journals) -> Result<Stamping> {
     on(Stamps { card, side }, nowhere(), door)
 }
 
@@ -79,7 +79,7 @@ fn config(transmit: i32, receive: i32) -> StampConfig {
 
 #[test]
 fn the_undo_is_on_disk_before_the_card_is_switched() {
-    struct Looks<'a>(&'a Door, Fake);
+    struct Looks<'a>(&'a Journals, Fake);
     impl Card for Looks<'_> {
         fn get(&mut self) -> io::Result<StampConfig> {
             self.1.get()
@@ -87,8 +87,8 @@ fn the_undo_is_on_disk_before_the_card_is_switched() {
         fn set(&mut self, config: StampConfig) -> io::Result<()> {
             let record = self.0.read(&self.0.names()[0]).unwrap().expect("a journal");
             let was = serde_json::json!(self.1.config);
-            let step = Step::Knob { knob: "stamps_receive".into(), at: nowhere(), was };
-            assert_eq!(record.steps, [Entry::of(&step).unwrap()]);
+            let step = TuneStep::Knob { knob: "stamps_receive".into(), at: nowhere(), was };
+            assert_eq!(record.steps, [JournalEntry::of(&step).unwrap()]);
             self.1.set(config)
         }
     }
@@ -170,13 +170,13 @@ fn stamps_of_sent_frames_are_switched_on_their_own() {
 fn the_journal_of_a_killed_process_is_replayed() {
     let (_temporary, state) = state();
     let was = config(1, 12);
-    let step = Step::Stamps { at: nowhere_place(), was, side: Side::Receive };
+    let step = TuneStep::Stamps { at: nowhere_place(), was, side: Side::Receive };
     let text = serde_json::to_string(&step).unwrap();
-    assert_eq!(serde_json::from_str::<Step>(&text).unwrap(), step, "{text}");
+    assert_eq!(serde_json::from_str::<TuneStep>(&text).unwrap(), step, "{text}");
     // A journal of before there were sides is about frames that come in.
     let old = text.replace(",\"side\":\"receive\"", "");
-    assert_eq!((serde_json::from_str::<Step>(&old).unwrap(), old == text), (step.clone(), false));
-    let dead = Identity { start: 1, ..Identity::own().unwrap() };
+    assert_eq!((serde_json::from_str::<TuneStep>(&old).unwrap(), old == text), (step.clone(), false));
+    let dead = ProcessIdentity { start: 1, ..ProcessIdentity::own().unwrap() };
     state.leave_behind("stamps-card0-1", dead, &[step]);
     assert_eq!(state.clean().unwrap(), ["stamps-card0-1"]);
     assert!(state.names().is_empty());
@@ -216,7 +216,7 @@ fn a_veth_says_that_it_cannot_and_is_left_alone() {
         for (index, name) in [(facts.index, "a"), (facts.index + 100, "a"), (facts.index, "gone")] {
             let at = Scope::Interface(Place { netns: inode, index: index as u32, name: name.into() });
             let was = serde_json::json!(config(0, 0));
-            journal::Step::undo(&Step::Knob { knob: "stamps_receive".into(), at, was }).unwrap();
+            journal::UndoStep::undo(&TuneStep::Knob { knob: "stamps_receive".into(), at, was }).unwrap();
         }
     });
 }

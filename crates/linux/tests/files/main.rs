@@ -7,15 +7,16 @@ mod support;
 
 use linux::port::pcap::{Options, Writer};
 use linux::port::{
-    self, Direction, Frames, Hand, Meta, Port, PortError, Receiver, Stamp, StampSource, Wait, Way, Wish,
+    self, Direction, FrameDirection, Frames, Hand, Meta, Port, PortError, PortOptions, Receiver, Stamp,
+    StampSource, Wait,
 };
 use std::path::Path;
 use std::time::Duration;
 use wire::filter::{FilterInstruction, Program};
 use wire::pcap::{Interface, Statistics};
 
-fn wish(direction: Direction) -> Wish {
-    Wish { direction, ..Wish::default() }
+fn wish(direction: Direction) -> PortOptions {
+    PortOptions { direction, ..PortOptions::default() }
 }
 
 fn open(path: &Path, direction: Direction) -> record::Result<Port> {
@@ -41,7 +42,7 @@ fn frames_of(receiver: &mut dyn Receiver) -> Vec<(Vec<u8>, Meta)> {
     }
 }
 
-fn meta(ns: u64, way: Way) -> Meta {
+fn meta(ns: u64, way: FrameDirection) -> Meta {
     Meta { stamp: Stamp { ns, source: StampSource::Software }, way, ..Meta::default() }
 }
 
@@ -60,7 +61,7 @@ fn what_a_transmitter_wrote_a_receiver_reads() {
                 let bytes = vec![number as u8; (number as usize * 7) % 1500];
                 let meta = Meta {
                     wire_length: bytes.len() as u32 + 3,
-                    ..meta(1_700_000_000_000_000_001 + number, Way::In)
+                    ..meta(1_700_000_000_000_000_001 + number, FrameDirection::In)
                 };
                 assert!(frames.push(&bytes, meta));
                 expected.push((bytes, meta.wire_length, meta.stamp.ns));
@@ -99,9 +100,9 @@ fn a_writer_keeps_interfaces_statistics_and_directions() {
     let options = Options { interfaces: vec![name("eth7")], ..Options::default() };
     let mut writer = Writer::create(path.to_str().unwrap(), options).unwrap();
     assert_eq!(writer.interface(name("eth8")).unwrap(), 1);
-    writer.write(&[1; 60], &meta(5, Way::In)).unwrap();
-    writer.write(&[2; 61], &Meta { interface: 1, ..meta(6, Way::Out) }).unwrap();
-    let unknown = writer.write(&[3; 60], &Meta { interface: 2, ..meta(7, Way::In) }).unwrap_err();
+    writer.write(&[1; 60], &meta(5, FrameDirection::In)).unwrap();
+    writer.write(&[2; 61], &Meta { interface: 1, ..meta(6, FrameDirection::Out) }).unwrap();
+    let unknown = writer.write(&[3; 60], &Meta { interface: 2, ..meta(7, FrameDirection::In) }).unwrap_err();
     assert!(unknown.to_string().contains("no interface 2"), "{unknown}");
     let statistics =
         Statistics { interface: 1, dropped: Some(3), os_dropped: Some(4), ..Statistics::default() };
@@ -115,7 +116,7 @@ fn a_writer_keeps_interfaces_statistics_and_directions() {
     let found = frames_of(receiver.as_mut());
     assert_eq!(
         found.iter().map(|(_, m)| (m.interface, m.way)).collect::<Vec<_>>(),
-        [(0, Way::In), (1, Way::Out)]
+        [(0, FrameDirection::In), (1, FrameDirection::Out)]
     );
     let names: Vec<_> = receiver.interfaces().iter().map(|i| i.name.as_str()).collect();
     assert_eq!(names, ["eth7", "eth8"]);
@@ -171,10 +172,10 @@ fn snap_and_filter_are_kept() {
     let options = Options { interfaces: vec![Interface::default()], ..Options::default() };
     let mut writer = Writer::create(path.to_str().unwrap(), options).unwrap();
     for length in [10, 64, 65, 1500] {
-        writer.write(&vec![1; length], &meta(7, Way::In)).unwrap();
+        writer.write(&vec![1; length], &meta(7, FrameDirection::In)).unwrap();
     }
     writer.finish().unwrap();
-    let wish = Wish { snap: Some(64), ..wish(Direction::Receive) };
+    let wish = PortOptions { snap: Some(64), ..wish(Direction::Receive) };
     let mut receiver = port::open(&format!("pcap:{}", path.display()), &wish).unwrap().receiver.unwrap();
     let found = frames_of(receiver.as_mut());
     let lengths: Vec<_> = found.iter().map(|(bytes, meta)| (bytes.len(), meta.wire_length)).collect();
@@ -190,7 +191,7 @@ fn snap_and_filter_are_kept() {
         instruction(6, 0, u32::MAX),
         instruction(6, 0, 0),
     ];
-    let wish = Wish { filter: Some(Program::new(program.into()).unwrap()), ..wish };
+    let wish = PortOptions { filter: Some(Program::new(program.into()).unwrap()), ..wish };
     let mut receiver = port::open(&format!("pcap:{}", path.display()), &wish).unwrap().receiver.unwrap();
     let lengths: Vec<_> = frames_of(receiver.as_mut()).iter().map(|(_, meta)| meta.wire_length).collect();
     assert_eq!((lengths, receiver.counters().frames), (vec![65, 1500], 2));
@@ -220,10 +221,10 @@ fn frames_that_are_not_finished_are_finished() {
     ];
     let mut frames = Frames::new(4, 4000);
     for offload in offloads {
-        assert!(frames.push(&frame, Meta { offload, ..meta(1, Way::In) }));
+        assert!(frames.push(&frame, Meta { offload, ..meta(1, FrameDirection::In) }));
     }
     // Cut short on the way here: nothing can be summed.
-    let cut = Meta { offload: offloads[0], wire_length: 3042, ..meta(1, Way::In) };
+    let cut = Meta { offload: offloads[0], wire_length: 3042, ..meta(1, FrameDirection::In) };
     assert!(frames.push(&frame[..100], cut));
     let mut port = open(&path, Direction::Transmit).unwrap();
     let to = port.transmitter.as_mut().unwrap();
@@ -265,7 +266,7 @@ fn a_pipe_is_waited_for_as_long_as_the_caller_says() {
         for round in 0..3u8 {
             let mut frames = Frames::new(5, 100);
             for _ in 0..5 {
-                assert!(frames.push(&[round; 80], meta(u64::from(round), Way::In)));
+                assert!(frames.push(&[round; 80], meta(u64::from(round), FrameDirection::In)));
             }
             let mut batch = frames.batch();
             let all = batch.all();
@@ -313,7 +314,7 @@ fn a_full_disk_leaves_whole_frames_and_says_how_many() {
             let mut frames = Frames::new(64, 1000);
             while !frames.is_full() {
                 let bytes: Vec<u8> = (0..random.usize(14..900)).map(|_| random.u8(..)).collect();
-                frames.push(&bytes, meta(given, Way::In));
+                frames.push(&bytes, meta(given, FrameDirection::In));
                 given += 1;
             }
             let mut batch = frames.batch();
@@ -366,7 +367,7 @@ fn writes_until_it_is_killed() {
     let options = Options { interfaces: vec![Interface::default()], ..Options::default() };
     let mut writer = Writer::create(path.to_str().unwrap(), options).unwrap();
     for number in 0u64.. {
-        writer.write(&number.to_be_bytes().repeat(10), &meta(number, Way::In)).unwrap();
+        writer.write(&number.to_be_bytes().repeat(10), &meta(number, FrameDirection::In)).unwrap();
         if number % 1000 == 999 {
             writer.flush().unwrap();
             println!("flushed {}", number + 1);
@@ -427,13 +428,13 @@ fn a_million_random_frames_are_counted_right() {
     let (mut written, mut refused, mut cut_frames, mut wire_bytes) = (0u64, 0u64, 0u64, 0u64);
     for number in 0..1_000_000u64 {
         if number % 997 == 0 {
-            assert!(writer.write(&oversized, &meta(number, Way::In)).is_err());
+            assert!(writer.write(&oversized, &meta(number, FrameDirection::In)).is_err());
             refused += 1;
             continue;
         }
         let (length, cut, from) = frame(&mut random);
         let wire_length = length as u32 + cut;
-        let meta = Meta { wire_length, interface: (number % 2) as u32, ..meta(number, Way::In) };
+        let meta = Meta { wire_length, interface: (number % 2) as u32, ..meta(number, FrameDirection::In) };
         writer.write(&bytes[from..from + length], &meta).unwrap();
         (written, cut_frames) = (written + 1, cut_frames + u64::from(cut > 0));
         wire_bytes += u64::from(wire_length);

@@ -3,7 +3,7 @@
 use super::{frames_of, meta, open, reader, wish};
 use crate::support::skip;
 use linux::port::pcap::{Options, Writer};
-use linux::port::{self, Direction, Meta, Way};
+use linux::port::{self, Direction, FrameDirection, Meta};
 use linux::sys::netns;
 use std::fs;
 use std::net::UdpSocket;
@@ -253,7 +253,7 @@ fn frames_that_are_not_ethernet_are_told() {
         capture("tcpdump", &[&["-i", "any", "-c", "20", "-w", file], &more[..]].concat());
         let refused = open(&path, Direction::Receive).unwrap_err().to_string();
         assert!(refused.contains(name) && refused.contains("not Ethernet"), "{refused}");
-        let any = port::Wish { any_link: true, ..wish(Direction::Receive) };
+        let any = port::PortOptions { any_link: true, ..wish(Direction::Receive) };
         let port = port::open(&format!("pcap:{file}"), &any).unwrap();
         let mut receiver = port.receiver.unwrap();
         let frames = frames_of(receiver.as_mut());
@@ -277,7 +277,7 @@ fn write(path: &Path, format: Format, resolution: Resolution) {
     let mut writer = Writer::create(path.to_str().unwrap(), options).unwrap();
     for i in 0..30u32 {
         let bytes = vec![i as u8; 14 + i as usize * 45];
-        let way = if i % 3 == 0 { Way::Out } else { Way::In };
+        let way = if i % 3 == 0 { FrameDirection::Out } else { FrameDirection::In };
         let wire_length = bytes.len() as u32 + i % 2 * 100;
         let interface = if format == Format::Pcapng { i % 2 } else { 0 };
         let ns = 1_700_000_000_123_456_789 + u64::from(i) * 1_000_001;
@@ -354,7 +354,7 @@ fn a_last_block_that_was_half_written_costs_one_frame() {
         let options = Options { format: Some(format), interfaces, ..Options::default() };
         let mut writer = Writer::create(path.to_str().unwrap(), options).unwrap();
         for i in 0..10 {
-            writer.write(&[i; 100], &meta(1_700_000_000_000_000_000, Way::In)).unwrap();
+            writer.write(&[i; 100], &meta(1_700_000_000_000_000_000, FrameDirection::In)).unwrap();
         }
         writer.finish().unwrap();
         let file = fs::read(&path).unwrap();

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use linux::observe::{Flow, Patience, Protocol, Witness};
+use linux::observe::{Flow, FlowProtocol, Patience, Witness};
 use linux::sys::clock;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, setsockopt, socket,
@@ -206,8 +206,8 @@ fn a_full_send_buffer_has_no_buffer_to_witness() {
 fn an_echo_is_known_by_its_id_and_version() {
     let Some(world) = World::pair6() else { return };
     const ID: u16 = 0x1234;
-    let Some(four) = world.witness_of(Protocol::Icmp, ID) else { return };
-    let six = world.witness_of(Protocol::Icmp6, ID).expect("as the first");
+    let Some(four) = world.witness_of(FlowProtocol::Icmp, ID) else { return };
+    let six = world.witness_of(FlowProtocol::Icmp6, ID).expect("as the first");
     world.introduce("a", ("b", "10.0.0.2"));
     world.nft(
         "b",
@@ -237,7 +237,7 @@ fn an_echo_is_known_by_its_id_and_version() {
 #[test]
 fn a_tcp_flow_is_known_by_its_port() {
     let Some(world) = World::pair() else { return };
-    let Some(witness) = world.witness_of(Protocol::Tcp, PORT) else { return };
+    let Some(witness) = world.witness_of(FlowProtocol::Tcp, PORT) else { return };
     let listener = world.inside("b", || TcpListener::bind(("10.0.0.2", PORT))).expect("the port is free");
     world.nft(
         "b",
@@ -273,7 +273,7 @@ fn a_header_that_cannot_be_read_is_said_to_be_so() {
 #[test]
 fn a_wrong_question_is_no_witness() {
     let Some(world) = World::new(&["a"]) else { return };
-    let none = Flow { protocol: Protocol::Udp, ports: vec![] };
+    let none = Flow { protocol: FlowProtocol::Udp, ports: vec![] };
     let absent = Witness::start(&world.borrowed(), &none).expect_err("no port, no flow");
     assert!(!absent.counted() && absent.why.contains("ports"), "{}", absent.why);
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 
 use ::bpf::{Assembler, Op, Reg};
-use linux::observe::{Flow, Observer, Patience, Protocol, Witness};
+use linux::observe::{Flow, FlowProtocol, Observer, Patience, Witness};
 use linux::sys::{bpf, clock, netns};
 use record::Snapshot;
 
@@ -174,10 +174,10 @@ impl World {
 
     /// The witness of UDP on [`PORT`]; none (and a visible line) where it is not permitted.
     pub fn witness(&self) -> Option<Witness> {
-        self.witness_of(Protocol::Udp, PORT)
+        self.witness_of(FlowProtocol::Udp, PORT)
     }
 
-    pub fn witness_of(&self, protocol: Protocol, port: u16) -> Option<Witness> {
+    pub fn witness_of(&self, protocol: FlowProtocol, port: u16) -> Option<Witness> {
         match Witness::start(&self.borrowed(), &Flow { protocol, ports: vec![port] }) {
             Ok(witness) => Some(witness),
             Err(absent) => {

@@ -1,7 +1,9 @@
 //! What every kind must do. Nothing here knows a kind.
 
 use super::rig::{Came, Kind, Medium, Rig, frame};
-use linux::port::{Frames, Hand, MAX_BATCH, Meta, PortError, Sent, TransmitCounters, Wait, Wish};
+use linux::port::{
+    Frames, Hand, MAX_BATCH, Meta, PortError, PortOptions, TransmitCounters, Transmitted, Wait,
+};
 use record::PlaceDrop;
 use std::time::{Duration, Instant};
 
@@ -45,7 +47,7 @@ fn mixture(count: u32) -> Vec<Vec<u8>> {
 }
 
 pub fn same_frames(kind: &Kind) {
-    for mut rig in kind.rigs(&Wish::default()) {
+    for mut rig in kind.rigs(&PortOptions::default()) {
         let frames = mixture(2000);
         let total: u64 = frames.iter().map(|frame| frame.len() as u64).sum();
         let mut tx_counters = None;
@@ -70,9 +72,9 @@ pub fn same_frames(kind: &Kind) {
 
 /// No frame, one, as many as a batch holds, and far more than any ring.
 pub fn batches(kind: &Kind) {
-    for mut rig in kind.rigs(&Wish::default()) {
+    for mut rig in kind.rigs(&PortOptions::default()) {
         let mut none = Frames::new(1, 64);
-        assert_eq!(rig.tx().transmit(&mut none.batch(), &[], Hand::Over).unwrap(), Sent::default());
+        assert_eq!(rig.tx().transmit(&mut none.batch(), &[], Hand::Over).unwrap(), Transmitted::default());
         if rig.rx.is_some() {
             assert!(rig.rx().receive(0, Wait::Poll).unwrap().is_empty(), "{}", rig.name);
             assert!(rig.rx().receive(9, Wait::Poll).unwrap().is_empty(), "{}: no frame yet", rig.name);
@@ -89,7 +91,12 @@ pub fn batches(kind: &Kind) {
         // One at a time, however many are there.
         let one = rig.exchange(&frames[..1], 1);
         assert_eq!(one.len(), 1);
-        assert_eq!(send(&mut rig, &frames[..5]).unwrap(), Sent { dealt: 5, refused: 0 }, "{}", rig.name);
+        assert_eq!(
+            send(&mut rig, &frames[..5]).unwrap(),
+            Transmitted { dealt: 5, refused: 0 },
+            "{}",
+            rig.name
+        );
         let mut numbers = vec![];
         let deadline = Instant::now() + Duration::from_secs(60);
         while numbers.len() < 5 && Instant::now() < deadline {
@@ -108,7 +115,7 @@ fn assert_same_after(rig: &mut Rig, frames: &[Vec<u8>]) {
 }
 
 /// Offers frames once; what became of them.
-fn send(rig: &mut Rig, frames: &[Vec<u8>]) -> Result<Sent, PortError> {
+fn send(rig: &mut Rig, frames: &[Vec<u8>]) -> Result<Transmitted, PortError> {
     let mut memory = Frames::new(frames.len(), 2000);
     for frame in frames {
         assert!(memory.push(frame, Meta::default()));
@@ -125,7 +132,7 @@ fn send(rig: &mut Rig, frames: &[Vec<u8>]) -> Result<Sent, PortError> {
 
 /// Runts and frames that are too long: carried whole or refused with a name, and good frames pass between them.
 pub fn lengths(kind: &Kind) {
-    for mut rig in kind.rigs(&Wish::default()) {
+    for mut rig in kind.rigs(&PortOptions::default()) {
         let odd = [0usize, 1, 6, 13, 14, 15, 33, 60, 1514, 1515, 1519, 1900, 4000, 9000, 70000];
         let mut frames = vec![];
         for (i, length) in odd.iter().enumerate() {
@@ -167,7 +174,7 @@ pub fn lengths(kind: &Kind) {
 }
 
 pub fn snap(kind: &Kind) {
-    for mut rig in kind.rigs(&Wish { snap: Some(40), ..Wish::default() }) {
+    for mut rig in kind.rigs(&PortOptions { snap: Some(40), ..PortOptions::default() }) {
         let frames: Vec<Vec<u8>> =
             [14, 39, 40, 41, 60, 1514].iter().zip(0..).map(|(length, i)| frame(i, *length)).collect();
         let came = rig.exchange(&frames, 64);
@@ -207,7 +214,7 @@ pub fn link_down(kind: &Kind) {
     if !kind.has_interface() {
         return; // nothing that could go down
     }
-    for mut rig in kind.rigs(&Wish::default()) {
+    for mut rig in kind.rigs(&PortOptions::default()) {
         let frames: Vec<Vec<u8>> = (0..5).map(|i| frame(i, 100)).collect();
         let came = rig.exchange(&frames, 64);
         assert_same(&rig, &came, &frames);
@@ -256,7 +263,7 @@ pub fn removed(kind: &Kind) {
     if !kind.has_interface() {
         return; // nothing that could be removed
     }
-    for mut rig in kind.rigs(&Wish::default()) {
+    for mut rig in kind.rigs(&PortOptions::default()) {
         let frames: Vec<Vec<u8>> = (0..5).map(|i| frame(i, 100)).collect();
         let came = rig.exchange(&frames, 64);
         assert_same(&rig, &came, &frames);
@@ -279,7 +286,7 @@ pub fn removed(kind: &Kind) {
 }
 
 pub fn closed(kind: &Kind) {
-    for mut rig in kind.rigs(&Wish::default()) {
+    for mut rig in kind.rigs(&PortOptions::default()) {
         let frames: Vec<Vec<u8>> = (0..200).map(|i| frame(i, 100)).collect();
         for _ in 0..3 {
             let mut memory = Frames::new(200, 128);

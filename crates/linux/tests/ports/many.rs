@@ -1,13 +1,13 @@
 //! 10⁹ frames: counters do not wrap, nothing leaks.
 
-use linux::port::{Area, Frames, Hand, MAX_BATCH, Meta, Wait, Wish, forward, open};
+use linux::port::{Area, Frames, Hand, MAX_BATCH, Meta, PortOptions, Wait, forward, open};
 
 /// Frames bounce between the two ends of a wire; each crossing is one frame sent and one received.
 #[test]
 fn a_billion_frames_are_counted() {
     const FRAMES: u64 = 1_000_000_000;
     let area = Area::new(4096, 2048).unwrap();
-    let wish = Wish { area: Some(area.clone()), ..Wish::default() };
+    let wish = PortOptions { area: Some(area.clone()), ..PortOptions::default() };
     let (mut a, mut b) = (open("mem:billion", &wish).unwrap(), open("mem:billion", &wish).unwrap());
     let (a_rx, a_tx) = (a.receiver.as_mut().unwrap(), a.transmitter.as_mut().unwrap());
     let (b_rx, b_tx) = (b.receiver.as_mut().unwrap(), b.transmitter.as_mut().unwrap());

@@ -1,7 +1,9 @@
 //! A way for frames: a transmitter, a receiver, and what is between them.
 
 use super::stage::{Space, join, may_run};
-use linux::port::{Frames, Hand, MAX_BATCH, Meta, Port, PortError, Receiver, Transmitter, Wait, Wish, open};
+use linux::port::{
+    Frames, Hand, MAX_BATCH, Meta, Port, PortError, PortOptions, Receiver, Transmitter, Wait, open,
+};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,7 +39,7 @@ impl Kind {
     }
 
     /// The rigs to test: with offloads on and off where there are any. Empty when this user may not.
-    pub fn rigs(&self, wish: &Wish) -> Vec<Rig> {
+    pub fn rigs(&self, wish: &PortOptions) -> Vec<Rig> {
         if !self.has_interface() {
             return vec![Rig::new(self, wish, true)];
         }
@@ -67,7 +69,7 @@ pub struct Rig {
     rest: Vec<Port>,
     /// Where both interfaces are, and what they are called.
     pub places: Vec<(Space, &'static str)>,
-    wish: Wish,
+    wish: PortOptions,
     uri: String,
     medium: Medium,
     /// The folder of a file.
@@ -75,7 +77,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    fn new(kind: &Kind, wish: &Wish, on: bool) -> Rig {
+    fn new(kind: &Kind, wish: &PortOptions, on: bool) -> Rig {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = (kind.medium == Medium::File).then(|| tempfile::tempdir().unwrap());
@@ -110,11 +112,11 @@ impl Rig {
     /// Opens both ends (of a file, the one that writes).
     pub fn open(&mut self) {
         let at = |i: usize| self.uri.replace("IF", self.places[i].1);
-        let plain = Wish::default();
+        let plain = PortOptions::default();
         let (sender, receiver) = match self.medium {
             Medium::Memory => (open(&self.uri, &plain).unwrap(), Some(open(&self.uri, &self.wish).unwrap())),
             Medium::File => {
-                let wish = Wish { direction: linux::port::Direction::Transmit, ..plain };
+                let wish = PortOptions { direction: linux::port::Direction::Transmit, ..plain };
                 (open(&self.uri, &wish).unwrap_or_else(|p| panic!("{p}")), None)
             }
             Medium::Veth => {
@@ -183,7 +185,7 @@ impl Rig {
         }
         if self.medium == Medium::File {
             (self.tx, self.rest) = (None, vec![]);
-            let wish = Wish { direction: linux::port::Direction::Receive, ..self.wish.clone() };
+            let wish = PortOptions { direction: linux::port::Direction::Receive, ..self.wish.clone() };
             self.rx = open(&self.uri, &wish).unwrap_or_else(|p| panic!("{p}")).receiver;
         }
         let wanted = frames.len() - refused;

@@ -1,9 +1,9 @@
 //! Namespaces and interfaces for one test; gone when it ends.
 
 pub use crate::support::may_run;
-use linux::lab::topology::{InterfaceSpec, Offload, Prefix};
+use linux::lab::topology::{InterfaceSpec, OffloadFeature, Prefix};
 use linux::netlink::Netlink;
-use linux::port::{Frames, Hand, Meta, Port, Wait, Wish, open};
+use linux::port::{Frames, Hand, Meta, Port, PortOptions, Wait, open};
 use linux::sys::netns;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -30,7 +30,7 @@ impl Space {
 
     /// Opens a port. A program that another test is just starting holds copies of all our descriptors until its `exec`,
     /// so what was closed a moment ago may still be attached.
-    pub fn open(&self, uri: &str, wish: &Wish) -> Port {
+    pub fn open(&self, uri: &str, wish: &PortOptions) -> Port {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match self.within(|| open(uri, wish)) {
@@ -66,15 +66,15 @@ impl Space {
         let index = self.index(name);
         self.within(|| {
             let mut netlink = Netlink::open();
-            for offload in Offload::ALL {
+            for offload in OffloadFeature::ALL {
                 let changed = netlink.set_offloads(index, &[(offload, on)].into());
                 // What is fixed in the driver cannot be switched; the two that matter must be.
-                if matches!(offload, Offload::Tso | Offload::Tx) {
+                if matches!(offload, OffloadFeature::Tso | OffloadFeature::Tx) {
                     changed.unwrap();
                 }
             }
             let state = netlink.offloads(index).unwrap();
-            assert_eq!(state.get(&Offload::Tso), Some(&on), "{name}: {state:?}");
+            assert_eq!(state.get(&OffloadFeature::Tso), Some(&on), "{name}: {state:?}");
         });
     }
 
@@ -114,8 +114,8 @@ pub fn join(a: (&Space, &str), b: (&Space, &str), on: bool) {
 
 /// Sends frames until one arrives.
 fn prove(from: (&Space, &str), to: (&Space, &str)) {
-    let mut sender = from.0.open(&format!("int:{}", from.1), &Wish::default());
-    let mut receiver = to.0.open(&format!("int:{}", to.1), &Wish::default());
+    let mut sender = from.0.open(&format!("int:{}", from.1), &PortOptions::default());
+    let mut receiver = to.0.open(&format!("int:{}", to.1), &PortOptions::default());
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut probe = Frames::new(1, 64);
     assert!(probe.push(&[0x02; 60], Meta::default()));

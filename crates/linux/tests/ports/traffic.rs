@@ -7,7 +7,7 @@
 //! finish them, or b's kernel drops what it gets.
 
 use super::stage::{Space, join, may_run};
-use linux::port::{Direction, Port, Transmitter, Wait, Wish, forward};
+use linux::port::{Direction, Port, PortOptions, Transmitter, Wait, forward};
 use linux::sys::udp;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -104,16 +104,16 @@ fn datagrams(a: &Space, b: &Space, what: &str) {
     }
 }
 
-fn wish() -> Wish {
-    Wish { promiscuous: true, ..Wish::default() }
+fn wish() -> PortOptions {
+    PortOptions { promiscuous: true, ..PortOptions::default() }
 }
 
 /// A port; `A|B` receives by A and sends by B.
 fn open_both(space: &Space, uri: &str, interface: &str) -> Port {
     let uri = uri.replace("IF", interface);
     let Some((receives, sends)) = uri.split_once('|') else { return space.open(&uri, &wish()) };
-    let receiver = space.open(receives, &Wish { direction: Direction::Receive, ..wish() });
-    let sender = space.open(sends, &Wish { direction: Direction::Transmit, ..wish() });
+    let receiver = space.open(receives, &PortOptions { direction: Direction::Receive, ..wish() });
+    let sender = space.open(sends, &PortOptions { direction: Direction::Transmit, ..wish() });
     Port { uri: uri.clone(), receiver: receiver.receiver, transmitter: sender.transmitter }
 }
 

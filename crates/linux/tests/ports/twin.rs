@@ -2,7 +2,7 @@
 //! carry them.
 
 use super::stage::{Space, join, may_run};
-use linux::port::{Frames, Hand, MAX_BATCH, Meta, Wait, Wish};
+use linux::port::{Frames, Hand, MAX_BATCH, Meta, PortOptions, Wait};
 use std::time::{Duration, Instant};
 use wire::frame::{TCP, UDP};
 use wire::layers::Layers;
@@ -58,8 +58,8 @@ fn the_kernel_cuts_super_frames_into_the_same_frames() {
     }
     let (a, b) = (Space::new(), Space::new());
     join((&a, "a0"), (&b, "b0"), false);
-    let mut sender = a.open("int:a0", &Wish::default());
-    let mut receiver = b.open("int:b0?vnet=off", &Wish::default());
+    let mut sender = a.open("int:a0", &PortOptions::default());
+    let mut receiver = b.open("int:b0?vnet=off", &PortOptions::default());
     let (tx, rx) = (sender.transmitter.as_mut().unwrap(), receiver.receiver.as_mut().unwrap());
     let mut compared = 0;
     for (v6, kind) in [
@@ -117,8 +117,8 @@ fn the_kernel_completes_checksums_as_we_do() {
     }
     let (a, b) = (Space::new(), Space::new());
     join((&a, "a0"), (&b, "b0"), false);
-    let mut sender = a.open("int:a0", &Wish::default());
-    let mut receiver = b.open("int:b0?vnet=off", &Wish::default());
+    let mut sender = a.open("int:a0", &PortOptions::default());
+    let mut receiver = b.open("int:b0?vnet=off", &PortOptions::default());
     let (tx, rx) = (sender.transmitter.as_mut().unwrap(), receiver.receiver.as_mut().unwrap());
     for (v6, kind) in [
         (false, SegmentKind::Tcp4),

@@ -11,7 +11,7 @@
 use super::flows::{Counted, Flows, Key};
 use super::streams::{Flow, Streams};
 use super::talkers::{HARDWARE, Pair, Talkers, V4, V6};
-use linux::port::{Meta, StampSource, Way};
+use linux::port::{FrameDirection, Meta, StampSource};
 use record::NamedCount;
 use record::capture::{CaptureCensus, ProtocolCount, Talker};
 use wire::frame;
@@ -233,7 +233,7 @@ impl Census {
         if self.only_count {
             return;
         }
-        if meta.way == Way::Out {
+        if meta.way == FrameDirection::Out {
             self.mark(Mark::Outgoing);
         }
         if (bytes.len() as u32) < length {

@@ -22,7 +22,7 @@ pub mod writer;
 
 use crate::traffic::ports::{add_drops, drops_since, with_setting};
 use census::Census;
-use linux::port::{self, Direction, Member, Port, PortError, ReceiveCounters, StampSource, Uri, Wish};
+use linux::port::{self, Direction, Member, Port, PortError, PortOptions, ReceiveCounters, StampSource, Uri};
 use linux::sys::{clock, process};
 use record::capture::{CaptureReport, CaptureSecond, CaptureSeen, Recorded, SCHEMA, SECOND, Written};
 use record::unit::many;
@@ -179,7 +179,7 @@ fn open(wish: &CaptureWish) -> Result<Vec<Port>> {
     let filter =
         if kernel_filters(&kind) { wish.filter.as_ref().map(|(_, program)| program.clone()) } else { None };
     let open = |index| {
-        let wish_of_port = Wish {
+        let wish_of_port = PortOptions {
             direction: Direction::Receive,
             snap: wish.snap,
             promiscuous: wish.promiscuous,

@@ -31,7 +31,7 @@ fn capture(
     mut frame: impl FnMut(u64, &mut Vec<u8>) -> u32 + Send,
 ) -> Outcome {
     let uri = format!("mem:capture-{name}?chunk=4096");
-    let mut far = port::open(&uri, &Wish::default()).unwrap();
+    let mut far = port::open(&uri, &PortOptions::default()).unwrap();
     let wish = CaptureWish { uri, ..wish };
     std::thread::scope(|scope| {
         let (opened, is_open) = std::sync::mpsc::channel();
@@ -100,7 +100,7 @@ fn losses_count_in_the_file_that_was_open() {
     let mut all = file(&path).unwrap();
     all.rotate_bytes = Some(40_000);
     let uri = "fault:mem:capture-lossy?lose=10%&seed=5".to_owned();
-    let mut far = port::open("mem:capture-lossy", &Wish::default()).unwrap();
+    let mut far = port::open("mem:capture-lossy", &PortOptions::default()).unwrap();
     let wish = CaptureWish { uri, file: Some(all), ..CaptureWish::default() };
     let report = std::thread::scope(|scope| {
         let (opened, is_open) = std::sync::mpsc::channel();

@@ -176,11 +176,11 @@ fn completed(counters: &Both) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::port::{Frames, Hand, Meta, Wish, open};
+    use linux::port::{Frames, Hand, Meta, PortOptions, open};
 
     #[test]
     fn what_is_not_sent_is_accounted_for() {
-        let wish = Wish::default();
+        let wish = PortOptions::default();
         let [mut a, mut b, mut c, d] = ["mem:null1", "mem:null1", "mem:null2?frames=10", "mem:null2"]
             .map(|uri| open(uri, &wish).unwrap());
         let mut frames = Frames::new(100, 64);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn frames_in_hand_when_the_other_port_ends_are_counted() {
-        let wish = Wish::default();
+        let wish = PortOptions::default();
         let [mut a, mut b, mut c, d] =
             ["mem:null3", "mem:null3", "mem:null4", "mem:null4"].map(|uri| open(uri, &wish).unwrap());
         let mut frames = Frames::new(100, 64);

@@ -10,7 +10,7 @@ use super::program::Program;
 use super::sending::send;
 use super::template::{Kind, Template};
 use linux::lab::{Lab, Lifetime, Topology};
-use linux::port::{MAX_BATCH, Uri, Wait, Wish};
+use linux::port::{MAX_BATCH, PortOptions, Uri, Wait};
 use record::send::{Calibration, SendReport};
 use record::{PortKind, Problem, Result};
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn on_interface(port: &str, interface: &str) -> Result<String> {
 fn in_memory(job: &Job, template: &Template, watch: &Watch) -> Result<f64> {
     let chunk = Program::new(template).longest().next_power_of_two().clamp(2048, 1 << 17);
     let port = format!("mem:calibrate-{}?frames=4096&chunk={chunk}", std::process::id());
-    let mut far = linux::port::open(&port, &Wish::default())?;
+    let mut far = linux::port::open(&port, &PortOptions::default())?;
     let there = Job { port, what: What::Template(template.clone()), threads: 1, ..job.clone() };
     let Sending { report, .. } = std::thread::scope(|scope| {
         let mut from = far.receiver.take().expect("opened both ways");

@@ -239,12 +239,12 @@ mod tests {
     use super::super::template::Template;
     use super::*;
     use crate::traffic::schedule::Plan;
-    use linux::port::{MAX_BATCH, Port, Receiver, Wait, Wish, open};
+    use linux::port::{MAX_BATCH, Port, PortOptions, Receiver, Wait, open};
     use std::sync::Arc;
 
     fn wire(name: &str, settings: &str) -> (Port, Port) {
         let uri = format!("mem:{name}{settings}");
-        (open(&uri, &Wish::default()).unwrap(), open(&uri, &Wish::default()).unwrap())
+        (open(&uri, &PortOptions::default()).unwrap(), open(&uri, &PortOptions::default()).unwrap())
     }
 
     fn drain(from: &mut dyn Receiver) -> Vec<Vec<u8>> {

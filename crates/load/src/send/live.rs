@@ -10,7 +10,7 @@ use super::template::fields::Default as Unsaid;
 use super::template::{Kind, Template};
 use crate::traffic::schedule::{self, Plan};
 use linux::port::TransmitCounters;
-use linux::port::live::{Live, LiveFrame, LiveWish, Pace};
+use linux::port::live::{Live, LiveFrame, LiveOptions, Pace};
 use linux::sys::clock;
 use record::unit::many;
 use record::{Problem, Result};
@@ -67,7 +67,7 @@ pub(super) fn send(job: &Job, template: &Template, watch: &Watch) -> Result<Outc
     let count = frames_of(template);
     let program = super::program::Program::new(template);
     let frame = |n| LiveFrame { bytes: program.frame(n, Moment::default()), message };
-    let wish = LiveWish { frames: (0..count).map(frame).collect(), ..LiveWish::default() };
+    let wish = LiveOptions { frames: (0..count).map(frame).collect(), ..LiveOptions::default() };
     if count > 1 {
         notes.push(format!("live frames vary over {} and then repeat", many(count, "frame")));
     }

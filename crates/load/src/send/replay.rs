@@ -5,7 +5,7 @@
 
 use super::build::Moment;
 use super::engine::Source;
-use linux::port::{Direction, Frames, MAX_BATCH, Meta, PortError, Wait, Wish};
+use linux::port::{Direction, Frames, MAX_BATCH, Meta, PortError, PortOptions, Wait};
 use record::send::ReplayFacts;
 use record::unit::{count, many};
 use record::{Problem, Result};
@@ -41,7 +41,7 @@ impl Recording {
     /// Input: not such a file, damaged, without frames, or larger than fits.
     pub fn read(file: &str, fix: bool, most: Option<u64>) -> Result<Recording> {
         let uri = if file.starts_with("pcap:") { file.to_owned() } else { format!("pcap:{file}") };
-        let wish = Wish { direction: Direction::Receive, ..Wish::default() };
+        let wish = PortOptions { direction: Direction::Receive, ..PortOptions::default() };
         let mut port = linux::port::open(&uri, &wish)?;
         let Some(receiver) = port.receiver.as_mut() else {
             return Err(Problem::input("nothing can be read from it").at(&uri));

@@ -12,7 +12,7 @@ use super::watcher::Watcher;
 use crate::traffic::ports::{add_drops, bypasses_qdisc};
 use crate::traffic::schedule::{self, Plan, Share};
 use crate::traffic::threads::joined;
-use linux::port::{Direction, Port, PortError, StampSource, TransmitCounters, Wish};
+use linux::port::{Direction, Port, PortError, PortOptions, StampSource, TransmitCounters};
 use linux::sys::clock;
 use record::send::{SCHEMA, SendLedger, SendReport, SendSeen};
 use record::traffic::Schedule;
@@ -93,7 +93,7 @@ fn why(tally: &Tally) -> &'static str {
 }
 
 fn open(job: &Job) -> Result<Vec<Port>> {
-    let wish = Wish { direction: Direction::Transmit, stamps: job.stamps, ..Wish::default() };
+    let wish = PortOptions { direction: Direction::Transmit, stamps: job.stamps, ..PortOptions::default() };
     let one = |_| {
         let port = linux::port::open(&job.port, &wish)?;
         if port.transmitter.is_none() {
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_report_over_memory_closes() {
-        let mut far = open("mem:job", &Wish::default()).unwrap();
+        let mut far = open("mem:job", &PortOptions::default()).unwrap();
         let report = std::thread::scope(|scope| {
             let from = far.receiver.as_mut().unwrap();
             let drain = scope.spawn(move || {
@@ -311,7 +311,7 @@ mod tests {
 
     /// Sends into memory that somebody empties; what the report says.
     fn sent(job: &Job) -> SendReport {
-        let mut far = open(&job.port, &Wish::default()).unwrap();
+        let mut far = open(&job.port, &PortOptions::default()).unwrap();
         std::thread::scope(|scope| {
             let from = far.receiver.as_mut().unwrap();
             scope.spawn(move || while from.receive(MAX_BATCH, Wait::For(Duration::from_secs(5))).is_ok() {});

@@ -16,7 +16,8 @@
 
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::{
-    Hand, Port, PortError, ReceiveCounters, Receiver, Sent, TransmitCounters, Transmitter, Uri, Wait, Wish,
+    Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, TransmitCounters, Transmitted,
+    Transmitter, Uri, Wait,
 };
 use crate::port::told::setting;
 use crate::sys::clock;
@@ -40,7 +41,7 @@ const CLOSING: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// Input: settings that cannot be used, or what the port inside says.
-pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
+pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let text = uri.text.clone();
     let plan = Plan::take(uri)?;
     let (rx, tx) = match uri.take("side").as_deref() {
@@ -517,7 +518,7 @@ impl FaultTransmitter {
     }
 
     /// Sends frames from the first one on; how many were dealt with, and how many of them refused inside.
-    fn go_on(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> Result<Sent, PortError> {
+    fn go_on(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> Result<Transmitted, PortError> {
         let plain = if self.faults.plan.delay_ns == 0 && self.faults.held() == 0 {
             self.fates.iter().take(which.len()).take_while(|fate| fate.is_plain()).count()
         } else {
@@ -530,25 +531,30 @@ impl FaultTransmitter {
             return Ok(sent);
         }
         if self.faults.held() >= MAX_HELD || !self.push_out()? {
-            return Ok(Sent::default());
+            return Ok(Transmitted::default());
         }
-        let Some(fate) = self.fates.pop_front() else { return Ok(Sent::default()) };
+        let Some(fate) = self.fates.pop_front() else { return Ok(Transmitted::default()) };
         let index = usize::from(which[0]);
         let meta = *batch.meta(index);
         self.faults.enter(&fate, batch.bytes(index), &meta, clock::monotonic_ns());
         // Full is no matter here: the frame is ours now.
         self.push_out()?;
-        Ok(Sent { dealt: 1, refused: 0 })
+        Ok(Transmitted { dealt: 1, refused: 0 })
     }
 }
 
 impl Transmitter for FaultTransmitter {
-    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> Result<Sent, PortError> {
+    fn transmit(
+        &mut self,
+        batch: &mut Batch<'_>,
+        which: &[u16],
+        hand: Hand,
+    ) -> Result<Transmitted, PortError> {
         while self.fates.len() < which.len() {
             let fate = self.faults.draw();
             self.fates.push_back(fate);
         }
-        let mut sent = Sent::default();
+        let mut sent = Transmitted::default();
         self.push_out()?;
         while sent.dealt < which.len() {
             let step = match self.go_on(batch, &which[sent.dealt..], hand) {

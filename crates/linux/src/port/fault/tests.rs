@@ -14,7 +14,7 @@ fn number(bytes: &[u8]) -> u32 {
 
 /// A wire with faults at one end: that end, the plain end.
 fn wire(name: &str, settings: &str) -> (Port, Port) {
-    let (wish, name) = (Wish::default(), format!("mem:fault-{name}"));
+    let (wish, name) = (PortOptions::default(), format!("mem:fault-{name}"));
     (open(&format!("fault:{name}?{settings}"), &wish).unwrap(), open(&name, &wish).unwrap())
 }
 
@@ -185,7 +185,7 @@ fn what_is_held_is_given_out_before_the_end_is_said() {
 
 #[test]
 fn settings_that_cannot_be_are_refused() {
-    let refused = |uri: &str| open(uri, &Wish::default()).unwrap_err().to_string();
+    let refused = |uri: &str| open(uri, &PortOptions::default()).unwrap_err().to_string();
     assert!(refused("fault:mem:x?lose=2").contains("lose=2"));
     assert!(refused("fault:mem:x?lose=-1%").contains("chance"));
     assert!(refused("fault:mem:x?delay=5").contains("is not a time (examples: 250ns"));

@@ -37,7 +37,7 @@ pub struct LiveFrame {
 
 /// What is to be sent, and where.
 #[derive(Debug, Clone, Default)]
-pub struct LiveWish {
+pub struct LiveOptions {
     /// Sent in turn; at most 512.
     pub frames: Vec<LiveFrame>,
     /// The number in the first frame.
@@ -111,7 +111,7 @@ impl Live {
     ///
     /// # Errors
     /// As [`Live::open`], and input for an unknown setting.
-    pub fn open_uri(text: &str, mut wish: LiveWish) -> Result<Live> {
+    pub fn open_uri(text: &str, mut wish: LiveOptions) -> Result<Live> {
         let mut uri = Uri::parse(text)?;
         if let Some(batch) = uri.take_amount("batch")? {
             if !(1..=u64::from(MAX_BATCH)).contains(&batch) {
@@ -134,7 +134,7 @@ impl Live {
     /// # Errors
     /// Input: no such interface, templates that cannot be sent. Host: the interface is down or cannot take such frames,
     /// the kernel is too old or this user may not.
-    pub fn open(interface: &str, place: &str, wish: &LiveWish) -> Result<Live> {
+    pub fn open(interface: &str, place: &str, wish: &LiveOptions) -> Result<Live> {
         let interface = Interface::find(interface, place)?;
         if !interface.link.up {
             return Err(Problem::host(format!("interface {} is down", interface.link.name))
@@ -302,7 +302,7 @@ fn check(frames: &[LiveFrame], interface: &Interface, place: &str) -> Result<()>
     Ok(())
 }
 
-fn settings(interface: &Interface, wish: &LiveWish, batch: u32, peer: String) -> Vec<PortSetting> {
+fn settings(interface: &Interface, wish: &LiveOptions, batch: u32, peer: String) -> Vec<PortSetting> {
     let asked = if wish.batch == 0 { String::new() } else { wish.batch.to_string() };
     let mut all = vec![
         setting(

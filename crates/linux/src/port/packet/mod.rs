@@ -20,9 +20,9 @@ pub(in crate::port) use transmit::PacketTransmitter;
 
 use super::batch::MAX_BATCH;
 use super::interface::Interface;
-use super::{Direction, Port, Receiver, StampSource, Transmitter, Uri, Wish};
+use super::{Direction, Port, PortOptions, Receiver, StampSource, Transmitter, Uri};
 use crate::netlink::Netlink;
-use crate::netlink::Offload;
+use crate::netlink::OffloadFeature;
 use record::{Problem, Result};
 use shared::{Fanout, take_switch};
 use wire::offload::MOST_JOINED;
@@ -47,7 +47,7 @@ const BUFFER: u64 = 32 << 20;
 ///
 /// # Errors
 /// Input: no such interface, or settings that cannot be used. Host: what this host or this user cannot do.
-pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
+pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let asked = take(uri)?;
     uri.finish()?;
     let mut port = Port { uri: uri.text.clone(), receiver: None, transmitter: None };
@@ -94,7 +94,7 @@ fn cuts_super_frames(uri: &Uri) -> Result<()> {
     let offloads = Netlink::open()
         .offloads(interface.link.index)
         .map_err(|e| Problem::host(format!("cannot ask for the offloads: {e}")).at(&uri.text))?;
-    if interface.link.kind.is_empty() || offloads.get(&Offload::Uso) != Some(&true) {
+    if interface.link.kind.is_empty() || offloads.get(&OffloadFeature::Uso) != Some(&true) {
         return Ok(());
     }
     let what =

@@ -2,9 +2,9 @@
 
 use super::super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::super::stamps;
-use super::super::{PortError, ReceiveCounters, Receiver, Stamp, StampSource, Uri, Wait, Wish};
+use super::super::{PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource, Uri, Wait};
 use super::Asked;
-use super::shared::{self, Finish, Watch, refused, switch};
+use super::shared::{self, Finish, LinkWatch, refused, switch};
 use crate::port::told::setting;
 use crate::sys::packet::{self, Mapping};
 use crate::sys::{clock, socket};
@@ -30,7 +30,7 @@ struct Control([u8; CONTROL]);
 /// The receiving end.
 pub struct PacketReceiver {
     fd: OwnedFd,
-    watch: Watch,
+    watch: LinkWatch,
     finish: Finish,
     vnet: bool,
     memory: Mapping,
@@ -53,7 +53,7 @@ unsafe impl Send for PacketReceiver {}
 
 impl PacketReceiver {
     /// Opens it as asked.
-    pub fn open(uri: &Uri, wish: &Wish, asked: &Asked) -> Result<PacketReceiver> {
+    pub fn open(uri: &Uri, wish: &PortOptions, asked: &Asked) -> Result<PacketReceiver> {
         let (fd, facts) = shared::socket(uri)?;
         let mut settings = vec![];
         socket::set_buffer(&fd, socket::Direction::Receive, asked.buffer)
@@ -73,14 +73,14 @@ impl PacketReceiver {
         settings.push(setting("vnet", "", switch(asked.vnet), note));
         settings.push(setting("batch", "", format!("{} frames", asked.batch), ""));
         settings.extend(shared::listen(&fd, &facts, uri, wish, asked.fanout)?);
-        settings.extend(stamps::enable(&fd, wish.stamps, stamps::Place::Message));
+        settings.extend(stamps::enable(&fd, wish.stamps, stamps::StampLocation::Message));
         Self::new(fd, &facts, wish, asked, settings).map_err(refused(uri, "memory for the frames"))
     }
 
     fn new(
         fd: OwnedFd,
         facts: &packet::InterfaceFacts,
-        wish: &Wish,
+        wish: &PortOptions,
         asked: &Asked,
         settings: Vec<PortSetting>,
     ) -> io::Result<PacketReceiver> {
@@ -96,7 +96,7 @@ impl PacketReceiver {
         };
         let mut receiver = PacketReceiver {
             fd,
-            watch: Watch::new(facts),
+            watch: LinkWatch::new(facts),
             finish: Finish::new(wish),
             vnet: asked.vnet,
             memory,

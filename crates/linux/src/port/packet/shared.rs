@@ -10,7 +10,7 @@
 //! socket is looked at every [`SLICE`].
 
 use super::super::batch::{Home, Slot};
-use super::super::{PortError, Uri, Wait, Way, Wish};
+use super::super::{FrameDirection, PortError, PortOptions, Uri, Wait};
 use crate::port::told::setting;
 use crate::sys::packet::{self, InterfaceFacts};
 use record::{PortSetting, Problem, Result};
@@ -144,7 +144,7 @@ pub fn listen(
     fd: &OwnedFd,
     facts: &InterfaceFacts,
     uri: &Uri,
-    wish: &Wish,
+    wish: &PortOptions,
     fanout: Option<Fanout>,
 ) -> Result<Vec<PortSetting>> {
     let mut settings = vec![];
@@ -189,16 +189,16 @@ pub fn listen(
 
 /// What a socket knows of its link.
 #[derive(Debug)]
-pub struct Watch {
+pub struct LinkWatch {
     index: i32,
     down: bool,
     gone: bool,
 }
 
-impl Watch {
+impl LinkWatch {
     /// A link that is up until the kernel says otherwise.
-    pub fn new(facts: &InterfaceFacts) -> Watch {
-        Watch { index: facts.index, down: false, gone: false }
+    pub fn new(facts: &InterfaceFacts) -> LinkWatch {
+        LinkWatch { index: facts.index, down: false, gone: false }
     }
 
     /// The number of the interface.
@@ -282,8 +282,8 @@ pub fn deadline(wait: Wait) -> Option<Instant> {
 
 /// Which way a frame went, by `sll_pkttype`.
 #[inline]
-pub fn way(kind: u8) -> Way {
-    if kind == libc::PACKET_OUTGOING { Way::Out } else { Way::In }
+pub fn way(kind: u8) -> FrameDirection {
+    if kind == libc::PACKET_OUTGOING { FrameDirection::Out } else { FrameDirection::In }
 }
 
 /// Bits of `tp_status` that tell about the frame, the same in a ring and beside a message.
@@ -336,7 +336,7 @@ pub struct Finish {
 
 impl Finish {
     /// By what was wished.
-    pub fn new(wish: &Wish) -> Finish {
+    pub fn new(wish: &PortOptions) -> Finish {
         Finish { filter: wish.filter.clone(), snap: wish.snap.unwrap_or(u32::MAX) }
     }
 

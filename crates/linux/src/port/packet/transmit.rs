@@ -12,11 +12,11 @@
 use super::super::batch::{ALL, Batch, Home, Meta, Slot};
 use super::super::offload::{Finished, Finisher};
 use super::super::{
-    Departure, Frames, Hand, PortError, Sent, StampSource, TransmitCounters, Transmitter, Uri,
+    Departure, Frames, Hand, PortError, StampSource, TransmitCounters, Transmitted, Transmitter, Uri,
 };
 use super::join::Joiner;
 use super::sent::SentStamps;
-use super::shared::{self, Watch, refused, switch};
+use super::shared::{self, LinkWatch, refused, switch};
 use crate::port::told::setting;
 use crate::sys::packet;
 use crate::sys::socket;
@@ -107,18 +107,18 @@ impl Refused {
 
 /// Where a transmitter may send, and how long a frame may be: the same for `int:` and `ring:`.
 #[derive(Debug)]
-pub(in crate::port) struct Way {
+pub(in crate::port) struct SendTarget {
     pub fd: OwnedFd,
-    pub watch: Watch,
+    pub watch: LinkWatch,
     pub mtu: usize,
     pub vnet: bool,
     /// Said by the next call: the link went down.
     pub unsaid: bool,
 }
 
-impl Way {
+impl SendTarget {
     /// A socket that sends only, on the interface of the URI.
-    pub fn open(uri: &Uri, vnet: bool, bypass: bool) -> Result<(Way, Vec<PortSetting>)> {
+    pub fn open(uri: &Uri, vnet: bool, bypass: bool) -> Result<(SendTarget, Vec<PortSetting>)> {
         let (fd, facts) = shared::socket(uri)?;
         packet::set(&fd, libc::PACKET_QDISC_BYPASS, i32::from(bypass))
             .map_err(refused(uri, "to pass by the qdisc"))?;
@@ -132,7 +132,7 @@ impl Way {
             setting("vnet", "", switch(vnet), ""),
             setting("mtu", "", format!("{} B", facts.mtu), ""),
         ];
-        Ok((Way { fd, watch: Watch::new(&facts), mtu: facts.mtu, vnet, unsaid: false }, settings))
+        Ok((SendTarget { fd, watch: LinkWatch::new(&facts), mtu: facts.mtu, vnet, unsaid: false }, settings))
     }
 
     /// The longest frame without a tag.
@@ -231,7 +231,7 @@ impl Way {
     }
 
     /// What a call of `transmit` answers that ended after so many frames.
-    pub fn answer(&mut self, sent: Sent) -> Result<Sent, PortError> {
+    pub fn answer(&mut self, sent: Transmitted) -> Result<Transmitted, PortError> {
         if self.unsaid && sent.dealt == 0 {
             self.unsaid = false;
             return Err(PortError::Down);
@@ -267,7 +267,7 @@ fn worst(length: u32) -> u64 {
 
 /// The transmitting end.
 pub(in crate::port) struct PacketTransmitter {
-    way: Way,
+    way: SendTarget,
     bypass: bool,
     buffer: u64,
     headers: Vec<libc::mmsghdr>,
@@ -302,7 +302,7 @@ impl PacketTransmitter {
         bypass: bool,
         join: usize,
     ) -> Result<PacketTransmitter> {
-        let (way, mut settings) = Way::open(uri, vnet, bypass)?;
+        let (way, mut settings) = SendTarget::open(uri, vnet, bypass)?;
         if join > 1 {
             let note = "UDP frames of one flow and length leave as one super-frame, which the kernel cuts";
             settings.push(setting("join", join.to_string(), format!("{join} frames"), note));
@@ -410,14 +410,14 @@ impl PacketTransmitter {
         self.weights.get(usize::from(index)).map_or(1, |&weight| u64::from(weight))
     }
 
-    fn refuse(&mut self, index: u16, reason: Reason, sent: &mut Sent) {
+    fn refuse(&mut self, index: u16, reason: Reason, sent: &mut Transmitted) {
         self.refused.add_many(reason, self.weight(index));
         sent.dealt += 1;
         sent.refused += 1;
     }
 
     /// Completes a frame, to be sent as it then is, or sends the pieces of a super-frame.
-    fn finish(&mut self, slot: &mut Slot, index: u16, sent: &mut Sent) -> Result<bool, PortError> {
+    fn finish(&mut self, slot: &mut Slot, index: u16, sent: &mut Transmitted) -> Result<bool, PortError> {
         let length = u64::from(slot.length);
         match self.finisher.finish(slot) {
             Finished::Whole(_) => Ok(true),
@@ -463,7 +463,7 @@ impl PacketTransmitter {
             }
             let mut batch = pieces.batch();
             let which = batch.all();
-            let (slots, mut done) = (batch.slots(), Sent::default());
+            let (slots, mut done) = (batch.slots(), Transmitted::default());
             let until = Instant::now() + PATIENCE;
             while done.dealt < which.len() {
                 match self.push(slots, &which[done.dealt..], &mut done) {
@@ -496,11 +496,11 @@ impl PacketTransmitter {
         mut joiner: Joiner,
         slots: &[Slot],
         which: &[u16],
-    ) -> (Joiner, Sent, Result<(), PortError>) {
+    ) -> (Joiner, Transmitted, Result<(), PortError>) {
         joiner.fill(slots, which);
         self.weights = std::mem::take(&mut joiner.weights);
-        let mut slots_sent = Sent::default();
-        let mut sent = Sent::default();
+        let mut slots_sent = Transmitted::default();
+        let mut sent = Transmitted::default();
         let mut result = Ok(());
         while slots_sent.dealt < joiner.slots.len() && result.is_ok() {
             let (from, refused) = (slots_sent.dealt, slots_sent.refused);
@@ -537,7 +537,7 @@ impl PacketTransmitter {
     }
 
     /// Sends some; false: no more can be sent now.
-    fn push(&mut self, slots: &mut [Slot], which: &[u16], sent: &mut Sent) -> Result<bool, PortError> {
+    fn push(&mut self, slots: &mut [Slot], which: &[u16], sent: &mut Transmitted) -> Result<bool, PortError> {
         let count = match self.prepare(slots, which) {
             Ok(count) => count,
             Err(Reason::Offload) => {
@@ -579,9 +579,14 @@ impl PacketTransmitter {
 }
 
 impl Transmitter for PacketTransmitter {
-    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> Result<Sent, PortError> {
+    fn transmit(
+        &mut self,
+        batch: &mut Batch<'_>,
+        which: &[u16],
+        _hand: Hand,
+    ) -> Result<Transmitted, PortError> {
         self.way.watch.check()?;
-        let mut sent = Sent::default();
+        let mut sent = Transmitted::default();
         if self.way.unsaid {
             return self.way.answer(sent);
         }

@@ -18,7 +18,7 @@ mod writer;
 pub use source::Compression;
 pub use writer::{Extra, Options, Summary, Writer};
 
-use super::{Direction, Port, Uri, Wish};
+use super::{Direction, Port, PortOptions, Uri};
 use record::{Problem, Result};
 use wire::pcap::{Format, Interface, Resolution};
 
@@ -28,7 +28,7 @@ use wire::pcap::{Format, Interface, Resolution};
 ///
 /// # Errors
 /// Input: no such file, one that exists already, one that is no capture file, settings that cannot be used.
-pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
+pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let options = options(uri, wish)?;
     let path = uri.rest.clone();
     if path.is_empty() {
@@ -49,7 +49,7 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
     Ok(port)
 }
 
-fn options(uri: &mut Uri, wish: &Wish) -> Result<Options> {
+fn options(uri: &mut Uri, wish: &PortOptions) -> Result<Options> {
     let mut options = Options::default();
     if let Some(format) = uri.take("format") {
         options.format = Some(match format.as_str() {

@@ -3,7 +3,9 @@
 use super::source::Source;
 use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use crate::port::told::setting;
-use crate::port::{PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait, Way, Wish};
+use crate::port::{
+    FrameDirection, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource, Wait,
+};
 use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::fs::File;
 use std::io;
@@ -54,7 +56,7 @@ pub(super) struct PcapReceiver {
 
 impl PcapReceiver {
     /// Opens the file (`-`: standard input) and, unless it is a pipe, looks at its header.
-    pub(super) fn open(path: &str, wish: &Wish) -> Result<PcapReceiver> {
+    pub(super) fn open(path: &str, wish: &PortOptions) -> Result<PcapReceiver> {
         let (name, file) = find(path)?;
         let mut receiver = PcapReceiver {
             name,
@@ -193,7 +195,7 @@ impl PcapReceiver {
         let meta = Meta {
             wire_length: frame.wire_length,
             stamp,
-            way: if frame.direction == Direction::Out { Way::Out } else { Way::In },
+            way: if frame.direction == Direction::Out { FrameDirection::Out } else { FrameDirection::In },
             interface: frame.interface,
             ..Meta::default()
         };

@@ -7,7 +7,7 @@
 use super::writer::{Options, Writer};
 use crate::port::batch::{Batch, Home};
 use crate::port::told::{refusing, setting};
-use crate::port::{Hand, Meta, PortError, Sent, Stamp, StampSource, TransmitCounters, Transmitter};
+use crate::port::{Hand, Meta, PortError, Stamp, StampSource, TransmitCounters, Transmitted, Transmitter};
 use crate::sys::clock;
 use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::io;
@@ -103,8 +103,8 @@ impl Transmitter for PcapTransmitter {
         batch: &mut Batch<'_>,
         which: &[u16],
         _hand: Hand,
-    ) -> std::result::Result<Sent, PortError> {
-        let mut sent = Sent::default();
+    ) -> std::result::Result<Transmitted, PortError> {
+        let mut sent = Transmitted::default();
         for &index in which {
             let slot = &batch.slots()[usize::from(index)];
             let (home, length, mut meta) = (slot.home, slot.length, slot.meta);

@@ -1,7 +1,7 @@
 //! Writing a capture file, and knowing at every moment how much of it is safe.
 
 use super::source::Compression;
-use crate::port::{Meta, Way};
+use crate::port::{FrameDirection, Meta};
 use flate2::write::GzEncoder;
 use record::{Problem, Result};
 use std::fs::{File, OpenOptions};
@@ -250,9 +250,9 @@ impl Writer {
             time_ns: meta.stamp.ns,
             interface: meta.interface,
             direction: match meta.way {
-                Way::Out => Direction::Out,
-                Way::In if self.directions => Direction::In,
-                Way::In => Direction::Unknown,
+                FrameDirection::Out => Direction::Out,
+                FrameDirection::In if self.directions => Direction::In,
+                FrameDirection::In => Direction::Unknown,
             },
             lost: extra.lost,
             comment: extra.comment,

@@ -19,7 +19,7 @@ mod slots;
 mod transmit;
 
 use super::packet::shared::{Fanout, take_switch};
-use super::{Port, Receiver, Transmitter, Uri, Wish};
+use super::{Port, PortOptions, Receiver, Transmitter, Uri};
 use record::{Result, unit};
 
 /// Bytes of a receive ring when nothing is asked (see the essay).
@@ -64,7 +64,7 @@ struct Asked {
 ///
 /// # Errors
 /// Input: no such interface, or settings that cannot be used. Host: what this host or this user cannot do.
-pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
+pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let asked = take(uri, wish)?;
     uri.finish()?;
     let mut port = Port { uri: uri.text.clone(), receiver: None, transmitter: None };
@@ -89,7 +89,7 @@ fn within(uri: &mut Uri, key: &'static str, range: std::ops::RangeInclusive<u64>
     }
 }
 
-fn take(uri: &mut Uri, wish: &Wish) -> Result<Asked> {
+fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Asked> {
     let version = within(uri, "version", 2..=3)?.unwrap_or(3);
     let frames = within(uri, "frames", 2..=MOST / SLOT)?;
     let block = within(uri, "block", PAGE..=64 << 20)?;

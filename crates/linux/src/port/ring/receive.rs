@@ -1,9 +1,9 @@
 //! The receiving end of `ring:`, whichever version the ring is.
 
 use super::super::batch::{Batch, MAX_BATCH, Slot};
-use super::super::packet::shared::{self, Finish, Watch, refused, switch};
+use super::super::packet::shared::{self, Finish, LinkWatch, refused, switch};
 use super::super::told::setting;
-use super::super::{PortError, ReceiveCounters, Receiver, Uri, Wait, Wish};
+use super::super::{PortError, PortOptions, ReceiveCounters, Receiver, Uri, Wait};
 use super::blocks::Blocks;
 use super::found::Maker;
 use super::slots::Slots;
@@ -25,7 +25,7 @@ pub struct RingReceiver {
     /// Before the socket, so that the mapping goes first.
     ring: Ring,
     fd: OwnedFd,
-    watch: Watch,
+    watch: LinkWatch,
     maker: Maker,
     slots: Vec<Slot>,
     losses: packet::Losses,
@@ -34,7 +34,7 @@ pub struct RingReceiver {
 
 impl RingReceiver {
     /// Opens it as asked.
-    pub fn open(uri: &Uri, wish: &Wish, asked: &Asked) -> Result<RingReceiver> {
+    pub fn open(uri: &Uri, wish: &PortOptions, asked: &Asked) -> Result<RingReceiver> {
         let (fd, facts) = shared::socket(uri)?;
         let shape = asked.shape;
         let version = if shape.version == 3 {
@@ -55,12 +55,12 @@ impl RingReceiver {
         }
         let ring = map(&fd, shape, uri)?;
         let mut settings = tell(asked);
-        settings.extend(stamps::enable(&fd, wish.stamps, stamps::Place::Ring));
+        settings.extend(stamps::enable(&fd, wish.stamps, stamps::StampLocation::Ring));
         settings.extend(shared::listen(&fd, &facts, uri, wish, asked.fanout)?);
         Ok(RingReceiver {
             ring,
             fd,
-            watch: Watch::new(&facts),
+            watch: LinkWatch::new(&facts),
             maker: Maker {
                 finish: Finish::new(wish),
                 vnet: asked.vnet,

@@ -12,9 +12,9 @@
 use super::super::batch::{Batch, Slot};
 use super::super::packet::PacketTransmitter;
 use super::super::packet::shared::refused;
-use super::super::packet::transmit::{Reason, Refused, Way};
+use super::super::packet::transmit::{Reason, Refused, SendTarget};
 use super::super::told::setting;
-use super::super::{Hand, PortError, Sent, TransmitCounters, Transmitter, Uri};
+use super::super::{Hand, PortError, TransmitCounters, Transmitted, Transmitter, Uri};
 use super::Asked;
 use crate::sys::packet::{self, Mapping};
 use crate::sys::socket;
@@ -41,7 +41,7 @@ const CALL: usize = 128;
 /// The transmitting end.
 pub struct RingTransmitter {
     map: Mapping,
-    way: Way,
+    way: SendTarget,
     /// For super-frames, which are longer than a slot, and frames that must be finished before they are sent.
     side: PacketTransmitter,
     bypass: bool,
@@ -63,7 +63,7 @@ pub struct RingTransmitter {
 impl RingTransmitter {
     /// Opens it as asked.
     pub fn open(uri: &Uri, asked: &Asked) -> Result<RingTransmitter> {
-        let (way, mut settings) = Way::open(uri, asked.vnet, asked.bypass)?;
+        let (way, mut settings) = SendTarget::open(uri, asked.vnet, asked.bypass)?;
         let slot = (START + offload::HEADER + way.longest() + 8).next_power_of_two().max(2048);
         let block = slot.max(64 << 10);
         let blocks = (asked.tx_frames as usize * slot).div_ceil(block);
@@ -205,14 +205,19 @@ impl RingTransmitter {
         (taken, wrong)
     }
 
-    fn refuse(&mut self, reason: Reason, sent: &mut Sent) {
+    fn refuse(&mut self, reason: Reason, sent: &mut Transmitted) {
         self.refused.add(reason);
         sent.dealt += 1;
         sent.refused += 1;
     }
 
     /// Sends some; false: no more can be sent now.
-    fn push(&mut self, batch: &mut Batch<'_>, which: &[u16], sent: &mut Sent) -> Result<bool, PortError> {
+    fn push(
+        &mut self,
+        batch: &mut Batch<'_>,
+        which: &[u16],
+        sent: &mut Transmitted,
+    ) -> Result<bool, PortError> {
         self.reap();
         let (filled, reason) = self.prepare(batch.slots(), which);
         if filled == 0 {
@@ -256,7 +261,12 @@ impl RingTransmitter {
     }
 
     /// Sends a super-frame, or a frame that must be finished first, by the other socket. The order is kept: what is in the ring has been sent.
-    fn aside(&mut self, batch: &mut Batch<'_>, index: u16, sent: &mut Sent) -> Result<bool, PortError> {
+    fn aside(
+        &mut self,
+        batch: &mut Batch<'_>,
+        index: u16,
+        sent: &mut Transmitted,
+    ) -> Result<bool, PortError> {
         let one = self.side.transmit(batch, &[index], Hand::Copy)?;
         sent.dealt += one.dealt;
         sent.refused += one.refused;
@@ -265,9 +275,14 @@ impl RingTransmitter {
 }
 
 impl Transmitter for RingTransmitter {
-    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> Result<Sent, PortError> {
+    fn transmit(
+        &mut self,
+        batch: &mut Batch<'_>,
+        which: &[u16],
+        _hand: Hand,
+    ) -> Result<Transmitted, PortError> {
         self.way.watch.check()?;
-        let mut sent = Sent::default();
+        let mut sent = Transmitted::default();
         if self.way.unsaid {
             return self.way.answer(sent);
         }

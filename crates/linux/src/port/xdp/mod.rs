@@ -30,7 +30,7 @@ mod socket;
 mod transmit;
 
 use super::interface::{Interface, Probe};
-use super::{Area, MAX_BATCH, Port, Receiver, StampSource, Transmitter, Uri, Wish};
+use super::{Area, MAX_BATCH, Port, PortOptions, Receiver, StampSource, Transmitter, Uri};
 use crate::port::packet::shared::switch;
 use crate::port::told::{refusing, setting};
 use only::Only;
@@ -144,7 +144,7 @@ impl Asked {
 /// # Errors
 /// Input: settings that cannot be used, no such interface or queue. Host: the interface is down or has another XDP
 /// program, the driver or this user cannot.
-pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
+pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let asked = Asked::take(uri)?;
     // Nothing is touched before every setting is known to exist.
     uri.finish()?;
@@ -155,7 +155,7 @@ pub fn open(uri: &mut Uri, wish: &Wish) -> Result<Port> {
     })
 }
 
-fn open_on(interface: &Interface, asked: &Asked, wish: &Wish, text: &str) -> Result<Port> {
+fn open_on(interface: &Interface, asked: &Asked, wish: &PortOptions, text: &str) -> Result<Port> {
     let name = &interface.link.name;
     if !interface.link.up {
         return Err(Problem::host(format!("interface {name} is down"))
@@ -184,7 +184,7 @@ fn open_on(interface: &Interface, asked: &Asked, wish: &Wish, text: &str) -> Res
 fn assemble(
     interface: &Interface,
     asked: &Asked,
-    wish: &Wish,
+    wish: &PortOptions,
     parts: Parts,
     redirect: Option<Arc<Redirect>>,
     settings: Vec<PortSetting>,
@@ -218,7 +218,7 @@ fn assemble(
 fn receiver_of(
     rings: Inward,
     asked: &Asked,
-    wish: &Wish,
+    wish: &PortOptions,
     socket: Arc<Socket>,
     redirect: Arc<Redirect>,
     probe: Probe,
@@ -274,7 +274,7 @@ fn transmitter_of(
 }
 
 /// The queue: as asked, or that of the member.
-fn queue(interface: &Interface, asked: &Asked, wish: &Wish) -> Result<u32> {
+fn queue(interface: &Interface, asked: &Asked, wish: &PortOptions) -> Result<u32> {
     let (name, queues) = (&interface.link.name, interface.queues);
     let queue = match (asked.queue, wish.member) {
         (Some(_), Some(member)) if member.count > 1 => {
@@ -299,7 +299,7 @@ fn queue(interface: &Interface, asked: &Asked, wish: &Wish) -> Result<u32> {
 }
 
 /// The memory: as wished, or new.
-fn area(interface: &Interface, asked: &Asked, wish: &Wish) -> Result<Arc<Area>> {
+fn area(interface: &Interface, asked: &Asked, wish: &PortOptions) -> Result<Arc<Area>> {
     let longest = interface.link.mtu + HEADER;
     let wanted = chunk_for(interface);
     let chunk = wish.area.as_ref().map(|area| area.chunk_bytes()).or(asked.chunk).unwrap_or(wanted);
@@ -381,7 +381,7 @@ fn promiscuous(interface: u32) -> io::Result<OwnedFd> {
 fn settings(
     interface: &Interface,
     asked: &Asked,
-    wish: &Wish,
+    wish: &PortOptions,
     queue: u32,
     parts: &Parts,
     redirect: Option<&Redirect>,

@@ -4,7 +4,7 @@ use super::redirect::Redirect;
 use super::socket::{Held, Inward, Socket};
 use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use crate::port::interface::Probe;
-use crate::port::{PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait, Way};
+use crate::port::{FrameDirection, PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait};
 use crate::sys::clock;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -154,7 +154,7 @@ impl XdpReceiver {
                 headroom: offset,
                 tailroom: chunk_bytes - offset - length,
                 home: Home::Chunk { area: Arc::as_ptr(&area), number },
-                meta: Meta { wire_length: length, stamp, way: Way::In, ..Meta::default() },
+                meta: Meta { wire_length: length, stamp, way: FrameDirection::In, ..Meta::default() },
             };
             // SAFETY: as above, and nobody else has the chunk.
             let bytes = unsafe { as_slice(data, length) };

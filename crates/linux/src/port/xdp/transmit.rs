@@ -5,7 +5,7 @@ use super::socket::{Held, Outward, Socket};
 use crate::port::area::Area;
 use crate::port::batch::{Batch, Home, Slot};
 use crate::port::interface::{Health, Probe};
-use crate::port::{Hand, PortError, Sent, TransmitCounters, Transmitter};
+use crate::port::{Hand, PortError, TransmitCounters, Transmitted, Transmitter};
 use record::{PlaceDrop, PortSetting, drop};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -264,10 +264,15 @@ impl XdpTransmitter {
 }
 
 impl Transmitter for XdpTransmitter {
-    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> Result<Sent, PortError> {
+    fn transmit(
+        &mut self,
+        batch: &mut Batch<'_>,
+        which: &[u16],
+        hand: Hand,
+    ) -> Result<Transmitted, PortError> {
         self.ready()?;
         self.reclaim();
-        let mut sent = Sent::default();
+        let mut sent = Transmitted::default();
         for &index in which {
             if self.room() == 0 {
                 self.rings.frames.publish();

@@ -7,7 +7,7 @@ use crate::traffic::end::{DRAIN_NS, End, POLL, Ready, prepared};
 use crate::traffic::ports::with_setting;
 use crate::traffic::udp::probe_answer;
 use linux::observe::next_hop;
-use linux::port::{self, Batch, Direction, PortError, Wait, Wish};
+use linux::port::{self, Batch, Direction, PortError, PortOptions, Wait};
 use linux::sys::{clock, udp};
 use record::traffic::{EndReport, Settings};
 use record::{PortKind, Problem, Through};
@@ -45,7 +45,7 @@ pub fn receiver(setup: &Setup) -> Ready {
     let mut prepared = prepared(&socket, socket.local_addr(), None, vec![]);
     let flow = Flow { address, port: prepared.ports.first().copied().unwrap_or(0) };
     let name = only(uri(spec.receiver_port(), &next_hop::interface_with(address)?), flow.port);
-    let opened = port::open(&name, &Wish { direction: Direction::Receive, ..Wish::default() })?;
+    let opened = port::open(&name, &PortOptions { direction: Direction::Receive, ..PortOptions::default() })?;
     let port = opened
         .receiver
         .ok_or_else(|| Problem::input(format!("{name} cannot receive")).help("name a port that can"))?;

@@ -11,7 +11,7 @@ use crate::traffic::end::{End, Ready};
 use crate::traffic::ports::{bypasses_qdisc, drops_since};
 use crate::traffic::{paced, udp};
 use linux::observe::next_hop;
-use linux::port::{self, Direction, Frames, Hand, PortError, Transmitter, Wish};
+use linux::port::{self, Direction, Frames, Hand, PortError, PortOptions, Transmitter};
 use linux::sys::clock;
 use record::traffic::{EndReport, Settings};
 use record::{NamedCount, Problem, Result};
@@ -48,7 +48,7 @@ pub fn sender(setup: &Setup) -> Ready {
     let (socket, mut prepared) = udp::connect(setup)?;
     let interface = next_hop::interface_to(setup.address)?;
     let name = uri(spec.sender_port(), &interface);
-    let wish = Wish { direction: Direction::Transmit, ..Wish::default() };
+    let wish = PortOptions { direction: Direction::Transmit, ..PortOptions::default() };
     let opened = port::open(&name, &wish)?;
     let transmitter = opened
         .transmitter
