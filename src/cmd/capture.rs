@@ -8,8 +8,8 @@ use linux::port::{StampSource, Uri};
 use linux::sys::libpcap;
 use linux::tune::stamps::{Side, Stamping};
 use load::capture::watcher::interface_of;
-use load::capture::writer::FileWish;
-use load::capture::{CaptureWish, Listener, Outcome};
+use load::capture::writer::FileOptions;
+use load::capture::{CaptureOptions, Listener, Outcome};
 use record::capture::{CaptureReading, CaptureReport, CaptureSecond, StreamCount};
 use record::ledger::NamedCount;
 use record::unit::{bits_per_s, bytes, count, duration, frames_per_s, many, time_ns};
@@ -115,7 +115,7 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
 }
 
 /// The flags as a wish, checked.
-fn wish(args: &CaptureArgs) -> Result<CaptureWish> {
+fn wish(args: &CaptureArgs) -> Result<CaptureOptions> {
     if args.files.is_some() && args.rotate_size.is_none() && args.rotate_time.is_none() {
         return Err(Problem::input("--files needs --rotate-size or --rotate-time"));
     }
@@ -131,7 +131,7 @@ fn wish(args: &CaptureArgs) -> Result<CaptureWish> {
     let compile = |text: &String| linux::filter::compile(text, libpcap::ETHERNET, snap);
     let filter =
         args.filter.as_ref().map(|text| Ok::<_, Problem>((text.clone(), compile(text)?))).transpose()?;
-    Ok(CaptureWish {
+    Ok(CaptureOptions {
         uri: args.uri.clone(),
         threads: args.threads,
         cpus: args.cpus.clone(),
@@ -148,7 +148,7 @@ fn wish(args: &CaptureArgs) -> Result<CaptureWish> {
     })
 }
 
-fn file(args: &CaptureArgs, path: &str) -> FileWish {
+fn file(args: &CaptureArgs, path: &str) -> FileOptions {
     let name = Uri::parse(&args.uri).map(|uri| uri.rest).unwrap_or_default();
     let interface = wire::pcap::Interface {
         snap: args.snap.unwrap_or(0),
@@ -157,7 +157,7 @@ fn file(args: &CaptureArgs, path: &str) -> FileWish {
         filter: args.filter.clone().unwrap_or_default(),
         ..wire::pcap::Interface::default()
     };
-    FileWish {
+    FileOptions {
         path: path.to_owned(),
         rotate_bytes: args.rotate_size,
         rotate_time: args.rotate_time,

@@ -5,7 +5,7 @@
 
 use crate::output::Output;
 use clap::Args;
-use experiment::null::{Forwarder, Opened, Pair, Way};
+use experiment::null::{Forwarder, NullDirection, Opened, Pair};
 use record::unit::{count, frames_per_s, number, time_ns};
 use record::{PlaceDrop, Result};
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ fn settings_text(port: &Opened) -> String {
     text
 }
 
-fn way_text(way: &Way) -> String {
+fn way_text(way: &NullDirection) -> String {
     let mut text = format!(
         "{} -> {}\n  received {}, sent {} ({}, {} B), {} copies and {} of CPU for each frame\n",
         way.from,
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_is_not_sent_is_told() {
-        let way = Way { received: 190, full: 90, failed: 100, ..Way::default() };
+        let way = NullDirection { received: 190, full: 90, failed: 100, ..NullDirection::default() };
         let text = way_text(&way);
         assert!(text.contains("lost between: 90 transmitter full"), "{text}");
         assert!(text.contains("lost between: 100 transmitter failed"), "{text}");

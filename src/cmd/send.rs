@@ -11,11 +11,11 @@ use crate::progress;
 use clap::Args;
 use linux::port::StampSource;
 use linux::tune::stamps::{Side, Stamping};
-use load::send::engine::Watch;
+use load::send::engine::EngineControl;
 use load::send::pace::Rate;
 use load::send::replay::Recording;
 use load::send::template::{Size, Template};
-use load::send::{Job, Sending, What, build, calibrate, half, job};
+use load::send::{Job, SendContent, Sending, build, calibrate, half, job};
 use record::half::{Half, Numbering};
 use record::send::{Calibration, SendLedger, SendReport, SentStampSource, SentStamps};
 use record::unit::{bits_per_s, count, duration_ms, frames_per_s, many, signed, time_ns};
@@ -151,9 +151,9 @@ fn job_of(args: &SendArgs) -> Result<Job> {
             // More frames than are wanted need not fit into memory.
             let most = args.print.or(args.count);
             let recording = Arc::new(Recording::read(file, args.fix_checksums, most)?);
-            What::Recording(recording, file.clone(), speed(args)?)
+            SendContent::Recording(recording, file.clone(), speed(args)?)
         }
-        None => What::Template(template(args)?),
+        None => SendContent::Template(template(args)?),
     };
     let rate = args.rate.filter(|_| !args.calibrate).unwrap_or(Rate::Max);
     let count = match (&what, args.count, args.duration) {
@@ -161,13 +161,13 @@ fn job_of(args: &SendArgs) -> Result<Job> {
         (_, Some(0), _) => return Err(Problem::input("--count must be at least 1")),
         (_, Some(count), _) => Some(count),
         (_, None, Some(_)) => None,
-        (What::Recording(recording, ..), ..) => Some(recording.len() * args.loops.unwrap_or(1).max(1)),
-        (What::Template(_), ..) if args.rate.is_some_and(|rate| rate != Rate::Max) => {
+        (SendContent::Recording(recording, ..), ..) => Some(recording.len() * args.loops.unwrap_or(1).max(1)),
+        (SendContent::Template(_), ..) if args.rate.is_some_and(|rate| rate != Rate::Max) => {
             return Err(
                 Problem::input("neither a count nor a duration is given").help("add --count or --duration")
             );
         }
-        (What::Template(_), ..) => Some(1),
+        (SendContent::Template(_), ..) => Some(1),
     };
     let duration_ms = if args.calibrate { CALIBRATION_MS } else { args.duration.unwrap_or(0) };
     Ok(Job {
@@ -200,11 +200,11 @@ fn speed(args: &SendArgs) -> Result<Option<f64>> {
     }
 }
 
-fn rate_text(args: &SendArgs, what: &What) -> String {
+fn rate_text(args: &SendArgs, what: &SendContent) -> String {
     match (args.rate, what) {
         (Some(Rate::Frames(rate)), _) => record::Rate::MessagesPerSecond(rate).to_string(),
         (Some(Rate::Bits(rate)), _) => record::Rate::BitsPerSecond(rate).to_string(),
-        (None, What::Recording(_, _, Some(speed))) => format!("the file's times × {speed}"),
+        (None, SendContent::Recording(_, _, Some(speed))) => format!("the file's times × {speed}"),
         _ => "max".into(),
     }
 }
@@ -232,8 +232,8 @@ fn size_of(size: &str, template: &Template) -> Result<Size> {
 }
 
 /// Sends on a thread of its own; interrupts stop it in order, and a bar shows how far it is.
-fn watched<T: Send>(output: &Output, job: &Job, work: impl FnOnce(&Watch) -> T + Send) -> T {
-    let (watch, begun) = (Watch::default(), Instant::now());
+fn watched<T: Send>(output: &Output, job: &Job, work: impl FnOnce(&EngineControl) -> T + Send) -> T {
+    let (watch, begun) = (EngineControl::default(), Instant::now());
     let look = || {
         if linux::sys::process::interrupted() {
             watch.stop.store(true, Relaxed);
@@ -247,14 +247,14 @@ fn watched<T: Send>(output: &Output, job: &Job, work: impl FnOnce(&Watch) -> T +
 /// The first frames, a line and their bytes each.
 fn print(job: &Job, count: u64, output: &Output) -> Result<()> {
     let frames: Vec<Vec<u8>> = match &job.what {
-        What::Template(template) => {
+        SendContent::Template(template) => {
             let mut template = template.clone();
             for line in job::complete(&mut template, &job.port)? {
                 output.note(&line);
             }
             (0..count).map(|n| build::build(&template, n, build::Moment::default())).collect()
         }
-        What::Recording(recording, ..) => {
+        SendContent::Recording(recording, ..) => {
             recording.warnings(usize::MAX).iter().for_each(|line| output.note(line));
             (0..count.min(recording.len())).map(|n| recording.frame(n).to_vec()).collect()
         }

@@ -6,7 +6,7 @@ use crate::output::{Output, object};
 use clap::Args;
 use linux::sys::process;
 use linux::sys::socket::{self, Direction};
-use load::conversation::agent::{self, Turns};
+use load::conversation::agent::{self, TestLock};
 use record::{Problem, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
         let document = object! { schema: "pathlab/serve/1", listening: address.to_string() };
         output.line(&document, |_| format!("serving tests at {address}"))?;
     }
-    let (turns, open) = (Turns::default(), Arc::new(AtomicUsize::new(0)));
+    let (turns, open) = (TestLock::default(), Arc::new(AtomicUsize::new(0)));
     loop {
         if process::interrupted() {
             return Err(Problem::measured("interrupted: no further tests are answered"));
@@ -76,7 +76,7 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
     }
 }
 
-fn serve(stream: TcpStream, peer: SocketAddr, turns: &Turns) -> Result<()> {
+fn serve(stream: TcpStream, peer: SocketAddr, turns: &TestLock) -> Result<()> {
     let _ = stream.set_nodelay(true);
     // A connection inherits the listener's time-out.
     let _ = stream.set_read_timeout(None);

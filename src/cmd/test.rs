@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::progress;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use load::conversation::controller::{self, Nobody};
+use load::conversation::controller::{self, NoObserver};
 use load::send::pace;
 use load::{AgentLink, Outcome};
 use record::kind::{KINDS, Shape, TrafficKind};
@@ -155,7 +155,7 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         (done, format!("{}: {seconds:.0} of {total:.0} s{rates}", spec.kind))
     };
     let outcome = progress::watched(output, length_ms, look, || {
-        controller::run(&spec, &mut sender, &mut receiver, control.ip(), &mut Nobody)
+        controller::run(&spec, &mut sender, &mut receiver, control.ip(), &mut NoObserver)
     });
     drop(sender);
     let outcome = outcome?;

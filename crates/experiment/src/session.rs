@@ -17,7 +17,7 @@ use crate::programs;
 use crate::watch::{self, Seen};
 use linux::lab::Lab;
 use linux::observe::Observer;
-use load::protocol::setup::Role;
+use load::protocol::setup::EndRole;
 use record::{
     Finding, PathVariant, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord, TestSpec, Witness,
     WitnessStatus,
@@ -62,7 +62,7 @@ impl<'a> Session<'a> {
         for test in &plan.tests {
             check_ends(lab, &test.spec)?;
             // Both ends are on this host.
-            for role in [Role::Sender, Role::Receiver] {
+            for role in [EndRole::Sender, EndRole::Receiver] {
                 load::check_host(&test.spec, role).map_err(|problem| problem.at(&test.name))?;
             }
         }
@@ -160,7 +160,7 @@ fn doubts(seen: &Seen) -> Vec<String> {
 /// How many messages the plan of a test has.
 fn planned_messages(spec: &TestSpec) -> Option<u64> {
     let rate = spec.rate?.messages_per_second(spec.message_size());
-    Some(load::traffic::schedule::Plan::new(0, rate, spec.duration_ms, spec.count).total())
+    Some(load::traffic::schedule::OpenLoopPlan::new(0, rate, spec.duration_ms, spec.count).total())
 }
 
 /// One way between the two ends under measurement, with a record of its own.

@@ -1,8 +1,8 @@
 //! Every kind of traffic between two agents of this process, over loopback, through the whole control protocol.
 
 use load::conversation::AgentLink;
-use load::conversation::agent::{self, Turns};
-use load::conversation::controller::{self, Nobody, Observer};
+use load::conversation::agent::{self, TestLock};
+use load::conversation::controller::{self, NoObserver, Observer};
 use load::{DataPorts, Outcome};
 use record::Result;
 use record::spec::{Rate, TestSpec, TrafficKind};
@@ -21,7 +21,7 @@ fn address(spec: &TestSpec) -> IpAddr {
 }
 
 fn run(spec: &TestSpec) -> Result<Outcome> {
-    controller::run(spec, &mut agent(), &mut agent(), address(spec), &mut Nobody)
+    controller::run(spec, &mut agent(), &mut agent(), address(spec), &mut NoObserver)
 }
 
 fn spec(kind: TrafficKind) -> TestSpec {
@@ -97,7 +97,7 @@ fn strangers_are_not_counted() {
             Ok(())
         }
         fn settled(&mut self) -> Result<()> {
-            Nobody.settled()
+            NoObserver.settled()
         }
         fn after(&mut self) -> Result<()> {
             Ok(())
@@ -219,18 +219,18 @@ fn one_link_serves_many_tests_and_survives_a_failed_one() {
     let wrong = TestSpec { congestion: None, family: 6, ..spec(TrafficKind::UdpRr) };
     let good = TestSpec { duration_ms: 0, count: Some(20), ..spec(TrafficKind::UdpRr) };
     for _ in 0..3 {
-        let problem =
-            controller::run(&wrong, &mut a, &mut b, "127.0.0.1".parse().unwrap(), &mut Nobody).unwrap_err();
+        let problem = controller::run(&wrong, &mut a, &mut b, "127.0.0.1".parse().unwrap(), &mut NoObserver)
+            .unwrap_err();
         assert!(problem.to_string().contains("not an IPv6 address"), "{problem}");
         assert!(a.is_alive() && b.is_alive());
-        let outcome = controller::run(&good, &mut a, &mut b, address(&good), &mut Nobody).unwrap();
+        let outcome = controller::run(&good, &mut a, &mut b, address(&good), &mut NoObserver).unwrap();
         assert_eq!(outcome.sender.unique, 20);
     }
 }
 
 #[test]
 fn a_busy_agent_says_so() {
-    let turns = Turns::default();
+    let turns = TestLock::default();
     let link = || {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let turns = turns.clone();
@@ -238,7 +238,8 @@ fn a_busy_agent_says_so() {
         AgentLink::from_stream(ours, "server").unwrap()
     };
     let spec = TestSpec { duration_ms: 0, count: Some(1), ..spec(TrafficKind::UdpRr) };
-    let problem = controller::run(&spec, &mut link(), &mut link(), address(&spec), &mut Nobody).unwrap_err();
+    let problem =
+        controller::run(&spec, &mut link(), &mut link(), address(&spec), &mut NoObserver).unwrap_err();
     assert!(problem.to_string().contains("busy with a test for client-1"), "{problem}");
 }
 

@@ -209,7 +209,7 @@ impl<'a> Ring<'a> {
             &mut sender.link,
             &mut receiver.link,
             self.to,
-            &mut load::conversation::controller::Nobody,
+            &mut load::conversation::controller::NoObserver,
         )?;
         let figures = study::test::figures(&spec, &outcome.sender, &outcome.receiver, None);
         Ok((rate(&figures), figures.seconds))

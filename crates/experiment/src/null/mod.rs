@@ -16,8 +16,8 @@ mod socket;
 use crate::notices::Notices;
 use linux::port::{Direction, Port, PortOptions, Wait, open};
 use linux::sys::{clock, process};
-use load::null::{Document, PATIENCE, RunningCounters, forward_all, shared_area};
-pub use load::null::{Opened, Way};
+pub use load::null::{NullDirection, Opened};
+use load::null::{NullDocument, PATIENCE, RunningCounters, forward_all, shared_area};
 use record::unit::frames_per_s;
 use record::{Problem, Result};
 use socket::CounterSocket;
@@ -75,13 +75,13 @@ impl Forwarder {
     }
 
     /// Forwards until an end is asked for, the time is over or a port breaks off; what was counted, and the first trouble.
-    pub fn run(mut self, notices: &dyn Notices) -> (Document, Option<Problem>) {
+    pub fn run(mut self, notices: &dyn Notices) -> (NullDocument, Option<Problem>) {
         let begun = clock::monotonic_ns();
         let (spin, ports, counter) = (self.pair.spin, self.ports, self.counter);
-        let document = |ways: Vec<Way>| {
+        let document = |ways: Vec<NullDirection>| {
             let duration_ns = clock::monotonic_ns() - begun;
             let ways = ways.into_iter().map(|way| way.over(duration_ns)).collect();
-            Document { schema: SCHEMA.into(), duration_ns, spin, ports: ports.clone(), ways }
+            NullDocument { schema: SCHEMA.into(), duration_ns, spin, ports: ports.clone(), ways }
         };
         let answer = |running: &[RunningCounters]| {
             if let Some(counter) = &counter {

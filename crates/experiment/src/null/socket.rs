@@ -1,6 +1,6 @@
 //! The socket at which a forwarder answers whoever calls with its counters so far ([`load::null::ask`] is the caller).
 
-use load::null::{Document, RunningCounters, Way, ways};
+use load::null::{NullDirection, NullDocument, RunningCounters, ways};
 use record::Result;
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ impl CounterSocket {
 
     /// Answers everybody who called meanwhile; `document` makes the answer of the ways. A caller who is gone, or ways that
     /// do not answer because they are ending, are not this program's trouble: the caller sees that nothing came.
-    pub fn answer(&self, running: &[RunningCounters], document: impl Fn(Vec<Way>) -> Document) {
+    pub fn answer(&self, running: &[RunningCounters], document: impl Fn(Vec<NullDirection>) -> NullDocument) {
         while let Some(caller) = self.0.take() {
             let Some(ways) = ways(running) else { continue };
             let Ok(text) = serde_json::to_vec(&document(ways)) else { continue };
@@ -40,8 +40,8 @@ mod tests {
     use load::null::ask;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    fn document(ways: Vec<Way>) -> Document {
-        Document { schema: "x".into(), duration_ns: 7, spin: false, ports: vec![], ways }
+    fn document(ways: Vec<NullDirection>) -> NullDocument {
+        NullDocument { schema: "x".into(), duration_ns: 7, spin: false, ports: vec![], ways }
     }
 
     #[test]
@@ -58,7 +58,11 @@ mod tests {
                     let (mut answered, mut received) = (0, 0);
                     while !stop.load(Relaxed) {
                         received += 1;
-                        one.look(&mut answered, || Way { received, full: number as u64, ..Way::default() });
+                        one.look(&mut answered, || NullDirection {
+                            received,
+                            full: number as u64,
+                            ..NullDirection::default()
+                        });
                         std::thread::yield_now();
                     }
                 });

@@ -96,7 +96,7 @@ impl Asked {
     }
 }
 
-fn of_way(way: null::Way) -> DirectionSample {
+fn of_way(way: null::NullDirection) -> DirectionSample {
     DirectionSample {
         from: interface(&way.from),
         to: interface(&way.to),

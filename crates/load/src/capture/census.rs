@@ -415,7 +415,7 @@ impl Census {
         let talkers = Talkers::top(&tables, TOP);
         let mut all = Census::new(0);
         censuses.iter().for_each(|census| all.merge(census));
-        let talker = |entry: super::talkers::Entry| {
+        let talker = |entry: super::talkers::TalkerEntry| {
             let (from, to) = entry.pair.texts();
             Talker { from, to, frames: entry.frames, bytes: entry.bytes, error_bytes: entry.error }
         };

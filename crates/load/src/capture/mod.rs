@@ -33,8 +33,8 @@ use std::time::Duration;
 use watcher::Watcher;
 use wire::filter::Program;
 use wire::pcap::Link;
-use worker::{Counts, Got, Shared, Tally, Worker};
-use writer::FileWish;
+use worker::{Counts, Shared, Tally, Worker, WorkerResult};
+use writer::FileOptions;
 
 /// How long a ring may keep a frame back, or up to twice as long, when traffic is thin. Nobody looks at a capture more
 /// often, and each block that is handed over before it is full costs a wake-up, some 10 µs; twice this is still within
@@ -43,7 +43,7 @@ const LATE_MS: u64 = 32;
 
 /// What to capture, how, and until when.
 #[derive(Debug, Clone)]
-pub struct CaptureWish {
+pub struct CaptureOptions {
     /// The port.
     pub uri: String,
     /// Threads that receive, each with a port of its own.
@@ -69,13 +69,13 @@ pub struct CaptureWish {
     /// Memory of the queue to the writer, for each thread.
     pub queue_bytes: usize,
     /// Where frames are written to.
-    pub file: Option<FileWish>,
+    pub file: Option<FileOptions>,
 }
 
-impl Default for CaptureWish {
+impl Default for CaptureOptions {
     /// Everything from nowhere, without end.
     fn default() -> Self {
-        CaptureWish {
+        CaptureOptions {
             uri: String::new(),
             threads: 1,
             cpus: vec![],
@@ -123,7 +123,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// What kept it from beginning; trouble on the way is in the [`Outcome`].
-pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
+pub fn run(wish: &CaptureOptions, listener: &mut dyn Listener) -> Result<Outcome> {
     let mut watcher = Watcher::open(&wish.uri, wish.outgoing);
     let read = |watcher: &mut Option<Watcher>| watcher.as_mut().and_then(Watcher::read);
     let opening = read(&mut watcher);
@@ -149,7 +149,7 @@ pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
         let told = watch_over(wish, &shared, listener);
         shared.stop();
         let ending = (read(&mut watcher), clock::monotonic_ns());
-        let got: Vec<Got> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
+        let got: Vec<WorkerResult> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
         let written = writer.and_then(|writer| writer.join().ok());
         (got, written, ending, told)
     });
@@ -166,7 +166,7 @@ pub fn run(wish: &CaptureWish, listener: &mut dyn Listener) -> Result<Outcome> {
 }
 
 /// Opens one port for each thread.
-fn open(wish: &CaptureWish) -> Result<Vec<Port>> {
+fn open(wish: &CaptureOptions) -> Result<Vec<Port>> {
     let count = wish.threads.max(1);
     let kind = Uri::parse(&wish.uri)?.kind;
     if count > 1 && !kernel_filters(&kind) {
@@ -215,7 +215,7 @@ fn kernel_filters(kind: &str) -> bool {
     PortKind::named(kind).is_some_and(|kind| kind.through == Through::PacketSocket)
 }
 
-type Lanes = Vec<Option<queue::Lane>>;
+type Lanes = Vec<Option<queue::ReceiverSide>>;
 
 /// What frames of the port begin with.
 fn link_of(port: &Port) -> Link {
@@ -223,7 +223,11 @@ fn link_of(port: &Port) -> Link {
     interfaces.first().map_or(Link::ETHERNET, |interface| interface.link)
 }
 
-fn prepare_writer(wish: &CaptureWish, threads: usize, link: Link) -> Result<(Lanes, Option<writer::Ready>)> {
+fn prepare_writer(
+    wish: &CaptureOptions,
+    threads: usize,
+    link: Link,
+) -> Result<(Lanes, Option<writer::Ready>)> {
     let Some(file) = &wish.file else { return Ok(((0..threads).map(|_| None).collect(), None)) };
     let snap = wish.snap.unwrap_or(u32::MAX).min(wire::pcap::MAX_FRAME) as usize;
     let (lanes, collector) = queue::lanes(threads, wish.queue_bytes, snap);
@@ -234,7 +238,7 @@ fn prepare_writer(wish: &CaptureWish, threads: usize, link: Link) -> Result<(Lan
 }
 
 fn workers<'a>(
-    wish: &CaptureWish,
+    wish: &CaptureOptions,
     ports: Vec<Port>,
     lanes: Lanes,
     shared: &'a Shared,
@@ -243,7 +247,7 @@ fn workers<'a>(
     let kind = Uri::parse(&wish.uri).map(|uri| uri.kind).unwrap_or_default();
     let filter = wish.filter.as_ref().filter(|_| !kernel_filters(&kind)).map(|(_, program)| program.clone());
     let offset_ns = clock::realtime_ns().wrapping_sub(clock::monotonic_ns());
-    let make = |(number, (port, lane)): (usize, (Port, Option<queue::Lane>))| {
+    let make = |(number, (port, lane)): (usize, (Port, Option<queue::ReceiverSide>))| {
         let (mut census, filter) = (Census::new(offset_ns), filter.clone());
         census.ethernet = link_of(&port) == Link::ETHERNET;
         census.only_count = wish.only_count;
@@ -266,7 +270,7 @@ enum Why {
 }
 
 /// Tells the listener every second how it goes; returns when it is over.
-fn watch_over(wish: &CaptureWish, shared: &Shared, listener: &mut dyn Listener) -> Why {
+fn watch_over(wish: &CaptureOptions, shared: &Shared, listener: &mut dyn Listener) -> Why {
     let begun = clock::monotonic_ns();
     let end = wish.duration.map(|time| begun + time.as_nanos() as u64);
     let mut seconds = Seconds { last_ns: begun, ..Seconds::default() };
@@ -358,12 +362,12 @@ struct End<'a> {
 impl End<'_> {
     fn report(
         mut self,
-        wish: &CaptureWish,
-        mut got: Vec<Got>,
+        wish: &CaptureOptions,
+        mut got: Vec<WorkerResult>,
         written: Option<(Written, Option<Problem>)>,
     ) -> Outcome {
         let threads: Vec<u64> = got.iter().map(|got| got.counts.census.frames).collect();
-        let sum = |of: fn(&Got) -> u64| got.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&WorkerResult) -> u64| got.iter().map(of).sum::<u64>();
         let (after, freezes, cut) = (sum(|g| g.counts.after), sum(|g| g.port.freezes), sum(|g| g.port.cut));
         let mut drops = add_up(got.iter().flat_map(|got| &got.port.drops));
         self.seen.port_drops.clone_from(&drops);
@@ -425,7 +429,7 @@ impl End<'_> {
     /// Why it ended, in words, and what went wrong.
     fn ended(
         &self,
-        wish: &CaptureWish,
+        wish: &CaptureOptions,
         errors: Vec<PortError>,
         not_written: Option<Problem>,
     ) -> (String, Option<Problem>) {

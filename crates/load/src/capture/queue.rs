@@ -65,7 +65,7 @@ impl Block {
 
 /// The end of the receiving thread.
 #[derive(Debug)]
-pub struct Lane {
+pub struct ReceiverSide {
     number: usize,
     full: SyncSender<Block>,
     empty: Receiver<Block>,
@@ -97,7 +97,7 @@ impl Collector {
 }
 
 /// So many lanes with so many bytes of memory each; frames are cut to `snap` bytes.
-pub fn lanes(count: usize, bytes: usize, snap: usize) -> (Vec<Lane>, Collector) {
+pub fn lanes(count: usize, bytes: usize, snap: usize) -> (Vec<ReceiverSide>, Collector) {
     let blocks = (bytes / BLOCK).max(3);
     let (to_writer, full) = sync_channel(count * blocks + 1);
     let mut back = vec![];
@@ -107,13 +107,21 @@ pub fn lanes(count: usize, bytes: usize, snap: usize) -> (Vec<Lane>, Collector) 
             let _ = to_lane.send(Block::new(number));
         }
         back.push(to_lane);
-        Lane { number, full: to_writer.clone(), empty, now: None, snap: snap.min(BLOCK), lost: 0, dropped: 0 }
+        ReceiverSide {
+            number,
+            full: to_writer.clone(),
+            empty,
+            now: None,
+            snap: snap.min(BLOCK),
+            lost: 0,
+            dropped: 0,
+        }
     };
     let lanes = (0..count).map(make).collect();
     (lanes, Collector { full, back, blocks })
 }
 
-impl Lane {
+impl ReceiverSide {
     /// Copies a frame; false when there is no room.
     #[inline]
     pub fn push(&mut self, bytes: &[u8], meta: &Meta) -> bool {

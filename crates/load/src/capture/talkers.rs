@@ -71,7 +71,7 @@ impl Pair {
 
 /// What is known of a pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct TalkerEntry {
     /// Who.
     pub pair: Pair,
     /// Frames since it took its entry.
@@ -109,9 +109,9 @@ impl Set {
         None
     }
 
-    fn entry(&self, way: usize) -> Entry {
+    fn entry(&self, way: usize) -> TalkerEntry {
         let (pair, frames) = (self.pairs[way], self.frames[way]);
-        Entry { pair, frames, bytes: self.bytes[way], error: self.errors[way] }
+        TalkerEntry { pair, frames, bytes: self.bytes[way], error: self.errors[way] }
     }
 
     /// The fewest bytes of an entry: what a pair that is not there may have sent.
@@ -160,7 +160,7 @@ impl Talkers {
         &self.sets[pair.place().0]
     }
 
-    fn find(&self, pair: &Pair) -> Option<Entry> {
+    fn find(&self, pair: &Pair) -> Option<TalkerEntry> {
         let set = self.set_of(pair);
         set.find(pair, pair.place().1).map(|way| set.entry(way))
     }
@@ -170,19 +170,20 @@ impl Talkers {
     }
 
     /// The biggest of several tables together, biggest first.
-    pub fn top(tables: &[&Talkers], count: usize) -> Vec<Entry> {
+    pub fn top(tables: &[&Talkers], count: usize) -> Vec<TalkerEntry> {
         let mut pairs: Vec<Pair> = tables.iter().flat_map(|table| table.known()).collect();
         pairs.sort_unstable();
         pairs.dedup();
-        let mut all: Vec<Entry> = pairs
+        let mut all: Vec<TalkerEntry> = pairs
             .into_iter()
             .map(|pair| {
-                let mut sum = Entry { pair, ..Entry::default() };
+                let mut sum = TalkerEntry { pair, ..TalkerEntry::default() };
                 for table in tables {
                     // A pair that one table does not know may have sent there what the smallest of its set did.
                     let unknown = table.set_of(&pair).floor();
                     let entry = table.find(&pair);
-                    let entry = entry.unwrap_or(Entry { pair, frames: 0, bytes: unknown, error: unknown });
+                    let entry =
+                        entry.unwrap_or(TalkerEntry { pair, frames: 0, bytes: unknown, error: unknown });
                     sum.frames += entry.frames;
                     sum.bytes += entry.bytes;
                     sum.error += entry.error;

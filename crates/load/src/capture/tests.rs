@@ -26,13 +26,13 @@ impl Listener for Ear {
 /// Captures what `frames` makes (bytes and wire length, by number), sent through a wire in memory.
 fn capture(
     name: &str,
-    wish: CaptureWish,
+    wish: CaptureOptions,
     count: u64,
     mut frame: impl FnMut(u64, &mut Vec<u8>) -> u32 + Send,
 ) -> Outcome {
     let uri = format!("mem:capture-{name}?chunk=4096");
     let mut far = port::open(&uri, &PortOptions::default()).unwrap();
-    let wish = CaptureWish { uri, ..wish };
+    let wish = CaptureOptions { uri, ..wish };
     std::thread::scope(|scope| {
         let (opened, is_open) = std::sync::mpsc::channel();
         let mut ear = Ear { opened: Some(opened), ..Ear::default() };
@@ -67,12 +67,12 @@ fn capture(
     })
 }
 
-fn file(path: &Path) -> Option<FileWish> {
-    Some(FileWish { path: path.display().to_string(), ..FileWish::default() })
+fn file(path: &Path) -> Option<FileOptions> {
+    Some(FileOptions { path: path.display().to_string(), ..FileOptions::default() })
 }
 
 fn read(path: &str) -> (u64, u64) {
-    let wish = CaptureWish { uri: format!("pcap:{path}"), ..CaptureWish::default() };
+    let wish = CaptureOptions { uri: format!("pcap:{path}"), ..CaptureOptions::default() };
     let report = run(&wish, &mut Ear::default()).unwrap().report;
     (report.captured, report.bytes)
 }
@@ -101,7 +101,7 @@ fn losses_count_in_the_file_that_was_open() {
     all.rotate_bytes = Some(40_000);
     let uri = "fault:mem:capture-lossy?lose=10%&seed=5".to_owned();
     let mut far = port::open("mem:capture-lossy", &PortOptions::default()).unwrap();
-    let wish = CaptureWish { uri, file: Some(all), ..CaptureWish::default() };
+    let wish = CaptureOptions { uri, file: Some(all), ..CaptureOptions::default() };
     let report = std::thread::scope(|scope| {
         let (opened, is_open) = std::sync::mpsc::channel();
         let mut ear = Ear { opened: Some(opened), ..Ear::default() };
@@ -133,7 +133,7 @@ fn losses_count_in_the_file_that_was_open() {
 fn a_million_random_and_cut_frames_are_counted_exactly() {
     let mut random = fastrand::Rng::with_seed(3);
     let mut expected = 0;
-    let outcome = capture("million", CaptureWish::default(), 1_000_000, |_, bytes| {
+    let outcome = capture("million", CaptureOptions::default(), 1_000_000, |_, bytes| {
         bytes.resize(random.usize(..200), 0);
         if let Some(start) = bytes.get_mut(12..24) {
             random.fill(start);
@@ -153,7 +153,7 @@ fn a_million_random_and_cut_frames_are_counted_exactly() {
 fn a_count_is_honoured_exactly_and_files_hold_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("some.pcapng");
-    let wish = CaptureWish { count: Some(1234), file: file(&path), ..CaptureWish::default() };
+    let wish = CaptureOptions { count: Some(1234), file: file(&path), ..CaptureOptions::default() };
     let outcome = capture("count", wish, 100_000, |number, bytes| {
         *bytes = number.to_be_bytes().repeat(10);
         80
@@ -180,7 +180,7 @@ fn a_filter_counts_what_it_refuses() {
         k,
     });
     let filter = Some(("even".to_owned(), Program::new(instructions.to_vec()).unwrap()));
-    let report = capture("filter", CaptureWish { filter, ..CaptureWish::default() }, 5001, even).report;
+    let report = capture("filter", CaptureOptions { filter, ..CaptureOptions::default() }, 5001, even).report;
     assert_eq!((report.captured, report.filtered), (2501, Some(2500)));
 }
 
@@ -191,7 +191,7 @@ fn files_rotate_and_only_the_newest_are_kept() {
     let path = folder.path().join("ring.pcapng");
     let mut all = file(&path).unwrap();
     all.rotate_bytes = Some(100_000);
-    let wish = CaptureWish { file: Some(all.clone()), ..CaptureWish::default() };
+    let wish = CaptureOptions { file: Some(all.clone()), ..CaptureOptions::default() };
     let frame = |_, bytes: &mut Vec<u8>| {
         *bytes = vec![7; 500];
         500
@@ -211,12 +211,12 @@ fn files_rotate_and_only_the_newest_are_kept() {
     }
 
     // The names are taken now: nothing is overwritten.
-    let problem = run(&CaptureWish { uri: "mem:nobody".into(), ..wish }, &mut Ear::default()).unwrap_err();
+    let problem = run(&CaptureOptions { uri: "mem:nobody".into(), ..wish }, &mut Ear::default()).unwrap_err();
     assert!(problem.to_string().contains("ring-00001.pcapng"), "{problem}");
 
     all.path = folder.path().join("few.pcap").display().to_string();
     all.keep = Some(2);
-    let wish = CaptureWish { file: Some(all), ..CaptureWish::default() };
+    let wish = CaptureOptions { file: Some(all), ..CaptureOptions::default() };
     let written = capture("keep", wish, 1000, frame).report.written.unwrap();
     assert_eq!((written.files.len(), written.frames), (2, 1000));
     assert!(written.removed >= 3);
@@ -246,7 +246,7 @@ fn until_the_disk_is_full(folder: &Path, rotate_bytes: Option<u64>) -> Option<(O
             }
             let mut file = file(&folder.join("full.pcapng")).unwrap();
             file.rotate_bytes = rotate_bytes;
-            let wish = CaptureWish { file: Some(file), ..CaptureWish::default() };
+            let wish = CaptureOptions { file: Some(file), ..CaptureOptions::default() };
             let name = if rotate_bytes.is_some() { "full-rotate" } else { "full" };
             let outcome = capture(name, wish, 5000, |number, bytes| {
                 *bytes = number.to_be_bytes().repeat(100);
@@ -286,10 +286,10 @@ fn a_disk_that_is_full_loses_nothing_silently() {
 
 #[test]
 fn the_end_of_time_ends_it() {
-    let wish = CaptureWish {
+    let wish = CaptureOptions {
         uri: "mem:capture-time".into(),
         duration: Some(Duration::from_millis(1300)),
-        ..CaptureWish::default()
+        ..CaptureOptions::default()
     };
     let mut ear = Ear::default();
     let report = run(&wish, &mut ear).unwrap().report;
@@ -300,7 +300,7 @@ fn the_end_of_time_ends_it() {
 
 #[test]
 fn several_threads_need_a_port_that_can_be_shared() {
-    let wish = CaptureWish { uri: "mem:shared".into(), threads: 2, ..CaptureWish::default() };
+    let wish = CaptureOptions { uri: "mem:shared".into(), threads: 2, ..CaptureOptions::default() };
     let problem = run(&wish, &mut Ear::default()).unwrap_err().to_string();
     assert!(problem.contains("cannot be shared by 2 threads"), "{problem}");
 }

@@ -5,7 +5,7 @@
 //! times a second, by this thread alone, because the kernel forgets such a counter when it is read.
 
 use super::census::Census;
-use super::queue::Lane;
+use super::queue::ReceiverSide;
 use super::writer::{self, Lost};
 use linux::port::{Batch, MAX_BATCH, Meta, PortError, ReceiveCounters, Receiver, StampSource, Wait};
 use linux::sys::{clock, cpu};
@@ -129,7 +129,7 @@ pub struct Counts {
 
 /// What one thread brings home.
 #[derive(Debug)]
-pub struct Got {
+pub struct WorkerResult {
     /// What it counted.
     pub counts: Counts,
     /// What its port counted in all.
@@ -161,7 +161,7 @@ pub struct Tally<'a> {
     /// What was counted.
     pub counts: Counts,
     /// The way to the writer.
-    pub lane: Option<Lane>,
+    pub lane: Option<ReceiverSide>,
     /// The filter, where the port does not run it.
     pub filter: Option<Program>,
     /// What all threads share.
@@ -209,7 +209,7 @@ fn is_after(meta: &Meta, end_ns: u64) -> bool {
 
 impl Worker<'_> {
     /// Receives until the end.
-    pub fn run(mut self) -> Got {
+    pub fn run(mut self) -> WorkerResult {
         if let Some(cpu) = self.cpu {
             // A CPU that is not there was refused before.
             let _ = cpu::pin_thread(cpu);
@@ -288,7 +288,7 @@ impl Worker<'_> {
         }
     }
 
-    fn finish(mut self, ended: Option<PortError>) -> Got {
+    fn finish(mut self, ended: Option<PortError>) -> WorkerResult {
         self.publish();
         let progress = &self.tally.shared.threads[self.number];
         progress.frames.store(self.tally.counts.census.frames, Relaxed);
@@ -302,6 +302,6 @@ impl Worker<'_> {
         }
         self.tally.shared.ended.fetch_add(1, Release);
         let notes = self.receiver.notes().to_vec();
-        Got { counts: self.tally.counts, port, queue_drops, ended, notes }
+        WorkerResult { counts: self.tally.counts, port, queue_drops, ended, notes }
     }
 }

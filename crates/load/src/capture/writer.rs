@@ -26,7 +26,7 @@ const FLUSH: Duration = Duration::from_millis(500);
 
 /// How frames shall be written.
 #[derive(Debug, Clone, Default)]
-pub struct FileWish {
+pub struct FileOptions {
     /// The file; `-` is standard output.
     pub path: String,
     /// Begin a new file when this one has so many bytes.
@@ -66,7 +66,7 @@ pub struct Shared {
 
 /// The files of one capture.
 struct Files {
-    wish: FileWish,
+    wish: FileOptions,
     now: Option<Writer>,
     begun: Instant,
     begun_ns: u64,
@@ -77,7 +77,7 @@ struct Files {
 }
 
 impl Files {
-    fn open(wish: FileWish, window_ns: u64) -> Result<Files> {
+    fn open(wish: FileOptions, window_ns: u64) -> Result<Files> {
         let written = Written { window_ns, ..Written::default() };
         let mut files = Files {
             wish,
@@ -311,7 +311,7 @@ pub struct Ready {
 ///
 /// # Errors
 /// As [`Writer::create`].
-pub fn prepare(wish: FileWish, collector: Collector, lanes: usize) -> Result<Ready> {
+pub fn prepare(wish: FileOptions, collector: Collector, lanes: usize) -> Result<Ready> {
     let window_ns = if lanes > 1 { WINDOW_NS } else { 0 };
     Ok(Ready { files: Files::open(wish, window_ns)?, collector, lanes })
 }

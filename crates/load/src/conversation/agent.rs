@@ -3,11 +3,11 @@
 //! The agent has one thread for the conversation and one for the traffic of the running test, so a word from the
 //! controller (or its death) is noticed while traffic runs, and nothing but traffic runs in the traffic thread.
 
-use super::link::{Stream, Wire, hello};
+use super::link::{ByteStream, Wire, hello};
 use crate::kind;
 use crate::protocol::agent::{Action, Agent, Event};
 use crate::protocol::message::{Numbered, Prepared, Reply, Request};
-use crate::protocol::setup::{Role, Setup};
+use crate::protocol::setup::{EndRole, Setup};
 use crate::traffic::end::{self, End};
 use linux::sys::{clock, socket};
 use record::traffic::{EndReport, Settings};
@@ -22,10 +22,10 @@ use std::time::Duration;
 
 /// One test at a time among all connections that share it: whoever holds the turn, by name.
 #[derive(Debug, Clone, Default)]
-pub struct Turns(Arc<Mutex<Option<String>>>);
+pub struct TestLock(Arc<Mutex<Option<String>>>);
 
-impl Turns {
-    fn take(&self, peer: &str) -> Result<Turn> {
+impl TestLock {
+    fn take(&self, peer: &str) -> Result<TestPermit> {
         let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = &*holder {
             return Err(
@@ -33,14 +33,14 @@ impl Turns {
             );
         }
         *holder = Some(peer.to_owned());
-        Ok(Turn(self.clone()))
+        Ok(TestPermit(self.clone()))
     }
 }
 
 /// The right to run a test; given back when dropped.
-struct Turn(Turns);
+struct TestPermit(TestLock);
 
-impl Drop for Turn {
+impl Drop for TestPermit {
     fn drop(&mut self) {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -56,16 +56,16 @@ struct Test {
     end: Option<Box<dyn End>>,
     traffic: Option<Traffic>,
     stop: Arc<AtomicBool>,
-    _turn: Turn,
+    _turn: TestPermit,
 }
 
 impl Test {
-    fn prepare(setup: Setup, turn: Turn, done: &UnixStream) -> Result<(Test, Prepared)> {
+    fn prepare(setup: Setup, turn: TestPermit, done: &UnixStream) -> Result<(Test, Prepared)> {
         let (prepared, end) = kind::prepare(&setup)?;
         let stop = Arc::new(AtomicBool::new(false));
         let settings = prepared.settings.clone();
         let mut test = Test { setup, settings, end: Some(end), traffic: None, stop, _turn: turn };
-        if test.setup.role == Role::Receiver {
+        if test.setup.role == EndRole::Receiver {
             test.start(done)?;
         }
         Ok((test, prepared))
@@ -126,7 +126,7 @@ struct Conversation {
     /// Ends of a pair: the traffic thread writes, the conversation reads.
     done: (UnixStream, UnixStream),
     test: Option<Test>,
-    turns: Turns,
+    turns: TestLock,
     last_id: u64,
     /// The number of the start request, whose reply comes later.
     start_id: u64,
@@ -135,12 +135,12 @@ struct Conversation {
 /// Serves one control connection until the peer closes it: all tests on it, one after another.
 ///
 /// Returns a problem only when the peer was lost in the middle of something or does not speak the protocol.
-pub fn serve(stream: impl Stream + 'static, peer: &str) -> Result<()> {
-    serve_in_turn(stream, peer, &Turns::default())
+pub fn serve(stream: impl ByteStream + 'static, peer: &str) -> Result<()> {
+    serve_in_turn(stream, peer, &TestLock::default())
 }
 
 /// As [`serve`], but a test is refused as long as another connection with the same `turns` has one.
-pub fn serve_in_turn(stream: impl Stream + 'static, peer: &str, turns: &Turns) -> Result<()> {
+pub fn serve_in_turn(stream: impl ByteStream + 'static, peer: &str, turns: &TestLock) -> Result<()> {
     let cannot = |error: io::Error| Problem::host(format!("cannot serve {peer}: {error}"));
     let done = UnixStream::pair().map_err(cannot)?;
     done.1.set_nonblocking(true).map_err(cannot)?;

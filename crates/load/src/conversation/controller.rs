@@ -3,7 +3,7 @@
 use super::link::AgentLink;
 use crate::kind::check_spec;
 use crate::protocol::controller::{Action, Controller, Event, Look};
-use crate::protocol::setup::{ClockRelation, DataPorts, Outcome, Role};
+use crate::protocol::setup::{ClockRelation, DataPorts, EndRole, Outcome};
 use linux::sys::{clock, socket};
 use record::spec::TestSpec;
 use record::{Problem, Result};
@@ -23,9 +23,9 @@ pub trait Observer {
 
 /// An observer that sees nothing, for tests whose machines are not observed.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Nobody;
+pub struct NoObserver;
 
-impl Observer for Nobody {
+impl Observer for NoObserver {
     fn before(&mut self, _ports: &DataPorts) -> Result<()> {
         Ok(())
     }
@@ -65,7 +65,7 @@ pub fn run(
         while let Some(action) = todo.pop_front() {
             let event = match action {
                 Action::Send(role, request) => {
-                    let link = if role == Role::Sender { &mut *sender } else { &mut *receiver };
+                    let link = if role == EndRole::Sender { &mut *sender } else { &mut *receiver };
                     link.send(request).err().map(|why| Event::Lost(role, why))
                 }
                 Action::Look(look) => Some(Event::Looked(look_at(look, &controller, observer))),
@@ -90,7 +90,7 @@ fn look_at(look: Look, controller: &Controller, observer: &mut dyn Observer) -> 
 /// Waits for a word from either end, or for the deadline.
 fn wait(sender: &mut AgentLink, receiver: &mut AgentLink, deadline_ns: Option<u64>) -> Event {
     loop {
-        for (role, link) in [(Role::Sender, &mut *sender), (Role::Receiver, &mut *receiver)] {
+        for (role, link) in [(EndRole::Sender, &mut *sender), (EndRole::Receiver, &mut *receiver)] {
             match link.next() {
                 Ok(Some(reply)) => return Event::Reply(role, reply),
                 Ok(None) => {}
@@ -103,8 +103,10 @@ fn wait(sender: &mut AgentLink, receiver: &mut AgentLink, deadline_ns: Option<u6
             return Event::Tick;
         }
         let ready = socket::wait_readable([sender.fd(), receiver.fd()], left.map(Duration::from_nanos));
-        for (is_ready, role) in ready.unwrap_or_default().into_iter().zip([Role::Sender, Role::Receiver]) {
-            let link = if role == Role::Sender { &mut *sender } else { &mut *receiver };
+        for (is_ready, role) in
+            ready.unwrap_or_default().into_iter().zip([EndRole::Sender, EndRole::Receiver])
+        {
+            let link = if role == EndRole::Sender { &mut *sender } else { &mut *receiver };
             if is_ready && let Err(why) = link.read() {
                 return Event::Lost(role, why);
             }
@@ -117,14 +119,14 @@ fn relate_clocks(sender: &mut AgentLink, receiver: &mut AgentLink) -> Result<Clo
     if !sender.boot_id().is_empty() && sender.boot_id() == receiver.boot_id() {
         return Ok(ClockRelation::Shared);
     }
-    let offset = |link: &mut AgentLink, role: Role| {
+    let offset = |link: &mut AgentLink, role: EndRole| {
         link.clock_offset().map_err(|why| {
             Problem::input(format!("the {} ({}) {why} before the test", role.name(), link.peer()))
                 .help("look whether its process or its machine is still there")
         })
     };
-    let (from, from_error) = offset(sender, Role::Sender)?;
-    let (to, to_error) = offset(receiver, Role::Receiver)?;
+    let (from, from_error) = offset(sender, EndRole::Sender)?;
+    let (to, to_error) = offset(receiver, EndRole::Receiver)?;
     Ok(ClockRelation::Estimated {
         offset_ns: to.saturating_sub(from),
         error_ns: from_error.saturating_add(to_error),

@@ -23,8 +23,8 @@ const HELLO_NS: u64 = 5_000_000_000;
 const CLOCK_READINGS: usize = 16;
 
 /// A byte stream that can be waited for.
-pub trait Stream: Read + Write + AsFd + Send {}
-impl<T: Read + Write + AsFd + Send> Stream for T {}
+pub trait ByteStream: Read + Write + AsFd + Send {}
+impl<T: Read + Write + AsFd + Send> ByteStream for T {}
 
 /// What this program says of itself.
 pub(super) fn hello() -> Hello {
@@ -38,13 +38,13 @@ pub(super) fn hello() -> Hello {
 
 /// A stream with messages on it. Errors are clauses that go on after the peer's name: "closed the connection".
 pub(super) struct Wire {
-    pub(super) stream: Box<dyn Stream>,
+    pub(super) stream: Box<dyn ByteStream>,
     pub(super) decoder: Decoder,
     partial_since_ns: Option<u64>,
 }
 
 impl Wire {
-    pub(super) fn new(stream: impl Stream + 'static) -> Self {
+    pub(super) fn new(stream: impl ByteStream + 'static) -> Self {
         let _ = socket::set_timeout(&stream, Direction::Send, Some(WRITE_TIMEOUT));
         Wire { stream: Box::new(stream), decoder: Decoder::default(), partial_since_ns: None }
     }
@@ -96,7 +96,7 @@ pub struct AgentLink {
 
 impl AgentLink {
     /// Greets the agent behind `stream`; `peer` is its name in sentences.
-    pub fn from_stream(stream: impl Stream + 'static, peer: &str) -> Result<AgentLink> {
+    pub fn from_stream(stream: impl ByteStream + 'static, peer: &str) -> Result<AgentLink> {
         let mut link = AgentLink {
             wire: Wire::new(stream),
             peer: peer.to_owned(),

@@ -5,4 +5,4 @@ pub mod agent;
 pub mod controller;
 mod link;
 
-pub use link::{AgentLink, Stream, spawn};
+pub use link::{AgentLink, ByteStream, spawn};

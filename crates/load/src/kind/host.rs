@@ -3,7 +3,7 @@
 //! A sentence in the middle of a plan comes too late, and a test that runs with another congestion control than its name says is worse
 //! than none. So what can be had is found out by asking the kernel for it, on a socket and a thread that are thrown away.
 
-use crate::protocol::setup::Role;
+use crate::protocol::setup::EndRole;
 use linux::sys::{cpu, tcp};
 use record::spec::TestSpec;
 use record::{Problem, Result};
@@ -12,7 +12,7 @@ use record::{Problem, Result};
 ///
 /// # Errors
 /// Input: there is no such congestion control or CPU here, or it may not be used.
-pub fn check_host(spec: &TestSpec, role: Role) -> Result<()> {
+pub fn check_host(spec: &TestSpec, role: EndRole) -> Result<()> {
     if let Some(name) = &spec.congestion {
         tcp::try_congestion(name).map_err(|error| {
             let offered = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -47,11 +47,11 @@ mod tests {
             ..TestSpec::default()
         };
         let first = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
-        check_host(&of(Some(first.trim()), None), Role::Sender).unwrap();
-        let problem = check_host(&of(Some("no_such"), None), Role::Receiver).unwrap_err();
+        check_host(&of(Some(first.trim()), None), EndRole::Sender).unwrap();
+        let problem = check_host(&of(Some("no_such"), None), EndRole::Receiver).unwrap_err();
         assert!(problem.kind.exit_code() == 2 && problem.to_string().contains("'no_such'"), "{problem}");
-        let problem = check_host(&of(None, Some(8000)), Role::Sender).unwrap_err();
+        let problem = check_host(&of(None, Some(8000)), EndRole::Sender).unwrap_err();
         assert!(problem.kind.exit_code() == 2 && problem.to_string().contains("CPU 8000"), "{problem}");
-        check_host(&of(None, Some(8000)), Role::Receiver).unwrap();
+        check_host(&of(None, Some(8000)), EndRole::Receiver).unwrap();
     }
 }

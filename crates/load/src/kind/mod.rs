@@ -14,7 +14,7 @@ pub mod udp_stream;
 
 pub use host::check_host;
 
-use crate::protocol::setup::{Role, Setup};
+use crate::protocol::setup::{EndRole, Setup};
 use crate::traffic::end::Ready;
 use check::{MAX_DATAGRAM, Sizes};
 use record::kind::TrafficKind;
@@ -112,8 +112,8 @@ pub fn prepare(setup: &Setup) -> Ready {
     }
     let row = row(setup.spec.kind);
     match setup.role {
-        Role::Sender => (row.sender)(setup),
-        Role::Receiver => (row.receiver)(setup),
+        EndRole::Sender => (row.sender)(setup),
+        EndRole::Receiver => (row.receiver)(setup),
     }
 }
 

@@ -6,11 +6,11 @@
 
 use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Received;
-use crate::traffic::datagram::{Outgoing, Sent};
+use crate::traffic::datagram::{Outgoing, SenderCounts};
 use crate::traffic::end::{End, Ready};
 use crate::traffic::paced;
 use crate::traffic::samples::with_samples;
-use crate::traffic::schedule::{self, Plan, Share};
+use crate::traffic::schedule::{self, OpenLoopPlan, Share};
 use crate::traffic::sent_times::SentTimes;
 use crate::traffic::tcp::{self, Connections, read_whole, write_whole};
 use linux::sys::clock;
@@ -55,7 +55,7 @@ impl<F: Fn() -> bool> Outgoing for Requests<'_, F> {
         (self.bytes.len() / self.size) as u64
     }
 
-    fn send(&mut self, numbers: Range<u64>, _planned: impl Fn(u64) -> u64, sent: &mut Sent) {
+    fn send(&mut self, numbers: Range<u64>, _planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
         let many = numbers.end - numbers.start;
         let bytes = many as usize * self.size;
         sent.attempted = numbers.end;
@@ -92,7 +92,7 @@ fn closed_loop(mut stream: &TcpStream, spec: &TestSpec, stop: &AtomicBool) -> En
     let mut response = vec![0; spec.response_size()];
     let mut responses: Responses = (Received::new(spec.duration_ms), None);
     let cpu = clock::thread_cpu_ns();
-    let mut sent = Sent { begun_ns: clock::monotonic_ns(), ..Sent::default() };
+    let mut sent = SenderCounts { begun_ns: clock::monotonic_ns(), ..SenderCounts::default() };
     let end = schedule::deadline_of(spec, sent.begun_ns);
     let total = spec.count.unwrap_or(u64::MAX);
     let goes_on = || clock::monotonic_ns() < end.saturating_add(LAST_NS) && !stop.load(Relaxed);
@@ -128,7 +128,12 @@ fn came(responses: &mut Received, now: u64, size: usize, latency_ns: u64) {
 }
 
 /// Reads responses until every request has one, or for a while after the last request.
-fn read_responses(mut stream: &TcpStream, spec: &TestSpec, plan: &Plan, sent: &SentTimes) -> Responses {
+fn read_responses(
+    mut stream: &TcpStream,
+    spec: &TestSpec,
+    plan: &OpenLoopPlan,
+    sent: &SentTimes,
+) -> Responses {
     let size = spec.response_size();
     let mut buffer = vec![0; BUFFER.max(size)];
     let mut responses = Received::new(spec.duration_ms);
@@ -162,7 +167,7 @@ fn read_responses(mut stream: &TcpStream, spec: &TestSpec, plan: &Plan, sent: &S
     }
 }
 
-fn open_loop(stream: &TcpStream, spec: &TestSpec, plan: &Plan, stop: &AtomicBool) -> EndReport {
+fn open_loop(stream: &TcpStream, spec: &TestSpec, plan: &OpenLoopPlan, stop: &AtomicBool) -> EndReport {
     let size = spec.size as usize;
     let batch = (BUFFER / size).clamp(1, spec.batch.max(1) as usize);
     let goes_on = || !plan.is_over(clock::monotonic_ns()) && !stop.load(Relaxed);
@@ -183,12 +188,13 @@ impl End for Sender {
         let start = clock::monotonic_ns();
         let Connections { streams, registry, .. } = &self.connections;
         let stream = &streams[0];
-        let (mut report, samples) = with_samples(registry, &AtomicU64::new(start), || {
-            match Plan::of(&self.spec, start, self.spec.size, Share::ALL) {
-                Some(plan) => open_loop(stream, &self.spec, &plan, stop),
-                None => closed_loop(stream, &self.spec, stop),
-            }
-        });
+        let (mut report, samples) =
+            with_samples(registry, &AtomicU64::new(start), || {
+                match OpenLoopPlan::of(&self.spec, start, self.spec.size, Share::ALL) {
+                    Some(plan) => open_loop(stream, &self.spec, &plan, stop),
+                    None => closed_loop(stream, &self.spec, stop),
+                }
+            });
         report.tcp = samples;
         let _ = stream.shutdown(std::net::Shutdown::Write);
         report

@@ -6,11 +6,11 @@
 
 use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Received;
-use crate::traffic::datagram::Sent;
+use crate::traffic::datagram::SenderCounts;
 use crate::traffic::end::{DRAIN_NS, End, Ready, prepared};
 use crate::traffic::intervals::Intervals;
 use crate::traffic::samples::with_samples;
-use crate::traffic::schedule::{self, Plan, Share};
+use crate::traffic::schedule::{self, OpenLoopPlan, Share};
 use crate::traffic::tcp::{self, Connections, write_whole};
 use crate::traffic::threads::joined;
 use linux::sys::clock;
@@ -49,9 +49,9 @@ pub fn sender(setup: &Setup) -> Ready {
 
 /// What one connection of the sender did.
 struct Pushed {
-    sent: Sent,
+    sent: SenderCounts,
     intervals: Intervals,
-    plan: Option<Plan>,
+    plan: Option<OpenLoopPlan>,
     cpu_ns: u64,
 }
 
@@ -66,7 +66,7 @@ fn push(
 ) -> Pushed {
     clock::precise_timers();
     let cpu = clock::thread_cpu_ns();
-    let plan = Plan::of(spec, start_ns, buffer.len() as u32, share);
+    let plan = OpenLoopPlan::of(spec, start_ns, buffer.len() as u32, share);
     let total = match &plan {
         Some(plan) => plan.total(),
         None => share.count(spec.count).unwrap_or(u64::MAX),
@@ -74,7 +74,7 @@ fn push(
     let end = schedule::deadline_of(spec, start_ns);
     let mut intervals = Intervals::for_duration(spec.duration_ms);
     intervals.begin(start_ns);
-    let mut sent = Sent { begun_ns: start_ns, ..Sent::default() };
+    let mut sent = SenderCounts { begun_ns: start_ns, ..SenderCounts::default() };
     let mut now = clock::monotonic_ns();
     while sent.attempted < total && now < end && !stop.load(Relaxed) {
         if let Some(plan) = &plan {
@@ -130,7 +130,7 @@ fn wait_delivered(mut stream: &TcpStream, stop: &AtomicBool) -> bool {
 /// All connections of the sender as one report.
 fn merge_pushed(pushed: Vec<Pushed>, start_ns: u64, spec: &TestSpec) -> EndReport {
     let mut report = EndReport::default();
-    let (mut sent, mut schedule) = (Sent::default(), Schedule::default());
+    let (mut sent, mut schedule) = (SenderCounts::default(), Schedule::default());
     let mut intervals = Intervals::for_duration(spec.duration_ms);
     intervals.begin(start_ns);
     for one in pushed {

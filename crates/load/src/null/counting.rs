@@ -29,7 +29,7 @@ const LOOK_NS: u64 = 1_000_000;
 
 /// What `pathlab null --json` prints at the end, and callers get meanwhile.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Document {
+pub struct NullDocument {
     /// `pathlab/null/1`.
     pub schema: String,
     /// How long it has forwarded.
@@ -39,7 +39,7 @@ pub struct Document {
     /// The two ports.
     pub ports: Vec<Opened>,
     /// Each direction.
-    pub ways: Vec<Way>,
+    pub ways: Vec<NullDirection>,
 }
 
 /// A port and what took effect.
@@ -53,7 +53,7 @@ pub struct Opened {
 
 /// One direction.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Way {
+pub struct NullDirection {
     /// Where its frames came from.
     pub from: String,
     /// Where they went.
@@ -88,7 +88,7 @@ pub struct Way {
     pub lost_after: Vec<PlaceDrop>,
 }
 
-impl Way {
+impl NullDirection {
     /// With the rate of its frames over this time.
     #[must_use]
     pub fn over(mut self, duration_ns: u64) -> Self {
@@ -107,7 +107,7 @@ pub struct RunningCounters {
     /// Frames that went on.
     pub moved: AtomicU64,
     asked: AtomicU64,
-    answer: Mutex<(u64, Way)>,
+    answer: Mutex<(u64, NullDirection)>,
 }
 
 impl RunningCounters {
@@ -118,7 +118,7 @@ impl RunningCounters {
 
     /// The way looks here between two batches. `answered` is the number of the last question that it answered.
     #[inline]
-    pub fn look(&self, answered: &mut u64, count: impl FnOnce() -> Way) {
+    pub fn look(&self, answered: &mut u64, count: impl FnOnce() -> NullDirection) {
         let asked = self.asked.load(Relaxed);
         if asked != *answered {
             *answered = asked;
@@ -127,7 +127,7 @@ impl RunningCounters {
     }
 
     /// The way has ended: this answers every question that is still to come.
-    pub fn leave(&self, way: Way) {
+    pub fn leave(&self, way: NullDirection) {
         *self.lock() = (u64::MAX, way);
     }
 
@@ -137,20 +137,20 @@ impl RunningCounters {
     }
 
     /// The answer to this question or a later one, if it is there.
-    fn take(&self, question: u64) -> Option<Way> {
+    fn take(&self, question: u64) -> Option<NullDirection> {
         let answer = self.lock();
-        let named = || Way { from: self.from.clone(), to: self.to.clone(), ..answer.1.clone() };
+        let named = || NullDirection { from: self.from.clone(), to: self.to.clone(), ..answer.1.clone() };
         (answer.0 >= question).then(named)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, (u64, Way)> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, (u64, NullDirection)> {
         // What a panicking way left is whole: it is written by one assignment.
         self.answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 /// What every way counted, asked now; none when one of them does not answer.
-pub fn ways(running: &[RunningCounters]) -> Option<Vec<Way>> {
+pub fn ways(running: &[RunningCounters]) -> Option<Vec<NullDirection>> {
     let questions: Vec<u64> = running.iter().map(RunningCounters::ask).collect();
     let until = clock::monotonic_ns() + LIMIT.as_nanos() as u64;
     loop {
@@ -170,7 +170,7 @@ pub fn ways(running: &[RunningCounters]) -> Option<Vec<Way>> {
 ///
 /// # Errors
 /// Host: it does not answer, or not with its counters.
-pub fn ask(path: &Path) -> Result<Document> {
+pub fn ask(path: &Path) -> Result<NullDocument> {
     let told = |what: String| Problem::host(what).at(format!("unix:{}", path.display()));
     let mut text = vec![];
     let mut call = || -> std::io::Result<()> {

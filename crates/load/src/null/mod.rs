@@ -11,7 +11,7 @@
 
 mod counting;
 
-pub use counting::{Document, LIMIT, Opened, RunningCounters, Way, ask, ways};
+pub use counting::{LIMIT, NullDirection, NullDocument, Opened, RunningCounters, ask, ways};
 
 use crate::traffic::threads::joined;
 use linux::port::{
@@ -64,7 +64,7 @@ pub fn forward_all(
     only_there: bool,
     wait: Wait,
     watch: impl FnOnce(&[RunningCounters], &dyn Fn() -> bool),
-) -> (Vec<Way>, Option<Problem>) {
+) -> (Vec<NullDirection>, Option<Problem>) {
     let (mut pairs, mut running, stop) = (vec![], vec![], &AtomicBool::new(false));
     if let (Some(from), Some(to)) = (left.receiver.as_mut(), right.transmitter.as_mut()) {
         running.push(RunningCounters::of(&left.uri, &right.uri));
@@ -100,7 +100,7 @@ pub fn forward_all(
 /// How a way ended.
 pub struct Ended {
     /// What it did.
-    pub way: Way,
+    pub way: NullDirection,
     /// Why it ended before it was told to, if so.
     pub error: Option<PortError>,
 }
@@ -133,24 +133,24 @@ pub fn one_way(
         }
         running.look(&mut answered, || {
             let counted = (from.counters(), to.counters());
-            Way { link_downs, ..way(&before, &counted, full, clock::thread_cpu_ns() - cpu) }
+            NullDirection { link_downs, ..way(&before, &counted, full, clock::thread_cpu_ns() - cpu) }
         });
     }
     let _ = to.flush(LAST_FLUSH);
     let cpu_ns = clock::thread_cpu_ns() - cpu;
     let way = way(&before, &(from.counters(), to.counters()), full, cpu_ns);
-    let way = Way { from: running.from.clone(), to: running.to.clone(), link_downs, ..way };
+    let way = NullDirection { from: running.from.clone(), to: running.to.clone(), link_downs, ..way };
     running.leave(way.clone());
     Ended { way, error }
 }
 
 type Both = (ReceiveCounters, TransmitCounters);
 
-fn way(before: &Both, after: &Both, full: u64, cpu_ns: u64) -> Way {
+fn way(before: &Both, after: &Both, full: u64, cpu_ns: u64) -> NullDirection {
     let (received, offered) = (after.0.frames - before.0.frames, after.1.offered - before.1.offered);
     let copies = after.0.copied - before.0.copied + after.1.copied - before.1.copied;
     let each = |value: u64| if received == 0 { 0.0 } else { value as f64 / received as f64 };
-    Way {
+    NullDirection {
         received,
         received_bytes: after.0.bytes - before.0.bytes,
         sent: after.1.accepted - before.1.accepted,
@@ -164,7 +164,7 @@ fn way(before: &Both, after: &Both, full: u64, cpu_ns: u64) -> Way {
         segments: after.1.segments - before.1.segments,
         lost_before: after.0.drops.clone(),
         lost_after: after.1.drops.clone(),
-        ..Way::default()
+        ..NullDirection::default()
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The machine does nothing itself. Whoever drives it does what [`Action`]s say and tells it what came of it.
 
-use super::message::{Failure, Hello, PROTOCOL, Prepared, Reply, Request};
-use super::setup::{Role, Setup, longest_ns};
+use super::message::{Hello, PROTOCOL, Prepared, ProblemMessage, Reply, Request};
+use super::setup::{EndRole, Setup, longest_ns};
 use record::Problem;
 use record::traffic::EndReport;
 
@@ -21,7 +21,7 @@ pub const PARTIAL_NS: u64 = 10_000_000_000;
 enum State {
     New,
     Idle,
-    Ready(Role),
+    Ready(EndRole),
     Sending,
     Sent,
     Stopped,
@@ -153,12 +153,12 @@ impl Agent {
                 self.test_ns = longest_ns(&setup.spec);
                 vec![Action::Prepare(setup)]
             }
-            (State::Ready(Role::Sender), Request::WarmUp) => vec![Action::WarmUp],
-            (State::Ready(Role::Sender), Request::Start) => {
+            (State::Ready(EndRole::Sender), Request::WarmUp) => vec![Action::WarmUp],
+            (State::Ready(EndRole::Sender), Request::Start) => {
                 self.state = State::Sending;
                 vec![Action::Start]
             }
-            (State::Ready(Role::Receiver) | State::Sending | State::Sent, Request::Stop) => {
+            (State::Ready(EndRole::Receiver) | State::Sending | State::Sent, Request::Stop) => {
                 self.state = State::Stopped;
                 vec![Action::Stop]
             }
@@ -186,15 +186,15 @@ impl Agent {
 }
 
 fn failed(problem: &Problem) -> Reply {
-    Reply::Failed(Failure::from(problem))
+    Reply::Failed(ProblemMessage::from(problem))
 }
 
 fn describe(state: State) -> &'static str {
     match state {
         State::New => "nobody said hello",
         State::Idle => "no test is prepared",
-        State::Ready(Role::Sender) => "a sender is ready",
-        State::Ready(Role::Receiver) => "a receiver is receiving",
+        State::Ready(EndRole::Sender) => "a sender is ready",
+        State::Ready(EndRole::Receiver) => "a receiver is receiving",
         State::Sending => "a sender is sending",
         State::Sent => "a sender is done",
         State::Stopped => "the test is stopped",
@@ -213,7 +213,7 @@ mod tests {
         Hello { protocol, version: "1".into(), boot_id: String::new() }
     }
 
-    fn setup(role: Role) -> Box<Setup> {
+    fn setup(role: EndRole) -> Box<Setup> {
         let address = "10.0.0.2".parse().unwrap();
         Box::new(Setup {
             role,
@@ -250,8 +250,8 @@ mod tests {
             0 => Event::Request(Request::Hello(hello(PROTOCOL))),
             1 => Event::Request(Request::Hello(hello(9))),
             2 => Event::Request(Request::Clock),
-            3 => Event::Request(Request::Prepare(setup(Role::Sender))),
-            4 => Event::Request(Request::Prepare(setup(Role::Receiver))),
+            3 => Event::Request(Request::Prepare(setup(EndRole::Sender))),
+            4 => Event::Request(Request::Prepare(setup(EndRole::Receiver))),
             5 => Event::Request(Request::WarmUp),
             6 => Event::Request(Request::Start),
             7 => Event::Request(Request::Stop),

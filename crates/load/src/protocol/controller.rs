@@ -5,7 +5,7 @@
 //! is named together with the step.
 
 use super::message::{Prepared, Reply, Request, printable};
-use super::setup::{ClockRelation, DataPorts, Outcome, Role, Setup, longest_ns};
+use super::setup::{ClockRelation, DataPorts, EndRole, Outcome, Setup, longest_ns};
 use record::Problem;
 use record::spec::TestSpec;
 use std::net::IpAddr;
@@ -46,17 +46,17 @@ enum Step {
 
 impl Step {
     /// Who does it, how long that may take (while sending: beyond the test itself), and what it is in words.
-    fn facts(self) -> (Role, u64, &'static str) {
+    fn facts(self) -> (EndRole, u64, &'static str) {
         match self {
-            Step::PrepareReceiver => (Role::Receiver, PREPARE_NS, "the receiver was prepared"),
-            Step::PrepareSender => (Role::Sender, PREPARE_NS, "the sender was prepared"),
-            Step::WarmUp => (Role::Sender, WARM_UP_NS, "the path was warmed up"),
-            Step::Looking(_) => (Role::Sender, 0, "the counters were read"),
-            Step::Sending => (Role::Sender, FINISH_NS, "the test was running"),
-            Step::StopSender => (Role::Sender, REPORT_NS, "the reports were collected"),
-            Step::StopReceiver => (Role::Receiver, REPORT_NS, "the reports were collected"),
-            Step::CloseSender | Step::Over => (Role::Sender, CLOSE_NS, "the test was closed"),
-            Step::CloseReceiver => (Role::Receiver, CLOSE_NS, "the test was closed"),
+            Step::PrepareReceiver => (EndRole::Receiver, PREPARE_NS, "the receiver was prepared"),
+            Step::PrepareSender => (EndRole::Sender, PREPARE_NS, "the sender was prepared"),
+            Step::WarmUp => (EndRole::Sender, WARM_UP_NS, "the path was warmed up"),
+            Step::Looking(_) => (EndRole::Sender, 0, "the counters were read"),
+            Step::Sending => (EndRole::Sender, FINISH_NS, "the test was running"),
+            Step::StopSender => (EndRole::Sender, REPORT_NS, "the reports were collected"),
+            Step::StopReceiver => (EndRole::Receiver, REPORT_NS, "the reports were collected"),
+            Step::CloseSender | Step::Over => (EndRole::Sender, CLOSE_NS, "the test was closed"),
+            Step::CloseReceiver => (EndRole::Receiver, CLOSE_NS, "the test was closed"),
         }
     }
 }
@@ -65,9 +65,9 @@ impl Step {
 #[derive(Debug)]
 pub enum Event {
     /// A reply came.
-    Reply(Role, Reply),
+    Reply(EndRole, Reply),
     /// The connection to an agent is gone, and how.
-    Lost(Role, String),
+    Lost(EndRole, String),
     /// The caller has looked, or could not.
     Looked(Result<(), Problem>),
     /// Time passed.
@@ -78,7 +78,7 @@ pub enum Event {
 #[derive(Debug)]
 pub enum Action {
     /// Send this to an agent.
-    Send(Role, Request),
+    Send(EndRole, Request),
     /// Let the caller look; the ports are known by then.
     Look(Look),
     /// The test is over.
@@ -115,8 +115,8 @@ impl Controller {
         names: [String; 2],
         now_ns: u64,
     ) -> (Controller, Vec<Action>) {
-        let setup = Setup { role: Role::Receiver, spec: spec.clone(), address, port: 0, token, clock };
-        let first = Action::Send(Role::Receiver, Request::Prepare(Box::new(setup.clone())));
+        let setup = Setup { role: EndRole::Receiver, spec: spec.clone(), address, port: 0, token, clock };
+        let first = Action::Send(EndRole::Receiver, Request::Prepare(Box::new(setup.clone())));
         let controller = Controller {
             step: Step::PrepareReceiver,
             setup,
@@ -187,7 +187,7 @@ impl Controller {
     fn lose(
         &mut self,
         now_ns: u64,
-        role: Role,
+        role: EndRole,
         why: &str,
         problem: fn(String) -> Problem,
         advice: &str,
@@ -201,7 +201,7 @@ impl Controller {
     fn fail(&mut self, problem: Problem) -> Vec<Action> {
         self.step = Step::Over;
         let still_there =
-            [Role::Sender, Role::Receiver].into_iter().filter(|&role| !self.lost[role as usize]);
+            [EndRole::Sender, EndRole::Receiver].into_iter().filter(|&role| !self.lost[role as usize]);
         let mut actions: Vec<_> = still_there.map(|role| Action::Send(role, Request::Close)).collect();
         actions.push(Action::Failed(problem));
         actions
@@ -220,38 +220,38 @@ impl Controller {
         vec![Action::Look(look)]
     }
 
-    fn reply(&mut self, now_ns: u64, role: Role, reply: Reply) -> Vec<Action> {
+    fn reply(&mut self, now_ns: u64, role: EndRole, reply: Reply) -> Vec<Action> {
         match (self.step, role, reply) {
-            (Step::PrepareReceiver, Role::Receiver, Reply::Prepared(prepared)) => {
+            (Step::PrepareReceiver, EndRole::Receiver, Reply::Prepared(prepared)) => {
                 let port = prepared.ports.first().copied().unwrap_or(0);
                 if port == 0 && !self.setup.spec.kind.is_echo() {
                     return self.lied(now_ns, role, "told no port");
                 }
                 self.receiver = *prepared;
-                let setup = Setup { role: Role::Sender, port, ..self.setup.clone() };
+                let setup = Setup { role: EndRole::Sender, port, ..self.setup.clone() };
                 self.go(now_ns, Step::PrepareSender, Request::Prepare(Box::new(setup)))
             }
-            (Step::PrepareSender, Role::Sender, Reply::Prepared(prepared)) => {
+            (Step::PrepareSender, EndRole::Sender, Reply::Prepared(prepared)) => {
                 self.sender = *prepared;
                 self.go(now_ns, Step::WarmUp, Request::WarmUp)
             }
-            (Step::WarmUp, Role::Sender, Reply::Warm(reachable)) => {
+            (Step::WarmUp, EndRole::Sender, Reply::Warm(reachable)) => {
                 self.warm = reachable;
                 self.look(Look::Before)
             }
-            (Step::Sending, Role::Sender, Reply::Finished) => self.look(Look::Settled),
-            (Step::StopSender, Role::Sender, Reply::Report(report)) => {
+            (Step::Sending, EndRole::Sender, Reply::Finished) => self.look(Look::Settled),
+            (Step::StopSender, EndRole::Sender, Reply::Report(report)) => {
                 self.outcome.sender = *report;
                 self.go(now_ns, Step::StopReceiver, Request::Stop)
             }
-            (Step::StopReceiver, Role::Receiver, Reply::Report(report)) => {
+            (Step::StopReceiver, EndRole::Receiver, Reply::Report(report)) => {
                 self.outcome.receiver = *report;
                 self.look(Look::After)
             }
-            (Step::CloseSender, Role::Sender, Reply::Closed) => {
+            (Step::CloseSender, EndRole::Sender, Reply::Closed) => {
                 self.go(now_ns, Step::CloseReceiver, Request::Close)
             }
-            (Step::CloseReceiver, Role::Receiver, Reply::Closed) => self.done(),
+            (Step::CloseReceiver, EndRole::Receiver, Reply::Closed) => self.done(),
             (_, role, reply) => {
                 let what = format!("said '{}' out of turn", reply.name());
                 self.lied(now_ns, role, &what)
@@ -259,7 +259,7 @@ impl Controller {
         }
     }
 
-    fn lied(&mut self, now_ns: u64, role: Role, what: &str) -> Vec<Action> {
+    fn lied(&mut self, now_ns: u64, role: EndRole, what: &str) -> Vec<Action> {
         let advice = "it does not speak this protocol as it should: use the same version";
         self.lose(now_ns, role, what, Problem::input, advice)
     }

@@ -86,7 +86,7 @@ pub enum Reply {
     /// To [`Request::Close`].
     Closed,
     /// To any request: it cannot be done, and why.
-    Failed(Failure),
+    Failed(ProblemMessage),
 }
 
 impl Reply {
@@ -119,7 +119,7 @@ pub struct Prepared {
 
 /// A [`Problem`] on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct ProblemMessage {
     /// The exit code of the problem's kind: 1 measured, 2 input, 3 host.
     pub code: u8,
     /// Where, if anywhere.
@@ -132,9 +132,9 @@ pub struct Failure {
     pub advice: String,
 }
 
-impl From<&Problem> for Failure {
+impl From<&Problem> for ProblemMessage {
     fn from(problem: &Problem) -> Self {
-        Failure {
+        ProblemMessage {
             code: problem.kind.exit_code(),
             place: problem.place.clone(),
             what: problem.what.clone(),
@@ -143,8 +143,8 @@ impl From<&Problem> for Failure {
     }
 }
 
-impl From<&Failure> for Problem {
-    fn from(failure: &Failure) -> Self {
+impl From<&ProblemMessage> for Problem {
+    fn from(failure: &ProblemMessage) -> Self {
         let kind = match failure.code {
             1 => ProblemKind::Measured,
             3 => ProblemKind::Host,
@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn a_problem_survives_the_wire() {
         let problem = Problem::host("no room").at("b").help("free some");
-        let text = serde_json::to_string(&Failure::from(&problem)).unwrap();
-        let back: Failure = serde_json::from_str(&text).unwrap();
+        let text = serde_json::to_string(&ProblemMessage::from(&problem)).unwrap();
+        let back: ProblemMessage = serde_json::from_str(&text).unwrap();
         assert_eq!(Problem::from(&back), problem);
     }
 

@@ -12,27 +12,27 @@ use std::net::IpAddr;
 /// Which end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum EndRole {
     /// The end that starts the traffic.
     Sender,
     /// The end that it goes to.
     Receiver,
 }
 
-impl Role {
+impl EndRole {
     /// `sender` or `receiver`.
     pub fn name(self) -> &'static str {
         match self {
-            Role::Sender => "sender",
-            Role::Receiver => "receiver",
+            EndRole::Sender => "sender",
+            EndRole::Receiver => "receiver",
         }
     }
 
     /// The CPU that a test asks for at this end.
     pub fn cpu(self, spec: &TestSpec) -> Option<u32> {
         match self {
-            Role::Sender => spec.sender_cpu,
-            Role::Receiver => spec.receiver_cpu,
+            EndRole::Sender => spec.sender_cpu,
+            EndRole::Receiver => spec.receiver_cpu,
         }
     }
 }
@@ -78,7 +78,7 @@ impl ClockRelation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// Which end.
-    pub role: Role,
+    pub role: EndRole,
     /// The test.
     pub spec: TestSpec,
     /// The address of the receiver.

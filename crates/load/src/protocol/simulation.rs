@@ -4,7 +4,7 @@
 use super::agent::{self, Agent};
 use super::controller::{self, Controller, Look};
 use super::message::{Hello, PROTOCOL, Prepared, Reply, Request};
-use super::setup::{ClockRelation, Outcome, Role};
+use super::setup::{ClockRelation, EndRole, Outcome};
 use proptest::prelude::*;
 use record::spec::{TestSpec, TrafficKind};
 use record::traffic::EndReport;
@@ -64,7 +64,7 @@ impl Pair {
     }
 
     /// Gives a request to an agent, does what it says, returns its reply.
-    fn ask(&mut self, role: Role, request: Request) -> Option<Reply> {
+    fn ask(&mut self, role: EndRole, request: Request) -> Option<Reply> {
         let index = role as usize;
         self.asked[index].push(request.name());
         let mut events = VecDeque::from([agent::Event::Request(request)]);
@@ -95,8 +95,8 @@ impl Pair {
     }
 
     /// Runs to the end; the `at`-th request meets the fault.
-    fn run(&mut self, fault: Option<(usize, Fault)>) -> Role {
-        let (mut step, mut hit) = (0, Role::Sender);
+    fn run(&mut self, fault: Option<(usize, Fault)>) -> EndRole {
+        let (mut step, mut hit) = (0, EndRole::Sender);
         while self.ended.is_none() {
             let Some(action) = self.todo.pop_front() else {
                 // Nothing to do: time passes until the controller's deadline.
@@ -207,7 +207,7 @@ proptest! {
         let mut ends = 0;
         for (kind, first, after) in events {
             pair.now += after;
-            let role = if first { Role::Sender } else { Role::Receiver };
+            let role = if first { EndRole::Sender } else { EndRole::Receiver };
             let event = match kind {
                 0 => controller::Event::Reply(role, Reply::Prepared(Box::new(Prepared { ports: vec![7], ..Prepared::default() }))),
                 1 => controller::Event::Reply(role, Reply::Warm(first)),

@@ -3,8 +3,8 @@
 //! Layer by layer: the fields with their values, then lengths, then checksums from the innermost to the outermost, each
 //! computed over all the bytes that it covers.
 
-use super::template::fields::{Default as Unsaid, Field};
-use super::template::{Kind, Layer, SHORTEST, Template};
+use super::template::fields::{Default as Unsaid, HeaderField};
+use super::template::{Layer, LayerKind, SHORTEST, Template};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use wire::checksum::Sum;
 
@@ -67,8 +67,9 @@ fn write_layer(template: &Template, index: usize, start: usize, frame: &mut [u8]
 
 /// True when another field that is set lies over this one (`tos` over `dscp` and `ecn`), or when this is the whole of
 /// which parts are set.
-pub(super) fn covered(layer: &Layer, field: &Field) -> bool {
-    let lies_over = |other: &Field| field.bit < other.bit + other.bits && other.bit < field.bit + field.bits;
+pub(super) fn covered(layer: &Layer, field: &HeaderField) -> bool {
+    let lies_over =
+        |other: &HeaderField| field.bit < other.bit + other.bits && other.bit < field.bit + field.bits;
     layer.fields.iter().any(|(other, _)| other.name != field.name && lies_over(other)) && field.name == "tos"
         || layer.get("tos").is_some() && matches!(field.name, "dscp" | "ecn")
 }
@@ -78,7 +79,7 @@ fn unsaid(
     template: &Template,
     index: usize,
     start: usize,
-    field: &Field,
+    field: &HeaderField,
     end: usize,
     n: u64,
     moment: Moment,
@@ -90,7 +91,7 @@ fn unsaid(
         Unsaid::Length(less) => (end - start).saturating_sub(usize::from(less)) as u128,
         Unsaid::HeaderWords => ((layer.kind.facts().bytes + layer.options.len()) / 4) as u128,
         Unsaid::Bottom => {
-            u128::from(template.layers.get(index + 1).is_none_or(|next| next.kind != Kind::Mpls))
+            u128::from(template.layers.get(index + 1).is_none_or(|next| next.kind != LayerKind::Mpls))
         }
         Unsaid::Checksum => 0,
         Unsaid::Sequence(first) => u128::from(n) + u128::from(first),
@@ -100,8 +101,8 @@ fn unsaid(
     }
 }
 
-fn next_number(template: &Template, index: usize, field: &Field) -> u128 {
-    let next = template.layers.get(index + 1).map_or(Kind::Payload, |next| next.kind);
+fn next_number(template: &Template, index: usize, field: &HeaderField) -> u128 {
+    let next = template.layers.get(index + 1).map_or(LayerKind::Payload, |next| next.kind);
     if field.bits == 16 { next.ethertype() } else { next.protocol() }
 }
 
@@ -135,15 +136,17 @@ pub(super) fn coverage(template: &Template, index: usize, starts: &[usize]) -> O
         return None;
     }
     let start = starts[index];
-    let to = (layer.kind == Kind::Ipv4).then(|| start + layer.kind.facts().bytes + layer.options.len());
+    let to = (layer.kind == LayerKind::Ipv4).then(|| start + layer.kind.facts().bytes + layer.options.len());
     let below = index.checked_sub(1).map(|below| (template.layers[below].kind, starts[below]));
     let protocol = layer.kind.protocol() as u8;
     let pseudo = match (layer.kind, below) {
-        (Kind::Udp | Kind::Tcp, Some((Kind::Ipv4, ip))) => Some((ip + 12, 8, protocol)),
-        (Kind::Udp | Kind::Tcp | Kind::Icmpv6, Some((Kind::Ipv6, ip))) => Some((ip + 8, 32, protocol)),
+        (LayerKind::Udp | LayerKind::Tcp, Some((LayerKind::Ipv4, ip))) => Some((ip + 12, 8, protocol)),
+        (LayerKind::Udp | LayerKind::Tcp | LayerKind::Icmpv6, Some((LayerKind::Ipv6, ip))) => {
+            Some((ip + 8, 32, protocol))
+        }
         _ => None,
     };
-    let zero_is_none = layer.kind == Kind::Udp;
+    let zero_is_none = layer.kind == LayerKind::Udp;
     Some(Coverage { field: start + field.bit / 8, from: start, to, pseudo, zero_is_none })
 }
 

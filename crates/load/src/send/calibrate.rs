@@ -4,11 +4,11 @@
 //! no address, so that its kernel drops every frame as somebody else's at the first look. A result near one of these
 //! says nothing about what was to be measured.
 
-use super::engine::{Source, Watch};
-use super::job::{Job, Sending, What};
-use super::program::Program;
+use super::engine::{EngineControl, Source};
+use super::job::{Job, SendContent, Sending};
+use super::program::CompiledTemplate;
 use super::sending::send;
-use super::template::{Kind, Template};
+use super::template::{LayerKind, Template};
 use linux::lab::{Lab, Lifetime, Topology};
 use linux::port::{MAX_BATCH, PortOptions, Uri, Wait};
 use record::send::{Calibration, SendReport};
@@ -24,13 +24,15 @@ const NOBODY: u128 = 0x0200_0000_00fe;
 ///
 /// # Errors
 /// Input: a port without an interface. Host: no lab can be built here.
-pub fn calibrate(job: &Job, watch: &Watch) -> Result<Calibration> {
-    let What::Template(template) = &job.what else {
+pub fn calibrate(job: &Job, watch: &EngineControl) -> Result<Calibration> {
+    let SendContent::Template(template) = &job.what else {
         return Err(Problem::input("only templates can be calibrated").help("leave --from out"));
     };
     let mut template = template.clone();
-    let nobody =
-        template.layers.iter_mut().find(|layer| layer.kind == Kind::Ethernet && layer.get("dst").is_none());
+    let nobody = template
+        .layers
+        .iter_mut()
+        .find(|layer| layer.kind == LayerKind::Ethernet && layer.get("dst").is_none());
     if let Some(layer) = nobody {
         layer.set("dst", NOBODY);
     }
@@ -42,7 +44,7 @@ pub fn calibrate(job: &Job, watch: &Watch) -> Result<Calibration> {
         &format!("calibrate-{}", std::process::id()),
         Lifetime::Ephemeral,
     )?;
-    let there = Job { port: port.clone(), what: What::Template(template.clone()), ..job.clone() };
+    let there = Job { port: port.clone(), what: SendContent::Template(template.clone()), ..job.clone() };
     let report = lab.node("a")?.within(|| send(&there, watch))?;
     // What cannot be taken down stays in its journal, and the next command says so; the figures hold.
     drop(lab);
@@ -85,11 +87,11 @@ fn on_interface(port: &str, interface: &str) -> Result<String> {
 }
 
 /// Frames per second into a wire in memory that somebody drains.
-fn in_memory(job: &Job, template: &Template, watch: &Watch) -> Result<f64> {
-    let chunk = Program::new(template).longest().next_power_of_two().clamp(2048, 1 << 17);
+fn in_memory(job: &Job, template: &Template, watch: &EngineControl) -> Result<f64> {
+    let chunk = CompiledTemplate::new(template).longest().next_power_of_two().clamp(2048, 1 << 17);
     let port = format!("mem:calibrate-{}?frames=4096&chunk={chunk}", std::process::id());
     let mut far = linux::port::open(&port, &PortOptions::default())?;
-    let there = Job { port, what: What::Template(template.clone()), threads: 1, ..job.clone() };
+    let there = Job { port, what: SendContent::Template(template.clone()), threads: 1, ..job.clone() };
     let Sending { report, .. } = std::thread::scope(|scope| {
         let mut from = far.receiver.take().expect("opened both ways");
         scope.spawn(move || while from.receive(MAX_BATCH, Wait::For(Duration::from_secs(1))).is_ok() {});

@@ -38,7 +38,7 @@ pub trait Source: Send + Sync {
 
 /// What others may look at and say while it runs.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct EngineControl {
     /// Set to end it in order.
     pub stop: AtomicBool,
     /// Frames dealt with so far.
@@ -106,7 +106,7 @@ pub fn run(
     pace: &Pace,
     share: Share,
     batch: usize,
-    watch: &Watch,
+    watch: &EngineControl,
 ) -> Tally {
     clock::precise_timers();
     let cpu = clock::thread_cpu_ns();
@@ -151,7 +151,7 @@ pub fn run(
 
 /// Waits for the next frame; the time it then is, none when it shall stop.
 #[inline]
-fn next(pace: &Pace, sent: u64, watch: &Watch) -> Option<u64> {
+fn next(pace: &Pace, sent: u64, watch: &EngineControl) -> Option<u64> {
     match pace.planned(sent) {
         Some(at) => schedule::wait_until(at, &watch.stop).filter(|_| !watch.stop.load(Relaxed)),
         None => (!watch.stop.load(Relaxed)).then(clock::monotonic_ns),
@@ -164,7 +164,7 @@ fn hand_over(
     frames: &mut Frames,
     pace: &Pace,
     tally: &mut Tally,
-    watch: &Watch,
+    watch: &EngineControl,
 ) -> Result<(), Stopped> {
     let mut done = 0;
     let mut looks = 0;
@@ -235,10 +235,10 @@ fn finish(to: &mut dyn Transmitter, tally: &mut Tally) {
 #[cfg(test)]
 mod tests {
     use super::super::build::build;
-    use super::super::program::Program;
+    use super::super::program::CompiledTemplate;
     use super::super::template::Template;
     use super::*;
-    use crate::traffic::schedule::Plan;
+    use crate::traffic::schedule::OpenLoopPlan;
     use linux::port::{MAX_BATCH, Port, PortOptions, Receiver, Wait, open};
     use std::sync::Arc;
 
@@ -261,9 +261,9 @@ mod tests {
     fn every_frame_arrives_once_whatever_the_pace() {
         let template =
             Template::parse("size 60..70 / flows 7 / eth / ip src=10.0.0.1..10.0.0.7 / udp", "t").unwrap();
-        let program = Program::new(&template);
+        let program = CompiledTemplate::new(&template);
         let now = clock::monotonic_ns();
-        let plan = Plan::new(now, 1e6, 0, Some(700));
+        let plan = OpenLoopPlan::new(now, 1e6, 0, Some(700));
         let offsets = Arc::new((0..100).map(|i| i * 1000).collect());
         let paces = [
             Pace::Max { total: Some(2000), until_ns: u64::MAX },
@@ -283,7 +283,7 @@ mod tests {
             let tally = std::thread::scope(|scope| {
                 let sender = scope.spawn(move || {
                     let mut to = a.transmitter.unwrap();
-                    run(to.as_mut(), &source, pace, Share::ALL, 64, &Watch::default())
+                    run(to.as_mut(), &source, pace, Share::ALL, 64, &EngineControl::default())
                 });
                 let got = drain(b.receiver.as_mut().unwrap().as_mut());
                 assert_eq!(got.len(), 2000);
@@ -301,14 +301,14 @@ mod tests {
     #[test]
     fn threads_share_the_frames_and_together_send_each_once() {
         let template = Template::parse("eth / ip / udp / stamp", "t").unwrap();
-        let program = Program::new(&template);
+        let program = CompiledTemplate::new(&template);
         let mut numbers = vec![];
         for index in 0..3 {
             let (mut a, mut b) = wire(&format!("share{index}"), "");
             let share = Share { index, of: 3 };
             let pace = Pace::Max { total: share.count(Some(100)), until_ns: u64::MAX };
             let to = a.transmitter.as_mut().unwrap().as_mut();
-            run(to, &program, &pace, share, 64, &Watch::default());
+            run(to, &program, &pace, share, 64, &EngineControl::default());
             drop(a);
             let got = drain(b.receiver.as_mut().unwrap().as_mut());
             numbers
@@ -324,13 +324,13 @@ mod tests {
         let (mut a, b) = wire("refuse", "");
         let to = a.transmitter.as_mut().unwrap().as_mut();
         let pace = Pace::Max { total: Some(10), until_ns: u64::MAX };
-        let source = Program::new(&template);
-        let tally = run(to, &source, &pace, Share::ALL, 4, &Watch::default());
+        let source = CompiledTemplate::new(&template);
+        let tally = run(to, &source, &pace, Share::ALL, 4, &EngineControl::default());
         let counters = to.counters();
         assert_eq!((tally.offered, counters.accepted), (10, 5));
         assert_eq!(counters.drops.iter().find(|drop| drop.name == "oversize").unwrap().count, 5);
         drop(b);
-        let tally = run(to, &source, &pace, Share::ALL, 4, &Watch::default());
+        let tally = run(to, &source, &pace, Share::ALL, 4, &EngineControl::default());
         assert!(matches!(tally.why, Some(Stopped::Port(PortError::Ended))));
         assert_eq!(tally.offered, 0);
     }
@@ -338,29 +338,29 @@ mod tests {
     #[test]
     fn a_stop_and_the_end_of_the_time_end_it() {
         let template = Template::parse("eth", "t").unwrap();
-        let source = Program::new(&template);
+        let source = CompiledTemplate::new(&template);
         let (mut a, _b) = wire("stop", "?frames=2");
         let to = a.transmitter.as_mut().unwrap().as_mut();
         let pace = Pace::Max { total: Some(1000), until_ns: clock::monotonic_ns() + 30_000_000 };
-        let tally = run(to, &source, &pace, Share::ALL, 64, &Watch::default());
+        let tally = run(to, &source, &pace, Share::ALL, 64, &EngineControl::default());
         assert_eq!((tally.offered, matches!(tally.why, Some(Stopped::Time))), (2, true), "the wire is full");
         assert!(tally.full_waits > 0);
         // A plan that no machine can keep ends with its time, too, and the port is never full.
         let (mut a, b) = wire("over", "?frames=512");
-        let plan = Plan::new(clock::monotonic_ns(), 1e9, 20, None);
+        let plan = OpenLoopPlan::new(clock::monotonic_ns(), 1e9, 20, None);
         let pace = Pace::Even { plan, burst: 1, total: plan.total() };
         let tally = std::thread::scope(|scope| {
             let mut far = b;
             scope.spawn(move || drain(far.receiver.as_mut().unwrap().as_mut()));
             let mut to = a.transmitter.take().unwrap();
-            run(to.as_mut(), &source, &pace, Share::ALL, 64, &Watch::default())
+            run(to.as_mut(), &source, &pace, Share::ALL, 64, &EngineControl::default())
         });
         assert!(matches!(tally.why, Some(Stopped::Time)), "{tally:?}");
         assert!(tally.offered > 0 && tally.offered < plan.total(), "{tally:?}");
         let (mut a, _b) = wire("asked", "");
         let to = a.transmitter.as_mut().unwrap().as_mut();
         let pace = Pace::Max { total: Some(1000), until_ns: u64::MAX };
-        let watch = Watch { stop: AtomicBool::new(true), ..Watch::default() };
+        let watch = EngineControl { stop: AtomicBool::new(true), ..EngineControl::default() };
         let tally = run(to, &source, &pace, Share::ALL, 64, &watch);
         assert!(matches!(tally.why, Some(Stopped::Asked)));
     }

@@ -5,7 +5,7 @@
 //! addresses are those reserved for benchmarks.
 
 use super::template::fields::Default as Unsaid;
-use super::template::{Kind, Template};
+use super::template::{LayerKind, Template};
 use linux::netlink::{Dump, Family, Netlink, after, u16_at, u32_at};
 use record::{Problem, Result};
 use std::collections::HashMap;
@@ -82,10 +82,11 @@ fn neighbour(message: &[u8]) -> Option<(u32, IpAddr, u128)> {
 
 /// Where the frames of a template go, by its outermost IP layer; none when that is not said.
 pub fn destination(template: &Template) -> Option<IpAddr> {
-    let layer = template.layers.iter().find(|layer| matches!(layer.kind, Kind::Ipv4 | Kind::Ipv6))?;
+    let layer =
+        template.layers.iter().find(|layer| matches!(layer.kind, LayerKind::Ipv4 | LayerKind::Ipv6))?;
     let number = layer.get("dst")?.first();
     Some(match layer.kind {
-        Kind::Ipv4 => IpAddr::from((number as u32).to_be_bytes()),
+        LayerKind::Ipv4 => IpAddr::from((number as u32).to_be_bytes()),
         _ => IpAddr::from(number.to_be_bytes()),
     })
 }
@@ -121,17 +122,17 @@ fn reserved_why(field: &str) -> String {
     }
 }
 
-fn find(facts: &Facts, kind: Kind, field: &str, to: Option<IpAddr>) -> Option<(u128, String)> {
+fn find(facts: &Facts, kind: LayerKind, field: &str, to: Option<IpAddr>) -> Option<(u128, String)> {
     let own = || format!("the address of {}", facts.name);
     let address = |four: bool| {
         let found = facts.addresses.iter().find(|address| address.is_ipv4() == four)?;
         Some((bits(*found), own()))
     };
     match (kind, field) {
-        (Kind::Ethernet, "src") | (Kind::Arp, "sender-mac") => Some((facts.mac?, own())),
-        (Kind::Ipv4, "src") | (Kind::Arp, "sender") => address(true),
-        (Kind::Ipv6, "src") => address(false),
-        (Kind::Ethernet, "dst") => Some(hardware_address(facts, to?)),
+        (LayerKind::Ethernet, "src") | (LayerKind::Arp, "sender-mac") => Some((facts.mac?, own())),
+        (LayerKind::Ipv4, "src") | (LayerKind::Arp, "sender") => address(true),
+        (LayerKind::Ipv6, "src") => address(false),
+        (LayerKind::Ethernet, "dst") => Some(hardware_address(facts, to?)),
         _ => None,
     }
 }

@@ -6,9 +6,9 @@
 //! **Why refused early.** Frames without a number can be sent and captured, but nobody could say afterwards which of them
 //! are missing; whoever asks for a record learns that before the first frame leaves.
 
-use super::job::{Job, Sending, What};
+use super::job::{Job, SendContent, Sending};
 use super::live;
-use super::template::{Kind, SHORTEST, Size, Template};
+use super::template::{LayerKind, SHORTEST, Size, Template};
 use record::half::{Numbering, SentHalf};
 use record::{Problem, Result};
 
@@ -18,7 +18,7 @@ use record::{Problem, Result};
 /// Input: they are not, or not in a way that a capture can follow.
 pub fn numbering(job: &Job) -> Result<Numbering> {
     let refused = |what: &str, advice: &str| Err(Problem::input(what).at("--record").help(advice));
-    let What::Template(template) = &job.what else {
+    let SendContent::Template(template) = &job.what else {
         return refused(
             "frames of a file are sent as they are, so no number tells which of them arrive",
             "send a template with a stamp layer",
@@ -28,20 +28,20 @@ pub fn numbering(job: &Job) -> Result<Numbering> {
         .layers
         .iter()
         .enumerate()
-        .find(|(_, layer)| matches!(layer.kind, Kind::Stamp | Kind::Pktgen))
+        .find(|(_, layer)| matches!(layer.kind, LayerKind::Stamp | LayerKind::Pktgen))
     else {
         return refused(
             "frames without a number cannot be found again",
             "add ' / stamp' behind the udp layer",
         );
     };
-    if at == 0 || template.layers[at - 1].kind != Kind::Udp {
+    if at == 0 || template.layers[at - 1].kind != LayerKind::Udp {
         return refused(
             "a capture looks for the stamp behind UDP only",
             "write the stamp right behind a udp layer",
         );
     }
-    if layer.kind == Kind::Pktgen && live::is_live(&job.port) {
+    if layer.kind == LayerKind::Pktgen && live::is_live(&job.port) {
         return refused("live: does not count on the numbers of a pktgen layer", "use a stamp layer instead");
     }
     let fixed =
@@ -55,7 +55,7 @@ pub fn numbering(job: &Job) -> Result<Numbering> {
         Some(None) => return refused("the stream number of the stamp varies", "make it a constant"),
     };
     Ok(match layer.kind {
-        Kind::Pktgen => Numbering { header: "pktgen".into(), stream: 0, first: 1 },
+        LayerKind::Pktgen => Numbering { header: "pktgen".into(), stream: 0, first: 1 },
         _ => Numbering { header: "message".into(), stream, first: 0 },
     })
 }
@@ -63,8 +63,8 @@ pub fn numbering(job: &Job) -> Result<Numbering> {
 /// The sender's own part of its half.
 pub fn sent(job: &Job, numbering: Numbering, sending: &Sending) -> SentHalf {
     let (frame_bytes, family) = match &job.what {
-        What::Template(template) => (length(template), family(template)),
-        What::Recording(..) => (0, 4),
+        SendContent::Template(template) => (length(template), family(template)),
+        SendContent::Recording(..) => (0, 4),
     };
     SentHalf {
         numbering,
@@ -80,8 +80,8 @@ pub fn sent(job: &Job, numbering: Numbering, sending: &Sending) -> SentHalf {
 fn length(template: &Template) -> u32 {
     let plain = match template.layers.as_slice() {
         [eth, ip, udp, ..] => {
-            let kinds = (eth.kind, udp.kind) == (Kind::Ethernet, Kind::Udp);
-            kinds && matches!(ip.kind, Kind::Ipv4 | Kind::Ipv6) && ip.options.is_empty()
+            let kinds = (eth.kind, udp.kind) == (LayerKind::Ethernet, LayerKind::Udp);
+            kinds && matches!(ip.kind, LayerKind::Ipv4 | LayerKind::Ipv6) && ip.options.is_empty()
         }
         _ => false,
     };
@@ -93,8 +93,8 @@ fn length(template: &Template) -> u32 {
 }
 
 fn family(template: &Template) -> u8 {
-    let outer = template.layers.iter().find(|layer| matches!(layer.kind, Kind::Ipv4 | Kind::Ipv6));
-    if outer.is_some_and(|layer| layer.kind == Kind::Ipv6) { 6 } else { 4 }
+    let outer = template.layers.iter().find(|layer| matches!(layer.kind, LayerKind::Ipv4 | LayerKind::Ipv6));
+    if outer.is_some_and(|layer| layer.kind == LayerKind::Ipv6) { 6 } else { 4 }
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
     fn job(port: &str, text: &str) -> Job {
         Job {
             port: port.into(),
-            what: What::Template(Template::parse(text, "t").unwrap()),
+            what: SendContent::Template(Template::parse(text, "t").unwrap()),
             rate: Rate::Max,
             rate_text: "max".into(),
             on_the_wire: false,

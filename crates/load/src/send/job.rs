@@ -5,7 +5,7 @@ use super::fill;
 use super::pace::Rate;
 use super::replay::Recording;
 use super::template::Template;
-use crate::traffic::schedule::Plan;
+use crate::traffic::schedule::OpenLoopPlan;
 use linux::port::{StampSource, TransmitCounters, Uri};
 use record::send::{SendReport, SendSeen};
 use record::{PortKind, PortSetting, Result, Through};
@@ -16,7 +16,7 @@ pub const BATCH: usize = 64;
 
 /// What is sent.
 #[derive(Debug, Clone)]
-pub enum What {
+pub enum SendContent {
     /// Frames of a template.
     Template(Template),
     /// Frames of a file, and its name; at its own times (so many times as fast) unless there is a rate.
@@ -29,7 +29,7 @@ pub struct Job {
     /// The port.
     pub port: String,
     /// What is sent.
-    pub what: What,
+    pub what: SendContent,
     /// How fast.
     pub rate: Rate,
     /// The rate as it was written.
@@ -80,7 +80,7 @@ pub(super) struct Outcome {
     /// What took effect.
     pub settings: Vec<PortSetting>,
     /// The plan of all as it is judged.
-    pub plan: Option<Plan>,
+    pub plan: Option<OpenLoopPlan>,
     /// Frames that were asked for; none: as many as the time lets.
     pub asked: Option<u64>,
     /// What must be known.

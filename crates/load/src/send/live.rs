@@ -4,11 +4,11 @@
 //! one. Values that vary over more frames than that repeat, and the report says after how many.
 
 use super::build::Moment;
-use super::engine::{Stopped, Tally, Watch};
+use super::engine::{EngineControl, Stopped, Tally};
 use super::job::{Job, Outcome};
 use super::template::fields::Default as Unsaid;
-use super::template::{Kind, Template};
-use crate::traffic::schedule::{self, Plan};
+use super::template::{LayerKind, Template};
+use crate::traffic::schedule::{self, OpenLoopPlan};
 use linux::port::TransmitCounters;
 use linux::port::live::{Live, LiveFrame, LiveOptions, Pace};
 use linux::sys::clock;
@@ -23,7 +23,7 @@ const MOST: u64 = 512;
 fn is_constant(template: &Template) -> bool {
     let one_size = template.size.as_ref().is_none_or(|size| size.all().len() == 1);
     let constant = |layer: &super::template::Layer| {
-        layer.fields.iter().all(|(_, value)| value.as_constant().is_some()) && layer.kind != Kind::Pktgen
+        layer.fields.iter().all(|(_, value)| value.as_constant().is_some()) && layer.kind != LayerKind::Pktgen
     };
     one_size && template.layers.iter().all(constant)
 }
@@ -46,7 +46,7 @@ fn frames_of(template: &Template) -> u64 {
 /// Where the stamp begins whose number and time the kernel writes; none when there is none.
 fn stamp_at(template: &Template) -> Option<usize> {
     let starts = super::build::starts(template);
-    let index = template.layers.iter().position(|layer| layer.kind == Kind::Stamp)?;
+    let index = template.layers.iter().position(|layer| layer.kind == LayerKind::Stamp)?;
     let layer = &template.layers[index];
     let field =
         |wanted: fn(&Unsaid) -> bool| layer.kind.facts().fields.iter().find(|field| wanted(&field.default));
@@ -58,14 +58,14 @@ fn stamp_at(template: &Template) -> Option<usize> {
 ///
 /// # Errors
 /// Host: this kernel, interface or user cannot; the sentence says what to use instead.
-pub(super) fn send(job: &Job, template: &Template, watch: &Watch) -> Result<Outcome> {
+pub(super) fn send(job: &Job, template: &Template, watch: &EngineControl) -> Result<Outcome> {
     if job.threads > 1 {
         return Err(Problem::input("live: sends with one thread").at(&job.port).help("leave --threads out"));
     }
     let mut notes = vec![];
     let message = stamp_at(template);
     let count = frames_of(template);
-    let program = super::program::Program::new(template);
+    let program = super::program::CompiledTemplate::new(template);
     let frame = |n| LiveFrame { bytes: program.frame(n, Moment::default()), message };
     let wish = LiveOptions { frames: (0..count).map(frame).collect(), ..LiveOptions::default() };
     if count > 1 {
@@ -76,7 +76,8 @@ pub(super) fn send(job: &Job, template: &Template, watch: &Watch) -> Result<Outc
     let start = clock::monotonic_ns();
     let grace = if rate.is_some() { schedule::GRACE_NS } else { 0 };
     let until = schedule::deadline_ns(start, job.duration_ms, job.count).saturating_add(grace);
-    let in_time = rate.map(|rate| Plan::new(start, rate, job.duration_ms, job.count).total()).or(job.count);
+    let in_time =
+        rate.map(|rate| OpenLoopPlan::new(start, rate, job.duration_ms, job.count).total()).or(job.count);
     let asked = job.count.or(in_time);
     let pace = Pace { count: in_time, rate, until_ns: Some(until), ..Pace::default() };
     let mut tally = Tally::default();
@@ -105,7 +106,7 @@ pub(super) fn send(job: &Job, template: &Template, watch: &Watch) -> Result<Outc
     }
     let bytes = (sent as f64 * program.mean()) as u64;
     let counters = TransmitCounters { offered: sent, accepted: sent, bytes, ..TransmitCounters::default() };
-    let plan = rate.map(|rate| Plan::new(start, rate, 0, Some(in_time.unwrap_or(sent))));
+    let plan = rate.map(|rate| OpenLoopPlan::new(start, rate, 0, Some(in_time.unwrap_or(sent))));
     Ok(Outcome { tally, counters, settings: live.settings().to_vec(), plan, asked, notes })
 }
 

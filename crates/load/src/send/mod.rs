@@ -23,5 +23,5 @@ mod sending;
 pub mod template;
 mod watcher;
 
-pub use job::{Job, Sending, What};
+pub use job::{Job, SendContent, Sending};
 pub use sending::send;

@@ -4,7 +4,7 @@
 //! planned time of a frame never depends on the frames before it (open loop): who is late sends what is overdue at
 //! once, and the lateness is recorded.
 
-use crate::traffic::schedule::Plan;
+use crate::traffic::schedule::OpenLoopPlan;
 use std::sync::Arc;
 
 /// Bytes that a frame takes on the wire besides itself: preamble and start 8, FCS 4, gap 12 (IEEE 802.3).
@@ -63,7 +63,7 @@ pub enum Pace {
     /// Bursts of so many frames, evenly.
     Even {
         /// The plan of the bursts.
-        plan: Plan,
+        plan: OpenLoopPlan,
         /// Frames of each burst.
         burst: u64,
         /// How many frames.
@@ -171,7 +171,7 @@ mod tests {
     proptest! {
         #[test]
         fn due_counts_planned_times(rate in 10f64..1e7, burst in 1u64..9, total in 1u64..3000, after in 0u64..2_000_000, sent in 0u64..100) {
-            let plan = Plan::new(500, rate / burst as f64, 0, Some(total.div_ceil(burst)));
+            let plan = OpenLoopPlan::new(500, rate / burst as f64, 0, Some(total.div_ceil(burst)));
             let pace = Pace::Even { plan, burst, total };
             let counted = (0..total).take_while(|&k| pace.planned(k).unwrap() <= 500 + after).count() as u64;
             let sent = sent.min(counted);

@@ -72,7 +72,7 @@ enum Sizes {
 
 /// A template, compiled.
 #[derive(Debug, Clone)]
-pub struct Program {
+pub struct CompiledTemplate {
     flows: u64,
     patches: Vec<Patch>,
     checks: Vec<Check>,
@@ -82,9 +82,9 @@ pub struct Program {
     mean: f64,
 }
 
-impl Program {
+impl CompiledTemplate {
     /// Compiles a template.
-    pub fn new(template: &Template) -> Program {
+    pub fn new(template: &Template) -> CompiledTemplate {
         let starts = build::starts(template);
         let patches = patches(template, &starts);
         let (checks, coverages) = checks(template, &starts, &patches);
@@ -106,7 +106,15 @@ impl Program {
         let plans: Vec<SizePlan> = sizes.iter().map(plan).collect();
         let image = build::build_sized(template, sizes.last().copied().flatten(), 0, Moment::default());
         let mean = template.size.as_ref().map_or(image.len() as f64, super::template::Size::mean);
-        Program { flows: template.flows, patches, checks, plans, sizes: order(template, &sizes), image, mean }
+        CompiledTemplate {
+            flows: template.flows,
+            patches,
+            checks,
+            plans,
+            sizes: order(template, &sizes),
+            image,
+            mean,
+        }
     }
 
     /// The mean length over many frames.
@@ -168,7 +176,7 @@ impl Program {
     }
 }
 
-impl Source for Program {
+impl Source for CompiledTemplate {
     fn longest(&self) -> usize {
         self.image.len()
     }

@@ -3,14 +3,14 @@
 //! What became of the frames behind the port is not reckoned here: [`send`] tells what was done and what was seen, and
 //! `study::sending` closes the books.
 
-use super::engine::{self, Source, Stopped, Tally, Watch};
-use super::job::{Job, Outcome, Sending, What, complete, interface_of};
+use super::engine::{self, EngineControl, Source, Stopped, Tally};
+use super::job::{Job, Outcome, SendContent, Sending, complete, interface_of};
 use super::live;
 use super::pace::Pace;
-use super::program::Program;
+use super::program::CompiledTemplate;
 use super::watcher::Watcher;
 use crate::traffic::ports::{add_drops, bypasses_qdisc};
-use crate::traffic::schedule::{self, Plan, Share};
+use crate::traffic::schedule::{self, OpenLoopPlan, Share};
 use crate::traffic::threads::joined;
 use linux::port::{Direction, Port, PortError, PortOptions, StampSource, TransmitCounters};
 use linux::sys::clock;
@@ -31,10 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// Input or host: the port cannot be opened, the interface is not there. What happens to single frames is no error but
 /// in the report.
-pub fn send(job: &Job, watch: &Watch) -> Result<Sending> {
+pub fn send(job: &Job, watch: &EngineControl) -> Result<Sending> {
     let mut job = job.clone();
     let mut filled = vec![];
-    if let What::Template(template) = &mut job.what {
+    if let SendContent::Template(template) = &mut job.what {
         filled = complete(template, &job.port)?;
     }
     let interface = interface_of(&job.port);
@@ -46,11 +46,11 @@ pub fn send(job: &Job, watch: &Watch) -> Result<Sending> {
                 .at(&job.port)
                 .help("int:INTERFACE does"));
         }
-        What::Template(template) if live::is_live(&job.port) => {
+        SendContent::Template(template) if live::is_live(&job.port) => {
             first_look(&mut watcher, &mut seen)?;
             live::send(&job, template, watch)?
         }
-        What::Recording(..) if live::is_live(&job.port) => {
+        SendContent::Recording(..) if live::is_live(&job.port) => {
             return Err(Problem::input("live: cannot send the frames of a file")
                 .at(&job.port)
                 .help("use ring: or xdp: for that"));
@@ -105,10 +105,10 @@ fn open(job: &Job) -> Result<Vec<Port>> {
 }
 
 /// Runs one sender on each port.
-fn drive(job: &Job, ports: Vec<Port>, watch: &Watch) -> Result<Outcome> {
+fn drive(job: &Job, ports: Vec<Port>, watch: &EngineControl) -> Result<Outcome> {
     let source: Arc<dyn Source> = match &job.what {
-        What::Template(template) => Arc::new(Program::new(template)),
-        What::Recording(recording, ..) => recording.clone(),
+        SendContent::Template(template) => Arc::new(CompiledTemplate::new(template)),
+        SendContent::Recording(recording, ..) => recording.clone(),
     };
     let of = ports.len() as u32;
     let start_ns = clock::monotonic_ns() + HEAD_START_NS;
@@ -122,7 +122,7 @@ fn drive(job: &Job, ports: Vec<Port>, watch: &Watch) -> Result<Outcome> {
             let share = Share { index, of };
             let (source, (pace, _)) = (source.clone(), pace(job, start_ns, share));
             let mut to = port.transmitter.expect("opened to transmit");
-            if let (0, What::Recording(recording, ..)) = (index, &job.what) {
+            if let (0, SendContent::Recording(recording, ..)) = (index, &job.what) {
                 notes = recording.warnings(to.longest());
             }
             senders.push(scope.spawn(move || {
@@ -161,23 +161,23 @@ fn add(sum: &mut TransmitCounters, other: TransmitCounters) {
 }
 
 /// The pace of one sender, and the plan of all as it is judged; without a plan there is none.
-fn pace(job: &Job, start_ns: u64, share: Share) -> (Pace, Option<Plan>) {
+fn pace(job: &Job, start_ns: u64, share: Share) -> (Pace, Option<OpenLoopPlan>) {
     let mean = match &job.what {
-        What::Template(template) => template.size.as_ref().map_or(60.0, |size| size.mean()),
-        What::Recording(recording, ..) => recording.mean(),
+        SendContent::Template(template) => template.size.as_ref().map_or(60.0, |size| size.mean()),
+        SendContent::Recording(recording, ..) => recording.mean(),
     };
     let count = share.count(job.count);
     if let Some(rate) = job.rate.frames_per_second(mean, job.on_the_wire) {
         let rate = rate / f64::from(share.of);
         let burst = job.burst.max(1);
         let bursts = count.map(|count| count.div_ceil(burst));
-        let plan = Plan::new(start_ns, rate / burst as f64, job.duration_ms, bursts);
+        let plan = OpenLoopPlan::new(start_ns, rate / burst as f64, job.duration_ms, bursts);
         let total = count.unwrap_or(u64::MAX).min(plan.total().saturating_mul(burst));
-        let judged = Plan::new(start_ns, rate, 0, Some(total));
+        let judged = OpenLoopPlan::new(start_ns, rate, 0, Some(total));
         return (Pace::Even { plan, burst, total }, Some(judged));
     }
     let until_ns = schedule::deadline_ns(start_ns, job.duration_ms, job.count);
-    if let What::Recording(recording, _, Some(speed)) = &job.what {
+    if let SendContent::Recording(recording, _, Some(speed)) = &job.what {
         let (offsets, round_ns) = (recording.offsets.clone(), recording.round_ns());
         let in_time = if job.duration_ms == 0 { u64::MAX } else { recording.within(job.duration_ms, *speed) };
         let total = count.unwrap_or(u64::MAX).min(in_time);
@@ -186,7 +186,7 @@ fn pace(job: &Job, start_ns: u64, share: Share) -> (Pace, Option<Plan>) {
         let last = pace.planned(total.saturating_sub(1)).unwrap_or(start_ns) - start_ns;
         let per_second = (total.saturating_sub(1)) as f64 * 1e9 / last as f64;
         let judged = per_second.is_finite() && per_second > 0.0;
-        return (pace, judged.then(|| Plan::new(start_ns, per_second, 0, Some(total))));
+        return (pace, judged.then(|| OpenLoopPlan::new(start_ns, per_second, 0, Some(total))));
     }
     (Pace::Max { total: count, until_ns }, None)
 }
@@ -219,8 +219,8 @@ fn report(job: &Job, filled: Vec<String>, outcome: &mut Outcome) -> SendReport {
         notes.push(format!("the port could not go on: {error}"));
     }
     let (source, replay) = match &job.what {
-        What::Template(template) => (template.to_string(), None),
-        What::Recording(recording, name, _) => (name.clone(), Some(recording.facts.clone())),
+        SendContent::Template(template) => (template.to_string(), None),
+        SendContent::Recording(recording, name, _) => (name.clone(), Some(recording.facts.clone())),
     };
     SendReport {
         schema: SCHEMA.into(),
@@ -257,7 +257,7 @@ mod tests {
     fn job(port: &str, text: &str, count: u64) -> Job {
         Job {
             port: port.into(),
-            what: What::Template(Template::parse(text, "t").unwrap()),
+            what: SendContent::Template(Template::parse(text, "t").unwrap()),
             rate: Rate::Max,
             rate_text: "max".into(),
             on_the_wire: false,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     fn closed(job: &Job) -> SendReport {
-        let Sending { mut report, seen, .. } = send(job, &Watch::default()).unwrap();
+        let Sending { mut report, seen, .. } = send(job, &EngineControl::default()).unwrap();
         study::sending::close(&mut report, &seen);
         report
     }

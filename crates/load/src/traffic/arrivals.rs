@@ -5,7 +5,7 @@
 
 use super::datagram::Errors;
 use super::intervals::Intervals;
-use super::sequence::{self, Arrival, Sequence};
+use super::sequence::{self, Sequence, SequenceKind};
 use crate::protocol::setup::{ClockRelation, Setup};
 use linux::sys::clock;
 use record::Histogram;
@@ -207,14 +207,14 @@ impl Arrivals {
             }
         };
         let arrival = self.sequence.see(message.sequence);
-        if arrival == Arrival::TooOld {
+        if arrival == SequenceKind::TooOld {
             self.foreign += 1;
             return None;
         }
         self.received.count(now_ns, 1, self.counted);
         let planned_ns = message.planned_ns.saturating_add_signed(self.clock.offset_ns());
         let latency_ns = now_ns.saturating_sub(planned_ns);
-        let is_new = arrival != Arrival::Duplicate;
+        let is_new = arrival != SequenceKind::Duplicate;
         if is_new {
             self.received.time(now_ns, self.counted, latency_ns);
         }

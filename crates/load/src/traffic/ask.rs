@@ -7,10 +7,10 @@
 //! ([`super::sent_times`]): of more requests in flight than it has entries only the first kind of latency is known.
 
 use super::arrivals::{Arrivals, Known};
-use super::datagram::{Burst, Carrier, Form, Sent, Through};
+use super::datagram::{Burst, Carrier, Form, SenderCounts, Through};
 use super::end::{LINGER_NS, POLL};
 use super::paced;
-use super::schedule::{self, Plan, Share};
+use super::schedule::{self, OpenLoopPlan, Share};
 use super::sent_times::SentTimes;
 use crate::protocol::setup::ClockRelation;
 use linux::sys::clock;
@@ -51,7 +51,7 @@ pub fn run<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) -> E
     // Warming up used time-outs of its own.
     let _ = set_timeout(carrier, question.timeout);
     let now = clock::monotonic_ns();
-    let mut report = match Plan::of(&question.spec, now, question.spec.size, Share::ALL) {
+    let mut report = match OpenLoopPlan::of(&question.spec, now, question.spec.size, Share::ALL) {
         Some(plan) => open_loop(carrier, question, &plan, stop),
         None => closed_loop(carrier, question, stop),
     };
@@ -145,7 +145,7 @@ pub fn probe<C: Carrier>(carrier: &C, stream: u8, probes: u64, timeout: Duration
     let mut loops = ClosedLoop { carrier, batch: ReceiveBatch::new(1, 2048), replies, timeout_ns, late: 0 };
     let _ = set_timeout(carrier, timeout);
     for number in 0..probes {
-        let (now, mut sent) = (clock::monotonic_ns(), Sent::default());
+        let (now, mut sent) = (clock::monotonic_ns(), SenderCounts::default());
         burst.send(carrier, number..number + 1, |_| 0, &mut sent);
         if sent.sent == 0 {
             clock::sleep_until(now + timeout_ns);
@@ -166,7 +166,7 @@ fn closed_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) 
     let timeout_ns = question.timeout.as_nanos() as u64;
     let mut loops = ClosedLoop { carrier, batch, replies, timeout_ns, late: 0 };
     let cpu = clock::thread_cpu_ns();
-    let mut sent = Sent { begun_ns: clock::monotonic_ns(), ..Sent::default() };
+    let mut sent = SenderCounts { begun_ns: clock::monotonic_ns(), ..SenderCounts::default() };
     let end = schedule::deadline_of(spec, sent.begun_ns);
     let total = spec.count.unwrap_or(u64::MAX);
     let mut now = sent.begun_ns;
@@ -216,7 +216,12 @@ fn read_replies<C: Carrier>(
     }
 }
 
-fn open_loop<C: Carrier>(carrier: &C, question: &Question, plan: &Plan, stop: &AtomicBool) -> EndReport {
+fn open_loop<C: Carrier>(
+    carrier: &C,
+    question: &Question,
+    plan: &OpenLoopPlan,
+    stop: &AtomicBool,
+) -> EndReport {
     // Replies are looked for often enough to notice the end, whatever the time-out of the closed loop is.
     let _ = set_timeout(carrier, POLL);
     let mut burst = Burst::new(carrier, question.form);

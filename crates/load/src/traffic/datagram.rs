@@ -3,7 +3,7 @@
 //! A carrier says how a test message travels: as a UDP payload, or as the data of an ICMP echo. Everything else (the
 //! batch, the schedule, the counting) does not know the difference.
 
-use super::schedule::{self, Plan};
+use super::schedule::{self, OpenLoopPlan};
 use linux::sys::icmp::EchoSocket;
 use linux::sys::socket;
 use linux::sys::udp::SendBatch;
@@ -115,7 +115,7 @@ impl Errors {
 
 /// What a sender counts.
 #[derive(Debug, Clone, Default)]
-pub struct Sent {
+pub struct SenderCounts {
     /// Messages tried.
     pub attempted: u64,
     /// Messages that the kernel took.
@@ -136,9 +136,9 @@ pub struct Sent {
     pub ended_ns: u64,
 }
 
-impl Sent {
+impl SenderCounts {
     /// Adds what another connection sent at the same time.
-    pub fn merge(&mut self, other: &Sent) {
+    pub fn merge(&mut self, other: &SenderCounts) {
         self.attempted += other.attempted;
         self.sent += other.sent;
         self.bytes += other.bytes;
@@ -150,7 +150,7 @@ impl Sent {
     }
 
     /// What came of a plan, or of sending without one.
-    pub fn schedule(&self, plan: Option<&Plan>) -> Schedule {
+    pub fn schedule(&self, plan: Option<&OpenLoopPlan>) -> Schedule {
         match plan {
             Some(plan) => plan.outcome(self.attempted, self.begun_ns, self.ended_ns, &self.lateness),
             None => schedule::without_plan(self.attempted, self.begun_ns, self.ended_ns),
@@ -201,7 +201,7 @@ pub trait Outgoing {
     /// Sends the messages `numbers` (at most [`Self::capacity`]), each with its planned time. What is refused is
     /// counted and not tried again; when the way out stays full, the rest is not attempted, and the caller goes on at
     /// `sent.attempted`.
-    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent);
+    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts);
 
     /// True when nothing can leave any more.
     fn is_closed(&self) -> bool {
@@ -223,7 +223,7 @@ impl<C: Carrier + ?Sized> Outgoing for Through<'_, C> {
     }
 
     #[inline]
-    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent) {
+    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
         self.burst.send(self.carrier, numbers, planned, sent);
     }
 }
@@ -257,7 +257,7 @@ impl Burst {
         carrier: &C,
         numbers: std::ops::Range<u64>,
         planned: impl Fn(u64) -> u64,
-        sent: &mut Sent,
+        sent: &mut SenderCounts,
     ) {
         let merged = self.form.merged as u64;
         let many = (numbers.end - numbers.start).min(self.capacity());
@@ -279,7 +279,7 @@ impl Burst {
     }
 
     #[inline]
-    fn push<C: Carrier + ?Sized>(&mut self, carrier: &C, many: u64, sent: &mut Sent) {
+    fn push<C: Carrier + ?Sized>(&mut self, carrier: &C, many: u64, sent: &mut SenderCounts) {
         let merged = self.form.merged as u64;
         let buffers = many.div_ceil(merged);
         let datagrams = |from: u64, to: u64| (to * merged).min(many) - from * merged;
@@ -331,7 +331,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(receiver.local_addr().unwrap()).unwrap();
         let form = Form { stream: 1, flags: Flags::DATA, size: 65_600, merged: 1, buffers: 3 };
-        let (mut burst, mut sent) = (Burst::new(&socket, form), Sent::default());
+        let (mut burst, mut sent) = (Burst::new(&socket, form), SenderCounts::default());
         burst.send(&socket, 0..3, |n| n, &mut sent);
         assert_eq!((sent.attempted, sent.sent, sent.calls), (3, 0, 3));
         assert_eq!(sent.errors.named(), [NamedCount { name: "EMSGSIZE".into(), count: 3 }]);

@@ -2,7 +2,7 @@
 
 use super::schedule;
 use crate::protocol::message::Prepared;
-use crate::protocol::setup::{Role, Setup};
+use crate::protocol::setup::{EndRole, Setup};
 use linux::sys::cpu;
 use linux::sys::socket::{self, Direction};
 use record::Result;
@@ -42,7 +42,7 @@ pub type Ready = Result<(Prepared, Box<dyn End>)>;
 pub fn run(end: &mut dyn End, setup: &Setup, settings: &Settings, stop: &AtomicBool) -> EndReport {
     let pinned = setup.role.cpu(&setup.spec).map(|cpu| (cpu, cpu::pin_thread(cpu)));
     let mut report = end.run(stop);
-    if setup.role == Role::Sender && !stop.load(Relaxed) {
+    if setup.role == EndRole::Sender && !stop.load(Relaxed) {
         report.notes.extend(schedule::shortfall_note(&setup.spec, report.attempted));
     }
     let now = std::mem::replace(&mut report.settings, settings.clone());

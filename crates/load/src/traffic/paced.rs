@@ -1,8 +1,8 @@
 //! Senders of one way: by plan, or as fast as the way out takes it.
 
-use super::datagram::{Outgoing, Sent};
+use super::datagram::{Outgoing, SenderCounts};
 use super::intervals::Intervals;
-use super::schedule::{self, Plan, Share};
+use super::schedule::{self, OpenLoopPlan, Share};
 use super::sent_times::SentTimes;
 use super::threads::joined;
 use linux::sys::clock;
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// and when it was due to leave the hands of the sender.
 pub fn send_planned(
     out: &mut impl Outgoing,
-    plan: &Plan,
+    plan: &OpenLoopPlan,
     stop: &AtomicBool,
     mut left: impl FnMut(std::ops::Range<u64>, u64),
-) -> Sent {
-    let mut sent = Sent::default();
+) -> SenderCounts {
+    let mut sent = SenderCounts::default();
     let mut next = 0;
     while next < plan.total() && !out.is_closed() {
         let Some(now) = schedule::wait_until(plan.planned(next), stop) else { break };
@@ -44,8 +44,8 @@ pub fn send_freely(
     spec: &TestSpec,
     stop: &AtomicBool,
     over: &mut Intervals,
-) -> Sent {
-    let mut sent = Sent { begun_ns: clock::monotonic_ns(), ..Sent::default() };
+) -> SenderCounts {
+    let mut sent = SenderCounts { begun_ns: clock::monotonic_ns(), ..SenderCounts::default() };
     let end = schedule::deadline_of(spec, sent.begun_ns);
     let total = spec.count.unwrap_or(u64::MAX);
     let mut next = 0;
@@ -68,7 +68,7 @@ pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &AtomicBool) -> EndR
     let mut over = Intervals::for_duration(spec.duration_ms);
     clock::precise_timers();
     let cpu = clock::thread_cpu_ns();
-    let plan = Plan::of(spec, clock::monotonic_ns(), spec.size, Share::ALL);
+    let plan = OpenLoopPlan::of(spec, clock::monotonic_ns(), spec.size, Share::ALL);
     let sent = match &plan {
         Some(plan) => send_planned(out, plan, stop, |numbers, now| {
             let many = numbers.end - numbers.start;
@@ -86,7 +86,7 @@ pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &AtomicBool) -> EndR
 /// read.
 pub fn ask<R: Send>(
     out: &mut impl Outgoing,
-    plan: &Plan,
+    plan: &OpenLoopPlan,
     stop: &AtomicBool,
     read: impl FnOnce(&SentTimes) -> R + Send,
 ) -> (EndReport, R) {

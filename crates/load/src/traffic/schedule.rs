@@ -29,14 +29,14 @@ const LATE_NS: u64 = 200_000;
 
 /// The plan of an open loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
+pub struct OpenLoopPlan {
     start_ns: u64,
     gap_ns: f64,
     total: u64,
     give_up_ns: u64,
 }
 
-impl Plan {
+impl OpenLoopPlan {
     /// A plan from `start_ns` on: `rate` messages per second for `duration_ms`, at most `count`. A duration of 0 with a
     /// count is no limit.
     pub fn new(start_ns: u64, rate: f64, duration_ms: u64, count: Option<u64>) -> Self {
@@ -47,14 +47,14 @@ impl Plan {
             None => in_time(),
         };
         let give_up_ns = deadline_ns(start_ns, duration_ms, count).saturating_add(GRACE_NS);
-        Plan { start_ns, gap_ns: 1e9 / rate, total, give_up_ns }
+        OpenLoopPlan { start_ns, gap_ns: 1e9 / rate, total, give_up_ns }
     }
 
     /// The plan that `spec` asks for, from now on; none without a rate. `size` is the payload of one message and
     /// `share` the part of the rate and the count that this sender has of all.
     pub fn of(spec: &TestSpec, start_ns: u64, size: u32, share: Share) -> Option<Self> {
         let rate = spec.rate?.messages_per_second(size) / f64::from(share.of.max(1));
-        Some(Plan::new(start_ns, rate, spec.duration_ms, share.count(spec.count)))
+        Some(OpenLoopPlan::new(start_ns, rate, spec.duration_ms, share.count(spec.count)))
     }
 
     /// How many messages are planned before the time is over.
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_sender_in_time_is_not_limited_and_a_slow_one_is() {
-        let plan = Plan::new(1_000, 10_000.0, 1_000, None);
+        let plan = OpenLoopPlan::new(1_000, 10_000.0, 1_000, None);
         assert_eq!(plan.total(), 10_000);
         let none = Histogram::new();
         let good = plan.outcome(10_000, 1_000, plan.planned(9_999), &none);
@@ -205,18 +205,18 @@ mod tests {
 
     #[test]
     fn a_short_count_with_a_jittery_timer_is_not_limited() {
-        let plan = Plan::new(0, 10_000.0, 0, Some(10));
+        let plan = OpenLoopPlan::new(0, 10_000.0, 0, Some(10));
         assert!(!plan.outcome(10, 60_000, plan.planned(9) + 300_000, &Histogram::new()).generator_limited);
     }
 
     #[test]
     fn a_duration_is_the_most_that_a_count_may_take() {
-        let plan = Plan::new(7, 1000.0, 500, Some(100_000));
+        let plan = OpenLoopPlan::new(7, 1000.0, 500, Some(100_000));
         assert_eq!(plan.total(), 500);
         assert!(plan.planned(plan.total() - 1) < 7 + 500_000_000, "the last one leaves in time");
         assert!(plan.is_over(7 + 500_000_000 + GRACE_NS + 1));
-        assert_eq!(Plan::new(0, 1000.0, 500, Some(20)).total(), 20, "the count ends it earlier");
-        let endless = Plan::new(0, 1000.0, 0, Some(100_000));
+        assert_eq!(OpenLoopPlan::new(0, 1000.0, 500, Some(20)).total(), 20, "the count ends it earlier");
+        let endless = OpenLoopPlan::new(0, 1000.0, 0, Some(100_000));
         assert_eq!((endless.total(), endless.is_over(u64::MAX - 1)), (100_000, false));
         let spec = TestSpec { count: Some(10), duration_ms: 500, ..TestSpec::default() };
         assert!(shortfall_note(&spec, 4).unwrap().starts_with("6 of 10 messages were not sent"));
@@ -234,7 +234,7 @@ mod tests {
         /// The slow twin of `due`: count the planned times.
         #[test]
         fn due_counts_planned_times(start in 0u64..1_000_000, rate in 0.5f64..5e6, after in 0u64..3_000_000) {
-            let plan = Plan::new(start, rate, 1, None);
+            let plan = OpenLoopPlan::new(start, rate, 1, None);
             let now = start + after;
             let counted = (0..plan.total()).take_while(|&n| plan.planned(n) <= now).count() as u64;
             prop_assert_eq!(plan.due(now), counted);

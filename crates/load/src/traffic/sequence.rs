@@ -12,7 +12,7 @@ const WORDS: usize = (WINDOW / 64) as usize;
 
 /// What a sequence number turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrival {
+pub enum SequenceKind {
     /// New, and the highest so far.
     InOrder,
     /// New, but a higher one came before.
@@ -54,25 +54,25 @@ impl Sequence {
 
     /// Takes note of one number.
     #[inline]
-    pub fn see(&mut self, number: u64) -> Arrival {
+    pub fn see(&mut self, number: u64) -> SequenceKind {
         if number >= self.next {
             self.advance(number);
             self.unique += 1;
-            return Arrival::InOrder;
+            return SequenceKind::InOrder;
         }
         if self.next - 1 - number >= WINDOW {
             self.too_old += 1;
-            return Arrival::TooOld;
+            return SequenceKind::TooOld;
         }
         let (word, bit) = Self::place(number);
         if self.bits[word] & bit != 0 {
             self.duplicates += 1;
-            return Arrival::Duplicate;
+            return SequenceKind::Duplicate;
         }
         self.bits[word] |= bit;
         self.unique += 1;
         self.reordered += 1;
-        Arrival::Reordered
+        SequenceKind::Reordered
     }
 
     #[inline]
@@ -146,21 +146,21 @@ mod tests {
     }
 
     impl Slow {
-        fn see(&mut self, number: u64) -> Arrival {
+        fn see(&mut self, number: u64) -> SequenceKind {
             match self.highest {
                 Some(highest) if number <= highest => {
                     if highest - number >= WINDOW {
-                        Arrival::TooOld
+                        SequenceKind::TooOld
                     } else if self.seen.insert(number) {
-                        Arrival::Reordered
+                        SequenceKind::Reordered
                     } else {
-                        Arrival::Duplicate
+                        SequenceKind::Duplicate
                     }
                 }
                 _ => {
                     self.highest = Some(number);
                     self.seen.insert(number);
-                    Arrival::InOrder
+                    SequenceKind::InOrder
                 }
             }
         }
@@ -223,10 +223,10 @@ mod tests {
     fn a_long_orderly_stream_wraps_the_ring() {
         let mut sequence = Sequence::new();
         for number in 0..3 * WINDOW {
-            assert_eq!(sequence.see(number), Arrival::InOrder);
+            assert_eq!(sequence.see(number), SequenceKind::InOrder);
         }
-        assert_eq!(sequence.see(3 * WINDOW - 5), Arrival::Duplicate);
-        assert_eq!(sequence.see(2 * WINDOW - 1), Arrival::TooOld);
+        assert_eq!(sequence.see(3 * WINDOW - 5), SequenceKind::Duplicate);
+        assert_eq!(sequence.see(2 * WINDOW - 1), SequenceKind::TooOld);
         assert_eq!((sequence.unique, sequence.reordered), (3 * WINDOW, 0));
     }
 }

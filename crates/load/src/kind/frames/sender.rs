@@ -5,8 +5,8 @@ use super::template::program;
 use crate::protocol::setup::Setup;
 use crate::send::build::Moment;
 use crate::send::engine::Source;
-use crate::send::program::Program;
-use crate::traffic::datagram::{Outgoing, Sent};
+use crate::send::program::CompiledTemplate;
+use crate::traffic::datagram::{Outgoing, SenderCounts};
 use crate::traffic::end::{End, Ready};
 use crate::traffic::ports::{bypasses_qdisc, drops_since};
 use crate::traffic::{paced, udp};
@@ -36,7 +36,7 @@ struct Sender {
     /// Sends the probes, and holds the source port.
     socket: UdpSocket,
     transmitter: Box<dyn Transmitter>,
-    program: Option<Program>,
+    program: Option<CompiledTemplate>,
 }
 
 /// Opens the port and the socket of the probes.
@@ -75,7 +75,7 @@ pub fn sender(setup: &Setup) -> Ready {
 
 impl Sender {
     /// The frames of the test, once the next node's hardware address is known.
-    fn resolve(&self) -> Result<Program> {
+    fn resolve(&self) -> Result<CompiledTemplate> {
         let address = self.setup.address;
         let hop = next_hop::next_hop(address)?;
         let local = self
@@ -139,14 +139,14 @@ impl End for Sender {
 struct Out<'a> {
     port: &'a mut dyn Transmitter,
     frames: Frames,
-    program: Program,
+    program: CompiledTemplate,
     burst: usize,
     /// Why the port cannot go on.
     ended: Option<PortError>,
 }
 
 impl<'a> Out<'a> {
-    fn new(port: &'a mut dyn Transmitter, program: Program, burst: usize) -> Self {
+    fn new(port: &'a mut dyn Transmitter, program: CompiledTemplate, burst: usize) -> Self {
         let mut frames = Frames::new(burst, program.longest());
         program.prepare(&mut frames);
         Out { port, frames, program, burst, ended: None }
@@ -170,7 +170,7 @@ impl Outgoing for Out<'_> {
     }
 
     #[inline]
-    fn send(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut Sent) {
+    fn send(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
         self.frames.clear();
         for number in numbers {
             let moment = Moment { planned_ns: planned(number), utc_ns: 0 };

@@ -1,7 +1,7 @@
 //! The frames of a test as `send` makes them: laid out once, and for every further one only the message and the checksum.
 
-use crate::send::program::Program;
-use crate::send::template::{Kind, LONGEST, Layer, SHORTEST, Size, Template};
+use crate::send::program::CompiledTemplate;
+use crate::send::template::{LONGEST, Layer, LayerKind, SHORTEST, Size, Template};
 use std::net::IpAddr;
 use wire::frame::{Ends, Ethernet, Ipv4, Ipv6, Udp};
 use wire::message;
@@ -14,10 +14,10 @@ pub fn shortest(family: u8) -> usize {
 
 /// Frames of `length` bytes (without FCS) between these ends, with messages of this stream; none when they are too short or too
 /// long for that, or the addresses mix families.
-pub fn program(ends: &Ends, length: usize, stream: u8) -> Option<Program> {
+pub fn program(ends: &Ends, length: usize, stream: u8) -> Option<CompiledTemplate> {
     let (ip, from, to) = match ends.addresses {
-        (IpAddr::V4(from), IpAddr::V4(to)) => (Kind::Ipv4, from.to_bits().into(), to.to_bits().into()),
-        (IpAddr::V6(from), IpAddr::V6(to)) => (Kind::Ipv6, from.to_bits(), to.to_bits()),
+        (IpAddr::V4(from), IpAddr::V4(to)) => (LayerKind::Ipv4, from.to_bits().into(), to.to_bits().into()),
+        (IpAddr::V6(from), IpAddr::V6(to)) => (LayerKind::Ipv6, from.to_bits(), to.to_bits()),
         _ => return None,
     };
     let mac = |mac: [u8; 6]| mac.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte));
@@ -27,13 +27,13 @@ pub fn program(ends: &Ends, length: usize, stream: u8) -> Option<Program> {
         layer
     };
     let layers = vec![
-        layer(Kind::Ethernet, &[("src", mac(ends.macs.0)), ("dst", mac(ends.macs.1))]),
+        layer(LayerKind::Ethernet, &[("src", mac(ends.macs.0)), ("dst", mac(ends.macs.1))]),
         layer(ip, &[("src", from), ("dst", to)]),
-        layer(Kind::Udp, &[("sport", ends.ports.0.into()), ("dport", ends.ports.1.into())]),
-        layer(Kind::Stamp, &[("stream", stream.into())]),
+        layer(LayerKind::Udp, &[("sport", ends.ports.0.into()), ("dport", ends.ports.1.into())]),
+        layer(LayerKind::Stamp, &[("stream", stream.into())]),
     ];
     let template = Template { size: Some(Size::Fixed(length)), layers, ..Template::default() };
-    (template.shortest()..=LONGEST).contains(&length).then(|| Program::new(&template))
+    (template.shortest()..=LONGEST).contains(&length).then(|| CompiledTemplate::new(&template))
 }
 
 #[cfg(test)]

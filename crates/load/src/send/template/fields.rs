@@ -62,8 +62,8 @@ impl Form {
             Form::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
             Form::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
             Form::Number | Form::Hex => read_number(text),
-            Form::Ethertype => read_number(text).or_else(|| Kind::named(text).map(|k| k.ethertype())),
-            Form::Protocol => read_number(text).or_else(|| Kind::named(text).map(|k| k.protocol())),
+            Form::Ethertype => read_number(text).or_else(|| LayerKind::named(text).map(|k| k.ethertype())),
+            Form::Protocol => read_number(text).or_else(|| LayerKind::named(text).map(|k| k.protocol())),
             Form::Names(names) => read_number(text).or_else(|| lookup(names, text)),
             Form::Flags(names) => read_number(text)
                 .or_else(|| text.split('+').try_fold(0, |sum, name| Some(sum | lookup(names, name)?))),
@@ -139,7 +139,7 @@ fn read_mac(text: &str) -> Option<u128> {
 
 /// One field of a header.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct HeaderField {
     /// Its name in templates.
     pub name: &'static str,
     /// Its first bit, counted from the first bit of the header.
@@ -154,7 +154,7 @@ pub struct Field {
 
 /// The kind of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum LayerKind {
     /// Ethernet.
     Ethernet,
     /// An 802.1Q tag.
@@ -187,24 +187,24 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct LayerFacts {
     /// Which kind.
-    pub kind: Kind,
+    pub kind: LayerKind,
     /// Its name in templates, then other names for it.
     pub names: &'static [&'static str],
     /// Bytes of its header without options.
     pub bytes: usize,
     /// Its fields.
-    pub fields: &'static [Field],
+    pub fields: &'static [HeaderField],
 }
 
-const fn field(name: &'static str, bit: usize, bits: usize, form: Form, default: Default) -> Field {
-    Field { name, bit, bits, form, default }
+const fn field(name: &'static str, bit: usize, bits: usize, form: Form, default: Default) -> HeaderField {
+    HeaderField { name, bit, bits, form, default }
 }
 
-const fn number(name: &'static str, bit: usize, bits: usize, default: u128) -> Field {
+const fn number(name: &'static str, bit: usize, bits: usize, default: u128) -> HeaderField {
     field(name, bit, bits, Form::Number, Default::Number(default))
 }
 
-const fn hex(name: &'static str, bit: usize, default: Default) -> Field {
+const fn hex(name: &'static str, bit: usize, default: Default) -> HeaderField {
     field(name, bit, 16, Form::Hex, default)
 }
 
@@ -219,24 +219,24 @@ const IPV4_DESTINATION: u128 = 0xc613_0001;
 const IPV6_SOURCE: u128 = 0x2001_0002_0000_0000_0000_0000_0000_0001;
 const IPV6_DESTINATION: u128 = 0x2001_0002_0000_0000_0000_0000_0000_0002;
 
-const ETHERNET: &[Field] = &[
+const ETHERNET: &[HeaderField] = &[
     field("dst", 0, 48, Form::Mac, Default::Address(BROADCAST)),
     field("src", 48, 48, Form::Mac, Default::Address(SOURCE_MAC)),
     field("type", 96, 16, Form::Ethertype, Default::Next),
 ];
-const VLAN: &[Field] = &[
+const VLAN: &[HeaderField] = &[
     number("pcp", 0, 3, 0),
     number("dei", 3, 1, 0),
     number("id", 4, 12, 1),
     field("type", 16, 16, Form::Ethertype, Default::Next),
 ];
-const MPLS: &[Field] = &[
+const MPLS: &[HeaderField] = &[
     number("label", 0, 20, 16),
     number("tc", 20, 3, 0),
     field("bottom", 23, 1, Form::Number, Default::Bottom),
     number("ttl", 24, 8, 64),
 ];
-const ARP: &[Field] = &[
+const ARP: &[HeaderField] = &[
     number("hardware", 0, 16, 1),
     hex("protocol", 16, Default::Number(0x0800)),
     number("hardware-bytes", 32, 8, 6),
@@ -247,7 +247,7 @@ const ARP: &[Field] = &[
     field("target-mac", 144, 48, Form::Mac, Default::Number(0)),
     field("target", 192, 32, Form::Ipv4, Default::Address(IPV4_DESTINATION)),
 ];
-const IPV4: &[Field] = &[
+const IPV4: &[HeaderField] = &[
     number("version", 0, 4, 4),
     field("header", 4, 4, Form::Number, Default::HeaderWords),
     number("tos", 8, 8, 0),
@@ -263,7 +263,7 @@ const IPV4: &[Field] = &[
     field("src", 96, 32, Form::Ipv4, Default::Address(IPV4_SOURCE)),
     field("dst", 128, 32, Form::Ipv4, Default::Address(IPV4_DESTINATION)),
 ];
-const IPV6: &[Field] = &[
+const IPV6: &[HeaderField] = &[
     number("version", 0, 4, 6),
     number("class", 4, 8, 0),
     number("flow", 12, 20, 0),
@@ -273,7 +273,7 @@ const IPV6: &[Field] = &[
     field("src", 64, 128, Form::Ipv6, Default::Address(IPV6_SOURCE)),
     field("dst", 192, 128, Form::Ipv6, Default::Address(IPV6_DESTINATION)),
 ];
-const UDP: &[Field] = &[
+const UDP: &[HeaderField] = &[
     number("sport", 0, 16, 1024),
     number("dport", 16, 16, 9),
     field("length", 32, 16, Form::Number, Default::Length(0)),
@@ -282,7 +282,7 @@ const UDP: &[Field] = &[
 /// RFC 9293 section 3.1, with the ECN bits of RFC 3168.
 const TCP_FLAGS: &[(&str, u128)] =
     &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32), ("ece", 64), ("cwr", 128)];
-const TCP: &[Field] = &[
+const TCP: &[HeaderField] = &[
     number("sport", 0, 16, 1024),
     number("dport", 16, 16, 9),
     number("seq", 32, 32, 0),
@@ -293,14 +293,14 @@ const TCP: &[Field] = &[
     hex("checksum", 128, Default::Checksum),
     number("urgent", 144, 16, 0),
 ];
-const ICMP: &[Field] = &[
+const ICMP: &[HeaderField] = &[
     field("type", 0, 8, Form::Names(&[("reply", 0), ("request", 8)]), Default::Number(8)),
     number("code", 8, 8, 0),
     hex("checksum", 16, Default::Checksum),
     number("id", 32, 16, 0),
     number("seq", 48, 16, 0),
 ];
-const ICMPV6: &[Field] = &[
+const ICMPV6: &[HeaderField] = &[
     field("type", 0, 8, Form::Names(&[("request", 128), ("reply", 129)]), Default::Number(128)),
     number("code", 8, 8, 0),
     hex("checksum", 16, Default::Checksum),
@@ -308,7 +308,7 @@ const ICMPV6: &[Field] = &[
     number("seq", 48, 16, 0),
 ];
 /// `wire::message`.
-const STAMP: &[Field] = &[
+const STAMP: &[HeaderField] = &[
     hex("magic", 0, Default::Number(wire::message::MAGIC as u128)),
     number("stream", 16, 8, 0),
     number("flags", 24, 8, 0),
@@ -316,7 +316,7 @@ const STAMP: &[Field] = &[
     field("time", 80, 64, Form::Number, Default::PlannedNs),
 ];
 /// `wire::pktgen`; the kernel numbers from 1.
-const PKTGEN: &[Field] = &[
+const PKTGEN: &[HeaderField] = &[
     field("magic", 0, 32, Form::Hex, Default::Number(wire::pktgen::MAGIC as u128)),
     field("seq", 32, 32, Form::Number, Default::Sequence(1)),
     field("sec", 64, 32, Form::Number, Default::Seconds),
@@ -325,22 +325,22 @@ const PKTGEN: &[Field] = &[
 
 /// Every kind of layer.
 pub const LAYERS: &[LayerFacts] = &[
-    LayerFacts { kind: Kind::Ethernet, names: &["eth", "ethernet"], bytes: 14, fields: ETHERNET },
-    LayerFacts { kind: Kind::Vlan, names: &["vlan"], bytes: 4, fields: VLAN },
-    LayerFacts { kind: Kind::Mpls, names: &["mpls"], bytes: 4, fields: MPLS },
-    LayerFacts { kind: Kind::Arp, names: &["arp"], bytes: 28, fields: ARP },
-    LayerFacts { kind: Kind::Ipv4, names: &["ip", "ipv4"], bytes: 20, fields: IPV4 },
-    LayerFacts { kind: Kind::Ipv6, names: &["ipv6"], bytes: 40, fields: IPV6 },
-    LayerFacts { kind: Kind::Udp, names: &["udp"], bytes: 8, fields: UDP },
-    LayerFacts { kind: Kind::Tcp, names: &["tcp"], bytes: 20, fields: TCP },
-    LayerFacts { kind: Kind::Icmp, names: &["icmp"], bytes: 8, fields: ICMP },
-    LayerFacts { kind: Kind::Icmpv6, names: &["icmpv6"], bytes: 8, fields: ICMPV6 },
-    LayerFacts { kind: Kind::Payload, names: &["payload"], bytes: 0, fields: &[] },
-    LayerFacts { kind: Kind::Stamp, names: &["stamp"], bytes: wire::message::LENGTH, fields: STAMP },
-    LayerFacts { kind: Kind::Pktgen, names: &["pktgen"], bytes: wire::pktgen::LENGTH, fields: PKTGEN },
+    LayerFacts { kind: LayerKind::Ethernet, names: &["eth", "ethernet"], bytes: 14, fields: ETHERNET },
+    LayerFacts { kind: LayerKind::Vlan, names: &["vlan"], bytes: 4, fields: VLAN },
+    LayerFacts { kind: LayerKind::Mpls, names: &["mpls"], bytes: 4, fields: MPLS },
+    LayerFacts { kind: LayerKind::Arp, names: &["arp"], bytes: 28, fields: ARP },
+    LayerFacts { kind: LayerKind::Ipv4, names: &["ip", "ipv4"], bytes: 20, fields: IPV4 },
+    LayerFacts { kind: LayerKind::Ipv6, names: &["ipv6"], bytes: 40, fields: IPV6 },
+    LayerFacts { kind: LayerKind::Udp, names: &["udp"], bytes: 8, fields: UDP },
+    LayerFacts { kind: LayerKind::Tcp, names: &["tcp"], bytes: 20, fields: TCP },
+    LayerFacts { kind: LayerKind::Icmp, names: &["icmp"], bytes: 8, fields: ICMP },
+    LayerFacts { kind: LayerKind::Icmpv6, names: &["icmpv6"], bytes: 8, fields: ICMPV6 },
+    LayerFacts { kind: LayerKind::Payload, names: &["payload"], bytes: 0, fields: &[] },
+    LayerFacts { kind: LayerKind::Stamp, names: &["stamp"], bytes: wire::message::LENGTH, fields: STAMP },
+    LayerFacts { kind: LayerKind::Pktgen, names: &["pktgen"], bytes: wire::pktgen::LENGTH, fields: PKTGEN },
 ];
 
-impl Kind {
+impl LayerKind {
     /// Everything about it.
     pub fn facts(self) -> &'static LayerFacts {
         LAYERS.iter().find(|facts| facts.kind == self).expect("every kind is in the table")
@@ -352,33 +352,33 @@ impl Kind {
     }
 
     /// The kind with that name.
-    pub fn named(name: &str) -> Option<Kind> {
+    pub fn named(name: &str) -> Option<LayerKind> {
         LAYERS.iter().find(|facts| facts.names.contains(&name)).map(|facts| facts.kind)
     }
 
     /// The field with that name.
-    pub fn field(self, name: &str) -> Option<&'static Field> {
+    pub fn field(self, name: &str) -> Option<&'static HeaderField> {
         self.facts().fields.iter().find(|field| field.name == name)
     }
 
     /// True for layers that are only data: nothing but data may follow them.
     pub fn is_data(self) -> bool {
-        matches!(self, Kind::Payload | Kind::Stamp | Kind::Pktgen)
+        matches!(self, LayerKind::Payload | LayerKind::Stamp | LayerKind::Pktgen)
     }
 
     /// True for layers that may have options behind their header.
     pub fn has_options(self) -> bool {
-        matches!(self, Kind::Ipv4 | Kind::Tcp)
+        matches!(self, LayerKind::Ipv4 | LayerKind::Tcp)
     }
 
     /// The ethertype of this layer; for data the one for local experiments (IEEE 802, 88-B5).
     pub fn ethertype(self) -> u128 {
         match self {
-            Kind::Vlan => 0x8100,
-            Kind::Mpls => 0x8847,
-            Kind::Arp => 0x0806,
-            Kind::Ipv4 => 0x0800,
-            Kind::Ipv6 => 0x86dd,
+            LayerKind::Vlan => 0x8100,
+            LayerKind::Mpls => 0x8847,
+            LayerKind::Arp => 0x0806,
+            LayerKind::Ipv4 => 0x0800,
+            LayerKind::Ipv6 => 0x86dd,
             _ => 0x88b5,
         }
     }
@@ -386,20 +386,20 @@ impl Kind {
     /// The IP protocol number of this layer; for data the one for experiments (RFC 3692).
     pub fn protocol(self) -> u128 {
         match self {
-            Kind::Icmp => 1,
-            Kind::Ipv4 => 4,
-            Kind::Tcp => 6,
-            Kind::Udp => 17,
-            Kind::Ipv6 => 41,
-            Kind::Mpls => 137,
-            Kind::Icmpv6 => 58,
+            LayerKind::Icmp => 1,
+            LayerKind::Ipv4 => 4,
+            LayerKind::Tcp => 6,
+            LayerKind::Udp => 17,
+            LayerKind::Ipv6 => 41,
+            LayerKind::Mpls => 137,
+            LayerKind::Icmpv6 => 58,
             _ => 253,
         }
     }
 
     /// What the layer must stand on, in words; none when it may stand anywhere.
-    pub fn stands_on(self, below: Option<Kind>) -> Result<(), &'static str> {
-        use Kind::*;
+    pub fn stands_on(self, below: Option<LayerKind>) -> Result<(), &'static str> {
+        use LayerKind::*;
         let (fits, wanted) = match self {
             Ethernet => {
                 (below.is_none_or(|below| matches!(below, Udp | Mpls)), "first (or over udp or mpls)")

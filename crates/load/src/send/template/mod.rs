@@ -27,9 +27,9 @@ mod size;
 mod tests;
 pub mod value;
 
-pub use fields::{Field, Form, Kind};
+pub use fields::{Form, HeaderField, LayerKind};
 pub use size::{Size, random_offset};
-pub use value::{By, Bytes, Choice, Value};
+pub use value::{Bytes, Choice, Value, VaryBy};
 
 use std::fmt;
 
@@ -37,9 +37,9 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: LayerKind,
     /// The fields that are set, in the order of the text.
-    pub fields: Vec<(&'static Field, Value)>,
+    pub fields: Vec<(&'static HeaderField, Value)>,
     /// Options behind the header (IPv4, TCP): a multiple of four bytes.
     pub options: Vec<u8>,
     /// What a payload layer holds.
@@ -48,7 +48,7 @@ pub struct Layer {
 
 impl Layer {
     /// A layer of which nothing is said.
-    pub fn new(kind: Kind) -> Layer {
+    pub fn new(kind: LayerKind) -> Layer {
         Layer { kind, fields: vec![], options: vec![], bytes: None }
     }
 

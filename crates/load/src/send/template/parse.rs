@@ -1,8 +1,8 @@
 //! Text to [`Template`]. Every problem says where: line and column, both from 1.
 
-use super::fields::{Field, Kind, LAYERS, read_number};
+use super::fields::{HeaderField, LAYERS, LayerKind, read_number};
 use super::size::{MAX_WEIGHTS, Size};
-use super::value::{By, Bytes, Choice, Value};
+use super::value::{Bytes, Choice, Value, VaryBy};
 use super::{LONGEST, Layer, Template};
 use record::{Problem, Result};
 
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str, place: &str) -> Result<Template> {
     let mut said = vec![];
     for item in items(text, &reader)? {
         let (first, rest) = item.split_first().expect("an item has a word");
-        match (first.text.as_str(), Kind::named(&first.text)) {
+        match (first.text.as_str(), LayerKind::named(&first.text)) {
             (_, Some(kind)) => {
                 let layer = layer(&reader, kind, first, rest, template.layers.last())?;
                 template.layers.push(layer);
@@ -216,7 +216,7 @@ fn call<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 fn layer(
     reader: &Reader<'_>,
-    kind: Kind,
+    kind: LayerKind,
     first: &Word,
     rest: &[Word],
     below: Option<&Layer>,
@@ -242,7 +242,7 @@ fn layer(
     let mut layer = Layer::new(kind);
     for word in rest {
         match word.text.split_once('=') {
-            _ if kind == Kind::Payload => payload(reader, &mut layer, word)?,
+            _ if kind == LayerKind::Payload => payload(reader, &mut layer, word)?,
             Some(("options", text)) if kind.has_options() => options(reader, &mut layer, word, text)?,
             Some((field, text)) => assign(reader, &mut layer, word, field, text)?,
             None => {
@@ -250,7 +250,7 @@ fn layer(
             }
         }
     }
-    if kind == Kind::Payload && layer.bytes.is_none() {
+    if kind == LayerKind::Payload && layer.bytes.is_none() {
         return Err(reader.bad(first, "the payload is missing").help(PAYLOADS));
     }
     overlaps(reader, &layer, first)?;
@@ -270,7 +270,7 @@ fn overlaps(reader: &Reader<'_>, layer: &Layer, first: &Word) -> Result<()> {
     Ok(())
 }
 
-fn known(kind: Kind) -> String {
+fn known(kind: LayerKind) -> String {
     let mut names: Vec<&str> = kind.facts().fields.iter().map(|field| field.name).collect();
     if kind.has_options() {
         names.push("options");
@@ -301,9 +301,9 @@ fn assign(reader: &Reader<'_>, layer: &mut Layer, word: &Word, name: &str, text:
     Ok(())
 }
 
-fn value(field: &'static Field, text: &str) -> Option<Value> {
+fn value(field: &'static HeaderField, text: &str) -> Option<Value> {
     let (text, by) = match text.rsplit_once('@') {
-        Some((text, word)) => (text, Some(By::WORDS.iter().find(|(_, known)| *known == word)?.0)),
+        Some((text, word)) => (text, Some(VaryBy::WORDS.iter().find(|(_, known)| *known == word)?.0)),
         None => (text, None),
     };
     let read = |text: &str| field.form.read(text);

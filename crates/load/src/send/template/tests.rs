@@ -1,5 +1,5 @@
 use super::super::build::{Moment, build};
-use super::super::program::Program;
+use super::super::program::CompiledTemplate;
 use super::*;
 use crate::send::engine::Source;
 use proptest::prelude::*;
@@ -122,7 +122,10 @@ fn a_wrong_checksum_can_be_asked_for_and_stacks_can_be_built() {
     let inner = read(
         "size 120 / eth / ip / udp dport=4789 / eth / ip src=10.0.0.1..10.0.0.9 / udp sport=random / stamp",
     );
-    assert_eq!(Program::new(&inner).frame(5, Moment::default()), build(&inner, 5, Moment::default()));
+    assert_eq!(
+        CompiledTemplate::new(&inner).frame(5, Moment::default()),
+        build(&inner, 5, Moment::default())
+    );
 }
 
 fn choice(form: Form, limit: u128) -> BoxedStrategy<Value> {
@@ -139,12 +142,12 @@ fn choice(form: Form, limit: u128) -> BoxedStrategy<Value> {
         prop::collection::vec(number(), 1..5).prop_map(Choice::List),
         (number(), 1..=stepped.max(1)).prop_map(|(start, step)| Choice::Counter(start, step)),
     ];
-    let by = prop::option::of(prop_oneof![Just(By::Frame), Just(By::Flow), Just(By::Turn)]);
+    let by = prop::option::of(prop_oneof![Just(VaryBy::Frame), Just(VaryBy::Flow), Just(VaryBy::Turn)]);
     let _ = form;
     (choice, by).prop_map(|(choice, by)| Value { choice, by }).boxed()
 }
 
-fn layer(kind: Kind) -> BoxedStrategy<Layer> {
+fn layer(kind: LayerKind) -> BoxedStrategy<Layer> {
     let fields: Vec<_> = kind
         .facts()
         .fields
@@ -177,14 +180,14 @@ fn data() -> BoxedStrategy<Layer> {
         bytes.clone().prop_map(Bytes::Text),
         bytes.prop_map(Bytes::Hex),
     ];
-    let payload = bytes.prop_map(|bytes| Layer { bytes: Some(bytes), ..Layer::new(Kind::Payload) });
-    prop_oneof![payload, layer(Kind::Stamp), layer(Kind::Pktgen)].boxed()
+    let payload = bytes.prop_map(|bytes| Layer { bytes: Some(bytes), ..Layer::new(LayerKind::Payload) });
+    prop_oneof![payload, layer(LayerKind::Stamp), layer(LayerKind::Pktgen)].boxed()
 }
 
 /// Any template whose layers stand where they may.
 fn any_template() -> impl Strategy<Value = Template> {
-    use Kind::*;
-    let stacks: &[&[Kind]] = &[
+    use LayerKind::*;
+    let stacks: &[&[LayerKind]] = &[
         &[Ethernet, Ipv4, Udp],
         &[Ethernet, Ipv6, Udp],
         &[Ethernet, Vlan, Vlan, Ipv4, Tcp],
@@ -246,7 +249,7 @@ proptest! {
     /// The compiled program against the builder, also when the place of the batch held other frames before.
     #[test]
     fn fast_is_slow(template in any_template(), first in any::<u64>(), planned_ns: u64, utc_ns: u64) {
-        let program = Program::new(&template);
+        let program = CompiledTemplate::new(&template);
         let mut frames = linux::port::Frames::new(3, program.longest());
         program.prepare(&mut frames);
         for round in 0..4u64 {
@@ -278,7 +281,7 @@ proptest! {
         let text: String = text.into_iter().collect();
         if let Ok(template) = Template::parse(&text, "t")
             && template.size.as_ref().is_none_or(|size| size.all().len() < 3000) {
-                let _ = Program::new(&template).frame(3, Moment::default());
+                let _ = CompiledTemplate::new(&template).frame(3, Moment::default());
             }
     }
 }

@@ -23,7 +23,7 @@ pub enum Choice {
 
 /// What a varying value varies with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum VaryBy {
     /// Every frame takes the next.
     Frame,
     /// Every flow has its own; it stays the same within a flow.
@@ -32,9 +32,10 @@ pub enum By {
     Turn,
 }
 
-impl By {
+impl VaryBy {
     /// How each is written behind an `@`, in their order.
-    pub const WORDS: [(By, &str); 3] = [(By::Frame, "frame"), (By::Flow, "flow"), (By::Turn, "turn")];
+    pub const WORDS: [(VaryBy, &str); 3] =
+        [(VaryBy::Frame, "frame"), (VaryBy::Flow, "flow"), (VaryBy::Turn, "turn")];
 }
 
 /// The value of a field.
@@ -43,7 +44,7 @@ pub struct Value {
     /// What it holds.
     pub choice: Choice,
     /// What it varies with, when that was said: `@frame`, `@flow`, `@turn`.
-    pub by: Option<By>,
+    pub by: Option<VaryBy>,
 }
 
 impl Value {
@@ -88,14 +89,14 @@ impl Value {
     pub fn at(&self, n: u64, flows: u64, seed: u64) -> u128 {
         let by = match (self.by, &self.choice) {
             (Some(by), _) => by,
-            (None, Choice::Counter(..)) => By::Turn,
-            (None, _) => By::Flow,
+            (None, Choice::Counter(..)) => VaryBy::Turn,
+            (None, _) => VaryBy::Flow,
         };
         let index = match by {
             _ if flows == 0 => n,
-            By::Frame => n,
-            By::Flow => n % flows,
-            By::Turn => n / flows,
+            VaryBy::Frame => n,
+            VaryBy::Flow => n % flows,
+            VaryBy::Turn => n / flows,
         };
         match self.choice {
             Choice::Constant(number) => number,
@@ -131,7 +132,7 @@ impl Value {
             Choice::Counter(start, step) => format!("counter({}+{step})", form.write(start)),
         };
         if let Some(by) = self.by {
-            let (_, word) = By::WORDS[by as usize];
+            let (_, word) = VaryBy::WORDS[by as usize];
             text += &format!("@{word}");
         }
         text
