@@ -12,7 +12,7 @@ use linux::lab::{ForwarderKind, Lab, Lifetime, Topology};
 use record::{Problem, ProblemKind, Result};
 
 /// A state of all offloads of the two hosts' interfaces: `on`, `off`; none leaves them as the kernel gives them.
-pub type Offload = Option<&'static str>;
+pub type OffloadState = Option<&'static str>;
 
 /// A way that is to be measured.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Chosen {
     /// Its name.
     pub way: String,
     /// What is done with the offloads.
-    pub offload: Offload,
+    pub offload: OffloadState,
     topology: Topology,
 }
 
@@ -35,7 +35,7 @@ impl Chosen {
 ///
 /// # Errors
 /// Input: there is no such way, or it is given twice.
-pub fn choose(ways: &[String], offloads: &[Offload]) -> Result<Vec<Chosen>> {
+pub fn choose(ways: &[String], offloads: &[OffloadState]) -> Result<Vec<Chosen>> {
     if let Some(twice) = ways.iter().enumerate().find(|(index, way)| ways[..*index].contains(way)) {
         return Err(Problem::input(format!("'{}' is given twice", twice.1)).at("--path"));
     }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn both_is_every_way_twice() {
         let ways = ["direct".to_owned(), "null".to_owned()];
-        let titles = |offloads: &[Offload]| -> Vec<String> {
+        let titles = |offloads: &[OffloadState]| -> Vec<String> {
             choose(&ways, offloads).unwrap().iter().map(Chosen::title).collect()
         };
         assert_eq!(titles(&[None]), ["direct", "null"]);

@@ -1,6 +1,6 @@
 //! One test in the lab: two agents, one path, one watch.
 
-use crate::watch::{Seen, Watch};
+use crate::watch::{TestObservation, TestObserver};
 use linux::lab::{Lab, Node};
 use linux::observe::{Actor, Observer};
 use linux::sys::process::ProcessIdentity;
@@ -23,7 +23,7 @@ pub struct Measured {
     /// What both ends saw.
     pub outcome: Outcome,
     /// What was read around it.
-    pub seen: Seen,
+    pub seen: TestObservation,
     /// Offload states of the lab's interfaces.
     pub offloads: Vec<String>,
 }
@@ -50,8 +50,13 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
         role: tenant.role.clone(),
         node: tenant.node.clone(),
     }));
-    let mut watch =
-        Watch::new(spec, crate::watch::namespaces(lab), observer, actors, crate::programs::asked(lab))?;
+    let mut watch = TestObserver::new(
+        spec,
+        crate::watch::namespaces(lab),
+        observer,
+        actors,
+        crate::programs::asked(lab),
+    )?;
     let agents = [sender.process.0.id(), receiver.process.0.id()];
     let outcome = interruptible(agents, || {
         load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
@@ -102,7 +107,7 @@ fn interrupted() -> Problem {
 }
 
 /// An agent and the process that it is; ends with this value. The link is dropped first: that tells the agent to end.
-pub struct Agent {
+pub struct AgentProcess {
     /// The control connection.
     pub link: AgentLink,
     process: Process,
@@ -126,14 +131,14 @@ impl Drop for Process {
 }
 
 /// Starts an agent inside a node.
-pub fn start(node: &Node) -> Result<Agent> {
+pub fn start(node: &Node) -> Result<AgentProcess> {
     let mut command = node.command(crate::process::this_program()?);
     command.arg("agent");
     let (link, child) =
         load::conversation::spawn(command).map_err(|problem| problem.at(format!("node {}", node.name())))?;
-    Ok(Agent { link, process: Process(child) })
+    Ok(AgentProcess { link, process: Process(child) })
 }
 
-fn actor(agent: &Agent, node: &Node, role: &str) -> Actor {
+fn actor(agent: &AgentProcess, node: &Node, role: &str) -> Actor {
     Actor { pid: agent.process.0.id(), role: role.into(), node: node.name().to_owned() }
 }

@@ -14,7 +14,7 @@ use crate::notices::Notices;
 use crate::plan::{Plan, Planned};
 use crate::process::now;
 use crate::programs;
-use crate::watch::{self, Seen};
+use crate::watch::{self, TestObservation};
 use linux::lab::Lab;
 use linux::observe::Observer;
 use load::protocol::setup::EndRole;
@@ -148,7 +148,7 @@ impl<'a> Session<'a> {
 }
 
 /// Why a test is not to be trusted, as far as what was read around it says so.
-fn doubts(seen: &Seen) -> Vec<String> {
+fn doubts(seen: &TestObservation) -> Vec<String> {
     let mut reasons = seen.ended.clone();
     if let Some(settled) = seen.settled.as_ref().filter(|settled| !settled.quiet) {
         let (waited_ms, moving) = (settled.waited_ns / 1_000_000, settled.moving.join(", "));

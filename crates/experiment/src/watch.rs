@@ -60,7 +60,7 @@ pub fn put(snapshot: &mut Snapshot, answers: Answers) {
 }
 
 /// The observer of one test.
-pub struct Watch<'a> {
+pub struct TestObserver<'a> {
     spec: &'a TestSpec,
     nodes: Vec<(String, BorrowedFd<'a>)>,
     observer: &'a mut Observer,
@@ -70,12 +70,12 @@ pub struct Watch<'a> {
     /// Counters of connections before they were made, TCP only.
     opening: Option<Snapshot>,
     /// What was seen.
-    pub seen: Seen,
+    pub seen: TestObservation,
 }
 
 /// Everything that was read around a test.
 #[derive(Default)]
-pub struct Seen {
+pub struct TestObservation {
     /// Ports of the test's traffic.
     pub ports: DataPorts,
     /// Counters before the first message.
@@ -90,7 +90,7 @@ pub struct Seen {
     pub witness: Option<std::result::Result<WitnessCount, record::Witness>>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> TestObserver<'a> {
     /// A watch over one test, not yet begun.
     pub fn new(
         spec: &'a TestSpec,
@@ -100,7 +100,16 @@ impl<'a> Watch<'a> {
         programs: Vec<Asked>,
     ) -> Result<Self> {
         let opening = if spec.kind.is_tcp() { Some(observer.snapshot(&[])?) } else { None };
-        Ok(Watch { spec, nodes, observer, actors, witness: None, programs, opening, seen: Seen::default() })
+        Ok(TestObserver {
+            spec,
+            nodes,
+            observer,
+            actors,
+            witness: None,
+            programs,
+            opening,
+            seen: TestObservation::default(),
+        })
     }
 
     /// Connections are made before the first reading. What the accept queue refused meanwhile belongs to the test, so
@@ -126,7 +135,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl load::Observer for Watch<'_> {
+impl load::Observer for TestObserver<'_> {
     fn before(&mut self, ports: &DataPorts) -> Result<()> {
         self.seen.ports = ports.clone();
         match Witness::start(&self.nodes, &self.flow(ports)) {

@@ -2,7 +2,7 @@
 
 use crate::output::{Output, table};
 use clap::Args;
-use experiment::bench::null::{self, Document, Pairing, Parameters};
+use experiment::bench::null::{self, NullBenchDocument, Pairing, Parameters};
 use record::Result;
 use record::unit::{count, many, number, prefixed, time_ns};
 
@@ -29,7 +29,7 @@ pub fn run(args: NullArgs, output: &Output) -> Result<()> {
     output.result(&null::run(&Parameters { rounds, milliseconds, kinds, size }, output)?, people)
 }
 
-fn people(document: &Document) -> String {
+fn people(document: &NullBenchDocument) -> String {
     let mut text = format!(
         "{} of {}, interleaved; frames of {} B; Linux {}, {}, {}; {}\n\n",
         many(document.rounds.into(), "round"),

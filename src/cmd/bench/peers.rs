@@ -2,8 +2,8 @@
 
 use crate::output::Output;
 use clap::Args;
-use experiment::bench::contest::{Contest, Score, median, range};
-use experiment::bench::peers::{self, Document, Parameters};
+use experiment::bench::contest::{Score, ToolComparison, median, range};
+use experiment::bench::peers::{self, Parameters, PeersBenchDocument};
 use record::Result;
 use record::unit::{many, number};
 
@@ -30,7 +30,7 @@ pub fn run(args: PeersArgs, output: &Output) -> Result<()> {
     output.result(&peers::run(&Parameters { rounds, seconds, topology, only }, output)?, people)
 }
 
-fn people(document: &Document) -> String {
+fn people(document: &PeersBenchDocument) -> String {
     let head = format!(
         "{} of {} s in '{}', interleaved; Linux {}, {}; {}\noffloads: {}\n\n",
         many(document.rounds.into(), "round"),
@@ -49,7 +49,7 @@ fn ratio(median: f64, (low, high): (f64, f64)) -> String {
 }
 
 /// The contests as a table for people: the median of the rounds and their range.
-fn table(contests: &[Contest]) -> String {
+fn table(contests: &[ToolComparison]) -> String {
     let mut text = String::new();
     for contest in contests {
         text.push_str(&format!("{}  ({}; claim: {})\n", contest.name, contest.unit, contest.claim));

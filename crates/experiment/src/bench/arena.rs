@@ -28,16 +28,16 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The lab with its counters.
-pub struct Arena {
+pub struct BenchLab {
     lab: Lab,
     observer: Observer,
     /// CPUs of the sender and of the capture.
     cpus: (u32, u32),
 }
 
-impl Arena {
+impl BenchLab {
     /// Builds it. CPUs that are not there are refused.
-    pub fn build(cpus: (u32, u32)) -> Result<Arena> {
+    pub fn build(cpus: (u32, u32)) -> Result<BenchLab> {
         for cpu in [cpus.0, cpus.1] {
             // Asked on a thread that ends, so that this process stays where it is.
             let pinned = std::thread::spawn(move || pinning::pin_thread(cpu)).join();
@@ -51,7 +51,7 @@ impl Arena {
         let lab = super::lab(&Topology::load("pair")?, "")?;
         let nodes: Vec<_> = lab.nodes().iter().map(|node| (node.name().to_owned(), node.netns())).collect();
         let observer = Observer::new(&nodes)?;
-        Ok(Arena { lab, observer, cpus })
+        Ok(BenchLab { lab, observer, cpus })
     }
 
     /// Offloads of both ends, in words.
@@ -77,7 +77,7 @@ impl Arena {
 
     /// Measures a capture. A tool that cannot is a result with its reason; only an interrupt (or a host that fails)
     /// ends the benchmark.
-    pub fn capture(&mut self, cell: &CaptureCell, wish: &Generator) -> Result<CaptureResult> {
+    pub fn capture(&mut self, cell: &CaptureCell, wish: &FrameGenerator) -> Result<CaptureResult> {
         let empty = CaptureResult { cell: cell.clone(), begun: crate::process::now(), ..Default::default() };
         let measured = self.captured(cell, wish, empty.clone());
         or_problem(measured, |problem| CaptureResult { problem: Some(problem), ..empty })
@@ -86,7 +86,7 @@ impl Arena {
     fn captured(
         &mut self,
         cell: &CaptureCell,
-        wish: &Generator,
+        wish: &FrameGenerator,
         mut result: CaptureResult,
     ) -> Result<CaptureResult> {
         result.cpu_pressure = linux::observe::host_facts().cpu_pressure;
@@ -122,7 +122,7 @@ impl Arena {
     }
 
     /// Sends the frames of a capture's cell.
-    fn generate(&self, cell: &CaptureCell, wish: &Generator) -> Result<super::tools::Claimed> {
+    fn generate(&self, cell: &CaptureCell, wish: &FrameGenerator) -> Result<super::tools::Claimed> {
         let arguments = our_send(&wish.uri, STAMPED, cell.frame_bytes, cell.rate, wish.duration_ms);
         let mut job = Job::start(self.lab.node("a")?, None, &arguments, self.cpus.0)?;
         job.wait(Duration::from_millis(wish.duration_ms) + PATIENCE)?;
@@ -163,7 +163,7 @@ impl Arena {
 }
 
 /// How frames are made for captures.
-pub struct Generator {
+pub struct FrameGenerator {
     /// The port of `pathlab send`.
     pub uri: String,
     /// For how long.

@@ -6,7 +6,7 @@
 //! **Why so.** Each cell is written down as it ends, so a benchmark that was killed goes on with `--resume`; and the
 //! offered frames are those that the sender's interface counted, never those that were asked for.
 
-use super::arena::{Arena, Generator};
+use super::arena::{BenchLab, FrameGenerator};
 use super::grid::{self, Grid, Keep, Kept, Wanted};
 use super::tools::{Capturer, OUR_CAPTURERS, PATIENT, RIVAL_CAPTURERS};
 use crate::notices::Notices;
@@ -34,12 +34,12 @@ pub fn run(
     keep: &Keep,
     notices: &dyn Notices,
 ) -> Result<(PathBuf, Bench<CaptureResult>)> {
-    let mut arena = Arena::build(keep.cpus)?;
+    let mut arena = BenchLab::build(keep.cpus)?;
     let mut kept: Kept<CaptureResult> =
         keep.begin(CAPTURE, || head(wanted, generator, keep.seed, &arena), notices)?;
     let head = &kept.bench.head;
     let peers = head.cells.iter().any(|cell| !study::bench::is_ours(&cell.tool));
-    let generator = Generator {
+    let generator = FrameGenerator {
         uri: head.other_end.rsplit(' ').next().unwrap_or_default().to_owned(),
         duration_ms: head.duration_ms,
         linger: if peers { LINGER_PEERS } else { LINGER },
@@ -50,7 +50,7 @@ pub fn run(
 }
 
 /// Which cells, and everything that is known before the first one.
-fn head(wanted: &Wanted, generator: &str, seed: u64, arena: &Arena) -> Result<BenchHead<CaptureCell>> {
+fn head(wanted: &Wanted, generator: &str, seed: u64, arena: &BenchLab) -> Result<BenchHead<CaptureCell>> {
     let grid = if wanted.full {
         let rings = (3..=12).map(|power| 1 << power).collect();
         Grid {

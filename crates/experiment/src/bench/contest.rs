@@ -31,7 +31,7 @@ impl Score {
 
 /// All rounds of one tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Contestant {
+pub struct ToolRounds {
     /// Name, with the settings that matter.
     pub name: String,
     /// One score a round.
@@ -55,7 +55,7 @@ pub struct Comparison {
 
 /// One job, done by all contestants.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Contest {
+pub struct ToolComparison {
     /// What is done, e.g. `tcp-stream`.
     pub name: String,
     /// Unit of the rate.
@@ -63,14 +63,14 @@ pub struct Contest {
     /// What must hold, in words; none if nothing is claimed.
     pub claim: String,
     /// Ours first.
-    pub contestants: Vec<Contestant>,
+    pub contestants: Vec<ToolRounds>,
     /// Ours against each of the others.
     pub comparisons: Vec<Comparison>,
     /// Who could not take part, and why.
     pub absent: Vec<String>,
 }
 
-impl Contest {
+impl ToolComparison {
     /// Computes the comparisons, round by round.
     pub fn compare(&mut self) {
         let Some((ours, rivals)) = self.contestants.split_first() else { return };
@@ -78,7 +78,7 @@ impl Contest {
     }
 }
 
-fn compare(ours: &Contestant, rival: &Contestant) -> Comparison {
+fn compare(ours: &ToolRounds, rival: &ToolRounds) -> Comparison {
     let pairs = || ours.scores.iter().zip(&rival.scores);
     let rates: Vec<f64> = pairs().map(|(a, b)| a.rate / b.rate).collect();
     let costs: Vec<f64> = pairs().map(|(a, b)| a.cost() / b.cost()).collect();
@@ -105,9 +105,9 @@ pub fn median(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    fn contestant(name: &str, rates: &[f64]) -> Contestant {
+    fn contestant(name: &str, rates: &[f64]) -> ToolRounds {
         let score = |&rate: &f64| Score { rate, busy_seconds: 1.0, elapsed_seconds: 1.0, seconds: 1.0 };
-        Contestant { name: name.into(), scores: rates.iter().map(score).collect() }
+        ToolRounds { name: name.into(), scores: rates.iter().map(score).collect() }
     }
 
     #[test]

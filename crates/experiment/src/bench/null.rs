@@ -11,7 +11,7 @@
 //! contract itself is measured without a kernel: from memory to memory in one thread, over one area and over two.
 
 use super::contest::{median, range};
-use super::pairing::{KINDS, Kind, Place, Score};
+use super::pairing::{KINDS, Kind, MeasurementSetup, Score};
 use crate::notices::{Notices, down};
 use linux::lab::Topology;
 use linux::port::{Area, Frames, Hand, MAX_BATCH, Meta, Port, PortOptions, Wait, forward, open};
@@ -37,7 +37,7 @@ pub struct Parameters {
 
 /// What was measured, and where.
 #[derive(Serialize)]
-pub struct Document {
+pub struct NullBenchDocument {
     /// `pathlab/bench-null/1`.
     pub schema: &'static str,
     /// How often every pairing was measured.
@@ -104,12 +104,12 @@ pub struct Pairing {
 ///
 /// # Errors
 /// Input: a kind that there is not; host: a lab cannot be built, a port breaks off; an interrupt.
-pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<Document> {
+pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<NullBenchDocument> {
     crate::process::interruptible()?;
     let kinds = kinds(&parameters.kinds)?;
     let wire = super::lab(&Topology::parse(WIRE, "null")?, "null-")?;
     let bridge = super::lab(&Topology::load("bridge")?, "bridge-")?;
-    let place = Place {
+    let place = MeasurementSetup {
         wire: &wire,
         bridge: &bridge,
         milliseconds: parameters.milliseconds,
@@ -132,7 +132,7 @@ pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<Document> {
         }
     }
     let facts = linux::observe::host_facts();
-    let document = Document {
+    let document = NullBenchDocument {
         schema: "pathlab/bench-null/1",
         rounds: parameters.rounds,
         milliseconds: parameters.milliseconds,
@@ -165,7 +165,7 @@ fn kinds(wanted: &[String]) -> Result<Vec<Kind>> {
 type Job = Option<(Kind, Kind)>;
 
 /// What can be measured here, and what not and why: one that cannot be opened now will not be opened in a round.
-fn jobs(kinds: &[Kind], place: &Place<'_>) -> (Vec<(Job, Vec<Score>)>, Vec<String>) {
+fn jobs(kinds: &[Kind], place: &MeasurementSetup<'_>) -> (Vec<(Job, Vec<Score>)>, Vec<String>) {
     let (mut jobs, mut absent) = (vec![(None, vec![])], vec![]);
     for &from in kinds {
         for &to in kinds {

@@ -51,7 +51,7 @@ pub struct Score {
 }
 
 /// Where it is measured, and how.
-pub struct Place<'a> {
+pub struct MeasurementSetup<'a> {
     /// The lab a — x — b, with the forwarder in x.
     pub wire: &'a Lab,
     /// The lab with the kernel's bridge.
@@ -82,7 +82,7 @@ enum Sink<'a> {
     Drained(Box<dyn Receiver>),
 }
 
-impl Place<'_> {
+impl MeasurementSetup<'_> {
     /// Opens both ports, to see whether that can be done here.
     pub fn rehearse(&self, from: Kind, to: Kind) -> Result<()> {
         let mut opened = self.open(from, to)?;

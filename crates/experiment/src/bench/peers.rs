@@ -3,7 +3,7 @@
 //! Every round runs all contestants once, in an order that rotates, so that a machine that changes speed changes it
 //! for all. CPU is the busy time of the whole host, because softirq work belongs to nobody's process.
 
-use super::contest::{Contest, Contestant, Score};
+use super::contest::{Score, ToolComparison, ToolRounds};
 use super::rivals;
 use crate::notices::{Notices, down};
 use linux::lab::{Lab, Topology};
@@ -27,7 +27,7 @@ pub struct Parameters {
 
 /// What was measured, and where.
 #[derive(Serialize)]
-pub struct Document {
+pub struct PeersBenchDocument {
     /// `pathlab/bench-peers/1`.
     pub schema: &'static str,
     /// The lab.
@@ -45,14 +45,14 @@ pub struct Document {
     /// Which process ran where, in words.
     pub placement: &'static str,
     /// One for each job.
-    pub contests: Vec<Contest>,
+    pub contests: Vec<ToolComparison>,
 }
 
 /// Runs the benchmark.
 ///
 /// # Errors
 /// Input: there is no such topology; host: the lab cannot be built, a tool fails.
-pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<Document> {
+pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<PeersBenchDocument> {
     linux::lab::enter_user_namespace()?;
     crate::process::interruptible()?;
     let topology = Topology::load(&parameters.topology)?;
@@ -65,7 +65,7 @@ pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<Document> {
         }
     }
     let facts = linux::observe::host_facts();
-    let document = Document {
+    let document = PeersBenchDocument {
         schema: "pathlab/bench-peers/1",
         topology: parameters.topology.clone(),
         rounds: parameters.rounds,
@@ -158,14 +158,14 @@ impl<'a> Ring<'a> {
         Ok(Ring { lab, to, seconds, _servers: rivals::servers(receiver)? })
     }
 
-    fn contest(&self, job: &Job, rounds: u32, notices: &dyn Notices) -> Result<Contest> {
+    fn contest(&self, job: &Job, rounds: u32, notices: &dyn Notices) -> Result<ToolComparison> {
         // A rival's program has its name.
         let is_there =
             |(name, tool): &&(&str, Tool)| matches!(tool, Tool::Pathlab { .. }) || rivals::installed(name);
         let (tools, missing): (Vec<_>, Vec<_>) = job.contestants.iter().partition(is_there);
         let absent = missing.into_iter().map(|(name, _)| format!("{name} is not installed")).collect();
-        let contestant = |(name, _): &(&str, Tool)| Contestant { name: (*name).to_owned(), scores: vec![] };
-        let mut contestants: Vec<Contestant> = tools.iter().map(contestant).collect();
+        let contestant = |(name, _): &(&str, Tool)| ToolRounds { name: (*name).to_owned(), scores: vec![] };
+        let mut contestants: Vec<ToolRounds> = tools.iter().map(contestant).collect();
         for round in 0..rounds as usize {
             notices.part(&format!("{}: round {} of {rounds}", job.name, round + 1), 0, 0);
             for turn in 0..tools.len() {
@@ -174,7 +174,7 @@ impl<'a> Ring<'a> {
             }
         }
         let (name, unit, claim) = (job.name.into(), job.unit.into(), job.claim.into());
-        let mut contest = Contest { name, unit, claim, contestants, comparisons: vec![], absent };
+        let mut contest = ToolComparison { name, unit, claim, contestants, comparisons: vec![], absent };
         contest.compare();
         Ok(contest)
     }

@@ -5,7 +5,7 @@
 //!
 //! **Why counters.** What a tool claims is compared with what its interface transmitted; only the latter is a rate.
 
-use super::arena::Arena;
+use super::arena::BenchLab;
 use super::grid::{self, Grid, Keep, Kept, Wanted};
 use super::tools::{OUR_SENDERS, RIVAL_SENDERS, Sender};
 use crate::notices::Notices;
@@ -42,7 +42,7 @@ pub fn run(
     keep: &Keep,
     notices: &dyn Notices,
 ) -> Result<(PathBuf, Bench<SendResult>)> {
-    let mut arena = Arena::build(keep.cpus)?;
+    let mut arena = BenchLab::build(keep.cpus)?;
     let mut kept: Kept<SendResult> = keep.begin(SEND, || head(wanted, far, keep.seed, &arena), notices)?;
     // A benchmark that goes on has the far end with which it began.
     let sink = if kept.bench.head.other_end == Far::Xdp.words() { Some(arena.sink()?) } else { None };
@@ -54,7 +54,7 @@ pub fn run(
 }
 
 /// Which cells, and everything that is known before the first one.
-fn head(wanted: &Wanted, far: Far, seed: u64, arena: &Arena) -> Result<BenchHead<SendCell>> {
+fn head(wanted: &Wanted, far: Far, seed: u64, arena: &BenchLab) -> Result<BenchHead<SendCell>> {
     let (sizes, rounds) = match (wanted.full, wanted.peers) {
         (true, _) => (grid::SIZES.to_vec(), 5),
         (_, true) => (vec![60], 5),

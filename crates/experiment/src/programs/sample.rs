@@ -29,7 +29,7 @@ use switch::client::Client;
 
 /// How a program is asked.
 #[derive(Debug, Clone)]
-enum Door {
+enum CounterAccess {
     Openflow(PathBuf),
     Counters(PathBuf),
 }
@@ -43,7 +43,7 @@ pub struct Asked {
     pub role: String,
     /// How long its counters may lag behind.
     pub lag: Duration,
-    door: Door,
+    door: CounterAccess,
 }
 
 /// What a program counted.
@@ -71,8 +71,8 @@ pub fn asked(lab: &Lab) -> Vec<Asked> {
         // Open vSwitch counts frames of its cache once in half a second (`max-revalidator`).
         let lag = Duration::from_millis(if tenant.role == "ovs" { 1100 } else { 120 });
         let door = match (&tenant.openflow, &tenant.counters) {
-            (Some(path), _) => Door::Openflow(path.clone()),
-            (None, Some(path)) => Door::Counters(path.clone()),
+            (Some(path), _) => CounterAccess::Openflow(path.clone()),
+            (None, Some(path)) => CounterAccess::Counters(path.clone()),
             (None, None) => return None,
         };
         Some(Asked { node: tenant.node.clone(), role: tenant.role.clone(), lag, door })
@@ -87,8 +87,8 @@ impl Asked {
     /// Input, host: it does not answer.
     pub fn sample(&self) -> Result<Sample> {
         match &self.door {
-            Door::Openflow(path) => of_switch(path).map(Sample::Switch),
-            Door::Counters(path) => {
+            CounterAccess::Openflow(path) => of_switch(path).map(Sample::Switch),
+            CounterAccess::Counters(path) => {
                 let ways = null::ask(path)?.ways;
                 Ok(Sample::Ways(ways.into_iter().map(of_way).collect()))
             }
