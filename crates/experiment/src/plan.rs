@@ -111,7 +111,7 @@ impl Plan {
             .flat_map(|repetition| (0..self.tests.len()).map(move |test| (test, repetition)))
             .collect();
         if self.order == Order::Random {
-            study::stats::Generator::new(seed).shuffle(&mut all);
+            study::stats::SplitMix64::new(seed).shuffle(&mut all);
         }
         all
     }

@@ -25,9 +25,9 @@ use record::{
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use study::ledger::{Ports, WitnessInput};
-use study::stats::Generator;
+use study::stats::SplitMix64;
 use study::store::RunWriter;
-use study::test::{self, Place, TestInput};
+use study::test::{self, TestInput, TestPosition};
 
 /// How long the lab is watched without traffic, to know its background.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
@@ -74,7 +74,7 @@ impl<'a> Session<'a> {
     }
 
     /// Concludes from a measured test.
-    fn conclude(&self, planned: &Planned, place: Place, measured: Measured) -> TestRecord {
+    fn conclude(&self, planned: &Planned, place: TestPosition, measured: Measured) -> TestRecord {
         let Measured { path, outcome, seen, offloads } = measured;
         let ports = Ports {
             sender: seen.ports.sender.first().copied().or(seen.ports.icmp_id).unwrap_or(0),
@@ -129,7 +129,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// What stopped it: a dead agent, a host that cannot, an interrupt.
-    fn measure(&mut self, planned: &Planned, place: Place) -> Result<TestRecord> {
+    fn measure(&mut self, planned: &Planned, place: TestPosition) -> Result<TestRecord> {
         let programs = programs::asked(self.lab);
         // For a test that cannot begin: what a switch did with its first frames may say why.
         let before = watch::glance(&programs);
@@ -204,7 +204,7 @@ impl<'lab> Course<'lab> {
     }
 
     /// Makes one test and writes it down; one that could not be run is a finding.
-    fn test(&mut self, planned: &Planned, place: Place, notices: &dyn Notices) -> Result<()> {
+    fn test(&mut self, planned: &Planned, place: TestPosition, notices: &dyn Notices) -> Result<()> {
         let repetition = place.repetition;
         match self.session.measure(planned, place) {
             Ok(test) => keep(&mut self.writer, test, notices),
@@ -257,7 +257,7 @@ fn measure_all(courses: &mut [Course<'_>], plan: &Plan, seed: u64, notices: &dyn
     let length = |test: usize| load::length_ms(&plan.tests[test].spec);
     let total_ms = schedule.iter().map(|&(test, _)| length(test)).sum::<u64>() * courses.len() as u64;
     let all = schedule.len() * courses.len();
-    let mut generator = Generator::new(seed);
+    let mut generator = SplitMix64::new(seed);
     let (mut order, mut done_ms) = (0, 0);
     for (test, repetition) in schedule {
         let planned = &plan.tests[test];
@@ -267,8 +267,13 @@ fn measure_all(courses: &mut [Course<'_>], plan: &Plan, seed: u64, notices: &dyn
             let course = &mut courses[turn];
             order += 1;
             notices.part(&format!("{order}/{all}  {}", course.name(planned, repetition)), done_ms, total_ms);
-            let place =
-                Place { name: planned.name.clone(), repetition, order, place: test as u32 + 1, begun: now() };
+            let place = TestPosition {
+                name: planned.name.clone(),
+                repetition,
+                order,
+                place: test as u32 + 1,
+                begun: now(),
+            };
             course.test(planned, place, notices)?;
             done_ms += length(test);
         }

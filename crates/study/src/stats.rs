@@ -114,7 +114,7 @@ pub fn geometric_ratio(pairs: &[(f64, f64)], rounds: usize, seed: u64) -> Option
             is_range: true,
         });
     }
-    let mut random = Generator::new(seed);
+    let mut random = SplitMix64::new(seed);
     let means: Vec<f64> = (0..rounds.max(40))
         .map(|_| mean(&mut (0..n).map(|_| logs[random.below(n)]).collect::<Vec<_>>().into_iter()))
         .collect();
@@ -131,12 +131,12 @@ pub fn geometric_ratio(pairs: &[(f64, f64)], rounds: usize, seed: u64) -> Option
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, seeded, good enough to draw pairs and to shuffle tests.
-pub struct Generator(u64);
+pub struct SplitMix64(u64);
 
-impl Generator {
+impl SplitMix64 {
     /// The generator of that seed: the same seed gives the same draws on every machine.
     pub fn new(seed: u64) -> Self {
-        Generator(seed)
+        SplitMix64(seed)
     }
 
     /// Puts the values into a random order (Fisher and Yates).
@@ -179,7 +179,7 @@ mod tests {
     /// The slow twin of the coverage: draw samples from a known distribution and count how often it holds.
     #[test]
     fn the_interval_holds_the_median_as_often_as_it_says() {
-        let mut random = Generator::new(1);
+        let mut random = SplitMix64::new(1);
         for n in [6, 9, 15] {
             let mut held = 0;
             let mut promised = 0.0;

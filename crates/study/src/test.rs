@@ -18,7 +18,7 @@ use record::snapshot::{CpuTime, ProcessSample};
 use record::{ActorUsage, Delta, EndReport, Ledger, Limit, Path, Snapshot, TestRecord, TestSpec};
 
 /// Where a test stands in its run.
-pub struct Place {
+pub struct TestPosition {
     /// Name in tables.
     pub name: String,
     /// Which repetition, from 1.
@@ -36,7 +36,7 @@ pub struct TestInput<'a> {
     /// What was asked.
     pub spec: &'a TestSpec,
     /// Where it stands.
-    pub place: Place,
+    pub place: TestPosition,
     /// The way of the frames.
     pub path: Path,
     /// What the sender saw.

@@ -16,7 +16,7 @@ use record::{RunRecord, TestRecord, TrafficKind};
 
 /// One way in numbers: medians over the repetitions; none where nothing was measured.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
-pub struct WayRow {
+pub struct PathRow {
     /// Its name: `direct`, `bridge`, `null`, `switch`, `ovs`, with the kind of ports if one was chosen (`switch:xdp`).
     pub way: String,
     /// What was asked of the hosts' offloads: `on`, `off`; none left them as the kernel gives them.
@@ -87,7 +87,7 @@ fn of_hosts(test: &TestRecord) -> Vec<String> {
 }
 
 /// The run over one way as a row.
-pub fn row(way: &str, run: &RunRecord) -> WayRow {
+pub fn row(way: &str, run: &RunRecord) -> PathRow {
     let groups = groups(run);
     let of_kind = |is: fn(TrafficKind) -> bool| {
         groups.iter().map(|(_, tests)| tests).filter(move |tests| is(tests[0].kind))
@@ -106,7 +106,7 @@ pub fn row(way: &str, run: &RunRecord) -> WayRow {
     let most = |value: &dyn Fn(&TestRecord) -> Option<f64>| {
         all.iter().filter_map(|tests| of(tests, value)).reduce(f64::max)
     };
-    WayRow {
+    PathRow {
         way: way.into(),
         offload: run.way.as_ref().and_then(|way| way.offload.clone()),
         run: Some(run.id.clone()),
@@ -127,11 +127,11 @@ pub fn row(way: &str, run: &RunRecord) -> WayRow {
 }
 
 /// The rows of runs that were made as ways, in the order of the runs.
-pub fn rows(runs: &[RunRecord]) -> Vec<WayRow> {
+pub fn rows(runs: &[RunRecord]) -> Vec<PathRow> {
     runs.iter().filter_map(|run| Some(row(&run.way.as_ref()?.name, run))).collect()
 }
 
-impl WayRow {
+impl PathRow {
     /// The way with what was asked of the offloads, when something was: what tells it from the others.
     pub fn title(&self) -> String {
         title(&self.way, self.offload.as_deref())
@@ -144,10 +144,10 @@ pub fn title(way: &str, offload: Option<&str>) -> String {
 }
 
 /// A column of numbers: its header, the number of a way, and how it is written.
-type Column = (&'static str, fn(&WayRow) -> Option<f64>, fn(f64) -> String);
+type Column = (&'static str, fn(&PathRow) -> Option<f64>, fn(f64) -> String);
 
 /// The table of the journals; with a column for the offloads where something was asked of them.
-pub fn table(rows: &[WayRow]) -> Table {
+pub fn table(rows: &[PathRow]) -> Table {
     let asked = rows.iter().any(|row| row.offload.is_some());
     let names = ["path"].into_iter().chain(asked.then_some("offload"));
     let columns: [Column; 10] = [
@@ -162,7 +162,7 @@ pub fn table(rows: &[WayRow]) -> Table {
         ("CPU TCP %", |row| row.cpu_tcp_percent, number),
         ("CPU UDP %", |row| row.cpu_udp_percent, number),
     ];
-    let line = |row: &WayRow| {
+    let line = |row: &PathRow| {
         let offload = asked.then(|| row.offload.clone().unwrap_or("–".into()));
         let numbers = columns.iter().map(|(_, value, write)| value(row).map_or("–".into(), write));
         std::iter::once(row.way.clone()).chain(offload).chain(numbers).collect()
@@ -173,7 +173,7 @@ pub fn table(rows: &[WayRow]) -> Table {
 }
 
 /// What the columns mean, what was not measured, and the offloads.
-pub fn notes(rows: &[WayRow]) -> Vec<String> {
+pub fn notes(rows: &[PathRow]) -> Vec<String> {
     let mut notes = vec![];
     if let Some(test) = rows.iter().find_map(|row| row.latency_test.as_ref()) {
         notes.push(format!(
@@ -191,7 +191,7 @@ pub fn notes(rows: &[WayRow]) -> Vec<String> {
     asked.sort();
     asked.dedup();
     for offload in asked {
-        let of = |row: &&WayRow| row.offload.as_deref() == offload && row.not_measured.is_none();
+        let of = |row: &&PathRow| row.offload.as_deref() == offload && row.not_measured.is_none();
         notes.extend(offloads(&rows.iter().filter(of).collect::<Vec<_>>()));
     }
     notes
@@ -199,8 +199,8 @@ pub fn notes(rows: &[WayRow]) -> Vec<String> {
 
 /// The states of the hosts' interfaces as they were found: one sentence where they are the same on all these ways, else one for
 /// each way.
-fn offloads(rows: &[&WayRow]) -> Vec<String> {
-    let states = |row: &WayRow| -> Vec<String> {
+fn offloads(rows: &[&PathRow]) -> Vec<String> {
+    let states = |row: &PathRow| -> Vec<String> {
         let words =
             row.offloads.iter().filter_map(|line| line.split_once(' ')).map(|(_, words)| words.to_owned());
         let mut words: Vec<String> = words.collect();
@@ -251,7 +251,7 @@ mod tests {
         assert!(
             rows[0].tcp_bps.is_some() && rows[0].udp_per_second.is_some() && rows[0].latency_p50_ns.is_some()
         );
-        rows.push(WayRow { way: "null".into(), not_measured: Some("why".into()), ..WayRow::default() });
+        rows.push(PathRow { way: "null".into(), not_measured: Some("why".into()), ..PathRow::default() });
         let table = table(&rows);
         assert!(table.rows.iter().all(|row| row.len() == table.headers.len()));
         assert!(table.rows[2][1..].iter().all(|cell| cell == "–"));

@@ -5,7 +5,7 @@ use experiment::course::Chosen;
 use record::run::Criterion;
 use record::{Finding, Problem, Result, RunRecord, Severity};
 use serde::Serialize;
-use study::ways::WayRow;
+use study::ways::PathRow;
 
 /// The runs over all ways.
 pub struct Compared<'a> {
@@ -46,21 +46,21 @@ struct OfTest<'a> {
 }
 
 impl Compared<'_> {
-    fn row(&self, chosen: &Chosen) -> WayRow {
+    fn row(&self, chosen: &Chosen) -> PathRow {
         let is = |other: &Chosen| std::ptr::eq(other, chosen);
         let why = self.absent.iter().find(|(other, _)| is(other)).map(|(_, problem)| problem.to_string());
         match self.runs.iter().find(|(other, _)| is(other)) {
             Some((_, run)) => study::ways::row(&chosen.way, run),
             None => {
                 let (way, offload) = (chosen.way.clone(), chosen.offload.map(Into::into));
-                WayRow { way, offload, not_measured: why, ..WayRow::default() }
+                PathRow { way, offload, not_measured: why, ..PathRow::default() }
             }
         }
     }
 
     /// Prints it.
     pub fn tell(&self, kept: bool, output: &Output) -> Result<()> {
-        let rows: Vec<WayRow> = self.ways.iter().map(|chosen| self.row(chosen)).collect();
+        let rows: Vec<PathRow> = self.ways.iter().map(|chosen| self.row(chosen)).collect();
         let tests =
             self.runs.iter().flat_map(|(chosen, run)| run.tests.iter().map(move |test| (chosen, test)));
         let criteria = tests.flat_map(|(chosen, test)| {
@@ -89,7 +89,7 @@ impl Compared<'_> {
         Ok(())
     }
 
-    fn text(&self, rows: &[WayRow], notes: &[String], findings: &[OfWay<&Finding>]) -> String {
+    fn text(&self, rows: &[PathRow], notes: &[String], findings: &[OfWay<&Finding>]) -> String {
         let mut text = study::ways::table(rows).text();
         for note in notes {
             text += &format!("{note}\n");

@@ -63,7 +63,7 @@ impl Grid {
 
     /// All cells, round by round, each round shuffled.
     pub fn order<C>(&self, seed: u64, cells: impl Fn(u32) -> Vec<C>) -> Vec<C> {
-        let mut random = study::stats::Generator::new(seed);
+        let mut random = study::stats::SplitMix64::new(seed);
         let mut shuffled = |round| {
             let mut cells = cells(round);
             random.shuffle(&mut cells);

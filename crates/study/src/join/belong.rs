@@ -27,7 +27,7 @@ pub struct Ends<'a> {
 
 /// The messages of the sending that the capture saw, by flow.
 #[derive(Debug)]
-pub struct Stream<'a> {
+pub struct SeenMessages<'a> {
     pub counts: Vec<&'a StreamCount>,
 }
 
@@ -61,7 +61,7 @@ pub fn ends<'a>(one: (&str, &'a Half), other: (&str, &'a Half)) -> Result<Ends<'
 }
 
 /// Finds the messages of the sending in the capture.
-pub fn stream<'a>(ends: &Ends<'a>) -> Result<Stream<'a>> {
+pub fn stream<'a>(ends: &Ends<'a>) -> Result<SeenMessages<'a>> {
     let numbering = &ends.sent.numbering;
     let streams = &ends.captured.census.streams;
     let refused =
@@ -108,7 +108,7 @@ pub fn stream<'a>(ends: &Ends<'a>) -> Result<Stream<'a>> {
         );
         return refused(what, "join halves of the same sending");
     }
-    Ok(Stream { counts })
+    Ok(SeenMessages { counts })
 }
 
 /// From when to when the times in the headers can be, on the clock that they are of.
@@ -128,7 +128,7 @@ fn when(ends: &Ends) -> (u64, u64) {
 }
 
 /// Whether the capture was there from the first frame to the last; what must be known about how that is known.
-pub fn covers(ends: &Ends, stream: &Stream) -> Result<Vec<String>> {
+pub fn covers(ends: &Ends, stream: &SeenMessages) -> Result<Vec<String>> {
     let (sending, capturing) = (ends.sending, ends.capturing);
     let numbering = &ends.sent.numbering;
     let last = numbering.first.saturating_add(ends.sent.report.frames.offered).saturating_sub(1);

@@ -17,9 +17,9 @@ use crate::criteria::Criteria;
 pub use crate::criteria::MostLoss;
 use crate::findings;
 use crate::ledger::{Arrival, Ports, WitnessInput};
-use crate::test::{self, Place, TestInput};
+use crate::test::{self, TestInput, TestPosition};
 use crate::text::printable;
-use belong::{Ends, Stream};
+use belong::{Ends, SeenMessages};
 use record::capture::{CaptureReport, StreamCount};
 use record::half::{Half, JOIN_SCHEMA, JoinEnd, JoinReport, SentHalf};
 use record::run::SCHEMA;
@@ -123,7 +123,7 @@ fn names(ends: &Ends) -> (String, String) {
 }
 
 /// The delay of the stream, or why it is unknown.
-fn delay(stream: &Stream, one_clock: bool) -> (Option<Latency>, String) {
+fn delay(stream: &SeenMessages, one_clock: bool) -> (Option<Latency>, String) {
     let unknown = |why: &str| (None, why.to_owned());
     match stream.counts.as_slice() {
         [] => unknown("no frame arrived"),
@@ -162,7 +162,7 @@ fn header(ends: &Ends, most: Option<MostLoss>) -> RunRecord {
 
 fn the_test(
     ends: &Ends,
-    stream: &Stream,
+    stream: &SeenMessages,
     names: &(String, String),
     delay: Option<Latency>,
     notes: Vec<String>,
@@ -178,7 +178,7 @@ fn the_test(
     let report = &ends.sent.report;
     let notes: Vec<String> = sender.notes.iter().chain(&receiver.notes).cloned().collect();
     let mut test = test::record(TestInput {
-        place: Place {
+        place: TestPosition {
             name: if spec.size > 0 { format!("frames {} B", spec.size) } else { "frames".into() },
             repetition: 1,
             order: 1,
@@ -289,7 +289,7 @@ fn sender(ends: &Ends) -> EndReport {
     }
 }
 
-fn receiver(ends: &Ends, stream: &Stream, latency: Option<Latency>) -> EndReport {
+fn receiver(ends: &Ends, stream: &SeenMessages, latency: Option<Latency>) -> EndReport {
     let report = ends.captured;
     let sum = |of: fn(&StreamCount) -> u64| total(stream, of);
     let late = sum(|stream| stream.too_old);
@@ -326,12 +326,12 @@ fn receiver(ends: &Ends, stream: &Stream, latency: Option<Latency>) -> EndReport
 }
 
 /// A count of all flows of the stream. The halves come from files, so nothing is believed to be small.
-fn total(stream: &Stream, of: fn(&StreamCount) -> u64) -> u64 {
+fn total(stream: &SeenMessages, of: fn(&StreamCount) -> u64) -> u64 {
     stream.counts.iter().fold(0, |sum, count| sum.saturating_add(of(count)))
 }
 
 /// What of the interface's received frames were the test's: all that the capture did not see to be others'.
-fn arrival(report: &CaptureReport, stream: &Stream) -> Arrival {
+fn arrival(report: &CaptureReport, stream: &SeenMessages) -> Arrival {
     let unknown = |why: &str| Arrival { arrived: Err(why.into()), doubt: 0, after: report.after };
     let Some(account) = &report.account else {
         return unknown("the port of the capture has no interface that counts");

@@ -16,7 +16,7 @@ pub const VLAN_ROOM: u64 = 4;
 const MOST_FRAGMENTS: u64 = 8192;
 
 /// All that the stations ask.
-pub struct Book<'a> {
+pub struct Readings<'a> {
     pub input: &'a LedgerInput<'a>,
     pub test: Window<'a>,
     idle: Option<(Window<'a>, f64)>,
@@ -42,7 +42,7 @@ pub struct Queue<'a> {
     pub sample: &'a QdiscSample,
 }
 
-impl<'a> Book<'a> {
+impl<'a> Readings<'a> {
     pub fn new(input: &'a LedgerInput<'a>) -> Self {
         let test = Window { before: input.before, after: input.after };
         let idle = input.idle.map(|(before, after)| {
@@ -52,7 +52,7 @@ impl<'a> Book<'a> {
         });
         let unit = Unit::forward(input.spec, input.sender, fragments(&test, input, &input.path.forward));
         let unit = unit.beside(discovery(&test));
-        let mut book = Book {
+        let mut book = Readings {
             input,
             test,
             idle,

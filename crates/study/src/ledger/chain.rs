@@ -1,6 +1,6 @@
 //! The chain of stations: each one's `in` is the `out` of the one before.
 
-use super::book::Book;
+use super::book::Readings;
 use super::gap::{Gap, Left};
 use super::station::{Counts, Station as Row};
 use super::visit::{Place, Visit};
@@ -74,7 +74,7 @@ impl Chain {
 
     /// Settles a station, if the path has it there: what left by its counter, what claims the rest, what is
     /// others'.
-    pub fn settle(&mut self, book: &mut Book, row: &'static Row, at: &Visit) {
+    pub fn settle(&mut self, book: &mut Readings, row: &'static Row, at: &Visit) {
         if !row.on.contains(&at.spot) || !(row.when)(book, at) {
             return;
         }

@@ -1,7 +1,7 @@
 //! Stations inside the two ends: the sending application, the receiving IP and UDP layers, the socket, the
 //! reader.
 
-use super::book::Book;
+use super::book::Readings;
 use super::forward::{IP_AND_INET, IP_RECEIVE_DROPS, RX_DROPPED};
 use super::gap::{Gap, Left};
 use super::is_ping;
@@ -30,7 +30,7 @@ pub const APP_SEND: Station = Station {
     ..Station::new(StationKind::AppSend, "app send", Place::Node)
 };
 
-fn refused_calls(_: &mut Book, gap: &mut Gap, at: &Visit) {
+fn refused_calls(_: &mut Readings, gap: &mut Gap, at: &Visit) {
     for error in &at.end.send_errors {
         let evidence = format!("the kernel refused with {}", error.name);
         gap.claim(&drop::send(&error.name), error.count, DropSource::Counter, evidence);
@@ -77,7 +77,7 @@ pub const IP_IN: Station = Station {
 };
 
 /// How many datagrams of the test IP handed on, and the doubt.
-pub fn delivered(book: &Book, entered: u64, node: &str) -> Option<(u64, u64)> {
+pub fn delivered(book: &Readings, entered: u64, node: &str) -> Option<(u64, u64)> {
     let spec = book.input.spec;
     if is_ping(spec) {
         let at_responder = node == spec.to;
@@ -103,7 +103,7 @@ pub fn delivered(book: &Book, entered: u64, node: &str) -> Option<(u64, u64)> {
 
 /// How many datagrams a received buffer held: the counters of the ECN field count datagrams, the others
 /// buffers.
-fn merged(book: &Book, node: &str, buffers: u64) -> u64 {
+fn merged(book: &Readings, node: &str, buffers: u64) -> u64 {
     let names = ["NoECTPkts", "ECT0Pkts", "ECT1Pkts"]
         .map(|name| (format!("IpExt.In{name}"), format!("Ip6.Ip6In{name}")));
     let count =
@@ -113,7 +113,7 @@ fn merged(book: &Book, node: &str, buffers: u64) -> u64 {
 }
 
 /// Deliveries to TCP and ICMP: those that are surely of this family, and those that may be.
-fn other_protocols(book: &Book, node: &str) -> (u64, u64) {
+fn other_protocols(book: &Readings, node: &str) -> (u64, u64) {
     let moved = |name: &str| book.test.protocol(node, name).unwrap_or(0);
     let v6 = book.input.spec.family == 6;
     let (icmp4, icmp6) = (moved("Icmp.InMsgs"), moved("Ip6.Icmp6InMsgs"));
@@ -131,7 +131,7 @@ fn other_protocols(book: &Book, node: &str) -> (u64, u64) {
 /// is known from how many are missing, within what the buffers can hold: each had one to as many as were sent
 /// in one call (a paced sender often sends less), or to [`MOST_MERGED`] when only the receiving device
 /// merged.
-fn in_datagrams(mut socket: SocketView, book: &Book, entered: u64) -> SocketView {
+fn in_datagrams(mut socket: SocketView, book: &Readings, entered: u64) -> SocketView {
     if !book.input.spec.gro || socket.full == 0 {
         return socket;
     }
@@ -149,7 +149,7 @@ fn in_datagrams(mut socket: SocketView, book: &Book, entered: u64) -> SocketView
 }
 
 /// What is known of the socket of an end to which so many datagrams came.
-pub fn socket_view(book: &Book, (node, end, port): (&str, &EndReport, u16), entered: u64) -> SocketView {
+pub fn socket_view(book: &Readings, (node, end, port): (&str, &EndReport, u16), entered: u64) -> SocketView {
     let ping = is_ping(book.input.spec);
     let udp = |v4: &str, v6: &str| if ping { None } else { book.protocol(node, v4, v6) };
     let memory = udp("Udp.MemErrors", "Ip6.Udp6MemErrors").unwrap_or(0);
@@ -215,7 +215,7 @@ pub const UDP_IN: Station = Station {
     ..Station::new(StationKind::UdpIn, "udp in", Place::Node)
 };
 
-fn before_the_socket(_: &mut Book, gap: &mut Gap, at: &Visit) {
+fn before_the_socket(_: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Some(socket) = &at.socket else { return };
     for (name, count, evidence) in [
         (drop::CHECKSUM, socket.checksum, "Udp InCsumErrors"),

@@ -1,6 +1,6 @@
 //! Stations between the two ends: leaving a node, crossing a link, being forwarded.
 
-use super::book::{Book, VLAN_ROOM};
+use super::book::{Readings, VLAN_ROOM};
 use super::gap::{Gap, Left, Range};
 use super::station::{Claim, Station, suspicious};
 use super::unit::Seen;
@@ -15,7 +15,7 @@ const THROUGH: &[Place] = &[Place::Ingress, Place::Egress];
 
 /// What was offered to the first counter behind a node's forwarding: its qdisc, or its device if the qdisc
 /// has no counters. A drop there may have been a whole super-frame, or a segment of one.
-pub fn offered(book: &mut Book, at: &Visit, entered: u64) -> Result<Left, String> {
+pub fn offered(book: &mut Readings, at: &Visit, entered: u64) -> Result<Left, String> {
     let interface = at.egress.ok_or("the interface to leave by is not known")?;
     let (sent, buffers, dropped, queued) = match book.qdisc(at)? {
         Some(queue) => (queue.sent, queue.packets, queue.dropped, queue.queued),
@@ -41,7 +41,7 @@ pub fn offered(book: &mut Book, at: &Visit, entered: u64) -> Result<Left, String
 }
 
 /// What a qdisc or a device let through, in so many buffers.
-fn passed(book: &mut Book, at: &Visit, entered: u64, sent: Seen, buffers: u64) -> Left {
+fn passed(book: &mut Readings, at: &Visit, entered: u64, sent: Seen, buffers: u64) -> Left {
     let range = if book.unit.is_fragmented() {
         book.in_fragments(entered, buffers, sent.count)
     } else {
@@ -51,7 +51,7 @@ fn passed(book: &mut Book, at: &Visit, entered: u64, sent: Seen, buffers: u64) -
 }
 
 /// With the doubt of what moves at the egress interface without the test.
-fn beside_others(book: &Book, at: &Visit, range: Range, doubt: u64) -> Left {
+fn beside_others(book: &Readings, at: &Visit, range: Range, doubt: u64) -> Left {
     let interface = at.egress.unwrap_or_default();
     let background = book.background(|window| window.link_counter(at.node, interface, "tx_packets"));
     Left { range, doubt: doubt.saturating_add(background), fragments: book.unit.fragments }
@@ -101,7 +101,7 @@ pub const IP_OUT: Station = Station {
 };
 
 /// What IP gave to an interface that was down is lost at the interface.
-fn lost_behind_ip(book: &mut Book, gap: &mut Gap, at: &Visit) {
+fn lost_behind_ip(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let transmits = book.transmits(at.node).filter(|_| book.unit.is_plain());
     if let Some(transmits) = transmits.filter(|_| book.trouble(at, Place::Egress).is_some()) {
         gap.left = gap.left.max(transmits.min(gap.entered));
@@ -109,7 +109,7 @@ fn lost_behind_ip(book: &mut Book, gap: &mut Gap, at: &Visit) {
 }
 
 /// A call that failed is a drop of the application's already.
-fn no_call_failed(book: &Book, _: &Gap, at: &Visit) -> bool {
+fn no_call_failed(book: &Readings, _: &Gap, at: &Visit) -> bool {
     super::total(&book.input.sender.send_errors) == 0 || at.node != book.input.spec.from
 }
 
@@ -131,7 +131,7 @@ pub const QDISC: Station = Station {
     ..Station::new(StationKind::Qdisc, "qdisc", Place::Egress)
 };
 
-fn in_the_queue(book: &mut Book, gap: &mut Gap, at: &Visit) {
+fn in_the_queue(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Ok(Some(queue)) = book.qdisc(at) else { return };
     let evidence = describe_qdisc(book, at.node, queue.sample);
     if book.unit.is_plain() {
@@ -149,7 +149,7 @@ fn in_the_queue(book: &mut Book, gap: &mut Gap, at: &Visit) {
 }
 
 /// `tbf limit 3,000 B on s:eth1`, with the children that have a limit of their own.
-fn describe_qdisc(book: &Book, node: &str, root: &QdiscSample) -> String {
+fn describe_qdisc(book: &Readings, node: &str, root: &QdiscSample) -> String {
     let children = book.input.after.nodes.get(node).map_or(&[][..], |node| &node.qdiscs[..]);
     let one = |qdisc: &QdiscSample| {
         let noun = if matches!(qdisc.kind.as_str(), "tbf" | "bfifo") { "B" } else { "frames" };
@@ -193,7 +193,7 @@ pub const LINK: Station = Station {
 };
 
 /// Splits what the device says it dropped by the reason.
-fn device_drops(book: &mut Book, gap: &mut Gap, at: &Visit) {
+fn device_drops(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Some(pair) = at.egress.and_then(|interface| book.link(at.node, interface)) else { return };
     let device = &pair.after.name;
     let plain = book.unit.is_plain();

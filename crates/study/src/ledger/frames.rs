@@ -11,7 +11,7 @@
 //! **The last.** The path ends where the port takes the frame from the interface. What the receiving host
 //! then does with the copy that it also sees is no part of it.
 
-use super::book::Book;
+use super::book::Readings;
 use super::chain::Chain;
 use super::forward::{self, RX_DROPPED};
 use super::gap::{Gap, Left, Range};
@@ -141,7 +141,7 @@ pub const TAP: Station = Station {
 
 /// What came to the port of an end that had told its counters already: a capture by hand saw it, else the
 /// kernel still counts at its socket.
-fn after_end(book: &mut Book, gap: &mut Gap, at: &Visit) {
+fn after_end(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     if let Some(arrival) = book.input.arrival {
         gap.claim(drop::AFTER_END, arrival.after, DropSource::Counter, "came when the capture was over");
         return;
@@ -160,7 +160,7 @@ fn after_end(book: &mut Book, gap: &mut Gap, at: &Visit) {
 /// Marks the stations whose drops the witness cannot confirm. At the tap the receiving host goes on with its
 /// copy, so no buffer dies. And a frame from a transmit ring has its headers in the ring's pages, where the
 /// witness does not look; the first router moves them to the buffer.
-pub fn mark_unseen(chain: &mut Chain, book: &mut Book) {
+pub fn mark_unseen(chain: &mut Chain, book: &mut Readings) {
     let mut in_pages = PortKind::of(&book.input.sender.settings.port).is_some_and(|kind| kind.in_pages);
     let mut unconfirmed = 0;
     for draft in &mut chain.stations {

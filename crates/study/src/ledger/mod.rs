@@ -29,7 +29,7 @@ mod visit;
 mod window;
 mod witness;
 
-use book::Book;
+use book::Readings;
 use chain::Chain;
 pub(crate) use frames::NIC;
 use record::ledger::WitnessDrop;
@@ -127,14 +127,14 @@ const STATIONS: &[&Station] = &[
 ];
 
 /// Settles all stations of a spot on the path.
-fn pass(chain: &mut Chain, book: &mut Book, at: &Visit) {
+fn pass(chain: &mut Chain, book: &mut Readings, at: &Visit) {
     STATIONS.iter().for_each(|station| chain.settle(book, station, at));
 }
 
 /// Closes the ledger. Never fails: what cannot be known is a station marked `unknown`.
 pub fn close(input: &LedgerInput) -> Ledger {
     let LedgerInput { spec, path, sender, receiver, .. } = *input;
-    let mut book = Book::new(input);
+    let mut book = Readings::new(input);
     let mut chain = Chain::new(sender.attempted);
     chain.suspect(book.unit.disguised(0));
     pass(&mut chain, &mut book, &Visit::end(Spot::Start, &spec.from, sender, None));
@@ -176,7 +176,7 @@ pub fn close(input: &LedgerInput) -> Ledger {
     }
 }
 
-fn leave_out_copies(book: &mut Book, details: &mut Vec<WitnessDrop>) {
+fn leave_out_copies(book: &mut Readings, details: &mut Vec<WitnessDrop>) {
     let input = book.input;
     let receiver = (input.spec.kind.is_by_port()).then_some(input.spec.to.as_str());
     let hops = input.path.forward.iter().chain(&input.path.back);
@@ -201,7 +201,7 @@ pub fn without_copies(path: &Path, details: &[WitnessDrop]) -> Vec<WitnessDrop> 
 }
 
 /// One direction of the path, from leaving the first node to entering the last.
-fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
+fn leg(chain: &mut Chain, book: &mut Readings, hops: &[Hop]) {
     if hops.is_empty() {
         book.note("the path is not known, so a loss is located between the two applications only".into());
     }
@@ -214,7 +214,7 @@ fn leg(chain: &mut Chain, book: &mut Book, hops: &[Hop]) {
 }
 
 /// With fragments, what was put together at the end of the leg bounds what any station can have lost.
-fn fragments(chain: &Chain, book: &mut Book, hops: &[Hop]) {
+fn fragments(chain: &Chain, book: &mut Readings, hops: &[Hop]) {
     let last = hops.last().filter(|hop| hop.role == NodeRole::Receiver && book.unit.is_fragmented());
     let complete = last.and_then(|hop| ends::delivered(book, chain.at, &hop.node));
     book.complete = complete.map_or(0, |(count, _)| count);

@@ -11,7 +11,7 @@
 //! **Price.** Ports count frames, not datagrams: a drop of super-frames takes as much of the gap as they can
 //! have held.
 
-use super::book::Book;
+use super::book::Readings;
 use super::forward;
 use super::gap::{Gap, Left};
 use super::sockets::packet_sockets;
@@ -32,7 +32,7 @@ struct Way<'a> {
 
 /// The way from the interface that the path enters by to the one that it leaves by; none when nobody was
 /// asked or the way is not known.
-fn way<'a>(book: &Book<'a>, at: &Visit) -> Option<Way<'a>> {
+fn way<'a>(book: &Readings<'a>, at: &Visit) -> Option<Way<'a>> {
     let (before, after) = book.test.node(at.node)?;
     let find = |ways: &'a [DirectionSample]| {
         ways.iter().find(|way| Some(&*way.from) == at.ingress && Some(&*way.to) == at.egress)
@@ -43,7 +43,7 @@ fn way<'a>(book: &Book<'a>, at: &Visit) -> Option<Way<'a>> {
     Some(Way { before, after, received })
 }
 
-fn is_known(book: &Book, at: &Visit) -> bool {
+fn is_known(book: &Readings, at: &Visit) -> bool {
     !switch::is_known(book, at) && way(book, at).is_some()
 }
 
@@ -104,7 +104,7 @@ pub const OUT: Station = Station {
     ..Station::new(StationKind::Program, "program out", Place::Egress)
 };
 
-fn not_sent(book: &mut Book, gap: &mut Gap, at: &Visit) {
+fn not_sent(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Some(Way { before, after, .. }) = way(book, at) else { return };
     // A transmitter fails when its link goes down, and then says so once.
     let is_down = book.trouble(at, Place::Egress).is_some();
@@ -141,7 +141,7 @@ pub const THROUGH: Station = Station {
 
 /// Gives the losses that a port named to the gap, as far as it needs them.
 fn port_losses(
-    book: &Book,
+    book: &Readings,
     gap: &mut Gap,
     interface: Option<&str>,
     before: &[PlaceDrop],

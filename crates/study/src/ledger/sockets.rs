@@ -4,7 +4,7 @@
 //! program is and whether or not it tells. A capture beside it has such sockets, too; what those lose is no
 //! loss of the path.
 
-use super::book::Book;
+use super::book::Readings;
 use super::gap::Gap;
 use super::visit::Visit;
 use super::window::MOST;
@@ -16,19 +16,19 @@ use record::unit::count;
 const LEAST_OVERHEAD: u64 = 256;
 /// Buffers that the kernel dropped at the packet sockets by which the programs of a node take frames from an
 /// interface, and datagrams that may still wait there.
-pub fn at_sockets(book: &Book, at: &Visit) -> (u64, u64) {
+pub fn at_sockets(book: &Readings, at: &Visit) -> (u64, u64) {
     let sockets = sockets(book, at);
     let dropped = sockets.iter().fold(0u64, |sum, (_, drops)| sum.saturating_add(*drops));
     (dropped.min(MOST), waiting(book, &sockets))
 }
 
-fn sockets<'a>(book: &Book<'a>, at: &Visit) -> Vec<(&'a PacketSocketSample, u64)> {
+fn sockets<'a>(book: &Readings<'a>, at: &Visit) -> Vec<(&'a PacketSocketSample, u64)> {
     book.test.packet_sockets(at.node, at.ingress.unwrap_or_default(), hands_on)
 }
 
 /// Gives both to the gap, as far as it needs them; `told` of the drops have a name already, from the program
 /// itself.
-pub fn packet_sockets(book: &mut Book, gap: &mut Gap, at: &Visit, mut told: u64) {
+pub fn packet_sockets(book: &mut Readings, gap: &mut Gap, at: &Visit, mut told: u64) {
     let sockets = sockets(book, at);
     for &(socket, drops) in &sockets {
         let twice = told.min(drops);
@@ -52,13 +52,13 @@ fn hands_on(owner: &str) -> bool {
 }
 
 /// The most datagrams that can wait in packet sockets.
-pub fn waiting(book: &Book, sockets: &[(&PacketSocketSample, u64)]) -> u64 {
+pub fn waiting(book: &Readings, sockets: &[(&PacketSocketSample, u64)]) -> u64 {
     let waiting = |socket: &PacketSocketSample| most_waiting(book, socket.receive_queue_bytes);
     sockets.iter().fold(0u64, |sum, (socket, _)| sum.saturating_add(waiting(socket))).min(MOST)
 }
 
 /// The most datagrams that can wait in so many bytes of a socket's memory.
-pub fn most_waiting(book: &Book, bytes: u64) -> u64 {
+pub fn most_waiting(book: &Readings, bytes: u64) -> u64 {
     let overhead = if book.unit.per_buffer > 1 { 0 } else { LEAST_OVERHEAD };
     (bytes / (book.unit.ip_length + overhead).max(1)).min(MOST)
 }

@@ -8,7 +8,7 @@
 //! **Price.** What no [`Claim`] can say is a function in a row ([`Claim::By`]), with the names that it gives
 //! beside it.
 
-use super::book::Book;
+use super::book::Readings;
 use super::gap::{Gap, Left};
 use super::visit::{Place, Spot, Visit};
 use super::window::MOST;
@@ -50,19 +50,19 @@ pub enum Claim {
     By(
         #[cfg_attr(not(test), expect(dead_code, reason = "the documentation is compared with it"))]
         &'static [&'static str],
-        fn(&mut Book, &mut Gap, &Visit),
+        fn(&mut Readings, &mut Gap, &Visit),
     ),
 }
 
-type Condition = fn(&Book, &Gap, &Visit) -> bool;
+type Condition = fn(&Readings, &Gap, &Visit) -> bool;
 
 /// More is missing than noise.
-pub fn suspicious(_: &Book, gap: &Gap, _: &Visit) -> bool {
+pub fn suspicious(_: &Readings, gap: &Gap, _: &Visit) -> bool {
     gap.suspicious() > 0
 }
 
 impl Claim {
-    pub fn make(&self, book: &mut Book, gap: &mut Gap, at: &Visit) {
+    pub fn make(&self, book: &mut Readings, gap: &mut Gap, at: &Visit) {
         match *self {
             Claim::Counter(v4, v6, name) => book.draw(gap, v4, v6, name),
             Claim::Interface(place, counter, name) => {
@@ -103,11 +103,11 @@ pub struct Station {
     /// Where on the path it stands.
     pub on: &'static [Spot],
     /// Whether the frames of this test pass it there.
-    pub when: fn(&Book, &Visit) -> bool,
+    pub when: fn(&Readings, &Visit) -> bool,
     /// The places whose interfaces must be known, and what is said where one is not.
     pub needs: (&'static [Place], &'static str),
     /// What left it, of so much that entered; or why that is not known.
-    pub left: fn(&mut Book, &Visit, u64) -> Result<Left, String>,
+    pub left: fn(&mut Readings, &Visit, u64) -> Result<Left, String>,
     pub claims: &'static [Claim],
     pub counts: Counts,
     /// Others' frames that it counts and that are known to be that.

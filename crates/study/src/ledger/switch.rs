@@ -12,7 +12,7 @@
 //! **Price.** Table counters know no direction: what the way there does not need of them is left for the way
 //! back.
 
-use super::book::Book;
+use super::book::Readings;
 use super::forward;
 use super::gap::{Gap, Left, Range};
 use super::sockets::{at_sockets, packet_sockets};
@@ -43,7 +43,7 @@ struct Port {
 }
 
 /// None when the switch was not asked, or does not know the ports.
-fn switch<'a>(book: &Book<'a>, at: &Visit) -> Option<Switch<'a>> {
+fn switch<'a>(book: &Readings<'a>, at: &Visit) -> Option<Switch<'a>> {
     let (before, after) = book.test.node(at.node)?;
     let (before, after) = (before.switch.as_ref()?, after.switch.as_ref()?);
     let port = |interface: &str| {
@@ -62,7 +62,7 @@ fn switch<'a>(book: &Book<'a>, at: &Visit) -> Option<Switch<'a>> {
 }
 
 /// True where a switch tells what it did with the frames.
-pub fn is_known(book: &Book, at: &Visit) -> bool {
+pub fn is_known(book: &Readings, at: &Visit) -> bool {
     switch(book, at).is_some()
 }
 
@@ -92,7 +92,7 @@ pub const IN: Station = Station {
 /// Where the port's counter of received frames stands in front of the socket that dropped some of them, as
 /// much is lost as the tables did not get. The counter is then that of the interface, else it is smaller by
 /// what was dropped: none.
-fn lost_behind_port(book: &Book, at: &Visit, switch: &Switch) -> Option<u64> {
+fn lost_behind_port(book: &Readings, at: &Visit, switch: &Switch) -> Option<u64> {
     let (dropped, waiting) = at_sockets(book, at);
     let by_interface = book.test.link_counter(at.node, at.ingress?, "rx_packets")?;
     let held = dropped.saturating_add(waiting);
@@ -103,7 +103,7 @@ fn lost_behind_port(book: &Book, at: &Visit, switch: &Switch) -> Option<u64> {
     is_before_socket.then_some(missing.min(kept_back))
 }
 
-fn before_the_tables(book: &mut Book, gap: &mut Gap, at: &Visit) {
+fn before_the_tables(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Some(switch) = switch(book, at) else { return };
     let dropped_in = switch.ingress.dropped_in;
     let counts_before_socket = lost_behind_port(book, at, &switch).is_some();
@@ -116,14 +116,14 @@ fn before_the_tables(book: &mut Book, gap: &mut Gap, at: &Visit) {
     }
 }
 
-fn port_full(book: &Book, gap: &mut Gap, port: Option<&str>, dropped: u64, way: &str) {
+fn port_full(book: &Readings, gap: &mut Gap, port: Option<&str>, dropped: u64, way: &str) {
     let evidence =
         format!("the switch's port {} dropped {dropped} on the way {way}", port.unwrap_or_default());
     gap.claim(drop::SWITCH_PORT_FULL, book.unit.at_most(dropped), DropSource::Counter, evidence);
 }
 
 /// What the tables gave to the port that leads on, at the most.
-fn given_away(book: &Book, port: &Port) -> u64 {
+fn given_away(book: &Readings, port: &Port) -> u64 {
     port.sent.count.saturating_add(book.unit.at_most(port.dropped_out)).min(MOST)
 }
 
@@ -153,7 +153,7 @@ pub const TABLES: Station = Station {
     ..Station::new(StationKind::Program, "switch tables", Place::Node)
 };
 
-fn missed(book: &mut Book, gap: &mut Gap, at: &Visit) {
+fn missed(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Some(Switch { before, after, .. }) = switch(book, at) else { return };
     for (table, missed) in misses(before, after) {
         let evidence = format!("{missed} frames matched no rule of table {table}, which drops them");
@@ -161,7 +161,7 @@ fn missed(book: &mut Book, gap: &mut Gap, at: &Visit) {
     }
 }
 
-fn to_controller(book: &mut Book, gap: &mut Gap, at: &Visit) {
+fn to_controller(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Some(Switch { before, after, .. }) = switch(book, at) else { return };
     let told = before.packet_ins_dropped.zip(after.packet_ins_dropped);
     let mut dropped = told.and_then(|(before, after)| difference(before, after)).unwrap_or(0);

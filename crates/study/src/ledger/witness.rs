@@ -46,18 +46,18 @@ pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: Option<&str>, 
 }
 
 /// What the witness counted and no station has claimed yet.
-struct Purse<'a> {
+struct Unclaimed<'a> {
     details: Vec<(&'a WitnessDrop, Vec<&'static DropName>, u64)>,
 }
 
-impl<'a> Purse<'a> {
+impl<'a> Unclaimed<'a> {
     fn new(details: &'a [WitnessDrop]) -> Self {
         let mut details: Vec<_> = details
             .iter()
             .map(|seen| (seen, drop::of_kernel(&seen.reason, seen.location.as_deref()), seen.frames))
             .collect();
         details.sort_by_key(|(_, names, _)| names.len());
-        Purse { details }
+        Unclaimed { details }
     }
 
     /// Takes what is known under this name at these nodes; returns what was not there.
@@ -89,7 +89,7 @@ fn seen_at<'d>(draft: &'d Draft, name: &str) -> [Option<&'d str>; 2] {
 
 /// Names residuals that counters located and only the witness knows.
 pub fn name_residuals(drafts: &mut [Draft], details: &[WitnessDrop]) {
-    let mut purse = Purse::new(details);
+    let mut purse = Unclaimed::new(details);
     for draft in drafts.iter() {
         for drop in draft.station.drops.iter().filter(|drop| !invisible(drop)) {
             purse.take(seen_at(draft, &drop.name), &drop.name, drop.count);
@@ -167,7 +167,7 @@ pub fn judge(drafts: &[Draft], input: &WitnessInput) -> Witness {
 }
 
 fn disagreements(drafts: &[Draft], details: &[WitnessDrop], lost: u64) -> Vec<String> {
-    let mut purse = Purse::new(details);
+    let mut purse = Unclaimed::new(details);
     let mut sentences = vec![];
     let noise = |node: &str, count: u64| {
         let uncertain = drafts.iter().filter(|draft| draft.station.node == node);

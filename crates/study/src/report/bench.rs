@@ -103,7 +103,7 @@ fn plot<R>(results: &[&R], tools: &[String], tool: fn(&R) -> &str, axes: Axes<R>
             points.into_iter().filter_map(|(x, ys)| Some((f64::from_bits(x), median(&ys)?))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         if !points.is_empty() {
-            lines.push(svg::Line { name, colour: COLOURS[place % COLOURS.len()], points });
+            lines.push(svg::PlotLine { name, colour: COLOURS[place % COLOURS.len()], points });
         }
     }
     let varies = lines.iter().any(|line| line.points.len() > 1);

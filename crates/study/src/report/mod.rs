@@ -108,8 +108,8 @@ fn ways(runs: &[RunRecord]) -> Option<WaysView> {
     if rows.is_empty() {
         return None;
     }
-    let figure = |words: &str, value: &dyn Fn(&crate::ways::WayRow) -> Option<f64>| {
-        let titles: Vec<String> = rows.iter().map(crate::ways::WayRow::title).collect();
+    let figure = |words: &str, value: &dyn Fn(&crate::ways::PathRow) -> Option<f64>| {
+        let titles: Vec<String> = rows.iter().map(crate::ways::PathRow::title).collect();
         let bars: Vec<(&str, Option<f64>)> =
             titles.iter().zip(&rows).map(|(title, row)| (title.as_str(), value(row))).collect();
         (words.to_owned(), svg::bars(words, &bars))

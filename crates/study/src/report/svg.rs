@@ -318,7 +318,7 @@ pub fn bars(words: &str, bars: &[(&str, Option<f64>)]) -> String {
 }
 
 /// A line of a plot.
-pub struct Line<'a> {
+pub struct PlotLine<'a> {
     /// What the legend says.
     pub name: &'a str,
     /// Its colour.
@@ -328,7 +328,7 @@ pub struct Line<'a> {
 }
 
 /// Lines over x, which may be drawn in steps of doubling; y begins at 0.
-pub fn lines(x_words: &str, y_words: &str, doubling: bool, lines: &[Line]) -> String {
+pub fn lines(x_words: &str, y_words: &str, doubling: bool, lines: &[PlotLine]) -> String {
     let all = || lines.iter().flat_map(|line| &line.points);
     let place = |x: f64| if doubling { x.max(1.0).log2() } else { x };
     let (low, high) = all().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| {
