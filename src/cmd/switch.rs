@@ -17,8 +17,8 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use switch::config::{Controller, Door, SwitchConfig, add_port, dpid, fail};
-use switch::control::{Say, Switch};
+use switch::config::{ControllerConfig, ListenConfig, SwitchConfig, add_port, dpid, fail};
+use switch::control::{Switch, SwitchNotice};
 use switch::datapath::Opened;
 use switch::packet_ins::{Counts, Limit};
 use switch::queue_config::{self, QueueConfig};
@@ -128,8 +128,8 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
         add_port(&mut config.ports, port).map_err(|p| p.at("--port"))?;
     }
     config.local = args.local.clone();
-    config.controllers = each("--controller", &args.controller, Controller::parse)?;
-    config.listen = each("--listen", &args.listen, Door::parse)?;
+    config.controllers = each("--controller", &args.controller, ControllerConfig::parse)?;
+    config.listen = each("--listen", &args.listen, ListenConfig::parse)?;
     config.tls = args.tls.files();
     config.queues = each("--queue", &args.queue, QueueConfig::parse)?;
     let limit = args.packet_ins.as_deref().map(Limit::parse).transpose();
@@ -147,13 +147,17 @@ fn name_of(number: u32) -> String {
     if number == flow::PortNo::LOCAL.0 { "LOCAL".into() } else { number.to_string() }
 }
 
-fn words(switch: &str, say: &Say) -> String {
+fn words(switch: &str, say: &SwitchNotice) -> String {
     match say {
-        Say::Up { who, version } => format!("{switch}: {who} is connected and speaks OpenFlow {version}"),
-        Say::Down { who, why } => format!("{switch}: {who} is gone: {why}"),
-        Say::Unreachable { who, why } => format!("{switch}: cannot reach {who}: {why}; trying again"),
-        Say::Port { port, what } => format!("{switch}: port {}: {what}", name_of(port.0)),
-        Say::Refused { who, why } => format!("{switch}: {who} was refused: {why}"),
+        SwitchNotice::Up { who, version } => {
+            format!("{switch}: {who} is connected and speaks OpenFlow {version}")
+        }
+        SwitchNotice::Down { who, why } => format!("{switch}: {who} is gone: {why}"),
+        SwitchNotice::Unreachable { who, why } => {
+            format!("{switch}: cannot reach {who}: {why}; trying again")
+        }
+        SwitchNotice::Port { port, what } => format!("{switch}: port {}: {what}", name_of(port.0)),
+        SwitchNotice::Refused { who, why } => format!("{switch}: {who} was refused: {why}"),
     }
 }
 

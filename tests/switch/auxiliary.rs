@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
-use switch::config::Controller;
-use switch::control::Say;
+use switch::config::ControllerConfig;
+use switch::control::SwitchNotice;
 
 fn listen(path: &std::path::Path) -> UnixListener {
     let listener = UnixListener::bind(path).unwrap();
@@ -105,7 +105,7 @@ fn auxiliary_connections_come_with_the_main_one_and_go_with_it() {
     let (main_place, other_place) = (listen(&paths[0]), listen(&paths[1]));
     let mut running = Running::with(2, |config| {
         let text = format!("unix:{},aux=2,aux=unix:{}", paths[0].display(), paths[1].display());
-        config.controllers.push(Controller::parse(&text).unwrap());
+        config.controllers.push(ControllerConfig::parse(&text).unwrap());
     });
     let (mut main, mut rest) = all(&main_place, &other_place);
     main.must([add("priority=0 actions=CONTROLLER:65535")]);
@@ -151,7 +151,7 @@ fn an_auxiliary_connection_speaks_the_version_of_the_main_one() {
     let (main_place, other_place) = (listen(&paths[0]), listen(&paths[1]));
     let _running = Running::with(1, |config| {
         let text = format!("unix:{},aux=unix:{}", paths[0].display(), paths[1].display());
-        config.controllers.push(Controller::parse(&text).unwrap());
+        config.controllers.push(ControllerConfig::parse(&text).unwrap());
     });
     let mut main = accept(&main_place, Version::V13);
     greet(&mut main, Version::V13);
@@ -174,13 +174,15 @@ fn our_controller_takes_auxiliary_connections_over_tls() {
     command.args(authority.papers("controller").flags());
     let controller = Kept::new(start(command));
     let mut running = Running::with(2, |config| {
-        config.controllers.push(Controller::parse(&format!("ssl:{address}:6653,aux=2")).unwrap());
+        config.controllers.push(ControllerConfig::parse(&format!("ssl:{address}:6653,aux=2")).unwrap());
         config.tls = authority.papers("switch").files();
     });
     let deadline = Instant::now() + PATIENCE;
     let ups = |running: &Running| {
         let said = running.said.lock().unwrap();
-        said.iter().filter(|say| matches!(say, Say::Up { who, .. } if who.starts_with("ssl:"))).count()
+        said.iter()
+            .filter(|say| matches!(say, SwitchNotice::Up { who, .. } if who.starts_with("ssl:")))
+            .count()
     };
     while ups(&running) < 3 {
         assert!(Instant::now() < deadline, "{:?}", running.said.lock().unwrap());

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::config::{Listen, SwitchConfig};
-use switch::control::{Say, Switch};
+use switch::control::{Switch, SwitchNotice};
 
 /// Long enough for a busy machine; what takes longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -97,7 +97,7 @@ pub struct Running {
     /// The far ends of the ports 1, 2, …
     pub ends: Vec<End>,
     /// What it said of its controllers and clients.
-    pub said: Arc<Mutex<Vec<Say>>>,
+    pub said: Arc<Mutex<Vec<SwitchNotice>>>,
 }
 
 impl Running {

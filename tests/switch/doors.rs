@@ -11,8 +11,8 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use switch::config::{Door, Listen};
-use switch::control::Say;
+use switch::config::{Listen, ListenConfig};
+use switch::control::SwitchNotice;
 
 /// Types of messages.
 const HELLO: u8 = 0;
@@ -45,7 +45,7 @@ fn greeted<S: Write>(mut stream: S) -> S {
 fn sent_away(running: &Running, place: &str) -> usize {
     let said = running.said.lock().unwrap();
     let counts = said.iter().filter_map(|say| match say {
-        Say::Refused { who, why } if why.contains(place) && why.contains("connections=3") => {
+        SwitchNotice::Refused { who, why } if why.contains(place) && why.contains("connections=3") => {
             Some(who.split(' ').next().unwrap().parse::<usize>().expect("a number of callers"))
         }
         _ => None,
@@ -91,7 +91,7 @@ fn the_next_caller_is_sent_away_with_a_sentence_until_one_leaves() {
     let running = Running::with(2, |config| {
         config.listen[0].connections = MOST;
         let at = Listen::parse(&format!("ptcp:6653:{address}")).unwrap();
-        config.listen.push(Door { at, connections: MOST });
+        config.listen.push(ListenConfig { at, connections: MOST });
     });
     crowd(&running, "punix:", || {
         let stream = call(&running.socket());

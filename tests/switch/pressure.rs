@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use switch::config::{Listen, SwitchConfig};
-use switch::control::{Say, Switch};
+use switch::control::{Switch, SwitchNotice};
 
 const VERSION: Version = Version::V14;
 /// Rules of a table that is asked for: about half a megabyte.
@@ -96,7 +96,7 @@ fn who_asks_and_never_reads_costs_no_more_than_is_said() {
     let unread = || {
         let said = running.said.lock().unwrap();
         let mut numbers = said.iter().filter_map(|say| match say {
-            Say::Down { why, .. } => {
+            SwitchNotice::Down { why, .. } => {
                 why.strip_prefix("it left ")?.strip_suffix(" bytes unread")?.parse::<usize>().ok()
             }
             _ => None,

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use switch::config::{Controller, Listen, SwitchConfig};
-use switch::control::Say;
+use switch::config::{ControllerConfig, Listen, SwitchConfig};
+use switch::control::SwitchNotice;
 use switch::tls::TlsFiles;
 
 /// An authority with a folder for the certificates that it signs.
@@ -131,7 +131,7 @@ fn ofctl(papers: &Papers, words: &[&str]) -> (Option<i32>, String) {
 }
 
 /// Waits until the switch has said something like this.
-fn wait_for_word(running: &Running, what: &str, is_it: impl Fn(&Say) -> bool) {
+fn wait_for_word(running: &Running, what: &str, is_it: impl Fn(&SwitchNotice) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !running.said.lock().unwrap().iter().any(&is_it) {
         assert!(Instant::now() < deadline, "{what}: {:?}", running.said.lock().unwrap());
@@ -162,7 +162,7 @@ fn ovs_ofctl_and_our_client_change_a_switch_over_tls() {
     wait_for_word(
         &running,
         "a caller over TLS",
-        |say| matches!(say, Say::Up { who, .. } if who.starts_with("ssl:")),
+        |say| matches!(say, SwitchNotice::Up { who, .. } if who.starts_with("ssl:")),
     );
 }
 
@@ -202,7 +202,7 @@ fn another_authority_is_refused_by_either_end() {
     wait_for_word(
         &running,
         "the switch tells of it",
-        |say| matches!(say, Say::Refused { why, .. } if why.contains("our CA certificate did not sign its certificate")),
+        |say| matches!(say, SwitchNotice::Refused { why, .. } if why.contains("our CA certificate did not sign its certificate")),
     );
     // The client does not believe the switch.
     let (code, text) = dump(&to, Some(&ours.papers("member").believing(&theirs)));
@@ -243,9 +243,9 @@ fn who_shows_no_certificate_is_refused() {
     wait_for_word(
         &running,
         "a caller without a certificate is told of",
-        |say| matches!(say, Say::Refused { why, .. } if why.contains("it shows no certificate")),
+        |say| matches!(say, SwitchNotice::Refused { why, .. } if why.contains("it shows no certificate")),
     );
-    assert!(!running.said.lock().unwrap().iter().any(|say| matches!(say, Say::Up { .. })), "{text}");
+    assert!(!running.said.lock().unwrap().iter().any(|say| matches!(say, SwitchNotice::Up { .. })), "{text}");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn plain_text_and_tls_do_not_meet() {
     wait_for_word(
         &running,
         "plain text at the port of TLS",
-        |say| matches!(say, Say::Refused { why, .. } if why.contains("is not TLS")),
+        |say| matches!(say, SwitchNotice::Refused { why, .. } if why.contains("is not TLS")),
     );
     let (code, text) = dump(&format!("ssl:{address}:6654"), Some(&papers));
     assert!(code == Some(2) && text.contains("what it sends is not TLS"), "{text}");
@@ -341,7 +341,7 @@ fn nonsense_and_half_a_handshake_leave_the_switch_alone() {
     wait_for_word(
         &running,
         "stalls are told of",
-        |say| matches!(say, Say::Refused { why, .. } if why.contains("no hello within 5 s (TLS handshake)")),
+        |say| matches!(say, SwitchNotice::Refused { why, .. } if why.contains("no hello within 5 s (TLS handshake)")),
     );
     assert_eq!(witness.rules().len(), 1);
 }
@@ -352,7 +352,7 @@ fn a_switch_calls_controllers_over_tls() {
     let (address, papers) = (address(), authority.papers("controller"));
     let calling = || {
         Running::with(2, |config| {
-            config.controllers.push(Controller::parse(&format!("ssl:{address}:6653")).unwrap());
+            config.controllers.push(ControllerConfig::parse(&format!("ssl:{address}:6653")).unwrap());
             config.tls = authority.papers("switch").files();
         })
     };
@@ -389,7 +389,11 @@ fn a_switch_calls_controllers_over_tls() {
     let said = running.said.lock().unwrap().clone();
     drop(theirs);
     assert!(rules > 0, "{said:?}");
-    wait_for_word(&running, "the end", |say| matches!(say, Say::Down { who, .. } if who.starts_with("ssl:")));
+    wait_for_word(
+        &running,
+        "the end",
+        |say| matches!(say, SwitchNotice::Down { who, .. } if who.starts_with("ssl:")),
+    );
 }
 
 #[test]
@@ -405,16 +409,16 @@ fn a_controller_that_is_not_ours_is_told_of() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let running = Running::with(1, |config| {
-        config.controllers.push(Controller::parse(&format!("ssl:{address}:6653")).unwrap());
+        config.controllers.push(ControllerConfig::parse(&format!("ssl:{address}:6653")).unwrap());
         config.tls = ours.papers("switch").files();
     });
     wait_for_word(&running, "who is refused is told of", |say| {
         let text = "our CA certificate did not sign its certificate";
-        matches!(say, Say::Unreachable { why, .. } if why.contains(text))
+        matches!(say, SwitchNotice::Unreachable { why, .. } if why.contains(text))
     });
     // Told is only the first reason; a second call fares no better.
     std::thread::sleep(Duration::from_millis(1500));
-    let is_up = |say: &Say| matches!(say, Say::Up { .. });
+    let is_up = |say: &SwitchNotice| matches!(say, SwitchNotice::Up { .. });
     let got_in = running.said.lock().unwrap().iter().any(is_up);
     drop(stranger);
     assert!(!got_in && running.client(Version::V14).rules().is_empty());

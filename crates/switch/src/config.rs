@@ -54,9 +54,9 @@ pub struct SwitchConfig {
     /// The port name of `LOCAL`, usually a tap.
     pub local: Option<String>,
     /// The controllers that it connects to.
-    pub controllers: Vec<Controller>,
+    pub controllers: Vec<ControllerConfig>,
     /// Where it may be called.
-    pub listen: Vec<Door>,
+    pub listen: Vec<ListenConfig>,
     /// What it does while no controller is there.
     pub fail: Fail,
     /// Rules that a table holds at most.
@@ -83,7 +83,7 @@ pub enum Fail {
 
 /// A host and a TCP port. A name is looked up when it is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct HostPort {
     /// An address or a name.
     pub host: String,
     /// The TCP port.
@@ -94,16 +94,16 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remote {
     /// `tcp:HOST[:PORT]`.
-    Tcp(Place),
+    Tcp(HostPort),
     /// `ssl:HOST[:PORT]`: TLS.
-    Tls(Place),
+    Tls(HostPort),
     /// `unix:PATH`.
     Unix(PathBuf),
 }
 
 /// A controller to call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Controller {
+pub struct ControllerConfig {
     /// Where the main connection goes.
     pub to: Remote,
     /// Where the auxiliary connections 1, 2, … go (1.3.5, "Auxiliary Connections").
@@ -123,20 +123,20 @@ pub enum Listen {
 
 /// A place to be called, and by how many.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Door {
+pub struct ListenConfig {
     /// The place.
     pub at: Listen,
     /// Connections that are taken at once; the next caller is sent away.
     pub connections: usize,
 }
 
-impl From<Listen> for Door {
-    fn from(at: Listen) -> Door {
-        Door { at, connections: CONNECTIONS }
+impl From<Listen> for ListenConfig {
+    fn from(at: Listen) -> ListenConfig {
+        ListenConfig { at, connections: CONNECTIONS }
     }
 }
 
-impl fmt::Display for Door {
+impl fmt::Display for ListenConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.connections {
             CONNECTIONS => self.at.fmt(f),
@@ -145,7 +145,7 @@ impl fmt::Display for Door {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),
@@ -164,7 +164,7 @@ impl fmt::Display for Remote {
     }
 }
 
-impl fmt::Display for Controller {
+impl fmt::Display for ControllerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.to)?;
         self.auxiliary.iter().try_for_each(|to| write!(f, ",aux={to}"))
@@ -181,14 +181,14 @@ impl fmt::Display for Listen {
     }
 }
 
-impl Place {
+impl HostPort {
     /// Reads `IP`, `IP:PORT`, `NAME` or `NAME:PORT`; an IPv6 address before a port stands in brackets.
-    fn parse(text: &str) -> Option<Place> {
+    fn parse(text: &str) -> Option<HostPort> {
         if let Ok(address) = text.parse::<SocketAddr>() {
-            return Some(Place { host: address.ip().to_string(), port: address.port() });
+            return Some(HostPort { host: address.ip().to_string(), port: address.port() });
         }
         if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-            return Some(Place { host: ip.to_string(), port: OPENFLOW_PORT });
+            return Some(HostPort { host: ip.to_string(), port: OPENFLOW_PORT });
         }
         let (host, port) = text.split_once(':').unwrap_or((text, ""));
         let port = if port.is_empty() { OPENFLOW_PORT } else { port.parse().ok()? };
@@ -196,7 +196,7 @@ impl Place {
         // 10.0.0.256 is no name: the last label of a name is not a number (RFC 1123 section 2.1).
         let last = host.rsplit('.').next().unwrap_or_default();
         let is_name = host.bytes().all(letter) && last.bytes().any(|byte| !byte.is_ascii_digit());
-        is_name.then(|| Place { host: host.to_owned(), port })
+        is_name.then(|| HostPort { host: host.to_owned(), port })
     }
 }
 
@@ -209,7 +209,7 @@ impl Remote {
         let bad = |what: &str| {
             Problem::input(format!("'{text}': {what}")).help("tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH")
         };
-        let place = |rest| Place::parse(rest).ok_or_else(|| bad("this is not an address"));
+        let place = |rest| HostPort::parse(rest).ok_or_else(|| bad("this is not an address"));
         match text.split_once(':') {
             Some(("tcp", rest)) => place(rest).map(Remote::Tcp),
             Some(("ssl" | "tls", rest)) => place(rest).map(Remote::Tls),
@@ -224,13 +224,13 @@ impl Remote {
     }
 }
 
-impl Controller {
+impl ControllerConfig {
     /// Reads a peer and its auxiliary connections: `tcp:HOST,aux=2` has two more to the same place, `tcp:HOST,aux=unix:PATH` one to
     /// another. In a file a blank may stand for the comma.
     ///
     /// # Errors
     /// Input: what is wrong.
-    pub fn parse(text: &str) -> Result<Controller> {
+    pub fn parse(text: &str) -> Result<ControllerConfig> {
         let text = text.replace(" aux=", ",aux=");
         let mut parts = text.split(",aux=");
         let to = Remote::parse(parts.next().unwrap_or_default())?;
@@ -245,7 +245,7 @@ impl Controller {
             let what = format!("'{text}': there are at most {MOST_AUXILIARY} auxiliary connections");
             return Err(Problem::input(what).help("their number has 8 bits, and 0 is the main connection"));
         }
-        Ok(Controller { to, auxiliary })
+        Ok(ControllerConfig { to, auxiliary })
     }
 
     /// Whether it takes key and certificates.
@@ -289,12 +289,12 @@ impl Listen {
     }
 }
 
-impl Door {
+impl ListenConfig {
     /// Reads a place and how many connections it takes: `punix:PATH,connections=8`. In a file a blank may stand for the comma.
     ///
     /// # Errors
     /// Input: what is wrong.
-    pub fn parse(text: &str) -> Result<Door> {
+    pub fn parse(text: &str) -> Result<ListenConfig> {
         let text = text.replace(" connections=", ",connections=");
         let Some((at, number)) = text.rsplit_once(",connections=") else {
             return Ok(Listen::parse(&text)?.into());
@@ -302,7 +302,7 @@ impl Door {
         let connections = number.parse().ok().filter(|connections| *connections > 0);
         let connections = connections
             .ok_or_else(|| Problem::input(format!("'{number}' is not a number of connections above 0")))?;
-        Ok(Door { at: Listen::parse(at)?, connections })
+        Ok(ListenConfig { at: Listen::parse(at)?, connections })
     }
 }
 
@@ -391,7 +391,8 @@ impl SwitchConfig {
 
     /// Whether a controller or a listener takes key and certificates.
     pub fn needs_tls(&self) -> bool {
-        self.controllers.iter().any(Controller::is_tls) || self.listen.iter().any(|door| door.at.is_tls())
+        self.controllers.iter().any(ControllerConfig::is_tls)
+            || self.listen.iter().any(|door| door.at.is_tls())
     }
 
     fn line(&mut self, word: &str, values: &[&str]) -> Result<()> {
@@ -405,8 +406,8 @@ impl SwitchConfig {
                 add_port(&mut self.ports, &text)?;
             }
             "local" => self.local = Some(one(values)?.to_owned()),
-            "controller" => self.controllers.push(Controller::parse(&values.join(" "))?),
-            "listen" => self.listen.push(Door::parse(&values.join(" "))?),
+            "controller" => self.controllers.push(ControllerConfig::parse(&values.join(" "))?),
+            "listen" => self.listen.push(ListenConfig::parse(&values.join(" "))?),
             "fail" => self.fail = fail(one(values)?)?,
             "queue" => self.queues.push(QueueConfig::parse(&values.join(" "))?),
             "packet-ins" => self.packet_ins = Some(Limit::parse(&values.join(" "))?),
@@ -517,7 +518,7 @@ mod tests {
         assert_eq!((queue.port, queue.wanted.id, queue.wanted.max_bps), (PortNo(3), 10, Some(50_000_000)));
         assert_eq!(a.speeds, [(PortNo(3), 1_000_000_000)]);
         let words = |items: Vec<String>| items.join(" ");
-        let controllers = words(a.controllers.iter().map(Controller::to_string).collect());
+        let controllers = words(a.controllers.iter().map(ControllerConfig::to_string).collect());
         assert_eq!(
             controllers,
             "tcp:127.0.0.1:6653 unix:/c ssl:c.example:6653 ssl:[::1]:7,aux=ssl:[::1]:7,aux=ssl:[::1]:7,aux=unix:/a"
@@ -528,7 +529,7 @@ mod tests {
         let connections: Vec<usize> = a.listen.iter().map(|door| door.connections).collect();
         assert_eq!(connections, [CONNECTIONS, CONNECTIONS, CONNECTIONS, 3]);
         assert_eq!(
-            words(a.listen.iter().map(Door::to_string).collect()),
+            words(a.listen.iter().map(ListenConfig::to_string).collect()),
             "ptcp:6653:0.0.0.0 ptcp:7:::1 punix:/l pssl:8:::1,connections=3"
         );
     }

@@ -11,8 +11,8 @@
 
 use crate::config::{self, Fail, Remote, SwitchConfig};
 use crate::connection::Connection;
-use crate::datapath::{self, Datapath, Inlet, Opened, Tell};
-use crate::doors::Doors;
+use crate::datapath::{self, Datapath, Opened, OpenedPort, PortEvents};
+use crate::doors::Listeners;
 use crate::lane;
 use crate::packet_ins::{Counts, PacketIns, Turn};
 use crate::ports::Ports;
@@ -52,7 +52,7 @@ const READ: usize = 1 << 16;
 
 /// What happened, to be printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Say {
+pub enum SwitchNotice {
     /// A connection agreed on a version.
     Up {
         /// The other end.
@@ -91,7 +91,7 @@ pub enum Say {
 }
 
 /// Wakes the control thread with news.
-struct Post {
+struct ControlNotifier {
     inbox: Sender<Input>,
     waker: Arc<Waker>,
     frames: Mutex<PacketIns>,
@@ -105,7 +105,7 @@ enum Input {
     Called(usize, io::Result<Stream>),
 }
 
-impl Post {
+impl ControlNotifier {
     fn frames(&self) -> MutexGuard<'_, PacketIns> {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,7 +117,7 @@ impl Post {
     }
 }
 
-impl Tell for Post {
+impl PortEvents for ControlNotifier {
     fn packet_ins(&self, frames: &mut Vec<PacketIn>) {
         let mut queues = self.frames();
         let mut is_new = false;
@@ -172,7 +172,7 @@ pub struct Switch {
     agent: OpenFlowAgent,
     connections: BTreeMap<u64, Connection>,
     next_id: u64,
-    doors: Doors,
+    doors: Listeners,
     credentials: Option<Credentials>,
     callers: Vec<Caller>,
     /// The auxiliary connections that are up, by their main one: packet-ins go there.
@@ -180,13 +180,13 @@ pub struct Switch {
     /// When a failed caller was reported.
     refused_ns: Option<u64>,
     inbox: Receiver<Input>,
-    post: Arc<Post>,
+    post: Arc<ControlNotifier>,
     links: LinkNotice,
     fail: Fail,
     workers: Vec<JoinHandle<()>>,
     /// The interfaces under the ports.
     ports: Ports,
-    said: Vec<Say>,
+    said: Vec<SwitchNotice>,
 }
 
 impl Switch {
@@ -204,7 +204,7 @@ impl Switch {
         // Where no directory can be made, nothing was left.
         linux::undo::open().map_or(Ok(vec![]), |door| door.clean_some(linux::tune::down::JOURNAL))?;
         let credentials = config.tls.load_if(config.needs_tls())?;
-        let doors = Doors::open(&config.listen, credentials.as_ref())?;
+        let doors = Listeners::open(&config.listen, credentials.as_ref())?;
         let (mut datapath, inlets, opened) =
             datapath::build(Pipeline::new(config.rules), &config.ports, config.local.as_deref())?;
         let queues = Queues::start(config, &mut datapath)?;
@@ -213,7 +213,7 @@ impl Switch {
         let waker = Arc::new(Waker::new().map_err(host("make an eventfd"))?);
         let now = clock::monotonic_ns();
         let frames = Mutex::new(PacketIns::new(config.packet_ins, now));
-        let post = Arc::new(Post { inbox: inbox_tx, waker, frames });
+        let post = Arc::new(ControlNotifier { inbox: inbox_tx, waker, frames });
         let links = LinkNotice::new().map_err(host("listen for changes of interfaces"))?;
         let identity = SwitchIdentity {
             dpid: config.dpid,
@@ -249,7 +249,7 @@ impl Switch {
     }
 
     /// Gives a port a thread.
-    fn receive_from(&mut self, inlet: Inlet) {
+    fn receive_from(&mut self, inlet: OpenedPort) {
         let (datapath, post) = (self.datapath.clone(), self.post.clone());
         self.workers.retain(|worker| !worker.is_finished());
         self.workers.push(std::thread::spawn(move || datapath.work(inlet, post.as_ref())));
@@ -259,7 +259,7 @@ impl Switch {
     ///
     /// # Errors
     /// Host: the kernel refused to wait.
-    pub fn run(&mut self, stop: &AtomicBool, mut say: impl FnMut(Say)) -> Result<()> {
+    pub fn run(&mut self, stop: &AtomicBool, mut say: impl FnMut(SwitchNotice)) -> Result<()> {
         while !stop.load(Relaxed) {
             self.step().map_err(|e| Problem::host(format!("cannot wait for controllers: {e}")))?;
             self.said.drain(..).for_each(&mut say);
@@ -378,7 +378,7 @@ impl Switch {
         self.agent.publish(&found.events, None, &pipeline, effects);
         drop(pipeline);
         found.inlets.into_iter().for_each(|inlet| self.receive_from(inlet));
-        self.said.extend(found.said.into_iter().map(|(port, what)| Say::Port { port, what }));
+        self.said.extend(found.said.into_iter().map(|(port, what)| SwitchNotice::Port { port, what }));
         if !found.events.is_empty() {
             // One that was made again may be configured down.
             self.carry_down();
@@ -388,7 +388,7 @@ impl Switch {
     fn carry_down(&mut self) {
         let mut said = vec![];
         self.ports.carry_down(&self.datapath, &mut said);
-        self.said.extend(said.into_iter().map(|(port, what)| Say::Port { port, what }));
+        self.said.extend(said.into_iter().map(|(port, what)| SwitchNotice::Port { port, what }));
     }
 
     /// Takes callers, if there is room for them.
@@ -396,7 +396,7 @@ impl Switch {
         let connections = &self.connections;
         let inside = |door| connections.values().filter(|one| one.door == Some(door)).count();
         let (taken, vain) = self.doors.welcome(clock::monotonic_ns(), inside);
-        self.said.extend(vain.into_iter().map(|(who, why)| Say::Refused { who, why }));
+        self.said.extend(vain.into_iter().map(|(who, why)| SwitchNotice::Refused { who, why }));
         for (door, stream) in taken {
             self.add(stream, None, Some(door));
         }
@@ -446,7 +446,7 @@ impl Switch {
         if let Some((main, _)) = main {
             self.lanes.entry(main).or_default().push(id);
         }
-        self.said.push(Say::Up { who, version: version.to_string() });
+        self.said.push(SwitchNotice::Up { who, version: version.to_string() });
         self.fail_or_follow();
     }
 
@@ -599,7 +599,7 @@ impl Switch {
         self.again(caller);
         let one = &mut self.callers[caller];
         if !std::mem::replace(&mut one.was_said, true) {
-            self.said.push(Say::Unreachable { who: one.to.to_string(), why });
+            self.said.push(SwitchNotice::Unreachable { who: one.to.to_string(), why });
         }
     }
 
@@ -642,7 +642,7 @@ impl Switch {
         match (connection.is_up, connection.caller) {
             (true, caller) => {
                 self.agent.down(id);
-                self.said.push(Say::Down { who: connection.name, why });
+                self.said.push(SwitchNotice::Down { who: connection.name, why });
                 if let Some(caller) = caller {
                     self.again(caller);
                     self.end_auxiliary(caller);
@@ -673,7 +673,7 @@ impl Switch {
         let now = clock::monotonic_ns();
         if self.refused_ns.is_none_or(|last| now >= last.saturating_add(REFUSED_PAUSE_NS)) {
             self.refused_ns = Some(now);
-            self.said.push(Say::Refused { who, why });
+            self.said.push(SwitchNotice::Refused { who, why });
         }
     }
 

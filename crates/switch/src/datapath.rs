@@ -49,7 +49,7 @@ const FULL_LOOKS: u32 = 5;
 const FULL_WAIT: Duration = Duration::from_micros(200);
 
 /// Where the ports report what happens; the implementation wakes the thread that talks to the controllers.
-pub trait Tell: Send + Sync {
+pub trait PortEvents: Send + Sync {
     /// Takes frames for the controllers, and leaves none.
     fn packet_ins(&self, frames: &mut Vec<PacketIn>);
     /// The interface of a port is gone; nothing comes from it any more.
@@ -57,7 +57,7 @@ pub trait Tell: Send + Sync {
 }
 
 /// One port, on its way out.
-struct Door {
+struct OutputPort {
     out: Mutex<Out>,
     /// Frames dropped because the port was full or broken, or refused them.
     dropped: AtomicU64,
@@ -86,9 +86,9 @@ pub struct Datapath {
     next: Mutex<()>,
     /// Which of the ports' threads asks for its turn.
     frames: Mutex<()>,
-    doors: BTreeMap<PortNo, Door>,
+    doors: BTreeMap<PortNo, OutputPort>,
     /// The ways into queues, by port and queue.
-    queues: BTreeMap<(PortNo, u32), Door>,
+    queues: BTreeMap<(PortNo, u32), OutputPort>,
     /// No controller is there, and that means to be a bridge.
     bridging: AtomicBool,
     stop: AtomicBool,
@@ -99,7 +99,7 @@ pub struct Datapath {
 }
 
 /// A port that was opened, before its thread runs.
-pub struct Inlet {
+pub struct OpenedPort {
     number: PortNo,
     receiver: Box<dyn Receiver>,
     is_over: Arc<AtomicBool>,
@@ -124,15 +124,15 @@ pub fn build(
     mut pipeline: Pipeline,
     ports: &[(PortNo, String)],
     local: Option<&str>,
-) -> Result<(Datapath, Vec<Inlet>, Vec<Opened>)> {
+) -> Result<(Datapath, Vec<OpenedPort>, Vec<Opened>)> {
     let local = local.map(|uri| (PortNo::LOCAL, uri.to_owned()));
     let (mut doors, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
     for (number, uri) in ports.iter().chain(&local) {
         let (receiver, transmitter) = both_ways(uri, ports.len() + 1)?;
         let settings = receiver.settings().to_vec();
         said.push(Opened { number: *number, uri: uri.clone(), settings });
-        let door = Door::new(transmitter, FULL_LOOKS);
-        inlets.push(Inlet { number: *number, receiver, is_over: locked(&door.is_over).clone() });
+        let door = OutputPort::new(transmitter, FULL_LOOKS);
+        inlets.push(OpenedPort { number: *number, receiver, is_over: locked(&door.is_over).clone() });
         doors.insert(*number, door);
     }
     // Asked once, and after all ports were opened: a tap is there only then.
@@ -168,9 +168,9 @@ fn both_ways(uri: &str, ports: usize) -> Result<(Box<dyn Receiver>, Box<dyn Tran
     }
 }
 
-impl Door {
-    fn new(transmitter: Box<dyn Transmitter>, looks: u32) -> Door {
-        Door {
+impl OutputPort {
+    fn new(transmitter: Box<dyn Transmitter>, looks: u32) -> OutputPort {
+        OutputPort {
             out: Mutex::new(Out::new(transmitter, looks)),
             dropped: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
@@ -208,7 +208,8 @@ fn address_of(links: &[LinkState], name: &str, number: PortNo) -> [u8; 6] {
 impl Drop for Datapath {
     fn drop(&mut self) {
         let doors = std::mem::take(&mut self.doors).into_values();
-        let mut doors: Vec<Door> = doors.chain(std::mem::take(&mut self.queues).into_values()).collect();
+        let mut doors: Vec<OutputPort> =
+            doors.chain(std::mem::take(&mut self.queues).into_values()).collect();
         let each = doors.len().div_ceil(CLOSERS).max(1);
         std::thread::scope(|scope| {
             while !doors.is_empty() {
@@ -250,7 +251,7 @@ impl Datapath {
 
     /// Gives a queue a transmitter of its own. A full one is not asked again: it is a buffer itself, and nothing waits for it.
     pub fn add_queue(&mut self, port: PortNo, queue: u32, transmitter: Box<dyn Transmitter>) {
-        self.queues.insert((port, queue), Door::new(transmitter, 0));
+        self.queues.insert((port, queue), OutputPort::new(transmitter, 0));
     }
 
     /// Frames that found this queue full.
@@ -259,7 +260,7 @@ impl Datapath {
     }
 
     /// The transmitter for frames of a queue; `None` for a queue that does not exist.
-    fn door(&self, port: PortNo, queue: Option<u32>) -> Option<&Door> {
+    fn door(&self, port: PortNo, queue: Option<u32>) -> Option<&OutputPort> {
         let queue = queue.and_then(|queue| self.queues.get(&(port, queue)));
         queue.filter(|door| !door.is_dead.load(Relaxed)).or_else(|| self.doors.get(&port))
     }
@@ -268,12 +269,12 @@ impl Datapath {
     ///
     /// # Errors
     /// As [`open`]; the port is as it was then.
-    pub fn open_again(&self, number: PortNo, uri: &str, links: &[LinkState]) -> Result<(Inlet, bool)> {
+    pub fn open_again(&self, number: PortNo, uri: &str, links: &[LinkState]) -> Result<(OpenedPort, bool)> {
         let (receiver, transmitter) = both_ways(uri, self.doors.len())?;
         let name = name_of(uri);
         let address = address_of(links, &name, number);
         let of_port = self.queues.range((number, 0)..=(number, u32::MAX));
-        let dead: Vec<&Door> = of_port.map(|(_, door)| door).collect();
+        let dead: Vec<&OutputPort> = of_port.map(|(_, door)| door).collect();
         dead.iter().for_each(|door| door.is_dead.store(true, Relaxed));
         let is_over = Arc::default();
         if let Some(door) = self.doors.get(&number) {
@@ -284,7 +285,7 @@ impl Datapath {
             port.address = address;
             port.queues.clear();
         }
-        Ok((Inlet { number, receiver, is_over }, !dead.is_empty()))
+        Ok((OpenedPort { number, receiver, is_over }, !dead.is_empty()))
     }
 
     /// Hears how many rules there are. When half of many are gone, the memory that they took goes back to the kernel: once for each
@@ -358,8 +359,8 @@ impl Datapath {
     }
 
     /// Works on what comes in by a port until it is to end, or the port is gone.
-    pub fn work(&self, inlet: Inlet, tell: &dyn Tell) {
-        let Inlet { number, mut receiver, is_over } = inlet;
+    pub fn work(&self, inlet: OpenedPort, tell: &dyn PortEvents) {
+        let OpenedPort { number, mut receiver, is_over } = inlet;
         let mut verdict = Verdict::default();
         let (mut lost, mut quiet) = (0, 0u32);
         while !self.stop.load(Relaxed) && !is_over.load(Relaxed) {

@@ -10,7 +10,7 @@
 //!
 //! **Price.** A caller that sends nothing holds its place until the hello is overdue (5 s).
 
-use crate::config::Door;
+use crate::config::ListenConfig;
 use crate::stream::{Listener, Stream};
 use crate::tls::Credentials;
 use flow::openflow::bytes::{Bytes, Version};
@@ -31,11 +31,11 @@ const TELL_NS: u64 = 1_000_000_000;
 const EXHAUSTED: [i32; 4] = [12, 23, 24, 105];
 
 /// A refused caller and the reason, to be printed.
-pub(crate) type Vain = (String, String);
+pub(crate) type RefusedCaller = (String, String);
 
 struct Place {
     listener: Listener,
-    door: Door,
+    door: ListenConfig,
     /// Callers that were refused since the last line about it.
     untold: u64,
     told_ns: Option<u64>,
@@ -44,16 +44,16 @@ struct Place {
 }
 
 /// All places of a switch.
-pub(crate) struct Doors(Vec<Place>);
+pub(crate) struct Listeners(Vec<Place>);
 
-impl Doors {
+impl Listeners {
     /// Listens everywhere.
-    pub(crate) fn open(doors: &[Door], credentials: Option<&Credentials>) -> Result<Doors> {
-        let open = |door: &Door| {
+    pub(crate) fn open(doors: &[ListenConfig], credentials: Option<&Credentials>) -> Result<Listeners> {
+        let open = |door: &ListenConfig| {
             let listener = Listener::open(&door.at, credentials)?;
             Ok(Place { listener, door: door.clone(), untold: 0, told_ns: None, rests_until: None })
         };
-        doors.iter().map(open).collect::<Result<Vec<_>>>().map(Doors)
+        doors.iter().map(open).collect::<Result<Vec<_>>>().map(Listeners)
     }
 
     /// What is to be polled: places that do not rest.
@@ -72,7 +72,7 @@ impl Doors {
         &mut self,
         now: u64,
         inside: impl Fn(usize) -> usize,
-    ) -> (Vec<(usize, Stream)>, Vec<Vain>) {
+    ) -> (Vec<(usize, Stream)>, Vec<RefusedCaller>) {
         let (mut taken, mut vain) = (vec![], vec![]);
         for (number, place) in self.0.iter_mut().enumerate() {
             let room = place.door.connections.saturating_sub(inside(number));
@@ -86,7 +86,7 @@ impl Doors {
 
 impl Place {
     /// Takes the callers that wait, and refuses those for which there is no room.
-    fn turn(&mut self, now: u64, room: usize, vain: &mut Vec<Vain>) -> Vec<Stream> {
+    fn turn(&mut self, now: u64, room: usize, vain: &mut Vec<RefusedCaller>) -> Vec<Stream> {
         let mut taken = vec![];
         if self.rests_until.is_some_and(|until| now < until) {
             return taken;
@@ -124,7 +124,7 @@ impl Place {
         (self.untold > 0).then(|| self.told_ns.map_or(0, |told| told.saturating_add(TELL_NS)))
     }
 
-    fn tell(&mut self, now: u64) -> Option<Vain> {
+    fn tell(&mut self, now: u64) -> Option<RefusedCaller> {
         self.tells_at().filter(|at| *at <= now)?;
         self.told_ns = Some(now);
         let callers = match std::mem::take(&mut self.untold) {

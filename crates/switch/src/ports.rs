@@ -9,7 +9,7 @@
 //!
 //! **Price.** Every notice of the kernel asks for all links. An interface that was made again has no queues.
 
-use crate::datapath::{self, Datapath, Inlet};
+use crate::datapath::{self, Datapath, OpenedPort};
 use flow::event::Event;
 use flow::port::PortNo;
 use linux::netlink::{LinkState, Netlink};
@@ -39,7 +39,7 @@ pub(crate) struct Found {
     /// Ports whose state changed.
     pub(crate) events: Vec<Event>,
     /// Ports that were opened again.
-    pub(crate) inlets: Vec<Inlet>,
+    pub(crate) inlets: Vec<OpenedPort>,
     /// What is to be said of a port.
     pub(crate) said: Vec<(PortNo, String)>,
 }

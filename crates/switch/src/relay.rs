@@ -95,7 +95,7 @@ pub enum Said {
 }
 
 /// What the threads of a running relay share.
-struct Desk<'a> {
+struct RelayState<'a> {
     relay: &'a Relay,
     /// For each controller whether both ends have said hello.
     up: Vec<AtomicBool>,
@@ -122,7 +122,7 @@ impl Relay {
     pub fn run(&self, stop: &(dyn Fn() -> bool + Sync), say: &(dyn Fn(Said) + Sync)) -> Result<()> {
         let up = self.controllers.iter().map(|_| AtomicBool::new(false)).collect();
         let (clients, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let desk = Desk { relay: self, up, clients, has_failed, stop, say };
+        let desk = RelayState { relay: self, up, clients, has_failed, stop, say };
         std::thread::scope(|scope| {
             for index in 0..self.controllers.len() {
                 let desk = &desk;
@@ -136,7 +136,7 @@ impl Relay {
     }
 }
 
-impl Desk<'_> {
+impl RelayState<'_> {
     fn is_over(&self) -> bool {
         (self.stop)() || self.has_failed.load(Relaxed)
     }
@@ -454,7 +454,7 @@ impl Opener {
         Opener { client: None, may_be_open: true, is_open: false, was_said: false, next: Instant::now() }
     }
 
-    fn turn(&mut self, desk: &Desk<'_>) {
+    fn turn(&mut self, desk: &RelayState<'_>) {
         if desk.is_connected() || desk.relay.fail == Fail::Secure {
             self.close(desk);
         } else {
@@ -463,7 +463,7 @@ impl Opener {
     }
 
     /// Takes the rule away, until that is sure: it would be above all rules of a controller.
-    fn close(&mut self, desk: &Desk<'_>) {
+    fn close(&mut self, desk: &RelayState<'_>) {
         if !self.may_be_open || self.attempt(desk, FlowModCommand::DeleteStrict).is_err() {
             return;
         }
@@ -473,7 +473,7 @@ impl Opener {
         }
     }
 
-    fn open(&mut self, desk: &Desk<'_>) {
+    fn open(&mut self, desk: &RelayState<'_>) {
         if self.client.is_none() {
             match self.attempt(desk, FlowModCommand::Add) {
                 Ok(()) => {
@@ -498,7 +498,7 @@ impl Opener {
     }
 
     /// Makes one change, over the connection that is there or a new one, if it is time; why that failed.
-    fn attempt(&mut self, desk: &Desk<'_>, command: FlowModCommand) -> Result<(), Option<String>> {
+    fn attempt(&mut self, desk: &RelayState<'_>, command: FlowModCommand) -> Result<(), Option<String>> {
         if Instant::now() < self.next {
             return Err(None);
         }
@@ -560,7 +560,7 @@ mod tests {
     }
 
     /// A desk whose datapath and controller wait at these files, until it is stopped.
-    fn with_desk<T>(folder: &Path, work: impl FnOnce(&Desk<'_>) -> T) -> T {
+    fn with_desk<T>(folder: &Path, work: impl FnOnce(&RelayState<'_>) -> T) -> T {
         let relay = Relay {
             datapath: Remote::Unix(folder.join("datapath")),
             controllers: vec![Remote::Unix(folder.join("controller"))],
@@ -569,7 +569,7 @@ mod tests {
             credentials: None,
             longest_pause: Duration::ZERO,
         };
-        work(&Desk {
+        work(&RelayState {
             relay: &relay,
             up: vec![AtomicBool::new(false)],
             clients: AtomicUsize::new(0),

@@ -1,6 +1,6 @@
 //! Byte streams to controllers and clients: TCP, TLS over it, or a unix socket, called or listened for, never blocking.
 
-use crate::config::{Listen, Place, Remote};
+use crate::config::{HostPort, Listen, Remote};
 use crate::tls::{Credentials, Tls};
 use record::{Problem, Result};
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ pub const CALL: Duration = Duration::from_secs(5);
 const NO_CREDENTIALS: &str = "TLS needs a private key, a certificate and the certificate of an authority";
 
 /// The first address of a place that answers.
-fn dial(place: &Place) -> io::Result<TcpStream> {
+fn dial(place: &HostPort) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the name has no address");
     for address in (place.host.as_str(), place.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, CALL) {
