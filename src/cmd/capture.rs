@@ -86,7 +86,8 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     }
     let wish = wish(&args)?;
     experiment::interruptible()?;
-    let mut teller = Teller { output, to_stderr: args.write.as_deref() == Some("-"), quiet: args.quiet };
+    let mut teller =
+        CaptureOutput { output, to_stderr: args.write.as_deref() == Some("-"), quiet: args.quiet };
     let interface = interface_of(&args.uri, true).map(|(interface, ..)| interface);
     let stamping = stamps::prepare(args.timestamps, interface.as_deref(), &args.uri, Side::Receive, output)?;
     let pending = args.half.begin()?;
@@ -169,13 +170,13 @@ fn file(args: &CaptureArgs, path: &str) -> FileOptions {
 }
 
 /// Reports on standard output, or on standard error when the frames go to standard output.
-struct Teller<'a> {
+struct CaptureOutput<'a> {
     output: &'a Output,
     to_stderr: bool,
     quiet: bool,
 }
 
-impl Teller<'_> {
+impl CaptureOutput<'_> {
     /// One line of JSON, or what `people` makes of it.
     fn tell<T: serde::Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> Result<()> {
         if !self.to_stderr {
@@ -189,7 +190,7 @@ impl Teller<'_> {
     }
 }
 
-impl Listener for Teller<'_> {
+impl Listener for CaptureOutput<'_> {
     fn opened(&mut self, settings: &[PortSetting]) -> Result<()> {
         // From now on every frame is seen: scripts wait for this line before they start traffic.
         self.output.note("capturing");

@@ -73,7 +73,7 @@ struct One {
 }
 
 /// What all connections share.
-struct Desk<'a> {
+struct ControllerState<'a> {
     scenario: Scenario,
     versions: Vec<Version>,
     limit: Duration,
@@ -100,7 +100,7 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     let credentials = args.speak.tls.files().load_if(is_tls)?;
     let open = |at| Listener::open(at, credentials.as_ref());
     let listeners = listen.iter().map(open).collect::<Result<Vec<_>>>()?;
-    let desk = Desk {
+    let desk = ControllerState {
         scenario,
         versions: args.speak.versions()?,
         limit: args.speak.timeout,
@@ -146,7 +146,7 @@ fn scenario(args: &ControllerArgs) -> Result<Scenario> {
     }
 }
 
-impl Desk<'_> {
+impl ControllerState<'_> {
     fn is_over(&self) -> bool {
         process::interrupted() || self.stop.load(Relaxed)
     }

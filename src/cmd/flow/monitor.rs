@@ -59,7 +59,7 @@ pub struct MonitorArgs {
 }
 
 /// What happened: the fields of its line as JSON, and in words.
-struct Told {
+struct MonitorEvent {
     event: &'static str,
     fields: Vec<(&'static str, Value)>,
     words: String,
@@ -76,7 +76,7 @@ pub fn monitor(args: &MonitorArgs, output: &Output) -> Result<()> {
             .help("'pathlab flow dump' again and again shows what 1.3 can show"));
     }
     let (switch, openflow) = (args.ask.switch.clone(), client.version().to_string());
-    let mut teller = Teller { output, switch, openflow, began: Instant::now(), left: args.count };
+    let mut teller = MonitorOutput { output, switch, openflow, began: Instant::now(), left: args.count };
     teller.watch(args, wish, until, &mut client).map_err(place)
 }
 
@@ -108,7 +108,7 @@ fn masks(args: &MonitorArgs) -> Body {
 }
 
 /// Who prints the lines.
-struct Teller<'a> {
+struct MonitorOutput<'a> {
     output: &'a Output,
     switch: String,
     openflow: String,
@@ -117,7 +117,7 @@ struct Teller<'a> {
     left: Option<u64>,
 }
 
-impl Teller<'_> {
+impl MonitorOutput<'_> {
     fn watch(
         &mut self,
         args: &MonitorArgs,
@@ -154,7 +154,7 @@ impl Teller<'_> {
         }
     }
 
-    fn tell(&mut self, all: impl IntoIterator<Item = Told>) -> Result<()> {
+    fn tell(&mut self, all: impl IntoIterator<Item = MonitorEvent>) -> Result<()> {
         for told in all {
             if self.left == Some(0) {
                 break;
@@ -178,7 +178,7 @@ impl Teller<'_> {
 }
 
 /// An update of a monitor.
-fn told(version: Version, update: &Update) -> Told {
+fn told(version: Version, update: &Update) -> MonitorEvent {
     match update {
         Update::Initial(full) => of_rule(version, "initial", full),
         Update::Added(full) => of_rule(version, "added", full),
@@ -189,23 +189,23 @@ fn told(version: Version, update: &Update) -> Told {
             told.fields.insert(0, ("reason", full.reason.to_string().into()));
             told
         }
-        Update::Abbrev(own) => Told {
+        Update::Abbrev(own) => MonitorEvent {
             event: "abbrev",
             fields: vec![("transaction", own.xid.0.into())],
             words: format!("a change of this connection, transaction {}", own.xid.0),
         },
         Update::Paused(_) => {
             let words = "the switch has too much to report: changes are missing from here on".into();
-            Told { event: "paused", fields: vec![], words }
+            MonitorEvent { event: "paused", fields: vec![], words }
         }
         Update::Resumed(_) => {
-            Told { event: "resumed", fields: vec![], words: "changes are reported again".into() }
+            MonitorEvent { event: "resumed", fields: vec![], words: "changes are reported again".into() }
         }
     }
 }
 
 /// A rule; one that ovs-ofctl's language cannot express is identified by table, priority and cookie.
-fn of_rule(version: Version, event: &'static str, full: &UpdateFull) -> Told {
+fn of_rule(version: Version, event: &'static str, full: &UpdateFull) -> MonitorEvent {
     let stats = FlowStats {
         table_id: full.table_id,
         idle_timeout: full.idle_timeout,
@@ -224,10 +224,10 @@ fn of_rule(version: Version, event: &'static str, full: &UpdateFull) -> Told {
     });
     let mut fields: Vec<(&str, Value)> = text.ok().map(|text| ("rule", text.into())).into_iter().collect();
     fields.extend([("table", table.into()), ("priority", priority.into()), ("cookie", cookie.into())]);
-    Told { event, fields, words }
+    MonitorEvent { event, fields, words }
 }
 
-fn frame(packet_in: &PacketIn) -> Told {
+fn frame(packet_in: &PacketIn) -> MonitorEvent {
     let is_port = |one: &&oxm::Oxm| one.class == oxm::BASIC && one.field == Field::InPort as u8;
     let value = packet_in.matching.fields.iter().find(is_port).map(|one| one.value.as_slice());
     let port = value.and_then(|bytes| Some(PortNo(u32::from_be_bytes(bytes.try_into().ok()?)).to_string()));
@@ -241,10 +241,10 @@ fn frame(packet_in: &PacketIn) -> Told {
     let mut fields = vec![("reason", reason.into()), ("table", table.into()), ("cookie", cookie.into())];
     fields.extend(port.map(|port| ("port", port.into())));
     fields.extend([("total_bytes", packet_in.total_len.into()), ("hex", hex(&packet_in.data.0).into())]);
-    Told { event: "packet_in", fields, words }
+    MonitorEvent { event: "packet_in", fields, words }
 }
 
-fn port(status: &PortStatus) -> Told {
+fn port(status: &PortStatus) -> MonitorEvent {
     let desc = &status.desc;
     let (number, name) = (PortNo(desc.port_no).to_string(), desc.name.text());
     let (config, state) = (desc.config.to_string(), desc.state.to_string());
@@ -256,5 +256,5 @@ fn port(status: &PortStatus) -> Told {
         ("config", config.into()),
         ("state", state.into()),
     ];
-    Told { event: "port", fields, words }
+    MonitorEvent { event: "port", fields, words }
 }
