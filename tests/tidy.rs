@@ -1,6 +1,7 @@
 //! The house rules that a machine can check: which crate may use which, where `unsafe` may stand, how long a file and
 //! a function may be, and that no clock or socket hides in a pure crate.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -576,6 +577,65 @@ fn counters_are_subtracted_in_one_place() {
         stale.map(|exception| format!("an exception that nothing needs: {}", NO_COUNTERS[exception].0)),
     );
     report("a difference of counters that takes unknown for 0: use record::Delta", &broken);
+}
+
+/// Pictures that the field has terms for; no type is called so.
+const PICTURES: &[&str] = &[
+    "House",
+    "Tenant",
+    "Inhabitant",
+    "Door",
+    "Doors",
+    "Desk",
+    "Lane",
+    "Lanes",
+    "Purse",
+    "Teller",
+    "Arena",
+    "Contest",
+];
+
+/// The name of the type that a line defines, and whether everybody sees it.
+fn type_defined_in(line: &str) -> Option<(&str, bool)> {
+    let line = line.trim_start();
+    let (is_public, rest) = match line.strip_prefix("pub ") {
+        Some(rest) => (true, rest),
+        None => (
+            false,
+            line.strip_prefix("pub(").and_then(|rest| rest.split_once(") ")).map_or(line, |(_, rest)| rest),
+        ),
+    };
+    let (kind, rest) = rest.split_once(' ')?;
+    let is_type = ["struct", "enum", "trait", "type", "union"].contains(&kind);
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    (is_type && end > 0).then_some((&rest[..end], is_public))
+}
+
+#[test]
+fn one_word_is_one_thing() {
+    assert_eq!(type_defined_in("    pub(crate) struct Door<'a> {"), Some(("Door", false)));
+    assert_eq!(type_defined_in("pub enum Way {"), Some(("Way", true)));
+    assert_eq!(type_defined_in("let way = 3;"), None);
+    let mut crates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut broken = vec![];
+    for (path, text) in sources() {
+        let inside = path.strip_prefix(root()).unwrap();
+        let names: Vec<String> =
+            inside.iter().take(2).map(|part| part.to_string_lossy().into_owned()).collect();
+        let of = if names[0] == "crates" { names[1].clone() } else { "pathlab".to_owned() };
+        for (name, is_public) in without_tests(&text).lines().filter_map(type_defined_in) {
+            if PICTURES.contains(&name) {
+                broken.push(format!("{}: {name}", inside.display()));
+            }
+            if is_public {
+                crates.entry(name.to_owned()).or_default().insert(of.clone());
+            }
+        }
+    }
+    report("a type has the name of a picture; use the field's term", &broken);
+    let many = crates.iter().filter(|(_, crates)| crates.len() > 2);
+    let many: Vec<String> = many.map(|(name, crates)| format!("{name}: {crates:?}")).collect();
+    report("a name of a public type stands in more than two crates", &many);
 }
 
 #[test]

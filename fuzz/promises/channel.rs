@@ -3,8 +3,8 @@
 //! The input is a list of steps: bytes as they are, a message whose header is set right, time that passes, another connection, a frame.
 //! So the fuzzer need not find lengths and hellos before it comes to what matters.
 
-use flow::agent::{Agent, Effects, Identity};
-use flow::interpret::{self, Arrival};
+use flow::agent::{Effects, OpenFlowAgent, SwitchIdentity};
+use flow::interpret::{self, InputFrame};
 use flow::openflow::bytes::Version;
 use flow::openflow::channel::{Channel, ChannelConfig, Event, Side};
 use flow::openflow::message::{Body, HEADER, Header, Message};
@@ -24,7 +24,7 @@ struct Peer {
 
 struct Scene {
     now: u64,
-    agent: Agent,
+    agent: OpenFlowAgent,
     pipeline: Pipeline,
     peers: Vec<Peer>,
 }
@@ -58,10 +58,10 @@ impl Scene {
         for number in 1..=3 {
             pipeline.add_port(Port::new(PortNo(number), "p", [2, 0, 0, 0, 0, number as u8]));
         }
-        let identity = Identity { dpid: 1, ..Identity::default() };
+        let identity = SwitchIdentity { dpid: 1, ..SwitchIdentity::default() };
         let peer =
             |_| Peer { channel: Channel::new(Side::Switch, ChannelConfig::default(), 0), is_up: false };
-        let agent = Agent::new(identity, 0);
+        let agent = OpenFlowAgent::new(identity, 0);
         let mut scene = Scene { now: 0, agent, pipeline, peers: (0..CONNECTIONS).map(peer).collect() };
         for (to, version) in (0..).zip(Version::ALL) {
             let body = Body::Hello(Hello::with(&[version.number()]));
@@ -104,7 +104,7 @@ impl Scene {
 
     fn frame(&mut self, bytes: &[u8]) {
         let mut effects = Effects::default();
-        let arrival = Arrival::new(PortNo(1), bytes);
+        let arrival = InputFrame::new(PortNo(1), bytes);
         interpret::receive(&mut self.pipeline, self.now, arrival, &mut effects.verdict);
         self.carry_out(effects);
         self.empty();

@@ -1,6 +1,6 @@
 //! Programs of the classic packet filter.
 
-use wire::filter::{Instruction, Program};
+use wire::filter::{FilterInstruction, Program};
 
 /// Any bytes as a program and a frame: what is no program is refused with its place and a reason; what was accepted ends,
 /// never reads scratch memory that it did not write, and gives what the slow twin gives.
@@ -12,7 +12,7 @@ pub fn filter(bytes: &[u8]) {
     let (code, rest) = rest.split_at((usize::from(count % 64) * 8).min(rest.len() & !7));
     let (cut, frame) = rest.split_first().map_or((0, rest), |(cut, frame)| (u32::from(*cut), frame));
     let wire_length = frame.len() as u32 + cut;
-    let mut instructions: Vec<Instruction> = code.chunks_exact(8).map(instruction).collect();
+    let mut instructions: Vec<FilterInstruction> = code.chunks_exact(8).map(instruction).collect();
     let program = loop {
         match Program::new(instructions.clone()) {
             Ok(program) => break program,
@@ -31,8 +31,8 @@ pub fn filter(bytes: &[u8]) {
     assert_eq!(program.run(frame, wire_length), twin(&instructions, frame, wire_length), "{instructions:?}");
 }
 
-fn instruction(bytes: &[u8]) -> Instruction {
-    Instruction {
+fn instruction(bytes: &[u8]) -> FilterInstruction {
+    FilterInstruction {
         code: u16::from_le_bytes([bytes[0], bytes[1] & 1]),
         if_true: bytes[2],
         if_false: bytes[3],
@@ -42,11 +42,11 @@ fn instruction(bytes: &[u8]) -> Instruction {
 
 /// The machine of McCanne and Jacobson's paper taken apart bit by bit: class, size and mode, operation and source of an
 /// instruction each for itself, in numbers that cannot wrap. It panics where a checked program must never come.
-fn twin(program: &[Instruction], frame: &[u8], wire_length: u32) -> u32 {
+fn twin(program: &[FilterInstruction], frame: &[u8], wire_length: u32) -> u32 {
     let (mut a, mut x, mut memory) = (0u64, 0u64, [None::<u64>; 16]);
     let mut at = 0;
     loop {
-        let Instruction { code, if_true, if_false, k } = program[at];
+        let FilterInstruction { code, if_true, if_false, k } = program[at];
         let (k, source) = (u64::from(k), if code & 8 == 0 { u64::from(k) } else { x });
         at += 1;
         match code & 7 {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use switch::config::{ControllerConfig, ListenConfig, SwitchConfig, add_port, dpid, fail};
 use switch::control::{Switch, SwitchNotice};
 use switch::datapath::Opened;
-use switch::packet_ins::{Counts, Limit};
+use switch::packet_ins::{Limit, PacketInCounts};
 use switch::queue_config::{self, QueueConfig};
 
 /// Flags of `pathlab switch`.
@@ -166,7 +166,7 @@ fn one(config: &SwitchConfig, switch: &Switch) -> (impl Serialize + use<>, Strin
     let counts = switch.packet_in_counts();
     let (ports, lines): (Vec<_>, Vec<String>) =
         switch.opened.iter().map(|opened| port(config, switch, opened)).unzip();
-    let Counts { sent, dropped_full, dropped_rate, dropped_nobody, .. } = counts;
+    let PacketInCounts { sent, dropped_full, dropped_rate, dropped_nobody, .. } = counts;
     let told = object! {
         name: config.name.clone(),
         dpid: format!("{:016x}", config.dpid),

@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::datapath::{self, Datapath, Opened, OpenedPort, PortEvents};
 use crate::doors::Listeners;
 use crate::lane;
-use crate::packet_ins::{Counts, PacketIns, Turn};
+use crate::packet_ins::{PacketInCounts, PacketIns, Turn};
 use crate::ports::Ports;
 use crate::queues::{self, Queues};
 use crate::stream::Stream;
@@ -686,7 +686,7 @@ impl Switch {
     }
 
     /// What became of packet-ins.
-    pub fn packet_in_counts(&self) -> Counts {
+    pub fn packet_in_counts(&self) -> PacketInCounts {
         self.post.frames().counts()
     }
 

@@ -71,7 +71,7 @@ pub enum Turn {
 
 /// Packet-ins by what became of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct PacketInCounts {
     /// Frames that went to at least one connection.
     pub sent: u64,
     /// Bytes of these frames.
@@ -84,14 +84,14 @@ pub struct Counts {
     pub dropped_nobody: u64,
 }
 
-impl Counts {
+impl PacketInCounts {
     /// All that were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped_full + self.dropped_rate + self.dropped_nobody
     }
 
-    fn add(self, other: Counts) -> Counts {
-        Counts {
+    fn add(self, other: PacketInCounts) -> PacketInCounts {
+        PacketInCounts {
             sent: self.sent + other.sent,
             sent_bytes: self.sent_bytes + other.sent_bytes,
             dropped_full: self.dropped_full + other.dropped_full,
@@ -106,7 +106,7 @@ impl Counts {
 struct OfPort {
     frames: VecDeque<PacketIn>,
     bytes: usize,
-    counts: Counts,
+    counts: PacketInCounts,
 }
 
 /// Packet-ins that wait, by port.
@@ -253,14 +253,14 @@ impl PacketIns {
     }
 
     /// What became of all of them.
-    pub fn counts(&self) -> Counts {
-        self.ports.values().fold(Counts::default(), |sum, queue| sum.add(queue.counts))
+    pub fn counts(&self) -> PacketInCounts {
+        self.ports.values().fold(PacketInCounts::default(), |sum, queue| sum.add(queue.counts))
     }
 
     /// The queues by port, as a controller sees them: what was sent, and as errors what there was no room for.
     pub fn rows(&self) -> BTreeMap<u32, Queue> {
         let row = |(port, queue): (&PortNo, &OfPort)| {
-            let Counts { sent, sent_bytes, dropped_full, dropped_rate, .. } = queue.counts;
+            let PacketInCounts { sent, sent_bytes, dropped_full, dropped_rate, .. } = queue.counts;
             let counters = QueueCounters {
                 tx_frames: sent,
                 tx_bytes: sent_bytes,

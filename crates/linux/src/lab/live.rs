@@ -247,12 +247,12 @@ impl Lab {
             Some(journal) => journal.undo(),
             None => take_down(&self.door, &self.name).map(drop),
         };
-        self.bury();
+        self.reap();
         undone
     }
 
     /// Waits for those of its tenants that were this process's children and have ended.
-    fn bury(&mut self) {
+    fn reap(&mut self) {
         self.children.iter_mut().for_each(|child| drop(child.try_wait()));
     }
 
@@ -336,7 +336,7 @@ impl Drop for Lab {
             // What fails stays in the journal, and the next command tries again.
             let _ = journal.undo();
         }
-        self.bury();
+        self.reap();
     }
 }
 

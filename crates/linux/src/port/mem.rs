@@ -32,7 +32,7 @@ struct Crossing {
 
 /// One direction of a wire.
 #[derive(Default)]
-struct Lane {
+struct Direction {
     state: Mutex<LaneState>,
     changed: Condvar,
 }
@@ -43,20 +43,20 @@ struct LaneState {
     closed: bool,
 }
 
-impl Lane {
+impl Direction {
     fn lock(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Closes a lane when an end goes away, and gives back what nobody will receive.
-struct LaneEnd {
-    lane: Arc<Lane>,
+struct DirectionEnd {
+    lane: Arc<Direction>,
     area: Arc<Area>,
     receives: bool,
 }
 
-impl Drop for LaneEnd {
+impl Drop for DirectionEnd {
     fn drop(&mut self) {
         let mut state = self.lane.lock();
         state.closed = true;
@@ -73,7 +73,7 @@ impl Drop for LaneEnd {
 struct Waiting {
     area: Arc<Area>,
     frames: usize,
-    lanes: [Arc<Lane>; 2],
+    lanes: [Arc<Direction>; 2],
 }
 
 static WIRES: LazyLock<Mutex<HashMap<String, Waiting>>> = LazyLock::new(Mutex::default);
@@ -124,12 +124,12 @@ fn new_wire(wish: &PortOptions, frames: usize, chunk: u32) -> std::io::Result<Wa
     Ok(Waiting { area, frames, lanes: [Arc::default(), Arc::default()] })
 }
 
-fn ends(uri: &Uri, wish: &PortOptions, wire: &Waiting, to: Arc<Lane>, from: Arc<Lane>) -> Port {
+fn ends(uri: &Uri, wish: &PortOptions, wire: &Waiting, to: Arc<Direction>, from: Arc<Direction>) -> Port {
     let settings = vec![
         setting("frames", "", wire.frames.to_string(), ""),
         setting("chunk", "", format!("{} B", wire.area.chunk_bytes()), ""),
     ];
-    let end = |lane, receives| LaneEnd { lane, area: wire.area.clone(), receives };
+    let end = |lane, receives| DirectionEnd { lane, area: wire.area.clone(), receives };
     let receiver = MemReceiver {
         end: end(from, true),
         slots: Vec::with_capacity(MAX_BATCH),
@@ -153,7 +153,7 @@ fn ends(uri: &Uri, wish: &PortOptions, wire: &Waiting, to: Arc<Lane>, from: Arc<
 }
 
 struct MemReceiver {
-    end: LaneEnd,
+    end: DirectionEnd,
     slots: Vec<Slot>,
     counters: ReceiveCounters,
     filter: Option<wire::filter::Program>,
@@ -254,7 +254,7 @@ fn keep_matching(area: &Area, slots: &mut Vec<Slot>, filter: &wire::filter::Prog
 }
 
 struct MemTransmitter {
-    end: LaneEnd,
+    end: DirectionEnd,
     frames: usize,
     chunks: Vec<u32>,
     counters: TransmitCounters,

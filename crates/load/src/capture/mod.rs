@@ -215,7 +215,7 @@ fn kernel_filters(kind: &str) -> bool {
     PortKind::named(kind).is_some_and(|kind| kind.through == Through::PacketSocket)
 }
 
-type Lanes = Vec<Option<queue::ReceiverSide>>;
+type WriterQueues = Vec<Option<queue::ReceiverSide>>;
 
 /// What frames of the port begin with.
 fn link_of(port: &Port) -> Link {
@@ -227,7 +227,7 @@ fn prepare_writer(
     wish: &CaptureOptions,
     threads: usize,
     link: Link,
-) -> Result<(Lanes, Option<writer::Ready>)> {
+) -> Result<(WriterQueues, Option<writer::Ready>)> {
     let Some(file) = &wish.file else { return Ok(((0..threads).map(|_| None).collect(), None)) };
     let snap = wish.snap.unwrap_or(u32::MAX).min(wire::pcap::MAX_FRAME) as usize;
     let (lanes, collector) = queue::lanes(threads, wish.queue_bytes, snap);
@@ -240,7 +240,7 @@ fn prepare_writer(
 fn workers<'a>(
     wish: &CaptureOptions,
     ports: Vec<Port>,
-    lanes: Lanes,
+    lanes: WriterQueues,
     shared: &'a Shared,
     drains: bool,
 ) -> Vec<Worker<'a>> {

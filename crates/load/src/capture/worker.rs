@@ -1,7 +1,7 @@
 //! A receiving thread: receive, look, copy to the writer, and nothing else.
 //!
 //! The hot loop allocates nothing: a batch is looked at where it lies ([`Census::add`]) and, when it shall be written,
-//! copied once ([`Lane::push`]). Counters go out by relaxed stores once a batch; what the port lost is asked for a few
+//! copied once ([`ReceiverSide::push`]). Counters go out by relaxed stores once a batch; what the port lost is asked for a few
 //! times a second, by this thread alone, because the kernel forgets such a counter when it is read.
 
 use super::census::Census;
