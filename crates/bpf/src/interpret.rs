@@ -1,7 +1,7 @@
 //! Carries a program out, over memory and functions that the caller gives.
 //!
 //! **What.** [`run`] follows the instructions as RFC 9669 says them (division by 0 gives 0, the rest of it leaves its
-//! operand, shifts count modulo the width). What the verifier would forbid ends the run with a [`Fault`]: a load outside the
+//! operand, shifts count modulo the width). What the verifier would forbid ends the run with a [`ExecutionError`]: a load outside the
 //! memory, a jump out of the program, a program without end.
 //!
 //! **Why.** So that a program can be compared with a plain description of it on thousands of inputs, in a test, without a kernel.
@@ -46,7 +46,7 @@ impl Memory {
     /// So many bytes at an address.
     ///
     /// # Errors
-    /// [`Fault::Memory`] when they are not in one piece.
+    /// [`ExecutionError::Memory`] when they are not in one piece.
     pub fn bytes(&mut self, address: u64, length: usize) -> Result<&mut [u8], ExecutionError> {
         let piece = self.0.range_mut(..=address).next_back();
         let found = piece.and_then(|(base, bytes)| {
@@ -59,7 +59,7 @@ impl Memory {
     /// The number in up to eight bytes.
     ///
     /// # Errors
-    /// [`Fault::Memory`].
+    /// [`ExecutionError::Memory`].
     pub fn read(&mut self, address: u64, length: usize) -> Result<u64, ExecutionError> {
         let mut word = [0; 8];
         word[..length].copy_from_slice(self.bytes(address, length)?);
@@ -77,7 +77,7 @@ pub trait Host {
     /// Calls a function with `R1` to `R5`; the result goes to `R0`.
     ///
     /// # Errors
-    /// [`Fault::Function`] for one that is not there, or what became of its memory.
+    /// [`ExecutionError::Function`] for one that is not there, or what became of its memory.
     fn call(
         &mut self,
         memory: &mut Memory,
@@ -101,7 +101,7 @@ impl Host for () {}
 /// Runs a program with `context` in `R1`; gives the result.
 ///
 /// # Errors
-/// A [`Fault`], at the latest after that many instructions.
+/// A [`ExecutionError`], at the latest after that many instructions.
 pub fn run(
     program: &[u64],
     memory: &mut Memory,

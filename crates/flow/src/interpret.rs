@@ -7,7 +7,7 @@
 //! **Why.** This is the meaning of the pipeline. Every other engine is compared with it; it looks at rules one by one and
 //! parses the frame again after every change, so that there is nothing in it to be wrong.
 //!
-//! **Price.** It is slow: time grows with the number of rules, and frames are copied for every output. A [`Watch`] sees
+//! **Price.** It is slow: time grows with the number of rules, and frames are copied for every output. A [`StepObserver`] sees
 //! every step; without one the compiler leaves nothing of it.
 
 use crate::action::{Action, Instruction};

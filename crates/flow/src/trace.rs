@@ -1,6 +1,6 @@
 //! The path of one frame through the pipeline, step by step, like `ovs-appctl ofproto/trace`.
 //!
-//! **What.** [`receive`] and [`packet_out`] do what the interpreter does and keep every [`Line`]: which rule matched in
+//! **What.** [`receive`] and [`packet_out`] do what the interpreter does and keep every [`TraceLine`]: which rule matched in
 //! which table, which actions did what, where copies went, and why a frame ended.
 //!
 //! **Why.** "Why is my frame not forwarded" is answered by reading. The steps come from the interpreter itself, so that

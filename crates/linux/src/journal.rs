@@ -2,7 +2,7 @@
 //!
 //! **What.** A [`Journal`] is a file with one JSON line for each step that would undo a change; the line is written
 //! and synced before the change is made. Whoever finds a journal whose owner has died undoes its steps, last first, and
-//! removes it. What a step does is known by the room that wrote it ([`Step`]); a [`Door`] brings both together and is handed to each
+//! removes it. What a step does is known by the room that wrote it ([`UndoStep`]); a [`Journals`] brings both together and is handed to each
 //! room as an argument, so that no room knows another, nor where journals are.
 //!
 //! **Why.** After `kill -9` at any moment nothing may be left behind, and nothing that belongs to somebody else may be
@@ -194,7 +194,7 @@ impl Journals {
     /// The directory at this path.
     ///
     /// # Errors
-    /// As [`Door::open`].
+    /// As [`Journals::open`].
     pub fn at(path: &Path, dispatch: Dispatch) -> Result<Journals> {
         let place = path.display().to_string();
         let told =
@@ -300,7 +300,7 @@ impl Journals {
     /// The same for the journals whose names begin like this.
     ///
     /// # Errors
-    /// As [`Door::clean`].
+    /// As [`Journals::clean`].
     pub fn clean_some(&self, prefix: &str) -> Result<Vec<String>> {
         let _lock = self.lock()?;
         self.remove_unborn();

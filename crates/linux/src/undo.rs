@@ -44,7 +44,7 @@ pub fn door() -> Result<Journals> {
     Ok(door)
 }
 
-/// Opens the door of this user ([`Door::open`]).
+/// Opens the door of this user ([`Journals::open`]).
 ///
 /// # Errors
 /// A host problem when the directory of journals cannot be made, or somebody else could write in it.

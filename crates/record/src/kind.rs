@@ -91,7 +91,7 @@ pub struct KindFacts {
     pub takes: &'static [Takes],
 }
 
-/// The table, in the order of [`Kind`].
+/// The table, in the order of [`TrafficKind`].
 pub const KINDS: &[KindFacts] = &[
     KindFacts {
         kind: TrafficKind::TcpStream,

@@ -29,7 +29,7 @@ pub struct Hop {
     pub ingress: Option<String>,
     /// The interface where frames go out; none at the receiver.
     pub egress: Option<String>,
-    /// The bridge device between them, if the role is [`Role::Bridge`].
+    /// The bridge device between them, if the role is [`NodeRole::Bridge`].
     pub bridge: Option<String>,
 }
 

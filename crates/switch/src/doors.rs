@@ -1,6 +1,6 @@
 //! The places where a switch listens, and which callers are accepted.
 //!
-//! **What.** [`Doors`] takes callers, as many at each place as its configuration says, and refuses the next ones at once: with a
+//! **What.** [`Listeners`] takes callers, as many at each place as its configuration says, and refuses the next ones at once: with a
 //! sentence in an error of OpenFlow where that can be written, and for people with one line a second that counts them.
 //!
 //! **Why.** Each connection costs a descriptor, a poll in every turn and up to twice [`crate::backlog::BACKLOG`] bytes. A client that connects

@@ -133,7 +133,7 @@ impl BenchLab {
         })
     }
 
-    /// Measures a sender; see [`Arena::capture`] for what ends the benchmark.
+    /// Measures a sender; see [`BenchLab::capture`] for what ends the benchmark.
     pub fn send(&mut self, cell: &SendCell, duration_ms: u64) -> Result<SendResult> {
         let empty = SendResult { cell: cell.clone(), begun: crate::process::now(), ..Default::default() };
         let measured = self.sent(cell, duration_ms, empty.clone());

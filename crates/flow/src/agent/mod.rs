@@ -1,8 +1,8 @@
 //! The agent: what a switch answers to controllers, and what it reports to them unasked.
 //!
-//! **What.** [`Agent::message`] takes one decoded message of one connection, changes or reads the [`Pipeline`], and puts
-//! replies (and the frames of a packet-out) into [`Effects`]. [`Agent::publish`] turns what happened ([`Event`]) into
-//! flow-removed, port-status, table-status and monitor updates for those who want them; [`Agent::packet_in`] does the
+//! **What.** [`OpenFlowAgent::message`] takes one decoded message of one connection, changes or reads the [`Pipeline`], and puts
+//! replies (and the frames of a packet-out) into [`Effects`]. [`OpenFlowAgent::publish`] turns what happened ([`Event`]) into
+//! flow-removed, port-status, table-status and monitor updates for those who want them; [`OpenFlowAgent::packet_in`] does the
 //! same with a frame.
 //!
 //! **Why.** A protocol without a socket and without a clock can be tested with every order of messages; who reads and

@@ -1,7 +1,7 @@
 //! Questions and answers that may take several messages (OpenFlow 1.3.5 section 7.3.5, 1.4.1 section 7.3.5).
 //!
 //! An answer of many items is cut between items into messages that fit ([`split`]); what comes in several is put together again
-//! with a limit ([`Together`]).
+//! with a limit ([`MultipartAssembler`]).
 
 use super::bytes::{LONGEST, Part, Reader, Version, Writer, flags, tagged};
 use super::extension;
@@ -244,7 +244,7 @@ fn items(version: Version, reply: &Reply) -> Vec<Vec<u8>> {
     }
 }
 
-/// What [`Together`] makes of a part.
+/// What [`MultipartAssembler`] makes of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssembledPart<T> {
     /// More is to come.
@@ -253,7 +253,7 @@ pub enum AssembledPart<T> {
     Whole(u32, T),
 }
 
-/// Parts that wait for the rest of their question or answer. At most [`Together::SEQUENCES`] transactions with [`Together::ITEMS`]
+/// Parts that wait for the rest of their question or answer. At most [`MultipartAssembler::SEQUENCES`] transactions with [`MultipartAssembler::ITEMS`]
 /// items each are kept; what exceeds it is refused with `multipart_buffer_overflow`, and a whole that never ends is forgotten with
 /// the connection.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Programs that live in the nodes of a lab and end with it.
 //!
-//! **What.** Whoever builds a lab with forwarders gets a [`House`] when the links are up: nodes, a folder for each of them,
-//! and [`House::start`]. What was started is a [`Tenant`], written down in the lab's journal.
+//! **What.** Whoever builds a lab with forwarders gets a [`BuiltLab`] when the links are up: nodes, a folder for each of them,
+//! and [`BuiltLab::start`]. What was started is a [`NodeProgram`], written down in the lab's journal.
 //!
 //! **Why a shell in front.** The undo must be on disk before the change, but a process has no identity before it is there.
 //! So what is started first is a shell that waits for one line and then becomes the program: same process, same start

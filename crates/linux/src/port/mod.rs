@@ -288,7 +288,7 @@ pub trait Transmitter: Send {
     fn flush(&mut self, wait: Duration) -> Result<usize, PortError>;
 
     /// Adds the time stamps of sent frames that the kernel has told since the last call, for a port that was opened to
-    /// transmit with [`Wish::stamps`]; false when it was not. The kinds that have none are refused when they are opened
+    /// transmit with [`PortOptions::stamps`]; false when it was not. The kinds that have none are refused when they are opened
     /// so.
     fn departures(&mut self, _into: &mut Vec<Departure>) -> bool {
         false

@@ -1,6 +1,6 @@
 //! Processes: who is alive, end one, be interrupted.
 //!
-//! A process id alone is not a name: the kernel uses it again. [`Identity`] adds the time at which the process began
+//! A process id alone is not a name: the kernel uses it again. [`ProcessIdentity`] adds the time at which the process began
 //! and the boot in which that was, so nothing here ever touches a process that merely got the same number.
 
 use std::fs;

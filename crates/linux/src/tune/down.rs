@@ -15,7 +15,7 @@ use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Netlink};
 
-/// What the names of these journals begin with: [`Door::clean_some`] puts up what a process that was killed has left down.
+/// What the names of these journals begin with: [`Journals::clean_some`] puts up what a process that was killed has left down.
 pub const JOURNAL: &str = "port-down-";
 
 /// Whether an interface is up.

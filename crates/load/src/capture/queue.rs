@@ -1,6 +1,6 @@
 //! The way of captured frames to the writer: copied into blocks, which go round.
 //!
-//! **What.** Every receiving thread has a [`Lane`] with a fixed number of blocks. It copies frames into one, hands it to
+//! **What.** Every receiving thread has a [`ReceiverSide`] with a fixed number of blocks. It copies frames into one, hands it to
 //! the writer, and gets it back empty. **Why.** A disk stalls for hundreds of milliseconds; a ring that is read in place
 //! would overflow meanwhile, where nobody can say which frames. Here the frame that finds no block is counted: place
 //! `queue`, name `full`. **Price.** One copy of every frame that is written, and the memory of the blocks.

@@ -39,7 +39,7 @@ const MAX_REQUEST: u32 = 1 << 20;
 /// The longest `write` of a stream; 0 is one of the usual length.
 const MAX_WRITE: u32 = 16 << 20;
 
-/// The table, in the order of [`Kind`].
+/// The table, in the order of [`TrafficKind`].
 const KINDS: &[Row] = &[
     Row {
         kind: TrafficKind::TcpStream,

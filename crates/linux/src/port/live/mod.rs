@@ -29,7 +29,7 @@ pub struct LiveFrame {
     /// The whole frame, without FCS, with right checksums.
     pub bytes: Vec<u8>,
     /// Where an 18-byte [`wire::message`] begins whose number and time are to be written into each frame; its magic,
-    /// stream and flags are sent as they are. The number counts frames, from [`LiveWish::first_sequence`]; the time is
+    /// stream and flags are sent as they are. The number counts frames, from [`LiveOptions::first_sequence`]; the time is
     /// `CLOCK_MONOTONIC` when the kernel made the frame. A UDP (unless it is 0), TCP, ICMP or ICMPv6 checksum is kept
     /// right.
     pub message: Option<usize>,

@@ -26,7 +26,7 @@ use record::{Result, unit};
 const RING: u64 = 32 << 20;
 /// Slots of a transmit ring when nothing is asked.
 const TX_FRAMES: u64 = 1024;
-/// Whoever opens a port may choose less ([`Wish::ring_bytes`]), and gets a transmit ring that is smaller by as much, but with
+/// Whoever opens a port may choose less ([`PortOptions::ring_bytes`]), and gets a transmit ring that is smaller by as much, but with
 /// room for what one call sends ([`transmit`]).
 const LEAST_TX_FRAMES: u64 = 128;
 /// Bytes of a block: small enough that a slow trickle does not hold the ring, large enough for a super-frame.

@@ -4,7 +4,7 @@
 //! and puts each into a chunk of an [`Area`] that this process shares with the kernel; sending works the other way
 //! round. No system call is made for a frame, and none at all while both sides are busy.
 //!
-//! **Why.** Two `xdp:` ports over one area ([`Wish::area`]) forward without copying a byte here: the transmitter takes
+//! **Why.** Two `xdp:` ports over one area ([`PortOptions::area`]) forward without copying a byte here: the transmitter takes
 //! the number of the chunk. (In copy mode, which every interface has, the kernel itself copies between chunk and socket
 //! buffer; in zero-copy mode, which only some drivers have, nobody does. Which one it is, is said.)
 //!
