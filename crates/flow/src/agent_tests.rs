@@ -2,7 +2,7 @@
 //! number. LINCX left half of OpenFlow out; each of its known defects is a test with its name here.
 
 use crate::agent::{Effects, OpenFlowAgent, SwitchIdentity};
-use crate::error::FlowMonitorFailed;
+use crate::error::{BadRequest, FlowMonitorFailed};
 use crate::interpret::{self, InputFrame, OutputFrame, Verdict};
 use crate::openflow::action::{Action, Actions, GotoTable, Instruction, Output, SetQueue, ToGroup, ToMeter};
 use crate::openflow::bytes::{Bytes, Hex, Version};
@@ -708,7 +708,7 @@ fn a_monitor_of_1_3_hears_of_rules_until_it_is_cancelled() {
         let (experimenter, exp_type) = (Hex(0x4f4e_4600), 1870);
         Body::Experimenter(ExperimenterKind { experimenter, exp_type, data: Bytes(data) })
     };
-    assert_eq!(world.refused(cancel(vec![0, 0, 1])), Fault::REQUEST_BAD_LEN);
+    assert_eq!(world.refused(cancel(vec![0, 0, 1])), Fault::from(BadRequest::BadLen));
     world.done(cancel(vec![0, 0, 0, 1]));
     assert_eq!(heard(&mut world, 1, add(change)), []);
     assert_eq!(world.refused(cancel(vec![0, 0, 0, 1])), failed(FlowMonitorFailed::UnknownMonitor));

@@ -9,107 +9,71 @@
 
 use std::fmt;
 
-/// Declares one error type with its codes and a sentence for each.
-macro_rules! codes {
-    ($(#[$doc:meta])* $name:ident { $($code:ident = $number:literal $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[repr(u16)]
-        pub enum $name {
-            $(#[doc = $text] $code = $number,)+
-        }
-
-        impl $name {
-            /// Every code of this type.
-            pub const ALL: &'static [$name] = &[$($name::$code,)+];
-
-            /// The code with this number.
-            pub fn from_code(code: u16) -> Option<$name> {
-                $name::ALL.iter().copied().find(|one| *one as u16 == code)
+/// Declares the error types, each with its number, a sentence and its codes, and the enum of all of them.
+macro_rules! errors {
+    ($($(#[$doc:meta])* $Kind:ident = $kind:literal $sentence:literal {
+        $($Code:ident = $code:literal $text:literal,)+
+    })+) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+            #[repr(u16)]
+            pub enum $Kind {
+                $(#[doc = $text] $Code = $code,)+
             }
-        }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($name::$code => $text,)+ })
+            impl fmt::Display for $Kind {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str(match self { $($Kind::$Code => $text,)+ })
+                }
             }
-        }
 
-        impl From<$name> for Error {
-            fn from(code: $name) -> Error {
-                Error::$name(code)
+            impl From<$Kind> for Error {
+                fn from(code: $Kind) -> Error {
+                    Error::$Kind(code)
+                }
             }
-        }
-    };
-}
+        )+
 
-/// Declares the enum of all types.
-macro_rules! types {
-    ($($name:ident = $number:literal $text:literal,)+) => {
         /// An error that a switch answers: a type and a code.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Error {
-            $(#[doc = $text] $name($name),)+
+            $(#[doc = $sentence] $Kind($Kind),)+
         }
 
         impl Error {
             /// The number of the type and of the code.
             pub fn numbers(self) -> (u16, u16) {
-                match self { $(Error::$name(code) => ($number, code as u16),)+ }
+                match self { $(Error::$Kind(code) => ($kind, code as u16),)+ }
             }
 
             /// The error with these numbers.
             pub fn from_numbers(kind: u16, code: u16) -> Option<Error> {
-                match kind { $($number => $name::from_code(code).map(Error::$name),)+ _ => None }
+                match (kind, code) { $($(($kind, $code) => Some($Kind::$Code.into()),)+)+ _ => None }
             }
 
             /// The standard's name, e.g. `BadMatch/BadPrereq` for `OFPET_BAD_MATCH`/`OFPBMC_BAD_PREREQ`.
             pub fn name(self) -> String {
-                match self { $(Error::$name(code) => format!("{}/{code:?}", stringify!($name)),)+ }
+                match self { $(Error::$Kind(code) => format!("{}/{code:?}", stringify!($Kind)),)+ }
             }
         }
 
         impl fmt::Display for Error {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self { $(Error::$name(code) => write!(f, "{}: {code}", $text),)+ }
+                match self { $(Error::$Kind(code) => write!(f, "{}: {code}", $sentence),)+ }
             }
         }
-
-        impl std::error::Error for Error {}
     };
 }
 
-types! {
-    HelloFailed = 0 "the hello was refused",
-    BadRequest = 1 "the request was refused",
-    BadAction = 2 "an action was refused",
-    BadInstruction = 3 "an instruction was refused",
-    BadMatch = 4 "the match was refused",
-    FlowModFailed = 5 "the flow-mod was refused",
-    GroupModFailed = 6 "the group-mod was refused",
-    PortModFailed = 7 "the port-mod was refused",
-    TableModFailed = 8 "the table-mod was refused",
-    QueueOpFailed = 9 "the queue operation was refused",
-    SwitchConfigFailed = 10 "the switch configuration was refused",
-    RoleRequestFailed = 11 "the role was refused",
-    MeterModFailed = 12 "the meter-mod was refused",
-    TableFeaturesFailed = 13 "the table features were refused",
-    BadProperty = 14 "a property was refused",
-    AsyncConfigFailed = 15 "the asynchronous configuration was refused",
-    FlowMonitorFailed = 16 "the flow monitor was refused",
-    BundleFailed = 17 "the bundle was refused",
-}
-
-codes! {
+errors! {
     /// `OFPET_HELLO_FAILED`.
-    HelloFailed {
+    HelloFailed = 0 "the hello was refused" {
         Incompatible = 0 "no version in common",
         Eperm = 1 "not allowed",
     }
-}
-codes! {
     /// `OFPET_BAD_REQUEST`. The last two are of 1.4.
-    BadRequest {
+    BadRequest = 1 "the request was refused" {
         BadVersion = 0 "the version is not supported",
         BadType = 1 "the type is not supported",
         BadMultipart = 2 "the multipart type is not supported",
@@ -127,10 +91,8 @@ codes! {
         MultipartRequestTimeout = 14 "the multipart request was not finished in time",
         MultipartReplyTimeout = 15 "the multipart reply was not finished in time",
     }
-}
-codes! {
     /// `OFPET_BAD_ACTION`.
-    BadAction {
+    BadAction = 2 "an action was refused" {
         BadType = 0 "the type is not known",
         BadLen = 1 "the length is wrong",
         BadExperimenter = 2 "the experimenter is not known",
@@ -148,10 +110,8 @@ codes! {
         BadSetLen = 14 "the length of the field to set is wrong",
         BadSetArgument = 15 "the value of the field to set is not valid",
     }
-}
-codes! {
     /// `OFPET_BAD_INSTRUCTION`. `DupInst` is of 1.4; 1.3 has no code for it (switches say `UnsupInst`).
-    BadInstruction {
+    BadInstruction = 3 "an instruction was refused" {
         UnknownInst = 0 "the instruction is not known",
         UnsupInst = 1 "the instruction is not supported",
         BadTableId = 2 "the next table does not exist or is not a later one",
@@ -163,10 +123,8 @@ codes! {
         Eperm = 8 "not allowed",
         DupInst = 9 "an instruction stands there twice",
     }
-}
-codes! {
     /// `OFPET_BAD_MATCH`.
-    BadMatch {
+    BadMatch = 4 "the match was refused" {
         BadType = 0 "the type of the match is not supported",
         BadLen = 1 "the length is wrong",
         BadTag = 2 "the tag or encapsulation is not supported",
@@ -180,10 +138,8 @@ codes! {
         DupField = 10 "the field stands there twice",
         Eperm = 11 "not allowed",
     }
-}
-codes! {
     /// `OFPET_FLOW_MOD_FAILED`. The last two are of 1.4.
-    FlowModFailed {
+    FlowModFailed = 5 "the flow-mod was refused" {
         Unknown = 0 "unspecified",
         TableFull = 1 "the table is full",
         BadTableId = 2 "the table does not exist",
@@ -195,10 +151,8 @@ codes! {
         CantSync = 8 "the table cannot be synchronised",
         BadPriority = 9 "the priority is not supported",
     }
-}
-codes! {
     /// `OFPET_GROUP_MOD_FAILED`.
-    GroupModFailed {
+    GroupModFailed = 6 "the group-mod was refused" {
         GroupExists = 0 "the group exists already",
         InvalidGroup = 1 "the group is not valid",
         WeightUnsupported = 2 "unequal weights are not supported",
@@ -215,52 +169,40 @@ codes! {
         BadWatch = 13 "the port or group to watch is not valid",
         Eperm = 14 "not allowed",
     }
-}
-codes! {
     /// `OFPET_PORT_MOD_FAILED`.
-    PortModFailed {
+    PortModFailed = 7 "the port-mod was refused" {
         BadPort = 0 "the port does not exist",
         BadHwAddr = 1 "the address is not the port's",
         BadConfig = 2 "the configuration is not valid",
         BadAdvertise = 3 "the advertised features are not valid",
         Eperm = 4 "not allowed",
     }
-}
-codes! {
     /// `OFPET_TABLE_MOD_FAILED`.
-    TableModFailed {
+    TableModFailed = 8 "the table-mod was refused" {
         BadTable = 0 "the table does not exist",
         BadConfig = 1 "the configuration is not valid",
         Eperm = 2 "not allowed",
     }
-}
-codes! {
     /// `OFPET_QUEUE_OP_FAILED`.
-    QueueOpFailed {
+    QueueOpFailed = 9 "the queue operation was refused" {
         BadPort = 0 "the port does not exist",
         BadQueue = 1 "the queue does not exist",
         Eperm = 2 "not allowed",
     }
-}
-codes! {
     /// `OFPET_SWITCH_CONFIG_FAILED`.
-    SwitchConfigFailed {
+    SwitchConfigFailed = 10 "the switch configuration was refused" {
         BadFlags = 0 "the flags are not supported",
         BadLen = 1 "the miss_send_len is not valid",
         Eperm = 2 "not allowed",
     }
-}
-codes! {
     /// `OFPET_ROLE_REQUEST_FAILED`.
-    RoleRequestFailed {
+    RoleRequestFailed = 11 "the role was refused" {
         Stale = 0 "the generation is older than one that was seen",
         Unsup = 1 "the role is not supported",
         BadRole = 2 "the role is not known",
     }
-}
-codes! {
     /// `OFPET_METER_MOD_FAILED`.
-    MeterModFailed {
+    MeterModFailed = 12 "the meter-mod was refused" {
         Unknown = 0 "unspecified",
         MeterExists = 1 "the meter exists already",
         InvalidMeter = 2 "the meter is not valid",
@@ -274,10 +216,8 @@ codes! {
         OutOfMeters = 10 "there are too many meters",
         OutOfBands = 11 "there are too many bands",
     }
-}
-codes! {
     /// `OFPET_TABLE_FEATURES_FAILED`.
-    TableFeaturesFailed {
+    TableFeaturesFailed = 13 "the table features were refused" {
         BadTable = 0 "the table does not exist",
         BadMetadata = 1 "the metadata mask is not valid",
         BadType = 2 "the property is not known",
@@ -285,10 +225,8 @@ codes! {
         BadArgument = 4 "the value of a property is not supported",
         Eperm = 5 "not allowed",
     }
-}
-codes! {
     /// `OFPET_BAD_PROPERTY`, of 1.4.
-    BadProperty {
+    BadProperty = 14 "a property was refused" {
         BadType = 0 "the type is not known",
         BadLen = 1 "the length is wrong",
         BadValue = 2 "the value is not supported",
@@ -299,18 +237,14 @@ codes! {
         BadExpValue = 7 "the experimenter's value is not known",
         Eperm = 8 "not allowed",
     }
-}
-codes! {
     /// `OFPET_ASYNC_CONFIG_FAILED`, of 1.4.
-    AsyncConfigFailed {
+    AsyncConfigFailed = 15 "the asynchronous configuration was refused" {
         Invalid = 0 "a mask is not valid",
         Unsupported = 1 "the configuration is not supported",
         Eperm = 2 "not allowed",
     }
-}
-codes! {
     /// `OFPET_FLOW_MONITOR_FAILED`, of 1.4.
-    FlowMonitorFailed {
+    FlowMonitorFailed = 16 "the flow monitor was refused" {
         Unknown = 0 "unspecified",
         MonitorExists = 1 "the monitor exists already",
         InvalidMonitor = 2 "the monitor is not valid",
@@ -320,10 +254,8 @@ codes! {
         BadTableId = 6 "the table does not exist",
         BadOut = 7 "the output port or group is not valid",
     }
-}
-codes! {
     /// `OFPET_BUNDLE_FAILED`, of 1.4.
-    BundleFailed {
+    BundleFailed = 17 "the bundle was refused" {
         Unknown = 0 "unspecified",
         Eperm = 1 "not allowed",
         BadId = 2 "the bundle does not exist",
@@ -342,3 +274,5 @@ codes! {
         BundleInProgress = 15 "the bundle locks what is needed",
     }
 }
+
+impl std::error::Error for Error {}

@@ -13,8 +13,8 @@
 use crate::config::ListenConfig;
 use crate::stream::{Listener, Stream};
 use crate::tls::Credentials;
+use flow::error::HelloFailed;
 use flow::openflow::bytes::{Bytes, Version};
-use flow::openflow::fault::Fault;
 use flow::openflow::message::{Body, Message};
 use flow::openflow::misc::ErrorMessage;
 use record::Result;
@@ -141,7 +141,7 @@ fn send_away(mut stream: Stream, why: &str) {
         return;
     }
     let data = Bytes(why.as_bytes().to_vec());
-    let error = ErrorMessage { fault: Fault::HELLO_EPERM, experimenter: None, data };
+    let error = ErrorMessage { fault: HelloFailed::Eperm.into(), experimenter: None, data };
     let message = Message { version: Version::V13, xid: 0, body: Body::Error(error) };
     let _ = stream.write(&message.encode().unwrap_or_default());
 }

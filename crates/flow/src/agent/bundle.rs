@@ -5,7 +5,7 @@
 //! becomes the state. **Price.** Every bundle is atomic and ordered, whatever its flags ask for: that is more than asked.
 
 use super::{Cause, From, OpenFlowAgent, Scene, change};
-use crate::error::{BundleFailed, Error};
+use crate::error::BundleFailed;
 use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, Message};
 use crate::openflow::misc::{BundleAdd, BundleCommand, BundleControl, BundleFlags};
@@ -24,10 +24,6 @@ pub(super) struct Bundle {
     messages: Vec<Message>,
 }
 
-fn failed(code: BundleFailed) -> Fault {
-    Error::from(code).into()
-}
-
 impl OpenFlowAgent {
     pub(super) fn bundle_control(
         &mut self,
@@ -41,40 +37,40 @@ impl OpenFlowAgent {
                 if peer.bundles.contains_key(&id) {
                     // §7.3.9.2: an open bundle of that number is discarded, and the request refused.
                     peer.bundles.remove(&id);
-                    return Err(failed(BundleFailed::BundleExist));
+                    return Err(BundleFailed::BundleExist.into());
                 }
                 if peer.bundles.len() >= MOST_BUNDLES {
-                    return Err(failed(BundleFailed::OutOfBundles));
+                    return Err(BundleFailed::OutOfBundles.into());
                 }
                 check_flags(control.flags)?;
                 peer.bundles.insert(id, Bundle { flags: control.flags, ..Bundle::default() });
                 BundleCommand::OPEN_REPLY
             }
             BundleCommand::CLOSE_REQUEST => {
-                let bundle = peer.bundles.get_mut(&id).ok_or(failed(BundleFailed::BadId))?;
+                let bundle = peer.bundles.get_mut(&id).ok_or(BundleFailed::BadId)?;
                 let (was_closed, same) = (bundle.closed, bundle.flags == control.flags);
                 bundle.closed = true;
                 if was_closed || !same {
                     peer.bundles.remove(&id);
                     let code = if was_closed { BundleFailed::BundleClosed } else { BundleFailed::BadFlags };
-                    return Err(failed(code));
+                    return Err(code.into());
                 }
                 BundleCommand::CLOSE_REPLY
             }
             BundleCommand::COMMIT_REQUEST => {
                 // Whatever becomes of it, the bundle is gone afterwards (§7.3.9.4).
-                let bundle = peer.bundles.remove(&id).ok_or(failed(BundleFailed::BadId))?;
+                let bundle = peer.bundles.remove(&id).ok_or(BundleFailed::BadId)?;
                 if bundle.flags != control.flags {
-                    return Err(failed(BundleFailed::BadFlags));
+                    return Err(BundleFailed::BadFlags.into());
                 }
                 self.commit(scene, bundle)?;
                 BundleCommand::COMMIT_REPLY
             }
             BundleCommand::DISCARD_REQUEST => {
-                peer.bundles.remove(&id).ok_or(failed(BundleFailed::BadId))?;
+                peer.bundles.remove(&id).ok_or(BundleFailed::BadId)?;
                 BundleCommand::DISCARD_REPLY
             }
-            _ => return Err(failed(BundleFailed::BadType)),
+            _ => return Err(BundleFailed::BadType.into()),
         };
         let (bundle_id, flags) = (id, control.flags);
         let reply = BundleControl { bundle_id, kind: answer, flags, properties: vec![] };
@@ -87,7 +83,7 @@ impl OpenFlowAgent {
         if !peer.bundles.contains_key(&add.bundle_id) {
             // §7.3.9.5: a message for a bundle that is not open opens it.
             if peer.bundles.len() >= MOST_BUNDLES {
-                return Err(failed(BundleFailed::OutOfBundles));
+                return Err(BundleFailed::OutOfBundles.into());
             }
             check_flags(add.flags)?;
             peer.bundles.insert(add.bundle_id, Bundle { flags: add.flags, ..Bundle::default() });
@@ -102,17 +98,17 @@ impl OpenFlowAgent {
         };
         if let Some(code) = refusal {
             peer.bundles.remove(&add.bundle_id);
-            return Err(failed(code));
+            return Err(code.into());
         }
         if bundle.messages.len() >= MOST_MESSAGES {
-            return Err(failed(BundleFailed::MsgTooMany));
+            return Err(BundleFailed::MsgTooMany.into());
         }
         let message = Message::decode(&add.message.0)?;
         if message.xid != scene.from.xid {
-            return Err(failed(BundleFailed::MsgBadXid));
+            return Err(BundleFailed::MsgBadXid.into());
         }
         if message.version != scene.from.version || !may_be_bundled(&message.body) {
-            return Err(failed(BundleFailed::MsgUnsup));
+            return Err(BundleFailed::MsgUnsup.into());
         }
         // What can be said now is said now; the state is asked at the commit.
         change::read(scene.from.version, &message, scene.pipeline)?;
@@ -144,14 +140,14 @@ impl OpenFlowAgent {
             }
             Err((index, fault)) => {
                 scene.effects.refuse(scene.from, &bundle.messages[index], fault);
-                Err(failed(BundleFailed::MsgFailed))
+                Err(BundleFailed::MsgFailed.into())
             }
         }
     }
 }
 
 fn check_flags(flags: BundleFlags) -> Result<(), Fault> {
-    if flags.0 & !BundleFlags::ALL.0 != 0 { Err(failed(BundleFailed::BadFlags)) } else { Ok(()) }
+    if flags.0 & !BundleFlags::ALL.0 != 0 { Err(BundleFailed::BadFlags.into()) } else { Ok(()) }
 }
 
 fn may_be_bundled(body: &Body) -> bool {

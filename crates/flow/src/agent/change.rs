@@ -1,7 +1,7 @@
 //! Messages that change something, alone: flow-mod, group-mod, meter-mod, port-mod, table-mod.
 
 use super::{Connection, OpenFlowAgent, Scene, translate};
-use crate::error::{Error, PortModFailed, TableModFailed};
+use crate::error::{BadProperty, BadRequest, Error, PortModFailed, TableModFailed};
 use crate::openflow::bytes::Version;
 use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, Message};
@@ -44,7 +44,7 @@ pub(super) fn read(version: Version, message: &Message, pipeline: &Pipeline) -> 
         Body::MeterMod(wish) => Change::Meter(translate::read_meter_mod(wish)?),
         Body::PortMod(wish) => Change::Port(read_port_mod(wish)?),
         Body::TableMod(wish) => Change::Table(read_table_mod(wish, pipeline)?),
-        _ => return Err(Fault::REQUEST_BAD_TYPE),
+        _ => return Err(BadRequest::BadType.into()),
     })
 }
 
@@ -96,7 +96,7 @@ fn read_table_mod(wish: &misc::TableMod, pipeline: &Pipeline) -> Result<TableMod
                 (config.vacancy_down, config.vacancy_up) = (vacancy.vacancy_down, vacancy.vacancy_up);
             }
             TableModProperty::Experimenter(_) => {
-                return Err(crate::error::BadProperty::BadExperimenter.into());
+                return Err(BadProperty::BadExperimenter.into());
             }
         }
     }

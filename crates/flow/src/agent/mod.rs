@@ -17,7 +17,7 @@ mod queues;
 mod tell;
 pub mod translate;
 
-use crate::error::{BadInstruction, BadRequest, Error};
+use crate::error::{BadInstruction, BadRequest};
 use crate::event::{Event, Monitor};
 use crate::interpret::{self, InputFrame, Verdict};
 use crate::openflow::bytes::Version;
@@ -169,10 +169,10 @@ impl OpenFlowAgent {
             Body::BundleAdd(add) => self.bundle_add(scene, add)?,
             Body::Experimenter(one) => match extension::cancelled(scene.from.version, one) {
                 Some(id) => self.cancel(scene.from.connection, id?)?,
-                None => return Err(Error::from(BadRequest::BadExperimenter).into()),
+                None => return Err(BadRequest::BadExperimenter.into()),
             },
             // What only a switch says.
-            _ => return Err(Fault::REQUEST_BAD_TYPE),
+            _ => return Err(BadRequest::BadType.into()),
         }
         Ok(())
     }
@@ -246,9 +246,8 @@ impl Effects {
 
 /// The error in a version: 1.3 has no name for an instruction that stands there twice, so it is one that is not supported.
 fn spoken(version: Version, fault: Fault) -> Fault {
-    let twice: Fault = Error::from(BadInstruction::DupInst).into();
     match version {
-        Version::V13 if fault == twice => Error::from(BadInstruction::UnsupInst).into(),
+        Version::V13 if fault == BadInstruction::DupInst.into() => BadInstruction::UnsupInst.into(),
         _ => fault,
     }
 }
@@ -275,14 +274,14 @@ fn set_config(pipeline: &mut Pipeline, wish: &SwitchConfig) -> Result<(), Fault>
 /// §7.3.7: a frame, and what to do with it.
 fn packet_out(scene: &mut Scene<'_>, out: &PacketOut) -> Result<(), Fault> {
     if out.buffer_id.0 != translate::NO_BUFFER {
-        return Err(Error::from(BadRequest::BufferUnknown).into());
+        return Err(BadRequest::BufferUnknown.into());
     }
     let actions = translate::read_actions(scene.from.version, &out.actions)?;
     let in_port = PortNo(out.in_port);
     scene.pipeline.check_packet_out(in_port, &actions)?;
     // A frame has at least an Ethernet header.
     if out.data.0.len() < 14 {
-        return Err(Error::from(BadRequest::BadPacket).into());
+        return Err(BadRequest::BadPacket.into());
     }
     let arrival = InputFrame::new(in_port, &out.data.0);
     interpret::packet_out(scene.pipeline, scene.now, arrival, &actions, &mut scene.effects.verdict);

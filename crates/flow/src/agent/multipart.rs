@@ -3,7 +3,7 @@
 use super::{Connection, OpenFlowAgent, Peer, Scene, queues, translate};
 use crate::action::Instruction;
 use crate::entry::Entry;
-use crate::error::{BadRequest, Error, FlowMonitorFailed, MeterModFailed, TableFeaturesFailed};
+use crate::error::{BadRequest, FlowMonitorFailed, MeterModFailed, TableFeaturesFailed};
 use crate::event::{Event, Monitor, MonitorFlags};
 use crate::field::{Field, TABLE};
 use crate::group::{ALL_GROUPS, GROUP_LIMIT};
@@ -58,7 +58,7 @@ impl OpenFlowAgent {
             Request::TableDesc(_) => Reply::TableDesc(pipeline.tables().map(table_desc).collect()),
             Request::QueueDesc(wish) => Reply::QueueDesc(queues::describe(pipeline, wish)?),
             Request::FlowMonitor(wishes) => Reply::FlowMonitor(self.monitor(scene, wishes)?),
-            Request::Experimenter(_) => return Err(Error::from(BadRequest::BadExperimenter).into()),
+            Request::Experimenter(_) => return Err(BadRequest::BadExperimenter.into()),
         };
         scene.reply(Body::MultipartReply(MultipartReply { flags: MultipartFlags::default(), body }));
         Ok(())
@@ -100,24 +100,24 @@ impl OpenFlowAgent {
             let is_there = peer.monitors.contains_key(&id);
             match wish.command {
                 MonitorCommand::ADD if is_there => {
-                    return Err(Error::from(FlowMonitorFailed::MonitorExists).into());
+                    return Err(FlowMonitorFailed::MonitorExists.into());
                 }
                 MonitorCommand::MODIFY if !is_there => {
-                    return Err(Error::from(FlowMonitorFailed::UnknownMonitor).into());
+                    return Err(FlowMonitorFailed::UnknownMonitor.into());
                 }
                 MonitorCommand::DELETE => {
                     peer.cancel(id)?;
                     continue;
                 }
                 MonitorCommand::ADD | MonitorCommand::MODIFY => {}
-                _ => return Err(Error::from(FlowMonitorFailed::BadCommand).into()),
+                _ => return Err(FlowMonitorFailed::BadCommand.into()),
             }
             // 1.3 does not have the last one.
             let flags = MonitorFlags::from_bits(wish.flags.0)
                 .filter(|flags| scene.from.version == Version::V14 || !flags.only_own)
-                .ok_or(Error::from(FlowMonitorFailed::BadFlags))?;
+                .ok_or(FlowMonitorFailed::BadFlags)?;
             if wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE {
-                return Err(Error::from(FlowMonitorFailed::BadTableId).into());
+                return Err(FlowMonitorFailed::BadTableId.into());
             }
             let monitor = Monitor {
                 id,
@@ -150,8 +150,7 @@ impl OpenFlowAgent {
 
 impl Peer {
     fn cancel(&mut self, id: u32) -> Result<(), Fault> {
-        let gone = self.monitors.remove(&id);
-        gone.map(drop).ok_or(Error::from(FlowMonitorFailed::UnknownMonitor).into())
+        self.monitors.remove(&id).map(drop).ok_or(FlowMonitorFailed::UnknownMonitor.into())
     }
 }
 
@@ -185,7 +184,7 @@ fn full(table: u8, rule: &Rule, instructions: bool) -> UpdateFull {
 /// The rules that a question is about, as the fields of a rule that selects.
 fn selector(version: Version, wish: &wire_rule::FlowStatsRequest) -> Result<Rule, Fault> {
     if wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE {
-        return Err(Error::from(BadRequest::BadTableId).into());
+        return Err(BadRequest::BadTableId.into());
     }
     let matching = translate::read_match(version, &wish.matching)?;
     Ok(Rule { cookie: wish.cookie.0, ..Rule::new(0, matching, vec![]) })
@@ -255,7 +254,7 @@ fn table_stats(table: &Table) -> wire::TableStats {
 
 fn ports(pipeline: &Pipeline, wish: u32) -> Result<impl Iterator<Item = &Port>, Fault> {
     if wish != PortNo::ANY.0 && !pipeline.ports.contains_key(&PortNo(wish)) {
-        return Err(Error::from(BadRequest::BadPort).into());
+        return Err(BadRequest::BadPort.into());
     }
     Ok(pipeline.ports.values().filter(move |port| wish == PortNo::ANY.0 || port.number.0 == wish))
 }
@@ -314,7 +313,7 @@ fn chosen_meters(
     pipeline: &Pipeline,
 ) -> Result<impl Iterator<Item = &crate::meter::MeterEntry>, Fault> {
     if wish != ALL_METERS && pipeline.meters().get(wish).is_none() {
-        return Err(Error::from(MeterModFailed::UnknownMeter).into());
+        return Err(MeterModFailed::UnknownMeter.into());
     }
     Ok(pipeline.meters().iter().filter(move |entry| wish == ALL_METERS || entry.meter.id == wish))
 }
@@ -454,12 +453,12 @@ fn shape_tables(wish: &[wire::TableFeatures], pipeline: &mut Pipeline) -> Result
     for table in wish {
         let known = table.table_id <= LAST_TABLE;
         if !known || std::mem::replace(&mut seen[usize::from(table.table_id)], true) {
-            return Err(Error::from(TableFeaturesFailed::BadTable).into());
+            return Err(TableFeaturesFailed::BadTable.into());
         }
         let exceeds =
             pipeline.table(table.table_id).is_some_and(|own| (table.max_entries as usize) < own.len());
         if exceeds || table.properties.iter().any(|property| !is_ours(property)) {
-            return Err(Error::from(TableFeaturesFailed::BadArgument).into());
+            return Err(TableFeaturesFailed::BadArgument.into());
         }
     }
     for table in wish {

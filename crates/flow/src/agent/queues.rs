@@ -3,7 +3,7 @@
 //! What a queue is made of is not the model's business: the owner of the ports puts [`Queue`]s there and keeps their
 //! counters. Rates travel as tenths of a percent of what the port carries.
 
-use crate::error::{Error, QueueOpFailed};
+use crate::error::QueueOpFailed;
 use crate::openflow::bytes::duration;
 use crate::openflow::fault::Fault;
 use crate::openflow::port as wire;
@@ -25,11 +25,11 @@ fn chosen(
     let any = port == PortNo::ANY.0;
     // Those of the controllers are counted, but have no description.
     if !any && port != PortNo::CONTROLLER.0 && !pipeline.ports.contains_key(&PortNo(port)) {
-        return Err(Error::from(QueueOpFailed::BadPort).into());
+        return Err(QueueOpFailed::BadPort.into());
     }
     let ports = move || pipeline.ports.values().filter(move |one| any || one.number.0 == port);
     if queue != ALL && !ports().any(|port| port.queues.contains_key(&queue)) {
-        return Err(Error::from(QueueOpFailed::BadQueue).into());
+        return Err(QueueOpFailed::BadQueue.into());
     }
     let all = ports().flat_map(|port| port.queues.iter().map(move |(id, row)| (port, *id, row)));
     Ok(all.filter(move |(_, id, _)| queue == ALL || *id == queue))
@@ -128,8 +128,8 @@ mod tests {
         assert_eq!(ids(ask(2, ANY)), [(2, 20), (2, 50)]);
         assert_eq!(ids(ask(ANY, 50)), [(1, 50), (2, 50)]);
         assert_eq!(ids(ask(2, 20)), [(2, 20)]);
-        assert_eq!(ask(2, 10), Err(Error::from(QueueOpFailed::BadQueue).into()));
-        assert_eq!(ask(3, ANY), Err(Error::from(QueueOpFailed::BadPort).into()));
+        assert_eq!(ask(2, 10), Err(QueueOpFailed::BadQueue.into()));
+        assert_eq!(ask(3, ANY), Err(QueueOpFailed::BadPort.into()));
         assert_eq!(
             ids(Ok(config(&pipeline, &QueueConfigRequest { port: 1 }).unwrap().queues)),
             [(1, 10), (1, 50)]

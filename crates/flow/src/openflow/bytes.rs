@@ -30,8 +30,8 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A reader of `bytes` that answers `short` when they end too early.
-    pub fn new(bytes: &'a [u8], version: Version, short: Fault) -> Self {
-        Reader { bytes, version, short }
+    pub fn new(bytes: &'a [u8], version: Version, short: impl Into<Fault>) -> Self {
+        Reader { bytes, version, short: short.into() }
     }
 
     /// The version of the message.
@@ -67,7 +67,8 @@ impl<'a> Reader<'a> {
     }
 
     /// A reader of the next `count` bytes, with a fault of its own.
-    pub fn part(&mut self, count: usize, short: Fault) -> Result<Reader<'a>, Fault> {
+    pub fn part(&mut self, count: usize, short: impl Into<Fault>) -> Result<Reader<'a>, Fault> {
+        let short = short.into();
         let bytes = self.bytes.split_at_checked(count).ok_or(short)?;
         self.bytes = bytes.1;
         Ok(Reader { bytes: bytes.0, version: self.version, short })
@@ -458,14 +459,12 @@ macro_rules! tagged {
             pub(crate) fn read_body(
                 number: u16,
                 r: &mut $crate::openflow::bytes::Reader<'_>,
-                unknown: $crate::openflow::fault::Fault,
+                unknown: impl Into<$crate::openflow::fault::Fault>,
             ) -> Result<Self, $crate::openflow::fault::Fault> {
-                if !Self::knows(number, r.version()) {
-                    return Err(unknown);
-                }
                 match number {
+                    _ if !Self::knows(number, r.version()) => Err(unknown.into()),
                     $($number => <$Body as $crate::openflow::bytes::Part>::read(r).map($Name::$Case),)*
-                    _ => Err(unknown),
+                    _ => Err(unknown.into()),
                 }
             }
 
@@ -546,7 +545,7 @@ macro_rules! tlv {
                     let mut w = $crate::openflow::bytes::Writer::new(s.version());
                     part.write(&mut w);
                     let bytes = w.done();
-                    let short = $crate::openflow::fault::Fault::REQUEST_BAD_LEN;
+                    let short = $crate::error::BadRequest::BadLen;
                     part = Self::read(&mut $crate::openflow::bytes::Reader::new(&bytes, s.version(), short))
                         .unwrap();
                 }
@@ -569,7 +568,8 @@ pub enum Padding {
 
 impl<'a> Reader<'a> {
     /// The type of the next type-length-value and a reader of its body.
-    pub fn tlv(&mut self, bad: Fault, padding: Padding) -> Result<(u16, Reader<'a>), Fault> {
+    pub fn tlv(&mut self, bad: impl Into<Fault>, padding: Padding) -> Result<(u16, Reader<'a>), Fault> {
+        let bad = bad.into();
         let number = self.peek16().ok_or(bad)?;
         let mut whole = self.clone();
         whole.short = bad;

@@ -21,6 +21,7 @@ use super::misc::{Echo, ErrorMessage, Hello};
 use super::multipart::{
     self, AssembledPart, MultipartAssembler, MultipartFlags, MultipartReply, MultipartRequest, Reply, Request,
 };
+use crate::error::{BadRequest, HelloFailed};
 use std::collections::VecDeque;
 
 /// Which end this is.
@@ -190,7 +191,7 @@ impl Channel {
                 Frame::Partial => break,
                 Frame::Impossible(header) => {
                     let beginning = self.input[start..].to_vec();
-                    self.refuse_bytes(header, Fault::REQUEST_BAD_LEN, &beginning);
+                    self.refuse_bytes(header, BadRequest::BadLen, &beginning);
                     self.down(format!("a message says that it has {} bytes", header.length));
                 }
                 Frame::Whole(length) => {
@@ -241,9 +242,10 @@ impl Channel {
             for xid in self.questions.forget() {
                 let fault = match version {
                     // 1.3 has no code for it.
-                    Version::V13 => Fault::REQUEST_BAD_MULTIPART,
-                    Version::V14 => Fault::REQUEST_MULTIPART_REQUEST_TIMEOUT,
-                };
+                    Version::V13 => BadRequest::BadMultipart,
+                    Version::V14 => BadRequest::MultipartRequestTimeout,
+                }
+                .into();
                 self.put(&refusal(version, xid, fault, &[]));
                 self.events.push_back(Event::Refused { xid, kind: 18, fault });
             }
@@ -336,7 +338,7 @@ impl Channel {
     /// Section 6.3.1: the highest version of both bitmaps; without a bitmap, the smaller of both header numbers.
     fn negotiate(&mut self, header: Header, body: &[u8]) {
         // A body that cannot be read is one to be ignored, as the standard asks.
-        let mut r = Reader::new(body, Version::V13, Fault::REQUEST_BAD_LEN);
+        let mut r = Reader::new(body, Version::V13, BadRequest::BadLen);
         let hello = <Hello as super::bytes::Part>::read(&mut r).unwrap_or_default();
         let mut own = self.config.versions.clone();
         own.sort();
@@ -366,7 +368,7 @@ impl Channel {
     /// in all versions.
     fn fail_hello(&mut self, header: Header, why: &str) {
         let error = ErrorMessage {
-            fault: Fault::HELLO_INCOMPATIBLE,
+            fault: HelloFailed::Incompatible.into(),
             experimenter: None,
             data: Bytes(why.as_bytes().to_vec()),
         };
@@ -385,17 +387,17 @@ impl Channel {
         if header.version != version.number() {
             // A second hello or an error of the peer's other version is no reason to quarrel.
             if header.kind > 1 {
-                self.refuse_bytes(header, Fault::REQUEST_BAD_VERSION, bytes);
+                self.refuse_bytes(header, BadRequest::BadVersion, bytes);
             }
             return;
         }
         if bytes.len() > self.config.max_message {
-            return self.refuse_bytes(header, Fault::REQUEST_BAD_LEN, bytes);
+            return self.refuse_bytes(header, BadRequest::BadLen, bytes);
         }
         match Message::decode(bytes) {
             Err(fault) => self.refuse_bytes(header, fault, bytes),
             Ok(message) if !for_side(self.side, &message.body) => {
-                self.refuse_bytes(header, Fault::REQUEST_BAD_TYPE, bytes);
+                self.refuse_bytes(header, BadRequest::BadType, bytes);
             }
             Ok(message) => self.understood(now, message, header, bytes),
         }
@@ -432,7 +434,8 @@ impl Channel {
     }
 
     /// Refuses bytes. An error is never answered by an error, and a client does not teach a switch.
-    fn refuse_bytes(&mut self, header: Header, fault: Fault, bytes: &[u8]) {
+    fn refuse_bytes(&mut self, header: Header, fault: impl Into<Fault>, bytes: &[u8]) {
+        let fault = fault.into();
         let version = match self.state {
             State::Up(version) => version,
             _ => Version::V13,

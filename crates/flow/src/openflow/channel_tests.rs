@@ -9,6 +9,7 @@ use super::multipart::{MultipartFlags, MultipartReply, MultipartRequest, Reply, 
 use super::roles::{Roles, Unasked};
 use super::rule::{FlowMod, FlowStats, PacketOut};
 use super::sample::Sampler;
+use crate::error::{AsyncConfigFailed, BadProperty, BadRequest, RoleRequestFailed};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -229,9 +230,9 @@ fn what_cannot_be_decoded_is_answered_and_the_next_message_lives() {
         })
         .collect();
     let expected = [
-        (9, Fault::REQUEST_BAD_TYPE, 12),
-        (10, Fault::REQUEST_BAD_VERSION, 8),
-        (11, Fault::REQUEST_BAD_LEN, 8),
+        (9, Fault::from(BadRequest::BadType), 12),
+        (10, Fault::from(BadRequest::BadVersion), 8),
+        (11, Fault::from(BadRequest::BadLen), 8),
     ];
     assert_eq!(errors, expected);
     let last = events(&mut pair.switch).pop();
@@ -244,7 +245,7 @@ fn a_message_for_the_other_side_is_refused() {
     let mut pair = Pair::up();
     let xid = pair.ask(Body::BarrierReply(Empty {}));
     pair.carry(usize::MAX);
-    let fault = Fault::REQUEST_BAD_TYPE;
+    let fault = Fault::from(BadRequest::BadType);
     assert_eq!(events(&mut pair.switch), [Event::Refused { xid, kind: 21, fault }]);
     assert!(
         matches!(&events(&mut pair.client)[..], [Event::Message(Message { body: Body::Error(error), .. })] if error.fault == fault)
@@ -256,7 +257,10 @@ fn errors_are_not_answered_by_errors() {
     let mut pair = Pair::up();
     pair.switch.input(0, &[5, 1, 0, 9, 0, 0, 0, 1, 0]);
     assert!(pair.switch.output().is_empty());
-    assert_eq!(events(&mut pair.switch), [Event::Refused { xid: 1, kind: 1, fault: Fault::REQUEST_BAD_LEN }]);
+    assert_eq!(
+        events(&mut pair.switch),
+        [Event::Refused { xid: 1, kind: 1, fault: Fault::from(BadRequest::BadLen) }]
+    );
 }
 
 #[test]
@@ -265,7 +269,7 @@ fn a_length_that_cannot_be_ends_the_connection() {
     pair.switch.input(0, &[5, 2, 0, 7, 0, 0, 0, 1]);
     assert!(pair.switch.is_down());
     assert!(
-        matches!(&sent(&mut pair.switch)[..], [Message { body: Body::Error(error), .. }] if error.fault == Fault::REQUEST_BAD_LEN)
+        matches!(&sent(&mut pair.switch)[..], [Message { body: Body::Error(error), .. }] if error.fault == Fault::from(BadRequest::BadLen))
     );
 }
 
@@ -331,7 +335,7 @@ fn a_question_that_is_never_finished_is_refused() {
     let deadline = pair.switch.deadline().unwrap();
     assert_eq!(deadline, SECOND);
     pair.switch.tick(deadline);
-    let fault = Fault::REQUEST_MULTIPART_REQUEST_TIMEOUT;
+    let fault = Fault::from(BadRequest::MultipartRequestTimeout);
     assert_eq!(events(&mut pair.switch), [Event::Refused { xid, kind: 18, fault }]);
     // Both halves in time are one question.
     pair.ask(Body::MultipartRequest(half));
@@ -386,10 +390,10 @@ fn there_is_one_master_and_the_old_one_is_told() {
         [RoleCode::SLAVE, RoleCode::MASTER, RoleCode::EQUAL]
     );
     assert_eq!(roles.set_role(2, RoleCode::MASTER, 11), Ok(vec![]), "the same again");
-    assert_eq!(roles.set_role(1, RoleCode::MASTER, 10), Err(Fault::ROLE_STALE));
-    assert_eq!(roles.set_role(3, RoleCode::SLAVE, 3), Err(Fault::ROLE_STALE));
+    assert_eq!(roles.set_role(1, RoleCode::MASTER, 10), Err(RoleRequestFailed::Stale.into()));
+    assert_eq!(roles.set_role(3, RoleCode::SLAVE, 3), Err(RoleRequestFailed::Stale.into()));
     assert_eq!(roles.set_role(1, RoleCode::EQUAL, 0), Ok(vec![]), "an equal needs no generation");
-    assert_eq!(roles.set_role(1, RoleCode(9), 12), Err(Fault::ROLE_BAD_ROLE));
+    assert_eq!(roles.set_role(1, RoleCode(9), 12), Err(RoleRequestFailed::BadRole.into()));
     assert_eq!(roles.set_role(3, RoleCode::NOCHANGE, 0), Ok(vec![]));
     assert_eq!((roles.role(3), roles.generation()), (Some(RoleCode::EQUAL), 11));
 }
@@ -400,7 +404,7 @@ fn generations_go_round() {
     roles.add(1, Version::V13);
     assert_eq!(roles.set_role(1, RoleCode::MASTER, u64::MAX), Ok(vec![]));
     assert_eq!(roles.set_role(1, RoleCode::MASTER, 0), Ok(vec![]), "one further");
-    assert_eq!(roles.set_role(1, RoleCode::MASTER, u64::MAX), Err(Fault::ROLE_STALE));
+    assert_eq!(roles.set_role(1, RoleCode::MASTER, u64::MAX), Err(RoleRequestFailed::Stale.into()));
     assert_eq!(roles.set_role(1, RoleCode::MASTER, 1 << 62), Ok(vec![]));
 }
 
@@ -422,7 +426,7 @@ fn a_slave_may_read_only() {
         Body::Hello(Hello::default()),
     ];
     for body in &refused {
-        assert_eq!(roles.may(1, body), Err(Fault::REQUEST_IS_SLAVE), "{body:?}");
+        assert_eq!(roles.may(1, body), Err(BadRequest::IsSlave.into()), "{body:?}");
     }
     for body in &allowed {
         assert_eq!(roles.may(1, body), Ok(()), "{body:?}");
@@ -450,9 +454,12 @@ fn who_hears_what_follows_from_role_and_masks() {
     roles.set_async(2, &only(AsyncProperty::PacketInSlave(Hex(1 << 2)))).unwrap();
     assert_eq!(hears(&roles, Unasked::PacketIn, 2), [2]);
     assert_eq!(hears(&roles, Unasked::PortStatus, 1), [1, 2], "the others stay in 1.4");
-    assert_eq!(roles.set_async(2, &only(AsyncProperty::PortStatusSlave(Hex(8)))), Err(Fault::ASYNC_INVALID));
+    assert_eq!(
+        roles.set_async(2, &only(AsyncProperty::PortStatusSlave(Hex(8)))),
+        Err(AsyncConfigFailed::Invalid.into())
+    );
     let twice = AsyncConfig { properties: vec![AsyncProperty::PacketInSlave(Hex(0)); 2] };
-    assert_eq!(roles.set_async(2, &twice), Err(Fault::PROPERTY_DUP_TYPE));
+    assert_eq!(roles.set_async(2, &twice), Err(BadProperty::DupType.into()));
     assert_eq!(hears(&roles, Unasked::PacketIn, 2), [2], "a refused request changes nothing");
 
     // What is reported is what was set, in both versions.
@@ -477,7 +484,7 @@ fn auxiliary_connections_belong_to_their_main_one() {
     assert_eq!((roles.auxiliary_id(1), roles.auxiliary_id(7), roles.main(7)), (0, 3, Some(1)));
     roles.set_role(7, RoleCode::SLAVE, 1).unwrap();
     assert_eq!((roles.role(1), roles.role(7)), (Some(RoleCode::SLAVE), Some(RoleCode::SLAVE)));
-    assert_eq!(roles.may(7, &Body::FlowMod(FlowMod::default())), Err(Fault::REQUEST_IS_SLAVE));
+    assert_eq!(roles.may(7, &Body::FlowMod(FlowMod::default())), Err(BadRequest::IsSlave.into()));
     assert_eq!((roles.remove(7), roles.main(7), roles.controllers()), (vec![], None, 1));
     roles.add_auxiliary(9, 1, 3, Version::V14).unwrap();
     assert_eq!((roles.remove(1), roles.controllers()), (vec![9], 0));

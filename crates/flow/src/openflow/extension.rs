@@ -18,7 +18,7 @@ use super::fault::{self, Fault};
 use super::oxm::{ExperimenterKind, Match};
 use super::rule::{MonitorCommand, MonitorFlags, MonitorRequest, RemovedReason, UpdateFull};
 use super::tree::Tree;
-use crate::error::FlowMonitorFailed;
+use crate::error::{BadMatch, BadRequest, FlowMonitorFailed};
 use crate::rule::ANY_GROUP;
 
 /// The Open Networking Foundation as an experimenter.
@@ -73,7 +73,7 @@ fn envelope(exp_type: u32) -> [u8; ENVELOPE] {
 /// The number of the multipart with this number, whose envelope is taken off.
 pub(crate) fn multipart_inside(number: u16, r: &mut Reader<'_>) -> Result<u16, Fault> {
     match (r.version(), number) {
-        (Version::V13, FLOW_MONITOR) => Err(Fault::REQUEST_BAD_MULTIPART),
+        (Version::V13, FLOW_MONITOR) => Err(BadRequest::BadMultipart.into()),
         (Version::V13, fault::EXPERIMENTER)
             if r.clone().take(ENVELOPE).is_ok_and(|e| e == envelope(MONITOR)) =>
         {
@@ -92,7 +92,7 @@ pub(crate) fn multipart_outside(version: Version, number: u16) -> Option<[u8; EN
 /// The monitor that a message of 1.3 cancels; nothing when it is another message.
 pub(crate) fn cancelled(version: Version, message: &ExperimenterKind) -> Option<Result<u32, Fault>> {
     let is_it = version == Version::V13 && (message.experimenter.0, message.exp_type) == (ONF, MONITOR);
-    let id = <[u8; 4]>::try_from(message.data.0.as_slice()).map_err(|_| Fault::REQUEST_BAD_LEN);
+    let id = <[u8; 4]>::try_from(message.data.0.as_slice()).map_err(|_| BadRequest::BadLen.into());
     is_it.then(|| id.map(u32::from_be_bytes))
 }
 
@@ -175,8 +175,8 @@ fn read_match(r: &mut Reader<'_>, length: u16) -> Result<Match, Fault> {
         return Match::read(r);
     }
     let length = usize::from(length);
-    let fields = Part::read(&mut r.part(length, Fault::MATCH_BAD_LEN)?)?;
-    r.part(length.next_multiple_of(8) - length, Fault::MATCH_BAD_LEN)?;
+    let fields = Part::read(&mut r.part(length, BadMatch::BadLen)?)?;
+    r.part(length.next_multiple_of(8) - length, BadMatch::BadLen)?;
     Ok(Match { fields })
 }
 

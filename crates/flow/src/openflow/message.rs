@@ -13,6 +13,7 @@ use super::oxm::ExperimenterKind;
 use super::port::{PortMod, PortStatus, QueueConfigReply, QueueConfigRequest};
 use super::rule::{FlowMod, FlowRemoved, PacketIn, PacketOut};
 use super::tree::Tree;
+use crate::error::{BadRequest, BundleFailed};
 use std::fmt;
 
 pub use super::bytes::{HEADER, LONGEST};
@@ -141,14 +142,14 @@ impl Header {
 impl Message {
     /// Reads one whole message; the fault is what to send back.
     pub fn decode(bytes: &[u8]) -> Result<Message, Fault> {
-        let header = Header::parse(bytes).ok_or(Fault::REQUEST_BAD_LEN)?;
-        let version = Version::from_number(header.version).ok_or(Fault::REQUEST_BAD_VERSION)?;
+        let header = Header::parse(bytes).ok_or(BadRequest::BadLen)?;
+        let version = Version::from_number(header.version).ok_or(BadRequest::BadVersion)?;
         if usize::from(header.length) != bytes.len() {
-            return Err(Fault::REQUEST_BAD_LEN);
+            return Err(BadRequest::BadLen.into());
         }
         let (kind, skip, layout) = extension::inside(version, header.kind, &bytes[HEADER..]);
-        let mut r = Reader::new(&bytes[HEADER + skip..], layout, Fault::REQUEST_BAD_LEN);
-        let body = Body::read_body(kind, &mut r, Fault::REQUEST_BAD_TYPE)?;
+        let mut r = Reader::new(&bytes[HEADER + skip..], layout, BadRequest::BadLen);
+        let body = Body::read_body(kind, &mut r, BadRequest::BadType)?;
         r.end()?;
         Ok(Message { version, xid: header.xid, body })
     }
@@ -197,10 +198,10 @@ pub struct Raw(pub Vec<u8>);
 
 impl Part for Raw {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let mut whole = r.clone().part(r.left(), Fault::BUNDLE_MSG_BAD_LEN)?;
+        let mut whole = r.clone().part(r.left(), BundleFailed::MsgBadLen)?;
         let mut message = whole.measured(2)?;
         if message.left() < HEADER {
-            return Err(Fault::BUNDLE_MSG_BAD_LEN);
+            return Err(BundleFailed::MsgBadLen.into());
         }
         r.skip(message.left())?;
         Ok(Raw(message.rest().to_vec()))

@@ -8,6 +8,7 @@ use super::message::Raw;
 use super::older::{AsyncConfig13, TableMod13};
 use super::oxm::{ExperimenterKind, OnlyExperimenter, OxmId};
 use super::tree::Tree;
+use crate::error::{BadRequest, HelloFailed};
 
 /// `hello`: which versions the sender speaks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,7 +67,7 @@ impl Part for Hello {
 
 impl Part for HelloElement {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let (number, mut body) = r.tlv(Fault::REQUEST_BAD_LEN, Padding::Outside)?;
+        let (number, mut body) = r.tlv(BadRequest::BadLen, Padding::Outside)?;
         match number {
             1 => Part::read(&mut body).map(HelloElement::Versions),
             _ => Ok(HelloElement::Unknown(number, Part::read(&mut body)?)),
@@ -147,7 +148,7 @@ impl Part for ErrorMessage {
         let (kind, detail) = self.fault.names();
         let mut fields = vec![("type", code(self.fault.kind, kind)), ("code", code(self.fault.code, detail))];
         fields.extend(self.experimenter.map(|who| ("experimenter", Hex(who).tree())));
-        let text = matches!(self.fault, Fault::HELLO_INCOMPATIBLE | Fault::HELLO_EPERM);
+        let text = [HelloFailed::Incompatible, HelloFailed::Eperm].map(Fault::from).contains(&self.fault);
         fields.push((
             "data",
             match std::str::from_utf8(&self.data.0) {

@@ -15,6 +15,7 @@ use super::oxm::ExperimenterKind;
 use super::port::{Port, PortStats, PortStatsRequest, Queue, QueueRequest, QueueStats};
 use super::rule::{AggregateStats, FlowStats, FlowStatsRequest, MonitorRequest, Update};
 use super::tree::Tree;
+use crate::error::BadRequest;
 
 flags! {
     /// Whether more is to come.
@@ -122,7 +123,7 @@ macro_rules! multipart {
                 let flags = MultipartFlags::read(r)?;
                 r.skip(4)?;
                 let number = extension::multipart_inside(number, r)?;
-                Ok($Name { flags, body: $Body::read_body(number, r, Fault::REQUEST_BAD_MULTIPART)? })
+                Ok($Name { flags, body: $Body::read_body(number, r, BadRequest::BadMultipart)? })
             }
             fn write(&self, w: &mut Writer) {
                 write_head(w, self.body.number(), self.flags);
@@ -319,7 +320,7 @@ impl<T> MultipartAssembler<T> {
         let more = flags.has(MultipartFlags::MORE);
         match at {
             None if more && self.waiting.len() >= Self::SEQUENCES => {
-                return Err(Fault::REQUEST_MULTIPART_BUFFER_OVERFLOW);
+                return Err(BadRequest::MultipartBufferOverflow.into());
             }
             None if more => self.waiting.push((xid, number, part)),
             None => return Ok(AssembledPart::Whole(xid, part)),
@@ -332,7 +333,7 @@ impl<T> MultipartAssembler<T> {
                     return if fits {
                         Ok(AssembledPart::Whole(xid, whole))
                     } else {
-                        Err(Fault::REQUEST_MULTIPART_BUFFER_OVERFLOW)
+                        Err(BadRequest::MultipartBufferOverflow.into())
                     };
                 }
             }
@@ -355,7 +356,7 @@ macro_rules! join {
                 Ok(all.data.0.len())
             }
             // Other answers are one structure: a second part has no meaning.
-            _ => Err(Fault::REQUEST_BAD_MULTIPART),
+            _ => Err(BadRequest::BadMultipart.into()),
         }
     };
 }

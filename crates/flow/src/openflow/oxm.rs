@@ -8,6 +8,7 @@
 use super::bytes::{Bytes, Part, Reader, Writer, layout, tagged, tlv};
 use super::fault::{self, Fault};
 use super::tree::{Tree, hex};
+use crate::error::BadMatch;
 use crate::field::{Field, Form, Row};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -201,17 +202,17 @@ impl Part for Match {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
         let number = r.peek16();
         let left = r.left();
-        let mut whole = r.clone().part(left, Fault::MATCH_BAD_LEN)?;
+        let mut whole = r.clone().part(left, BadMatch::BadLen)?;
         let mut body = whole.measured(2)?;
         // OFPMT_STANDARD is 0 and deprecated, OFPMT_OXM is 1.
         if number != Some(1) {
-            return Err(Fault::MATCH_BAD_TYPE);
+            return Err(BadMatch::BadType.into());
         }
         body.skip(4)?;
         let length = left - whole.left();
         let fields = Part::read(&mut body)?;
         r.skip(length)?;
-        r.part(length.next_multiple_of(8) - length, Fault::MATCH_BAD_LEN)?;
+        r.part(length.next_multiple_of(8) - length, BadMatch::BadLen)?;
         Ok(Match { fields })
     }
     fn write(&self, w: &mut Writer) {

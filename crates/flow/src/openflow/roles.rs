@@ -13,6 +13,7 @@ use super::fault::Fault;
 use super::message::Body;
 use super::misc::{AsyncConfig, AsyncProperty, RoleCode, RoleReason, RoleStatus};
 use super::multipart::Request;
+use crate::error::{AsyncConfigFailed, BadProperty, BadRequest, HelloFailed, RoleRequestFailed};
 use std::collections::BTreeMap;
 
 /// The number of a connection, given by the owner of the sockets.
@@ -114,13 +115,13 @@ impl Masks {
     fn with(mut self, version: Version, config: &AsyncConfig) -> Result<Masks, Fault> {
         let mut seen = vec![];
         for property in &config.properties {
-            let (kind, mask, bits) = self.place(property).ok_or(Fault::PROPERTY_BAD_EXPERIMENTER)?;
+            let (kind, mask, bits) = self.place(property).ok_or(BadProperty::BadExperimenter)?;
             // 1.3 has no error for it; there, bits without a meaning are kept and mean nothing.
             if version == Version::V14 && bits & !kind.reasons(version) != 0 {
-                return Err(Fault::ASYNC_INVALID);
+                return Err(AsyncConfigFailed::Invalid.into());
             }
             if seen.contains(&property.number()) {
-                return Err(Fault::PROPERTY_DUP_TYPE);
+                return Err(BadProperty::DupType.into());
             }
             seen.push(property.number());
             *mask = bits;
@@ -188,9 +189,9 @@ impl Roles {
         number: u8,
         version: Version,
     ) -> Result<(), Fault> {
-        let controller = self.controllers.get_mut(&main).ok_or(Fault::HELLO_EPERM)?;
+        let controller = self.controllers.get_mut(&main).ok_or(HelloFailed::Eperm)?;
         if number == 0 || controller.version != version || controller.auxiliary.contains_key(&number) {
-            return Err(Fault::HELLO_EPERM);
+            return Err(HelloFailed::Eperm.into());
         }
         controller.auxiliary.insert(number, conn);
         Ok(())
@@ -246,12 +247,12 @@ impl Roles {
         role: RoleCode,
         generation: u64,
     ) -> Result<Vec<(Conn, RoleStatus)>, Fault> {
-        let main = self.main(conn).ok_or(Fault::ROLE_BAD_ROLE)?;
+        let main = self.main(conn).ok_or(RoleRequestFailed::BadRole)?;
         match role {
             RoleCode::NOCHANGE => return Ok(vec![]),
             RoleCode::EQUAL => {}
             RoleCode::MASTER | RoleCode::SLAVE => self.elect(generation)?,
-            _ => return Err(Fault::ROLE_BAD_ROLE),
+            _ => return Err(RoleRequestFailed::BadRole.into()),
         }
         let mut demoted = vec![];
         if role == RoleCode::MASTER {
@@ -271,7 +272,7 @@ impl Roles {
     /// 1.3.5 section 6.3, Multiple Controllers: a generation is stale when it is behind the last one, on a circle of 64 bits.
     fn elect(&mut self, generation: u64) -> Result<(), Fault> {
         match self.generation {
-            Some(last) if (generation.wrapping_sub(last) as i64) < 0 => Err(Fault::ROLE_STALE),
+            Some(last) if (generation.wrapping_sub(last) as i64) < 0 => Err(RoleRequestFailed::Stale.into()),
             _ => {
                 self.generation = Some(generation);
                 Ok(())
@@ -296,7 +297,7 @@ impl Roles {
             _ => false,
         };
         match self.role(conn) {
-            Some(RoleCode::SLAVE) if changes => Err(Fault::REQUEST_IS_SLAVE),
+            Some(RoleCode::SLAVE) if changes => Err(BadRequest::IsSlave.into()),
             _ => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ use super::extension::{Monitor13, Update13};
 use super::fault::Fault;
 use super::oxm::Match;
 use super::tree::Tree;
+use crate::error::BadRequest;
 
 codes! {
     /// What a flow-mod does.
@@ -240,8 +241,11 @@ impl Part for Update {
         let mut body = r.measured(0)?;
         body.skip(2)?;
         let event = u16::read(&mut body)?;
-        let update =
-            Update::read_body(event.saturating_add(less(r.version())), &mut body, Fault::REQUEST_BAD_TYPE)?;
+        let update = Update::read_body(
+            event.saturating_add(less(r.version())),
+            &mut body,
+            Fault::from(BadRequest::BadType),
+        )?;
         body.end()?;
         Ok(update)
     }

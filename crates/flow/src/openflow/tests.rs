@@ -7,6 +7,7 @@ use super::misc::{Echo, ErrorMessage, Hello};
 use super::multipart::{self, AssembledPart, MultipartAssembler, MultipartReply, Reply, split_at};
 use super::rule::FlowStats;
 use super::sample::Sampler;
+use crate::error::{BadAction, BadInstruction, BadMatch, BadRequest};
 use proptest::prelude::*;
 
 fn bytes_of(hex: &str) -> Vec<u8> {
@@ -106,38 +107,46 @@ fn known_bytes_have_their_line_and_come_back() {
 #[test]
 fn what_is_wrong_has_the_standards_error() {
     let wrong = [
-        ("04", Fault::REQUEST_BAD_LEN, "no header"),
-        ("01 00 0008 00000001", Fault::REQUEST_BAD_VERSION, "OpenFlow 1.0"),
-        ("04 63 0008 00000001", Fault::REQUEST_BAD_TYPE, "type 99"),
-        ("04 21 0010 00000009 00000001 0000 0003", Fault::REQUEST_BAD_TYPE, "a bundle in 1.3"),
-        ("05 16 0010 00000009 00000001 00000000", Fault::REQUEST_BAD_TYPE, "1.3's queues in 1.4"),
-        ("04 05 000c 00000001 00000000", Fault::REQUEST_BAD_LEN, "a body where there is none"),
-        ("04 12 0010 00000001 0063 0000 00000000", Fault::REQUEST_BAD_MULTIPART, "multipart 99"),
-        ("04 12 0010 00000001 000e 0000 00000000", Fault::REQUEST_BAD_MULTIPART, "table_desc in 1.3"),
-        ("04 12 0010 00000001 0010 0000 00000000", Fault::REQUEST_BAD_MULTIPART, "1.4's monitors in 1.3"),
+        ("04", Fault::from(BadRequest::BadLen), "no header"),
+        ("01 00 0008 00000001", Fault::from(BadRequest::BadVersion), "OpenFlow 1.0"),
+        ("04 63 0008 00000001", Fault::from(BadRequest::BadType), "type 99"),
+        ("04 21 0010 00000009 00000001 0000 0003", Fault::from(BadRequest::BadType), "a bundle in 1.3"),
+        ("05 16 0010 00000009 00000001 00000000", Fault::from(BadRequest::BadType), "1.3's queues in 1.4"),
+        ("04 05 000c 00000001 00000000", Fault::from(BadRequest::BadLen), "a body where there is none"),
+        ("04 12 0010 00000001 0063 0000 00000000", Fault::from(BadRequest::BadMultipart), "multipart 99"),
+        (
+            "04 12 0010 00000001 000e 0000 00000000",
+            Fault::from(BadRequest::BadMultipart),
+            "table_desc in 1.3",
+        ),
+        (
+            "04 12 0010 00000001 0010 0000 00000000",
+            Fault::from(BadRequest::BadMultipart),
+            "1.4's monitors in 1.3",
+        ),
         (
             "04 12 0028 00000001 ffff 0000 00000000 4f4e4600 0000074e 00000000 001f 0004 ffffffff ff 000000",
-            Fault::MATCH_BAD_LEN,
+            Fault::from(BadMatch::BadLen),
             "a monitor without its match",
         ),
         (
             "04 0d 0028 00000001 ffffffff fffffffd 0010 000000000000 0063 0010 00000001 ffff000000000000",
-            Fault::ACTION_BAD_TYPE,
+            Fault::from(BadAction::BadType),
             "action 99",
         ),
         (
             "04 0d 0028 00000001 ffffffff fffffffd 0010 000000000000 0000 0008 00000001 ffff000000000000",
-            Fault::ACTION_BAD_LEN,
+            Fault::from(BadAction::BadLen),
             "an output of 8 bytes",
         ),
         (
             "04 0d 0028 00000001 ffffffff fffffffd 0010 000000000000 0000 0000 00000001 ffff000000000000",
-            Fault::ACTION_BAD_LEN,
+            Fault::from(BadAction::BadLen),
             "an output of no length",
         ),
         (
             "04 0d 0028 00000001 ffffffff fffffffd 0020 000000000000 0000 0010 00000001 ffff000000000000",
-            Fault::REQUEST_BAD_LEN,
+            Fault::from(BadRequest::BadLen),
             "actions longer than the message",
         ),
     ];
@@ -154,17 +163,21 @@ fn what_is_wrong_has_the_standards_error() {
         assert_eq!(bytes.len(), length);
         Message::decode(&bytes)
     };
-    assert_eq!(flow_mod("0000 0004 00000000", 56), Err(Fault::MATCH_BAD_TYPE), "a standard match");
-    assert_eq!(flow_mod("0001 0002 00000000", 56), Err(Fault::MATCH_BAD_LEN), "shorter than its header");
-    assert_eq!(flow_mod("0001 000a 80000a02 08 000000", 60), Err(Fault::MATCH_BAD_LEN), "a field cut short");
+    assert_eq!(flow_mod("0000 0004 00000000", 56), Err(BadMatch::BadType.into()), "a standard match");
+    assert_eq!(flow_mod("0001 0002 00000000", 56), Err(BadMatch::BadLen.into()), "shorter than its header");
+    assert_eq!(
+        flow_mod("0001 000a 80000a02 08 000000", 60),
+        Err(BadMatch::BadLen.into()),
+        "a field cut short"
+    );
     assert_eq!(
         flow_mod("0001 0004 00000000 0009 0008 00000000", 64),
-        Err(Fault::INSTRUCTION_UNKNOWN_INST),
+        Err(BadInstruction::UnknownInst.into()),
         "instruction 9"
     );
     assert_eq!(
         flow_mod("0001 0004 00000000 0001 0010 0100000000000000 00000000", 72),
-        Err(Fault::INSTRUCTION_BAD_LEN),
+        Err(BadInstruction::BadLen.into()),
         "goto of 16"
     );
 }
@@ -173,12 +186,12 @@ fn what_is_wrong_has_the_standards_error() {
 fn a_refusal_carries_the_beginning_of_what_it_refuses() {
     let long = vec![7u8; 200];
     let Body::Error(ErrorMessage { data, .. }) =
-        refusal(Version::V13, 1, Fault::REQUEST_BAD_TYPE, &long).body
+        refusal(Version::V13, 1, Fault::from(BadRequest::BadType), &long).body
     else {
         panic!("not an error")
     };
     assert_eq!(data.0, &long[..64]);
-    let short = refusal(Version::V14, 1, Fault::REQUEST_BAD_TYPE, &long[..9]);
+    let short = refusal(Version::V14, 1, Fault::from(BadRequest::BadType), &long[..9]);
     assert_eq!(Message::decode(&short.encode().unwrap()), Ok(short));
 }
 
@@ -241,11 +254,11 @@ fn parts_without_end_are_refused() {
     };
     let mut together = MultipartAssembler::<Reply>::default();
     let fault = (0..100).find_map(|_| together.reply(1, part(true)).err());
-    assert_eq!(fault, Some(Fault::REQUEST_MULTIPART_BUFFER_OVERFLOW));
+    assert_eq!(fault, Some(Fault::from(BadRequest::MultipartBufferOverflow)));
     for xid in 0..MultipartAssembler::<Reply>::SEQUENCES as u32 {
         assert_eq!(together.reply(100 + xid, part(true)), Ok(AssembledPart::Waiting));
     }
-    assert_eq!(together.reply(200, part(true)), Err(Fault::REQUEST_MULTIPART_BUFFER_OVERFLOW));
+    assert_eq!(together.reply(200, part(true)), Err(BadRequest::MultipartBufferOverflow.into()));
     assert!(
         matches!(together.reply(200, part(false)), Ok(AssembledPart::Whole(200, _))),
         "one of one part needs no room"
@@ -275,7 +288,7 @@ proptest! {
         let bytes = message.encode().unwrap();
         for length in 0..bytes.len() {
             // As it came, and with a header that says the shorter length.
-            prop_assert_eq!(Message::decode(&bytes[..length]), Err(Fault::REQUEST_BAD_LEN));
+            prop_assert_eq!(Message::decode(&bytes[..length]), Err(BadRequest::BadLen.into()));
             if length >= HEADER {
                 let mut cut = bytes[..length].to_vec();
                 cut[2..4].copy_from_slice(&(length as u16).to_be_bytes());
