@@ -2,7 +2,8 @@
 //! that was set reads back.
 
 use wire::edit::{FrameBuf, Refused};
-use wire::headers::{Field, Headers};
+use wire::field::{Field, Row, TABLE};
+use wire::headers::Headers;
 use wire::offload::{Offload, Partial};
 
 /// One byte says how many edits follow, of three bytes each; two bytes are a place of an unfinished checksum; the rest is
@@ -20,7 +21,7 @@ pub fn edit(bytes: &[u8]) {
             assert_eq!(buffer.bytes(), before);
         }
         assert_eq!(buffer.headers(), &Headers::parse(buffer.bytes()));
-        for (field, bits) in Field::ALL {
+        for &Row { field, bits, .. } in TABLE {
             assert!(buffer.get(field).is_none_or(|value| value >> (bits - 1) <= 1));
         }
     }
@@ -46,7 +47,7 @@ fn one(frame: &mut FrameBuf, [kind, a, b]: [u8; 3]) -> Result<(), Refused> {
 }
 
 fn set(frame: &mut FrameBuf, kind: u8, word: u16) -> Result<(), Refused> {
-    let (field, bits) = Field::ALL[usize::from(kind) % Field::ALL.len()];
+    let Row { field, bits, .. } = TABLE[usize::from(kind) % TABLE.len()];
     // The same two bytes over and over, as many as the field has.
     let value = (u128::MAX / 0xffff * u128::from(word)) >> (128 - bits);
     frame.set(field, value)?;

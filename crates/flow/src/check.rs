@@ -12,12 +12,13 @@
 use crate::action::{Action, Instruction};
 use crate::action_set::slot;
 use crate::error::{BadAction, BadInstruction, Error, MeterModFailed};
-use crate::field::{Field, Prerequisite, VLAN_PRESENT, Value, ethertype};
+use crate::field::{Field, Prerequisite, VLAN_PRESENT, Value};
 use crate::group::Groups;
 use crate::matching::Match;
 use crate::meter::{MAX_METER, Meters};
 use crate::port::PortNo;
 use crate::rule::Rule;
+use wire::headers;
 
 /// Where actions stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,12 +193,12 @@ fn one(action: &Action, known: &Known, home: ActionContext, groups: &Groups) -> 
         Action::Output { port, .. } => refuse(!is_output(*port, home), BadAction::BadOutPort),
         Action::Group(id) => refuse(groups.get(*id).is_none(), BadAction::BadOutGroup),
         Action::PushVlan(tag) => {
-            refuse(![ethertype::VLAN, ethertype::SERVICE_VLAN].contains(tag), BadAction::BadTag)
+            refuse(![headers::VLAN, headers::SERVICE_VLAN].contains(tag), BadAction::BadTag)
         }
         Action::PushMpls(tag) => {
-            refuse(![ethertype::MPLS, ethertype::MPLS_MULTICAST].contains(tag), BadAction::BadTag)
+            refuse(![headers::MPLS, headers::MPLS_MULTICAST].contains(tag), BadAction::BadTag)
         }
-        Action::PushPbb(tag) => refuse(*tag != ethertype::PBB, BadAction::BadTag),
+        Action::PushPbb(tag) => refuse(*tag != headers::PBB, BadAction::BadTag),
         Action::SetField { field, value } => set_field(*field, *value, known),
         Action::Experimenter { .. } => Err(BadAction::BadExperimenter),
         _ => Ok(()),

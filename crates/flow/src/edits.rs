@@ -25,28 +25,9 @@ pub fn edit(frame: &mut FrameBuf, action: &Action) -> Result<(), Refused> {
         Action::DecNwTtl => frame.dec_nw_ttl(),
         Action::PushPbb(tag) => frame.push_pbb(*tag),
         Action::PopPbb => frame.pop_pbb(),
-        Action::SetField { field, value } => match wire::headers::Field::from_oxm(*field as u8) {
-            Some(field) => frame.set(field, *value),
-            None => Ok(()),
-        },
+        Action::SetField { field, value } => frame.set(*field, *value),
         Action::Output { .. } | Action::SetQueue(_) | Action::Group(_) | Action::Experimenter { .. } => {
             Ok(())
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::field::TABLE;
-
-    #[test]
-    fn the_tables_of_fields_agree() {
-        let of_frame: Vec<_> = TABLE
-            .iter()
-            .filter_map(|row| Some((row.oxm, wire::headers::Field::from_oxm(row.oxm)?.bits(), row.bits)))
-            .collect();
-        assert_eq!(of_frame.len(), wire::headers::Field::ALL.len());
-        assert!(of_frame.iter().all(|(_, theirs, ours)| theirs == ours), "{of_frame:?}");
-        assert_eq!(TABLE.len() - of_frame.len(), 4, "in_port, in_phy_port, metadata, tunnel_id");
     }
 }

@@ -292,7 +292,7 @@ impl Traveller {
             Field::InPhyPort => Some(self.phy_port.unwrap_or(self.in_port).0.into()),
             Field::Metadata => Some(self.metadata.into()),
             Field::TunnelId => Some(self.tunnel_id.into()),
-            _ => self.frame.get(wire::headers::Field::from_oxm(field as u8)?),
+            _ => self.frame.get(field),
         }
     }
 

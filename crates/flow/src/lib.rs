@@ -25,7 +25,6 @@ pub mod edits;
 pub mod entry;
 pub mod error;
 pub mod event;
-pub mod field;
 pub mod group;
 pub mod interpret;
 pub mod matching;
@@ -42,7 +41,7 @@ pub mod trace;
 
 pub use action::{Action, Instruction};
 pub use error::Error;
-pub use field::Field;
 pub use matching::Match;
 pub use pipeline::Pipeline;
 pub use port::PortNo;
+pub use wire::field::{self, Field};

@@ -17,9 +17,7 @@
 //! there is one, else 0x05ff, and what is behind SNAP is entered when it is ARP or IP (OpenFlow 1.0.0 table 3, "dl_type"; later
 //! versions say nothing, and Open vSwitch, `parse_ethertype` in lib/flow.c, does the same).
 
-mod field;
-
-pub use field::Field;
+pub use crate::field::{Field, VLAN_PRESENT};
 
 use crate::be16;
 use crate::frame::{ARP, Ethernet, IPV4};
@@ -38,8 +36,6 @@ pub const MPLS_MULTICAST: u16 = 0x8848;
 pub const PBB: u16 = 0x88e7;
 /// The ethertype of an 802.3 frame that has none: LLC without SNAP (`OFP_DL_TYPE_NOT_ETH_TYPE` of OpenFlow 1.0).
 pub const NO_ETHERTYPE: u16 = 0x05ff;
-/// The bit of [`Field::VlanVid`] that says that there is a tag (`OFPVID_PRESENT`).
-pub const VLAN_PRESENT: u16 = 0x1000;
 
 /// ICMPv6 type of a neighbour solicitation (RFC 4861).
 pub const NEIGHBOUR_SOLICITATION: u8 = 135;
@@ -331,8 +327,8 @@ impl Headers {
 
     fn spot_of_neighbour(&self, at: usize, field: Field) -> Option<Spot> {
         match (field, self.neighbour?) {
-            (Field::Ipv6NdTarget, _) => Some(Spot::whole(at + 8, 16)),
-            (Field::Ipv6NdSll, NEIGHBOUR_SOLICITATION) | (Field::Ipv6NdTll, NEIGHBOUR_ADVERTISEMENT) => {
+            (Field::NdTarget, _) => Some(Spot::whole(at + 8, 16)),
+            (Field::NdSll, NEIGHBOUR_SOLICITATION) | (Field::NdTll, NEIGHBOUR_ADVERTISEMENT) => {
                 (self.link_layer != 0).then_some(Spot::whole(self.link_layer, 6))
             }
             _ => None,

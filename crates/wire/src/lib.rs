@@ -1,7 +1,7 @@
 //! Bytes and headers.
 //!
 //! **What.** Checked views over the headers that pathlab meets ([`frame`]), the headers of any frame as a switch sees
-//! them ([`headers`]) and as its actions change them ([`edit`]), ICMP echo ([`icmp`]), the internet checksum
+//! them ([`headers`]), their fields ([`field`]) and as its actions change them ([`edit`]), ICMP echo ([`icmp`]), the internet checksum
 //! ([`checksum`]), SCTP's ([`crc32c`]), what a sender left to the hardware ([`offload`]), one line of text for any frame
 //! ([`text`]), capture files ([`pcap`]), the header that every test message carries ([`message`]) and the one of the
 //! kernel's packet generator ([`pktgen`]).
@@ -15,6 +15,7 @@
 pub mod checksum;
 pub mod crc32c;
 pub mod edit;
+pub mod field;
 pub mod filter;
 pub mod frame;
 pub mod headers;

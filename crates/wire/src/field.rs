@@ -1,13 +1,15 @@
 //! The fields of OpenFlow: THE table.
 //!
-//! **What.** One row per field of §7.2.3.7 (and 1.4 §7.2.3.7): names, OXM number, width, whether it takes a mask, what
-//! must stand before it, whether set-field may write it. Codec, text, checks, documents and tests read this table.
+//! **What.** One row per field of OpenFlow 1.3.5 section 7.2.3.7 (and 1.4 section 7.2.3.7): names, OXM number, width, whether
+//! it takes a mask, what must stand before it, whether set-field may write it. Headers, edits, codec, text, checks, documents
+//! and tests read this table.
 //!
 //! **Why.** A field that is known in one place only cannot disagree with itself.
 //!
-//! **Price.** A value is a `u128` whatever the width: 16 bytes for a bit. The interpreter does not mind; a compiled
-//! engine knows the widths from here.
+//! **Price.** A value is a `u128` whatever the width: 16 bytes for a bit. Four fields are in no frame: in_port, in_phy_port,
+//! metadata and tunnel_id, which only a switch knows. "§" in this module is a section of OpenFlow Switch Specification 1.3.5.
 
+use crate::{frame, headers};
 use std::fmt;
 
 /// The value of a field, in host order, right-aligned: an IPv6 address needs all of it, a VLAN priority three bits.
@@ -72,41 +74,21 @@ pub enum Form {
 
 /// OXM class `OFPXMC_OPENFLOW_BASIC`: all fields of the table are of it.
 pub const OXM_CLASS: u16 = 0x8000;
-/// The bit of vlan_vid that says that there is a tag (`OFPVID_PRESENT`).
+/// The bit of [`Field::VlanVid`] that says that there is a tag (`OFPVID_PRESENT`).
 pub const VLAN_PRESENT: u16 = 0x1000;
 
-/// Ethertypes that this crate speaks of.
-pub mod ethertype {
-    /// IPv4.
-    pub const IPV4: u16 = 0x0800;
-    /// ARP.
-    pub const ARP: u16 = 0x0806;
-    /// A VLAN tag (802.1Q).
-    pub const VLAN: u16 = 0x8100;
-    /// A service VLAN tag (802.1ad).
-    pub const SERVICE_VLAN: u16 = 0x88a8;
-    /// IPv6.
-    pub const IPV6: u16 = 0x86dd;
-    /// MPLS.
-    pub const MPLS: u16 = 0x8847;
-    /// MPLS, multicast.
-    pub const MPLS_MULTICAST: u16 = 0x8848;
-    /// A provider-backbone-bridge service tag (802.1ah).
-    pub const PBB: u16 = 0x88e7;
-}
-
-const IPV4: Prerequisite = Prerequisite::EthType(&[ethertype::IPV4]);
-const IPV6: Prerequisite = Prerequisite::EthType(&[ethertype::IPV6]);
-const IP_TYPES: &[u16] = &[ethertype::IPV4, ethertype::IPV6];
+const IPV4: Prerequisite = Prerequisite::EthType(&[frame::IPV4]);
+const IPV6: Prerequisite = Prerequisite::EthType(&[frame::IPV6]);
+const IP_TYPES: &[u16] = &[frame::IPV4, frame::IPV6];
 const IP: Prerequisite = Prerequisite::EthType(IP_TYPES);
-const ARP: Prerequisite = Prerequisite::EthType(&[ethertype::ARP]);
-const MPLS: Prerequisite = Prerequisite::EthType(&[ethertype::MPLS, ethertype::MPLS_MULTICAST]);
-const PBB: Prerequisite = Prerequisite::EthType(&[ethertype::PBB]);
+const ARP: Prerequisite = Prerequisite::EthType(&[frame::ARP]);
+const MPLS: Prerequisite = Prerequisite::EthType(&[headers::MPLS, headers::MPLS_MULTICAST]);
+const PBB: Prerequisite = Prerequisite::EthType(&[headers::PBB]);
 const TCP: Prerequisite = Prerequisite::IpProto(6, IP_TYPES);
 const UDP: Prerequisite = Prerequisite::IpProto(17, IP_TYPES);
 const SCTP: Prerequisite = Prerequisite::IpProto(132, IP_TYPES);
-const ICMPV4: Prerequisite = Prerequisite::IpProto(1, &[ethertype::IPV4]);
-const ICMPV6: Prerequisite = Prerequisite::IpProto(58, &[ethertype::IPV6]);
+const ICMPV4: Prerequisite = Prerequisite::IpProto(1, &[frame::IPV4]);
+const ICMPV6: Prerequisite = Prerequisite::IpProto(58, &[frame::IPV6]);
 const ND: Prerequisite = Prerequisite::Icmpv6Type(&[135, 136]);
 const ND_SOLICIT: Prerequisite = Prerequisite::Icmpv6Type(&[135]);
 const ND_ADVERT: Prerequisite = Prerequisite::Icmpv6Type(&[136]);
@@ -152,14 +134,14 @@ fields! {
     InPort     "in_port"      "in_port"      0  32  exact fixed NONE,       Port,     "The port by which the frame came in.";
     InPhyPort  "in_phy_port"  "in_phy_port"  1  32  exact fixed Prerequisite::InPort, Port, "The physical port under a logical one.";
     Metadata   "metadata"     "metadata"     2  64  mask  fixed NONE,       Hex,      "What tables hand on to later tables.";
-    EthDst     "eth_dst"      "dl_dst"       3  48  mask  set   NONE,       Ethernet, "Ethernet destination.";
+    EthDst     "eth_dst"      "dl_dst"       3  48  mask  set   NONE,       Ethernet, "Ethernet destination; behind a PBB header the backbone's.";
     EthSrc     "eth_src"      "dl_src"       4  48  mask  set   NONE,       Ethernet, "Ethernet source.";
-    EthType    "eth_type"     "dl_type"      5  16  exact set   NONE,       Hex,      "Ethernet type behind all VLAN tags.";
+    EthType    "eth_type"     "dl_type"      5  16  exact set   NONE,       Hex,      "Ethertype behind all VLAN tags, in an 802.3 frame that of SNAP, or 0x05ff without one.";
     VlanVid    "vlan_vid"     "vlan_vid"     6  13  mask  set   NONE,       Hex,      "Number of the outermost VLAN, and 0x1000; 0 without a tag.";
     VlanPcp    "vlan_pcp"     "vlan_pcp"     7  3   exact set   VLAN,       Decimal,  "Priority of the outermost VLAN tag.";
     IpDscp     "ip_dscp"      "ip_dscp"      8  6   exact set   IP,         Decimal,  "Differentiated services code point.";
     IpEcn      "ip_ecn"       "nw_ecn"       9  2   exact set   IP,         Decimal,  "Explicit congestion notification.";
-    IpProto    "ip_proto"     "nw_proto"     10 8   exact set   IP,         Decimal,  "Protocol over IPv4 or IPv6.";
+    IpProto    "ip_proto"     "nw_proto"     10 8   exact set   IP,         Decimal,  "Protocol of IPv4; of IPv6 what the chain of extension headers ends in.";
     Ipv4Src    "ipv4_src"     "nw_src"       11 32  mask  set   IPV4,       Ipv4,     "IPv4 source.";
     Ipv4Dst    "ipv4_dst"     "nw_dst"       12 32  mask  set   IPV4,       Ipv4,     "IPv4 destination.";
     TcpSrc     "tcp_src"      "tcp_src"      13 16  mask  set   TCP,        Decimal,  "TCP source port.";
@@ -176,7 +158,7 @@ fields! {
     ArpSha     "arp_sha"      "arp_sha"      24 48  mask  set   ARP,        Ethernet, "ARP sender, Ethernet.";
     ArpTha     "arp_tha"      "arp_tha"      25 48  mask  set   ARP,        Ethernet, "ARP target, Ethernet.";
     Ipv6Src    "ipv6_src"     "ipv6_src"     26 128 mask  set   IPV6,       Ipv6,     "IPv6 source.";
-    Ipv6Dst    "ipv6_dst"     "ipv6_dst"     27 128 mask  set   IPV6,       Ipv6,     "IPv6 destination.";
+    Ipv6Dst    "ipv6_dst"     "ipv6_dst"     27 128 mask  set   IPV6,       Ipv6,     "IPv6 destination, as it stands in the fixed header.";
     Ipv6Flabel "ipv6_flabel"  "ipv6_label"   28 20  mask  set   IPV6,       Hex,      "IPv6 flow label.";
     Icmpv6Type "icmpv6_type"  "icmpv6_type"   29 8   exact set   ICMPV6,     Decimal,  "ICMPv6 type.";
     Icmpv6Code "icmpv6_code"  "icmpv6_code"   30 8   exact set   ICMPV6,     Decimal,  "ICMPv6 code.";
@@ -188,7 +170,7 @@ fields! {
     MplsBos    "mpls_bos"     "mpls_bos"     36 1   exact set   MPLS,       Decimal,  "Whether the outermost MPLS entry is the last one.";
     PbbIsid    "pbb_isid"     "pbb_isid"     37 24  mask  set   PBB,        Hex,      "Service of the backbone (802.1ah).";
     TunnelId   "tunnel_id"    "tun_id"       38 64  mask  set   NONE,       Hex,      "What a logical port says about its tunnel.";
-    Ipv6Exthdr "ipv6_exthdr"  "ipv6_exthdr"  39 9   mask  fixed IPV6,       Hex,      "Which IPv6 extension headers there are, and how.";
+    Ipv6Exthdr "ipv6_exthdr"  "ipv6_exthdr"  39 9   mask  fixed IPV6,       Hex,      "Which IPv6 extension headers there are, and how: see [`extension`](crate::layers::extension). Read only.";
     PbbUca     "pbb_uca"      "pbb_uca"      41 1   exact set   PBB,        Decimal,  "Use-customer-address bit of the backbone (1.4).";
 }
 
@@ -235,6 +217,11 @@ impl Field {
         u128::MAX >> (128 - u32::from(self.bits()))
     }
 
+    /// Whether it stands in a frame, and is not known to the switch only.
+    pub fn is_in_frame(self) -> bool {
+        !matches!(self, Field::InPort | Field::InPhyPort | Field::Metadata | Field::TunnelId)
+    }
+
     /// Whether it is of 1.4 and unknown to 1.3.
     pub fn is_new_in_1_4(self) -> bool {
         self == Field::PbbUca
@@ -263,6 +250,7 @@ mod tests {
             assert_eq!(Field::from_name(row.name), Some(row.field));
         }
         assert_eq!(Field::from_oxm(40), None);
+        assert_eq!(TABLE.iter().filter(|row| row.field.is_in_frame()).count(), 37);
         assert_eq!(Field::Ipv6Src.full_mask(), u128::MAX);
         assert_eq!(Field::VlanVid.full_mask(), 0x1fff);
         assert_eq!((Field::Ipv6Flabel.bytes(), Field::MplsLabel.bytes(), Field::PbbIsid.bytes()), (4, 4, 3));
