@@ -68,6 +68,13 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     Sum::new().add_bytes(bytes).finish()
 }
 
+/// Writes the checksum of an IPv4 header, all of whose bytes these are.
+pub fn write_ipv4(header: &mut [u8]) {
+    header[10..12].fill(0);
+    let sum = checksum(header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,7 @@
 //! What OpenFlow's actions do to the bytes of a frame: set any field, push and pop tags, count down and copy TTLs.
 //!
-//! **What.** Fields and TTLs are written in place, on any `&mut [u8]` with its [`Headers`]: [`set`], [`set_nw_ttl`],
-//! [`dec_nw_ttl`], [`set_mpls_ttl`], [`dec_mpls_ttl`], [`copy_ttl_out`], [`copy_ttl_in`]. What changes a frame's length
-//! needs a [`FrameBuf`], which has room in front, does all of the above too, and keeps its headers and its [`Offload`]
-//! true after each edit. Every edit is made whole or [`Refused`]; refused, the bytes are as they were.
+//! **What.** A [`FrameBuf`] has room in front, and keeps its headers and its [`Offload`] true after each edit; fields and TTLs
+//! are written in place. Every edit is made whole or [`Refused`]; refused, the bytes are as they were.
 //!
 //! **Why.** Checksums stay right without being summed again: RFC 1624 computes the new one from the old one and the words
 //! that changed. This is not only faster. A frame whose checksum was wrong leaves with a checksum that is wrong by the
@@ -88,25 +86,16 @@ impl Spot {
 
 /// Writes a field and mends every checksum that covers it. `headers` are those of this frame, `partial` the checksum
 /// that was left to the hardware. After [`Field::EthType`], [`Field::IpProto`] or [`Field::Icmpv6Type`] the frame has
-/// other headers: parse again ([`FrameBuf::set`] does).
-///
-/// # Errors
-/// [`Refused`]: nothing was changed.
-///
-/// # Panics
-/// When the headers are those of a longer frame.
-pub fn set(
+/// other headers: parse again.
+fn set(
     frame: &mut [u8],
     headers: &Headers,
     partial: Option<Partial>,
     field: Field,
     value: u128,
 ) -> Result<(), Refused> {
-    let spot = match headers.spot(field) {
-        _ if field == Field::Ipv6Exthdr => return Err(Refused::ReadOnly),
-        Some(spot) if spot.read(frame).is_some() => spot,
-        _ => return Err(Refused::Absent),
-    };
+    let nowhere = if field == Field::Ipv6Exthdr { Refused::ReadOnly } else { Refused::Absent };
+    let spot = headers.spot(field).ok_or(nowhere)?;
     let value = match field {
         Field::VlanVid => value.checked_sub(u128::from(VLAN_PRESENT)).ok_or(Refused::Value)?,
         _ => value,
@@ -192,10 +181,25 @@ impl Ttl {
         if ip.is_v6 { Ttl::V6(ip.network) } else { Ttl::V4(ip.network) }
     }
 
+    /// The one of IP, unless it is hidden behind a tag.
+    fn nw(headers: &Headers) -> Result<Ttl, Refused> {
+        headers.ip().map(Ttl::of_ip).ok_or(Refused::Absent)
+    }
+
+    /// The one of the outermost MPLS entry.
+    fn mpls(headers: &Headers) -> Result<Ttl, Refused> {
+        headers.mpls().map(Ttl::Mpls).ok_or(Refused::Absent)
+    }
+
     /// The outermost one of a frame.
-    fn outermost(frame: &[u8], headers: &Headers) -> Option<Ttl> {
-        let mpls = headers.mpls().map(Ttl::Mpls);
-        mpls.or_else(|| headers.ip().map(Ttl::of_ip)).filter(|ttl| ttl.at() < frame.len())
+    fn outermost(headers: &Headers) -> Result<Ttl, Refused> {
+        Ttl::mpls(headers).or_else(|_| Ttl::nw(headers))
+    }
+
+    /// The outermost one, and the one behind it.
+    fn outer_and_inner(frame: &[u8], headers: &Headers) -> Result<(Ttl, Ttl), Refused> {
+        let outer = Ttl::outermost(headers)?;
+        Ok((outer, outer.next(frame, headers).ok_or(Refused::Absent)?))
     }
 
     /// The one behind it. Nothing says what a label carries: behind the last entry the first four bits tell IPv4 from
@@ -246,72 +250,6 @@ impl Ttl {
             }
         }
     }
-}
-
-fn nw(frame: &[u8], headers: &Headers) -> Result<Ttl, Refused> {
-    let ttl = headers.ip().map(Ttl::of_ip).filter(|ttl| ttl.at() < frame.len());
-    ttl.ok_or(Refused::Absent)
-}
-
-fn mpls(frame: &[u8], headers: &Headers) -> Result<Ttl, Refused> {
-    let ttl = headers.mpls().map(Ttl::Mpls).filter(|ttl| ttl.at() < frame.len());
-    ttl.ok_or(Refused::Absent)
-}
-
-/// Sets the TTL of IPv4, or the hop limit of IPv6.
-///
-/// # Errors
-/// [`Refused::Absent`]: not an IP frame.
-pub fn set_nw_ttl(frame: &mut [u8], headers: &Headers, ttl: u8) -> Result<(), Refused> {
-    nw(frame, headers).map(|header| header.write(frame, ttl))
-}
-
-/// Counts down the TTL of IPv4, or the hop limit of IPv6.
-///
-/// # Errors
-/// [`Refused::Expired`] when it is 0 or 1; [`Refused::Absent`].
-pub fn dec_nw_ttl(frame: &mut [u8], headers: &Headers) -> Result<(), Refused> {
-    nw(frame, headers)?.decrement(frame)
-}
-
-/// Sets the TTL of the outermost MPLS entry.
-///
-/// # Errors
-/// [`Refused::Absent`]: not an MPLS frame.
-pub fn set_mpls_ttl(frame: &mut [u8], headers: &Headers, ttl: u8) -> Result<(), Refused> {
-    mpls(frame, headers).map(|header| header.write(frame, ttl))
-}
-
-/// Counts down the TTL of the outermost MPLS entry.
-///
-/// # Errors
-/// [`Refused::Expired`] when it is 0 or 1; [`Refused::Absent`].
-pub fn dec_mpls_ttl(frame: &mut [u8], headers: &Headers) -> Result<(), Refused> {
-    mpls(frame, headers)?.decrement(frame)
-}
-
-/// Copies the TTL from the second header with one to the outermost: MPLS to MPLS, IP to MPLS, or IP to IP.
-///
-/// # Errors
-/// [`Refused::Absent`]: there are no two such headers.
-pub fn copy_ttl_out(frame: &mut [u8], headers: &Headers) -> Result<(), Refused> {
-    copy(frame, headers, |outer, inner| (inner, outer))
-}
-
-/// Copies the TTL from the outermost header with one to the second: MPLS to MPLS, MPLS to IP, or IP to IP.
-///
-/// # Errors
-/// [`Refused::Absent`]: there are no two such headers.
-pub fn copy_ttl_in(frame: &mut [u8], headers: &Headers) -> Result<(), Refused> {
-    copy(frame, headers, |outer, inner| (outer, inner))
-}
-
-fn copy(frame: &mut [u8], headers: &Headers, direction: fn(Ttl, Ttl) -> (Ttl, Ttl)) -> Result<(), Refused> {
-    let outer = Ttl::outermost(frame, headers).ok_or(Refused::Absent)?;
-    let inner = outer.next(frame, headers).ok_or(Refused::Absent)?;
-    let (from, to) = direction(outer, inner);
-    to.write(frame, frame[from.at()]);
-    Ok(())
 }
 
 #[cfg(test)]

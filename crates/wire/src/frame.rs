@@ -3,7 +3,8 @@
 //! A view is made by `parse`, which checks every length once; its accessors cannot fail. Trailing bytes after an IP
 //! packet (Ethernet padding) are cut off by the IP length.
 
-use crate::checksum::{Sum, checksum};
+use crate::checksum::checksum;
+use crate::repair::repair;
 use crate::{Malformed, at_least, be16, icmp};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -263,78 +264,48 @@ pub struct Ends {
 /// A whole UDP frame with right checksums; none when the addresses mix families or the payload does not fit.
 pub fn build_udp(ends: &Ends, payload: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(Udp::LENGTH + payload.len()).ok()?;
-    let mut datagram = Vec::with_capacity(usize::from(length));
-    for word in [ends.ports.0, ends.ports.1, length, 0] {
-        datagram.extend(word.to_be_bytes());
-    }
-    datagram.extend(payload);
-    let sum = match ends.addresses {
-        (IpAddr::V4(from), IpAddr::V4(to)) => Sum::new().add_pseudo_v4(from, to, UDP, length),
-        (IpAddr::V6(from), IpAddr::V6(to)) => Sum::new().add_pseudo_v6(from, to, UDP, u32::from(length)),
-        _ => return None,
-    };
-    // RFC 768: a checksum of zero is sent as all ones, because zero means that there is none.
-    let checksum = match sum.add_bytes(&datagram).finish() {
-        0 => 0xffff,
-        sum => sum,
-    };
-    datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
-    build_ip(ends, UDP, &datagram)
+    // A checksum of zero would mean that there is to be none (RFC 768).
+    let header = [ends.ports.0, ends.ports.1, length, 1].map(u16::to_be_bytes);
+    build_ip(ends, UDP, &[header.as_flattened(), payload].concat())
 }
 
 /// A whole echo request frame; none when the addresses mix families or the data does not fit.
 pub fn build_echo(ends: &Ends, identifier: u16, sequence: u16, data: &[u8]) -> Option<Vec<u8>> {
-    let mut message = vec![0; icmp::HEADER];
-    message.extend(data);
-    match ends.addresses {
-        (IpAddr::V4(_), IpAddr::V4(_)) => {
-            icmp::write_echo(&mut message, icmp::V4_REQUEST, identifier, sequence);
-            build_ip(ends, ICMP, &message)
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            icmp::write_echo(&mut message, icmp::V6_REQUEST, identifier, sequence);
-            let length = u32::try_from(message.len()).ok()?;
-            let sum = Sum::new().add_pseudo_v6(from, to, ICMPV6, length).add_bytes(&message).finish();
-            message[2..4].copy_from_slice(&sum.to_be_bytes());
-            build_ip(ends, ICMPV6, &message)
-        }
-        _ => None,
-    }
+    let mut message = [&[0; icmp::HEADER], data].concat();
+    let (protocol, kind) = match ends.addresses.0 {
+        IpAddr::V4(_) => (ICMP, icmp::V4_REQUEST),
+        IpAddr::V6(_) => (ICMPV6, icmp::V6_REQUEST),
+    };
+    icmp::write_echo(&mut message, kind, identifier, sequence);
+    build_ip(ends, protocol, &message)
 }
 
 fn build_ip(ends: &Ends, protocol: u8, payload: &[u8]) -> Option<Vec<u8>> {
-    let (from, to) = ends.addresses;
-    let mut frame = Vec::with_capacity(Ethernet::LENGTH + Ipv6::LENGTH + payload.len());
-    frame.extend(ends.macs.1);
-    frame.extend(ends.macs.0);
-    match (from, to) {
+    let mut frame = [ends.macs.1, ends.macs.0].concat();
+    match ends.addresses {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             frame.extend(IPV4.to_be_bytes());
-            let total = u16::try_from(Ipv4::LENGTH + payload.len()).ok()?.to_be_bytes();
-            let mut header =
-                [0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-            header[12..16].copy_from_slice(&from.octets());
-            header[16..20].copy_from_slice(&to.octets());
-            let sum = checksum(&header).to_be_bytes();
-            header[10..12].copy_from_slice(&sum);
-            frame.extend(header);
+            let [a, b] = u16::try_from(Ipv4::LENGTH + payload.len()).ok()?.to_be_bytes();
+            frame.extend([0x45, 0, a, b, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
+            frame.extend([from.octets(), to.octets()].as_flattened());
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             frame.extend(IPV6.to_be_bytes());
-            let length = u16::try_from(payload.len()).ok()?.to_be_bytes();
-            frame.extend([0x60, 0, 0, 0, length[0], length[1], protocol, 64]);
-            frame.extend(from.octets());
-            frame.extend(to.octets());
+            let [a, b] = u16::try_from(payload.len()).ok()?.to_be_bytes();
+            frame.extend([0x60, 0, 0, 0, a, b, protocol, 64]);
+            frame.extend([from.octets(), to.octets()].as_flattened());
         }
         _ => return None,
     }
     frame.extend(payload);
+    repair(&mut frame);
     Some(frame)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checksum::Sum;
     use crate::icmp::Echo;
     use proptest::prelude::*;
 
@@ -379,7 +350,8 @@ mod tests {
             let payload = Ethernet::parse(&frame).unwrap().payload();
             let message = if v6 {
                 let ip = Ipv6::parse(payload).unwrap();
-                prop_assert!(crate::icmp::is_intact_v6(ip.source(), ip.destination(), ip.payload()));
+                let sum = Sum::new().add_pseudo_v6(ip.source(), ip.destination(), ICMPV6, ip.payload().len() as u32);
+                prop_assert_eq!(sum.add_bytes(ip.payload()).finish(), 0);
                 ip.payload()
             } else {
                 let message = Ipv4::parse(payload).unwrap().payload();

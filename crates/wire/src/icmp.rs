@@ -1,8 +1,7 @@
 //! ICMP echo (RFC 792) and ICMPv6 echo (RFC 4443 section 4): the same eight bytes with other type numbers.
 
-use crate::checksum::{Sum, checksum};
+use crate::checksum::checksum;
 use crate::{Malformed, at_least, be16};
-use std::net::Ipv6Addr;
 
 /// Bytes before the echo data.
 pub const HEADER: usize = 8;
@@ -51,16 +50,10 @@ impl<'a> Echo<'a> {
         &self.0[HEADER..]
     }
 
-    /// True when the ICMP checksum is right (IPv4; ICMPv6 includes the addresses, see [`is_intact_v6`]).
+    /// True when the ICMP checksum is right (IPv4; that of ICMPv6 includes the addresses).
     pub fn is_intact(&self) -> bool {
         checksum(self.0) == 0
     }
-}
-
-/// True when the ICMPv6 checksum over addresses and message is right.
-pub fn is_intact_v6(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> bool {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    Sum::new().add_pseudo_v6(source, destination, 58, length).add_bytes(message).finish() == 0
 }
 
 /// Writes the eight bytes over the start of `message`, whose rest is the echo data, and for ICMP the checksum.

@@ -20,10 +20,6 @@ pub const HEADER: usize = 10;
 
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
-const GSO_TCPV4: u8 = 1;
-const GSO_UDP: u8 = 3;
-const GSO_TCPV6: u8 = 4;
-const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
 /// Where a checksum has to be written: the sum over everything from `start` on, stored at `start + offset`, where the
@@ -36,18 +32,22 @@ pub struct Partial {
     pub offset: u16,
 }
 
-/// What a super-frame is cut into.
+/// What a super-frame is cut into, with the kernel's numbers (`VIRTIO_NET_HDR_GSO_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum SegmentKind {
     /// TCP over IPv4.
-    Tcp4,
+    Tcp4 = 1,
     /// TCP over IPv6.
-    Tcp6,
+    Tcp6 = 4,
     /// UDP datagrams of one size (`UDP_SEGMENT`), IPv4 or IPv6.
-    Udp,
+    Udp = 5,
     /// One UDP datagram to be cut into IP fragments (the old UFO).
-    UdpFragments,
+    UdpFragments = 3,
 }
+
+const KINDS: [SegmentKind; 4] =
+    [SegmentKind::Tcp4, SegmentKind::Tcp6, SegmentKind::Udp, SegmentKind::UdpFragments];
 
 /// How a super-frame is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,11 +88,7 @@ impl Offload {
         let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
         let kind = match header[1] & !GSO_ECN {
             0 => None,
-            GSO_TCPV4 => Some(SegmentKind::Tcp4),
-            GSO_TCPV6 => Some(SegmentKind::Tcp6),
-            GSO_UDP_L4 => Some(SegmentKind::Udp),
-            GSO_UDP => Some(SegmentKind::UdpFragments),
-            _ => return None,
+            number => Some(KINDS.into_iter().find(|kind| *kind as u8 == number)?),
         };
         let segments =
             kind.map(|kind| Segments { kind, size: word(4), header: word(2), ecn: header[1] & GSO_ECN != 0 });
@@ -111,12 +107,7 @@ impl Offload {
             header[0] = DATA_VALID;
         }
         if let Some(segments) = self.segments {
-            header[1] = match segments.kind {
-                SegmentKind::Tcp4 => GSO_TCPV4,
-                SegmentKind::Tcp6 => GSO_TCPV6,
-                SegmentKind::Udp => GSO_UDP_L4,
-                SegmentKind::UdpFragments => GSO_UDP,
-            } | if segments.ecn { GSO_ECN } else { 0 };
+            header[1] = segments.kind as u8 | if segments.ecn { GSO_ECN } else { 0 };
             header[2..4].copy_from_slice(&segments.header.to_ne_bytes());
             header[4..6].copy_from_slice(&segments.size.to_ne_bytes());
         }
@@ -196,31 +187,25 @@ fn checksum_offset(protocol: u8) -> Option<u16> {
 /// Where the transport checksum of a frame would have to be completed, found from its headers: TCP, UDP and ICMPv6 over
 /// IPv4 or IPv6, behind VLAN tags, options and extension headers. None for fragments and everything else.
 pub fn partial_of(frame: &[u8]) -> Option<Partial> {
+    partial_in(frame).map(|(_, partial)| partial)
+}
+
+fn partial_in(frame: &[u8]) -> Option<(Layers, Partial)> {
     let layers = Layers::of(frame)?;
     let offset = checksum_offset(layers.protocol)?;
     let inside = layers.transport + usize::from(offset) + 2 <= frame.len().min(layers.end);
-    (layers.fragment == Fragment::Whole && inside)
-        .then_some(Partial { start: u16::try_from(layers.transport).ok()?, offset })
+    let partial = Partial { start: u16::try_from(layers.transport).ok()?, offset };
+    (layers.fragment == Fragment::Whole && inside).then_some((layers, partial))
 }
 
 /// The place of a checksum of which only the pseudo header's sum is there: what a frame looks like whose sender left the
 /// rest to the hardware, where nobody tells (AF_XDP on a veth). One right checksum in 65536 looks the same; completing
 /// it writes the same bytes again.
 pub fn pseudo_only(frame: &[u8]) -> Option<Partial> {
-    let layers = Layers::of(frame)?;
-    let offset = checksum_offset(layers.protocol)?;
-    let field = layers.transport + usize::from(offset);
-    if layers.fragment != Fragment::Whole || layers.is_cut(frame) || field + 2 > layers.end {
-        return None;
-    }
-    let pseudo = !layers.pseudo(frame, layers.protocol, layers.end - layers.transport).finish();
-    let start = u16::try_from(layers.transport).ok()?;
-    (be16(frame, field) == pseudo).then_some(Partial { start, offset })
-}
-
-/// True when [`pseudo_only`] finds an unfinished checksum.
-pub fn is_pseudo_only(frame: &[u8]) -> bool {
-    pseudo_only(frame).is_some()
+    let (layers, partial) = partial_in(frame)?;
+    let pseudo = || !layers.pseudo(frame, layers.protocol, layers.end - layers.transport).finish();
+    let field = layers.transport + usize::from(partial.offset);
+    (!layers.is_cut(frame) && be16(frame, field) == pseudo()).then_some(partial)
 }
 
 /// Cuts a super-frame and hands every piece to `out`, in order; how many there were. `room` is where the pieces are

@@ -1,6 +1,6 @@
 //! A frame that can grow at its front, and knows its headers.
 
-use super::Refused;
+use super::{Refused, Ttl};
 use crate::frame::Ethernet;
 use crate::headers::{Field, Headers, MPLS, MPLS_MULTICAST, PBB, TAG, is_vlan};
 use crate::offload::Offload;
@@ -100,7 +100,7 @@ impl FrameBuf {
         self.headers.get(self.bytes(), field)
     }
 
-    /// Writes a field: [`set`](super::set).
+    /// Writes a field and mends every checksum that covers it.
     ///
     /// # Errors
     /// [`Refused`]: nothing was changed.
@@ -159,10 +159,10 @@ impl FrameBuf {
             return Err(Refused::Ethertype);
         }
         let frame = self.bytes();
-        let mut entry = match super::Ttl::outermost(frame, &self.headers) {
-            Some(super::Ttl::Mpls(at)) => [frame[at], frame[at + 1], frame[at + 2] & 0xfe, frame[at + 3]],
-            Some(ip) => [0, 0, 0, frame[ip.at()]],
-            None => [0; TAG],
+        let mut entry = match Ttl::outermost(&self.headers) {
+            Ok(Ttl::Mpls(at)) => [frame[at], frame[at + 1], frame[at + 2] & 0xfe, frame[at + 3]],
+            Ok(ip) => [0, 0, 0, frame[ip.at()]],
+            Err(_) => [0; TAG],
         };
         let is_stacked = self.headers.mpls() == Some(Ethernet::LENGTH);
         entry[2] |= u8::from(!is_stacked);
@@ -225,52 +225,65 @@ impl FrameBuf {
         Ok(())
     }
 
-    /// Sets the TTL of IP: [`set_nw_ttl`](super::set_nw_ttl).
+    /// Sets the TTL of IPv4, or the hop limit of IPv6.
     ///
     /// # Errors
-    /// [`Refused::Absent`]
+    /// [`Refused::Absent`]: not an IP frame.
     pub fn set_nw_ttl(&mut self, ttl: u8) -> Result<(), Refused> {
-        super::set_nw_ttl(&mut self.room[self.start..], &self.headers, ttl)
+        Ttl::nw(&self.headers).map(|header| header.write(self.bytes_mut(), ttl))
     }
 
-    /// Counts down the TTL of IP: [`dec_nw_ttl`](super::dec_nw_ttl).
+    /// Counts down the TTL of IPv4, or the hop limit of IPv6.
     ///
     /// # Errors
-    /// [`Refused::Expired`], [`Refused::Absent`]
+    /// [`Refused::Expired`] when it is 0 or 1; [`Refused::Absent`].
     pub fn dec_nw_ttl(&mut self) -> Result<(), Refused> {
-        super::dec_nw_ttl(&mut self.room[self.start..], &self.headers)
+        Ttl::nw(&self.headers)?.decrement(self.bytes_mut())
     }
 
     /// Sets the TTL of the outermost MPLS entry.
     ///
     /// # Errors
-    /// [`Refused::Absent`]
+    /// [`Refused::Absent`]: not an MPLS frame.
     pub fn set_mpls_ttl(&mut self, ttl: u8) -> Result<(), Refused> {
-        super::set_mpls_ttl(&mut self.room[self.start..], &self.headers, ttl)
+        Ttl::mpls(&self.headers).map(|header| header.write(self.bytes_mut(), ttl))
     }
 
     /// Counts down the TTL of the outermost MPLS entry.
     ///
     /// # Errors
-    /// [`Refused::Expired`], [`Refused::Absent`]
+    /// [`Refused::Expired`] when it is 0 or 1; [`Refused::Absent`].
     pub fn dec_mpls_ttl(&mut self) -> Result<(), Refused> {
-        super::dec_mpls_ttl(&mut self.room[self.start..], &self.headers)
+        Ttl::mpls(&self.headers)?.decrement(self.bytes_mut())
     }
 
-    /// Copies the TTL of the second header with one to the outermost: [`copy_ttl_out`](super::copy_ttl_out).
+    /// Copies the TTL from the second header with one to the outermost: MPLS to MPLS, IP to MPLS, or IP to IP.
     ///
     /// # Errors
-    /// [`Refused::Absent`]
+    /// [`Refused::Absent`]: there are no two such headers.
     pub fn copy_ttl_out(&mut self) -> Result<(), Refused> {
-        super::copy_ttl_out(&mut self.room[self.start..], &self.headers)
+        let (outer, inner) = Ttl::outer_and_inner(self.bytes(), &self.headers)?;
+        self.copy_ttl(inner, outer);
+        Ok(())
     }
 
-    /// Copies the TTL of the outermost header with one to the second: [`copy_ttl_in`](super::copy_ttl_in).
+    /// Copies the TTL from the outermost header with one to the second: MPLS to MPLS, MPLS to IP, or IP to IP.
     ///
     /// # Errors
-    /// [`Refused::Absent`]
+    /// [`Refused::Absent`]: there are no two such headers.
     pub fn copy_ttl_in(&mut self) -> Result<(), Refused> {
-        super::copy_ttl_in(&mut self.room[self.start..], &self.headers)
+        let (outer, inner) = Ttl::outer_and_inner(self.bytes(), &self.headers)?;
+        self.copy_ttl(outer, inner);
+        Ok(())
+    }
+
+    fn copy_ttl(&mut self, from: Ttl, to: Ttl) {
+        let ttl = self.bytes()[from.at()];
+        to.write(self.bytes_mut(), ttl);
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.room[self.start..]
     }
 
     fn parse(&mut self) {

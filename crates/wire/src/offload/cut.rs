@@ -11,7 +11,7 @@
 //! option for their length are refused.
 
 use super::{Offload, SegmentKind, Segments};
-use crate::checksum::checksum;
+use crate::checksum::write_ipv4;
 use crate::frame::{TCP, UDP};
 use crate::layers::{Fragment, Layers};
 use crate::{Malformed, be16};
@@ -199,8 +199,7 @@ impl<'a> Cut<'a> {
             let length = (to.len() - n - 40) as u16;
             to[n + 4..n + 6].copy_from_slice(&length.to_be_bytes());
             if self.inserted() > 0 {
-                let next = next_header_place(self.frame, n, t);
-                to[next] = FRAGMENT;
+                to[self.layers.protocol_at] = FRAGMENT;
             }
             return;
         }
@@ -214,9 +213,7 @@ impl<'a> Cut<'a> {
             let id = be16(to, n + 4).wrapping_add(piece as u16);
             to[n + 4..n + 6].copy_from_slice(&id.to_be_bytes());
         }
-        to[n + 10..n + 12].fill(0);
-        let sum = checksum(&to[n..t]);
-        to[n + 10..n + 12].copy_from_slice(&sum.to_be_bytes());
+        write_ipv4(&mut to[n..t]);
     }
 
     /// The transport's checksum; its field must be 0, or (whole datagram) is not counted.
@@ -253,18 +250,4 @@ fn head(frame: &[u8], layers: &Layers, segments: &Segments) -> Result<usize, Mal
         return Err(Malformed::Field { header: "super-frame", field: "IPv6 payload length", value: 0 });
     }
     Ok(if segments.kind == SegmentKind::UdpFragments { t } else { need })
-}
-
-/// Where the number of the transport protocol stands: in the IPv6 header or in its last extension header.
-fn next_header_place(frame: &[u8], network: usize, transport: usize) -> usize {
-    let (mut place, mut at) = (network + 6, network + 40);
-    while at < transport {
-        let length = if frame[place] == 51 {
-            8 + 4 * usize::from(frame[at + 1])
-        } else {
-            8 + 8 * usize::from(frame[at + 1])
-        };
-        (place, at) = (at, at + if frame[place] == FRAGMENT { 8 } else { length });
-    }
-    place
 }

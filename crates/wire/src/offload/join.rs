@@ -11,7 +11,7 @@
 
 use super::{Offload, Partial, SegmentKind, Segments};
 use crate::be16;
-use crate::checksum::checksum;
+use crate::checksum::{checksum, write_ipv4};
 use crate::frame::UDP;
 use crate::layers::{Fragment, Layers};
 
@@ -25,8 +25,7 @@ pub const MOST: usize = 64;
 /// Frames that are being joined.
 #[derive(Debug, Clone, Copy)]
 pub struct Join {
-    is_v6: bool,
-    transport: usize,
+    layers: Layers,
     length: usize,
     count: usize,
 }
@@ -45,44 +44,30 @@ impl Join {
         if !plain || frame.len() <= layers.transport + UDP_HEADER {
             return None;
         }
-        let join = Join { is_v6: layers.is_v6, transport: layers.transport, length: frame.len(), count: 1 };
+        let join = Join { layers, length: frame.len(), count: 1 };
         join.is_right(frame).then_some(join)
     }
 
     /// True when cutting would write the same checksums and lengths.
     fn is_right(&self, frame: &[u8]) -> bool {
-        let udp = &frame[self.transport..];
+        let udp = &frame[self.layers.transport..];
         let sum = be16(udp, 6);
         // 0 says that there is none, which a cutter could not know of one piece; in IPv4 both zeros are right for the
         // header's sum, and a cutter writes 0.
-        let header_ok = self.is_v6
-            || (checksum(&frame[NETWORK..self.transport]) == 0 && be16(frame, NETWORK + 10) != 0xffff);
-        usize::from(be16(udp, 4)) == udp.len() && sum != 0 && header_ok && self.sum(frame, udp.len()) == 0
-    }
-
-    /// The checksum over pseudo header and datagram.
-    fn sum(&self, frame: &[u8], length: usize) -> u16 {
-        self.pseudo(frame, length).add_bytes(&frame[self.transport..]).finish()
-    }
-
-    fn pseudo(&self, frame: &[u8], length: usize) -> crate::checksum::Sum {
-        let addresses = if self.is_v6 { NETWORK + 8..NETWORK + 40 } else { NETWORK + 12..NETWORK + 20 };
-        let length = length as u32;
-        crate::checksum::Sum::new()
-            .add_bytes(&frame[addresses])
-            .add_word(u16::from(UDP))
-            .add_word((length >> 16) as u16)
-            .add_word(length as u16)
+        let header_ok = self.layers.is_v6
+            || (checksum(&frame[NETWORK..self.layers.transport]) == 0 && be16(frame, NETWORK + 10) != 0xffff);
+        let pseudo = self.layers.pseudo(frame, UDP, udp.len());
+        usize::from(be16(udp, 4)) == udp.len() && sum != 0 && header_ok && pseudo.add_bytes(udp).finish() == 0
     }
 
     /// Payload bytes of each frame.
     fn size(&self) -> usize {
-        self.length - self.transport - UDP_HEADER
+        self.length - self.layers.transport - UDP_HEADER
     }
 
     /// Bytes of all headers.
     pub fn header(&self) -> usize {
-        self.transport + UDP_HEADER
+        self.layers.transport + UDP_HEADER
     }
 
     /// How many frames so far.
@@ -99,14 +84,14 @@ impl Join {
         }
         let same = |from: usize, to: usize| frame[from..to] == first[from..to];
         // All headers but the checksums and, in IPv4, the identification.
-        let fits = if self.is_v6 {
-            same(0, self.transport + 6)
+        let fits = if self.layers.is_v6 {
+            same(0, self.layers.transport + 6)
         } else {
             let id = be16(first, NETWORK + 4).wrapping_add(self.count as u16);
             same(0, NETWORK + 4)
                 && be16(frame, NETWORK + 4) == id
                 && same(NETWORK + 6, NETWORK + 10)
-                && same(NETWORK + 12, self.transport + 6)
+                && same(NETWORK + 12, self.layers.transport + 6)
         };
         if !fits || !self.is_right(frame) {
             return None;
@@ -125,21 +110,20 @@ impl Join {
         if self.count == 1 {
             return Offload::NONE;
         }
-        let length = frame.len() - self.transport;
-        frame[self.transport + 4..self.transport + 6].copy_from_slice(&(length as u16).to_be_bytes());
-        let pseudo = !self.pseudo(frame, length).finish();
-        frame[self.transport + 6..self.transport + 8].copy_from_slice(&pseudo.to_be_bytes());
-        if self.is_v6 {
+        let length = frame.len() - self.layers.transport;
+        frame[self.layers.transport + 4..self.layers.transport + 6]
+            .copy_from_slice(&(length as u16).to_be_bytes());
+        let pseudo = !self.layers.pseudo(frame, UDP, length).finish();
+        frame[self.layers.transport + 6..self.layers.transport + 8].copy_from_slice(&pseudo.to_be_bytes());
+        if self.layers.is_v6 {
             frame[NETWORK + 4..NETWORK + 6].copy_from_slice(&(length as u16).to_be_bytes());
         } else {
             let total = (frame.len() - NETWORK) as u16;
             frame[NETWORK + 2..NETWORK + 4].copy_from_slice(&total.to_be_bytes());
-            frame[NETWORK + 10..NETWORK + 12].fill(0);
-            let sum = checksum(&frame[NETWORK..self.transport]);
-            frame[NETWORK + 10..NETWORK + 12].copy_from_slice(&sum.to_be_bytes());
+            write_ipv4(&mut frame[NETWORK..self.layers.transport]);
         }
         Offload {
-            partial: Some(Partial { start: self.transport as u16, offset: 6 }),
+            partial: Some(Partial { start: self.layers.transport as u16, offset: 6 }),
             segments: Some(Segments {
                 kind: SegmentKind::Udp,
                 size: self.size() as u16,
