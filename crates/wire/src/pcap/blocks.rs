@@ -44,9 +44,8 @@ struct Before {
     captured: u32,
     wire: u32,
     lost: Option<u64>,
-    /// Where the bytes begin, and where the body ends.
+    /// Where the bytes begin.
     from: usize,
-    end: usize,
 }
 
 impl Reader {
@@ -63,22 +62,19 @@ impl Reader {
         let (what, least) = named(kind);
         let length = order.u32(bytes, 4);
         if length > MAX_BLOCK {
-            let fault = Fault::TooLarge { field: "length", value: length.into(), limit: MAX_BLOCK.into() };
-            return Err(self.damage(what, fault));
+            return Err(self.too_large(what, "length", length, MAX_BLOCK.into()));
         }
         let length = length as usize;
         if length < HEAD + least + TAIL || !length.is_multiple_of(4) {
             let wanted = "a multiple of 4 that its fields fit into";
-            let fault = Fault::Value { field: "length", value: length as u64, wanted };
-            return Err(self.damage(what, fault));
+            return Err(self.wrong(what, "length", length as u64, wanted));
         }
         if bytes.len() < length {
             return Ok(Step::Need(length));
         }
-        let again = order.u32(bytes, length - TAIL) as usize;
-        if again != length {
-            let (value, wanted) = (again as u64, "the length at its beginning");
-            return Err(self.damage(what, Fault::Value { field: "length at its end", value, wanted }));
+        let again = order.u32(bytes, length - TAIL);
+        if again as usize != length {
+            return Err(self.wrong(what, "length at its end", again, "the length at its beginning"));
         }
         let item = self.body(order, kind, &bytes[..length - TAIL])?;
         Ok(Step::Item { length, item })
@@ -88,56 +84,33 @@ impl Reader {
         match (Order { big: false }).u32(bytes, 8) {
             MAGIC => Ok(Order { big: false }),
             magic if magic.swap_bytes() == MAGIC => Ok(Order { big: true }),
-            magic => {
-                let fault = Fault::Value {
-                    field: "byte order",
-                    value: magic.into(),
-                    wanted: "0x1a2b3c4d either way",
-                };
-                Err(self.damage("section header block", fault))
-            }
+            magic => Err(self.wrong("section header block", "byte order", magic, "0x1a2b3c4d either way")),
         }
     }
 
     /// Reads a block without its last length; it is at least as long as `named` says.
     #[inline]
     fn body(&mut self, order: Order, kind: u32, bytes: &[u8]) -> Result<Item, Damage> {
-        let (what, end) = (named(kind).0, bytes.len());
+        let what = named(kind).0;
         match kind {
-            ENHANCED => {
-                let before = Before {
-                    what,
-                    interface: order.u32(bytes, 8),
-                    time: Some(order.time(bytes, 12)),
-                    captured: order.u32(bytes, 20),
-                    wire: order.u32(bytes, 24),
-                    lost: None,
-                    from: 28,
-                    end,
-                };
-                self.frame(order, bytes, &before)
-            }
-            OLD_PACKET => {
-                let lost = order.u16(bytes, 10);
-                let before = Before {
-                    what,
-                    interface: order.u16(bytes, 8).into(),
-                    time: Some(order.time(bytes, 12)),
-                    captured: order.u32(bytes, 20),
-                    wire: order.u32(bytes, 24),
+            ENHANCED | OLD_PACKET => {
+                let (interface, lost) = match kind {
+                    ENHANCED => (order.u32(bytes, 8), None),
                     // All ones: not known.
-                    lost: (lost != u16::MAX).then_some(lost.into()),
-                    from: 28,
-                    end,
+                    _ => (
+                        order.u16(bytes, 8).into(),
+                        Some(order.u16(bytes, 10)).filter(|lost| *lost != u16::MAX),
+                    ),
                 };
-                self.frame(order, bytes, &before)
+                let (captured, wire) = (order.u32(bytes, 20), order.u32(bytes, 24));
+                let (time, lost) = (Some(order.time(bytes, 12)), lost.map(u64::from));
+                self.frame(order, bytes, &Before { what, interface, time, captured, wire, lost, from: 28 })
             }
             SIMPLE => {
                 let wire = order.u32(bytes, 8);
                 let snap = self.interfaces.get(self.base).map_or(0, |interface| interface.snap);
                 let captured = if snap == 0 { wire } else { wire.min(snap) };
-                let before =
-                    Before { what, interface: 0, time: None, captured, wire, lost: None, from: 12, end };
+                let before = Before { what, interface: 0, time: None, captured, wire, lost: None, from: 12 };
                 self.frame(order, bytes, &before)
             }
             SECTION => self.section(order, bytes),
@@ -149,31 +122,27 @@ impl Reader {
 
     #[inline]
     fn frame(&mut self, order: Order, bytes: &[u8], before: &Before) -> Result<Item, Damage> {
-        let &Before { what, captured, .. } = before;
-        let interface = self.known(what, before.interface)?;
+        let &Before { what, captured, from, .. } = before;
+        let index = self.known(what, before.interface)?;
+        let room = (bytes.len() - from) as u64;
         // A cut-off block cannot hold the frame; a frame above the limit is refused whatever its block holds.
-        let limit = u64::from(MAX_FRAME).min((before.end - before.from) as u64);
-        if u64::from(captured) > limit || padded(captured) > (before.end - before.from) as u64 {
-            let (field, value) = ("captured length", captured.into());
-            return Err(self.damage(what, Fault::TooLarge { field, value, limit }));
+        let limit = u64::from(MAX_FRAME).min(room);
+        if u64::from(captured) > limit || padded(captured) > room {
+            return Err(self.too_large(what, "captured length", captured, limit));
         }
-        let until = before.from + captured as usize;
-        let options = before.from + padded(captured) as usize..before.end;
-        let (fcs, resolution, offset_s) = {
-            let interface = &self.interfaces[interface];
-            (interface.fcs, interface.resolution, interface.offset_s)
-        };
+        let interface = &self.interfaces[index];
+        let mut fcs = interface.fcs;
+        let to_ns = |ticks| interface.resolution.to_ns(ticks, interface.offset_s);
         let mut frame = Frame {
-            bytes: before.from..until,
+            bytes: from..from + captured as usize,
             wire_length: before.wire.max(captured),
-            time_ns: before.time.and_then(|ticks| resolution.to_ns(ticks, offset_s)),
-            interface: interface as u32,
+            time_ns: before.time.and_then(to_ns),
+            interface: index as u32,
             direction: Direction::Unknown,
             lost: before.lost,
             // A simple block has no options; what is behind its bytes is padding.
-            options: if before.time.is_some() { options } else { 0..0 },
+            options: if before.time.is_some() { from + padded(captured) as usize..bytes.len() } else { 0..0 },
         };
-        let mut fcs = fcs;
         if !frame.options.is_empty() {
             self.frame_options(order, bytes, what, &mut frame, &mut fcs)?;
         }
@@ -188,25 +157,21 @@ impl Reader {
         frame: &mut Frame,
         fcs: &mut u8,
     ) -> Result<(), Damage> {
-        let mut options = Options { order, bytes: &bytes[frame.options.clone()] };
-        while let Some((code, value)) = self.option(what, &mut options)? {
-            match (code, value.len()) {
-                (2, 4) => {
-                    let flags = order.u32(value, 0);
-                    frame.direction = match flags & 3 {
-                        1 => Direction::In,
-                        2 => Direction::Out,
-                        _ => Direction::Unknown,
-                    };
-                    // Bits 5 to 8: bytes of FCS; 0 says nothing.
-                    let length = (flags >> 5 & 15) as u8;
-                    *fcs = if length > 0 { length } else { *fcs };
-                }
-                (4, 8) => frame.lost = Some(order.u64(value, 0)),
-                _ => {}
+        self.options(what, order, &bytes[frame.options.clone()], |code, value| match (code, value.len()) {
+            (2, 4) => {
+                let flags = order.u32(value, 0);
+                frame.direction = match flags & 3 {
+                    1 => Direction::In,
+                    2 => Direction::Out,
+                    _ => Direction::Unknown,
+                };
+                // Bits 5 to 8: bytes of FCS; 0 says nothing.
+                let length = (flags >> 5 & 15) as u8;
+                *fcs = if length > 0 { length } else { *fcs };
             }
-        }
-        Ok(())
+            (4, 8) => frame.lost = Some(order.u64(value, 0)),
+            _ => {}
+        })
     }
 
     /// The comment of a frame that [`Reader::step`] just found in these bytes.
@@ -225,36 +190,38 @@ impl Reader {
         if (number as usize) < count {
             return Ok(self.base + number as usize);
         }
-        let wanted = "one of the section's interfaces";
-        Err(self.damage(what, Fault::Value { field: "interface", value: number.into(), wanted }))
+        Err(self.wrong(what, "interface", number, "one of the section's interfaces"))
     }
 
-    fn option<'a>(
+    /// Hands every option to `take`, with its code.
+    fn options<'a>(
         &self,
         what: &'static str,
-        options: &mut Options<'a>,
-    ) -> Result<Option<(u16, &'a [u8])>, Damage> {
-        options.next().map_err(|fault| self.damage(what, fault))
+        order: Order,
+        bytes: &'a [u8],
+        mut take: impl FnMut(u16, &'a [u8]),
+    ) -> Result<(), Damage> {
+        let mut options = Options { order, bytes };
+        while let Some((code, value)) = options.next().map_err(|fault| self.damage(what, fault))? {
+            take(code, value);
+        }
+        Ok(())
     }
 
     fn section(&mut self, order: Order, bytes: &[u8]) -> Result<Item, Damage> {
         let what = "section header block";
         let major = order.u16(bytes, 12);
         if major != 1 {
-            let fault = Fault::Value { field: "version", value: major.into(), wanted: "1" };
-            return Err(self.damage(what, fault));
+            return Err(self.wrong(what, "version", major, "1"));
         }
         let mut section = Section { format: Format::Pcapng, big_endian: order.big, ..Section::default() };
-        let mut options = Options { order, bytes: &bytes[24..] };
-        while let Some((code, value)) = self.option(what, &mut options)? {
-            match code {
-                1 => section.comment = text(value),
-                2 => section.hardware = text(value),
-                3 => section.os = text(value),
-                4 => section.application = text(value),
-                _ => {}
-            }
-        }
+        self.options(what, order, &bytes[24..], |code, value| match code {
+            1 => section.comment = text(value),
+            2 => section.hardware = text(value),
+            3 => section.os = text(value),
+            4 => section.application = text(value),
+            _ => {}
+        })?;
         self.set_order(order);
         self.base = self.interfaces.len();
         Ok(Item::Section(Box::new(section)))
@@ -263,8 +230,7 @@ impl Reader {
     fn interface(&mut self, order: Order, bytes: &[u8]) -> Result<Item, Damage> {
         let mut new =
             Interface { link: Link(order.u16(bytes, 8)), snap: order.u32(bytes, 12), ..Interface::default() };
-        let mut options = Options { order, bytes: &bytes[16..] };
-        while let Some((code, value)) = self.option("interface description block", &mut options)? {
+        self.options("interface description block", order, &bytes[16..], |code, value| {
             match (code, value) {
                 (2, _) => new.name = text(value),
                 (3, _) => new.description = text(value),
@@ -278,7 +244,7 @@ impl Reader {
                 (15, _) => new.hardware = text(value),
                 _ => {}
             }
-        }
+        })?;
         self.interfaces.push(new);
         Ok(Item::Interface(self.interfaces.len() as u32 - 1))
     }
@@ -288,18 +254,14 @@ impl Reader {
         let index = self.known(what, order.u32(bytes, 8))?;
         let interface = &self.interfaces[index];
         let ns = |ticks| interface.resolution.to_ns(ticks, interface.offset_s);
-        let mut new = Statistics {
-            interface: index as u32,
-            time_ns: ns(order.time(bytes, 12)),
-            ..Statistics::default()
-        };
-        let mut options = Options { order, bytes: &bytes[20..] };
-        while let Some((code, value)) = self.option(what, &mut options)? {
+        let time_ns = ns(order.time(bytes, 12));
+        let mut new = Statistics { interface: index as u32, time_ns, ..Statistics::default() };
+        self.options(what, order, &bytes[20..], |code, value| {
             if code == 1 {
                 new.comment = text(value);
             }
             if value.len() != 8 {
-                continue;
+                return;
             }
             let number = Some(order.u64(value, 0));
             match code {
@@ -312,7 +274,7 @@ impl Reader {
                 8 => new.delivered = number,
                 _ => {}
             }
-        }
+        })?;
         Ok(Item::Statistics(Box::new(new)))
     }
 }

@@ -201,16 +201,16 @@ pub struct Interface {
     pub fcs: u8,
 }
 
-/// Which way a frame passed the interface.
+/// Which way a frame passed the interface, with the numbers of `epb_flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
     /// The file does not say.
     #[default]
-    Unknown,
+    Unknown = 0,
     /// It came in.
-    In,
+    In = 1,
     /// The host sent it.
-    Out,
+    Out = 2,
 }
 
 /// One frame of a file.

@@ -1,5 +1,6 @@
 //! The reader: which format, and the records of the old one.
 
+use super::blocks::SECTION;
 use super::{
     Damage, Direction, Fault, Format, Frame, Interface, Link, MAX_FRAME, Order, Resolution, Section,
     Statistics,
@@ -64,10 +65,9 @@ enum Lengths {
 }
 
 const FILE_HEADER: usize = 24;
-const MICRO: u32 = 0xa1b2_c3d4;
-const NANO: u32 = 0xa1b2_3c4d;
+pub(super) const MICRO: u32 = 0xa1b2_c3d4;
+pub(super) const NANO: u32 = 0xa1b2_3c4d;
 const MODIFIED: u32 = 0xa1b2_cd34;
-const SECTION: u32 = 0x0a0d_0d0a;
 
 /// Reads a capture file that it is fed.
 #[derive(Debug, Clone)]
@@ -147,6 +147,28 @@ impl Reader {
         Damage { offset: self.offset, what, fault }
     }
 
+    /// A number that is none of those that it can be.
+    pub(super) fn wrong(
+        &self,
+        what: &'static str,
+        field: &'static str,
+        value: impl Into<u64>,
+        wanted: &'static str,
+    ) -> Damage {
+        self.damage(what, Fault::Value { field, value: value.into(), wanted })
+    }
+
+    /// A number that is larger than it can be.
+    pub(super) fn too_large(
+        &self,
+        what: &'static str,
+        field: &'static str,
+        value: u32,
+        limit: u64,
+    ) -> Damage {
+        self.damage(what, Fault::TooLarge { field, value: value.into(), limit })
+    }
+
     pub(super) fn set_order(&mut self, order: Order) {
         self.kind = Kind::Blocks(order);
     }
@@ -174,8 +196,7 @@ impl Reader {
             MODIFIED => (false, 24),
             _ => {
                 let wanted = "that of a pcap or pcapng file";
-                let value = u64::from(little.swap_bytes());
-                return Err(self.damage("file header", Fault::Value { field: "magic number", value, wanted }));
+                return Err(self.wrong("file header", "magic number", little.swap_bytes(), wanted));
             }
         };
         if bytes.len() < FILE_HEADER {
@@ -186,10 +207,7 @@ impl Reader {
             (2, 3) => Lengths::ShorterCaptured,
             (2, 0..=2) | (543, _) => Lengths::WireFirst,
             (2, _) => Lengths::CapturedFirst,
-            _ => {
-                let fault = Fault::Value { field: "version", value: major.into(), wanted: "2" };
-                return Err(self.damage("file header", fault));
-            }
+            _ => return Err(self.wrong("file header", "version", major, "2")),
         };
         let network = order.u32(bytes, 20);
         // Bit 26 says that the upper four bits tell the FCS's length, in units of 16 bits (draft-ietf-opsawg-pcap 4).
@@ -215,8 +233,7 @@ impl Reader {
             Lengths::ShorterCaptured => (first.min(second), first.max(second)),
         };
         if captured > MAX_FRAME {
-            let (field, value) = ("captured length", captured.into());
-            return Err(self.damage("record", Fault::TooLarge { field, value, limit: MAX_FRAME.into() }));
+            return Err(self.too_large("record", "captured length", captured, MAX_FRAME.into()));
         }
         let length = old.header + captured as usize;
         if bytes.len() < length {
