@@ -4,13 +4,11 @@
 use flow::agent::translate::{write_actions, write_bands, write_buckets, write_instructions, write_match};
 use flow::group::GroupModCommand;
 use flow::openflow::bytes::{Bytes, Hex, Version};
-use flow::openflow::group::{GroupCommand, GroupMod, GroupType, MeterCommand, MeterFlags, MeterMod};
+use flow::openflow::group::{GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod};
 use flow::openflow::message::{Body, HEADER, Header, Message, question};
 use flow::openflow::misc::{Empty, Hello};
 use flow::openflow::multipart::{MultipartReply, Reply, Request};
-use flow::openflow::rule::{
-    FlowCommand, FlowFlags, FlowMod, FlowStats, FlowStatsRequest, Importance, PacketOut,
-};
+use flow::openflow::rule::{FlowCommand, FlowMod, FlowStats, FlowStatsRequest, Importance, PacketOut};
 use flow::rule::FlowModCommand;
 use linux::port::{ALL, Frames, Hand, Meta, PortOptions, Receiver, Transmitter, Wait, open};
 use std::collections::VecDeque;
@@ -378,7 +376,7 @@ pub fn rule(command: FlowModCommand, text: &str) -> Body {
         buffer_id: Hex(ANY),
         out_port: model.out_port.0,
         out_group: model.out_group,
-        flags: FlowFlags(model.rule.flags.bits()),
+        flags: model.rule.flags,
         importance: Importance(model.rule.importance),
         matching: write_match(&model.rule.matching),
         instructions: write_instructions(&model.rule.instructions),
@@ -410,7 +408,7 @@ pub fn group(command: GroupModCommand, text: &str) -> Body {
 /// A meter to add, from ovs-ofctl's text.
 pub fn meter(text: &str) -> Body {
     let model = flow::text::meter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-    let (flags, bands) = (MeterFlags(model.flags.bits()), write_bands(&model.bands));
+    let (flags, bands) = (model.flags, write_bands(&model.bands));
     Body::MeterMod(MeterMod { command: MeterCommand::ADD, flags, meter_id: model.id, bands })
 }
 

@@ -31,7 +31,7 @@ use crate::group::{GroupMod, GroupModCommand};
 use crate::interpret::{Counter, InputFrame, OutputFrame, PacketIn, Verdict};
 use crate::meter::{MeterMod, MeterModCommand};
 use crate::pipeline::{Fragments, Pipeline};
-use crate::port::{Port, PortNo};
+use crate::port::{Port, PortConfig, PortNo};
 use crate::rule::{FlowMod, FlowModCommand};
 use crate::text::{self, Piece, TextError};
 use crate::{Action, interpret};
@@ -245,10 +245,10 @@ impl Case {
                 "link_down" => port.state.link_down = true,
                 "link_up" => port.state.link_down = false,
                 "blocked" => port.state.blocked = true,
-                "port_down" => port.config.port_down = true,
-                "no_recv" => port.config.no_recv = true,
-                "no_fwd" => port.config.no_fwd = true,
-                "no_packet_in" => port.config.no_packet_in = true,
+                "port_down" => port.config = port.config.with(PortConfig::PORT_DOWN),
+                "no_recv" => port.config = port.config.with(PortConfig::NO_RECV),
+                "no_fwd" => port.config = port.config.with(PortConfig::NO_FWD),
+                "no_packet_in" => port.config = port.config.with(PortConfig::NO_PACKET_IN),
                 other => return Err(format!("a port is not `{other}`")),
             }
         }

@@ -42,7 +42,7 @@ pub fn flow_mod(change: &FlowMod) -> Body {
         buffer_id: Hex(change.buffer.unwrap_or(NO_BUFFER)),
         out_port: change.out_port.0,
         out_group: change.out_group,
-        flags: wire_rule::FlowFlags(rule.flags.bits()),
+        flags: rule.flags,
         importance: wire_rule::Importance(rule.importance),
         matching: translate::write_match(&rule.matching),
         instructions: translate::write_instructions(&rule.instructions),
@@ -63,7 +63,7 @@ pub fn group_mod(change: &GroupMod) -> Body {
 pub fn meter_mod(change: &MeterMod) -> Body {
     Body::MeterMod(wire_group::MeterMod {
         command: wire_group::MeterCommand(change.command as u16),
-        flags: wire_group::MeterFlags(change.meter.flags.bits()),
+        flags: change.meter.flags,
         meter_id: change.meter.id,
         bands: translate::write_bands(&change.meter.bands),
     })

@@ -7,7 +7,7 @@
 //!
 //! **Price.** The time under which it waits for its deadline is kept here, for the keeper of the deadlines.
 
-use crate::rule::{RemovedReason, Rule};
+use crate::rule::{RemovedReason, Rule, RuleFlags};
 use std::sync::Arc;
 
 /// Nanoseconds of a second.
@@ -49,8 +49,8 @@ impl Entry {
     /// frame may be older than the last one; a deadline only ever moves away.
     pub(crate) fn count(&mut self, now: u64, frames: u64, bytes: u64) {
         self.used_ns = self.used_ns.max(now);
-        self.frames += if self.rule.flags.no_packet_counts { 0 } else { frames };
-        self.bytes += if self.rule.flags.no_byte_counts { 0 } else { bytes };
+        self.frames += if self.rule.flags.has(RuleFlags::NO_PKT_COUNTS) { 0 } else { frames };
+        self.bytes += if self.rule.flags.has(RuleFlags::NO_BYT_COUNTS) { 0 } else { bytes };
     }
 
     pub(crate) fn reset(&mut self) {

@@ -10,6 +10,7 @@
 
 use crate::action::Action;
 use crate::matching::Match;
+use crate::openflow::bytes::flags;
 use crate::port::PortNo;
 use crate::rule::{ALL_TABLES, ANY_GROUP, RemovedReason, Rule};
 use std::sync::Arc;
@@ -66,52 +67,23 @@ pub enum Event {
     },
 }
 
-/// What a flow monitor wants to hear (`ofp_flow_monitor_flags`, 1.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MonitorFlags {
-    /// The rules that are there when the monitor comes.
-    pub initial: bool,
-    /// Rules that come.
-    pub add: bool,
-    /// Rules that go.
-    pub removed: bool,
-    /// Rules that change.
-    pub modify: bool,
-    /// Tell the instructions, too.
-    pub instructions: bool,
-    /// Do not abbreviate the monitor's own changes.
-    pub no_abbrev: bool,
-    /// Only the monitor's own changes.
-    pub only_own: bool,
-}
-
-impl MonitorFlags {
-    /// The flags as the standard's bits.
-    pub fn bits(self) -> u16 {
-        let flags = [
-            self.initial,
-            self.add,
-            self.removed,
-            self.modify,
-            self.instructions,
-            self.no_abbrev,
-            self.only_own,
-        ];
-        flags.iter().enumerate().map(|(bit, set)| u16::from(*set) << bit).sum()
-    }
-
-    /// The flags of these bits; none when there is a bit that the standard does not have.
-    pub fn from_bits(bits: u16) -> Option<MonitorFlags> {
-        let set = |bit: u16| bits & (1 << bit) != 0;
-        (bits < 1 << 7).then(|| MonitorFlags {
-            initial: set(0),
-            add: set(1),
-            removed: set(2),
-            modify: set(3),
-            instructions: set(4),
-            no_abbrev: set(5),
-            only_own: set(6),
-        })
+flags! {
+    /// What a flow monitor wants to hear (`ofp_flow_monitor_flags`, 1.4).
+    pub MonitorFlags(u16) {
+        /// The rules that are there when the monitor comes.
+        INITIAL = 1 "initial",
+        /// Rules that come.
+        ADD = 2 "add",
+        /// Rules that go.
+        REMOVED = 4 "removed",
+        /// Rules that change.
+        MODIFY = 8 "modify",
+        /// Tell the instructions, too.
+        INSTRUCTIONS = 16 "instructions",
+        /// Do not abbreviate the monitor's own changes.
+        NO_ABBREV = 32 "no_abbrev",
+        /// Only the monitor's own changes.
+        ONLY_OWN = 64 "only_own",
     }
 }
 
@@ -143,12 +115,13 @@ impl Monitor {
 
     /// Whether the monitor wants to hear of the event.
     pub fn wants(&self, event: &Event) -> bool {
-        match event {
-            Event::RuleAdded { table, rule } => self.flags.add && self.concerns(*table, rule),
-            Event::RuleModified { table, rule } => self.flags.modify && self.concerns(*table, rule),
-            Event::RuleRemoved(gone) => self.flags.removed && self.concerns(gone.table, &gone.rule),
-            Event::Vacancy { .. } | Event::PortChanged { .. } => false,
-        }
+        let (flag, table, rule) = match event {
+            Event::RuleAdded { table, rule } => (MonitorFlags::ADD, *table, rule),
+            Event::RuleModified { table, rule } => (MonitorFlags::MODIFY, *table, rule),
+            Event::RuleRemoved(gone) => (MonitorFlags::REMOVED, gone.table, &gone.rule),
+            Event::Vacancy { .. } | Event::PortChanged { .. } => return false,
+        };
+        self.flags.has(flag) && self.concerns(table, rule)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::field::{Field, Value};
 use crate::group::mix;
 use crate::meter::{BandKind, CONTROLLER_METER, raise_drop_precedence};
 use crate::pipeline::{Fragments, Pipeline};
-use crate::port::PortNo;
+use crate::port::{PortConfig, PortNo};
 use crate::rule::{PacketInReason, Rule, RulePosition};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -364,7 +364,7 @@ impl<W: StepObserver> Walk<'_, W> {
     fn enter_port(&mut self, traveller: &Traveller) -> Flow {
         let (number, bytes) = (traveller.in_port, traveller.bytes());
         if let Some(port) = self.pipeline.ports.get_mut(&number) {
-            let is_open = !port.config.no_recv && !port.config.port_down;
+            let is_open = !port.config.has(PortConfig::NO_RECV) && !port.config.has(PortConfig::PORT_DOWN);
             let counters = &mut port.counters;
             if is_open {
                 counters.rx_frames += traveller.frames();
@@ -569,7 +569,8 @@ impl<W: StepObserver> Walk<'_, W> {
     /// All ports but the one by which the frame came in; `flood` leaves blocked ones out (§4.5).
     fn spread(&mut self, traveller: &Traveller, flood: bool) {
         let others = self.pipeline.ports.values();
-        let others = others.filter(|port| port.number != traveller.in_port && !port.config.no_fwd);
+        let others =
+            others.filter(|port| port.number != traveller.in_port && !port.config.has(PortConfig::NO_FWD));
         let others = others.filter(|port| !(flood && port.state.blocked)).map(|port| port.number);
         for port in others.collect::<Vec<_>>() {
             self.transmit(traveller, port);
@@ -593,7 +594,10 @@ impl<W: StepObserver> Walk<'_, W> {
         let Some(port) = self.pipeline.ports.get_mut(&number) else {
             return self.end(traveller, Drop::NoPort);
         };
-        if port.config.no_fwd || port.config.port_down || port.state.link_down {
+        if port.config.has(PortConfig::NO_FWD)
+            || port.config.has(PortConfig::PORT_DOWN)
+            || port.state.link_down
+        {
             port.counters.tx_dropped += traveller.frames();
             self.moved(Counter::TxDropped(number), traveller);
             return self.end(traveller, Drop::NotSent);
@@ -612,8 +616,8 @@ impl<W: StepObserver> Walk<'_, W> {
     /// ("Switches that do not support internal buffering … must send the full packet to controllers", §6.1.2).
     fn packet_in(&mut self, traveller: &Traveller, reason: PacketInReason) {
         let port = self.pipeline.ports.get(&traveller.in_port);
-        let is_mute =
-            reason == PacketInReason::TableMiss && port.is_some_and(|port| port.config.no_packet_in);
+        let is_mute = reason == PacketInReason::TableMiss
+            && port.is_some_and(|port| port.config.has(PortConfig::NO_PACKET_IN));
         let mut copy = traveller.clone();
         if is_mute || self.meter(&mut copy, CONTROLLER_METER).is_break() {
             return self.end(traveller, Drop::NoPacketIn);

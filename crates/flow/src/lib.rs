@@ -9,7 +9,8 @@
 //! 1.4.1.
 //!
 //! **Price.** No clock and no socket: time is an argument, in nanoseconds of any monotonic clock, and what should leave
-//! the switch is returned. The model does not know OpenFlow's bytes; a codec maps them onto these types.
+//! the switch is returned. The model does not know OpenFlow's bytes; a codec maps them onto these types, of which the flags are
+//! the standard's bits already.
 
 pub mod action;
 pub mod action_set;

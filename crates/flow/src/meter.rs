@@ -7,6 +7,7 @@
 //! **Price.** A meter has a state per frame, so frames of one meter have an order.
 
 use crate::error::MeterModFailed;
+use crate::openflow::bytes::flags;
 use std::collections::BTreeMap;
 
 /// The largest number of a meter (`OFPM_MAX`).
@@ -18,30 +19,17 @@ pub const CONTROLLER_METER: u32 = 0xffff_fffe;
 /// The meter number that means all meters (`OFPM_ALL`), for deletes and requests.
 pub const ALL_METERS: u32 = 0xffff_ffff;
 
-/// Flags of a meter (`ofp_meter_flags`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct MeterFlags {
-    /// Rates are thousands of bits per second.
-    pub kbps: bool,
-    /// Rates are frames per second.
-    pub pktps: bool,
-    /// Burst sizes are given.
-    pub burst: bool,
-    /// Count.
-    pub stats: bool,
-}
-
-impl MeterFlags {
-    /// The flags as the standard's bits.
-    pub fn bits(self) -> u16 {
-        let flags = [self.kbps, self.pktps, self.burst, self.stats];
-        flags.iter().enumerate().map(|(bit, set)| u16::from(*set) << bit).sum()
-    }
-
-    /// The flags of these bits; none when there is a bit that the standard does not have.
-    pub fn from_bits(bits: u16) -> Option<MeterFlags> {
-        let set = |bit: u16| bits & (1 << bit) != 0;
-        (bits < 1 << 4).then(|| MeterFlags { kbps: set(0), pktps: set(1), burst: set(2), stats: set(3) })
+flags! {
+    /// Flags of a meter (`ofp_meter_flags`).
+    pub MeterFlags(u16) {
+        /// Rates are thousands of bits per second.
+        KBPS = 1 "kbps",
+        /// Rates are frames per second.
+        PKTPS = 2 "pktps",
+        /// Burst sizes are given.
+        BURST = 4 "burst",
+        /// Count.
+        STATS = 8 "stats",
     }
 }
 
@@ -195,7 +183,7 @@ impl MeterEntry {
     /// Counts a frame, or the segments of a super-frame, with this many bytes altogether, and returns the band that it falls into: of those
     /// whose rate is exceeded the one with the highest rate (§5.7.1). Each band measures all frames of the meter.
     pub fn measure(&mut self, now: u64, frames: u64, bytes: u64) -> Option<usize> {
-        let tokens = if self.meter.flags.pktps { frames } else { 8 * bytes };
+        let tokens = if self.meter.flags.has(MeterFlags::PKTPS) { frames } else { 8 * bytes };
         let mut hit: Option<usize> = None;
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
             let is_higher = hit.is_none_or(|hit| self.meter.bands[index].rate > self.meter.bands[hit].rate);
@@ -213,10 +201,10 @@ impl MeterEntry {
 
 /// The bucket of a band. Without a burst size it holds half a second of its rate, and at least one large frame.
 fn token_bucket(now: u64, flags: MeterFlags, band: &Band) -> TokenBucket {
-    let unit = if flags.pktps { 1 } else { 1000 };
+    let unit = if flags.has(MeterFlags::PKTPS) { 1 } else { 1000 };
     let rate = u64::from(band.rate) * unit;
-    let least = if flags.pktps { 1 } else { LARGEST_FRAME_BITS };
-    let burst = match flags.burst && band.burst_size != 0 {
+    let least = if flags.has(MeterFlags::PKTPS) { 1 } else { LARGEST_FRAME_BITS };
+    let burst = match flags.has(MeterFlags::BURST) && band.burst_size != 0 {
         true => u64::from(band.burst_size) * unit,
         false => (rate / 2).max(least),
     };
@@ -302,7 +290,7 @@ impl Meters {
 }
 
 fn check_bands(meter: &Meter) -> Result<(), MeterModFailed> {
-    if meter.flags.kbps && meter.flags.pktps {
+    if meter.flags.has(MeterFlags::KBPS.with(MeterFlags::PKTPS)) {
         return Err(MeterModFailed::BadFlags);
     }
     if meter.bands.len() > BAND_LIMIT {

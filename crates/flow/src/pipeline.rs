@@ -23,7 +23,7 @@ use crate::group::{ALL_GROUPS, GroupMod, GroupModCommand, Groups};
 use crate::matching::Match;
 use crate::meter::{ALL_METERS, MeterMod, MeterModCommand, Meters};
 use crate::port::{Port, PortMod, PortNo, PortState, Queue};
-use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RulePosition};
+use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags, RulePosition};
 use crate::selection::{Refers, Selection};
 use crate::table::{Table, TableConfig};
 use std::collections::BTreeMap;
@@ -270,7 +270,7 @@ impl Pipeline {
     fn add(&mut self, now: u64, change: &FlowMod, events: &mut Vec<Event>) -> Result<(), Error> {
         let rule = &change.rule;
         let table = self.table_mut(change.table).ok_or(FlowModFailed::BadTableId)?;
-        if rule.flags.check_overlap && table.has_overlap(rule) {
+        if rule.flags.has(RuleFlags::CHECK_OVERLAP) && table.has_overlap(rule) {
             return Err(FlowModFailed::Overlap.into());
         }
         if let Some(place) = table.room_for(rule).map_err(|_| FlowModFailed::TableFull)? {
@@ -360,13 +360,8 @@ impl Pipeline {
         if port.address != change.address {
             return Err(PortModFailed::BadHwAddr.into());
         }
-        let take = |old: &mut bool, new: bool, mask: bool| *old = if mask { new } else { *old };
         let before = port.config;
-        let old = &mut port.config;
-        take(&mut old.port_down, change.config.port_down, change.mask.port_down);
-        take(&mut old.no_recv, change.config.no_recv, change.mask.no_recv);
-        take(&mut old.no_fwd, change.config.no_fwd, change.mask.no_fwd);
-        take(&mut old.no_packet_in, change.config.no_packet_in, change.mask.no_packet_in);
+        port.config.0 = before.0 & !change.mask.0 | change.config.0 & change.mask.0;
         let event = Event::PortChanged { port: change.port };
         Ok(if port.config == before { vec![] } else { vec![event] })
     }

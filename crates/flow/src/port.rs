@@ -8,6 +8,7 @@
 //!
 //! **Price.** A port number is a plain `u32` inside: a rule may name a port that does not exist (yet), as §6.4 allows.
 
+use crate::openflow::bytes::flags;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -62,17 +63,18 @@ impl fmt::Display for PortNo {
     }
 }
 
-/// What a controller may set on a port (§7.2.1, `ofp_port_config`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PortConfig {
-    /// The port is administratively down.
-    pub port_down: bool,
-    /// Drop all frames that come in by it.
-    pub no_recv: bool,
-    /// Drop all frames that should go out by it.
-    pub no_fwd: bool,
-    /// Send no packet-in for frames that came in by it.
-    pub no_packet_in: bool,
+flags! {
+    /// What a controller may set on a port (§7.2.1, `ofp_port_config`).
+    pub PortConfig(u32) {
+        /// The port is administratively down.
+        PORT_DOWN = 1 "port_down",
+        /// Drop all frames that come in by it.
+        NO_RECV = 4 "no_recv",
+        /// Drop all frames that should go out by it.
+        NO_FWD = 32 "no_fwd",
+        /// Send no packet-in for frames that came in by it.
+        NO_PACKET_IN = 64 "no_packet_in",
+    }
 }
 
 /// What is known about the link of a port (§7.2.1, `ofp_port_state`).
@@ -162,7 +164,7 @@ impl Port {
 
     /// Whether a bucket that watches this port may be used (§6.5: up, with a link and not blocked).
     pub fn is_live(&self) -> bool {
-        !self.config.port_down && !self.state.link_down && !self.state.blocked
+        !self.config.has(PortConfig::PORT_DOWN) && !self.state.link_down && !self.state.blocked
     }
 }
 

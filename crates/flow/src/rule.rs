@@ -8,6 +8,7 @@
 
 use crate::action::{Action, Instruction};
 use crate::matching::Match;
+use crate::openflow::bytes::flags;
 use crate::port::PortNo;
 use std::cmp::Reverse;
 
@@ -19,47 +20,19 @@ pub const ANY_GROUP: u32 = 0xffff_ffff;
 /// Where a rule stands in its table: the highest priority first, then the oldest.
 pub type RulePosition = (Reverse<u16>, u64);
 
-/// Flags of a rule (`ofp_flow_mod_flags`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RuleFlags {
-    /// Tell the controllers when the rule goes away.
-    pub send_flow_rem: bool,
-    /// Refuse the rule when another of the same priority overlaps it.
-    pub check_overlap: bool,
-    /// Reset the counters of the rules that are modified or replaced.
-    pub reset_counts: bool,
-    /// Do not count frames.
-    pub no_packet_counts: bool,
-    /// Do not count bytes.
-    pub no_byte_counts: bool,
-}
-
-impl RuleFlags {
-    /// The flags as the standard's bits.
-    pub fn bits(self) -> u16 {
-        [
-            self.send_flow_rem,
-            self.check_overlap,
-            self.reset_counts,
-            self.no_packet_counts,
-            self.no_byte_counts,
-        ]
-        .iter()
-        .enumerate()
-        .map(|(bit, set)| u16::from(*set) << bit)
-        .sum()
-    }
-
-    /// The flags of these bits; none when there is a bit that the standard does not have.
-    pub fn from_bits(bits: u16) -> Option<RuleFlags> {
-        let set = |bit: u16| bits & (1 << bit) != 0;
-        (bits < 1 << 5).then(|| RuleFlags {
-            send_flow_rem: set(0),
-            check_overlap: set(1),
-            reset_counts: set(2),
-            no_packet_counts: set(3),
-            no_byte_counts: set(4),
-        })
+flags! {
+    /// Flags of a rule (`ofp_flow_mod_flags`).
+    pub RuleFlags(u16) {
+        /// Tell the controllers when the rule goes away.
+        SEND_FLOW_REM = 1 "send_flow_rem",
+        /// Refuse the rule when another of the same priority overlaps it.
+        CHECK_OVERLAP = 2 "check_overlap",
+        /// Reset the counters of the rules that are modified or replaced.
+        RESET_COUNTS = 4 "reset_counts",
+        /// Do not count frames.
+        NO_PKT_COUNTS = 8 "no_pkt_counts",
+        /// Do not count bytes.
+        NO_BYT_COUNTS = 16 "no_byt_counts",
     }
 }
 

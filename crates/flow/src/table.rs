@@ -15,22 +15,24 @@ use crate::deadlines::Deadlines;
 use crate::entry::Entry;
 use crate::event::{Event, Removed};
 use crate::field::{Field, Value};
-use crate::rule::{FlowMod, RemovedReason, Rule, RulePosition};
+use crate::openflow::bytes::flags;
+use crate::rule::{FlowMod, RemovedReason, Rule, RuleFlags, RulePosition};
 use crate::selection::Selection;
 use crate::shapes::Shapes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// By what a full table chooses the rule that makes place (1.4, `ofp_table_mod_prop_eviction_flag`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EvictionFlags {
-    /// By something of the switch's own; here the age.
-    pub other: bool,
-    /// The least important first.
-    pub importance: bool,
-    /// The one that would go soonest first.
-    pub lifetime: bool,
+flags! {
+    /// By what a full table chooses the rule that makes place (1.4, `ofp_table_mod_prop_eviction_flag`).
+    pub EvictionFlags(u32) {
+        /// By something of the switch's own; here the age.
+        OTHER = 1 "other",
+        /// The least important first.
+        IMPORTANCE = 2 "importance",
+        /// The one that would go soonest first.
+        LIFETIME = 4 "lifetime",
+    }
 }
 
 /// What a controller may set of a table (1.4 §7.3.4.1; 1.3 has nothing that may be set).
@@ -154,15 +156,16 @@ impl Table {
             return Err(NoRoom);
         }
         let flags = self.config.eviction_flags;
+        let by_importance = flags.has(EvictionFlags::IMPORTANCE);
         let worth = |place: &RulePosition, entry: &Entry| {
-            let importance = if flags.importance { entry.rule.importance } else { 0 };
+            let importance = if by_importance { entry.rule.importance } else { 0 };
             let end = entry.deadline().map_or(u64::MAX, |(end, _)| end);
-            (importance, if flags.lifetime { end } else { 0 }, entry.created_ns, place.1)
+            (importance, if flags.has(EvictionFlags::LIFETIME) { end } else { 0 }, entry.created_ns, place.1)
         };
         let least = self.rules.iter().min_by_key(|(place, entry)| worth(place, entry));
         match least {
             // A rule does not make place for a less important one.
-            Some((place, entry)) if !(flags.importance && entry.rule.importance > rule.importance) => {
+            Some((place, entry)) if !(by_importance && entry.rule.importance > rule.importance) => {
                 Ok(Some(*place))
             }
             _ => Err(NoRoom),
@@ -175,7 +178,7 @@ impl Table {
         let place = replaced.unwrap_or((Reverse(rule.priority), self.next));
         let old = replaced.and_then(|place| self.take(place));
         let mut entry = Entry::new(now, rule);
-        if let Some(old) = old.filter(|_| !rule.flags.reset_counts) {
+        if let Some(old) = old.filter(|_| !rule.flags.has(RuleFlags::RESET_COUNTS)) {
             // §6.4: counters "should be copied from the replaced flow entry"; the duration begins anew.
             (entry.frames, entry.bytes) = (old.frames, old.bytes);
         }
@@ -212,7 +215,7 @@ impl Table {
             self.shapes.forget_columns(place, &entry.rule);
             Arc::make_mut(&mut entry.rule).instructions.clone_from(&change.rule.instructions);
             self.shapes.file_columns(place, &entry.rule);
-            if change.rule.flags.reset_counts {
+            if change.rule.flags.has(RuleFlags::RESET_COUNTS) {
                 entry.reset();
             }
             events.push(Event::RuleModified { table: self.number, rule: entry.rule.clone() });

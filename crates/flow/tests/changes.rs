@@ -82,7 +82,7 @@ fn some_change() -> impl Strategy<Value = FlowMod> {
     (command, table, rule, filters).prop_map(|(command, table, rule, (cookie_mask, out_port, out_group))| {
         let (matching, instructions, priority, cookie, flags) = rule;
         let mut rule = Rule::new(priority, matching, instructions);
-        (rule.cookie, rule.flags) = (cookie, RuleFlags::from_bits(flags).unwrap());
+        (rule.cookie, rule.flags) = (cookie, RuleFlags(flags));
         FlowMod { cookie_mask, out_port: PortNo(out_port), out_group, ..FlowMod::new(command, table, rule) }
     })
 }
@@ -127,7 +127,7 @@ impl Reading {
                 for (table, rule, frames, _) in &mut self.rules {
                     if Reading::filters(change, *table, rule) {
                         rule.instructions = change.rule.instructions.clone();
-                        *frames = if change.rule.flags.reset_counts { 0 } else { *frames };
+                        *frames = if change.rule.flags.has(RuleFlags::RESET_COUNTS) { 0 } else { *frames };
                     }
                 }
             }
@@ -148,13 +148,13 @@ impl Reading {
         let beside = |table: u8, rule: &Rule| table == change.table && rule.priority == new.priority;
         let frames = meant(&new.matching);
         let overlaps = |r: &&(u8, Rule, u64, usize)| beside(r.0, &r.1) && meant(&r.1.matching) & frames != 0;
-        if new.flags.check_overlap && self.rules.iter().any(|r| overlaps(&r)) {
+        if new.flags.has(RuleFlags::CHECK_OVERLAP) && self.rules.iter().any(|r| overlaps(&r)) {
             return Err(FlowModFailed::Overlap.into());
         }
         match self.rules.iter_mut().find(|r| beside(r.0, &r.1) && meant(&r.1.matching) == frames) {
             Some(old) => {
                 old.1 = new.clone();
-                old.2 = if new.flags.reset_counts { 0 } else { old.2 };
+                old.2 = if new.flags.has(RuleFlags::RESET_COUNTS) { 0 } else { old.2 };
             }
             None => self.rules.push((change.table, new.clone(), 0, self.clock)),
         }

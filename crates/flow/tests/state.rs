@@ -12,7 +12,7 @@ use flow::meter::{
 };
 use flow::pipeline::{Config, Fragments, TableMod};
 use flow::port::{Port, PortConfig, PortMod, PortState};
-use flow::rule::{ALL_TABLES, ANY_GROUP, FlowMod, FlowModCommand, RemovedReason, Rule};
+use flow::rule::{ALL_TABLES, ANY_GROUP, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
 use flow::table::{EvictionFlags, TableConfig};
 use flow::{Pipeline, PortNo};
 use proptest::prelude::*;
@@ -72,7 +72,7 @@ fn drop_band(rate: u32, burst_size: u32) -> Band {
     Band { rate, burst_size, kind: BandKind::Drop }
 }
 
-const PKTPS: MeterFlags = MeterFlags { kbps: false, pktps: true, burst: true, stats: true };
+const PKTPS: MeterFlags = MeterFlags::PKTPS.with(MeterFlags::BURST).with(MeterFlags::STATS);
 
 fn switch() -> Pipeline {
     let mut pipeline = Pipeline::default();
@@ -120,7 +120,7 @@ fn lincx_4_an_overlap_is_refused_when_asked_for() {
     let mut pipeline = switch();
     pipeline.flow_mod(0, &add(0, rule(1))).unwrap();
     let mut wide = Rule::new(1, Match::new([MatchField::exact(Field::EthDst, 1u8)]).unwrap(), vec![]);
-    wide.flags.check_overlap = true;
+    wide.flags = RuleFlags::CHECK_OVERLAP;
     let refused = pipeline.flow_mod(0, &add(0, wide.clone()));
     assert_eq!(refused, Err(FlowModFailed::Overlap.into()));
     assert!(pipeline.flow_mod(0, &add(0, Rule { priority: 2, ..wide.clone() })).is_ok());
@@ -210,7 +210,7 @@ fn a_full_table_refuses_or_evicts_the_least_important_first() {
         pipeline.flow_mod(0, &add(0, Rule { importance: 5, ..rule(2) })).is_ok(),
         "a replacement needs no room"
     );
-    let eviction_flags = EvictionFlags { importance: true, ..Default::default() };
+    let eviction_flags = EvictionFlags::IMPORTANCE;
     let config = TableConfig { eviction: true, eviction_flags, ..Default::default() };
     pipeline.table_mod(&TableMod { table: ALL_TABLES, config }).unwrap();
     assert_eq!(pipeline.flow_mod(0, &third(4)), Err(FlowModFailed::TableFull.into()));
@@ -224,7 +224,7 @@ fn eviction_by_lifetime_takes_the_rule_that_would_go_first() {
     for (number, hard_timeout) in [(1, 0), (2, 8), (3, 6)] {
         pipeline.flow_mod(0, &add(0, Rule { hard_timeout, ..rule(number) })).unwrap();
     }
-    let eviction_flags = EvictionFlags { lifetime: true, ..Default::default() };
+    let eviction_flags = EvictionFlags::LIFETIME;
     let config = TableConfig { eviction: true, eviction_flags, ..Default::default() };
     pipeline.table_mod(&TableMod { table: 0, config }).unwrap();
     assert_eq!(gone(&pipeline.flow_mod(0, &add(0, rule(4))).unwrap()), [(3, RemovedReason::Eviction)]);
@@ -555,7 +555,7 @@ fn what_is_wrong_with_a_meter_has_its_code() {
     let mut refusal = |change: MeterMod| pipeline.meter_mod(0, &change).unwrap_err();
     assert_eq!(refusal(meter(0, PKTPS, vec![])), MeterModFailed::InvalidMeter.into());
     assert_eq!(refusal(meter(0xffff_0001, PKTPS, vec![])), MeterModFailed::InvalidMeter.into());
-    let both = MeterFlags { kbps: true, ..PKTPS };
+    let both = PKTPS.with(MeterFlags::KBPS);
     assert_eq!(refusal(meter(1, both, vec![])), MeterModFailed::BadFlags.into());
     let band = |kind| vec![Band { rate: 1, burst_size: 1, kind }];
     let experimenter = BandKind::Experimenter { experimenter: 1, data: vec![] };
@@ -643,8 +643,8 @@ fn a_match_is_checked_when_it_is_made() {
 #[test]
 fn a_port_mod_changes_what_its_mask_says_and_only_with_the_right_address() {
     let mut pipeline = switch();
-    let all = PortConfig { port_down: true, no_recv: true, no_fwd: true, no_packet_in: true };
-    let mask = PortConfig { no_fwd: true, ..Default::default() };
+    let all = PortConfig::ALL;
+    let mask = PortConfig::NO_FWD;
     let change = PortMod { port: PortNo(2), address: [2, 0, 0, 0, 0, 2], config: all, mask };
     assert_eq!(pipeline.port_mod(&change).unwrap().len(), 1);
     assert_eq!(pipeline.ports[&PortNo(2)].config, mask);
@@ -667,7 +667,7 @@ fn reassembly_is_refused_and_buffers_are_unknown() {
 
 #[test]
 fn a_monitor_hears_of_the_rules_that_it_selects() {
-    let flags = MonitorFlags { add: true, removed: true, ..Default::default() };
+    let flags = MonitorFlags::ADD.with(MonitorFlags::REMOVED);
     let matching = Match::new([MatchField::exact(Field::EthSrc, 1u8)]).unwrap();
     let monitor = Monitor { id: 1, flags, table: 0, matching, out_port: PortNo(2), out_group: ANY_GROUP };
     let mut pipeline = switch();
@@ -680,7 +680,7 @@ fn a_monitor_hears_of_the_rules_that_it_selects() {
     assert_eq!(heard(FlowMod::new(FlowModCommand::Modify, 0, rule(1))), 0, "not asked for");
     assert_eq!(heard(FlowMod::new(FlowModCommand::Delete, 0, rule(1))), 1);
     assert_eq!(heard(add(0, Rule { instructions: vec![], ..rule(1) })), 0, "another output");
-    assert_eq!(MonitorFlags::from_bits(flags.bits()), Some(flags));
+    assert_eq!((flags.known(), MonitorFlags(0x80).known()), (Some(flags), None));
 }
 
 /// A frame conforms when, from every earlier frame that passed to this one, no more passed than the burst and what the

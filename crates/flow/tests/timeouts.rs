@@ -9,7 +9,7 @@ use flow::interpret::{InputFrame, Verdict, receive};
 use flow::matching::{Match, MatchField};
 use flow::pipeline::TableMod;
 use flow::port::Port;
-use flow::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule};
+use flow::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
 use flow::table::{EvictionFlags, TableConfig};
 use flow::{Pipeline, PortNo};
 use proptest::prelude::*;
@@ -45,7 +45,8 @@ fn some_change() -> impl Strategy<Value = FlowMod> {
             _ => vec![Instruction::ApplyActions(vec![Action::DecNwTtl])],
         };
         let mut rule = Rule::new(priority, matching, instructions);
-        (rule.idle_timeout, rule.hard_timeout, rule.flags.reset_counts) = (idle, hard, reset);
+        (rule.idle_timeout, rule.hard_timeout) = (idle, hard);
+        rule.flags = if reset { RuleFlags::RESET_COUNTS } else { RuleFlags::default() };
         FlowMod::new(command, table, rule)
     })
 }
@@ -65,7 +66,7 @@ fn some_step() -> impl Strategy<Value = Step> {
 fn switch(lifetime: bool) -> Pipeline {
     let mut pipeline = Pipeline::new(6);
     (1..4).for_each(|port| pipeline.add_port(Port::new(PortNo(port), "p", [2, 0, 0, 0, 0, port as u8])));
-    let eviction_flags = EvictionFlags { lifetime, ..EvictionFlags::default() };
+    let eviction_flags = if lifetime { EvictionFlags::LIFETIME } else { EvictionFlags::default() };
     let config = TableConfig { eviction: true, eviction_flags, ..TableConfig::default() };
     pipeline.table_mod(&TableMod { table: ALL_TABLES, config }).unwrap();
     pipeline

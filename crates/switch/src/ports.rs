@@ -11,7 +11,7 @@
 
 use crate::datapath::{self, Datapath, OpenedPort};
 use flow::event::Event;
-use flow::port::PortNo;
+use flow::port::{PortConfig, PortNo};
 use linux::netlink::{LinkState, Netlink};
 use linux::tune::{Change, down};
 use std::collections::BTreeMap;
@@ -97,7 +97,8 @@ impl Ports {
             };
             let mut pipeline = datapath.pipeline();
             // A port that a controller closed has no link, also where that is no business of the kernel's.
-            let is_closed = pipeline.ports.get(number).is_some_and(|port| port.config.port_down);
+            let is_closed =
+                pipeline.ports.get(number).is_some_and(|port| port.config.has(PortConfig::PORT_DOWN));
             found.events.extend(pipeline.set_port_state(*number, datapath::state(is_up && !is_closed)));
         }
         found
@@ -107,7 +108,12 @@ impl Ports {
     pub(crate) fn carry_down(&mut self, datapath: &Datapath, said: &mut Vec<(PortNo, String)>) {
         let closed: Vec<PortNo> = {
             let pipeline = datapath.pipeline();
-            pipeline.ports.values().filter(|port| port.config.port_down).map(|port| port.number).collect()
+            pipeline
+                .ports
+                .values()
+                .filter(|port| port.config.has(PortConfig::PORT_DOWN))
+                .map(|port| port.number)
+                .collect()
         };
         for (number, row) in &mut self.rows {
             let trouble = match (closed.contains(number), row.down.is_some(), row.index) {

@@ -5,10 +5,10 @@ use crate::error::{BadProperty, BadRequest, Error, PortModFailed, TableModFailed
 use crate::openflow::bytes::Version;
 use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, Message};
-use crate::openflow::misc::{self, EvictionFlags as WireEviction, TableModProperty};
-use crate::openflow::port::{PortConfig as WireConfig, PortMod as WirePortMod};
+use crate::openflow::misc::{self, TableModProperty};
+use crate::openflow::port::PortMod as WirePortMod;
 use crate::pipeline::{Change, Pipeline, TableMod};
-use crate::port::{PortConfig, PortMod, PortNo};
+use crate::port::{PortMod, PortNo};
 use crate::rule::ALL_TABLES;
 use crate::table::{EvictionFlags, TableConfig};
 
@@ -49,25 +49,8 @@ pub(super) fn read(version: Version, message: &Message, pipeline: &Pipeline) -> 
 }
 
 fn read_port_mod(wish: &WirePortMod) -> Result<PortMod, Error> {
-    let known = WireConfig::ALL.0;
-    if wish.mask.0 & !known != 0 || wish.config.0 & wish.mask.0 & !known != 0 {
-        return Err(PortModFailed::BadConfig.into());
-    }
-    Ok(PortMod {
-        port: PortNo(wish.port_no),
-        address: wish.hw_addr.0,
-        config: read_port_config(wish.config),
-        mask: read_port_config(wish.mask),
-    })
-}
-
-fn read_port_config(bits: WireConfig) -> PortConfig {
-    PortConfig {
-        port_down: bits.has(WireConfig::PORT_DOWN),
-        no_recv: bits.has(WireConfig::NO_RECV),
-        no_fwd: bits.has(WireConfig::NO_FWD),
-        no_packet_in: bits.has(WireConfig::NO_PACKET_IN),
-    }
+    let mask = wish.mask.known().ok_or(PortModFailed::BadConfig)?;
+    Ok(PortMod { port: PortNo(wish.port_no), address: wish.hw_addr.0, config: wish.config, mask })
 }
 
 /// What is not said stays as it is (1.4 §7.3.4.1). In 1.3 the bits are deprecated and mean nothing.
@@ -86,11 +69,7 @@ fn read_table_mod(wish: &misc::TableMod, pipeline: &Pipeline) -> Result<TableMod
     for property in &wish.properties {
         match property {
             TableModProperty::Eviction(eviction) => {
-                config.eviction_flags = EvictionFlags {
-                    other: eviction.flags.has(WireEviction::OTHER),
-                    importance: eviction.flags.has(WireEviction::IMPORTANCE),
-                    lifetime: eviction.flags.has(WireEviction::LIFETIME),
-                };
+                config.eviction_flags = EvictionFlags(eviction.flags.0 & EvictionFlags::ALL.0);
             }
             TableModProperty::Vacancy(vacancy) => {
                 (config.vacancy_down, config.vacancy_up) = (vacancy.vacancy_down, vacancy.vacancy_up);

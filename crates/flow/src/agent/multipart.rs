@@ -18,12 +18,12 @@ use crate::openflow::misc::{TableModProperty, TableProperty};
 use crate::openflow::multipart::{MultipartFlags, MultipartReply, Reply, Request};
 use crate::openflow::oxm::OxmId;
 use crate::openflow::port as wire_port;
-use crate::openflow::port::{PortConfig, PortFeatures, PortState};
+use crate::openflow::port::{PortFeatures, PortState};
 use crate::openflow::rule as wire_rule;
 use crate::openflow::rule::{MonitorCommand, MonitorRequest, Update, UpdateFull};
 use crate::pipeline::{LAST_TABLE, Pipeline};
 use crate::port::{Port, PortNo};
-use crate::rule::{ALL_TABLES, Rule};
+use crate::rule::{ALL_TABLES, Rule, RuleFlags};
 use crate::selection::Selection;
 use crate::table::Table;
 
@@ -113,8 +113,9 @@ impl OpenFlowAgent {
                 _ => return Err(FlowMonitorFailed::BadCommand.into()),
             }
             // 1.3 does not have the last one.
-            let flags = MonitorFlags::from_bits(wish.flags.0)
-                .filter(|flags| scene.from.version == Version::V14 || !flags.only_own)
+            let known = wish.flags.known();
+            let flags = known
+                .filter(|flags| scene.from.version == Version::V14 || !flags.has(MonitorFlags::ONLY_OWN))
                 .ok_or(FlowMonitorFailed::BadFlags)?;
             if wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE {
                 return Err(FlowMonitorFailed::BadTableId.into());
@@ -127,12 +128,13 @@ impl OpenFlowAgent {
                 out_port: PortNo(wish.out_port),
                 out_group: wish.out_group,
             };
-            if flags.initial {
+            if flags.has(MonitorFlags::INITIAL) {
                 for table in scene.pipeline.tables() {
                     let rules =
                         table.rules().filter(|(_, entry)| monitor.concerns(table.number, &entry.rule));
+                    let instructions = flags.has(MonitorFlags::INSTRUCTIONS);
                     let first = |(_, entry): (_, &Entry)| {
-                        Update::Initial(full(table.number, &entry.rule, flags.instructions))
+                        Update::Initial(full(table.number, &entry.rule, instructions))
                     };
                     updates.extend(rules.map(first));
                 }
@@ -217,12 +219,12 @@ fn flow_stats(now: u64, table_id: u8, entry: &Entry) -> wire_rule::FlowStats {
         priority: rule.priority,
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
-        flags: wire_rule::FlowFlags(rule.flags.bits()),
+        flags: rule.flags,
         importance: wire_rule::Importance(rule.importance),
         cookie: Hex(rule.cookie),
         // §7.3.5.2: a counter that the rule does not want is all ones.
-        packet_count: if rule.flags.no_packet_counts { u64::MAX } else { entry.frames },
-        byte_count: if rule.flags.no_byte_counts { u64::MAX } else { entry.bytes },
+        packet_count: if rule.flags.has(RuleFlags::NO_PKT_COUNTS) { u64::MAX } else { entry.frames },
+        byte_count: if rule.flags.has(RuleFlags::NO_BYT_COUNTS) { u64::MAX } else { entry.bytes },
         matching: translate::write_match(&rule.matching),
         instructions: translate::write_instructions(&rule.instructions),
     }
@@ -341,7 +343,7 @@ fn meter_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_grou
 
 fn meter_config(wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_group::MeterConfig>, Fault> {
     let config = |entry: &crate::meter::MeterEntry| wire_group::MeterConfig {
-        flags: wire_group::MeterFlags(entry.meter.flags.bits()),
+        flags: entry.meter.flags,
         meter_id: entry.meter.id,
         bands: translate::write_bands(&entry.meter.bands),
     };
@@ -362,10 +364,6 @@ fn meter_features() -> wire_group::MeterFeatures {
 /// The port as the wire has it.
 pub(super) fn write_port(port: &Port) -> wire_port::Port {
     let bit = |set: bool, bit: u32| if set { bit } else { 0 };
-    let config = bit(port.config.port_down, PortConfig::PORT_DOWN.0)
-        | bit(port.config.no_recv, PortConfig::NO_RECV.0)
-        | bit(port.config.no_fwd, PortConfig::NO_FWD.0)
-        | bit(port.config.no_packet_in, PortConfig::NO_PACKET_IN.0);
     let state = bit(port.state.link_down, PortState::LINK_DOWN.0)
         | bit(port.state.blocked, PortState::BLOCKED.0)
         | bit(port.is_live(), PortState::LIVE.0);
@@ -385,7 +383,7 @@ pub(super) fn write_port(port: &Port) -> wire_port::Port {
         port_no: port.number.0,
         hw_addr: HardwareAddress(port.address),
         name: Name::new(&port.name),
-        config: PortConfig(config),
+        config: port.config,
         state: PortState(state),
         properties: vec![wire_port::PortProperty::Ethernet(ethernet)],
     }
@@ -399,14 +397,12 @@ fn table_config(table: &Table) -> wire::TableConfig {
 
 /// A table as 1.4 describes it.
 pub(super) fn table_desc(table: &Table) -> wire::TableDesc {
-    let flags = table.config.eviction_flags;
-    let bits = u32::from(flags.other) | u32::from(flags.importance) << 1 | u32::from(flags.lifetime) << 2;
     let (vacancy_down, vacancy_up) = (table.config.vacancy_down, table.config.vacancy_up);
     wire::TableDesc {
         table_id: table.number,
         config: table_config(table),
         properties: vec![
-            TableModProperty::Eviction(wire::Eviction { flags: wire::EvictionFlags(bits) }),
+            TableModProperty::Eviction(wire::Eviction { flags: table.config.eviction_flags }),
             TableModProperty::Vacancy(wire::Vacancy { vacancy_down, vacancy_up, vacancy: table.vacancy() }),
         ],
     }

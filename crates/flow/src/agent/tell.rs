@@ -2,7 +2,7 @@
 
 use super::multipart::{self, update};
 use super::{Cause, Connection, Effects, OpenFlowAgent, Scene, translate};
-use crate::event::{Event, Removed};
+use crate::event::{Event, MonitorFlags, Removed};
 use crate::field::Field;
 use crate::interpret::PacketIn;
 use crate::matching::{Match, MatchField};
@@ -16,7 +16,7 @@ use crate::openflow::rule as wire;
 use crate::openflow::rule::{Update, UpdateAbbrev};
 use crate::pipeline::Pipeline;
 use crate::port::{Port, PortNo};
-use crate::rule::PacketInReason;
+use crate::rule::{PacketInReason, RuleFlags};
 
 impl OpenFlowAgent {
     /// Sends a frame to all controllers that want it.
@@ -41,7 +41,7 @@ impl OpenFlowAgent {
     ) {
         for event in events {
             match event {
-                Event::RuleRemoved(removed) if removed.rule.flags.send_flow_rem => {
+                Event::RuleRemoved(removed) if removed.rule.flags.has(RuleFlags::SEND_FLOW_REM) => {
                     self.removed(removed, effects)
                 }
                 Event::Vacancy { table, up, .. } => self.vacancy(*table, *up, pipeline, effects),
@@ -91,12 +91,17 @@ impl OpenFlowAgent {
             let mut updates: Vec<Update> = vec![];
             for event in events {
                 let wanting = || peer.monitors.values().filter(|monitor| monitor.wants(event));
-                let heard = |monitor: &&crate::event::Monitor| own.is_some() || !monitor.flags.only_own;
+                let heard = |monitor: &&crate::event::Monitor| {
+                    own.is_some() || !monitor.flags.has(MonitorFlags::ONLY_OWN)
+                };
                 if wanting().find(heard).is_none() {
                     continue;
                 }
-                let full = wanting().filter(heard).any(|monitor| own.is_none() || monitor.flags.no_abbrev);
-                let instructions = wanting().filter(heard).any(|monitor| monitor.flags.instructions);
+                let full = wanting()
+                    .filter(heard)
+                    .any(|monitor| own.is_none() || monitor.flags.has(MonitorFlags::NO_ABBREV));
+                let instructions =
+                    wanting().filter(heard).any(|monitor| monitor.flags.has(MonitorFlags::INSTRUCTIONS));
                 match (full, own) {
                     (false, Some(own)) => {
                         let abbrev = Update::Abbrev(UpdateAbbrev { xid: Hex(own.xid) });

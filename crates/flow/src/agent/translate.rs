@@ -11,14 +11,14 @@ use crate::error::{BadAction, BadMatch, Error, FlowModFailed, GroupModFailed, Me
 use crate::field::{Field, Value};
 use crate::group::{Bucket, Group, GroupMod, GroupModCommand, GroupType};
 use crate::matching::{Match, MatchField};
-use crate::meter::{Band, BandKind, Meter, MeterFlags, MeterMod, MeterModCommand};
+use crate::meter::{Band, BandKind, Meter, MeterMod, MeterModCommand};
 use crate::openflow::action as wire;
 use crate::openflow::bytes::{Bytes, Hex, Version};
 use crate::openflow::group as wire_group;
 use crate::openflow::oxm;
 use crate::openflow::rule as wire_rule;
 use crate::port::PortNo;
-use crate::rule::{FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
+use crate::rule::{FlowMod, FlowModCommand, RemovedReason, Rule};
 
 type Answer<T> = Result<T, Error>;
 
@@ -209,7 +209,7 @@ pub fn read_flow_mod(version: Version, from: &wire_rule::FlowMod) -> Answer<Flow
         cookie: from.cookie.0,
         idle_timeout: from.idle_timeout,
         hard_timeout: from.hard_timeout,
-        flags: RuleFlags::from_bits(from.flags.0).ok_or(FlowModFailed::BadFlags)?,
+        flags: from.flags.known().ok_or(FlowModFailed::BadFlags)?,
         importance: from.importance.0,
         matching: read_match(version, &from.matching)?,
         instructions: instructions.collect::<Answer<_>>()?,
@@ -293,7 +293,7 @@ pub fn read_meter_mod(from: &wire_group::MeterMod) -> Answer<MeterMod> {
             Band { rate: band.rate, burst_size: band.burst_size, kind }
         }
     };
-    let flags = MeterFlags::from_bits(from.flags.0).ok_or(MeterModFailed::BadFlags)?;
+    let flags = from.flags.known().ok_or(MeterModFailed::BadFlags)?;
     let bands = from.bands.iter().map(band).collect();
     Ok(MeterMod { command, meter: Meter { id: from.meter_id, flags, bands } })
 }

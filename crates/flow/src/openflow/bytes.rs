@@ -640,13 +640,15 @@ macro_rules! codes {
 
 /// A set of bits with names for some of them. Others are kept as they are.
 macro_rules! flags {
-    ($($(#[$meta:meta])* pub $Name:ident($Number:ty) { $($CONST:ident = $value:literal $text:literal),* $(,)? })*) => {$(
+    ($($(#[$meta:meta])* pub $Name:ident($Number:ty) {
+        $($(#[$about:meta])* $CONST:ident = $value:literal $text:literal),* $(,)?
+    })*) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
         pub struct $Name(pub $Number);
 
         impl $Name {
-            $(#[doc = concat!("`", $text, "`.")] pub const $CONST: $Name = $Name($value);)*
+            $(#[doc = concat!("`", $text, "`.")] $(#[$about])* pub const $CONST: $Name = $Name($value);)*
 
             /// Every bit that the standard names.
             pub const ALL: $Name = $Name(0 $(| $value)*);
@@ -659,6 +661,11 @@ macro_rules! flags {
             /// Both sets together.
             pub const fn with(self, other: $Name) -> $Name {
                 $Name(self.0 | other.0)
+            }
+
+            /// These flags; none when there is a bit that the standard does not have.
+            pub fn known(self) -> Option<$Name> {
+                $Name::ALL.has(self).then_some(self)
             }
         }
 

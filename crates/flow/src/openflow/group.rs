@@ -5,6 +5,8 @@ use super::bytes::{codes, flags, layout, tagged, tlv};
 use super::fault;
 use super::oxm::Experimenter;
 
+pub use crate::meter::MeterFlags;
+
 codes! {
     /// What a group-mod does.
     pub GroupCommand(u16) { ADD = 0 "add", MODIFY = 1 "modify", DELETE = 2 "delete" }
@@ -17,8 +19,6 @@ codes! {
 flags! {
     /// What groups can do.
     pub GroupCapabilities(u32) { SELECT_WEIGHT = 1 "select_weight", SELECT_LIVENESS = 2 "select_liveness", CHAINING = 4 "chaining", CHAINING_CHECKS = 8 "chaining_checks" }
-    /// How a meter measures.
-    pub MeterFlags(u16) { KBPS = 1 "kbps", PKTPS = 2 "pktps", BURST = 4 "burst", STATS = 8 "stats" }
 }
 
 layout! {

@@ -10,6 +10,8 @@ use super::oxm::{ExperimenterKind, OnlyExperimenter, OxmId};
 use super::tree::Tree;
 use crate::error::{BadRequest, HelloFailed};
 
+pub use crate::table::EvictionFlags;
+
 /// `hello`: which versions the sender speaks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hello {
@@ -198,8 +200,6 @@ flags! {
     pub ConfigFlags(u16) { FRAG_DROP = 1 "frag_drop", FRAG_REASM = 2 "frag_reasm" }
     /// What a table does when it is full, or nearly (1.4).
     pub TableConfig(u32) { EVICTION = 4 "eviction", VACANCY_EVENTS = 8 "vacancy_events" }
-    /// What decides which rule is evicted (1.4).
-    pub EvictionFlags(u32) { OTHER = 1 "other", IMPORTANCE = 2 "importance", LIFETIME = 4 "lifetime" }
     /// How a bundle is applied (1.4).
     pub BundleFlags(u16) { ATOMIC = 1 "atomic", ORDERED = 2 "ordered" }
 }

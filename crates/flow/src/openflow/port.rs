@@ -5,14 +5,14 @@ use super::fault;
 use super::older::{Port13, PortMod13, PortStats13, Queue13, QueueStats13};
 use super::oxm::ExperimenterKind;
 
+pub use crate::port::PortConfig;
+
 codes! {
     /// What happened to a port.
     pub PortReason(u8) { ADD = 0 "add", DELETE = 1 "delete", MODIFY = 2 "modify" }
 }
 
 flags! {
-    /// What the controller set on a port.
-    pub PortConfig(u32) { PORT_DOWN = 1 "port_down", NO_RECV = 4 "no_recv", NO_FWD = 32 "no_fwd", NO_PACKET_IN = 64 "no_packet_in" }
     /// What a port is.
     pub PortState(u32) { LINK_DOWN = 1 "link_down", BLOCKED = 2 "blocked", LIVE = 4 "live" }
     /// Speeds and kinds of an Ethernet port.

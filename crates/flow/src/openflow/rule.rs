@@ -1,7 +1,7 @@
 //! Rules as they travel: flow-mod, statistics, removal and monitors.
 
 use super::action::Instruction;
-use super::bytes::{Bytes, Hex, Part, Reader, Version, Writer, codes, flags, layout, tagged};
+use super::bytes::{Bytes, Hex, Part, Reader, Version, Writer, codes, layout, tagged};
 use super::extension::{Monitor13, Update13};
 use super::fault::Fault;
 use super::oxm::Match;
@@ -19,12 +19,8 @@ codes! {
     pub MonitorCommand(u8) { ADD = 0 "add", MODIFY = 1 "modify", DELETE = 2 "delete" }
 }
 
-flags! {
-    /// Flags of a rule.
-    pub FlowFlags(u16) { SEND_FLOW_REM = 1 "send_flow_rem", CHECK_OVERLAP = 2 "check_overlap", RESET_COUNTS = 4 "reset_counts", NO_PKT_COUNTS = 8 "no_pkt_counts", NO_BYT_COUNTS = 16 "no_byt_counts" }
-    /// What a monitor wants.
-    pub MonitorFlags(u16) { INITIAL = 1 "initial", ADD = 2 "add", REMOVED = 4 "removed", MODIFY = 8 "modify", INSTRUCTIONS = 16 "instructions", NO_ABBREV = 32 "no_abbrev", ONLY_OWN = 64 "only_own" }
-}
+pub use crate::event::MonitorFlags;
+pub use crate::rule::RuleFlags as FlowFlags;
 
 /// The importance of a rule: OpenFlow 1.4 put it where 1.3 has padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

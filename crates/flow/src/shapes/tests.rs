@@ -174,7 +174,7 @@ fn apart(number: u32) -> Rule {
     };
     let port = Action::Output { port: PortNo(number / 10 + 1), max_len: 0 };
     let rule = Rule::new(5, Match::new(fields).unwrap(), vec![Instruction::ApplyActions(vec![port])]);
-    let flags = RuleFlags { check_overlap: true, ..RuleFlags::default() };
+    let flags = RuleFlags::CHECK_OVERLAP;
     Rule { cookie: (number / 10).into(), flags, ..rule }
 }
 

@@ -12,7 +12,7 @@ pub fn show(meter: &Meter) -> String {
     let name = NAMES.iter().find(|(id, _)| *id == meter.id).map(|(_, name)| name.to_string());
     let mut text = format!("meter={}", name.unwrap_or(meter.id.to_string()));
     for (bit, name) in FLAGS.iter().enumerate() {
-        if meter.flags.bits() & 1 << bit != 0 {
+        if meter.flags.0 & 1 << bit != 0 {
             text.push_str(&format!(",{name}"));
         }
     }
@@ -51,8 +51,7 @@ pub fn parse(line: &str) -> Result<Meter> {
         }
     }
     let Some(id) = id else { return line.error("a meter needs meter=NUMBER") };
-    let flags = MeterFlags::from_bits(flags).unwrap_or_default();
-    let mut meter = Meter { id, flags, bands: vec![] };
+    let mut meter = Meter { id, flags: MeterFlags(flags), bands: vec![] };
     while let Some(text) = rest {
         let (one, next) = cut_band(text);
         meter.bands.push(band(one)?);

@@ -3,7 +3,7 @@
 use super::value::{MatchReader, port, show_match};
 use super::{Piece, Result, action};
 use crate::matching::Match;
-use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, Rule};
+use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, Rule, RuleFlags};
 
 /// The priority of a rule that says none (ovs-ofctl's).
 pub const USUAL_PRIORITY: u16 = 32768;
@@ -28,7 +28,7 @@ pub fn show(table: u8, rule: &Rule) -> String {
         ("importance", rule.importance),
     ];
     parts.extend(numbers.iter().filter(|(_, n)| *n != 0).map(|(name, number)| format!("{name}={number}")));
-    let set = FLAGS.iter().enumerate().filter(|(bit, _)| rule.flags.bits() & 1 << bit != 0);
+    let set = FLAGS.iter().enumerate().filter(|(bit, _)| rule.flags.0 & 1 << bit != 0);
     parts.extend(set.map(|(_, name)| name.to_string()));
     let matching = show_match(&rule.matching);
     parts.extend((!matching.is_empty()).then_some(matching));
@@ -73,7 +73,7 @@ pub fn flow_mod(command: FlowModCommand, line: &str) -> Result<FlowMod> {
             return item.error(format!("`{}` is neither a field nor a property of a rule", item.text));
         }
     }
-    change.rule.flags = crate::rule::RuleFlags::from_bits(flags).unwrap_or_default();
+    change.rule.flags = RuleFlags(flags);
     change.rule.matching = reader.finish()?;
     match actions {
         Some(actions) if is_delete => {

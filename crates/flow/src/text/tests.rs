@@ -111,7 +111,7 @@ fn some_rule() -> impl Strategy<Value = Rule> {
     let numbers = (any::<u16>(), any::<u64>(), any::<u16>(), any::<u16>(), 0..32u16, any::<u16>());
     (some_match(), some_instructions(), numbers).prop_map(|(matching, instructions, numbers)| {
         let (priority, cookie, idle_timeout, hard_timeout, flags, importance) = numbers;
-        let flags = RuleFlags::from_bits(flags).unwrap();
+        let flags = RuleFlags(flags);
         Rule { priority, cookie, idle_timeout, hard_timeout, flags, importance, matching, instructions }
     })
 }
@@ -144,7 +144,7 @@ fn some_meter() -> impl Strategy<Value = Meter> {
         kind,
     });
     (prop_oneof![any::<u32>(), 0xffff_fffd..=u32::MAX], 0..16u16, proptest::collection::vec(band, 0..4))
-        .prop_map(|(id, flags, bands)| Meter { id, flags: MeterFlags::from_bits(flags).unwrap(), bands })
+        .prop_map(|(id, flags, bands)| Meter { id, flags: MeterFlags(flags), bands })
 }
 
 proptest! {
