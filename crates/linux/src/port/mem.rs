@@ -84,12 +84,9 @@ static WIRES: LazyLock<Mutex<HashMap<String, Waiting>>> = LazyLock::new(Mutex::d
 /// # Errors
 /// Input: settings that cannot be used.
 pub fn open(uri: &mut Uri, wish: &PortOptions) -> record::Result<Port> {
-    let frames = uri.take_amount("frames")?.unwrap_or(1024);
-    let chunk = uri.take_bytes("chunk")?.unwrap_or(2048);
-    if !(1..=1 << 20).contains(&frames) {
-        return Err(uri.bad("frames", &frames.to_string(), "1 to 1048576"));
-    }
-    if !chunk.is_power_of_two() || !(2048..=1 << 17).contains(&chunk) {
+    let frames = uri.take_amount("frames", 1..=1 << 20)?.unwrap_or(1024);
+    let chunk = uri.take_bytes("chunk", 2048u32..=1 << 17)?.unwrap_or(2048);
+    if !chunk.is_power_of_two() {
         return Err(uri.bad("chunk", &chunk.to_string(), "a power of two from 2048 to 131072"));
     }
     let mut wires = WIRES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +100,7 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> record::Result<Port> {
             (wire, lanes)
         }
         None => {
-            let wire = new_wire(wish, frames as usize, chunk as u32)
+            let wire = new_wire(wish, frames, chunk)
                 .map_err(|e| Problem::host(format!("cannot map memory for the wire: {e}")).at(&uri.text))?;
             let lanes = wire.lanes.clone();
             wires.insert(

@@ -34,7 +34,7 @@ use wire::offload::{HEADER, Offload};
 /// The longest name of an interface (`IFNAMSIZ` and its final zero).
 const MAX_NAME: usize = 15;
 /// The kernel's limit (`MAX_TAP_QUEUES` is 256); nobody reads so many from one thread.
-const MAX_QUEUES: u64 = 64;
+const MAX_QUEUES: usize = 64;
 /// Bytes of an Ethernet header and of one VLAN tag, which the MTU does not count.
 const ETHERNET: usize = 14;
 const VLAN: usize = 4;
@@ -105,11 +105,8 @@ struct Wanted {
 
 impl Wanted {
     fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Wanted> {
-        let asked = uri.take_amount("queues")?;
+        let asked = uri.take_amount("queues", 1..=MAX_QUEUES)?;
         let queues = asked.unwrap_or(1);
-        if !(1..=MAX_QUEUES).contains(&queues) {
-            return Err(uri.bad("queues", &queues.to_string(), "1 to 64"));
-        }
         if queues > 1 && wish.member.is_some_and(|member| member.count > 1) {
             return Err(uri.bad(
                 "queues",
@@ -117,14 +114,9 @@ impl Wanted {
                 "1 when several threads receive: each has a queue",
             ));
         }
-        let vnet = switch(uri, "vnet", ["on", "off"])?;
-        let up = switch(uri, "up", ["yes", "no"])?;
-        let mtu = uri.take_bytes("mtu")?;
-        if let Some(bytes) = mtu
-            && !(68..=65521).contains(&bytes)
-        {
-            return Err(uri.bad("mtu", &bytes.to_string(), "68 to 65521"));
-        }
+        let vnet = uri.take_switch("vnet", true)?;
+        let up = uri.take_switch("up", true)?;
+        let mtu = uri.take_bytes("mtu", 68..=65521)?;
         let name = &uri.rest;
         let bad = |what: &str| {
             Err(Problem::input(format!("'{name}' cannot name an interface")).at(&uri.text).help(what))
@@ -139,10 +131,10 @@ impl Wanted {
             return bad("a name has no blank, '/', ':' or '%' in it, and is neither '.' nor '..'");
         }
         Ok(Wanted {
-            queues: queues as usize,
+            queues,
             asked_queues: asked.map(|queues| queues.to_string()).unwrap_or_default(),
             vnet,
-            mtu: mtu.map(|bytes| bytes as u32),
+            mtu,
             up,
         })
     }
@@ -191,15 +183,6 @@ impl Wanted {
             setting("queue_frames", "", link.tx_queue_len.to_string(), "towards this program, per queue"),
             setting("stamps", "", StampSource::User.name(), "a tap has no clock of its own"),
         ]
-    }
-}
-
-fn switch(uri: &mut Uri, key: &'static str, [yes, no]: [&str; 2]) -> Result<bool> {
-    match uri.take(key) {
-        None => Ok(true),
-        Some(value) if value == yes => Ok(true),
-        Some(value) if value == no => Ok(false),
-        Some(value) => Err(uri.bad(key, &value, &format!("{yes} or {no}"))),
     }
 }
 

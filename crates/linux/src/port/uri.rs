@@ -1,6 +1,8 @@
 //! The name of a port: `KIND:REST?KEY=VALUE&KEY=VALUE`.
 
 use record::{Problem, Result, unit};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 
 /// A port's name, taken apart. Keys are used up by [`Uri::take`]; [`Uri::finish`] refuses those that nobody knew.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,37 +63,88 @@ impl Uri {
         Some(self.settings.remove(at).1)
     }
 
-    /// The value of a setting in bytes.
+    /// The value of a setting in bytes, within a range.
     ///
     /// # Errors
-    /// Input: not a number of bytes ([`unit::bytes`]).
-    pub fn take_bytes(&mut self, key: &'static str) -> Result<Option<u64>> {
-        self.take_read(key, unit::bytes)
+    /// Input: not a number of bytes ([`unit::bytes`]), or out of the range.
+    pub fn take_bytes<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Result<Option<T>>
+    where
+        T: TryFrom<u64> + PartialOrd + Display,
+    {
+        self.take_within(key, unit::bytes, &range)
     }
 
-    /// The value of a setting that counts something else.
+    /// The value of a setting that counts something else, within a range.
     ///
     /// # Errors
-    /// Input: not a count ([`unit::amount`]).
-    pub fn take_amount(&mut self, key: &'static str) -> Result<Option<u64>> {
-        self.take_read(key, unit::amount)
+    /// Input: not a count ([`unit::amount`]), or out of the range.
+    pub fn take_amount<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Result<Option<T>>
+    where
+        T: TryFrom<u64> + PartialOrd + Display,
+    {
+        self.take_within(key, unit::amount, &range)
     }
 
-    /// The value of a setting that a reader of quantities understands.
-    ///
-    /// # Errors
-    /// Input: what the reader says.
-    pub fn take_read<T>(
+    fn take_within<T>(
         &mut self,
         key: &'static str,
-        read: impl Fn(&str) -> std::result::Result<T, String>,
+        read: fn(&str) -> std::result::Result<u64, String>,
+        range: &RangeInclusive<T>,
+    ) -> Result<Option<T>>
+    where
+        T: TryFrom<u64> + PartialOrd + Display,
+    {
+        let within = |value| T::try_from(value).ok().filter(|value| range.contains(value));
+        let wanted = format!("{} to {}", range.start(), range.end());
+        self.take_as(key, |text| read(text).map(within), &wanted)
+    }
+
+    /// The value of a setting as a reader understands it, who says what is wrong with the text, or none where it is only not
+    /// `wanted`.
+    ///
+    /// # Errors
+    /// Input: what the reader says, or what is wanted.
+    pub fn take_as<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&str) -> std::result::Result<Option<T>, String>,
+        wanted: &str,
     ) -> Result<Option<T>> {
-        let Some(value) = self.take(key) else { return Ok(None) };
-        read(&value).map(Some).map_err(|what| Problem::input(format!("{key}={value}: {what}")).at(&self.text))
+        let Some(text) = self.take(key) else { return Ok(None) };
+        let read =
+            read(&text).map_err(|what| Problem::input(format!("{key}={text}: {what}")).at(&self.text))?;
+        read.map(Some).ok_or_else(|| self.bad(key, &text, wanted))
+    }
+
+    /// The value of a setting that is one of several words; none when it is not there.
+    ///
+    /// # Errors
+    /// Input: another word; the message names those of the table.
+    pub fn take_word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Result<Option<T>> {
+        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+        let wanted = match names.split_last() {
+            Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+            _ => names.concat(),
+        };
+        let find = |text: &str| words.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        self.take_as(key, |text| Ok(find(text)), &wanted)
+    }
+
+    /// A switch, and what it is when it is not there.
+    ///
+    /// # Errors
+    /// Input: neither `on` (or `yes`) nor `off` (or `no`).
+    pub fn take_switch(&mut self, key: &'static str, otherwise: bool) -> Result<bool> {
+        let read = |text: &str| match text {
+            "on" | "yes" => Some(true),
+            "off" | "no" => Some(false),
+            _ => None,
+        };
+        Ok(self.take_as(key, |text| Ok(read(text)), "yes or no (on or off)")?.unwrap_or(otherwise))
     }
 
     /// What to say about a value that cannot be used.
-    pub fn bad(&self, key: &str, value: &str, wanted: &str) -> Problem {
+    pub(in crate::port) fn bad(&self, key: &str, value: &str, wanted: &str) -> Problem {
         Problem::input(format!("{key}={value} cannot be used"))
             .at(&self.text)
             .help(format!("it must be {wanted}"))
@@ -120,6 +173,11 @@ impl Uri {
     }
 }
 
+/// The word for a value, from a table as [`Uri::take_word`] takes it; empty when it is not there.
+pub(in crate::port) fn word<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
+    words.iter().find(|(_, other)| *other == value).map_or("", |(name, _)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,11 +188,11 @@ mod tests {
         let mut uri = Uri::parse("fault:ring:eth0?block=64Ki&lose=1%&seed=7").unwrap();
         assert_eq!((uri.kind.as_str(), uri.rest.as_str()), ("fault", "ring:eth0"));
         assert_eq!(uri.take("lose").as_deref(), Some("1%"));
-        assert_eq!(uri.take_amount("seed").unwrap(), Some(7));
+        assert_eq!(uri.take_amount("seed", 0..=u64::MAX).unwrap(), Some(7));
         assert_eq!(uri.remaining(), "ring:eth0?block=64Ki");
         let problem = uri.finish().unwrap_err().to_string();
         assert!(problem.contains("no setting 'block'") && problem.contains("lose, seed"), "{problem}");
-        assert_eq!(uri.take_bytes("block").unwrap(), Some(65536));
+        assert_eq!(uri.take_bytes("block", 1..=65536).unwrap(), Some(65536));
         uri.finish().unwrap();
     }
 
@@ -143,7 +201,12 @@ mod tests {
         assert!(Uri::parse("eth0").unwrap_err().to_string().contains("KIND:NAME"));
         assert!(Uri::parse("ring:eth0?a=1&a=2").unwrap_err().to_string().contains("twice"));
         assert!(
-            Uri::parse("ring:eth0?a=x").unwrap().take_amount("a").unwrap_err().to_string().contains("a=x")
+            Uri::parse("ring:eth0?a=x")
+                .unwrap()
+                .take_amount("a", 0..=9)
+                .unwrap_err()
+                .to_string()
+                .contains("a=x")
         );
         assert_eq!(Uri::parse("pcap:what?.pcap").unwrap().rest, "what?.pcap");
     }

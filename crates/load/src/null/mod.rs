@@ -47,8 +47,8 @@ pub fn shared_area(uris: &[&str]) -> Result<Option<Arc<Area>>> {
     if all(Through::Memory) {
         let mut chunks = 0;
         for uri in &uris {
-            let frames = Uri::parse(uri)?.take_amount("frames")?.unwrap_or(1024).min(1 << 20);
-            chunks += 2 * frames as u32 + 2 * MAX_BATCH as u32;
+            let frames = Uri::parse(uri)?.take_amount("frames", 1..=1 << 20)?.unwrap_or(1024);
+            chunks += 2 * frames + 2 * MAX_BATCH as u32;
         }
         let area = Area::new(chunks, 2048);
         return area.map(Some).map_err(|e| Problem::host(format!("cannot map memory for frames: {e}")));

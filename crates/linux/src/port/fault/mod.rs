@@ -44,12 +44,8 @@ const CLOSING: Duration = Duration::from_millis(100);
 pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let text = uri.text.clone();
     let plan = Plan::take(uri)?;
-    let (rx, tx) = match uri.take("side").as_deref() {
-        None | Some("both") => (true, true),
-        Some("rx") => (true, false),
-        Some("tx") => (false, true),
-        Some(other) => return Err(uri.bad("side", other, "rx, tx or both")),
-    };
+    let sides = [("rx", (true, false)), ("tx", (false, true)), ("both", (true, true))];
+    let (rx, tx) = uri.take_word("side", &sides)?.unwrap_or((true, true));
     let inside = super::open(&uri.remaining(), wish).map_err(|problem| problem.at(&text))?;
     let settings = |inner: &[PortSetting], hit: bool| {
         let mut all = inner.to_vec();
@@ -82,16 +78,15 @@ struct Plan {
 
 impl Plan {
     fn take(uri: &mut Uri) -> Result<Plan> {
-        let lose = chance(uri, "lose")?;
-        let duplicate = chance(uri, "duplicate")?;
-        let reorder = chance(uri, "reorder")?;
-        let corrupt = chance(uri, "corrupt")?;
-        let delay_ns = delay(uri)?;
-        let seed = match uri.take("seed") {
-            None => 0,
-            Some(value) => value.parse().map_err(|_| uri.bad("seed", &value, "a number"))?,
-        };
-        Ok(Plan { lose, duplicate, reorder, corrupt, delay_ns, seed })
+        let delay = |text: &str| Ok(Some(unit::nanoseconds(text)?).filter(|ns| *ns <= LONGEST_DELAY_NS));
+        Ok(Plan {
+            lose: chance(uri, "lose")?,
+            duplicate: chance(uri, "duplicate")?,
+            reorder: chance(uri, "reorder")?,
+            corrupt: chance(uri, "corrupt")?,
+            delay_ns: uri.take_as("delay", delay, "60s at most")?.unwrap_or(0),
+            seed: uri.take_as("seed", |text| Ok(text.parse().ok()), "a number")?.unwrap_or(0),
+        })
     }
 
     /// The same, or nothing at all.
@@ -115,19 +110,12 @@ impl Plan {
 }
 
 fn chance(uri: &mut Uri, key: &'static str) -> Result<f64> {
-    let Some(value) = uri.take(key) else { return Ok(0.0) };
-    let (digits, unit) = value.strip_suffix('%').map_or((value.as_str(), 1.0), |digits| (digits, 100.0));
-    match digits.parse::<f64>() {
-        Ok(number) if (0.0..=unit).contains(&number) => Ok(number / unit),
-        _ => Err(uri.bad(key, &value, "a chance, such as 1% or 0.01")),
-    }
-}
-
-fn delay(uri: &mut Uri) -> Result<u64> {
-    match uri.take_read("delay", unit::nanoseconds)? {
-        Some(ns) if ns > LONGEST_DELAY_NS => Err(uri.bad("delay", &unit::time_ns(ns as f64), "60s at most")),
-        ns => Ok(ns.unwrap_or(0)),
-    }
+    let read = |text: &str| {
+        let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
+        let number = digits.parse::<f64>().ok().filter(|number| (0.0..=unit).contains(number));
+        Ok(number.map(|number| number / unit))
+    };
+    Ok(uri.take_as(key, read, "a chance, such as 1% or 0.01")?.unwrap_or(0.0))
 }
 
 /// What becomes of one frame.

@@ -113,18 +113,8 @@ impl Live {
     /// As [`Live::open`], and input for an unknown setting.
     pub fn open_uri(text: &str, mut wish: LiveOptions) -> Result<Live> {
         let mut uri = Uri::parse(text)?;
-        if let Some(batch) = uri.take_amount("batch")? {
-            if !(1..=u64::from(MAX_BATCH)).contains(&batch) {
-                return Err(uri.bad("batch", &batch.to_string(), "1 to 256"));
-            }
-            wish.batch = batch as u32;
-        }
-        match uri.take("peer").as_deref() {
-            None => {}
-            Some("open") => wish.open_peer = true,
-            Some("keep") => wish.open_peer = false,
-            Some(other) => return Err(uri.bad("peer", other, "open or keep")),
-        }
+        wish.batch = uri.take_amount("batch", 1..=MAX_BATCH)?.unwrap_or(wish.batch);
+        wish.open_peer = uri.take_word("peer", &[("open", true), ("keep", false)])?.unwrap_or(wish.open_peer);
         uri.finish()?;
         Live::open(&uri.rest, text, &wish)
     }

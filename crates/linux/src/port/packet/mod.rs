@@ -24,7 +24,7 @@ use super::{Direction, Port, PortOptions, Receiver, StampSource, Transmitter, Ur
 use crate::netlink::Netlink;
 use crate::netlink::OffloadFeature;
 use record::{Problem, Result};
-use shared::{Fanout, take_switch};
+use shared::{Fanout, take_fanout};
 use wire::offload::MOST_JOINED;
 
 /// The settings that the URI of an `int:` port can have.
@@ -39,7 +39,7 @@ struct Asked {
 
 /// Bytes of socket buffer that are asked for. The kernel doubles them; 60-byte frames take 768 bytes each, so this is
 /// room for about 87,000 of them: 0.29 s at 300 kframe/s. Memory is taken only while frames wait.
-const BUFFER: u64 = 32 << 20;
+const BUFFER: u32 = 32 << 20;
 
 /// Opens `int:IF?buffer=32Mi&batch=64&vnet=on|off&bypass=on|off&join=64&fanout=hash|lb|cpu|rollover|random|qm`.
 ///
@@ -104,25 +104,17 @@ fn cuts_super_frames(uri: &Uri) -> Result<()> {
 }
 
 fn take(uri: &mut Uri) -> Result<Asked> {
-    let buffer = uri.take_bytes("buffer")?.unwrap_or(BUFFER);
-    if !(2048..=1 << 30).contains(&buffer) {
-        return Err(uri.bad("buffer", &buffer.to_string(), "2048 to 1Gi (the kernel doubles it)"));
-    }
-    let batch = uri.take_amount("batch")?.unwrap_or(64);
-    if !(1..=MAX_BATCH as u64).contains(&batch) {
-        return Err(uri.bad("batch", &batch.to_string(), "1 to 512 frames"));
-    }
-    let vnet = take_switch(uri, "vnet", true)?;
-    let join = uri.take_amount("join")?.unwrap_or(1);
-    if !(1..=MOST_JOINED as u64).contains(&join) || (join > 1 && !vnet) {
-        return Err(uri.bad("join", &join.to_string(), "1 to 64 frames, and more than 1 only with vnet=on"));
+    let vnet = uri.take_switch("vnet", true)?;
+    let join = uri.take_amount("join", 1..=MOST_JOINED)?.unwrap_or(1);
+    if join > 1 && !vnet {
+        return Err(uri.bad("join", &join.to_string(), "1, or more and vnet=on"));
     }
     Ok(Asked {
-        buffer: buffer as u32,
-        batch: batch as usize,
+        buffer: uri.take_bytes("buffer", 2048..=1 << 30)?.unwrap_or(BUFFER),
+        batch: uri.take_amount("batch", 1..=MAX_BATCH)?.unwrap_or(64),
         vnet,
-        join: join as usize,
-        bypass: take_switch(uri, "bypass", false)?,
-        fanout: Fanout::take(uri)?,
+        join,
+        bypass: uri.take_switch("bypass", false)?,
+        fanout: take_fanout(uri)?,
     })
 }

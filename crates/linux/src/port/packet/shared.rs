@@ -24,60 +24,33 @@ use wire::offload::{self, Offload};
 /// How often a link that is down is looked at.
 pub const SLICE: Duration = Duration::from_millis(50);
 
-/// A switch of the URI.
-pub fn take_switch(uri: &mut Uri, key: &'static str, otherwise: bool) -> Result<bool> {
-    match uri.take(key).as_deref() {
-        None => Ok(otherwise),
-        Some("on" | "yes") => Ok(true),
-        Some("off" | "no") => Ok(false),
-        Some(other) => Err(uri.bad(key, other, "on or off")),
-    }
-}
-
 /// `on` or `off`.
 pub fn switch(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-/// How receivers of one group share the frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fanout {
-    /// All frames of a flow go to one member.
-    Hash,
-    /// In turn.
-    Balance,
-    /// By the CPU on which the frame came in.
-    Cpu,
-    /// The first member until its buffer is full, then the next one.
-    Rollover,
-    /// By chance.
-    Random,
-    /// By the queue of the interface on which the frame came in.
-    Queue,
-}
+/// How receivers of one group share the frames: the word for it, and the kernel's number.
+pub type Fanout = (&'static str, u32);
 
-impl Fanout {
-    const ALL: [(&'static str, Fanout, i32); 6] = [
-        ("hash", Fanout::Hash, libc::PACKET_FANOUT_HASH as i32),
-        ("lb", Fanout::Balance, libc::PACKET_FANOUT_LB as i32),
-        ("cpu", Fanout::Cpu, libc::PACKET_FANOUT_CPU as i32),
-        ("rollover", Fanout::Rollover, libc::PACKET_FANOUT_ROLLOVER as i32),
-        ("random", Fanout::Random, libc::PACKET_FANOUT_RND as i32),
-        ("qm", Fanout::Queue, libc::PACKET_FANOUT_QM as i32),
-    ];
-
-    /// The setting `fanout` of a URI.
-    pub fn take(uri: &mut Uri) -> Result<Option<Fanout>> {
-        let Some(value) = uri.take("fanout") else { return Ok(None) };
-        let found = Self::ALL.iter().find(|(name, ..)| *name == value);
-        let wanted = "hash, lb, cpu, rollover, random or qm";
-        found.map(|found| Some(found.1)).ok_or_else(|| uri.bad("fanout", &value, wanted))
+/// All frames of a flow to one member, in turn, by the CPU on which the frame came in, the first member until its buffer is
+/// full and then the next one, by chance, by the queue of the interface on which the frame came in.
+const FANOUTS: [(&str, Fanout); 6] = {
+    const fn row(name: &'static str, kind: u32) -> (&'static str, Fanout) {
+        (name, (name, kind))
     }
+    [
+        row("hash", libc::PACKET_FANOUT_HASH),
+        row("lb", libc::PACKET_FANOUT_LB),
+        row("cpu", libc::PACKET_FANOUT_CPU),
+        row("rollover", libc::PACKET_FANOUT_ROLLOVER),
+        row("random", libc::PACKET_FANOUT_RND),
+        row("qm", libc::PACKET_FANOUT_QM),
+    ]
+};
 
-    fn row(self) -> (&'static str, i32) {
-        let row = Self::ALL.iter().find(|row| row.1 == self).unwrap_or(&Self::ALL[0]);
-        (row.0, row.2)
-    }
+/// The setting `fanout` of a URI.
+pub fn take_fanout(uri: &mut Uri) -> Result<Option<Fanout>> {
+    uri.take_word("fanout", &FANOUTS)
 }
 
 /// A packet socket that is not bound yet, and the interface that the URI names.
@@ -164,17 +137,17 @@ pub fn listen(
     packet::attach_filter(fd, if joins { &nothing } else { &program }).map_err(refused(uri, "the filter"))?;
     packet::bind(fd, facts.index, packet::EVERYTHING).map_err(refused(uri, "to bind to the interface"))?;
     if let (true, Some(member)) = (joins, wish.member) {
-        let (name, kind) = fanout.unwrap_or(Fanout::Hash).row();
+        let (name, kind) = fanout.unwrap_or(FANOUTS[0].1);
         // A group has a hook of its own, which does not ask its members' PACKET_IGNORE_OUTGOING.
-        let own = if wish.outgoing { 0 } else { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING as i32 };
-        packet::set(fd, libc::PACKET_FANOUT, i32::from(member.group) | (kind | own) << 16)
+        let own = if wish.outgoing { 0 } else { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING };
+        packet::set(fd, libc::PACKET_FANOUT, i32::from(member.group) | ((kind | own) << 16) as i32)
             .map_err(refused(uri, &format!("to join fanout group {} ({name})", member.group)))?;
         packet::attach_filter(fd, &program).map_err(refused(uri, "the filter"))?;
         let who = format!("{name}, member {} of {}", member.index, member.count);
         settings.push(setting("fanout", if fanout.is_some() { name } else { "" }, who, ""));
     } else if let Some(fanout) = fanout {
         let note = "there is only one receiver, so it gets all frames";
-        settings.push(setting("fanout", fanout.row().0, "none", note));
+        settings.push(setting("fanout", fanout.0, "none", note));
     }
     if wish.filter.is_some() {
         let note =

@@ -50,38 +50,17 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
 }
 
 fn options(uri: &mut Uri, wish: &PortOptions) -> Result<Options> {
-    let mut options = Options::default();
-    if let Some(format) = uri.take("format") {
-        options.format = Some(match format.as_str() {
-            "pcap" => Format::Pcap,
-            "pcapng" => Format::Pcapng,
-            other => return Err(uri.bad("format", other, "pcap or pcapng")),
-        });
-    }
-    if let Some(resolution) = uri.take("resolution") {
-        options.resolution = match resolution.as_str() {
-            "ns" => Resolution::NANO,
-            "us" => Resolution::MICRO,
-            other => return Err(uri.bad("resolution", other, "ns or us")),
-        };
-    }
-    if let Some(compress) = uri.take("compress") {
-        let found = Compression::ALL.into_iter().find(|compression| compression.name() == compress);
-        options.compression = Some(found.ok_or_else(|| uri.bad("compress", &compress, "gz, zst or none"))?);
-    }
-    options.overwrite = yes(uri, "overwrite")?;
+    let formats = [("pcap", Format::Pcap), ("pcapng", Format::Pcapng)];
+    let resolutions = [("ns", Resolution::NANO), ("us", Resolution::MICRO)];
     let joint = if uri.text.contains('?') { '&' } else { '?' };
-    options.overwrite_by = format!("write '{}{joint}overwrite=yes'", uri.text);
-    options.sync = yes(uri, "sync")?;
-    let snap = wish.snap.unwrap_or(0);
-    options.interfaces = vec![Interface { snap, ..Interface::default() }];
-    Ok(options)
-}
-
-fn yes(uri: &mut Uri, key: &'static str) -> Result<bool> {
-    match uri.take(key).as_deref() {
-        None | Some("no") => Ok(false),
-        Some("yes") => Ok(true),
-        Some(other) => Err(uri.bad(key, other, "yes or no")),
-    }
+    Ok(Options {
+        format: uri.take_word("format", &formats)?,
+        resolution: uri.take_word("resolution", &resolutions)?.unwrap_or(Resolution::NANO),
+        compression: uri.take_word("compress", &Compression::NAMES)?,
+        overwrite: uri.take_switch("overwrite", false)?,
+        overwrite_by: format!("write '{}{joint}overwrite=yes'", uri.text),
+        sync: uri.take_switch("sync", false)?,
+        interfaces: vec![Interface { snap: wish.snap.unwrap_or(0), ..Interface::default() }],
+        ..Options::default()
+    })
 }

@@ -1,5 +1,6 @@
 //! Where the bytes of a file come from: a disk or a pipe, plain or compressed.
 
+use crate::port::uri::word;
 use flate2::read::MultiGzDecoder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;
@@ -20,31 +21,20 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// All of them.
-    pub const ALL: [Compression; 3] = [Compression::None, Compression::Gz, Compression::Zst];
+    /// All of them, with the words for them; what the name of a compressed file ends with.
+    pub(super) const NAMES: [(&'static str, Compression); 3] =
+        [("gz", Compression::Gz), ("zst", Compression::Zst), ("none", Compression::None)];
 
     /// `none`, `gz` or `zst`.
     pub fn name(self) -> &'static str {
-        match self {
-            Compression::None => "none",
-            Compression::Gz => "gz",
-            Compression::Zst => "zst",
-        }
+        word(&Self::NAMES, self)
     }
 
-    /// What the name of such a file ends with.
-    pub(super) fn ending(self) -> &'static str {
-        match self {
-            Compression::None => "",
-            Compression::Gz => ".gz",
-            Compression::Zst => ".zst",
-        }
-    }
-
-    /// The one that a file's name asks for.
-    pub(super) fn by_name(path: &str) -> Compression {
-        let named = [Compression::Gz, Compression::Zst].into_iter().find(|c| path.ends_with(c.ending()));
-        named.unwrap_or_default()
+    /// The one that a file's name asks for by its ending, and the name without it.
+    pub(super) fn by_name(path: &str) -> (Compression, &str) {
+        let rest = |ending: &str| path.strip_suffix(ending)?.strip_suffix('.');
+        let named = Self::NAMES[..2].iter().find_map(|(ending, named)| Some((*named, rest(ending)?)));
+        named.unwrap_or((Compression::None, path))
     }
 }
 

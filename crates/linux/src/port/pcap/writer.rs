@@ -163,8 +163,9 @@ impl Writer {
     /// # Errors
     /// Input: it exists already, or cannot be made there; interfaces that the format cannot hold. Host: a full disk.
     pub fn create(path: &str, options: Options) -> Result<Writer> {
-        let format = options.format.unwrap_or_else(|| format_by_name(path));
-        let compression = options.compression.unwrap_or_else(|| Compression::by_name(path));
+        let (compression, stem) = Compression::by_name(path);
+        let format = options.format.unwrap_or_else(|| format_by_name(stem));
+        let compression = options.compression.unwrap_or(compression);
         check_resolution(format, options.resolution).map_err(|problem| problem.at(path))?;
         let (name, file) = make(path, &options)?;
         // What standard output is redirected to may hold something of somebody else's: nothing is cut off there.
@@ -482,8 +483,7 @@ fn this_section(comment: String) -> Section {
     }
 }
 
-fn format_by_name(path: &str) -> Format {
-    let name = Compression::ALL.iter().fold(path, |name, c| name.strip_suffix(c.ending()).unwrap_or(name));
+fn format_by_name(name: &str) -> Format {
     if [".pcap", ".cap", ".dmp"].iter().any(|ending| name.ends_with(ending)) {
         Format::Pcap
     } else {

@@ -18,9 +18,9 @@ mod receive;
 mod slots;
 mod transmit;
 
-use super::packet::shared::{Fanout, take_switch};
+use super::packet::shared::{Fanout, take_fanout};
 use super::{Port, PortOptions, Receiver, Transmitter, Uri};
-use record::{Result, unit};
+use record::Result;
 
 /// Bytes of a receive ring when nothing is asked (see the essay).
 const RING: u64 = 32 << 20;
@@ -79,23 +79,13 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     Ok(port)
 }
 
-fn within(uri: &mut Uri, key: &'static str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>> {
-    let read = if ["block", "slot"].contains(&key) { unit::bytes } else { unit::amount };
-    match uri.take_read(key, read)? {
-        Some(value) if !range.contains(&value) => {
-            Err(uri.bad(key, &value.to_string(), &format!("{} to {}", range.start(), range.end())))
-        }
-        value => Ok(value),
-    }
-}
-
 fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Asked> {
-    let version = within(uri, "version", 2..=3)?.unwrap_or(3);
-    let frames = within(uri, "frames", 2..=MOST / SLOT)?;
-    let block = within(uri, "block", PAGE..=64 << 20)?;
-    let blocks = within(uri, "blocks", 2..=1 << 18)?;
-    let retire = within(uri, "retire_ms", 1..=10_000)?;
-    let slot = within(uri, "slot", 256..=128 << 10)?;
+    let version = uri.take_amount("version", 2..=3)?.unwrap_or(3);
+    let frames = uri.take_amount("frames", 2..=MOST / SLOT)?;
+    let block = uri.take_bytes("block", PAGE..=64 << 20)?;
+    let blocks = uri.take_amount("blocks", 2..=1 << 18)?;
+    let retire = uri.take_amount("retire_ms", 1..=10_000)?;
+    let slot = uri.take_bytes("slot", 256..=128 << 10)?;
     let foreign: &[(&'static str, bool)] = if version == 3 {
         &[("slot", slot.is_some())]
     } else {
@@ -128,10 +118,11 @@ fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Asked> {
     Ok(Asked {
         shape,
         wrote: wrote.join(" "),
-        vnet: take_switch(uri, "vnet", true)?,
-        fanout: Fanout::take(uri)?,
-        bypass: take_switch(uri, "bypass", false)?,
-        tx_frames: within(uri, "tx_frames", 2..=1 << 16)?
+        vnet: uri.take_switch("vnet", true)?,
+        fanout: take_fanout(uri)?,
+        bypass: uri.take_switch("bypass", false)?,
+        tx_frames: uri
+            .take_amount("tx_frames", 2..=1 << 16)?
             .unwrap_or((TX_FRAMES * usual / RING).clamp(LEAST_TX_FRAMES, TX_FRAMES)),
     })
 }

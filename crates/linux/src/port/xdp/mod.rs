@@ -33,9 +33,10 @@ use super::interface::{Interface, Probe};
 use super::{Area, MAX_BATCH, Port, PortOptions, Receiver, StampSource, Transmitter, Uri};
 use crate::port::packet::shared::switch;
 use crate::port::told::{refusing, setting};
+use crate::port::uri::word;
 use only::Only;
 use receive::{Checksums, XdpReceiver};
-use record::{PortSetting, Problem, Result};
+use record::{PortSetting, Problem, Result, unit};
 use redirect::{Mode, Redirect};
 use socket::{Binding, Held, Inward, Outward, Parts, Socket};
 use std::io;
@@ -47,6 +48,9 @@ use transmit::XdpTransmitter;
 const HEADROOM: u32 = 256;
 /// Bytes of an Ethernet header with one tag: what a frame may have beyond the MTU.
 const HEADER: u32 = 18;
+
+/// Who copies a frame, as `sxdp_flags` of a socket says it.
+const COPIES: [(&str, u16); 3] = [("auto", 0), ("zero", libc::XDP_ZEROCOPY), ("copy", libc::XDP_COPY)];
 
 /// How many chunks an area must have for each port that shares it, with `frames` entries in each ring: what the kernel
 /// may hold for receiving and for sending, and a batch in the hands of each end.
@@ -93,49 +97,25 @@ struct Asked {
 
 impl Asked {
     fn take(uri: &mut Uri) -> Result<Asked> {
-        let queue = uri.take_amount("queue")?;
-        if queue.is_some_and(|queue| queue >= 1024) {
-            return Err(uri.bad("queue", &queue.unwrap_or(0).to_string(), "below 1024"));
-        }
-        let mode = match uri.take("mode").as_deref() {
-            None | Some("auto") => Mode::Auto,
-            Some("native") => Mode::Native,
-            Some("generic") => Mode::Generic,
-            Some(other) => return Err(uri.bad("mode", other, "auto, native or generic")),
-        };
-        let copy = match uri.take("copy").as_deref() {
-            None | Some("auto") => 0,
-            Some("zero") => libc::XDP_ZEROCOPY,
-            Some("copy") => libc::XDP_COPY,
-            Some(other) => return Err(uri.bad("copy", other, "auto, zero or copy")),
-        };
-        let frames = uri.take_amount("frames")?.unwrap_or(2048);
-        if !frames.is_power_of_two() || !(64..=1 << 16).contains(&frames) {
+        let chunk = |bytes| [2048, 4096].into_iter().find(|chunk| u64::from(*chunk) == bytes);
+        let frames = uri.take_amount("frames", 64u32..=1 << 16)?.unwrap_or(2048);
+        if !frames.is_power_of_two() {
             return Err(uri.bad("frames", &frames.to_string(), "a power of two from 64 to 65536"));
         }
-        let chunk = uri.take_bytes("chunk")?;
-        if let Some(chunk) = chunk.filter(|chunk| ![2048, 4096].contains(chunk)) {
-            return Err(uri.bad("chunk", &chunk.to_string(), "2048 or 4096"));
-        }
-        let wakeup = match uri.take("wakeup").as_deref() {
-            None | Some("on") => true,
-            Some("off") => false,
-            Some(other) => return Err(uri.bad("wakeup", other, "on or off")),
-        };
-        let checksums = match uri.take("checksums").as_deref() {
-            None | Some("complete") => Checksums::Complete,
-            Some("keep") => Checksums::Keep,
-            Some(other) => return Err(uri.bad("checksums", other, "complete or keep")),
-        };
-        let only = match uri.take("only") {
-            None => None,
-            Some(text) => {
-                let wanted = "udp:PORT, the port of the datagrams that are taken";
-                Some(Only::read(&text).ok_or_else(|| uri.bad("only", &text, wanted))?)
-            }
-        };
-        let (queue, chunk) = (queue.map(|queue| queue as u32), chunk.map(|chunk| chunk as u32));
-        Ok(Asked { queue, mode, copy, frames: frames as u32, chunk, wakeup, checksums, only })
+        Ok(Asked {
+            queue: uri.take_amount("queue", 0..=redirect::QUEUES - 1)?,
+            mode: uri.take_word("mode", &Mode::NAMES)?.unwrap_or(Mode::Auto),
+            copy: uri.take_word("copy", &COPIES)?.unwrap_or(0),
+            frames,
+            chunk: uri.take_as("chunk", |text| Ok(chunk(unit::bytes(text)?)), "2048 or 4096")?,
+            wakeup: uri.take_switch("wakeup", true)?,
+            checksums: uri.take_word("checksums", &Checksums::NAMES)?.unwrap_or(Checksums::Complete),
+            only: uri.take_as(
+                "only",
+                |text| Ok(Only::read(text)),
+                "udp:PORT, the port of the datagrams that are taken",
+            )?,
+        })
     }
 }
 
@@ -397,14 +377,14 @@ fn settings(
                 Mode::Generic => &redirect.why_generic,
                 _ => "in the driver; the program goes with this process",
             };
-            say("mode", asked.mode.name(), redirect.mode.name(), note);
+            say("mode", word(&Mode::NAMES, asked.mode), word(&Mode::NAMES, redirect.mode), note);
         }
-        None => say("mode", asked.mode.name(), "none", "only to send: no program is attached"),
+        None => say("mode", word(&Mode::NAMES, asked.mode), "none", "only to send: no program is attached"),
     }
     let shared = if parts.shares { "as the first port over this memory; " } else { "" };
     let who =
         if zero { "the driver uses our memory" } else { "the kernel copies between its memory and ours" };
-    say("copy", copy_name(asked.copy), if zero { "zero" } else { "copy" }, &format!("{shared}{who}"));
+    say("copy", word(&COPIES, asked.copy), if zero { "zero" } else { "copy" }, &format!("{shared}{who}"));
     let others = match interface.queues {
         1 => String::new(),
         queues => format!("of {queues}: frames of the others go to the host"),
@@ -420,9 +400,8 @@ fn settings(
         say("budget", "", &format!("{budget} frames"), "sent by one system call at most");
     }
     if redirect.is_some() {
-        let keep = asked.checksums == Checksums::Keep;
         let note = "the kernel does not tell of unfinished ones; they are found by their content";
-        say("checksums", "", if keep { "keep" } else { "complete" }, note);
+        say("checksums", "", word(&Checksums::NAMES, asked.checksums), note);
         let asked_stamp = match wish.stamps {
             StampSource::None => "",
             other => other.name(),
@@ -442,12 +421,4 @@ fn settings(
         say("takes", &asked, &which, note);
     }
     all
-}
-
-fn copy_name(asked: u16) -> &'static str {
-    match asked {
-        libc::XDP_COPY => "copy",
-        libc::XDP_ZEROCOPY => "zero",
-        _ => "auto",
-    }
 }

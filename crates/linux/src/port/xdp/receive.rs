@@ -28,6 +28,12 @@ pub enum Checksums {
     Keep,
 }
 
+impl Checksums {
+    /// Both, with the words for them.
+    pub const NAMES: [(&'static str, Checksums); 2] =
+        [("complete", Checksums::Complete), ("keep", Checksums::Keep)];
+}
+
 /// What an open receiver works with.
 pub struct XdpReceiver {
     // The rings are unmapped first: a mapping keeps the socket open.

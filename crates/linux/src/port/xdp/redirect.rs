@@ -8,6 +8,7 @@
 //! until it executes its program. So "another program is attached" is believed only after [`PATIENCE`].
 
 use super::only::Only;
+use crate::port::uri::word;
 use crate::sys::bpf::{self, Map};
 use crate::sys::netns;
 use ::bpf::{Assembler, Op, Reg::*, Width};
@@ -22,7 +23,7 @@ const XDP_PASS: i32 = 2;
 /// `rx_queue_index` in `struct xdp_md`.
 const QUEUE: i16 = 16;
 /// Queues that the map has room for.
-const QUEUES: u32 = 1024;
+pub const QUEUES: u32 = 1024;
 
 /// How long a program of somebody else may take to go.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -41,14 +42,9 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Auto => "auto",
-            Mode::Native => "native",
-            Mode::Generic => "generic",
-        }
-    }
+    /// All of them, with the words for them.
+    pub const NAMES: [(&'static str, Mode); 3] =
+        [("auto", Mode::Auto), ("native", Mode::Native), ("generic", Mode::Generic)];
 }
 
 /// A program that is attached.
@@ -94,8 +90,8 @@ impl Redirect {
                 true => Ok(there),
                 false => Err(Problem::input(format!(
                     "this process has {name} open in {} mode, so it cannot be opened in {} mode",
-                    there.mode.name(),
-                    wanted.name()
+                    word(&Mode::NAMES, there.mode),
+                    word(&Mode::NAMES, wanted)
                 ))),
             };
         }
@@ -127,7 +123,7 @@ fn new(interface: u32, name: &str, wanted: Mode, only: Option<Only>) -> Result<R
         _ if taken(&e) => Problem::host(format!("another XDP program is attached to {name}"))
             .help(format!("see 'ip link show dev {name}'; 'ip link set dev {name} xdp off' removes it")),
         Some(libc::ERANGE | libc::EINVAL | libc::EOPNOTSUPP) => {
-            let mode = mode.name();
+            let mode = word(&Mode::NAMES, mode);
             Problem::host(format!("{name} takes no {mode} XDP program as it is set up: {e}"))
                 .help("native XDP wants an MTU that fits into a page (a veth: 3520 at both ends); or use mode=generic")
         }
