@@ -11,6 +11,7 @@
 
 use super::area::Area;
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use super::batch_builder::BatchBuilder;
 use super::told::{refusing, setting};
 use super::{
     FrameDirection, Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource,
@@ -23,6 +24,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A frame under way: its chunk, where it begins there, how long it is, and what is known of it.
+#[derive(Clone, Copy)]
 struct Crossing {
     number: u32,
     offset: u32,
@@ -129,10 +131,8 @@ fn ends(uri: &Uri, wish: &PortOptions, wire: &Waiting, to: Arc<Direction>, from:
     let end = |lane, receives| DirectionEnd { lane, area: wire.area.clone(), receives };
     let receiver = MemReceiver {
         end: end(from, true),
-        slots: Vec::with_capacity(MAX_BATCH),
-        counters: ReceiveCounters::default(),
-        filter: wish.filter.clone(),
-        snap: wish.snap.unwrap_or(u32::MAX),
+        batch: BatchBuilder::new(wish),
+        refused: Vec::with_capacity(MAX_BATCH),
         settings: settings.clone(),
     };
     let transmitter = MemTransmitter {
@@ -151,17 +151,16 @@ fn ends(uri: &Uri, wish: &PortOptions, wire: &Waiting, to: Arc<Direction>, from:
 
 struct MemReceiver {
     end: DirectionEnd,
-    slots: Vec<Slot>,
-    counters: ReceiveCounters,
-    filter: Option<wire::filter::Program>,
-    snap: u32,
+    batch: BatchBuilder,
+    /// Chunks of frames that the filter does not want.
+    refused: Vec<u32>,
     settings: Vec<PortSetting>,
 }
 
 impl MemReceiver {
     /// Gives back the chunks of the batch before that no transmitter took.
     fn give_back(&mut self) {
-        let kept = self.slots.drain(..).filter_map(|slot| match slot.home {
+        let kept = self.batch.slots.drain(..).filter_map(|slot| match slot.home {
             Home::Chunk { number, .. } => Some(number),
             _ => None,
         });
@@ -172,17 +171,6 @@ impl MemReceiver {
 impl Drop for MemReceiver {
     fn drop(&mut self) {
         self.give_back();
-    }
-}
-
-impl MemReceiver {
-    /// Cuts the frames of the batch to the snap length.
-    fn cut(&mut self) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.length > self.snap) {
-            slot.tailroom += slot.length - self.snap;
-            slot.length = self.snap;
-            self.counters.cut += 1;
-        }
     }
 }
 
@@ -200,21 +188,24 @@ impl Receiver for MemReceiver {
         }
         let count = state.frames.len().min(limit).min(MAX_BATCH);
         let area = &self.end.area;
-        self.slots.extend(state.frames.drain(..count).map(|frame| slot(area, frame)));
+        for frame in state.frames.drain(..count) {
+            let slot = slot(area, frame);
+            // SAFETY: the slot owns its chunk, and its bytes lie in it.
+            let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) };
+            match self.batch.wanted(bytes, slot.meta.wire_length) {
+                0 => self.refused.push(frame.number),
+                limit => self.batch.add(slot, limit),
+            }
+        }
         drop(state);
-        if let Some(filter) = &self.filter {
-            keep_matching(area, &mut self.slots, filter);
+        if !self.refused.is_empty() {
+            area.give(self.refused.drain(..));
         }
-        if self.snap < u32::MAX {
-            self.cut();
-        }
-        self.counters.frames += self.slots.len() as u64;
-        self.counters.bytes += self.slots.iter().map(|slot| u64::from(slot.meta.wire_length)).sum::<u64>();
-        Ok(Batch::new(&mut self.slots))
+        Ok(self.batch.lend())
     }
 
     fn counters(&mut self) -> ReceiveCounters {
-        self.counters.clone()
+        self.batch.counters.clone()
     }
 
     fn settings(&self) -> &[PortSetting] {
@@ -233,21 +224,6 @@ fn slot(area: &Arc<Area>, frame: Crossing) -> Slot {
         home: Home::Chunk { area: Arc::as_ptr(area), number: frame.number },
         meta: frame.meta,
     }
-}
-
-/// Drops the frames for which the filter says no.
-fn keep_matching(area: &Area, slots: &mut Vec<Slot>, filter: &wire::filter::Program) {
-    let mut refused = vec![];
-    slots.retain(|slot| {
-        // SAFETY: the slot owns its chunk, and its bytes lie in it.
-        let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) };
-        let keeps = filter.run(bytes, slot.meta.wire_length) > 0;
-        if let (false, Home::Chunk { number, .. }) = (keeps, slot.home) {
-            refused.push(number);
-        }
-        keeps
-    });
-    area.give(refused);
 }
 
 struct MemTransmitter {

@@ -25,6 +25,7 @@
 
 pub mod area;
 pub mod batch;
+mod batch_builder;
 mod circle;
 pub mod fault;
 mod forward;

@@ -34,10 +34,16 @@ pub enum StampLocation {
     Ring,
 }
 
+/// The stamp of a frame of a ring.
+#[inline]
+pub fn of_ring(seconds: u32, nanoseconds: u32, status: u32) -> Stamp {
+    Stamp { ns: u64::from(seconds) * 1_000_000_000 + u64::from(nanoseconds), source: source_of(status) }
+}
+
 /// Whose stamp a frame of a ring has. Without a bit it is still the kernel's clock, read when the frame was put into the
 /// ring instead of when the driver handed it over.
 #[inline]
-pub fn source_of(status: u32) -> StampSource {
+fn source_of(status: u32) -> StampSource {
     match status & (SYSTEM | RAW) {
         0 => StampSource::Software,
         SYSTEM => StampSource::HardwareSystem,

@@ -12,6 +12,7 @@
 //! its own on what comes in; frames longer than the MTU are refused here, as a wire would.
 
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use super::batch_builder::BatchBuilder;
 use super::offload::{Finished, Finisher};
 use super::told::{refusing, setting};
 use super::{
@@ -304,14 +305,11 @@ impl KernelDrops {
 struct TapReceiver {
     tap: Arc<Tap>,
     memory: Vec<u8>,
-    slots: Vec<Slot>,
+    batch: BatchBuilder,
     /// Bytes of the memory that hold frames of this batch.
     used: usize,
     /// The queue that is read first, so that none starves.
     next: usize,
-    filter: Option<wire::filter::Program>,
-    snap: u32,
-    counters: ReceiveCounters,
     unknown: u64,
     drops: KernelDrops,
     said_down: bool,
@@ -324,12 +322,9 @@ impl TapReceiver {
         TapReceiver {
             tap,
             memory: vec![0; ROOM],
-            slots: Vec::with_capacity(MAX_BATCH),
+            batch: BatchBuilder::new(wish),
             used: 0,
             next: 0,
-            filter: wish.filter.clone(),
-            snap: wish.snap.unwrap_or(u32::MAX),
-            counters: ReceiveCounters::default(),
             unknown: 0,
             drops,
             said_down: false,
@@ -341,7 +336,7 @@ impl TapReceiver {
     /// Reads what is there, from each queue in turn.
     fn drain(&mut self, limit: usize) -> Result<(), PortError> {
         let mut empty = 0;
-        while self.slots.len() < limit && empty < self.tap.queues.len() {
+        while self.batch.slots.len() < limit && empty < self.tap.queues.len() {
             if self.used + HEADROOM + SUPER_FRAME > self.memory.len() {
                 break;
             }
@@ -373,20 +368,20 @@ impl TapReceiver {
             self.unknown += 1;
             return Ok(());
         };
-        if self.filter.as_ref().is_some_and(|filter| filter.run(room, length as u32) == 0) {
+        let wire_length = length as u32;
+        let wanted = self.batch.wanted(room, wire_length);
+        if wanted == 0 {
             return Ok(());
         }
-        let wire_length = length as u32;
-        let kept = wire_length.min(self.snap);
-        self.counters.cut += u64::from(kept < wire_length);
-        self.slots.push(Slot {
+        let slot = Slot {
             data: NonNull::from(room).cast(),
-            length: kept,
+            length: wire_length,
             headroom: HEADROOM as u32,
-            tailroom: wire_length - kept,
+            tailroom: 0,
             home: Home::Lent,
             meta: Meta { wire_length, offload, ..Meta::default() },
-        });
+        };
+        self.batch.add(slot, wanted);
         self.used = (start + length).next_multiple_of(64);
         Ok(())
     }
@@ -418,7 +413,7 @@ impl TapReceiver {
         self.drain(limit)?;
         let Wait::For(time) = wait else { return Ok(()) };
         let end = clock::monotonic_ns().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        while self.slots.is_empty() && limit > 0 {
+        while self.batch.slots.is_empty() && limit > 0 {
             self.check_link()?;
             let left = end.saturating_sub(clock::monotonic_ns());
             if left == 0 {
@@ -433,22 +428,18 @@ impl TapReceiver {
 
 impl Receiver for TapReceiver {
     fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
-        (self.used, _) = (0, self.slots.clear());
+        (self.used, _) = (0, self.batch.slots.clear());
         if self.gone {
             return Err(PortError::Gone);
         }
         let filled = self.fill(limit.min(MAX_BATCH), wait);
         self.gone = matches!(filled, Err(PortError::Gone));
-        if self.slots.is_empty() {
+        if self.batch.slots.is_empty() {
             filled?;
         }
         let stamp = Stamp { ns: clock::realtime_ns(), source: StampSource::User };
-        for slot in &mut self.slots {
-            slot.meta.stamp = stamp;
-            self.counters.bytes += u64::from(slot.meta.wire_length);
-        }
-        self.counters.frames += self.slots.len() as u64;
-        Ok(Batch::new(&mut self.slots))
+        self.batch.slots.iter_mut().for_each(|slot| slot.meta.stamp = stamp);
+        Ok(self.batch.lend())
     }
 
     fn counters(&mut self) -> ReceiveCounters {
@@ -457,7 +448,7 @@ impl Receiver for TapReceiver {
                 PlaceDrop::new("kernel", drop::QUEUE_FULL, self.drops.read()),
                 PlaceDrop::new("port", drop::UNKNOWN_OFFLOAD, self.unknown),
             ],
-            ..self.counters.clone()
+            ..self.batch.counters.clone()
         }
     }
 

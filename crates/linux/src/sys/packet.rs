@@ -200,11 +200,9 @@ impl Losses {
         }
     }
 
-    /// Counts more frames, and reads the socket's counters long before their 32 bits could come round.
-    pub fn count(&mut self, fd: impl AsFd, frames: &mut u64, more: usize) {
-        let before = *frames;
-        *frames += more as u64;
-        if before >> 24 != *frames >> 24 {
+    /// Reads the socket's counters long before their 32 bits could come round: `frames` were received, `more` of them now.
+    pub fn look(&mut self, fd: impl AsFd, frames: u64, more: usize) {
+        if (frames - more as u64) >> 24 != frames >> 24 {
             self.read(fd);
         }
     }

@@ -191,6 +191,7 @@ pub(crate) fn zeroed<T: CStruct>() -> T {
 pub(crate) trait CStruct {}
 impl CStruct for libc::mmsghdr {}
 impl CStruct for libc::iovec {}
+impl CStruct for libc::sockaddr_ll {}
 impl CStruct for libc::sockaddr_storage {}
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //! with the next call of `transmit` or `flush`, what is held on the way in is there when `receive` waits long enough.
 
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use super::batch_builder::BatchBuilder;
 use super::{
     Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, TransmitCounters, Transmitted,
     Transmitter, Uri, Wait,
@@ -277,18 +278,17 @@ impl Faults {
         }
     }
 
-    fn extra(&self) -> Vec<(&'static str, u64)> {
-        vec![
+    /// Adds what happened to the counters of the port inside.
+    fn report(&self, copied: &mut u64, drops: &mut Vec<PlaceDrop>, extra: &mut Vec<(&'static str, u64)>) {
+        *copied += self.counts.copied;
+        drops.push(PlaceDrop::new("port", drop::FAULT_LOST, self.counts.lost));
+        extra.extend([
             ("fault_entered", self.counts.entered),
             ("fault_duplicated", self.counts.duplicated),
             ("fault_reordered", self.counts.reordered),
             ("fault_corrupted", self.counts.corrupted),
             ("fault_held", self.held() as u64),
-        ]
-    }
-
-    fn drop_line(&self) -> PlaceDrop {
-        PlaceDrop::new("port", drop::FAULT_LOST, self.counts.lost)
+        ]);
     }
 }
 
@@ -299,16 +299,13 @@ fn saturating(time: Duration) -> u64 {
 struct FaultReceiver {
     inner: Box<dyn Receiver>,
     faults: Faults,
-    slots: Vec<Slot>,
+    batch: BatchBuilder,
     /// The memory of frames that were lent from the queue.
     lent: Vec<Held>,
     /// How the port inside ended, to be said when nothing is held any more: true when its interface is gone.
     ended: Option<bool>,
     /// What is to be said with the next call, because this one had frames to give.
     unsaid: Option<PortError>,
-    frames: u64,
-    bytes: u64,
-    cut: u64,
     settings: Vec<PortSetting>,
 }
 
@@ -317,20 +314,17 @@ impl FaultReceiver {
         FaultReceiver {
             inner,
             faults: Faults::new(plan, seed),
-            slots: Vec::with_capacity(MAX_BATCH),
+            batch: BatchBuilder::new(&PortOptions::default()),
             lent: Vec::with_capacity(MAX_BATCH),
             ended: None,
             unsaid: None,
-            frames: 0,
-            bytes: 0,
-            cut: 0,
             settings,
         }
     }
 
     /// One round: what comes from inside meets its fate. Waits at most so long.
     fn take_in(&mut self, limit: usize, wait: Wait) -> Result<(), PortError> {
-        let room = MAX_HELD.saturating_sub(self.faults.held()).min(limit - self.slots.len());
+        let room = MAX_HELD.saturating_sub(self.faults.held()).min(limit - self.batch.slots.len());
         if room == 0 || self.ended.is_some() {
             if let (Wait::For(time), Some(_)) = (wait, self.ended) {
                 clock::sleep_until(clock::monotonic_ns().saturating_add(saturating(time)));
@@ -349,16 +343,16 @@ impl FaultReceiver {
         let now_ns = clock::monotonic_ns();
         for index in 0..batch.len() {
             let fate = self.faults.draw();
-            if self.faults.passes(&fate) && self.slots.len() < limit {
+            if self.faults.passes(&fate) && self.batch.slots.len() < limit {
                 self.faults.counts.entered += 1;
                 let slot = &batch.slots()[index];
                 // The frame stays where it lies; its memory stays with the port inside, which gets it back with our
                 // next call of `receive`, and not before.
-                self.slots.push(Slot { home: Home::Lent, ..*slot });
+                self.batch.add(Slot { home: Home::Lent, ..*slot }, u32::MAX);
             } else {
                 let meta = *batch.meta(index);
                 self.faults.enter(&fate, batch.bytes(index), &meta, now_ns);
-                hand_out(&mut self.faults, &mut self.slots, &mut self.lent, limit, now_ns);
+                hand_out(&mut self.faults, &mut self.batch, &mut self.lent, limit, now_ns);
             }
         }
         Ok(())
@@ -366,7 +360,8 @@ impl FaultReceiver {
 
     /// Lends what is due from the queue.
     fn hand_out(&mut self, limit: usize, now_ns: u64) {
-        hand_out(&mut self.faults, &mut self.slots, &mut self.lent, limit, now_ns);
+        self.faults.hurry(now_ns, false);
+        hand_out(&mut self.faults, &mut self.batch, &mut self.lent, limit, now_ns);
     }
 
     fn fill(&mut self, limit: usize, wait: Wait) -> Result<(), PortError> {
@@ -377,24 +372,22 @@ impl FaultReceiver {
         };
         loop {
             let now_ns = clock::monotonic_ns();
-            self.faults.hurry(now_ns, false);
             self.hand_out(limit, now_ns);
-            if self.ended.is_some() && self.slots.is_empty() && self.faults.held() == 0 {
+            if self.ended.is_some() && self.batch.slots.is_empty() && self.faults.held() == 0 {
                 return Err(if self.ended == Some(true) { PortError::Gone } else { PortError::Ended });
             }
-            if self.slots.len() == limit {
+            if self.batch.slots.len() == limit {
                 return Ok(());
             }
             let until_ns = self.faults.next_due_ns().unwrap_or(u64::MAX).min(end_ns);
             let left = until_ns.saturating_sub(now_ns);
-            let patient = self.slots.is_empty() && left > 0;
+            let patient = self.batch.slots.is_empty() && left > 0;
             let wait = if patient { Wait::For(Duration::from_nanos(left)) } else { Wait::Poll };
             self.take_in(limit, wait)?;
             let now_ns = clock::monotonic_ns();
-            self.faults.hurry(now_ns, false); // who woke late still gives what became due
-            self.hand_out(limit, now_ns);
+            self.hand_out(limit, now_ns); // who woke late still gives what became due
             let over = now_ns >= end_ns && (self.ended.is_none() || self.faults.held() > 0);
-            if !self.slots.is_empty() || over {
+            if !self.batch.slots.is_empty() || over {
                 return Ok(());
             }
         }
@@ -402,18 +395,18 @@ impl FaultReceiver {
 }
 
 /// Lends what is due from the queue, up to so many frames in all.
-fn hand_out(faults: &mut Faults, slots: &mut Vec<Slot>, lent: &mut Vec<Held>, limit: usize, now_ns: u64) {
-    let count = faults.due(now_ns).min(limit - slots.len());
+fn hand_out(faults: &mut Faults, batch: &mut BatchBuilder, lent: &mut Vec<Held>, limit: usize, now_ns: u64) {
+    let count = faults.due(now_ns).min(limit - batch.slots.len());
     for mut held in faults.queue.drain(..count) {
         // The memory of a vector stays where it is when the vector itself is moved.
-        slots.push(held.slot());
+        batch.add(held.slot(), u32::MAX);
         lent.push(held);
     }
 }
 
 impl Receiver for FaultReceiver {
     fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
-        self.slots.clear();
+        self.batch.slots.clear();
         for held in self.lent.drain(..) {
             self.faults.recycle(held.bytes);
         }
@@ -421,25 +414,18 @@ impl Receiver for FaultReceiver {
             return Err(error);
         }
         if let Err(error) = self.fill(limit.min(MAX_BATCH), wait) {
-            if self.slots.is_empty() {
+            if self.batch.slots.is_empty() {
                 return Err(error);
             }
             self.unsaid = Some(error);
         }
-        self.frames += self.slots.len() as u64;
-        for slot in &self.slots {
-            self.bytes += u64::from(slot.meta.wire_length);
-            self.cut += u64::from(slot.length < slot.meta.wire_length);
-        }
-        Ok(Batch::new(&mut self.slots))
+        Ok(self.batch.lend())
     }
 
     fn counters(&mut self) -> ReceiveCounters {
-        let mut counters = self.inner.counters();
-        (counters.frames, counters.bytes, counters.cut) = (self.frames, self.bytes, self.cut);
-        counters.copied += self.faults.counts.copied;
-        counters.drops.push(self.faults.drop_line());
-        counters.extra.extend(self.faults.extra());
+        let ReceiveCounters { frames, bytes, cut, .. } = self.batch.counters;
+        let mut counters = ReceiveCounters { frames, bytes, cut, ..self.inner.counters() };
+        self.faults.report(&mut counters.copied, &mut counters.drops, &mut counters.extra);
         counters
     }
 
@@ -584,9 +570,7 @@ impl Transmitter for FaultTransmitter {
     fn counters(&mut self) -> TransmitCounters {
         let mut counters = self.inner.counters();
         counters.offered = self.offered;
-        counters.copied += self.faults.counts.copied;
-        counters.drops.push(self.faults.drop_line());
-        counters.extra.extend(self.faults.extra());
+        self.faults.report(&mut counters.copied, &mut counters.drops, &mut counters.extra);
         counters
     }
 

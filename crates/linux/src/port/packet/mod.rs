@@ -11,7 +11,8 @@
 //! the kernel's own overhead: a 60-byte frame takes 768 bytes of it.
 
 mod join;
-mod receive;
+mod messages;
+pub(in crate::port) mod receiver;
 mod sent;
 pub(in crate::port) mod shared;
 pub(in crate::port) mod transmit;
@@ -52,7 +53,7 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     uri.finish()?;
     let mut port = Port { uri: uri.text.clone(), receiver: None, transmitter: None };
     if wish.direction.receives() {
-        let receiver = receive::PacketReceiver::open(uri, wish, &asked)?;
+        let receiver = messages::open(uri, wish, &asked)?;
         port.receiver = Some(Box::new(receiver) as Box<dyn Receiver>);
     }
     if wish.direction.transmits() {

@@ -29,6 +29,12 @@ pub fn switch(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
+/// Whether frames are described by virtio headers, as receivers say it.
+pub fn vnet_setting(vnet: bool) -> PortSetting {
+    let note = if vnet { "" } else { "super-frames are not described: how they are cut is lost" };
+    setting("vnet", "", switch(vnet), note)
+}
+
 /// How receivers of one group share the frames: the word for it, and the kernel's number.
 pub type Fanout = (&'static str, u32);
 
@@ -300,48 +306,11 @@ pub fn tag(status: u32, tci: u16, tpid: u16) -> Option<[u8; 4]> {
     Some([a, b, c, d])
 }
 
-/// What is done to every frame that the kernel handed over.
-#[derive(Debug)]
-pub struct Finish {
-    filter: Option<Program>,
-    snap: u32,
-}
-
-impl Finish {
-    /// By what was wished.
-    pub fn new(wish: &PortOptions) -> Finish {
-        Finish { filter: wish.filter.clone(), snap: wish.snap.unwrap_or(u32::MAX) }
-    }
-
-    /// Puts the tag back, runs the filter where the kernel could not, cuts to the snap length. False: not wanted.
-    ///
-    /// # Safety
-    /// The slot's rooms and bytes are exclusively ours.
-    #[inline]
-    pub unsafe fn apply(&self, slot: &mut Slot, tag: Option<[u8; 4]>) -> bool {
-        let mut limit = self.snap;
-        if let Some(tag) = tag {
-            // SAFETY: as promised by the caller.
-            unsafe { put_back(slot, tag) };
-            if let Some(filter) = &self.filter {
-                // SAFETY: the bytes of the slot are valid and ours.
-                let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) };
-                limit = limit.min(filter.run(bytes, slot.meta.wire_length));
-            }
-        }
-        if slot.length > limit {
-            slot.tailroom += slot.length - limit;
-            slot.length = limit;
-        }
-        limit > 0
-    }
-}
-
 /// Puts a tag between the addresses and the ethertype, into the room before the frame.
 ///
 /// # Safety
 /// The slot's headroom and bytes are exclusively ours.
-unsafe fn put_back(slot: &mut Slot, tag: [u8; 4]) {
+pub unsafe fn put_back(slot: &mut Slot, tag: [u8; 4]) {
     debug_assert!(slot.headroom >= 4 && slot.home != Home::Taken);
     slot.meta.wire_length += 4;
     if let Some(partial) = &mut slot.meta.offload.partial {

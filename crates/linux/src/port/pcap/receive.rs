@@ -2,6 +2,7 @@
 
 use super::source::Source;
 use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use crate::port::batch_builder::BatchBuilder;
 use crate::port::told::setting;
 use crate::port::{
     FrameDirection, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource, Wait,
@@ -40,14 +41,11 @@ pub(super) struct PcapReceiver {
     /// Bytes that the reader wants before it can go on.
     need: usize,
     ended: Option<End>,
-    slots: Vec<Slot>,
+    batch: BatchBuilder,
     /// Where in the buffer the frame of each slot begins.
     places: Vec<usize>,
-    filter: Option<wire::filter::Program>,
-    snap: u32,
     any_link: bool,
     section: Section,
-    counters: ReceiveCounters,
     /// What the file says was dropped, for each interface: by the interface, by the system.
     recorded: Vec<(u64, u64)>,
     settings: Vec<PortSetting>,
@@ -67,13 +65,10 @@ impl PcapReceiver {
             end: 0,
             need: 0,
             ended: None,
-            slots: Vec::with_capacity(MAX_BATCH),
+            batch: BatchBuilder::new(wish),
             places: Vec::with_capacity(MAX_BATCH),
-            filter: wish.filter.clone(),
-            snap: wish.snap.unwrap_or(u32::MAX),
             any_link: wish.any_link,
             section: Section::default(),
-            counters: ReceiveCounters::default(),
             recorded: vec![],
             settings: vec![],
             notes: vec![],
@@ -159,7 +154,7 @@ impl PcapReceiver {
 
     /// Takes the frames that are in the buffer, up to a limit.
     fn take(&mut self, limit: usize) {
-        while self.slots.len() < limit {
+        while self.batch.slots.len() < limit {
             let before = self.start;
             match self.next() {
                 Ok(Some(Item::Frame(frame))) => {
@@ -182,12 +177,10 @@ impl PcapReceiver {
     fn lend(&mut self, frame: &Frame, record: usize) {
         let place = record + frame.bytes.start;
         let bytes = &self.buffer[place..record + frame.bytes.end];
-        if let Some(filter) = &self.filter
-            && filter.run(bytes, frame.wire_length) == 0
-        {
+        let wanted = self.batch.wanted(bytes, frame.wire_length);
+        if wanted == 0 {
             return;
         }
-        let length = (bytes.len() as u32).min(self.snap);
         let stamp = match frame.time_ns {
             Some(ns) => Stamp { ns, source: StampSource::File },
             None => Stamp::default(),
@@ -199,19 +192,17 @@ impl PcapReceiver {
             interface: frame.interface,
             ..Meta::default()
         };
-        self.counters.frames += 1;
-        self.counters.bytes += u64::from(frame.wire_length);
-        self.counters.cut += u64::from(length < frame.wire_length);
-        self.places.push(place);
-        self.slots.push(Slot {
+        let slot = Slot {
             data: NonNull::dangling(),
-            length,
+            length: bytes.len() as u32,
             // What is before the frame is its record's header, which was read.
             headroom: frame.bytes.start as u32,
-            tailroom: bytes.len() as u32 - length,
+            tailroom: 0,
             home: Home::Lent,
             meta,
-        });
+        };
+        self.places.push(place);
+        self.batch.add(slot, wanted);
     }
 
     /// Reads on. An error is `WouldBlock`, or was noted as the end.
@@ -291,13 +282,13 @@ impl Receiver for PcapReceiver {
         let time = if let Wait::For(time) = wait { time } else { Duration::ZERO };
         let now = Instant::now();
         let deadline = now.checked_add(time).unwrap_or(now + Duration::from_secs(86400));
-        self.slots.clear();
+        self.batch.slots.clear();
         self.places.clear();
         loop {
             if self.ended.is_none() {
                 self.take(limit.min(MAX_BATCH));
             }
-            if !self.slots.is_empty() || limit == 0 {
+            if !self.batch.slots.is_empty() || limit == 0 {
                 break;
             }
             if let Some(error) = self.over() {
@@ -314,12 +305,12 @@ impl Receiver for PcapReceiver {
             }
         }
         let base = self.buffer.as_mut_ptr();
-        for (slot, &place) in self.slots.iter_mut().zip(&self.places) {
+        for (slot, &place) in self.batch.slots.iter_mut().zip(&self.places) {
             // SAFETY: the frame's bytes, and the record's header before them, lie in the buffer, which is not touched
             // before the batch is given back.
             slot.data = unsafe { NonNull::new_unchecked(base.add(place)) };
         }
-        Ok(Batch::new(&mut self.slots))
+        Ok(self.batch.lend())
     }
 
     fn counters(&mut self) -> ReceiveCounters {
@@ -332,7 +323,7 @@ impl Receiver for PcapReceiver {
                 PlaceDrop::new("file", drop::RECORDED_IFDROP, interface),
                 PlaceDrop::new("file", drop::RECORDED_OSDROP, system),
             ],
-            ..self.counters.clone()
+            ..self.batch.counters.clone()
         }
     }
 

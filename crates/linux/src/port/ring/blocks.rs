@@ -1,8 +1,14 @@
 //! TPACKET_V3: the kernel fills blocks; a block that it handed over holds frames one behind the other.
 
-use super::super::batch::Slot;
-use super::found::{Found, Maker};
+use super::super::batch_builder::BatchBuilder;
+use super::super::packet::receiver::{Found, Source};
+use super::super::packet::shared;
+use super::{Asked, kind_of};
+use crate::port::stamps;
 use crate::sys::packet::Mapping;
+use record::drop;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,6 +23,7 @@ pub struct Blocks {
     map: Mapping,
     block: usize,
     blocks: usize,
+    vnet: bool,
     current: usize,
     /// Frames of the current block that were not lent yet.
     left: u32,
@@ -28,8 +35,9 @@ pub struct Blocks {
 
 impl Blocks {
     /// A ring that was just mapped.
-    pub fn new(map: Mapping, block: usize, blocks: usize) -> Blocks {
-        Blocks { map, block, blocks, current: 0, left: 0, next: 0, ours: false }
+    pub fn new(map: Mapping, asked: &Asked) -> Blocks {
+        let (block, blocks) = (asked.shape.block as usize, asked.shape.blocks as usize);
+        Blocks { map, block, blocks, vnet: asked.vnet, current: 0, left: 0, next: 0, ours: false }
     }
 
     fn start(&self) -> NonNull<u8> {
@@ -49,7 +57,7 @@ impl Blocks {
     }
 
     /// Gives the current block back if all of its frames were lent. Only called when no batch is out.
-    pub fn give_back(&mut self) {
+    fn give_back(&mut self) {
         if self.ours && self.left == 0 {
             self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
             self.current = (self.current + 1) % self.blocks;
@@ -69,44 +77,48 @@ impl Blocks {
         }
         self.left > 0
     }
+}
 
-    /// Appends up to `limit` frames of one block to `slots`; false: the kernel has handed over no more. No batch may
-    /// be out.
-    pub fn lend(&mut self, limit: usize, maker: &mut Maker, slots: &mut Vec<Slot>) -> bool {
+impl Source for Blocks {
+    const LOSS: (&'static str, &'static str) = ("ring", drop::RING_FULL);
+    const SEES_ERRORS: bool = false;
+
+    /// Adds frames of one block.
+    fn lend(&mut self, _fd: BorrowedFd<'_>, limit: usize, batch: &mut BatchBuilder) -> io::Result<bool> {
         self.give_back();
         if !self.open() {
             // A block can be handed over without a frame in it.
             let empty = self.ours;
             self.give_back();
-            return empty;
+            return Ok(empty);
         }
-        while self.left > 0 && slots.len() < limit {
-            // SAFETY: the kernel says that a frame begins here; the block is ours.
-            let (start, header) = unsafe {
+        while self.left > 0 && batch.slots.len() < limit {
+            // SAFETY: the kernel says that a frame begins here; the block is ours. `struct sockaddr_ll` follows the
+            // header, both aligned to 16.
+            let (data, header, kind) = unsafe {
                 let start = self.start().add(self.next);
-                (start, start.cast::<libc::tpacket3_hdr>().read())
+                let header = start.cast::<libc::tpacket3_hdr>().read();
+                (start.add(usize::from(header.tp_mac)), header, kind_of::<libc::tpacket3_hdr>(start))
             };
-            let end = header.tp_next_offset as usize;
             self.left -= 1;
-            self.next += end;
+            self.next += header.tp_next_offset as usize;
+            let used = u32::from(header.tp_mac) + header.tp_snaplen;
             let found = Found {
-                start,
-                mac: header.tp_mac,
+                data,
                 length: header.tp_snaplen,
                 wire_length: header.tp_len,
+                // What was before the frame has been read; all of it may be overwritten.
+                headroom: u32::from(header.tp_mac),
+                // 0 is the last frame of the block.
+                tailroom: header.tp_next_offset.saturating_sub(used),
                 status: header.tp_status,
-                seconds: header.tp_sec,
-                nanoseconds: header.tp_nsec,
-                tci: header.hv1.tp_vlan_tci as u16,
-                tpid: header.hv1.tp_vlan_tpid,
-                // `struct sockaddr_ll` follows the header, both aligned to 16.
-                address: size_of::<libc::tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT),
-                room: end,
+                tag: shared::tag(header.tp_status, header.hv1.tp_vlan_tci as u16, header.hv1.tp_vlan_tpid),
+                stamp: stamps::of_ring(header.tp_sec, header.tp_nsec, header.tp_status),
+                kind,
             };
-            if let Some(slot) = maker.slot(&found) {
-                slots.push(slot);
-            }
+            // SAFETY: header, virtio header and frame are ours.
+            unsafe { found.lend(self.vnet, batch) };
         }
-        true
+        Ok(true)
     }
 }

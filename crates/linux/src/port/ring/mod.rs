@@ -13,14 +13,15 @@
 //! is latency: a frame may come that much late. `version=2` wakes at once and costs more for each frame.
 
 mod blocks;
-mod found;
 mod receive;
 mod slots;
 mod transmit;
 
 use super::packet::shared::{Fanout, take_fanout};
-use super::{Port, PortOptions, Receiver, Transmitter, Uri};
+use super::{Port, PortOptions, Transmitter, Uri};
 use record::Result;
+use std::mem::offset_of;
+use std::ptr::NonNull;
 
 /// Bytes of a receive ring when nothing is asked (see the essay).
 const RING: u64 = 32 << 20;
@@ -69,8 +70,7 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     uri.finish()?;
     let mut port = Port { uri: uri.text.clone(), receiver: None, transmitter: None };
     if wish.direction.receives() {
-        let receiver = receive::RingReceiver::open(uri, wish, &asked)?;
-        port.receiver = Some(Box::new(receiver) as Box<dyn Receiver>);
+        port.receiver = Some(receive::open(uri, wish, &asked)?);
     }
     if wish.direction.transmits() {
         let transmitter = transmit::RingTransmitter::open(uri, &asked)?;
@@ -125,6 +125,16 @@ fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Asked> {
             .take_amount("tx_frames", 2..=1 << 16)?
             .unwrap_or((TX_FRAMES * usual / RING).clamp(LEAST_TX_FRAMES, TX_FRAMES)),
     })
+}
+
+/// `sll_pkttype` of a frame: `struct sockaddr_ll` follows the header, both aligned to 16.
+///
+/// # Safety
+/// A header of this type, which is ours, begins at `start`, and the address is behind it.
+unsafe fn kind_of<H>(start: NonNull<u8>) -> u8 {
+    let at = size_of::<H>().next_multiple_of(libc::TPACKET_ALIGNMENT);
+    // SAFETY: as promised by the caller.
+    unsafe { start.add(at + offset_of!(libc::sockaddr_ll, sll_pkttype)).read() }
 }
 
 /// Blocks are whole pages; `usual` are the bytes of a ring when nothing is asked. `frames=N` is a ring of so many slots of 2 KiB, in at most 64 blocks or of the usual size.

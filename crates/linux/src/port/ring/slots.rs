@@ -3,13 +3,18 @@
 //! A frame longer than its slot (a super-frame) is queued whole at the socket, too (`PACKET_COPY_THRESH`); its slot says
 //! so, and it is fetched from there. Where that queue has no room the frame is cut, and counted as cut.
 
-use super::super::batch::Slot;
-use super::found::{Found, Maker};
+use super::super::batch_builder::BatchBuilder;
+use super::super::packet::receiver::{Found, Source};
+use super::super::packet::shared;
+use super::{Asked, kind_of};
+use crate::port::stamps;
 use crate::sys::packet::Mapping;
+use record::drop;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use wire::offload;
 
 /// Frames longer than a slot in one batch.
 const COPIES: usize = 16;
@@ -26,6 +31,7 @@ pub struct Slots {
     map: Mapping,
     slot: usize,
     count: usize,
+    vnet: bool,
     head: usize,
     /// Slots before `head` whose frames are lent.
     lent: usize,
@@ -34,9 +40,10 @@ pub struct Slots {
 
 impl Slots {
     /// A ring that was just mapped.
-    pub fn new(map: Mapping, slot: usize) -> io::Result<Slots> {
+    pub fn new(map: Mapping, asked: &Asked) -> io::Result<Slots> {
+        let (slot, copies) = (asked.shape.slot as usize, Mapping::anonymous(COPIES * COPY)?);
         let count = map.bytes() / slot;
-        Ok(Slots { map, slot, count, head: 0, lent: 0, copies: Mapping::anonymous(COPIES * COPY)? })
+        Ok(Slots { map, slot, count, vnet: asked.vnet, head: 0, lent: 0, copies })
     }
 
     fn start(&self, index: usize) -> NonNull<u8> {
@@ -50,7 +57,7 @@ impl Slots {
     }
 
     /// Gives back what was lent. Only called when no batch is out.
-    pub fn give_back(&mut self) {
+    fn give_back(&mut self) {
         for behind in (1..=self.lent).rev() {
             let index = (self.head + self.count - behind) % self.count;
             self.status(index).store(libc::TP_STATUS_KERNEL, Ordering::Release);
@@ -58,17 +65,53 @@ impl Slots {
         self.lent = 0;
     }
 
-    /// Appends up to `limit` frames to `slots`; false: there are no more. No batch may be out.
-    pub fn lend(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        limit: usize,
-        maker: &mut Maker,
-        slots: &mut Vec<Slot>,
-    ) -> bool {
+    fn found(&self, index: usize) -> Found {
+        let start = self.start(index);
+        // SAFETY: the slot is ours, and the kernel has written its header; `struct sockaddr_ll` follows.
+        let (header, kind) =
+            unsafe { (start.cast::<libc::tpacket2_hdr>().read(), kind_of::<libc::tpacket2_hdr>(start)) };
+        let used = u32::from(header.tp_mac) + header.tp_snaplen;
+        Found {
+            // SAFETY: the kernel says that the frame begins there.
+            data: unsafe { start.add(usize::from(header.tp_mac)) },
+            length: header.tp_snaplen,
+            wire_length: header.tp_len,
+            // What was before the frame has been read; all of it may be overwritten.
+            headroom: u32::from(header.tp_mac),
+            tailroom: (self.slot as u32).saturating_sub(used),
+            status: header.tp_status,
+            tag: shared::tag(header.tp_status, header.tp_vlan_tci, header.tp_vlan_tpid),
+            stamp: stamps::of_ring(header.tp_sec, header.tp_nsec, header.tp_status),
+            kind,
+        }
+    }
+
+    /// Fetches the whole frame from the socket's queue, if it is there.
+    fn fetch(&self, fd: BorrowedFd<'_>, copy: usize, found: &mut Found) -> bool {
+        let before = if self.vnet { offload::HEADER } else { 0 };
+        // SAFETY: `copy` is less than COPIES; the virtio header ends where the frame begins, and COPY bytes are ours.
+        let (data, rc) = unsafe {
+            let data = self.copies.base().add(copy * COPY + COPY_START);
+            let (to, room) = (data.sub(before), COPY - COPY_START + before);
+            (data, libc::recv(fd.as_raw_fd(), to.as_ptr().cast(), room, libc::MSG_DONTWAIT))
+        };
+        let Some(length) = usize::try_from(rc).ok().and_then(|length| length.checked_sub(before)) else {
+            return false;
+        };
+        (found.data, found.headroom) = (data, COPY_START as u32);
+        (found.length, found.tailroom) = (length as u32, (COPY - COPY_START).saturating_sub(length) as u32);
+        true
+    }
+}
+
+impl Source for Slots {
+    const LOSS: (&'static str, &'static str) = ("ring", drop::RING_FULL);
+    const SEES_ERRORS: bool = false;
+
+    fn lend(&mut self, fd: BorrowedFd<'_>, limit: usize, batch: &mut BatchBuilder) -> io::Result<bool> {
         self.give_back();
         let mut copies = 0;
-        while slots.len() < limit && self.lent < self.count && copies < COPIES {
+        while batch.slots.len() < limit && self.lent < self.count && copies < COPIES {
             let status = self.status(self.head).load(Ordering::Acquire);
             if status & libc::TP_STATUS_USER == 0 {
                 break;
@@ -76,54 +119,12 @@ impl Slots {
             let mut found = self.found(self.head);
             self.head = (self.head + 1) % self.count;
             self.lent += 1;
-            if status & QUEUED != 0 && self.fetch(fd, copies, maker.before(), &mut found) {
+            if status & QUEUED != 0 && self.fetch(fd, copies, &mut found) {
                 copies += 1;
             }
-            if let Some(slot) = maker.slot(&found) {
-                slots.push(slot);
-            }
+            // SAFETY: slot and copy are ours, and the kernel wrote a virtio header before the frame.
+            unsafe { found.lend(self.vnet, batch) };
         }
-        self.lent > 0
-    }
-
-    fn found(&self, index: usize) -> Found {
-        let start = self.start(index);
-        // SAFETY: the slot is ours, and the kernel has written its header.
-        let header = unsafe { start.cast::<libc::tpacket2_hdr>().read() };
-        Found {
-            start,
-            mac: header.tp_mac,
-            length: header.tp_snaplen,
-            wire_length: header.tp_len,
-            status: header.tp_status,
-            seconds: header.tp_sec,
-            nanoseconds: header.tp_nsec,
-            tci: header.tp_vlan_tci,
-            tpid: header.tp_vlan_tpid,
-            address: size_of::<libc::tpacket2_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT),
-            room: self.slot,
-        }
-    }
-
-    /// Fetches the whole frame from the socket's queue: where it now is.
-    fn fetch(&self, fd: BorrowedFd<'_>, copy: usize, before: usize, found: &mut Found) -> bool {
-        // SAFETY: `copy` is less than COPIES.
-        let start = unsafe { self.copies.base().add(copy * COPY) };
-        // SAFETY: the virtio header ends where the frame begins; COPY bytes are ours from `start` on.
-        let (rc, kind) = unsafe {
-            let to = start.add(COPY_START - before);
-            let room = COPY - COPY_START + before;
-            let rc = libc::recv(fd.as_raw_fd(), to.as_ptr().cast(), room, libc::MSG_DONTWAIT);
-            (rc, found.kind())
-        };
-        let Some(length) = usize::try_from(rc).ok().and_then(|length| length.checked_sub(before)) else {
-            return false;
-        };
-        // The copy has no address before it: where the kind of frame stands is written by us.
-        // SAFETY: the first bytes of the buffer are ours.
-        unsafe { start.add(Found::KIND).write(kind) };
-        (found.start, found.address, found.mac) = (start, 0, COPY_START as u16);
-        (found.length, found.room) = (length as u32, COPY);
-        true
+        Ok(self.lent > 0)
     }
 }

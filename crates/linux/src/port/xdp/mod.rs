@@ -31,6 +31,7 @@ mod transmit;
 
 use super::interface::{Interface, Probe};
 use super::{Area, MAX_BATCH, Port, PortOptions, Receiver, StampSource, Transmitter, Uri};
+use crate::port::batch_builder::BatchBuilder;
 use crate::port::packet::shared::switch;
 use crate::port::told::{refusing, setting};
 use crate::port::uri::word;
@@ -209,12 +210,9 @@ fn receiver_of(
         posted: 0,
         frames: asked.frames,
         spare: Vec::with_capacity(asked.frames as usize + MAX_BATCH),
-        slots: Vec::with_capacity(MAX_BATCH),
-        counters: Default::default(),
+        batch: BatchBuilder::new(wish),
         completed_checksums: 0,
         checksums: asked.checksums,
-        snap: wish.snap.unwrap_or(u32::MAX),
-        filter: wish.filter.clone(),
         probe,
         polls: 0,
         gone: false,

@@ -3,6 +3,7 @@
 use super::redirect::Redirect;
 use super::socket::{Held, Inward, Socket};
 use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use crate::port::batch_builder::BatchBuilder;
 use crate::port::interface::Probe;
 use crate::port::{FrameDirection, PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait};
 use crate::sys::clock;
@@ -45,12 +46,9 @@ pub struct XdpReceiver {
     pub(super) frames: u32,
     /// Free chunks of ours.
     pub(super) spare: Vec<u32>,
-    pub(super) slots: Vec<Slot>,
-    pub(super) counters: ReceiveCounters,
+    pub(super) batch: BatchBuilder,
     pub(super) completed_checksums: u64,
     pub(super) checksums: Checksums,
-    pub(super) snap: u32,
-    pub(super) filter: Option<wire::filter::Program>,
     pub(super) probe: Probe,
     pub(super) polls: u32,
     pub(super) gone: bool,
@@ -67,7 +65,7 @@ unsafe impl Send for XdpReceiver {}
 impl XdpReceiver {
     /// Takes back the chunks of the batch before that nobody took.
     fn take_back(&mut self) {
-        let kept = self.slots.drain(..).filter_map(|slot| match slot.home {
+        let kept = self.batch.slots.drain(..).filter_map(|slot| match slot.home {
             Home::Chunk { number, .. } => Some(number),
             _ => None,
         });
@@ -164,21 +162,15 @@ impl XdpReceiver {
             };
             // SAFETY: as above, and nobody else has the chunk.
             let bytes = unsafe { as_slice(data, length) };
-            if self.filter.as_ref().is_some_and(|filter| filter.run(bytes, length) == 0) {
+            let wanted = self.batch.wanted(bytes, length);
+            if wanted == 0 {
                 self.spare.push(number);
                 continue;
             }
             self.settle_checksum(bytes, &mut slot.meta);
-            if length > self.snap {
-                slot.length = self.snap;
-                slot.tailroom += length - self.snap;
-                self.counters.cut += 1;
-            }
-            self.counters.bytes += u64::from(length);
-            self.slots.push(slot);
+            self.batch.add(slot, wanted);
         }
         self.rings.frames.release();
-        self.counters.frames += self.slots.len() as u64;
     }
 
     /// AF_XDP does not say when a checksum was left to the hardware: it shows in the field itself.
@@ -227,16 +219,16 @@ impl Receiver for XdpReceiver {
             self.collect(limit);
             // Frames that the filter refused are no reason to come back early.
             let time_is_up = until.is_none_or(|until| Instant::now() >= until) && wait == Wait::Poll;
-            if !self.slots.is_empty() || limit == 0 || time_is_up {
+            if !self.batch.slots.is_empty() || limit == 0 || time_is_up {
                 break;
             }
         }
-        Ok(Batch::new(&mut self.slots))
+        Ok(self.batch.lend())
     }
 
     fn counters(&mut self) -> ReceiveCounters {
         let kernel = self.socket.statistics();
-        let mut counters = self.counters.clone();
+        let mut counters = self.batch.counters.clone();
         counters.drops = vec![
             PlaceDrop::new("ring", drop::DROPPED, kernel.rx_dropped),
             PlaceDrop::new("ring", drop::RING_FULL, kernel.rx_ring_full),
