@@ -12,7 +12,8 @@
 use super::area::Area;
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::batch_builder::BatchBuilder;
-use super::told::{refusing, setting};
+use super::sending::{Outcome, push_all, refusing};
+use super::told::setting;
 use super::{
     FrameDirection, Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource,
     TransmitCounters, Transmitted, Transmitter, Uri, Wait,
@@ -248,6 +249,23 @@ impl MemTransmitter {
         self.counters.copied += 1;
         Some((number, offset))
     }
+
+    fn send(&mut self, slot: &mut Slot, hand: Hand, now: Stamp, to: &mut VecDeque<Crossing>) -> Outcome {
+        if to.len() >= self.frames {
+            return Outcome::Full;
+        }
+        if slot.length > self.end.area.chunk_bytes() {
+            return Outcome::Refused(drop::OVERSIZE);
+        }
+        if slot.home == Home::Taken {
+            return Outcome::Refused(drop::TAKEN);
+        }
+        let Some((number, offset)) = self.carry(slot, hand) else { return Outcome::Full };
+        let stamp = if slot.meta.stamp.source == StampSource::None { now } else { slot.meta.stamp };
+        let meta = Meta { way: FrameDirection::In, stamp, ..slot.meta };
+        to.push_back(Crossing { number, offset, length: slot.length, meta });
+        Outcome::Sent
+    }
 }
 
 impl Transmitter for MemTransmitter {
@@ -262,39 +280,18 @@ impl Transmitter for MemTransmitter {
         if state.closed {
             return Err(PortError::Ended);
         }
-        let room = self.frames.saturating_sub(state.frames.len());
-        let mut sent = Transmitted::default();
         let now = Stamp { ns: clock::realtime_ns(), source: StampSource::User };
         if self.chunks.len() < which.len() {
             self.end.area.take(which.len() - self.chunks.len(), &mut self.chunks);
         }
-        for &index in which {
-            let slot = &mut batch.slots()[usize::from(index)];
-            let accepted = sent.dealt - sent.refused;
-            if accepted == room {
-                break;
-            }
-            let is_oversize = slot.length > self.end.area.chunk_bytes();
-            if is_oversize || slot.home == Home::Taken {
-                let why = if is_oversize { drop::OVERSIZE } else { drop::TAKEN };
-                self.counters.refuse(why);
-                sent.refused += 1;
-            } else {
-                let Some((number, offset)) = self.carry(slot, hand) else { break };
-                let mut meta = Meta { way: FrameDirection::In, ..slot.meta };
-                if meta.stamp.source == StampSource::None {
-                    meta.stamp = now;
-                }
-                self.counters.bytes += u64::from(slot.length);
-                state.frames.push_back(Crossing { number, offset, length: slot.length, meta });
-            }
-            sent.dealt += 1;
-        }
+        let sent = push_all(which, |rest, sent| {
+            let slot = &mut batch.slots()[usize::from(rest[0])];
+            let outcome = self.send(slot, hand, now, &mut state.frames);
+            Ok(self.counters.settle(outcome, slot.length, sent))
+        });
         drop(state);
         lane.changed.notify_all();
-        self.counters.offered += sent.dealt as u64;
-        self.counters.accepted += (sent.dealt - sent.refused) as u64;
-        Ok(sent)
+        sent
     }
 
     fn flush(&mut self, _wait: Duration) -> Result<usize, PortError> {

@@ -36,6 +36,7 @@ mod offload;
 pub mod packet;
 pub mod pcap;
 pub mod ring;
+mod sending;
 pub mod sink;
 pub mod stamps;
 pub mod tap;

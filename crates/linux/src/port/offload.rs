@@ -12,7 +12,7 @@
 
 use super::TransmitCounters;
 use super::batch::{Home, Slot};
-use record::{PlaceDrop, drop};
+use record::drop;
 use wire::offload::{Cut, complete};
 
 /// What is to be sent for a frame.
@@ -22,70 +22,39 @@ pub(in crate::port) enum Finished<'a> {
     Whole(&'a [u8]),
     /// These pieces instead.
     Pieces(Cut<'a>),
-    /// Nothing: it was refused, and counted by name.
-    Refused,
+    /// Nothing: why not.
+    Refused(&'static str),
 }
 
-/// Finishes frames and counts.
-#[derive(Debug, Default, Clone, Copy)]
-pub(in crate::port) struct Finisher {
-    /// Checksums completed.
-    completed_checksums: u64,
-    /// Pieces made.
-    segments: u64,
-    /// Super-frames that could not be cut.
-    super_frame: u64,
-    /// Checksums that could not be completed.
-    unfinished: u64,
-}
+/// Why a frame cannot be finished: a super-frame that cannot be cut, a checksum that cannot be completed.
+pub(in crate::port) const REFUSALS: [&str; 2] = [drop::SUPER_FRAME, drop::UNFINISHED];
 
-impl Finisher {
-    /// What is to be sent for this frame. Pieces are counted by [`Finisher::sent_pieces`], because a port that has no
-    /// room for them will ask again.
-    pub fn finish<'a>(&mut self, slot: &'a mut Slot) -> Finished<'a> {
-        debug_assert!(slot.home != Home::Taken);
-        let offload = slot.meta.offload;
-        // SAFETY: the batch was promised that these bytes are valid and ours as long as it is borrowed, and the
-        // exclusive borrow of the slot makes this the only reference.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(slot.data.as_ptr(), slot.length as usize) };
-        if offload.is_complete() {
-            return Finished::Whole(bytes);
-        }
-        let is_cut = slot.meta.wire_length > slot.length;
-        if offload.segments.is_some() {
-            return match Cut::new(bytes, &offload) {
-                Ok(cut) if !is_cut => Finished::Pieces(cut),
-                _ => refused(&mut self.super_frame),
-            };
-        }
-        match offload.partial.map(|partial| complete(bytes, partial)) {
-            Some(Ok(())) if !is_cut => {
-                self.completed_checksums += 1;
-                slot.meta.offload.partial = None;
-                Finished::Whole(bytes)
-            }
-            _ => refused(&mut self.unfinished),
-        }
+/// What is to be sent for this frame. A completed checksum is counted; pieces are not, because a port that has no room for
+/// them will ask again.
+pub(in crate::port) fn finish<'a>(slot: &'a mut Slot, counters: &mut TransmitCounters) -> Finished<'a> {
+    debug_assert!(slot.home != Home::Taken);
+    let offload = slot.meta.offload;
+    // SAFETY: the batch was promised that these bytes are valid and ours as long as it is borrowed, and the
+    // exclusive borrow of the slot makes this the only reference.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(slot.data.as_ptr(), slot.length as usize) };
+    if offload.is_complete() {
+        return Finished::Whole(bytes);
     }
-
-    /// Counts the pieces of a super-frame that was sent.
-    pub fn sent_pieces(&mut self, count: usize) {
-        self.segments += count as u64;
+    let is_cut = slot.meta.wire_length > slot.length;
+    if offload.segments.is_some() {
+        return match Cut::new(bytes, &offload) {
+            Ok(cut) if !is_cut => Finished::Pieces(cut),
+            _ => Finished::Refused(drop::SUPER_FRAME),
+        };
     }
-
-    /// Puts what was counted where it belongs.
-    pub fn report(&self, counters: &mut TransmitCounters) {
-        counters.completed_checksums += self.completed_checksums;
-        counters.segments += self.segments;
-        for (name, count) in [(drop::SUPER_FRAME, self.super_frame), (drop::UNFINISHED, self.unfinished)] {
-            counters.drops.push(PlaceDrop::new("port", name, count));
+    match offload.partial.map(|partial| complete(bytes, partial)) {
+        Some(Ok(())) if !is_cut => {
+            counters.completed_checksums += 1;
+            slot.meta.offload.partial = None;
+            Finished::Whole(bytes)
         }
+        _ => Finished::Refused(drop::UNFINISHED),
     }
-}
-
-fn refused<'a>(counter: &mut u64) -> Finished<'a> {
-    *counter += 1;
-    Finished::Refused
 }
 
 #[cfg(test)]
@@ -105,13 +74,15 @@ mod tests {
         build_udp(&ends, &[7; 100]).unwrap()
     }
 
-    fn with(frame: &[u8], meta: Meta, work: impl FnOnce(&mut Slot, &mut Finisher)) -> TransmitCounters {
+    fn with(
+        frame: &[u8],
+        meta: Meta,
+        work: impl FnOnce(&mut Slot, &mut TransmitCounters),
+    ) -> TransmitCounters {
         let mut frames = Frames::new(1, 2000);
         assert!(frames.push(frame, meta));
-        let mut finisher = Finisher::default();
-        work(&mut frames.batch().slots()[0], &mut finisher);
         let mut counters = TransmitCounters::default();
-        finisher.report(&mut counters);
+        work(&mut frames.batch().slots()[0], &mut counters);
         counters
     }
 
@@ -122,10 +93,10 @@ mod tests {
         // As a sender leaves it: the sum of the pseudo header, and no more.
         frame[40..42].copy_from_slice(&[0x14, 0x80]);
         let offload = Offload { partial, ..Offload::NONE };
-        let counters = with(&frame, Meta { offload, ..Meta::default() }, |slot, finisher| {
-            assert!(matches!(finisher.finish(slot), Finished::Whole(_)));
+        let counters = with(&frame, Meta { offload, ..Meta::default() }, |slot, counters| {
+            assert!(matches!(finish(slot, counters), Finished::Whole(_)));
             assert!(slot.meta.offload.is_complete());
-            let Finished::Whole(bytes) = finisher.finish(slot) else { panic!("it is whole") };
+            let Finished::Whole(bytes) = finish(slot, counters) else { panic!("it is whole") };
             assert_eq!(check(bytes).transport.unwrap().1, Check::Right);
         });
         assert_eq!(counters.completed_checksums, 1);
@@ -141,12 +112,9 @@ mod tests {
         for (offload, wire_length, name) in
             [(far, 0, "unfinished"), (not_tcp, 0, "super_frame"), (whole, 1000, "unfinished")]
         {
-            let counters =
-                with(&frame, Meta { offload, wire_length, ..Meta::default() }, |slot, finisher| {
-                    assert!(matches!(finisher.finish(slot), Finished::Refused));
-                });
-            let count = counters.drops.iter().find(|drop| drop.name == name).unwrap().count;
-            assert_eq!(count, 1, "{name}");
+            with(&frame, Meta { offload, wire_length, ..Meta::default() }, |slot, counters| {
+                assert!(matches!(finish(slot, counters), Finished::Refused(why) if why == name));
+            });
         }
     }
 
@@ -155,11 +123,9 @@ mod tests {
         let frame = datagram();
         let segments = Some(Segments { kind: SegmentKind::Udp, size: 30, header: 42, ecn: false });
         let offload = Offload { segments, partial: partial_of(&frame), verified: false };
-        let counters = with(&frame, Meta { offload, ..Meta::default() }, |slot, finisher| {
-            let Finished::Pieces(cut) = finisher.finish(slot) else { panic!("it is a super-frame") };
+        with(&frame, Meta { offload, ..Meta::default() }, |slot, counters| {
+            let Finished::Pieces(cut) = finish(slot, counters) else { panic!("it is a super-frame") };
             assert_eq!((cut.count(), cut.length(0), cut.length(3)), (4, 72, 52));
-            finisher.sent_pieces(4);
         });
-        assert_eq!(counters.segments, 4);
     }
 }

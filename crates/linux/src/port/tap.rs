@@ -13,8 +13,9 @@
 
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::batch_builder::BatchBuilder;
-use super::offload::{Finished, Finisher};
-use super::told::{refusing, setting};
+use super::offload::{self, Finished};
+use super::sending::{Outcome, push_all, refusing};
+use super::told::setting;
 use super::{
     Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource, TransmitCounters,
     Transmitted, Transmitter, Uri, Wait,
@@ -466,7 +467,6 @@ impl Receiver for TapReceiver {
 
 struct TapTransmitter {
     tap: Arc<Tap>,
-    finisher: Finisher,
     /// Where pieces of super-frames are written.
     piece: Vec<u8>,
     counters: TransmitCounters,
@@ -474,92 +474,73 @@ struct TapTransmitter {
 }
 
 /// Why a frame is refused.
-const REFUSALS: [&str; 6] =
-    [drop::OVERSIZE, drop::RUNT, drop::LINK_DOWN, drop::NO_MEMORY, drop::INVALID, drop::TAKEN];
-
-/// What became of one frame.
-enum Outcome {
-    Sent,
-    Refused,
-    Full,
-}
+const REFUSALS: [&str; 8] = [
+    drop::OVERSIZE,
+    drop::RUNT,
+    drop::LINK_DOWN,
+    drop::NO_MEMORY,
+    drop::INVALID,
+    drop::TAKEN,
+    offload::REFUSALS[0],
+    offload::REFUSALS[1],
+];
 
 impl TapTransmitter {
     fn new(tap: Arc<Tap>, settings: Vec<PortSetting>) -> Self {
-        TapTransmitter {
-            piece: vec![0; SUPER_FRAME],
-            tap,
-            finisher: Finisher::default(),
-            counters: refusing(&REFUSALS),
-            settings,
-        }
+        TapTransmitter { piece: vec![0; SUPER_FRAME], tap, counters: refusing(&REFUSALS), settings }
     }
 
     fn send(&mut self, slot: &mut Slot) -> Result<Outcome, PortError> {
         let length = slot.length as usize;
         if slot.home == Home::Taken {
-            return Ok(self.refuse(drop::TAKEN));
+            return Ok(Outcome::Refused(drop::TAKEN));
         }
         if length < ETHERNET {
-            return Ok(self.refuse(drop::RUNT));
+            return Ok(Outcome::Refused(drop::RUNT));
         }
         // SAFETY: the batch was promised that these bytes are valid and ours as long as it is borrowed; nothing writes
         // to them in this function before their last use.
         let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), length) };
         if is_oversize(bytes, self.tap.mtu) && slot.meta.offload.segments.is_none() {
-            return Ok(self.refuse(drop::OVERSIZE));
+            return Ok(Outcome::Refused(drop::OVERSIZE));
         }
+        let queue = &self.tap.queues[0];
         if self.tap.has_header {
-            let written = tun::write(self.queue(), &slot.meta.offload.write(), bytes);
-            return self.sort_write(written);
+            return sort_write(tun::write(queue, &slot.meta.offload.write(), bytes));
         }
-        match self.finisher.finish(slot) {
-            Finished::Whole(bytes) => {
-                let written = tun::write(&self.tap.queues[0], &[], bytes);
-                self.sort_write(written)
-            }
-            Finished::Refused => Ok(Outcome::Refused),
+        match offload::finish(slot, &mut self.counters) {
+            Finished::Whole(bytes) => sort_write(tun::write(queue, &[], bytes)),
+            Finished::Refused(why) => Ok(Outcome::Refused(why)),
+            Finished::Pieces(cut) if cut.longest() > self.piece.len() => Ok(Outcome::Refused(drop::OVERSIZE)),
             Finished::Pieces(cut) => {
-                if cut.longest() > self.piece.len() {
-                    return Ok(self.refuse(drop::OVERSIZE));
-                }
                 let mut written = Ok(());
                 let mut pieces = 0;
                 while written.is_ok() && pieces < cut.count() {
                     let length = cut.write(pieces, &mut self.piece);
-                    written = tun::write(&self.tap.queues[0], &[], &self.piece[..length]);
+                    written = tun::write(queue, &[], &self.piece[..length]);
                     pieces += usize::from(written.is_ok());
                 }
                 self.counters.copied += 1;
-                self.finisher.sent_pieces(pieces);
-                match self.sort_write(written)? {
+                self.counters.segments += pieces as u64;
+                match sort_write(written)? {
                     // Its first pieces are gone already, so it cannot be offered again.
-                    Outcome::Full if pieces > 0 => Ok(self.refuse(drop::NO_MEMORY)),
+                    Outcome::Full if pieces > 0 => Ok(Outcome::Refused(drop::NO_MEMORY)),
                     outcome => Ok(outcome),
                 }
             }
         }
     }
+}
 
-    fn queue(&self) -> BorrowedFd<'_> {
-        self.tap.queues[0].as_fd()
-    }
-
-    fn sort_write(&mut self, written: io::Result<()>) -> Result<Outcome, PortError> {
-        let Err(error) = written else { return Ok(Outcome::Sent) };
-        Ok(match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::EINTR) => Outcome::Full,
-            Some(libc::EIO) => self.refuse(drop::LINK_DOWN),
-            Some(libc::ENOMEM | libc::ENOBUFS) => self.refuse(drop::NO_MEMORY),
-            Some(libc::EINVAL | libc::EMSGSIZE | libc::EFAULT) => self.refuse(drop::INVALID),
-            _ => return Err(sort(error)),
-        })
-    }
-
-    fn refuse(&mut self, why: &str) -> Outcome {
-        self.counters.refuse(why);
-        Outcome::Refused
-    }
+fn sort_write(written: io::Result<()>) -> Result<Outcome, PortError> {
+    let Err(error) = written else { return Ok(Outcome::Sent) };
+    Ok(match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EINTR) => Outcome::Full,
+        Some(libc::EIO) => Outcome::Refused(drop::LINK_DOWN),
+        Some(libc::ENOMEM | libc::ENOBUFS) => Outcome::Refused(drop::NO_MEMORY),
+        Some(libc::EINVAL | libc::EMSGSIZE | libc::EFAULT) => Outcome::Refused(drop::INVALID),
+        _ => return Err(sort(error)),
+    })
 }
 
 /// As the kernel judges frames of packet sockets: a VLAN tag does not count.
@@ -575,30 +556,11 @@ impl Transmitter for TapTransmitter {
         which: &[u16],
         _hand: Hand,
     ) -> Result<Transmitted, PortError> {
-        let mut sent = Transmitted::default();
-        let mut stopped = Ok(());
-        for &index in which {
-            let slot = &mut batch.slots()[usize::from(index)];
-            let wire = u64::from(slot.length);
-            match self.send(slot) {
-                Ok(Outcome::Sent) => {
-                    self.counters.accepted += 1;
-                    self.counters.bytes += wire;
-                }
-                Ok(Outcome::Refused) => sent.refused += 1,
-                Ok(Outcome::Full) => break,
-                Err(error) => {
-                    stopped = Err(error);
-                    break;
-                }
-            }
-            sent.dealt += 1;
-        }
-        self.counters.offered += sent.dealt as u64;
-        if sent.dealt == 0 {
-            stopped?;
-        }
-        Ok(sent)
+        push_all(which, |rest, sent| {
+            let slot = &mut batch.slots()[usize::from(rest[0])];
+            let (length, outcome) = (slot.length, self.send(slot)?);
+            Ok(self.counters.settle(outcome, length, sent))
+        })
     }
 
     fn flush(&mut self, _wait: Duration) -> Result<usize, PortError> {
@@ -606,10 +568,7 @@ impl Transmitter for TapTransmitter {
     }
 
     fn counters(&mut self) -> TransmitCounters {
-        let mut counters =
-            TransmitCounters { completed: Some(self.counters.accepted), ..self.counters.clone() };
-        self.finisher.report(&mut counters);
-        counters
+        TransmitCounters { completed: Some(self.counters.accepted), ..self.counters.clone() }
     }
 
     fn settings(&self) -> &[PortSetting] {

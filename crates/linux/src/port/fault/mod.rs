@@ -20,6 +20,7 @@ use super::{
     Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, TransmitCounters, Transmitted,
     Transmitter, Uri, Wait,
 };
+use crate::port::sending::push_all;
 use crate::port::told::setting;
 use crate::sys::clock;
 use record::{PlaceDrop, PortSetting, Result, drop, unit};
@@ -528,20 +529,13 @@ impl Transmitter for FaultTransmitter {
             let fate = self.faults.draw();
             self.fates.push_back(fate);
         }
-        let mut sent = Transmitted::default();
         self.push_out()?;
-        while sent.dealt < which.len() {
-            let step = match self.go_on(batch, &which[sent.dealt..], hand) {
-                Ok(step) => step,
-                Err(error) if sent.dealt == 0 => return Err(error),
-                Err(_) => break, // it will be said again, when nothing was dealt with before
-            };
+        let sent = push_all(which, |rest, sent| {
+            let step = self.go_on(batch, rest, hand)?;
             sent.dealt += step.dealt;
             sent.refused += step.refused;
-            if step.dealt == 0 {
-                break;
-            }
-        }
+            Ok(step.dealt > 0)
+        })?;
         self.offered += sent.dealt as u64;
         Ok(sent)
     }

@@ -10,7 +10,8 @@
 //! a common qdisc: a sender that is too fast is held back rather than dropped.
 
 use super::super::batch::{ALL, Batch, Home, Meta, Slot};
-use super::super::offload::{Finished, Finisher};
+use super::super::offload::{self, Finished};
+use super::super::sending::{push_all, refusing};
 use super::super::{
     Departure, Frames, Hand, PortError, StampSource, TransmitCounters, Transmitted, Transmitter, Uri,
 };
@@ -25,8 +26,11 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-use wire::offload;
+use wire::offload::{Cut, HEADER as VNET_HEADER, Partial, Segments};
 
+/// Why frames are refused before the kernel sees them. [`drop::OFFLOAD`]: its sender left work to the hardware, which this
+/// port cannot tell the kernel, so it must be finished first; [`drop::INVALID_OFFLOAD`]: what is told of that cannot be.
+const REFUSALS: [&str; 5] = [drop::OVERSIZE, drop::RUNT, drop::TAKEN, drop::OFFLOAD, drop::INVALID_OFFLOAD];
 /// The most frames of one system call.
 const CALL: usize = 64;
 /// Bytes of an Ethernet header, the least that a frame must have.
@@ -40,71 +44,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The longest super-frame that the kernel takes.
 const LONGEST: usize = 65_535 + HEADER;
 
-/// Why frames were refused, in the order of [`PacketTransmitter::refused`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::port) enum Reason {
-    /// Longer than the interface takes.
-    Oversize,
-    /// Shorter than an Ethernet header.
-    Runt,
-    /// A transmitter has taken it before.
-    Taken,
-    /// Its sender left work to the hardware, which this port cannot tell the kernel: it must be finished first.
-    Offload,
-    /// What is told of its checksum or segments cannot be.
-    Invalid,
-    /// The link is down.
-    LinkDown,
-    /// The qdisc (or, without one, the driver) had no room.
-    Queue,
-}
-
-impl Reason {
-    const COUNT: usize = 7;
-
-    /// All with their names; the last one depends on the way out.
-    pub(in crate::port) fn names(bypass: bool) -> [&'static str; Reason::COUNT] {
-        let queue = if bypass { drop::DRIVER_BUSY } else { drop::QDISC_FULL };
-        [
-            drop::OVERSIZE,
-            drop::RUNT,
-            drop::TAKEN,
-            drop::OFFLOAD,
-            drop::INVALID_OFFLOAD,
-            drop::LINK_DOWN,
-            queue,
-        ]
-    }
-}
-
-/// Frames refused, by reason.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::port) struct Refused([u64; Reason::COUNT]);
-
-impl Refused {
-    /// Counts one.
-    #[inline]
-    pub(in crate::port) fn add(&mut self, reason: Reason) {
-        self.add_many(reason, 1);
-    }
-
-    /// Counts some.
-    #[inline]
-    pub(in crate::port) fn add_many(&mut self, reason: Reason, count: u64) {
-        self.0[reason as usize] += count;
-    }
-
-    /// As they are told.
-    pub(in crate::port) fn drops(&self, bypass: bool) -> Vec<PlaceDrop> {
-        let names = Reason::names(bypass);
-        let drop = |(name, &count): (&str, &u64)| {
-            let by_kernel = matches!(name, drop::QDISC_FULL | drop::DRIVER_BUSY | drop::LINK_DOWN);
-            PlaceDrop::new(if by_kernel { "kernel" } else { "port" }, name, count)
-        };
-        names.into_iter().zip(&self.0).map(drop).collect()
-    }
-}
-
 /// Where a transmitter may send, and how long a frame may be: the same for `int:` and `ring:`.
 #[derive(Debug)]
 pub(in crate::port) struct SendTarget {
@@ -112,13 +51,19 @@ pub(in crate::port) struct SendTarget {
     pub watch: LinkWatch,
     pub mtu: usize,
     pub vnet: bool,
+    /// What it is called when the qdisc (or, without one, the driver) has no room.
+    queue: &'static str,
     /// Said by the next call: the link went down.
     pub unsaid: bool,
 }
 
 impl SendTarget {
-    /// A socket that sends only, on the interface of the URI.
-    pub fn open(uri: &Uri, vnet: bool, bypass: bool) -> Result<(SendTarget, Vec<PortSetting>)> {
+    /// A socket that sends only, on the interface of the URI; its settings, and the counters for what it refuses.
+    pub fn open(
+        uri: &Uri,
+        vnet: bool,
+        bypass: bool,
+    ) -> Result<(SendTarget, Vec<PortSetting>, TransmitCounters)> {
         let (fd, facts) = shared::socket(uri)?;
         packet::set(&fd, libc::PACKET_QDISC_BYPASS, i32::from(bypass))
             .map_err(refused(uri, "to pass by the qdisc"))?;
@@ -132,7 +77,11 @@ impl SendTarget {
             setting("vnet", "", switch(vnet), ""),
             setting("mtu", "", format!("{} B", facts.mtu), ""),
         ];
-        Ok((SendTarget { fd, watch: LinkWatch::new(&facts), mtu: facts.mtu, vnet, unsaid: false }, settings))
+        let queue = if bypass { drop::DRIVER_BUSY } else { drop::QDISC_FULL };
+        let mut counters = refusing(&REFUSALS);
+        counters.drops.extend([drop::LINK_DOWN, queue].map(|name| PlaceDrop::new("kernel", name, 0)));
+        let watch = LinkWatch::new(&facts);
+        Ok((SendTarget { fd, watch, mtu: facts.mtu, vnet, queue, unsaid: false }, settings, counters))
     }
 
     /// The longest frame without a tag.
@@ -149,34 +98,32 @@ impl SendTarget {
 
     /// Why the frame cannot be sent, as far as that shows beforehand.
     #[inline]
-    pub fn refusal(&mut self, slot: &Slot) -> Option<Reason> {
+    pub fn refusal(&mut self, slot: &Slot) -> Option<&'static str> {
         let length = slot.length as usize;
         if slot.home == Home::Taken {
-            return Some(Reason::Taken);
+            return Some(drop::TAKEN);
         }
         if length < HEADER {
-            return Some(Reason::Runt);
+            return Some(drop::RUNT);
         }
         let offload = &slot.meta.offload;
         if !offload.is_complete() {
             if !self.vnet {
-                return Some(Reason::Offload);
+                return Some(drop::OFFLOAD);
             }
-            let inside = |partial: offload::Partial| {
-                usize::from(partial.start) + usize::from(partial.offset) + 2 <= length
-            };
-            let cuts =
-                |segments: offload::Segments| segments.size > 0 && usize::from(segments.header) <= length;
+            let inside =
+                |partial: Partial| usize::from(partial.start) + usize::from(partial.offset) + 2 <= length;
+            let cuts = |segments: Segments| segments.size > 0 && usize::from(segments.header) <= length;
             if !offload.partial.is_none_or(inside) || !offload.segments.is_none_or(cuts) {
-                return Some(Reason::Invalid);
+                return Some(drop::INVALID_OFFLOAD);
             }
         }
         if offload.segments.is_some() {
-            return (length > LONGEST).then_some(Reason::Oversize);
+            return (length > LONGEST).then_some(drop::OVERSIZE);
         }
         if length > self.allowed(slot) {
             self.refresh();
-            return (length > self.allowed(slot)).then_some(Reason::Oversize);
+            return (length > self.allowed(slot)).then_some(drop::OVERSIZE);
         }
         None
     }
@@ -189,36 +136,36 @@ impl SendTarget {
     }
 
     /// Why a frame was refused that the kernel said nothing about.
-    fn unsaid_reason(&mut self, slot: &Slot) -> Reason {
+    fn unsaid_reason(&mut self, slot: &Slot) -> &'static str {
         match packet::interface_numbered(&self.fd, self.watch.index()) {
             Ok(facts) if facts.up => {
                 self.mtu = facts.mtu;
                 let offload = &slot.meta.offload;
                 match offload.segments {
                     // The kernel looks closer at a super-frame than `refusal` does; so does who cuts one here.
-                    Some(_) if offload::Cut::new(bytes(slot), offload).is_err() => Reason::Invalid,
-                    None if slot.length as usize > self.allowed(slot) => Reason::Oversize,
-                    _ => Reason::Queue,
+                    Some(_) if Cut::new(bytes(slot), offload).is_err() => drop::INVALID_OFFLOAD,
+                    None if slot.length as usize > self.allowed(slot) => drop::OVERSIZE,
+                    _ => self.queue,
                 }
             }
-            _ => Reason::LinkDown,
+            _ => drop::LINK_DOWN,
         }
     }
 
     /// What an error means for the frame that met it: its reason, or that nothing more can be sent now (none), or the
     /// end of the port.
-    pub fn judge(&mut self, error: io::Error) -> Result<Option<Reason>, PortError> {
+    pub fn judge(&mut self, error: io::Error) -> Result<Option<&'static str>, PortError> {
         match error.raw_os_error() {
             Some(libc::EAGAIN) => Ok(None),
-            Some(libc::ENOBUFS) => Ok(Some(Reason::Queue)),
+            Some(libc::ENOBUFS) => Ok(Some(self.queue)),
             Some(libc::EMSGSIZE) => {
                 self.refresh();
-                Ok(Some(Reason::Oversize))
+                Ok(Some(drop::OVERSIZE))
             }
-            Some(libc::EINVAL) => Ok(Some(Reason::Invalid)),
+            Some(libc::EINVAL) => Ok(Some(drop::INVALID_OFFLOAD)),
             Some(libc::ENETDOWN) if self.watch.is_down() => {
                 let gone = matches!(self.watch.explain(&self.fd, error), PortError::Gone);
-                if gone { Err(PortError::Gone) } else { Ok(Some(Reason::LinkDown)) }
+                if gone { Err(PortError::Gone) } else { Ok(Some(drop::LINK_DOWN)) }
             }
             _ => match self.watch.explain(&self.fd, error) {
                 PortError::Down => {
@@ -268,26 +215,20 @@ fn worst(length: u32) -> u64 {
 /// The transmitting end.
 pub(in crate::port) struct PacketTransmitter {
     way: SendTarget,
-    bypass: bool,
     buffer: u64,
     headers: Vec<libc::mmsghdr>,
     /// Two for each frame: the virtio header (or nothing) and the bytes.
     pieces: Vec<[libc::iovec; 2]>,
-    vnet: Vec<[u8; offload::HEADER]>,
+    vnet: Vec<[u8; VNET_HEADER]>,
     /// Joins frames, if that is asked for.
     joiner: Option<Joiner>,
     /// While joined frames are sent: how many frames each slot stands for.
     weights: Vec<u16>,
-    /// Without virtio headers: completes checksums, cuts super-frames.
-    finisher: Finisher,
     /// The pieces of a super-frame.
     cut: Frames,
     /// When frames left, if that is asked for.
     stamps: Option<SentStamps>,
-    refused: Refused,
-    offered: u64,
-    accepted: u64,
-    bytes: u64,
+    counters: TransmitCounters,
     settings: Vec<PortSetting>,
 }
 
@@ -302,7 +243,8 @@ impl PacketTransmitter {
         bypass: bool,
         join: usize,
     ) -> Result<PacketTransmitter> {
-        let (way, mut settings) = SendTarget::open(uri, vnet, bypass)?;
+        let (way, mut settings, mut counters) = SendTarget::open(uri, vnet, bypass)?;
+        counters.drops.extend(offload::REFUSALS.map(|name| PlaceDrop::new("port", name, 0)));
         if join > 1 {
             let note = "UDP frames of one flow and length leave as one super-frame, which the kernel cuts";
             settings.push(setting("join", join.to_string(), format!("{join} frames"), note));
@@ -314,21 +256,16 @@ impl PacketTransmitter {
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Ok(PacketTransmitter {
             way,
-            bypass,
             buffer,
             // SAFETY: all zeros is a valid value of this C struct.
             headers: (0..CALL).map(|_| unsafe { MaybeUninit::zeroed().assume_init() }).collect(),
             pieces: vec![[empty; 2]; CALL],
-            vnet: vec![[0; offload::HEADER]; CALL],
+            vnet: vec![[0; VNET_HEADER]; CALL],
             joiner: (join > 1).then(|| Joiner::new(join)),
             weights: vec![],
-            finisher: Finisher::default(),
             cut: Frames::new(if vnet { 0 } else { CALL }, way_longest + 8),
             stamps: None,
-            refused: Refused::default(),
-            offered: 0,
-            accepted: 0,
-            bytes: 0,
+            counters,
             settings,
         })
     }
@@ -355,7 +292,7 @@ impl PacketTransmitter {
     }
 
     /// Prepares as many frames for one call as surely fit, at least one; stops before one that must be refused.
-    fn prepare(&mut self, slots: &[Slot], which: &[u16]) -> Result<usize, Reason> {
+    fn prepare(&mut self, slots: &[Slot], which: &[u16]) -> Result<usize, &'static str> {
         let unsent = if which.len() > 1 { packet::unsent(&self.way.fd).unwrap_or(self.buffer) } else { 0 };
         let mut room = self.buffer.saturating_sub(unsent);
         for (count, &index) in which.iter().take(CALL).enumerate() {
@@ -382,7 +319,7 @@ impl PacketTransmitter {
         let header = &mut self.headers[at].msg_hdr;
         if self.way.vnet {
             self.vnet[at] = slot.meta.offload.write();
-            pieces[0] = libc::iovec { iov_base: (&raw mut self.vnet[at]).cast(), iov_len: offload::HEADER };
+            pieces[0] = libc::iovec { iov_base: (&raw mut self.vnet[at]).cast(), iov_len: VNET_HEADER };
             (header.msg_iov, header.msg_iovlen) = (pieces.as_mut_ptr(), 2);
         } else {
             (header.msg_iov, header.msg_iovlen) = (&raw mut pieces[1], 1);
@@ -410,47 +347,40 @@ impl PacketTransmitter {
         self.weights.get(usize::from(index)).map_or(1, |&weight| u64::from(weight))
     }
 
-    fn refuse(&mut self, index: u16, reason: Reason, sent: &mut Transmitted) {
-        self.refused.add_many(reason, self.weight(index));
+    fn refuse(&mut self, index: u16, reason: &'static str, sent: &mut Transmitted) {
+        self.counters.refuse(reason, self.weight(index));
         sent.dealt += 1;
         sent.refused += 1;
     }
 
     /// Completes a frame, to be sent as it then is, or sends the pieces of a super-frame.
-    fn finish(&mut self, slot: &mut Slot, index: u16, sent: &mut Transmitted) -> Result<bool, PortError> {
+    fn finish(&mut self, slot: &mut Slot, index: u16, sent: &mut Transmitted) {
         let length = u64::from(slot.length);
-        match self.finisher.finish(slot) {
-            Finished::Whole(_) => Ok(true),
-            Finished::Refused => {
-                sent.dealt += 1;
-                sent.refused += 1;
-                Ok(true)
-            }
+        match offload::finish(slot, &mut self.counters) {
+            Finished::Whole(_) => {}
+            Finished::Refused(why) => self.refuse(index, why, sent),
             Finished::Pieces(cut) if cut.longest() > self.way.longest() => {
-                self.refuse(index, Reason::Oversize, sent);
-                Ok(true)
+                self.refuse(index, drop::OVERSIZE, sent);
             }
             Finished::Pieces(cut) => {
                 let mut pieces = std::mem::replace(&mut self.cut, Frames::new(0, 0));
-                let count = self.send_pieces(&cut, &mut pieces);
+                let all = self.send_pieces(&cut, &mut pieces);
                 self.cut = pieces;
-                self.finisher.sent_pieces(count.0);
-                if count.1 {
-                    self.accepted += 1;
-                    self.bytes += length;
+                if all {
+                    self.counters.accepted += 1;
+                    self.counters.bytes += length;
                     sent.dealt += 1;
                 } else {
-                    self.refuse(index, Reason::Queue, sent);
+                    self.refuse(index, self.way.queue, sent);
                 }
-                Ok(true)
             }
         }
     }
 
     /// Sends the pieces, waiting a little where there is no room: the frame cannot be taken back once its first piece
-    /// is out. How many were sent, and whether all.
-    fn send_pieces(&mut self, cut: &offload::Cut<'_>, pieces: &mut Frames) -> (usize, bool) {
-        let before = (self.accepted, self.bytes);
+    /// is out. Whether all were sent.
+    fn send_pieces(&mut self, cut: &Cut<'_>, pieces: &mut Frames) -> bool {
+        let before = (self.counters.accepted, self.counters.bytes);
         let mut all = true;
         let mut piece = 0;
         while piece < cut.count() {
@@ -463,21 +393,22 @@ impl PacketTransmitter {
             }
             let mut batch = pieces.batch();
             let which = batch.all();
-            let (slots, mut done) = (batch.slots(), Transmitted::default());
+            let slots = batch.slots();
             let until = Instant::now() + PATIENCE;
-            while done.dealt < which.len() {
-                match self.push(slots, &which[done.dealt..], &mut done) {
-                    Ok(true) => {}
-                    Ok(false) if Instant::now() < until => std::thread::sleep(Duration::from_micros(50)),
-                    _ => break,
+            let done = push_all(which, |rest, done| {
+                let pushed = self.push(slots, rest, done)?;
+                if !pushed && Instant::now() < until {
+                    std::thread::sleep(Duration::from_micros(50));
+                    return Ok(true);
                 }
-            }
-            all &= done.dealt == which.len() && done.refused == 0;
+                Ok(pushed)
+            });
+            all &= done.is_ok_and(|done| done.dealt == which.len() && done.refused == 0);
         }
-        let sent = (self.accepted - before.0) as usize;
+        self.counters.segments += self.counters.accepted - before.0;
         // The pieces count as pieces; the super-frame counts as one frame.
-        (self.accepted, self.bytes) = before;
-        (sent, all)
+        (self.counters.accepted, self.counters.bytes) = before;
+        all
     }
 
     /// Counts what was accepted.
@@ -485,50 +416,43 @@ impl PacketTransmitter {
         for &index in which {
             let (slot, weight) = (&slots[usize::from(index)], self.weight(index));
             let header = slot.meta.offload.segments.map_or(0, |segments| u64::from(segments.header));
-            self.accepted += weight;
-            self.bytes += u64::from(slot.length) + (weight - 1) * header;
+            self.counters.accepted += weight;
+            self.counters.bytes += u64::from(slot.length) + (weight - 1) * header;
         }
     }
 
     /// Sends frames, joined where that can be.
     fn transmit_joined(
         &mut self,
-        mut joiner: Joiner,
+        joiner: &mut Joiner,
         slots: &[Slot],
         which: &[u16],
-    ) -> (Joiner, Transmitted, Result<(), PortError>) {
+    ) -> Result<Transmitted, PortError> {
         joiner.fill(slots, which);
         self.weights = std::mem::take(&mut joiner.weights);
-        let mut slots_sent = Transmitted::default();
         let mut sent = Transmitted::default();
-        let mut result = Ok(());
-        while slots_sent.dealt < joiner.slots.len() && result.is_ok() {
-            let (from, refused) = (slots_sent.dealt, slots_sent.refused);
-            let all = &ALL[from..joiner.slots.len()];
-            let pushed = self.push(&mut joiner.slots, all, &mut slots_sent);
+        let joined = push_all(&ALL[..joiner.slots.len()], |rest, done| {
+            let (from, refused) = (done.dealt, done.refused);
+            let pushed = self.push(&mut joiner.slots, rest, done);
             let weight = |index: usize| usize::from(self.weights[index]);
-            sent.dealt += (from..slots_sent.dealt).map(weight).sum::<usize>();
+            sent.dealt += (from..done.dealt).map(weight).sum::<usize>();
             // A push refuses one slot at most: the last that it dealt with.
-            if slots_sent.refused > refused {
-                sent.refused += weight(slots_sent.dealt - 1);
+            if done.refused > refused {
+                sent.refused += weight(done.dealt - 1);
             }
-            match pushed {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => result = Err(error),
-            }
-        }
+            pushed
+        });
         joiner.weights = std::mem::take(&mut self.weights);
-        (joiner, sent, result)
+        joined.map(|_| sent)
     }
 
     /// The kernel refused a frame; whether it had used up a number for it. `packet_snd` (net/packet/af_packet.c) looks at
     /// the length twice: first with room for a tag, then, behind the stamp's number, without. What is wrong with a frame
     /// it finds before, that a qdisc is full behind.
-    fn tried(&mut self, reason: Reason, slot: &Slot) {
+    fn tried(&mut self, reason: &'static str, slot: &Slot) {
         let is_numbered = match reason {
-            Reason::Queue => true,
-            Reason::Oversize => slot.length as usize <= self.way.longest() + TAG,
+            reason if reason == self.way.queue => true,
+            drop::OVERSIZE => slot.length as usize <= self.way.longest() + TAG,
             _ => false,
         };
         if let Some(stamps) = self.stamps.as_mut().filter(|_| is_numbered) {
@@ -540,8 +464,9 @@ impl PacketTransmitter {
     fn push(&mut self, slots: &mut [Slot], which: &[u16], sent: &mut Transmitted) -> Result<bool, PortError> {
         let count = match self.prepare(slots, which) {
             Ok(count) => count,
-            Err(Reason::Offload) => {
-                return self.finish(&mut slots[usize::from(which[0])], which[0], sent);
+            Err(drop::OFFLOAD) => {
+                self.finish(&mut slots[usize::from(which[0])], which[0], sent);
+                return Ok(true);
             }
             Err(reason) => {
                 self.refuse(which[0], reason, sent);
@@ -549,7 +474,7 @@ impl PacketTransmitter {
             }
         };
         let handed_ns = if self.stamps.is_some() { SentStamps::now() } else { 0 };
-        let first = self.offered + sent.dealt as u64;
+        let first = self.counters.offered + sent.dealt as u64;
         match self.send(count) {
             Ok(went) => {
                 self.way.watch.passes();
@@ -586,32 +511,19 @@ impl Transmitter for PacketTransmitter {
         _hand: Hand,
     ) -> Result<Transmitted, PortError> {
         self.way.watch.check()?;
-        let mut sent = Transmitted::default();
         if self.way.unsaid {
-            return self.way.answer(sent);
+            return self.way.answer(Transmitted::default());
         }
         let slots = batch.slots();
-        if let Some(joiner) = self.joiner.take() {
-            let (joiner, sent, result) = self.transmit_joined(joiner, slots, which);
-            self.joiner = Some(joiner);
-            self.offered += sent.dealt as u64;
-            // What was dealt with is told first; the next call meets the error again.
-            return if sent.dealt > 0 {
-                self.way.answer(sent)
-            } else {
-                result.and_then(|()| self.way.answer(sent))
-            };
-        }
-        while sent.dealt < which.len() {
-            match self.push(slots, &which[sent.dealt..], &mut sent) {
-                Ok(true) => {}
-                Ok(false) => break,
-                // What was dealt with is told first; the next call meets the error again.
-                Err(_) if sent.dealt > 0 => break,
-                Err(error) => return Err(error),
+        let sent = match self.joiner.take() {
+            Some(mut joiner) => {
+                let sent = self.transmit_joined(&mut joiner, slots, which);
+                self.joiner = Some(joiner);
+                sent?
             }
-        }
-        self.offered += sent.dealt as u64;
+            None => push_all(which, |rest, sent| self.push(slots, rest, sent))?,
+        };
+        self.counters.offered += sent.dealt as u64;
         self.way.answer(sent)
     }
 
@@ -627,15 +539,7 @@ impl Transmitter for PacketTransmitter {
     }
 
     fn counters(&mut self) -> TransmitCounters {
-        let mut counters = TransmitCounters {
-            offered: self.offered,
-            accepted: self.accepted,
-            bytes: self.bytes,
-            drops: self.refused.drops(self.bypass),
-            ..Default::default()
-        };
-        self.finisher.report(&mut counters);
-        counters
+        self.counters.clone()
     }
 
     fn settings(&self) -> &[PortSetting] {

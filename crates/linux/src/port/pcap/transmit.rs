@@ -6,7 +6,8 @@
 
 use super::writer::{Options, Writer};
 use crate::port::batch::{Batch, Home};
-use crate::port::told::{refusing, setting};
+use crate::port::sending::refusing;
+use crate::port::told::setting;
 use crate::port::{Hand, Meta, PortError, Stamp, StampSource, TransmitCounters, Transmitted, Transmitter};
 use crate::sys::clock;
 use record::{PlaceDrop, PortSetting, Problem, Result, drop};
@@ -116,7 +117,7 @@ impl Transmitter for PcapTransmitter {
                 _ => None,
             };
             if let Some(why) = refused {
-                self.counters.refuse(why);
+                self.counters.refuse(why, 1);
                 sent.refused += 1;
                 continue;
             }
@@ -125,7 +126,7 @@ impl Transmitter for PcapTransmitter {
             }
             let written = self.write(batch.bytes(usize::from(index)), meta);
             if !written.map_err(|problem| self.error(&problem))? {
-                self.counters.refuse(drop::MALFORMED);
+                self.counters.refuse(drop::MALFORMED, 1);
                 sent.refused += 1;
             }
         }

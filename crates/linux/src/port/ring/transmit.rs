@@ -12,13 +12,14 @@
 use super::super::batch::{Batch, Slot};
 use super::super::packet::PacketTransmitter;
 use super::super::packet::shared::refused;
-use super::super::packet::transmit::{Reason, Refused, SendTarget};
+use super::super::packet::transmit::SendTarget;
+use super::super::sending::push_all;
 use super::super::told::setting;
 use super::super::{Hand, PortError, TransmitCounters, Transmitted, Transmitter, Uri};
 use super::Asked;
 use crate::sys::packet::{self, Mapping};
 use crate::sys::socket;
-use record::{PortSetting, Problem, Result};
+use record::{PortSetting, Problem, Result, drop};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
@@ -44,26 +45,21 @@ pub struct RingTransmitter {
     way: SendTarget,
     /// For super-frames, which are longer than a slot, and frames that must be finished before they are sent.
     side: PacketTransmitter,
-    bypass: bool,
     slot: usize,
     count: usize,
     /// Slot of the next frame.
     head: usize,
     /// Slots behind `head` that are not known to be free again.
     pending: usize,
-    refused: Refused,
-    offered: u64,
-    accepted: u64,
+    counters: TransmitCounters,
     completed: u64,
-    bytes: u64,
-    copied: u64,
     settings: Vec<PortSetting>,
 }
 
 impl RingTransmitter {
     /// Opens it as asked.
     pub fn open(uri: &Uri, asked: &Asked) -> Result<RingTransmitter> {
-        let (way, mut settings) = SendTarget::open(uri, asked.vnet, asked.bypass)?;
+        let (way, mut settings, counters) = SendTarget::open(uri, asked.vnet, asked.bypass)?;
         let slot = (START + offload::HEADER + way.longest() + 8).next_power_of_two().max(2048);
         let block = slot.max(64 << 10);
         let blocks = (asked.tx_frames as usize * slot).div_ceil(block);
@@ -95,17 +91,12 @@ impl RingTransmitter {
             map,
             way,
             side,
-            bypass: asked.bypass,
             slot,
             count,
             head: 0,
             pending: 0,
-            refused: Refused::default(),
-            offered: 0,
-            accepted: 0,
+            counters,
             completed: 0,
-            bytes: 0,
-            copied: 0,
             settings,
         })
     }
@@ -148,7 +139,7 @@ impl RingTransmitter {
             start.add(LENGTH).cast::<u32>().write(length as u32);
         }
         self.status(index).store(ASKING, Ordering::Release);
-        self.copied += 1;
+        self.counters.copied += 1;
     }
 
     /// The longest frame that fits into a slot.
@@ -176,7 +167,7 @@ impl RingTransmitter {
 
     /// Fills slots until one call is full, the ring is full, or a frame must be treated on its own. How many, and why
     /// the next one is refused if it is.
-    fn prepare(&mut self, slots: &[Slot], which: &[u16]) -> (usize, Option<Reason>) {
+    fn prepare(&mut self, slots: &[Slot], which: &[u16]) -> (usize, Option<&'static str>) {
         let free = (self.count - self.pending).min(CALL);
         for (filled, &index) in which.iter().take(free).enumerate() {
             let frame = &slots[usize::from(index)];
@@ -205,8 +196,8 @@ impl RingTransmitter {
         (taken, wrong)
     }
 
-    fn refuse(&mut self, reason: Reason, sent: &mut Transmitted) {
-        self.refused.add(reason);
+    fn refuse(&mut self, reason: &'static str, sent: &mut Transmitted) {
+        self.counters.refuse(reason, 1);
         sent.dealt += 1;
         sent.refused += 1;
     }
@@ -222,7 +213,7 @@ impl RingTransmitter {
         let (filled, reason) = self.prepare(batch.slots(), which);
         if filled == 0 {
             return match reason {
-                Some(Reason::Offload) => self.aside(batch, which[0], sent),
+                Some(drop::OFFLOAD) => self.aside(batch, which[0], sent),
                 Some(reason) => {
                     self.refuse(reason, sent);
                     Ok(true)
@@ -237,14 +228,14 @@ impl RingTransmitter {
             self.way.watch.passes();
         }
         let length = |&index: &u16| u64::from(batch.bytes(usize::from(index)).len() as u32);
-        self.accepted += taken as u64;
-        self.bytes += which[..taken].iter().map(length).sum::<u64>();
+        self.counters.accepted += taken as u64;
+        self.counters.bytes += which[..taken].iter().map(length).sum::<u64>();
         sent.dealt += taken;
         if wrong {
             // The call tells what was wrong with that slot: an MTU that became smaller meanwhile, or what is told of its
             // checksum and segments.
             let reason = said.err().map_or(Ok(None), |error| self.way.judge(error))?;
-            self.refuse(reason.unwrap_or(Reason::Invalid), sent);
+            self.refuse(reason.unwrap_or(drop::INVALID_OFFLOAD), sent);
             return Ok(true);
         }
         match said {
@@ -282,20 +273,11 @@ impl Transmitter for RingTransmitter {
         _hand: Hand,
     ) -> Result<Transmitted, PortError> {
         self.way.watch.check()?;
-        let mut sent = Transmitted::default();
         if self.way.unsaid {
-            return self.way.answer(sent);
+            return self.way.answer(Transmitted::default());
         }
-        while sent.dealt < which.len() {
-            match self.push(batch, &which[sent.dealt..], &mut sent) {
-                Ok(true) => {}
-                Ok(false) => break,
-                // What was dealt with is told first; the next call meets the error again.
-                Err(_) if sent.dealt > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        self.offered += sent.dealt as u64;
+        let sent = push_all(which, |rest, sent| self.push(batch, rest, sent))?;
+        self.counters.offered += sent.dealt as u64;
         self.way.answer(sent)
     }
 
@@ -315,24 +297,18 @@ impl Transmitter for RingTransmitter {
 
     fn counters(&mut self) -> TransmitCounters {
         self.reap();
-        let side = self.side.counters();
-        let mut drops = self.refused.drops(self.bypass);
-        for (drop, other) in drops.iter_mut().zip(&side.drops) {
-            drop.count += other.count;
+        let mut counters = self.side.counters();
+        counters.offered = self.counters.offered;
+        counters.accepted += self.counters.accepted;
+        counters.bytes += self.counters.bytes;
+        // Of what went by the other socket nothing is reported; it is few, and counted as it was accepted.
+        counters.completed = Some(self.completed + counters.accepted - self.counters.accepted);
+        counters.copied = self.counters.copied;
+        // Those of the other socket begin with the same reasons.
+        for (drop, own) in counters.drops.iter_mut().zip(&self.counters.drops) {
+            drop.count += own.count;
         }
-        drops.extend(side.drops.into_iter().skip(drops.len()));
-        TransmitCounters {
-            offered: self.offered,
-            accepted: self.accepted + side.accepted,
-            bytes: self.bytes + side.bytes,
-            // Of what went by the other socket nothing is reported; it is few, and counted as it was accepted.
-            completed: Some(self.completed + side.accepted),
-            copied: self.copied,
-            drops,
-            completed_checksums: side.completed_checksums,
-            segments: side.segments,
-            extra: vec![],
-        }
+        counters
     }
 
     fn settings(&self) -> &[PortSetting] {

@@ -5,6 +5,7 @@ use super::socket::{Held, Outward, Socket};
 use crate::port::area::Area;
 use crate::port::batch::{Batch, Home, Slot};
 use crate::port::interface::{Health, Probe};
+use crate::port::sending::{Outcome, push_all};
 use crate::port::{Hand, PortError, TransmitCounters, Transmitted, Transmitter};
 use record::{PlaceDrop, PortSetting, drop};
 use std::sync::Arc;
@@ -47,13 +48,6 @@ pub struct XdpTransmitter {
     pub(super) socket: Arc<Socket>,
 }
 
-/// What became of one frame.
-enum Fate {
-    Sent,
-    Refused,
-    NoRoom,
-}
-
 impl XdpTransmitter {
     /// Takes back what the kernel has sent; chunks beyond those needed for copies go back to the area.
     fn reclaim(&mut self) {
@@ -93,7 +87,6 @@ impl XdpTransmitter {
         self.held.add(number);
         self.rings.frames.write(libc::xdp_desc { addr, len: length, options: 0 });
         self.under_way += 1;
-        self.counters.bytes += u64::from(length);
     }
 
     /// The longest frame of this kind: a VLAN tag does not count to the MTU.
@@ -108,25 +101,23 @@ impl XdpTransmitter {
     }
 
     /// Why the frame cannot be sent, if so.
-    fn refuse(&mut self, slot: &Slot) -> bool {
-        let why = if slot.home == Home::Taken {
-            drop::TAKEN
+    fn refusal(&self, slot: &Slot) -> Option<&'static str> {
+        if slot.home == Home::Taken {
+            Some(drop::TAKEN)
         } else if self.down {
-            drop::LINK_DOWN
+            Some(drop::LINK_DOWN)
         } else if slot.length < SHORTEST {
-            drop::RUNT
+            Some(drop::RUNT)
         } else if slot.meta.offload.segments.is_none() && slot.length > self.longest_of(slot) {
-            drop::OVERSIZE
+            Some(drop::OVERSIZE)
         } else {
-            return false;
-        };
-        self.counters.refuse(why);
-        true
+            None
+        }
     }
 
-    fn send(&mut self, slot: &mut Slot, hand: Hand, left: usize) -> Fate {
-        if self.refuse(slot) {
-            return Fate::Refused;
+    fn send(&mut self, slot: &mut Slot, hand: Hand, left: usize) -> Outcome {
+        if let Some(why) = self.refusal(slot) {
+            return Outcome::Refused(why);
         }
         if slot.meta.offload.segments.is_some() {
             return self.send_pieces(slot);
@@ -136,7 +127,7 @@ impl XdpTransmitter {
         let (number, offset) = match own {
             Some(place) => place,
             None => {
-                let Some(number) = self.chunk(left) else { return Fate::NoRoom };
+                let Some(number) = self.chunk(left) else { return Outcome::Full };
                 self.counters.copied += 1;
                 // SAFETY: the chunk is ours, was not lent to anyone, and has room for the frame.
                 (number, unsafe { area.copy(number, slot) })
@@ -149,11 +140,10 @@ impl XdpTransmitter {
                 std::slice::from_raw_parts_mut(data.as_ptr(), slot.length as usize)
             };
             if !complete(bytes, partial) {
-                self.counters.refuse(drop::CHECKSUM);
                 if own.is_none() {
                     self.stash.push(number);
                 }
-                return Fate::Refused;
+                return Outcome::Refused(drop::CHECKSUM);
             }
             self.counters.completed_checksums += 1;
         }
@@ -161,33 +151,30 @@ impl XdpTransmitter {
             slot.home = Home::Taken;
         }
         self.submit(number, offset, slot.length);
-        Fate::Sent
+        Outcome::Sent
     }
 
     /// Cuts a super-frame into chunks of its own, all of it or nothing.
-    fn send_pieces(&mut self, slot: &Slot) -> Fate {
+    fn send_pieces(&mut self, slot: &Slot) -> Outcome {
         let area = self.socket.area.clone();
         // SAFETY: the slot holds its bytes as long as the batch is borrowed.
         let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) };
         let cut = match Cut::new(bytes, &slot.meta.offload) {
             Ok(cut) if cut.longest() <= self.longest as usize && cut.count() <= self.frames as usize => cut,
-            _ => {
-                self.counters.refuse(drop::SUPER_FRAME);
-                return Fate::Refused;
-            }
+            _ => return Outcome::Refused(drop::SUPER_FRAME),
         };
         let count = cut.count();
         if (self.room() as usize) < count {
-            return Fate::NoRoom;
+            return Outcome::Full;
         }
         if self.stash.len() < count {
             area.take(count - self.stash.len(), &mut self.stash);
         }
         if self.stash.len() < count {
-            return Fate::NoRoom;
+            return Outcome::Full;
         }
         for piece in 0..count {
-            let Some(number) = self.stash.pop() else { return Fate::NoRoom };
+            let Some(number) = self.stash.pop() else { return Outcome::Full };
             let length = cut.length(piece);
             let offset = (Area::HEADROOM as usize).min(area.chunk_bytes() as usize - length);
             // SAFETY: the chunk is ours and has room for the piece behind the offset.
@@ -200,7 +187,7 @@ impl XdpTransmitter {
         }
         self.counters.copied += 1;
         self.counters.segments += count as u64;
-        Fate::Sent
+        Outcome::Sent
     }
 
     /// Makes the kernel send. In copy mode one call sends a limited number and says `EAGAIN` when there is more; `EBUSY`
@@ -272,32 +259,25 @@ impl Transmitter for XdpTransmitter {
     ) -> Result<Transmitted, PortError> {
         self.ready()?;
         self.reclaim();
-        let mut sent = Transmitted::default();
-        for &index in which {
+        let sent = push_all(which, |rest, sent| {
             if self.room() == 0 {
                 self.rings.frames.publish();
                 self.kick();
                 self.reclaim();
                 if self.room() == 0 {
-                    break;
+                    return Ok(false);
                 }
             }
-            let left = which.len() - sent.dealt;
-            match self.send(&mut batch.slots()[usize::from(index)], hand, left) {
-                Fate::Sent => {}
-                Fate::Refused => sent.refused += 1,
-                Fate::NoRoom => break,
-            }
-            sent.dealt += 1;
-        }
+            let slot = &mut batch.slots()[usize::from(rest[0])];
+            let outcome = self.send(slot, hand, rest.len());
+            Ok(self.counters.settle(outcome, slot.length, sent))
+        });
         self.rings.frames.publish();
         self.kick();
         if !self.stash.is_empty() {
             self.socket.area.give(self.stash.drain(..));
         }
-        self.counters.offered += sent.dealt as u64;
-        self.counters.accepted += (sent.dealt - sent.refused) as u64;
-        Ok(sent)
+        sent
     }
 
     fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
