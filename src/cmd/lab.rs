@@ -217,7 +217,7 @@ fn list(output: &Output) -> Result<()> {
                 _ => "up".into(),
             };
             let state = lab.user.map_or(state.clone(), |user| format!("{state}, used by {user}"));
-            let programs: Vec<String> = lab.tenants.iter().map(program_words).collect();
+            let programs: Vec<String> = lab.programs.iter().map(program_words).collect();
             vec![lab.name.clone(), state, lab.links.to_string(), lab.nodes.join(" "), programs.join(", ")]
         };
         match document.labs.as_slice() {
@@ -254,7 +254,7 @@ fn check(name: &str, output: &Output) -> Result<()> {
     let lab = Lab::open(&door, name)?;
     let lines = lab.check()?;
     let differing = lines.iter().filter(|line| !line.differences.is_empty()).count();
-    let tenants: Vec<ProgramInfo> = lab.tenants().iter().map(ProgramInfo::from).collect();
+    let tenants: Vec<ProgramInfo> = lab.programs().iter().map(ProgramInfo::from).collect();
     let document = object! {
         schema: "pathlab/lab-check/1", lab: name, interfaces: &lines, differing, tenants: &tenants,
     };

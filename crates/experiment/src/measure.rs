@@ -44,7 +44,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
     let path = round_trip(lab, spec)?;
     let (mut sender, mut receiver) = (start(from)?, start(to)?);
     let mut actors = vec![actor(&sender, from, "sender"), actor(&receiver, to, "receiver")];
-    let tenants = lab.tenants().iter();
+    let tenants = lab.programs().iter();
     actors.extend(tenants.map(|tenant| Actor {
         pid: tenant.process.pid,
         role: tenant.role.clone(),
@@ -64,7 +64,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
     // A terminal sends the interrupt to the agents too: that they died is then not the news.
     let outcome = if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome }?;
     let mut seen = watch.seen;
-    let ended = lab.tenants().iter().filter(|tenant| !tenant.alive());
+    let ended = lab.programs().iter().filter(|tenant| !tenant.alive());
     seen.ended.extend(
         ended.map(|tenant| {
             format!("the {} of node {} ended: {}", tenant.role, tenant.node, tenant.last_words())

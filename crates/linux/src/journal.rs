@@ -2,8 +2,8 @@
 //!
 //! **What.** A [`Journal`] is a file with one JSON line for each step that would undo a change; the line is written
 //! and synced before the change is made. Whoever finds a journal whose owner has died undoes its steps, last first, and
-//! removes it. What a step does is known by the room that wrote it ([`UndoStep`]); a [`Journals`] brings both together and is handed to each
-//! room as an argument, so that no room knows another, nor where journals are.
+//! removes it. What a step does is known by the module that wrote it ([`UndoStep`]); a [`Journals`] brings both together and is handed to each
+//! module as an argument, so that no module knows another, nor where journals are.
 //!
 //! **Why.** After `kill -9` at any moment nothing may be left behind, and nothing that belongs to somebody else may be
 //! touched. So nothing is ever found by the look of its name: a step says exactly what it undoes (a namespace by its
@@ -372,7 +372,7 @@ impl Journals {
             Ok(files)
         })();
         match begun {
-            Ok(files) => Ok(Some(Journal { door: self.clone(), files, header, steps: vec![] })),
+            Ok(files) => Ok(Some(Journal { journals: self.clone(), files, header, steps: vec![] })),
             Err(error) => {
                 paths.iter().for_each(|path| drop(fs::remove_file(path)));
                 Err(told(error))
@@ -394,7 +394,7 @@ impl Journals {
 /// A journal that its owner writes.
 #[derive(Debug)]
 pub struct Journal {
-    door: Journals,
+    journals: Journals,
     files: [File; 2],
     header: Header,
     /// What is written down so far.
@@ -429,12 +429,12 @@ impl Journal {
     /// # Errors
     /// A host problem when a step fails; the journal is then kept.
     pub fn undo(self) -> Result<()> {
-        let Journal { door, header, steps, .. } = self;
+        let Journal { journals, header, steps, .. } = self;
         // Nobody else undoes it while this process lives: the lock keeps out who would take its name, if it can be had.
-        let _lock = door.lock();
+        let _lock = journals.lock();
         let name = header.name.clone();
-        Record { header, steps, complete: None }.undo(door.dispatch)?;
-        door.forget(&name)
+        Record { header, steps, complete: None }.undo(journals.dispatch)?;
+        journals.forget(&name)
     }
 
     /// Removes the journal without undoing anything: no change was made.
@@ -442,12 +442,12 @@ impl Journal {
     /// # Errors
     /// A host problem when it cannot be removed.
     pub fn forget(self) -> Result<()> {
-        let _lock = self.door.lock()?;
-        self.door.forget(&self.header.name)
+        let _lock = self.journals.lock()?;
+        self.journals.forget(&self.header.name)
     }
 
     fn write(&mut self, lines: &[Line]) -> Result<()> {
-        let told = |error: io::Error| write_problem(&self.door.files(&self.header.name)[0], &error);
+        let told = |error: io::Error| write_problem(&self.journals.files(&self.header.name)[0], &error);
         let text = text_of(lines).map_err(told)?;
         let write = |mut file: &File| file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         self.files.iter().try_for_each(write).map_err(told)

@@ -1,7 +1,7 @@
 //! The only place that touches the machine.
 //!
-//! **What.** Namespaces and links ([`lab`]), counters and the drop witness ([`observe`]), ports ([`port`]), settings of interfaces ([`tune`]), the one
-//! door through which everything that changes the machine is undone ([`undo`]), all over one floor of system calls ([`sys`]).
+//! **What.** Namespaces and links ([`lab`]), counters and the drop witness ([`observe`]), ports ([`port`]), settings of interfaces ([`tune`]), the undo
+//! of everything that changes the machine ([`undo`]), all over one floor of system calls ([`sys`]).
 //!
 //! **Why.** `unsafe`, `/proc`, netlink and `bpf(2)` live here and nowhere else, so the rest of pathlab can be read
 //! and tested without a kernel.

@@ -1,10 +1,10 @@
-//! The one door for changes to the machine: it knows what each room's steps mean, and where journals are.
+//! Undo of every change to the machine: what each module's steps mean, and where journals are.
 //!
-//! **What.** [`door`] opens it, and undoes first what killed commands left behind; [`open`] only opens it. Every `pathlab lab` command comes
-//! through it, and `pathlab undo` does nothing else than clean. How a journal is written and read is told in [`crate::journal`].
+//! **What.** [`journals`] opens the journals of this user, and undoes first what killed commands left behind; [`open`] only opens them. Every `pathlab lab`
+//! command begins so, and `pathlab undo` does nothing else than clean. How a journal is written and read is told in [`crate::journal`].
 //!
-//! **Why on top.** A room that changes something gets the door as an argument and writes steps of its own. So one more room with steps is one more
-//! variant here, and no room sees another.
+//! **Why on top.** A module that changes something gets the journals as an argument and writes steps of its own. So one more module with steps is one more
+//! variant here, and no module sees another.
 //!
 //! **Price.** A journal with a step that this version does not know is damaged for it: it is kept and listed.
 
@@ -16,7 +16,7 @@ use record::Result;
 
 pub use crate::journal::SCHEMA;
 
-/// The steps of all rooms. The variants of a room stand in a journal as they are, whichever room they are of.
+/// The steps of all modules. The variants of a module stand in a journal as they are, whichever module they are of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RecordedStep {
@@ -34,17 +34,17 @@ fn dispatch(entry: &JournalEntry) -> Option<Box<dyn journal::UndoStep>> {
     })
 }
 
-/// Opens the door of this user; what killed commands left behind is undone first.
+/// Opens the journals of this user; what killed commands left behind is undone first.
 ///
 /// # Errors
 /// As [`open`]. What cannot be undone is no reason to refuse other work: 'pathlab undo' says what it is.
-pub fn door() -> Result<Journals> {
-    let door = open()?;
-    let _ = door.clean();
-    Ok(door)
+pub fn journals() -> Result<Journals> {
+    let journals = open()?;
+    let _ = journals.clean();
+    Ok(journals)
 }
 
-/// Opens the door of this user ([`Journals::open`]).
+/// Opens the journals of this user ([`Journals::open`]).
 ///
 /// # Errors
 /// A host problem when the directory of journals cannot be made, or somebody else could write in it.
@@ -52,7 +52,7 @@ pub fn open() -> Result<Journals> {
     Journals::open(dispatch)
 }
 
-/// Opens the door to the journals of a directory.
+/// Opens the journals of a directory.
 ///
 /// # Errors
 /// As [`open`].

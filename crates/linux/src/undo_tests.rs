@@ -28,24 +28,24 @@ const KNOBS: &str = r#"[
 #[test]
 fn every_knob_of_a_journal_is_undone_and_one_that_nobody_knows_damages_it() {
     let temporary = tempfile::tempdir().unwrap();
-    let door = open_at(&temporary.path().join("state")).unwrap();
+    let journals = open_at(&temporary.path().join("state")).unwrap();
     let steps: Vec<serde_json::Value> = serde_json::from_str(KNOBS).unwrap();
     assert_eq!(steps.len(), tune::KNOBS.len());
     let dead = ProcessIdentity { start: 1, ..ProcessIdentity::own().unwrap() };
-    door.leave_behind("known", dead.clone(), &steps);
-    assert_eq!(door.clean().unwrap(), ["known"]);
+    journals.leave_behind("known", dead.clone(), &steps);
+    assert_eq!(journals.clean().unwrap(), ["known"]);
     for change in [("queues", "later"), ("interface", "galaxy"), ("netns", "nets")] {
         let text = serde_json::to_string(&steps[2]).unwrap().replace(change.0, change.1);
         let step: serde_json::Value = serde_json::from_str(&text).unwrap();
-        door.leave_behind("unknown", dead.clone(), &[step]);
-        assert!(door.clean().unwrap_err().to_string().contains("damaged"), "{text}");
+        journals.leave_behind("unknown", dead.clone(), &[step]);
+        assert!(journals.clean().unwrap_err().to_string().contains("damaged"), "{text}");
     }
 }
 
 #[test]
 fn a_journal_of_an_earlier_version_is_read_undone_and_written_the_same() {
     let temporary = tempfile::tempdir().unwrap();
-    let door = open_at(&temporary.path().join("state")).unwrap();
+    let journals = open_at(&temporary.path().join("state")).unwrap();
     fs::create_dir(temporary.path().join("directory")).unwrap();
     fs::create_dir_all(temporary.path().join("old.d/node")).unwrap();
     let dead = ProcessIdentity { start: 1, ..ProcessIdentity::own().unwrap() };
@@ -53,7 +53,7 @@ fn a_journal_of_an_earlier_version_is_read_undone_and_written_the_same() {
     let here = temporary.path().display().to_string();
     let text = OLD.replace("OWNER", &owner).replace("HERE", &here);
     fs::write(temporary.path().join("state/old.journal"), &text).unwrap();
-    let record = door.read("old").unwrap().expect("every line is known");
+    let record = journals.read("old").unwrap().expect("every line is known");
     assert_eq!((record.steps.len(), record.stale()), (9, true));
     // The same lines come out again, but for the side, which was not said before there were two.
     for (line, entry) in text.lines().skip(1).zip(&record.steps) {
@@ -65,21 +65,21 @@ fn a_journal_of_an_earlier_version_is_read_undone_and_written_the_same() {
         }
         assert_eq!(written, read);
     }
-    assert_eq!(door.clean().unwrap(), ["old"]);
+    assert_eq!(journals.clean().unwrap(), ["old"]);
     assert!(!temporary.path().join("directory").exists() && !temporary.path().join("old.d").exists());
-    assert!(door.names().is_empty());
+    assert!(journals.names().is_empty());
 }
 
 #[test]
 fn a_journal_with_a_step_that_nobody_knows_is_kept_and_named() {
     let temporary = tempfile::tempdir().unwrap();
-    let door = open_at(&temporary.path().join("state")).unwrap();
+    let journals = open_at(&temporary.path().join("state")).unwrap();
     let dead = ProcessIdentity { start: 1, ..ProcessIdentity::own().unwrap() };
     let made = temporary.path().join("made");
     fs::create_dir(&made).unwrap();
     let made_step = serde_json::json!({"directory": {"path": made}});
-    door.leave_behind("new", dead, &[made_step, serde_json::json!({"later": {"what": 1}})]);
-    let said = door.clean().unwrap_err().to_string();
+    journals.leave_behind("new", dead, &[made_step, serde_json::json!({"later": {"what": 1}})]);
+    let said = journals.clean().unwrap_err().to_string();
     assert!(said.contains("the undo journal of 'new' is damaged"), "{said}");
-    assert!(made.exists() && door.names() == ["new"]);
+    assert!(made.exists() && journals.names() == ["new"]);
 }

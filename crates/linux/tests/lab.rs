@@ -17,8 +17,13 @@ fn name(test: &str) -> String {
 }
 
 fn up(file: &str, test: &str) -> Lab {
-    Lab::up(&linux::undo::door().unwrap(), &Topology::load(file).unwrap(), &name(test), Lifetime::Ephemeral)
-        .unwrap()
+    Lab::up(
+        &linux::undo::journals().unwrap(),
+        &Topology::load(file).unwrap(),
+        &name(test),
+        Lifetime::Ephemeral,
+    )
+    .unwrap()
 }
 
 /// Sends datagrams from one node to another and back; returns how many made the whole way.
@@ -145,7 +150,7 @@ fn every_option_of_the_language_takes_effect() {
     ";
     let topology = Topology::parse(text, "options").unwrap();
     let lab =
-        Lab::up(&linux::undo::door().unwrap(), &topology, &name("options"), Lifetime::Ephemeral).unwrap();
+        Lab::up(&linux::undo::journals().unwrap(), &topology, &name("options"), Lifetime::Ephemeral).unwrap();
     for line in lab.check().unwrap() {
         assert!(line.differences.is_empty(), "{line:?}");
     }
@@ -191,7 +196,7 @@ fn a_setting_that_the_kernel_does_not_have_is_the_users_mistake_and_leaves_nothi
         let topology =
             Topology::parse(&format!("node a b\nlink a:x -- b:x\nsysctl on a {setting}"), "x").unwrap();
         let problem =
-            Lab::up(&linux::undo::door().unwrap(), &topology, &name("setting"), Lifetime::Ephemeral)
+            Lab::up(&linux::undo::journals().unwrap(), &topology, &name("setting"), Lifetime::Ephemeral)
                 .unwrap_err();
         assert_eq!(problem.kind, record::ProblemKind::Input);
         assert!(problem.to_string().contains(wanted), "{problem}");
@@ -206,9 +211,10 @@ fn a_lab_can_be_opened_by_name_and_two_do_not_meet() {
     }
     let (first, second) = (name("one"), name("two"));
     let topology = Topology::load("pair").unwrap();
-    drop(Lab::up(&linux::undo::door().unwrap(), &topology, &first, Lifetime::Persistent).unwrap());
-    let other = Lab::up(&linux::undo::door().unwrap(), &topology, &second, Lifetime::Ephemeral).unwrap();
-    let taken = Lab::up(&linux::undo::door().unwrap(), &topology, &first, Lifetime::Ephemeral).unwrap_err();
+    drop(Lab::up(&linux::undo::journals().unwrap(), &topology, &first, Lifetime::Persistent).unwrap());
+    let other = Lab::up(&linux::undo::journals().unwrap(), &topology, &second, Lifetime::Ephemeral).unwrap();
+    let taken =
+        Lab::up(&linux::undo::journals().unwrap(), &topology, &first, Lifetime::Ephemeral).unwrap_err();
     let wanted = format!("there is already a lab named '{first}'");
     assert_eq!((taken.kind, taken.what), (record::ProblemKind::Input, wanted));
     let opened = Lab::open(&linux::undo::open().unwrap(), &first).unwrap();
@@ -300,8 +306,13 @@ fn a_lab_with_an_inhabitant_goes_and_the_inhabitant_stays() {
     }
     let name = name("inhabited");
     drop(
-        Lab::up(&linux::undo::door().unwrap(), &Topology::load("pair").unwrap(), &name, Lifetime::Persistent)
-            .unwrap(),
+        Lab::up(
+            &linux::undo::journals().unwrap(),
+            &Topology::load("pair").unwrap(),
+            &name,
+            Lifetime::Persistent,
+        )
+        .unwrap(),
     );
     let mut inhabitant = Lab::open(&linux::undo::open().unwrap(), &name)
         .unwrap()

@@ -37,7 +37,7 @@ fn hold() {
         return;
     }
     let lab = Lab::up(
-        &linux::undo::door().unwrap(),
+        &linux::undo::journals().unwrap(),
         &Topology::load("router").unwrap(),
         "alone",
         Lifetime::Ephemeral,

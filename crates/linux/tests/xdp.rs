@@ -21,7 +21,7 @@ use wire::offload::{Offload, Partial, SegmentKind, Segments};
 
 fn pair(test: &str) -> Lab {
     let name = format!("x{}-{test}", std::process::id());
-    Lab::up(&linux::undo::door().unwrap(), &Topology::load("pair").unwrap(), &name, Lifetime::Ephemeral)
+    Lab::up(&linux::undo::journals().unwrap(), &Topology::load("pair").unwrap(), &name, Lifetime::Ephemeral)
         .unwrap()
 }
 
@@ -180,7 +180,7 @@ fn wire_of(test: &str, offload: &str) -> Lab {
     let text = WIRE.replace("OFFLOAD", offload);
     let name = format!("x{}-{test}", std::process::id());
     Lab::up(
-        &linux::undo::door().unwrap(),
+        &linux::undo::journals().unwrap(),
         &Topology::parse(&text, "test").unwrap(),
         &name,
         Lifetime::Ephemeral,
@@ -636,7 +636,7 @@ fn several_receivers_share_the_queues() {
                 interface b:eth0 address 10.0.0.2/24\n";
     let name = format!("x{}-queues", std::process::id());
     let lab = Lab::up(
-        &linux::undo::door().unwrap(),
+        &linux::undo::journals().unwrap(),
         &Topology::parse(text, "test").unwrap(),
         &name,
         Lifetime::Ephemeral,

@@ -109,7 +109,7 @@ impl Queues {
         }
         if !plans.is_empty() {
             let journal = format!("queues-{:x}-{}", config.dpid, std::process::id());
-            queues.installed = Some(htb::install(&linux::undo::door()?, &journal, &plans)?);
+            queues.installed = Some(htb::install(&linux::undo::journals()?, &journal, &plans)?);
         }
         able.iter().try_for_each(|port| queues.take_over(datapath, port))?;
         Ok(queues)

@@ -17,5 +17,5 @@ use record::Result;
 /// Builds a lab for the time of a benchmark; `what` tells it from others of the same benchmark.
 fn lab(topology: &Topology, what: &str) -> Result<Lab> {
     let name = format!("bench-{what}{}", std::process::id());
-    Lab::up(&linux::undo::door()?, topology, &name, Lifetime::Ephemeral)
+    Lab::up(&linux::undo::journals()?, topology, &name, Lifetime::Ephemeral)
 }

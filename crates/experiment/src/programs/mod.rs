@@ -33,7 +33,7 @@ pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
         true => Some(Installed::find()?),
         false => None,
     };
-    Lab::up_with(&linux::undo::door()?, topology, name, lifetime, &mut |house| {
+    Lab::up_with(&linux::undo::journals()?, topology, name, lifetime, &mut |house| {
         let nodes = house.topology.nodes.clone();
         let numbered = nodes.iter().enumerate();
         for (index, node) in numbered {

@@ -67,7 +67,7 @@ impl Sample {
 
 /// The programs of a lab that can be asked for their counters.
 pub fn asked(lab: &Lab) -> Vec<Asked> {
-    let asked = lab.tenants().iter().filter_map(|tenant| {
+    let asked = lab.programs().iter().filter_map(|tenant| {
         // Open vSwitch counts frames of its cache once in half a second (`max-revalidator`).
         let lag = Duration::from_millis(if tenant.role == "ovs" { 1100 } else { 120 });
         let door = match (&tenant.openflow, &tenant.counters) {

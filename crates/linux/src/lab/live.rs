@@ -20,14 +20,14 @@ use serde::{Deserialize, Serialize};
 use super::build;
 use super::claim;
 use super::node::Node;
+use super::program::{BuiltLab, NodeProgram};
 use super::step::LabStep;
-use super::tenant::{BuiltLab, NodeProgram};
 use super::topology::{Prefix, Topology};
 use crate::journal::{Journal, Journals, Record};
 use crate::sys::process::ProcessIdentity;
 use crate::sys::{mount, netns, userns};
 
-/// How long a tenant may take to end when its lab could not be built.
+/// How long a program may take to end when its lab could not be built.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The longest name of a lab.
 const LONGEST_NAME: usize = 32;
@@ -74,7 +74,8 @@ pub struct LabInfo {
     #[serde(default)]
     pub user: Option<u32>,
     /// The programs that live in its nodes.
-    pub tenants: Vec<ProgramInfo>,
+    #[serde(rename = "tenants")]
+    pub programs: Vec<ProgramInfo>,
 }
 
 /// A program that belongs to a lab.
@@ -96,15 +97,15 @@ pub struct ProgramInfo {
 }
 
 impl From<&NodeProgram> for ProgramInfo {
-    fn from(tenant: &NodeProgram) -> ProgramInfo {
+    fn from(program: &NodeProgram) -> ProgramInfo {
         let unix = |path: &std::path::PathBuf| format!("unix:{}", path.display());
         ProgramInfo {
-            node: tenant.node.clone(),
-            role: tenant.role.clone(),
-            pid: tenant.process.pid,
-            alive: tenant.alive(),
-            openflow: tenant.openflow.as_ref().map(unix),
-            counters: tenant.counters.as_ref().map(unix),
+            node: program.node.clone(),
+            role: program.role.clone(),
+            pid: program.process.pid,
+            alive: program.alive(),
+            openflow: program.openflow.as_ref().map(unix),
+            counters: program.counters.as_ref().map(unix),
         }
     }
 }
@@ -115,8 +116,8 @@ struct About {
     topology: String,
     nodes: Vec<AboutNode>,
     held: bool,
-    #[serde(default)]
-    tenants: Vec<NodeProgram>,
+    #[serde(default, rename = "tenants")]
+    programs: Vec<NodeProgram>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -132,15 +133,15 @@ pub struct Lab {
     name: String,
     topology: Topology,
     nodes: Vec<Node>,
-    door: Journals,
+    journals: Journals,
     /// The journal of a lab that goes with this value.
     journal: Option<Journal>,
     /// The namespaces are held by this process alone.
     holds: bool,
     /// The lock of a lab that this process uses and did not build.
     claim: Option<fs::File>,
-    tenants: Vec<NodeProgram>,
-    /// Those of the tenants that this process started.
+    programs: Vec<NodeProgram>,
+    /// Those of the programs that this process started.
     children: Vec<Child>,
 }
 
@@ -150,8 +151,8 @@ impl Lab {
     /// # Errors
     /// An input problem when the name is taken or impossible; a host problem when the machine refuses. Then nothing is
     /// left of the lab.
-    pub fn up(door: &Journals, topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
-        Lab::up_with(door, topology, name, lifetime, &mut |house| match house
+    pub fn up(journals: &Journals, topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
+        Lab::up_with(journals, topology, name, lifetime, &mut |lab| match lab
             .topology
             .nodes
             .iter()
@@ -164,31 +165,41 @@ impl Lab {
         })
     }
 
-    /// Builds a lab and lets programs move in before it counts as up. They end with it.
+    /// Builds a lab and starts programs in it before it counts as up. They end with it.
     ///
     /// # Errors
-    /// As [`Lab::up`], and those of `move_in`.
+    /// As [`Lab::up`], and those of `start`.
     pub fn up_with(
-        door: &Journals,
+        journals: &Journals,
         topology: &Topology,
         name: &str,
         lifetime: Lifetime,
-        move_in: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
+        start: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
     ) -> Result<Lab> {
         check_name(name)?;
         let root = userns::outer_uid() == 0;
         let persistent = lifetime == Lifetime::Persistent;
-        let Some(mut journal) = door.begin(name, persistent && root)? else {
+        let Some(mut journal) = journals.begin(name, persistent && root)? else {
             return Err(Problem::input(format!("there is already a lab named '{name}'")).help(format!(
                 "take it down with 'pathlab lab down {name}', or give this one another name"
             )));
         };
-        let kind = Kind { root, persistent, folder: door.folder(name) };
-        match raise(topology, name, &kind, &mut journal, move_in) {
-            Ok(Raised { nodes, tenants, children }) => {
+        let kind = Kind { root, persistent, folder: journals.folder(name) };
+        match raise(topology, name, &kind, &mut journal, start) {
+            Ok(Raised { nodes, programs, children }) => {
                 let journal = (!persistent).then_some(journal);
-                let (name, topology, door) = (name.into(), topology.clone(), door.clone());
-                Ok(Lab { name, topology, door, nodes, journal, holds: !root, claim: None, tenants, children })
+                let (name, topology, journals) = (name.into(), topology.clone(), journals.clone());
+                Ok(Lab {
+                    name,
+                    topology,
+                    journals,
+                    nodes,
+                    journal,
+                    holds: !root,
+                    claim: None,
+                    programs,
+                    children,
+                })
             }
             Err(problem) => {
                 // A step that cannot be undone stays in the journal for the next command; the first problem counts.
@@ -202,8 +213,8 @@ impl Lab {
     ///
     /// # Errors
     /// An input problem when there is no such lab, a host problem when a part of it is gone.
-    pub fn open(door: &Journals, name: &str) -> Result<Lab> {
-        let (_, about) = find(door, name)?;
+    pub fn open(journals: &Journals, name: &str) -> Result<Lab> {
+        let (_, about) = find(journals, name)?;
         let topology = Topology::parse(&about.topology, name)?;
         let nodes = about.nodes.iter().map(|node| {
             let gone = || {
@@ -215,9 +226,9 @@ impl Lab {
             Node::new(&node.name, file.into(), declared(&topology, &node.name)).map_err(|_| gone())
         });
         let nodes = nodes.collect::<Result<Vec<Node>>>()?;
-        let (tenants, children) = (about.tenants, vec![]);
-        let (name, door, journal, holds, claim) = (name.into(), door.clone(), None, false, None);
-        Ok(Lab { name, topology, door, nodes, journal, holds, claim, tenants, children })
+        let (programs, children) = (about.programs, vec![]);
+        let (name, journals, journal, holds, claim) = (name.into(), journals.clone(), None, false, None);
+        Ok(Lab { name, topology, journals, nodes, journal, holds, claim, programs, children })
     }
 
     /// Finds a lab that is up, to use it alone: until this value goes, nobody takes the lab down or uses it, too. Whoever only
@@ -225,11 +236,11 @@ impl Lab {
     ///
     /// # Errors
     /// As [`Lab::open`], and an input problem that names the process which uses the lab.
-    pub fn claim(door: &Journals, name: &str) -> Result<Lab> {
-        let (record, about) = find(door, name)?;
+    pub fn claim(journals: &Journals, name: &str) -> Result<Lab> {
+        let (record, about) = find(journals, name)?;
         refuse_owned(&record, &about, name)?;
-        let claim = Some(claim::claim(door, name)?);
-        let mut lab = Lab::open(door, name)?;
+        let claim = Some(claim::claim(journals, name)?);
+        let mut lab = Lab::open(journals, name)?;
         lab.claim = claim;
         Ok(lab)
     }
@@ -245,13 +256,13 @@ impl Lab {
         drop(self.claim.take());
         let undone = match self.journal.take() {
             Some(journal) => journal.undo(),
-            None => take_down(&self.door, &self.name).map(drop),
+            None => take_down(&self.journals, &self.name).map(drop),
         };
         self.reap();
         undone
     }
 
-    /// Waits for those of its tenants that were this process's children and have ended.
+    /// Waits for those of its programs that were this process's children and have ended.
     fn reap(&mut self) {
         self.children.iter_mut().for_each(|child| drop(child.try_wait()));
     }
@@ -272,9 +283,9 @@ impl Lab {
     }
 
     /// Every lab of this user, sorted by name.
-    pub fn list(door: &Journals) -> Vec<LabInfo> {
-        let known = |name: String| match door.read(&name) {
-            Ok(record) => record.map(|record| info(door, &record)),
+    pub fn list(journals: &Journals) -> Vec<LabInfo> {
+        let known = |name: String| match journals.read(&name) {
+            Ok(record) => record.map(|record| info(journals, &record)),
             Err(_) => Some(LabInfo {
                 name,
                 state: State::Damaged,
@@ -282,15 +293,15 @@ impl Lab {
                 links: 0,
                 owner: None,
                 user: None,
-                tenants: vec![],
+                programs: vec![],
             }),
         };
-        door.names().into_iter().filter_map(known).collect()
+        journals.names().into_iter().filter_map(known).collect()
     }
 
     /// The programs that live in its nodes.
-    pub fn tenants(&self) -> &[NodeProgram] {
-        &self.tenants
+    pub fn programs(&self) -> &[NodeProgram] {
+        &self.programs
     }
 
     /// The lab's name.
@@ -350,17 +361,17 @@ struct Kind {
 /// What was built.
 struct Raised {
     nodes: Vec<Node>,
-    tenants: Vec<NodeProgram>,
+    programs: Vec<NodeProgram>,
     children: Vec<Child>,
 }
 
-/// Makes the namespaces, builds, lets the tenants in, and says in the journal that it is complete.
+/// Makes the namespaces, builds, starts the programs, and says in the journal that it is complete.
 fn raise(
     topology: &Topology,
     name: &str,
     kind: &Kind,
     journal: &mut Journal,
-    move_in: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
+    start: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
 ) -> Result<Raised> {
     let &Kind { root, persistent, .. } = kind;
     let own = ProcessIdentity::own().map_err(|error| Problem::host(format!("cannot read /proc: {error}")))?;
@@ -381,46 +392,46 @@ fn raise(
         pin_all(topology, &nodes, &handle, journal)?;
     }
     build::build(topology, &nodes)?;
-    let (tenants, children) = furnish(topology, &nodes, kind, journal, move_in)?;
+    let (programs, children) = furnish(topology, &nodes, kind, journal, start)?;
     let about =
         |node: &Node| AboutNode { name: node.name().into(), netns: node.inode(), handle: handle(node) };
     let about = About {
         topology: topology.to_string(),
         nodes: nodes.iter().map(about).collect(),
         held,
-        tenants: tenants.clone(),
+        programs: programs.clone(),
     };
     journal.complete(&about)?;
-    Ok(Raised { nodes, tenants, children })
+    Ok(Raised { nodes, programs, children })
 }
 
-/// Lets the tenants in. What was started before a problem is ended by the journal.
+/// Starts the programs. What was started before a problem is ended by the journal.
 fn furnish(
     topology: &Topology,
     nodes: &[Node],
     kind: &Kind,
     journal: &mut Journal,
-    move_in: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
+    start: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
 ) -> Result<(Vec<NodeProgram>, Vec<Child>)> {
-    let mut house = BuiltLab {
+    let mut lab = BuiltLab {
         topology,
         nodes,
         folder: kind.folder.clone(),
         journal,
         lasting: kind.root && kind.persistent,
-        tenants: vec![],
+        programs: vec![],
         children: vec![],
     };
-    let moved = move_in(&mut house);
-    let BuiltLab { tenants, mut children, .. } = house;
-    if moved.is_err() {
-        for tenant in tenants.iter().rev() {
+    let started = start(&mut lab);
+    let BuiltLab { programs, mut children, .. } = lab;
+    if started.is_err() {
+        for program in programs.iter().rev() {
             // The journal ends what this does not.
-            let _ = tenant.process.end(PATIENCE);
+            let _ = program.process.end(PATIENCE);
         }
         children.iter_mut().for_each(|child| drop(child.try_wait()));
     }
-    moved.map(|()| (tenants, children))
+    started.map(|()| (programs, children))
 }
 
 /// Pins every namespace; the journal learns of the pins and of the links before the first one is made.
@@ -516,11 +527,11 @@ fn info(directory: &Journals, record: &Record) -> LabInfo {
         (Some(about), false) if about.held => State::Held,
         (Some(_), false) => State::Owned,
     };
-    let tenants = about.iter().flat_map(|about| &about.tenants).map(ProgramInfo::from).collect();
+    let programs = about.iter().flat_map(|about| &about.programs).map(ProgramInfo::from).collect();
     LabInfo {
         name: record.header.name.clone(),
         state,
-        tenants,
+        programs,
         nodes: about.map(|about| about.nodes.into_iter().map(|node| node.name).collect()).unwrap_or_default(),
         links: links.map_or(0, |topology| topology.links.len()),
         owner: (state != State::Up).then_some(record.header.owner.pid),
@@ -555,15 +566,15 @@ fn refuse_owned(record: &Record, about: &About, name: &str) -> Result<()> {
 /// # Errors
 /// An input problem when there is no such lab, it belongs to a process that runs, or somebody uses it; a host problem when
 /// something could not be undone.
-pub fn take_down(door: &Journals, name: &str) -> Result<Vec<NodeProcess>> {
-    let (record, about) = find(door, name)?;
+pub fn take_down(journals: &Journals, name: &str) -> Result<Vec<NodeProcess>> {
+    let (record, about) = find(journals, name)?;
     refuse_owned(&record, &about, name)?;
-    let _claim = claim::claim(door, name)?;
+    let _claim = claim::claim(journals, name)?;
     let owner = &record.header.owner;
     let mut inhabitants = vec![];
     for node in &about.nodes {
         let inside = crate::sys::process::in_namespace(node.netns).into_iter();
-        let own = |pid: u32| about.tenants.iter().any(|tenant| tenant.process.pid == pid);
+        let own = |pid: u32| about.programs.iter().any(|program| program.process.pid == pid);
         let others = inside.filter(|(pid, _)| *pid != owner.pid && !own(*pid));
         inhabitants.extend(others.map(|(pid, process)| NodeProcess {
             node: node.name.clone(),
@@ -571,7 +582,7 @@ pub fn take_down(door: &Journals, name: &str) -> Result<Vec<NodeProcess>> {
             process,
         }));
     }
-    door.undo(name)?;
+    journals.undo(name)?;
     Ok(inhabitants)
 }
 
@@ -611,11 +622,11 @@ pub fn enter_user_namespace() -> Result<()> {
 ///
 /// # Errors
 /// A host problem when the holder is gone.
-pub fn join_user_namespace(door: &Journals, name: &str) -> Result<()> {
+pub fn join_user_namespace(journals: &Journals, name: &str) -> Result<()> {
     if userns::outer_uid() == 0 {
         return Ok(());
     }
-    let Ok((record, _)) = find(door, name) else { return Ok(()) };
+    let Ok((record, _)) = find(journals, name) else { return Ok(()) };
     userns::join(record.header.owner.pid).map_err(|error| {
         Problem::host(format!(
             "cannot enter the user namespace of process {}: {error}",

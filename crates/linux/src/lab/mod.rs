@@ -19,8 +19,8 @@ mod load;
 mod node;
 mod parse;
 mod path;
+mod program;
 mod step;
-mod tenant;
 pub mod topology;
 
 pub use check::CheckLine;
@@ -30,6 +30,6 @@ pub use live::{
     take_down,
 };
 pub use node::Node;
+pub use program::{BuiltLab, NodeProgram, ProgramLaunch};
 pub use step::LabStep;
-pub use tenant::{BuiltLab, NodeProgram, ProgramLaunch};
 pub use topology::{NodeSpec, Topology};

@@ -52,7 +52,7 @@ fn ask(fd: BorrowedFd<'_>, what: u32, request: &mut libc::ifreq) -> io::Result<(
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Opens the door to tap interfaces of the calling thread's namespace; not attached to any yet, never blocks.
+/// Opens a queue for a tap interface of the calling thread's namespace; not attached to any yet, never blocks.
 ///
 /// # Errors
 /// What open(2) says: there may be no such device file.

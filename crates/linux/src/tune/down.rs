@@ -42,7 +42,7 @@ impl Knob for Up {
 ///
 /// # Errors
 /// Host: the interface is not there, or this user may not.
-pub fn take(door: &Journals, interface: &str, index: u32) -> Result<Option<Change>> {
+pub fn take(journals: &Journals, interface: &str, index: u32) -> Result<Option<Change>> {
     let told =
         |what: &str| Problem::host(format!("it cannot be taken down: {what}")).at(interface.to_owned());
     let links = Netlink::open().links().map_err(|refusal| told(&refusal.to_string()))?;
@@ -52,7 +52,7 @@ pub fn take(door: &Journals, interface: &str, index: u32) -> Result<Option<Chang
     }
     let at = Scope::interface(index, &link.name).map_err(|e| told(&e.to_string()))?;
     let name = format!("{JOURNAL}{}-{}-{index}", std::process::id(), at.netns());
-    let journal = door.begin(&name, false)?.ok_or_else(|| told("its journal is there already"))?;
+    let journal = journals.begin(&name, false)?.ok_or_else(|| told("its journal is there already"))?;
     let wish = Wish { at, knob: Up(index), was: true, wanted: false };
     let taken = change(journal, &KNOB, &mut [wish], |_, refusal| {
         let problem = told(&refusal.to_string());
@@ -80,18 +80,18 @@ mod tests {
         };
         let temporary = tempfile::tempdir().unwrap();
         let steps = |entry: &JournalEntry| entry.step::<TuneStep>().ok().map(|step| Box::new(step) as _);
-        let door = Journals::at(&temporary.path().join("state"), steps).unwrap();
+        let journals = Journals::at(&temporary.path().join("state"), steps).unwrap();
         netns::within(inside.as_fd(), || {
             let is_up = || Netlink::open().links().unwrap().iter().any(|link| link.index == 1 && link.up);
             Netlink::open().set_up(1).unwrap();
-            let guard = take(&door, "lo", 1).unwrap().expect("it was up");
+            let guard = take(&journals, "lo", 1).unwrap().expect("it was up");
             assert!(!is_up());
-            assert!(take(&door, "lo", 1).unwrap().is_none(), "it is down already");
+            assert!(take(&journals, "lo", 1).unwrap().is_none(), "it is down already");
             drop(guard);
             assert!(is_up());
-            take(&door, "lo", 1).unwrap().unwrap().put_back().unwrap();
+            take(&journals, "lo", 1).unwrap().unwrap().put_back().unwrap();
             assert!(is_up());
-            assert!(take(&door, "nobody", 99).is_err());
+            assert!(take(&journals, "nobody", 99).is_err());
         })
         .unwrap();
     }

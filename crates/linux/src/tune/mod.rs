@@ -4,7 +4,7 @@
 //! keeps what was before in a journal, is read back after it was written, and is put back by a guard ([`Change`]), or after a `kill -9` by
 //! the next command ([`TuneStep`]).
 //!
-//! **Why one room.** All of them are found again in the same way ([`Scope`]): by the namespace's inode, and an interface by number and name in it.
+//! **Why one module.** All of them are found again in the same way ([`Scope`]): by the namespace's inode, and an interface by number and name in it.
 //! Where another interface has that number or name now, or somebody else has changed the setting, nothing is done.
 //!
 //! **Price.** A namespace that nobody can be found in any more is not searched for its interfaces.

@@ -229,9 +229,9 @@ impl QueuePlan {
 ///
 /// # Errors
 /// Input: an interface has a qdisc already that somebody made. Host: the kernel has no HTB, or this user may not.
-pub fn install(door: &Journals, name: &str, plans: &[QueuePlan]) -> Result<Change> {
+pub fn install(journals: &Journals, name: &str, plans: &[QueuePlan]) -> Result<Change> {
     let mut wishes: Vec<_> = plans.iter().map(QueuePlan::wish).collect::<Result<_>>()?;
-    let journal = door
+    let journal = journals
         .begin(name, false)?
         .ok_or_else(|| Problem::host("this process is making its queues already").at(name.to_owned()))?;
     let made = change(journal, &KNOB, &mut wishes, |wish, refusal| refused(wish.at.name(), refusal));

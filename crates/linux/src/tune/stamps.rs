@@ -175,15 +175,15 @@ impl Stamping {
 ///
 /// # Errors
 /// Input: no such interface. Host: it cannot stamp, or may not be changed; it is then as it was.
-pub fn switch_on(door: &Journals, interface: &str, side: Side) -> Result<Stamping> {
+pub fn switch_on(journals: &Journals, interface: &str, side: Side) -> Result<Stamping> {
     let told = |error: io::Error| Problem::host(format!("cannot ask about stamps: {error}")).at(interface);
     let stamps = Stamps::open(interface, side).map_err(told)?;
     let facts = packet::interface_named(&stamps.card.socket, interface).map_err(told)?;
     let at = Scope::interface(facts.index.unsigned_abs(), interface).map_err(told)?;
-    on(stamps, at, door)
+    on(stamps, at, journals)
 }
 
-fn on<C: Card>(mut stamps: Stamps<C>, at: Scope, door: &Journals) -> Result<Stamping> {
+fn on<C: Card>(mut stamps: Stamps<C>, at: Scope, journals: &Journals) -> Result<Stamping> {
     let (side, name) = (stamps.side, at.name().to_owned());
     let was = stamps.read().map_err(|refusal| refused(&name, side, &refusal))?;
     let which = side.words();
@@ -191,7 +191,7 @@ fn on<C: Card>(mut stamps: Stamps<C>, at: Scope, door: &Journals) -> Result<Stam
         let said = format!("{name} stamps all frames {which} already, and was left as it is");
         return Ok(Stamping { change: None, said });
     }
-    let journal = door.begin(&format!("stamps-{name}-{}", std::process::id()), false)?;
+    let journal = journals.begin(&format!("stamps-{name}-{}", std::process::id()), false)?;
     let journal = journal
         .ok_or_else(|| Problem::host("this process is switching its stamps already").at(name.clone()))?;
     let wish = Wish { at, knob: stamps, was, wanted: side.on(was) };

@@ -64,8 +64,8 @@ fn nowhere_place() -> Place {
 }
 
 /// Switches the stamps of a card on that is nowhere.
-fn switch(card: &mut impl Card, side: Side, door: &Journals) -> Result<Stamping> {
-    on(Stamps { card, side }, nowhere(), door)
+fn switch(card: &mut impl Card, side: Side, journals: &Journals) -> Result<Stamping> {
+    on(Stamps { card, side }, nowhere(), journals)
 }
 
 /// Puts back what was set for one side.

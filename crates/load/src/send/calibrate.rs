@@ -39,7 +39,7 @@ pub fn calibrate(job: &Job, watch: &EngineControl) -> Result<Calibration> {
     let port = on_interface(&job.port, "eth0")?;
     let program_per_second = in_memory(job, &template, watch)?;
     let lab = Lab::up(
-        &linux::undo::door()?,
+        &linux::undo::journals()?,
         &Topology::parse(TOPOLOGY, "calibration")?,
         &format!("calibrate-{}", std::process::id()),
         Lifetime::Ephemeral,

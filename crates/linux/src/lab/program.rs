@@ -8,7 +8,7 @@
 //! time. The journal learns of the shell; then it gets its line. When the builder dies in between, the line never comes and
 //! the shell ends.
 //!
-//! **Price.** One `/bin/sh` for each tenant, for a millisecond. What a tenant says is in a file of the lab's folder.
+//! **Price.** One `/bin/sh` for each program, for a millisecond. What a program says is in a file of the lab's folder.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -87,9 +87,9 @@ pub struct BuiltLab<'a> {
     pub(super) nodes: &'a [Node],
     pub(super) folder: PathBuf,
     pub(super) journal: &'a mut Journal,
-    /// The tenants outlive this process.
+    /// The programs outlive this process.
     pub(super) lasting: bool,
-    pub(super) tenants: Vec<NodeProgram>,
+    pub(super) programs: Vec<NodeProgram>,
     pub(super) children: Vec<Child>,
 }
 
@@ -148,9 +148,9 @@ impl BuiltLab<'_> {
         self.children.push(child);
         gate.map_or(Ok(()), |mut gate| gate.write_all(b"go\n")).map_err(told)?;
         let ProgramLaunch { openflow, counters, .. } = program;
-        let tenant =
+        let started =
             NodeProgram { node: node.to_owned(), role: role.to_owned(), process, openflow, counters, log };
-        self.tenants.push(tenant.clone());
-        Ok(tenant)
+        self.programs.push(started.clone());
+        Ok(started)
     }
 }
