@@ -402,6 +402,11 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// What it would undo outlives this process.
+    pub fn is_persistent(&self) -> bool {
+        self.header.persistent
+    }
+
     /// Puts on disk what would undo the changes that come next.
     ///
     /// # Errors

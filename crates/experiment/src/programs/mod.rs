@@ -34,7 +34,7 @@ pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
         false => None,
     };
     Lab::up_with(&linux::undo::journals()?, topology, name, lifetime, &mut |house| {
-        let nodes = house.topology.nodes.clone();
+        let nodes = house.topology().nodes.clone();
         let numbered = nodes.iter().enumerate();
         for (index, node) in numbered {
             let Some(forwarder) = &node.forwarder else { continue };

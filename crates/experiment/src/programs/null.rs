@@ -1,12 +1,12 @@
 //! The smallest forwarder in a node.
 
 use super::start::{interfaces, this_program, wait_for};
-use linux::lab::{BuiltLab, Forwarder, NodeSpec, ProgramLaunch};
+use linux::lab::{Forwarder, Lab, NodeSpec, ProgramLaunch};
 use record::Result;
 use std::ffi::OsString;
 
 /// `pathlab null` between the two links.
-pub fn start(house: &mut BuiltLab<'_>, node: &NodeSpec, forwarder: &Forwarder) -> Result<()> {
+pub fn start(house: &mut Lab, node: &NodeSpec, forwarder: &Forwarder) -> Result<()> {
     let counters = house.folder(&node.name)?.join("counters");
     let mut words: Vec<OsString> = vec!["null".into(), "--counters".into(), counters.clone().into()];
     words.extend(interfaces(house, &node.name).iter().map(|name| forwarder.port(name).into()));

@@ -10,7 +10,7 @@
 
 use super::start::{PATIENCE, interfaces, wait_for_answer};
 use super::switch::{controller, fill, prefixed};
-use linux::lab::{BuiltLab, Forwarder, NodeSpec, ProgramLaunch};
+use linux::lab::{Forwarder, Lab, NodeSpec, ProgramLaunch};
 use record::{Problem, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -65,13 +65,7 @@ impl Installed {
     ///
     /// # Errors
     /// Host: a part of it does not start. Input: it refuses a rule.
-    pub fn start(
-        &self,
-        house: &mut BuiltLab<'_>,
-        node: &NodeSpec,
-        forwarder: &Forwarder,
-        dpid: u64,
-    ) -> Result<()> {
+    pub fn start(&self, house: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
         let folder = house.folder(&node.name)?;
         let (data, meeting) = (folder.join("conf.db"), folder.join("controller"));
         self.run(

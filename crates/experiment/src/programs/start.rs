@@ -1,6 +1,6 @@
 //! How a program is started in a node, and when it is ready.
 
-use linux::lab::{BuiltLab, NodeProgram, ProgramLaunch};
+use linux::lab::{Lab, NodeProgram, ProgramLaunch};
 use linux::sys::process;
 use record::{Problem, Result};
 use std::ffi::OsString;
@@ -14,8 +14,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The interfaces of a node's links, in the order of the file: ports 1, 2, ….
-pub fn interfaces(house: &BuiltLab<'_>, node: &str) -> Vec<String> {
-    house.topology.interfaces(node).map(|interface| interface.name.clone()).collect()
+pub fn interfaces(house: &Lab, node: &str) -> Vec<String> {
+    house.topology().interfaces(node).map(|interface| interface.name.clone()).collect()
 }
 
 /// This very program with these words.

@@ -9,7 +9,7 @@ use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
 use flow::rule::{FlowMod, FlowModCommand};
-use linux::lab::{BuiltLab, Forwarder, NodeProgram, NodeSpec, ProgramLaunch};
+use linux::lab::{Forwarder, Lab, NodeProgram, NodeSpec, ProgramLaunch};
 use record::{Problem, Result};
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,7 +17,7 @@ use switch::client::Client;
 use switch::config::Remote;
 
 /// `pathlab switch` over the node's links.
-pub fn switch(house: &mut BuiltLab<'_>, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
+pub fn switch(house: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
     let folder = house.folder(&node.name)?;
     let (socket, meeting) = (folder.join("openflow"), folder.join("controller"));
     let mut words: Vec<OsString> = vec!["switch".into(), "--name".into(), node.name.clone().into()];
@@ -43,7 +43,7 @@ pub fn switch(house: &mut BuiltLab<'_>, node: &NodeSpec, forwarder: &Forwarder, 
 
 /// The controller of a scenario, waiting for its switch.
 pub fn controller(
-    house: &mut BuiltLab<'_>,
+    house: &mut Lab,
     node: &NodeSpec,
     forwarder: &Forwarder,
     meeting: &Path,

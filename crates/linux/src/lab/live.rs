@@ -12,7 +12,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::time::Duration;
 
 use record::{Problem, Result};
 use serde::{Deserialize, Serialize};
@@ -20,15 +19,13 @@ use serde::{Deserialize, Serialize};
 use super::build;
 use super::claim;
 use super::node::Node;
-use super::program::{BuiltLab, NodeProgram};
+use super::program::NodeProgram;
 use super::step::LabStep;
-use super::topology::{Prefix, Topology};
+use super::topology::{LinkSpec, Prefix, Topology};
 use crate::journal::{Journal, Journals, Record};
 use crate::sys::process::ProcessIdentity;
 use crate::sys::{mount, netns, userns};
 
-/// How long a program may take to end when its lab could not be built.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// The longest name of a lab.
 const LONGEST_NAME: usize = 32;
 
@@ -127,22 +124,22 @@ struct AboutNode {
     handle: PathBuf,
 }
 
-/// A lab that is up.
+/// A lab, while it is built and when it is up.
 #[derive(Debug)]
 pub struct Lab {
     name: String,
     topology: Topology,
     nodes: Vec<Node>,
-    journals: Journals,
+    pub(super) journals: Journals,
     /// The journal of a lab that goes with this value.
-    journal: Option<Journal>,
+    pub(super) journal: Option<Journal>,
     /// The namespaces are held by this process alone.
     holds: bool,
     /// The lock of a lab that this process uses and did not build.
     claim: Option<fs::File>,
-    programs: Vec<NodeProgram>,
+    pub(super) programs: Vec<NodeProgram>,
     /// Those of the programs that this process started.
-    children: Vec<Child>,
+    pub(super) children: Vec<Child>,
 }
 
 impl Lab {
@@ -152,20 +149,17 @@ impl Lab {
     /// An input problem when the name is taken or impossible; a host problem when the machine refuses. Then nothing is
     /// left of the lab.
     pub fn up(journals: &Journals, topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
-        Lab::up_with(journals, topology, name, lifetime, &mut |lab| match lab
-            .topology
-            .nodes
-            .iter()
-            .find(|node| node.forwarder.is_some())
-        {
-            None => Ok(()),
-            Some(node) => Err(Problem::input("nobody is there to start the program of this node")
-                .at(format!("node {}", node.name))
-                .help("use a topology of hosts, routers and bridges")),
+        Lab::up_with(journals, topology, name, lifetime, &mut |lab| {
+            let unserved = lab.topology.nodes.iter().find(|node| node.forwarder.is_some());
+            unserved.map_or(Ok(()), |node| {
+                Err(Problem::input("nobody is there to start the program of this node")
+                    .at(format!("node {}", node.name))
+                    .help("use a topology of hosts, routers and bridges"))
+            })
         })
     }
 
-    /// Builds a lab and starts programs in it before it counts as up. They end with it.
+    /// Builds a lab and starts programs in it ([`Lab::start`]) before it counts as up. They end with it.
     ///
     /// # Errors
     /// As [`Lab::up`], and those of `start`.
@@ -174,39 +168,124 @@ impl Lab {
         topology: &Topology,
         name: &str,
         lifetime: Lifetime,
-        start: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
+        start: &mut dyn FnMut(&mut Lab) -> Result<()>,
     ) -> Result<Lab> {
         check_name(name)?;
         let root = userns::outer_uid() == 0;
         let persistent = lifetime == Lifetime::Persistent;
-        let Some(mut journal) = journals.begin(name, persistent && root)? else {
-            return Err(Problem::input(format!("there is already a lab named '{name}'")).help(format!(
-                "take it down with 'pathlab lab down {name}', or give this one another name"
-            )));
+        let journal = journals.begin(name, persistent && root)?.ok_or_else(|| {
+            Problem::input(format!("there is already a lab named '{name}'"))
+                .help(format!("take it down with 'pathlab lab down {name}', or give this one another name"))
+        })?;
+        // A return from here on takes down what is built; a step that cannot be undone stays in the journal for the next command.
+        let mut lab = Lab {
+            name: name.into(),
+            topology: topology.clone(),
+            nodes: vec![],
+            journals: journals.clone(),
+            journal: Some(journal),
+            holds: !root,
+            claim: None,
+            programs: vec![],
+            children: vec![],
         };
-        let kind = Kind { root, persistent, folder: journals.folder(name) };
-        match raise(topology, name, &kind, &mut journal, start) {
-            Ok(Raised { nodes, programs, children }) => {
-                let journal = (!persistent).then_some(journal);
-                let (name, topology, journals) = (name.into(), topology.clone(), journals.clone());
-                Ok(Lab {
-                    name,
-                    topology,
-                    journals,
-                    nodes,
-                    journal,
-                    holds: !root,
-                    claim: None,
-                    programs,
-                    children,
-                })
-            }
-            Err(problem) => {
-                // A step that cannot be undone stays in the journal for the next command; the first problem counts.
-                let _ = journal.undo();
-                Err(problem)
-            }
+        let held = persistent && !root;
+        lab.build(held)?;
+        start(&mut lab)?;
+        lab.complete(held)?;
+        if persistent {
+            lab.journal = None;
         }
+        Ok(lab)
+    }
+
+    /// Makes the namespaces and builds. `held`: the lab lives as long as this process.
+    fn build(&mut self, held: bool) -> Result<()> {
+        if held {
+            let own = ProcessIdentity::own().map_err(|e| Problem::host(format!("cannot read /proc: {e}")))?;
+            self.will([LabStep::Process { process: own }])?;
+        }
+        for spec in &self.topology.nodes {
+            let made = netns::create()
+                .and_then(|netns| Node::new(&spec.name, netns, declared(&self.topology, &spec.name)));
+            self.nodes.push(made.map_err(namespace_problem)?);
+        }
+        if !self.holds {
+            self.pin_all()?;
+        }
+        build::build(&self.topology, &self.nodes)
+    }
+
+    /// Says in the journal that the lab is complete.
+    fn complete(&mut self, held: bool) -> Result<()> {
+        let about = |node: &Node| AboutNode {
+            name: node.name().into(),
+            netns: node.inode(),
+            handle: self.handle(node),
+        };
+        let about = About {
+            topology: self.topology.to_string(),
+            nodes: self.nodes.iter().map(about).collect(),
+            held,
+            programs: self.programs.clone(),
+        };
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.complete(&about))
+    }
+
+    /// Writes into the journal what would undo the next change.
+    pub(super) fn will(&mut self, steps: impl IntoIterator<Item = LabStep>) -> Result<()> {
+        let complete = || Problem::host("the lab is complete").at(format!("lab {}", self.name));
+        self.journal.as_mut().ok_or_else(complete)?.will(steps)
+    }
+
+    /// By which path other processes reach the namespace of a node.
+    fn handle(&self, node: &Node) -> PathBuf {
+        match self.holds {
+            true => format!("/proc/{}/fd/{}", std::process::id(), node.netns().as_raw_fd()).into(),
+            false => Path::new(mount::NETNS_DIRECTORY).join(format!("pathlab-{}-{}", self.name, node.name())),
+        }
+    }
+
+    /// Pins every namespace; the journal learns of the pins and of the links before the first one is made.
+    fn pin_all(&mut self) -> Result<()> {
+        let mut steps = vec![];
+        for node in &self.nodes {
+            let file = self.handle(node);
+            if fs::symlink_metadata(&file).is_ok() {
+                return Err(Problem::host(
+                    "there is already a namespace of that name, and it is not this lab's",
+                )
+                .at(file.display().to_string())
+                .help("give the lab another name, or remove it with 'ip netns del'"));
+            }
+            steps.push(LabStep::Unpin { file, netns: node.inode() });
+        }
+        steps.extend(self.first_ends().map(|(node, index, name)| LabStep::Link {
+            file: self.handle(node),
+            netns: node.inode(),
+            index,
+            name,
+        }));
+        self.will(steps)?;
+        // Where it cannot be shared, pins are still found when somebody mounts over them.
+        let _ = mount::share_directory(Path::new(mount::NETNS_DIRECTORY));
+        for node in &self.nodes {
+            let file = self.handle(node);
+            mount::pin(node.netns().as_fd(), &file).map_err(|error| {
+                Problem::host(format!("cannot pin a namespace: {error}"))
+                    .at(file.display().to_string())
+                    .help("this needs CAP_SYS_ADMIN and a writable /run")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The first end of every link: its node, index and place.
+    fn first_ends(&self) -> impl Iterator<Item = (&Node, u32, String)> {
+        self.topology.links.iter().filter_map(|LinkSpec { ends: [end, _] }| {
+            let index = build::index_of(&self.topology, &end.node, &end.name)?;
+            Some((build::find(&self.nodes, &end.node)?, index, end.place()))
+        })
     }
 
     /// Finds a lab that is up. Without root, [`join_user_namespace`] comes first.
@@ -251,7 +330,7 @@ impl Lab {
     /// A host problem when something could not be undone; it is tried again by the next command.
     pub fn down(mut self) -> Result<()> {
         if self.holds {
-            self.delete_links();
+            self.release();
         }
         drop(self.claim.take());
         let undone = match self.journal.take() {
@@ -269,32 +348,17 @@ impl Lab {
 
     /// Deletes every link of a lab whose namespaces this process holds; the namespaces go with the process.
     pub fn release(&mut self) {
-        self.delete_links();
-    }
-
-    fn delete_links(&self) {
-        // What cannot be deleted goes with its namespace a moment later.
-        for end in self.topology.links.iter().map(|link| &link.ends[0]) {
-            let index = build::index_of(&self.topology, &end.node, &end.name);
-            if let (Some(node), Some(index)) = (build::find(&self.nodes, &end.node), index) {
-                let _ = node.ask(|netlink| netlink.delete(index));
-            }
+        for (node, index, _) in self.first_ends() {
+            // What cannot be deleted goes with its namespace a moment later.
+            let _ = node.ask(|netlink| netlink.delete(index));
         }
     }
 
     /// Every lab of this user, sorted by name.
     pub fn list(journals: &Journals) -> Vec<LabInfo> {
         let known = |name: String| match journals.read(&name) {
-            Ok(record) => record.map(|record| info(journals, &record)),
-            Err(_) => Some(LabInfo {
-                name,
-                state: State::Damaged,
-                nodes: vec![],
-                links: 0,
-                owner: None,
-                user: None,
-                programs: vec![],
-            }),
+            Ok(None) => None,
+            read => Some(info(journals, name, read.ok().flatten())),
         };
         journals.names().into_iter().filter_map(known).collect()
     }
@@ -342,133 +406,13 @@ impl Drop for Lab {
     fn drop(&mut self) {
         if let Some(journal) = self.journal.take() {
             if self.holds {
-                self.delete_links();
+                self.release();
             }
             // What fails stays in the journal, and the next command tries again.
             let _ = journal.undo();
         }
         self.reap();
     }
-}
-
-/// Who builds a lab, and where.
-struct Kind {
-    root: bool,
-    persistent: bool,
-    folder: PathBuf,
-}
-
-/// What was built.
-struct Raised {
-    nodes: Vec<Node>,
-    programs: Vec<NodeProgram>,
-    children: Vec<Child>,
-}
-
-/// Makes the namespaces, builds, starts the programs, and says in the journal that it is complete.
-fn raise(
-    topology: &Topology,
-    name: &str,
-    kind: &Kind,
-    journal: &mut Journal,
-    start: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
-) -> Result<Raised> {
-    let &Kind { root, persistent, .. } = kind;
-    let own = ProcessIdentity::own().map_err(|error| Problem::host(format!("cannot read /proc: {error}")))?;
-    let held = persistent && !root;
-    if held {
-        journal.will([LabStep::Process { process: own.clone() }])?;
-    }
-    let nodes = topology.nodes.iter().map(|spec| {
-        let netns = netns::create().map_err(namespace_problem)?;
-        Node::new(&spec.name, netns, declared(topology, &spec.name)).map_err(namespace_problem)
-    });
-    let nodes = nodes.collect::<Result<Vec<Node>>>()?;
-    let handle = |node: &Node| match root {
-        true => PathBuf::from(mount::NETNS_DIRECTORY).join(format!("pathlab-{name}-{}", node.name())),
-        false => PathBuf::from(format!("/proc/{}/fd/{}", own.pid, node.netns().as_raw_fd())),
-    };
-    if root {
-        pin_all(topology, &nodes, &handle, journal)?;
-    }
-    build::build(topology, &nodes)?;
-    let (programs, children) = furnish(topology, &nodes, kind, journal, start)?;
-    let about =
-        |node: &Node| AboutNode { name: node.name().into(), netns: node.inode(), handle: handle(node) };
-    let about = About {
-        topology: topology.to_string(),
-        nodes: nodes.iter().map(about).collect(),
-        held,
-        programs: programs.clone(),
-    };
-    journal.complete(&about)?;
-    Ok(Raised { nodes, programs, children })
-}
-
-/// Starts the programs. What was started before a problem is ended by the journal.
-fn furnish(
-    topology: &Topology,
-    nodes: &[Node],
-    kind: &Kind,
-    journal: &mut Journal,
-    start: &mut dyn FnMut(&mut BuiltLab<'_>) -> Result<()>,
-) -> Result<(Vec<NodeProgram>, Vec<Child>)> {
-    let mut lab = BuiltLab {
-        topology,
-        nodes,
-        folder: kind.folder.clone(),
-        journal,
-        lasting: kind.root && kind.persistent,
-        programs: vec![],
-        children: vec![],
-    };
-    let started = start(&mut lab);
-    let BuiltLab { programs, mut children, .. } = lab;
-    if started.is_err() {
-        for program in programs.iter().rev() {
-            // The journal ends what this does not.
-            let _ = program.process.end(PATIENCE);
-        }
-        children.iter_mut().for_each(|child| drop(child.try_wait()));
-    }
-    started.map(|()| (programs, children))
-}
-
-/// Pins every namespace; the journal learns of the pins and of the links before the first one is made.
-fn pin_all(
-    topology: &Topology,
-    nodes: &[Node],
-    handle: &dyn Fn(&Node) -> PathBuf,
-    journal: &mut Journal,
-) -> Result<()> {
-    let mut steps = vec![];
-    for node in nodes {
-        let file = handle(node);
-        if fs::symlink_metadata(&file).is_ok() {
-            return Err(Problem::host("there is already a namespace of that name, and it is not this lab's")
-                .at(file.display().to_string())
-                .help("give the lab another name, or remove it with 'ip netns del'"));
-        }
-        steps.push(LabStep::Unpin { file, netns: node.inode() });
-    }
-    for end in topology.links.iter().map(|link| &link.ends[0]) {
-        let node = build::find(nodes, &end.node);
-        if let (Some(node), Some(index)) = (node, build::index_of(topology, &end.node, &end.name)) {
-            steps.push(LabStep::Link { file: handle(node), netns: node.inode(), index, name: end.place() });
-        }
-    }
-    journal.will(steps)?;
-    // Where it cannot be shared, pins are still found when somebody mounts over them.
-    let _ = mount::share_directory(Path::new(mount::NETNS_DIRECTORY));
-    for node in nodes {
-        let file = handle(node);
-        mount::pin(node.netns().as_fd(), &file).map_err(|error| {
-            Problem::host(format!("cannot pin a namespace: {error}"))
-                .at(file.display().to_string())
-                .help("this needs CAP_SYS_ADMIN and a writable /run")
-        })?;
-    }
-    Ok(())
 }
 
 fn declared(topology: &Topology, node: &str) -> Vec<Prefix> {
@@ -508,34 +452,41 @@ fn find(state: &Journals, name: &str) -> Result<(Record, About)> {
             false => problem.help(format!("the labs are {}", names.join(", "))),
         });
     };
-    let about = record.complete.clone().and_then(|about| serde_json::from_value::<About>(about).ok());
-    about.map(|about| (record.clone(), about)).ok_or_else(|| {
-        Problem::input(format!(
+    match about(&record) {
+        Some(about) => Ok((record, about)),
+        None => Err(Problem::input(format!(
             "the lab '{name}' is still being built by process {}",
             record.header.owner.pid
         ))
-        .help("wait until it is up, or end that process")
-    })
+        .help("wait until it is up, or end that process")),
+    }
 }
 
-fn info(directory: &Journals, record: &Record) -> LabInfo {
-    let about = record.complete.clone().and_then(|about| serde_json::from_value::<About>(about).ok());
-    let links = about.as_ref().and_then(|about| Topology::parse(&about.topology, "").ok());
-    let state = match (&about, record.header.persistent) {
-        (None, _) => State::Building,
-        (Some(_), true) => State::Up,
-        (Some(about), false) if about.held => State::Held,
-        (Some(_), false) => State::Owned,
+/// What was built; none while that goes on.
+fn about(record: &Record) -> Option<About> {
+    serde_json::from_value(record.complete.clone()?).ok()
+}
+
+/// What a journal says of a lab; none when it cannot be read.
+fn info(journals: &Journals, name: String, record: Option<Record>) -> LabInfo {
+    let about = record.as_ref().and_then(about);
+    let state = match (&record, &about) {
+        (None, _) => State::Damaged,
+        (Some(_), None) => State::Building,
+        (Some(record), _) if record.header.persistent => State::Up,
+        (_, Some(about)) if about.held => State::Held,
+        _ => State::Owned,
     };
-    let programs = about.iter().flat_map(|about| &about.programs).map(ProgramInfo::from).collect();
+    let links = about.as_ref().and_then(|about| Topology::parse(&about.topology, "").ok());
+    let owner = record.filter(|_| state != State::Up).map(|record| record.header.owner.pid);
     LabInfo {
-        name: record.header.name.clone(),
         state,
-        programs,
-        nodes: about.map(|about| about.nodes.into_iter().map(|node| node.name).collect()).unwrap_or_default(),
+        programs: about.iter().flat_map(|about| &about.programs).map(ProgramInfo::from).collect(),
+        nodes: about.into_iter().flat_map(|about| about.nodes).map(|node| node.name).collect(),
         links: links.map_or(0, |topology| topology.links.len()),
-        owner: (state != State::Up).then_some(record.header.owner.pid),
-        user: claim::user(directory, &record.header.name),
+        owner,
+        user: claim::user(journals, &name),
+        name,
     }
 }
 

@@ -30,6 +30,6 @@ pub use live::{
     take_down,
 };
 pub use node::Node;
-pub use program::{BuiltLab, NodeProgram, ProgramLaunch};
+pub use program::{NodeProgram, ProgramLaunch};
 pub use step::LabStep;
 pub use topology::{NodeSpec, Topology};

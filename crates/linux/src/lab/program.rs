@@ -1,7 +1,7 @@
 //! Programs that live in the nodes of a lab and end with it.
 //!
-//! **What.** Whoever builds a lab with forwarders gets a [`BuiltLab`] when the links are up: nodes, a folder for each of them,
-//! and [`BuiltLab::start`]. What was started is a [`NodeProgram`], written down in the lab's journal.
+//! **What.** Whoever builds a lab with forwarders gets it when the links are up ([`Lab::up_with`]), and starts them: a
+//! [`Lab::folder`] for each node, and [`Lab::start`]. What was started is a [`NodeProgram`], written down in the lab's journal.
 //!
 //! **Why a shell in front.** The undo must be on disk before the change, but a process has no identity before it is there.
 //! So what is started first is a shell that waits for one line and then becomes the program: same process, same start
@@ -16,16 +16,14 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use record::{Problem, Result};
 use serde::{Deserialize, Serialize};
 
-use super::build;
-use super::node::Node;
+use super::live::Lab;
 use super::step::LabStep;
-use super::topology::Topology;
 use crate::journal::Journal;
 use crate::sys::process::{self, ProcessIdentity};
 
@@ -80,28 +78,7 @@ pub struct ProgramLaunch {
     pub counters: Option<PathBuf>,
 }
 
-/// A lab whose links are up, and in whose nodes programs are started.
-pub struct BuiltLab<'a> {
-    /// What is built.
-    pub topology: &'a Topology,
-    pub(super) nodes: &'a [Node],
-    pub(super) folder: PathBuf,
-    pub(super) journal: &'a mut Journal,
-    /// The programs outlive this process.
-    pub(super) lasting: bool,
-    pub(super) programs: Vec<NodeProgram>,
-    pub(super) children: Vec<Child>,
-}
-
-impl BuiltLab<'_> {
-    /// The node of that name.
-    ///
-    /// # Errors
-    /// A host problem when it is gone.
-    pub fn node(&self, name: &str) -> Result<&Node> {
-        build::find(self.nodes, name).ok_or_else(|| Problem::host(format!("the node '{name}' is gone")))
-    }
-
+impl Lab {
     /// A folder for the sockets and words of a node's programs; it goes with the lab.
     ///
     /// # Errors
@@ -113,11 +90,12 @@ impl BuiltLab<'_> {
             }
             _ => Ok(()),
         };
-        if !self.folder.exists() {
-            self.journal.will([LabStep::Folder { path: self.folder.clone() }])?;
-            make(&self.folder)?;
+        let folder = self.journals.folder(self.name());
+        if !folder.exists() {
+            self.will([LabStep::Folder { path: folder.clone() }])?;
+            make(&folder)?;
         }
-        let own = self.folder.join(node);
+        let own = folder.join(node);
         make(&own)?;
         Ok(own)
     }
@@ -137,14 +115,14 @@ impl BuiltLab<'_> {
         command.args(["-c", GATE, "sh"]).arg(&program.file).args(&program.arguments);
         command.envs(program.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(words.try_clone().map_err(told)?).stderr(words);
-        match self.lasting {
+        match self.journal.as_ref().is_some_and(Journal::is_persistent) {
             true => process::enter_and_outlive_parent(&mut command, netns),
             false => process::enter_and_die_with_parent(&mut command, netns),
         }
         let mut child = command.spawn().map_err(told)?;
         let gate = child.stdin.take();
         let process = ProcessIdentity::of(child.id()).map_err(told)?;
-        self.journal.will([LabStep::Process { process: process.clone() }])?;
+        self.will([LabStep::Process { process: process.clone() }])?;
         self.children.push(child);
         gate.map_or(Ok(()), |mut gate| gate.write_all(b"go\n")).map_err(told)?;
         let ProgramLaunch { openflow, counters, .. } = program;
