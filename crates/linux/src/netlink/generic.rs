@@ -2,19 +2,13 @@
 
 use std::io;
 
-use super::{Dump, Family, Netlink, after, text, u16_at};
+use netlink_bindings::nlctrl;
+use netlink_bindings::traits::NetlinkRequest;
 
-/// `struct genlmsghdr`: command, version, two bytes for nothing.
-const GENERIC_HEADER: usize = 4;
-/// The family that tells about families (`GENL_ID_CTRL`), its command and attributes.
+use super::{Dump, Family, Netlink};
+
+/// The family that tells about families (`GENL_ID_CTRL`).
 const CONTROL: u16 = 16;
-const CTRL_CMD_GETFAMILY: u8 = 3;
-const CTRL_ATTR_FAMILY_ID: u16 = 1;
-const CTRL_ATTR_FAMILY_NAME: u16 = 2;
-
-/// Asks for all families.
-const FAMILIES: Dump<'static> =
-    Dump { family: Family::Generic, kind: CONTROL, body: &[CTRL_CMD_GETFAMILY, 1, 0, 0] };
 
 impl Netlink {
     /// The number of the generic family of that name.
@@ -25,7 +19,9 @@ impl Netlink {
         if let Some(number) = self.generic.get(name) {
             return Ok(*number);
         }
-        let found = self.dump(&FAMILIES, |message| family(message, name))?;
+        let request = nlctrl::Request::new().op_getfamily_dump();
+        let dump = Dump { family: Family::Generic, kind: CONTROL, body: request.payload() };
+        let found = self.dump(&dump, |message| family(message, name))?;
         let number = *found.first().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
         self.generic.insert(name, number);
         Ok(number)
@@ -34,15 +30,9 @@ impl Netlink {
 
 /// The number of a family, if the reply is about the one of that name.
 fn family(message: &[u8], name: &[u8]) -> Option<u16> {
-    let (mut id, mut named) = (None, false);
-    for (number, content) in after(message, GENERIC_HEADER) {
-        match number {
-            CTRL_ATTR_FAMILY_ID => id = u16_at(content, 0),
-            CTRL_ATTR_FAMILY_NAME => named = text(content).as_bytes() == name,
-            _ => {}
-        }
-    }
-    id.filter(|_| named)
+    let about = nlctrl::OpGetfamilyDump::decode_reply(message);
+    about.get_family_name().ok().filter(|found| found.to_bytes() == name)?;
+    about.get_family_id().ok()
 }
 
 #[cfg(test)]

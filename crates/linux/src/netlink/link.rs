@@ -70,13 +70,12 @@ pub struct LinkState {
 impl Netlink {
     /// Makes both ends of a veth, `a` here and `b` in the other namespace.
     pub fn create_veth(&mut self, a: &NewLink<'_>, b: &NewLink<'_>, other: BorrowedFd<'_>) -> Answer {
-        let header = Ifinfomsg { ifi_index: a.index as i32, ..Default::default() };
-        let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header);
+        let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header(a.index));
         let mut info = end_attributes(request.encode(), a).nested_linkinfo().push_kind(c"veth");
         let buffer = info.as_vec_mut();
         let data = push_nested_header(buffer, INFO_DATA);
         let peer = push_nested_header(buffer, VETH_PEER);
-        buffer.extend(Ifinfomsg { ifi_index: b.index as i32, ..Default::default() }.as_slice());
+        buffer.extend(header(b.index).as_slice());
         end_attributes(PushLinkAttrs::new(&mut *buffer), b).push_net_ns_fd(other.as_raw_fd() as u32);
         finalize_nested_header(buffer, peer);
         finalize_nested_header(buffer, data);
@@ -86,8 +85,7 @@ impl Netlink {
 
     /// Makes a bridge that sends nothing of its own: no spanning tree, no delay, no multicast snooping.
     pub fn create_bridge(&mut self, new: &NewLink<'_>) -> Answer {
-        let header = Ifinfomsg { ifi_index: new.index as i32, ..Default::default() };
-        let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header);
+        let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header(new.index));
         end_attributes(request.encode(), new)
             .nested_linkinfo()
             .nested_data_bridge()
@@ -99,41 +97,34 @@ impl Netlink {
 
     /// Makes an interface a port of a bridge.
     pub fn set_master(&mut self, port: u32, bridge: u32) -> Answer {
-        let header = Ifinfomsg { ifi_index: port as i32, ..Default::default() };
-        let mut request = rt_link::Request::new().op_setlink_do(&header);
-        request.encode().push_master(bridge);
-        self.acknowledged(&request)
+        self.change(header(port), |attributes| drop(attributes.push_master(bridge)))
     }
 
     /// Changes the MTU of an interface.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Answer {
-        let header = Ifinfomsg { ifi_index: index as i32, ..Default::default() };
-        let mut request = rt_link::Request::new().op_setlink_do(&header);
-        request.encode().push_mtu(mtu);
-        self.acknowledged(&request)
+        self.change(header(index), |attributes| drop(attributes.push_mtu(mtu)))
     }
 
     /// Switches an interface on.
     pub fn set_up(&mut self, index: u32) -> Answer {
-        self.set_flags(index, libc::IFF_UP as u32)
+        let up = libc::IFF_UP as u32;
+        self.change(Ifinfomsg { ifi_flags: up, ifi_change: up, ..header(index) }, |_| {})
     }
 
     /// Switches an interface off.
     pub fn set_down(&mut self, index: u32) -> Answer {
-        self.set_flags(index, 0)
+        self.change(Ifinfomsg { ifi_change: libc::IFF_UP as u32, ..header(index) }, |_| {})
     }
 
-    fn set_flags(&mut self, index: u32, ifi_flags: u32) -> Answer {
-        let ifi_change = libc::IFF_UP as u32;
-        let header = Ifinfomsg { ifi_index: index as i32, ifi_flags, ifi_change, ..Default::default() };
-        let request = rt_link::Request::new().op_setlink_do(&header);
+    fn change(&mut self, header: Ifinfomsg, say: impl FnOnce(PushLinkAttrs<&mut Vec<u8>>)) -> Answer {
+        let mut request = rt_link::Request::new().op_setlink_do(&header);
+        say(request.encode());
         self.acknowledged(&request)
     }
 
     /// Deletes a link (with its other end); one that does not exist is as good as deleted.
     pub fn delete(&mut self, index: u32) -> Answer {
-        let header = Ifinfomsg { ifi_index: index as i32, ..Default::default() };
-        let request = rt_link::Request::new().op_dellink_do(&header);
+        let request = rt_link::Request::new().op_dellink_do(&header(index));
         match self.acknowledged(&request) {
             Err(refusal) if refusal.errno == Some(libc::ENODEV) => Ok(()),
             answer => answer,
@@ -145,6 +136,11 @@ impl Netlink {
         let request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::default());
         self.replies(&request, |(header, attributes)| Some(link_state(&header, &attributes)))
     }
+}
+
+/// What a message about an interface begins with.
+fn header(index: u32) -> Ifinfomsg {
+    Ifinfomsg { ifi_index: index as i32, ..Default::default() }
 }
 
 /// What is said of an interface when it is made.

@@ -16,13 +16,14 @@ use std::collections::BTreeMap;
 use std::io;
 
 use netlink_bindings::tc;
-use record::snapshot::{QdiscSample, TC_ROOT};
+use netlink_bindings::traits::NetlinkRequest;
+use record::snapshot::TC_ROOT;
 use record::{Problem, Result};
 
 use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
 use crate::journal::Journals;
-use crate::netlink::{Answer, Attributes, Dump, Family, Netlink, Refusal, after, text, u32_at, u64_at};
-use crate::observe::qdiscs::{self, HEADER_BYTES, RATE_AT, TCA_KIND, TCA_OPTIONS, TCA_STATS2};
+use crate::netlink::{Answer, Dump, Family, Netlink, Refusal};
+use crate::observe::qdiscs;
 
 /// The handle of the roots that are made here.
 pub const HANDLE: u32 = 0x706c_0000;
@@ -32,15 +33,8 @@ const OTHERS: u32 = HANDLE | 0xfffe;
 /// The largest number of a queue.
 pub const HIGHEST: u16 = 0xfffd;
 
-// include/uapi/linux/rtnetlink.h, pkt_sched.h
+/// `RTM_GETTCLASS` of include/uapi/linux/rtnetlink.h.
 const GET_CLASS: u16 = 42;
-const HTB_PARMS: u16 = 1;
-const HTB_RATE64: u16 = 6;
-const HTB_CEIL64: u16 = 7;
-/// `struct tc_htb_opt`: two rate specifications of 12 bytes that end with the rate ([`RATE_AT`]), then buffer, cbuffer,
-/// quantum, level.
-const CEIL_AT: usize = 12 + RATE_AT;
-const LEVEL_AT: usize = 36;
 /// A leaf is at level 0.
 const LEAF: u32 = 0;
 
@@ -113,72 +107,55 @@ pub fn read(index: u32) -> io::Result<Option<Htb>> {
     let mut netlink = Netlink::open();
     let root = root(&mut netlink, index)?.filter(|(kind, _)| kind == "htb");
     let Some((_, handle)) = root else { return Ok(None) };
-    let dump = Dump { family: Family::Route, kind: GET_CLASS, body: &header(index) };
+    let header = at(index, 0, 0);
+    let dump = Dump { family: Family::Route, kind: GET_CLASS, body: header.as_slice() };
     let classes = netlink.dump(&dump, |message| parse_class(message, index))?;
     Ok(Some(htb(handle, &classes)))
 }
 
 fn root(netlink: &mut Netlink, index: u32) -> io::Result<Root> {
-    let dump = Dump { body: &header(index), ..qdiscs::DUMP };
+    let header = at(index, 0, 0);
+    let dump = Dump { body: header.as_slice(), ..qdiscs::DUMP };
     Ok(netlink.dump(&dump, |message| parse_root(message, index))?.pop())
 }
 
-/// `struct tcmsg` with an interface.
-fn header(index: u32) -> [u8; HEADER_BYTES] {
-    let mut header = [0; HEADER_BYTES];
-    header[4..8].copy_from_slice(&index.to_ne_bytes());
-    header
+/// What a message about a qdisc or class begins with.
+fn at(index: u32, handle: u32, parent: u32) -> tc::Tcmsg {
+    tc::Tcmsg { ifindex: index as i32, handle, parent, ..Default::default() }
 }
 
 /// Kind and handle, if it is the root of that interface.
 fn parse_root(message: &[u8], index: u32) -> Root {
-    let is_root = u32_at(message, 4)? == index && u32_at(message, 12)? == TC_ROOT;
-    let kind = after(message, HEADER_BYTES).get(TCA_KIND).map(text);
-    kind.filter(|_| is_root).zip(u32_at(message, 8))
+    let (header, attributes) = tc::OpGetqdiscDump::decode_reply(message);
+    let is_root = header.ifindex == index as i32 && header.parent == TC_ROOT;
+    let kind = attributes.get_kind().ok().filter(|_| is_root)?;
+    Some((kind.to_string_lossy().into_owned(), header.handle))
 }
 
 /// A class of an HTB of that interface.
 fn parse_class(message: &[u8], index: u32) -> Option<Class> {
-    if u32_at(message, 4)? != index {
-        return None;
-    }
-    let mut class = Class { handle: u32_at(message, 8)?, parent: u32_at(message, 12)?, ..Class::default() };
-    let mut kind = String::new();
-    for (number, content) in after(message, HEADER_BYTES) {
-        match number {
-            TCA_KIND => kind = text(content),
-            TCA_OPTIONS => rates(content, &mut class),
-            TCA_STATS2 => counts(content, &mut class),
-            _ => {}
-        }
-    }
-    (kind == "htb").then_some(class)
-}
-
-fn rates(options: &[u8], class: &mut Class) {
-    let mut wide = (None, None);
-    let (mut rate, mut ceil) = (0, 0);
-    for (number, content) in Attributes(options) {
-        match number {
-            HTB_PARMS => {
-                let word = |at| u32_at(content, at).unwrap_or(0);
-                (rate, ceil) = (u64::from(word(RATE_AT)), u64::from(word(CEIL_AT)));
-                class.level = word(LEVEL_AT);
-            }
-            // Rates of 4 GiB/s and more do not fit above.
-            HTB_RATE64 => wide.0 = u64_at(content, 0),
-            HTB_CEIL64 => wide.1 = u64_at(content, 0),
-            _ => {}
-        }
-    }
-    class.min_bps = wide.0.unwrap_or(rate).saturating_mul(8);
-    class.max_bps = wide.1.unwrap_or(ceil).saturating_mul(8);
-}
-
-fn counts(content: &[u8], class: &mut Class) {
-    let mut sample = QdiscSample::default();
-    qdiscs::statistics(content, &mut sample);
-    (class.bytes, class.frames, class.dropped) = (sample.bytes, sample.packets, sample.drops);
+    let (header, attributes) = tc::OpGettclassDo::decode_reply(message);
+    let Ok(tc::OptionsMsg::Htb(options)) = attributes.get_options() else { return None };
+    let parameters = options.get_parms().unwrap_or_default();
+    // Rates of 4 GiB/s and more do not fit into the parameters.
+    let rate = options.get_rate64().unwrap_or(parameters.rate.rate.into());
+    let ceil = options.get_ceil64().unwrap_or(parameters.ceil.rate.into());
+    let counted = attributes.get_stats2().ok();
+    let counted = counted.as_ref();
+    let basic = counted.and_then(|counted| counted.get_basic().ok()).unwrap_or_default();
+    let wide = counted.and_then(|counted| counted.get_pkt64().ok());
+    let queue = counted.and_then(|counted| counted.get_queue().ok()).unwrap_or_default();
+    let class = Class {
+        handle: header.handle,
+        parent: header.parent,
+        level: parameters.level,
+        min_bps: rate.saturating_mul(8),
+        max_bps: ceil.saturating_mul(8),
+        frames: wide.unwrap_or(basic.packets.into()),
+        bytes: basic.bytes,
+        dropped: queue.drops.into(),
+    };
+    (header.ifindex == index as i32).then_some(class)
 }
 
 /// What the classes of a root are.
@@ -253,8 +230,8 @@ fn refused(interface: &str, refusal: &Refusal) -> Problem {
 
 fn make(plan: &QueuePlan) -> Answer {
     let mut netlink = Netlink::open();
-    let at = |handle, parent| tc::Tcmsg { ifindex: plan.index as i32, handle, parent, ..Default::default() };
-    let mut request = tc::Request::new().set_create().set_excl().op_newqdisc_do(&at(HANDLE, TC_ROOT));
+    let create = || tc::Request::new().set_create().set_excl();
+    let mut request = create().op_newqdisc_do(&at(plan.index, HANDLE, TC_ROOT));
     // Version 3 is the only one that the kernel takes (`HTB_VER`).
     let init = tc::TcHtbGlob { version: 3, rate2quantum: 10, defcls: OTHERS & 0xffff, ..Default::default() };
     request.encode().nested_options_htb().push_init(init);
@@ -270,7 +247,7 @@ fn make(plan: &QueuePlan) -> Answer {
     };
     let first = [(WHOLE, HANDLE, speed, speed), (OTHERS, WHOLE, others, speed)];
     for (handle, parent, rate, ceil) in first.into_iter().chain(plan.queues.iter().map(queue)) {
-        let mut request = tc::Request::new().set_create().set_excl().op_newtclass_do(&at(handle, parent));
+        let mut request = create().op_newtclass_do(&at(plan.index, handle, parent));
         request
             .encode()
             .nested_options_htb()
@@ -330,7 +307,7 @@ impl Knob for Ours<'_> {
 
 /// Where another qdisc is now, nothing is done.
 fn take_away(index: u32) -> Answer {
-    let header = tc::Tcmsg { ifindex: index as i32, handle: HANDLE, parent: TC_ROOT, ..Default::default() };
+    let header = at(index, HANDLE, TC_ROOT);
     // The kernel compares the handle: `qdisc_get_by_parent` of tc_get_qdisc answers EINVAL or ENOENT for another one.
     match Netlink::open().acknowledged(&tc::Request::new().op_delqdisc_do(&header)) {
         Err(refusal) if !matches!(refusal.errno, Some(libc::EINVAL | libc::ENOENT | libc::ENODEV)) => {

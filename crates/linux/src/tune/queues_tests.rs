@@ -2,8 +2,18 @@
 
 use super::*;
 use crate::netlink::attributes::build::{attribute, join};
-use crate::observe::qdiscs::{STATS_BASIC, STATS_PKT64, STATS_QUEUE};
+use crate::observe::qdiscs::{
+    RATE_AT, STATS_BASIC, STATS_PKT64, STATS_QUEUE, TCA_KIND, TCA_OPTIONS, TCA_STATS2,
+};
 use proptest::prelude::*;
+
+// include/uapi/linux/pkt_sched.h
+const HTB_PARMS: u16 = 1;
+const HTB_RATE64: u16 = 6;
+/// `struct tc_htb_opt`: two rate specifications of 12 bytes that end with the rate ([`RATE_AT`]), then buffer, cbuffer,
+/// quantum, level.
+const CEIL_AT: usize = 12 + RATE_AT;
+const LEVEL_AT: usize = 36;
 
 /// A message as the kernel builds one.
 fn class(handle: u32, parent: u32, level: u32, rate: u32, wide: Option<u64>) -> Vec<u8> {
@@ -20,7 +30,7 @@ fn class(handle: u32, parent: u32, level: u32, rate: u32, wide: Option<u64>) -> 
         &attribute(STATS_QUEUE, &queue),
         &attribute(STATS_PKT64, &(1u64 << 33).to_ne_bytes()),
     ]);
-    let mut message = header(5).to_vec();
+    let mut message = at(5, 0, 0).as_slice().to_vec();
     message[8..12].copy_from_slice(&handle.to_ne_bytes());
     message[12..16].copy_from_slice(&parent.to_ne_bytes());
     join(&[
@@ -77,7 +87,7 @@ fn a_burst_is_four_milliseconds_of_the_rate() {
 
 #[test]
 fn the_root_is_known_by_its_parent() {
-    let mut message = header(5).to_vec();
+    let mut message = at(5, 0, 0).as_slice().to_vec();
     message[8..12].copy_from_slice(&HANDLE.to_ne_bytes());
     message[12..16].copy_from_slice(&TC_ROOT.to_ne_bytes());
     let whole = join(&[&message, &attribute(TCA_KIND, b"htb\0")]);
