@@ -25,48 +25,21 @@ const NAMES: [&str; 3] = ["libpcap.so.0.8", "libpcap.so.1", "libpcap.so"];
 /// `PCAP_NETMASK_UNKNOWN` of `pcap/pcap.h`.
 const NETMASK_UNKNOWN: c_uint = 0xffff_ffff;
 
-/// `struct bpf_insn`, whose fields are those of [`Instruction`].
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct RawInstruction {
-    code: u16,
-    if_true: u8,
-    if_false: u8,
-    k: u32,
-}
-
 /// `struct bpf_program`.
 #[repr(C)]
 struct RawProgram {
     count: c_uint,
-    instructions: *mut RawInstruction,
+    /// `struct bpf_insn` has the fields of the kernel's `struct sock_filter`.
+    instructions: *mut libc::sock_filter,
 }
-
-/// `struct pcap_pkthdr`.
-#[repr(C)]
-struct FrameHeader {
-    time: libc::timeval,
-    captured: u32,
-    length: u32,
-}
-
-type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut c_void;
-type Close = unsafe extern "C" fn(*mut c_void);
-type Compile = unsafe extern "C" fn(*mut c_void, *mut RawProgram, *const c_char, c_int, c_uint) -> c_int;
-type FreeCode = unsafe extern "C" fn(*mut RawProgram);
-type GetError = unsafe extern "C" fn(*mut c_void) -> *const c_char;
-type OfflineFilter = unsafe extern "C" fn(*const RawProgram, *const FrameHeader, *const u8) -> c_int;
-type Version = unsafe extern "C" fn() -> *const c_char;
 
 /// The functions that are used. The library is never unloaded.
 struct Functions {
-    open_dead: OpenDead,
-    close: Close,
-    compile: Compile,
-    free_code: FreeCode,
-    get_error: GetError,
-    offline_filter: OfflineFilter,
-    version: Version,
+    open_dead: unsafe extern "C" fn(c_int, c_int) -> *mut c_void,
+    close: unsafe extern "C" fn(*mut c_void),
+    compile: unsafe extern "C" fn(*mut c_void, *mut RawProgram, *const c_char, c_int, c_uint) -> c_int,
+    free_code: unsafe extern "C" fn(*mut RawProgram),
+    get_error: unsafe extern "C" fn(*mut c_void) -> *const c_char,
 }
 
 impl Functions {
@@ -97,8 +70,6 @@ impl Functions {
                 compile: *library.get(b"pcap_compile\0")?,
                 free_code: *library.get(b"pcap_freecode\0")?,
                 get_error: *library.get(b"pcap_geterr\0")?,
-                offline_filter: *library.get(b"pcap_offline_filter\0")?,
-                version: *library.get(b"pcap_lib_version\0")?,
             })
         }
     }
@@ -166,7 +137,7 @@ impl Compiled {
         }
     }
 
-    fn instructions(&self) -> &[RawInstruction] {
+    fn instructions(&self) -> &[libc::sock_filter] {
         if self.raw.instructions.is_null() {
             return &[];
         }
@@ -189,51 +160,17 @@ fn data_link(link: u16) -> c_int {
 /// Input: the expression is wrong, in libpcap's words. Host: libpcap is not there.
 pub fn compile(expression: &str, link: u16, snap: u32) -> Result<Program> {
     let compiled = Compiled::new(expression, link, snap)?;
-    let instructions =
-        compiled.instructions().iter().map(|&RawInstruction { code, if_true, if_false, k }| {
-            FilterInstruction { code, if_true, if_false, k }
-        });
+    let instruction = |&libc::sock_filter { code, jt, jf, k }: &libc::sock_filter| FilterInstruction {
+        code,
+        if_true: jt,
+        if_false: jf,
+        k,
+    };
+    let instructions = compiled.instructions().iter().map(instruction);
     Program::new(instructions.collect()).map_err(|refused| {
         Problem::input(format!("the filter '{expression}' cannot be run: {refused}"))
             .help("write it in another way")
     })
-}
-
-/// libpcap's own words about its version, e.g. `libpcap version 1.10.3 (with TPACKET_V3)`.
-///
-/// # Errors
-/// Host: libpcap is not there.
-pub fn version() -> Result<String> {
-    // SAFETY: returns a constant text.
-    Ok(unsafe { CStr::from_ptr((functions()?.version)()) }.to_string_lossy().into_owned())
-}
-
-/// libpcap's own interpreter: the slow twin of [`Program::run`], for tests.
-#[derive(Debug)]
-pub struct Twin(Compiled);
-
-impl std::fmt::Debug for Compiled {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Compiled({} instructions)", self.raw.count)
-    }
-}
-
-impl Twin {
-    /// Compiles as [`compile`] does.
-    ///
-    /// # Errors
-    /// As [`compile`].
-    pub fn new(expression: &str, link: u16, snap: u32) -> Result<Twin> {
-        Compiled::new(expression, link, snap).map(Twin)
-    }
-
-    /// What libpcap says about the frame.
-    pub fn run(&self, frame: &[u8], wire_length: u32) -> u32 {
-        let time = libc::timeval { tv_sec: 0, tv_usec: 0 };
-        let header = FrameHeader { time, captured: frame.len() as u32, length: wire_length };
-        // SAFETY: a compiled program, and as many bytes as the header says.
-        unsafe { (self.0.functions.offline_filter)(&self.0.raw, &header, frame.as_ptr()) as u32 }
-    }
 }
 
 #[cfg(test)]
@@ -327,11 +264,48 @@ mod tests {
     static PROGRAMS: LazyLock<Vec<(Program, Mutex<SendTwin>)>> = LazyLock::new(|| {
         let make = |text: &&str| {
             let both = (compile(text, ETHERNET, 65535), Twin::new(text, ETHERNET, 65535));
-            let (Ok(program), Ok(twin)) = both else { panic!("'{text}': {both:?}") };
+            let (Ok(program), Ok(twin)) = both else { panic!("'{text}'") };
             (program, Mutex::new(SendTwin(twin)))
         };
         EXPRESSIONS.iter().map(make).collect()
     });
+
+    /// `struct pcap_pkthdr`.
+    #[repr(C)]
+    struct FrameHeader {
+        time: libc::timeval,
+        captured: u32,
+        length: u32,
+    }
+
+    type OfflineFilter = unsafe extern "C" fn(*const RawProgram, *const FrameHeader, *const u8) -> c_int;
+
+    /// libpcap's own interpreter: the slow twin of [`Program::run`].
+    struct Twin {
+        compiled: Compiled,
+        run: OfflineFilter,
+    }
+
+    impl Twin {
+        /// Compiles as [`compile`] does.
+        fn new(expression: &str, link: u16, snap: u32) -> Result<Twin> {
+            let compiled = Compiled::new(expression, link, snap)?;
+            // SAFETY: libpcap's initialisers have no conditions; the type is that of `pcap/pcap.h`.
+            let run = unsafe {
+                let library = NAMES.iter().find_map(|name| Library::new(name).ok()).unwrap();
+                *Box::leak(Box::new(library)).get(b"pcap_offline_filter\0").unwrap()
+            };
+            Ok(Twin { compiled, run })
+        }
+
+        /// What libpcap says about the frame.
+        fn run(&self, frame: &[u8], wire_length: u32) -> u32 {
+            let time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+            let header = FrameHeader { time, captured: frame.len() as u32, length: wire_length };
+            // SAFETY: a compiled program, and as many bytes as the header says.
+            unsafe { (self.run)(&self.compiled.raw, &header, frame.as_ptr()) as u32 }
+        }
+    }
 
     struct SendTwin(Twin);
     // SAFETY: a compiled program has no thread of its own.
@@ -437,7 +411,6 @@ mod tests {
         // It loops (a jump backwards), which no kernel runs.
         let problem = compile("ip protochain 6", ETHERNET, 100).unwrap_err();
         assert!(problem.to_string().contains("jumps out of the program"), "{problem}");
-        assert!(version().unwrap().contains("libpcap"));
     }
 
     #[test]
