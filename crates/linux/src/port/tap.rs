@@ -22,8 +22,8 @@ use super::{
 };
 use crate::netlink::{Family, LinkState, Netlink};
 use crate::observe::links;
-use crate::sys::{clock, tun};
-use nix::poll::PollFd;
+use crate::sys::{clock, notice, tun};
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::io;
@@ -389,11 +389,12 @@ impl TapReceiver {
 
     fn wait(&self, limit: Duration) -> io::Result<()> {
         let queues = &self.tap.queues;
+        let readable = |queue| PollFd::new(AsFd::as_fd(queue), PollFlags::POLLIN);
         if let [queue] = &queues[..] {
-            return tun::wait(&mut [tun::polled(queue.as_fd())], limit);
+            return notice::poll(&mut [readable(queue)], Some(limit)).map(drop);
         }
-        let mut polled: Vec<PollFd<'_>> = queues.iter().map(|queue| tun::polled(queue.as_fd())).collect();
-        tun::wait(&mut polled, limit)
+        let mut polled: Vec<PollFd<'_>> = queues.iter().map(readable).collect();
+        notice::poll(&mut polled, Some(limit)).map(drop)
     }
 
     /// Says once that the interface was switched off.

@@ -6,10 +6,10 @@
 
 use super::socket;
 use nix::sys::socket as nixsock;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrLike, SockaddrStorage};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// How echo requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Method {
 
 /// A socket that sends echo requests to one address and receives its replies.
 pub struct EchoSocket {
-    fd: OwnedFd,
+    socket: UdpSocket,
     method: Method,
     identifier: u16,
     v6: bool,
@@ -30,7 +30,7 @@ pub struct EchoSocket {
 
 impl AsFd for EchoSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -39,52 +39,46 @@ impl EchoSocket {
     /// The error is that of the raw socket, the last resort.
     pub fn open(target: IpAddr, identifier: u16) -> io::Result<EchoSocket> {
         let v6 = target.is_ipv6();
-        let (fd, method, identifier) = match Self::ping_socket(v6) {
-            Ok((fd, identifier)) => (fd, Method::PingSocket, identifier),
+        let (socket, method, identifier) = match Self::ping_socket(v6) {
+            Ok((socket, identifier)) => (socket, Method::PingSocket, identifier),
             Err(_) => (Self::raw_socket(v6)?, Method::Raw, identifier),
         };
-        let address = SockaddrStorage::from(SocketAddr::new(target, 0));
-        nixsock::connect(fd.as_raw_fd(), &address)?;
-        Ok(EchoSocket { fd, method, identifier, v6 })
+        socket.connect(SocketAddr::new(target, 0))?;
+        Ok(EchoSocket { socket, method, identifier, v6 })
     }
 
-    fn protocol(v6: bool) -> (AddressFamily, SockProtocol) {
-        if v6 {
-            (AddressFamily::Inet6, SockProtocol::IcmpV6)
-        } else {
-            (AddressFamily::Inet, SockProtocol::Icmp)
-        }
+    /// What std calls a UDP socket is any that sends messages to addresses of IP.
+    fn socket(v6: bool, kind: SockType) -> io::Result<UdpSocket> {
+        let (family, protocol) = match v6 {
+            true => (AddressFamily::Inet6, SockProtocol::IcmpV6),
+            false => (AddressFamily::Inet, SockProtocol::Icmp),
+        };
+        Ok(nixsock::socket(family, kind, SockFlag::SOCK_CLOEXEC, protocol)?.into())
     }
 
-    fn ping_socket(v6: bool) -> io::Result<(OwnedFd, u16)> {
-        let (family, protocol) = Self::protocol(v6);
-        let fd = nixsock::socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, protocol)?;
+    fn ping_socket(v6: bool) -> io::Result<(UdpSocket, u16)> {
+        let socket = Self::socket(v6, SockType::Datagram)?;
         let any: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         // Binding to port 0 makes the kernel choose the identifier now, so that it can be told before the test.
-        nixsock::bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(any, 0)))?;
-        let local: SockaddrStorage = nixsock::getsockname(fd.as_raw_fd())?;
-        let port = match local.family() {
-            Some(AddressFamily::Inet) => local.as_sockaddr_in().map(nixsock::SockaddrIn::port),
-            _ => local.as_sockaddr_in6().map(nixsock::SockaddrIn6::port),
-        };
-        Ok((fd, port.unwrap_or(0)))
+        nixsock::bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(any, 0)))?;
+        let identifier = socket.local_addr()?.port();
+        Ok((socket, identifier))
     }
 
-    fn raw_socket(v6: bool) -> io::Result<OwnedFd> {
-        let (family, protocol) = Self::protocol(v6);
-        let fd = nixsock::socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+    fn raw_socket(v6: bool) -> io::Result<UdpSocket> {
+        let socket = Self::socket(v6, SockType::Raw)?;
         // Let echo replies through and nothing else (a set bit blocks). Both filters act before a copy of the frame
         // is made, so what they refuse is not counted as a drop, as a BPF filter's refusal would be.
         if v6 {
             const ICMPV6_FILTER: i32 = 1;
             let mut filter = [u32::MAX; 8];
             filter[129 / 32] &= !(1 << (129 % 32));
-            socket::set(&fd, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, &filter)?;
+            socket::set(&socket, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, &filter)?;
         } else {
             const ICMP_FILTER: i32 = 1;
-            socket::set(&fd, libc::SOL_RAW, ICMP_FILTER, &!1u32)?;
+            socket::set(&socket, libc::SOL_RAW, ICMP_FILTER, &!1u32)?;
         }
-        Ok(fd)
+        Ok(socket)
     }
 
     /// How it sends.
@@ -115,10 +109,7 @@ impl EchoSocket {
 
     /// Local address.
     pub fn local(&self) -> io::Result<IpAddr> {
-        let local: SockaddrStorage = nixsock::getsockname(self.fd.as_raw_fd())?;
-        let v4 = local.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-        let v6 = local.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()));
-        v4.or(v6).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+        Ok(self.socket.local_addr()?.ip())
     }
 }
 

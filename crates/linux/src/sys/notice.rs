@@ -1,11 +1,24 @@
 //! Being woken: several descriptors at once, another thread.
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
+
+/// Waits until one of the descriptors is as it is asked, or has failed, at most so long; none waits for ever. False when the
+/// time is over, or a signal came.
+///
+/// # Errors
+/// What ppoll(2) says.
+pub fn poll(asked: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<bool> {
+    match ppoll(asked, limit.map(TimeSpec::from_duration), None) {
+        Err(Errno::EINTR) => Ok(false),
+        ready => Ok(ready? > 0),
+    }
+}
 
 /// What a descriptor is ready for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,7 +32,7 @@ pub struct Ready {
 /// Waits until one of the descriptors can be read (or written, where that is wanted), or the time is over.
 ///
 /// # Errors
-/// What poll(2) says; a signal is no error, nothing is ready then.
+/// As [`poll`]; nothing is ready when a signal came.
 pub fn wait(descriptors: &[(BorrowedFd<'_>, bool)], time: Duration) -> io::Result<Vec<Ready>> {
     let each = descriptors.iter().map(|(fd, write)| (*fd, Ready { read: true, write: *write }));
     wait_each(&each.collect::<Vec<_>>(), time)
@@ -36,12 +49,7 @@ pub fn wait_each(descriptors: &[(BorrowedFd<'_>, Ready)], time: Duration) -> io:
     };
     let mut polled: Vec<PollFd<'_>> =
         descriptors.iter().map(|(fd, wanted)| PollFd::new(*fd, flags(wanted))).collect();
-    // Rounded up, so that a deadline is over when the time is.
-    let milliseconds = time.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
-    match poll(&mut polled, PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)) {
-        Ok(_) | Err(Errno::EINTR) => {}
-        Err(error) => return Err(error.into()),
-    }
+    poll(&mut polled, Some(time))?;
     let ended = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
     let ready = |polled: &PollFd<'_>| {
         let flags = polled.revents().unwrap_or(PollFlags::empty());

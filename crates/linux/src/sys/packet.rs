@@ -4,13 +4,15 @@
 //! [`bind`] with [`EVERYTHING`] then opens the tap. Facts of an interface are asked through the socket itself
 //! (`ioctl`), because a thread may since have left the namespace that the socket lives in.
 
-use super::socket;
+use super::socket::{self, zeroed};
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use nix::sys::socket::{self as nixsock, AddressFamily, MsgFlags, SockFlag, SockType};
+use std::ffi::c_void;
 use std::io;
-use std::mem::{MaybeUninit, size_of};
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::time::Duration;
 
 /// Every protocol, in and out (`ETH_P_ALL`), as [`bind`] takes it.
 pub const EVERYTHING: u16 = libc::ETH_P_ALL as u16;
@@ -37,18 +39,13 @@ impl InterfaceFacts {
     }
 }
 
-fn check(rc: i32) -> io::Result<i32> {
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
-}
-
 /// A packet socket that is bound to nothing and never blocks.
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_RAW`.
 pub fn open() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: plain call; the descriptor is new and ours.
-    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, kind, 0))?)) }
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(nixsock::socket(AddressFamily::Packet, SockType::Raw, flags, None)?)
 }
 
 /// Binds to an interface, and to a protocol: 0 to send only.
@@ -56,15 +53,14 @@ pub fn open() -> io::Result<OwnedFd> {
 /// # Errors
 /// What bind(2) says.
 pub fn bind(fd: impl AsFd, index: i32, protocol: u16) -> io::Result<()> {
-    // SAFETY: all zeros is a valid address of this C struct.
-    let mut address: libc::sockaddr_ll = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut address: libc::sockaddr_ll = zeroed();
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index;
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of a live struct of that size.
     let rc = unsafe { libc::bind(fd.as_fd().as_raw_fd(), (&raw const address).cast(), length) };
-    check(rc).map(drop)
+    Ok(Errno::result(rc).map(drop)?)
 }
 
 /// The number of the interface that the socket is bound to; −1 once the interface was removed.
@@ -72,17 +68,13 @@ pub fn bind(fd: impl AsFd, index: i32, protocol: u16) -> io::Result<()> {
 /// # Errors
 /// What getsockname(2) says.
 pub fn bound_to(fd: impl AsFd) -> io::Result<i32> {
-    // SAFETY: all zeros is a valid address of this C struct.
-    let mut address: libc::sockaddr_ll = unsafe { MaybeUninit::zeroed().assume_init() };
-    let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into a live struct of that size.
-    let rc = unsafe { libc::getsockname(fd.as_fd().as_raw_fd(), (&raw mut address).cast(), &raw mut length) };
-    check(rc).map(|_| address.sll_ifindex)
+    let address: nixsock::LinkAddr = nixsock::getsockname(fd.as_fd().as_raw_fd())?;
+    Ok(address.ifindex() as i32)
 }
 
-fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: all zeros is a valid value of this C struct.
-    let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+/// A request about the interface of that name; `ENODEV` for a name that no interface can have.
+pub(super) fn request(name: &str) -> io::Result<libc::ifreq> {
+    let mut request: libc::ifreq = zeroed();
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     }
@@ -92,9 +84,19 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-fn ask(fd: BorrowedFd<'_>, what: u32, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: all requests used here read and write one `ifreq`, which is live and exclusive.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), what as libc::Ioctl, std::ptr::from_mut(request)) }).map(drop)
+/// Puts a request that reads and writes one `ifreq`, and what that points to.
+pub(super) fn ask(fd: impl AsFd, what: u32, request: &mut libc::ifreq) -> io::Result<()> {
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: the request is live and exclusive, and so is what it points to ([`ask_about`]).
+    let rc = unsafe { libc::ioctl(fd, what as libc::Ioctl, std::ptr::from_mut(request)) };
+    Ok(Errno::result(rc).map(drop)?)
+}
+
+/// Puts a request about an interface that reads or writes the struct which belongs to it.
+fn ask_about<T>(fd: impl AsFd, name: &str, what: u32, data: &mut T) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(data).cast();
+    ask(fd, what, &mut request)
 }
 
 fn facts(fd: BorrowedFd<'_>, request: &mut libc::ifreq) -> io::Result<InterfaceFacts> {
@@ -128,8 +130,7 @@ pub fn interface_named(fd: impl AsFd, name: &str) -> io::Result<InterfaceFacts> 
 /// # Errors
 /// `ENODEV` when there is none in the namespace of the socket.
 pub fn interface_numbered(fd: impl AsFd, index: i32) -> io::Result<InterfaceFacts> {
-    // SAFETY: all zeros is a valid value of this C struct.
-    let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut request: libc::ifreq = zeroed();
     request.ifr_ifru.ifru_ifindex = index;
     ask(fd.as_fd(), libc::SIOCGIFNAME as u32, &mut request)?;
     facts(fd.as_fd(), &mut request)
@@ -171,18 +172,7 @@ pub fn attach_filter(fd: impl AsFd, program: &[wire::filter::FilterInstruction])
     socket::set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// What the kernel counted since the last call: this *clears* the counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Statistics {
-    /// Frames that passed the filter, those that were dropped included.
-    pub frames: u32,
-    /// Of these, how many found no room.
-    pub drops: u32,
-    /// How often the ring was so full that the kernel stopped using it (TPACKET_V3 alone counts it).
-    pub freezes: u32,
-}
-
-/// The sums of such counters, which have only 32 bits and begin anew with each reading.
+/// The sums of a socket's counters, which have only 32 bits and begin anew with each reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Losses {
     /// Frames that found no room.
@@ -195,8 +185,11 @@ impl Losses {
     /// Reads and clears the socket's counters and adds them up. One that cannot be read (the interface is gone) adds
     /// nothing.
     pub fn read(&mut self, fd: impl AsFd) {
-        if let Ok(counted) = statistics(fd) {
-            self.add(counted);
+        // `struct tpacket_stats_v3`: frames, drops and freezes (which TPACKET_V3 alone counts).
+        let mut bytes = [0; 12];
+        if socket::get(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut bytes).is_ok() {
+            let (words, _) = bytes.as_chunks();
+            self.add(u32::from_ne_bytes(words[1]), u32::from_ne_bytes(words[2]));
         }
     }
 
@@ -207,21 +200,10 @@ impl Losses {
         }
     }
 
-    fn add(&mut self, counted: Statistics) {
-        self.drops += u64::from(counted.drops);
-        self.freezes += u64::from(counted.freezes);
+    fn add(&mut self, drops: u32, freezes: u32) {
+        self.drops += u64::from(drops);
+        self.freezes += u64::from(freezes);
     }
-}
-
-/// Reads and clears the counters.
-///
-/// # Errors
-/// What getsockopt(2) says.
-pub fn statistics(fd: impl AsFd) -> io::Result<Statistics> {
-    let mut bytes = [0; 12];
-    socket::get(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut bytes)?;
-    let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    Ok(Statistics { frames: word(0), drops: word(4), freezes: word(8) })
 }
 
 /// Bytes (the kernel's buffers, not frames' bytes) that were sent and not yet freed by the interface.
@@ -231,7 +213,7 @@ pub fn statistics(fd: impl AsFd) -> io::Result<Statistics> {
 pub fn unsent(fd: impl AsFd) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes one `int`.
-    check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
+    Errno::result(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
     Ok(bytes.max(0) as u64)
 }
 
@@ -240,39 +222,8 @@ pub fn unsent(fd: impl AsFd) -> io::Result<u64> {
 /// # Errors
 /// What getsockopt(2) says.
 pub fn take_error(fd: impl AsFd) -> io::Result<Option<io::Error>> {
-    let mut bytes = [0; 4];
-    socket::get(fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut bytes)?;
-    let errno = i32::from_ne_bytes(bytes);
+    let errno = socket::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
     Ok((errno != 0).then(|| io::Error::from_raw_os_error(errno)))
-}
-
-/// What poll(2) saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PollResult {
-    /// It can be read (or written, when that was asked).
-    pub ready: bool,
-    /// It was left with an error.
-    pub failed: bool,
-}
-
-/// Waits, at most so long, until the descriptor can be read or fails. Nothing seen: the time is over, or a signal came.
-///
-/// # Errors
-/// What ppoll(2) says.
-pub fn poll(fd: impl AsFd, events: i16, time: Duration) -> io::Result<PollResult> {
-    let mut polled = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events, revents: 0 };
-    let time =
-        libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: libc::c_long::from(time.subsec_nanos()) };
-    // SAFETY: one live pollfd and a live timespec; the signal mask is left alone.
-    let rc = unsafe { libc::ppoll(&raw mut polled, 1, &raw const time, std::ptr::null()) };
-    match check(rc) {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(PollResult::default()),
-        Err(error) => Err(error),
-        Ok(_) => Ok(PollResult {
-            ready: polled.revents & events != 0,
-            failed: polled.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0,
-        }),
-    }
 }
 
 /// What a driver says of its time stamps (`struct ethtool_ts_info`, linux/ethtool.h).
@@ -300,9 +251,7 @@ pub fn stamp_facts(fd: impl AsFd, name: &str) -> io::Result<StampFacts> {
     const GET_TS_INFO: u32 = 0x41;
     const SIOCETHTOOL: u32 = 0x8946;
     let mut facts = StampFacts { command: GET_TS_INFO, clock: -1, ..StampFacts::default() };
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_data = (&raw mut facts).cast();
-    ask(fd.as_fd(), SIOCETHTOOL, &mut request)?;
+    ask_about(fd, name, SIOCETHTOOL, &mut facts)?;
     Ok(facts)
 }
 
@@ -325,9 +274,7 @@ pub struct StampConfig {
 pub fn stamp_config(fd: impl AsFd, name: &str) -> io::Result<StampConfig> {
     const SIOCGHWTSTAMP: u32 = 0x89b1;
     let mut config = StampConfig::default();
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_data = (&raw mut config).cast();
-    ask(fd.as_fd(), SIOCGHWTSTAMP, &mut request)?;
+    ask_about(fd, name, SIOCGHWTSTAMP, &mut config)?;
     Ok(config)
 }
 
@@ -338,9 +285,7 @@ pub fn stamp_config(fd: impl AsFd, name: &str) -> io::Result<StampConfig> {
 /// `EOPNOTSUPP`, `ERANGE` (not this filter), `EPERM`, or what ioctl(2) says.
 pub fn set_stamp_config(fd: impl AsFd, name: &str, mut config: StampConfig) -> io::Result<()> {
     const SIOCSHWTSTAMP: u32 = 0x89b0;
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_data = (&raw mut config).cast();
-    ask(fd.as_fd(), SIOCSHWTSTAMP, &mut request)
+    ask_about(fd, name, SIOCSHWTSTAMP, &mut config)
 }
 
 /// Sends one frame as it is; the socket must be bound.
@@ -348,9 +293,7 @@ pub fn set_stamp_config(fd: impl AsFd, name: &str, mut config: StampConfig) -> i
 /// # Errors
 /// What send(2) says.
 pub fn send(fd: impl AsFd, frame: &[u8]) -> io::Result<()> {
-    // SAFETY: the kernel reads `len` bytes of a live slice.
-    let rc = unsafe { libc::send(fd.as_fd().as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    Ok(nixsock::send(fd.as_fd().as_raw_fd(), frame, MsgFlags::empty()).map(drop)?)
 }
 
 /// A stamp that the kernel made of a frame on its way out.
@@ -373,17 +316,16 @@ pub fn take_sent_stamp(fd: impl AsFd) -> io::Result<Option<SentStamp>> {
     struct Control([u8; 256]);
     let (mut bytes, mut control) = ([0u8; 256], Control([0; 256]));
     let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: all zeros is a valid value of this C struct.
-    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut header: libc::msghdr = zeroed();
     (header.msg_iov, header.msg_iovlen) = (&raw mut piece, 1);
     (header.msg_control, header.msg_controllen) = ((&raw mut control).cast(), 256 as _);
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     // SAFETY: the header points to one live piece and one live, aligned control buffer.
     let rc = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) };
-    if rc < 0 {
-        let error = io::Error::last_os_error();
-        return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
-    }
+    match Errno::result(rc) {
+        Err(Errno::EAGAIN) => return Ok(None),
+        received => received?,
+    };
     let (mut times, mut step, mut key) = (None, 0, 0);
     // SAFETY: the control buffer is live, and each kind has the content that is read.
     unsafe {
@@ -415,12 +357,10 @@ impl Mapping {
     /// # Errors
     /// `ENOMEM`.
     pub fn anonymous(bytes: usize) -> io::Result<Mapping> {
-        use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
-        let length = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new anonymous mapping at a place of the kernel's choice touches nothing that exists.
-        let base = unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_PRIVATE)? };
-        Ok(Mapping { base: base.cast(), bytes })
+        Mapping::of(bytes, |length, access| {
+            // SAFETY: a new anonymous mapping at a place of the kernel's choice touches nothing that exists.
+            unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_PRIVATE) }
+        })
     }
 
     /// The ring (or both rings, receive first) that was set up on a packet socket.
@@ -428,12 +368,18 @@ impl Mapping {
     /// # Errors
     /// What mmap(2) says.
     pub fn ring(fd: impl AsFd, bytes: usize) -> io::Result<Mapping> {
-        use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+        Mapping::of(bytes, |length, access| {
+            // SAFETY: a new shared mapping at a place of the kernel's choice touches nothing that exists.
+            unsafe { mmap(None, length, access, MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE, fd, 0) }
+        })
+    }
+
+    fn of(
+        bytes: usize,
+        map: impl FnOnce(NonZeroUsize, ProtFlags) -> nix::Result<NonNull<c_void>>,
+    ) -> io::Result<Mapping> {
         let length = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new shared mapping at a place of the kernel's choice touches nothing that exists.
-        let base =
-            unsafe { mmap(None, length, access, MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE, fd, 0)? };
+        let base = map(length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
         Ok(Mapping { base: base.cast(), bytes })
     }
 
@@ -464,7 +410,7 @@ mod tests {
         let mut losses = Losses::default();
         let fed = [(u32::MAX, 1), (u32::MAX, u32::MAX), (2, u32::MAX), (0, 0), (7, 3)];
         for (drops, freezes) in fed {
-            losses.add(Statistics { frames: u32::MAX, drops, freezes });
+            losses.add(drops, freezes);
         }
         let expected = Losses { drops: 2 * 0xffff_ffff + 9, freezes: 2 * 0xffff_ffff + 4 };
         assert_eq!(losses, expected);

@@ -3,6 +3,9 @@
 //! The number of an event is in tracefs, which need not be mounted: it is opened here as a mount that no path shows, so
 //! nothing has to be undone.
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -90,11 +93,10 @@ fn open_on(event: u64, cpu: libc::c_int) -> io::Result<File> {
 /// The number of an event, read from a tracefs that is mounted nowhere.
 fn event_number(event: &str) -> io::Result<u64> {
     let root = detached_mount(c"tracefs")?;
-    let path = std::ffi::CString::new(format!("{event}/id")).map_err(io::Error::other)?;
-    // SAFETY: the path is a valid C string, the descriptor is open.
-    let fd = unsafe { libc::openat(root.as_raw_fd(), path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    let path = format!("{event}/id");
+    let file = openat(&root, path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
     let mut text = String::new();
-    File::from(owned(fd.into())?).read_to_string(&mut text)?;
+    File::from(file).read_to_string(&mut text)?;
     text.trim().parse().map_err(io::Error::other)
 }
 
@@ -114,9 +116,7 @@ fn detached_mount(kind: &CStr) -> io::Result<OwnedFd> {
             0 as libc::c_int,
         )
     };
-    if created < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    Errno::result(created)?;
     // SAFETY: the context is open; FSMOUNT_CLOEXEC is 1, no mount attributes.
     owned(unsafe {
         libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 1 as libc::c_uint, 0 as libc::c_uint)
@@ -124,9 +124,7 @@ fn detached_mount(kind: &CStr) -> io::Result<OwnedFd> {
 }
 
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let fd = Errno::result(fd)?;
     // SAFETY: the kernel just returned this descriptor to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }

@@ -12,9 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use serde::{Deserialize, Serialize};
+
+use super::notice;
+use super::socket::zeroed;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -126,7 +130,7 @@ impl ProcessIdentity {
         }
         for (signal, patience) in [(Signal::SIGTERM, patience), (Signal::SIGKILL, Duration::from_secs(10))] {
             match send_signal(pidfd.as_fd(), signal) {
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+                Err(Errno::ESRCH) => return Ok(()),
                 other => other?,
             }
             if wait_end(pidfd.as_fd(), patience)? {
@@ -163,15 +167,12 @@ pub fn return_freed_memory() {
 
 fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call; the result is checked before it becomes an owner.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) })?;
     // SAFETY: the kernel just gave us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-fn send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+fn send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> nix::Result<()> {
     // SAFETY: the descriptor is open; a null siginfo means "as kill(2)".
     let done = unsafe {
         libc::syscall(
@@ -182,7 +183,7 @@ fn send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
             0,
         )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    Errno::result(done).map(drop)
 }
 
 /// Waits until the process has ended; false when it has not after `patience`.
@@ -190,13 +191,11 @@ fn wait_end(pidfd: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + patience;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left.as_millis().min(60_000) as i32).unwrap_or(PollTimeout::ZERO);
-        match poll(&mut [PollFd::new(pidfd, PollFlags::POLLIN)], timeout) {
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-            Ok(ready) if ready > 0 => return Ok(true),
-            Ok(_) if left.is_zero() => return Ok(false),
-            Ok(_) => {}
+        if notice::poll(&mut [PollFd::new(pidfd, PollFlags::POLLIN)], Some(left))? {
+            return Ok(true);
+        }
+        if left.is_zero() {
+            return Ok(false);
         }
     }
 }
@@ -269,25 +268,20 @@ pub fn end_of(mut child: Child, patience: Duration) -> io::Result<Ended> {
     let mut killed = false;
     loop {
         let mut status = 0;
-        // SAFETY: all bytes zero is a valid rusage.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        let mut usage: libc::rusage = zeroed();
         // SAFETY: both pointers are to values of ours; the process is our child and was not waited for.
         let pid =
             unsafe { libc::wait4(child.id() as libc::pid_t, &raw mut status, libc::WNOHANG, &raw mut usage) };
-        match pid {
-            0 if !killed && Instant::now() >= deadline => {
+        match Errno::result(pid) {
+            Ok(0) if !killed && Instant::now() >= deadline => {
                 kill_group(&child);
                 child.kill()?;
                 killed = true;
             }
-            0 => std::thread::sleep(Duration::from_millis(2)),
-            pid if pid < 0 => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-            _ => {
+            Ok(0) => std::thread::sleep(Duration::from_millis(2)),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {
                 let ns =
                     |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
                 let usage = Usage { user_ns: ns(usage.ru_utime), system_ns: ns(usage.ru_stime) };

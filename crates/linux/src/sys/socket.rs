@@ -3,7 +3,9 @@
 //! Options are read back after they are set, because the kernel changes what it is asked (`SO_SNDBUF` is doubled and
 //! capped by `net.core.wmem_max`); what took effect is what a record must say.
 
+use super::notice;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -30,7 +32,7 @@ pub(crate) fn set<T: Copy>(fd: impl AsFd, level: i32, name: i32, value: &T) -> i
     let rc = unsafe {
         libc::setsockopt(fd.as_fd().as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length)
     };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(Errno::result(rc).map(drop)?)
 }
 
 /// Reads an option into `buffer`; returns how many bytes the kernel wrote.
@@ -40,10 +42,12 @@ pub(crate) fn get(fd: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io
     let rc = unsafe {
         libc::getsockopt(fd.as_fd().as_raw_fd(), level, name, buffer.as_mut_ptr().cast(), &raw mut length)
     };
-    if rc == 0 { Ok((length as usize).min(buffer.len())) } else { Err(io::Error::last_os_error()) }
+    Errno::result(rc)?;
+    Ok((length as usize).min(buffer.len()))
 }
 
-fn get_int(fd: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
+/// Reads an option whose value is a C `int`.
+pub(crate) fn get_int(fd: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
     let mut bytes = [0; 4];
     get(fd, level, name, &mut bytes)?;
     Ok(i32::from_ne_bytes(bytes))
@@ -63,6 +67,16 @@ pub fn set_buffer(fd: impl AsFd, direction: Direction, bytes: u32) -> io::Result
     // The kernel doubles an `int`; half of the largest one is the most that does not overflow.
     let bytes = bytes.min(i32::MAX as u32 / 2) as i32;
     set_int(&fd, libc::SOL_SOCKET, forced, bytes).or_else(|_| set_int(&fd, libc::SOL_SOCKET, plain, bytes))
+}
+
+/// Asks for the socket buffers that are given, as [`set_buffer`].
+///
+/// # Errors
+/// What setsockopt(2) says.
+pub fn set_buffers(fd: impl AsFd, send: Option<u32>, receive: Option<u32>) -> io::Result<()> {
+    let both = [(Direction::Send, send), (Direction::Receive, receive)];
+    let mut asked = both.into_iter().filter_map(|(direction, bytes)| Some((direction, bytes?)));
+    asked.try_for_each(|(direction, bytes)| set_buffer(&fd, direction, bytes))
 }
 
 /// The socket buffer as the kernel keeps it, in bytes.
@@ -123,7 +137,7 @@ pub unsafe fn send_many(
 ) -> io::Result<usize> {
     // SAFETY: promised by the caller.
     let sent = unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers, count, flags) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    Ok(Errno::result(sent)? as usize)
 }
 
 /// recvmmsg(2) without a time-out pointer: the kernel's own handling of it is broken (recvmmsg(2), BUGS).
@@ -139,7 +153,7 @@ pub unsafe fn receive_many(
     let none = std::ptr::null_mut::<libc::timespec>();
     // SAFETY: promised by the caller.
     let received = unsafe { libc::syscall(libc::SYS_recvmmsg, fd.as_raw_fd(), headers, count, flags, none) };
-    if received < 0 { Err(io::Error::last_os_error()) } else { Ok(received as usize) }
+    Ok(Errno::result(received)? as usize)
 }
 
 /// Waits until one of the descriptors can be read (or its peer is gone), at most `timeout`; none waits for ever.
@@ -148,32 +162,9 @@ pub fn wait_readable<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     timeout: Option<Duration>,
 ) -> io::Result<[bool; N]> {
-    wait(fds, libc::POLLIN, timeout)
-}
-
-/// Waits until the descriptor can be written (or has failed), at most `timeout`.
-pub fn wait_writable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
-    Ok(wait([fd], libc::POLLOUT, Some(timeout))?[0])
-}
-
-fn wait<const N: usize>(
-    fds: [BorrowedFd<'_>; N],
-    events: libc::c_short,
-    timeout: Option<Duration>,
-) -> io::Result<[bool; N]> {
-    let mut polled = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 });
-    let limit = timeout.map(|timeout| libc::timespec {
-        tv_sec: timeout.as_secs() as _,
-        tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
-    });
-    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `polled` has N entries, `limit` is null or a live timespec; the signal mask is left alone.
-    let rc = unsafe { libc::ppoll(polled.as_mut_ptr(), N as libc::nfds_t, limit, std::ptr::null()) };
-    if rc < 0 {
-        let error = io::Error::last_os_error();
-        return if error.kind() == io::ErrorKind::Interrupted { Ok([false; N]) } else { Err(error) };
-    }
-    Ok(polled.map(|poll| poll.revents != 0))
+    let mut polled = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    notice::poll(&mut polled, timeout)?;
+    Ok(polled.map(|fd| fd.any().unwrap_or(true)))
 }
 
 /// The name of an errno, e.g. `ENOBUFS`.
@@ -193,6 +184,10 @@ impl CStruct for libc::mmsghdr {}
 impl CStruct for libc::iovec {}
 impl CStruct for libc::sockaddr_ll {}
 impl CStruct for libc::sockaddr_storage {}
+impl CStruct for libc::sockaddr_ll {}
+impl CStruct for libc::ifreq {}
+impl CStruct for libc::msghdr {}
+impl CStruct for libc::rusage {}
 
 #[cfg(test)]
 mod tests {

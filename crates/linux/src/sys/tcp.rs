@@ -4,7 +4,9 @@
 //! handshake. `TCP_INFO` has grown with every kernel: each field is taken only if the kernel returned that far
 //! (`include/uapi/linux/tcp.h`; the layout is ABI, only ever appended to).
 
-use super::socket::{self, Direction};
+use super::notice;
+use super::socket;
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket as nixsock;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage};
 use record::TcpSample;
@@ -30,12 +32,7 @@ pub struct Options {
 fn open(address: &SocketAddr, options: &Options) -> io::Result<(OwnedFd, Vec<String>)> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let fd = nixsock::socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    if let Some(bytes) = options.send_buffer {
-        socket::set_buffer(&fd, Direction::Send, bytes)?;
-    }
-    if let Some(bytes) = options.receive_buffer {
-        socket::set_buffer(&fd, Direction::Receive, bytes)?;
-    }
+    socket::set_buffers(&fd, options.send_buffer, options.receive_buffer)?;
     if options.no_delay {
         socket::set_int(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
     }
@@ -60,7 +57,7 @@ pub fn connect(
     match nixsock::connect(stream.as_raw_fd(), &SockaddrStorage::from(address)) {
         Ok(()) => {}
         Err(nix::errno::Errno::EINPROGRESS) => {
-            if !socket::wait_writable(stream.as_fd(), timeout)? {
+            if !notice::poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)], Some(timeout))? {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             if let Some(error) = stream.take_error()? {

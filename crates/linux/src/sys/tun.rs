@@ -1,15 +1,15 @@
 //! Tap interfaces (`/dev/net/tun`; `Documentation/networking/tuntap.rst`): frames of an interface whose wire ends here.
 
 use std::fs::OpenOptions;
-use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
+use nix::sys::uio::{readv, writev};
+
+use super::packet::{ask, request};
+use super::socket::zeroed;
 
 // include/uapi/linux/if_tun.h
 const TUNSETIFF: u32 = 0x4004_54ca;
@@ -41,17 +41,6 @@ pub struct Shape {
     pub new: bool,
 }
 
-fn empty() -> libc::ifreq {
-    // SAFETY: all zeros is a valid value of this C struct.
-    unsafe { MaybeUninit::zeroed().assume_init() }
-}
-
-fn ask(fd: BorrowedFd<'_>, what: u32, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: every request given here reads and writes one `ifreq`, which is live and exclusive.
-    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), what as libc::Ioctl, std::ptr::from_mut(request)) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
 /// Opens a queue for a tap interface of the calling thread's namespace; not attached to any yet, never blocks.
 ///
 /// # Errors
@@ -67,13 +56,7 @@ pub fn open() -> io::Result<OwnedFd> {
 /// # Errors
 /// `EPERM`, `EBUSY` (exists, or has its one queue already), `EINVAL` (not a tap, or not of that shape), `E2BIG`.
 pub fn attach(fd: impl AsFd, name: &str, shape: Shape) -> io::Result<()> {
-    let mut request = empty();
-    if name.len() >= request.ifr_name.len() {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut request = request(name).map_err(|_| Errno::EINVAL)?;
     let mut flags = libc::IFF_TAP | libc::IFF_NO_PI;
     for (wanted, flag) in [
         (shape.many, libc::IFF_MULTI_QUEUE),
@@ -83,7 +66,7 @@ pub fn attach(fd: impl AsFd, name: &str, shape: Shape) -> io::Result<()> {
         flags |= if wanted { flag } else { 0 };
     }
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
-    ask(fd.as_fd(), TUNSETIFF, &mut request)
+    ask(fd, TUNSETIFF, &mut request)
 }
 
 /// Says what the reader can deal with; the kernel changes the features of the interface accordingly.
@@ -100,7 +83,7 @@ pub fn set_offloads(fd: impl AsFd, offloads: Offloads) -> io::Result<()> {
     let rc = unsafe {
         libc::ioctl(fd.as_fd().as_raw_fd(), TUNSETOFFLOAD as libc::Ioctl, libc::c_ulong::from(bits))
     };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    Ok(Errno::result(rc).map(drop)?)
 }
 
 /// True while the interface of a queue is switched on. `asker` is any socket of its namespace.
@@ -108,10 +91,10 @@ pub fn set_offloads(fd: impl AsFd, offloads: Offloads) -> io::Result<()> {
 /// # Errors
 /// `EBADFD` or `ENODEV` when the interface is gone.
 pub fn is_up(queue: impl AsFd, asker: impl AsFd) -> io::Result<bool> {
-    let mut request = empty();
+    let mut request: libc::ifreq = zeroed();
     // By its present name: it may have been renamed.
-    ask(queue.as_fd(), TUNGETIFF, &mut request)?;
-    ask(asker.as_fd(), libc::SIOCGIFFLAGS as u32, &mut request)?;
+    ask(queue, TUNGETIFF, &mut request)?;
+    ask(asker, libc::SIOCGIFFLAGS as u32, &mut request)?;
     // SAFETY: the kernel has just written this member.
     let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
     Ok(flags & libc::IFF_UP != 0)
@@ -122,13 +105,7 @@ pub fn is_up(queue: impl AsFd, asker: impl AsFd) -> io::Result<bool> {
 /// # Errors
 /// `WouldBlock` when there is none, `EBADFD` when the interface is gone.
 pub fn read(queue: impl AsFd, header: &mut [u8], frame: &mut [u8]) -> io::Result<usize> {
-    let parts = [
-        libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() },
-        libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() },
-    ];
-    // SAFETY: both parts are live, exclusive memory of the lengths given.
-    let rc = unsafe { libc::readv(queue.as_fd().as_raw_fd(), parts.as_ptr(), 2) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc as usize) }
+    Ok(readv(queue, &mut [IoSliceMut::new(header), IoSliceMut::new(frame)])?)
 }
 
 /// Writes one frame with its header (which may be empty).
@@ -136,27 +113,5 @@ pub fn read(queue: impl AsFd, header: &mut [u8], frame: &mut [u8]) -> io::Result
 /// # Errors
 /// `EIO` when the interface is switched off, `EINVAL` for what is no frame, `EBADFD` when the interface is gone.
 pub fn write(queue: impl AsFd, header: &[u8], frame: &[u8]) -> io::Result<()> {
-    let parts = [
-        libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },
-        libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() },
-    ];
-    // SAFETY: the kernel only reads both parts, which are live and of the lengths given.
-    let rc = unsafe { libc::writev(queue.as_fd().as_raw_fd(), parts.as_ptr(), 2) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Waits until one of the queues can be read or its interface is gone, at most so long.
-///
-/// # Errors
-/// What ppoll(2) says; a signal only ends the wait.
-pub fn wait(polled: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
-    match ppoll(polled, Some(TimeSpec::from_duration(limit)), None) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// A queue as ppoll(2) wants it.
-pub fn polled(queue: BorrowedFd<'_>) -> PollFd<'_> {
-    PollFd::new(queue, PollFlags::POLLIN)
+    Ok(writev(queue, &[IoSlice::new(header), IoSlice::new(frame)]).map(drop)?)
 }

@@ -5,10 +5,12 @@
 //! apart; with `UDP_GRO` (5.0) it hands over several datagrams of one size as one buffer and tells the size in a
 //! control message. Price: memory of `messages × capacity` bytes per batch.
 
-use super::socket::{self, Direction, zeroed};
+use super::packet;
+use super::socket::{self, zeroed};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
+use wire::filter::FilterInstruction;
 
 /// What one UDP datagram can carry over IPv4: 65535 − 20 − 8.
 pub const MAX_PAYLOAD: usize = 65_507;
@@ -28,12 +30,7 @@ pub fn bind(
     receive_buffer: Option<u32>,
 ) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(address)?;
-    if let Some(bytes) = send_buffer {
-        socket::set_buffer(&socket, Direction::Send, bytes)?;
-    }
-    if let Some(bytes) = receive_buffer {
-        socket::set_buffer(&socket, Direction::Receive, bytes)?;
-    }
+    socket::set_buffers(&socket, send_buffer, receive_buffer)?;
     Ok(socket)
 }
 
@@ -47,19 +44,7 @@ pub fn set_segment(fd: impl AsFd, bytes: u16) -> io::Result<()> {
 /// can still send.
 pub fn throw_away(fd: impl AsFd) -> io::Result<()> {
     // BPF_RET | BPF_K with k = 0: keep no byte of it.
-    let mut nothing = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
-    let program = libc::sock_fprog { len: 1, filter: nothing.as_mut_ptr() };
-    // SAFETY: the program and its one instruction live through the call; the kernel copies both.
-    let rc = unsafe {
-        libc::setsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    packet::attach_filter(fd, &[FilterInstruction { code: 0x06, if_true: 0, if_false: 0, k: 0 }])
 }
 
 /// From now on the kernel may merge datagrams of one size (`UDP_GRO`).
@@ -67,8 +52,8 @@ pub fn set_merge(fd: impl AsFd) -> io::Result<()> {
     socket::set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
-/// Buffers and addresses for sending.
-pub struct SendBatch {
+/// Messages, each with one buffer and one address.
+struct Messages {
     bytes: Vec<u8>,
     stride: usize,
     pieces: Vec<libc::iovec>,
@@ -78,68 +63,82 @@ pub struct SendBatch {
 
 // SAFETY: the raw pointers in `pieces` and `headers` are set before every call to point into this value's own heap
 // memory; nothing else holds them.
-unsafe impl Send for SendBatch {}
+unsafe impl Send for Messages {}
+
+impl Messages {
+    fn new(count: usize, capacity: usize) -> Self {
+        let count = count.max(1);
+        let mut piece: libc::iovec = zeroed();
+        piece.iov_len = capacity;
+        Messages {
+            bytes: vec![0; count * capacity],
+            stride: capacity,
+            pieces: vec![piece; count],
+            headers: (0..count).map(|_| zeroed()).collect(),
+            names: (0..count).map(|_| zeroed()).collect(),
+        }
+    }
+
+    /// Lets message `index` point to its buffer and its address.
+    #[inline]
+    fn point(&mut self, index: usize) -> &mut libc::msghdr {
+        self.pieces[index].iov_base = self.bytes[index * self.stride..].as_mut_ptr().cast();
+        let header = &mut self.headers[index].msg_hdr;
+        header.msg_iov = &raw mut self.pieces[index];
+        header.msg_iovlen = 1;
+        header.msg_name = (&raw mut self.names[index]).cast();
+        header
+    }
+}
+
+/// Buffers and addresses for sending.
+pub struct SendBatch(Messages);
 
 impl SendBatch {
     /// `messages` buffers of `capacity` bytes each, filled with zeros and sent whole until a length is set.
     pub fn new(messages: usize, capacity: usize) -> Self {
-        let messages = messages.max(1);
-        let mut piece: libc::iovec = zeroed();
-        piece.iov_len = capacity;
-        SendBatch {
-            bytes: vec![0; messages * capacity],
-            stride: capacity,
-            pieces: vec![piece; messages],
-            headers: (0..messages).map(|_| zeroed()).collect(),
-            names: (0..messages).map(|_| zeroed()).collect(),
-        }
+        SendBatch(Messages::new(messages, capacity))
     }
 
     /// How many messages it holds.
     pub fn messages(&self) -> usize {
-        self.headers.len()
+        self.0.headers.len()
     }
 
     /// The buffer of message `index`. Panics when there is no such message.
     #[inline]
     pub fn buffer(&mut self, index: usize) -> &mut [u8] {
-        &mut self.bytes[index * self.stride..][..self.stride]
+        &mut self.0.bytes[index * self.0.stride..][..self.0.stride]
     }
 
     /// Sends only the first `length` bytes of message `index` (at most its capacity).
     #[inline]
     pub fn set_length(&mut self, index: usize, length: usize) {
-        self.pieces[index].iov_len = length.min(self.stride);
+        self.0.pieces[index].iov_len = length.min(self.0.stride);
     }
 
     /// Sends message `index` to where message `from` of `received` came from.
     #[inline]
     pub fn answer(&mut self, index: usize, received: &ReceiveBatch, from: usize) {
-        self.names[index] = received.names[from];
-        self.headers[index].msg_hdr.msg_namelen = received.headers[from].msg_hdr.msg_namelen;
+        self.0.names[index] = received.messages.names[from];
+        self.0.headers[index].msg_hdr.msg_namelen = received.messages.headers[from].msg_hdr.msg_namelen;
     }
 
     /// Sends messages `range`, in order; returns how many the kernel accepted. An error means that the first of them
     /// was refused (`sendmmsg` tells an error only if nothing was sent before it), so the caller goes on behind it.
     #[inline]
     pub fn send(&mut self, fd: impl AsFd, range: std::ops::Range<usize>) -> io::Result<usize> {
-        let range = range.start.min(self.headers.len())..range.end.min(self.headers.len());
+        let range = range.start.min(self.messages())..range.end.min(self.messages());
         if range.is_empty() {
             return Ok(0);
         }
-        let bytes = self.bytes.as_mut_ptr();
         for index in range.clone() {
-            // SAFETY: index × stride lies inside `bytes`, which has `messages × stride` bytes.
-            self.pieces[index].iov_base = unsafe { bytes.add(index * self.stride) }.cast();
-            let header = &mut self.headers[index].msg_hdr;
-            header.msg_iov = &raw mut self.pieces[index];
-            header.msg_iovlen = 1;
-            header.msg_name = match header.msg_namelen {
-                0 => std::ptr::null_mut(),
-                _ => (&raw mut self.names[index]).cast(),
-            };
+            let header = self.0.point(index);
+            if header.msg_namelen == 0 {
+                header.msg_name = std::ptr::null_mut();
+            }
         }
-        let headers = &mut self.headers[range];
+        let headers = &mut self.0.headers[range];
         // SAFETY: the headers are live and exclusive; each points to one piece inside `bytes` and at most one name.
         unsafe { socket::send_many(fd.as_fd(), headers.as_mut_ptr(), headers.len(), libc::MSG_NOSIGNAL) }
     }
@@ -156,78 +155,59 @@ pub enum Wait {
 
 /// Buffers and addresses for receiving.
 pub struct ReceiveBatch {
-    bytes: Vec<u8>,
-    stride: usize,
-    pieces: Vec<libc::iovec>,
-    headers: Vec<libc::mmsghdr>,
-    names: Vec<libc::sockaddr_storage>,
+    messages: Messages,
     controls: Vec<Control>,
 }
-
-// SAFETY: as for `SendBatch`.
-unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
     /// `messages` buffers of `capacity` bytes each; longer datagrams are cut and say so ([`Self::is_cut`]).
     pub fn new(messages: usize, capacity: usize) -> Self {
-        let messages = messages.max(1);
-        ReceiveBatch {
-            bytes: vec![0; messages * capacity],
-            stride: capacity,
-            pieces: vec![zeroed(); messages],
-            headers: (0..messages).map(|_| zeroed()).collect(),
-            names: (0..messages).map(|_| zeroed()).collect(),
-            controls: vec![Control([0; CONTROL]); messages],
-        }
+        let messages = Messages::new(messages, capacity);
+        ReceiveBatch { controls: vec![Control([0; CONTROL]); messages.headers.len()], messages }
     }
 
     /// How many messages it holds.
     pub fn messages(&self) -> usize {
-        self.headers.len()
+        self.messages.headers.len()
     }
 
     /// Receives what is there, at least one when `wait` says so; returns how many messages. `EAGAIN` after the
     /// socket's time-out.
     #[inline]
     pub fn receive(&mut self, fd: impl AsFd, wait: Wait) -> io::Result<usize> {
-        let bytes = self.bytes.as_mut_ptr();
-        for index in 0..self.headers.len() {
-            let piece = &mut self.pieces[index];
-            // SAFETY: index × stride lies inside `bytes`, which has `messages × stride` bytes.
-            piece.iov_base = unsafe { bytes.add(index * self.stride) }.cast();
-            piece.iov_len = self.stride;
-            let header = &mut self.headers[index].msg_hdr;
-            header.msg_iov = &raw mut *piece;
-            header.msg_iovlen = 1;
-            header.msg_name = (&raw mut self.names[index]).cast();
+        for index in 0..self.messages() {
+            self.messages.pieces[index].iov_len = self.messages.stride;
+            let header = self.messages.point(index);
             header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             header.msg_control = (&raw mut self.controls[index]).cast();
             header.msg_controllen = CONTROL as _;
             header.msg_flags = 0;
         }
         let flags = if wait == Wait::ForOne { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
+        let headers = &mut self.messages.headers;
         // SAFETY: the headers are live and exclusive; each points to one piece, one name and one control buffer of
         // this value.
-        unsafe { socket::receive_many(fd.as_fd(), self.headers.as_mut_ptr(), self.headers.len(), flags) }
+        unsafe { socket::receive_many(fd.as_fd(), headers.as_mut_ptr(), headers.len(), flags) }
     }
 
     /// The bytes of message `index` of the last receive.
     #[inline]
     pub fn bytes(&self, index: usize) -> &[u8] {
-        let length = (self.headers[index].msg_len as usize).min(self.stride);
-        &self.bytes[index * self.stride..][..length]
+        let Messages { bytes, stride, headers, .. } = &self.messages;
+        let length = (headers[index].msg_len as usize).min(*stride);
+        &bytes[index * stride..][..length]
     }
 
     /// True when message `index` was longer than its buffer.
     #[inline]
     pub fn is_cut(&self, index: usize) -> bool {
-        self.headers[index].msg_hdr.msg_flags & libc::MSG_TRUNC != 0
+        self.messages.headers[index].msg_hdr.msg_flags & libc::MSG_TRUNC != 0
     }
 
     /// The size of one datagram when the kernel merged several into message `index` (`UDP_GRO`).
     #[inline]
     pub fn segment(&self, index: usize) -> Option<usize> {
-        let header = &self.headers[index].msg_hdr;
+        let header = &self.messages.headers[index].msg_hdr;
         if header.msg_controllen == 0 {
             return None;
         }
@@ -254,6 +234,7 @@ impl ReceiveBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use socket::Direction;
     use std::time::Duration;
 
     fn pair() -> (UdpSocket, UdpSocket) {

@@ -12,7 +12,9 @@
 use super::super::batch::{Home, Slot};
 use super::super::{FrameDirection, PortError, PortOptions, Uri, Wait};
 use crate::port::told::setting;
+use crate::sys::notice;
 use crate::sys::packet::{self, InterfaceFacts};
+use nix::poll::{PollFd, PollFlags};
 use record::{PortSetting, Problem, Result};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -227,17 +229,18 @@ impl LinkWatch {
         loop {
             let left = deadline.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
             let time = if self.down { left.min(SLICE) } else { left };
-            let seen = packet::poll(fd, libc::POLLIN, time)?;
-            if seen.failed {
+            let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
+            notice::poll(&mut polled, Some(time))?;
+            let seen = polled[0].revents().unwrap_or(PollFlags::POLLERR);
+            let ready = seen.contains(PollFlags::POLLIN);
+            if !(seen - PollFlags::POLLIN).is_empty() {
                 // Frames that came before the link went down are still to be read, and come first.
-                if !seen.ready
-                    && let Some(error) = packet::take_error(fd)?
-                {
+                if !ready && let Some(error) = packet::take_error(fd)? {
                     return Err(self.explain(fd, error));
                 }
                 return Ok(true);
             }
-            if seen.ready {
+            if ready {
                 return Ok(true);
             }
             if self.down {
