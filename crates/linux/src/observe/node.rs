@@ -3,14 +3,11 @@
 //! A `/proc/net` file belongs to the namespace of the thread that opened it, so everything is opened once on a thread
 //! inside, and read from the start afterwards, from any thread. An open source keeps its namespace alive.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::BorrowedFd;
 
-use record::snapshot::{
-    Counters, LinkSample, NeighbourSample, NodeSnapshot, PacketSocketSample, QdiscSample, SocketSample,
-};
+use record::snapshot::NodeSnapshot;
 
 use super::packet_sockets::Owners;
 use super::quick::Quick;
@@ -95,59 +92,41 @@ impl Node {
         })
     }
 
-    /// Sources that this kernel does not have in this namespace.
-    pub fn absences(&self) -> Vec<String> {
-        let files = [&self.snmp, &self.netstat, &self.snmp6].into_iter().chain(&self.sockets);
-        files.filter_map(Source::absence).collect()
-    }
-
     /// Reads everything.
     pub fn snapshot(&mut self, missing: &mut Vec<String>) -> NodeSnapshot {
-        let mut snapshot = NodeSnapshot::default();
-        let mut own = self.absences();
-        self.read_protocols(&mut own, &mut snapshot.protocols);
-        snapshot.sockets = self.read_sockets(&mut own);
-        snapshot.links = self.read_links(&mut own);
-        let names = index(&snapshot.links);
-        snapshot.qdiscs = self.read_qdiscs(&mut own, &names);
-        snapshot.packet_sockets = self.read_packet_sockets(&mut own, &names);
-        snapshot.neighbours = self.read_neighbours(&mut own, &names);
+        let files = [&self.snmp, &self.netstat, &self.snmp6].into_iter().chain(&self.sockets);
+        let mut own: Vec<String> = files.filter_map(Source::absence).collect();
+        let mut hidden = vec![];
+        let mut snapshot = self.read(&mut own, &mut hidden);
+        self.netstat.read(&mut own, |text| protocols::parse_pairs(text, &mut snapshot.protocols));
         self.read_filters(&mut snapshot, &mut own);
-        missing.extend(own.into_iter().map(|why| format!("{}: {why}", self.name)));
+        missing.extend(own.into_iter().chain(hidden).map(|why| format!("{}: {why}", self.name)));
         snapshot
     }
 
     /// Reads what [`Quick`] compares.
     pub fn quick(&mut self, owners: &Owners, quick: &mut Quick, missing: &mut Vec<String>) {
-        let mut counters = Counters::new();
-        self.snmp.read(missing, |text| protocols::parse_pairs(text, &mut counters));
-        self.snmp6.read(missing, |text| protocols::parse_lines(text, &mut counters));
-        quick.add_protocols(&self.name, &counters);
-        self.read_sockets(missing).iter().for_each(|socket| quick.add_socket(&self.name, socket));
-        let links = self.read_links(missing);
-        links.iter().for_each(|link| quick.add_link(&self.name, link));
-        let names = index(&links);
-        let qdiscs = self.read_qdiscs(missing, &names);
-        qdiscs.iter().for_each(|qdisc| quick.add_qdisc(&self.name, qdisc));
         // Where the kernel does not show packet sockets, a snapshot has said so.
-        let sockets = self.read_packet_sockets(&mut vec![], &names);
-        let of_programs = sockets.iter().filter(|socket| owners.is_of_a_program(socket));
-        of_programs.for_each(|socket| quick.add_packet_socket(&self.name, socket));
-        let neighbours = self.read_neighbours(missing, &names);
-        neighbours.iter().for_each(|neighbour| quick.add_neighbour(&self.name, neighbour));
+        let found = self.read(missing, &mut vec![]);
+        quick.add_node(&self.name, &found, owners);
     }
 
-    fn read_protocols(&self, missing: &mut Vec<String>, into: &mut Counters) {
-        self.snmp.read(missing, |text| protocols::parse_pairs(text, into));
-        self.netstat.read(missing, |text| protocols::parse_pairs(text, into));
-        self.snmp6.read(missing, |text| protocols::parse_lines(text, into));
-    }
-
-    fn read_sockets(&self, missing: &mut Vec<String>) -> Vec<SocketSample> {
-        let mut found = Vec::new();
+    /// Reads all that may move; `hidden` gets why packet sockets are not shown.
+    fn read(&mut self, missing: &mut Vec<String>, hidden: &mut Vec<String>) -> NodeSnapshot {
+        let mut found = NodeSnapshot::default();
+        self.snmp.read(missing, |text| protocols::parse_pairs(text, &mut found.protocols));
+        self.snmp6.read(missing, |text| protocols::parse_lines(text, &mut found.protocols));
         for source in &self.sockets {
-            source.read(missing, |text| found.extend(sockets::parse(&source.name, text)));
+            source.read(missing, |text| found.sockets.extend(sockets::parse(&source.name, text)));
         }
+        found.links = self.list(("links", &links::DUMP), missing, links::parse);
+        let names = found.links.iter().map(|link| (link.index, link.name.clone())).collect();
+        let qdisc = |message: &[u8]| qdiscs::parse(message, &names);
+        found.qdiscs = self.list(("qdiscs", &qdiscs::DUMP), missing, qdisc);
+        let packet_socket = |message: &[u8]| packet_sockets::parse(message, &names);
+        found.packet_sockets = self.list(("packet sockets", &packet_sockets::DUMP), hidden, packet_socket);
+        let neighbour = |message: &[u8]| neighbours::parse(message, &names);
+        found.neighbours = self.list(("neighbours", &neighbours::DUMP), missing, neighbour);
         found
     }
 
@@ -164,31 +143,6 @@ impl Node {
         })
     }
 
-    fn read_links(&mut self, missing: &mut Vec<String>) -> Vec<LinkSample> {
-        self.list(("links", &links::DUMP), missing, links::parse)
-    }
-
-    fn read_qdiscs(&mut self, missing: &mut Vec<String>, names: &BTreeMap<u32, String>) -> Vec<QdiscSample> {
-        self.list(("qdiscs", &qdiscs::DUMP), missing, |message| qdiscs::parse(message, names))
-    }
-
-    fn read_packet_sockets(
-        &mut self,
-        missing: &mut Vec<String>,
-        names: &BTreeMap<u32, String>,
-    ) -> Vec<PacketSocketSample> {
-        let parse = |message: &[u8]| packet_sockets::parse(message, names);
-        self.list(("packet sockets", &packet_sockets::DUMP), missing, parse)
-    }
-
-    fn read_neighbours(
-        &mut self,
-        missing: &mut Vec<String>,
-        names: &BTreeMap<u32, String>,
-    ) -> Vec<NeighbourSample> {
-        self.list(("neighbours", &neighbours::DUMP), missing, |message| neighbours::parse(message, names))
-    }
-
     fn read_filters(&mut self, snapshot: &mut NodeSnapshot, missing: &mut Vec<String>) {
         let failed = missing.len();
         let chains = self.list(("filters", &filters::CHAINS), missing, filters::parse_chain);
@@ -198,8 +152,4 @@ impl Node {
         let rules = self.list(("filters", &filters::RULES), missing, filters::parse_rule);
         snapshot.filters = filters::samples(&chains, &rules);
     }
-}
-
-fn index(links: &[LinkSample]) -> BTreeMap<u32, String> {
-    links.iter().map(|link| (link.index, link.name.clone())).collect()
 }

@@ -11,8 +11,11 @@
 use std::collections::BTreeMap;
 
 use record::snapshot::{
-    Counters, LinkSample, NeighbourSample, PacketSocketSample, QdiscSample, SocketSample, SoftnetRow,
+    Counters, LinkSample, NeighbourSample, NodeSnapshot, PacketSocketSample, QdiscSample, SocketSample,
+    SoftnetRow,
 };
+
+use super::packet_sockets::Owners;
 
 /// What is compared between two reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +29,18 @@ pub struct Quick {
 }
 
 impl Quick {
-    pub(super) fn add_link(&mut self, node: &str, link: &LinkSample) {
+    /// What may move in a node.
+    pub(super) fn add_node(&mut self, node: &str, found: &NodeSnapshot, owners: &Owners) {
+        self.add_protocols(node, &found.protocols);
+        found.sockets.iter().for_each(|socket| self.add_socket(node, socket));
+        found.links.iter().for_each(|link| self.add_link(node, link));
+        found.qdiscs.iter().for_each(|qdisc| self.add_qdisc(node, qdisc));
+        let of_programs = found.packet_sockets.iter().filter(|socket| owners.is_of_a_program(socket));
+        of_programs.for_each(|socket| self.add_packet_socket(node, socket));
+        found.neighbours.iter().for_each(|neighbour| self.add_neighbour(node, neighbour));
+    }
+
+    fn add_link(&mut self, node: &str, link: &LinkSample) {
         for counter in ["rx_packets", "tx_packets", "rx_dropped", "tx_dropped"] {
             if let Some(&value) = link.counters.get(counter) {
                 self.values.insert(format!("{node}: {} {counter}", link.name), value);
@@ -34,7 +48,7 @@ impl Quick {
         }
     }
 
-    pub(super) fn add_qdisc(&mut self, node: &str, qdisc: &QdiscSample) {
+    fn add_qdisc(&mut self, node: &str, qdisc: &QdiscSample) {
         let place = format!("{node}: {} {:#x} on {}", qdisc.kind, qdisc.handle, qdisc.interface);
         self.values.insert(format!("{place} packets"), qdisc.packets);
         self.values.insert(format!("{place} drops"), qdisc.drops);
@@ -43,20 +57,20 @@ impl Quick {
         }
     }
 
-    pub(super) fn add_protocols(&mut self, node: &str, counters: &Counters) {
+    fn add_protocols(&mut self, node: &str, counters: &Counters) {
         let groups = ["Udp.", "Icmp.", "Ip6.Udp6", "Ip6.Icmp6"];
         let ours = counters.iter().filter(|(name, _)| groups.iter().any(|group| name.starts_with(group)));
         self.values.extend(ours.map(|(name, &value)| (format!("{node}: {name}"), value)));
     }
 
-    pub(super) fn add_socket(&mut self, node: &str, socket: &SocketSample) {
+    fn add_socket(&mut self, node: &str, socket: &SocketSample) {
         let place = format!("{node}: {} port {} inode {}", socket.protocol, socket.local_port, socket.inode);
         self.values.insert(format!("{place} receive queue"), socket.receive_queue_bytes);
         self.values.insert(format!("{place} send queue"), socket.send_queue_bytes);
     }
 
     /// A packet socket of a program that hands frames on: it will take what waits there, as soon as it gets a CPU.
-    pub(super) fn add_packet_socket(&mut self, node: &str, socket: &PacketSocketSample) {
+    fn add_packet_socket(&mut self, node: &str, socket: &PacketSocketSample) {
         let place = format!("{node}: packet socket on {} inode {}", or_all(&socket.interface), socket.inode);
         self.values.insert(format!("{place} drops"), u64::from(socket.drops));
         if socket.receive_queue_bytes > 0 {
@@ -64,7 +78,7 @@ impl Quick {
         }
     }
 
-    pub(super) fn add_neighbour(&mut self, node: &str, neighbour: &NeighbourSample) {
+    fn add_neighbour(&mut self, node: &str, neighbour: &NeighbourSample) {
         if neighbour.state == "incomplete" {
             let place = format!(
                 "{node}: neighbour {} on {} is being asked for",
