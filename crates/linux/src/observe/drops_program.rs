@@ -11,6 +11,8 @@
 //! **Price.** One block read of the description and four to six small reads for each drop in the lab, three for each
 //! drop elsewhere; nothing at all for frames that are not dropped.
 
+use std::collections::BTreeMap;
+
 use super::btf::{Btf, Member};
 use super::flow::Flow;
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width, Width::*};
@@ -18,36 +20,31 @@ use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width, Width
 /// Where the running kernel keeps what the program reads; every number from BTF.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    pub(super) skb: SkbLayout,
-    /// `net_device.nd_net.net`.
-    pub(super) device_net: u32,
-    /// `net_device.ifindex`.
-    pub(super) device_index: u32,
-    /// `net.ns.inum`.
-    pub(super) net_inode: u32,
-    /// `sock.__sk_common.skc_net.net`.
-    pub(super) sock_net: u32,
-    /// `skb_shared_info.gso_segs`.
-    pub(super) segments: u32,
+    /// Offsets of [`MEMBERS`], by structure and path.
+    pub(super) offsets: BTreeMap<(&'static str, &'static str), u32>,
     /// Drop reasons by number, without the prefix `SKB_DROP_REASON_`.
     pub(super) reasons: Vec<(u32, String)>,
     /// Arguments of the event: buffer, location, reason, and since 6.11 the receiving socket.
     pub(super) arguments: usize,
 }
 
-/// Offsets inside `struct sk_buff`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SkbLayout {
-    pub dev: u32,
-    pub sk: u32,
-    pub head: u32,
-    pub tail: u32,
-    pub end: u32,
-    pub protocol: u32,
-    pub network_header: u32,
-    pub mac_header: u32,
-    pub skb_iif: u32,
-}
+/// What the program reads: structure, path, bytes.
+const MEMBERS: [(&str, &str, u32); 14] = [
+    ("sk_buff", "dev", 8),
+    ("sk_buff", "sk", 8),
+    ("sk_buff", "head", 8),
+    ("sk_buff", "tail", 4),
+    ("sk_buff", "end", 4),
+    ("sk_buff", "protocol", 2),
+    ("sk_buff", "network_header", 2),
+    ("sk_buff", "mac_header", 2),
+    ("sk_buff", "skb_iif", 4),
+    ("net_device", "nd_net.net", 8),
+    ("net_device", "ifindex", 4),
+    ("net", "ns.inum", 4),
+    ("sock", "__sk_common.skc_net.net", 8),
+    ("skb_shared_info", "gso_segs", 2),
+];
 
 /// The types that [`Layout::find`] needs.
 const TYPES: [&str; 7] =
@@ -60,14 +57,14 @@ impl Layout {
     /// The name of the first thing that this kernel does not have, or has in another size.
     pub fn find(blob: &[u8]) -> Result<Layout, String> {
         let btf = Btf::parse(blob, &TYPES).ok_or("the kernel's BTF cannot be read")?;
-        let member = |outer: &str, path: &str, size: u32| match btf.member(outer, path) {
-            Some(Member { offset, size: found }) if found == size => Ok(offset),
+        let member = |&(outer, path, size): &(&'static str, &'static str, u32)| match btf.member(outer, path)
+        {
+            Some(Member { offset, size: found }) if found == size => Ok(((outer, path), offset)),
             Some(Member { size: found, .. }) => {
                 Err(format!("{outer}.{path} has {found} bytes in this kernel, not {size}"))
             }
             None => Err(format!("this kernel has no {outer}.{path}")),
         };
-        let skb = |path, size| member("sk_buff", path, size);
         let reasons = btf
             .values("skb_drop_reason")
             .ok_or("this kernel does not tell drop reasons (Linux 5.17 does)")?;
@@ -76,25 +73,33 @@ impl Layout {
             return Err("the kfree_skb event of this kernel has no reason (Linux 5.17 has)".into());
         }
         Ok(Layout {
-            skb: SkbLayout {
-                dev: skb("dev", 8)?,
-                sk: skb("sk", 8)?,
-                head: skb("head", 8)?,
-                tail: skb("tail", 4)?,
-                end: skb("end", 4)?,
-                protocol: skb("protocol", 2)?,
-                network_header: skb("network_header", 2)?,
-                mac_header: skb("mac_header", 2)?,
-                skb_iif: skb("skb_iif", 4)?,
-            },
-            device_net: member("net_device", "nd_net.net", 8)?,
-            device_index: member("net_device", "ifindex", 4)?,
-            net_inode: member("net", "ns.inum", 4)?,
-            sock_net: member("sock", "__sk_common.skc_net.net", 8)?,
-            segments: member("skb_shared_info", "gso_segs", 2)?,
+            offsets: MEMBERS.iter().map(member).collect::<Result<_, String>>()?,
             reasons: reasons.into_iter().map(|(name, value)| (value, plain(name).to_owned())).collect(),
             arguments: arguments - 1,
         })
+    }
+
+    fn at(&self, structure: &'static str, path: &'static str) -> u32 {
+        self.offsets[&(structure, path)]
+    }
+
+    /// Where the needed part of `struct sk_buff` begins.
+    fn first(&self) -> u32 {
+        self.skb().min().unwrap_or(0) & !7
+    }
+
+    /// Bytes from the first to the last needed field of `struct sk_buff`.
+    fn span(&self) -> u32 {
+        (self.skb().max().unwrap_or(0) + 8 - self.first()).next_multiple_of(8)
+    }
+
+    fn skb(&self) -> impl Iterator<Item = u32> {
+        self.offsets.iter().filter(|((structure, _), _)| *structure == "sk_buff").map(|(_, offset)| *offset)
+    }
+
+    /// True if the needed part of `struct sk_buff` fits the program's stack.
+    pub(super) fn fits(&self) -> bool {
+        self.span() <= BLOCK_ROOM
     }
 
     /// The name of a drop reason; reasons of other subsystems (mac80211, OVS) have their number.
@@ -143,8 +148,8 @@ const MAP_UPDATE: i32 = 2;
 const PROBE_READ_KERNEL: i32 = 113;
 const NOEXIST: i32 = 1;
 
-const ETH_P_IP: u32 = 0x0800;
-const ETH_P_IPV6: u32 = 0x86dd;
+const ETH_P_IP: i32 = 0x0800;
+const ETH_P_IPV6: i32 = 0x86dd;
 const ETHERNET_BYTES: i32 = 14;
 /// IPv6 extension headers of the common form: hop-by-hop, routing, destination options.
 const OPTIONS: [i32; 3] = [0, 43, 60];
@@ -162,7 +167,6 @@ struct Builder<'a> {
     a: Assembler,
     layout: &'a Layout,
     flow: &'a Flow,
-    first: u32,
     out: Label,
     unparsed: Label,
     matched: Label,
@@ -178,7 +182,7 @@ pub(super) fn assemble(
 ) -> Result<Vec<u64>, AssembleError> {
     let mut a = Assembler::new();
     let (out, unparsed, matched) = (a.label(), a.label(), a.label());
-    let mut builder = Builder { a, layout, flow, first: layout.skb.first(), out, unparsed, matched };
+    let mut builder = Builder { a, layout, flow, out, unparsed, matched };
     builder.note_event(maps.lost);
     builder.read_description();
     builder.find_namespace(namespaces);
@@ -189,41 +193,10 @@ pub(super) fn assemble(
     builder.a.finish()
 }
 
-impl SkbLayout {
-    fn all(&self) -> [u32; 9] {
-        [
-            self.dev,
-            self.sk,
-            self.head,
-            self.tail,
-            self.end,
-            self.protocol,
-            self.network_header,
-            self.mac_header,
-            self.skb_iif,
-        ]
-    }
-
-    fn first(&self) -> u32 {
-        self.all().into_iter().min().unwrap_or(0) & !7
-    }
-
-    /// Bytes from the first to the last needed field.
-    pub(super) fn span(&self) -> u32 {
-        let last = self.all().into_iter().max().unwrap_or(0);
-        (last + 8 - self.first()).next_multiple_of(8)
-    }
-
-    /// True if the needed part fits the program's stack.
-    pub(super) fn fits(&self) -> bool {
-        self.span() <= BLOCK_ROOM
-    }
-}
-
 impl Builder<'_> {
     /// Where the copied description has that field of `struct sk_buff`.
-    fn field(&self, offset: u32) -> i16 {
-        BLOCK + (offset - self.first) as i16
+    fn field(&self, name: &'static str) -> i16 {
+        BLOCK + (self.layout.at("sk_buff", name) - self.layout.first()) as i16
     }
 
     /// Copies `bytes` at `R3` (+ `offset`) to the stack and jumps if they cannot be read.
@@ -231,32 +204,50 @@ impl Builder<'_> {
         if offset != 0 {
             self.a.op(Op::Add, R3, offset as i32);
         }
-        self.a.op_reg(Op::Move, R1, R10);
-        self.a.op(Op::Add, R1, i32::from(to));
+        self.stack(R1, to);
         self.a.op(Op::Move, R2, bytes as i32);
         self.a.call(PROBE_READ_KERNEL);
         self.a.jump_if(R0, When::NotEqual, 0, unreadable);
+    }
+
+    /// Reads two big-endian bytes of the stack.
+    fn load_big_endian(&mut self, register: Reg, at: i16) {
+        self.a.load(B2, register, R10, at);
+        self.a.from_big_endian(register, B2);
+    }
+
+    fn jump_if_any(&mut self, register: Reg, of: impl IntoIterator<Item = i32>, to: Label) {
+        of.into_iter().for_each(|value| self.a.jump_if(register, When::Equal, value, to));
     }
 
     /// Counts that the program ran, whatever the frame: what the event counted beyond that was not shown to it.
     fn note_event(&mut self, map: i32) {
         let noted = self.a.label();
         self.a.op_reg(Op::Move, R7, R1);
-        self.a.store_imm(B4, R10, SCRATCH, LOST_EVENTS);
-        self.a.load_map(R1, map);
-        self.stack(R2, SCRATCH);
-        self.a.call(MAP_LOOKUP);
-        self.a.jump_if(R0, When::Equal, 0, noted);
+        self.count_own(map, LOST_EVENTS, noted);
+        self.a.place(noted);
+    }
+
+    /// Adds one to a count of the program's own, or jumps if it is not there.
+    fn count_own(&mut self, map: i32, which: i32, absent: Label) {
+        self.a.store_imm(B4, R10, SCRATCH, which);
+        self.look_up(map, SCRATCH, absent);
         self.a.op(Op::Move, R2, 1);
         self.bump(R0, 0, R2);
-        self.a.place(noted);
+    }
+
+    /// Leaves the place of a key's value in `R0`, or jumps if there is none.
+    fn look_up(&mut self, map: i32, key: i16, absent: Label) {
+        self.a.load_map(R1, map);
+        self.stack(R2, key);
+        self.a.call(MAP_LOOKUP);
+        self.a.jump_if(R0, When::Equal, 0, absent);
     }
 
     fn read_description(&mut self) {
         self.a.load(B8, R6, R7, 0);
         self.a.op_reg(Op::Move, R3, R6);
-        let (span, first, out) = (self.layout.skb.span(), self.first, self.out);
-        self.read(BLOCK, span, first, out);
+        self.read(BLOCK, self.layout.span(), self.layout.first(), self.out);
     }
 
     /// Follows `R3` + offset to a namespace and jumps to `ours` with its number in `R8`, or falls through.
@@ -265,8 +256,7 @@ impl Builder<'_> {
         self.a.jump_if(R3, When::Equal, 0, other);
         self.read(SCRATCH, 8, offset, other);
         self.a.load(B8, R3, R10, SCRATCH);
-        let inode = self.layout.net_inode;
-        self.read(SCRATCH, 4, inode, other);
+        self.read(SCRATCH, 4, self.layout.at("net", "ns.inum"), other);
         self.a.load(B4, R8, R10, SCRATCH);
         for &namespace in namespaces {
             self.a.jump_if_u32(R8, When::Equal, namespace, ours);
@@ -276,26 +266,25 @@ impl Builder<'_> {
 
     fn find_namespace(&mut self, namespaces: &[u32]) {
         let (by_device, by_socket, parse) = (self.a.label(), self.a.label(), self.a.label());
-        let skb = self.layout.skb;
-        self.a.load(B8, R3, R10, self.field(skb.dev));
-        self.namespace_of(self.layout.device_net, namespaces, by_device);
+        self.a.load(B8, R3, R10, self.field("dev"));
+        self.namespace_of(self.layout.at("net_device", "nd_net.net"), namespaces, by_device);
+        let of_socket = self.layout.at("sock", "__sk_common.skc_net.net");
         if self.layout.arguments > 3 {
             self.a.load(B8, R3, R7, 24);
-            self.namespace_of(self.layout.sock_net, namespaces, by_socket);
+            self.namespace_of(of_socket, namespaces, by_socket);
         }
-        self.a.load(B8, R3, R10, self.field(skb.sk));
-        self.namespace_of(self.layout.sock_net, namespaces, by_socket);
+        self.a.load(B8, R3, R10, self.field("sk"));
+        self.namespace_of(of_socket, namespaces, by_socket);
         self.a.jump(self.out);
 
         self.a.place(by_socket);
-        self.a.load(B4, R1, R10, self.field(skb.skb_iif));
+        self.a.load(B4, R1, R10, self.field("skb_iif"));
         self.a.store(B4, R10, KEY_INDEX, R1);
         self.a.jump(parse);
 
         self.a.place(by_device);
-        self.a.load(B8, R3, R10, self.field(skb.dev));
-        let (index, out) = (self.layout.device_index, self.out);
-        self.read(KEY_INDEX, 4, index, out);
+        self.a.load(B8, R3, R10, self.field("dev"));
+        self.read(KEY_INDEX, 4, self.layout.at("net_device", "ifindex"), self.out);
 
         self.a.place(parse);
         self.a.store(B4, R10, KEY_NET, R8);
@@ -305,18 +294,14 @@ impl Builder<'_> {
     /// Leaves the offset of the IP header in `R8` and the end of the linear part in `R9`, both from `head`.
     fn find_ip_header(&mut self) {
         let (usable, stale, of_ip) = (self.a.label(), self.a.label(), self.a.label());
-        let skb = self.layout.skb;
         // Zero means that the frame was not classified yet; the version then decides.
-        self.a.load(B2, R1, R10, self.field(skb.protocol));
-        self.a.from_big_endian(R1, B2);
-        for protocol in [0, ETH_P_IP, ETH_P_IPV6] {
-            self.a.jump_if(R1, When::Equal, protocol as i32, of_ip);
-        }
+        self.load_big_endian(R1, self.field("protocol"));
+        self.jump_if_any(R1, [0, ETH_P_IP, ETH_P_IPV6], of_ip);
         self.a.jump(self.out);
         self.a.place(of_ip);
-        self.a.load(B4, R9, R10, self.field(skb.tail));
-        self.a.load(B2, R8, R10, self.field(skb.network_header));
-        self.a.load(B2, R1, R10, self.field(skb.mac_header));
+        self.a.load(B4, R9, R10, self.field("tail"));
+        self.a.load(B2, R8, R10, self.field("network_header"));
+        self.a.load(B2, R1, R10, self.field("mac_header"));
         // A frame that the driver delivered but IP has not seen (a full backlog) has only its Ethernet header set.
         self.a.jump_if(R1, When::Equal, 0xffff, usable);
         self.a.jump_if_reg(R8, When::AtMost, R1, stale);
@@ -329,13 +314,12 @@ impl Builder<'_> {
 
     /// Copies `bytes` at `head + R8` to the stack if the linear part has them.
     fn read_linear(&mut self, to: i16, bytes: u32) {
-        let unparsed = self.unparsed;
         self.a.op_reg(Op::Move, R1, R8);
         self.a.op(Op::Add, R1, bytes as i32);
-        self.a.jump_if_reg(R1, When::Above, R9, unparsed);
-        self.a.load(B8, R3, R10, self.field(self.layout.skb.head));
+        self.a.jump_if_reg(R1, When::Above, R9, self.unparsed);
+        self.a.load(B8, R3, R10, self.field("head"));
         self.a.op_reg(Op::Add, R3, R8);
-        self.read(to, bytes, 0, unparsed);
+        self.read(to, bytes, 0, self.unparsed);
     }
 
     fn compare_v4(&mut self) {
@@ -352,11 +336,7 @@ impl Builder<'_> {
             Some(number) => {
                 self.a.load(B1, R2, R10, HEADER + 9);
                 self.a.jump_if(R2, When::NotEqual, i32::from(number), self.out);
-                // A later fragment has no ports: it is the protocol's, but nobody can tell whose.
-                self.a.load(B2, R2, R10, HEADER + 6);
-                self.a.from_big_endian(R2, B2);
-                self.a.op(Op::And, R2, 0x1fff);
-                self.a.jump_if(R2, When::NotEqual, 0, self.unparsed);
+                self.only_first_fragment(HEADER + 6, 0x1fff);
                 self.a.op(Op::ShiftLeft, R1, 2);
                 self.a.op_reg(Op::Add, R8, R1);
                 self.compare_flow(4);
@@ -364,6 +344,13 @@ impl Builder<'_> {
             None => self.a.jump(self.out),
         }
         self.a.place(v6);
+    }
+
+    /// A later fragment has no ports: it is the protocol's, but nobody can tell whose.
+    fn only_first_fragment(&mut self, at: i16, offset_bits: i32) {
+        self.load_big_endian(R2, at);
+        self.a.op(Op::And, R2, offset_bits);
+        self.a.jump_if(R2, When::NotEqual, 0, self.unparsed);
     }
 
     /// One extension header is looked behind; a second one makes the frame unparsed.
@@ -375,19 +362,13 @@ impl Builder<'_> {
         self.a.load(B1, R1, R10, HEADER + 6);
         self.a.jump_if(R1, When::Equal, i32::from(number), plain);
         self.a.jump_if(R1, When::Equal, FRAGMENT, fragment);
-        for extension in OPTIONS {
-            self.a.jump_if(R1, When::Equal, extension, skip);
-        }
+        self.jump_if_any(R1, OPTIONS, skip);
         self.a.jump(self.out);
 
         self.a.place(fragment);
         self.read_linear(AFTER_IP, 8);
         self.behind_extension(number);
-        // A later fragment has no ports: it is the protocol's, but nobody can tell whose.
-        self.a.load(B2, R2, R10, AFTER_IP + 2);
-        self.a.from_big_endian(R2, B2);
-        self.a.op(Op::And, R2, 0xfff8);
-        self.a.jump_if(R2, When::NotEqual, 0, self.unparsed);
+        self.only_first_fragment(AFTER_IP + 2, 0xfff8);
         self.a.op(Op::Add, R8, 8);
         self.a.jump(plain);
 
@@ -407,22 +388,19 @@ impl Builder<'_> {
         let goes_on = self.a.label();
         self.a.load(B1, R1, R10, AFTER_IP);
         self.a.jump_if(R1, When::Equal, i32::from(number), goes_on);
-        for extension in OPTIONS.into_iter().chain([FRAGMENT]) {
-            self.a.jump_if(R1, When::Equal, extension, self.unparsed);
-        }
+        self.jump_if_any(R1, OPTIONS.into_iter().chain([FRAGMENT]), self.unparsed);
         self.a.jump(self.out);
         self.a.place(goes_on);
     }
 
     /// Compares what follows the IP header (at `R8`) with the flow; always jumps.
     fn compare_flow(&mut self, version: u8) {
-        let out = self.out;
         if let Some((request, reply)) = self.flow.protocol.echo_types(version) {
             let echo = self.a.label();
             self.read_linear(AFTER_IP, 8);
             self.a.load(B1, R1, R10, AFTER_IP);
             self.a.jump_if(R1, When::Equal, i32::from(request), echo);
-            self.a.jump_if(R1, When::NotEqual, i32::from(reply), out);
+            self.a.jump_if(R1, When::NotEqual, i32::from(reply), self.out);
             self.a.place(echo);
             self.compare_port(AFTER_IP + 4);
         } else {
@@ -430,15 +408,12 @@ impl Builder<'_> {
             self.compare_port(AFTER_IP);
             self.compare_port(AFTER_IP + 2);
         }
-        self.a.jump(out);
+        self.a.jump(self.out);
     }
 
     fn compare_port(&mut self, at: i16) {
-        self.a.load(B2, R1, R10, at);
-        self.a.from_big_endian(R1, B2);
-        for &port in &self.flow.ports {
-            self.a.jump_if(R1, When::Equal, i32::from(port), self.matched);
-        }
+        self.load_big_endian(R1, at);
+        self.jump_if_any(R1, self.flow.ports.iter().copied().map(i32::from), self.matched);
     }
 
     fn count(&mut self, maps: MapFds) {
@@ -455,7 +430,7 @@ impl Builder<'_> {
         self.insert(maps.counts);
         // Another CPU may have made the entry in between; then it is there now.
         self.add_to(maps.counts, counted);
-        self.lose(maps.lost);
+        self.count_own(maps.lost, LOST_NO_ROOM, self.out);
         self.a.place(counted);
         self.a.place(self.out);
         self.a.op(Op::Move, R0, 0);
@@ -465,11 +440,10 @@ impl Builder<'_> {
     /// Leaves the number of frames in `R8`: the segments of a super-frame, or one.
     fn segments(&mut self) {
         let (one, known) = (self.a.label(), self.a.label());
-        self.a.load(B8, R3, R10, self.field(self.layout.skb.head));
-        self.a.load(B4, R1, R10, self.field(self.layout.skb.end));
+        self.a.load(B8, R3, R10, self.field("head"));
+        self.a.load(B4, R1, R10, self.field("end"));
         self.a.op_reg(Op::Add, R3, R1);
-        let segments = self.layout.segments;
-        self.read(SCRATCH, 2, segments, one);
+        self.read(SCRATCH, 2, self.layout.at("skb_shared_info", "gso_segs"), one);
         self.a.load(B2, R8, R10, SCRATCH);
         self.a.jump_if(R8, When::NotEqual, 0, known);
         self.a.place(one);
@@ -485,10 +459,7 @@ impl Builder<'_> {
     /// Adds to the entry and jumps to `done`, or falls through if there is none.
     fn add_to(&mut self, map: i32, done: Label) {
         let absent = self.a.label();
-        self.a.load_map(R1, map);
-        self.stack(R2, KEY);
-        self.a.call(MAP_LOOKUP);
-        self.a.jump_if(R0, When::Equal, 0, absent);
+        self.look_up(map, KEY, absent);
         self.bump(R0, 0, R8);
         self.a.op(Op::Move, R8, 1);
         self.bump(R0, 8, R8);
@@ -511,16 +482,6 @@ impl Builder<'_> {
         self.stack(R3, VALUE);
         self.a.op(Op::Move, R4, NOEXIST);
         self.a.call(MAP_UPDATE);
-    }
-
-    fn lose(&mut self, map: i32) {
-        self.a.store_imm(B4, R10, SCRATCH, LOST_NO_ROOM);
-        self.a.load_map(R1, map);
-        self.stack(R2, SCRATCH);
-        self.a.call(MAP_LOOKUP);
-        self.a.jump_if(R0, When::Equal, 0, self.out);
-        self.a.op(Op::Move, R2, 1);
-        self.bump(R0, 0, R2);
     }
 }
 

@@ -20,23 +20,26 @@ const HEAD_BYTES: usize = 256;
 const MAPS: MapFds = MapFds { counts: 3, lost: 4 };
 
 fn layout() -> Layout {
+    let skb = [
+        ("dev", 16),
+        ("sk", 24),
+        ("skb_iif", 140),
+        ("protocol", 180),
+        ("network_header", 184),
+        ("mac_header", 186),
+        ("tail", 188),
+        ("end", 192),
+        ("head", 200),
+    ];
+    let rest = [
+        (("net_device", "nd_net.net"), 8),
+        (("net_device", "ifindex"), 40),
+        (("net", "ns.inum"), 4),
+        (("sock", "__sk_common.skc_net.net"), 48),
+        (("skb_shared_info", "gso_segs"), 6),
+    ];
     Layout {
-        skb: SkbLayout {
-            dev: 16,
-            sk: 24,
-            skb_iif: 140,
-            protocol: 180,
-            network_header: 184,
-            mac_header: 186,
-            tail: 188,
-            end: 192,
-            head: 200,
-        },
-        device_net: 8,
-        device_index: 40,
-        net_inode: 4,
-        sock_net: 48,
-        segments: 6,
+        offsets: skb.map(|(field, offset)| (("sk_buff", field), offset)).into_iter().chain(rest).collect(),
         reasons: vec![(6, "SOCKET_RCVBUFF".into())],
         arguments: 4,
     }
@@ -324,6 +327,6 @@ fn a_full_map_counts_what_is_lost() {
 fn reasons_without_a_name_keep_their_number() {
     assert_eq!(layout().reason(6), "SOCKET_RCVBUFF");
     assert_eq!(layout().reason(0x2_0001), "reason 0x20001");
-    assert!(layout().skb.fits());
+    assert!(layout().fits());
     assert!(Layout::find(b"not BTF").is_err());
 }

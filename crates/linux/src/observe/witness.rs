@@ -78,7 +78,7 @@ impl WitnessCount {
 }
 
 fn place(drop: &WitnessDrop) -> (&str, &str, Option<&str>, Option<&str>) {
-    (&drop.reason, &drop.node, drop.interface.as_deref(), drop.location.as_deref())
+    (&drop.node, &drop.reason, drop.interface.as_deref(), drop.location.as_deref())
 }
 
 fn difference(now: &[WitnessDrop], before: &[WitnessDrop]) -> Option<Vec<WitnessDrop>> {
@@ -153,18 +153,17 @@ impl Witness {
             |error: io::Error| record::Problem::host(format!("the drop witness cannot be read: {error}"));
         let mut count = WitnessCount::default();
         let all = self.all.as_ref().map(EventCount::read).transpose().map_err(broken)?;
-        let mut sums = (BTreeMap::new(), BTreeMap::new());
         let names: Vec<_> = self.places.iter().map(interface_names).collect();
         for (key, value) in self.counts.entries().map_err(broken)? {
             let Some((kind, drop)) = self.decode(&key, &value, &names) else { continue };
             if counted_before(&drop) {
                 continue;
             }
-            let sums = if kind == KIND_UNPARSED { &mut sums.1 } else { &mut sums.0 };
-            add(sums, drop);
+            add(if kind == KIND_UNPARSED { &mut count.unparsed_details } else { &mut count.details }, drop);
         }
-        count.details = sums.0.into_values().collect();
-        count.unparsed_details = sums.1.into_values().collect();
+        for drops in [&mut count.details, &mut count.unparsed_details] {
+            drops.sort_by(|a, b| place(a).cmp(&place(b)));
+        }
         count.unparsed = count.unparsed_details.iter().map(|drop| drop.frames).sum();
         count.lost = self.own_count(LOST_NO_ROOM).map_err(broken)?;
         let not_run = bpf::recursion_misses(self.program.as_fd()).map_err(broken)?.unwrap_or(0);
@@ -214,19 +213,14 @@ fn counted_before(drop: &WitnessDrop) -> bool {
     }
 }
 
-type Sums = BTreeMap<(String, String, Option<String>, Option<String>), WitnessDrop>;
-
 /// Several calls in one function are one place.
-fn add(sums: &mut Sums, drop: WitnessDrop) {
-    let key = (drop.node.clone(), drop.reason.clone(), drop.interface.clone(), drop.location.clone());
-    match sums.get_mut(&key) {
+fn add(sums: &mut Vec<WitnessDrop>, drop: WitnessDrop) {
+    match sums.iter_mut().find(|sum| place(sum) == place(&drop)) {
         Some(sum) => {
             sum.frames += drop.frames;
             sum.skbs += drop.skbs;
         }
-        None => {
-            sums.insert(key, drop);
-        }
+        None => sums.push(drop),
     }
 }
 
@@ -251,7 +245,7 @@ fn layout() -> Result<&'static Layout, String> {
             format!("the kernel's own types cannot be read (/sys/kernel/btf/vmlinux: {error})")
         })?;
         let layout = Layout::find(&blob)?;
-        if layout.skb.fits() {
+        if layout.fits() {
             Ok(layout)
         } else {
             Err("struct sk_buff of this kernel is spread too wide".into())
