@@ -10,6 +10,8 @@
 
 use std::collections::HashMap;
 
+use crate::netlink::u32_at;
+
 const MAGIC: u16 = 0xeb9f;
 const PTR: u32 = 2;
 const ARRAY: u32 = 3;
@@ -53,10 +55,6 @@ struct Type {
     size_or_type: u32,
     /// Where the kind's own data begin.
     data: usize,
-}
-
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(offset..offset.checked_add(4)?)?.try_into().ok()?))
 }
 
 /// Bytes that follow the common header of a type of that kind.

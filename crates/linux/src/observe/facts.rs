@@ -76,12 +76,13 @@ fn setting(name: &str) -> Option<(String, String)> {
 }
 
 /// The value of the first line `name : value`.
-fn colon_value(text: &str, name: &str) -> Option<String> {
+pub(super) fn colon_value(text: &str, name: &str) -> Option<String> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
 }
 
-fn kilobytes(text: &str, name: &str) -> u64 {
+/// The value of the first line `name : value kB` in bytes; zero where there is none.
+pub(super) fn kilobytes(text: &str, name: &str) -> u64 {
     let value = colon_value(text, name).unwrap_or_default();
     value.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
 }

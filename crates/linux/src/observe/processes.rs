@@ -10,6 +10,8 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use record::snapshot::ProcessSample;
 
+use super::facts::kilobytes;
+
 /// State, user ticks and kernel ticks from `/proc/PID/stat`. The name in brackets may itself hold brackets and spaces.
 pub fn parse_stat(text: &str) -> Option<(char, u64, u64)> {
     let words: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
@@ -20,21 +22,13 @@ pub fn parse_stat(text: &str) -> Option<(char, u64, u64)> {
 /// Resident memory now and at its highest, in bytes, from `/proc/PID/status`; zero where it is not told (kernel
 /// threads, ended processes).
 pub fn parse_status(text: &str) -> (u64, u64) {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-    };
-    (field("VmRSS:").unwrap_or(0), field("VmHWM:").unwrap_or(0))
+    (kilobytes(text, "VmRSS"), kilobytes(text, "VmHWM"))
 }
 
-/// Running time in nanoseconds from a `schedstat` file: running, waiting, slices.
-pub fn parse_ran(text: &str) -> Option<u64> {
-    text.split_ascii_whitespace().next()?.parse().ok()
-}
-
-/// Waiting time in nanoseconds from a `schedstat` file: running, waiting, slices.
-pub fn parse_schedstat(text: &str) -> Option<u64> {
-    text.split_ascii_whitespace().nth(1)?.parse().ok()
+/// Running and waiting time in nanoseconds from a `schedstat` file: running, waiting, slices.
+pub fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
+    let mut words = text.split_ascii_whitespace().map(|word| word.parse().ok());
+    Some((words.next()??, words.next()??))
 }
 
 /// Reads one process; none if it is gone.
@@ -63,8 +57,9 @@ fn cpu_ns(pid: u32) -> Option<u64> {
 
 fn wait_ns(pid: u32) -> u64 {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    let waited =
-        |entry: fs::DirEntry| parse_schedstat(&fs::read_to_string(entry.path().join("schedstat")).ok()?);
+    let waited = |entry: fs::DirEntry| {
+        Some(parse_schedstat(&fs::read_to_string(entry.path().join("schedstat")).ok()?)?.1)
+    };
     tasks.flatten().filter_map(waited).fold(0, u64::saturating_add)
 }
 
@@ -85,7 +80,7 @@ mod tests {
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(parse_status(status), (1 << 20, 2 << 20));
         assert_eq!(parse_status("Name:\tkthread\n"), (0, 0));
-        assert_eq!((parse_ran("123 456 7\n"), parse_schedstat("123 456 7\n")), (Some(123), Some(456)));
+        assert_eq!(parse_schedstat("123 456 7\n"), Some((123, 456)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::Actor;
-use super::processes::{parse_ran, parse_stat};
+use super::processes::{parse_schedstat, parse_stat};
 
 /// A thread that never sleeps has looked at all its ports when it has run for so long, in nanoseconds.
 const A_LOOK_NS: u64 = 1_000_000;
@@ -76,7 +76,7 @@ fn thread(entry: &fs::DirEntry) -> Option<(u32, Thread)> {
     let read = |name: &str| fs::read_to_string(entry.path().join(name)).ok();
     let (state, ..) = parse_stat(&read("stat")?)?;
     // Without the file every thread that does not sleep is taken as one that has not looked.
-    let ran_ns = read("schedstat").and_then(|text| parse_ran(&text)).unwrap_or(0);
+    let ran_ns = read("schedstat").and_then(|text| parse_schedstat(&text)).map_or(0, |(ran, _)| ran);
     Some((number, Thread { state, ran_ns }))
 }
 

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use super::facts::colon_value;
+
 /// Bytes that an interface received and sent since it was made, in the network namespace of the calling thread; none
 /// when there is no such interface. The columns are those of the kernel's `net/core/net-procfs.c`.
 pub fn bytes(interface: &str) -> Option<(u64, u64)> {
@@ -9,15 +11,9 @@ pub fn bytes(interface: &str) -> Option<(u64, u64)> {
 }
 
 fn bytes_in(text: &str, interface: &str) -> Option<(u64, u64)> {
-    let of = |line: &str| -> Option<(u64, u64)> {
-        let (name, counters) = line.split_once(':')?;
-        if name.trim() != interface {
-            return None;
-        }
-        let mut counters = counters.split_whitespace();
-        Some((counters.next()?.parse().ok()?, counters.nth(7)?.parse().ok()?))
-    };
-    text.lines().find_map(of)
+    let counters = colon_value(text, interface)?;
+    let mut counters = counters.split_whitespace();
+    Some((counters.next()?.parse().ok()?, counters.nth(7)?.parse().ok()?))
 }
 
 #[cfg(test)]
