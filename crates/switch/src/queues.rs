@@ -17,28 +17,21 @@ use flow::openflow::message::Body;
 use flow::openflow::multipart::Request;
 use flow::port::{PortNo, Queue, QueueCounters};
 use linux::netlink::Netlink;
-use linux::port::{Direction, PortOptions, open};
+use linux::port::{Direction, PortOptions, Uri, open};
 use linux::sys::clock;
 use linux::tune::Change;
 use linux::tune::queues::{self as htb, Htb, QueuePlan, Wanted};
 use record::{PortKind, Problem, Result, Through};
-use std::collections::BTreeMap;
 
 /// The assumed speed of a port without a configured one: the speed that the switch reports to controllers.
 pub const SPEED_BPS: u64 = 10_000_000_000;
 /// Queues of one port that are used; each has a socket.
 const MOST: usize = 256;
-/// A port with queues.
-#[derive(Debug, Clone)]
-struct Shaped {
-    number: PortNo,
-    index: u32,
-}
-
 /// The queues of a switch; those that were made here go when this is dropped.
 #[derive(Debug)]
 pub struct Queues {
-    shaped: Vec<Shaped>,
+    /// The ports that have queues, with the index of their interface.
+    shaped: Vec<(PortNo, u32)>,
     installed: Option<Change>,
     /// What was found or made, for people.
     pub said: Vec<String>,
@@ -80,28 +73,24 @@ impl Queues {
             let of_port = config.queues.iter().filter(|queue| queue.port == *number);
             let wanted: Vec<Wanted> = of_port.map(|queue| queue.wanted).collect();
             let speed = config.speeds.iter().find(|(port, _)| port == number).map(|(_, speed)| *speed);
-            match interface(uri)? {
-                Some((interface, index)) => {
-                    let port = Able { number: *number, uri, index, speed_bps: speed, was_there: false };
-                    let (port, plan) = port.plan(interface, wanted)?;
-                    able.push(port);
-                    plans.extend(plan);
-                }
-                None if wanted.is_empty() => {
-                    without.push(format!("{number} ({uri})"));
-                    // It carries what is said, queues or not.
-                    if let Some((row, bps)) = datapath.pipeline().ports.get_mut(number).zip(speed) {
-                        row.speed_kbps = bps / 1000;
-                    }
-                }
-                None => {
-                    return Err(Problem::input(
-                        "this port has no queues: its frames pass by those of the kernel",
-                    )
-                    .at(uri.clone())
-                    .help("int: and ring: ports have, without bypass=on"));
-                }
+            // It carries what is said, queues or not.
+            if let Some((row, bps)) = datapath.pipeline().ports.get_mut(number).zip(speed) {
+                row.speed_kbps = bps / 1000;
             }
+            let Some((interface, index)) = interface(uri)? else {
+                if !wanted.is_empty() {
+                    let what = "this port has no queues: its frames pass by those of the kernel";
+                    let help = "int: and ring: ports have, without bypass=on";
+                    return Err(Problem::input(what).at(uri.clone()).help(help));
+                }
+                without.push(format!("{number} ({uri})"));
+                continue;
+            };
+            let found = found(&interface, index)?;
+            let was_there = found.is_some();
+            let port = Able { number: *number, uri, index, speed_bps: speed, was_there };
+            plans.extend(port.plan(interface, found, wanted)?);
+            able.push(port);
         }
         if !without.is_empty() {
             let ports = without.join(", ");
@@ -125,23 +114,15 @@ impl Queues {
 }
 
 impl Able<'_> {
-    /// Looks at what is there, and what is to be made.
-    fn plan(mut self, interface: String, wanted: Vec<Wanted>) -> Result<(Self, Option<QueuePlan>)> {
-        let found = found(&interface, self.index)?;
-        self.was_there = found.is_some();
-        match found {
-            Some(htb) => {
-                has_all(&htb, &wanted).map_err(|problem| problem.at(interface))?;
-                Ok((self, None))
-            }
-            None if wanted.is_empty() => Ok((self, None)),
-            None => {
-                let speed_bps = self.speed_bps.unwrap_or(SPEED_BPS);
-                let plan = QueuePlan { interface, index: self.index, speed_bps, queues: wanted };
-                fits(&plan, self.number)?;
-                Ok((self, Some(plan)))
-            }
+    /// What is to be made beside what was found.
+    fn plan(&self, interface: String, found: Option<Htb>, wanted: Vec<Wanted>) -> Result<Option<QueuePlan>> {
+        if let Some(htb) = found {
+            return has_all(&htb, &wanted).map(|()| None).map_err(|problem| problem.at(interface));
         }
+        let speed_bps = self.speed_bps.unwrap_or(SPEED_BPS);
+        let plan = QueuePlan { interface, index: self.index, speed_bps, queues: wanted };
+        fits(&plan, self.number)?;
+        Ok((!plan.queues.is_empty()).then_some(plan))
     }
 }
 
@@ -149,8 +130,7 @@ impl Queues {
     /// Opens a way into each queue of a port, and shows the queues to the model.
     fn take_over(&mut self, datapath: &mut Datapath, port: &Able<'_>) -> Result<()> {
         let Able { number, uri, index, .. } = *port;
-        let told = |e: std::io::Error| Problem::host(format!("cannot read queues: {e}")).at(uri.to_owned());
-        let htb = htb::read(index).map_err(told)?;
+        let htb = read(uri, index)?;
         let theirs = htb.as_ref().filter(|_| port.was_there).and_then(|htb| htb.speed_bps);
         let speed_bps = port.speed_bps.or(theirs).unwrap_or(SPEED_BPS);
         if let Some(row) = datapath.pipeline().ports.get_mut(&number) {
@@ -164,7 +144,7 @@ impl Queues {
                 queue: Some(class.handle),
                 ..PortOptions::default()
             };
-            let way = open(&format!("int:{}{}", name_of(uri), vnet(uri)), &wish)?;
+            let way = open(&format!("int:{}{}", name_of(uri), vnet(uri)?), &wish)?;
             if let Some(transmitter) = way.transmitter {
                 datapath.add_queue(number, u32::from(class.id()), transmitter);
             }
@@ -181,13 +161,13 @@ impl Queues {
         self.said.push(format!(
             "queues of port {number}: {ids} ({whose}; rates are reported as parts of {mbit} Mbit/s{more})"
         ));
-        self.shaped.push(Shaped { number, index });
+        self.shaped.push((number, index));
         Ok(())
     }
 
     /// Brings the kernel's counters into the model. Queues that are gone, go; ones that cannot be read stay as they were.
     pub fn refresh(&self, datapath: &Datapath) {
-        for Shaped { number, index } in &self.shaped {
+        for (number, index) in &self.shaped {
             let Ok(classes) = htb::counters(*index) else { continue };
             let mut pipeline = datapath.pipeline();
             let Some(port) = pipeline.ports.get_mut(number) else { continue };
@@ -210,19 +190,18 @@ fn queue(class: &htb::Class, created_ns: u64) -> Queue {
     Queue { min_bps: Some(class.min_bps), max_bps: Some(class.max_bps), counters, created_ns }
 }
 
+fn read(at: &str, index: u32) -> Result<Option<Htb>> {
+    htb::read(index).map_err(|e| Problem::host(format!("cannot read queues: {e}")).at(at.to_owned()))
+}
+
 /// The HTB of an interface that is not left of a switch that was killed.
 fn found(interface: &str, index: u32) -> Result<Option<Htb>> {
-    let read = || {
-        htb::read(index)
-            .map_err(|e| Problem::host(format!("cannot read queues: {e}")).at(interface.to_owned()))
-    };
-    match read()? {
-        Some(htb) if htb.handle == htb::HANDLE => {
-            linux::undo::open()?.clean()?;
-            read()
-        }
-        other => Ok(other),
+    let found = read(interface, index)?;
+    if found.as_ref().is_some_and(|htb| htb.handle == htb::HANDLE) {
+        linux::undo::open()?.clean()?;
+        return read(interface, index);
     }
+    Ok(found)
 }
 
 /// What is guaranteed must be there.
@@ -251,29 +230,22 @@ fn has_all(htb: &Htb, wanted: &[Wanted]) -> Result<()> {
 
 /// The interface of a port that leaves by the kernel's queues, with its number.
 fn interface(uri: &str) -> Result<Option<(String, u32)>> {
+    let mut parts = Uri::parse(uri)?;
     let is_packet_socket = |kind: &PortKind| kind.through == Through::PacketSocket;
-    let is_one = |(kind, rest)| {
-        PortKind::named(kind).is_some_and(is_packet_socket) && option(rest, "bypass") != Some("on")
-    };
-    if !uri.split_once(':').is_some_and(is_one) {
+    if !PortKind::named(&parts.kind).is_some_and(is_packet_socket)
+        || parts.take("bypass").as_deref() == Some("on")
+    {
         return Ok(None);
     }
-    let name = name_of(uri);
     let links = Netlink::open().links().map_err(|refusal| {
         Problem::host(format!("cannot look for the interface: {refusal}")).at(uri.to_owned())
     })?;
-    Ok(links.into_iter().find(|link| link.name == name).map(|link| (name, link.index)))
+    Ok(links.into_iter().find(|link| link.name == parts.rest).map(|link| (link.name, link.index)))
 }
 
 /// The setting of a port that its queues must have, too.
-fn vnet(uri: &str) -> &'static str {
-    if option(uri, "vnet") == Some("off") { "?vnet=off" } else { "" }
-}
-
-fn option<'a>(uri: &'a str, name: &str) -> Option<&'a str> {
-    let settings = uri.split_once('?')?.1;
-    let pairs: BTreeMap<&str, &str> = settings.split('&').filter_map(|one| one.split_once('=')).collect();
-    pairs.get(name).copied()
+fn vnet(uri: &str) -> Result<&'static str> {
+    Ok(if Uri::parse(uri)?.take("vnet").as_deref() == Some("off") { "?vnet=off" } else { "" })
 }
 
 #[cfg(test)]
@@ -311,6 +283,6 @@ mod tests {
         ] {
             assert!(interface(uri).unwrap().is_none(), "{uri}");
         }
-        assert_eq!((vnet("int:a?batch=9&vnet=off"), vnet("int:a")), ("?vnet=off", ""));
+        assert_eq!((vnet("int:a?batch=9&vnet=off").unwrap(), vnet("int:a").unwrap()), ("?vnet=off", ""));
     }
 }
