@@ -13,9 +13,10 @@
 use record::{Problem, Result};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
@@ -88,14 +89,14 @@ impl Credentials {
         let takes = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(of_pair)?
-            .with_client_cert_verifier(callers)
+            .with_client_cert_verifier(callers.clone())
             .with_single_cert(own.clone(), key.clone_key())
             .map_err(of_pair)?;
         let calls = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(of_pair)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(OfOurAuthority { roots, provider }))
+            .with_custom_certificate_verifier(Arc::new(OfOurAuthority { roots, provider, callers }))
             .with_client_auth_cert(own, key)
             .map_err(of_pair)?;
         Ok(Credentials { calls: Arc::new(calls), takes: Arc::new(takes) })
@@ -139,6 +140,8 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
 struct OfOurAuthority {
     roots: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
+    /// Signatures are verified as those of callers.
+    callers: Arc<dyn ClientCertVerifier>,
 }
 
 impl ServerCertVerifier for OfOurAuthority {
@@ -162,12 +165,7 @@ impl ServerCertVerifier for OfOurAuthority {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+        self.callers.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -176,16 +174,11 @@ impl ServerCertVerifier for OfOurAuthority {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+        self.callers.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.callers.supported_verify_schemes()
     }
 }
 
