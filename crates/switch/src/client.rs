@@ -20,7 +20,7 @@ use flow::openflow::multipart::{MultipartFlags, MultipartReply, MultipartRequest
 use linux::sys::{notice, process};
 use record::{Problem, Result};
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -111,11 +111,6 @@ impl Client {
         self.version
     }
 
-    /// The name of the other end, for people.
-    pub fn name(&self) -> String {
-        self.stream.name()
-    }
-
     /// Sends a message; its transaction. Nothing is waited for but room.
     ///
     /// # Errors
@@ -136,11 +131,8 @@ impl Client {
     /// # Errors
     /// Input: the switch refuses it, does not answer in time, or answers what cannot be read.
     pub fn ask(&mut self, body: Body) -> Result<Body> {
-        let xid = self.post(body)?;
-        match self.answer(xid)? {
-            Ok(body) => Ok(body),
-            Err(fault) => Err(Problem::input(format!("the switch refuses the question: {fault}"))),
-        }
+        let refused = |fault| Problem::input(format!("the switch refuses the question: {fault}"));
+        self.attempt(body)?.map_err(refused)
     }
 
     /// Asks a question of the multipart kind.
@@ -165,12 +157,9 @@ impl Client {
         if self.version == Version::V14 && changes.len() > 1 && may_be_bundled {
             return self.bundle(changes);
         }
-        let mut index_of = BTreeMap::new();
-        for (index, body) in changes.iter().enumerate() {
-            index_of.insert(self.post(body.clone())?, index);
-        }
+        let xids = changes.iter().map(|body| self.post(body.clone())).collect::<Result<Vec<_>>>()?;
         self.barrier()?;
-        Ok(self.refusals(&index_of))
+        Ok(self.refusals(&xids))
     }
 
     /// Waits until the switch has done everything that was sent.
@@ -212,49 +201,45 @@ impl Client {
         let control =
             |kind| Body::BundleControl(BundleControl { bundle_id: BUNDLE, kind, flags, properties: vec![] });
         self.ask(control(BundleCommand::OPEN_REQUEST))?;
-        let mut index_of = BTreeMap::new();
-        for (index, body) in changes.iter().enumerate() {
+        let mut xids = vec![];
+        for body in changes {
             // The message inside has the transaction of the one around it (7.3.9.6).
             let xid = self.channel.next_xid().wrapping_add(1).max(1);
             let inside = Message { version: self.version, xid, body: body.clone() };
             let inside = inside.encode().map_err(|too_long| Problem::input(too_long.to_string()))?;
             let add = BundleAdd { bundle_id: BUNDLE, flags, message: Raw(inside), properties: vec![] };
-            let outside = self.post(Body::BundleAdd(add))?;
-            index_of.insert(outside, index);
+            xids.push(self.post(Body::BundleAdd(add))?);
         }
-        let close = self.post(control(BundleCommand::CLOSE_REQUEST))?;
-        let closed = self.answer(close)?;
-        let refused = self.refusals(&index_of);
-        if let (Err(fault), true) = (closed, refused.is_empty()) {
-            return Err(Problem::input(format!("the switch refuses to close the bundle: {fault}")));
-        }
+        let closed = self.attempt(control(BundleCommand::CLOSE_REQUEST))?;
+        let refused = self.refusals(&xids);
         if !refused.is_empty() {
-            let discard = self.post(control(BundleCommand::DISCARD_REQUEST))?;
             // A switch that has thrown it away already says so.
-            let _ = self.answer(discard)?;
+            let _ = self.attempt(control(BundleCommand::DISCARD_REQUEST))?;
             return Ok(refused);
         }
-        let commit = self.post(control(BundleCommand::COMMIT_REQUEST))?;
-        let committed = self.answer(commit)?;
-        let refused = self.refusals(&index_of);
-        match (committed, refused.is_empty()) {
-            (Err(fault), true) => Err(Problem::input(format!("the switch refuses the bundle: {fault}"))),
-            _ => Ok(refused),
+        let no = |what: &str, fault| Problem::input(format!("the switch refuses {what}: {fault}"));
+        closed.map_err(|fault| no("to close the bundle", fault))?;
+        let committed = self.attempt(control(BundleCommand::COMMIT_REQUEST))?;
+        match (committed, self.refusals(&xids)) {
+            (Err(fault), refused) if refused.is_empty() => Err(no("the bundle", fault)),
+            (_, refused) => Ok(refused),
         }
     }
 
     /// Takes what was refused of these transactions, in their order.
-    fn refusals(&mut self, index_of: &BTreeMap<u32, usize>) -> Vec<Refusal> {
-        let found = index_of
-            .iter()
-            .filter_map(|(xid, &index)| self.refused.remove(xid).map(|fault| Refusal { index, fault }));
-        let mut found: Vec<Refusal> = found.collect();
-        found.sort_by_key(|refusal| refusal.index);
-        found
+    fn refusals(&mut self, xids: &[u32]) -> Vec<Refusal> {
+        let refused = |(index, xid)| self.refused.remove(xid).map(|fault| Refusal { index, fault });
+        xids.iter().enumerate().filter_map(refused).collect()
+    }
+
+    /// Sends a question and waits for its answer, or its refusal.
+    fn attempt(&mut self, body: Body) -> Result<Result<Body, Fault>> {
+        let xid = self.post(body)?;
+        self.answer(xid)
     }
 
     /// Waits for the answer to a transaction, or its refusal.
-    fn answer(&mut self, xid: u32) -> Result<std::result::Result<Body, Fault>> {
+    fn answer(&mut self, xid: u32) -> Result<Result<Body, Fault>> {
         let mut deadline = Instant::now() + self.limit;
         loop {
             if let Some(place) = self.unasked.iter().position(|message| message.xid == xid)
@@ -298,7 +283,7 @@ impl Client {
             .map_err(|e| Problem::host(format!("cannot wait for the switch: {e}")))?;
         let mut moved = false;
         if ready[0].write || wants_room {
-            moved |= self.write()?;
+            moved |= self.write();
         }
         if ready[0].read {
             moved |= self.read();
@@ -312,23 +297,16 @@ impl Client {
         self.began.elapsed().as_nanos() as u64
     }
 
-    fn write(&mut self) -> Result<bool> {
-        let output = self.channel.output();
-        let written =
-            if output.is_empty() { self.stream.flush().map(|()| 0) } else { self.stream.write(output) };
-        match written {
-            Ok(sent) => {
-                output.drain(..sent);
-                Ok(sent > 0)
-            }
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
-            // What the switch said before it went is still to be read.
-            Err(_) => {
+    fn write(&mut self) -> bool {
+        self.stream.drain(self.channel.output()).map_or_else(
+            |_| {
+                // What the switch said before it went is still to be read.
                 self.read();
                 self.channel.closed("the switch closed the connection");
-                Ok(true)
-            }
-        }
+                true
+            },
+            |sent| sent > 0,
+        )
     }
 
     fn read(&mut self) -> bool {

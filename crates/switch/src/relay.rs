@@ -18,13 +18,14 @@ use crate::tls::Credentials;
 use flow::client;
 use flow::openflow::bytes::Version;
 use flow::openflow::channel::BackOff;
+use flow::openflow::message::Header;
 use flow::rule::{FlowMod, FlowModCommand};
 use flow::text::rule;
 use linux::sys::clock;
 use linux::sys::notice::wait;
 use record::problem::system_words;
 use record::{Problem, Result};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::Scope;
@@ -106,14 +107,6 @@ struct RelayState<'a> {
     say: &'a (dyn Fn(Said) + Sync),
 }
 
-/// How a connection with a controller ended.
-enum Ended {
-    /// Messages had gone through it: why it ended.
-    Down(String),
-    /// Before both ends had said hello: which end it was, and why.
-    Early(String, String),
-}
-
 impl Relay {
     /// Carries messages until `stop` says so.
     ///
@@ -122,15 +115,15 @@ impl Relay {
     pub fn run(&self, stop: &(dyn Fn() -> bool + Sync), say: &(dyn Fn(Said) + Sync)) -> Result<()> {
         let up = self.controllers.iter().map(|_| AtomicBool::new(false)).collect();
         let (clients, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let desk = RelayState { relay: self, up, clients, has_failed, stop, say };
+        let state = RelayState { relay: self, up, clients, has_failed, stop, say };
         std::thread::scope(|scope| {
             for index in 0..self.controllers.len() {
-                let desk = &desk;
-                scope.spawn(move || desk.follow(index));
+                let state = &state;
+                scope.spawn(move || state.follow(index));
             }
-            let done = desk.attend(scope);
+            let done = state.attend(scope);
             // The others look for it: without it they would keep this from returning.
-            desk.has_failed.store(done.is_err(), Relaxed);
+            state.has_failed.store(done.is_err(), Relaxed);
             done
         })
     }
@@ -172,36 +165,27 @@ impl RelayState<'_> {
         let mut was_said = false;
         while !self.is_over() {
             match self.one_connection(index, &mut back_off) {
-                Ended::Down(why) => {
+                Ok(why) => {
                     was_said = false;
                     (self.say)(Said::Down(controller.to_string(), why));
                 }
-                Ended::Early(who, why) if !was_said && !self.is_over() => {
+                Err((who, why)) if !was_said && !self.is_over() => {
                     was_said = true;
                     (self.say)(Said::Unreachable(who, why));
                 }
-                Ended::Early(..) => {}
+                Err(_) => {}
             }
             self.sleep(Duration::from_nanos(back_off.next_delay_ns()).min(self.relay.longest_pause));
         }
     }
 
-    /// One connection with a controller, from the call to the end.
-    fn one_connection(&self, index: usize, back_off: &mut BackOff) -> Ended {
+    /// One connection with a controller, from the call to the end, and why it ended. An error is before both ends had said hello: which
+    /// end it was, and why.
+    fn one_connection(&self, index: usize, back_off: &mut BackOff) -> Result<String, (String, String)> {
         let controller = &self.relay.controllers[index];
-        let early = |to: &Remote| {
-            let who = to.to_string();
-            move |error: io::Error| Ended::Early(who, system_words(&error))
-        };
         // The controller first: without one there is no need to connect to the datapath.
-        let far = match self.call(controller).map_err(early(controller)) {
-            Ok(far) => far,
-            Err(ended) => return ended,
-        };
-        let near = match self.call(&self.relay.datapath).map_err(early(&self.relay.datapath)) {
-            Ok(near) => near,
-            Err(ended) => return ended,
-        };
+        let far = self.call(controller)?;
+        let near = self.call(&self.relay.datapath)?;
         let why = self.pump(near, far, &mut |is_up| {
             self.up[index].store(is_up, Relaxed);
             if is_up {
@@ -210,13 +194,14 @@ impl RelayState<'_> {
             }
         });
         match self.up[index].swap(false, Relaxed) {
-            true => Ended::Down(why),
-            false => Ended::Early(controller.to_string(), why),
+            true => Ok(why),
+            false => Err((controller.to_string(), why)),
         }
     }
 
-    fn call(&self, to: &Remote) -> io::Result<Stream> {
-        Stream::call(to, self.relay.credentials.as_ref())
+    fn call(&self, to: &Remote) -> Result<Stream, (String, String)> {
+        let failed = |error: io::Error| (to.to_string(), system_words(&error));
+        Stream::call(to, self.relay.credentials.as_ref()).map_err(failed)
     }
 
     fn sleep(&self, time: Duration) {
@@ -325,11 +310,7 @@ impl End {
     }
 
     /// Takes over what came, unless too much waits on the other side; whether anything came.
-    fn pass(
-        &mut self,
-        to: &mut End,
-        status: Option<&dyn Fn(&str) -> String>,
-    ) -> std::result::Result<bool, String> {
+    fn pass(&mut self, to: &mut End, status: Option<&dyn Fn(&str) -> String>) -> Result<bool, String> {
         let read = if to.output.len() < ENOUGH { self.read() } else { Ok(0) };
         // What came before the end goes over, too.
         let count = self.sort(to, status).and(read)?;
@@ -345,7 +326,7 @@ impl End {
     }
 
     /// Reads what is there; how many bytes.
-    fn read(&mut self) -> std::result::Result<usize, String> {
+    fn read(&mut self) -> Result<usize, String> {
         let mut room = [0; 1 << 16];
         match self.stream.read(&mut room) {
             Ok(0) => Err("closed the connection".into()),
@@ -360,30 +341,16 @@ impl End {
 
     /// Writes what can be; whether anything was.
     fn write(&mut self) -> bool {
-        let written = match self.output.is_empty() {
-            true => self.stream.flush().map(|()| 0),
-            false => self.stream.write(&self.output),
-        };
-        match written {
-            Ok(done) => {
-                self.output.drain(..done);
-                done > 0
-            }
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => false,
-            Err(e) => {
-                self.output.clear();
-                self.deaf.get_or_insert_with(|| format!("takes nothing any more: {}", system_words(&e)));
-                false
-            }
-        }
+        let written = self.stream.drain(&mut self.output).unwrap_or_else(|e| {
+            self.output.clear();
+            self.deaf.get_or_insert_with(|| format!("takes nothing any more: {}", system_words(&e)));
+            0
+        });
+        written > 0
     }
 
     /// Takes whole messages over to the other end; where a status is known, the question for it is answered instead.
-    fn sort(
-        &mut self,
-        to: &mut End,
-        status: Option<&dyn Fn(&str) -> String>,
-    ) -> std::result::Result<(), String> {
+    fn sort(&mut self, to: &mut End, status: Option<&dyn Fn(&str) -> String>) -> Result<(), String> {
         let mut at = 0;
         while let Some(message) = whole(&self.inbox[at..])? {
             self.has_greeted |= message[1] == HELLO;
@@ -404,11 +371,10 @@ impl End {
 }
 
 /// The first message, if it is there as a whole.
-fn whole(bytes: &[u8]) -> std::result::Result<Option<&[u8]>, String> {
-    let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
-    match usize::from(u16::from_be_bytes([header[2], header[3]])) {
-        length if length < HEADER => Err("sends no OpenFlow".into()),
-        length => Ok(bytes.get(..length)),
+fn whole(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
+    match Header::parse(bytes).map(|header| usize::from(header.length)) {
+        Some(length) if length < HEADER => Err("sends no OpenFlow".into()),
+        length => Ok(length.and_then(|length| bytes.get(..length))),
     }
 }
 
@@ -454,35 +420,35 @@ impl Opener {
         Opener { client: None, may_be_open: true, is_open: false, was_said: false, next: Instant::now() }
     }
 
-    fn turn(&mut self, desk: &RelayState<'_>) {
-        if desk.is_connected() || desk.relay.fail == Fail::Secure {
-            self.close(desk);
+    fn turn(&mut self, state: &RelayState<'_>) {
+        if state.is_connected() || state.relay.fail == Fail::Secure {
+            self.close(state);
         } else {
-            self.open(desk);
+            self.open(state);
         }
     }
 
     /// Takes the rule away, until that is sure: it would be above all rules of a controller.
-    fn close(&mut self, desk: &RelayState<'_>) {
-        if !self.may_be_open || self.attempt(desk, FlowModCommand::DeleteStrict).is_err() {
+    fn close(&mut self, state: &RelayState<'_>) {
+        if !self.may_be_open || self.attempt(state, FlowModCommand::DeleteStrict).is_err() {
             return;
         }
         (self.client, self.may_be_open) = (None, false);
         if std::mem::take(&mut self.is_open) {
-            (desk.say)(Said::Open(false));
+            (state.say)(Said::Open(false));
         }
     }
 
-    fn open(&mut self, desk: &RelayState<'_>) {
+    fn open(&mut self, state: &RelayState<'_>) {
         if self.client.is_none() {
-            match self.attempt(desk, FlowModCommand::Add) {
+            match self.attempt(state, FlowModCommand::Add) {
                 Ok(()) => {
                     (self.may_be_open, self.is_open, self.was_said) = (true, true, false);
-                    (desk.say)(Said::Open(true));
+                    (state.say)(Said::Open(true));
                 }
                 Err(Some(why)) if !self.was_said => {
                     self.was_said = true;
-                    (desk.say)(Said::Unreachable(desk.relay.datapath.to_string(), why));
+                    (state.say)(Said::Unreachable(state.relay.datapath.to_string(), why));
                 }
                 Err(_) => {}
             }
@@ -498,23 +464,19 @@ impl Opener {
     }
 
     /// Makes one change, over the connection that is there or a new one, if it is time; why that failed.
-    fn attempt(&mut self, desk: &RelayState<'_>, command: FlowModCommand) -> Result<(), Option<String>> {
+    fn attempt(&mut self, state: &RelayState<'_>, command: FlowModCommand) -> Result<(), Option<String>> {
         if Instant::now() < self.next {
             return Err(None);
         }
-        let relay = desk.relay;
-        let client = match self.client.take() {
-            Some(client) => Ok(client),
-            None => Client::call(&relay.datapath, relay.credentials.as_ref(), &Version::ALL, LIMIT),
-        };
+        let relay = state.relay;
+        let call = || Client::call(&relay.datapath, relay.credentials.as_ref(), &Version::ALL, LIMIT);
+        let client = self.client.take().map_or_else(call, Ok);
         let changed = client.and_then(|mut client| change(&mut client, command).map(|()| client));
-        match changed {
-            Ok(client) => self.client = Some(client),
-            Err(problem) => {
-                self.next = Instant::now() + RETRY;
-                return Err(Some(problem.what));
-            }
-        }
+        let failed = |problem: Problem| {
+            self.next = Instant::now() + RETRY;
+            Some(problem.what)
+        };
+        self.client = Some(changed.map_err(failed)?);
         Ok(())
     }
 }
@@ -542,6 +504,7 @@ fn open_rule(command: FlowModCommand) -> Result<FlowMod> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::Write;
     use std::net::Shutdown;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::Path;
@@ -559,8 +522,8 @@ mod tests {
         assert_eq!(delete.cookie_mask, u64::MAX, "nobody else's rule is deleted");
     }
 
-    /// A desk whose datapath and controller wait at these files, until it is stopped.
-    fn with_desk<T>(folder: &Path, work: impl FnOnce(&RelayState<'_>) -> T) -> T {
+    /// A state whose datapath and controller wait at these files, until it is stopped.
+    fn with_state<T>(folder: &Path, work: impl FnOnce(&RelayState<'_>) -> T) -> T {
         let relay = Relay {
             datapath: Remote::Unix(folder.join("datapath")),
             controllers: vec![Remote::Unix(folder.join("controller"))],
@@ -601,7 +564,7 @@ mod tests {
         // More than the kernel keeps for one end, less than the relay and both ends together.
         let all = echo(1000).repeat(300);
         let why = std::thread::scope(|scope| {
-            let pump = scope.spawn(|| with_desk(folder.path(), |desk| desk.pump(near, far, &mut |_| {})));
+            let pump = scope.spawn(|| with_state(folder.path(), |state| state.pump(near, far, &mut |_| {})));
             client.write_all(&all).unwrap();
             drop(client);
             let mut came = vec![];
@@ -619,7 +582,7 @@ mod tests {
         let ((near, _switch), (far, mut client)) = (pair(), pair());
         let question = [4, 4, 0, 16, 0, 0, 0, 9, 0, 0, 0x23, 0x20, 0, 0, 0, 0].repeat(64);
         let why = std::thread::scope(|scope| {
-            let pump = scope.spawn(|| with_desk(folder.path(), |desk| desk.pump(near, far, &mut |_| {})));
+            let pump = scope.spawn(|| with_state(folder.path(), |state| state.pump(near, far, &mut |_| {})));
             while client.write_all(&question).is_ok() {}
             pump.join().unwrap()
         });
@@ -634,7 +597,7 @@ mod tests {
         switch.write_all(&last).unwrap();
         switch.shutdown(Shutdown::Read).unwrap();
         client.write_all(&echo(8)).unwrap();
-        let why = with_desk(folder.path(), |desk| desk.pump(near, far, &mut |_| {}));
+        let why = with_state(folder.path(), |state| state.pump(near, far, &mut |_| {}));
         assert_eq!(why, "the switch takes nothing any more: Broken pipe");
         let mut came = vec![];
         client.read_to_end(&mut came).unwrap();
@@ -647,16 +610,16 @@ mod tests {
         let listen = |name: &str| UnixListener::bind(folder.path().join(name)).unwrap();
         let datapath = listen("datapath");
         datapath.set_nonblocking(true).unwrap();
-        with_desk(folder.path(), |desk| {
+        with_state(folder.path(), |state| {
             let mut back_off = BackOff::new(1);
-            let name = desk.relay.controllers[0].to_string();
-            let Ended::Early(who, why) = desk.one_connection(0, &mut back_off) else { panic!() };
+            let name = state.relay.controllers[0].to_string();
+            let (who, why) = state.one_connection(0, &mut back_off).unwrap_err();
             assert_eq!((who, why.as_str()), (name.clone(), "No such file or directory"));
             assert_eq!(datapath.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
             let controller = listen("controller");
             std::thread::scope(|scope| {
                 scope.spawn(|| drop(controller.accept().unwrap()));
-                let Ended::Early(who, why) = desk.one_connection(0, &mut back_off) else { panic!() };
+                let (who, why) = state.one_connection(0, &mut back_off).unwrap_err();
                 assert_eq!((who, why.as_str()), (name, "the other end closed the connection"));
             });
         });

@@ -3,7 +3,7 @@
 use crate::config::{HostPort, Listen, Remote};
 use crate::tls::{Credentials, Tls};
 use record::{Problem, Result};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -79,6 +79,18 @@ impl Stream {
     /// Whether the handshake of TLS is not done.
     pub fn is_shaking_hands(&self) -> bool {
         matches!(self, Stream::Tls(tls) if tls.is_shaking_hands())
+    }
+
+    /// Writes what can be of these bytes, and takes it off them; how many.
+    ///
+    /// # Errors
+    /// The other end takes nothing any more.
+    pub fn drain(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
+        let written = if output.is_empty() { self.flush().map(|()| 0) } else { self.write(output) };
+        match written {
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+            written => written.inspect(|count| drop(output.drain(..*count))),
+        }
     }
 
     /// The name of the other end, for people.
@@ -160,7 +172,7 @@ impl Listener {
             }
             Listen::Unix(path) => {
                 let is_dead = UnixStream::connect(path)
-                    .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+                    .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
                 if is_dead {
                     std::fs::remove_file(path).map_err(bad)?;
                 }
