@@ -41,12 +41,13 @@ const COUNTER_PACKETS: u16 = 2;
 const TARGET_NAME: u16 = 1;
 const NF_DROP: u32 = 0;
 
+/// Family, table and name of a chain.
+type ChainName = (u8, String, String);
+
 /// A chain as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    family: u8,
-    table: String,
-    name: String,
+    name: ChainName,
     hook: Option<u32>,
     drop_policy: bool,
 }
@@ -54,40 +55,32 @@ pub struct Chain {
 /// A rule as it was read: what matters of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
-    family: u8,
-    table: String,
-    chain: String,
+    chain: ChainName,
     drops: bool,
     counted: Option<u64>,
-    jumps: Vec<String>,
+    jumps: Vec<ChainName>,
 }
 
 fn be32(content: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(content.get(..4)?.try_into().ok()?))
 }
 
+fn chain_name(message: &[u8], attributes: &Attributes<'_>, name: u16) -> Option<ChainName> {
+    Some((*message.first()?, text(attributes.get(TABLE)?), text(attributes.get(name)?)))
+}
+
 /// Decodes one reply to [`CHAINS`].
 pub fn parse_chain(message: &[u8]) -> Option<Chain> {
     let attributes = after(message, HEADER_BYTES);
     let hook = attributes.get(CHAIN_HOOK).and_then(|hook| be32(Attributes(hook).get(HOOK_NUMBER)?));
-    Some(Chain {
-        family: *message.first()?,
-        table: text(attributes.get(TABLE)?),
-        name: text(attributes.get(CHAIN_NAME)?),
-        hook,
-        drop_policy: hook.is_some() && attributes.get(CHAIN_POLICY).and_then(be32) == Some(NF_DROP),
-    })
+    let drop_policy = hook.is_some() && attributes.get(CHAIN_POLICY).and_then(be32) == Some(NF_DROP);
+    Some(Chain { name: chain_name(message, &attributes, CHAIN_NAME)?, hook, drop_policy })
 }
 
 /// Decodes one reply to [`RULES`].
 pub fn parse_rule(message: &[u8]) -> Option<Rule> {
     let attributes = after(message, HEADER_BYTES);
-    let mut rule = Rule {
-        family: *message.first()?,
-        table: text(attributes.get(TABLE)?),
-        chain: text(attributes.get(RULE_CHAIN)?),
-        ..Rule::default()
-    };
+    let mut rule = Rule { chain: chain_name(message, &attributes, RULE_CHAIN)?, ..Rule::default() };
     for (number, content) in attributes.get(RULE_EXPRESSIONS).into_iter().flat_map(Attributes) {
         if number == LIST_ELEMENT {
             expression(content, &mut rule);
@@ -109,7 +102,8 @@ fn expression(content: &[u8], rule: &mut Rule) -> Option<()> {
         "immediate" => {
             let verdict = Attributes(Attributes(data.get(IMMEDIATE_DATA)?).get(DATA_VERDICT)?);
             rule.drops |= be32(verdict.get(VERDICT_CODE)?)? == NF_DROP;
-            rule.jumps.extend(verdict.get(VERDICT_CHAIN).map(text));
+            let (family, table, _) = rule.chain.clone();
+            rule.jumps.extend(verdict.get(VERDICT_CHAIN).map(|name| (family, table, text(name))));
         }
         _ => {}
     }
@@ -121,40 +115,33 @@ pub fn samples(chains: &[Chain], rules: &[Rule]) -> Vec<FilterSample> {
     let mut samples = Vec::new();
     for base in chains {
         let Some(hook) = base.hook else { continue };
-        for name in reached(base, rules) {
-            let own =
-                chains.iter().find(|c| (c.family, &c.table, &c.name) == (base.family, &base.table, &name));
-            samples.push(sample(base, hook, own.is_some_and(|chain| chain.drop_policy), &name, rules));
+        for name in reached(&base.name, rules) {
+            let drop_policy = chains.iter().any(|chain| chain.name == name && chain.drop_policy);
+            samples.push(sample(hook, drop_policy, &name, rules));
         }
     }
     samples
 }
 
 /// The chain itself and every chain that its rules jump to, however far.
-fn reached(base: &Chain, rules: &[Rule]) -> BTreeSet<String> {
-    let mut reached = BTreeSet::from([base.name.clone()]);
-    let mut todo = vec![base.name.clone()];
+fn reached(base: &ChainName, rules: &[Rule]) -> BTreeSet<ChainName> {
+    let mut reached = BTreeSet::from([base.clone()]);
+    let mut todo = vec![base];
     while let Some(name) = todo.pop() {
-        for rule in in_chain(base, &name, rules) {
-            todo.extend(rule.jumps.iter().filter(|target| reached.insert((*target).clone())).cloned());
-        }
+        let targets = rules.iter().filter(|rule| rule.chain == *name).flat_map(|rule| &rule.jumps);
+        todo.extend(targets.filter(|target| reached.insert((*target).clone())));
     }
     reached
 }
 
-fn in_chain<'a>(base: &'a Chain, name: &'a str, rules: &'a [Rule]) -> impl Iterator<Item = &'a Rule> {
-    rules.iter().filter(move |rule| {
-        (rule.family, &rule.table, rule.chain.as_str()) == (base.family, &base.table, name)
-    })
-}
-
-fn sample(base: &Chain, hook: u32, drop_policy: bool, name: &str, rules: &[Rule]) -> FilterSample {
-    let dropping: Vec<_> = in_chain(base, name, rules).filter(|rule| rule.drops).collect();
+fn sample(hook: u32, drop_policy: bool, chain: &ChainName, rules: &[Rule]) -> FilterSample {
+    let dropping: Vec<_> = rules.iter().filter(|rule| rule.chain == *chain && rule.drops).collect();
     let counted = dropping.iter().filter_map(|rule| rule.counted).reduce(u64::saturating_add);
+    let (family, table, name) = chain;
     FilterSample {
-        family: family_name(base.family).to_owned(),
-        hook: hook_name(base.family, hook).to_owned(),
-        chain: format!("{}/{name}", base.table),
+        family: family_name(*family).to_owned(),
+        hook: hook_name(*family, hook).to_owned(),
+        chain: format!("{table}/{name}"),
         drops: drop_policy || !dropping.is_empty(),
         counted,
     }
