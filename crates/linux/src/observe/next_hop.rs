@@ -15,7 +15,7 @@ use record::{Problem, Result};
 use wire::frame::Mac;
 
 use super::neighbours;
-use crate::netlink::{Netlink, Route, after, u16_at, u32_at};
+use crate::netlink::{LinkState, Netlink, Route, after, u16_at, u32_at};
 
 const NDM_BYTES: usize = 12;
 const NDA_DST: u16 = 1;
@@ -39,7 +39,7 @@ pub struct NextHop {
 /// # Errors
 /// Host: no route.
 pub fn interface_to(to: IpAddr) -> Result<String> {
-    Ok(route(to)?.0)
+    Ok(route(to)?.0.name)
 }
 
 /// The interface that has this address, in the network namespace of the calling thread.
@@ -66,8 +66,11 @@ pub fn interface_with(address: IpAddr) -> Result<String> {
 /// # Errors
 /// Host: no route, or the next node's hardware address is not known (yet).
 pub fn next_hop(to: IpAddr) -> Result<NextHop> {
-    let (interface, found) = route(to)?;
-    let source = hardware_address(&interface)?;
+    let (LinkState { name: interface, address, .. }, found) = route(to)?;
+    let source = address.ok_or_else(|| {
+        Problem::host(format!("{interface} has no Ethernet address"))
+            .help("frames need an Ethernet interface")
+    })?;
     if interface == "lo" || found.local {
         return Ok(NextHop { interface, source, destination: [0; 6] });
     }
@@ -83,7 +86,7 @@ fn cannot(what: &str, error: &dyn std::fmt::Display) -> Problem {
     Problem::host(format!("cannot {what}: {error}"))
 }
 
-fn route(to: IpAddr) -> Result<(String, Route)> {
+fn route(to: IpAddr) -> Result<(LinkState, Route)> {
     let mut netlink = Netlink::open();
     let asked = netlink.route(to).map_err(|refusal| cannot("ask for a route", &refusal))?;
     let route = asked.ok_or_else(|| {
@@ -92,19 +95,7 @@ fn route(to: IpAddr) -> Result<(String, Route)> {
     let links = netlink.links().map_err(|refusal| cannot("list the interfaces", &refusal))?;
     let interface = links.into_iter().find(|link| link.index == route.interface);
     let interface = interface.ok_or_else(|| Problem::host("the interface of the route is gone"))?;
-    Ok((interface.name, route))
-}
-
-fn hardware_address(interface: &str) -> Result<Mac> {
-    let mut addresses = getifaddrs().map_err(|error| cannot("list the addresses", &error))?;
-    let own = addresses.find_map(|entry| {
-        let here = entry.interface_name == interface;
-        entry.address.filter(|_| here).and_then(|address| address.as_link_addr()?.addr())
-    });
-    own.ok_or_else(|| {
-        Problem::host(format!("{interface} has no Ethernet address"))
-            .help("frames need an Ethernet interface")
-    })
+    Ok((interface, route))
 }
 
 /// The hardware address of a neighbour, as far as the kernel would use it.
