@@ -21,55 +21,48 @@ pub fn disassemble(program: &[u64]) -> String {
     text
 }
 
-impl fmt::Display for Reg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "r{}", *self as u8)
-    }
-}
-
 /// A register as the half of it that an instruction works on.
-struct Part(Reg, bool);
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", if self.1 { 'r' } else { 'w' }, self.0 as u8)
-    }
+fn register(reg: Reg, wide: bool) -> String {
+    format!("{}{}", if wide { 'r' } else { 'w' }, reg as u8)
 }
 
-/// An operand with the width of the instruction.
-struct Second(Operand, bool);
-
-impl fmt::Display for Second {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Operand::Reg(reg) => Part(reg, self.1).fmt(f),
-            Operand::Imm(immediate) => immediate.fmt(f),
-        }
+fn operand_text(operand: Operand, wide: bool) -> String {
+    match operand {
+        Operand::Reg(reg) => register(reg, wide),
+        Operand::Imm(immediate) => immediate.to_string(),
     }
 }
 
 impl fmt::Display for Instruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = |reg| register(reg, true);
         match *self {
             Self::Arithmetic { wide, op, dst, operand } => {
-                write!(f, "{} {} {}", Part(dst, wide), Op::symbol(op), Second(operand, wide))
+                write!(f, "{} {} {}", register(dst, wide), Op::symbol(op), operand_text(operand, wide))
             }
-            Self::Negate { wide, dst } => write!(f, "{0} = -{0}", Part(dst, wide)),
-            Self::Reorder { order, dst, bits } => write!(f, "{dst} = {}{bits} {dst}", Order::symbol(order)),
+            Self::Negate { wide, dst } => write!(f, "{0} = -{0}", register(dst, wide)),
+            Self::Reorder { order, dst, bits } => {
+                write!(f, "{0} = {1}{bits} {0}", whole(dst), Order::symbol(order))
+            }
             Self::Load { width, dst, base, offset } => {
-                write!(f, "{dst} = *({} *)({base} {offset:+})", width.symbol())
+                write!(f, "{} = *({} *)({} {offset:+})", whole(dst), width.symbol(), whole(base))
             }
             Self::Store { width, base, offset, value } => {
-                write!(f, "*({} *)({base} {offset:+}) = {}", width.symbol(), Second(value, true))
+                let value = operand_text(value, true);
+                write!(f, "*({} *)({} {offset:+}) = {value}", width.symbol(), whole(base))
             }
-            Self::LoadConstant { dst, constant } => match constant {
-                Constant::Number(number) => write!(f, "{dst} = {number:#x} ll"),
-                Constant::Map(fd) => write!(f, "{dst} = map[fd {fd}]"),
-                Constant::MapValue(fd, after) => write!(f, "{dst} = map[fd {fd}][0] +{after}"),
-            },
+            Self::LoadConstant { dst, constant: Constant::Number(number) } => {
+                write!(f, "{} = {number:#x} ll", whole(dst))
+            }
+            Self::LoadConstant { dst, constant: Constant::Map(fd) } => {
+                write!(f, "{} = map[fd {fd}]", whole(dst))
+            }
+            Self::LoadConstant { dst, constant: Constant::MapValue(fd, after) } => {
+                write!(f, "{} = map[fd {fd}][0] +{after}", whole(dst))
+            }
             Self::Jump { distance } => write!(f, "goto {distance:+}"),
             Self::JumpIf { wide, when, left, right, distance } => {
-                let (left, right) = (Part(left, wide), Second(right, wide));
+                let (left, right) = (register(left, wide), operand_text(right, wide));
                 write!(f, "if {left} {} {right} goto {distance:+}", when.symbol())
             }
             Self::Call { function } => write!(f, "call {function}"),

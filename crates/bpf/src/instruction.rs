@@ -273,28 +273,27 @@ impl Parts {
 impl Instruction {
     /// Its words, the second one for a wide constant only.
     pub fn encode(self) -> (u64, Option<u64>) {
+        let of = |opcode: u8, dst: Reg| Parts { opcode, dst: dst as u8, ..Parts::default() };
         let parts = match self {
             Self::LoadConstant { dst, constant } => return encode_constant(dst, constant),
             Self::Arithmetic { wide, op, dst, operand } => {
-                let opcode = op.bits() | if wide { ALU64 } else { ALU };
-                Parts { opcode, dst: dst as u8, ..Parts::default() }.with(operand)
+                of(op.bits() | if wide { ALU64 } else { ALU }, dst).with(operand)
             }
-            Self::Negate { wide, dst } => {
-                let opcode = NEGATE | if wide { ALU64 } else { ALU };
-                Parts { opcode, dst: dst as u8, ..Parts::default() }
-            }
-            Self::Reorder { order, dst, bits } => {
-                Parts { opcode: order.bits(), dst: dst as u8, immediate: bits.into(), ..Parts::default() }
-            }
+            Self::Negate { wide, dst } => of(NEGATE | if wide { ALU64 } else { ALU }, dst),
+            Self::Reorder { order, dst, bits } => Parts { immediate: bits.into(), ..of(order.bits(), dst) },
             Self::Load { width, dst, base, offset } => {
-                let opcode = LDX | width.bits();
-                Parts { opcode, dst: dst as u8, src: base as u8, offset, immediate: 0 }
+                Parts { src: base as u8, offset, ..of(LDX | width.bits(), dst) }
             }
-            Self::Store { width, base, offset, value } => encode_store(width, base, offset, value),
+            Self::Store { width, base, offset, value: Operand::Reg(reg) } => {
+                Parts { src: reg as u8, offset, ..of(STX | width.bits(), base) }
+            }
+            Self::Store { width, base, offset, value: Operand::Imm(immediate) } => {
+                Parts { immediate, offset, ..of(ST | width.bits(), base) }
+            }
             Self::Jump { distance } => Parts { opcode: JUMP, offset: distance, ..Parts::default() },
             Self::JumpIf { wide, when, left, right, distance } => {
                 let opcode = when.bits() | if wide { JMP } else { JMP32 };
-                Parts { opcode, dst: left as u8, offset: distance, ..Parts::default() }.with(right)
+                Parts { offset: distance, ..of(opcode, left) }.with(right)
             }
             Self::Call { function } => Parts { opcode: CALL, immediate: function, ..Parts::default() },
             Self::Exit => Parts { opcode: EXIT, ..Parts::default() },
@@ -327,14 +326,6 @@ impl Instruction {
         };
         // A field that means nothing here must be 0: what is written again is what was read.
         (found.encode().0 == parts.word()).then_some((found, 1))
-    }
-}
-
-fn encode_store(width: Width, base: Reg, offset: i16, value: Operand) -> Parts {
-    let parts = Parts { dst: base as u8, offset, ..Parts::default() };
-    match value {
-        Operand::Reg(reg) => Parts { opcode: STX | width.bits(), src: reg as u8, ..parts },
-        Operand::Imm(immediate) => Parts { opcode: ST | width.bits(), immediate, ..parts },
     }
 }
 
