@@ -5,10 +5,11 @@ use crate::cmd::each;
 use crate::cmd::tls::TlsArgs;
 use crate::output::Output;
 use clap::Parser;
+use flow::openflow::channel::FailMode;
 use linux::sys::process;
 use record::{Problem, Result};
 use std::time::Duration;
-use switch::config::{Fail, Listen, Remote};
+use switch::config::{Listen, Remote};
 use switch::relay::{Relay, Said};
 use switch::stream::Listener;
 
@@ -79,7 +80,7 @@ fn relay(args: &Protocol) -> Result<Relay> {
         datapath,
         controllers,
         listeners,
-        fail: if args.fail == "open" { Fail::Standalone } else { Fail::Secure },
+        fail: if args.fail == "open" { FailMode::Standalone } else { FailMode::Secure },
         credentials,
         longest_pause: Duration::from_secs(args.max_backoff),
     })
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(relay.datapath.to_string(), "unix:/tmp/s1");
         let controllers: Vec<String> = relay.controllers.iter().map(Remote::to_string).collect();
         assert_eq!(controllers, ["tcp:127.0.0.1:6653", "tcp:10.0.0.1:6653"]);
-        assert_eq!((relay.fail, relay.listeners.len()), (Fail::Secure, 1));
+        assert_eq!((relay.fail, relay.listeners.len()), (FailMode::Secure, 1));
         assert!(socket.exists());
         drop(relay);
         assert!(!socket.exists(), "the file goes with the listener");

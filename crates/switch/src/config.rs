@@ -25,6 +25,7 @@ use crate::datapath;
 use crate::packet_ins::Limit;
 use crate::queue_config::{self, QueueConfig};
 use crate::tls::TlsFiles;
+use flow::openflow::channel::FailMode;
 use flow::port::PortNo;
 use record::{Problem, Result, line, unit};
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ const MOST_AUXILIARY: usize = 255;
 pub const CONNECTIONS: usize = 64;
 
 /// One logical switch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SwitchConfig {
     /// Its name, for people.
     pub name: String,
@@ -58,7 +59,7 @@ pub struct SwitchConfig {
     /// Where it may be called.
     pub listen: Vec<ListenConfig>,
     /// What it does while no controller is there.
-    pub fail: Fail,
+    pub fail: FailMode,
     /// Rules that a table holds at most.
     pub rules: usize,
     /// Queues of ports that are to be made.
@@ -69,16 +70,6 @@ pub struct SwitchConfig {
     pub speeds: Vec<(PortNo, u64)>,
     /// Key and certificates, for controllers and clients over TLS.
     pub tls: TlsFiles,
-}
-
-/// What a switch does while it has no controller (OpenFlow 1.3.5 section 6.3, Connection Interruption).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Fail {
-    /// It goes on with the rules that it has.
-    #[default]
-    Secure,
-    /// It behaves as a learning bridge.
-    Standalone,
 }
 
 /// A host and a TCP port. A name is looked up when it is called.
@@ -350,20 +341,8 @@ pub fn add_port(ports: &mut Vec<(PortNo, String)>, text: &str) -> Result<()> {
 impl SwitchConfig {
     /// A switch without ports and controllers.
     pub fn new(name: &str, dpid: u64) -> SwitchConfig {
-        SwitchConfig {
-            name: name.to_owned(),
-            dpid,
-            ports: vec![],
-            local: None,
-            controllers: vec![],
-            listen: vec![],
-            fail: Fail::default(),
-            rules: flow::pipeline::RULE_LIMIT,
-            queues: vec![],
-            packet_ins: None,
-            speeds: vec![],
-            tls: TlsFiles::default(),
-        }
+        let rules = flow::pipeline::RULE_LIMIT;
+        SwitchConfig { name: name.to_owned(), dpid, rules, ..SwitchConfig::default() }
     }
 
     /// Reads a file of switches; `place` is its name, for errors.
@@ -436,10 +415,10 @@ impl SwitchConfig {
 ///
 /// # Errors
 /// Input: it is neither.
-pub fn fail(text: &str) -> Result<Fail> {
+pub fn fail(text: &str) -> Result<FailMode> {
     match text {
-        "secure" => Ok(Fail::Secure),
-        "standalone" => Ok(Fail::Standalone),
+        "secure" => Ok(FailMode::Secure),
+        "standalone" => Ok(FailMode::Standalone),
         _ => Err(Problem::input(format!("'{text}' is not a way to fail")).help("secure or standalone")),
     }
 }
@@ -511,7 +490,7 @@ mod tests {
                     listen punix:/l\n listen pssl:8:::1 connections=3\n fail standalone\n rules 9\n packet-ins rate=1000 burst=9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
         let all = SwitchConfig::parse(text, "f").unwrap();
         let a = &all[0];
-        assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, Fail::Standalone));
+        assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, FailMode::Standalone));
         assert_eq!(a.ports, [(PortNo(3), "int:eth1".into()), (PortNo(4), "ring:eth2".into())]);
         assert_eq!((a.packet_ins, all[1].packet_ins), (Some(Limit { rate: 1000, burst: 9 }), None));
         let queue = &a.queues[0];

@@ -12,12 +12,12 @@
 //! datapath that is asked over OpenFlow cannot know which of its connections are controllers.
 
 use crate::client::Client;
-use crate::config::{Fail, Remote};
+use crate::config::Remote;
 use crate::stream::{Listener, Stream};
 use crate::tls::Credentials;
 use flow::client;
 use flow::openflow::bytes::Version;
-use flow::openflow::channel::BackOff;
+use flow::openflow::channel::{BackOff, FailMode};
 use flow::openflow::message::Header;
 use flow::rule::{FlowMod, FlowModCommand};
 use flow::text::rule;
@@ -75,7 +75,7 @@ pub struct Relay {
     /// Where it listens for clients.
     pub listeners: Vec<Listener>,
     /// What happens while no controller is there.
-    pub fail: Fail,
+    pub fail: FailMode,
     /// Key and certificates, for ends over TLS.
     pub credentials: Option<Credentials>,
     /// The longest pause between two calls.
@@ -283,7 +283,7 @@ impl RelayState<'_> {
             // Whoever asks does it through the datapath.
             "local.is-connected=true".into(),
             format!("local.name={}", self.relay.datapath),
-            format!("fail.mode={}", if self.relay.fail == Fail::Secure { "closed" } else { "open" }),
+            format!("fail.mode={}", if self.relay.fail == FailMode::Secure { "closed" } else { "open" }),
         ];
         for (number, (controller, up)) in self.relay.controllers.iter().zip(&self.up).enumerate() {
             lines.push(format!("remote.{}.name={controller}", number + 1));
@@ -421,7 +421,7 @@ impl Opener {
     }
 
     fn turn(&mut self, state: &RelayState<'_>) {
-        if state.is_connected() || state.relay.fail == Fail::Secure {
+        if state.is_connected() || state.relay.fail == FailMode::Secure {
             self.close(state);
         } else {
             self.open(state);
@@ -528,7 +528,7 @@ mod tests {
             datapath: Remote::Unix(folder.join("datapath")),
             controllers: vec![Remote::Unix(folder.join("controller"))],
             listeners: vec![],
-            fail: Fail::Secure,
+            fail: FailMode::Secure,
             credentials: None,
             longest_pause: Duration::ZERO,
         };
