@@ -86,9 +86,8 @@ pub struct Datapath {
     next: Mutex<()>,
     /// Which of the ports' threads asks for its turn.
     frames: Mutex<()>,
-    doors: BTreeMap<PortNo, OutputPort>,
-    /// The ways into queues, by port and queue.
-    queues: BTreeMap<(PortNo, u32), OutputPort>,
+    /// The ways out, by port and queue.
+    outputs: BTreeMap<(PortNo, Option<u32>), OutputPort>,
     /// No controller is there, and that means to be a bridge.
     bridging: AtomicBool,
     stop: AtomicBool,
@@ -126,14 +125,14 @@ pub fn build(
     local: Option<&str>,
 ) -> Result<(Datapath, Vec<OpenedPort>, Vec<Opened>)> {
     let local = local.map(|uri| (PortNo::LOCAL, uri.to_owned()));
-    let (mut doors, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
+    let (mut outputs, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
     for (number, uri) in ports.iter().chain(&local) {
         let (receiver, transmitter) = both_ways(uri, ports.len() + 1)?;
         let settings = receiver.settings().to_vec();
         said.push(Opened { number: *number, uri: uri.clone(), settings });
-        let door = OutputPort::new(transmitter, FULL_LOOKS);
-        inlets.push(OpenedPort { number: *number, receiver, is_over: locked(&door.is_over).clone() });
-        doors.insert(*number, door);
+        let output = OutputPort::new(transmitter, FULL_LOOKS);
+        inlets.push(OpenedPort { number: *number, receiver, is_over: locked(&output.is_over).clone() });
+        outputs.insert((*number, None), output);
     }
     // Asked once, and after all ports were opened: a tap is there only then.
     let links = Netlink::open().links().unwrap_or_default();
@@ -146,8 +145,7 @@ pub fn build(
         pipeline: Mutex::new(pipeline),
         next: Mutex::new(()),
         frames: Mutex::new(()),
-        doors,
-        queues: BTreeMap::new(),
+        outputs,
         bridging: AtomicBool::new(false),
         stop: AtomicBool::new(false),
         batches: AtomicU64::new(0),
@@ -207,13 +205,11 @@ fn address_of(links: &[LinkState], name: &str, number: PortNo) -> [u8; 6] {
 /// hundreds of ports, two sockets each, would end in many seconds.
 impl Drop for Datapath {
     fn drop(&mut self) {
-        let doors = std::mem::take(&mut self.doors).into_values();
-        let mut doors: Vec<OutputPort> =
-            doors.chain(std::mem::take(&mut self.queues).into_values()).collect();
-        let each = doors.len().div_ceil(CLOSERS).max(1);
+        let mut outputs: Vec<OutputPort> = std::mem::take(&mut self.outputs).into_values().collect();
+        let each = outputs.len().div_ceil(CLOSERS).max(1);
         std::thread::scope(|scope| {
-            while !doors.is_empty() {
-                let some = doors.split_off(doors.len().saturating_sub(each));
+            while !outputs.is_empty() {
+                let some = outputs.split_off(outputs.len().saturating_sub(each));
                 scope.spawn(move || drop(some));
             }
         });
@@ -244,25 +240,24 @@ impl Datapath {
 
     /// Frames that were dropped because their port was full or broken.
     pub fn dropped(&self, port: PortNo) -> u64 {
-        let of_queues = self.queues.range((port, 0)..=(port, u32::MAX)).map(|(_, door)| door);
-        let doors = self.doors.get(&port).into_iter().chain(of_queues);
-        doors.map(|door| door.dropped.load(Relaxed)).sum()
+        let of_port = self.outputs.range((port, None)..=(port, Some(u32::MAX)));
+        of_port.map(|(_, output)| output.dropped.load(Relaxed)).sum()
     }
 
     /// Gives a queue a transmitter of its own. A full one is not asked again: it is a buffer itself, and nothing waits for it.
     pub fn add_queue(&mut self, port: PortNo, queue: u32, transmitter: Box<dyn Transmitter>) {
-        self.queues.insert((port, queue), OutputPort::new(transmitter, 0));
+        self.outputs.insert((port, Some(queue)), OutputPort::new(transmitter, 0));
     }
 
     /// Frames that found this queue full.
     pub fn queue_dropped(&self, port: PortNo, queue: u32) -> u64 {
-        self.queues.get(&(port, queue)).map_or(0, |door| door.dropped.load(Relaxed))
+        self.outputs.get(&(port, Some(queue))).map_or(0, |output| output.dropped.load(Relaxed))
     }
 
-    /// The transmitter for frames of a queue; `None` for a queue that does not exist.
-    fn door(&self, port: PortNo, queue: Option<u32>) -> Option<&OutputPort> {
-        let queue = queue.and_then(|queue| self.queues.get(&(port, queue)));
-        queue.filter(|door| !door.is_dead.load(Relaxed)).or_else(|| self.doors.get(&port))
+    /// The way out for frames of a queue, that of its port where there is no such queue; `None` for a port that does not exist.
+    fn output(&self, port: PortNo, queue: Option<u32>) -> Option<&OutputPort> {
+        let of_queue = self.outputs.get(&(port, queue)).filter(|output| !output.is_dead.load(Relaxed));
+        of_queue.or_else(|| self.outputs.get(&(port, None)))
     }
 
     /// Opens a port again, whose interface was deleted and made again; whether it had queues, which went with the old one.
@@ -270,22 +265,21 @@ impl Datapath {
     /// # Errors
     /// As [`open`]; the port is as it was then.
     pub fn open_again(&self, number: PortNo, uri: &str, links: &[LinkState]) -> Result<(OpenedPort, bool)> {
-        let (receiver, transmitter) = both_ways(uri, self.doors.len())?;
+        let (receiver, transmitter) = both_ways(uri, self.pipeline().ports.len())?;
         let name = name_of(uri);
         let address = address_of(links, &name, number);
-        let of_port = self.queues.range((number, 0)..=(number, u32::MAX));
-        let dead: Vec<&OutputPort> = of_port.map(|(_, door)| door).collect();
-        dead.iter().for_each(|door| door.is_dead.store(true, Relaxed));
+        let queues = self.outputs.range((number, Some(0))..=(number, Some(u32::MAX)));
+        let had_queues = queues.map(|(_, output)| output.is_dead.store(true, Relaxed)).count() > 0;
         let is_over = Arc::default();
-        if let Some(door) = self.doors.get(&number) {
-            *locked(&door.out) = Out::new(transmitter, FULL_LOOKS);
-            std::mem::replace(&mut *locked(&door.is_over), Arc::clone(&is_over)).store(true, Relaxed);
+        if let Some(output) = self.outputs.get(&(number, None)) {
+            *locked(&output.out) = Out::new(transmitter, FULL_LOOKS);
+            std::mem::replace(&mut *locked(&output.is_over), Arc::clone(&is_over)).store(true, Relaxed);
         }
         if let Some(port) = self.pipeline().ports.get_mut(&number) {
             port.address = address;
             port.queues.clear();
         }
-        Ok((OpenedPort { number, receiver, is_over }, !dead.is_empty()))
+        Ok((OpenedPort { number, receiver, is_over }, had_queues))
     }
 
     /// Hears how many rules there are. When half of many are gone, the memory that they took goes back to the kernel: once for each
@@ -310,15 +304,11 @@ impl Datapath {
         let mut lost: Vec<(PortNo, u64, u64)> = vec![];
         for of_port in sent.chunk_by(|a, b| (a.port, a.queue) == (b.port, b.queue)) {
             let port = of_port[0].port;
-            let Some(door) = self.door(port, of_port[0].queue) else { continue };
-            let mut out = door.out.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut all_left = true;
-            for some in of_port.chunks(BATCH) {
-                all_left &= out.push(some);
-            }
-            if !all_left {
+            let Some(output) = self.output(port, of_port[0].queue) else { continue };
+            let mut out = locked(&output.out);
+            if !of_port.chunks(BATCH).fold(true, |all_left, some| out.push(some) && all_left) {
                 let (frames, bytes) = out.newly_lost();
-                door.dropped.fetch_add(frames, Relaxed);
+                output.dropped.fetch_add(frames, Relaxed);
                 lost.push((port, frames, bytes));
             }
         }

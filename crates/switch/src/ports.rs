@@ -144,15 +144,13 @@ impl Row {
         found: &mut Found,
     ) -> Option<bool> {
         let link = links.iter().find(|link| link.name == self.name);
-        let opened = match link {
-            None => Err(format!("the interface {} is gone; it is opened again when it is back", self.name)),
-            Some(link) => match datapath.open_again(number, &self.uri, links) {
-                Ok(inlet) => Ok((link, inlet)),
-                Err(problem) => {
-                    Err(format!("the interface {} is back and cannot be opened: {problem}", self.name))
-                }
-            },
-        };
+        let gone = || format!("the interface {} is gone; it is opened again when it is back", self.name);
+        let opened = link.ok_or_else(gone).and_then(|link| {
+            let opened = datapath.open_again(number, &self.uri, links).map_err(|problem| {
+                format!("the interface {} is back and cannot be opened: {problem}", self.name)
+            });
+            Ok((link, opened?))
+        });
         match opened {
             Ok((link, (inlet, had_queues))) => {
                 (self.index, self.is_gone, self.said) = (Some(link.index), false, None);
