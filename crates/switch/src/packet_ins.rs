@@ -110,7 +110,7 @@ struct OfPort {
 }
 
 /// Packet-ins that wait, by port.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PacketIns {
     ports: BTreeMap<PortNo, OfPort>,
     /// Of all ports.
@@ -133,16 +133,7 @@ impl PacketIns {
     /// Nothing waits.
     pub fn new(limit: Option<Limit>, now: u64) -> PacketIns {
         let credit = limit.map_or(0, |limit| limit.burst.saturating_mul(ONE));
-        PacketIns {
-            ports: BTreeMap::new(),
-            frames: 0,
-            bytes: 0,
-            last: PortNo(0),
-            limit,
-            credit,
-            since_ns: now,
-            began_ns: now,
-        }
+        PacketIns { limit, credit, since_ns: now, began_ns: now, ..PacketIns::default() }
     }
 
     /// Queues a frame after those of its port, or drops one. True when nothing of this port waited before: the server has to be woken.
