@@ -9,7 +9,7 @@
 //! **Price.** One thread per switch, and a limit of time on every answer.
 
 use crate::config::Remote;
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 use crate::tls::Credentials;
 use flow::openflow::bytes::Version;
 use flow::openflow::channel::{Channel, ChannelConfig, Event, Side};
@@ -69,7 +69,7 @@ impl Client {
         versions: &[Version],
         limit: Duration,
     ) -> Result<Client> {
-        let stream = Stream::call(to, credentials).map_err(|e| {
+        let stream = stream::call(to, credentials).map_err(|e| {
             Problem::input(format!("cannot be called: {e}"))
                 .at(to.to_string())
                 .help("is a switch listening there (pathlab switch --listen punix:PATH)?")

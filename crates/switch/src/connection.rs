@@ -177,7 +177,7 @@ mod tests {
         let (ours, _peer) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let channel = Channel::new(Side::Switch, ChannelConfig::default(), 0);
-        let mut connection = Connection::new(Stream::Unix(ours), channel, "peer".into(), None, None);
+        let mut connection = Connection::new(Box::new(ours), channel, "peer".into(), None, None);
         let bytes = |xid, body| Message { version: Version::V13, xid, body }.encode().unwrap();
         let mut questions = bytes(1, Body::Hello(Hello::with(&[Version::V13.number()])));
         (2..6).for_each(|xid| questions.extend(bytes(xid, Body::BarrierRequest(Empty {}))));

@@ -17,7 +17,7 @@ use crate::lane;
 use crate::packet_ins::{PacketInCounts, PacketIns, Turn};
 use crate::ports::Ports;
 use crate::queues::{self, Queues};
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 use crate::tls::Credentials;
 use flow::agent::{Effects, OpenFlowAgent, SwitchIdentity, packet_in_message};
 use flow::error::{BadRequest, Error};
@@ -580,7 +580,7 @@ impl Switch {
             (caller.next_ns, caller.is_calling) = (None, true);
             let (to, post, credentials) = (caller.to.clone(), self.post.clone(), self.credentials.clone());
             std::thread::spawn(move || {
-                let stream = Stream::call(&to, credentials.as_ref());
+                let stream = stream::call(&to, credentials.as_ref());
                 post.say(Input::Called(index, stream));
             });
         }

@@ -24,3 +24,4 @@ pub mod relay;
 pub mod scenario;
 pub mod stream;
 pub mod tls;
+pub mod transport;

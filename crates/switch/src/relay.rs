@@ -13,7 +13,7 @@
 
 use crate::client::Client;
 use crate::config::Remote;
-use crate::stream::{Listener, Stream};
+use crate::stream::{self, Listener, Stream};
 use crate::tls::Credentials;
 use flow::client;
 use flow::openflow::bytes::Version;
@@ -201,7 +201,7 @@ impl RelayState<'_> {
 
     fn call(&self, to: &Remote) -> Result<Stream, (String, String)> {
         let failed = |error: io::Error| (to.to_string(), system_words(&error));
-        Stream::call(to, self.relay.credentials.as_ref()).map_err(failed)
+        stream::call(to, self.relay.credentials.as_ref()).map_err(failed)
     }
 
     fn sleep(&self, time: Duration) {
@@ -546,7 +546,7 @@ mod tests {
     fn pair() -> (Stream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        (Stream::Unix(ours), theirs)
+        (Box::new(ours), theirs)
     }
 
     /// A message of this many bytes.

@@ -2,8 +2,9 @@
 
 use crate::config::{HostPort, Listen, Remote};
 use crate::tls::{Credentials, Tls};
+use crate::transport::Transport;
 use record::{Problem, Result};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,106 +37,23 @@ fn prepared(stream: TcpStream) -> io::Result<TcpStream> {
 }
 
 /// A connection.
-#[derive(Debug)]
-pub enum Stream {
-    /// Over TCP.
-    Tcp(TcpStream),
-    /// Over TLS over TCP.
-    Tls(Box<Tls>),
-    /// Over a unix socket.
-    Unix(UnixStream),
-}
+pub type Stream = Box<dyn Transport>;
 
-impl Stream {
-    /// Calls; blocks at most [`CALL`] for each address that a name has. The handshake of TLS has only begun then.
-    ///
-    /// # Errors
-    /// What the kernel says; TLS is asked for and there are no credentials.
-    pub fn call(to: &Remote, credentials: Option<&Credentials>) -> io::Result<Stream> {
-        match to {
-            Remote::Tcp(place) => Ok(Stream::Tcp(prepared(dial(place)?)?)),
-            Remote::Tls(place) => {
-                let credentials = credentials.ok_or_else(|| io::Error::other(NO_CREDENTIALS))?;
-                Ok(Stream::Tls(Box::new(Tls::call(prepared(dial(place)?)?, credentials)?)))
-            }
-            Remote::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
-            }
+/// Calls; blocks at most [`CALL`] for each address that a name has. The handshake of TLS has only begun then.
+///
+/// # Errors
+/// What the kernel says; TLS is asked for and there are no credentials.
+pub fn call(to: &Remote, credentials: Option<&Credentials>) -> io::Result<Stream> {
+    match to {
+        Remote::Tcp(place) => Ok(Box::new(prepared(dial(place)?)?)),
+        Remote::Tls(place) => {
+            let credentials = credentials.ok_or_else(|| io::Error::other(NO_CREDENTIALS))?;
+            Ok(Box::new(Tls::call(prepared(dial(place)?)?, credentials)?))
         }
-    }
-
-    /// Whether something waits to be written that was already taken.
-    pub fn wants_write(&self) -> bool {
-        matches!(self, Stream::Tls(tls) if tls.wants_write())
-    }
-
-    /// Whether there is something to read that poll does not report.
-    pub fn holds(&self) -> bool {
-        matches!(self, Stream::Tls(tls) if tls.holds())
-    }
-
-    /// Whether the handshake of TLS is not done.
-    pub fn is_shaking_hands(&self) -> bool {
-        matches!(self, Stream::Tls(tls) if tls.is_shaking_hands())
-    }
-
-    /// Writes what can be of these bytes, and takes it off them; how many.
-    ///
-    /// # Errors
-    /// The other end takes nothing any more.
-    pub fn drain(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
-        let written = if output.is_empty() { self.flush().map(|()| 0) } else { self.write(output) };
-        match written {
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
-            written => written.inspect(|count| drop(output.drain(..*count))),
-        }
-    }
-
-    /// The name of the other end, for people.
-    pub fn name(&self) -> String {
-        match self {
-            Stream::Tcp(stream) => stream.peer_addr().map_or("tcp".into(), |peer| format!("tcp:{peer}")),
-            Stream::Tls(tls) => tls.socket().peer_addr().map_or("ssl".into(), |peer| format!("ssl:{peer}")),
-            Stream::Unix(_) => "unix".into(),
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(room),
-            Stream::Tls(tls) => tls.read(room),
-            Stream::Unix(stream) => stream.read(room),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Tls(tls) => tls.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Tls(tls) => tls.flush(),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Tls(tls) => tls.socket().as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
+        Remote::Unix(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_nonblocking(true)?;
+            Ok(Box::new(stream))
         }
     }
 }
@@ -194,15 +112,15 @@ impl Listener {
     /// `WouldBlock` when no caller waits; what the kernel says, which may be about this one caller or about all.
     pub fn accept(&self) -> io::Result<Stream> {
         match self {
-            Listener::Tcp(listener) => Ok(Stream::Tcp(prepared(listener.accept()?.0)?)),
+            Listener::Tcp(listener) => Ok(Box::new(prepared(listener.accept()?.0)?)),
             Listener::Tls(listener, credentials) => {
                 let socket = prepared(listener.accept()?.0)?;
-                Ok(Stream::Tls(Box::new(Tls::take(socket, credentials)?)))
+                Ok(Box::new(Tls::take(socket, credentials)?))
             }
             Listener::Unix(listener, _) => {
                 let stream = listener.accept()?.0;
                 stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
+                Ok(Box::new(stream))
             }
         }
     }

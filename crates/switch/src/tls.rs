@@ -10,6 +10,7 @@
 //! **Price.** A handshake is a millisecond of the thread that talks with everybody. The files are read once, at the start. An end of the
 //! connection without TLS's goodbye counts as an end: messages have a length of their own, so one that was cut off shows.
 
+use crate::transport::Transport;
 use record::{Problem, Result};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -24,6 +25,7 @@ use rustls::{
 };
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -219,26 +221,6 @@ impl Tls {
         Tls { socket, session, held: 0, later: None, is_broken: false }
     }
 
-    /// The socket under it.
-    pub fn socket(&self) -> &TcpStream {
-        &self.socket
-    }
-
-    /// Whether both ends know each other yet.
-    pub fn is_shaking_hands(&self) -> bool {
-        self.session.is_handshaking()
-    }
-
-    /// Whether something waits to be written, of the messages or of the handshake.
-    pub fn wants_write(&self) -> bool {
-        self.session.wants_write() && !self.is_broken
-    }
-
-    /// Whether there is something to read though the socket is empty.
-    pub fn holds(&self) -> bool {
-        self.held > 0 || self.later.is_some()
-    }
-
     /// Takes bytes off the socket and deciphers them; false when the other end has closed it.
     fn take_in(&mut self) -> io::Result<bool> {
         if self.session.read_tls(&mut self.socket)? == 0 {
@@ -284,6 +266,31 @@ impl Tls {
             }
         }
         Ok(())
+    }
+}
+
+impl Transport for Tls {
+    fn name(&self) -> String {
+        self.socket.peer_addr().map_or("ssl".into(), |peer| format!("ssl:{peer}"))
+    }
+
+    /// Of the messages or of the handshake.
+    fn wants_write(&self) -> bool {
+        self.session.wants_write() && !self.is_broken
+    }
+
+    fn holds(&self) -> bool {
+        self.held > 0 || self.later.is_some()
+    }
+
+    fn is_shaking_hands(&self) -> bool {
+        self.session.is_handshaking()
+    }
+}
+
+impl AsFd for Tls {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

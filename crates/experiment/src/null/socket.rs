@@ -5,7 +5,7 @@ use record::Result;
 use std::io::Write;
 use std::path::PathBuf;
 use switch::config::Listen;
-use switch::stream::{Listener, Stream};
+use switch::stream::Listener;
 
 /// The socket that is called.
 pub struct CounterSocket(Listener);
@@ -22,13 +22,11 @@ impl CounterSocket {
     /// Answers everybody who called meanwhile; `document` makes the answer of the ways. A caller who is gone, or ways that
     /// do not answer because they are ending, are not this program's trouble: the caller sees that nothing came.
     pub fn answer(&self, running: &[RunningCounters], document: impl Fn(Vec<NullDirection>) -> NullDocument) {
-        while let Some(caller) = self.0.take() {
+        while let Some(mut caller) = self.0.take() {
             let Some(ways) = ways(running) else { continue };
             let Ok(text) = serde_json::to_vec(&document(ways)) else { continue };
-            if let Stream::Unix(mut stream) = caller {
-                // A fresh socket's buffer holds many such documents, so this is one write and cannot wait.
-                let _ = stream.write_all(&text);
-            }
+            // A fresh socket's buffer holds many such documents, so this is one write and cannot wait.
+            let _ = caller.write_all(&text);
         }
     }
 }
