@@ -143,6 +143,14 @@ fn header(index: u32) -> Ifinfomsg {
     Ifinfomsg { ifi_index: index as i32, ..Default::default() }
 }
 
+impl LinkState {
+    /// Decodes one reply to `RTM_GETLINK`.
+    pub fn parse(message: &[u8]) -> LinkState {
+        let (header, attributes) = rt_link::OpGetlinkDump::decode_request(message);
+        link_state(&header, &attributes)
+    }
+}
+
 /// What is said of an interface when it is made.
 fn end_attributes<P: Pusher>(mut push: PushLinkAttrs<P>, new: &NewLink<'_>) -> PushLinkAttrs<P> {
     push = push.push_ifname_bytes(new.name.as_bytes());

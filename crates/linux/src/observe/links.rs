@@ -7,28 +7,14 @@ use std::collections::BTreeMap;
 
 use record::snapshot::{Counters, LinkSample};
 
-use crate::netlink::{Attributes, Dump, Family, after, text, u32_at, u64_at};
+use crate::netlink::{Dump, Family, LinkState, after, u32_at, u64_at};
 
 /// `RTM_GETLINK` with `struct ifinfomsg`, and `IFLA_EXT_MASK` with `RTEXT_FILTER_SKIP_STATS` *not* set: statistics are wanted.
 pub const DUMP: Dump<'static> = Dump { family: Family::Route, kind: 18, body: &[0; HEADER_BYTES] };
 
 const HEADER_BYTES: usize = 16;
-const IFF_UP: u32 = 1;
-const IFF_LOWER_UP: u32 = 1 << 16;
-
-// include/uapi/linux/if_link.h
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_QDISC: u16 = 6;
-const IFLA_MASTER: u16 = 10;
-const IFLA_TXQLEN: u16 = 13;
-const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
 const IFLA_CARRIER_CHANGES: u16 = 35;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_SLAVE_KIND: u16 = 4;
-const IFLA_INFO_SLAVE_DATA: u16 = 5;
-const IFLA_BRPORT_STATE: u16 = 1;
 
 /// `struct rtnl_link_stats64`, in its order; older kernels have fewer.
 pub const STATS64: [&str; 25] = [
@@ -61,28 +47,23 @@ pub const STATS64: [&str; 25] = [
 
 /// Decodes one reply; none if it has no name.
 pub fn parse(message: &[u8]) -> Option<LinkSample> {
-    let flags = u32_at(message, 8)?;
-    let mut link = LinkSample {
-        index: u32_at(message, 4)?,
-        up: flags & IFF_UP != 0,
-        carrier: flags & IFF_LOWER_UP != 0,
-        ..LinkSample::default()
-    };
-    for (number, content) in after(message, HEADER_BYTES) {
-        let value = u32_at(content, 0).unwrap_or(0);
-        match number {
-            IFLA_IFNAME => link.name = text(content),
-            IFLA_MTU => link.mtu = value,
-            IFLA_QDISC => link.qdisc = text(content),
-            IFLA_MASTER => link.master = value,
-            IFLA_TXQLEN => link.tx_queue_len = value,
-            IFLA_CARRIER_CHANGES => link.carrier_changes = u64::from(value),
-            IFLA_STATS64 => link.counters = counters(content),
-            IFLA_LINKINFO => information(content, &mut link),
-            _ => {}
-        }
-    }
-    (!link.name.is_empty()).then_some(link)
+    let link = LinkState::parse(message);
+    let attributes = after(message, HEADER_BYTES);
+    let changes = attributes.get(IFLA_CARRIER_CHANGES).and_then(|content| u32_at(content, 0));
+    (!link.name.is_empty()).then(|| LinkSample {
+        index: link.index,
+        name: link.name,
+        kind: link.kind,
+        up: link.up,
+        carrier: link.carrier,
+        carrier_changes: changes.map_or(0, u64::from),
+        mtu: link.mtu,
+        tx_queue_len: link.tx_queue_len,
+        qdisc: link.qdisc,
+        master: link.master,
+        bridge_state: link.port_state,
+        counters: attributes.get(IFLA_STATS64).map(counters).unwrap_or_default(),
+    })
 }
 
 /// The name of an interface, or its number.
@@ -95,26 +76,25 @@ fn counters(content: &[u8]) -> Counters {
     STATS64.iter().enumerate().map_while(value).collect()
 }
 
-fn information(content: &[u8], link: &mut LinkSample) {
-    let mut bridge_port = false;
-    for (number, content) in Attributes(content) {
-        match number {
-            IFLA_INFO_KIND => link.kind = text(content),
-            IFLA_INFO_SLAVE_KIND => bridge_port = text(content) == "bridge",
-            IFLA_INFO_SLAVE_DATA if bridge_port => {
-                let state = Attributes(content).get(IFLA_BRPORT_STATE);
-                link.bridge_state = state.and_then(|content| content.first().copied());
-            }
-            _ => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
+
+    // include/uapi/linux/if_link.h
+    const IFF_UP: u32 = 1;
+    const IFF_LOWER_UP: u32 = 1 << 16;
+    const IFLA_IFNAME: u16 = 3;
+    const IFLA_MTU: u16 = 4;
+    const IFLA_QDISC: u16 = 6;
+    const IFLA_MASTER: u16 = 10;
+    const IFLA_TXQLEN: u16 = 13;
+    const IFLA_LINKINFO: u16 = 18;
+    const IFLA_INFO_KIND: u16 = 1;
+    const IFLA_INFO_SLAVE_KIND: u16 = 4;
+    const IFLA_INFO_SLAVE_DATA: u16 = 5;
+    const IFLA_BRPORT_STATE: u16 = 1;
 
     fn sample() -> Vec<u8> {
         let mut header = [0u8; 16];
@@ -153,7 +133,7 @@ mod tests {
     #[test]
     fn an_older_kernel_has_fewer_counters_not_zeros() {
         let short: Vec<u8> = (1u64..4).flat_map(u64::to_ne_bytes).collect();
-        let message = join(&[&[0; 16], &attribute(IFLA_IFNAME, b"x"), &attribute(IFLA_STATS64, &short)]);
+        let message = join(&[&[0; 16], &attribute(IFLA_IFNAME, b"x\0"), &attribute(IFLA_STATS64, &short)]);
         let link = parse(&message).expect("named");
         assert_eq!(link.counters.len(), 3);
         assert!(!link.counters.contains_key("rx_dropped"));

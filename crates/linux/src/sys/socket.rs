@@ -184,7 +184,6 @@ impl CStruct for libc::mmsghdr {}
 impl CStruct for libc::iovec {}
 impl CStruct for libc::sockaddr_ll {}
 impl CStruct for libc::sockaddr_storage {}
-impl CStruct for libc::sockaddr_ll {}
 impl CStruct for libc::ifreq {}
 impl CStruct for libc::msghdr {}
 impl CStruct for libc::rusage {}
