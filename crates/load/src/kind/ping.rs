@@ -5,7 +5,7 @@
 
 use crate::protocol::message::Prepared;
 use crate::protocol::setup::Setup;
-use crate::traffic::ask::{self, Question};
+use crate::traffic::ask::{self, Asker, Question};
 use crate::traffic::datagram::Form;
 use crate::traffic::end::{End, Ready, prepared};
 use linux::sys::icmp::{EchoSocket, Method};
@@ -19,16 +19,6 @@ use wire::message::Flags;
 
 /// A flood goes on without a reply after so long. The kernel rounds up to a jiffy.
 pub const FLOOD_TIMEOUT: Duration = Duration::from_millis(10);
-
-/// Probes of a warm-up, and how long each waits for its reply.
-const PROBES: u64 = 5;
-const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// The end that sends echo requests.
-struct Sender {
-    socket: EchoSocket,
-    question: Question,
-}
 
 /// Opens the socket: a ping socket if the host allows it, else a raw one.
 pub fn sender(setup: &Setup) -> Ready {
@@ -67,17 +57,7 @@ pub fn sender(setup: &Setup) -> Ready {
         spec,
     };
     let prepared = Prepared { ports: vec![], icmp_id: Some(socket.identifier()), settings };
-    Ok((prepared, Box::new(Sender { socket, question })))
-}
-
-impl End for Sender {
-    fn warm_up(&mut self) -> bool {
-        ask::probe(&self.socket, self.question.form.stream, PROBES, PROBE_TIMEOUT)
-    }
-
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        ask::run(&self.socket, &self.question, stop)
-    }
+    Ok((prepared, Box::new(Asker { carrier: socket, question })))
 }
 
 /// The end that is only there.

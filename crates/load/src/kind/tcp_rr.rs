@@ -7,12 +7,11 @@
 use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Received;
 use crate::traffic::datagram::{Outgoing, SenderCounts};
-use crate::traffic::end::{End, Ready};
+use crate::traffic::end::Ready;
 use crate::traffic::paced;
-use crate::traffic::samples::with_samples;
 use crate::traffic::schedule::{self, OpenLoopPlan, Share};
 use crate::traffic::sent_times::SentTimes;
-use crate::traffic::tcp::{self, Connections, read_whole, write_whole};
+use crate::traffic::tcp::{self, Writes, read_whole, write_whole};
 use linux::sys::clock;
 use record::spec::TestSpec;
 use record::traffic::EndReport;
@@ -27,55 +26,16 @@ const LAST_NS: u64 = 1_000_000_000;
 /// Bytes per `read` of many small messages.
 const BUFFER: usize = 64 * 1024;
 
-/// The end that asks.
-struct Sender {
-    connections: Connections,
-    spec: TestSpec,
-}
-
 /// Connects.
 pub fn sender(setup: &Setup) -> Ready {
-    let method = format!("write {}, read {}", setup.spec.size, setup.spec.response_size());
-    let (connections, prepared) = tcp::connect(setup, method)?;
-    Ok((prepared, Box::new(Sender { connections, spec: setup.spec.clone() })))
-}
-
-/// Requests as they leave: those of a burst in one `write`.
-struct Requests<'a, F> {
-    stream: &'a TcpStream,
-    bytes: Vec<u8>,
-    size: usize,
-    /// False when a `write` that waits is to be given up.
-    goes_on: F,
-    failed: bool,
-}
-
-impl<F: Fn() -> bool> Outgoing for Requests<'_, F> {
-    fn capacity(&self) -> u64 {
-        (self.bytes.len() / self.size) as u64
-    }
-
-    fn send(&mut self, numbers: Range<u64>, _planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
-        let many = numbers.end - numbers.start;
-        let bytes = many as usize * self.size;
-        sent.attempted = numbers.end;
-        let (calls, part, error) = match write_whole(&mut self.stream, &self.bytes[..bytes], &self.goes_on) {
-            Ok(calls) => (calls, bytes, None),
-            Err((error, part)) => (1, part, Some(error)),
-        };
-        let whole = (part / self.size) as u64;
-        sent.calls += calls;
-        sent.bytes += part as u64;
-        sent.sent += whole;
-        if let Some(error) = error {
-            sent.errors.add(&error, many - whole);
-            self.failed = true;
+    let spec = setup.spec.clone();
+    let method = format!("write {}, read {}", spec.size, spec.response_size());
+    tcp::connect(setup, method, move |streams, start_ns, stop| {
+        match OpenLoopPlan::of(&spec, start_ns, Share::ALL) {
+            Some(plan) => open_loop(&streams[0], &spec, start_ns, &plan, stop),
+            None => closed_loop(&streams[0], &spec, start_ns, stop),
         }
-    }
-
-    fn is_closed(&self) -> bool {
-        self.failed
-    }
+    })
 }
 
 /// What came, and why no more could be read.
@@ -87,35 +47,49 @@ fn report_responses((received, error): Responses, report: &mut EndReport) {
     report.notes.extend(error.map(|error| format!("the connection failed while reading: {error}")));
 }
 
-fn closed_loop(mut stream: &TcpStream, spec: &TestSpec, stop: &AtomicBool) -> EndReport {
-    let (size, bytes) = (spec.size as usize, vec![0x5a; spec.size as usize]);
-    let mut response = vec![0; spec.response_size()];
-    let mut responses: Responses = (Received::new(spec.duration_ms), None);
-    let cpu = clock::thread_cpu_ns();
-    let mut sent = SenderCounts { begun_ns: clock::monotonic_ns(), ..SenderCounts::default() };
-    let end = schedule::deadline_of(spec, sent.begun_ns);
-    let total = spec.count.unwrap_or(u64::MAX);
-    let goes_on = || clock::monotonic_ns() < end.saturating_add(LAST_NS) && !stop.load(Relaxed);
-    let mut out = Requests { stream, bytes, size, goes_on, failed: false };
-    let mut now = sent.begun_ns;
-    while sent.attempted < total && now < end && !stop.load(Relaxed) {
-        let begun = clock::monotonic_ns();
-        let number = sent.attempted;
-        out.send(number..number + 1, |_| begun, &mut sent);
-        if out.failed {
-            break;
-        }
-        sent.ended_ns = begun;
-        if let Err(error) = read_whole(&mut stream, &mut response, goes_on) {
-            responses.1 = Some(error);
-            break;
-        }
-        now = clock::monotonic_ns();
-        came(&mut responses.0, now, response.len(), now - begun);
+/// Requests of which each waits for the response to the one before.
+struct OneByOne<'a, F> {
+    requests: Writes<'a, F>,
+    response: Vec<u8>,
+    responses: Responses,
+}
+
+impl<F: Fn() -> bool> Outgoing for OneByOne<'_, F> {
+    fn capacity(&self) -> u64 {
+        1
     }
-    let mut report = EndReport { thread_cpu_ns: clock::thread_cpu_ns() - cpu, ..EndReport::default() };
-    sent.report(sent.schedule(None), &mut report);
-    report_responses(responses, &mut report);
+
+    fn send(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
+        let begun = planned(numbers.start);
+        self.requests.send(numbers, planned, sent);
+        if self.requests.failed {
+            return;
+        }
+        match read_whole(&mut self.requests.stream, &mut self.response, &self.requests.goes_on) {
+            Ok(()) => {
+                let now = clock::monotonic_ns();
+                came(&mut self.responses.0, now, self.response.len(), now - begun);
+            }
+            Err(error) => self.responses.1 = Some(error),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.responses.1.is_some() || self.requests.failed
+    }
+}
+
+fn closed_loop(stream: &TcpStream, spec: &TestSpec, start_ns: u64, stop: &AtomicBool) -> EndReport {
+    let bytes = vec![0x5a; spec.size as usize];
+    let give_up = schedule::deadline_of(spec, start_ns).saturating_add(LAST_NS);
+    let goes_on = || clock::monotonic_ns() < give_up && !stop.load(Relaxed);
+    let mut out = OneByOne {
+        requests: Writes { stream, bytes: &bytes, size: bytes.len(), goes_on, failed: false },
+        response: vec![0; spec.response_size()],
+        responses: (Received::new(spec.duration_ms), None),
+    };
+    let mut report = paced::send(&mut out, spec, stop);
+    report_responses(out.responses, &mut report);
     report
 }
 
@@ -167,38 +141,21 @@ fn read_responses(
     }
 }
 
-fn open_loop(stream: &TcpStream, spec: &TestSpec, plan: &OpenLoopPlan, stop: &AtomicBool) -> EndReport {
+fn open_loop(
+    stream: &TcpStream,
+    spec: &TestSpec,
+    start_ns: u64,
+    plan: &OpenLoopPlan,
+    stop: &AtomicBool,
+) -> EndReport {
     let size = spec.size as usize;
-    let batch = (BUFFER / size).clamp(1, spec.batch.max(1) as usize);
+    let bytes = vec![0x5a; (BUFFER / size).clamp(1, spec.batch.max(1) as usize) * size];
     let goes_on = || !plan.is_over(clock::monotonic_ns()) && !stop.load(Relaxed);
-    let mut out = Requests { stream, bytes: vec![0x5a; batch * size], size, goes_on, failed: false };
+    let mut out = Writes { stream, bytes: &bytes, size, goes_on, failed: false };
     let (mut report, responses) =
-        paced::ask(&mut out, plan, stop, |sent| read_responses(stream, spec, plan, sent));
+        paced::ask(&mut out, spec, start_ns, stop, |sent| read_responses(stream, spec, plan, sent));
     report_responses(responses, &mut report);
     report
-}
-
-impl End for Sender {
-    fn warm_up(&mut self) -> bool {
-        self.connections.are_answered()
-    }
-
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        clock::precise_timers();
-        let start = clock::monotonic_ns();
-        let Connections { streams, registry, .. } = &self.connections;
-        let stream = &streams[0];
-        let (mut report, samples) =
-            with_samples(registry, &AtomicU64::new(start), || {
-                match OpenLoopPlan::of(&self.spec, start, self.spec.size, Share::ALL) {
-                    Some(plan) => open_loop(stream, &self.spec, &plan, stop),
-                    None => closed_loop(stream, &self.spec, stop),
-                }
-            });
-        report.tcp = samples;
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        report
-    }
 }
 
 /// Listens.
@@ -232,10 +189,10 @@ fn answer(mut stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &A
                 while whole > 0 {
                     let now = whole.min(at_once);
                     match write_whole(&mut stream, &replies[..now * response], goes_on) {
-                        Ok(calls) => report.send_calls += calls,
+                        Ok(calls) => requests.answers.calls += calls,
                         Err((error, _)) => break 'connection Some(("answering", error)),
                     }
-                    report.responses += now as u64;
+                    requests.answers.sent += now as u64;
                     whole -= now;
                 }
             }

@@ -5,11 +5,11 @@
 //! time once per batch and judges every datagram. It echoes probes, which are never counted.
 
 use crate::protocol::setup::Setup;
-use crate::traffic::arrivals::Arrivals;
-use crate::traffic::datagram::{Burst, Form, Through};
+use crate::traffic::ask::probe;
+use crate::traffic::datagram::{Burst, Form};
 use crate::traffic::end::{End, Ready};
 use crate::traffic::paced::send;
-use crate::traffic::udp::{answer_probe, bind, connect, probe, read_until_stopped};
+use crate::traffic::udp::{answer_probe, bind, connect, reader};
 use linux::sys::socket;
 use linux::sys::udp::{self, ReceiveBatch};
 use record::spec::TestSpec;
@@ -31,8 +31,7 @@ fn shape(spec: &TestSpec) -> (usize, usize) {
 struct Sender {
     socket: UdpSocket,
     spec: TestSpec,
-    burst: Burst,
-    stream: u8,
+    form: Form,
 }
 
 /// Opens and connects the sender's socket and makes the buffers.
@@ -54,33 +53,24 @@ pub fn sender(setup: &Setup) -> Ready {
         _ => format!("sendmmsg ×{buffers} + UDP_SEGMENT {merged}"),
     };
     let form = Form { stream: setup.token, flags: Flags::DATA, size: spec.size as usize, merged, buffers };
-    let burst = Burst::new(&socket, form);
-    Ok((prepared, Box::new(Sender { socket, spec: spec.clone(), burst, stream: setup.token })))
+    Ok((prepared, Box::new(Sender { socket, spec: spec.clone(), form })))
 }
 
 impl End for Sender {
     fn warm_up(&mut self) -> bool {
         let plain = self.spec.gso <= 1 || udp::set_segment(&self.socket, 0).is_ok();
-        let reachable = plain && probe(&self.socket, self.stream);
-        if self.spec.gso > 1 && self.burst.capacity() > 1 {
+        let reachable = plain && probe(&self.socket, self.form.stream, Flags::RESPONSE);
+        if self.form.merged > 1 {
             let _ = udp::set_segment(&self.socket, self.spec.size as u16);
         }
         reachable
     }
 
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        let mut out = Through { carrier: &self.socket, burst: &mut self.burst };
-        let mut report = send(&mut out, &self.spec, stop);
+        let mut report = send(&mut Burst::new(&self.socket, self.form), &self.spec, stop);
         report.socket_drops = socket::drops(&self.socket).ok();
         report
     }
-}
-
-/// The end that receives.
-struct Receiver {
-    socket: UdpSocket,
-    setup: Setup,
-    batch: ReceiveBatch,
 }
 
 /// Opens the receiver's socket and makes the buffers.
@@ -101,27 +91,19 @@ pub fn receiver(setup: &Setup) -> Ready {
             Err(error) => settings.refused.push(format!("UDP_GRO: {error}")),
         }
     }
-    let batch = ReceiveBatch::new(buffers, capacity);
-    Ok((prepared, Box::new(Receiver { socket, setup: setup.clone(), batch })))
-}
-
-impl End for Receiver {
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        let (socket, token) = (&self.socket, self.setup.token);
-        let mut arrivals = Arrivals::of(&self.setup, Flags::DATA, self.setup.spec.size as usize);
-        read_until_stopped(socket, &mut self.batch, &mut arrivals, stop, |arrivals, batch, many, now| {
-            for index in 0..many {
-                if batch.bytes(index).is_empty() {
-                    arrivals.foreign(1);
-                }
-                for datagram in batch.datagrams(index) {
-                    let known = arrivals.datagram(now, datagram);
-                    if known.is_none() && datagram.len() == message::LENGTH {
-                        answer_probe(socket, batch, index, token);
-                    }
+    let (batch, token) = (ReceiveBatch::new(buffers, capacity), setup.token);
+    let end = reader(socket, setup, Flags::DATA, batch, move |arrivals, socket, batch, many, now| {
+        for index in 0..many {
+            if batch.bytes(index).is_empty() {
+                arrivals.foreign(1);
+            }
+            for datagram in batch.datagrams(index) {
+                let known = arrivals.datagram(now, datagram);
+                if known.is_none() && datagram.len() == message::LENGTH {
+                    answer_probe(socket, batch, index, token);
                 }
             }
-        });
-        EndReport { socket_drops: socket::drops(socket).ok(), ..arrivals.into_report() }
-    }
+        }
+    });
+    Ok((prepared, end))
 }

@@ -3,7 +3,8 @@
 //! Whoever reads counts into [`Received`]: a receiver the messages, the sender of requests the replies. Datagrams are first
 //! judged by [`Arrivals`]; what a connection brings is in order and the test's by itself.
 
-use super::datagram::Errors;
+use super::datagram::{Errors, SenderCounts};
+use super::end::DRAIN_NS;
 use super::intervals::Intervals;
 use super::sequence::{self, Sequence, SequenceKind};
 use crate::protocol::setup::{ClockRelation, Setup};
@@ -11,9 +12,11 @@ use linux::sys::clock;
 use record::Histogram;
 use record::traffic::EndReport;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use wire::message::{Flags, Message};
 
 /// What a reader counts.
+#[derive(Default)]
 pub struct Received {
     /// Messages of the test, duplicates included.
     pub messages: u64,
@@ -31,6 +34,8 @@ pub struct Received {
     pub cpu_ns: u64,
     /// Errors met while reading.
     pub errors: Errors,
+    /// What was answered, by an end that answers.
+    pub answers: SenderCounts,
     left: u64,
     ended_ns: u64,
     begun_cpu_ns: u64,
@@ -41,21 +46,7 @@ pub struct Received {
 impl Received {
     /// Nothing yet, in intervals for a test of that length.
     pub fn new(duration_ms: u64) -> Self {
-        Received {
-            messages: 0,
-            bytes: 0,
-            is_late: false,
-            begun_ns: 0,
-            from_send: Histogram::new(),
-            intervals: Intervals::for_duration(duration_ms),
-            cpu_ns: 0,
-            errors: Errors::default(),
-            left: 0,
-            ended_ns: 0,
-            begun_cpu_ns: 0,
-            longest_gap_ns: 0,
-            latency: Histogram::new(),
-        }
+        Received { intervals: Intervals::for_duration(duration_ms), ..Received::default() }
     }
 
     /// Takes note of a read that brought something at `now_ns`.
@@ -126,6 +117,9 @@ impl Received {
         report.latency_from_send = self.from_send.summary();
         report.intervals = self.intervals.finish();
         report.thread_cpu_ns += self.cpu_ns;
+        report.responses = self.answers.sent;
+        report.send_calls += self.answers.calls;
+        report.send_errors.extend(self.answers.errors.named());
         if report.attempted == 0 {
             (report.begun_ns, report.ended_ns) = (self.begun_ns, self.ended_ns);
         }
@@ -219,6 +213,20 @@ impl Arrivals {
             self.received.time(now_ns, self.counted, latency_ns);
         }
         Some(Known { message, latency_ns, is_new })
+    }
+
+    /// Reads until stopped, then what is left for a while: `read` takes in a batch and returns false when nothing is left.
+    pub fn read_until_stopped(&mut self, stop: &AtomicBool, mut read: impl FnMut(&mut Arrivals) -> bool) {
+        let mut until = u64::MAX;
+        loop {
+            if !self.received.is_late && stop.load(Relaxed) {
+                self.received.is_late = true;
+                until = clock::monotonic_ns() + DRAIN_NS;
+            }
+            if !read(self) || (self.received.is_late && clock::monotonic_ns() > until) {
+                return;
+            }
+        }
     }
 
     /// Counts what cannot be a message of the test.

@@ -7,10 +7,9 @@
 //! ([`super::sent_times`]): of more requests in flight than it has entries only the first kind of latency is known.
 
 use super::arrivals::{Arrivals, Known};
-use super::datagram::{Burst, Carrier, Form, SenderCounts, Through};
-use super::end::{LINGER_NS, POLL};
+use super::datagram::{Burst, Carrier, Form, Outgoing, SenderCounts};
+use super::end::{End, LINGER_NS, POLL};
 use super::paced;
-use super::schedule::{self, OpenLoopPlan, Share};
 use super::sent_times::SentTimes;
 use crate::protocol::setup::ClockRelation;
 use linux::sys::clock;
@@ -18,8 +17,8 @@ use linux::sys::socket::{self, Direction};
 use linux::sys::udp::{ReceiveBatch, Wait};
 use record::spec::TestSpec;
 use record::traffic::EndReport;
-use record::{Problem, Result};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags};
 
@@ -40,30 +39,46 @@ pub struct Question {
     pub counts_late: bool,
 }
 
+/// Probes of a warm-up, and how long each waits for its reply.
+const PROBES: u64 = 5;
+const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// How long a refused request waits: it has no reply, and an error that stays must not take the CPU.
+const REFUSED_NS: u64 = 1_000_000;
+
 /// Messages that one system call sends or takes.
 pub fn buffers(spec: &TestSpec) -> usize {
     if spec.rate.is_some() { spec.batch.max(1) as usize } else { 1 }
 }
 
-/// Asks until the test is over.
-pub fn run<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) -> EndReport {
-    clock::precise_timers();
-    // Warming up used time-outs of its own.
-    let _ = set_timeout(carrier, question.timeout);
-    let now = clock::monotonic_ns();
-    let mut report = match OpenLoopPlan::of(&question.spec, now, question.spec.size, Share::ALL) {
-        Some(plan) => open_loop(carrier, question, &plan, stop),
-        None => closed_loop(carrier, question, stop),
-    };
-    report.socket_drops = socket::drops(carrier.fd()).ok();
-    report
+/// The end that asks.
+pub struct Asker<C> {
+    /// Carries the requests and the replies.
+    pub carrier: C,
+    /// What is asked.
+    pub question: Question,
 }
 
-/// Makes receive calls on the carrier's socket end after `timeout`.
-pub fn set_timeout<C: Carrier>(carrier: &C, timeout: Duration) -> Result<()> {
-    socket::set_timeout(carrier.fd(), Direction::Receive, Some(timeout))
-        .and_then(|()| socket::set_timeout(carrier.fd(), Direction::Send, Some(Duration::from_millis(250))))
-        .map_err(|error| Problem::host(format!("cannot set the time-out of a socket: {error}")))
+impl<C: Carrier> End for Asker<C> {
+    fn warm_up(&mut self) -> bool {
+        probe(&self.carrier, self.question.form.stream, self.question.reply_flags)
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+        let (carrier, question) = (&self.carrier, &self.question);
+        let mut report = match question.spec.rate {
+            Some(_) => open_loop(carrier, question, stop),
+            None => closed_loop(carrier, question, stop),
+        };
+        report.socket_drops = socket::drops(carrier.fd()).ok();
+        report
+    }
+}
+
+/// Makes receive calls on the carrier's socket end after `timeout`; those that cannot be made to do so wait for longer.
+fn set_timeout<C: Carrier>(carrier: &C, timeout: Duration) {
+    let _ = socket::set_timeout(carrier.fd(), Direction::Receive, Some(timeout))
+        .and_then(|()| socket::set_timeout(carrier.fd(), Direction::Send, Some(Duration::from_millis(250))));
 }
 
 fn arrivals(question: &Question) -> Arrivals {
@@ -102,12 +117,33 @@ fn take_in<C: Carrier>(
     now
 }
 
+/// Requests of which each waits for the reply to the one before.
 struct ClosedLoop<'a, C> {
     carrier: &'a C,
+    burst: Burst<'a, C>,
     batch: ReceiveBatch,
     replies: Arrivals,
     timeout_ns: u64,
+    refused_ns: u64,
     late: u64,
+}
+
+impl<C: Carrier> Outgoing for ClosedLoop<'_, C> {
+    fn capacity(&self) -> u64 {
+        1
+    }
+
+    #[inline]
+    fn send(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
+        let (number, accepted) = (numbers.start, sent.sent);
+        let now = planned(number);
+        self.burst.send(numbers, planned, sent);
+        if sent.sent > accepted {
+            self.wait_for(number, now);
+        } else {
+            clock::sleep_until(now + self.refused_ns);
+        }
+    }
 }
 
 impl<C: Carrier> ClosedLoop<'_, C> {
@@ -137,21 +173,22 @@ impl<C: Carrier> ClosedLoop<'_, C> {
 }
 
 /// Sends probes, each when the one before was answered or took too long, until all of them were answered; true when one was.
-pub fn probe<C: Carrier>(carrier: &C, stream: u8, probes: u64, timeout: Duration) -> bool {
-    let form = Form { stream, flags: Flags::PROBE, size: message::LENGTH, merged: 1, buffers: 1 };
-    let mut burst = Burst::new(carrier, form);
-    let replies = Arrivals::new(stream, Flags::PROBE, message::LENGTH, ClockRelation::Shared, 0);
-    let timeout_ns = timeout.as_nanos() as u64;
-    let mut loops = ClosedLoop { carrier, batch: ReceiveBatch::new(1, 2048), replies, timeout_ns, late: 0 };
-    let _ = set_timeout(carrier, timeout);
-    for number in 0..probes {
-        let (now, mut sent) = (clock::monotonic_ns(), SenderCounts::default());
-        burst.send(carrier, number..number + 1, |_| 0, &mut sent);
-        if sent.sent == 0 {
-            clock::sleep_until(now + timeout_ns);
-        } else {
-            loops.wait_for(number, now);
-        }
+pub fn probe<C: Carrier>(carrier: &C, stream: u8, reply_flags: Flags) -> bool {
+    let (flags, size) = (Flags::PROBE.with(Flags::REQUEST), message::LENGTH);
+    let timeout_ns = PROBE_TIMEOUT.as_nanos() as u64;
+    let mut loops = ClosedLoop {
+        carrier,
+        burst: Burst::new(carrier, Form { stream, flags, size, merged: 1, buffers: 1 }),
+        batch: ReceiveBatch::new(1, 2048),
+        replies: Arrivals::new(stream, Flags::PROBE.with(reply_flags), size, ClockRelation::Shared, 0),
+        timeout_ns,
+        refused_ns: timeout_ns,
+        late: 0,
+    };
+    set_timeout(carrier, PROBE_TIMEOUT);
+    for number in 0..PROBES {
+        let now = clock::monotonic_ns();
+        loops.send(number..number + 1, |_| now, &mut SenderCounts::default());
         if loops.replies.unique() == number + 1 {
             return true;
         }
@@ -160,32 +197,18 @@ pub fn probe<C: Carrier>(carrier: &C, stream: u8, probes: u64, timeout: Duration
 }
 
 fn closed_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) -> EndReport {
-    let spec = &question.spec;
-    let mut burst = Burst::new(carrier, Form { buffers: 1, merged: 1, ..question.form });
-    let (batch, replies) = (receive_batch(question, 1), arrivals(question));
-    let timeout_ns = question.timeout.as_nanos() as u64;
-    let mut loops = ClosedLoop { carrier, batch, replies, timeout_ns, late: 0 };
-    let cpu = clock::thread_cpu_ns();
-    let mut sent = SenderCounts { begun_ns: clock::monotonic_ns(), ..SenderCounts::default() };
-    let end = schedule::deadline_of(spec, sent.begun_ns);
-    let total = spec.count.unwrap_or(u64::MAX);
-    let mut now = sent.begun_ns;
-    while sent.attempted < total && now < end && !stop.load(Relaxed) {
-        let number = sent.attempted;
-        let accepted = sent.sent;
-        now = clock::monotonic_ns();
-        burst.send(carrier, number..number + 1, |_| now, &mut sent);
-        sent.ended_ns = now;
-        if sent.sent > accepted {
-            now = loops.wait_for(number, now);
-        } else {
-            // A refused request has no reply; an error that stays must not take the CPU.
-            clock::sleep_until(now + 1_000_000);
-        }
-    }
-    loops.linger(sent.sent);
-    let mut report = EndReport { thread_cpu_ns: clock::thread_cpu_ns() - cpu, ..EndReport::default() };
-    sent.report(sent.schedule(None), &mut report);
+    set_timeout(carrier, question.timeout);
+    let mut loops = ClosedLoop {
+        carrier,
+        burst: Burst::new(carrier, Form { buffers: 1, ..question.form }),
+        batch: receive_batch(question, 1),
+        replies: arrivals(question),
+        timeout_ns: question.timeout.as_nanos() as u64,
+        refused_ns: REFUSED_NS,
+        late: 0,
+    };
+    let mut report = paced::send(&mut loops, &question.spec, stop);
+    loops.linger(report.sent);
     loops.replies.report(&mut report);
     if question.counts_late && loops.late > 0 {
         report.late = loops.late;
@@ -216,20 +239,14 @@ fn read_replies<C: Carrier>(
     }
 }
 
-fn open_loop<C: Carrier>(
-    carrier: &C,
-    question: &Question,
-    plan: &OpenLoopPlan,
-    stop: &AtomicBool,
-) -> EndReport {
+fn open_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) -> EndReport {
     // Replies are looked for often enough to notice the end, whatever the time-out of the closed loop is.
-    let _ = set_timeout(carrier, POLL);
+    set_timeout(carrier, POLL);
     let mut burst = Burst::new(carrier, question.form);
     let batch = receive_batch(question, question.spec.batch.max(1) as usize);
-    let waiting = arrivals(question);
-    let mut out = Through { carrier, burst: &mut burst };
+    let (waiting, now) = (arrivals(question), clock::monotonic_ns());
     let (mut report, replies) =
-        paced::ask(&mut out, plan, stop, |sent| read_replies(carrier, batch, waiting, sent));
+        paced::ask(&mut burst, &question.spec, now, stop, |sent| read_replies(carrier, batch, waiting, sent));
     replies.report(&mut report);
     report
 }

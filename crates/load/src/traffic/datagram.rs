@@ -130,9 +130,9 @@ pub struct SenderCounts {
     pub lateness: Histogram,
     /// Times that the kernel held the sender back until the send time-out: the send buffer stayed full.
     pub blocked: u64,
-    /// When the first left.
+    /// When the first burst was given out.
     pub begun_ns: u64,
-    /// When the last left.
+    /// When the last burst was given out; whoever knows when it had left says that.
     pub ended_ns: u64,
 }
 
@@ -145,7 +145,8 @@ impl SenderCounts {
         self.calls += other.calls;
         self.errors.merge(&other.errors);
         self.lateness.merge(&other.lateness);
-        self.begun_ns = other.begun_ns;
+        let begun = [self.begun_ns, other.begun_ns].into_iter().filter(|ns| *ns > 0).min();
+        self.begun_ns = begun.unwrap_or(0);
         self.ended_ns = self.ended_ns.max(other.ended_ns);
     }
 
@@ -209,101 +210,76 @@ pub trait Outgoing {
     }
 }
 
-/// A burst and the socket that it leaves by.
-pub struct Through<'a, C: ?Sized> {
-    /// The socket.
-    pub carrier: &'a C,
-    /// The burst.
-    pub burst: &'a mut Burst,
-}
-
-impl<C: Carrier + ?Sized> Outgoing for Through<'_, C> {
-    fn capacity(&self) -> u64 {
-        self.burst.capacity()
-    }
-
-    #[inline]
-    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
-        self.burst.send(self.carrier, numbers, planned, sent);
-    }
-}
-
 /// Datagrams that leave in one system call.
-pub struct Burst {
+pub struct Burst<'a, C> {
+    carrier: &'a C,
     batch: SendBatch,
     form: Form,
     /// Bytes of one datagram in a buffer, with what the carrier puts in front.
     step: usize,
 }
 
-impl Burst {
+impl<'a, C: Carrier> Burst<'a, C> {
     /// Room for one burst.
-    pub fn new(carrier: &dyn Carrier, form: Form) -> Self {
+    pub fn new(carrier: &'a C, form: Form) -> Self {
         let step = form.size + carrier.overhead();
-        Burst { batch: SendBatch::new(form.buffers, step * form.merged), form, step }
+        Burst { carrier, batch: SendBatch::new(form.buffers, step * form.merged), form, step }
     }
+}
 
-    /// The most datagrams in one burst.
-    pub fn capacity(&self) -> u64 {
+impl<C: Carrier> Outgoing for Burst<'_, C> {
+    fn capacity(&self) -> u64 {
         (self.form.buffers * self.form.merged) as u64
     }
 
-    /// Sends the messages `numbers` (at most [`Self::capacity`]), each with its planned time. Whatever the kernel
-    /// refuses is counted and not tried again; the rest goes on. When the send buffer stays full until the send time-out,
-    /// nothing was refused and nothing was lost: the rest is not attempted, and the caller goes on at `sent.attempted`.
+    /// When the send buffer stays full until the send time-out, nothing was refused and nothing was lost.
     #[inline]
-    pub fn send<C: Carrier + ?Sized>(
-        &mut self,
-        carrier: &C,
-        numbers: std::ops::Range<u64>,
-        planned: impl Fn(u64) -> u64,
-        sent: &mut SenderCounts,
-    ) {
+    fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
         let merged = self.form.merged as u64;
         let many = (numbers.end - numbers.start).min(self.capacity());
         let mut message =
             Message { stream: self.form.stream, flags: self.form.flags, sequence: 0, planned_ns: 0 };
-        let buffers = many.div_ceil(merged);
-        for index in 0..buffers {
+        for index in 0..many.div_ceil(merged) {
             let first = numbers.start + index * merged;
             let inside = merged.min(many - index * merged);
             let buffer = self.batch.buffer(index as usize);
             for (sequence, place) in (first..first + inside).zip(buffer.chunks_mut(self.step)) {
                 message.sequence = sequence;
                 message.planned_ns = planned(sequence);
-                carrier.write(place, &message);
+                self.carrier.write(place, &message);
             }
             self.batch.set_length(index as usize, inside as usize * self.step);
         }
-        self.push(carrier, many, sent);
+        push(&mut self.batch, self.carrier.fd(), many, &self.form, sent);
     }
+}
 
-    #[inline]
-    fn push<C: Carrier + ?Sized>(&mut self, carrier: &C, many: u64, sent: &mut SenderCounts) {
-        let merged = self.form.merged as u64;
-        let buffers = many.div_ceil(merged);
-        let datagrams = |from: u64, to: u64| (to * merged).min(many) - from * merged;
-        let mut at = 0;
-        sent.attempted += many;
-        while at < buffers {
-            sent.calls += 1;
-            match self.batch.send(carrier.fd(), at as usize..buffers as usize) {
-                Ok(accepted) => {
-                    let taken = datagrams(at, at + accepted as u64);
-                    sent.sent += taken;
-                    sent.bytes += taken * self.form.size as u64;
-                    at += accepted as u64;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    sent.blocked += 1;
-                    sent.attempted -= datagrams(at, buffers);
-                    return;
-                }
-                Err(error) => {
-                    sent.errors.add(&error, datagrams(at, at + 1));
-                    at += 1;
-                }
+/// Sends the first `many` datagrams that were written into the batch in that form.
+#[inline]
+pub fn push(batch: &mut SendBatch, socket: BorrowedFd<'_>, many: u64, form: &Form, sent: &mut SenderCounts) {
+    let merged = form.merged as u64;
+    let buffers = many.div_ceil(merged);
+    let datagrams = |from: u64, to: u64| (to * merged).min(many) - from * merged;
+    let mut at = 0;
+    sent.attempted += many;
+    while at < buffers {
+        sent.calls += 1;
+        match batch.send(socket, at as usize..buffers as usize) {
+            Ok(accepted) => {
+                let taken = datagrams(at, at + accepted as u64);
+                sent.sent += taken;
+                sent.bytes += taken * form.size as u64;
+                at += accepted as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                sent.blocked += 1;
+                sent.attempted -= datagrams(at, buffers);
+                return;
+            }
+            Err(error) => {
+                sent.errors.add(&error, datagrams(at, at + 1));
+                at += 1;
             }
         }
     }
@@ -332,7 +308,7 @@ mod tests {
         socket.connect(receiver.local_addr().unwrap()).unwrap();
         let form = Form { stream: 1, flags: Flags::DATA, size: 65_600, merged: 1, buffers: 3 };
         let (mut burst, mut sent) = (Burst::new(&socket, form), SenderCounts::default());
-        burst.send(&socket, 0..3, |n| n, &mut sent);
+        burst.send(0..3, |n| n, &mut sent);
         assert_eq!((sent.attempted, sent.sent, sent.calls), (3, 0, 3));
         assert_eq!(sent.errors.named(), [NamedCount { name: "EMSGSIZE".into(), count: 3 }]);
     }

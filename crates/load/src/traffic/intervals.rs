@@ -11,6 +11,7 @@ use record::Interval;
 const CAPACITY: usize = 4096;
 
 /// The intervals of one end, or of one of its threads.
+#[derive(Default)]
 pub struct Intervals {
     begun: bool,
     start_ns: u64,
@@ -28,14 +29,7 @@ impl Intervals {
 
     /// Intervals of `length_ns`.
     pub fn new(length_ns: u64) -> Self {
-        Intervals {
-            begun: false,
-            start_ns: 0,
-            length_ns: length_ns.max(1),
-            done: Vec::with_capacity(CAPACITY),
-            current: Interval::default(),
-            latencies: Buckets::default(),
-        }
+        Intervals { length_ns: length_ns.max(1), done: Vec::with_capacity(CAPACITY), ..Intervals::default() }
     }
 
     /// Sets the time that the first interval begins at; without it, that is the first message.

@@ -7,100 +7,108 @@ use super::sent_times::SentTimes;
 use super::threads::joined;
 use linux::sys::clock;
 use record::spec::TestSpec;
-use record::traffic::EndReport;
+use record::traffic::{EndReport, Schedule};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Sends by plan: what is due leaves at once, at most one burst at a time. `left` is told of every burst: its numbers
-/// and when it was due to leave the hands of the sender.
-pub fn send_planned(
-    out: &mut impl Outgoing,
-    plan: &OpenLoopPlan,
-    stop: &AtomicBool,
-    mut left: impl FnMut(std::ops::Range<u64>, u64),
-) -> SenderCounts {
-    let mut sent = SenderCounts::default();
-    let mut next = 0;
-    while next < plan.total() && !out.is_closed() {
-        let Some(now) = schedule::wait_until(plan.planned(next), stop) else { break };
-        if plan.is_over(now) {
-            break;
-        }
-        let until = plan.due(now).clamp(next + 1, next + out.capacity());
-        left(next..until, now);
-        out.send(next..until, |number| plan.planned(number), &mut sent);
-        for number in next..sent.attempted {
-            sent.lateness.record(now - plan.planned(number).min(now));
-        }
-        sent.begun_ns = if sent.begun_ns == 0 { now } else { sent.begun_ns };
-        sent.ended_ns = now;
-        next = sent.attempted;
-    }
-    sent
+/// What one sender did.
+pub struct Paced {
+    sent: SenderCounts,
+    over: Intervals,
+    plan: Option<OpenLoopPlan>,
+    cpu_ns: u64,
 }
 
-/// Sends as fast as the kernel takes it.
-pub fn send_freely(
+/// Sends a share of a test that begins at `start_ns`. By plan, what is due leaves at once, at most one burst at a time;
+/// without one, a burst leaves as soon as the one before has. `leaves` is told of every burst: its numbers and the time.
+pub fn send_share(
     out: &mut impl Outgoing,
     spec: &TestSpec,
+    start_ns: u64,
+    share: Share,
     stop: &AtomicBool,
-    over: &mut Intervals,
-) -> SenderCounts {
-    let mut sent = SenderCounts { begun_ns: clock::monotonic_ns(), ..SenderCounts::default() };
-    let end = schedule::deadline_of(spec, sent.begun_ns);
-    let total = spec.count.unwrap_or(u64::MAX);
-    let mut next = 0;
-    let mut now = sent.begun_ns;
-    while next < total && now < end && !stop.load(Relaxed) {
-        let until = next + out.capacity().min(total - next);
-        let before = (sent.sent, sent.bytes);
-        out.send(next..until, |_| now, &mut sent);
-        over.add(now, sent.sent - before.0, sent.bytes - before.1);
-        next = sent.attempted;
-        sent.ended_ns = now;
-        now = clock::monotonic_ns();
-    }
-    sent
-}
-
-/// Sends a whole test one way, by its plan or as fast as the way out takes it, and reports the sending half.
-pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &AtomicBool) -> EndReport {
-    let mut report = EndReport::default();
-    let mut over = Intervals::for_duration(spec.duration_ms);
+    mut leaves: impl FnMut(Range<u64>, u64),
+) -> Paced {
     clock::precise_timers();
     let cpu = clock::thread_cpu_ns();
-    let plan = OpenLoopPlan::of(spec, clock::monotonic_ns(), spec.size, Share::ALL);
-    let sent = match &plan {
-        Some(plan) => send_planned(out, plan, stop, |numbers, now| {
-            let many = numbers.end - numbers.start;
-            over.add(now, many, many * u64::from(spec.size));
-        }),
-        None => send_freely(out, spec, stop, &mut over),
+    let plan = OpenLoopPlan::of(spec, start_ns, share);
+    let (total, end) = match &plan {
+        Some(plan) => (plan.total(), plan.give_up_ns.saturating_add(1)),
+        None => (share.count(spec.count).unwrap_or(u64::MAX), schedule::deadline_of(spec, start_ns)),
     };
-    sent.report(sent.schedule(plan.as_ref()), &mut report);
-    report.intervals = over.finish();
-    report.thread_cpu_ns = clock::thread_cpu_ns() - cpu;
+    let mut over = Intervals::for_duration(spec.duration_ms);
+    over.begin(start_ns);
+    let mut sent = SenderCounts::default();
+    let mut next = 0;
+    while next < total && !out.is_closed() && !stop.load(Relaxed) {
+        let now = match &plan {
+            Some(plan) => schedule::wait_until(plan.planned(next), stop),
+            None => Some(clock::monotonic_ns()),
+        };
+        let Some(now) = now.filter(|&now| now < end) else { break };
+        let due = plan.as_ref().map_or(total, |plan| plan.due(now).max(next + 1));
+        let until = due.min(next.saturating_add(out.capacity()));
+        leaves(next..until, now);
+        let before = (sent.sent, sent.bytes);
+        sent.begun_ns = if sent.begun_ns == 0 { now } else { sent.begun_ns };
+        sent.ended_ns = now;
+        out.send(next..until, |number| plan.as_ref().map_or(now, |plan| plan.planned(number)), &mut sent);
+        over.add(sent.ended_ns, sent.sent - before.0, sent.bytes - before.1);
+        if let Some(plan) = &plan {
+            (next..sent.attempted)
+                .for_each(|number| sent.lateness.record(now - plan.planned(number).min(now)));
+        }
+        next = sent.attempted;
+    }
+    Paced { sent, over, plan, cpu_ns: clock::thread_cpu_ns() - cpu }
+}
+
+/// The sending half of a report of all who sent at the same time.
+pub fn report(all: impl IntoIterator<Item = Paced>) -> EndReport {
+    let mut report = EndReport::default();
+    let (mut sent, mut schedule) = (SenderCounts::default(), Schedule::default());
+    let mut over: Option<Intervals> = None;
+    for one in all {
+        let own = one.sent.schedule(one.plan.as_ref());
+        schedule.achieved_per_second += own.achieved_per_second;
+        schedule.generator_limited |= own.generator_limited;
+        if let Some(requested) = own.requested_per_second {
+            *schedule.requested_per_second.get_or_insert(0.0) += requested;
+        }
+        sent.merge(&one.sent);
+        match &mut over {
+            Some(over) => over.merge(one.over),
+            None => over = Some(one.over),
+        }
+        report.thread_cpu_ns += one.cpu_ns;
+    }
+    schedule.lateness = sent.lateness.summary();
+    sent.report(schedule, &mut report);
+    report.intervals = over.map(Intervals::finish).unwrap_or_default();
     report
 }
 
-/// Sends requests by plan while `read` takes the responses on a thread of its own; the sending half of the report, and what was
-/// read.
+/// Sends a whole test one way and reports the sending half.
+pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &AtomicBool) -> EndReport {
+    report([send_share(out, spec, clock::monotonic_ns(), Share::ALL, stop, |_, _| {})])
+}
+
+/// Sends the requests of a test that begins at `start_ns` by plan while `read` takes the responses on a thread of its own; the
+/// sending half of the report, and what was read.
 pub fn ask<R: Send>(
     out: &mut impl Outgoing,
-    plan: &OpenLoopPlan,
+    spec: &TestSpec,
+    start_ns: u64,
     stop: &AtomicBool,
     read: impl FnOnce(&SentTimes) -> R + Send,
 ) -> (EndReport, R) {
-    let times = SentTimes::new();
-    let cpu = clock::thread_cpu_ns();
+    let times = SentTimes::default();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| read(&times));
-        let sent = send_planned(out, plan, stop, |numbers, now| {
+        let paced = send_share(out, spec, start_ns, Share::ALL, stop, |numbers, now| {
             numbers.for_each(|number| times.leaves(number, now));
         });
-        times.finish(sent.sent);
-        let read = joined(reader);
-        let mut report = EndReport { thread_cpu_ns: clock::thread_cpu_ns() - cpu, ..EndReport::default() };
-        sent.report(sent.schedule(Some(plan)), &mut report);
-        (report, read)
+        times.finish(paced.sent.sent);
+        (report([paced]), joined(reader))
     })
 }

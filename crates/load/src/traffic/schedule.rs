@@ -33,7 +33,8 @@ pub struct OpenLoopPlan {
     start_ns: u64,
     gap_ns: f64,
     total: u64,
-    give_up_ns: u64,
+    /// When what is overdue is given up, `CLOCK_MONOTONIC` in nanoseconds.
+    pub give_up_ns: u64,
 }
 
 impl OpenLoopPlan {
@@ -50,10 +51,10 @@ impl OpenLoopPlan {
         OpenLoopPlan { start_ns, gap_ns: 1e9 / rate, total, give_up_ns }
     }
 
-    /// The plan that `spec` asks for, from now on; none without a rate. `size` is the payload of one message and
-    /// `share` the part of the rate and the count that this sender has of all.
-    pub fn of(spec: &TestSpec, start_ns: u64, size: u32, share: Share) -> Option<Self> {
-        let rate = spec.rate?.messages_per_second(size) / f64::from(share.of.max(1));
+    /// The plan that `spec` asks for, from `start_ns` on; none without a rate. `share` is the part of the rate and the count that
+    /// this sender has of all.
+    pub fn of(spec: &TestSpec, start_ns: u64, share: Share) -> Option<Self> {
+        let rate = spec.rate?.messages_per_second(spec.message_size()) / f64::from(share.of.max(1));
         Some(OpenLoopPlan::new(start_ns, rate, spec.duration_ms, share.count(spec.count)))
     }
 

@@ -14,13 +14,15 @@ pub struct SentTimes {
     accepted: AtomicU64,
 }
 
-impl SentTimes {
+impl Default for SentTimes {
     /// None yet.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let times = (0..RING).map(|_| AtomicU64::new(0)).collect();
         SentTimes { times, many: AtomicU64::new(0), accepted: AtomicU64::new(u64::MAX) }
     }
+}
 
+impl SentTimes {
     /// Request `number` leaves at `at_ns`.
     #[inline]
     pub fn leaves(&self, number: u64, at_ns: u64) {
@@ -53,19 +55,13 @@ impl SentTimes {
     }
 }
 
-impl Default for SentTimes {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn sent_times_are_known_while_they_are_in_the_ring() {
-        let times = SentTimes::new();
+        let times = SentTimes::default();
         assert_eq!(times.of(0), None);
         for number in 0..RING as u64 + 10 {
             times.leaves(number, number + 1);

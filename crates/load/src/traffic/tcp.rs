@@ -4,6 +4,7 @@
 //! parallel connections it is) that the receiver sends back. So a stranger's connection is not taken for the test's,
 //! both ends number the connections alike, and the path is warm. These bytes are not counted.
 
+use super::datagram::{Outgoing, SenderCounts};
 use super::end::{End, POLL, Ready, open_at, prepared};
 use super::samples::{Registry, with_samples};
 use super::threads::joined;
@@ -12,11 +13,12 @@ use crate::protocol::setup::Setup;
 use linux::sys::clock;
 use linux::sys::socket::{self, Direction};
 use linux::sys::tcp::{self, Options};
+use record::Problem;
 use record::spec::TestSpec;
 use record::traffic::{EndReport, Settings};
-use record::{Problem, Result};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 use std::thread::Scope;
@@ -50,17 +52,21 @@ fn set_timeouts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket::set_timeout(stream, Direction::Receive, Some(timeout))
 }
 
-/// The connections of a sender.
-pub struct Connections {
-    /// In the order of their numbers.
-    pub streams: Vec<TcpStream>,
+/// The connecting end: the connections of a sender in the order of their numbers, and what it does with them.
+struct Connector<W> {
+    streams: Vec<TcpStream>,
     /// The same, for whoever looks at them meanwhile.
-    pub registry: Registry,
+    registry: Registry,
     token: u8,
+    work: W,
 }
 
-/// Connects all connections of a test, says hello on each.
-pub fn connect(setup: &Setup, method: String) -> Result<(Connections, Prepared)> {
+/// Connects all connections of a test, says hello on each. `work` is given the connections and the time that the test begins at,
+/// and reports what it sent.
+pub fn connect<W>(setup: &Setup, method: String, work: W) -> Ready
+where
+    W: FnMut(&[TcpStream], u64, &AtomicBool) -> EndReport + Send + 'static,
+{
     let remote = SocketAddr::new(setup.address, setup.port);
     let (mut streams, registry) = (Vec::new(), Registry::new(setup.spec.streams));
     let (mut ports, mut settings) = (Vec::new(), Settings::default());
@@ -85,12 +91,13 @@ pub fn connect(setup: &Setup, method: String) -> Result<(Connections, Prepared)>
         streams.push(stream);
     }
     settings.method = method;
-    Ok((Connections { streams, registry, token: setup.token }, Prepared { ports, icmp_id: None, settings }))
+    let prepared = Prepared { ports, icmp_id: None, settings };
+    Ok((prepared, Box::new(Connector { streams, registry, token: setup.token, work })))
 }
 
-impl Connections {
+impl<W: FnMut(&[TcpStream], u64, &AtomicBool) -> EndReport + Send> End for Connector<W> {
     /// Waits for the receiver's hello on every connection; true when all came.
-    pub fn are_answered(&self) -> bool {
+    fn warm_up(&mut self) -> bool {
         let until = clock::monotonic_ns() + HELLO_NS;
         (0..).zip(&self.streams).all(|(index, mut stream)| {
             let mut bytes = [0; message::LENGTH];
@@ -98,6 +105,62 @@ impl Connections {
             read_whole(&mut stream, &mut bytes, goes_on).is_ok()
                 && bytes == hello(self.token, index, Flags::PROBE.with(Flags::RESPONSE))
         })
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+        let start = clock::monotonic_ns();
+        let Connector { streams, registry, work, .. } = self;
+        let (report, tcp) = with_samples(registry, &AtomicU64::new(start), || work(streams, start, stop));
+        for stream in streams {
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+        EndReport { tcp, ..report }
+    }
+}
+
+/// Messages as they leave by a connection: those of a burst in one `write`.
+pub struct Writes<'a, F> {
+    /// The connection.
+    pub stream: &'a TcpStream,
+    /// The longest burst.
+    pub bytes: &'a [u8],
+    /// Bytes of one message.
+    pub size: usize,
+    /// False when a `write` that waits is to be given up.
+    pub goes_on: F,
+    /// No more can be written.
+    pub failed: bool,
+}
+
+impl<F: Fn() -> bool> Outgoing for Writes<'_, F> {
+    fn capacity(&self) -> u64 {
+        (self.bytes.len() / self.size) as u64
+    }
+
+    fn send(&mut self, numbers: Range<u64>, _planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
+        let many = numbers.end - numbers.start;
+        let bytes = &self.bytes[..many as usize * self.size];
+        let written = write_whole(&mut self.stream, bytes, &self.goes_on);
+        sent.ended_ns = clock::monotonic_ns();
+        let (calls, part) =
+            written.as_ref().map_or_else(|(_, part)| (1, *part), |calls| (*calls, bytes.len()));
+        let whole = (part / self.size) as u64;
+        sent.attempted = numbers.end;
+        sent.calls += calls;
+        sent.bytes += part as u64;
+        sent.sent += whole;
+        if let Err((error, _)) = written {
+            self.failed = true;
+            if error.kind() == io::ErrorKind::WouldBlock {
+                sent.attempted -= many - whole; // cut off by the end of the test, not refused
+            } else {
+                sent.errors.add(&error, many - whole);
+            }
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.failed
     }
 }
 

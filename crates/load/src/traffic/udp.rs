@@ -1,21 +1,18 @@
 //! UDP sockets of a test: opened, probed, read until the end.
 
 use super::arrivals::Arrivals;
-use super::end::{DRAIN_NS, POLL, any_like, open_at, prepared};
+use super::end::{End, POLL, any_like, open_at, prepared};
 use crate::protocol::message::Prepared;
 use crate::protocol::setup::Setup;
 use linux::sys::clock;
 use linux::sys::socket::{self, Direction};
 use linux::sys::udp::{self, ReceiveBatch, SendBatch, Wait};
+use record::traffic::EndReport;
 use record::{Problem, Result};
-use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags, Message};
-
-/// When probes are sent, in milliseconds after the first.
-const PROBES_MS: [u64; 5] = [0, 50, 150, 350, 750];
 
 /// Opens the sender's socket, connected to the receiver.
 pub fn connect(setup: &Setup) -> Result<(UdpSocket, Prepared)> {
@@ -49,79 +46,42 @@ pub fn bind(setup: &Setup) -> Result<(UdpSocket, Prepared)> {
     Ok((socket, prepared))
 }
 
-/// Sends probes until one is answered, then waits a moment for the other answers so that none arrives in the test.
-pub fn probe(socket: &UdpSocket, stream: u8) -> bool {
-    let flags = Flags::PROBE.with(Flags::REQUEST);
-    let (mut bytes, mut reply) = ([0; message::LENGTH], [0; 2048]);
-    let begun = clock::monotonic_ns();
-    let (mut sent, mut answered) = (0u64, 0u64);
-    for (sequence, pair) in PROBES_MS.iter().enumerate() {
-        let next = PROBES_MS.get(sequence + 1).copied().unwrap_or(pair + 250);
-        Message { stream, flags, sequence: sequence as u64, planned_ns: 0 }.write(&mut bytes);
-        sent += u64::from(socket.send(&bytes).is_ok());
-        let until = if answered > 0 { clock::monotonic_ns() } else { begun + next * 1_000_000 };
-        while answered < sent && is_answered(socket, until, &mut reply) {
-            answered += 1;
-        }
-        if answered > 0 {
-            let until = clock::monotonic_ns() + 20_000_000;
-            while answered < sent && is_answered(socket, until, &mut reply) {
-                answered += 1;
-            }
-            break;
-        }
-        clock::sleep_until(begun + next * 1_000_000);
-    }
-    answered > 0
+/// The end that reads datagrams; `each` sees every batch with its length and the time it was read at.
+struct Reader<F> {
+    socket: UdpSocket,
+    setup: Setup,
+    flags: Flags,
+    batch: ReceiveBatch,
+    each: F,
 }
 
-fn is_answered(socket: &UdpSocket, until_ns: u64, reply: &mut [u8]) -> bool {
-    loop {
-        let left = until_ns.saturating_sub(clock::monotonic_ns());
-        if left == 0 {
-            return false;
-        }
-        let _ = socket::set_timeout(socket, Direction::Receive, Some(Duration::from_nanos(left)));
-        match socket.recv(reply) {
-            Ok(length) if Message::read(&reply[..length]).is_some_and(|m| m.flags.has(Flags::PROBE)) => {
-                return true;
-            }
-            Ok(_) => {}
-            // A host that answers "port unreachable" at once must not be asked again at once.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            Err(_) => clock::sleep_until(clock::monotonic_ns() + 1_000_000),
-        }
-    }
+/// An end that reads the test's datagrams of these flags from a socket of [`bind`] and hands each batch to `each`: what was
+/// counted so far, the batch, its length and the time it was read at.
+pub fn reader<F>(socket: UdpSocket, setup: &Setup, flags: Flags, batch: ReceiveBatch, each: F) -> Box<dyn End>
+where
+    F: FnMut(&mut Arrivals, &UdpSocket, &ReceiveBatch, usize, u64) + Send + 'static,
+{
+    Box::new(Reader { socket, setup: setup.clone(), flags, batch, each })
 }
 
-/// Reads until stopped, then what is left in the socket; `each` sees every batch with the time it was read at, and `messages`
-/// counts what came late and the errors met while reading.
-pub fn read_until_stopped(
-    socket: &UdpSocket,
-    batch: &mut ReceiveBatch,
-    messages: &mut Arrivals,
-    stop: &AtomicBool,
-    mut each: impl FnMut(&mut Arrivals, &ReceiveBatch, usize, u64),
-) {
-    let mut until = u64::MAX;
-    loop {
-        if !messages.received.is_late && stop.load(Relaxed) {
-            messages.received.is_late = true;
-            until = clock::monotonic_ns() + DRAIN_NS;
-        }
-        let is_late = messages.received.is_late;
-        match batch.receive(socket, if is_late { Wait::No } else { Wait::ForOne }) {
-            Ok(many) => {
-                let now = clock::monotonic_ns();
-                messages.received.read_at(now);
-                each(messages, batch, many, now);
-                if now > until {
-                    return;
+impl<F: FnMut(&mut Arrivals, &UdpSocket, &ReceiveBatch, usize, u64) + Send> End for Reader<F> {
+    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+        let Reader { socket, setup, flags, batch, each } = self;
+        let mut arrivals = Arrivals::of(setup, *flags, setup.spec.size as usize);
+        arrivals.read_until_stopped(stop, |arrivals| {
+            let is_late = arrivals.received.is_late;
+            match batch.receive(&*socket, if is_late { Wait::No } else { Wait::ForOne }) {
+                Ok(many) => {
+                    let now = clock::monotonic_ns();
+                    arrivals.received.read_at(now);
+                    each(arrivals, socket, batch, many, now);
                 }
+                Err(_) if is_late => return false,
+                Err(error) => arrivals.received.failed(&error),
             }
-            Err(_) if is_late => return,
-            Err(error) => messages.received.failed(&error),
-        }
+            true
+        });
+        EndReport { socket_drops: socket::drops(&*socket).ok(), ..arrivals.into_report() }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::flow::{Flow, burst, uri};
 use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Arrivals;
-use crate::traffic::end::{DRAIN_NS, End, POLL, Ready, prepared};
+use crate::traffic::end::{End, POLL, Ready, prepared};
 use crate::traffic::ports::with_setting;
 use crate::traffic::udp::probe_answer;
 use linux::observe::next_hop;
@@ -12,7 +12,7 @@ use linux::sys::{clock, udp};
 use record::traffic::{EndReport, Settings};
 use record::{PortKind, Problem, Through};
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags};
 
@@ -104,27 +104,18 @@ fn take_in(batch: &Batch<'_>, flow: Flow, token: u8, socket: &UdpSocket, arrival
 impl End for Receiver {
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
         let (token, flow, limit) = (self.setup.token, self.flow, burst(self.setup.spec.batch));
-        let (mut arrivals, mut ended, mut drain_until) = (self.arrivals(), None, u64::MAX);
-        loop {
-            if !arrivals.received.is_late && stop.load(Relaxed) {
-                arrivals.received.is_late = true;
-                drain_until = clock::monotonic_ns() + DRAIN_NS;
-            }
+        let (mut arrivals, mut ended) = (self.arrivals(), None);
+        arrivals.read_until_stopped(stop, |arrivals| {
             let is_late = arrivals.received.is_late;
             match self.port.receive(limit, Wait::For(if is_late { QUIET } else { POLL })) {
-                Ok(batch) if batch.is_empty() && is_late => break,
-                Ok(batch) => take_in(&batch, flow, token, &self.socket, &mut arrivals),
+                Ok(batch) if batch.is_empty() && is_late => return false,
+                Ok(batch) => take_in(&batch, flow, token, &self.socket, arrivals),
                 Err(PortError::Io(error)) => arrivals.received.failed(&error),
                 Err(PortError::Down) => {}
-                Err(error) => {
-                    ended = Some(error.to_string());
-                    break;
-                }
+                Err(error) => ended = Some(error.to_string()),
             }
-            if is_late && clock::monotonic_ns() > drain_until {
-                break;
-            }
-        }
+            ended.is_none()
+        });
         let mut report = arrivals.into_report();
         report.port_drops = self.port.counters().drops;
         report.socket_drops = Some(report.port_drops.iter().map(|drop| drop.count).sum());

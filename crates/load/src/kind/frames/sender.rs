@@ -6,6 +6,7 @@ use crate::protocol::setup::Setup;
 use crate::send::build::Moment;
 use crate::send::engine::Source;
 use crate::send::program::CompiledTemplate;
+use crate::traffic::ask::probe;
 use crate::traffic::datagram::{Outgoing, SenderCounts};
 use crate::traffic::end::{End, Ready};
 use crate::traffic::ports::{bypasses_qdisc, drops_since};
@@ -20,6 +21,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::frame::Ends;
+use wire::message::Flags;
 
 /// How long a full port is waited for before the rest of a burst is left for later.
 const PATIENCE_NS: u64 = 250_000_000;
@@ -94,7 +96,7 @@ impl Sender {
 
 impl End for Sender {
     fn warm_up(&mut self) -> bool {
-        let answered = udp::probe(&self.socket, self.setup.token);
+        let answered = probe(&self.socket, self.setup.token, Flags::RESPONSE);
         self.program = self.resolve().ok();
         answered
     }
