@@ -12,7 +12,7 @@ use clap::Args;
 use linux::port::StampSource;
 use linux::tune::stamps::{Side, Stamping};
 use load::send::engine::EngineControl;
-use load::send::pace::Rate;
+use load::send::pace::{AskedRate, read_rate};
 use load::send::replay::Recording;
 use load::send::template::{Size, Template};
 use load::send::{Job, SendContent, Sending, build, calibrate, half, job};
@@ -47,8 +47,8 @@ pub struct SendArgs {
     #[arg(long, value_name = "FILE")]
     from: Option<String>,
     /// How fast: 100kpps, 1gbit (bits without FCS, preamble and gap), max [default: max; a file's own times].
-    #[arg(long, value_parser = Rate::read)]
-    rate: Option<Rate>,
+    #[arg(long, value_parser = read_rate)]
+    rate: Option<AskedRate>,
     /// Count FCS, preamble and gap (24 bytes a frame) in a rate of bits.
     #[arg(long)]
     wire: bool,
@@ -155,14 +155,14 @@ fn job_of(args: &SendArgs) -> Result<Job> {
         }
         None => SendContent::Template(template(args)?),
     };
-    let rate = args.rate.filter(|_| !args.calibrate).unwrap_or(Rate::Max);
+    let rate = args.rate.flatten().filter(|_| !args.calibrate);
     let count = match (&what, args.count, args.duration) {
         _ if args.calibrate => None,
         (_, Some(0), _) => return Err(Problem::input("--count must be at least 1")),
         (_, Some(count), _) => Some(count),
         (_, None, Some(_)) => None,
         (SendContent::Recording(recording, ..), ..) => Some(recording.len() * args.loops.unwrap_or(1).max(1)),
-        (SendContent::Template(_), ..) if args.rate.is_some_and(|rate| rate != Rate::Max) => {
+        (SendContent::Template(_), ..) if args.rate.flatten().is_some() => {
             return Err(
                 Problem::input("neither a count nor a duration is given").help("add --count or --duration")
             );
@@ -202,8 +202,7 @@ fn speed(args: &SendArgs) -> Result<Option<f64>> {
 
 fn rate_text(args: &SendArgs, what: &SendContent) -> String {
     match (args.rate, what) {
-        (Some(Rate::Frames(rate)), _) => record::Rate::MessagesPerSecond(rate).to_string(),
-        (Some(Rate::Bits(rate)), _) => record::Rate::BitsPerSecond(rate).to_string(),
+        (Some(Some(rate)), _) => rate.to_string(),
         (None, SendContent::Recording(_, _, Some(speed))) => format!("the file's times × {speed}"),
         _ => "max".into(),
     }

@@ -49,8 +49,8 @@ pub struct TestArgs {
     response: u32,
     /// Send at this rate: 200pps, 50kpps, 100mbit, 1.5gbit, or max [default: ping 10pps; the others max: as fast as possible,
     /// or one request after the other].
-    #[arg(long, value_parser = pace::Rate::read)]
-    rate: Option<pace::Rate>,
+    #[arg(long, value_parser = pace::read_rate)]
+    rate: Option<pace::AskedRate>,
     /// Send N messages; without --duration, however long that takes.
     #[arg(long)]
     count: Option<u64>,
@@ -225,13 +225,8 @@ fn size_help() -> String {
 
 /// The rate of the plan; none for as fast as possible.
 fn rate_of(args: &TestArgs) -> Option<Rate> {
-    match args.rate {
-        // A flood must be asked for.
-        None => args.kind.facts().gentle_rate,
-        Some(pace::Rate::Max) => None,
-        Some(pace::Rate::Frames(rate)) => Some(Rate::MessagesPerSecond(rate)),
-        Some(pace::Rate::Bits(rate)) => Some(Rate::BitsPerSecond(rate)),
-    }
+    // A flood must be asked for.
+    args.rate.unwrap_or(args.kind.facts().gentle_rate)
 }
 
 /// Splits HOST[:PORT]; an IPv6 address with a port has brackets.

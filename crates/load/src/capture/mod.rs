@@ -22,8 +22,11 @@ pub mod writer;
 
 use crate::traffic::ports::{add_drops, drops_since, with_setting};
 use census::Census;
-use linux::port::{self, Direction, Member, Port, PortError, PortOptions, ReceiveCounters, StampSource, Uri};
+use linux::port::{
+    self, Direction, Member, PortError, PortOptions, ReceiveCounters, Receiver, StampSource, Uri,
+};
 use linux::sys::{clock, process};
+use queue::ReceiverSide;
 use record::capture::{CaptureReport, CaptureSecond, CaptureSeen, Recorded, SCHEMA, SECOND, Written};
 use record::unit::many;
 use record::{PlaceDrop, PortKind, PortSetting, Problem, Result, Through, drop};
@@ -93,6 +96,14 @@ impl Default for CaptureOptions {
     }
 }
 
+impl CaptureOptions {
+    /// The filter, if the kernel is to run it; for false, if this program is.
+    fn filter_run_by_kernel(&self, kernel: bool) -> Option<Program> {
+        let (_, program) = self.filter.as_ref().filter(|_| kernel_filters(&self.uri) == kernel)?;
+        Some(program.clone())
+    }
+}
+
 /// Who is told what happens.
 pub trait Listener {
     /// The ports are open; this took effect.
@@ -127,21 +138,20 @@ pub fn run(wish: &CaptureOptions, listener: &mut dyn Listener) -> Result<Outcome
     let mut watcher = Watcher::open(&wish.uri, wish.outgoing);
     let read = |watcher: &mut Option<Watcher>| watcher.as_mut().and_then(Watcher::read);
     let opening = read(&mut watcher);
-    let ports = open(wish)?;
-    let settings =
-        ports[0].receiver.as_ref().map(|receiver| receiver.settings().to_vec()).unwrap_or_default();
-    let shared = Shared::new(ports.len(), wish.count);
-    let link = link_of(&ports[0]);
+    let receivers = open(wish)?;
+    let settings = receivers[0].settings().to_vec();
+    let shared = Shared::new(receivers.len(), wish.count);
+    let link = link_of(&*receivers[0]);
     if link != Link::ETHERNET && wish.filter.is_some() {
         return Err(Problem::input("filters are compiled for Ethernet, and these frames are something else")
             .at(&wish.uri)
             .help("capture without a filter"));
     }
-    let (lanes, ready) = prepare_writer(wish, ports.len(), link)?;
+    let (lanes, ready) = prepare_writer(wish, receivers.len(), link)?.unzip();
     let before = read(&mut watcher);
     listener.opened(&settings)?;
     let begun = (clock::realtime_ns(), clock::monotonic_ns());
-    let workers = workers(wish, ports, lanes, &shared, watcher.is_some());
+    let workers = workers(wish, receivers, lanes.unwrap_or_default(), &shared, watcher.is_some());
 
     let (got, written, ending, told) = std::thread::scope(|scope| {
         let writer = ready.map(|ready| scope.spawn(|| writer::run(ready, &shared.writer, &|| shared.lost())));
@@ -161,23 +171,22 @@ pub fn run(wish: &CaptureOptions, listener: &mut dyn Listener) -> Result<Outcome
     let (begun_ns, ended_ns) = (begun.1, ending.1);
     let seen = watcher.map(Watcher::seen).unwrap_or_default();
     let seen = CaptureSeen { begun_ns, ended_ns, opening, before, ending: ending.0, after, ..seen };
-    let end = End { settings, begun_ns: begun.0, seen, why: told, shared: &shared };
+    let end = End { settings, begun_ns: begun.0, seen, told, shared: &shared };
     Ok(end.report(wish, got, written))
 }
 
 /// Opens one port for each thread.
-fn open(wish: &CaptureOptions) -> Result<Vec<Port>> {
+fn open(wish: &CaptureOptions) -> Result<Vec<Box<dyn Receiver>>> {
     let count = wish.threads.max(1);
     let kind = Uri::parse(&wish.uri)?.kind;
-    if count > 1 && !kernel_filters(&kind) {
+    if count > 1 && !kernel_filters(&wish.uri) {
         return Err(Problem::input(format!("port kind '{kind}' cannot be shared by {count} threads"))
             .at(&wish.uri)
             .help("use int: or ring:, or one thread"));
     }
     // Fan-out groups have numbers of 16 bits; those of different processes should differ.
     let group = (std::process::id() as u16) ^ (clock::monotonic_ns() >> 20) as u16;
-    let filter =
-        if kernel_filters(&kind) { wish.filter.as_ref().map(|(_, program)| program.clone()) } else { None };
+    let filter = wish.filter_run_by_kernel(true);
     let open = |index| {
         let wish_of_port = PortOptions {
             direction: Direction::Receive,
@@ -186,17 +195,13 @@ fn open(wish: &CaptureOptions) -> Result<Vec<Port>> {
             outgoing: wish.outgoing,
             filter: filter.clone(),
             stamps: wish.stamps,
-            queue: None,
             member: (count > 1).then_some(Member { index, count, group }),
-            area: None,
             any_link: true,
-            ring_bytes: None,
+            ..PortOptions::default()
         };
         let port = port::open(&patient(&wish.uri), &wish_of_port)?;
-        match port.receiver {
-            Some(_) => Ok(port),
-            None => Err(Problem::input("nothing can be received from this port").at(&wish.uri)),
-        }
+        let nothing = || Problem::input("nothing can be received from this port").at(&wish.uri);
+        port.receiver.ok_or_else(nothing)
     };
     (0..count).map(open).collect()
 }
@@ -211,88 +216,75 @@ fn patient(uri: &str) -> String {
 }
 
 /// True for the kinds whose filter runs in the kernel; everywhere else it runs here, where its refusals are counted.
-fn kernel_filters(kind: &str) -> bool {
-    PortKind::named(kind).is_some_and(|kind| kind.through == Through::PacketSocket)
+fn kernel_filters(uri: &str) -> bool {
+    let kind = Uri::parse(uri).ok().and_then(|uri| PortKind::named(&uri.kind));
+    kind.is_some_and(|kind| kind.through == Through::PacketSocket)
 }
 
-type WriterQueues = Vec<Option<queue::ReceiverSide>>;
-
 /// What frames of the port begin with.
-fn link_of(port: &Port) -> Link {
-    let interfaces = port.receiver.as_ref().map(|receiver| receiver.interfaces()).unwrap_or_default();
-    interfaces.first().map_or(Link::ETHERNET, |interface| interface.link)
+fn link_of(receiver: &dyn Receiver) -> Link {
+    receiver.interfaces().first().map_or(Link::ETHERNET, |interface| interface.link)
 }
 
 fn prepare_writer(
     wish: &CaptureOptions,
     threads: usize,
     link: Link,
-) -> Result<(WriterQueues, Option<writer::Ready>)> {
-    let Some(file) = &wish.file else { return Ok(((0..threads).map(|_| None).collect(), None)) };
+) -> Result<Option<(Vec<ReceiverSide>, writer::Ready)>> {
+    let Some(file) = &wish.file else { return Ok(None) };
     let snap = wish.snap.unwrap_or(u32::MAX).min(wire::pcap::MAX_FRAME) as usize;
     let (lanes, collector) = queue::lanes(threads, wish.queue_bytes, snap);
     let mut file = file.clone();
     file.interface.link = link;
-    let ready = writer::prepare(file, collector, threads)?;
-    Ok((lanes.into_iter().map(Some).collect(), Some(ready)))
+    Ok(Some((lanes, writer::prepare(file, collector, threads)?)))
 }
 
 fn workers<'a>(
     wish: &CaptureOptions,
-    ports: Vec<Port>,
-    lanes: WriterQueues,
+    receivers: Vec<Box<dyn Receiver>>,
+    lanes: Vec<ReceiverSide>,
     shared: &'a Shared,
     drains: bool,
 ) -> Vec<Worker<'a>> {
-    let kind = Uri::parse(&wish.uri).map(|uri| uri.kind).unwrap_or_default();
-    let filter = wish.filter.as_ref().filter(|_| !kernel_filters(&kind)).map(|(_, program)| program.clone());
+    let filter = wish.filter_run_by_kernel(false);
     let offset_ns = clock::realtime_ns().wrapping_sub(clock::monotonic_ns());
-    let make = |(number, (port, lane)): (usize, (Port, Option<queue::ReceiverSide>))| {
+    let make = |(number, (receiver, lane)): (usize, (Box<dyn Receiver>, Option<ReceiverSide>))| {
         let (mut census, filter) = (Census::new(offset_ns), filter.clone());
-        census.ethernet = link_of(&port) == Link::ETHERNET;
+        census.ethernet = link_of(&*receiver) == Link::ETHERNET;
         census.only_count = wish.only_count;
         let tally =
             Tally { counts: Counts { census, filtered: 0, after: 0, recorded: None }, lane, filter, shared };
         let cpu = wish.cpus.get(number % wish.cpus.len().max(1)).copied();
-        port.receiver.map(|receiver| Worker { receiver, number, cpu, drains, tally })
+        Worker { receiver, number, cpu, drains, tally }
     };
-    ports.into_iter().zip(lanes).enumerate().filter_map(make).collect()
+    let lanes = lanes.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+    receivers.into_iter().zip(lanes).enumerate().map(make).collect()
 }
 
-/// Why a capture ended.
-enum Why {
-    Count,
-    Duration,
-    Interrupted,
-    /// A thread ended by itself, or writing failed.
-    Itself,
-    Listener(Problem),
-}
+/// What a capture says that ended because a thread did, unless the count was reached, or because writing failed.
+const END_OF_PORT: &str = "end of port";
 
-/// Tells the listener every second how it goes; returns when it is over.
-fn watch_over(wish: &CaptureOptions, shared: &Shared, listener: &mut dyn Listener) -> Why {
+/// Tells the listener every second how it goes; returns why it is over, or the listener's problem.
+fn watch_over(wish: &CaptureOptions, shared: &Shared, listener: &mut dyn Listener) -> Result<&'static str> {
     let begun = clock::monotonic_ns();
     let end = wish.duration.map(|time| begun + time.as_nanos() as u64);
     let mut seconds = Seconds { last_ns: begun, ..Seconds::default() };
     loop {
         let now = clock::monotonic_ns();
         if shared.is_full() {
-            return Why::Count;
+            return Ok("count");
         }
         if shared.stopped() || shared.ended.load(Acquire) > 0 || shared.writer.failed.load(Relaxed) {
-            return if shared.is_full() { Why::Count } else { Why::Itself };
+            return Ok(END_OF_PORT);
         }
         if process::interrupted() {
-            return Why::Interrupted;
+            return Ok("interrupted");
         }
         if end.is_some_and(|end| now >= end) {
-            return Why::Duration;
+            return Ok("duration");
         }
         if now - seconds.last_ns >= 1_000_000_000 {
-            let second = seconds.next(shared, now);
-            if let Err(problem) = listener.second(&second) {
-                return Why::Listener(problem);
-            }
+            listener.second(&seconds.next(shared, now))?;
         }
         let next = (seconds.last_ns + 1_000_000_000).min(end.unwrap_or(u64::MAX)).min(now + 50_000_000);
         clock::sleep_until(next);
@@ -321,8 +313,7 @@ impl Seconds {
             .map(|thread| thread.port.lock().unwrap_or_else(PoisonError::into_inner).clone());
         let ports: Vec<ReceiveCounters> = ports.collect();
         let mut drops = add_up(ports.iter().flat_map(|port| &port.drops));
-        drops.push(PlaceDrop::new("queue", drop::FULL, queue));
-        drops.push(PlaceDrop::new("disk", drop::NOT_WRITTEN, shared.writer.disk_drops.load(Relaxed)));
+        drops.extend(lost_on_the_way(queue, shared));
         let freezes = ports.iter().map(|port| port.freezes).sum();
         let duration_ns = now - self.last_ns;
         let seconds = duration_ns as f64 / 1e9;
@@ -343,6 +334,12 @@ impl Seconds {
     }
 }
 
+/// What was lost between the ports and the file.
+fn lost_on_the_way(queue: u64, shared: &Shared) -> [PlaceDrop; 2] {
+    let disk = shared.writer.disk_drops.load(Relaxed);
+    [PlaceDrop::new("queue", drop::FULL, queue), PlaceDrop::new("disk", drop::NOT_WRITTEN, disk)]
+}
+
 /// The same drops of several threads, added up.
 fn add_up<'a>(drops: impl Iterator<Item = &'a PlaceDrop>) -> Vec<PlaceDrop> {
     let mut sums = vec![];
@@ -355,7 +352,7 @@ struct End<'a> {
     settings: Vec<PortSetting>,
     begun_ns: u64,
     seen: CaptureSeen,
-    why: Why,
+    told: Result<&'static str>,
     shared: &'a Shared,
 }
 
@@ -371,16 +368,10 @@ impl End<'_> {
         let (after, freezes, cut) = (sum(|g| g.counts.after), sum(|g| g.port.freezes), sum(|g| g.port.cut));
         let mut drops = add_up(got.iter().flat_map(|got| &got.port.drops));
         self.seen.port_drops.clone_from(&drops);
-        let kind = Uri::parse(&wish.uri).map(|uri| uri.kind).unwrap_or_default();
-        let unknown = wish.filter.is_some() && kernel_filters(&kind);
+        let unknown = wish.filter_run_by_kernel(true).is_some();
         let filtered = (!unknown).then_some(sum(|g| g.counts.filtered));
         if wish.file.is_some() {
-            drops.push(PlaceDrop::new("queue", drop::FULL, sum(|g| g.queue_drops)));
-            drops.push(PlaceDrop::new(
-                "disk",
-                drop::NOT_WRITTEN,
-                self.shared.writer.disk_drops.load(Relaxed),
-            ));
+            drops.extend(lost_on_the_way(sum(|g| g.queue_drops), self.shared));
         }
         let errors: Vec<PortError> = got.iter_mut().filter_map(|got| got.ended.take()).collect();
         let mut notes: Vec<String> = got.iter().flat_map(|got| got.notes.iter().cloned()).collect();
@@ -439,13 +430,10 @@ impl End<'_> {
         if let Some(error) = errors.into_iter().find(|error| !matches!(error, PortError::Ended)) {
             return (error.to_string(), Some(Problem::from(error).at(&wish.uri)));
         }
-        match &self.why {
-            Why::Count => ("count".into(), None),
-            Why::Duration => ("duration".into(), None),
-            Why::Interrupted => ("interrupted".into(), None),
-            Why::Itself if self.shared.is_full() => ("count".into(), None),
-            Why::Itself => ("end of port".into(), None),
-            Why::Listener(problem) => ("its output broke off".into(), Some(problem.clone())),
+        match &self.told {
+            Ok(END_OF_PORT) if self.shared.is_full() => ("count".into(), None),
+            Ok(why) => ((*why).into(), None),
+            Err(problem) => ("its output broke off".into(), Some(problem.clone())),
         }
     }
 }

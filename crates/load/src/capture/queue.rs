@@ -66,7 +66,6 @@ impl Block {
 /// The end of the receiving thread.
 #[derive(Debug)]
 pub struct ReceiverSide {
-    number: usize,
     full: SyncSender<Block>,
     empty: Receiver<Block>,
     now: Option<Block>,
@@ -107,15 +106,7 @@ pub fn lanes(count: usize, bytes: usize, snap: usize) -> (Vec<ReceiverSide>, Col
             let _ = to_lane.send(Block::new(number));
         }
         back.push(to_lane);
-        ReceiverSide {
-            number,
-            full: to_writer.clone(),
-            empty,
-            now: None,
-            snap: snap.min(BLOCK),
-            lost: 0,
-            dropped: 0,
-        }
+        ReceiverSide { full: to_writer.clone(), empty, now: None, snap: snap.min(BLOCK), lost: 0, dropped: 0 }
     };
     let lanes = (0..count).map(make).collect();
     (lanes, Collector { full, back, blocks })
@@ -181,10 +172,5 @@ impl ReceiverSide {
             block.last = true;
         }
         self.hand_over(u64::MAX);
-    }
-
-    /// Its number.
-    pub fn number(&self) -> usize {
-        self.number
     }
 }

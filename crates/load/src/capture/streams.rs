@@ -17,7 +17,7 @@ use wire::pktgen::{self, Pktgen};
 pub const MOST: usize = 64;
 
 /// Who sends to whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Addresses.
     pub pair: Pair,
@@ -52,7 +52,7 @@ struct Sent {
     offset_ns: u64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Stream {
     flow: Flow,
     /// The stream number of a message; none for pktgen.
@@ -125,7 +125,7 @@ impl Streams {
                 }
                 None => {
                     self.last = self.streams.len();
-                    self.streams.push(Stream::new(*flow, number));
+                    self.streams.push(Stream { flow: *flow, number, first: u64::MAX, ..Stream::default() });
                 }
             }
         }
@@ -151,24 +151,6 @@ impl Streams {
 }
 
 impl Stream {
-    fn new(flow: Flow, number: Option<u8>) -> Self {
-        let (sequence, delay) = (Sequence::new(), Delays::default());
-        Stream {
-            flow,
-            number,
-            unwrap: Unwrap::default(),
-            sequence,
-            seen: 0,
-            bytes: 0,
-            first: u64::MAX,
-            last: 0,
-            sent: None,
-            delay,
-            untimed: 0,
-            shared: false,
-        }
-    }
-
     #[inline]
     fn see(&mut self, mut sequence: u64, sent: Option<Sent>, meta: &Meta) {
         if self.number.is_none() {

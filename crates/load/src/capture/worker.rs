@@ -44,7 +44,7 @@ pub struct Progress {
 }
 
 /// What all threads share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Shared {
     stop: AtomicBool,
     /// `CLOCK_REALTIME` of the end.
@@ -65,13 +65,10 @@ impl Shared {
     /// For so many threads and frames.
     pub fn new(threads: usize, count: Option<u64>) -> Self {
         Shared {
-            stop: AtomicBool::new(false),
             end_ns: AtomicU64::new(u64::MAX),
             remaining: AtomicU64::new(count.unwrap_or(u64::MAX)),
-            ended: AtomicU64::new(0),
-            downs: AtomicU64::new(0),
             threads: (0..threads).map(|_| Progress::default()).collect(),
-            writer: writer::Shared::default(),
+            ..Shared::default()
         }
     }
 

@@ -215,7 +215,7 @@ impl Files {
 }
 
 /// Frames of several lanes in the order of time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Merge {
     lanes: Vec<LaneState>,
     blocks: usize,
@@ -241,12 +241,7 @@ impl LaneState {
 impl Merge {
     /// For so many lanes of so many blocks.
     pub fn new(lanes: usize, blocks: usize) -> Self {
-        Merge {
-            lanes: (0..lanes).map(|_| LaneState::default()).collect(),
-            blocks,
-            newest_ns: 0,
-            disordered: 0,
-        }
+        Merge { lanes: (0..lanes).map(|_| LaneState::default()).collect(), blocks, ..Merge::default() }
     }
 
     /// Takes a block; gives back an empty one at once.

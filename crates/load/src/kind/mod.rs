@@ -34,49 +34,25 @@ struct Row {
 
 /// What a frame can carry: a whole datagram behind an Ethernet header.
 const MAX_FRAME: u32 = MAX_DATAGRAM + 14 + 20 + 8;
+/// What an echo request can carry.
+const MAX_ECHO: u32 = MAX_DATAGRAM - wire::icmp::HEADER as u32;
 /// The longest request and response over TCP.
 const MAX_REQUEST: u32 = 1 << 20;
 /// The longest `write` of a stream; 0 is one of the usual length.
 const MAX_WRITE: u32 = 16 << 20;
 
+const fn row(kind: TrafficKind, sizes: Sizes, sender: Prepare, receiver: Prepare) -> Row {
+    Row { kind, sizes, sender, receiver }
+}
+
 /// The table, in the order of [`TrafficKind`].
 const KINDS: &[Row] = &[
-    Row {
-        kind: TrafficKind::TcpStream,
-        sizes: Sizes::Bytes(0, MAX_WRITE),
-        sender: tcp_stream::sender,
-        receiver: tcp_stream::receiver,
-    },
-    Row {
-        kind: TrafficKind::UdpStream,
-        sizes: Sizes::Message(MAX_DATAGRAM),
-        sender: udp_stream::sender,
-        receiver: udp_stream::receiver,
-    },
-    Row {
-        kind: TrafficKind::TcpRr,
-        sizes: Sizes::Bytes(1, MAX_REQUEST),
-        sender: tcp_rr::sender,
-        receiver: tcp_rr::receiver,
-    },
-    Row {
-        kind: TrafficKind::UdpRr,
-        sizes: Sizes::Message(MAX_DATAGRAM),
-        sender: udp_rr::sender,
-        receiver: udp_rr::receiver,
-    },
-    Row {
-        kind: TrafficKind::Ping,
-        sizes: Sizes::Message(MAX_DATAGRAM - wire::icmp::HEADER as u32),
-        sender: ping::sender,
-        receiver: ping::receiver,
-    },
-    Row {
-        kind: TrafficKind::Frames,
-        sizes: Sizes::Frame(frames::shortest, MAX_FRAME),
-        sender: frames::sender,
-        receiver: frames::receiver,
-    },
+    row(TrafficKind::TcpStream, Sizes::Bytes(0, MAX_WRITE), tcp_stream::sender, tcp_stream::receiver),
+    row(TrafficKind::UdpStream, Sizes::Message(MAX_DATAGRAM), udp_stream::sender, udp_stream::receiver),
+    row(TrafficKind::TcpRr, Sizes::Bytes(1, MAX_REQUEST), tcp_rr::sender, tcp_rr::receiver),
+    row(TrafficKind::UdpRr, Sizes::Message(MAX_DATAGRAM), udp_rr::sender, udp_rr::receiver),
+    row(TrafficKind::Ping, Sizes::Message(MAX_ECHO), ping::sender, ping::receiver),
+    row(TrafficKind::Frames, Sizes::Frame(frames::shortest, MAX_FRAME), frames::sender, frames::receiver),
 ];
 
 const _: () = {
@@ -88,16 +64,12 @@ const _: () = {
     }
 };
 
-fn row(kind: TrafficKind) -> &'static Row {
-    &KINDS[kind as usize]
-}
-
 /// Refuses what cannot be done, with the sentence that says why.
 ///
 /// # Errors
 /// Input: a test that is not possible.
 pub fn check_spec(spec: &TestSpec) -> Result<()> {
-    check::check(spec, &row(spec.kind).sizes)
+    check::check(spec, &KINDS[spec.kind as usize].sizes)
 }
 
 /// Opens the sockets of one end.
@@ -110,7 +82,7 @@ pub fn prepare(setup: &Setup) -> Ready {
     if setup.address.is_ipv4() != (setup.spec.family == 4) {
         return Err(Problem::input(format!("{} is not an IPv{} address", setup.address, setup.spec.family)));
     }
-    let row = row(setup.spec.kind);
+    let row = &KINDS[setup.spec.kind as usize];
     match setup.role {
         EndRole::Sender => (row.sender)(setup),
         EndRole::Receiver => (row.receiver)(setup),

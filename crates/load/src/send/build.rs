@@ -103,7 +103,7 @@ fn unsaid(
 
 fn next_number(template: &Template, index: usize, field: &HeaderField) -> u128 {
     let next = template.layers.get(index + 1).map_or(LayerKind::Payload, |next| next.kind);
-    if field.bits == 16 { next.ethertype() } else { next.protocol() }
+    if field.bits == 16 { next.facts().ethertype.into() } else { next.facts().protocol.into() }
 }
 
 /// Writes the lowest `bits` bits of `value` from bit `at` on, the highest first; other bits stay.
@@ -138,7 +138,7 @@ pub(super) fn coverage(template: &Template, index: usize, starts: &[usize]) -> O
     let start = starts[index];
     let to = (layer.kind == LayerKind::Ipv4).then(|| start + layer.kind.facts().bytes + layer.options.len());
     let below = index.checked_sub(1).map(|below| (template.layers[below].kind, starts[below]));
-    let protocol = layer.kind.protocol() as u8;
+    let protocol = layer.kind.facts().protocol;
     let pseudo = match (layer.kind, below) {
         (LayerKind::Udp | LayerKind::Tcp, Some((LayerKind::Ipv4, ip))) => Some((ip + 12, 8, protocol)),
         (LayerKind::Udp | LayerKind::Tcp | LayerKind::Icmpv6, Some((LayerKind::Ipv6, ip))) => {

@@ -21,7 +21,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The stamps of one clock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OfSource {
     source: StampSource,
     since_call: Histogram,
@@ -33,11 +33,6 @@ struct OfSource {
 }
 
 impl OfSource {
-    fn new(source: StampSource) -> OfSource {
-        let none = Histogram::new;
-        OfSource { source, since_call: none(), lateness: none(), gap: none(), count: 0, last: None }
-    }
-
     fn add(&mut self, departure: &Departure, planned_ns: Option<u64>) {
         let Departure { number, handed_ns, stamp } = *departure;
         self.count += 1;
@@ -132,7 +127,7 @@ impl Departures {
 
     fn of(&mut self, source: StampSource) -> &mut OfSource {
         let at = self.sources.iter().position(|known| known.source == source).unwrap_or_else(|| {
-            self.sources.push(OfSource::new(source));
+            self.sources.push(OfSource { source, ..OfSource::default() });
             self.sources.len() - 1
         });
         &mut self.sources[at]

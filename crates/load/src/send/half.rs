@@ -100,13 +100,12 @@ fn family(template: &Template) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::send::pace::Rate;
 
     fn job(port: &str, text: &str) -> Job {
         Job {
             port: port.into(),
             what: SendContent::Template(Template::parse(text, "t").unwrap()),
-            rate: Rate::Max,
+            rate: None,
             rate_text: "max".into(),
             on_the_wire: false,
             count: Some(1),

@@ -2,13 +2,12 @@
 
 use super::engine::Tally;
 use super::fill;
-use super::pace::Rate;
 use super::replay::Recording;
 use super::template::Template;
 use crate::traffic::schedule::OpenLoopPlan;
 use linux::port::{StampSource, TransmitCounters, Uri};
 use record::send::{SendReport, SendSeen};
-use record::{PortKind, PortSetting, Result, Through};
+use record::{PortKind, PortSetting, Rate, Result, Through};
 use std::sync::Arc;
 
 /// Frames of a batch when nothing else is said: enough to share a system call, few enough to stay in the cache.
@@ -30,8 +29,8 @@ pub struct Job {
     pub port: String,
     /// What is sent.
     pub what: SendContent,
-    /// How fast.
-    pub rate: Rate,
+    /// How fast; none for as fast as the port takes frames.
+    pub rate: Option<Rate>,
     /// The rate as it was written.
     pub rate_text: String,
     /// Bits of a rate include FCS, preamble and gap.

@@ -6,6 +6,7 @@
 use super::build::Moment;
 use super::engine::{EngineControl, Stopped, Tally};
 use super::job::{Job, Outcome};
+use super::pace::frames_per_second;
 use super::template::fields::Default as Unsaid;
 use super::template::{LayerKind, Template};
 use crate::traffic::schedule::{self, OpenLoopPlan};
@@ -72,7 +73,7 @@ pub(super) fn send(job: &Job, template: &Template, watch: &EngineControl) -> Res
         notes.push(format!("live frames vary over {} and then repeat", many(count, "frame")));
     }
     let mut live = Live::open_uri(&job.port, wish)?;
-    let rate = job.rate.frames_per_second(program.mean(), job.on_the_wire);
+    let rate = job.rate.map(|rate| frames_per_second(rate, program.mean, job.on_the_wire));
     let start = clock::monotonic_ns();
     let grace = if rate.is_some() { schedule::GRACE_NS } else { 0 };
     let until = schedule::deadline_ns(start, job.duration_ms, job.count).saturating_add(grace);
@@ -104,7 +105,7 @@ pub(super) fn send(job: &Job, template: &Template, watch: &EngineControl) -> Res
     } else if asked.is_some_and(|asked| sent < asked) {
         tally.why = Some(Stopped::Time);
     }
-    let bytes = (sent as f64 * program.mean()) as u64;
+    let bytes = (sent as f64 * program.mean) as u64;
     let counters = TransmitCounters { offered: sent, accepted: sent, bytes, ..TransmitCounters::default() };
     let plan = rate.map(|rate| OpenLoopPlan::new(start, rate, 0, Some(in_time.unwrap_or(sent))));
     Ok(Outcome { tally, counters, settings: live.settings().to_vec(), plan, asked, notes })

@@ -5,47 +5,31 @@
 //! once, and the lateness is recorded.
 
 use crate::traffic::schedule::OpenLoopPlan;
+use record::Rate;
 use std::sync::Arc;
 
 /// Bytes that a frame takes on the wire besides itself: preamble and start 8, FCS 4, gap 12 (IEEE 802.3).
 pub const ON_THE_WIRE: usize = 24;
 
-/// A requested rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Rate {
-    /// As fast as the port takes frames.
-    Max,
-    /// Frames per second.
-    Frames(f64),
-    /// Bits per second.
-    Bits(f64),
+/// A rate as a flag takes it; none for as fast as possible.
+pub type AskedRate = Option<Rate>;
+
+/// Reads `max`, `100kpps`, `1gbit`.
+///
+/// # Errors
+/// A sentence with examples.
+pub fn read_rate(text: &str) -> Result<AskedRate, String> {
+    if text == "max" { Ok(None) } else { text.parse().map(Some).map_err(|e| format!("{e}; or max")) }
 }
 
-impl Rate {
-    /// Reads `max`, `100kpps`, `1gbit`.
-    ///
-    /// # Errors
-    /// A sentence with examples.
-    pub fn read(text: &str) -> Result<Rate, String> {
-        if text == "max" {
-            return Ok(Rate::Max);
-        }
-        match text.parse::<record::Rate>().map_err(|e| format!("{e}; or max"))? {
-            record::Rate::MessagesPerSecond(rate) => Ok(Rate::Frames(rate)),
-            record::Rate::BitsPerSecond(rate) => Ok(Rate::Bits(rate)),
-        }
-    }
-
-    /// Frames per second for frames of that mean length (without FCS); none for as fast as possible.
-    pub fn frames_per_second(self, mean: f64, on_the_wire: bool) -> Option<f64> {
-        match self {
-            Rate::Max => None,
-            Rate::Frames(rate) => Some(rate),
-            Rate::Bits(rate) => {
-                // A link pads what is shorter than the shortest frame.
-                let bytes = if on_the_wire { mean.max(60.0) + ON_THE_WIRE as f64 } else { mean };
-                Some(rate / (8.0 * bytes.max(1.0)))
-            }
+/// Frames per second for frames of that mean length (without FCS).
+pub fn frames_per_second(rate: Rate, mean: f64, on_the_wire: bool) -> f64 {
+    match rate {
+        Rate::MessagesPerSecond(rate) => rate,
+        Rate::BitsPerSecond(rate) => {
+            // A link pads what is shorter than the shortest frame.
+            let bytes = if on_the_wire { mean.max(60.0) + ON_THE_WIRE as f64 } else { mean };
+            rate / (8.0 * bytes.max(1.0))
         }
     }
 }
@@ -148,13 +132,13 @@ mod tests {
 
     #[test]
     fn bits_are_counted_without_fcs_or_as_on_the_wire() {
-        let rate = Rate::read("1gbit").unwrap();
+        let rate = read_rate("1gbit").unwrap().unwrap();
         // The classic figure: 1 Gbit/s carries 1.488 million of the shortest frames (60 + 24 bytes).
-        let wire = rate.frames_per_second(60.0, true).unwrap();
+        let wire = frames_per_second(rate, 60.0, true);
         assert!((wire - 1_488_095.2).abs() < 0.1, "{wire}");
-        assert!((rate.frames_per_second(125.0, false).unwrap() - 1e6).abs() < 1e-6);
-        assert_eq!(Rate::read("max"), Ok(Rate::Max));
-        assert!(Rate::read("fast").unwrap_err().contains("or max"));
+        assert!((frames_per_second(rate, 125.0, false) - 1e6).abs() < 1e-6);
+        assert_eq!(read_rate("max"), Ok(None));
+        assert!(read_rate("fast").unwrap_err().contains("or max"));
     }
 
     #[test]

@@ -79,7 +79,8 @@ pub struct CompiledTemplate {
     plans: Vec<SizePlan>,
     sizes: Sizes,
     image: Vec<u8>,
-    mean: f64,
+    /// The mean length over many frames.
+    pub mean: f64,
 }
 
 impl CompiledTemplate {
@@ -115,11 +116,6 @@ impl CompiledTemplate {
             image,
             mean,
         }
-    }
-
-    /// The mean length over many frames.
-    pub fn mean(&self) -> f64 {
-        self.mean
     }
 
     /// Frame `n` as bytes of its own.

@@ -46,7 +46,7 @@ impl Recording {
         let Some(receiver) = port.receiver.as_mut() else {
             return Err(Problem::input("nothing can be read from it").at(&uri));
         };
-        let mut builder = Builder::new(fix);
+        let mut builder = Builder { fix, ..Builder::default() };
         let most = most.unwrap_or(u64::MAX);
         while builder.recording.len() < most {
             let left = (most - builder.recording.len()).min(MAX_BATCH as u64) as usize;
@@ -160,6 +160,7 @@ fn words(checks: &Checks) -> String {
     wrong.collect::<Vec<_>>().join(", ")
 }
 
+#[derive(Default)]
 struct Builder {
     recording: Recording,
     offsets: Vec<u64>,
@@ -168,10 +169,6 @@ struct Builder {
 }
 
 impl Builder {
-    fn new(fix: bool) -> Builder {
-        Builder { recording: Recording::default(), offsets: vec![], first_ns: 0, fix }
-    }
-
     fn add(&mut self, bytes: &[u8], meta: &Meta) {
         let recording = &mut self.recording;
         let begin = recording.bytes.len();
@@ -232,7 +229,7 @@ mod tests {
     use linux::port::{Stamp, StampSource};
 
     fn recorded(frames: &[(&str, u64)], fix: bool) -> Recording {
-        let mut builder = Builder::new(fix);
+        let mut builder = Builder { fix, ..Builder::default() };
         for (text, ns) in frames {
             let frame = build(&Template::parse(text, "t").unwrap(), 0, Moment::default());
             let stamp = Stamp { ns: *ns, source: StampSource::File };

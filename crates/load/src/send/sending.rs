@@ -6,7 +6,7 @@
 use super::engine::{self, EngineControl, Source, Stopped, Tally};
 use super::job::{Job, Outcome, SendContent, Sending, complete, interface_of};
 use super::live;
-use super::pace::Pace;
+use super::pace::{self, Pace};
 use super::program::CompiledTemplate;
 use super::watcher::Watcher;
 use crate::traffic::ports::{add_drops, bypasses_qdisc};
@@ -112,7 +112,7 @@ fn drive(job: &Job, ports: Vec<Port>, watch: &EngineControl) -> Result<Outcome> 
     };
     let of = ports.len() as u32;
     let start_ns = clock::monotonic_ns() + HEAD_START_NS;
-    let (whole, plan) = pace(job, start_ns, Share::ALL);
+    let (whole, plan) = pace_of(job, start_ns, Share::ALL);
     let asked = job.count.or(whole.total());
     let mut notes = vec![];
     let mut done: Vec<(Tally, TransmitCounters, Vec<PortSetting>)> = vec![];
@@ -120,7 +120,7 @@ fn drive(job: &Job, ports: Vec<Port>, watch: &EngineControl) -> Result<Outcome> 
         let mut senders = vec![];
         for (index, port) in (0..of).zip(ports) {
             let share = Share { index, of };
-            let (source, (pace, _)) = (source.clone(), pace(job, start_ns, share));
+            let (source, (pace, _)) = (source.clone(), pace_of(job, start_ns, share));
             let mut to = port.transmitter.expect("opened to transmit");
             if let (0, SendContent::Recording(recording, ..)) = (index, &job.what) {
                 notes = recording.warnings(to.longest());
@@ -161,14 +161,14 @@ fn add(sum: &mut TransmitCounters, other: TransmitCounters) {
 }
 
 /// The pace of one sender, and the plan of all as it is judged; without a plan there is none.
-fn pace(job: &Job, start_ns: u64, share: Share) -> (Pace, Option<OpenLoopPlan>) {
+fn pace_of(job: &Job, start_ns: u64, share: Share) -> (Pace, Option<OpenLoopPlan>) {
     let mean = match &job.what {
         SendContent::Template(template) => template.size.as_ref().map_or(60.0, |size| size.mean()),
         SendContent::Recording(recording, ..) => recording.mean(),
     };
     let count = share.count(job.count);
-    if let Some(rate) = job.rate.frames_per_second(mean, job.on_the_wire) {
-        let rate = rate / f64::from(share.of);
+    if let Some(rate) = job.rate {
+        let rate = pace::frames_per_second(rate, mean, job.on_the_wire) / f64::from(share.of);
         let burst = job.burst.max(1);
         let bursts = count.map(|count| count.div_ceil(burst));
         let plan = OpenLoopPlan::new(start_ns, rate / burst as f64, job.duration_ms, bursts);
@@ -249,16 +249,16 @@ fn report(job: &Job, filled: Vec<String>, outcome: &mut Outcome) -> SendReport {
 #[cfg(test)]
 mod tests {
     use super::super::job::BATCH;
-    use super::super::pace::Rate;
     use super::super::template::Template;
     use super::*;
     use linux::port::{MAX_BATCH, Wait, open};
+    use record::Rate;
 
     fn job(port: &str, text: &str, count: u64) -> Job {
         Job {
             port: port.into(),
             what: SendContent::Template(Template::parse(text, "t").unwrap()),
-            rate: Rate::Max,
+            rate: None,
             rate_text: "max".into(),
             on_the_wire: false,
             count: Some(count),
@@ -288,8 +288,11 @@ mod tests {
                 }
                 got
             });
-            let job =
-                Job { rate: Rate::Frames(2e5), burst: 4, ..job("mem:job", "size {60,2100} / eth", 3000) };
+            let job = Job {
+                rate: Some(Rate::MessagesPerSecond(2e5)),
+                burst: 4,
+                ..job("mem:job", "size {60,2100} / eth", 3000)
+            };
             let report = closed(&job);
             assert_eq!(drain.join().unwrap(), 1500);
             report
@@ -323,9 +326,17 @@ mod tests {
     fn what_the_time_did_not_suffice_for_is_reported_as_not_sent() {
         let template = "size 60 / eth";
         // More than any machine makes in 20 ms; and fewer than the count, however fast it is.
-        let fast =
-            Job { rate: Rate::Frames(1e9), count: None, duration_ms: 20, ..job("mem:late", template, 0) };
-        let slow = Job { rate: Rate::Frames(1e3), duration_ms: 20, ..job("mem:slow", template, 100_000) };
+        let fast = Job {
+            rate: Some(Rate::MessagesPerSecond(1e9)),
+            count: None,
+            duration_ms: 20,
+            ..job("mem:late", template, 0)
+        };
+        let slow = Job {
+            rate: Some(Rate::MessagesPerSecond(1e3)),
+            duration_ms: 20,
+            ..job("mem:slow", template, 100_000)
+        };
         let free = Job { duration_ms: 20, ..job("mem:free", template, 1 << 40) };
         for (job, asked, most) in
             [(fast, 20_000_000, 19_999_999), (slow, 100_000, 20), (free, 1 << 40, (1 << 40) - 1)]

@@ -164,7 +164,7 @@ impl Arrivals {
             flags,
             size,
             counted: size as u64,
-            sequence: Sequence::new(),
+            sequence: Sequence::default(),
             clock,
             foreign: 0,
             received: Received::new(duration_ms),

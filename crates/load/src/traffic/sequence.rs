@@ -40,18 +40,14 @@ pub struct Sequence {
 }
 
 impl Default for Sequence {
+    /// Nothing seen yet.
     fn default() -> Self {
-        Self::new()
+        let bits = vec![0; WORDS].into_boxed_slice();
+        Sequence { bits, next: 0, unique: 0, duplicates: 0, reordered: 0, too_old: 0 }
     }
 }
 
 impl Sequence {
-    /// Nothing seen yet.
-    pub fn new() -> Self {
-        let bits = vec![0; WORDS].into_boxed_slice();
-        Sequence { bits, next: 0, unique: 0, duplicates: 0, reordered: 0, too_old: 0 }
-    }
-
     /// Takes note of one number.
     #[inline]
     pub fn see(&mut self, number: u64) -> SequenceKind {
@@ -187,7 +183,7 @@ mod tests {
         /// The slow twin knows the numbers before they were cut to 32 bits.
         #[test]
         fn a_wrapping_stream_is_judged_as_one_that_does_not(start: u32, steps in prop::collection::vec(-300i64..2000, 1..200)) {
-            let (mut unwrap, mut fast, mut slow) = (Unwrap::default(), Sequence::new(), Slow::default());
+            let (mut unwrap, mut fast, mut slow) = (Unwrap::default(), Sequence::default(), Slow::default());
             let mut at = Unwrap::BASE + u64::from(start);
             for step in steps {
                 prop_assert_eq!(unwrap.number(at as u32), at);
@@ -199,7 +195,7 @@ mod tests {
         #[test]
         fn no_number_panics(numbers in prop::collection::vec(any::<u32>(), 0..50)) {
             let mut unwrap = Unwrap::default();
-            let mut sequence = Sequence::new();
+            let mut sequence = Sequence::default();
             for number in numbers {
                 let _ = sequence.see(unwrap.number(number));
             }
@@ -210,7 +206,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
         fn the_window_judges_as_a_set_of_all_numbers(numbers in numbers()) {
-            let (mut fast, mut slow) = (Sequence::new(), Slow::default());
+            let (mut fast, mut slow) = (Sequence::default(), Slow::default());
             for &number in &numbers {
                 prop_assert_eq!(fast.see(number), slow.see(number), "number {}", number);
             }
@@ -221,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_long_orderly_stream_wraps_the_ring() {
-        let mut sequence = Sequence::new();
+        let mut sequence = Sequence::default();
         for number in 0..3 * WINDOW {
             assert_eq!(sequence.see(number), SequenceKind::InOrder);
         }

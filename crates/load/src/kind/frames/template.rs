@@ -60,7 +60,7 @@ mod tests {
         assert_eq!((shortest(4), shortest(6)), (60, 80));
         for (v6, family) in [(false, 4), (true, 6)] {
             let ends = ends(v6, (7, 9), (1, 2));
-            assert_eq!(program(&ends, shortest(family), 1).unwrap().mean() as usize, shortest(family));
+            assert_eq!(program(&ends, shortest(family), 1).unwrap().mean as usize, shortest(family));
             assert!(program(&ends, shortest(family) - 1, 1).is_none());
             assert!(program(&ends, 70_000, 1).is_none());
         }

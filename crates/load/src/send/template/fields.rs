@@ -2,6 +2,7 @@
 //!
 //! The parser, the printer, both renderers and the document's test read this table; a new field is one line here.
 
+use LayerKind::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What a field is when the template does not say.
@@ -62,8 +63,12 @@ impl Form {
             Form::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
             Form::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
             Form::Number | Form::Hex => read_number(text),
-            Form::Ethertype => read_number(text).or_else(|| LayerKind::named(text).map(|k| k.ethertype())),
-            Form::Protocol => read_number(text).or_else(|| LayerKind::named(text).map(|k| k.protocol())),
+            Form::Ethertype => {
+                read_number(text).or_else(|| LayerKind::named(text).map(|k| k.facts().ethertype.into()))
+            }
+            Form::Protocol => {
+                read_number(text).or_else(|| LayerKind::named(text).map(|k| k.facts().protocol.into()))
+            }
             Form::Names(names) => read_number(text).or_else(|| lookup(names, text)),
             Form::Flags(names) => read_number(text)
                 .or_else(|| text.split('+').try_fold(0, |sum, name| Some(sum | lookup(names, name)?))),
@@ -194,6 +199,25 @@ pub struct LayerFacts {
     pub bytes: usize,
     /// Its fields.
     pub fields: &'static [HeaderField],
+    /// Its ethertype; for data the one for local experiments (IEEE 802, 88-B5).
+    pub ethertype: u16,
+    /// Its IP protocol number; for data the one for experiments (RFC 3692).
+    pub protocol: u8,
+    /// What it may stand on.
+    below: &'static [LayerKind],
+    /// The same in words.
+    place: &'static str,
+}
+
+const fn layer(
+    kind: LayerKind,
+    names: &'static [&'static str],
+    bytes: usize,
+    fields: &'static [HeaderField],
+    (ethertype, protocol): (u16, u8),
+    (below, place): (&'static [LayerKind], &'static str),
+) -> LayerFacts {
+    LayerFacts { kind, names, bytes, fields, ethertype, protocol, below, place }
 }
 
 const fn field(name: &'static str, bit: usize, bits: usize, form: Form, default: Default) -> HeaderField {
@@ -323,27 +347,38 @@ const PKTGEN: &[HeaderField] = &[
     field("usec", 96, 32, Form::Number, Default::Microseconds),
 ];
 
-/// Every kind of layer.
+/// What the kinds of layers stand on.
+const LINK: &[LayerKind] = &[Ethernet, Vlan];
+const NETWORK: &[LayerKind] = &[Ethernet, Vlan, Mpls, Ipv4, Ipv6];
+const IP: (&[LayerKind], &str) = (&[Ipv4, Ipv6], "behind ip or ipv6");
+const HEADER: (&[LayerKind], &str) = (
+    &[Ethernet, Vlan, Mpls, Arp, Ipv4, Ipv6, Udp, Tcp, Icmp, Icmpv6, Payload, Stamp, Pktgen],
+    "behind a header",
+);
+
+/// Every kind of layer, in the order of [`LayerKind`].
 pub const LAYERS: &[LayerFacts] = &[
-    LayerFacts { kind: LayerKind::Ethernet, names: &["eth", "ethernet"], bytes: 14, fields: ETHERNET },
-    LayerFacts { kind: LayerKind::Vlan, names: &["vlan"], bytes: 4, fields: VLAN },
-    LayerFacts { kind: LayerKind::Mpls, names: &["mpls"], bytes: 4, fields: MPLS },
-    LayerFacts { kind: LayerKind::Arp, names: &["arp"], bytes: 28, fields: ARP },
-    LayerFacts { kind: LayerKind::Ipv4, names: &["ip", "ipv4"], bytes: 20, fields: IPV4 },
-    LayerFacts { kind: LayerKind::Ipv6, names: &["ipv6"], bytes: 40, fields: IPV6 },
-    LayerFacts { kind: LayerKind::Udp, names: &["udp"], bytes: 8, fields: UDP },
-    LayerFacts { kind: LayerKind::Tcp, names: &["tcp"], bytes: 20, fields: TCP },
-    LayerFacts { kind: LayerKind::Icmp, names: &["icmp"], bytes: 8, fields: ICMP },
-    LayerFacts { kind: LayerKind::Icmpv6, names: &["icmpv6"], bytes: 8, fields: ICMPV6 },
-    LayerFacts { kind: LayerKind::Payload, names: &["payload"], bytes: 0, fields: &[] },
-    LayerFacts { kind: LayerKind::Stamp, names: &["stamp"], bytes: wire::message::LENGTH, fields: STAMP },
-    LayerFacts { kind: LayerKind::Pktgen, names: &["pktgen"], bytes: wire::pktgen::LENGTH, fields: PKTGEN },
+    layer(Ethernet, &["eth", "ethernet"], 14, ETHERNET, DATA, (&[Udp, Mpls], "first (or over udp or mpls)")),
+    layer(Vlan, &["vlan"], 4, VLAN, (0x8100, 253), (LINK, "behind eth or vlan")),
+    layer(Mpls, &["mpls"], 4, MPLS, (0x8847, 137), (NETWORK, "behind eth, vlan, mpls or ip")),
+    layer(Arp, &["arp"], 28, ARP, (0x0806, 253), (LINK, "behind eth or vlan")),
+    layer(Ipv4, &["ip", "ipv4"], 20, IPV4, (0x0800, 4), (NETWORK, "behind eth, vlan, mpls, ip or ipv6")),
+    layer(Ipv6, &["ipv6"], 40, IPV6, (0x86dd, 41), (NETWORK, "behind eth, vlan, mpls, ip or ipv6")),
+    layer(Udp, &["udp"], 8, UDP, (0x88b5, 17), IP),
+    layer(Tcp, &["tcp"], 20, TCP, (0x88b5, 6), IP),
+    layer(Icmp, &["icmp"], 8, ICMP, (0x88b5, 1), (&[Ipv4], "behind ip")),
+    layer(Icmpv6, &["icmpv6"], 8, ICMPV6, (0x88b5, 58), (&[Ipv6], "behind ipv6")),
+    layer(Payload, &["payload"], 0, &[], DATA, HEADER),
+    layer(Stamp, &["stamp"], wire::message::LENGTH, STAMP, DATA, HEADER),
+    layer(Pktgen, &["pktgen"], wire::pktgen::LENGTH, PKTGEN, DATA, HEADER),
 ];
+/// The numbers of what has none.
+const DATA: (u16, u8) = (0x88b5, 253);
 
 impl LayerKind {
     /// Everything about it.
     pub fn facts(self) -> &'static LayerFacts {
-        LAYERS.iter().find(|facts| facts.kind == self).expect("every kind is in the table")
+        &LAYERS[self as usize]
     }
 
     /// Its name in templates.
@@ -371,74 +406,10 @@ impl LayerKind {
         matches!(self, LayerKind::Ipv4 | LayerKind::Tcp)
     }
 
-    /// The ethertype of this layer; for data the one for local experiments (IEEE 802, 88-B5).
-    pub fn ethertype(self) -> u128 {
-        match self {
-            LayerKind::Vlan => 0x8100,
-            LayerKind::Mpls => 0x8847,
-            LayerKind::Arp => 0x0806,
-            LayerKind::Ipv4 => 0x0800,
-            LayerKind::Ipv6 => 0x86dd,
-            _ => 0x88b5,
-        }
-    }
-
-    /// The IP protocol number of this layer; for data the one for experiments (RFC 3692).
-    pub fn protocol(self) -> u128 {
-        match self {
-            LayerKind::Icmp => 1,
-            LayerKind::Ipv4 => 4,
-            LayerKind::Tcp => 6,
-            LayerKind::Udp => 17,
-            LayerKind::Ipv6 => 41,
-            LayerKind::Mpls => 137,
-            LayerKind::Icmpv6 => 58,
-            _ => 253,
-        }
-    }
-
-    /// What the layer must stand on, in words; none when it may stand anywhere.
+    /// Refuses a layer below that this one cannot stand on, with the words for what it stands on.
     pub fn stands_on(self, below: Option<LayerKind>) -> Result<(), &'static str> {
-        use LayerKind::*;
-        let (fits, wanted) = match self {
-            Ethernet => {
-                (below.is_none_or(|below| matches!(below, Udp | Mpls)), "first (or over udp or mpls)")
-            }
-            Vlan => (matches!(below, Some(Ethernet | Vlan)), "behind eth or vlan"),
-            Mpls => {
-                (matches!(below, Some(Ethernet | Vlan | Mpls | Ipv4 | Ipv6)), "behind eth, vlan, mpls or ip")
-            }
-            Arp => (matches!(below, Some(Ethernet | Vlan)), "behind eth or vlan"),
-            Ipv4 | Ipv6 => (
-                matches!(below, Some(Ethernet | Vlan | Mpls | Ipv4 | Ipv6)),
-                "behind eth, vlan, mpls, ip or ipv6",
-            ),
-            Udp | Tcp => (matches!(below, Some(Ipv4 | Ipv6)), "behind ip or ipv6"),
-            Icmp => (matches!(below, Some(Ipv4)), "behind ip"),
-            Icmpv6 => (matches!(below, Some(Ipv6)), "behind ipv6"),
-            Payload | Stamp | Pktgen => (below.is_some(), "behind a header"),
-        };
-        if fits { Ok(()) } else { Err(wanted) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_lie_inside_their_headers_and_names_are_unique() {
-        for layer in LAYERS {
-            let mut names = std::collections::HashSet::new();
-            for field in layer.fields {
-                assert!(names.insert(field.name), "{:?} has two fields {}", layer.kind, field.name);
-                assert!(field.bit + field.bits <= layer.bytes * 8, "{:?} {}", layer.kind, field.name);
-                assert!(
-                    field.bits <= 64 || field.bit % 8 == 0,
-                    "long fields begin at a byte: {}",
-                    field.name
-                );
-            }
-        }
+        let facts = self.facts();
+        let fits = below.map_or(self == Ethernet, |below| facts.below.contains(&below));
+        if fits { Ok(()) } else { Err(facts.place) }
     }
 }

@@ -6,45 +6,44 @@ use super::value::{Bytes, Choice, Value, VaryBy};
 use super::{LONGEST, Layer, Template};
 use record::{Problem, Result};
 
-/// A word with its place.
+/// A word with its place; `file` is the name of the file or flag.
 #[derive(Debug, Clone)]
-struct Word {
+struct Word<'a> {
     text: String,
+    file: &'a str,
     line: usize,
     column: usize,
 }
 
-/// What makes messages: the name of the file or flag.
-struct Reader<'a> {
-    place: &'a str,
-}
+impl Word<'_> {
+    fn bad(&self, what: impl Into<String>) -> Problem {
+        Problem::input(what).at(format!("{}:{}:{}", self.file, self.line, self.column))
+    }
 
-impl Reader<'_> {
-    fn bad(&self, word: &Word, what: impl Into<String>) -> Problem {
-        Problem::input(what).at(format!("{}:{}:{}", self.place, word.line, word.column))
+    fn unexpected(&self, advice: &str) -> Problem {
+        self.bad(format!("'{}' does not belong here", self.text)).help(advice)
     }
 }
 
 /// Reads the whole text.
 pub(super) fn parse(text: &str, place: &str) -> Result<Template> {
-    let reader = Reader { place };
     let mut template = Template::default();
     let mut said = vec![];
-    for item in items(text, &reader)? {
+    for item in items(text, place)? {
         let (first, rest) = item.split_first().expect("an item has a word");
         match (first.text.as_str(), LayerKind::named(&first.text)) {
             (_, Some(kind)) => {
-                let layer = layer(&reader, kind, first, rest, template.layers.last())?;
+                let layer = layer(kind, first, rest, template.layers.last())?;
                 template.layers.push(layer);
             }
             (name @ ("size" | "flows" | "seed"), None) => {
                 if said.contains(&first.text) {
-                    return Err(reader.bad(first, format!("'{name}' is given twice")));
+                    return Err(first.bad(format!("'{name}' is given twice")));
                 }
                 said.push(first.text.clone());
-                directive(&reader, &mut template, first, rest)?;
+                directive(&mut template, first, rest)?;
             }
-            (other, None) => return Err(unknown_layer(&reader, first, other)),
+            (other, None) => return Err(unknown_layer(first, other)),
         }
     }
     if template.layers.is_empty() {
@@ -56,10 +55,9 @@ pub(super) fn parse(text: &str, place: &str) -> Result<Template> {
     Ok(template)
 }
 
-fn unknown_layer(reader: &Reader<'_>, word: &Word, name: &str) -> Problem {
+fn unknown_layer(word: &Word<'_>, name: &str) -> Problem {
     let names: Vec<&str> = LAYERS.iter().map(|facts| facts.names[0]).collect();
-    reader
-        .bad(word, format!("there is no layer '{name}'"))
+    word.bad(format!("there is no layer '{name}'"))
         .help(format!("the layers are {}; size, flows and seed may stand beside them", names.join(", ")))
 }
 
@@ -90,11 +88,11 @@ fn check_sizes(template: &Template, said: &[String], place: &str) -> Result<()> 
 }
 
 /// Splits into items (lines, or what stands between `/`) of words.
-fn items(text: &str, reader: &Reader<'_>) -> Result<Vec<Vec<Word>>> {
+fn items<'a>(text: &str, file: &'a str) -> Result<Vec<Vec<Word<'a>>>> {
     let mut items = vec![];
     for (index, line) in text.lines().enumerate() {
-        let mut item: Vec<Word> = vec![];
-        for word in words(line, index + 1, reader)? {
+        let mut item: Vec<Word<'_>> = vec![];
+        for word in words(line, index + 1, file)? {
             if word.text == "/" {
                 items.push(std::mem::take(&mut item));
             } else {
@@ -108,9 +106,9 @@ fn items(text: &str, reader: &Reader<'_>) -> Result<Vec<Vec<Word>>> {
 }
 
 /// Words of a line. Quotes and brackets hold a word together; a `#` at the start of a word ends the line.
-fn words(line: &str, number: usize, reader: &Reader<'_>) -> Result<Vec<Word>> {
-    let mut words: Vec<Word> = vec![];
-    let mut inside: Option<Word> = None;
+fn words<'a>(line: &str, number: usize, file: &'a str) -> Result<Vec<Word<'a>>> {
+    let mut words: Vec<Word<'_>> = vec![];
+    let mut inside: Option<Word<'_>> = None;
     let (mut quoted, mut escaped, mut depth) = (false, false, 0usize);
     for (at, c) in line.chars().enumerate() {
         if !quoted && depth == 0 && (c.is_whitespace() || (c == '#' && inside.is_none())) {
@@ -120,7 +118,8 @@ fn words(line: &str, number: usize, reader: &Reader<'_>) -> Result<Vec<Word>> {
             }
             continue;
         }
-        let word = inside.get_or_insert_with(|| Word { text: String::new(), line: number, column: at + 1 });
+        let word =
+            inside.get_or_insert_with(|| Word { text: String::new(), file, line: number, column: at + 1 });
         match c {
             _ if escaped => escaped = false,
             '\\' if quoted => escaped = true,
@@ -134,18 +133,16 @@ fn words(line: &str, number: usize, reader: &Reader<'_>) -> Result<Vec<Word>> {
     }
     if let Some(word) = inside {
         if quoted || depth > 0 {
-            return Err(
-                reader.bad(&word, if quoted { "a quote is not closed" } else { "a bracket is not closed" })
-            );
+            return Err(word.bad(if quoted { "a quote is not closed" } else { "a bracket is not closed" }));
         }
         words.push(word);
     }
     Ok(words)
 }
 
-fn directive(reader: &Reader<'_>, template: &mut Template, first: &Word, rest: &[Word]) -> Result<()> {
+fn directive(template: &mut Template, first: &Word<'_>, rest: &[Word<'_>]) -> Result<()> {
     let Some(word) = rest.first() else {
-        return Err(reader.bad(first, format!("'{}' has no value", first.text)));
+        return Err(first.bad(format!("'{}' has no value", first.text)));
     };
     let extra = rest.get(1);
     match first.text.as_str() {
@@ -153,33 +150,29 @@ fn directive(reader: &Reader<'_>, template: &mut Template, first: &Word, rest: &
             let fcs = match extra {
                 None => 0,
                 Some(word) if word.text == "fcs" => 4,
-                Some(other) => return Err(unexpected(reader, other, "only 'fcs' may follow a size")),
+                Some(other) => return Err(other.unexpected("only 'fcs' may follow a size")),
             };
-            template.size = Some(size(reader, word, fcs)?);
-            return rest.get(2).map_or(Ok(()), |other| Err(unexpected(reader, other, "end the line here")));
+            template.size = Some(size(word, fcs)?);
+            return rest.get(2).map_or(Ok(()), |other| Err(other.unexpected("end the line here")));
         }
         name => {
             let number = read_number(&word.text).and_then(|n| u64::try_from(n).ok());
             let Some(number) = number else {
-                return Err(reader
-                    .bad(word, format!("'{}' is not a number", word.text))
+                return Err(word
+                    .bad(format!("'{}' is not a number", word.text))
                     .help(format!("write {name} 100")));
             };
             if name == "flows" { template.flows = number } else { template.seed = number }
         }
     }
-    extra.map_or(Ok(()), |other| Err(unexpected(reader, other, "end the line here")))
-}
-
-fn unexpected(reader: &Reader<'_>, word: &Word, advice: &str) -> Problem {
-    reader.bad(word, format!("'{}' does not belong here", word.text)).help(advice)
+    extra.map_or(Ok(()), |other| Err(other.unexpected("end the line here")))
 }
 
 const SIZES: &str = "write a size such as 60, 60..1514, random(60..1514), imix or {60:7,566:4,1514:1}, with 'fcs' behind it if the FCS is counted";
 
-fn size(reader: &Reader<'_>, word: &Word, fcs: usize) -> Result<Size> {
+fn size(word: &Word<'_>, fcs: usize) -> Result<Size> {
     let text = word.text.as_str();
-    let bad = || reader.bad(word, format!("'{text}' is not a size")).help(SIZES);
+    let bad = || word.bad(format!("'{text}' is not a size")).help(SIZES);
     let one = |text: &str| -> Option<usize> {
         let size = usize::try_from(read_number(text)?).ok()?.checked_sub(fcs)?;
         (size > 0 && size <= LONGEST).then_some(size)
@@ -214,56 +207,48 @@ fn call<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')
 }
 
-fn layer(
-    reader: &Reader<'_>,
-    kind: LayerKind,
-    first: &Word,
-    rest: &[Word],
-    below: Option<&Layer>,
-) -> Result<Layer> {
+fn layer(kind: LayerKind, first: &Word<'_>, rest: &[Word<'_>], below: Option<&Layer>) -> Result<Layer> {
     let name = &first.text;
     if let Err(wanted) = kind.stands_on(below.map(|layer| layer.kind)) {
-        return Err(reader
-            .bad(first, format!("'{name}' cannot stand here"))
-            .help(format!("it stands {wanted}")));
+        return Err(first.bad(format!("'{name}' cannot stand here")).help(format!("it stands {wanted}")));
     }
     if let Some(below) = below.filter(|below| below.kind.is_data()) {
         if !kind.is_data() {
-            return Err(reader
-                .bad(first, format!("'{name}' cannot follow data"))
+            return Err(first
+                .bad(format!("'{name}' cannot follow data"))
                 .help("headers come before payload, stamp and pktgen"));
         }
         if below.bytes.as_ref().is_some_and(|bytes| bytes.fixed().is_empty()) {
-            return Err(reader
-                .bad(first, "nothing can follow a payload that fills the frame")
+            return Err(first
+                .bad("nothing can follow a payload that fills the frame")
                 .help("put it before the payload"));
         }
     }
     let mut layer = Layer::new(kind);
     for word in rest {
         match word.text.split_once('=') {
-            _ if kind == LayerKind::Payload => payload(reader, &mut layer, word)?,
-            Some(("options", text)) if kind.has_options() => options(reader, &mut layer, word, text)?,
-            Some((field, text)) => assign(reader, &mut layer, word, field, text)?,
+            _ if kind == LayerKind::Payload => payload(&mut layer, word)?,
+            Some(("options", text)) if kind.has_options() => options(&mut layer, word, text)?,
+            Some((field, text)) => assign(&mut layer, word, field, text)?,
             None => {
-                return Err(reader.bad(word, format!("'{}' has no value", word.text)).help(known(kind)));
+                return Err(word.bad(format!("'{}' has no value", word.text)).help(known(kind)));
             }
         }
     }
     if kind == LayerKind::Payload && layer.bytes.is_none() {
-        return Err(reader.bad(first, "the payload is missing").help(PAYLOADS));
+        return Err(first.bad("the payload is missing").help(PAYLOADS));
     }
-    overlaps(reader, &layer, first)?;
+    overlaps(&layer, first)?;
     Ok(layer)
 }
 
 /// `tos` is `dscp` and `ecn` together: one of both ways to say it.
-fn overlaps(reader: &Reader<'_>, layer: &Layer, first: &Word) -> Result<()> {
+fn overlaps(layer: &Layer, first: &Word<'_>) -> Result<()> {
     for (i, (one, _)) in layer.fields.iter().enumerate() {
         for (other, _) in &layer.fields[..i] {
             if one.bit < other.bit + other.bits && other.bit < one.bit + one.bits {
                 let what = format!("'{}' and '{}' are the same bits", other.name, one.name);
-                return Err(reader.bad(first, what).help("set only one of them"));
+                return Err(first.bad(what).help("set only one of them"));
             }
         }
     }
@@ -278,16 +263,16 @@ fn known(kind: LayerKind) -> String {
     format!("the fields of {} are {}; write NAME=VALUE", kind.name(), names.join(", "))
 }
 
-fn assign(reader: &Reader<'_>, layer: &mut Layer, word: &Word, name: &str, text: &str) -> Result<()> {
+fn assign(layer: &mut Layer, word: &Word<'_>, name: &str, text: &str) -> Result<()> {
     let kind = layer.kind;
     let Some(field) = kind.field(name) else {
-        return Err(reader.bad(word, format!("'{}' has no field '{name}'", kind.name())).help(known(kind)));
+        return Err(word.bad(format!("'{}' has no field '{name}'", kind.name())).help(known(kind)));
     };
     if layer.get(name).is_some() {
-        return Err(reader.bad(word, format!("'{name}' is set twice")));
+        return Err(word.bad(format!("'{name}' is set twice")));
     }
     let value = value(field, text).ok_or_else(|| {
-        reader.bad(word, format!("'{text}' is not a value of {name}")).help(format!(
+        word.bad(format!("'{text}' is not a value of {name}")).help(format!(
             "write {}, a range A..B or A..B+STEP, a list {{A,B}}, random, random(A..B) or counter(START+STEP)",
             field.form.example()
         ))
@@ -295,7 +280,7 @@ fn assign(reader: &Reader<'_>, layer: &mut Layer, word: &Word, name: &str, text:
     let limit = if field.bits == 128 { u128::MAX } else { (1 << field.bits) - 1 };
     if value.largest() > limit {
         let what = format!("{name}={text} does not fit into {} bits", field.bits);
-        return Err(reader.bad(word, what).help(format!("the largest is {limit}")));
+        return Err(word.bad(what).help(format!("the largest is {limit}")));
     }
     layer.fields.push((field, value));
     Ok(())
@@ -339,11 +324,10 @@ fn value(field: &'static HeaderField, text: &str) -> Option<Value> {
     Some(Value { choice, by })
 }
 
-fn options(reader: &Reader<'_>, layer: &mut Layer, word: &Word, text: &str) -> Result<()> {
+fn options(layer: &mut Layer, word: &Word<'_>, text: &str) -> Result<()> {
     let bytes = hex_bytes(text).filter(|bytes| bytes.len() % 4 == 0 && bytes.len() <= 40);
     layer.options = bytes.ok_or_else(|| {
-        reader
-            .bad(word, format!("'{text}' cannot be options"))
+        word.bad(format!("'{text}' cannot be options"))
             .help("write 4 to 40 bytes in hexadecimal, a multiple of four, e.g. options=94040000")
     })?;
     Ok(())
@@ -351,7 +335,7 @@ fn options(reader: &Reader<'_>, layer: &mut Layer, word: &Word, text: &str) -> R
 
 const PAYLOADS: &str = "write zero, random, counter, text=\"…\" or hex=…";
 
-fn payload(reader: &Reader<'_>, layer: &mut Layer, word: &Word) -> Result<()> {
+fn payload(layer: &mut Layer, word: &Word<'_>) -> Result<()> {
     let found = match (word.text.as_str(), word.text.split_once('=')) {
         ("zero", _) => Some(Bytes::Zero),
         ("random", _) => Some(Bytes::Random),
@@ -362,9 +346,9 @@ fn payload(reader: &Reader<'_>, layer: &mut Layer, word: &Word) -> Result<()> {
     };
     match found {
         _ if layer.bytes.is_some() => {
-            Err(reader.bad(word, "a payload has one content").help("write a second payload layer"))
+            Err(word.bad("a payload has one content").help("write a second payload layer"))
         }
-        None => Err(reader.bad(word, format!("'{}' is not a payload", word.text)).help(PAYLOADS)),
+        None => Err(word.bad(format!("'{}' is not a payload", word.text)).help(PAYLOADS)),
         bytes => {
             layer.bytes = bytes;
             Ok(())

@@ -22,6 +22,11 @@ fn a_line_and_a_file_are_the_same_template() {
 }
 
 #[test]
+fn a_layer_stands_at_its_place_in_the_table() {
+    assert!(fields::LAYERS.iter().enumerate().all(|(at, facts)| facts.kind as usize == at));
+}
+
+#[test]
 fn problems_say_where_and_what_to_do() {
     for (text, wanted) in [
         (
