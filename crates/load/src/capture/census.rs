@@ -15,6 +15,7 @@ use linux::port::{FrameDirection, Meta, StampSource};
 use record::NamedCount;
 use record::capture::{CaptureCensus, ProtocolCount, Talker};
 use wire::frame;
+use wire::layers::{Layers, VLAN_TAGS};
 
 /// The size classes of RFC 2819 (`etherStatsPkts…Octets`), by octets with FCS; frames here are without it.
 const SIZES: [(&str, u32); 8] = [
@@ -193,14 +194,6 @@ pub struct Census {
     streams: Streams,
 }
 
-/// Where a transport header lies, and between whom.
-struct Inner<'a> {
-    pair: Pair,
-    protocol: u8,
-    payload: &'a [u8],
-    later_fragment: bool,
-}
-
 impl Census {
     /// Nothing counted. See [`Streams::new`] for the offset.
     pub fn new(realtime_offset_ns: u64) -> Self {
@@ -324,45 +317,41 @@ impl Census {
         let addresses: &[u8; 12] = bytes.first_chunk()?;
         let mut at = 12;
         let mut ethertype = be16(bytes, at)?;
-        while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) && at < 12 + 4 * 4 {
+        while VLAN_TAGS.contains(&ethertype) {
             if at == 12 {
                 self.mark(Mark::Vlan);
             }
             at += 4;
             ethertype = be16(bytes, at)?;
         }
-        let rest = bytes.get(at + 2..);
-        match (ethertype, rest) {
-            (frame::IPV4, Some(rest)) if let Some(inner) = ipv4(rest) => self.inner(&inner, length, meta),
-            (frame::IPV6, Some(rest)) if let Some(inner) = ipv6(rest) => self.inner(&inner, length, meta),
-            _ => {
-                self.ethertypes[place_of_ethertype(ethertype)].add(length);
-                rest?;
-                self.talkers.add(&hardware(addresses), 1, length);
-                (!matches!(ethertype, frame::IPV4 | frame::IPV6)).then_some(())
-            }
+        if let Some(layers) = Layers::of(bytes) {
+            return self.inner(bytes, &layers, length, meta);
         }
+        self.ethertypes[place_of_ethertype(ethertype)].add(length);
+        self.talkers.add(&hardware(addresses), 1, length);
+        (!matches!(ethertype, frame::IPV4 | frame::IPV6)).then_some(())
     }
 
     /// What is inside of IP.
-    fn inner(&mut self, inner: &Inner<'_>, length: u64, meta: &Meta) -> Option<()> {
-        let transport = matches!(inner.protocol, frame::TCP | frame::UDP) && !inner.later_fragment;
-        let Some(ports) = inner.payload.first_chunk::<4>().filter(|_| transport) else {
-            self.ip(&inner.pair, inner.protocol, &Count { frames: 1, bytes: length });
-            if inner.later_fragment {
+    fn inner(&mut self, bytes: &[u8], layers: &Layers, length: u64, meta: &Meta) -> Option<()> {
+        let (pair, protocol) = (pair_of(bytes, layers), layers.protocol);
+        let payload = &bytes[layers.transport..layers.end.min(bytes.len())];
+        let transport = matches!(protocol, frame::TCP | frame::UDP) && !layers.is_later_fragment();
+        let Some(ports) = payload.first_chunk::<4>().filter(|_| transport) else {
+            self.ip(&pair, protocol, &Count { frames: 1, bytes: length });
+            if layers.is_later_fragment() {
                 self.mark(Mark::Fragments);
             }
             return (!transport).then_some(());
         };
-        let ports = (u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]]));
-        let key = Key::new(&inner.pair, inner.protocol, ports);
-        if let Some(counted) = self.flows.add(&key, length) {
+        let ports = (be16_at(ports, 0), be16_at(ports, 2));
+        if let Some(counted) = self.flows.add(&Key::new(&pair, protocol, ports), length) {
             self.settle(&counted);
         }
-        if inner.protocol == frame::TCP {
-            self.tcp_flags(*inner.payload.get(13)?);
+        if protocol == frame::TCP {
+            self.tcp_flags(*payload.get(13)?);
         } else {
-            self.test_message(&Flow { pair: inner.pair, ports }, inner.payload.get(8..)?, meta);
+            self.test_message(&Flow { pair, ports }, payload.get(8..)?, meta);
         }
         Some(())
     }
@@ -496,58 +485,19 @@ fn hardware(addresses: &[u8; 12]) -> Pair {
     Pair { kind: HARDWARE, from: address(&addresses[6..]), to: address(&addresses[..6]) }
 }
 
+/// Between whom, with the headers that were found.
 #[inline]
-fn ipv4(bytes: &[u8]) -> Option<Inner<'_>> {
-    let header: &[u8; 20] = bytes.first_chunk()?;
-    let length = usize::from(header[0] & 15) * 4;
-    if header[0] >> 4 != 4 || length < 20 {
-        return None;
+fn pair_of(bytes: &[u8], layers: &Layers) -> Pair {
+    let n = layers.network;
+    let half =
+        |at: usize| u128::from(u64::from_be_bytes(*bytes[n + at..].first_chunk().expect("of 40 bytes")));
+    let four =
+        |at: usize| u128::from(u32::from_be_bytes(*bytes[n + at..].first_chunk().expect("of 20 bytes")));
+    if layers.is_v6 {
+        Pair { kind: V6, from: half(8) << 64 | half(16), to: half(24) << 64 | half(32) }
+    } else {
+        Pair { kind: V4, from: four(12), to: four(16) }
     }
-    let address = |at: usize| {
-        u128::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]))
-    };
-    // What is behind the total length is padding. Segmentation may leave it 0 in a super-frame.
-    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let end = if total < length { bytes.len() } else { bytes.len().min(total) };
-    Some(Inner {
-        pair: Pair { kind: V4, from: address(12), to: address(16) },
-        protocol: header[9],
-        payload: bytes.get(length..end)?,
-        later_fragment: u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0,
-    })
-}
-
-/// IPv6 with its extension headers (RFC 8200 section 4), at most eight.
-#[inline]
-fn ipv6(bytes: &[u8]) -> Option<Inner<'_>> {
-    let header: &[u8; 40] = bytes.first_chunk()?;
-    if header[0] >> 4 != 6 {
-        return None;
-    }
-    let half = |at: usize| u128::from(u64::from_be_bytes(*header[at..].first_chunk().expect("of 40 bytes")));
-    let address = |at: usize| half(at) << 64 | half(at + 8);
-    let (mut protocol, mut payload, mut later_fragment) = (header[6], &bytes[40..], false);
-    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    if length > 0 {
-        payload = &payload[..payload.len().min(length)];
-    }
-    for _ in 0..8 {
-        let size = match protocol {
-            0 | 43 | 60 => usize::from(*payload.get(1)?) * 8 + 8,
-            44 => {
-                later_fragment = be16(payload, 2)? & !7 != 0;
-                8
-            }
-            _ => break,
-        };
-        protocol = *payload.first()?;
-        payload = payload.get(size..)?;
-        if later_fragment {
-            break;
-        }
-    }
-    let pair = Pair { kind: V6, from: address(8), to: address(24) };
-    Some(Inner { pair, protocol, payload, later_fragment })
 }
 
 #[cfg(test)]

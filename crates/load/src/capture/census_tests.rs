@@ -131,9 +131,10 @@ impl Slow {
         let ip = &rest[2..];
         let inner = match ethertype {
             0x0800 => Self::ipv4(ip),
-            0x86dd => ipv6(ip).map(|i| {
-                let text = |address| Ipv6Addr::from(address).to_string();
-                (i.protocol, text(i.pair.from), text(i.pair.to), i.payload, i.later_fragment)
+            0x86dd => Layers::of(frame).map(|layers| {
+                let (pair, text) = (pair_of(frame, &layers), |address| Ipv6Addr::from(address).to_string());
+                let payload = &frame[layers.transport..layers.end.min(frame.len())];
+                (layers.protocol, text(pair.from), text(pair.to), payload, layers.is_later_fragment())
             }),
             _ => {
                 self.talker(mac(&frame[6..12]), mac(&frame[..6]), bytes);
@@ -179,7 +180,10 @@ impl Slow {
         }
         let address = |at: usize| format!("{}.{}.{}.{}", ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
         let total = usize::from(be16(ip, 2)?);
-        let end = if total < words * 4 { ip.len() } else { total.min(ip.len()) };
+        if total != 0 && total < words * 4 {
+            return None;
+        }
+        let end = if total == 0 { ip.len() } else { total.min(ip.len()) };
         let fragment = be16(ip, 6)? & 0x1fff != 0;
         Some((ip[9], address(12), address(16), &ip[words * 4..end], fragment))
     }
