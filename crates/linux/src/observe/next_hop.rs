@@ -75,7 +75,8 @@ pub fn next_hop(to: IpAddr) -> Result<NextHop> {
         return Ok(NextHop { interface, source, destination: [0; 6] });
     }
     let neighbour = found.via.unwrap_or(to);
-    let destination = resolved(found.interface, neighbour)?.ok_or_else(|| {
+    let known = neighbours()?.into_iter().rfind(|(key, _)| *key == (found.interface, neighbour));
+    let (_, destination) = known.ok_or_else(|| {
         Problem::host(format!("{neighbour} on {interface} does not tell its hardware address"))
             .help("look whether that node is up and on the same link: ip neighbour show")
     })?;
@@ -98,11 +99,13 @@ fn route(to: IpAddr) -> Result<(LinkState, Route)> {
     Ok((interface, route))
 }
 
-/// The hardware address of a neighbour, as far as the kernel would use it.
-fn resolved(interface: u32, neighbour: IpAddr) -> Result<Option<Mac>> {
+/// The hardware addresses of all neighbours that the kernel would use, each with its interface and address.
+///
+/// # Errors
+/// Host: the kernel cannot be asked.
+pub fn neighbours() -> Result<Vec<((u32, IpAddr), Mac)>> {
     let known = Netlink::open().dump(&neighbours::DUMP, parse);
-    let known = known.map_err(|error| cannot("read the neighbour table", &error))?;
-    Ok(known.into_iter().rfind(|(key, _)| *key == (interface, neighbour)).map(|(_, mac)| mac))
+    known.map_err(|error| cannot("read the neighbour table", &error))
 }
 
 /// One neighbour entry that has a usable hardware address.

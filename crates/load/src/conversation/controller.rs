@@ -14,37 +14,32 @@ use std::time::Duration;
 /// Whoever reads counters around a test.
 pub trait Observer {
     /// Both ends are ready and the path is warm; nothing of the test was sent yet.
-    fn before(&mut self, ports: &DataPorts) -> Result<()>;
-    /// The sender is done. Returns when the counters are quiet.
-    fn settled(&mut self) -> Result<()>;
+    fn before(&mut self, _ports: &DataPorts) -> Result<()> {
+        Ok(())
+    }
+
+    /// The sender is done. Returns when the counters are quiet, or for whoever reads none after a moment: what was on the way when
+    /// the sender ended is read by the receiver before it stops, and that takes one wait.
+    fn settled(&mut self) -> Result<()> {
+        clock::sleep_until(clock::monotonic_ns() + 100_000_000);
+        Ok(())
+    }
+
     /// Both ends have reported; their sockets are still open.
-    fn after(&mut self) -> Result<()>;
+    fn after(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// An observer that sees nothing, for tests whose machines are not observed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 
-impl Observer for NoObserver {
-    fn before(&mut self, _ports: &DataPorts) -> Result<()> {
-        Ok(())
-    }
-
-    fn settled(&mut self) -> Result<()> {
-        // What was on the way when the sender ended is read by the receiver before it stops: that takes one wait.
-        clock::sleep_until(clock::monotonic_ns() + 100_000_000);
-        Ok(())
-    }
-
-    fn after(&mut self) -> Result<()> {
-        Ok(())
-    }
-}
+impl Observer for NoObserver {}
 
 /// Runs one test. The receiver's count is the result; `receiver_address` is where the sender sends to.
 ///
-/// On an error the agents that still answer have closed their end, and both links can be used for the next test if
-/// [`AgentLink::is_alive`].
+/// On an error the agents that still answer have closed their end, and their links can be used for the next test.
 pub fn run(
     spec: &TestSpec,
     sender: &mut AgentLink,
@@ -61,12 +56,12 @@ pub fn run(
     let begun = clock::monotonic_ns();
     let (mut controller, first) = Controller::begin(spec, receiver_address, token, relation, names, begun);
     let mut todo = VecDeque::from(first);
+    let mut links = [sender, receiver];
     loop {
         while let Some(action) = todo.pop_front() {
             let event = match action {
                 Action::Send(role, request) => {
-                    let link = if role == EndRole::Sender { &mut *sender } else { &mut *receiver };
-                    link.send(request).err().map(|why| Event::Lost(role, why))
+                    links[role as usize].send(request).err().map(|why| Event::Lost(role, why))
                 }
                 Action::Look(look) => Some(Event::Looked(look_at(look, &controller, observer))),
                 Action::Done(outcome) => return Ok(*outcome),
@@ -74,24 +69,24 @@ pub fn run(
             };
             todo.extend(event.into_iter().flat_map(|event| controller.handle(clock::monotonic_ns(), event)));
         }
-        let event = wait(sender, receiver, controller.deadline_ns());
+        let event = wait(&mut links, controller.deadline_ns());
         todo.extend(controller.handle(clock::monotonic_ns(), event));
     }
 }
 
 fn look_at(look: Look, controller: &Controller, observer: &mut dyn Observer) -> Result<()> {
     match look {
-        Look::Before => observer.before(&controller.ports()),
+        Look::Before => observer.before(controller.ports()),
         Look::Settled => observer.settled(),
         Look::After => observer.after(),
     }
 }
 
 /// Waits for a word from either end, or for the deadline.
-fn wait(sender: &mut AgentLink, receiver: &mut AgentLink, deadline_ns: Option<u64>) -> Event {
+fn wait(links: &mut [&mut AgentLink; 2], deadline_ns: Option<u64>) -> Event {
     loop {
-        for (role, link) in [(EndRole::Sender, &mut *sender), (EndRole::Receiver, &mut *receiver)] {
-            match link.next() {
+        for role in EndRole::ALL {
+            match links[role as usize].next() {
                 Ok(Some(reply)) => return Event::Reply(role, reply),
                 Ok(None) => {}
                 Err(why) => return Event::Lost(role, why),
@@ -102,12 +97,12 @@ fn wait(sender: &mut AgentLink, receiver: &mut AgentLink, deadline_ns: Option<u6
         if left == Some(0) {
             return Event::Tick;
         }
-        let ready = socket::wait_readable([sender.fd(), receiver.fd()], left.map(Duration::from_nanos));
-        for (is_ready, role) in
-            ready.unwrap_or_default().into_iter().zip([EndRole::Sender, EndRole::Receiver])
-        {
-            let link = if role == EndRole::Sender { &mut *sender } else { &mut *receiver };
-            if is_ready && let Err(why) = link.read() {
+        let fds = [links[0].fd(), links[1].fd()];
+        let ready = socket::wait_readable(fds, left.map(Duration::from_nanos)).unwrap_or_default();
+        for role in EndRole::ALL {
+            if ready[role as usize]
+                && let Err(why) = links[role as usize].read()
+            {
                 return Event::Lost(role, why);
             }
         }

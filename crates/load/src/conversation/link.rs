@@ -3,7 +3,7 @@
 
 use crate::protocol::agent::PARTIAL_NS;
 use crate::protocol::codec::{self, Decoder};
-use crate::protocol::message::{Hello, Numbered, PROTOCOL, Reply, Request, printable};
+use crate::protocol::message::{Hello, Numbered, PROTOCOL, Reply, Request, name, printable};
 use linux::sys::clock;
 use linux::sys::socket::{self, Direction};
 use record::{Problem, Result};
@@ -91,7 +91,6 @@ pub struct AgentLink {
     last_id: u64,
     /// The last request has no reply yet.
     waiting: bool,
-    alive: bool,
 }
 
 impl AgentLink {
@@ -103,7 +102,6 @@ impl AgentLink {
             boot_id: String::new(),
             last_id: 0,
             waiting: false,
-            alive: true,
         };
         let said = link.exchange(Request::Hello(hello())).map_err(|why| {
             Problem::input(format!("{peer} {why} instead of greeting"))
@@ -121,7 +119,7 @@ impl AgentLink {
                 return Err(Problem::input(what).help("use the same version on both machines"));
             }
             Reply::Failed(failure) => return Err(Problem::from(&failure).at(peer)),
-            other => return Err(Problem::input(format!("{peer} answered '{}' to a hello", other.name()))),
+            other => return Err(Problem::input(format!("{peer} answered '{}' to a hello", name(&other)))),
         }
         Ok(link)
     }
@@ -136,11 +134,6 @@ impl AgentLink {
         &self.boot_id
     }
 
-    /// False once the agent was lost; the link is then of no more use.
-    pub fn is_alive(&self) -> bool {
-        self.alive
-    }
-
     /// Its descriptor, to wait for.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.wire.stream.as_fd()
@@ -150,8 +143,7 @@ impl AgentLink {
     pub(super) fn send(&mut self, request: Request) -> Result<(), String> {
         self.last_id += 1;
         self.waiting = true;
-        let sent = self.wire.send(&Numbered { id: self.last_id, body: request });
-        self.keep(sent)
+        self.wire.send(&Numbered { id: self.last_id, body: request })
     }
 
     /// Ignores a reply that is still to come, of a test that was given up.
@@ -161,15 +153,13 @@ impl AgentLink {
 
     /// Reads what is there; waits if nothing is.
     pub(super) fn read(&mut self) -> Result<(), String> {
-        let read = self.wire.read();
-        self.keep(read)
+        self.wire.read()
     }
 
     /// The reply to the last request, if it is here.
     pub(super) fn next(&mut self) -> Result<Option<Reply>, String> {
         loop {
-            let next = self.wire.next::<Numbered<Reply>>();
-            match self.keep(next)? {
+            match self.wire.next::<Numbered<Reply>>()? {
                 Some(reply) if reply.id != self.last_id || !self.waiting => {}
                 Some(reply) => {
                     self.waiting = false;
@@ -178,11 +168,6 @@ impl AgentLink {
                 None => return Ok(None),
             }
         }
-    }
-
-    fn keep<T>(&mut self, result: Result<T, String>) -> Result<T, String> {
-        self.alive &= result.is_ok();
-        result
     }
 
     /// Sends a request and waits for its reply.
@@ -198,7 +183,7 @@ impl AgentLink {
             if ready.unwrap_or_default()[0] {
                 self.read()?;
             } else if left == 0 {
-                return self.keep(Err("did not answer in time".to_owned()));
+                return Err("did not answer in time".to_owned());
             }
         }
     }
@@ -211,7 +196,7 @@ impl AgentLink {
             let reply = self.exchange(Request::Clock)?;
             let after = clock::monotonic_ns();
             let Reply::Clock(theirs) = reply else {
-                return Err(format!("answered '{}' when asked for its clock", reply.name()));
+                return Err(format!("answered '{}' when asked for its clock", name(&reply)));
             };
             let error = (after - before).div_ceil(2);
             if best.is_none_or(|(_, least)| error < least) {

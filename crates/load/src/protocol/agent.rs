@@ -2,7 +2,7 @@
 //!
 //! The machine does nothing itself. Whoever drives it does what [`Action`]s say and tells it what came of it.
 
-use super::message::{Hello, PROTOCOL, Prepared, ProblemMessage, Reply, Request};
+use super::message::{Hello, PROTOCOL, Prepared, ProblemMessage, Reply, Request, name};
 use super::setup::{EndRole, Setup, longest_ns};
 use record::Problem;
 use record::traffic::EndReport;
@@ -167,7 +167,7 @@ impl Agent {
                 vec![Action::Close, Action::Reply(Reply::Closed)]
             }
             (state, request) => {
-                let what = format!("'{}' is not possible now ({})", request.name(), describe(state));
+                let what = format!("'{}' is not possible now ({})", name(&request), describe(state));
                 vec![Action::Reply(failed(&Problem::input(what)))]
             }
         }

@@ -4,7 +4,7 @@
 //! sender and receiver → look again → close. Every step but the looks has a deadline; whoever is lost, lies or stalls
 //! is named together with the step.
 
-use super::message::{Prepared, Reply, Request, printable};
+use super::message::{Reply, Request, name, printable};
 use super::setup::{ClockRelation, DataPorts, EndRole, Outcome, Setup, longest_ns};
 use record::Problem;
 use record::spec::TestSpec;
@@ -98,9 +98,6 @@ pub struct Controller {
     started_ns: Option<u64>,
     names: [String; 2],
     lost: [bool; 2],
-    receiver: Prepared,
-    sender: Prepared,
-    warm: bool,
     outcome: Outcome,
 }
 
@@ -125,10 +122,7 @@ impl Controller {
             started_ns: None,
             names,
             lost: [false; 2],
-            receiver: Prepared::default(),
-            sender: Prepared::default(),
-            warm: false,
-            outcome: Outcome::default(),
+            outcome: Outcome { clock, ..Outcome::default() },
         };
         (controller, vec![first])
     }
@@ -139,12 +133,8 @@ impl Controller {
     }
 
     /// Ports and identifiers of the data sockets, known once both ends are prepared.
-    pub fn ports(&self) -> DataPorts {
-        DataPorts {
-            sender: self.sender.ports.clone(),
-            receiver: self.receiver.ports.first().copied(),
-            icmp_id: self.sender.icmp_id,
-        }
+    pub fn ports(&self) -> &DataPorts {
+        &self.outcome.ports
     }
 
     /// Takes what happened, says what to do.
@@ -200,8 +190,7 @@ impl Controller {
     /// Ends the test; agents that may still answer are told to close.
     fn fail(&mut self, problem: Problem) -> Vec<Action> {
         self.step = Step::Over;
-        let still_there =
-            [EndRole::Sender, EndRole::Receiver].into_iter().filter(|&role| !self.lost[role as usize]);
+        let still_there = EndRole::ALL.into_iter().filter(|&role| !self.lost[role as usize]);
         let mut actions: Vec<_> = still_there.map(|role| Action::Send(role, Request::Close)).collect();
         actions.push(Action::Failed(problem));
         actions
@@ -223,20 +212,20 @@ impl Controller {
     fn reply(&mut self, now_ns: u64, role: EndRole, reply: Reply) -> Vec<Action> {
         match (self.step, role, reply) {
             (Step::PrepareReceiver, EndRole::Receiver, Reply::Prepared(prepared)) => {
-                let port = prepared.ports.first().copied().unwrap_or(0);
+                self.outcome.ports.receiver = prepared.ports.first().copied();
+                let port = self.outcome.ports.receiver.unwrap_or(0);
                 if port == 0 && !self.setup.spec.kind.is_echo() {
                     return self.lied(now_ns, role, "told no port");
                 }
-                self.receiver = *prepared;
                 let setup = Setup { role: EndRole::Sender, port, ..self.setup.clone() };
                 self.go(now_ns, Step::PrepareSender, Request::Prepare(Box::new(setup)))
             }
             (Step::PrepareSender, EndRole::Sender, Reply::Prepared(prepared)) => {
-                self.sender = *prepared;
+                (self.outcome.ports.sender, self.outcome.ports.icmp_id) = (prepared.ports, prepared.icmp_id);
                 self.go(now_ns, Step::WarmUp, Request::WarmUp)
             }
             (Step::WarmUp, EndRole::Sender, Reply::Warm(reachable)) => {
-                self.warm = reachable;
+                self.outcome.warm = reachable;
                 self.look(Look::Before)
             }
             (Step::Sending, EndRole::Sender, Reply::Finished) => self.look(Look::Settled),
@@ -253,7 +242,7 @@ impl Controller {
             }
             (Step::CloseReceiver, EndRole::Receiver, Reply::Closed) => self.done(),
             (_, role, reply) => {
-                let what = format!("said '{}' out of turn", reply.name());
+                let what = format!("said '{}' out of turn", name(&reply));
                 self.lied(now_ns, role, &what)
             }
         }
@@ -281,10 +270,6 @@ impl Controller {
 
     fn done(&mut self) -> Vec<Action> {
         self.step = Step::Over;
-        let mut outcome = std::mem::take(&mut self.outcome);
-        outcome.warm = self.warm;
-        outcome.ports = self.ports();
-        outcome.clock = self.setup.clock;
-        vec![Action::Done(Box::new(outcome))]
+        vec![Action::Done(Box::new(std::mem::take(&mut self.outcome)))]
     }
 }

@@ -7,6 +7,7 @@ use super::setup::Setup;
 use record::problem::{Problem, ProblemKind};
 use record::traffic::{EndReport, Settings};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The version of this protocol. Both sides must have the same.
 pub const PROTOCOL: u32 = 2;
@@ -52,21 +53,6 @@ pub enum Request {
     Close,
 }
 
-impl Request {
-    /// Its name in sentences.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Request::Hello(_) => "hello",
-            Request::Clock => "clock",
-            Request::Prepare(_) => "prepare",
-            Request::WarmUp => "warm up",
-            Request::Start => "start",
-            Request::Stop => "stop",
-            Request::Close => "close",
-        }
-    }
-}
-
 /// What an agent answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -89,20 +75,13 @@ pub enum Reply {
     Failed(ProblemMessage),
 }
 
-impl Reply {
-    /// Its name in sentences.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Reply::Hello(_) => "hello",
-            Reply::Clock(_) => "clock",
-            Reply::Prepared(_) => "prepared",
-            Reply::Warm(_) => "warm",
-            Reply::Finished => "finished",
-            Reply::Report(_) => "report",
-            Reply::Closed => "closed",
-            Reply::Failed(_) => "failed",
-        }
-    }
+/// The name of a request or reply in sentences: the one of its JSON.
+pub fn name(message: &impl Serialize) -> String {
+    let name = match serde_json::to_value(message) {
+        Ok(Value::Object(message)) => message.keys().next().cloned(),
+        message => message.ok().and_then(|name| name.as_str().map(str::to_owned)),
+    };
+    name.unwrap_or_default().replace('_', " ")
 }
 
 /// An end that is ready.

@@ -20,6 +20,9 @@ pub enum EndRole {
 }
 
 impl EndRole {
+    /// Both ends.
+    pub const ALL: [EndRole; 2] = [EndRole::Sender, EndRole::Receiver];
+
     /// `sender` or `receiver`.
     pub fn name(self) -> &'static str {
         match self {

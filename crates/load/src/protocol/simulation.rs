@@ -3,7 +3,7 @@
 
 use super::agent::{self, Agent};
 use super::controller::{self, Controller, Look};
-use super::message::{Hello, PROTOCOL, Prepared, Reply, Request};
+use super::message::{Hello, PROTOCOL, Prepared, Reply, Request, name};
 use super::setup::{ClockRelation, EndRole, Outcome};
 use proptest::prelude::*;
 use record::spec::{TestSpec, TrafficKind};
@@ -31,7 +31,7 @@ struct Pair {
     todo: VecDeque<controller::Action>,
     looks: Vec<Look>,
     /// Requests that each agent had, by name.
-    asked: [Vec<&'static str>; 2],
+    asked: [Vec<String>; 2],
     open: [bool; 2],
     ended: Option<Result<Outcome, Problem>>,
 }
@@ -66,7 +66,7 @@ impl Pair {
     /// Gives a request to an agent, does what it says, returns its reply.
     fn ask(&mut self, role: EndRole, request: Request) -> Option<Reply> {
         let index = role as usize;
-        self.asked[index].push(request.name());
+        self.asked[index].push(name(&request));
         let mut events = VecDeque::from([agent::Event::Request(request)]);
         let mut reply = None;
         while let Some(event) = events.pop_front() {

@@ -6,7 +6,8 @@
 
 use super::template::fields::Default as Unsaid;
 use super::template::{LayerKind, Template};
-use linux::netlink::{Dump, Family, Netlink, after, u16_at, u32_at};
+use linux::netlink::Netlink;
+use linux::observe::next_hop;
 use record::{Problem, Result};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,13 +27,6 @@ pub struct Facts {
     pub neighbours: HashMap<IpAddr, u128>,
 }
 
-/// The kernel's numbers (`include/uapi/linux/rtnetlink.h`, `neighbour.h`).
-const NEIGHBOURS: Dump<'static> = Dump { family: Family::Route, kind: 30, body: &[0; 12] };
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
-/// Neighbours that did not answer: `NUD_INCOMPLETE`, `NUD_FAILED`.
-const NO_ANSWER: u16 = 0x01 | 0x20;
-
 /// The interface and neighbours in the namespace of the calling thread; `to` is where frames shall go, if known.
 ///
 /// # Errors
@@ -49,8 +43,7 @@ pub fn facts(interface: &str, to: Option<IpAddr>) -> Result<Facts> {
             .help(format!("the interfaces here are {}", names.join(", "))));
     };
     let index = link.index;
-    let found = netlink.dump(&NEIGHBOURS, neighbour).map_err(|e| cannot(&e))?;
-    let ours = found.into_iter().filter(|(at, ..)| *at == index);
+    let ours = next_hop::neighbours()?.into_iter().filter(|((at, _), _)| *at == index);
     let addresses = netlink.addresses().unwrap_or_default();
     let route = to.and_then(|to| netlink.route(to).ok().flatten()).filter(|route| route.interface == index);
     Ok(Facts {
@@ -58,26 +51,12 @@ pub fn facts(interface: &str, to: Option<IpAddr>) -> Result<Facts> {
         mac: link.address.map(|mac| number(&mac)),
         addresses: addresses.into_iter().filter(|(at, _)| *at == index).map(|(_, p)| p.address).collect(),
         gateway: route.and_then(|route| route.via),
-        neighbours: ours.map(|(_, address, mac)| (address, mac)).collect(),
+        neighbours: ours.map(|((_, address), mac)| (address, number(&mac))).collect(),
     })
 }
 
 fn number(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte))
-}
-
-fn neighbour(message: &[u8]) -> Option<(u32, IpAddr, u128)> {
-    let state = u16_at(message, 8)?;
-    let (mut address, mut mac) = (None, None);
-    for (kind, content) in after(message, 12) {
-        match (kind, content.len()) {
-            (NDA_DST, 4) => address = Some(IpAddr::from(<[u8; 4]>::try_from(content).ok()?)),
-            (NDA_DST, 16) => address = Some(IpAddr::from(<[u8; 16]>::try_from(content).ok()?)),
-            (NDA_LLADDR, 6) => mac = Some(number(content)),
-            _ => {}
-        }
-    }
-    if state & NO_ANSWER != 0 { None } else { Some((u32_at(message, 4)?, address?, mac?)) }
 }
 
 /// Where the frames of a template go, by its outermost IP layer; none when that is not said.
