@@ -27,7 +27,7 @@ use std::time::Duration;
 use study::ledger::{Ports, WitnessInput};
 use study::stats::SplitMix64;
 use study::store::RunWriter;
-use study::test::{self, TestInput, TestPosition};
+use study::test::{self, Evidence};
 
 /// How long the lab is watched without traffic, to know its background.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
@@ -73,20 +73,21 @@ impl<'a> Session<'a> {
         Ok(Session { lab, observer, idle: (first, second), told: vec![] })
     }
 
-    /// Concludes from a measured test.
-    fn conclude(&self, planned: &Planned, place: TestPosition, measured: Measured) -> TestRecord {
+    /// Concludes from a measured test, of which the record says where it stands in the run and what was asked.
+    fn conclude(&self, planned: &Planned, mut test: TestRecord, measured: Measured) -> TestRecord {
         let Measured { path, outcome, seen, offloads } = measured;
         let ports = Ports {
             sender: seen.ports.sender.first().copied().or(seen.ports.icmp_id).unwrap_or(0),
             receiver: seen.ports.receiver.unwrap_or(0),
         };
-        test::record(TestInput {
-            spec: &planned.spec,
-            place,
-            path,
-            invalid: doubts(&seen),
-            cpu: test::cpus(&seen.before, &seen.after),
-            actors: test::actors(&seen.before, &seen.after),
+        test.invalid = doubts(&seen);
+        test.cpu = seen.after.cpus_since(&seen.before);
+        test.actors = test::actors(&seen.before, &seen.after);
+        (test.path, test.offloads) = (path, offloads);
+        (test.sender, test.receiver) = (outcome.sender, outcome.receiver);
+        (test.before, test.after) = (seen.before, seen.after);
+        let evidence = Evidence {
+            idle: Some((&self.idle.0, &self.idle.1)),
             witness: match seen.witness {
                 Some(Ok(count)) => WitnessInput::Counted { details: count.details, lost: count.lost },
                 Some(Err(absent)) => WitnessInput::Absent(absent),
@@ -94,18 +95,14 @@ impl<'a> Session<'a> {
                     WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, "the test never began"))
                 }
             },
-            sender: outcome.sender,
-            receiver: outcome.receiver,
-            before: seen.before,
-            after: seen.after,
-            idle: Some((&self.idle.0, &self.idle.1)),
             ports,
             arrival: None,
             planned: planned_messages(&planned.spec),
             seconds: None,
-            offloads,
             criteria: planned.criteria,
-        })
+        };
+        test::conclude(&mut test, evidence);
+        test
     }
 
     /// The record before its first test.
@@ -129,7 +126,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// What stopped it: a dead agent, a host that cannot, an interrupt.
-    fn measure(&mut self, planned: &Planned, place: TestPosition) -> Result<TestRecord> {
+    fn measure(&mut self, planned: &Planned, test: TestRecord) -> Result<TestRecord> {
         let programs = programs::asked(self.lab);
         // For a test that cannot begin: what a switch did with its first frames may say why.
         let before = watch::glance(&programs);
@@ -137,13 +134,13 @@ impl<'a> Session<'a> {
             Err(problem) if problem.kind == ProblemKind::Measured && !programs.is_empty() => {
                 let mut after = Snapshot::default();
                 watch::put(&mut after, watch::ask(&programs));
-                let title = format!("{} #{}", planned.name, place.repetition);
+                let title = format!("{} #{}", planned.name, test.repetition);
                 self.told.extend(study::switches::findings(&title, &before, &after));
                 return Err(problem);
             }
             other => other?,
         };
-        Ok(self.conclude(planned, place, measured))
+        Ok(self.conclude(planned, test, measured))
     }
 }
 
@@ -204,9 +201,9 @@ impl<'lab> Course<'lab> {
     }
 
     /// Makes one test and writes it down; one that could not be run is a finding.
-    fn test(&mut self, planned: &Planned, place: TestPosition, notices: &dyn Notices) -> Result<()> {
-        let repetition = place.repetition;
-        match self.session.measure(planned, place) {
+    fn test(&mut self, planned: &Planned, test: TestRecord, notices: &dyn Notices) -> Result<()> {
+        let repetition = test.repetition;
+        match self.session.measure(planned, test) {
             Ok(test) => keep(&mut self.writer, test, notices),
             Err(problem) if problem.kind == ProblemKind::Measured => {
                 self.not_made.push(study::findings::not_made(&planned.name, repetition, &problem));
@@ -267,14 +264,16 @@ fn measure_all(courses: &mut [Course<'_>], plan: &Plan, seed: u64, notices: &dyn
             let course = &mut courses[turn];
             order += 1;
             notices.part(&format!("{order}/{all}  {}", course.name(planned, repetition)), done_ms, total_ms);
-            let place = TestPosition {
+            let record = TestRecord {
                 name: planned.name.clone(),
                 repetition,
                 order,
                 place: test as u32 + 1,
                 begun: now(),
+                spec: planned.spec.clone(),
+                ..TestRecord::default()
             };
-            course.test(planned, place, notices)?;
+            course.test(planned, record, notices)?;
             done_ms += length(test);
         }
     }

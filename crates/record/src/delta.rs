@@ -67,7 +67,30 @@ impl fmt::Display for Delta {
     }
 }
 
+/// The sum of counts; what would overflow stays at the largest number, for a record may say anything.
+pub fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
+impl Snapshot {
+    /// What all CPUs did since an earlier snapshot; nothing when the time of one of them is unknown, for the sum would be, too.
+    pub fn cpus_since(&self, before: &Snapshot) -> Vec<CpuTime> {
+        let since = |now: &CpuTime| now.since(before.cpus.iter().find(|row| row.cpu == now.cpu)?);
+        self.cpus.iter().map(since).collect::<Option<_>>().unwrap_or_default()
+    }
+}
+
 impl CpuTime {
+    /// Ticks in which it did something.
+    pub fn busy(&self) -> u64 {
+        sum([self.user, self.system, self.irq, self.softirq])
+    }
+
+    /// All its ticks, those that the hypervisor gave to others included.
+    pub fn total(&self) -> u64 {
+        sum([self.busy(), self.steal, self.idle])
+    }
+
     /// What a CPU did since an earlier reading; none when one of its times is unknown.
     pub fn since(&self, before: &CpuTime) -> Option<CpuTime> {
         let moved = |part: fn(&CpuTime) -> u64| Delta::of(part(before), part(self));
@@ -104,6 +127,18 @@ mod tests {
         assert_eq!(Delta::of(0, MOST).known(), Some(MOST));
         let nodes = Snapshot::default();
         assert_eq!(Delta::of_protocol(&nodes, &nodes, "b", "Udp.InErrors").known(), None);
+    }
+
+    #[test]
+    fn a_cpu_without_a_reading_before_makes_all_unknown() {
+        let at = |cpus: &[u32]| {
+            let cpus = cpus.iter().map(|&cpu| CpuTime { cpu, user: 2, steal: 3, ..CpuTime::default() });
+            Snapshot { cpus: cpus.collect(), ..Snapshot::default() }
+        };
+        assert_eq!(at(&[0, 1]).cpus_since(&at(&[0, 1])).len(), 2);
+        assert!(at(&[0, 1]).cpus_since(&at(&[0])).is_empty());
+        let cpu = at(&[0]).cpus[0];
+        assert_eq!((cpu.busy(), cpu.total(), sum([u64::MAX, 1])), (2, 5, u64::MAX));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Finding {
 }
 
 /// What limited a test, in one sentence with its evidence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     /// A word that tools can compare: `generator_cpu`, `receiver_cpu`, `receiver_window`, `send_buffer`, `network`,
     /// `qdisc`, `shaper`, `backlog`, `socket_buffer`, `receiver_stalled`, `filter`, `schedule`, `round_trip`, `unknown`…

@@ -14,10 +14,11 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The kind of traffic between two nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrafficKind {
     /// Bulk bytes over TCP, one direction.
+    #[default]
     TcpStream,
     /// Datagrams over UDP, one direction, at a rate or as fast as the sender can.
     UdpStream,

@@ -144,7 +144,7 @@ pub struct Criterion {
 }
 
 /// One test with everything that is known about it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TestRecord {
     /// The kind of traffic.
     pub kind: TrafficKind,

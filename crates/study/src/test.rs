@@ -1,6 +1,6 @@
 //! What the two ends and the snapshots say of one test: the one reckoning for `pathlab run`, `test` and `join`.
 //!
-//! **What.** [`figures`] are the rates, from what both ends saw; [`record`] is everything else beside them: ledger, limit, CPU,
+//! **What.** [`figures`] are the rates, from what both ends saw; [`conclude`] is everything else beside them: ledger, limit, CPU,
 //! criteria.
 //!
 //! **Why one.** Two reckonings would sooner or later say two figures for the same traffic. The time of a stream is the case in
@@ -10,43 +10,14 @@
 
 use crate::criteria::Criteria;
 use crate::ledger::{Arrival, LedgerInput, Ports, WitnessInput};
-use crate::verdict::VerdictInput;
 use record::kind::Shape;
 use record::ledger::WitnessDrop;
 use record::run::{Offered, Received, Sent};
-use record::snapshot::{CpuTime, ProcessSample};
-use record::{ActorUsage, Delta, EndReport, Ledger, Limit, Path, Snapshot, TestRecord, TestSpec};
+use record::snapshot::ProcessSample;
+use record::{ActorUsage, Delta, EndReport, Ledger, Snapshot, TestRecord, TestSpec};
 
-/// Where a test stands in its run.
-pub struct TestPosition {
-    /// Name in tables.
-    pub name: String,
-    /// Which repetition, from 1.
-    pub repetition: u32,
-    /// Place in the order, from 1.
-    pub order: u32,
-    /// Place in the plan, from 1.
-    pub place: u32,
-    /// When it began, RFC 3339.
-    pub begun: String,
-}
-
-/// Everything that is known of a test before any conclusion.
-pub struct TestInput<'a> {
-    /// What was asked.
-    pub spec: &'a TestSpec,
-    /// Where it stands.
-    pub place: TestPosition,
-    /// The way of the frames.
-    pub path: Path,
-    /// What the sender saw.
-    pub sender: EndReport,
-    /// What the receiver saw.
-    pub receiver: EndReport,
-    /// Counters before the first message.
-    pub before: Snapshot,
-    /// Counters after the last one.
-    pub after: Snapshot,
+/// What is known of a test besides what its record holds.
+pub struct Evidence<'a> {
     /// Two snapshots without traffic between them.
     pub idle: Option<(&'a Snapshot, &'a Snapshot)>,
     /// The kernel's own word on drops.
@@ -59,87 +30,45 @@ pub struct TestInput<'a> {
     pub planned: Option<u64>,
     /// How long traffic flowed, where that is known better than from the two ends.
     pub seconds: Option<f64>,
-    /// CPU time of the host meanwhile, where both ends are on it: [`cpus`].
-    pub cpu: Vec<CpuTime>,
-    /// The same of the processes that took part: [`actors`].
-    pub actors: Vec<ActorUsage>,
-    /// Offload states of the interfaces.
-    pub offloads: Vec<String>,
-    /// Reasons not to trust it.
-    pub invalid: Vec<String>,
     /// What it must reach.
     pub criteria: Criteria,
 }
 
-/// Concludes from a test.
-pub fn record(input: TestInput<'_>) -> TestRecord {
-    let (ledger, kernel_drops) = losses(&input);
-    let tcp = crate::tcp::decompose(&input.sender.tcp);
-    let limit = limit(&input, ledger.as_ref(), tcp.as_ref());
-    let TestInput { spec, place, sender, receiver, before, after, mut invalid, .. } = input;
-    let figures = figures(spec, &sender, &receiver, input.seconds);
+/// Concludes from a test whose record has its name and place, what was asked, the path, what both ends saw, both snapshots, and
+/// where both ends are on one host what its CPUs and processes ([`actors`]) did meanwhile.
+pub fn conclude(test: &mut TestRecord, evidence: Evidence<'_>) {
+    let TestRecord { ref spec, ref sender, ref receiver, .. } = *test;
+    let figures = figures(spec, sender, receiver, evidence.seconds);
+    test.latency_kind = latency_kind(spec).into();
+    test.latency_ns = if spec.kind.is_one_way() { &receiver.latency } else { &sender.latency }.clone();
+    test.offered = offered(evidence.planned, sender);
+    test.sent = Sent { datagrams: sender.sent, bytes: sender.sent_bytes };
+    test.tcp = crate::tcp::decompose(&sender.tcp);
     if sender.attempted == 0 && sender.sent_bytes == 0 {
-        invalid.push("the sender sent nothing".to_owned());
+        test.invalid.push("the sender sent nothing".to_owned());
     }
-    let mut test = TestRecord {
-        kind: spec.kind,
-        name: place.name,
-        repetition: place.repetition,
-        order: place.order,
-        place: place.place,
-        spec: spec.clone(),
-        begun: place.begun,
-        seconds: figures.seconds,
-        offered: offered(input.planned, &sender),
-        sent: Sent { datagrams: sender.sent, bytes: sender.sent_bytes },
-        received: figures.received,
-        latency_ns: if spec.kind.is_one_way() { receiver.latency.clone() } else { sender.latency.clone() },
-        latency_kind: latency_kind(spec).into(),
-        throughput_bps: figures.throughput_bps,
-        messages_per_second: figures.messages_per_second,
-        ledger,
-        kernel_drops,
-        limit,
-        tcp,
-        cpu: input.cpu,
-        actors: input.actors,
-        invalid,
-        observer_cpu_ns: before.cost_cpu_ns.saturating_add(after.cost_cpu_ns),
-        path: input.path,
-        offloads: input.offloads,
-        sender,
-        receiver,
-        before,
-        after,
-        criteria: vec![],
-    };
-    test.criteria = crate::criteria::judge(input.criteria, &test);
-    test
-}
-
-/// What limited the test.
-fn limit(
-    input: &TestInput<'_>,
-    ledger: Option<&Ledger>,
-    tcp: Option<&record::tcp::TcpDecomposition>,
-) -> Limit {
-    let TestInput { spec, path, sender, receiver, before, after, actors, .. } = input;
-    crate::verdict::limit(&VerdictInput { spec, path, sender, receiver, before, after, ledger, tcp, actors })
+    (test.kind, test.seconds, test.received) = (test.spec.kind, figures.seconds, figures.received);
+    (test.throughput_bps, test.messages_per_second) = (figures.throughput_bps, figures.messages_per_second);
+    test.observer_cpu_ns = test.before.cost_cpu_ns.saturating_add(test.after.cost_cpu_ns);
+    let criteria = evidence.criteria;
+    (test.ledger, test.kernel_drops) = losses(test, evidence);
+    test.limit = crate::verdict::limit(test);
+    test.criteria = crate::criteria::judge(criteria, test);
 }
 
 /// The ledger, for kinds that have one; for the others what the kernel told of their drops.
-fn losses(input: &TestInput<'_>) -> (Option<Ledger>, Vec<WitnessDrop>) {
-    let TestInput { spec, sender, receiver, before, after, path, idle, ports, arrival, .. } = input;
-    if !spec.kind.has_ledger() {
-        let drops = match &input.witness {
-            WitnessInput::Counted { details, .. } => crate::ledger::without_copies(path, details),
-            WitnessInput::Absent(_) => vec![],
-        };
-        return (None, drops);
+fn losses(test: &TestRecord, evidence: Evidence<'_>) -> (Option<Ledger>, Vec<WitnessDrop>) {
+    let Evidence { idle, witness, ports, arrival, .. } = evidence;
+    let TestRecord { spec, path, sender, receiver, before, after, .. } = test;
+    match witness {
+        witness if spec.kind.has_ledger() => {
+            let input =
+                LedgerInput { spec, path, sender, receiver, before, after, idle, witness, ports, arrival };
+            (Some(crate::ledger::close(&input)), vec![])
+        }
+        WitnessInput::Counted { details, .. } => (None, crate::ledger::without_copies(path, &details)),
+        WitnessInput::Absent(_) => (None, vec![]),
     }
-    let (witness, ports, idle, arrival) = (input.witness.clone(), *ports, *idle, *arrival);
-    let input = LedgerInput { spec, path, sender, receiver, before, after, idle, witness, ports, arrival };
-    (Some(crate::ledger::close(&input)), vec![])
 }
 
 /// What arrived, and how fast.
@@ -221,12 +150,6 @@ fn latency_kind(spec: &TestSpec) -> &'static str {
     }
 }
 
-/// What all CPUs did between two snapshots; nothing when the time of one of them is unknown, for the sum would be, too.
-pub fn cpus(before: &Snapshot, after: &Snapshot) -> Vec<CpuTime> {
-    let delta = |now: &CpuTime| now.since(before.cpus.iter().find(|row| row.cpu == now.cpu)?);
-    after.cpus.iter().map(delta).collect::<Option<_>>().unwrap_or_default()
-}
-
 /// What the processes that took part used between two snapshots; one whose time is unknown is left out.
 pub fn actors(before: &Snapshot, after: &Snapshot) -> Vec<ActorUsage> {
     let wall_ns = after.begun_ns.saturating_sub(before.begun_ns);
@@ -249,6 +172,7 @@ pub fn actors(before: &Snapshot, after: &Snapshot) -> Vec<ActorUsage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::snapshot::CpuTime;
     use record::{Rate, TrafficKind};
 
     fn end(seconds: f64) -> EndReport {
@@ -299,8 +223,8 @@ mod tests {
             begun_ns: user * 1_000_000_000,
             ..Snapshot::default()
         };
-        assert_eq!(cpus(&at(1, 0), &at(3, 0))[0].user, 2);
-        assert!(cpus(&at(3, 0), &at(1, 0)).is_empty() && cpus(&Snapshot::default(), &at(1, 0)).is_empty());
+        assert_eq!(at(3, 0).cpus_since(&at(1, 0))[0].user, 2);
+        assert!(at(1, 0).cpus_since(&at(3, 0)).is_empty());
         assert_eq!(actors(&at(1, 0), &at(3, 1_000_000_000))[0].cpu_percent, 50.0);
         assert!(actors(&at(1, 9), &at(3, 0)).is_empty());
     }

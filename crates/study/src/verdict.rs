@@ -14,36 +14,13 @@
 //! 8. streams as fast as possible without loss: sender's CPU, shaper, receiver's CPU, the host's CPUs;
 //! 9. else `unknown`, and what was looked at.
 
+use record::delta::sum;
 use record::drop::{self, Fate};
-use record::kind::Transport;
 use record::ledger::{Station, StationKind};
-use record::snapshot::Snapshot;
-use record::tcp::TcpDecomposition;
+use record::snapshot::{CpuTime, QdiscSample};
+use record::traffic::Schedule;
 use record::unit::{self, bits_per_s, messages_per_s, time_ns};
-use record::{ActorUsage, Delta, EndReport, Ledger, Limit, Path, TestSpec};
-
-/// Everything that the verdict looks at.
-#[derive(Debug, Clone, Copy)]
-pub struct VerdictInput<'a> {
-    /// What was asked.
-    pub spec: &'a TestSpec,
-    /// The way of the frames.
-    pub path: &'a Path,
-    /// What the sending end saw.
-    pub sender: &'a EndReport,
-    /// What the receiving end saw.
-    pub receiver: &'a EndReport,
-    /// Counters before the test.
-    pub before: &'a Snapshot,
-    /// Counters after the test.
-    pub after: &'a Snapshot,
-    /// Where every frame went, for kinds that have a ledger.
-    pub ledger: Option<&'a Ledger>,
-    /// What held TCP back.
-    pub tcp: Option<&'a TcpDecomposition>,
-    /// The processes that made the traffic.
-    pub actors: &'a [ActorUsage],
-}
+use record::{Delta, Ledger, Limit, TestRecord};
 
 /// Loss below this share does not limit a test.
 const WORTH_A_VERDICT: f64 = 0.001;
@@ -58,64 +35,66 @@ const BUSY: f64 = 95.0;
 const QUEUED: &str = "queued";
 /// What has no name.
 const UNEXPLAINED: &str = "unexplained";
+/// The claim of a verdict that names nobody.
+const UNKNOWN: &str = "What limited it is unknown";
+
+/// What may have limited a test: the verdict, if it did.
+type Suspect = fn(&TestRecord) -> Option<Limit>;
 
 /// What limited the test.
-pub fn limit(test: &VerdictInput) -> Limit {
-    let suspects: [fn(&VerdictInput) -> Option<Limit>; 8] =
+pub fn limit(test: &TestRecord) -> Limit {
+    let suspects =
         [nothing_sent, accept_queue, lost, schedule_missed, schedule_kept, tcp_share, round_trip, fastest];
-    suspects.iter().find_map(|suspect| suspect(test)).unwrap_or_else(|| {
-        let looked = "no loss, no full CPU, no shaper at its rate and no schedule explain the rate";
-        let looked = unread(test).iter().fold(looked.to_owned(), |text, what| format!("{text}; {what}"));
-        convict("unknown", "", &looked, format!("What limited it is unknown: {looked}."))
-    })
+    let looked = "no loss, no full CPU, no shaper at its rate and no schedule explain the rate";
+    first(test, &suspects).unwrap_or_else(|| unknown(test, looked))
 }
 
-fn convict(what: &str, place: &str, evidence: &str, sentence: String) -> Limit {
+/// The first of these that did it.
+fn first(test: &TestRecord, suspects: &[Suspect]) -> Option<Limit> {
+    suspects.iter().find_map(|suspect| suspect(test))
+}
+
+/// A verdict; the sentence is the claim with its evidence.
+fn convict(what: &str, place: &str, evidence: &str, claim: &str) -> Limit {
+    let sentence = format!("{claim}: {evidence}.");
     Limit { what: what.into(), place: place.into(), evidence: evidence.into(), sentence }
 }
 
-fn nothing_sent(test: &VerdictInput) -> Option<Limit> {
+/// No verdict, with what cannot be ruled out because it was not read: unknown is not zero.
+fn unknown(test: &TestRecord, looked: &str) -> Limit {
+    let node = &test.spec.to;
+    let overflows = delta(test, node, "TcpExt.ListenOverflows");
+    let unread = test.spec.kind.is_tcp() && overflows.known().is_none();
+    let evidence = match unread {
+        true => format!("{looked}; how often the accept queue of node {node} was full is {overflows}"),
+        false => looked.into(),
+    };
+    convict("unknown", "", &evidence, UNKNOWN)
+}
+
+fn nothing_sent(test: &TestRecord) -> Option<Limit> {
     let silent = test.sender.attempted == 0 && test.sender.sent_bytes == 0;
     let refused = delta(test, &test.spec.to, "TcpExt.ListenDrops").known().is_some_and(|drops| drops > 0);
-    (silent && !refused).then(|| {
-        let evidence = unread(test)
-            .iter()
-            .fold("the sender sent nothing".to_owned(), |text, what| format!("{text}; {what}"));
-        convict("unknown", "", &evidence, format!("What limited it is unknown: {evidence}."))
-    })
+    (silent && !refused).then(|| unknown(test, "the sender sent nothing"))
 }
 
-fn delta(test: &VerdictInput, node: &str, counter: &str) -> Delta {
-    Delta::of_protocol(test.before, test.after, node, counter)
+fn delta(test: &TestRecord, node: &str, counter: &str) -> Delta {
+    Delta::of_protocol(&test.before, &test.after, node, counter)
 }
 
-/// What cannot be ruled out because it was not read, as clauses: unknown is not zero.
-fn unread(test: &VerdictInput) -> Vec<String> {
-    let mut clauses = vec![];
-    if test.spec.kind.facts().transport == Transport::Tcp {
-        let overflows = delta(test, &test.spec.to, "TcpExt.ListenOverflows");
-        if overflows.known().is_none() {
-            let node = &test.spec.to;
-            clauses.push(format!("how often the accept queue of node {node} was full is {overflows}"));
-        }
-    }
-    clauses
-}
-
-fn accept_queue(test: &VerdictInput) -> Option<Limit> {
+fn accept_queue(test: &TestRecord) -> Option<Limit> {
     let node = &test.spec.to;
     let (overflows, drops) =
         (delta(test, node, "TcpExt.ListenOverflows"), delta(test, node, "TcpExt.ListenDrops"));
-    overflows.known().filter(|&overflows| overflows > 0).map(|_| {
-        let place = format!("node {node}");
-        let evidence = format!("ListenOverflows {overflows}, ListenDrops {drops}");
-        let sentence = format!("The accept queue of a listening socket on {place} was full: {evidence}.");
-        convict("accept_queue", &place, &evidence, sentence)
-    })
+    overflows.known().filter(|&overflows| overflows > 0)?;
+    let place = format!("node {node}");
+    let evidence = format!("ListenOverflows {overflows}, ListenDrops {drops}");
+    let claim = format!("The accept queue of a listening socket on {place} was full");
+    Some(convict("accept_queue", &place, &evidence, &claim))
 }
 
 /// What the generator did not offer, as a share of what was asked; 0 without a plan.
-fn shortfall(test: &VerdictInput) -> f64 {
+fn shortfall(test: &TestRecord) -> f64 {
     let schedule = test.sender.schedule.as_ref().filter(|schedule| schedule.generator_limited);
     let asked = schedule.and_then(|schedule| schedule.requested_per_second).filter(|asked| *asked > 0.0);
     schedule.zip(asked).map_or(0.0, |(schedule, asked)| (1.0 - schedule.achieved_per_second / asked).max(0.0))
@@ -133,8 +112,7 @@ fn behind_unknown(ledger: &Ledger, found: &Station, count: u64) -> Option<Limit>
         format!("between node {}, {} and node {}, {}", blind.node, blind.station, found.node, found.station);
     let (missing, sent) = (unit::count(count), unit::count(ledger.sent));
     let evidence = format!("{missing} of {sent} frames are missing {place}; {why}{saw}");
-    let sentence = format!("What limited it is unknown: {evidence}.");
-    Some(convict("unknown", &place, &evidence, sentence))
+    Some(convict("unknown", &place, &evidence, UNKNOWN))
 }
 
 /// The station and drop (or residual) that lost most.
@@ -157,17 +135,18 @@ fn worst(ledger: &Ledger) -> Option<(&Station, &str, u64, &str)> {
         .max_by_key(|w| w.2)
 }
 
-fn lost(test: &VerdictInput) -> Option<Limit> {
-    let ledger = test.ledger?;
+/// What was lost, if it is enough to be what limited the test.
+fn worth_a_verdict<'a>(test: &'a TestRecord) -> Option<&'a Ledger> {
+    let ledger = test.ledger.as_ref()?;
     let missing = ledger.sent.saturating_sub(ledger.received);
-    if missing == 0 || (missing as f64) < ledger.sent as f64 * WORTH_A_VERDICT {
-        return None;
-    }
     let share = missing as f64 / ledger.sent as f64;
-    let full_sender = test.spec.rate.is_none() && busy_actor(test, "sender", "generator_cpu").is_some();
-    if share < shortfall(test) || (full_sender && share < WORTH_MORE_THAN_A_FULL_CPU) {
-        return None;
-    }
+    let full_sender = test.spec.rate.is_none() && sender_cpu(test).is_some();
+    let least = if full_sender { WORTH_MORE_THAN_A_FULL_CPU } else { WORTH_A_VERDICT };
+    (missing > 0 && share >= least.max(shortfall(test))).then_some(ledger)
+}
+
+fn lost(test: &TestRecord) -> Option<Limit> {
+    let ledger = worth_a_verdict(test)?;
     let (station, name, count, why) = worst(ledger)?;
     if name == UNEXPLAINED
         && let Some(limit) = behind_unknown(ledger, station, count)
@@ -175,29 +154,22 @@ fn lost(test: &VerdictInput) -> Option<Limit> {
         return Some(limit);
     }
     // What a program in between did not read says nothing about the receiver.
-    let at_end = station.kind != StationKind::Program;
-    let what = match name {
-        drop::QDISC_FULL | QUEUED if station.kind == StationKind::Qdisc && has_rate(test, station) => {
-            "shaper"
-        }
-        drop::SOCKET_BUFFER_FULL | drop::RING_FULL | QUEUED if at_end && stalled(test).is_some() => {
-            "receiver_stalled"
-        }
-        name => drop::verdict(name),
+    let stall = stalled(test).filter(|_| station.kind != StationKind::Program);
+    let in_shaper = station.kind == StationKind::Qdisc && has_rate(test, station);
+    let (what, stall) = match name {
+        drop::QDISC_FULL | QUEUED if in_shaper => ("shaper", None),
+        drop::SOCKET_BUFFER_FULL | drop::RING_FULL | QUEUED if stall.is_some() => ("receiver_stalled", stall),
+        name => (drop::verdict(name), None),
     };
     let place = format!("node {}, {}", station.node, station.station);
-    let mut evidence = format!("{} of {} frames: {name}", unit::count(count), unit::count(ledger.sent));
-    if !why.is_empty() {
-        evidence.push_str(&format!(" ({why})"));
-    }
-    if let Some(stall) = stalled(test).filter(|_| what == "receiver_stalled") {
-        evidence.push_str(&format!("; {stall}"));
-    }
-    let sentence = format!("Loss at {place} limited it: {evidence}.");
-    Some(convict(what, &place, &evidence, sentence))
+    let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+    let stall = stall.map_or(String::new(), |stall| format!("; {stall}"));
+    let (count, sent) = (unit::count(count), unit::count(ledger.sent));
+    let evidence = format!("{count} of {sent} frames: {name}{why}{stall}");
+    Some(convict(what, &place, &evidence, &format!("Loss at {place} limited it")))
 }
 
-fn has_rate(test: &VerdictInput, station: &Station) -> bool {
+fn has_rate(test: &TestRecord, station: &Station) -> bool {
     let node = test.after.nodes.get(&station.node);
     node.zip(station.interface.as_ref()).is_some_and(|(node, interface)| {
         node.qdiscs.iter().any(|q| q.interface == *interface && q.rate_bytes_per_second.is_some())
@@ -205,7 +177,7 @@ fn has_rate(test: &VerdictInput, station: &Station) -> bool {
 }
 
 /// The receiver did not read for long, in words.
-fn stalled(test: &VerdictInput) -> Option<String> {
+fn stalled(test: &TestRecord) -> Option<String> {
     let stopped = test
         .after
         .processes
@@ -217,126 +189,112 @@ fn stalled(test: &VerdictInput) -> Option<String> {
     (stopped || long).then(|| format!("the receiver did not read for {}{state}", time_ns(gap as f64)))
 }
 
-fn actor<'a>(test: &VerdictInput<'a>, role: &str) -> Option<&'a ActorUsage> {
-    test.actors.iter().find(|actor| actor.role == role)
-}
-
-fn busy_actor(test: &VerdictInput, role: &str, what: &str) -> Option<Limit> {
-    let actor = actor(test, role).filter(|actor| actor.cpu_percent >= BUSY)?;
+fn busy_actor(test: &TestRecord, role: &str, what: &str) -> Option<Limit> {
+    let actor = test.actors.iter().find(|actor| actor.role == role && actor.cpu_percent >= BUSY)?;
     let place = format!("node {}", actor.node);
     let evidence = format!("the {role} used {:.0} % of a CPU", actor.cpu_percent);
-    let sentence = format!("The CPU of the {role} on {place} limited it: {evidence}.");
-    Some(convict(what, &place, &evidence, sentence))
+    Some(convict(what, &place, &evidence, &format!("The CPU of the {role} on {place} limited it")))
 }
 
-/// Busy share of all CPUs together, in percent; none when the time of one of them is unknown.
-fn host_busy(test: &VerdictInput) -> Option<f64> {
-    let (mut busy, mut all) = (0u64, 0u64);
-    for after in &test.after.cpus {
-        let before = test.before.cpus.iter().find(|before| before.cpu == after.cpu)?;
-        let spent = after.since(before)?;
-        let worked = spent.user + spent.system + spent.irq + spent.softirq + spent.steal;
-        busy = busy.saturating_add(worked);
-        all = all.saturating_add(worked).saturating_add(spent.idle);
-    }
-    (all > 0).then(|| busy as f64 * 100.0 / all as f64)
+fn sender_cpu(test: &TestRecord) -> Option<Limit> {
+    busy_actor(test, "sender", "generator_cpu")
 }
 
-fn busy_host(test: &VerdictInput) -> Option<Limit> {
-    let busy = host_busy(test).filter(|&busy| busy >= BUSY)?;
+fn receiver_cpu(test: &TestRecord) -> Option<Limit> {
+    busy_actor(test, "receiver", "receiver_cpu")
+}
+
+/// All CPUs together; not when the time of one of them is unknown.
+fn busy_host(test: &TestRecord) -> Option<Limit> {
+    let spent = test.after.cpus_since(&test.before);
+    let (all, idle) = (sum(spent.iter().map(CpuTime::total)), sum(spent.iter().map(|cpu| cpu.idle)));
+    let busy = (all > 0).then(|| (all - idle) as f64 * 100.0 / all as f64).filter(|&busy| busy >= BUSY)?;
     let waited = test.actors.iter().map(|actor| actor.wait_percent).fold(0.0, f64::max);
-    let cpus = test.after.cpus.len();
+    let cpus = spent.len();
     let evidence = format!("{cpus} CPUs {busy:.0} % busy, an actor waited {waited:.0} % of the time for one");
-    let sentence = format!("The CPUs of the host limited it: {evidence}.");
-    Some(convict("host_cpu", "host", &evidence, sentence))
+    Some(convict("host_cpu", "host", &evidence, "The CPUs of the host limited it"))
 }
 
 /// A shaper on the path that sent at (nearly) its rate, or held frames back.
-fn shaper(test: &VerdictInput) -> Option<Limit> {
+fn shaper(test: &TestRecord) -> Option<Limit> {
+    test.path.forward.iter().chain(&test.path.back).find_map(|hop| {
+        let (before, after) = (test.before.nodes.get(&hop.node)?, test.after.nodes.get(&hop.node)?);
+        let interface = hop.egress.as_deref()?;
+        after.qdiscs.iter().filter(|qdisc| qdisc.interface == interface).find_map(|after| {
+            let is_same = |b: &&QdiscSample| b.interface == interface && b.handle == after.handle;
+            let evidence = held_back(test, before.qdiscs.iter().find(is_same)?, after)?;
+            let place = format!("node {}, {} on {interface}", hop.node, after.kind);
+            Some(convict("shaper", &place, &evidence, &format!("The shaper at {place} limited it")))
+        })
+    })
+}
+
+/// What a queueing discipline sent, in words, where it had to hold frames back for its rate.
+fn held_back(test: &TestRecord, before: &QdiscSample, after: &QdiscSample) -> Option<String> {
     let seconds = test.after.begun_ns.saturating_sub(test.before.ended_ns) as f64 / 1e9;
     let traffic = test.receiver.ended_ns.saturating_sub(test.receiver.begun_ns) as f64 / 1e9;
     let seconds = if traffic > 0.0 { traffic.min(seconds.max(1e-9)) } else { seconds };
-    for hop in test.path.forward.iter().chain(&test.path.back) {
-        let Some((node, interface)) = test.after.nodes.get(&hop.node).zip(hop.egress.as_deref()) else {
-            continue;
-        };
-        let earlier = test.before.nodes.get(&hop.node);
-        for after in node.qdiscs.iter().filter(|qdisc| qdisc.interface == interface) {
-            let before = earlier.and_then(|node| {
-                node.qdiscs.iter().find(|b| b.interface == interface && b.handle == after.handle)
-            });
-            let (Some(before), Some(rate)) = (before, after.rate_bytes_per_second) else { continue };
-            let moved = |before, after| Delta::of(before, after).known();
-            let sent = moved(before.bytes, after.bytes);
-            let held = moved(before.overlimits, after.overlimits);
-            let (Some(sent), Some(held)) = (sent, held) else { continue };
-            let sent = sent as f64 / seconds.max(1e-9);
-            if held > 0 && sent >= 0.8 * rate as f64 {
-                let place = format!("node {}, {} on {interface}", hop.node, after.kind);
-                let evidence = format!(
-                    "it sent {} of {} and had to wait {}",
-                    bits_per_s(sent * 8.0),
-                    bits_per_s(rate as f64 * 8.0),
-                    unit::many(held, "time")
-                );
-                let sentence = format!("The shaper at {place} limited it: {evidence}.");
-                return Some(convict("shaper", &place, &evidence, sentence));
-            }
-        }
-    }
-    None
+    let rate = after.rate_bytes_per_second? as f64;
+    let sent = Delta::of(before.bytes, after.bytes).known()? as f64 / seconds.max(1e-9);
+    let held = Delta::of(before.overlimits, after.overlimits).known()?;
+    let (sends, may) = (bits_per_s(sent * 8.0), bits_per_s(rate * 8.0));
+    let evidence = || format!("it sent {sends} of {may} and had to wait {}", unit::many(held, "time"));
+    (held > 0 && sent >= 0.8 * rate).then(evidence)
 }
 
-fn schedule_missed(test: &VerdictInput) -> Option<Limit> {
-    let schedule = test.sender.schedule.as_ref().filter(|schedule| schedule.generator_limited)?;
-    let asked = schedule.requested_per_second?;
-    let late = schedule
-        .lateness
-        .as_ref()
-        .map_or(String::new(), |late| format!(", p99 {} late", time_ns(late.p99 as f64)));
-    let offered = schedule.achieved_per_second;
-    let evidence = format!("asked {}, offered {}{late}", messages_per_s(asked), messages_per_s(offered));
-    let cause =
-        busy_actor(test, "sender", "generator_cpu").or_else(|| shaper(test)).or_else(|| busy_host(test));
-    let (what, place, why) = match cause {
-        Some(cause) => (cause.what, cause.place, format!("; {}", cause.evidence)),
-        None => ("generator".into(), format!("node {}", test.spec.from), String::new()),
-    };
-    let evidence = format!("{evidence}{why}");
-    let who = if what == "shaper" { format!("the shaper at {place}") } else { "the generator".into() };
-    let sentence = format!("The schedule was not kept, and {who} limited it: {evidence}.");
-    Some(convict(&what, &place, &evidence, sentence))
-}
-
-fn schedule_kept(test: &VerdictInput) -> Option<Limit> {
+/// The schedule of the sender, with what it asked for and offered in words; none without a plan.
+fn schedule(test: &TestRecord) -> Option<(&Schedule, String)> {
     let schedule = test.sender.schedule.as_ref()?;
-    let asked = schedule.requested_per_second?;
-    let offered = schedule.achieved_per_second;
-    let mut evidence = format!("asked {}, offered {}", messages_per_s(asked), messages_per_s(offered));
-    let end = if test.spec.kind.is_one_way() { test.receiver } else { test.sender };
+    let (asked, offered) = (schedule.requested_per_second?, schedule.achieved_per_second);
+    Some((schedule, format!("asked {}, offered {}", messages_per_s(asked), messages_per_s(offered))))
+}
+
+fn schedule_missed(test: &TestRecord) -> Option<Limit> {
+    let (schedule, mut evidence) = schedule(test).filter(|(schedule, _)| schedule.generator_limited)?;
+    if let Some(late) = &schedule.lateness {
+        evidence += &format!(", p99 {} late", time_ns(late.p99 as f64));
+    }
+    let cause = first(test, &[sender_cpu, shaper, busy_host]);
+    let (what, place) = match cause {
+        Some(cause) => {
+            evidence += &format!("; {}", cause.evidence);
+            (cause.what, cause.place)
+        }
+        None => ("generator".into(), format!("node {}", test.spec.from)),
+    };
+    let who = if what == "shaper" { format!("the shaper at {place}") } else { "the generator".into() };
+    let claim = format!("The schedule was not kept, and {who} limited it");
+    Some(convict(&what, &place, &evidence, &claim))
+}
+
+fn schedule_kept(test: &TestRecord) -> Option<Limit> {
+    let (_, mut evidence) = schedule(test)?;
+    let end = if test.spec.kind.is_one_way() { &test.receiver } else { &test.sender };
     if let Some(latency) = &end.latency {
         let (p50, p99) = (time_ns(latency.p50 as f64), time_ns(latency.p99 as f64));
-        evidence.push_str(&format!("; latency p50 {p50}, p99 {p99}"));
+        evidence += &format!("; latency p50 {p50}, p99 {p99}");
     }
     if let Some(again) = sent_again(test) {
-        evidence.push_str(&format!("; {again}"));
+        evidence += &format!("; {again}");
     }
-    let sentence = format!("The requested rate itself limited it: {evidence}.");
-    Some(convict("schedule", "", &evidence, sentence))
+    Some(convict("schedule", "", &evidence, "The requested rate itself limited it"))
 }
 
 /// TCP had to send much again, in words.
-fn sent_again(test: &VerdictInput) -> Option<String> {
-    let bytes = test.tcp?.retransmitted_bytes;
+fn sent_again(test: &TestRecord) -> Option<String> {
+    let bytes = test.tcp.as_ref()?.retransmitted_bytes;
     let share = bytes as f64 / test.sender.sent_bytes.max(1) as f64;
     (share >= WORTH_OF_RETRANSMISSIONS)
         .then(|| format!("TCP sent {:.1} % of its bytes again ({bytes} bytes)", share * 100.0))
 }
 
-fn retransmissions(test: &VerdictInput) -> Option<Limit> {
-    let evidence = sent_again(test)?;
-    let sentence = format!("Lost segments limited it: {evidence}.");
-    Some(convict("retransmissions", "", &evidence, sentence))
+fn retransmissions(test: &TestRecord) -> Option<Limit> {
+    Some(convict("retransmissions", "", &sent_again(test)?, "Lost segments limited it"))
+}
+
+fn still_receiver(test: &TestRecord) -> Option<Limit> {
+    let place = format!("node {}", test.spec.to);
+    Some(convict("receiver_stalled", &place, &stalled(test)?, "A receiver that stood still limited it"))
 }
 
 /// Who limited it, as the subject of a sentence.
@@ -352,67 +310,51 @@ fn subject(cause: &Limit) -> String {
     }
 }
 
-fn tcp_share(test: &VerdictInput) -> Option<Limit> {
+/// What a TCP sender waited for: how long, the word of the verdict and the node if nobody is behind it, in words, and who may be.
+type Wait<'a> = (u64, &'a str, &'a str, &'a str, &'a [Suspect]);
+
+fn tcp_share(test: &TestRecord) -> Option<Limit> {
     let parts = test.tcp.filter(|parts| parts.wall_us > 0 && test.spec.kind.is_bytes())?;
-    let share = |part: u64| part as f64 * 100.0 / parts.wall_us as f64;
+    let (from, to) = (format!("node {}", test.spec.from), format!("node {}", test.spec.to));
+    let at_network = [shaper, retransmissions, receiver_cpu, sender_cpu, busy_host];
+    let waits: [Wait; 4] = [
+        (parts.application_us, "generator", &from, "the sending application", &[sender_cpu, busy_host]),
+        (
+            parts.receiver_window_us,
+            "receiver_window",
+            &to,
+            "the receiver",
+            &[still_receiver, receiver_cpu, busy_host],
+        ),
+        (parts.send_buffer_us, "send_buffer", &from, "the send buffer", &[shaper]),
+        (parts.network_us, "network", "", "the network", &at_network),
+    ];
+    let share = |wait: Wait| wait.0 as f64 * 100.0 / parts.wall_us as f64;
+    let [application, window, buffer, network] = waits.map(share);
     let shares = format!(
-        "application {:.0} %, receiver window {:.0} %, send buffer {:.0} %, network {:.0} % of the sender's time",
-        share(parts.application_us),
-        share(parts.receiver_window_us),
-        share(parts.send_buffer_us),
-        share(parts.network_us)
+        "application {application:.0} %, receiver window {window:.0} %, send buffer {buffer:.0} %, network {network:.0} % of the \
+         sender's time"
     );
-    let because = |cause: Option<Limit>, what: &str, place: String, word: &str| {
-        let Some(cause) = cause else {
-            let sentence = format!("TCP was held back by {word}: {shares}.");
-            return Some(convict(what, &place, &shares, sentence));
-        };
-        let evidence = format!("{}; {shares}", cause.evidence);
-        let sentence = format!("{} limited it while TCP waited for {word}: {evidence}.", subject(&cause));
-        Some(convict(&cause.what, &cause.place, &evidence, sentence))
+    let (_, what, place, word, suspects) = waits.into_iter().max_by_key(|wait| wait.0)?;
+    let Some(cause) = first(test, suspects) else {
+        return Some(convict(what, place, &shares, &format!("TCP was held back by {word}")));
     };
-    let sender = format!("node {}", test.spec.from);
-    let receiver = format!("node {}", test.spec.to);
-    let most = [parts.application_us, parts.receiver_window_us, parts.send_buffer_us, parts.network_us];
-    match (0..4).max_by_key(|&part| most[part])? {
-        0 => {
-            let cause = busy_actor(test, "sender", "generator_cpu").or_else(|| busy_host(test));
-            because(cause, "generator", sender, "the sending application")
-        }
-        1 => {
-            let still = stalled(test).map(|why| convict("receiver_stalled", &receiver, &why, String::new()));
-            let cause =
-                still.or_else(|| busy_actor(test, "receiver", "receiver_cpu")).or_else(|| busy_host(test));
-            because(cause, "receiver_window", receiver, "the receiver")
-        }
-        2 => because(shaper(test), "send_buffer", sender, "the send buffer"),
-        _ => {
-            let cause = shaper(test)
-                .or_else(|| retransmissions(test))
-                .or_else(|| busy_actor(test, "receiver", "receiver_cpu"))
-                .or_else(|| busy_actor(test, "sender", "generator_cpu"))
-                .or_else(|| busy_host(test));
-            because(cause, "network", String::new(), "the network")
-        }
-    }
+    let evidence = format!("{}; {shares}", cause.evidence);
+    let claim = format!("{} limited it while TCP waited for {word}", subject(&cause));
+    Some(convict(&cause.what, &cause.place, &evidence, &claim))
 }
 
-fn round_trip(test: &VerdictInput) -> Option<Limit> {
+fn round_trip(test: &TestRecord) -> Option<Limit> {
     let latency = test.sender.latency.as_ref().filter(|_| test.spec.kind.is_round_trip())?;
-    if let Some(cause) = shaper(test).or_else(|| retransmissions(test)) {
-        return Some(cause);
-    }
-    let evidence =
-        format!("one message at a time, mean {}, p99 {}", time_ns(latency.mean), time_ns(latency.p99 as f64));
-    let sentence = format!("The round trip limited it: {evidence}.");
-    Some(convict("round_trip", "", &evidence, sentence))
+    first(test, &[shaper, retransmissions]).or_else(|| {
+        let (mean, p99) = (time_ns(latency.mean), time_ns(latency.p99 as f64));
+        let evidence = format!("one message at a time, mean {mean}, p99 {p99}");
+        Some(convict("round_trip", "", &evidence, "The round trip limited it"))
+    })
 }
 
-fn fastest(test: &VerdictInput) -> Option<Limit> {
-    shaper(test)
-        .or_else(|| busy_actor(test, "sender", "generator_cpu"))
-        .or_else(|| busy_actor(test, "receiver", "receiver_cpu"))
-        .or_else(|| busy_host(test))
+fn fastest(test: &TestRecord) -> Option<Limit> {
+    first(test, &[shaper, sender_cpu, receiver_cpu, busy_host])
 }
 
 #[cfg(test)]
@@ -420,13 +362,13 @@ mod tests {
     use super::*;
     use record::TrafficKind;
     use record::ledger::{Drop, DropSource};
-    use record::snapshot::{CpuTime, NodeSnapshot, ProcessSample, QdiscSample, TC_ROOT};
-    use record::traffic::Schedule;
-    use record::{Hop, NodeRole, Witness, WitnessStatus};
+    use record::snapshot::{NodeSnapshot, ProcessSample, Snapshot, TC_ROOT};
+    use record::tcp::TcpDecomposition;
+    use record::{ActorUsage, EndReport, Hop, NodeRole, TestSpec, Witness, WitnessStatus};
 
     #[test]
     fn a_schedule_that_was_missed_by_far_is_the_limit_and_not_a_small_loss() {
-        let mut case = Case::new(TrafficKind::UdpStream).drop("socket", "socket_buffer_full", 20);
+        let mut case = case(TrafficKind::UdpStream).drop("socket", "socket_buffer_full", 20);
         case.sender.schedule = Some(Schedule {
             requested_per_second: Some(5e6),
             achieved_per_second: 2e5,
@@ -441,7 +383,7 @@ mod tests {
     #[test]
     fn a_little_loss_does_not_acquit_a_full_cpu() {
         let case = |lost| {
-            Case::new(TrafficKind::UdpStream).drop("socket", "socket_buffer_full", lost).actor("sender", 99.0)
+            case(TrafficKind::UdpStream).drop("socket", "socket_buffer_full", lost).actor("sender", 99.0)
         };
         assert_eq!(case(4).what(), "generator_cpu");
         assert_eq!(case(100).what(), "socket_buffer");
@@ -449,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_loss_behind_a_station_that_could_not_be_read_has_no_place() {
-        let mut case = Case::new(TrafficKind::UdpStream).drop("ip in", "nothing", 0);
+        let mut case = case(TrafficKind::UdpStream).drop("ip in", "nothing", 0);
         let ledger = case.ledger.as_mut().unwrap();
         ledger.received = 500;
         ledger.stations[0].drops.clear();
@@ -462,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_round_trip_that_a_shaper_or_lost_segments_made_long_is_not_called_a_round_trip() {
-        let mut case = Case::new(TrafficKind::TcpRr);
+        let mut case = case(TrafficKind::TcpRr);
         case.sender.latency = crate::sample::latency(30_000, 12);
         assert_eq!(case.what(), "round_trip");
         case.sender.sent_bytes = 1000;
@@ -481,10 +423,13 @@ mod tests {
             snapshot
         };
         let case = |before, after| {
-            let case = Case::new(TrafficKind::TcpStream);
-            let case =
-                Case { spec: TestSpec { to: "b".into(), ..case.spec }, sender: EndReport::default(), ..case };
-            Case { before, after, ..case }.limit()
+            let case = case(TrafficKind::TcpStream);
+            let case = TestRecord {
+                spec: TestSpec { to: "b".into(), ..case.spec },
+                sender: EndReport::default(),
+                ..case
+            };
+            TestRecord { before, after, ..case }.limit()
         };
         assert_eq!(case(read(4), read(4)).evidence, "the sender sent nothing");
         for (before, after) in
@@ -495,25 +440,21 @@ mod tests {
         }
     }
 
-    #[derive(Default)]
-    struct Case {
-        spec: TestSpec,
-        path: Path,
-        sender: EndReport,
-        receiver: EndReport,
-        before: Snapshot,
-        after: Snapshot,
-        ledger: Option<Ledger>,
-        tcp: Option<TcpDecomposition>,
-        actors: Vec<ActorUsage>,
+    fn case(kind: TrafficKind) -> TestRecord {
+        let sender = EndReport { attempted: 1000, sent: 1000, ..EndReport::default() };
+        TestRecord { spec: TestSpec { kind, ..TestSpec::default() }, sender, ..TestRecord::default() }
     }
 
-    impl Case {
-        fn new(kind: TrafficKind) -> Self {
-            let sender = EndReport { attempted: 1000, sent: 1000, ..EndReport::default() };
-            Case { spec: TestSpec { kind, ..TestSpec::default() }, sender, ..Case::default() }
-        }
+    /// What a case is made of, and what is found of it.
+    trait Case: Sized {
+        fn drop(self, station: &str, name: &str, count: u64) -> Self;
+        fn shaped(self, sent: u64) -> Self;
+        fn actor(self, role: &str, cpu_percent: f64) -> Self;
+        fn what(&self) -> String;
+        fn limit(&self) -> Limit;
+    }
 
+    impl Case for TestRecord {
         fn drop(mut self, station: &str, name: &str, count: u64) -> Self {
             let drops =
                 vec![Drop { name: name.into(), count, source: DropSource::Counter, evidence: String::new() }];
@@ -574,17 +515,7 @@ mod tests {
         }
 
         fn limit(&self) -> Limit {
-            let limit = limit(&VerdictInput {
-                spec: &self.spec,
-                path: &self.path,
-                sender: &self.sender,
-                receiver: &self.receiver,
-                before: &self.before,
-                after: &self.after,
-                ledger: self.ledger.as_ref(),
-                tcp: self.tcp.as_ref(),
-                actors: &self.actors,
-            });
+            let limit = limit(self);
             assert!(limit.sentence.ends_with('.') && limit.sentence.contains(&limit.evidence), "{limit:?}");
             limit
         }
@@ -592,7 +523,7 @@ mod tests {
 
     #[test]
     fn the_place_that_lost_most_is_convicted() {
-        let udp = || Case::new(TrafficKind::UdpStream);
+        let udp = || case(TrafficKind::UdpStream);
         assert_eq!(udp().drop("qdisc eth1", "qdisc_full", 100).what(), "qdisc");
         assert_eq!(udp().drop("qdisc eth1", "qdisc_full", 100).shaped(0).what(), "shaper");
         assert_eq!(udp().drop("link eth1", "backlog_full", 2).what(), "backlog");
@@ -610,7 +541,7 @@ mod tests {
 
     #[test]
     fn schedules_are_kept_or_missed() {
-        let mut case = Case::new(TrafficKind::UdpStream).actor("sender", 99.0);
+        let mut case = case(TrafficKind::UdpStream).actor("sender", 99.0);
         let schedule =
             Schedule { requested_per_second: Some(1e6), achieved_per_second: 4e5, ..Schedule::default() };
         case.sender.schedule = Some(Schedule { generator_limited: true, ..schedule.clone() });
@@ -623,7 +554,7 @@ mod tests {
 
     #[test]
     fn tcp_is_explained_by_its_largest_share() {
-        let mut case = Case::new(TrafficKind::TcpStream);
+        let mut case = case(TrafficKind::TcpStream);
         case.tcp = Some(TcpDecomposition {
             wall_us: 10,
             receiver_window_us: 9,
@@ -645,7 +576,7 @@ mod tests {
 
     #[test]
     fn a_full_accept_queue_is_found_even_when_nothing_was_sent() {
-        let mut case = Case::new(TrafficKind::TcpRr);
+        let mut case = case(TrafficKind::TcpRr);
         (case.sender.attempted, case.sender.sent) = (0, 0);
         for (snapshot, count) in [(&mut case.before, 0), (&mut case.after, 3)] {
             let node = snapshot.nodes.entry("b".into()).or_default();
@@ -657,14 +588,14 @@ mod tests {
 
     #[test]
     fn without_evidence_it_is_unknown() {
-        assert_eq!(Case::new(TrafficKind::UdpStream).what(), "unknown");
+        assert_eq!(case(TrafficKind::UdpStream).what(), "unknown");
         assert_eq!(
-            Case::new(TrafficKind::UdpStream).shaped(100).what(),
+            case(TrafficKind::UdpStream).shaped(100).what(),
             "unknown",
             "a shaper far below its rate is innocent"
         );
-        assert_eq!(Case { sender: EndReport::default(), ..Case::new(TrafficKind::Ping) }.what(), "unknown");
-        let mut busy = Case::new(TrafficKind::UdpStream);
+        assert_eq!(TestRecord { sender: EndReport::default(), ..case(TrafficKind::Ping) }.what(), "unknown");
+        let mut busy = case(TrafficKind::UdpStream);
         busy.before.cpus = vec![CpuTime::default()];
         busy.after.cpus = vec![CpuTime { system: 99, idle: 1, ..CpuTime::default() }];
         assert_eq!(busy.what(), "host_cpu");

@@ -17,7 +17,7 @@ use crate::criteria::Criteria;
 pub use crate::criteria::MostLoss;
 use crate::findings;
 use crate::ledger::{Arrival, Ports, WitnessInput};
-use crate::test::{self, TestInput, TestPosition};
+use crate::test::{self, Evidence};
 use crate::text::printable;
 use belong::{Ends, SeenMessages};
 use record::capture::{CaptureReport, StreamCount};
@@ -167,48 +167,46 @@ fn the_test(
     delay: Option<Latency>,
     notes: Vec<String>,
 ) -> TestRecord {
-    let (spec, path, sender) = (spec(ends, names), path(ends, names), sender(ends));
     let mut receiver = receiver(ends, stream, delay);
     receiver.notes.extend(notes);
-    let (before, after) =
-        (snapshot(ends, names, |half| &half.before), snapshot(ends, names, |half| &half.after));
-    let arrival = arrival(ends.captured, stream);
-    let witness =
-        Witness::absent(WitnessStatus::Unavailable, "two commands in two places have none in common");
-    let report = &ends.sent.report;
+    let (spec, sender) = (spec(ends, names), sender(ends));
     let notes: Vec<String> = sender.notes.iter().chain(&receiver.notes).cloned().collect();
-    let mut test = test::record(TestInput {
-        place: TestPosition {
-            name: if spec.size > 0 { format!("frames {} B", spec.size) } else { "frames".into() },
-            repetition: 1,
-            order: 1,
-            place: 1,
-            begun: ends.sending.begun.clone(),
-        },
-        spec: &spec,
-        path,
+    // The CPUs of two ends on two hosts are not one host's.
+    let mut test = TestRecord {
+        name: if spec.size > 0 { format!("frames {} B", spec.size) } else { "frames".into() },
+        repetition: 1,
+        order: 1,
+        place: 1,
+        begun: ends.sending.begun.clone(),
+        spec,
+        path: path(ends, names),
         sender,
         receiver,
-        before,
-        after,
-        idle: None,
-        witness: WitnessInput::Absent(witness),
-        ports: Ports::default(),
-        arrival: Some(&arrival),
-        planned: report.schedule.requested_per_second.map(|_| report.frames.asked),
-        // The halves' windows are wider than the traffic.
-        seconds: Some(report.seconds),
-        // The CPUs of two ends on two hosts are not one host's.
-        cpu: vec![],
-        actors: vec![],
-        offloads: vec![],
-        invalid: vec![],
-        criteria: Criteria::default(),
-    });
+        before: snapshot(ends, names, |half| &half.before),
+        after: snapshot(ends, names, |half| &half.after),
+        ..TestRecord::default()
+    };
+    conclude(&mut test, ends, stream);
     if let Some(ledger) = &mut test.ledger {
         ledger.notes.extend(notes);
     }
     test
+}
+
+fn conclude(test: &mut TestRecord, ends: &Ends, stream: &SeenMessages) {
+    let report = &ends.sent.report;
+    let why = "two commands in two places have none in common";
+    let evidence = Evidence {
+        idle: None,
+        witness: WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, why)),
+        ports: Ports::default(),
+        arrival: Some(&arrival(ends.captured, stream)),
+        planned: report.schedule.requested_per_second.map(|_| report.frames.asked),
+        // The halves' windows are wider than the traffic.
+        seconds: Some(report.seconds),
+        criteria: Criteria::default(),
+    };
+    test::conclude(test, evidence);
 }
 
 fn spec(ends: &Ends, (from, to): &(String, String)) -> TestSpec {
