@@ -1,33 +1,17 @@
 //! A benchmark of ports as a page: conditions, comparisons, plots, every row. It needs no script.
 
-use super::{COLOURS, MARK, STYLE, broken, svg};
+use super::{COLOURS, MARK, STYLE, render, svg};
 use crate::bench::{self, Bench, Measured, ring_name, size_name};
 use crate::stats::median;
-use crate::table::Table;
-use minijinja::{Environment, value::Serde};
 use record::Result;
 use record::bench::{CaptureResult, SendResult};
 use serde::Serialize;
+use serde_json::json;
 use std::collections::BTreeMap;
 
 const TEMPLATE: &str = include_str!("../../templates/bench.html");
 /// Plots of one kind beyond this number are left to the table.
 const MOST_PLOTS: usize = 12;
-
-/// All that the template says.
-#[derive(Serialize)]
-struct Page {
-    mark: &'static str,
-    style: &'static str,
-    title: String,
-    command: String,
-    missing: usize,
-    problems: String,
-    conditions: Vec<String>,
-    versus: Table,
-    plots: Vec<Plot>,
-    table: Table,
-}
 
 /// One plot.
 #[derive(Debug, Serialize)]
@@ -42,23 +26,19 @@ pub struct Plot {
 /// A host problem when the page cannot be rendered.
 pub fn html<R: Plotted>(bench: &Bench<R>) -> Result<String> {
     let head = &bench.head;
-    let page = Page {
-        mark: MARK,
-        style: STYLE,
-        title: format!("{} {}", R::WORDS[0], head.id),
-        command: head.command.join(" "),
-        missing: bench.missing().len(),
-        problems: bench::problems(bench).trim().to_owned(),
-        conditions: bench::conditions(head),
-        versus: bench::versus_table(&bench::versus(bench), R::WORDS[1]),
-        plots: R::plots(bench),
-        table: bench::table(bench),
-    };
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
-    environment.add_template("bench", TEMPLATE).map_err(|e| broken(&e))?;
-    let template = environment.get_template("bench").map_err(|e| broken(&e))?;
-    template.render(Serde(page)).map_err(|e| broken(&e))
+    let page = json!({
+        "mark": MARK,
+        "style": STYLE,
+        "title": format!("{} {}", R::WORDS[0], head.id),
+        "command": head.command.join(" "),
+        "missing": bench.missing().len(),
+        "problems": bench::problems(bench).trim(),
+        "conditions": bench::conditions(head),
+        "versus": bench::versus_table(&bench::versus(bench), R::WORDS[1]),
+        "plots": R::plots(bench),
+        "table": bench::table(bench),
+    });
+    render(TEMPLATE, page)
 }
 
 /// A result that makes plots.

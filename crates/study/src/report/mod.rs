@@ -16,8 +16,9 @@ use crate::findings::title;
 use crate::table::{self, Table, groups, number};
 use minijinja::{Environment, value::Serde};
 use record::unit::{prefixed, time_ns};
-use record::{EndReport, Interval, Latency, Problem, Result, RunRecord, Severity, TestRecord};
+use record::{EndReport, Interval, Latency, Ledger, Problem, Result, RunRecord, Severity, TestRecord};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The first line of every page; by it a file is known to be a page of pathlab that may be written again.
@@ -42,31 +43,29 @@ pub fn html(runs: &[RunRecord]) -> Result<String> {
         return Err(Problem::input("a report needs at least one run").help("'pathlab runs' lists them"));
     }
     let runs = &labelled(runs)[..];
-    let tests = sections(runs);
-    let charts: Vec<&Charts> = tests.iter().map(|test| &test.charts).collect();
+    let (charts, tests): (Vec<Charts>, Vec<Value>) = sections(runs).into_iter().unzip();
     let data = script_safe(&serde_json::to_string(&charts).map_err(|e| broken(&e))?);
+    let page = json!({
+        "mark": MARK,
+        "style": STYLE,
+        "uplot": UPLOT,
+        "uplot_style": UPLOT_STYLE,
+        "script": SCRIPT,
+        "data": data,
+        "title": runs.iter().map(|run| run.id.as_str()).collect::<Vec<_>>().join(", "),
+        "runs": runs.iter().map(facts).collect::<Vec<_>>(),
+        "comparison": (runs.len() > 1).then(|| comparison(runs)),
+        "ways": ways(runs),
+        "tests": tests,
+    });
+    render(TEMPLATE, page)
+}
+
+/// Fills in a template; every text is escaped.
+fn render(template: &str, page: Value) -> Result<String> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
-    environment.add_template("report", TEMPLATE).map_err(|e| broken(&e))?;
-    let page = environment
-        .get_template("report")
-        .and_then(|template| {
-            template.render(Serde(Page {
-                mark: MARK,
-                style: STYLE,
-                uplot: UPLOT,
-                uplot_style: UPLOT_STYLE,
-                script: SCRIPT,
-                data,
-                title: runs.iter().map(|run| run.id.as_str()).collect::<Vec<_>>().join(", "),
-                runs: runs.iter().map(RunView::new).collect(),
-                comparison: (runs.len() > 1).then(|| comparison(runs)),
-                ways: ways(runs),
-                tests,
-            }))
-        })
-        .map_err(|e| broken(&e))?;
-    Ok(page)
+    environment.render_str(template, Serde(page)).map_err(|e| broken(&e))
 }
 
 fn broken(error: &dyn std::fmt::Display) -> Problem {
@@ -78,32 +77,8 @@ fn script_safe(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-/// All that the template says.
-#[derive(Serialize)]
-struct Page {
-    mark: &'static str,
-    style: &'static str,
-    uplot: &'static str,
-    uplot_style: &'static str,
-    script: &'static str,
-    data: String,
-    title: String,
-    runs: Vec<RunView>,
-    comparison: Option<Table>,
-    ways: Option<WaysView>,
-    tests: Vec<Section>,
-}
-
-/// Several ways beside each other.
-#[derive(Serialize)]
-struct WaysView {
-    table: Table,
-    notes: Vec<String>,
-    figures: Vec<(String, String)>,
-}
-
 /// The journal's table, when the runs were made as ways between the same hosts.
-fn ways(runs: &[RunRecord]) -> Option<WaysView> {
+fn ways(runs: &[RunRecord]) -> Option<Value> {
     let rows = crate::ways::rows(runs);
     if rows.is_empty() {
         return None;
@@ -114,7 +89,7 @@ fn ways(runs: &[RunRecord]) -> Option<WaysView> {
             titles.iter().zip(&rows).map(|(title, row)| (title.as_str(), value(row))).collect();
         (words.to_owned(), svg::bars(words, &bars))
     };
-    let figures = vec![
+    let figures = [
         figure("latency, median, µs", &|row| row.latency_p50_ns.map(|ns| ns * 1e-3)),
         figure("TCP, Mbit/s", &|row| row.tcp_bps.map(|bps| bps * 1e-6)),
         figure("UDP, Mbit/s", &|row| row.udp_bps.map(|bps| bps * 1e-6)),
@@ -122,7 +97,11 @@ fn ways(runs: &[RunRecord]) -> Option<WaysView> {
         figure("CPU but for the two ends, UDP, % of one CPU", &|row| row.cpu_udp_percent),
         figure("memory of the program, MB", &|row| row.ram_bytes.map(|bytes| bytes * 1e-6)),
     ];
-    Some(WaysView { table: crate::ways::table(&rows), notes: crate::ways::notes(&rows), figures })
+    Some(json!({
+        "table": crate::ways::table(&rows),
+        "notes": crate::ways::notes(&rows),
+        "figures": figures,
+    }))
 }
 
 /// Runs over several ways are known by the way.
@@ -137,73 +116,29 @@ fn labelled(runs: &[RunRecord]) -> Vec<RunRecord> {
     runs.iter().map(label).collect()
 }
 
-/// One run's facts.
-#[derive(Serialize)]
-struct RunView {
-    id: String,
-    label: Option<String>,
-    begun: String,
-    ended: Option<String>,
-    seed: u64,
-    command: String,
-    invalid: Vec<String>,
-    /// Findings that put the numbers in doubt: warnings, and losses that nothing explains.
-    doubts: usize,
-    results: Table,
-    interval: String,
-    /// What was wanted and found; without rows when nothing was wanted and something arrived.
-    criteria: Table,
-    findings: Vec<FindingView>,
-    host: Vec<(String, String)>,
-    plan: String,
-    topology: String,
-}
-
-#[derive(Serialize)]
-struct FindingView {
-    severity: &'static str,
-    test: String,
-    claim: String,
-    evidence: String,
-    advice: String,
-}
-
-impl RunView {
-    fn new(run: &RunRecord) -> Self {
-        let mut invalid = run.invalid.clone();
-        let doubts = run.findings.iter().filter(|finding| finding.severity == Severity::Warning).count();
-        for test in table::in_plan_order(run) {
-            invalid.extend(test.invalid.iter().map(|why| format!("{}: {why}", title(test))));
-        }
-        let findings = run.findings.iter().map(|finding| FindingView {
-            severity: match finding.severity {
-                Severity::Note => "note",
-                Severity::Warning => "warning",
-                Severity::Loss => "loss",
-            },
-            test: if finding.test.is_empty() { "run".into() } else { finding.test.clone() },
-            claim: finding.claim.clone(),
-            evidence: finding.evidence.clone(),
-            advice: finding.advice.clone(),
-        });
-        RunView {
-            id: run.id.clone(),
-            label: run.label.clone(),
-            begun: run.begun.clone(),
-            ended: run.ended.clone(),
-            seed: run.seed,
-            command: run.command.join(" "),
-            invalid,
-            doubts,
-            results: table::results(run),
-            interval: table::interval_words(run),
-            criteria: crate::criteria::table(run),
-            findings: findings.collect(),
-            host: host_facts(run),
-            plan: run.plan.clone(),
-            topology: run.topology.clone(),
-        }
+/// One run's facts; without criteria when nothing was wanted and something arrived.
+fn facts(run: &RunRecord) -> Value {
+    let mut invalid = run.invalid.clone();
+    for test in table::in_plan_order(run) {
+        invalid.extend(test.invalid.iter().map(|why| format!("{}: {why}", title(test))));
     }
+    json!({
+        "id": run.id,
+        "label": run.label,
+        "begun": run.begun,
+        "ended": run.ended,
+        "seed": run.seed,
+        "command": run.command.join(" "),
+        "invalid": invalid,
+        "doubts": run.findings.iter().filter(|finding| finding.severity == Severity::Warning).count(),
+        "results": table::results(run),
+        "interval": table::interval_words(run),
+        "criteria": crate::criteria::table(run),
+        "findings": run.findings,
+        "host": host_facts(run),
+        "plan": run.plan,
+        "topology": run.topology,
+    })
 }
 
 fn host_facts(run: &RunRecord) -> Vec<(String, String)> {
@@ -271,40 +206,6 @@ fn of_name<'r>(run: &'r RunRecord, name: &str) -> Vec<&'r TestRecord> {
     table::in_plan_order(run).into_iter().filter(|test| test.name == name).collect()
 }
 
-/// Everything about the tests of one name.
-#[derive(Serialize)]
-struct Section {
-    name: String,
-    anchor: String,
-    runs: Vec<SectionRun>,
-    charts: Charts,
-    distribution: Option<String>,
-    latency_kind: String,
-}
-
-/// What one run says about the tests of one name.
-#[derive(Serialize)]
-struct SectionRun {
-    id: Option<String>,
-    limits: Vec<(String, String)>,
-    path: String,
-    path_of: String,
-    cpu: String,
-    ledgers: Vec<LedgerView>,
-    settings: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct LedgerView {
-    title: String,
-    sums: String,
-    eventful: Table,
-    all: Table,
-    evidence: Vec<String>,
-    witness: String,
-    notes: Vec<String>,
-}
-
 /// The data of the charts over time.
 #[derive(Serialize, Default)]
 struct Charts {
@@ -321,11 +222,12 @@ struct Chart {
     columns: Vec<Vec<Option<f64>>>,
 }
 
-fn sections(runs: &[RunRecord]) -> Vec<Section> {
+/// Everything about the tests of each name.
+fn sections(runs: &[RunRecord]) -> Vec<(Charts, Value)> {
     names(runs).into_iter().enumerate().map(|(index, name)| section(runs, index, name)).collect()
 }
 
-fn section(runs: &[RunRecord], index: usize, name: &str) -> Section {
+fn section(runs: &[RunRecord], index: usize, name: &str) -> (Charts, Value) {
     let several = runs.len() > 1;
     let tests: Vec<(usize, &TestRecord)> = runs
         .iter()
@@ -354,43 +256,47 @@ fn section(runs: &[RunRecord], index: usize, name: &str) -> Section {
         .filter_map(|line| Some((line.label.as_str(), line.colour, line.test.latency_ns.as_ref()?)))
         .take(MOST_LINES)
         .collect();
-    Section {
-        name: name.into(),
-        anchor: format!("test-{index}"),
-        runs: runs.iter().filter_map(|run| section_run(run, name, several)).collect(),
-        charts: charts(&lines),
-        distribution: (!curves.is_empty()).then(|| svg::distribution(&curves)),
-        latency_kind: tests.first().map_or(String::new(), |(_, test)| test.latency_kind.clone()),
-    }
+    let charts = charts(&lines);
+    let section = json!({
+        "name": name,
+        "anchor": format!("test-{index}"),
+        "runs": runs.iter().filter_map(|run| section_run(run, name, several)).collect::<Vec<_>>(),
+        "is_timed": charts.latency.is_some(),
+        "distribution": (!curves.is_empty()).then(|| svg::distribution(&curves)),
+        "latency_kind": tests.first().map(|(_, test)| &test.latency_kind),
+    });
+    (charts, section)
 }
 
-fn section_run(run: &RunRecord, name: &str, several: bool) -> Option<SectionRun> {
+/// What one run says about the tests of one name.
+fn section_run(run: &RunRecord, name: &str, several: bool) -> Option<Value> {
     let tests = of_name(run, name);
     let loss = |test: &TestRecord| {
         test.ledger.as_ref().map_or(0, |ledger| ledger.sent.saturating_sub(ledger.received))
     };
     let worst = tests.iter().copied().max_by_key(|test| (loss(test), std::cmp::Reverse(test.repetition)))?;
-    let limits = tests.iter().map(|test| (format!("#{}", test.repetition), test.limit.sentence.clone()));
-    let ledgers = tests.iter().filter_map(|test| {
-        let ledger = test.ledger.as_ref()?;
-        Some(LedgerView {
-            title: format!("#{}", test.repetition),
-            sums: table::sums_words(ledger),
-            eventful: table::stations(ledger, false),
-            all: table::stations(ledger, true),
-            evidence: table::evidence_lines(ledger),
-            witness: table::witness_words(ledger),
-            notes: ledger.notes.clone(),
-        })
-    });
-    Some(SectionRun {
-        id: several.then(|| run.id.clone()),
-        limits: limits.collect(),
-        path: svg::path(worst),
-        path_of: format!("#{}", worst.repetition),
-        cpu: svg::cpu(&tests),
-        ledgers: ledgers.collect(),
-        settings: settings(worst),
+    let number = |test: &TestRecord| format!("#{}", test.repetition);
+    let limits = tests.iter().map(|test| (number(test), &test.limit.sentence));
+    Some(json!({
+        "id": several.then_some(&run.id),
+        "limits": limits.collect::<Vec<_>>(),
+        "path": svg::path(worst),
+        "path_of": number(worst),
+        "cpu": svg::cpu(&tests),
+        "ledgers": tests.iter().filter_map(|test| Some(ledger(test.ledger.as_ref()?, &number(test)))).collect::<Vec<_>>(),
+        "settings": settings(worst),
+    }))
+}
+
+fn ledger(ledger: &Ledger, title: &str) -> Value {
+    json!({
+        "title": title,
+        "sums": table::sums_words(ledger),
+        "eventful": table::stations(ledger, false),
+        "all": table::stations(ledger, true),
+        "evidence": table::evidence_lines(ledger),
+        "witness": table::witness_words(ledger),
+        "notes": ledger.notes,
     })
 }
 
