@@ -9,6 +9,7 @@
 
 use crate::HostFacts;
 use crate::port::{PlaceDrop, PortSetting};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of `pathlab bench capture`'s documents.
@@ -227,9 +228,9 @@ impl SendResult {
 }
 
 /// What the store must know of a result: which cell it belongs to.
-pub trait OfCell {
+pub trait OfCell: Serialize + DeserializeOwned {
     /// The kind of cell.
-    type Cell: Clone + PartialEq;
+    type Cell: Clone + PartialEq + Serialize + DeserializeOwned;
 
     /// The cell.
     fn cell(&self) -> &Self::Cell;

@@ -5,7 +5,6 @@ use clap::Args;
 use experiment::bench::grid;
 use record::unit::amount;
 use record::{Problem, Result};
-use serde::Serialize;
 use std::path::PathBuf;
 use study::bench::Bench;
 use study::report::bench::Plotted;
@@ -68,10 +67,12 @@ impl KeepArgs {
     }
 
     /// Writes the page if it is wanted, and prints the result.
-    pub fn finish<R>(&self, kept: (PathBuf, Bench<R>), schema: &'static str, output: &Output) -> Result<()>
-    where
-        R: Plotted<Cell: Serialize> + Serialize,
-    {
+    pub fn finish<R: Plotted>(
+        &self,
+        kept: (PathBuf, Bench<R>),
+        schema: &'static str,
+        output: &Output,
+    ) -> Result<()> {
         let (directory, bench) = kept;
         if let Some(file) = &self.report {
             write_page(file, &study::report::bench::html(&bench)?)?;

@@ -2,7 +2,7 @@
 
 use crate::output::{Output, table};
 use clap::Args;
-use experiment::bench::null::{self, NullBenchDocument, Pairing, Parameters};
+use experiment::bench::null::{self, NullBenchDocument, Pairing};
 use record::Result;
 use record::unit::{count, many, number, prefixed, time_ns};
 
@@ -26,7 +26,7 @@ pub struct NullArgs {
 /// Runs the benchmark.
 pub fn run(args: NullArgs, output: &Output) -> Result<()> {
     let NullArgs { rounds, milliseconds, kinds, size } = args;
-    output.result(&null::run(&Parameters { rounds, milliseconds, kinds, size }, output)?, people)
+    output.result(&null::run(rounds, milliseconds, &kinds, size, output)?, people)
 }
 
 fn people(document: &NullBenchDocument) -> String {

@@ -3,7 +3,7 @@
 use crate::output::Output;
 use clap::Args;
 use experiment::bench::contest::{Score, ToolComparison, median, range};
-use experiment::bench::peers::{self, Parameters, PeersBenchDocument};
+use experiment::bench::peers::{self, PeersBenchDocument};
 use record::Result;
 use record::unit::{many, number};
 
@@ -27,7 +27,8 @@ pub struct PeersArgs {
 /// Runs the benchmark.
 pub fn run(args: PeersArgs, output: &Output) -> Result<()> {
     let PeersArgs { rounds, seconds, topology, only } = args;
-    output.result(&peers::run(&Parameters { rounds, seconds, topology, only }, output)?, people)
+    let only = only.unwrap_or_default();
+    output.result(&peers::run(rounds, seconds, topology, &only, output)?, people)
 }
 
 fn people(document: &PeersBenchDocument) -> String {

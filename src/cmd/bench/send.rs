@@ -4,7 +4,7 @@ use super::flags::{GridArgs, KeepArgs};
 use crate::output::Output;
 use clap::Args;
 use experiment::bench::grid::Wanted;
-use experiment::bench::send::{self, Far};
+use experiment::bench::send;
 use record::Result;
 
 /// Flags of `pathlab bench send`.
@@ -27,8 +27,7 @@ pub struct SendArgs {
 pub fn run(args: SendArgs, output: &Output) -> Result<()> {
     let SendArgs { grid, only, sink, keep } = args;
     let GridArgs { full, peers, sizes, rates, seconds: ms, rounds } = grid;
-    let far = if sink == "xdp" { Far::Xdp } else { Far::Plain };
     let wanted = Wanted { full, peers, only, sizes, rings: vec![], rates, ms, rounds };
-    let kept = send::run(&wanted, far, &keep.kept()?, output)?;
+    let kept = send::run(&wanted, sink == "xdp", &keep.kept()?, output)?;
     keep.finish(kept, record::bench::SEND, output)
 }

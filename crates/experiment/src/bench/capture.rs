@@ -7,14 +7,14 @@
 //! offered frames are those that the sender's interface counted, never those that were asked for.
 
 use super::arena::{BenchLab, FrameGenerator};
-use super::grid::{self, Grid, Keep, Kept, Wanted};
-use super::tools::{Capturer, OUR_CAPTURERS, PATIENT, RIVAL_CAPTURERS};
+use super::grid::{self, Grid, Keep, Wanted};
+use super::tools::{CAPTURERS, PATIENT};
 use crate::notices::Notices;
 use record::Result;
 use record::bench::{BenchHead, CAPTURE, CaptureCell, CaptureResult};
 use std::path::PathBuf;
 use std::time::Duration;
-use study::bench::{Bench, Measured};
+use study::bench::{Bench, Setting};
 
 /// Smallest ring of an AF_XDP port.
 const XDP_FRAMES: u32 = 64;
@@ -35,18 +35,18 @@ pub fn run(
     notices: &dyn Notices,
 ) -> Result<(PathBuf, Bench<CaptureResult>)> {
     let mut arena = BenchLab::build(keep.cpus)?;
-    let mut kept: Kept<CaptureResult> =
-        keep.begin(CAPTURE, || head(wanted, generator, keep.seed, &arena), notices)?;
-    let head = &kept.bench.head;
+    let kept =
+        keep.begin::<CaptureResult>(CAPTURE, || head(wanted, generator, keep.seed, &arena), notices)?;
+    let head = &kept.1.head;
     let peers = head.cells.iter().any(|cell| !study::bench::is_ours(&cell.tool));
     let generator = FrameGenerator {
         uri: head.other_end.rsplit(' ').next().unwrap_or_default().to_owned(),
         duration_ms: head.duration_ms,
         linger: if peers { LINGER_PEERS } else { LINGER },
     };
-    kept.fill(notices, CaptureResult::name, |cell| arena.capture(cell, &generator))?;
+    let done = grid::fill(kept, notices, |cell| arena.capture(cell, &generator))?;
     arena.down(notices);
-    Ok(kept.ended())
+    Ok(done)
 }
 
 /// Which cells, and everything that is known before the first one.
@@ -72,50 +72,30 @@ fn head(wanted: &Wanted, generator: &str, seed: u64, arena: &BenchLab) -> Result
         }
     };
     let grid = grid.with(wanted);
-    let (tools, mut absent) =
-        grid::present(&tools(wanted)?, |name| Capturer::named(name).and_then(Capturer::program));
+    let ours: &[&str] =
+        if wanted.peers { &["ring", PATIENT, "int"] } else { &["int", "ring", "ring-v2", "xdp"] };
+    let (tools, mut absent) = grid::tools(CAPTURERS, ours, wanted)?;
     if tools.iter().any(|tool| tool == "xdp") && grid.rings.iter().any(|&ring| too_small("xdp", ring)) {
         absent
             .push(format!("xdp with a ring below {XDP_FRAMES} frames or not a power of two: there is none"));
     }
-    let cells = order(&grid, &tools, seed);
     Ok(BenchHead {
         placement: arena.placement("the capture in node b on CPU"),
         other_end: format!("frames by pathlab send {generator}"),
-        ..grid::head(CAPTURE, arena.offloads(), &grid, seed, absent, cells)
+        cells: grid.cells(&tools, seed, cell),
+        absent,
+        ..grid.head(CAPTURE, seed, arena)
     })
-}
-
-fn tools(wanted: &Wanted) -> Result<Vec<String>> {
-    let rivals = RIVAL_CAPTURERS.iter().map(|rival| rival.name);
-    let all: Vec<&str> = if wanted.peers {
-        ["ring", PATIENT, "int"].into_iter().chain(rivals.clone()).collect()
-    } else {
-        OUR_CAPTURERS.to_vec()
-    };
-    let known: Vec<&str> = OUR_CAPTURERS.into_iter().chain([PATIENT]).chain(rivals).collect();
-    grid::choose(&wanted.only, &all, &known)
 }
 
 fn too_small(tool: &str, ring: u32) -> bool {
     tool == "xdp" && ring > 0 && (ring < XDP_FRAMES || !ring.is_power_of_two())
 }
 
-/// All cells, in their order.
-fn order(grid: &Grid, tools: &[String], seed: u64) -> Vec<CaptureCell> {
-    grid.order(seed, |round| {
-        let mut all = vec![];
-        for (tool, &frame_bytes) in
-            tools.iter().flat_map(|tool| grid.sizes.iter().map(move |size| (tool, size)))
-        {
-            for &ring_frames in grid.rings.iter().filter(|ring| !too_small(tool, **ring)) {
-                let cell =
-                    |&rate: &u64| CaptureCell { tool: tool.clone(), frame_bytes, ring_frames, rate, round };
-                all.extend(grid.rates.iter().map(cell));
-            }
-        }
-        all
-    })
+fn cell(setting: Setting<'_>) -> Option<CaptureCell> {
+    let Setting { tool, rate, frame_bytes, ring_frames, round } = setting;
+    let cell = CaptureCell { tool: tool.to_owned(), frame_bytes, ring_frames, rate, round };
+    (!too_small(tool, ring_frames)).then_some(cell)
 }
 
 #[cfg(test)]
@@ -125,7 +105,8 @@ mod tests {
     #[test]
     fn every_round_has_every_cell_in_another_order() {
         let grid = Grid { sizes: vec![60, 1514], rings: vec![8, 64], rates: vec![1, 0], rounds: 2, ms: 1 };
-        let cells = order(&grid, &["ring".to_owned(), "xdp".to_owned()], 7);
+        let tools = ["ring".to_owned(), "xdp".to_owned()];
+        let cells = grid.cells(&tools, 7, cell);
         assert_eq!(cells.len(), 2 * (8 + 4), "xdp has no ring of 8 frames");
         let round = |n: u32| -> Vec<CaptureCell> {
             let of = cells.iter().filter(|cell| cell.round == n);
@@ -133,6 +114,6 @@ mod tests {
         };
         let (first, second) = (round(1), round(2));
         assert!(first != second && first.iter().all(|cell| second.contains(cell)));
-        assert_eq!(cells, order(&grid, &["ring".to_owned(), "xdp".to_owned()], 7), "the seed repeats it");
+        assert_eq!(cells, grid.cells(&tools, 7, cell), "the seed repeats it");
     }
 }

@@ -33,7 +33,7 @@ impl Score {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ToolRounds {
     /// Name, with the settings that matter.
-    pub name: String,
+    pub name: &'static str,
     /// One score a round.
     pub scores: Vec<Score>,
 }
@@ -42,7 +42,7 @@ pub struct ToolRounds {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// The rival.
-    pub rival: String,
+    pub rival: &'static str,
     /// Ours ÷ theirs, median over the rounds.
     pub rate_ratio: f64,
     /// Lowest and highest round.
@@ -57,11 +57,11 @@ pub struct Comparison {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ToolComparison {
     /// What is done, e.g. `tcp-stream`.
-    pub name: String,
+    pub name: &'static str,
     /// Unit of the rate.
-    pub unit: String,
-    /// What must hold, in words; none if nothing is claimed.
-    pub claim: String,
+    pub unit: &'static str,
+    /// What must hold, in words.
+    pub claim: &'static str,
     /// Ours first.
     pub contestants: Vec<ToolRounds>,
     /// Ours against each of the others.
@@ -70,12 +70,10 @@ pub struct ToolComparison {
     pub absent: Vec<String>,
 }
 
-impl ToolComparison {
-    /// Computes the comparisons, round by round.
-    pub fn compare(&mut self) {
-        let Some((ours, rivals)) = self.contestants.split_first() else { return };
-        self.comparisons = rivals.iter().map(|rival| compare(ours, rival)).collect();
-    }
+/// Ours, which comes first, against each of the others, round by round.
+pub fn comparisons(contestants: &[ToolRounds]) -> Vec<Comparison> {
+    let Some((ours, rivals)) = contestants.split_first() else { return vec![] };
+    rivals.iter().map(|rival| compare(ours, rival)).collect()
 }
 
 fn compare(ours: &ToolRounds, rival: &ToolRounds) -> Comparison {
@@ -83,7 +81,7 @@ fn compare(ours: &ToolRounds, rival: &ToolRounds) -> Comparison {
     let rates: Vec<f64> = pairs().map(|(a, b)| a.rate / b.rate).collect();
     let costs: Vec<f64> = pairs().map(|(a, b)| a.cost() / b.cost()).collect();
     Comparison {
-        rival: rival.name.clone(),
+        rival: rival.name,
         rate_ratio: median(&rates),
         rate_range: range(&rates),
         cost_ratio: median(&costs),
@@ -105,9 +103,9 @@ pub fn median(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    fn contestant(name: &str, rates: &[f64]) -> ToolRounds {
+    fn contestant(name: &'static str, rates: &[f64]) -> ToolRounds {
         let score = |&rate: &f64| Score { rate, busy_seconds: 1.0, elapsed_seconds: 1.0, seconds: 1.0 };
-        ToolRounds { name: name.into(), scores: rates.iter().map(score).collect() }
+        ToolRounds { name, scores: rates.iter().map(score).collect() }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! What benchmarks of ports share: the grid, what is kept, what is absent.
 
+use super::arena::BenchLab;
 use super::rivals;
+use super::tools::Tool;
 use crate::notices::Notices;
-use record::bench::{BenchHead, OfCell};
+use record::bench::BenchHead;
 use record::{Problem, Result};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-use study::bench::{Bench, BenchWriter};
+use study::bench::{Bench, BenchWriter, Measured, Setting};
 
 /// The sizes of RFC 2544, without FCS.
 pub const SIZES: [u32; 6] = [60, 124, 252, 508, 1020, 1514];
@@ -27,6 +27,7 @@ pub struct Grid {
 }
 
 /// What the flags say: instead of what the size of the benchmark says, where it is not empty.
+#[derive(Default)]
 pub struct Wanted {
     /// Every size, ring and rate, more rounds.
     pub full: bool,
@@ -61,15 +62,38 @@ impl Grid {
         }
     }
 
-    /// All cells, round by round, each round shuffled.
-    pub fn order<C>(&self, seed: u64, cells: impl Fn(u32) -> Vec<C>) -> Vec<C> {
+    /// What is measured, round by round, each round shuffled; `cell` leaves out what there is not.
+    pub fn cells<C>(&self, tools: &[String], seed: u64, cell: impl Fn(Setting<'_>) -> Option<C>) -> Vec<C> {
         let mut random = study::stats::SplitMix64::new(seed);
-        let mut shuffled = |round| {
-            let mut cells = cells(round);
+        let mut round = |round| {
+            let mut cells = vec![];
+            for (tool, &frame_bytes) in
+                tools.iter().flat_map(|tool| self.sizes.iter().map(move |size| (tool, size)))
+            {
+                for &ring_frames in &self.rings {
+                    let setting = |&rate: &u64| Setting { tool, rate, frame_bytes, ring_frames, round };
+                    cells.extend(self.rates.iter().map(setting).filter_map(&cell));
+                }
+            }
             random.shuffle(&mut cells);
             cells
         };
-        (1..=self.rounds).flat_map(&mut shuffled).collect()
+        (1..=self.rounds).flat_map(&mut round).collect()
+    }
+
+    /// What all heads have.
+    pub fn head<C: Default>(&self, schema: &str, seed: u64, arena: &BenchLab) -> BenchHead<C> {
+        BenchHead {
+            schema: schema.into(),
+            begun: crate::process::now(),
+            command: std::env::args().collect(),
+            host: linux::observe::host_facts(),
+            offloads: arena.offloads(),
+            duration_ms: self.ms,
+            rounds: self.rounds,
+            seed,
+            ..BenchHead::default()
+        }
     }
 }
 
@@ -85,69 +109,31 @@ pub struct Keep {
     pub cpus: (u32, u32),
 }
 
-/// The tools that `--only` names, or all.
+/// The tools that `--only` names, or `ours` and with `--peers` all rivals: those whose programs are installed, and what to say of
+/// the others.
 ///
 /// # Errors
 /// Input: one of them is none of this benchmark.
-pub fn choose(only: &[String], all: &[&str], known: &[&str]) -> Result<Vec<String>> {
-    if only.is_empty() {
-        return Ok(all.iter().map(|name| (*name).to_owned()).collect());
-    }
-    for name in only {
-        if !known.contains(&name.as_str()) {
-            return Err(Problem::input(format!("'{name}' is not a tool of this benchmark"))
+pub fn tools<R>(all: &[Tool<R>], ours: &[&str], wanted: &Wanted) -> Result<(Vec<String>, Vec<String>)> {
+    let rivals = all.iter().filter(|tool| wanted.peers && tool.rival().is_some()).map(|tool| tool.name);
+    let names: Vec<&str> = match wanted.only.is_empty() {
+        true => ours.iter().copied().chain(rivals).collect(),
+        false => wanted.only.iter().map(String::as_str).collect(),
+    };
+    let (mut there, mut absent) = (vec![], vec![]);
+    for name in names {
+        let tool = all.iter().find(|tool| tool.name == name).ok_or_else(|| {
+            let known: Vec<&str> = all.iter().map(|tool| tool.name).collect();
+            Problem::input(format!("'{name}' is not a tool of this benchmark"))
                 .at("--only")
-                .help(format!("the tools are {}", known.join(", "))));
+                .help(format!("the tools are {}", known.join(", ")))
+        })?;
+        match tool.rival().filter(|program| !rivals::installed(program)) {
+            None => there.push(name.to_owned()),
+            Some(program) => absent.push(format!("{name}: {program} is not installed")),
         }
     }
-    Ok(only.to_vec())
-}
-
-/// The tools whose programs are installed, and what to say of the others.
-pub fn present(
-    wanted: &[String],
-    program: impl Fn(&str) -> Option<&'static str>,
-) -> (Vec<String>, Vec<String>) {
-    let missing = |name: &str| program(name).filter(|program| !rivals::installed(program));
-    let absent = wanted
-        .iter()
-        .filter_map(|name| Some(format!("{name}: {} is not installed", missing(name)?)))
-        .collect();
-    let there = wanted.iter().filter(|name| missing(name).is_none()).cloned().collect();
-    (there, absent)
-}
-
-/// What all heads have.
-pub fn head<C>(
-    schema: &str,
-    offloads: Vec<String>,
-    grid: &Grid,
-    seed: u64,
-    absent: Vec<String>,
-    cells: Vec<C>,
-) -> BenchHead<C> {
-    BenchHead {
-        schema: schema.into(),
-        id: String::new(),
-        begun: crate::process::now(),
-        command: std::env::args().collect(),
-        host: linux::observe::host_facts(),
-        offloads,
-        placement: String::new(),
-        other_end: String::new(),
-        duration_ms: grid.ms,
-        rounds: grid.rounds,
-        seed,
-        absent,
-        cells,
-    }
-}
-
-/// A benchmark that is being measured and written down.
-pub struct Kept<R: OfCell> {
-    writer: BenchWriter<R>,
-    /// What was measured so far.
-    pub bench: Bench<R>,
+    Ok((there, absent))
 }
 
 impl Keep {
@@ -155,17 +141,14 @@ impl Keep {
     ///
     /// # Errors
     /// What `head` refuses; input: there is none to go on with; host: the record cannot be made.
-    pub fn begin<R: OfCell + Serialize + DeserializeOwned>(
+    pub fn begin<R: Measured>(
         &self,
         schema: &str,
         head: impl FnOnce() -> Result<BenchHead<R::Cell>>,
         notices: &dyn Notices,
-    ) -> Result<Kept<R>>
-    where
-        R::Cell: Serialize + DeserializeOwned,
-    {
+    ) -> Result<(BenchWriter<R>, Bench<R>)> {
         let (writer, bench) = match &self.resume {
-            Some(directory) => BenchWriter::<R>::resume(directory, schema)?,
+            Some(directory) => BenchWriter::resume(directory, schema)?,
             None => {
                 let mut head = head()?;
                 let writer = BenchWriter::create(&self.dir, &mut head)?;
@@ -173,47 +156,34 @@ impl Keep {
             }
         };
         notices.note(&format!("record: {}", writer.directory().display()));
-        Ok(Kept { writer, bench })
+        Ok((writer, bench))
     }
 }
 
-impl<R: OfCell + Serialize + DeserializeOwned> Kept<R>
-where
-    R::Cell: Serialize + DeserializeOwned,
-{
-    /// Measures every cell that is missing, and writes each down as it ends.
-    ///
-    /// # Errors
-    /// What ends the benchmark, with how to go on.
-    pub fn fill(
-        &mut self,
-        notices: &dyn Notices,
-        name: impl Fn(&R::Cell) -> String,
-        mut measure: impl FnMut(&R::Cell) -> Result<R>,
-    ) -> Result<()> {
-        let (missing, ms) = (self.bench.missing(), self.bench.head.duration_ms);
-        let of = missing.len();
-        for (number, cell) in missing.iter().enumerate() {
-            let line = format!("cell {} of {of}: {}", number + 1, name(cell));
-            notices.part(&line, number as u64 * ms, of as u64 * ms);
-            let result = measure(cell).map_err(|problem| self.to_go_on(problem))?;
-            self.writer.add(&result)?;
-            self.bench.results.push(result);
-        }
-        Ok(())
+/// Measures every cell that is missing, and writes each down as it ends; the directory of the record, and what is in it.
+///
+/// # Errors
+/// What ends the benchmark, with how to go on.
+pub fn fill<R: Measured>(
+    (mut writer, mut bench): (BenchWriter<R>, Bench<R>),
+    notices: &dyn Notices,
+    mut measure: impl FnMut(&R::Cell) -> Result<R>,
+) -> Result<(PathBuf, Bench<R>)> {
+    let (missing, ms, directory) = (bench.missing(), bench.head.duration_ms, writer.directory().to_owned());
+    let of = missing.len();
+    for (number, cell) in missing.iter().enumerate() {
+        let line = format!("cell {} of {of}: {}", number + 1, R::name(cell));
+        notices.part(&line, number as u64 * ms, of as u64 * ms);
+        let result = measure(cell).map_err(|problem| {
+            let go_on = format!("go on with --resume {}", directory.display());
+            let advice =
+                if problem.advice.is_empty() { go_on } else { format!("{}; {go_on}", problem.advice) };
+            problem.help(advice)
+        })?;
+        writer.add(&result)?;
+        bench.results.push(result);
     }
-
-    /// The directory of the record, and what is in it.
-    pub fn ended(self) -> (PathBuf, Bench<R>) {
-        (self.writer.directory().to_owned(), self.bench)
-    }
-
-    /// A problem that ends a benchmark, with how to go on.
-    fn to_go_on(&self, problem: Problem) -> Problem {
-        let go_on = format!("go on with --resume {}", self.writer.directory().display());
-        let advice = if problem.advice.is_empty() { go_on } else { format!("{}; {go_on}", problem.advice) };
-        problem.help(advice)
-    }
+    Ok((directory, bench))
 }
 
 #[cfg(test)]
@@ -222,6 +192,7 @@ mod tests {
 
     #[test]
     fn a_tool_that_is_not_there_is_refused_with_those_that_are() {
-        assert!(choose(&["nobody".into()], &[], &["int"]).unwrap_err().to_string().contains("int"));
+        let wanted = Wanted { only: vec!["nobody".into()], ..Wanted::default() };
+        assert!(tools(crate::bench::tools::SENDERS, &[], &wanted).unwrap_err().to_string().contains("int"));
     }
 }

@@ -4,6 +4,7 @@ pub mod arena;
 pub mod capture;
 pub mod contest;
 pub mod grid;
+mod job;
 pub mod null;
 pub mod pairing;
 pub mod peers;

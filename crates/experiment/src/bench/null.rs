@@ -23,18 +23,6 @@ use serde::Serialize;
 const WIRE: &str = "node a x b\nlink a:eth0 -- x:p1\nlink b:eth0 -- x:p2\n\
                     interface a:eth0 address 10.0.0.1/24\ninterface b:eth0 address 10.0.0.2/24\n";
 
-/// What is measured.
-pub struct Parameters {
-    /// Rounds; each measures every pairing once.
-    pub rounds: u32,
-    /// Milliseconds for each measurement.
-    pub milliseconds: u64,
-    /// Only these kinds; all when none is named.
-    pub kinds: Vec<String>,
-    /// Bytes of a frame, without FCS.
-    pub size: u64,
-}
-
 /// What was measured, and where.
 #[derive(Serialize)]
 pub struct NullBenchDocument {
@@ -75,8 +63,6 @@ pub struct Contract {
     pub ns_per_frame: f64,
     /// Lowest and highest round.
     pub range: (f64, f64),
-    #[serde(skip)]
-    rounds: Vec<f64>,
 }
 
 /// All rounds of one pairing.
@@ -100,48 +86,50 @@ pub struct Pairing {
     pub scores: Vec<Score>,
 }
 
-/// Runs the benchmark.
+/// Runs the benchmark: so many rounds, each with one measurement of so many milliseconds for every pairing of these kinds (all when
+/// none is named), with frames of so many bytes without FCS.
 ///
 /// # Errors
 /// Input: a kind that there is not; host: a lab cannot be built, a port breaks off; an interrupt.
-pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<NullBenchDocument> {
+pub fn run(
+    rounds: u32,
+    milliseconds: u64,
+    wanted: &[String],
+    frame_bytes: u64,
+    notices: &dyn Notices,
+) -> Result<NullBenchDocument> {
     crate::process::interruptible()?;
-    let kinds = kinds(&parameters.kinds)?;
+    let kinds = kinds(wanted)?;
     let wire = super::lab(&Topology::parse(WIRE, "null")?, "null-")?;
     let bridge = super::lab(&Topology::load("bridge")?, "bridge-")?;
-    let place = MeasurementSetup {
-        wire: &wire,
-        bridge: &bridge,
-        milliseconds: parameters.milliseconds,
-        size: parameters.size as usize,
-    };
+    let place = MeasurementSetup { wire: &wire, bridge: &bridge, milliseconds, size: frame_bytes as usize };
     let (mut jobs, absent) = jobs(&kinds, &place);
-    let mut contract = contract_jobs();
-    for round in 0..parameters.rounds as usize {
-        notices.part(&format!("round {} of {}", round + 1, parameters.rounds), 0, 0);
-        for job in &mut contract {
-            job.rounds.push(measure_contract(job, parameters.milliseconds.min(300))?);
+    let mut contract = CONTRACT.map(|job| (job, vec![]));
+    for round in 0..rounds as usize {
+        notices.part(&format!("round {} of {rounds}", round + 1), 0, 0);
+        for (job, spent) in &mut contract {
+            spent.push(measure_contract(*job, milliseconds.min(300))?);
         }
         let count = jobs.len();
         for turn in 0..count {
-            let job = &mut jobs[(turn + round) % count];
+            let (job, scores) = &mut jobs[(turn + round) % count];
             if linux::sys::process::interrupted() {
                 return Err(Problem::host("interrupted"));
             }
-            job.1.push(place.measure(job.0)?);
+            scores.push(place.measure(*job)?);
         }
     }
     let facts = linux::observe::host_facts();
     let document = NullBenchDocument {
         schema: "pathlab/bench-null/1",
-        rounds: parameters.rounds,
-        milliseconds: parameters.milliseconds,
-        frame_bytes: parameters.size,
+        rounds,
+        milliseconds,
+        frame_bytes,
         kernel: facts.kernel,
         cpu_model: facts.cpu_model,
         cpus: facts.cpus,
         placement: "not pinned",
-        contract: contract.into_iter().map(Contract::summed).collect(),
+        contract: contract.iter().map(|(job, spent)| contract_of(*job, spent)).collect(),
         pairings: jobs.into_iter().map(|(job, scores)| summed(job, scores)).collect(),
         absent,
     };
@@ -194,30 +182,20 @@ fn summed(job: Job, scores: Vec<Score>) -> Pairing {
     }
 }
 
-fn contract_jobs() -> Vec<Contract> {
-    let job = |frame_bytes, one_area| Contract {
-        frame_bytes,
-        one_area,
-        copies_per_frame: f64::from(u8::from(!one_area)),
-        ns_per_frame: 0.0,
-        range: (0.0, 0.0),
-        rounds: vec![],
-    };
-    vec![job(60, true), job(60, false), job(1514, true), job(1514, false)]
-}
+/// Bytes of a frame, and whether both wires are over one area.
+type ContractJob = (usize, bool);
+const CONTRACT: [ContractJob; 4] = [(60, true), (60, false), (1514, true), (1514, false)];
 
-impl Contract {
-    fn summed(mut self) -> Self {
-        (self.ns_per_frame, self.range) = (median(&self.rounds), range(&self.rounds));
-        self
-    }
+fn contract_of((frame_bytes, one_area): ContractJob, spent: &[f64]) -> Contract {
+    let copies_per_frame = f64::from(u8::from(!one_area));
+    Contract { frame_bytes, one_area, copies_per_frame, ns_per_frame: median(spent), range: range(spent) }
 }
 
 /// Nanoseconds that `forward` takes for a frame between two wires in memory; filling and emptying them is not counted.
-fn measure_contract(job: &Contract, milliseconds: u64) -> Result<f64> {
+fn measure_contract((frame_bytes, one_area): ContractJob, milliseconds: u64) -> Result<f64> {
     let area = || Area::new(4096, 2048).map_err(|e| Problem::host(format!("cannot map memory: {e}")));
     let first = area()?;
-    let second = if job.one_area { first.clone() } else { area()? };
+    let second = if one_area { first.clone() } else { area()? };
     let names = ["mem:bench-first", "mem:bench-second"];
     let wire = |name: &str, area: &std::sync::Arc<Area>| -> Result<(Port, Port)> {
         let wish = PortOptions { area: Some(area.clone()), ..PortOptions::default() };
@@ -230,7 +208,7 @@ fn measure_contract(job: &Contract, milliseconds: u64) -> Result<f64> {
     let to = to.transmitter.as_mut().ok_or_else(none)?;
     let drain = drain.receiver.as_mut().ok_or_else(none)?;
     let mut frames = Frames::new(MAX_BATCH / 2, 1514);
-    while frames.add(job.frame_bytes, Meta::default()).is_some() {}
+    while frames.add(frame_bytes, Meta::default()).is_some() {}
     let (mut spent, mut moved) = (0, 0);
     let until = clock::monotonic_ns() + milliseconds * 1_000_000;
     while clock::monotonic_ns() < until {
@@ -244,7 +222,7 @@ fn measure_contract(job: &Contract, milliseconds: u64) -> Result<f64> {
         while !drain.receive(MAX_BATCH, Wait::Poll)?.is_empty() {}
     }
     let copied = to.counters().copied;
-    match copied == if job.one_area { 0 } else { moved } {
+    match copied == if one_area { 0 } else { moved } {
         true => Ok(spent as f64 / moved.max(1) as f64),
         false => {
             Err(Problem::host(format!("{copied} of {moved} frames were copied, which is not what was meant")))

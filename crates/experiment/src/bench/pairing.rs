@@ -70,11 +70,8 @@ struct Open {
     drain: Option<Port>,
 }
 
-/// Where the frames come from.
-enum Source {
-    Live(Box<Live>),
-    Fed(Box<dyn Transmitter>),
-}
+/// Offers frames as long as there is room for them, until told to stop.
+type Source = Box<dyn FnOnce(&AtomicBool) -> Result<()> + Send>;
 
 /// Where they are counted.
 enum Sink<'a> {
@@ -121,7 +118,9 @@ impl MeasurementSetup<'_> {
     fn source(&self, from: Kind, opened: &mut Open) -> Result<Source> {
         if let Some(feed) = &mut opened.feed {
             let feed = feed.transmitter.take();
-            return feed.map(Source::Fed).ok_or_else(|| Problem::host("a wire in memory lacks an end"));
+            let feed = feed.ok_or_else(|| Problem::host("a wire in memory lacks an end"))?;
+            let size = self.size;
+            return Ok(Box::new(move |stop| fill(feed, size, stop)));
         }
         if goes_through(from, Through::Tap) {
             self.live(self.wire.node("x")?, "t1")
@@ -134,20 +133,20 @@ impl MeasurementSetup<'_> {
     fn live(&self, node: &Node, interface: &str) -> Result<Source> {
         let frame = LiveFrame { bytes: frame(self.size), message: None };
         let wish = LiveOptions { frames: vec![frame], open_peer: true, ..LiveOptions::default() };
-        let live = node.within(|| Live::open(interface, &format!("live:{interface}"), &wish))??;
-        Ok(Source::Live(Box::new(live)))
+        let mut live = node.within(|| Live::open(interface, &format!("live:{interface}"), &wish))??;
+        Ok(Box::new(move |stop| Ok(live.pace(&Pace::default(), |_| !stop.load(Relaxed)).map(drop)?)))
     }
 
     /// Measures a pairing, or the bridge.
     pub fn measure(&self, job: Option<(Kind, Kind)>) -> Result<Score> {
         let Some((from, to)) = job else {
             let source = self.live(self.bridge.node("a")?, "eth0")?;
-            return self.flow(source, &mut Sink::Interface(self.bridge.node("b")?, "eth0"), None);
+            return self.flow(source, Sink::Interface(self.bridge.node("b")?, "eth0"), None);
         };
         let mut opened = self.open(from, to)?;
         let source = self.source(from, &mut opened)?;
         let drained = opened.drain.as_mut().and_then(|port| port.receiver.take());
-        let mut sink = match drained {
+        let sink = match drained {
             Some(receiver) => Sink::Drained(receiver),
             None if goes_through(to, Through::Tap) => Sink::Interface(self.wire.node("x")?, "t2"),
             None => Sink::Interface(self.wire.node("b")?, "eth0"),
@@ -155,31 +154,30 @@ impl MeasurementSetup<'_> {
         let none = || Problem::host("a port lacks an end");
         let receiver = opened.from.receiver.as_mut().ok_or_else(none)?;
         let transmitter = opened.to.transmitter.as_mut().ok_or_else(none)?;
-        self.flow(source, &mut sink, Some((receiver.as_mut(), transmitter.as_mut())))
+        self.flow(source, sink, Some((receiver.as_mut(), transmitter.as_mut())))
     }
 
     /// Lets frames flow, and looks at the sink twice.
     fn flow(
         &self,
         source: Source,
-        sink: &mut Sink<'_>,
+        sink: Sink<'_>,
         forwarder: Option<(&mut dyn Receiver, &mut dyn Transmitter)>,
     ) -> Result<Score> {
         let (stop, running, drained) =
             (AtomicBool::new(false), RunningCounters::default(), AtomicU64::new(0));
         let (stop, running, drained) = (&stop, &running, &drained);
-        let size = self.size;
         std::thread::scope(|scope| {
             let forwarding =
                 forwarder.map(|(from, to)| scope.spawn(move || one_way(from, to, PATIENCE, stop, running)));
-            let count = match sink {
-                Sink::Interface(node, name) => Count::Interface(node, name),
-                Sink::Drained(receiver) => {
+            let count: Box<dyn Fn() -> Result<u64>> = match sink {
+                Sink::Interface(node, name) => Box::new(move || received(node, name)),
+                Sink::Drained(mut receiver) => {
                     scope.spawn(move || drain(receiver.as_mut(), stop, drained));
-                    Count::Drained(drained)
+                    Box::new(|| Ok(drained.load(Relaxed)))
                 }
             };
-            let sending = scope.spawn(move || feed(source, size, stop));
+            let sending = scope.spawn(move || source(stop));
             let measured = between(&count, self.milliseconds);
             stop.store(true, Relaxed);
             let sent = joined(sending);
@@ -206,52 +204,33 @@ fn frame(size: usize) -> Vec<u8> {
     frame
 }
 
-enum Count<'a> {
-    Interface(&'a Node, &'a str),
-    Drained(&'a AtomicU64),
-}
-
-impl Count<'_> {
-    fn now(&self) -> Result<u64> {
-        match self {
-            Count::Drained(count) => Ok(count.load(Relaxed)),
-            Count::Interface(node, name) => {
-                let links = node.links()?;
-                let link = links.iter().find(|link| link.name == **name);
-                let missing = || Problem::host(format!("interface {name} is gone"));
-                Ok(link.ok_or_else(missing)?.frames.1)
-            }
-        }
-    }
+/// Frames that came to an interface.
+fn received(node: &Node, name: &str) -> Result<u64> {
+    let links = node.links()?;
+    let link = links.iter().find(|link| link.name == name);
+    Ok(link.ok_or_else(|| Problem::host(format!("interface {name} is gone")))?.frames.1)
 }
 
 /// A million frames a second and busy nanoseconds of the host for each, over the time of a measurement.
-fn between(count: &Count<'_>, milliseconds: u64) -> Result<(f64, f64)> {
+fn between(count: &dyn Fn() -> Result<u64>, milliseconds: u64) -> Result<(f64, f64)> {
     clock::sleep_until(clock::monotonic_ns() + WARM_UP_NS);
-    let (begun, busy, before) = (clock::monotonic_ns(), linux::observe::busy_seconds()?, count.now()?);
+    let (begun, busy, before) = (clock::monotonic_ns(), linux::observe::busy_seconds()?, count()?);
     clock::sleep_until(begun + milliseconds * 1_000_000);
-    let after = count.now()?;
+    let after = count()?;
     let (took, busy) = (clock::monotonic_ns() - begun, linux::observe::busy_seconds()? - busy);
     let frames = (after - before) as f64;
     Ok((frames * 1e3 / took as f64, busy * 1e9 / frames.max(1.0)))
 }
 
 /// Offers as many frames as there is room for, until told to stop.
-fn feed(source: Source, size: usize, stop: &AtomicBool) -> Result<()> {
-    match source {
-        Source::Live(mut live) => {
-            live.pace(&Pace::default(), |_| !stop.load(Relaxed))?;
-        }
-        Source::Fed(mut feed) => {
-            let mut frames = Frames::new(256, size);
-            while frames.push(&frame(size), Meta::default()) {}
-            while !stop.load(Relaxed) {
-                let mut batch = frames.batch();
-                let all = batch.all();
-                if feed.transmit(&mut batch, all, Hand::Copy)?.dealt == 0 {
-                    std::thread::yield_now();
-                }
-            }
+fn fill(mut wire: Box<dyn Transmitter>, size: usize, stop: &AtomicBool) -> Result<()> {
+    let mut frames = Frames::new(256, size);
+    while frames.push(&frame(size), Meta::default()) {}
+    while !stop.load(Relaxed) {
+        let mut batch = frames.batch();
+        let all = batch.all();
+        if wire.transmit(&mut batch, all, Hand::Copy)?.dealt == 0 {
+            std::thread::yield_now();
         }
     }
     Ok(())

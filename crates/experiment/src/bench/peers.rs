@@ -3,7 +3,8 @@
 //! Every round runs all contestants once, in an order that rotates, so that a machine that changes speed changes it
 //! for all. CPU is the busy time of the whole host, because softirq work belongs to nobody's process.
 
-use super::contest::{Score, ToolComparison, ToolRounds};
+use super::contest::{Score, ToolComparison, ToolRounds, comparisons};
+use super::job::Job;
 use super::rivals;
 use crate::notices::{Notices, down};
 use linux::lab::{Lab, Topology};
@@ -12,18 +13,6 @@ use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Instant;
 use study::test::Figures;
-
-/// What is measured.
-pub struct Parameters {
-    /// Rounds; each gives one ratio for each rival.
-    pub rounds: u32,
-    /// Seconds for each measurement.
-    pub seconds: u64,
-    /// The lab to measure in (a built-in topology or a file); traffic goes from a to b.
-    pub topology: String,
-    /// Only the contest whose name begins so.
-    pub only: Option<String>,
-}
 
 /// What was measured, and where.
 #[derive(Serialize)]
@@ -48,28 +37,30 @@ pub struct PeersBenchDocument {
     pub contests: Vec<ToolComparison>,
 }
 
-/// Runs the benchmark.
+/// Runs the benchmark: so many rounds of so many seconds in a lab (a built-in topology or a file) with traffic from a to b; only
+/// the contests whose names begin with `only`.
 ///
 /// # Errors
 /// Input: there is no such topology; host: the lab cannot be built, a tool fails.
-pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<PeersBenchDocument> {
+pub fn run(
+    rounds: u32,
+    seconds: u64,
+    topology: String,
+    only: &str,
+    notices: &dyn Notices,
+) -> Result<PeersBenchDocument> {
     linux::lab::enter_user_namespace()?;
     crate::process::interruptible()?;
-    let topology = Topology::load(&parameters.topology)?;
-    let lab = super::lab(&topology, "")?;
-    let ring = Ring::new(&lab, parameters.seconds)?;
-    let mut contests = vec![];
-    for job in JOBS {
-        if parameters.only.as_ref().is_none_or(|only| job.name.starts_with(only.as_str())) {
-            contests.push(ring.contest(job, parameters.rounds, notices)?);
-        }
-    }
+    let lab = super::lab(&Topology::load(&topology)?, "")?;
+    let ring = Ring::new(&lab, seconds)?;
+    let wanted = CONTESTS.iter().filter(|contest| contest.name.starts_with(only));
+    let contests = wanted.map(|contest| ring.contest(contest, rounds, notices)).collect::<Result<_>>()?;
     let facts = linux::observe::host_facts();
     let document = PeersBenchDocument {
         schema: "pathlab/bench-peers/1",
-        topology: parameters.topology.clone(),
-        rounds: parameters.rounds,
-        seconds: parameters.seconds,
+        topology,
+        rounds,
+        seconds,
         kernel: facts.kernel,
         cpu_model: facts.cpu_model,
         offloads: lab.offloads(),
@@ -82,7 +73,7 @@ pub fn run(parameters: &Parameters, notices: &dyn Notices) -> Result<PeersBenchD
 }
 
 /// What is done in a contest.
-struct Job {
+struct Contest {
     name: &'static str,
     /// Unit of the rate.
     unit: &'static str,
@@ -109,8 +100,8 @@ enum Tool {
 const PATHLAB: (&str, Tool) = ("pathlab", Tool::Pathlab { gso: 0 });
 const NETPERF: (&str, Tool) = ("netperf", Tool::Netperf);
 
-const JOBS: &[Job] = &[
-    Job {
+const CONTESTS: &[Contest] = &[
+    Contest {
         name: "tcp-stream",
         unit: "Mbit/s received",
         claim: "at least 0.95 of each rival, no more CPU per byte",
@@ -118,7 +109,7 @@ const JOBS: &[Job] = &[
         ours: (TrafficKind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
         netperf: ("TCP_STREAM", &[], "THROUGHPUT", |values| values[0]),
     },
-    Job {
+    Contest {
         name: "udp-stream 64 B",
         unit: "thousand datagrams/s received",
         claim: "with segmentation offload at least 3 times netperf",
@@ -132,7 +123,7 @@ const JOBS: &[Job] = &[
             values[0] / values[1] / 1e3
         }),
     },
-    Job {
+    Contest {
         name: "tcp-rr 1 B",
         unit: "transactions/s",
         claim: "within 5 % of netperf",
@@ -147,7 +138,7 @@ struct Ring<'a> {
     lab: &'a Lab,
     to: IpAddr,
     seconds: u64,
-    _servers: Vec<rivals::Server>,
+    _servers: Vec<Job>,
 }
 
 impl<'a> Ring<'a> {
@@ -158,14 +149,14 @@ impl<'a> Ring<'a> {
         Ok(Ring { lab, to, seconds, _servers: rivals::servers(receiver)? })
     }
 
-    fn contest(&self, job: &Job, rounds: u32, notices: &dyn Notices) -> Result<ToolComparison> {
+    fn contest(&self, job: &Contest, rounds: u32, notices: &dyn Notices) -> Result<ToolComparison> {
         // A rival's program has its name.
         let is_there =
             |(name, tool): &&(&str, Tool)| matches!(tool, Tool::Pathlab { .. }) || rivals::installed(name);
         let (tools, missing): (Vec<_>, Vec<_>) = job.contestants.iter().partition(is_there);
         let absent = missing.into_iter().map(|(name, _)| format!("{name} is not installed")).collect();
-        let contestant = |(name, _): &(&str, Tool)| ToolRounds { name: (*name).to_owned(), scores: vec![] };
-        let mut contestants: Vec<ToolRounds> = tools.iter().map(contestant).collect();
+        let mut contestants: Vec<ToolRounds> =
+            tools.iter().map(|(name, _)| ToolRounds { name, scores: vec![] }).collect();
         for round in 0..rounds as usize {
             notices.part(&format!("{}: round {} of {rounds}", job.name, round + 1), 0, 0);
             for turn in 0..tools.len() {
@@ -173,32 +164,29 @@ impl<'a> Ring<'a> {
                 contestants[index].scores.push(self.measure(job, tools[index].1)?);
             }
         }
-        let (name, unit, claim) = (job.name.into(), job.unit.into(), job.claim.into());
-        let mut contest = ToolComparison { name, unit, claim, contestants, comparisons: vec![], absent };
-        contest.compare();
-        Ok(contest)
+        let (name, unit, claim) = (job.name, job.unit, job.claim);
+        let comparisons = comparisons(&contestants);
+        Ok(ToolComparison { name, unit, claim, contestants, comparisons, absent })
     }
 
-    fn measure(&self, job: &Job, tool: Tool) -> Result<Score> {
+    fn measure(&self, job: &Contest, tool: Tool) -> Result<Score> {
         let (begun, before) = (Instant::now(), linux::observe::busy_seconds()?);
         let nominal = self.seconds as f64;
+        let from = self.lab.node("a")?;
         let (rate, seconds) = match tool {
             Tool::Pathlab { gso } => self.ours(job, gso)?,
-            Tool::Netperf => (self.netperf(job)?, nominal),
-            Tool::Iperf3 => (rivals::iperf3_tcp(self.lab.node("a")?, self.to, self.seconds)? / 1e6, nominal),
+            Tool::Netperf => {
+                let (test, own, fields, rate) = job.netperf;
+                (rate(&rivals::netperf(from, self.to, self.seconds, test, own, fields)?), nominal)
+            }
+            Tool::Iperf3 => (rivals::iperf3_tcp(from, self.to, self.seconds)? / 1e6, nominal),
         };
         let busy_seconds = linux::observe::busy_seconds()? - before;
         Ok(Score { rate, busy_seconds, elapsed_seconds: begun.elapsed().as_secs_f64(), seconds })
     }
 
-    fn netperf(&self, job: &Job) -> Result<f64> {
-        let (test, own, fields, rate) = job.netperf;
-        rivals::netperf(self.lab.node("a")?, self.to, self.seconds, test, own, fields)
-            .map(|values| rate(&values))
-    }
-
     /// Our rate, and how long the traffic flowed.
-    fn ours(&self, job: &Job, gso: u32) -> Result<(f64, f64)> {
+    fn ours(&self, job: &Contest, gso: u32) -> Result<(f64, f64)> {
         let (kind, size, rate) = job.ours;
         let duration_ms = self.seconds * 1000;
         let spec = TestSpec { kind, duration_ms, size, gso, gro: gso > 0, ..TestSpec::default() };

@@ -3,29 +3,17 @@
 //! Their own figures are read from their machine-readable output (`netperf -o`, `iperf3 -J`), because the contest is
 //! about what each tool reports as its result.
 
+use super::job::Job;
 use linux::lab::Node;
 use record::{Problem, Result};
-use std::io::Read;
 use std::net::IpAddr;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 /// Control port of netserver inside the lab (its own namespace, so it meets nobody).
 const NETSERVER_PORT: &str = "12865";
 /// Port of iperf3 inside the lab.
 const IPERF3_PORT: &str = "5201";
-
-/// A server that ends with this value.
-pub struct Server {
-    child: Child,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// True when the program can be started here.
 pub fn installed(program: &str) -> bool {
@@ -35,42 +23,25 @@ pub fn installed(program: &str) -> bool {
 }
 
 /// Starts the servers of the rivals that are installed in a node.
-pub fn servers(node: &Node) -> Result<Vec<Server>> {
-    let start = |(program, words): (&str, &[&str])| {
-        let mut command = node.command(program);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn();
-        let cannot = |e| Problem::host(format!("cannot start {:?}: {e}", command.get_program()));
-        child.map(|child| Server { child }).map_err(cannot)
-    };
+pub fn servers(node: &Node) -> Result<Vec<Job>> {
     let servers: [(&str, &[&str]); 2] =
         [("netserver", &["-D", "-p", NETSERVER_PORT]), ("iperf3", &["-s", "-p", IPERF3_PORT])];
+    let start = |(program, words): (&str, &[&str])| {
+        let mut command = node.command(program);
+        command.args(words);
+        Job::spawn(command)
+    };
     servers.into_iter().filter(|(program, _)| installed(program)).map(start).collect()
 }
 
 /// Runs a client to its end, at most `limit`; its standard output.
-fn client(mut command: Command, limit: Duration) -> Result<String> {
+fn client(command: Command, limit: Duration) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(|e| Problem::host(format!("cannot start {name}: {e}")))?;
-    let mut output = child.stdout.take().expect("piped above");
-    let reader = std::thread::spawn(move || {
-        let mut text = String::new();
-        let _ = output.read_to_string(&mut text);
-        text
-    });
-    let deadline = Instant::now() + limit;
-    loop {
-        match child.try_wait() {
-            Ok(Some(_)) => return Ok(reader.join().unwrap_or_default()),
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(Problem::input(format!("{name} did not end within {} s", limit.as_secs())));
-            }
-        }
+    let job = Job::spawn(command)?;
+    if !job.ends_within(limit)? {
+        return Err(Problem::input(format!("{name} did not end within {} s", limit.as_secs())));
     }
+    Ok(job.end()?.1)
 }
 
 /// A netperf test; `fields` are omni output selectors, the values come back in their order.

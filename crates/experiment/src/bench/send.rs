@@ -6,82 +6,61 @@
 //! **Why counters.** What a tool claims is compared with what its interface transmitted; only the latter is a rate.
 
 use super::arena::BenchLab;
-use super::grid::{self, Grid, Keep, Kept, Wanted};
-use super::tools::{OUR_SENDERS, RIVAL_SENDERS, Sender};
+use super::grid::{self, Grid, Keep, Wanted};
+use super::tools::SENDERS;
 use crate::notices::Notices;
-use record::Result;
 use record::bench::{BenchHead, SEND, SendCell, SendResult};
+use record::{Problem, Result};
 use std::path::PathBuf;
-use study::bench::{Bench, Measured};
+use study::bench::{Bench, Setting};
 
-/// What drops the frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Far {
-    /// An XDP program at the far end.
-    Xdp,
-    /// The far end's kernel, as frames for another host (live frames do not arrive there).
-    Plain,
-}
+/// What drops the frames: an XDP program at the far end, or its kernel (where live frames do not arrive).
+const XDP: &str = "into an XDP program that drops everything";
+const PLAIN: &str = "into an interface whose kernel drops frames for another host";
 
-impl Far {
-    fn words(self) -> &'static str {
-        match self {
-            Far::Xdp => "into an XDP program that drops everything",
-            Far::Plain => "into an interface whose kernel drops frames for another host",
-        }
-    }
-}
-
-/// Runs the benchmark, or the rest of one; the directory of its record, and what is in it.
+/// Runs the benchmark, or the rest of one, into an XDP program or a plain interface; the directory of its record, and what is in it.
 ///
 /// # Errors
 /// Input: a tool or a CPU that there is not; host: the lab or the record cannot be made; an interrupt.
 pub fn run(
     wanted: &Wanted,
-    far: Far,
+    xdp: bool,
     keep: &Keep,
     notices: &dyn Notices,
 ) -> Result<(PathBuf, Bench<SendResult>)> {
     let mut arena = BenchLab::build(keep.cpus)?;
-    let mut kept: Kept<SendResult> = keep.begin(SEND, || head(wanted, far, keep.seed, &arena), notices)?;
+    let kept = keep.begin::<SendResult>(SEND, || head(wanted, xdp, keep.seed, &arena), notices)?;
     // A benchmark that goes on has the far end with which it began.
-    let sink = if kept.bench.head.other_end == Far::Xdp.words() { Some(arena.sink()?) } else { None };
-    let duration_ms = kept.bench.head.duration_ms;
-    kept.fill(notices, SendResult::name, |cell| arena.send(cell, duration_ms))?;
+    let sink = if kept.1.head.other_end == XDP { Some(arena.sink()?) } else { None };
+    let duration_ms = kept.1.head.duration_ms;
+    let done = grid::fill(kept, notices, |cell| arena.send(cell, duration_ms))?;
     drop(sink);
     arena.down(notices);
-    Ok(kept.ended())
+    Ok(done)
 }
 
 /// Which cells, and everything that is known before the first one.
-fn head(wanted: &Wanted, far: Far, seed: u64, arena: &BenchLab) -> Result<BenchHead<SendCell>> {
+fn head(wanted: &Wanted, xdp: bool, seed: u64, arena: &BenchLab) -> Result<BenchHead<SendCell>> {
     let (sizes, rounds) = match (wanted.full, wanted.peers) {
         (true, _) => (grid::SIZES.to_vec(), 5),
         (_, true) => (vec![60], 5),
         _ => (vec![60, 508, 1514], 1),
     };
-    let grid = Grid { sizes, rings: vec![], rates: vec![0], rounds, ms: 1000 }.with(wanted);
+    let grid = Grid { sizes, rings: vec![0], rates: vec![0], rounds, ms: 1000 }.with(wanted);
     if grid.sizes.contains(&0) {
-        return Err(record::Problem::input("a sender's benchmark needs frames of one size").at("--sizes"));
+        return Err(Problem::input("a sender's benchmark needs frames of one size").at("--sizes"));
     }
-    let rivals = RIVAL_SENDERS.map(|(name, _)| name);
-    let known: Vec<&str> = OUR_SENDERS.into_iter().chain(rivals).collect();
-    let all = if wanted.peers { known.clone() } else { OUR_SENDERS.to_vec() };
-    let chosen = grid::choose(&wanted.only, &all, &known)?;
-    let (tools, absent) = grid::present(&chosen, |name| Sender::named(name).and_then(Sender::program));
-    let cells = grid.order(seed, |round| {
-        let mut all = vec![];
-        for (tool, &frame_bytes) in
-            tools.iter().flat_map(|tool| grid.sizes.iter().map(move |size| (tool, size)))
-        {
-            let cell = |&rate: &u64| SendCell { tool: tool.clone(), frame_bytes, rate, round };
-            all.extend(grid.rates.iter().map(cell));
-        }
-        all
-    });
+    let ours: Vec<&str> =
+        SENDERS.iter().filter(|tool| tool.rival().is_none()).map(|tool| tool.name).collect();
+    let (tools, absent) = grid::tools(SENDERS, &ours, wanted)?;
+    let cell = |Setting { tool, rate, frame_bytes, round, .. }: Setting<'_>| {
+        Some(SendCell { tool: tool.to_owned(), frame_bytes, rate, round })
+    };
     Ok(BenchHead {
         placement: arena.placement("nothing on CPU"),
-        other_end: far.words().into(),
-        ..grid::head(SEND, arena.offloads(), &grid, seed, absent, cells)
+        other_end: if xdp { XDP } else { PLAIN }.into(),
+        cells: grid.cells(&tools, seed, cell),
+        absent,
+        ..grid.head(SEND, seed, arena)
     })
 }

@@ -6,79 +6,108 @@
 
 use load::send::build::{Moment, build};
 use load::send::template::Template;
-use record::bench::{ProcessCpu, StampError};
+use record::bench::{CaptureCell, CaptureResult, SendCell, SendResult, StampError};
 use record::capture::CaptureReport;
 use record::send::SendReport;
-use record::{PlaceDrop, PortSetting, Problem, Result};
+use record::{Latency, PlaceDrop, Problem, Result};
 
-/// A program that captures.
-#[derive(Clone, Copy)]
-pub enum Capturer {
-    /// `pathlab capture` with this kind of port.
-    Ours(&'static str),
-    /// Another one.
-    Rival(&'static Rival),
-}
-
-/// A rival that captures.
-pub struct Rival {
+/// A tool of a benchmark, and what it counted as a result of which only that is filled in.
+pub struct Tool<R: 'static> {
     /// The name that records and tables use.
     pub name: &'static str,
     program: &'static str,
-    /// Its arguments, with `IF` for the interface.
+    /// Our port, or the rival's arguments, with `IF` for the interface.
     line: &'static str,
-    /// Reads what it printed: standard output, errors.
-    read: fn(&str, &str) -> Option<Counted>,
+    read: Read<R>,
 }
 
-/// Our ports.
-pub const OUR_CAPTURERS: [&str; 4] = ["int", "ring", "ring-v2", "xdp"];
+/// Reads what a tool printed: standard output, errors.
+type Read<R> = fn(&str, &str) -> Option<R>;
+
+impl<R> Tool<R> {
+    const fn new(name: &'static str, program: &'static str, line: &'static str, read: Read<R>) -> Self {
+        Tool { name, program, line, read }
+    }
+
+    /// The tool of that name.
+    ///
+    /// # Errors
+    /// Input: there is none.
+    pub fn named(all: &'static [Tool<R>], name: &str) -> Result<&'static Tool<R>> {
+        let found = all.iter().find(|tool| tool.name == name);
+        found.ok_or_else(|| Problem::input(format!("'{name}' is not a tool of this benchmark")))
+    }
+
+    /// The program of a rival; none for ourselves.
+    pub fn rival(&self) -> Option<&'static str> {
+        (!self.program.starts_with("pathlab ")).then_some(self.program)
+    }
+
+    /// Reads what it printed.
+    ///
+    /// # Errors
+    /// A sentence with what it said instead.
+    pub fn read(&self, stdout: &str, stderr: &str) -> Result<R> {
+        (self.read)(stdout, stderr).ok_or_else(|| {
+            let last =
+                |text: &str| text.lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_owned);
+            let words = last(stderr).or_else(|| last(stdout)).unwrap_or_else(|| "nothing".into());
+            Problem::measured(format!("{} printed no result but: {words}", self.program))
+        })
+    }
+}
 
 /// `ring:` as the rivals use it: a block waits up to a second, as with libpcap, and frames are only counted. It costs
 /// fewer wake-ups, and latency.
 pub const PATIENT: &str = "ring-count";
 
-/// The rivals: tcpdump with its default buffer and one of 64 MiB, libtrace's counter on two of its own ports, netsniff-ng. What
-/// they write goes to /dev/null.
-pub const RIVAL_CAPTURERS: &[Rival] = {
-    const fn rival(
-        name: &'static str,
-        program: &'static str,
-        line: &'static str,
-        read: fn(&str, &str) -> Option<Counted>,
-    ) -> Rival {
-        Rival { name, program, line, read }
-    }
-    &[
-        rival("tcpdump", "tcpdump", "-n -i IF -w /dev/null", read_tcpdump),
-        rival("tcpdump -B 65536", "tcpdump", "-n -i IF -B 65536 -w /dev/null", read_tcpdump),
-        rival("tracestats ring:", "tracestats", "ring:IF", read_tracestats),
-        rival("tracestats int:", "tracestats", "int:IF", read_tracestats),
-        // Its default is to raise sysctls of the host and to move interrupts: that is not ours to allow.
-        rival(
-            "netsniff-ng",
-            "netsniff-ng",
-            "--in IF --out /dev/null --silent --no-sock-mem --notouch-irq",
-            read_netsniff,
-        ),
-    ]
-};
+/// Who captures: our ports, tcpdump with its default buffer and one of 64 MiB, libtrace's counter on two of its own ports,
+/// netsniff-ng. What they write goes to /dev/null.
+pub const CAPTURERS: &[Tool<CaptureResult>] = &[
+    Tool::new("int", "pathlab capture", "int:IF", read_capture),
+    Tool::new("ring", "pathlab capture", "ring:IF", read_capture),
+    Tool::new("ring-v2", "pathlab capture", "ring:IF?version=2", read_capture),
+    Tool::new("xdp", "pathlab capture", "xdp:IF", read_capture),
+    Tool::new(PATIENT, "pathlab capture", "ring:IF?retire_ms=1000", read_capture),
+    Tool::new("tcpdump", "tcpdump", "-n -i IF -w /dev/null", read_tcpdump),
+    Tool::new("tcpdump -B 65536", "tcpdump", "-n -i IF -B 65536 -w /dev/null", read_tcpdump),
+    Tool::new("tracestats ring:", "tracestats", "ring:IF", read_tracestats),
+    Tool::new("tracestats int:", "tracestats", "int:IF", read_tracestats),
+    // Its default is to raise sysctls of the host and to move interrupts: that is not ours to allow.
+    Tool::new(
+        "netsniff-ng",
+        "netsniff-ng",
+        "--in IF --out /dev/null --silent --no-sock-mem --notouch-irq",
+        read_netsniff,
+    ),
+];
 
-/// What a tool says it counted.
-#[derive(Debug, Clone, Default)]
-pub struct Counted {
-    /// Frames.
-    pub captured: u64,
-    /// Lost frames by place.
-    pub drops: Vec<PlaceDrop>,
-    /// Drops beside the capture.
-    pub beside: Vec<PlaceDrop>,
-    /// Freezes of a ring.
-    pub freezes: u64,
-    /// Planned time against stamp.
-    pub stamp: Option<StampError>,
-    /// What took effect.
-    pub settings: Vec<PortSetting>,
+impl Tool<CaptureResult> {
+    /// Its arguments.
+    pub fn arguments(&self, interface: &str, cell: &CaptureCell) -> Vec<String> {
+        let mut line = self.line.replace("IF", interface);
+        if self.rival().is_none() {
+            let only = if self.name == PATIENT { " --only-count" } else { "" };
+            let port = with_ring(&line, cell.frame_bytes, cell.ring_frames);
+            line = format!("capture {port} --incoming --quiet --json{only}");
+        }
+        line.split(' ').map(str::to_owned).collect()
+    }
+}
+
+/// A port that holds so many frames of that size (0: as many as it does of itself).
+fn with_ring(port: &str, frame_bytes: u32, ring_frames: u32) -> String {
+    let mark = if port.contains('?') { '&' } else { '?' };
+    if ring_frames == 0 {
+        port.to_owned()
+    } else if port.starts_with("int:") {
+        // The kernel doubles what is asked.
+        let bytes = if frame_bytes == 0 { 1514 } else { frame_bytes };
+        let buffer = socket_memory(bytes) * u64::from(ring_frames) / 2;
+        format!("{port}{mark}buffer={}", buffer.max(2048))
+    } else {
+        format!("{port}{mark}frames={ring_frames}")
+    }
 }
 
 /// The bytes of socket memory that a frame takes: its buffer's size class (frame, headroom, `skb_shared_info`) and the
@@ -87,101 +116,33 @@ fn socket_memory(frame_bytes: u32) -> u64 {
     (u64::from(frame_bytes) + 48 + 320).next_power_of_two() + 256
 }
 
-impl Capturer {
-    /// The tool of that name.
-    pub fn named(name: &str) -> Option<Capturer> {
-        let mut all = OUR_CAPTURERS.iter().copied().chain([PATIENT]);
-        let ours = all.find(|known| *known == name).map(Capturer::Ours);
-        ours.or_else(|| RIVAL_CAPTURERS.iter().find(|rival| rival.name == name).map(Capturer::Rival))
-    }
-
-    /// The program's name; none for ourselves.
-    pub fn program(self) -> Option<&'static str> {
-        match self {
-            Capturer::Ours(_) => None,
-            Capturer::Rival(rival) => Some(rival.program),
-        }
-    }
-
-    /// Its arguments, for an interface, frames of that size and a ring of so many frames (0: the default).
-    pub fn arguments(self, interface: &str, frame_bytes: u32, ring_frames: u32) -> Vec<String> {
-        let line = match self {
-            Capturer::Ours(kind) => {
-                let uri = our_uri(kind, interface, frame_bytes, ring_frames);
-                let only = if kind == PATIENT { " --only-count" } else { "" };
-                format!("capture {uri} --incoming --quiet --json{only}")
-            }
-            Capturer::Rival(rival) => rival.line.replace("IF", interface),
-        };
-        line.split(' ').map(str::to_owned).collect()
-    }
-
-    /// Reads what it printed.
-    ///
-    /// # Errors
-    /// A sentence with what it said instead.
-    pub fn read(self, stdout: &str, stderr: &str) -> Result<Counted> {
-        let counted = match self {
-            Capturer::Ours(_) => read_ours(stdout),
-            Capturer::Rival(rival) => (rival.read)(stdout, stderr),
-        };
-        counted.ok_or_else(|| said_nothing(self.program().unwrap_or("pathlab capture"), stdout, stderr))
-    }
-}
-
-/// The problem of a tool that printed no result: its last words.
-fn said_nothing(name: &str, stdout: &str, stderr: &str) -> Problem {
-    let last =
-        |text: &str| text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
-    let words = last(stderr).or_else(|| last(stdout)).unwrap_or_else(|| "nothing".into());
-    Problem::measured(format!("{name} printed no result but: {words}"))
-}
-
-fn our_uri(kind: &str, interface: &str, frame_bytes: u32, ring_frames: u32) -> String {
-    let base = kind.split('-').next().unwrap_or(kind);
-    let mut settings = vec![];
-    match kind {
-        "ring-v2" => settings.push("version=2".to_owned()),
-        PATIENT => settings.push("retire_ms=1000".to_owned()),
-        _ => {}
-    }
-    if ring_frames > 0 && base == "int" {
-        // The kernel doubles what is asked.
-        let bytes = if frame_bytes == 0 { 1514 } else { frame_bytes };
-        let buffer = socket_memory(bytes) * u64::from(ring_frames) / 2;
-        settings.push(format!("buffer={}", buffer.max(2048)));
-    } else if ring_frames > 0 {
-        settings.push(format!("frames={ring_frames}"));
-    }
-    let mark = if settings.is_empty() { "" } else { "?" };
-    format!("{base}:{interface}{mark}{}", settings.join("&"))
-}
-
 /// The last line that is a whole report; lines before it are seconds.
-fn read_ours(stdout: &str) -> Option<Counted> {
+fn read_capture(stdout: &str, _: &str) -> Option<CaptureResult> {
     let whole = serde_json::from_str::<CaptureReport>(stdout.trim()).ok();
     let report: CaptureReport =
         whole.or_else(|| stdout.lines().rev().find_map(|line| serde_json::from_str(line).ok()))?;
     let stream = report.census.streams.iter().max_by_key(|stream| stream.seen);
     let source = report.census.stamps.iter().max_by_key(|stamp| stamp.count);
-    let stamp = stream.and_then(|stream| stream.delay_ns.as_ref()).map(|delay| StampError {
-        source: source.map_or(String::new(), |source| source.name.clone()),
-        count: delay.count,
-        p50_ns: delay.p50,
-        p99_ns: delay.p99,
-        max_ns: delay.max,
-    });
+    let stamp = stream
+        .and_then(|stream| stream.delay_ns.as_ref())
+        .map(|delay| lateness(source.map_or("", |source| &source.name), delay));
     let beside = report.account.iter().flat_map(|account| &account.beside);
     // What is beside the account is listed only where it is not zero: most of it never is.
     let beside = beside.filter(|drop| drop.count > 0).cloned();
-    Some(Counted {
+    Some(CaptureResult {
         captured: report.captured,
         drops: report.drops.clone(),
         beside: beside.collect(),
         freezes: report.freezes,
         stamp,
         settings: report.settings,
+        ..CaptureResult::default()
     })
+}
+
+fn lateness(source: &str, times: &Latency) -> StampError {
+    let Latency { count, p50, p99, max, .. } = *times;
+    StampError { source: source.into(), count, p50_ns: p50, p99_ns: p99, max_ns: max }
 }
 
 /// The number in front of the first of these words, on any line.
@@ -199,65 +160,61 @@ fn behind(text: &str, word: &str) -> Option<u64> {
 }
 
 fn lost(place: &str, name: &str, count: u64) -> Vec<PlaceDrop> {
-    vec![PlaceDrop { place: place.into(), name: name.into(), count }]
+    vec![PlaceDrop::new(place, name, count)]
 }
 
-fn read_tcpdump(_: &str, stderr: &str) -> Option<Counted> {
+fn read_tcpdump(_: &str, stderr: &str) -> Option<CaptureResult> {
     let captured = before(stderr, &[" packets captured", " packet captured"])?;
     let dropped = before(stderr, &[" packets dropped by kernel", " packet dropped by kernel"])?;
-    Some(Counted { captured, drops: lost("ring", "dropped by kernel", dropped), ..Counted::default() })
+    Some(CaptureResult {
+        captured,
+        drops: lost("ring", "dropped by kernel", dropped),
+        ..CaptureResult::default()
+    })
 }
 
-fn read_tracestats(stdout: &str, stderr: &str) -> Option<Counted> {
+fn read_tracestats(stdout: &str, stderr: &str) -> Option<CaptureResult> {
     let captured = behind(stdout, "Total:")?;
     let dropped = behind(stderr, "Dropped packets:").unwrap_or(0);
-    Some(Counted { captured, drops: lost("kernel", "dropped", dropped), ..Counted::default() })
+    Some(CaptureResult { captured, drops: lost("kernel", "dropped", dropped), ..CaptureResult::default() })
 }
 
-fn read_netsniff(stdout: &str, _: &str) -> Option<Counted> {
+fn read_netsniff(stdout: &str, _: &str) -> Option<CaptureResult> {
     let captured = before(stdout, &["  packets passed filter"])?;
     let dropped = before(stdout, &["  packets failed filter"])?;
-    Some(Counted { captured, drops: lost("ring", "out of space", dropped), ..Counted::default() })
+    Some(CaptureResult { captured, drops: lost("ring", "out of space", dropped), ..CaptureResult::default() })
 }
 
-/// A program that sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sender {
-    /// `pathlab send` with this kind of port.
-    Ours(&'static str),
-    /// trafgen with one process; through the queueing discipline, or around it (its default).
-    Trafgen {
-        /// `--qdisc-path`.
-        qdisc: bool,
-    },
-}
-
-/// Our ports. With `-stamp` every frame carries its number and its time, which a rival's frames do not; the others send
-/// the same bytes as the rivals, but for `-join`: there the IPv4 identification counts up, as a kernel's does.
-pub const OUR_SENDERS: [&str; 9] =
-    ["int", "int-bypass", "int-join", "ring", "ring-bypass", "xdp", "xdp-stamp", "live", "live-stamp"];
-
-/// The rivals.
-pub const RIVAL_SENDERS: [(&str, Sender); 2] = [
-    ("trafgen", Sender::Trafgen { qdisc: false }),
-    ("trafgen --qdisc-path", Sender::Trafgen { qdisc: true }),
+/// Who sends: our ports, and trafgen with one process, around the queueing discipline (its default) or through it. With `-stamp`
+/// every frame of ours carries its number and its time, which a rival's frames do not; the others send the same bytes as the
+/// rivals, but for `-join`: there the IPv4 identification counts up, as a kernel's does.
+pub const SENDERS: &[Tool<SendResult>] = &[
+    Tool::new("int", "pathlab send", "int:IF", read_send),
+    Tool::new("int-bypass", "pathlab send", "int:IF?bypass=on", read_send),
+    Tool::new("int-join", "pathlab send", "int:IF?join=64", read_send),
+    Tool::new("ring", "pathlab send", "ring:IF", read_send),
+    Tool::new("ring-bypass", "pathlab send", "ring:IF?bypass=on", read_send),
+    Tool::new("xdp", "pathlab send", "xdp:IF", read_send),
+    Tool::new("xdp-stamp", "pathlab send", "xdp:IF", read_send),
+    Tool::new("live", "pathlab send", "live:IF", read_send),
+    Tool::new("live-stamp", "pathlab send", "live:IF", read_send),
+    // `-P 1` alone lets it choose the CPU; the process is pinned by us.
+    Tool::new(
+        "trafgen",
+        "trafgen",
+        "--dev IF FRAME -P 1 --no-sock-mem --notouch-irq --num COUNT",
+        read_trafgen,
+    ),
+    Tool::new(
+        "trafgen --qdisc-path",
+        "trafgen",
+        "--dev IF FRAME -P 1 --no-sock-mem --notouch-irq --num COUNT --qdisc-path",
+        read_trafgen,
+    ),
 ];
 
 /// Frames for each second of a cell that trafgen is to send as fast as it can: about what it reaches on a veth.
 const TRAFGEN_PER_SECOND: u64 = 600_000;
-
-/// What a sender says it did.
-#[derive(Debug, Clone, Default)]
-pub struct Claimed {
-    /// Frames.
-    pub frames: u64,
-    /// Seconds.
-    pub seconds: f64,
-    /// How late they left.
-    pub late: Option<StampError>,
-    /// What took effect.
-    pub settings: Vec<PortSetting>,
-}
 
 /// What every sender sends: to nobody, so that the far end's kernel drops it at the first look.
 const TEMPLATE: &str =
@@ -269,74 +226,31 @@ const COUNTING: &str =
 pub const STAMPED: &str =
     "eth src=02:00:00:00:00:01 dst=02:00:00:00:00:63 / ip src=10.0.0.1 dst=10.0.0.99 / udp / stamp";
 
-impl Sender {
-    /// The tool of that name.
-    pub fn named(name: &str) -> Option<Sender> {
-        let ours = OUR_SENDERS.iter().find(|known| **known == name).map(|kind| Sender::Ours(kind));
-        ours.or_else(|| RIVAL_SENDERS.iter().find(|(known, _)| *known == name).map(|(_, tool)| *tool))
-    }
-
-    /// The program's name; none for ourselves.
-    pub fn program(self) -> Option<&'static str> {
-        match self {
-            Sender::Ours(_) => None,
-            Sender::Trafgen { .. } => Some("trafgen"),
-        }
-    }
-
-    /// Our port's name on an interface; empty for a rival.
-    pub fn uri(self, interface: &str) -> String {
-        let Sender::Ours(kind) = self else { return String::new() };
-        let (base, suffix) = kind.split_once('-').unwrap_or((kind, ""));
-        let settings = match suffix {
-            "bypass" => "?bypass=on",
-            "join" => "?join=64",
-            _ => "",
-        };
-        format!("{base}:{interface}{settings}")
-    }
-
+impl Tool<SendResult> {
     /// Its arguments, to send for that time.
-    pub fn arguments(self, interface: &str, frame_bytes: u32, rate: u64, duration_ms: u64) -> Vec<String> {
-        match self {
-            Sender::Ours(kind) => {
-                let template = match kind.split_once('-') {
-                    Some((_, "stamp")) => STAMPED,
-                    Some((_, "join")) => COUNTING,
-                    _ => TEMPLATE,
-                };
-                our_send(&self.uri(interface), template, frame_bytes, rate, duration_ms)
-            }
-            Sender::Trafgen { qdisc } => {
-                let bytes: Vec<String> = the_frame(frame_bytes).iter().map(u8::to_string).collect();
-                let frame = format!("{{ {} }}", bytes.join(","));
-                let mut words = vec!["--dev".to_owned(), interface.to_owned(), frame];
-                // `-P 1` alone lets it choose the CPU; the process is pinned by us.
-                words.extend(["-P", "1", "--no-sock-mem", "--notouch-irq"].map(str::to_owned));
-                // It knows no duration, and its worker goes on when only its parent is interrupted: a count ends it.
-                let per_second = if rate > 0 { rate } else { TRAFGEN_PER_SECOND };
-                words.extend(["--num".to_owned(), (per_second * duration_ms / 1000).max(1).to_string()]);
-                if qdisc {
-                    words.push("--qdisc-path".into());
-                }
-                if rate > 0 {
-                    words.extend(["--rate".to_owned(), format!("{rate}pps")]);
-                }
-                words
-            }
+    pub fn arguments(&self, interface: &str, cell: &SendCell, duration_ms: u64) -> Vec<String> {
+        let line = self.line.replace("IF", interface);
+        if self.rival().is_none() {
+            let template = match self.name.split_once('-') {
+                Some((_, "stamp")) => STAMPED,
+                Some((_, "join")) => COUNTING,
+                _ => TEMPLATE,
+            };
+            return our_send(&line, template, cell.frame_bytes, cell.rate, duration_ms);
         }
-    }
-
-    /// Reads what it printed.
-    ///
-    /// # Errors
-    /// A sentence with what it said instead.
-    pub fn read(self, stdout: &str, stderr: &str) -> Result<Claimed> {
-        let claimed = match self {
-            Sender::Ours(_) => read_send(stdout),
-            Sender::Trafgen { .. } => read_trafgen(stdout),
+        // It knows no duration, and its worker goes on when only its parent is interrupted: a count ends it.
+        let per_second = if cell.rate > 0 { cell.rate } else { TRAFGEN_PER_SECOND };
+        let bytes: Vec<String> = the_frame(cell.frame_bytes).iter().map(u8::to_string).collect();
+        let word = |word: &str| match word {
+            "FRAME" => format!("{{ {} }}", bytes.join(",")),
+            "COUNT" => (per_second * duration_ms / 1000).max(1).to_string(),
+            _ => word.to_owned(),
         };
-        claimed.ok_or_else(|| said_nothing(self.program().unwrap_or("pathlab send"), stdout, stderr))
+        let mut words: Vec<String> = line.split(' ').map(word).collect();
+        if cell.rate > 0 {
+            words.extend(["--rate".to_owned(), format!("{}pps", cell.rate)]);
+        }
+        words
     }
 }
 
@@ -358,34 +272,24 @@ pub fn our_send(uri: &str, template: &str, frame_bytes: u32, rate: u64, duration
 }
 
 /// Reads `pathlab send --json`.
-pub fn read_send(stdout: &str) -> Option<Claimed> {
+pub fn read_send(stdout: &str, _: &str) -> Option<SendResult> {
     let report: SendReport = serde_json::from_str(stdout.trim()).ok()?;
-    let late = report.schedule.lateness.as_ref().map(|late| StampError {
-        source: "sender".into(),
-        count: late.count,
-        p50_ns: late.p50,
-        p99_ns: late.p99,
-        max_ns: late.max,
-    });
-    Some(Claimed {
-        frames: report.frames.transmitted,
+    let late = report.schedule.lateness.as_ref().map(|late| lateness("sender", late));
+    Some(SendResult {
+        claimed: report.frames.transmitted,
         seconds: report.seconds,
         late,
         settings: report.settings,
+        ..SendResult::default()
     })
 }
 
 /// `1000 packets outgoing` and `0 sec, 1245 usec on CPU0 (1000 packets)`.
-fn read_trafgen(stdout: &str) -> Option<Claimed> {
-    let frames = before(stdout, &[" packets outgoing"])?;
+fn read_trafgen(stdout: &str, _: &str) -> Option<SendResult> {
+    let claimed = before(stdout, &[" packets outgoing"])?;
     let line = stdout.lines().find(|line| line.contains(" usec on CPU"))?;
     let seconds: f64 = before(line, &[" sec,"])? as f64 + before(line, &[" usec on CPU"])? as f64 / 1e6;
-    Some(Claimed { frames, seconds, ..Claimed::default() })
-}
-
-/// Time on the CPU while frames flowed and over the whole life.
-pub fn cpu(flow_ns: u64, usage: linux::sys::process::Usage) -> ProcessCpu {
-    ProcessCpu { flow_ns, user_ns: usage.user_ns, system_ns: usage.system_ns }
+    Some(SendResult { claimed, seconds, ..SendResult::default() })
 }
 
 #[cfg(test)]
@@ -403,28 +307,36 @@ mod tests {
     #[test]
     fn the_rivals_are_understood() {
         let of = |name: &str, out: &str, err: &str| {
-            let counted = Capturer::named(name).unwrap().read(out, err).unwrap();
+            let counted = Tool::named(CAPTURERS, name).unwrap().read(out, err).unwrap();
             (counted.captured, counted.drops[0].count)
         };
         assert_eq!(of("tcpdump", "", TCPDUMP), (1, 7));
         assert_eq!(of("tracestats ring:", TRACESTATS, TRACESTATS_SAYS), (258, 744));
         assert_eq!(of("netsniff-ng", NETSNIFF, ""), (1002, 31));
-        let claimed = Sender::named("trafgen").unwrap().read(TRAFGEN, "").unwrap();
-        assert_eq!((claimed.frames, claimed.seconds), (1000, 2.001245));
-        let silent =
-            Capturer::named("netsniff-ng").unwrap().read("", "cannot open: no\n").err().unwrap().to_string();
+        let sent = Tool::named(SENDERS, "trafgen").unwrap().read(TRAFGEN, "").unwrap();
+        assert_eq!((sent.claimed, sent.seconds), (1000, 2.001245));
+        let netsniff = Tool::named(CAPTURERS, "netsniff-ng").unwrap();
+        let silent = netsniff.read("", "cannot open: no\n").err().unwrap().to_string();
         assert!(silent.contains("netsniff-ng") && silent.contains("cannot open: no"), "{silent}");
     }
 
     #[test]
     fn settings_say_what_is_asked_of_each_kind() {
-        assert_eq!(our_uri("ring", "eth0", 60, 0), "ring:eth0");
-        assert_eq!(our_uri("ring-v2", "eth0", 60, 8), "ring:eth0?version=2&frames=8");
-        assert_eq!(our_uri("int", "eth0", 60, 100), "int:eth0?buffer=38400", "half of 100 × 768");
-        assert_eq!(our_uri("xdp", "eth0", 1514, 64), "xdp:eth0?frames=64");
-        assert_eq!(Sender::Ours("ring-bypass").uri("eth0"), "ring:eth0?bypass=on");
-        assert_eq!(Sender::Ours("live-stamp").uri("eth0"), "live:eth0");
-        let words = |name: &str| Sender::named(name).unwrap().arguments("eth0", 60, 0, 10).join(" ");
+        let capture = |tool: &str, frame_bytes, ring_frames| {
+            let cell = CaptureCell { frame_bytes, ring_frames, ..CaptureCell::default() };
+            Tool::named(CAPTURERS, tool).unwrap().arguments("eth0", &cell)[1].clone()
+        };
+        assert_eq!(capture("ring", 60, 0), "ring:eth0");
+        assert_eq!(capture("ring-v2", 60, 8), "ring:eth0?version=2&frames=8");
+        assert_eq!(capture("int", 60, 100), "int:eth0?buffer=38400", "half of 100 × 768");
+        assert_eq!(capture("xdp", 1514, 64), "xdp:eth0?frames=64");
+        let send = SendCell { frame_bytes: 60, ..SendCell::default() };
+        let send = |tool: &str| Tool::named(SENDERS, tool).unwrap().arguments("eth0", &send, 10);
+        assert_eq!(
+            (send("ring-bypass")[1].as_str(), send("live-stamp")[1].as_str()),
+            ("ring:eth0?bypass=on", "live:eth0")
+        );
+        let words = |tool: &str| send(tool).join(" ");
         assert!(words("xdp-stamp").contains("/ stamp") && !words("xdp").contains("/ stamp"));
         let frame = the_frame(60);
         assert_eq!((frame.len(), &frame[..6]), (60, &[2, 0, 0, 0, 0, 0x63][..]));
@@ -435,10 +347,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_words_are_read_or_refused(text in "([0-9a-z:, ]{0,30}( packets? (captured|outgoing)|Total:|\n)){0,6}") {
-            for rival in RIVAL_CAPTURERS {
-                let _ = Capturer::named(rival.name).unwrap().read(&text, &text);
+            for tool in CAPTURERS {
+                let _ = tool.read(&text, &text);
             }
-            let _ = (read_ours(&text), read_send(&text), read_trafgen(&text));
+            for tool in SENDERS {
+                let _ = tool.read(&text, &text);
+            }
         }
     }
 }
