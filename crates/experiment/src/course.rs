@@ -9,42 +9,28 @@
 
 use crate::programs;
 use linux::lab::{ForwarderKind, Lab, Lifetime, Topology};
-use record::{Problem, ProblemKind, Result};
+use record::{PathVariant, Problem, ProblemKind, Result};
 
-/// A state of all offloads of the two hosts' interfaces: `on`, `off`; none leaves them as the kernel gives them.
-pub type OffloadState = Option<&'static str>;
+/// A way that is to be measured, and how it is built.
+pub type Chosen = (PathVariant, Topology);
 
-/// A way that is to be measured.
-#[derive(Debug)]
-pub struct Chosen {
-    /// Its name.
-    pub way: String,
-    /// What is done with the offloads.
-    pub offload: OffloadState,
-    topology: Topology,
-}
-
-impl Chosen {
-    /// Its name with the state of the offloads.
-    pub fn title(&self) -> String {
-        study::ways::title(&self.way, self.offload)
-    }
-}
-
-/// The ways of these names, each with every of these states of the offloads.
+/// The ways of these names, each with every of these states of all offloads of the two hosts' interfaces: `on`, `off`; none leaves
+/// them as the kernel gives them. `group` is what they have in common.
 ///
 /// # Errors
 /// Input: there is no such way, or it is given twice.
-pub fn choose(ways: &[String], offloads: &[OffloadState]) -> Result<Vec<Chosen>> {
+pub fn choose(ways: &[String], offloads: &[Option<&str>], group: &str) -> Result<Vec<Chosen>> {
     if let Some(twice) = ways.iter().enumerate().find(|(index, way)| ways[..*index].contains(way)) {
         return Err(Problem::input(format!("'{}' is given twice", twice.1)).at("--path"));
     }
-    let states = |way| offloads.iter().map(move |state| (way, *state));
-    let chosen = ways
-        .iter()
-        .flat_map(states)
-        .map(|(way, offload)| Ok(Chosen { way: way.clone(), offload, topology: topology(way, offload)? }));
-    chosen.collect()
+    let choose = |(name, offload): (&String, Option<&str>)| {
+        let topology = topology(name, offload)?;
+        Ok((
+            PathVariant { name: name.clone(), group: group.into(), offload: offload.map(Into::into) },
+            topology,
+        ))
+    };
+    ways.iter().flat_map(|way| offloads.iter().map(move |state| (way, *state))).map(choose).collect()
 }
 
 /// The topology of a way: `direct`, `bridge`, or a forwarder with the kind of its ports behind a colon. The two hosts of all
@@ -78,32 +64,22 @@ fn topology(way: &str, offload: Option<&str>) -> Result<Topology> {
     })
 }
 
-/// The labs that are up, and the ways that this host cannot build.
-pub struct Built<'a> {
-    /// Each with its way.
-    pub labs: Vec<(&'a Chosen, Lab)>,
-    /// Each with the reason.
-    pub absent: Vec<(&'a Chosen, Problem)>,
-}
-
-/// Builds a lab for every way.
+/// Builds a lab for every way; one that this host cannot build has the reason instead.
 ///
 /// # Errors
 /// What is wrong with a way, other than that this host cannot; an interrupt.
-pub fn build(ways: &[Chosen]) -> Result<Built<'_>> {
-    let mut built = Built { labs: vec![], absent: vec![] };
-    for (number, chosen) in ways.iter().enumerate() {
+pub fn build(ways: Vec<Chosen>) -> Result<Vec<(PathVariant, Result<Lab>)>> {
+    let build = |(number, (way, topology)): (usize, Chosen)| {
         let name = format!("run-{}-{number}", std::process::id());
-        match programs::up(&chosen.topology, &name, Lifetime::Ephemeral) {
-            Ok(lab) => built.labs.push((chosen, lab)),
+        match programs::up(&topology, &name, Lifetime::Ephemeral) {
             // What this host cannot is said in the table; what is wrong is wrong.
-            Err(problem) if problem.kind == ProblemKind::Host && !linux::sys::process::interrupted() => {
-                built.absent.push((chosen, problem));
+            Err(problem) if problem.kind != ProblemKind::Host || linux::sys::process::interrupted() => {
+                Err(problem)
             }
-            Err(problem) => return Err(problem),
+            built => Ok((way, built)),
         }
-    }
-    Ok(built)
+    };
+    ways.into_iter().enumerate().map(build).collect()
 }
 
 #[cfg(test)]
@@ -133,14 +109,15 @@ mod tests {
     #[test]
     fn both_is_every_way_twice() {
         let ways = ["direct".to_owned(), "null".to_owned()];
-        let titles = |offloads: &[OffloadState]| -> Vec<String> {
-            choose(&ways, offloads).unwrap().iter().map(Chosen::title).collect()
+        let titles = |offloads: &[Option<&str>]| -> Vec<String> {
+            let chosen = choose(&ways, offloads, "now").unwrap();
+            chosen.iter().map(|(way, _)| study::ways::title(&way.name, way.offload.as_deref())).collect()
         };
         assert_eq!(titles(&[None]), ["direct", "null"]);
         assert_eq!(titles(&[Some("off")]), ["direct, offload off", "null, offload off"]);
         let both = ["direct, offload on", "direct, offload off", "null, offload on", "null, offload off"];
         assert_eq!(titles(&[Some("on"), Some("off")]), both);
-        let twice = choose(&["null".to_owned(), "null".to_owned()], &[None]).unwrap_err();
+        let twice = choose(&["null".to_owned(), "null".to_owned()], &[None], "now").unwrap_err();
         assert!(twice.kind == ProblemKind::Input && twice.to_string().contains("twice"));
     }
 }

@@ -16,23 +16,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long an agent may take to end after its link was closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The raw result of a test, before any conclusion.
-pub struct Measured {
-    /// The way of the frames.
-    pub path: Path,
-    /// What both ends saw.
-    pub outcome: Outcome,
-    /// What was read around it.
-    pub seen: TestObservation,
-    /// Offload states of the lab's interfaces.
-    pub offloads: Vec<String>,
-}
-
-/// Runs one test.
+/// Runs one test: the way of its frames, what both ends saw, and what was read around it.
 ///
 /// # Errors
 /// What stopped it: a dead agent, a host that cannot, an interrupt.
-pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measured> {
+pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<(Path, Outcome, TestObservation)> {
     if linux::sys::process::interrupted() {
         return Err(interrupted());
     }
@@ -43,21 +31,11 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
     })?;
     let path = round_trip(lab, spec)?;
     let (mut sender, mut receiver) = (start(from)?, start(to)?);
-    let mut actors = vec![actor(&sender, from, "sender"), actor(&receiver, to, "receiver")];
-    let tenants = lab.programs().iter();
-    actors.extend(tenants.map(|tenant| Actor {
-        pid: tenant.process.pid,
-        role: tenant.role.clone(),
-        node: tenant.node.clone(),
-    }));
-    let mut watch = TestObserver::new(
-        spec,
-        crate::watch::namespaces(lab),
-        observer,
-        actors,
-        crate::programs::asked(lab),
-    )?;
+    let actor = |pid, role: &str, node: &str| Actor { pid, role: role.into(), node: node.into() };
     let agents = [sender.process.0.id(), receiver.process.0.id()];
+    let mut actors = vec![actor(agents[0], "sender", &spec.from), actor(agents[1], "receiver", &spec.to)];
+    actors.extend(lab.programs().iter().map(|one| actor(one.process.pid, &one.role, &one.node)));
+    let mut watch = TestObserver::new(lab, spec, observer, actors)?;
     let outcome = interruptible(agents, || {
         load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
     });
@@ -70,7 +48,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<Measu
             format!("the {} of node {} ended: {}", tenant.role, tenant.node, tenant.last_words())
         }),
     );
-    Ok(Measured { path, outcome, seen, offloads: lab.offloads() })
+    Ok((path, outcome, seen))
 }
 
 /// The way there, and back for kinds that have responses.
@@ -137,8 +115,4 @@ pub fn start(node: &Node) -> Result<AgentProcess> {
     let (link, child) =
         load::conversation::spawn(command).map_err(|problem| problem.at(format!("node {}", node.name())))?;
     Ok(AgentProcess { link, process: Process(child) })
-}
-
-fn actor(agent: &AgentProcess, node: &Node, role: &str) -> Actor {
-    Actor { pid: agent.process.0.id(), role: role.into(), node: node.name().to_owned() }
 }

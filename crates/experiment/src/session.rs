@@ -9,14 +9,14 @@
 //!
 //! **Price.** The programs of all labs wait beside the one that works; an idle one wakes some 20 times a second.
 
-use crate::measure::{self, Measured};
+use crate::measure;
 use crate::notices::Notices;
 use crate::plan::{Plan, Planned};
 use crate::process::now;
-use crate::programs;
 use crate::watch::{self, TestObservation};
 use linux::lab::Lab;
 use linux::observe::Observer;
+use load::Outcome;
 use load::protocol::setup::EndRole;
 use record::{
     Finding, PathVariant, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord, TestSpec, Witness,
@@ -31,118 +31,6 @@ use study::test::{self, Evidence};
 
 /// How long the lab is watched without traffic, to know its background.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
-
-/// What the record says of a run before anything is measured.
-pub struct About {
-    /// What the user calls it.
-    pub label: Option<String>,
-    /// The name of the plan: `default` or its file.
-    pub plan: String,
-    /// The name of the topology, or `lab NAME`.
-    pub topology: String,
-    /// The plan as text.
-    pub text: String,
-}
-
-/// What all tests of a run share.
-struct Session<'a> {
-    lab: &'a Lab,
-    observer: Observer,
-    idle: (Snapshot, Snapshot),
-    /// What switches said of tests that could not be run.
-    told: Vec<Finding>,
-}
-
-impl<'a> Session<'a> {
-    /// Opens the counters of every node and looks at the lab while nothing happens.
-    ///
-    /// # Errors
-    /// Bad input when the plan names a node that the lab does not have; host problems when counters cannot be read.
-    fn begin(lab: &'a Lab, plan: &Plan) -> Result<Session<'a>> {
-        for test in &plan.tests {
-            check_ends(lab, &test.spec)?;
-            // Both ends are on this host.
-            for role in [EndRole::Sender, EndRole::Receiver] {
-                load::check_host(&test.spec, role).map_err(|problem| problem.at(&test.name))?;
-            }
-        }
-        let mut observer = Observer::new(&watch::namespaces(lab))?;
-        let first = observer.snapshot(&[])?;
-        std::thread::sleep(IDLE_WINDOW);
-        let second = observer.snapshot(&[])?;
-        Ok(Session { lab, observer, idle: (first, second), told: vec![] })
-    }
-
-    /// Concludes from a measured test, of which the record says where it stands in the run and what was asked.
-    fn conclude(&self, planned: &Planned, mut test: TestRecord, measured: Measured) -> TestRecord {
-        let Measured { path, outcome, seen, offloads } = measured;
-        let ports = Ports {
-            sender: seen.ports.sender.first().copied().or(seen.ports.icmp_id).unwrap_or(0),
-            receiver: seen.ports.receiver.unwrap_or(0),
-        };
-        test.invalid = doubts(&seen);
-        test.cpu = seen.after.cpus_since(&seen.before);
-        test.actors = test::actors(&seen.before, &seen.after);
-        (test.path, test.offloads) = (path, offloads);
-        (test.sender, test.receiver) = (outcome.sender, outcome.receiver);
-        (test.before, test.after) = (seen.before, seen.after);
-        let evidence = Evidence {
-            idle: Some((&self.idle.0, &self.idle.1)),
-            witness: match seen.witness {
-                Some(Ok(count)) => WitnessInput::Counted { details: count.details, lost: count.lost },
-                Some(Err(absent)) => WitnessInput::Absent(absent),
-                None => {
-                    WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, "the test never began"))
-                }
-            },
-            ports,
-            arrival: None,
-            planned: planned_messages(&planned.spec),
-            seconds: None,
-            criteria: planned.criteria,
-        };
-        test::conclude(&mut test, evidence);
-        test
-    }
-
-    /// The record before its first test.
-    fn header(&self, about: &About, seed: u64) -> RunRecord {
-        RunRecord {
-            schema: record::run::SCHEMA.into(),
-            begun: now(),
-            label: about.label.clone(),
-            host: linux::observe::host_facts(),
-            plan_name: about.plan.clone(),
-            topology_name: about.topology.clone(),
-            plan: about.text.clone(),
-            topology: self.lab.topology().to_string(),
-            seed,
-            command: std::env::args().collect(),
-            ..RunRecord::default()
-        }
-    }
-
-    /// Runs one test and concludes from it.
-    ///
-    /// # Errors
-    /// What stopped it: a dead agent, a host that cannot, an interrupt.
-    fn measure(&mut self, planned: &Planned, test: TestRecord) -> Result<TestRecord> {
-        let programs = programs::asked(self.lab);
-        // For a test that cannot begin: what a switch did with its first frames may say why.
-        let before = watch::glance(&programs);
-        let measured = match measure::test(self.lab, &mut self.observer, &planned.spec) {
-            Err(problem) if problem.kind == ProblemKind::Measured && !programs.is_empty() => {
-                let mut after = Snapshot::default();
-                watch::put(&mut after, watch::ask(&programs));
-                let title = format!("{} #{}", planned.name, test.repetition);
-                self.told.extend(study::switches::findings(&title, &before, &after));
-                return Err(problem);
-            }
-            other => other?,
-        };
-        Ok(self.conclude(planned, test, measured))
-    }
-}
 
 /// Why a test is not to be trusted, as far as what was read around it says so.
 fn doubts(seen: &TestObservation) -> Vec<String> {
@@ -164,32 +52,56 @@ fn planned_messages(spec: &TestSpec) -> Option<u64> {
 pub struct Course<'lab> {
     /// What it is called beside others; empty when it is the only one.
     title: String,
-    session: Session<'lab>,
+    lab: &'lab Lab,
+    observer: Observer,
+    /// Counters while nothing happened.
+    idle: (Snapshot, Snapshot),
     writer: RunWriter,
     not_made: Vec<Finding>,
+    /// What switches said of tests that could not be run.
+    told: Vec<Finding>,
 }
 
 impl<'lab> Course<'lab> {
-    /// Looks at a lab and begins a record below `dir`.
+    /// Opens the counters of every node, looks at the lab while nothing happens, and begins a record below `dir`. `about` is what
+    /// is known of the run before: its label, its plan and its seed.
     ///
     /// # Errors
-    /// As [`Session::begin`]; host: the record cannot be made.
+    /// Bad input when the plan names a node that the lab does not have; host problems when counters cannot be read, or the record
+    /// cannot be made.
     pub fn begin(
         lab: &'lab Lab,
         plan: &Plan,
-        (about, seed): (&About, u64),
+        about: &RunRecord,
         way: Option<PathVariant>,
         dir: &Path,
     ) -> Result<Course<'lab>> {
-        let session = Session::begin(lab, plan)?;
-        let mut header = session.header(about, seed);
-        let mut title = String::new();
-        if let Some(way) = &way {
-            header.topology_name = way.name.clone();
-            title = study::ways::title(&way.name, way.offload.as_deref());
+        for test in &plan.tests {
+            check_ends(lab, &test.spec)?;
+            // Both ends are on this host.
+            for role in [EndRole::Sender, EndRole::Receiver] {
+                load::check_host(&test.spec, role).map_err(|problem| problem.at(&test.name))?;
+            }
         }
-        header.way = way;
-        Ok(Course { title, session, writer: RunWriter::create(dir, header)?, not_made: vec![] })
+        let mut observer = Observer::new(&watch::namespaces(lab))?;
+        let first = observer.snapshot(&[])?;
+        std::thread::sleep(IDLE_WINDOW);
+        let idle = (first, observer.snapshot(&[])?);
+        let of =
+            |way: &PathVariant| (way.name.clone(), study::ways::title(&way.name, way.offload.as_deref()));
+        let (topology_name, title) = way.as_ref().map_or((about.topology_name.clone(), String::new()), of);
+        let header = RunRecord {
+            schema: record::run::SCHEMA.into(),
+            begun: now(),
+            host: linux::observe::host_facts(),
+            topology_name,
+            topology: lab.topology().to_string(),
+            command: std::env::args().collect(),
+            way,
+            ..about.clone()
+        };
+        let writer = RunWriter::create(dir, header)?;
+        Ok(Course { title, lab, observer, idle, writer, not_made: vec![], told: vec![] })
     }
 
     /// What is measured, in words.
@@ -203,9 +115,21 @@ impl<'lab> Course<'lab> {
     /// Makes one test and writes it down; one that could not be run is a finding.
     fn test(&mut self, planned: &Planned, test: TestRecord, notices: &dyn Notices) -> Result<()> {
         let repetition = test.repetition;
-        match self.session.measure(planned, test) {
-            Ok(test) => keep(&mut self.writer, test, notices),
+        // For a test that cannot begin: what a switch did with its first frames may say why.
+        let glanced = watch::glance(self.lab);
+        match measure::test(self.lab, &mut self.observer, &planned.spec) {
+            Ok((path, outcome, seen)) => {
+                let test = self.conclude(planned, TestRecord { path, ..test }, outcome, seen);
+                keep(&mut self.writer, test, notices);
+            }
             Err(problem) if problem.kind == ProblemKind::Measured => {
+                if !glanced.is_empty() {
+                    let (mut before, mut after) = (Snapshot::default(), Snapshot::default());
+                    watch::put(&mut before, glanced);
+                    watch::put(&mut after, watch::ask(self.lab));
+                    let title = format!("{} #{repetition}", planned.name);
+                    self.told.extend(study::switches::findings(&title, &before, &after));
+                }
                 self.not_made.push(study::findings::not_made(&planned.name, repetition, &problem));
             }
             Err(problem) => return Err(problem),
@@ -213,11 +137,48 @@ impl<'lab> Course<'lab> {
         Ok(())
     }
 
+    /// Concludes from a measured test, of which the record says where it stands in the run, what was asked, and the path.
+    fn conclude(
+        &self,
+        planned: &Planned,
+        mut test: TestRecord,
+        outcome: Outcome,
+        seen: TestObservation,
+    ) -> TestRecord {
+        let ports = Ports {
+            sender: seen.ports.sender.first().copied().or(seen.ports.icmp_id).unwrap_or(0),
+            receiver: seen.ports.receiver.unwrap_or(0),
+        };
+        test.invalid = doubts(&seen);
+        test.cpu = seen.after.cpus_since(&seen.before);
+        test.actors = test::actors(&seen.before, &seen.after);
+        test.offloads = self.lab.offloads();
+        (test.sender, test.receiver) = (outcome.sender, outcome.receiver);
+        (test.before, test.after) = (seen.before, seen.after);
+        let evidence = Evidence {
+            idle: Some((&self.idle.0, &self.idle.1)),
+            witness: match seen.witness {
+                Some(Ok(count)) => WitnessInput::Counted { details: count.details, lost: count.lost },
+                Some(Err(absent)) => WitnessInput::Absent(absent),
+                None => {
+                    WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, "the test never began"))
+                }
+            },
+            ports,
+            arrival: None,
+            planned: planned_messages(&planned.spec),
+            seconds: None,
+            criteria: planned.criteria,
+        };
+        test::conclude(&mut test, evidence);
+        test
+    }
+
     /// Ends the record, whether or not all of it was measured.
     fn close(self, stopped: Option<&Problem>) -> Closed {
         let (directory, not_made) = (self.writer.directory().to_owned(), self.not_made.len());
         let mut findings = self.not_made;
-        findings.extend(self.session.told);
+        findings.extend(self.told);
         findings.extend(study::findings::findings(self.writer.record()));
         let invalid = stopped.map(|problem| format!("the run ended early: {problem}"));
         let (run, kept) = self.writer.finish(findings, now(), invalid.into_iter().collect());

@@ -1,9 +1,8 @@
 //! What is read around one test: counters of all nodes before and after, and the witness in between.
 
-use crate::programs::{Asked, Sample};
-use linux::lab::Lab;
-use linux::observe::{Actor, Observer, Patience, Settled};
-use linux::observe::{Flow, Witness, WitnessCount};
+use crate::programs::{self, Sample};
+use linux::lab::{Lab, NodeProgram};
+use linux::observe::{Actor, Flow, FlowProtocol, Observer, Patience, Settled, Witness, WitnessCount};
 use load::DataPorts;
 use record::kind::Transport;
 use record::{Result, Snapshot, TestSpec};
@@ -21,16 +20,16 @@ const MOST_LOOKS: u32 = 5;
 /// Counters that move while connections are made.
 const OF_CONNECTIONS: [&str; 3] = ["TcpExt.ListenOverflows", "TcpExt.ListenDrops", "TcpExt.TCPReqQFullDrop"];
 
-/// What each program said, or why nothing; with the node and what it is.
-pub type Answers = Vec<(String, String, Result<Sample>)>;
+/// What each program said, or why nothing.
+pub type Answers<'a> = Vec<(&'a NodeProgram, Result<Sample>)>;
 
-/// Asks every program until it says the same twice, its own lag apart.
-pub fn ask(programs: &[Asked]) -> Answers {
-    let still = |one: &Asked| -> Result<Sample> {
-        let mut sample = one.sample()?;
+/// Asks every program of a lab until it says the same twice, its own lag apart.
+pub fn ask(lab: &Lab) -> Answers<'_> {
+    let still = |one: &NodeProgram| -> Result<Sample> {
+        let mut sample = programs::sample(one)?;
         for _ in 0..MOST_LOOKS {
-            std::thread::sleep(one.lag);
-            let now = one.sample()?;
+            std::thread::sleep(programs::lag(one));
+            let now = programs::sample(one)?;
             if now == sample {
                 break;
             }
@@ -38,22 +37,19 @@ pub fn ask(programs: &[Asked]) -> Answers {
         }
         Ok(sample)
     };
-    programs.iter().map(|one| (one.node.clone(), one.role.clone(), still(one))).collect()
+    programs::asked(lab).into_iter().map(|one| (one, still(one))).collect()
 }
 
 /// What every program says at once, whatever it still holds back.
-pub fn glance(programs: &[Asked]) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    let answers = programs.iter().map(|one| (one.node.clone(), one.role.clone(), one.sample()));
-    put(&mut snapshot, answers.collect());
-    snapshot
+pub fn glance(lab: &Lab) -> Answers<'_> {
+    programs::asked(lab).into_iter().map(|one| (one, programs::sample(one))).collect()
 }
 
 /// Puts what the programs said into a snapshot.
-pub fn put(snapshot: &mut Snapshot, answers: Answers) {
-    for (node, role, answer) in answers {
+pub fn put(snapshot: &mut Snapshot, answers: Answers<'_>) {
+    for (NodeProgram { node, role, .. }, answer) in answers {
         match answer {
-            Ok(sample) => sample.put(snapshot.nodes.entry(node).or_default()),
+            Ok(sample) => sample.put(snapshot.nodes.entry(node.clone()).or_default()),
             Err(problem) => snapshot.missing.push(format!("the {role} of node {node}: {problem}")),
         }
     }
@@ -61,12 +57,11 @@ pub fn put(snapshot: &mut Snapshot, answers: Answers) {
 
 /// The observer of one test.
 pub struct TestObserver<'a> {
+    lab: &'a Lab,
     spec: &'a TestSpec,
-    nodes: Vec<(String, BorrowedFd<'a>)>,
     observer: &'a mut Observer,
     actors: Vec<Actor>,
     witness: Option<Witness>,
-    programs: Vec<Asked>,
     /// Counters of connections before they were made, TCP only.
     opening: Option<Snapshot>,
     /// What was seen.
@@ -93,23 +88,14 @@ pub struct TestObservation {
 impl<'a> TestObserver<'a> {
     /// A watch over one test, not yet begun.
     pub fn new(
+        lab: &'a Lab,
         spec: &'a TestSpec,
-        nodes: Vec<(String, BorrowedFd<'a>)>,
         observer: &'a mut Observer,
         actors: Vec<Actor>,
-        programs: Vec<Asked>,
     ) -> Result<Self> {
         let opening = if spec.kind.is_tcp() { Some(observer.snapshot(&[])?) } else { None };
-        Ok(TestObserver {
-            spec,
-            nodes,
-            observer,
-            actors,
-            witness: None,
-            programs,
-            opening,
-            seen: TestObservation::default(),
-        })
+        let seen = TestObservation::default();
+        Ok(TestObserver { lab, spec, observer, actors, witness: None, opening, seen })
     }
 
     /// Connections are made before the first reading. What the accept queue refused meanwhile belongs to the test, so
@@ -124,25 +110,26 @@ impl<'a> TestObserver<'a> {
     }
 
     fn flow(&self, ports: &DataPorts) -> Flow {
-        use linux::observe::FlowProtocol;
         let protocol = match (self.spec.kind.facts().transport, self.spec.family) {
             (Transport::Tcp, _) => FlowProtocol::Tcp,
             (Transport::Udp, _) => FlowProtocol::Udp,
             (Transport::Icmp, 6) => FlowProtocol::Icmp6,
             (Transport::Icmp, _) => FlowProtocol::Icmp,
         };
-        Flow { protocol, ports: numbers(ports) }
+        // Any of these numbers makes a frame one of the test's: the receiver's port where there is one (the senders' ports are
+        // then not needed), else the identifier of the echo requests.
+        Flow { protocol, ports: ports.receiver.or(ports.icmp_id).into_iter().collect() }
     }
 }
 
 impl load::Observer for TestObserver<'_> {
     fn before(&mut self, ports: &DataPorts) -> Result<()> {
         self.seen.ports = ports.clone();
-        match Witness::start(&self.nodes, &self.flow(ports)) {
+        match Witness::start(&namespaces(self.lab), &self.flow(ports)) {
             Ok(witness) => self.witness = Some(witness),
             Err(absent) => self.seen.witness = Some(Err(absent)),
         }
-        let asked = ask(&self.programs);
+        let asked = ask(self.lab);
         self.seen.before = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.before, asked);
         self.count_connections_from_opening();
@@ -157,7 +144,7 @@ impl load::Observer for TestObserver<'_> {
     }
 
     fn after(&mut self) -> Result<()> {
-        let asked = ask(&self.programs);
+        let asked = ask(self.lab);
         self.seen.after = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.after, asked);
         if let Some(witness) = self.witness.take() {
@@ -170,10 +157,4 @@ impl load::Observer for TestObserver<'_> {
 /// The nodes of a lab as the observing parts want them.
 pub fn namespaces(lab: &Lab) -> Vec<(String, BorrowedFd<'_>)> {
     lab.nodes().iter().map(|node| (node.name().to_owned(), node.netns())).collect()
-}
-
-/// Any of these numbers makes a frame one of the test's: the receiver's port where there is one (the senders' ports are
-/// then not needed), else the identifier of the echo requests.
-fn numbers(ports: &DataPorts) -> Vec<u16> {
-    ports.receiver.or(ports.icmp_id).into_iter().collect()
 }

@@ -5,15 +5,15 @@ mod ways;
 use crate::output::Output;
 use crate::progress::Screen;
 use clap::Args;
-use experiment::course::{self, Built, Chosen};
+use experiment::course::{self, Chosen};
 use experiment::plan::{self, Plan};
-use experiment::session::{self, About, Closed, Course};
+use experiment::session::{self, Closed, Course};
 use linux::lab::{Lab, Lifetime, Topology};
 use record::unit::many;
 use record::{PathVariant, Problem, Rate, Result, RunRecord, TrafficKind};
 use std::path::{Path, PathBuf};
 use study::criteria::{self, Criteria, MostLatency, MostLoss};
-use ways::Compared;
+use ways::{Compared, title};
 
 /// Flags of `pathlab run`.
 #[derive(Args)]
@@ -74,13 +74,13 @@ fn offload_states(choice: Option<&str>) -> &'static [Option<&'static str>] {
 /// Runs the command.
 pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, about) = read_plan(&args)?;
-    let seed = args.seed.or(plan.seed).unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000);
     if !args.path.is_empty() {
-        let chosen = course::choose(&args.path, offload_states(args.offload.as_deref()))?;
-        return over_ways(&chosen, &plan, (&about, seed), &args.dir, output);
+        let offloads = offload_states(args.offload.as_deref());
+        let chosen = course::choose(&args.path, offloads, &experiment::now())?;
+        return over_ways(chosen, &plan, &about, &args.dir, output);
     }
     let lab = take_lab(&args, &plan)?;
-    let measured = in_lab(&lab, &plan, (&about, seed), &args.dir, output);
+    let measured = in_lab(&lab, &plan, &about, &args.dir, output);
     if args.lab.is_none() {
         output.warn(lab.down());
     }
@@ -88,9 +88,9 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
 }
 
 /// Carries out the plan in the lab and prints the result, however it ended.
-fn in_lab(lab: &Lab, plan: &Plan, asked: (&About, u64), dir: &Path, output: &Output) -> Result<()> {
-    let course = Course::begin(lab, plan, asked, None, dir)?;
-    let (closed, stopped) = session::carry_out(vec![course], plan, asked.1, &Screen::new(output));
+fn in_lab(lab: &Lab, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
+    let course = Course::begin(lab, plan, about, None, dir)?;
+    let (closed, stopped) = session::carry_out(vec![course], plan, about.seed, &Screen::new(output));
     for Closed { run, directory, kept, not_made } in closed {
         if kept.is_ok() && stopped.is_none() {
             output.note(&format!("record: {}", directory.display()));
@@ -103,7 +103,7 @@ fn in_lab(lab: &Lab, plan: &Plan, asked: (&About, u64), dir: &Path, output: &Out
             (Some(_), Err(unwritten)) => output.problem(&unwritten),
             (None, Err(unwritten)) => return Err(unwritten),
             (None, Ok(())) => {
-                let tests = plan.schedule(asked.1).len();
+                let tests = plan.schedule(about.seed).len();
                 return criteria::verdict(&criteria::failed(&run), not_made, tests);
             }
         }
@@ -112,64 +112,37 @@ fn in_lab(lab: &Lab, plan: &Plan, asked: (&About, u64), dir: &Path, output: &Out
 }
 
 /// Measures the plan over every way, and compares them.
-fn over_ways(
-    chosen: &[Chosen],
-    plan: &Plan,
-    (about, seed): (&About, u64),
-    dir: &Path,
-    output: &Output,
-) -> Result<()> {
+fn over_ways(ways: Vec<Chosen>, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
     linux::lab::enter_user_namespace()?;
     experiment::interruptible()?;
-    let Built { labs, mut absent } = course::build(chosen)?;
-    if labs.is_empty() && !absent.is_empty() {
-        return Err(absent.swap_remove(0).1);
-    }
-    let group = experiment::now();
+    let ways = course::build(ways)?;
     let mut courses = vec![];
-    for (chosen, lab) in &labs {
-        let way = PathVariant {
-            name: chosen.way.clone(),
-            group: group.clone(),
-            offload: chosen.offload.map(Into::into),
-        };
-        courses.push(Course::begin(lab, plan, (about, seed), Some(way), dir)?);
+    for (way, lab) in ways.iter().filter_map(|(way, lab)| Some((way, lab.as_ref().ok()?))) {
+        courses.push(Course::begin(lab, plan, about, Some(way.clone()), dir)?);
     }
-    let (closed, stopped) = session::carry_out(courses, plan, seed, &Screen::new(output));
-    let (mut runs, mut failed, mut written, mut unwritten) = (vec![], 0, vec![], vec![]);
-    for ((chosen, _), Closed { run, kept, not_made, .. }) in labs.iter().zip(closed) {
-        failed += not_made;
-        match kept {
-            Ok(()) => written.push(run.id.clone()),
-            Err(problem) => unwritten.push(problem),
-        }
-        runs.push((*chosen, run));
+    if let ([], Some((_, Err(absent)))) = (courses.as_slice(), ways.first()) {
+        return Err(absent.clone());
     }
-    if !written.is_empty() {
-        output.note(&format!("records: {}", written.join(" ")));
-    }
-    let told = match stopped.is_none() || runs.iter().any(|(_, run)| !run.tests.is_empty()) {
-        true => {
-            let compared = Compared { ways: chosen, runs: &runs, absent: &absent, group, seed };
-            compared.tell(unwritten.is_empty(), output)
-        }
-        false => Ok(()),
-    };
-    labs.into_iter().for_each(|(_, lab)| output.warn(lab.down()));
+    let (closed, stopped) = session::carry_out(courses, plan, about.seed, &Screen::new(output));
+    let compared = Compared { ways: &ways, closed: &closed, seed: about.seed };
+    let told = compared.tell(stopped.is_none(), output);
+    ways.into_iter().filter_map(|(_, lab)| lab.ok()).for_each(|lab| output.warn(lab.down()));
     told?;
+    let mut unwritten = closed.iter().filter_map(|closed| closed.kept.as_ref().err());
     if let Some(problem) = stopped {
-        unwritten.iter().for_each(|problem| output.problem(problem));
+        unwritten.for_each(|problem| output.problem(problem));
         return Err(problem);
     }
-    unwritten.into_iter().next().map_or(Ok(()), Err)?;
-    let missed: Vec<String> = runs.iter().flat_map(|(chosen, run)| missed_over(chosen, run)).collect();
-    criteria::verdict(&missed, failed, plan.schedule(seed).len() * runs.len())
+    unwritten.next().map_or(Ok(()), |problem| Err(problem.clone()))?;
+    let missed: Vec<String> = ways::runs(&closed).flat_map(missed).collect();
+    let failed = closed.iter().map(|closed| closed.not_made).sum();
+    criteria::verdict(&missed, failed, plan.schedule(about.seed).len() * closed.len())
 }
 
 /// The criteria that were missed over a way, as sentences.
-fn missed_over(chosen: &Chosen, run: &RunRecord) -> Vec<String> {
+fn missed((way, run): (&PathVariant, &RunRecord)) -> Vec<String> {
     let failed = criteria::failed(run).into_iter();
-    failed.map(|sentence| format!("over {}, {sentence}", chosen.title())).collect()
+    failed.map(|sentence| format!("over {}, {sentence}", title(way))).collect()
 }
 
 /// What ended a run, and where its tests are that had ended before.
@@ -182,7 +155,7 @@ fn also_kept(problem: Problem, tests: usize, directory: &Path) -> Problem {
 }
 
 /// The plan with the flags applied, and what the record says of it.
-fn read_plan(args: &RunArgs) -> Result<(Plan, About)> {
+fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
     let (text, name) = match &args.plan {
         None => (plan::DEFAULT.to_owned(), "default".to_owned()),
         Some(path) => {
@@ -201,11 +174,16 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, About)> {
     if args.quick {
         plan.quick();
     }
-    if let Some(repetitions) = args.repetitions {
-        plan.repetitions = repetitions;
-    }
-    let topology = args.lab.as_ref().map_or(plan.topology.clone(), |lab| format!("lab {lab}"));
-    Ok((plan, About { label: args.label.clone(), plan: name, topology, text }))
+    plan.repetitions = args.repetitions.unwrap_or(plan.repetitions);
+    let about = RunRecord {
+        label: args.label.clone(),
+        plan_name: name,
+        topology_name: args.lab.as_ref().map_or(plan.topology.clone(), |lab| format!("lab {lab}")),
+        plan: text,
+        seed: args.seed.or(plan.seed).unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000),
+        ..RunRecord::default()
+    };
+    Ok((plan, about))
 }
 
 /// The lab that was built with 'lab up', or one of our own that ends with this process.

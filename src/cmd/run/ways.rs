@@ -1,40 +1,31 @@
 //! What `pathlab run --path` prints: several ways between the same two hosts beside each other.
 
 use crate::output::{Output, object};
-use experiment::course::Chosen;
+use experiment::session::Closed;
+use linux::lab::Lab;
 use record::run::Criterion;
-use record::{Finding, Problem, Result, RunRecord, Severity};
+use record::{Finding, PathVariant, Result, RunRecord, Severity};
 use serde::Serialize;
 use study::ways::PathRow;
 
 /// The runs over all ways.
 pub struct Compared<'a> {
-    /// The ways that were asked for.
-    pub ways: &'a [Chosen],
+    /// The ways that were asked for; those that could not be built have the reason.
+    pub ways: &'a [(PathVariant, Result<Lab>)],
     /// The runs of those that were measured.
-    pub runs: &'a [(&'a Chosen, RunRecord)],
-    /// Why the others could not be built.
-    pub absent: &'a [(&'a Chosen, Problem)],
-    /// What these runs have in common.
-    pub group: String,
+    pub closed: &'a [Closed],
     /// The seed of the order of the tests.
     pub seed: u64,
 }
 
 /// Something and the way that it is of.
 #[derive(Serialize)]
-struct OfWay<T> {
-    way: String,
+struct OfWay<'a, T> {
+    way: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    offload: Option<&'static str>,
+    offload: Option<&'a str>,
     #[serde(flatten)]
     what: T,
-}
-
-impl<T> OfWay<T> {
-    fn new(chosen: &Chosen, what: T) -> OfWay<T> {
-        OfWay { way: chosen.way.clone(), offload: chosen.offload, what }
-    }
 }
 
 /// A criterion and its test.
@@ -45,48 +36,71 @@ struct OfTest<'a> {
     criterion: &'a Criterion,
 }
 
+impl<'a, T> OfWay<'a, T> {
+    fn new(way: &'a PathVariant, what: T) -> Self {
+        OfWay { way: &way.name, offload: way.offload.as_deref(), what }
+    }
+}
+
+/// The name of a way, with the state of the offloads.
+pub fn title(way: &PathVariant) -> String {
+    study::ways::title(&way.name, way.offload.as_deref())
+}
+
+/// The runs that were measured, each with its way.
+pub fn runs(closed: &[Closed]) -> impl Iterator<Item = (&PathVariant, &RunRecord)> {
+    closed.iter().filter_map(|closed| Some((closed.run.way.as_ref()?, &closed.run)))
+}
+
 impl Compared<'_> {
-    fn row(&self, chosen: &Chosen) -> PathRow {
-        let is = |other: &Chosen| std::ptr::eq(other, chosen);
-        let why = self.absent.iter().find(|(other, _)| is(other)).map(|(_, problem)| problem.to_string());
-        match self.runs.iter().find(|(other, _)| is(other)) {
-            Some((_, run)) => study::ways::row(&chosen.way, run),
+    fn row(&self, (way, lab): &(PathVariant, Result<Lab>)) -> PathRow {
+        match runs(self.closed).find(|(of, _)| *of == way) {
+            Some((_, run)) => study::ways::row(&way.name, run),
             None => {
-                let (way, offload) = (chosen.way.clone(), chosen.offload.map(Into::into));
-                PathRow { way, offload, not_measured: why, ..PathRow::default() }
+                let not_measured = lab.as_ref().err().map(ToString::to_string);
+                let (way, offload) = (way.name.clone(), way.offload.clone());
+                PathRow { way, offload, not_measured, ..PathRow::default() }
             }
         }
     }
 
-    /// Prints it.
-    pub fn tell(&self, kept: bool, output: &Output) -> Result<()> {
-        let rows: Vec<PathRow> = self.ways.iter().map(|chosen| self.row(chosen)).collect();
-        let tests =
-            self.runs.iter().flat_map(|(chosen, run)| run.tests.iter().map(move |test| (chosen, test)));
-        let criteria = tests.flat_map(|(chosen, test)| {
+    /// Prints it, and where the records are; nothing where it ended before the first test.
+    pub fn tell(&self, whole: bool, output: &Output) -> Result<()> {
+        let kept = self.closed.iter().filter(|closed| closed.kept.is_ok());
+        let kept: Vec<&str> = kept.map(|closed| closed.run.id.as_str()).collect();
+        if !kept.is_empty() {
+            output.note(&format!("records: {}", kept.join(" ")));
+        }
+        if !whole && self.closed.iter().all(|closed| closed.run.tests.is_empty()) {
+            return Ok(());
+        }
+        self.result(output)?;
+        if kept.len() == self.closed.len() {
+            output.note(&format!("as a page: pathlab report {} -o ways.html", kept.join(" ")));
+        }
+        Ok(())
+    }
+
+    fn result(&self, output: &Output) -> Result<()> {
+        let rows: Vec<PathRow> = self.ways.iter().map(|way| self.row(way)).collect();
+        let tests = runs(self.closed).flat_map(|(way, run)| run.tests.iter().map(move |test| (way, test)));
+        let criteria = tests.flat_map(|(way, test)| {
             let title = study::findings::title(test);
-            let of = move |criterion| OfWay::new(chosen, OfTest { test: title.clone(), criterion });
+            let of = move |criterion| OfWay::new(way, OfTest { test: title.clone(), criterion });
             test.criteria.iter().map(of)
         });
-        let findings = self
-            .runs
-            .iter()
-            .flat_map(|(chosen, run)| run.findings.iter().map(|finding| OfWay::new(chosen, finding)));
+        let findings = runs(self.closed)
+            .flat_map(|(way, run)| run.findings.iter().map(|finding| OfWay::new(way, finding)));
         let document = object! {
             schema: "pathlab/ways/1",
-            group: &self.group,
+            group: self.ways.first().map(|(way, _)| &way.group),
             seed: self.seed,
             ways: &rows,
             notes: study::ways::notes(&rows),
             criteria: criteria.collect::<Vec<_>>(),
             findings: findings.collect::<Vec<OfWay<&Finding>>>(),
         };
-        output.result(&document, |document| self.text(&rows, &document.notes, &document.findings))?;
-        if kept {
-            let ids: Vec<&str> = self.runs.iter().map(|(_, run)| run.id.as_str()).collect();
-            output.note(&format!("as a page: pathlab report {} -o ways.html", ids.join(" ")));
-        }
-        Ok(())
+        output.result(&document, |document| self.text(&rows, &document.notes, &document.findings))
     }
 
     fn text(&self, rows: &[PathRow], notes: &[String], findings: &[OfWay<&Finding>]) -> String {
@@ -94,10 +108,10 @@ impl Compared<'_> {
         for note in notes {
             text += &format!("{note}\n");
         }
-        for (chosen, run) in self.runs {
+        for (way, run) in runs(self.closed) {
             let table = study::criteria::table(run);
             if !table.rows.is_empty() {
-                text += &format!("Criteria over {}\n{}", chosen.title(), table.text());
+                text += &format!("Criteria over {}\n{}", title(way), table.text());
             }
         }
         for OfWay { way, offload, what } in findings.iter().filter(|of| of.what.severity >= Severity::Warning)

@@ -20,7 +20,7 @@ use linux::lab::{Forwarder, ForwarderKind, Lab, Lifetime, Topology};
 use record::{Problem, Result};
 
 use ovs::Installed;
-pub use sample::{Asked, Sample, asked};
+pub use sample::{Sample, asked, lag, sample};
 
 /// Builds a lab whose nodes may be forwarders.
 ///

@@ -19,32 +19,13 @@ use flow::openflow::group::GroupStatsRequest;
 use flow::openflow::misc::Empty;
 use flow::openflow::multipart::{Reply, Request};
 use flow::openflow::port::{PortStatsRequest, QueueRequest};
-use linux::lab::Lab;
+use linux::lab::{Lab, NodeProgram};
 use load::null;
 use record::Result;
 use record::snapshot::{DirectionSample, NodeSnapshot, SwitchPortSample, SwitchSample, SwitchTableSample};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use switch::client::Client;
-
-/// How a program is asked.
-#[derive(Debug, Clone)]
-enum CounterAccess {
-    Openflow(PathBuf),
-    Counters(PathBuf),
-}
-
-/// A program of a lab that is asked for its counters.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// The node.
-    pub node: String,
-    /// What it is: `switch`, `ovs`, `null`.
-    pub role: String,
-    /// How long its counters may lag behind.
-    pub lag: Duration,
-    door: CounterAccess,
-}
 
 /// What a program counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,33 +47,25 @@ impl Sample {
 }
 
 /// The programs of a lab that can be asked for their counters.
-pub fn asked(lab: &Lab) -> Vec<Asked> {
-    let asked = lab.programs().iter().filter_map(|tenant| {
-        // Open vSwitch counts frames of its cache once in half a second (`max-revalidator`).
-        let lag = Duration::from_millis(if tenant.role == "ovs" { 1100 } else { 120 });
-        let door = match (&tenant.openflow, &tenant.counters) {
-            (Some(path), _) => CounterAccess::Openflow(path.clone()),
-            (None, Some(path)) => CounterAccess::Counters(path.clone()),
-            (None, None) => return None,
-        };
-        Some(Asked { node: tenant.node.clone(), role: tenant.role.clone(), lag, door })
-    });
-    asked.collect()
+pub fn asked(lab: &Lab) -> Vec<&NodeProgram> {
+    lab.programs().iter().filter(|one| one.openflow.is_some() || one.counters.is_some()).collect()
 }
 
-impl Asked {
-    /// What it counts now.
-    ///
-    /// # Errors
-    /// Input, host: it does not answer.
-    pub fn sample(&self) -> Result<Sample> {
-        match &self.door {
-            CounterAccess::Openflow(path) => of_switch(path).map(Sample::Switch),
-            CounterAccess::Counters(path) => {
-                let ways = null::ask(path)?.ways;
-                Ok(Sample::Ways(ways.into_iter().map(of_way).collect()))
-            }
-        }
+/// How long the counters of a program may lag behind.
+pub fn lag(program: &NodeProgram) -> Duration {
+    // Open vSwitch counts frames of its cache once in half a second (`max-revalidator`).
+    Duration::from_millis(if program.role == "ovs" { 1100 } else { 120 })
+}
+
+/// What a program counts now; a program without a socket for that counts nothing.
+///
+/// # Errors
+/// Input, host: it does not answer.
+pub fn sample(program: &NodeProgram) -> Result<Sample> {
+    match (&program.openflow, &program.counters) {
+        (Some(path), _) => of_switch(path).map(Sample::Switch),
+        (None, Some(path)) => Ok(Sample::Ways(null::ask(path)?.ways.into_iter().map(of_way).collect())),
+        (None, None) => Ok(Sample::Ways(vec![])),
     }
 }
 
