@@ -13,15 +13,6 @@ use study::criteria::Criteria;
 /// The plan that `pathlab run` follows when none is named.
 pub const DEFAULT: &str = include_str!("../../../plans/default.plan");
 
-/// In which order the tests run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// All tests and repetitions shuffled, with a recorded seed.
-    Random,
-    /// As written, repetition by repetition.
-    Listed,
-}
-
 /// A test with its name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Planned {
@@ -40,8 +31,8 @@ pub struct Plan {
     pub topology: String,
     /// How often every test is repeated.
     pub repetitions: u32,
-    /// In which order.
-    pub order: Order,
+    /// All tests and repetitions shuffled, with a recorded seed, not as written, repetition by repetition.
+    pub shuffled: bool,
     /// Seed of the random order, if the plan fixes it.
     pub seed: Option<u64>,
     /// The tests as written.
@@ -110,7 +101,7 @@ impl Plan {
         let mut all: Vec<(usize, u32)> = (1..=self.repetitions)
             .flat_map(|repetition| (0..self.tests.len()).map(move |test| (test, repetition)))
             .collect();
-        if self.order == Order::Random {
+        if self.shuffled {
             study::stats::SplitMix64::new(seed).shuffle(&mut all);
         }
         all
@@ -138,8 +129,8 @@ struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
-        let (topology, order, seed, tests) = (String::new(), Order::Random, None, vec![]);
-        let plan = Plan { topology, repetitions: 3, order, seed, tests };
+        let plan =
+            Plan { topology: String::new(), repetitions: 3, shuffled: true, seed: None, tests: vec![] };
         Reader { plan, ends: ("a".into(), "b".into()), duration_ms: None, family: 4, seen: vec![] }
     }
 }
@@ -185,9 +176,9 @@ impl Reader {
             "family" => self.family = family(value)?,
             "seed" => self.plan.seed = Some(number(value)?),
             _ => {
-                self.plan.order = match value.text {
-                    "random" => Order::Random,
-                    "listed" => Order::Listed,
+                self.plan.shuffled = match value.text {
+                    "random" => true,
+                    "listed" => false,
                     other => {
                         return wrong(value.column, format!("unknown order '{other}'"), "random or listed");
                     }

@@ -15,11 +15,9 @@ mod sample;
 mod start;
 mod switch;
 
-use flow::rule::FlowModCommand;
 use linux::lab::{Forwarder, ForwarderKind, Lab, Lifetime, Topology};
-use record::{Problem, Result};
+use record::Result;
 
-use ovs::Installed;
 pub use sample::{Sample, asked, lag, sample};
 
 /// Builds a lab whose nodes may be forwarders.
@@ -29,21 +27,17 @@ pub use sample::{Sample, asked, lag, sample};
 /// program ends early.
 pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
     check(topology)?;
-    let ovs = match forwarders(topology).any(|(_, forwarder)| forwarder.kind == ForwarderKind::Ovs) {
-        true => Some(Installed::find()?),
-        false => None,
-    };
+    if forwarders(topology).any(|(_, forwarder)| forwarder.kind == ForwarderKind::Ovs) {
+        ovs::check()?;
+    }
     Lab::up_with(&linux::undo::journals()?, topology, name, lifetime, &mut |house| {
         let nodes = house.topology().nodes.clone();
-        let numbered = nodes.iter().enumerate();
-        for (index, node) in numbered {
+        for (dpid, node) in (1..).zip(&nodes) {
             let Some(forwarder) = &node.forwarder else { continue };
-            let dpid = index as u64 + 1;
-            let started = match (forwarder.kind, &ovs) {
-                (ForwarderKind::Null, _) => null::start(house, node, forwarder),
-                (ForwarderKind::Switch, _) => switch::switch(house, node, forwarder, dpid),
-                (ForwarderKind::Ovs, Some(ovs)) => ovs.start(house, node, forwarder, dpid),
-                (ForwarderKind::Ovs, None) => Ok(()),
+            let started = match forwarder.kind {
+                ForwarderKind::Null => null::start(house, node, forwarder),
+                ForwarderKind::Switch => switch::switch(house, node, forwarder, dpid),
+                ForwarderKind::Ovs => ovs::start(house, node, forwarder, dpid),
             };
             started.map_err(|problem| match problem.place.is_empty() {
                 true => problem.at(format!("node {}", node.name)),
@@ -60,10 +54,7 @@ pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
 /// Input: the first rule that is none.
 pub fn check(topology: &Topology) -> Result<()> {
     for (node, forwarder) in forwarders(topology) {
-        for text in &forwarder.rules {
-            let read = flow::text::rule::flow_mod(FlowModCommand::Add, text);
-            read.map_err(|error| Problem::input(format!("{error} in '{text}'")).at(format!("node {node}")))?;
-        }
+        switch::rules(forwarder).map_err(|problem| problem.at(format!("node {node}")))?;
     }
     Ok(())
 }

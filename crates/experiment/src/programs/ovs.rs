@@ -23,118 +23,94 @@ const FOLDERS: [&str; 4] = ["usr/sbin", "usr/bin", "usr/lib/openvswitch-switch",
 /// Folders of the database's schema.
 const SHARED: [&str; 2] = ["usr/share/openvswitch", "usr/local/share/openvswitch"];
 
-/// The parts of an Open vSwitch.
-#[derive(Debug, Clone)]
-pub struct Installed {
-    daemon: PathBuf,
-    database: PathBuf,
-    database_tool: PathBuf,
-    control: PathBuf,
-    schema: PathBuf,
+/// The parts of an Open vSwitch that are used, and the folders where each may be.
+const DAEMON: Part = ("ovs-vswitchd", &FOLDERS);
+const DATABASE: Part = ("ovsdb-server", &FOLDERS);
+const DATABASE_TOOL: Part = ("ovsdb-tool", &FOLDERS);
+const CONTROL: Part = ("ovs-vsctl", &FOLDERS);
+const SCHEMA: Part = ("vswitch.ovsschema", &SHARED);
+type Part = (&'static str, &'static [&'static str]);
+
+/// Sees that every part is installed.
+///
+/// # Errors
+/// Host: what is missing.
+pub fn check() -> Result<()> {
+    [DAEMON, DATABASE, DATABASE_TOOL, CONTROL, SCHEMA].into_iter().try_for_each(|part| find(part).map(drop))
 }
 
-impl Installed {
-    /// Finds it.
-    ///
-    /// # Errors
-    /// Host: what is missing.
-    pub fn find() -> Result<Installed> {
-        let own = std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-        let roots: Vec<PathBuf> = own.into_iter().chain([PathBuf::from("/")]).collect();
-        Installed::below(&roots)
-    }
+/// The file of a part.
+fn find((name, folders): Part) -> Result<PathBuf> {
+    let own = std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let roots = own.into_iter().chain([PathBuf::from("/")]);
+    let mut files = roots.flat_map(|root| folders.iter().map(move |folder| root.join(folder).join(name)));
+    files.find(|file| file.is_file()).ok_or_else(|| {
+        Problem::host(format!("Open vSwitch is not installed here: there is no {name}"))
+            .help(format!("install openvswitch-switch, or name its unpacked folder in ${VARIABLE}"))
+    })
+}
 
-    fn below(roots: &[PathBuf]) -> Result<Installed> {
-        let find = |folders: &[&str], name: &str| {
-            let places = roots.iter().flat_map(|root| folders.iter().map(move |folder| root.join(folder)));
-            places.map(|folder| folder.join(name)).find(|file| file.is_file()).ok_or_else(|| {
-                Problem::host(format!("Open vSwitch is not installed here: there is no {name}"))
-                    .help(format!("install openvswitch-switch, or name its unpacked folder in ${VARIABLE}"))
-            })
-        };
-        Ok(Installed {
-            daemon: find(&FOLDERS, "ovs-vswitchd")?,
-            database: find(&FOLDERS, "ovsdb-server")?,
-            database_tool: find(&FOLDERS, "ovsdb-tool")?,
-            control: find(&FOLDERS, "ovs-vsctl")?,
-            schema: find(&SHARED, "vswitch.ovsschema")?,
-        })
+/// Starts it in a node.
+///
+/// # Errors
+/// Host: a part of it does not start. Input: it refuses a rule.
+pub fn start(house: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
+    let folder = house.folder(&node.name)?;
+    let remote = folder.join("db.sock");
+    start_database(house, node, &folder, &remote)?;
+    // Without the kernel's datapath: it is not looked for, and nothing of it is removed.
+    let words = vec![prefixed("unix:", &remote), "--disable-system".into()];
+    let socket = folder.join("br0.mgmt");
+    let program = ProgramLaunch { openflow: Some(socket.clone()), ..daemon(DAEMON, &folder, "ovs", words)? };
+    let tenant = house.start(&node.name, "ovs", program)?;
+    wait_for_answer(&tenant, &folder.join("ovs.ctl"))?;
+    let meeting = folder.join("controller");
+    let controller = controller(house, node, forwarder, &meeting)?;
+    let fail = if forwarder.standalone { "standalone" } else { "secure" };
+    let mut line = format!(
+        "add-br br0 -- set bridge br0 datapath_type=netdev protocols=OpenFlow13,OpenFlow14 fail-mode={fail} \
+         other-config:disable-in-band=true other-config:datapath-id={dpid:016x}"
+    );
+    for (number, interface) in (1..).zip(interfaces(house, &node.name)) {
+        line += &format!(" -- add-port br0 {interface} -- set interface {interface} ofport_request={number}");
     }
+    if controller.is_some() {
+        line += &format!(" -- set-controller br0 unix:{}", meeting.display());
+    }
+    configure(&folder, &line)?;
+    fill(&tenant, controller.as_ref(), &socket, forwarder)
+}
 
-    /// Starts it in a node.
-    ///
-    /// # Errors
-    /// Host: a part of it does not start. Input: it refuses a rule.
-    pub fn start(&self, house: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
-        let folder = house.folder(&node.name)?;
-        let (data, meeting) = (folder.join("conf.db"), folder.join("controller"));
-        self.run(
-            &self.database_tool,
-            &folder,
-            [OsString::from("create"), data.clone().into()],
-            Some(&self.schema),
-        )?;
-        let remote = folder.join("db.sock");
-        let words = vec![data.into(), prefixed("--remote=punix:", &remote)];
-        let database = house.start(&node.name, "ovsdb", daemon(&self.database, &folder, "db", words))?;
-        wait_for_answer(&database, &remote)?;
-        self.configure(
-            &folder,
-            "--no-wait init -- set Open_vSwitch . other_config:userspace-tso-enable=true",
-        )?;
-        // Without the kernel's datapath: it is not looked for, and nothing of it is removed.
-        let words = vec![prefixed("unix:", &remote), "--disable-system".into()];
-        let socket = folder.join("br0.mgmt");
-        let program =
-            ProgramLaunch { openflow: Some(socket.clone()), ..daemon(&self.daemon, &folder, "ovs", words) };
-        let tenant = house.start(&node.name, "ovs", program)?;
-        wait_for_answer(&tenant, &folder.join("ovs.ctl"))?;
-        let controller = controller(house, node, forwarder, &meeting)?;
-        let fail = if forwarder.standalone { "standalone" } else { "secure" };
-        let mut line = format!(
-            "add-br br0 -- set bridge br0 datapath_type=netdev protocols=OpenFlow13,OpenFlow14 fail-mode={fail} \
-             other-config:disable-in-band=true other-config:datapath-id={dpid:016x}"
-        );
-        for (number, interface) in (1..).zip(interfaces(house, &node.name)) {
-            line +=
-                &format!(" -- add-port br0 {interface} -- set interface {interface} ofport_request={number}");
-        }
-        if controller.is_some() {
-            line += &format!(" -- set-controller br0 unix:{}", meeting.display());
-        }
-        self.configure(&folder, &line)?;
-        fill(&tenant, controller.as_ref(), &socket, forwarder)
-    }
+/// Makes a database, and starts its server.
+fn start_database(house: &mut Lab, node: &NodeSpec, folder: &Path, remote: &Path) -> Result<()> {
+    let data = folder.join("conf.db");
+    run(DATABASE_TOOL, folder, ["create".into(), data.clone().into(), find(SCHEMA)?.into()])?;
+    let words = vec![data.into(), prefixed("--remote=punix:", remote)];
+    let database = house.start(&node.name, "ovsdb", daemon(DATABASE, folder, "db", words)?)?;
+    wait_for_answer(&database, remote)?;
+    configure(folder, "--no-wait init -- set Open_vSwitch . other_config:userspace-tso-enable=true")
+}
 
-    /// Tells the database something, and waits until the daemon has done it.
-    fn configure(&self, folder: &Path, line: &str) -> Result<()> {
-        let words = [
-            prefixed("--db=unix:", &folder.join("db.sock")),
-            format!("--timeout={}", PATIENCE.as_secs()).into(),
-        ];
-        let words = words.into_iter().chain(line.split_whitespace().map(OsString::from));
-        self.run(&self.control, folder, words, None)
-    }
+/// Tells the database something, and waits until the daemon has done it.
+fn configure(folder: &Path, line: &str) -> Result<()> {
+    let words =
+        [prefixed("--db=unix:", &folder.join("db.sock")), format!("--timeout={}", PATIENCE.as_secs()).into()];
+    run(CONTROL, folder, words.into_iter().chain(line.split_whitespace().map(OsString::from)))
+}
 
-    /// Runs one of its tools to its end.
-    fn run(
-        &self,
-        tool: &Path,
-        folder: &Path,
-        words: impl IntoIterator<Item = OsString>,
-        last: Option<&Path>,
-    ) -> Result<()> {
-        let name = tool.display();
-        let mut command = Command::new(tool);
-        command.args(words).args(last).envs(environment(folder)).stdin(Stdio::null());
-        let output = command.output().map_err(|e| Problem::host(format!("cannot run {name}: {e}")))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let said = said.lines().next_back().unwrap_or("it said nothing").to_owned();
-        Err(Problem::host(format!("{name} ended with {}: {said}", output.status)))
+/// Runs one of its tools to its end.
+fn run(tool: Part, folder: &Path, words: impl IntoIterator<Item = OsString>) -> Result<()> {
+    let tool = find(tool)?;
+    let name = tool.display();
+    let mut command = Command::new(&tool);
+    command.args(words).envs(environment(folder)).stdin(Stdio::null());
+    let output = command.output().map_err(|e| Problem::host(format!("cannot run {name}: {e}")))?;
+    if output.status.success() {
+        return Ok(());
     }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = said.lines().next_back().unwrap_or("it said nothing").to_owned();
+    Err(Problem::host(format!("{name} ended with {}: {said}", output.status)))
 }
 
 /// Everything that it keeps is in the node's folder.
@@ -144,12 +120,8 @@ fn environment(folder: &Path) -> Vec<(String, OsString)> {
 }
 
 /// One of its daemons, in the foreground.
-fn daemon(file: &Path, folder: &Path, name: &str, mut words: Vec<OsString>) -> ProgramLaunch {
+fn daemon(file: Part, folder: &Path, name: &str, mut words: Vec<OsString>) -> Result<ProgramLaunch> {
     words.push(prefixed("--unixctl=", &folder.join(format!("{name}.ctl"))));
-    ProgramLaunch {
-        file: file.into(),
-        arguments: words,
-        environment: environment(folder),
-        ..ProgramLaunch::default()
-    }
+    let (file, environment) = (find(file)?.into(), environment(folder));
+    Ok(ProgramLaunch { file, arguments: words, environment, ..ProgramLaunch::default() })
 }

@@ -72,16 +72,11 @@ pub fn fill(
     if let Some(controller) = controller {
         // Every scenario leaves at least one rule.
         return wait_for(controller, "the switch has its rules", || {
-            rules(&mut client).is_ok_and(|rules| rules > 0)
+            count(&mut client).is_ok_and(|rules| rules > 0)
         });
     }
-    let changes = forwarder.rules.iter().map(|text| {
-        let read = flow::text::rule::flow_mod(FlowModCommand::Add, text);
-        read.map_err(|error| Problem::input(format!("{error} in '{text}'")))
-    });
-    let changes = changes.collect::<Result<Vec<FlowMod>>>()?;
     // Open vSwitch begins with a rule of its own where it may be a bridge.
-    let all = std::iter::once(client::delete_all()).chain(changes);
+    let all = std::iter::once(client::delete_all()).chain(rules(forwarder)?);
     let bodies: Vec<Body> = all.map(|change| client::flow_mod(&change)).collect();
     match client.change(&bodies)?.first() {
         None => Ok(()),
@@ -93,6 +88,18 @@ pub fn fill(
     }
 }
 
+/// Reads the rules of a node.
+///
+/// # Errors
+/// Input: the first that is none.
+pub fn rules(forwarder: &Forwarder) -> Result<Vec<FlowMod>> {
+    let read = |text: &String| {
+        let rule = flow::text::rule::flow_mod(FlowModCommand::Add, text);
+        rule.map_err(|error| Problem::input(format!("{error} in '{text}'")))
+    };
+    forwarder.rules.iter().map(read).collect()
+}
+
 /// Calls a switch at its socket.
 ///
 /// # Errors
@@ -102,7 +109,7 @@ pub fn call(socket: &Path) -> Result<Client> {
 }
 
 /// How many rules a switch has.
-fn rules(client: &mut Client) -> Result<usize> {
+fn count(client: &mut Client) -> Result<usize> {
     let all = client::flow_request(&client::delete_all());
     match client.multipart(Request::Flow(all))? {
         Reply::Flow(rules) => Ok(rules.len()),

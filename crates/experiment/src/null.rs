@@ -6,24 +6,24 @@
 //! **Why here.** The loop is [`load::null`]; the socket of its counters is one of the switch's, and `load` and `switch` do not see each
 //! other.
 //!
-//! **While it runs** whoever calls the socket of its counters gets the counters so far ([`CounterSocket`]).
+//! **While it runs** whoever calls the socket of its counters gets the counters so far ([`load::null::ask`] is the caller).
 //!
 //! **Price.** A frame that the transmitter has no room for is dropped and counted (`full`): a forwarder that waited would
 //! only move the loss to its receiver.
-
-mod socket;
 
 use crate::notices::Notices;
 use linux::port::{Direction, Port, PortOptions, Wait, open};
 use linux::sys::{clock, process};
 pub use load::null::{NullDirection, Opened};
-use load::null::{NullDocument, PATIENCE, RunningCounters, forward_all, shared_area};
+use load::null::{NullDocument, PATIENCE, RunningCounters, forward_all, shared_area, ways};
 use record::unit::frames_per_s;
 use record::{Problem, Result};
-use socket::CounterSocket;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use switch::config::Listen;
+use switch::stream::Listener;
 
 /// The version of the document.
 const SCHEMA: &str = "pathlab/null/1";
@@ -50,7 +50,7 @@ pub struct Forwarder {
     pair: Pair,
     left: Port,
     right: Port,
-    counter: Option<CounterSocket>,
+    counter: Option<Listener>,
     /// The two ports and what took effect.
     pub ports: Vec<Opened>,
 }
@@ -69,7 +69,8 @@ impl Forwarder {
             .help("name two ports that are not joined"));
         }
         let (left, right) = open_both(&pair)?;
-        let counter = pair.counters.clone().map(CounterSocket::open).transpose()?;
+        let counter =
+            pair.counters.clone().map(|path| Listener::open(&Listen::Unix(path), None)).transpose()?;
         let ports = vec![opened(&left), opened(&right)];
         Ok(Forwarder { pair, left, right, counter, ports })
     }
@@ -83,11 +84,8 @@ impl Forwarder {
             let ways = ways.into_iter().map(|way| way.over(duration_ns)).collect();
             NullDocument { schema: SCHEMA.into(), duration_ns, spin, ports: ports.clone(), ways }
         };
-        let answer = |running: &[RunningCounters]| {
-            if let Some(counter) = &counter {
-                counter.answer(running, document);
-            }
-        };
+        let answer =
+            |running: &[RunningCounters]| counter.iter().for_each(|socket| answer(socket, running, document));
         let wait = if spin { Wait::Poll } else { Wait::For(PATIENCE) };
         let pair = &self.pair;
         let (ways, problem) =
@@ -161,5 +159,75 @@ fn watch(
             notices.part(&rates.collect::<Vec<_>>().join(" there, back "), done_ms, total_ms);
             next += 1_000_000_000;
         }
+    }
+}
+
+/// Answers everybody who called the socket meanwhile; `document` makes the answer of the ways. A caller who is gone, or ways that do
+/// not answer because they are ending, are not this program's trouble: the caller sees that nothing came.
+fn answer(
+    socket: &Listener,
+    running: &[RunningCounters],
+    document: impl Fn(Vec<NullDirection>) -> NullDocument,
+) {
+    while let Some(mut caller) = socket.take() {
+        let Some(ways) = ways(running) else { continue };
+        let Ok(text) = serde_json::to_vec(&document(ways)) else { continue };
+        // A fresh socket's buffer holds many such documents, so this is one write and cannot wait.
+        let _ = caller.write_all(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use load::null::ask;
+    use std::sync::atomic::AtomicBool;
+
+    fn document(ways: Vec<NullDirection>) -> NullDocument {
+        NullDocument { schema: "x".into(), duration_ns: 7, spin: false, ports: vec![], ways }
+    }
+
+    #[test]
+    fn each_caller_gets_what_was_counted_by_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("counters");
+        let (running, stop) =
+            ([RunningCounters::default(), RunningCounters::default()], AtomicBool::new(false));
+        let counter = Listener::open(&Listen::Unix(path.clone()), None).unwrap();
+        std::thread::scope(|scope| {
+            for (number, one) in running.iter().enumerate() {
+                let stop = &stop;
+                scope.spawn(move || {
+                    let (mut answered, mut received) = (0, 0);
+                    while !stop.load(Relaxed) {
+                        received += 1;
+                        one.look(&mut answered, || NullDirection {
+                            received,
+                            full: number as u64,
+                            ..NullDirection::default()
+                        });
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    answer(&counter, &running, document);
+                    clock::sleep_until(clock::monotonic_ns() + 1_000_000);
+                }
+            });
+            let mut before = 0;
+            for _ in 0..20 {
+                let told = ask(&path).unwrap();
+                assert_eq!((told.duration_ns, told.ways.len(), told.ways[1].full), (7, 2, 1));
+                assert!(told.ways[0].received > before, "{} after {before}", told.ways[0].received);
+                before = told.ways[0].received;
+            }
+            stop.store(true, Relaxed);
+        });
+        drop(counter);
+        let words = ask(&path).unwrap_err().to_string();
+        assert!(words.contains("does not tell its counters"), "{words}");
+        assert!(!path.exists(), "the socket is gone with its program");
     }
 }
