@@ -24,7 +24,7 @@ pub enum Command {
     /// Build, inspect and take down labs: nodes and links inside this machine.
     Lab(cmd::lab::LabArgs),
     /// Clean up after pathlab commands that were killed.
-    Undo(cmd::undo::UndoArgs),
+    Undo,
     /// Measure a path: build it, send traffic, report where every frame went and what limited it.
     Run(cmd::run::RunArgs),
     /// List the records of runs.
@@ -39,7 +39,7 @@ pub enum Command {
     Test(cmd::test::TestArgs),
     /// One end of a test, started by pathlab itself inside a node.
     #[command(hide = true)]
-    Agent(cmd::agent::AgentArgs),
+    Agent,
     /// Capture frames: count them, write them, account for those lost.
     Capture(cmd::capture::CaptureArgs),
     /// Send frames: from a template, from a capture file, or by the kernel itself.
@@ -68,14 +68,14 @@ pub enum Command {
 pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
     match command {
         Command::Lab(args) => cmd::lab::run(args, output),
-        Command::Undo(args) => cmd::undo::run(args, output),
+        Command::Undo => cmd::undo::run(output),
         Command::Run(args) => cmd::run::run(args, output),
         Command::Runs(args) => cmd::runs::run(args, output),
         Command::Show(args) => cmd::show::run(args, output),
         Command::Report(args) => cmd::report::run(args, output),
         Command::Serve(args) => cmd::serve::run(args, output),
         Command::Test(args) => cmd::test::run(args, output),
-        Command::Agent(args) => cmd::agent::run(args, output),
+        Command::Agent => cmd::agent::run(),
         Command::Capture(args) => cmd::capture::run(args, output),
         Command::Send(args) => cmd::send::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),

@@ -44,6 +44,8 @@ pub struct Output {
     pub colour: bool,
     /// A progress bar may be drawn on standard error.
     pub progress: bool,
+    /// Results go to standard error, too.
+    pub stderr: bool,
 }
 
 impl Output {
@@ -55,19 +57,13 @@ impl Output {
             json,
             colour: std::io::stdout().is_terminal() && !no_colour && !dumb,
             progress: std::io::stderr().is_terminal() && !dumb && !json,
+            stderr: false,
         }
     }
 
     /// One sentence on standard error, whatever the output form.
     pub fn problem(&self, problem: &Problem) {
         eprintln!("pathlab: {problem}");
-    }
-
-    /// What went wrong besides, when the results are there: one sentence on standard error, and no other exit code.
-    pub fn warn(&self, done: record::Result<()>) {
-        if let Err(problem) = done {
-            eprintln!("pathlab: warning: {problem}");
-        }
     }
 
     /// A line on standard error that is not a result.
@@ -78,21 +74,13 @@ impl Output {
     /// Prints a result: `value` as JSON, or the text that `people` makes of it.
     pub fn result<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<()> {
         let text = self.one(value, serde_json::to_string_pretty, people)?;
-        self.text(&if text.ends_with('\n') { text } else { text + "\n" })
+        self.text(&if text.ends_with('\n') { text } else { text + "\n" }).map(drop)
     }
 
-    /// One of several results: as one line of JSON, or the line that `people` makes of it.
-    pub fn line<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<()> {
-        self.line_if_read(value, people).map(drop)
-    }
-
-    /// As [`Output::line`]; false when the reader has gone away (`pathlab flow monitor … | head`).
-    pub fn line_if_read<T: Serialize>(
-        &self,
-        value: &T,
-        people: impl FnOnce(&T) -> String,
-    ) -> record::Result<bool> {
-        self.put(&(self.one(value, serde_json::to_string, people)? + "\n"))
+    /// One of several results: as one line of JSON, or the line that `people` makes of it; false when the reader has gone away
+    /// (`pathlab flow monitor … | head`).
+    pub fn line<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<bool> {
+        self.text(&(self.one(value, serde_json::to_string, people)? + "\n"))
     }
 
     /// A value as JSON, or in words. In a build with debug assertions no JSON leaves that `docs/json.md` does not have.
@@ -113,17 +101,17 @@ impl Output {
         write(value).map_err(no_json)
     }
 
-    /// Writes text to standard output; a closed pipe (`pathlab runs | head`) is not an error.
-    pub fn text(&self, text: &str) -> record::Result<()> {
-        self.put(text).map(drop)
-    }
-
-    /// Writes text; false when the pipe is closed.
-    fn put(&self, text: &str) -> record::Result<bool> {
+    /// Writes text to standard output; false when the pipe is closed (`pathlab runs | head`), which is not an error.
+    pub fn text(&self, text: &str) -> record::Result<bool> {
+        if self.stderr {
+            // That it is closed is no reason to end what is reported.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            return Ok(true);
+        }
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
             Ok(()) => Ok(true),
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
             Err(e) => Err(Problem::host(format!("cannot write to standard output: {e}"))),
         }
     }
@@ -135,7 +123,7 @@ impl Notices for Output {
     }
 
     fn warn(&self, problem: &Problem) {
-        Output::warn(self, Err(problem.clone()));
+        eprintln!("pathlab: warning: {problem}");
     }
 
     fn part(&self, line: &str, _done_ms: u64, _total_ms: u64) {

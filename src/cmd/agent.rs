@@ -1,17 +1,11 @@
 //! `pathlab agent`: one end of a test, started by pathlab itself inside a node; the conversation is on standard input.
 
-use crate::output::Output;
-use clap::Args;
 use record::{Problem, Result};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-/// Flags of `pathlab agent`.
-#[derive(Args)]
-pub struct AgentArgs {}
-
 /// Serves the controller on standard input until it closes the connection.
-pub fn run(_args: AgentArgs, _output: &Output) -> Result<()> {
+pub fn run() -> Result<()> {
     let stdin = std::io::stdin();
     let socket = stdin.as_fd().try_clone_to_owned().map(UnixStream::from);
     let socket = socket.and_then(|socket| socket.peer_addr().map(|_| socket));

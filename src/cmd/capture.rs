@@ -14,7 +14,6 @@ use record::capture::{CaptureReading, CaptureReport, CaptureSecond, StreamCount}
 use record::ledger::NamedCount;
 use record::unit::{bits_per_s, bytes, count, duration, frames_per_s, many, time_ns};
 use record::{PlaceDrop, PortSetting, Problem, Result};
-use std::io::Write;
 use std::time::Duration;
 
 /// Flags of `pathlab capture`.
@@ -86,8 +85,9 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     }
     let wish = wish(&args)?;
     experiment::interruptible()?;
-    let mut teller =
-        CaptureOutput { output, to_stderr: args.write.as_deref() == Some("-"), quiet: args.quiet };
+    // When the frames go to standard output, the report does not.
+    let stderr = args.write.as_deref() == Some("-");
+    let mut teller = CaptureOutput { output: &Output { stderr, ..*output }, quiet: args.quiet };
     let interface = interface_of(&args.uri, true).map(|(interface, ..)| interface);
     let stamping = stamps::prepare(args.timestamps, interface.as_deref(), &args.uri, Side::Receive, output)?;
     let pending = args.half.begin()?;
@@ -103,7 +103,7 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
             half.captured = Some(report.clone());
         })?;
     }
-    teller.tell(&report, people)?;
+    teller.output.line(&report, people)?;
     put_back?;
     if let Some(problem) = problem {
         return Err(problem);
@@ -169,25 +169,10 @@ fn file(args: &CaptureArgs, path: &str) -> FileOptions {
     }
 }
 
-/// Reports on standard output, or on standard error when the frames go to standard output.
+/// Reports while it captures.
 struct CaptureOutput<'a> {
     output: &'a Output,
-    to_stderr: bool,
     quiet: bool,
-}
-
-impl CaptureOutput<'_> {
-    /// One line of JSON, or what `people` makes of it.
-    fn tell<T: serde::Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> Result<()> {
-        if !self.to_stderr {
-            return self.output.line(value, people);
-        }
-        let line =
-            if self.output.json { serde_json::to_string(value).unwrap_or_default() } else { people(value) };
-        // A closed standard error is no reason to end the capture.
-        let _ = writeln!(std::io::stderr(), "{line}");
-        Ok(())
-    }
 }
 
 impl Listener for CaptureOutput<'_> {
@@ -209,7 +194,7 @@ impl Listener for CaptureOutput<'_> {
     }
 
     fn second(&mut self, second: &CaptureSecond) -> Result<()> {
-        if self.quiet { Ok(()) } else { self.tell(second, second_line) }
+        if self.quiet { Ok(()) } else { self.output.line(second, second_line).map(drop) }
     }
 }
 

@@ -82,7 +82,8 @@ struct ControllerState<'a> {
     filled: AtomicUsize,
     stop: AtomicBool,
     ended: Mutex<Vec<One>>,
-    running: AtomicUsize,
+    /// Every connection has one of these.
+    running: Arc<()>,
     /// What is learned from each switch, by its dpid; its auxiliary connections share it.
     learners: Mutex<HashMap<String, Arc<Mutex<Learner>>>>,
 }
@@ -109,7 +110,7 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
         filled: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         ended: Mutex::new(vec![]),
-        running: AtomicUsize::new(0),
+        running: Arc::new(()),
         learners: Mutex::new(HashMap::new()),
     };
     let mut called = vec![];
@@ -157,15 +158,15 @@ impl ControllerState<'_> {
             let threads: Vec<_> = called
                 .into_iter()
                 .map(|(name, client)| {
-                    self.running.fetch_add(1, Relaxed);
-                    scope.spawn(move || self.serve(&name, client).map_err(|problem| problem.at(name)))
+                    let one = Arc::clone(&self.running);
+                    scope.spawn(move || self.serve(&name, client, one).map_err(|problem| problem.at(name)))
                 })
                 .collect();
-            while !(self.is_over() || listeners.is_empty() && self.running.load(Relaxed) == 0) {
+            while !(self.is_over() || listeners.is_empty() && Arc::strong_count(&self.running) == 1) {
                 for stream in listeners.iter().filter_map(Listener::take) {
-                    if self.running.load(Relaxed) < MOST_SWITCHES {
-                        self.running.fetch_add(1, Relaxed);
-                        scope.spawn(move || self.welcome(stream));
+                    if Arc::strong_count(&self.running) <= MOST_SWITCHES {
+                        let one = Arc::clone(&self.running);
+                        scope.spawn(move || self.welcome(stream, one));
                     }
                 }
                 std::thread::sleep(TURN);
@@ -179,22 +180,16 @@ impl ControllerState<'_> {
     }
 
     /// A switch that connected to us: a problem with it is reported and ends nothing else.
-    fn welcome(&self, stream: Stream) {
+    fn welcome(&self, stream: Stream, one: Arc<()>) {
         let name = stream.name();
-        let done = match Client::over(stream, &self.versions, self.limit) {
-            Ok(client) => self.serve(&name, client),
-            Err(problem) => {
-                self.running.fetch_sub(1, Relaxed);
-                Err(problem)
-            }
-        };
-        if let Err(problem) = done {
+        let client = Client::over(stream, &self.versions, self.limit);
+        if let Err(problem) = client.and_then(|client| self.serve(&name, client, one)) {
             self.output.problem(&problem.at(name));
         }
     }
 
     /// One switch from its hello to its end.
-    fn serve(&self, name: &str, mut client: Client) -> Result<()> {
+    fn serve(&self, name: &str, mut client: Client, _running: Arc<()>) -> Result<()> {
         let mut one = One { peer: name.to_owned(), openflow: client.version().to_string(), ..One::default() };
         let done = self
             .meet(&mut client, &mut one)
@@ -203,7 +198,6 @@ impl ControllerState<'_> {
             .and_then(|()| self.answer(&mut client, &mut one));
         one.ended = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
         self.ended.lock().unwrap_or_else(|broken| broken.into_inner()).push(one);
-        self.running.fetch_sub(1, Relaxed);
         done
     }
 

@@ -10,10 +10,10 @@ pub mod rules;
 mod state;
 
 use crate::output::{Fields, Output, object};
-use ask::Verb;
 use clap::{Args, Subcommand};
 use flow::interpret::{InputFrame, NO_COOKIE};
 use flow::port::Port;
+use flow::rule::FlowModCommand;
 use flow::text::{Piece, action, file, frame, hex, rule, value};
 use flow::trace;
 use flow::{Field, Pipeline, PortNo};
@@ -87,9 +87,9 @@ pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     match args.command {
         FlowCommand::Trace(args) => tell(&args, output),
-        FlowCommand::Add(args) => rules::change(Verb::Add, &args, output),
-        FlowCommand::Mod(args) => rules::change(Verb::Modify, &args, output),
-        FlowCommand::Del(args) => rules::change(Verb::Delete, &args, output),
+        FlowCommand::Add(args) => rules::change(FlowModCommand::Add, &args, output),
+        FlowCommand::Mod(args) => rules::change(FlowModCommand::Modify, &args, output),
+        FlowCommand::Del(args) => rules::change(FlowModCommand::Delete, &args, output),
         FlowCommand::Dump(args) => rules::dump(&args, output),
         FlowCommand::Monitor(args) => monitor::monitor(&args, output),
         FlowCommand::Diff(args) => rules::diff(&args, output),

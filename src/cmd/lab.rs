@@ -74,17 +74,8 @@ enum LabCommand {
 
 /// Runs the command.
 pub fn run(args: LabArgs, output: &Output) -> Result<()> {
-    match args.command {
-        LabCommand::Hold { name } => return hold(&name),
-        LabCommand::Show { file } => return show(&file, output),
-        _ => {}
-    }
-    // What killed commands left behind is removed first; failing to remove it is no reason to refuse other work.
-    match undo::open()?.clean() {
-        Ok(undone) => {
-            undone.iter().for_each(|name| output.note(&format!("undid '{name}', whose owner is gone")))
-        }
-        Err(problem) => output.problem(&problem),
+    if !matches!(args.command, LabCommand::Hold { .. } | LabCommand::Show { .. }) {
+        clean(output)?;
     }
     match args.command {
         LabCommand::Up { file, name } => up(&file, name, output),
@@ -93,8 +84,20 @@ pub fn run(args: LabArgs, output: &Output) -> Result<()> {
         LabCommand::List => list(output),
         LabCommand::Exec { name, node, command } => Err(exec(&name, &node, &command)),
         LabCommand::Check { name } => check(&name, output),
-        LabCommand::Show { .. } | LabCommand::Hold { .. } => Ok(()),
+        LabCommand::Show { file } => show(&file, output),
+        LabCommand::Hold { name } => hold(&name),
     }
+}
+
+/// What killed commands left behind is removed first; failing to remove it is no reason to refuse other work.
+fn clean(output: &Output) -> Result<()> {
+    match undo::open()?.clean() {
+        Ok(undone) => {
+            undone.iter().for_each(|name| output.note(&format!("undid '{name}', whose owner is gone")))
+        }
+        Err(problem) => output.problem(&problem),
+    }
+    Ok(())
 }
 
 fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
@@ -103,8 +106,7 @@ fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
     let name = name.unwrap_or_else(|| Topology::default_name(file));
     let begun = clock::monotonic_ns();
     if userns::outer_uid() == 0 {
-        process::install_interrupt_handler()
-            .map_err(|error| Problem::host(format!("cannot handle signals: {error}")))?;
+        experiment::interruptible()?;
         drop(programs::up(&topology, &name, Lifetime::Persistent)?);
     } else {
         start_holder(&topology, &name)?;
@@ -259,22 +261,19 @@ fn check(name: &str, output: &Output) -> Result<()> {
         schema: "pathlab/lab-check/1", lab: name, interfaces: &lines, differing, tenants: &tenants,
     };
     output.result(&document, |_| check_table(&lines) + &tenant_lines(&tenants))?;
-    if let Some(gone) = tenants.iter().find(|tenant| !tenant.alive) {
-        return Err(Problem::measured(format!("the {} of node {} has ended", gone.role, gone.node))
-            .at(format!("lab {name}"))
-            .help(format!("build the lab again with 'pathlab lab down {name}' and 'pathlab lab up …'")));
-    }
-    match differing {
-        0 => Ok(()),
-        _ => Err(Problem::measured(format!(
-            "{differing} of {} interfaces differ from the topology",
-            lines.len()
-        ))
-        .at(format!("lab {name}"))
-        .help(format!(
-            "build it again with 'pathlab lab down {name}' and 'pathlab lab up …', or measure it as found"
-        ))),
-    }
+    let again = format!("'pathlab lab down {name}' and 'pathlab lab up …'");
+    let (what, advice) = match tenants.iter().find(|tenant| !tenant.alive) {
+        None if differing == 0 => return Ok(()),
+        None => (
+            format!("{differing} of {} interfaces differ from the topology", lines.len()),
+            format!("build it again with {again}, or measure it as found"),
+        ),
+        Some(gone) => (
+            format!("the {} of node {} has ended", gone.role, gone.node),
+            format!("build the lab again with {again}"),
+        ),
+    };
+    Err(Problem::measured(what).at(format!("lab {name}")).help(advice))
 }
 
 fn check_table(lines: &[CheckLine]) -> String {

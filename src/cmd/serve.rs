@@ -10,7 +10,6 @@ use load::conversation::agent::{self, TestLock};
 use record::{Problem, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::time::Duration;
 
 /// The port of the control connection.
@@ -47,13 +46,13 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
         let document = object! { schema: "pathlab/serve/1", listening: address.to_string() };
         output.line(&document, |_| format!("serving tests at {address}"))?;
     }
-    let (turns, open) = (TestLock::default(), Arc::new(AtomicUsize::new(0)));
+    // Each control connection has one of these.
+    let (turns, open) = (TestLock::default(), Arc::new(()));
     loop {
         if process::interrupted() {
             return Err(Problem::measured("interrupted: no further tests are answered"));
         }
-        let accepted = listener.accept();
-        let (stream, peer) = match accepted {
+        let (stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) if is_passing(&error) => continue,
             Err(error) => return Err(Problem::host(format!("cannot accept connections: {error}"))),
@@ -61,17 +60,16 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
         if args.once {
             return serve(stream, peer, &turns);
         }
-        if open.load(std::sync::atomic::Ordering::Acquire) >= MOST {
+        if Arc::strong_count(&open) > MOST {
             output.note(&format!("{peer}: refused, {MOST} control connections are open"));
             continue;
         }
-        open.fetch_add(1, AcqRel);
         let (turns, open) = (turns.clone(), Arc::clone(&open));
         std::thread::spawn(move || {
             if let Err(problem) = serve(stream, peer, &turns) {
                 eprintln!("pathlab: {problem}");
             }
-            open.fetch_sub(1, AcqRel);
+            drop(open);
         });
     }
 }

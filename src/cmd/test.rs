@@ -20,8 +20,6 @@ use record::{Delta, Latency, Problem, Rate, Result, TestSpec};
 use serde::Serialize;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::process::{Child, Command};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 use study::table::facts;
 
@@ -74,7 +72,7 @@ pub struct TestArgs {
     send_buffer: Option<u32>,
     /// Ask for a receive buffer of this size, or keep the system's [default: 67108864 for datagrams, beyond
     /// net.core.rmem_max where permitted; system for TCP].
-    #[arg(long, value_name = "BYTES|system")]
+    #[arg(long, value_name = "BYTES|system", value_parser = buffer)]
     receive_buffer: Option<Buffer>,
     /// Ports of a frames test: KIND for both ends or SENDER/RECEIVER, of int, ring, xdp [default: int].
     #[arg(long, default_value = "", hide_default_value = true, value_name = "PORTS")]
@@ -100,19 +98,13 @@ pub struct TestArgs {
 #[derive(Debug, Clone, Copy)]
 struct Buffer(Option<u32>);
 
-impl FromStr for Buffer {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "system" => Ok(Buffer(None)),
-            _ => {
-                let bytes = unit::bytes(text).map_err(|what| format!("{what}, or system"))?;
-                let bytes = u32::try_from(bytes).map_err(|_| format!("'{text}' is 4 GiB or more"))?;
-                Ok(Buffer(Some(bytes)))
-            }
-        }
+fn buffer(text: &str) -> std::result::Result<Buffer, String> {
+    if text == "system" {
+        return Ok(Buffer(None));
     }
+    let bytes = unit::bytes(text).map_err(|what| format!("{what}, or system"))?;
+    let bytes = u32::try_from(bytes).map_err(|_| format!("'{text}' is 4 GiB or more"))?;
+    Ok(Buffer(Some(bytes)))
 }
 
 /// The document of `--json`.
@@ -139,12 +131,11 @@ struct Summary {
 
 /// Connects, runs the test, prints the result.
 pub fn run(args: TestArgs, output: &Output) -> Result<()> {
-    let (control, host) = resolve(&args)?;
+    let control = resolve(&args)?;
     let spec = spec_of(&args, control.ip());
     load::check_spec(&spec)?;
-    let mut receiver = connect(control, &host)?;
-    let (mut sender, child) = local_agent()?;
-    let _child = Reaped(child);
+    let mut receiver = connect(control, &args.host)?;
+    let mut sender = experiment::measure::start_here()?;
     let (begun, length_ms) = (Instant::now(), load::length_ms(&spec));
     let interface = linux::observe::next_hop::interface_to(control.ip()).ok().filter(|_| output.progress);
     let mut meter = interface.map(|interface| Meter { interface, last: None, said: String::new() });
@@ -155,13 +146,13 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         (done, format!("{}: {seconds:.0} of {total:.0} s{rates}", spec.kind))
     };
     let outcome = progress::watched(output, length_ms, look, || {
-        controller::run(&spec, &mut sender, &mut receiver, control.ip(), &mut NoObserver)
+        controller::run(&spec, &mut sender.link, &mut receiver, control.ip(), &mut NoObserver)
     });
     drop(sender);
     let outcome = outcome?;
     let summary = Summary::of(&spec, &outcome);
     let document =
-        TestDocument { schema: "pathlab/test/1", host: &host, spec: &spec, outcome: &outcome, summary };
+        TestDocument { schema: "pathlab/test/1", host: &args.host, spec: &spec, outcome: &outcome, summary };
     output.result(&document, |document| table(document))?;
     let (end, what) = match spec.kind.is_round_trip() {
         true => (&outcome.sender, "no reply came back"),
@@ -231,16 +222,13 @@ fn rate_of(args: &TestArgs) -> Option<Rate> {
 
 /// Splits HOST[:PORT]; an IPv6 address with a port has brackets.
 fn split_host(text: &str) -> Result<(&str, u16)> {
-    if text.parse::<IpAddr>().is_ok() {
-        return Ok((text, PORT));
-    }
-    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, "")) => return Ok((host, PORT)),
-        Some((host, rest)) => (host, rest.strip_prefix(':').unwrap_or(rest)),
-        None => match text.rsplit_once(':') {
-            Some(split) => split,
-            None => return Ok((text, PORT)),
-        },
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, port) = match bracketed.or_else(|| text.rsplit_once(':')) {
+        None => return Ok((text, PORT)),
+        Some(_) if text.parse::<IpAddr>().is_ok() => return Ok((text, PORT)),
+        Some((host, "")) if bracketed.is_some() => return Ok((host, PORT)),
+        Some((host, rest)) if bracketed.is_some() => (host, rest.strip_prefix(':').unwrap_or(rest)),
+        Some(split) => split,
     };
     let port = port.parse().map_err(|_| {
         Problem::input(format!("'{port}' in '{text}' is not a port"))
@@ -249,7 +237,7 @@ fn split_host(text: &str) -> Result<(&str, u16)> {
     Ok((host, port))
 }
 
-fn resolve(args: &TestArgs) -> Result<(SocketAddr, String)> {
+fn resolve(args: &TestArgs) -> Result<SocketAddr> {
     let (host, port) = split_host(&args.host)?;
     let fits = |address: &SocketAddr| (!args.ipv6 || address.is_ipv6()) && (!args.ipv4 || address.is_ipv4());
     let addresses = (host, port).to_socket_addrs().map_err(|error| {
@@ -260,11 +248,8 @@ fn resolve(args: &TestArgs) -> Result<(SocketAddr, String)> {
         (_, true) => " with IPv4",
         _ => "",
     };
-    let address = addresses
-        .into_iter()
-        .find(fits)
-        .ok_or_else(|| Problem::input(format!("the host '{host}' has no address{family}")))?;
-    Ok((address, args.host.clone()))
+    let none = || Problem::input(format!("the host '{host}' has no address{family}"));
+    addresses.into_iter().find(fits).ok_or_else(none)
 }
 
 fn connect(address: SocketAddr, host: &str) -> Result<AgentLink> {
@@ -274,24 +259,6 @@ fn connect(address: SocketAddr, host: &str) -> Result<AgentLink> {
     })?;
     let _ = stream.set_nodelay(true);
     AgentLink::from_stream(stream, host)
-}
-
-fn local_agent() -> Result<(AgentLink, Child)> {
-    let own =
-        std::env::current_exe().map_err(|e| Problem::host(format!("cannot find my own program: {e}")))?;
-    let mut command = Command::new(own);
-    command.arg("agent");
-    load::conversation::spawn(command)
-}
-
-/// A child that is waited for when it goes out of sight; its link is closed by then, so it ends.
-struct Reaped(Child);
-
-impl Drop for Reaped {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// What the interface towards the other host moves: the ends of a test report when it is over, the kernel at once.

@@ -1,14 +1,9 @@
 //! `pathlab undo`: removes what killed commands left behind.
 
 use crate::output::{Output, object};
-use clap::Args;
-
-/// Flags of `pathlab undo`.
-#[derive(Args)]
-pub struct UndoArgs {}
 
 /// Runs the command.
-pub fn run(_args: UndoArgs, output: &Output) -> record::Result<()> {
+pub fn run(output: &Output) -> record::Result<()> {
     let undone = linux::undo::open()?.clean()?;
     let document = object! { schema: linux::undo::SCHEMA, undone };
     output.result(&document, |document| match document.undone.is_empty() {

@@ -47,7 +47,7 @@ pub fn run(args: &Dpctl, output: &Output) -> Result<()> {
                     .help("dpctl status NAME prints what begins with NAME"));
             }
         };
-        return output.text(&status(&switch, &args.tls, wanted)?);
+        return output.text(&status(&switch, &args.tls, wanted)?).map(drop);
     }
     let mut words = translate(&switch, &command, &rest)?;
     words.extend(super::words::of_tls(&args.tls));

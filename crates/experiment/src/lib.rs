@@ -20,5 +20,5 @@ pub mod programs;
 pub mod session;
 pub mod watch;
 
-pub use notices::Notices;
+pub use notices::{Notices, down};
 pub use process::{interruptible, now};

@@ -1,12 +1,13 @@
 //! One test in the lab: two agents, one path, one watch.
 
+use crate::process::this_program;
 use crate::watch::{TestObservation, TestObserver};
 use linux::lab::{Lab, Node};
 use linux::observe::{Actor, Observer};
 use linux::sys::process::ProcessIdentity;
 use load::{AgentLink, Outcome};
 use record::{Path, Problem, Result, TestSpec};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -110,9 +111,19 @@ impl Drop for Process {
 
 /// Starts an agent inside a node.
 pub fn start(node: &Node) -> Result<AgentProcess> {
-    let mut command = node.command(crate::process::this_program()?);
+    agent(node.command(this_program()?)).map_err(|problem| problem.at(format!("node {}", node.name())))
+}
+
+/// Starts an agent where this process is.
+///
+/// # Errors
+/// Host: it cannot be started.
+pub fn start_here() -> Result<AgentProcess> {
+    agent(Command::new(this_program()?))
+}
+
+fn agent(mut command: Command) -> Result<AgentProcess> {
     command.arg("agent");
-    let (link, child) =
-        load::conversation::spawn(command).map_err(|problem| problem.at(format!("node {}", node.name())))?;
+    let (link, child) = load::conversation::spawn(command)?;
     Ok(AgentProcess { link, process: Process(child) })
 }

@@ -1,10 +1,8 @@
 //! `pathlab bench`: pathlab measured against its peers, as ratios in one run.
 
-mod capture;
-mod flags;
 mod null;
 mod peers;
-mod send;
+mod ports;
 
 use crate::output::Output;
 use clap::{Args, Subcommand};
@@ -21,9 +19,9 @@ enum What {
     /// Compare with netperf and iperf3 in one lab, interleaved: TCP stream, small datagrams, TCP request/response.
     Peers(peers::PeersArgs),
     /// Measure reception, as in the libtrace diary's experiment: port kind × frame size × ring size × offered rate, loss by place and CPU cost.
-    Capture(capture::CaptureArgs),
+    Capture(ports::CaptureArgs),
     /// Measure transmission: port kind × frame size, frames per second, CPU cost.
-    Send(send::SendArgs),
+    Send(ports::SendArgs),
     /// Measure the smallest forwarder over every pairing of ports: Mframe/s and copies per frame.
     Null(null::NullArgs),
 }
@@ -32,8 +30,8 @@ enum What {
 pub fn run(args: BenchArgs, output: &Output) -> record::Result<()> {
     match args.what {
         What::Peers(args) => peers::run(args, output),
-        What::Capture(args) => capture::run(args, output),
-        What::Send(args) => send::run(args, output),
+        What::Capture(args) => ports::capture(args, output),
+        What::Send(args) => ports::send(args, output),
         What::Null(args) => null::run(args, output),
     }
 }

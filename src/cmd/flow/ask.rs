@@ -39,6 +39,13 @@ impl AskArgs {
         Client::call(&to, credentials.as_ref(), &self.speak.versions()?, self.speak.timeout)
     }
 
+    /// Calls the switch and asks it; the version that it speaks comes along.
+    pub fn ask<T>(&self, work: impl FnOnce(&mut Client) -> Result<T>) -> Result<(T, String)> {
+        let mut client = self.call()?;
+        let answer = work(&mut client).map_err(self.place())?;
+        Ok((answer, client.version().to_string()))
+    }
+
     /// Names the switch in a problem.
     pub fn place(&self) -> impl Fn(Problem) -> Problem + use<> {
         let switch = self.switch.clone();
@@ -54,17 +61,6 @@ impl SpeakArgs {
         let unknown = || Problem::input(format!("OpenFlow '{asked}' is not supported")).help("1.3 or 1.4");
         found.map(|one| vec![one]).ok_or_else(|| unknown().at("--openflow"))
     }
-}
-
-/// What a command does with rules, groups or meters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    /// Adds.
-    Add,
-    /// Changes.
-    Modify,
-    /// Deletes.
-    Delete,
 }
 
 /// Asks a switch and gives the reply to just this question: `multipart!(client, GroupDesc(Empty {}))`.

@@ -170,7 +170,7 @@ impl MonitorOutput<'_> {
             line.0.extend(told.fields);
             let people =
                 |_: &Fields| format!("{:9.3} s {:<10} {}", at_ns as f64 / 1e9, told.event, told.words);
-            let is_read = self.output.line_if_read(&line, people)?;
+            let is_read = self.output.line(&line, people)?;
             self.left = if is_read { self.left.map(|left| left - 1) } else { Some(0) };
         }
         Ok(())

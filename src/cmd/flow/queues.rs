@@ -137,19 +137,14 @@ fn rate(permille: Option<u16>, bps: Option<u64>) -> String {
     }
 }
 
-fn read(client: &mut Client, args: &QueuesArgs) -> Result<Vec<OneQueue>> {
-    let ports = port_list(client)?;
-    let port = chosen(args.port.as_deref(), &ports)?;
-    let described = described(client, port, &ports)?;
-    let stats = stats(client, port)?;
-    Ok(join(&described, &stats, &ports))
-}
-
 /// Prints the queues.
 pub fn queues(args: &QueuesArgs, output: &Output) -> Result<()> {
-    let mut client = args.ask.call()?;
-    let queues = read(&mut client, args).map_err(args.ask.place())?;
-    let (switch, openflow) = (&args.ask.switch, client.version().to_string());
+    let (queues, openflow) = args.ask.ask(|client| {
+        let ports = port_list(client)?;
+        let port = chosen(args.port.as_deref(), &ports)?;
+        Ok(join(&described(client, port, &ports)?, &stats(client, port)?, &ports))
+    })?;
+    let switch = &args.ask.switch;
     let document = object! { schema: "pathlab/flow-queues/1", switch, openflow, queues: &queues };
     output.result(&document, |_| {
         let row = |one: &OneQueue| {

@@ -1,6 +1,6 @@
 //! `pathlab flow add`, `mod`, `del`, `dump` and `diff`: the rules of a switch.
 
-use super::ask::{AskArgs, Verb, counted, multipart, nanoseconds};
+use super::ask::{AskArgs, counted, multipart, nanoseconds};
 use super::queues;
 use crate::output::{Output, object};
 use clap::Args;
@@ -59,15 +59,14 @@ pub struct DiffArgs {
     file: String,
 }
 
-fn command(verb: Verb, strict: bool) -> FlowModCommand {
-    match (verb, strict) {
-        (Verb::Add, _) => FlowModCommand::Add,
-        (Verb::Modify, false) => FlowModCommand::Modify,
-        (Verb::Modify, true) => FlowModCommand::ModifyStrict,
-        (Verb::Delete, false) => FlowModCommand::Delete,
-        (Verb::Delete, true) => FlowModCommand::DeleteStrict,
-    }
-}
+/// What a line of a file may begin with.
+const COMMANDS: [(&str, FlowModCommand); 5] = [
+    ("add", FlowModCommand::Add),
+    ("modify", FlowModCommand::Modify),
+    ("modify_strict", FlowModCommand::ModifyStrict),
+    ("delete", FlowModCommand::Delete),
+    ("delete_strict", FlowModCommand::DeleteStrict),
+];
 
 /// A change with its text, to name it when it is refused.
 pub struct Named {
@@ -80,23 +79,23 @@ pub struct Named {
 }
 
 /// What was done, for people.
-fn sentence(verb: Verb, sent: usize, removed: Option<u64>) -> String {
+fn sentence(command: FlowModCommand, sent: usize, removed: Option<u64>) -> String {
     let count = |number: u64, noun: &str| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
     let sent = sent as u64;
-    match (verb, removed) {
-        (Verb::Add, _) => count(sent, "rule") + " added",
-        (Verb::Modify, _) => count(sent, "change") + " sent to modify rules",
-        (Verb::Delete, Some(removed)) => count(removed, "rule") + " deleted",
-        (Verb::Delete, None) => {
+    match (command, removed) {
+        (FlowModCommand::Add, _) => count(sent, "rule") + " added",
+        (FlowModCommand::Delete, Some(removed)) => count(removed, "rule") + " deleted",
+        (FlowModCommand::Delete, None) => {
             count(sent, "change") + " sent to delete rules; how many were deleted is not known"
         }
+        _ => count(sent, "change") + " sent to modify rules",
     }
 }
 
 /// Makes changes of rules.
-pub fn change(verb: Verb, args: &ChangeArgs, output: &Output) -> Result<()> {
+pub fn change(command: FlowModCommand, args: &ChangeArgs, output: &Output) -> Result<()> {
     let place = args.ask.place();
-    let changes = wanted(verb, args)?;
+    let changes = wanted(command, args)?;
     let mut client = args.ask.call()?;
     let bodies: Vec<Body> = changes.iter().map(|named| client::flow_mod(&named.change)).collect();
     let before = held(&mut client, &changes);
@@ -112,14 +111,18 @@ pub fn change(verb: Verb, args: &ChangeArgs, output: &Output) -> Result<()> {
     if problem.is_none() || output.json {
         let (switch, openflow, sent) = (&args.ask.switch, client.version().to_string(), changes.len());
         let document = object! { schema: "pathlab/flow-change/1", switch, openflow, sent, removed, refused };
-        output.result(&document, |_| sentence(verb, sent, removed))?;
+        output.result(&document, |_| sentence(command, sent, removed))?;
     }
     problem.map_or(Ok(()), |problem| Err(place(problem)))
 }
 
 /// The changes that the arguments ask for.
-fn wanted(verb: Verb, args: &ChangeArgs) -> Result<Vec<Named>> {
-    let command = command(verb, args.strict);
+fn wanted(command: FlowModCommand, args: &ChangeArgs) -> Result<Vec<Named>> {
+    let command = match command {
+        FlowModCommand::Modify if args.strict => FlowModCommand::ModifyStrict,
+        FlowModCommand::Delete if args.strict => FlowModCommand::DeleteStrict,
+        command => command,
+    };
     let mut changes = vec![];
     for text in &args.rules {
         changes.push(named("RULE", text, command)?);
@@ -128,7 +131,7 @@ fn wanted(verb: Verb, args: &ChangeArgs) -> Result<Vec<Named>> {
         changes.extend(read(file, command)?);
     }
     if changes.is_empty() {
-        if verb != Verb::Delete || !args.file.is_empty() {
+        if !is_delete(command) || !args.file.is_empty() {
             return Err(Problem::input("there is no rule").help("write one, or --file FILE"));
         }
         // Without a match: every rule, as ovs-ofctl del-flows.
@@ -137,12 +140,14 @@ fn wanted(verb: Verb, args: &ChangeArgs) -> Result<Vec<Named>> {
     Ok(changes)
 }
 
+fn is_delete(command: FlowModCommand) -> bool {
+    matches!(command, FlowModCommand::Delete | FlowModCommand::DeleteStrict)
+}
+
 /// How many of the rules that deletes may remove the switch has, by its own count (aggregate statistics, §7.3.5.3): the
 /// difference of before and after is what was removed. `None` when other changes are among them, or the switch does not report it.
 fn held(client: &mut Client, changes: &[Named]) -> Option<u64> {
-    let is_delete =
-        |change: &FlowMod| matches!(change.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
-    if !changes.iter().all(|named| is_delete(&named.change)) {
+    if !changes.iter().all(|named| is_delete(named.change.command)) {
         return None;
     }
     // Several deletes may be about the same rule: then all rules are counted.
@@ -193,15 +198,10 @@ pub fn changes(file: &str) -> Result<Vec<Change>> {
 
 fn read_line(place: &str, line: &str, command: FlowModCommand) -> Result<Named> {
     let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let (command, line) = match first {
-        "add" => (FlowModCommand::Add, rest),
-        "modify" => (FlowModCommand::Modify, rest),
-        "modify_strict" => (FlowModCommand::ModifyStrict, rest),
-        "delete" => (FlowModCommand::Delete, rest),
-        "delete_strict" => (FlowModCommand::DeleteStrict, rest),
-        _ => (command, line),
-    };
-    named(place, line, command)
+    match COMMANDS.iter().find(|(name, _)| *name == first) {
+        Some((_, command)) => named(place, rest, *command),
+        None => named(place, line, command),
+    }
 }
 
 /// The lines of a file that say something, each with its place.
@@ -264,11 +264,11 @@ pub fn one_match(text: &str) -> Result<FlowMod> {
 /// Prints the rules.
 pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
     let which = one_match(&args.matching)?;
-    let mut client = args.ask.call()?;
-    let rules = rules(&mut client, &which).map_err(args.ask.place())?;
-    let packet_ins = if args.rules { None } else { packet_ins(&mut client) };
+    let ((rules, packet_ins), openflow) = args
+        .ask
+        .ask(|client| Ok((rules(client, &which)?, if args.rules { None } else { packet_ins(client) })))?;
     let (packet_ins, told) = packet_ins.map_or((None, vec![]), |(rows, told)| (Some(rows), told));
-    let (switch, openflow) = (&args.ask.switch, client.version().to_string());
+    let switch = &args.ask.switch;
     let document = object! { schema: "pathlab/flow-dump/1", switch, openflow, rules: &rules, packet_ins };
     output.result(&document, |_| {
         let line = |one: &Dumped| match args.rules {

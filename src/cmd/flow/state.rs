@@ -1,6 +1,6 @@
 //! `pathlab flow groups`, `meters`, `ports`, `tables`, `show` and `packet-out`: what a switch has besides rules.
 
-use super::ask::{AskArgs, Verb, counted, multipart, nanoseconds};
+use super::ask::{AskArgs, counted, multipart, nanoseconds};
 use crate::output::{Output, object, table};
 use clap::Args;
 use flow::group::{ALL_GROUPS, Group, GroupMod, GroupModCommand, GroupType};
@@ -69,15 +69,18 @@ pub fn packet_out(args: &PacketOutArgs, output: &Output) -> Result<()> {
 }
 
 /// Makes the changes that the flags ask for, or returns the first that is refused.
-fn changes(client: &mut Client, args: &ListArgs, one: impl Fn(Verb, &str) -> Result<Body>) -> Result<()> {
-    let lists = [
-        (Verb::Add, "--add", &args.add),
-        (Verb::Modify, "--modify", &args.modify),
-        (Verb::Delete, "--delete", &args.delete),
-    ];
-    let texts = || lists.iter().flat_map(|(verb, flag, all)| all.iter().map(move |text| (verb, flag, text)));
-    let bodies: Vec<Body> =
-        texts().map(|(verb, flag, text)| one(*verb, text).map_err(|p| p.at(*flag))).collect::<Result<_>>()?;
+fn changes<C: Copy>(
+    client: &mut Client,
+    args: &ListArgs,
+    [add, modify, delete]: [C; 3],
+    one: impl Fn(C, &str) -> Result<Body>,
+) -> Result<()> {
+    let lists =
+        [(add, "--add", &args.add), (modify, "--modify", &args.modify), (delete, "--delete", &args.delete)];
+    let texts =
+        || lists.iter().flat_map(|(command, flag, all)| all.iter().map(move |text| (command, flag, text)));
+    let bodies = texts().map(|(command, flag, text)| one(*command, text).map_err(|p| p.at(*flag)));
+    let bodies: Vec<Body> = bodies.collect::<Result<_>>()?;
     let refused = client.change(&bodies)?;
     match refused.first().and_then(|refusal| Some((refusal.fault, texts().nth(refusal.index)?))) {
         Some((fault, (_, flag, text))) => {
@@ -98,26 +101,22 @@ fn parsed<T, E: Display>(text: &str, parse: fn(&str) -> Result<T, E>) -> Result<
     parse(text).map_err(|error| Problem::input(format!("{error} in '{text}'")))
 }
 
-fn group_change(verb: Verb, text: &str) -> Result<Body> {
-    let (command, group) = match verb {
-        Verb::Add => (GroupModCommand::Add, parsed(text, group::parse)?),
-        Verb::Modify => (GroupModCommand::Modify, parsed(text, group::parse)?),
-        Verb::Delete => {
-            let id = number(text, ALL_GROUPS)?;
-            (GroupModCommand::Delete, Group { id, kind: GroupType::All, buckets: vec![] })
+fn group_change(command: GroupModCommand, text: &str) -> Result<Body> {
+    let group = match command {
+        GroupModCommand::Delete => {
+            Group { id: number(text, ALL_GROUPS)?, kind: GroupType::All, buckets: vec![] }
         }
+        _ => parsed(text, group::parse)?,
     };
     Ok(client::group_mod(&GroupMod { command, group }))
 }
 
-fn meter_change(verb: Verb, text: &str) -> Result<Body> {
-    let (command, meter) = match verb {
-        Verb::Add => (MeterModCommand::Add, parsed(text, meter::parse)?),
-        Verb::Modify => (MeterModCommand::Modify, parsed(text, meter::parse)?),
-        Verb::Delete => {
-            let id = number(text, ALL_METERS)?;
-            (MeterModCommand::Delete, Meter { id, flags: MeterFlags::default(), bands: vec![] })
+fn meter_change(command: MeterModCommand, text: &str) -> Result<Body> {
+    let meter = match command {
+        MeterModCommand::Delete => {
+            Meter { id: number(text, ALL_METERS)?, flags: MeterFlags::default(), bands: vec![] }
         }
+        _ => parsed(text, meter::parse)?,
     };
     Ok(client::meter_mod(&MeterMod { command, meter }))
 }
@@ -165,10 +164,12 @@ fn counters(frames: u64, bytes: u64) -> impl Serialize {
 
 /// Prints the groups, after changes.
 pub fn groups(args: &ListArgs, output: &Output) -> Result<()> {
-    let mut client = args.ask.call()?;
-    let done = changes(&mut client, args, group_change).and_then(|()| read_groups(&mut client));
-    let (groups, rows) = done.map_err(args.ask.place())?;
-    let (switch, openflow) = (&args.ask.switch, client.version().to_string());
+    let commands = [GroupModCommand::Add, GroupModCommand::Modify, GroupModCommand::Delete];
+    let ((groups, rows), openflow) = args.ask.ask(|client| {
+        changes(client, args, commands, group_change)?;
+        read_groups(client)
+    })?;
+    let switch = &args.ask.switch;
     let document = object! { schema: "pathlab/flow-groups/1", switch, openflow, groups };
     output.result(&document, |_| table(1, &["group", "references", "frames", "bytes"], rows).text())
 }
@@ -203,10 +204,12 @@ fn read_meters(client: &mut Client) -> Rows<impl Serialize + use<>> {
 
 /// Prints the meters, after changes.
 pub fn meters(args: &ListArgs, output: &Output) -> Result<()> {
-    let mut client = args.ask.call()?;
-    let done = changes(&mut client, args, meter_change).and_then(|()| read_meters(&mut client));
-    let (meters, rows) = done.map_err(args.ask.place())?;
-    let (switch, openflow) = (&args.ask.switch, client.version().to_string());
+    let commands = [MeterModCommand::Add, MeterModCommand::Modify, MeterModCommand::Delete];
+    let ((meters, rows), openflow) = args.ask.ask(|client| {
+        changes(client, args, commands, meter_change)?;
+        read_meters(client)
+    })?;
+    let switch = &args.ask.switch;
     let document = object! { schema: "pathlab/flow-meters/1", switch, openflow, meters };
     output.result(&document, |_| table(1, &["meter", "rules", "frames", "bytes"], rows).text())
 }
@@ -256,10 +259,8 @@ fn read_ports(client: &mut Client) -> Rows<impl Serialize + use<>> {
 
 /// Prints the ports.
 pub fn ports(args: &AskArgs, output: &Output) -> Result<()> {
-    let mut client = args.call()?;
-    let (ports, rows) = read_ports(&mut client).map_err(args.place())?;
-    let (switch, openflow) = (&args.switch, client.version().to_string());
-    let document = object! { schema: "pathlab/flow-ports/1", switch, openflow, ports };
+    let ((ports, rows), openflow) = args.ask(read_ports)?;
+    let document = object! { schema: "pathlab/flow-ports/1", switch: &args.switch, openflow, ports };
     let headers = ["port", "name", "address", "state", "rx frames", "tx frames", "rx dropped", "tx dropped"];
     output.result(&document, |_| table(4, &headers, rows).text())
 }
@@ -280,9 +281,8 @@ fn read_tables(client: &mut Client) -> Rows<impl Serialize + use<>> {
 
 /// Prints the tables.
 pub fn tables(args: &AskArgs, output: &Output) -> Result<()> {
-    let mut client = args.call()?;
-    let (tables, rows) = read_tables(&mut client).map_err(args.place())?;
-    let (switch, openflow, others) = (&args.switch, client.version().to_string(), tables.len() - rows.len());
+    let ((tables, rows), openflow) = args.ask(read_tables)?;
+    let (switch, others) = (&args.switch, tables.len() - rows.len());
     let document = object! { schema: "pathlab/flow-tables/1", switch, openflow, tables };
     output.result(&document, |_| {
         let rest = if others > 0 { format!("{others} more tables are empty\n") } else { String::new() };
@@ -292,26 +292,23 @@ pub fn tables(args: &AskArgs, output: &Output) -> Result<()> {
 
 /// Describes the switch.
 pub fn show(args: &AskArgs, output: &Output) -> Result<()> {
-    let mut client = args.call()?;
-    describe(args, &mut client, output).map_err(args.place())
-}
-
-fn describe(args: &AskArgs, client: &mut Client, output: &Output) -> Result<()> {
     let wrong = |body: &Body| Problem::input(format!("the switch answers with {}", body.name()));
-    let features = match client.ask(Body::FeaturesRequest(Empty {}))? {
-        Body::FeaturesReply(features) => features,
-        body => return Err(wrong(&body)),
+    let ask = |client: &mut Client| {
+        let features = match client.ask(Body::FeaturesRequest(Empty {}))? {
+            Body::FeaturesReply(features) => features,
+            body => return Err(wrong(&body)),
+        };
+        let config = match client.ask(Body::GetConfigRequest(Empty {}))? {
+            Body::GetConfigReply(config) => config,
+            body => return Err(wrong(&body)),
+        };
+        Ok((features, config, multipart!(client, Desc(Empty {})), port_list(client)?))
     };
-    let config = match client.ask(Body::GetConfigRequest(Empty {}))? {
-        Body::GetConfigReply(config) => config,
-        body => return Err(wrong(&body)),
-    };
-    let desc = multipart!(client, Desc(Empty {}));
-    let ports = port_list(client)?;
+    let ((features, config, desc, ports), openflow) = args.ask(ask)?;
     let document = object! {
         schema: "pathlab/flow-show/1",
         switch: &args.switch,
-        openflow: client.version().to_string(),
+        openflow,
         dpid: format!("{:016x}", features.datapath_id.0),
         tables: features.n_tables,
         buffers: features.n_buffers,
@@ -326,19 +323,21 @@ fn describe(args: &AskArgs, client: &mut Client, output: &Output) -> Result<()> 
         ports: ports.iter().map(named).collect::<Vec<_>>(),
     };
     output.result(&document, |one| {
+        let (tables, buffers) = (one.tables.to_string(), one.buffers.to_string());
+        let (can, ports) = (one.capabilities.replace('|', " "), one.ports.join(", "));
         let rows = [
-            ("openflow", one.openflow.clone()),
-            ("dpid", one.dpid.clone()),
-            ("name", one.description.clone()),
-            ("made by", one.manufacturer.clone()),
-            ("software", one.software.clone()),
-            ("hardware", one.hardware.clone()),
-            ("serial", one.serial.clone()),
-            ("tables", one.tables.to_string()),
-            ("buffers", one.buffers.to_string()),
-            ("can", one.capabilities.replace('|', " ")),
-            ("fragments", one.fragments.clone()),
-            ("ports", one.ports.join(", ")),
+            ("openflow", &one.openflow),
+            ("dpid", &one.dpid),
+            ("name", &one.description),
+            ("made by", &one.manufacturer),
+            ("software", &one.software),
+            ("hardware", &one.hardware),
+            ("serial", &one.serial),
+            ("tables", &tables),
+            ("buffers", &buffers),
+            ("can", &can),
+            ("fragments", &one.fragments),
+            ("ports", &ports),
         ];
         rows.iter().map(|(name, text)| format!("{name:<10} {text}\n")).collect()
     })

@@ -82,7 +82,7 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let lab = take_lab(&args, &plan)?;
     let measured = in_lab(&lab, &plan, &about, &args.dir, output);
     if args.lab.is_none() {
-        output.warn(lab.down());
+        experiment::down(lab, output);
     }
     measured
 }
@@ -126,7 +126,7 @@ fn over_ways(ways: Vec<Chosen>, plan: &Plan, about: &RunRecord, dir: &Path, outp
     let (closed, stopped) = session::carry_out(courses, plan, about.seed, &Screen::new(output));
     let compared = Compared { ways: &ways, closed: &closed, seed: about.seed };
     let told = compared.tell(stopped.is_none(), output);
-    ways.into_iter().filter_map(|(_, lab)| lab.ok()).for_each(|lab| output.warn(lab.down()));
+    ways.into_iter().filter_map(|(_, lab)| lab.ok()).for_each(|lab| experiment::down(lab, output));
     told?;
     let mut unwritten = closed.iter().filter_map(|closed| closed.kept.as_ref().err());
     if let Some(problem) = stopped {

@@ -1,8 +1,11 @@
-//! The flags that benchmarks of ports share, and how their words are read.
+//! `pathlab bench capture` (the libtrace diary's experiment of 2012 as one command) and `pathlab bench send` (frames that were really
+//! transmitted): the flags that they share, and how their words are read.
 
 use crate::output::{Output, object, refuse_foreign_page, write_page};
 use clap::Args;
-use experiment::bench::grid;
+use experiment::bench::grid::{self, Wanted};
+use experiment::bench::{capture, send};
+use record::bench::{CAPTURE, SEND};
 use record::unit::amount;
 use record::{Problem, Result};
 use std::path::PathBuf;
@@ -11,45 +14,100 @@ use study::report::bench::Plotted;
 
 /// Flags about what is measured.
 #[derive(Args)]
-pub struct GridArgs {
+struct GridArgs {
     /// Measure everything: every size (capture: also every ring and rate, which takes more than an hour).
     #[arg(long, conflicts_with = "peers")]
-    pub full: bool,
+    full: bool,
     /// Our ports against other tools, interleaved: tcpdump, tracestats and netsniff-ng with their own rings, or trafgen.
     #[arg(long)]
-    pub peers: bool,
+    peers: bool,
     /// Frame sizes as they are usually named, with FCS: 64 to 1518, or random (capture).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
-    pub sizes: Vec<u32>,
+    sizes: Vec<u32>,
     /// Frames per second: 50k, 1M, max. With a rate, send also measures how late frames leave.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = rate)]
-    pub rates: Vec<u64>,
+    rates: Vec<u64>,
     /// How long each cell sends.
     #[arg(long, value_parser = seconds)]
-    pub seconds: Option<u64>,
+    seconds: Option<u64>,
     /// Repetitions of every cell.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub rounds: Option<u32>,
+    rounds: Option<u32>,
 }
 
 /// Flags about the record.
 #[derive(Args)]
-pub struct KeepArgs {
+struct KeepArgs {
     /// Resume a benchmark that did not finish: only its missing cells are measured, with its own parameters.
     #[arg(long, value_name = "DIR")]
-    pub resume: Option<PathBuf>,
+    resume: Option<PathBuf>,
     /// Where records are kept.
     #[arg(long, value_name = "DIR", default_value = "bench")]
-    pub dir: PathBuf,
+    dir: PathBuf,
     /// Also write the page with the plots. An existing file is replaced only if pathlab wrote it.
     #[arg(long, value_name = "FILE.html")]
-    pub report: Option<PathBuf>,
+    report: Option<PathBuf>,
     /// Seed of the random order (recorded).
     #[arg(long)]
-    pub seed: Option<u64>,
+    seed: Option<u64>,
     /// The CPUs of the sender and of the receiver.
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "0,1")]
-    pub cpus: Vec<u32>,
+    cpus: Vec<u32>,
+}
+
+/// Flags of `pathlab bench capture`.
+#[derive(Args)]
+pub struct CaptureArgs {
+    #[command(flatten)]
+    grid: GridArgs,
+    /// Only these tools: int, ring, ring-count (blocks wait as with libpcap, frames are only counted), ring-v2, xdp, or rivals by name.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Frames that the ring holds; 0 leaves each port's own default.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    rings: Vec<u32>,
+    /// What sends the frames in node a: a port of 'pathlab send'.
+    #[arg(long, value_name = "PORT", default_value = "ring:eth0?bypass=on")]
+    generator: String,
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+/// Flags of `pathlab bench send`.
+#[derive(Args)]
+pub struct SendArgs {
+    #[command(flatten)]
+    grid: GridArgs,
+    /// Only these: int, int-bypass, int-join, ring, ring-bypass, xdp, xdp-stamp, live, live-stamp, or rivals by name.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    only: Vec<String>,
+    /// What drops the frames at the far end: an XDP program (xdp), or its kernel, as frames for another host (plain; live
+    /// frames do not arrive there).
+    #[arg(long, default_value = "xdp", value_parser = ["xdp", "plain"])]
+    sink: String,
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+/// Measures captures.
+pub fn capture(args: CaptureArgs, output: &Output) -> Result<()> {
+    let wanted = args.grid.wanted(args.only, args.rings);
+    let kept = capture::run(&wanted, &args.generator, &args.keep.kept()?, output)?;
+    args.keep.finish(kept, CAPTURE, output)
+}
+
+/// Measures senders.
+pub fn send(args: SendArgs, output: &Output) -> Result<()> {
+    let wanted = args.grid.wanted(args.only, vec![]);
+    let kept = send::run(&wanted, args.sink == "xdp", &args.keep.kept()?, output)?;
+    args.keep.finish(kept, SEND, output)
+}
+
+impl GridArgs {
+    fn wanted(self, only: Vec<String>, rings: Vec<u32>) -> Wanted {
+        let GridArgs { full, peers, sizes, rates, seconds: ms, rounds } = self;
+        Wanted { full, peers, only, sizes, rings, rates, ms, rounds }
+    }
 }
 
 impl KeepArgs {
@@ -57,7 +115,7 @@ impl KeepArgs {
     ///
     /// # Errors
     /// Input: the page could not be written at the end, or there are not two CPUs.
-    pub fn kept(&self) -> Result<grid::Keep> {
+    fn kept(&self) -> Result<grid::Keep> {
         self.report.as_deref().map_or(Ok(()), refuse_foreign_page)?;
         let &[a, b] = self.cpus.as_slice() else {
             return Err(Problem::input("--cpus needs two numbers").help("write --cpus 0,1"));
@@ -67,7 +125,7 @@ impl KeepArgs {
     }
 
     /// Writes the page if it is wanted, and prints the result.
-    pub fn finish<R: Plotted>(
+    fn finish<R: Plotted>(
         &self,
         kept: (PathBuf, Bench<R>),
         schema: &'static str,
@@ -84,7 +142,7 @@ impl KeepArgs {
 }
 
 /// Reads a frame size with FCS, or `random`; gives it without FCS, 0 for random.
-pub fn size(text: &str) -> Result<u32, String> {
+fn size(text: &str) -> Result<u32, String> {
     if text == "random" {
         return Ok(0);
     }
@@ -93,7 +151,7 @@ pub fn size(text: &str) -> Result<u32, String> {
 }
 
 /// Reads a rate: `50k`, `1M`, `150000`; `max` is 0.
-pub fn rate(text: &str) -> Result<u64, String> {
+fn rate(text: &str) -> Result<u64, String> {
     match text {
         "max" => Ok(0),
         _ => amount(text).ok().filter(|&rate| rate > 0).ok_or_else(|| "write 50k, 1M, 150000 or max".into()),
@@ -101,7 +159,7 @@ pub fn rate(text: &str) -> Result<u64, String> {
 }
 
 /// Reads seconds, gives milliseconds.
-pub fn seconds(text: &str) -> Result<u64, String> {
+fn seconds(text: &str) -> Result<u64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.05..=600.0).contains(seconds));
     seconds.map(|seconds| (seconds * 1000.0).round() as u64).ok_or_else(|| "write 0.05 to 600".into())
 }
