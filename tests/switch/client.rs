@@ -8,7 +8,7 @@ use flow::openflow::group::{GroupCommand, GroupMod, GroupType, MeterCommand, Met
 use flow::openflow::message::{Body, HEADER, Header, Message, question};
 use flow::openflow::misc::{Empty, Hello};
 use flow::openflow::multipart::{MultipartReply, Reply, Request};
-use flow::openflow::rule::{FlowCommand, FlowMod, FlowStats, FlowStatsRequest, Importance, PacketOut};
+use flow::openflow::rule::{FlowCommand, FlowMod, FlowStats, FlowStatsRequest, PacketOut};
 use flow::rule::FlowModCommand;
 use linux::port::{ALL, Frames, Hand, Meta, PortOptions, Receiver, Transmitter, Wait, open};
 use std::collections::VecDeque;
@@ -377,7 +377,7 @@ pub fn rule(command: FlowModCommand, text: &str) -> Body {
         out_port: model.out_port.0,
         out_group: model.out_group,
         flags: model.rule.flags,
-        importance: Importance(model.rule.importance),
+        importance: model.rule.importance,
         matching: write_match(&model.rule.matching),
         instructions: write_instructions(&model.rule.instructions),
     })

@@ -5,7 +5,7 @@ use crate::agent::{Effects, OpenFlowAgent, SwitchIdentity};
 use crate::error::{BadRequest, FlowMonitorFailed};
 use crate::interpret::{self, InputFrame, OutputFrame, Verdict};
 use crate::openflow::action::{Action, Actions, GotoTable, Instruction, Output, SetQueue, ToGroup, ToMeter};
-use crate::openflow::bytes::{Bytes, Hex, Version};
+use crate::openflow::bytes::{Bytes, Hex, Tagged, Version};
 use crate::openflow::channel::{Channel, ChannelConfig, Event, Side};
 use crate::openflow::fault::Fault;
 use crate::openflow::group::*;
@@ -315,7 +315,7 @@ fn a_rule_reads_back_as_it_was_written() {
             idle_timeout: 10,
             hard_timeout: 20,
             flags: FlowFlags::SEND_FLOW_REM,
-            importance: Importance(if version == Version::V14 { 77 } else { 0 }),
+            importance: if version == Version::V14 { 77 } else { 0 },
             ..rule(400, fields, instructions)
         };
         world.done(add(wish.clone()));

@@ -43,7 +43,7 @@ pub fn flow_mod(change: &FlowMod) -> Body {
         out_port: change.out_port.0,
         out_group: change.out_group,
         flags: rule.flags,
-        importance: wire_rule::Importance(rule.importance),
+        importance: rule.importance,
         matching: translate::write_match(&rule.matching),
         instructions: translate::write_instructions(&rule.instructions),
     })

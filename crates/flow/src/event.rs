@@ -9,8 +9,8 @@
 //! **Price.** An event keeps its rule alive after the table forgot it.
 
 use crate::action::Action;
+use crate::flags::flags;
 use crate::matching::Match;
-use crate::openflow::bytes::flags;
 use crate::port::PortNo;
 use crate::rule::{ALL_TABLES, ANY_GROUP, RemovedReason, Rule};
 use std::sync::Arc;

@@ -26,6 +26,7 @@ pub mod edits;
 pub mod entry;
 pub mod error;
 pub mod event;
+pub mod flags;
 pub mod group;
 pub mod interpret;
 pub mod matching;

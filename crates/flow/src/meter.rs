@@ -7,7 +7,7 @@
 //! **Price.** A meter has a state per frame, so frames of one meter have an order.
 
 use crate::error::MeterModFailed;
-use crate::openflow::bytes::flags;
+use crate::flags::flags;
 use std::collections::BTreeMap;
 
 /// The largest number of a meter (`OFPM_MAX`).

@@ -8,7 +8,7 @@
 //!
 //! **Price.** A port number is a plain `u32` inside: a rule may name a port that does not exist (yet), as §6.4 allows.
 
-use crate::openflow::bytes::flags;
+use crate::flags::flags;
 use std::collections::BTreeMap;
 use std::fmt;
 

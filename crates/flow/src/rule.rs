@@ -7,8 +7,8 @@
 //! **Price.** A flow-mod carries a buffer's number, though the switch has no buffers, so that it can be refused.
 
 use crate::action::{Action, Instruction};
+use crate::flags::flags;
 use crate::matching::Match;
-use crate::openflow::bytes::flags;
 use crate::port::PortNo;
 use std::cmp::Reverse;
 

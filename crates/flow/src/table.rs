@@ -15,7 +15,7 @@ use crate::deadlines::Deadlines;
 use crate::entry::Entry;
 use crate::event::{Event, Removed};
 use crate::field::{Field, Value};
-use crate::openflow::bytes::flags;
+use crate::flags::flags;
 use crate::rule::{FlowMod, RemovedReason, Rule, RuleFlags, RulePosition};
 use crate::selection::Selection;
 use crate::shapes::Shapes;

@@ -11,12 +11,12 @@
 use crate::config::Remote;
 use crate::stream::{self, Stream};
 use crate::tls::Credentials;
-use flow::openflow::bytes::Version;
+use flow::openflow::bytes::{Tagged, Version};
 use flow::openflow::channel::{Channel, ChannelConfig, Event, Side};
 use flow::openflow::fault::Fault;
 use flow::openflow::message::{Body, Message, Raw};
 use flow::openflow::misc::{BundleAdd, BundleCommand, BundleControl, BundleFlags, Empty};
-use flow::openflow::multipart::{MultipartFlags, MultipartReply, MultipartRequest, Reply, Request};
+use flow::openflow::multipart::{Multipart, Reply, Request};
 use linux::sys::{notice, process};
 use record::{Problem, Result};
 use std::collections::{BTreeMap, VecDeque};
@@ -140,9 +140,8 @@ impl Client {
     /// # Errors
     /// As [`Client::ask`].
     pub fn multipart(&mut self, body: Request) -> Result<Reply> {
-        let request = MultipartRequest { flags: MultipartFlags::default(), body };
-        match self.ask(Body::MultipartRequest(request))? {
-            Body::MultipartReply(MultipartReply { body, .. }) => Ok(body),
+        match self.ask(Body::MultipartRequest(Multipart::whole(body)))? {
+            Body::MultipartReply(Multipart { body, .. }) => Ok(body),
             other => Err(unexpected(&other)),
         }
     }

@@ -170,7 +170,7 @@ impl Learner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flow::openflow::bytes::Bytes;
+    use flow::openflow::bytes::{Bytes, Tagged};
     use flow::openflow::oxm;
 
     fn came(port: u32, to: u8, from: u8) -> PacketIn {

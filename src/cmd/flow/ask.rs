@@ -69,7 +69,8 @@ macro_rules! multipart {
         match $client.multipart(Request::$kind($question))? {
             Reply::$kind(reply) => reply,
             reply => {
-                let what = format!("the switch answers with {}, which was not asked for", reply.name());
+                let name = flow::openflow::bytes::Tagged::name(&reply);
+                let what = format!("the switch answers with {name}, which was not asked for");
                 return Err(Problem::input(what));
             }
         }

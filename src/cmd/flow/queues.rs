@@ -10,7 +10,7 @@ use super::state::{cell, named, port_list, speed_kbps};
 use crate::output::{Output, object, table};
 use clap::Args;
 use flow::PortNo;
-use flow::openflow::bytes::Version;
+use flow::openflow::bytes::{Tagged, Version};
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
 use flow::openflow::port::{Port, Queue, QueueConfigRequest, QueueProperty, QueueRequest, QueueStats};

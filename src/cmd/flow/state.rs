@@ -5,6 +5,7 @@ use crate::output::{Output, object, table};
 use clap::Args;
 use flow::group::{ALL_GROUPS, Group, GroupMod, GroupModCommand, GroupType};
 use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod, MeterModCommand};
+use flow::openflow::bytes::Tagged;
 use flow::openflow::group::{GroupDesc, GroupStatsRequest, MeterConfig, MeterRequest};
 use flow::openflow::message::Body;
 use flow::openflow::misc::Empty;

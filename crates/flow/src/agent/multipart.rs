@@ -9,13 +9,13 @@ use crate::field::{Field, TABLE};
 use crate::group::{ALL_GROUPS, GROUP_LIMIT};
 use crate::meter::{ALL_METERS, BAND_LIMIT, METER_LIMIT};
 use crate::openflow::action::{Action as WireAction, Instruction as WireInstruction, KindId};
-use crate::openflow::bytes::{HardwareAddress, Hex, Name, Version, duration};
+use crate::openflow::bytes::{HardwareAddress, Hex, Name, Tagged, Version, duration};
 use crate::openflow::fault::Fault;
 use crate::openflow::group as wire_group;
 use crate::openflow::message::Body;
 use crate::openflow::misc as wire;
 use crate::openflow::misc::{TableModProperty, TableProperty};
-use crate::openflow::multipart::{MultipartFlags, MultipartReply, Reply, Request};
+use crate::openflow::multipart::{Multipart, Reply, Request};
 use crate::openflow::oxm::OxmId;
 use crate::openflow::port as wire_port;
 use crate::openflow::port::{PortFeatures, PortState};
@@ -60,7 +60,7 @@ impl OpenFlowAgent {
             Request::FlowMonitor(wishes) => Reply::FlowMonitor(self.monitor(scene, wishes)?),
             Request::Experimenter(_) => return Err(BadRequest::BadExperimenter.into()),
         };
-        scene.reply(Body::MultipartReply(MultipartReply { flags: MultipartFlags::default(), body }));
+        scene.reply(Body::MultipartReply(Multipart::whole(body)));
         Ok(())
     }
 
@@ -220,7 +220,7 @@ fn flow_stats(now: u64, table_id: u8, entry: &Entry) -> wire_rule::FlowStats {
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
         flags: rule.flags,
-        importance: wire_rule::Importance(rule.importance),
+        importance: rule.importance,
         cookie: Hex(rule.cookie),
         // §7.3.5.2: a counter that the rule does not want is all ones.
         packet_count: if rule.flags.has(RuleFlags::NO_PKT_COUNTS) { u64::MAX } else { entry.frames },

@@ -9,7 +9,7 @@ use crate::matching::{Match, MatchField};
 use crate::openflow::bytes::{Bytes, Hex, Version, duration};
 use crate::openflow::message::{Body, Message, Raw};
 use crate::openflow::misc::{RequestForward, TableReason, TableStatus};
-use crate::openflow::multipart::{MultipartFlags, MultipartReply, Reply};
+use crate::openflow::multipart::{Multipart, Reply};
 use crate::openflow::port::{PortReason, PortStatus};
 use crate::openflow::roles::Unasked;
 use crate::openflow::rule as wire;
@@ -113,8 +113,7 @@ impl OpenFlowAgent {
                 }
             }
             if !updates.is_empty() {
-                let (flags, body) = (MultipartFlags::default(), Reply::FlowMonitor(updates));
-                let body = Body::MultipartReply(MultipartReply { flags, body });
+                let body = Body::MultipartReply(Multipart::whole(Reply::FlowMonitor(updates)));
                 effects.messages.push((*connection, Message { version: peer.version, xid: 0, body }));
             }
         }

@@ -210,7 +210,7 @@ pub fn read_flow_mod(version: Version, from: &wire_rule::FlowMod) -> Answer<Flow
         idle_timeout: from.idle_timeout,
         hard_timeout: from.hard_timeout,
         flags: from.flags.known().ok_or(FlowModFailed::BadFlags)?,
-        importance: from.importance.0,
+        importance: from.importance,
         matching: read_match(version, &from.matching)?,
         instructions: instructions.collect::<Answer<_>>()?,
     };

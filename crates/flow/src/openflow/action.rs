@@ -3,10 +3,11 @@
 //! Both have a type, a length that is a multiple of eight and counts the padding, and a body of exactly that length: an output
 //! of 24 bytes is refused, not read as 16.
 
-use super::bytes::{Hex, Part, Reader, Writer, layout, tagged, tlv};
-use super::fault::{self, Fault};
+use super::bytes::{Hex, Padding, Part, Reader, Tagged, Tlv, Writer, layout, tagged, tlv};
+use super::fault::Fault;
 use super::oxm::{Experimenter, Oxm};
 use super::tree::Tree;
+use crate::error::{BadAction, BadInstruction};
 
 layout! {
     /// The body of an action without arguments.
@@ -79,11 +80,9 @@ pub struct SetField {
 
 impl Part for SetField {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let whole = r.left();
         let field = Oxm::read(r)?;
-        // Everything after the field is padding to a multiple of eight, less than eight bytes of it.
-        let padding = (4 + whole - r.left()).next_multiple_of(8) - (4 + whole - r.left());
-        r.skip(padding)?;
+        // Everything after the field is padding of the action, less than eight bytes of it.
+        r.align()?;
         Ok(SetField { field })
     }
     fn write(&self, w: &mut Writer) {
@@ -137,7 +136,7 @@ tagged! {
         0xffff "experimenter" => Experimenter(Experimenter);
     }
 }
-tlv!(Action, fault::action, Inside);
+tlv!(Action, |_| Tlv::new(Padding::Inside, BadAction::BadType, BadAction::BadLen));
 
 tagged! {
     /// An instruction.
@@ -158,7 +157,7 @@ tagged! {
         0xffff "experimenter" => Experimenter(Experimenter);
     }
 }
-tlv!(Instruction, fault::instruction, Inside);
+tlv!(Instruction, |_| Tlv::new(Padding::Inside, BadInstruction::UnknownInst, BadInstruction::BadLen));
 
 /// The type of an action or an instruction alone, as table features list them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 //!
 //! **What.** [`Part`] is anything that a message is made of. `layout!` makes one from a list of fields in the order of the
 //! standard (`_ 4;` are four bytes of padding), `tagged!` one from a list of *number => body*, `tlv!` gives such a choice the
-//! usual type and length in front, `codes!` and `flags!` name the values of a number.
+//! usual type and length in front, `codes!` names the values of a number.
 //!
 //! **Why.** OpenFlow 1.3 and 1.4 have some 150 structures. Written once, as the standard prints them, they cannot be read one
 //! way and written another, and the text of a message, the tests' random messages and the comparison with other
@@ -14,16 +14,18 @@
 use super::fault::Fault;
 use super::tree::Tree;
 pub use super::version::Version;
+use crate::error::{BadProperty, BadRequest};
 
 /// Bytes of the header of a message.
 pub const HEADER: usize = 8;
 /// The longest message that the header's 16 bits of length can say.
 pub const LONGEST: usize = 0xffff;
 
-/// Bytes that are yet to be read. No length in them is trusted: every step checks what is left.
+/// Bytes that are read from the beginning on. No length in them is trusted: every step checks what is left.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
+    at: usize,
     version: Version,
     short: Fault,
 }
@@ -31,7 +33,7 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// A reader of `bytes` that answers `short` when they end too early.
     pub fn new(bytes: &'a [u8], version: Version, short: impl Into<Fault>) -> Self {
-        Reader { bytes, version, short: short.into() }
+        Reader { bytes, at: 0, version, short: short.into() }
     }
 
     /// The version of the message.
@@ -41,7 +43,7 @@ impl<'a> Reader<'a> {
 
     /// Bytes that are left.
     pub fn left(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() - self.at
     }
 
     /// The fault of too few bytes, or too many, at this place.
@@ -51,14 +53,16 @@ impl<'a> Reader<'a> {
 
     /// The next `count` bytes.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Fault> {
-        let (taken, rest) = self.bytes.split_at_checked(count).ok_or(self.short)?;
-        self.bytes = rest;
+        let taken = self.bytes[self.at..].get(..count).ok_or(self.short)?;
+        self.at += count;
         Ok(taken)
     }
 
     /// Everything that is left.
     pub fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.bytes)
+        let rest = &self.bytes[self.at..];
+        self.at = self.bytes.len();
+        rest
     }
 
     /// Leaves out padding; its value is the sender's business.
@@ -66,18 +70,21 @@ impl<'a> Reader<'a> {
         self.take(count).map(drop)
     }
 
+    /// Leaves out padding to a multiple of eight bytes since the beginning.
+    pub fn align(&mut self) -> Result<(), Fault> {
+        self.skip(self.at.next_multiple_of(8) - self.at)
+    }
+
     /// A reader of the next `count` bytes, with a fault of its own.
     pub fn part(&mut self, count: usize, short: impl Into<Fault>) -> Result<Reader<'a>, Fault> {
         let short = short.into();
-        let bytes = self.bytes.split_at_checked(count).ok_or(short)?;
-        self.bytes = bytes.1;
-        Ok(Reader { bytes: bytes.0, version: self.version, short })
+        let bytes = self.take(count).map_err(|_| short)?;
+        Ok(Reader::new(bytes, self.version, short))
     }
 
     /// A reader of a structure that says its own length, header included, in 16 bits at `at`.
     pub fn measured(&mut self, at: usize) -> Result<Reader<'a>, Fault> {
-        let length = self.bytes.get(at..at + 2).ok_or(self.short)?;
-        let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+        let length = usize::from(self.number_at(self.at + at).ok_or(self.short)?);
         if length < at + 2 {
             return Err(self.short);
         }
@@ -86,12 +93,21 @@ impl<'a> Reader<'a> {
 
     /// That nothing is left.
     pub fn end(&self) -> Result<(), Fault> {
-        if self.bytes.is_empty() { Ok(()) } else { Err(self.short) }
+        if self.left() == 0 { Ok(()) } else { Err(self.short) }
     }
 
     /// The next 16 bits, not consumed.
     pub fn peek16(&self) -> Option<u16> {
-        self.bytes.first_chunk().map(|chunk| u16::from_be_bytes(*chunk))
+        self.number_at(self.at)
+    }
+
+    /// The 16 bits that begin so many bytes before this place: a length that was left out.
+    pub fn behind16(&self, distance: usize) -> Result<u16, Fault> {
+        self.at.checked_sub(distance).and_then(|at| self.number_at(at)).ok_or(self.short)
+    }
+
+    fn number_at(&self, at: usize) -> Option<u16> {
+        self.bytes.get(at..)?.first_chunk().map(|chunk| u16::from_be_bytes(*chunk))
     }
 }
 
@@ -136,8 +152,7 @@ impl Writer {
     /// Writes the length of what began at `start` into its 16 bits at `at`. A length that does not fit is cut here and refused
     /// as a whole by the message's own check: what contains it is longer still.
     pub fn measure(&mut self, start: usize, at: usize) {
-        let length = (self.at() - start) as u16;
-        self.out[start + at..start + at + 2].copy_from_slice(&length.to_be_bytes());
+        self.measure_at(start, start + at);
     }
 
     /// Writes the length of what began at `start` into the 16 bits at `at` of the whole message.
@@ -166,6 +181,17 @@ pub trait Part: Sized {
     fn write(&self, w: &mut Writer);
     /// Its names and values.
     fn tree(&self) -> Tree;
+    /// Its bytes, cut where a multipart answer may be cut: a list between its items, anything else nowhere.
+    fn pieces(&self, version: Version) -> Vec<Vec<u8>> {
+        let mut w = Writer::new(version);
+        self.write(&mut w);
+        vec![w.done()]
+    }
+    /// Puts the next part of a multipart message to this one and gives how long it is now: to a list, to bytes, and to a structure
+    /// with the same fields before them. `None` for what has one part only.
+    fn continue_with(&mut self, _more: Self) -> Option<usize> {
+        None
+    }
     /// A random one that can be written and read.
     #[cfg(test)]
     fn sample(s: &mut super::sample::Sampler) -> Self;
@@ -248,6 +274,13 @@ impl<T: Part> Part for Vec<T> {
     fn tree(&self) -> Tree {
         Tree::List(self.iter().map(Part::tree).collect())
     }
+    fn pieces(&self, version: Version) -> Vec<Vec<u8>> {
+        self.iter().flat_map(|one| one.pieces(version)).collect()
+    }
+    fn continue_with(&mut self, more: Self) -> Option<usize> {
+        self.extend(more);
+        Some(self.len())
+    }
     #[cfg(test)]
     fn sample(s: &mut super::sample::Sampler) -> Self {
         (0..s.below(4)).map(|_| T::sample(s)).collect()
@@ -290,6 +323,10 @@ impl Part for Bytes {
     }
     fn tree(&self) -> Tree {
         Tree::Bytes(self.0.clone())
+    }
+    fn continue_with(&mut self, more: Self) -> Option<usize> {
+        self.0.extend(more.0);
+        Some(self.0.len())
     }
     #[cfg(test)]
     fn sample(s: &mut super::sample::Sampler) -> Self {
@@ -364,43 +401,177 @@ impl<const N: usize> Part for Name<N> {
     }
 }
 
+/// Another way to read and write a field than its type's.
+pub trait Form<T: Part> {
+    /// Reads it.
+    fn read(&self, r: &mut Reader<'_>) -> Result<T, Fault>;
+    /// Writes it.
+    fn write(&self, value: &T, w: &mut Writer);
+    /// A random value that can be written and read.
+    #[cfg(test)]
+    fn sample(&self, s: &mut super::sample::Sampler) -> T {
+        T::sample(s)
+    }
+}
+
+/// OpenFlow 1.4 put it where 1.3 has padding.
+pub struct In14;
+
+impl<T: Part + Default> Form<T> for In14 {
+    fn read(&self, r: &mut Reader<'_>) -> Result<T, Fault> {
+        let value = T::read(r)?;
+        Ok(if r.version() == Version::V13 { T::default() } else { value })
+    }
+    fn write(&self, value: &T, w: &mut Writer) {
+        let value = if w.version() == Version::V13 { &T::default() } else { value };
+        value.write(w);
+    }
+    #[cfg(test)]
+    fn sample(&self, s: &mut super::sample::Sampler) -> T {
+        if s.version() == Version::V13 { T::default() } else { T::sample(s) }
+    }
+}
+
+/// Its length stands in 16 bits, so many bytes before it.
+pub struct LengthBefore(pub usize);
+
+impl<T: Part> Form<T> for LengthBefore {
+    fn read(&self, r: &mut Reader<'_>) -> Result<T, Fault> {
+        let length = r.behind16(self.0)?;
+        T::read(&mut r.part(length.into(), r.short())?)
+    }
+    fn write(&self, value: &T, w: &mut Writer) {
+        let start = w.at();
+        value.write(w);
+        w.measure_at(start, start - self.0);
+    }
+}
+
+/// A list that begins at a multiple of eight bytes, unless it is empty.
+pub struct Aligned;
+
+impl<T: Part> Form<Vec<T>> for Aligned {
+    fn read(&self, r: &mut Reader<'_>) -> Result<Vec<T>, Fault> {
+        if r.left() > 0 {
+            r.align()?;
+        }
+        Part::read(r)
+    }
+    fn write(&self, value: &Vec<T>, w: &mut Writer) {
+        if !value.is_empty() {
+            w.align(0);
+        }
+        value.write(w);
+    }
+}
+
+/// Properties of these numbers stand there without type and length, as OpenFlow 1.3 has them; where one is missing, these bytes.
+pub struct Fixed(pub &'static [u16], pub &'static [u8]);
+
+impl<T: Tagged + Part> Form<Vec<T>> for Fixed {
+    fn read(&self, r: &mut Reader<'_>) -> Result<Vec<T>, Fault> {
+        let unknown = r.short();
+        self.0.iter().map(|number| T::read_body(*number, r, unknown)).collect()
+    }
+    fn write(&self, value: &Vec<T>, w: &mut Writer) {
+        for number in self.0 {
+            match value.iter().find(|property| property.number() == *number) {
+                Some(property) => property.write_body(w),
+                None => w.put(self.1),
+            }
+        }
+    }
+    #[cfg(test)]
+    fn sample(&self, s: &mut super::sample::Sampler) -> Vec<T> {
+        self.0.iter().map(|number| T::sample_of(*number, s)).collect()
+    }
+}
+
+/// A field as its type reads and writes it, or in another form.
+macro_rules! field {
+    (read $r:ident) => {
+        $crate::openflow::bytes::Part::read($r)?
+    };
+    (read $r:ident $form:expr) => {
+        $crate::openflow::bytes::Form::read(&$form, $r)?
+    };
+    (write $value:expr, $w:ident) => {
+        $crate::openflow::bytes::Part::write(&$value, $w)
+    };
+    (write $value:expr, $w:ident $form:expr) => {
+        $crate::openflow::bytes::Form::write(&$form, &$value, $w)
+    };
+    (sample $s:ident) => {
+        $crate::openflow::bytes::Part::sample($s)
+    };
+    (sample $s:ident $form:expr) => {
+        $crate::openflow::bytes::Form::sample(&$form, $s)
+    };
+}
+
+/// Bytes of padding that only some versions have; all, when none is named.
+pub(crate) fn padding(count: usize, version: Version, only: &[Version]) -> usize {
+    if only.is_empty() || only.contains(&version) { count } else { 0 }
+}
+
 /// A structure as the standard prints it. `[length at N]` says where its own 16-bit length stands; those two bytes are then
-/// listed as padding. `[1.3 Old]` names the layout that OpenFlow 1.3 has instead (all of those are in `older`).
+/// listed as padding, which may be `in` one version only. `as` gives a field another [`Form`] than its type's. Where OpenFlow 1.3 has
+/// other fields or another order, `in 1.3` lists them; those that are not listed are what they are by default.
 macro_rules! layout {
-    ($($(#[$meta:meta])* pub struct $Name:ident $text:literal $([length at $at:literal])? $([1.3 $Old:ident])? {
-        $(_ $first:literal;)?
-        $($(#[$about:meta])* $field:ident: $Type:ty; $(_ $pad:literal;)?)*
-    })*) => {$(
+    ($($(#[$meta:meta])* pub struct $Name:ident $text:literal $([length at $at:literal])? {
+        $(_ $first:literal $(in $first_only:ident)?;)?
+        $($(#[$about:meta])* $field:ident: $Type:ty $(as $form:expr)?; $(_ $pad:literal $(in $only:ident)?;)*)*
+    } $(in 1.3 $([length at $old_at:literal])? {
+        $(_ $old_first:literal;)?
+        $($old:ident $(as $old_form:expr)?; $(_ $old_pad:literal;)*)*
+    })?)*) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct $Name {
             $($(#[$about])* pub $field: $Type,)*
         }
 
-        #[allow(unused_variables)]
+        #[allow(unused, reason = "some structures have no fields and no padding")]
         impl $crate::openflow::bytes::Part for $Name {
             fn read(r: &mut $crate::openflow::bytes::Reader<'_>) -> Result<Self, $crate::openflow::fault::Fault> {
-                $(if r.version() == $crate::openflow::bytes::Version::V13 {
-                    return <$Old as $crate::openflow::bytes::Part>::read(r).map(Into::into);
+                use $crate::openflow::bytes::{Version, field, padding};
+                let version = r.version();
+                $(if version == Version::V13 {
+                    let mut part = $Name::default();
+                    $(let mut inner = r.measured($old_at)?; let r = &mut inner;)?
+                    $(r.skip($old_first)?;)?
+                    $(
+                        part.$old = field!(read r $($old_form)?);
+                        $(r.skip($old_pad)?;)*
+                    )*
+                    $(let _: u16 = $old_at; r.end()?;)?
+                    return Ok(part);
                 })?
                 $(let mut inner = r.measured($at)?; let r = &mut inner;)?
-                $(r.skip($first)?;)?
+                $(r.skip(padding($first, version, &[$(Version::$first_only)?]))?;)?
                 $(
-                    let $field = <$Type as $crate::openflow::bytes::Part>::read(r)?;
-                    $(r.skip($pad)?;)?
+                    let $field: $Type = field!(read r $($form)?);
+                    $(r.skip(padding($pad, version, &[$(Version::$only)?]))?;)*
                 )*
                 $(let _: u16 = $at; r.end()?;)?
                 Ok($Name { $($field),* })
             }
             fn write(&self, w: &mut $crate::openflow::bytes::Writer) {
-                $(if w.version() == $crate::openflow::bytes::Version::V13 {
-                    return $crate::openflow::bytes::Part::write(&$Old::from(self), w);
+                use $crate::openflow::bytes::{Version, field, padding};
+                let (version, start) = (w.version(), w.at());
+                $(if version == Version::V13 {
+                    $(w.zeros($old_first);)?
+                    $(
+                        field!(write self.$old, w $($old_form)?);
+                        $(w.zeros($old_pad);)*
+                    )*
+                    $(w.measure(start, $old_at);)?
+                    return;
                 })?
-                $(let _: u16 = $at; let start = w.at();)?
-                $(w.zeros($first);)?
+                $(w.zeros(padding($first, version, &[$(Version::$first_only)?]));)?
                 $(
-                    $crate::openflow::bytes::Part::write(&self.$field, w);
-                    $(w.zeros($pad);)?
+                    field!(write self.$field, w $($form)?);
+                    $(w.zeros(padding($pad, version, &[$(Version::$only)?]));)*
                 )*
                 $(w.measure(start, $at);)?
             }
@@ -409,15 +580,55 @@ macro_rules! layout {
                     $((stringify!($field), $crate::openflow::bytes::Part::tree(&self.$field)),)*
                 ])
             }
+            fn continue_with(&mut self, more: Self) -> Option<usize> {
+                let mut length = None;
+                $(
+                    let is_same = self.$field == more.$field;
+                    match $crate::openflow::bytes::Part::continue_with(&mut self.$field, more.$field) {
+                        None if !is_same => return None,
+                        longer => length = longer.or(length),
+                    }
+                )*
+                length
+            }
             #[cfg(test)]
             fn sample(s: &mut $crate::openflow::sample::Sampler) -> Self {
+                use $crate::openflow::bytes::field;
                 $(if s.version() == $crate::openflow::bytes::Version::V13 {
-                    return <$Old as $crate::openflow::bytes::Part>::sample(s).into();
+                    let mut part = $Name::default();
+                    $(part.$old = field!(sample s $($old_form)?);)*
+                    return part;
                 })?
-                $Name { $($field: $crate::openflow::bytes::Part::sample(s)),* }
+                $Name { $($field: field!(sample s $($form)?)),* }
             }
         }
     )*};
+}
+
+/// A choice by a number of 16 bits: what `tagged!` makes.
+pub trait Tagged: Sized {
+    /// The number on the wire.
+    fn number(&self) -> u16;
+    /// Its name in the words of the standard.
+    fn name(&self) -> &'static str;
+    /// Whether this version has a case of that number.
+    fn knows(number: u16, version: Version) -> bool;
+    /// Reads the body that the number chooses; `unknown` when this version has none.
+    fn read_body(number: u16, r: &mut Reader<'_>, unknown: impl Into<Fault>) -> Result<Self, Fault>;
+    /// Writes the body alone.
+    fn write_body(&self, w: &mut Writer);
+    /// Names and values under the name of the case.
+    fn body_tree(&self) -> Tree;
+    /// The pieces of the body, as [`Part::pieces`] gives them.
+    fn body_pieces(&self, version: Version) -> Vec<Vec<u8>>;
+    /// As [`Part::continue_with`]; `None` when the cases differ, too.
+    fn continue_body(&mut self, more: Self) -> Option<usize>;
+    /// A random case of this number.
+    #[cfg(test)]
+    fn sample_of(number: u16, s: &mut super::sample::Sampler) -> Self;
+    /// A random case that the version has.
+    #[cfg(test)]
+    fn sample_body(s: &mut super::sample::Sampler) -> Self;
 }
 
 /// A choice by a number of 16 bits. Bodies are parts; `in V14` says that only this version has it.
@@ -431,32 +642,24 @@ macro_rules! tagged {
             $($(#[$about])* $Case($Body),)*
         }
 
-        impl $Name {
-            /// The number on the wire.
-            pub fn number(&self) -> u16 {
+        impl $crate::openflow::bytes::Tagged for $Name {
+            fn number(&self) -> u16 {
                 match self {
                     $($Name::$Case(_) => $number,)*
                 }
             }
-
-            /// Its name in the words of the standard.
-            pub fn name(&self) -> &'static str {
+            fn name(&self) -> &'static str {
                 match self {
                     $($Name::$Case(_) => $text,)*
                 }
             }
-
-            /// Whether this version has a case of that number.
-            pub fn knows(number: u16, version: $crate::openflow::bytes::Version) -> bool {
-                let _ = version;
+            fn knows(number: u16, _version: $crate::openflow::bytes::Version) -> bool {
                 match number {
-                    $($number => true $(&& version == $crate::openflow::bytes::Version::$only)?,)*
+                    $($number => true $(&& _version == $crate::openflow::bytes::Version::$only)?,)*
                     _ => false,
                 }
             }
-
-            /// Reads the body that the number chooses; `unknown` when this version has none.
-            pub(crate) fn read_body(
+            fn read_body(
                 number: u16,
                 r: &mut $crate::openflow::bytes::Reader<'_>,
                 unknown: impl Into<$crate::openflow::fault::Fault>,
@@ -467,89 +670,42 @@ macro_rules! tagged {
                     _ => Err(unknown.into()),
                 }
             }
-
-            /// Writes the body alone.
-            pub(crate) fn write_body(&self, w: &mut $crate::openflow::bytes::Writer) {
+            fn write_body(&self, w: &mut $crate::openflow::bytes::Writer) {
                 match self {
                     $($Name::$Case(body) => $crate::openflow::bytes::Part::write(body, w),)*
                 }
             }
-
-            /// Names and values under the name of the case.
-            pub(crate) fn body_tree(&self) -> $crate::openflow::tree::Tree {
+            fn body_tree(&self) -> $crate::openflow::tree::Tree {
                 match self {
                     $($Name::$Case(body) => $crate::openflow::bytes::Part::tree(body).named($text),)*
                 }
             }
-
-            /// A random case that the version has.
+            fn body_pieces(&self, version: $crate::openflow::bytes::Version) -> Vec<Vec<u8>> {
+                match self {
+                    $($Name::$Case(body) => $crate::openflow::bytes::Part::pieces(body, version),)*
+                }
+            }
+            fn continue_body(&mut self, more: Self) -> Option<usize> {
+                match (self, more) {
+                    $(($Name::$Case(body), $Name::$Case(more)) => {
+                        $crate::openflow::bytes::Part::continue_with(body, more)
+                    })*
+                    #[allow(unreachable_patterns)]
+                    _ => None,
+                }
+            }
             #[cfg(test)]
-            pub(crate) fn sample_body(s: &mut $crate::openflow::sample::Sampler) -> Self {
-                let numbers: Vec<u16> =
-                    [$($number),*].into_iter().filter(|number| Self::knows(*number, s.version())).collect();
-                let number = numbers[s.below(numbers.len() as u64) as usize];
+            fn sample_of(number: u16, s: &mut $crate::openflow::sample::Sampler) -> Self {
                 match number {
                     $($number => $Name::$Case($crate::openflow::bytes::Part::sample(s)),)*
                     _ => unreachable!("a number of the table"),
                 }
             }
-        }
-    };
-}
-
-/// Makes a part of a choice: type, length, body. `inside`: the length counts the padding and is a multiple of eight (actions,
-/// instructions, bands); `outside`: it does not, and padding follows (properties, hello elements). `Absent`: there
-/// is none (1.3's queues).
-macro_rules! tlv {
-    ($Name:ident, $bad:expr, $padding:ident) => {
-        impl $crate::openflow::bytes::Part for $Name {
-            fn read(
-                r: &mut $crate::openflow::bytes::Reader<'_>,
-            ) -> Result<Self, $crate::openflow::fault::Fault> {
-                let bad: $crate::openflow::fault::Bad = $bad(r.version());
-                let (number, mut body) = r.tlv(bad.length, $crate::openflow::bytes::Padding::$padding)?;
-                let part = $Name::read_body(number, &mut body, bad.kind)?;
-                body.end()?;
-                Ok(part)
-            }
-            fn write(&self, w: &mut $crate::openflow::bytes::Writer) {
-                let start = w.at();
-                w.put(&self.number().to_be_bytes());
-                w.zeros(2);
-                self.write_body(w);
-                if matches!(
-                    $crate::openflow::bytes::Padding::$padding,
-                    $crate::openflow::bytes::Padding::Inside
-                ) {
-                    w.align(start);
-                }
-                w.measure(start, 2);
-                if !matches!(
-                    $crate::openflow::bytes::Padding::$padding,
-                    $crate::openflow::bytes::Padding::Absent
-                ) {
-                    w.align(start);
-                }
-            }
-            fn tree(&self) -> $crate::openflow::tree::Tree {
-                self.body_tree()
-            }
             #[cfg(test)]
-            fn sample(s: &mut $crate::openflow::sample::Sampler) -> Self {
-                let mut part = Self::sample_body(s);
-                // An experimenter's bytes in it end where the padding ends.
-                if matches!(
-                    $crate::openflow::bytes::Padding::$padding,
-                    $crate::openflow::bytes::Padding::Inside
-                ) {
-                    let mut w = $crate::openflow::bytes::Writer::new(s.version());
-                    part.write(&mut w);
-                    let bytes = w.done();
-                    let short = $crate::error::BadRequest::BadLen;
-                    part = Self::read(&mut $crate::openflow::bytes::Reader::new(&bytes, s.version(), short))
-                        .unwrap();
-                }
-                part
+            fn sample_body(s: &mut $crate::openflow::sample::Sampler) -> Self {
+                let numbers: Vec<u16> =
+                    [$($number),*].into_iter().filter(|number| Self::knows(*number, s.version())).collect();
+                Self::sample_of(numbers[s.below(numbers.len() as u64) as usize], s)
             }
         }
     };
@@ -558,62 +714,116 @@ macro_rules! tlv {
 /// Where the padding of a type-length-value stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
-    /// Counted by its length.
+    /// Counted by its length, which is a multiple of eight (actions, instructions, bands).
     Inside,
-    /// After it.
+    /// After it, not counted (properties, hello elements).
     Outside,
-    /// Nowhere: the next one follows at once.
+    /// Nowhere: the next one follows at once (1.3's queues).
     Absent,
 }
 
-impl<'a> Reader<'a> {
-    /// The type of the next type-length-value and a reader of its body.
-    pub fn tlv(&mut self, bad: impl Into<Fault>, padding: Padding) -> Result<(u16, Reader<'a>), Fault> {
-        let bad = bad.into();
-        let number = self.peek16().ok_or(bad)?;
-        let mut whole = self.clone();
-        whole.short = bad;
-        let length = whole.left();
+/// How a kind of type-length-value is padded, and the faults that it can have.
+#[derive(Debug, Clone, Copy)]
+pub struct Tlv {
+    /// Where its padding stands.
+    pub padding: Padding,
+    /// Its type is not known.
+    pub unknown: Fault,
+    /// Its length cannot be.
+    pub length: Fault,
+}
+
+impl Tlv {
+    /// Those of OpenFlow.
+    pub fn new(padding: Padding, unknown: impl Into<Fault>, length: impl Into<Fault>) -> Tlv {
+        Tlv { padding, unknown: unknown.into(), length: length.into() }
+    }
+
+    /// Properties. OpenFlow 1.3 has them in hello, queues and table features only, and no error type of their own.
+    pub fn property(version: Version) -> Tlv {
+        match version {
+            Version::V13 => Tlv::new(Padding::Outside, BadRequest::BadType, BadRequest::BadLen),
+            Version::V14 => Tlv::new(Padding::Outside, BadProperty::BadType, BadProperty::BadLen),
+        }
+    }
+
+    /// The number of the next one and a reader of its body.
+    pub fn open<'a>(&self, r: &mut Reader<'a>) -> Result<(u16, Reader<'a>), Fault> {
+        let number = r.peek16().ok_or(self.length)?;
+        let mut whole = Reader { short: self.length, ..r.clone() };
         let mut body = whole.measured(2)?;
-        let length = length - whole.left();
+        let length = body.left();
         body.skip(4)?;
-        let more = match padding {
-            Padding::Inside if !length.is_multiple_of(8) => return Err(bad),
-            Padding::Inside | Padding::Absent => 0,
-            Padding::Outside => length.next_multiple_of(8) - length,
-        };
-        whole.skip(more)?;
-        self.bytes = whole.bytes;
+        match self.padding {
+            Padding::Inside if !length.is_multiple_of(8) => return Err(self.length),
+            Padding::Inside | Padding::Absent => {}
+            Padding::Outside => whole.skip(length.next_multiple_of(8) - length)?,
+        }
+        r.at = whole.at;
         Ok((number, body))
+    }
+
+    /// Reads one.
+    pub fn read<T: Tagged>(&self, r: &mut Reader<'_>) -> Result<T, Fault> {
+        let (number, mut body) = self.open(r)?;
+        let part = T::read_body(number, &mut body, self.unknown)?;
+        body.end()?;
+        Ok(part)
+    }
+
+    /// Writes one of this number with what `body` writes.
+    pub fn write(&self, number: u16, w: &mut Writer, body: impl FnOnce(&mut Writer)) {
+        let start = w.at();
+        number.write(w);
+        w.zeros(2);
+        body(w);
+        if self.padding == Padding::Inside {
+            w.align(start);
+        }
+        w.measure(start, 2);
+        if self.padding == Padding::Outside {
+            w.align(start);
+        }
     }
 }
 
+/// Makes a part of a choice: type, length, body, with the [`Tlv`] of a version.
+macro_rules! tlv {
+    ($Name:ident, $tlv:expr) => {
+        impl $crate::openflow::bytes::Part for $Name {
+            fn read(
+                r: &mut $crate::openflow::bytes::Reader<'_>,
+            ) -> Result<Self, $crate::openflow::fault::Fault> {
+                $tlv(r.version()).read(r)
+            }
+            fn write(&self, w: &mut $crate::openflow::bytes::Writer) {
+                $tlv(w.version()).write(self.number(), w, |w| self.write_body(w));
+            }
+            fn tree(&self) -> $crate::openflow::tree::Tree {
+                self.body_tree()
+            }
+            #[cfg(test)]
+            fn sample(s: &mut $crate::openflow::sample::Sampler) -> Self {
+                // An experimenter's bytes end where the padding inside ends.
+                let mut w = $crate::openflow::bytes::Writer::new(s.version());
+                Self::sample_body(s).write(&mut w);
+                let bytes = w.done();
+                let short = $crate::error::BadRequest::BadLen;
+                Self::read(&mut $crate::openflow::bytes::Reader::new(&bytes, s.version(), short)).unwrap()
+            }
+        }
+    };
+}
+
 /// A number with names for some of its values. Others are kept as they are.
-macro_rules! codes {
-    ($($(#[$meta:meta])* pub $Name:ident($Number:ty) { $($CONST:ident = $value:literal $text:literal),* $(,)? })*) => {$(
+macro_rules! named {
+    ($(#[$meta:meta])* pub $Name:ident($Number:ty) { $($CONST:ident = $value:literal $text:literal),* }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
         pub struct $Name(pub $Number);
 
         impl $Name {
             $(#[doc = concat!("`", $text, "`.")] pub const $CONST: $Name = $Name($value);)*
-
-            /// The name, if the value has one.
-            pub fn name(self) -> Option<&'static str> {
-                match self.0 {
-                    $($value => Some($text),)*
-                    _ => None,
-                }
-            }
-        }
-
-        impl std::fmt::Display for $Name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                match self.name() {
-                    Some(name) => f.write_str(name),
-                    None => write!(f, "{}", self.0),
-                }
-            }
         }
 
         impl $crate::openflow::bytes::Part for $Name {
@@ -635,68 +845,54 @@ macro_rules! codes {
                 }
             }
         }
-    )*};
+    };
 }
 
-/// A set of bits with names for some of them. Others are kept as they are.
-macro_rules! flags {
-    ($($(#[$meta:meta])* pub $Name:ident($Number:ty) {
-        $($(#[$about:meta])* $CONST:ident = $value:literal $text:literal),* $(,)?
-    })*) => {$(
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-        pub struct $Name(pub $Number);
+/// Numbers of which one value has one name.
+macro_rules! codes {
+    ($($(#[$meta:meta])* pub $Name:ident($Number:ty) { $($CONST:ident = $value:literal $text:literal),* $(,)? })*) => {$(
+        $crate::openflow::bytes::named! { $(#[$meta])* pub $Name($Number) { $($CONST = $value $text),* } }
 
         impl $Name {
-            $(#[doc = concat!("`", $text, "`.")] $(#[$about])* pub const $CONST: $Name = $Name($value);)*
-
-            /// Every bit that the standard names.
-            pub const ALL: $Name = $Name(0 $(| $value)*);
-
-            /// Whether all bits of `other` are set.
-            pub const fn has(self, other: $Name) -> bool {
-                self.0 & other.0 == other.0
-            }
-
-            /// Both sets together.
-            pub const fn with(self, other: $Name) -> $Name {
-                $Name(self.0 | other.0)
-            }
-
-            /// These flags; none when there is a bit that the standard does not have.
-            pub fn known(self) -> Option<$Name> {
-                $Name::ALL.has(self).then_some(self)
+            /// The name, if the value has one.
+            pub fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some($text),)*
+                    _ => None,
+                }
             }
         }
 
         impl std::fmt::Display for $Name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                let mut names: Vec<String> = vec![];
-                $(if self.0 & $value != 0 { names.push($text.to_owned()); })*
-                let rest = self.0 & !Self::ALL.0;
-                if rest != 0 || names.is_empty() {
-                    names.push(if rest == 0 { "0".to_owned() } else { format!("{rest:#x}") });
+                match self.name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, "{}", self.0),
                 }
-                f.write_str(&names.join("|"))
-            }
-        }
-
-        impl $crate::openflow::bytes::Part for $Name {
-            fn read(r: &mut $crate::openflow::bytes::Reader<'_>) -> Result<Self, $crate::openflow::fault::Fault> {
-                <$Number as $crate::openflow::bytes::Part>::read(r).map($Name)
-            }
-            fn write(&self, w: &mut $crate::openflow::bytes::Writer) {
-                $crate::openflow::bytes::Part::write(&self.0, w);
-            }
-            fn tree(&self) -> $crate::openflow::tree::Tree {
-                $crate::openflow::tree::Tree::Code(u64::from(self.0), self.to_string())
-            }
-            #[cfg(test)]
-            fn sample(s: &mut $crate::openflow::sample::Sampler) -> Self {
-                $Name($crate::openflow::bytes::Part::sample(s))
             }
         }
     )*};
 }
 
-pub(crate) use {codes, flags, layout, tagged, tlv};
+/// Sets of flags as they travel: as one number.
+macro_rules! flag_sets {
+    ($($Name:ty),* $(,)?) => {$(
+        impl $crate::openflow::bytes::Part for $Name {
+            fn read(r: &mut $crate::openflow::bytes::Reader<'_>) -> Result<Self, $crate::openflow::fault::Fault> {
+                $crate::openflow::bytes::Part::read(r).map($crate::flags::FlagSet::of_bits)
+            }
+            fn write(&self, w: &mut $crate::openflow::bytes::Writer) {
+                $crate::openflow::bytes::Part::write(&$crate::flags::FlagSet::bits(*self), w);
+            }
+            fn tree(&self) -> $crate::openflow::tree::Tree {
+                $crate::openflow::tree::Tree::Code($crate::flags::FlagSet::bits(*self).into(), self.to_string())
+            }
+            #[cfg(test)]
+            fn sample(s: &mut $crate::openflow::sample::Sampler) -> Self {
+                $crate::flags::FlagSet::of_bits($crate::openflow::bytes::Part::sample(s))
+            }
+        }
+    )*};
+}
+
+pub(crate) use {codes, field, flag_sets, layout, named, tagged, tlv};

@@ -18,9 +18,7 @@ use super::bytes::{Bytes, HEADER, LONGEST, Reader, Version};
 use super::fault::Fault;
 use super::message::{Body, Header, Message, TooLong, refusal};
 use super::misc::{Echo, ErrorMessage, Hello};
-use super::multipart::{
-    self, AssembledPart, MultipartAssembler, MultipartFlags, MultipartReply, MultipartRequest, Reply, Request,
-};
+use super::multipart::{self, MultipartAssembler, Reply, Request};
 use crate::error::{BadRequest, HelloFailed};
 use std::collections::VecDeque;
 
@@ -405,30 +403,23 @@ impl Channel {
 
     fn understood(&mut self, now: u64, message: Message, header: Header, bytes: &[u8]) {
         let Message { version, xid, body } = message;
-        let put = match body {
+        let whole = match body {
             Body::Hello(_) | Body::EchoReply(_) => return,
             Body::EchoRequest(echo) => {
                 return self.put(&Message { version, xid, body: Body::EchoReply(echo) });
             }
             Body::MultipartRequest(part) => {
                 self.part = now;
-                let whole = |body| {
-                    Body::MultipartRequest(MultipartRequest { flags: MultipartFlags::default(), body })
-                };
-                self.questions.request(xid, part).map(|put| put.map(whole))
+                self.questions.put(xid, part).map(|whole| whole.map(Body::MultipartRequest))
             }
             Body::MultipartReply(part) => {
-                let whole =
-                    |body| Body::MultipartReply(MultipartReply { flags: MultipartFlags::default(), body });
-                self.answers.reply(xid, part).map(|put| put.map(whole))
+                self.answers.put(xid, part).map(|whole| whole.map(Body::MultipartReply))
             }
-            body => Ok(AssembledPart::Whole(xid, body)),
+            body => Ok(Some(body)),
         };
-        match put {
-            Ok(AssembledPart::Waiting) => {}
-            Ok(AssembledPart::Whole(xid, body)) => {
-                self.events.push_back(Event::Message(Message { version, xid, body }))
-            }
+        match whole {
+            Ok(None) => {}
+            Ok(Some(body)) => self.events.push_back(Event::Message(Message { version, xid, body })),
             Err(fault) => self.refuse_bytes(header, fault, bytes),
         }
     }

@@ -12,14 +12,10 @@
 //! of a monitor has two forms: with the header of `ofp_match` (Open vSwitch, `ofputil_pull_ofp11_match` in
 //! lib/ofp-monitor.c) and bare (os-ken). Both are read, the first is written.
 
-use super::action::Instruction;
-use super::bytes::{Hex, Part, Reader, Version, Writer, layout};
+use super::bytes::{Form, Part, Reader, Version, Writer};
 use super::fault::{self, Fault};
 use super::oxm::{ExperimenterKind, Match};
-use super::rule::{MonitorCommand, MonitorFlags, MonitorRequest, RemovedReason, UpdateFull};
-use super::tree::Tree;
 use crate::error::{BadMatch, BadRequest, FlowMonitorFailed};
-use crate::rule::ANY_GROUP;
 
 /// The Open Networking Foundation as an experimenter.
 const ONF: u32 = 0x4f4e_4600;
@@ -125,131 +121,52 @@ pub(crate) fn error_outside(version: Version, fault: Fault) -> Option<(u32, Faul
     }
 }
 
-/// A monitor that is wanted, in 1.3. There it cannot be changed, and a message of its own cancels it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Monitor13 {
-    monitor_id: u32,
-    flags: MonitorFlags,
-    out_port: u32,
-    table_id: u8,
-    matching: Match,
+/// The length of the match that stands further on: what it says of itself, without padding.
+pub(crate) struct MatchLength;
+
+impl Form<Match> for MatchLength {
+    fn read(&self, r: &mut Reader<'_>) -> Result<Match, Fault> {
+        r.skip(2)?;
+        Ok(Match::default())
+    }
+    fn write(&self, value: &Match, w: &mut Writer) {
+        let mut fields = Writer::new(w.version());
+        value.fields.write(&mut fields);
+        (4 + fields.at() as u16).write(w);
+    }
 }
 
-impl Part for Monitor13 {
-    fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let (monitor_id, flags, length) = (Part::read(r)?, Part::read(r)?, u16::read(r)?);
-        let (out_port, table_id) = (Part::read(r)?, Part::read(r)?);
-        r.skip(3)?;
-        let matching = read_match(r, length)?;
-        Ok(Monitor13 { monitor_id, flags, out_port, table_id, matching })
+/// A match with or without header, whose length stands so many bytes before it. One with a header begins with the type of an OXM match
+/// and that length. A bare field that begins so would be of class 1, Nicira's, and longer than the match.
+pub(crate) struct MatchOfEitherForm(pub(crate) usize);
+
+impl Form<Match> for MatchOfEitherForm {
+    fn read(&self, r: &mut Reader<'_>) -> Result<Match, Fault> {
+        let length = r.behind16(self.0)?;
+        let header = [1u16.to_be_bytes(), length.to_be_bytes()].concat();
+        if length > 0 && r.clone().take(4).is_ok_and(|begin| begin == header) {
+            return Match::read(r);
+        }
+        let length = usize::from(length);
+        let fields = Part::read(&mut r.part(length, BadMatch::BadLen)?)?;
+        r.part(length.next_multiple_of(8) - length, BadMatch::BadLen)?;
+        Ok(Match { fields })
     }
-    fn write(&self, w: &mut Writer) {
-        self.monitor_id.write(w);
-        self.flags.write(w);
-        match_length(&self.matching).write(w);
-        self.out_port.write(w);
-        self.table_id.write(w);
-        w.zeros(3);
-        self.matching.write(w);
+    fn write(&self, value: &Match, w: &mut Writer) {
+        value.write(w);
     }
-    fn tree(&self) -> Tree {
-        MonitorRequest::from(self.clone()).tree()
+}
+
+/// Not written, and always this.
+pub(crate) struct Always<T>(pub(crate) T);
+
+impl<T: Part + Copy> Form<T> for Always<T> {
+    fn read(&self, _: &mut Reader<'_>) -> Result<T, Fault> {
+        Ok(self.0)
     }
+    fn write(&self, _: &T, _: &mut Writer) {}
     #[cfg(test)]
-    fn sample(s: &mut super::sample::Sampler) -> Self {
-        Monitor13 {
-            monitor_id: Part::sample(s),
-            flags: Part::sample(s),
-            out_port: Part::sample(s),
-            table_id: Part::sample(s),
-            matching: Part::sample(s),
-        }
-    }
-}
-
-/// A match of either form. One with a header begins with the type of an OXM match and `match_len`. A bare field that begins so
-/// would be of class 1, Nicira's, and longer than the match.
-fn read_match(r: &mut Reader<'_>, length: u16) -> Result<Match, Fault> {
-    let header = [1u16.to_be_bytes(), length.to_be_bytes()].concat();
-    if length > 0 && r.clone().take(4).is_ok_and(|begin| begin == header) {
-        return Match::read(r);
-    }
-    let length = usize::from(length);
-    let fields = Part::read(&mut r.part(length, BadMatch::BadLen)?)?;
-    r.part(length.next_multiple_of(8) - length, BadMatch::BadLen)?;
-    Ok(Match { fields })
-}
-
-/// The length that a match says of itself: without padding.
-fn match_length(matching: &Match) -> u16 {
-    let mut w = Writer::new(Version::V13);
-    matching.fields.write(&mut w);
-    (4 + w.at()) as u16
-}
-
-impl From<Monitor13> for MonitorRequest {
-    fn from(old: Monitor13) -> Self {
-        let Monitor13 { monitor_id, flags, out_port, table_id, matching } = old;
-        let (out_group, command) = (ANY_GROUP, MonitorCommand::ADD);
-        MonitorRequest { monitor_id, out_port, out_group, flags, table_id, command, matching }
-    }
-}
-
-impl From<&MonitorRequest> for Monitor13 {
-    fn from(new: &MonitorRequest) -> Self {
-        let MonitorRequest { monitor_id, flags, out_port, table_id, .. } = *new;
-        Monitor13 { monitor_id, flags, out_port, table_id, matching: new.matching.clone() }
-    }
-}
-
-layout! {
-    /// A change of a rule, in 1.3.
-    pub struct Update13 "update" {
-        /// Why it is gone.
-        reason: u16;
-        /// Higher wins.
-        priority: u16;
-        /// Seconds.
-        idle_timeout: u16;
-        /// Seconds.
-        hard_timeout: u16;
-        /// Of the match, without padding.
-        match_len: u16;
-        /// In which table.
-        table_id: u8;
-        _ 1;
-        /// The controller's own number.
-        cookie: Hex<u64>;
-        /// Which frames.
-        matching: Match;
-        /// What to do with them, if asked for.
-        instructions: Vec<Instruction>;
-    }
-}
-
-impl From<Update13> for UpdateFull {
-    fn from(old: Update13) -> Self {
-        let Update13 {
-            priority, idle_timeout, hard_timeout, table_id, cookie, matching, instructions, ..
-        } = old;
-        let reason = RemovedReason(old.reason as u8);
-        UpdateFull { table_id, reason, idle_timeout, hard_timeout, priority, cookie, matching, instructions }
-    }
-}
-
-impl From<&UpdateFull> for Update13 {
-    fn from(new: &UpdateFull) -> Self {
-        let UpdateFull { table_id, idle_timeout, hard_timeout, priority, cookie, .. } = *new;
-        Update13 {
-            reason: new.reason.0.into(),
-            priority,
-            idle_timeout,
-            hard_timeout,
-            match_len: match_length(&new.matching),
-            table_id,
-            cookie,
-            matching: new.matching.clone(),
-            instructions: new.instructions.clone(),
-        }
+    fn sample(&self, _: &mut super::sample::Sampler) -> T {
+        self.0
     }
 }

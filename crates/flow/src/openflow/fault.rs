@@ -6,10 +6,7 @@
 //! **Why.** The codec, the channel and the agent all refuse; a controller must be able to tell exactly what. **Price.** A pair is
 //! two numbers, because what another switch sends may have no name.
 
-use super::version::Version;
-use crate::error::{
-    BadAction, BadInstruction, BadProperty, BadRequest, Error, MeterModFailed, TableFeaturesFailed,
-};
+use crate::error::Error;
 use std::fmt;
 
 /// Type and code of an error.
@@ -58,49 +55,3 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
-
-/// The two faults of a type-length-value.
-#[derive(Debug, Clone, Copy)]
-pub struct Bad {
-    /// Its type is not known.
-    pub kind: Fault,
-    /// Its length cannot be.
-    pub length: Fault,
-}
-
-impl Bad {
-    fn new(kind: impl Into<Fault>, length: impl Into<Fault>) -> Bad {
-        Bad { kind: kind.into(), length: length.into() }
-    }
-}
-
-/// Of an action.
-pub(crate) fn action(_: Version) -> Bad {
-    Bad::new(BadAction::BadType, BadAction::BadLen)
-}
-
-/// Of an instruction.
-pub(crate) fn instruction(_: Version) -> Bad {
-    Bad::new(BadInstruction::UnknownInst, BadInstruction::BadLen)
-}
-
-/// Of a band.
-pub(crate) fn band(_: Version) -> Bad {
-    Bad::new(MeterModFailed::BadBand, BadRequest::BadLen)
-}
-
-/// Of a property. OpenFlow 1.3 has them in hello, queues and table features only, and no error type of their own.
-pub(crate) fn property(version: Version) -> Bad {
-    match version {
-        Version::V13 => Bad::new(BadRequest::BadType, BadRequest::BadLen),
-        Version::V14 => Bad::new(BadProperty::BadType, BadProperty::BadLen),
-    }
-}
-
-/// Of a property of table features: OpenFlow 1.4 moved its codes to the properties in general.
-pub(crate) fn table_property(version: Version) -> Bad {
-    match version {
-        Version::V13 => Bad::new(TableFeaturesFailed::BadType, TableFeaturesFailed::BadLen),
-        Version::V14 => property(version),
-    }
-}

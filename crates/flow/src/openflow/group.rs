@@ -1,11 +1,14 @@
 //! Groups and meters as they travel.
 
 use super::action::Action;
-use super::bytes::{codes, flags, layout, tagged, tlv};
-use super::fault;
+use super::bytes::{Padding, Tagged, Tlv, codes, flag_sets, layout, tagged, tlv};
 use super::oxm::Experimenter;
+use crate::error::{BadRequest, MeterModFailed};
+use crate::flags::flags;
 
 pub use crate::meter::MeterFlags;
+
+flag_sets! { GroupCapabilities, MeterFlags }
 
 codes! {
     /// What a group-mod does.
@@ -207,4 +210,4 @@ tagged! {
         0xffff "experimenter" => Experimenter(BandExperimenter);
     }
 }
-tlv!(Band, fault::band, Inside);
+tlv!(Band, |_| Tlv::new(Padding::Inside, MeterModFailed::BadBand, BadRequest::BadLen));

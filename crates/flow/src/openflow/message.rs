@@ -1,6 +1,6 @@
 //! A whole message: the header, the table of message types, and a message inside another.
 
-use super::bytes::{Bytes, Hex, Part, Reader, Version, Writer, tagged};
+use super::bytes::{Bytes, Hex, Part, Reader, Tagged, Version, Writer, tagged};
 use super::extension;
 use super::fault::Fault;
 use super::group::{GroupMod, MeterMod};
@@ -8,7 +8,7 @@ use super::misc::{
     AsyncConfig, BundleAdd, BundleControl, Echo, Empty, ErrorMessage, Features, Hello, RequestForward, Role,
     RoleStatus, SwitchConfig, TableMod, TableStatus,
 };
-use super::multipart::{MultipartFlags, MultipartReply, MultipartRequest, Request};
+use super::multipart::{Multipart, MultipartReply, MultipartRequest, Request};
 use super::oxm::ExperimenterKind;
 use super::port::{PortMod, PortStatus, QueueConfigReply, QueueConfigRequest};
 use super::rule::{FlowMod, FlowRemoved, PacketIn, PacketOut};
@@ -231,8 +231,7 @@ impl Part for Raw {
 
 /// A question as a message.
 pub fn question(version: Version, xid: u32, request: Request) -> Message {
-    let body = Body::MultipartRequest(MultipartRequest { flags: MultipartFlags::default(), body: request });
-    Message { version, xid, body }
+    Message { version, xid, body: Body::MultipartRequest(Multipart::whole(request)) }
 }
 
 /// The message that says why another one is refused.

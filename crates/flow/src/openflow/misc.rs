@@ -1,23 +1,21 @@
 //! The small messages: hello, errors, features, configuration, roles, tables, asynchronous masks, bundles.
 
 use super::action::KindId;
-use super::bytes::{Bytes, Hex, Name, Padding, Part, Reader, Writer, codes, flags, layout, tagged, tlv};
+use super::bytes::{
+    Aligned, Bytes, Fixed, Hex, Name, Padding, Part, Reader, Tagged, Tlv, Version, Writer, codes, flag_sets,
+    layout, tagged, tlv,
+};
 use super::extension;
 use super::fault::{self, Fault};
 use super::message::Raw;
-use super::older::{AsyncConfig13, TableMod13};
 use super::oxm::{ExperimenterKind, OnlyExperimenter, OxmId};
 use super::tree::Tree;
-use crate::error::{BadRequest, HelloFailed};
+use crate::error::{HelloFailed, TableFeaturesFailed};
+use crate::flags::flags;
 
 pub use crate::table::EvictionFlags;
 
-/// `hello`: which versions the sender speaks.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Hello {
-    /// Elements, unknown ones included.
-    pub elements: Vec<HelloElement>,
-}
+flag_sets! { Capabilities, ConfigFlags, TableConfig, BundleFlags, EvictionFlags }
 
 /// An element of a hello (1.3.5 section 7.5.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,44 +49,21 @@ impl Hello {
     }
 }
 
-impl Part for Hello {
-    fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(Hello { elements: Part::read(r)? })
-    }
-    fn write(&self, w: &mut Writer) {
-        self.elements.write(w);
-    }
-    fn tree(&self) -> Tree {
-        Tree::Part("hello", vec![("elements", self.elements.tree())])
-    }
-    #[cfg(test)]
-    fn sample(s: &mut super::sample::Sampler) -> Self {
-        Hello { elements: Part::sample(s) }
-    }
-}
-
 impl Part for HelloElement {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let (number, mut body) = r.tlv(BadRequest::BadLen, Padding::Outside)?;
+        let (number, mut body) = Tlv::property(Version::V13).open(r)?;
         match number {
             1 => Part::read(&mut body).map(HelloElement::Versions),
             _ => Ok(HelloElement::Unknown(number, Part::read(&mut body)?)),
         }
     }
     fn write(&self, w: &mut Writer) {
-        let start = w.at();
-        let number = match self {
-            HelloElement::Versions(_) => 1,
-            HelloElement::Unknown(number, _) => *number,
-        };
-        number.write(w);
-        w.zeros(2);
+        // In all versions as in 1.3.
+        let tlv = Tlv::property(Version::V13);
         match self {
-            HelloElement::Versions(words) => words.write(w),
-            HelloElement::Unknown(_, bytes) => bytes.write(w),
+            HelloElement::Versions(words) => tlv.write(1, w, |w| words.write(w)),
+            HelloElement::Unknown(number, bytes) => tlv.write(*number, w, |w| bytes.write(w)),
         }
-        w.measure(start, 2);
-        w.align(start);
     }
     fn tree(&self) -> Tree {
         match self {
@@ -208,6 +183,11 @@ layout! {
     /// No body.
     pub struct Empty "" {
     }
+    /// `hello`: which versions the sender speaks.
+    pub struct Hello "hello" {
+        /// Elements, unknown ones included.
+        elements: Vec<HelloElement>;
+    }
     /// `echo_request` and `echo_reply`.
     pub struct Echo "echo" {
         /// Anything; comes back.
@@ -256,14 +236,16 @@ layout! {
         properties: Vec<OnlyExperimenter>;
     }
     /// `table_mod`.
-    pub struct TableMod "table_mod" [1.3 TableMod13] {
+    pub struct TableMod "table_mod" {
         /// Which; 255 means all.
         table_id: u8;
         _ 3;
-        /// The new bits.
+        /// The new bits; in 1.3 all of them are deprecated.
         config: TableConfig;
         /// Details.
         properties: Vec<TableModProperty>;
+    } in 1.3 {
+        table_id; _ 3; config;
     }
     /// How a table is configured (1.4).
     pub struct TableDesc "table_desc" [length at 0] {
@@ -344,9 +326,11 @@ layout! {
         dp_desc: Name<256>;
     }
     /// `set_async`, and the reply that reports it.
-    pub struct AsyncConfig "async" [1.3 AsyncConfig13] {
+    pub struct AsyncConfig "async" {
         /// One for each kind of message and role.
         properties: Vec<AsyncProperty>;
+    } in 1.3 {
+        properties as Fixed(&[1, 0, 3, 2, 5, 4], &[0; 4]);
     }
     /// `bundle_control` (1.4).
     pub struct BundleControl "bundle_control" {
@@ -372,7 +356,7 @@ tagged! {
         0xffff "experimenter" => Experimenter(ExperimenterKind);
     }
 }
-tlv!(TableModProperty, fault::property, Outside);
+tlv!(TableModProperty, Tlv::property);
 
 tagged! {
     /// What a table can do. `…_miss` is for its rule of priority 0 that matches all.
@@ -413,7 +397,15 @@ tagged! {
         0xffff "experimenter_miss" => ExperimenterMiss(ExperimenterKind);
     }
 }
-tlv!(TableProperty, fault::table_property, Outside);
+tlv!(TableProperty, table_property);
+
+/// OpenFlow 1.4 moved the codes of these properties to properties in general.
+fn table_property(version: Version) -> Tlv {
+    match version {
+        Version::V13 => Tlv::new(Padding::Outside, TableFeaturesFailed::BadType, TableFeaturesFailed::BadLen),
+        Version::V14 => Tlv::property(version),
+    }
+}
 
 tagged! {
     /// Which reasons of one kind of message one role gets, as bits.
@@ -448,84 +440,24 @@ tagged! {
         0xffff "experimenter_master" => ExperimenterMaster(ExperimenterKind);
     }
 }
-tlv!(AsyncProperty, fault::property, Outside);
+tlv!(AsyncProperty, Tlv::property);
 
-/// `requestforward` (1.4): a group-mod or meter-mod of another controller.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RequestForward {
-    /// The whole message.
-    pub request: Raw,
-}
-
-impl Part for RequestForward {
-    fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(RequestForward { request: Part::read(r)? })
+layout! {
+    /// `requestforward` (1.4): a group-mod or meter-mod of another controller.
+    pub struct RequestForward "requestforward" {
+        /// The whole message.
+        request: Raw;
     }
-    fn write(&self, w: &mut Writer) {
-        self.request.write(w);
-    }
-    fn tree(&self) -> Tree {
-        Tree::Part("requestforward", vec![("request", self.request.tree())])
-    }
-    #[cfg(test)]
-    fn sample(s: &mut super::sample::Sampler) -> Self {
-        RequestForward { request: Part::sample(s) }
-    }
-}
-
-/// `bundle_add_message` (1.4): one message of a bundle.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BundleAdd {
-    /// Which bundle.
-    pub bundle_id: u32,
-    /// As when it was opened.
-    pub flags: BundleFlags,
-    /// The whole message; its transaction number is the outer one's.
-    pub message: Raw,
-    /// Of experimenters. Only before them is the message padded.
-    pub properties: Vec<OnlyExperimenter>,
-}
-
-impl Part for BundleAdd {
-    fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let bundle_id = u32::read(r)?;
-        r.skip(2)?;
-        let flags = Part::read(r)?;
-        let message = Raw::read(r)?;
-        if r.left() > 0 {
-            r.skip(message.0.len().next_multiple_of(8) - message.0.len())?;
-        }
-        Ok(BundleAdd { bundle_id, flags, message, properties: Part::read(r)? })
-    }
-    fn write(&self, w: &mut Writer) {
-        self.bundle_id.write(w);
-        w.zeros(2);
-        self.flags.write(w);
-        let start = w.at();
-        self.message.write(w);
-        if !self.properties.is_empty() {
-            w.align(start);
-        }
-        self.properties.write(w);
-    }
-    fn tree(&self) -> Tree {
-        Tree::Part(
-            "bundle_add_message",
-            vec![
-                ("bundle_id", self.bundle_id.tree()),
-                ("flags", self.flags.tree()),
-                ("message", self.message.tree()),
-                ("properties", self.properties.tree()),
-            ],
-        )
-    }
-    #[cfg(test)]
-    fn sample(s: &mut super::sample::Sampler) -> Self {
-        BundleAdd {
-            bundle_id: Part::sample(s),
-            flags: Part::sample(s),
-            message: Part::sample(s),
-            properties: Part::sample(s),
-        }
+    /// `bundle_add_message` (1.4): one message of a bundle.
+    pub struct BundleAdd "bundle_add_message" {
+        /// Which bundle.
+        bundle_id: u32;
+        _ 2;
+        /// As when it was opened.
+        flags: BundleFlags;
+        /// The whole message; its transaction number is the outer one's.
+        message: Raw;
+        /// Of experimenters. Only before them is the message padded.
+        properties: Vec<OnlyExperimenter> as Aligned;
     }
 }

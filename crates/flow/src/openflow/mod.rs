@@ -2,7 +2,8 @@
 //!
 //! **What.** [`message::Message`] is any message of both versions, in both directions; [`Message::decode`](message::Message::decode)
 //! reads one strictly and says with which error to refuse it, [`encode`](message::Message::encode) writes it, and its `Display` is
-//! one line for people. The layouts are tables ([`bytes`]); the types have 1.4's shape and [`older`] is all that 1.3 does otherwise.
+//! one line for people. The layouts are tables ([`bytes`]); the types have 1.4's shape, and what 1.3 does otherwise stands there as
+//! `in 1.3`.
 //!
 //! **Why.** A switch, its clients and the tests against other implementations need the same bytes in both directions; what is
 //! written as one table cannot disagree with itself.
@@ -18,7 +19,6 @@ pub mod group;
 pub mod message;
 pub mod misc;
 pub mod multipart;
-pub mod older;
 pub mod oxm;
 pub mod port;
 pub mod roles;

@@ -3,7 +3,7 @@
 //! An answer of many items is cut between items into messages that fit ([`split`]); what comes in several is put together again
 //! with a limit ([`MultipartAssembler`]).
 
-use super::bytes::{LONGEST, Part, Reader, Version, Writer, flags, tagged};
+use super::bytes::{LONGEST, Part, Reader, Tagged, Version, Writer, flag_sets, tagged};
 use super::extension;
 use super::fault::{self, Fault};
 use super::group::{
@@ -16,6 +16,9 @@ use super::port::{Port, PortStats, PortStatsRequest, Queue, QueueRequest, QueueS
 use super::rule::{AggregateStats, FlowStats, FlowStatsRequest, MonitorRequest, Update};
 use super::tree::Tree;
 use crate::error::BadRequest;
+use crate::flags::flags;
+
+flag_sets! { MultipartFlags }
 
 flags! {
     /// Whether more is to come.
@@ -106,51 +109,52 @@ tagged! {
     }
 }
 
-macro_rules! multipart {
-    ($($(#[$about:meta])* $Name:ident($Body:ident) $text:literal;)*) => {$(
-        $(#[$about])*
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        pub struct $Name {
-            /// Whether more is to come.
-            pub flags: MultipartFlags,
-            /// This part of it.
-            pub body: $Body,
-        }
-
-        impl Part for $Name {
-            fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-                let number = u16::read(r)?;
-                let flags = MultipartFlags::read(r)?;
-                r.skip(4)?;
-                let number = extension::multipart_inside(number, r)?;
-                Ok($Name { flags, body: $Body::read_body(number, r, BadRequest::BadMultipart)? })
-            }
-            fn write(&self, w: &mut Writer) {
-                write_head(w, self.body.number(), self.flags);
-                self.body.write_body(w);
-            }
-            fn tree(&self) -> Tree {
-                let kind = Tree::Code(u64::from(self.body.number()), self.body.name().to_owned());
-                let body = match self.body.body_tree() {
-                    // A list is shown as it is.
-                    Tree::Part(_, mut fields) if fields.len() == 1 && fields[0].0 == "body" => fields.remove(0).1,
-                    other => other,
-                };
-                Tree::Part($text, vec![("type", kind), ("flags", self.flags.tree()), ("body", body)])
-            }
-            #[cfg(test)]
-            fn sample(s: &mut super::sample::Sampler) -> Self {
-                $Name { flags: MultipartFlags(s.below(2) as u16), body: $Body::sample_body(s) }
-            }
-        }
-    )*};
+/// A question or an answer, or a part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Multipart<T> {
+    /// Whether more is to come.
+    pub flags: MultipartFlags,
+    /// This part of it.
+    pub body: T,
 }
 
-multipart! {
-    /// A question, or a part of it.
-    MultipartRequest(Request) "multipart_request";
-    /// An answer, or a part of it.
-    MultipartReply(Reply) "multipart_reply";
+/// A question, or a part of it.
+pub type MultipartRequest = Multipart<Request>;
+/// An answer, or a part of it.
+pub type MultipartReply = Multipart<Reply>;
+
+impl<T> Multipart<T> {
+    /// One that is whole.
+    pub fn whole(body: T) -> Self {
+        Multipart { flags: MultipartFlags::default(), body }
+    }
+}
+
+impl<T: Tagged> Part for Multipart<T> {
+    fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
+        let number = u16::read(r)?;
+        let flags = MultipartFlags::read(r)?;
+        r.skip(4)?;
+        let number = extension::multipart_inside(number, r)?;
+        Ok(Multipart { flags, body: T::read_body(number, r, BadRequest::BadMultipart)? })
+    }
+    fn write(&self, w: &mut Writer) {
+        write_head(w, self.body.number(), self.flags);
+        self.body.write_body(w);
+    }
+    fn tree(&self) -> Tree {
+        let kind = Tree::Code(u64::from(self.body.number()), self.body.name().to_owned());
+        let body = match self.body.body_tree() {
+            // A list is shown as it is.
+            Tree::Part(_, mut fields) if fields.len() == 1 && fields[0].0 == "body" => fields.remove(0).1,
+            other => other,
+        };
+        Tree::Part("multipart", vec![("type", kind), ("flags", self.flags.tree()), ("body", body)])
+    }
+    #[cfg(test)]
+    fn sample(s: &mut super::sample::Sampler) -> Self {
+        Multipart { flags: MultipartFlags(s.below(2) as u16), body: T::sample_body(s) }
+    }
 }
 
 /// What comes before the body, with the envelope of an extension.
@@ -188,9 +192,8 @@ pub fn split_at(
         w
     };
     let front = head(true).at();
-    let items = items(version, reply);
     let mut bodies: Vec<Vec<u8>> = vec![vec![]];
-    for item in items {
+    for item in reply.body_pieces(version) {
         if front + item.len() > longest {
             return Err(ItemTooLong(item.len()));
         }
@@ -209,57 +212,12 @@ pub fn split_at(
     Ok(bodies.into_iter().enumerate().map(whole).collect())
 }
 
-/// Each item of an answer as bytes; one for an answer that is not a list.
-fn items(version: Version, reply: &Reply) -> Vec<Vec<u8>> {
-    fn each<T: Part>(version: Version, items: &[T]) -> Vec<Vec<u8>> {
-        let one = |item: &T| {
-            let mut w = Writer::new(version);
-            item.write(&mut w);
-            w.done()
-        };
-        items.iter().map(one).collect()
-    }
-    match reply {
-        Reply::Flow(items) => each(version, items),
-        Reply::Table(items) => each(version, items),
-        Reply::PortStats(items) => each(version, items),
-        Reply::QueueStats(items) => each(version, items),
-        Reply::Group(items) => each(version, items),
-        Reply::GroupDesc(items) => each(version, items),
-        Reply::Meter(items) => each(version, items),
-        Reply::MeterConfig(items) => each(version, items),
-        Reply::TableFeatures(items) => each(version, items),
-        Reply::PortDesc(items) => each(version, items),
-        Reply::TableDesc(items) => each(version, items),
-        Reply::QueueDesc(items) => each(version, items),
-        Reply::FlowMonitor(items) => each(version, items),
-        Reply::Desc(_)
-        | Reply::Aggregate(_)
-        | Reply::GroupFeatures(_)
-        | Reply::MeterFeatures(_)
-        | Reply::Experimenter(_) => {
-            let mut w = Writer::new(version);
-            reply.write_body(&mut w);
-            vec![w.done()]
-        }
-    }
-}
-
-/// What [`MultipartAssembler`] makes of a part.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AssembledPart<T> {
-    /// More is to come.
-    Waiting,
-    /// The whole, under the transaction number.
-    Whole(u32, T),
-}
-
 /// Parts that wait for the rest of their question or answer. At most [`MultipartAssembler::SEQUENCES`] transactions with [`MultipartAssembler::ITEMS`]
 /// items each are kept; what exceeds it is refused with `multipart_buffer_overflow`, and a whole that never ends is forgotten with
 /// the connection.
 #[derive(Debug)]
 pub struct MultipartAssembler<T> {
-    waiting: Vec<(u32, u16, T)>,
+    waiting: Vec<(u32, T)>,
 }
 
 impl<T> Default for MultipartAssembler<T> {
@@ -268,31 +226,7 @@ impl<T> Default for MultipartAssembler<T> {
     }
 }
 
-impl MultipartAssembler<Reply> {
-    /// Puts a part of an answer to what came before.
-    pub fn reply(&mut self, xid: u32, part: MultipartReply) -> Result<AssembledPart<Reply>, Fault> {
-        self.put(xid, part.flags, part.body.number(), part.body, join_reply)
-    }
-}
-
-impl MultipartAssembler<Request> {
-    /// Puts a part of a question to what came before. Only table features and experimenters have questions of several parts.
-    pub fn request(&mut self, xid: u32, part: MultipartRequest) -> Result<AssembledPart<Request>, Fault> {
-        self.put(xid, part.flags, part.body.number(), part.body, join_request)
-    }
-}
-
-impl<T> AssembledPart<T> {
-    /// The whole in another shape.
-    pub fn map<U>(self, shape: impl FnOnce(T) -> U) -> AssembledPart<U> {
-        match self {
-            AssembledPart::Waiting => AssembledPart::Waiting,
-            AssembledPart::Whole(xid, whole) => AssembledPart::Whole(xid, shape(whole)),
-        }
-    }
-}
-
-impl<T> MultipartAssembler<T> {
+impl<T: Tagged> MultipartAssembler<T> {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -308,66 +242,29 @@ impl<T> MultipartAssembler<T> {
     /// Items of one.
     pub const ITEMS: usize = 1 << 20;
 
-    fn put(
-        &mut self,
-        xid: u32,
-        flags: MultipartFlags,
-        number: u16,
-        part: T,
-        join: fn(&mut T, T) -> Result<usize, Fault>,
-    ) -> Result<AssembledPart<T>, Fault> {
-        let at = self.waiting.iter().position(|(other, kind, _)| *other == xid && *kind == number);
-        let more = flags.has(MultipartFlags::MORE);
+    /// Puts a part to what came before; gives the whole with its last part. Of the questions, only those about table features and
+    /// monitors and those of experimenters have several parts.
+    pub fn put(&mut self, xid: u32, part: Multipart<T>) -> Result<Option<Multipart<T>>, Fault> {
+        let (number, more) = (part.body.number(), part.flags.has(MultipartFlags::MORE));
+        let at = self.waiting.iter().position(|(other, body)| *other == xid && body.number() == number);
         match at {
             None if more && self.waiting.len() >= Self::SEQUENCES => {
                 return Err(BadRequest::MultipartBufferOverflow.into());
             }
-            None if more => self.waiting.push((xid, number, part)),
-            None => return Ok(AssembledPart::Whole(xid, part)),
+            None if more => self.waiting.push((xid, part.body)),
+            None => return Ok(Some(part)),
             Some(at) => {
-                let joined = join(&mut self.waiting[at].2, part);
+                // Other messages are one structure: a second part has no meaning.
+                let joined = self.waiting[at].1.continue_body(part.body).ok_or(BadRequest::BadMultipart);
                 let fits = joined.is_ok_and(|items| items <= Self::ITEMS);
                 if !fits || !more {
-                    let (_, _, whole) = self.waiting.swap_remove(at);
+                    let (_, whole) = self.waiting.swap_remove(at);
                     joined?;
-                    return if fits {
-                        Ok(AssembledPart::Whole(xid, whole))
-                    } else {
-                        Err(BadRequest::MultipartBufferOverflow.into())
-                    };
+                    let whole = fits.then(|| Multipart::whole(whole));
+                    return whole.map(Some).ok_or(BadRequest::MultipartBufferOverflow.into());
                 }
             }
         }
-        Ok(AssembledPart::Waiting)
+        Ok(None)
     }
-}
-
-macro_rules! join {
-    ($Type:ident, $all:expr, $more:expr, $($Case:ident)*) => {
-        match ($all, $more) {
-            $(($Type::$Case(all), $Type::$Case(more)) => {
-                all.extend(more);
-                Ok(all.len())
-            })*
-            ($Type::Experimenter(all), $Type::Experimenter(more))
-                if all.experimenter == more.experimenter && all.exp_type == more.exp_type =>
-            {
-                all.data.0.extend(more.data.0);
-                Ok(all.data.0.len())
-            }
-            // Other answers are one structure: a second part has no meaning.
-            _ => Err(BadRequest::BadMultipart.into()),
-        }
-    };
-}
-
-fn join_reply(all: &mut Reply, more: Reply) -> Result<usize, Fault> {
-    join!(
-        Reply, all, more,
-        Flow Table PortStats QueueStats Group GroupDesc Meter MeterConfig TableFeatures PortDesc TableDesc QueueDesc FlowMonitor
-    )
-}
-
-fn join_request(all: &mut Request, more: Request) -> Result<usize, Fault> {
-    join!(Request, all, more, TableFeatures FlowMonitor)
 }

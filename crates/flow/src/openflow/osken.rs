@@ -2,7 +2,7 @@
 //! read. Every field is compared by name and value, in both directions: a field that only one side has is a failure unless it is in
 //! one of the short lists here.
 
-use super::bytes::Version;
+use super::bytes::{Tagged, Version};
 use super::message::{Body, Message};
 use super::sample::Sampler;
 use super::tree::{Tree, hex};

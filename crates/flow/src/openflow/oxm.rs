@@ -5,8 +5,8 @@
 //! fields of experimenters; what a *switch* makes of it (which fields it knows, prerequisites, masks) is the model's. **Price.** A
 //! second step from here to the model's match.
 
-use super::bytes::{Bytes, Part, Reader, Writer, layout, tagged, tlv};
-use super::fault::{self, Fault};
+use super::bytes::{Bytes, Part, Reader, Tagged, Tlv, Writer, layout, tagged, tlv};
+use super::fault::Fault;
 use super::tree::{Tree, hex};
 use crate::error::BadMatch;
 use crate::field::{Field, Form, Row};
@@ -258,4 +258,4 @@ tagged! {
         0xffff "experimenter" => Experimenter(ExperimenterKind);
     }
 }
-tlv!(OnlyExperimenter, fault::property, Outside);
+tlv!(OnlyExperimenter, Tlv::property);

@@ -1,11 +1,18 @@
-//! Ports and queues as they travel. The types have the shape of OpenFlow 1.4; `older` has 1.3's layouts.
+//! Ports and queues as they travel. The types have the shape of OpenFlow 1.4: what 1.3 prints as fixed fields (an Ethernet port's
+//! speeds and error counters) is a property here. What 1.3 cannot say (optical ports, experimenters' counters) is left out when it is
+//! written.
 
-use super::bytes::{HardwareAddress, Hex, Name, codes, flags, layout, tagged, tlv};
-use super::fault;
-use super::older::{Port13, PortMod13, PortStats13, Queue13, QueueStats13};
-use super::oxm::ExperimenterKind;
+use super::bytes::{
+    Bytes, Fixed, HardwareAddress, Hex, In14, Name, Padding, Tagged, Tlv, Version, codes, flag_sets, layout,
+    tagged, tlv,
+};
+use super::oxm::{ExperimenterKind, OnlyExperimenter};
+use crate::error::BadRequest;
+use crate::flags::flags;
 
 pub use crate::port::PortConfig;
+
+flag_sets! { PortState, PortFeatures, PortConfig }
 
 codes! {
     /// What happened to a port.
@@ -25,7 +32,7 @@ flags! {
 
 layout! {
     /// A port.
-    pub struct Port "port" [length at 4] [1.3 Port13] {
+    pub struct Port "port" [length at 4] {
         /// Its number.
         port_no: u32;
         _ 4;
@@ -40,10 +47,12 @@ layout! {
         state: PortState;
         /// What kind it is.
         properties: Vec<PortProperty>;
+    } in 1.3 {
+        port_no; _ 4; hw_addr; _ 2; name; config; state; properties as Fixed(&[0], &[0; 24]);
     }
     /// An Ethernet port.
     pub struct PortEthernet "ethernet" {
-        _ 4;
+        _ 4 in V14;
         /// Now.
         curr: PortFeatures;
         /// Offered to the other end.
@@ -88,7 +97,7 @@ layout! {
         desc: Port;
     }
     /// `port_mod`.
-    pub struct PortMod "port_mod" [1.3 PortMod13] {
+    pub struct PortMod "port_mod" {
         /// Which.
         port_no: u32;
         _ 4;
@@ -101,6 +110,8 @@ layout! {
         mask: PortConfig;
         /// What kind it is.
         properties: Vec<PortModProperty>;
+    } in 1.3 {
+        port_no; _ 4; hw_addr; _ 2; config; mask; properties as Fixed(&[0], &[0; 4]); _ 4;
     }
     /// What an Ethernet port is to offer.
     pub struct PortModEthernet "ethernet" {
@@ -127,7 +138,7 @@ layout! {
         _ 4;
     }
     /// Counters of a port. All ones: the switch does not count it.
-    pub struct PortStats "port_stats" [length at 0] [1.3 PortStats13] {
+    pub struct PortStats "port_stats" [length at 0] {
         _ 4;
         /// Which.
         port_no: u32;
@@ -153,10 +164,15 @@ layout! {
         tx_errors: u64;
         /// Counters of its kind.
         properties: Vec<PortStatsProperty>;
+    } in 1.3 {
+        port_no; _ 4; rx_packets; tx_packets; rx_bytes; tx_bytes; rx_dropped; tx_dropped; rx_errors; tx_errors;
+        // What is not counted says all ones (1.3.5 section 7.3.5.6).
+        properties as Fixed(&[0], &[0xff; 32]);
+        duration_sec; duration_nsec;
     }
     /// Counters of an Ethernet port.
     pub struct PortStatsEthernet "ethernet" {
-        _ 4;
+        _ 4 in V14;
         /// Alignment errors.
         rx_frame_err: u64;
         /// Overruns.
@@ -200,7 +216,7 @@ layout! {
         queue_id: u32;
     }
     /// Counters of a queue.
-    pub struct QueueStats "queue_stats" [length at 0] [1.3 QueueStats13] {
+    pub struct QueueStats "queue_stats" [length at 0] {
         _ 8;
         /// On which port.
         port_no: u32;
@@ -217,10 +233,12 @@ layout! {
         /// And nanoseconds.
         duration_nsec: u32;
         /// Counters of experimenters.
-        properties: Vec<super::oxm::OnlyExperimenter>;
+        properties: Vec<OnlyExperimenter>;
+    } in 1.3 {
+        port_no; queue_id; tx_bytes; tx_packets; tx_errors; duration_sec; duration_nsec;
     }
     /// What a queue is.
-    pub struct Queue "queue" [length at 8] [1.3 Queue13] {
+    pub struct Queue "queue" [length at 8] {
         /// On which port.
         port_no: u32;
         /// Which.
@@ -228,12 +246,26 @@ layout! {
         _ 8;
         /// Its rates.
         properties: Vec<QueueProperty>;
+    } in 1.3 [length at 8] {
+        queue_id; port_no; _ 8; properties;
     }
     /// A rate in tenths of a percent of the port's; more than 1000 means none.
     pub struct QueueRate "rate" {
+        _ 4 in V13;
         /// The rate.
         rate: u16;
         _ 2;
+        _ 4 in V13;
+    }
+    /// An experimenter's property of a queue; in 1.3 without a kind.
+    pub struct QueueExperimenter "experimenter" {
+        _ 4 in V13;
+        /// Who.
+        experimenter: Hex<u32>;
+        /// Which of their kinds.
+        exp_type: u32 as In14;
+        /// What, until the end.
+        data: Bytes;
     }
     /// Of which port the queues (1.3).
     pub struct QueueConfigRequest "queue_get_config_request" {
@@ -262,7 +294,7 @@ tagged! {
         0xffff "experimenter" => Experimenter(ExperimenterKind);
     }
 }
-tlv!(PortProperty, fault::property, Outside);
+tlv!(PortProperty, Tlv::property);
 
 tagged! {
     /// What to set on a port of a kind.
@@ -275,7 +307,7 @@ tagged! {
         0xffff "experimenter" => Experimenter(ExperimenterKind);
     }
 }
-tlv!(PortModProperty, fault::property, Outside);
+tlv!(PortModProperty, Tlv::property);
 
 tagged! {
     /// Counters of a kind of port.
@@ -288,7 +320,7 @@ tagged! {
         0xffff "experimenter" => Experimenter(ExperimenterKind);
     }
 }
-tlv!(PortStatsProperty, fault::property, Outside);
+tlv!(PortStatsProperty, Tlv::property);
 
 tagged! {
     /// A rate of a queue.
@@ -298,7 +330,14 @@ tagged! {
         /// At most.
         2 "max_rate" => MaxRate(QueueRate);
         /// An experimenter's.
-        0xffff "experimenter" => Experimenter(ExperimenterKind);
+        0xffff "experimenter" => Experimenter(QueueExperimenter);
     }
 }
-tlv!(QueueProperty, fault::property, Outside);
+tlv!(QueueProperty, queue_property);
+
+fn queue_property(version: Version) -> Tlv {
+    match version {
+        Version::V13 => Tlv::new(Padding::Absent, BadRequest::BadType, BadRequest::BadLen),
+        Version::V14 => Tlv::property(version),
+    }
+}

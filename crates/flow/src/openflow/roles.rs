@@ -8,7 +8,7 @@
 //!
 //! **Price.** A walk over the connections for each asynchronous message: a switch has a handful.
 
-use super::bytes::{Hex, Version};
+use super::bytes::{Hex, Tagged, Version};
 use super::fault::Fault;
 use super::message::Body;
 use super::misc::{AsyncConfig, AsyncProperty, RoleCode, RoleReason, RoleStatus};

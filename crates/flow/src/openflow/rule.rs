@@ -1,12 +1,17 @@
 //! Rules as they travel: flow-mod, statistics, removal and monitors.
 
-use super::action::Instruction;
-use super::bytes::{Bytes, Hex, Part, Reader, Version, Writer, codes, layout, tagged};
-use super::extension::{Monitor13, Update13};
+use super::action::{Action, Instruction};
+use super::bytes::{
+    Bytes, Hex, In14, LengthBefore, Part, Reader, Tagged, Version, Writer, codes, flag_sets, layout, tagged,
+};
+use super::extension::{Always, MatchLength, MatchOfEitherForm};
 use super::fault::Fault;
 use super::oxm::Match;
 use super::tree::Tree;
 use crate::error::BadRequest;
+use crate::rule::ANY_GROUP;
+
+flag_sets! { MonitorFlags, FlowFlags }
 
 codes! {
     /// What a flow-mod does.
@@ -21,27 +26,6 @@ codes! {
 
 pub use crate::event::MonitorFlags;
 pub use crate::rule::RuleFlags as FlowFlags;
-
-/// The importance of a rule: OpenFlow 1.4 put it where 1.3 has padding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Importance(pub u16);
-
-impl Part for Importance {
-    fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let number = u16::read(r)?;
-        Ok(Importance(if r.version() == Version::V13 { 0 } else { number }))
-    }
-    fn write(&self, w: &mut Writer) {
-        (if w.version() == Version::V13 { 0 } else { self.0 }).write(w);
-    }
-    fn tree(&self) -> Tree {
-        Tree::Number(u64::from(self.0))
-    }
-    #[cfg(test)]
-    fn sample(s: &mut super::sample::Sampler) -> Self {
-        Importance(if s.version() == Version::V13 { 0 } else { s.number(16) as u16 })
-    }
-}
 
 layout! {
     /// `flow_mod`.
@@ -69,7 +53,7 @@ layout! {
         /// Flags.
         flags: FlowFlags;
         /// What survives eviction (1.4).
-        importance: Importance;
+        importance: u16 as In14;
         /// Which frames.
         matching: Match;
         /// What to do with them.
@@ -111,7 +95,7 @@ layout! {
         /// Flags.
         flags: FlowFlags;
         /// What survives eviction (1.4).
-        importance: Importance;
+        importance: u16 as In14;
         _ 2;
         /// The controller's own number.
         cookie: Hex<u64>;
@@ -160,7 +144,7 @@ layout! {
         matching: Match;
     }
     /// A monitor that is wanted, changed or given up (1.4; in 1.3 an extension has it).
-    pub struct MonitorRequest "flow_monitor_request" [1.3 Monitor13] {
+    pub struct MonitorRequest "flow_monitor_request" {
         /// The controller's number for it.
         monitor_id: u32;
         /// Only rules that output here.
@@ -175,9 +159,13 @@ layout! {
         command: MonitorCommand;
         /// Only rules that are as narrow or narrower.
         matching: Match;
+    } in 1.3 {
+        // There it cannot be changed, and a message of its own cancels it.
+        monitor_id; flags; matching as MatchLength; out_port; table_id; _ 3; matching as MatchOfEitherForm(10);
+        out_group as Always(ANY_GROUP);
     }
     /// A change of a rule, in full.
-    pub struct UpdateFull "update" [1.3 Update13] {
+    pub struct UpdateFull "update" {
         /// In which table.
         table_id: u8;
         /// Why it is gone.
@@ -195,6 +183,8 @@ layout! {
         matching: Match;
         /// What to do with them, if asked for.
         instructions: Vec<Instruction>;
+    } in 1.3 {
+        _ 1; reason; priority; idle_timeout; hard_timeout; matching as MatchLength; table_id; _ 1; cookie; matching; instructions;
     }
     /// A change that the receiver caused itself, by the transaction number of its request.
     pub struct UpdateAbbrev "abbrev" {
@@ -285,57 +275,16 @@ layout! {
         /// The frame, or its beginning.
         data: Bytes;
     }
-}
-
-/// `packet_out`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PacketOut {
-    /// A frame that the switch keeps; all ones means the data.
-    pub buffer_id: Hex<u32>,
-    /// Where it is to appear to come from.
-    pub in_port: u32,
-    /// What to do with it.
-    pub actions: Vec<super::action::Action>,
-    /// The frame.
-    pub data: Bytes,
-}
-
-impl Part for PacketOut {
-    fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let (buffer_id, in_port) = (Part::read(r)?, u32::read(r)?);
-        let length = u16::read(r)?;
-        r.skip(6)?;
-        let actions = Part::read(&mut r.part(usize::from(length), r.short())?)?;
-        Ok(PacketOut { buffer_id, in_port, actions, data: Part::read(r)? })
-    }
-    fn write(&self, w: &mut Writer) {
-        self.buffer_id.write(w);
-        self.in_port.write(w);
-        let length = w.at();
-        w.zeros(8);
-        let start = w.at();
-        self.actions.write(w);
-        w.measure_at(start, length);
-        self.data.write(w);
-    }
-    fn tree(&self) -> Tree {
-        Tree::Part(
-            "packet_out",
-            vec![
-                ("buffer_id", self.buffer_id.tree()),
-                ("in_port", self.in_port.tree()),
-                ("actions", self.actions.tree()),
-                ("data", self.data.tree()),
-            ],
-        )
-    }
-    #[cfg(test)]
-    fn sample(s: &mut super::sample::Sampler) -> Self {
-        PacketOut {
-            buffer_id: Part::sample(s),
-            in_port: Part::sample(s),
-            actions: Part::sample(s),
-            data: Part::sample(s),
-        }
+    /// `packet_out`.
+    pub struct PacketOut "packet_out" {
+        /// A frame that the switch keeps; all ones means the data.
+        buffer_id: Hex<u32>;
+        /// Where it is to appear to come from.
+        in_port: u32;
+        _ 8;
+        /// What to do with it.
+        actions: Vec<Action> as LengthBefore(8);
+        /// The frame.
+        data: Bytes;
     }
 }

@@ -1,7 +1,7 @@
 //! Random messages from a string of random bytes: proptest shrinks the bytes, and where they end everything is zero, so what it
 //! reports is small.
 
-use super::bytes::Version;
+use super::bytes::{Tagged, Version};
 use super::message::{Body, Message};
 
 /// Turns bytes into choices.

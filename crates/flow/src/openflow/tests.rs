@@ -4,7 +4,7 @@ use super::bytes::{HEADER, Hex, Version};
 use super::fault::Fault;
 use super::message::{Body, Message, refusal};
 use super::misc::{Echo, ErrorMessage, Hello};
-use super::multipart::{self, AssembledPart, MultipartAssembler, MultipartReply, Reply, split_at};
+use super::multipart::{self, Multipart, MultipartAssembler, MultipartReply, Reply, split_at};
 use super::rule::FlowStats;
 use super::sample::Sampler;
 use crate::error::{BadAction, BadInstruction, BadMatch, BadRequest};
@@ -233,10 +233,10 @@ fn long_answers_are_split_between_items_and_put_together_again() {
             assert!(bytes.len() <= longest);
             let message = Message::decode(bytes).unwrap();
             let Body::MultipartReply(part) = message.body else { panic!("not a reply") };
-            let put = together.reply(message.xid, part).unwrap();
+            let put = together.put(message.xid, part).unwrap();
             match index + 1 == parts.len() {
-                true => assert_eq!(put, AssembledPart::Whole(9, whole.clone())),
-                false => assert_eq!(put, AssembledPart::Waiting),
+                true => assert_eq!(put, Some(Multipart::whole(whole.clone()))),
+                false => assert_eq!(put, None),
             }
         }
     }
@@ -253,16 +253,13 @@ fn parts_without_end_are_refused() {
         }),
     };
     let mut together = MultipartAssembler::<Reply>::default();
-    let fault = (0..100).find_map(|_| together.reply(1, part(true)).err());
+    let fault = (0..100).find_map(|_| together.put(1, part(true)).err());
     assert_eq!(fault, Some(Fault::from(BadRequest::MultipartBufferOverflow)));
     for xid in 0..MultipartAssembler::<Reply>::SEQUENCES as u32 {
-        assert_eq!(together.reply(100 + xid, part(true)), Ok(AssembledPart::Waiting));
+        assert_eq!(together.put(100 + xid, part(true)), Ok(None));
     }
-    assert_eq!(together.reply(200, part(true)), Err(BadRequest::MultipartBufferOverflow.into()));
-    assert!(
-        matches!(together.reply(200, part(false)), Ok(AssembledPart::Whole(200, _))),
-        "one of one part needs no room"
-    );
+    assert_eq!(together.put(200, part(true)), Err(BadRequest::MultipartBufferOverflow.into()));
+    assert!(matches!(together.put(200, part(false)), Ok(Some(_))), "one of one part needs no room");
 }
 
 fn version() -> impl Strategy<Value = Version> {
