@@ -13,7 +13,7 @@ use crate::action::{Action, Instruction};
 use crate::agent::translate::{self, NO_BUFFER};
 use crate::error::Error;
 use crate::field::Field;
-use crate::group::{Group, GroupMod, GroupModCommand};
+use crate::group::{Group, GroupMod};
 use crate::matching::{Match, MatchField};
 use crate::meter::{Meter, MeterMod};
 use crate::openflow::bytes::{Bytes, Hex, Version};
@@ -21,7 +21,7 @@ use crate::openflow::group as wire_group;
 use crate::openflow::message::Body;
 use crate::openflow::rule as wire_rule;
 use crate::port::PortNo;
-use crate::rule::{ALL_TABLES, ANY_GROUP, FlowMod, FlowModCommand, Rule};
+use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, Rule};
 
 /// The change that deletes every rule of every table.
 pub fn delete_all() -> FlowMod {
@@ -99,18 +99,15 @@ pub fn rule(version: Version, from: &wire_rule::FlowStats) -> Result<(u8, Rule),
     let change = wire_rule::FlowMod {
         cookie: from.cookie,
         table_id: from.table_id,
-        command: wire_rule::FlowCommand::ADD,
         idle_timeout: from.idle_timeout,
         hard_timeout: from.hard_timeout,
         priority: from.priority,
-        buffer_id: Hex(NO_BUFFER),
-        out_port: PortNo::ANY.0,
-        out_group: ANY_GROUP,
         flags: from.flags,
         importance: from.importance,
         matching: from.matching.clone(),
         instructions: from.instructions.clone(),
-        cookie_mask: Hex(0),
+        // It adds, and has no filters.
+        ..Default::default()
     };
     let change = translate::read_flow_mod(version, &change)?;
     Ok((change.table, change.rule))
@@ -122,7 +119,7 @@ pub fn rule(version: Version, from: &wire_rule::FlowStats) -> Result<(u8, Rule),
 /// It says something that these versions have no word for.
 pub fn group(version: Version, from: &wire_group::GroupDesc) -> Result<Group, Error> {
     let change = wire_group::GroupMod {
-        command: wire_group::GroupCommand(GroupModCommand::Add as u16),
+        command: wire_group::GroupCommand::ADD,
         kind: from.kind,
         group_id: from.group_id,
         buckets: from.buckets.clone(),
@@ -163,6 +160,7 @@ pub fn normal(rule: &Rule) -> Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::GroupModCommand;
     use crate::meter::MeterModCommand;
     use crate::openflow::message::Message;
     use crate::pipeline::Change;

@@ -15,7 +15,7 @@ use crate::meter::{Band, BandKind, Meter, MeterMod, MeterModCommand};
 use crate::openflow::action as wire;
 use crate::openflow::bytes::{Bytes, Hex, Version};
 use crate::openflow::group as wire_group;
-use crate::openflow::oxm;
+use crate::openflow::oxm::{self, Experimenter};
 use crate::openflow::rule as wire_rule;
 use crate::port::PortNo;
 use crate::rule::{FlowMod, FlowModCommand, RemovedReason, Rule};
@@ -66,28 +66,62 @@ pub fn write_match(from: &Match) -> oxm::Match {
     oxm::Match { fields: from.fields().iter().map(one).collect() }
 }
 
-fn read_action(version: Version, from: &wire::Action) -> Answer<Action> {
-    Ok(match from {
-        wire::Action::Output(to) => Action::Output { port: PortNo(to.port), max_len: to.max_len },
-        wire::Action::CopyTtlOut(_) => Action::CopyTtlOut,
-        wire::Action::CopyTtlIn(_) => Action::CopyTtlIn,
-        wire::Action::SetMplsTtl(to) => Action::SetMplsTtl(to.ttl),
-        wire::Action::DecMplsTtl(_) => Action::DecMplsTtl,
-        wire::Action::PushVlan(tag) => Action::PushVlan(tag.ethertype.0),
-        wire::Action::PopVlan(_) => Action::PopVlan,
-        wire::Action::PushMpls(tag) => Action::PushMpls(tag.ethertype.0),
-        wire::Action::PopMpls(tag) => Action::PopMpls(tag.ethertype.0),
-        wire::Action::SetQueue(queue) => Action::SetQueue(queue.queue_id),
-        wire::Action::Group(group) => Action::Group(group.group_id),
-        wire::Action::SetNwTtl(to) => Action::SetNwTtl(to.ttl),
-        wire::Action::DecNwTtl(_) => Action::DecNwTtl,
-        wire::Action::SetField(set) => read_set_field(version, &set.field)?,
-        wire::Action::PushPbb(tag) => Action::PushPbb(tag.ethertype.0),
-        wire::Action::PopPbb(_) => Action::PopPbb,
-        wire::Action::Experimenter(other) => {
-            Action::Experimenter { experimenter: other.experimenter.0, data: other.data.0.clone() }
+/// Two functions, from the wire and to it, made of one table: each row has the same thing in the words of both, with the same variables
+/// for its values. What differs by more than words has an arm of its own in each direction.
+macro_rules! both_ways {
+    (
+        fn $read:ident($version:ident) <=> fn $write:ident, $Wire:ty, $Model:ty;
+        $([$($wire:tt)+] <=> [$($model:tt)+])+
+        read { $($read_arms:tt)* }
+        write { $($write_arms:tt)* }
+    ) => {
+        fn $read($version: Version, from: $Wire) -> Answer<$Model> {
+            Ok(match from { $($($wire)+ => $($model)+,)+ $($read_arms)* })
         }
-    })
+
+        fn $write(from: $Model) -> $Wire {
+            match from { $($($model)+ => $($wire)+,)+ $($write_arms)* }
+        }
+    };
+    (fn $read:ident <=> fn $write:ident, $Wire:ty, $Model:ty; $([$($wire:tt)+] <=> [$($model:tt)+])+) => {
+        fn $read(from: $Wire) -> $Model {
+            match from { $($($wire)+ => $($model)+,)+ }
+        }
+
+        fn $write(from: $Model) -> $Wire {
+            match from { $($($model)+ => $($wire)+,)+ }
+        }
+    };
+}
+
+both_ways! {
+    fn read_action(version) <=> fn write_action, wire::Action, Action;
+    [wire::Action::Output(wire::Output { port, max_len })] <=> [Action::Output { port: PortNo(port), max_len }]
+    [wire::Action::CopyTtlOut(wire::Nothing {})] <=> [Action::CopyTtlOut]
+    [wire::Action::CopyTtlIn(wire::Nothing {})] <=> [Action::CopyTtlIn]
+    [wire::Action::SetMplsTtl(wire::Ttl { ttl })] <=> [Action::SetMplsTtl(ttl)]
+    [wire::Action::DecMplsTtl(wire::Nothing {})] <=> [Action::DecMplsTtl]
+    [wire::Action::PushVlan(wire::Ethertype { ethertype: Hex(tag) })] <=> [Action::PushVlan(tag)]
+    [wire::Action::PopVlan(wire::Nothing {})] <=> [Action::PopVlan]
+    [wire::Action::PushMpls(wire::Ethertype { ethertype: Hex(tag) })] <=> [Action::PushMpls(tag)]
+    [wire::Action::PopMpls(wire::Ethertype { ethertype: Hex(tag) })] <=> [Action::PopMpls(tag)]
+    [wire::Action::SetQueue(wire::SetQueue { queue_id })] <=> [Action::SetQueue(queue_id)]
+    [wire::Action::Group(wire::ToGroup { group_id })] <=> [Action::Group(group_id)]
+    [wire::Action::SetNwTtl(wire::Ttl { ttl })] <=> [Action::SetNwTtl(ttl)]
+    [wire::Action::DecNwTtl(wire::Nothing {})] <=> [Action::DecNwTtl]
+    [wire::Action::PushPbb(wire::Ethertype { ethertype: Hex(tag) })] <=> [Action::PushPbb(tag)]
+    [wire::Action::PopPbb(wire::Nothing {})] <=> [Action::PopPbb]
+    [wire::Action::Experimenter(Experimenter { experimenter: Hex(experimenter), data: Bytes(data) })]
+        <=> [Action::Experimenter { experimenter, data }]
+    read {
+        wire::Action::SetField(set) => read_set_field(version, &set.field)?,
+    }
+    write {
+        Action::SetField { field, value } => {
+            let field = oxm::Oxm::basic(field as u8, &bytes(field, value), None);
+            wire::Action::SetField(wire::SetField { field })
+        }
+    }
 }
 
 fn read_set_field(version: Version, one: &oxm::Oxm) -> Answer<Action> {
@@ -107,87 +141,40 @@ fn read_set_field(version: Version, one: &oxm::Oxm) -> Answer<Action> {
 /// # Errors
 /// `BadAction`: a set-field that names no field, or has a wrong length. What the actions do is checked by the model.
 pub fn read_actions(version: Version, from: &[wire::Action]) -> Answer<Vec<Action>> {
-    from.iter().map(|action| read_action(version, action)).collect()
-}
-
-fn write_action(from: &Action) -> wire::Action {
-    let tag = |ethertype: u16| wire::Ethertype { ethertype: Hex(ethertype) };
-    let nothing = wire::Nothing::default();
-    match from {
-        Action::Output { port, max_len } => {
-            wire::Action::Output(wire::Output { port: port.0, max_len: *max_len })
-        }
-        Action::CopyTtlOut => wire::Action::CopyTtlOut(nothing),
-        Action::CopyTtlIn => wire::Action::CopyTtlIn(nothing),
-        Action::SetMplsTtl(ttl) => wire::Action::SetMplsTtl(wire::Ttl { ttl: *ttl }),
-        Action::DecMplsTtl => wire::Action::DecMplsTtl(nothing),
-        Action::PushVlan(ethertype) => wire::Action::PushVlan(tag(*ethertype)),
-        Action::PopVlan => wire::Action::PopVlan(nothing),
-        Action::PushMpls(ethertype) => wire::Action::PushMpls(tag(*ethertype)),
-        Action::PopMpls(ethertype) => wire::Action::PopMpls(tag(*ethertype)),
-        Action::SetQueue(queue_id) => wire::Action::SetQueue(wire::SetQueue { queue_id: *queue_id }),
-        Action::Group(group_id) => wire::Action::Group(wire::ToGroup { group_id: *group_id }),
-        Action::SetNwTtl(ttl) => wire::Action::SetNwTtl(wire::Ttl { ttl: *ttl }),
-        Action::DecNwTtl => wire::Action::DecNwTtl(nothing),
-        Action::SetField { field, value } => {
-            let field = oxm::Oxm::basic(*field as u8, &bytes(*field, *value), None);
-            wire::Action::SetField(wire::SetField { field })
-        }
-        Action::PushPbb(ethertype) => wire::Action::PushPbb(tag(*ethertype)),
-        Action::PopPbb => wire::Action::PopPbb(nothing),
-        Action::Experimenter { experimenter, data } => {
-            let (experimenter, data) = (Hex(*experimenter), Bytes(data.clone()));
-            wire::Action::Experimenter(oxm::Experimenter { experimenter, data })
-        }
-    }
+    from.iter().map(|action| read_action(version, action.clone())).collect()
 }
 
 /// The model's actions as the wire's.
 pub fn write_actions(from: &[Action]) -> Vec<wire::Action> {
-    from.iter().map(write_action).collect()
+    from.iter().cloned().map(write_action).collect()
 }
 
-fn read_instruction(version: Version, from: &wire::Instruction) -> Answer<Instruction> {
-    Ok(match from {
-        wire::Instruction::GotoTable(to) => Instruction::GotoTable(to.table_id),
-        wire::Instruction::WriteMetadata(write) => {
-            Instruction::WriteMetadata { metadata: write.metadata.0, mask: write.metadata_mask.0 }
+both_ways! {
+    fn read_instruction(version) <=> fn write_instruction, wire::Instruction, Instruction;
+    [wire::Instruction::GotoTable(wire::GotoTable { table_id })] <=> [Instruction::GotoTable(table_id)]
+    [wire::Instruction::WriteMetadata(wire::WriteMetadata { metadata: Hex(metadata), metadata_mask: Hex(mask) })]
+        <=> [Instruction::WriteMetadata { metadata, mask }]
+    [wire::Instruction::ClearActions(wire::Nothing {})] <=> [Instruction::ClearActions]
+    [wire::Instruction::Meter(wire::ToMeter { meter_id })] <=> [Instruction::Meter(meter_id)]
+    [wire::Instruction::Experimenter(Experimenter { experimenter: Hex(experimenter), data: Bytes(data) })]
+        <=> [Instruction::Experimenter { experimenter, data }]
+    read {
+        wire::Instruction::WriteActions(write) => Instruction::WriteActions(read_actions(version, &write.actions)?),
+        wire::Instruction::ApplyActions(apply) => Instruction::ApplyActions(read_actions(version, &apply.actions)?),
+    }
+    write {
+        Instruction::WriteActions(write) => {
+            wire::Instruction::WriteActions(wire::Actions { actions: write_actions(&write) })
         }
-        wire::Instruction::WriteActions(write) => {
-            Instruction::WriteActions(read_actions(version, &write.actions)?)
+        Instruction::ApplyActions(apply) => {
+            wire::Instruction::ApplyActions(wire::Actions { actions: write_actions(&apply) })
         }
-        wire::Instruction::ApplyActions(apply) => {
-            Instruction::ApplyActions(read_actions(version, &apply.actions)?)
-        }
-        wire::Instruction::ClearActions(_) => Instruction::ClearActions,
-        wire::Instruction::Meter(to) => Instruction::Meter(to.meter_id),
-        wire::Instruction::Experimenter(other) => {
-            Instruction::Experimenter { experimenter: other.experimenter.0, data: other.data.0.clone() }
-        }
-    })
+    }
 }
 
 /// The model's instructions as the wire's.
 pub fn write_instructions(from: &[Instruction]) -> Vec<wire::Instruction> {
-    let actions = |actions: &[Action]| wire::Actions { actions: write_actions(actions) };
-    let one = |from: &Instruction| match from {
-        Instruction::GotoTable(table_id) => {
-            wire::Instruction::GotoTable(wire::GotoTable { table_id: *table_id })
-        }
-        Instruction::WriteMetadata { metadata, mask } => {
-            let (metadata, metadata_mask) = (Hex(*metadata), Hex(*mask));
-            wire::Instruction::WriteMetadata(wire::WriteMetadata { metadata, metadata_mask })
-        }
-        Instruction::WriteActions(write) => wire::Instruction::WriteActions(actions(write)),
-        Instruction::ApplyActions(apply) => wire::Instruction::ApplyActions(actions(apply)),
-        Instruction::ClearActions => wire::Instruction::ClearActions(wire::Nothing::default()),
-        Instruction::Meter(meter_id) => wire::Instruction::Meter(wire::ToMeter { meter_id: *meter_id }),
-        Instruction::Experimenter { experimenter, data } => {
-            let (experimenter, data) = (Hex(*experimenter), Bytes(data.clone()));
-            wire::Instruction::Experimenter(oxm::Experimenter { experimenter, data })
-        }
-    };
-    from.iter().map(one).collect()
+    from.iter().cloned().map(write_instruction).collect()
 }
 
 /// A flow-mod of the wire as the model's.
@@ -195,15 +182,10 @@ pub fn write_instructions(from: &[Instruction]) -> Vec<wire::Instruction> {
 /// # Errors
 /// What the standard has for it.
 pub fn read_flow_mod(version: Version, from: &wire_rule::FlowMod) -> Answer<FlowMod> {
-    let command = match from.command {
-        wire_rule::FlowCommand::ADD => FlowModCommand::Add,
-        wire_rule::FlowCommand::MODIFY => FlowModCommand::Modify,
-        wire_rule::FlowCommand::MODIFY_STRICT => FlowModCommand::ModifyStrict,
-        wire_rule::FlowCommand::DELETE => FlowModCommand::Delete,
-        wire_rule::FlowCommand::DELETE_STRICT => FlowModCommand::DeleteStrict,
-        _ => return Err(FlowModFailed::BadCommand.into()),
-    };
-    let instructions = from.instructions.iter().map(|one| read_instruction(version, one));
+    use FlowModCommand::{Add, Delete, DeleteStrict, Modify, ModifyStrict};
+    let mut commands = [Add, Modify, ModifyStrict, Delete, DeleteStrict].into_iter();
+    let command = commands.find(|one| *one as u8 == from.command.0).ok_or(FlowModFailed::BadCommand)?;
+    let instructions = from.instructions.iter().map(|one| read_instruction(version, one.clone()));
     let rule = Rule {
         priority: from.priority,
         cookie: from.cookie.0,
@@ -230,21 +212,13 @@ pub fn read_flow_mod(version: Version, from: &wire_rule::FlowMod) -> Answer<Flow
 /// # Errors
 /// What the standard has for it.
 pub fn read_group_mod(version: Version, from: &wire_group::GroupMod) -> Answer<GroupMod> {
-    let command = match from.command {
-        wire_group::GroupCommand::ADD => GroupModCommand::Add,
-        wire_group::GroupCommand::MODIFY => GroupModCommand::Modify,
-        wire_group::GroupCommand::DELETE => GroupModCommand::Delete,
-        _ => return Err(GroupModFailed::BadCommand.into()),
-    };
-    let kind = match from.kind {
-        wire_group::GroupType::ALL => GroupType::All,
-        wire_group::GroupType::SELECT => GroupType::Select,
-        wire_group::GroupType::INDIRECT => GroupType::Indirect,
-        wire_group::GroupType::FF => GroupType::FastFailover,
-        // A delete names no type.
-        _ if command == GroupModCommand::Delete => GroupType::All,
-        _ => return Err(GroupModFailed::BadType.into()),
-    };
+    use GroupModCommand::{Add, Delete, Modify};
+    use GroupType::{All, FastFailover, Indirect, Select};
+    let mut commands = [Add, Modify, Delete].into_iter();
+    let command = commands.find(|one| *one as u16 == from.command.0).ok_or(GroupModFailed::BadCommand)?;
+    let kind = [All, Select, Indirect, FastFailover].into_iter().find(|one| *one as u8 == from.kind.0);
+    // A delete names no type.
+    let kind = kind.or((command == Delete).then_some(All)).ok_or(GroupModFailed::BadType)?;
     let bucket = |from: &wire_group::Bucket| {
         Ok(Bucket {
             weight: from.weight,
@@ -268,54 +242,33 @@ pub fn write_buckets(from: &[Bucket]) -> Vec<wire_group::Bucket> {
     from.iter().map(bucket).collect()
 }
 
+both_ways! {
+    fn read_band <=> fn write_band, wire_group::Band, Band;
+    [wire_group::Band::Drop(wire_group::BandDrop { rate, burst_size })]
+        <=> [Band { rate, burst_size, kind: BandKind::Drop }]
+    [wire_group::Band::Remark(wire_group::BandRemark { rate, burst_size, prec_level })]
+        <=> [Band { rate, burst_size, kind: BandKind::DscpRemark { prec_level } }]
+    [wire_group::Band::Experimenter(wire_group::BandExperimenter {
+        rate, burst_size, body: Experimenter { experimenter: Hex(experimenter), data: Bytes(data) },
+    })] <=> [Band { rate, burst_size, kind: BandKind::Experimenter { experimenter, data } }]
+}
+
 /// A meter-mod of the wire as the model's.
 ///
 /// # Errors
 /// What the standard has for it.
 pub fn read_meter_mod(from: &wire_group::MeterMod) -> Answer<MeterMod> {
-    let command = match from.command {
-        wire_group::MeterCommand::ADD => MeterModCommand::Add,
-        wire_group::MeterCommand::MODIFY => MeterModCommand::Modify,
-        wire_group::MeterCommand::DELETE => MeterModCommand::Delete,
-        _ => return Err(MeterModFailed::BadCommand.into()),
-    };
-    let band = |from: &wire_group::Band| match from {
-        wire_group::Band::Drop(band) => {
-            Band { rate: band.rate, burst_size: band.burst_size, kind: BandKind::Drop }
-        }
-        wire_group::Band::Remark(band) => {
-            let kind = BandKind::DscpRemark { prec_level: band.prec_level };
-            Band { rate: band.rate, burst_size: band.burst_size, kind }
-        }
-        wire_group::Band::Experimenter(band) => {
-            let (experimenter, data) = (band.body.experimenter.0, band.body.data.0.clone());
-            let kind = BandKind::Experimenter { experimenter, data };
-            Band { rate: band.rate, burst_size: band.burst_size, kind }
-        }
-    };
+    use MeterModCommand::{Add, Delete, Modify};
+    let mut commands = [Add, Modify, Delete].into_iter();
+    let command = commands.find(|one| *one as u16 == from.command.0).ok_or(MeterModFailed::BadCommand)?;
     let flags = from.flags.known().ok_or(MeterModFailed::BadFlags)?;
-    let bands = from.bands.iter().map(band).collect();
+    let bands = from.bands.iter().cloned().map(read_band).collect();
     Ok(MeterMod { command, meter: Meter { id: from.meter_id, flags, bands } })
 }
 
 /// The bands of a meter as the wire's.
 pub fn write_bands(from: &[Band]) -> Vec<wire_group::Band> {
-    let band = |from: &Band| {
-        let (rate, burst_size) = (from.rate, from.burst_size);
-        match &from.kind {
-            BandKind::Drop => wire_group::Band::Drop(wire_group::BandDrop { rate, burst_size }),
-            BandKind::DscpRemark { prec_level } => {
-                let prec_level = *prec_level;
-                wire_group::Band::Remark(wire_group::BandRemark { rate, burst_size, prec_level })
-            }
-            BandKind::Experimenter { experimenter, data } => {
-                let (experimenter, data) = (Hex(*experimenter), Bytes(data.clone()));
-                let body = oxm::Experimenter { experimenter, data };
-                wire_group::Band::Experimenter(wire_group::BandExperimenter { rate, burst_size, body })
-            }
-        }
-    };
-    from.iter().map(band).collect()
+    from.iter().cloned().map(write_band).collect()
 }
 
 /// 1.3 ends at group_delete (§7.4.2): what made room or lost its meter was deleted.
