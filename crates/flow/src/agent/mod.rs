@@ -185,8 +185,7 @@ impl OpenFlowAgent {
             let version = self.peers.get(&other).map_or(Version::V13, |peer| peer.version);
             // 1.4 §7.4.5: a controller whose role another one changed is informed.
             if version == Version::V14 && self.roles.wants(other, Unasked::RoleStatus, status.reason.0) {
-                let body = Body::RoleStatus(status);
-                scene.effects.messages.push((other, Message { version, xid: 0, body }));
+                scene.effects.tell([(other, version)], &Body::RoleStatus(status));
             }
         }
         let role = self.roles.role(connection).unwrap_or(RoleCode::EQUAL);

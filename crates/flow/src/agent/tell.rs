@@ -59,29 +59,24 @@ impl OpenFlowAgent {
     /// Tells of a port that came, changed or went.
     pub fn port_status(&self, port: &Port, reason: PortReason, effects: &mut Effects) {
         let body = Body::PortStatus(PortStatus { reason, desc: multipart::write_port(port) });
-        for (connection, version) in self.roles.audience(Unasked::PortStatus, |_| reason.0) {
-            effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
-        }
+        effects.tell(self.roles.audience(Unasked::PortStatus, |_| reason.0), &body);
     }
 
     fn removed(&self, removed: &Removed, effects: &mut Effects) {
         for version in [Version::V13, Version::V14] {
             let reason = translate::removed_reason(version, removed.reason);
             let body = Body::FlowRemoved(write_removed(removed, reason));
-            let audience = self.roles.audience(Unasked::FlowRemoved, |_| reason.0);
-            for (connection, version) in audience.into_iter().filter(|(_, spoken)| *spoken == version) {
-                effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
-            }
+            let mut audience = self.roles.audience(Unasked::FlowRemoved, |_| reason.0);
+            audience.retain(|(_, spoken)| *spoken == version);
+            effects.tell(audience, &body);
         }
     }
 
     fn vacancy(&self, table: u8, up: bool, pipeline: &Pipeline, effects: &mut Effects) {
         let Some(table) = pipeline.table(table).map(multipart::table_desc) else { return };
         let reason = if up { TableReason::VACANCY_UP } else { TableReason::VACANCY_DOWN };
-        let body = Body::TableStatus(TableStatus { reason, table });
-        for (connection, version) in self.roles.audience(Unasked::TableStatus, |_| reason.0) {
-            effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
-        }
+        let audience = self.roles.audience(Unasked::TableStatus, |_| reason.0);
+        effects.tell(audience, &Body::TableStatus(TableStatus { reason, table }));
     }
 
     /// 1.4 §7.3.5.17: each monitor hears of the events that it selects, in one message for each connection.
@@ -114,7 +109,7 @@ impl OpenFlowAgent {
             }
             if !updates.is_empty() {
                 let body = Body::MultipartReply(Multipart::whole(Reply::FlowMonitor(updates)));
-                effects.messages.push((*connection, Message { version: peer.version, xid: 0, body }));
+                effects.tell([(*connection, peer.version)], &body);
             }
         }
     }
@@ -128,11 +123,17 @@ impl OpenFlowAgent {
         };
         let Ok(bytes) = message.encode() else { return };
         let body = Body::RequestForward(RequestForward { request: Raw(bytes) });
-        for (connection, version) in self.roles.audience(Unasked::RequestForward, |_| reason) {
-            if connection != cause.connection {
-                scene.effects.messages.push((connection, Message { version, xid: 0, body: body.clone() }));
-            }
-        }
+        let mut audience = self.roles.audience(Unasked::RequestForward, |_| reason);
+        audience.retain(|(connection, _)| *connection != cause.connection);
+        scene.effects.tell(audience, &body);
+    }
+}
+
+impl Effects {
+    /// Sends what nobody asked for to connections that speak these versions.
+    pub(super) fn tell(&mut self, audience: impl IntoIterator<Item = (Connection, Version)>, body: &Body) {
+        let message = |(connection, version)| (connection, Message { version, xid: 0, body: body.clone() });
+        self.messages.extend(audience.into_iter().map(message));
     }
 }
 
