@@ -8,7 +8,7 @@
 //!
 //! **Price.** A walk over the connections for each asynchronous message: a switch has a handful.
 
-use super::bytes::{Hex, Tagged, Version};
+use super::bytes::{Hex, Reader, Tagged, Version, Writer};
 use super::fault::Fault;
 use super::message::Body;
 use super::misc::{AsyncConfig, AsyncProperty, RoleCode, RoleReason, RoleStatus};
@@ -63,96 +63,67 @@ impl Unasked {
     }
 }
 
-/// Which reasons a connection hears of, for masters and equals and for slaves.
+/// Which reasons a connection hears of: for each kind those of a slave, then those of masters and equals. That is the order in which
+/// the standard numbers the properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Masks {
-    master: [u32; 6],
-    slave: [u32; 6],
-}
+struct Masks([[u32; 2]; 6]);
 
 impl Masks {
     /// What a new connection hears: 1.3.5 section 6.3, Multiple Controllers, says that a slave gets port status only, and 7.3.10 that a master gets all
     /// but frames whose TTL ran out. A controller whose role was changed must be informed (1.4.1 section 7.4.4); other controllers' changes
     /// only on demand.
     fn new(version: Version) -> Masks {
-        let mut masks = Masks { master: [0; 6], slave: [0; 6] };
-        for kind in Unasked::ALL {
+        Masks(Unasked::ALL.map(|kind| {
             let reasons = kind.reasons(version);
-            let (master, slave) = match kind {
-                Unasked::PacketIn => (reasons & !(1 << 2), 0),
-                Unasked::PortStatus | Unasked::RoleStatus => (reasons, reasons),
-                Unasked::FlowRemoved | Unasked::TableStatus => (reasons, 0),
-                Unasked::RequestForward => (0, 0),
-            };
-            (masks.master[kind as usize], masks.slave[kind as usize]) = (master, slave);
-        }
-        masks
-    }
-
-    /// The place that a property sets, and its bits.
-    fn place(&mut self, property: &AsyncProperty) -> Option<(Unasked, &mut u32, u32)> {
-        use AsyncProperty as P;
-        let (kind, master, Hex(bits)) = match property {
-            P::PacketInSlave(bits) => (Unasked::PacketIn, false, bits),
-            P::PacketInMaster(bits) => (Unasked::PacketIn, true, bits),
-            P::PortStatusSlave(bits) => (Unasked::PortStatus, false, bits),
-            P::PortStatusMaster(bits) => (Unasked::PortStatus, true, bits),
-            P::FlowRemovedSlave(bits) => (Unasked::FlowRemoved, false, bits),
-            P::FlowRemovedMaster(bits) => (Unasked::FlowRemoved, true, bits),
-            P::RoleStatusSlave(bits) => (Unasked::RoleStatus, false, bits),
-            P::RoleStatusMaster(bits) => (Unasked::RoleStatus, true, bits),
-            P::TableStatusSlave(bits) => (Unasked::TableStatus, false, bits),
-            P::TableStatusMaster(bits) => (Unasked::TableStatus, true, bits),
-            P::RequestForwardSlave(bits) => (Unasked::RequestForward, false, bits),
-            P::RequestForwardMaster(bits) => (Unasked::RequestForward, true, bits),
-            P::ExperimenterSlave(_) | P::ExperimenterMaster(_) => return None,
-        };
-        let masks = if master { &mut self.master } else { &mut self.slave };
-        Some((kind, &mut masks[kind as usize], *bits))
+            match kind {
+                Unasked::PacketIn => [0, reasons & !(1 << 2)],
+                Unasked::PortStatus | Unasked::RoleStatus => [reasons, reasons],
+                Unasked::FlowRemoved | Unasked::TableStatus => [0, reasons],
+                Unasked::RequestForward => [0, 0],
+            }
+        }))
     }
 
     /// These masks with the properties set, or why not.
     fn with(mut self, version: Version, config: &AsyncConfig) -> Result<Masks, Fault> {
         let mut seen = vec![];
         for property in &config.properties {
-            let (kind, mask, bits) = self.place(property).ok_or(BadProperty::BadExperimenter)?;
+            let (number, kind) = (property.number(), Unasked::ALL.get(usize::from(property.number() / 2)));
+            let (kind, bits) = kind.zip(mask_of(property)).ok_or(BadProperty::BadExperimenter)?;
             // 1.3 has no error for it; there, bits without a meaning are kept and mean nothing.
             if version == Version::V14 && bits & !kind.reasons(version) != 0 {
                 return Err(AsyncConfigFailed::Invalid.into());
             }
-            if seen.contains(&property.number()) {
+            if seen.contains(&number) {
                 return Err(BadProperty::DupType.into());
             }
-            seen.push(property.number());
-            *mask = bits;
+            seen.push(number);
+            self.0[*kind as usize][usize::from(number % 2)] = bits;
         }
         Ok(self)
     }
 
     /// As properties: all that the version has.
     fn config(&self, version: Version) -> AsyncConfig {
-        use AsyncProperty as P;
-        let (slave, master) = (self.slave.map(Hex), self.master.map(Hex));
-        let mut properties = vec![
-            P::PacketInSlave(slave[0]),
-            P::PacketInMaster(master[0]),
-            P::PortStatusSlave(slave[1]),
-            P::PortStatusMaster(master[1]),
-            P::FlowRemovedSlave(slave[2]),
-            P::FlowRemovedMaster(master[2]),
-        ];
-        if version == Version::V14 {
-            properties.extend([
-                P::RoleStatusSlave(slave[3]),
-                P::RoleStatusMaster(master[3]),
-                P::TableStatusSlave(slave[4]),
-                P::TableStatusMaster(master[4]),
-                P::RequestForwardSlave(slave[5]),
-                P::RequestForwardMaster(master[5]),
-            ]);
-        }
-        AsyncConfig { properties }
+        let kinds = Unasked::ALL.into_iter().filter(|kind| kind.reasons(version) != 0);
+        let numbers = kinds.flat_map(|kind| [(kind, 0), (kind, 1)]);
+        let property = |(kind, who)| property(2 * kind as u16 + who, self.0[kind as usize][usize::from(who)]);
+        AsyncConfig { properties: numbers.filter_map(property).collect() }
     }
+}
+
+/// The mask of a property, whose body is its 32 bits; an experimenter's has none.
+fn mask_of(property: &AsyncProperty) -> Option<u32> {
+    let mut body = Writer::new(Version::V14);
+    property.write_body(&mut body);
+    body.done().try_into().map(u32::from_be_bytes).ok()
+}
+
+/// The property of this number with a mask.
+fn property(number: u16, mask: u32) -> Option<AsyncProperty> {
+    let bytes = mask.to_be_bytes();
+    let mut body = Reader::new(&bytes, Version::V14, BadProperty::BadLen);
+    AsyncProperty::read_body(number, &mut body, BadProperty::BadType).ok()
 }
 
 #[derive(Debug, Clone)]
@@ -318,12 +289,8 @@ impl Roles {
     /// Whether a controller hears of a message with this reason. `bit` is the reason's number in the controller's version.
     pub fn wants(&self, conn: Conn, kind: Unasked, bit: u8) -> bool {
         self.controller(conn).is_some_and(|controller| {
-            let masks = if controller.role == RoleCode::SLAVE {
-                &controller.masks.slave
-            } else {
-                &controller.masks.master
-            };
-            let named = masks[kind as usize] & kind.reasons(controller.version);
+            let who = usize::from(controller.role != RoleCode::SLAVE);
+            let named = controller.masks.0[kind as usize][who] & kind.reasons(controller.version);
             named.checked_shr(u32::from(bit)).is_some_and(|rest| rest & 1 == 1)
         })
     }
