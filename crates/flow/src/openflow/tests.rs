@@ -327,6 +327,6 @@ fn check_promises(bytes: &[u8]) {
     if let Ok(message) = Message::decode(bytes) {
         let again = message.encode().expect("not longer than it was");
         assert_eq!(Message::decode(&again), Ok(message.clone()), "{message}");
-        assert!(!message.to_string().is_empty() && !message.tree().json().is_empty());
+        assert!(!message.to_string().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The names and values of a message, as data: one line of text for people, JSON for programs.
+//! The names and values of a message, as data, and as one line of text.
 //!
 //! **Why.** Logs, `snoop` and the comparison with other implementations all need "which field has which value". A tree made by
 //! the same table as the bytes cannot forget a field. **Price.** Making one allocates; only what is shown is made.
@@ -48,44 +48,6 @@ impl Tree {
             _ => false,
         }
     }
-
-    /// JSON, on one line.
-    pub fn json(&self) -> String {
-        let mut out = String::new();
-        self.write_json(&mut out);
-        out
-    }
-
-    fn write_json(&self, out: &mut String) {
-        match self {
-            Tree::Number(number) => out.push_str(&number.to_string()),
-            Tree::Code(number, text) => match text.parse::<u64>() {
-                Ok(_) => out.push_str(&number.to_string()),
-                Err(_) => quote(text, out),
-            },
-            Tree::Text(text) => quote(text, out),
-            Tree::Bytes(bytes) => quote(&hex(bytes), out),
-            Tree::List(all) => {
-                out.push('[');
-                for (index, one) in all.iter().enumerate() {
-                    out.push_str(if index == 0 { "" } else { "," });
-                    one.write_json(out);
-                }
-                out.push(']');
-            }
-            Tree::Part(name, fields) => {
-                out.push_str("{\"kind\":");
-                quote(name, out);
-                for (field, value) in fields {
-                    out.push(',');
-                    quote(field, out);
-                    out.push(':');
-                    value.write_json(out);
-                }
-                out.push('}');
-            }
-        }
-    }
 }
 
 /// Two digits a byte.
@@ -95,19 +57,6 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         let _ = write!(out, "{byte:02x}");
         out
     })
-}
-
-fn quote(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
 }
 
 /// Bytes of a frame or of data that one line shows; the rest is counted.
