@@ -88,46 +88,32 @@ pub struct Failure {
 
 /// Runs every case of a file; says how many there are, or everything that is wrong.
 pub fn run(file: &str, engine: &mut impl Engine) -> Result<usize, Vec<Failure>> {
-    let (mut cases, mut failures) = (0, vec![]);
-    let mut case: Option<Case> = None;
-    let mut is_broken = false;
+    let mut cases: Vec<(&str, Vec<Step<'_>>)> = vec![];
+    let mut failures = vec![];
+    let mut fail = |line, case: &str, what| failures.push(Failure { line, case: case.to_owned(), what });
     for line in lines(file) {
-        let (index, text) = (line.number - 1, line.code.trim_start());
+        let text = line.code.trim_start();
         let (verb, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let mut complain = |case: &str, line, what: String| {
-            failures.push(Failure { line, case: case.to_owned(), what });
-        };
-        if verb == "case" {
-            if let Some(Err(what)) = case.as_mut().filter(|_| !is_broken).map(Case::finish) {
-                complain(&case.as_ref().map_or(String::new(), |c| c.name.clone()), index, what);
-            }
-            (cases, is_broken) = (cases + 1, false);
-            case = Some(Case::new(rest));
-            continue;
-        }
-        let Some(case) = &mut case else {
-            complain("", index + 1, "a file begins with `case NAME`".to_owned());
-            continue;
-        };
-        if !is_broken && let Err(what) = case.line(verb, rest.trim(), engine) {
-            complain(&case.name, index + 1, what);
-            is_broken = true;
+        match cases.last_mut() {
+            _ if verb == "case" => cases.push((rest, vec![])),
+            Some((_, steps)) => steps.push((line.number, verb, rest.trim())),
+            None => fail(line.number, "", "a file begins with `case NAME`".to_owned()),
         }
     }
-    if let Some(case) = &mut case
-        && !is_broken
-        && let Err(what) = case.finish()
-    {
-        failures.push(Failure { line: file.lines().count(), case: case.name.clone(), what });
+    for (name, steps) in &cases {
+        if let Err((line, what)) = Case::run(steps, engine) {
+            fail(line, name, what);
+        }
     }
-    if failures.is_empty() { Ok(cases) } else { Err(failures) }
+    if failures.is_empty() { Ok(cases.len()) } else { Err(failures) }
 }
 
+/// The number of a line, its first word and the rest.
+type Step<'a> = (usize, &'a str, &'a str);
 /// What a line says when something is wrong with it.
 type Told<T> = Result<T, String>;
 
 struct Case {
-    name: String,
     pipeline: Pipeline,
     now: u64,
     events: Vec<Event>,
@@ -137,9 +123,19 @@ struct Case {
 }
 
 impl Case {
-    fn new(name: &str) -> Case {
+    /// Until something is wrong: in which line, and what.
+    fn run(steps: &[Step<'_>], engine: &mut impl Engine) -> Result<(), (usize, String)> {
+        let mut case = Case::new();
+        let mut last = 0;
+        for (number, verb, rest) in steps {
+            last = *number;
+            case.line(verb, rest, engine).map_err(|what| (last, what))?;
+        }
+        case.finish().map_err(|what| (last, what))
+    }
+
+    fn new() -> Case {
         let mut case = Case {
-            name: name.to_owned(),
             pipeline: Pipeline::new(1000),
             now: 0,
             events: vec![],
