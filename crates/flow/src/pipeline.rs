@@ -174,7 +174,7 @@ impl Pipeline {
         &'a mut self,
         table: u8,
         selection: &Selection<'_>,
-    ) -> impl Iterator<Item = (u8, RulePosition, &'a Entry)> {
+    ) -> impl Iterator<Item = (u8, RulePosition, &'a Entry)> + use<'a> {
         let is_meant = move |one: &Arc<Table>| table == ALL_TABLES || one.number == table;
         let meant = self.tables.iter_mut().filter(|one| is_meant(one));
         // A question about all rules walks; there is no list of them to make first.

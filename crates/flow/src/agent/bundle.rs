@@ -4,7 +4,7 @@
 //! what depends on the state is checked at the commit, on a copy, and only a bundle that went through as a whole
 //! becomes the state. **Price.** Every bundle is atomic and ordered, whatever its flags ask for: that is more than asked.
 
-use super::{Cause, From, OpenFlowAgent, Scene, change};
+use super::{OpenFlowAgent, Peer, Scene, change};
 use crate::error::BundleFailed;
 use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, Message};
@@ -39,11 +39,7 @@ impl OpenFlowAgent {
                     peer.bundles.remove(&id);
                     return Err(BundleFailed::BundleExist.into());
                 }
-                if peer.bundles.len() >= MOST_BUNDLES {
-                    return Err(BundleFailed::OutOfBundles.into());
-                }
-                check_flags(control.flags)?;
-                peer.bundles.insert(id, Bundle { flags: control.flags, ..Bundle::default() });
+                peer.open(id, control.flags)?;
                 BundleCommand::OPEN_REPLY
             }
             BundleCommand::CLOSE_REQUEST => {
@@ -82,11 +78,7 @@ impl OpenFlowAgent {
         let Some(peer) = self.peers.get_mut(&scene.from.connection) else { return Ok(()) };
         if !peer.bundles.contains_key(&add.bundle_id) {
             // §7.3.9.5: a message for a bundle that is not open opens it.
-            if peer.bundles.len() >= MOST_BUNDLES {
-                return Err(BundleFailed::OutOfBundles.into());
-            }
-            check_flags(add.flags)?;
-            peer.bundles.insert(add.bundle_id, Bundle { flags: add.flags, ..Bundle::default() });
+            peer.open(add.bundle_id, add.flags)?;
         }
         let Some(bundle) = peer.bundles.get_mut(&add.bundle_id) else { return Ok(()) };
         let refusal = if bundle.closed {
@@ -107,35 +99,33 @@ impl OpenFlowAgent {
         if message.xid != scene.from.xid {
             return Err(BundleFailed::MsgBadXid.into());
         }
-        if message.version != scene.from.version || !may_be_bundled(&message.body) {
+        if message.version != scene.from.version {
             return Err(BundleFailed::MsgUnsup.into());
         }
         // What can be said now is said now; the state is asked at the commit.
-        change::read(scene.from.version, &message, scene.pipeline)?;
+        change::read(scene.from.version, &message, scene.pipeline)?.ok_or(BundleFailed::MsgUnsup)?;
         bundle.messages.push(message);
         Ok(())
     }
 
     /// All or nothing. A message that fails is reported by an error of its own, then the commit by another (§7.3.9.4).
     fn commit(&mut self, scene: &mut Scene<'_>, bundle: Bundle) -> Result<(), Fault> {
-        let From { connection, version, .. } = scene.from;
-        let read = |message| change::read(version, message, scene.pipeline);
+        let read = |message| change::read(scene.from.version, message, scene.pipeline);
         let changes: Result<Vec<Change>, (usize, Fault)> = bundle
             .messages
             .iter()
             .enumerate()
-            .map(|(index, message)| read(message).map_err(|fault| (index, fault)))
+            .filter_map(|(index, message)| read(message).map_err(|fault| (index, fault)).transpose())
             .collect();
         let done = changes.and_then(|changes| {
             scene.pipeline.bundle(scene.now, &changes).map_err(|(index, error)| (index, error.into()))
         });
         match done {
             Ok(events) => {
-                let cause = Cause { connection, xid: scene.from.xid };
                 for message in &bundle.messages {
-                    self.forward_request(scene, message, cause);
+                    self.forward_request(scene, message);
                 }
-                self.publish(&events, Some(cause), scene.pipeline, scene.effects);
+                self.publish(&events, Some(scene.from), scene.pipeline, scene.effects);
                 Ok(())
             }
             Err((index, fault)) => {
@@ -146,13 +136,15 @@ impl OpenFlowAgent {
     }
 }
 
-fn check_flags(flags: BundleFlags) -> Result<(), Fault> {
-    if flags.0 & !BundleFlags::ALL.0 != 0 { Err(BundleFailed::BadFlags.into()) } else { Ok(()) }
-}
-
-fn may_be_bundled(body: &Body) -> bool {
-    matches!(
-        body,
-        Body::FlowMod(_) | Body::GroupMod(_) | Body::MeterMod(_) | Body::PortMod(_) | Body::TableMod(_)
-    )
+impl Peer {
+    fn open(&mut self, id: u32, flags: BundleFlags) -> Result<(), BundleFailed> {
+        if self.bundles.len() >= MOST_BUNDLES {
+            return Err(BundleFailed::OutOfBundles);
+        }
+        if !BundleFlags::ALL.has(flags) {
+            return Err(BundleFailed::BadFlags);
+        }
+        self.bundles.insert(id, Bundle { flags, ..Bundle::default() });
+        Ok(())
+    }
 }

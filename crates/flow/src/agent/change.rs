@@ -1,6 +1,6 @@
 //! Messages that change something, alone: flow-mod, group-mod, meter-mod, port-mod, table-mod.
 
-use super::{Connection, OpenFlowAgent, Scene, translate};
+use super::{OpenFlowAgent, Scene, translate};
 use crate::error::{BadProperty, BadRequest, Error, PortModFailed, TableModFailed};
 use crate::openflow::bytes::Version;
 use crate::openflow::fault::Fault;
@@ -12,40 +12,34 @@ use crate::port::{PortMod, PortNo};
 use crate::rule::ALL_TABLES;
 use crate::table::{EvictionFlags, TableConfig};
 
-/// Who made a change, and by which message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cause {
-    /// The connection.
-    pub connection: Connection,
-    /// The transaction.
-    pub xid: u32,
-}
-
 impl OpenFlowAgent {
     /// Makes the change of a message, and reports it to all controllers that want to know.
     pub(super) fn change(&mut self, scene: &mut Scene<'_>, message: &Message) -> Result<(), Fault> {
-        let change = read(scene.from.version, message, scene.pipeline)?;
+        let change = read(scene.from.version, message, scene.pipeline)?.ok_or(BadRequest::BadType)?;
         let events = scene.pipeline.apply(scene.now, &change)?;
-        let cause = Cause { connection: scene.from.connection, xid: scene.from.xid };
-        self.forward_request(scene, message, cause);
-        self.publish(&events, Some(cause), scene.pipeline, scene.effects);
+        self.forward_request(scene, message);
+        self.publish(&events, Some(scene.from), scene.pipeline, scene.effects);
         Ok(())
     }
 }
 
-/// The change that a message asks for.
+/// The change that a message asks for; nothing for a message that is about something else.
 ///
 /// # Errors
-/// What the standard has for it; `REQUEST_BAD_TYPE` for a message that changes nothing.
-pub(super) fn read(version: Version, message: &Message, pipeline: &Pipeline) -> Result<Change, Fault> {
-    Ok(match &message.body {
+/// What the standard has for it.
+pub(super) fn read(
+    version: Version,
+    message: &Message,
+    pipeline: &Pipeline,
+) -> Result<Option<Change>, Fault> {
+    Ok(Some(match &message.body {
         Body::FlowMod(wish) => Change::Flow(translate::read_flow_mod(version, wish)?),
         Body::GroupMod(wish) => Change::Group(translate::read_group_mod(version, wish)?),
         Body::MeterMod(wish) => Change::Meter(translate::read_meter_mod(wish)?),
         Body::PortMod(wish) => Change::Port(read_port_mod(wish)?),
         Body::TableMod(wish) => Change::Table(read_table_mod(wish, pipeline)?),
-        _ => return Err(BadRequest::BadType.into()),
-    })
+        _ => return Ok(None),
+    }))
 }
 
 fn read_port_mod(wish: &WirePortMod) -> Result<PortMod, Error> {

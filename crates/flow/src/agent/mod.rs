@@ -34,7 +34,6 @@ use crate::port::PortNo;
 use bundle::Bundle;
 use std::collections::BTreeMap;
 
-pub use change::Cause;
 pub use tell::packet_in_message;
 
 /// A connection, as the owner of the sockets numbers it.
@@ -145,11 +144,6 @@ impl OpenFlowAgent {
             Body::GetConfigRequest(_) => scene.reply(Body::GetConfigReply(config(scene.pipeline))),
             Body::SetConfig(wish) => set_config(scene.pipeline, wish)?,
             Body::PacketOut(out) => packet_out(scene, out)?,
-            Body::FlowMod(_)
-            | Body::GroupMod(_)
-            | Body::MeterMod(_)
-            | Body::PortMod(_)
-            | Body::TableMod(_) => self.change(scene, message)?,
             // The channel puts the parts of a long question together.
             Body::MultipartRequest(whole) => self.question(scene, &whole.body)?,
             // Everything before it is done when it is done here: changes are made at once, under the lock that
@@ -171,8 +165,8 @@ impl OpenFlowAgent {
                 Some(id) => self.cancel(scene.from.connection, id?)?,
                 None => return Err(BadRequest::BadExperimenter.into()),
             },
-            // What only a switch says.
-            _ => return Err(BadRequest::BadType.into()),
+            // It is refused when it is none: the rest is what only a switch says.
+            _ => self.change(scene, message)?,
         }
         Ok(())
     }
@@ -210,9 +204,9 @@ impl OpenFlowAgent {
     }
 }
 
-/// Who said it, and how.
+/// Who sent a message, and how.
 #[derive(Debug, Clone, Copy)]
-struct From {
+pub struct From {
     connection: Connection,
     version: Version,
     xid: u32,

@@ -34,8 +34,11 @@ impl OpenFlowAgent {
         let pipeline = &*scene.pipeline;
         let body = match request {
             Request::Desc(_) => Reply::Desc(Box::new(self.desc())),
-            Request::Flow(wish) => Reply::Flow(flows(now, version, wish, scene.pipeline)?),
-            Request::Aggregate(wish) => Reply::Aggregate(aggregate(version, wish, scene.pipeline)?),
+            Request::Flow(wish) => {
+                let stats = |(table, entry): (u8, &Entry)| flow_stats(now, table, entry);
+                Reply::Flow(chosen(version, wish, scene.pipeline)?.map(stats).collect())
+            }
+            Request::Aggregate(wish) => Reply::Aggregate(aggregate(chosen(version, wish, scene.pipeline)?)),
             Request::Table(_) => Reply::Table(pipeline.tables().map(table_stats).collect()),
             Request::PortStats(wish) => {
                 let ports = ports(pipeline, wish.port_no)?;
@@ -183,30 +186,21 @@ fn full(table: u8, rule: &Rule, instructions: bool) -> UpdateFull {
     }
 }
 
-/// The rules that a question is about, as the fields of a rule that selects.
-fn selector(version: Version, wish: &wire_rule::FlowStatsRequest) -> Result<Rule, Fault> {
+/// The rules that a question is about, each with its table.
+fn chosen<'a>(
+    version: Version,
+    wish: &wire_rule::FlowStatsRequest,
+    pipeline: &'a mut Pipeline,
+) -> Result<impl Iterator<Item = (u8, &'a Entry)> + use<'a>, Fault> {
     if wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE {
         return Err(BadRequest::BadTableId.into());
     }
     let matching = translate::read_match(version, &wish.matching)?;
-    Ok(Rule { cookie: wish.cookie.0, ..Rule::new(0, matching, vec![]) })
-}
-
-fn selection<'a>(rule: &'a Rule, wish: &wire_rule::FlowStatsRequest) -> Selection<'a> {
+    let rule = Rule { cookie: wish.cookie.0, ..Rule::new(0, matching, vec![]) };
     let (cookie_mask, out_port) = (wish.cookie_mask.0, PortNo(wish.out_port));
-    Selection { cookie_mask, out_port, out_group: wish.out_group, ..Selection::within(rule) }
-}
-
-fn flows(
-    now: u64,
-    version: Version,
-    wish: &wire_rule::FlowStatsRequest,
-    pipeline: &mut Pipeline,
-) -> Result<Vec<wire_rule::FlowStats>, Fault> {
-    let rule = selector(version, wish)?;
-    let selection = selection(&rule, wish);
-    let chosen = pipeline.select(wish.table_id, &selection);
-    Ok(chosen.map(|(table, _, entry)| flow_stats(now, table, entry)).collect())
+    let selection =
+        Selection { cookie_mask, out_port, out_group: wish.out_group, ..Selection::within(&rule) };
+    Ok(pipeline.select(wish.table_id, &selection).map(|(table, _, entry)| (table, entry)))
 }
 
 fn flow_stats(now: u64, table_id: u8, entry: &Entry) -> wire_rule::FlowStats {
@@ -230,19 +224,14 @@ fn flow_stats(now: u64, table_id: u8, entry: &Entry) -> wire_rule::FlowStats {
     }
 }
 
-fn aggregate(
-    version: Version,
-    wish: &wire_rule::FlowStatsRequest,
-    pipeline: &mut Pipeline,
-) -> Result<wire_rule::AggregateStats, Fault> {
-    let rule = selector(version, wish)?;
+fn aggregate<'a>(rules: impl Iterator<Item = (u8, &'a Entry)>) -> wire_rule::AggregateStats {
     let mut sum = wire_rule::AggregateStats::default();
-    for (_, _, entry) in pipeline.select(wish.table_id, &selection(&rule, wish)) {
+    for (_, entry) in rules {
         sum.packet_count += entry.frames;
         sum.byte_count += entry.bytes;
         sum.flow_count += 1;
     }
-    Ok(sum)
+    sum
 }
 
 fn table_stats(table: &Table) -> wire::TableStats {

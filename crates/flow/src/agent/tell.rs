@@ -1,7 +1,7 @@
 //! What controllers hear unasked: packet-ins, removed rules, ports, tables, updates of monitors, forwarded requests.
 
 use super::multipart::{self, update};
-use super::{Cause, Connection, Effects, OpenFlowAgent, Scene, translate};
+use super::{Connection, Effects, From, OpenFlowAgent, Scene, translate};
 use crate::event::{Event, MonitorFlags, Removed};
 use crate::field::Field;
 use crate::interpret::PacketIn;
@@ -31,11 +31,11 @@ impl OpenFlowAgent {
         self.roles.audience(Unasked::PacketIn, |version| packet_in_reason(version, packet_in.reason).0)
     }
 
-    /// Reports what happened to the controllers that want to know; `cause` is the connection that caused it.
+    /// Reports what happened to the controllers that want to know; `cause` is the message that caused it.
     pub fn publish(
         &mut self,
         events: &[Event],
-        cause: Option<Cause>,
+        cause: Option<From>,
         pipeline: &Pipeline,
         effects: &mut Effects,
     ) {
@@ -80,7 +80,7 @@ impl OpenFlowAgent {
     }
 
     /// 1.4 §7.3.5.17: each monitor hears of the events that it selects, in one message for each connection.
-    fn update_monitors(&mut self, events: &[Event], cause: Option<Cause>, effects: &mut Effects) {
+    fn update_monitors(&mut self, events: &[Event], cause: Option<From>, effects: &mut Effects) {
         for (connection, peer) in &self.peers {
             let own = cause.filter(|cause| cause.connection == *connection);
             let mut updates: Vec<Update> = vec![];
@@ -115,7 +115,7 @@ impl OpenFlowAgent {
     }
 
     /// 1.4 §7.4.6: a group-mod or meter-mod of one controller goes to the others that asked for it.
-    pub(super) fn forward_request(&self, scene: &mut Scene<'_>, message: &Message, cause: Cause) {
+    pub(super) fn forward_request(&self, scene: &mut Scene<'_>, message: &Message) {
         let reason = match message.body {
             Body::GroupMod(_) => 0,
             Body::MeterMod(_) => 1,
@@ -124,7 +124,7 @@ impl OpenFlowAgent {
         let Ok(bytes) = message.encode() else { return };
         let body = Body::RequestForward(RequestForward { request: Raw(bytes) });
         let mut audience = self.roles.audience(Unasked::RequestForward, |_| reason);
-        audience.retain(|(connection, _)| *connection != cause.connection);
+        audience.retain(|(connection, _)| *connection != scene.from.connection);
         scene.effects.tell(audience, &body);
     }
 }
