@@ -177,9 +177,7 @@ impl KindId {
 
 impl Part for KindId {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let kind = r.peek16().ok_or(r.short())?;
-        let mut body = r.measured(2)?;
-        body.skip(4)?;
+        let (kind, mut body) = Tlv::new(Padding::Absent, r.short(), r.short()).open(r)?;
         let experimenter = if kind == 0xffff { Some(Experimenter::read(&mut body)?) } else { None };
         body.end()?;
         Ok(KindId { kind, experimenter })

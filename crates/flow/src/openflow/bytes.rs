@@ -21,6 +21,18 @@ pub const HEADER: usize = 8;
 /// The longest message that the header's 16 bits of length can say.
 pub const LONGEST: usize = 0xffff;
 
+/// What does not fit into a message: its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong(pub usize);
+
+impl std::fmt::Display for TooLong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a message of {} bytes; OpenFlow's length field ends at {LONGEST}", self.0)
+    }
+}
+
+impl std::error::Error for TooLong {}
+
 /// Bytes that are read from the beginning on. No length in them is trusted: every step checks what is left.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {

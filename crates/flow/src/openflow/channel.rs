@@ -185,18 +185,18 @@ impl Channel {
             self.down("the other end speaks TLS (ssl:, pssl:), and this end does not".to_owned());
         }
         while !self.is_down() {
-            match frame(&self.input[start..]) {
-                Frame::Partial => break,
-                Frame::Impossible(header) => {
-                    let beginning = self.input[start..].to_vec();
-                    self.refuse_bytes(header, BadRequest::BadLen, &beginning);
-                    self.down(format!("a message says that it has {} bytes", header.length));
-                }
-                Frame::Whole(length) => {
-                    let message = self.input[start..start + length].to_vec();
-                    self.message(now, &message);
-                    start += length;
-                }
+            let Some(header) = Header::parse(&self.input[start..]) else { break };
+            let length = usize::from(header.length);
+            if length < HEADER {
+                // Where the next one begins is unknown.
+                let beginning = self.input[start..].to_vec();
+                self.refuse_bytes(header, BadRequest::BadLen, &beginning);
+                self.down(format!("a message says that it has {length} bytes"));
+            } else if let Some(message) = self.input[start..].get(..length) {
+                self.message(now, header, &message.to_vec());
+                start += length;
+            } else {
+                break;
             }
         }
         if self.is_down() {
@@ -272,8 +272,7 @@ impl Channel {
         match (message.encode(), &message.body) {
             (Ok(bytes), _) => self.output.extend(bytes),
             (Err(_), Body::MultipartReply(reply)) => {
-                let parts = multipart::split(message.version, message.xid, &reply.body);
-                let parts = parts.map_err(|item| TooLong(item.0))?;
+                let parts = multipart::split(message.version, message.xid, &reply.body)?;
                 parts.iter().for_each(|part| self.output.extend(part));
             }
             (Err(too_long), _) => return Err(too_long),
@@ -303,8 +302,7 @@ impl Channel {
     }
 
     /// One whole message.
-    fn message(&mut self, now: u64, bytes: &[u8]) {
-        let Some(header) = Header::parse(bytes) else { return };
+    fn message(&mut self, now: u64, header: Header, bytes: &[u8]) {
         match self.state {
             State::Greeting => self.greeting(header, bytes),
             State::Up(version) => self.business(now, version, header, bytes),
@@ -438,29 +436,10 @@ impl Channel {
     }
 }
 
-/// What the beginning of the input is.
-enum Frame {
-    Partial,
-    Whole(usize),
-    /// Its length is less than its header's: where the next one begins is unknown.
-    Impossible(Header),
-}
-
 /// Whether a connection begins as TLS does: an alert or a handshake of version 3.x (RFC 8446 section 5.1). As OpenFlow it would
 /// have a version that does not exist, and an alert is shorter than a header.
 fn is_tls(bytes: &[u8]) -> bool {
     matches!(bytes, [0x15 | 0x16, 3, ..])
-}
-
-fn frame(bytes: &[u8]) -> Frame {
-    match Header::parse(bytes) {
-        None => Frame::Partial,
-        Some(header) => match usize::from(header.length) {
-            length if length < HEADER => Frame::Impossible(header),
-            length if length > bytes.len() => Frame::Partial,
-            length => Frame::Whole(length),
-        },
-    }
 }
 
 /// Whether a message of this type is one for this side.

@@ -16,7 +16,7 @@ use super::tree::Tree;
 use crate::error::{BadRequest, BundleFailed};
 use std::fmt;
 
-pub use super::bytes::{HEADER, LONGEST};
+pub use super::bytes::{HEADER, LONGEST, TooLong};
 
 tagged! {
     /// What a message says.
@@ -104,18 +104,6 @@ pub struct Message {
     /// What it says.
     pub body: Body,
 }
-
-/// A message that does not fit into one: its length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooLong(pub usize);
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a message of {} bytes; OpenFlow's length field ends at {LONGEST}", self.0)
-    }
-}
-
-impl std::error::Error for TooLong {}
 
 /// The header of a message, of any version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! An answer of many items is cut between items into messages that fit ([`split`]); what comes in several is put together again
 //! with a limit ([`MultipartAssembler`]).
 
-use super::bytes::{LONGEST, Part, Reader, Tagged, Version, Writer, flag_sets, tagged};
+use super::bytes::{LONGEST, Part, Reader, Tagged, TooLong, Version, Writer, flag_sets, tagged};
 use super::extension;
 use super::fault::{self, Fault};
 use super::group::{
@@ -166,23 +166,14 @@ fn write_head(w: &mut Writer, number: u16, flags: MultipartFlags) {
     w.put(envelope.as_ref().map_or(&[], |bytes| bytes));
 }
 
-/// An item longer than a message can carry: the answer cannot be given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ItemTooLong(pub usize);
-
 /// The messages of one answer, each as long as fits and all but the last with `more` set. An answer that is not a list and an
-/// empty list are one message.
-pub fn split(version: Version, xid: u32, reply: &Reply) -> Result<Vec<Vec<u8>>, ItemTooLong> {
+/// empty list are one message. An item that is too long for a message makes the answer impossible.
+pub fn split(version: Version, xid: u32, reply: &Reply) -> Result<Vec<Vec<u8>>, TooLong> {
     split_at(version, xid, reply, LONGEST)
 }
 
 /// As [`split`], with messages of at most `longest` bytes.
-pub fn split_at(
-    version: Version,
-    xid: u32,
-    reply: &Reply,
-    longest: usize,
-) -> Result<Vec<Vec<u8>>, ItemTooLong> {
+pub fn split_at(version: Version, xid: u32, reply: &Reply, longest: usize) -> Result<Vec<Vec<u8>>, TooLong> {
     let head = |is_last: bool| {
         let mut w = Writer::new(version);
         w.put(&[version.number(), 19, 0, 0]);
@@ -195,7 +186,7 @@ pub fn split_at(
     let mut bodies: Vec<Vec<u8>> = vec![vec![]];
     for item in reply.body_pieces(version) {
         if front + item.len() > longest {
-            return Err(ItemTooLong(item.len()));
+            return Err(TooLong(item.len()));
         }
         match bodies.last_mut() {
             Some(body) if front + body.len() + item.len() <= longest => body.extend(item),

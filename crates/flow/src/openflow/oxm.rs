@@ -21,6 +21,15 @@ fn known_field(class: u16, field: u8) -> Option<&'static Row> {
     (class == BASIC).then(|| Field::from_oxm(field).map(Field::row)).flatten()
 }
 
+/// The name that the standard has for a field, or what numbers say.
+fn name(class: u16, field: u8, experimenter: Option<u32>) -> String {
+    match (known_field(class, field), experimenter) {
+        (Some(known), _) => known.name.to_owned(),
+        (None, Some(experimenter)) => format!("experimenter_{experimenter:#x}_{field}"),
+        (None, None) => format!("class_{class:#x}_{field}"),
+    }
+}
+
 /// One field of a match.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Oxm {
@@ -97,11 +106,7 @@ impl Part for Oxm {
     }
 
     fn tree(&self) -> Tree {
-        let name = match (self.name(), self.experimenter) {
-            (Some(name), _) => name.to_owned(),
-            (None, Some(experimenter)) => format!("experimenter_{experimenter:#x}_{}", self.field),
-            (None, None) => format!("class_{:#x}_{}", self.class, self.field),
-        };
+        let name = name(self.class, self.field, self.experimenter);
         let mut fields = vec![("field", Tree::Text(name)), ("value", Tree::Text(self.show(&self.value)))];
         fields.extend(self.mask.as_ref().map(|mask| ("mask", Tree::Text(self.show(mask)))));
         Tree::Part("oxm", fields)
@@ -178,11 +183,7 @@ impl Part for OxmId {
         }
     }
     fn tree(&self) -> Tree {
-        let name = match (known_field(self.class, self.field), self.experimenter) {
-            (Some(known), _) => known.name.to_owned(),
-            (None, Some(experimenter)) => format!("experimenter_{experimenter:#x}_{}", self.field),
-            (None, None) => format!("class_{:#x}_{}", self.class, self.field),
-        };
+        let name = name(self.class, self.field, self.experimenter);
         Tree::Text(if self.has_mask { name + "/mask" } else { name })
     }
     #[cfg(test)]
