@@ -1,7 +1,7 @@
 //! Two channels joined in memory by a wire that cuts, holds back and breaks; the clock is a number. And the roles of several controllers.
 
 use super::bytes::{Bytes, Hex, Version};
-use super::channel::{BackOff, Channel, ChannelConfig, Event, FailMode, Side};
+use super::channel::{BackOff, Channel, ChannelConfig, Event, Side};
 use super::fault::Fault;
 use super::message::{Body, Header, Message, question};
 use super::misc::{AsyncConfig, AsyncProperty, Echo, Empty, Hello, RoleCode, RoleReason, SwitchConfig};
@@ -362,13 +362,6 @@ fn waits_double_differ_and_begin_again() {
     (0..50).for_each(|_| assert!(back_off.next_delay_ns() > 0));
     back_off.reset();
     assert!(back_off.next_delay_ns() < BackOff::FIRST_NS);
-}
-
-#[test]
-fn without_a_controller_the_mode_decides() {
-    let charge = |mode: FailMode| [0, 1, 2].map(|controllers| mode.rules_in_charge(controllers));
-    assert_eq!(charge(FailMode::Secure), [true, true, true]);
-    assert_eq!(charge(FailMode::Standalone), [false, true, true]);
 }
 
 #[test]
