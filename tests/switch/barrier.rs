@@ -4,8 +4,8 @@
 use crate::client::{Client, End, PATIENCE, Running, add, frame, group, rule};
 use flow::group::GroupModCommand;
 use flow::openflow::bytes::Version;
-use flow::openflow::message::{Body, Message, Raw};
-use flow::openflow::misc::{BundleAdd, BundleCommand, BundleControl, BundleFlags};
+use flow::openflow::message::{Body, BundleAdd, Message, Raw};
+use flow::openflow::misc::{BundleCommand, BundleControl, BundleFlags};
 use flow::rule::FlowModCommand;
 use linux::port::{ALL, Frames, Hand, Meta, Wait};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -3,8 +3,8 @@
 
 use crate::client::{Client, End, Running, add, frame, silent};
 use flow::openflow::bytes::{Bytes, Version};
-use flow::openflow::message::{Body, Message, Raw};
-use flow::openflow::misc::{BundleAdd, BundleCommand, BundleControl, BundleFlags, Echo, Empty};
+use flow::openflow::message::{Body, BundleAdd, Message, Raw};
+use flow::openflow::misc::{BundleCommand, BundleControl, BundleFlags, Echo, Empty};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use crate::openflow::bytes::{Bytes, Hex, Tagged, Version};
 use crate::openflow::channel::{Channel, ChannelConfig, Event, Side};
 use crate::openflow::fault::Fault;
 use crate::openflow::group::*;
-use crate::openflow::message::{Body, Message, Raw, question};
+use crate::openflow::message::{Body, BundleAdd, Message, Raw, question};
 use crate::openflow::misc::*;
 use crate::openflow::multipart::{Reply, Request};
 use crate::openflow::oxm::{ExperimenterKind, Match, Oxm};

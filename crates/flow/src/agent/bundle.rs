@@ -7,8 +7,8 @@
 use super::{OpenFlowAgent, Peer, Scene, change};
 use crate::error::BundleFailed;
 use crate::openflow::fault::Fault;
-use crate::openflow::message::{Body, Message};
-use crate::openflow::misc::{BundleAdd, BundleCommand, BundleControl, BundleFlags};
+use crate::openflow::message::{Body, BundleAdd, Message};
+use crate::openflow::misc::{BundleCommand, BundleControl, BundleFlags};
 use crate::pipeline::Change;
 
 /// Bundles of one connection at most.

@@ -177,7 +177,7 @@ impl KindId {
 
 impl Part for KindId {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let (kind, mut body) = Tlv::new(Padding::Absent, r.short(), r.short()).open(r)?;
+        let (kind, mut body) = Tlv::new(Padding::Absent, r.short, r.short).open(r)?;
         let experimenter = if kind == 0xffff { Some(Experimenter::read(&mut body)?) } else { None };
         body.end()?;
         Ok(KindId { kind, experimenter })

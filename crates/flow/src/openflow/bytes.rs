@@ -38,8 +38,10 @@ impl std::error::Error for TooLong {}
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    version: Version,
-    short: Fault,
+    /// The version of the message.
+    pub version: Version,
+    /// The fault of too few bytes, or too many, at this place.
+    pub short: Fault,
 }
 
 impl<'a> Reader<'a> {
@@ -48,19 +50,9 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0, version, short: short.into() }
     }
 
-    /// The version of the message.
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
     /// Bytes that are left.
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
-    }
-
-    /// The fault of too few bytes, or too many, at this place.
-    pub fn short(&self) -> Fault {
-        self.short
     }
 
     /// The next `count` bytes.
@@ -127,18 +119,14 @@ impl<'a> Reader<'a> {
 #[derive(Debug)]
 pub struct Writer {
     out: Vec<u8>,
-    version: Version,
+    /// The version to write.
+    pub version: Version,
 }
 
 impl Writer {
     /// An empty one.
     pub fn new(version: Version) -> Self {
         Writer { out: vec![], version }
-    }
-
-    /// The version to write.
-    pub fn version(&self) -> Version {
-        self.version
     }
 
     /// Bytes so far.
@@ -214,7 +202,7 @@ macro_rules! numbers {
         impl Part for $Type {
             fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
                 let bytes = r.take(size_of::<Self>())?;
-                Ok($Type::from_be_bytes(bytes.try_into().map_err(|_| r.short())?))
+                Ok($Type::from_be_bytes(bytes.try_into().map_err(|_| r.short)?))
             }
             fn write(&self, w: &mut Writer) {
                 w.put(&self.to_be_bytes());
@@ -275,7 +263,7 @@ impl<T: Part> Part for Vec<T> {
             let before = r.left();
             all.push(T::read(r)?);
             if r.left() == before {
-                return Err(r.short());
+                return Err(r.short);
             }
         }
         Ok(all)
@@ -398,7 +386,7 @@ impl<const N: usize> Name<N> {
 impl<const N: usize> Part for Name<N> {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
         let bytes = r.take(N)?;
-        Ok(Name(bytes.try_into().map_err(|_| r.short())?))
+        Ok(Name(bytes.try_into().map_err(|_| r.short)?))
     }
     fn write(&self, w: &mut Writer) {
         w.put(&self.0);
@@ -432,10 +420,10 @@ pub struct In14;
 impl<T: Part + Default> Form<T> for In14 {
     fn read(&self, r: &mut Reader<'_>) -> Result<T, Fault> {
         let value = T::read(r)?;
-        Ok(if r.version() == Version::V13 { T::default() } else { value })
+        Ok(if r.version == Version::V13 { T::default() } else { value })
     }
     fn write(&self, value: &T, w: &mut Writer) {
-        let value = if w.version() == Version::V13 { &T::default() } else { value };
+        let value = if w.version == Version::V13 { &T::default() } else { value };
         value.write(w);
     }
     #[cfg(test)]
@@ -450,7 +438,7 @@ pub struct LengthBefore(pub usize);
 impl<T: Part> Form<T> for LengthBefore {
     fn read(&self, r: &mut Reader<'_>) -> Result<T, Fault> {
         let length = r.behind16(self.0)?;
-        T::read(&mut r.part(length.into(), r.short())?)
+        T::read(&mut r.part(length.into(), r.short)?)
     }
     fn write(&self, value: &T, w: &mut Writer) {
         let start = w.at();
@@ -482,7 +470,7 @@ pub struct Fixed(pub &'static [u16], pub &'static [u8]);
 
 impl<T: Tagged + Part> Form<Vec<T>> for Fixed {
     fn read(&self, r: &mut Reader<'_>) -> Result<Vec<T>, Fault> {
-        let unknown = r.short();
+        let unknown = r.short;
         self.0.iter().map(|number| T::read_body(*number, r, unknown)).collect()
     }
     fn write(&self, value: &Vec<T>, w: &mut Writer) {
@@ -547,7 +535,7 @@ macro_rules! layout {
         impl $crate::openflow::bytes::Part for $Name {
             fn read(r: &mut $crate::openflow::bytes::Reader<'_>) -> Result<Self, $crate::openflow::fault::Fault> {
                 use $crate::openflow::bytes::{Version, field, padding};
-                let version = r.version();
+                let version = r.version;
                 $(if version == Version::V13 {
                     let mut part = $Name::default();
                     $(let mut inner = r.measured($old_at)?; let r = &mut inner;)?
@@ -570,7 +558,7 @@ macro_rules! layout {
             }
             fn write(&self, w: &mut $crate::openflow::bytes::Writer) {
                 use $crate::openflow::bytes::{Version, field, padding};
-                let (version, start) = (w.version(), w.at());
+                let (version, start) = (w.version, w.at());
                 $(if version == Version::V13 {
                     $(w.zeros($old_first);)?
                     $(
@@ -677,7 +665,7 @@ macro_rules! tagged {
                 unknown: impl Into<$crate::openflow::fault::Fault>,
             ) -> Result<Self, $crate::openflow::fault::Fault> {
                 match number {
-                    _ if !Self::knows(number, r.version()) => Err(unknown.into()),
+                    _ if !Self::knows(number, r.version) => Err(unknown.into()),
                     $($number => <$Body as $crate::openflow::bytes::Part>::read(r).map($Name::$Case),)*
                     _ => Err(unknown.into()),
                 }
@@ -806,10 +794,10 @@ macro_rules! tlv {
             fn read(
                 r: &mut $crate::openflow::bytes::Reader<'_>,
             ) -> Result<Self, $crate::openflow::fault::Fault> {
-                $tlv(r.version()).read(r)
+                $tlv(r.version).read(r)
             }
             fn write(&self, w: &mut $crate::openflow::bytes::Writer) {
-                $tlv(w.version()).write(self.number(), w, |w| self.write_body(w));
+                $tlv(w.version).write(self.number(), w, |w| self.write_body(w));
             }
             fn tree(&self) -> $crate::openflow::tree::Tree {
                 self.body_tree()
@@ -865,21 +853,11 @@ macro_rules! codes {
     ($($(#[$meta:meta])* pub $Name:ident($Number:ty) { $($CONST:ident = $value:literal $text:literal),* $(,)? })*) => {$(
         $crate::openflow::bytes::named! { $(#[$meta])* pub $Name($Number) { $($CONST = $value $text),* } }
 
-        impl $Name {
-            /// The name, if the value has one.
-            pub fn name(self) -> Option<&'static str> {
-                match self.0 {
-                    $($value => Some($text),)*
-                    _ => None,
-                }
-            }
-        }
-
         impl std::fmt::Display for $Name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                match self.name() {
-                    Some(name) => f.write_str(name),
-                    None => write!(f, "{}", self.0),
+                match self.0 {
+                    $($value => f.write_str($text),)*
+                    other => write!(f, "{other}"),
                 }
             }
         }

@@ -68,7 +68,7 @@ fn envelope(exp_type: u32) -> [u8; ENVELOPE] {
 
 /// The number of the multipart with this number, whose envelope is taken off.
 pub(crate) fn multipart_inside(number: u16, r: &mut Reader<'_>) -> Result<u16, Fault> {
-    match (r.version(), number) {
+    match (r.version, number) {
         (Version::V13, FLOW_MONITOR) => Err(BadRequest::BadMultipart.into()),
         (Version::V13, fault::EXPERIMENTER)
             if r.clone().take(ENVELOPE).is_ok_and(|e| e == envelope(MONITOR)) =>
@@ -130,7 +130,7 @@ impl Form<Match> for MatchLength {
         Ok(Match::default())
     }
     fn write(&self, value: &Match, w: &mut Writer) {
-        let mut fields = Writer::new(w.version());
+        let mut fields = Writer::new(w.version);
         value.fields.write(&mut fields);
         (4 + fields.at() as u16).write(w);
     }

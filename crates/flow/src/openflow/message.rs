@@ -1,15 +1,15 @@
 //! A whole message: the header, the table of message types, and a message inside another.
 
-use super::bytes::{Bytes, Hex, Part, Reader, Tagged, Version, Writer, tagged};
+use super::bytes::{Aligned, Bytes, Hex, Part, Reader, Tagged, Version, Writer, layout, tagged};
 use super::extension;
 use super::fault::Fault;
 use super::group::{GroupMod, MeterMod};
 use super::misc::{
-    AsyncConfig, BundleAdd, BundleControl, Echo, Empty, ErrorMessage, Features, Hello, RequestForward, Role,
-    RoleStatus, SwitchConfig, TableMod, TableStatus,
+    AsyncConfig, BundleControl, BundleFlags, Echo, Empty, ErrorMessage, Features, Hello, Role, RoleStatus,
+    SwitchConfig, TableMod, TableStatus,
 };
 use super::multipart::{Multipart, MultipartReply, MultipartRequest, Request};
-use super::oxm::ExperimenterKind;
+use super::oxm::{ExperimenterKind, OnlyExperimenter};
 use super::port::{PortMod, PortStatus, QueueConfigReply, QueueConfigRequest};
 use super::rule::{FlowMod, FlowRemoved, PacketIn, PacketOut};
 use super::tree::Tree;
@@ -214,6 +214,26 @@ impl Part for Raw {
             _ => Body::FlowMod(Part::sample(s)),
         };
         Raw(Message { version: s.version(), xid, body }.encode().unwrap())
+    }
+}
+
+layout! {
+    /// `requestforward` (1.4): a group-mod or meter-mod of another controller.
+    pub struct RequestForward "requestforward" {
+        /// The whole message.
+        request: Raw;
+    }
+    /// `bundle_add_message` (1.4): one message of a bundle.
+    pub struct BundleAdd "bundle_add_message" {
+        /// Which bundle.
+        bundle_id: u32;
+        _ 2;
+        /// As when it was opened.
+        flags: BundleFlags;
+        /// The whole message; its transaction number is the outer one's.
+        message: Raw;
+        /// Of experimenters. Only before them is the message padded.
+        properties: Vec<OnlyExperimenter> as Aligned;
     }
 }
 

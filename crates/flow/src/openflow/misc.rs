@@ -2,12 +2,11 @@
 
 use super::action::KindId;
 use super::bytes::{
-    Aligned, Bytes, Fixed, Hex, Name, Padding, Part, Reader, Tagged, Tlv, Version, Writer, codes, flag_sets,
-    layout, tagged, tlv,
+    Bytes, Fixed, Hex, Name, Padding, Part, Reader, Tagged, Tlv, Version, Writer, codes, flag_sets, layout,
+    tagged, tlv,
 };
 use super::extension;
 use super::fault::{self, Fault};
-use super::message::Raw;
 use super::oxm::{ExperimenterKind, OnlyExperimenter, OxmId};
 use super::tree::Tree;
 use crate::error::{HelloFailed, TableFeaturesFailed};
@@ -109,7 +108,7 @@ impl Part for ErrorMessage {
         Ok(ErrorMessage { fault, experimenter, data: Part::read(r)? })
     }
     fn write(&self, w: &mut Writer) {
-        let outside = extension::error_outside(w.version(), self.fault);
+        let outside = extension::error_outside(w.version, self.fault);
         let (experimenter, fault) = outside.map_or((None, self.fault), |(who, fault)| (Some(who), fault));
         fault.kind.write(w);
         fault.code.write(w);
@@ -441,23 +440,3 @@ tagged! {
     }
 }
 tlv!(AsyncProperty, Tlv::property);
-
-layout! {
-    /// `requestforward` (1.4): a group-mod or meter-mod of another controller.
-    pub struct RequestForward "requestforward" {
-        /// The whole message.
-        request: Raw;
-    }
-    /// `bundle_add_message` (1.4): one message of a bundle.
-    pub struct BundleAdd "bundle_add_message" {
-        /// Which bundle.
-        bundle_id: u32;
-        _ 2;
-        /// As when it was opened.
-        flags: BundleFlags;
-        /// The whole message; its transaction number is the outer one's.
-        message: Raw;
-        /// Of experimenters. Only before them is the message padded.
-        properties: Vec<OnlyExperimenter> as Aligned;
-    }
-}

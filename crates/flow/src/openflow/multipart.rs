@@ -159,7 +159,7 @@ impl<T: Tagged> Part for Multipart<T> {
 
 /// What comes before the body, with the envelope of an extension.
 fn write_head(w: &mut Writer, number: u16, flags: MultipartFlags) {
-    let envelope = extension::multipart_outside(w.version(), number);
+    let envelope = extension::multipart_outside(w.version, number);
     envelope.map_or(number, |_| fault::EXPERIMENTER).write(w);
     flags.write(w);
     w.zeros(4);

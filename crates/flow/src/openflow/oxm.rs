@@ -78,14 +78,14 @@ impl Part for Oxm {
         let class = u16::read(r)?;
         let field = u8::read(r)?;
         let length = u8::read(r)?;
-        let mut body = r.part(usize::from(length), r.short())?;
+        let mut body = r.part(usize::from(length), r.short)?;
         let experimenter = match class {
             EXPERIMENTER => Some(u32::read(&mut body)?),
             _ => None,
         };
         let masked = field & 1 != 0;
         if masked && body.left() % 2 != 0 {
-            return Err(r.short());
+            return Err(r.short);
         }
         let value = body.take(if masked { body.left() / 2 } else { body.left() })?.to_vec();
         let mask = masked.then(|| body.rest().to_vec());

@@ -228,7 +228,7 @@ impl Part for Update {
         body.skip(2)?;
         let event = u16::read(&mut body)?;
         let update = Update::read_body(
-            event.saturating_add(less(r.version())),
+            event.saturating_add(less(r.version)),
             &mut body,
             Fault::from(BadRequest::BadType),
         )?;
@@ -238,7 +238,7 @@ impl Part for Update {
     fn write(&self, w: &mut Writer) {
         let start = w.at();
         w.zeros(2);
-        self.number().saturating_sub(less(w.version())).write(w);
+        self.number().saturating_sub(less(w.version)).write(w);
         self.write_body(w);
         w.measure(start, 0);
     }
