@@ -770,13 +770,19 @@ proptest! {
             panic!()
         };
         prop_assert_eq!(groups.len(), 5);
+        let pipeline = world.pipeline.clone();
+        let rules = || pipeline.tables().flat_map(|table| table.rules().map(|(_, entry)| &entry.rule));
         for group in groups {
-            prop_assert_eq!(group.ref_count as usize, world.pipeline.group_references(group.group_id));
+            let is_it = |id: &u32| *id == group.group_id;
+            let buckets = pipeline.groups().targets().filter(is_it).count();
+            let slow = buckets + rules().flat_map(|rule| rule.groups()).filter(is_it).count();
+            prop_assert_eq!(group.ref_count as usize, slow);
         }
         let Reply::Meter(meters) = world.question(Request::Meter(MeterRequest { meter_id: u32::MAX })) else { panic!() };
         prop_assert_eq!(meters.len(), 3);
         for meter in meters {
-            prop_assert_eq!(meter.flow_count as usize, world.pipeline.meter_references(meter.meter_id));
+            let uses = |rule: &&std::sync::Arc<crate::rule::Rule>| rule.meters().any(|id| id == meter.meter_id);
+            prop_assert_eq!(meter.flow_count as usize, rules().filter(uses).count());
         }
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::action::Action;
 use crate::error::GroupModFailed;
+use crate::numbered::{Counters, Numbered};
 use crate::port::PortNo;
 use crate::rule::ANY_GROUP;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,23 +85,6 @@ pub struct GroupMod {
     pub group: Group,
 }
 
-/// What a group counts (§5.8), one for the group and one for each bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct GroupCounters {
-    /// Frames.
-    pub frames: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-impl GroupCounters {
-    /// Counts this many frames with this many bytes altogether.
-    pub fn count(&mut self, frames: u64, bytes: u64) {
-        self.frames += frames;
-        self.bytes += bytes;
-    }
-}
-
 /// A group with what happened to it.
 #[derive(Debug, Clone)]
 pub struct GroupEntry {
@@ -109,16 +93,13 @@ pub struct GroupEntry {
     /// When it was added.
     pub created_ns: u64,
     /// What came to it.
-    pub counters: GroupCounters,
+    pub counters: Counters,
     /// What each bucket did.
-    pub buckets: Vec<GroupCounters>,
+    pub buckets: Vec<Counters>,
 }
 
 /// The groups of a switch.
-#[derive(Debug, Clone, Default)]
-pub struct Groups {
-    groups: BTreeMap<u32, GroupEntry>,
-}
+pub type Groups = Numbered<GroupEntry>;
 
 /// Groups that a switch holds.
 pub const GROUP_LIMIT: usize = 1 << 16;
@@ -141,39 +122,14 @@ fn rests_on(bucket: &Bucket) -> impl Iterator<Item = u32> + '_ {
 }
 
 impl Groups {
-    /// The groups by number.
-    pub fn iter(&self) -> impl Iterator<Item = &GroupEntry> {
-        self.groups.values()
-    }
-
-    /// One group.
-    pub fn get(&self, id: u32) -> Option<&GroupEntry> {
-        self.groups.get(&id)
-    }
-
-    /// One group, to count on it.
-    pub fn get_mut(&mut self, id: u32) -> Option<&mut GroupEntry> {
-        self.groups.get_mut(&id)
-    }
-
-    /// How many groups there are.
-    pub fn len(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// Whether there is no group.
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
     /// Checks all that concerns groups alone; actions and ports are the caller's to check.
     pub fn check(&self, change: &GroupMod) -> Result<(), GroupModFailed> {
         let id = change.group.id;
         match change.command {
             GroupModCommand::Add if id > MAX_GROUP => Err(GroupModFailed::InvalidGroup),
-            GroupModCommand::Add if self.groups.contains_key(&id) => Err(GroupModFailed::GroupExists),
-            GroupModCommand::Add if self.groups.len() >= GROUP_LIMIT => Err(GroupModFailed::OutOfGroups),
-            GroupModCommand::Modify if !self.groups.contains_key(&id) => Err(GroupModFailed::UnknownGroup),
+            GroupModCommand::Add if self.0.contains_key(&id) => Err(GroupModFailed::GroupExists),
+            GroupModCommand::Add if self.0.len() >= GROUP_LIMIT => Err(GroupModFailed::OutOfGroups),
+            GroupModCommand::Modify if !self.0.contains_key(&id) => Err(GroupModFailed::UnknownGroup),
             GroupModCommand::Add | GroupModCommand::Modify => self.check_buckets(&change.group),
             GroupModCommand::Delete if id > MAX_GROUP && id != ALL_GROUPS => {
                 Err(GroupModFailed::InvalidGroup)
@@ -203,7 +159,7 @@ impl Groups {
         }
         for bucket in &group.buckets {
             let watches = bucket.watch_port != PortNo::ANY || bucket.watch_group != ANY_GROUP;
-            let unknown = bucket.watch_group != ANY_GROUP && !self.groups.contains_key(&bucket.watch_group);
+            let unknown = bucket.watch_group != ANY_GROUP && !self.0.contains_key(&bucket.watch_group);
             // §5.6.1: each bucket of a fast-failover group is associated with a port or group that controls its
             // liveness.
             if unknown || group.kind == GroupType::FastFailover && !watches {
@@ -218,7 +174,7 @@ impl Groups {
     }
 
     fn lower(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
-        self.groups.get(&id).into_iter().flat_map(|entry| entry.group.buckets.iter().flat_map(rests_on))
+        self.0.get(&id).into_iter().flat_map(|entry| entry.group.buckets.iter().flat_map(rests_on))
     }
 
     /// Every group below `from`, each once.
@@ -252,11 +208,11 @@ impl Groups {
     fn height(&self, id: u32) -> usize {
         let mut layer = BTreeSet::from([id]);
         let mut height = 0;
-        while self.groups.contains_key(&id) {
+        while self.0.contains_key(&id) {
             let rests = |entry: &&GroupEntry| {
                 entry.group.buckets.iter().flat_map(rests_on).any(|id| layer.contains(&id))
             };
-            layer = self.groups.values().filter(rests).map(|entry| entry.group.id).collect();
+            layer = self.0.values().filter(rests).map(|entry| entry.group.id).collect();
             if layer.is_empty() {
                 break;
             }
@@ -266,41 +222,29 @@ impl Groups {
     }
 
     fn is_chained(&self, id: u32) -> bool {
-        self.groups.values().any(|entry| entry.group.buckets.iter().flat_map(rests_on).any(|to| to == id))
+        self.0.values().any(|entry| entry.group.buckets.iter().flat_map(rests_on).any(|to| to == id))
     }
 
-    /// How many buckets of other groups send to the group (part of its reference count, §5.8).
-    pub fn references(&self, id: u32) -> usize {
-        let buckets = self.groups.values().flat_map(|entry| &entry.group.buckets);
-        buckets.flat_map(|bucket| targets(&bucket.actions)).filter(|to| *to == id).count()
-    }
-
-    /// [`Groups::references`] of every group that has some, in one pass.
-    pub fn all_references(&self) -> BTreeMap<u32, usize> {
-        let mut counts = BTreeMap::new();
-        let buckets = self.groups.values().flat_map(|entry| &entry.group.buckets);
-        buckets
-            .flat_map(|bucket| targets(&bucket.actions))
-            .for_each(|to| *counts.entry(to).or_default() += 1);
-        counts
+    /// The groups that buckets send to, each as often as it is named (part of the reference count, §5.8).
+    pub fn targets(&self) -> impl Iterator<Item = u32> + '_ {
+        self.iter().flat_map(|entry| &entry.group.buckets).flat_map(|bucket| targets(&bucket.actions))
     }
 
     /// Makes the change, which was checked.
     pub fn apply(&mut self, now: u64, change: &GroupMod) {
         let group = &change.group;
-        let buckets = vec![GroupCounters::default(); group.buckets.len()];
-        match (change.command, self.groups.get_mut(&group.id)) {
-            (GroupModCommand::Delete, _) if group.id == ALL_GROUPS => self.groups.clear(),
-            (GroupModCommand::Delete, _) => drop(self.groups.remove(&group.id)),
+        let buckets = vec![Counters::default(); group.buckets.len()];
+        match (change.command, self.0.get_mut(&group.id)) {
+            (GroupModCommand::Delete, _) if group.id == ALL_GROUPS => self.0.clear(),
+            (GroupModCommand::Delete, _) => drop(self.0.remove(&group.id)),
             // §6.5: the group's own counters go on, those of its buckets begin anew.
             (GroupModCommand::Modify, Some(entry)) => {
                 entry.group.clone_from(group);
                 entry.buckets = buckets;
             }
             (GroupModCommand::Add | GroupModCommand::Modify, _) => {
-                let counters = GroupCounters::default();
-                let entry = GroupEntry { group: group.clone(), created_ns: now, counters, buckets };
-                self.groups.insert(group.id, entry);
+                let (group, counters) = (group.clone(), Counters::default());
+                self.0.insert(group.id, GroupEntry { group, created_ns: now, counters, buckets });
             }
         }
     }
@@ -329,7 +273,7 @@ impl Groups {
         if let Some(is_live) = known.get(&id) {
             return *is_live;
         }
-        let mut buckets = self.groups.get(&id).into_iter().flat_map(|entry| &entry.group.buckets);
+        let mut buckets = self.0.get(&id).into_iter().flat_map(|entry| &entry.group.buckets);
         let is_live = buckets.any(|bucket| self.is_live(bucket, port_is_live, known));
         known.insert(id, is_live);
         is_live
@@ -337,7 +281,7 @@ impl Groups {
 
     /// The buckets that a frame meets; `hash` is the frame's, for the choice of a select group.
     pub fn choose(&self, id: u32, hash: u64, port_is_live: &impl Fn(PortNo) -> bool) -> Vec<usize> {
-        let Some(entry) = self.groups.get(&id) else { return vec![] };
+        let Some(entry) = self.0.get(&id) else { return vec![] };
         let buckets = entry.group.buckets.iter().enumerate();
         let mut known = BTreeMap::new();
         let mut live = buckets.clone().filter(|(_, bucket)| self.is_live(bucket, port_is_live, &mut known));

@@ -496,7 +496,7 @@ impl<W: StepObserver> Walk<'_, W> {
     /// A meter (§5.7): the band that the frame falls into drops or marks it.
     fn meter(&mut self, traveller: &mut Traveller, id: u32) -> Flow {
         let now = self.now;
-        let Some(meter) = self.pipeline.meters_mut().get_mut(id) else { return GO_ON };
+        let Some(meter) = self.pipeline.meters.0.get_mut(&id) else { return GO_ON };
         let band = meter.measure(now, traveller.frames(), traveller.bytes());
         let kind = band.map(|band| meter.meter.bands[band].kind.clone());
         self.moved(Counter::Meter(id), traveller);
@@ -524,8 +524,8 @@ impl<W: StepObserver> Walk<'_, W> {
         let (frames, bytes) = (traveller.frames(), traveller.bytes());
         let ports = &self.pipeline.ports;
         let port_is_live = |number: PortNo| ports.get(&number).is_some_and(|port| port.is_live());
-        let chosen = self.pipeline.groups().choose(id, traveller.hash(id), &port_is_live);
-        let Some(entry) = self.pipeline.groups_mut().get_mut(id) else { return };
+        let chosen = self.pipeline.groups.choose(id, traveller.hash(id), &port_is_live);
+        let Some(entry) = self.pipeline.groups.0.get_mut(&id) else { return };
         entry.counters.count(frames, bytes);
         let kept = chosen.len().min(COPY_LIMIT - self.copies);
         for index in &chosen[..kept] {

@@ -31,6 +31,7 @@ pub mod group;
 pub mod interpret;
 pub mod matching;
 pub mod meter;
+pub mod numbered;
 pub mod openflow;
 pub mod pipeline;
 pub mod port;

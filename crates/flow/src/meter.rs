@@ -8,7 +8,7 @@
 
 use crate::error::MeterModFailed;
 use crate::flags::flags;
-use std::collections::BTreeMap;
+use crate::numbered::{Counters, Numbered};
 
 /// The largest number of a meter (`OFPM_MAX`).
 pub const MAX_METER: u32 = 0xffff_0000;
@@ -95,22 +95,6 @@ pub struct MeterMod {
     pub meter: Meter,
 }
 
-/// What a meter counts for each band (§5.8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MeterCounters {
-    /// Frames.
-    pub frames: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-impl MeterCounters {
-    fn count(&mut self, frames: u64, bytes: u64) {
-        self.frames += frames;
-        self.bytes += bytes;
-    }
-}
-
 /// A token bucket without rounding. A token is one bit, or one frame; the level is in 10⁻⁹ tokens, so that a rate times
 /// nanoseconds needs no division.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,28 +139,23 @@ pub struct MeterEntry {
     /// When it was added.
     pub created_ns: u64,
     /// What came to it.
-    pub counters: MeterCounters,
+    pub counters: Counters,
     /// What each band dropped or marked.
-    pub bands: Vec<MeterCounters>,
+    pub bands: Vec<Counters>,
     buckets: Vec<TokenBucket>,
 }
 
 impl MeterEntry {
     fn new(now: u64, meter: &Meter) -> MeterEntry {
-        let mut entry = MeterEntry {
-            meter: meter.clone(),
-            created_ns: now,
-            counters: MeterCounters::default(),
-            bands: vec![],
-            buckets: vec![],
-        };
+        let (counters, bands, buckets) = Default::default();
+        let mut entry = MeterEntry { meter: meter.clone(), created_ns: now, counters, bands, buckets };
         entry.configure(now, meter);
         entry
     }
 
     fn configure(&mut self, now: u64, meter: &Meter) {
         self.meter.clone_from(meter);
-        self.bands = vec![MeterCounters::default(); meter.bands.len()];
+        self.bands = vec![Counters::default(); meter.bands.len()];
         self.buckets = meter.bands.iter().map(|band| token_bucket(now, meter.flags, band)).collect();
     }
 
@@ -228,46 +207,18 @@ pub const METER_LIMIT: usize = 1 << 16;
 pub const BAND_LIMIT: usize = 16;
 
 /// The meters of a switch.
-#[derive(Debug, Clone, Default)]
-pub struct Meters {
-    meters: BTreeMap<u32, MeterEntry>,
-}
+pub type Meters = Numbered<MeterEntry>;
 
 impl Meters {
-    /// The meters by number.
-    pub fn iter(&self) -> impl Iterator<Item = &MeterEntry> {
-        self.meters.values()
-    }
-
-    /// One meter.
-    pub fn get(&self, id: u32) -> Option<&MeterEntry> {
-        self.meters.get(&id)
-    }
-
-    /// One meter, to measure with it.
-    pub fn get_mut(&mut self, id: u32) -> Option<&mut MeterEntry> {
-        self.meters.get_mut(&id)
-    }
-
-    /// How many meters there are.
-    pub fn len(&self) -> usize {
-        self.meters.len()
-    }
-
-    /// Whether there is no meter.
-    pub fn is_empty(&self) -> bool {
-        self.meters.is_empty()
-    }
-
     /// Checks a change.
     pub fn check(&self, change: &MeterMod) -> Result<(), MeterModFailed> {
         let id = change.meter.id;
         let is_number = (1..=MAX_METER).contains(&id) || [SLOWPATH_METER, CONTROLLER_METER].contains(&id);
         match change.command {
             MeterModCommand::Add if !is_number => Err(MeterModFailed::InvalidMeter),
-            MeterModCommand::Add if self.meters.contains_key(&id) => Err(MeterModFailed::MeterExists),
-            MeterModCommand::Add if self.meters.len() >= METER_LIMIT => Err(MeterModFailed::OutOfMeters),
-            MeterModCommand::Modify if !self.meters.contains_key(&id) => Err(MeterModFailed::UnknownMeter),
+            MeterModCommand::Add if self.0.contains_key(&id) => Err(MeterModFailed::MeterExists),
+            MeterModCommand::Add if self.0.len() >= METER_LIMIT => Err(MeterModFailed::OutOfMeters),
+            MeterModCommand::Modify if !self.0.contains_key(&id) => Err(MeterModFailed::UnknownMeter),
             MeterModCommand::Add | MeterModCommand::Modify => check_bands(&change.meter),
             MeterModCommand::Delete if !is_number && id != ALL_METERS => Err(MeterModFailed::InvalidMeter),
             MeterModCommand::Delete => Ok(()),
@@ -277,13 +228,13 @@ impl Meters {
     /// Makes a change, which was checked.
     pub fn apply(&mut self, now: u64, change: &MeterMod) {
         let meter = &change.meter;
-        match (change.command, self.meters.get_mut(&meter.id)) {
-            (MeterModCommand::Delete, _) if meter.id == ALL_METERS => self.meters.clear(),
-            (MeterModCommand::Delete, _) => drop(self.meters.remove(&meter.id)),
+        match (change.command, self.0.get_mut(&meter.id)) {
+            (MeterModCommand::Delete, _) if meter.id == ALL_METERS => self.0.clear(),
+            (MeterModCommand::Delete, _) => drop(self.0.remove(&meter.id)),
             // §6.8: the meter's own counters go on, those of its bands begin anew.
             (MeterModCommand::Modify, Some(entry)) => entry.configure(now, meter),
             (MeterModCommand::Add | MeterModCommand::Modify, _) => {
-                drop(self.meters.insert(meter.id, MeterEntry::new(now, meter)));
+                drop(self.0.insert(meter.id, MeterEntry::new(now, meter)));
             }
         }
     }

@@ -89,8 +89,8 @@ pub struct Pipeline {
     /// The queues of packet-ins, by the port that the frames came in by; whoever talks to the controllers keeps their counters.
     pub packet_in_queues: BTreeMap<u32, Queue>,
     tables: Vec<Arc<Table>>,
-    groups: Groups,
-    meters: Meters,
+    pub(crate) groups: Groups,
+    pub(crate) meters: Meters,
     pub(crate) bridge: Bridge,
 }
 
@@ -156,17 +156,9 @@ impl Pipeline {
         &self.groups
     }
 
-    pub(crate) fn groups_mut(&mut self) -> &mut Groups {
-        &mut self.groups
-    }
-
     /// The meters.
     pub fn meters(&self) -> &Meters {
         &self.meters
-    }
-
-    pub(crate) fn meters_mut(&mut self) -> &mut Meters {
-        &mut self.meters
     }
 
     /// The rules that a request for statistics is about, table by table (§7.3.5.2). Only the index of a table may change.
@@ -190,31 +182,14 @@ impl Pipeline {
         })
     }
 
-    /// How many rules and buckets send to a group: its reference count.
-    pub fn group_references(&self, id: u32) -> usize {
-        let rules = self.tables().flat_map(Table::groups).filter(|to| *to == id).count();
-        rules + self.groups.references(id)
+    /// How many rules and buckets send to each group: its reference count; groups that have none are left out.
+    pub fn group_references(&self) -> BTreeMap<u32, usize> {
+        counted(self.groups.targets().chain(self.tables().flat_map(Table::groups)))
     }
 
-    /// [`Pipeline::group_references`] of every group that has some, in one pass.
-    pub fn all_group_references(&self) -> BTreeMap<u32, usize> {
-        let mut counts = self.groups.all_references();
-        self.tables().flat_map(Table::groups).for_each(|to| *counts.entry(to).or_default() += 1);
-        counts
-    }
-
-    /// How many rules use a meter.
-    pub fn meter_references(&self, id: u32) -> usize {
-        let rules = self.tables().flat_map(|table| table.rules().map(|(_, entry)| entry));
-        rules.filter(|entry| entry.rule.meters().any(|used| used == id)).count()
-    }
-
-    /// [`Pipeline::meter_references`] of every meter that has some, in one pass.
-    pub fn all_meter_references(&self) -> BTreeMap<u32, usize> {
-        let mut counts = BTreeMap::new();
-        let rules = self.tables().flat_map(|table| table.rules().map(|(_, entry)| &entry.rule));
-        rules.flat_map(|rule| rule.meters()).for_each(|id| *counts.entry(id).or_default() += 1);
-        counts
+    /// How many rules use each meter; meters that have none are left out.
+    pub fn meter_references(&self) -> BTreeMap<u32, usize> {
+        counted(self.tables().flat_map(Table::rules).flat_map(|(_, entry)| entry.rule.meters()))
     }
 
     /// Any change.
@@ -436,6 +411,13 @@ impl Pipeline {
     pub fn next_deadline(&self) -> Option<u64> {
         self.tables().filter_map(Table::next_deadline).min()
     }
+}
+
+/// How often each number is there.
+fn counted(numbers: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
+    let mut counts = BTreeMap::new();
+    numbers.for_each(|number| *counts.entry(number).or_default() += 1);
+    counts
 }
 
 /// The places of the rules of a table that a selection takes.

@@ -253,10 +253,10 @@ fn ports(pipeline: &Pipeline, wish: u32) -> Result<impl Iterator<Item = &Port>, 
 fn group_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Vec<wire_group::GroupStats> {
     let chosen = pipeline.groups().iter().filter(|entry| wish == ALL_GROUPS || entry.group.id == wish);
     // Counted in one pass over all rules, not in one for each group.
-    let references = pipeline.all_group_references();
+    let references = pipeline.group_references();
     let stats = |entry: &crate::group::GroupEntry| {
         let (duration_sec, duration_nsec) = duration(now.saturating_sub(entry.created_ns));
-        let bucket = |counters: &crate::group::GroupCounters| wire_group::BucketStats {
+        let bucket = |counters: &crate::numbered::Counters| wire_group::BucketStats {
             packet_count: counters.frames,
             byte_count: counters.bytes,
         };
@@ -310,10 +310,10 @@ fn chosen_meters(
 }
 
 fn meter_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_group::MeterStats>, Fault> {
-    let references = pipeline.all_meter_references();
+    let references = pipeline.meter_references();
     let stats = |entry: &crate::meter::MeterEntry| {
         let (duration_sec, duration_nsec) = duration(now.saturating_sub(entry.created_ns));
-        let band = |counters: &crate::meter::MeterCounters| wire_group::BandStats {
+        let band = |counters: &crate::numbered::Counters| wire_group::BandStats {
             packet_band_count: counters.frames,
             byte_band_count: counters.bytes,
         };
