@@ -13,124 +13,152 @@
 use super::{Piece, Result, value};
 use crate::field::{Field, VLAN_PRESENT, Value};
 use crate::matching::Match;
-use wire::checksum::checksum;
+use wire::checksum::write_ipv4;
 use wire::repair::repair;
+
+/// An ethertype for local experiments (IEEE 802), and a protocol for experiments (RFC 3692).
+const LOCAL: u16 = 0x88b5;
+const TRIAL: u8 = 253;
+/// IPv6's protocol for "no next header".
+const NO_NEXT: u8 = 59;
+
+/// The layers: a name, the ethertype and the protocol by which the header before calls it, and its parts in their order,
+/// each `KEY:KIND=USUAL`. The kind is a number of bits or that of an address; `_` are bits that are always the same. Without
+/// a kind it is no part of the header as it is laid out.
+const LAYERS: &[(&str, u16, u8, &str)] = &[
+    ("eth", LOCAL, TRIAL, "dst:mac=02:00:00:00:00:02 src:mac=02:00:00:00:00:01 type:16=ethertype"),
+    ("vlan", 0x8100, TRIAL, "tag pcp:3=0 dei:1=0 vid:12=1 type:16=ethertype"),
+    ("pbb", 0x88e7, TRIAL, "pcp:3=0 _:1=0 uca:1=0 _:3=0 isid:24=0"),
+    ("mpls", 0x8847, TRIAL, "tag label:20=16 tc:3=0 bos:1=last ttl:8=64"),
+    (
+        "arp",
+        0x806,
+        TRIAL,
+        "_:48=0x000108000604 op:16=1 sha:mac=02:00:00:00:00:01 spa:ip4=10.0.0.1 tha:mac=00:00:00:00:00:00 \
+         tpa:ip4=10.0.0.2",
+    ),
+    (
+        "ip",
+        0x800,
+        TRIAL,
+        "_:8=0x45 tos:8=0 _:16=0 id:16=1 _:2=0 mf:1=0 offset:13=0 ttl:8=64 proto:8=protocol _:16=0 \
+         src:ip4=10.0.0.1 dst:ip4=10.0.0.2 options",
+    ),
+    (
+        "ip6",
+        0x86dd,
+        TRIAL,
+        "_:4=6 tc:8=0 label:20=0 _:16=0 next:8=header ttl:8=64 src:ip6=fd00::1 dst:ip6=fd00::2",
+    ),
+    // An option that pads six bytes (RFC 8200 §4.2).
+    ("hop", LOCAL, 0, "next:8=header _:56=0x00010400000000"),
+    ("dest", LOCAL, 60, "next:8=header _:56=0x00010400000000"),
+    // Type 4, segment routing (RFC 8754), with one segment.
+    ("routing", LOCAL, 43, "next:8=header _:16=0x0204 left:8=0 _:32=0 last:ip6=fd00::9"),
+    ("frag", LOCAL, 44, "next:8=header _:8=0 offset:13=0 _:2=0 mf:1=0 _:32=1"),
+    // Ten bytes fewer than the sixteen of a header with one word of authentication data: 4 words, less 2.
+    ("auth", LOCAL, 51, "next:8=header _:8=2 _:112=0"),
+    ("tcp", LOCAL, 6, "sport:16=1000 dport:16=2000 _:96=0x000000010000000050182000 sum:16=0 _:16=0"),
+    // A sum of 0 would mean that none is wanted.
+    ("udp", LOCAL, 17, "sport:16=1000 dport:16=2000 _:16=0 sum:16=1"),
+    ("sctp", LOCAL, 132, "sport:16=1000 dport:16=2000 _:32=7 _:32=0"),
+    ("icmp", LOCAL, 1, "type:8=8 code:8=0 _:48=0x10001"),
+    ("icmp6", LOCAL, 58, "type:8=128 code:8=0 _:48=0x10001"),
+    ("ns", LOCAL, 58, "_:64=0x8700000000000000 target:ip6=fd00::2 _:16=0x0101 sll:mac=02:00:00:00:00:01"),
+    ("na", LOCAL, 58, "_:64=0x8800000000000000 target:ip6=fd00::2 _:16=0x0201 tll:mac=02:00:00:00:00:01"),
+    ("raw", LOCAL, TRIAL, ""),
+    ("pad", LOCAL, TRIAL, ""),
+    ("fill", LOCAL, TRIAL, ""),
+];
+
+/// A part of a header, as [`LAYERS`] has it.
+struct Part {
+    key: &'static str,
+    kind: &'static str,
+    usual: &'static str,
+}
+
+/// The parts of a kind of layer.
+fn parts(layout: &'static str) -> impl Iterator<Item = Part> {
+    layout.split_whitespace().map(|text| {
+        let (key, rest) = text.split_once(':').unwrap_or((text, ""));
+        let (kind, usual) = rest.split_once('=').unwrap_or_default();
+        Part { key, kind, usual }
+    })
+}
 
 /// One layer: its name, and what it says.
 struct Layer<'a> {
     name: Piece<'a>,
+    /// By which ethertype and by which protocol the header before calls it.
+    eth_type: u16,
+    protocol: u8,
+    layout: &'static str,
     said: Vec<(&'a str, Piece<'a>)>,
     body: Piece<'a>,
 }
-
-/// What every kind of layer may say.
-const KEYS: &[(&str, &[&str])] = &[
-    ("eth", &["dst", "src", "type"]),
-    ("vlan", &["tag", "vid", "pcp", "dei", "type"]),
-    ("pbb", &["isid", "pcp", "uca"]),
-    ("mpls", &["tag", "label", "tc", "bos", "ttl"]),
-    ("arp", &["op", "sha", "spa", "tha", "tpa"]),
-    ("ip", &["src", "dst", "ttl", "tos", "proto", "id", "mf", "offset", "options"]),
-    ("ip6", &["src", "dst", "ttl", "tc", "label", "next"]),
-    ("hop", &["next"]),
-    ("dest", &["next"]),
-    ("routing", &["next", "left", "last"]),
-    ("frag", &["next", "offset", "mf"]),
-    ("auth", &["next"]),
-    ("tcp", &["sport", "dport", "sum"]),
-    ("udp", &["sport", "dport", "sum"]),
-    ("sctp", &["sport", "dport"]),
-    ("icmp", &["type", "code"]),
-    ("icmp6", &["type", "code"]),
-    ("ns", &["target", "sll"]),
-    ("na", &["target", "tll"]),
-    ("raw", &[]),
-    ("pad", &[]),
-    ("fill", &[]),
-];
 
 impl<'a> Layer<'a> {
     fn parse(text: Piece<'a>) -> Result<Layer<'a>> {
         let text = text.trimmed();
         let (name, body) = text.split(&[' ']);
         let body = body.unwrap_or(text.after(text.text.len())).trimmed();
-        let Some((_, keys)) = KEYS.iter().find(|(known, _)| *known == name.text) else {
-            let known: Vec<&str> = KEYS.iter().map(|(known, _)| *known).collect();
+        let Some(&(_, eth_type, protocol, layout)) = LAYERS.iter().find(|(known, ..)| *known == name.text)
+        else {
+            let known: Vec<&str> = LAYERS.iter().map(|(known, ..)| *known).collect();
             return name.error(format!("`{}` is not a layer; there are {}", name.text, known.join(", ")));
         };
+        let keys: Vec<&str> = parts(layout).map(|part| part.key).filter(|key| *key != "_").collect();
         let mut said = vec![];
         for item in if keys.is_empty() { vec![] } else { body.items() } {
             match item.split(&['=']) {
                 (key, Some(value)) if keys.contains(&key.text) => said.push((key.text, value)),
                 _ => {
-                    return item.error(format!(
-                        "{} says {}, not `{}`",
-                        name.text,
-                        keys.join(", "),
-                        item.text
-                    ));
+                    let keys = keys.join(", ");
+                    return item.error(format!("{} says {keys}, not `{}`", name.text, item.text));
                 }
             }
         }
-        Ok(Layer { name, said, body })
+        let mut layer = Layer { name, eth_type, protocol, layout, said, body };
+        layer.eth_type = layer.get("tag").map_or(Ok(eth_type), Piece::u16)?;
+        Ok(layer)
     }
 
     fn get(&self, key: &str) -> Option<Piece<'a>> {
         self.said.iter().find(|(one, _)| *one == key).map(|(_, value)| *value)
     }
 
-    /// A number, or what it is when nothing is said.
-    fn number(&self, key: &str, usual: u128, most: u128) -> Result<u128> {
-        self.get(key).map_or(Ok(usual), |piece| piece.number(most))
-    }
-
-    fn u8(&self, key: &str, usual: u8) -> Result<u8> {
-        Ok(self.number(key, usual.into(), 0xff)? as u8)
-    }
-
-    fn u16(&self, key: &str, usual: u16) -> Result<[u8; 2]> {
-        Ok((self.number(key, usual.into(), 0xffff)? as u16).to_be_bytes())
-    }
-
-    /// The last bytes, of this number, of a field's value.
-    fn address<const N: usize>(&self, key: &str, field: Field, usual: &str) -> Result<[u8; N]> {
-        let piece = self.get(key).unwrap_or(Piece { text: usual, at: self.name.at });
-        let bytes = value::value(field, piece)?.to_be_bytes();
-        let mut address = [0; N];
-        address.copy_from_slice(&bytes[16 - N..]);
-        Ok(address)
-    }
-
-    /// The ethertype by which the header before calls this layer.
-    fn eth_type(&self) -> Result<u16> {
-        Ok(match self.name.text {
-            "vlan" => self.number("tag", 0x8100, 0xffff)? as u16,
-            "mpls" => self.number("tag", 0x8847, 0xffff)? as u16,
-            "pbb" => 0x88e7,
-            "arp" => 0x806,
-            "ip" => 0x800,
-            "ip6" => 0x86dd,
-            // For local experiments (IEEE 802).
-            _ => 0x88b5,
-        })
-    }
-
-    /// The protocol by which the header before calls this layer.
-    fn protocol(&self) -> u8 {
-        match self.name.text {
-            "hop" => 0,
-            "icmp" => 1,
-            "tcp" => 6,
-            "udp" => 17,
-            "routing" => 43,
-            "frag" => 44,
-            "auth" => 51,
-            "icmp6" | "ns" | "na" => 58,
-            "dest" => 60,
-            "sctp" => 132,
-            // For experiments (RFC 3692).
-            _ => 253,
+    /// The header, but for lengths and checksums.
+    fn head(&self, next: Option<&Layer<'_>>) -> Result<Vec<u8>> {
+        let mut bits: Vec<bool> = vec![];
+        for part in parts(self.layout) {
+            let (width, value) = self.value(&part, next)?;
+            bits.extend((0..width).rev().map(|bit| value >> bit & 1 != 0));
         }
+        let byte = |eight: &[bool]| eight.iter().fold(0, |byte, bit| byte << 1 | u8::from(*bit));
+        Ok(bits.chunks(8).map(byte).collect())
+    }
+
+    /// The bits of a part, and their value: what was said, or what is usual.
+    fn value(&self, part: &Part, next: Option<&Layer<'_>>) -> Result<(u32, Value)> {
+        let said = self.get(part.key);
+        let piece = said.unwrap_or(Piece { text: part.usual, at: self.name.at });
+        let of = |field: Field| Ok((field.bits().into(), value::value(field, piece)?));
+        let width = match part.kind {
+            "mac" => return of(Field::EthDst),
+            "ip4" => return of(Field::Ipv4Src),
+            "ip6" => return of(Field::Ipv6Src),
+            bits => bits.parse().unwrap_or(0),
+        };
+        let value = match (said, part.usual) {
+            (None, "ethertype") => next.map_or(LOCAL, |next| next.eth_type).into(),
+            (None, "protocol") => next.map_or(TRIAL, |next| next.protocol).into(),
+            (None, "header") => next.map_or(NO_NEXT, |next| next.protocol).into(),
+            (None, "last") => next.is_none_or(|next| next.name.text != "mpls").into(),
+            _ if width == 0 => 0,
+            _ => piece.number((1 << width) - 1)?,
+        };
+        Ok((width, value))
     }
 }
 
@@ -163,135 +191,40 @@ pub fn parse(line: &str) -> Result<Vec<u8>> {
 
 /// Puts a layer around what is inside of it.
 fn wrap(layer: &Layer<'_>, next: Option<&Layer<'_>>, inner: Vec<u8>, keeps_sum: bool) -> Result<Vec<u8>> {
-    let head = match layer.name.text {
-        "eth" | "vlan" | "pbb" | "mpls" | "arp" => link(layer, next)?,
-        "ip" => return ip(layer, next, inner, keeps_sum),
-        "ip6" => return ip6(layer, next, inner, keeps_sum),
-        "hop" | "dest" | "routing" | "frag" | "auth" => extension(layer, next)?,
+    let mut head = match layer.name.text {
         "raw" => layer.body.hex()?,
         "pad" => vec![0; layer.body.number(9000)? as usize],
         "fill" => return layer.name.error("fill stands at the end: it makes the frame so long"),
-        _ => transport(layer, inner.len())?,
+        _ => layer.head(next)?,
     };
-    Ok([head, inner].concat())
-}
-
-fn link(layer: &Layer<'_>, next: Option<&Layer<'_>>) -> Result<Vec<u8>> {
-    let of_next = next.map_or(Ok(0x88b5), Layer::eth_type)?;
-    let word = |high: u128, low: u128, shift: u32| (high << shift | low) as u32;
-    Ok(match layer.name.text {
-        "eth" => {
-            let dst: [u8; 6] = layer.address("dst", Field::EthDst, "02:00:00:00:00:02")?;
-            let src: [u8; 6] = layer.address("src", Field::EthSrc, "02:00:00:00:00:01")?;
-            [&dst[..], &src, &layer.u16("type", of_next)?].concat()
+    match layer.name.text {
+        "ip" => {
+            head.extend(layer.get("options").map_or(Ok(vec![]), Piece::hex)?);
+            head.resize(head.len().next_multiple_of(4), 0);
+            if head.len() > 60 {
+                return layer.name.error("options of IPv4 are at most 40 bytes");
+            }
+            head[0] = 0x40 | (head.len() / 4) as u8;
+            let length = (head.len() + inner.len()) as u16;
+            head[2..4].copy_from_slice(&length.to_be_bytes());
+            write_ipv4(&mut head);
         }
-        "vlan" => {
-            let (pcp, dei) = (layer.number("pcp", 0, 7)?, layer.number("dei", 0, 1)?);
-            let tag = word(pcp << 1 | dei, layer.number("vid", 1, 0xfff)?, 12) as u16;
-            [tag.to_be_bytes(), layer.u16("type", of_next)?].concat()
-        }
-        "pbb" => {
-            let (pcp, uca) = (layer.number("pcp", 0, 7)?, layer.number("uca", 0, 1)?);
-            word(pcp << 5 | uca << 3, layer.number("isid", 0, 0xff_ffff)?, 24).to_be_bytes().to_vec()
-        }
-        "mpls" => {
-            let is_last = next.is_none_or(|next| next.name.text != "mpls");
-            let (label, tc) = (layer.number("label", 16, 0xf_ffff)?, layer.number("tc", 0, 7)?);
-            let bos = layer.number("bos", is_last.into(), 1)?;
-            word(label << 4 | tc << 1 | bos, layer.number("ttl", 64, 255)?, 8).to_be_bytes().to_vec()
-        }
-        _ => {
-            let sha: [u8; 6] = layer.address("sha", Field::ArpSha, "02:00:00:00:00:01")?;
-            let spa: [u8; 4] = layer.address("spa", Field::ArpSpa, "10.0.0.1")?;
-            let tha: [u8; 6] = layer.address("tha", Field::ArpTha, "00:00:00:00:00:00")?;
-            let tpa: [u8; 4] = layer.address("tpa", Field::ArpTpa, "10.0.0.2")?;
-            [&[0, 1, 8, 0, 6, 4], &layer.u16("op", 1)?[..], &sha, &spa, &tha, &tpa].concat()
-        }
-    })
-}
-
-fn ip(layer: &Layer<'_>, next: Option<&Layer<'_>>, inner: Vec<u8>, keeps_sum: bool) -> Result<Vec<u8>> {
-    let options = layer.get("options").map_or(Ok(vec![]), Piece::hex)?;
-    let words = options.len().div_ceil(4);
-    if words > 10 {
-        return layer.name.error("options of IPv4 are at most 40 bytes");
+        "ip6" => head[4..6].copy_from_slice(&(inner.len() as u16).to_be_bytes()),
+        "udp" => head[4..6].copy_from_slice(&((8 + inner.len()) as u16).to_be_bytes()),
+        _ => {}
     }
-    let length = (20 + 4 * words + inner.len()) as u16;
-    let fragment = (layer.number("mf", 0, 1)? << 13 | layer.number("offset", 0, 0x1fff)?) as u16;
-    let (src, dst): ([u8; 4], [u8; 4]) = (
-        layer.address("src", Field::Ipv4Src, "10.0.0.1")?,
-        layer.address("dst", Field::Ipv4Dst, "10.0.0.2")?,
-    );
-    let first = [0x45 + words as u8, layer.u8("tos", 0)?];
-    let life = [layer.u8("ttl", 64)?, layer.u8("proto", next.map_or(253, Layer::protocol))?, 0, 0];
-    let mut head =
-        [&first, &length.to_be_bytes(), &layer.u16("id", 1)?, &fragment.to_be_bytes(), &life[..], &src, &dst]
-            .concat();
-    head.extend(options);
-    head.resize(20 + 4 * words, 0);
-    let sum = checksum(&head);
-    head[10..12].copy_from_slice(&sum.to_be_bytes());
-    Ok(with_sums(0x800, [head, inner].concat(), keeps_sum))
-}
-
-fn ip6(layer: &Layer<'_>, next: Option<&Layer<'_>>, inner: Vec<u8>, keeps_sum: bool) -> Result<Vec<u8>> {
-    let (class, label) = (layer.number("tc", 0, 255)?, layer.number("label", 0, 0xf_ffff)?);
-    let first = (6 << 28 | class << 20 | label) as u32;
-    let (src, dst): ([u8; 16], [u8; 16]) =
-        (layer.address("src", Field::Ipv6Src, "fd00::1")?, layer.address("dst", Field::Ipv6Dst, "fd00::2")?);
-    let life = [layer.u8("next", next.map_or(59, Layer::protocol))?, layer.u8("ttl", 64)?];
-    let head = [&first.to_be_bytes(), &(inner.len() as u16).to_be_bytes()[..], &life, &src, &dst].concat();
-    Ok(with_sums(0x86dd, [head, inner].concat(), keeps_sum))
+    let bytes = [head, inner].concat();
+    Ok(match layer.name.text {
+        "ip" | "ip6" if !keeps_sum => with_sums(layer.eth_type, bytes),
+        _ => bytes,
+    })
 }
 
 /// Gives the transport in an IP packet its checksum.
-fn with_sums(eth_type: u16, packet: Vec<u8>, keeps_sum: bool) -> Vec<u8> {
-    if keeps_sum {
-        return packet;
-    }
+fn with_sums(eth_type: u16, packet: Vec<u8>) -> Vec<u8> {
     let mut frame = [&[0; 12], &eth_type.to_be_bytes()[..], &packet].concat();
     repair(&mut frame);
     frame.split_off(14)
-}
-
-fn extension(layer: &Layer<'_>, next: Option<&Layer<'_>>) -> Result<Vec<u8>> {
-    let next = layer.u8("next", next.map_or(59, Layer::protocol))?;
-    Ok(match layer.name.text {
-        "frag" => {
-            let place = (layer.number("offset", 0, 0x1fff)? << 3 | layer.number("mf", 0, 1)?) as u16;
-            [&[next, 0], &place.to_be_bytes()[..], &[0, 0, 0, 1]].concat()
-        }
-        "routing" => {
-            // Type 4, segment routing (RFC 8754), with one segment.
-            let last: [u8; 16] = layer.address("last", Field::Ipv6Dst, "fd00::9")?;
-            [&[next, 2, 4, layer.u8("left", 0)?, 0, 0, 0, 0][..], &last].concat()
-        }
-        // Ten bytes fewer than the sixteen of a header with one word of authentication data: 4 words, less 2.
-        "auth" => [&[next, 2][..], &[0; 14]].concat(),
-        // An option that pads six bytes (RFC 8200 §4.2).
-        _ => vec![next, 0, 1, 4, 0, 0, 0, 0],
-    })
-}
-
-fn transport(layer: &Layer<'_>, inner: usize) -> Result<Vec<u8>> {
-    let ports = || Ok([layer.u16("sport", 1000)?, layer.u16("dport", 2000)?].concat());
-    Ok(match layer.name.text {
-        "tcp" => {
-            let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x18, 0x20, 0];
-            [&ports()?[..], &rest, &layer.u16("sum", 0)?, &[0, 0]].concat()
-        }
-        // A sum of 0 would mean that none is wanted.
-        "udp" => [&ports()?[..], &((8 + inner) as u16).to_be_bytes(), &layer.u16("sum", 1)?].concat(),
-        "sctp" => [&ports()?[..], &[0, 0, 0, 7, 0, 0, 0, 0]].concat(),
-        "icmp" => vec![layer.u8("type", 8)?, layer.u8("code", 0)?, 0, 0, 0, 1, 0, 1],
-        "icmp6" => vec![layer.u8("type", 128)?, layer.u8("code", 0)?, 0, 0, 0, 1, 0, 1],
-        name => {
-            let (kind, option, key) = if name == "ns" { (135, 1, "sll") } else { (136, 2, "tll") };
-            let target: [u8; 16] = layer.address("target", Field::NdTarget, "fd00::2")?;
-            let address: [u8; 6] = layer.address(key, Field::NdSll, "02:00:00:00:00:01")?;
-            [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &target, &[option, 1], &address].concat()
-        }
-    })
 }
 
 /// The frame of the fields of a match, with usual values for what it leaves open; masks are not looked at. What is not
