@@ -311,11 +311,3 @@ fn by_weight(weights: &[(usize, u64)], hash: u64) -> Option<usize> {
     }
     None
 }
-
-/// One step of a hash: all bits of `word` reach all bits of the state (the finaliser of MurmurHash3).
-pub fn mix(state: u64, word: u64) -> u64 {
-    let mut mixed = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    mixed ^ mixed >> 33
-}

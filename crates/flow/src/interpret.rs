@@ -15,7 +15,6 @@ use crate::action_set::ActionSet;
 use crate::bridge::BridgeOutput;
 use crate::edits::edit;
 use crate::field::{Field, Value};
-use crate::group::mix;
 use crate::meter::{BandKind, CONTROLLER_METER, raise_drop_precedence};
 use crate::pipeline::{Fragments, Pipeline};
 use crate::port::{PortConfig, PortNo};
@@ -305,20 +304,6 @@ impl Traveller {
     fn bytes(&self) -> u64 {
         self.pieces.bytes(self.frame.bytes().len())
     }
-
-    /// A hash of what makes frames belong together: addresses, VLAN, protocol and ports; other fields may change within
-    /// a conversation. `salt` lets chained groups choose independently.
-    fn hash(&self, salt: u32) -> u64 {
-        use Field::*;
-        let fields = [
-            EthDst, EthSrc, EthType, VlanVid, IpProto, Ipv4Src, Ipv4Dst, Ipv6Src, Ipv6Dst, TcpSrc, TcpDst,
-            UdpSrc, UdpDst, SctpSrc, SctpDst, ArpSpa, ArpTpa, MplsLabel, PbbIsid,
-        ];
-        fields
-            .iter()
-            .filter_map(|field| self.get(*field))
-            .fold(mix(0, salt.into()), |hash, value| mix(mix(hash, value as u64), (value >> 64) as u64))
-    }
 }
 
 /// What carries actions out.
@@ -522,9 +507,11 @@ impl<W: StepObserver> Walk<'_, W> {
     /// A group (§5.6): each bucket that is chosen gets a copy of the frame as it is now; the frame itself stays.
     fn group(&mut self, traveller: &Traveller, id: u32) {
         let (frames, bytes) = (traveller.frames(), traveller.bytes());
+        // The salt lets chained groups choose independently.
+        let hash = traveller.frame.headers().flow(traveller.frame.bytes(), id);
         let ports = &self.pipeline.ports;
         let port_is_live = |number: PortNo| ports.get(&number).is_some_and(|port| port.is_live());
-        let chosen = self.pipeline.groups.choose(id, traveller.hash(id), &port_is_live);
+        let chosen = self.pipeline.groups.choose(id, hash, &port_is_live);
         let Some(entry) = self.pipeline.groups.0.get_mut(&id) else { return };
         entry.counters.count(frames, bytes);
         let kept = chosen.len().min(COPY_LIMIT - self.copies);

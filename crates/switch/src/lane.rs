@@ -7,44 +7,11 @@
 //!
 //! **Price.** Headers that are not hashed (tunnels, labels of IPv6) put many flows on one connection.
 
-use wire::headers::{Field, Headers};
-
-/// What makes frames belong together.
-const FIELDS: [Field; 19] = [
-    Field::EthDst,
-    Field::EthSrc,
-    Field::EthType,
-    Field::VlanVid,
-    Field::IpProto,
-    Field::Ipv4Src,
-    Field::Ipv4Dst,
-    Field::Ipv6Src,
-    Field::Ipv6Dst,
-    Field::TcpSrc,
-    Field::TcpDst,
-    Field::UdpSrc,
-    Field::UdpDst,
-    Field::SctpSrc,
-    Field::SctpDst,
-    Field::ArpSpa,
-    Field::ArpTpa,
-    Field::MplsLabel,
-    Field::PbbIsid,
-];
+use wire::headers::Headers;
 
 /// The same number for all frames of a flow, whole or only their beginning.
 pub fn flow_of(frame: &[u8]) -> u64 {
-    let headers = Headers::parse(frame);
-    let values = FIELDS.iter().filter_map(|field| headers.get(frame, *field));
-    values.fold(0, |sum, value| mix(mix(sum, value as u64), (value >> 64) as u64))
-}
-
-/// splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-fn mix(sum: u64, word: u64) -> u64 {
-    let mut mixed = (sum ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    Headers::parse(frame).flow(frame, 0)
 }
 
 #[cfg(test)]

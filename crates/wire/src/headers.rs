@@ -259,6 +259,18 @@ impl Headers {
         }
     }
 
+    /// A hash of what makes frames belong together: addresses, VLAN, protocol and ports; other fields may change within
+    /// a conversation. Different salts give independent hashes.
+    pub fn flow(&self, frame: &[u8], salt: u32) -> u64 {
+        use Field::*;
+        let fields = [
+            EthDst, EthSrc, EthType, VlanVid, IpProto, Ipv4Src, Ipv4Dst, Ipv6Src, Ipv6Dst, TcpSrc, TcpDst,
+            UdpSrc, UdpDst, SctpSrc, SctpDst, ArpSpa, ArpTpa, MplsLabel, PbbIsid,
+        ];
+        let values = fields.iter().filter_map(|field| self.get(frame, *field));
+        values.fold(mix(0, salt.into()), |hash, value| mix(mix(hash, value as u64), (value >> 64) as u64))
+    }
+
     /// Where a field stands; none when the frame has no such header. [`Field::Ipv6Exthdr`] and the ethertype of LLC stand nowhere,
     /// and of [`Field::VlanVid`] only the 12 bits of the number do.
     pub fn spot(&self, field: Field) -> Option<Spot> {
@@ -334,6 +346,14 @@ impl Headers {
             _ => None,
         }
     }
+}
+
+/// One step of a hash: all bits of `word` reach all bits of the state (the finaliser of MurmurHash3).
+fn mix(state: u64, word: u64) -> u64 {
+    let mut mixed = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    mixed ^ mixed >> 33
 }
 
 /// True for the ethertypes of the tags that OpenFlow knows (section 5.12: 0x8100 and 0x88a8).
