@@ -117,15 +117,13 @@ fn tell(args: &TraceArgs, output: &Output) -> Result<()> {
         .or_insert_with(|| Port::new(given.port, &format!("port{}", given.port), [2, 0, 0, 0, 0, 0]));
     let mut arrival = InputFrame::new(given.port, &given.frame);
     arrival.tunnel_id = given.tunnel_id;
-    let trace = match &args.packet_out {
-        None => trace::receive(&mut pipeline, 0, arrival),
-        Some(actions) => {
-            let wrong = |what: String| Problem::input(what).at("--packet-out");
-            let actions = action::list(Piece::line(actions)).map_err(|error| wrong(error.to_string()))?;
-            pipeline.check_packet_out(given.port, &actions).map_err(|error| wrong(error.to_string()))?;
-            trace::packet_out(&mut pipeline, 0, arrival, &actions)
-        }
-    };
+    let wrong = |what: String| Problem::input(what).at("--packet-out");
+    let read = |text: &String| action::list(Piece::line(text)).map_err(|error| wrong(error.to_string()));
+    let actions = args.packet_out.as_ref().map(read).transpose()?;
+    if let Some(actions) = &actions {
+        pipeline.check_packet_out(given.port, actions).map_err(|error| wrong(error.to_string()))?;
+    }
+    let trace = trace::trace(&mut pipeline, 0, arrival, actions.as_deref());
     let steps = trace.lines.iter().map(|line| {
         object! { depth: line.depth, kind: line.kind, text: &line.text }
     });

@@ -219,7 +219,7 @@ fn compare(theirs: &mut Theirs, case: &Case) -> (Vec<String>, usize) {
         }
         if own != *fate || is_whole && ports != traced(answer).0 {
             let arrival = InputFrame::new(PortNo(given.port), &given.frame);
-            let told = flow::trace::receive(&mut before, 0, arrival).text();
+            let told = flow::trace::trace(&mut before, 0, arrival, None).text();
             let frame = hex(&given.frame);
             wrong.push(format!(
                 "in_port={} {frame}\nours   {own:?}\ntheirs {fate:?}\n{told}{answer}",

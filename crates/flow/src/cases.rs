@@ -1,7 +1,7 @@
-//! Cases: rules, frames in, frames out, as text that every engine runs.
+//! Cases: rules, frames in, frames out, as text that the interpreter runs.
 //!
 //! **What.** A file holds cases; a case builds a switch, sends frames in and says what has to come out: frames in order,
-//! packet-ins in order, and where it matters the counters that moved. [`run`] checks a file against an engine.
+//! packet-ins in order, and where it matters the counters that moved. [`run`] checks a file.
 //!
 //! ```text
 //! case what it shows
@@ -21,59 +21,23 @@
 //!     moved rx:1 lookup:0 matched:0 rule:0 group:1 bucket:1.0 meter:1 band:1.0 tx:2
 //! ```
 //!
-//! **Why.** One file, all engines: what the interpreter does, compiled code has to do.
+//! **Why.** What the standard means is written down frame by frame, and any engine can be held to it.
 //!
 //! **Price.** A frame in that says no output line must have none; a line forgotten is a failure, not a gap.
 
 use crate::error::Error;
 use crate::event::Event;
 use crate::group::{GroupMod, GroupModCommand};
-use crate::interpret::{Counter, InputFrame, OutputFrame, PacketIn, Verdict};
+use crate::interpret;
+use crate::interpret::{Counter, InputFrame, OutputFrame, PacketIn, Step, StepObserver, Verdict};
 use crate::meter::{MeterMod, MeterModCommand};
 use crate::pipeline::{Fragments, Pipeline};
 use crate::port::{Port, PortConfig, PortNo};
 use crate::rule::{FlowMod, FlowModCommand};
 use crate::text::{self, Piece, TextError};
-use crate::{Action, interpret};
 use record::line::lines;
 use record::unit::nanoseconds;
 use std::fmt::Write;
-
-/// What carries a pipeline out.
-pub trait Engine {
-    /// A frame comes in.
-    fn receive(&mut self, pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>, verdict: &mut Verdict);
-
-    /// A controller sends a frame out.
-    fn packet_out(
-        &mut self,
-        pipeline: &mut Pipeline,
-        now: u64,
-        arrival: InputFrame<'_>,
-        actions: &[Action],
-        verdict: &mut Verdict,
-    );
-}
-
-/// The interpreter as an engine.
-pub struct Interpreter;
-
-impl Engine for Interpreter {
-    fn receive(&mut self, pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>, verdict: &mut Verdict) {
-        interpret::receive(pipeline, now, arrival, verdict);
-    }
-
-    fn packet_out(
-        &mut self,
-        pipeline: &mut Pipeline,
-        now: u64,
-        arrival: InputFrame<'_>,
-        actions: &[Action],
-        verdict: &mut Verdict,
-    ) {
-        interpret::packet_out(pipeline, now, arrival, actions, verdict);
-    }
-}
 
 /// What is wrong, and in which line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,8 +51,8 @@ pub struct Failure {
 }
 
 /// Runs every case of a file; says how many there are, or everything that is wrong.
-pub fn run(file: &str, engine: &mut impl Engine) -> Result<usize, Vec<Failure>> {
-    let mut cases: Vec<(&str, Vec<Step<'_>>)> = vec![];
+pub fn run(file: &str) -> Result<usize, Vec<Failure>> {
+    let mut cases: Vec<(&str, Vec<CaseLine<'_>>)> = vec![];
     let mut failures = vec![];
     let mut fail = |line, case: &str, what| failures.push(Failure { line, case: case.to_owned(), what });
     for line in lines(file) {
@@ -101,7 +65,7 @@ pub fn run(file: &str, engine: &mut impl Engine) -> Result<usize, Vec<Failure>> 
         }
     }
     for (name, steps) in &cases {
-        if let Err((line, what)) = Case::run(steps, engine) {
+        if let Err((line, what)) = Case::run(steps) {
             fail(line, name, what);
         }
     }
@@ -109,7 +73,7 @@ pub fn run(file: &str, engine: &mut impl Engine) -> Result<usize, Vec<Failure>> 
 }
 
 /// The number of a line, its first word and the rest.
-type Step<'a> = (usize, &'a str, &'a str);
+type CaseLine<'a> = (usize, &'a str, &'a str);
 /// What a line says when something is wrong with it.
 type Told<T> = Result<T, String>;
 
@@ -120,16 +84,30 @@ struct Case {
     frame: Vec<u8>,
     /// What the last frame did, less what lines have confirmed.
     verdict: Verdict,
+    /// The counters that it moved.
+    moved: Moved,
+}
+
+/// Keeps the counters that move.
+#[derive(Default)]
+struct Moved(Vec<Counter>);
+
+impl StepObserver for Moved {
+    fn step(&mut self, step: Step<'_>, _: &[u8]) {
+        if let Step::Counted(counter) = step {
+            self.0.push(counter);
+        }
+    }
 }
 
 impl Case {
     /// Until something is wrong: in which line, and what.
-    fn run(steps: &[Step<'_>], engine: &mut impl Engine) -> Result<(), (usize, String)> {
+    fn run(steps: &[CaseLine<'_>]) -> Result<(), (usize, String)> {
         let mut case = Case::new();
         let mut last = 0;
         for (number, verb, rest) in steps {
             last = *number;
-            case.line(verb, rest, engine).map_err(|what| (last, what))?;
+            case.line(verb, rest).map_err(|what| (last, what))?;
         }
         case.finish().map_err(|what| (last, what))
     }
@@ -141,6 +119,7 @@ impl Case {
             events: vec![],
             frame: vec![],
             verdict: Verdict::default(),
+            moved: Moved::default(),
         };
         case.set_ports(1..=4);
         case
@@ -154,7 +133,7 @@ impl Case {
         }
     }
 
-    fn line(&mut self, verb: &str, rest: &str, engine: &mut impl Engine) -> Told<()> {
+    fn line(&mut self, verb: &str, rest: &str) -> Told<()> {
         match verb {
             "out" => return self.out(rest),
             "packet-in" => return self.packet_in(rest),
@@ -183,7 +162,7 @@ impl Case {
                     Err(error) => return Err(format!("it was refused as {}", error.name())),
                 }
             }
-            "in" | "packet-out" => self.send(verb, rest, engine)?,
+            "in" | "packet-out" => self.send(verb, rest)?,
             _ => {
                 self.events =
                     self.change(verb, rest)?.map_err(|error| format!("{}: {error}", error.name()))?
@@ -266,7 +245,7 @@ impl Case {
         self.pipeline.set_config(config).map_err(|error| error.name())
     }
 
-    fn send(&mut self, verb: &str, rest: &str, engine: &mut impl Engine) -> Told<()> {
+    fn send(&mut self, verb: &str, rest: &str) -> Told<()> {
         let (port, rest) = rest.split_once(char::is_whitespace).ok_or("PORT FRAME")?;
         let port = text::value::port(Piece::line(port)).map_err(told)?;
         let (actions, rest) = match rest.split_once('|') {
@@ -278,14 +257,15 @@ impl Case {
         let mut arrival = InputFrame::new(port, &self.frame);
         arrival.tunnel_id = said[0].unwrap_or(0);
         arrival.phy_port = said[1].map(|port| PortNo(port as u32));
-        let verdict = &mut self.verdict;
-        if verb == "in" {
-            engine.receive(&mut self.pipeline, self.now, arrival, verdict);
-            return Ok(());
+        let actions = match verb {
+            "in" => None,
+            _ => Some(text::action::list(Piece::line(actions)).map_err(told)?),
+        };
+        if let Some(actions) = &actions {
+            self.pipeline.check_packet_out(port, actions).map_err(|error| error.name())?;
         }
-        let actions = text::action::list(Piece::line(actions)).map_err(told)?;
-        self.pipeline.check_packet_out(port, &actions).map_err(|error| error.name())?;
-        engine.packet_out(&mut self.pipeline, self.now, arrival, &actions, verdict);
+        let (pipeline, verdict, actions) = (&mut self.pipeline, &mut self.verdict, actions.as_deref());
+        interpret::watched(pipeline, self.now, arrival, actions, verdict, &mut self.moved);
         Ok(())
     }
 
@@ -342,7 +322,7 @@ impl Case {
 
     fn moved(&mut self, rest: &str) -> Told<()> {
         let mut expected: Vec<String> = rest.split_whitespace().map(str::to_owned).collect();
-        let mut got: Vec<String> = self.verdict.moved.iter().map(|(counter, _)| name(*counter)).collect();
+        let mut got: Vec<String> = self.moved.0.iter().map(|counter| name(*counter)).collect();
         expected.sort();
         got.sort();
         if expected == got { Ok(()) } else { Err(format!("what moved: {}", got.join(" "))) }
@@ -362,6 +342,7 @@ impl Case {
 
     /// Nothing may be left that no line spoke of.
     fn finish(&mut self) -> Told<()> {
+        self.moved.0.clear();
         let verdict = std::mem::take(&mut self.verdict);
         let mut left = String::new();
         for sent in &verdict.sent {
@@ -383,7 +364,7 @@ fn name(counter: Counter) -> String {
         Counter::TxDropped(port) => format!("tx-dropped:{port}"),
         Counter::Lookup(table) => format!("lookup:{table}"),
         Counter::Matched(table) => format!("matched:{table}"),
-        Counter::Rule(table, _) => format!("rule:{table}"),
+        Counter::Rule(table) => format!("rule:{table}"),
         Counter::Group(id) => format!("group:{id}"),
         Counter::Bucket(id, index) => format!("bucket:{id}.{index}"),
         Counter::Meter(id) => format!("meter:{id}"),
@@ -412,13 +393,13 @@ mod tests {
     use super::*;
 
     fn failure(text: &str) -> String {
-        run(text, &mut Interpreter).unwrap_err().remove(0).what
+        run(text).unwrap_err().remove(0).what
     }
 
     #[test]
     fn a_case_fails_when_something_else_happens() {
         let rules = "case one\nrule in_port=1 actions=output:2\n";
-        let run_with = |tail: &str| run(&format!("{rules}{tail}"), &mut Interpreter);
+        let run_with = |tail: &str| run(&format!("{rules}{tail}"));
         assert_eq!(run_with("in 1 eth / ip\nout 2 same\nmoved rx:1 lookup:0 matched:0 rule:0 tx:2"), Ok(1));
         assert!(failure(&format!("{rules}in 1 eth / ip")).starts_with("also left by port 2"));
         assert!(failure(&format!("{rules}in 1 eth / ip\ncase two")).starts_with("also left by port 2"));

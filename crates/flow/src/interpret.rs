@@ -1,8 +1,8 @@
 //! The interpreter: what happens to a frame, written as the standard describes it.
 //!
 //! **What.** [`receive`] takes a frame that came in by a port through the tables (§5.1, figure 2); [`packet_out`] does
-//! what a controller says with a frame of its own (§7.3.7). Both write a [`Verdict`]: the frames that leave, the
-//! packet-ins, the counters that moved.
+//! what a controller says with a frame of its own (§7.3.7). Both write a [`Verdict`]: the frames that leave and the
+//! packet-ins.
 //!
 //! **Why.** This is the meaning of the pipeline. Every other engine is compared with it; it looks at rules one by one and
 //! parses the frame again after every change, so that there is nothing in it to be wrong.
@@ -18,7 +18,7 @@ use crate::field::{Field, Value};
 use crate::meter::{BandKind, CONTROLLER_METER, raise_drop_precedence};
 use crate::pipeline::{Fragments, Pipeline};
 use crate::port::{PortConfig, PortNo};
-use crate::rule::{PacketInReason, Rule, RulePosition};
+use crate::rule::{PacketInReason, Rule};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use wire::edit::{FrameBuf, Refused};
@@ -104,7 +104,7 @@ pub enum Counter {
     /// Matched in a table.
     Matched(u8),
     /// Matched by a rule.
-    Rule(u8, RulePosition),
+    Rule(u8),
     /// Came to a group.
     Group(u32),
     /// Came to a bucket.
@@ -122,8 +122,6 @@ pub struct Verdict {
     pub sent: Vec<OutputFrame>,
     /// The packet-ins, in order.
     pub packet_ins: Vec<PacketIn>,
-    /// The counters that moved, by one frame each (a super-frame: by its segments), with the bytes of that frame on a wire.
-    pub moved: Vec<(Counter, u64)>,
 }
 
 impl Verdict {
@@ -131,7 +129,6 @@ impl Verdict {
     pub fn clear(&mut self) {
         self.sent.clear();
         self.packet_ins.clear();
-        self.moved.clear();
     }
 }
 
@@ -162,6 +159,8 @@ pub enum Step<'a> {
     Sent(PortNo),
     /// The frame goes to the controllers.
     PacketIn(PacketInReason, usize),
+    /// A counter moved, by one frame (a super-frame: by its segments).
+    Counted(Counter),
     /// The frame, or this copy of it, ends here.
     Dropped(Drop),
 }
@@ -205,22 +204,7 @@ impl StepObserver for () {
 
 /// Takes a frame that came in by a port through the tables.
 pub fn receive(pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>, verdict: &mut Verdict) {
-    receive_watched(pipeline, now, arrival, verdict, &mut ());
-}
-
-/// [`receive`], step by step.
-pub fn receive_watched<W: StepObserver>(
-    pipeline: &mut Pipeline,
-    now: u64,
-    arrival: InputFrame<'_>,
-    verdict: &mut Verdict,
-    watch: &mut W,
-) {
-    let mut traveller = Traveller::new(&arrival);
-    let mut walk = Walk { pipeline, now, verdict, watch, copies: 0 };
-    if walk.enter_port(&traveller).is_continue() {
-        walk.tables(&mut traveller);
-    }
+    watched(pipeline, now, arrival, None, verdict, &mut ());
 }
 
 /// Does what a controller says with its frame; the packet-out was checked ([`Pipeline::check_packet_out`]).
@@ -231,21 +215,25 @@ pub fn packet_out(
     actions: &[Action],
     verdict: &mut Verdict,
 ) {
-    packet_out_watched(pipeline, now, arrival, actions, verdict, &mut ());
+    watched(pipeline, now, arrival, Some(actions), verdict, &mut ());
 }
 
-/// [`packet_out`], step by step.
-pub fn packet_out_watched<W: StepObserver>(
+/// [`packet_out`] where there are actions, else [`receive`], step by step.
+pub fn watched<W: StepObserver>(
     pipeline: &mut Pipeline,
     now: u64,
     arrival: InputFrame<'_>,
-    actions: &[Action],
+    actions: Option<&[Action]>,
     verdict: &mut Verdict,
     watch: &mut W,
 ) {
     let mut traveller = Traveller::new(&arrival);
     let mut walk = Walk { pipeline, now, verdict, watch, copies: 0 };
-    let _ = walk.list(&mut traveller, actions.iter(), Origin::PacketOut);
+    if let Some(actions) = actions {
+        let _ = walk.list(&mut traveller, actions.iter(), Origin::PacketOut);
+    } else if walk.enter_port(&traveller).is_continue() {
+        walk.tables(&mut traveller);
+    }
 }
 
 /// A frame on its way, with what the switch knows about it.
@@ -342,7 +330,7 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     fn moved(&mut self, counter: Counter, traveller: &Traveller) {
-        self.verdict.moved.push((counter, traveller.bytes()));
+        self.step(traveller, Step::Counted(counter));
     }
 
     /// The port by which the frame comes in: its counters and its configuration (§7.2.1).
@@ -399,7 +387,7 @@ impl<W: StepObserver> Walk<'_, W> {
         table.matched += traveller.frames();
         let rule = table.count(self.now, place, traveller.frames(), traveller.bytes())?;
         self.moved(Counter::Matched(number), traveller);
-        self.moved(Counter::Rule(number, place), traveller);
+        self.moved(Counter::Rule(number), traveller);
         self.step(traveller, Step::Matched(number, &rule));
         Some(rule)
     }

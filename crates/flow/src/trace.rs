@@ -1,6 +1,6 @@
 //! The path of one frame through the pipeline, step by step, like `ovs-appctl ofproto/trace`.
 //!
-//! **What.** [`receive`] and [`packet_out`] do what the interpreter does and keep every [`TraceLine`]: which rule matched in
+//! **What.** [`trace`] does what the interpreter does and keeps every [`TraceLine`]: which rule matched in
 //! which table, which actions did what, where copies went, and why a frame ended.
 //!
 //! **Why.** "Why is my frame not forwarded" is answered by reading. The steps come from the interpreter itself, so that
@@ -30,7 +30,7 @@ pub struct TraceLine {
 pub struct Trace {
     /// The steps.
     pub lines: Vec<TraceLine>,
-    /// The frames that left, the packet-ins, the counters.
+    /// The frames that left, and the packet-ins.
     pub verdict: Verdict,
 }
 
@@ -44,17 +44,17 @@ impl Trace {
     }
 }
 
-/// What becomes of a frame that comes in by a port.
-pub fn receive(pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>) -> Trace {
-    let (mut teller, mut verdict) = (TraceWriter::new(&arrival), Verdict::default());
-    interpret::receive_watched(pipeline, now, arrival, &mut verdict, &mut teller);
-    Trace { lines: teller.lines, verdict }
-}
-
-/// What becomes of a controller's frame.
-pub fn packet_out(pipeline: &mut Pipeline, now: u64, arrival: InputFrame<'_>, actions: &[Action]) -> Trace {
-    let (mut teller, mut verdict) = (TraceWriter::new(&arrival), Verdict::default());
-    interpret::packet_out_watched(pipeline, now, arrival, actions, &mut verdict, &mut teller);
+/// What becomes of a controller's frame where there are actions, else of a frame that comes in by a port.
+pub fn trace(
+    pipeline: &mut Pipeline,
+    now: u64,
+    arrival: InputFrame<'_>,
+    actions: Option<&[Action]>,
+) -> Trace {
+    let text = format!("in_port={}, {}", arrival.port, wire::text::line(arrival.frame));
+    let lines = vec![TraceLine { depth: 0, kind: "frame", text }];
+    let (mut teller, mut verdict) = (TraceWriter { lines, depth: 0 }, Verdict::default());
+    interpret::watched(pipeline, now, arrival, actions, &mut verdict, &mut teller);
     Trace { lines: teller.lines, verdict }
 }
 
@@ -64,11 +64,6 @@ struct TraceWriter {
 }
 
 impl TraceWriter {
-    fn new(arrival: &InputFrame<'_>) -> TraceWriter {
-        let text = format!("in_port={}, {}", arrival.port, wire::text::line(arrival.frame));
-        TraceWriter { lines: vec![TraceLine { depth: 0, kind: "frame", text }], depth: 0 }
-    }
-
     fn tell(&mut self, indent: usize, kind: &'static str, text: String) {
         self.lines.push(TraceLine { depth: self.depth + indent, kind, text });
     }
@@ -88,6 +83,7 @@ impl StepObserver for TraceWriter {
                     self.tell(1, "instruction", shown);
                 }
             }
+            Step::Counted(_) => {}
             Step::ActionSet(set) if set.is_empty() => {}
             Step::ActionSet(set) => {
                 let actions: Vec<Action> = set.in_order().cloned().collect();

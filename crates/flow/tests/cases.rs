@@ -1,6 +1,6 @@
 //! Every file of `tests/cases`, run by the interpreter.
 
-use flow::cases::{Interpreter, run};
+use flow::cases::run;
 use std::path::Path;
 
 #[test]
@@ -10,7 +10,7 @@ fn every_case_holds_for_the_interpreter() {
     files.sort();
     let (mut cases, mut wrong) = (0, String::new());
     for file in files.iter().filter(|path| path.extension().is_some_and(|e| e == "case")) {
-        match run(&std::fs::read_to_string(file).unwrap(), &mut Interpreter) {
+        match run(&std::fs::read_to_string(file).unwrap()) {
             Ok(count) => cases += count,
             Err(failures) => {
                 for failure in failures {

@@ -182,7 +182,7 @@ proptest! {
         for (port, frame) in &frames {
             let mut verdict = Verdict::default();
             receive(&mut plain, 0, InputFrame::new(PortNo(*port), frame), &mut verdict);
-            let trace = flow::trace::receive(&mut traced, 0, InputFrame::new(PortNo(*port), frame));
+            let trace = flow::trace::trace(&mut traced, 0, InputFrame::new(PortNo(*port), frame), None);
             let told = |kind: &str| trace.lines.iter().filter(|line| line.kind == kind).count();
             prop_assert_eq!(told("sent"), verdict.sent.len());
             prop_assert_eq!(told("packet-in"), verdict.packet_ins.len());

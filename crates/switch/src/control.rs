@@ -535,7 +535,6 @@ impl Switch {
         if !effects.verdict.sent.is_empty() {
             self.datapath.emit(&mut effects.verdict);
         }
-        effects.verdict.moved.clear();
         for (id, message) in effects.messages.drain(..) {
             if let Some(connection) = self.connections.get_mut(&id) {
                 // An answer with one item that fits into no message: said instead of it.
