@@ -4,7 +4,6 @@ use super::PortError;
 use crate::netlink::{LinkState, Netlink};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use record::{Problem, Result};
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// `NETDEV_XDP_ACT_NDO_XMIT`: frames that were redirected to the interface can leave through it.
@@ -57,14 +56,20 @@ pub(in crate::port) enum Health {
 pub(in crate::port) struct Probe {
     socket: OwnedFd,
     index: u32,
-    said_down: bool,
+    last: Health,
 }
 
 impl Probe {
     /// A probe for an interface of the calling thread's namespace.
-    pub fn open(index: u32) -> io::Result<Probe> {
-        let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-        Ok(Probe { socket, index, said_down: false })
+    pub fn open(index: u32) -> Result<Probe> {
+        let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+            .map_err(|e| Problem::host(format!("cannot open a socket: {e}")))?;
+        Ok(Probe { socket, index, last: Health::Up })
+    }
+
+    /// How it was when [`Probe::check`] asked last.
+    pub fn last(&self) -> Health {
+        self.last
     }
 
     /// How it is now; by its index, for it may have been given another name.
@@ -107,19 +112,17 @@ impl Probe {
         told >= 0 && value.data != 0
     }
 
-    /// An error when the interface is gone, or when it went down since the last time that was said.
+    /// An error when the interface is gone, from then on always, or when it went down since the last time that was said.
     pub fn check(&mut self) -> std::result::Result<(), PortError> {
-        match self.health() {
+        if self.last == Health::Gone {
+            return Err(PortError::Gone);
+        }
+        let before = self.last;
+        self.last = self.health();
+        match self.last {
             Health::Gone => Err(PortError::Gone),
-            Health::Down if !self.said_down => {
-                self.said_down = true;
-                Err(PortError::Down)
-            }
-            Health::Down => Ok(()),
-            Health::Up => {
-                self.said_down = false;
-                Ok(())
-            }
+            Health::Down if before != Health::Down => Err(PortError::Down),
+            _ => Ok(()),
         }
     }
 }

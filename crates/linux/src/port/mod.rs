@@ -167,11 +167,12 @@ impl fmt::Display for PortError {
 impl std::error::Error for PortError {}
 
 impl From<io::Error> for PortError {
-    /// Sorts what the kernel says: `ENETDOWN` is [`PortError::Down`], `ENXIO` and `ENODEV` are [`PortError::Gone`].
+    /// Sorts what the kernel says: `ENETDOWN` is [`PortError::Down`], `ENXIO`, `ENODEV` and `EBADFD` (the queue of a tap) are
+    /// [`PortError::Gone`].
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENETDOWN) => PortError::Down,
-            Some(libc::ENXIO | libc::ENODEV) => PortError::Gone,
+            Some(libc::ENXIO | libc::ENODEV | libc::EBADFD) => PortError::Gone,
             _ => PortError::Io(error),
         }
     }

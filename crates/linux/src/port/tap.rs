@@ -13,9 +13,10 @@
 
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::batch_builder::BatchBuilder;
+use super::interface::Probe;
 use super::offload::{self, Finished};
 use super::sending::{Outcome, push_all, refusing};
-use super::told::setting;
+use super::told::{setting, text};
 use super::{
     Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource, TransmitCounters,
     Transmitted, Transmitter, Uri, Wait,
@@ -24,7 +25,6 @@ use crate::netlink::{Family, LinkState, Netlink};
 use crate::observe::links;
 use crate::sys::{clock, notice, tun};
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,12 +47,10 @@ const HEADROOM: usize = 64;
 /// Memory for the frames of one batch: 512 ordinary ones, or 15 of the longest.
 const ROOM: usize = 1 << 20;
 
-/// What both ends share: the queues, and who can be asked after the interface.
+/// What both ends share.
 #[derive(Debug)]
 struct Tap {
     queues: Vec<OwnedFd>,
-    asker: OwnedFd,
-    index: u32,
     mtu: usize,
     has_header: bool,
 }
@@ -77,14 +75,12 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let link = find(&mut netlink, &uri.rest, &uri.text)?
         .ok_or_else(|| Problem::host("the interface vanished while it was opened").at(&uri.text))?;
     let settings = wanted.settings(&link, offloads, existing.is_some());
-    let asker = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
-        .map_err(|e| failed(uri, "no socket", &e.into()))?;
-    let tap =
-        Arc::new(Tap { queues, asker, index: link.index, mtu: link.mtu as usize, has_header: wanted.vnet });
+    let tap = Arc::new(Tap { queues, mtu: link.mtu as usize, has_header: wanted.vnet });
     let receiver = || -> Result<Box<dyn Receiver>> {
         let counts_drops = wish.member.is_none_or(|member| member.index == 0);
-        let drops = KernelDrops::open(tap.index, counts_drops).map_err(|e| failed(uri, "no netlink", &e))?;
-        Ok(Box::new(TapReceiver::new(tap.clone(), wish, drops, settings.clone())))
+        let drops = KernelDrops::open(link.index, counts_drops).map_err(|e| failed(uri, "no netlink", &e))?;
+        let probe = Probe::open(link.index).map_err(|problem| problem.at(&uri.text))?;
+        Ok(Box::new(TapReceiver::new(tap.clone(), wish, drops, probe, settings.clone())))
     };
     Ok(Port {
         uri: uri.text.clone(),
@@ -99,7 +95,7 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
 /// What the name asks for.
 struct Wanted {
     queues: usize,
-    asked_queues: String,
+    asked_queues: Option<usize>,
     vnet: bool,
     mtu: Option<u32>,
     up: bool,
@@ -132,13 +128,7 @@ impl Wanted {
         {
             return bad("a name has no blank, '/', ':' or '%' in it, and is neither '.' nor '..'");
         }
-        Ok(Wanted {
-            queues,
-            asked_queues: asked.map(|queues| queues.to_string()).unwrap_or_default(),
-            vnet,
-            mtu,
-            up,
-        })
+        Ok(Wanted { queues, asked_queues: asked, vnet, mtu, up })
     }
 
     /// What exists must be a tap, and is not changed.
@@ -178,9 +168,9 @@ impl Wanted {
         };
         vec![
             setting("interface", "", format!("{} ({life})", link.name), ""),
-            setting("queues", &self.asked_queues, self.queues.to_string(), ""),
+            setting("queues", text(self.asked_queues), self.queues.to_string(), ""),
             setting("vnet", "", vnet, ""),
-            setting("mtu", self.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(), link.mtu.to_string(), ""),
+            setting("mtu", text(self.mtu), link.mtu.to_string(), ""),
             setting("up", "", if link.up { "yes" } else { "no" }, state),
             setting("queue_frames", "", link.tx_queue_len.to_string(), "towards this program, per queue"),
             setting("stamps", "", StampSource::User.name(), "a tap has no clock of its own"),
@@ -266,11 +256,6 @@ fn configure(uri: &Uri, wanted: &Wanted, netlink: &mut Netlink) -> Result<()> {
     Ok(())
 }
 
-/// `EBADFD` is what a queue says whose interface is gone.
-fn sort(error: io::Error) -> PortError {
-    if error.raw_os_error() == Some(libc::EBADFD) { PortError::Gone } else { PortError::from(error) }
-}
-
 /// Frames that the kernel could not put into our queue (`tx_dropped` of the interface).
 struct KernelDrops {
     netlink: Option<Netlink>,
@@ -313,13 +298,18 @@ struct TapReceiver {
     next: usize,
     unknown: u64,
     drops: KernelDrops,
-    said_down: bool,
-    gone: bool,
+    probe: Probe,
     settings: Vec<PortSetting>,
 }
 
 impl TapReceiver {
-    fn new(tap: Arc<Tap>, wish: &PortOptions, drops: KernelDrops, settings: Vec<PortSetting>) -> Self {
+    fn new(
+        tap: Arc<Tap>,
+        wish: &PortOptions,
+        drops: KernelDrops,
+        probe: Probe,
+        settings: Vec<PortSetting>,
+    ) -> Self {
         TapReceiver {
             tap,
             memory: vec![0; ROOM],
@@ -328,8 +318,7 @@ impl TapReceiver {
             next: 0,
             unknown: 0,
             drops,
-            said_down: false,
-            gone: false,
+            probe,
             settings,
         }
     }
@@ -348,7 +337,7 @@ impl TapReceiver {
                     self.next = (self.next + 1) % self.tap.queues.len();
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(sort(error)),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
@@ -397,26 +386,12 @@ impl TapReceiver {
         notice::poll(&mut polled, Some(limit)).map(drop)
     }
 
-    /// Says once that the interface was switched off.
-    fn check_link(&mut self) -> Result<(), PortError> {
-        match tun::is_up(&self.tap.queues[0], &self.tap.asker) {
-            Ok(true) => self.said_down = false,
-            Ok(false) if !self.said_down => {
-                self.said_down = true;
-                return Err(PortError::Down);
-            }
-            Ok(false) => {}
-            Err(_) => return Err(PortError::Gone),
-        }
-        Ok(())
-    }
-
     fn fill(&mut self, limit: usize, wait: Wait) -> Result<(), PortError> {
         self.drain(limit)?;
         let Wait::For(time) = wait else { return Ok(()) };
         let end = clock::monotonic_ns().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         while self.batch.slots.is_empty() && limit > 0 {
-            self.check_link()?;
+            self.probe.check()?;
             let left = end.saturating_sub(clock::monotonic_ns());
             if left == 0 {
                 break;
@@ -431,11 +406,7 @@ impl TapReceiver {
 impl Receiver for TapReceiver {
     fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
         (self.used, _) = (0, self.batch.slots.clear());
-        if self.gone {
-            return Err(PortError::Gone);
-        }
         let filled = self.fill(limit.min(MAX_BATCH), wait);
-        self.gone = matches!(filled, Err(PortError::Gone));
         if self.batch.slots.is_empty() {
             filled?;
         }
@@ -540,7 +511,7 @@ fn sort_write(written: io::Result<()>) -> Result<Outcome, PortError> {
         Some(libc::EIO) => Outcome::Refused(drop::LINK_DOWN),
         Some(libc::ENOMEM | libc::ENOBUFS) => Outcome::Refused(drop::NO_MEMORY),
         Some(libc::EINVAL | libc::EMSGSIZE | libc::EFAULT) => Outcome::Refused(drop::INVALID),
-        _ => return Err(sort(error)),
+        _ => return Err(error.into()),
     })
 }
 

@@ -2,6 +2,11 @@
 
 use record::PortSetting;
 
+/// A value as it was asked for; empty when it was not.
+pub fn text(asked: Option<impl ToString>) -> String {
+    asked.map(|asked| asked.to_string()).unwrap_or_default()
+}
+
 /// One setting with what was asked, what took effect and what is to be known of it.
 pub fn setting(
     name: &str,

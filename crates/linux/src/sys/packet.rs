@@ -363,14 +363,14 @@ impl Mapping {
         })
     }
 
-    /// The ring (or both rings, receive first) that was set up on a packet socket.
+    /// The ring (of a packet socket: or both rings, receive first) that was set up on a socket, `place` in its file.
     ///
     /// # Errors
     /// What mmap(2) says.
-    pub fn ring(fd: impl AsFd, bytes: usize) -> io::Result<Mapping> {
+    pub fn ring(fd: impl AsFd, bytes: usize, place: libc::off_t) -> io::Result<Mapping> {
         Mapping::of(bytes, |length, access| {
             // SAFETY: a new shared mapping at a place of the kernel's choice touches nothing that exists.
-            unsafe { mmap(None, length, access, MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE, fd, 0) }
+            unsafe { mmap(None, length, access, MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE, fd, place) }
         })
     }
 

@@ -46,7 +46,17 @@ pub(crate) fn get(fd: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io
     Ok((length as usize).min(buffer.len()))
 }
 
-/// Reads an option whose value is a C `int`.
+/// Reads an option whose value is a C struct.
+pub(crate) fn get_struct<T: CStruct>(fd: impl AsFd, level: i32, name: i32) -> io::Result<T> {
+    let (mut value, mut length) = (zeroed::<T>(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: the kernel writes at most `length` bytes into a live struct of that size, of integers and pointers.
+    let rc = unsafe {
+        libc::getsockopt(fd.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
+    };
+    Errno::result(rc)?;
+    Ok(value)
+}
+
 pub(crate) fn get_int(fd: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
     let mut bytes = [0; 4];
     get(fd, level, name, &mut bytes)?;
@@ -187,6 +197,11 @@ impl CStruct for libc::sockaddr_storage {}
 impl CStruct for libc::ifreq {}
 impl CStruct for libc::msghdr {}
 impl CStruct for libc::rusage {}
+impl CStruct for libc::sockaddr_xdp {}
+impl CStruct for libc::xdp_mmap_offsets {}
+impl CStruct for libc::xdp_options {}
+impl CStruct for libc::xdp_statistics {}
+impl CStruct for libc::xdp_umem_reg {}
 
 #[cfg(test)]
 mod tests {

@@ -9,12 +9,10 @@ use nix::errno::Errno;
 use nix::sys::uio::{readv, writev};
 
 use super::packet::{ask, request};
-use super::socket::zeroed;
 
 // include/uapi/linux/if_tun.h
 const TUNSETIFF: u32 = 0x4004_54ca;
 const TUNSETOFFLOAD: u32 = 0x4004_54d0;
-const TUNGETIFF: u32 = 0x8004_54d2;
 const TUN_F_CSUM: u32 = 0x01;
 const TUN_F_TSO: u32 = 0x02 | 0x04 | 0x08;
 const TUN_F_USO: u32 = 0x20 | 0x40;
@@ -84,20 +82,6 @@ pub fn set_offloads(fd: impl AsFd, offloads: Offloads) -> io::Result<()> {
         libc::ioctl(fd.as_fd().as_raw_fd(), TUNSETOFFLOAD as libc::Ioctl, libc::c_ulong::from(bits))
     };
     Ok(Errno::result(rc).map(drop)?)
-}
-
-/// True while the interface of a queue is switched on. `asker` is any socket of its namespace.
-///
-/// # Errors
-/// `EBADFD` or `ENODEV` when the interface is gone.
-pub fn is_up(queue: impl AsFd, asker: impl AsFd) -> io::Result<bool> {
-    let mut request: libc::ifreq = zeroed();
-    // By its present name: it may have been renamed.
-    ask(queue, TUNGETIFF, &mut request)?;
-    ask(asker, libc::SIOCGIFFLAGS as u32, &mut request)?;
-    // SAFETY: the kernel has just written this member.
-    let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
-    Ok(flags & libc::IFF_UP != 0)
 }
 
 /// Reads one frame, its header into `header` (which may be empty); the length of both.

@@ -135,8 +135,7 @@ impl Live {
         let peer = peer::open(&interface, wish.open_peer, place)?;
         let generator = program::Generator::new(&wish.frames, wish.first_sequence, interface.link.index)
             .map_err(|problem| problem.at(place))?;
-        let probe = Probe::open(interface.link.index)
-            .map_err(|e| Problem::host(format!("cannot open a socket: {e}")).at(place))?;
+        let probe = Probe::open(interface.link.index).map_err(|problem| problem.at(place))?;
         let batch = if wish.batch == 0 { DEFAULT_BATCH } else { wish.batch.min(MAX_BATCH) };
         let mut live = Live {
             generator,

@@ -49,7 +49,7 @@ pub fn open(uri: &Uri, wish: &PortOptions, asked: &Asked) -> Result<Box<dyn Rece
         Problem::host(what).at(&uri.text).help("ask for a smaller one with frames=N or block=BYTES&blocks=N")
     };
     socket::set(&fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &wanted).map_err(failed)?;
-    let map = Mapping::ring(&fd, bytes as usize).map_err(failed)?;
+    let map = Mapping::ring(&fd, bytes as usize, 0).map_err(failed)?;
     let mut settings = tell(asked);
     settings.extend(stamps::enable(&fd, wish.stamps, stamps::StampLocation::Ring));
     settings.extend(shared::listen(&fd, &facts, uri, wish, asked.fanout)?);

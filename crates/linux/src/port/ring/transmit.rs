@@ -78,7 +78,7 @@ impl RingTransmitter {
             Problem::host(what).at(&uri.text).help("ask for a smaller one with tx_frames=N")
         };
         socket::set(&way.fd, libc::SOL_PACKET, libc::PACKET_TX_RING, &wanted).map_err(failed)?;
-        let map = Mapping::ring(&way.fd, blocks * block).map_err(failed)?;
+        let map = Mapping::ring(&way.fd, blocks * block, 0).map_err(failed)?;
         let wrote = asked.tx_frames.to_string();
         settings.push(setting(
             "tx_ring",

@@ -34,15 +34,15 @@ use super::{Area, MAX_BATCH, Port, PortOptions, Receiver, StampSource, Transmitt
 use crate::port::batch_builder::BatchBuilder;
 use crate::port::packet::shared::switch;
 use crate::port::sending::refusing;
-use crate::port::told::setting;
+use crate::port::told::{setting, text};
 use crate::port::uri::word;
+use crate::sys::packet;
 use only::Only;
 use receive::{Checksums, XdpReceiver};
 use record::{PortSetting, Problem, Result, unit};
 use redirect::{Mode, Redirect};
 use socket::{Binding, Held, Inward, Outward, Parts, Socket};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use transmit::XdpTransmitter;
 
@@ -172,15 +172,15 @@ fn assemble(
     settings: Vec<PortSetting>,
     text: &str,
 ) -> Result<Port> {
-    let probe =
-        || Probe::open(interface.link.index).map_err(|e| Problem::host(format!("cannot open a socket: {e}")));
-    let promiscuous =
-        match wish.promiscuous && redirect.is_some() {
-            true => Some(promiscuous(interface.link.index).map_err(|e| {
-                Problem::host(format!("cannot make {} promiscuous: {e}", interface.link.name))
-            })?),
-            false => None,
-        };
+    let probe = || Probe::open(interface.link.index);
+    // A packet socket without a protocol holds promiscuous mode as long as it lives, and receives nothing.
+    let promiscuous = || {
+        let fd = packet::open()?;
+        packet::set_promiscuous(&fd, interface.link.index as i32).map(|()| fd)
+    };
+    let refused = |e| Problem::host(format!("cannot make {} promiscuous: {e}", interface.link.name));
+    let wanted = wish.promiscuous && redirect.is_some();
+    let promiscuous = wanted.then(|| promiscuous().map_err(refused)).transpose()?;
     let mut receiver = None;
     if let (Some(rings), Some(redirect)) = (parts.inward, redirect) {
         let mut made = receiver_of(rings, asked, wish, parts.socket.clone(), redirect, probe()?);
@@ -216,7 +216,6 @@ fn receiver_of(
         checksums: asked.checksums,
         probe,
         polls: 0,
-        gone: false,
         settings: vec![],
         _promiscuous: None,
         socket,
@@ -244,8 +243,6 @@ fn transmitter_of(
         driver_dropped: 0,
         wakeup: asked.wakeup,
         probe,
-        down: false,
-        gone: false,
         to_say: None,
         settings,
         socket,
@@ -334,29 +331,6 @@ fn refused(error: io::Error, interface: &Interface, queue: u32, asked: &Asked) -
     }
 }
 
-/// A packet socket without a protocol, which holds promiscuous mode as long as it lives and receives nothing.
-fn promiscuous(interface: u32) -> io::Result<OwnedFd> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-    let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
-    let membership = libc::packet_mreq {
-        mr_ifindex: interface as i32,
-        mr_type: libc::PACKET_MR_PROMISC as u16,
-        mr_alen: 0,
-        mr_address: [0; 8],
-    };
-    // SAFETY: the value is read only, with its own size.
-    let done = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_ADD_MEMBERSHIP,
-            (&raw const membership).cast(),
-            size_of_val(&membership) as libc::socklen_t,
-        )
-    };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
-}
-
 fn settings(
     interface: &Interface,
     asked: &Asked,
@@ -388,8 +362,7 @@ fn settings(
         1 => String::new(),
         queues => format!("of {queues}: frames of the others go to the host"),
     };
-    let asked_queue = asked.queue.map(|queue| queue.to_string()).unwrap_or_default();
-    say("queue", &asked_queue, &queue.to_string(), &others);
+    say("queue", &text(asked.queue), &queue.to_string(), &others);
     say("frames", "", &format!("{} in each ring", asked.frames), "");
     let area = &parts.socket.area;
     let memory = format!("{} chunks of {} B", area.chunks(), area.chunk_bytes());

@@ -4,7 +4,7 @@ use super::redirect::Redirect;
 use super::socket::{Held, Inward, Socket};
 use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use crate::port::batch_builder::BatchBuilder;
-use crate::port::interface::Probe;
+use crate::port::interface::{Health, Probe};
 use crate::port::{FrameDirection, PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait};
 use crate::sys::clock;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -51,7 +51,6 @@ pub struct XdpReceiver {
     pub(super) checksums: Checksums,
     pub(super) probe: Probe,
     pub(super) polls: u32,
-    pub(super) gone: bool,
     pub(super) settings: Vec<PortSetting>,
     /// Holds promiscuous mode.
     pub(super) _promiscuous: Option<OwnedFd>,
@@ -102,7 +101,7 @@ impl XdpReceiver {
         let Some(until) = until else {
             self.polls = self.polls.wrapping_add(1);
             if self.polls.is_multiple_of(POLLS_BETWEEN_CHECKS) {
-                self.check()?;
+                self.probe.check()?;
             }
             return Ok(self.rings.frames.available() > 0);
         };
@@ -118,7 +117,7 @@ impl XdpReceiver {
             poll[0].revents().is_some_and(|flags| flags.intersects(PollFlags::POLLERR | PollFlags::POLLHUP));
         let some = self.rings.frames.available() > 0;
         if !some {
-            self.check()?;
+            self.probe.check()?;
             if trouble {
                 // The socket lost its interface, or reports something that does not go away by waiting: no busy loop.
                 std::thread::sleep(
@@ -127,12 +126,6 @@ impl XdpReceiver {
             }
         }
         Ok(some)
-    }
-
-    fn check(&mut self) -> Result<(), PortError> {
-        let result = self.probe.check();
-        self.gone = matches!(result, Err(PortError::Gone));
-        result
     }
 
     /// Makes slots of up to `limit` frames; those that the filter does not want are left out.
@@ -201,7 +194,7 @@ unsafe fn as_slice<'a>(data: NonNull<u8>, length: u32) -> &'a mut [u8] {
 impl Receiver for XdpReceiver {
     fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
         self.take_back();
-        if self.gone {
+        if self.probe.last() == Health::Gone {
             return Err(PortError::Gone);
         }
         let limit = limit.min(MAX_BATCH);

@@ -4,19 +4,16 @@
 //! release order, as `Documentation/networking/af_xdp.rst` and libxdp's `xsk.h` have it). Indices are free-running and
 //! wrap at 2³²; both sides look at them only when their own copy says that there is nothing to do.
 
+use crate::sys::packet::Mapping;
 use std::io;
-use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-
 /// One mapped ring of descriptors (`xdp_desc`) or addresses (`u64`).
 #[derive(Debug)]
 pub struct Ring<T: Copy> {
-    base: NonNull<libc::c_void>,
-    bytes: usize,
+    _map: Mapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
@@ -40,20 +37,16 @@ impl<T: Copy> Ring<T> {
         size: u32,
     ) -> io::Result<Ring<T>> {
         let bytes = at.desc as usize + size as usize * size_of::<T>();
-        let length = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
-        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
-        let base = unsafe { mmap(None, length, access, flags, fd, place)? };
+        let map = Mapping::ring(fd, bytes, place)?;
+        let base = map.base();
         // SAFETY: the kernel gave offsets inside the mapping, aligned for what lies there.
         unsafe {
             let mut ring = Ring {
-                base,
-                bytes,
-                producer: base.byte_add(at.producer as usize).cast(),
-                consumer: base.byte_add(at.consumer as usize).cast(),
-                flags: base.byte_add(at.flags as usize).cast(),
-                entries: base.byte_add(at.desc as usize).cast(),
+                _map: map,
+                producer: base.add(at.producer as usize).cast(),
+                consumer: base.add(at.consumer as usize).cast(),
+                flags: base.add(at.flags as usize).cast(),
+                entries: base.add(at.desc as usize).cast(),
                 size,
                 ours: 0,
                 theirs: 0,
@@ -133,12 +126,5 @@ impl<T: Copy> Ring<T> {
     pub fn release(&mut self) {
         // SAFETY: as above.
         unsafe { self.consumer.as_ref() }.store(self.ours, Ordering::Release);
-    }
-}
-
-impl<T: Copy> Drop for Ring<T> {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this size; nothing borrowed from it can be left.
-        let _ = unsafe { munmap(self.base, self.bytes) };
     }
 }

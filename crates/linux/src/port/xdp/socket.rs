@@ -2,8 +2,9 @@
 
 use super::ring::Ring;
 use crate::port::area::Area;
+use crate::sys::socket::{self, CStruct};
 use std::io;
-use std::mem::{size_of, size_of_val};
+use std::mem::size_of_val;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -105,8 +106,7 @@ impl Socket {
     }
 
     fn register(&self) -> io::Result<()> {
-        // SAFETY: all-zero is a valid value of this plain structure.
-        let mut umem: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
+        let mut umem: libc::xdp_umem_reg = socket::zeroed();
         umem.addr = self.area.base().as_ptr() as u64;
         umem.len = self.area.bytes() as u64;
         umem.chunk_size = self.area.chunk_bytes();
@@ -119,9 +119,7 @@ impl Socket {
         receives: bool,
         transmits: bool,
     ) -> io::Result<(Option<Inward>, Option<Outward>)> {
-        // SAFETY: all-zero is a valid value of this plain structure.
-        let mut at: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
-        self.get(libc::XDP_MMAP_OFFSETS, &mut at)?;
+        let at: libc::xdp_mmap_offsets = self.get(libc::XDP_MMAP_OFFSETS)?;
         let fd = self.fd();
         let inward = receives.then(|| {
             let frames = Ring::map(fd, libc::XDP_PGOFF_RX_RING, &at.rx, size)?;
@@ -138,8 +136,7 @@ impl Socket {
     }
 
     fn bind(&self, binding: &Binding, first: Option<&Socket>) -> io::Result<()> {
-        // SAFETY: all-zero is a valid value of this plain structure.
-        let mut address: libc::sockaddr_xdp = unsafe { std::mem::zeroed() };
+        let mut address: libc::sockaddr_xdp = socket::zeroed();
         address.sxdp_family = libc::AF_XDP as u16;
         address.sxdp_ifindex = binding.interface;
         address.sxdp_queue_id = binding.queue;
@@ -182,47 +179,23 @@ impl Socket {
         self.fd.as_ref().expect("open until it is dropped").as_fd()
     }
 
-    fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
-        // SAFETY: the value is read only, with its own size.
-        let done = unsafe {
-            libc::setsockopt(
-                self.fd().as_raw_fd(),
-                libc::SOL_XDP,
-                option,
-                (value as *const T).cast(),
-                size_of::<T>() as libc::socklen_t,
-            )
-        };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    fn set<T: Copy>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
+        socket::set(self.fd(), libc::SOL_XDP, option, value)
     }
 
-    fn get<T>(&self, option: libc::c_int, value: &mut T) -> io::Result<()> {
-        let mut length = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes of a structure for which every bit pattern is valid.
-        let done = unsafe {
-            libc::getsockopt(
-                self.fd().as_raw_fd(),
-                libc::SOL_XDP,
-                option,
-                (value as *mut T).cast(),
-                &raw mut length,
-            )
-        };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    fn get<T: CStruct>(&self, option: libc::c_int) -> io::Result<T> {
+        socket::get_struct(self.fd(), libc::SOL_XDP, option)
     }
 
     /// True when frames move without being copied by the kernel.
     pub fn zero_copy(&self) -> bool {
-        let mut options = libc::xdp_options { flags: 0 };
-        self.get(libc::XDP_OPTIONS, &mut options).is_ok() && options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0
+        let options = self.get::<libc::xdp_options>(libc::XDP_OPTIONS);
+        options.is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
     /// The kernel's counters; they only grow.
     pub fn statistics(&self) -> libc::xdp_statistics {
-        // SAFETY: all-zero is a valid value of this plain structure.
-        let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
-        let _ = self.get(libc::XDP_STATISTICS, &mut statistics);
-        statistics
+        self.get(libc::XDP_STATISTICS).unwrap_or_else(|_| socket::zeroed())
     }
 
     /// Lets the kernel fill the receive ring.

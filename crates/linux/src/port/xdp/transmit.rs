@@ -40,8 +40,6 @@ pub struct XdpTransmitter {
     /// Kick the kernel only when it says that it waits.
     pub(super) wakeup: bool,
     pub(super) probe: Probe,
-    pub(super) down: bool,
-    pub(super) gone: bool,
     /// Found by a system call after frames were dealt with; said by the next call.
     pub(super) to_say: Option<PortError>,
     pub(super) settings: Vec<PortSetting>,
@@ -104,7 +102,7 @@ impl XdpTransmitter {
     fn refusal(&self, slot: &Slot) -> Option<&'static str> {
         if slot.home == Home::Taken {
             Some(drop::TAKEN)
-        } else if self.down {
+        } else if self.probe.last() == Health::Down {
             Some(drop::LINK_DOWN)
         } else if slot.length < SHORTEST {
             Some(drop::RUNT)
@@ -226,27 +224,14 @@ impl XdpTransmitter {
 
     /// Looks after the interface.
     fn look(&mut self) {
-        let health = self.probe.health();
-        self.gone = health == Health::Gone;
-        let was_down = std::mem::replace(&mut self.down, health == Health::Down);
-        self.to_say = match health {
-            Health::Gone => Some(PortError::Gone),
-            Health::Down if !was_down => Some(PortError::Down),
-            _ => self.to_say.take(),
-        };
+        self.to_say = self.probe.check().err().or(self.to_say.take());
     }
 
     fn ready(&mut self) -> Result<(), PortError> {
-        if self.gone {
-            return Err(PortError::Gone);
-        }
         if let Some(error) = self.to_say.take() {
             return Err(error);
         }
-        if self.down {
-            self.look();
-        }
-        Ok(())
+        if self.probe.last() == Health::Up { Ok(()) } else { self.probe.check() }
     }
 }
 
@@ -286,7 +271,7 @@ impl Transmitter for XdpTransmitter {
         loop {
             self.kick();
             self.reclaim();
-            if self.under_way == 0 || self.down || self.gone || Instant::now() >= until {
+            if self.under_way == 0 || self.probe.last() != Health::Up || Instant::now() >= until {
                 return Ok(self.under_way as usize);
             }
             std::thread::sleep(NAP);
