@@ -85,6 +85,28 @@ pub(in crate::port) struct Slot {
 // SAFETY: a slot is the only handle to its bytes; it is private to the ports, which keep it with what owns the memory.
 unsafe impl Send for Slot {}
 
+impl Slot {
+    /// The bytes of the frame; empty once a transmitter took it.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        if self.home == Home::Taken {
+            return &[];
+        }
+        // SAFETY: whoever made the slot promised that these bytes are valid and its own as long as it is lent or sent.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.length as usize) }
+    }
+
+    /// The bytes of the frame, to be rewritten in place; empty once a transmitter took it.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.home == Home::Taken {
+            return &mut [];
+        }
+        // SAFETY: as in `bytes`; the exclusive borrow of the slot makes this the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.length as usize) }
+    }
+}
+
 /// A loan of frames. Dropping it gives back whatever no transmitter took.
 #[derive(Debug)]
 pub struct Batch<'a> {
@@ -119,12 +141,7 @@ impl<'a> Batch<'a> {
     /// For a number that is not in the batch.
     #[inline]
     pub fn bytes(&self, index: usize) -> &[u8] {
-        let slot = &self.slots[index];
-        if slot.home == Home::Taken {
-            return &[];
-        }
-        // SAFETY: `new` was promised that these bytes are valid and ours as long as the borrow lasts.
-        unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) }
+        self.slots[index].bytes()
     }
 
     /// The bytes of a frame, to be rewritten in place; empty once a transmitter took it.
@@ -133,12 +150,7 @@ impl<'a> Batch<'a> {
     /// For a number that is not in the batch.
     #[inline]
     pub fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
-        let slot = &mut self.slots[index];
-        if slot.home == Home::Taken {
-            return &mut [];
-        }
-        // SAFETY: as in `bytes`; the exclusive borrow of the batch makes this the only reference.
-        unsafe { std::slice::from_raw_parts_mut(slot.data.as_ptr(), slot.length as usize) }
+        self.slots[index].bytes_mut()
     }
 
     /// What is known about a frame.

@@ -72,14 +72,15 @@ impl Drop for DirectionEnd {
     }
 }
 
-/// A wire whose second end nobody has opened yet.
-struct Waiting {
+/// A wire, as the end sees it that sends into the first lane.
+#[derive(Clone)]
+struct Wire {
     area: Arc<Area>,
     frames: usize,
     lanes: [Arc<Direction>; 2],
 }
 
-static WIRES: LazyLock<Mutex<HashMap<String, Waiting>>> = LazyLock::new(Mutex::default);
+static WIRES: LazyLock<Mutex<HashMap<String, Wire>>> = LazyLock::new(Mutex::default);
 
 /// Opens an end: `mem:NAME?frames=N&chunk=BYTES` (frames under way in each direction, 1024; bytes of a chunk, 2048). The
 /// settings of the first end hold for both.
@@ -95,36 +96,27 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> record::Result<Port> {
     let mut wires = WIRES.lock().unwrap_or_else(PoisonError::into_inner);
     // A wire whose first end is gone is no wire: the name starts anew. An end that was opened for one direction has
     // closed the other lane; one that is gone has closed both.
-    let is_gone = |waiting: &Waiting| waiting.lanes.iter().all(|lane| lane.lock().closed);
+    let is_gone = |waiting: &Wire| waiting.lanes.iter().all(|lane| lane.lock().closed);
     let waiting = wires.remove(&uri.rest).filter(|waiting| !is_gone(waiting));
-    let (wire, [to, from]) = match waiting {
-        Some(wire) => {
-            let lanes = [wire.lanes[1].clone(), wire.lanes[0].clone()];
-            (wire, lanes)
-        }
+    let wire = match waiting {
+        Some(Wire { lanes: [to, from], area, frames }) => Wire { lanes: [from, to], area, frames },
         None => {
-            let wire = new_wire(wish, frames, chunk)
+            // Two full lanes, and a batch in the hands of each end.
+            let chunks = (2 * frames + 2 * MAX_BATCH) as u32;
+            let area = wish.area.clone().map_or_else(|| Area::new(chunks, chunk), Ok);
+            let area = area
                 .map_err(|e| Problem::host(format!("cannot map memory for the wire: {e}")).at(&uri.text))?;
-            let lanes = wire.lanes.clone();
-            wires.insert(
-                uri.rest.clone(),
-                Waiting { area: wire.area.clone(), frames: wire.frames, lanes: wire.lanes.clone() },
-            );
-            (wire, lanes)
+            let wire = Wire { area, frames, lanes: Default::default() };
+            wires.insert(uri.rest.clone(), wire.clone());
+            wire
         }
     };
     drop(wires);
-    Ok(ends(uri, wish, &wire, to, from))
+    ends(uri, wish, wire)
 }
 
-fn new_wire(wish: &PortOptions, frames: usize, chunk: u32) -> std::io::Result<Waiting> {
-    // Two full lanes, and a batch in the hands of each end.
-    let chunks = (2 * frames + 2 * MAX_BATCH) as u32;
-    let area = wish.area.clone().map_or_else(|| Area::new(chunks, chunk), Ok)?;
-    Ok(Waiting { area, frames, lanes: [Arc::default(), Arc::default()] })
-}
-
-fn ends(uri: &Uri, wish: &PortOptions, wire: &Waiting, to: Arc<Direction>, from: Arc<Direction>) -> Port {
+fn ends(uri: &Uri, wish: &PortOptions, wire: Wire) -> record::Result<Port> {
+    let [to, from] = wire.lanes;
     let settings = vec![
         setting("frames", "", wire.frames.to_string(), ""),
         setting("chunk", "", format!("{} B", wire.area.chunk_bytes()), ""),
@@ -143,11 +135,7 @@ fn ends(uri: &Uri, wish: &PortOptions, wire: &Waiting, to: Arc<Direction>, from:
         counters: refusing(&[drop::OVERSIZE, drop::TAKEN]),
         settings,
     };
-    Port {
-        uri: uri.text.clone(),
-        receiver: wish.direction.receives().then(|| Box::new(receiver) as Box<dyn Receiver>),
-        transmitter: wish.direction.transmits().then(|| Box::new(transmitter) as Box<dyn Transmitter>),
-    }
+    Port::with_ends(uri, wish, || Ok(Box::new(receiver)), || Ok(Box::new(transmitter)))
 }
 
 struct MemReceiver {
@@ -191,9 +179,7 @@ impl Receiver for MemReceiver {
         let area = &self.end.area;
         for frame in state.frames.drain(..count) {
             let slot = slot(area, frame);
-            // SAFETY: the slot owns its chunk, and its bytes lie in it.
-            let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) };
-            match self.batch.wanted(bytes, slot.meta.wire_length) {
+            match self.batch.wanted(slot.bytes(), slot.meta.wire_length) {
                 0 => self.refused.push(frame.number),
                 limit => self.batch.add(slot, limit),
             }

@@ -324,6 +324,22 @@ impl fmt::Debug for Port {
     }
 }
 
+impl Port {
+    /// A port with the ends that are wished for.
+    fn with_ends(
+        uri: &Uri,
+        wish: &PortOptions,
+        receiver: impl FnOnce() -> record::Result<Box<dyn Receiver>>,
+        transmitter: impl FnOnce() -> record::Result<Box<dyn Transmitter>>,
+    ) -> record::Result<Port> {
+        Ok(Port {
+            uri: uri.text.clone(),
+            receiver: wish.direction.receives().then(receiver).transpose()?,
+            transmitter: wish.direction.transmits().then(transmitter).transpose()?,
+        })
+    }
+}
+
 /// What a port is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {

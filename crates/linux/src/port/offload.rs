@@ -34,27 +34,21 @@ pub(in crate::port) const REFUSALS: [&str; 2] = [drop::SUPER_FRAME, drop::UNFINI
 pub(in crate::port) fn finish<'a>(slot: &'a mut Slot, counters: &mut TransmitCounters) -> Finished<'a> {
     debug_assert!(slot.home != Home::Taken);
     let offload = slot.meta.offload;
-    // SAFETY: the batch was promised that these bytes are valid and ours as long as it is borrowed, and the
-    // exclusive borrow of the slot makes this the only reference.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(slot.data.as_ptr(), slot.length as usize) };
-    if offload.is_complete() {
-        return Finished::Whole(bytes);
-    }
     let is_cut = slot.meta.wire_length > slot.length;
     if offload.segments.is_some() {
-        return match Cut::new(bytes, &offload) {
+        return match Cut::new(slot.bytes(), &offload) {
             Ok(cut) if !is_cut => Finished::Pieces(cut),
             _ => Finished::Refused(drop::SUPER_FRAME),
         };
     }
-    match offload.partial.map(|partial| complete(bytes, partial)) {
-        Some(Ok(())) if !is_cut => {
-            counters.completed_checksums += 1;
-            slot.meta.offload.partial = None;
-            Finished::Whole(bytes)
+    if let Some(partial) = offload.partial {
+        if complete(slot.bytes_mut(), partial).is_err() || is_cut {
+            return Finished::Refused(drop::UNFINISHED);
         }
-        _ => Finished::Refused(drop::UNFINISHED),
+        counters.completed_checksums += 1;
+        slot.meta.offload.partial = None;
     }
+    Finished::Whole(slot.bytes())
 }
 
 #[cfg(test)]

@@ -76,20 +76,14 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
         .ok_or_else(|| Problem::host("the interface vanished while it was opened").at(&uri.text))?;
     let settings = wanted.settings(&link, offloads, existing.is_some());
     let tap = Arc::new(Tap { queues, mtu: link.mtu as usize, has_header: wanted.vnet });
-    let receiver = || -> Result<Box<dyn Receiver>> {
+    let receiver = || {
         let counts_drops = wish.member.is_none_or(|member| member.index == 0);
         let drops = KernelDrops::open(link.index, counts_drops).map_err(|e| failed(uri, "no netlink", &e))?;
         let probe = Probe::open(link.index).map_err(|problem| problem.at(&uri.text))?;
-        Ok(Box::new(TapReceiver::new(tap.clone(), wish, drops, probe, settings.clone())))
+        Ok(Box::new(TapReceiver::new(tap.clone(), wish, drops, probe, settings.clone())) as _)
     };
-    Ok(Port {
-        uri: uri.text.clone(),
-        receiver: wish.direction.receives().then(receiver).transpose()?,
-        transmitter: wish
-            .direction
-            .transmits()
-            .then(|| Box::new(TapTransmitter::new(tap.clone(), settings.clone())) as Box<dyn Transmitter>),
-    })
+    let transmitter = || Ok(Box::new(TapTransmitter::new(tap.clone(), settings.clone())) as _);
+    Port::with_ends(uri, wish, receiver, transmitter)
 }
 
 /// What the name asks for.
@@ -463,16 +457,13 @@ impl TapTransmitter {
     }
 
     fn send(&mut self, slot: &mut Slot) -> Result<Outcome, PortError> {
-        let length = slot.length as usize;
+        let bytes = slot.bytes();
         if slot.home == Home::Taken {
             return Ok(Outcome::Refused(drop::TAKEN));
         }
-        if length < ETHERNET {
+        if bytes.len() < ETHERNET {
             return Ok(Outcome::Refused(drop::RUNT));
         }
-        // SAFETY: the batch was promised that these bytes are valid and ours as long as it is borrowed; nothing writes
-        // to them in this function before their last use.
-        let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), length) };
         if is_oversize(bytes, self.tap.mtu) && slot.meta.offload.segments.is_none() {
             return Ok(Outcome::Refused(drop::OVERSIZE));
         }

@@ -68,7 +68,7 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
 }
 
 /// What shall happen how often.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Plan {
     lose: f64,
     duplicate: f64,
@@ -93,8 +93,7 @@ impl Plan {
 
     /// The same, or nothing at all.
     fn only_if(self, hit: bool) -> Plan {
-        let none = Plan { lose: 0.0, duplicate: 0.0, reorder: 0.0, corrupt: 0.0, delay_ns: 0, ..self };
-        if hit { self } else { none }
+        if hit { self } else { Plan { seed: self.seed, ..Plan::default() } }
     }
 
     fn text(&self) -> String {
@@ -273,12 +272,6 @@ impl Faults {
         self.queue.len() + usize::from(self.late.is_some())
     }
 
-    fn recycle(&mut self, memory: Vec<u8>) {
-        if self.spare.len() < MAX_BATCH {
-            self.spare.push(memory);
-        }
-    }
-
     /// Adds what happened to the counters of the port inside.
     fn report(&self, copied: &mut u64, drops: &mut Vec<PlaceDrop>, extra: &mut Vec<(&'static str, u64)>) {
         *copied += self.counts.copied;
@@ -290,6 +283,12 @@ impl Faults {
             ("fault_corrupted", self.counts.corrupted),
             ("fault_held", self.held() as u64),
         ]);
+    }
+}
+
+fn recycle(spare: &mut Vec<Vec<u8>>, memory: Vec<u8>) {
+    if spare.len() < MAX_BATCH {
+        spare.push(memory);
     }
 }
 
@@ -409,7 +408,7 @@ impl Receiver for FaultReceiver {
     fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
         self.batch.slots.clear();
         for held in self.lent.drain(..) {
-            self.faults.recycle(held.bytes);
+            recycle(&mut self.faults.spare, held.bytes);
         }
         if let Some(error) = self.unsaid.take() {
             return Err(error);
@@ -482,9 +481,7 @@ impl FaultTransmitter {
             let all = batch.all();
             let sent = self.inner.transmit(&mut batch, all, Hand::Copy)?;
             for held in self.faults.queue.drain(..sent.dealt) {
-                if self.faults.spare.len() < MAX_BATCH {
-                    self.faults.spare.push(held.bytes);
-                }
+                recycle(&mut self.faults.spare, held.bytes);
             }
             if sent.dealt < count {
                 return Ok(false);

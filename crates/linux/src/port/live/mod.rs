@@ -65,7 +65,7 @@ pub struct Burst {
 }
 
 /// How many frames, and how fast.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pace {
     /// Stop after so many frames; never when not said.
     pub count: Option<u64>,
@@ -73,16 +73,10 @@ pub struct Pace {
     pub rate: Option<f64>,
     /// Stop at this time (`CLOCK_MONOTONIC`).
     pub until_ns: Option<u64>,
-    /// The longest time between the bursts of a rate, in nanoseconds; a burst has as many frames as fall due in it.
-    pub burst_ns: u64,
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Pace { count: None, rate: None, until_ns: None, burst_ns: 1_000_000 }
-    }
-}
-
+/// The longest time between the bursts of a rate; a burst has as many frames as fall due in it.
+const BURST_NS: u64 = 1_000_000;
 /// Frames of the first call where no rate is kept.
 const FIRST_FRAMES: u64 = 16_384;
 /// How long a call shall take where no rate is kept: long against the kernel's work before and after the frames, short
@@ -214,7 +208,7 @@ impl Live {
             let now = clock::monotonic_ns();
             let (due, frames) = match pace.rate {
                 None => (now, unpaced),
-                Some(rate) => due(begin, sent, rate, pace.burst_ns, now),
+                Some(rate) => due(begin, sent, rate, now),
             };
             if left == 0 || pace.until_ns.is_some_and(|until| due.max(now) >= until) {
                 return Ok(sent);
@@ -248,10 +242,10 @@ impl Live {
 
 /// When the next burst is due, and how many frames it has: those that fall due within the longest time between bursts,
 /// or all that are overdue (one call into the kernel may take tens of milliseconds, however few frames it sends).
-fn due(begin: u64, sent: u64, rate: f64, burst_ns: u64, now: u64) -> (u64, u64) {
+fn due(begin: u64, sent: u64, rate: f64, now: u64) -> (u64, u64) {
     let rate = rate.max(1e-9);
     let due = begin + (sent as f64 * 1e9 / rate) as u64;
-    let frames = (rate * burst_ns as f64 / 1e9) as u64;
+    let frames = (rate * BURST_NS as f64 / 1e9) as u64;
     let overdue = (now.saturating_sub(begin) as f64 * rate / 1e9) as u64;
     (due, frames.max(overdue.saturating_sub(sent)).clamp(1, MOST_FRAMES))
 }
@@ -315,11 +309,11 @@ mod tests {
 
     #[test]
     fn bursts_keep_the_rate_on_the_whole() {
-        assert_eq!(due(1000, 0, 1e6, 1_000_000, 0), (1000, 1000));
-        assert_eq!(due(0, 5000, 1e6, 1_000_000, 0), (5_000_000, 1000));
-        assert_eq!(due(0, 3, 10.0, 1_000_000, 0), (300_000_000, 1), "one frame at a time when they are rare");
-        assert_eq!(due(0, 0, 1e12, 1_000_000, 0).1, MOST_FRAMES);
-        assert_eq!(due(0, 5000, 1e5, 1_000_000, 100_000_000).1, 5000, "what is overdue leaves at once");
+        assert_eq!(due(1000, 0, 1e6, 0), (1000, 1000));
+        assert_eq!(due(0, 5000, 1e6, 0), (5_000_000, 1000));
+        assert_eq!(due(0, 3, 10.0, 0), (300_000_000, 1), "one frame at a time when they are rare");
+        assert_eq!(due(0, 0, 1e12, 0).1, MOST_FRAMES);
+        assert_eq!(due(0, 5000, 1e5, 100_000_000).1, 5000, "what is overdue leaves at once");
     }
 
     #[test]

@@ -49,11 +49,10 @@ impl Joiner {
         let mut run: Option<(Run, &Slot)> = None;
         for &index in which {
             let slot = &slots[usize::from(index)];
-            let bytes = bytes(slot);
+            let bytes = slot.bytes();
             if let Some((run, first)) = &mut run
-                && let Some(payload) = joinable(slot, bytes)
-                    .then(|| run.join.add(self::bytes(first), bytes, self.most))
-                    .flatten()
+                && let Some(payload) =
+                    joinable(slot, bytes).then(|| run.join.add(first.bytes(), bytes, self.most)).flatten()
             {
                 self.memory.extend_from_slice(payload);
                 continue;
@@ -110,12 +109,4 @@ impl Joiner {
 /// True for a frame that is here, whole, with nothing left to do.
 fn joinable(slot: &Slot, bytes: &[u8]) -> bool {
     !bytes.is_empty() && slot.meta.offload.is_complete() && slot.meta.wire_length <= slot.length
-}
-
-fn bytes(slot: &Slot) -> &[u8] {
-    if slot.home == Home::Taken {
-        return &[];
-    }
-    // SAFETY: the batch holds these bytes as long as it is borrowed, which is longer than the slot is.
-    unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) }
 }

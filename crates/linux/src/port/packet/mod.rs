@@ -51,12 +51,8 @@ const BUFFER: u32 = 32 << 20;
 pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let asked = take(uri)?;
     uri.finish()?;
-    let mut port = Port { uri: uri.text.clone(), receiver: None, transmitter: None };
-    if wish.direction.receives() {
-        let receiver = messages::open(uri, wish, &asked)?;
-        port.receiver = Some(Box::new(receiver) as Box<dyn Receiver>);
-    }
-    if wish.direction.transmits() {
+    let receiver = || Ok(Box::new(messages::open(uri, wish, &asked)?) as Box<dyn Receiver>);
+    let transmitter = || {
         let stamped = wish.direction == Direction::Transmit && wish.stamps != StampSource::None;
         if stamped {
             every_frame_is_one(uri, &asked)?;
@@ -71,9 +67,9 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
         if let Some(class) = wish.queue {
             transmitter.enter(uri, class)?;
         }
-        port.transmitter = Some(Box::new(transmitter) as Box<dyn Transmitter>);
-    }
-    Ok(port)
+        Ok(Box::new(transmitter) as Box<dyn Transmitter>)
+    };
+    Port::with_ends(uri, wish, receiver, transmitter)
 }
 
 /// A stamp belongs to what the kernel was given, so that must be one frame: neither several that were joined nor a piece

@@ -139,11 +139,8 @@ impl Found {
         let mut limit = batch.snap();
         if let Some(tag) = tag {
             // SAFETY: as promised by the caller.
-            let bytes = unsafe {
-                shared::put_back(&mut slot, tag);
-                std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize)
-            };
-            limit = batch.wanted(bytes, slot.meta.wire_length);
+            unsafe { shared::put_back(&mut slot, tag) };
+            limit = batch.wanted(slot.bytes(), slot.meta.wire_length);
         }
         if limit > 0 {
             batch.add(slot, limit);

@@ -10,7 +10,7 @@
 //! socket is looked at every [`SLICE`].
 
 use super::super::batch::{Home, Slot};
-use super::super::{FrameDirection, PortError, PortOptions, Uri, Wait};
+use super::super::{FrameDirection, PortError, PortOptions, Transmitted, Uri, Wait};
 use crate::port::told::setting;
 use crate::sys::notice;
 use crate::sys::packet::{self, InterfaceFacts};
@@ -174,12 +174,14 @@ pub struct LinkWatch {
     index: i32,
     down: bool,
     gone: bool,
+    /// That the link went down, which the next call says.
+    pub unsaid: bool,
 }
 
 impl LinkWatch {
     /// A link that is up until the kernel says otherwise.
     pub fn new(facts: &InterfaceFacts) -> LinkWatch {
-        LinkWatch { index: facts.index, down: false, gone: false }
+        LinkWatch { index: facts.index, down: false, gone: false, unsaid: false }
     }
 
     /// The number of the interface.
@@ -197,9 +199,18 @@ impl LinkWatch {
         self.down = false;
     }
 
-    /// An error once the interface was removed.
-    pub fn check(&self) -> Result<(), PortError> {
-        if self.gone { Err(PortError::Gone) } else { Ok(()) }
+    /// An error once the interface was removed, or when it went down and that is still to be said.
+    pub fn check(&mut self) -> Result<(), PortError> {
+        match (self.gone, std::mem::take(&mut self.unsaid)) {
+            (true, _) => Err(PortError::Gone),
+            (false, true) => Err(PortError::Down),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// What a call answers that dealt with so many frames.
+    pub fn answer(&mut self, sent: Transmitted) -> Result<Transmitted, PortError> {
+        if sent.dealt == 0 { self.check().map(|()| sent) } else { Ok(sent) }
     }
 
     /// What an error of the socket means.

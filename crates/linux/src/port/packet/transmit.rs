@@ -53,17 +53,11 @@ pub(in crate::port) struct SendTarget {
     pub vnet: bool,
     /// What it is called when the qdisc (or, without one, the driver) has no room.
     queue: &'static str,
-    /// Said by the next call: the link went down.
-    pub unsaid: bool,
 }
 
 impl SendTarget {
-    /// A socket that sends only, on the interface of the URI; its settings, and the counters for what it refuses.
-    pub fn open(
-        uri: &Uri,
-        vnet: bool,
-        bypass: bool,
-    ) -> Result<(SendTarget, Vec<PortSetting>, TransmitCounters)> {
+    /// A socket that sends only, on the interface of the URI.
+    pub fn open(uri: &Uri, vnet: bool, bypass: bool) -> Result<(SendTarget, Vec<PortSetting>)> {
         let (fd, facts) = shared::socket(uri)?;
         packet::set(&fd, libc::PACKET_QDISC_BYPASS, i32::from(bypass))
             .map_err(refused(uri, "to pass by the qdisc"))?;
@@ -78,10 +72,7 @@ impl SendTarget {
             setting("mtu", "", format!("{} B", facts.mtu), ""),
         ];
         let queue = if bypass { drop::DRIVER_BUSY } else { drop::QDISC_FULL };
-        let mut counters = refusing(&REFUSALS);
-        counters.drops.extend([drop::LINK_DOWN, queue].map(|name| PlaceDrop::new("kernel", name, 0)));
-        let watch = LinkWatch::new(&facts);
-        Ok((SendTarget { fd, watch, mtu: facts.mtu, vnet, queue, unsaid: false }, settings, counters))
+        Ok((SendTarget { fd, watch: LinkWatch::new(&facts), mtu: facts.mtu, vnet, queue }, settings))
     }
 
     /// The longest frame without a tag.
@@ -130,9 +121,7 @@ impl SendTarget {
 
     /// What the kernel allows for this frame: a tag (802.1Q alone, `packet_extra_vlan_len_allowed`) does not count.
     fn allowed(&self, slot: &Slot) -> usize {
-        // SAFETY: the caller has checked that there are 14 bytes; they are valid as long as the batch is.
-        let ethertype = unsafe { std::slice::from_raw_parts(slot.data.as_ptr().add(12), 2) };
-        self.longest() + if ethertype == [0x81, 0] { TAG } else { 0 }
+        self.longest() + if slot.bytes()[12..14] == [0x81, 0] { TAG } else { 0 }
     }
 
     /// Why a frame was refused that the kernel said nothing about.
@@ -143,7 +132,7 @@ impl SendTarget {
                 let offload = &slot.meta.offload;
                 match offload.segments {
                     // The kernel looks closer at a super-frame than `refusal` does; so does who cuts one here.
-                    Some(_) if Cut::new(bytes(slot), offload).is_err() => drop::INVALID_OFFLOAD,
+                    Some(_) if Cut::new(slot.bytes(), offload).is_err() => drop::INVALID_OFFLOAD,
                     None if slot.length as usize > self.allowed(slot) => drop::OVERSIZE,
                     _ => self.queue,
                 }
@@ -169,21 +158,12 @@ impl SendTarget {
             }
             _ => match self.watch.explain(&self.fd, error) {
                 PortError::Down => {
-                    self.unsaid = true;
+                    self.watch.unsaid = true;
                     Ok(None)
                 }
                 error => Err(error),
             },
         }
-    }
-
-    /// What a call of `transmit` answers that ended after so many frames.
-    pub fn answer(&mut self, sent: Transmitted) -> Result<Transmitted, PortError> {
-        if self.unsaid && sent.dealt == 0 {
-            self.unsaid = false;
-            return Err(PortError::Down);
-        }
-        Ok(sent)
     }
 
     /// Waits until the interface has freed everything; what is left, in frames (an upper limit: the kernel counts
@@ -200,12 +180,6 @@ impl SendTarget {
     }
 }
 
-/// The bytes of a frame.
-fn bytes(slot: &Slot) -> &[u8] {
-    // SAFETY: the bytes of a slot are valid as long as its batch is.
-    unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) }
-}
-
 /// The most that the kernel's buffer for a frame counts (`truesize`): the bytes rounded up to the next size of
 /// `kmalloc`, which is less than the double, and what belongs to every buffer.
 fn worst(length: u32) -> u64 {
@@ -214,7 +188,7 @@ fn worst(length: u32) -> u64 {
 
 /// The transmitting end.
 pub(in crate::port) struct PacketTransmitter {
-    way: SendTarget,
+    pub way: SendTarget,
     buffer: u64,
     headers: Vec<libc::mmsghdr>,
     /// Two for each frame: the virtio header (or nothing) and the bytes.
@@ -228,7 +202,7 @@ pub(in crate::port) struct PacketTransmitter {
     cut: Frames,
     /// When frames left, if that is asked for.
     stamps: Option<SentStamps>,
-    counters: TransmitCounters,
+    pub counters: TransmitCounters,
     settings: Vec<PortSetting>,
 }
 
@@ -243,7 +217,9 @@ impl PacketTransmitter {
         bypass: bool,
         join: usize,
     ) -> Result<PacketTransmitter> {
-        let (way, mut settings, mut counters) = SendTarget::open(uri, vnet, bypass)?;
+        let (way, mut settings) = SendTarget::open(uri, vnet, bypass)?;
+        let mut counters = refusing(&REFUSALS);
+        counters.drops.extend([drop::LINK_DOWN, way.queue].map(|name| PlaceDrop::new("kernel", name, 0)));
         counters.drops.extend(offload::REFUSALS.map(|name| PlaceDrop::new("port", name, 0)));
         if join > 1 {
             let note = "UDP frames of one flow and length leave as one super-frame, which the kernel cuts";
@@ -461,7 +437,12 @@ impl PacketTransmitter {
     }
 
     /// Sends some; false: no more can be sent now.
-    fn push(&mut self, slots: &mut [Slot], which: &[u16], sent: &mut Transmitted) -> Result<bool, PortError> {
+    pub(in crate::port) fn push(
+        &mut self,
+        slots: &mut [Slot],
+        which: &[u16],
+        sent: &mut Transmitted,
+    ) -> Result<bool, PortError> {
         let count = match self.prepare(slots, which) {
             Ok(count) => count,
             Err(drop::OFFLOAD) => {
@@ -511,9 +492,6 @@ impl Transmitter for PacketTransmitter {
         _hand: Hand,
     ) -> Result<Transmitted, PortError> {
         self.way.watch.check()?;
-        if self.way.unsaid {
-            return self.way.answer(Transmitted::default());
-        }
         let slots = batch.slots();
         let sent = match self.joiner.take() {
             Some(mut joiner) => {
@@ -524,7 +502,7 @@ impl Transmitter for PacketTransmitter {
             None => push_all(which, |rest, sent| self.push(slots, rest, sent))?,
         };
         self.counters.offered += sent.dealt as u64;
-        self.way.answer(sent)
+        self.way.watch.answer(sent)
     }
 
     fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {

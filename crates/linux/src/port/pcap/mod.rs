@@ -39,14 +39,9 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     }
     // A setting that nobody knows must not cost a file, so it is refused before one is made.
     uri.finish()?;
-    let mut port = Port { uri: uri.text.clone(), receiver: None, transmitter: None };
-    if wish.direction.receives() {
-        port.receiver = Some(Box::new(receive::PcapReceiver::open(&path, wish)?));
-    }
-    if wish.direction.transmits() {
-        port.transmitter = Some(Box::new(transmit::PcapTransmitter::create(&path, options)?));
-    }
-    Ok(port)
+    let receiver = || Ok(Box::new(receive::PcapReceiver::open(&path, wish)?) as _);
+    let transmitter = || Ok(Box::new(transmit::PcapTransmitter::create(&path, options)?) as _);
+    Port::with_ends(uri, wish, receiver, transmitter)
 }
 
 fn options(uri: &mut Uri, wish: &PortOptions) -> Result<Options> {

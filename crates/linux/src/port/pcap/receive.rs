@@ -18,17 +18,6 @@ use wire::pcap::{Damage, Direction, Fault, Frame, Interface, Item, Link, Reader,
 /// Bytes that are read at once; it grows for a block that is longer (at most to [`wire::pcap::MAX_BLOCK`]).
 const BUFFER: usize = 1 << 20;
 
-/// Why there are no more frames.
-enum End {
-    /// The file is at its end, which may be in the middle of a record: whoever wrote it was killed, and every frame
-    /// before that is good. The notes say it.
-    Over,
-    /// What is wrong with it.
-    Malformed(String),
-    /// It could not be read.
-    Failed(io::ErrorKind, String),
-}
-
 /// A capture file as a receiver.
 pub(super) struct PcapReceiver {
     name: String,
@@ -40,7 +29,9 @@ pub(super) struct PcapReceiver {
     end: usize,
     /// Bytes that the reader wants before it can go on.
     need: usize,
-    ended: Option<End>,
+    /// Why there are no more frames. The end may be in the middle of a record: whoever wrote it was killed, and every frame
+    /// before that is good. The notes say it.
+    ended: Option<PortError>,
     batch: BatchBuilder,
     /// Where in the buffer the frame of each slot begins.
     places: Vec<usize>,
@@ -91,10 +82,10 @@ impl PcapReceiver {
         }
         let first = self.reader.interfaces().first().map(|interface| interface.link);
         match (&self.ended, first) {
-            (Some(End::Malformed(what)), _) => Err(Problem::input(what.clone())
+            (Some(PortError::Malformed(what)), _) => Err(Problem::input(what.clone())
                 .at(&self.name)
                 .help("pcap and pcapng can be read, plain or compressed with gzip or zstd")),
-            (Some(End::Failed(_, what)), _) => Err(Problem::input(what.clone()).at(&self.name)),
+            (Some(PortError::Io(error)), _) => Err(Problem::input(error.to_string()).at(&self.name)),
             (_, Some(link)) if link != Link::ETHERNET && !self.any_link => {
                 Err(Problem::input(not_ethernet(link)).at(&self.name).help("capture and count it instead"))
             }
@@ -143,13 +134,13 @@ impl PcapReceiver {
     }
 
     /// The end of a file that is not whole: the rest is missing, or what is there is wrong.
-    fn cut_or(&mut self, is_cut: bool, what: String) -> End {
+    fn cut_or(&mut self, is_cut: bool, what: String) -> PortError {
         // Without an interface it has not even begun.
         if !is_cut || self.reader.interfaces().is_empty() {
-            return End::Malformed(what);
+            return PortError::Malformed(what);
         }
         self.notes.push(what);
-        End::Over
+        PortError::Ended
     }
 
     /// Takes the frames that are in the buffer, up to a limit.
@@ -160,7 +151,7 @@ impl PcapReceiver {
                 Ok(Some(Item::Frame(frame))) => {
                     let link = self.reader.interfaces()[frame.interface as usize].link;
                     if link != Link::ETHERNET && !self.any_link {
-                        self.ended = Some(End::Malformed(not_ethernet(link)));
+                        self.ended = Some(PortError::Malformed(not_ethernet(link)));
                         return;
                     }
                     self.lend(&frame, before);
@@ -215,7 +206,7 @@ impl PcapReceiver {
         match self.source.read(&mut self.buffer[self.end..], deadline) {
             Ok(0) => {
                 match self.reader.end(&self.buffer[..self.end]) {
-                    Ok(()) => self.ended = Some(End::Over),
+                    Ok(()) => self.ended = Some(PortError::Ended),
                     Err(damage) => self.malformed(&damage),
                 }
                 Ok(())
@@ -234,7 +225,7 @@ impl PcapReceiver {
     }
 
     #[cold]
-    fn unreadable(&mut self, error: &io::Error) -> End {
+    fn unreadable(&mut self, error: &io::Error) -> PortError {
         let frames = self.reader.frames();
         match error.kind() {
             io::ErrorKind::UnexpectedEof => {
@@ -247,7 +238,7 @@ impl PcapReceiver {
             }
             kind => {
                 let what = format!("cannot be read: {error}; {} before that", good(frames));
-                End::Failed(kind, what)
+                PortError::Io(io::Error::new(kind, what))
             }
         }
     }
@@ -270,9 +261,9 @@ impl PcapReceiver {
 
     fn over(&self) -> Option<PortError> {
         Some(match self.ended.as_ref()? {
-            End::Over => PortError::Ended,
-            End::Malformed(what) => PortError::Malformed(what.clone()),
-            End::Failed(kind, what) => PortError::Io(io::Error::new(*kind, what.clone())),
+            PortError::Malformed(what) => PortError::Malformed(what.clone()),
+            PortError::Io(error) => PortError::Io(io::Error::new(error.kind(), error.to_string())),
+            _ => PortError::Ended,
         })
     }
 }

@@ -18,7 +18,7 @@ mod slots;
 mod transmit;
 
 use super::packet::shared::{Fanout, take_fanout};
-use super::{Port, PortOptions, Transmitter, Uri};
+use super::{Port, PortOptions, Uri};
 use record::Result;
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -68,15 +68,8 @@ struct Asked {
 pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let asked = take(uri, wish)?;
     uri.finish()?;
-    let mut port = Port { uri: uri.text.clone(), receiver: None, transmitter: None };
-    if wish.direction.receives() {
-        port.receiver = Some(receive::open(uri, wish, &asked)?);
-    }
-    if wish.direction.transmits() {
-        let transmitter = transmit::RingTransmitter::open(uri, &asked)?;
-        port.transmitter = Some(Box::new(transmitter) as Box<dyn Transmitter>);
-    }
-    Ok(port)
+    let transmitter = || Ok(Box::new(transmit::RingTransmitter::open(uri, &asked)?) as _);
+    Port::with_ends(uri, wish, || receive::open(uri, wish, &asked), transmitter)
 }
 
 fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Asked> {

@@ -25,12 +25,37 @@ const COPY_START: usize = 64;
 /// `TP_STATUS_COPY`.
 const QUEUED: u32 = 1 << 1;
 
+/// A ring of slots of one size, for either direction: the first word of each is its status.
+#[derive(Debug)]
+pub struct SlotRing {
+    map: Mapping,
+    pub slot: usize,
+    pub count: usize,
+}
+
+impl SlotRing {
+    /// A ring that was just mapped.
+    pub fn new(map: Mapping, slot: usize) -> SlotRing {
+        SlotRing { count: map.bytes() / slot, map, slot }
+    }
+
+    /// Where a slot begins.
+    pub fn start(&self, index: usize) -> NonNull<u8> {
+        // SAFETY: `index` is less than the number of slots in the mapping.
+        unsafe { self.map.base().add(index * self.slot) }
+    }
+
+    /// Who has a slot.
+    pub fn status(&self, index: usize) -> &AtomicU32 {
+        // SAFETY: the first word of a slot is its status; the kernel and we change it only as a whole.
+        unsafe { AtomicU32::from_ptr(self.start(index).as_ptr().cast()) }
+    }
+}
+
 /// The ring, and how far it was read.
 #[derive(Debug)]
 pub struct Slots {
-    map: Mapping,
-    slot: usize,
-    count: usize,
+    ring: SlotRing,
     vnet: bool,
     head: usize,
     /// Slots before `head` whose frames are lent.
@@ -41,32 +66,21 @@ pub struct Slots {
 impl Slots {
     /// A ring that was just mapped.
     pub fn new(map: Mapping, asked: &Asked) -> io::Result<Slots> {
-        let (slot, copies) = (asked.shape.slot as usize, Mapping::anonymous(COPIES * COPY)?);
-        let count = map.bytes() / slot;
-        Ok(Slots { map, slot, count, vnet: asked.vnet, head: 0, lent: 0, copies })
-    }
-
-    fn start(&self, index: usize) -> NonNull<u8> {
-        // SAFETY: `index` is less than the number of slots in the mapping.
-        unsafe { self.map.base().add(index * self.slot) }
-    }
-
-    fn status(&self, index: usize) -> &AtomicU32 {
-        // SAFETY: the first word of a slot is its status; the kernel and we change it only as a whole.
-        unsafe { AtomicU32::from_ptr(self.start(index).as_ptr().cast()) }
+        let ring = SlotRing::new(map, asked.shape.slot as usize);
+        Ok(Slots { ring, vnet: asked.vnet, head: 0, lent: 0, copies: Mapping::anonymous(COPIES * COPY)? })
     }
 
     /// Gives back what was lent. Only called when no batch is out.
     fn give_back(&mut self) {
         for behind in (1..=self.lent).rev() {
-            let index = (self.head + self.count - behind) % self.count;
-            self.status(index).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+            let index = (self.head + self.ring.count - behind) % self.ring.count;
+            self.ring.status(index).store(libc::TP_STATUS_KERNEL, Ordering::Release);
         }
         self.lent = 0;
     }
 
     fn found(&self, index: usize) -> Found {
-        let start = self.start(index);
+        let start = self.ring.start(index);
         // SAFETY: the slot is ours, and the kernel has written its header; `struct sockaddr_ll` follows.
         let (header, kind) =
             unsafe { (start.cast::<libc::tpacket2_hdr>().read(), kind_of::<libc::tpacket2_hdr>(start)) };
@@ -78,7 +92,7 @@ impl Slots {
             wire_length: header.tp_len,
             // What was before the frame has been read; all of it may be overwritten.
             headroom: u32::from(header.tp_mac),
-            tailroom: (self.slot as u32).saturating_sub(used),
+            tailroom: (self.ring.slot as u32).saturating_sub(used),
             status: header.tp_status,
             tag: shared::tag(header.tp_status, header.tp_vlan_tci, header.tp_vlan_tpid),
             stamp: stamps::of_ring(header.tp_sec, header.tp_nsec, header.tp_status),
@@ -111,13 +125,13 @@ impl Source for Slots {
     fn lend(&mut self, fd: BorrowedFd<'_>, limit: usize, batch: &mut BatchBuilder) -> io::Result<bool> {
         self.give_back();
         let mut copies = 0;
-        while batch.slots.len() < limit && self.lent < self.count && copies < COPIES {
-            let status = self.status(self.head).load(Ordering::Acquire);
+        while batch.slots.len() < limit && self.lent < self.ring.count && copies < COPIES {
+            let status = self.ring.status(self.head).load(Ordering::Acquire);
             if status & libc::TP_STATUS_USER == 0 {
                 break;
             }
             let mut found = self.found(self.head);
-            self.head = (self.head + 1) % self.count;
+            self.head = (self.head + 1) % self.ring.count;
             self.lent += 1;
             if status & QUEUED != 0 && self.fetch(fd, copies, &mut found) {
                 copies += 1;

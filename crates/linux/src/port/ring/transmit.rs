@@ -17,13 +17,13 @@ use super::super::sending::push_all;
 use super::super::told::setting;
 use super::super::{Hand, PortError, TransmitCounters, Transmitted, Transmitter, Uri};
 use super::Asked;
+use super::slots::SlotRing;
 use crate::sys::packet::{self, Mapping};
 use crate::sys::socket;
 use record::{PortSetting, Problem, Result, drop};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::offload;
 
@@ -41,17 +41,14 @@ const CALL: usize = 128;
 
 /// The transmitting end.
 pub struct RingTransmitter {
-    map: Mapping,
+    ring: SlotRing,
     way: SendTarget,
-    /// For super-frames, which are longer than a slot, and frames that must be finished before they are sent.
+    /// For super-frames, which are longer than a slot, and frames that must be finished before they are sent; it counts all.
     side: PacketTransmitter,
-    slot: usize,
-    count: usize,
     /// Slot of the next frame.
     head: usize,
     /// Slots behind `head` that are not known to be free again.
     pending: usize,
-    counters: TransmitCounters,
     completed: u64,
     settings: Vec<PortSetting>,
 }
@@ -59,7 +56,7 @@ pub struct RingTransmitter {
 impl RingTransmitter {
     /// Opens it as asked.
     pub fn open(uri: &Uri, asked: &Asked) -> Result<RingTransmitter> {
-        let (way, mut settings, counters) = SendTarget::open(uri, asked.vnet, asked.bypass)?;
+        let (way, mut settings) = SendTarget::open(uri, asked.vnet, asked.bypass)?;
         let slot = (START + offload::HEADER + way.longest() + 8).next_power_of_two().max(2048);
         let block = slot.max(64 << 10);
         let blocks = (asked.tx_frames as usize * slot).div_ceil(block);
@@ -88,34 +85,21 @@ impl RingTransmitter {
         ));
         let side = PacketTransmitter::open(uri, asked.vnet, asked.bypass, 1)?;
         Ok(RingTransmitter {
-            map,
+            ring: SlotRing::new(map, slot),
             way,
             side,
-            slot,
-            count,
             head: 0,
             pending: 0,
-            counters,
             completed: 0,
             settings,
         })
     }
 
-    fn start(&self, index: usize) -> NonNull<u8> {
-        // SAFETY: `index` is less than the number of slots in the mapping.
-        unsafe { self.map.base().add(index * self.slot) }
-    }
-
-    fn status(&self, index: usize) -> &AtomicU32 {
-        // SAFETY: the first word of a slot is its status; the kernel and we change it only as a whole.
-        unsafe { AtomicU32::from_ptr(self.start(index).as_ptr().cast()) }
-    }
-
     /// Looks which slots are free again, from the oldest on.
     fn reap(&mut self) {
         while self.pending > 0 {
-            let oldest = (self.head + self.count - self.pending) % self.count;
-            if self.status(oldest).load(Ordering::Acquire) & STATE != AVAILABLE {
+            let oldest = (self.head + self.ring.count - self.pending) % self.ring.count;
+            if self.ring.status(oldest).load(Ordering::Acquire) & STATE != AVAILABLE {
                 return;
             }
             self.pending -= 1;
@@ -128,7 +112,7 @@ impl RingTransmitter {
         let mut length = frame.length as usize;
         // SAFETY: the slot is free, hence ours; `room` has checked that header and frame fit into it.
         unsafe {
-            let start = self.start(index);
+            let start = self.ring.start(index);
             let mut to = start.add(START);
             if self.way.vnet {
                 to.cast::<[u8; offload::HEADER]>().write(frame.meta.offload.write());
@@ -138,13 +122,13 @@ impl RingTransmitter {
             std::ptr::copy_nonoverlapping(frame.data.as_ptr(), to.as_ptr(), frame.length as usize);
             start.add(LENGTH).cast::<u32>().write(length as u32);
         }
-        self.status(index).store(ASKING, Ordering::Release);
-        self.counters.copied += 1;
+        self.ring.status(index).store(ASKING, Ordering::Release);
+        self.side.counters.copied += 1;
     }
 
     /// The longest frame that fits into a slot.
     fn room(&self) -> usize {
-        self.slot - START - offload::HEADER
+        self.ring.slot - START - offload::HEADER
     }
 
     /// Tells the kernel to send; it does so before it returns.
@@ -168,7 +152,7 @@ impl RingTransmitter {
     /// Fills slots until one call is full, the ring is full, or a frame must be treated on its own. How many, and why
     /// the next one is refused if it is.
     fn prepare(&mut self, slots: &[Slot], which: &[u16]) -> (usize, Option<&'static str>) {
-        let free = (self.count - self.pending).min(CALL);
+        let free = (self.ring.count - self.pending).min(CALL);
         for (filled, &index) in which.iter().take(free).enumerate() {
             let frame = &slots[usize::from(index)];
             if let Some(reason) = self.way.refusal(frame) {
@@ -177,7 +161,7 @@ impl RingTransmitter {
             if frame.length as usize > self.room() {
                 return (filled, None);
             }
-            self.fill((self.head + filled) % self.count, frame);
+            self.fill((self.head + filled) % self.ring.count, frame);
         }
         (which.len().min(free), None)
     }
@@ -185,19 +169,20 @@ impl RingTransmitter {
     /// How many of the slots just filled the kernel has taken; the others are taken back. True beside it: the first of
     /// these was found wrong.
     fn taken(&mut self, filled: usize) -> (usize, bool) {
-        let state = |at: usize| self.status((self.head + at) % self.count).load(Ordering::Acquire) & STATE;
+        let state =
+            |at: usize| self.ring.status((self.head + at) % self.ring.count).load(Ordering::Acquire) & STATE;
         let taken = (0..filled).take_while(|&at| !matches!(state(at), ASKING | WRONG)).count();
         let wrong = taken < filled && state(taken) == WRONG;
         for at in taken..filled {
-            self.status((self.head + at) % self.count).store(AVAILABLE, Ordering::Release);
+            self.ring.status((self.head + at) % self.ring.count).store(AVAILABLE, Ordering::Release);
         }
-        self.head = (self.head + taken) % self.count;
+        self.head = (self.head + taken) % self.ring.count;
         self.pending += taken;
         (taken, wrong)
     }
 
     fn refuse(&mut self, reason: &'static str, sent: &mut Transmitted) {
-        self.counters.refuse(reason, 1);
+        self.side.counters.refuse(reason, 1);
         sent.dealt += 1;
         sent.refused += 1;
     }
@@ -213,13 +198,13 @@ impl RingTransmitter {
         let (filled, reason) = self.prepare(batch.slots(), which);
         if filled == 0 {
             return match reason {
-                Some(drop::OFFLOAD) => self.aside(batch, which[0], sent),
+                Some(drop::OFFLOAD) => self.aside(batch.slots(), which[0], sent),
                 Some(reason) => {
                     self.refuse(reason, sent);
                     Ok(true)
                 }
-                None if self.pending == self.count => Ok(false),
-                None => self.aside(batch, which[0], sent),
+                None if self.pending == self.ring.count => Ok(false),
+                None => self.aside(batch.slots(), which[0], sent),
             };
         }
         let said = self.kick();
@@ -228,8 +213,8 @@ impl RingTransmitter {
             self.way.watch.passes();
         }
         let length = |&index: &u16| u64::from(batch.bytes(usize::from(index)).len() as u32);
-        self.counters.accepted += taken as u64;
-        self.counters.bytes += which[..taken].iter().map(length).sum::<u64>();
+        self.side.counters.accepted += taken as u64;
+        self.side.counters.bytes += which[..taken].iter().map(length).sum::<u64>();
         sent.dealt += taken;
         if wrong {
             // The call tells what was wrong with that slot: an MTU that became smaller meanwhile, or what is told of its
@@ -251,17 +236,14 @@ impl RingTransmitter {
         }
     }
 
-    /// Sends a super-frame, or a frame that must be finished first, by the other socket. The order is kept: what is in the ring has been sent.
-    fn aside(
-        &mut self,
-        batch: &mut Batch<'_>,
-        index: u16,
-        sent: &mut Transmitted,
-    ) -> Result<bool, PortError> {
-        let one = self.side.transmit(batch, &[index], Hand::Copy)?;
-        sent.dealt += one.dealt;
-        sent.refused += one.refused;
-        Ok(one.dealt == 1)
+    /// Sends a super-frame, or a frame that must be finished first, by the other socket. The order is kept: what is in the
+    /// ring has been sent. Nothing is reported of it; it is few, and complete when it is accepted.
+    fn aside(&mut self, slots: &mut [Slot], index: u16, sent: &mut Transmitted) -> Result<bool, PortError> {
+        let before = self.side.counters.accepted;
+        let some = self.side.push(slots, &[index], sent)?;
+        self.completed += self.side.counters.accepted - before;
+        // It may have found the link down.
+        self.side.way.watch.check().map(|()| some)
     }
 }
 
@@ -273,12 +255,9 @@ impl Transmitter for RingTransmitter {
         _hand: Hand,
     ) -> Result<Transmitted, PortError> {
         self.way.watch.check()?;
-        if self.way.unsaid {
-            return self.way.answer(Transmitted::default());
-        }
         let sent = push_all(which, |rest, sent| self.push(batch, rest, sent))?;
-        self.counters.offered += sent.dealt as u64;
-        self.way.answer(sent)
+        self.side.counters.offered += sent.dealt as u64;
+        self.way.watch.answer(sent)
     }
 
     fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
@@ -297,18 +276,7 @@ impl Transmitter for RingTransmitter {
 
     fn counters(&mut self) -> TransmitCounters {
         self.reap();
-        let mut counters = self.side.counters();
-        counters.offered = self.counters.offered;
-        counters.accepted += self.counters.accepted;
-        counters.bytes += self.counters.bytes;
-        // Of what went by the other socket nothing is reported; it is few, and counted as it was accepted.
-        counters.completed = Some(self.completed + counters.accepted - self.counters.accepted);
-        counters.copied = self.counters.copied;
-        // Those of the other socket begin with the same reasons.
-        for (drop, own) in counters.drops.iter_mut().zip(&self.counters.drops) {
-            drop.count += own.count;
-        }
-        counters
+        TransmitCounters { completed: Some(self.completed), ..self.side.counters() }
     }
 
     fn settings(&self) -> &[PortSetting] {

@@ -11,7 +11,6 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use record::{PlaceDrop, PortSetting, drop};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::layers::Layers;
@@ -153,26 +152,24 @@ impl XdpReceiver {
                 home: Home::Chunk { area: Arc::as_ptr(&area), number },
                 meta: Meta { wire_length: length, stamp, way: FrameDirection::In, ..Meta::default() },
             };
-            // SAFETY: as above, and nobody else has the chunk.
-            let bytes = unsafe { as_slice(data, length) };
-            let wanted = self.batch.wanted(bytes, length);
+            let wanted = self.batch.wanted(slot.bytes(), length);
             if wanted == 0 {
                 self.spare.push(number);
                 continue;
             }
-            self.settle_checksum(bytes, &mut slot.meta);
+            self.settle_checksum(&mut slot);
             self.batch.add(slot, wanted);
         }
         self.rings.frames.release();
     }
 
     /// AF_XDP does not say when a checksum was left to the hardware: it shows in the field itself.
-    fn settle_checksum(&mut self, bytes: &mut [u8], meta: &mut Meta) {
-        let Some(partial) = offload::pseudo_only(bytes) else { return };
+    fn settle_checksum(&mut self, slot: &mut Slot) {
+        let Some(partial) = offload::pseudo_only(slot.bytes()) else { return };
         match self.checksums {
-            Checksums::Keep => meta.offload.partial = Some(partial),
+            Checksums::Keep => slot.meta.offload.partial = Some(partial),
             Checksums::Complete => {
-                self.completed_checksums += u64::from(complete(bytes, partial));
+                self.completed_checksums += u64::from(complete(slot.bytes_mut(), partial));
             }
         }
     }
@@ -182,13 +179,6 @@ impl XdpReceiver {
 pub(super) fn complete(bytes: &mut [u8], partial: offload::Partial) -> bool {
     let end = Layers::of(bytes).map_or(bytes.len(), |layers| layers.end.min(bytes.len()));
     offload::complete(&mut bytes[..end], partial).is_ok()
-}
-
-/// # Safety
-/// The bytes must be valid and nobody else's for as long as the slice lives.
-unsafe fn as_slice<'a>(data: NonNull<u8>, length: u32) -> &'a mut [u8] {
-    // SAFETY: promised by the caller.
-    unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), length as usize) }
 }
 
 impl Receiver for XdpReceiver {

@@ -92,9 +92,7 @@ impl XdpTransmitter {
         if slot.length <= self.longest {
             return self.longest;
         }
-        // SAFETY: a frame that is longer than the shortest MTU has these bytes, and the batch lends them.
-        let kind = unsafe { std::slice::from_raw_parts(slot.data.as_ptr().add(12), 2) };
-        let tag = if matches!(kind, [0x81, 0x00] | [0x88, 0xa8]) { 4 } else { 0 };
+        let tag = if matches!(slot.bytes()[12..14], [0x81, 0x00] | [0x88, 0xa8]) { 4 } else { 0 };
         (self.longest + tag).min(self.socket.area.chunk_bytes())
     }
 
@@ -155,9 +153,7 @@ impl XdpTransmitter {
     /// Cuts a super-frame into chunks of its own, all of it or nothing.
     fn send_pieces(&mut self, slot: &Slot) -> Outcome {
         let area = self.socket.area.clone();
-        // SAFETY: the slot holds its bytes as long as the batch is borrowed.
-        let bytes = unsafe { std::slice::from_raw_parts(slot.data.as_ptr(), slot.length as usize) };
-        let cut = match Cut::new(bytes, &slot.meta.offload) {
+        let cut = match Cut::new(slot.bytes(), &slot.meta.offload) {
             Ok(cut) if cut.longest() <= self.longest as usize && cut.count() <= self.frames as usize => cut,
             _ => return Outcome::Refused(drop::SUPER_FRAME),
         };
