@@ -68,8 +68,12 @@ pub fn bind(fd: impl AsFd, index: i32, protocol: u16) -> io::Result<()> {
 /// # Errors
 /// What getsockname(2) says.
 pub fn bound_to(fd: impl AsFd) -> io::Result<i32> {
-    let address: nixsock::LinkAddr = nixsock::getsockname(fd.as_fd().as_raw_fd())?;
-    Ok(address.ifindex() as i32)
+    // nix wants an address of full length, which the kernel does not tell.
+    let mut address: libc::sockaddr_ll = zeroed();
+    let mut length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into a live struct of that size.
+    let rc = unsafe { libc::getsockname(fd.as_fd().as_raw_fd(), (&raw mut address).cast(), &raw mut length) };
+    Ok(Errno::result(rc).map(|_| address.sll_ifindex)?)
 }
 
 /// A request about the interface of that name; `ENODEV` for a name that no interface can have.
