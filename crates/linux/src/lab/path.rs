@@ -22,12 +22,11 @@ use crate::netlink::{LinkState, Netlink, Route};
 /// A station of IP or of a bridge: node by number, interface by index.
 type Place = (usize, u32);
 
-/// What the walk asks the machine: a trait, so that the walk can be tested on data.
-trait Machine {
+/// What the walk asks: nodes with their names, links and addresses, and routes.
+struct Machine<'a> {
+    nodes: Vec<Seen>,
     /// The route of a node to an address; none when it has none.
-    fn route(&self, node: usize, to: IpAddr) -> Option<Route>;
-    /// The nodes with their names, links and addresses.
-    fn nodes(&self) -> &[Seen];
+    route: &'a dyn Fn(usize, IpAddr) -> Option<Route>,
 }
 
 /// One node as the kernel shows it.
@@ -38,21 +37,6 @@ struct Seen {
     addresses: Vec<(u32, IpAddr)>,
     /// A program hands frames on from every link to every other.
     forwards: bool,
-}
-
-struct Kernel<'a> {
-    lab: &'a Lab,
-    seen: Vec<Seen>,
-}
-
-impl Machine for Kernel<'_> {
-    fn route(&self, node: usize, to: IpAddr) -> Option<Route> {
-        self.lab.nodes()[node].ask(|netlink: &mut Netlink| netlink.route(to)).ok().flatten()
-    }
-
-    fn nodes(&self) -> &[Seen] {
-        &self.seen
-    }
 }
 
 impl Lab {
@@ -68,9 +52,10 @@ impl Lab {
                 .help("name two different nodes"));
         }
         let asked = self.address_of(to, family).and_then(|address| {
-            let kernel = Kernel { lab: self, seen: self.look() };
+            let route = |node: usize, to| self.nodes()[node].ask(|netlink| netlink.route(to)).ok().flatten();
+            let machine = Machine { nodes: self.look(), route: &route };
             let number = |name: &str| self.nodes().iter().position(|node| node.name() == name);
-            walk(&kernel, number(start)?, number(end)?, address)
+            machine.walk(number(start)?, number(end)?, address)
         });
         if let Some(forward) = asked {
             return Ok(Path { forward, back: vec![], source: "routes".into() });
@@ -98,165 +83,124 @@ impl Lab {
     }
 }
 
-/// Follows the kernels' routes; none when they lead nowhere, in a circle, or to another node.
-fn walk(machine: &dyn Machine, from: usize, to: usize, address: IpAddr) -> Option<Vec<Hop>> {
-    let mut hops = vec![];
-    let (mut node, mut ingress): (usize, Option<u32>) = (from, None);
-    let mut visited = BTreeSet::new();
-    while visited.insert(node) {
-        let route = machine.route(node, address)?;
-        if route.local {
-            hops.push(ip_hop(machine, node, NodeRole::Receiver, ingress, None)?);
-            return (node == to && node != from).then_some(hops);
+/// Where a search ended, and the bridges on the way, last first.
+type Found = (Place, Vec<Hop>);
+
+impl Machine<'_> {
+    /// Follows the kernels' routes; none when they lead nowhere, in a circle, or to another node.
+    fn walk(&self, from: usize, to: usize, address: IpAddr) -> Option<Vec<Hop>> {
+        let mut hops = vec![];
+        let (mut node, mut ingress): (usize, Option<u32>) = (from, None);
+        let mut visited = BTreeSet::new();
+        while visited.insert(node) {
+            let route = (self.route)(node, address)?;
+            if route.local {
+                hops.push(self.hop(node, NodeRole::Receiver, [ingress, None, None])?);
+                return (node == to && node != from).then_some(hops);
+            }
+            let role = if node == from { NodeRole::Sender } else { NodeRole::Router };
+            hops.push(self.hop(node, role, [ingress, Some(route.interface), None])?);
+            let target = self.owner(route.via.unwrap_or(address), node)?;
+            let arrival = self.cross((node, route.interface), target, &mut hops)?;
+            (node, ingress) = (arrival.0, Some(arrival.1));
         }
-        let role = if node == from { NodeRole::Sender } else { NodeRole::Router };
-        hops.push(ip_hop(machine, node, role, ingress, Some(route.interface))?);
-        let target = owner(machine, route.via.unwrap_or(address), node)?;
-        let arrival = cross(machine, (node, route.interface), target, &mut hops)?;
-        (node, ingress) = (arrival.0, Some(arrival.1));
+        None
     }
-    None
-}
 
-fn ip_hop(
-    machine: &dyn Machine,
-    node: usize,
-    role: NodeRole,
-    ingress: Option<u32>,
-    egress: Option<u32>,
-) -> Option<Hop> {
-    let seen = &machine.nodes()[node];
-    let name = |index: u32| seen.links.get(&index).map(|link| link.name.clone());
-    let named = |index: Option<u32>| index.map_or(Some(None), |index| name(index).map(Some));
-    Some(Hop {
-        node: seen.name.clone(),
-        role,
-        ingress: named(ingress)?,
-        egress: named(egress)?,
-        bridge: None,
-    })
-}
+    /// A station with the names of its interfaces: ingress, egress and bridge.
+    fn hop(&self, node: usize, role: NodeRole, interfaces: [Option<u32>; 3]) -> Option<Hop> {
+        let seen = &self.nodes[node];
+        let named = |index| seen.links.get(&index).map(|link| link.name.clone());
+        if interfaces.into_iter().flatten().any(|index| named(index).is_none()) {
+            return None;
+        }
+        let [ingress, egress, bridge] = interfaces.map(|index| index.and_then(named));
+        Some(Hop { node: seen.name.clone(), role, ingress, egress, bridge })
+    }
 
-/// The node that has an address, other than the one that asks. Neighbours answer for addresses of all their interfaces,
-/// so the interface does not matter.
-fn owner(machine: &dyn Machine, address: IpAddr, asker: usize) -> Option<usize> {
-    let has = |seen: &Seen| {
-        seen.addresses.iter().any(|(_, own)| *own == address) || is_link_local_of(seen, address)
-    };
-    machine.nodes().iter().enumerate().position(|(number, seen)| number != asker && has(seen))
+    /// The node that has an address, other than the one that asks. Neighbours answer for addresses of all their interfaces,
+    /// so the interface does not matter.
+    fn owner(&self, address: IpAddr, asker: usize) -> Option<usize> {
+        let has = |seen: &Seen| {
+            seen.addresses.iter().any(|(_, own)| *own == address) || is_link_local_of(seen, address)
+        };
+        self.nodes.iter().enumerate().position(|(number, seen)| number != asker && has(seen))
+    }
+
+    /// From an IP interface over links and bridges to the interface where the target node takes frames; adds the bridges
+    /// on the way to `hops`. A depth-first search over ports, each bridge once.
+    fn cross(&self, from: Place, target: usize, hops: &mut Vec<Hop>) -> Option<Place> {
+        let mut passed = BTreeSet::new();
+        let is_bridge = self.nodes[from.0].links.get(&from.1)?.kind == "bridge";
+        let (found, way) = match is_bridge {
+            true => self.through(from, Some(from.1), target, &mut passed)?,
+            false => self.over_link(from, target, &mut passed)?,
+        };
+        hops.extend(way.into_iter().rev());
+        Some(found)
+    }
+
+    fn over_link(&self, out: Place, target: usize, passed: &mut BTreeSet<Place>) -> Option<Found> {
+        let into = self.other_end(out)?;
+        let seen = &self.nodes[into.0];
+        match seen.links.get(&into.1)?.master {
+            0 if seen.forwards => self.through(into, None, target, passed),
+            0 => (into.0 == target).then_some((into, vec![])),
+            bridge => self.through(into, Some(bridge), target, passed),
+        }
+    }
+
+    /// On from where a frame came in: by a bridge, which is the entry itself when its own node sends, or by a program (none).
+    /// What a program does with a frame nobody can ask the kernel; what it can do is to hand it to any of its other links.
+    fn through(
+        &self,
+        entry: Place,
+        bridge: Option<u32>,
+        target: usize,
+        passed: &mut BTreeSet<Place>,
+    ) -> Option<Found> {
+        let (node, ingress) = entry;
+        // No interface has the index 0: it stands for the program.
+        if !passed.insert((node, bridge.unwrap_or(0))) {
+            return None;
+        }
+        let seen = &self.nodes[node];
+        let role = bridge.map_or(NodeRole::Forwarder, |_| NodeRole::Bridge);
+        let hop = |egress: u32| self.hop(node, role, [Some(ingress), Some(egress), bridge]);
+        // The bridge's own node may be the target: the frame goes up into its IP stack.
+        let own = bridge.filter(|own| seen.addresses.iter().any(|(index, _)| index == own));
+        if let Some(own) = own.filter(|own| node == target && ingress != *own) {
+            return Some(((node, own), vec![hop(own)?]));
+        }
+        let leads_on = |link: &&LinkState| match bridge {
+            Some(bridge) => link.master == bridge && link.port_state.is_none_or(|state| state == 3),
+            None => link.kind == "veth",
+        };
+        for port in seen.links.values().filter(|link| link.index != ingress).filter(leads_on) {
+            if let Some((found, mut way)) = self.over_link((node, port.index), target, passed) {
+                way.push(hop(port.index)?);
+                return Some((found, way));
+            }
+        }
+        None
+    }
+
+    /// The other end of a veth: each end names the other's index, and indexes of a lab are different.
+    fn other_end(&self, (node, index): Place) -> Option<Place> {
+        let link = self.nodes[node].links.get(&index)?;
+        if link.peer == 0 || link.kind != "veth" {
+            return None;
+        }
+        self.nodes.iter().enumerate().find_map(|(number, seen)| {
+            let peer = seen.links.get(&link.peer)?;
+            (peer.kind == "veth" && peer.peer == index).then_some((number, peer.index))
+        })
+    }
 }
 
 /// A lab's link-local addresses end with the index of their interface.
 fn is_link_local_of(seen: &Seen, address: IpAddr) -> bool {
     seen.links.keys().any(|&index| crate::netlink::link_local(index).address == address)
-}
-
-/// From an IP interface over links and bridges to the interface where the target node takes frames; adds the bridges
-/// on the way to `hops`. A depth-first search over ports, each bridge once.
-fn cross(machine: &dyn Machine, from: Place, target: usize, hops: &mut Vec<Hop>) -> Option<Place> {
-    let mut bridges = BTreeSet::new();
-    let is_bridge = machine.nodes()[from.0].links.get(&from.1)?.kind == "bridge";
-    let (found, way) = match is_bridge {
-        true => through_bridge(machine, (from.0, from.1), from, target, &mut bridges)?,
-        false => over_link(machine, from, target, &mut bridges)?,
-    };
-    hops.extend(way.into_iter().rev());
-    Some(found)
-}
-
-/// Where a search ended, and the bridges on the way, last first.
-type Found = (Place, Vec<Hop>);
-
-fn over_link(
-    machine: &dyn Machine,
-    out: Place,
-    target: usize,
-    bridges: &mut BTreeSet<Place>,
-) -> Option<Found> {
-    let into = other_end(machine, out)?;
-    let master = machine.nodes()[into.0].links.get(&into.1)?.master;
-    match master {
-        0 if machine.nodes()[into.0].forwards => through_program(machine, into, target, bridges),
-        0 => (into.0 == target).then_some((into, vec![])),
-        bridge => through_bridge(machine, (into.0, bridge), into, target, bridges),
-    }
-}
-
-/// `entry` is the port, or the bridge itself when its own node sends.
-fn through_bridge(
-    machine: &dyn Machine,
-    bridge: Place,
-    entry: Place,
-    target: usize,
-    bridges: &mut BTreeSet<Place>,
-) -> Option<Found> {
-    if !bridges.insert(bridge) {
-        return None;
-    }
-    let seen = &machine.nodes()[bridge.0];
-    let hop = |egress: u32| -> Option<Hop> {
-        Some(Hop {
-            node: seen.name.clone(),
-            role: NodeRole::Bridge,
-            ingress: Some(seen.links.get(&entry.1)?.name.clone()),
-            egress: Some(seen.links.get(&egress)?.name.clone()),
-            bridge: Some(seen.links.get(&bridge.1)?.name.clone()),
-        })
-    };
-    // The bridge's own node may be the target: the frame goes up into its IP stack.
-    if bridge.0 == target && entry.1 != bridge.1 && seen.addresses.iter().any(|(index, _)| *index == bridge.1)
-    {
-        return Some((bridge, vec![hop(bridge.1)?]));
-    }
-    let forwards = |link: &LinkState| link.port_state.is_none_or(|state| state == 3);
-    let ports =
-        seen.links.values().filter(|link| link.master == bridge.1 && link.index != entry.1 && forwards(link));
-    for port in ports {
-        if let Some((found, mut way)) = over_link(machine, (bridge.0, port.index), target, bridges) {
-            way.push(hop(port.index)?);
-            return Some((found, way));
-        }
-    }
-    None
-}
-
-/// What a program does with a frame nobody can ask the kernel; what it can do is to hand it to any of its other links.
-fn through_program(
-    machine: &dyn Machine,
-    entry: Place,
-    target: usize,
-    passed: &mut BTreeSet<Place>,
-) -> Option<Found> {
-    // No interface has the index 0: it stands for the program.
-    if !passed.insert((entry.0, 0)) {
-        return None;
-    }
-    let seen = &machine.nodes()[entry.0];
-    for port in seen.links.values().filter(|link| link.index != entry.1 && link.kind == "veth") {
-        if let Some((found, mut way)) = over_link(machine, (entry.0, port.index), target, passed) {
-            way.push(Hop {
-                node: seen.name.clone(),
-                role: NodeRole::Forwarder,
-                ingress: Some(seen.links.get(&entry.1)?.name.clone()),
-                egress: Some(port.name.clone()),
-                bridge: None,
-            });
-            return Some((found, way));
-        }
-    }
-    None
-}
-
-/// The other end of a veth: each end names the other's index, and indexes of a lab are different.
-fn other_end(machine: &dyn Machine, (node, index): Place) -> Option<Place> {
-    let link = machine.nodes()[node].links.get(&index)?;
-    if link.peer == 0 || link.kind != "veth" {
-        return None;
-    }
-    machine.nodes().iter().enumerate().find_map(|(number, seen)| {
-        let peer = seen.links.get(&link.peer)?;
-        (peer.kind == "veth" && peer.peer == index).then_some((number, peer.index))
-    })
 }
 
 /// The way with the fewest links as the topology says: through bridges, and through nodes that forward.

@@ -10,13 +10,9 @@ struct Told {
     routes: BTreeMap<(usize, IpAddr), Route>,
 }
 
-impl Machine for Told {
-    fn route(&self, node: usize, to: IpAddr) -> Option<Route> {
-        self.routes.get(&(node, to)).copied()
-    }
-    fn nodes(&self) -> &[Seen] {
-        &self.seen
-    }
+fn walk(told: &Told, from: usize, to: usize, address: IpAddr) -> Option<Vec<Hop>> {
+    let route = |node, to| told.routes.get(&(node, to)).copied();
+    Machine { nodes: told.seen.clone(), route: &route }.walk(from, to, address)
 }
 
 fn ip(last: u8) -> IpAddr {
