@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use record::{Problem, Result};
 
 use super::node::{Node, write_sysctl};
-use super::topology::{InterfaceSpec, LinkSpec, SysctlSpec, Topology};
+use super::topology::{BridgeSpec, InterfaceSpec, LinkSpec, SysctlSpec, Topology};
 use crate::netlink::{LinkState, Netlink, Refusal, link_local};
 use crate::sys::process;
 
@@ -36,8 +36,7 @@ const SILENCE: Duration = Duration::from_millis(30);
 
 /// The index that an interface of the topology gets; none when there is no such interface.
 pub(super) fn index_of(topology: &Topology, node: &str, interface: &str) -> Option<u32> {
-    let bridges = topology.bridges.iter().map(|bridge| &bridge.interface);
-    let place = topology.ends().chain(bridges).position(|i| i.node == node && i.name == interface)?;
+    let place = topology.all_interfaces().position(|i| i.node == node && i.name == interface)?;
     Some(FIRST_INDEX + place as u32)
 }
 
@@ -63,13 +62,14 @@ pub(super) fn build(topology: &Topology, nodes: &[Node]) -> Result<()> {
     if topology.has_family(6) { wait_silent(nodes) } else { Ok(()) }
 }
 
-type StepOfNode = fn(&Topology, &[Node], &Node) -> Result<()>;
+/// What is done inside each node.
+type StepOfNode = fn(&Topology, &[Node], &Node, &mut Netlink) -> Result<()>;
 
 fn run(topology: &Topology, nodes: &[Node], steps: &[StepOfNode]) -> Result<()> {
     for step in steps {
         for node in nodes {
             refuse_when_interrupted()?;
-            step(topology, nodes, node)?;
+            node.within(|| step(topology, nodes, node, &mut Netlink::open()))??;
         }
     }
     Ok(())
@@ -83,19 +83,13 @@ fn refuse_when_interrupted() -> Result<()> {
 }
 
 /// Settings that must be there before the first interface, and the loopback.
-fn prepare(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
+fn prepare(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
     let router = topology.node(node.name()).is_some_and(|spec| spec.router);
-    let v6 = topology.has_family(6);
-    let early = |setting: &&SysctlSpec| setting.node == node.name() && is_default(&setting.key);
-    let asked: Vec<&SysctlSpec> = topology.sysctls.iter().filter(early).collect();
-    node.within(|| {
-        quiet_settings(router, v6).map_err(|problem| problem.at(format!("node {}", node.name())))?;
-        asked.into_iter().try_for_each(apply)?;
-        // The loopback is the first interface of every namespace.
-        Netlink::open()
-            .set_up(1)
-            .map_err(|refusal| node.host_problem(format!("cannot switch on lo: {refusal}")))
-    })?
+    quiet_settings(router, topology.has_family(6))
+        .map_err(|problem| problem.at(format!("node {}", node.name())))?;
+    apply(topology, node, true)?;
+    // The loopback is the first interface of every namespace.
+    netlink.set_up(1).map_err(|refusal| node.host_problem(format!("cannot switch on lo: {refusal}")))
 }
 
 /// A setting of `conf/default` works only on interfaces that are made later.
@@ -152,39 +146,37 @@ fn own_setting(key: &str, value: &str) -> Result<()> {
     }
 }
 
-/// A setting that the topology asks for.
-fn apply(setting: &SysctlSpec) -> Result<()> {
-    let SysctlSpec { node, key, value } = setting;
-    let problem = match write_sysctl(key, value) {
-        Ok(()) => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Problem::input(format!("this kernel has no setting '{key}' in a namespace"))
-        }
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            Problem::input(format!("the setting '{key}' does not take the value '{value}'"))
-        }
-        Err(error) => Problem::host(format!("cannot set {key}={value}: {error}")),
-    };
-    Err(problem.at(format!("node {node}")))
+/// The settings that the topology asks for, early those for interfaces that are made later.
+fn apply(topology: &Topology, node: &Node, early: bool) -> Result<()> {
+    let mine = |setting: &&SysctlSpec| setting.node == node.name() && is_default(&setting.key) == early;
+    topology.sysctls.iter().filter(mine).try_for_each(|SysctlSpec { node, key, value }| {
+        let told = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                Problem::input(format!("this kernel has no setting '{key}' in a namespace"))
+            }
+            io::ErrorKind::InvalidInput => {
+                Problem::input(format!("the setting '{key}' does not take the value '{value}'"))
+            }
+            _ => Problem::host(format!("cannot set {key}={value}: {error}")),
+        };
+        write_sysctl(key, value).map_err(|error| told(error).at(format!("node {node}")))
+    })
+}
+
+/// The index of an interface of the topology.
+fn number(topology: &Topology, spec: &InterfaceSpec) -> u32 {
+    index_of(topology, &spec.node, &spec.name).unwrap_or(0)
 }
 
 /// Makes the links whose first end is in this node.
-fn links(topology: &Topology, nodes: &[Node], node: &Node) -> Result<()> {
-    let mine: Vec<&LinkSpec> =
-        topology.links.iter().filter(|link| link.ends[0].node == node.name()).collect();
-    if mine.is_empty() {
-        return Ok(());
-    }
-    node.within(|| {
-        let mut netlink = Netlink::open();
-        mine.into_iter().try_for_each(|LinkSpec { ends: [a, b] }| {
-            let other =
-                find(nodes, &b.node).ok_or_else(|| node.host_problem("the link's other node is gone"))?;
-            let numbered = |end: &InterfaceSpec| index_of(topology, &end.node, &end.name).unwrap_or(0);
-            let made = netlink.create_veth(&a.link(numbered(a)), &b.link(numbered(b)), other.netns().as_fd());
-            made.map_err(|refusal| refused(&format!("link {} -- {}", a.place(), b.place()), refusal))
-        })
-    })?
+fn links(topology: &Topology, nodes: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+    let mut mine = topology.links.iter().filter(|link| link.ends[0].node == node.name());
+    mine.try_for_each(|LinkSpec { ends: [a, b] }| {
+        let other = find(nodes, &b.node).ok_or_else(|| node.host_problem("the link's other node is gone"))?;
+        let [first, second] = [a, b].map(|end| end.link(number(topology, end)));
+        let made = netlink.create_veth(&first, &second, other.netns().as_fd());
+        made.map_err(|refusal| refused(&format!("link {} -- {}", a.place(), b.place()), refusal))
+    })
 }
 
 fn refused(place: &str, refusal: Refusal) -> Problem {
@@ -199,32 +191,23 @@ fn refused(place: &str, refusal: Refusal) -> Problem {
 }
 
 /// Bridges, ports, offloads, shapers and settings of this node's interfaces, all still down.
-fn interfaces(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
-    node.within(|| {
-        let mut netlink = Netlink::open();
-        for bridge in topology.bridges.iter().filter(|bridge| bridge.interface.node == node.name()) {
-            make_bridge(topology, &mut netlink, bridge)?;
-        }
-        for spec in topology.interfaces(node.name()) {
-            configure(topology, &mut netlink, spec)?;
-        }
-        let late = |setting: &&SysctlSpec| setting.node == node.name() && !is_default(&setting.key);
-        topology.sysctls.iter().filter(late).try_for_each(apply)
-    })?
+fn interfaces(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+    for bridge in topology.bridges.iter().filter(|bridge| bridge.interface.node == node.name()) {
+        make_bridge(topology, netlink, bridge)?;
+    }
+    for spec in topology.interfaces(node.name()) {
+        configure(topology, netlink, spec)?;
+    }
+    apply(topology, node, false)
 }
 
-fn make_bridge(
-    topology: &Topology,
-    netlink: &mut Netlink,
-    bridge: &super::topology::BridgeSpec,
-) -> Result<()> {
+fn make_bridge(topology: &Topology, netlink: &mut Netlink, bridge: &BridgeSpec) -> Result<()> {
     let spec = &bridge.interface;
-    let index = |name: &str| index_of(topology, &spec.node, name).unwrap_or(0);
-    let own = index(&spec.name);
+    let own = number(topology, spec);
     let mut make = || -> Result<(), Refusal> {
         netlink.create_bridge(&spec.link(own))?;
         for port in &bridge.ports {
-            netlink.set_master(index(port), own)?;
+            netlink.set_master(index_of(topology, &spec.node, port).unwrap_or(0), own)?;
         }
         // A bridge takes the smallest MTU of its ports until it is told one.
         spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(own, mtu))
@@ -233,7 +216,7 @@ fn make_bridge(
 }
 
 fn configure(topology: &Topology, netlink: &mut Netlink, spec: &InterfaceSpec) -> Result<()> {
-    let index = index_of(topology, &spec.node, &spec.name).unwrap_or(0);
+    let index = number(topology, spec);
     if !spec.has_family(6) {
         own_setting(&format!("net/ipv6/conf/{}/disable_ipv6", spec.name), "1")?;
     }
@@ -254,26 +237,24 @@ fn configure(topology: &Topology, netlink: &mut Netlink, spec: &InterfaceSpec) -
 }
 
 /// Switches every end of a link in this node on.
-fn ends_up(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
-    switch_on(topology, node, topology.ends())
+fn ends_up(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+    switch_on(topology, node, netlink, &mut topology.ends())
 }
 
 /// Switches every bridge of this node on.
-fn bridges_up(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
-    switch_on(topology, node, topology.bridges.iter().map(|bridge| &bridge.interface))
+fn bridges_up(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+    switch_on(topology, node, netlink, &mut topology.bridges.iter().map(|bridge| &bridge.interface))
 }
 
-fn switch_on<'a>(
+fn switch_on(
     topology: &Topology,
     node: &Node,
-    specs: impl Iterator<Item = &'a InterfaceSpec>,
+    netlink: &mut Netlink,
+    specs: &mut dyn Iterator<Item = &InterfaceSpec>,
 ) -> Result<()> {
-    let mine = specs.filter(|spec| spec.node == node.name());
-    let indexes: Vec<u32> = mine.filter_map(|spec| index_of(topology, &spec.node, &spec.name)).collect();
-    if indexes.is_empty() {
-        return Ok(());
-    }
-    node.ask(|netlink| indexes.into_iter().try_for_each(|index| netlink.set_up(index)))
+    let mut mine = specs.filter(|spec| spec.node == node.name());
+    let on = mine.try_for_each(|spec| netlink.set_up(number(topology, spec)));
+    on.map_err(|refusal| node.host_problem(refusal))
 }
 
 /// Waits until every end has a carrier and passes traffic; with `bridges`, until bridges do so too and their ports
@@ -306,32 +287,26 @@ fn wait_up(topology: &Topology, nodes: &[Node], bridges: bool) -> Result<()> {
 }
 
 /// Gives this node's interfaces their addresses, the link-local one first.
-fn addresses(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
-    node.within(|| {
-        let mut netlink = Netlink::open();
-        for spec in topology.interfaces(node.name()) {
-            let index = index_of(topology, node.name(), &spec.name).unwrap_or(0);
-            let own = spec.has_family(6).then(|| link_local(index));
-            for prefix in own.into_iter().chain(spec.addresses.iter().copied()) {
-                let added = netlink.add_address(index, prefix);
-                added.map_err(|refusal| {
-                    refused(&format!("interface {} address {prefix}", spec.place()), refusal)
-                })?;
-            }
+fn addresses(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+    for spec in topology.interfaces(node.name()) {
+        let index = number(topology, spec);
+        let own = spec.has_family(6).then(|| link_local(index));
+        for prefix in own.into_iter().chain(spec.addresses.iter().copied()) {
+            let added = netlink.add_address(index, prefix);
+            added.map_err(|refusal| {
+                refused(&format!("interface {} address {prefix}", spec.place()), refusal)
+            })?;
         }
-        Ok(())
-    })?
+    }
+    Ok(())
 }
 
-fn routes(topology: &Topology, _: &[Node], node: &Node) -> Result<()> {
-    node.within(|| {
-        let mut netlink = Netlink::open();
-        for route in topology.routes.iter().filter(|route| route.node == node.name()) {
-            let added = netlink.add_route(route.to, route.via);
-            added.map_err(|refusal| refused(&format!("route on {} to {}", route.node, route.to), refusal))?;
-        }
-        Ok(())
-    })?
+fn routes(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+    let mut mine = topology.routes.iter().filter(|route| route.node == node.name());
+    mine.try_for_each(|route| {
+        let added = netlink.add_route(route.to, route.via);
+        added.map_err(|refusal| refused(&format!("route on {} to {}", route.node, route.to), refusal))
+    })
 }
 
 /// Waits until no counter has moved for a while: the listener reports are out.

@@ -1,13 +1,14 @@
 //! A running lab against its text: what somebody changed, link end by link end.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use record::Result;
 use serde::{Deserialize, Serialize};
 
 use super::live::Lab;
 use super::node::Node;
-use super::topology::{DEFAULT_MTU, InterfaceSpec, OffloadFeature, Prefix, Shaper};
+use super::topology::{DEFAULT_MTU, InterfaceSpec, OffloadFeature, Prefix, Shaper, on_or_off};
 use crate::netlink::{LinkState, Netlink, Refusal};
 
 /// One interface as it is, and in what it differs from the topology.
@@ -84,14 +85,10 @@ fn offload_lines(node: &Node, lab: &Lab) -> Vec<String> {
             (OffloadFeature::Rx, "rx-checksum"),
         ];
         let states =
-            words.map(|(offload, word)| format!("{word} {}", switch(on.get(&offload) == Some(&true))));
+            words.map(|(offload, word)| format!("{word} {}", on_or_off(on.get(&offload) == Some(&true))));
         Some(format!("{} {}", spec.place(), states.join(", ")))
     };
     lab.topology().interfaces(node.name()).filter_map(line).collect()
-}
-
-fn switch(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
 }
 
 fn facts(netlink: &mut Netlink) -> Result<Facts, Refusal> {
@@ -115,7 +112,7 @@ fn compare(lab: &Lab, spec: &InterfaceSpec, bridge: Option<&str>, facts: &Facts)
     let link = facts.links.iter().find(|link| link.name == spec.name).unwrap_or(&absent);
     let offloads = facts.offloads.get(&link.index).cloned().unwrap_or_default();
     let queues = facts.queues.get(&link.index).copied();
-    let mut line = CheckLine {
+    CheckLine {
         node: spec.node.clone(),
         interface: spec.name.clone(),
         up: link.up,
@@ -125,55 +122,57 @@ fn compare(lab: &Lab, spec: &InterfaceSpec, bridge: Option<&str>, facts: &Facts)
         qdisc: link.qdisc.clone(),
         rx_queues: queues.map(|(rx, _)| rx),
         tx_queues: queues.map(|(_, tx)| tx),
-        offloads: offloads.iter().map(|(offload, &on)| (offload.word().to_string(), on)).collect(),
-        differences: vec![],
-    };
-    if link.index == 0 {
-        line.differences.push("the interface is gone".into());
-        return line;
+        differences: match link.index {
+            0 => vec!["the interface is gone".into()],
+            _ => differences(lab, spec, bridge, facts, link),
+        },
+        offloads: offloads.into_iter().map(|(offload, on)| (offload.word().into(), on)).collect(),
     }
-    let mut differ = |differs: bool, what: String| line.differences.extend(differs.then_some(what));
-    differ(!link.up, "it is switched off".into());
-    differ(link.up && !link.carrier, "it has no carrier".into());
+}
+
+/// A clause when something is not as the topology says.
+fn unequal<T: PartialEq + Display>(what: &str, now: T, wanted: T) -> Option<String> {
+    (now != wanted).then(|| format!("{what} is {now}, the topology says {wanted}"))
+}
+
+fn differences(
+    lab: &Lab,
+    spec: &InterfaceSpec,
+    bridge: Option<&str>,
+    facts: &Facts,
+    link: &LinkState,
+) -> Vec<String> {
     // A bridge without an MTU of its own follows its ports.
     let is_bridge = lab.topology().bridges.iter().any(|bridge| bridge.interface == *spec);
-    if let Some(wanted) = spec.mtu.or((!is_bridge).then_some(DEFAULT_MTU)) {
-        differ(link.mtu != wanted, format!("mtu is {}, the topology says {wanted}", link.mtu));
-    }
-    if let Some(wanted) = spec.tx_queue_len {
-        differ(
-            link.tx_queue_len != wanted,
-            format!("txqueuelen is {}, the topology says {wanted}", link.tx_queue_len),
-        );
-    }
-    if let (Some(wanted), Some((rx, tx))) = (spec.queues, queues) {
-        differ(
-            rx != wanted || tx != wanted,
-            format!("queues are {rx} rx and {tx} tx, the topology says {wanted}"),
-        );
-    }
-    for (offload, &wanted) in &spec.offloads {
-        let on = offloads.get(offload) == Some(&true);
-        differ(
-            on != wanted,
-            format!("{} is {}, the topology says {}", offload.word(), switch(on), switch(wanted)),
-        );
-    }
+    let mtu = spec.mtu.or((!is_bridge).then_some(DEFAULT_MTU));
+    let queues = spec.queues.zip(facts.queues.get(&link.index));
+    let queues = queues.filter(|(wanted, (rx, tx))| rx != wanted || tx != wanted);
+    let offload = |(offload, &wanted): (&OffloadFeature, &bool)| {
+        let on = facts.offloads.get(&link.index).is_some_and(|on| on.get(offload) == Some(&true));
+        unequal(offload.word(), on_or_off(on), on_or_off(wanted))
+    };
     let master = facts.links.iter().find(|master| link.master != 0 && master.index == link.master);
     let master = master.map(|master| master.name.as_str());
-    differ(
-        master != bridge,
-        match (master, bridge) {
-            (None, Some(wanted)) => format!("it is not a port of {wanted}"),
-            (Some(now), _) => format!("it is a port of {now}"),
-            (None, None) => String::new(),
-        },
-    );
-    let stuck = bridge.is_some() && link.up && link.port_state.is_some_and(|state| state != 3);
-    differ(stuck, "the bridge port does not forward".into());
-    line.differences.extend(shaping(spec, link, facts.shapers.get(&link.index)));
-    line.differences.extend(addressing(spec, link, &facts.addresses));
-    line
+    let port = (master != bridge).then(|| match (master, bridge) {
+        (Some(now), _) => format!("it is a port of {now}"),
+        (None, wanted) => format!("it is not a port of {}", wanted.unwrap_or_default()),
+    });
+    let is_stuck = bridge.is_some() && link.up && link.port_state.is_some_and(|state| state != 3);
+    let first = [
+        (!link.up).then(|| "it is switched off".into()),
+        (link.up && !link.carrier).then(|| "it has no carrier".into()),
+        mtu.and_then(|wanted| unequal("mtu", link.mtu, wanted)),
+        spec.tx_queue_len.and_then(|wanted| unequal("txqueuelen", link.tx_queue_len, wanted)),
+        queues
+            .map(|(wanted, (rx, tx))| format!("queues are {rx} rx and {tx} tx, the topology says {wanted}")),
+    ];
+    let rest = [
+        port,
+        is_stuck.then(|| "the bridge port does not forward".into()),
+        shaping(spec, link, facts.shapers.get(&link.index)),
+    ];
+    let some = first.into_iter().chain(spec.offloads.iter().map(offload)).chain(rest).flatten();
+    some.chain(addressing(spec, link, &facts.addresses)).collect()
 }
 
 fn shaping(spec: &InterfaceSpec, link: &LinkState, now: Option<&Shaper>) -> Option<String> {
@@ -182,18 +181,14 @@ fn shaping(spec: &InterfaceSpec, link: &LinkState, now: Option<&Shaper>) -> Opti
         (Some(wanted), Some(now)) => {
             // The kernel keeps the burst as ticks of 64 ns: it comes back a little smaller.
             let near = now.burst_bytes.abs_diff(wanted.burst_bytes) <= 1 + wanted.burst_bytes / 100;
-            if (now.rate_bps, now.limit_bytes) != (wanted.rate_bps, wanted.limit_bytes) {
-                return Some(format!("rate is {}, the topology says {}", rate(now), rate(wanted)));
-            }
-            let (now, wanted) = (now.burst_bytes, wanted.burst_bytes);
-            (!near).then(|| format!("burst is {now} B, the topology says {wanted} B"))
+            let burst = |shaper: &Shaper| format!("{} B", shaper.burst_bytes);
+            let burst = || unequal("burst", burst(now), burst(wanted)).filter(|_| !near);
+            unequal("rate", rate(now), rate(wanted)).or_else(burst)
         }
-        (Some(wanted), None) => {
-            Some(format!("qdisc is {}, the topology says rate {}", link.qdisc, rate(wanted)))
-        }
+        (Some(wanted), None) => unequal("qdisc", link.qdisc.clone(), format!("rate {}", rate(wanted))),
         (None, Some(now)) => Some(format!("it has a rate limit of {}", rate(now))),
         (None, None) if ["noqueue", "noop", ""].contains(&link.qdisc.as_str()) => None,
-        (None, None) => Some(format!("qdisc is {}, the topology says none", link.qdisc)),
+        (None, None) => unequal("qdisc", link.qdisc.as_str(), "none"),
     }
 }
 

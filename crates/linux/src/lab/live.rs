@@ -19,15 +19,13 @@ use serde::{Deserialize, Serialize};
 use super::build;
 use super::claim;
 use super::node::Node;
+use super::parse::{LONGEST_NAME, is_file_name};
 use super::program::NodeProgram;
 use super::step::LabStep;
 use super::topology::{LinkSpec, Prefix, Topology};
 use crate::journal::{Journal, Journals, Record};
 use crate::sys::process::ProcessIdentity;
 use crate::sys::{mount, netns, userns};
-
-/// The longest name of a lab.
-const LONGEST_NAME: usize = 32;
 
 /// How long a lab lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -431,9 +429,7 @@ fn namespace_problem(error: std::io::Error) -> Problem {
 }
 
 fn check_name(name: &str) -> Result<()> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    let sound = name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.bytes().all(good);
-    if !sound || name.len() > LONGEST_NAME {
+    if !is_file_name(name) || name.len() > LONGEST_NAME {
         return Err(Problem::input(format!("'{name}' cannot be the name of a lab")).help(format!(
             "give one with --name: 1 to {LONGEST_NAME} letters, digits, '_', '-' and '.', a letter or digit first"
         )));

@@ -33,7 +33,7 @@ impl fmt::Display for Mac {
 }
 
 /// One interface of a node: the end of a link, or a bridge.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterfaceSpec {
     /// The node that it is in.
     pub node: String,
@@ -58,17 +58,7 @@ pub struct InterfaceSpec {
 impl InterfaceSpec {
     /// An interface with nothing said about it.
     pub fn new(node: &str, name: &str) -> Self {
-        InterfaceSpec {
-            node: node.into(),
-            name: name.into(),
-            mtu: None,
-            tx_queue_len: None,
-            queues: None,
-            offloads: BTreeMap::new(),
-            shaper: None,
-            addresses: vec![],
-            mac: None,
-        }
+        InterfaceSpec { node: node.into(), name: name.into(), ..Default::default() }
     }
 
     /// The same for the kernel, with the index that the interface gets.
@@ -179,9 +169,14 @@ impl Topology {
         self.links.iter().flat_map(|link| &link.ends)
     }
 
+    /// Every interface: the ends of the links, then the bridges.
+    pub fn all_interfaces(&self) -> impl Iterator<Item = &InterfaceSpec> {
+        self.ends().chain(self.bridges.iter().map(|bridge| &bridge.interface))
+    }
+
     /// Every interface of a node: the ends of its links, then its bridges.
     pub fn interfaces<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a InterfaceSpec> {
-        self.ends().chain(self.bridges.iter().map(|bridge| &bridge.interface)).filter(move |i| i.node == node)
+        self.all_interfaces().filter(move |i| i.node == node)
     }
 
     /// The other end of the link that this interface is an end of.
@@ -201,7 +196,7 @@ impl Topology {
 
     /// True when any interface has an address of the family (4 or 6).
     pub fn has_family(&self, family: u8) -> bool {
-        self.nodes.iter().any(|node| self.interfaces(&node.name).any(|i| i.has_family(family)))
+        self.all_interfaces().any(|interface| interface.has_family(family))
     }
 }
 
@@ -245,6 +240,11 @@ impl fmt::Display for Topology {
     }
 }
 
+/// How a switch is written.
+pub(super) fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
 /// The options of an end that may also stand with its link, each with a space before it.
 fn shared_options(end: &InterfaceSpec) -> Vec<String> {
     let mut options = vec![];
@@ -252,16 +252,16 @@ fn shared_options(end: &InterfaceSpec) -> Vec<String> {
     number("mtu", end.mtu);
     number("txqueuelen", end.tx_queue_len);
     number("queues", end.queues);
-    let switch = |on: bool| if on { "on" } else { "off" };
     match end.offloads.values().next() {
         Some(&first)
             if end.offloads.len() == OffloadFeature::ALL.len()
                 && end.offloads.values().all(|&on| on == first) =>
         {
-            options.push(format!(" offload {}", switch(first)));
+            options.push(format!(" offload {}", on_or_off(first)));
         }
-        _ => options
-            .extend(end.offloads.iter().map(|(offload, &on)| format!(" {} {}", offload.word(), switch(on)))),
+        _ => options.extend(
+            end.offloads.iter().map(|(offload, &on)| format!(" {} {}", offload.word(), on_or_off(on))),
+        ),
     }
     if let Some(Shaper { rate_bps, limit_bytes, burst_bytes }) = end.shaper {
         let rate =
