@@ -23,7 +23,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use record::{Problem, Result};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -50,31 +49,8 @@ pub trait UndoStep {
     fn outlives_boot(&self) -> bool;
 }
 
-/// A step as it lies in a journal: its kind and what it says, `{"KIND": {…}}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct JournalEntry(serde_json::Map<String, Value>);
-
-impl JournalEntry {
-    /// Writes a step down. It must be an enum, which has the name of its variant in front.
-    ///
-    /// # Errors
-    /// When it is something else.
-    pub fn of(step: &impl Serialize) -> io::Result<JournalEntry> {
-        Ok(JournalEntry(serde_json::from_value(serde_json::to_value(step)?)?))
-    }
-
-    /// The step of one of those kinds.
-    ///
-    /// # Errors
-    /// It is of another kind, or cannot be read.
-    pub fn step<S: DeserializeOwned>(&self) -> io::Result<S> {
-        Ok(serde_json::from_value(Value::Object(self.0.clone()))?)
-    }
-}
-
-/// Finds the step that an entry stands for; none when nobody knows its kind.
-pub type Dispatch = fn(&JournalEntry) -> Option<Box<dyn UndoStep>>;
+/// Finds what a step stands for, as it lies in a journal (`{"KIND": {…}}`); none when nobody knows its kind.
+pub type Dispatch = fn(&Value) -> Option<Box<dyn UndoStep>>;
 
 /// The first line of a journal: whose it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +69,7 @@ pub struct Header {
 #[serde(rename_all = "snake_case")]
 enum Line {
     Owner(Header),
-    Undo(JournalEntry),
+    Undo(Value),
     Complete(Value),
 }
 
@@ -103,7 +79,7 @@ pub struct Record {
     /// Whose it is.
     pub header: Header,
     /// What would undo it, in the order in which it was written.
-    pub steps: Vec<JournalEntry>,
+    pub steps: Vec<Value>,
     /// What the owner said when everything was built; none before that.
     pub complete: Option<Value>,
 }
@@ -345,7 +321,7 @@ impl Journals {
     pub(crate) fn leave_behind(&self, name: &str, owner: ProcessIdentity, steps: &[impl Serialize]) {
         let header = Header { schema: SCHEMA.into(), name: name.into(), owner, persistent: false };
         let lines = std::iter::once(Line::Owner(header))
-            .chain(steps.iter().map(|step| Line::Undo(JournalEntry::of(step).unwrap())));
+            .chain(steps.iter().map(|step| Line::Undo(serde_json::to_value(step).unwrap())));
         let text: String = lines.map(|line| serde_json::to_string(&line).unwrap() + "\n").collect();
         fs::write(&self.files(name)[0], text).unwrap();
     }
@@ -372,7 +348,10 @@ impl Journals {
             Ok(files)
         })();
         match begun {
-            Ok(files) => Ok(Some(Journal { journals: self.clone(), files, header, steps: vec![] })),
+            Ok(files) => {
+                let record = Record { header, steps: vec![], complete: None };
+                Ok(Some(Journal { journals: self.clone(), files, record }))
+            }
             Err(error) => {
                 paths.iter().for_each(|path| drop(fs::remove_file(path)));
                 Err(told(error))
@@ -396,15 +375,14 @@ impl Journals {
 pub struct Journal {
     journals: Journals,
     files: [File; 2],
-    header: Header,
     /// What is written down so far.
-    steps: Vec<JournalEntry>,
+    record: Record,
 }
 
 impl Journal {
     /// What it would undo outlives this process.
     pub fn is_persistent(&self) -> bool {
-        self.header.persistent
+        self.record.header.persistent
     }
 
     /// Puts on disk what would undo the changes that come next.
@@ -412,11 +390,10 @@ impl Journal {
     /// # Errors
     /// A host problem when it cannot be written; then do not make the changes.
     pub fn will<S: UndoStep + Serialize>(&mut self, steps: impl IntoIterator<Item = S>) -> Result<()> {
-        let written: io::Result<Vec<JournalEntry>> =
-            steps.into_iter().map(|step| JournalEntry::of(&step)).collect();
-        let steps = written.map_err(|error| Problem::host(error.to_string()))?;
+        let steps: serde_json::Result<Vec<Value>> = steps.into_iter().map(serde_json::to_value).collect();
+        let steps = steps.map_err(|error| Problem::host(error.to_string()))?;
         let lines: Vec<Line> = steps.iter().cloned().map(Line::Undo).collect();
-        self.steps.extend(steps);
+        self.record.steps.extend(steps);
         if lines.is_empty() { Ok(()) } else { self.write(&lines) }
     }
 
@@ -434,12 +411,11 @@ impl Journal {
     /// # Errors
     /// A host problem when a step fails; the journal is then kept.
     pub fn undo(self) -> Result<()> {
-        let Journal { journals, header, steps, .. } = self;
+        let Journal { journals, record, .. } = self;
         // Nobody else undoes it while this process lives: the lock keeps out who would take its name, if it can be had.
         let _lock = journals.lock();
-        let name = header.name.clone();
-        Record { header, steps, complete: None }.undo(journals.dispatch)?;
-        journals.forget(&name)
+        record.undo(journals.dispatch)?;
+        journals.forget(&record.header.name)
     }
 
     /// Removes the journal without undoing anything: no change was made.
@@ -448,11 +424,12 @@ impl Journal {
     /// A host problem when it cannot be removed.
     pub fn forget(self) -> Result<()> {
         let _lock = self.journals.lock()?;
-        self.journals.forget(&self.header.name)
+        self.journals.forget(&self.record.header.name)
     }
 
     fn write(&mut self, lines: &[Line]) -> Result<()> {
-        let told = |error: io::Error| write_problem(&self.journals.files(&self.header.name)[0], &error);
+        let told =
+            |error: io::Error| write_problem(&self.journals.files(&self.record.header.name)[0], &error);
         let text = text_of(lines).map_err(told)?;
         let write = |mut file: &File| file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         self.files.iter().try_for_each(write).map_err(told)

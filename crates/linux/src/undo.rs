@@ -9,8 +9,9 @@
 //! **Price.** A journal with a step that this version does not know is damaged for it: it is kept and listed.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::journal::{self, JournalEntry, Journals};
+use crate::journal::{self, Journals};
 use crate::{lab, tune};
 use record::Result;
 
@@ -27,8 +28,8 @@ pub enum RecordedStep {
 }
 
 /// What an entry of a journal stands for.
-fn dispatch(entry: &JournalEntry) -> Option<Box<dyn journal::UndoStep>> {
-    Some(match entry.step().ok()? {
+fn dispatch(entry: &Value) -> Option<Box<dyn journal::UndoStep>> {
+    Some(match RecordedStep::deserialize(entry).ok()? {
         RecordedStep::Lab(step) => Box::new(step),
         RecordedStep::Tune(step) => Box::new(step),
     })

@@ -4,7 +4,7 @@ use super::*;
 use crate::sys::process::ProcessIdentity;
 use std::fs;
 
-/// Journals as pathlab wrote them before there were rooms, line for line; `OWNER` is its owner, `HERE` a folder.
+/// Journals as pathlab wrote them before there were modules of steps, line for line; `OWNER` is its owner, `HERE` a folder.
 const OLD: &str = r#"{"owner":{"schema":"pathlab/undo/1","name":"old","owner":OWNER,"persistent":true}}
 {"undo":{"unpin":{"file":"HERE/absent","netns":4026532001}}}
 {"undo":{"link":{"file":"HERE/absent","netns":4026532001,"index":12,"name":"a:eth0"}}}
@@ -57,8 +57,8 @@ fn a_journal_of_an_earlier_version_is_read_undone_and_written_the_same() {
     assert_eq!((record.steps.len(), record.stale()), (9, true));
     // The same lines come out again, but for the side, which was not said before there were two.
     for (line, entry) in text.lines().skip(1).zip(&record.steps) {
-        let step: RecordedStep = entry.step().unwrap();
-        let written = serde_json::json!({ "undo": JournalEntry::of(&step).unwrap() });
+        let step = RecordedStep::deserialize(entry).unwrap();
+        let written = serde_json::json!({ "undo": step });
         let mut read: serde_json::Value = serde_json::from_str(line).unwrap();
         if let Some(stamps) = read["undo"].get_mut("stamps").and_then(|stamps| stamps.as_object_mut()) {
             stamps.entry("side").or_insert("receive".into());

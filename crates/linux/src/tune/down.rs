@@ -11,7 +11,7 @@
 
 use record::{Problem, Result};
 
-use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
+use super::{Change, Knob, Place, Row, Wish, change, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Netlink};
 
@@ -20,7 +20,7 @@ pub const JOURNAL: &str = "port-down-";
 
 /// Whether an interface is up.
 pub(super) const KNOB: Row =
-    Row { name: "up", failed: "cannot put IF up", put_back: |at, was| put_back_from(Up(at.index()), was) };
+    Row { name: "up", failed: "cannot put IF up", put_back: |at, was| put_back_from(Up(at.index), was) };
 
 /// The interface with that number.
 struct Up(u32);
@@ -50,8 +50,8 @@ pub fn take(journals: &Journals, interface: &str, index: u32) -> Result<Option<C
     if !link.up {
         return Ok(None);
     }
-    let at = Scope::interface(index, &link.name).map_err(|e| told(&e.to_string()))?;
-    let name = format!("{JOURNAL}{}-{}-{index}", std::process::id(), at.netns());
+    let at = Place::here(index, &link.name).map_err(|e| told(&e.to_string()))?;
+    let name = format!("{JOURNAL}{}-{}-{index}", std::process::id(), at.netns);
     let journal = journals.begin(&name, false)?.ok_or_else(|| told("its journal is there already"))?;
     let wish = Wish { at, knob: Up(index), was: true, wanted: false };
     let taken = change(journal, &KNOB, &mut [wish], |_, refusal| {
@@ -67,9 +67,10 @@ pub fn take(journals: &Journals, interface: &str, index: u32) -> Result<Option<C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::JournalEntry;
     use crate::sys::netns;
     use crate::tune::TuneStep;
+    use serde::Deserialize;
+    use serde_json::Value;
     use std::os::fd::AsFd;
 
     #[test]
@@ -79,7 +80,7 @@ mod tests {
             return println!("SKIP: down: needs root (network namespaces)");
         };
         let temporary = tempfile::tempdir().unwrap();
-        let steps = |entry: &JournalEntry| entry.step::<TuneStep>().ok().map(|step| Box::new(step) as _);
+        let steps = |entry: &Value| TuneStep::deserialize(entry).ok().map(|step| Box::new(step) as _);
         let journals = Journals::at(&temporary.path().join("state"), steps).unwrap();
         netns::within(inside.as_fd(), || {
             let is_up = || Netlink::open().links().unwrap().iter().any(|link| link.index == 1 && link.up);

@@ -4,7 +4,7 @@
 //! keeps what was before in a journal, is read back after it was written, and is put back by a guard ([`Change`]), or after a `kill -9` by
 //! the next command ([`TuneStep`]).
 //!
-//! **Why one module.** All of them are found again in the same way ([`Scope`]): by the namespace's inode, and an interface by number and name in it.
+//! **Why one module.** All of them are found again in the same way ([`Place`]): by the namespace's inode, and an interface by number and name in it.
 //! Where another interface has that number or name now, or somebody else has changed the setting, nothing is done.
 //!
 //! **Price.** A namespace that nobody can be found in any more is not searched for its interfaces.
@@ -36,7 +36,7 @@ pub struct Row {
     name: &'static str,
     /// Why it could not be put back; `IF` stands for where it is.
     failed: &'static str,
-    put_back: fn(&Scope, &Value) -> Answer,
+    put_back: fn(&Place, &Value) -> Answer,
 }
 
 /// A setting at one place: what reads and writes it, in the namespace of the calling thread.
@@ -61,17 +61,10 @@ trait Knob {
     }
 }
 
-/// Where a setting is.
+/// Where a setting is, as a journal says it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Everywhere on this machine.
-    Host,
-    /// In one network namespace.
-    Namespace {
-        /// Its inode.
-        netns: u64,
-    },
     /// At an interface.
     Interface(Place),
 }
@@ -87,48 +80,19 @@ pub struct Place {
     pub name: String,
 }
 
-impl Scope {
+impl Place {
     /// An interface of the namespace of the calling thread.
-    fn interface(index: u32, name: &str) -> std::io::Result<Scope> {
-        let netns = netns::inode(netns::current()?.as_fd())?;
-        Ok(Scope::Interface(Place { netns, index, name: name.to_owned() }))
+    fn here(index: u32, name: &str) -> std::io::Result<Place> {
+        Ok(Place { netns: netns::inode(netns::current()?.as_fd())?, index, name: name.to_owned() })
     }
 
-    /// The number of the interface; 0 where there is none.
-    fn index(&self) -> u32 {
-        if let Scope::Interface(place) = self { place.index } else { 0 }
-    }
-
-    /// The inode of the namespace; 0 for all.
-    fn netns(&self) -> u64 {
-        match self {
-            Scope::Host => 0,
-            Scope::Namespace { netns } | Scope::Interface(Place { netns, .. }) => *netns,
-        }
-    }
-
-    /// The name of the interface, or what stands for it.
-    fn name(&self) -> &str {
-        match self {
-            Scope::Host => "this machine",
-            Scope::Namespace { .. } => "a namespace",
-            Scope::Interface(place) => &place.name,
-        }
-    }
-
-    /// Does something there; nothing where there is none, or another interface now.
+    /// Does something in its namespace; nothing where there is none, or another interface now.
     fn visit(&self, work: impl FnOnce() -> Answer + Send) -> Answer {
-        if *self == Scope::Host {
-            return work();
-        }
-        let Some(space) = namespace::find(self.netns()) else { return Ok(()) };
-        let visited = netns::within(space.as_fd(), || match self {
-            Scope::Interface(Place { index, name, .. }) => {
-                let links = Netlink::open().links()?;
-                let is_there = links.iter().any(|link| link.index == *index && link.name == *name);
-                if is_there { work() } else { Ok(()) }
-            }
-            _ => work(),
+        let Some(space) = namespace::find(self.netns) else { return Ok(()) };
+        let visited = netns::within(space.as_fd(), || {
+            let links = Netlink::open().links()?;
+            let is_there = links.iter().any(|link| link.index == self.index && link.name == self.name);
+            if is_there { work() } else { Ok(()) }
         });
         visited?
     }
@@ -136,7 +100,7 @@ impl Scope {
 
 /// One setting that is to be changed.
 struct Wish<K: Knob> {
-    at: Scope,
+    at: Place,
     knob: K,
     was: K::Value,
     wanted: K::Value,
@@ -149,8 +113,10 @@ fn change<K: Knob>(
     wishes: &mut [Wish<K>],
     refused: impl Fn(&Wish<K>, &Refusal) -> Problem,
 ) -> Result<(Change, Vec<K::Value>)> {
-    let step =
-        |wish: &Wish<K>| TuneStep::Knob { knob: row.name.into(), at: wish.at.clone(), was: json!(wish.was) };
+    let step = |wish: &Wish<K>| {
+        let at = Scope::Interface(wish.at.clone());
+        TuneStep::Knob { knob: row.name.into(), at, was: json!(wish.was) }
+    };
     if let Err(problem) = journal.will(wishes.iter().map(step)) {
         let _ = journal.forget();
         return Err(problem);
@@ -257,13 +223,12 @@ fn known<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::E
 
 impl TuneStep {
     /// Setting, place and what was there before.
-    fn parts(&self) -> (Option<&'static Row>, Scope, Value) {
-        let at = |place: &Place| Scope::Interface(place.clone());
+    fn parts(&self) -> (Option<&'static Row>, &Place, Value) {
         match self {
-            TuneStep::Knob { knob, at, was } => (row(knob), at.clone(), was.clone()),
-            TuneStep::Stamps { at: place, was, side } => (Some(side.row()), at(place), json!(was)),
-            TuneStep::Queues(place) => (Some(&queues::KNOB), at(place), json!(false)),
-            TuneStep::Down(place) => (Some(&down::KNOB), at(place), json!(true)),
+            TuneStep::Knob { knob, at: Scope::Interface(at), was } => (row(knob), at, was.clone()),
+            TuneStep::Stamps { at, was, side } => (Some(side.row()), at, json!(was)),
+            TuneStep::Queues(at) => (Some(&queues::KNOB), at, json!(false)),
+            TuneStep::Down(at) => (Some(&down::KNOB), at, json!(true)),
         }
     }
 }
@@ -272,8 +237,8 @@ impl journal::UndoStep for TuneStep {
     fn undo(&self) -> std::result::Result<(), String> {
         let (row, at, was) = self.parts();
         let row = row.ok_or("an unknown setting")?;
-        let undone = at.visit(|| (row.put_back)(&at, &was));
-        undone.map_err(|refusal| format!("{}: {refusal}", row.failed.replace("IF", at.name())))
+        let undone = at.visit(|| (row.put_back)(at, &was));
+        undone.map_err(|refusal| format!("{}: {refusal}", row.failed.replace("IF", &at.name)))
     }
 
     /// Interfaces have their settings from the boot on.

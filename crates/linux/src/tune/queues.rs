@@ -20,7 +20,7 @@ use netlink_bindings::traits::NetlinkRequest;
 use record::snapshot::TC_ROOT;
 use record::{Problem, Result};
 
-use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
+use super::{Change, Knob, Place, Row, Wish, change, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Dump, Family, Netlink, Refusal};
 use crate::observe::qdiscs;
@@ -194,7 +194,7 @@ impl QueuePlan {
 
 impl QueuePlan {
     fn wish(&self) -> Result<Wish<Ours<'_>>> {
-        let at = Scope::interface(self.index, &self.interface)
+        let at = Place::here(self.index, &self.interface)
             .map_err(|e| Problem::host(format!("cannot tell the network namespace: {e}")))?;
         let mut knob = Ours { index: self.index, plan: Some(self) };
         let was = knob.read().map_err(|refusal| refused(&self.interface, &refusal))?;
@@ -211,7 +211,7 @@ pub fn install(journals: &Journals, name: &str, plans: &[QueuePlan]) -> Result<C
     let journal = journals
         .begin(name, false)?
         .ok_or_else(|| Problem::host("this process is making its queues already").at(name.to_owned()))?;
-    let made = change(journal, &KNOB, &mut wishes, |wish, refusal| refused(wish.at.name(), refusal));
+    let made = change(journal, &KNOB, &mut wishes, |wish, refusal| refused(&wish.at.name, refusal));
     made.map(|(change, _)| change)
 }
 
@@ -280,7 +280,7 @@ fn parameters(rate: u64, ceil: u64) -> tc::TcHtbOpt {
 pub(super) const KNOB: Row = Row {
     name: "queues",
     failed: "cannot take away the queues of IF",
-    put_back: |at, was| put_back_from(Ours { index: at.index(), plan: None }, was),
+    put_back: |at, was| put_back_from(Ours { index: at.index, plan: None }, was),
 };
 
 struct Ours<'a> {

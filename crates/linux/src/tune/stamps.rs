@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 
 use record::{Problem, Result};
 
-use super::{Change, Knob, Row, Scope, Wish, change, put_back_from};
+use super::{Change, Knob, Place, Row, Wish, change, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Refusal};
 use crate::sys::packet::{self, StampConfig};
@@ -45,13 +45,13 @@ pub enum Side {
 pub(super) const RECEIVE: Row = Row {
     name: "stamps_receive",
     failed: "cannot put back the time stamps of IF",
-    put_back: |at, was| put_back_from(Stamps::open(at.name(), Side::Receive)?, was),
+    put_back: |at, was| put_back_from(Stamps::open(&at.name, Side::Receive)?, was),
 };
 
 /// Stamps of frames that go out.
 pub(super) const TRANSMIT: Row = Row {
     name: "stamps_transmit",
-    put_back: |at, was| put_back_from(Stamps::open(at.name(), Side::Transmit)?, was),
+    put_back: |at, was| put_back_from(Stamps::open(&at.name, Side::Transmit)?, was),
     ..RECEIVE
 };
 
@@ -179,12 +179,12 @@ pub fn switch_on(journals: &Journals, interface: &str, side: Side) -> Result<Sta
     let told = |error: io::Error| Problem::host(format!("cannot ask about stamps: {error}")).at(interface);
     let stamps = Stamps::open(interface, side).map_err(told)?;
     let facts = packet::interface_named(&stamps.card.socket, interface).map_err(told)?;
-    let at = Scope::interface(facts.index.unsigned_abs(), interface).map_err(told)?;
+    let at = Place::here(facts.index.unsigned_abs(), interface).map_err(told)?;
     on(stamps, at, journals)
 }
 
-fn on<C: Card>(mut stamps: Stamps<C>, at: Scope, journals: &Journals) -> Result<Stamping> {
-    let (side, name) = (stamps.side, at.name().to_owned());
+fn on<C: Card>(mut stamps: Stamps<C>, at: Place, journals: &Journals) -> Result<Stamping> {
+    let (side, name) = (stamps.side, at.name.clone());
     let was = stamps.read().map_err(|refusal| refused(&name, side, &refusal))?;
     let which = side.words();
     if side.is_on(was) {

@@ -1,10 +1,12 @@
 //! With a fake for a card that can stamp, and a veth for an interface that cannot.
 
 use super::*;
-use crate::journal::{self, JournalEntry};
+use crate::journal;
 use crate::sys::netns;
 use crate::sys::process::ProcessIdentity;
-use crate::tune::{Place, TuneStep};
+use crate::tune::{Place, Scope, TuneStep};
+use serde::Deserialize;
+use serde_json::Value;
 use std::os::fd::AsFd;
 
 /// A card as drivers are: it takes what it can, or refuses.
@@ -43,9 +45,9 @@ impl<C: Card> Card for &mut C {
     }
 }
 
-/// The steps of this room.
-fn steps(entry: &JournalEntry) -> Option<Box<dyn journal::UndoStep>> {
-    entry.step::<TuneStep>().ok().map(|step| Box::new(step) as _)
+/// The steps of this module.
+fn steps(entry: &Value) -> Option<Box<dyn journal::UndoStep>> {
+    TuneStep::deserialize(entry).ok().map(|step| Box::new(step) as _)
 }
 
 fn state() -> (tempfile::TempDir, Journals) {
@@ -55,11 +57,7 @@ fn state() -> (tempfile::TempDir, Journals) {
 }
 
 /// An interface of a namespace that does not exist: a step finds nothing to do there.
-fn nowhere() -> Scope {
-    Scope::Interface(nowhere_place())
-}
-
-fn nowhere_place() -> Place {
+fn nowhere() -> Place {
     Place { netns: 1, index: 7, name: "card0".into() }
 }
 
@@ -87,8 +85,8 @@ fn the_undo_is_on_disk_before_the_card_is_switched() {
         fn set(&mut self, config: StampConfig) -> io::Result<()> {
             let record = self.0.read(&self.0.names()[0]).unwrap().expect("a journal");
             let was = serde_json::json!(self.1.config);
-            let step = TuneStep::Knob { knob: "stamps_receive".into(), at: nowhere(), was };
-            assert_eq!(record.steps, [JournalEntry::of(&step).unwrap()]);
+            let step = TuneStep::Knob { knob: "stamps_receive".into(), at: Scope::Interface(nowhere()), was };
+            assert_eq!(record.steps, [serde_json::to_value(&step).unwrap()]);
             self.1.set(config)
         }
     }
@@ -170,7 +168,7 @@ fn stamps_of_sent_frames_are_switched_on_their_own() {
 fn the_journal_of_a_killed_process_is_replayed() {
     let (_temporary, state) = state();
     let was = config(1, 12);
-    let step = TuneStep::Stamps { at: nowhere_place(), was, side: Side::Receive };
+    let step = TuneStep::Stamps { at: nowhere(), was, side: Side::Receive };
     let text = serde_json::to_string(&step).unwrap();
     assert_eq!(serde_json::from_str::<TuneStep>(&text).unwrap(), step, "{text}");
     // A journal of before there were sides is about frames that come in.
@@ -214,9 +212,14 @@ fn a_veth_says_that_it_cannot_and_is_left_alone() {
         assert!(state.names().is_empty());
         // A journal about it, or about an interface that has another number now, is undone without a word.
         for (index, name) in [(facts.index, "a"), (facts.index + 100, "a"), (facts.index, "gone")] {
-            let at = Scope::Interface(Place { netns: inode, index: index as u32, name: name.into() });
+            let at = Place { netns: inode, index: index as u32, name: name.into() };
             let was = serde_json::json!(config(0, 0));
-            journal::UndoStep::undo(&TuneStep::Knob { knob: "stamps_receive".into(), at, was }).unwrap();
+            journal::UndoStep::undo(&TuneStep::Knob {
+                knob: "stamps_receive".into(),
+                at: Scope::Interface(at),
+                was,
+            })
+            .unwrap();
         }
     });
 }
