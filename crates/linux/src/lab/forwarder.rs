@@ -11,6 +11,8 @@
 
 use std::fmt;
 
+use record::line;
+
 /// Which program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ForwarderKind {
@@ -107,9 +109,5 @@ impl Forwarder {
 
 /// The lines of a file of rules: without comments, one blank between words.
 pub(super) fn rule_lines(text: &str) -> impl Iterator<Item = String> {
-    let words = |line: &str| {
-        let code = line.split('#').next().unwrap_or_default();
-        code.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    text.lines().map(words).filter(|line| !line.is_empty())
+    line::lines(text).map(|line| line.words.iter().map(|word| word.text).collect::<Vec<_>>().join(" "))
 }

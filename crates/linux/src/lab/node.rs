@@ -95,18 +95,14 @@ impl Node {
     /// The addresses (4 or 6) that others can reach, first those that the topology gave and that are still there, then
     /// those that somebody added. As the topology says when the kernel cannot be asked.
     pub fn addresses(&self, family: u8) -> Vec<IpAddr> {
-        let declared = self.declared.iter().map(|prefix| prefix.address);
-        let mut addresses: Vec<IpAddr> = match self.ask(Netlink::addresses) {
-            Err(_) => declared.collect(),
-            Ok(now) => {
-                let now: Vec<IpAddr> = now.into_iter().map(|(_, prefix)| prefix.address).collect();
-                let mut order: Vec<IpAddr> = declared.filter(|address| now.contains(address)).collect();
-                order.extend(
-                    now.iter().filter(|address| !order.contains(address)).copied().collect::<Vec<_>>(),
-                );
-                order
-            }
-        };
+        let mut addresses: Vec<IpAddr> = self.declared.iter().map(|prefix| prefix.address).collect();
+        if let Ok(now) = self.ask(Netlink::addresses) {
+            addresses.retain(|address| now.iter().any(|(_, prefix)| prefix.address == *address));
+            let added =
+                now.iter().map(|(_, prefix)| prefix.address).filter(|address| !addresses.contains(address));
+            let added: Vec<IpAddr> = added.collect();
+            addresses.extend(added);
+        }
         addresses.retain(|address| address.is_ipv4() == (family == 4));
         addresses
     }

@@ -10,7 +10,7 @@
 //! the earliest line.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use record::line::{self, Word};
@@ -90,9 +90,14 @@ impl<'a> Line<'a> {
         word.problem(self.file, what)
     }
 
+    /// What a word means, or why it is refused; the help may be empty.
+    fn meaning<T>(&self, it: Option<T>, word: Word, what: impl Into<String>, help: &str) -> Result<T> {
+        it.ok_or_else(|| self.problem(word, what).help(help))
+    }
+
     /// Refuses a word that is wrong; the help may be empty.
     fn refuse_if(&self, wrong: bool, word: Word, what: impl Into<String>, help: &str) -> Result<()> {
-        if wrong { Err(self.problem(word, what).help(help)) } else { Ok(()) }
+        self.meaning((!wrong).then_some(()), word, what, help)
     }
 
     fn want(&mut self, what: &str) -> Result<Word<'a>> {
@@ -122,94 +127,68 @@ impl<'a> Line<'a> {
 
     fn refuse_unknown(&self) -> Result<()> {
         let known: Vec<&str> = [NODES, &["link", "bridge", "interface"], REST].concat();
-        if known.contains(&self.first().text) {
-            return Ok(());
-        }
-        let problem = self.problem(self.first(), format!("unknown statement '{}'", self.first().text));
-        Err(problem.help(format!("a line begins with one of {}", known.join(", "))))
+        let (first, help) = (self.first(), format!("a line begins with one of {}", known.join(", ")));
+        let unknown = !known.contains(&first.text);
+        self.refuse_if(unknown, first, format!("unknown statement '{}'", first.text), &help)
     }
 
     fn number(&mut self, what: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
         let word = self.want(what)?;
         let digits = word.text.bytes().all(|byte| byte.is_ascii_digit());
-        match word.text.parse() {
-            Ok(value) if digits && range.contains(&value) => Ok(Some(value)),
-            _ => {
-                let (from, to) = range.into_inner();
-                Err(self
-                    .problem(word, format!("{what} is a number from {from} to {to}, not '{}'", word.text)))
-            }
-        }
+        let value = word.text.parse().ok().filter(|value| digits && range.contains(value));
+        let (from, to) = range.into_inner();
+        let what = format!("{what} is a number from {from} to {to}, not '{}'", word.text);
+        self.meaning(value, word, what, "").map(Some)
     }
 
     fn switch(&mut self) -> Result<bool> {
         let word = self.want("'on' or 'off'")?;
-        match word.text {
-            "on" => Ok(true),
-            "off" => Ok(false),
-            other => Err(self.problem(word, format!("expected 'on' or 'off', found '{other}'"))),
-        }
+        let on = ["off", "on"].iter().position(|known| *known == word.text);
+        let what = format!("expected 'on' or 'off', found '{}'", word.text);
+        self.meaning(on, word, what, "").map(|on| on == 1)
     }
 
     /// `RATE limit BYTES burst BYTES`.
     fn shaper(&mut self) -> Result<Shaper> {
         const EXAMPLE: &str = "write for example 'rate 100mbit limit 30kB burst 5kB'";
         let word = self.want("the rate").map_err(|problem| problem.help(EXAMPLE))?;
-        let rate_bps = match unit::bit_rate(word.text) {
-            Ok(rate) if rate >= 8 && rate.is_multiple_of(8) => rate,
-            Ok(_) => {
-                return Err(
-                    self.problem(word, "the rate must be a whole number of bytes each second, above 0")
-                );
-            }
-            Err(what) => return Err(self.problem(word, what).help(EXAMPLE)),
-        };
+        let rate_bps = unit::bit_rate(word.text).map_err(|what| self.problem(word, what).help(EXAMPLE))?;
+        let broken = rate_bps < 8 || !rate_bps.is_multiple_of(8);
+        self.refuse_if(broken, word, "the rate must be a whole number of bytes each second, above 0", "")?;
         let mut size = |keyword: &str| -> Result<u32> {
             self.keyword(keyword).map_err(|problem| problem.help(EXAMPLE))?;
             let word = self.want("a number of bytes")?;
-            let bytes = unit::bytes(word.text)
-                .ok()
-                .filter(|&bytes| bytes > 0)
-                .and_then(|bytes| u32::try_from(bytes).ok());
-            bytes.ok_or_else(|| {
-                self.problem(word, format!("'{}' is not a number of bytes from 1B to 4294MB", word.text))
-                    .help(EXAMPLE)
-            })
+            let bytes = unit::bytes(word.text).ok().and_then(|bytes| u32::try_from(bytes).ok());
+            let what = format!("'{}' is not a number of bytes from 1B to 4294MB", word.text);
+            self.meaning(bytes.filter(|&bytes| bytes > 0), word, what, EXAMPLE)
         };
         Ok(Shaper { rate_bps, limit_bytes: size("limit")?, burst_bytes: size("burst")? })
     }
 
     fn mac(&mut self) -> Result<Mac> {
         let word = self.want("the hardware address")?;
-        let parts: Vec<_> = word.text.split(':').collect();
-        let byte = |part: &&str| match part.len() {
-            2 if part.bytes().all(|byte| byte.is_ascii_hexdigit()) => u8::from_str_radix(part, 16).ok(),
+        let byte = |part: &str| match part.len() {
+            2 if !part.starts_with('+') => u8::from_str_radix(part, 16).ok(),
             _ => None,
         };
-        let bytes: Option<Vec<u8>> = parts.iter().map(byte).collect();
-        match bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok()) {
-            Some(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(Mac(mac)),
-            _ => Err(self
-                .problem(word, format!("'{}' is not the hardware address of one interface", word.text))
-                .help("write six bytes, the first even, for example 02:00:00:00:00:01")),
-        }
+        let bytes: Option<Vec<u8>> = word.text.split(':').map(byte).collect();
+        let mac = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
+        let mac = mac.filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]).map(Mac);
+        let what = format!("'{}' is not the hardware address of one interface", word.text);
+        self.meaning(mac, word, what, "write six bytes, the first even, for example 02:00:00:00:00:01")
     }
 
     fn prefix(&self, word: Word) -> Result<Prefix> {
-        let bad = || {
-            self.problem(word, format!("'{}' is not an address with a prefix length", word.text))
-                .help("write for example 10.0.0.1/24 or fd00::1/64")
-        };
-        let (address, length) = word.text.split_once('/').ok_or_else(bad)?;
-        let address: IpAddr = address.parse().map_err(|_| bad())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        match length.parse() {
-            Ok(length) if length <= most && word.text.bytes().all(|byte| byte != b'+') => {
-                Ok(Prefix { address, length })
-            }
-            _ => Err(bad()),
-        }
+        let what = format!("'{}' is not an address with a prefix length", word.text);
+        self.meaning(prefix(word.text), word, what, "write for example 10.0.0.1/24 or fd00::1/64")
     }
+}
+
+fn prefix(text: &str) -> Option<Prefix> {
+    let (address, length) = text.split_once('/')?;
+    let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    (length <= most && !text.contains('+')).then_some(Prefix { address, length })
 }
 
 impl Reader {
@@ -244,15 +223,13 @@ impl Reader {
 
     /// A node that was declared.
     fn known_node<'a>(&self, line: &Line, word: Word, name: &'a str) -> Result<&'a str> {
-        if self.topology.node(name).is_some() {
-            return Ok(name);
-        }
         let names: Vec<_> = self.topology.nodes.iter().map(|node| node.name.as_str()).collect();
-        let problem = line.problem(word, format!("unknown node '{name}'"));
-        Err(match names.is_empty() {
-            true => problem.help(format!("declare it with 'node {name}'")),
-            false => problem.help(format!("the nodes are {}", names.join(", "))),
-        })
+        let help = match names.is_empty() {
+            true => format!("declare it with 'node {name}'"),
+            false => format!("the nodes are {}", names.join(", ")),
+        };
+        line.refuse_if(!names.contains(&name), word, format!("unknown node '{name}'"), &help)?;
+        Ok(name)
     }
 
     /// `on NODE`.
@@ -264,10 +241,9 @@ impl Reader {
 
     /// `NODE:INTERFACE`, with the node known and the name possible.
     fn place<'a>(&self, line: &Line<'a>, word: Word<'a>) -> Result<(&'a str, &'a str)> {
-        let Some((node, interface)) = word.text.split_once(':') else {
-            let problem = line.problem(word, format!("'{}' is not an interface of a node", word.text));
-            return Err(problem.help("write NODE:INTERFACE, for example a:eth0"));
-        };
+        let what = format!("'{}' is not an interface of a node", word.text);
+        let help = "write NODE:INTERFACE, for example a:eth0";
+        let (node, interface) = line.meaning(word.text.split_once(':'), word, what, help)?;
         self.known_node(line, word, node)?;
         interface_name(interface).map_err(|why| line.problem(word, why))?;
         Ok((node, interface))
@@ -337,16 +313,13 @@ impl Reader {
     fn interface(&mut self, line: &mut Line) -> Result<()> {
         let word = line.want("the interface")?;
         let (node, name) = self.place(line, word)?;
-        let Some(known) = self.topology.interfaces(node).find(|interface| interface.name == name) else {
-            let names: Vec<_> = self.topology.interfaces(node).map(InterfaceSpec::place).collect();
-            let problem = line.problem(word, format!("unknown interface '{}'", word.text));
-            return Err(match names.is_empty() {
-                true => {
-                    problem.help(format!("node '{node}' has none; make one with 'link {} -- …'", word.text))
-                }
-                false => problem.help(format!("the interfaces of node '{node}' are {}", names.join(", "))),
-            });
+        let names: Vec<_> = self.topology.interfaces(node).map(InterfaceSpec::place).collect();
+        let help = match names.is_empty() {
+            true => format!("node '{node}' has none; make one with 'link {} -- …'", word.text),
+            false => format!("the interfaces of node '{node}' are {}", names.join(", ")),
         };
+        let known = self.topology.interfaces(node).find(|interface| interface.name == name);
+        let known = line.meaning(known, word, format!("unknown interface '{}'", word.text), &help)?;
         let mut spec = known.clone();
         let is_bridge = self.topology.bridges.iter().any(|bridge| bridge.interface == *known);
         let mut next = Some(line.want("an option")?);
@@ -385,16 +358,14 @@ impl Reader {
                 let on = line.switch()?;
                 spec.offloads.extend(OffloadFeature::ALL.map(|offload| (offload, on)));
             }
-            text => match OffloadFeature::ALL.into_iter().find(|offload| offload.word() == text) {
-                Some(offload) => drop(spec.offloads.insert(offload, line.switch()?)),
-                None => {
-                    let offloads: Vec<_> = OffloadFeature::ALL.iter().map(|offload| offload.word()).collect();
-                    return Err(line.problem(word, format!("unknown option '{text}'")).help(format!(
-                        "the options are mtu, txqueuelen, queues, rate, address, mac, offload, {}",
-                        offloads.join(", ")
-                    )));
-                }
-            },
+            text => {
+                let words = OffloadFeature::ALL.map(OffloadFeature::word);
+                let known = OffloadFeature::ALL.into_iter().find(|offload| offload.word() == text);
+                let help = "the options are mtu, txqueuelen, queues, rate, address, mac, offload, ";
+                let help = format!("{help}{}", words.join(", "));
+                let offload = line.meaning(known, word, format!("unknown option '{text}'"), &help)?;
+                spec.offloads.insert(offload, line.switch()?);
+            }
         }
         Ok(())
     }
@@ -424,17 +395,11 @@ impl Reader {
         let to = line.want("the network or 'default'")?;
         line.keyword("via")?;
         let word = line.want("the next node's address")?;
-        let via: IpAddr = word
-            .text
-            .parse()
-            .map_err(|_| line.problem(word, format!("'{}' is not an address", word.text)))?;
-        let everywhere: IpAddr =
-            if via.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let to_prefix = match to.text {
-            "default" => Prefix { address: everywhere, length: 0 },
-            _ => line.prefix(to)?,
-        };
-        let right = Prefix { address: to_prefix.network(), ..to_prefix };
+        let what = format!("'{}' is not an address", word.text);
+        let via: IpAddr = line.meaning(word.text.parse().ok(), word, what, "")?;
+        let everywhere = Prefix { address: via, length: 0 }.whole();
+        let to_prefix = if to.text == "default" { everywhere } else { line.prefix(to)? };
+        let right = to_prefix.whole();
         let what = format!("'{}' is an address and not a network", to.text);
         line.refuse_if(to_prefix != right, to, what, &format!("write {right}"))?;
         let what = format!("the way to {} cannot lead over {via}", to.text);
@@ -453,10 +418,9 @@ impl Reader {
     fn sysctl(&mut self, line: &mut Line) -> Result<()> {
         let node = self.on_node(line)?;
         let word = line.want("the setting")?;
-        let (key, first) = word.text.split_once('=').ok_or_else(|| {
-            line.problem(word, format!("'{}' has no value", word.text))
-                .help("write for example net.ipv4.ip_forward=1, without spaces around '='")
-        })?;
+        let help = "write for example net.ipv4.ip_forward=1, without spaces around '='";
+        let what = format!("'{}' has no value", word.text);
+        let (key, first) = line.meaning(word.text.split_once('='), word, what, help)?;
         sysctl_key(key).map_err(|why| line.problem(word, why))?;
         line.refuse_if(first.is_empty(), word, format!("'{key}' has no value"), "")?;
         let again = self.topology.sysctls.iter().any(|known| known.node == node && known.key == key);

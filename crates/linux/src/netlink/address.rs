@@ -34,10 +34,14 @@ impl Prefix {
         }
     }
 
+    /// The network itself, without the host's part.
+    pub fn whole(self) -> Prefix {
+        Prefix { address: self.network(), ..self }
+    }
+
     /// True when the address lies in this network (and is of the same family).
     pub fn contains(self, address: IpAddr) -> bool {
-        self.address.is_ipv4() == address.is_ipv4()
-            && Prefix { address, length: self.length }.network() == self.network()
+        self.address.is_ipv4() == address.is_ipv4() && Prefix { address, ..self }.network() == self.network()
     }
 }
 

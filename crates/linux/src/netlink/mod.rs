@@ -145,11 +145,8 @@ impl Netlink {
     /// Whom a request is put to, and its number there.
     fn number(&mut self, protocol: Protocol) -> io::Result<(Family, u16)> {
         match protocol {
-            Protocol::Raw { protonum, request_type } => {
-                let families = [Family::Route, Family::Netfilter, Family::Generic, Family::SockDiag];
-                let family = families.into_iter().find(|family| family.number() == i32::from(protonum));
-                Ok((family.ok_or(io::ErrorKind::Unsupported)?, request_type))
-            }
+            Protocol::Raw { protonum: 0, request_type } => Ok((Family::Route, request_type)),
+            Protocol::Raw { .. } => Err(io::ErrorKind::Unsupported.into()),
             Protocol::Generic(name) => Ok((Family::Generic, self.generic_family(name)?)),
         }
     }

@@ -35,11 +35,6 @@ const NLMSG_DONE: u16 = 3;
 const HEADER_BYTES: usize = 16;
 
 impl Family {
-    /// Its number (`linux/netlink.h`).
-    pub(super) fn number(self) -> i32 {
-        self.protocol() as i32
-    }
-
     fn protocol(self) -> SockProtocol {
         match self {
             Family::Route => SockProtocol::NetlinkRoute,
