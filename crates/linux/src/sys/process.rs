@@ -264,31 +264,22 @@ pub struct Ended {
 /// # Errors
 /// The system's error.
 pub fn end_of(mut child: Child, patience: Duration) -> io::Result<Ended> {
-    let deadline = Instant::now() + patience;
-    let mut killed = false;
-    loop {
-        let mut status = 0;
-        let mut usage: libc::rusage = zeroed();
-        // SAFETY: both pointers are to values of ours; the process is our child and was not waited for.
-        let pid =
-            unsafe { libc::wait4(child.id() as libc::pid_t, &raw mut status, libc::WNOHANG, &raw mut usage) };
-        match Errno::result(pid) {
-            Ok(0) if !killed && Instant::now() >= deadline => {
-                kill_group(&child);
-                child.kill()?;
-                killed = true;
-            }
-            Ok(0) => std::thread::sleep(Duration::from_millis(2)),
-            Err(Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-            Ok(_) => {
-                let ns =
-                    |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-                let usage = Usage { user_ns: ns(usage.ru_utime), system_ns: ns(usage.ru_stime) };
-                return Ok(Ended { status: ExitStatus::from_raw(status), usage, killed });
-            }
+    let killed = !wait_end(open_pidfd(child.id())?.as_fd(), patience)?;
+    if killed {
+        kill_group(&child);
+        child.kill()?;
+    }
+    let (mut status, mut usage): (i32, libc::rusage) = (0, zeroed());
+    let pid = child.id() as libc::pid_t;
+    // SAFETY: both pointers are to values of ours; the process is our child and was not waited for.
+    while let Err(error) = Errno::result(unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) }) {
+        if error != Errno::EINTR {
+            return Err(error.into());
         }
     }
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    let usage = Usage { user_ns: ns(usage.ru_utime), system_ns: ns(usage.ru_stime) };
+    Ok(Ended { status: ExitStatus::from_raw(status), usage, killed })
 }
 
 /// Kills what is in the process group that the child leads (see `CommandExt::process_group`), its own children with it;
