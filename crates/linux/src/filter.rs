@@ -20,20 +20,31 @@ use wire::filter::{FilterInstruction, Program};
 /// # Errors
 /// Input: the expression is wrong, in the compiler's words. Host: neither libpcap nor tcpdump is there.
 pub fn compile(expression: &str, link: u16, snap: u32) -> Result<Program> {
-    match libpcap::missing() {
+    let wrong = |why: String| {
+        Problem::input(format!("the filter '{expression}' cannot be compiled: {why}"))
+            .help("the language is tcpdump's, see `man pcap-filter`")
+    };
+    let instructions = match libpcap::missing() {
         None => libpcap::compile(expression, link, snap),
-        Some(why) => by_tcpdump(expression, link, snap).unwrap_or_else(|| {
-            Err(Problem::host(format!(
+        Some(why) => by_tcpdump(expression, link, snap).ok_or_else(|| {
+            Problem::host(format!(
                 "filters are compiled by libpcap, which cannot be loaded ({why}), or by tcpdump, which is not installed"
             ))
-            .help("install tcpdump (or libpcap0.8, Fedora: libpcap, for a binary that is not static), or capture without a filter"))
-        }),
-    }
+            .help("install tcpdump (or libpcap0.8, Fedora: libpcap, for a binary that is not static), or capture without a filter")
+        })?,
+    };
+    Program::new(instructions.map_err(wrong)?).map_err(|refused| {
+        Problem::input(format!("the filter '{expression}' cannot be run: {refused}"))
+            .help("write it in another way")
+    })
 }
+
+/// Instructions, or what is wrong with an expression.
+type Compiled = std::result::Result<Vec<FilterInstruction>, String>;
 
 /// The same by `tcpdump -ddd`; `None` when it cannot be started. It reads the link type and the snap length from the
 /// header of an empty capture file, so it needs no interface and no permission.
-fn by_tcpdump(expression: &str, link: u16, snap: u32) -> Option<Result<Program>> {
+fn by_tcpdump(expression: &str, link: u16, snap: u32) -> Option<Compiled> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin";
     let mut child = Command::new("tcpdump")
         .args(["-ddd", "-r", "-", "--", expression])
@@ -50,13 +61,9 @@ fn by_tcpdump(expression: &str, link: u16, snap: u32) -> Option<Result<Program>>
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
         let why = words.lines().rev().find_map(|line| line.strip_prefix("tcpdump: ")).unwrap_or(words.trim());
-        return Some(Err(Problem::input(format!("the filter '{expression}' cannot be compiled: {why}"))
-            .help("the language is tcpdump's, see `man pcap-filter`")));
+        return Some(Err(why.to_owned()));
     }
-    Some(program(&String::from_utf8_lossy(&output.stdout)).map_err(|why| {
-        Problem::input(format!("the filter '{expression}' cannot be run: {why}"))
-            .help("write it in another way")
-    }))
+    Some(instructions(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// The header of a pcap file without frames (`pcap-savefile(5)`).
@@ -69,7 +76,7 @@ fn empty_capture(link: u16, snap: u32) -> Vec<u8> {
 }
 
 /// Reads the lines of `tcpdump -ddd`: how many instructions there are, then `code jt jf k` of each, in decimal.
-fn program(text: &str) -> std::result::Result<Program, String> {
+fn instructions(text: &str) -> Compiled {
     let mut lines = text.lines();
     let count = lines
         .next()
@@ -79,7 +86,7 @@ fn program(text: &str) -> std::result::Result<Program, String> {
     if instructions.len() != count {
         return Err(format!("tcpdump announced {count} instructions and printed {}", instructions.len()));
     }
-    Program::new(instructions).map_err(|refused| refused.to_string())
+    Ok(instructions)
 }
 
 fn instruction(line: &str) -> Option<FilterInstruction> {
@@ -97,7 +104,7 @@ mod tests {
     use super::*;
 
     /// Both compilers, or a visible skip.
-    fn both(expression: &str, link: u16, snap: u32) -> Option<(Result<Program>, Result<Program>)> {
+    fn both(expression: &str, link: u16, snap: u32) -> Option<(Compiled, Compiled)> {
         let theirs = by_tcpdump(expression, link, snap);
         if libpcap::missing().is_some() || theirs.is_none() {
             eprintln!("SKIP: filters by two compilers: libpcap or tcpdump is not installed");
@@ -130,17 +137,23 @@ mod tests {
     fn tcpdump_says_what_is_wrong_with_an_expression() {
         let Some((ours, theirs)) = both("tcp prt 80", 1, 96) else { return };
         let (ours, theirs) = (ours.unwrap_err(), theirs.unwrap_err());
-        assert!(theirs.to_string().contains("syntax error"), "{theirs}");
-        assert_eq!(theirs.kind, ours.kind);
+        assert!(theirs.contains("syntax error") && ours.contains("syntax error"), "{theirs}, {ours}");
+        let problem = compile("tcp prt 80", 1, 96).unwrap_err();
+        assert_eq!(problem.kind, record::ProblemKind::Input);
         let Some((_, theirs)) = both("ip protochain 6", 1, 96) else { return };
-        assert!(theirs.unwrap_err().to_string().contains("jumps out of the program"));
+        assert!(Program::new(theirs.unwrap()).unwrap_err().to_string().contains("jumps out of the program"));
+        let problem = compile("ip protochain 6", 1, 96).unwrap_err().to_string();
+        assert!(
+            problem.contains("cannot be run: ") && problem.contains("jumps out of the program"),
+            "{problem}"
+        );
     }
 
     #[test]
     fn a_program_that_is_cut_or_no_program_is_refused() {
         for text in ["", "two\n", "2\n6 0 0 1\n", "1\n6 0 0\n", "1\n6 0 0 99999999999\n"] {
-            assert!(program(text).is_err(), "{text:?}");
+            assert!(instructions(text).is_err(), "{text:?}");
         }
-        assert!(program("1\n6 0 0 65535\n").is_ok());
+        assert!(instructions("1\n6 0 0 65535\n").is_ok());
     }
 }

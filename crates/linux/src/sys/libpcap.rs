@@ -1,20 +1,19 @@
 //! The compiler of tcpdump's filter language, taken from libpcap when it is installed.
 //!
-//! **What.** [`compile`] turns an expression (`man pcap-filter`) into a checked [`Program`]. libpcap is loaded when the
+//! **What.** [`compile`] turns an expression (`man pcap-filter`) into instructions. libpcap is loaded when the
 //! first filter is compiled, and only `pcap_open_dead`, `pcap_compile` and what belongs to them are used: no capture goes
 //! through it.
 //!
 //! **Why.** The language is what people know, and forty years of its corners are in that compiler. Loaded at run time,
 //! pathlab needs no headers to be built and runs without libpcap as long as nobody filters.
 //!
-//! **Price.** One system library. What it returns is checked again by [`Program::new`] before anyone runs it.
+//! **Price.** One system library. What it returns is checked by `wire::filter::Program::new` before anyone runs it.
 
 use libloading::Library;
-use record::{Problem, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use wire::filter::{FilterInstruction, Program};
+use wire::filter::FilterInstruction;
 
 /// The link type of Ethernet (`LINKTYPE_ETHERNET`).
 pub const ETHERNET: u16 = 1;
@@ -44,7 +43,7 @@ struct Functions {
 
 impl Functions {
     /// Loads the library.
-    fn load() -> std::result::Result<Functions, String> {
+    fn load() -> Result<Functions, String> {
         let mut why = String::new();
         for name in NAMES {
             // SAFETY: libpcap's initialisers have no conditions.
@@ -59,7 +58,7 @@ impl Functions {
     }
 
     /// SAFETY: the library must be libpcap.
-    unsafe fn of(library: Library) -> std::result::Result<Functions, libloading::Error> {
+    unsafe fn of(library: Library) -> Result<Functions, libloading::Error> {
         // It stays for the life of the process, so the functions do, too.
         let library: &'static Library = Box::leak(Box::new(library));
         // SAFETY: promised by the caller.
@@ -75,22 +74,14 @@ impl Functions {
     }
 }
 
-fn loaded() -> std::result::Result<&'static Functions, &'static str> {
-    static FUNCTIONS: OnceLock<std::result::Result<Functions, String>> = OnceLock::new();
+fn loaded() -> Result<&'static Functions, &'static str> {
+    static FUNCTIONS: OnceLock<Result<Functions, String>> = OnceLock::new();
     FUNCTIONS.get_or_init(Functions::load).as_ref().map_err(String::as_str)
 }
 
 /// Why the library cannot be used here, in the loader's words; `None` when it can.
 pub fn missing() -> Option<&'static str> {
     loaded().err()
-}
-
-/// The library, or the one sentence about its absence.
-fn functions() -> Result<&'static Functions> {
-    loaded().map_err(|why| {
-        Problem::host(format!("filters are compiled by libpcap, which cannot be loaded ({why})"))
-            .help("install libpcap0.8 (Fedora: libpcap), or capture without a filter")
-    })
 }
 
 /// A compiled expression, as libpcap holds it.
@@ -107,32 +98,28 @@ impl Drop for Compiled {
 }
 
 impl Compiled {
-    fn new(expression: &str, link: u16, snap: u32) -> Result<Compiled> {
+    fn new(expression: &str, link: u16, snap: u32) -> Result<Compiled, String> {
         // pcap_compile had static state before 1.8.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let functions = functions()?;
-        let bad = |why: &str| {
-            Problem::input(format!("the filter '{expression}' cannot be compiled: {why}"))
-                .help("the language is tcpdump's, see `man pcap-filter`")
-        };
-        let text = CString::new(expression).map_err(|_| bad("it holds a zero byte"))?;
+        let functions = loaded()?;
+        let text = CString::new(expression).map_err(|_| "it holds a zero byte")?;
         let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: plain numbers.
         let handle = unsafe { (functions.open_dead)(data_link(link), snap.min(1 << 30) as c_int) };
-        let handle = NonNull::new(handle).ok_or_else(|| Problem::host("libpcap has no memory"))?;
+        let handle = NonNull::new(handle).ok_or("libpcap has no memory")?;
         let mut raw = RawProgram { count: 0, instructions: std::ptr::null_mut() };
         // SAFETY: an open handle, a program to fill, a text that ends with zero.
         let result =
             unsafe { (functions.compile)(handle.as_ptr(), &mut raw, text.as_ptr(), 1, NETMASK_UNKNOWN) };
-        let problem = (result != 0).then(|| {
+        let wrong = (result != 0).then(|| {
             // SAFETY: the text belongs to the handle, which is still open.
             let why = unsafe { CStr::from_ptr((functions.get_error)(handle.as_ptr())) };
-            bad(why.to_string_lossy().trim())
+            why.to_string_lossy().trim().to_owned()
         });
         // SAFETY: opened above, closed once.
         unsafe { (functions.close)(handle.as_ptr()) };
-        match problem {
-            Some(problem) => Err(problem),
+        match wrong {
+            Some(why) => Err(why),
             None => Ok(Compiled { functions, raw }),
         }
     }
@@ -154,11 +141,12 @@ fn data_link(link: u16) -> c_int {
     }
 }
 
-/// Compiles an expression for frames of a link type (`LINKTYPE_…`); the program wants `snap` bytes of what it likes.
+/// Compiles an expression for frames of a link type (`LINKTYPE_…`); the program wants `snap` bytes of what it likes. It is not
+/// checked.
 ///
 /// # Errors
-/// Input: the expression is wrong, in libpcap's words. Host: libpcap is not there.
-pub fn compile(expression: &str, link: u16, snap: u32) -> Result<Program> {
+/// Libpcap's words: the expression is wrong, or the library is not there.
+pub fn compile(expression: &str, link: u16, snap: u32) -> Result<Vec<FilterInstruction>, String> {
     let compiled = Compiled::new(expression, link, snap)?;
     let instruction = |&libc::sock_filter { code, jt, jf, k }: &libc::sock_filter| FilterInstruction {
         code,
@@ -166,11 +154,7 @@ pub fn compile(expression: &str, link: u16, snap: u32) -> Result<Program> {
         if_false: jf,
         k,
     };
-    let instructions = compiled.instructions().iter().map(instruction);
-    Program::new(instructions.collect()).map_err(|refused| {
-        Problem::input(format!("the filter '{expression}' cannot be run: {refused}"))
-            .help("write it in another way")
-    })
+    Ok(compiled.instructions().iter().map(instruction).collect())
 }
 
 #[cfg(test)]
@@ -178,6 +162,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::sync::LazyLock;
+    use wire::filter::Program;
 
     /// Every corner of the language that compiles for Ethernet without a network.
     const EXPRESSIONS: [&str; 70] = [
@@ -254,16 +239,20 @@ mod tests {
     ];
 
     fn available() -> bool {
-        if let Err(problem) = functions() {
-            eprintln!("SKIP: filters: {problem}");
-            return false;
+        if let Some(why) = missing() {
+            eprintln!("SKIP: filters: libpcap cannot be loaded: {why}");
         }
-        true
+        missing().is_none()
+    }
+
+    /// What is compiled, checked.
+    fn program(expression: &str, link: u16, snap: u32) -> Result<Program, String> {
+        Program::new(compile(expression, link, snap)?).map_err(|refused| refused.to_string())
     }
 
     static PROGRAMS: LazyLock<Vec<(Program, Mutex<SendTwin>)>> = LazyLock::new(|| {
         let make = |text: &&str| {
-            let both = (compile(text, ETHERNET, 65535), Twin::new(text, ETHERNET, 65535));
+            let both = (program(text, ETHERNET, 65535), Twin::new(text, ETHERNET, 65535));
             let (Ok(program), Ok(twin)) = both else { panic!("'{text}'") };
             (program, Mutex::new(SendTwin(twin)))
         };
@@ -288,7 +277,7 @@ mod tests {
 
     impl Twin {
         /// Compiles as [`compile`] does.
-        fn new(expression: &str, link: u16, snap: u32) -> Result<Twin> {
+        fn new(expression: &str, link: u16, snap: u32) -> Result<Twin, String> {
             let compiled = Compiled::new(expression, link, snap)?;
             // SAFETY: libpcap's initialisers have no conditions; the type is that of `pcap/pcap.h`.
             let run = unsafe {
@@ -354,7 +343,7 @@ mod tests {
         )
     }
 
-    fn agree(frame: &[u8], wire_length: u32) -> std::result::Result<(), TestCaseError> {
+    fn agree(frame: &[u8], wire_length: u32) -> Result<(), TestCaseError> {
         for (text, (program, twin)) in EXPRESSIONS.iter().zip(PROGRAMS.iter()) {
             let theirs = twin.lock().unwrap().0.run(frame, wire_length);
             prop_assert_eq!(program.run(frame, wire_length), theirs, "'{}' of {:02x?}", text, frame);
@@ -404,13 +393,12 @@ mod tests {
         if !available() {
             return;
         }
-        let problem = compile("udp prot 53", ETHERNET, 100).unwrap_err();
-        assert!(problem.to_string().contains("syntax error"), "{problem}");
-        assert_eq!(problem.kind, record::ProblemKind::Input);
+        let said = program("udp prot 53", ETHERNET, 100).unwrap_err();
+        assert!(said.contains("syntax error"), "{said}");
         assert!(compile("ip\0", ETHERNET, 100).is_err());
         // It loops (a jump backwards), which no kernel runs.
-        let problem = compile("ip protochain 6", ETHERNET, 100).unwrap_err();
-        assert!(problem.to_string().contains("jumps out of the program"), "{problem}");
+        let said = program("ip protochain 6", ETHERNET, 100).unwrap_err();
+        assert!(said.contains("jumps out of the program"), "{said}");
     }
 
     #[test]
@@ -418,8 +406,8 @@ mod tests {
         if !available() {
             return;
         }
-        let raw = compile("ip", 101, 77).unwrap();
+        let raw = program("ip", 101, 77).unwrap();
         assert_eq!(raw.run(&[0x45; 20], 20), 77);
-        assert_eq!(compile("ip", ETHERNET, 77).unwrap().run(&[0x45; 20], 20), 0);
+        assert_eq!(program("ip", ETHERNET, 77).unwrap().run(&[0x45; 20], 20), 0);
     }
 }
