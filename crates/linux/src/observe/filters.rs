@@ -8,10 +8,13 @@
 //! tc or XDP. `iptables-nft` is seen: it writes nftables rules, partly as `target` expressions.
 
 use std::collections::BTreeSet;
+use std::ffi::CStr;
 
+use netlink_bindings::nftables::{self, ExprOps, IterableExprAttrs};
+use netlink_bindings::traits::NetlinkRequest;
 use record::snapshot::FilterSample;
 
-use crate::netlink::{Attributes, Dump, Family, after, text};
+use crate::netlink::{Dump, Family};
 
 /// `NFT_MSG_GETCHAIN` with `struct nfgenmsg`, all zero: every family.
 pub const CHAINS: Dump<'static> =
@@ -22,23 +25,6 @@ pub const RULES: Dump<'static> =
 
 const HEADER_BYTES: usize = 4;
 
-// include/uapi/linux/netfilter/nf_tables.h
-const TABLE: u16 = 1; // NFTA_CHAIN_TABLE, NFTA_RULE_TABLE
-const CHAIN_NAME: u16 = 3;
-const CHAIN_HOOK: u16 = 4;
-const CHAIN_POLICY: u16 = 5;
-const HOOK_NUMBER: u16 = 1;
-const RULE_CHAIN: u16 = 2;
-const RULE_EXPRESSIONS: u16 = 4;
-const LIST_ELEMENT: u16 = 1;
-const EXPRESSION_NAME: u16 = 1;
-const EXPRESSION_DATA: u16 = 2;
-const IMMEDIATE_DATA: u16 = 2;
-const DATA_VERDICT: u16 = 2;
-const VERDICT_CODE: u16 = 1;
-const VERDICT_CHAIN: u16 = 2;
-const COUNTER_PACKETS: u16 = 2;
-const TARGET_NAME: u16 = 1;
 const NF_DROP: u32 = 0;
 
 /// Family, table and name of a chain.
@@ -61,49 +47,47 @@ pub struct Rule {
     jumps: Vec<ChainName>,
 }
 
-fn be32(content: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(content.get(..4)?.try_into().ok()?))
-}
-
-fn chain_name(message: &[u8], attributes: &Attributes<'_>, name: u16) -> Option<ChainName> {
-    Some((*message.first()?, text(attributes.get(TABLE)?), text(attributes.get(name)?)))
-}
-
 /// Decodes one reply to [`CHAINS`].
 pub fn parse_chain(message: &[u8]) -> Option<Chain> {
-    let attributes = after(message, HEADER_BYTES);
-    let hook = attributes.get(CHAIN_HOOK).and_then(|hook| be32(Attributes(hook).get(HOOK_NUMBER)?));
-    let drop_policy = hook.is_some() && attributes.get(CHAIN_POLICY).and_then(be32) == Some(NF_DROP);
-    Some(Chain { name: chain_name(message, &attributes, CHAIN_NAME)?, hook, drop_policy })
+    let (header, attributes) = nftables::OpGetchainDump::decode_reply(message);
+    let hook = attributes.get_hook().and_then(|hook| hook.get_num()).ok();
+    Some(Chain {
+        name: (header.nfgen_family, text(attributes.get_table().ok()?), text(attributes.get_name().ok()?)),
+        hook,
+        drop_policy: hook.is_some() && attributes.get_policy().ok() == Some(NF_DROP),
+    })
 }
 
 /// Decodes one reply to [`RULES`].
 pub fn parse_rule(message: &[u8]) -> Option<Rule> {
-    let attributes = after(message, HEADER_BYTES);
-    let mut rule = Rule { chain: chain_name(message, &attributes, RULE_CHAIN)?, ..Rule::default() };
-    for (number, content) in attributes.get(RULE_EXPRESSIONS).into_iter().flat_map(Attributes) {
-        if number == LIST_ELEMENT {
-            expression(content, &mut rule);
+    let (header, attributes) = nftables::OpGetruleDump::decode_reply(message);
+    let chain = (header.nfgen_family, text(attributes.get_table().ok()?), text(attributes.get_chain().ok()?));
+    let mut rule = Rule { chain, ..Rule::default() };
+    if let Ok(expressions) = attributes.get_expressions() {
+        for element in expressions.get_elem() {
+            expression(&element, &mut rule);
         }
     }
     Some(rule)
 }
 
-fn expression(content: &[u8], rule: &mut Rule) -> Option<()> {
-    let name = text(Attributes(content).get(EXPRESSION_NAME)?);
-    let data = Attributes(Attributes(content).get(EXPRESSION_DATA).unwrap_or(&[]));
-    match name.as_str() {
-        "reject" => rule.drops = true,
-        "target" => rule.drops |= matches!(text(data.get(TARGET_NAME)?).as_str(), "DROP" | "REJECT"),
-        "counter" => {
-            let packets = u64::from_be_bytes(data.get(COUNTER_PACKETS)?.get(..8)?.try_into().ok()?);
+fn text(name: &CStr) -> String {
+    name.to_string_lossy().into_owned()
+}
+
+fn expression(element: &IterableExprAttrs<'_>, rule: &mut Rule) -> Option<()> {
+    rule.drops |= element.get_name().ok()? == c"reject";
+    match element.get_data().ok()? {
+        ExprOps::Target(target) => rule.drops |= [c"DROP", c"REJECT"].contains(&target.get_name().ok()?),
+        ExprOps::Counter(counter) => {
+            let packets = counter.get_packets().ok()?;
             rule.counted = Some(rule.counted.unwrap_or(0).saturating_add(packets));
         }
-        "immediate" => {
-            let verdict = Attributes(Attributes(data.get(IMMEDIATE_DATA)?).get(DATA_VERDICT)?);
-            rule.drops |= be32(verdict.get(VERDICT_CODE)?)? == NF_DROP;
+        ExprOps::Immediate(immediate) => {
+            let verdict = immediate.get_data().ok()?.get_verdict().ok()?;
+            rule.drops |= verdict.get_code().ok()? == NF_DROP;
             let (family, table, _) = rule.chain.clone();
-            rule.jumps.extend(verdict.get(VERDICT_CHAIN).map(|name| (family, table, text(name))));
+            rule.jumps.extend(verdict.get_chain().ok().map(|name| (family, table, text(name))));
         }
         _ => {}
     }
@@ -177,6 +161,23 @@ mod tests {
     use super::*;
     use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
+
+    // include/uapi/linux/netfilter/nf_tables.h
+    const TABLE: u16 = 1; // NFTA_CHAIN_TABLE, NFTA_RULE_TABLE
+    const CHAIN_NAME: u16 = 3;
+    const CHAIN_HOOK: u16 = 4;
+    const CHAIN_POLICY: u16 = 5;
+    const HOOK_NUMBER: u16 = 1;
+    const RULE_CHAIN: u16 = 2;
+    const RULE_EXPRESSIONS: u16 = 4;
+    const LIST_ELEMENT: u16 = 1;
+    const EXPRESSION_NAME: u16 = 1;
+    const EXPRESSION_DATA: u16 = 2;
+    const IMMEDIATE_DATA: u16 = 2;
+    const DATA_VERDICT: u16 = 2;
+    const VERDICT_CODE: u16 = 1;
+    const VERDICT_CHAIN: u16 = 2;
+    const COUNTER_PACKETS: u16 = 2;
 
     fn chain_message(name: &[u8], hook: Option<u32>, policy: u32) -> Vec<u8> {
         let mut parts = vec![vec![2, 0, 0, 0], attribute(TABLE, b"t\0"), attribute(CHAIN_NAME, name)];

@@ -4,18 +4,18 @@
 //! or, after three probes a second apart, `failed`; then they are dropped with `NEIGH_FAILED`.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
+use netlink_bindings::rt_neigh;
+use netlink_bindings::traits::NetlinkRequest;
 use record::snapshot::NeighbourSample;
 
 use super::links::name_of;
-use crate::netlink::{Dump, Family, after, u16_at, u32_at};
+use crate::netlink::{Dump, Family};
 
 /// `RTM_GETNEIGH` with `struct ndmsg`, all zero: every family and interface.
 pub const DUMP: Dump<'static> = Dump { family: Family::Route, kind: 30, body: &[0; HEADER_BYTES] };
 
 const HEADER_BYTES: usize = 12;
-const NDA_DST: u16 = 1;
 const AF_BRIDGE: u8 = 7;
 
 /// The states of `include/uapi/linux/neighbour.h`, by bit.
@@ -32,23 +32,14 @@ const STATES: [(u16, &str); 8] = [
 
 /// Decodes one reply; none for bridge forwarding entries and entries without an IP address.
 pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<NeighbourSample> {
-    if *message.first()? == AF_BRIDGE {
-        return None;
-    }
-    let (index, state) = (u32_at(message, 4)?, u16_at(message, 8)?);
-    let address = after(message, HEADER_BYTES).get(NDA_DST)?;
-    let state = STATES.iter().find(|(bit, _)| state & bit != 0).map_or("none", |(_, name)| name);
+    let (header, attributes) = rt_neigh::OpGetneighDump::decode_reply(message);
+    let address = attributes.get_dst().ok().filter(|_| header.ndm_family != AF_BRIDGE)?;
+    let state = STATES.iter().find(|(bit, _)| header.ndm_state & bit != 0).map_or("none", |(_, name)| name);
     Some(NeighbourSample {
-        interface: name_of(index, names),
-        address: ip_address(address)?.to_string(),
+        interface: name_of(header.ndm_ifindex as u32, names),
+        address: address.to_string(),
         state: state.to_owned(),
     })
-}
-
-/// An address of either length.
-pub(super) fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
-    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 #[cfg(test)]
@@ -56,6 +47,8 @@ mod tests {
     use super::*;
     use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
+
+    const NDA_DST: u16 = 1;
 
     fn sample(family: u8, state: u16, address: &[u8]) -> Vec<u8> {
         let mut header = [0u8; 12];

@@ -10,16 +10,15 @@
 
 use std::net::IpAddr;
 
+use netlink_bindings::rt_neigh;
+use netlink_bindings::traits::NetlinkRequest;
 use nix::ifaddrs::getifaddrs;
 use record::{Problem, Result};
 use wire::frame::Mac;
 
 use super::neighbours;
-use crate::netlink::{LinkState, Netlink, Route, after, u16_at, u32_at};
+use crate::netlink::{LinkState, Netlink, Route};
 
-const NDM_BYTES: usize = 12;
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
 /// States in which the kernel itself would use the hardware address (`NUD_VALID` of `include/net/neighbour.h`).
 const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 
@@ -110,11 +109,10 @@ pub fn neighbours() -> Result<Vec<((u32, IpAddr), Mac)>> {
 
 /// One neighbour entry that has a usable hardware address.
 fn parse(message: &[u8]) -> Option<((u32, IpAddr), Mac)> {
-    let (index, state) = (u32_at(message, 4)?, u16_at(message, 8)?);
-    let attributes = after(message, NDM_BYTES);
-    let address = neighbours::ip_address(attributes.get(NDA_DST)?)?;
-    let hardware = Mac::try_from(attributes.get(NDA_LLADDR)?).ok()?;
-    (state & VALID != 0).then_some(((index, address), hardware))
+    let (header, attributes) = rt_neigh::OpGetneighDump::decode_reply(message);
+    let hardware = Mac::try_from(attributes.get_lladdr().ok()?).ok()?;
+    let key = (header.ndm_ifindex as u32, attributes.get_dst().ok()?);
+    (header.ndm_state & VALID != 0).then_some((key, hardware))
 }
 
 #[cfg(test)]
@@ -122,6 +120,10 @@ mod tests {
     use super::*;
     use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
+
+    const NDM_BYTES: usize = 12;
+    const NDA_DST: u16 = 1;
+    const NDA_LLADDR: u16 = 2;
 
     fn message(state: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
         let mut header = vec![0; NDM_BYTES];

@@ -5,92 +5,74 @@
 
 use std::collections::BTreeMap;
 
+use netlink_bindings::tc::{self, IterableTcaStatsAttrs, OptionsMsg};
+use netlink_bindings::traits::NetlinkRequest;
 use record::snapshot::QdiscSample;
 
 use super::links::name_of;
-use crate::netlink::{Attributes, Dump, Family, after, text, u32_at, u64_at};
+use crate::netlink::{Dump, Family};
 
 /// `RTM_GETQDISC` with `struct tcmsg`, all zero: every interface.
 pub const DUMP: Dump<'static> = Dump { family: Family::Route, kind: 38, body: &[0; HEADER_BYTES] };
 
 /// Bytes of `struct tcmsg`.
-pub(crate) const HEADER_BYTES: usize = 20;
-
-// include/uapi/linux/rtnetlink.h, gen_stats.h, pkt_sched.h; a class has the same attributes (`crate::tune::queues`).
-pub(crate) const TCA_KIND: u16 = 1;
-pub(crate) const TCA_OPTIONS: u16 = 2;
-pub(crate) const TCA_STATS2: u16 = 7;
-pub(crate) const STATS_BASIC: u16 = 1;
-pub(crate) const STATS_QUEUE: u16 = 3;
-pub(crate) const STATS_PKT64: u16 = 8;
-const TBF_PARMS: u16 = 1;
-const TBF_RATE64: u16 = 4;
-/// `struct tc_tbf_qopt`: two rate specifications of twelve bytes, then limit, buffer, mtu.
-const TBF_LIMIT_AT: usize = 24;
-/// `struct tc_ratespec` ends with the rate.
-pub(crate) const RATE_AT: usize = 8;
+const HEADER_BYTES: usize = 20;
 
 /// Decodes one reply; `names` are the interfaces by index.
 pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<QdiscSample> {
-    let index = u32_at(message, 4)?;
+    let (header, attributes) = tc::OpGetqdiscDump::decode_reply(message);
     let mut qdisc = QdiscSample {
-        interface: name_of(index, names),
-        handle: u32_at(message, 8)?,
-        parent: u32_at(message, 12)?,
+        interface: name_of(header.ifindex as u32, names),
+        kind: attributes.get_kind().ok()?.to_string_lossy().into_owned(),
+        handle: header.handle,
+        parent: header.parent,
         ..QdiscSample::default()
     };
-    let mut options: &[u8] = &[];
-    for (number, content) in after(message, HEADER_BYTES) {
-        match number {
-            TCA_KIND => qdisc.kind = text(content),
-            TCA_OPTIONS => options = content,
-            TCA_STATS2 => statistics(content, &mut qdisc),
-            _ => {}
-        }
+    if let Ok(counted) = attributes.get_stats2() {
+        statistics(&counted, &mut qdisc);
     }
-    settings(options, &mut qdisc);
+    match attributes.get_options() {
+        Ok(OptionsMsg::Tbf(options)) => {
+            if let Ok(parameters) = options.get_parms() {
+                let rate = options.get_rate64().unwrap_or(parameters.rate.rate.into());
+                (qdisc.rate_bytes_per_second, qdisc.limit) = (Some(rate), Some(parameters.limit.into()));
+            }
+        }
+        // The limit alone, in frames or bytes.
+        Ok(OptionsMsg::Pfifo(fifo) | OptionsMsg::Bfifo(fifo) | OptionsMsg::PfifoHeadDrop(fifo)) => {
+            qdisc.limit = Some(fifo.limit.into());
+        }
+        _ => {}
+    }
     (!qdisc.kind.is_empty()).then_some(qdisc)
 }
 
-/// What `TCA_STATS2` of a qdisc or a class tells.
-pub(crate) fn statistics(content: &[u8], qdisc: &mut QdiscSample) {
-    let mut wide = None;
-    for (number, content) in Attributes(content) {
-        let word = |i: usize| u64::from(u32_at(content, i * 4).unwrap_or(0));
-        match number {
-            STATS_BASIC => (qdisc.bytes, qdisc.packets) = (u64_at(content, 0).unwrap_or(0), word(2)),
-            STATS_PKT64 => wide = u64_at(content, 0),
-            STATS_QUEUE => {
-                (qdisc.qlen, qdisc.backlog_bytes, qdisc.drops) = (word(0), word(1), word(2));
-                (qdisc.requeues, qdisc.overlimits) = (word(3), word(4));
-            }
-            _ => {}
-        }
-    }
-    qdisc.packets = wide.unwrap_or(qdisc.packets);
-}
-
-fn settings(options: &[u8], qdisc: &mut QdiscSample) {
-    match qdisc.kind.as_str() {
-        "tbf" => {
-            let options = Attributes(options);
-            let Some(parameters) = options.get(TBF_PARMS) else { return };
-            let narrow = u32_at(parameters, RATE_AT).map(u64::from);
-            qdisc.rate_bytes_per_second =
-                options.get(TBF_RATE64).and_then(|content| u64_at(content, 0)).or(narrow);
-            qdisc.limit = u32_at(parameters, TBF_LIMIT_AT).map(u64::from);
-        }
-        // `struct tc_fifo_qopt` is the limit alone, in frames or bytes.
-        "pfifo" | "bfifo" | "pfifo_head_drop" => qdisc.limit = u32_at(options, 0).map(u64::from),
-        _ => {}
-    }
+fn statistics(counted: &IterableTcaStatsAttrs<'_>, qdisc: &mut QdiscSample) {
+    let basic = counted.get_basic().unwrap_or_default();
+    let queue = counted.get_queue().unwrap_or_default();
+    qdisc.bytes = basic.bytes;
+    qdisc.packets = counted.get_pkt64().unwrap_or(basic.packets.into());
+    (qdisc.qlen, qdisc.backlog_bytes) = (queue.qlen.into(), queue.backlog.into());
+    (qdisc.drops, qdisc.requeues) = (queue.drops.into(), queue.requeues.into());
+    qdisc.overlimits = queue.overlimits.into();
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
+
+    // include/uapi/linux/rtnetlink.h, gen_stats.h, pkt_sched.h; a class has the same attributes (`crate::tune::queues`).
+    pub(crate) const TCA_KIND: u16 = 1;
+    pub(crate) const TCA_OPTIONS: u16 = 2;
+    pub(crate) const TCA_STATS2: u16 = 7;
+    pub(crate) const STATS_BASIC: u16 = 1;
+    pub(crate) const STATS_QUEUE: u16 = 3;
+    pub(crate) const STATS_PKT64: u16 = 8;
+    const TBF_PARMS: u16 = 1;
+    /// `struct tc_ratespec` ends with the rate.
+    pub(crate) const RATE_AT: usize = 8;
 
     fn names() -> BTreeMap<u32, String> {
         BTreeMap::from([(2, "eth0".to_owned())])

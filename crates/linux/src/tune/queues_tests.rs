@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::netlink::attributes::build::{attribute, join};
-use crate::observe::qdiscs::{
+use crate::observe::qdiscs::tests::{
     RATE_AT, STATS_BASIC, STATS_PKT64, STATS_QUEUE, TCA_KIND, TCA_OPTIONS, TCA_STATS2,
 };
 use proptest::prelude::*;
