@@ -44,12 +44,6 @@ pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// A name that ends at the first zero byte.
-pub fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
-}
-
 /// Builds messages for the tests of the decoders.
 #[cfg(test)]
 pub mod build {
@@ -79,13 +73,12 @@ mod tests {
             build::join(&[&build::attribute(3 | 0x8000, b"eth0\0"), &build::attribute(4, &[1, 2, 3, 4])]);
         let found: Vec<_> = Attributes(&bytes).collect();
         assert_eq!(found, [(3, &b"eth0\0"[..]), (4, &[1, 2, 3, 4][..])]);
-        assert_eq!(text(found[0].1), "eth0");
     }
 
     proptest! {
         #[test]
         fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..300)) {
-            Attributes(&noise).for_each(|(_, content)| { let _ = (text(content), u64_at(content, 0)); });
+            Attributes(&noise).for_each(|(_, content)| { let _ = u64_at(content, 0); });
         }
     }
 }

@@ -3,14 +3,14 @@
 //! **What.** One type, [`Netlink`]: it makes, changes, lists and deletes links, addresses, routes, shapers and offloads, and gives the bodies
 //! of a [`Dump`]'s replies to whoever decodes them.
 //!
-//! **Why two ways to speak.** Requests that change something, and questions with one answer, are encoded and decoded by
-//! netlink-bindings, which is generated from the kernel's own descriptions. Counters are read by dumps with decoders that are plain functions of
-//! bytes: tests feed them fixtures, and reading costs one buffer for all sockets and no allocation per attribute. Both go over the same
-//! sockets, so there is one place that knows sequence numbers, interrupted dumps and the kernel's refusals.
+//! **Why two ways to speak.** Requests, and most replies, are encoded and decoded by netlink-bindings, which is generated from the kernel's own
+//! descriptions. Counters are read by dumps with decoders that are plain functions of bytes: tests feed them fixtures, and reading costs one
+//! buffer for all sockets. Both go over the same sockets, so there is one place that knows sequence numbers, interrupted dumps and the
+//! kernel's refusals.
 //!
 //! **Price.** A socket belongs to the namespace that its thread was in when it was opened, which is at the first request of its family:
-//! make a `Netlink` inside `Node::within` and do not carry it out, or [`prepare`](Netlink::prepare) it there. Attribute numbers of dumps are
-//! written out in the modules that decode them, each with its header.
+//! make a `Netlink` inside `Node::within` and do not carry it out, or [`prepare`](Netlink::prepare) it there. What the generated
+//! code does not know, or knows in another width, is written out in the modules that decode it, each with its header.
 
 pub mod address;
 pub mod attributes;
@@ -30,7 +30,7 @@ use std::io;
 use netlink_bindings::traits::{NetlinkRequest, Protocol};
 
 pub use address::{Prefix, link_local};
-pub use attributes::{Attributes, after, text, u16_at, u32_at, u64_at};
+pub use attributes::{Attributes, after, u16_at, u32_at, u64_at};
 pub use ethtool::OffloadFeature;
 pub use link::{LinkState, NewLink};
 pub use notice::LinkNotice;

@@ -8,6 +8,8 @@
 //!
 //! Numbers are those of `include/uapi/linux/netdev.h`.
 
+use netlink_bindings::netdev;
+use netlink_bindings::traits::NetlinkRequest;
 use record::snapshot::Counters;
 
 use crate::netlink::{Dump, Family, Netlink, after, u32_at, u64_at};
@@ -15,11 +17,9 @@ use crate::netlink::{Dump, Family, Netlink, after, u32_at, u64_at};
 /// `struct genlmsghdr`: command, version, two bytes for nothing.
 const GENERIC_HEADER: usize = 4;
 
-const NETDEV_CMD_QSTATS_GET: u8 = 12;
 const NETDEV_A_QSTATS_IFINDEX: u16 = 1;
 const NETDEV_A_QSTATS_QUEUE_TYPE: u16 = 2;
 const NETDEV_A_QSTATS_QUEUE_ID: u16 = 3;
-const NETDEV_A_QSTATS_SCOPE: u16 = 4;
 const SCOPE_QUEUE: u32 = 1;
 const RECEIVE: u32 = 0;
 
@@ -67,8 +67,9 @@ impl Queues {
     /// # Errors
     /// Why it cannot be told, e.g. that the driver does not count by queue.
     pub fn read(&mut self, interface: u32) -> Result<Vec<ReceiveQueue>, String> {
-        let request = request(interface);
-        let dump = Dump { family: Family::Generic, kind: self.family, body: &request };
+        let mut request = netdev::Request::new().op_qstats_get_dump();
+        request.encode().push_ifindex(interface).push_scope(SCOPE_QUEUE);
+        let dump = Dump { family: Family::Generic, kind: self.family, body: request.payload() };
         let read = self.netlink.dump(&dump, |message| parse(message, interface));
         let mut queues = read.map_err(|error| match error.raw_os_error() {
             Some(libc::EOPNOTSUPP) => "the driver does not count by queue".to_owned(),
@@ -77,17 +78,6 @@ impl Queues {
         queues.sort_by_key(|queue| queue.number);
         Ok(queues)
     }
-}
-
-/// Asks for the queues of one interface.
-fn request(interface: u32) -> Vec<u8> {
-    let mut body = vec![NETDEV_CMD_QSTATS_GET, 1, 0, 0];
-    for (number, value) in [(NETDEV_A_QSTATS_IFINDEX, interface), (NETDEV_A_QSTATS_SCOPE, SCOPE_QUEUE)] {
-        body.extend(8u16.to_ne_bytes());
-        body.extend(number.to_ne_bytes());
-        body.extend(value.to_ne_bytes());
-    }
-    body
 }
 
 /// Decodes one reply; none unless it is about a receive queue of that interface.
@@ -118,6 +108,8 @@ mod tests {
     use super::*;
     use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
+
+    const NETDEV_CMD_QSTATS_GET: u8 = 12;
 
     fn word(number: u16, value: u32) -> Vec<u8> {
         attribute(number, &value.to_ne_bytes())
