@@ -59,7 +59,7 @@ const FOLDER_ARROWS: FolderArrows = &[
         "switch",
         &[
             ("backlog", &[]),
-            ("lane", &[]),
+            ("flow_hash", &[]),
             ("packet_ins", &[]),
             ("queue_config", &[]),
             ("scenario", &[]),
@@ -72,7 +72,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("stream", &["config", "tls", "transport"]),
             ("client", &["config", "stream", "tls"]),
             ("connection", &["backlog", "stream"]),
-            ("doors", &["config", "stream", "tls"]),
+            ("listeners", &["config", "stream", "tls"]),
             ("relay", &["client", "config", "stream", "tls"]),
             (
                 "control",
@@ -80,8 +80,8 @@ const FOLDER_ARROWS: FolderArrows = &[
                     "config",
                     "connection",
                     "datapath",
-                    "doors",
-                    "lane",
+                    "listeners",
+                    "flow_hash",
                     "packet_ins",
                     "ports",
                     "queues",

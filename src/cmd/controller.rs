@@ -101,7 +101,7 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     let credentials = args.speak.tls.files().load_if(is_tls)?;
     let open = |at| Listener::open(at, credentials.as_ref());
     let listeners = listen.iter().map(open).collect::<Result<Vec<_>>>()?;
-    let desk = ControllerState {
+    let state = ControllerState {
         scenario,
         versions: args.speak.versions()?,
         limit: args.speak.timeout,
@@ -115,14 +115,14 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     };
     let mut called = vec![];
     for remote in &remotes {
-        let client = Client::call(remote, credentials.as_ref(), &desk.versions, desk.limit)?;
+        let client = Client::call(remote, credentials.as_ref(), &state.versions, state.limit)?;
         called.push((remote.to_string(), client));
     }
     for place in &listen {
         output.note(&format!("waiting for switches at {place}"));
     }
-    let result = desk.run(&listeners, called);
-    let switches = desk.ended.into_inner().unwrap_or_else(|broken| broken.into_inner());
+    let result = state.run(&listeners, called);
+    let switches = state.ended.into_inner().unwrap_or_else(|broken| broken.into_inner());
     let document = object! { schema: "pathlab/controller/1", scenario: &args.scenario, switches: &switches };
     output.result(&document, |_| switches.iter().map(line).collect())?;
     result

@@ -371,7 +371,7 @@ impl SwitchConfig {
     /// Whether a controller or a listener takes key and certificates.
     pub fn needs_tls(&self) -> bool {
         self.controllers.iter().any(ControllerConfig::is_tls)
-            || self.listen.iter().any(|door| door.at.is_tls())
+            || self.listen.iter().any(|listen| listen.at.is_tls())
     }
 
     fn line(&mut self, word: &str, values: &[&str]) -> Result<()> {
@@ -505,7 +505,7 @@ mod tests {
         let files = [&a.tls.private_key, &a.tls.certificate, &a.tls.ca_cert];
         assert_eq!(files.map(|file| file.clone().unwrap().display().to_string()), ["k", "c", "a"]);
         assert!(a.needs_tls() && !all[1].needs_tls());
-        let connections: Vec<usize> = a.listen.iter().map(|door| door.connections).collect();
+        let connections: Vec<usize> = a.listen.iter().map(|listen| listen.connections).collect();
         assert_eq!(connections, [CONNECTIONS, CONNECTIONS, CONNECTIONS, 3]);
         assert_eq!(
             words(a.listen.iter().map(ListenConfig::to_string).collect()),

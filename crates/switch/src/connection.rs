@@ -31,8 +31,8 @@ pub(crate) struct Connection {
     pub(crate) is_up: bool,
     /// Which of the controllers that we call.
     pub(crate) caller: Option<usize>,
-    /// By which of our doors it came.
-    pub(crate) door: Option<usize>,
+    /// At which of our listeners it called.
+    pub(crate) listener: Option<usize>,
     /// Why nothing can be written any more.
     pub(crate) broken: Option<String>,
     /// Packet-ins that it did not get because it had not read those before.
@@ -53,7 +53,7 @@ impl Connection {
         channel: Channel,
         name: String,
         caller: Option<usize>,
-        door: Option<usize>,
+        listener: Option<usize>,
     ) -> Connection {
         let (backlog, broken) = (Backlog::default(), None);
         Connection {
@@ -62,7 +62,7 @@ impl Connection {
             name,
             is_up: false,
             caller,
-            door,
+            listener,
             broken,
             missed: 0,
             written: 0,

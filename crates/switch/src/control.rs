@@ -12,8 +12,8 @@
 use crate::config::{self, Remote, SwitchConfig};
 use crate::connection::Connection;
 use crate::datapath::{self, Datapath, Opened, OpenedPort, PortEvents};
-use crate::doors::Listeners;
-use crate::lane;
+use crate::flow_hash;
+use crate::listeners::Listeners;
 use crate::packet_ins::{PacketInCounts, PacketIns, Turn};
 use crate::ports::Ports;
 use crate::queues::{self, Queues};
@@ -172,11 +172,11 @@ pub struct Switch {
     agent: OpenFlowAgent,
     connections: BTreeMap<u64, Connection>,
     next_id: u64,
-    doors: Listeners,
+    listeners: Listeners,
     credentials: Option<Credentials>,
     callers: Vec<Caller>,
     /// The auxiliary connections that are up, by their main one: packet-ins go there.
-    lanes: BTreeMap<u64, Vec<u64>>,
+    auxiliaries: BTreeMap<u64, Vec<u64>>,
     /// When a failed caller was reported.
     refused_ns: Option<u64>,
     inbox: Receiver<Input>,
@@ -202,9 +202,9 @@ impl Switch {
         config::check_interfaces(std::slice::from_ref(config))?;
         // A switch that was killed may have left an interface down.
         // Where no directory can be made, nothing was left.
-        linux::undo::open().map_or(Ok(vec![]), |door| door.clean_some(linux::tune::down::JOURNAL))?;
+        linux::undo::open().map_or(Ok(vec![]), |journals| journals.clean_some(linux::tune::down::JOURNAL))?;
         let credentials = config.tls.load_if(config.needs_tls())?;
-        let doors = Listeners::open(&config.listen, credentials.as_ref())?;
+        let listeners = Listeners::open(&config.listen, credentials.as_ref())?;
         let (mut datapath, inlets, opened) =
             datapath::build(Pipeline::new(config.rules), &config.ports, config.local.as_deref())?;
         let queues = Queues::start(config, &mut datapath)?;
@@ -229,10 +229,10 @@ impl Switch {
             agent: OpenFlowAgent::new(identity, now),
             connections: BTreeMap::new(),
             next_id: 1,
-            doors,
+            listeners,
             credentials,
             callers: callers(config, now),
-            lanes: BTreeMap::new(),
+            auxiliaries: BTreeMap::new(),
             refused_ns: None,
             inbox,
             post,
@@ -305,7 +305,7 @@ impl Switch {
         let time = if goes_on { Duration::ZERO } else { time };
         let reads = Ready { read: true, write: false };
         let mut descriptors = vec![(self.post.waker.as_fd(), reads), (self.links.as_fd(), reads)];
-        descriptors.extend(self.doors.awake().map(|listener| (listener.as_fd(), reads)));
+        descriptors.extend(self.listeners.awake().map(|listener| (listener.as_fd(), reads)));
         let first = descriptors.len();
         for (id, wish, _) in &ids {
             descriptors.push((self.connections[id].stream.as_fd(), *wish));
@@ -322,7 +322,7 @@ impl Switch {
         let calls = self.callers.iter().filter_map(|caller| caller.next_ns);
         let frames = self.post.frames().deadline();
         let ports = self.ports.deadline();
-        let rest = [self.doors.deadline(), self.datapath.pipeline().next_deadline(), frames, ports];
+        let rest = [self.listeners.deadline(), self.datapath.pipeline().next_deadline(), frames, ports];
         channels.chain(calls).chain(rest.into_iter().flatten()).min()
     }
 
@@ -394,15 +394,15 @@ impl Switch {
     /// Takes callers, if there is room for them.
     fn welcome(&mut self) {
         let connections = &self.connections;
-        let inside = |door| connections.values().filter(|one| one.door == Some(door)).count();
-        let (taken, vain) = self.doors.welcome(clock::monotonic_ns(), inside);
+        let inside = |listener| connections.values().filter(|one| one.listener == Some(listener)).count();
+        let (taken, vain) = self.listeners.welcome(clock::monotonic_ns(), inside);
         self.said.extend(vain.into_iter().map(|(who, why)| SwitchNotice::Refused { who, why }));
-        for (door, stream) in taken {
-            self.add(stream, None, Some(door));
+        for (listener, stream) in taken {
+            self.add(stream, None, Some(listener));
         }
     }
 
-    fn add(&mut self, stream: Stream, caller: Option<usize>, door: Option<usize>) {
+    fn add(&mut self, stream: Stream, caller: Option<usize>, listener: Option<usize>) {
         let now = clock::monotonic_ns();
         let mut config = ChannelConfig::default();
         let mut name = caller.map_or_else(|| stream.name(), |caller| self.callers[caller].to.to_string());
@@ -413,7 +413,7 @@ impl Switch {
             name += &format!(" (auxiliary {number})");
         }
         let channel = Channel::new(Side::Switch, config, now);
-        self.connections.insert(self.next_id, Connection::new(stream, channel, name, caller, door));
+        self.connections.insert(self.next_id, Connection::new(stream, channel, name, caller, listener));
         self.next_id = self.next_id.wrapping_add(1).max(1);
     }
 
@@ -444,7 +444,7 @@ impl Switch {
             self.call_auxiliary(caller);
         }
         if let Some((main, _)) = main {
-            self.lanes.entry(main).or_default().push(id);
+            self.auxiliaries.entry(main).or_default().push(id);
         }
         self.said.push(SwitchNotice::Up { who, version: version.to_string() });
         self.fail_or_follow();
@@ -463,9 +463,11 @@ impl Switch {
 
     /// The connection that a packet-in takes: one of the auxiliary ones, if there are any, and all of a flow the same.
     fn way(&self, id: u64, frame: &[u8]) -> u64 {
-        match self.lanes.get(&id).map(Vec::as_slice) {
-            Some([lane]) => *lane,
-            Some(lanes @ [_, ..]) => lanes[(lane::flow_of(frame) % lanes.len() as u64) as usize],
+        match self.auxiliaries.get(&id).map(Vec::as_slice) {
+            Some([one]) => *one,
+            Some(auxiliaries @ [_, ..]) => {
+                auxiliaries[(flow_hash::flow_of(frame) % auxiliaries.len() as u64) as usize]
+            }
             _ => id,
         }
     }
@@ -619,7 +621,7 @@ impl Switch {
             }
             if connection.broken.is_some() {
                 // Packet-ins take another way at once.
-                self.lanes.values_mut().for_each(|lanes| lanes.retain(|lane| lane != id));
+                self.auxiliaries.values_mut().for_each(|auxiliaries| auxiliaries.retain(|one| one != id));
             }
         }
         for (id, why) in ended {
@@ -629,8 +631,8 @@ impl Switch {
 
     fn end(&mut self, id: u64, why: String) {
         let Some(mut connection) = self.connections.remove(&id) else { return };
-        self.lanes.remove(&id);
-        self.lanes.values_mut().for_each(|lanes| lanes.retain(|lane| *lane != id));
+        self.auxiliaries.remove(&id);
+        self.auxiliaries.values_mut().for_each(|auxiliaries| auxiliaries.retain(|one| *one != id));
         // What was to be said last (the reason of a refusal) is tried once.
         connection.say_last();
         let why = match connection.missed {

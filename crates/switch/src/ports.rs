@@ -118,7 +118,7 @@ impl Ports {
         for (number, row) in &mut self.rows {
             let trouble = match (closed.contains(number), row.down.is_some(), row.index) {
                 (true, false, Some(index)) if !row.is_gone => {
-                    match linux::undo::open().and_then(|door| down::take(&door, &row.name, index)) {
+                    match linux::undo::open().and_then(|journals| down::take(&journals, &row.name, index)) {
                         Ok(taken) => {
                             row.down = taken;
                             None

@@ -35,7 +35,7 @@ pub(crate) type RefusedCaller = (String, String);
 
 struct Place {
     listener: Listener,
-    door: ListenConfig,
+    config: ListenConfig,
     /// Callers that were refused since the last line about it.
     untold: u64,
     told_ns: Option<u64>,
@@ -48,12 +48,12 @@ pub(crate) struct Listeners(Vec<Place>);
 
 impl Listeners {
     /// Listens everywhere.
-    pub(crate) fn open(doors: &[ListenConfig], credentials: Option<&Credentials>) -> Result<Listeners> {
-        let open = |door: &ListenConfig| {
-            let listener = Listener::open(&door.at, credentials)?;
-            Ok(Place { listener, door: door.clone(), untold: 0, told_ns: None, rests_until: None })
+    pub(crate) fn open(configs: &[ListenConfig], credentials: Option<&Credentials>) -> Result<Listeners> {
+        let open = |config: &ListenConfig| {
+            let listener = Listener::open(&config.at, credentials)?;
+            Ok(Place { listener, config: config.clone(), untold: 0, told_ns: None, rests_until: None })
         };
-        doors.iter().map(open).collect::<Result<Vec<_>>>().map(Listeners)
+        configs.iter().map(open).collect::<Result<Vec<_>>>().map(Listeners)
     }
 
     /// What is to be polled: places that do not rest.
@@ -75,7 +75,7 @@ impl Listeners {
     ) -> (Vec<(usize, Stream)>, Vec<RefusedCaller>) {
         let (mut taken, mut vain) = (vec![], vec![]);
         for (number, place) in self.0.iter_mut().enumerate() {
-            let room = place.door.connections.saturating_sub(inside(number));
+            let room = place.config.connections.saturating_sub(inside(number));
             let streams = place.turn(now, room, &mut vain);
             taken.extend(streams.into_iter().map(|stream| (number, stream)));
             vain.extend(place.tell(now));
@@ -104,7 +104,7 @@ impl Place {
                     self.rests_until = Some(now.saturating_add(REST_NS));
                     let why =
                         format!("{}; the next try is in {} s", system_words(&e), REST_NS / 1_000_000_000);
-                    vain.push((format!("whoever is at {}", self.door.at), why));
+                    vain.push((format!("whoever is at {}", self.config.at), why));
                     break;
                 }
                 // This one hung up already; the next may be there.
@@ -115,8 +115,8 @@ impl Place {
     }
 
     fn why(&self) -> String {
-        let most = self.door.connections;
-        format!("{most} connections are open at {}, which takes no more (connections={most})", self.door.at)
+        let most = self.config.connections;
+        format!("{most} connections are open at {}, which takes no more (connections={most})", self.config.at)
     }
 
     /// When the refused callers are reported.
