@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::datapath::{self, Datapath, Opened, OpenedPort, PortEvents};
 use crate::flow_hash;
 use crate::listeners::Listeners;
+pub use crate::notice::SwitchNotice;
 use crate::packet_ins::{PacketInCounts, PacketIns, Turn};
 use crate::ports::Ports;
 use crate::queues::{self, Queues};
@@ -49,46 +50,6 @@ const REFUSED_PAUSE_NS: u64 = 1_000_000_000;
 const NAP: Duration = Duration::from_millis(500);
 /// What is read from one connection in one go.
 const READ: usize = 1 << 16;
-
-/// What happened, to be printed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SwitchNotice {
-    /// A connection agreed on a version.
-    Up {
-        /// The other end.
-        who: String,
-        /// The version.
-        version: String,
-    },
-    /// A connection ended.
-    Down {
-        /// The other end.
-        who: String,
-        /// Why.
-        why: String,
-    },
-    /// A controller cannot be reached, or ends the connection before its hello; said once until it is up.
-    Unreachable {
-        /// Who.
-        who: String,
-        /// Why.
-        why: String,
-    },
-    /// Something happened to the interface of a port.
-    Port {
-        /// The port.
-        port: PortNo,
-        /// What.
-        what: String,
-    },
-    /// A caller did not get as far as the hello; reported at most once a second.
-    Refused {
-        /// Who.
-        who: String,
-        /// Why.
-        why: String,
-    },
-}
 
 /// Wakes the control thread with news.
 struct ControlNotifier {
@@ -378,17 +339,11 @@ impl Switch {
         self.agent.publish(&found.events, None, &pipeline, effects);
         drop(pipeline);
         found.inlets.into_iter().for_each(|inlet| self.receive_from(inlet));
-        self.said.extend(found.said.into_iter().map(|(port, what)| SwitchNotice::Port { port, what }));
+        self.said.extend(found.said);
         if !found.events.is_empty() {
             // One that was made again may be configured down.
-            self.carry_down();
+            self.said.extend(self.ports.carry_down(&self.datapath));
         }
-    }
-
-    fn carry_down(&mut self) {
-        let mut said = vec![];
-        self.ports.carry_down(&self.datapath, &mut said);
-        self.said.extend(said.into_iter().map(|(port, what)| SwitchNotice::Port { port, what }));
     }
 
     /// Takes callers, if there is room for them.
@@ -396,7 +351,7 @@ impl Switch {
         let connections = &self.connections;
         let inside = |listener| connections.values().filter(|one| one.listener == Some(listener)).count();
         let (taken, vain) = self.listeners.welcome(clock::monotonic_ns(), inside);
-        self.said.extend(vain.into_iter().map(|(who, why)| SwitchNotice::Refused { who, why }));
+        self.said.extend(vain);
         for (listener, stream) in taken {
             self.add(stream, None, Some(listener));
         }
@@ -513,7 +468,7 @@ impl Switch {
                     drop(pipeline);
                     if matches!(message.body, Body::PortMod(_) | Body::BundleControl(_)) {
                         // Before the next message is answered, a barrier's among them.
-                        self.carry_down();
+                        self.said.extend(self.ports.carry_down(&self.datapath));
                         self.look_at_links(effects);
                     }
                     self.carry_out(effects);
@@ -535,7 +490,7 @@ impl Switch {
             self.packet_ins();
         }
         if !effects.verdict.sent.is_empty() {
-            self.datapath.emit(&mut effects.verdict);
+            self.datapath.send(&mut effects.verdict.sent);
         }
         for (id, message) in effects.messages.drain(..) {
             if let Some(connection) = self.connections.get_mut(&id) {
@@ -550,13 +505,8 @@ impl Switch {
     fn timers(&mut self, effects: &mut Effects) {
         let now = clock::monotonic_ns();
         let due = |at: Option<u64>| at.is_some_and(|at| at <= now);
-        let ids: Vec<u64> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| due(connection.channel.deadline()))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ids {
+        let is_due = |(id, one): (&u64, &Connection)| due(one.channel.deadline()).then_some(*id);
+        for id in self.connections.iter().filter_map(is_due).collect::<Vec<u64>>() {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.channel.tick(now);
             }

@@ -14,7 +14,7 @@
 use flow::action::Action;
 use flow::interpret::{self, InputFrame, OutputFrame, PacketIn, Verdict};
 use flow::pipeline::Pipeline;
-use flow::port::{Port as PortRow, PortNo, PortState};
+use flow::port::{Port as PortRow, PortNo};
 use linux::netlink::{LinkState, Netlink};
 use linux::port::{
     ALL, Batch, Frames, Hand, MAX_BATCH, Meta, PortError, PortOptions, Receiver, Transmitter, Wait, open,
@@ -292,13 +292,8 @@ impl Datapath {
         }
     }
 
-    /// Hands out what a controller's packet-out made.
-    pub fn emit(&self, verdict: &mut Verdict) {
-        self.send(&mut verdict.sent);
-    }
-
     /// Sends frames, in order for each port and queue.
-    fn send(&self, sent: &mut Vec<OutputFrame>) {
+    pub fn send(&self, sent: &mut Vec<OutputFrame>) {
         // Stable: frames of one queue keep their order.
         sent.sort_by_key(|frame| (frame.port, frame.queue));
         let mut lost: Vec<(PortNo, u64, u64)> = vec![];
@@ -403,11 +398,6 @@ impl Datapath {
 /// Takes a mutex, even if a thread panicked with it.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The state of a port whose link is up or not.
-pub fn state(up: bool) -> PortState {
-    PortState { link_down: !up, blocked: false, live: up }
 }
 
 impl Out {

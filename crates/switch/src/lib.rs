@@ -16,6 +16,7 @@ pub mod control;
 pub mod datapath;
 mod flow_hash;
 mod listeners;
+mod notice;
 pub mod packet_ins;
 mod ports;
 pub mod queue_config;

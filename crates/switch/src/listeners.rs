@@ -11,6 +11,7 @@
 //! **Price.** A caller that sends nothing holds its place until the hello is overdue (5 s).
 
 use crate::config::ListenConfig;
+use crate::notice::SwitchNotice;
 use crate::stream::{Listener, Stream};
 use crate::tls::Credentials;
 use flow::error::HelloFailed;
@@ -29,9 +30,6 @@ const REST_NS: u64 = 1_000_000_000;
 const TELL_NS: u64 = 1_000_000_000;
 /// ENOMEM, ENFILE, EMFILE, ENOBUFS (accept(2)): errors that are not about one caller.
 const EXHAUSTED: [i32; 4] = [12, 23, 24, 105];
-
-/// A refused caller and the reason, to be printed.
-pub(crate) type RefusedCaller = (String, String);
 
 struct Place {
     listener: Listener,
@@ -72,7 +70,7 @@ impl Listeners {
         &mut self,
         now: u64,
         inside: impl Fn(usize) -> usize,
-    ) -> (Vec<(usize, Stream)>, Vec<RefusedCaller>) {
+    ) -> (Vec<(usize, Stream)>, Vec<SwitchNotice>) {
         let (mut taken, mut vain) = (vec![], vec![]);
         for (number, place) in self.0.iter_mut().enumerate() {
             let room = place.config.connections.saturating_sub(inside(number));
@@ -86,7 +84,7 @@ impl Listeners {
 
 impl Place {
     /// Takes the callers that wait, and refuses those for which there is no room.
-    fn turn(&mut self, now: u64, room: usize, vain: &mut Vec<RefusedCaller>) -> Vec<Stream> {
+    fn turn(&mut self, now: u64, room: usize, vain: &mut Vec<SwitchNotice>) -> Vec<Stream> {
         let mut taken = vec![];
         if self.rests_until.is_some_and(|until| now < until) {
             return taken;
@@ -104,7 +102,10 @@ impl Place {
                     self.rests_until = Some(now.saturating_add(REST_NS));
                     let why =
                         format!("{}; the next try is in {} s", system_words(&e), REST_NS / 1_000_000_000);
-                    vain.push((format!("whoever is at {}", self.config.at), why));
+                    vain.push(SwitchNotice::Refused {
+                        who: format!("whoever is at {}", self.config.at),
+                        why,
+                    });
                     break;
                 }
                 // This one hung up already; the next may be there.
@@ -124,14 +125,14 @@ impl Place {
         (self.untold > 0).then(|| self.told_ns.map_or(0, |told| told.saturating_add(TELL_NS)))
     }
 
-    fn tell(&mut self, now: u64) -> Option<RefusedCaller> {
+    fn tell(&mut self, now: u64) -> Option<SwitchNotice> {
         self.tells_at().filter(|at| *at <= now)?;
         self.told_ns = Some(now);
-        let callers = match std::mem::take(&mut self.untold) {
+        let who = match std::mem::take(&mut self.untold) {
             1 => "1 caller".to_owned(),
             count => format!("{count} callers"),
         };
-        Some((callers, self.why()))
+        Some(SwitchNotice::Refused { who, why: self.why() })
     }
 }
 

@@ -10,8 +10,10 @@
 //! **Price.** Every notice of the kernel asks for all links. An interface that was made again has no queues.
 
 use crate::datapath::{self, Datapath, OpenedPort};
+use crate::notice::SwitchNotice;
 use flow::event::Event;
-use flow::port::{PortConfig, PortNo};
+use flow::pipeline::Pipeline;
+use flow::port::{PortConfig, PortNo, PortState};
 use linux::netlink::{LinkState, Netlink};
 use linux::tune::{Change, down};
 use std::collections::BTreeMap;
@@ -41,7 +43,7 @@ pub(crate) struct Found {
     /// Ports that were opened again.
     pub(crate) inlets: Vec<OpenedPort>,
     /// What is to be said of a port.
-    pub(crate) said: Vec<(PortNo, String)>,
+    pub(crate) said: Vec<SwitchNotice>,
 }
 
 /// The interfaces under the ports of a switch.
@@ -97,41 +99,33 @@ impl Ports {
             };
             let mut pipeline = datapath.pipeline();
             // A port that a controller closed has no link, also where that is no business of the kernel's.
-            let is_closed =
-                pipeline.ports.get(number).is_some_and(|port| port.config.has(PortConfig::PORT_DOWN));
-            found.events.extend(pipeline.set_port_state(*number, datapath::state(is_up && !is_closed)));
+            let is_closed = is_closed(&pipeline, *number);
+            found.events.extend(pipeline.set_port_state(*number, state(is_up && !is_closed)));
         }
         found
     }
 
     /// Takes the interfaces of the ports down that are configured so, and those up that are no longer; what cannot be done is said.
-    pub(crate) fn carry_down(&mut self, datapath: &Datapath, said: &mut Vec<(PortNo, String)>) {
-        let closed: Vec<PortNo> = {
-            let pipeline = datapath.pipeline();
-            pipeline
-                .ports
-                .values()
-                .filter(|port| port.config.has(PortConfig::PORT_DOWN))
-                .map(|port| port.number)
-                .collect()
-        };
-        for (number, row) in &mut self.rows {
-            let trouble = match (closed.contains(number), row.down.is_some(), row.index) {
-                (true, false, Some(index)) if !row.is_gone => {
-                    match linux::undo::open().and_then(|journals| down::take(&journals, &row.name, index)) {
-                        Ok(taken) => {
-                            row.down = taken;
-                            None
-                        }
-                        Err(problem) => Some(problem),
-                    }
-                }
-                (false, true, _) => row.down.take().and_then(|down| down.put_back().err()),
-                _ => None,
+    pub(crate) fn carry_down(&mut self, datapath: &Datapath) -> Vec<SwitchNotice> {
+        let mut said = vec![];
+        for (&port, row) in &mut self.rows {
+            let is_closed = is_closed(&datapath.pipeline(), port);
+            let done = match (is_closed, row.down.is_some(), row.index) {
+                (true, false, Some(index)) if !row.is_gone => linux::undo::open()
+                    .and_then(|journals| down::take(&journals, &row.name, index))
+                    .map(|taken| row.down = taken),
+                (false, true, _) => row.down.take().map_or(Ok(()), Change::put_back),
+                _ => Ok(()),
             };
-            said.extend(trouble.map(|problem| (*number, problem.to_string())));
+            said.extend(done.err().map(|problem| SwitchNotice::Port { port, what: problem.to_string() }));
         }
+        said
     }
+}
+
+/// Whether a controller configured a port down.
+fn is_closed(pipeline: &Pipeline, port: PortNo) -> bool {
+    pipeline.ports.get(&port).is_some_and(|port| port.config.has(PortConfig::PORT_DOWN))
 }
 
 impl Row {
@@ -158,21 +152,24 @@ impl Row {
                 self.down = None;
                 found.inlets.push(inlet);
                 let queues = if had_queues { ", without its queues" } else { "" };
-                found.said.push((
-                    number,
-                    format!("the interface {} is back and was opened again{queues}", self.name),
-                ));
+                let what = format!("the interface {} is back and was opened again{queues}", self.name);
+                found.said.push(SwitchNotice::Port { port: number, what });
                 Some(is_up(link))
             }
             Err(what) => {
                 if self.said.as_ref() != Some(&what) {
-                    found.said.push((number, what.clone()));
+                    found.said.push(SwitchNotice::Port { port: number, what: what.clone() });
                     self.said = Some(what);
                 }
                 None
             }
         }
     }
+}
+
+/// The state of a port whose link is up or not.
+fn state(up: bool) -> PortState {
+    PortState { link_down: !up, blocked: false, live: up }
 }
 
 fn is_up(link: &LinkState) -> bool {
