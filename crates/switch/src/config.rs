@@ -81,16 +81,22 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// A peer to call.
+/// Where byte streams go to, or come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remote {
-    /// `tcp:HOST[:PORT]`.
-    Tcp(HostPort),
-    /// `ssl:HOST[:PORT]`: TLS.
-    Tls(HostPort),
-    /// `unix:PATH`.
+pub enum Endpoint<A> {
+    /// TCP.
+    Tcp(A),
+    /// TLS over TCP.
+    Tls(A),
+    /// A unix socket.
     Unix(PathBuf),
 }
+
+/// A peer to call: `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]` or `unix:PATH`.
+pub type Remote = Endpoint<HostPort>;
+
+/// Where to be called: `ptcp:[PORT][:IP]` (every address of this host when none is said), `pssl:[PORT][:IP]` or `punix:PATH`.
+pub type Listen = Endpoint<SocketAddr>;
 
 /// A controller to call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,17 +105,6 @@ pub struct ControllerConfig {
     pub to: Remote,
     /// Where the auxiliary connections 1, 2, … go (1.3.5, "Auxiliary Connections").
     pub auxiliary: Vec<Remote>,
-}
-
-/// Where to be called.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listen {
-    /// `ptcp:[PORT][:IP]`; every address of this host when none is said.
-    Tcp(SocketAddr),
-    /// `pssl:[PORT][:IP]`: TLS.
-    Tls(SocketAddr),
-    /// `punix:PATH`.
-    Unix(PathBuf),
 }
 
 /// A place to be called, and by how many.
@@ -191,6 +186,23 @@ impl HostPort {
     }
 }
 
+impl<A> Endpoint<A> {
+    /// Of a kind, at a place; none for a kind that there is not.
+    fn of(kind: &str, place: &str, address: impl Fn(&str) -> Result<A>) -> Result<Option<Self>> {
+        Ok(match kind {
+            "tcp" => Some(Endpoint::Tcp(address(place)?)),
+            "ssl" | "tls" => Some(Endpoint::Tls(address(place)?)),
+            "unix" if !place.is_empty() => Some(Endpoint::Unix(place.into())),
+            _ => None,
+        })
+    }
+
+    /// Whether it takes key and certificates.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Endpoint::Tls(_))
+    }
+}
+
 impl Remote {
     /// Reads `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]` or `unix:PATH`.
     ///
@@ -200,18 +212,9 @@ impl Remote {
         let bad = |what: &str| {
             Problem::input(format!("'{text}': {what}")).help("tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH")
         };
-        let place = |rest| HostPort::parse(rest).ok_or_else(|| bad("this is not an address"));
-        match text.split_once(':') {
-            Some(("tcp", rest)) => place(rest).map(Remote::Tcp),
-            Some(("ssl" | "tls", rest)) => place(rest).map(Remote::Tls),
-            Some(("unix", path)) if !path.is_empty() => Ok(Remote::Unix(path.into())),
-            _ => Err(bad("this is not a peer")),
-        }
-    }
-
-    /// Whether it takes key and certificates.
-    pub fn is_tls(&self) -> bool {
-        matches!(self, Remote::Tls(_))
+        let (kind, rest) = text.split_once(':').unwrap_or_default();
+        let place = |rest: &str| HostPort::parse(rest).ok_or_else(|| bad("this is not an address"));
+        Endpoint::of(kind, rest, place)?.ok_or_else(|| bad("this is not a peer"))
     }
 }
 
@@ -266,17 +269,9 @@ impl Listen {
                 (_, Err(_)) => Err(bad("this is not an address")),
             }
         };
-        match text.split_once(':').unwrap_or((text, "")) {
-            ("ptcp", rest) => address(rest).map(Listen::Tcp),
-            ("pssl" | "ptls", rest) => address(rest).map(Listen::Tls),
-            ("punix", path) if !path.is_empty() => Ok(Listen::Unix(path.into())),
-            _ => Err(bad("this is not a place to listen")),
-        }
-    }
-
-    /// Whether it takes key and certificates.
-    pub fn is_tls(&self) -> bool {
-        matches!(self, Listen::Tls(_))
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        let found = Endpoint::of(kind.strip_prefix('p').unwrap_or_default(), rest, address)?;
+        found.ok_or_else(|| bad("this is not a place to listen"))
     }
 }
 
