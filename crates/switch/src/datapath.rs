@@ -301,7 +301,11 @@ impl Datapath {
             let port = of_port[0].port;
             let Some(output) = self.output(port, of_port[0].queue) else { continue };
             let mut out = locked(&output.out);
-            if !of_port.chunks(BATCH).fold(true, |all_left, some| out.push(some) && all_left) {
+            let mut all_left = true;
+            for some in of_port.chunks(BATCH) {
+                all_left &= out.push(some);
+            }
+            if !all_left {
                 let (frames, bytes) = out.newly_lost();
                 output.dropped.fetch_add(frames, Relaxed);
                 lost.push((port, frames, bytes));
