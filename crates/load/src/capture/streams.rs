@@ -5,11 +5,11 @@
 //! [`crate::traffic::sequence`]; a first message of a stream allocates its memory, nothing else does.
 
 use super::delays::Delays;
-use super::talkers::{Pair, V6};
+use super::talkers::Pair;
 use crate::traffic::sequence::{Sequence, Unwrap};
 use linux::port::{Meta, StampSource};
 use record::capture::StreamCount;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use wire::message::{self, Flags, Message};
 use wire::pktgen::{self, Pktgen};
 
@@ -34,13 +34,7 @@ impl Flow {
     }
 
     fn text(&self) -> String {
-        let end = |address: u128, port| {
-            let ip: IpAddr = match self.pair.kind {
-                V6 => Ipv6Addr::from(address).into(),
-                _ => Ipv4Addr::from(address as u32).into(),
-            };
-            SocketAddr::new(ip, port)
-        };
+        let end = |address: u128, port| SocketAddr::new(self.pair.ip(address), port);
         format!("{} > {}", end(self.pair.from, self.ports.0), end(self.pair.to, self.ports.1))
     }
 }

@@ -8,7 +8,7 @@
 //! **Price.** A count may be too high, never too low, and each entry knows by how much at most; a pair that sent more than
 //! the smallest entry of its set is in the table. The slow twin counts exactly.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const SETS: usize = 512;
 const WAYS: usize = 8;
@@ -47,11 +47,15 @@ impl Pair {
     /// Both addresses as text.
     pub fn texts(&self) -> (String, String) {
         let text = |address: u128| match self.kind {
-            V4 => Ipv4Addr::from(address as u32).to_string(),
-            V6 => Ipv6Addr::from(address).to_string(),
+            V4 | V6 => self.ip(address).to_string(),
             _ => address.to_be_bytes()[10..].iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":"),
         };
         (text(self.from), text(self.to))
+    }
+
+    /// One of both as an address of IP.
+    pub fn ip(&self, address: u128) -> IpAddr {
+        if self.kind == V4 { Ipv4Addr::from(address as u32).into() } else { Ipv6Addr::from(address).into() }
     }
 
     /// `==` in registers: comparing as memory what was just written as words stalls the processor.

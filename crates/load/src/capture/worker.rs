@@ -245,12 +245,9 @@ impl Worker<'_> {
 
     /// Shows the counters, and hands frames to the writer.
     fn after_batch(&mut self, count: usize, published: &mut u64) {
-        let progress = &self.tally.shared.threads[self.number];
-        progress.frames.store(self.tally.counts.census.frames, Relaxed);
-        progress.bytes.store(self.tally.counts.census.bytes, Relaxed);
+        self.show();
         let now = clock::monotonic_ns();
         if let Some(lane) = &mut self.tally.lane {
-            progress.queue_drops.store(lane.dropped, Relaxed);
             let watermark =
                 if count > 0 { 0 } else { clock::realtime_ns().saturating_sub(writer::WINDOW_NS) };
             lane.pause(watermark, count == 0);
@@ -259,6 +256,16 @@ impl Worker<'_> {
             *published = now;
             self.publish();
         }
+    }
+
+    /// Shows what was counted; returns the frames that found no room in the queue.
+    fn show(&self) -> u64 {
+        let progress = &self.tally.shared.threads[self.number];
+        progress.frames.store(self.tally.counts.census.frames, Relaxed);
+        progress.bytes.store(self.tally.counts.census.bytes, Relaxed);
+        let queue_drops = self.tally.lane.as_ref().map_or(0, |lane| lane.dropped);
+        progress.queue_drops.store(queue_drops, Relaxed);
+        queue_drops
     }
 
     fn publish(&mut self) {
@@ -287,13 +294,9 @@ impl Worker<'_> {
 
     fn finish(mut self, ended: Option<PortError>) -> WorkerResult {
         self.publish();
-        let progress = &self.tally.shared.threads[self.number];
-        progress.frames.store(self.tally.counts.census.frames, Relaxed);
-        progress.bytes.store(self.tally.counts.census.bytes, Relaxed);
         let port = self.receiver.counters();
         // Shown before the last block is handed over: the writer asks for it when it has seen that block.
-        let queue_drops = self.tally.lane.as_ref().map_or(0, |lane| lane.dropped);
-        progress.queue_drops.store(queue_drops, Relaxed);
+        let queue_drops = self.show();
         if let Some(lane) = self.tally.lane.take() {
             lane.finish();
         }

@@ -299,7 +299,7 @@ impl Merge {
 pub struct Ready {
     files: Files,
     collector: Collector,
-    lanes: usize,
+    merge: Merge,
 }
 
 /// Makes the first file.
@@ -308,13 +308,13 @@ pub struct Ready {
 /// As [`Writer::create`].
 pub fn prepare(wish: FileOptions, collector: Collector, lanes: usize) -> Result<Ready> {
     let window_ns = if lanes > 1 { WINDOW_NS } else { 0 };
-    Ok(Ready { files: Files::open(wish, window_ns)?, collector, lanes })
+    let merge = Merge::new(lanes, collector.blocks);
+    Ok(Ready { files: Files::open(wish, window_ns)?, collector, merge })
 }
 
 /// Writes until every lane has ended. What was written, and why not all of it. `lost` is asked at the end of each file.
 pub fn run(ready: Ready, shared: &Shared, lost: Ask) -> (Written, Option<Problem>) {
-    let Ready { mut files, collector, lanes } = ready;
-    let mut merge = Merge::new(lanes, collector.blocks);
+    let Ready { mut files, collector, mut merge } = ready;
     let (mut problem, mut given, mut flushed) = (None::<Problem>, 0u64, Instant::now());
     while !merge.is_done() {
         if let Ok(block) = collector.full.recv_timeout(FLUSH / 4)

@@ -46,12 +46,24 @@ fn check_sizes(spec: &TestSpec, sizes: &Sizes) -> Result<()> {
     if spec.response == 0 {
         return Ok(());
     }
-    if !spec.kind.takes(Takes::Response) {
-        let who = TrafficKind::names_where(|kind| kind.takes(Takes::Response), "and");
-        return Err(Problem::input(format!("a {} test has no response size", spec.kind))
-            .help(format!("leave --response out; it belongs to {who}")));
-    }
+    let response = |kind: TrafficKind| kind.takes(Takes::Response);
+    taken(true, spec, response, "no response size", "leave --response out; it belongs to")?;
     fits(spec, sizes, "response", spec.response)
+}
+
+/// Refuses what was `asked` of a kind, but `is` for others only: the sentence of what the kind `has`, and what belongs to whom.
+fn taken(
+    asked: bool,
+    spec: &TestSpec,
+    is: impl Fn(TrafficKind) -> bool,
+    has: &str,
+    belongs: &str,
+) -> Result<()> {
+    if !asked || is(spec.kind) {
+        return Ok(());
+    }
+    let who = TrafficKind::names_where(is, "and");
+    Err(Problem::input(format!("a {} test has {has}", spec.kind)).help(format!("{belongs} {who}")))
 }
 
 /// Refuses a size that a message of the kind cannot have.
@@ -120,15 +132,11 @@ fn check_options(spec: &TestSpec) -> Result<()> {
 /// Refuses what this kind does not take.
 fn check_taken(spec: &TestSpec) -> Result<()> {
     let kind = spec.kind;
-    let who = |what: Takes| TrafficKind::names_where(|kind| kind.takes(what), "and");
-    if spec.streams > 1 && !kind.takes(Takes::Streams) {
-        return Err(Problem::input(format!("a {kind} test has one stream"))
-            .help(format!("parallel streams belong to {}", who(Takes::Streams))));
-    }
-    if (spec.gso > 0 || spec.gro) && !kind.takes(Takes::Segmentation) {
-        return Err(Problem::input(format!("a {kind} test has no segmentation offload of its own"))
-            .help(format!("--gso and --gro belong to {}", who(Takes::Segmentation))));
-    }
+    let streams = |kind: TrafficKind| kind.takes(Takes::Streams);
+    taken(spec.streams > 1, spec, streams, "one stream", "parallel streams belong to")?;
+    let offload = |kind: TrafficKind| kind.takes(Takes::Segmentation);
+    let asked = spec.gso > 0 || spec.gro;
+    taken(asked, spec, offload, "no segmentation offload of its own", "--gso and --gro belong to")?;
     if spec.receiver_cpu.is_some() && kind.facts().kernel_answers {
         return Err(Problem::input(format!("a {kind} test has no receiver to pin"))
             .help("the kernel answers; pin the sender only"));
@@ -153,14 +161,9 @@ fn check_congestion(spec: &TestSpec) -> Result<()> {
 
 /// Ports belong to frames, and frames have no sockets to set.
 fn check_ports(spec: &TestSpec) -> Result<()> {
+    taken(!spec.port.is_empty(), spec, TrafficKind::is_by_port, "no port", "ports belong to")?;
     if !spec.kind.is_by_port() {
-        return if spec.port.is_empty() {
-            Ok(())
-        } else {
-            let who = TrafficKind::names_where(TrafficKind::is_by_port, "and");
-            Err(Problem::input(format!("a {} test has no port", spec.kind))
-                .help(format!("ports belong to {who}")))
-        };
+        return Ok(());
     }
     if spec.send_buffer.is_some() || spec.receive_buffer.is_some() {
         return Err(Problem::input(format!("a {} test has no socket whose buffer could be set", spec.kind))

@@ -5,7 +5,7 @@
 
 use crate::protocol::message::Prepared;
 use crate::protocol::setup::Setup;
-use crate::traffic::ask::{self, Asker, Question};
+use crate::traffic::ask::{self, Asker};
 use crate::traffic::datagram::Form;
 use crate::traffic::end::{End, Ready, prepared};
 use linux::sys::icmp::{EchoSocket, Method};
@@ -41,7 +41,9 @@ pub fn sender(setup: &Setup) -> Ready {
     let prepared = prepared(&socket, Err(io::ErrorKind::NotConnected.into()), None, vec![]);
     let settings = Settings { local, remote: setup.address.to_string(), method, ..prepared.settings };
     let size = spec.size as usize;
-    let question = Question {
+    let prepared = Prepared { ports: vec![], icmp_id: Some(socket.identifier()), settings };
+    let asker = Asker {
+        carrier: socket,
         form: Form {
             stream: setup.token,
             flags: Flags::REQUEST,
@@ -56,8 +58,7 @@ pub fn sender(setup: &Setup) -> Ready {
         counts_late: false,
         spec,
     };
-    let prepared = Prepared { ports: vec![], icmp_id: Some(socket.identifier()), settings };
-    Ok((prepared, Box::new(Asker { carrier: socket, question })))
+    Ok((prepared, Box::new(asker)))
 }
 
 /// The end that is only there.

@@ -15,7 +15,7 @@ use crate::traffic::tcp::{self, Writes, read_whole, write_whole};
 use linux::sys::clock;
 use record::spec::TestSpec;
 use record::traffic::EndReport;
-use std::io::{self, Read};
+use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Release};
@@ -55,10 +55,6 @@ struct OneByOne<'a, F> {
 }
 
 impl<F: Fn() -> bool> Outgoing for OneByOne<'_, F> {
-    fn capacity(&self) -> u64 {
-        1
-    }
-
     fn send(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
         let begun = planned(numbers.start);
         self.requests.send(numbers, planned, sent);
@@ -102,43 +98,26 @@ fn came(responses: &mut Received, now: u64, size: usize, latency_ns: u64) {
 }
 
 /// Reads responses until every request has one, or for a while after the last request.
-fn read_responses(
-    mut stream: &TcpStream,
-    spec: &TestSpec,
-    plan: &OpenLoopPlan,
-    sent: &SentTimes,
-) -> Responses {
+fn read_responses(stream: &TcpStream, spec: &TestSpec, plan: &OpenLoopPlan, sent: &SentTimes) -> Responses {
     let size = spec.response_size();
-    let mut buffer = vec![0; BUFFER.max(size)];
     let mut responses = Received::new(spec.duration_ms);
     let (mut have, mut give_up) = (0, u64::MAX);
     let cpu = clock::thread_cpu_ns();
-    loop {
-        let read = stream.read(&mut buffer);
-        let now = clock::monotonic_ns();
-        let error = match read {
-            Ok(0) => Some(io::ErrorKind::UnexpectedEof.into()),
-            Ok(many) => {
-                have += many;
-                while have >= size {
-                    have -= size;
-                    let number = responses.messages;
-                    came(&mut responses, now, size, now.saturating_sub(plan.planned(number)));
-                    if let Some(left) = sent.of(number) {
-                        responses.from_send.record(now.saturating_sub(left));
-                    }
-                }
-                None
+    let read = tcp::read_all(stream, BUFFER.max(size), |now, many| {
+        have += many;
+        while have >= size {
+            have -= size;
+            let number = responses.messages;
+            came(&mut responses, now, size, now.saturating_sub(plan.planned(number)));
+            if let Some(left) = sent.of(number) {
+                responses.from_send.record(now.saturating_sub(left));
             }
-            Err(error) => Some(error).filter(|error| {
-                !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-            }),
-        };
-        if sent.is_over(responses.messages, now, LAST_NS, &mut give_up) || error.is_some() {
-            responses.cpu_ns = clock::thread_cpu_ns() - cpu;
-            return (responses, error);
         }
-    }
+        Ok(!sent.is_over(responses.messages, now, LAST_NS, &mut give_up))
+    });
+    responses.cpu_ns = clock::thread_cpu_ns() - cpu;
+    let closed = |closed: bool| closed.then(|| io::ErrorKind::UnexpectedEof.into());
+    (responses, read.map_or_else(Some, closed))
 }
 
 fn open_loop(
@@ -165,47 +144,39 @@ pub fn receiver(setup: &Setup) -> Ready {
 }
 
 /// Answers requests until the sender closes or the test is stopped.
-fn answer(mut stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &AtomicBool) -> EndReport {
+fn answer(stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &AtomicBool) -> EndReport {
     let (request, response) = (spec.size as usize, spec.response_size());
-    let mut buffer = vec![0; BUFFER.max(request)];
     let at_once = (BUFFER / response).max(1);
     let replies = vec![0xa5; at_once * response];
-    let (mut requests, mut report, mut have) = (Received::new(spec.duration_ms), EndReport::default(), 0);
+    let (mut requests, mut report) = (Received::new(spec.duration_ms), EndReport::default());
+    let (mut have, mut doing) = (0, "reading");
     let goes_on = || !stop.load(Relaxed);
-    let failed = 'connection: loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => break None,
-            Ok(many) => {
-                let now = clock::monotonic_ns();
-                if requests.begun_ns == 0 {
-                    first_ns.store(now, Release);
-                }
-                have += many;
-                let mut whole = have / request;
-                have %= request;
-                requests.read_at(now);
-                requests.count(now, whole as u64, many as u64);
-                requests.intervals.add(now, whole as u64, many as u64);
-                while whole > 0 {
-                    let now = whole.min(at_once);
-                    match write_whole(&mut stream, &replies[..now * response], goes_on) {
-                        Ok(calls) => requests.answers.calls += calls,
-                        Err((error, _)) => break 'connection Some(("answering", error)),
-                    }
-                    requests.answers.sent += now as u64;
-                    whole -= now;
-                }
+    let read = tcp::read_all(&stream, BUFFER.max(request), |now, many| {
+        have += many;
+        let mut whole = have / request;
+        have %= request;
+        if many > 0 {
+            if requests.begun_ns == 0 {
+                first_ns.store(now, Release);
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(error) => break Some(("reading", error)),
+            requests.read_at(now);
+            requests.count(now, whole as u64, many as u64);
+            requests.intervals.add(now, whole as u64, many as u64);
         }
-        if stop.load(Relaxed) {
-            break None;
+        while whole > 0 {
+            let now = whole.min(at_once);
+            let written = write_whole(&mut &stream, &replies[..now * response], goes_on);
+            requests.answers.calls += written.map_err(|(error, _)| {
+                doing = "answering";
+                error
+            })?;
+            requests.answers.sent += now as u64;
+            whole -= now;
         }
-    };
+        Ok(goes_on())
+    });
     requests.end();
     requests.report(&mut report);
-    let note = failed.map(|(doing, error)| format!("the connection failed while {doing}: {error}"));
-    report.notes.extend(note);
+    report.notes.extend(read.err().map(|error| format!("the connection failed while {doing}: {error}")));
     report
 }

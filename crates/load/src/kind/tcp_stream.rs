@@ -14,7 +14,6 @@ use crate::traffic::threads::joined;
 use linux::sys::clock;
 use record::spec::TestSpec;
 use record::traffic::EndReport;
-use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
@@ -53,7 +52,7 @@ fn push_all(
         let pushers: Vec<_> = pushers.collect();
         pushers.into_iter().map(joined).collect()
     });
-    let undelivered = streams.iter().filter(|stream| !wait_delivered(stream, stop)).count();
+    let undelivered = streams.iter().filter(|stream| !is_delivered(stream, stop)).count();
     let mut report = paced::report(pushed);
     if undelivered > 0 {
         report.notes.push(format!(
@@ -86,20 +85,9 @@ fn push(
 }
 
 /// Waits until the receiver has closed its side: then it has read everything.
-fn wait_delivered(mut stream: &TcpStream, stop: &AtomicBool) -> bool {
+fn is_delivered(stream: &TcpStream, stop: &AtomicBool) -> bool {
     let until = clock::monotonic_ns() + DELIVERY_NS;
-    let mut bytes = [0; 256];
-    loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => return false,
-        }
-        if stop.load(Relaxed) || clock::monotonic_ns() >= until {
-            return false;
-        }
-    }
+    tcp::read_all(stream, 256, |now, _| Ok(now < until && !stop.load(Relaxed))).unwrap_or(false)
 }
 
 /// Listens.
@@ -108,40 +96,31 @@ pub fn receiver(setup: &Setup) -> Ready {
 }
 
 /// Reads until the sender closes, or what is left when the test is stopped.
-fn pull(mut stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &AtomicBool) -> Received {
-    let mut buffer = vec![0; BUFFER];
+fn pull(stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &AtomicBool) -> Received {
     let mut pulled = Received::new(spec.duration_ms);
     let mut give_up = u64::MAX;
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(many) => {
-                let now = clock::monotonic_ns();
-                if pulled.messages == 0 {
-                    let first = first_ns
-                        .compare_exchange(0, now, AcqRel, Acquire)
-                        .map_or_else(|first| first, |_| now);
-                    pulled.intervals.begin(first);
-                }
-                pulled.read_at(now);
-                pulled.count(now, 1, many as u64);
-                pulled.intervals.add(now, 1, many as u64);
-                if now > give_up {
-                    break;
-                }
+    let read = tcp::read_all(&stream, BUFFER, |now, many| {
+        if many > 0 {
+            if pulled.messages == 0 {
+                let first = first_ns.compare_exchange(0, now, AcqRel, Acquire);
+                pulled.intervals.begin(first.map_or_else(|first| first, |_| now));
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && pulled.is_late => break,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(error) => {
-                pulled.errors.add(&error, 1);
-                break;
-            }
+            pulled.read_at(now);
+            pulled.count(now, 1, many as u64);
+            pulled.intervals.add(now, 1, many as u64);
         }
-        if !pulled.is_late && stop.load(Relaxed) {
+        if pulled.is_late {
+            return Ok(many > 0 && now <= give_up);
+        }
+        if stop.load(Relaxed) {
             pulled.is_late = true;
-            give_up = clock::monotonic_ns() + DRAIN_NS;
+            give_up = now + DRAIN_NS;
             let _ = stream.set_nonblocking(true);
         }
+        Ok(true)
+    });
+    if let Err(error) = read {
+        pulled.errors.add(&error, 1);
     }
     let _ = stream.shutdown(Shutdown::Write);
     pulled.end();

@@ -1,7 +1,7 @@
 //! One request, one response, over UDP.
 
 use crate::protocol::setup::Setup;
-use crate::traffic::ask::{self, Asker, Question};
+use crate::traffic::ask::{self, Asker};
 use crate::traffic::datagram::{Form, push};
 use crate::traffic::end::Ready;
 use crate::traffic::udp::{answer_probe, bind, connect, reader};
@@ -20,7 +20,8 @@ pub fn sender(setup: &Setup) -> Ready {
     let buffers = ask::buffers(&spec);
     prepared.settings.method = format!("sendmmsg ×{buffers}, recvmmsg ×{buffers}");
     let (stream, size) = (setup.token, spec.size as usize);
-    let question = Question {
+    let asker = Asker {
+        carrier,
         form: Form { stream, flags: Flags::REQUEST, size, merged: 1, buffers },
         reply_flags: Flags::RESPONSE,
         reply_size: spec.response_size(),
@@ -28,7 +29,7 @@ pub fn sender(setup: &Setup) -> Ready {
         counts_late: true,
         spec,
     };
-    Ok((prepared, Box::new(Asker { carrier, question })))
+    Ok((prepared, Box::new(asker)))
 }
 
 /// Opens the receiver's socket and makes the buffers.

@@ -137,8 +137,7 @@ pub fn one_way(
         });
     }
     let _ = to.flush(LAST_FLUSH);
-    let cpu_ns = clock::thread_cpu_ns() - cpu;
-    let way = way(&before, &(from.counters(), to.counters()), full, cpu_ns);
+    let way = way(&before, &(from.counters(), to.counters()), full, clock::thread_cpu_ns() - cpu);
     let way = NullDirection { from: running.from.clone(), to: running.to.clone(), link_downs, ..way };
     running.leave(way.clone());
     Ended { way, error }

@@ -17,6 +17,20 @@ pub struct Moment {
     pub utc_ns: u64,
 }
 
+impl Moment {
+    /// The value of a field of frame `n` that nobody said, if it is another in every frame.
+    #[inline]
+    pub(super) fn of(self, field: Unsaid, n: u64) -> Option<u128> {
+        Some(match field {
+            Unsaid::Sequence(first) => u128::from(n) + u128::from(first),
+            Unsaid::PlannedNs => u128::from(self.planned_ns),
+            Unsaid::Seconds => u128::from(self.utc_ns / 1_000_000_000),
+            Unsaid::Microseconds => u128::from(self.utc_ns / 1000 % 1_000_000),
+            _ => return None,
+        })
+    }
+}
+
 /// Where a layer begins in the frame.
 pub(super) fn starts(template: &Template) -> Vec<usize> {
     let lengths = template.layers.iter().map(Layer::length);
@@ -94,10 +108,7 @@ fn unsaid(
             u128::from(template.layers.get(index + 1).is_none_or(|next| next.kind != LayerKind::Mpls))
         }
         Unsaid::Checksum => 0,
-        Unsaid::Sequence(first) => u128::from(n) + u128::from(first),
-        Unsaid::PlannedNs => u128::from(moment.planned_ns),
-        Unsaid::Seconds => u128::from(moment.utc_ns / 1_000_000_000),
-        Unsaid::Microseconds => u128::from(moment.utc_ns / 1000 % 1_000_000),
+        field => moment.of(field, n).unwrap_or(0),
     }
 }
 

@@ -85,8 +85,7 @@ impl Tally {
     /// Adds what another thread did at the same time.
     pub fn merge(&mut self, other: Tally) {
         self.offered += other.offered;
-        let begun = [self.begun_ns, other.begun_ns].into_iter().filter(|ns| *ns > 0).min();
-        self.begun_ns = begun.unwrap_or(0);
+        self.begun_ns = schedule::earlier(self.begun_ns, other.begun_ns);
         self.ended_ns = self.ended_ns.max(other.ended_ns);
         self.lateness.merge(&other.lateness);
         self.full_waits += other.full_waits;

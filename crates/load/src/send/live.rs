@@ -5,13 +5,13 @@
 
 use super::build::Moment;
 use super::engine::{EngineControl, Stopped, Tally};
-use super::job::{Job, Outcome};
+use super::job::{Job, Outcome, SendContent};
 use super::pace::frames_per_second;
 use super::template::fields::Default as Unsaid;
 use super::template::{LayerKind, Template};
 use crate::traffic::schedule::{self, OpenLoopPlan};
-use linux::port::TransmitCounters;
 use linux::port::live::{Live, LiveFrame, LiveOptions, Pace};
+use linux::port::{StampSource, TransmitCounters};
 use linux::sys::clock;
 use record::unit::many;
 use record::{Problem, Result};
@@ -55,14 +55,30 @@ fn stamp_at(template: &Template) -> Option<usize> {
     free.iter().flatten().all(|field| layer.get(field.name).is_none()).then_some(starts[index])
 }
 
+/// The template of a job for this module; none when another port sends it.
+///
+/// # Errors
+/// Input: a live port, and what it cannot do.
+pub(super) fn template(job: &Job) -> Result<Option<&Template>> {
+    let refused = |what, advice| Err(Problem::input(what).at(&job.port).help(advice));
+    match &job.what {
+        _ if !is_live(&job.port) => Ok(None),
+        _ if job.stamps != StampSource::None => {
+            refused("live: does not tell when its frames left", "int:INTERFACE does")
+        }
+        _ if job.threads > 1 => refused("live: sends with one thread", "leave --threads out"),
+        SendContent::Template(template) => Ok(Some(template)),
+        SendContent::Recording(..) => {
+            refused("live: cannot send the frames of a file", "use ring: or xdp: for that")
+        }
+    }
+}
+
 /// Sends a template by live frames.
 ///
 /// # Errors
 /// Host: this kernel, interface or user cannot; the sentence says what to use instead.
 pub(super) fn send(job: &Job, template: &Template, watch: &EngineControl) -> Result<Outcome> {
-    if job.threads > 1 {
-        return Err(Problem::input("live: sends with one thread").at(&job.port).help("leave --threads out"));
-    }
     let mut notes = vec![];
     let message = stamp_at(template);
     let count = frames_of(template);

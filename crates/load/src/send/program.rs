@@ -29,10 +29,8 @@ enum Place {
 #[derive(Debug, Clone)]
 enum Content {
     Value(Value, u64),
-    Sequence(u8),
-    PlannedNs,
-    Seconds,
-    Microseconds,
+    /// What follows the frame's number or time.
+    Moving(Unsaid),
 }
 
 #[derive(Debug, Clone)]
@@ -140,10 +138,7 @@ impl CompiledTemplate {
         for patch in &self.patches {
             let value = match &patch.content {
                 Content::Value(value, seed) => value.at(n, self.flows, *seed),
-                Content::Sequence(first) => u128::from(n) + u128::from(*first),
-                Content::PlannedNs => u128::from(moment.planned_ns),
-                Content::Seconds => u128::from(moment.utc_ns / 1_000_000_000),
-                Content::Microseconds => u128::from(moment.utc_ns / 1000 % 1_000_000),
+                Content::Moving(field) => moment.of(*field, n).unwrap_or(0),
             };
             match patch.place {
                 Place::Bytes(at, count) => {
@@ -226,16 +221,13 @@ fn put_bits(frame: &mut [u8], at: usize, bits: usize, value: u64) {
 
 /// The fields that change from frame to frame.
 fn patches(template: &Template, starts: &[usize]) -> Vec<Patch> {
-    let mut patches = vec![];
+    let (mut patches, moment) = (vec![], Moment::default());
     for (index, layer) in template.layers.iter().enumerate() {
         for (number, field) in layer.kind.facts().fields.iter().enumerate() {
             let content = match (layer.get(field.name), field.default) {
                 (Some(value), _) if value.as_constant().is_some() => continue,
                 (Some(value), _) => Content::Value(value.clone(), template.seed_of(index, number)),
-                (None, Unsaid::Sequence(first)) => Content::Sequence(first),
-                (None, Unsaid::PlannedNs) => Content::PlannedNs,
-                (None, Unsaid::Seconds) => Content::Seconds,
-                (None, Unsaid::Microseconds) => Content::Microseconds,
+                (None, field) if moment.of(field, 0).is_some() => Content::Moving(field),
                 (None, _) => continue,
             };
             let at = starts[index] * 8 + field.bit;

@@ -17,7 +17,7 @@ use linux::sys::clock;
 use record::send::{SCHEMA, SendLedger, SendReport, SendSeen};
 use record::traffic::Schedule;
 use record::unit::many;
-use record::{PortSetting, Problem, Result, drop};
+use record::{Problem, Result, drop};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,26 +40,14 @@ pub fn send(job: &Job, watch: &EngineControl) -> Result<Sending> {
     let interface = interface_of(&job.port);
     let mut watcher = interface.as_deref().map(Watcher::new).transpose()?;
     let mut seen = SendSeen { interface: interface.unwrap_or_default(), ..SendSeen::default() };
-    let mut outcome = match &job.what {
-        _ if live::is_live(&job.port) && job.stamps != StampSource::None => {
-            return Err(Problem::input("live: does not tell when its frames left")
-                .at(&job.port)
-                .help("int:INTERFACE does"));
-        }
-        SendContent::Template(template) if live::is_live(&job.port) => {
-            first_look(&mut watcher, &mut seen)?;
-            live::send(&job, template, watch)?
-        }
-        SendContent::Recording(..) if live::is_live(&job.port) => {
-            return Err(Problem::input("live: cannot send the frames of a file")
-                .at(&job.port)
-                .help("use ring: or xdp: for that"));
-        }
-        _ => {
-            let ports = open(&job)?;
-            first_look(&mut watcher, &mut seen)?;
-            drive(&job, ports, watch)?
-        }
+    let template = live::template(&job)?;
+    let ports = if template.is_some() { vec![] } else { open(&job)? };
+    if let Some(watcher) = &mut watcher {
+        seen.before = watcher.look()?;
+    }
+    let mut outcome = match template {
+        Some(template) => live::send(&job, template, watch)?,
+        None => drive(&job, ports, watch)?,
     };
     if let Some(watcher) = &mut watcher {
         seen.after = watcher.settled(PATIENCE)?;
@@ -70,13 +58,6 @@ pub fn send(job: &Job, watch: &EngineControl) -> Result<Sending> {
     seen.port_drops = outcome.counters.drops.iter().filter(|drop| drop.count > 0).cloned().collect();
     let (begun_ns, ended_ns) = (outcome.tally.begun_ns, outcome.tally.ended_ns);
     Ok(Sending { report: report(&job, filled, &mut outcome), seen, begun_ns, ended_ns })
-}
-
-fn first_look(watcher: &mut Option<Watcher>, seen: &mut SendSeen) -> Result<()> {
-    if let Some(watcher) = watcher {
-        seen.before = watcher.look()?;
-    }
-    Ok(())
 }
 
 /// One word for why frames were not even offered.
@@ -114,8 +95,7 @@ fn drive(job: &Job, ports: Vec<Port>, watch: &EngineControl) -> Result<Outcome> 
     let start_ns = clock::monotonic_ns() + HEAD_START_NS;
     let (whole, plan) = pace_of(job, start_ns, Share::ALL);
     let asked = job.count.or(whole.total());
-    let mut notes = vec![];
-    let mut done: Vec<(Tally, TransmitCounters, Vec<PortSetting>)> = vec![];
+    let mut all = Outcome { plan, asked, ..Outcome::default() };
     std::thread::scope(|scope| {
         let mut senders = vec![];
         for (index, port) in (0..of).zip(ports) {
@@ -123,21 +103,20 @@ fn drive(job: &Job, ports: Vec<Port>, watch: &EngineControl) -> Result<Outcome> 
             let (source, (pace, _)) = (source.clone(), pace_of(job, start_ns, share));
             let mut to = port.transmitter.expect("opened to transmit");
             if let (0, SendContent::Recording(recording, ..)) = (index, &job.what) {
-                notes = recording.warnings(to.longest());
+                all.notes = recording.warnings(to.longest());
             }
             senders.push(scope.spawn(move || {
                 let tally = engine::run(to.as_mut(), &*source, &pace, share, job.batch, watch);
                 (tally, to.counters(), to.settings().to_vec())
             }));
         }
-        done.extend(senders.into_iter().map(joined));
+        for sender in senders {
+            let (tally, counters, settings) = joined(sender);
+            all.tally.merge(tally);
+            add(&mut all.counters, counters);
+            all.settings = settings;
+        }
     });
-    let mut all = Outcome { plan, asked, notes, ..Outcome::default() };
-    for (tally, counters, settings) in done {
-        all.tally.merge(tally);
-        add(&mut all.counters, counters);
-        all.settings = settings;
-    }
     // Nothing was in the way, and yet frames are left: they were planned for later than the deadline.
     if all.tally.why.is_none() && whole.total().is_some_and(|in_time| asked > Some(in_time)) {
         all.tally.why = Some(Stopped::Time);

@@ -6,6 +6,7 @@
 use super::datagram::{Errors, SenderCounts};
 use super::end::DRAIN_NS;
 use super::intervals::Intervals;
+use super::schedule::earlier;
 use super::sequence::{self, Sequence, SequenceKind};
 use crate::protocol::setup::{ClockRelation, Setup};
 use linux::sys::clock;
@@ -97,8 +98,7 @@ impl Received {
         self.messages += other.messages;
         self.left += other.left;
         self.bytes += other.bytes;
-        let begun = [self.begun_ns, other.begun_ns].into_iter().filter(|ns| *ns > 0).min();
-        self.begun_ns = begun.unwrap_or(0);
+        self.begun_ns = earlier(self.begun_ns, other.begun_ns);
         self.ended_ns = self.ended_ns.max(other.ended_ns);
         self.longest_gap_ns = self.longest_gap_ns.max(other.longest_gap_ns);
         self.cpu_ns += other.cpu_ns;

@@ -22,23 +22,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags};
 
-/// What a test of this kind asks for.
-#[derive(Debug, Clone)]
-pub struct Question {
-    /// The test.
-    pub spec: TestSpec,
-    /// The form of the requests.
-    pub form: Form,
-    /// What replies are marked with.
-    pub reply_flags: Flags,
-    /// Payload bytes of a reply.
-    pub reply_size: usize,
-    /// How long the closed loop waits for a reply.
-    pub timeout: Duration,
-    /// Whether a reply after that time counts as late.
-    pub counts_late: bool,
-}
-
 /// Probes of a warm-up, and how long each waits for its reply.
 const PROBES: u64 = 5;
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
@@ -55,40 +38,74 @@ pub fn buffers(spec: &TestSpec) -> usize {
 pub struct Asker<C> {
     /// Carries the requests and the replies.
     pub carrier: C,
-    /// What is asked.
-    pub question: Question,
+    /// The test.
+    pub spec: TestSpec,
+    /// The form of the requests.
+    pub form: Form,
+    /// What replies are marked with.
+    pub reply_flags: Flags,
+    /// Payload bytes of a reply.
+    pub reply_size: usize,
+    /// How long the closed loop waits for a reply.
+    pub timeout: Duration,
+    /// Whether a reply after that time counts as late.
+    pub counts_late: bool,
 }
 
 impl<C: Carrier> End for Asker<C> {
     fn warm_up(&mut self) -> bool {
-        probe(&self.carrier, self.question.form.stream, self.question.reply_flags)
+        probe(&self.carrier, self.form.stream, self.reply_flags)
     }
 
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        let (carrier, question) = (&self.carrier, &self.question);
-        let mut report = match question.spec.rate {
-            Some(_) => open_loop(carrier, question, stop),
-            None => closed_loop(carrier, question, stop),
-        };
-        report.socket_drops = socket::drops(carrier.fd()).ok();
+        let report = if self.spec.rate.is_some() { self.open_loop(stop) } else { self.closed_loop(stop) };
+        EndReport { socket_drops: socket::drops(&self.carrier).ok(), ..report }
+    }
+}
+
+impl<C: Carrier> Asker<C> {
+    fn replies(&self) -> Arrivals {
+        let duration_ms = self.spec.duration_ms;
+        Arrivals::new(self.form.stream, self.reply_flags, self.reply_size, ClockRelation::Shared, duration_ms)
+    }
+
+    fn batch(&self, buffers: usize) -> ReceiveBatch {
+        // Room for the longest IPv4 header, the ICMP header and one byte that shows a reply that is too long.
+        ReceiveBatch::new(buffers, self.reply_size + 60 + 8 + 1)
+    }
+
+    fn closed_loop(&self, stop: &AtomicBool) -> EndReport {
+        let form = Form { buffers: 1, ..self.form };
+        let mut loops = ClosedLoop::new(&self.carrier, form, self.batch(1), self.replies(), self.timeout);
+        let mut report = paced::send(&mut loops, &self.spec, stop);
+        loops.linger(report.sent);
+        loops.replies.report(&mut report);
+        if self.counts_late && loops.late > 0 {
+            report.late = loops.late;
+            let (ms, replies) = (self.timeout.as_millis(), record::unit::count(loops.late));
+            report.notes.push(format!("later than {ms} ms after their request: {replies} replies"));
+        }
+        report
+    }
+
+    fn open_loop(&self, stop: &AtomicBool) -> EndReport {
+        // Replies are looked for often enough to notice the end, whatever the time-out of the closed loop is.
+        set_timeout(&self.carrier, POLL);
+        let mut burst = Burst::new(&self.carrier, self.form);
+        let (batch, replies) = (self.batch(self.spec.batch.max(1) as usize), self.replies());
+        let now = clock::monotonic_ns();
+        let (mut report, replies) = paced::ask(&mut burst, &self.spec, now, stop, |sent| {
+            read_replies(&self.carrier, batch, replies, sent)
+        });
+        replies.report(&mut report);
         report
     }
 }
 
 /// Makes receive calls on the carrier's socket end after `timeout`; those that cannot be made to do so wait for longer.
 fn set_timeout<C: Carrier>(carrier: &C, timeout: Duration) {
-    let _ = socket::set_timeout(carrier.fd(), Direction::Receive, Some(timeout))
-        .and_then(|()| socket::set_timeout(carrier.fd(), Direction::Send, Some(Duration::from_millis(250))));
-}
-
-fn arrivals(question: &Question) -> Arrivals {
-    let Question { spec, form, reply_flags, reply_size, .. } = question;
-    Arrivals::new(form.stream, *reply_flags, *reply_size, ClockRelation::Shared, spec.duration_ms)
-}
-
-fn receive_batch(question: &Question, buffers: usize) -> ReceiveBatch {
-    // Room for the longest IPv4 header, the ICMP header and one byte that shows a reply that is too long.
-    ReceiveBatch::new(buffers, question.reply_size + 60 + 8 + 1)
+    let _ = socket::set_timeout(carrier, Direction::Receive, Some(timeout))
+        .and_then(|()| socket::set_timeout(carrier, Direction::Send, Some(Duration::from_millis(250))));
 }
 
 /// Waits for what comes and takes it in; calls `each` for every reply of the test. Returns the time at the end of the wait.
@@ -99,7 +116,7 @@ fn take_in<C: Carrier>(
     replies: &mut Arrivals,
     mut each: impl FnMut(&mut Arrivals, &Known, u64),
 ) -> u64 {
-    let received = batch.receive(carrier.fd(), Wait::ForOne);
+    let received = batch.receive(carrier, Wait::ForOne);
     let now = clock::monotonic_ns();
     match received {
         Ok(many) => {
@@ -129,10 +146,6 @@ struct ClosedLoop<'a, C> {
 }
 
 impl<C: Carrier> Outgoing for ClosedLoop<'_, C> {
-    fn capacity(&self) -> u64 {
-        1
-    }
-
     #[inline]
     fn send(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
         let (number, accepted) = (numbers.start, sent.sent);
@@ -146,7 +159,13 @@ impl<C: Carrier> Outgoing for ClosedLoop<'_, C> {
     }
 }
 
-impl<C: Carrier> ClosedLoop<'_, C> {
+impl<'a, C: Carrier> ClosedLoop<'a, C> {
+    fn new(carrier: &'a C, form: Form, batch: ReceiveBatch, replies: Arrivals, timeout: Duration) -> Self {
+        set_timeout(carrier, timeout);
+        let (burst, timeout_ns) = (Burst::new(carrier, form), timeout.as_nanos() as u64);
+        ClosedLoop { carrier, burst, batch, replies, timeout_ns, refused_ns: REFUSED_NS, late: 0 }
+    }
+
     /// Waits for the reply to request `number`, which left at `left_ns`; returns the time at the end of the wait.
     #[inline]
     fn wait_for(&mut self, number: u64, left_ns: u64) -> u64 {
@@ -175,17 +194,10 @@ impl<C: Carrier> ClosedLoop<'_, C> {
 /// Sends probes, each when the one before was answered or took too long, until all of them were answered; true when one was.
 pub fn probe<C: Carrier>(carrier: &C, stream: u8, reply_flags: Flags) -> bool {
     let (flags, size) = (Flags::PROBE.with(Flags::REQUEST), message::LENGTH);
-    let timeout_ns = PROBE_TIMEOUT.as_nanos() as u64;
-    let mut loops = ClosedLoop {
-        carrier,
-        burst: Burst::new(carrier, Form { stream, flags, size, merged: 1, buffers: 1 }),
-        batch: ReceiveBatch::new(1, 2048),
-        replies: Arrivals::new(stream, Flags::PROBE.with(reply_flags), size, ClockRelation::Shared, 0),
-        timeout_ns,
-        refused_ns: timeout_ns,
-        late: 0,
-    };
-    set_timeout(carrier, PROBE_TIMEOUT);
+    let form = Form { stream, flags, size, merged: 1, buffers: 1 };
+    let replies = Arrivals::new(stream, Flags::PROBE.with(reply_flags), size, ClockRelation::Shared, 0);
+    let mut loops = ClosedLoop::new(carrier, form, ReceiveBatch::new(1, 2048), replies, PROBE_TIMEOUT);
+    loops.refused_ns = loops.timeout_ns;
     for number in 0..PROBES {
         let now = clock::monotonic_ns();
         loops.send(number..number + 1, |_| now, &mut SenderCounts::default());
@@ -194,28 +206,6 @@ pub fn probe<C: Carrier>(carrier: &C, stream: u8, reply_flags: Flags) -> bool {
         }
     }
     loops.replies.unique() > 0
-}
-
-fn closed_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) -> EndReport {
-    set_timeout(carrier, question.timeout);
-    let mut loops = ClosedLoop {
-        carrier,
-        burst: Burst::new(carrier, Form { buffers: 1, ..question.form }),
-        batch: receive_batch(question, 1),
-        replies: arrivals(question),
-        timeout_ns: question.timeout.as_nanos() as u64,
-        refused_ns: REFUSED_NS,
-        late: 0,
-    };
-    let mut report = paced::send(&mut loops, &question.spec, stop);
-    loops.linger(report.sent);
-    loops.replies.report(&mut report);
-    if question.counts_late && loops.late > 0 {
-        report.late = loops.late;
-        let (ms, replies) = (question.timeout.as_millis(), record::unit::count(loops.late));
-        report.notes.push(format!("later than {ms} ms after their request: {replies} replies"));
-    }
-    report
 }
 
 fn read_replies<C: Carrier>(
@@ -237,16 +227,4 @@ fn read_replies<C: Carrier>(
             return replies;
         }
     }
-}
-
-fn open_loop<C: Carrier>(carrier: &C, question: &Question, stop: &AtomicBool) -> EndReport {
-    // Replies are looked for often enough to notice the end, whatever the time-out of the closed loop is.
-    set_timeout(carrier, POLL);
-    let mut burst = Burst::new(carrier, question.form);
-    let batch = receive_batch(question, question.spec.batch.max(1) as usize);
-    let (waiting, now) = (arrivals(question), clock::monotonic_ns());
-    let (mut report, replies) =
-        paced::ask(&mut burst, &question.spec, now, stop, |sent| read_replies(carrier, batch, waiting, sent));
-    replies.report(&mut report);
-    report
 }

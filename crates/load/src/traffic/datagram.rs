@@ -16,46 +16,29 @@ use std::os::fd::{AsFd, BorrowedFd};
 use wire::icmp::{self, Echo};
 use wire::message::{Flags, Message};
 
-/// A socket and the way a test message travels over it.
-pub trait Carrier: Sync + Send {
-    /// The socket.
-    fn fd(&self) -> BorrowedFd<'_>;
-
+/// A socket and the way a test message travels over it: as it is, when nothing else is said.
+pub trait Carrier: AsFd + Sync + Send {
     /// Bytes in front of the test message in the buffer that is sent.
-    fn overhead(&self) -> usize;
-
-    /// Writes a message over the start of a buffer.
-    fn write(&self, buffer: &mut [u8], message: &Message);
-
-    /// The test's bytes in what was received; none when it is something else.
-    fn read<'a>(&self, received: &'a [u8]) -> Option<&'a [u8]>;
-}
-
-impl Carrier for UdpSocket {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.as_fd()
-    }
-
     fn overhead(&self) -> usize {
         0
     }
 
+    /// Writes a message over the start of a buffer.
     #[inline]
     fn write(&self, buffer: &mut [u8], message: &Message) {
         message.write(buffer);
     }
 
+    /// The test's bytes in what was received; none when it is something else.
     #[inline]
     fn read<'a>(&self, received: &'a [u8]) -> Option<&'a [u8]> {
         Some(received)
     }
 }
 
-impl Carrier for EchoSocket {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.as_fd()
-    }
+impl Carrier for UdpSocket {}
 
+impl Carrier for EchoSocket {
     fn overhead(&self) -> usize {
         icmp::HEADER
     }
@@ -145,8 +128,7 @@ impl SenderCounts {
         self.calls += other.calls;
         self.errors.merge(&other.errors);
         self.lateness.merge(&other.lateness);
-        let begun = [self.begun_ns, other.begun_ns].into_iter().filter(|ns| *ns > 0).min();
-        self.begun_ns = begun.unwrap_or(0);
+        self.begun_ns = schedule::earlier(self.begun_ns, other.begun_ns);
         self.ended_ns = self.ended_ns.max(other.ended_ns);
     }
 
@@ -197,7 +179,9 @@ pub struct Form {
 /// Whatever sends messages by their numbers, a burst at a time.
 pub trait Outgoing {
     /// The most messages of one burst.
-    fn capacity(&self) -> u64;
+    fn capacity(&self) -> u64 {
+        1
+    }
 
     /// Sends the messages `numbers` (at most [`Self::capacity`]), each with its planned time. What is refused is
     /// counted and not tried again; when the way out stays full, the rest is not attempted, and the caller goes on at
@@ -250,7 +234,7 @@ impl<C: Carrier> Outgoing for Burst<'_, C> {
             }
             self.batch.set_length(index as usize, inside as usize * self.step);
         }
-        push(&mut self.batch, self.carrier.fd(), many, &self.form, sent);
+        push(&mut self.batch, self.carrier.as_fd(), many, &self.form, sent);
     }
 }
 

@@ -140,6 +140,11 @@ pub fn deadline_of(spec: &TestSpec, start_ns: u64) -> u64 {
     deadline_ns(start_ns, spec.duration_ms, spec.count)
 }
 
+/// The earlier of two times, of which 0 is none.
+pub fn earlier(a_ns: u64, b_ns: u64) -> u64 {
+    if a_ns == 0 || b_ns == 0 { a_ns.max(b_ns) } else { a_ns.min(b_ns) }
+}
+
 /// What must be said of a count that the time did not suffice for; none when nothing is missing.
 pub fn shortfall_note(spec: &TestSpec, attempted: u64) -> Option<String> {
     let count = spec.count.filter(|count| attempted < *count && spec.duration_ms > 0)?;

@@ -164,6 +164,26 @@ impl<F: Fn() -> bool> Outgoing for Writes<'_, F> {
     }
 }
 
+/// Reads until the peer closes its side (true) or `each` says that it is enough (false): it is told of every read the time after
+/// it and how many of at most `room` bytes came, 0 after a time-out.
+pub fn read_all(
+    mut stream: &TcpStream,
+    room: usize,
+    mut each: impl FnMut(u64, usize) -> io::Result<bool>,
+) -> io::Result<bool> {
+    let mut buffer = vec![0; room];
+    loop {
+        let many = match stream.read(&mut buffer) {
+            Ok(0) => return Ok(true),
+            Ok(many) => many,
+            Err(error) => may_go_on(error, &|| true).map(|()| 0)?,
+        };
+        if !each(clock::monotonic_ns(), many)? {
+            return Ok(false);
+        }
+    }
+}
+
 /// Fills `bytes`; a time-out of the socket only ends it when `goes_on` says no.
 pub fn read_whole(
     stream: &mut impl Read,

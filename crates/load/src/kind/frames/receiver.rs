@@ -1,6 +1,7 @@
 //! The end that receives frames from a port.
 
 use super::flow::{Flow, burst, uri};
+use super::template::headers;
 use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::end::{End, POLL, Ready, prepared};
@@ -64,7 +65,7 @@ pub fn receiver(setup: &Setup) -> Ready {
 impl Receiver {
     fn arrivals(&self) -> Arrivals {
         let spec = &self.setup.spec;
-        let payload = (spec.size as usize + message::LENGTH).saturating_sub(bare(spec.family));
+        let payload = (spec.size as usize).saturating_sub(headers(spec.family));
         Arrivals::of(&self.setup, Flags::DATA, payload).counting(u64::from(spec.size))
     }
 }
@@ -73,11 +74,6 @@ impl Receiver {
 fn only(uri: String, port: u16) -> String {
     let is_xdp = PortKind::of(&uri).is_some_and(|kind| kind.through == Through::Driver);
     if is_xdp { with_setting(&uri, &format!("only=udp:{port}")) } else { uri }
-}
-
-/// Bytes of a frame whose payload is a message and nothing else.
-fn bare(family: u8) -> usize {
-    14 + if family == 6 { 40 } else { 20 } + 8 + message::LENGTH
 }
 
 /// Judges the frames of a batch; frames of other flows are none of our business.

@@ -6,10 +6,15 @@ use std::net::IpAddr;
 use wire::frame::{Ends, Ethernet, Ipv4, Ipv6, Udp};
 use wire::message;
 
+/// Bytes of the headers of a frame over this version of IP.
+pub fn headers(family: u8) -> usize {
+    let ip = if family == 6 { Ipv6::LENGTH } else { Ipv4::LENGTH };
+    Ethernet::LENGTH + ip + Udp::LENGTH
+}
+
 /// The shortest frame that carries a message of the test over this version of IP, without FCS.
 pub fn shortest(family: u8) -> usize {
-    let ip = if family == 6 { Ipv6::LENGTH } else { Ipv4::LENGTH };
-    (Ethernet::LENGTH + ip + Udp::LENGTH + message::LENGTH).max(SHORTEST)
+    (headers(family) + message::LENGTH).max(SHORTEST)
 }
 
 /// Frames of `length` bytes (without FCS) between these ends, with messages of this stream; none when they are too short or too

@@ -177,11 +177,7 @@ fn size(word: &Word<'_>, fcs: usize) -> Result<Size> {
         let size = usize::try_from(read_number(text)?).ok()?.checked_sub(fcs)?;
         (size > 0 && size <= LONGEST).then_some(size)
     };
-    let pair = |text: &str| -> Option<(usize, usize)> {
-        let (from, to) = text.split_once("..")?;
-        let (from, to) = (one(from)?, one(to)?);
-        (from <= to).then_some((from, to))
-    };
+    let pair = |text: &str| pair(text, one);
     let found = if text == "imix" {
         Some(Size::imix())
     } else if let Some(inner) = call(text, "random") {
@@ -200,6 +196,12 @@ fn size(word: &Word<'_>, fcs: usize) -> Result<Size> {
         one(text).map(Size::Fixed)
     };
     found.ok_or_else(bad)
+}
+
+/// `FROM..TO`, the greater one last.
+fn pair<T: PartialOrd>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<(T, T)> {
+    let (from, to) = text.split_once("..")?;
+    Some((read(from)?, read(to)?)).filter(|(from, to)| from <= to)
 }
 
 /// What stands in `NAME(…)`.
@@ -292,11 +294,7 @@ fn value(field: &'static HeaderField, text: &str) -> Option<Value> {
         None => (text, None),
     };
     let read = |text: &str| field.form.read(text);
-    let pair = |text: &str| -> Option<(u128, u128)> {
-        let (from, to) = text.split_once("..")?;
-        let (from, to) = (read(from)?, read(to)?);
-        (from <= to).then_some((from, to))
-    };
+    let pair = |text: &str| pair(text, read);
     let stepped = |text: &str| -> Option<(String, u128)> {
         let (start, step) = text.rsplit_once('+').unwrap_or((text, "1"));
         read_number(step).filter(|step| *step > 0).map(|step| (start.to_owned(), step))
