@@ -13,9 +13,9 @@ use crate::protocol::setup::Setup;
 use linux::sys::clock;
 use linux::sys::socket::{self, Direction};
 use linux::sys::tcp::{self, Options};
-use record::Problem;
 use record::spec::TestSpec;
 use record::traffic::{EndReport, Settings};
+use record::{Problem, Result};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
@@ -32,7 +32,8 @@ const HELLO_NS: u64 = 2_000_000_000;
 /// Strangers whose connections are looked at before a receiver listens no more.
 const STRANGERS: u32 = 64;
 
-fn options(spec: &TestSpec) -> Options {
+/// What a connection of the test is opened with.
+pub fn options(spec: &TestSpec) -> Options {
     Options {
         send_buffer: spec.send_buffer,
         receive_buffer: spec.receive_buffer,
@@ -47,7 +48,8 @@ fn hello(token: u8, index: u32, flags: Flags) -> [u8; message::LENGTH] {
     bytes
 }
 
-fn set_timeouts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+/// Makes reads and writes give up after `timeout`.
+pub fn set_timeouts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket::set_timeout(stream, Direction::Send, Some(timeout))?;
     socket::set_timeout(stream, Direction::Receive, Some(timeout))
 }
@@ -238,6 +240,17 @@ struct Listener<T> {
     report: fn(Vec<T>, u64, &TestSpec) -> EndReport,
 }
 
+/// Listens at the setup's address.
+pub fn bind(setup: &Setup, method: String) -> Result<(TcpListener, Prepared)> {
+    let open = |address| tcp::listen(address, &options(&setup.spec), 128);
+    let ((listener, mut refused), note) = open_at(setup.address, "listening", open)
+        .map_err(|error| Problem::host(format!("cannot listen for TCP at {}: {error}", setup.address)))?;
+    refused.extend(note);
+    let mut prepared = prepared(&listener, listener.local_addr(), None, refused);
+    (prepared.settings.congestion, prepared.settings.method) = (tcp::congestion(&listener).ok(), method);
+    Ok((listener, prepared))
+}
+
 /// Listens at the setup's address. Each connection is served by `serve`; `report` makes one report of what all of them
 /// returned, and the time of the first message.
 pub fn listen<T: Send + 'static>(
@@ -246,13 +259,7 @@ pub fn listen<T: Send + 'static>(
     serve: Serve<T>,
     report: fn(Vec<T>, u64, &TestSpec) -> EndReport,
 ) -> Ready {
-    let open = |address| tcp::listen(address, &options(&setup.spec), 128);
-    let opened = open_at(setup.address, "listening", open);
-    let ((listener, mut refused), note) = opened
-        .map_err(|error| Problem::host(format!("cannot listen for TCP at {}: {error}", setup.address)))?;
-    refused.extend(note);
-    let mut prepared = prepared(&listener, listener.local_addr(), None, refused);
-    (prepared.settings.congestion, prepared.settings.method) = (tcp::congestion(&listener).ok(), method);
+    let (listener, prepared) = bind(setup, method)?;
     let registry = Registry::new(setup.spec.streams);
     Ok((prepared, Box::new(Listener { listener, registry, setup: setup.clone(), serve, report })))
 }
