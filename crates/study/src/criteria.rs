@@ -7,7 +7,7 @@
 //! **Unknown is not passed.** A number that a test of this kind has, and that could not be measured, fails its criterion.
 
 use crate::findings::title;
-use crate::table::{Table, count, numbers};
+use crate::table::{Column, Table, count, grouped, numbered};
 use record::run::Criterion;
 use record::unit::{amount, nanoseconds, scaled, time_ns};
 use record::{Problem, Rate, RunRecord, TestRecord, TrafficKind};
@@ -207,40 +207,29 @@ pub fn verdict(failed: &[String], not_made: usize, tests: usize) -> record::Resu
     }
 }
 
+/// Repetitions that met, or missed, the same criterion: the tests and what was found.
+type Judged<'a> = Vec<(&'a TestRecord, &'a Criterion)>;
+
 /// The criteria of a run: repetitions that passed share a row.
 pub fn table(run: &RunRecord) -> Table {
-    let headers = ["test", "criterion", "wanted", "found", "verdict"].map(ToOwned::to_owned).to_vec();
-    let mut table = Table { words: headers.len(), headers, rows: vec![] };
-    for (name, tests) in crate::table::groups(run) {
-        let mut rows: Vec<(&Criterion, Vec<&TestRecord>, Vec<&str>)> = vec![];
-        for test in tests {
-            for criterion in &test.criteria {
-                let same = |(other, ..): &&mut (&Criterion, _, _)| {
-                    (&other.name, &other.wanted, other.passed)
-                        == (&criterion.name, &criterion.wanted, criterion.passed)
-                };
-                match rows.iter_mut().find(same) {
-                    Some((_, tests, found)) => {
-                        tests.push(test);
-                        found.push(&criterion.found);
-                    }
-                    None => rows.push((criterion, vec![test], vec![&criterion.found])),
-                }
-            }
-        }
-        table.rows.extend(rows.into_iter().map(|(criterion, tests, mut found)| {
+    let columns: [Column<Judged>; 5] = [
+        ("test", |row| numbered(&row.iter().map(|(test, _)| *test).collect::<Vec<_>>())),
+        ("criterion", |row| row[0].1.name.clone()),
+        ("wanted", |row| row[0].1.wanted.clone()),
+        ("found", |row| {
+            let mut found: Vec<&str> = row.iter().map(|(_, criterion)| criterion.found.as_str()).collect();
             found.dedup();
-            let verdict = if criterion.passed { "passed" } else { "failed" };
-            vec![
-                format!("{name} {}", numbers(&tests)),
-                criterion.name.clone(),
-                criterion.wanted.clone(),
-                found.join("; "),
-                verdict.into(),
-            ]
-        }));
-    }
-    table
+            found.join("; ")
+        }),
+        ("verdict", |row| if row[0].1.passed { "passed" } else { "failed" }.into()),
+    ];
+    let rows = crate::table::groups(run).into_iter().flat_map(|tests| {
+        let judged = tests.into_iter().flat_map(|test| test.criteria.iter().map(move |one| (test, one)));
+        grouped(judged, |(_, one), (_, other)| {
+            (&one.name, &one.wanted, one.passed) == (&other.name, &other.wanted, other.passed)
+        })
+    });
+    Table::of(columns.len(), &columns, rows)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The list of runs as plain text: one line each.
 
 use crate::store::RunSummary;
-use crate::table::Table;
+use crate::table::{Column, Table};
 use crate::text::printable;
 
 /// The most characters of a cell; the whole of it is in the JSON.
@@ -15,36 +15,28 @@ pub fn list(runs: &[RunSummary], all: usize) -> String {
             _ => format!("None of the runs ({all}) is like that.\n"),
         };
     }
-    let mut headers = vec!["run", "label", "path", "plan", "tests", "findings", "state"];
-    let mut rows: Vec<Vec<String>> = runs.iter().map(row).collect();
     // A column in which nobody has anything says nothing.
-    for column in (1..headers.len()).rev() {
-        if rows.iter().all(|row| row[column].is_empty()) {
-            headers.remove(column);
-            rows.iter_mut().for_each(|row| drop(row.remove(column)));
-        }
-    }
-    let headers: Vec<String> = headers.into_iter().map(Into::into).collect();
-    printable(&Table { words: headers.len(), headers, rows }.text())
+    let says = |(_, cell): &Column<RunSummary>| runs.iter().any(|run| !cell(run).is_empty());
+    let columns: Vec<Column<RunSummary>> = COLUMNS.into_iter().filter(says).collect();
+    printable(&Table::of(columns.len(), &columns, runs).text())
 }
 
-fn row(run: &RunSummary) -> Vec<String> {
-    let state = match (&run.broken, &run.ended) {
+const COLUMNS: [Column<RunSummary>; 7] = [
+    ("run", |run| run.id.clone()),
+    ("label", |run| short(run.label.as_deref().unwrap_or_default())),
+    ("path", |run| short(&run.path)),
+    ("plan", |run| short(&run.plan)),
+    ("tests", |run| known(run, run.tests)),
+    ("findings", |run| known(run, run.findings)),
+    ("state", |run| match (&run.broken, &run.ended) {
         (Some(why), _) => format!("damaged: {why}"),
         (None, None) => "not finished".into(),
         (None, Some(_)) => String::new(),
-    };
-    let number = |number: usize| if run.broken.is_some() { String::new() } else { number.to_string() };
-    let label = run.label.as_deref().unwrap_or_default();
-    vec![
-        run.id.clone(),
-        short(label),
-        short(&run.path),
-        short(&run.plan),
-        number(run.tests),
-        number(run.findings),
-        state,
-    ]
+    }),
+];
+
+fn known(run: &RunSummary, number: usize) -> String {
+    if run.broken.is_some() { String::new() } else { number.to_string() }
 }
 
 fn short(text: &str) -> String {

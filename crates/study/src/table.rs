@@ -3,12 +3,14 @@
 //! Repetitions of a test share a row: the median, and behind the rate the interval for it. With fewer than six
 //! repetitions that is the range ([`crate::stats`]).
 
-use crate::stats::{Estimate, estimate};
+use crate::stats::{estimate, median};
+use record::delta::sum;
 use record::ledger::Station;
 use record::snapshot::CpuTime;
 use record::unit::{bits_per_s, prefixed, signed, time_ns};
 pub use record::unit::{count, number};
-use record::{Ledger, RunRecord, TestRecord, WitnessStatus};
+use record::{Latency, Ledger, RunRecord, TestRecord, WitnessStatus};
+use std::borrow::Borrow;
 
 /// Headers and rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -21,9 +23,33 @@ pub struct Table {
     pub words: usize,
 }
 
+/// A column of things that have a row each: its header, and what is in it.
+pub type Column<R> = (&'static str, fn(&R) -> String);
+/// A column of repetitions that share a row.
+pub type SharedColumn<R> = (&'static str, fn(&[&R]) -> String);
+
 impl Table {
-    fn new(words: usize, headers: &[&str]) -> Self {
-        Table { headers: headers.iter().map(|header| (*header).into()).collect(), rows: vec![], words }
+    /// A row for each of the things.
+    pub fn of<R>(
+        words: usize,
+        columns: &[Column<R>],
+        things: impl IntoIterator<Item = impl Borrow<R>>,
+    ) -> Self {
+        let cells =
+            things.into_iter().map(|thing| columns.iter().map(|(_, cell)| cell(thing.borrow())).collect());
+        let headers = columns.iter().map(|(header, _)| (*header).into()).collect();
+        Table { headers, rows: cells.collect(), words }
+    }
+
+    /// A row for all repetitions of each thing.
+    pub fn shared<'r, R: 'r>(
+        words: usize,
+        columns: &[SharedColumn<R>],
+        things: impl IntoIterator<Item = Vec<&'r R>>,
+    ) -> Self {
+        let cells = things.into_iter().map(|rounds| columns.iter().map(|(_, cell)| cell(&rounds)).collect());
+        let headers = columns.iter().map(|(header, _)| (*header).into()).collect();
+        Table { headers, rows: cells.collect(), words }
     }
 
     /// Columns aligned with two spaces between them: words to the left, numbers to the right. What is wider than
@@ -120,37 +146,33 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Text in lines of [`WIDTH`] characters, with so much in front of the first and of the next ones.
+fn hanging(first: &str, next: &str, text: &str) -> String {
+    let lines = wrapped(text, WIDTH - next.len());
+    let begins = std::iter::once(first).chain(std::iter::repeat(next));
+    lines
+        .iter()
+        .zip(begins)
+        .map(|(line, begin)| format!("{begin}{line}").trim_end().to_owned() + "\n")
+        .collect()
+}
+
 /// Facts of one thing, a line for each: the names in one column, and what is wider than [`WIDTH`] goes on below itself.
 pub fn facts(rows: &[(&str, String)]) -> String {
-    let mut text = String::new();
-    for (name, value) in rows {
-        for (number, line) in wrapped(value, WIDTH - 12).iter().enumerate() {
-            let name = if number == 0 { name } else { "" };
-            text += format!("{name:<11} {line}").trim_end();
-            text.push('\n');
-        }
-    }
-    text
+    let fact = |(name, value): &(&str, String)| hanging(&format!("{name:<11} "), &" ".repeat(12), value);
+    rows.iter().map(fact).collect()
 }
 
 /// Every line of a text in [`WIDTH`] characters: what is longer goes on below, `more` further in than it began.
 pub fn folded(text: &str, more: usize) -> String {
-    let mut all = String::new();
-    for line in text.lines() {
-        if line.chars().count() <= WIDTH {
-            all += line;
-            all.push('\n');
-            continue;
-        }
+    let fold = |line: &str| {
         let begin = line.len() - line.trim_start().len();
-        let (first, next) = (" ".repeat(begin), " ".repeat(begin + more));
-        for (number, part) in wrapped(&line[begin..], WIDTH - begin - more).iter().enumerate() {
-            all += if number == 0 { &first } else { &next };
-            all += part;
-            all.push('\n');
+        match line.chars().count() <= WIDTH {
+            true => format!("{line}\n"),
+            false => hanging(&" ".repeat(begin), &" ".repeat(begin + more), &line[begin..]),
         }
-    }
-    all
+    };
+    text.lines().map(fold).collect()
 }
 
 /// The tests as the plan lists them, repetition after repetition, whatever the order in which they ran.
@@ -160,24 +182,31 @@ pub fn in_plan_order(run: &RunRecord) -> Vec<&TestRecord> {
     tests
 }
 
-/// Tests of one name, in the order of the plan, each with its repetitions in order.
-pub fn groups(run: &RunRecord) -> Vec<(&str, Vec<&TestRecord>)> {
-    let mut groups: Vec<(&str, Vec<&TestRecord>)> = vec![];
-    for test in in_plan_order(run) {
-        match groups.iter_mut().find(|(name, _)| *name == test.name) {
-            Some((_, tests)) => tests.push(test),
-            None => groups.push((&test.name, vec![test])),
+/// What belongs together, in the order of the first of each.
+pub fn grouped<T>(items: impl IntoIterator<Item = T>, same: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
+    let mut groups: Vec<Vec<T>> = vec![];
+    for item in items {
+        match groups.iter_mut().find(|group| same(&group[0], &item)) {
+            Some(group) => group.push(item),
+            None => groups.push(vec![item]),
         }
     }
     groups
 }
 
-fn of(tests: &[&TestRecord], value: impl Fn(&TestRecord) -> Option<f64>) -> Option<Estimate> {
-    estimate(&tests.iter().filter_map(|test| value(test)).collect::<Vec<_>>())
+/// Tests of one name, in the order of the plan, each with its repetitions in order.
+pub fn groups(run: &RunRecord) -> Vec<Vec<&TestRecord>> {
+    grouped(in_plan_order(run), |one, other| one.name == other.name)
 }
 
-fn cell(estimate: Option<Estimate>, scale: f64) -> String {
-    estimate.map_or("–".into(), |estimate| number(estimate.value * scale))
+/// The median over repetitions of those that have the value.
+pub fn over<R>(rounds: &[&R], value: impl Fn(&R) -> Option<f64>) -> Option<f64> {
+    median(&rounds.iter().filter_map(|round| value(round)).collect::<Vec<_>>())
+}
+
+/// A number as it is written; a dash where there is none.
+pub fn told(value: Option<f64>, write: fn(f64) -> String) -> String {
+    value.map_or("–".into(), write)
 }
 
 /// Frames that did not arrive, in percent; none for TCP.
@@ -187,83 +216,64 @@ pub fn loss_percent(test: &TestRecord) -> Option<f64> {
     (ledger.sent > 0).then(|| lost as f64 * 100.0 / ledger.sent as f64)
 }
 
-/// Ticks in which a CPU did something.
-fn busy(cpu: &CpuTime) -> u64 {
-    cpu.user + cpu.system + cpu.irq + cpu.softirq
-}
-
 /// A share of the time of all CPUs of the host during the test, in percent; none when it was shorter than a tick.
-fn host_percent(test: &TestRecord, part: impl Fn(&CpuTime) -> u64) -> Option<f64> {
-    let all: u64 = test.cpu.iter().map(|cpu| busy(cpu) + cpu.steal + cpu.idle).sum();
-    let part: u64 = test.cpu.iter().map(part).sum();
+fn host_percent(test: &TestRecord, part: fn(&CpuTime) -> u64) -> Option<f64> {
+    let (all, part) = (sum(test.cpu.iter().map(CpuTime::total)), sum(test.cpu.iter().map(part)));
     (all > 0).then(|| part as f64 * 100.0 / all as f64)
 }
 
+fn latency(tests: &[&TestRecord], pick: fn(&Latency) -> u64) -> String {
+    told(over(tests, |test| test.latency_ns.as_ref().map(|latency| pick(latency) as f64)), time_ns)
+}
+
+fn actor_cpu(tests: &[&TestRecord], role: &str) -> String {
+    let actor =
+        |test: &TestRecord| test.actors.iter().find(|actor| actor.role == role).map(|a| a.cpu_percent);
+    told(over(tests, actor), number)
+}
+
+/// `[7.73 M, 7.81 M]`; one repetition has none.
+fn interval(tests: &[&TestRecord]) -> String {
+    let rates: Vec<f64> = tests.iter().map(|test| test.throughput_bps).collect();
+    let rate = estimate(&rates).filter(|_| tests.len() > 1);
+    rate.map_or("–".into(), |rate| format!("[{}, {}]", prefixed(rate.low), prefixed(rate.high)))
+}
+
+const RESULTS: &[SharedColumn<TestRecord>] = &[
+    ("test", |tests| tests[0].name.clone()),
+    ("n", |tests| tests.len().to_string()),
+    ("bit/s", |tests| told(over(tests, |test| Some(test.throughput_bps)), prefixed)),
+    ("[interval]", interval),
+    ("messages/s", |tests| told(over(tests, |test| Some(test.messages_per_second)), prefixed)),
+    ("loss %", |tests| told(over(tests, loss_percent), number)),
+    ("p50", |tests| latency(tests, |latency| latency.p50)),
+    ("p90", |tests| latency(tests, |latency| latency.p90)),
+    ("p99", |tests| latency(tests, |latency| latency.p99)),
+    ("p99.9", |tests| latency(tests, |latency| latency.p999)),
+    ("CPU snd %", |tests| actor_cpu(tests, "sender")),
+    ("CPU rcv %", |tests| actor_cpu(tests, "receiver")),
+    ("host %", |tests| told(over(tests, |test| host_percent(test, CpuTime::busy)), number)),
+    ("softirq %", |tests| told(over(tests, |test| host_percent(test, |cpu| cpu.softirq)), number)),
+    ("RSS B", |tests| {
+        let most =
+            |test: &TestRecord| test.actors.iter().map(|actor| actor.rss_bytes as f64).reduce(f64::max);
+        told(over(tests, most), prefixed)
+    }),
+];
+
 /// One row per test name.
 pub fn results(run: &RunRecord) -> Table {
-    let headers = [
-        "test",
-        "n",
-        "bit/s",
-        "[interval]",
-        "messages/s",
-        "loss %",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "CPU snd %",
-        "CPU rcv %",
-        "host %",
-        "softirq %",
-        "RSS B",
-    ];
-    let mut table = Table::new(1, &headers);
-    for (name, tests) in groups(run) {
-        let rate = of(&tests, |test| Some(test.throughput_bps));
-        let latency = |pick: fn(&record::Latency) -> u64| {
-            let found = of(&tests, |test| test.latency_ns.as_ref().map(|latency| pick(latency) as f64));
-            found.map_or("–".into(), |found| time_ns(found.value))
-        };
-        let actor = |role: &'static str, pick: fn(&record::ActorUsage) -> f64| {
-            of(&tests, move |test| test.actors.iter().find(|actor| actor.role == role).map(pick))
-        };
-        let rss = of(&tests, |test| test.actors.iter().map(|actor| actor.rss_bytes as f64).reduce(f64::max));
-        let scaled = |found: Option<Estimate>| found.map_or("–".into(), |found| prefixed(found.value));
-        table.rows.push(vec![
-            name.into(),
-            tests.len().to_string(),
-            scaled(rate),
-            interval(rate.filter(|_| tests.len() > 1)),
-            scaled(of(&tests, |test| Some(test.messages_per_second))),
-            cell(of(&tests, loss_percent), 1.0),
-            latency(|latency| latency.p50),
-            latency(|latency| latency.p90),
-            latency(|latency| latency.p99),
-            latency(|latency| latency.p999),
-            cell(actor("sender", |actor| actor.cpu_percent), 1.0),
-            cell(actor("receiver", |actor| actor.cpu_percent), 1.0),
-            cell(of(&tests, |test| host_percent(test, busy)), 1.0),
-            cell(of(&tests, |test| host_percent(test, |cpu| cpu.softirq)), 1.0),
-            scaled(rss),
-        ]);
-    }
-    table
+    Table::shared(1, RESULTS, groups(run))
 }
 
 /// Where [`results`] is folded: rates, latencies, costs.
 pub const RESULTS_BREAKS: [usize; 2] = [6, 10];
 
-/// `[7.73 M, 7.81 M]`; one repetition has none.
-fn interval(rate: Option<Estimate>) -> String {
-    rate.map_or("–".into(), |rate| format!("[{}, {}]", prefixed(rate.low), prefixed(rate.high)))
-}
-
 /// Repetitions whose rate is far from all others of their test, one clause each: further from the nearest of them than
 /// three times the range of the others, and more than a fifth of their median.
 pub fn outliers(run: &RunRecord) -> Vec<String> {
     let mut said = vec![];
-    for (name, tests) in groups(run).into_iter().filter(|(_, tests)| tests.len() >= 3) {
+    for tests in groups(run).into_iter().filter(|tests| tests.len() >= 3) {
         for test in &tests {
             let rate = test.throughput_bps;
             let others: Vec<f64> =
@@ -273,7 +283,8 @@ pub fn outliers(run: &RunRecord) -> Vec<String> {
             let away = (low - rate).max(rate - high);
             if away > 3.0 * (high - low) && away > 0.2 * low {
                 said.push(format!(
-                    "{name} #{} had {}, the others {} to {}",
+                    "{} #{} had {}, the others {} to {}",
+                    test.name,
                     test.repetition,
                     bits_per_s(rate),
                     bits_per_s(low),
@@ -287,7 +298,7 @@ pub fn outliers(run: &RunRecord) -> Vec<String> {
 
 /// What the intervals of [`results`] are.
 pub fn interval_words(run: &RunRecord) -> String {
-    let least = groups(run).iter().map(|(_, tests)| tests.len()).min().unwrap_or(0);
+    let least = groups(run).iter().map(Vec::len).min().unwrap_or(0);
     if least < 2 {
         "One repetition: nothing tells how much these numbers vary.".into()
     } else if least < 6 {
@@ -308,26 +319,24 @@ pub fn drops_words(station: &Station) -> String {
     station.drops.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
+const STATIONS: &[Column<Station>] = &[
+    ("node", |station| station.node.clone()),
+    ("station", |station| station.station.clone()),
+    ("leg", |station| station.leg.clone()),
+    ("dropped", |station| match &station.unknown {
+        Some(why) => format!("unknown: {why}"),
+        None => drops_words(station),
+    }),
+    ("in", |station| count(station.entered)),
+    ("out", |station| count(station.left)),
+    ("queued", |station| signed(station.queued)),
+    ("residual", |station| signed(station.residual)),
+    ("±", |station| count(station.uncertainty)),
+];
+
 /// One row per station; only eventful ones unless `all`.
 pub fn stations(ledger: &Ledger, all: bool) -> Table {
-    let headers = ["node", "station", "leg", "dropped", "in", "out", "queued", "residual", "±"];
-    let mut table = Table::new(4, &headers);
-    for station in ledger.stations.iter().filter(|station| all || is_eventful(station)) {
-        let dropped = match &station.unknown {
-            Some(why) => format!("unknown: {why}"),
-            None => drops_words(station),
-        };
-        let words = [&station.node, &station.station, &station.leg].map(Clone::clone);
-        let numbers = [
-            count(station.entered),
-            count(station.left),
-            signed(station.queued),
-            signed(station.residual),
-            count(station.uncertainty),
-        ];
-        table.rows.push(words.into_iter().chain([dropped]).chain(numbers).collect());
-    }
-    table
+    Table::of(4, STATIONS, ledger.stations.iter().filter(|station| all || is_eventful(station)))
 }
 
 /// `sent 100,000, received 88,000, unexplained 0 ± 0`.
@@ -373,30 +382,23 @@ pub fn evidence_lines(ledger: &Ledger) -> Vec<String> {
     lines.collect()
 }
 
+const LIMITS: &[SharedColumn<TestRecord>] = &[
+    ("test", numbered),
+    ("limited by", |tests| {
+        let limit = &tests[0].limit;
+        if limit.sentence.is_empty() { limit.what.clone() } else { limit.sentence.clone() }
+    }),
+];
+
 /// What limited each test: one row for repetitions with the same limit, with the sentence of the first of them.
 pub fn limits(run: &RunRecord) -> Table {
-    let mut table = Table::new(2, &["test", "limited by"]);
-    for (name, tests) in groups(run) {
-        let mut kinds: Vec<Vec<&TestRecord>> = vec![];
-        for test in tests {
-            let same = |kind: &&mut Vec<&TestRecord>| {
-                kind[0].limit.what == test.limit.what && kind[0].limit.place == test.limit.place
-            };
-            match kinds.iter_mut().find(same) {
-                Some(kind) => kind.push(test),
-                None => kinds.push(vec![test]),
-            }
-        }
-        for kind in kinds {
-            let limit = &kind[0].limit;
-            let sentence = if limit.sentence.is_empty() { &limit.what } else { &limit.sentence };
-            table.rows.push(vec![format!("{name} {}", numbers(&kind)), sentence.clone()]);
-        }
-    }
-    table
+    let limit = |test: &TestRecord| (test.limit.what.clone(), test.limit.place.clone());
+    let same = |one: &&TestRecord, other: &&TestRecord| limit(one) == limit(other);
+    Table::shared(2, LIMITS, groups(run).into_iter().flat_map(|tests| grouped(tests, same)))
 }
 
-/// `#1 #2 #3`.
-pub fn numbers(tests: &[&TestRecord]) -> String {
-    tests.iter().map(|test| format!("#{}", test.repetition)).collect::<Vec<_>>().join(" ")
+/// `udp-stream 64 B #1 #2 #3`.
+pub fn numbered(tests: &[&TestRecord]) -> String {
+    let numbers: String = tests.iter().map(|test| format!(" #{}", test.repetition)).collect();
+    format!("{}{numbers}", tests[0].name)
 }

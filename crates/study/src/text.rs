@@ -93,14 +93,14 @@ fn results(run: &RunRecord, paint: &Paint) -> String {
 /// lost is a result too.
 fn ledgers(run: &RunRecord, paint: &Paint) -> String {
     let mut text = String::new();
-    for (name, tests) in table::groups(run) {
+    for tests in table::groups(run) {
         let quiet = |test: &&TestRecord| test.ledger.as_ref().is_some_and(is_quiet);
         let (calm, eventful): (Vec<&TestRecord>, Vec<&TestRecord>) = tests.into_iter().partition(quiet);
         if let Some(ledger) = calm.first().and_then(|test| test.ledger.as_ref()) {
             let sum =
                 |pick: fn(&Ledger) -> u64| calm.iter().filter_map(|t| t.ledger.as_ref()).map(pick).sum();
             let (sent, received): (u64, u64) = (sum(|l| l.sent), sum(|l| l.received));
-            let head = format!("{name} {}", table::numbers(&calm));
+            let head = table::numbered(&calm);
             let (sent, received) = (table::count(sent), table::count(received));
             let witness = table::witness_words(ledger);
             let line = format!("sent {sent}, received {received}, unexplained 0 ± 0; witness {witness}");

@@ -9,8 +9,9 @@
 //!
 //! **Price.** What else runs on the host counts into the latter; the first row (usually the direct way) shows how much that is.
 
-use crate::stats::median;
-use crate::table::{Table, groups, loss_percent, number};
+use crate::table::{Column, Table, groups, loss_percent, number, over, told};
+use record::delta::sum;
+use record::snapshot::CpuTime;
 use record::unit::{prefixed, time_ns};
 use record::{RunRecord, TestRecord, TrafficKind};
 
@@ -51,11 +52,6 @@ pub struct PathRow {
     pub offloads: Vec<String>,
 }
 
-/// Median over the repetitions of a test.
-fn of(tests: &[&TestRecord], value: impl Fn(&TestRecord) -> Option<f64>) -> Option<f64> {
-    median(&tests.iter().filter_map(|test| value(test)).collect::<Vec<_>>())
-}
-
 /// The two ends are processes of the traffic; everything else on a node's account is the middle.
 fn is_end(role: &str) -> bool {
     matches!(role, "sender" | "receiver")
@@ -65,7 +61,7 @@ fn is_end(role: &str) -> bool {
 fn middle_percent(test: &TestRecord) -> Option<f64> {
     let hertz = test.after.tick_hz as f64;
     let wall_s = test.after.begun_ns.saturating_sub(test.before.begun_ns) as f64 * 1e-9;
-    let busy: u64 = test.cpu.iter().map(|cpu| cpu.user + cpu.system + cpu.irq + cpu.softirq).sum();
+    let busy = sum(test.cpu.iter().map(CpuTime::busy));
     let ends: f64 =
         test.actors.iter().filter(|actor| is_end(&actor.role)).map(|actor| actor.cpu_percent).sum();
     let known = hertz > 0.0 && wall_s > 0.0 && !test.cpu.is_empty();
@@ -89,39 +85,36 @@ fn of_hosts(test: &TestRecord) -> Vec<String> {
 /// The run over one way as a row.
 pub fn row(way: &str, run: &RunRecord) -> PathRow {
     let groups = groups(run);
-    let of_kind = |is: fn(TrafficKind) -> bool| {
-        groups.iter().map(|(_, tests)| tests).filter(move |tests| is(tests[0].kind))
-    };
+    let of_kind = |is: fn(TrafficKind) -> bool| groups.iter().filter(move |tests| is(tests[0].kind));
     let datagrams = |kind: TrafficKind| kind.is_one_way() && !kind.is_by_port();
     // The journals timed with ping; a plan without one has another round trip.
-    let trips = || groups.iter().filter(|(_, tests)| tests[0].kind.is_round_trip());
-    let timed = trips().find(|(_, tests)| tests[0].kind.is_echo()).or_else(|| trips().next());
+    let trips = || of_kind(TrafficKind::is_round_trip);
+    let timed = trips().find(|tests| tests[0].kind.is_echo()).or_else(|| trips().next());
     let latency = |pick: fn(&record::Latency) -> u64| {
-        timed.and_then(|(_, tests)| of(tests, |test| test.latency_ns.as_ref().map(|l| pick(l) as f64)))
+        timed.and_then(|tests| over(tests, |test| test.latency_ns.as_ref().map(|l| pick(l) as f64)))
     };
     let tcp = of_kind(TrafficKind::is_bytes).next();
     let largest = of_kind(datagrams).max_by_key(|tests| tests[0].spec.size);
     let smallest = of_kind(datagrams).min_by_key(|tests| tests[0].spec.size);
-    let all: Vec<&Vec<&TestRecord>> = groups.iter().map(|(_, tests)| tests).collect();
     let most = |value: &dyn Fn(&TestRecord) -> Option<f64>| {
-        all.iter().filter_map(|tests| of(tests, value)).reduce(f64::max)
+        groups.iter().filter_map(|tests| over(tests, value)).reduce(f64::max)
     };
     PathRow {
         way: way.into(),
         offload: run.way.as_ref().and_then(|way| way.offload.clone()),
         run: Some(run.id.clone()),
         not_measured: None,
-        latency_test: timed.map(|(name, _)| (*name).to_owned()),
+        latency_test: timed.map(|tests| tests[0].name.clone()),
         latency_p50_ns: latency(|latency| latency.p50),
         latency_p99_ns: latency(|latency| latency.p99),
-        tcp_bps: tcp.and_then(|tests| of(tests, |test| Some(test.throughput_bps))),
-        udp_bps: largest.and_then(|tests| of(tests, |test| Some(test.throughput_bps))),
-        udp_per_second: smallest.and_then(|tests| of(tests, |test| Some(test.messages_per_second))),
-        udp_loss_percent: smallest.and_then(|tests| of(tests, loss_percent)),
+        tcp_bps: tcp.and_then(|tests| over(tests, |test| Some(test.throughput_bps))),
+        udp_bps: largest.and_then(|tests| over(tests, |test| Some(test.throughput_bps))),
+        udp_per_second: smallest.and_then(|tests| over(tests, |test| Some(test.messages_per_second))),
+        udp_loss_percent: smallest.and_then(|tests| over(tests, loss_percent)),
         ram_bytes: most(&|test| programs(test, |actor| actor.rss_bytes as f64)),
         cpu_program_percent: most(&|test| programs(test, |actor| actor.cpu_percent)),
-        cpu_tcp_percent: tcp.and_then(|tests| of(tests, middle_percent)),
-        cpu_udp_percent: smallest.and_then(|tests| of(tests, middle_percent)),
+        cpu_tcp_percent: tcp.and_then(|tests| over(tests, middle_percent)),
+        cpu_udp_percent: smallest.and_then(|tests| over(tests, middle_percent)),
         offloads: run.tests.first().map(of_hosts).unwrap_or_default(),
     }
 }
@@ -143,33 +136,27 @@ pub fn title(way: &str, offload: Option<&str>) -> String {
     offload.map_or(way.to_owned(), |state| format!("{way}, offload {state}"))
 }
 
-/// A column of numbers: its header, the number of a way, and how it is written.
-type Column = (&'static str, fn(&PathRow) -> Option<f64>, fn(f64) -> String);
+const COLUMNS: [Column<PathRow>; 12] = [
+    ("path", |row| row.way.clone()),
+    ("offload", |row| row.offload.clone().unwrap_or("–".into())),
+    ("p50", |row| told(row.latency_p50_ns, time_ns)),
+    ("p99", |row| told(row.latency_p99_ns, time_ns)),
+    ("TCP bit/s", |row| told(row.tcp_bps, prefixed)),
+    ("UDP bit/s", |row| told(row.udp_bps, prefixed)),
+    ("UDP messages/s", |row| told(row.udp_per_second, prefixed)),
+    ("UDP loss %", |row| told(row.udp_loss_percent, number)),
+    ("RAM B", |row| told(row.ram_bytes, prefixed)),
+    ("CPU program %", |row| told(row.cpu_program_percent, number)),
+    ("CPU TCP %", |row| told(row.cpu_tcp_percent, number)),
+    ("CPU UDP %", |row| told(row.cpu_udp_percent, number)),
+];
 
 /// The table of the journals; with a column for the offloads where something was asked of them.
 pub fn table(rows: &[PathRow]) -> Table {
     let asked = rows.iter().any(|row| row.offload.is_some());
-    let names = ["path"].into_iter().chain(asked.then_some("offload"));
-    let columns: [Column; 10] = [
-        ("p50", |row| row.latency_p50_ns, time_ns),
-        ("p99", |row| row.latency_p99_ns, time_ns),
-        ("TCP bit/s", |row| row.tcp_bps, prefixed),
-        ("UDP bit/s", |row| row.udp_bps, prefixed),
-        ("UDP messages/s", |row| row.udp_per_second, prefixed),
-        ("UDP loss %", |row| row.udp_loss_percent, number),
-        ("RAM B", |row| row.ram_bytes, prefixed),
-        ("CPU program %", |row| row.cpu_program_percent, number),
-        ("CPU TCP %", |row| row.cpu_tcp_percent, number),
-        ("CPU UDP %", |row| row.cpu_udp_percent, number),
-    ];
-    let line = |row: &PathRow| {
-        let offload = asked.then(|| row.offload.clone().unwrap_or("–".into()));
-        let numbers = columns.iter().map(|(_, value, write)| value(row).map_or("–".into(), write));
-        std::iter::once(row.way.clone()).chain(offload).chain(numbers).collect()
-    };
-    let rows = rows.iter().map(line).collect();
-    let headers = names.chain(columns.iter().map(|column| column.0)).map(Into::into).collect();
-    Table { headers, rows, words: 1 + usize::from(asked) }
+    let columns: Vec<Column<PathRow>> =
+        COLUMNS.into_iter().filter(|(header, _)| asked || *header != "offload").collect();
+    Table::of(1 + usize::from(asked), &columns, rows)
 }
 
 /// What the columns mean, what was not measured, and the offloads.

@@ -6,8 +6,8 @@
 
 pub mod store;
 
-use crate::stats::{Estimate, estimate, ratio};
-use crate::table::{Table, count, number};
+use crate::stats::{estimate, ratio};
+use crate::table::{Column, SharedColumn, Table, count, grouped, number, over, told};
 use record::PlaceDrop;
 use record::bench::OfCell;
 use record::bench::{BenchHead, CaptureCell, CaptureResult, SendCell, SendResult};
@@ -55,9 +55,6 @@ pub fn ring_name(frames: u32) -> String {
     if frames == 0 { "default".into() } else { frames.to_string() }
 }
 
-/// A column of a table: what it is called, and what is in it for the rounds of one cell.
-pub type Column<R> = (&'static str, fn(&[&R]) -> String);
-
 /// A result as the tables and the comparisons see it.
 pub trait Measured: OfCell + 'static {
     /// What the page is called, and what is compared beside the CPU.
@@ -65,7 +62,7 @@ pub trait Measured: OfCell + 'static {
     /// How many of the first columns are words.
     const WORD_COLUMNS: usize;
     /// The columns of the table.
-    const COLUMNS: &'static [Column<Self>];
+    const COLUMNS: &'static [SharedColumn<Self>];
 
     /// What was measured: which tool, frames each second, bytes of a frame, frames of a ring, round.
     fn setting(cell: &Self::Cell) -> Setting<'_>;
@@ -94,17 +91,9 @@ pub struct Setting<'c> {
     pub round: u32,
 }
 
-/// The median over several rounds.
-fn over<R>(results: &[&R], value: impl Fn(&R) -> Option<f64>) -> Option<Estimate> {
-    estimate(&results.iter().filter_map(|result| value(result)).collect::<Vec<_>>())
-}
-
-fn middle(estimate: Option<Estimate>, write: fn(f64) -> String) -> String {
-    estimate.map_or("–".into(), |e| write(e.value))
-}
-
-fn with_range(estimate: Option<Estimate>, write: fn(f64) -> String) -> String {
-    match estimate {
+/// The median over several rounds with its interval.
+fn with_range<R>(rounds: &[&R], value: impl Fn(&R) -> Option<f64>, write: fn(f64) -> String) -> String {
+    match estimate(&rounds.iter().filter_map(|round| value(round)).collect::<Vec<_>>()) {
         None => "–".into(),
         Some(e) if e.samples < 2 => write(e.value),
         Some(e) => format!("{} ({} … {})", write(e.value), write(e.low), write(e.high)),
@@ -165,28 +154,26 @@ pub fn table<R: Measured>(bench: &Bench<R>) -> Table {
         let place = tools.iter().position(|other| other == tool).unwrap_or(usize::MAX);
         rows.entry((rate_order(rate), frame_bytes, ring_frames, place, tool)).or_default().push(result);
     }
-    let row = |rounds: Vec<&R>| R::COLUMNS.iter().map(|(_, cell)| cell(&rounds)).collect();
-    let headers = R::COLUMNS.iter().map(|(head, _)| (*head).to_owned()).collect();
-    Table { headers, rows: rows.into_values().map(row).collect(), words: R::WORD_COLUMNS }
+    Table::shared(R::WORD_COLUMNS, R::COLUMNS, rows.into_values())
 }
 
 impl Measured for CaptureResult {
     const WORDS: [&'static str; 2] = ["capture benchmark", "frames counted, ours ÷ theirs"];
     const WORD_COLUMNS: usize = 2;
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [SharedColumn<Self>] = &[
         ("port", |rounds| rounds[0].cell.tool.clone()),
         ("lost where", |rounds| places(rounds)),
         ("bytes", |rounds| size_name(rounds[0].cell.frame_bytes)),
         ("ring", |rounds| ring_name(rounds[0].cell.ring_frames)),
         ("asked/s", |rounds| rate_name(rounds[0].cell.rate)),
-        ("offered frames/s", |rounds| middle(over(rounds, |r| Some(r.offered_per_second())), prefixed)),
-        ("loss %", |rounds| with_range(over(rounds, Self::loss_percent), number)),
-        ("CPU ns/frame", |rounds| middle(over(rounds, Self::cpu_ns_per_frame), number)),
-        ("softirq", |rounds| middle(over(rounds, |r| per_frame(r.host.softirq_ns, r.arrived)), number)),
-        ("start, end", |rounds| middle(over(rounds, |r| Some(r.cpu.around_ns() as f64)), time_ns)),
-        ("user %", |rounds| middle(over(rounds, |r| r.cpu.user_percent()), number)),
-        ("stamp p50", |rounds| middle(over(rounds, |r| Some(r.stamp.as_ref()?.p50_ns as f64)), time_ns)),
-        ("p99", |rounds| middle(over(rounds, |r| Some(r.stamp.as_ref()?.p99_ns as f64)), time_ns)),
+        ("offered frames/s", |rounds| told(over(rounds, |r| Some(r.offered_per_second())), prefixed)),
+        ("loss %", |rounds| with_range(rounds, Self::loss_percent, number)),
+        ("CPU ns/frame", |rounds| told(over(rounds, Self::cpu_ns_per_frame), number)),
+        ("softirq", |rounds| told(over(rounds, |r| per_frame(r.host.softirq_ns, r.arrived)), number)),
+        ("start, end", |rounds| told(over(rounds, |r| Some(r.cpu.around_ns() as f64)), time_ns)),
+        ("user %", |rounds| told(over(rounds, |r| r.cpu.user_percent()), number)),
+        ("stamp p50", |rounds| told(over(rounds, |r| Some(r.stamp.as_ref()?.p50_ns as f64)), time_ns)),
+        ("p99", |rounds| told(over(rounds, |r| Some(r.stamp.as_ref()?.p99_ns as f64)), time_ns)),
     ];
 
     fn setting(cell: &CaptureCell) -> Setting<'_> {
@@ -216,23 +203,21 @@ impl Measured for CaptureResult {
 impl Measured for SendResult {
     const WORDS: [&'static str; 2] = ["send benchmark", "frames/s, ours ÷ theirs"];
     const WORD_COLUMNS: usize = 1;
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [SharedColumn<Self>] = &[
         ("port", |rounds| rounds[0].cell.tool.clone()),
         ("bytes", |rounds| size_name(rounds[0].cell.frame_bytes)),
         ("asked/s", |rounds| rate_name(rounds[0].cell.rate)),
-        ("transmitted frames/s", |rounds| {
-            with_range(over(rounds, |r| per_second(r.transmitted, r)), prefixed)
-        }),
-        ("received frames/s", |rounds| middle(over(rounds, |r| per_second(r.received, r)), prefixed)),
+        ("transmitted frames/s", |rounds| with_range(rounds, |r| per_second(r.transmitted, r), prefixed)),
+        ("received frames/s", |rounds| told(over(rounds, |r| per_second(r.received, r)), prefixed)),
         ("claimed − transmitted", |rounds| {
-            with_range(over(rounds, |r| Some(r.claimed as f64 - r.transmitted as f64)), number)
+            with_range(rounds, |r| Some(r.claimed as f64 - r.transmitted as f64), number)
         }),
-        ("CPU ns/frame", |rounds| middle(over(rounds, Self::cpu_ns_per_frame), number)),
-        ("user", |rounds| middle(over(rounds, |r| per_frame(r.cpu.user_ns, r.transmitted)), number)),
-        ("sys", |rounds| middle(over(rounds, |r| per_frame(r.cpu.system_ns, r.transmitted)), number)),
-        ("softirq", |rounds| middle(over(rounds, |r| per_frame(r.host.softirq_ns, r.transmitted)), number)),
-        ("late p50", |rounds| middle(over(rounds, |r| Some(r.late.as_ref()?.p50_ns as f64)), time_ns)),
-        ("p99", |rounds| middle(over(rounds, |r| Some(r.late.as_ref()?.p99_ns as f64)), time_ns)),
+        ("CPU ns/frame", |rounds| told(over(rounds, Self::cpu_ns_per_frame), number)),
+        ("user", |rounds| told(over(rounds, |r| per_frame(r.cpu.user_ns, r.transmitted)), number)),
+        ("sys", |rounds| told(over(rounds, |r| per_frame(r.cpu.system_ns, r.transmitted)), number)),
+        ("softirq", |rounds| told(over(rounds, |r| per_frame(r.host.softirq_ns, r.transmitted)), number)),
+        ("late p50", |rounds| told(over(rounds, |r| Some(r.late.as_ref()?.p50_ns as f64)), time_ns)),
+        ("p99", |rounds| told(over(rounds, |r| Some(r.late.as_ref()?.p99_ns as f64)), time_ns)),
     ];
 
     fn setting(cell: &SendCell) -> Setting<'_> {
@@ -337,16 +322,15 @@ pub fn versus<R: Measured>(bench: &Bench<R>) -> Vec<Versus> {
 }
 
 /// The comparisons as a table.
-pub fn versus_table(versus: &[Versus], rate: &str) -> Table {
-    let headers = ["at", "ours", "rival", rate, "CPU per frame, ours ÷ theirs"];
-    let rows = versus
-        .iter()
-        .map(|v| {
-            let words = [v.at.clone(), v.ours.clone(), v.rival.clone()];
-            words.into_iter().chain([Ratio::words(v.rate), Ratio::words(v.cost)]).collect()
-        })
-        .collect();
-    Table { headers: headers.map(str::to_owned).to_vec(), rows, words: 3 }
+pub fn versus_table(versus: &[Versus], rate: &'static str) -> Table {
+    let columns: [Column<Versus>; 5] = [
+        ("at", |versus| versus.at.clone()),
+        ("ours", |versus| versus.ours.clone()),
+        ("rival", |versus| versus.rival.clone()),
+        (rate, |versus| Ratio::words(versus.rate)),
+        ("CPU per frame, ours ÷ theirs", |versus| Ratio::words(versus.cost)),
+    ];
+    Table::of(3, &columns, versus)
 }
 
 /// What to know before the numbers: conditions in a few lines.
@@ -387,18 +371,13 @@ pub fn text<R: Measured>(bench: &Bench<R>) -> String {
 
 /// Cells that could not be measured; each reason once, with its first cell.
 pub fn problems<R: Measured>(bench: &Bench<R>) -> String {
-    let mut reasons: Vec<(&str, String, usize)> = vec![];
-    let cells = bench.results.iter().filter_map(|result| Some((R::name(result.cell()), result.problem()?)));
-    for (cell, why) in cells {
-        match reasons.iter_mut().find(|(known, ..)| *known == why) {
-            Some((.., times)) => *times += 1,
-            None => reasons.push((why, cell, 1)),
-        }
-    }
+    let cells = bench.results.iter().filter_map(|result| Some((result.problem()?, result.cell())));
     let mut text = String::new();
-    for (why, cell, times) in reasons {
-        let others = if times > 1 { format!(" and {} more", times - 1) } else { String::new() };
-        let _ = write!(text, "\nnot measured: {cell}{others}: {why}");
+    for same in grouped(cells, |(one, _), (other, _)| one == other) {
+        let (why, cell) = same[0];
+        let more = same.len() - 1;
+        let others = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let _ = write!(text, "\nnot measured: {}{others}: {why}", R::name(cell));
     }
     text
 }

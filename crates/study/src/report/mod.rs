@@ -13,7 +13,7 @@ pub mod bench;
 mod svg;
 
 use crate::findings::title;
-use crate::table::{self, Table, groups, number};
+use crate::table::{self, Table, grouped, number, over, told};
 use minijinja::{Environment, value::Serde};
 use record::unit::{prefixed, time_ns};
 use record::{EndReport, Interval, Latency, Ledger, Problem, Result, RunRecord, Severity, TestRecord};
@@ -169,41 +169,33 @@ fn comparison(runs: &[RunRecord]) -> Table {
         headers.extend([format!("{} bit/s", run.id), "× first".into(), "p50".into(), "loss %".into()]);
     }
     let mut table = Table { headers, rows: vec![], words: 1 };
-    for name in names(runs) {
-        let mut row = vec![name.to_owned()];
+    for tests in by_name(runs) {
+        let mut row = vec![tests[0].1.name.clone()];
         let mut first = None;
-        for run in runs {
-            let tests = of_name(run, name);
-            let median = |value: &dyn Fn(&TestRecord) -> Option<f64>| {
-                crate::stats::median(&tests.iter().filter_map(|test| value(test)).collect::<Vec<_>>())
-            };
-            let rate = median(&|test| Some(test.throughput_bps));
+        for run in 0..runs.len() {
+            let tests = of_run(&tests, run);
+            let rate = over(&tests, |test| Some(test.throughput_bps));
             let first = *first.get_or_insert(rate);
-            let cell = |value: Option<f64>| value.map_or("–".into(), number);
-            row.extend([
-                rate.map_or("–".into(), prefixed),
-                cell(rate.zip(first).filter(|(_, first)| *first > 0.0).map(|(rate, first)| rate / first)),
-                median(&|test| Some(test.latency_ns.as_ref()?.p50 as f64)).map_or("–".into(), time_ns),
-                cell(median(&table::loss_percent)),
-            ]);
+            let ratio = rate.zip(first).filter(|(_, first)| *first > 0.0).map(|(rate, first)| rate / first);
+            let p50 = over(&tests, |test| Some(test.latency_ns.as_ref()?.p50 as f64));
+            let loss = over(&tests, table::loss_percent);
+            row.extend([told(rate, prefixed), told(ratio, number), told(p50, time_ns), told(loss, number)]);
         }
         table.rows.push(row);
     }
     table
 }
 
-fn names(runs: &[RunRecord]) -> Vec<&str> {
-    let mut names: Vec<&str> = vec![];
-    for (name, _) in runs.iter().flat_map(groups) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+/// Tests of one name in all runs, each with the number of its run.
+type SameName<'r> = Vec<(usize, &'r TestRecord)>;
+
+fn by_name(runs: &[RunRecord]) -> Vec<SameName<'_>> {
+    let of = |(number, run)| table::in_plan_order(run).into_iter().map(move |test| (number, test));
+    grouped(runs.iter().enumerate().flat_map(of), |(_, one), (_, other)| one.name == other.name)
 }
 
-fn of_name<'r>(run: &'r RunRecord, name: &str) -> Vec<&'r TestRecord> {
-    table::in_plan_order(run).into_iter().filter(|test| test.name == name).collect()
+fn of_run<'r>(tests: &[(usize, &'r TestRecord)], number: usize) -> Vec<&'r TestRecord> {
+    tests.iter().filter(|(run, _)| *run == number).map(|(_, test)| *test).collect()
 }
 
 /// The data of the charts over time.
@@ -224,16 +216,11 @@ struct Chart {
 
 /// Everything about the tests of each name.
 fn sections(runs: &[RunRecord]) -> Vec<(Charts, Value)> {
-    names(runs).into_iter().enumerate().map(|(index, name)| section(runs, index, name)).collect()
+    by_name(runs).iter().enumerate().map(|(index, tests)| section(runs, index, tests)).collect()
 }
 
-fn section(runs: &[RunRecord], index: usize, name: &str) -> (Charts, Value) {
+fn section(runs: &[RunRecord], index: usize, tests: &SameName) -> (Charts, Value) {
     let several = runs.len() > 1;
-    let tests: Vec<(usize, &TestRecord)> = runs
-        .iter()
-        .enumerate()
-        .flat_map(|(number, run)| of_name(run, name).into_iter().map(move |test| (number, test)))
-        .collect();
     let label = |number: usize, test: &TestRecord| {
         if several {
             format!("{} #{}", runs[number].id, test.repetition)
@@ -257,20 +244,22 @@ fn section(runs: &[RunRecord], index: usize, name: &str) -> (Charts, Value) {
         .take(MOST_LINES)
         .collect();
     let charts = charts(&lines);
+    let shown = |(number, run): (usize, &RunRecord)| {
+        section_run(several.then_some(run.id.as_str()), &of_run(tests, number))
+    };
     let section = json!({
-        "name": name,
+        "name": tests[0].1.name,
         "anchor": format!("test-{index}"),
-        "runs": runs.iter().filter_map(|run| section_run(run, name, several)).collect::<Vec<_>>(),
+        "runs": runs.iter().enumerate().filter_map(shown).collect::<Vec<_>>(),
         "is_timed": charts.latency.is_some(),
         "distribution": (!curves.is_empty()).then(|| svg::distribution(&curves)),
-        "latency_kind": tests.first().map(|(_, test)| &test.latency_kind),
+        "latency_kind": tests[0].1.latency_kind,
     });
     (charts, section)
 }
 
 /// What one run says about the tests of one name.
-fn section_run(run: &RunRecord, name: &str, several: bool) -> Option<Value> {
-    let tests = of_name(run, name);
+fn section_run(id: Option<&str>, tests: &[&TestRecord]) -> Option<Value> {
     let loss = |test: &TestRecord| {
         test.ledger.as_ref().map_or(0, |ledger| ledger.sent.saturating_sub(ledger.received))
     };
@@ -278,11 +267,11 @@ fn section_run(run: &RunRecord, name: &str, several: bool) -> Option<Value> {
     let number = |test: &TestRecord| format!("#{}", test.repetition);
     let limits = tests.iter().map(|test| (number(test), &test.limit.sentence));
     Some(json!({
-        "id": several.then_some(&run.id),
+        "id": id,
         "limits": limits.collect::<Vec<_>>(),
         "path": svg::path(worst),
         "path_of": number(worst),
-        "cpu": svg::cpu(&tests),
+        "cpu": svg::cpu(tests),
         "ledgers": tests.iter().filter_map(|test| Some(ledger(test.ledger.as_ref()?, &number(test)))).collect::<Vec<_>>(),
         "settings": settings(worst),
     }))
