@@ -1,7 +1,7 @@
 //! A benchmark of ports as a page: conditions, comparisons, plots, every row. It needs no script.
 
 use super::{COLOURS, MARK, STYLE, render, svg};
-use crate::bench::{self, Bench, Measured, ring_name, size_name};
+use crate::bench::{self, Bench, Measured, rate_name, ring_name, size_name};
 use crate::stats::median;
 use record::Result;
 use record::bench::{CaptureResult, SendResult};
@@ -10,8 +10,8 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 const TEMPLATE: &str = include_str!("../../templates/bench.html");
-/// Plots of one kind beyond this number are left to the table.
-const MOST_PLOTS: usize = 12;
+/// Plots beyond this number are left to the table.
+const MOST_PLOTS: usize = 36;
 
 /// One plot.
 #[derive(Debug, Serialize)]
@@ -35,46 +35,57 @@ pub fn html<R: Plotted>(bench: &Bench<R>) -> Result<String> {
         "problems": bench::problems(bench).trim(),
         "conditions": bench::conditions(head),
         "versus": bench::versus_table(&bench::versus(bench), R::WORDS[1]),
-        "plots": R::plots(bench),
+        "plots": plots(bench),
         "table": bench::table(bench),
     });
     render(TEMPLATE, page)
 }
 
 /// A result that makes plots.
-pub trait Plotted: Measured {
-    /// The plots of a benchmark.
-    fn plots(bench: &Bench<Self>) -> Vec<Plot>
-    where
-        Self: Sized;
+pub trait Plotted: Measured + Sized {
+    /// What is plotted of a benchmark.
+    const PLOTS: &'static [PlotFamily<Self>];
 }
 
-impl Plotted for CaptureResult {
-    fn plots(bench: &Bench<Self>) -> Vec<Plot> {
-        capture_plots(bench)
-    }
-}
-
-impl Plotted for SendResult {
-    fn plots(bench: &Bench<Self>) -> Vec<Plot> {
-        send_plots(bench)
-    }
+/// Plots of the same results.
+pub struct PlotFamily<R: 'static> {
+    /// Results that are alike in this share a plot.
+    key: fn(&R) -> [u64; 2],
+    /// Whether a result has a place along x.
+    takes: fn(&R) -> bool,
+    axes: &'static [Axes<R>],
 }
 
 /// Which numbers of a result make a plot.
-struct Axes<'a, R> {
-    title: String,
-    x: (&'a str, fn(&R) -> f64),
-    y: (&'a str, fn(&R) -> Option<f64>),
+struct Axes<R> {
+    title: fn(&R) -> String,
+    x: (&'static str, fn(&R) -> f64),
+    y: (&'static str, fn(&R) -> Option<f64>),
     logarithmic: bool,
 }
 
+fn plots<R: Plotted>(bench: &Bench<R>) -> Vec<Plot> {
+    let tools = bench::tools::<R>(&bench.head);
+    let mut plots = vec![];
+    for family in R::PLOTS {
+        let taken =
+            bench.results.iter().filter(|result| result.problem().is_none() && (family.takes)(result));
+        let mut alike: BTreeMap<[u64; 2], Vec<&R>> = BTreeMap::new();
+        taken.for_each(|result| alike.entry((family.key)(result)).or_default().push(result));
+        for results in alike.values() {
+            plots.extend(family.axes.iter().filter_map(|axes| plot(results, &tools, axes)));
+        }
+    }
+    plots.truncate(MOST_PLOTS);
+    plots
+}
+
 /// A plot with one line for each tool; none when nothing varies along x.
-fn plot<R>(results: &[&R], tools: &[String], tool: fn(&R) -> &str, axes: Axes<R>) -> Option<Plot> {
+fn plot<R: Measured>(results: &[&R], tools: &[String], axes: &Axes<R>) -> Option<Plot> {
     let mut lines = vec![];
     for (place, name) in tools.iter().enumerate() {
         let mut points: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        for result in results.iter().filter(|result| tool(result) == name) {
+        for result in results.iter().filter(|result| R::setting(result.cell()).tool == name) {
             if let Some(y) = (axes.y.1)(result) {
                 points.entry((axes.x.1)(result).to_bits()).or_default().push(y);
             }
@@ -88,83 +99,76 @@ fn plot<R>(results: &[&R], tools: &[String], tool: fn(&R) -> &str, axes: Axes<R>
     }
     let varies = lines.iter().any(|line| line.points.len() > 1);
     let svg = varies.then(|| svg::lines(axes.x.0, axes.y.0, axes.logarithmic, &lines))?;
-    Some(Plot { title: axes.title, svg })
+    Some(Plot { title: (axes.title)(results[0]), svg })
 }
 
-/// What a value of a key stands for, each value once and in order.
-fn values<R, K: Ord + Copy>(results: &[&R], key: impl Fn(&R) -> K) -> Vec<K> {
-    let mut all: Vec<K> = results.iter().map(|result| key(result)).collect();
-    all.sort_unstable();
-    all.dedup();
-    all
+/// What is below a plot over the size of frames.
+const SIZE: &str = "frame size with FCS, bytes";
+
+impl Plotted for CaptureResult {
+    const PLOTS: &'static [PlotFamily<Self>] = &[
+        PlotFamily {
+            key: |r| [r.cell.frame_bytes.into(), r.cell.rate],
+            takes: |r| r.cell.ring_frames > 0,
+            axes: &[Axes {
+                title: |r| {
+                    let (size, rate) = (size_name(r.cell.frame_bytes), rate_name(r.cell.rate));
+                    format!("Loss over ring size: {size} bytes, {rate} frames/s")
+                },
+                x: ("ring size, frames", |r| r.cell.ring_frames.into()),
+                y: ("loss %", Self::loss_percent),
+                logarithmic: true,
+            }],
+        },
+        PlotFamily {
+            key: |r| [r.cell.frame_bytes.into(), r.cell.ring_frames.into()],
+            takes: |_| true,
+            axes: &[Axes {
+                title: |r| {
+                    let (size, ring) = (size_name(r.cell.frame_bytes), ring_name(r.cell.ring_frames));
+                    format!("Loss over offered rate: {size} bytes, ring {ring}")
+                },
+                // The rate that was asked names the point, what was offered places it.
+                x: ("offered, thousand frames/s", |r| (r.offered_per_second() / 1e3 / 5.0).round() * 5.0),
+                y: ("loss %", Self::loss_percent),
+                logarithmic: false,
+            }],
+        },
+        PlotFamily {
+            key: |r| [r.cell.ring_frames.into(), r.cell.rate],
+            takes: |r| r.cell.frame_bytes > 0,
+            axes: &[Axes {
+                title: |r| {
+                    let (ring, rate) = (ring_name(r.cell.ring_frames), rate_name(r.cell.rate));
+                    format!("CPU of the capture over frame size: ring {ring}, {rate} frames/s")
+                },
+                x: (SIZE, |r| f64::from(r.cell.frame_bytes + 4)),
+                y: ("ns/frame", Self::cpu_ns_per_frame),
+                logarithmic: true,
+            }],
+        },
+    ];
 }
 
-fn capture_plots(bench: &Bench<CaptureResult>) -> Vec<Plot> {
-    let tools = bench::tools::<CaptureResult>(&bench.head);
-    let good: Vec<&CaptureResult> = bench.results.iter().filter(|r| r.problem.is_none()).collect();
-    let tool: fn(&CaptureResult) -> &str = |r| &r.cell.tool;
-    let loss: fn(&CaptureResult) -> Option<f64> = CaptureResult::loss_percent;
-    let mut plots = vec![];
-    for (size, rate) in values(&good, |r| (r.cell.frame_bytes, r.cell.rate)) {
-        let same =
-            |r: &&&CaptureResult| (r.cell.frame_bytes, r.cell.rate) == (size, rate) && r.cell.ring_frames > 0;
-        let results: Vec<&CaptureResult> = good.iter().filter(same).copied().collect();
-        let title =
-            format!("Loss over ring size: {} bytes, {} frames/s", size_name(size), bench::rate_name(rate));
-        let x: (&str, fn(&CaptureResult) -> f64) = ("ring size, frames", |r| f64::from(r.cell.ring_frames));
-        plots.extend(plot(&results, &tools, tool, Axes { title, x, y: ("loss %", loss), logarithmic: true }));
-    }
-    for (size, ring) in values(&good, |r| (r.cell.frame_bytes, r.cell.ring_frames)) {
-        let same = |r: &&&CaptureResult| (r.cell.frame_bytes, r.cell.ring_frames) == (size, ring);
-        let results: Vec<&CaptureResult> = good.iter().filter(same).copied().collect();
-        let title = format!("Loss over offered rate: {} bytes, ring {}", size_name(size), ring_name(ring));
-        // The rate that was asked names the point, what was offered places it.
-        let x: (&str, fn(&CaptureResult) -> f64) =
-            ("offered, thousand frames/s", |r| (r.offered_per_second() / 1e3 / 5.0).round() * 5.0);
-        plots.extend(plot(
-            &results,
-            &tools,
-            tool,
-            Axes { title, x, y: ("loss %", loss), logarithmic: false },
-        ));
-    }
-    for (ring, rate) in values(&good, |r| (r.cell.ring_frames, r.cell.rate)) {
-        let same =
-            |r: &&&CaptureResult| (r.cell.ring_frames, r.cell.rate) == (ring, rate) && r.cell.frame_bytes > 0;
-        let results: Vec<&CaptureResult> = good.iter().filter(same).copied().collect();
-        let title = format!(
-            "CPU of the capture over frame size: ring {}, {} frames/s",
-            ring_name(ring),
-            bench::rate_name(rate)
-        );
-        let x: (&str, fn(&CaptureResult) -> f64) =
-            ("frame size with FCS, bytes", |r| f64::from(r.cell.frame_bytes + 4));
-        let y: (&str, fn(&CaptureResult) -> Option<f64>) = ("ns/frame", CaptureResult::cpu_ns_per_frame);
-        plots.extend(plot(&results, &tools, tool, Axes { title, x, y, logarithmic: true }));
-    }
-    plots.truncate(3 * MOST_PLOTS);
-    plots
-}
-
-fn send_plots(bench: &Bench<SendResult>) -> Vec<Plot> {
-    let tools = bench::tools::<SendResult>(&bench.head);
-    let good: Vec<&SendResult> = bench.results.iter().filter(|r| r.problem.is_none()).collect();
-    let tool: fn(&SendResult) -> &str = |r| &r.cell.tool;
-    let x: (&str, fn(&SendResult) -> f64) =
-        ("frame size with FCS, bytes", |r| f64::from(r.cell.frame_bytes + 4));
-    let mut plots = vec![];
-    for rate in values(&good, |r| r.cell.rate) {
-        let results: Vec<&SendResult> = good.iter().filter(|r| r.cell.rate == rate).copied().collect();
-        let name = bench::rate_name(rate);
-        let y: (&str, fn(&SendResult) -> Option<f64>) =
-            ("thousand frames/s", |r| Some(r.per_second()? / 1e3));
-        let title = format!("Transmitted over frame size, asked {name}");
-        plots.extend(plot(&results, &tools, tool, Axes { title, x, y, logarithmic: true }));
-        let y: (&str, fn(&SendResult) -> Option<f64>) = ("ns/frame", SendResult::cpu_ns_per_frame);
-        let title = format!("CPU of the sender over frame size, asked {name}");
-        plots.extend(plot(&results, &tools, tool, Axes { title, x, y, logarithmic: true }));
-    }
-    plots
+impl Plotted for SendResult {
+    const PLOTS: &'static [PlotFamily<Self>] = &[PlotFamily {
+        key: |r| [r.cell.rate, 0],
+        takes: |_| true,
+        axes: &[
+            Axes {
+                title: |r| format!("Transmitted over frame size, asked {}", rate_name(r.cell.rate)),
+                x: (SIZE, |r| f64::from(r.cell.frame_bytes + 4)),
+                y: ("thousand frames/s", |r| Some(r.per_second()? / 1e3)),
+                logarithmic: true,
+            },
+            Axes {
+                title: |r| format!("CPU of the sender over frame size, asked {}", rate_name(r.cell.rate)),
+                x: (SIZE, |r| f64::from(r.cell.frame_bytes + 4)),
+                y: ("ns/frame", Self::cpu_ns_per_frame),
+                logarithmic: true,
+            },
+        ],
+    }];
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 //!
 //! Colours come from the page's style sheet by class, so that they follow its light or dark dress.
 
-use crate::table::{count, number};
+use crate::table::{count, grouped, number, told};
+use record::delta::sum;
 use record::ledger::Station;
+use record::snapshot::CpuTime;
 use record::unit::{bits_per_s, frames_per_s, time_ns};
 use record::{Hop, Latency, NodeRole, TestRecord};
 use std::fmt::Write;
@@ -36,6 +38,31 @@ fn label(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
     let _ = write!(out, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
 }
 
+/// A horizontal bar of a chart.
+fn bar(out: &mut String, class: &str, (x, y): (f64, f64), wide: f64, inside: &str) {
+    let _ = write!(
+        out,
+        r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{wide:.1}" height="20">{inside}</rect>"#
+    );
+}
+
+/// A figure of that height, with its legend below.
+fn figure(words: &str, high: f64, body: &str, legend: &str) -> String {
+    let words = escape(words);
+    format!(
+        r#"<svg class="figure" role="img" aria-label="{words}" viewBox="0 0 {WIDE} {high:.0}">{body}</svg>{legend}"#
+    )
+}
+
+fn legend(entries: impl Iterator<Item = String>) -> String {
+    format!(r#"<p class="legend">{}</p>"#, entries.collect::<String>())
+}
+
+/// What the colour of a line stands for.
+fn coloured(colour: &str, name: &str) -> String {
+    format!(r#"<span><i style="background:{colour}"></i>{}</span>"#, escape(name))
+}
+
 const BOX: f64 = 236.0;
 const GAP: f64 = 140.0;
 const TOP: f64 = 30.0;
@@ -65,7 +92,8 @@ pub fn path(test: &TestRecord) -> String {
 fn draw_leg(out: &mut String, test: &TestRecord, leg: &str, hops: &[Hop], y: f64) -> f64 {
     let stations = |hop: &Hop| -> Vec<&Station> {
         let all = test.ledger.iter().flat_map(|ledger| &ledger.stations);
-        all.filter(|station| station.node == hop.node && on_leg(station, leg)).collect()
+        // A station of the turn-around belongs to the leg that ends there.
+        all.filter(|station| station.node == hop.node && station.leg == leg).collect()
     };
     let lines: Vec<Vec<(&str, String)>> = hops.iter().map(|hop| node_lines(&stations(hop))).collect();
     let rows = lines.iter().map(Vec::len).max().unwrap_or(1);
@@ -89,11 +117,6 @@ fn draw_leg(out: &mut String, test: &TestRecord, leg: &str, hops: &[Hop], y: f64
         }
     }
     height
-}
-
-/// A station of the turn-around belongs to the leg that ends there.
-fn on_leg(station: &Station, leg: &str) -> bool {
-    station.leg == leg
 }
 
 fn role(role: NodeRole) -> &'static str {
@@ -188,29 +211,29 @@ pub fn distribution(curves: &[(&str, &str, &Latency)]) -> String {
         label(&mut out, "axis right", LEFT - 6.0, at + 4.0, text);
     }
     draw_decades(&mut out, from as i32, to as i32, &x);
-    for (name, colour, latency) in curves {
-        let total = latency.buckets.iter().map(|bucket| bucket.count).sum::<u64>().max(1) as f64;
-        let mut path = format!("M{:.1} {:.1}", x(latency.min as f64), y(0.0));
-        let mut below = 0.0;
-        for bucket in &latency.buckets {
-            below += bucket.count as f64;
-            let _ = write!(path, "L{:.1} {:.1}", x(bucket.from_ns as f64), y(below / total));
-        }
-        let words =
-            format!("{name}: p50 {}, p99 {}", time_ns(latency.p50 as f64), time_ns(latency.p99 as f64));
-        let _ = write!(
-            out,
-            r#"<path class="curve" stroke="{colour}" d="{path}"><title>{}</title></path>"#,
-            escape(&words)
-        );
+    for curve in curves {
+        draw_curve(&mut out, curve, &x, &y);
     }
-    let mut legend = String::from(r#"<p class="legend">"#);
-    for (name, colour, _) in curves {
-        let _ = write!(legend, r#"<span><i style="background:{colour}"></i>{}</span>"#, escape(name));
+    let legend = legend(curves.iter().map(|(name, colour, _)| coloured(colour, name)));
+    figure("latency percentiles", HIGH, &out, &legend)
+}
+
+fn draw_curve(
+    out: &mut String,
+    (name, colour, latency): &(&str, &str, &Latency),
+    x: &dyn Fn(f64) -> f64,
+    y: &dyn Fn(f64) -> f64,
+) {
+    let total = latency.buckets.iter().map(|bucket| bucket.count).sum::<u64>().max(1) as f64;
+    let mut path = format!("M{:.1} {:.1}", x(latency.min as f64), y(0.0));
+    let mut below = 0.0;
+    for bucket in &latency.buckets {
+        below += bucket.count as f64;
+        let _ = write!(path, "L{:.1} {:.1}", x(bucket.from_ns as f64), y(below / total));
     }
-    format!(
-        r#"<svg class="figure" role="img" aria-label="latency percentiles" viewBox="0 0 {WIDE} {HIGH}">{out}</svg>{legend}</p>"#
-    )
+    let (p50, p99) = (time_ns(latency.p50 as f64), time_ns(latency.p99 as f64));
+    let words = escape(&format!("{name}: p50 {p50}, p99 {p99}"));
+    let _ = write!(out, r#"<path class="curve" stroke="{colour}" d="{path}"><title>{words}</title></path>"#);
 }
 
 fn draw_decades(out: &mut String, from: i32, to: i32, x: &dyn Fn(f64) -> f64) {
@@ -234,69 +257,50 @@ fn draw_decades(out: &mut String, from: i32, to: i32, x: &dyn Fn(f64) -> f64) {
     }
 }
 
+/// What a CPU can do, by the class of its colour, which is its name too.
+const ROLES: [(&str, fn(&CpuTime) -> u64); 6] = [
+    ("user", |time| time.user),
+    ("system", |time| time.system),
+    ("softirq", |time| time.softirq),
+    ("irq", |time| time.irq),
+    ("steal", |time| time.steal),
+    ("idle", |time| time.idle),
+];
+
 /// One bar per CPU, split by role, over all repetitions; below, the processes that made the traffic.
 pub fn cpu(tests: &[&TestRecord]) -> String {
-    let mut cpus: Vec<(u32, [u64; 6])> = vec![];
-    for time in tests.iter().flat_map(|test| &test.cpu) {
-        let parts = [time.user, time.system, time.softirq, time.irq, time.steal, time.idle];
-        match cpus.iter_mut().find(|(cpu, _)| *cpu == time.cpu) {
-            Some((_, sums)) => {
-                sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum = sum.saturating_add(part))
-            }
-            None => cpus.push((time.cpu, parts)),
-        }
-    }
+    let cpus = grouped(tests.iter().flat_map(|test| &test.cpu), |one, other| one.cpu == other.cpu);
     let mut out = String::new();
     let mut y = 4.0;
-    for (cpu, parts) in &cpus {
-        let total = parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part)).max(1) as f64;
-        label(&mut out, "axis right", LEFT + 22.0, y + 15.0, &format!("CPU {cpu}"));
-        let mut x = LEFT + 30.0;
-        for (part, (class, name)) in parts.iter().zip(ROLES) {
-            let wide = *part as f64 / total * (WIDE - LEFT - 44.0);
-            let percent = *part as f64 * 100.0 / total;
-            let _ = write!(
-                out,
-                r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{wide:.1}" height="20"><title>{name} {percent:.1} %</title></rect>"#
-            );
-            if wide > 46.0 && *class != *"idle" {
-                label(&mut out, "in", x + wide / 2.0, y + 14.5, &format!("{percent:.0} %"));
-            }
-            x += wide;
-        }
+    for times in &cpus {
+        draw_cpu(&mut out, y, times);
         y += 26.0;
     }
-    let mut legend = String::from(r#"<p class="legend">"#);
-    for (class, name) in ROLES {
-        let _ = write!(legend, r#"<span><i class="{class}"></i>{name}</span>"#);
-    }
-    for role in ["sender", "receiver"] {
-        let used: Vec<f64> = tests
-            .iter()
-            .flat_map(|t| &t.actors)
-            .filter(|actor| actor.role == role)
-            .map(|actor| actor.cpu_percent)
-            .collect();
-        if let Some(median) = crate::stats::median(&used) {
-            let _ = write!(legend, "<span>{role} {median:.0} % of one CPU</span>");
-        }
-    }
-    if cpus.is_empty() {
-        return format!("{legend}</p>");
-    }
-    format!(
-        r#"<svg class="figure" role="img" aria-label="CPU time by role" viewBox="0 0 {WIDE} {y:.0}">{out}</svg>{legend}</p>"#
-    )
+    let used = |role: &str| {
+        let actors = tests.iter().flat_map(|t| &t.actors).filter(|actor| actor.role == role);
+        let median = crate::stats::median(&actors.map(|actor| actor.cpu_percent).collect::<Vec<_>>())?;
+        Some(format!("<span>{role} {median:.0} % of one CPU</span>"))
+    };
+    let roles = ROLES.iter().map(|(name, _)| format!(r#"<span><i class="{name}"></i>{name}</span>"#));
+    let legend = legend(roles.chain(["sender", "receiver"].into_iter().filter_map(used)));
+    if cpus.is_empty() { legend } else { figure("CPU time by role", y, &out, &legend) }
 }
 
-const ROLES: [(&str, &str); 6] = [
-    ("user", "user"),
-    ("system", "system"),
-    ("softirq", "softirq"),
-    ("irq", "irq"),
-    ("steal", "steal"),
-    ("idle", "idle"),
-];
+fn draw_cpu(out: &mut String, y: f64, times: &[&CpuTime]) {
+    let total = sum(times.iter().map(|time| time.total())).max(1) as f64;
+    label(out, "axis right", LEFT + 22.0, y + 15.0, &format!("CPU {}", times[0].cpu));
+    let mut x = LEFT + 30.0;
+    for (name, part) in ROLES {
+        let part = sum(times.iter().map(|time| part(time))) as f64;
+        let wide = part / total * (WIDE - LEFT - 44.0);
+        let percent = part * 100.0 / total;
+        bar(out, name, (x, y), wide, &format!("<title>{name} {percent:.1} %</title>"));
+        if wide > 46.0 && name != "idle" {
+            label(out, "in", x + wide / 2.0, y + 14.5, &format!("{percent:.0} %"));
+        }
+        x += wide;
+    }
+}
 
 /// One bar for each name, from 0 to the largest value; what is not known has none.
 pub fn bars(words: &str, bars: &[(&str, Option<f64>)]) -> String {
@@ -307,14 +311,11 @@ pub fn bars(words: &str, bars: &[(&str, Option<f64>)]) -> String {
     for (name, value) in bars {
         label(&mut out, "axis right", begin - 8.0, y + 15.0, &short(name, 14));
         let wide = value.unwrap_or(0.0).max(0.0) / most * (WIDE - begin - 80.0);
-        let _ =
-            write!(out, r#"<rect class="user" x="{begin:.1}" y="{y:.1}" width="{wide:.1}" height="20"/>"#);
-        let told = value.map_or("–".into(), number);
-        label(&mut out, "axis", begin + wide + 6.0, y + 15.0, &told);
+        bar(&mut out, "user", (begin, y), wide, "");
+        label(&mut out, "axis", begin + wide + 6.0, y + 15.0, &told(*value, number));
         y += 26.0;
     }
-    let words = escape(words);
-    format!(r#"<svg class="figure" role="img" aria-label="{words}" viewBox="0 0 {WIDE} {y:.0}">{out}</svg>"#)
+    figure(words, y, &out, "")
 }
 
 /// A line of a plot.
@@ -344,46 +345,41 @@ pub fn lines(x_words: &str, y_words: &str, doubling: bool, lines: &[PlotLine]) -
         let _ = write!(out, r#"<path class="grid" d="M{LEFT} {:.1}H{:.1}"/>"#, y(value), WIDE - RIGHT);
         label(&mut out, "axis right", LEFT - 6.0, y(value) + 4.0, &number(value));
     }
-    let mut ticks: Vec<f64> = all().map(|point| point.0).collect();
+    draw_ticks(&mut out, all().map(|point| point.0).collect(), &x);
+    label(&mut out, "axis middle", (LEFT + WIDE - RIGHT) / 2.0, BASE + 36.0, &escape(x_words));
+    label(&mut out, "axis", 4.0, 14.0, &escape(y_words));
+    for line in lines {
+        draw_line(&mut out, line, &x, &y);
+    }
+    let legend = legend(lines.iter().map(|line| coloured(line.colour, line.name)));
+    figure(&format!("{y_words} over {x_words}"), HIGH, &out, &legend)
+}
+
+fn draw_ticks(out: &mut String, mut ticks: Vec<f64>, x: &dyn Fn(f64) -> f64) {
     ticks.sort_by(f64::total_cmp);
     let mut before = f64::NEG_INFINITY;
     for tick in ticks {
         // Numbers that would run into each other are left out.
         if x(tick) - before >= 44.0 {
             before = x(tick);
-            label(&mut out, "axis middle", before, BASE + 18.0, &format!("{tick:.0}"));
+            label(out, "axis middle", before, BASE + 18.0, &format!("{tick:.0}"));
         }
     }
-    label(&mut out, "axis middle", (LEFT + WIDE - RIGHT) / 2.0, BASE + 36.0, &escape(x_words));
-    label(&mut out, "axis", 4.0, 14.0, &escape(y_words));
-    let mut legend = String::from(r#"<p class="legend">"#);
-    for line in lines {
-        let points: Vec<String> =
-            line.points.iter().map(|&(px, py)| format!("{:.1},{:.1}", x(px), y(py))).collect();
+}
+
+fn draw_line(out: &mut String, line: &PlotLine, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) {
+    let PlotLine { name, colour, points } = line;
+    let places: Vec<String> = points.iter().map(|&(px, py)| format!("{:.1},{:.1}", x(px), y(py))).collect();
+    let places = places.join(" ");
+    let _ = write!(out, r#"<polyline class="curve" stroke="{colour}" points="{places}"/>"#);
+    for &(px, py) in points {
+        let words = escape(&format!("{name} at {px:.0}: {}", number(py)));
+        let (cx, cy) = (x(px), y(py));
         let _ = write!(
             out,
-            r#"<polyline class="curve" stroke="{}" points="{}"/>"#,
-            line.colour,
-            points.join(" ")
+            r#"<circle cx="{cx:.1}" cy="{cy:.1}" r="3" fill="{colour}"><title>{words}</title></circle>"#
         );
-        for &(px, py) in &line.points {
-            let words = format!("{} at {px:.0}: {}", line.name, number(py));
-            let _ = write!(
-                out,
-                r#"<circle cx="{:.1}" cy="{:.1}" r="3" fill="{}"><title>{}</title></circle>"#,
-                x(px),
-                y(py),
-                line.colour,
-                escape(&words)
-            );
-        }
-        let _ =
-            write!(legend, r#"<span><i style="background:{}"></i>{}</span>"#, line.colour, escape(line.name));
     }
-    let words = escape(&format!("{y_words} over {x_words}"));
-    format!(
-        r#"<svg class="figure" role="img" aria-label="{words}" viewBox="0 0 {WIDE} {HIGH}">{out}</svg>{legend}</p>"#
-    )
 }
 
 /// The next of 1, 2, 4, 5, 10, 20 … that is not below.
