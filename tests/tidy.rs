@@ -164,7 +164,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("test", &["criteria", "ledger", "tcp", "verdict"]),
             ("text", &["criteria", "findings", "table"]),
             ("join", &["criteria", "findings", "ledger", "test", "text"]),
-            ("store", &["ways"]),
+            ("store", &["table", "ways"]),
             ("listing", &["store", "table", "text"]),
             ("bench", &["stats", "store", "table"]),
             ("report", &["bench", "criteria", "findings", "stats", "table", "ways"]),

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use record::run::SCHEMA;
 use record::{Finding, Problem, Result, RunRecord, TestRecord};
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// A run that is being written.
@@ -71,23 +71,7 @@ impl RunWriter {
     /// # Errors
     /// Host problems when the directory or file cannot be made.
     pub fn create(root: &Path, mut record: RunRecord) -> Result<Self> {
-        fs::create_dir_all(root).map_err(|e| cannot("make the directory", root, &e))?;
-        let time = name_of_time(&record.begun)?;
-        let (directory, id) = (0..100)
-            .find_map(|_| {
-                let made = short_id().and_then(|random| {
-                    let id = format!("{time}-{random}");
-                    let directory = root.join(&id);
-                    fs::create_dir(&directory).map(|()| (directory, id))
-                });
-                match made {
-                    Err(e) if e.kind() == ErrorKind::AlreadyExists => None,
-                    made => Some(made.map_err(|e| cannot("make a run in", root, &e))),
-                }
-            })
-            .unwrap_or_else(|| {
-                Err(Problem::host(format!("cannot find an unused name in {}", root.display())))
-            })?;
+        let (directory, id) = new_directory(root, &record.begun, "a run")?;
         record.id = id;
         record.schema = SCHEMA.into();
         record.ended = None;
@@ -134,15 +118,14 @@ impl RunWriter {
         self.record.invalid.extend(invalid);
         let written = self.write();
         if written.is_ok() {
-            let head = file::Head::from(&self.record);
-            index::add(&self.root, RunSummary::new(&self.record.id, self.directory, head));
+            index::add(&self.root, &self.record.id);
         }
         (self.record, written)
     }
 
     fn write(&mut self) -> Result<()> {
         let bytes = file::encode(&self.record)?;
-        file::replace(&self.directory, &bytes).map_err(|e| {
+        replace(&self.directory, file::FILE, &bytes).map_err(|e| {
             let file = self.directory.join(file::FILE);
             let advice = "make room or choose another directory with --dir";
             cannot("write", &file, &e).help(format!("{}; {advice}", self.kept_words(&file)))
@@ -169,15 +152,47 @@ pub(crate) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Problem
     Problem::host(format!("cannot {what} {}: {error}", path.display())).remedy(error)
 }
 
+/// Makes a new directory below `root`, named after an RFC 3339 time and at random; its name comes along.
+pub(crate) fn new_directory(root: &Path, begun: &str, what: &str) -> Result<(PathBuf, String)> {
+    fs::create_dir_all(root).map_err(|e| cannot("make the directory", root, &e))?;
+    let time = name_of_time(begun)?;
+    for _ in 0..100 {
+        let made = short_id().and_then(|random| {
+            let id = format!("{time}-{random}");
+            let directory = root.join(&id);
+            fs::create_dir(&directory).map(|()| (directory, id))
+        });
+        match made {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map_err(|e| cannot(&format!("make {what} in"), root, &e)),
+        }
+    }
+    Err(Problem::host(format!("cannot find an unused name in {}", root.display())))
+}
+
+/// Writes a file beside the old one, forces it to the disk, and renames it over it.
+pub(crate) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let new = directory.join(format!("{name}.new"));
+    let replace = || {
+        let mut out = File::create(&new)?;
+        out.write_all(bytes)?;
+        out.sync_all()?;
+        fs::rename(&new, directory.join(name))
+    };
+    replace().inspect_err(|_| {
+        let _ = fs::remove_file(&new); // gives the space back; the old file is untouched either way
+    })
+}
+
 /// `20260102T030405Z` of an RFC 3339 time.
-pub(crate) fn name_of_time(begun: &str) -> Result<String> {
+fn name_of_time(begun: &str) -> Result<String> {
     let time: Timestamp =
         begun.parse().map_err(|e| Problem::input(format!("'{begun}' is not a time by RFC 3339: {e}")))?;
     Ok(time.strftime("%Y%m%dT%H%M%SZ").to_string())
 }
 
 /// Six random hexadecimal digits.
-pub(crate) fn short_id() -> std::io::Result<String> {
+fn short_id() -> std::io::Result<String> {
     let mut bytes = [0u8; 3];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -4,14 +4,14 @@
 //! again. After `kill -9` at any moment there is at most one torn line at the end; it is cut off when the benchmark goes
 //! on, and its cell runs again.
 
-use crate::store::{cannot, name_of_time, short_id, sync};
+use crate::store::{cannot, new_directory, replace, sync};
 use record::bench::{BenchHead, OfCell};
 use record::problem::json_words;
 use record::{Problem, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -52,36 +52,15 @@ where
     /// # Errors
     /// Host problems when something cannot be made.
     pub fn create(root: &Path, head: &mut BenchHead<R::Cell>) -> Result<Self> {
-        fs::create_dir_all(root).map_err(|e| cannot("make the directory", root, &e))?;
-        let time = name_of_time(&head.begun)?;
-        for _ in 0..100 {
-            let id = short_id().map_err(|e| cannot("read", Path::new("/dev/urandom"), &e))?;
-            head.id = format!("{time}-{id}");
-            let directory = root.join(&head.id);
-            match fs::create_dir(&directory) {
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(cannot("make a benchmark in", root, &e)),
-                Ok(()) => return Self::begin(root, directory, head),
-            }
-        }
-        Err(Problem::host(format!("cannot find an unused name in {}", root.display())))
-    }
-
-    fn begin(root: &Path, directory: PathBuf, head: &BenchHead<R::Cell>) -> Result<Self> {
+        let (directory, id) = new_directory(root, &head.begun, "a benchmark")?;
+        head.id = id;
         let bytes =
             serde_json::to_vec_pretty(head).map_err(|e| Problem::host(format!("cannot write JSON: {e}")))?;
         // The lines first: a directory with a head is whole.
         let lines = directory.join(CELLS);
         let file = OpenOptions::new().append(true).create_new(true).open(&lines);
         let file = file.map_err(|e| cannot("make", &lines, &e))?;
-        let (new, path) = (directory.join("bench.json.new"), directory.join(HEAD));
-        let write = || -> std::io::Result<()> {
-            let mut out = File::create(&new)?;
-            out.write_all(&bytes)?;
-            out.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(|e| cannot("write", &path, &e))?;
+        replace(&directory, HEAD, &bytes).map_err(|e| cannot("write", &directory.join(HEAD), &e))?;
         sync(&directory)?;
         sync(root)?;
         Ok(BenchWriter { directory, file, kind: PhantomData })

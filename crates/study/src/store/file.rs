@@ -11,7 +11,7 @@ use record::run::{PathVariant, SCHEMA, SCHEMA_1};
 use record::{Problem, Result, RunRecord};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -98,22 +98,6 @@ impl Head {
     }
 }
 
-impl From<&RunRecord> for Head {
-    fn from(run: &RunRecord) -> Head {
-        Head {
-            schema: run.schema.clone(),
-            begun: run.begun.clone(),
-            ended: run.ended.clone(),
-            label: run.label.clone(),
-            plan_name: run.plan_name.clone(),
-            topology_name: run.topology_name.clone(),
-            way: run.way.clone(),
-            tests: run.tests.iter().map(|test| Named { name: test.name.clone() }).collect(),
-            findings: run.findings.iter().map(|_| IgnoredAny).collect(),
-        }
-    }
-}
-
 fn check(schema: &str, file: &Path) -> Result<()> {
     if [SCHEMA, SCHEMA_1].contains(&schema) {
         return Ok(());
@@ -137,18 +121,4 @@ fn parse<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let mut decoder = zstd::Decoder::new(bytes.as_slice()).map_err(|e| damaged(&e))?.take(MOST_BYTES);
     decoder.read_to_end(&mut text).map_err(|e| damaged(&e))?;
     serde_json::from_slice(&text).map_err(|e| damaged(&e))
-}
-
-/// Writes the record beside the old one, forces it to the disk, and renames it over it.
-pub(super) fn replace(directory: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let new = directory.join(NEW);
-    let replace = || {
-        let mut out = File::create(&new)?;
-        out.write_all(bytes)?;
-        out.sync_all()?;
-        fs::rename(&new, directory.join(FILE))
-    };
-    replace().inspect_err(|_| {
-        let _ = fs::remove_file(&new); // gives the space back; the old record is untouched either way
-    })
 }

@@ -9,8 +9,9 @@
 //!
 //! **Price.** A list still asks the file system for every record (`stat`), some microseconds each.
 
-use super::file::{self, Head};
+use super::file::{self, Head, Named};
 use super::{RunSummary, cannot};
+use crate::table::grouped;
 use record::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -147,11 +148,11 @@ pub fn list(root: &Path) -> Result<Vec<RunSummary>> {
 }
 
 /// Puts a run that has just ended into the index, so that the next list need not read it.
-pub(super) fn add(root: &Path, run: RunSummary) {
-    let file = run.directory.join(file::FILE);
+pub(super) fn add(root: &Path, id: &str) {
+    let file = root.join(id).join(file::FILE);
     if let Some(stamp) = Stamp::of(&file) {
         let mut index = Index::read(root);
-        index.lines.insert(run.id.clone(), Line { stamp, run });
+        index.lines.insert(id.into(), Line { stamp, run: RunSummary::read(id, &file) });
         index.write(root);
     }
 }
@@ -159,33 +160,27 @@ pub(super) fn add(root: &Path, run: RunSummary) {
 impl RunSummary {
     /// Reads the record.
     fn read(id: &str, file: &Path) -> RunSummary {
-        let directory = file.parent().unwrap_or(file).to_owned();
-        match Head::load(file) {
-            Ok(head) => RunSummary::new(id, directory, head),
-            Err(problem) => RunSummary {
-                id: id.into(),
-                directory,
-                broken: Some(problem.to_string()),
-                ..RunSummary::default()
-            },
-        }
-    }
-
-    /// From what was read or written.
-    pub(super) fn new(id: &str, directory: PathBuf, head: Head) -> RunSummary {
-        let mut names: Vec<String> = vec![];
-        let (tests, findings) = (head.tests.len(), head.findings.len());
-        for test in head.tests {
-            if !names.contains(&test.name) {
-                names.push(test.name);
+        let (id, directory) = (id.to_owned(), file.parent().unwrap_or(file).to_owned());
+        let head = match Head::load(file) {
+            Ok(head) => head,
+            Err(problem) => {
+                return RunSummary {
+                    id,
+                    directory,
+                    broken: Some(problem.to_string()),
+                    ..RunSummary::default()
+                };
             }
-        }
+        };
+        let (tests, findings) = (head.tests.len(), head.findings.len());
+        let same = |one: &Named, other: &Named| one.name == other.name;
+        let names = grouped(head.tests, same).into_iter().map(|mut tests| tests.swap_remove(0).name);
         let path = match &head.way {
             Some(way) => crate::ways::title(&way.name, way.offload.as_deref()),
             None => head.topology_name,
         };
         RunSummary {
-            id: id.into(),
+            id,
             directory,
             begun: head.begun,
             ended: head.ended,
@@ -193,7 +188,7 @@ impl RunSummary {
             plan: head.plan_name,
             path,
             tests,
-            names,
+            names: names.collect(),
             findings,
             broken: None,
         }
