@@ -6,7 +6,7 @@
 //!
 //! **Why.** One more kind is its own file and a row in either table. A place that names a kind would have to be found again.
 //!
-//! **Price.** A row must say every fact, also those that are the same for most.
+//! **Price.** What a row does not say is what most kinds are, so whoever adds one reads the usual row as well.
 
 use crate::spec::Rate;
 use serde::{Deserialize, Serialize};
@@ -92,6 +92,21 @@ pub struct KindFacts {
     pub takes: &'static [Takes],
 }
 
+/// What is true of most kinds, and of each whose row says nothing else.
+const USUAL: KindFacts = KindFacts {
+    kind: TrafficKind::UdpStream,
+    name: "",
+    about: "",
+    transport: Transport::Udp,
+    shape: Shape::OneWay,
+    by_port: false,
+    kernel_answers: false,
+    sizes: [64, 64],
+    gentle_rate: None,
+    unpaced: "as fast as possible",
+    takes: &[],
+};
+
 /// The table, in the order of [`TrafficKind`].
 pub const KINDS: &[KindFacts] = &[
     KindFacts {
@@ -100,25 +115,16 @@ pub const KINDS: &[KindFacts] = &[
         about: "bulk bytes over TCP, one direction",
         transport: Transport::Tcp,
         shape: Shape::Bytes,
-        by_port: false,
-        kernel_answers: false,
         sizes: [0, 0],
-        gentle_rate: None,
-        unpaced: "as fast as possible",
         takes: &[Takes::Streams],
+        ..USUAL
     },
     KindFacts {
         kind: TrafficKind::UdpStream,
         name: "udp-stream",
         about: "datagrams over UDP, one direction",
-        transport: Transport::Udp,
-        shape: Shape::OneWay,
-        by_port: false,
-        kernel_answers: false,
-        sizes: [64, 64],
-        gentle_rate: None,
-        unpaced: "as fast as possible",
         takes: &[Takes::Segmentation],
+        ..USUAL
     },
     KindFacts {
         kind: TrafficKind::TcpRr,
@@ -126,25 +132,18 @@ pub const KINDS: &[KindFacts] = &[
         about: "one request, one response, over one TCP connection",
         transport: Transport::Tcp,
         shape: Shape::RoundTrip,
-        by_port: false,
-        kernel_answers: false,
-        sizes: [64, 64],
-        gentle_rate: None,
         unpaced: "one at a time",
         takes: &[Takes::Response],
+        ..USUAL
     },
     KindFacts {
         kind: TrafficKind::UdpRr,
         name: "udp-rr",
         about: "one request, one response, over UDP",
-        transport: Transport::Udp,
         shape: Shape::RoundTrip,
-        by_port: false,
-        kernel_answers: false,
-        sizes: [64, 64],
-        gentle_rate: None,
         unpaced: "one at a time",
         takes: &[Takes::Response],
+        ..USUAL
     },
     KindFacts {
         kind: TrafficKind::Ping,
@@ -152,26 +151,20 @@ pub const KINDS: &[KindFacts] = &[
         about: "ICMP echo",
         transport: Transport::Icmp,
         shape: Shape::RoundTrip,
-        by_port: false,
         kernel_answers: true,
         sizes: [56, 56],
         gentle_rate: Some(Rate::MessagesPerSecond(10.0)),
         unpaced: "flood",
-        takes: &[],
+        ..USUAL
     },
     KindFacts {
         kind: TrafficKind::Frames,
         name: "frames",
         about: "UDP datagrams as raw frames, one direction, by ports",
-        transport: Transport::Udp,
-        shape: Shape::OneWay,
         by_port: true,
-        kernel_answers: false,
         // The shortest that carry a message.
         sizes: [60, 80],
-        gentle_rate: None,
-        unpaced: "as fast as possible",
-        takes: &[],
+        ..USUAL
     },
 ];
 
