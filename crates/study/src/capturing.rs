@@ -14,6 +14,7 @@
 
 use crate::ledger::{NIC, Window};
 use record::capture::{CaptureAccount, CaptureReading, CaptureReport, CaptureSeen, QueueCount};
+use record::delta::sum;
 use record::snapshot::{Counters, LinkSample};
 use record::{Delta, NamedCount, PlaceDrop, drop};
 
@@ -44,15 +45,11 @@ fn account(report: &CaptureReport, seen: &CaptureSeen) -> CaptureAccount {
         }
         Ok(total) => {
             let explained = [report.captured, report.after, report.filtered.unwrap_or(0), account.lost];
-            account.residual = Some((total as i64).saturating_sub_unsigned(sum(explained.into_iter())));
+            account.residual = Some((total as i64).saturating_sub_unsigned(sum(explained)));
             String::new()
         }
     };
     account
-}
-
-fn sum(counts: impl Iterator<Item = u64>) -> u64 {
-    counts.fold(0u64, u64::saturating_add)
 }
 
 /// The four readings in their order, or why one of them says nothing of the interface.

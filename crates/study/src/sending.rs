@@ -11,6 +11,7 @@
 //! taken off, and are the uncertainty.
 
 use crate::ledger::{self, LedgerInput, Ports, WitnessInput};
+use record::delta::sum;
 use record::send::{SendLedger, SendReport, SendSeen};
 use record::snapshot::{LinkSample, QdiscSample};
 use record::traffic::Settings;
@@ -35,19 +36,14 @@ pub fn close(report: &mut SendReport, seen: &SendSeen) {
         }
     }
     frames.drops.retain(|drop| drop.count > 0);
-    let booked = sum([frames.transmitted, frames.queued]
-        .into_iter()
-        .chain(frames.drops.iter().map(|drop| drop.count)));
-    frames.residual = sum([frames.asked, frames.duplicated].into_iter()).wrapping_sub(booked) as i64;
+    let dropped = sum(frames.drops.iter().map(|drop| drop.count));
+    let booked = sum([frames.transmitted, frames.queued, dropped]);
+    frames.residual = sum([frames.asked, frames.duplicated]).wrapping_sub(booked) as i64;
     if frames.residual < 0 {
         notes.push(others(frames.residual.unsigned_abs()));
     }
     let seconds = report.seconds;
     report.frames_per_second = if seconds > 0.0 { frames.transmitted as f64 / seconds } else { 0.0 };
-}
-
-fn sum(counts: impl Iterator<Item = u64>) -> u64 {
-    counts.fold(0u64, u64::saturating_add)
 }
 
 fn others(more: u64) -> String {
@@ -170,7 +166,7 @@ fn stations(frames: &SendLedger, seen: &SendSeen) -> Vec<Station> {
     let hop = Hop { node: node.clone(), role: NodeRole::Sender, ingress: None, egress, bridge: None };
     let path = Path { forward: vec![hop], ..Path::default() };
     let sender = EndReport {
-        attempted: frames.offered.saturating_add(frames.duplicated),
+        attempted: sum([frames.offered, frames.duplicated]),
         sent: frames.accepted,
         port_drops: seen.port_drops.clone(),
         settings: Settings { bypasses_qdisc: seen.bypasses_qdisc, ..Settings::default() },

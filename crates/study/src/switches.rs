@@ -1,6 +1,7 @@
 //! What a switch's own counters say of a test.
 
 use crate::ledger::table_misses;
+use record::delta::sum;
 use record::snapshot::SwitchSample;
 use record::{Delta, Finding, Severity, Snapshot};
 
@@ -15,9 +16,7 @@ pub fn findings(test: &str, before: &Snapshot, after: &Snapshot) -> Vec<Finding>
 }
 
 fn of_switch(test: &str, node: &str, before: &SwitchSample, after: &SwitchSample) -> Vec<Finding> {
-    let received = |sample: &SwitchSample| {
-        sample.ports.iter().fold(0u64, |sum, port| sum.saturating_add(port.rx_frames))
-    };
+    let received = |sample: &SwitchSample| sum(sample.ports.iter().map(|port| port.rx_frames));
     let came = Delta::of(received(before), received(after));
     let by_rules = Delta::of(before.to_controller, after.to_controller);
     let by_buckets = Delta::of(before.buckets_to_controller, after.buckets_to_controller);

@@ -21,6 +21,7 @@ use crate::test::{self, Evidence};
 use crate::text::printable;
 use belong::{Ends, SeenMessages};
 use record::capture::{CaptureReport, StreamCount};
+use record::delta::sum;
 use record::half::{Half, JOIN_SCHEMA, JoinEnd, JoinReport, SentHalf};
 use record::run::SCHEMA;
 use record::spec::Rate;
@@ -289,13 +290,13 @@ fn sender(ends: &Ends) -> EndReport {
 
 fn receiver(ends: &Ends, stream: &SeenMessages, latency: Option<Latency>) -> EndReport {
     let report = ends.captured;
-    let sum = |of: fn(&StreamCount) -> u64| total(stream, of);
-    let late = sum(|stream| stream.too_old);
+    let total = |of: fn(&StreamCount) -> u64| total(stream, of);
+    let late = total(|stream| stream.too_old);
     let mut notes = report.notes.clone();
     if late > 0 {
         notes.push(format!("{late} messages came so late that nobody can tell whether they came before"));
     }
-    let untimed = sum(|stream| stream.untimed);
+    let untimed = total(|stream| stream.untimed);
     if latency.is_some() && untimed > 0 {
         notes.push(format!("{untimed} messages could not be timed"));
     }
@@ -305,11 +306,11 @@ fn receiver(ends: &Ends, stream: &SeenMessages, latency: Option<Latency>) -> End
     EndReport {
         begun_ns: ends.sending.begun_ns,
         ended_ns: ends.sending.ended_ns,
-        received: sum(|stream| stream.seen),
-        unique: sum(|stream| stream.unique),
-        received_bytes: sum(|stream| stream.bytes),
-        duplicates: sum(|stream| stream.duplicates),
-        reordered: sum(|stream| stream.reordered.unwrap_or(0)),
+        received: total(|stream| stream.seen),
+        unique: total(|stream| stream.unique),
+        received_bytes: total(|stream| stream.bytes),
+        duplicates: total(|stream| stream.duplicates),
+        reordered: total(|stream| stream.reordered.unwrap_or(0)),
         port_drops: report.drops.iter().filter(of_port).cloned().collect(),
         latency,
         settings: Settings {
@@ -325,7 +326,7 @@ fn receiver(ends: &Ends, stream: &SeenMessages, latency: Option<Latency>) -> End
 
 /// A count of all flows of the stream. The halves come from files, so nothing is believed to be small.
 fn total(stream: &SeenMessages, of: fn(&StreamCount) -> u64) -> u64 {
-    stream.counts.iter().fold(0, |sum, count| sum.saturating_add(of(count)))
+    sum(stream.counts.iter().map(|count| of(count)))
 }
 
 /// What of the interface's received frames were the test's: all that the capture did not see to be others'.
@@ -364,11 +365,7 @@ fn arrival(report: &CaptureReport, stream: &SeenMessages) -> Arrival {
             // Frames that nobody looked at may have been anybody's.
             let anybody = if others > 0 { lost.saturating_add(after) } else { 0 };
             let arrived = received.saturating_sub(others);
-            Arrival {
-                arrived: Ok((arrived, arrived)),
-                doubt: account.uncertainty.saturating_add(anybody),
-                after,
-            }
+            Arrival { arrived: Ok((arrived, arrived)), doubt: sum([account.uncertainty, anybody]), after }
         }
     }
 }

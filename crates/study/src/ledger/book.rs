@@ -6,6 +6,7 @@ use super::unit::{DISCOVERY, Discovery, Seen, Unit};
 use super::visit::{Place, Spot, Visit};
 use super::window::{LinkPair, MOST, Window, difference};
 use super::{LedgerInput, by_family};
+use record::delta::sum;
 use record::snapshot::QdiscSample;
 use record::{DropSource, NodeRole, drop};
 use std::collections::BTreeMap;
@@ -292,22 +293,16 @@ fn fragments(test: &Window, input: &LedgerInput, hops: &[record::Hop]) -> u64 {
 
 /// What the kernels of all nodes sent by themselves over IPv6.
 fn discovery(test: &Window) -> Discovery {
-    let mut sum = Discovery::default();
-    for node in test.after.nodes.keys() {
-        for (name, bytes) in DISCOVERY {
-            let frames = test.protocol(node, name).unwrap_or(0);
-            sum.frames = sum.frames.saturating_add(frames).min(MOST);
-            sum.bytes = sum.bytes.saturating_add(frames.saturating_mul(bytes)).min(MOST);
-        }
-    }
-    sum
+    let of_node =
+        |node: &String| DISCOVERY.map(|(name, bytes)| (test.protocol(node, name).unwrap_or(0), bytes));
+    let sent: Vec<(u64, u64)> = test.after.nodes.keys().flat_map(of_node).collect();
+    let bytes = sent.iter().map(|(frames, bytes)| frames.saturating_mul(*bytes));
+    Discovery { frames: sum(sent.iter().map(|(frames, _)| *frames)).min(MOST), bytes: sum(bytes).min(MOST) }
 }
 
 /// Frames in queues and backlogs of the second snapshot, beyond those of the first.
 fn unsettled(test: &Window) -> u64 {
-    let backlog = |snapshot: &record::Snapshot| {
-        snapshot.softnet.iter().fold(0u64, |sum, row| sum.saturating_add(row.backlog))
-    };
+    let backlog = |snapshot: &record::Snapshot| sum(snapshot.softnet.iter().map(|row| row.backlog));
     backlog(test.after).saturating_sub(backlog(test.before)).min(MOST)
 }
 

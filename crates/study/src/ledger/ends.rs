@@ -9,6 +9,7 @@ use super::sockets::most_waiting;
 use super::station::{Claim, Counts, Station, suspicious};
 use super::visit::{Place, SocketView, Spot, Visit};
 use super::window::{MOST, difference};
+use record::delta::sum;
 use record::unit::count;
 use record::{DropSource, EndReport, NodeRole, StationKind, drop};
 
@@ -106,8 +107,7 @@ pub fn delivered(book: &Readings, entered: u64, node: &str) -> Option<(u64, u64)
 fn merged(book: &Readings, node: &str, buffers: u64) -> u64 {
     let names = ["NoECTPkts", "ECT0Pkts", "ECT1Pkts"]
         .map(|name| (format!("IpExt.In{name}"), format!("Ip6.Ip6In{name}")));
-    let count =
-        names.iter().filter_map(|(v4, v6)| book.protocol(node, v4, v6)).fold(0u64, u64::saturating_add);
+    let count = sum(names.iter().filter_map(|(v4, v6)| book.protocol(node, v4, v6)));
     let most = if book.input.spec.gro { book.unit.per_buffer.max(MOST_MERGED) } else { book.unit.per_buffer };
     if count == 0 || buffers == 0 { most } else { count.div_ceil(buffers).clamp(1, most) }
 }
@@ -135,11 +135,7 @@ fn in_datagrams(mut socket: SocketView, book: &Readings, entered: u64) -> Socket
     if !book.input.spec.gro || socket.full == 0 {
         return socket;
     }
-    let besides = socket
-        .reads
-        .saturating_add(socket.memory)
-        .saturating_add(socket.checksum)
-        .saturating_add(socket.refused);
+    let besides = sum([socket.reads, socket.memory, socket.checksum, socket.refused]);
     let missing = entered.saturating_sub(besides);
     let merged = if book.unit.per_buffer > 1 { book.unit.per_buffer } else { MOST_MERGED };
     let buffers = socket.full;
@@ -157,7 +153,7 @@ pub fn socket_view(book: &Readings, (node, end, port): (&str, &EndReport, u16), 
     let rcvbuf = udp("Udp.RcvbufErrors", "Ip6.Udp6RcvbufErrors");
     let at_most = rcvbuf.unwrap_or(MOST);
     let errors = udp("Udp.InErrors", "Ip6.Udp6InErrors").unwrap_or(0);
-    let known = rcvbuf.unwrap_or(0).saturating_add(memory).saturating_add(checksum);
+    let known = sum([rcvbuf.unwrap_or(0), memory, checksum]);
     let refused = if rcvbuf.is_some() { errors.saturating_sub(known) } else { 0 };
     let sockets = if port == 0 { vec![] } else { book.test.sockets(node, port) };
     let sampled = sockets
@@ -172,13 +168,11 @@ pub fn socket_view(book: &Readings, (node, end, port): (&str, &EndReport, u16), 
         (None, Some(rcvbuf)) => (rcvbuf, "Udp RcvbufErrors counted"),
         (None, None) => (0, "nothing counted"),
     };
-    let room = sockets
-        .iter()
-        .fold(0u64, |sum, (_, after)| sum.saturating_add(most_waiting(book, after.receive_queue_bytes)));
+    let room = sum(sockets.iter().map(|(_, after)| most_waiting(book, after.receive_queue_bytes)));
     // The end told its count when it stopped reading; what the socket has counted since came too late.
-    let in_all = sockets.iter().fold(0u64, |sum, (_, after)| sum.saturating_add(after.drops));
+    let in_all = sum(sockets.iter().map(|(_, after)| after.drops));
     let since = end.socket_drops.map_or(0, |own| in_all.saturating_sub(own));
-    let by_application = end.received.saturating_add(end.foreign);
+    let by_application = sum([end.received, end.foreign]);
     let by_kernel = udp("Udp.InDatagrams", "Ip6.Udp6InDatagrams").filter(|_| !book.input.spec.gro);
     let evidence = format!("{source} {} with SO_RCVBUF {}", count(full), count(end.settings.receive_buffer));
     let socket = SocketView {
@@ -201,7 +195,7 @@ pub const UDP_IN: Station = Station {
     left: |book, at, _| {
         let known = book.test.node(at.node).and(at.socket.as_ref());
         let socket = known.ok_or_else(|| format!("{} is not in both snapshots", at.node))?;
-        let reached = socket.reads.saturating_add(socket.full).saturating_add(socket.late);
+        let reached = sum([socket.reads, socket.full, socket.late]);
         Ok(Left::exactly(reached, 0))
     },
     claims: &[

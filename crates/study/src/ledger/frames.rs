@@ -19,6 +19,7 @@ use super::sockets::waiting;
 use super::station::{Claim, Counts, Station, suspicious};
 use super::visit::{Place, Spot, Visit};
 use super::window::MOST;
+use record::delta::sum;
 use record::{DropSource, NodeRole, PortKind, StationKind, drop};
 
 /// From what the application tried to send to what it handed to the kernel, which also counts what it dropped
@@ -28,8 +29,8 @@ pub const APP_SEND: Station = Station {
     when: |book, _| book.input.spec.kind.is_by_port(),
     left: |_, at, _| {
         let behind = at.end.port_drops.iter().filter(|drop| drop.is_counted_below());
-        let behind = behind.fold(0u64, |sum, drop| sum.saturating_add(drop.count));
-        Ok(Left::exactly(at.end.sent.saturating_add(behind), 0))
+        let accepted = sum(behind.map(|drop| drop.count).chain([at.end.sent]));
+        Ok(Left::exactly(accepted, 0))
     },
     claims: &[Claim::By(&[drop::SEND], |_, gap, at| {
         for drop in at.end.port_drops.iter().filter(|drop| !drop.is_counted_below()) {
@@ -148,9 +149,9 @@ fn after_end(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     }
     let ingress = at.ingress.unwrap_or_default();
     let told = at.end.port_drops.iter().filter(|drop| drop.place == "socket");
-    let told = told.fold(0u64, |sum, drop| sum.saturating_add(drop.count));
+    let told = sum(told.map(|drop| drop.count));
     let sockets = book.test.packet_sockets(at.node, ingress, |owner| owner == "receiver");
-    let in_all = sockets.iter().fold(0u64, |sum, (_, drops)| sum.saturating_add(*drops));
+    let in_all = sum(sockets.iter().map(|(_, drops)| *drops));
     let late = in_all.saturating_sub(told).min(MOST);
     let evidence = "the socket counted them when its reader had ended";
     gap.claim(drop::AFTER_END, late, DropSource::Counter, evidence);
@@ -167,7 +168,7 @@ pub fn mark_unseen(chain: &mut Chain, book: &mut Readings) {
         in_pages &= draft.station.kind != StationKind::IpForward;
         let own = matches!(draft.station.kind, StationKind::AppSend | StationKind::AppReceive);
         draft.unseen |= draft.station.kind == StationKind::Tap || (in_pages && !own);
-        let drops = draft.station.drops.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
+        let drops = sum(draft.station.drops.iter().map(|drop| drop.count));
         unconfirmed +=
             if draft.unseen && draft.station.kind != StationKind::Tap { drops.min(MOST) } else { 0 };
     }

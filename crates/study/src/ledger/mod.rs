@@ -32,6 +32,7 @@ mod witness;
 use book::Readings;
 use chain::Chain;
 pub(crate) use frames::NIC;
+use record::delta::sum;
 use record::ledger::WitnessDrop;
 use record::{EndReport, Hop, Ledger, NamedCount, NodeRole, Path, Snapshot, TestSpec, Witness};
 use station::Station;
@@ -228,7 +229,7 @@ fn by_family<'n>(spec: &TestSpec, v4: &'n str, v6: &'n str) -> &'n str {
 
 /// Sum of named counts.
 fn total(counts: &[NamedCount]) -> u64 {
-    counts.iter().fold(0u64, |sum, named| sum.saturating_add(named.count)).min(MOST)
+    sum(counts.iter().map(|named| named.count)).min(MOST)
 }
 
 /// True for kinds whose frames are ICMP echo.

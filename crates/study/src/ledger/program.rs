@@ -20,6 +20,7 @@ use super::switch;
 use super::unit::Seen;
 use super::visit::{Place, Spot, Visit};
 use super::window::difference;
+use record::delta::sum;
 use record::snapshot::DirectionSample;
 use record::{DropSource, NodeRole, PlaceDrop, StationKind, drop};
 
@@ -158,10 +159,8 @@ fn port_losses(
 
 /// Buffers that did not fit into the sockets of a port, as the port says.
 fn told_of_sockets(before: &[PlaceDrop], after: &[PlaceDrop]) -> u64 {
-    let of_sockets = |drops: &[PlaceDrop]| {
-        let drops = drops.iter().filter(|drop| drop.place == "socket");
-        drops.fold(0u64, |sum, drop| sum.saturating_add(drop.count))
-    };
+    let of_sockets =
+        |drops: &[PlaceDrop]| sum(drops.iter().filter(|drop| drop.place == "socket").map(|drop| drop.count));
     difference(of_sockets(before), of_sockets(after)).unwrap_or(0)
 }
 

@@ -8,6 +8,7 @@ use super::book::Readings;
 use super::gap::Gap;
 use super::visit::Visit;
 use super::window::MOST;
+use record::delta::sum;
 use record::drop;
 use record::snapshot::PacketSocketSample;
 use record::unit::count;
@@ -18,7 +19,7 @@ const LEAST_OVERHEAD: u64 = 256;
 /// interface, and datagrams that may still wait there.
 pub fn at_sockets(book: &Readings, at: &Visit) -> (u64, u64) {
     let sockets = sockets(book, at);
-    let dropped = sockets.iter().fold(0u64, |sum, (_, drops)| sum.saturating_add(*drops));
+    let dropped = sum(sockets.iter().map(|(_, drops)| *drops));
     (dropped.min(MOST), waiting(book, &sockets))
 }
 
@@ -54,7 +55,7 @@ fn hands_on(owner: &str) -> bool {
 /// The most datagrams that can wait in packet sockets.
 pub fn waiting(book: &Readings, sockets: &[(&PacketSocketSample, u64)]) -> u64 {
     let waiting = |socket: &PacketSocketSample| most_waiting(book, socket.receive_queue_bytes);
-    sockets.iter().fold(0u64, |sum, (socket, _)| sum.saturating_add(waiting(socket))).min(MOST)
+    sum(sockets.iter().map(|(socket, _)| waiting(socket))).min(MOST)
 }
 
 /// The most datagrams that can wait in so many bytes of a socket's memory.

@@ -5,6 +5,7 @@
 //! and unknown too, so that nothing that follows can overflow.
 
 use record::Snapshot;
+use record::delta::sum;
 use record::snapshot::{
     Counters, FilterSample, LinkSample, NodeSnapshot, PacketSocketSample, QdiscSample, SocketSample,
     SoftnetRow,
@@ -89,7 +90,7 @@ impl<'a> Window<'a> {
                 Some((after.cpu, difference(before.dropped, after.dropped).filter(|&n| n > 0)?))
             })
             .collect();
-        (per_cpu.iter().fold(0u64, |sum, &(_, n)| sum.saturating_add(n)).min(MOST), per_cpu)
+        (sum(per_cpu.iter().map(|&(_, n)| n)).min(MOST), per_cpu)
     }
 
     /// What a counter of the receive loops moved by on all CPUs that both sides know; none where that is unknown.
@@ -100,7 +101,7 @@ impl<'a> Window<'a> {
         });
         let moved: Option<Vec<u64>> = moved.collect();
         let moved = moved.filter(|moved| !moved.is_empty())?;
-        Some(moved.into_iter().fold(0u64, u64::saturating_add).min(MOST))
+        Some(sum(moved).min(MOST))
     }
 
     /// Sockets of a node on a local port, on the later side with the earlier side where it existed.

@@ -8,6 +8,7 @@
 use super::WitnessInput;
 use super::chain::Draft;
 use super::station::Counts;
+use record::delta::sum;
 use record::drop::{DropName, Fate};
 use record::ledger::WitnessDrop;
 use record::{Drop, DropSource, NamedCount, Witness, WitnessStatus, drop};
@@ -38,8 +39,7 @@ pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: Option<&str>, 
         let passes_here = programs.contains(&seen.node.as_str());
         (!ends_here && !passes_here) || of_link || (passes_here && is(&[drop::QDISC_FULL]))
     };
-    let all =
-        |details: &[WitnessDrop]| details.iter().fold(0u64, |sum, seen| sum.saturating_add(seen.frames));
+    let all = |details: &[WitnessDrop]| sum(details.iter().map(|seen| seen.frames));
     let before = all(details);
     details.retain(in_front);
     before.saturating_sub(all(details))
@@ -132,8 +132,8 @@ pub fn judge(drafts: &[Draft], input: &WitnessInput) -> Witness {
     };
     let mut by_reason: BTreeMap<&str, u64> = BTreeMap::new();
     for seen in details {
-        let sum = by_reason.entry(&seen.reason).or_default();
-        *sum = sum.saturating_add(seen.frames);
+        let all = by_reason.entry(&seen.reason).or_default();
+        *all = all.saturating_add(seen.frames);
     }
     let disagreement = disagreements(drafts, details, lost);
     let named: u64 = drafts.iter().flat_map(|draft| &draft.station.drops).map(|drop| drop.count).sum();
@@ -168,56 +168,57 @@ pub fn judge(drafts: &[Draft], input: &WitnessInput) -> Witness {
 
 fn disagreements(drafts: &[Draft], details: &[WitnessDrop], lost: u64) -> Vec<String> {
     let mut purse = Unclaimed::new(details);
-    let mut sentences = vec![];
     let noise = |node: &str, count: u64| {
         let uncertain = drafts.iter().filter(|draft| draft.station.node == node);
         let uncertain = uncertain.map(|draft| draft.station.uncertainty).max().unwrap_or(0);
-        uncertain.max(count / 100).saturating_add(lost)
+        sum([uncertain.max(count / 100), lost])
     };
+    let mut sentences = not_seen(drafts, &mut purse, &noise);
+    sentences.extend(not_named(drafts, &purse, &noise));
+    sentences
+}
+
+/// Takes what the stations name out of what the witness counted; what it did not see of it.
+fn not_seen(drafts: &[Draft], purse: &mut Unclaimed, noise: &dyn Fn(&str, u64) -> u64) -> Vec<String> {
+    let mut sentences = vec![];
     for draft in drafts {
-        for drop in draft.station.drops.iter().filter(|drop| !invisible(drop)) {
-            if drop.source == DropSource::Witness {
-                continue;
-            }
-            if draft.unseen {
-                purse.take(seen_at(draft, &drop.name), &drop.name, drop.count);
-                continue;
-            }
+        let station = &draft.station;
+        let visible = station.drops.iter().filter(|drop| !invisible(drop));
+        for drop in visible.filter(|drop| drop.source != DropSource::Witness) {
             let held = if drop.name == drop::NEIGHBOUR_UNRESOLVED { HELD } else { 0 };
             let later = if draft.fragmented { drop.count } else { 0 }; // all may have been later fragments
             let unseen = purse.take(seen_at(draft, &drop.name), &drop.name, drop.count);
-            if unseen > noise(&draft.station.node, drop.count).saturating_add(held).saturating_add(later) {
-                let station = &draft.station;
+            if !draft.unseen && unseen > sum([noise(&station.node, drop.count), held, later]) {
                 sentences.push(format!(
-                    "{} of {} at {} of node {} were not seen by the witness",
-                    unseen, drop.name, station.station, station.node
+                    "{unseen} of {} at {} of node {} were not seen by the witness",
+                    drop.name, station.station, station.node
                 ));
             }
         }
     }
+    sentences
+}
+
+/// What the witness counted more than the stations name.
+fn not_named(drafts: &[Draft], purse: &Unclaimed, noise: &dyn Fn(&str, u64) -> u64) -> Vec<String> {
     let mut more: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
     for (seen, _, left) in &purse.details {
         let sums = more.entry((&seen.node, &seen.reason)).or_default();
-        *sums = (sums.0.saturating_add(*left), sums.1.saturating_add(seen.frames));
+        *sums = (sum([sums.0, *left]), sum([sums.1, seen.frames]));
     }
     // What is left of a datagram that lost a fragment elsewhere dies later, or at the end, and is named where it lost that.
     let orphans = |node: &str| {
         let elsewhere = drafts.iter().filter(|draft| draft.fragmented && draft.station.node != node);
-        let drops = elsewhere.flat_map(|draft| &draft.station.drops);
-        drops.fold(0u64, |sum, drop| sum.saturating_add(drop.count))
+        sum(elsewhere.flat_map(|draft| &draft.station.drops).map(|drop| drop.count))
     };
-    for ((node, reason), (left, seen)) in more {
+    let unnamed = |((node, reason), (left, seen)): ((&str, &str), (u64, u64))| {
         // What a witness-named drop took under another name is spent already.
         let here = drafts.iter().filter(|draft| nodes(draft).contains(&Some(node)));
         let spent = here.flat_map(|draft| &draft.by_witness).filter(|(named, _)| named == reason);
-        let spent: u64 = spent.map(|(_, count)| count).sum();
-        let left = left.saturating_sub(spent);
+        let left = left.saturating_sub(spent.map(|(_, count)| count).sum());
         let probes = if reason.starts_with("NEIGH_") { PROBES } else { 0 };
-        if left > noise(node, seen).saturating_add(probes).saturating_add(orphans(node)) {
-            sentences.push(format!(
-                "the witness saw {left} more of {reason} at node {node} than the stations name"
-            ));
-        }
-    }
-    sentences
+        (left > sum([noise(node, seen), probes, orphans(node)]))
+            .then(|| format!("the witness saw {left} more of {reason} at node {node} than the stations name"))
+    };
+    more.into_iter().filter_map(unnamed).collect()
 }
