@@ -75,7 +75,7 @@ pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
         let switch = Switch::start(config)?;
         output.note(&format!("switch {} ({:#018x})", config.name, config.dpid));
         for port in &switch.opened {
-            output.note(&format!("  port {:<10} {}", name_of(port.number.0), port.uri));
+            output.note(&format!("  port {:<10} {}", port.number.to_string(), port.uri));
         }
         for said in &switch.queues.said {
             output.note(&format!("  {said}"));
@@ -143,10 +143,6 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     Ok(vec![config])
 }
 
-fn name_of(number: u32) -> String {
-    if number == flow::PortNo::LOCAL.0 { "LOCAL".into() } else { number.to_string() }
-}
-
 fn words(switch: &str, say: &SwitchNotice) -> String {
     match say {
         SwitchNotice::Up { who, version } => {
@@ -156,7 +152,7 @@ fn words(switch: &str, say: &SwitchNotice) -> String {
         SwitchNotice::Unreachable { who, why } => {
             format!("{switch}: cannot reach {who}: {why}; trying again")
         }
-        SwitchNotice::Port { port, what } => format!("{switch}: port {}: {what}", name_of(port.0)),
+        SwitchNotice::Port { port, what } => format!("{switch}: port {}: {what}", port),
         SwitchNotice::Refused { who, why } => format!("{switch}: {who} was refused: {why}"),
     }
 }
@@ -197,7 +193,7 @@ fn port(config: &SwitchConfig, switch: &Switch, opened: &Opened) -> (impl Serial
         (opened.uri.clone(), opened.settings.clone(), switch.dropped(opened.number));
     let line = match dropped {
         0 => String::new(),
-        _ => format!("{}: port {} dropped {}\n", config.name, name_of(number), many(dropped, "frame")),
+        _ => format!("{}: port {} dropped {}\n", config.name, opened.number, many(dropped, "frame")),
     };
     (object! { number, uri, settings, dropped, queues }, line)
 }

@@ -13,7 +13,6 @@ use load::conversation::controller::{self, NoObserver};
 use load::send::pace;
 use load::{AgentLink, Outcome};
 use record::kind::{KINDS, Shape, TrafficKind};
-use record::ledger::NamedCount;
 use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
 use record::{Delta, Latency, Problem, Rate, Result, TestSpec};
@@ -282,9 +281,7 @@ impl Meter {
         let now = (Instant::now(), linux::observe::traffic::bytes(&self.interface)?);
         let (then, before) = self.last.replace(now)?;
         let seconds = (now.0 - then).as_secs_f64().max(1e-3);
-        let rate = |before: u64, now: u64| {
-            Delta::of(before, now).known().map(|bytes| bits_per_s(bytes as f64 * 8.0 / seconds))
-        };
+        let rate = |before, now| Some(bits_per_s(Delta::of(before, now).known()? as f64 * 8.0 / seconds));
         let (received, sent) = (rate(before.0, now.1.0)?, rate(before.1, now.1.1)?);
         Some(format!(", {} sends {sent}, receives {received}", self.interface))
     }
@@ -358,18 +355,11 @@ fn throughput(spec: &TestSpec, summary: &Summary) -> String {
     }
 }
 
-fn errors(errors: &[NamedCount]) -> String {
-    errors.iter().fold(String::new(), |text, e| format!("{text}, {} refused with {}", count(e.count), e.name))
-}
-
 fn sent(sender: &EndReport) -> String {
-    format!(
-        "{} of {}, {} B{}",
-        count(sender.sent),
-        many(sender.attempted, "message"),
-        count(sender.sent_bytes),
-        errors(&sender.send_errors)
-    )
+    let (sent, messages) = (count(sender.sent), many(sender.attempted, "message"));
+    let text = format!("{sent} of {messages}, {} B", count(sender.sent_bytes));
+    let errors = sender.send_errors.iter();
+    errors.fold(text, |text, e| format!("{text}, {} refused with {}", count(e.count), e.name))
 }
 
 fn received(spec: &TestSpec, outcome: &Outcome, summary: &Summary) -> String {
@@ -404,17 +394,9 @@ fn schedule(sender: &EndReport) -> Option<String> {
 }
 
 fn latency(l: &Latency) -> String {
-    format!(
-        "min {} avg {} max {} mdev {}, p50 {} p90 {} p99 {} p99.9 {}",
-        ns(l.min),
-        time_ns(l.mean),
-        ns(l.max),
-        time_ns(l.mdev),
-        ns(l.p50),
-        ns(l.p90),
-        ns(l.p99),
-        ns(l.p999)
-    )
+    let [min, max, p50, p90, p99, p999] = [l.min, l.max, l.p50, l.p90, l.p99, l.p999].map(ns);
+    let (mean, mdev) = (time_ns(l.mean), time_ns(l.mdev));
+    format!("min {min} avg {mean} max {max} mdev {mdev}, p50 {p50} p90 {p90} p99 {p99} p99.9 {p999}")
 }
 
 /// CPU time of an end's traffic threads as a share of one CPU.

@@ -108,11 +108,19 @@ impl Plan {
     }
 }
 
+/// What helps with most words.
+const DOCS: &str = "see docs/plans.md";
+
 /// A problem and the column it is at (0: the first word of the line).
 type Located<T> = std::result::Result<T, (usize, Problem)>;
 
 fn wrong<T>(column: usize, what: impl Into<String>, help: impl Into<String>) -> Located<T> {
     Err((column, Problem::input(what).help(help)))
+}
+
+/// The value of a word; one that cannot be read is reported at its place.
+fn read<T>(word: Word<'_>, read: impl FnOnce(&str) -> Result<T, String>, help: &str) -> Located<T> {
+    read(word.text).or_else(|what| wrong(word.column, what, help))
 }
 
 /// What was read so far.
@@ -161,7 +169,7 @@ impl Reader {
         };
         if words.len() != wanted + 1 {
             let plural = if wanted == 1 { "one word" } else { "two node names" };
-            return wrong(0, format!("'{keyword}' takes {plural}"), "see docs/plans.md");
+            return wrong(0, format!("'{keyword}' takes {plural}"), DOCS);
         }
         if once && self.seen.contains(&keyword) {
             return wrong(0, format!("'{keyword}' is given twice"), "leave one of them out");
@@ -175,27 +183,19 @@ impl Reader {
             "duration" => self.duration_ms = Some(duration(value)?),
             "family" => self.family = family(value)?,
             "seed" => self.plan.seed = Some(number(value)?),
-            _ => {
-                self.plan.shuffled = match value.text {
-                    "random" => true,
-                    "listed" => false,
-                    other => {
-                        return wrong(value.column, format!("unknown order '{other}'"), "random or listed");
-                    }
-                }
-            }
+            _ => self.plan.shuffled = order(value)?,
         }
         Ok(())
     }
 
     fn test(&mut self, words: &[Word<'_>]) -> Located<()> {
-        let Some(&Word { column, text: kind, .. }) = words.first() else {
+        let Some(&first) = words.first() else {
             return wrong(0, "'test' needs a kind", "e.g. test udp-stream size 64");
         };
-        let kind = TrafficKind::from_str(kind).or_else(|e| wrong(column, e, "see docs/plans.md"))?;
-        let base = TestSpec { kind, duration_ms: 0, family: self.family, ..TestSpec::default() };
-        let receive_buffer = TestSpec::default_receive_buffer(kind);
-        let mut spec = TestSpec { size: 0, receive_buffer, ..base };
+        let kind = read(first, TrafficKind::from_str, DOCS)?;
+        let (family, receive_buffer) = (self.family, TestSpec::default_receive_buffer(kind));
+        let mut spec =
+            TestSpec { kind, size: 0, duration_ms: 0, family, receive_buffer, ..TestSpec::default() };
         let mut criteria = Criteria::default();
         let mut rest = words[1..].iter();
         let mut seen = vec![];
@@ -224,14 +224,11 @@ impl Reader {
         if !seen.contains(&"size") || kind.is_by_port() && spec.size == 0 {
             spec.size = kind.default_size(spec.family);
         }
-        load::check_spec(&spec).map_err(|problem| (column, problem))?;
+        load::check_spec(&spec).map_err(|problem| (first.column, problem))?;
         let name = name_of(&spec, &words[1..]);
         if self.plan.tests.iter().any(|test| test.name == name) {
-            return wrong(
-                0,
-                format!("the test '{name}' is given twice"),
-                "use repetitions, or change a setting",
-            );
+            let what = format!("the test '{name}' is given twice");
+            return wrong(0, what, "use repetitions, or change a setting");
         }
         self.plan.tests.push(Planned { name, spec, criteria });
         Ok(())
@@ -256,13 +253,10 @@ const LIMITS: [&str; 3] = ["max-loss", "min-rate", "max-p99"];
 
 /// Reads a criterion; false when the word is none.
 fn limit(criteria: &mut Criteria, kind: TrafficKind, key: Word<'_>, value: Word<'_>) -> Located<bool> {
-    fn read<T: FromStr<Err = String>>(value: Word<'_>) -> Located<Option<T>> {
-        value.text.parse().map(Some).or_else(|e: String| wrong(value.column, e, "see docs/plans.md"))
-    }
     match key.text {
-        "max-loss" => criteria.max_loss = read(value)?,
-        "min-rate" => criteria.min_rate = read(value)?,
-        "max-p99" => criteria.max_p99 = read(value)?,
+        "max-loss" => criteria.max_loss = Some(read(value, str::parse, DOCS)?),
+        "min-rate" => criteria.min_rate = Some(read(value, str::parse, DOCS)?),
+        "max-p99" => criteria.max_p99 = Some(read(value, str::parse, DOCS)?),
         _ => return Ok(false),
     }
     match criteria.impossible(&[kind]) {
@@ -278,10 +272,7 @@ fn set(spec: &mut TestSpec, key: Word<'_>, value: Word<'_>) -> Located<()> {
     match key.text {
         "size" => spec.size = bytes(value)?,
         "response" => spec.response = bytes(value)?,
-        "rate" => {
-            spec.rate =
-                Some(Rate::from_str(value.text).or_else(|e| wrong(value.column, e, "see docs/plans.md"))?)
-        }
+        "rate" => spec.rate = Some(read(value, Rate::from_str, DOCS)?),
         "count" => spec.count = Some(ranged(value, 1, 1 << 40)?),
         "duration" => spec.duration_ms = duration(value)?,
         "family" => spec.family = family(value)?,
@@ -298,18 +289,15 @@ fn set(spec: &mut TestSpec, key: Word<'_>, value: Word<'_>) -> Located<()> {
         other => {
             let keys = "size, response, rate, count, duration, family, streams, batch, gso, gro, send-buffer, \
                         receive-buffer, sender-cpu, receiver-cpu, congestion, port, max-loss, min-rate, max-p99";
-            return wrong(
-                key.column,
-                format!("unknown setting '{other}'"),
-                format!("the settings are {keys}"),
-            );
+            let what = format!("unknown setting '{other}'");
+            return wrong(key.column, what, format!("the settings are {keys}"));
         }
     }
     Ok(())
 }
 
 fn number(word: Word<'_>) -> Located<u64> {
-    unit::amount(word.text).or_else(|what| wrong(word.column, what, "see docs/plans.md"))
+    read(word, unit::amount, DOCS)
 }
 
 fn ranged(word: Word<'_>, low: u64, high: u64) -> Located<u64> {
@@ -321,7 +309,15 @@ fn ranged(word: Word<'_>, low: u64, high: u64) -> Located<u64> {
 }
 
 fn duration(word: Word<'_>) -> Located<u64> {
-    duration_ms(word.text).or_else(|e| wrong(word.column, e, "e.g. 2s"))
+    read(word, duration_ms, "e.g. 2s")
+}
+
+fn order(word: Word<'_>) -> Located<bool> {
+    match word.text {
+        "random" => Ok(true),
+        "listed" => Ok(false),
+        other => wrong(word.column, format!("unknown order '{other}'"), "random or listed"),
+    }
 }
 
 fn family(word: Word<'_>) -> Located<u8> {
@@ -333,8 +329,8 @@ fn family(word: Word<'_>) -> Located<u8> {
 }
 
 fn bytes(word: Word<'_>) -> Located<u32> {
-    let read = unit::bytes(word.text).or_else(|what| wrong(word.column, what, "see docs/plans.md"))?;
-    u32::try_from(read).or_else(|_| wrong(word.column, format!("{read} is out of range"), "below 4 GiB"))
+    let bytes = read(word, unit::bytes, DOCS)?;
+    u32::try_from(bytes).or_else(|_| wrong(word.column, format!("{bytes} is out of range"), "below 4 GiB"))
 }
 
 fn name_of(spec: &TestSpec, words: &[Word<'_>]) -> String {
