@@ -3,7 +3,7 @@
 //! Results go to standard output; progress, warnings and problems go to standard error. With `--json` standard output
 //! holds exactly one JSON document (or one per line where a command says so) and nothing else.
 
-use experiment::Notices;
+pub use experiment::Notices;
 use record::Problem;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -66,11 +66,6 @@ impl Output {
         eprintln!("pathlab: {problem}");
     }
 
-    /// A line on standard error that is not a result.
-    pub fn note(&self, line: &str) {
-        eprintln!("pathlab: {line}");
-    }
-
     /// Prints a result: `value` as JSON, or the text that `people` makes of it.
     pub fn result<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<()> {
         let text = self.one(value, serde_json::to_string_pretty, people)?;
@@ -119,7 +114,7 @@ impl Output {
 
 impl Notices for Output {
     fn note(&self, line: &str) {
-        Output::note(self, line);
+        eprintln!("pathlab: {line}");
     }
 
     fn warn(&self, problem: &Problem) {
@@ -128,7 +123,7 @@ impl Notices for Output {
 
     fn part(&self, line: &str, _done_ms: u64, _total_ms: u64) {
         if self.progress {
-            Output::note(self, line);
+            self.note(line);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::half::HalfArgs;
 use super::stamps;
-use crate::output::{Output, table};
+use crate::output::{Notices, Output, table};
 use clap::Args;
 use linux::port::{StampSource, Uri};
 use linux::sys::libpcap;

@@ -8,10 +8,10 @@
 use super::each;
 use super::flow::ask::SpeakArgs;
 use super::flow::rules;
-use crate::output::{Output, object};
+use crate::output::{Notices, Output, object};
 use clap::Args;
-use flow::group::GroupModCommand;
-use flow::meter::MeterModCommand;
+use flow::group::{GroupMod, GroupModCommand};
+use flow::meter::{MeterMod, MeterModCommand};
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::misc::Empty;
@@ -76,9 +76,8 @@ struct One {
 struct ControllerState<'a> {
     scenario: Scenario,
     versions: Vec<Version>,
-    limit: Duration,
+    args: &'a ControllerArgs,
     output: &'a Output,
-    until: Option<usize>,
     filled: AtomicUsize,
     stop: AtomicBool,
     ended: Mutex<Vec<One>>,
@@ -104,9 +103,8 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     let state = ControllerState {
         scenario,
         versions: args.speak.versions()?,
-        limit: args.speak.timeout,
+        args: &args,
         output,
-        until: args.until,
         filled: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         ended: Mutex::new(vec![]),
@@ -115,7 +113,7 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
     };
     let mut called = vec![];
     for remote in &remotes {
-        let client = Client::call(remote, credentials.as_ref(), &state.versions, state.limit)?;
+        let client = Client::call(remote, credentials.as_ref(), &state.versions, args.speak.timeout)?;
         called.push((remote.to_string(), client));
     }
     for place in &listen {
@@ -182,7 +180,7 @@ impl ControllerState<'_> {
     /// A switch that connected to us: a problem with it is reported and ends nothing else.
     fn welcome(&self, stream: Stream, one: Arc<()>) {
         let name = stream.name();
-        let client = Client::over(stream, &self.versions, self.limit);
+        let client = Client::over(stream, &self.versions, self.args.speak.timeout);
         if let Err(problem) = client.and_then(|client| self.serve(&name, client, one)) {
             self.output.problem(&problem.at(name));
         }
@@ -231,15 +229,14 @@ impl ControllerState<'_> {
             return Err(Problem::input(what));
         }
         let rules = changes.iter().filter(|change| matches!(change, Change::Flow(_))).count();
-        let is_other = |change: &&Change| match change {
-            Change::Group(change) => change.command == GroupModCommand::Add,
-            Change::Meter(change) => change.command == MeterModCommand::Add,
-            _ => false,
+        let is_other = |change: &&Change| {
+            matches!(change, Change::Group(GroupMod { command: GroupModCommand::Add, .. }))
+                || matches!(change, Change::Meter(MeterMod { command: MeterModCommand::Add, .. }))
         };
         (one.rules, one.others) = (rules - 1, changes.iter().filter(is_other).count());
         self.output.note(&format!("{} {}: has its {}", one.peer, one.dpid, many(one.rules as u64, "rule")));
         let filled = self.filled.fetch_add(1, Relaxed) + 1;
-        if self.until.is_some_and(|until| filled >= until) {
+        if self.args.until.is_some_and(|until| filled >= until) {
             self.stop.store(true, Relaxed);
         }
         Ok(())

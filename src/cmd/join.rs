@@ -5,7 +5,7 @@
 
 use super::half;
 use super::timing::ns;
-use crate::output::Output;
+use crate::output::{Notices, Output};
 use clap::Args;
 use record::half::{JoinEnd, JoinReport};
 use record::unit::{count, many};

@@ -14,7 +14,7 @@ use linux::undo;
 use record::unit::{many, time_ns};
 use record::{Problem, Result};
 
-use crate::output::{Output, object, table};
+use crate::output::{Notices, Output, object, table};
 
 /// Flags of `pathlab lab`.
 #[derive(Args)]
@@ -182,13 +182,11 @@ fn down_all(output: &Output) -> Result<Vec<String>> {
 
 fn down(names: &[String], output: &Output) -> Result<()> {
     let door = undo::open()?;
-    let mut gone: Vec<&str> = vec![];
-    let mut inhabitants: Vec<NodeProcess> = vec![];
-    let mut problems = vec![];
+    let (mut gone, mut inhabitants, mut problems) = (vec![], vec![], vec![]);
     for name in names {
         match lab::take_down(&door, name) {
             Ok(inside) => {
-                gone.push(name);
+                gone.push(name.as_str());
                 inhabitants.extend(inside);
             }
             Err(problem) => problems.push(problem),

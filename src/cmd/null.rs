@@ -3,7 +3,7 @@
 //! What it does is [`experiment::null`]. **Why.** What a forwarder costs that does nothing is the floor under every switch, and
 //! the difference between two kinds of ports is what the ports cost.
 
-use crate::output::Output;
+use crate::output::{Notices, Output};
 use clap::Args;
 use experiment::null::{Forwarder, NullDirection, Opened, Pair};
 use record::unit::{count, frames_per_s, number, time_ns};

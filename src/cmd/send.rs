@@ -6,7 +6,7 @@
 use super::half::HalfArgs;
 use super::stamps;
 use super::timing::{punctuality, spread};
-use crate::output::{Output, object};
+use crate::output::{Notices, Output, object};
 use crate::progress;
 use clap::Args;
 use linux::port::StampSource;

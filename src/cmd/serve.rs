@@ -2,7 +2,7 @@
 //!
 //! Every control connection has a thread; the data sockets are opened by each test at ports of their own.
 
-use crate::output::{Output, object};
+use crate::output::{Notices, Output, object};
 use clap::Args;
 use linux::sys::process;
 use linux::sys::socket::{self, Direction};

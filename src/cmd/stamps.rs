@@ -5,7 +5,7 @@
 //!
 //! **Why.** The kernel accepts every request, so its acceptance proves nothing.
 
-use crate::output::Output;
+use crate::output::{Notices, Output};
 use linux::port::{StampSource, stamps};
 use linux::tune::stamps::{self as tuned, Side, Stamping};
 use record::{Problem, Result, StampSeen};

@@ -7,7 +7,7 @@
 
 use super::each;
 use super::tls::TlsArgs;
-use crate::output::{Output, object};
+use crate::output::{Notices, Output, object};
 use clap::Args;
 use flow::port::Queue;
 use linux::sys::process;
@@ -132,8 +132,7 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     config.listen = each("--listen", &args.listen, ListenConfig::parse)?;
     config.tls = args.tls.files();
     config.queues = each("--queue", &args.queue, QueueConfig::parse)?;
-    let limit = args.packet_ins.as_deref().map(Limit::parse).transpose();
-    config.packet_ins = limit.map_err(|p| p.at("--packet-ins"))?;
+    config.packet_ins = each("--packet-ins", args.packet_ins.as_slice(), Limit::parse)?.pop();
     config.speeds = each("--speed", &args.speed, queue_config::speed)?;
     config.fail = fail(&args.fail).map_err(|p| p.at("--fail"))?;
     if config.ports.is_empty() && config.listen.is_empty() && config.controllers.is_empty() {

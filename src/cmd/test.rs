@@ -311,8 +311,8 @@ fn table(document: &TestDocument<'_>) -> String {
         ("received", received(spec, outcome, summary)),
     ];
     rows.extend(schedule(sender).map(|text| ("schedule", text)));
-    let measured = if spec.kind.is_round_trip() { sender } else { receiver };
-    let way = if spec.kind.is_round_trip() { "round trip" } else { "one way" };
+    let (measured, way) =
+        if spec.kind.is_round_trip() { (sender, "round trip") } else { (receiver, "one way") };
     rows.extend(measured.latency.as_ref().map(|l| ("latency", format!("{way}: {}", latency(l)))));
     rows.extend(sender.latency_from_send.as_ref().map(|l| ("from send", latency(l))));
     rows.push(("CPU", format!("sender {}, receiver {}", cpu(sender), cpu(receiver))));
@@ -321,9 +321,8 @@ fn table(document: &TestDocument<'_>) -> String {
         rows.push(("note", "the path did not answer before the test".into()));
     }
     for (end, report) in [("sender", sender), ("receiver", receiver)] {
-        let notes = report.settings.refused.iter().map(|what| format!("{end}: refused: {what}"));
-        let notes = notes.chain(report.notes.iter().map(|note| format!("{end}: {note}")));
-        rows.extend(notes.map(|note| ("note", note)));
+        rows.extend(report.settings.refused.iter().map(|what| ("note", format!("{end}: refused: {what}"))));
+        rows.extend(report.notes.iter().map(|note| ("note", format!("{end}: {note}"))));
     }
     facts(&rows)
 }

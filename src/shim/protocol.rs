@@ -3,7 +3,7 @@
 use super::words::Daemon;
 use crate::cmd::each;
 use crate::cmd::tls::TlsArgs;
-use crate::output::Output;
+use crate::output::{Notices, Output};
 use clap::Parser;
 use flow::openflow::channel::FailMode;
 use linux::sys::process;

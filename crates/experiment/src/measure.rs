@@ -7,6 +7,7 @@ use linux::observe::{Actor, Observer};
 use linux::sys::process::ProcessIdentity;
 use load::{AgentLink, Outcome};
 use record::{Path, Problem, Result, TestSpec};
+use std::net::IpAddr;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,10 +27,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<(Path
         return Err(interrupted());
     }
     let (from, to) = (lab.node(&spec.from)?, lab.node(&spec.to)?);
-    let address = lab.address_of(&spec.to, spec.family).ok_or_else(|| {
-        Problem::input(format!("node '{}' has no IPv{} address", spec.to, spec.family))
-            .help("give one of its interfaces an address in the topology")
-    })?;
+    let address = address(lab, &spec.to, spec.family)?;
     let path = round_trip(lab, spec)?;
     let (mut sender, mut receiver) = (start(from)?, start(to)?);
     let actor = |pid, role: &str, node: &str| Actor { pid, role: role.into(), node: node.into() };
@@ -50,6 +48,17 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<(Path
         }),
     );
     Ok((path, outcome, seen))
+}
+
+/// The address of a node.
+///
+/// # Errors
+/// Input: it has none of this family.
+pub fn address(lab: &Lab, node: &str, family: u8) -> Result<IpAddr> {
+    lab.address_of(node, family).ok_or_else(|| {
+        Problem::input(format!("node '{node}' has no IPv{family} address"))
+            .help("give one of its interfaces an address in the topology")
+    })
 }
 
 /// The way there, and back for kinds that have responses.

@@ -260,11 +260,5 @@ fn check_ends(lab: &Lab, spec: &TestSpec) -> Result<()> {
         let what = format!("the path goes from node '{}' to itself", spec.from);
         return Err(Problem::input(what).help("name two nodes, e.g. 'path a b'"));
     }
-    for node in [&spec.from, &spec.to] {
-        if lab.address_of(node, spec.family).is_none() {
-            let what = format!("node '{node}' has no IPv{} address", spec.family);
-            return Err(Problem::input(what).help("give one of its interfaces an address in the topology"));
-        }
-    }
-    Ok(())
+    [&spec.from, &spec.to].into_iter().try_for_each(|node| measure::address(lab, node, spec.family).map(drop))
 }

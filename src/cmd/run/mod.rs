@@ -2,7 +2,7 @@
 
 mod ways;
 
-use crate::output::Output;
+use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
 use experiment::course::{self, Chosen};
@@ -74,12 +74,20 @@ fn offload_states(choice: Option<&str>) -> &'static [Option<&'static str>] {
 /// Runs the command.
 pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, about) = read_plan(&args)?;
-    if !args.path.is_empty() {
-        let offloads = offload_states(args.offload.as_deref());
-        let chosen = course::choose(&args.path, offloads, &experiment::now())?;
-        return over_ways(chosen, &plan, &about, &args.dir, output);
-    }
-    let lab = take_lab(&args, &plan)?;
+    let offloads = offload_states(args.offload.as_deref());
+    let chosen = course::choose(&args.path, offloads, &experiment::now())?;
+    let lab = match &args.lab {
+        Some(name) => claim(name)?,
+        None => {
+            linux::lab::enter_user_namespace()?;
+            experiment::interruptible()?;
+            if !chosen.is_empty() {
+                return over_ways(chosen, &plan, &about, &args.dir, output);
+            }
+            let name = format!("run-{}", std::process::id());
+            experiment::programs::up(&Topology::load(&plan.topology)?, &name, Lifetime::Ephemeral)?
+        }
+    };
     let measured = in_lab(&lab, &plan, &about, &args.dir, output);
     if args.lab.is_none() {
         experiment::down(lab, output);
@@ -113,8 +121,6 @@ fn in_lab(lab: &Lab, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output
 
 /// Measures the plan over every way, and compares them.
 fn over_ways(ways: Vec<Chosen>, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
-    linux::lab::enter_user_namespace()?;
-    experiment::interruptible()?;
     let ways = course::build(ways)?;
     let mut courses = vec![];
     for (way, lab) in ways.iter().filter_map(|(way, lab)| Some((way, lab.as_ref().ok()?))) {
@@ -186,20 +192,10 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
     Ok((plan, about))
 }
 
-/// The lab that was built with 'lab up', or one of our own that ends with this process.
-fn take_lab(args: &RunArgs, plan: &Plan) -> Result<Lab> {
-    match &args.lab {
-        Some(name) => {
-            let door = linux::undo::open()?;
-            linux::lab::join_user_namespace(&door, name)?;
-            experiment::interruptible()?;
-            Lab::claim(&door, name)
-        }
-        None => {
-            linux::lab::enter_user_namespace()?;
-            experiment::interruptible()?;
-            let name = format!("run-{}", std::process::id());
-            experiment::programs::up(&Topology::load(&plan.topology)?, &name, Lifetime::Ephemeral)
-        }
-    }
+/// The lab that was built with 'lab up'.
+fn claim(name: &str) -> Result<Lab> {
+    let door = linux::undo::open()?;
+    linux::lab::join_user_namespace(&door, name)?;
+    experiment::interruptible()?;
+    Lab::claim(&door, name)
 }

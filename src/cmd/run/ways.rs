@@ -1,6 +1,6 @@
 //! What `pathlab run --path` prints: several ways between the same two hosts beside each other.
 
-use crate::output::{Output, object};
+use crate::output::{Notices, Output, object};
 use experiment::session::Closed;
 use linux::lab::Lab;
 use record::run::Criterion;

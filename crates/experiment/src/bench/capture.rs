@@ -51,27 +51,15 @@ pub fn run(
 
 /// Which cells, and everything that is known before the first one.
 fn head(wanted: &Wanted, generator: &str, seed: u64, arena: &BenchLab) -> Result<BenchHead<CaptureCell>> {
-    let grid = if wanted.full {
-        let rings = (3..=12).map(|power| 1 << power).collect();
-        Grid {
-            sizes: grid::SIZES.to_vec(),
-            rings,
-            rates: vec![50_000, 150_000, 300_000, 0],
-            rounds: 3,
-            ms: 1000,
+    let usual = match (wanted.full, wanted.peers) {
+        (true, _) => {
+            let rings: Vec<u32> = (3..=12).map(|power| 1 << power).collect();
+            Grid::new(&grid::SIZES, &rings, &[50_000, 150_000, 300_000, 0], 3, 1000)
         }
-    } else if wanted.peers {
-        Grid { sizes: vec![60], rings: vec![0], rates: vec![50_000, 150_000, 300_000], rounds: 5, ms: 2000 }
-    } else {
-        Grid {
-            sizes: vec![60, 1514],
-            rings: vec![8, 128, 4096],
-            rates: vec![150_000, 0],
-            rounds: 1,
-            ms: 1000,
-        }
+        (_, true) => Grid::new(&[60], &[0], &[50_000, 150_000, 300_000], 5, 2000),
+        _ => Grid::new(&[60, 1514], &[8, 128, 4096], &[150_000, 0], 1, 1000),
     };
-    let grid = grid.with(wanted);
+    let grid = usual.with(wanted);
     let ours: &[&str] =
         if wanted.peers { &["ring", PATIENT, "int"] } else { &["int", "ring", "ring-v2", "xdp"] };
     let (tools, mut absent) = grid::tools(CAPTURERS, ours, wanted)?;
@@ -104,7 +92,7 @@ mod tests {
 
     #[test]
     fn every_round_has_every_cell_in_another_order() {
-        let grid = Grid { sizes: vec![60, 1514], rings: vec![8, 64], rates: vec![1, 0], rounds: 2, ms: 1 };
+        let grid = Grid::new(&[60, 1514], &[8, 64], &[1, 0], 2, 1);
         let tools = ["ring".to_owned(), "xdp".to_owned()];
         let cells = grid.cells(&tools, 7, cell);
         assert_eq!(cells.len(), 2 * (8 + 4), "xdp has no ring of 8 frames");

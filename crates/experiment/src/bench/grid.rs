@@ -48,6 +48,11 @@ pub struct Wanted {
 }
 
 impl Grid {
+    /// Sizes, rings, rates, rounds and milliseconds, as in the fields.
+    pub fn new(sizes: &[u32], rings: &[u32], rates: &[u64], rounds: u32, ms: u64) -> Grid {
+        Grid { sizes: sizes.into(), rings: rings.into(), rates: rates.into(), rounds, ms }
+    }
+
     /// The grid with what the flags say instead.
     pub fn with(self, wanted: &Wanted) -> Grid {
         fn or<T: Clone>(flag: &[T], own: Vec<T>) -> Vec<T> {

@@ -62,13 +62,8 @@ pub struct MeasurementSetup<'a> {
     pub size: usize,
 }
 
-/// The ports of a forwarder, and the far ends of those that are wires in memory.
-struct Open {
-    from: Port,
-    to: Port,
-    feed: Option<Port>,
-    drain: Option<Port>,
-}
+/// A port of the forwarder, and the far end where it is a wire in memory.
+type Ends = (Port, Option<Port>);
 
 /// Offers frames as long as there is room for them, until told to stop.
 type Source = Box<dyn FnOnce(&AtomicBool) -> Result<()> + Send>;
@@ -82,41 +77,31 @@ enum Sink<'a> {
 impl MeasurementSetup<'_> {
     /// Opens both ports, to see whether that can be done here.
     pub fn rehearse(&self, from: Kind, to: Kind) -> Result<()> {
-        let mut opened = self.open(from, to)?;
-        self.source(from, &mut opened).map(drop)
+        let ((_, feed), _) = &mut self.open(from, to)?;
+        self.source(from, feed).map(drop)
     }
 
-    fn open(&self, from: Kind, to: Kind) -> Result<Open> {
+    fn open(&self, from: Kind, to: Kind) -> Result<(Ends, Ends)> {
         let (first, second) = (uri(from, 1), uri(to, 2));
-        let x = self.wire.node("x")?;
-        x.within(|| {
+        self.wire.node("x")?.within(|| {
             let area = shared_area(&[&first, &second])?;
-            let wish = |direction| PortOptions {
-                direction,
-                promiscuous: true,
-                area: area.clone(),
-                ..PortOptions::default()
-            };
-            // A wire in memory that lacks a half is closed for good, so its ends are opened whole.
-            let near = |kind, uri: &str, direction| {
+            let ends = |kind, uri: &str, direction| -> Result<Ends> {
+                // A wire in memory that lacks a half is closed for good, so its ends are opened whole.
                 let whole = goes_through(kind, Through::Memory);
-                open(uri, &wish(if whole { Direction::Both } else { direction }))
+                let wish = PortOptions {
+                    direction: if whole { Direction::Both } else { direction },
+                    promiscuous: true,
+                    area: area.clone(),
+                    ..PortOptions::default()
+                };
+                Ok((open(uri, &wish)?, whole.then(|| open(uri, &wish)).transpose()?))
             };
-            let far = |kind, uri: &str| {
-                let far = goes_through(kind, Through::Memory).then(|| open(uri, &wish(Direction::Both)));
-                far.transpose()
-            };
-            Ok(Open {
-                from: near(from, &first, Direction::Receive)?,
-                to: near(to, &second, Direction::Transmit)?,
-                feed: far(from, &first)?,
-                drain: far(to, &second)?,
-            })
+            Ok((ends(from, &first, Direction::Receive)?, ends(to, &second, Direction::Transmit)?))
         })?
     }
 
-    fn source(&self, from: Kind, opened: &mut Open) -> Result<Source> {
-        if let Some(feed) = &mut opened.feed {
+    fn source(&self, from: Kind, feed: &mut Option<Port>) -> Result<Source> {
+        if let Some(feed) = feed {
             let feed = feed.transmitter.take();
             let feed = feed.ok_or_else(|| Problem::host("a wire in memory lacks an end"))?;
             let size = self.size;
@@ -143,17 +128,17 @@ impl MeasurementSetup<'_> {
             let source = self.live(self.bridge.node("a")?, "eth0")?;
             return self.flow(source, Sink::Interface(self.bridge.node("b")?, "eth0"), None);
         };
-        let mut opened = self.open(from, to)?;
-        let source = self.source(from, &mut opened)?;
-        let drained = opened.drain.as_mut().and_then(|port| port.receiver.take());
+        let ((mut near, mut feed), (mut far, mut drain)) = self.open(from, to)?;
+        let source = self.source(from, &mut feed)?;
+        let drained = drain.as_mut().and_then(|port| port.receiver.take());
         let sink = match drained {
             Some(receiver) => Sink::Drained(receiver),
             None if goes_through(to, Through::Tap) => Sink::Interface(self.wire.node("x")?, "t2"),
             None => Sink::Interface(self.wire.node("b")?, "eth0"),
         };
         let none = || Problem::host("a port lacks an end");
-        let receiver = opened.from.receiver.as_mut().ok_or_else(none)?;
-        let transmitter = opened.to.transmitter.as_mut().ok_or_else(none)?;
+        let receiver = near.receiver.as_mut().ok_or_else(none)?;
+        let transmitter = far.transmitter.as_mut().ok_or_else(none)?;
         self.flow(source, sink, Some((receiver.as_mut(), transmitter.as_mut())))
     }
 

@@ -144,8 +144,7 @@ struct Ring<'a> {
 impl<'a> Ring<'a> {
     fn new(lab: &'a Lab, seconds: u64) -> Result<Ring<'a>> {
         let receiver = lab.node("b")?;
-        let to =
-            lab.address_of("b", 4).ok_or_else(|| record::Problem::input("node 'b' has no IPv4 address"))?;
+        let to = crate::measure::address(lab, "b", 4)?;
         Ok(Ring { lab, to, seconds, _servers: rivals::servers(receiver)? })
     }
 

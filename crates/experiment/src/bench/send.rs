@@ -41,12 +41,12 @@ pub fn run(
 
 /// Which cells, and everything that is known before the first one.
 fn head(wanted: &Wanted, xdp: bool, seed: u64, arena: &BenchLab) -> Result<BenchHead<SendCell>> {
-    let (sizes, rounds) = match (wanted.full, wanted.peers) {
-        (true, _) => (grid::SIZES.to_vec(), 5),
-        (_, true) => (vec![60], 5),
-        _ => (vec![60, 508, 1514], 1),
+    let usual = match (wanted.full, wanted.peers) {
+        (true, _) => Grid::new(&grid::SIZES, &[0], &[0], 5, 1000),
+        (_, true) => Grid::new(&[60], &[0], &[0], 5, 1000),
+        _ => Grid::new(&[60, 508, 1514], &[0], &[0], 1, 1000),
     };
-    let grid = Grid { sizes, rings: vec![0], rates: vec![0], rounds, ms: 1000 }.with(wanted);
+    let grid = usual.with(wanted);
     if grid.sizes.contains(&0) {
         return Err(Problem::input("a sender's benchmark needs frames of one size").at("--sizes"));
     }
