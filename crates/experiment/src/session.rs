@@ -157,13 +157,9 @@ impl<'lab> Course<'lab> {
         (test.before, test.after) = (seen.before, seen.after);
         let evidence = Evidence {
             idle: Some((&self.idle.0, &self.idle.1)),
-            witness: match seen.witness {
-                Some(Ok(count)) => WitnessInput::Counted { details: count.details, lost: count.lost },
-                Some(Err(absent)) => WitnessInput::Absent(absent),
-                None => {
-                    WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, "the test never began"))
-                }
-            },
+            witness: seen.witness.unwrap_or_else(|| {
+                WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, "the test never began"))
+            }),
             ports,
             arrival: None,
             planned: planned_messages(&planned.spec),

@@ -7,6 +7,7 @@ use load::DataPorts;
 use record::kind::Transport;
 use record::{Result, Snapshot, TestSpec};
 use std::os::fd::BorrowedFd;
+use study::ledger::WitnessInput;
 
 /// How long to wait for queues to empty after the last message; a shaper with a deep queue needs the most.
 const SETTLE_NS: u64 = 2_000_000_000;
@@ -82,7 +83,7 @@ pub struct TestObservation {
     /// Programs of the lab that ended meanwhile.
     pub ended: Vec<String>,
     /// What the witness counted, or why there is none.
-    pub witness: Option<std::result::Result<WitnessCount, record::Witness>>,
+    pub witness: Option<WitnessInput>,
 }
 
 impl<'a> TestObserver<'a> {
@@ -127,7 +128,7 @@ impl load::Observer for TestObserver<'_> {
         self.seen.ports = ports.clone();
         match Witness::start(&namespaces(self.lab), &self.flow(ports)) {
             Ok(witness) => self.witness = Some(witness),
-            Err(absent) => self.seen.witness = Some(Err(absent)),
+            Err(absent) => self.seen.witness = Some(WitnessInput::Absent(absent)),
         }
         let asked = ask(self.lab);
         self.seen.before = self.observer.snapshot(&self.actors)?;
@@ -148,7 +149,8 @@ impl load::Observer for TestObserver<'_> {
         self.seen.after = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.after, asked);
         if let Some(witness) = self.witness.take() {
-            self.seen.witness = Some(Ok(witness.read()?));
+            let WitnessCount { details, lost, .. } = witness.read()?;
+            self.seen.witness = Some(WitnessInput::Counted { details, lost });
         }
         Ok(())
     }

@@ -25,8 +25,7 @@ pub struct NullArgs {
 
 /// Runs the benchmark.
 pub fn run(args: NullArgs, output: &Output) -> Result<()> {
-    let NullArgs { rounds, milliseconds, kinds, size } = args;
-    output.result(&null::run(rounds, milliseconds, &kinds, size, output)?, people)
+    output.result(&null::run(args.rounds, args.milliseconds, &args.kinds, args.size, output)?, people)
 }
 
 fn people(document: &NullBenchDocument) -> String {

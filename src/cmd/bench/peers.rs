@@ -26,9 +26,8 @@ pub struct PeersArgs {
 
 /// Runs the benchmark.
 pub fn run(args: PeersArgs, output: &Output) -> Result<()> {
-    let PeersArgs { rounds, seconds, topology, only } = args;
-    let only = only.unwrap_or_default();
-    output.result(&peers::run(rounds, seconds, topology, &only, output)?, people)
+    let only = args.only.unwrap_or_default();
+    output.result(&peers::run(args.rounds, args.seconds, args.topology, &only, output)?, people)
 }
 
 fn people(document: &PeersBenchDocument) -> String {

@@ -13,7 +13,6 @@ use record::unit::many;
 use record::{PathVariant, Problem, Rate, Result, RunRecord, TrafficKind};
 use std::path::{Path, PathBuf};
 use study::criteria::{self, Criteria, MostLatency, MostLoss};
-use ways::{Compared, title};
 
 /// Flags of `pathlab run`.
 #[derive(Args)]
@@ -130,8 +129,7 @@ fn over_ways(ways: Vec<Chosen>, plan: &Plan, about: &RunRecord, dir: &Path, outp
         return Err(absent.clone());
     }
     let (closed, stopped) = session::carry_out(courses, plan, about.seed, &Screen::new(output));
-    let compared = Compared { ways: &ways, closed: &closed, seed: about.seed };
-    let told = compared.tell(stopped.is_none(), output);
+    let told = ways::tell(&ways, &closed, about.seed, stopped.is_none(), output);
     ways.into_iter().filter_map(|(_, lab)| lab.ok()).for_each(|lab| experiment::down(lab, output));
     told?;
     let mut unwritten = closed.iter().filter_map(|closed| closed.kept.as_ref().err());
@@ -148,7 +146,7 @@ fn over_ways(ways: Vec<Chosen>, plan: &Plan, about: &RunRecord, dir: &Path, outp
 /// The criteria that were missed over a way, as sentences.
 fn missed((way, run): (&PathVariant, &RunRecord)) -> Vec<String> {
     let failed = criteria::failed(run).into_iter();
-    failed.map(|sentence| format!("over {}, {sentence}", title(way))).collect()
+    failed.map(|sentence| format!("over {}, {sentence}", ways::title(way))).collect()
 }
 
 /// What ended a run, and where its tests are that had ended before.

@@ -8,15 +8,8 @@ use record::{Finding, PathVariant, Result, RunRecord, Severity};
 use serde::Serialize;
 use study::ways::PathRow;
 
-/// The runs over all ways.
-pub struct Compared<'a> {
-    /// The ways that were asked for; those that could not be built have the reason.
-    pub ways: &'a [(PathVariant, Result<Lab>)],
-    /// The runs of those that were measured.
-    pub closed: &'a [Closed],
-    /// The seed of the order of the tests.
-    pub seed: u64,
-}
+/// A way that was asked for; one that could not be built has the reason.
+type Built = (PathVariant, Result<Lab>);
 
 /// Something and the way that it is of.
 #[derive(Serialize)]
@@ -52,74 +45,72 @@ pub fn runs(closed: &[Closed]) -> impl Iterator<Item = (&PathVariant, &RunRecord
     closed.iter().filter_map(|closed| Some((closed.run.way.as_ref()?, &closed.run)))
 }
 
-impl Compared<'_> {
-    fn row(&self, (way, lab): &(PathVariant, Result<Lab>)) -> PathRow {
-        match runs(self.closed).find(|(of, _)| *of == way) {
-            Some((_, run)) => study::ways::row(&way.name, run),
-            None => {
-                let not_measured = lab.as_ref().err().map(ToString::to_string);
-                let (way, offload) = (way.name.clone(), way.offload.clone());
-                PathRow { way, offload, not_measured, ..PathRow::default() }
-            }
+fn row((way, lab): &Built, closed: &[Closed]) -> PathRow {
+    match runs(closed).find(|(of, _)| *of == way) {
+        Some((_, run)) => study::ways::row(&way.name, run),
+        None => {
+            let not_measured = lab.as_ref().err().map(ToString::to_string);
+            let (way, offload) = (way.name.clone(), way.offload.clone());
+            PathRow { way, offload, not_measured, ..PathRow::default() }
         }
     }
+}
 
-    /// Prints it, and where the records are; nothing where it ended before the first test.
-    pub fn tell(&self, whole: bool, output: &Output) -> Result<()> {
-        let kept = self.closed.iter().filter(|closed| closed.kept.is_ok());
-        let kept: Vec<&str> = kept.map(|closed| closed.run.id.as_str()).collect();
-        if !kept.is_empty() {
-            output.note(&format!("records: {}", kept.join(" ")));
-        }
-        if !whole && self.closed.iter().all(|closed| closed.run.tests.is_empty()) {
-            return Ok(());
-        }
-        self.result(output)?;
-        if kept.len() == self.closed.len() {
-            output.note(&format!("as a page: pathlab report {} -o ways.html", kept.join(" ")));
-        }
-        Ok(())
+/// Prints what was measured with this seed, and where the records are; nothing where it was not `whole` and ended before the first
+/// test.
+pub fn tell(ways: &[Built], closed: &[Closed], seed: u64, whole: bool, output: &Output) -> Result<()> {
+    let kept = closed.iter().filter(|closed| closed.kept.is_ok());
+    let kept: Vec<&str> = kept.map(|closed| closed.run.id.as_str()).collect();
+    if !kept.is_empty() {
+        output.note(&format!("records: {}", kept.join(" ")));
     }
+    if !whole && closed.iter().all(|closed| closed.run.tests.is_empty()) {
+        return Ok(());
+    }
+    result(ways, closed, seed, output)?;
+    if kept.len() == closed.len() {
+        output.note(&format!("as a page: pathlab report {} -o ways.html", kept.join(" ")));
+    }
+    Ok(())
+}
 
-    fn result(&self, output: &Output) -> Result<()> {
-        let rows: Vec<PathRow> = self.ways.iter().map(|way| self.row(way)).collect();
-        let tests = runs(self.closed).flat_map(|(way, run)| run.tests.iter().map(move |test| (way, test)));
-        let criteria = tests.flat_map(|(way, test)| {
-            let title = study::findings::title(test);
-            let of = move |criterion| OfWay::new(way, OfTest { test: title.clone(), criterion });
-            test.criteria.iter().map(of)
-        });
-        let findings = runs(self.closed)
-            .flat_map(|(way, run)| run.findings.iter().map(|finding| OfWay::new(way, finding)));
-        let document = object! {
-            schema: "pathlab/ways/1",
-            group: self.ways.first().map(|(way, _)| &way.group),
-            seed: self.seed,
-            ways: &rows,
-            notes: study::ways::notes(&rows),
-            criteria: criteria.collect::<Vec<_>>(),
-            findings: findings.collect::<Vec<OfWay<&Finding>>>(),
-        };
-        output.result(&document, |document| self.text(&rows, &document.notes, &document.findings))
-    }
+fn result(ways: &[Built], closed: &[Closed], seed: u64, output: &Output) -> Result<()> {
+    let rows: Vec<PathRow> = ways.iter().map(|way| row(way, closed)).collect();
+    let tests = runs(closed).flat_map(|(way, run)| run.tests.iter().map(move |test| (way, test)));
+    let criteria = tests.flat_map(|(way, test)| {
+        let title = study::findings::title(test);
+        let of = move |criterion| OfWay::new(way, OfTest { test: title.clone(), criterion });
+        test.criteria.iter().map(of)
+    });
+    let findings =
+        runs(closed).flat_map(|(way, run)| run.findings.iter().map(|finding| OfWay::new(way, finding)));
+    let document = object! {
+        schema: "pathlab/ways/1",
+        group: ways.first().map(|(way, _)| &way.group),
+        seed,
+        ways: &rows,
+        notes: study::ways::notes(&rows),
+        criteria: criteria.collect::<Vec<_>>(),
+        findings: findings.collect::<Vec<OfWay<&Finding>>>(),
+    };
+    output.result(&document, |document| text(closed, &rows, &document.notes, &document.findings))
+}
 
-    fn text(&self, rows: &[PathRow], notes: &[String], findings: &[OfWay<&Finding>]) -> String {
-        let mut text = study::ways::table(rows).text();
-        for note in notes {
-            text += &format!("{note}\n");
-        }
-        for (way, run) in runs(self.closed) {
-            let table = study::criteria::table(run);
-            if !table.rows.is_empty() {
-                text += &format!("Criteria over {}\n{}", title(way), table.text());
-            }
-        }
-        for OfWay { way, offload, what } in findings.iter().filter(|of| of.what.severity >= Severity::Warning)
-        {
-            let way = study::ways::title(way, *offload);
-            let test = if what.test.is_empty() { "run" } else { &what.test };
-            text += &format!("{way}, {test}: {} ({})\n", what.claim, what.evidence);
-        }
-        study::text::printable(&text)
+fn text(closed: &[Closed], rows: &[PathRow], notes: &[String], findings: &[OfWay<&Finding>]) -> String {
+    let mut text = study::ways::table(rows).text();
+    for note in notes {
+        text += &format!("{note}\n");
     }
+    for (way, run) in runs(closed) {
+        let table = study::criteria::table(run);
+        if !table.rows.is_empty() {
+            text += &format!("Criteria over {}\n{}", title(way), table.text());
+        }
+    }
+    for OfWay { way, offload, what } in findings.iter().filter(|of| of.what.severity >= Severity::Warning) {
+        let way = study::ways::title(way, *offload);
+        let test = if what.test.is_empty() { "run" } else { &what.test };
+        text += &format!("{way}, {test}: {} ({})\n", what.claim, what.evidence);
+    }
+    study::text::printable(&text)
 }
