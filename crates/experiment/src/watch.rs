@@ -1,10 +1,11 @@
 //! What is read around one test: counters of all nodes before and after, and the witness in between.
 
-use crate::programs::{self, Sample};
+use crate::programs;
 use linux::lab::{Lab, NodeProgram};
 use linux::observe::{Actor, Flow, FlowProtocol, Observer, Patience, Settled, Witness, WitnessCount};
 use load::DataPorts;
 use record::kind::Transport;
+use record::snapshot::NodeSnapshot;
 use record::{Result, Snapshot, TestSpec};
 use std::os::fd::BorrowedFd;
 use study::ledger::WitnessInput;
@@ -22,11 +23,11 @@ const MOST_LOOKS: u32 = 5;
 const OF_CONNECTIONS: [&str; 3] = ["TcpExt.ListenOverflows", "TcpExt.ListenDrops", "TcpExt.TCPReqQFullDrop"];
 
 /// What each program said, or why nothing.
-pub type Answers<'a> = Vec<(&'a NodeProgram, Result<Sample>)>;
+pub type Answers<'a> = Vec<(&'a NodeProgram, Result<NodeSnapshot>)>;
 
 /// Asks every program of a lab until it says the same twice, its own lag apart.
 pub fn ask(lab: &Lab) -> Answers<'_> {
-    let still = |one: &NodeProgram| -> Result<Sample> {
+    let still = |one: &NodeProgram| -> Result<NodeSnapshot> {
         let mut sample = programs::sample(one)?;
         for _ in 0..MOST_LOOKS {
             std::thread::sleep(programs::lag(one));
@@ -50,7 +51,10 @@ pub fn glance(lab: &Lab) -> Answers<'_> {
 pub fn put(snapshot: &mut Snapshot, answers: Answers<'_>) {
     for (NodeProgram { node, role, .. }, answer) in answers {
         match answer {
-            Ok(sample) => sample.put(snapshot.nodes.entry(node.clone()).or_default()),
+            Ok(sample) => {
+                let node = snapshot.nodes.entry(node.clone()).or_default();
+                (node.switch, node.ways) = (sample.switch, sample.ways);
+            }
             Err(problem) => snapshot.missing.push(format!("the {role} of node {node}: {problem}")),
         }
     }

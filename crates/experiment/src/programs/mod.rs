@@ -18,7 +18,7 @@ mod switch;
 use linux::lab::{Forwarder, ForwarderKind, Lab, Lifetime, Topology};
 use record::Result;
 
-pub use sample::{Sample, asked, lag, sample};
+pub use sample::{asked, lag, sample};
 
 /// Builds a lab whose nodes may be forwarders.
 ///

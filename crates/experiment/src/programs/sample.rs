@@ -27,25 +27,6 @@ use std::path::Path;
 use std::time::Duration;
 use switch::client::Client;
 
-/// What a program counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sample {
-    /// A switch.
-    Switch(SwitchSample),
-    /// The smallest forwarder.
-    Ways(Vec<DirectionSample>),
-}
-
-impl Sample {
-    /// Puts it where it belongs.
-    pub fn put(self, node: &mut NodeSnapshot) {
-        match self {
-            Sample::Switch(sample) => node.switch = Some(sample),
-            Sample::Ways(ways) => node.ways = ways,
-        }
-    }
-}
-
 /// The programs of a lab that can be asked for their counters.
 pub fn asked(lab: &Lab) -> Vec<&NodeProgram> {
     lab.programs().iter().filter(|one| one.openflow.is_some() || one.counters.is_some()).collect()
@@ -57,16 +38,18 @@ pub fn lag(program: &NodeProgram) -> Duration {
     Duration::from_millis(if program.role == "ovs" { 1100 } else { 120 })
 }
 
-/// What a program counts now; a program without a socket for that counts nothing.
+/// What a program counts now, and nothing else of its node; a program without a socket for that counts nothing.
 ///
 /// # Errors
 /// Input, host: it does not answer.
-pub fn sample(program: &NodeProgram) -> Result<Sample> {
-    match (&program.openflow, &program.counters) {
-        (Some(path), _) => of_switch(path).map(Sample::Switch),
-        (None, Some(path)) => Ok(Sample::Ways(null::ask(path)?.ways.into_iter().map(of_way).collect())),
-        (None, None) => Ok(Sample::Ways(vec![])),
+pub fn sample(program: &NodeProgram) -> Result<NodeSnapshot> {
+    let mut node = NodeSnapshot::default();
+    if let Some(path) = &program.openflow {
+        node.switch = Some(of_switch(path)?);
+    } else if let Some(path) = &program.counters {
+        node.ways = null::ask(path)?.ways.into_iter().map(of_way).collect();
     }
+    Ok(node)
 }
 
 fn of_way(way: null::NullDirection) -> DirectionSample {
