@@ -143,17 +143,14 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
 }
 
 fn words(switch: &str, say: &SwitchNotice) -> String {
-    match say {
-        SwitchNotice::Up { who, version } => {
-            format!("{switch}: {who} is connected and speaks OpenFlow {version}")
-        }
-        SwitchNotice::Down { who, why } => format!("{switch}: {who} is gone: {why}"),
-        SwitchNotice::Unreachable { who, why } => {
-            format!("{switch}: cannot reach {who}: {why}; trying again")
-        }
-        SwitchNotice::Port { port, what } => format!("{switch}: port {}: {what}", port),
-        SwitchNotice::Refused { who, why } => format!("{switch}: {who} was refused: {why}"),
-    }
+    let what = match say {
+        SwitchNotice::Up { who, version } => format!("{who} is connected and speaks OpenFlow {version}"),
+        SwitchNotice::Down { who, why } => format!("{who} is gone: {why}"),
+        SwitchNotice::Unreachable { who, why } => format!("cannot reach {who}: {why}; trying again"),
+        SwitchNotice::Port { port, what } => format!("port {port}: {what}"),
+        SwitchNotice::Refused { who, why } => format!("{who} was refused: {why}"),
+    };
+    format!("{switch}: {what}")
 }
 
 /// What a switch did: as JSON, and for people what it dropped.

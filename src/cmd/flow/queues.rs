@@ -58,12 +58,11 @@ fn chosen(text: Option<&str>, ports: &[Port]) -> Result<u32> {
     if let Some(port) = ports.iter().find(|port| port.name.text() == text) {
         return Ok(port.port_no);
     }
-    let number = value::port(Piece::line(text)).map(|port| port.0).map_err(|_| {
+    value::port(Piece::line(text)).map(|port| port.0).map_err(|_| {
         let names: Vec<String> = ports.iter().map(named).collect();
         Problem::input(format!("the switch has no port '{text}'"))
             .help(format!("it has {}", names.join(", ")))
-    })?;
-    Ok(number)
+    })
 }
 
 /// What the queues are. 1.3 has a message for one port, and for all of them only where the switch knows `OFPP_ANY`.

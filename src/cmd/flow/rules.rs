@@ -302,15 +302,13 @@ pub fn diff(args: &DiffArgs, output: &Output) -> Result<()> {
     if let Some(other) = wanted.iter().find(|named| named.change.command != FlowModCommand::Add) {
         return Err(Problem::input("only rules can be compared, not changes").at(other.place.clone()));
     }
-    let mut client = args.ask.call()?;
-    let all = one_match("")?;
-    let there = rules(&mut client, &all).map_err(args.ask.place())?;
+    let ask = |client: &mut Client| Ok((rules(client, &one_match("")?)?, client.version()));
+    let ((there, version), openflow) = args.ask.ask(ask)?;
     let there: BTreeSet<String> = there.into_iter().map(|one| one.rule).collect();
-    let version = client.version();
     let wanted: BTreeSet<String> = wanted.iter().map(|named| normal_text(version, &named.change)).collect();
     let missing: Vec<&String> = wanted.difference(&there).collect();
     let extra: Vec<&String> = there.difference(&wanted).collect();
-    let (switch, openflow, same) = (&args.ask.switch, version.to_string(), there == wanted);
+    let (switch, same) = (&args.ask.switch, there == wanted);
     let (schema, lost, more) = ("pathlab/flow-diff/1", missing.len(), extra.len());
     output.result(&object! { schema, switch, openflow, same, missing, extra }, |diff| {
         let missing = diff.missing.iter().map(|rule| format!("- {rule}\n"));

@@ -6,7 +6,6 @@
 
 use super::job::{Job, PATIENCE};
 use super::tools::{CAPTURERS, SENDERS, STAMPED, Tool, our_send, read_send};
-use crate::notices::Notices;
 use linux::lab::{Lab, Topology};
 use linux::observe::{Actor, Observer, Patience};
 use linux::port::sink::Sink;
@@ -21,7 +20,8 @@ pub const INTERFACE: &str = "eth0";
 
 /// The lab with its counters.
 pub struct BenchLab {
-    lab: Lab,
+    /// Two nodes on one wire.
+    pub lab: Lab,
     observer: Observer,
     /// CPUs of the sender and of the capture.
     cpus: (u32, u32),
@@ -46,20 +46,10 @@ impl BenchLab {
         Ok(BenchLab { lab, observer, cpus })
     }
 
-    /// Offloads of both ends, in words.
-    pub fn offloads(&self) -> Vec<String> {
-        self.lab.offloads()
-    }
-
     /// Which process runs where, in words.
     pub fn placement(&self, receiver: &str) -> String {
         let (sender, capture) = self.cpus;
         format!("sender in node a on CPU {sender} (with its soft interrupts), {receiver} {capture}")
-    }
-
-    /// Takes the lab down.
-    pub fn down(self, notices: &dyn Notices) {
-        crate::notices::down(self.lab, notices);
     }
 
     /// Attaches the sink to the far end.

@@ -9,7 +9,7 @@
 use super::arena::{BenchLab, FrameGenerator};
 use super::grid::{self, Grid, Keep, Wanted};
 use super::tools::{CAPTURERS, PATIENT};
-use crate::notices::Notices;
+use crate::notices::{Notices, down};
 use record::Result;
 use record::bench::{BenchHead, CAPTURE, CaptureCell, CaptureResult};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub fn run(
         linger: if peers { LINGER_PEERS } else { LINGER },
     };
     let done = grid::fill(kept, notices, |cell| arena.capture(cell, &generator))?;
-    arena.down(notices);
+    down(arena.lab, notices);
     Ok(done)
 }
 

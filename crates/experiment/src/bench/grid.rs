@@ -93,7 +93,7 @@ impl Grid {
             begun: crate::process::now(),
             command: std::env::args().collect(),
             host: linux::observe::host_facts(),
-            offloads: arena.offloads(),
+            offloads: arena.lab.offloads(),
             duration_ms: self.ms,
             rounds: self.rounds,
             seed,

@@ -93,12 +93,8 @@ impl Job {
 
     /// Asks it to end, as Ctrl-C does.
     pub fn interrupt(&self) -> Result<()> {
-        match &self.child {
-            Some(child) => {
-                process::interrupt(child).map_err(|e| Problem::host(format!("cannot end a tool: {e}")))
-            }
-            None => Ok(()),
-        }
+        let asked = self.child.as_ref().map_or(Ok(()), process::interrupt);
+        asked.map_err(|e| Problem::host(format!("cannot end a tool: {e}")))
     }
 
     /// Waits for its end and takes its words.

@@ -8,7 +8,7 @@
 use super::arena::BenchLab;
 use super::grid::{self, Grid, Keep, Wanted};
 use super::tools::SENDERS;
-use crate::notices::Notices;
+use crate::notices::{Notices, down};
 use record::bench::{BenchHead, SEND, SendCell, SendResult};
 use record::{Problem, Result};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub fn run(
     let duration_ms = kept.1.head.duration_ms;
     let done = grid::fill(kept, notices, |cell| arena.send(cell, duration_ms))?;
     drop(sink);
-    arena.down(notices);
+    down(arena.lab, notices);
     Ok(done)
 }
 

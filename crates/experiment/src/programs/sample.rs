@@ -18,7 +18,7 @@ use flow::openflow::bytes::Version;
 use flow::openflow::group::GroupStatsRequest;
 use flow::openflow::misc::Empty;
 use flow::openflow::multipart::{Reply, Request};
-use flow::openflow::port::{PortStatsRequest, QueueRequest};
+use flow::openflow::port::{PortStats, PortStatsRequest, QueueRequest};
 use linux::lab::{Lab, NodeProgram};
 use load::null;
 use record::Result;
@@ -75,26 +75,7 @@ fn interface(port: &str) -> String {
 fn of_switch(socket: &Path) -> Result<SwitchSample> {
     let mut client = call(socket)?;
     let version = client.version();
-    let mut sample = SwitchSample::default();
-    let (names, counts) = (
-        client.multipart(Request::PortDesc(Empty {}))?,
-        client.multipart(Request::PortStats(PortStatsRequest { port_no: flow::PortNo::ANY.0 }))?,
-    );
-    if let (Reply::PortDesc(names), Reply::PortStats(counts)) = (names, counts) {
-        sample.ports.extend(counts.iter().filter_map(|port| {
-            let name = names.iter().find(|name| name.port_no == port.port_no)?;
-            Some(SwitchPortSample {
-                port: port.port_no,
-                interface: name.name.text(),
-                rx_frames: port.rx_packets,
-                rx_bytes: port.rx_bytes,
-                tx_frames: port.tx_packets,
-                tx_bytes: port.tx_bytes,
-                rx_dropped: port.rx_dropped,
-                tx_dropped: port.tx_dropped,
-            })
-        }));
-    }
+    let mut sample = SwitchSample { ports: ports(&mut client)?, ..SwitchSample::default() };
     if let Reply::Table(tables) = client.multipart(Request::Table(Empty {}))? {
         let used = tables.iter().filter(|table| table.active_count > 0 || table.lookup_count > 0);
         sample.tables.extend(used.map(|table| SwitchTableSample {
@@ -111,6 +92,27 @@ fn of_switch(socket: &Path) -> Result<SwitchSample> {
         sample.packet_ins_dropped = Some(queues.iter().map(|queue| queue.tx_errors).sum());
     }
     Ok(sample)
+}
+
+/// What the ports of a switch count.
+fn ports(client: &mut Client) -> Result<Vec<SwitchPortSample>> {
+    let names = client.multipart(Request::PortDesc(Empty {}))?;
+    let counts = client.multipart(Request::PortStats(PortStatsRequest { port_no: flow::PortNo::ANY.0 }))?;
+    let (Reply::PortDesc(names), Reply::PortStats(counts)) = (names, counts) else { return Ok(vec![]) };
+    let port = |port: &PortStats| {
+        let name = names.iter().find(|name| name.port_no == port.port_no)?;
+        Some(SwitchPortSample {
+            port: port.port_no,
+            interface: name.name.text(),
+            rx_frames: port.rx_packets,
+            rx_bytes: port.rx_bytes,
+            tx_frames: port.tx_packets,
+            tx_bytes: port.tx_bytes,
+            rx_dropped: port.rx_dropped,
+            tx_dropped: port.tx_dropped,
+        })
+    };
+    Ok(counts.iter().filter_map(port).collect())
 }
 
 /// What rules and buckets counted that send to the controller.
