@@ -336,7 +336,7 @@ impl Case {
         if count.trim() == got.to_string() {
             Ok(())
         } else {
-            Err(format!("{got} rules went for this reason"))
+            Err(format!("{got} rules were removed for this reason"))
         }
     }
 

@@ -121,7 +121,7 @@ errors! {
         BadExpType = 6 "the experimenter's type is not known",
         BadLen = 7 "the length is wrong",
         Eperm = 8 "not allowed",
-        DupInst = 9 "an instruction stands there twice",
+        DupInst = 9 "an instruction is given twice",
     }
     /// `OFPET_BAD_MATCH`.
     BadMatch = 4 "the match was refused" {
@@ -130,7 +130,7 @@ errors! {
         BadTag = 2 "the tag or encapsulation is not supported",
         BadDlAddrMask = 3 "the mask of the Ethernet address is not supported",
         BadNwAddrMask = 4 "the mask of the network address is not supported",
-        BadWildcards = 5 "a bit of the value is set that the mask leaves out",
+        BadWildcards = 5 "a bit of the value is set outside the mask",
         BadField = 6 "the field is not known",
         BadValue = 7 "the value is not one that the field can have",
         BadMask = 8 "the field takes no mask, or not this one",
@@ -231,7 +231,7 @@ errors! {
         BadLen = 1 "the length is wrong",
         BadValue = 2 "the value is not supported",
         TooMany = 3 "there are too many properties",
-        DupType = 4 "a property stands there twice",
+        DupType = 4 "a property is given twice",
         BadExperimenter = 5 "the experimenter is not known",
         BadExpType = 6 "the experimenter's type is not known",
         BadExpValue = 7 "the experimenter's value is not known",
@@ -263,15 +263,15 @@ errors! {
         BundleClosed = 4 "the bundle is closed",
         OutOfBundles = 5 "there are too many bundles",
         BadType = 6 "the type is not known",
-        BadFlags = 7 "the flags are not supported or do not agree",
+        BadFlags = 7 "the flags are not supported or not consistent",
         MsgBadLen = 8 "the length of a message is wrong",
         MsgBadXid = 9 "the xid of a message is not that of the bundle's message",
-        MsgUnsup = 10 "the message is not one for a bundle",
-        MsgConflict = 11 "the messages contradict each other",
+        MsgUnsup = 10 "the message is not allowed in a bundle",
+        MsgConflict = 11 "the messages conflict with each other",
         MsgTooMany = 12 "there are too many messages",
         MsgFailed = 13 "a message failed",
         Timeout = 14 "the bundle took too long",
-        BundleInProgress = 15 "the bundle locks what is needed",
+        BundleInProgress = 15 "a bundle in progress locks the resource",
     }
 }
 

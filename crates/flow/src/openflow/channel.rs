@@ -191,7 +191,7 @@ impl Channel {
                 // Where the next one begins is unknown.
                 let beginning = self.input[start..].to_vec();
                 self.refuse_bytes(header, BadRequest::BadLen, &beginning);
-                self.down(format!("a message says that it has {length} bytes"));
+                self.down(format!("the header of a message gives its length as {length} bytes"));
             } else if let Some(message) = self.input[start..].get(..length) {
                 self.message(now, header, &message.to_vec());
                 start += length;

@@ -86,7 +86,7 @@ pub fn instructions(text: Piece<'_>) -> Result<Vec<Instruction>> {
         }
         if let Some(instruction) = instruction(item)? {
             if found.iter().any(|one| one.place() == instruction.place()) {
-                return item.error("this instruction stands there twice");
+                return item.error("this instruction is given twice");
             }
             found.push(instruction);
             continue;

@@ -194,7 +194,7 @@ fn wrap(layer: &Layer<'_>, next: Option<&Layer<'_>>, inner: Vec<u8>, keeps_sum: 
     let mut head = match layer.name.text {
         "raw" => layer.body.hex()?,
         "pad" => vec![0; layer.body.number(9000)? as usize],
-        "fill" => return layer.name.error("fill stands at the end: it makes the frame so long"),
+        "fill" => return layer.name.error("fill must come last: it pads the frame to this length"),
         _ => layer.head(next)?,
     };
     match layer.name.text {
