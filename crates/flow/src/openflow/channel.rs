@@ -193,7 +193,8 @@ impl Channel {
                 self.refuse_bytes(header, BadRequest::BadLen, &beginning);
                 self.down(format!("the header of a message gives its length as {length} bytes"));
             } else if let Some(message) = self.input[start..].get(..length) {
-                self.message(now, header, &message.to_vec());
+                let message = message.to_vec();
+                self.message(now, header, &message);
                 start += length;
             } else {
                 break;
