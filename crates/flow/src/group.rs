@@ -121,6 +121,24 @@ fn rests_on(bucket: &Bucket) -> impl Iterator<Item = u32> + '_ {
     targets(&bucket.actions).chain((bucket.watch_group != ANY_GROUP).then_some(bucket.watch_group))
 }
 
+impl GroupEntry {
+    /// The groups on which it rests.
+    fn rests_on(&self) -> impl Iterator<Item = u32> + '_ {
+        self.group.buckets.iter().flat_map(rests_on)
+    }
+}
+
+/// Layers of a graph that has no loop, from one group on. They cannot be more than the limit of chains.
+fn layers(from: u32, next: impl Fn(&BTreeSet<u32>) -> BTreeSet<u32>) -> usize {
+    let mut layer = BTreeSet::from([from]);
+    let mut count = 0;
+    while !layer.is_empty() {
+        count += 1;
+        layer = next(&layer);
+    }
+    count
+}
+
 impl Groups {
     /// Checks all that concerns groups alone; actions and ports are the caller's to check.
     pub fn check(&self, change: &GroupMod) -> Result<(), GroupModFailed> {
@@ -154,7 +172,7 @@ impl Groups {
             return Err(GroupModFailed::InvalidGroup);
         }
         let lower: BTreeSet<u32> = group.buckets.iter().flat_map(rests_on).collect();
-        if lower.contains(&group.id) || lower.iter().any(|id| self.reaches(*id, group.id)) {
+        if lower.contains(&group.id) || lower.iter().any(|id| self.below(*id).contains(&group.id)) {
             return Err(GroupModFailed::Loop);
         }
         for bucket in &group.buckets {
@@ -167,14 +185,16 @@ impl Groups {
             }
         }
         let below = lower.iter().map(|id| self.depth(*id)).max().unwrap_or(0);
-        match below + 1 + self.height(group.id) > CHAIN_LIMIT {
+        // Nothing can rest on a new group: no walk over all others for each that is added.
+        let above = if self.0.contains_key(&group.id) { self.height(group.id) } else { 1 };
+        match below + above > CHAIN_LIMIT {
             true => Err(GroupModFailed::ChainingUnsupported),
             false => Ok(()),
         }
     }
 
     fn lower(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
-        self.0.get(&id).into_iter().flat_map(|entry| entry.group.buckets.iter().flat_map(rests_on))
+        self.get(id).into_iter().flat_map(GroupEntry::rests_on)
     }
 
     /// Every group below `from`, each once.
@@ -189,40 +209,21 @@ impl Groups {
         seen
     }
 
-    fn reaches(&self, from: u32, to: u32) -> bool {
-        self.below(from).contains(&to)
-    }
-
-    /// Groups in the longest chain that begins here. There is no loop, and layers cannot be more than the limit.
+    /// Groups in the longest chain that begins here.
     fn depth(&self, id: u32) -> usize {
-        let mut layer = BTreeSet::from([id]);
-        let mut depth = 0;
-        while !layer.is_empty() {
-            depth += 1;
-            layer = layer.iter().flat_map(|id| self.lower(*id)).collect();
-        }
-        depth
+        layers(id, |layer| layer.iter().flat_map(|id| self.lower(*id)).collect())
     }
 
-    /// Groups in the longest chain that ends above this one.
+    /// Groups in the longest chain that ends here.
     fn height(&self, id: u32) -> usize {
-        let mut layer = BTreeSet::from([id]);
-        let mut height = 0;
-        while self.0.contains_key(&id) {
-            let rests = |entry: &&GroupEntry| {
-                entry.group.buckets.iter().flat_map(rests_on).any(|id| layer.contains(&id))
-            };
-            layer = self.0.values().filter(rests).map(|entry| entry.group.id).collect();
-            if layer.is_empty() {
-                break;
-            }
-            height += 1;
-        }
-        height
+        layers(id, |layer| {
+            let rests = |entry: &&GroupEntry| entry.rests_on().any(|id| layer.contains(&id));
+            self.iter().filter(rests).map(|entry| entry.group.id).collect()
+        })
     }
 
     fn is_chained(&self, id: u32) -> bool {
-        self.0.values().any(|entry| entry.group.buckets.iter().flat_map(rests_on).any(|to| to == id))
+        self.iter().any(|entry| entry.rests_on().any(|to| to == id))
     }
 
     /// The groups that buckets send to, each as often as it is named (part of the reference count, §5.8).

@@ -39,22 +39,26 @@ pub fn show(action: &Action) -> String {
 
 /// Writes actions; none is `drop`.
 pub fn show_list(actions: &[Action]) -> String {
-    match actions {
-        [] => "drop".to_owned(),
-        some => some.iter().map(show).collect::<Vec<_>>().join(","),
-    }
+    or_drop(joined(actions, show))
+}
+
+fn joined<T>(all: &[T], show: impl Fn(&T) -> String) -> String {
+    all.iter().map(show).collect::<Vec<_>>().join(",")
+}
+
+fn or_drop(text: String) -> String {
+    if text.is_empty() { "drop".to_owned() } else { text }
 }
 
 /// Writes one instruction; apply-actions as its actions alone.
 pub fn show_instruction(instruction: &Instruction) -> String {
-    let inside = |actions: &[Action]| actions.iter().map(show).collect::<Vec<_>>().join(",");
     match instruction {
         Instruction::GotoTable(table) => format!("goto_table:{table}"),
         Instruction::WriteMetadata { metadata, mask: u64::MAX } => format!("write_metadata:{metadata:#x}"),
         Instruction::WriteMetadata { metadata, mask } => format!("write_metadata:{metadata:#x}/{mask:#x}"),
-        Instruction::WriteActions(actions) => format!("write_actions({})", inside(actions)),
+        Instruction::WriteActions(actions) => format!("write_actions({})", joined(actions, show)),
         Instruction::ApplyActions(actions) if actions.is_empty() => "apply_actions()".to_owned(),
-        Instruction::ApplyActions(actions) => inside(actions),
+        Instruction::ApplyActions(actions) => joined(actions, show),
         Instruction::ClearActions => "clear_actions".to_owned(),
         Instruction::Meter(id) => format!("meter:{id}"),
         Instruction::Experimenter { experimenter, data } => {
@@ -65,10 +69,7 @@ pub fn show_instruction(instruction: &Instruction) -> String {
 
 /// Writes instructions in their order; none is `drop`.
 pub fn show_instructions(instructions: &[Instruction]) -> String {
-    match instructions {
-        [] => "drop".to_owned(),
-        some => some.iter().map(show_instruction).collect::<Vec<_>>().join(","),
-    }
+    or_drop(joined(instructions, show_instruction))
 }
 
 /// Reads the instructions of a rule: what follows `actions=`.
@@ -121,12 +122,12 @@ fn instruction(item: Piece<'_>) -> Result<Option<Instruction>> {
     let (name, argument) = item.split(&[':']);
     Ok(Some(match (name.text, argument) {
         ("clear_actions", None) => Instruction::ClearActions,
-        ("goto_table", Some(table)) => Instruction::GotoTable(table.u8()?),
-        ("meter", Some(id)) => Instruction::Meter(id.u32()?),
+        ("goto_table", Some(table)) => Instruction::GotoTable(table.int()?),
+        ("meter", Some(id)) => Instruction::Meter(id.int()?),
         ("write_metadata", Some(argument)) => {
             let (metadata, mask) = argument.split(&['/']);
-            let mask = mask.map_or(Ok(u64::MAX), Piece::u64)?;
-            Instruction::WriteMetadata { metadata: metadata.u64()?, mask }
+            let mask = mask.map_or(Ok(u64::MAX), Piece::int)?;
+            Instruction::WriteMetadata { metadata: metadata.int()?, mask }
         }
         _ => return Ok(None),
     }))
@@ -135,7 +136,7 @@ fn instruction(item: Piece<'_>) -> Result<Option<Instruction>> {
 fn experimenter(body: Piece<'_>) -> Result<(u32, Vec<u8>)> {
     let (id, data) = body.split(&[',']);
     let data = data.map_or(Ok(vec![]), Piece::hex)?;
-    Ok((id.u32()?, data))
+    Ok((id.int()?, data))
 }
 
 /// Reads actions between commas; `drop` and nothing are none.
@@ -186,15 +187,15 @@ fn with_argument(name: Piece<'_>, argument: Piece<'_>) -> Result<Action> {
     let read = |field| Ok(set(field, value::value(field, argument)?));
     Ok(match name.text {
         "output" => output(value::port(argument)?),
-        "controller" | "CONTROLLER" => Action::Output { port: PortNo::CONTROLLER, max_len: argument.u16()? },
-        "group" => Action::Group(argument.u32()?),
-        "set_queue" => Action::SetQueue(argument.u32()?),
-        "push_vlan" => Action::PushVlan(argument.u16()?),
-        "push_mpls" => Action::PushMpls(argument.u16()?),
-        "pop_mpls" => Action::PopMpls(argument.u16()?),
-        "push_pbb" => Action::PushPbb(argument.u16()?),
-        "mod_nw_ttl" => Action::SetNwTtl(argument.u8()?),
-        "set_mpls_ttl" => Action::SetMplsTtl(argument.u8()?),
+        "controller" | "CONTROLLER" => Action::Output { port: PortNo::CONTROLLER, max_len: argument.int()? },
+        "group" => Action::Group(argument.int()?),
+        "set_queue" => Action::SetQueue(argument.int()?),
+        "push_vlan" => Action::PushVlan(argument.int()?),
+        "push_mpls" => Action::PushMpls(argument.int()?),
+        "pop_mpls" => Action::PopMpls(argument.int()?),
+        "push_pbb" => Action::PushPbb(argument.int()?),
+        "mod_nw_ttl" => Action::SetNwTtl(argument.int()?),
+        "set_mpls_ttl" => Action::SetMplsTtl(argument.int()?),
         "mod_dl_src" => return read(Field::EthSrc),
         "mod_dl_dst" => return read(Field::EthDst),
         "mod_nw_src" => return read(Field::Ipv4Src),
@@ -220,7 +221,7 @@ fn set_field(argument: Piece<'_>) -> Result<Action> {
 
 fn with_parentheses(item: Piece<'_>, name: Piece<'_>, body: Piece<'_>) -> Result<Action> {
     match name.text {
-        "set_mpls_ttl" => Ok(Action::SetMplsTtl(body.u8()?)),
+        "set_mpls_ttl" => Ok(Action::SetMplsTtl(body.int()?)),
         "experimenter" => {
             let (experimenter, data) = experimenter(body)?;
             Ok(Action::Experimenter { experimenter, data })
@@ -231,7 +232,7 @@ fn with_parentheses(item: Piece<'_>, name: Piece<'_>, body: Piece<'_>) -> Result
             for part in body.items() {
                 match part.split(&['=']) {
                     (key, Some(text)) if key.text == "port" => port = Some(value::port(text)?),
-                    (key, Some(text)) if key.text == "max_len" => max_len = Some(text.u16()?),
+                    (key, Some(text)) if key.text == "max_len" => max_len = Some(text.int()?),
                     (key, _) => return key.error(format!("{} has no `{}`", name.text, key.text)),
                 }
             }

@@ -8,7 +8,7 @@
 //! **Price.** A rule that needs a group or a meter stands below it.
 
 use super::{group, meter, rule};
-use crate::action::{Action, Instruction};
+use crate::action::Action;
 use crate::field::Field;
 use crate::group::{GroupMod, GroupModCommand};
 use crate::meter::{MeterMod, MeterModCommand};
@@ -67,38 +67,34 @@ fn one(line: &str) -> super::Result<Change> {
     })
 }
 
+/// The ports that actions send to.
+fn outputs(actions: &[Action]) -> impl Iterator<Item = PortNo> + '_ {
+    actions.iter().filter_map(|action| match action {
+        Action::Output { port, .. } => Some(*port),
+        _ => None,
+    })
+}
+
+/// The ports that a change names.
+fn named(change: &Change) -> Vec<PortNo> {
+    match change {
+        Change::Flow(change) => {
+            let in_port = change.rule.matching.exact(Field::InPort).map(|port| PortNo(port as u32));
+            let instructions = change.rule.instructions.iter();
+            instructions.flat_map(|one| outputs(one.actions())).chain(in_port).collect()
+        }
+        Change::Group(change) => {
+            let buckets = change.group.buckets.iter();
+            buckets.flat_map(|bucket| outputs(&bucket.actions).chain([bucket.watch_port])).collect()
+        }
+        _ => vec![],
+    }
+}
+
 /// The ordinary ports, and LOCAL, that changes name: in matches, in actions, to be watched.
 pub fn ports(changes: &[(usize, Change)]) -> BTreeSet<PortNo> {
-    let mut found = BTreeSet::new();
-    let mut outputs = |actions: &[Action]| {
-        found.extend(actions.iter().filter_map(|action| match action {
-            Action::Output { port, .. } => Some(*port),
-            _ => None,
-        }));
-    };
-    for (_, change) in changes {
-        match change {
-            Change::Flow(change) => {
-                change.rule.instructions.iter().map(Instruction::actions).for_each(&mut outputs);
-                let in_port = change.rule.matching.exact(Field::InPort);
-                outputs(
-                    &in_port
-                        .map(|port| Action::Output { port: PortNo(port as u32), max_len: 0 })
-                        .into_iter()
-                        .collect::<Vec<_>>(),
-                );
-            }
-            Change::Group(change) => {
-                for bucket in &change.group.buckets {
-                    outputs(&bucket.actions);
-                    outputs(&[Action::Output { port: bucket.watch_port, max_len: 0 }]);
-                }
-            }
-            _ => {}
-        }
-    }
-    found.retain(|port| port.is_ordinary() || *port == PortNo::LOCAL);
-    found
+    let named = changes.iter().flat_map(|(_, change)| named(change));
+    named.filter(|port| port.is_ordinary() || *port == PortNo::LOCAL).collect()
 }
 
 /// Puts what a file says into a pipeline; ports that it names and that are not there yet are added first.

@@ -120,7 +120,7 @@ impl<'a> Layer<'a> {
             }
         }
         let mut layer = Layer { name, eth_type, protocol, layout, said, body };
-        layer.eth_type = layer.get("tag").map_or(Ok(eth_type), Piece::u16)?;
+        layer.eth_type = layer.get("tag").map_or(Ok(eth_type), Piece::int)?;
         Ok(layer)
     }
 

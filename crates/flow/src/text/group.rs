@@ -47,7 +47,7 @@ pub fn parse(line: &str) -> Result<Group> {
     for item in head.items() {
         let (name, text) = item.split(&['=']);
         match (name.text, text) {
-            ("group_id", Some(text)) => id = Some(text.u32()?),
+            ("group_id", Some(text)) => id = Some(text.int()?),
             ("type", Some(text)) => match TYPES.iter().find(|(_, name)| *name == text.text) {
                 Some((found, _)) => kind = Some(*found),
                 None => return text.error("the type of a group is all, select, indirect or ff"),
@@ -71,9 +71,9 @@ fn bucket(kind: GroupType, text: Piece<'_>) -> Result<Bucket> {
     for item in text.items() {
         let (name, value) = item.split(&[':', '=']);
         match (name.text, value) {
-            ("weight", Some(value)) => bucket.weight = value.u16()?,
+            ("weight", Some(value)) => bucket.weight = value.int()?,
             ("watch_port", Some(value)) => bucket.watch_port = port(value)?,
-            ("watch_group", Some(value)) => bucket.watch_group = value.u32()?,
+            ("watch_group", Some(value)) => bucket.watch_group = value.int()?,
             // Of OpenFlow 1.5; ovs-ofctl prints it.
             ("bucket_id", Some(_)) => {}
             _ => {

@@ -45,7 +45,7 @@ pub fn parse(line: &str) -> Result<Meter> {
         match item.split(&['=']) {
             (name, Some(text)) if ["meter", "meter_id"].contains(&name.text) => {
                 let named = NAMES.iter().find(|(_, name)| *name == text.text);
-                id = Some(named.map_or_else(|| text.u32(), |(id, _)| Ok(*id))?);
+                id = Some(named.map_or_else(|| text.int(), |(id, _)| Ok(*id))?);
             }
             _ => return item.error(format!("`{}` is not a property of a meter", item.text)),
         }
@@ -74,10 +74,10 @@ fn band(text: Piece<'_>) -> Result<Band> {
         let (name, value) = item.split(&['=']);
         match (name.text, value) {
             ("type", Some(value)) => kind = Some(value),
-            ("rate", Some(value)) => rate = Some(value.u32()?),
-            ("burst_size", Some(value)) => burst_size = value.u32()?,
-            ("prec_level", Some(value)) => prec_level = value.u8()?,
-            ("experimenter", Some(value)) => experimenter = value.u32()?,
+            ("rate", Some(value)) => rate = Some(value.int()?),
+            ("burst_size", Some(value)) => burst_size = value.int()?,
+            ("prec_level", Some(value)) => prec_level = value.int()?,
+            ("experimenter", Some(value)) => experimenter = value.int()?,
             ("data", Some(value)) => data = value.hex()?,
             _ => return item.error(format!("`{}` is not a property of a band", item.text)),
         }

@@ -136,20 +136,10 @@ impl<'a> Piece<'a> {
         }
     }
 
-    fn u8(self) -> Result<u8> {
-        Ok(self.number(u8::MAX.into())? as u8)
-    }
-
-    fn u16(self) -> Result<u16> {
-        Ok(self.number(u16::MAX.into())? as u16)
-    }
-
-    fn u32(self) -> Result<u32> {
-        Ok(self.number(u32::MAX.into())? as u32)
-    }
-
-    fn u64(self) -> Result<u64> {
-        Ok(self.number(u64::MAX.into())? as u64)
+    /// A number that an unsigned type can have.
+    fn int<T: TryFrom<u128>>(self) -> Result<T> {
+        let most = u128::MAX >> (128 - 8 * size_of::<T>());
+        T::try_from(self.number(most)?).or_else(|_| self.error(format!("{} is more than {most}", self.text)))
     }
 
     /// Bytes as pairs of hexadecimal digits.

@@ -119,22 +119,22 @@ fn property(change: &mut FlowMod, item: Piece<'_>) -> Result<bool> {
     let rule = &mut change.rule;
     match name.text {
         "table" if text.text.eq_ignore_ascii_case("all") => change.table = ALL_TABLES,
-        "table" => change.table = text.u8()?,
-        "priority" => rule.priority = text.u16()?,
-        "idle_timeout" => rule.idle_timeout = text.u16()?,
-        "hard_timeout" => rule.hard_timeout = text.u16()?,
-        "importance" => rule.importance = text.u16()?,
+        "table" => change.table = text.int()?,
+        "priority" => rule.priority = text.int()?,
+        "idle_timeout" => rule.idle_timeout = text.int()?,
+        "hard_timeout" => rule.hard_timeout = text.int()?,
+        "importance" => rule.importance = text.int()?,
         "out_port" => change.out_port = port(text)?,
-        "out_group" => change.out_group = text.u32()?,
+        "out_group" => change.out_group = text.int()?,
         "cookie" => {
             let (cookie, mask) = text.split(&['/']);
-            rule.cookie = cookie.u64()?;
+            rule.cookie = cookie.int()?;
             let Some(mask) = mask else { return Ok(true) };
             if change.command == FlowModCommand::Add {
                 return mask.error("a rule that is added has a cookie without a mask");
             }
             // ovs-ofctl writes -1 for all bits.
-            change.cookie_mask = if mask.text == "-1" { u64::MAX } else { mask.u64()? };
+            change.cookie_mask = if mask.text == "-1" { u64::MAX } else { mask.int()? };
         }
         other => return Ok(STATISTICS.contains(&other)),
     }

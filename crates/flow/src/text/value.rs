@@ -5,6 +5,7 @@ use crate::field::{Field, Form, VLAN_PRESENT, Value};
 use crate::matching::{Match, MatchField};
 use crate::port::PortNo;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 /// The short names of ovs-ofctl for an eth_type, and maybe an ip_proto.
 const SHORTHANDS: &[(&str, u16, Option<u8>)] = &[
@@ -49,7 +50,7 @@ pub fn port(piece: Piece<'_>) -> Result<PortNo> {
     let named = PortNo::RESERVED.iter().find(|(_, name)| name.eq_ignore_ascii_case(piece.text));
     match named {
         Some((port, _)) => Ok(*port),
-        None => Ok(PortNo(piece.u32()?)),
+        None => Ok(PortNo(piece.int()?)),
     }
 }
 
@@ -66,18 +67,9 @@ fn ethernet(piece: Piece<'_>) -> Result<Value> {
     }
 }
 
-fn ipv4(piece: Piece<'_>) -> Result<Value> {
-    match piece.text.parse::<Ipv4Addr>() {
-        Ok(address) => Ok(u32::from(address).into()),
-        Err(_) => piece.error(format!("`{}` is not an IPv4 address", piece.text)),
-    }
-}
-
-fn ipv6(piece: Piece<'_>) -> Result<Value> {
-    match piece.text.parse::<Ipv6Addr>() {
-        Ok(address) => Ok(address.into()),
-        Err(_) => piece.error(format!("`{}` is not an IPv6 address", piece.text)),
-    }
+fn ip<T: FromStr>(piece: Piece<'_>, family: &str) -> Result<T> {
+    let wrong = |_| piece.error(format!("`{}` is not an {family} address", piece.text));
+    piece.text.parse().or_else(wrong)
 }
 
 /// Reads the value of a field.
@@ -85,8 +77,8 @@ pub fn value(field: Field, piece: Piece<'_>) -> Result<Value> {
     match field.row().form {
         Form::Port => Ok(port(piece)?.0.into()),
         Form::Ethernet => ethernet(piece),
-        Form::Ipv4 => ipv4(piece),
-        Form::Ipv6 => ipv6(piece),
+        Form::Ipv4 => Ok(u32::from(ip::<Ipv4Addr>(piece, "IPv4")?).into()),
+        Form::Ipv6 => Ok(ip::<Ipv6Addr>(piece, "IPv6")?.into()),
         Form::Decimal | Form::Hex => piece.number(field.full_mask()),
     }
 }
@@ -271,7 +263,7 @@ impl<'a> MatchReader<'a> {
 /// a tag, 0 that there is none.
 fn vlan_tci(text: Piece<'_>) -> Result<impl Iterator<Item = MatchField>> {
     let (value, mask) = text.split(&['/']);
-    let (value, mask) = (value.u16()?, mask.map_or(Ok(u16::MAX), Piece::u16)?);
+    let (value, mask): (u16, u16) = (value.int()?, mask.map_or(Ok(u16::MAX), Piece::int)?);
     let value = value & mask;
     let vid = match (value & 0x1fff, mask & 0x1fff) {
         (0, bits) if bits & VLAN_PRESENT != 0 => Some(MatchField::exact(Field::VlanVid, 0u8)),
