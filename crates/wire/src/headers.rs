@@ -274,67 +274,60 @@ impl Headers {
     /// Where a field stands; none when the frame has no such header. [`Field::Ipv6Exthdr`] and the ethertype of LLC stand nowhere,
     /// and of [`Field::VlanVid`] only the 12 bits of the number do.
     pub fn spot(&self, field: Field) -> Option<Spot> {
+        use Field::*;
         let at = self.payload;
-        let when = |is_here: bool, spot| is_here.then_some(spot);
-        match field {
-            Field::EthDst => when(self.is_ethernet(), Spot::whole(0, 6)),
-            Field::EthSrc => when(self.is_ethernet(), Spot::whole(6, 6)),
-            Field::EthType => {
-                when(self.is_ethernet() && self.eth_type != NO_ETHERTYPE, Spot::whole(at.wrapping_sub(2), 2))
-            }
-            Field::VlanVid => when(self.tags > 0, Spot::part(Ethernet::LENGTH, 2, 0, 12)),
-            Field::VlanPcp => when(self.tags > 0, Spot::part(Ethernet::LENGTH, 1, 5, 3)),
-            Field::MplsLabel => when(self.kind == Payload::Mpls, Spot::part(at, 3, 4, 20)),
-            Field::MplsTc => when(self.kind == Payload::Mpls, Spot::part(at + 2, 1, 1, 3)),
-            Field::MplsBos => when(self.kind == Payload::Mpls, Spot::part(at + 2, 1, 0, 1)),
-            Field::PbbIsid => when(self.kind == Payload::Pbb, Spot::whole(at + 1, 3)),
-            Field::PbbUca => when(self.kind == Payload::Pbb, Spot::part(at, 1, 3, 1)),
-            Field::ArpOp => {
-                when(matches!(self.kind, Payload::Arp | Payload::ArpOperation), Spot::whole(at + 6, 2))
-            }
-            Field::ArpSha => when(self.kind == Payload::Arp, Spot::whole(at + 8, 6)),
-            Field::ArpSpa => when(self.kind == Payload::Arp, Spot::whole(at + 14, 4)),
-            Field::ArpTha => when(self.kind == Payload::Arp, Spot::whole(at + 18, 6)),
-            Field::ArpTpa => when(self.kind == Payload::Arp, Spot::whole(at + 24, 4)),
-            Field::Ipv6Exthdr => None,
-            _ => self.spot_of_ip(self.ip()?, field),
-        }
+        let (is_tagged, has_ethertype) = (self.tags > 0, self.eth_type != NO_ETHERTYPE);
+        Some(match (field, &self.kind) {
+            _ if !self.is_ethernet() => return None,
+            (EthDst, _) => Spot::whole(0, 6),
+            (EthSrc, _) => Spot::whole(6, 6),
+            (EthType, _) if has_ethertype => Spot::whole(at - 2, 2),
+            (VlanVid, _) if is_tagged => Spot::part(Ethernet::LENGTH, 2, 0, 12),
+            (VlanPcp, _) if is_tagged => Spot::part(Ethernet::LENGTH, 1, 5, 3),
+            (MplsLabel, Payload::Mpls) => Spot::part(at, 3, 4, 20),
+            (MplsTc, Payload::Mpls) => Spot::part(at + 2, 1, 1, 3),
+            (MplsBos, Payload::Mpls) => Spot::part(at + 2, 1, 0, 1),
+            (PbbIsid, Payload::Pbb) => Spot::whole(at + 1, 3),
+            (PbbUca, Payload::Pbb) => Spot::part(at, 1, 3, 1),
+            (ArpOp, Payload::Arp | Payload::ArpOperation) => Spot::whole(at + 6, 2),
+            (ArpSha, Payload::Arp) => Spot::whole(at + 8, 6),
+            (ArpSpa, Payload::Arp) => Spot::whole(at + 14, 4),
+            (ArpTha, Payload::Arp) => Spot::whole(at + 18, 6),
+            (ArpTpa, Payload::Arp) => Spot::whole(at + 24, 4),
+            (_, Payload::Ip(ip)) => return self.spot_of_ip(ip, field),
+            _ => return None,
+        })
     }
 
     fn spot_of_ip(&self, ip: &Layers, field: Field) -> Option<Spot> {
+        use Field::*;
         let at = ip.network;
-        let spot = match (field, ip.is_v6) {
-            (Field::IpDscp, false) => Spot::part(at + 1, 1, 2, 6),
-            (Field::IpEcn, false) => Spot::part(at + 1, 1, 0, 2),
-            (Field::Ipv4Src, false) => Spot::whole(at + 12, 4),
-            (Field::Ipv4Dst, false) => Spot::whole(at + 16, 4),
-            (Field::IpDscp, true) => Spot::part(at, 2, 6, 6),
-            (Field::IpEcn, true) => Spot::part(at, 2, 4, 2),
-            (Field::Ipv6Flabel, true) => Spot::part(at + 1, 3, 0, 20),
-            (Field::Ipv6Src, true) => Spot::whole(at + 8, 16),
-            (Field::Ipv6Dst, true) => Spot::whole(at + 24, 16),
-            (Field::IpProto, _) if ip.is_complete => Spot::whole(ip.protocol_at, 1),
+        Some(match (field, ip.is_v6) {
+            (IpDscp, false) => Spot::part(at + 1, 1, 2, 6),
+            (IpEcn, false) => Spot::part(at + 1, 1, 0, 2),
+            (Ipv4Src, false) => Spot::whole(at + 12, 4),
+            (Ipv4Dst, false) => Spot::whole(at + 16, 4),
+            (IpDscp, true) => Spot::part(at, 2, 6, 6),
+            (IpEcn, true) => Spot::part(at, 2, 4, 2),
+            (Ipv6Flabel, true) => Spot::part(at + 1, 3, 0, 20),
+            (Ipv6Src, true) => Spot::whole(at + 8, 16),
+            (Ipv6Dst, true) => Spot::whole(at + 24, 16),
+            (IpProto, _) if ip.is_complete => Spot::whole(ip.protocol_at, 1),
             _ => return self.spot_of_transport(ip.transport, field),
-        };
-        Some(spot)
+        })
     }
 
     fn spot_of_transport(&self, at: usize, field: Field) -> Option<Spot> {
-        let spot = match (self.transport?, field) {
-            (Protocol::Tcp, Field::TcpSrc) => Spot::whole(at, 2),
-            (Protocol::Tcp, Field::TcpDst) => Spot::whole(at + 2, 2),
-            (Protocol::Udp, Field::UdpSrc) => Spot::whole(at, 2),
-            (Protocol::Udp, Field::UdpDst) => Spot::whole(at + 2, 2),
-            (Protocol::Sctp, Field::SctpSrc) => Spot::whole(at, 2),
-            (Protocol::Sctp, Field::SctpDst) => Spot::whole(at + 2, 2),
-            (Protocol::Icmp, Field::Icmpv4Type) => Spot::whole(at, 1),
-            (Protocol::Icmp, Field::Icmpv4Code) => Spot::whole(at + 1, 1),
-            (Protocol::Icmpv6, Field::Icmpv6Type) => Spot::whole(at, 1),
-            (Protocol::Icmpv6, Field::Icmpv6Code) => Spot::whole(at + 1, 1),
-            (Protocol::Icmpv6, _) => return self.spot_of_neighbour(at, field),
+        use Field::*;
+        use Protocol::*;
+        Some(match (self.transport?, field) {
+            (Tcp, TcpSrc) | (Udp, UdpSrc) | (Sctp, SctpSrc) => Spot::whole(at, 2),
+            (Tcp, TcpDst) | (Udp, UdpDst) | (Sctp, SctpDst) => Spot::whole(at + 2, 2),
+            (Icmp, Icmpv4Type) | (Icmpv6, Icmpv6Type) => Spot::whole(at, 1),
+            (Icmp, Icmpv4Code) | (Icmpv6, Icmpv6Code) => Spot::whole(at + 1, 1),
+            (Icmpv6, _) => return self.spot_of_neighbour(at, field),
             _ => return None,
-        };
-        Some(spot)
+        })
     }
 
     fn spot_of_neighbour(&self, at: usize, field: Field) -> Option<Spot> {
