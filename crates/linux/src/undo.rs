@@ -15,8 +15,6 @@ use crate::journal::{self, Journals};
 use crate::{lab, tune};
 use record::Result;
 
-pub use crate::journal::SCHEMA;
-
 /// The steps of all modules. The variants of a module stand in a journal as they are, whichever module they are of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]

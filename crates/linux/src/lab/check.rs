@@ -77,15 +77,12 @@ fn offload_lines(node: &Node, lab: &Lab) -> Vec<String> {
     let line = |spec: &InterfaceSpec| {
         let link = facts.links.iter().find(|link| link.name == spec.name)?;
         let on = facts.offloads.get(&link.index)?;
-        let words = [
-            (OffloadFeature::Tso, "tso"),
-            (OffloadFeature::Gso, "gso"),
-            (OffloadFeature::Gro, "gro"),
-            (OffloadFeature::Tx, "tx-checksum"),
-            (OffloadFeature::Rx, "rx-checksum"),
-        ];
-        let states =
-            words.map(|(offload, word)| format!("{word} {}", on_or_off(on.get(&offload) == Some(&true))));
+        let states = OffloadFeature::ALL[..5].iter().map(|offload| {
+            let more =
+                if matches!(offload, OffloadFeature::Tx | OffloadFeature::Rx) { "-checksum" } else { "" };
+            format!("{}{more} {}", offload.word(), on_or_off(on.get(offload) == Some(&true)))
+        });
+        let states: Vec<String> = states.collect();
         Some(format!("{} {}", spec.place(), states.join(", ")))
     };
     lab.topology().interfaces(node.name()).filter_map(line).collect()

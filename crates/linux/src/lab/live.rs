@@ -176,17 +176,8 @@ impl Lab {
                 .help(format!("take it down with 'pathlab lab down {name}', or give this one another name"))
         })?;
         // A return from here on takes down what is built; a step that cannot be undone stays in the journal for the next command.
-        let mut lab = Lab {
-            name: name.into(),
-            topology: topology.clone(),
-            nodes: vec![],
-            journals: journals.clone(),
-            journal: Some(journal),
-            holds: !root,
-            claim: None,
-            programs: vec![],
-            children: vec![],
-        };
+        let mut lab = Lab::new(journals, name, topology.clone());
+        (lab.journal, lab.holds) = (Some(journal), !root);
         let held = persistent && !root;
         lab.build(held)?;
         start(&mut lab)?;
@@ -195,6 +186,21 @@ impl Lab {
             lab.journal = None;
         }
         Ok(lab)
+    }
+
+    /// One of which nothing is there.
+    fn new(journals: &Journals, name: &str, topology: Topology) -> Lab {
+        Lab {
+            name: name.into(),
+            topology,
+            nodes: vec![],
+            journals: journals.clone(),
+            journal: None,
+            holds: false,
+            claim: None,
+            programs: vec![],
+            children: vec![],
+        }
     }
 
     /// Makes the namespaces and builds. `held`: the lab lives as long as this process.
@@ -292,20 +298,20 @@ impl Lab {
     /// An input problem when there is no such lab, a host problem when a part of it is gone.
     pub fn open(journals: &Journals, name: &str) -> Result<Lab> {
         let (_, about) = find(journals, name)?;
-        let topology = Topology::parse(&about.topology, name)?;
-        let nodes = about.nodes.iter().map(|node| {
-            let gone = || {
+        let mut lab = Lab::new(journals, name, Topology::parse(&about.topology, name)?);
+        for node in &about.nodes {
+            let file = mount::pinned(&node.handle, node.netns);
+            let found = file.and_then(|file| {
+                Node::new(&node.name, file.into(), declared(&lab.topology, &node.name)).ok()
+            });
+            lab.nodes.push(found.ok_or_else(|| {
                 Problem::host(format!("the namespace of node '{}' is gone", node.name))
                     .at(format!("lab {name}"))
                     .help(format!("take the rest down with 'pathlab lab down {name}'"))
-            };
-            let file = mount::pinned(&node.handle, node.netns).ok_or_else(gone)?;
-            Node::new(&node.name, file.into(), declared(&topology, &node.name)).map_err(|_| gone())
-        });
-        let nodes = nodes.collect::<Result<Vec<Node>>>()?;
-        let (programs, children) = (about.programs, vec![]);
-        let (name, journals, journal, holds, claim) = (name.into(), journals.clone(), None, false, None);
-        Ok(Lab { name, topology, journals, nodes, journal, holds, claim, programs, children })
+            })?);
+        }
+        lab.programs = about.programs;
+        Ok(lab)
     }
 
     /// Finds a lab that is up, to use it alone: until this value goes, nobody takes the lab down or uses it, too. Whoever only

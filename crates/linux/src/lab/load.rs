@@ -5,7 +5,6 @@ use std::path::Path;
 use record::{Problem, Result};
 
 use super::forwarder::rule_lines;
-use super::parse;
 use super::topology::Topology;
 
 /// The labs that are part of the program: name and text.
@@ -58,14 +57,6 @@ impl Topology {
             forwarder.rules = rules;
         }
         Ok(())
-    }
-
-    /// Parses the text of a topology; `file_name` is what problems call it. Files of rules are not read.
-    ///
-    /// # Errors
-    /// An input problem with `file:line:column` for the first thing that is wrong.
-    pub fn parse(text: &str, file_name: &str) -> Result<Self> {
-        parse::topology(text, file_name)
     }
 
     /// The text of a built-in lab.

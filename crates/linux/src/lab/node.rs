@@ -73,7 +73,7 @@ impl Node {
     /// A command whose program will run inside the node, and be killed when the thread that started it ends.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
-        process::enter_and_die_with_parent(&mut command, Arc::clone(&self.netns));
+        process::enter(&mut command, Arc::clone(&self.netns), false);
         command
     }
 

@@ -55,20 +55,25 @@ struct Reader {
     said: HashSet<(String, String)>,
 }
 
-/// Parses the text of a topology.
-pub(super) fn topology(text: &str, file: &str) -> Result<Topology> {
-    let mut lines: Vec<Line> = line::lines(text).map(|line| Line { file, line, next: 1 }).collect();
-    let mut reader = Reader { topology: Topology::default(), said: HashSet::new() };
-    for words in [NODES, &["link"], &["bridge"], &["interface"], REST] {
-        for line in lines.iter_mut().filter(|line| words.contains(&line.first().text)) {
-            reader.statement(line)?;
+impl Topology {
+    /// Parses the text of a topology; `file` is what problems call it. Files of rules are not read.
+    ///
+    /// # Errors
+    /// An input problem with `file:line:column` for the first thing that is wrong.
+    pub fn parse(text: &str, file: &str) -> Result<Topology> {
+        let mut lines: Vec<Line> = line::lines(text).map(|line| Line { file, line, next: 1 }).collect();
+        let mut reader = Reader { topology: Topology::default(), said: HashSet::new() };
+        for words in [NODES, &["link"], &["bridge"], &["interface"], REST] {
+            for line in lines.iter_mut().filter(|line| words.contains(&line.first().text)) {
+                reader.statement(line)?;
+            }
+            if words == NODES {
+                lines.iter().try_for_each(Line::refuse_unknown)?;
+            }
         }
-        if words == NODES {
-            lines.iter().try_for_each(Line::refuse_unknown)?;
-        }
+        check_whole(&reader.topology).map_err(|problem| problem.at(file))?;
+        Ok(reader.topology)
     }
-    check_whole(&reader.topology).map_err(|problem| problem.at(file))?;
-    Ok(reader.topology)
 }
 
 impl<'a> Line<'a> {
@@ -579,16 +584,15 @@ fn sysctl_key(key: &str) -> Result<(), String> {
 /// An address that an interface can have.
 fn host_address(prefix: Prefix) -> Result<(), String> {
     let Prefix { address, length } = prefix;
-    let bad = match address {
+    let odd = match address {
         IpAddr::V4(v4) => {
             let last = u32::from(v4) | u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
             let edge = length < 31 && (prefix.network() == address || u32::from(v4) == last);
-            v4.is_unspecified() || v4.is_multicast() || v4.is_loopback() || v4.is_broadcast() || edge
+            v4.is_broadcast() || edge
         }
-        IpAddr::V6(v6) => {
-            v6.is_unspecified() || v6.is_multicast() || v6.is_loopback() || v6.to_ipv4_mapped().is_some()
-        }
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().is_some(),
     };
+    let bad = odd || address.is_unspecified() || address.is_multicast() || address.is_loopback();
     if bad || length == 0 {
         return Err(format!("{prefix} cannot be the address of an interface"));
     }

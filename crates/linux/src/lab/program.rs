@@ -115,10 +115,8 @@ impl Lab {
         command.args(["-c", GATE, "sh"]).arg(&program.file).args(&program.arguments);
         command.envs(program.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(words.try_clone().map_err(told)?).stderr(words);
-        match self.journal.as_ref().is_some_and(Journal::is_persistent) {
-            true => process::enter_and_outlive_parent(&mut command, netns),
-            false => process::enter_and_die_with_parent(&mut command, netns),
-        }
+        let lasts = self.journal.as_ref().is_some_and(Journal::is_persistent);
+        process::enter(&mut command, netns, lasts);
         let mut child = command.spawn().map_err(told)?;
         let gate = child.stdin.take();
         let process = ProcessIdentity::of(child.id()).map_err(told)?;

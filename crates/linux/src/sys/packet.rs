@@ -104,21 +104,16 @@ fn ask_about<T>(fd: impl AsFd, name: &str, what: u32, data: &mut T) -> io::Resul
 }
 
 fn facts(fd: BorrowedFd<'_>, request: &mut libc::ifreq) -> io::Result<InterfaceFacts> {
-    // SAFETY (all unions here): the kernel has just written the member that belongs to the request.
-    ask(fd, libc::SIOCGIFINDEX as u32, request)?;
-    // SAFETY: as above.
-    let index = unsafe { request.ifr_ifru.ifru_ifindex };
-    ask(fd, libc::SIOCGIFMTU as u32, request)?;
-    // SAFETY: as above.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu }.max(0) as usize;
-    ask(fd, libc::SIOCGIFFLAGS as u32, request)?;
-    // SAFETY: as above.
-    let up = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0;
-    ask(fd, libc::SIOCGIFHWADDR as u32, request)?;
-    // SAFETY: as above.
-    let address = unsafe { request.ifr_ifru.ifru_hwaddr };
-    let mac = std::array::from_fn(|i| address.sa_data[i] as u8);
-    Ok(InterfaceFacts { index, mtu, up, hardware: address.sa_family, mac })
+    let mut get = |what: libc::c_ulong| ask(fd, what as u32, request).map(|()| request.ifr_ifru);
+    // SAFETY: the kernel has just written the member that belongs to each request.
+    unsafe {
+        let index = get(libc::SIOCGIFINDEX)?.ifru_ifindex;
+        let mtu = get(libc::SIOCGIFMTU)?.ifru_mtu.max(0) as usize;
+        let up = i32::from(get(libc::SIOCGIFFLAGS)?.ifru_flags) & libc::IFF_UP != 0;
+        let address = get(libc::SIOCGIFHWADDR)?.ifru_hwaddr;
+        let mac = std::array::from_fn(|i| address.sa_data[i] as u8);
+        Ok(InterfaceFacts { index, mtu, up, hardware: address.sa_family, mac })
+    }
 }
 
 /// What is known of the interface of that name.

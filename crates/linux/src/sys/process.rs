@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::{getpid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::notice;
@@ -59,7 +60,7 @@ pub fn detach() -> io::Result<Detached> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     signals.thread_block()?;
     // Refused only for the leader of a process group, which then is its own master already.
-    let _ = nix::unistd::setsid();
+    let _ = setsid();
     std::env::set_current_dir("/")?;
     Ok(Detached { signals })
 }
@@ -200,36 +201,27 @@ fn wait_end(pidfd: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
     }
 }
 
-/// Makes the command's child enter a network namespace before its program starts, and die with the thread that
-/// started it: a dead parent leaves nothing behind.
-pub fn enter_and_die_with_parent(command: &mut Command, netns: Arc<OwnedFd>) {
-    let parent = std::process::id() as libc::pid_t;
+/// Makes the command's child enter a network namespace before its program starts. It dies with the thread that started it, so
+/// that a dead parent leaves nothing behind; or it outlives this process in a session of its own, where no terminal's interrupt
+/// reaches it.
+pub fn enter(command: &mut Command, netns: Arc<OwnedFd>, outlives: bool) {
+    let parent = getpid();
     let prepare = move || {
         nix::sched::setns(netns.as_fd(), nix::sched::CloneFlags::CLONE_NEWNET)?;
-        // SAFETY: plain system calls, async-signal-safe.
-        unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            // The parent may have died before the line above.
-            if libc::getppid() != parent {
-                libc::_exit(127);
-            }
+        if outlives {
+            setsid()?;
+            return Ok(());
+        }
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // The parent may have died before the line above.
+        if getppid() != parent {
+            // SAFETY: ends this process and touches nothing.
+            unsafe { libc::_exit(127) }
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are made: setns, prctl, getppid, _exit; building an
+    // SAFETY: between fork and exec only async-signal-safe calls are made: setns, setsid, prctl, getppid, _exit; building an
     // io::Error from an errno does not allocate.
-    unsafe { command.pre_exec(prepare) };
-}
-
-/// Makes the command's child enter a network namespace before its program starts, in a session of its own: it lives on when
-/// this process ends, and no terminal's interrupt reaches it.
-pub fn enter_and_outlive_parent(command: &mut Command, netns: Arc<OwnedFd>) {
-    let prepare = move || {
-        nix::sched::setns(netns.as_fd(), nix::sched::CloneFlags::CLONE_NEWNET)?;
-        nix::unistd::setsid()?;
-        Ok(())
-    };
-    // SAFETY: between fork and exec only setns and setsid are called, which are async-signal-safe.
     unsafe { command.pre_exec(prepare) };
 }
 

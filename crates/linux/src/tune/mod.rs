@@ -50,6 +50,14 @@ trait Knob {
     /// Sets it.
     fn write(&mut self, value: Self::Value) -> Answer;
 
+    /// Sets it and reads it back: what it is now.
+    fn set(&mut self, value: Self::Value) -> Answer<Self::Value> {
+        self.write(value)?;
+        let now = self.read()?;
+        let failed = || Refusal { errno: None, text: "it did not take effect".into() };
+        if self.took(value, now) { Ok(now) } else { Err(failed()) }
+    }
+
     /// Whether that is what came of setting it.
     fn took(&self, wanted: Self::Value, now: Self::Value) -> bool {
         wanted == now
@@ -125,12 +133,8 @@ fn change<K: Knob>(
     let change = Change { journal: Some(journal) };
     let mut now = vec![];
     for wish in wishes {
-        let written = wish.knob.write(wish.wanted).and_then(|()| wish.knob.read());
-        let read = written.map_err(|refusal| refused(wish, &refusal))?;
-        if !wish.knob.took(wish.wanted, read) {
-            return Err(refused(wish, &Refusal { errno: None, text: "it did not take effect".into() }));
-        }
-        now.push(read);
+        let set = wish.knob.set(wish.wanted);
+        now.push(set.map_err(|refusal| refused(wish, &refusal))?);
     }
     Ok((change, now))
 }
@@ -145,10 +149,7 @@ fn put_back<K: Knob>(knob: &mut K, was: K::Value) -> Answer {
     if now == was || knob.is_theirs(was, now) {
         return Ok(());
     }
-    knob.write(was)?;
-    let now = knob.read()?;
-    let failed = || Refusal { errno: None, text: "it did not take effect".into() };
-    if knob.took(was, now) { Ok(()) } else { Err(failed()) }
+    knob.set(was).map(drop)
 }
 
 /// The same with what stands in a journal.
