@@ -5,11 +5,10 @@ use crate::cmd::each;
 use crate::cmd::tls::TlsArgs;
 use crate::output::{Notices, Output};
 use clap::Parser;
-use flow::openflow::channel::FailMode;
 use linux::sys::process;
 use record::{Problem, Result};
 use std::time::Duration;
-use switch::config::{Listen, Remote};
+use switch::config::{FailMode, Listen, Remote};
 use switch::relay::{Relay, Said};
 use switch::stream::Listener;
 

@@ -25,7 +25,6 @@ use crate::datapath;
 use crate::packet_ins::Limit;
 use crate::queue_config::{self, QueueConfig};
 use crate::tls::TlsFiles;
-use flow::openflow::channel::FailMode;
 use flow::port::PortNo;
 use record::{Problem, Result, line, unit};
 use std::collections::BTreeMap;
@@ -70,6 +69,16 @@ pub struct SwitchConfig {
     pub speeds: Vec<(PortNo, u64)>,
     /// Key and certificates, for controllers and clients over TLS.
     pub tls: TlsFiles,
+}
+
+/// What a switch does while it has no controller (OpenFlow 1.3.5 section 6.3, Connection Interruption).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FailMode {
+    /// It goes on with the rules that it has.
+    #[default]
+    Secure,
+    /// It behaves as a learning bridge.
+    Standalone,
 }
 
 /// A host and a TCP port. A name is looked up when it is called.

@@ -9,7 +9,7 @@
 //! **Price.** A controller that does not read fills its buffer here: [`crate::backlog`] says how far. Calls block, so each is made by a thread of its
 //! own.
 
-use crate::config::{self, Remote, SwitchConfig};
+use crate::config::{self, FailMode, Remote, SwitchConfig};
 use crate::connection::Connection;
 use crate::datapath::{self, Datapath, Opened, OpenedPort, PortEvents};
 use crate::flow_hash;
@@ -24,7 +24,7 @@ use flow::agent::{Effects, OpenFlowAgent, SwitchIdentity, packet_in_message};
 use flow::error::{BadRequest, Error};
 use flow::interpret::PacketIn;
 use flow::openflow::bytes::Version;
-use flow::openflow::channel::{BackOff, Channel, ChannelConfig, Event, FailMode, Side};
+use flow::openflow::channel::{BackOff, Channel, ChannelConfig, Event, Side};
 use flow::openflow::message::Body;
 use flow::pipeline::Pipeline;
 use flow::port::{PortNo, Queue};
@@ -631,10 +631,9 @@ impl Switch {
     /// §6.3, Connection Interruption: without a controller a switch fails secure (it goes on with its rules) or standalone (it is a bridge). A
     /// switch that was never given a controller to call waits for clients, and follows its rules.
     fn fail_or_follow(&self) {
-        let is_controller = |one: &&Connection| one.is_up && one.caller.is_some();
-        let controllers = self.connections.values().filter(is_controller).count();
-        let is_bridge = !self.callers.is_empty() && !self.fail.rules_in_charge(controllers);
-        self.datapath.set_bridging(is_bridge);
+        let alone = !self.callers.is_empty()
+            && !self.connections.values().any(|connection| connection.is_up && connection.caller.is_some());
+        self.datapath.set_bridging(self.fail == FailMode::Standalone && alone);
     }
 
     /// What became of packet-ins.

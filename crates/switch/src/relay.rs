@@ -12,12 +12,12 @@
 //! datapath that is asked over OpenFlow cannot know which of its connections are controllers.
 
 use crate::client::Client;
-use crate::config::Remote;
+use crate::config::{FailMode, Remote};
 use crate::stream::{self, Listener, Stream};
 use crate::tls::Credentials;
 use flow::client;
 use flow::openflow::bytes::Version;
-use flow::openflow::channel::{BackOff, FailMode};
+use flow::openflow::channel::BackOff;
 use flow::openflow::message::Header;
 use flow::rule::{FlowMod, FlowModCommand};
 use flow::text::rule;
