@@ -75,27 +75,6 @@ pub struct CaptureOptions {
     pub file: Option<FileOptions>,
 }
 
-impl Default for CaptureOptions {
-    /// Everything from nowhere, without end.
-    fn default() -> Self {
-        CaptureOptions {
-            uri: String::new(),
-            threads: 1,
-            cpus: vec![],
-            filter: None,
-            snap: None,
-            promiscuous: true,
-            outgoing: true,
-            stamps: StampSource::Software,
-            only_count: false,
-            count: None,
-            duration: None,
-            queue_bytes: 32 << 20,
-            file: None,
-        }
-    }
-}
-
 impl CaptureOptions {
     /// The filter, if the kernel is to run it; for false, if this program is.
     fn filter_run_by_kernel(&self, kernel: bool) -> Option<Program> {

@@ -2,6 +2,27 @@ use super::*;
 use linux::port::{Frames, Hand, Meta, Stamp};
 use std::path::Path;
 
+impl Default for CaptureOptions {
+    /// Everything from nowhere, without end.
+    fn default() -> Self {
+        CaptureOptions {
+            uri: String::new(),
+            threads: 1,
+            cpus: vec![],
+            filter: None,
+            snap: None,
+            promiscuous: true,
+            outgoing: true,
+            stamps: StampSource::Software,
+            only_count: false,
+            count: None,
+            duration: None,
+            queue_bytes: 32 << 20,
+            file: None,
+        }
+    }
+}
+
 /// Hears everything.
 #[derive(Default)]
 struct Ear {

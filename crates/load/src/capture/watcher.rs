@@ -43,18 +43,14 @@ impl Watcher {
 
     /// Reads once; none when nothing can be read now: what [`Watcher::seen`] gives says why.
     pub fn read(&mut self) -> Option<CaptureReading> {
-        match self.observer.snapshot(&[]) {
-            Ok(counters) => {
-                let index = counters.nodes.values().next().and_then(|node| node.link(&self.interface));
-                let index = index.map(|link| link.index);
-                Some(self.with_queues(CaptureReading { counters, ..CaptureReading::default() }, index))
-            }
-            Err(problem) if self.trouble.is_empty() => {
-                self.trouble = problem.to_string();
-                None
-            }
-            Err(_) => None,
+        let read = self.observer.snapshot(&[]);
+        if let (Err(problem), true) = (&read, self.trouble.is_empty()) {
+            self.trouble = problem.to_string();
         }
+        let counters = read.ok()?;
+        let link = counters.nodes.values().next().and_then(|node| node.link(&self.interface));
+        let index = link.map(|link| link.index);
+        Some(self.with_queues(CaptureReading { counters, ..CaptureReading::default() }, index))
     }
 
     fn with_queues(&mut self, mut reading: CaptureReading, index: Option<u32>) -> CaptureReading {

@@ -9,6 +9,7 @@ use record::spec::TestSpec;
 use record::{Problem, Result};
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// Whoever reads counters around a test.
@@ -48,10 +49,10 @@ pub fn run(
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
     check_spec(spec)?;
-    sender.forget();
-    receiver.forget();
+    // A reply that is still to come is one of a test that was given up.
+    (sender.waiting, receiver.waiting) = (false, false);
     let relation = relate_clocks(sender, receiver)?;
-    let names = [sender.peer().to_owned(), receiver.peer().to_owned()];
+    let names = [sender.peer.clone(), receiver.peer.clone()];
     let token = clock::monotonic_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
     let begun = clock::monotonic_ns();
     let (mut controller, first) = Controller::begin(spec, receiver_address, token, relation, names, begun);
@@ -97,11 +98,11 @@ fn wait(links: &mut [&mut AgentLink; 2], deadline_ns: Option<u64>) -> Event {
         if left == Some(0) {
             return Event::Tick;
         }
-        let fds = [links[0].fd(), links[1].fd()];
+        let fds = [links[0].wire.stream.as_fd(), links[1].wire.stream.as_fd()];
         let ready = socket::wait_readable(fds, left.map(Duration::from_nanos)).unwrap_or_default();
         for role in EndRole::ALL {
             if ready[role as usize]
-                && let Err(why) = links[role as usize].read()
+                && let Err(why) = links[role as usize].wire.read()
             {
                 return Event::Lost(role, why);
             }
@@ -111,12 +112,12 @@ fn wait(links: &mut [&mut AgentLink; 2], deadline_ns: Option<u64>) -> Event {
 
 /// How the clocks of the two agents relate: the same host has the same clock, else both are compared with ours.
 fn relate_clocks(sender: &mut AgentLink, receiver: &mut AgentLink) -> Result<ClockRelation> {
-    if !sender.boot_id().is_empty() && sender.boot_id() == receiver.boot_id() {
+    if !sender.boot_id.is_empty() && sender.boot_id == receiver.boot_id {
         return Ok(ClockRelation::Shared);
     }
     let offset = |link: &mut AgentLink, role: EndRole| {
         link.clock_offset().map_err(|why| {
-            Problem::input(format!("the {} ({}) {why} before the test", role.name(), link.peer()))
+            Problem::input(format!("the {} ({}) {why} before the test", role.name(), link.peer))
                 .help("look whether its process or its machine is still there")
         })
     };

@@ -10,7 +10,7 @@ use record::{Problem, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -85,12 +85,14 @@ impl Wire {
 
 /// The controller's hold on one agent.
 pub struct AgentLink {
-    wire: Wire,
-    peer: String,
-    boot_id: String,
+    pub(super) wire: Wire,
+    /// Its name in sentences.
+    pub(super) peer: String,
+    /// The boot id of its host; empty if it did not say.
+    pub(super) boot_id: String,
     last_id: u64,
-    /// The last request has no reply yet.
-    waiting: bool,
+    /// The last request has no reply yet; false ignores one that is still to come.
+    pub(super) waiting: bool,
 }
 
 impl AgentLink {
@@ -124,36 +126,11 @@ impl AgentLink {
         Ok(link)
     }
 
-    /// Its name in sentences.
-    pub fn peer(&self) -> &str {
-        &self.peer
-    }
-
-    /// The boot id of its host; empty if it did not say.
-    pub fn boot_id(&self) -> &str {
-        &self.boot_id
-    }
-
-    /// Its descriptor, to wait for.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.wire.stream.as_fd()
-    }
-
     /// Sends a request; replies to earlier ones are forgotten from now on.
     pub(super) fn send(&mut self, request: Request) -> Result<(), String> {
         self.last_id += 1;
         self.waiting = true;
         self.wire.send(&Numbered { id: self.last_id, body: request })
-    }
-
-    /// Ignores a reply that is still to come, of a test that was given up.
-    pub(super) fn forget(&mut self) {
-        self.waiting = false;
-    }
-
-    /// Reads what is there; waits if nothing is.
-    pub(super) fn read(&mut self) -> Result<(), String> {
-        self.wire.read()
     }
 
     /// The reply to the last request, if it is here.
@@ -179,9 +156,9 @@ impl AgentLink {
                 return Ok(reply);
             }
             let left = deadline.saturating_sub(clock::monotonic_ns());
-            let ready = socket::wait_readable([self.fd()], Some(Duration::from_nanos(left)));
+            let ready = socket::wait_readable([self.wire.stream.as_fd()], Some(Duration::from_nanos(left)));
             if ready.unwrap_or_default()[0] {
-                self.read()?;
+                self.wire.read()?;
             } else if left == 0 {
                 return Err("did not answer in time".to_owned());
             }

@@ -32,14 +32,7 @@ const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// Memory for both ports, if both are of a kind that can share it.
 pub fn shared_area(uris: &[&str]) -> Result<Option<Arc<Area>>> {
     // `fault:` hands the wish on to the port inside.
-    let inside = |uri: &&str| {
-        let mut uri = *uri;
-        while let Some(rest) = uri.strip_prefix("fault:") {
-            uri = rest;
-        }
-        uri.to_owned()
-    };
-    let uris: Vec<String> = uris.iter().map(inside).collect();
+    let uris: Vec<String> = uris.iter().map(|uri| uri.trim_start_matches("fault:").to_owned()).collect();
     let all = |through| uris.iter().all(|uri| PortKind::of(uri).is_some_and(|kind| kind.through == through));
     if all(Through::Driver) {
         return xdp::area_for(&uris).map(Some);

@@ -5,7 +5,6 @@
 
 use super::template::fields::{Default as Unsaid, HeaderField};
 use super::template::{Layer, LayerKind, SHORTEST, Template};
-use std::net::{Ipv4Addr, Ipv6Addr};
 use wire::checksum::Sum;
 
 /// What is written into a stamp.
@@ -164,19 +163,10 @@ pub(super) fn coverage(template: &Template, index: usize, starts: &[usize]) -> O
 fn write_checksum(template: &Template, index: usize, starts: &[usize], frame: &mut [u8]) {
     let Some(coverage) = coverage(template, index, starts) else { return };
     let covered = &frame[coverage.from..coverage.to.unwrap_or(frame.len())];
-    let sum = match coverage.pseudo {
-        None => Sum::new(),
-        Some((at, 8, protocol)) => {
-            let address =
-                |at: usize| Ipv4Addr::from_octets(frame[at..at + 4].try_into().expect("four bytes"));
-            Sum::new().add_pseudo_v4(address(at), address(at + 4), protocol, covered.len() as u16)
-        }
-        Some((at, _, protocol)) => {
-            let address =
-                |at: usize| Ipv6Addr::from_octets(frame[at..at + 16].try_into().expect("sixteen bytes"));
-            Sum::new().add_pseudo_v6(address(at), address(at + 16), protocol, covered.len() as u32)
-        }
-    };
+    let sum = coverage.pseudo.map_or(Sum::new(), |(at, bytes, protocol)| {
+        let length = (covered.len() as u32).to_be_bytes();
+        Sum::new().add_bytes(&frame[at..at + bytes]).add_word(protocol.into()).add_bytes(&length)
+    });
     let checksum = match sum.add_bytes(covered).finish() {
         // RFC 768: zero would mean that there is no checksum.
         0 if coverage.zero_is_none => 0xffff,

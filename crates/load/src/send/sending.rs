@@ -12,10 +12,9 @@ use super::watcher::Watcher;
 use crate::traffic::ports::{add_drops, bypasses_qdisc};
 use crate::traffic::schedule::{self, OpenLoopPlan, Share};
 use crate::traffic::threads::joined;
-use linux::port::{Direction, Port, PortError, PortOptions, StampSource, TransmitCounters};
+use linux::port::{Direction, PortError, PortOptions, StampSource, TransmitCounters, Transmitter};
 use linux::sys::clock;
 use record::send::{SCHEMA, SendLedger, SendReport, SendSeen};
-use record::traffic::Schedule;
 use record::unit::many;
 use record::{Problem, Result, drop};
 use std::sync::Arc;
@@ -73,20 +72,17 @@ fn why(tally: &Tally) -> &'static str {
     }
 }
 
-fn open(job: &Job) -> Result<Vec<Port>> {
+fn open(job: &Job) -> Result<Vec<Box<dyn Transmitter>>> {
     let wish = PortOptions { direction: Direction::Transmit, stamps: job.stamps, ..PortOptions::default() };
     let one = |_| {
         let port = linux::port::open(&job.port, &wish)?;
-        if port.transmitter.is_none() {
-            return Err(Problem::input("frames cannot be sent there").at(&job.port));
-        }
-        Ok(port)
+        port.transmitter.ok_or_else(|| Problem::input("frames cannot be sent there").at(&job.port))
     };
     (0..job.threads.max(1)).map(one).collect()
 }
 
 /// Runs one sender on each port.
-fn drive(job: &Job, ports: Vec<Port>, watch: &EngineControl) -> Result<Outcome> {
+fn drive(job: &Job, ports: Vec<Box<dyn Transmitter>>, watch: &EngineControl) -> Result<Outcome> {
     let source: Arc<dyn Source> = match &job.what {
         SendContent::Template(template) => Arc::new(CompiledTemplate::new(template)),
         SendContent::Recording(recording, ..) => recording.clone(),
@@ -98,10 +94,9 @@ fn drive(job: &Job, ports: Vec<Port>, watch: &EngineControl) -> Result<Outcome> 
     let mut all = Outcome { plan, asked, ..Outcome::default() };
     std::thread::scope(|scope| {
         let mut senders = vec![];
-        for (index, port) in (0..of).zip(ports) {
+        for (index, mut to) in (0..of).zip(ports) {
             let share = Share { index, of };
             let (source, (pace, _)) = (source.clone(), pace_of(job, start_ns, share));
-            let mut to = port.transmitter.expect("opened to transmit");
             if let (0, SendContent::Recording(recording, ..)) = (index, &job.what) {
                 all.notes = recording.warnings(to.longest());
             }
@@ -183,13 +178,8 @@ fn report(job: &Job, filled: Vec<String>, outcome: &mut Outcome) -> SendReport {
     let span_ns = tally.ended_ns.saturating_sub(tally.begun_ns);
     let seconds = span_ns as f64 / 1e9;
     let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
-    let schedule = match plan {
-        Some(plan) => plan.outcome(tally.offered, tally.begun_ns, tally.ended_ns, &tally.lateness),
-        None => Schedule {
-            lateness: tally.lateness.summary(),
-            ..schedule::without_plan(tally.offered, tally.begun_ns, tally.ended_ns)
-        },
-    };
+    let times = (tally.begun_ns, tally.ended_ns);
+    let schedule = schedule::outcome(plan.as_ref(), tally.offered, times, &tally.lateness);
     notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
     if tally.downs > 0 {
         notes.push(format!("the link went down {} while frames were sent", many(tally.downs, "time")));

@@ -3,7 +3,7 @@
 //! A carrier says how a test message travels: as a UDP payload, or as the data of an ICMP echo. Everything else (the
 //! batch, the schedule, the counting) does not know the difference.
 
-use super::schedule::{self, OpenLoopPlan};
+use super::schedule;
 use linux::sys::icmp::EchoSocket;
 use linux::sys::socket;
 use linux::sys::udp::SendBatch;
@@ -130,14 +130,6 @@ impl SenderCounts {
         self.lateness.merge(&other.lateness);
         self.begun_ns = schedule::earlier(self.begun_ns, other.begun_ns);
         self.ended_ns = self.ended_ns.max(other.ended_ns);
-    }
-
-    /// What came of a plan, or of sending without one.
-    pub fn schedule(&self, plan: Option<&OpenLoopPlan>) -> Schedule {
-        match plan {
-            Some(plan) => plan.outcome(self.attempted, self.begun_ns, self.ended_ns, &self.lateness),
-            None => schedule::without_plan(self.attempted, self.begun_ns, self.ended_ns),
-        }
     }
 
     /// Writes the sending half of a report.

@@ -69,7 +69,8 @@ pub fn report(all: impl IntoIterator<Item = Paced>) -> EndReport {
     let (mut sent, mut schedule) = (SenderCounts::default(), Schedule::default());
     let mut over: Option<Intervals> = None;
     for one in all {
-        let own = one.sent.schedule(one.plan.as_ref());
+        let times = (one.sent.begun_ns, one.sent.ended_ns);
+        let own = schedule::outcome(one.plan.as_ref(), one.sent.attempted, times, &one.sent.lateness);
         schedule.achieved_per_second += own.achieved_per_second;
         schedule.generator_limited |= own.generator_limited;
         if let Some(requested) = own.requested_per_second {

@@ -155,10 +155,19 @@ pub fn shortfall_note(spec: &TestSpec, attempted: u64) -> Option<String> {
     ))
 }
 
-/// The schedule of a sender without a plan: only what it did.
-pub fn without_plan(attempted: u64, begun_ns: u64, ended_ns: u64) -> Schedule {
+/// What came of a plan, or of sending without one: only what was done.
+pub fn outcome(
+    plan: Option<&OpenLoopPlan>,
+    attempted: u64,
+    (begun_ns, ended_ns): (u64, u64),
+    lateness: &Histogram,
+) -> Schedule {
+    if let Some(plan) = plan {
+        return plan.outcome(attempted, begun_ns, ended_ns, lateness);
+    }
     let span = ended_ns.saturating_sub(begun_ns).max(1) as f64;
-    Schedule { achieved_per_second: attempted as f64 * 1e9 / span, ..Schedule::default() }
+    let achieved_per_second = attempted as f64 * 1e9 / span;
+    Schedule { achieved_per_second, lateness: lateness.summary(), ..Schedule::default() }
 }
 
 /// Waits until `at_ns`; returns the time it then is, or none when the test was stopped.

@@ -130,16 +130,10 @@ pub fn read_number(text: &str) -> Option<u128> {
 }
 
 fn read_mac(text: &str) -> Option<u128> {
-    let mut value = 0;
-    let mut count = 0;
-    for part in text.split(':') {
-        if part.is_empty() || part.len() > 2 || !part.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return None;
-        }
-        value = value << 8 | u128::from_str_radix(part, 16).ok()?;
-        count += 1;
-    }
-    (count == 6).then_some(value)
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let byte = |part: &str| u8::from_str_radix(part, 16).ok().filter(|_| part.len() <= 2 && digits(part));
+    let bytes = text.split(':').map(byte).collect::<Option<Vec<u8>>>().filter(|bytes| bytes.len() == 6)?;
+    Some(bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte)))
 }
 
 /// One field of a header.
