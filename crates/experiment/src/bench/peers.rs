@@ -53,7 +53,7 @@ pub fn run(
     crate::process::interruptible()?;
     let lab = super::lab(&Topology::load(&topology)?, "")?;
     let ring = Ring::new(&lab, seconds)?;
-    let wanted = CONTESTS.iter().filter(|contest| contest.name.starts_with(only));
+    let wanted = JOBS.iter().filter(|contest| contest.name.starts_with(only));
     let contests = wanted.map(|contest| ring.contest(contest, rounds, notices)).collect::<Result<_>>()?;
     let facts = linux::observe::host_facts();
     let document = PeersBenchDocument {
@@ -73,7 +73,7 @@ pub fn run(
 }
 
 /// What is done in a contest.
-struct Contest {
+struct PeersJob {
     name: &'static str,
     /// Unit of the rate.
     unit: &'static str,
@@ -100,8 +100,8 @@ enum Tool {
 const PATHLAB: (&str, Tool) = ("pathlab", Tool::Pathlab { gso: 0 });
 const NETPERF: (&str, Tool) = ("netperf", Tool::Netperf);
 
-const CONTESTS: &[Contest] = &[
-    Contest {
+const JOBS: &[PeersJob] = &[
+    PeersJob {
         name: "tcp-stream",
         unit: "Mbit/s received",
         claim: "at least 0.95 of each rival, no more CPU per byte",
@@ -109,7 +109,7 @@ const CONTESTS: &[Contest] = &[
         ours: (TrafficKind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
         netperf: ("TCP_STREAM", &[], "THROUGHPUT", |values| values[0]),
     },
-    Contest {
+    PeersJob {
         name: "udp-stream 64 B",
         unit: "thousand datagrams/s received",
         claim: "with segmentation offload at least 3 times netperf",
@@ -123,7 +123,7 @@ const CONTESTS: &[Contest] = &[
             values[0] / values[1] / 1e3
         }),
     },
-    Contest {
+    PeersJob {
         name: "tcp-rr 1 B",
         unit: "transactions/s",
         claim: "within 5 % of netperf",
@@ -148,7 +148,7 @@ impl<'a> Ring<'a> {
         Ok(Ring { lab, to, seconds, _servers: rivals::servers(receiver)? })
     }
 
-    fn contest(&self, job: &Contest, rounds: u32, notices: &dyn Notices) -> Result<ToolComparison> {
+    fn contest(&self, job: &PeersJob, rounds: u32, notices: &dyn Notices) -> Result<ToolComparison> {
         // A rival's program has its name.
         let is_there =
             |(name, tool): &&(&str, Tool)| matches!(tool, Tool::Pathlab { .. }) || rivals::installed(name);
@@ -168,7 +168,7 @@ impl<'a> Ring<'a> {
         Ok(ToolComparison { name, unit, claim, contestants, comparisons, absent })
     }
 
-    fn measure(&self, job: &Contest, tool: Tool) -> Result<Score> {
+    fn measure(&self, job: &PeersJob, tool: Tool) -> Result<Score> {
         let (begun, before) = (Instant::now(), linux::observe::busy_seconds()?);
         let nominal = self.seconds as f64;
         let from = self.lab.node("a")?;
@@ -185,7 +185,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Our rate, and how long the traffic flowed.
-    fn ours(&self, job: &Contest, gso: u32) -> Result<(f64, f64)> {
+    fn ours(&self, job: &PeersJob, gso: u32) -> Result<(f64, f64)> {
         let (kind, size, rate) = job.ours;
         let duration_ms = self.seconds * 1000;
         let spec = TestSpec { kind, duration_ms, size, gso, gro: gso > 0, ..TestSpec::default() };
