@@ -281,7 +281,7 @@ impl Bench {
             command.args(["--port", &format!("{i}=int:{end}{i}")]);
         }
         command.args(["--controller", "tcp:127.0.0.1:6653"]);
-        process::enter_and_die_with_parent(&mut command, self.netns.clone());
+        process::enter(&mut command, self.netns.clone(), false);
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
     }
 
@@ -296,7 +296,7 @@ impl Bench {
         command.args(["--ofp-tcp-listen-port", "6653", "--test-switch-dir"]).arg(folder.path());
         let version = format!("openflow{}", task.version);
         command.args(["--test-switch-target-version", &version, "--test-switch-tester-version", &version]);
-        process::enter_and_die_with_parent(&mut command, self.netns.clone());
+        process::enter(&mut command, self.netns.clone(), false);
         let output = finish(start(command), LIMIT);
         let text = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
         read(task.version, &text)

@@ -65,7 +65,7 @@ impl Site {
     /// A command inside.
     pub fn command(&self, place: usize, program: &str) -> Command {
         let mut command = support::command(program);
-        process::enter_and_die_with_parent(&mut command, self.netns(place));
+        process::enter(&mut command, self.netns(place), false);
         command
     }
 

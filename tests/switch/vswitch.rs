@@ -47,7 +47,7 @@ impl Vswitch {
         let start = |program: &str| {
             let mut command = support::command(program);
             if let Some(netns) = &netns {
-                process::enter_and_die_with_parent(&mut command, netns.clone());
+                process::enter(&mut command, netns.clone(), false);
             }
             command
         };

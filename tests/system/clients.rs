@@ -36,7 +36,7 @@ impl Switched {
 
     /// Runs a program in the namespace of the switch.
     fn inside(&self, mut command: Command) -> (Option<i32>, String, String) {
-        process::enter_and_die_with_parent(&mut command, self.netns.clone());
+        process::enter(&mut command, self.netns.clone(), false);
         let output = finish(start(command), Duration::from_secs(60));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -365,7 +365,7 @@ fn ofctl_monitor(bench: &Bench, version: &str, what: &str) -> (std::process::Chi
     command.env("OVS_RUNDIR", bench.folder.path());
     let file = std::fs::File::create(&log).unwrap();
     command.stdout(file.try_clone().unwrap()).stderr(file);
-    process::enter_and_die_with_parent(&mut command, bench.netns.clone());
+    process::enter(&mut command, bench.netns.clone(), false);
     (command.spawn().unwrap(), log)
 }
 

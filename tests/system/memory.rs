@@ -26,7 +26,7 @@ impl Switched {
     fn rings(&self) -> Vec<u64> {
         let mut command = support::command("ss");
         command.args(["-0", "-n", "-e"]);
-        process::enter_and_die_with_parent(&mut command, self.netns.clone());
+        process::enter(&mut command, self.netns.clone(), false);
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let number = |ring: &str, name: &str| -> u64 {

@@ -37,7 +37,7 @@ impl Switched {
         let socket = folder.path().join("s.sock");
         let mut command = pathlab(&["switch", "--listen", &format!("punix:{}", socket.display())]);
         command.args(words(folder.path()));
-        process::enter_and_die_with_parent(&mut command, netns.clone());
+        process::enter(&mut command, netns.clone(), false);
         let switch = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let switched = Switched { netns, folder, switch };
         until("the switch listens", || socket.exists());
