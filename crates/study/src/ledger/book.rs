@@ -1,7 +1,7 @@
 //! Looks up counters for the stations: movement in the test, movement in the quiet window, and what is
 //! shared.
 
-use super::gap::{Gap, Range};
+use super::gap::{Gap, Left};
 use super::unit::{DISCOVERY, Discovery, Seen, Unit};
 use super::visit::{Place, Spot, Visit};
 use super::window::{LinkPair, MOST, Window, difference};
@@ -105,14 +105,17 @@ impl<'a> Readings<'a> {
         }
     }
 
-    /// Between how many datagrams left a station, when `pieces` fragments, with the bytes of `most`
-    /// datagrams, did. Every fragment that was lost may be of another datagram.
-    pub fn in_fragments(&mut self, entered: u64, pieces: u64, most: u64) -> Range {
-        let lost = self.pieces.saturating_sub(pieces);
-        self.pieces = self.pieces.min(pieces);
-        let most = most.min(pieces.div_ceil(self.unit.fragments));
-        let least = entered.saturating_sub(lost).min(most).max(self.complete.min(entered));
-        Range { least, most: most.max(least), pieces: lost }
+    /// What left a station, by a counter that says between `least` and `most` datagrams in so many buffers. Where those are
+    /// fragments, each that was lost may be of another datagram.
+    pub fn left(&mut self, entered: u64, buffers: u64, least: u64, most: u64) -> Left {
+        if !self.unit.is_fragmented() {
+            return Left::between(least, most, 0);
+        }
+        let pieces = self.pieces.saturating_sub(buffers);
+        self.pieces = self.pieces.min(buffers);
+        let most = most.min(buffers.div_ceil(self.unit.fragments));
+        let least = entered.saturating_sub(pieces).min(most).max(self.complete.min(entered));
+        Left { pieces, ..Left::between(least, most.max(least), 0).of_fragments(self.unit.fragments) }
     }
 
     /// Movement of the protocol counter in the family of the test.

@@ -99,20 +99,20 @@ impl Chain {
     }
 
     fn gap(&self, row: &Row, at: &Visit, left: Left) -> Gap {
-        let Left { range, doubt, fragments } = left;
-        let least = range.least.min(MOST);
+        let Left { least: offered, most, doubt, fragments, pieces } = left;
+        let least = offered.min(MOST);
         let disguised = if row.counts == Counts::Frames { self.disguised } else { 0 };
         Gap {
             node: at.node.into(),
             entered: self.at,
-            offered: range.least,
+            offered,
             left: least,
-            slack: range.most.min(MOST).saturating_sub(least),
+            slack: most.min(MOST).saturating_sub(least),
             queued: 0,
             doubt: doubt.max(disguised).min(MOST),
             drops: vec![],
             fragments,
-            pieces: range.pieces,
+            pieces,
         }
     }
 

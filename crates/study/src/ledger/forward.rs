@@ -1,7 +1,7 @@
 //! Stations between the two ends: leaving a node, crossing a link, being forwarded.
 
 use super::book::{Readings, VLAN_ROOM};
-use super::gap::{Gap, Left, Range};
+use super::gap::{Gap, Left};
 use super::station::{Claim, Station, suspicious};
 use super::unit::Seen;
 use super::visit::{LEFT_AGAIN, Place, Spot, Visit};
@@ -32,29 +32,21 @@ pub fn offered(book: &mut Readings, at: &Visit, entered: u64) -> Result<Left, St
     let (queued, in_buffers) = (i128::from(queued), i128::from(queued) * i128::from(book.unit.per_buffer));
     let least = sum(sent.count, dropped, queued.min(in_buffers));
     let most = sum(sent.count, book.unit.at_most(dropped), queued.max(in_buffers));
-    let range = if book.unit.is_fragmented() {
-        book.in_fragments(entered, sum(buffers, dropped, queued), most)
-    } else {
-        Range { least, most, pieces: 0 }
-    };
-    Ok(beside_others(book, at, range, sent.doubt))
+    let left = book.left(entered, sum(buffers, dropped, queued), least, most);
+    Ok(beside_others(book, at, left, sent.doubt))
 }
 
 /// What a qdisc or a device let through, in so many buffers.
 fn passed(book: &mut Readings, at: &Visit, entered: u64, sent: Seen, buffers: u64) -> Left {
-    let range = if book.unit.is_fragmented() {
-        book.in_fragments(entered, buffers, sent.count)
-    } else {
-        Range { least: sent.count, most: sent.count, pieces: 0 }
-    };
-    beside_others(book, at, range, sent.doubt)
+    let left = book.left(entered, buffers, sent.count, sent.count);
+    beside_others(book, at, left, sent.doubt)
 }
 
 /// With the doubt of what moves at the egress interface without the test.
-fn beside_others(book: &Readings, at: &Visit, range: Range, doubt: u64) -> Left {
+fn beside_others(book: &Readings, at: &Visit, left: Left, doubt: u64) -> Left {
     let interface = at.egress.unwrap_or_default();
     let background = book.background(|window| window.link_counter(at.node, interface, "tx_packets"));
-    Left { range, doubt: doubt.saturating_add(background), fragments: book.unit.fragments }
+    Left { doubt: doubt.saturating_add(background), ..left }
 }
 
 fn missing(node: &str, interface: &str) -> String {

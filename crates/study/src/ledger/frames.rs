@@ -14,7 +14,7 @@
 use super::book::Readings;
 use super::chain::Chain;
 use super::forward::{self, RX_DROPPED};
-use super::gap::{Gap, Left, Range};
+use super::gap::{Gap, Left};
 use super::sockets::waiting;
 use super::station::{Claim, Counts, Station, suspicious};
 use super::visit::{Place, Spot, Visit};
@@ -94,7 +94,7 @@ pub const PATH_TO: Station = Station {
     left: |book, _, _| {
         let arrival = book.input.arrival.ok_or("nobody took the frames")?;
         let (least, most) = arrival.arrived.clone()?;
-        Ok(Left { range: Range { least, most, pieces: 0 }, doubt: arrival.doubt, fragments: 1 })
+        Ok(Left::between(least, most, arrival.doubt))
     },
     claims: &[
         Claim::By(&NIC, |book, gap, at| {

@@ -7,28 +7,27 @@
 use super::window::MOST;
 use record::{Drop, DropSource};
 
-/// What left a station, when its counter counts super-frames or fragments: as much as this is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
+/// What left a station: when its counter counts super-frames or fragments, that much is not known.
+pub struct Left {
     pub least: u64,
     pub most: u64,
-    /// Fragments that were lost there.
-    pub pieces: u64,
-}
-
-/// What left a station.
-pub struct Left {
-    pub range: Range,
     /// How far the counter may be off.
     pub doubt: u64,
     /// In how many buffers each datagram was counted.
     pub fragments: u64,
+    /// Fragments that were lost there.
+    pub pieces: u64,
 }
 
 impl Left {
     /// A count of datagrams.
     pub fn exactly(count: u64, doubt: u64) -> Self {
-        Left { range: Range { least: count, most: count, pieces: 0 }, doubt, fragments: 1 }
+        Left::between(count, count, doubt)
+    }
+
+    /// A count of datagrams that is known within bounds.
+    pub fn between(least: u64, most: u64, doubt: u64) -> Self {
+        Left { least, most, doubt, fragments: 1, pieces: 0 }
     }
 
     /// The same, from a counter that counts fragments.

@@ -14,7 +14,7 @@
 
 use super::book::Readings;
 use super::forward;
-use super::gap::{Gap, Left, Range};
+use super::gap::{Gap, Left};
 use super::sockets::{at_sockets, packet_sockets};
 use super::station::{Claim, IN_A_PROGRAM, Station};
 use super::unit::Seen;
@@ -135,8 +135,7 @@ pub const TABLES: Station = Station {
         let port = switch(book, at).ok_or(NOT_ASKED)?.egress;
         let most = given_away(book, &port);
         let least = port.sent.count.saturating_add(port.dropped_out).min(most);
-        let range = Range { least, most, pieces: 0 };
-        Ok(Left { range, doubt: port.sent.doubt, fragments: book.unit.fragments })
+        Ok(Left::between(least, most, port.sent.doubt).of_fragments(book.unit.fragments))
     },
     claims: &[
         Claim::By(&[drop::TABLE_MISS], missed),
