@@ -64,51 +64,47 @@ pub fn ends<'a>(one: (&str, &'a Half), other: (&str, &'a Half)) -> Result<Ends<'
 pub fn stream<'a>(ends: &Ends<'a>) -> Result<SeenMessages<'a>> {
     let numbering = &ends.sent.numbering;
     let streams = &ends.captured.census.streams;
-    let refused =
-        |what: String, advice: &str| Err(Problem::input(what).at(&ends.capturing_file).help(advice));
     let ours = |stream: &&StreamCount| stream.header == numbering.header && stream.stream == numbering.stream;
-    let counts: Vec<&StreamCount> = streams.iter().filter(ours).collect();
+    let seen = SeenMessages { counts: streams.iter().filter(ours).collect() };
+    match unlike(ends, &seen) {
+        Some((what, advice)) => Err(Problem::input(what).at(&ends.capturing_file).help(advice)),
+        None => Ok(seen),
+    }
+}
+
+/// Why what the capture saw cannot be what was sent, and what to do; none when it can.
+fn unlike(ends: &Ends, seen: &SeenMessages) -> Option<(String, &'static str)> {
+    let numbering = &ends.sent.numbering;
+    let streams = &ends.captured.census.streams;
     if ends.captured.census.unfollowed_messages > 0 {
         let (followed, others) = (streams.len(), ends.captured.census.unfollowed_messages);
         let what =
             format!("the capture followed {followed} flows and left {others} messages of others uncounted");
-        return refused(what, "send fewer flows, or capture with a filter that leaves the others out");
+        return Some((what, "send fewer flows, or capture with a filter that leaves the others out"));
     }
-    if counts.is_empty() && !streams.is_empty() {
+    if seen.counts.is_empty() && !streams.is_empty() {
         let found: Vec<String> = streams.iter().map(|s| format!("{} {}", s.header, s.stream)).collect();
-        let what = format!(
-            "the capture saw streams {}, none of them {} {}",
-            found.join(", "),
-            numbering.header,
-            numbering.stream
-        );
-        return refused(what, "join the capture of this sending");
+        let (found, header, stream) = (found.join(", "), &numbering.header, numbering.stream);
+        let what = format!("the capture saw streams {found}, none of them {header} {stream}");
+        return Some((what, "join the capture of this sending"));
     }
     let (from, to) = when(ends);
-    let outside = counts.iter().find(|stream| {
+    let is_outside = |stream: &&&StreamCount| {
         let first = stream.sent_first_ns.is_some_and(|first| first < from);
         first || stream.sent_last_ns.is_some_and(|last| last > to)
-    });
-    if let Some(stream) = outside {
+    };
+    if let Some(stream) = seen.counts.iter().find(is_outside) {
         let what = format!("messages of {} were sent when this sender did not send", stream.flow);
-        return refused(
+        return Some((
             what,
             "join halves of the same sending; sendings at one time need 'stamp stream=N' of their own",
-        );
+        ));
     }
-    let end = numbering.first.saturating_add(ends.sent.report.frames.offered);
-    if let Some(stream) = counts.iter().find(|stream| stream.last >= end || stream.first < numbering.first) {
-        let what = format!(
-            "the capture saw numbers {}…{} of {}, but {}…{} were sent",
-            stream.first,
-            stream.last,
-            stream.flow,
-            numbering.first,
-            end.saturating_sub(1)
-        );
-        return refused(what, "join halves of the same sending");
-    }
-    Ok(SeenMessages { counts })
+    let (begin, end) = (numbering.first, numbering.first.saturating_add(ends.sent.report.frames.offered));
+    let stream = seen.counts.iter().find(|stream| stream.last >= end || stream.first < begin)?;
+    let StreamCount { first, last, flow, .. } = stream;
+    let (sent, what) = (end.saturating_sub(1), format!("the capture saw numbers {first}…{last} of {flow}"));
+    Some((format!("{what}, but {begin}…{sent} were sent"), "join halves of the same sending"))
 }
 
 /// From when to when the times in the headers can be, on the clock that they are of.
