@@ -38,11 +38,11 @@ pub struct PortKind {
 }
 
 /// Every kind of port. Whatever else depends on the kind is a question to its row.
-pub const PORT_KINDS: [PortKind; 8] = {
+pub const PORT_KINDS: &[PortKind] = {
     const fn kind(name: &'static str, through: Through, about: &'static str) -> PortKind {
         PortKind { name, through, in_pages: false, receives: true, about }
     }
-    [
+    &[
         kind("int", Through::PacketSocket, "an interface by a packet socket, one system call for a batch"),
         PortKind {
             in_pages: true,
