@@ -19,7 +19,7 @@ use super::{
     TransmitCounters, Transmitted, Transmitter, Uri, Wait,
 };
 use crate::sys::clock;
-use record::{PortSetting, Problem, drop};
+use record::{PortSetting, Problem, drop, unit};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -88,8 +88,8 @@ static WIRES: LazyLock<Mutex<HashMap<String, Wire>>> = LazyLock::new(Mutex::defa
 /// # Errors
 /// Input: settings that cannot be used.
 pub fn open(uri: &mut Uri, wish: &PortOptions) -> record::Result<Port> {
-    let frames = uri.take_amount("frames", 1..=1 << 20)?.unwrap_or(1024);
-    let chunk = uri.take_bytes("chunk", 2048u32..=1 << 17)?.unwrap_or(2048);
+    let frames = uri.take_number("frames", unit::amount, 1..=1 << 20)?.unwrap_or(1024);
+    let chunk = uri.take_number("chunk", unit::bytes, 2048u32..=1 << 17)?.unwrap_or(2048);
     if !chunk.is_power_of_two() {
         return Err(uri.bad("chunk", &chunk.to_string(), "a power of two from 2048 to 131072"));
     }

@@ -55,7 +55,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Who read the clock for a frame's time, and which clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -116,6 +116,16 @@ pub enum Wait {
     Poll,
     /// At most so long.
     For(Duration),
+}
+
+impl Wait {
+    /// The moment until which to wait; none when not to wait at all.
+    pub(in crate::port) fn deadline(self) -> Option<Instant> {
+        match self {
+            Wait::Poll => None,
+            Wait::For(time) => Some(Instant::now() + time.min(Duration::from_secs(1 << 30))),
+        }
+    }
 }
 
 /// What becomes of frames that a transmitter is given.

@@ -43,10 +43,15 @@ impl Sink {
 
 /// Attaches a program that says the same of every frame to an interface of the calling thread's namespace.
 pub(super) fn answer(index: u32, verdict: i32, name: &str) -> std::io::Result<OwnedFd> {
+    let loaded = program(verdict, name)?;
+    bpf::attach_xdp(loaded.as_fd(), index, bpf::XDP_NATIVE)
+}
+
+/// Loads a program that says the same of every frame.
+pub(super) fn program(verdict: i32, name: &str) -> std::io::Result<OwnedFd> {
     let mut program = Assembler::new();
     program.op(Op::Move, Reg::R0, verdict);
     program.exit();
     let code = program.finish().expect("no jumps");
-    let loaded = bpf::load_program(bpf::PROG_XDP, &code, c"GPL", name).map_err(|rejected| rejected.error)?;
-    bpf::attach_xdp(loaded.as_fd(), index, bpf::XDP_NATIVE)
+    bpf::load_program(bpf::PROG_XDP, &code, c"GPL", name).map_err(|rejected| rejected.error)
 }

@@ -25,12 +25,12 @@ use crate::netlink::{Family, LinkState, Netlink};
 use crate::observe::links;
 use crate::sys::{clock, notice, tun};
 use nix::poll::{PollFd, PollFlags};
-use record::{PlaceDrop, PortSetting, Problem, Result, drop};
+use record::{PlaceDrop, PortSetting, Problem, Result, drop, unit};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::offload::{HEADER, Offload};
 
 /// The longest name of an interface (`IFNAMSIZ` and its final zero).
@@ -97,7 +97,7 @@ struct Wanted {
 
 impl Wanted {
     fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Wanted> {
-        let asked = uri.take_amount("queues", 1..=MAX_QUEUES)?;
+        let asked = uri.take_number("queues", unit::amount, 1..=MAX_QUEUES)?;
         let queues = asked.unwrap_or(1);
         if queues > 1 && wish.member.is_some_and(|member| member.count > 1) {
             return Err(uri.bad(
@@ -108,7 +108,7 @@ impl Wanted {
         }
         let vnet = uri.take_switch("vnet", true)?;
         let up = uri.take_switch("up", true)?;
-        let mtu = uri.take_bytes("mtu", 68..=65521)?;
+        let mtu = uri.take_number("mtu", unit::bytes, 68..=65521)?;
         let name = &uri.rest;
         let bad = |what: &str| {
             Err(Problem::input(format!("'{name}' cannot name an interface")).at(&uri.text).help(what))
@@ -382,15 +382,14 @@ impl TapReceiver {
 
     fn fill(&mut self, limit: usize, wait: Wait) -> Result<(), PortError> {
         self.drain(limit)?;
-        let Wait::For(time) = wait else { return Ok(()) };
-        let end = clock::monotonic_ns().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let Some(end) = wait.deadline() else { return Ok(()) };
         while self.batch.slots.is_empty() && limit > 0 {
             self.probe.check()?;
-            let left = end.saturating_sub(clock::monotonic_ns());
-            if left == 0 {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 break;
             }
-            self.wait(Duration::from_nanos(left))?;
+            self.wait(left)?;
             self.drain(limit)?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The name of a port: `KIND:REST?KEY=VALUE&KEY=VALUE`.
 
-use record::{Problem, Result, unit};
+use record::{Problem, Result};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -63,37 +63,17 @@ impl Uri {
         Some(self.settings.remove(at).1)
     }
 
-    /// The value of a setting in bytes, within a range.
+    /// The value of a setting that is a number within a range, in bytes ([`record::unit::bytes`]) or of something else
+    /// ([`record::unit::amount`]).
     ///
     /// # Errors
-    /// Input: not a number of bytes ([`unit::bytes`]), or out of the range.
-    pub fn take_bytes<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Result<Option<T>>
-    where
-        T: TryFrom<u64> + PartialOrd + Display,
-    {
-        self.take_within(key, unit::bytes, &range)
-    }
-
-    /// The value of a setting that counts something else, within a range.
-    ///
-    /// # Errors
-    /// Input: not a count ([`unit::amount`]), or out of the range.
-    pub fn take_amount<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Result<Option<T>>
-    where
-        T: TryFrom<u64> + PartialOrd + Display,
-    {
-        self.take_within(key, unit::amount, &range)
-    }
-
-    fn take_within<T>(
+    /// Input: what the reader says, or out of the range.
+    pub fn take_number<T: TryFrom<u64> + PartialOrd + Display>(
         &mut self,
         key: &'static str,
         read: fn(&str) -> std::result::Result<u64, String>,
-        range: &RangeInclusive<T>,
-    ) -> Result<Option<T>>
-    where
-        T: TryFrom<u64> + PartialOrd + Display,
-    {
+        range: RangeInclusive<T>,
+    ) -> Result<Option<T>> {
         let within = |value| T::try_from(value).ok().filter(|value| range.contains(value));
         let wanted = format!("{} to {}", range.start(), range.end());
         self.take_as(key, |text| read(text).map(within), &wanted)
@@ -182,17 +162,18 @@ pub(in crate::port) fn word<T: PartialEq>(words: &[(&'static str, T)], value: T)
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use record::unit;
 
     #[test]
     fn a_name_is_taken_apart() {
         let mut uri = Uri::parse("fault:ring:eth0?block=64Ki&lose=1%&seed=7").unwrap();
         assert_eq!((uri.kind.as_str(), uri.rest.as_str()), ("fault", "ring:eth0"));
         assert_eq!(uri.take("lose").as_deref(), Some("1%"));
-        assert_eq!(uri.take_amount("seed", 0..=u64::MAX).unwrap(), Some(7));
+        assert_eq!(uri.take_number("seed", unit::amount, 0..=u64::MAX).unwrap(), Some(7));
         assert_eq!(uri.remaining(), "ring:eth0?block=64Ki");
         let problem = uri.finish().unwrap_err().to_string();
         assert!(problem.contains("no setting 'block'") && problem.contains("lose, seed"), "{problem}");
-        assert_eq!(uri.take_bytes("block", 1..=65536).unwrap(), Some(65536));
+        assert_eq!(uri.take_number("block", unit::bytes, 1..=65536).unwrap(), Some(65536));
         uri.finish().unwrap();
     }
 
@@ -203,7 +184,7 @@ mod tests {
         assert!(
             Uri::parse("ring:eth0?a=x")
                 .unwrap()
-                .take_amount("a", 0..=9)
+                .take_number("a", unit::amount, 0..=9)
                 .unwrap_err()
                 .to_string()
                 .contains("a=x")

@@ -19,7 +19,7 @@ use linux::port::{
     forward, xdp,
 };
 use linux::sys::clock;
-use record::{PortKind, Problem, Result, Through};
+use record::{PortKind, Problem, Result, Through, unit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub fn shared_area(uris: &[&str]) -> Result<Option<Arc<Area>>> {
     if all(Through::Memory) {
         let mut chunks = 0;
         for uri in &uris {
-            let frames = Uri::parse(uri)?.take_amount("frames", 1..=1 << 20)?.unwrap_or(1024);
+            let frames = Uri::parse(uri)?.take_number("frames", unit::amount, 1..=1 << 20)?.unwrap_or(1024);
             chunks += 2 * frames + 2 * MAX_BATCH as u32;
         }
         let area = Area::new(chunks, 2048);

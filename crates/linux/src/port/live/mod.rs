@@ -20,7 +20,7 @@ use super::interface::{Health, Interface, Probe};
 use super::{PortError, Uri};
 use crate::port::told::setting;
 use crate::sys::clock;
-use record::{PortSetting, Problem, Result};
+use record::{PortSetting, Problem, Result, unit};
 use std::os::fd::OwnedFd;
 
 /// What one frame looks like.
@@ -107,7 +107,7 @@ impl Live {
     /// As [`Live::open`], and input for an unknown setting.
     pub fn open_uri(text: &str, mut wish: LiveOptions) -> Result<Live> {
         let mut uri = Uri::parse(text)?;
-        wish.batch = uri.take_amount("batch", 1..=MAX_BATCH)?.unwrap_or(wish.batch);
+        wish.batch = uri.take_number("batch", unit::amount, 1..=MAX_BATCH)?.unwrap_or(wish.batch);
         wish.open_peer = uri.take_word("peer", &[("open", true), ("keep", false)])?.unwrap_or(wish.open_peer);
         uri.finish()?;
         Live::open(&uri.rest, text, &wish)

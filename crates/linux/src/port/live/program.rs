@@ -7,6 +7,7 @@
 //! redirects it.
 
 use super::LiveFrame;
+use crate::port::sink;
 use crate::sys::bpf::{self, Map};
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg::*, When, Width};
 use record::{Problem, Result};
@@ -112,12 +113,7 @@ impl Generator {
 
     /// Lets the kernel make one frame that is thrown away at once, to see whether it can.
     pub fn rehearse(&self) -> io::Result<()> {
-        let mut a = Assembler::new();
-        a.op(Op::Move, R0, XDP_DROP);
-        a.exit();
-        let code = a.finish().expect("no jumps");
-        let drop_it =
-            bpf::load_program(bpf::PROG_XDP, &code, c"GPL", "pathlab_rehearse").map_err(|r| r.error)?;
+        let drop_it = sink::program(XDP_DROP, "pathlab_rehearse")?;
         bpf::run_live_frames(drop_it.as_fd(), &self.frame, 1, 1)
     }
 

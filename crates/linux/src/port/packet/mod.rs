@@ -24,8 +24,8 @@ use super::interface::Interface;
 use super::{Direction, Port, PortOptions, Receiver, StampSource, Transmitter, Uri};
 use crate::netlink::Netlink;
 use crate::netlink::OffloadFeature;
-use record::{Problem, Result};
-use shared::{Fanout, take_fanout};
+use record::{Problem, Result, unit};
+use shared::take_fanout;
 use wire::offload::MOST_JOINED;
 
 /// The settings that the URI of an `int:` port can have.
@@ -35,7 +35,7 @@ struct Asked {
     vnet: bool,
     bypass: bool,
     join: usize,
-    fanout: Option<Fanout>,
+    fanout: Option<u32>,
 }
 
 /// Bytes of socket buffer that are asked for. The kernel doubles them; 60-byte frames take 768 bytes each, so this is
@@ -102,13 +102,13 @@ fn cuts_super_frames(uri: &Uri) -> Result<()> {
 
 fn take(uri: &mut Uri) -> Result<Asked> {
     let vnet = uri.take_switch("vnet", true)?;
-    let join = uri.take_amount("join", 1..=MOST_JOINED)?.unwrap_or(1);
+    let join = uri.take_number("join", unit::amount, 1..=MOST_JOINED)?.unwrap_or(1);
     if join > 1 && !vnet {
         return Err(uri.bad("join", &join.to_string(), "1, or more and vnet=on"));
     }
     Ok(Asked {
-        buffer: uri.take_bytes("buffer", 2048..=1 << 30)?.unwrap_or(BUFFER),
-        batch: uri.take_amount("batch", 1..=MAX_BATCH)?.unwrap_or(64),
+        buffer: uri.take_number("buffer", unit::bytes, 2048..=1 << 30)?.unwrap_or(BUFFER),
+        batch: uri.take_number("batch", unit::amount, 1..=MAX_BATCH)?.unwrap_or(64),
         vnet,
         join,
         bypass: uri.take_switch("bypass", false)?,

@@ -52,8 +52,11 @@ impl<S: Source> Receiver for SocketReceiver<S> {
         self.batch.slots.clear();
         self.watch.check()?;
         let limit = limit.min(MAX_BATCH);
+        if limit == 0 {
+            return Ok(self.batch.lend());
+        }
         let mut deadline = None;
-        while limit > 0 {
+        loop {
             let some = self.source.lend(self.fd.as_fd(), limit, &mut self.batch);
             let some = some.map_err(|error| self.watch.explain(&self.fd, error))?;
             if some {
@@ -63,7 +66,7 @@ impl<S: Source> Receiver for SocketReceiver<S> {
                 }
             }
             // The clock is read only when there is nothing to do.
-            deadline = deadline.or_else(|| shared::deadline(wait));
+            deadline = deadline.or_else(|| wait.deadline());
             let over = match some {
                 // The filter may refuse everything for long.
                 true => deadline.is_none_or(|deadline| Instant::now() >= deadline),

@@ -10,8 +10,9 @@
 //! socket is looked at every [`SLICE`].
 
 use super::super::batch::{Home, Slot};
-use super::super::{FrameDirection, PortError, PortOptions, Transmitted, Uri, Wait};
+use super::super::{FrameDirection, PortError, PortOptions, Transmitted, Uri};
 use crate::port::told::setting;
+use crate::port::uri::word;
 use crate::sys::notice;
 use crate::sys::packet::{self, InterfaceFacts};
 use nix::poll::{PollFd, PollFlags};
@@ -37,27 +38,20 @@ pub fn vnet_setting(vnet: bool) -> PortSetting {
     setting("vnet", "", switch(vnet), note)
 }
 
-/// How receivers of one group share the frames: the word for it, and the kernel's number.
-pub type Fanout = (&'static str, u32);
+/// How receivers of one group share the frames: all frames of a flow to one member, in turn, by the CPU on which the frame
+/// came in, the first member until its buffer is full and then the next one, by chance, by the queue of the interface on
+/// which the frame came in.
+const FANOUTS: [(&str, u32); 6] = [
+    ("hash", libc::PACKET_FANOUT_HASH),
+    ("lb", libc::PACKET_FANOUT_LB),
+    ("cpu", libc::PACKET_FANOUT_CPU),
+    ("rollover", libc::PACKET_FANOUT_ROLLOVER),
+    ("random", libc::PACKET_FANOUT_RND),
+    ("qm", libc::PACKET_FANOUT_QM),
+];
 
-/// All frames of a flow to one member, in turn, by the CPU on which the frame came in, the first member until its buffer is
-/// full and then the next one, by chance, by the queue of the interface on which the frame came in.
-const FANOUTS: [(&str, Fanout); 6] = {
-    const fn row(name: &'static str, kind: u32) -> (&'static str, Fanout) {
-        (name, (name, kind))
-    }
-    [
-        row("hash", libc::PACKET_FANOUT_HASH),
-        row("lb", libc::PACKET_FANOUT_LB),
-        row("cpu", libc::PACKET_FANOUT_CPU),
-        row("rollover", libc::PACKET_FANOUT_ROLLOVER),
-        row("random", libc::PACKET_FANOUT_RND),
-        row("qm", libc::PACKET_FANOUT_QM),
-    ]
-};
-
-/// The setting `fanout` of a URI.
-pub fn take_fanout(uri: &mut Uri) -> Result<Option<Fanout>> {
+/// The setting `fanout` of a URI (`PACKET_FANOUT_…`).
+pub fn take_fanout(uri: &mut Uri) -> Result<Option<u32>> {
     uri.take_word("fanout", &FANOUTS)
 }
 
@@ -126,7 +120,7 @@ pub fn listen(
     facts: &InterfaceFacts,
     uri: &Uri,
     wish: &PortOptions,
-    fanout: Option<Fanout>,
+    fanout: Option<u32>,
 ) -> Result<Vec<PortSetting>> {
     let mut settings = vec![];
     let program = kernel_program(wish.filter.as_ref(), wish.snap.unwrap_or(u32::MAX));
@@ -141,11 +135,12 @@ pub fn listen(
     settings.push(setting("outgoing", "", switch(wish.outgoing), ""));
     // A member of a group sees all frames from its bind until it has joined: nothing may pass meanwhile.
     let joins = wish.member.is_some_and(|member| member.count > 1);
-    let nothing = [FilterInstruction { code: 6, if_true: 0, if_false: 0, k: 0 }];
+    let nothing = kernel_program(None, 0);
     packet::attach_filter(fd, if joins { &nothing } else { &program }).map_err(refused(uri, "the filter"))?;
     packet::bind(fd, facts.index, packet::EVERYTHING).map_err(refused(uri, "to bind to the interface"))?;
     if let (true, Some(member)) = (joins, wish.member) {
-        let (name, kind) = fanout.unwrap_or(FANOUTS[0].1);
+        let kind = fanout.unwrap_or(libc::PACKET_FANOUT_HASH);
+        let name = word(&FANOUTS, kind);
         // A group has a hook of its own, which does not ask its members' PACKET_IGNORE_OUTGOING.
         let own = if wish.outgoing { 0 } else { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING };
         packet::set(fd, libc::PACKET_FANOUT, i32::from(member.group) | ((kind | own) << 16) as i32)
@@ -155,7 +150,7 @@ pub fn listen(
         settings.push(setting("fanout", if fanout.is_some() { name } else { "" }, who, ""));
     } else if let Some(fanout) = fanout {
         let note = "there is only one receiver, so it gets all frames";
-        settings.push(setting("fanout", fanout.0, "none", note));
+        settings.push(setting("fanout", word(&FANOUTS, fanout), "none", note));
     }
     if wish.filter.is_some() {
         let note =
@@ -262,14 +257,6 @@ impl LinkWatch {
                 return Ok(false);
             }
         }
-    }
-}
-
-/// The moment until which to wait; none when not to wait at all.
-pub fn deadline(wait: Wait) -> Option<Instant> {
-    match wait {
-        Wait::Poll => None,
-        Wait::For(time) => Some(Instant::now() + time.min(Duration::from_secs(1 << 30))),
     }
 }
 

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use wire::pcap::{Damage, Direction, Fault, Frame, Interface, Item, Link, Reader, Section, Step};
 
 /// Bytes that are read at once; it grows for a block that is longer (at most to [`wire::pcap::MAX_BLOCK`]).
@@ -270,9 +270,7 @@ impl PcapReceiver {
 
 impl Receiver for PcapReceiver {
     fn receive(&mut self, limit: usize, wait: Wait) -> std::result::Result<Batch<'_>, PortError> {
-        let time = if let Wait::For(time) = wait { time } else { Duration::ZERO };
-        let now = Instant::now();
-        let deadline = now.checked_add(time).unwrap_or(now + Duration::from_secs(86400));
+        let deadline = wait.deadline().unwrap_or_else(Instant::now);
         self.batch.slots.clear();
         self.places.clear();
         loop {

@@ -90,7 +90,7 @@ impl PcapTransmitter {
     }
 
     fn error(&self, problem: &Problem) -> PortError {
-        match self.writer.failure() {
+        match &self.writer.failed {
             Some((io::ErrorKind::BrokenPipe, _)) => PortError::Ended,
             Some((kind, _)) => PortError::Io(io::Error::new(*kind, problem.to_string())),
             None => PortError::Io(io::Error::other(problem.to_string())),

@@ -153,7 +153,8 @@ pub struct Writer {
     /// Frames that were given, and how many of them the file certainly has.
     frames: u64,
     safe: u64,
-    failed: Option<(io::ErrorKind, Problem)>,
+    /// Why writing failed, if it did.
+    pub(super) failed: Option<(io::ErrorKind, Problem)>,
     closed: bool,
 }
 
@@ -204,7 +205,7 @@ impl Writer {
     /// Input: a second link type in a pcap file. Else as [`Writer::write`].
     pub fn interface(&mut self, mut interface: Interface) -> Result<u32> {
         (interface.resolution, interface.offset_s) = (self.resolution, 0);
-        let nano = self.nano();
+        let nano = self.resolution == Resolution::NANO;
         match (self.format, self.interfaces.first()) {
             (Format::Pcapng, _) => write::interface(&mut self.buffer, &interface),
             (Format::Pcap, None) => {
@@ -353,15 +354,6 @@ impl Writer {
     /// Frames that are lost because writing failed.
     pub fn lost(&self) -> u64 {
         if self.failed.is_some() { self.frames - self.safe } else { 0 }
-    }
-
-    /// Why writing failed, if it did.
-    pub(super) fn failure(&self) -> Option<&(io::ErrorKind, Problem)> {
-        self.failed.as_ref()
-    }
-
-    fn nano(&self) -> bool {
-        self.resolution == Resolution::NANO
     }
 
     /// Empties the buffer into the sink.

@@ -17,9 +17,9 @@ mod receive;
 mod slots;
 mod transmit;
 
-use super::packet::shared::{Fanout, take_fanout};
+use super::packet::shared::take_fanout;
 use super::{Port, PortOptions, Uri};
-use record::Result;
+use record::{Result, unit};
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
@@ -56,7 +56,7 @@ struct Asked {
     /// As the user wrote it, for the settings.
     wrote: String,
     vnet: bool,
-    fanout: Option<Fanout>,
+    fanout: Option<u32>,
     bypass: bool,
     tx_frames: u64,
 }
@@ -73,12 +73,12 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
 }
 
 fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Asked> {
-    let version = uri.take_amount("version", 2..=3)?.unwrap_or(3);
-    let frames = uri.take_amount("frames", 2..=MOST / SLOT)?;
-    let block = uri.take_bytes("block", PAGE..=64 << 20)?;
-    let blocks = uri.take_amount("blocks", 2..=1 << 18)?;
-    let retire = uri.take_amount("retire_ms", 1..=10_000)?;
-    let slot = uri.take_bytes("slot", 256..=128 << 10)?;
+    let version = uri.take_number("version", unit::amount, 2..=3)?.unwrap_or(3);
+    let frames = uri.take_number("frames", unit::amount, 2..=MOST / SLOT)?;
+    let block = uri.take_number("block", unit::bytes, PAGE..=64 << 20)?;
+    let blocks = uri.take_number("blocks", unit::amount, 2..=1 << 18)?;
+    let retire = uri.take_number("retire_ms", unit::amount, 1..=10_000)?;
+    let slot = uri.take_number("slot", unit::bytes, 256..=128 << 10)?;
     let foreign: &[(&'static str, bool)] = if version == 3 {
         &[("slot", slot.is_some())]
     } else {
@@ -115,7 +115,7 @@ fn take(uri: &mut Uri, wish: &PortOptions) -> Result<Asked> {
         fanout: take_fanout(uri)?,
         bypass: uri.take_switch("bypass", false)?,
         tx_frames: uri
-            .take_amount("tx_frames", 2..=1 << 16)?
+            .take_number("tx_frames", unit::amount, 2..=1 << 16)?
             .unwrap_or((TX_FRAMES * usual / RING).clamp(LEAST_TX_FRAMES, TX_FRAMES)),
     })
 }

@@ -100,12 +100,12 @@ struct Asked {
 impl Asked {
     fn take(uri: &mut Uri) -> Result<Asked> {
         let chunk = |bytes| [2048, 4096].into_iter().find(|chunk| u64::from(*chunk) == bytes);
-        let frames = uri.take_amount("frames", 64u32..=1 << 16)?.unwrap_or(2048);
+        let frames = uri.take_number("frames", unit::amount, 64u32..=1 << 16)?.unwrap_or(2048);
         if !frames.is_power_of_two() {
             return Err(uri.bad("frames", &frames.to_string(), "a power of two from 64 to 65536"));
         }
         Ok(Asked {
-            queue: uri.take_amount("queue", 0..=redirect::QUEUES - 1)?,
+            queue: uri.take_number("queue", unit::amount, 0..=redirect::QUEUES - 1)?,
             mode: uri.take_word("mode", &Mode::NAMES)?.unwrap_or(Mode::Auto),
             copy: uri.take_word("copy", &COPIES)?.unwrap_or(0),
             frames,

@@ -192,9 +192,7 @@ impl Receiver for XdpReceiver {
         loop {
             self.refill();
             if self.rings.frames.available() == 0 {
-                if let (Wait::For(time), None) = (wait, until) {
-                    until = Some(Instant::now() + time);
-                }
+                until = until.or_else(|| wait.deadline());
                 if !self.wait(until)? {
                     break;
                 }
