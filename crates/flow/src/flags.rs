@@ -1,19 +1,6 @@
 //! Sets of bits of which each has a name, for the model and for the codec.
 
-use std::fmt::Display;
-
-/// A set of flags, as a number.
-pub trait FlagSet: Copy + Display {
-    /// What holds the bits.
-    type Number;
-
-    /// The bits, those without a name included.
-    fn bits(self) -> Self::Number;
-
-    /// The set of these bits.
-    fn of_bits(bits: Self::Number) -> Self;
-}
-
+/// Sets of bits of which each has a name. Others are kept as they are.
 macro_rules! flags {
     ($($(#[$meta:meta])* pub $Name:ident($Number:ty) {
         $($(#[$about:meta])* $CONST:ident = $value:literal $text:literal),* $(,)?
@@ -41,18 +28,6 @@ macro_rules! flags {
             /// These flags; none when there is a bit that the standard does not have.
             pub fn known(self) -> Option<$Name> {
                 $Name::ALL.has(self).then_some(self)
-            }
-        }
-
-        impl $crate::flags::FlagSet for $Name {
-            type Number = $Number;
-
-            fn bits(self) -> $Number {
-                self.0
-            }
-
-            fn of_bits(bits: $Number) -> Self {
-                $Name(bits)
             }
         }
 

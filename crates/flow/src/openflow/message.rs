@@ -1,8 +1,9 @@
 //! A whole message: the header, the table of message types, and a message inside another.
 
-use super::bytes::{Aligned, Bytes, Hex, Part, Reader, Tagged, Version, Writer, layout, tagged};
+use super::bytes::{Bytes, Hex, Part, Reader, Tagged, Version, Writer, layout, tagged};
 use super::extension;
 use super::fault::Fault;
+use super::forms::Aligned;
 use super::group::{GroupMod, MeterMod};
 use super::misc::{
     AsyncConfig, BundleControl, BundleFlags, Echo, Empty, ErrorMessage, Features, Hello, Role, RoleStatus,

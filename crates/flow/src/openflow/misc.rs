@@ -2,11 +2,12 @@
 
 use super::action::KindId;
 use super::bytes::{
-    Bytes, Fixed, Hex, Name, Padding, Part, Reader, Tagged, Tlv, Version, Writer, codes, flag_sets, layout,
-    tagged, tlv,
+    Bytes, Hex, Name, Padding, Part, Reader, Tagged, Tlv, Version, Writer, codes, flag_sets, layout, tagged,
+    tlv,
 };
 use super::extension;
 use super::fault::{self, Fault};
+use super::forms::Fixed;
 use super::oxm::{ExperimenterKind, OnlyExperimenter, OxmId};
 use super::tree::Tree;
 use crate::error::{HelloFailed, TableFeaturesFailed};

@@ -3,9 +3,9 @@
 //! written.
 
 use super::bytes::{
-    Bytes, Fixed, HardwareAddress, Hex, In14, Name, Padding, Tagged, Tlv, Version, codes, flag_sets, layout,
-    tagged, tlv,
+    Bytes, HardwareAddress, Hex, Name, Padding, Tagged, Tlv, Version, codes, flag_sets, layout, tagged, tlv,
 };
+use super::forms::{Fixed, In14};
 use super::oxm::{ExperimenterKind, OnlyExperimenter};
 use crate::error::BadRequest;
 use crate::flags::flags;

@@ -1,11 +1,10 @@
 //! Rules as they travel: flow-mod, statistics, removal and monitors.
 
 use super::action::{Action, Instruction};
-use super::bytes::{
-    Bytes, Hex, In14, LengthBefore, Part, Reader, Tagged, Version, Writer, codes, flag_sets, layout, tagged,
-};
+use super::bytes::{Bytes, Hex, Part, Reader, Tagged, Version, Writer, codes, flag_sets, layout, tagged};
 use super::extension::{Always, MatchLength, MatchOfEitherForm};
 use super::fault::Fault;
+use super::forms::{In14, LengthBefore};
 use super::oxm::Match;
 use super::tree::Tree;
 use crate::error::BadRequest;
