@@ -18,7 +18,6 @@ pub mod agent;
 #[cfg(test)]
 mod agent_tests;
 pub mod bridge;
-pub mod cases;
 pub mod check;
 pub mod client;
 mod deadlines;

@@ -25,16 +25,16 @@
 //!
 //! **Price.** A frame in that says no output line must have none; a line forgotten is a failure, not a gap.
 
-use crate::error::Error;
-use crate::event::Event;
-use crate::group::{GroupMod, GroupModCommand};
-use crate::interpret;
-use crate::interpret::{Counter, InputFrame, OutputFrame, PacketIn, Step, StepObserver, Verdict};
-use crate::meter::{MeterMod, MeterModCommand};
-use crate::pipeline::{Fragments, Pipeline};
-use crate::port::{Port, PortConfig, PortNo};
-use crate::rule::{FlowMod, FlowModCommand};
-use crate::text::{self, Piece, TextError};
+use flow::error::Error;
+use flow::event::Event;
+use flow::group::{GroupMod, GroupModCommand};
+use flow::interpret;
+use flow::interpret::{Counter, InputFrame, OutputFrame, PacketIn, Step, StepObserver, Verdict};
+use flow::meter::{MeterMod, MeterModCommand};
+use flow::pipeline::{Fragments, Pipeline};
+use flow::port::{Port, PortConfig, PortNo};
+use flow::rule::{FlowMod, FlowModCommand};
+use flow::text::{self, Piece, TextError};
 use record::line::lines;
 use record::unit::nanoseconds;
 use std::fmt::Write;

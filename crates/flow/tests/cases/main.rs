@@ -1,6 +1,8 @@
 //! Every file of `tests/cases`, run by the interpreter.
 
-use flow::cases::run;
+mod runner;
+
+use runner::run;
 use std::path::Path;
 
 #[test]
