@@ -395,7 +395,7 @@ mod tests {
         other.tcp =
             Some(record::tcp::TcpDecomposition { retransmitted_bytes: 1 << 40, ..Default::default() });
         for (_, claim, evidence, advice) in RULES {
-            let said = [&run.tests[0], &other].map(|test| evidence(test));
+            let said = [&run.tests[0], &other].map(evidence);
             assert!(said.iter().any(Option::is_some), "{claim}, {advice}");
         }
         assert!(unexplained(&run.tests[0]).is_some());

@@ -136,7 +136,7 @@ fn worst(ledger: &Ledger) -> Option<(&Station, &str, u64, &str)> {
 }
 
 /// What was lost, if it is enough to be what limited the test.
-fn worth_a_verdict<'a>(test: &'a TestRecord) -> Option<&'a Ledger> {
+fn worth_a_verdict(test: &TestRecord) -> Option<&Ledger> {
     let ledger = test.ledger.as_ref()?;
     let missing = ledger.sent.saturating_sub(ledger.received);
     let share = missing as f64 / ledger.sent as f64;

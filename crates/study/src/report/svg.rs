@@ -257,8 +257,10 @@ fn draw_decades(out: &mut String, from: i32, to: i32, x: &dyn Fn(f64) -> f64) {
     }
 }
 
-/// What a CPU can do, by the class of its colour, which is its name too.
-const ROLES: [(&str, fn(&CpuTime) -> u64); 6] = [
+/// What a CPU does: the class of its colour, which is its name too, and its ticks.
+type CpuRole = (&'static str, fn(&CpuTime) -> u64);
+
+const ROLES: [CpuRole; 6] = [
     ("user", |time| time.user),
     ("system", |time| time.system),
     ("softirq", |time| time.softirq),
