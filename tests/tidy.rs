@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 800;
 /// Longest function.
 const MAX_FUNCTION_LINES: usize = 70;
+/// Lines of code that half of the functions of a crate, and 9 of 10, have at most.
+const MEDIAN_FUNCTION_LINES: usize = 8;
+const NINTH_FUNCTION_LINES: usize = 25;
 
 /// The arrows: a crate and the crates of this project that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -687,8 +690,51 @@ fn functions_are_short() {
     report("a function is longer than 70 lines", &broken);
 }
 
+/// Lines of code of every function, those of one line included.
+fn sizes(text: &str) -> Vec<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    let code = |line: &&&str| !line.trim().is_empty() && !is_comment(line);
+    let long = functions(text);
+    let long = long
+        .into_iter()
+        .map(|(begin, length)| lines[begin - 1..begin - 1 + length].iter().filter(code).count());
+    let words = ["pub(crate) ", "pub(super) ", "pub ", "const ", "unsafe "];
+    let bare = |line: &&str| {
+        words
+            .iter()
+            .fold(line.trim_start(), |code, word| code.strip_prefix(word).unwrap_or(code))
+            .starts_with("fn ")
+    };
+    let short = lines.iter().filter(|line| line.ends_with('}') && bare(line)).map(|_| 1);
+    long.chain(short).collect()
+}
+
+#[test]
+fn most_functions_are_small() {
+    let mut crates: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (path, text) in sources() {
+        let path = path.strip_prefix(root()).unwrap_or(&path).to_owned();
+        let mut parts = path.iter().map(|part| part.to_string_lossy().into_owned());
+        let name = parts.find(|part| part != "crates").unwrap_or_default();
+        crates.entry(name).or_default().extend(sizes(&without_tests(&text)));
+    }
+    let mut broken = vec![];
+    for (name, mut lengths) in crates {
+        lengths.sort_unstable();
+        let at = |share: usize| lengths[lengths.len() * share / 100];
+        if at(50) > MEDIAN_FUNCTION_LINES || at(90) > NINTH_FUNCTION_LINES {
+            broken.push(format!("{name}: half have at most {} lines, 9 of 10 at most {}", at(50), at(90)));
+        }
+    }
+    report(
+        "half of the functions of a crate have more than 8 lines of code, or 1 of 10 more than 25",
+        &broken,
+    );
+}
+
 #[test]
 fn the_length_of_a_function_is_measured() {
     let text = "fn one() {\n    1\n}\n\nimpl A {\n    pub fn two(\n        a: u8,\n    ) -> u8 {\n        a\n    }\n}\n";
     assert_eq!(functions(text), vec![(1, 3), (6, 5)]);
+    assert_eq!(sizes(&format!("{text}    fn three() {{ 3 }}\n    fn four();\n")), vec![3, 5, 1]);
 }

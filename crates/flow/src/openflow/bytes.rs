@@ -402,7 +402,7 @@ impl<const N: usize> Part for Name<N> {
 }
 
 /// Another way to read and write a field than its type's.
-pub trait Form<T: Part> {
+pub trait FieldForm<T: Part> {
     /// Reads it.
     fn read(&self, r: &mut Reader<'_>) -> Result<T, Fault>;
     /// Writes it.
@@ -420,19 +420,19 @@ macro_rules! field {
         $crate::openflow::bytes::Part::read($r)?
     };
     (read $r:ident $form:expr) => {
-        $crate::openflow::bytes::Form::read(&$form, $r)?
+        $crate::openflow::bytes::FieldForm::read(&$form, $r)?
     };
     (write $value:expr, $w:ident) => {
         $crate::openflow::bytes::Part::write(&$value, $w)
     };
     (write $value:expr, $w:ident $form:expr) => {
-        $crate::openflow::bytes::Form::write(&$form, &$value, $w)
+        $crate::openflow::bytes::FieldForm::write(&$form, &$value, $w)
     };
     (sample $s:ident) => {
         $crate::openflow::bytes::Part::sample($s)
     };
     (sample $s:ident $form:expr) => {
-        $crate::openflow::bytes::Form::sample(&$form, $s)
+        $crate::openflow::bytes::FieldForm::sample(&$form, $s)
     };
 }
 
@@ -442,7 +442,7 @@ pub(crate) fn padding(count: usize, version: Version, only: &[Version]) -> usize
 }
 
 /// A structure as the standard prints it. `[length at N]` says where its own 16-bit length stands; those two bytes are then
-/// listed as padding, which may be `in` one version only. `as` gives a field another [`Form`] than its type's. Where OpenFlow 1.3 has
+/// listed as padding, which may be `in` one version only. `as` gives a field another [`FieldForm`] than its type's. Where OpenFlow 1.3 has
 /// other fields or another order, `in 1.3` lists them; those that are not listed are what they are by default.
 macro_rules! layout {
     ($($(#[$meta:meta])* pub struct $Name:ident $text:literal $([length at $at:literal])? {

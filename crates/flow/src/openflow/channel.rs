@@ -513,20 +513,3 @@ impl BackOff {
         self.attempts = 0;
     }
 }
-
-/// What a switch does without a controller (section 6.3, Connection Interruption).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum FailMode {
-    /// Its rules stay and time out; frames for the controller are dropped.
-    #[default]
-    Secure,
-    /// It is a bridge as any other: every frame goes to NORMAL.
-    Standalone,
-}
-
-impl FailMode {
-    /// Whether the rules are in charge, with this many controllers connected.
-    pub fn rules_in_charge(self, controllers: usize) -> bool {
-        controllers > 0 || self == FailMode::Secure
-    }
-}

@@ -12,7 +12,7 @@
 //! of a monitor has two forms: with the header of `ofp_match` (Open vSwitch, `ofputil_pull_ofp11_match` in
 //! lib/ofp-monitor.c) and bare (os-ken). Both are read, the first is written.
 
-use super::bytes::{Form, Part, Reader, Version, Writer};
+use super::bytes::{FieldForm, Part, Reader, Version, Writer};
 use super::fault::{self, Fault};
 use super::oxm::{ExperimenterKind, Match};
 use crate::error::{BadMatch, BadRequest, FlowMonitorFailed};
@@ -124,7 +124,7 @@ pub(crate) fn error_outside(version: Version, fault: Fault) -> Option<(u32, Faul
 /// The length of the match that stands further on: what it says of itself, without padding.
 pub(crate) struct MatchLength;
 
-impl Form<Match> for MatchLength {
+impl FieldForm<Match> for MatchLength {
     fn read(&self, r: &mut Reader<'_>) -> Result<Match, Fault> {
         r.skip(2)?;
         Ok(Match::default())
@@ -140,7 +140,7 @@ impl Form<Match> for MatchLength {
 /// and that length. A bare field that begins so would be of class 1, Nicira's, and longer than the match.
 pub(crate) struct MatchOfEitherForm(pub(crate) usize);
 
-impl Form<Match> for MatchOfEitherForm {
+impl FieldForm<Match> for MatchOfEitherForm {
     fn read(&self, r: &mut Reader<'_>) -> Result<Match, Fault> {
         let length = r.behind16(self.0)?;
         let header = [1u16.to_be_bytes(), length.to_be_bytes()].concat();
@@ -160,7 +160,7 @@ impl Form<Match> for MatchOfEitherForm {
 /// Not written, and always this.
 pub(crate) struct Always<T>(pub(crate) T);
 
-impl<T: Part + Copy> Form<T> for Always<T> {
+impl<T: Part + Copy> FieldForm<T> for Always<T> {
     fn read(&self, _: &mut Reader<'_>) -> Result<T, Fault> {
         Ok(self.0)
     }

@@ -1,12 +1,12 @@
 //! The forms of fields: how one is read and written that is not what its type is by itself.
 
-use super::bytes::{Form, Part, Reader, Tagged, Version, Writer};
+use super::bytes::{FieldForm, Part, Reader, Tagged, Version, Writer};
 use super::fault::Fault;
 
 /// OpenFlow 1.4 put it where 1.3 has padding.
 pub struct In14;
 
-impl<T: Part + Default> Form<T> for In14 {
+impl<T: Part + Default> FieldForm<T> for In14 {
     fn read(&self, r: &mut Reader<'_>) -> Result<T, Fault> {
         let value = T::read(r)?;
         Ok(if r.version == Version::V13 { T::default() } else { value })
@@ -24,7 +24,7 @@ impl<T: Part + Default> Form<T> for In14 {
 /// Its length stands in 16 bits, so many bytes before it.
 pub struct LengthBefore(pub usize);
 
-impl<T: Part> Form<T> for LengthBefore {
+impl<T: Part> FieldForm<T> for LengthBefore {
     fn read(&self, r: &mut Reader<'_>) -> Result<T, Fault> {
         let length = r.behind16(self.0)?;
         T::read(&mut r.part(length.into(), r.short)?)
@@ -39,7 +39,7 @@ impl<T: Part> Form<T> for LengthBefore {
 /// A list that begins at a multiple of eight bytes, unless it is empty.
 pub struct Aligned;
 
-impl<T: Part> Form<Vec<T>> for Aligned {
+impl<T: Part> FieldForm<Vec<T>> for Aligned {
     fn read(&self, r: &mut Reader<'_>) -> Result<Vec<T>, Fault> {
         if r.left() > 0 {
             r.align()?;
@@ -57,7 +57,7 @@ impl<T: Part> Form<Vec<T>> for Aligned {
 /// Properties of these numbers stand there without type and length, as OpenFlow 1.3 has them; where one is missing, these bytes.
 pub struct Fixed(pub &'static [u16], pub &'static [u8]);
 
-impl<T: Tagged + Part> Form<Vec<T>> for Fixed {
+impl<T: Tagged + Part> FieldForm<Vec<T>> for Fixed {
     fn read(&self, r: &mut Reader<'_>) -> Result<Vec<T>, Fault> {
         let unknown = r.short;
         self.0.iter().map(|number| T::read_body(*number, r, unknown)).collect()
