@@ -9,7 +9,6 @@
 
 use crate::HostFacts;
 use crate::port::{PlaceDrop, PortSetting};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of `pathlab bench capture`'s documents.
@@ -19,7 +18,7 @@ pub const SEND: &str = "pathlab/bench-send/1";
 
 /// What is known before the first cell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct BenchHead<Cell> {
+pub struct BenchHead {
     /// [`CAPTURE`] or [`SEND`].
     pub schema: String,
     /// The name of its directory.
@@ -48,16 +47,17 @@ pub struct BenchHead<Cell> {
     pub cells: Vec<Cell>,
 }
 
-/// One measurement of a capture.
+/// One measurement of a capture or of a sender.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct CaptureCell {
-    /// Who captures: `int`, `ring`, `ring-v2`, `xdp`, or a rival's name.
+pub struct Cell {
+    /// Who captures or sends: a name of ours, e.g. `int`, `ring-v2`, `int-bypass`, or a rival's name.
     pub tool: String,
     /// Bytes of each frame without FCS; 0 stands for sizes drawn at random from 60 to 1514.
     pub frame_bytes: u32,
-    /// Frames that the ring (or the socket's buffer) shall hold; 0 leaves it as the tool has it.
-    pub ring_frames: u32,
-    /// Frames each second; 0 is as fast as the generator can.
+    /// Frames that the ring (or the socket's buffer) of a capture shall hold; 0 leaves it as the tool has it. None for a sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring_frames: Option<u32>,
+    /// Frames each second; 0 is as fast as possible.
     pub rate: u64,
     /// Which repetition, from 1.
     pub round: u32,
@@ -120,7 +120,7 @@ pub struct StampError {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaptureResult {
     /// The cell.
-    pub cell: CaptureCell,
+    pub cell: Cell,
     /// When it began, RFC 3339.
     pub begun: String,
     /// Why it could not be measured; everything below is then empty.
@@ -172,24 +172,11 @@ impl CaptureResult {
     }
 }
 
-/// One measurement of a sender.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SendCell {
-    /// Who sends: `int`, `int-bypass`, `ring`, `ring-bypass`, `xdp`, `live`, or a rival's name.
-    pub tool: String,
-    /// Bytes of each frame without FCS.
-    pub frame_bytes: u32,
-    /// Frames each second; 0 is as fast as possible.
-    pub rate: u64,
-    /// Which repetition, from 1.
-    pub round: u32,
-}
-
 /// What one cell of `pathlab bench send` gave.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SendResult {
     /// The cell.
-    pub cell: SendCell,
+    pub cell: Cell,
     /// When it began, RFC 3339.
     pub begun: String,
     /// Why it could not be measured; everything below is then empty.
@@ -227,34 +214,20 @@ impl SendResult {
     }
 }
 
-/// What the store must know of a result: which cell it belongs to.
-pub trait OfCell: Serialize + DeserializeOwned {
-    /// The kind of cell.
-    type Cell: Clone + PartialEq + Serialize + DeserializeOwned;
-
-    /// The cell.
-    fn cell(&self) -> &Self::Cell;
-}
-
-impl OfCell for CaptureResult {
-    type Cell = CaptureCell;
-
-    fn cell(&self) -> &CaptureCell {
-        &self.cell
-    }
-}
-
-impl OfCell for SendResult {
-    type Cell = SendCell;
-
-    fn cell(&self) -> &SendCell {
-        &self.cell
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_senders_cell_has_no_ring_and_a_captures_has_one_even_of_0() {
+        let cell = Cell { tool: "int".into(), frame_bytes: 60, ring_frames: None, rate: 0, round: 1 };
+        let of_send = r#"{"tool":"int","frame_bytes":60,"rate":0,"round":1}"#;
+        let of_capture = r#"{"tool":"int","frame_bytes":60,"ring_frames":0,"rate":0,"round":1}"#;
+        for (cell, json) in [(cell.clone(), of_send), (Cell { ring_frames: Some(0), ..cell }, of_capture)] {
+            assert_eq!(serde_json::to_string(&cell).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Cell>(json).unwrap(), cell);
+        }
+    }
 
     #[test]
     fn shares_are_of_what_arrived_and_nothing_divides_by_zero() {

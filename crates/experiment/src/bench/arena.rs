@@ -11,7 +11,7 @@ use linux::observe::{Actor, Observer, Patience};
 use linux::port::sink::Sink;
 use linux::sys::process::{self, Ended};
 use linux::sys::{clock, cpu as pinning};
-use record::bench::{CaptureCell, CaptureResult, HostCpu, ProcessCpu, SendCell, SendResult};
+use record::bench::{CaptureResult, Cell, HostCpu, ProcessCpu, SendResult};
 use record::{Delta, Problem, ProblemKind, Result, Snapshot};
 use std::time::Duration;
 
@@ -59,14 +59,14 @@ impl BenchLab {
 
     /// Measures a capture. A tool that cannot is a result with its reason; only an interrupt (or a host that fails)
     /// ends the benchmark.
-    pub fn capture(&mut self, cell: &CaptureCell, wish: &FrameGenerator) -> Result<CaptureResult> {
+    pub fn capture(&mut self, cell: &Cell, wish: &FrameGenerator) -> Result<CaptureResult> {
         let begun = crate::process::now();
         let cannot = |problem| CaptureResult { problem: Some(problem), ..CaptureResult::default() };
         let measured = or_problem(self.captured(cell, wish), cannot)?;
         Ok(CaptureResult { cell: cell.clone(), begun, ..measured })
     }
 
-    fn captured(&mut self, cell: &CaptureCell, wish: &FrameGenerator) -> Result<CaptureResult> {
+    fn captured(&mut self, cell: &Cell, wish: &FrameGenerator) -> Result<CaptureResult> {
         let cpu_pressure = linux::observe::host_facts().cpu_pressure;
         let tool = Tool::named(CAPTURERS, &cell.tool)?;
         let arguments = tool.arguments(INTERFACE, cell);
@@ -107,7 +107,7 @@ impl BenchLab {
     }
 
     /// Sends the frames of a capture's cell.
-    fn generate(&self, cell: &CaptureCell, wish: &FrameGenerator) -> Result<SendResult> {
+    fn generate(&self, cell: &Cell, wish: &FrameGenerator) -> Result<SendResult> {
         let arguments = our_send(&wish.uri, STAMPED, cell.frame_bytes, cell.rate, wish.duration_ms);
         let (_, stdout, stderr) = self.run_sender(None, &arguments, wish.duration_ms)?;
         read_send(&stdout, "").ok_or_else(|| {
@@ -131,14 +131,14 @@ impl BenchLab {
     }
 
     /// Measures a sender; see [`BenchLab::capture`] for what ends the benchmark.
-    pub fn send(&mut self, cell: &SendCell, duration_ms: u64) -> Result<SendResult> {
+    pub fn send(&mut self, cell: &Cell, duration_ms: u64) -> Result<SendResult> {
         let begun = crate::process::now();
         let cannot = |problem| SendResult { problem: Some(problem), ..SendResult::default() };
         let measured = or_problem(self.sent(cell, duration_ms), cannot)?;
         Ok(SendResult { cell: cell.clone(), begun, ..measured })
     }
 
-    fn sent(&mut self, cell: &SendCell, duration_ms: u64) -> Result<SendResult> {
+    fn sent(&mut self, cell: &Cell, duration_ms: u64) -> Result<SendResult> {
         let cpu_pressure = linux::observe::host_facts().cpu_pressure;
         let tool = Tool::named(SENDERS, &cell.tool)?;
         let arguments = tool.arguments(INTERFACE, cell, duration_ms);

@@ -11,10 +11,10 @@ use super::grid::{self, Grid, Keep, Wanted};
 use super::tools::{CAPTURERS, PATIENT};
 use crate::notices::{Notices, down};
 use record::Result;
-use record::bench::{BenchHead, CAPTURE, CaptureCell, CaptureResult};
+use record::bench::{BenchHead, CAPTURE, CaptureResult, Cell};
 use std::path::PathBuf;
 use std::time::Duration;
-use study::bench::{Bench, Setting};
+use study::bench::Bench;
 
 /// Smallest ring of an AF_XDP port.
 const XDP_FRAMES: u32 = 64;
@@ -50,7 +50,7 @@ pub fn run(
 }
 
 /// Which cells, and everything that is known before the first one.
-fn head(wanted: &Wanted, generator: &str, seed: u64, arena: &BenchLab) -> Result<BenchHead<CaptureCell>> {
+fn head(wanted: &Wanted, generator: &str, seed: u64, arena: &BenchLab) -> Result<BenchHead> {
     let usual = match (wanted.full, wanted.peers) {
         (true, _) => {
             let rings: Vec<u32> = (3..=12).map(|power| 1 << power).collect();
@@ -80,10 +80,8 @@ fn too_small(tool: &str, ring: u32) -> bool {
     tool == "xdp" && ring > 0 && (ring < XDP_FRAMES || !ring.is_power_of_two())
 }
 
-fn cell(setting: Setting<'_>) -> Option<CaptureCell> {
-    let Setting { tool, rate, frame_bytes, ring_frames, round } = setting;
-    let cell = CaptureCell { tool: tool.to_owned(), frame_bytes, ring_frames, rate, round };
-    (!too_small(tool, ring_frames)).then_some(cell)
+fn cell(cell: Cell) -> Option<Cell> {
+    (!too_small(&cell.tool, cell.ring_frames.unwrap_or(0))).then_some(cell)
 }
 
 #[cfg(test)]
@@ -96,9 +94,9 @@ mod tests {
         let tools = ["ring".to_owned(), "xdp".to_owned()];
         let cells = grid.cells(&tools, 7, cell);
         assert_eq!(cells.len(), 2 * (8 + 4), "xdp has no ring of 8 frames");
-        let round = |n: u32| -> Vec<CaptureCell> {
+        let round = |n: u32| -> Vec<Cell> {
             let of = cells.iter().filter(|cell| cell.round == n);
-            of.map(|cell| CaptureCell { round: 0, ..cell.clone() }).collect()
+            of.map(|cell| Cell { round: 0, ..cell.clone() }).collect()
         };
         let (first, second) = (round(1), round(2));
         assert!(first != second && first.iter().all(|cell| second.contains(cell)));

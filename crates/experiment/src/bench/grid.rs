@@ -4,10 +4,10 @@ use super::arena::BenchLab;
 use super::rivals;
 use super::tools::Tool;
 use crate::notices::Notices;
-use record::bench::BenchHead;
+use record::bench::{BenchHead, Cell};
 use record::{Problem, Result};
 use std::path::PathBuf;
-use study::bench::{Bench, BenchWriter, Measured, Setting};
+use study::bench::{Bench, BenchWriter, Measured, cell_name};
 
 /// The sizes of RFC 2544, without FCS.
 pub const SIZES: [u32; 6] = [60, 124, 252, 508, 1020, 1514];
@@ -68,7 +68,7 @@ impl Grid {
     }
 
     /// What is measured, round by round, each round shuffled; `cell` leaves out what there is not.
-    pub fn cells<C>(&self, tools: &[String], seed: u64, cell: impl Fn(Setting<'_>) -> Option<C>) -> Vec<C> {
+    pub fn cells(&self, tools: &[String], seed: u64, cell: impl Fn(Cell) -> Option<Cell>) -> Vec<Cell> {
         let mut random = study::stats::SplitMix64::new(seed);
         let mut round = |round| {
             let mut cells = vec![];
@@ -76,8 +76,14 @@ impl Grid {
                 tools.iter().flat_map(|tool| self.sizes.iter().map(move |size| (tool, size)))
             {
                 for &ring_frames in &self.rings {
-                    let setting = |&rate: &u64| Setting { tool, rate, frame_bytes, ring_frames, round };
-                    cells.extend(self.rates.iter().map(setting).filter_map(&cell));
+                    let full = |&rate: &u64| Cell {
+                        tool: tool.clone(),
+                        frame_bytes,
+                        ring_frames: Some(ring_frames),
+                        rate,
+                        round,
+                    };
+                    cells.extend(self.rates.iter().map(full).filter_map(&cell));
                 }
             }
             random.shuffle(&mut cells);
@@ -87,7 +93,7 @@ impl Grid {
     }
 
     /// What all heads have.
-    pub fn head<C: Default>(&self, schema: &str, seed: u64, arena: &BenchLab) -> BenchHead<C> {
+    pub fn head(&self, schema: &str, seed: u64, arena: &BenchLab) -> BenchHead {
         BenchHead {
             schema: schema.into(),
             begun: crate::process::now(),
@@ -149,7 +155,7 @@ impl Keep {
     pub fn begin<R: Measured>(
         &self,
         schema: &str,
-        head: impl FnOnce() -> Result<BenchHead<R::Cell>>,
+        head: impl FnOnce() -> Result<BenchHead>,
         notices: &dyn Notices,
     ) -> Result<(BenchWriter<R>, Bench<R>)> {
         let (writer, bench) = match &self.resume {
@@ -172,12 +178,12 @@ impl Keep {
 pub fn fill<R: Measured>(
     (mut writer, mut bench): (BenchWriter<R>, Bench<R>),
     notices: &dyn Notices,
-    mut measure: impl FnMut(&R::Cell) -> Result<R>,
+    mut measure: impl FnMut(&Cell) -> Result<R>,
 ) -> Result<(PathBuf, Bench<R>)> {
     let (missing, ms, directory) = (bench.missing(), bench.head.duration_ms, writer.directory().to_owned());
     let of = missing.len();
     for (number, cell) in missing.iter().enumerate() {
-        let line = format!("cell {} of {of}: {}", number + 1, R::name(cell));
+        let line = format!("cell {} of {of}: {}", number + 1, cell_name(cell));
         notices.part(&line, number as u64 * ms, of as u64 * ms);
         let result = measure(cell).map_err(|problem| {
             let go_on = format!("go on with --resume {}", directory.display());

@@ -9,10 +9,10 @@ use super::arena::BenchLab;
 use super::grid::{self, Grid, Keep, Wanted};
 use super::tools::SENDERS;
 use crate::notices::{Notices, down};
-use record::bench::{BenchHead, SEND, SendCell, SendResult};
+use record::bench::{BenchHead, Cell, SEND, SendResult};
 use record::{Problem, Result};
 use std::path::PathBuf;
-use study::bench::{Bench, Setting};
+use study::bench::Bench;
 
 /// What drops the frames: an XDP program at the far end, or its kernel (where live frames do not arrive).
 const XDP: &str = "into an XDP program that drops everything";
@@ -40,7 +40,7 @@ pub fn run(
 }
 
 /// Which cells, and everything that is known before the first one.
-fn head(wanted: &Wanted, xdp: bool, seed: u64, arena: &BenchLab) -> Result<BenchHead<SendCell>> {
+fn head(wanted: &Wanted, xdp: bool, seed: u64, arena: &BenchLab) -> Result<BenchHead> {
     let usual = match (wanted.full, wanted.peers) {
         (true, _) => Grid::new(&grid::SIZES, &[0], &[0], 5, 1000),
         (_, true) => Grid::new(&[60], &[0], &[0], 5, 1000),
@@ -53,13 +53,10 @@ fn head(wanted: &Wanted, xdp: bool, seed: u64, arena: &BenchLab) -> Result<Bench
     let ours: Vec<&str> =
         SENDERS.iter().filter(|tool| tool.rival().is_none()).map(|tool| tool.name).collect();
     let (tools, absent) = grid::tools(SENDERS, &ours, wanted)?;
-    let cell = |Setting { tool, rate, frame_bytes, round, .. }: Setting<'_>| {
-        Some(SendCell { tool: tool.to_owned(), frame_bytes, rate, round })
-    };
     Ok(BenchHead {
         placement: arena.placement("nothing on CPU"),
         other_end: if xdp { XDP } else { PLAIN }.into(),
-        cells: grid.cells(&tools, seed, cell),
+        cells: grid.cells(&tools, seed, |cell| Some(Cell { ring_frames: None, ..cell })),
         absent,
         ..grid.head(SEND, seed, arena)
     })

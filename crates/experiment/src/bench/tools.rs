@@ -6,7 +6,7 @@
 
 use load::send::build::{Moment, build};
 use load::send::template::Template;
-use record::bench::{CaptureCell, CaptureResult, SendCell, SendResult, StampError};
+use record::bench::{CaptureResult, Cell, SendResult, StampError};
 use record::capture::CaptureReport;
 use record::send::SendReport;
 use record::{Latency, PlaceDrop, Problem, Result};
@@ -84,11 +84,11 @@ pub const CAPTURERS: &[Tool<CaptureResult>] = &[
 
 impl Tool<CaptureResult> {
     /// Its arguments.
-    pub fn arguments(&self, interface: &str, cell: &CaptureCell) -> Vec<String> {
+    pub fn arguments(&self, interface: &str, cell: &Cell) -> Vec<String> {
         let mut line = self.line.replace("IF", interface);
         if self.rival().is_none() {
             let only = if self.name == PATIENT { " --only-count" } else { "" };
-            let port = with_ring(&line, cell.frame_bytes, cell.ring_frames);
+            let port = with_ring(&line, cell.frame_bytes, cell.ring_frames.unwrap_or(0));
             line = format!("capture {port} --incoming --quiet --json{only}");
         }
         line.split(' ').map(str::to_owned).collect()
@@ -228,7 +228,7 @@ pub const STAMPED: &str =
 
 impl Tool<SendResult> {
     /// Its arguments, to send for that time.
-    pub fn arguments(&self, interface: &str, cell: &SendCell, duration_ms: u64) -> Vec<String> {
+    pub fn arguments(&self, interface: &str, cell: &Cell, duration_ms: u64) -> Vec<String> {
         let line = self.line.replace("IF", interface);
         if self.rival().is_none() {
             let template = match self.name.split_once('-') {
@@ -323,14 +323,14 @@ mod tests {
     #[test]
     fn settings_say_what_is_asked_of_each_kind() {
         let capture = |tool: &str, frame_bytes, ring_frames| {
-            let cell = CaptureCell { frame_bytes, ring_frames, ..CaptureCell::default() };
+            let cell = Cell { frame_bytes, ring_frames: Some(ring_frames), ..Cell::default() };
             Tool::named(CAPTURERS, tool).unwrap().arguments("eth0", &cell)[1].clone()
         };
         assert_eq!(capture("ring", 60, 0), "ring:eth0");
         assert_eq!(capture("ring-v2", 60, 8), "ring:eth0?version=2&frames=8");
         assert_eq!(capture("int", 60, 100), "int:eth0?buffer=38400", "half of 100 × 768");
         assert_eq!(capture("xdp", 1514, 64), "xdp:eth0?frames=64");
-        let send = SendCell { frame_bytes: 60, ..SendCell::default() };
+        let send = Cell { frame_bytes: 60, ..Cell::default() };
         let send = |tool: &str| Tool::named(SENDERS, tool).unwrap().arguments("eth0", &send, 10);
         assert_eq!(
             (send("ring-bypass")[1].as_str(), send("live-stamp")[1].as_str()),

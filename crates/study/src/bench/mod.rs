@@ -9,9 +9,10 @@ pub mod store;
 use crate::stats::{estimate, ratio};
 use crate::table::{Column, SharedColumn, Table, count, grouped, number, over, told};
 use record::PlaceDrop;
-use record::bench::OfCell;
-use record::bench::{BenchHead, CaptureCell, CaptureResult, SendCell, SendResult};
+use record::bench::{BenchHead, CaptureResult, Cell, SendResult};
 use record::unit::{many, prefixed, time_ns};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 pub use store::{Bench, BenchWriter};
@@ -51,12 +52,20 @@ pub fn rate_name(rate: u64) -> String {
 }
 
 /// A ring's size in words.
-pub fn ring_name(frames: u32) -> String {
-    if frames == 0 { "default".into() } else { frames.to_string() }
+pub fn ring_name(frames: Option<u32>) -> String {
+    frames.filter(|&frames| frames > 0).map_or("default".into(), |frames| frames.to_string())
+}
+
+/// A cell in words.
+pub fn cell_name(cell: &Cell) -> String {
+    let ring =
+        cell.ring_frames.map_or(String::new(), |frames| format!(", ring {},", ring_name(Some(frames))));
+    let (size, rate) = (size_name(cell.frame_bytes), rate_name(cell.rate));
+    format!("{} {size} bytes{ring} {rate} #{}", cell.tool, cell.round)
 }
 
 /// A result as the tables and the comparisons see it.
-pub trait Measured: OfCell + 'static {
+pub trait Measured: Serialize + DeserializeOwned + 'static {
     /// What the page is called, and what is compared beside the CPU.
     const WORDS: [&'static str; 2];
     /// How many of the first columns are words.
@@ -64,31 +73,14 @@ pub trait Measured: OfCell + 'static {
     /// The columns of the table.
     const COLUMNS: &'static [SharedColumn<Self>];
 
-    /// What was measured: which tool, frames each second, bytes of a frame, frames of a ring, round.
-    fn setting(cell: &Self::Cell) -> Setting<'_>;
+    /// What was measured.
+    fn cell(&self) -> &Cell;
     /// Why it could not be measured.
     fn problem(&self) -> Option<&str>;
     /// What is compared: the higher the better, and the CPU for each frame.
     fn compared(&self) -> [Option<f64>; 2];
     /// The conditions of a comparison in words; none where nothing is compared.
     fn conditions(rate: u64, frame_bytes: u32) -> Option<String>;
-    /// The cell in words.
-    fn name(cell: &Self::Cell) -> String;
-}
-
-/// What one cell measures.
-#[derive(Debug, Clone, Copy)]
-pub struct Setting<'c> {
-    /// Our port, or a rival.
-    pub tool: &'c str,
-    /// Frames each second; 0 is as fast as possible.
-    pub rate: u64,
-    /// Bytes of each frame without FCS.
-    pub frame_bytes: u32,
-    /// Frames that a ring holds; 0 where nobody set it.
-    pub ring_frames: u32,
-    /// Which repetition, from 1.
-    pub round: u32,
 }
 
 /// The median over several rounds with its interval.
@@ -106,12 +98,11 @@ fn rate_order(rate: u64) -> u64 {
 }
 
 /// The tools of a benchmark, ours first.
-pub fn tools<R: Measured>(head: &BenchHead<R::Cell>) -> Vec<String> {
+pub fn tools(head: &BenchHead) -> Vec<String> {
     let mut names: Vec<String> = vec![];
     for cell in &head.cells {
-        let tool = R::setting(cell).tool;
-        if !names.iter().any(|name| name == tool) {
-            names.push(tool.to_owned());
+        if !names.contains(&cell.tool) {
+            names.push(cell.tool.clone());
         }
     }
     names.sort_by_key(|name| OURS.iter().position(|ours| ours == name).unwrap_or(OURS.len()));
@@ -147,12 +138,12 @@ fn places(results: &[&CaptureResult]) -> String {
 
 /// Every row of a benchmark: cells that differ only in their round. Those that could not be measured are left out.
 pub fn table<R: Measured>(bench: &Bench<R>) -> Table {
-    let tools = tools::<R>(&bench.head);
+    let tools = tools(&bench.head);
     let mut rows: BTreeMap<_, Vec<&R>> = BTreeMap::new();
     for result in bench.results.iter().filter(|result| result.problem().is_none()) {
-        let Setting { tool, rate, frame_bytes, ring_frames, .. } = R::setting(result.cell());
+        let Cell { tool, rate, frame_bytes, ring_frames, .. } = result.cell();
         let place = tools.iter().position(|other| other == tool).unwrap_or(usize::MAX);
-        rows.entry((rate_order(rate), frame_bytes, ring_frames, place, tool)).or_default().push(result);
+        rows.entry((rate_order(*rate), frame_bytes, ring_frames, place, tool)).or_default().push(result);
     }
     Table::shared(R::WORD_COLUMNS, R::COLUMNS, rows.into_values())
 }
@@ -176,9 +167,8 @@ impl Measured for CaptureResult {
         ("p99", |rounds| told(over(rounds, |r| Some(r.stamp.as_ref()?.p99_ns as f64)), time_ns)),
     ];
 
-    fn setting(cell: &CaptureCell) -> Setting<'_> {
-        let CaptureCell { ref tool, frame_bytes, ring_frames, rate, round } = *cell;
-        Setting { tool, rate, frame_bytes, ring_frames, round }
+    fn cell(&self) -> &Cell {
+        &self.cell
     }
 
     fn problem(&self) -> Option<&str> {
@@ -192,11 +182,6 @@ impl Measured for CaptureResult {
 
     fn conditions(rate: u64, frame_bytes: u32) -> Option<String> {
         Some(format!("{} frames/s of {} bytes", rate_name(rate), size_name(frame_bytes)))
-    }
-
-    fn name(cell: &CaptureCell) -> String {
-        let (ring, rate) = (ring_name(cell.ring_frames), rate_name(cell.rate));
-        format!("{} {} bytes, ring {ring}, {rate} #{}", cell.tool, size_name(cell.frame_bytes), cell.round)
     }
 }
 
@@ -220,9 +205,8 @@ impl Measured for SendResult {
         ("p99", |rounds| told(over(rounds, |r| Some(r.late.as_ref()?.p99_ns as f64)), time_ns)),
     ];
 
-    fn setting(cell: &SendCell) -> Setting<'_> {
-        let SendCell { ref tool, frame_bytes, rate, round } = *cell;
-        Setting { tool, rate, frame_bytes, ring_frames: 0, round }
+    fn cell(&self) -> &Cell {
+        &self.cell
     }
 
     fn problem(&self) -> Option<&str> {
@@ -236,16 +220,6 @@ impl Measured for SendResult {
     fn conditions(rate: u64, frame_bytes: u32) -> Option<String> {
         (rate == 0).then(|| format!("{} bytes, as fast as possible", size_name(frame_bytes)))
     }
-
-    fn name(cell: &SendCell) -> String {
-        format!(
-            "{} {} bytes {} #{}",
-            cell.tool,
-            size_name(cell.frame_bytes),
-            rate_name(cell.rate),
-            cell.round
-        )
-    }
 }
 
 fn per_second(frames: u64, result: &SendResult) -> Option<f64> {
@@ -253,7 +227,7 @@ fn per_second(frames: u64, result: &SendResult) -> Option<f64> {
 }
 
 /// Ours against a rival in cells that differ in nothing else.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Versus {
     /// What the cells have in common, in words.
     pub at: String,
@@ -268,7 +242,7 @@ pub struct Versus {
 }
 
 /// A ratio over the rounds.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
     /// The median.
     pub median: f64,
@@ -295,10 +269,10 @@ impl Ratio {
 
 /// Every port of ours against every rival, round by round under the same conditions.
 pub fn versus<R: Measured>(bench: &Bench<R>) -> Vec<Versus> {
-    let tools = tools::<R>(&bench.head);
+    let tools = tools(&bench.head);
     let (ours, rivals): (Vec<_>, Vec<_>) = tools.iter().partition(|tool| is_ours(tool));
     let good = bench.results.iter().filter(|result| result.problem().is_none());
-    let good: Vec<(Setting, &R)> = good.map(|result| (R::setting(result.cell()), result)).collect();
+    let good: Vec<(&Cell, &R)> = good.map(|result| (result.cell(), result)).collect();
     let mut all_conditions: Vec<(u64, u32)> = good.iter().map(|(at, _)| (at.rate, at.frame_bytes)).collect();
     all_conditions.sort_unstable_by_key(|(rate, size)| (rate_order(*rate), *size));
     all_conditions.dedup();
@@ -306,7 +280,7 @@ pub fn versus<R: Measured>(bench: &Bench<R>) -> Vec<Versus> {
     for (rate, size) in all_conditions {
         let Some(at) = R::conditions(rate, size) else { continue };
         for (our, rival) in ours.iter().flat_map(|our| rivals.iter().map(move |rival| (*our, *rival))) {
-            let is = |at: &Setting, tool: &str| (at.rate, at.frame_bytes, at.tool) == (rate, size, tool);
+            let is = |at: &Cell, tool: &String| (at.rate, at.frame_bytes, &at.tool) == (rate, size, tool);
             let theirs = |round| good.iter().find(|(at, _)| is(at, rival) && at.round == round);
             let ours = good.iter().filter(|(at, _)| is(at, our));
             let pairs: Vec<(&R, &R)> = ours.filter_map(|(at, a)| Some((*a, theirs(at.round)?.1))).collect();
@@ -334,7 +308,7 @@ pub fn versus_table(versus: &[Versus], rate: &'static str) -> Table {
 }
 
 /// What to know before the numbers: conditions in a few lines.
-pub fn conditions<C>(head: &BenchHead<C>) -> Vec<String> {
+pub fn conditions(head: &BenchHead) -> Vec<String> {
     let host = &head.host;
     let mut lines = vec![
         format!(
@@ -377,7 +351,7 @@ pub fn problems<R: Measured>(bench: &Bench<R>) -> String {
         let (why, cell) = same[0];
         let more = same.len() - 1;
         let others = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let _ = write!(text, "\nnot measured: {}{others}: {why}", R::name(cell));
+        let _ = write!(text, "\nnot measured: {}{others}: {why}", cell_name(cell));
     }
     text
 }
@@ -387,7 +361,7 @@ mod tests {
     use super::*;
 
     fn result(tool: &str, round: u32, captured: u64, flow_ns: u64) -> CaptureResult {
-        let cell = CaptureCell { tool: tool.into(), frame_bytes: 60, ring_frames: 0, rate: 150_000, round };
+        let cell = Cell { tool: tool.into(), frame_bytes: 60, ring_frames: Some(0), rate: 150_000, round };
         let cpu = record::bench::ProcessCpu { flow_ns, ..Default::default() };
         CaptureResult {
             cell,
@@ -430,11 +404,11 @@ mod tests {
         let mut fast = result("int", 1, 900, 1);
         fast.cell.rate = 0;
         let bench = bench(vec![fast, result("tcpdump", 1, 1, 1), result("ring", 1, 1, 1)]);
-        assert_eq!(tools::<CaptureResult>(&bench.head), ["int", "ring", "tcpdump"]);
+        assert_eq!(tools(&bench.head), ["int", "ring", "tcpdump"]);
         let rates: Vec<String> = table(&bench).rows.into_iter().map(|row| row[4].clone()).collect();
         assert_eq!(rates, ["150k", "150k", "max"]);
         assert_eq!(
-            (size_name(60), size_name(0), ring_name(0)),
+            (size_name(60), size_name(0), ring_name(Some(0))),
             ("64".into(), "random".into(), "default".into())
         );
     }

@@ -4,11 +4,11 @@
 //! again. After `kill -9` at any moment there is at most one torn line at the end; it is cut off when the benchmark goes
 //! on, and its cell runs again.
 
+use super::Measured;
 use crate::store::{cannot, new_directory, replace, sync};
-use record::bench::{BenchHead, OfCell};
+use record::bench::{BenchHead, Cell};
 use record::problem::json_words;
 use record::{Problem, Result};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -20,17 +20,17 @@ const CELLS: &str = "cells.jsonl";
 
 /// A benchmark that was read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bench<R: OfCell> {
+pub struct Bench<R> {
     /// What was known before the first cell.
-    pub head: BenchHead<R::Cell>,
+    pub head: BenchHead,
     /// Cells that ended, in the order in which they ran.
     pub results: Vec<R>,
 }
 
-impl<R: OfCell> Bench<R> {
+impl<R: Measured> Bench<R> {
     /// Cells without a result, in their order.
-    pub fn missing(&self) -> Vec<R::Cell> {
-        let there = |cell: &&R::Cell| !self.results.iter().any(|result| result.cell() == *cell);
+    pub fn missing(&self) -> Vec<Cell> {
+        let there = |cell: &&Cell| !self.results.iter().any(|result| result.cell() == *cell);
         self.head.cells.iter().filter(there).cloned().collect()
     }
 }
@@ -43,15 +43,12 @@ pub struct BenchWriter<R> {
     kind: PhantomData<R>,
 }
 
-impl<R: OfCell + Serialize + DeserializeOwned> BenchWriter<R>
-where
-    R::Cell: Serialize + DeserializeOwned,
-{
+impl<R: Measured> BenchWriter<R> {
     /// Makes a new directory below `root`, named after the head's begin, and writes the head. Its name is put into it.
     ///
     /// # Errors
     /// Host problems when something cannot be made.
-    pub fn create(root: &Path, head: &mut BenchHead<R::Cell>) -> Result<Self> {
+    pub fn create(root: &Path, head: &mut BenchHead) -> Result<Self> {
         let (directory, id) = new_directory(root, &head.begun, "a benchmark")?;
         head.id = id;
         let bytes =
@@ -108,18 +105,12 @@ pub fn schema(directory: &Path) -> Option<String> {
 ///
 /// # Errors
 /// Input problems when this is no such benchmark or is damaged.
-pub fn open<R: OfCell + DeserializeOwned>(directory: &Path, schema: &str) -> Result<Bench<R>>
-where
-    R::Cell: DeserializeOwned,
-{
+pub fn open<R: DeserializeOwned>(directory: &Path, schema: &str) -> Result<Bench<R>> {
     Ok(read(directory, schema)?.0)
 }
 
 /// The benchmark, and how many bytes of its lines are whole.
-fn read<R: OfCell + DeserializeOwned>(directory: &Path, schema: &str) -> Result<(Bench<R>, u64)>
-where
-    R::Cell: DeserializeOwned,
-{
+fn read<R: DeserializeOwned>(directory: &Path, schema: &str) -> Result<(Bench<R>, u64)> {
     let path = directory.join(HEAD);
     let place = path.display().to_string();
     let text = fs::read(&path).map_err(|e| {
@@ -166,13 +157,13 @@ fn parse<R: DeserializeOwned>(bytes: &[u8], path: &Path) -> Result<(Vec<R>, u64)
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use record::bench::{CAPTURE, CaptureCell, CaptureResult};
+    use record::bench::{CAPTURE, CaptureResult};
 
-    fn cell(round: u32) -> CaptureCell {
-        CaptureCell { tool: "ring".into(), frame_bytes: 60, ring_frames: 8, rate: 150_000, round }
+    fn cell(round: u32) -> Cell {
+        Cell { tool: "ring".into(), frame_bytes: 60, ring_frames: Some(8), rate: 150_000, round }
     }
 
-    fn head() -> BenchHead<CaptureCell> {
+    fn head() -> BenchHead {
         let cells = (1..=3).map(cell).collect();
         BenchHead {
             schema: CAPTURE.into(),

@@ -65,7 +65,7 @@ struct Axes<R> {
 }
 
 fn plots<R: Plotted>(bench: &Bench<R>) -> Vec<Plot> {
-    let tools = bench::tools::<R>(&bench.head);
+    let tools = bench::tools(&bench.head);
     let mut plots = vec![];
     for family in R::PLOTS {
         let taken =
@@ -85,7 +85,7 @@ fn plot<R: Measured>(results: &[&R], tools: &[String], axes: &Axes<R>) -> Option
     let mut lines = vec![];
     for (place, name) in tools.iter().enumerate() {
         let mut points: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        for result in results.iter().filter(|result| R::setting(result.cell()).tool == name) {
+        for result in results.iter().filter(|result| result.cell().tool == *name) {
             if let Some(y) = (axes.y.1)(result) {
                 points.entry((axes.x.1)(result).to_bits()).or_default().push(y);
             }
@@ -109,19 +109,19 @@ impl Plotted for CaptureResult {
     const PLOTS: &'static [PlotFamily<Self>] = &[
         PlotFamily {
             key: |r| [r.cell.frame_bytes.into(), r.cell.rate],
-            takes: |r| r.cell.ring_frames > 0,
+            takes: |r| r.cell.ring_frames > Some(0),
             axes: &[Axes {
                 title: |r| {
                     let (size, rate) = (size_name(r.cell.frame_bytes), rate_name(r.cell.rate));
                     format!("Loss over ring size: {size} bytes, {rate} frames/s")
                 },
-                x: ("ring size, frames", |r| r.cell.ring_frames.into()),
+                x: ("ring size, frames", |r| r.cell.ring_frames.unwrap_or(0).into()),
                 y: ("loss %", Self::loss_percent),
                 logarithmic: true,
             }],
         },
         PlotFamily {
-            key: |r| [r.cell.frame_bytes.into(), r.cell.ring_frames.into()],
+            key: |r| [r.cell.frame_bytes.into(), r.cell.ring_frames.unwrap_or(0).into()],
             takes: |_| true,
             axes: &[Axes {
                 title: |r| {
@@ -135,7 +135,7 @@ impl Plotted for CaptureResult {
             }],
         },
         PlotFamily {
-            key: |r| [r.cell.ring_frames.into(), r.cell.rate],
+            key: |r| [r.cell.ring_frames.unwrap_or(0).into(), r.cell.rate],
             takes: |r| r.cell.frame_bytes > 0,
             axes: &[Axes {
                 title: |r| {
@@ -174,15 +174,20 @@ impl Plotted for SendResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::bench::{BenchHead, CaptureCell, SendCell};
+    use record::bench::{BenchHead, Cell};
 
     #[test]
     fn the_page_has_the_plots_and_hides_no_markup() {
         let mut results = vec![];
         for ring_frames in [8, 64, 4096] {
             for tool in ["ring", "<script>"] {
-                let cell =
-                    CaptureCell { tool: tool.into(), frame_bytes: 60, ring_frames, rate: 150_000, round: 1 };
+                let cell = Cell {
+                    tool: tool.into(),
+                    frame_bytes: 60,
+                    ring_frames: Some(ring_frames),
+                    rate: 150_000,
+                    round: 1,
+                };
                 let captured = 900 + u64::from(ring_frames / 64);
                 let result = CaptureResult { cell, arrived: 1000, captured, ..CaptureResult::default() };
                 results.push(result);
@@ -200,7 +205,7 @@ mod tests {
     #[test]
     fn a_send_page_shows_rates_over_sizes() {
         let result = |frame_bytes| SendResult {
-            cell: SendCell { tool: "live".into(), frame_bytes, rate: 0, round: 1 },
+            cell: Cell { tool: "live".into(), frame_bytes, ring_frames: None, rate: 0, round: 1 },
             transmitted: 1000,
             seconds: 1.0,
             ..SendResult::default()
