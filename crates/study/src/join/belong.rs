@@ -23,12 +23,12 @@ pub struct Ends<'a> {
     pub capturing_file: String,
     pub capturing: &'a Half,
     pub captured: &'a CaptureReport,
-}
-
-/// The messages of the sending that the capture saw, by flow.
-#[derive(Debug)]
-pub struct SeenMessages<'a> {
-    pub counts: Vec<&'a StreamCount>,
+    /// The nodes of the ledger: two names, whatever the halves call themselves.
+    pub names: [String; 2],
+    /// True when both ends share one clock.
+    pub one_clock: bool,
+    /// The messages of the sending that the capture saw, by flow.
+    pub seen: Vec<&'a StreamCount>,
 }
 
 /// Which half is which.
@@ -49,31 +49,40 @@ pub fn ends<'a>(one: (&str, &'a Half), other: (&str, &'a Half)) -> Result<Ends<'
             .help("give one that pathlab send --record wrote and one that pathlab capture --record wrote"));
     };
     let (here, there) = (&sending.identity, &capturing.identity);
-    let same_place = here.shares_clock(there)
+    let one_clock = here.shares_clock(there);
+    let same_place = one_clock
         && here.network_namespace == there.network_namespace
         && sending.interface == capturing.interface;
     if same_place && !sending.interface.is_empty() && sending.interface != "lo" {
         let what = format!("both halves are of the same interface, {}", sending.interface);
         return Err(Problem::input(what).help("capture where the frames should arrive"));
     }
+    let numbering = &sent.numbering;
+    let ours = |stream: &&StreamCount| stream.header == numbering.header && stream.stream == numbering.stream;
+    let seen = captured.census.streams.iter().filter(ours).collect();
+    let names = names(&sending.node, &capturing.node);
     let (sending_file, capturing_file) = (sending_file.to_owned(), capturing_file.to_owned());
-    Ok(Ends { sending_file, sending, sent, capturing_file, capturing, captured })
+    Ok(Ends { sending_file, sending, sent, capturing_file, capturing, captured, names, one_clock, seen })
 }
 
-/// Finds the messages of the sending in the capture.
-pub fn stream<'a>(ends: &Ends<'a>) -> Result<SeenMessages<'a>> {
-    let numbering = &ends.sent.numbering;
-    let streams = &ends.captured.census.streams;
-    let ours = |stream: &&StreamCount| stream.header == numbering.header && stream.stream == numbering.stream;
-    let seen = SeenMessages { counts: streams.iter().filter(ours).collect() };
-    match unlike(ends, &seen) {
+fn names(from: &str, to: &str) -> [String; 2] {
+    if from == to {
+        [format!("{from} (sending)"), format!("{to} (capturing)")]
+    } else {
+        [from.into(), to.into()]
+    }
+}
+
+/// Whether what the capture saw can be what was sent.
+pub fn stream(ends: &Ends) -> Result<()> {
+    match unlike(ends) {
         Some((what, advice)) => Err(Problem::input(what).at(&ends.capturing_file).help(advice)),
-        None => Ok(seen),
+        None => Ok(()),
     }
 }
 
 /// Why what the capture saw cannot be what was sent, and what to do; none when it can.
-fn unlike(ends: &Ends, seen: &SeenMessages) -> Option<(String, &'static str)> {
+fn unlike(ends: &Ends) -> Option<(String, &'static str)> {
     let numbering = &ends.sent.numbering;
     let streams = &ends.captured.census.streams;
     if ends.captured.census.unfollowed_messages > 0 {
@@ -82,7 +91,7 @@ fn unlike(ends: &Ends, seen: &SeenMessages) -> Option<(String, &'static str)> {
             format!("the capture followed {followed} flows and left {others} messages of others uncounted");
         return Some((what, "send fewer flows, or capture with a filter that leaves the others out"));
     }
-    if seen.counts.is_empty() && !streams.is_empty() {
+    if ends.seen.is_empty() && !streams.is_empty() {
         let found: Vec<String> = streams.iter().map(|s| format!("{} {}", s.header, s.stream)).collect();
         let (found, header, stream) = (found.join(", "), &numbering.header, numbering.stream);
         let what = format!("the capture saw streams {found}, none of them {header} {stream}");
@@ -93,7 +102,7 @@ fn unlike(ends: &Ends, seen: &SeenMessages) -> Option<(String, &'static str)> {
         let first = stream.sent_first_ns.is_some_and(|first| first < from);
         first || stream.sent_last_ns.is_some_and(|last| last > to)
     };
-    if let Some(stream) = seen.counts.iter().find(is_outside) {
+    if let Some(stream) = ends.seen.iter().find(is_outside) {
         let what = format!("messages of {} were sent when this sender did not send", stream.flow);
         return Some((
             what,
@@ -101,7 +110,7 @@ fn unlike(ends: &Ends, seen: &SeenMessages) -> Option<(String, &'static str)> {
         ));
     }
     let (begin, end) = (numbering.first, numbering.first.saturating_add(ends.sent.report.frames.offered));
-    let stream = seen.counts.iter().find(|stream| stream.last >= end || stream.first < begin)?;
+    let stream = ends.seen.iter().find(|stream| stream.last >= end || stream.first < begin)?;
     let StreamCount { first, last, flow, .. } = stream;
     let (sent, what) = (end.saturating_sub(1), format!("the capture saw numbers {first}…{last} of {flow}"));
     Some((format!("{what}, but {begin}…{sent} were sent"), "join halves of the same sending"))
@@ -124,19 +133,18 @@ fn when(ends: &Ends) -> (u64, u64) {
 }
 
 /// Whether the capture was there from the first frame to the last; what must be known about how that is known.
-pub fn covers(ends: &Ends, stream: &SeenMessages) -> Result<Vec<String>> {
-    let (sending, capturing) = (ends.sending, ends.capturing);
+pub fn covers(ends: &Ends) -> Result<Vec<String>> {
+    let Ends { sending, capturing, one_clock, .. } = *ends;
     let numbering = &ends.sent.numbering;
     let last = numbering.first.saturating_add(ends.sent.report.frames.offered).saturating_sub(1);
-    let first_seen = stream.counts.iter().any(|stream| stream.first == numbering.first);
-    let last_seen = stream.counts.iter().any(|stream| stream.last == last);
+    let first_seen = ends.seen.iter().any(|stream| stream.first == numbering.first);
+    let last_seen = ends.seen.iter().any(|stream| stream.last == last);
     if ends.captured.port.contains("pcap:") {
         // A file was captured by somebody else, and nobody knows when.
         let sure = first_seen && last_seen;
         let note = "it is not known whether the captured file covers the sending: the first or the last frame is not in it";
         return Ok(if sure { vec![] } else { vec![note.into()] });
     }
-    let one_clock = sending.identity.shares_clock(&capturing.identity);
     let on = |half: &Half, ns: u64| {
         i128::from(ns) + if one_clock { 0 } else { i128::from(half.identity.realtime_offset_ns) }
     };
@@ -180,15 +188,10 @@ fn made_anew(half: &Half) -> Option<String> {
     let (Some(before), Some(after)) = (of(&half.before), of(&half.after)) else {
         return Some(format!("interface {name} was not there all the time"));
     };
-    let back = || {
-        let back = |(counter, was): (&String, &u64)| {
-            let now = after.counters.get(counter)?;
-            (now < was).then(|| counter.clone())
-        };
-        before.counters.iter().find_map(back)
-    };
     if before.index != after.index {
         return Some(format!("interface {name} was made anew meanwhile"));
     }
-    back().map(|counter| format!("{counter} of interface {name} went backwards meanwhile"))
+    let back = |(counter, was): &(&String, &u64)| after.counters.get(*counter).is_some_and(|now| now < *was);
+    let found = before.counters.iter().find(back);
+    found.map(|(counter, _)| format!("{counter} of interface {name} went backwards meanwhile"))
 }

@@ -19,8 +19,8 @@ use crate::findings;
 use crate::ledger::{Arrival, Ports, WitnessInput};
 use crate::test::{self, Evidence};
 use crate::text::printable;
-use belong::{Ends, SeenMessages};
-use record::capture::{CaptureReport, StreamCount};
+use belong::Ends;
+use record::capture::StreamCount;
 use record::delta::sum;
 use record::half::{Half, JOIN_SCHEMA, JoinEnd, JoinReport, SentHalf};
 use record::run::SCHEMA;
@@ -37,17 +37,15 @@ use record::{
 /// Input: they do not belong together, in one sentence.
 pub fn join(one: (&str, &Half), other: (&str, &Half), most: Option<MostLoss>) -> Result<JoinReport> {
     let ends = belong::ends(one, other).map_err(said)?;
-    let stream = belong::stream(&ends).map_err(said)?;
-    let mut notes = belong::covers(&ends, &stream).map_err(said)?;
+    belong::stream(&ends).map_err(said)?;
+    let mut notes = belong::covers(&ends).map_err(said)?;
     belong::interfaces(&ends).map_err(said)?;
-    let one_clock = ends.sending.identity.shares_clock(&ends.capturing.identity);
-    let (delay, delay_unknown) = delay(&stream, one_clock);
-    let order_known = stream.counts.iter().all(|stream| stream.reordered.is_some());
+    let (delay, delay_unknown) = delay(&ends);
+    let order_known = ends.seen.iter().all(|stream| stream.reordered.is_some());
     if !order_known {
         notes.push("the capture's threads shared the stream, so reordering is unknown".into());
     }
-    let names = names(&ends);
-    let test = the_test(&ends, &stream, &names, delay.clone(), notes);
+    let test = the_test(&ends, delay.clone(), notes);
     let ledger = test.ledger.as_ref();
     // A copy that a fault: port made of a frame is not missing when the frame came.
     let missing = ledger.map_or(0, |ledger| ends.sent.report.frames.offered.saturating_sub(ledger.received));
@@ -55,14 +53,15 @@ pub fn join(one: (&str, &Half), other: (&str, &Half), most: Option<MostLoss>) ->
     let mut run = header(&ends, most);
     run.tests.push(test);
     run.findings = findings::findings(&run);
-    let reordered = order_known.then(|| total(&stream, |stream| stream.reordered.unwrap_or(0)));
+    let reordered = order_known.then(|| total(&ends, |stream| stream.reordered.unwrap_or(0)));
+    let Ends { names: [from, to], captured, sent: SentHalf { report, .. }, .. } = &ends;
     Ok(JoinReport {
         schema: JOIN_SCHEMA.into(),
-        sending: end(&ends.sending_file, ends.sending, &names.0),
-        capturing: end(&ends.capturing_file, ends.capturing, &names.1),
+        sending: end(&ends.sending_file, ends.sending, from, &report.port, report.frames.offered),
+        capturing: end(&ends.capturing_file, ends.capturing, to, &captured.port, captured.captured),
         numbering: ends.sent.numbering.clone(),
-        flows: stream.counts.len() as u64,
-        one_clock,
+        flows: ends.seen.len() as u64,
+        one_clock: ends.one_clock,
         missing,
         reordered,
         delay_ns: delay,
@@ -101,34 +100,23 @@ fn verdict(test: &TestRecord, missing: u64, most: Option<MostLoss>) -> String {
     why.join("; ")
 }
 
-fn end(file: &str, half: &Half, node: &str) -> JoinEnd {
-    let (port, frames) = match (&half.sent, &half.captured) {
-        (Some(sent), _) => (&sent.report.port, sent.report.frames.offered),
-        (None, Some(captured)) => (&captured.port, captured.captured),
-        (None, None) => return JoinEnd::default(),
-    };
+fn end(file: &str, half: &Half, node: &str, port: &str, frames: u64) -> JoinEnd {
     JoinEnd {
         file: file.into(),
         node: node.into(),
         interface: half.interface.clone(),
-        port: port.clone(),
+        port: port.into(),
         boot_id: half.identity.boot_id.clone(),
         frames,
     }
 }
 
-/// The nodes of the ledger: two names, whatever the halves call themselves.
-fn names(ends: &Ends) -> (String, String) {
-    let (from, to) = (ends.sending.node.clone(), ends.capturing.node.clone());
-    if from == to { (format!("{from} (sending)"), format!("{to} (capturing)")) } else { (from, to) }
-}
-
 /// The delay of the stream, or why it is unknown.
-fn delay(stream: &SeenMessages, one_clock: bool) -> (Option<Latency>, String) {
+fn delay(ends: &Ends) -> (Option<Latency>, String) {
     let unknown = |why: &str| (None, why.to_owned());
-    match stream.counts.as_slice() {
+    match ends.seen.as_slice() {
         [] => unknown("no frame arrived"),
-        _ if !one_clock => unknown("the two ends have two clocks"),
+        _ if !ends.one_clock => unknown("the two ends have two clocks"),
         [one] => match &one.delay_ns {
             Some(delay) => (Some(delay.clone()), String::new()),
             None => unknown("the capture's times are not of the clock that the frames carry"),
@@ -161,16 +149,10 @@ fn header(ends: &Ends, most: Option<MostLoss>) -> RunRecord {
     }
 }
 
-fn the_test(
-    ends: &Ends,
-    stream: &SeenMessages,
-    names: &(String, String),
-    delay: Option<Latency>,
-    notes: Vec<String>,
-) -> TestRecord {
-    let mut receiver = receiver(ends, stream, delay);
+fn the_test(ends: &Ends, delay: Option<Latency>, notes: Vec<String>) -> TestRecord {
+    let mut receiver = receiver(ends, delay);
     receiver.notes.extend(notes);
-    let (spec, sender) = (spec(ends, names), sender(ends));
+    let (spec, sender) = (spec(ends), sender(ends));
     let notes: Vec<String> = sender.notes.iter().chain(&receiver.notes).cloned().collect();
     // The CPUs of two ends on two hosts are not one host's.
     let mut test = TestRecord {
@@ -180,28 +162,28 @@ fn the_test(
         place: 1,
         begun: ends.sending.begun.clone(),
         spec,
-        path: path(ends, names),
+        path: path(ends),
         sender,
         receiver,
-        before: snapshot(ends, names, |half| &half.before),
-        after: snapshot(ends, names, |half| &half.after),
+        before: snapshot(ends, |half| &half.before),
+        after: snapshot(ends, |half| &half.after),
         ..TestRecord::default()
     };
-    conclude(&mut test, ends, stream);
+    conclude(&mut test, ends);
     if let Some(ledger) = &mut test.ledger {
         ledger.notes.extend(notes);
     }
     test
 }
 
-fn conclude(test: &mut TestRecord, ends: &Ends, stream: &SeenMessages) {
+fn conclude(test: &mut TestRecord, ends: &Ends) {
     let report = &ends.sent.report;
     let why = "two commands in two places have none in common";
     let evidence = Evidence {
         idle: None,
         witness: WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, why)),
         ports: Ports::default(),
-        arrival: Some(&arrival(ends.captured, stream)),
+        arrival: Some(&arrival(ends)),
         planned: report.schedule.requested_per_second.map(|_| report.frames.asked),
         // The halves' windows are wider than the traffic.
         seconds: Some(report.seconds),
@@ -210,7 +192,8 @@ fn conclude(test: &mut TestRecord, ends: &Ends, stream: &SeenMessages) {
     test::conclude(test, evidence);
 }
 
-fn spec(ends: &Ends, (from, to): &(String, String)) -> TestSpec {
+fn spec(ends: &Ends) -> TestSpec {
+    let [from, to] = &ends.names;
     let SentHalf { report, frame_bytes, family, .. } = ends.sent;
     let kind = |port: &str| port.split(':').next().unwrap_or_default().to_owned();
     TestSpec {
@@ -227,7 +210,8 @@ fn spec(ends: &Ends, (from, to): &(String, String)) -> TestSpec {
     }
 }
 
-fn path(ends: &Ends, (from, to): &(String, String)) -> Path {
+fn path(ends: &Ends) -> Path {
+    let [from, to] = &ends.names;
     let some = |interface: &str| (!interface.is_empty()).then(|| interface.to_owned());
     let hop =
         |node: &str, role, ingress, egress| Hop { node: node.into(), role, ingress, egress, bridge: None };
@@ -240,11 +224,10 @@ fn path(ends: &Ends, (from, to): &(String, String)) -> Path {
 
 /// The counters of both ends as if they were of one lab: host-wide ones are the sender's, where the frames are that
 /// its own link may still lose.
-fn snapshot(ends: &Ends, names: &(String, String), of: fn(&Half) -> &Snapshot) -> Snapshot {
+fn snapshot(ends: &Ends, of: fn(&Half) -> &Snapshot) -> Snapshot {
     let (sending, capturing) = (of(ends.sending), of(ends.capturing));
     let mut both = Snapshot { nodes: Default::default(), ..sending.clone() };
-    let halves = [(&names.0, sending), (&names.1, capturing)];
-    for (name, half) in halves {
+    for (name, half) in ends.names.iter().zip([sending, capturing]) {
         both.nodes.extend(half.nodes.values().next().map(|node| (name.clone(), node.clone())));
     }
     both.missing.extend(capturing.missing.iter().filter(|line| !sending.missing.contains(line)).cloned());
@@ -288,9 +271,9 @@ fn sender(ends: &Ends) -> EndReport {
     }
 }
 
-fn receiver(ends: &Ends, stream: &SeenMessages, latency: Option<Latency>) -> EndReport {
+fn receiver(ends: &Ends, latency: Option<Latency>) -> EndReport {
     let report = ends.captured;
-    let total = |of: fn(&StreamCount) -> u64| total(stream, of);
+    let total = |of: fn(&StreamCount) -> u64| total(ends, of);
     let late = total(|stream| stream.too_old);
     let mut notes = report.notes.clone();
     if late > 0 {
@@ -325,12 +308,13 @@ fn receiver(ends: &Ends, stream: &SeenMessages, latency: Option<Latency>) -> End
 }
 
 /// A count of all flows of the stream. The halves come from files, so nothing is believed to be small.
-fn total(stream: &SeenMessages, of: fn(&StreamCount) -> u64) -> u64 {
-    sum(stream.counts.iter().map(|count| of(count)))
+fn total(ends: &Ends, of: fn(&StreamCount) -> u64) -> u64 {
+    sum(ends.seen.iter().map(|count| of(count)))
 }
 
 /// What of the interface's received frames were the test's: all that the capture did not see to be others'.
-fn arrival(report: &CaptureReport, stream: &SeenMessages) -> Arrival {
+fn arrival(ends: &Ends) -> Arrival {
+    let report = ends.captured;
     let unknown = |why: &str| Arrival { arrived: Err(why.into()), doubt: 0, after: report.after };
     let Some(account) = &report.account else {
         return unknown("the port of the capture has no interface that counts");
@@ -345,7 +329,7 @@ fn arrival(report: &CaptureReport, stream: &SeenMessages) -> Arrival {
             &account.unknown
         });
     };
-    let seen = total(stream, |stream| stream.seen);
+    let seen = total(ends, |stream| stream.seen);
     let outgoing = match account.received {
         Some(_) => {
             report.census.marks.iter().find(|mark| mark.name == "outgoing").map_or(0, |mark| mark.count)

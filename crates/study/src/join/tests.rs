@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use record::PlaceDrop;
-use record::capture::CaptureAccount;
+use record::capture::{CaptureAccount, CaptureReport};
 use record::half::{Identity, Numbering, SCHEMA as HALF};
 use record::send::{SendLedger, SendReport};
 use record::snapshot::{LinkSample, NodeSnapshot};
