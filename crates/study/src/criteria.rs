@@ -110,21 +110,18 @@ impl Criteria {
 
     /// The first that no test of these kinds can be held to: its name and why.
     pub fn impossible(self, kinds: &[TrafficKind]) -> Option<(&'static str, String)> {
-        let some = |has: &dyn Fn(Criteria) -> bool| kinds.iter().any(|kind| has(self.of(*kind)));
-        let of = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
-        if self.max_loss.is_some() && !some(&|criteria| criteria.max_loss.is_some()) {
-            return Some(("max-loss", format!("TCP repairs its losses, and there is only {}", of())));
-        }
-        if let Some(rate) = self.min_rate
-            && !some(&|criteria| criteria.min_rate.is_some())
-        {
-            return Some((
-                "min-rate",
-                format!("no test counts what {rate} is a rate of, there is only {}", of()),
-            ));
-        }
-        let p99 = self.max_p99.is_some() && !some(&|criteria| criteria.max_p99.is_some());
-        p99.then(|| ("max-p99", format!("a stream of bytes has no latency, and there is only {}", of())))
+        let held = kinds.iter().map(|kind| self.of(*kind)).reduce(Criteria::or).unwrap_or_default();
+        let (name, why) = if self.max_loss != held.max_loss {
+            ("max-loss", "TCP repairs its losses, and".to_owned())
+        } else if let Some(rate) = self.min_rate.filter(|_| held.min_rate.is_none()) {
+            ("min-rate", format!("no test counts what {rate} is a rate of,"))
+        } else if self.max_p99 != held.max_p99 {
+            ("max-p99", "a stream of bytes has no latency, and".to_owned())
+        } else {
+            return None;
+        };
+        let kinds: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+        Some((name, format!("{why} there is only {}", kinds.join(", "))))
     }
 }
 
