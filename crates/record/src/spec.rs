@@ -41,16 +41,13 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scaled = |f: &mut fmt::Formatter<'_>, value: f64, units: [&str; 4]| {
-            let step = [1e9, 1e6, 1e3].iter().position(|&limit| value >= limit).unwrap_or(3);
-            write!(f, "{}{}", value / [1e9, 1e6, 1e3, 1.0][step], units[step])
+        let (value, units) = match *self {
+            Rate::MessagesPerSecond(value) => (value, unit::MESSAGES_PER_S),
+            Rate::BitsPerSecond(value) => (value, unit::BITS_PER_S),
         };
-        match *self {
-            // There is no unit above Mpps in the rate syntax, so a large rate keeps that unit.
-            Rate::MessagesPerSecond(v) if v >= 1e6 => write!(f, "{}mpps", v / 1e6),
-            Rate::MessagesPerSecond(v) => scaled(f, v, ["", "mpps", "kpps", "pps"]),
-            Rate::BitsPerSecond(v) => scaled(f, v, ["gbit", "mbit", "kbit", "bit"]),
-        }
+        let fits = units.iter().rev().find(|(_, scale)| value >= *scale as f64);
+        let (name, scale) = fits.unwrap_or(&units[0]);
+        write!(f, "{}{name}", value / *scale as f64)
     }
 }
 

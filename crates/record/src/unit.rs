@@ -52,16 +52,22 @@ pub fn many(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
 }
 
+/// In thousands of thousands of thousands and down to ones, with the name of the step that fits.
+fn step(value: f64, names: [&str; 4]) -> (f64, &str) {
+    let [giga, mega, kilo, one] = names;
+    // What rounds to a thousand has the next step.
+    match value.abs() {
+        v if v >= 999.5e6 => (value / 1e9, giga),
+        v if v >= 999.5e3 => (value / 1e6, mega),
+        v if v >= 999.5 => (value / 1e3, kilo),
+        _ => (value, one),
+    }
+}
+
 /// A value with the decimal prefix that fits: `1.23 Mbit/s`.
 pub fn scaled(value: f64, unit: &str) -> String {
-    // What rounds to a thousand has the next prefix.
-    let (scale, prefix) = match value.abs() {
-        v if v >= 999.5e6 => (1e9, "G"),
-        v if v >= 999.5e3 => (1e6, "M"),
-        v if v >= 999.5 => (1e3, "k"),
-        _ => (1.0, ""),
-    };
-    format!("{} {prefix}{unit}", number(value / scale))
+    let (value, prefix) = step(value, ["G", "M", "k", ""]);
+    format!("{} {prefix}{unit}", number(value))
 }
 
 /// A value with its prefix alone, for a column whose head has the unit: `1.23 M`.
@@ -86,14 +92,9 @@ pub fn bits_per_s(value: f64) -> String {
 
 /// A time with the unit that fits: `850 ns`, `81.2 µs`, `1.25 ms`, `2.00 s`.
 pub fn time_ns(ns: f64) -> String {
-    let (scale, unit) = match ns.abs() {
-        v if v >= 999.5e6 => (1e9, "s"),
-        v if v >= 999.5e3 => (1e6, "ms"),
-        v if v >= 999.5 => (1e3, "µs"),
-        _ => (1.0, "ns"),
-    };
+    let (value, unit) = step(ns, ["s", "ms", "µs", "ns"]);
     // Clocks tell whole nanoseconds.
-    if scale == 1.0 { format!("{ns:.0} {unit}") } else { format!("{} {unit}", number(ns / scale)) }
+    if unit == "ns" { format!("{ns:.0} ns") } else { format!("{} {unit}", number(value)) }
 }
 
 /// The longest time that can be written: a year.
