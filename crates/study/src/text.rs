@@ -29,10 +29,10 @@ pub fn printable(text: &str) -> String {
 pub fn run(run: &RunRecord, colour: bool) -> String {
     let paint = Paint(colour);
     let mut parts = vec![fold(&heading(run, &paint), &paint), results(run, &paint)];
-    parts.push(section(&paint, "Criteria", &crate::criteria::table(run)));
-    parts.push(fold(&ledgers(run, &paint), &paint));
-    parts.push(section(&paint, "What limited each test", &table::limits(run)));
-    parts.push(fold(&findings(&run.findings, &paint), &paint));
+    parts.push(section(&paint, "Criteria", text(&crate::criteria::table(run))));
+    parts.push(fold(&section(&paint, "Where every frame went", ledgers(run, &paint)), &paint));
+    parts.push(section(&paint, "What limited each test", text(&table::limits(run))));
+    parts.push(fold(&section(&paint, "Findings", findings(&run.findings, &paint)), &paint));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
 }
@@ -67,12 +67,14 @@ fn heading(run: &RunRecord, paint: &Paint) -> String {
     text
 }
 
-fn section(paint: &Paint, head: &str, table: &Table) -> String {
-    if table.rows.is_empty() {
-        String::new()
-    } else {
-        format!("{}\n{}", paint.head(head), printable(&table.text()))
-    }
+/// A head and what stands below it; nothing without that.
+fn section(paint: &Paint, head: &str, body: String) -> String {
+    if body.is_empty() { body } else { format!("{}\n{body}", paint.head(head)) }
+}
+
+/// The rows of a table with its head; nothing without rows.
+fn text(table: &Table) -> String {
+    if table.rows.is_empty() { String::new() } else { printable(&table.text()) }
 }
 
 fn results(run: &RunRecord, paint: &Paint) -> String {
@@ -110,7 +112,7 @@ fn ledgers(run: &RunRecord, paint: &Paint) -> String {
             text += &losses(test, paint).unwrap_or_default();
         }
     }
-    if text.is_empty() { text } else { format!("{}\n{text}", paint.head("Where every frame went")) }
+    text
 }
 
 /// Nothing was lost, queued, unknown or uncertain.
@@ -141,10 +143,7 @@ fn losses(test: &TestRecord, paint: &Paint) -> Option<String> {
 }
 
 fn findings(findings: &[Finding], paint: &Paint) -> String {
-    if findings.is_empty() {
-        return String::new();
-    }
-    let mut text = format!("{}\n", paint.head("Findings"));
+    let mut text = String::new();
     for finding in findings {
         let (word, code) = match finding.severity {
             Severity::Note => ("note", "36"),
