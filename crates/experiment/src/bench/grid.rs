@@ -72,18 +72,12 @@ impl Grid {
         let mut random = study::stats::SplitMix64::new(seed);
         let mut round = |round| {
             let mut cells = vec![];
-            for (tool, &frame_bytes) in
-                tools.iter().flat_map(|tool| self.sizes.iter().map(move |size| (tool, size)))
-            {
-                for &ring_frames in &self.rings {
-                    let full = |&rate: &u64| Cell {
-                        tool: tool.clone(),
-                        frame_bytes,
-                        ring_frames: Some(ring_frames),
-                        rate,
-                        round,
-                    };
-                    cells.extend(self.rates.iter().map(full).filter_map(&cell));
+            for tool in tools {
+                for &frame_bytes in &self.sizes {
+                    for ring_frames in self.rings.iter().copied().map(Some) {
+                        let full = |rate| Cell { tool: tool.clone(), frame_bytes, ring_frames, rate, round };
+                        cells.extend(self.rates.iter().copied().map(full).filter_map(&cell));
+                    }
                 }
             }
             random.shuffle(&mut cells);

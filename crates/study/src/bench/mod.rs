@@ -192,8 +192,10 @@ impl Measured for SendResult {
         ("port", |rounds| rounds[0].cell.tool.clone()),
         ("bytes", |rounds| size_name(rounds[0].cell.frame_bytes)),
         ("asked/s", |rounds| rate_name(rounds[0].cell.rate)),
-        ("transmitted frames/s", |rounds| with_range(rounds, |r| per_second(r.transmitted, r), prefixed)),
-        ("received frames/s", |rounds| told(over(rounds, |r| per_second(r.received, r)), prefixed)),
+        ("transmitted frames/s", |rounds| with_range(rounds, Self::per_second, prefixed)),
+        ("received frames/s", |rounds| {
+            told(over(rounds, |r| (r.seconds > 0.0).then(|| r.received as f64 / r.seconds)), prefixed)
+        }),
         ("claimed − transmitted", |rounds| {
             with_range(rounds, |r| Some(r.claimed as f64 - r.transmitted as f64), number)
         }),
@@ -220,10 +222,6 @@ impl Measured for SendResult {
     fn conditions(rate: u64, frame_bytes: u32) -> Option<String> {
         (rate == 0).then(|| format!("{} bytes, as fast as possible", size_name(frame_bytes)))
     }
-}
-
-fn per_second(frames: u64, result: &SendResult) -> Option<f64> {
-    (result.seconds > 0.0).then(|| frames as f64 / result.seconds)
 }
 
 /// Ours against a rival in cells that differ in nothing else.
