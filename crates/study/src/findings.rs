@@ -3,15 +3,13 @@
 //! A rule is a row of [`RULES`]: a claim, and its evidence if it holds for a test. Residuals have several claims. Losses are
 //! summed per station over the repetitions of a test, so that a run with many repetitions does not repeat itself.
 
-use crate::table;
+use crate::{table, verdict};
 use record::delta::sum;
 use record::drop::{self, Fate};
 use record::ledger::Station;
 use record::snapshot::CpuTime;
 use record::unit::{self, time_ns};
-use record::{
-    Delta, DropSource, EndReport, Finding, Problem, RunRecord, Severity, TestRecord, WitnessStatus,
-};
+use record::{DropSource, EndReport, Finding, Problem, RunRecord, Severity, TestRecord, WitnessStatus};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Observing may cost this share of a test's time before it is mentioned.
@@ -86,12 +84,7 @@ const RULES: &[Rule] = &[
     (
         Severity::Loss,
         "the accept queue of a listening socket overflowed",
-        |test| {
-            let moved = |counter| Delta::of_protocol(&test.before, &test.after, &test.spec.to, counter);
-            let overflows = moved("TcpExt.ListenOverflows");
-            overflows.known().filter(|&overflows| overflows > 0)?;
-            Some(format!("ListenOverflows {overflows}, ListenDrops {}", moved("TcpExt.ListenDrops")))
-        },
+        |test| Some(verdict::accept_queue(test)?.evidence),
         "accept faster, or raise the backlog of listen and net.core.somaxconn",
     ),
     // A few spurious ones are in every fast stream; from one in a thousand on they change what the rate means.
@@ -184,12 +177,7 @@ pub fn not_made(name: &str, repetition: u32, problem: &Problem) -> Finding {
         severity: Severity::Loss,
         test: format!("{name} #{repetition}"),
         claim: "the test could not be run".into(),
-        evidence: format!(
-            "{}{}{}",
-            problem.place,
-            if problem.place.is_empty() { "" } else { ": " },
-            problem.what
-        ),
+        evidence: Problem { advice: String::new(), ..problem.clone() }.to_string(),
         advice: problem.advice.clone(),
     }
 }

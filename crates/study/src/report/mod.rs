@@ -222,11 +222,8 @@ fn sections(runs: &[RunRecord]) -> Vec<(Charts, Value)> {
 fn section(runs: &[RunRecord], index: usize, tests: &SameName) -> (Charts, Value) {
     let several = runs.len() > 1;
     let label = |number: usize, test: &TestRecord| {
-        if several {
-            format!("{} #{}", runs[number].id, test.repetition)
-        } else {
-            format!("#{}", test.repetition)
-        }
+        let run = if several { format!("{} ", runs[number].id) } else { String::new() };
+        format!("{run}#{}", test.repetition)
     };
     let lines: Vec<Line> = tests
         .iter()
