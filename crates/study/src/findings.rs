@@ -145,8 +145,9 @@ const RULES: &[Rule] = &[
 
 /// What the rules say of a test.
 fn by_rules(test: &TestRecord) -> impl Iterator<Item = (&TestRecord, Finding)> {
-    let rule =
-        |(severity, claim, evidence, advice): &Rule| finding(test, *severity, claim, evidence(test)?, advice);
+    let rule = |(severity, claim, evidence, advice): &Rule| {
+        Some(finding(test, *severity, claim, evidence(test)?, advice))
+    };
     let found: Vec<Finding> = RULES.iter().filter_map(rule).chain(unexplained(test)).collect();
     found.into_iter().map(move |finding| (test, finding))
 }
@@ -187,14 +188,8 @@ pub fn title(test: &TestRecord) -> String {
     format!("{} #{}", test.name, test.repetition)
 }
 
-fn finding(
-    test: &TestRecord,
-    severity: Severity,
-    claim: &str,
-    evidence: String,
-    advice: &str,
-) -> Option<Finding> {
-    Some(Finding { severity, test: title(test), claim: claim.into(), evidence, advice: advice.into() })
+fn finding(test: &TestRecord, severity: Severity, claim: &str, evidence: String, advice: &str) -> Finding {
+    Finding { severity, test: title(test), claim: claim.into(), evidence, advice: advice.into() }
 }
 
 /// The same claim with the same advice for repetitions of a test becomes one finding.
@@ -318,7 +313,7 @@ fn unexplained(test: &TestRecord) -> Option<Finding> {
             "look at the counters of what lies between these stations and their neighbours"
         }
     };
-    finding(test, Severity::Loss, claim, odd, advice)
+    Some(finding(test, Severity::Loss, claim, odd, advice))
 }
 
 fn missing_sources(test: &TestRecord) -> Option<String> {

@@ -75,10 +75,8 @@ fn names(from: &str, to: &str) -> [String; 2] {
 
 /// Whether what the capture saw can be what was sent.
 pub fn stream(ends: &Ends) -> Result<()> {
-    match unlike(ends) {
-        Some((what, advice)) => Err(Problem::input(what).at(&ends.capturing_file).help(advice)),
-        None => Ok(()),
-    }
+    let refused = |(what, advice)| Err(Problem::input(what).at(&ends.capturing_file).help(advice));
+    unlike(ends).map_or(Ok(()), refused)
 }
 
 /// Why what the capture saw cannot be what was sent, and what to do; none when it can.

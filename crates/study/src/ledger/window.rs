@@ -79,29 +79,27 @@ impl<'a> Window<'a> {
         (root(self.before), root(self.after))
     }
 
+    /// The receive loops of all CPUs that both sides know.
+    fn softnet_rows(&self) -> impl Iterator<Item = (&'a SoftnetRow, &'a SoftnetRow)> {
+        let earlier = &self.before.softnet;
+        let pair = |after: &'a SoftnetRow| Some((earlier.iter().find(|row| row.cpu == after.cpu)?, after));
+        self.after.softnet.iter().filter_map(pair)
+    }
+
     /// Frames that the backlogs of all CPUs dropped, and how many on each CPU that dropped any.
     pub fn backlog_drops(&self) -> (u64, Vec<(u32, u64)>) {
-        let per_cpu: Vec<(u32, u64)> = self
-            .after
-            .softnet
-            .iter()
-            .filter_map(|after| {
-                let before = self.before.softnet.iter().find(|before| before.cpu == after.cpu)?;
-                Some((after.cpu, difference(before.dropped, after.dropped).filter(|&n| n > 0)?))
-            })
-            .collect();
+        let dropped = |(before, after): (&SoftnetRow, &SoftnetRow)| {
+            Some((after.cpu, difference(before.dropped, after.dropped).filter(|&n| n > 0)?))
+        };
+        let per_cpu: Vec<(u32, u64)> = self.softnet_rows().filter_map(dropped).collect();
         (sum(per_cpu.iter().map(|&(_, n)| n)).min(MOST), per_cpu)
     }
 
     /// What a counter of the receive loops moved by on all CPUs that both sides know; none where that is unknown.
     pub fn softnet(&self, of: fn(&SoftnetRow) -> u64) -> Option<u64> {
-        let moved = self.after.softnet.iter().filter_map(|after| {
-            let before = self.before.softnet.iter().find(|before| before.cpu == after.cpu)?;
-            Some(difference(of(before), of(after)))
-        });
-        let moved: Option<Vec<u64>> = moved.collect();
-        let moved = moved.filter(|moved| !moved.is_empty())?;
-        Some(sum(moved).min(MOST))
+        let moved = self.softnet_rows().map(|(before, after)| difference(of(before), of(after)));
+        let moved: Vec<u64> = moved.collect::<Option<_>>()?;
+        (!moved.is_empty()).then(|| sum(moved).min(MOST))
     }
 
     /// Sockets of a node on a local port, on the later side with the earlier side where it existed.
