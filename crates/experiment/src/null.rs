@@ -124,9 +124,7 @@ fn open_both(args: &Pair) -> Result<(Port, Port)> {
 }
 
 fn opened(port: &Port) -> Opened {
-    let receiver = port.receiver.as_ref().map(|receiver| receiver.settings());
-    let settings = receiver.or(port.transmitter.as_ref().map(|transmitter| transmitter.settings()));
-    Opened { uri: port.uri.clone(), settings: settings.unwrap_or_default().to_vec() }
+    Opened { uri: port.uri.clone(), settings: port.settings.clone() }
 }
 
 /// Waits for the end, with an answer for whoever calls and a line for people every second.

@@ -75,10 +75,12 @@ fn settle(ends: [&str; 2]) {
     }
 }
 
+fn receiving(uri: &str, wish: PortOptions) -> Port {
+    open(uri, &PortOptions { direction: Direction::Receive, ..wish }).unwrap_or_else(|e| panic!("{e}"))
+}
+
 fn receiver(uri: &str, wish: PortOptions) -> Box<dyn Receiver> {
-    let port =
-        open(uri, &PortOptions { direction: Direction::Receive, ..wish }).unwrap_or_else(|e| panic!("{e}"));
-    port.receiver.unwrap()
+    receiving(uri, wish).receiver.unwrap()
 }
 
 fn transmitter(uri: &str) -> Box<dyn Transmitter> {
@@ -424,8 +426,7 @@ fn what_cannot_be_opened_says_why() {
         assert!(said("int:a?batch=0").contains("1 to 512"));
         assert!(said("int:a?colour=red").contains("no setting 'colour'"));
         let port = open("int:a?buffer=1Mi", &PortOptions::default()).unwrap();
-        let settings = port.receiver.as_ref().unwrap().settings();
-        let buffer = settings.iter().find(|setting| setting.name == "buffer").unwrap();
+        let buffer = port.settings.iter().find(|setting| setting.name == "buffer").unwrap();
         assert_eq!((buffer.asked.as_str(), buffer.effective.as_str()), ("1048576 B", "2097152 B"));
     });
 }
@@ -678,7 +679,8 @@ fn stamps_are_what_each_frame_says() {
     alone("stamps", || {
         for uri in RECEIVERS {
             for wish in [StampSource::None, StampSource::Software, StampSource::HardwareRaw] {
-                let mut from = receiver(uri, PortOptions { stamps: wish, ..PortOptions::default() });
+                let port = receiving(uri, PortOptions { stamps: wish, ..PortOptions::default() });
+                let mut from = port.receiver.unwrap();
                 let before = linux::sys::clock::realtime_ns();
                 let mut to = transmitter("int:a");
                 let mut next = || {
@@ -696,7 +698,7 @@ fn stamps_are_what_each_frame_says() {
                 let source = if user { StampSource::User } else { StampSource::Software };
                 assert_eq!(stamp.source, source, "{uri} {wish:?}: a veth has no clock");
                 assert!((before..=after).contains(&stamp.ns), "{uri} {wish:?}");
-                assert!(from.settings().iter().any(|setting| setting.name == "stamps"));
+                assert!(port.settings.iter().any(|setting| setting.name == "stamps"));
             }
         }
     });
@@ -707,8 +709,9 @@ fn stamps_are_what_each_frame_says() {
 fn a_block_that_fills_slowly_adds_latency_and_the_port_says_so() {
     alone("latency", || {
         for uri in ["int:b", "ring:b?version=2", "ring:b?retire_ms=1", "ring:b", "ring:b?retire_ms=20"] {
-            let mut from =
-                receiver(uri, PortOptions { stamps: StampSource::Software, ..PortOptions::default() });
+            let port =
+                receiving(uri, PortOptions { stamps: StampSource::Software, ..PortOptions::default() });
+            let mut from = port.receiver.unwrap();
             let mut to = transmitter("int:a");
             let mut late = vec![];
             for i in 0..20 {
@@ -724,10 +727,8 @@ fn a_block_that_fills_slowly_adds_latency_and_the_port_says_so() {
             }
             late.sort_unstable();
             println!("{uri}: median {:.3} ms, most {:.3} ms", late[10] as f64 / 1e6, late[19] as f64 / 1e6);
-            let says = from
-                .settings()
-                .iter()
-                .any(|setting| setting.name == "retire" && setting.note.contains("late"));
+            let says =
+                port.settings.iter().any(|setting| setting.name == "retire" && setting.note.contains("late"));
             assert_eq!(says, uri.starts_with("ring") && !uri.contains("version=2"));
         }
     });
@@ -742,8 +743,9 @@ fn a_ring_that_cannot_be_says_why() {
         assert!(said("ring:a?frames=8&block=4096").contains("block or blocks"));
         assert!(said("ring:a?block=64Mi&blocks=1000").contains("1 GiB"));
         assert!(said("ring:a?retire_ms=0").contains("1 to 10000"));
-        let mut from = receiver("ring:a?block=5000&blocks=3", PortOptions::default());
-        let ring = from.settings().iter().find(|setting| setting.name == "ring").unwrap();
+        let port = receiving("ring:a?block=5000&blocks=3", PortOptions::default());
+        let mut from = port.receiver.unwrap();
+        let ring = port.settings.iter().find(|setting| setting.name == "ring").unwrap();
         assert_eq!(ring.effective, "3 blocks of 8192 B");
         assert!(ring.asked.contains("block=5000"));
         assert!(from.receive(0, Wait::Poll).unwrap().is_empty());

@@ -260,8 +260,8 @@ fn same_frames_in_same_frames_out_in_both_modes() {
         )
         .unwrap();
         let mut to = open_in(b, &uri, &wish).unwrap();
-        assert_eq!(effective(to.receiver.as_ref().unwrap().settings(), "mode"), mode);
-        assert_eq!(effective(to.receiver.as_ref().unwrap().settings(), "copy"), "copy");
+        assert_eq!(effective(&to.settings, "mode"), mode);
+        assert_eq!(effective(&to.settings, "copy"), "copy");
         let frames = odd_frames(200, 1514);
         for round in 1..=5u64 {
             send_all(&mut from, &frames);
@@ -463,8 +463,8 @@ fn a_port_that_takes_one_stream_leaves_the_host_its_own() {
         let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
         let wish = PortOptions { direction: Direction::Receive, ..PortOptions::default() };
         let mut port = open_in(b, &format!("xdp:eth0?only=udp:7002&mode={mode}"), &wish).unwrap();
+        assert_eq!(effective(&port.settings, "takes"), "incoming UDP datagrams to port 7002");
         let receiver = port.receiver.as_mut().unwrap();
-        assert_eq!(effective(receiver.settings(), "takes"), "incoming UDP datagrams to port 7002");
         // Neither knows the other's address yet, so ARP and neighbour discovery must pass, then echo requests.
         let [v4, v6] = [4, 6].map(|family| lab.address_of("b", family).unwrap().to_string());
         run(a, "ping", &["-q", "-c", "2", "-i", "0.2", "-W", "5", &v4]);

@@ -127,8 +127,7 @@ pub fn build(
     let local = local.map(|uri| (PortNo::LOCAL, uri.to_owned()));
     let (mut outputs, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
     for (number, uri) in ports.iter().chain(&local) {
-        let (receiver, transmitter) = both_ways(uri, ports.len() + 1)?;
-        let settings = receiver.settings().to_vec();
+        let (receiver, transmitter, settings) = both_ways(uri, ports.len() + 1)?;
         said.push(Opened { number: *number, uri: uri.clone(), settings });
         let output = OutputPort::new(transmitter, FULL_LOOKS);
         inlets.push(OpenedPort { number: *number, receiver, is_over: locked(&output.is_over).clone() });
@@ -154,12 +153,15 @@ pub fn build(
     Ok((datapath, inlets, said))
 }
 
+/// Both ends of a port, and what took effect.
+type BothWays = (Box<dyn Receiver>, Box<dyn Transmitter>, Vec<PortSetting>);
+
 /// Opens both directions of one of the ports of a switch that has this many.
-fn both_ways(uri: &str, ports: usize) -> Result<(Box<dyn Receiver>, Box<dyn Transmitter>)> {
+fn both_ways(uri: &str, ports: usize) -> Result<BothWays> {
     let ring_bytes = Some((RINGS / ports.max(1) as u64).clamp(*RING.start(), *RING.end()));
     let port = open(uri, &PortOptions { promiscuous: true, ring_bytes, ..PortOptions::default() })?;
     match (port.receiver, port.transmitter) {
-        (Some(receiver), Some(transmitter)) => Ok((receiver, transmitter)),
+        (Some(receiver), Some(transmitter)) => Ok((receiver, transmitter, port.settings)),
         _ => Err(Problem::input("this port cannot both receive and transmit")
             .at(uri)
             .help("the ports of a switch are int:, ring:, xdp:, tap: and mem:")),
@@ -265,7 +267,7 @@ impl Datapath {
     /// # Errors
     /// As [`open`]; the port is as it was then.
     pub fn open_again(&self, number: PortNo, uri: &str, links: &[LinkState]) -> Result<(OpenedPort, bool)> {
-        let (receiver, transmitter) = both_ways(uri, self.pipeline().ports.len())?;
+        let (receiver, transmitter, _) = both_ways(uri, self.pipeline().ports.len())?;
         let name = name_of(uri);
         let address = address_of(links, &name, number);
         let queues = self.outputs.range((number, Some(0))..=(number, Some(u32::MAX)));

@@ -19,7 +19,7 @@ use super::{
     TransmitCounters, Transmitted, Transmitter, Uri, Wait,
 };
 use crate::sys::clock;
-use record::{PortSetting, Problem, drop, unit};
+use record::{Problem, drop, unit};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -126,16 +126,15 @@ fn ends(uri: &Uri, wish: &PortOptions, wire: Wire) -> record::Result<Port> {
         end: end(from, true),
         batch: BatchBuilder::new(wish),
         refused: Vec::with_capacity(MAX_BATCH),
-        settings: settings.clone(),
     };
     let transmitter = MemTransmitter {
         end: end(to, false),
         frames: wire.frames,
         chunks: Vec::with_capacity(MAX_BATCH),
         counters: refusing(&[drop::OVERSIZE, drop::TAKEN]),
-        settings,
     };
-    Port::with_ends(uri, wish, || Ok(Box::new(receiver)), || Ok(Box::new(transmitter)))
+    let (receiver, transmitter) = (Box::new(receiver), Box::new(transmitter));
+    Port::with_ends(uri, wish, || Ok((receiver, settings.clone())), || Ok((transmitter, settings.clone())))
 }
 
 struct MemReceiver {
@@ -143,7 +142,6 @@ struct MemReceiver {
     batch: BatchBuilder,
     /// Chunks of frames that the filter does not want.
     refused: Vec<u32>,
-    settings: Vec<PortSetting>,
 }
 
 impl MemReceiver {
@@ -194,10 +192,6 @@ impl Receiver for MemReceiver {
     fn counters(&mut self) -> ReceiveCounters {
         self.batch.counters.clone()
     }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
-    }
 }
 
 fn slot(area: &Arc<Area>, frame: Crossing) -> Slot {
@@ -218,7 +212,6 @@ struct MemTransmitter {
     frames: usize,
     chunks: Vec<u32>,
     counters: TransmitCounters,
-    settings: Vec<PortSetting>,
 }
 
 impl MemTransmitter {
@@ -286,10 +279,6 @@ impl Transmitter for MemTransmitter {
 
     fn counters(&mut self) -> TransmitCounters {
         TransmitCounters { completed: Some(self.counters.accepted), ..self.counters.clone() }
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn longest(&self) -> usize {

@@ -3,7 +3,7 @@
 //! **What.** One small contract, [`Receiver`] and [`Transmitter`], and one file for each kind behind it: `int:`
 //! ([`packet`]), `ring:` ([`ring`]), `xdp:` ([`xdp`]), `tap:` ([`tap`]), `pcap:` ([`pcap`]), `mem:` ([`mem`]) and
 //! `fault:` around any of them ([`fault`]). A port is opened by its name ([`open`]); every setting is read back and said
-//! ([`Receiver::settings`]).
+//! ([`Port::settings`]).
 //!
 //! **Why so.** The currency is a loan ([`Batch`]): a receiver lends its frames where they lie, and a transmitter that
 //! shares their memory takes them without a copy. A capture, a switch, a test and a generator work on the same thing.
@@ -260,9 +260,6 @@ pub trait Receiver: Send {
     /// What was counted. Read-and-clear counters of the kernel are added up here, exactly once.
     fn counters(&mut self) -> ReceiveCounters;
 
-    /// What took effect.
-    fn settings(&self) -> &[PortSetting];
-
     /// The interfaces that frames come from, as far as a capture file has named them yet; [`Meta::interface`] is an index
     /// into them. Empty for every other kind, which has one Ethernet interface.
     fn interfaces(&self) -> &[wire::pcap::Interface] {
@@ -310,9 +307,6 @@ pub trait Transmitter: Send {
     /// What was counted.
     fn counters(&mut self) -> TransmitCounters;
 
-    /// What took effect.
-    fn settings(&self) -> &[PortSetting];
-
     /// The longest frame that can be sent as it is (without FCS), in bytes.
     fn longest(&self) -> usize;
 }
@@ -325,7 +319,12 @@ pub struct Port {
     pub receiver: Option<Box<dyn Receiver>>,
     /// Where frames go, if it was opened for that.
     pub transmitter: Option<Box<dyn Transmitter>>,
+    /// What took effect: at the receiver, or where there is none at the transmitter.
+    pub settings: Vec<PortSetting>,
 }
+
+/// An end of a port, and what took effect there.
+type End<T> = (Box<T>, Vec<PortSetting>);
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -339,14 +338,13 @@ impl Port {
     fn with_ends(
         uri: &Uri,
         wish: &PortOptions,
-        receiver: impl FnOnce() -> record::Result<Box<dyn Receiver>>,
-        transmitter: impl FnOnce() -> record::Result<Box<dyn Transmitter>>,
+        receiver: impl FnOnce() -> record::Result<End<dyn Receiver>>,
+        transmitter: impl FnOnce() -> record::Result<End<dyn Transmitter>>,
     ) -> record::Result<Port> {
-        Ok(Port {
-            uri: uri.text.clone(),
-            receiver: wish.direction.receives().then(receiver).transpose()?,
-            transmitter: wish.direction.transmits().then(transmitter).transpose()?,
-        })
+        let (receiver, received) = wish.direction.receives().then(receiver).transpose()?.unzip();
+        let (transmitter, sent) = wish.direction.transmits().then(transmitter).transpose()?.unzip();
+        let settings = received.or(sent).unwrap_or_default();
+        Ok(Port { uri: uri.text.clone(), receiver, transmitter, settings })
     }
 }
 

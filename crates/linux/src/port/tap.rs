@@ -80,9 +80,9 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
         let counts_drops = wish.member.is_none_or(|member| member.index == 0);
         let drops = KernelDrops::open(link.index, counts_drops).map_err(|e| failed(uri, "no netlink", &e))?;
         let probe = Probe::open(link.index).map_err(|problem| problem.at(&uri.text))?;
-        Ok(Box::new(TapReceiver::new(tap.clone(), wish, drops, probe, settings.clone())) as _)
+        Ok((Box::new(TapReceiver::new(tap.clone(), wish, drops, probe)) as _, settings.clone()))
     };
-    let transmitter = || Ok(Box::new(TapTransmitter::new(tap.clone(), settings.clone())) as _);
+    let transmitter = || Ok((Box::new(TapTransmitter::new(tap.clone())) as _, settings.clone()));
     Port::with_ends(uri, wish, receiver, transmitter)
 }
 
@@ -293,17 +293,10 @@ struct TapReceiver {
     unknown: u64,
     drops: KernelDrops,
     probe: Probe,
-    settings: Vec<PortSetting>,
 }
 
 impl TapReceiver {
-    fn new(
-        tap: Arc<Tap>,
-        wish: &PortOptions,
-        drops: KernelDrops,
-        probe: Probe,
-        settings: Vec<PortSetting>,
-    ) -> Self {
+    fn new(tap: Arc<Tap>, wish: &PortOptions, drops: KernelDrops, probe: Probe) -> Self {
         TapReceiver {
             tap,
             memory: vec![0; ROOM],
@@ -313,7 +306,6 @@ impl TapReceiver {
             unknown: 0,
             drops,
             probe,
-            settings,
         }
     }
 
@@ -418,10 +410,6 @@ impl Receiver for TapReceiver {
         }
     }
 
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
-    }
-
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.tap.queues[..] {
             [queue] => Some(queue.as_fd()),
@@ -435,7 +423,6 @@ struct TapTransmitter {
     /// Where pieces of super-frames are written.
     piece: Vec<u8>,
     counters: TransmitCounters,
-    settings: Vec<PortSetting>,
 }
 
 /// Why a frame is refused.
@@ -451,8 +438,8 @@ const REFUSALS: [&str; 8] = [
 ];
 
 impl TapTransmitter {
-    fn new(tap: Arc<Tap>, settings: Vec<PortSetting>) -> Self {
-        TapTransmitter { piece: vec![0; SUPER_FRAME], tap, counters: refusing(&REFUSALS), settings }
+    fn new(tap: Arc<Tap>) -> Self {
+        TapTransmitter { piece: vec![0; SUPER_FRAME], tap, counters: refusing(&REFUSALS) }
     }
 
     fn send(&mut self, slot: &mut Slot) -> Result<Outcome, PortError> {
@@ -531,10 +518,6 @@ impl Transmitter for TapTransmitter {
 
     fn counters(&mut self) -> TransmitCounters {
         TransmitCounters { completed: Some(self.counters.accepted), ..self.counters.clone() }
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn longest(&self) -> usize {

@@ -155,8 +155,9 @@ fn files_of_tcpdump_and_dumpcap_are_read() {
         }
         capture(program, &arguments);
         assert_eq!(agree(Path::new(&file)), 40, "{name}");
-        let receiver = reader(Path::new(&file));
-        let settings: Vec<_> = receiver.settings().iter().map(|s| s.effective.clone()).collect();
+        let port = open(Path::new(&file), Direction::Receive).unwrap();
+        let receiver = port.receiver.unwrap();
+        let settings: Vec<_> = port.settings.iter().map(|s| s.effective.clone()).collect();
         assert_eq!(settings[..2], [format.name(), "none"], "{name}");
         let interface = &receiver.interfaces()[0];
         assert_eq!((interface.resolution, &interface.filter[..]), (Resolution(resolution), filter), "{name}");

@@ -4,6 +4,7 @@ use super::stage::{Space, join, may_run};
 use linux::port::{
     Frames, Hand, MAX_BATCH, Meta, Port, PortError, PortOptions, Receiver, Transmitter, Wait, open,
 };
+use record::PortSetting;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,8 @@ pub struct Rig {
     pub name: String,
     pub tx: Option<Box<dyn Transmitter>>,
     pub rx: Option<Box<dyn Receiver>>,
+    /// Of the receiver.
+    pub settings: Vec<PortSetting>,
     /// Halves of ports that are not used, but keep the interface alive.
     rest: Vec<Port>,
     /// Where both interfaces are, and what they are called.
@@ -98,6 +101,7 @@ impl Rig {
             name: format!("{} (offloads {})", kind.uri, if on { "on" } else { "off" }),
             tx: None,
             rx: None,
+            settings: vec![],
             rest: vec![],
             places,
             wish: wish.clone(),
@@ -135,7 +139,9 @@ impl Rig {
         };
         let (mut sender, mut receiver) = (sender, receiver);
         self.tx = sender.transmitter.take();
-        self.rx = receiver.as_mut().and_then(|port| port.receiver.take());
+        if let Some(port) = &mut receiver {
+            (self.rx, self.settings) = (port.receiver.take(), std::mem::take(&mut port.settings));
+        }
         self.rest = vec![sender];
         self.rest.extend(receiver);
     }
@@ -186,7 +192,8 @@ impl Rig {
         if self.medium == Medium::File {
             (self.tx, self.rest) = (None, vec![]);
             let wish = PortOptions { direction: linux::port::Direction::Receive, ..self.wish.clone() };
-            self.rx = open(&self.uri, &wish).unwrap_or_else(|p| panic!("{p}")).receiver;
+            let port = open(&self.uri, &wish).unwrap_or_else(|p| panic!("{p}"));
+            (self.rx, self.settings) = (port.receiver, port.settings);
         }
         let wanted = frames.len() - refused;
         while came.len() < wanted

@@ -114,7 +114,7 @@ fn open_both(space: &Space, uri: &str, interface: &str) -> Port {
     let Some((receives, sends)) = uri.split_once('|') else { return space.open(&uri, &wish()) };
     let receiver = space.open(receives, &PortOptions { direction: Direction::Receive, ..wish() });
     let sender = space.open(sends, &PortOptions { direction: Direction::Transmit, ..wish() });
-    Port { uri: uri.clone(), receiver: receiver.receiver, transmitter: sender.transmitter }
+    Port { uri: uri.clone(), transmitter: sender.transmitter, ..receiver }
 }
 
 /// a — x0, x1 — b, with offloads on or off everywhere.

@@ -117,8 +117,7 @@ pub fn run(wish: &CaptureOptions, listener: &mut dyn Listener) -> Result<Outcome
     let mut watcher = Watcher::open(&wish.uri, wish.outgoing);
     let read = |watcher: &mut Option<Watcher>| watcher.as_mut().and_then(Watcher::read);
     let opening = read(&mut watcher);
-    let receivers = open(wish)?;
-    let settings = receivers[0].settings().to_vec();
+    let (receivers, settings) = open(wish)?;
     let shared = Shared::new(receivers.len(), wish.count);
     let link = link_of(&*receivers[0]);
     if link != Link::ETHERNET && wish.filter.is_some() {
@@ -154,8 +153,8 @@ pub fn run(wish: &CaptureOptions, listener: &mut dyn Listener) -> Result<Outcome
     Ok(end.report(wish, got, written))
 }
 
-/// Opens one port for each thread.
-fn open(wish: &CaptureOptions) -> Result<Vec<Box<dyn Receiver>>> {
+/// Opens one port for each thread: where frames come from, and what took effect at the first.
+fn open(wish: &CaptureOptions) -> Result<(Vec<Box<dyn Receiver>>, Vec<PortSetting>)> {
     let count = wish.threads.max(1);
     let kind = Uri::parse(&wish.uri)?.kind;
     if count > 1 && !kernel_filters(&wish.uri) {
@@ -180,9 +179,10 @@ fn open(wish: &CaptureOptions) -> Result<Vec<Box<dyn Receiver>>> {
         };
         let port = port::open(&patient(&wish.uri), &wish_of_port)?;
         let nothing = || Problem::input("nothing can be received from this port").at(&wish.uri);
-        port.receiver.ok_or_else(nothing)
+        Ok((port.receiver.ok_or_else(nothing)?, port.settings))
     };
-    (0..count).map(open).collect()
+    let (receivers, mut settings) = (0..count).map(open).collect::<Result<(Vec<_>, Vec<_>)>>()?;
+    Ok((receivers, settings.swap_remove(0)))
 }
 
 /// The port with [`LATE_MS`], if it is a ring of blocks and nothing else was asked.

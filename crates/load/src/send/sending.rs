@@ -16,7 +16,7 @@ use linux::port::{Direction, PortError, PortOptions, StampSource, TransmitCounte
 use linux::sys::clock;
 use record::send::{SCHEMA, SendLedger, SendReport, SendSeen};
 use record::unit::many;
-use record::{Problem, Result, drop};
+use record::{PortSetting, Problem, Result, drop};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,17 +72,21 @@ fn why(tally: &Tally) -> &'static str {
     }
 }
 
-fn open(job: &Job) -> Result<Vec<Box<dyn Transmitter>>> {
+/// Where frames go, and what took effect there.
+type Opened = (Box<dyn Transmitter>, Vec<PortSetting>);
+
+fn open(job: &Job) -> Result<Vec<Opened>> {
     let wish = PortOptions { direction: Direction::Transmit, stamps: job.stamps, ..PortOptions::default() };
     let one = |_| {
         let port = linux::port::open(&job.port, &wish)?;
-        port.transmitter.ok_or_else(|| Problem::input("frames cannot be sent there").at(&job.port))
+        let nowhere = || Problem::input("frames cannot be sent there").at(&job.port);
+        Ok((port.transmitter.ok_or_else(nowhere)?, port.settings))
     };
     (0..job.threads.max(1)).map(one).collect()
 }
 
 /// Runs one sender on each port.
-fn drive(job: &Job, ports: Vec<Box<dyn Transmitter>>, watch: &EngineControl) -> Result<Outcome> {
+fn drive(job: &Job, ports: Vec<Opened>, watch: &EngineControl) -> Result<Outcome> {
     let source: Arc<dyn Source> = match &job.what {
         SendContent::Template(template) => Arc::new(CompiledTemplate::new(template)),
         SendContent::Recording(recording, ..) => recording.clone(),
@@ -94,7 +98,8 @@ fn drive(job: &Job, ports: Vec<Box<dyn Transmitter>>, watch: &EngineControl) -> 
     let mut all = Outcome { plan, asked, ..Outcome::default() };
     std::thread::scope(|scope| {
         let mut senders = vec![];
-        for (index, mut to) in (0..of).zip(ports) {
+        for (index, (mut to, settings)) in (0..of).zip(ports) {
+            all.settings = settings;
             let share = Share { index, of };
             let (source, (pace, _)) = (source.clone(), pace_of(job, start_ns, share));
             if let (0, SendContent::Recording(recording, ..)) = (index, &job.what) {
@@ -102,14 +107,13 @@ fn drive(job: &Job, ports: Vec<Box<dyn Transmitter>>, watch: &EngineControl) -> 
             }
             senders.push(scope.spawn(move || {
                 let tally = engine::run(to.as_mut(), &*source, &pace, share, job.batch, watch);
-                (tally, to.counters(), to.settings().to_vec())
+                (tally, to.counters())
             }));
         }
         for sender in senders {
-            let (tally, counters, settings) = joined(sender);
+            let (tally, counters) = joined(sender);
             all.tally.merge(tally);
             add(&mut all.counters, counters);
-            all.settings = settings;
         }
     });
     // Nothing was in the way, and yet frames are left: they were planned for later than the deadline.

@@ -23,7 +23,7 @@ use super::{
 use crate::port::sending::push_all;
 use crate::port::told::setting;
 use crate::sys::clock;
-use record::{PlaceDrop, PortSetting, Result, drop, unit};
+use record::{PlaceDrop, Result, drop, unit};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -49,22 +49,18 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let sides = [("rx", (true, false)), ("tx", (false, true)), ("both", (true, true))];
     let (rx, tx) = uri.take_word("side", &sides)?.unwrap_or((true, true));
     let inside = super::open(&uri.remaining(), wish).map_err(|problem| problem.at(&text))?;
-    let settings = |inner: &[PortSetting], hit: bool| {
-        let mut all = inner.to_vec();
-        let effective = if hit { plan.text() } else { "none on this side".into() };
-        all.push(setting("faults", "", effective, ""));
-        all
-    };
-    let receiver = inside.receiver.map(|inner| {
-        let settings = settings(inner.settings(), rx);
-        Box::new(FaultReceiver::new(inner, plan.only_if(rx), plan.seed, settings)) as Box<dyn Receiver>
-    });
+    let hit = if inside.receiver.is_some() { rx } else { tx };
+    let effective = if hit { plan.text() } else { "none on this side".into() };
+    let mut settings = inside.settings;
+    settings.push(setting("faults", "", effective, ""));
+    let receiver = inside
+        .receiver
+        .map(|inner| Box::new(FaultReceiver::new(inner, plan.only_if(rx), plan.seed)) as Box<dyn Receiver>);
     let transmitter = inside.transmitter.map(|inner| {
-        let settings = settings(inner.settings(), tx);
         let seed = plan.seed ^ 0x9e37_79b9_7f4a_7c15; // the two ways draw different numbers
-        Box::new(FaultTransmitter::new(inner, plan.only_if(tx), seed, settings)) as Box<dyn Transmitter>
+        Box::new(FaultTransmitter::new(inner, plan.only_if(tx), seed)) as Box<dyn Transmitter>
     });
-    Ok(Port { uri: text, receiver, transmitter })
+    Ok(Port { uri: text, receiver, transmitter, settings })
 }
 
 /// What shall happen how often.
@@ -306,11 +302,10 @@ struct FaultReceiver {
     ended: Option<bool>,
     /// What is to be said with the next call, because this one had frames to give.
     unsaid: Option<PortError>,
-    settings: Vec<PortSetting>,
 }
 
 impl FaultReceiver {
-    fn new(inner: Box<dyn Receiver>, plan: Plan, seed: u64, settings: Vec<PortSetting>) -> Self {
+    fn new(inner: Box<dyn Receiver>, plan: Plan, seed: u64) -> Self {
         FaultReceiver {
             inner,
             faults: Faults::new(plan, seed),
@@ -318,7 +313,6 @@ impl FaultReceiver {
             lent: Vec::with_capacity(MAX_BATCH),
             ended: None,
             unsaid: None,
-            settings,
         }
     }
 
@@ -429,10 +423,6 @@ impl Receiver for FaultReceiver {
         counters
     }
 
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
-    }
-
     fn notes(&self) -> &[String] {
         self.inner.notes()
     }
@@ -451,18 +441,16 @@ struct FaultTransmitter {
     fates: VecDeque<Fate>,
     slots: Vec<Slot>,
     offered: u64,
-    settings: Vec<PortSetting>,
 }
 
 impl FaultTransmitter {
-    fn new(inner: Box<dyn Transmitter>, plan: Plan, seed: u64, settings: Vec<PortSetting>) -> Self {
+    fn new(inner: Box<dyn Transmitter>, plan: Plan, seed: u64) -> Self {
         FaultTransmitter {
             inner,
             faults: Faults::new(plan, seed),
             fates: VecDeque::with_capacity(MAX_BATCH),
             slots: Vec::with_capacity(MAX_BATCH),
             offered: 0,
-            settings,
         }
     }
 
@@ -563,10 +551,6 @@ impl Transmitter for FaultTransmitter {
         counters.offered = self.offered;
         self.faults.report(&mut counters.copied, &mut counters.drops, &mut counters.extra);
         counters
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn longest(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use super::super::batch_builder::BatchBuilder;
 use super::super::stamps;
-use super::super::{PortOptions, Stamp, StampSource, Uri};
+use super::super::{End, PortOptions, Receiver, Stamp, StampSource, Uri};
 use super::Asked;
 use super::receiver::{Found, SocketReceiver, Source};
 use super::shared::{self, refused};
@@ -46,7 +46,7 @@ pub struct Messages {
 unsafe impl Send for Messages {}
 
 /// Opens the receiving end as asked.
-pub fn open(uri: &Uri, wish: &PortOptions, asked: &Asked) -> Result<SocketReceiver<Messages>> {
+pub fn open(uri: &Uri, wish: &PortOptions, asked: &Asked) -> Result<End<dyn Receiver>> {
     let (fd, facts) = shared::socket(uri)?;
     let mut settings = vec![];
     socket::set_buffer(&fd, socket::Direction::Receive, asked.buffer)
@@ -67,7 +67,7 @@ pub fn open(uri: &Uri, wish: &PortOptions, asked: &Asked) -> Result<SocketReceiv
     settings.extend(shared::listen(&fd, &facts, uri, wish, asked.fanout)?);
     settings.extend(stamps::enable(&fd, wish.stamps, stamps::StampLocation::Message));
     let messages = Messages::new(wish, asked).map_err(refused(uri, "memory for the frames"))?;
-    Ok(SocketReceiver::new(messages, fd, &facts, wish, settings))
+    Ok((Box::new(SocketReceiver::new(messages, fd, &facts, wish)), settings))
 }
 
 impl Messages {

@@ -21,7 +21,7 @@ pub(in crate::port) use transmit::PacketTransmitter;
 
 use super::batch::MAX_BATCH;
 use super::interface::Interface;
-use super::{Direction, Port, PortOptions, Receiver, StampSource, Transmitter, Uri};
+use super::{Direction, Port, PortOptions, StampSource, Transmitter, Uri};
 use crate::netlink::Netlink;
 use crate::netlink::OffloadFeature;
 use record::{Problem, Result, unit};
@@ -51,7 +51,6 @@ const BUFFER: u32 = 32 << 20;
 pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let asked = take(uri)?;
     uri.finish()?;
-    let receiver = || Ok(Box::new(messages::open(uri, wish, &asked)?) as Box<dyn Receiver>);
     let transmitter = || {
         let stamped = wish.direction == Direction::Transmit && wish.stamps != StampSource::None;
         if stamped {
@@ -60,16 +59,17 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
         if asked.join > 1 {
             cuts_super_frames(uri)?;
         }
-        let mut transmitter = PacketTransmitter::open(uri, asked.vnet, asked.bypass, asked.join)?;
+        let (mut transmitter, mut settings) =
+            PacketTransmitter::open(uri, asked.vnet, asked.bypass, asked.join)?;
         if stamped {
-            transmitter.stamp(uri, wish.stamps)?;
+            settings.push(transmitter.stamp(uri, wish.stamps)?);
         }
         if let Some(class) = wish.queue {
-            transmitter.enter(uri, class)?;
+            settings.push(transmitter.enter(uri, class)?);
         }
-        Ok(Box::new(transmitter) as Box<dyn Transmitter>)
+        Ok((Box::new(transmitter) as Box<dyn Transmitter>, settings))
     };
-    Port::with_ends(uri, wish, receiver, transmitter)
+    Port::with_ends(uri, wish, || messages::open(uri, wish, &asked), transmitter)
 }
 
 /// A stamp belongs to what the kernel was given, so that must be one frame: neither several that were joined nor a piece

@@ -5,7 +5,7 @@ use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use crate::port::batch_builder::BatchBuilder;
 use crate::port::{PortError, PortOptions, ReceiveCounters, Receiver, Stamp, Wait};
 use crate::sys::packet::{InterfaceFacts, Losses};
-use record::{PlaceDrop, PortSetting};
+use record::PlaceDrop;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -30,20 +30,13 @@ pub(in crate::port) struct SocketReceiver<S> {
     watch: LinkWatch,
     batch: BatchBuilder,
     losses: Losses,
-    settings: Vec<PortSetting>,
 }
 
 impl<S: Source> SocketReceiver<S> {
     /// The end of a socket that is listening.
-    pub fn new(
-        source: S,
-        fd: OwnedFd,
-        facts: &InterfaceFacts,
-        wish: &PortOptions,
-        settings: Vec<PortSetting>,
-    ) -> Self {
+    pub fn new(source: S, fd: OwnedFd, facts: &InterfaceFacts, wish: &PortOptions) -> Self {
         let (watch, batch) = (LinkWatch::new(facts), BatchBuilder::new(wish));
-        SocketReceiver { source, fd, watch, batch, losses: Losses::default(), settings }
+        SocketReceiver { source, fd, watch, batch, losses: Losses::default() }
     }
 }
 
@@ -88,10 +81,6 @@ impl<S: Source> Receiver for SocketReceiver<S> {
             freezes: self.losses.freezes,
             ..self.batch.counters.clone()
         }
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

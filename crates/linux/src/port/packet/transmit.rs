@@ -203,7 +203,6 @@ pub(in crate::port) struct PacketTransmitter {
     /// When frames left, if that is asked for.
     stamps: Option<SentStamps>,
     pub counters: TransmitCounters,
-    settings: Vec<PortSetting>,
 }
 
 // SAFETY: the raw pointers in `headers` and `pieces` are set before every call; nothing else holds them.
@@ -216,7 +215,7 @@ impl PacketTransmitter {
         vnet: bool,
         bypass: bool,
         join: usize,
-    ) -> Result<PacketTransmitter> {
+    ) -> Result<(PacketTransmitter, Vec<PortSetting>)> {
         let (way, mut settings) = SendTarget::open(uri, vnet, bypass)?;
         let mut counters = refusing(&REFUSALS);
         counters.drops.extend([drop::LINK_DOWN, way.queue].map(|name| PlaceDrop::new("kernel", name, 0)));
@@ -230,7 +229,7 @@ impl PacketTransmitter {
         settings.push(setting("send_buffer", "", format!("{buffer} B"), "net.core.wmem_default"));
         let way_longest = way.longest();
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        Ok(PacketTransmitter {
+        let transmitter = PacketTransmitter {
             way,
             buffer,
             // SAFETY: all zeros is a valid value of this C struct.
@@ -242,29 +241,27 @@ impl PacketTransmitter {
             cut: Frames::new(if vnet { 0 } else { CALL }, way_longest + 8),
             stamps: None,
             counters,
-            settings,
-        })
+        };
+        Ok((transmitter, settings))
     }
 
     /// Has every frame stamped when it leaves.
-    pub(in crate::port) fn stamp(&mut self, uri: &Uri, wish: StampSource) -> Result<()> {
+    pub(in crate::port) fn stamp(&mut self, uri: &Uri, wish: StampSource) -> Result<PortSetting> {
         let (stamps, setting) = SentStamps::enable(&self.way.fd, uri, wish)?;
         self.stamps = Some(stamps);
-        self.settings.push(setting);
-        Ok(())
+        Ok(setting)
     }
 
     /// Has every frame go into one class of the interface's qdisc, whose frames wait in the socket's buffer: it is made
     /// large enough for the 1000 frames that a common class holds, so that the class drops and counts, not the socket.
-    pub(in crate::port) fn enter(&mut self, uri: &Uri, class: u32) -> Result<()> {
+    pub(in crate::port) fn enter(&mut self, uri: &Uri, class: u32) -> Result<PortSetting> {
         socket::set_int(&self.way.fd, libc::SOL_SOCKET, libc::SO_PRIORITY, class as i32)
             .and_then(|()| socket::set_buffer(&self.way.fd, socket::Direction::Send, QUEUE_BUFFER))
             .map_err(refused(uri, "to send into a queue"))?;
         self.buffer = socket::buffer(&self.way.fd, socket::Direction::Send)
             .map_err(refused(uri, "to tell the socket buffer"))?;
         let name = format!("{:x}:{:x}", class >> 16, class & 0xffff);
-        self.settings.push(setting("queue", "", name, "a class of the interface's qdisc"));
-        Ok(())
+        Ok(setting("queue", "", name, "a class of the interface's qdisc"))
     }
 
     /// Prepares as many frames for one call as surely fit, at least one; stops before one that must be refused.
@@ -518,10 +515,6 @@ impl Transmitter for PacketTransmitter {
 
     fn counters(&mut self) -> TransmitCounters {
         self.counters.clone()
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn longest(&self) -> usize {

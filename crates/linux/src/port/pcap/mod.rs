@@ -39,8 +39,15 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     }
     // A setting that nobody knows must not cost a file, so it is refused before one is made.
     uri.finish()?;
-    let receiver = || Ok(Box::new(receive::PcapReceiver::open(&path, wish)?) as _);
-    let transmitter = || Ok(Box::new(transmit::PcapTransmitter::create(&path, options)?) as _);
+    let receiver = || {
+        let receiver = receive::PcapReceiver::open(&path, wish)?;
+        let settings = receiver.settings();
+        Ok((Box::new(receiver) as _, settings))
+    };
+    let transmitter = || {
+        let (transmitter, settings) = transmit::PcapTransmitter::create(&path, options)?;
+        Ok((Box::new(transmitter) as _, settings))
+    };
     Port::with_ends(uri, wish, receiver, transmitter)
 }
 

@@ -39,7 +39,6 @@ pub(super) struct PcapReceiver {
     section: Section,
     /// What the file says was dropped, for each interface: by the interface, by the system.
     recorded: Vec<(u64, u64)>,
-    settings: Vec<PortSetting>,
     notes: Vec<String>,
 }
 
@@ -61,13 +60,11 @@ impl PcapReceiver {
             any_link: wish.any_link,
             section: Section::default(),
             recorded: vec![],
-            settings: vec![],
             notes: vec![],
         };
         if !receiver.source.is_pipe() {
             receiver.look()?;
         }
-        receiver.describe();
         Ok(receiver)
     }
 
@@ -124,7 +121,6 @@ impl PcapReceiver {
             }
             Item::Interface(_) | Item::Frame(_) | Item::Skipped(_) => {}
         }
-        self.describe();
     }
 
     fn malformed(&mut self, damage: &Damage) {
@@ -243,20 +239,21 @@ impl PcapReceiver {
         }
     }
 
-    /// Writes down what is known of the file.
-    fn describe(&mut self) {
-        self.settings.clear();
+    /// What is known of the file.
+    pub(super) fn settings(&self) -> Vec<PortSetting> {
         let Some(compression) = self.source.compression() else {
-            self.settings.push(setting("format", "", "not known before its first bytes come", ""));
-            return;
+            return vec![setting("format", "", "not known before its first bytes come", "")];
         };
-        self.settings.push(setting("format", "", self.section.format.name(), ""));
-        self.settings.push(setting("compress", "", compression.name(), ""));
+        let mut settings = vec![
+            setting("format", "", self.section.format.name(), ""),
+            setting("compress", "", compression.name(), ""),
+        ];
         for (index, interface) in self.reader.interfaces().iter().enumerate().take(8) {
             let name = if interface.name.is_empty() { index.to_string() } else { interface.name.clone() };
             let effective = format!("{name}: {}, {}", interface.link, interface.resolution);
-            self.settings.push(setting("interface", "", effective, &interface.description));
+            settings.push(setting("interface", "", effective, &interface.description));
         }
+        settings
     }
 
     fn over(&self) -> Option<PortError> {
@@ -314,10 +311,6 @@ impl Receiver for PcapReceiver {
             ],
             ..self.batch.counters.clone()
         }
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn interfaces(&self) -> &[Interface] {

@@ -26,11 +26,10 @@ pub(super) struct PcapTransmitter {
     super_frames: u64,
     /// Where frames are finished that were not.
     room: Vec<u8>,
-    settings: Vec<PortSetting>,
 }
 
 impl PcapTransmitter {
-    pub(super) fn create(path: &str, options: Options) -> Result<PcapTransmitter> {
+    pub(super) fn create(path: &str, options: Options) -> Result<(PcapTransmitter, Vec<PortSetting>)> {
         let resolution = options.resolution;
         let writer = Writer::create(path, options)?;
         let settings = vec![
@@ -38,13 +37,8 @@ impl PcapTransmitter {
             setting("compress", "", writer.compression().name(), ""),
             setting("resolution", "", resolution.to_string(), ""),
         ];
-        Ok(PcapTransmitter {
-            writer,
-            counters: refusing(&[drop::OVERSIZE, drop::TAKEN, drop::MALFORMED]),
-            super_frames: 0,
-            room: vec![],
-            settings,
-        })
+        let counters = refusing(&[drop::OVERSIZE, drop::TAKEN, drop::MALFORMED]);
+        Ok((PcapTransmitter { writer, counters, super_frames: 0, room: vec![] }, settings))
     }
 
     /// Makes sure that the interface of a frame is in the file.
@@ -147,10 +141,6 @@ impl Transmitter for PcapTransmitter {
         counters.copied = self.writer.frames();
         counters.drops.push(PlaceDrop::new("disk", drop::WRITE_FAILED, self.writer.lost()));
         counters
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn longest(&self) -> usize {

@@ -68,7 +68,10 @@ struct Asked {
 pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let asked = take(uri, wish)?;
     uri.finish()?;
-    let transmitter = || Ok(Box::new(transmit::RingTransmitter::open(uri, &asked)?) as _);
+    let transmitter = || {
+        let (transmitter, settings) = transmit::RingTransmitter::open(uri, &asked)?;
+        Ok((Box::new(transmitter) as _, settings))
+    };
     Port::with_ends(uri, wish, || receive::open(uri, wish, &asked), transmitter)
 }
 

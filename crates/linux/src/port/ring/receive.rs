@@ -3,7 +3,7 @@
 use super::super::packet::receiver::SocketReceiver;
 use super::super::packet::shared::{self, refused};
 use super::super::told::setting;
-use super::super::{PortOptions, Receiver, Uri};
+use super::super::{End, PortOptions, Receiver, Uri};
 use super::Asked;
 use super::blocks::Blocks;
 use super::slots::Slots;
@@ -13,7 +13,7 @@ use crate::sys::socket;
 use record::{PortSetting, Problem, Result};
 
 /// Opens the receiving end as asked.
-pub fn open(uri: &Uri, wish: &PortOptions, asked: &Asked) -> Result<Box<dyn Receiver>> {
+pub fn open(uri: &Uri, wish: &PortOptions, asked: &Asked) -> Result<End<dyn Receiver>> {
     let (fd, facts) = shared::socket(uri)?;
     let shape = asked.shape;
     let in_blocks = shape.version == 3;
@@ -53,13 +53,14 @@ pub fn open(uri: &Uri, wish: &PortOptions, asked: &Asked) -> Result<Box<dyn Rece
     let mut settings = tell(asked);
     settings.extend(stamps::enable(&fd, wish.stamps, stamps::StampLocation::Ring));
     settings.extend(shared::listen(&fd, &facts, uri, wish, asked.fanout)?);
-    Ok(if in_blocks {
+    let receiver: Box<dyn Receiver> = if in_blocks {
         let blocks = Blocks::new(map, asked);
-        Box::new(SocketReceiver::new(blocks, fd, &facts, wish, settings))
+        Box::new(SocketReceiver::new(blocks, fd, &facts, wish))
     } else {
         let slots = Slots::new(map, asked).map_err(failed)?;
-        Box::new(SocketReceiver::new(slots, fd, &facts, wish, settings))
-    })
+        Box::new(SocketReceiver::new(slots, fd, &facts, wish))
+    };
+    Ok((receiver, settings))
 }
 
 fn tell(asked: &Asked) -> Vec<PortSetting> {

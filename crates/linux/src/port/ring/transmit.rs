@@ -50,12 +50,11 @@ pub struct RingTransmitter {
     /// Slots behind `head` that are not known to be free again.
     pending: usize,
     completed: u64,
-    settings: Vec<PortSetting>,
 }
 
 impl RingTransmitter {
     /// Opens it as asked.
-    pub fn open(uri: &Uri, asked: &Asked) -> Result<RingTransmitter> {
+    pub fn open(uri: &Uri, asked: &Asked) -> Result<(RingTransmitter, Vec<PortSetting>)> {
         let (way, mut settings) = SendTarget::open(uri, asked.vnet, asked.bypass)?;
         let slot = (START + offload::HEADER + way.longest() + 8).next_power_of_two().max(2048);
         let block = slot.max(64 << 10);
@@ -83,16 +82,9 @@ impl RingTransmitter {
             format!("{count} slots of {slot} B"),
             "one copy for each frame",
         ));
-        let side = PacketTransmitter::open(uri, asked.vnet, asked.bypass, 1)?;
-        Ok(RingTransmitter {
-            ring: SlotRing::new(map, slot),
-            way,
-            side,
-            head: 0,
-            pending: 0,
-            completed: 0,
-            settings,
-        })
+        let (side, _) = PacketTransmitter::open(uri, asked.vnet, asked.bypass, 1)?;
+        let ring = SlotRing::new(map, slot);
+        Ok((RingTransmitter { ring, way, side, head: 0, pending: 0, completed: 0 }, settings))
     }
 
     /// Looks which slots are free again, from the oldest on.
@@ -277,10 +269,6 @@ impl Transmitter for RingTransmitter {
     fn counters(&mut self) -> TransmitCounters {
         self.reap();
         TransmitCounters { completed: Some(self.completed), ..self.side.counters() }
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn longest(&self) -> usize {

@@ -184,17 +184,17 @@ fn assemble(
     let mut receiver = None;
     if let (Some(rings), Some(redirect)) = (parts.inward, redirect) {
         let mut made = receiver_of(rings, asked, wish, parts.socket.clone(), redirect, probe()?);
-        (made.settings, made._promiscuous) = (settings.clone(), promiscuous);
+        made._promiscuous = promiscuous;
         made.refill();
         receiver = Some(Box::new(made) as Box<dyn Receiver>);
     }
     let mut transmitter = None;
     if let Some(rings) = parts.outward {
         let longest = interface.link.mtu + HEADER - 4;
-        let made = transmitter_of(rings, asked, longest, parts.socket, probe()?, settings);
+        let made = transmitter_of(rings, asked, longest, parts.socket, probe()?);
         transmitter = Some(Box::new(made) as Box<dyn Transmitter>);
     }
-    Ok(Port { uri: text.to_owned(), receiver, transmitter })
+    Ok(Port { uri: text.to_owned(), receiver, transmitter, settings })
 }
 
 fn receiver_of(
@@ -216,7 +216,6 @@ fn receiver_of(
         checksums: asked.checksums,
         probe,
         polls: 0,
-        settings: vec![],
         _promiscuous: None,
         socket,
         _redirect: redirect,
@@ -229,7 +228,6 @@ fn transmitter_of(
     longest: u32,
     socket: Arc<Socket>,
     probe: Probe,
-    settings: Vec<PortSetting>,
 ) -> XdpTransmitter {
     XdpTransmitter {
         rings,
@@ -244,7 +242,6 @@ fn transmitter_of(
         wakeup: asked.wakeup,
         probe,
         to_say: None,
-        settings,
         socket,
     }
 }

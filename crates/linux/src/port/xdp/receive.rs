@@ -9,7 +9,7 @@ use crate::port::{FrameDirection, PortError, ReceiveCounters, Receiver, Stamp, S
 use crate::sys::clock;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use record::{PlaceDrop, PortSetting, drop};
+use record::{PlaceDrop, drop};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,7 +50,6 @@ pub struct XdpReceiver {
     pub(super) checksums: Checksums,
     pub(super) probe: Probe,
     pub(super) polls: u32,
-    pub(super) settings: Vec<PortSetting>,
     /// Holds promiscuous mode.
     pub(super) _promiscuous: Option<OwnedFd>,
     pub(super) socket: Arc<Socket>,
@@ -220,10 +219,6 @@ impl Receiver for XdpReceiver {
             ("fill_ring_empty", kernel.rx_fill_ring_empty_descs),
         ];
         counters
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -7,7 +7,7 @@ use crate::port::batch::{Batch, Home, Slot};
 use crate::port::interface::{Health, Probe};
 use crate::port::sending::{Outcome, push_all};
 use crate::port::{Hand, PortError, TransmitCounters, Transmitted, Transmitter};
-use record::{PlaceDrop, PortSetting, drop};
+use record::{PlaceDrop, drop};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::offload::Cut;
@@ -42,7 +42,6 @@ pub struct XdpTransmitter {
     pub(super) probe: Probe,
     /// Found by a system call after frames were dealt with; said by the next call.
     pub(super) to_say: Option<PortError>,
-    pub(super) settings: Vec<PortSetting>,
     pub(super) socket: Arc<Socket>,
 }
 
@@ -284,10 +283,6 @@ impl Transmitter for XdpTransmitter {
         counters.drops.push(PlaceDrop::new("kernel", drop::DRIVER_DROPPED, self.driver_dropped));
         counters.drops.push(PlaceDrop::new("ring", drop::INVALID_FRAME, invalid));
         counters
-    }
-
-    fn settings(&self) -> &[PortSetting] {
-        &self.settings
     }
 
     fn longest(&self) -> usize {

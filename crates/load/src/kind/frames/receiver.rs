@@ -51,7 +51,7 @@ pub fn receiver(setup: &Setup) -> Ready {
         .receiver
         .ok_or_else(|| Problem::input(format!("{name} cannot receive")).help("name a port that can"))?;
     prepared.settings = Settings {
-        port_settings: port.settings().to_vec(),
+        port_settings: opened.settings,
         method: format!("{name}, up to {} frames a call", burst(spec.batch)),
         port: name,
         // The socket receives nothing.

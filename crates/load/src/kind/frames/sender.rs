@@ -61,7 +61,7 @@ pub fn sender(setup: &Setup) -> Ready {
         return Err(Problem::input(format!("frames of {size} bytes do not fit {name}"))
             .help(format!("it takes {most} bytes at most")));
     }
-    let port_settings = transmitter.settings().to_vec();
+    let port_settings = opened.settings;
     prepared.settings = Settings {
         bypasses_qdisc: bypasses_qdisc(&name, &port_settings),
         port_settings,
