@@ -87,7 +87,7 @@ fn lincx_5_counters_of_a_table_survive_changes_and_a_table_mod_is_kept() {
     running.end(2).must();
     assert_eq!(looked_up(&mut client, 0), (2, 2));
     // Eviction, and read back (1.4).
-    let config = flow::openflow::misc::TableConfig::EVICTION;
+    let config = flow::openflow::misc::TableFlags::EVICTION;
     client.must([Body::TableMod(TableMod { table_id: 3, config, ..Default::default() })]);
     let parts = client.question(Request::TableDesc(Empty::default()));
     let mut rows =

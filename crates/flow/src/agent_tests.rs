@@ -427,11 +427,11 @@ fn lincx_5_counters_of_a_table_outlive_its_changes_and_a_table_mod_is_heard() {
     let eviction = TableModProperty::Eviction(Eviction { flags: EvictionFlags::IMPORTANCE });
     world.done(Body::TableMod(TableMod {
         table_id: 0,
-        config: TableConfig::EVICTION,
+        config: TableFlags::EVICTION,
         properties: vec![eviction.clone()],
     }));
     let Reply::TableDesc(tables) = world.question(Request::TableDesc(Empty {})) else { panic!() };
-    assert_eq!(tables[0].config, TableConfig::EVICTION);
+    assert_eq!(tables[0].config, TableFlags::EVICTION);
     assert!(tables[0].properties.contains(&eviction));
 }
 

@@ -17,7 +17,7 @@ use crate::edits::edit;
 use crate::field::{Field, Value};
 use crate::meter::{BandKind, CONTROLLER_METER, raise_drop_precedence};
 use crate::pipeline::{Fragments, Pipeline};
-use crate::port::{PortConfig, PortNo};
+use crate::port::{PortConfig, PortNo, PortState};
 use crate::rule::{PacketInReason, Rule};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -546,7 +546,8 @@ impl<W: StepObserver> Walk<'_, W> {
         let others = self.pipeline.ports.values();
         let others =
             others.filter(|port| port.number != traveller.in_port && !port.config.has(PortConfig::NO_FWD));
-        let others = others.filter(|port| !(flood && port.state.blocked)).map(|port| port.number);
+        let others =
+            others.filter(|port| !(flood && port.state.has(PortState::BLOCKED))).map(|port| port.number);
         for port in others.collect::<Vec<_>>() {
             self.transmit(traveller, port);
         }
@@ -571,7 +572,7 @@ impl<W: StepObserver> Walk<'_, W> {
         };
         if port.config.has(PortConfig::NO_FWD)
             || port.config.has(PortConfig::PORT_DOWN)
-            || port.state.link_down
+            || port.state.has(PortState::LINK_DOWN)
         {
             port.counters.tx_dropped += traveller.frames();
             self.moved(Counter::TxDropped(number), traveller);

@@ -75,17 +75,15 @@ flags! {
         /// Send no packet-in for frames that came in by it.
         NO_PACKET_IN = 64 "no_packet_in",
     }
-}
-
-/// What is known about the link of a port (§7.2.1, `ofp_port_state`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PortState {
-    /// There is no link.
-    pub link_down: bool,
-    /// The port is blocked (spanning tree); the standard's bit, set by the owner of the port.
-    pub blocked: bool,
-    /// Live for fast-failover groups, as far as the port itself knows.
-    pub live: bool,
+    /// What is known about the link of a port (§7.2.1, `ofp_port_state`).
+    pub PortState(u32) {
+        /// There is no link.
+        LINK_DOWN = 1 "link_down",
+        /// The port is blocked (spanning tree); the standard's bit, set by the owner of the port.
+        BLOCKED = 2 "blocked",
+        /// Live for fast-failover groups: said to controllers, found by [`Port::is_live`].
+        LIVE = 4 "live",
+    }
 }
 
 /// What a port counts (§5.8, table 5).
@@ -156,15 +154,16 @@ pub const SPEED_KBPS: u64 = 10_000_000;
 impl Port {
     /// A port that is up, has a link and counted nothing.
     pub fn new(number: PortNo, name: &str, address: [u8; 6]) -> Port {
-        let state = PortState { link_down: false, blocked: false, live: true };
-        let (config, counters) = Default::default();
+        let (config, state, counters) = Default::default();
         let (speed_kbps, queues) = (SPEED_KBPS, BTreeMap::new());
         Port { number, name: name.to_owned(), address, config, state, counters, speed_kbps, queues }
     }
 
     /// Whether a bucket that watches this port may be used (§6.5: up, with a link and not blocked).
     pub fn is_live(&self) -> bool {
-        !self.config.has(PortConfig::PORT_DOWN) && !self.state.link_down && !self.state.blocked
+        !self.config.has(PortConfig::PORT_DOWN)
+            && !self.state.has(PortState::LINK_DOWN)
+            && !self.state.has(PortState::BLOCKED)
     }
 }
 

@@ -33,15 +33,20 @@ flags! {
         /// The one that would go soonest first.
         LIFETIME = 4 "lifetime",
     }
+    /// What a table does beside looking up (1.4, `ofp_table_config`).
+    pub TableFlags(u32) {
+        /// A full table throws a rule out instead of refusing one.
+        EVICTION = 4 "eviction",
+        /// Tell when the table fills up.
+        VACANCY_EVENTS = 8 "vacancy_events",
+    }
 }
 
 /// What a controller may set of a table (1.4 §7.3.4.1; 1.3 has nothing that may be set).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableConfig {
-    /// A full table throws a rule out instead of refusing one.
-    pub eviction: bool,
-    /// Tell when the table fills up.
-    pub vacancy_events: bool,
+    /// What it does beside looking up.
+    pub flags: TableFlags,
     /// By what to evict.
     pub eviction_flags: EvictionFlags,
     /// Per cent of room under which the table reports that it fills up.
@@ -151,7 +156,7 @@ impl Table {
         if self.rules.len() < self.max_rules || self.find(rule).is_some() {
             return Ok(None);
         }
-        if !self.config.eviction {
+        if !self.config.flags.has(TableFlags::EVICTION) {
             // The usual case: a controller that goes on adding costs no walk over the full table for each rule.
             return Err(NoRoom);
         }
@@ -280,7 +285,7 @@ impl Table {
 
     /// Tells when a limit of vacancy was passed; the two events alternate.
     pub fn tell_vacancy(&mut self, events: &mut Vec<Event>) {
-        if !self.config.vacancy_events {
+        if !self.config.flags.has(TableFlags::VACANCY_EVENTS) {
             return;
         }
         let vacancy = self.vacancy();

@@ -13,7 +13,7 @@ use flow::meter::{
 use flow::pipeline::{Config, Fragments, TableMod};
 use flow::port::{Port, PortConfig, PortMod, PortState};
 use flow::rule::{ALL_TABLES, ANY_GROUP, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
-use flow::table::{EvictionFlags, TableConfig};
+use flow::table::{EvictionFlags, TableConfig, TableFlags};
 use flow::{Pipeline, PortNo};
 use proptest::prelude::*;
 
@@ -211,7 +211,7 @@ fn a_full_table_refuses_or_evicts_the_least_important_first() {
         "a replacement needs no room"
     );
     let eviction_flags = EvictionFlags::IMPORTANCE;
-    let config = TableConfig { eviction: true, eviction_flags, ..Default::default() };
+    let config = TableConfig { flags: TableFlags::EVICTION, eviction_flags, ..Default::default() };
     pipeline.table_mod(&TableMod { table: ALL_TABLES, config }).unwrap();
     assert_eq!(pipeline.flow_mod(0, &third(4)), Err(FlowModFailed::TableFull.into()));
     assert_eq!(gone(&pipeline.flow_mod(0, &third(7)).unwrap()), [(2, RemovedReason::Eviction)]);
@@ -225,7 +225,7 @@ fn eviction_by_lifetime_takes_the_rule_that_would_go_first() {
         pipeline.flow_mod(0, &add(0, Rule { hard_timeout, ..rule(number) })).unwrap();
     }
     let eviction_flags = EvictionFlags::LIFETIME;
-    let config = TableConfig { eviction: true, eviction_flags, ..Default::default() };
+    let config = TableConfig { flags: TableFlags::EVICTION, eviction_flags, ..Default::default() };
     pipeline.table_mod(&TableMod { table: 0, config }).unwrap();
     assert_eq!(gone(&pipeline.flow_mod(0, &add(0, rule(4))).unwrap()), [(3, RemovedReason::Eviction)]);
     assert_eq!(gone(&pipeline.flow_mod(0, &add(0, rule(5))).unwrap()), [(2, RemovedReason::Eviction)]);
@@ -235,7 +235,12 @@ fn eviction_by_lifetime_takes_the_rule_that_would_go_first() {
 #[test]
 fn vacancy_events_alternate() {
     let mut pipeline = Pipeline::new(10);
-    let config = TableConfig { vacancy_events: true, vacancy_down: 30, vacancy_up: 60, ..Default::default() };
+    let config = TableConfig {
+        flags: TableFlags::VACANCY_EVENTS,
+        vacancy_down: 30,
+        vacancy_up: 60,
+        ..Default::default()
+    };
     pipeline.table_mod(&TableMod { table: 0, config }).unwrap();
     let mut told = vec![];
     let mut hear = |events: Vec<Event>| {
@@ -327,7 +332,7 @@ fn fast_failover_follows_ports_and_groups_that_live() {
         pipeline.groups().choose(id, 0, &live)
     };
     assert_eq!((chosen(&pipeline, 1), chosen(&pipeline, 2)), (vec![0], vec![0]));
-    let down = PortState { link_down: true, ..Default::default() };
+    let down = PortState::LINK_DOWN;
     assert_eq!(pipeline.set_port_state(PortNo(1), down), [Event::PortChanged { port: PortNo(1) }]);
     assert_eq!(pipeline.set_port_state(PortNo(1), down), []);
     assert_eq!((chosen(&pipeline, 1), chosen(&pipeline, 2)), (vec![1], vec![0]));
@@ -341,7 +346,7 @@ fn fast_failover_follows_ports_and_groups_that_live() {
 fn liveness_of_many_watchers_is_found_at_once() {
     // 16 layers of 1024 buckets that all watch the layer below, whose port is dead: looked at one by one, 1024¹⁶.
     let mut pipeline = switch();
-    pipeline.set_port_state(PortNo(1), PortState { link_down: true, ..Default::default() });
+    pipeline.set_port_state(PortNo(1), PortState::LINK_DOWN);
     let watch = |port, group| Bucket { watch_port: port, watch_group: group, ..Bucket::new(vec![output(2)]) };
     pipeline
         .group_mod(0, &group(1, GroupType::FastFailover, vec![watch(PortNo(1), ANY_GROUP); 1024]))

@@ -10,7 +10,7 @@ use flow::matching::{Match, MatchField};
 use flow::pipeline::TableMod;
 use flow::port::Port;
 use flow::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
-use flow::table::{EvictionFlags, TableConfig};
+use flow::table::{EvictionFlags, TableConfig, TableFlags};
 use flow::{Pipeline, PortNo};
 use proptest::prelude::*;
 
@@ -67,7 +67,7 @@ fn switch(lifetime: bool) -> Pipeline {
     let mut pipeline = Pipeline::new(6);
     (1..4).for_each(|port| pipeline.add_port(Port::new(PortNo(port), "p", [2, 0, 0, 0, 0, port as u8])));
     let eviction_flags = if lifetime { EvictionFlags::LIFETIME } else { EvictionFlags::default() };
-    let config = TableConfig { eviction: true, eviction_flags, ..TableConfig::default() };
+    let config = TableConfig { flags: TableFlags::EVICTION, eviction_flags, ..TableConfig::default() };
     pipeline.table_mod(&TableMod { table: ALL_TABLES, config }).unwrap();
     pipeline
 }

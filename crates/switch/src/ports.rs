@@ -169,7 +169,7 @@ impl Row {
 
 /// The state of a port whose link is up or not.
 fn state(up: bool) -> PortState {
-    PortState { link_down: !up, blocked: false, live: up }
+    if up { PortState::default() } else { PortState::LINK_DOWN }
 }
 
 fn is_up(link: &LinkState) -> bool {

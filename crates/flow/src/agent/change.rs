@@ -10,7 +10,7 @@ use crate::openflow::port::PortMod as WirePortMod;
 use crate::pipeline::{Change, Pipeline, TableMod};
 use crate::port::{PortMod, PortNo};
 use crate::rule::ALL_TABLES;
-use crate::table::{EvictionFlags, TableConfig};
+use crate::table::{EvictionFlags, TableConfig, TableFlags};
 
 impl OpenFlowAgent {
     /// Makes the change of a message, and reports it to all controllers that want to know.
@@ -51,15 +51,11 @@ fn read_port_mod(wish: &WirePortMod) -> Result<PortMod, Error> {
 fn read_table_mod(wish: &misc::TableMod, pipeline: &Pipeline) -> Result<TableMod, Error> {
     let first = if wish.table_id == ALL_TABLES { 0 } else { wish.table_id };
     let old = pipeline.table(first).ok_or(TableModFailed::BadTable)?.config;
-    let known = misc::TableConfig::ALL.0 | 3;
+    let known = TableFlags::ALL.0 | 3;
     if wish.config.0 & !known != 0 {
         return Err(TableModFailed::BadConfig.into());
     }
-    let mut config = TableConfig {
-        eviction: wish.config.has(misc::TableConfig::EVICTION),
-        vacancy_events: wish.config.has(misc::TableConfig::VACANCY_EVENTS),
-        ..old
-    };
+    let mut config = TableConfig { flags: TableFlags(wish.config.0 & TableFlags::ALL.0), ..old };
     for property in &wish.properties {
         match property {
             TableModProperty::Eviction(eviction) => {

@@ -352,10 +352,7 @@ fn meter_features() -> wire_group::MeterFeatures {
 
 /// The port as the wire has it.
 pub(super) fn write_port(port: &Port) -> wire_port::Port {
-    let bit = |set: bool, bit: u32| if set { bit } else { 0 };
-    let state = bit(port.state.link_down, PortState::LINK_DOWN.0)
-        | bit(port.state.blocked, PortState::BLOCKED.0)
-        | bit(port.is_live(), PortState::LIVE.0);
+    let state = if port.is_live() { port.state.with(PortState::LIVE) } else { port.state };
     let curr_speed = u32::try_from(port.speed_kbps).unwrap_or(u32::MAX);
     let rate = match port.speed_kbps {
         10_000 => PortFeatures::FD_10MB,
@@ -373,15 +370,9 @@ pub(super) fn write_port(port: &Port) -> wire_port::Port {
         hw_addr: HardwareAddress(port.address),
         name: Name::new(&port.name),
         config: port.config,
-        state: PortState(state),
+        state,
         properties: vec![wire_port::PortProperty::Ethernet(ethernet)],
     }
-}
-
-fn table_config(table: &Table) -> wire::TableConfig {
-    let bit = |set: bool, flag: wire::TableConfig| if set { flag } else { wire::TableConfig::default() };
-    bit(table.config.eviction, wire::TableConfig::EVICTION)
-        .with(bit(table.config.vacancy_events, wire::TableConfig::VACANCY_EVENTS))
 }
 
 /// A table as 1.4 describes it.
@@ -389,7 +380,7 @@ pub(super) fn table_desc(table: &Table) -> wire::TableDesc {
     let (vacancy_down, vacancy_up) = (table.config.vacancy_down, table.config.vacancy_up);
     wire::TableDesc {
         table_id: table.number,
-        config: table_config(table),
+        config: table.config.flags,
         properties: vec![
             TableModProperty::Eviction(wire::Eviction { flags: table.config.eviction_flags }),
             TableModProperty::Vacancy(wire::Vacancy { vacancy_down, vacancy_up, vacancy: table.vacancy() }),
@@ -416,7 +407,7 @@ fn table_features(version: Version, table: &Table) -> wire::TableFeatures {
         name: Name::new(&table.name),
         metadata_match: Hex(u64::MAX),
         metadata_write: Hex(u64::MAX),
-        config: if version == Version::V14 { wire::TableConfig::ALL } else { wire::TableConfig::default() },
+        config: if version == Version::V14 { wire::TableFlags::ALL } else { wire::TableFlags::default() },
         max_entries: table.max_rules.min(u32::MAX as usize) as u32,
         properties: vec![
             TableProperty::Instructions(ids(&instructions)),

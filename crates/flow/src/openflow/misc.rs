@@ -13,9 +13,9 @@ use super::tree::Tree;
 use crate::error::{HelloFailed, TableFeaturesFailed};
 use crate::flags::flags;
 
-pub use crate::table::EvictionFlags;
+pub use crate::table::{EvictionFlags, TableFlags};
 
-flag_sets! { Capabilities, ConfigFlags, TableConfig, BundleFlags, EvictionFlags }
+flag_sets! { Capabilities, ConfigFlags, TableFlags, BundleFlags, EvictionFlags }
 
 /// An element of a hello (1.3.5 section 7.5.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,8 +173,6 @@ flags! {
     }
     /// What happens to fragments of IP.
     pub ConfigFlags(u16) { FRAG_DROP = 1 "frag_drop", FRAG_REASM = 2 "frag_reasm" }
-    /// What a table does when it is full, or nearly (1.4).
-    pub TableConfig(u32) { EVICTION = 4 "eviction", VACANCY_EVENTS = 8 "vacancy_events" }
     /// How a bundle is applied (1.4).
     pub BundleFlags(u16) { ATOMIC = 1 "atomic", ORDERED = 2 "ordered" }
 }
@@ -241,7 +239,7 @@ layout! {
         table_id: u8;
         _ 3;
         /// The new bits; in 1.3 all of them are deprecated.
-        config: TableConfig;
+        config: TableFlags;
         /// Details.
         properties: Vec<TableModProperty>;
     } in 1.3 {
@@ -254,7 +252,7 @@ layout! {
         table_id: u8;
         _ 1;
         /// Its bits.
-        config: TableConfig;
+        config: TableFlags;
         /// Details.
         properties: Vec<TableModProperty>;
     }
@@ -306,7 +304,7 @@ layout! {
         /// Metadata bits that it writes.
         metadata_write: Hex<u64>;
         /// Its bits.
-        config: TableConfig;
+        config: TableFlags;
         /// Rules at most.
         max_entries: u32;
         /// Lists of what it can do.

@@ -10,7 +10,7 @@ use super::oxm::{ExperimenterKind, OnlyExperimenter};
 use crate::error::BadRequest;
 use crate::flags::flags;
 
-pub use crate::port::PortConfig;
+pub use crate::port::{PortConfig, PortState};
 
 flag_sets! { PortState, PortFeatures, PortConfig }
 
@@ -20,8 +20,6 @@ codes! {
 }
 
 flags! {
-    /// What a port is.
-    pub PortState(u32) { LINK_DOWN = 1 "link_down", BLOCKED = 2 "blocked", LIVE = 4 "live" }
     /// Speeds and kinds of an Ethernet port.
     pub PortFeatures(u32) {
         HD_10MB = 1 "10mb_hd", FD_10MB = 2 "10mb_fd", HD_100MB = 4 "100mb_hd", FD_100MB = 8 "100mb_fd", HD_1GB = 16 "1gb_hd", FD_1GB = 32 "1gb_fd",

@@ -32,7 +32,7 @@ use flow::interpret;
 use flow::interpret::{Counter, InputFrame, OutputFrame, PacketIn, Step, StepObserver, Verdict};
 use flow::meter::{MeterMod, MeterModCommand};
 use flow::pipeline::{Fragments, Pipeline};
-use flow::port::{Port, PortConfig, PortNo};
+use flow::port::{Port, PortConfig, PortNo, PortState};
 use flow::rule::{FlowMod, FlowModCommand};
 use flow::text::{self, Piece, TextError};
 use record::line::lines;
@@ -217,9 +217,9 @@ impl Case {
         let port = self.pipeline.ports.get_mut(&number).ok_or("no such port")?;
         for word in words {
             match word {
-                "link_down" => port.state.link_down = true,
-                "link_up" => port.state.link_down = false,
-                "blocked" => port.state.blocked = true,
+                "link_down" => port.state = port.state.with(PortState::LINK_DOWN),
+                "link_up" => port.state.0 &= !PortState::LINK_DOWN.0,
+                "blocked" => port.state = port.state.with(PortState::BLOCKED),
                 "port_down" => port.config = port.config.with(PortConfig::PORT_DOWN),
                 "no_recv" => port.config = port.config.with(PortConfig::NO_RECV),
                 "no_fwd" => port.config = port.config.with(PortConfig::NO_FWD),
