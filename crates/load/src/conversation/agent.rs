@@ -5,8 +5,8 @@
 
 use super::link::{ByteStream, Wire, hello};
 use crate::kind;
-use crate::protocol::agent::{Action, Agent, Event};
-use crate::protocol::message::{Numbered, Prepared, Reply, Request};
+use crate::protocol::agent::{Agent, TestRunner};
+use crate::protocol::message::{Numbered, Prepared, Request};
 use crate::protocol::setup::{EndRole, Setup};
 use crate::traffic::end::{self, End};
 use linux::sys::{clock, socket};
@@ -118,16 +118,57 @@ impl Drop for Finish {
     }
 }
 
-/// One control connection.
-struct Conversation {
-    wire: Wire,
+/// Runs the tests of one control connection.
+struct Runner {
     peer: String,
-    machine: Agent,
     /// Ends of a pair: the traffic thread writes, the conversation reads.
     done: (UnixStream, UnixStream),
     test: Option<Test>,
     turns: TestLock,
-    last_id: u64,
+}
+
+impl TestRunner for Runner {
+    fn clock_ns(&self) -> u64 {
+        clock::monotonic_ns()
+    }
+
+    fn prepare(&mut self, setup: Setup) -> Result<Prepared> {
+        let (test, prepared) = Test::prepare(setup, self.turns.take(&self.peer)?, &self.done.0)?;
+        self.test = Some(test);
+        Ok(prepared)
+    }
+
+    fn warm_up(&mut self) -> bool {
+        let end = self.test.as_mut().and_then(|test| test.end.as_mut());
+        end.is_some_and(|end| end.warm_up())
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.test.as_mut().map_or(Ok(()), |test| test.start(&self.done.0))
+    }
+
+    fn stop(&mut self) -> Result<Box<EndReport>> {
+        self.test.as_mut().ok_or_else(|| Problem::input("no test is prepared"))?.stop()
+    }
+
+    fn close(&mut self) {
+        self.test = None;
+        while self.done.1.read(&mut [0; 64]).is_ok_and(|many| many > 0) {}
+    }
+}
+
+/// What the conversation waits for.
+enum Event {
+    Request(Numbered<Request>),
+    Finished,
+    Tick,
+}
+
+/// One control connection.
+struct Conversation {
+    wire: Wire,
+    machine: Agent,
+    runner: Runner,
     /// The number of the start request, whose reply comes later.
     start_id: u64,
 }
@@ -144,39 +185,36 @@ pub fn serve_in_turn(stream: impl ByteStream + 'static, peer: &str, turns: &Test
     let cannot = |error: io::Error| Problem::host(format!("cannot serve {peer}: {error}"));
     let done = UnixStream::pair().map_err(cannot)?;
     done.1.set_nonblocking(true).map_err(cannot)?;
-    let mut conversation = Conversation {
-        wire: Wire::new(stream),
-        peer: peer.to_owned(),
-        machine: Agent::new(hello(), clock::monotonic_ns()),
-        done,
-        test: None,
-        turns: turns.clone(),
-        last_id: 0,
-        start_id: 0,
-    };
-    conversation.run()
+    let runner = Runner { peer: peer.to_owned(), done, test: None, turns: turns.clone() };
+    let machine = Agent::new(hello(), clock::monotonic_ns());
+    Conversation { wire: Wire::new(stream), machine, runner, start_id: 0 }.run()
 }
 
 impl Conversation {
     fn run(&mut self) -> Result<()> {
-        while !self.machine.is_over() {
+        loop {
             let event = match self.wait() {
                 Ok(event) => event,
                 // A peer that leaves between two tests has simply finished.
-                Err(_) if self.test.is_none() && !self.wire.decoder.is_waiting() => return Ok(()),
-                Err(why) => return Err(Problem::input(format!("{} {why}", self.peer))),
+                Err(_) if self.runner.test.is_none() && !self.wire.decoder.is_waiting() => return Ok(()),
+                Err(why) => return Err(self.problem(&why)),
             };
-            self.handle(event)?;
+            self.handle(event).map_err(|why| self.problem(&why))?;
+            if let Some(why) = self.machine.ended() {
+                return Err(self.problem(why));
+            }
         }
-        Ok(())
+    }
+
+    fn problem(&self, why: &str) -> Problem {
+        Problem::input(format!("{} {why}", self.runner.peer))
     }
 
     /// Waits for the next thing to happen.
     fn wait(&mut self) -> Result<Event, String> {
         loop {
             if let Some(request) = self.wire.next::<Numbered<Request>>()? {
-                self.last_id = request.id;
-                return Ok(Event::Request(request.body));
+                return Ok(Event::Request(request));
             }
             let now = clock::monotonic_ns();
             let mut left = self.machine.deadline_ns().saturating_sub(now);
@@ -186,62 +224,32 @@ impl Conversation {
             if self.wire.decoder.is_waiting() {
                 left = left.min(1_000_000_000);
             }
-            let fds = [self.wire.stream.as_fd(), self.done.1.as_fd()];
+            let fds = [self.wire.stream.as_fd(), self.runner.done.1.as_fd()];
             let ready = socket::wait_readable(fds, Some(Duration::from_nanos(left))).unwrap_or_default();
             // A word of the controller comes first: it may have given the test up.
             if ready[0] {
                 self.wire.read()?;
-            } else if ready[1] && self.done.1.read(&mut [0; 64]).is_ok() {
+            } else if ready[1] && self.runner.done.1.read(&mut [0; 64]).is_ok() {
                 return Ok(Event::Finished);
             }
         }
     }
 
-    fn handle(&mut self, event: Event) -> Result<()> {
-        let mut events = vec![event];
-        while let Some(event) = events.pop() {
-            let is_finish = matches!(event, Event::Finished);
-            for action in self.machine.handle(clock::monotonic_ns(), event) {
-                match action {
-                    Action::Reply(reply) => {
-                        let id = if is_finish { self.start_id } else { self.last_id };
-                        self.reply(id, reply)?;
-                    }
-                    Action::Clock => self.reply(self.last_id, Reply::Clock(clock::monotonic_ns()))?,
-                    Action::Prepare(setup) => events.push(Event::Prepared(self.prepare(*setup))),
-                    Action::WarmUp => {
-                        let end = self.test.as_mut().and_then(|test| test.end.as_mut());
-                        events.push(Event::Warm(end.is_some_and(|end| end.warm_up())));
-                    }
-                    Action::Start => {
-                        self.start_id = self.last_id;
-                        if let Some(Err(problem)) = self.test.as_mut().map(|test| test.start(&self.done.0)) {
-                            events.push(Event::Report(Err(problem)));
-                        }
-                    }
-                    Action::Stop => {
-                        let nothing = || Err(Problem::input("no test is prepared"));
-                        events.push(Event::Report(self.test.as_mut().map_or_else(nothing, Test::stop)));
-                    }
-                    Action::Close => {
-                        self.test = None;
-                        while self.done.1.read(&mut [0; 64]).is_ok_and(|many| many > 0) {}
-                    }
-                    Action::HangUp(why) => return Err(Problem::input(format!("{} {why}", self.peer))),
-                }
+    fn handle(&mut self, event: Event) -> Result<(), String> {
+        let (id, reply) = match event {
+            Event::Request(Numbered { id, body }) => (id, self.machine.request(body, &mut self.runner)),
+            Event::Finished => (self.start_id, self.machine.finished(&self.runner)),
+            Event::Tick => {
+                self.machine.tick(&mut self.runner);
+                return Ok(());
+            }
+        };
+        match reply {
+            Some(body) => self.wire.send(&Numbered { id, body }),
+            None => {
+                self.start_id = id;
+                Ok(())
             }
         }
-        Ok(())
-    }
-
-    fn prepare(&mut self, setup: Setup) -> Result<Prepared> {
-        let (test, prepared) = Test::prepare(setup, self.turns.take(&self.peer)?, &self.done.0)?;
-        self.test = Some(test);
-        Ok(prepared)
-    }
-
-    fn reply(&mut self, id: u64, body: Reply) -> Result<()> {
-        let sent = self.wire.send(&Numbered { id, body });
-        sent.map_err(|why| Problem::input(format!("{} {why}", self.peer)))
     }
 }

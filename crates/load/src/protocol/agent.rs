@@ -1,11 +1,11 @@
 //! The agent's side of the conversation: which request is right when, and what to do for it.
 //!
-//! The machine does nothing itself. Whoever drives it does what [`Action`]s say and tells it what came of it.
+//! The machine opens no socket itself: what a request asks for, a [`TestRunner`] does.
 
 use super::message::{Hello, PROTOCOL, Prepared, ProblemMessage, Reply, Request, name};
 use super::setup::{EndRole, Setup, longest_ns};
-use record::Problem;
 use record::traffic::EndReport;
+use record::{Problem, Result};
 
 /// A new connection must say hello within so long, in nanoseconds.
 const HELLO_NS: u64 = 10_000_000_000;
@@ -25,45 +25,31 @@ enum State {
     Sending,
     Sent,
     Stopped,
-    Over,
 }
 
-/// What happened.
-#[derive(Debug)]
-pub enum Event {
-    /// A request came.
-    Request(Request),
-    /// The sockets are open, or could not be opened.
-    Prepared(Result<Prepared, Problem>),
-    /// The probes are done.
-    Warm(bool),
-    /// Everything is sent.
-    Finished,
-    /// The traffic ended, and what it was.
-    Report(Result<Box<EndReport>, Problem>),
-    /// Time passed.
-    Tick,
-}
-
-/// What to do.
-#[derive(Debug)]
-pub enum Action {
-    /// Send this to the controller, as the reply to its last request.
-    Reply(Reply),
-    /// Tell the time: reply with the clock.
-    Clock,
-    /// Open the sockets; a receiver starts to receive at once.
-    Prepare(Box<Setup>),
-    /// Send probes.
-    WarmUp,
-    /// Send, in the background.
-    Start,
-    /// End what runs and report it; keep the sockets.
-    Stop,
-    /// End what runs, close the sockets.
-    Close,
-    /// Close the connection, and why.
-    HangUp(String),
+/// Does what requests ask for: opens, runs and closes one end of a test.
+pub trait TestRunner {
+    /// The clock of this host.
+    fn clock_ns(&self) -> u64;
+    /// Opens the sockets; a receiver starts to receive at once.
+    ///
+    /// # Errors
+    /// The sockets could not be opened.
+    fn prepare(&mut self, setup: Setup) -> Result<Prepared>;
+    /// Sends probes; true when the path answered.
+    fn warm_up(&mut self) -> bool;
+    /// Sends, in the background.
+    ///
+    /// # Errors
+    /// Nothing can be sent.
+    fn start(&mut self) -> Result<()>;
+    /// Ends what runs and reports it; keeps the sockets.
+    ///
+    /// # Errors
+    /// Nothing ran.
+    fn stop(&mut self) -> Result<Box<EndReport>>;
+    /// Ends what runs, closes the sockets.
+    fn close(&mut self);
 }
 
 /// The state machine.
@@ -73,120 +59,108 @@ pub struct Agent {
     hello: Hello,
     deadline_ns: u64,
     test_ns: u64,
+    ended: Option<String>,
 }
 
 impl Agent {
     /// A connection that begins at `now_ns`; `hello` is what this agent says of itself.
     pub fn new(hello: Hello, now_ns: u64) -> Self {
-        Agent { state: State::New, hello, deadline_ns: now_ns.saturating_add(HELLO_NS), test_ns: 0 }
+        let deadline_ns = now_ns.saturating_add(HELLO_NS);
+        Agent { state: State::New, hello, deadline_ns, test_ns: 0, ended: None }
     }
 
-    /// When to come back with [`Event::Tick`] if nothing else happens.
+    /// When to come back with [`Agent::tick`] if nothing else happens.
     pub fn deadline_ns(&self) -> u64 {
         self.deadline_ns
     }
 
-    /// True when the connection is to be closed.
-    pub fn is_over(&self) -> bool {
-        self.state == State::Over
+    /// Why the connection is to be closed, if so.
+    pub fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
     }
 
-    /// Takes what happened, says what to do.
-    pub fn handle(&mut self, now_ns: u64, event: Event) -> Vec<Action> {
-        if self.state == State::Over {
-            return Vec::new();
+    /// Time passed: a controller that was silent for too long is given up.
+    pub fn tick(&mut self, runner: &mut impl TestRunner) {
+        if runner.clock_ns() >= self.deadline_ns {
+            runner.close();
+            let why = match self.state {
+                State::New => "did not say hello in time",
+                State::Idle => "asked for nothing for an hour",
+                _ => "fell silent in the middle of a test",
+            };
+            self.ended = Some(why.to_owned());
         }
-        let actions = match event {
-            Event::Tick if now_ns >= self.deadline_ns => return self.give_up(),
-            Event::Tick => return Vec::new(),
-            Event::Request(request) => self.request(request),
-            Event::Prepared(result) => self.prepared(result),
-            Event::Warm(reachable) => vec![Action::Reply(Reply::Warm(reachable))],
-            Event::Finished if self.state == State::Sending => {
-                self.state = State::Sent;
-                vec![Action::Reply(Reply::Finished)]
-            }
-            Event::Finished => Vec::new(),
-            Event::Report(Ok(report)) => vec![Action::Reply(Reply::Report(report))],
-            Event::Report(Err(problem)) => vec![Action::Reply(failed(&problem))],
-        };
+    }
+
+    /// Everything is sent: the reply to the request to start.
+    pub fn finished(&mut self, runner: &impl TestRunner) -> Option<Reply> {
+        let was_sending = self.state == State::Sending;
+        self.state = if was_sending { State::Sent } else { self.state };
+        self.wait_anew(runner.clock_ns());
+        was_sending.then_some(Reply::Finished)
+    }
+
+    /// Does what a request asks for; its reply, none when that comes later (see [`Agent::finished`]).
+    pub fn request(&mut self, request: Request, runner: &mut impl TestRunner) -> Option<Reply> {
+        let reply = self.answer(request, runner);
+        self.wait_anew(runner.clock_ns());
+        reply.unwrap_or_else(|problem| Some(Reply::Failed(ProblemMessage::from(&problem))))
+    }
+
+    fn wait_anew(&mut self, now_ns: u64) {
         let patience = match self.state {
             State::New => HELLO_NS,
-            State::Idle | State::Over => IDLE_NS,
+            State::Idle => IDLE_NS,
             _ => self.test_ns.saturating_add(TEST_NS),
         };
         self.deadline_ns = now_ns.saturating_add(patience);
-        actions
     }
 
-    fn give_up(&mut self) -> Vec<Action> {
-        let why = match self.state {
-            State::New => "did not say hello in time",
-            State::Idle => "asked for nothing for an hour",
-            _ => "fell silent in the middle of a test",
-        };
-        self.state = State::Over;
-        vec![Action::Close, Action::HangUp(why.to_owned())]
-    }
-
-    fn prepared(&mut self, result: Result<Prepared, Problem>) -> Vec<Action> {
-        match result {
-            Ok(prepared) => vec![Action::Reply(Reply::Prepared(Box::new(prepared)))],
-            Err(problem) => {
-                self.state = State::Idle;
-                vec![Action::Close, Action::Reply(failed(&problem))]
-            }
-        }
-    }
-
-    fn request(&mut self, request: Request) -> Vec<Action> {
-        match (self.state, request) {
+    fn answer(&mut self, request: Request, runner: &mut impl TestRunner) -> Result<Option<Reply>> {
+        Ok(Some(match (self.state, request) {
             (State::New, Request::Hello(hello)) => self.greet(&hello),
             (State::New, _) => {
-                self.state = State::Over;
-                let problem = Problem::input("the first message must be a hello");
-                vec![Action::Reply(failed(&problem)), Action::HangUp("did not say hello".to_owned())]
+                self.ended = Some("did not say hello".to_owned());
+                return Err(Problem::input("the first message must be a hello"));
             }
-            (_, Request::Clock) => vec![Action::Clock],
+            (_, Request::Clock) => Reply::Clock(runner.clock_ns()),
             (State::Idle, Request::Prepare(setup)) => {
-                self.state = State::Ready(setup.role);
-                self.test_ns = longest_ns(&setup.spec);
-                vec![Action::Prepare(setup)]
+                let (role, test_ns) = (setup.role, longest_ns(&setup.spec));
+                let prepared = runner.prepare(*setup).inspect_err(|_| runner.close())?;
+                (self.state, self.test_ns) = (State::Ready(role), test_ns);
+                Reply::Prepared(Box::new(prepared))
             }
-            (State::Ready(EndRole::Sender), Request::WarmUp) => vec![Action::WarmUp],
+            (State::Ready(EndRole::Sender), Request::WarmUp) => Reply::Warm(runner.warm_up()),
             (State::Ready(EndRole::Sender), Request::Start) => {
                 self.state = State::Sending;
-                vec![Action::Start]
+                runner.start()?;
+                return Ok(None);
             }
             (State::Ready(EndRole::Receiver) | State::Sending | State::Sent, Request::Stop) => {
                 self.state = State::Stopped;
-                vec![Action::Stop]
+                Reply::Report(runner.stop()?)
             }
             (_, Request::Close) => {
                 self.state = State::Idle;
-                vec![Action::Close, Action::Reply(Reply::Closed)]
+                runner.close();
+                Reply::Closed
             }
             (state, request) => {
                 let what = format!("'{}' is not possible now ({})", name(&request), describe(state));
-                vec![Action::Reply(failed(&Problem::input(what)))]
+                return Err(Problem::input(what));
             }
-        }
+        }))
     }
 
-    fn greet(&mut self, peer: &Hello) -> Vec<Action> {
+    /// A peer of another version is told who speaks here, not only that it is refused: it can say more to its person.
+    fn greet(&mut self, peer: &Hello) -> Reply {
         if peer.protocol == PROTOCOL {
             self.state = State::Idle;
-            return vec![Action::Reply(Reply::Hello(self.hello.clone()))];
+        } else {
+            self.ended = Some(format!("speaks version {} of the protocol, not {PROTOCOL}", peer.protocol));
         }
-        // The peer is told who speaks here, not only that it is refused: it can say more to its person.
-        self.state = State::Over;
-        let why = format!("speaks version {} of the protocol, not {PROTOCOL}", peer.protocol);
-        vec![Action::Reply(Reply::Hello(self.hello.clone())), Action::HangUp(why)]
+        Reply::Hello(self.hello.clone())
     }
-}
-
-fn failed(problem: &Problem) -> Reply {
-    Reply::Failed(ProblemMessage::from(problem))
 }
 
 fn describe(state: State) -> &'static str {
@@ -198,7 +172,6 @@ fn describe(state: State) -> &'static str {
         State::Sending => "a sender is sending",
         State::Sent => "a sender is done",
         State::Stopped => "the test is stopped",
-        State::Over => "the connection is over",
     }
 }
 
@@ -225,67 +198,102 @@ mod tests {
         })
     }
 
+    /// Counts what is open, and fails where it is told to.
+    #[derive(Default)]
+    struct Runner {
+        now: u64,
+        is_open: bool,
+        fails: bool,
+    }
+
+    impl Runner {
+        fn outcome<T: Default>(&self) -> Result<T> {
+            if self.fails { Err(Problem::host("no")) } else { Ok(T::default()) }
+        }
+    }
+
+    impl TestRunner for Runner {
+        fn clock_ns(&self) -> u64 {
+            self.now
+        }
+        fn prepare(&mut self, _: Setup) -> Result<Prepared> {
+            assert!(!self.is_open, "a test is opened only after the one before was closed");
+            self.is_open = true;
+            self.outcome()
+        }
+        fn warm_up(&mut self) -> bool {
+            assert!(self.is_open);
+            true
+        }
+        fn start(&mut self) -> Result<()> {
+            assert!(self.is_open);
+            self.outcome()
+        }
+        fn stop(&mut self) -> Result<Box<EndReport>> {
+            assert!(self.is_open);
+            self.outcome()
+        }
+        fn close(&mut self) {
+            self.is_open = false;
+        }
+    }
+
     #[test]
     fn another_version_is_told_who_speaks_and_hung_up_on() {
         let mut agent = Agent::new(hello(PROTOCOL), 0);
-        let actions = agent.handle(0, Event::Request(Request::Hello(hello(7))));
-        assert!(matches!(&actions[0], Action::Reply(Reply::Hello(own)) if own.protocol == PROTOCOL));
-        assert!(matches!(&actions[1], Action::HangUp(why) if why.contains("version 7")));
-        assert!(agent.is_over());
+        let reply = agent.request(Request::Hello(hello(7)), &mut Runner::default());
+        assert!(matches!(reply, Some(Reply::Hello(own)) if own.protocol == PROTOCOL));
+        assert!(agent.ended().is_some_and(|why| why.contains("version 7")));
     }
 
     #[test]
     fn a_silent_controller_is_given_up() {
         let mut agent = Agent::new(hello(PROTOCOL), 0);
-        assert!(agent.handle(HELLO_NS - 1, Event::Tick).is_empty());
-        assert!(matches!(&agent.handle(HELLO_NS, Event::Tick)[..], [Action::Close, Action::HangUp(_)]));
+        let mut runner = Runner { now: HELLO_NS - 1, is_open: true, fails: false };
+        agent.tick(&mut runner);
+        assert_eq!((agent.ended(), runner.is_open), (None, true));
+        runner.now = HELLO_NS;
+        agent.tick(&mut runner);
+        assert!(agent.ended().is_some() && !runner.is_open);
     }
 
-    fn events() -> impl Strategy<Value = Vec<(u8, u64)>> {
-        prop::collection::vec((0u8..18, 0u64..TEST_NS * 2), 0..40)
+    fn events() -> impl Strategy<Value = Vec<(u8, bool, u64)>> {
+        prop::collection::vec((0u8..13, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
     }
 
-    fn event(kind: u8) -> Event {
-        match kind {
-            0 => Event::Request(Request::Hello(hello(PROTOCOL))),
-            1 => Event::Request(Request::Hello(hello(9))),
-            2 => Event::Request(Request::Clock),
-            3 => Event::Request(Request::Prepare(setup(EndRole::Sender))),
-            4 => Event::Request(Request::Prepare(setup(EndRole::Receiver))),
-            5 => Event::Request(Request::WarmUp),
-            6 => Event::Request(Request::Start),
-            7 => Event::Request(Request::Stop),
-            8 => Event::Request(Request::Close),
-            9 => Event::Prepared(Ok(Prepared::default())),
-            10 => Event::Prepared(Err(Problem::host("no"))),
-            11 => Event::Warm(true),
-            12 => Event::Finished,
-            13 => Event::Report(Ok(Box::default())),
-            14 => Event::Report(Err(Problem::host("no"))),
-            _ => Event::Tick,
-        }
+    fn request(kind: u8) -> Option<Request> {
+        Some(match kind {
+            0 => Request::Hello(hello(PROTOCOL)),
+            1 => Request::Hello(hello(9)),
+            2 => Request::Clock,
+            3 => Request::Prepare(setup(EndRole::Sender)),
+            4 => Request::Prepare(setup(EndRole::Receiver)),
+            5 => Request::WarmUp,
+            6 => Request::Start,
+            7 => Request::Stop,
+            8 => Request::Close,
+            _ => return None,
+        })
     }
 
     proptest! {
-        /// Whatever comes in whatever order: no panic, at most one reply per event, nothing after the end, and a test
-        /// is opened only after the one before was closed.
+        /// Whatever comes in whatever order: no panic, a reply to every request but one to start, and a test is opened only
+        /// after the one before was closed.
         #[test]
         fn any_order_of_events_is_survived(events in events()) {
-            let (mut agent, mut now, mut open) = (Agent::new(hello(PROTOCOL), 0), 0, false);
-            for (kind, after) in events {
-                now += after;
-                let was_over = agent.is_over();
-                let actions = agent.handle(now, event(kind));
-                prop_assert!(!was_over || actions.is_empty());
-                let replies = actions.iter().filter(|a| matches!(a, Action::Reply(_) | Action::Clock)).count();
-                prop_assert!(replies <= 1);
-                for action in &actions {
-                    match action {
-                        Action::Prepare(_) => { prop_assert!(!open); open = true; }
-                        Action::Close => open = false,
-                        Action::Start | Action::WarmUp | Action::Stop => prop_assert!(open),
-                        _ => {}
+            let (mut agent, mut runner) = (Agent::new(hello(PROTOCOL), 0), Runner::default());
+            for (kind, fails, after) in events {
+                (runner.now, runner.fails) = (runner.now + after, fails);
+                match request(kind) {
+                    Some(request) => {
+                        let replies = agent.request(request, &mut runner).is_some();
+                        prop_assert!(replies || kind == 6);
                     }
+                    None if kind == 9 => drop(agent.finished(&runner)),
+                    None => agent.tick(&mut runner),
+                }
+                if agent.ended().is_some() {
+                    break;
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! A controller and two agents that talk through memory, on a clock that the test moves: every step of a test, and
 //! every way in which a peer can be lost at every step.
 
-use super::agent::{self, Agent};
+use super::agent::{Agent, TestRunner};
 use super::controller::{self, Controller, Look};
 use super::message::{Hello, PROTOCOL, Prepared, Reply, Request, name};
-use super::setup::{ClockRelation, EndRole, Outcome};
+use super::setup::{ClockRelation, EndRole, Outcome, Setup};
 use proptest::prelude::*;
 use record::spec::{TestSpec, TrafficKind};
 use record::traffic::EndReport;
@@ -24,6 +24,36 @@ enum Fault {
     Fails,
 }
 
+/// The end of a test of one agent.
+#[derive(Default)]
+struct Runner {
+    number: u16,
+    now: u64,
+    is_open: bool,
+}
+
+impl TestRunner for Runner {
+    fn clock_ns(&self) -> u64 {
+        self.now
+    }
+    fn prepare(&mut self, _: Setup) -> Result<Prepared, Problem> {
+        self.is_open = true;
+        Ok(Prepared { ports: vec![1000 + self.number], ..Prepared::default() })
+    }
+    fn warm_up(&mut self) -> bool {
+        true
+    }
+    fn start(&mut self) -> Result<(), Problem> {
+        Ok(())
+    }
+    fn stop(&mut self) -> Result<Box<EndReport>, Problem> {
+        Ok(Box::new(EndReport { sent: 10 + u64::from(self.number), ..EndReport::default() }))
+    }
+    fn close(&mut self) {
+        self.is_open = false;
+    }
+}
+
 struct Pair {
     now: u64,
     controller: Controller,
@@ -32,7 +62,7 @@ struct Pair {
     looks: Vec<Look>,
     /// Requests that each agent had, by name.
     asked: [Vec<String>; 2],
-    open: [bool; 2],
+    runners: [Runner; 2],
     ended: Option<Result<Outcome, Problem>>,
 }
 
@@ -40,8 +70,9 @@ impl Pair {
     fn new(kind: TrafficKind) -> Self {
         let hello = || Hello { protocol: PROTOCOL, version: "t".into(), boot_id: String::new() };
         let mut agents = [Agent::new(hello(), 0), Agent::new(hello(), 0)];
-        for agent in &mut agents {
-            agent.handle(0, agent::Event::Request(Request::Hello(hello())));
+        let mut runners = [Runner::default(), Runner { number: 1, ..Runner::default() }];
+        for (agent, runner) in agents.iter_mut().zip(&mut runners) {
+            agent.request(Request::Hello(hello()), runner);
         }
         let spec = TestSpec { kind, ..TestSpec::default() };
         let names = ["a".to_owned(), "b".to_owned()];
@@ -54,7 +85,7 @@ impl Pair {
             todo: first.into(),
             looks: Vec::new(),
             asked: Default::default(),
-            open: [false; 2],
+            runners,
             ended: None,
         }
     }
@@ -63,35 +94,14 @@ impl Pair {
         self.todo.extend(self.controller.handle(self.now, event));
     }
 
-    /// Gives a request to an agent, does what it says, returns its reply.
+    /// Gives a request to an agent and returns its reply.
     fn ask(&mut self, role: EndRole, request: Request) -> Option<Reply> {
         let index = role as usize;
         self.asked[index].push(name(&request));
-        let mut events = VecDeque::from([agent::Event::Request(request)]);
-        let mut reply = None;
-        while let Some(event) = events.pop_front() {
-            for action in self.agents[index].handle(self.now, event) {
-                match action {
-                    agent::Action::Reply(said) => reply = Some(said),
-                    agent::Action::Clock => reply = Some(Reply::Clock(self.now)),
-                    agent::Action::Prepare(_) => {
-                        self.open[index] = true;
-                        let ports = vec![1000 + index as u16];
-                        let prepared = Prepared { ports, ..Prepared::default() };
-                        events.push_back(agent::Event::Prepared(Ok(prepared)));
-                    }
-                    agent::Action::WarmUp => events.push_back(agent::Event::Warm(true)),
-                    agent::Action::Start => events.push_back(agent::Event::Finished),
-                    agent::Action::Stop => {
-                        let report = EndReport { sent: 10 + index as u64, ..EndReport::default() };
-                        events.push_back(agent::Event::Report(Ok(Box::new(report))));
-                    }
-                    agent::Action::Close => self.open[index] = false,
-                    agent::Action::HangUp(_) => return reply,
-                }
-            }
-        }
-        reply
+        let (agent, runner) = (&mut self.agents[index], &mut self.runners[index]);
+        runner.now = self.now;
+        // What is to be sent is sent at once.
+        agent.request(request, runner).or_else(|| agent.finished(runner))
     }
 
     /// Runs to the end; the `at`-th request meets the fault.
@@ -152,7 +162,7 @@ fn a_test_goes_through_its_steps_in_order() {
     assert_eq!(pair.looks, [Look::Before, Look::Settled, Look::After]);
     assert_eq!(pair.asked[0], ["prepare", "warm up", "start", "stop", "close"]);
     assert_eq!(pair.asked[1], ["prepare", "stop", "close"]);
-    assert_eq!(pair.open, [false, false]);
+    assert!(pair.runners.iter().all(|runner| !runner.is_open));
 }
 
 #[test]
@@ -167,7 +177,7 @@ fn a_peer_that_is_lost_at_any_step_is_named_and_the_other_closed() {
             let problem = problem.to_string();
             assert!(problem.contains(role.name()), "{fault:?} at {step}: {problem}");
             let other = 1 - role as usize;
-            assert!(!pair.open[other], "{fault:?} at {step}: the other end was left open");
+            assert!(!pair.runners[other].is_open, "{fault:?} at {step}: the other end was left open");
             if step >= 4 && fault != Fault::Fails {
                 assert!(problem.contains("after the start"), "{problem}");
             }
