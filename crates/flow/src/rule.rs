@@ -36,8 +36,8 @@ flags! {
     }
 }
 
-/// A rule, as a controller wrote it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A rule, as a controller wrote it; by default one for all frames that does nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
     /// The highest one of those that match wins.
     pub priority: u16,
@@ -60,16 +60,7 @@ pub struct Rule {
 impl Rule {
     /// A rule that never goes away by itself, with cookie 0 and no flags.
     pub fn new(priority: u16, matching: Match, instructions: Vec<Instruction>) -> Rule {
-        Rule {
-            priority,
-            cookie: 0,
-            idle_timeout: 0,
-            hard_timeout: 0,
-            flags: RuleFlags::default(),
-            importance: 0,
-            matching,
-            instructions,
-        }
+        Rule { priority, matching, instructions, ..Rule::default() }
     }
 
     /// The groups that it sends to itself, each as often as it is named.

@@ -56,7 +56,7 @@ pub struct TableConfig {
 }
 
 /// A table.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Table {
     /// Its number.
     pub number: u8,
@@ -84,20 +84,7 @@ pub struct Table {
 impl Table {
     /// An empty table.
     pub fn new(number: u8, max_rules: usize) -> Table {
-        Table {
-            number,
-            name: format!("table{number}"),
-            max_rules,
-            config: TableConfig::default(),
-            lookups: 0,
-            matched: 0,
-            looked: 0,
-            rules: BTreeMap::new(),
-            shapes: Shapes::default(),
-            next: 0,
-            deadlines: Deadlines::default(),
-            is_tight: false,
-        }
+        Table { number, name: format!("table{number}"), max_rules, ..Table::default() }
     }
 
     /// The rules, the highest priority first.
