@@ -70,31 +70,27 @@ impl Known {
         let has_tag = matching.satisfies(Prerequisite::VlanPresent);
         Known {
             eth_type: fact(Field::EthType),
-            vlan: if has_tag { Fact::Is(1) } else { Fact::Open },
+            vlan: if has_tag { Fact::Is(VLAN_PRESENT) } else { Fact::Open },
             ip_proto: fact(Field::IpProto),
             icmpv6_type: fact(Field::Icmpv6Type),
         }
     }
 
     fn may_satisfy(&self, prerequisite: Prerequisite) -> bool {
-        match prerequisite {
-            Prerequisite::None | Prerequisite::InPort => true,
-            Prerequisite::VlanPresent => self.vlan.may_be(&[1]),
-            Prerequisite::EthType(types) => self.eth_type.may_be(types),
-            Prerequisite::IpProto(proto, types) => {
-                self.ip_proto.may_be(&[proto.into()]) && self.eth_type.may_be(types)
-            }
-            Prerequisite::Icmpv6Type(types) => {
-                let types: Vec<u16> = types.iter().copied().map(u16::from).collect();
-                self.icmpv6_type.may_be(&types)
-            }
-        }
+        prerequisite.holds(|field, allowed| match field {
+            Field::VlanVid => self.vlan.may_be(allowed),
+            Field::EthType => self.eth_type.may_be(allowed),
+            Field::IpProto => self.ip_proto.may_be(allowed),
+            Field::Icmpv6Type => self.icmpv6_type.may_be(allowed),
+            // The port is always known.
+            _ => true,
+        })
     }
 
     /// What is known after the action.
     fn after(&mut self, action: &Action) {
         match action {
-            Action::PushVlan(_) => self.vlan = Fact::Is(1),
+            Action::PushVlan(_) => self.vlan = Fact::Is(VLAN_PRESENT),
             Action::PopVlan => self.vlan = Fact::Any,
             Action::PushMpls(eth_type) | Action::PushPbb(eth_type) => {
                 *self = Known { eth_type: Fact::Is(*eth_type), ..Known::NOTHING_SURE };

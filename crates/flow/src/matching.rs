@@ -124,24 +124,11 @@ impl Match {
 
     /// Whether the match says what a field needs to have said (§7.2.3.8).
     pub fn satisfies(&self, prerequisite: Prerequisite) -> bool {
-        let one_of = |field, allowed: &[u16]| {
-            self.exact(field).is_some_and(|value| allowed.iter().any(|one| Value::from(*one) == value))
-        };
-        match prerequisite {
-            Prerequisite::None => true,
-            Prerequisite::InPort => self.get(Field::InPort).is_some(),
-            Prerequisite::VlanPresent => {
-                self.get(Field::VlanVid).is_some_and(|vid| vid.value & Value::from(VLAN_PRESENT) != 0)
-            }
-            Prerequisite::EthType(types) => one_of(Field::EthType, types),
-            Prerequisite::IpProto(proto, types) => {
-                one_of(Field::IpProto, &[proto.into()]) && one_of(Field::EthType, types)
-            }
-            Prerequisite::Icmpv6Type(types) => {
-                let types: Vec<u16> = types.iter().copied().map(u16::from).collect();
-                one_of(Field::Icmpv6Type, &types)
-            }
-        }
+        prerequisite.holds(|field, allowed| match field {
+            Field::InPort => self.get(field).is_some(),
+            Field::VlanVid => self.get(field).is_some_and(|vid| vid.value & Value::from(VLAN_PRESENT) != 0),
+            _ => self.exact(field).is_some_and(|value| allowed.iter().any(|one| Value::from(*one) == value)),
+        })
     }
 
     /// What the match means, whatever its spelling: each field that has bits that count, in the table's order.

@@ -29,7 +29,23 @@ pub enum Prerequisite {
     /// An ip_proto, which itself needs an eth_type of these.
     IpProto(u8, &'static [u16]),
     /// An icmpv6_type of these.
-    Icmpv6Type(&'static [u8]),
+    Icmpv6Type(&'static [u16]),
+}
+
+impl Prerequisite {
+    /// Whether all that it asks for is there, by `one_of`: whether a field has one of these values.
+    pub fn holds(self, one_of: impl Fn(Field, &[u16]) -> bool) -> bool {
+        match self {
+            Prerequisite::None => true,
+            Prerequisite::InPort => one_of(Field::InPort, &[]),
+            Prerequisite::VlanPresent => one_of(Field::VlanVid, &[VLAN_PRESENT]),
+            Prerequisite::EthType(types) => one_of(Field::EthType, types),
+            Prerequisite::IpProto(proto, types) => {
+                one_of(Field::IpProto, &[proto.into()]) && one_of(Field::EthType, types)
+            }
+            Prerequisite::Icmpv6Type(types) => one_of(Field::Icmpv6Type, types),
+        }
+    }
 }
 
 /// One row of the table.
