@@ -166,11 +166,11 @@ fn answer(stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &Atomi
         while whole > 0 {
             let now = whole.min(at_once);
             let written = write_whole(&mut &stream, &replies[..now * response], goes_on);
-            requests.answers.calls += written.map_err(|(error, _)| {
+            requests.answers.report.send_calls += written.map_err(|(error, _)| {
                 doing = "answering";
                 error
             })?;
-            requests.answers.sent += now as u64;
+            requests.answers.report.sent += now as u64;
             whole -= now;
         }
         Ok(goes_on())

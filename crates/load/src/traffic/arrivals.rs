@@ -117,8 +117,8 @@ impl Received {
         report.latency_from_send = self.from_send.summary();
         report.intervals = self.intervals.finish();
         report.thread_cpu_ns += self.cpu_ns;
-        report.responses = self.answers.sent;
-        report.send_calls += self.answers.calls;
+        report.responses = self.answers.report.sent;
+        report.send_calls += self.answers.report.send_calls;
         report.send_errors.extend(self.answers.errors.named());
         if report.attempted == 0 {
             (report.begun_ns, report.ended_ns) = (self.begun_ns, self.ended_ns);

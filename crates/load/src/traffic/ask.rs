@@ -148,10 +148,10 @@ struct ClosedLoop<'a, C> {
 impl<C: Carrier> Outgoing for ClosedLoop<'_, C> {
     #[inline]
     fn send(&mut self, numbers: Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
-        let (number, accepted) = (numbers.start, sent.sent);
+        let (number, accepted) = (numbers.start, sent.report.sent);
         let now = planned(number);
         self.burst.send(numbers, planned, sent);
-        if sent.sent > accepted {
+        if sent.report.sent > accepted {
             self.wait_for(number, now);
         } else {
             clock::sleep_until(now + self.refused_ns);

@@ -99,50 +99,38 @@ impl Errors {
 /// What a sender counts.
 #[derive(Debug, Clone, Default)]
 pub struct SenderCounts {
-    /// Messages tried.
-    pub attempted: u64,
-    /// Messages that the kernel took.
-    pub sent: u64,
-    /// Payload bytes that the kernel took.
-    pub bytes: u64,
-    /// System calls.
-    pub calls: u64,
-    /// Messages that it did not take, by error.
+    /// The sending half of the report as far as it is counted: messages, bytes, calls, CPU time, and when the first and the last
+    /// burst were given out (whoever knows when the last one had left says that).
+    pub report: EndReport,
+    /// Messages that the kernel did not take, by error.
     pub errors: Errors,
     /// How late they left against their plan.
     pub lateness: Histogram,
     /// Times that the kernel held the sender back until the send time-out: the send buffer stayed full.
     pub blocked: u64,
-    /// When the first burst was given out.
-    pub begun_ns: u64,
-    /// When the last burst was given out; whoever knows when it had left says that.
-    pub ended_ns: u64,
 }
 
 impl SenderCounts {
     /// Adds what another connection sent at the same time.
     pub fn merge(&mut self, other: &SenderCounts) {
-        self.attempted += other.attempted;
-        self.sent += other.sent;
-        self.bytes += other.bytes;
-        self.calls += other.calls;
+        let (sum, more) = (&mut self.report, &other.report);
+        sum.attempted += more.attempted;
+        sum.sent += more.sent;
+        sum.sent_bytes += more.sent_bytes;
+        sum.send_calls += more.send_calls;
+        sum.thread_cpu_ns += more.thread_cpu_ns;
+        sum.begun_ns = schedule::earlier(sum.begun_ns, more.begun_ns);
+        sum.ended_ns = sum.ended_ns.max(more.ended_ns);
         self.errors.merge(&other.errors);
         self.lateness.merge(&other.lateness);
-        self.begun_ns = schedule::earlier(self.begun_ns, other.begun_ns);
-        self.ended_ns = self.ended_ns.max(other.ended_ns);
     }
 
-    /// Writes the sending half of a report.
-    pub fn report(&self, schedule: Schedule, report: &mut EndReport) {
+    /// The sending half of a report.
+    pub fn into_report(self, schedule: Schedule) -> EndReport {
+        let mut report = self.report;
         report.notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
         report.schedule = Some(schedule);
-        report.attempted = self.attempted;
-        report.sent = self.sent;
-        report.sent_bytes = self.bytes;
-        report.send_calls = self.calls;
         report.send_errors = self.errors.named();
-        report.begun_ns = self.begun_ns;
-        report.ended_ns = self.ended_ns;
         if self.blocked > 0 {
             let what = "the send buffer stayed full: the kernel held the sender back";
             report.notes.push(format!(
@@ -150,6 +138,7 @@ impl SenderCounts {
                 record::unit::many(self.blocked, "time")
             ));
         }
+        report
     }
 }
 
@@ -177,7 +166,7 @@ pub trait Outgoing {
 
     /// Sends the messages `numbers` (at most [`Self::capacity`]), each with its planned time. What is refused is
     /// counted and not tried again; when the way out stays full, the rest is not attempted, and the caller goes on at
-    /// `sent.attempted`.
+    /// `sent.report.attempted`.
     fn send(&mut self, numbers: std::ops::Range<u64>, planned: impl Fn(u64) -> u64, sent: &mut SenderCounts);
 
     /// True when nothing can leave any more.
@@ -237,20 +226,20 @@ pub fn push(batch: &mut SendBatch, socket: BorrowedFd<'_>, many: u64, form: &For
     let buffers = many.div_ceil(merged);
     let datagrams = |from: u64, to: u64| (to * merged).min(many) - from * merged;
     let mut at = 0;
-    sent.attempted += many;
+    sent.report.attempted += many;
     while at < buffers {
-        sent.calls += 1;
+        sent.report.send_calls += 1;
         match batch.send(socket, at as usize..buffers as usize) {
             Ok(accepted) => {
                 let taken = datagrams(at, at + accepted as u64);
-                sent.sent += taken;
-                sent.bytes += taken * form.size as u64;
+                sent.report.sent += taken;
+                sent.report.sent_bytes += taken * form.size as u64;
                 at += accepted as u64;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 sent.blocked += 1;
-                sent.attempted -= datagrams(at, buffers);
+                sent.report.attempted -= datagrams(at, buffers);
                 return;
             }
             Err(error) => {
@@ -285,7 +274,7 @@ mod tests {
         let form = Form { stream: 1, flags: Flags::DATA, size: 65_600, merged: 1, buffers: 3 };
         let (mut burst, mut sent) = (Burst::new(&socket, form), SenderCounts::default());
         burst.send(0..3, |n| n, &mut sent);
-        assert_eq!((sent.attempted, sent.sent, sent.calls), (3, 0, 3));
+        assert_eq!((sent.report.attempted, sent.report.sent, sent.report.send_calls), (3, 0, 3));
         assert_eq!(sent.errors.named(), [NamedCount { name: "EMSGSIZE".into(), count: 3 }]);
     }
 }

@@ -16,7 +16,6 @@ pub struct Paced {
     sent: SenderCounts,
     over: Intervals,
     plan: Option<OpenLoopPlan>,
-    cpu_ns: u64,
 }
 
 /// Sends a share of a test that begins at `start_ns`. By plan, what is due leaves at once, at most one burst at a time;
@@ -49,28 +48,28 @@ pub fn send_share(
         let due = plan.as_ref().map_or(total, |plan| plan.due(now).max(next + 1));
         let until = due.min(next.saturating_add(out.capacity()));
         leaves(next..until, now);
-        let before = (sent.sent, sent.bytes);
-        sent.begun_ns = if sent.begun_ns == 0 { now } else { sent.begun_ns };
-        sent.ended_ns = now;
+        let before = (sent.report.sent, sent.report.sent_bytes);
+        sent.report.begun_ns = if sent.report.begun_ns == 0 { now } else { sent.report.begun_ns };
+        sent.report.ended_ns = now;
         out.send(next..until, |number| plan.as_ref().map_or(now, |plan| plan.planned(number)), &mut sent);
-        over.add(sent.ended_ns, sent.sent - before.0, sent.bytes - before.1);
+        over.add(sent.report.ended_ns, sent.report.sent - before.0, sent.report.sent_bytes - before.1);
         if let Some(plan) = &plan {
-            (next..sent.attempted)
+            (next..sent.report.attempted)
                 .for_each(|number| sent.lateness.record(now - plan.planned(number).min(now)));
         }
-        next = sent.attempted;
+        next = sent.report.attempted;
     }
-    Paced { sent, over, plan, cpu_ns: clock::thread_cpu_ns() - cpu }
+    sent.report.thread_cpu_ns = clock::thread_cpu_ns() - cpu;
+    Paced { sent, over, plan }
 }
 
 /// The sending half of a report of all who sent at the same time.
 pub fn report(all: impl IntoIterator<Item = Paced>) -> EndReport {
-    let mut report = EndReport::default();
     let (mut sent, mut schedule) = (SenderCounts::default(), Schedule::default());
     let mut over: Option<Intervals> = None;
     for one in all {
-        let times = (one.sent.begun_ns, one.sent.ended_ns);
-        let own = schedule::outcome(one.plan.as_ref(), one.sent.attempted, times, &one.sent.lateness);
+        let times = (one.sent.report.begun_ns, one.sent.report.ended_ns);
+        let own = schedule::outcome(one.plan.as_ref(), one.sent.report.attempted, times, &one.sent.lateness);
         schedule.achieved_per_second += own.achieved_per_second;
         schedule.generator_limited |= own.generator_limited;
         if let Some(requested) = own.requested_per_second {
@@ -81,10 +80,9 @@ pub fn report(all: impl IntoIterator<Item = Paced>) -> EndReport {
             Some(over) => over.merge(one.over),
             None => over = Some(one.over),
         }
-        report.thread_cpu_ns += one.cpu_ns;
     }
     schedule.lateness = sent.lateness.summary();
-    sent.report(schedule, &mut report);
+    let mut report = sent.into_report(schedule);
     report.intervals = over.map(Intervals::finish).unwrap_or_default();
     report
 }
@@ -109,7 +107,7 @@ pub fn ask<R: Send>(
         let paced = send_share(out, spec, start_ns, Share::ALL, stop, |numbers, now| {
             numbers.for_each(|number| times.leaves(number, now));
         });
-        times.finish(paced.sent.sent);
+        times.finish(paced.sent.report.sent);
         (report([paced]), joined(reader))
     })
 }

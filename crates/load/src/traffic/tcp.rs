@@ -143,18 +143,18 @@ impl<F: Fn() -> bool> Outgoing for Writes<'_, F> {
         let many = numbers.end - numbers.start;
         let bytes = &self.bytes[..many as usize * self.size];
         let written = write_whole(&mut self.stream, bytes, &self.goes_on);
-        sent.ended_ns = clock::monotonic_ns();
+        sent.report.ended_ns = clock::monotonic_ns();
         let (calls, part) =
             written.as_ref().map_or_else(|(_, part)| (1, *part), |calls| (*calls, bytes.len()));
         let whole = (part / self.size) as u64;
-        sent.attempted = numbers.end;
-        sent.calls += calls;
-        sent.bytes += part as u64;
-        sent.sent += whole;
+        sent.report.attempted = numbers.end;
+        sent.report.send_calls += calls;
+        sent.report.sent_bytes += part as u64;
+        sent.report.sent += whole;
         if let Err((error, _)) = written {
             self.failed = true;
             if error.kind() == io::ErrorKind::WouldBlock {
-                sent.attempted -= many - whole; // cut off by the end of the test, not refused
+                sent.report.attempted -= many - whole; // cut off by the end of the test, not refused
             } else {
                 sent.errors.add(&error, many - whole);
             }

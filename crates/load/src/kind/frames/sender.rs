@@ -183,16 +183,16 @@ impl Outgoing for Out<'_> {
         let all = batch.all();
         let (mut at, mut give_up) = (0, 0);
         while at < many {
-            sent.calls += 1;
+            sent.report.send_calls += 1;
             let now = clock::monotonic_ns();
             match self.port.transmit(&mut batch, &all[at..], Hand::Over) {
                 Ok(outcome) if outcome.dealt > 0 => {
                     at += outcome.dealt;
                     give_up = 0;
-                    sent.attempted += outcome.dealt as u64;
+                    sent.report.attempted += outcome.dealt as u64;
                     let accepted = (outcome.dealt - outcome.refused) as u64;
-                    sent.sent += accepted;
-                    sent.bytes += accepted * self.program.longest() as u64;
+                    sent.report.sent += accepted;
+                    sent.report.sent_bytes += accepted * self.program.longest() as u64;
                     continue;
                 }
                 // Full, or the link is down, which is said once.
