@@ -41,12 +41,10 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<(Path
     // A terminal sends the interrupt to the agents too: that they died is then not the news.
     let outcome = if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome }?;
     let mut seen = watch.seen;
-    let ended = lab.programs().iter().filter(|tenant| !tenant.alive());
-    seen.ended.extend(
-        ended.map(|tenant| {
-            format!("the {} of node {} ended: {}", tenant.role, tenant.node, tenant.last_words())
-        }),
-    );
+    let ended = lab.programs().iter().filter(|program| !program.alive());
+    seen.ended.extend(ended.map(|program| {
+        format!("the {} of node {} ended: {}", program.role, program.node, program.last_words())
+    }));
     Ok((path, outcome, seen))
 }
 

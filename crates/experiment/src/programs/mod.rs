@@ -30,14 +30,14 @@ pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
     if forwarders(topology).any(|(_, forwarder)| forwarder.kind == ForwarderKind::Ovs) {
         ovs::check()?;
     }
-    Lab::up_with(&linux::undo::journals()?, topology, name, lifetime, &mut |house| {
-        let nodes = house.topology().nodes.clone();
+    Lab::up_with(&linux::undo::journals()?, topology, name, lifetime, &mut |lab| {
+        let nodes = lab.topology().nodes.clone();
         for (dpid, node) in (1..).zip(&nodes) {
             let Some(forwarder) = &node.forwarder else { continue };
             let started = match forwarder.kind {
-                ForwarderKind::Null => null::start(house, node, forwarder),
-                ForwarderKind::Switch => switch::switch(house, node, forwarder, dpid),
-                ForwarderKind::Ovs => ovs::start(house, node, forwarder, dpid),
+                ForwarderKind::Null => null::start(lab, node, forwarder),
+                ForwarderKind::Switch => switch::switch(lab, node, forwarder, dpid),
+                ForwarderKind::Ovs => ovs::start(lab, node, forwarder, dpid),
             };
             started.map_err(|problem| match problem.place.is_empty() {
                 true => problem.at(format!("node {}", node.name)),

@@ -54,39 +54,39 @@ fn find((name, folders): Part) -> Result<PathBuf> {
 ///
 /// # Errors
 /// Host: a part of it does not start. Input: it refuses a rule.
-pub fn start(house: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
-    let folder = house.folder(&node.name)?;
+pub fn start(lab: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
+    let folder = lab.folder(&node.name)?;
     let remote = folder.join("db.sock");
-    start_database(house, node, &folder, &remote)?;
+    start_database(lab, node, &folder, &remote)?;
     // Without the kernel's datapath: it is not looked for, and nothing of it is removed.
     let words = vec![prefixed("unix:", &remote), "--disable-system".into()];
     let socket = folder.join("br0.mgmt");
     let program = ProgramLaunch { openflow: Some(socket.clone()), ..daemon(DAEMON, &folder, "ovs", words)? };
-    let tenant = house.start(&node.name, "ovs", program)?;
-    wait_for_answer(&tenant, &folder.join("ovs.ctl"))?;
+    let program = lab.start(&node.name, "ovs", program)?;
+    wait_for_answer(&program, &folder.join("ovs.ctl"))?;
     let meeting = folder.join("controller");
-    let controller = controller(house, node, forwarder, &meeting)?;
+    let controller = controller(lab, node, forwarder, &meeting)?;
     let fail = if forwarder.standalone { "standalone" } else { "secure" };
     let mut line = format!(
         "add-br br0 -- set bridge br0 datapath_type=netdev protocols=OpenFlow13,OpenFlow14 fail-mode={fail} \
          other-config:disable-in-band=true other-config:datapath-id={dpid:016x}"
     );
-    for (number, interface) in (1..).zip(interfaces(house, &node.name)) {
+    for (number, interface) in (1..).zip(interfaces(lab, &node.name)) {
         line += &format!(" -- add-port br0 {interface} -- set interface {interface} ofport_request={number}");
     }
     if controller.is_some() {
         line += &format!(" -- set-controller br0 unix:{}", meeting.display());
     }
     configure(&folder, &line)?;
-    fill(&tenant, controller.as_ref(), &socket, forwarder)
+    fill(&program, controller.as_ref(), &socket, forwarder)
 }
 
 /// Makes a database, and starts its server.
-fn start_database(house: &mut Lab, node: &NodeSpec, folder: &Path, remote: &Path) -> Result<()> {
+fn start_database(lab: &mut Lab, node: &NodeSpec, folder: &Path, remote: &Path) -> Result<()> {
     let data = folder.join("conf.db");
     run(DATABASE_TOOL, folder, ["create".into(), data.clone().into(), find(SCHEMA)?.into()])?;
     let words = vec![data.into(), prefixed("--remote=punix:", remote)];
-    let database = house.start(&node.name, "ovsdb", daemon(DATABASE, folder, "db", words)?)?;
+    let database = lab.start(&node.name, "ovsdb", daemon(DATABASE, folder, "db", words)?)?;
     wait_for_answer(&database, remote)?;
     configure(folder, "--no-wait init -- set Open_vSwitch . other_config:userspace-tso-enable=true")
 }

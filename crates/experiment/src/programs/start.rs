@@ -14,8 +14,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The interfaces of a node's links, in the order of the file: ports 1, 2, ….
-pub fn interfaces(house: &Lab, node: &str) -> Vec<String> {
-    house.topology().interfaces(node).map(|interface| interface.name.clone()).collect()
+pub fn interfaces(lab: &Lab, node: &str) -> Vec<String> {
+    lab.topology().interfaces(node).map(|interface| interface.name.clone()).collect()
 }
 
 /// This very program with these words.
@@ -27,34 +27,34 @@ pub fn this_program(words: Vec<OsString>) -> Result<ProgramLaunch> {
     })
 }
 
-/// Waits until a tenant is ready; one that has ended says why.
-pub fn wait_for(tenant: &NodeProgram, what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
+/// Waits until a program is ready; one that has ended says why.
+pub fn wait_for(program: &NodeProgram, what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         if process::interrupted() {
             return Err(Problem::host("interrupted while the lab was built; it is taken down again"));
         }
-        let problem = |what: String| Problem::host(what).at(format!("node {}", tenant.node));
-        if !tenant.alive() {
-            let words = tenant.last_words();
-            return Err(problem(format!("{} ended while it was started: {words}", tenant.role)));
+        let problem = |what: String| Problem::host(what).at(format!("node {}", program.node));
+        if !program.alive() {
+            let words = program.last_words();
+            return Err(problem(format!("{} ended while it was started: {words}", program.role)));
         }
         if Instant::now() > deadline {
             let waited = PATIENCE.as_secs();
-            return Err(problem(format!("{}: not ready ({what}) within {waited} s", tenant.role)));
+            return Err(problem(format!("{}: not ready ({what}) within {waited} s", program.role)));
         }
         std::thread::sleep(LOOK);
     }
     Ok(())
 }
 
-/// Waits until a socket or file of a tenant is there.
-pub fn wait_for_file(tenant: &NodeProgram, path: &Path) -> Result<()> {
-    wait_for(tenant, "its socket is there", || path.exists())
+/// Waits until a socket or file of a program is there.
+pub fn wait_for_file(program: &NodeProgram, path: &Path) -> Result<()> {
+    wait_for(program, "its socket is there", || path.exists())
 }
 
-/// Waits until a tenant answers at a socket: its name is there a moment before anybody listens. Whoever is called hears a
+/// Waits until a program answers at a socket: its name is there a moment before anybody listens. Whoever is called hears a
 /// caller that hangs up.
-pub fn wait_for_answer(tenant: &NodeProgram, path: &Path) -> Result<()> {
-    wait_for(tenant, "it listens at its socket", || UnixStream::connect(path).is_ok())
+pub fn wait_for_answer(program: &NodeProgram, path: &Path) -> Result<()> {
+    wait_for(program, "it listens at its socket", || UnixStream::connect(path).is_ok())
 }

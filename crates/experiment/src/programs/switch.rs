@@ -17,54 +17,54 @@ use switch::client::Client;
 use switch::config::Remote;
 
 /// `pathlab switch` over the node's links.
-pub fn switch(house: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
-    let folder = house.folder(&node.name)?;
+pub fn switch(lab: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
+    let folder = lab.folder(&node.name)?;
     let (socket, meeting) = (folder.join("openflow"), folder.join("controller"));
     let mut words: Vec<OsString> = vec!["switch".into(), "--name".into(), node.name.clone().into()];
     words.extend(["--dpid".into(), format!("{dpid:#x}").into()]);
     words.extend(["--listen".into(), prefixed("punix:", &socket)]);
-    for (number, interface) in (1..).zip(interfaces(house, &node.name)) {
+    for (number, interface) in (1..).zip(interfaces(lab, &node.name)) {
         words.extend(["--port".into(), format!("{number}={}", forwarder.port(&interface)).into()]);
     }
-    let controller = controller(house, node, forwarder, &meeting)?;
+    let controller = controller(lab, node, forwarder, &meeting)?;
     if controller.is_some() {
         words.extend(["--controller".into(), prefixed("unix:", &meeting)]);
     }
     if forwarder.standalone {
         words.extend(["--fail".into(), "standalone".into()]);
     }
-    let tenant = house.start(
+    let program = lab.start(
         &node.name,
         "switch",
         ProgramLaunch { openflow: Some(socket.clone()), ..this_program(words)? },
     )?;
-    fill(&tenant, controller.as_ref(), &socket, forwarder)
+    fill(&program, controller.as_ref(), &socket, forwarder)
 }
 
 /// The controller of a scenario, waiting for its switch.
 pub fn controller(
-    house: &mut Lab,
+    lab: &mut Lab,
     node: &NodeSpec,
     forwarder: &Forwarder,
     meeting: &Path,
 ) -> Result<Option<NodeProgram>> {
     let Some(scenario) = &forwarder.scenario else { return Ok(None) };
     let words = vec!["controller".into(), scenario.into(), "--listen".into(), prefixed("punix:", meeting)];
-    let tenant = house.start(&node.name, "controller", this_program(words)?)?;
-    wait_for_file(&tenant, meeting)?;
-    Ok(Some(tenant))
+    let program = lab.start(&node.name, "controller", this_program(words)?)?;
+    wait_for_file(&program, meeting)?;
+    Ok(Some(program))
 }
 
 /// Gives a switch that listens at a socket its rules, or waits until the controller has done so.
 pub fn fill(
-    tenant: &NodeProgram,
+    program: &NodeProgram,
     controller: Option<&NodeProgram>,
     socket: &Path,
     forwarder: &Forwarder,
 ) -> Result<()> {
-    wait_for_file(tenant, socket)?;
+    wait_for_file(program, socket)?;
     let mut client = None;
-    wait_for(tenant, "it speaks OpenFlow", || {
+    wait_for(program, "it speaks OpenFlow", || {
         client = call(socket).ok();
         client.is_some()
     })?;
