@@ -101,16 +101,10 @@ fn clean(output: &Output) -> Result<()> {
 }
 
 fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
-    let topology = Topology::load(file)?;
-    programs::check(&topology)?;
+    let topology = load(file)?;
     let name = name.unwrap_or_else(|| Topology::default_name(file));
     let begun = clock::monotonic_ns();
-    if userns::outer_uid() == 0 {
-        experiment::interruptible()?;
-        drop(programs::up(&topology, &name, Lifetime::Persistent)?);
-    } else {
-        start_holder(&topology, &name)?;
-    }
+    build(&topology, &name)?;
     let milliseconds = (clock::monotonic_ns() - begun) as f64 / 1e6;
     let text = topology.to_string();
     let document = object! { schema: "pathlab/lab-up/1", lab: &name, milliseconds, topology: text };
@@ -119,6 +113,15 @@ fn up(file: &str, name: Option<String>, output: &Output) -> Result<()> {
         let links = many(topology.links.len() as u64, "link");
         format!("lab {name} is up: {nodes}, {links}, built in {}", time_ns(milliseconds * 1e6))
     })
+}
+
+/// Builds the lab here, or without root in a holder.
+fn build(topology: &Topology, name: &str) -> Result<()> {
+    if userns::outer_uid() != 0 {
+        return start_holder(topology, name);
+    }
+    experiment::interruptible()?;
+    programs::up(topology, name, Lifetime::Persistent).map(drop)
 }
 
 /// Starts the holder and waits until the lab is up, or for the problem that keeps it from being built.
@@ -181,10 +184,10 @@ fn down_all(output: &Output) -> Result<Vec<String>> {
 }
 
 fn down(names: &[String], output: &Output) -> Result<()> {
-    let door = undo::open()?;
+    let journals = undo::open()?;
     let (mut gone, mut inhabitants, mut problems) = (vec![], vec![], vec![]);
     for name in names {
-        match lab::take_down(&door, name) {
+        match lab::take_down(&journals, name) {
             Ok(inside) => {
                 gone.push(name.as_str());
                 inhabitants.extend(inside);
@@ -207,40 +210,45 @@ fn down(names: &[String], output: &Output) -> Result<()> {
 
 fn list(output: &Output) -> Result<()> {
     let document = object! { schema: "pathlab/lab-list/1", labs: Lab::list(&undo::open()?) };
-    output.result(&document, |document| {
-        let row = |lab: &LabInfo| {
-            let state = match (lab.state, lab.owner) {
-                (State::Building, Some(pid)) => format!("being built by {pid}"),
-                (State::Held, Some(pid)) => format!("up, held by {pid}"),
-                (State::Owned, Some(pid)) => format!("used by {pid}"),
-                (State::Damaged, _) => "damaged".into(),
-                _ => "up".into(),
-            };
-            let state = lab.user.map_or(state.clone(), |user| format!("{state}, used by {user}"));
-            let programs: Vec<String> = lab.programs.iter().map(program_words).collect();
-            vec![lab.name.clone(), state, lab.links.to_string(), lab.nodes.join(" "), programs.join(", ")]
-        };
-        match document.labs.as_slice() {
-            [] => "no labs; build one with 'pathlab lab up bridge'".into(),
-            labs => words(&["NAME", "STATE", "LINKS", "NODES", "PROGRAMS"], labs.iter().map(row).collect()),
-        }
+    output.result(&document, |document| match document.labs.as_slice() {
+        [] => "no labs; build one with 'pathlab lab up bridge'".into(),
+        labs => words(&["NAME", "STATE", "LINKS", "NODES", "PROGRAMS"], labs.iter().map(lab_row).collect()),
     })
 }
 
+fn lab_row(lab: &LabInfo) -> Vec<String> {
+    let programs: Vec<String> = lab.programs.iter().map(program_words).collect();
+    vec![lab.name.clone(), state(lab), lab.links.to_string(), lab.nodes.join(" "), programs.join(", ")]
+}
+
+/// What state a lab is in, and the processes that have to do with it.
+fn state(lab: &LabInfo) -> String {
+    let state = match (lab.state, lab.owner) {
+        (State::Building, Some(pid)) => format!("being built by {pid}"),
+        (State::Held, Some(pid)) => format!("up, held by {pid}"),
+        (State::Owned, Some(pid)) => format!("used by {pid}"),
+        (State::Damaged, _) => "damaged".into(),
+        _ => "up".into(),
+    };
+    state + &lab.user.map_or(String::new(), |user| format!(", used by {user}"))
+}
+
 /// `switch in s`, and whether it has ended.
-fn program_words(tenant: &ProgramInfo) -> String {
-    let ended = if tenant.alive { "" } else { " (ended)" };
-    format!("{} in {}{ended}", tenant.role, tenant.node)
+fn program_words(program: &ProgramInfo) -> String {
+    let ended = if program.alive { "" } else { " (ended)" };
+    format!("{} in {}{ended}", program.role, program.node)
+}
+
+/// A lab that is up, in the user namespace of its holder.
+fn open(name: &str) -> Result<Lab> {
+    let journals = undo::open()?;
+    lab::join_user_namespace(&journals, name)?;
+    Lab::open(&journals, name)
 }
 
 /// Becomes the program, inside the node; comes back only with a problem.
 fn exec(name: &str, node: &str, command: &[String]) -> Problem {
-    let enter = || -> Result<()> {
-        let door = undo::open()?;
-        lab::join_user_namespace(&door, name)?;
-        Lab::open(&door, name)?.node(node)?.enter()
-    };
-    if let Err(problem) = enter() {
+    if let Err(problem) = open(name).and_then(|lab| lab.node(node)?.enter()) {
         return problem;
     }
     let mut program = Command::new(&command[0]);
@@ -249,21 +257,24 @@ fn exec(name: &str, node: &str, command: &[String]) -> Problem {
 }
 
 fn check(name: &str, output: &Output) -> Result<()> {
-    let door = undo::open()?;
-    lab::join_user_namespace(&door, name)?;
-    let lab = Lab::open(&door, name)?;
+    let lab = open(name)?;
     let lines = lab.check()?;
     let differing = lines.iter().filter(|line| !line.differences.is_empty()).count();
-    let tenants: Vec<ProgramInfo> = lab.programs().iter().map(ProgramInfo::from).collect();
+    let programs: Vec<ProgramInfo> = lab.programs().iter().map(ProgramInfo::from).collect();
     let document = object! {
-        schema: "pathlab/lab-check/1", lab: name, interfaces: &lines, differing, tenants: &tenants,
+        schema: "pathlab/lab-check/1", lab: name, interfaces: &lines, differing, tenants: &programs,
     };
-    output.result(&document, |_| check_table(&lines) + &tenant_lines(&tenants))?;
+    output.result(&document, |_| check_table(&lines) + &program_table(&programs))?;
+    verdict(name, lines.len(), differing, &programs)
+}
+
+/// Code 1 when a program of the lab has ended, or when some of its `all` interfaces differ from the topology.
+fn verdict(name: &str, all: usize, differing: usize, programs: &[ProgramInfo]) -> Result<()> {
     let again = format!("'pathlab lab down {name}' and 'pathlab lab up …'");
-    let (what, advice) = match tenants.iter().find(|tenant| !tenant.alive) {
+    let (what, advice) = match programs.iter().find(|program| !program.alive) {
         None if differing == 0 => return Ok(()),
         None => (
-            format!("{differing} of {} interfaces differ from the topology", lines.len()),
+            format!("{differing} of {all} interfaces differ from the topology"),
             format!("build it again with {again}, or measure it as found"),
         ),
         Some(gone) => (
@@ -277,37 +288,43 @@ fn check(name: &str, output: &Output) -> Result<()> {
 fn check_table(lines: &[CheckLine]) -> String {
     let heads =
         ["INTERFACE", "STATE", "MTU", "QDISC", "RXQ", "TXQ", "TSO", "GSO", "GRO", "TX", "RX", "DIFFERS"];
-    let row = |line: &CheckLine| {
-        let state = match (line.up, line.carrier) {
-            (true, true) => "up",
-            (true, false) => "no carrier",
-            (false, _) => "down",
-        };
-        let count = |queues: Option<u32>| queues.map_or("-".into(), |queues| queues.to_string());
-        let mut row = vec![format!("{}:{}", line.node, line.interface), state.into(), line.mtu.to_string()];
-        row.extend([line.qdisc.clone(), count(line.rx_queues), count(line.tx_queues)]);
-        row.extend(["tso", "gso", "gro", "tx", "rx"].map(|word| match line.offloads.get(word) {
-            Some(true) => "on".to_string(),
-            Some(false) => "off".into(),
-            None => "-".into(),
-        }));
-        row.push(if line.differences.is_empty() { "-".into() } else { line.differences.join("; ") });
-        row
-    };
-    words(&heads, lines.iter().map(row).collect())
+    words(&heads, lines.iter().map(check_row).collect())
 }
 
-fn tenant_lines(tenants: &[ProgramInfo]) -> String {
-    if tenants.is_empty() {
-        return String::new();
-    }
-    let row = |tenant: &ProgramInfo| {
-        let state = if tenant.alive { "runs" } else { "ended" };
-        let openflow = tenant.openflow.clone().unwrap_or("-".into());
-        vec![tenant.node.clone(), tenant.role.clone(), tenant.pid.to_string(), state.into(), openflow]
+fn check_row(line: &CheckLine) -> Vec<String> {
+    let state = match (line.up, line.carrier) {
+        (true, true) => "up",
+        (true, false) => "no carrier",
+        (false, _) => "down",
     };
+    let count = |queues: Option<u32>| queues.map_or("-".into(), |queues| queues.to_string());
+    let mut row = vec![format!("{}:{}", line.node, line.interface), state.into(), line.mtu.to_string()];
+    row.extend([line.qdisc.clone(), count(line.rx_queues), count(line.tx_queues)]);
+    row.extend(["tso", "gso", "gro", "tx", "rx"].map(|word| switch_word(line.offloads.get(word)).into()));
+    row.push(if line.differences.is_empty() { "-".into() } else { line.differences.join("; ") });
+    row
+}
+
+fn switch_word(is_on: Option<&bool>) -> &'static str {
+    match is_on {
+        Some(true) => "on",
+        Some(false) => "off",
+        None => "-",
+    }
+}
+
+fn program_table(programs: &[ProgramInfo]) -> String {
     let heads = ["NODE", "PROGRAM", "PID", "STATE", "OPENFLOW"];
-    format!("\n{}", words(&heads, tenants.iter().map(row).collect()))
+    match programs {
+        [] => String::new(),
+        _ => format!("\n{}", words(&heads, programs.iter().map(program_row).collect())),
+    }
+}
+
+fn program_row(program: &ProgramInfo) -> Vec<String> {
+    let state = if program.alive { "runs" } else { "ended" };
+    let openflow = program.openflow.clone().unwrap_or("-".into());
+    vec![program.node.clone(), program.role.clone(), program.pid.to_string(), state.into(), openflow]
 }
 
 /// A table of words, as wide as it needs to be.
@@ -316,9 +333,14 @@ fn words(heads: &[&str], rows: Vec<Vec<String>>) -> String {
 }
 
 fn show(file: &str, output: &Output) -> Result<()> {
+    let topology = load(file)?.to_string();
+    let document = object! { schema: "pathlab/lab-show/1", file, topology: &topology };
+    output.result(&document, |_| topology.clone())
+}
+
+/// Reads a topology whose programs can be started here.
+fn load(file: &str) -> Result<Topology> {
     let topology = Topology::load(file)?;
     programs::check(&topology)?;
-    let text = topology.to_string();
-    let document = object! { schema: "pathlab/lab-show/1", file, topology: &text };
-    output.result(&document, |_| text.clone())
+    Ok(topology)
 }

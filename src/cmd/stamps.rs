@@ -40,7 +40,7 @@ pub fn prepare(
             .at(uri)
             .help("leave --timestamps out"));
     };
-    let stamping = linux::undo::journals().and_then(|door| tuned::switch_on(&door, interface, side));
+    let stamping = linux::undo::journals().and_then(|journals| tuned::switch_on(&journals, interface, side));
     let report = stamps::probe(interface, wanted)?;
     match &stamping {
         Ok(stamping) => output.note(&stamping.said),

@@ -192,8 +192,8 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
 
 /// The lab that was built with 'lab up'.
 fn claim(name: &str) -> Result<Lab> {
-    let door = linux::undo::open()?;
-    linux::lab::join_user_namespace(&door, name)?;
+    let journals = linux::undo::open()?;
+    linux::lab::join_user_namespace(&journals, name)?;
     experiment::interruptible()?;
-    Lab::claim(&door, name)
+    Lab::claim(&journals, name)
 }
