@@ -133,6 +133,11 @@ pub fn table(words: usize, headers: &[&str], rows: Vec<Vec<String>>) -> Table {
     Table { headers: headers.iter().map(|header| (*header).to_owned()).collect(), rows, words }
 }
 
+/// What there is to say of a count; nothing of none.
+pub fn when_any<N: Copy + PartialEq + Default>(number: N, words: impl FnOnce(N) -> String) -> String {
+    if number == N::default() { String::new() } else { words(number) }
+}
+
 /// Refuses to replace a file that is not a page of pathlab.
 pub fn refuse_foreign_page(file: &Path) -> record::Result<()> {
     let mut begin = vec![];

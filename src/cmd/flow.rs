@@ -9,16 +9,18 @@ mod queues;
 pub mod rules;
 mod state;
 
+use super::read_text;
 use crate::output::{Fields, Output, object};
 use clap::{Args, Subcommand};
-use flow::interpret::{InputFrame, NO_COOKIE};
+use flow::interpret::{InputFrame, NO_COOKIE, OutputFrame, PacketIn};
 use flow::port::Port;
 use flow::rule::FlowModCommand;
 use flow::text::{Piece, action, file, frame, hex, rule, value};
-use flow::trace;
-use flow::{Field, Pipeline, PortNo};
+use flow::trace::{self, Trace};
+use flow::{Action, Field, Pipeline, PortNo};
 use load::send::replay::Recording;
 use record::{Problem, Result};
+use serde::Serialize;
 use serde_json::Value;
 
 /// Flags of `pathlab flow`.
@@ -104,50 +106,62 @@ pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
 }
 
 fn tell(args: &TraceArgs, output: &Output) -> Result<()> {
-    let mut pipeline = Pipeline::default();
-    for path in &args.rules {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Problem::input(format!("cannot be read: {error}")).at(path))?;
-        file::load(&mut pipeline, &text).map_err(|error| Problem::input(error.to_string()).at(path))?;
-    }
+    let mut pipeline = load(&args.rules)?;
     let given = Given::read(args)?;
-    pipeline
-        .ports
-        .entry(given.port)
-        .or_insert_with(|| Port::new(given.port, &format!("port{}", given.port), [2, 0, 0, 0, 0, 0]));
+    let name = format!("port{}", given.port);
+    let new = || Port::new(given.port, &name, [2, 0, 0, 0, 0, 0]);
+    pipeline.ports.entry(given.port).or_insert_with(new);
+    let actions = packet_out(args, &pipeline, given.port)?;
     let mut arrival = InputFrame::new(given.port, &given.frame);
     arrival.tunnel_id = given.tunnel_id;
-    let wrong = |what: String| Problem::input(what).at("--packet-out");
-    let read = |text: &String| action::list(Piece::line(text)).map_err(|error| wrong(error.to_string()));
-    let actions = args.packet_out.as_ref().map(read).transpose()?;
-    if let Some(actions) = &actions {
-        pipeline.check_packet_out(given.port, actions).map_err(|error| wrong(error.to_string()))?;
-    }
     let trace = trace::trace(&mut pipeline, 0, arrival, actions.as_deref());
+    output.result(&document(&trace), |_| trace.text())
+}
+
+/// A switch with the rules of these files.
+fn load(files: &[String]) -> Result<Pipeline> {
+    let mut pipeline = Pipeline::default();
+    for path in files {
+        let text = read_text(path, "cannot be read")?;
+        file::load(&mut pipeline, &text).map_err(|error| Problem::input(error.to_string()).at(path))?;
+    }
+    Ok(pipeline)
+}
+
+/// The actions of `--packet-out`, checked.
+fn packet_out(args: &TraceArgs, pipeline: &Pipeline, port: PortNo) -> Result<Option<Vec<Action>>> {
+    let wrong = |what: String| Problem::input(what).at("--packet-out");
+    let Some(text) = &args.packet_out else { return Ok(None) };
+    let actions = action::list(Piece::line(text)).map_err(|error| wrong(error.to_string()))?;
+    pipeline.check_packet_out(port, &actions).map_err(|error| wrong(error.to_string()))?;
+    Ok(Some(actions))
+}
+
+fn document(trace: &Trace) -> impl Serialize {
     let steps = trace.lines.iter().map(|line| {
         object! { depth: line.depth, kind: line.kind, text: &line.text }
     });
-    let sent = trace.verdict.sent.iter().map(|one| {
-        let mut fields = vec![("port", Value::from(one.port.to_string()))];
-        fields.extend(one.queue.map(|queue| ("queue", queue.into())));
-        fields.push(("hex", hex(&one.frame).into()));
-        Fields(fields)
-    });
-    let packet_ins = trace.verdict.packet_ins.iter().map(|one| {
-        let mut fields =
-            vec![("reason", Value::from(format!("{:?}", one.reason))), ("table", one.table.into())];
-        fields.extend((one.cookie != NO_COOKIE).then(|| ("cookie", format!("{:#x}", one.cookie).into())));
-        fields.push(("metadata", format!("{:#x}", one.metadata).into()));
-        fields.extend([("total_bytes", one.total_len.into()), ("hex", hex(&one.frame).into())]);
-        Fields(fields)
-    });
-    let document = object! {
+    object! {
         schema: "pathlab/flow-trace/1",
         steps: steps.collect::<Vec<_>>(),
-        sent: sent.collect::<Vec<_>>(),
-        packet_ins: packet_ins.collect::<Vec<_>>(),
-    };
-    output.result(&document, |_| trace.text())
+        sent: trace.verdict.sent.iter().map(sent).collect::<Vec<_>>(),
+        packet_ins: trace.verdict.packet_ins.iter().map(packet_in).collect::<Vec<_>>(),
+    }
+}
+
+fn sent(one: &OutputFrame) -> Fields {
+    let mut fields = vec![("port", Value::from(one.port.to_string()))];
+    fields.extend(one.queue.map(|queue| ("queue", queue.into())));
+    fields.push(("hex", hex(&one.frame).into()));
+    Fields(fields)
+}
+
+fn packet_in(one: &PacketIn) -> Fields {
+    let mut fields = vec![("reason", Value::from(format!("{:?}", one.reason))), ("table", one.table.into())];
+    fields.extend((one.cookie != NO_COOKIE).then(|| ("cookie", format!("{:#x}", one.cookie).into())));
+    fields.push(("metadata", format!("{:#x}", one.metadata).into()));
+    fields.extend([("total_bytes", one.total_len.into()), ("hex", hex(&one.frame).into())]);
+    Fields(fields)
 }
 
 /// The frame and what the switch knows about it.

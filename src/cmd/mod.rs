@@ -1,5 +1,8 @@
 //! One file per command: its flags, and the order of events when it runs.
 
+use record::Problem;
+use std::path::Path;
+
 pub mod agent;
 pub mod bench;
 pub mod capture;
@@ -23,6 +26,13 @@ pub mod test;
 pub mod timing;
 pub mod tls;
 pub mod undo;
+
+/// Reads a file of text; `what` says what could not be done if it cannot be read.
+pub fn read_text(path: impl AsRef<Path>, what: &str) -> record::Result<String> {
+    let path = path.as_ref();
+    std::fs::read_to_string(path)
+        .map_err(|error| Problem::input(format!("{what}: {error}")).at(path.display().to_string()))
+}
 
 /// Reads every value of a flag; a value that cannot be read is reported with the flag's name.
 pub fn each<T>(

@@ -4,8 +4,8 @@
 //! interrupts, print where every frame went, and end with code 1 when fewer left than were asked for.
 
 use super::half::HalfArgs;
-use super::stamps;
 use super::timing::{punctuality, spread};
+use super::{read_text, stamps};
 use crate::output::{Notices, Output, object};
 use crate::progress;
 use clap::Args;
@@ -210,11 +210,7 @@ fn rate_text(args: &SendArgs, what: &SendContent) -> String {
 
 fn template(args: &SendArgs) -> Result<Template> {
     let mut template = match (&args.template, &args.frame) {
-        (Some(file), _) => {
-            let text = std::fs::read_to_string(file)
-                .map_err(|e| Problem::input(format!("cannot read the template: {e}")).at(file))?;
-            Template::parse(&text, file)?
-        }
+        (Some(file), _) => Template::parse(&read_text(file, "cannot read the template")?, file)?,
         (None, text) => Template::parse(text.as_deref().unwrap_or(DEFAULT), "--frame")?,
     };
     if let Some(size) = &args.size {

@@ -5,12 +5,13 @@
 //!
 //! **Price.** It runs in the foreground, and its rules live as long as it does.
 
-use super::each;
 use super::tls::TlsArgs;
-use crate::output::{Notices, Output, object};
+use super::{each, read_text};
+use crate::output::{Notices, Output, object, when_any};
 use clap::Args;
 use flow::port::Queue;
 use linux::sys::process;
+use load::traffic::threads::joined;
 use record::unit::many;
 use record::{Problem, Result};
 use serde::Serialize;
@@ -70,58 +71,58 @@ pub struct SwitchArgs {
 pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     let configs = configs(&args)?;
-    let mut switches = vec![];
-    for config in &configs {
-        let switch = Switch::start(config)?;
-        output.note(&format!("switch {} ({:#018x})", config.name, config.dpid));
-        for port in &switch.opened {
-            output.note(&format!("  port {:<10} {}", port.number.to_string(), port.uri));
-        }
-        for said in &switch.queues.said {
-            output.note(&format!("  {said}"));
-        }
-        for listen in &config.listen {
-            output.note(&format!("  listens at {listen}"));
-        }
-        switches.push(switch);
-    }
+    let mut switches = configs.iter().map(|config| start(config, output)).collect::<Result<Vec<_>>>()?;
     output.note("forwarding; end it with Ctrl-C");
-    let stop = AtomicBool::new(false);
-    let result = std::thread::scope(|scope| {
-        let threads: Vec<_> = switches
-            .iter_mut()
-            .zip(&configs)
-            .map(|(switch, config)| {
-                let stop = &stop;
-                scope.spawn(move || switch.run(stop, |say| output.note(&words(&config.name, &say))))
-            })
-            .collect();
-        let until = args.duration.map(|time| Instant::now() + time);
-        let is_over = || until.is_some_and(|until| Instant::now() >= until);
-        while !process::interrupted() && !is_over() && !threads.iter().any(|thread| thread.is_finished()) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        stop.store(true, Relaxed);
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect::<Result<Vec<()>>>()
-    });
+    let until = args.duration.map(|time| Instant::now() + time);
+    let result = forward(&mut switches, &configs, until, output);
     let told = configs.iter().zip(&switches).map(|(config, switch)| one(config, switch));
     let (switches_told, lines): (Vec<_>, Vec<String>) = told.unzip();
     let ends: Vec<Result<()>> = switches.iter_mut().map(|switch| switch.queues.end()).collect();
-    drop(result?);
+    result?;
     let document = object! { schema: "pathlab/switch/1", switches: switches_told };
     output.result(&document, |_| lines.concat())?;
     ends.into_iter().collect()
 }
 
+/// Starts a switch and reports what took effect.
+fn start(config: &SwitchConfig, output: &Output) -> Result<Switch> {
+    let switch = Switch::start(config)?;
+    output.note(&format!("switch {} ({:#018x})", config.name, config.dpid));
+    let port = |port: &Opened| format!("port {:<10} {}", port.number.to_string(), port.uri);
+    let listens = config.listen.iter().map(|listen| format!("listens at {listen}"));
+    let lines = switch.opened.iter().map(port).chain(switch.queues.said.iter().cloned()).chain(listens);
+    lines.for_each(|line| output.note(&format!("  {line}")));
+    Ok(switch)
+}
+
+/// Forwards, a thread for each switch, until the time is over, it is interrupted, or one of them ends.
+fn forward(
+    switches: &mut [Switch],
+    configs: &[SwitchConfig],
+    until: Option<Instant>,
+    output: &Output,
+) -> Result<()> {
+    let stop = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let run = |(switch, config)| scope.spawn(move || run_one(switch, config, stop, output));
+        let threads: Vec<_> = switches.iter_mut().zip(configs).map(run).collect();
+        let is_over = || until.is_some_and(|until| Instant::now() >= until);
+        while !process::interrupted() && !is_over() && !threads.iter().any(|thread| thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        stop.store(true, Relaxed);
+        let ends: Vec<Result<()>> = threads.into_iter().map(joined).collect();
+        ends.into_iter().collect()
+    })
+}
+
+fn run_one(switch: &mut Switch, config: &SwitchConfig, stop: &AtomicBool, output: &Output) -> Result<()> {
+    switch.run(stop, |say| output.note(&words(&config.name, &say)))
+}
+
 fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     if let Some(file) = &args.file {
-        let place = file.display().to_string();
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| Problem::input(format!("cannot read it: {e}")).at(place.clone()))?;
-        return SwitchConfig::parse(&text, &place);
+        return SwitchConfig::parse(&read_text(file, "cannot read it")?, &file.display().to_string());
     }
     let mut config = SwitchConfig::new(&args.name, dpid(&args.dpid).map_err(|p| p.at("--dpid"))?);
     for port in &args.port {
@@ -166,30 +167,29 @@ fn one(config: &SwitchConfig, switch: &Switch) -> (impl Serialize + use<>, Strin
         packet_ins: object! { sent, dropped_full, dropped_rate, dropped_nobody },
         ports,
     };
-    let dropped = match counts.dropped() {
-        0 => String::new(),
-        dropped => format!(
+    let dropped = when_any(counts.dropped(), |dropped| {
+        format!(
             "{}: {} dropped, {sent} sent (the controllers did not read: {dropped_full}, above the rate: {dropped_rate}, \
              nobody wanted them: {dropped_nobody})\n",
             config.name,
             many(dropped, "packet-in")
-        ),
-    };
+        )
+    });
     (told, dropped + &lines.concat())
 }
 
 fn port(config: &SwitchConfig, switch: &Switch, opened: &Opened) -> (impl Serialize + use<>, String) {
     let number = opened.number.0;
-    let queue = |(queue, Queue { min_bps, max_bps, counters, .. }): (u32, Queue)| {
-        let (frames, bytes, dropped) = (counters.tx_frames, counters.tx_bytes, counters.tx_errors);
-        object! { queue, min_bps, max_bps, frames, bytes, dropped }
-    };
     let queues: Vec<_> = switch.queues_of(opened.number).into_iter().map(queue).collect();
     let (uri, settings, dropped) =
         (opened.uri.clone(), opened.settings.clone(), switch.dropped(opened.number));
-    let line = match dropped {
-        0 => String::new(),
-        _ => format!("{}: port {} dropped {}\n", config.name, opened.number, many(dropped, "frame")),
-    };
+    let line = when_any(dropped, |dropped| {
+        format!("{}: port {} dropped {}\n", config.name, opened.number, many(dropped, "frame"))
+    });
     (object! { number, uri, settings, dropped, queues }, line)
+}
+
+fn queue((queue, Queue { min_bps, max_bps, counters, .. }): (u32, Queue)) -> impl Serialize {
+    let (frames, bytes, dropped) = (counters.tx_frames, counters.tx_bytes, counters.tx_errors);
+    object! { queue, min_bps, max_bps, frames, bytes, dropped }
 }

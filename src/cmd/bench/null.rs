@@ -2,7 +2,7 @@
 
 use crate::output::{Output, table};
 use clap::Args;
-use experiment::bench::null::{self, NullBenchDocument, Pairing};
+use experiment::bench::null::{self, Contract, NullBenchDocument, Pairing};
 use record::Result;
 use record::unit::{count, many, number, prefixed, time_ns};
 
@@ -29,7 +29,7 @@ pub fn run(args: NullArgs, output: &Output) -> Result<()> {
 }
 
 fn people(document: &NullBenchDocument) -> String {
-    let mut text = format!(
+    let head = format!(
         "{} of {}, interleaved; frames of {} B; Linux {}, {}, {}; {}\n\n",
         many(document.rounds.into(), "round"),
         time_ns(document.milliseconds as f64 * 1e6),
@@ -39,37 +39,44 @@ fn people(document: &NullBenchDocument) -> String {
         many(document.cpus.into(), "CPU"),
         document.placement
     );
-    text.push_str("the contract alone, from memory to memory in one thread\n");
-    for job in &document.contract {
-        text.push_str(&format!(
-            "  {:>5} B  {:<10} copies {}   {:>6} ns a frame   range {} … {}\n",
-            count(job.frame_bytes as u64),
-            if job.one_area { "one area" } else { "two areas" },
-            job.copies_per_frame,
-            number(job.ns_per_frame),
-            number(job.range.0),
-            number(job.range.1)
-        ));
-    }
-    let bridge = document.pairings.iter().find(|pairing| pairing.to.is_empty()).map_or(f64::NAN, |p| p.mfps);
-    let frames = |mfps: f64| prefixed(mfps * 1e6);
-    let row = |pairing: &Pairing| {
-        vec![
-            pairing.from.clone(),
-            pairing.to.clone(),
-            frames(pairing.mfps),
-            format!("{} … {}", frames(pairing.range.0), frames(pairing.range.1)),
-            number(pairing.mfps / bridge),
-            number(pairing.copies_per_frame),
-            pairing.cpu_ns_per_frame.map_or("–".into(), time_ns),
-            time_ns(pairing.host_ns_per_frame),
-        ]
-    };
+    let contract: String = document.contract.iter().map(contract_line).collect();
+    let absent = document.absent.iter().map(|absent| format!("not measured: {absent}\n"));
+    head + "the contract alone, from memory to memory in one thread\n"
+        + &contract
+        + "\n"
+        + &pairings(&document.pairings)
+        + &absent.collect::<String>()
+}
+
+fn contract_line(job: &Contract) -> String {
+    format!(
+        "  {:>5} B  {:<10} copies {}   {:>6} ns a frame   range {} … {}\n",
+        count(job.frame_bytes as u64),
+        if job.one_area { "one area" } else { "two areas" },
+        job.copies_per_frame,
+        number(job.ns_per_frame),
+        number(job.range.0),
+        number(job.range.1)
+    )
+}
+
+/// The pairings as a table, each compared with the kernel's bridge.
+fn pairings(all: &[Pairing]) -> String {
+    let bridge = all.iter().find(|pairing| pairing.to.is_empty()).map_or(f64::NAN, |p| p.mfps);
     let headers = ["from", "to", "frames/s", "range", "of bridge", "copies", "CPU/frame", "host/frame"];
-    let pairings = table(2, &headers, document.pairings.iter().map(row).collect());
-    text += &format!("\n{}", pairings.text());
-    for absent in &document.absent {
-        text.push_str(&format!("not measured: {absent}\n"));
-    }
-    text
+    table(2, &headers, all.iter().map(|pairing| pairing_row(pairing, bridge)).collect()).text()
+}
+
+fn pairing_row(pairing: &Pairing, bridge: f64) -> Vec<String> {
+    let frames = |mfps: f64| prefixed(mfps * 1e6);
+    vec![
+        pairing.from.clone(),
+        pairing.to.clone(),
+        frames(pairing.mfps),
+        format!("{} … {}", frames(pairing.range.0), frames(pairing.range.1)),
+        number(pairing.mfps / bridge),
+        number(pairing.copies_per_frame),
+        pairing.cpu_ns_per_frame.map_or("–".into(), time_ns),
+        time_ns(pairing.host_ns_per_frame),
+    ]
 }

@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use clap::Args;
-use experiment::bench::contest::{Score, ToolComparison, median, range};
+use experiment::bench::contest::{Comparison, Score, ToolComparison, ToolRounds, median, range};
 use experiment::bench::peers::{self, PeersBenchDocument};
 use record::Result;
 use record::unit::{many, number};
@@ -41,42 +41,32 @@ fn people(document: &PeersBenchDocument) -> String {
         document.placement,
         document.offloads.join("; ")
     );
-    head + &table(&document.contests)
+    head + &document.contests.iter().map(contest_text).collect::<String>()
 }
 
 fn ratio(median: f64, (low, high): (f64, f64)) -> String {
     format!("{median:.2} ({low:.2} … {high:.2})")
 }
 
-/// The contests as a table for people: the median of the rounds and their range.
-fn table(contests: &[ToolComparison]) -> String {
-    let mut text = String::new();
-    for contest in contests {
-        text.push_str(&format!("{}  ({}; claim: {})\n", contest.name, contest.unit, contest.claim));
-        for contestant in &contest.contestants {
-            let rates: Vec<f64> = contestant.scores.iter().map(|s| s.rate).collect();
-            let busy: Vec<f64> = contestant.scores.iter().map(Score::busy_percent).collect();
-            let (low, high) = range(&rates);
-            text.push_str(&format!(
-                "  {:<31} {:>7}  range {:<17}  host CPU {:>3.0} %\n",
-                contestant.name,
-                number(median(&rates)),
-                format!("{} … {}", number(low), number(high)),
-                median(&busy)
-            ));
-        }
-        for c in &contest.comparisons {
-            text.push_str(&format!(
-                "  pathlab ÷ {:<10} rate {}  CPU per unit {}\n",
-                c.rival,
-                ratio(c.rate_ratio, c.rate_range),
-                ratio(c.cost_ratio, c.cost_range)
-            ));
-        }
-        for absent in &contest.absent {
-            text.push_str(&format!("  not compared: {absent}\n"));
-        }
-        text.push('\n');
-    }
-    text
+/// A contest for people: the median of the rounds and their range.
+fn contest_text(contest: &ToolComparison) -> String {
+    let head = format!("{}  ({}; claim: {})\n", contest.name, contest.unit, contest.claim);
+    let scores = contest.contestants.iter().map(score_line);
+    let ratios = contest.comparisons.iter().map(ratio_line);
+    let absent = contest.absent.iter().map(|absent| format!("  not compared: {absent}\n"));
+    head + &scores.chain(ratios).chain(absent).collect::<String>() + "\n"
+}
+
+fn score_line(contestant: &ToolRounds) -> String {
+    let rates: Vec<f64> = contestant.scores.iter().map(|s| s.rate).collect();
+    let busy: Vec<f64> = contestant.scores.iter().map(Score::busy_percent).collect();
+    let (low, high) = range(&rates);
+    let range = format!("{} … {}", number(low), number(high));
+    let (name, rate, busy) = (&contestant.name, number(median(&rates)), median(&busy));
+    format!("  {name:<31} {rate:>7}  range {range:<17}  host CPU {busy:>3.0} %\n")
+}
+
+fn ratio_line(c: &Comparison) -> String {
+    let (rate, cost) = (ratio(c.rate_ratio, c.rate_range), ratio(c.cost_ratio, c.cost_range));
+    format!("  pathlab ÷ {:<10} rate {rate}  CPU per unit {cost}\n", c.rival)
 }

@@ -2,7 +2,8 @@
 
 use super::ask::{AskArgs, counted, multipart, nanoseconds};
 use super::queues;
-use crate::output::{Output, object};
+use crate::cmd::read_text;
+use crate::output::{Output, object, when_any};
 use clap::Args;
 use flow::PortNo;
 use flow::client;
@@ -10,13 +11,13 @@ use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
 use flow::openflow::port::QueueStats;
+use flow::openflow::rule::FlowStats;
 use flow::pipeline::Change;
 use flow::rule::{FlowMod, FlowModCommand};
 use flow::text::{file, rule};
 use record::{Problem, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::io::Read;
 use switch::client::{Client, Refusal};
 
 /// Flags of the commands that change rules.
@@ -101,28 +102,25 @@ pub fn change(command: FlowModCommand, args: &ChangeArgs, output: &Output) -> Re
     let before = held(&mut client, &changes);
     let refusals = client.change(&bodies).map_err(&place)?;
     let after = before.and_then(|_| held(&mut client, &changes));
-    let problem = refused_sentence(&refusals, &changes);
-    let refused = refusals.iter().map(|refusal| {
-        let Named { place, text, .. } = &changes[refusal.index];
-        object! { place, rule: text, error: refusal.fault.to_string() }
-    });
-    let refused: Vec<_> = refused.collect();
     let removed = before.zip(after).and_then(|(before, after)| before.checked_sub(after));
+    let problem = refused_sentence(&refusals, &changes);
     if problem.is_none() || output.json {
         let (switch, openflow, sent) = (&args.ask.switch, client.version().to_string(), changes.len());
+        let refused: Vec<_> = refusals.iter().map(|refusal| refused_row(refusal, &changes)).collect();
         let document = object! { schema: "pathlab/flow-change/1", switch, openflow, sent, removed, refused };
         output.result(&document, |_| sentence(command, sent, removed))?;
     }
     problem.map_or(Ok(()), |problem| Err(place(problem)))
 }
 
+fn refused_row(refusal: &Refusal, changes: &[Named]) -> impl Serialize {
+    let Named { place, text, .. } = &changes[refusal.index];
+    object! { place, rule: text, error: refusal.fault.to_string() }
+}
+
 /// The changes that the arguments ask for.
 fn wanted(command: FlowModCommand, args: &ChangeArgs) -> Result<Vec<Named>> {
-    let command = match command {
-        FlowModCommand::Modify if args.strict => FlowModCommand::ModifyStrict,
-        FlowModCommand::Delete if args.strict => FlowModCommand::DeleteStrict,
-        command => command,
-    };
+    let command = command_of(command, args.strict);
     let mut changes = vec![];
     for text in &args.rules {
         changes.push(named("RULE", text, command)?);
@@ -138,6 +136,14 @@ fn wanted(command: FlowModCommand, args: &ChangeArgs) -> Result<Vec<Named>> {
         changes.push(named("RULE", "", command)?);
     }
     Ok(changes)
+}
+
+fn command_of(command: FlowModCommand, strict: bool) -> FlowModCommand {
+    match command {
+        FlowModCommand::Modify if strict => FlowModCommand::ModifyStrict,
+        FlowModCommand::Delete if strict => FlowModCommand::DeleteStrict,
+        command => command,
+    }
 }
 
 fn is_delete(command: FlowModCommand) -> bool {
@@ -162,10 +168,7 @@ fn held(client: &mut Client, changes: &[Named]) -> Option<u64> {
 /// One sentence about what was refused.
 fn refused_sentence(refusals: &[Refusal], changes: &[Named]) -> Option<Problem> {
     let first = refusals.first()?;
-    let more = match refusals.len() - 1 {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
+    let more = when_any(refusals.len() - 1, |more| format!(", and {more} more"));
     let Named { place, text, .. } = &changes[first.index];
     Some(Problem::input(format!("the switch refuses '{text}': {}{more}", first.fault)).at(place))
 }
@@ -183,17 +186,16 @@ pub fn read(file: &str, command: FlowModCommand) -> Result<Vec<Named>> {
 
 /// The rules, groups and meters of a file, in their order.
 pub fn changes(file: &str) -> Result<Vec<Change>> {
-    let mut changes = vec![];
-    for (place, line) in lines(file)? {
-        if !["group_id=", "meter="].iter().any(|begin| line.starts_with(begin)) {
-            changes.push(Change::Flow(read_line(&place, &line, FlowModCommand::Add)?.change));
-            continue;
-        }
-        let found =
-            file::parse(&line).map_err(|e| Problem::input(format!("{} in '{line}'", e.what)).at(place))?;
-        changes.extend(found.into_iter().map(|(_, change)| change));
+    let read = lines(file)?.into_iter().map(|(place, line)| line_changes(&place, &line));
+    Ok(read.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+fn line_changes(place: &str, line: &str) -> Result<Vec<Change>> {
+    if !["group_id=", "meter="].iter().any(|begin| line.starts_with(begin)) {
+        return Ok(vec![Change::Flow(read_line(place, line, FlowModCommand::Add)?.change)]);
     }
-    Ok(changes)
+    let found = file::parse(line).map_err(|e| Problem::input(format!("{} in '{line}'", e.what)).at(place))?;
+    Ok(found.into_iter().map(|(_, change)| change).collect())
 }
 
 fn read_line(place: &str, line: &str, command: FlowModCommand) -> Result<Named> {
@@ -206,16 +208,19 @@ fn read_line(place: &str, line: &str, command: FlowModCommand) -> Result<Named> 
 
 /// The lines of a file that say something, each with its place.
 fn lines(file: &str) -> Result<Vec<(String, String)>> {
-    let bad = |e: std::io::Error| Problem::input(format!("cannot be read: {e}")).at(file.to_owned());
-    let mut text = String::new();
-    if file == "-" {
-        std::io::stdin().read_to_string(&mut text).map_err(bad)?;
-    } else {
-        text = std::fs::read_to_string(file).map_err(bad)?;
-    }
     let bare = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
+    let text = input(file)?;
     let each = text.lines().enumerate().map(|(index, line)| (format!("{file}:{}", index + 1), bare(line)));
     Ok(each.filter(|(_, line)| !line.is_empty()).collect())
+}
+
+/// The text of a file, or of standard input, which is `-`.
+fn input(file: &str) -> Result<String> {
+    match file {
+        "-" => std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Problem::input(format!("cannot be read: {error}")).at(file)),
+        _ => read_text(file, "cannot be read"),
+    }
 }
 
 #[derive(Serialize)]
@@ -230,30 +235,30 @@ struct Dumped {
 }
 
 fn rules(client: &mut Client, which: &FlowMod) -> Result<Vec<Dumped>> {
-    let version = client.version();
     let stats = multipart!(client, Flow(client::flow_request(which)));
-    let mut rules = vec![];
-    for stats in &stats {
-        let (table, rule) = client::rule(version, stats).map_err(|error| {
-            let place = format!("a rule of table {}, priority {}", stats.table_id, stats.priority);
-            Problem::input(format!("cannot be expressed in OpenFlow {version}: {error}")).at(place)
-        })?;
-        rules.push(Dumped {
-            rule: rule::show(table, &client::normal(&rule)),
-            table,
-            priority: rule.priority,
-            cookie: format!("{:#x}", rule.cookie),
-            age_ns: nanoseconds(stats.duration_sec, stats.duration_nsec),
-            frames: counted(stats.packet_count),
-            bytes: counted(stats.byte_count),
-        });
-    }
+    let mut rules = stats.iter().map(|stats| dumped(client.version(), stats)).collect::<Result<Vec<_>>>()?;
     // By table, the highest priority first, then by text: one order for the same rules.
     rules.sort_by(|a, b| {
         let key = |one: &Dumped| (one.table, std::cmp::Reverse(one.priority));
         key(a).cmp(&key(b)).then_with(|| a.rule.cmp(&b.rule))
     });
     Ok(rules)
+}
+
+fn dumped(version: Version, stats: &FlowStats) -> Result<Dumped> {
+    let (table, rule) = client::rule(version, stats).map_err(|error| {
+        let place = format!("a rule of table {}, priority {}", stats.table_id, stats.priority);
+        Problem::input(format!("cannot be expressed in OpenFlow {version}: {error}")).at(place)
+    })?;
+    Ok(Dumped {
+        rule: rule::show(table, &client::normal(&rule)),
+        table,
+        priority: rule.priority,
+        cookie: format!("{:#x}", rule.cookie),
+        age_ns: nanoseconds(stats.duration_sec, stats.duration_nsec),
+        frames: counted(stats.packet_count),
+        bytes: counted(stats.byte_count),
+    })
 }
 
 /// The rules that a match selects, written on the command line.
@@ -270,19 +275,17 @@ pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
     let (packet_ins, told) = packet_ins.map_or((None, vec![]), |(rows, told)| (Some(rows), told));
     let switch = &args.ask.switch;
     let document = object! { schema: "pathlab/flow-dump/1", switch, openflow, rules: &rules, packet_ins };
-    output.result(&document, |_| {
-        let line = |one: &Dumped| match args.rules {
-            true => format!("{}\n", one.rule),
-            false => format!(
-                "duration={:.3}s,n_packets={},n_bytes={},{}\n",
-                one.age_ns as f64 / 1e9,
-                one.frames.unwrap_or(u64::MAX),
-                one.bytes.unwrap_or(u64::MAX),
-                one.rule
-            ),
-        };
-        rules.iter().map(line).chain(told).collect()
-    })
+    let line = |one: &Dumped| if args.rules { one.rule.clone() + "\n" } else { one.with_counters() };
+    output.result(&document, |_| rules.iter().map(line).chain(told).collect())
+}
+
+impl Dumped {
+    /// A line as ovs-ofctl writes it.
+    fn with_counters(&self) -> String {
+        let (frames, bytes) = (self.frames.unwrap_or(u64::MAX), self.bytes.unwrap_or(u64::MAX));
+        let seconds = self.age_ns as f64 / 1e9;
+        format!("duration={seconds:.3}s,n_packets={frames},n_bytes={bytes},{}\n", self.rule)
+    }
 }
 
 /// What became of packet-ins by the port that their frames came in by, as JSON and in words; `None` where the switch does not
@@ -298,10 +301,7 @@ fn packet_ins(client: &mut Client) -> Option<(Vec<impl Serialize + use<>>, Vec<S
 
 /// Compares the rules of a switch with a file.
 pub fn diff(args: &DiffArgs, output: &Output) -> Result<()> {
-    let wanted = read(&args.file, FlowModCommand::Add)?;
-    if let Some(other) = wanted.iter().find(|named| named.change.command != FlowModCommand::Add) {
-        return Err(Problem::input("only rules can be compared, not changes").at(other.place.clone()));
-    }
+    let wanted = read_rules(&args.file)?;
     let ask = |client: &mut Client| Ok((rules(client, &one_match("")?)?, client.version()));
     let ((there, version), openflow) = args.ask.ask(ask)?;
     let there: BTreeSet<String> = there.into_iter().map(|one| one.rule).collect();
@@ -309,21 +309,32 @@ pub fn diff(args: &DiffArgs, output: &Output) -> Result<()> {
     let missing: Vec<&String> = wanted.difference(&there).collect();
     let extra: Vec<&String> = there.difference(&wanted).collect();
     let (switch, same) = (&args.ask.switch, there == wanted);
+    let text = diff_text(&missing, &extra);
     let (schema, lost, more) = ("pathlab/flow-diff/1", missing.len(), extra.len());
-    output.result(&object! { schema, switch, openflow, same, missing, extra }, |diff| {
-        let missing = diff.missing.iter().map(|rule| format!("- {rule}\n"));
-        let extra = diff.extra.iter().map(|rule| format!("+ {rule}\n"));
-        match same {
-            true => "the switch has these rules and no others\n".to_owned(),
-            false => missing.chain(extra).collect(),
-        }
-    })?;
+    output.result(&object! { schema, switch, openflow, same, missing, extra }, |_| text)?;
     if same {
         return Ok(());
     }
     let what =
         format!("of the rules of {}, missing (-): {lost}; others that are there (+): {more}", args.file);
     Err(args.ask.place()(Problem::measured(what)))
+}
+
+/// The rules of a file that has nothing but rules.
+fn read_rules(file: &str) -> Result<Vec<Named>> {
+    let rules = read(file, FlowModCommand::Add)?;
+    match rules.iter().find(|named| named.change.command != FlowModCommand::Add) {
+        None => Ok(rules),
+        Some(other) => Err(Problem::input("only rules can be compared, not changes").at(&other.place)),
+    }
+}
+
+fn diff_text(missing: &[&String], extra: &[&String]) -> String {
+    if missing.is_empty() && extra.is_empty() {
+        return "the switch has these rules and no others\n".to_owned();
+    }
+    let missing = missing.iter().map(|rule| format!("- {rule}\n"));
+    missing.chain(extra.iter().map(|rule| format!("+ {rule}\n"))).collect()
 }
 
 /// The text of a rule as a switch of this version reports it: 1.3 has no importance.

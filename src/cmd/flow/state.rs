@@ -1,18 +1,21 @@
 //! `pathlab flow groups`, `meters`, `ports`, `tables`, `show` and `packet-out`: what a switch has besides rules.
 
 use super::ask::{AskArgs, counted, multipart, nanoseconds};
-use crate::output::{Output, object, table};
+use crate::output::{Output, object, table, when_any};
 use clap::Args;
 use flow::group::{ALL_GROUPS, Group, GroupMod, GroupModCommand, GroupType};
 use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod, MeterModCommand};
 use flow::openflow::bytes::Tagged;
-use flow::openflow::group::{GroupDesc, GroupStatsRequest, MeterConfig, MeterRequest};
+use flow::openflow::bytes::Version;
+use flow::openflow::group::{
+    GroupDesc, GroupStats, GroupStatsRequest, MeterConfig, MeterRequest, MeterStats,
+};
 use flow::openflow::message::Body;
-use flow::openflow::misc::Empty;
+use flow::openflow::misc::{Desc, Empty, Features, SwitchConfig};
 use flow::openflow::multipart::{Reply, Request};
 use flow::openflow::port::{Port, PortProperty, PortStats, PortStatsRequest};
 use flow::text::{Piece, action, frame, group, meter, value};
-use flow::{PortNo, client};
+use flow::{Action, PortNo, client};
 use record::{Problem, Result};
 use serde::Serialize;
 use std::fmt::Display;
@@ -53,10 +56,7 @@ pub struct PacketOutArgs {
 
 /// Lets the switch send a frame.
 pub fn packet_out(args: &PacketOutArgs, output: &Output) -> Result<()> {
-    let at = |place: &'static str| move |what: String| Problem::input(what).at(place);
-    let port = value::port(Piece::line(&args.in_port)).map_err(|e| at("--in-port")(e.to_string()))?;
-    let actions = action::list(Piece::line(&args.actions)).map_err(|e| at("ACTIONS")(e.to_string()))?;
-    let frame = frame::parse(args.frame.trim()).map_err(|e| at("FRAME")(e.to_string()))?;
+    let (port, actions, frame) = args.read()?;
     let mut client = args.ask.call()?;
     let place = args.ask.place();
     let refused = client.change(&[client::packet_out(port, &actions, &frame)]).map_err(&place)?;
@@ -69,25 +69,52 @@ pub fn packet_out(args: &PacketOutArgs, output: &Output) -> Result<()> {
     output.result(&document, |_| format!("a frame of {bytes} bytes given to the switch"))
 }
 
-/// Makes the changes that the flags ask for, or returns the first that is refused.
-fn changes<C: Copy>(
-    client: &mut Client,
-    args: &ListArgs,
-    [add, modify, delete]: [C; 3],
-    one: impl Fn(C, &str) -> Result<Body>,
-) -> Result<()> {
-    let lists =
-        [(add, "--add", &args.add), (modify, "--modify", &args.modify), (delete, "--delete", &args.delete)];
-    let texts =
-        || lists.iter().flat_map(|(command, flag, all)| all.iter().map(move |text| (command, flag, text)));
-    let bodies = texts().map(|(command, flag, text)| one(*command, text).map_err(|p| p.at(*flag)));
-    let bodies: Vec<Body> = bodies.collect::<Result<_>>()?;
-    let refused = client.change(&bodies)?;
-    match refused.first().and_then(|refusal| Some((refusal.fault, texts().nth(refusal.index)?))) {
-        Some((fault, (_, flag, text))) => {
-            Err(Problem::input(format!("the switch refuses '{text}': {fault}")).at(*flag))
+impl PacketOutArgs {
+    /// The port by which the frame appears to have come in, what to do with it, and its bytes.
+    fn read(&self) -> Result<(PortNo, Vec<Action>, Vec<u8>)> {
+        let at = |place: &'static str| move |what: String| Problem::input(what).at(place);
+        let port = value::port(Piece::line(&self.in_port)).map_err(|e| at("--in-port")(e.to_string()))?;
+        let actions = action::list(Piece::line(&self.actions)).map_err(|e| at("ACTIONS")(e.to_string()))?;
+        let frame = frame::parse(self.frame.trim()).map_err(|e| at("FRAME")(e.to_string()))?;
+        Ok((port, actions, frame))
+    }
+}
+
+impl ListArgs {
+    /// Makes the changes that the flags ask for, then reads the list.
+    fn after_changes<C: Copy, T>(
+        &self,
+        commands: [C; 3],
+        one: impl Fn(C, &str) -> Result<Body>,
+        read: impl FnOnce(&mut Client) -> Result<T>,
+    ) -> Result<(T, String)> {
+        self.ask.ask(|client| self.change(client, commands, one).and_then(|()| read(client)))
+    }
+
+    /// Makes the changes that the flags ask for, or returns the first that is refused.
+    fn change<C: Copy>(
+        &self,
+        client: &mut Client,
+        [add, modify, delete]: [C; 3],
+        one: impl Fn(C, &str) -> Result<Body>,
+    ) -> Result<()> {
+        let lists = [
+            (add, "--add", &self.add),
+            (modify, "--modify", &self.modify),
+            (delete, "--delete", &self.delete),
+        ];
+        let texts = || {
+            lists.iter().flat_map(|(command, flag, all)| all.iter().map(move |text| (command, flag, text)))
+        };
+        let bodies = texts().map(|(command, flag, text)| one(*command, text).map_err(|p| p.at(*flag)));
+        let bodies: Vec<Body> = bodies.collect::<Result<_>>()?;
+        let refused = client.change(&bodies)?;
+        match refused.first().and_then(|refusal| Some((refusal.fault, texts().nth(refusal.index)?))) {
+            Some((fault, (_, flag, text))) => {
+                Err(Problem::input(format!("the switch refuses '{text}': {fault}")).at(*flag))
+            }
+            None => Ok(()),
         }
-        None => Ok(()),
     }
 }
 
@@ -103,22 +130,16 @@ fn parsed<T, E: Display>(text: &str, parse: fn(&str) -> Result<T, E>) -> Result<
 }
 
 fn group_change(command: GroupModCommand, text: &str) -> Result<Body> {
-    let group = match command {
-        GroupModCommand::Delete => {
-            Group { id: number(text, ALL_GROUPS)?, kind: GroupType::All, buckets: vec![] }
-        }
-        _ => parsed(text, group::parse)?,
-    };
+    let of = |id| Group { id, kind: GroupType::All, buckets: vec![] };
+    let is_delete = command == GroupModCommand::Delete;
+    let group = if is_delete { number(text, ALL_GROUPS).map(of) } else { parsed(text, group::parse) }?;
     Ok(client::group_mod(&GroupMod { command, group }))
 }
 
 fn meter_change(command: MeterModCommand, text: &str) -> Result<Body> {
-    let meter = match command {
-        MeterModCommand::Delete => {
-            Meter { id: number(text, ALL_METERS)?, flags: MeterFlags::default(), bands: vec![] }
-        }
-        _ => parsed(text, meter::parse)?,
-    };
+    let of = |id| Meter { id, flags: MeterFlags::default(), bands: vec![] };
+    let is_delete = command == MeterModCommand::Delete;
+    let meter = if is_delete { number(text, ALL_METERS).map(of) } else { parsed(text, meter::parse) }?;
     Ok(client::meter_mod(&MeterMod { command, meter }))
 }
 
@@ -129,33 +150,35 @@ pub(super) fn cell(number: Option<u64>) -> String {
 
 /// The rows of a list: each as JSON has it, and its cells in the table for people.
 type Rows<T> = Result<(Vec<T>, Vec<Vec<String>>)>;
+/// One of them.
+type Row<T> = Result<(T, Vec<String>)>;
 
 fn read_groups(client: &mut Client) -> Rows<impl Serialize + use<>> {
     let version = client.version();
     let mut described = multipart!(client, GroupDesc(Empty {}));
     let stats = multipart!(client, Group(GroupStatsRequest { group_id: ALL_GROUPS }));
     described.sort_by_key(|group| group.group_id);
-    let row = |one: &GroupDesc| {
-        let id = one.group_id;
-        let group = client::group(version, one)
-            .map_err(|e| Problem::input(format!("group {id} cannot be read: {e}")))?;
-        let stats = stats.iter().find(|stats| stats.group_id == id);
-        let buckets = stats.iter().flat_map(|stats| &stats.bucket_stats);
-        let buckets = buckets.map(|one| counters(one.packet_count, one.byte_count));
-        let row = object! {
-            group: group::show(&group),
-            id,
-            references: stats.map(|stats| stats.ref_count).filter(|count| *count != u32::MAX),
-            frames: stats.and_then(|stats| counted(stats.packet_count)),
-            bytes: stats.and_then(|stats| counted(stats.byte_count)),
-            age_ns: stats.map(|stats| nanoseconds(stats.duration_sec, stats.duration_nsec)),
-            buckets: buckets.collect::<Vec<_>>(),
-        };
-        let numbers = [row.references.map(u64::from), row.frames, row.bytes].map(cell);
-        let cells = std::iter::once(row.group.clone()).chain(numbers).collect();
-        Ok((row, cells))
+    let of = |one: &GroupDesc| stats.iter().find(|stats| stats.group_id == one.group_id);
+    described.iter().map(|one| group_row(version, one, of(one))).collect()
+}
+
+fn group_row(version: Version, one: &GroupDesc, stats: Option<&GroupStats>) -> Row<impl Serialize + use<>> {
+    let id = one.group_id;
+    let group =
+        client::group(version, one).map_err(|e| Problem::input(format!("group {id} cannot be read: {e}")))?;
+    let buckets = stats.iter().flat_map(|stats| &stats.bucket_stats);
+    let buckets = buckets.map(|one| counters(one.packet_count, one.byte_count));
+    let row = object! {
+        group: group::show(&group),
+        id,
+        references: stats.map(|stats| stats.ref_count).filter(|count| *count != u32::MAX),
+        frames: stats.and_then(|stats| counted(stats.packet_count)),
+        bytes: stats.and_then(|stats| counted(stats.byte_count)),
+        age_ns: stats.map(|stats| nanoseconds(stats.duration_sec, stats.duration_nsec)),
+        buckets: buckets.collect::<Vec<_>>(),
     };
-    described.iter().map(row).collect()
+    let cells = cells(&row.group, row.references, [row.frames, row.bytes]);
+    Ok((row, cells))
 }
 
 /// The counters of a bucket or a band.
@@ -166,10 +189,7 @@ fn counters(frames: u64, bytes: u64) -> impl Serialize {
 /// Prints the groups, after changes.
 pub fn groups(args: &ListArgs, output: &Output) -> Result<()> {
     let commands = [GroupModCommand::Add, GroupModCommand::Modify, GroupModCommand::Delete];
-    let ((groups, rows), openflow) = args.ask.ask(|client| {
-        changes(client, args, commands, group_change)?;
-        read_groups(client)
-    })?;
+    let ((groups, rows), openflow) = args.after_changes(commands, group_change, read_groups)?;
     let switch = &args.ask.switch;
     let document = object! { schema: "pathlab/flow-groups/1", switch, openflow, groups };
     output.result(&document, |_| table(1, &["group", "references", "frames", "bytes"], rows).text())
@@ -180,36 +200,38 @@ fn read_meters(client: &mut Client) -> Rows<impl Serialize + use<>> {
     let mut described = multipart!(client, MeterConfig(which.clone()));
     let stats = multipart!(client, Meter(which));
     described.sort_by_key(|meter| meter.meter_id);
-    let row = |one: &MeterConfig| {
-        let id = one.meter_id;
-        let meter =
-            client::meter(one).map_err(|e| Problem::input(format!("meter {id} cannot be read: {e}")))?;
-        let stats = stats.iter().find(|stats| stats.meter_id == id);
-        let bands = stats.iter().flat_map(|stats| &stats.band_stats);
-        let bands = bands.map(|one| counters(one.packet_band_count, one.byte_band_count));
-        let row = object! {
-            meter: meter::show(&meter),
-            id,
-            rules: stats.map(|stats| stats.flow_count).filter(|count| *count != u32::MAX),
-            frames: stats.and_then(|stats| counted(stats.packet_in_count)),
-            bytes: stats.and_then(|stats| counted(stats.byte_in_count)),
-            age_ns: stats.map(|stats| nanoseconds(stats.duration_sec, stats.duration_nsec)),
-            bands: bands.collect::<Vec<_>>(),
-        };
-        let numbers = [row.rules.map(u64::from), row.frames, row.bytes].map(cell);
-        let cells = std::iter::once(row.meter.clone()).chain(numbers).collect();
-        Ok((row, cells))
+    let of = |one: &MeterConfig| stats.iter().find(|stats| stats.meter_id == one.meter_id);
+    described.iter().map(|one| meter_row(one, of(one))).collect()
+}
+
+fn meter_row(one: &MeterConfig, stats: Option<&MeterStats>) -> Row<impl Serialize + use<>> {
+    let id = one.meter_id;
+    let meter = client::meter(one).map_err(|e| Problem::input(format!("meter {id} cannot be read: {e}")))?;
+    let bands = stats.iter().flat_map(|stats| &stats.band_stats);
+    let bands = bands.map(|one| counters(one.packet_band_count, one.byte_band_count));
+    let row = object! {
+        meter: meter::show(&meter),
+        id,
+        rules: stats.map(|stats| stats.flow_count).filter(|count| *count != u32::MAX),
+        frames: stats.and_then(|stats| counted(stats.packet_in_count)),
+        bytes: stats.and_then(|stats| counted(stats.byte_in_count)),
+        age_ns: stats.map(|stats| nanoseconds(stats.duration_sec, stats.duration_nsec)),
+        bands: bands.collect::<Vec<_>>(),
     };
-    described.iter().map(row).collect()
+    let cells = cells(&row.meter, row.rules, [row.frames, row.bytes]);
+    Ok((row, cells))
+}
+
+/// The cells of a group or a meter: its text, how many use it, its frames and bytes.
+fn cells(text: &str, users: Option<u32>, counters: [Option<u64>; 2]) -> Vec<String> {
+    let numbers = std::iter::once(users.map(u64::from)).chain(counters);
+    std::iter::once(text.to_owned()).chain(numbers.map(cell)).collect()
 }
 
 /// Prints the meters, after changes.
 pub fn meters(args: &ListArgs, output: &Output) -> Result<()> {
     let commands = [MeterModCommand::Add, MeterModCommand::Modify, MeterModCommand::Delete];
-    let ((meters, rows), openflow) = args.ask.ask(|client| {
-        changes(client, args, commands, meter_change)?;
-        read_meters(client)
-    })?;
+    let ((meters, rows), openflow) = args.after_changes(commands, meter_change, read_meters)?;
     let switch = &args.ask.switch;
     let document = object! { schema: "pathlab/flow-meters/1", switch, openflow, meters };
     output.result(&document, |_| table(1, &["meter", "rules", "frames", "bytes"], rows).text())
@@ -232,30 +254,31 @@ pub(super) fn speed_kbps(port: &Port) -> Option<u32> {
 fn read_ports(client: &mut Client) -> Rows<impl Serialize + use<>> {
     let described = port_list(client)?;
     let stats = multipart!(client, PortStats(PortStatsRequest { port_no: PortNo::ANY.0 }));
-    let row = |one: &Port| {
-        let stats = stats.iter().find(|stats| stats.port_no == one.port_no);
-        let count = |pick: fn(&PortStats) -> u64| stats.and_then(|stats| counted(pick(stats)));
-        let row = object! {
-            port: PortNo(one.port_no).to_string(),
-            name: one.name.text(),
-            address: one.hw_addr.0.map(|byte| format!("{byte:02x}")).join(":"),
-            config: one.config.to_string(),
-            state: one.state.to_string(),
-            speed_kbps: speed_kbps(one),
-            rx_frames: count(|stats| stats.rx_packets),
-            tx_frames: count(|stats| stats.tx_packets),
-            rx_bytes: count(|stats| stats.rx_bytes),
-            tx_bytes: count(|stats| stats.tx_bytes),
-            rx_dropped: count(|stats| stats.rx_dropped),
-            tx_dropped: count(|stats| stats.tx_dropped),
-            rx_errors: count(|stats| stats.rx_errors),
-            tx_errors: count(|stats| stats.tx_errors),
-        };
-        let words = [&row.port, &row.name, &row.address, &row.state].map(String::clone);
-        let numbers = [row.rx_frames, row.tx_frames, row.rx_dropped, row.tx_dropped].map(cell);
-        (row, words.into_iter().chain(numbers).collect())
+    let of = |one: &Port| stats.iter().find(|stats| stats.port_no == one.port_no);
+    Ok(described.iter().map(|one| port_row(one, of(one))).unzip())
+}
+
+fn port_row(one: &Port, stats: Option<&PortStats>) -> (impl Serialize + use<>, Vec<String>) {
+    let count = |pick: fn(&PortStats) -> u64| stats.and_then(|stats| counted(pick(stats)));
+    let row = object! {
+        port: PortNo(one.port_no).to_string(),
+        name: one.name.text(),
+        address: one.hw_addr.0.map(|byte| format!("{byte:02x}")).join(":"),
+        config: one.config.to_string(),
+        state: one.state.to_string(),
+        speed_kbps: speed_kbps(one),
+        rx_frames: count(|stats| stats.rx_packets),
+        tx_frames: count(|stats| stats.tx_packets),
+        rx_bytes: count(|stats| stats.rx_bytes),
+        tx_bytes: count(|stats| stats.tx_bytes),
+        rx_dropped: count(|stats| stats.rx_dropped),
+        tx_dropped: count(|stats| stats.tx_dropped),
+        rx_errors: count(|stats| stats.rx_errors),
+        tx_errors: count(|stats| stats.tx_errors),
     };
-    Ok(described.iter().map(row).unzip())
+    let words = [&row.port, &row.name, &row.address, &row.state].map(String::clone);
+    let numbers = [row.rx_frames, row.tx_frames, row.rx_dropped, row.tx_dropped].map(cell);
+    (row, words.into_iter().chain(numbers).collect())
 }
 
 /// Prints the ports.
@@ -285,27 +308,13 @@ pub fn tables(args: &AskArgs, output: &Output) -> Result<()> {
     let ((tables, rows), openflow) = args.ask(read_tables)?;
     let (switch, others) = (&args.switch, tables.len() - rows.len());
     let document = object! { schema: "pathlab/flow-tables/1", switch, openflow, tables };
-    output.result(&document, |_| {
-        let rest = if others > 0 { format!("{others} more tables are empty\n") } else { String::new() };
-        table(1, &["table", "rules", "lookups", "matched"], rows).text() + &rest
-    })
+    let rest = when_any(others, |others| format!("{others} more tables are empty\n"));
+    output.result(&document, |_| table(1, &["table", "rules", "lookups", "matched"], rows).text() + &rest)
 }
 
 /// Describes the switch.
 pub fn show(args: &AskArgs, output: &Output) -> Result<()> {
-    let wrong = |body: &Body| Problem::input(format!("the switch answers with {}", body.name()));
-    let ask = |client: &mut Client| {
-        let features = match client.ask(Body::FeaturesRequest(Empty {}))? {
-            Body::FeaturesReply(features) => features,
-            body => return Err(wrong(&body)),
-        };
-        let config = match client.ask(Body::GetConfigRequest(Empty {}))? {
-            Body::GetConfigReply(config) => config,
-            body => return Err(wrong(&body)),
-        };
-        Ok((features, config, multipart!(client, Desc(Empty {})), port_list(client)?))
-    };
-    let ((features, config, desc, ports), openflow) = args.ask(ask)?;
+    let ((features, config, desc, ports), openflow) = args.ask(describe)?;
     let document = object! {
         schema: "pathlab/flow-show/1",
         switch: &args.switch,
@@ -342,6 +351,19 @@ pub fn show(args: &AskArgs, output: &Output) -> Result<()> {
         ];
         rows.iter().map(|(name, text)| format!("{name:<10} {text}\n")).collect()
     })
+}
+
+fn describe(client: &mut Client) -> Result<(Features, SwitchConfig, Box<Desc>, Vec<Port>)> {
+    let wrong = |body: &Body| Problem::input(format!("the switch answers with {}", body.name()));
+    let features = match client.ask(Body::FeaturesRequest(Empty {}))? {
+        Body::FeaturesReply(features) => features,
+        body => return Err(wrong(&body)),
+    };
+    let config = match client.ask(Body::GetConfigRequest(Empty {}))? {
+        Body::GetConfigReply(config) => config,
+        body => return Err(wrong(&body)),
+    };
+    Ok((features, config, multipart!(client, Desc(Empty {})), port_list(client)?))
 }
 
 /// A port by number and name.

@@ -2,6 +2,7 @@
 
 mod ways;
 
+use super::read_text;
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
@@ -163,13 +164,11 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
     let (text, name) = match &args.plan {
         None => (plan::DEFAULT.to_owned(), "default".to_owned()),
         Some(path) => {
-            let name = path.display().to_string();
-            let text = std::fs::read_to_string(path).map_err(|e| {
-                Problem::input(format!("cannot read the plan: {e}"))
-                    .at(&name)
-                    .help("give the path of a .plan file")
-            })?;
-            (text, name)
+            let text = read_text(path, "cannot read the plan");
+            (
+                text.map_err(|problem| problem.help("give the path of a .plan file"))?,
+                path.display().to_string(),
+            )
         }
     };
     let mut plan = Plan::parse(&text, &name)?;
