@@ -3,6 +3,7 @@
 use crate::output::Output;
 use experiment::Notices;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use load::traffic::threads::joined;
 use record::Problem;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ pub fn watched<T: Send>(
             }
         }
         drop(bar);
-        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        joined(worker)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::half::HalfArgs;
 use super::stamps;
-use crate::output::{Notices, Output, table};
+use crate::output::{Notices, Output, table, when_any};
 use clap::Args;
 use linux::port::{StampSource, Uri};
 use linux::sys::libpcap;
@@ -10,7 +10,11 @@ use linux::tune::stamps::{Side, Stamping};
 use load::capture::watcher::interface_of;
 use load::capture::writer::FileOptions;
 use load::capture::{CaptureOptions, Listener, Outcome};
-use record::capture::{CaptureReading, CaptureReport, CaptureSecond, StreamCount};
+use record::capture::{
+    CaptureReading, CaptureReport, CaptureSecond, CaptureSeen, QueueCount, Recorded, StreamCount, Talker,
+    Written,
+};
+use record::half::Half;
 use record::ledger::NamedCount;
 use record::unit::{bits_per_s, bytes, count, duration, frames_per_s, many, time_ns};
 use record::{PlaceDrop, PortSetting, Problem, Result};
@@ -95,19 +99,25 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     study::capturing::close(&mut report, &seen);
     let put_back = stamping.map_or(Ok(()), Stamping::put_back);
     if let Some(pending) = pending {
-        pending.finish(|half| {
-            (half.begun_ns, half.ended_ns) = (seen.begun_ns, seen.ended_ns);
-            half.interface = interface.unwrap_or_default();
-            let counters = |reading: Option<CaptureReading>| reading.unwrap_or_default().counters;
-            (half.before, half.after) = (counters(seen.before), counters(seen.after));
-            half.captured = Some(report.clone());
-        })?;
+        pending.finish(|half| fill(half, interface.unwrap_or_default(), seen, &report))?;
     }
     teller.output.line(&report, people)?;
     put_back?;
-    if let Some(problem) = problem {
-        return Err(problem);
-    }
+    problem.map_or(Ok(()), Err)?;
+    verdict(&args, &report)
+}
+
+/// The half of a path that this capture is.
+fn fill(half: &mut Half, interface: String, seen: CaptureSeen, report: &CaptureReport) {
+    (half.begun_ns, half.ended_ns) = (seen.begun_ns, seen.ended_ns);
+    half.interface = interface;
+    let counters = |reading: Option<CaptureReading>| reading.unwrap_or_default().counters;
+    (half.before, half.after) = (counters(seen.before), counters(seen.after));
+    half.captured = Some(report.clone());
+}
+
+/// Code 1 when it was interrupted before its end.
+fn verdict(args: &CaptureArgs, report: &CaptureReport) -> Result<()> {
     let unfinished = args.count.is_some_and(|wanted| report.captured < wanted) || args.duration.is_some();
     if report.ended == "interrupted" && unfinished {
         return Err(Problem::measured("interrupted before the count or the time was reached"));
@@ -117,26 +127,15 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
 
 /// The flags as a wish, checked.
 fn wish(args: &CaptureArgs) -> Result<CaptureOptions> {
-    if args.files.is_some() && args.rotate_size.is_none() && args.rotate_time.is_none() {
-        return Err(Problem::input("--files needs --rotate-size or --rotate-time"));
-    }
-    if args.write.as_deref() == Some("-") && (args.rotate_size.is_some() || args.rotate_time.is_some()) {
-        return Err(Problem::input("standard output cannot be rotated").help("give a file name"));
-    }
-    let online = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-    if let Some(cpu) = args.cpus.iter().find(|&&cpu| cpu >= online.max(1)) {
-        return Err(Problem::input(format!("there is no CPU {cpu}"))
-            .help(format!("the CPUs are 0 to {}", online - 1)));
-    }
+    check(args)?;
     let snap = args.snap.unwrap_or(wire::pcap::MAX_FRAME);
     let compile = |text: &String| linux::filter::compile(text, libpcap::ETHERNET, snap);
-    let filter =
-        args.filter.as_ref().map(|text| Ok::<_, Problem>((text.clone(), compile(text)?))).transpose()?;
+    let filter = args.filter.as_ref().map(compile).transpose()?;
     Ok(CaptureOptions {
         uri: args.uri.clone(),
         threads: args.threads,
         cpus: args.cpus.clone(),
-        filter,
+        filter: args.filter.clone().zip(filter),
         snap: args.snap,
         promiscuous: !args.own,
         outgoing: !args.incoming,
@@ -147,6 +146,22 @@ fn wish(args: &CaptureArgs) -> Result<CaptureOptions> {
         queue_bytes: args.queue as usize,
         file: args.write.as_ref().map(|path| file(args, path)),
     })
+}
+
+fn check(args: &CaptureArgs) -> Result<()> {
+    let rotates = args.rotate_size.is_some() || args.rotate_time.is_some();
+    if args.files.is_some() && !rotates {
+        return Err(Problem::input("--files needs --rotate-size or --rotate-time"));
+    }
+    if args.write.as_deref() == Some("-") && rotates {
+        return Err(Problem::input("standard output cannot be rotated").help("give a file name"));
+    }
+    let online = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    match args.cpus.iter().find(|&&cpu| cpu >= online.max(1)) {
+        None => Ok(()),
+        Some(cpu) => Err(Problem::input(format!("there is no CPU {cpu}"))
+            .help(format!("the CPUs are 0 to {}", online - 1))),
+    }
 }
 
 fn file(args: &CaptureArgs, path: &str) -> FileOptions {
@@ -179,16 +194,8 @@ impl Listener for CaptureOutput<'_> {
     fn opened(&mut self, settings: &[PortSetting]) -> Result<()> {
         // From now on every frame is seen: scripts wait for this line before they start traffic.
         self.output.note("capturing");
-        if self.output.json || self.quiet {
-            return Ok(());
-        }
-        for setting in settings {
-            let asked = match setting.asked.as_str() {
-                asked if asked.is_empty() || asked == setting.effective => String::new(),
-                asked => format!(" (asked for {asked})"),
-            };
-            let note = if setting.note.is_empty() { String::new() } else { format!(": {}", setting.note) };
-            self.output.note(&format!("{} {}{asked}{note}", setting.name, setting.effective));
+        if !self.output.json && !self.quiet {
+            settings.iter().for_each(|setting| self.output.note(&setting_line(setting)));
         }
         Ok(())
     }
@@ -198,17 +205,22 @@ impl Listener for CaptureOutput<'_> {
     }
 }
 
+fn setting_line(setting: &PortSetting) -> String {
+    let PortSetting { name, asked, effective, note, .. } = setting;
+    let asked = match asked.as_str() {
+        asked if asked.is_empty() || asked == effective => String::new(),
+        asked => format!(" (asked for {asked})"),
+    };
+    let note = if note.is_empty() { String::new() } else { format!(": {note}") };
+    format!("{name} {effective}{asked}{note}")
+}
+
 fn second_line(second: &CaptureSecond) -> String {
     let drops = drop_words(&second.drops);
-    let freezes =
-        if second.freezes > 0 { format!(", {}", many(second.freezes, "freeze")) } else { String::new() };
-    format!(
-        "{:>4} s  {:>13}  {:>11}  {:>13} captured  {drops}{freezes}",
-        second.second,
-        frames_per_s(second.frames_per_s),
-        bits_per_s(second.rate_bps),
-        count(second.total_frames),
-    )
+    let freezes = when_any(second.freezes, |freezes| format!(", {}", many(freezes, "freeze")));
+    let (rate, bits) = (frames_per_s(second.frames_per_s), bits_per_s(second.rate_bps));
+    let (second, total) = (second.second, count(second.total_frames));
+    format!("{second:>4} s  {rate:>13}  {bits:>11}  {total:>13} captured  {drops}{freezes}")
 }
 
 /// What was counted, with its name; what never was is left out.
@@ -227,35 +239,43 @@ fn drop_words(drops: &[PlaceDrop]) -> String {
 fn people(report: &CaptureReport) -> String {
     let mut parts = vec![heading(report), places(report)];
     parts.extend(equation(report));
-    parts.extend(report.written.as_ref().map(|written| {
-        let (frames, bytes) = (many(written.frames, "frame"), count(written.bytes));
-        let removed = match written.removed {
-            0 => String::new(),
-            removed => format!(" ({} removed)", many(removed, "older file")),
-        };
-        format!("written: {frames}, {bytes} B, {}{removed}", written.files.join(", "))
-    }));
+    parts.extend(report.written.as_ref().map(written_line));
     parts.push(census(report));
     parts.extend(report.notes.iter().map(|note| format!("note: {note}")));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
 }
 
+fn written_line(written: &Written) -> String {
+    let (frames, bytes) = (many(written.frames, "frame"), count(written.bytes));
+    let removed = when_any(written.removed, |files| format!(" ({} removed)", many(files, "older file")));
+    format!("written: {frames}, {bytes} B, {}{removed}", written.files.join(", "))
+}
+
 fn heading(report: &CaptureReport) -> String {
     let all = format!("{}: {}, {} B", report.port, many(report.captured, "frame"), count(report.bytes));
-    let rates = |frames: f64, bits: f64| format!("{}, {}", frames_per_s(frames), bits_per_s(bits));
-    let lasted = time_ns(report.duration_ns as f64);
-    let Some(recorded) = &report.recorded else {
-        let rates = rates(report.frames_per_s, report.rate_bps);
-        return format!("{all} in {lasted} ({rates}); ended by {}", report.ended);
-    };
-    // The speed of reading a file says nothing about the traffic in it.
+    let (lasted, ended) = (time_ns(report.duration_ns as f64), &report.ended);
+    match &report.recorded {
+        Some(recorded) => format!("{all}, {}; read in {lasted}; ended by {ended}", recorded_words(recorded)),
+        None => {
+            let rates = rates(report.frames_per_s, report.rate_bps);
+            format!("{all} in {lasted} ({rates}); ended by {ended}")
+        }
+    }
+}
+
+fn rates(frames: f64, bits: f64) -> String {
+    format!("{}, {}", frames_per_s(frames), bits_per_s(bits))
+}
+
+/// When the frames of a file were captured: the speed of reading it says nothing about the traffic in it.
+fn recorded_words(recorded: &Recorded) -> String {
     let span = time_ns(recorded.last_ns.saturating_sub(recorded.first_ns) as f64);
-    let rates = recorded.frames_per_s.zip(recorded.rate_bps).map(|(frames, bits)| rates(frames, bits));
-    let rates = rates.map_or(String::new(), |rates| format!(" ({rates})"));
+    let both = recorded.frames_per_s.zip(recorded.rate_bps);
+    let rates = both.map_or(String::new(), |(frames, bits)| format!(" ({})", rates(frames, bits)));
     let begun = jiff::Timestamp::from_nanosecond(recorded.first_ns.into())
         .map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string());
-    format!("{all}, recorded from {begun} on in {span}{rates}; read in {lasted}; ended by {}", report.ended)
+    format!("recorded from {begun} on in {span}{rates}")
 }
 
 /// Every place where frames can be lost, with its counters.
@@ -281,7 +301,6 @@ fn places(report: &CaptureReport) -> String {
 /// The account in one line, and what it means.
 fn equation(report: &CaptureReport) -> Option<String> {
     let account = report.account.as_ref()?;
-    let unknown = |value: Option<String>| value.unwrap_or("unknown".to_owned());
     let sides = [("received", account.received), ("sent", account.sent)];
     let left = sides.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", count(value?))));
     let left: Vec<String> = left.collect();
@@ -296,19 +315,24 @@ fn equation(report: &CaptureReport) -> Option<String> {
         unknown(account.residual.map(|residual| residual.to_string())),
         count(account.uncertainty),
     );
-    for queue in &account.queues {
-        if let Some(lost) = named(queue.drops.iter().map(|drop| (drop.name.clone(), &drop.count))) {
-            let received = unknown(queue.received.map(count));
-            text.push_str(&format!(
-                "\nqueue {}: received {received}, {lost} (the driver may have counted these above, too)",
-                queue.queue
-            ));
-        }
-    }
+    text.extend(account.queues.iter().filter_map(queue_line));
     if !account.unknown.is_empty() {
         text.push_str(&format!("\nthe account is open: {}", account.unknown));
     }
     Some(text)
+}
+
+fn unknown(value: Option<String>) -> String {
+    value.unwrap_or("unknown".to_owned())
+}
+
+/// A queue of the interface that lost frames.
+fn queue_line(queue: &QueueCount) -> Option<String> {
+    let lost = named(queue.drops.iter().map(|drop| (drop.name.clone(), &drop.count)))?;
+    let (number, received) = (queue.queue, unknown(queue.received.map(count)));
+    Some(format!(
+        "\nqueue {number}: received {received}, {lost} (the driver may have counted these above, too)"
+    ))
 }
 
 /// What kinds of frames there were.
@@ -322,18 +346,16 @@ fn census(report: &CaptureReport) -> String {
         ("times by", list(&census.stamps)),
         ("protocols", named(protocols)),
     ];
-    let mut lines: Vec<String> =
-        counts.into_iter().filter_map(|(name, words)| Some(format!("{name}: {}", words?))).collect();
-    lines.extend(census.talkers.iter().take(5).map(|talker| {
-        let error = match talker.error_bytes {
-            0 => String::new(),
-            bytes => format!(" (at most {bytes} too many)"),
-        };
-        let (frames, bytes) = (many(talker.frames, "frame"), count(talker.bytes));
-        format!("talker: {} > {}: {frames}, {bytes} B{error}", talker.from, talker.to)
-    }));
-    lines.extend(census.streams.iter().map(stream_line));
+    let counts = counts.into_iter().filter_map(|(name, words)| Some(format!("{name}: {}", words?)));
+    let talkers = census.talkers.iter().take(5).map(talker_line);
+    let lines: Vec<String> = counts.chain(talkers).chain(census.streams.iter().map(stream_line)).collect();
     lines.join("\n")
+}
+
+fn talker_line(talker: &Talker) -> String {
+    let error = when_any(talker.error_bytes, |bytes| format!(" (at most {bytes} too many)"));
+    let (frames, bytes) = (many(talker.frames, "frame"), count(talker.bytes));
+    format!("talker: {} > {}: {frames}, {bytes} B{error}", talker.from, talker.to)
 }
 
 fn stream_line(stream: &StreamCount) -> String {

@@ -8,7 +8,7 @@
 use super::each;
 use super::flow::ask::SpeakArgs;
 use super::flow::rules;
-use crate::output::{Notices, Output, object};
+use crate::output::{Notices, Output, object, when_any};
 use clap::Args;
 use flow::group::{GroupMod, GroupModCommand};
 use flow::meter::{MeterMod, MeterModCommand};
@@ -17,6 +17,7 @@ use flow::openflow::message::Body;
 use flow::openflow::misc::Empty;
 use flow::pipeline::Change;
 use linux::sys::process;
+use load::traffic::threads::joined;
 use record::unit::{count, many};
 use record::{Problem, Result};
 use serde::Serialize;
@@ -170,10 +171,7 @@ impl ControllerState<'_> {
                 std::thread::sleep(TURN);
             }
             self.stop.store(true, Relaxed);
-            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            threads.into_iter().try_for_each(join)
+            threads.into_iter().try_for_each(joined)
         })
     }
 
@@ -195,7 +193,7 @@ impl ControllerState<'_> {
             .and_then(|()| if one.auxiliary == 0 { self.fill(&mut client, &mut one) } else { Ok(()) })
             .and_then(|()| self.answer(&mut client, &mut one));
         one.ended = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        self.ended.lock().unwrap_or_else(|broken| broken.into_inner()).push(one);
+        lock(&self.ended).push(one);
         done
     }
 
@@ -211,29 +209,14 @@ impl ControllerState<'_> {
     }
 
     fn learners(&self) -> MutexGuard<'_, HashMap<String, Arc<Mutex<Learner>>>> {
-        self.learners.lock().unwrap_or_else(|broken| broken.into_inner())
+        lock(&self.learners)
     }
 
     fn fill(&self, client: &mut Client, one: &mut One) -> Result<()> {
         let changes = self.scenario.begin();
-        // One after the other with a barrier, not as a bundle: each has a transaction of its own.
-        let mut sent = vec![];
-        for change in &changes {
-            sent.push(client.post(scenario::body(change))?);
-        }
-        client.barrier()?;
-        let refused = client.take_refused();
-        let index = |xid: u32| sent.iter().position(|sent| *sent == xid);
-        if let Some((index, fault)) = refused.iter().find_map(|(xid, fault)| Some((index(*xid)?, fault))) {
-            let what = format!("the switch refuses '{}': {fault}", scenario::show(&changes[index]));
-            return Err(Problem::input(what));
-        }
+        post(client, &changes)?;
         let rules = changes.iter().filter(|change| matches!(change, Change::Flow(_))).count();
-        let is_other = |change: &&Change| {
-            matches!(change, Change::Group(GroupMod { command: GroupModCommand::Add, .. }))
-                || matches!(change, Change::Meter(MeterMod { command: MeterModCommand::Add, .. }))
-        };
-        (one.rules, one.others) = (rules - 1, changes.iter().filter(is_other).count());
+        (one.rules, one.others) = (rules - 1, changes.iter().filter(|change| is_other(change)).count());
         self.output.note(&format!("{} {}: has its {}", one.peer, one.dpid, many(one.rules as u64, "rule")));
         let filled = self.filled.fetch_add(1, Relaxed) + 1;
         if self.args.until.is_some_and(|until| filled >= until) {
@@ -250,15 +233,8 @@ impl ControllerState<'_> {
             {
                 one.packet_ins += 1;
                 if self.scenario == Scenario::Learning {
-                    let answer =
-                        learner.lock().unwrap_or_else(|broken| broken.into_inner()).packet_in(&packet);
-                    for body in answer {
-                        match body {
-                            Body::PacketOut(_) => one.packet_outs += 1,
-                            _ => one.learned_rules += 1,
-                        }
-                        client.post(body)?;
-                    }
+                    let answer = lock(&learner).packet_in(&packet);
+                    answer.into_iter().try_for_each(|body| send(client, body, one))?;
                 }
             }
             one.refused += client.take_refused().len() as u64;
@@ -267,12 +243,46 @@ impl ControllerState<'_> {
     }
 }
 
+/// Makes the changes, one after the other with a barrier, not as a bundle: each has a transaction of its own.
+fn post(client: &mut Client, changes: &[Change]) -> Result<()> {
+    let sent: Vec<u32> =
+        changes.iter().map(|change| client.post(scenario::body(change))).collect::<Result<_>>()?;
+    client.barrier()?;
+    let refused = client.take_refused();
+    let index = |xid: u32| sent.iter().position(|sent| *sent == xid);
+    let Some((index, fault)) = refused.iter().find_map(|(xid, fault)| Some((index(*xid)?, fault))) else {
+        return Ok(());
+    };
+    let what = format!("the switch refuses '{}': {fault}", scenario::show(&changes[index]));
+    Err(Problem::input(what))
+}
+
+/// Whether it adds a group or a meter.
+fn is_other(change: &Change) -> bool {
+    matches!(change, Change::Group(GroupMod { command: GroupModCommand::Add, .. }))
+        || matches!(change, Change::Meter(MeterMod { command: MeterModCommand::Add, .. }))
+}
+
+/// What several threads share; a panic in one of them leaves it as it is.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+/// Sends an answer and counts it.
+fn send(client: &mut Client, body: Body, one: &mut One) -> Result<()> {
+    match body {
+        Body::PacketOut(_) => one.packet_outs += 1,
+        _ => one.learned_rules += 1,
+    }
+    client.post(body).map(drop)
+}
+
 fn line(one: &One) -> String {
     format!(
         "{} {}{} OpenFlow {}: {}, {} came, {} sent back, {} learned, {} refused\n",
         one.peer,
         one.dpid,
-        if one.auxiliary == 0 { String::new() } else { format!(" auxiliary {}", one.auxiliary) },
+        when_any(one.auxiliary, |number| format!(" auxiliary {number}")),
         one.openflow,
         many(one.rules as u64, "rule"),
         many(one.packet_ins, "frame"),

@@ -6,7 +6,7 @@
 use super::half::HalfArgs;
 use super::timing::{punctuality, spread};
 use super::{read_text, stamps};
-use crate::output::{Notices, Output, object};
+use crate::output::{Notices, Output, object, when_any};
 use crate::progress;
 use clap::Args;
 use linux::port::StampSource;
@@ -314,10 +314,7 @@ fn ledger_words(frames: &SendLedger) -> String {
 
 /// The copies that `fault:` made, if there are any.
 fn copies(frames: &SendLedger, before: &str) -> String {
-    match frames.duplicated {
-        0 => String::new(),
-        made => format!("{before}{made} copies that fault: made"),
-    }
+    when_any(frames.duplicated, |made| format!("{before}{made} copies that fault: made"))
 }
 
 /// When frames left, a line for each clock.
