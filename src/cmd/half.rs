@@ -103,10 +103,9 @@ pub fn read(path: &Path) -> Result<Half> {
         .and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text))
         .map_err(|e| Problem::input(format!("cannot read the record: {e}")).at(&place))?;
     serde_json::from_slice(&text).map_err(|e| {
-        let advice = "give files that pathlab send --record and pathlab capture --record wrote";
         Problem::input(format!("this is not a half of a path: {}", record::problem::json_words(&e)))
             .at(&place)
-            .help(advice)
+            .help("give files that pathlab send --record and pathlab capture --record wrote")
     })
 }
 

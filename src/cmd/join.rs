@@ -44,10 +44,7 @@ pub fn run(args: JoinArgs, output: &Output) -> Result<()> {
         format!("{}\n{}", heading(report), study::text::run(&report.run, output.colour))
     })?;
     kept?;
-    match report.passed {
-        true => Ok(()),
-        false => Err(Problem::measured(report.why)),
-    }
+    if report.passed { Ok(()) } else { Err(Problem::measured(report.why)) }
 }
 
 /// Writes the record of the join into a directory of its own.

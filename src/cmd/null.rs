@@ -3,7 +3,7 @@
 //! What it does is [`experiment::null`]. **Why.** What a forwarder costs that does nothing is the floor under every switch, and
 //! the difference between two kinds of ports is what the ports cost.
 
-use crate::output::{Notices, Output};
+use crate::output::{Notices, Output, when_any};
 use clap::Args;
 use experiment::null::{Forwarder, NullDirection, Opened, Pair};
 use record::unit::{count, frames_per_s, number, time_ns};
@@ -59,7 +59,7 @@ fn settings_text(port: &Opened) -> String {
 }
 
 fn way_text(way: &NullDirection) -> String {
-    let mut text = format!(
+    let head = format!(
         "{} -> {}\n  received {}, sent {} ({}, {} B), {} copies and {} of CPU for each frame\n",
         way.from,
         way.to,
@@ -70,23 +70,25 @@ fn way_text(way: &NullDirection) -> String {
         number(way.copies_per_frame),
         time_ns(way.cpu_ns_per_frame)
     );
-    let drops = |when: &str, drops: &[PlaceDrop]| {
-        let line =
-            |drop: &PlaceDrop| (format!("lost {when}"), drop.count, format!(" {} {}", drop.place, drop.name));
-        drops.iter().map(line).collect::<Vec<_>>()
-    };
-    let between = |name: &str, count: u64| ("lost between".to_owned(), count, format!(" transmitter {name}"));
-    let also = |what: &str, count: u64| (what.to_owned(), count, String::new());
-    let mut lines = drops("before", &way.lost_before);
-    lines.extend([between("full", way.full), between("failed", way.failed)]);
-    lines.extend(drops("after", &way.lost_after));
-    lines.push(also("checksums completed", way.completed_checksums));
-    lines.push(also("pieces of super-frames", way.segments));
-    lines.push(also("times a link went down", way.link_downs));
-    for (what, times, where_) in lines.into_iter().filter(|(_, times, _)| *times > 0) {
-        text.push_str(&format!("  {what}: {}{where_}\n", count(times)));
-    }
-    text
+    let lines = [
+        drops("lost before", &way.lost_before),
+        line("lost between", way.full, " transmitter full"),
+        line("lost between", way.failed, " transmitter failed"),
+        drops("lost after", &way.lost_after),
+        line("checksums completed", way.completed_checksums, ""),
+        line("pieces of super-frames", way.segments, ""),
+        line("times a link went down", way.link_downs, ""),
+    ];
+    head + &lines.concat()
+}
+
+fn drops(what: &str, drops: &[PlaceDrop]) -> String {
+    drops.iter().map(|drop| line(what, drop.count, &format!(" {} {}", drop.place, drop.name))).collect()
+}
+
+/// A line about a counter that is not zero.
+fn line(what: &str, times: u64, where_: &str) -> String {
+    when_any(times, |times| format!("  {what}: {}{where_}\n", count(times)))
 }
 
 #[cfg(test)]

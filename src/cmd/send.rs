@@ -19,8 +19,7 @@ use load::send::{Job, SendContent, Sending, build, calibrate, half, job};
 use record::half::{Half, Numbering};
 use record::send::{Calibration, SendLedger, SendReport, SentStampSource, SentStamps};
 use record::unit::{bits_per_s, count, duration_ms, frames_per_s, many, signed, time_ns};
-use record::{Problem, Result, drop};
-use std::fmt::Write;
+use record::{PlaceDrop, Problem, Result, drop};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -187,17 +186,14 @@ fn job_of(args: &SendArgs) -> Result<Job> {
 
 /// How many times as fast a file's own times go; none when they are not used.
 fn speed(args: &SendArgs) -> Result<Option<f64>> {
-    match (&args.speed, args.rate) {
-        (_, Some(_)) => Ok(None),
-        (None, None) => Ok(Some(1.0)),
-        (Some(text), None) if text == "max" => Ok(None),
-        (Some(text), None) => match text.parse::<f64>() {
-            Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Some(speed)),
-            _ => Err(Problem::input(format!("'{text}' is not a speed"))
-                .at("--speed")
-                .help("write 1, 10, 0.5 or max")),
-        },
-    }
+    let text = match (args.speed.as_deref(), args.rate) {
+        (_, Some(_)) | (Some("max"), None) => return Ok(None),
+        (None, None) => return Ok(Some(1.0)),
+        (Some(text), None) => text,
+    };
+    let wrong = || Problem::input(format!("'{text}' is not a speed")).at("--speed");
+    let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
+    speed.map(Some).ok_or_else(|| wrong().help("write 1, 10, 0.5 or max"))
 }
 
 fn rate_text(args: &SendArgs, what: &SendContent) -> String {
@@ -289,27 +285,20 @@ fn table(report: &SendReport) -> String {
 }
 
 fn ledger_words(frames: &SendLedger) -> String {
-    let mut text = format!(
-        "asked {}{} = transmitted {} ({})",
+    let drop = |drop: &PlaceDrop| format!(" + {} {} at {}", count(drop.count), drop.name, drop.place);
+    let drops: String = frames.drops.iter().map(drop).collect();
+    let queued = when_any(frames.queued, |queued| format!(" + {} still queued", count(queued)));
+    let uncertainty = when_any(frames.uncertainty, |frames| format!(" ± {}", count(frames)));
+    let completed = frames.completed.map(|frames| format!("; the port saw {} completed", count(frames)));
+    format!(
+        "asked {}{} = transmitted {} ({}){drops}{queued}, unexplained {}{uncertainty}{}",
         count(frames.asked),
         copies(frames, " + "),
         count(frames.transmitted),
-        frames.counted_by
-    );
-    for drop in &frames.drops {
-        let _ = write!(text, " + {} {} at {}", count(drop.count), drop.name, drop.place);
-    }
-    if frames.queued > 0 {
-        let _ = write!(text, " + {} still queued", count(frames.queued));
-    }
-    let _ = write!(text, ", unexplained {}", signed(frames.residual));
-    if frames.uncertainty > 0 {
-        let _ = write!(text, " ± {}", count(frames.uncertainty));
-    }
-    if let Some(completed) = frames.completed {
-        let _ = write!(text, "; the port saw {} completed", count(completed));
-    }
-    text
+        frames.counted_by,
+        signed(frames.residual),
+        completed.unwrap_or_default()
+    )
 }
 
 /// The copies that `fault:` made, if there are any.
@@ -362,7 +351,6 @@ fn calibration_table(found: &Calibration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::PlaceDrop;
 
     #[test]
     fn fewer_frames_than_asked_for_are_code_1_and_the_table_says_where_they_went() {

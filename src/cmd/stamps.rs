@@ -8,7 +8,7 @@
 use crate::output::{Notices, Output};
 use linux::port::{StampSource, stamps};
 use linux::tune::stamps::{self as tuned, Side, Stamping};
-use record::{Problem, Result, StampSeen};
+use record::{Problem, Result, StampReport, StampSeen};
 
 /// Reads the flag.
 pub fn clock(text: &str) -> std::result::Result<StampSource, String> {
@@ -46,10 +46,13 @@ pub fn prepare(
         Ok(stamping) => output.note(&stamping.said),
         Err(problem) => output.note(&problem.to_string()),
     }
-    let list = |seen: &[StampSeen]| {
-        let seen: Vec<String> = seen.iter().map(|seen| format!("{} {}", seen.source, seen.count)).collect();
-        seen.join(", ")
-    };
+    output.note(&format!("{interface}: {}", delivered(&report, wanted, side)));
+    report.notes.iter().for_each(|note| output.note(note));
+    Ok(stamping.ok())
+}
+
+/// What the interface delivered of the stamps that were wanted.
+fn delivered(report: &StampReport, wanted: StampSource, side: Side) -> String {
     let (is_delivered, seen) = match side {
         Side::Receive if report.receive.is_empty() => (report.delivered, "none came in".to_owned()),
         Side::Receive => (report.delivered, format!("stamps that came in: {}", list(&report.receive))),
@@ -61,9 +64,10 @@ pub fn prepare(
     let is = if is_delivered { "is delivered" } else { "is NOT delivered" };
     let resolution = report.resolution_ns.map_or("unknown".to_owned(), |ns| format!("{ns} ns"));
     let (name, probes, clock) = (&report.wanted, report.probes, &report.clock);
-    output.note(&format!(
-        "{interface}: {name} {is}; {probes} probes sent, {seen}; clock {clock}, resolution {resolution}"
-    ));
-    report.notes.iter().for_each(|note| output.note(note));
-    Ok(stamping.ok())
+    format!("{name} {is}; {probes} probes sent, {seen}; clock {clock}, resolution {resolution}")
+}
+
+fn list(seen: &[StampSeen]) -> String {
+    let seen: Vec<String> = seen.iter().map(|seen| format!("{} {}", seen.source, seen.count)).collect();
+    seen.join(", ")
 }

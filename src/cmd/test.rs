@@ -5,7 +5,7 @@
 
 use super::timing::{ns, punctuality};
 use crate::cmd::serve::PORT;
-use crate::output::Output;
+use crate::output::{Output, when_any};
 use crate::progress;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -17,7 +17,6 @@ use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
 use record::{Delta, Latency, Problem, Rate, Result, TestSpec};
 use serde::Serialize;
-use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use study::table::facts;
@@ -175,7 +174,8 @@ fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
         duration_ms: args.duration.unwrap_or(if args.count.is_some() { 0 } else { DURATION_MS }),
         size: args.size.unwrap_or_else(|| args.kind.default_size(family)),
         response: args.response,
-        rate: rate_of(args),
+        // A flood must be asked for.
+        rate: args.rate.unwrap_or(args.kind.facts().gentle_rate),
         count: args.count,
         streams: args.streams,
         batch: args.batch,
@@ -211,12 +211,6 @@ fn size_help() -> String {
         }
     });
     format!("Payload of one message in bytes [default: {usual}{}]", unusual.collect::<String>())
-}
-
-/// The rate of the plan; none for as fast as possible.
-fn rate_of(args: &TestArgs) -> Option<Rate> {
-    // A flood must be asked for.
-    args.rate.unwrap_or(args.kind.facts().gentle_rate)
 }
 
 /// Splits HOST[:PORT]; an IPv6 address with a port has brackets.
@@ -343,14 +337,12 @@ fn describe(spec: &TestSpec, host: &str) -> String {
 }
 
 fn throughput(spec: &TestSpec, summary: &Summary) -> String {
-    let bits = bits_per_s(summary.throughput_bps);
+    let (bits, messages) = (bits_per_s(summary.throughput_bps), summary.messages_per_second);
     let (what, of) = if spec.kind.is_by_port() { ("frames/s", "frames") } else { ("datagrams/s", "payload") };
     match spec.kind.facts().shape {
         Shape::Bytes => format!("{bits} of {of} at the receiver"),
-        Shape::OneWay => {
-            format!("{}, {bits} of {of} at the receiver", scaled(summary.messages_per_second, what))
-        }
-        Shape::RoundTrip => scaled(summary.messages_per_second, "round trips/s"),
+        Shape::OneWay => format!("{}, {bits} of {of} at the receiver", scaled(messages, what)),
+        Shape::RoundTrip => scaled(messages, "round trips/s"),
     }
 }
 
@@ -365,21 +357,16 @@ fn received(spec: &TestSpec, outcome: &Outcome, summary: &Summary) -> String {
     let end = if spec.kind.is_round_trip() { &outcome.sender } else { &outcome.receiver };
     let Some(lost) = summary.lost else { return format!("{} B", count(end.received_bytes)) };
     let share = 100.0 * lost as f64 / outcome.sender.sent.max(1) as f64;
-    let mut text = format!("{}, {} lost ({share:.3} %)", many(end.unique, "message"), count(lost));
     let more = [
         (end.duplicates, "twice"),
         (end.reordered, "out of order"),
         (end.late, "late"),
         (end.foreign, "foreign"),
         (end.left_in_socket, "left in the socket"),
+        (end.socket_drops.unwrap_or(0), "dropped by the receiving socket"),
     ];
-    for (times, what) in more.into_iter().filter(|(times, _)| *times > 0) {
-        let _ = write!(text, ", {} {what}", count(times));
-    }
-    match end.socket_drops {
-        Some(drops) if drops > 0 => text + &format!(", {} dropped by the receiving socket", count(drops)),
-        _ => text,
-    }
+    let more = more.map(|(times, what)| when_any(times, |times| format!(", {} {what}", count(times))));
+    format!("{}, {} lost ({share:.3} %){}", many(end.unique, "message"), count(lost), more.concat())
 }
 
 fn schedule(sender: &EndReport) -> Option<String> {

@@ -29,12 +29,10 @@ impl Daemon {
             (self.pidfile.is_some(), "--pidfile", "start it with '&'; $! is its process id"),
             (self.log_file.is_some(), "--log-file", "redirect standard error"),
         ];
-        match refused.into_iter().find(|(is_said, ..)| *is_said) {
-            None => Ok(()),
-            Some((_, option, instead)) => {
-                Err(Problem::input(format!("{option} is not supported")).help(instead))
-            }
-        }
+        let refused = refused.into_iter().find(|(is_said, ..)| *is_said);
+        let refuse =
+            |(_, option, instead)| Problem::input(format!("{option} is not supported")).help(instead);
+        refused.map(refuse).map_or(Ok(()), Err)
     }
 }
 

@@ -179,6 +179,7 @@ impl MonitorOutput<'_> {
 
 /// An update of a monitor.
 fn told(version: Version, update: &Update) -> MonitorEvent {
+    let plain = |event, words: &str| MonitorEvent { event, fields: vec![], words: words.into() };
     match update {
         Update::Initial(full) => of_rule(version, "initial", full),
         Update::Added(full) => of_rule(version, "added", full),
@@ -195,12 +196,9 @@ fn told(version: Version, update: &Update) -> MonitorEvent {
             words: format!("a change of this connection, transaction {}", own.xid.0),
         },
         Update::Paused(_) => {
-            let words = "the switch has too much to report: changes are missing from here on".into();
-            MonitorEvent { event: "paused", fields: vec![], words }
+            plain("paused", "the switch has too much to report: changes are missing from here on")
         }
-        Update::Resumed(_) => {
-            MonitorEvent { event: "resumed", fields: vec![], words: "changes are reported again".into() }
-        }
+        Update::Resumed(_) => plain("resumed", "changes are reported again"),
     }
 }
 
