@@ -96,7 +96,7 @@ pub(super) fn send(job: &Job, template: &Template, watch: &EngineControl) -> Res
     let in_time =
         rate.map(|rate| OpenLoopPlan::new(start, rate, job.duration_ms, job.count).total()).or(job.count);
     let asked = job.count.or(in_time);
-    let pace = Pace { count: in_time, rate, until_ns: Some(until), ..Pace::default() };
+    let pace = Pace { count: in_time, rate, until_ns: Some(until) };
     let mut tally = Tally::default();
     let result = live.pace(&pace, |burst| {
         if tally.begun_ns == 0 {
