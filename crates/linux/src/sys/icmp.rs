@@ -23,8 +23,10 @@ pub enum Method {
 /// A socket that sends echo requests to one address and receives its replies.
 pub struct EchoSocket {
     socket: UdpSocket,
-    method: Method,
-    identifier: u16,
+    /// How it sends.
+    pub method: Method,
+    /// The identifier in its requests, and so in the replies.
+    pub identifier: u16,
     v6: bool,
 }
 
@@ -81,16 +83,6 @@ impl EchoSocket {
         Ok(socket)
     }
 
-    /// How it sends.
-    pub fn method(&self) -> Method {
-        self.method
-    }
-
-    /// The identifier in its requests, and so in the replies.
-    pub fn identifier(&self) -> u16 {
-        self.identifier
-    }
-
     /// True for ICMPv6.
     pub fn is_v6(&self) -> bool {
         self.v6
@@ -130,12 +122,12 @@ mod tests {
         let mut out = SendBatch::new(1, icmp::HEADER + 5);
         out.buffer(0)[icmp::HEADER..].copy_from_slice(b"hello");
         let kind = if socket.is_v6() { icmp::V6_REQUEST } else { icmp::V4_REQUEST };
-        icmp::write_echo(out.buffer(0), kind, socket.identifier(), 9);
+        icmp::write_echo(out.buffer(0), kind, socket.identifier, 9);
         assert_eq!(out.send(&socket, 0..1).unwrap(), 1);
         let mut into = ReceiveBatch::new(1, 2000);
         assert_eq!(into.receive(&socket, Wait::ForOne).unwrap(), 1);
         let echo = Echo::parse(socket.message(into.bytes(0))).unwrap();
-        assert_eq!((echo.identifier(), echo.sequence()), (socket.identifier(), 9));
+        assert_eq!((echo.identifier(), echo.sequence()), (socket.identifier, 9));
         assert_eq!(echo.data(), b"hello");
     }
 

@@ -34,14 +34,14 @@ pub fn sender(setup: &Setup) -> Ready {
         let _ = bytes.map(|bytes| socket::set_buffer(&socket, direction, bytes));
     }
     let local = socket.local().map(|address| address.to_string()).unwrap_or_default();
-    let method = match socket.method() {
-        Method::PingSocket => format!("ICMP ping socket, id {}", socket.identifier()),
-        Method::Raw => format!("ICMP raw socket, id {}", socket.identifier()),
+    let method = match socket.method {
+        Method::PingSocket => format!("ICMP ping socket, id {}", socket.identifier),
+        Method::Raw => format!("ICMP raw socket, id {}", socket.identifier),
     };
     let prepared = prepared(&socket, Err(io::ErrorKind::NotConnected.into()), None, vec![]);
     let settings = Settings { local, remote: setup.address.to_string(), method, ..prepared.settings };
     let size = spec.size as usize;
-    let prepared = Prepared { ports: vec![], icmp_id: Some(socket.identifier()), settings };
+    let prepared = Prepared { ports: vec![], icmp_id: Some(socket.identifier), settings };
     let asker = Asker {
         carrier: socket,
         form: Form {

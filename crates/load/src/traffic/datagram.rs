@@ -47,14 +47,14 @@ impl Carrier for EchoSocket {
     fn write(&self, buffer: &mut [u8], message: &Message) {
         let kind = if self.is_v6() { icmp::V6_REQUEST } else { icmp::V4_REQUEST };
         message.write(&mut buffer[icmp::HEADER..]);
-        icmp::write_echo(buffer, kind, self.identifier(), message.sequence as u16);
+        icmp::write_echo(buffer, kind, self.identifier, message.sequence as u16);
     }
 
     #[inline]
     fn read<'a>(&self, received: &'a [u8]) -> Option<&'a [u8]> {
         let kind = if self.is_v6() { icmp::V6_REPLY } else { icmp::V4_REPLY };
         let echo = Echo::parse(self.message(received)).ok()?;
-        (echo.kind() == kind && echo.identifier() == self.identifier()).then(|| echo.data())
+        (echo.kind() == kind && echo.identifier() == self.identifier).then(|| echo.data())
     }
 }
 
