@@ -270,7 +270,7 @@ impl Transmitter for MemTransmitter {
         });
         drop(state);
         lane.changed.notify_all();
-        sent
+        sent.map(|sent| self.counters.count(sent))
     }
 
     fn flush(&mut self, _wait: Duration) -> Result<usize, PortError> {

@@ -26,23 +26,27 @@ impl TransmitCounters {
         }
     }
 
-    /// Counts what became of a frame of so many bytes; false: no further one can be dealt with.
+    /// Notes what became of a frame of so many bytes; false: no further one can be dealt with. The frames of the call are
+    /// counted at its end ([`TransmitCounters::count`]).
     #[inline]
     pub(in crate::port) fn settle(&mut self, outcome: Outcome, length: u32, sent: &mut Transmitted) -> bool {
         match outcome {
-            Outcome::Sent => {
-                self.accepted += 1;
-                self.bytes += u64::from(length);
-            }
+            Outcome::Sent => self.bytes += u64::from(length),
             Outcome::Refused(why) => {
                 self.refuse(why, 1);
                 sent.refused += 1;
             }
             Outcome::Full => return false,
         }
-        self.offered += 1;
         sent.dealt += 1;
         true
+    }
+
+    /// Counts the frames of a call, each of which was settled.
+    pub(in crate::port) fn count(&mut self, sent: Transmitted) -> Transmitted {
+        self.offered += sent.dealt as u64;
+        self.accepted += (sent.dealt - sent.refused) as u64;
+        sent
     }
 }
 

@@ -505,11 +505,12 @@ impl Transmitter for TapTransmitter {
         which: &[u16],
         _hand: Hand,
     ) -> Result<Transmitted, PortError> {
-        push_all(which, |rest, sent| {
+        let sent = push_all(which, |rest, sent| {
             let slot = &mut batch.slots()[usize::from(rest[0])];
             let (length, outcome) = (slot.length, self.send(slot)?);
             Ok(self.counters.settle(outcome, length, sent))
-        })
+        });
+        sent.map(|sent| self.counters.count(sent))
     }
 
     fn flush(&mut self, _wait: Duration) -> Result<usize, PortError> {

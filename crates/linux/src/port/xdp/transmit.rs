@@ -257,7 +257,7 @@ impl Transmitter for XdpTransmitter {
         if !self.stash.is_empty() {
             self.socket.area.give(self.stash.drain(..));
         }
-        sent
+        sent.map(|sent| self.counters.count(sent))
     }
 
     fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
