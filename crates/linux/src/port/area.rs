@@ -7,25 +7,23 @@
 //! [`Area::free`]. The list of free chunks is locked once for a batch, never once for a frame.
 
 use super::batch::{Home, Slot};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use crate::sys::packet::Mapping;
+use nix::sys::mman::MapFlags;
 use std::io;
-use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 /// A mapping of `chunks` × `chunk_bytes` bytes and the list of chunks that hold no frame.
 #[derive(Debug)]
 pub struct Area {
-    base: NonNull<u8>,
+    memory: Mapping,
     chunk_bytes: u32,
     chunks: u32,
     free: Mutex<Vec<u32>>,
 }
 
 // SAFETY: the mapping belongs to the area and lives as long as it; a chunk's bytes are touched only by the one who took
-// its number from the free list (see `take` and `give`).
-unsafe impl Send for Area {}
-// SAFETY: as above; everything shared is behind the lock.
+// its number from the free list (see `take` and `give`), which is behind the lock.
 unsafe impl Sync for Area {}
 
 impl Area {
@@ -38,16 +36,13 @@ impl Area {
     /// # Errors
     /// `InvalidInput` for such sizes, `ENOMEM` when there is no memory for it.
     pub fn new(chunks: u32, chunk_bytes: u32) -> io::Result<Arc<Area>> {
-        let bytes = (chunks as usize).checked_mul(chunk_bytes as usize).and_then(NonZeroUsize::new);
+        let bytes = (chunks as usize).checked_mul(chunk_bytes as usize);
         let (true, Some(bytes)) = (chunk_bytes.is_power_of_two() && chunk_bytes >= 2048, bytes) else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         };
-        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE;
-        // SAFETY: a new anonymous mapping at a place of the kernel's choice touches nothing that exists.
-        let base =
-            unsafe { mmap_anonymous(None, bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? };
+        let memory = Mapping::anonymous(bytes, MapFlags::MAP_POPULATE)?;
         let free = Mutex::new((0..chunks).rev().collect());
-        Ok(Arc::new(Area { base: base.cast(), chunk_bytes, chunks, free }))
+        Ok(Arc::new(Area { memory, chunk_bytes, chunks, free }))
     }
 
     /// Bytes of a chunk.
@@ -67,19 +62,19 @@ impl Area {
 
     /// The first byte of the mapping, for a system call that takes the whole.
     pub(in crate::port) fn base(&self) -> NonNull<u8> {
-        self.base
+        self.memory.base()
     }
 
     /// Bytes of the whole mapping.
     pub(in crate::port) fn bytes(&self) -> usize {
-        self.chunks as usize * self.chunk_bytes as usize
+        self.memory.bytes()
     }
 
     /// The first byte of a chunk. Only who took the chunk may read or write there.
     pub(in crate::port) fn chunk(&self, number: u32) -> NonNull<u8> {
         assert!(number < self.chunks, "chunk {number} of {}", self.chunks);
         // SAFETY: the offset is within the mapping.
-        unsafe { self.base.add(number as usize * self.chunk_bytes as usize) }
+        unsafe { self.memory.base().add(number as usize * self.chunk_bytes as usize) }
     }
 
     /// The chunk of this area that a frame lies in, and where it begins there; none when it lies elsewhere.
@@ -120,13 +115,6 @@ impl Area {
 
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
         self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this size; nobody can hold a chunk without holding the area.
-        let _ = unsafe { munmap(self.base.cast(), self.bytes()) };
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::PortError;
 use crate::netlink::{LinkState, Netlink};
+use crate::sys::packet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use record::{Problem, Result};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// `NETDEV_XDP_ACT_NDO_XMIT`: frames that were redirected to the interface can leave through it.
 const XDP_TRANSMIT: u64 = 1 << 2;
@@ -73,43 +74,12 @@ impl Probe {
     }
 
     /// How it is now; by its index, for it may have been given another name.
-    ///
-    /// `IFF_RUNNING` is the operational state of RFC 2863, which the kernel's link watch sets some time after the carrier came
-    /// (up to a second), so an interface without it is asked for its carrier itself before it is called down.
     pub fn health(&self) -> Health {
-        // SAFETY: an all-zero ifreq is valid; both requests read and write it and nothing else.
-        let (mut request, flags) = unsafe {
-            let mut request: libc::ifreq = std::mem::zeroed();
-            request.ifr_ifru.ifru_ifindex = self.index as i32;
-            if libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFNAME as libc::Ioctl, &raw mut request) < 0
-                || libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFFLAGS as libc::Ioctl, &raw mut request)
-                    < 0
-            {
-                return Health::Gone;
-            }
-            (request, i32::from(request.ifr_ifru.ifru_flags))
-        };
-        let running = flags & libc::IFF_RUNNING != 0;
-        let up = flags & libc::IFF_UP != 0 && (running || self.has_carrier(&mut request));
-        if up { Health::Up } else { Health::Down }
-    }
-
-    /// Whether the interface that is named in the request has a carrier; false where its driver does not tell. Takes the
-    /// kernel's lock of all interfaces, so it is asked only in doubt.
-    fn has_carrier(&self, request: &mut libc::ifreq) -> bool {
-        /// `struct ethtool_value`.
-        #[repr(C)]
-        struct Value {
-            command: u32,
-            data: u32,
+        match packet::is_running(&self.socket, self.index as i32) {
+            Ok(true) => Health::Up,
+            Ok(false) => Health::Down,
+            Err(_) => Health::Gone,
         }
-        const ETHTOOL_GLINK: u32 = 0x0a;
-        const SIOCETHTOOL: libc::Ioctl = 0x8946;
-        let mut value = Value { command: ETHTOOL_GLINK, data: 0 };
-        request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the request and the value that it points to live until the call is over.
-        let told = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, &raw mut *request) };
-        told >= 0 && value.data != 0
     }
 
     /// An error when the interface is gone, from then on always, or when it went down since the last time that was said.

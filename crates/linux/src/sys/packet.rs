@@ -17,6 +17,8 @@ use std::ptr::NonNull;
 /// Every protocol, in and out (`ETH_P_ALL`), as [`bind`] takes it.
 pub const EVERYTHING: u16 = libc::ETH_P_ALL as u16;
 
+const SIOCETHTOOL: u32 = 0x8946;
+
 /// What the kernel tells about an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceFacts {
@@ -129,10 +131,45 @@ pub fn interface_named(fd: impl AsFd, name: &str) -> io::Result<InterfaceFacts> 
 /// # Errors
 /// `ENODEV` when there is none in the namespace of the socket.
 pub fn interface_numbered(fd: impl AsFd, index: i32) -> io::Result<InterfaceFacts> {
+    facts(fd.as_fd(), &mut named(&fd, index)?)
+}
+
+/// Whether the interface of that number is up and has a carrier.
+///
+/// `IFF_RUNNING` is the operational state of RFC 2863, which the kernel's link watch sets some time after the carrier came
+/// (up to a second), so an interface without it is asked for its carrier itself before it is called down.
+///
+/// # Errors
+/// `ENODEV` when there is none in the namespace of the socket.
+pub fn is_running(fd: impl AsFd, index: i32) -> io::Result<bool> {
+    let mut request = named(&fd, index)?;
+    ask(&fd, libc::SIOCGIFFLAGS as u32, &mut request)?;
+    // SAFETY: the kernel has just written this member.
+    let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
+    let running = flags & libc::IFF_RUNNING != 0;
+    Ok(flags & libc::IFF_UP != 0 && (running || has_carrier(&fd, &mut request)))
+}
+
+/// Whether the interface that is named in the request has a carrier; false where its driver does not tell. Takes the
+/// kernel's lock of all interfaces, so it is asked only in doubt.
+fn has_carrier(fd: impl AsFd, request: &mut libc::ifreq) -> bool {
+    /// `struct ethtool_value`.
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    const ETHTOOL_GLINK: u32 = 0x0a;
+    let mut value = Value { command: ETHTOOL_GLINK, data: 0 };
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    ask(fd, SIOCETHTOOL, request).is_ok() && value.data != 0
+}
+
+/// A request about the interface of that number.
+fn named(fd: impl AsFd, index: i32) -> io::Result<libc::ifreq> {
     let mut request: libc::ifreq = zeroed();
     request.ifr_ifru.ifru_ifindex = index;
-    ask(fd.as_fd(), libc::SIOCGIFNAME as u32, &mut request)?;
-    facts(fd.as_fd(), &mut request)
+    ask(fd, libc::SIOCGIFNAME as u32, &mut request).map(|()| request)
 }
 
 /// Sets an option of a packet socket whose value is a C `int`.
@@ -248,7 +285,6 @@ pub struct StampFacts {
 /// `EOPNOTSUPP` or what ioctl(2) says.
 pub fn stamp_facts(fd: impl AsFd, name: &str) -> io::Result<StampFacts> {
     const GET_TS_INFO: u32 = 0x41;
-    const SIOCETHTOOL: u32 = 0x8946;
     let mut facts = StampFacts { command: GET_TS_INFO, clock: -1, ..StampFacts::default() };
     ask_about(fd, name, SIOCETHTOOL, &mut facts)?;
     Ok(facts)
@@ -351,14 +387,14 @@ pub struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// New memory, filled with zeros, that takes pages only once they are touched.
+    /// New memory, filled with zeros, that takes pages only once they are touched (unless `MAP_POPULATE` is among the flags).
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn anonymous(bytes: usize) -> io::Result<Mapping> {
+    pub fn anonymous(bytes: usize, flags: MapFlags) -> io::Result<Mapping> {
         Mapping::of(bytes, |length, access| {
             // SAFETY: a new anonymous mapping at a place of the kernel's choice touches nothing that exists.
-            unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_PRIVATE) }
+            unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_PRIVATE | flags) }
         })
     }
 

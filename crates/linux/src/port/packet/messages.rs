@@ -9,6 +9,7 @@ use super::shared::{self, refused};
 use crate::port::told::setting;
 use crate::sys::packet::{self, Mapping};
 use crate::sys::{clock, socket};
+use nix::sys::mman::MapFlags;
 use record::{Result, drop};
 use std::io;
 use std::mem::size_of;
@@ -76,7 +77,7 @@ impl Messages {
         let stride = (HEADROOM + capacity + 64).next_multiple_of(64);
         let mut messages = Messages {
             vnet: asked.vnet,
-            memory: Mapping::anonymous(asked.batch * stride)?,
+            memory: Mapping::anonymous(asked.batch * stride, MapFlags::empty())?,
             stride,
             headers: std::iter::repeat_with(socket::zeroed).take(asked.batch).collect(),
             pieces: vec![socket::zeroed(); asked.batch],

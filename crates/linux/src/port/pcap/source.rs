@@ -1,12 +1,13 @@
 //! Where the bytes of a file come from: a disk or a pipe, plain or compressed.
 
 use crate::port::uri::word;
+use crate::sys::notice;
 use flate2::read::MultiGzDecoder;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,14 +55,10 @@ impl Waiting {
     fn wait(&self) -> io::Result<()> {
         let Some(deadline) = self.deadline.filter(|_| self.pipe) else { return Ok(()) };
         let left = deadline.saturating_duration_since(Instant::now());
-        // Rounded up: a wait of 0.4 ms must not become a busy loop.
-        let left = left + Duration::from_micros(if left.is_zero() { 0 } else { 999 });
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         let mut descriptors = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut descriptors, timeout) {
-            Ok(0) | Err(nix::errno::Errno::EINTR) => Err(io::ErrorKind::WouldBlock.into()),
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.into()),
+        match notice::poll(&mut descriptors, Some(left))? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 

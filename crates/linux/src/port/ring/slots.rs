@@ -9,6 +9,7 @@ use super::super::packet::shared;
 use super::{Asked, kind_of};
 use crate::port::stamps;
 use crate::sys::packet::Mapping;
+use nix::sys::mman::MapFlags;
 use record::drop;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -67,7 +68,8 @@ impl Slots {
     /// A ring that was just mapped.
     pub fn new(map: Mapping, asked: &Asked) -> io::Result<Slots> {
         let ring = SlotRing::new(map, asked.shape.slot as usize);
-        Ok(Slots { ring, vnet: asked.vnet, head: 0, lent: 0, copies: Mapping::anonymous(COPIES * COPY)? })
+        let copies = Mapping::anonymous(COPIES * COPY, MapFlags::empty())?;
+        Ok(Slots { ring, vnet: asked.vnet, head: 0, lent: 0, copies })
     }
 
     /// Gives back what was lent. Only called when no batch is out.

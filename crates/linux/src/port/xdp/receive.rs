@@ -6,9 +6,8 @@ use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use crate::port::batch_builder::BatchBuilder;
 use crate::port::interface::{Health, Probe};
 use crate::port::{FrameDirection, PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait};
-use crate::sys::clock;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
+use crate::sys::{clock, notice};
+use nix::poll::{PollFd, PollFlags};
 use record::{PlaceDrop, drop};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -104,13 +103,8 @@ impl XdpReceiver {
             return Ok(self.rings.frames.available() > 0);
         };
         let left = until.saturating_duration_since(Instant::now());
-        let left = TimeSpec::from_duration(left.min(Duration::from_secs(3600)));
         let mut poll = [PollFd::new(self.socket.fd(), PollFlags::POLLIN)];
-        match ppoll(&mut poll, Some(left), None) {
-            Err(nix::errno::Errno::EINTR) => return Ok(false),
-            Err(error) => return Err(PortError::Io(error.into())),
-            Ok(_) => {}
-        }
+        notice::poll(&mut poll, Some(left)).map_err(PortError::Io)?;
         let trouble =
             poll[0].revents().is_some_and(|flags| flags.intersects(PollFlags::POLLERR | PollFlags::POLLHUP));
         let some = self.rings.frames.available() > 0;
