@@ -40,11 +40,6 @@ const FOREIGN: &[&str] = &[
     "reg0",
 ];
 
-/// Whether ovs-ofctl's word stands for an eth_type: the protocol of a frame, not a field with a value.
-pub fn is_shorthand(word: &str) -> bool {
-    SHORTHANDS.iter().any(|(name, _, _)| *name == word)
-}
-
 /// Reads the number or the name of a port.
 pub fn port(piece: Piece<'_>) -> Result<PortNo> {
     let named = PortNo::RESERVED.iter().find(|(_, name)| name.eq_ignore_ascii_case(piece.text));
