@@ -3,13 +3,15 @@
 //! A rule is a row of [`RULES`]: a claim, and its evidence if it holds for a test. Residuals have several claims. Losses are
 //! summed per station over the repetitions of a test, so that a run with many repetitions does not repeat itself.
 
-use crate::{table, verdict};
+use crate::table;
 use record::delta::sum;
 use record::drop::{self, Fate};
 use record::ledger::Station;
 use record::snapshot::CpuTime;
 use record::unit::{self, time_ns};
-use record::{DropSource, EndReport, Finding, Problem, RunRecord, Severity, TestRecord, WitnessStatus};
+use record::{
+    Delta, DropSource, EndReport, Finding, Problem, RunRecord, Severity, TestRecord, WitnessStatus,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Observing may cost this share of a test's time before it is mentioned.
@@ -84,7 +86,12 @@ const RULES: &[Rule] = &[
     (
         Severity::Loss,
         "the accept queue of a listening socket overflowed",
-        |test| Some(verdict::accept_queue(test)?.evidence),
+        |test| {
+            let moved = |counter| Delta::of_protocol(&test.before, &test.after, &test.spec.to, counter);
+            let overflows = moved("TcpExt.ListenOverflows");
+            overflows.known().filter(|&overflows| overflows > 0)?;
+            Some(format!("ListenOverflows {overflows}, ListenDrops {}", moved("TcpExt.ListenDrops")))
+        },
         "accept faster, or raise the backlog of listen and net.core.somaxconn",
     ),
     // A few spurious ones are in every fast stream; from one in a thousand on they change what the rate means.

@@ -82,8 +82,7 @@ fn delta(test: &TestRecord, node: &str, counter: &str) -> Delta {
     Delta::of_protocol(&test.before, &test.after, node, counter)
 }
 
-/// A listening socket had no room for connections.
-pub fn accept_queue(test: &TestRecord) -> Option<Limit> {
+fn accept_queue(test: &TestRecord) -> Option<Limit> {
     let node = &test.spec.to;
     let (overflows, drops) =
         (delta(test, node, "TcpExt.ListenOverflows"), delta(test, node, "TcpExt.ListenDrops"));
