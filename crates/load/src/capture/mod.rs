@@ -153,8 +153,11 @@ pub fn run(wish: &CaptureOptions, listener: &mut dyn Listener) -> Result<Outcome
     Ok(end.report(wish, got, written))
 }
 
-/// Opens one port for each thread: where frames come from, and what took effect at the first.
-fn open(wish: &CaptureOptions) -> Result<(Vec<Box<dyn Receiver>>, Vec<PortSetting>)> {
+/// Where frames come from, and what took effect at the first.
+type Opened = (Vec<Box<dyn Receiver>>, Vec<PortSetting>);
+
+/// Opens one port for each thread.
+fn open(wish: &CaptureOptions) -> Result<Opened> {
     let count = wish.threads.max(1);
     let kind = Uri::parse(&wish.uri)?.kind;
     if count > 1 && !kernel_filters(&wish.uri) {
