@@ -160,7 +160,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("table", &["stats"]),
             ("ways", &["stats", "table"]),
             ("switches", &["ledger"]),
-            ("findings", &["switches", "table", "verdict"]),
+            ("findings", &["switches", "table"]),
             ("criteria", &["findings", "table"]),
             ("capturing", &["ledger"]),
             ("sending", &["ledger"]),
