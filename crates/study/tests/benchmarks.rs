@@ -1,0 +1,87 @@
+//! `docs/benchmarks.md` shows what the records in `bench/` hold: each block of text after `<!-- record NAME -->` is made from the
+//! record of that name, here again.
+
+use record::bench::{CAPTURE, CaptureResult, SendResult};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use study::bench::{Measured, conditions, problems, store, table, versus, versus_table};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The names of records on the page, each with the block that follows.
+fn blocks(page: &str) -> Vec<(&str, &str)> {
+    let block = |part| {
+        let (name, rest): (&str, &str) = str::split_once(part, " -->").expect("a comment ends");
+        let (_, rest) = rest.split_once("```text\n").expect("a block follows");
+        (name, rest.split_once("\n```").expect("the block ends").0)
+    };
+    page.split("<!-- record ").skip(1).map(block).collect()
+}
+
+/// A median with its range.
+fn ratio(median: &Value, range: &Value) -> String {
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    format!("{:.2} ({:.2} … {:.2})", number(median), number(&range[0]), number(&range[1]))
+}
+
+/// What `bench capture` or `bench send` found, in lines as long as they need.
+fn ports<R: Measured>(path: &Path, schema: &str) -> String {
+    let bench = store::open::<R>(path, schema).unwrap();
+    let ratios = versus_table(&versus(&bench), R::WORDS[1]);
+    let tables = [table(&bench), ratios].map(|table| table.text_within(250, &[]));
+    format!("{}\n\n{}\n{}{}", conditions(&bench.head).join("\n"), tables[0], tables[1], problems(&bench))
+}
+
+/// What `bench peers` found: ours against each rival.
+fn peers(document: &Value) -> String {
+    let mut lines = vec![];
+    for contest in document["contests"].as_array().unwrap() {
+        lines.push(format!("{}: {}", contest["name"].as_str().unwrap(), contest["claim"].as_str().unwrap()));
+        for c in contest["comparisons"].as_array().unwrap() {
+            let rate = ratio(&c["rate_ratio"], &c["rate_range"]);
+            let cost = ratio(&c["cost_ratio"], &c["cost_range"]);
+            let rival = c["rival"].as_str().unwrap();
+            lines.push(format!("  pathlab ÷ {rival:<22} rate {rate}  CPU per unit {cost}"));
+        }
+    }
+    lines.join("\n")
+}
+
+/// What `bench null` found: each pairing of ports against the kernel's bridge.
+fn null(document: &Value) -> String {
+    let pairings = document["pairings"].as_array().unwrap();
+    let bridge = pairings.iter().find(|pairing| pairing["to"] == "").unwrap()["mfps"].as_f64().unwrap();
+    let of_bridge = |value: &Value| Value::from(value.as_f64().unwrap() / bridge);
+    let line = |pairing: &Value| {
+        let ports = format!("{} {}", pairing["from"].as_str().unwrap(), pairing["to"].as_str().unwrap());
+        let range = Value::from(vec![of_bridge(&pairing["range"][0]), of_bridge(&pairing["range"][1])]);
+        let frames = ratio(&of_bridge(&pairing["mfps"]), &range);
+        format!("{ports:<10} frames ÷ bridge {frames}  copies {}", pairing["copies_per_frame"])
+    };
+    pairings.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_page_of_benchmarks_shows_the_records() {
+    let page = std::fs::read_to_string(root().join("docs/benchmarks.md")).unwrap();
+    let blocks = blocks(&page);
+    assert!(blocks.len() >= 4, "only {} records are shown", blocks.len());
+    for (name, shown) in blocks {
+        let path = root().join("bench").join(name);
+        let expected = match store::schema(&path) {
+            Some(schema) if schema == CAPTURE => ports::<CaptureResult>(&path, &schema),
+            Some(schema) => ports::<SendResult>(&path, &schema),
+            None => {
+                let document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+                if name.starts_with("peers") { peers(&document) } else { null(&document) }
+            }
+        };
+        assert_eq!(
+            shown.trim_end(),
+            expected.trim_end(),
+            "{name} is shown otherwise; it should read:\n{expected}"
+        );
+    }
+}
