@@ -18,7 +18,7 @@ use crate::matching::Match;
 use crate::meter::{MAX_METER, Meters};
 use crate::port::PortNo;
 use crate::rule::Rule;
-use wire::headers;
+use wire::{frame, headers};
 
 /// Where actions stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,9 +192,9 @@ fn one(action: &Action, known: &Known, home: ActionContext, groups: &Groups) -> 
             refuse(![headers::VLAN, headers::SERVICE_VLAN].contains(tag), BadAction::BadTag)
         }
         Action::PushMpls(tag) => {
-            refuse(![headers::MPLS, headers::MPLS_MULTICAST].contains(tag), BadAction::BadTag)
+            refuse(![frame::MPLS, frame::MPLS_MULTICAST].contains(tag), BadAction::BadTag)
         }
-        Action::PushPbb(tag) => refuse(*tag != headers::PBB, BadAction::BadTag),
+        Action::PushPbb(tag) => refuse(*tag != frame::PBB, BadAction::BadTag),
         Action::SetField { field, value } => set_field(*field, *value, known),
         Action::Experimenter { .. } => Err(BadAction::BadExperimenter),
         _ => Ok(()),

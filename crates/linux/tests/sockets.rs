@@ -530,12 +530,12 @@ fn unfinished_checksums_and_super_frames_are_told_and_carried_on() {
 
 /// A UDP frame with right checksums; `id` is its IPv4 identification.
 fn datagram(flow: u16, id: u16, payload: &[u8]) -> Vec<u8> {
-    let ends = wire::frame::Ends {
+    let ends = wire::build::Ends {
         macs: ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]),
         addresses: ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()),
         ports: (1000 + flow, 2000),
     };
-    let mut frame = wire::frame::build_udp(&ends, payload).unwrap();
+    let mut frame = wire::build::build_udp(&ends, payload).unwrap();
     frame[18..20].copy_from_slice(&id.to_be_bytes());
     frame[24..26].fill(0);
     let sum = wire::checksum::checksum(&frame[14..34]);

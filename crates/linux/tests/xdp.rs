@@ -15,7 +15,8 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{may_run, skip};
-use wire::frame::{Ends, Mac, build_udp};
+use wire::build::{Ends, build_udp};
+use wire::frame::Mac;
 use wire::message::{Flags, Message};
 use wire::offload::{Offload, Partial, SegmentKind, Segments};
 

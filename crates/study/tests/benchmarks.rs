@@ -34,9 +34,23 @@ fn ports<R: Measured>(path: &Path, schema: &str) -> String {
     format!("{}\n\n{}\n{}{}", conditions(&bench.head).join("\n"), tables[0], tables[1], problems(&bench))
 }
 
+/// Where it was measured; offloads where the document has them.
+fn place(document: &Value) -> String {
+    let text = |name: &str| document[name].as_str().unwrap();
+    let offloads = document["offloads"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let offloads: String = offloads.map(|interface| format!("\n  {interface}")).collect();
+    let rounds = &document["rounds"];
+    format!(
+        "{rounds} rounds; Linux {}, {}; {}{offloads}\n",
+        text("kernel"),
+        text("cpu_model"),
+        text("placement")
+    )
+}
+
 /// What `bench peers` found: ours against each rival.
 fn peers(document: &Value) -> String {
-    let mut lines = vec![];
+    let mut lines = vec![place(document)];
     for contest in document["contests"].as_array().unwrap() {
         lines.push(format!("{}: {}", contest["name"].as_str().unwrap(), contest["claim"].as_str().unwrap()));
         for c in contest["comparisons"].as_array().unwrap() {
@@ -58,9 +72,10 @@ fn null(document: &Value) -> String {
         let ports = format!("{} {}", pairing["from"].as_str().unwrap(), pairing["to"].as_str().unwrap());
         let range = Value::from(vec![of_bridge(&pairing["range"][0]), of_bridge(&pairing["range"][1])]);
         let frames = ratio(&of_bridge(&pairing["mfps"]), &range);
-        format!("{ports:<10} frames ÷ bridge {frames}  copies {}", pairing["copies_per_frame"])
+        format!("{ports:<14} frames ÷ bridge {frames}  copies {}", pairing["copies_per_frame"])
     };
-    pairings.iter().map(line).collect::<Vec<_>>().join("\n")
+    let lines: Vec<String> = pairings.iter().map(line).collect();
+    format!("{}\n{}", place(document), lines.join("\n"))
 }
 
 #[test]

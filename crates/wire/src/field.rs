@@ -9,7 +9,7 @@
 //! **Price.** A value is a `u128` whatever the width: 16 bytes for a bit. Four fields are in no frame: in_port, in_phy_port,
 //! metadata and tunnel_id, which only a switch knows. "§" in this module is a section of OpenFlow Switch Specification 1.3.5.
 
-use crate::{frame, headers};
+use crate::frame;
 use std::fmt;
 
 /// The value of a field, in host order, right-aligned: an IPv6 address needs all of it, a VLAN priority three bits.
@@ -98,8 +98,8 @@ const IPV6: Prerequisite = Prerequisite::EthType(&[frame::IPV6]);
 const IP_TYPES: &[u16] = &[frame::IPV4, frame::IPV6];
 const IP: Prerequisite = Prerequisite::EthType(IP_TYPES);
 const ARP: Prerequisite = Prerequisite::EthType(&[frame::ARP]);
-const MPLS: Prerequisite = Prerequisite::EthType(&[headers::MPLS, headers::MPLS_MULTICAST]);
-const PBB: Prerequisite = Prerequisite::EthType(&[headers::PBB]);
+const MPLS: Prerequisite = Prerequisite::EthType(&[frame::MPLS, frame::MPLS_MULTICAST]);
+const PBB: Prerequisite = Prerequisite::EthType(&[frame::PBB]);
 const TCP: Prerequisite = Prerequisite::IpProto(6, IP_TYPES);
 const UDP: Prerequisite = Prerequisite::IpProto(17, IP_TYPES);
 const SCTP: Prerequisite = Prerequisite::IpProto(132, IP_TYPES);

@@ -354,8 +354,8 @@ mod tests {
 
     fn datagram(port: u16) -> Vec<u8> {
         let addresses = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-        let ends = crate::frame::Ends { macs: ([2; 6], [4; 6]), addresses, ports: (4000, port) };
-        crate::frame::build_udp(&ends, b"question").unwrap()
+        let ends = crate::build::Ends { macs: ([2; 6], [4; 6]), addresses, ports: (4000, port) };
+        crate::build::build_udp(&ends, b"question").unwrap()
     }
 
     #[test]

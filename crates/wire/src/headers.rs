@@ -20,7 +20,7 @@
 pub use crate::field::{Field, VLAN_PRESENT};
 
 use crate::be16;
-use crate::frame::{ARP, Ethernet, IPV4};
+use crate::frame::{ARP, Ethernet, IPV4, MPLS, MPLS_MULTICAST, PBB};
 use crate::layers::{Fragment, Layers};
 use crate::repair::Protocol;
 
@@ -28,12 +28,6 @@ use crate::repair::Protocol;
 pub const VLAN: u16 = 0x8100;
 /// Ethertype of an 802.1ad service tag; of a backbone tag too.
 pub const SERVICE_VLAN: u16 = 0x88a8;
-/// Ethertype of MPLS, unicast.
-pub const MPLS: u16 = 0x8847;
-/// Ethertype of MPLS with upstream-assigned labels, once "multicast" (RFC 5332).
-pub const MPLS_MULTICAST: u16 = 0x8848;
-/// Ethertype of the service instance tag of provider backbone bridges (802.1ah).
-pub const PBB: u16 = 0x88e7;
 /// The ethertype of an 802.3 frame that has none: LLC without SNAP (`OFP_DL_TYPE_NOT_ETH_TYPE` of OpenFlow 1.0).
 pub const NO_ETHERTYPE: u16 = 0x05ff;
 

@@ -1,6 +1,6 @@
 //! Bytes and headers.
 //!
-//! **What.** Checked views over the headers that pathlab meets ([`frame`]), the headers of any frame as a switch sees
+//! **What.** Checked views over the headers that pathlab meets ([`frame`]), whole frames ([`mod@build`]), the headers of any frame as a switch sees
 //! them ([`headers`]), their fields ([`field`]) and as its actions change them ([`edit`]), ICMP echo ([`icmp`]), the internet checksum
 //! ([`checksum`]), SCTP's ([`crc32c`]), what a sender left to the hardware ([`offload`]), one line of text for any frame
 //! ([`text`]), capture files ([`pcap`]), the header that every test message carries ([`message`]) and the one of the
@@ -12,6 +12,7 @@
 //! **Price.** Views borrow the bytes and decode a field each time it is asked for. No I/O, no clock, no `unsafe`,
 //! no dependencies.
 
+pub mod build;
 pub mod checksum;
 pub mod crc32c;
 pub mod edit;

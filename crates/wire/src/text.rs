@@ -120,7 +120,7 @@ fn add(text: &mut String, piece: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{Ends, build_echo, build_udp};
+    use crate::build::{Ends, build_echo, build_udp};
     use crate::message::Flags;
     use proptest::prelude::*;
 

@@ -20,6 +20,7 @@ mod node;
 mod parse;
 mod path;
 mod program;
+mod start;
 mod step;
 pub mod topology;
 

@@ -80,7 +80,7 @@ impl Area {
     /// The chunk of this area that a frame lies in, and where it begins there; none when it lies elsewhere.
     pub(in crate::port) fn place_of(&self, slot: &Slot) -> Option<(u32, u32)> {
         match slot.home {
-            Home::Chunk { area, number } if std::ptr::eq(area, self) => {
+            Home::Chunk { area, number } if std::ptr::addr_eq(area, self) => {
                 Some((number, (slot.data.as_ptr() as usize - self.chunk(number).as_ptr() as usize) as u32))
             }
             _ => None,

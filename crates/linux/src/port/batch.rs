@@ -11,7 +11,6 @@
 //! long on a batch is loss at the receiver. A frame that is kept longer must be copied.
 
 use super::Stamp;
-use super::area::Area;
 use std::ptr::NonNull;
 use wire::offload::Offload;
 
@@ -60,7 +59,7 @@ pub(in crate::port) enum Home {
     /// In the receiver's own memory, until its next call.
     Lent,
     /// In a chunk of an area (its address tells areas apart); the slot owns the chunk.
-    Chunk { area: *const Area, number: u32 },
+    Chunk { area: *const (), number: u32 },
     /// A transmitter took the chunk; the bytes are no longer ours.
     Taken,
 }

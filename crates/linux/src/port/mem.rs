@@ -202,7 +202,7 @@ fn slot(area: &Arc<Area>, frame: Crossing) -> Slot {
         length: frame.length,
         headroom: frame.offset,
         tailroom: area.chunk_bytes() - frame.offset - frame.length,
-        home: Home::Chunk { area: Arc::as_ptr(area), number: frame.number },
+        home: Home::Chunk { area: Arc::as_ptr(area).cast(), number: frame.number },
         meta: frame.meta,
     }
 }

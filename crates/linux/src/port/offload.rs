@@ -55,7 +55,7 @@ pub(in crate::port) fn finish<'a>(slot: &'a mut Slot, counters: &mut TransmitCou
 mod tests {
     use super::super::{Frames, Meta};
     use super::*;
-    use wire::frame::{Ends, build_udp};
+    use wire::build::{Ends, build_udp};
     use wire::offload::{Offload, Partial, SegmentKind, Segments, partial_of};
     use wire::repair::{Check, check};
 

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
-use wire::frame::{Ends, build_udp};
+use wire::build::{Ends, build_udp};
 use wire::message::{Flags, Message};
 
 fn ends(v6: bool, ports: (u16, u16)) -> Ends {

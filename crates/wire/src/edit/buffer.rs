@@ -1,8 +1,8 @@
 //! A frame that can grow at its front, and knows its headers.
 
 use super::{Refused, Ttl};
-use crate::frame::Ethernet;
-use crate::headers::{Field, Headers, MPLS, MPLS_MULTICAST, PBB, TAG, is_vlan};
+use crate::frame::{Ethernet, MPLS, MPLS_MULTICAST, PBB};
+use crate::headers::{Field, Headers, TAG, is_vlan};
 use crate::offload::Offload;
 
 /// Bytes that are free in front of a frame when it is loaded: three PBB headers and two tags.

@@ -1,8 +1,9 @@
 use super::*;
 use crate::checksum::checksum;
 use crate::field::{Row, TABLE};
+use crate::frame::{MPLS, MPLS_MULTICAST, PBB};
 use crate::headers::tests::any_frame;
-use crate::headers::{MPLS, MPLS_MULTICAST, PBB, SERVICE_VLAN, VLAN};
+use crate::headers::{SERVICE_VLAN, VLAN};
 use crate::layers::Fragment;
 use crate::offload::{Offload, SegmentKind, Segments, complete};
 use crate::repair::{Check, Protocol, check, repair};

@@ -139,7 +139,7 @@ impl Join {
 mod tests {
     use super::super::Cut;
     use super::*;
-    use crate::frame::{Ends, build_udp};
+    use crate::build::{Ends, build_udp};
     use proptest::prelude::*;
 
     fn frame(v6: bool, id: u16, payload: &[u8]) -> Vec<u8> {

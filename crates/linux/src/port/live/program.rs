@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn the_sum_of_what_stays_completes_to_the_checksum() {
         use std::net::IpAddr;
-        let ends = |source: &str, destination: &str| wire::frame::Ends {
+        let ends = |source: &str, destination: &str| wire::build::Ends {
             macs: ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]),
             addresses: (source.parse::<IpAddr>().unwrap(), destination.parse().unwrap()),
             ports: (1000, 2000),
@@ -393,7 +393,7 @@ mod tests {
             let message =
                 wire::message::Message { stream: 1, flags: Default::default(), sequence: 0, planned_ns: 0 };
             message.write(&mut payload[2..]);
-            let frame = wire::frame::build_udp(&ends, &payload).unwrap();
+            let frame = wire::build::build_udp(&ends, &payload).unwrap();
             let at = frame.len() - 29;
             let field = checksum_field(&frame, at).unwrap();
             let rest = sum_without(&frame, &field, at);

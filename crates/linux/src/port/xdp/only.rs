@@ -140,7 +140,7 @@ mod tests {
     use crate::sys::bpf;
     use proptest::prelude::*;
     use std::os::fd::{AsFd, OwnedFd};
-    use wire::frame::{Ends, build_echo, build_udp};
+    use wire::build::{Ends, build_echo, build_udp};
 
     const PORT: u16 = 7002;
     const TAKEN: u32 = 1;

@@ -142,7 +142,7 @@ impl XdpReceiver {
                 length,
                 headroom: offset,
                 tailroom: chunk_bytes - offset - length,
-                home: Home::Chunk { area: Arc::as_ptr(&area), number },
+                home: Home::Chunk { area: Arc::as_ptr(&area).cast(), number },
                 meta: Meta { wire_length: length, stamp, way: FrameDirection::In, ..Meta::default() },
             };
             let wanted = self.batch.wanted(slot.bytes(), length);
@@ -232,7 +232,7 @@ impl Drop for XdpReceiver {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use wire::frame::{Ends, build_udp};
+    use wire::build::{Ends, build_udp};
 
     fn frame(v6: bool, payload: &[u8]) -> Vec<u8> {
         let address = |host: u8| match v6 {

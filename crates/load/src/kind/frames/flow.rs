@@ -56,7 +56,7 @@ impl Flow {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use wire::frame::{Ends, build_echo, build_udp};
+    use wire::build::{Ends, build_echo, build_udp};
 
     fn ends(to: &str, port: u16) -> Ends {
         let from = if to.contains(':') { "fd00::1" } else { "10.0.0.1" };

@@ -20,7 +20,7 @@ use std::net::UdpSocket;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use wire::frame::Ends;
+use wire::build::Ends;
 use wire::message::Flags;
 
 /// How long a full port is waited for before the rest of a burst is left for later.

@@ -3,7 +3,8 @@
 use crate::send::program::CompiledTemplate;
 use crate::send::template::{LONGEST, Layer, LayerKind, SHORTEST, Size, Template};
 use std::net::IpAddr;
-use wire::frame::{Ends, Ethernet, Ipv4, Ipv6, Udp};
+use wire::build::Ends;
+use wire::frame::{Ethernet, Ipv4, Ipv6, Udp};
 use wire::message;
 
 /// Bytes of the headers of a frame over this version of IP.
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
     use crate::send::build::Moment;
     use proptest::prelude::*;
-    use wire::frame;
+    use wire::build;
     use wire::message::{Flags, Message};
 
     fn ends(v6: bool, ports: (u16, u16), hosts: (u8, u8)) -> Ends {
@@ -84,7 +85,7 @@ mod tests {
                 let mut payload = vec![0; length - if v6 { 62 } else { 42 }];
                 message.write(&mut payload);
                 let moment = Moment { planned_ns, utc_ns: 0 };
-                prop_assert_eq!(&program.frame(sequence, moment), &frame::build_udp(&ends, &payload).unwrap());
+                prop_assert_eq!(&program.frame(sequence, moment), &build::build_udp(&ends, &payload).unwrap());
             }
         }
     }

@@ -63,18 +63,18 @@ fn a_datagram_is_what_the_builder_of_wire_makes() {
     let template = read(
         "size 100 / eth src=02:00:00:00:00:01 dst=02:00:00:00:00:02 / ip src=10.0.0.1 dst=10.0.0.2 / udp sport=7 dport=9",
     );
-    let ends = wire::frame::Ends {
+    let ends = wire::build::Ends {
         macs: ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]),
         addresses: ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()),
         ports: (7, 9),
     };
-    assert_eq!(build(&template, 0, Moment::default()), wire::frame::build_udp(&ends, &[0; 58]).unwrap());
+    assert_eq!(build(&template, 0, Moment::default()), wire::build::build_udp(&ends, &[0; 58]).unwrap());
     let six = read(
         "eth src=02:00:00:00:00:01 dst=02:00:00:00:00:02 / ipv6 src=fd00::1 dst=fd00::2 / icmpv6 id=5 seq=6 / payload text=\"abc\"",
     );
     let ends =
-        wire::frame::Ends { addresses: ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap()), ..ends };
-    assert_eq!(build(&six, 0, Moment::default()), wire::frame::build_echo(&ends, 5, 6, b"abc").unwrap());
+        wire::build::Ends { addresses: ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap()), ..ends };
+    assert_eq!(build(&six, 0, Moment::default()), wire::build::build_echo(&ends, 5, 6, b"abc").unwrap());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Edits whose outcome is written down byte by byte.
 
 use super::*;
-use crate::frame::{Ends, build_udp};
+use crate::build::{Ends, build_udp};
 
 const TO: [u8; 6] = [0x22; 6];
 const FROM: [u8; 6] = [0x12, 0x11, 0x11, 0x11, 0x11, 0x11];
