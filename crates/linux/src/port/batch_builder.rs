@@ -1,6 +1,6 @@
 //! The batch that a receiver lends: which frames are wanted, how much of each, and the count of both.
 
-use super::batch::{Batch, MAX_BATCH, Slot};
+use super::batch::{Batch, Home, MAX_BATCH, Slot};
 use super::{PortOptions, ReceiveCounters};
 use wire::filter::Program;
 
@@ -46,6 +46,14 @@ impl BatchBuilder {
         self.counters.bytes += u64::from(slot.meta.wire_length);
         self.counters.cut += u64::from(slot.meta.wire_length > slot.length);
         self.slots.push(slot);
+    }
+
+    /// Empties the batch: the chunks that no transmitter took.
+    pub fn take_back(&mut self) -> impl Iterator<Item = u32> {
+        self.slots.drain(..).filter_map(|slot| match slot.home {
+            Home::Chunk { number, .. } => Some(number),
+            _ => None,
+        })
     }
 
     /// Lends what was added.

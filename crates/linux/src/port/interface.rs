@@ -1,6 +1,6 @@
 //! The interface under a port: what is known of it at the opening, and whether it is still there.
 
-use super::PortError;
+use super::{PortError, PortResult};
 use crate::netlink::{LinkState, Netlink};
 use crate::sys::packet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -83,7 +83,7 @@ impl Probe {
     }
 
     /// An error when the interface is gone, from then on always, or when it went down since the last time that was said.
-    pub fn check(&mut self) -> std::result::Result<(), PortError> {
+    pub fn check(&mut self) -> PortResult<()> {
         if self.last == Health::Gone {
             return Err(PortError::Gone);
         }

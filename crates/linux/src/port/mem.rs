@@ -15,14 +15,13 @@ use super::batch_builder::BatchBuilder;
 use super::sending::{Outcome, push_all, refusing};
 use super::told::setting;
 use super::{
-    FrameDirection, Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource,
-    TransmitCounters, Transmitted, Transmitter, Uri, Wait,
+    FrameDirection, Hand, Port, PortError, PortOptions, PortResult, ReceiveCounters, Receiver, Stamp,
+    StampSource, TransmitCounters, Transmitted, Transmitter, Uri, Wait,
 };
 use crate::sys::clock;
 use record::{Problem, drop, unit};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// A frame under way: its chunk, where it begins there, how long it is, and what is known of it.
 #[derive(Clone, Copy)]
@@ -144,26 +143,15 @@ struct MemReceiver {
     refused: Vec<u32>,
 }
 
-impl MemReceiver {
-    /// Gives back the chunks of the batch before that no transmitter took.
-    fn give_back(&mut self) {
-        let kept = self.batch.slots.drain(..).filter_map(|slot| match slot.home {
-            Home::Chunk { number, .. } => Some(number),
-            _ => None,
-        });
-        self.end.area.give(kept);
-    }
-}
-
 impl Drop for MemReceiver {
     fn drop(&mut self) {
-        self.give_back();
+        self.end.area.give(self.batch.take_back());
     }
 }
 
 impl Receiver for MemReceiver {
-    fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
-        self.give_back();
+    fn receive(&mut self, limit: usize, wait: Wait) -> PortResult<Batch<'_>> {
+        self.end.area.give(self.batch.take_back());
         let mut state = self.end.lane.lock();
         if let (Wait::For(time), true) = (wait, state.frames.is_empty() && !state.closed) {
             let nothing = |state: &mut LaneState| state.frames.is_empty() && !state.closed;
@@ -248,12 +236,7 @@ impl MemTransmitter {
 }
 
 impl Transmitter for MemTransmitter {
-    fn transmit(
-        &mut self,
-        batch: &mut Batch<'_>,
-        which: &[u16],
-        hand: Hand,
-    ) -> Result<Transmitted, PortError> {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> PortResult<Transmitted> {
         let lane = self.end.lane.clone();
         let mut state = lane.lock();
         if state.closed {
@@ -271,10 +254,6 @@ impl Transmitter for MemTransmitter {
         drop(state);
         lane.changed.notify_all();
         sent.map(|sent| self.counters.count(sent))
-    }
-
-    fn flush(&mut self, _wait: Duration) -> Result<usize, PortError> {
-        Ok(0)
     }
 
     fn counters(&mut self) -> TransmitCounters {
@@ -296,6 +275,7 @@ impl Drop for MemTransmitter {
 mod tests {
     use super::super::{Frames, MAX_BATCH, forward, open};
     use super::*;
+    use std::time::Duration;
 
     fn wire(name: &str, settings: &str) -> (Port, Port) {
         let uri = format!("mem:{name}{settings}");

@@ -147,6 +147,9 @@ pub struct Transmitted {
     pub refused: usize,
 }
 
+/// What a port answers.
+pub type PortResult<T> = Result<T, PortError>;
+
 /// Why a port cannot go on.
 #[derive(Debug)]
 pub enum PortError {
@@ -255,7 +258,7 @@ pub trait Receiver: Send {
     ///
     /// # Errors
     /// [`PortError`]; after [`PortError::Ended`] and [`PortError::Gone`] every further call says the same.
-    fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError>;
+    fn receive(&mut self, limit: usize, wait: Wait) -> PortResult<Batch<'_>>;
 
     /// What was counted. Read-and-clear counters of the kernel are added up here, exactly once.
     fn counters(&mut self) -> ReceiveCounters;
@@ -283,19 +286,16 @@ pub trait Transmitter: Send {
     ///
     /// # Errors
     /// [`PortError`] when the port as a whole cannot go on; a single frame that cannot be sent is refused instead.
-    fn transmit(
-        &mut self,
-        batch: &mut Batch<'_>,
-        which: &[u16],
-        hand: Hand,
-    ) -> Result<Transmitted, PortError>;
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> PortResult<Transmitted>;
 
     /// Pushes out what was accepted and waits, at most so long, until the kernel reports it complete; how many frames
-    /// are still under way.
+    /// are still under way. A kind whose frames are out when they are accepted has nothing to do.
     ///
     /// # Errors
     /// [`PortError`].
-    fn flush(&mut self, wait: Duration) -> Result<usize, PortError>;
+    fn flush(&mut self, _wait: Duration) -> PortResult<usize> {
+        Ok(0)
+    }
 
     /// Adds the time stamps of sent frames that the kernel has told since the last call, for a port that was opened to
     /// transmit with [`PortOptions::stamps`]; false when it was not. The kinds that have none are refused when they are opened

@@ -1,6 +1,6 @@
 //! What transmitters share: the frames of a call one after the other, and the count of what became of each.
 
-use super::{PortError, TransmitCounters, Transmitted};
+use super::{PortResult, TransmitCounters, Transmitted};
 use record::PlaceDrop;
 
 /// What became of one frame.
@@ -58,8 +58,8 @@ impl TransmitCounters {
 #[inline]
 pub(in crate::port) fn push_all(
     which: &[u16],
-    mut push: impl FnMut(&[u16], &mut Transmitted) -> Result<bool, PortError>,
-) -> Result<Transmitted, PortError> {
+    mut push: impl FnMut(&[u16], &mut Transmitted) -> PortResult<bool>,
+) -> PortResult<Transmitted> {
     let mut sent = Transmitted::default();
     while sent.dealt < which.len() {
         match push(&which[sent.dealt..], &mut sent) {

@@ -18,7 +18,7 @@ use super::offload::{self, Finished};
 use super::sending::{Outcome, push_all, refusing};
 use super::told::{setting, text};
 use super::{
-    Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource, TransmitCounters,
+    Hand, Port, PortOptions, PortResult, ReceiveCounters, Receiver, Stamp, StampSource, TransmitCounters,
     Transmitted, Transmitter, Uri, Wait,
 };
 use crate::netlink::{Family, LinkState, Netlink};
@@ -310,7 +310,7 @@ impl TapReceiver {
     }
 
     /// Reads what is there, from each queue in turn.
-    fn drain(&mut self, limit: usize) -> Result<(), PortError> {
+    fn drain(&mut self, limit: usize) -> PortResult<()> {
         let mut empty = 0;
         while self.batch.slots.len() < limit && empty < self.tap.queues.len() {
             if self.used + HEADROOM + SUPER_FRAME > self.memory.len() {
@@ -372,7 +372,7 @@ impl TapReceiver {
         notice::poll(&mut polled, Some(limit)).map(drop)
     }
 
-    fn fill(&mut self, limit: usize, wait: Wait) -> Result<(), PortError> {
+    fn fill(&mut self, limit: usize, wait: Wait) -> PortResult<()> {
         self.drain(limit)?;
         let Some(end) = wait.deadline() else { return Ok(()) };
         while self.batch.slots.is_empty() && limit > 0 {
@@ -389,7 +389,7 @@ impl TapReceiver {
 }
 
 impl Receiver for TapReceiver {
-    fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
+    fn receive(&mut self, limit: usize, wait: Wait) -> PortResult<Batch<'_>> {
         (self.used, _) = (0, self.batch.slots.clear());
         let filled = self.fill(limit.min(MAX_BATCH), wait);
         if self.batch.slots.is_empty() {
@@ -442,7 +442,7 @@ impl TapTransmitter {
         TapTransmitter { piece: vec![0; SUPER_FRAME], tap, counters: refusing(&REFUSALS) }
     }
 
-    fn send(&mut self, slot: &mut Slot) -> Result<Outcome, PortError> {
+    fn send(&mut self, slot: &mut Slot) -> PortResult<Outcome> {
         let bytes = slot.bytes();
         if slot.home == Home::Taken {
             return Ok(Outcome::Refused(drop::TAKEN));
@@ -481,7 +481,7 @@ impl TapTransmitter {
     }
 }
 
-fn sort_write(written: io::Result<()>) -> Result<Outcome, PortError> {
+fn sort_write(written: io::Result<()>) -> PortResult<Outcome> {
     let Err(error) = written else { return Ok(Outcome::Sent) };
     Ok(match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EINTR) => Outcome::Full,
@@ -499,22 +499,13 @@ fn is_oversize(frame: &[u8], mtu: usize) -> bool {
 }
 
 impl Transmitter for TapTransmitter {
-    fn transmit(
-        &mut self,
-        batch: &mut Batch<'_>,
-        which: &[u16],
-        _hand: Hand,
-    ) -> Result<Transmitted, PortError> {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> PortResult<Transmitted> {
         let sent = push_all(which, |rest, sent| {
             let slot = &mut batch.slots()[usize::from(rest[0])];
             let (length, outcome) = (slot.length, self.send(slot)?);
             Ok(self.counters.settle(outcome, length, sent))
         });
         sent.map(|sent| self.counters.count(sent))
-    }
-
-    fn flush(&mut self, _wait: Duration) -> Result<usize, PortError> {
-        Ok(0)
     }
 
     fn counters(&mut self) -> TransmitCounters {

@@ -62,13 +62,11 @@ pub fn detach() -> io::Result<Detached> {
     // Refused only for the leader of a process group, which then is its own master already.
     let _ = setsid();
     std::env::set_current_dir("/")?;
-    Ok(Detached { signals })
+    Ok(Detached(signals))
 }
 
 /// See [`detach`].
-pub struct Detached {
-    signals: SigSet,
-}
+pub struct Detached(SigSet);
 
 impl Detached {
     /// Waits for SIGINT, SIGTERM or SIGHUP, also one that came earlier.
@@ -76,7 +74,7 @@ impl Detached {
     /// # Errors
     /// The system's error; in practice none.
     pub fn wait(&self) -> io::Result<()> {
-        self.signals.wait().map(drop).map_err(Into::into)
+        self.0.wait().map(drop).map_err(Into::into)
     }
 }
 

@@ -17,7 +17,7 @@
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::batch_builder::BatchBuilder;
 use super::{
-    Hand, Port, PortError, PortOptions, ReceiveCounters, Receiver, TransmitCounters, Transmitted,
+    Hand, Port, PortError, PortOptions, PortResult, ReceiveCounters, Receiver, TransmitCounters, Transmitted,
     Transmitter, Uri, Wait,
 };
 use crate::port::sending::push_all;
@@ -317,7 +317,7 @@ impl FaultReceiver {
     }
 
     /// One round: what comes from inside meets its fate. Waits at most so long.
-    fn take_in(&mut self, limit: usize, wait: Wait) -> Result<(), PortError> {
+    fn take_in(&mut self, limit: usize, wait: Wait) -> PortResult<()> {
         let room = MAX_HELD.saturating_sub(self.faults.held()).min(limit - self.batch.slots.len());
         if room == 0 || self.ended.is_some() {
             if let (Wait::For(time), Some(_)) = (wait, self.ended) {
@@ -358,7 +358,7 @@ impl FaultReceiver {
         hand_out(&mut self.faults, &mut self.batch, &mut self.lent, limit, now_ns);
     }
 
-    fn fill(&mut self, limit: usize, wait: Wait) -> Result<(), PortError> {
+    fn fill(&mut self, limit: usize, wait: Wait) -> PortResult<()> {
         let begun_ns = clock::monotonic_ns();
         let end_ns = match wait {
             Wait::Poll => begun_ns,
@@ -399,7 +399,7 @@ fn hand_out(faults: &mut Faults, batch: &mut BatchBuilder, lent: &mut Vec<Held>,
 }
 
 impl Receiver for FaultReceiver {
-    fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
+    fn receive(&mut self, limit: usize, wait: Wait) -> PortResult<Batch<'_>> {
         self.batch.slots.clear();
         for held in self.lent.drain(..) {
             recycle(&mut self.faults.spare, held.bytes);
@@ -455,7 +455,7 @@ impl FaultTransmitter {
     }
 
     /// Sends what is due from the queue; false when the port inside is full.
-    fn push_out(&mut self) -> Result<bool, PortError> {
+    fn push_out(&mut self) -> PortResult<bool> {
         loop {
             let now_ns = clock::monotonic_ns();
             self.faults.hurry(now_ns, false);
@@ -478,7 +478,7 @@ impl FaultTransmitter {
     }
 
     /// Sends frames from the first one on; how many were dealt with, and how many of them refused inside.
-    fn go_on(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> Result<Transmitted, PortError> {
+    fn go_on(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> PortResult<Transmitted> {
         let plain = if self.faults.plan.delay_ns == 0 && self.faults.held() == 0 {
             self.fates.iter().take(which.len()).take_while(|fate| fate.is_plain()).count()
         } else {
@@ -504,12 +504,7 @@ impl FaultTransmitter {
 }
 
 impl Transmitter for FaultTransmitter {
-    fn transmit(
-        &mut self,
-        batch: &mut Batch<'_>,
-        which: &[u16],
-        hand: Hand,
-    ) -> Result<Transmitted, PortError> {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> PortResult<Transmitted> {
         while self.fates.len() < which.len() {
             let fate = self.faults.draw();
             self.fates.push_back(fate);
@@ -525,7 +520,7 @@ impl Transmitter for FaultTransmitter {
         Ok(sent)
     }
 
-    fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
+    fn flush(&mut self, wait: Duration) -> PortResult<usize> {
         let end_ns = clock::monotonic_ns().saturating_add(saturating(wait));
         self.faults.hurry(clock::monotonic_ns(), true);
         loop {

@@ -17,7 +17,7 @@ mod peer;
 mod program;
 
 use super::interface::{Health, Interface, Probe};
-use super::{PortError, Uri};
+use super::{PortError, PortResult, Uri};
 use crate::port::told::setting;
 use crate::sys::clock;
 use record::{PortSetting, Problem, Result, unit};
@@ -164,7 +164,7 @@ impl Live {
     ///
     /// # Errors
     /// [`PortError::Gone`], [`PortError::Down`], and what else the kernel says.
-    pub fn run(&mut self, count: u64) -> std::result::Result<u64, PortError> {
+    pub fn run(&mut self, count: u64) -> PortResult<u64> {
         let before = self.generator.sequence()?;
         let mut left = count;
         while left > 0 {
@@ -182,7 +182,7 @@ impl Live {
     }
 
     /// The program could not redirect: the map forgets an interface that was removed.
-    fn why_fewer(&self) -> std::result::Result<u64, PortError> {
+    fn why_fewer(&self) -> PortResult<u64> {
         match self.probe.health() {
             Health::Gone => Err(PortError::Gone),
             Health::Down => Err(PortError::Down),
@@ -196,11 +196,7 @@ impl Live {
     ///
     /// # Errors
     /// As [`Live::run`].
-    pub fn pace(
-        &mut self,
-        pace: &Pace,
-        mut go_on: impl FnMut(&Burst) -> bool,
-    ) -> std::result::Result<u64, PortError> {
+    pub fn pace(&mut self, pace: &Pace, mut go_on: impl FnMut(&Burst) -> bool) -> PortResult<u64> {
         let begin = clock::monotonic_ns();
         let (mut sent, mut unpaced) = (0, FIRST_FRAMES);
         loop {

@@ -14,7 +14,8 @@ use record::{Problem, Result};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use wire::checksum::Sum;
-use wire::frame::{Ethernet, ICMP, ICMPV6, IPV4, IPV6, Ipv4, Ipv6, TCP, UDP};
+use wire::frame::{ICMP, ICMPV6, TCP, UDP};
+use wire::layers::{Fragment, Layers};
 
 /// The longest frame: a page without the kernel's own header (256 bytes) and `struct skb_shared_info` (320 and more).
 pub(super) const LONGEST: usize = 3400;
@@ -174,45 +175,28 @@ struct Field {
     pseudo: Sum,
 }
 
-/// The transport checksum of a frame, if it has one that covers the byte at `message`.
+/// The transport checksum of a frame, if it has one that covers the message.
 fn checksum_field(frame: &[u8], message: usize) -> Option<Field> {
-    let ethernet = Ethernet::parse(frame).ok()?;
-    let (mut kind, mut at) = (ethernet.ethertype(), Ethernet::LENGTH);
-    while matches!(kind, 0x8100 | 0x88a8) {
-        kind = be16(frame, at + 2);
-        at += 4;
+    let layers = Layers::of(frame)?;
+    let Layers { transport: start, end, protocol, fragment, .. } = layers;
+    if fragment != Fragment::Whole || layers.is_cut(frame) {
+        return None;
     }
-    let rest = frame.get(at..)?;
-    let (protocol, payload, pseudo): (u8, &[u8], Sum) = match kind {
-        IPV4 => {
-            let ip = Ipv4::parse(rest).ok()?;
-            if ip.is_later_fragment() || be16(rest, 6) & 0x2000 != 0 {
-                return None;
-            }
-            let length = ip.payload().len() as u16;
-            let pseudo = Sum::new().add_pseudo_v4(ip.source(), ip.destination(), ip.protocol(), length);
-            (ip.protocol(), ip.payload(), pseudo)
-        }
-        IPV6 => {
-            let ip = Ipv6::parse(rest).ok()?;
-            let length = ip.payload().len() as u32;
-            let pseudo = Sum::new().add_pseudo_v6(ip.source(), ip.destination(), ip.next_header(), length);
-            (ip.next_header(), ip.payload(), pseudo)
-        }
-        _ => return None,
-    };
-    let start = payload.as_ptr() as usize - frame.as_ptr() as usize;
+    let pseudo = layers.pseudo(frame, protocol, end - start);
     let (offset, pseudo) = match protocol {
         TCP => (16, pseudo),
         // 0 means that there is none.
-        UDP if be16(payload, 6) != 0 => (6, pseudo),
+        UDP if be16(frame, start + 6) != 0 => (6, pseudo),
         ICMP => (2, Sum::new()),
         ICMPV6 => (2, pseudo),
         _ => return None,
     };
-    let end = start + payload.len();
-    (offset + 2 <= payload.len() && message >= start + offset + 2 && message + wire::message::LENGTH <= end)
-        .then_some(Field { at: start + offset, start, end, pseudo })
+    (message >= start + offset + 2 && message + wire::message::LENGTH <= end).then_some(Field {
+        at: start + offset,
+        start,
+        end,
+        pseudo,
+    })
 }
 
 /// The sum of everything that the checksum covers, with 0 for the checksum, the number and the time.
@@ -380,6 +364,16 @@ fn write_message(a: &mut Assembler, plan: &Plan) {
 mod tests {
     use super::*;
 
+    /// With a header of destination options between IPv6 and UDP; any other frame as it is.
+    fn with_options(mut frame: Vec<u8>) -> Vec<u8> {
+        if frame[12..14] == [0x86, 0xdd] {
+            frame[19] += 8;
+            frame[20] = 60;
+            frame.splice(54..54, [UDP, 0, 1, 4, 0, 0, 0, 0]);
+        }
+        frame
+    }
+
     #[test]
     fn the_sum_of_what_stays_completes_to_the_checksum() {
         use std::net::IpAddr;
@@ -393,13 +387,19 @@ mod tests {
             let message =
                 wire::message::Message { stream: 1, flags: Default::default(), sequence: 0, planned_ns: 0 };
             message.write(&mut payload[2..]);
-            let frame = wire::build::build_udp(&ends, &payload).unwrap();
-            let at = frame.len() - 29;
-            let field = checksum_field(&frame, at).unwrap();
-            let rest = sum_without(&frame, &field, at);
-            let found = be16(&frame, field.at);
-            assert_eq!(found, !rest, "number and time are 0 here");
-            assert!(checksum_field(&frame, field.at).is_none(), "a message over the checksum is not covered");
+            let plain = wire::build::build_udp(&ends, &payload).unwrap();
+            // The checksum does not count extension headers (RFC 8200 section 8.1).
+            for frame in [plain.clone(), with_options(plain)] {
+                let at = frame.len() - 29;
+                let field = checksum_field(&frame, at).unwrap();
+                let rest = sum_without(&frame, &field, at);
+                let found = be16(&frame, field.at);
+                assert_eq!(found, !rest, "number and time are 0 here");
+                assert!(
+                    checksum_field(&frame, field.at).is_none(),
+                    "a message over the checksum is not covered"
+                );
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::shared::{self, LinkWatch};
 use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use crate::port::batch_builder::BatchBuilder;
-use crate::port::{PortError, PortOptions, ReceiveCounters, Receiver, Stamp, Wait};
+use crate::port::{PortOptions, PortResult, ReceiveCounters, Receiver, Stamp, Wait};
 use crate::sys::packet::{InterfaceFacts, Losses};
 use record::PlaceDrop;
 use std::io;
@@ -41,7 +41,7 @@ impl<S: Source> SocketReceiver<S> {
 }
 
 impl<S: Source> Receiver for SocketReceiver<S> {
-    fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
+    fn receive(&mut self, limit: usize, wait: Wait) -> PortResult<Batch<'_>> {
         self.batch.slots.clear();
         self.watch.check()?;
         let limit = limit.min(MAX_BATCH);

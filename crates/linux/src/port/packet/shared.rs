@@ -10,7 +10,7 @@
 //! socket is looked at every [`SLICE`].
 
 use super::super::batch::{Home, Slot};
-use super::super::{FrameDirection, PortError, PortOptions, Transmitted, Uri};
+use super::super::{FrameDirection, PortError, PortOptions, PortResult, Transmitted, Uri};
 use crate::port::told::setting;
 use crate::port::uri::word;
 use crate::sys::notice;
@@ -195,7 +195,7 @@ impl LinkWatch {
     }
 
     /// An error once the interface was removed, or when it went down and that is still to be said.
-    pub fn check(&mut self) -> Result<(), PortError> {
+    pub fn check(&mut self) -> PortResult<()> {
         match (self.gone, std::mem::take(&mut self.unsaid)) {
             (true, _) => Err(PortError::Gone),
             (false, true) => Err(PortError::Down),
@@ -204,7 +204,7 @@ impl LinkWatch {
     }
 
     /// What a call answers that dealt with so many frames.
-    pub fn answer(&mut self, sent: Transmitted) -> Result<Transmitted, PortError> {
+    pub fn answer(&mut self, sent: Transmitted) -> PortResult<Transmitted> {
         if sent.dealt == 0 { self.check().map(|()| sent) } else { Ok(sent) }
     }
 
@@ -231,7 +231,7 @@ impl LinkWatch {
     ///
     /// # Errors
     /// Link down or interface removed.
-    pub fn wait(&mut self, fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool, PortError> {
+    pub fn wait(&mut self, fd: BorrowedFd<'_>, deadline: Option<Instant>) -> PortResult<bool> {
         loop {
             let left = deadline.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
             let time = if self.down { left.min(SLICE) } else { left };

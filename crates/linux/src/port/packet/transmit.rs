@@ -13,7 +13,8 @@ use super::super::batch::{ALL, Batch, Home, Meta, Slot};
 use super::super::offload::{self, Finished};
 use super::super::sending::{push_all, refusing};
 use super::super::{
-    Departure, Frames, Hand, PortError, StampSource, TransmitCounters, Transmitted, Transmitter, Uri,
+    Departure, Frames, Hand, PortError, PortResult, StampSource, TransmitCounters, Transmitted, Transmitter,
+    Uri,
 };
 use super::join::Joiner;
 use super::sent::SentStamps;
@@ -143,7 +144,7 @@ impl SendTarget {
 
     /// What an error means for the frame that met it: its reason, or that nothing more can be sent now (none), or the
     /// end of the port.
-    pub fn judge(&mut self, error: io::Error) -> Result<Option<&'static str>, PortError> {
+    pub fn judge(&mut self, error: io::Error) -> PortResult<Option<&'static str>> {
         match error.raw_os_error() {
             Some(libc::EAGAIN) => Ok(None),
             Some(libc::ENOBUFS) => Ok(Some(self.queue)),
@@ -168,7 +169,7 @@ impl SendTarget {
 
     /// Waits until the interface has freed everything; what is left, in frames (an upper limit: the kernel counts
     /// bytes, and no frame takes less than 768).
-    pub fn drain(&self, wait: Duration) -> Result<usize, PortError> {
+    pub fn drain(&self, wait: Duration) -> PortResult<usize> {
         let until = Instant::now() + wait;
         loop {
             let left = packet::unsent(&self.fd)?;
@@ -400,7 +401,7 @@ impl PacketTransmitter {
         joiner: &mut Joiner,
         slots: &[Slot],
         which: &[u16],
-    ) -> Result<Transmitted, PortError> {
+    ) -> PortResult<Transmitted> {
         joiner.fill(slots, which);
         self.weights = std::mem::take(&mut joiner.weights);
         let mut sent = Transmitted::default();
@@ -439,7 +440,7 @@ impl PacketTransmitter {
         slots: &mut [Slot],
         which: &[u16],
         sent: &mut Transmitted,
-    ) -> Result<bool, PortError> {
+    ) -> PortResult<bool> {
         let count = match self.prepare(slots, which) {
             Ok(count) => count,
             Err(drop::OFFLOAD) => {
@@ -482,12 +483,7 @@ impl PacketTransmitter {
 }
 
 impl Transmitter for PacketTransmitter {
-    fn transmit(
-        &mut self,
-        batch: &mut Batch<'_>,
-        which: &[u16],
-        _hand: Hand,
-    ) -> Result<Transmitted, PortError> {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> PortResult<Transmitted> {
         self.way.watch.check()?;
         let slots = batch.slots();
         let sent = match self.joiner.take() {
@@ -502,7 +498,7 @@ impl Transmitter for PacketTransmitter {
         self.way.watch.answer(sent)
     }
 
-    fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
+    fn flush(&mut self, wait: Duration) -> PortResult<usize> {
         self.way.drain(wait)
     }
 

@@ -5,7 +5,7 @@ use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use crate::port::batch_builder::BatchBuilder;
 use crate::port::told::setting;
 use crate::port::{
-    FrameDirection, PortError, PortOptions, ReceiveCounters, Receiver, Stamp, StampSource, Wait,
+    FrameDirection, PortError, PortOptions, PortResult, ReceiveCounters, Receiver, Stamp, StampSource, Wait,
 };
 use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::fs::File;
@@ -266,7 +266,7 @@ impl PcapReceiver {
 }
 
 impl Receiver for PcapReceiver {
-    fn receive(&mut self, limit: usize, wait: Wait) -> std::result::Result<Batch<'_>, PortError> {
+    fn receive(&mut self, limit: usize, wait: Wait) -> PortResult<Batch<'_>> {
         let deadline = wait.deadline().unwrap_or_else(Instant::now);
         self.batch.slots.clear();
         self.places.clear();

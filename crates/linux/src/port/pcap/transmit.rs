@@ -8,7 +8,9 @@ use super::writer::{Options, Writer};
 use crate::port::batch::{Batch, Home};
 use crate::port::sending::refusing;
 use crate::port::told::setting;
-use crate::port::{Hand, Meta, PortError, Stamp, StampSource, TransmitCounters, Transmitted, Transmitter};
+use crate::port::{
+    Hand, Meta, PortError, PortResult, Stamp, StampSource, TransmitCounters, Transmitted, Transmitter,
+};
 use crate::sys::clock;
 use record::{PlaceDrop, PortSetting, Problem, Result, drop};
 use std::io;
@@ -93,12 +95,7 @@ impl PcapTransmitter {
 }
 
 impl Transmitter for PcapTransmitter {
-    fn transmit(
-        &mut self,
-        batch: &mut Batch<'_>,
-        which: &[u16],
-        _hand: Hand,
-    ) -> std::result::Result<Transmitted, PortError> {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> PortResult<Transmitted> {
         let mut sent = Transmitted::default();
         for &index in which {
             let slot = &batch.slots()[usize::from(index)];
@@ -127,7 +124,7 @@ impl Transmitter for PcapTransmitter {
         Ok(sent)
     }
 
-    fn flush(&mut self, _wait: Duration) -> std::result::Result<usize, PortError> {
+    fn flush(&mut self, _wait: Duration) -> PortResult<usize> {
         self.writer.flush().map_err(|problem| self.error(&problem))?;
         Ok(0)
     }

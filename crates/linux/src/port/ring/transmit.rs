@@ -15,7 +15,7 @@ use super::super::packet::shared::refused;
 use super::super::packet::transmit::SendTarget;
 use super::super::sending::push_all;
 use super::super::told::setting;
-use super::super::{Hand, PortError, TransmitCounters, Transmitted, Transmitter, Uri};
+use super::super::{Hand, PortResult, TransmitCounters, Transmitted, Transmitter, Uri};
 use super::Asked;
 use super::slots::SlotRing;
 use crate::sys::packet::{self, Mapping};
@@ -180,12 +180,7 @@ impl RingTransmitter {
     }
 
     /// Sends some; false: no more can be sent now.
-    fn push(
-        &mut self,
-        batch: &mut Batch<'_>,
-        which: &[u16],
-        sent: &mut Transmitted,
-    ) -> Result<bool, PortError> {
+    fn push(&mut self, batch: &mut Batch<'_>, which: &[u16], sent: &mut Transmitted) -> PortResult<bool> {
         self.reap();
         let (filled, reason) = self.prepare(batch.slots(), which);
         if filled == 0 {
@@ -230,7 +225,7 @@ impl RingTransmitter {
 
     /// Sends a super-frame, or a frame that must be finished first, by the other socket. The order is kept: what is in the
     /// ring has been sent. Nothing is reported of it; it is few, and complete when it is accepted.
-    fn aside(&mut self, slots: &mut [Slot], index: u16, sent: &mut Transmitted) -> Result<bool, PortError> {
+    fn aside(&mut self, slots: &mut [Slot], index: u16, sent: &mut Transmitted) -> PortResult<bool> {
         let before = self.side.counters.accepted;
         let some = self.side.push(slots, &[index], sent)?;
         self.completed += self.side.counters.accepted - before;
@@ -240,19 +235,14 @@ impl RingTransmitter {
 }
 
 impl Transmitter for RingTransmitter {
-    fn transmit(
-        &mut self,
-        batch: &mut Batch<'_>,
-        which: &[u16],
-        _hand: Hand,
-    ) -> Result<Transmitted, PortError> {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> PortResult<Transmitted> {
         self.way.watch.check()?;
         let sent = push_all(which, |rest, sent| self.push(batch, rest, sent))?;
         self.side.counters.offered += sent.dealt as u64;
         self.way.watch.answer(sent)
     }
 
-    fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
+    fn flush(&mut self, wait: Duration) -> PortResult<usize> {
         let until = Instant::now() + wait;
         loop {
             self.reap();

@@ -5,7 +5,9 @@ use super::socket::{Held, Inward, Socket};
 use crate::port::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use crate::port::batch_builder::BatchBuilder;
 use crate::port::interface::{Health, Probe};
-use crate::port::{FrameDirection, PortError, ReceiveCounters, Receiver, Stamp, StampSource, Wait};
+use crate::port::{
+    FrameDirection, PortError, PortResult, ReceiveCounters, Receiver, Stamp, StampSource, Wait,
+};
 use crate::sys::{clock, notice};
 use nix::poll::{PollFd, PollFlags};
 use record::{PlaceDrop, drop};
@@ -59,15 +61,6 @@ pub struct XdpReceiver {
 unsafe impl Send for XdpReceiver {}
 
 impl XdpReceiver {
-    /// Takes back the chunks of the batch before that nobody took.
-    fn take_back(&mut self) {
-        let kept = self.batch.slots.drain(..).filter_map(|slot| match slot.home {
-            Home::Chunk { number, .. } => Some(number),
-            _ => None,
-        });
-        self.spare.extend(kept);
-    }
-
     /// Gives the kernel chunks to fill.
     pub(super) fn refill(&mut self) {
         let wanted = (self.frames - self.posted) as usize;
@@ -91,7 +84,7 @@ impl XdpReceiver {
     }
 
     /// Waits for frames; false when none came in time, or a signal did.
-    fn wait(&mut self, until: Option<Instant>) -> Result<bool, PortError> {
+    fn wait(&mut self, until: Option<Instant>) -> PortResult<bool> {
         if self.rings.fill.needs_wakeup() {
             self.socket.wake_receive();
         }
@@ -175,8 +168,8 @@ pub(super) fn complete(bytes: &mut [u8], partial: offload::Partial) -> bool {
 }
 
 impl Receiver for XdpReceiver {
-    fn receive(&mut self, limit: usize, wait: Wait) -> Result<Batch<'_>, PortError> {
-        self.take_back();
+    fn receive(&mut self, limit: usize, wait: Wait) -> PortResult<Batch<'_>> {
+        self.spare.extend(self.batch.take_back());
         if self.probe.last() == Health::Gone {
             return Err(PortError::Gone);
         }
@@ -222,7 +215,7 @@ impl Receiver for XdpReceiver {
 
 impl Drop for XdpReceiver {
     fn drop(&mut self) {
-        self.take_back();
+        self.spare.extend(self.batch.take_back());
         self.socket.area.give(self.spare.drain(..));
         self.socket.leave(self.held.all());
     }

@@ -6,7 +6,7 @@ use crate::port::area::Area;
 use crate::port::batch::{Batch, Home, Slot};
 use crate::port::interface::{Health, Probe};
 use crate::port::sending::{Outcome, push_all};
-use crate::port::{Hand, PortError, TransmitCounters, Transmitted, Transmitter};
+use crate::port::{Hand, PortError, PortResult, TransmitCounters, Transmitted, Transmitter};
 use record::{PlaceDrop, drop};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -222,7 +222,7 @@ impl XdpTransmitter {
         self.to_say = self.probe.check().err().or(self.to_say.take());
     }
 
-    fn ready(&mut self) -> Result<(), PortError> {
+    fn ready(&mut self) -> PortResult<()> {
         if let Some(error) = self.to_say.take() {
             return Err(error);
         }
@@ -231,12 +231,7 @@ impl XdpTransmitter {
 }
 
 impl Transmitter for XdpTransmitter {
-    fn transmit(
-        &mut self,
-        batch: &mut Batch<'_>,
-        which: &[u16],
-        hand: Hand,
-    ) -> Result<Transmitted, PortError> {
+    fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], hand: Hand) -> PortResult<Transmitted> {
         self.ready()?;
         self.reclaim();
         let sent = push_all(which, |rest, sent| {
@@ -260,7 +255,7 @@ impl Transmitter for XdpTransmitter {
         sent.map(|sent| self.counters.count(sent))
     }
 
-    fn flush(&mut self, wait: Duration) -> Result<usize, PortError> {
+    fn flush(&mut self, wait: Duration) -> PortResult<usize> {
         self.ready()?;
         let until = Instant::now() + wait;
         loop {
