@@ -9,7 +9,7 @@ use crate::traffic::arrivals::Received;
 use crate::traffic::datagram::{Outgoing, SenderCounts};
 use crate::traffic::end::Ready;
 use crate::traffic::paced;
-use crate::traffic::schedule::{self, OpenLoopPlan, Share};
+use crate::traffic::schedule::{OpenLoopPlan, Running, Share};
 use crate::traffic::sent_times::SentTimes;
 use crate::traffic::tcp::{self, Writes, read_whole, write_whole};
 use linux::sys::clock;
@@ -28,12 +28,11 @@ const BUFFER: usize = 64 * 1024;
 
 /// Connects.
 pub fn sender(setup: &Setup) -> Ready {
-    let spec = setup.spec.clone();
-    let method = format!("write {}, read {}", spec.size, spec.response_size());
-    tcp::connect(setup, method, move |streams, start_ns, stop| {
-        match OpenLoopPlan::of(&spec, start_ns, Share::ALL) {
-            Some(plan) => open_loop(&streams[0], &spec, start_ns, &plan, stop),
-            None => closed_loop(&streams[0], &spec, start_ns, stop),
+    let method = format!("write {}, read {}", setup.spec.size, setup.spec.response_size());
+    tcp::connect(setup, method, |streams, test| {
+        match OpenLoopPlan::of(test.spec, test.start_ns, Share::ALL) {
+            Some(plan) => open_loop(&streams[0], test, &plan),
+            None => closed_loop(&streams[0], test),
         }
     })
 }
@@ -75,9 +74,10 @@ impl<F: Fn() -> bool> Outgoing for OneByOne<'_, F> {
     }
 }
 
-fn closed_loop(stream: &TcpStream, spec: &TestSpec, start_ns: u64, stop: &AtomicBool) -> EndReport {
+fn closed_loop(stream: &TcpStream, test: Running<'_>) -> EndReport {
+    let Running { spec, stop, .. } = test;
     let bytes = vec![0x5a; spec.size as usize];
-    let give_up = schedule::deadline_of(spec, start_ns).saturating_add(LAST_NS);
+    let give_up = test.deadline_ns().saturating_add(LAST_NS);
     let goes_on = || clock::monotonic_ns() < give_up && !stop.load(Relaxed);
     let mut out = OneByOne {
         requests: Writes { stream, bytes: &bytes, size: bytes.len(), goes_on, failed: false },
@@ -120,19 +120,13 @@ fn read_responses(stream: &TcpStream, spec: &TestSpec, plan: &OpenLoopPlan, sent
     (responses, read.map_or_else(Some, closed))
 }
 
-fn open_loop(
-    stream: &TcpStream,
-    spec: &TestSpec,
-    start_ns: u64,
-    plan: &OpenLoopPlan,
-    stop: &AtomicBool,
-) -> EndReport {
+fn open_loop(stream: &TcpStream, test: Running<'_>, plan: &OpenLoopPlan) -> EndReport {
+    let Running { spec, stop, .. } = test;
     let size = spec.size as usize;
     let bytes = vec![0x5a; (BUFFER / size).clamp(1, spec.batch.max(1) as usize) * size];
     let goes_on = || !plan.is_over(clock::monotonic_ns()) && !stop.load(Relaxed);
     let mut out = Writes { stream, bytes: &bytes, size, goes_on, failed: false };
-    let (mut report, responses) =
-        paced::ask(&mut out, spec, start_ns, stop, |sent| read_responses(stream, spec, plan, sent));
+    let (mut report, responses) = paced::ask(&mut out, test, |sent| read_responses(stream, spec, plan, sent));
     report_responses(responses, &mut report);
     report
 }

@@ -8,7 +8,7 @@ use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Received;
 use crate::traffic::end::{DRAIN_NS, Ready, prepared};
 use crate::traffic::paced::{self, Paced};
-use crate::traffic::schedule::{self, Share};
+use crate::traffic::schedule::{Running, Share};
 use crate::traffic::tcp::{self, Writes};
 use crate::traffic::threads::joined;
 use linux::sys::clock;
@@ -25,7 +25,7 @@ const DELIVERY_NS: u64 = 2_000_000_000;
 
 /// Makes the connections.
 pub fn sender(setup: &Setup) -> Ready {
-    let spec = setup.spec.clone();
+    let spec = &setup.spec;
     let size = spec.message_size() as usize;
     let method = match spec.streams {
         1 => format!("write {size}"),
@@ -33,26 +33,20 @@ pub fn sender(setup: &Setup) -> Ready {
     };
     // Not zeros: nothing on the path may find them easy to compress.
     let buffer: Vec<u8> = (0..size as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    tcp::connect(setup, method, move |streams, start, stop| push_all(streams, &buffer, &spec, start, stop))
+    tcp::connect(setup, method, move |streams, test| push_all(streams, &buffer, test))
 }
 
 /// Writes on every connection until the end of the test, and waits until all was read.
-fn push_all(
-    streams: &[TcpStream],
-    buffer: &[u8],
-    spec: &TestSpec,
-    start_ns: u64,
-    stop: &AtomicBool,
-) -> EndReport {
+fn push_all(streams: &[TcpStream], buffer: &[u8], test: Running<'_>) -> EndReport {
     let of = streams.len() as u32;
     let pushed: Vec<Paced> = std::thread::scope(|scope| {
-        let pushers = (0..).zip(streams).map(|(index, stream)| {
-            scope.spawn(move || push(stream, buffer, spec, start_ns, Share { index, of }, stop))
-        });
+        let pushers = (0..)
+            .zip(streams)
+            .map(|(index, stream)| scope.spawn(move || push(stream, buffer, test, Share { index, of })));
         let pushers: Vec<_> = pushers.collect();
         pushers.into_iter().map(joined).collect()
     });
-    let undelivered = streams.iter().filter(|stream| !is_delivered(stream, stop)).count();
+    let undelivered = streams.iter().filter(|stream| !is_delivered(stream, test.stop)).count();
     let mut report = paced::report(pushed);
     if undelivered > 0 {
         report.notes.push(format!(
@@ -68,18 +62,11 @@ fn push_all(
 }
 
 /// Writes until the end of the test, then tells the receiver that it was all.
-fn push(
-    stream: &TcpStream,
-    buffer: &[u8],
-    spec: &TestSpec,
-    start_ns: u64,
-    share: Share,
-    stop: &AtomicBool,
-) -> Paced {
-    let end = schedule::deadline_of(spec, start_ns);
-    let goes_on = || clock::monotonic_ns() < end && !stop.load(Relaxed);
+fn push(stream: &TcpStream, buffer: &[u8], test: Running<'_>, share: Share) -> Paced {
+    let end = test.deadline_ns();
+    let goes_on = || clock::monotonic_ns() < end && !test.stop.load(Relaxed);
     let mut out = Writes { stream, bytes: buffer, size: buffer.len(), goes_on, failed: false };
-    let pushed = paced::send_share(&mut out, spec, start_ns, share, stop, |_, _| {});
+    let pushed = paced::send_share(&mut out, test, share, |_, _| {});
     let _ = stream.shutdown(Shutdown::Write);
     pushed
 }

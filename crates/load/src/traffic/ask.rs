@@ -10,6 +10,7 @@ use super::arrivals::{Arrivals, Known};
 use super::datagram::{Burst, Carrier, Form, Outgoing, SenderCounts};
 use super::end::{End, LINGER_NS, POLL};
 use super::paced;
+use super::schedule::Running;
 use super::sent_times::SentTimes;
 use crate::protocol::setup::ClockRelation;
 use linux::sys::clock;
@@ -93,10 +94,9 @@ impl<C: Carrier> Asker<C> {
         set_timeout(&self.carrier, POLL);
         let mut burst = Burst::new(&self.carrier, self.form);
         let (batch, replies) = (self.batch(self.spec.batch.max(1) as usize), self.replies());
-        let now = clock::monotonic_ns();
-        let (mut report, replies) = paced::ask(&mut burst, &self.spec, now, stop, |sent| {
-            read_replies(&self.carrier, batch, replies, sent)
-        });
+        let test = Running { spec: &self.spec, start_ns: clock::monotonic_ns(), stop };
+        let (mut report, replies) =
+            paced::ask(&mut burst, test, |sent| read_replies(&self.carrier, batch, replies, sent));
         replies.report(&mut report);
         report
     }

@@ -2,7 +2,7 @@
 
 use super::datagram::{Outgoing, SenderCounts};
 use super::intervals::Intervals;
-use super::schedule::{self, OpenLoopPlan, Share};
+use super::schedule::{self, OpenLoopPlan, Running, Share};
 use super::sent_times::SentTimes;
 use super::threads::joined;
 use linux::sys::clock;
@@ -18,14 +18,12 @@ pub struct Paced {
     plan: Option<OpenLoopPlan>,
 }
 
-/// Sends a share of a test that begins at `start_ns`. By plan, what is due leaves at once, at most one burst at a time;
+/// Sends a share of a test. By plan, what is due leaves at once, at most one burst at a time;
 /// without one, a burst leaves as soon as the one before has. `leaves` is told of every burst: its numbers and the time.
 pub fn send_share(
     out: &mut impl Outgoing,
-    spec: &TestSpec,
-    start_ns: u64,
+    Running { spec, start_ns, stop }: Running<'_>,
     share: Share,
-    stop: &AtomicBool,
     mut leaves: impl FnMut(Range<u64>, u64),
 ) -> Paced {
     clock::precise_timers();
@@ -33,7 +31,10 @@ pub fn send_share(
     let plan = OpenLoopPlan::of(spec, start_ns, share);
     let (total, end) = match &plan {
         Some(plan) => (plan.total(), plan.give_up_ns.saturating_add(1)),
-        None => (share.count(spec.count).unwrap_or(u64::MAX), schedule::deadline_of(spec, start_ns)),
+        None => (
+            share.count(spec.count).unwrap_or(u64::MAX),
+            schedule::deadline_ns(start_ns, spec.duration_ms, spec.count),
+        ),
     };
     let mut over = Intervals::for_duration(spec.duration_ms);
     over.begin(start_ns);
@@ -89,22 +90,21 @@ pub fn report(all: impl IntoIterator<Item = Paced>) -> EndReport {
 
 /// Sends a whole test one way and reports the sending half.
 pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &AtomicBool) -> EndReport {
-    report([send_share(out, spec, clock::monotonic_ns(), Share::ALL, stop, |_, _| {})])
+    let test = Running { spec, start_ns: clock::monotonic_ns(), stop };
+    report([send_share(out, test, Share::ALL, |_, _| {})])
 }
 
-/// Sends the requests of a test that begins at `start_ns` by plan while `read` takes the responses on a thread of its own; the
+/// Sends the requests of a test by plan while `read` takes the responses on a thread of its own; the
 /// sending half of the report, and what was read.
 pub fn ask<R: Send>(
     out: &mut impl Outgoing,
-    spec: &TestSpec,
-    start_ns: u64,
-    stop: &AtomicBool,
+    test: Running<'_>,
     read: impl FnOnce(&SentTimes) -> R + Send,
 ) -> (EndReport, R) {
     let times = SentTimes::default();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| read(&times));
-        let paced = send_share(out, spec, start_ns, Share::ALL, stop, |numbers, now| {
+        let paced = send_share(out, test, Share::ALL, |numbers, now| {
             numbers.for_each(|number| times.leaves(number, now));
         });
         times.finish(paced.sent.report.sent);

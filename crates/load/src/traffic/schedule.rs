@@ -135,9 +135,22 @@ pub fn deadline_ns(start_ns: u64, duration_ms: u64, count: Option<u64>) -> u64 {
     }
 }
 
-/// [`deadline_ns`] for what `spec` asks for.
-pub fn deadline_of(spec: &TestSpec, start_ns: u64) -> u64 {
-    deadline_ns(start_ns, spec.duration_ms, spec.count)
+/// A test while it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Running<'a> {
+    /// What was asked for.
+    pub spec: &'a TestSpec,
+    /// When it began, `CLOCK_MONOTONIC` in nanoseconds.
+    pub start_ns: u64,
+    /// Set when it is to end early.
+    pub stop: &'a AtomicBool,
+}
+
+impl Running<'_> {
+    /// When it must end ([`deadline_ns`]).
+    pub fn deadline_ns(&self) -> u64 {
+        deadline_ns(self.start_ns, self.spec.duration_ms, self.spec.count)
+    }
 }
 
 /// The earlier of two times, of which 0 is none.

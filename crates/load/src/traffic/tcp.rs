@@ -7,6 +7,7 @@
 use super::datagram::{Outgoing, SenderCounts};
 use super::end::{End, POLL, Ready, open_at, prepared};
 use super::samples::{Registry, with_samples};
+use super::schedule::Running;
 use super::threads::joined;
 use crate::protocol::message::Prepared;
 use crate::protocol::setup::Setup;
@@ -60,14 +61,14 @@ struct Connector<W> {
     /// The same, for whoever looks at them meanwhile.
     registry: Registry,
     token: u8,
+    spec: TestSpec,
     work: W,
 }
 
-/// Connects all connections of a test, says hello on each. `work` is given the connections and the time that the test begins at,
-/// and reports what it sent.
+/// Connects all connections of a test, says hello on each. `work` is given the connections, and reports what it sent.
 pub fn connect<W>(setup: &Setup, method: String, work: W) -> Ready
 where
-    W: FnMut(&[TcpStream], u64, &AtomicBool) -> EndReport + Send + 'static,
+    W: FnMut(&[TcpStream], Running<'_>) -> EndReport + Send + 'static,
 {
     let remote = SocketAddr::new(setup.address, setup.port);
     let (mut streams, registry) = (Vec::new(), Registry::new(setup.spec.streams));
@@ -94,10 +95,13 @@ where
     }
     settings.method = method;
     let prepared = Prepared { ports, icmp_id: None, settings };
-    Ok((prepared, Box::new(Connector { streams, registry, token: setup.token, work })))
+    Ok((
+        prepared,
+        Box::new(Connector { streams, registry, token: setup.token, spec: setup.spec.clone(), work }),
+    ))
 }
 
-impl<W: FnMut(&[TcpStream], u64, &AtomicBool) -> EndReport + Send> End for Connector<W> {
+impl<W: FnMut(&[TcpStream], Running<'_>) -> EndReport + Send> End for Connector<W> {
     /// Waits for the receiver's hello on every connection; true when all came.
     fn warm_up(&mut self) -> bool {
         let until = clock::monotonic_ns() + HELLO_NS;
@@ -110,9 +114,9 @@ impl<W: FnMut(&[TcpStream], u64, &AtomicBool) -> EndReport + Send> End for Conne
     }
 
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
-        let start = clock::monotonic_ns();
-        let Connector { streams, registry, work, .. } = self;
-        let (report, tcp) = with_samples(registry, &AtomicU64::new(start), || work(streams, start, stop));
+        let Connector { streams, registry, spec, work, .. } = self;
+        let test = Running { spec, start_ns: clock::monotonic_ns(), stop };
+        let (report, tcp) = with_samples(registry, &AtomicU64::new(test.start_ns), || work(streams, test));
         for stream in streams {
             let _ = stream.shutdown(Shutdown::Write);
         }
