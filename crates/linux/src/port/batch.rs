@@ -85,6 +85,13 @@ pub(in crate::port) struct Slot {
 unsafe impl Send for Slot {}
 
 impl Slot {
+    /// A frame in the receiver's own memory, which stays as it is until the next call, with so many bytes free before it.
+    #[inline]
+    pub fn lent(bytes: &mut [u8], headroom: u32, meta: Meta) -> Slot {
+        let length = bytes.len() as u32;
+        Slot { data: NonNull::from(bytes).cast(), length, headroom, tailroom: 0, home: Home::Lent, meta }
+    }
+
     /// The bytes of the frame; empty once a transmitter took it.
     #[inline]
     pub fn bytes(&self) -> &[u8] {

@@ -10,8 +10,9 @@
 //! **Price.** A completed checksum is written into the loaned frame, and the description is changed with it; so a frame
 //! that goes to another port as well goes there complete.
 
-use super::TransmitCounters;
 use super::batch::{Home, Slot};
+use super::sending::Outcome;
+use super::{PortResult, TransmitCounters};
 use record::drop;
 use wire::offload::{Cut, complete};
 
@@ -49,6 +50,38 @@ pub(in crate::port) fn finish<'a>(slot: &'a mut Slot, counters: &mut TransmitCou
         slot.meta.offload.partial = None;
     }
     Finished::Whole(slot.bytes())
+}
+
+/// Sends a frame without a description of what is left to do: as it is, finished, or in pieces, each written to `room` and given
+/// to `send`.
+///
+/// # Errors
+/// What `send` says.
+pub(in crate::port) fn send_finished(
+    slot: &mut Slot,
+    room: &mut [u8],
+    counters: &mut TransmitCounters,
+    mut send: impl FnMut(&[u8]) -> PortResult<Outcome>,
+) -> PortResult<Outcome> {
+    let cut = match finish(slot, counters) {
+        Finished::Whole(bytes) => return send(bytes),
+        Finished::Refused(why) => return Ok(Outcome::Refused(why)),
+        Finished::Pieces(cut) if cut.longest() > room.len() => return Ok(Outcome::Refused(drop::OVERSIZE)),
+        Finished::Pieces(cut) => cut,
+    };
+    let (mut last, mut pieces) = (Ok(Outcome::Sent), 0);
+    while matches!(last, Ok(Outcome::Sent)) && pieces < cut.count() {
+        let length = cut.write(pieces, room);
+        last = send(&room[..length]);
+        pieces += usize::from(matches!(last, Ok(Outcome::Sent)));
+    }
+    counters.copied += 1;
+    counters.segments += pieces as u64;
+    match last? {
+        // Its first pieces are gone already, so it cannot be offered again.
+        Outcome::Full if pieces > 0 => Ok(Outcome::Refused(drop::NO_MEMORY)),
+        outcome => Ok(outcome),
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::batch_builder::BatchBuilder;
 use super::interface::Probe;
-use super::offload::{self, Finished};
+use super::offload;
 use super::sending::{Outcome, push_all, refusing};
 use super::told::{setting, text};
 use super::{
@@ -28,7 +28,6 @@ use nix::poll::{PollFd, PollFlags};
 use record::{PlaceDrop, PortSetting, Problem, Result, drop, unit};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::offload::{HEADER, Offload};
@@ -349,15 +348,8 @@ impl TapReceiver {
         if wanted == 0 {
             return Ok(());
         }
-        let slot = Slot {
-            data: NonNull::from(room).cast(),
-            length: wire_length,
-            headroom: HEADROOM as u32,
-            tailroom: 0,
-            home: Home::Lent,
-            meta: Meta { wire_length, offload, ..Meta::default() },
-        };
-        self.batch.add(slot, wanted);
+        let meta = Meta { wire_length, offload, ..Meta::default() };
+        self.batch.add(Slot::lent(room, HEADROOM as u32, meta), wanted);
         self.used = (start + length).next_multiple_of(64);
         Ok(())
     }
@@ -457,27 +449,8 @@ impl TapTransmitter {
         if self.tap.has_header {
             return sort_write(tun::write(queue, &slot.meta.offload.write(), bytes));
         }
-        match offload::finish(slot, &mut self.counters) {
-            Finished::Whole(bytes) => sort_write(tun::write(queue, &[], bytes)),
-            Finished::Refused(why) => Ok(Outcome::Refused(why)),
-            Finished::Pieces(cut) if cut.longest() > self.piece.len() => Ok(Outcome::Refused(drop::OVERSIZE)),
-            Finished::Pieces(cut) => {
-                let mut written = Ok(());
-                let mut pieces = 0;
-                while written.is_ok() && pieces < cut.count() {
-                    let length = cut.write(pieces, &mut self.piece);
-                    written = tun::write(queue, &[], &self.piece[..length]);
-                    pieces += usize::from(written.is_ok());
-                }
-                self.counters.copied += 1;
-                self.counters.segments += pieces as u64;
-                match sort_write(written)? {
-                    // Its first pieces are gone already, so it cannot be offered again.
-                    Outcome::Full if pieces > 0 => Ok(Outcome::Refused(drop::NO_MEMORY)),
-                    outcome => Ok(outcome),
-                }
-            }
-        }
+        let write = |bytes: &[u8]| sort_write(tun::write(queue, &[], bytes));
+        offload::send_finished(slot, &mut self.piece, &mut self.counters, write)
     }
 }
 

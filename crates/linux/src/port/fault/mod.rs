@@ -26,7 +26,6 @@ use crate::sys::clock;
 use record::{PlaceDrop, Result, drop, unit};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
 use std::time::Duration;
 
 /// The longest delay.
@@ -141,14 +140,7 @@ struct Held {
 
 impl Held {
     fn slot(&mut self) -> Slot {
-        Slot {
-            data: NonNull::from(&mut self.bytes[..]).cast(),
-            length: self.bytes.len() as u32,
-            headroom: 0,
-            tailroom: 0,
-            home: Home::Lent,
-            meta: self.meta,
-        }
+        Slot::lent(&mut self.bytes, 0, self.meta)
     }
 }
 
