@@ -5,6 +5,8 @@
 //! node's kernel, or the difference of two counters of nftables, behind the sender and before the receiver. The scoreboard is
 //! printed; anything below 100 % fails. `cargo test --test faults -- NAME` runs one.
 
+#[path = "faults/innocents.rs"]
+mod innocents;
 mod support;
 
 use nix::sys::signal::{Signal, kill};
@@ -14,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use support::{TestLab, again, command, finish, installed, is_root, pathlab, skip, start};
+use support::{Kept, TestLab, again, command, finish, installed, is_root, pathlab, skip, start};
 
 /// A counting rule of nftables.
 macro_rules! counter {
@@ -45,6 +47,10 @@ struct Fault {
     guilty: Option<Guilty>,
     /// The true number of lost datagrams or frames.
     truth: Truth,
+    /// It is planted once more beside strangers on the same path, with this truth, which counts the test's frames alone.
+    beside: Option<Truth>,
+    /// Interfaces where its frames must have been counted, as `node:interface`.
+    sees: &'static [&'static str],
 }
 
 /// What happens in a lab while the run of this process id is measured, with a folder for what it leaves; an error says which
@@ -79,6 +85,10 @@ const LARGE_IN: (&str, &str) = ("b", counter!("input", "1480"));
 /// What left `a` by its counting rule and did not reach the one of `b`.
 fn lost_between(lab: &TestLab) -> Option<u64> {
     nft_packets(lab, "a")?.checked_sub(nft_packets(lab, "b")?)
+}
+
+fn lost_between_ours(lab: &TestLab, _: &Path) -> Option<u64> {
+    lost_between(lab)
 }
 
 /// Drops as `tc -s` counts them at the root qdisc of an interface.
@@ -209,26 +219,40 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: None,
             truth: |lab, _| lost_between(lab),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "tbf with a small limit",
             topology: "bridge",
             tests: LARGE,
             needs: &["tc"],
-            plant: &[("s", "tc qdisc add dev p2 root tbf rate 50mbit burst 5kb limit 10kb")],
+            plant: &[
+                LARGE_OUT,
+                LARGE_IN,
+                ("s", "tc qdisc add dev p2 root tbf rate 50mbit burst 5kb limit 10kb"),
+            ],
             during: None,
             guilty: guilty("s", "qdisc p2", "qdisc_full"),
             truth: |lab, _| tc_drops(lab, "s", "p2"),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "tbf at the sender",
             topology: "pair",
             tests: LARGE,
             needs: &["tc"],
-            plant: &[("a", "tc qdisc add dev eth0 root tbf rate 50mbit burst 5kb limit 10kb")],
+            plant: &[
+                LARGE_OUT,
+                LARGE_IN,
+                ("a", "tc qdisc add dev eth0 root tbf rate 50mbit burst 5kb limit 10kb"),
+            ],
             during: None,
             guilty: guilty("a", "qdisc eth0", "qdisc_full"),
             truth: |lab, _| tc_drops(lab, "a", "eth0"),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "small receive buffer",
@@ -239,6 +263,8 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("b", "socket", "socket_buffer_full"),
             truth: |lab, _| kernel(lab, "b", "Udp:", "RcvbufErrors"),
+            beside: Some(|lab, _| kernel(lab, "b", "Udp:", "RcvbufErrors")),
+            sees: &[],
         },
         Fault {
             name: "frames, tbf at the sender",
@@ -249,6 +275,8 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("a", "qdisc eth0", "qdisc_full"),
             truth: |lab, _| tc_drops(lab, "a", "eth0"),
+            beside: None,
+            sees: &[],
         },
         Fault {
             name: "frames, tbf on the way",
@@ -259,6 +287,8 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("s", "qdisc p2", "qdisc_full"),
             truth: |lab, _| tc_drops(lab, "s", "p2"),
+            beside: None,
+            sees: &[],
         },
         Fault {
             name: "frames, small port buffer",
@@ -269,6 +299,8 @@ fn faults() -> Vec<Fault> {
             during: Some(listen_to_the_receiver),
             guilty: guilty("b", "tap eth0", "socket_buffer_full"),
             truth: packet_socket_drops,
+            beside: None,
+            sees: &[],
         },
         Fault {
             name: "frames, small ring",
@@ -279,6 +311,8 @@ fn faults() -> Vec<Fault> {
             during: Some(listen_to_the_receiver),
             guilty: guilty("b", "tap eth0", "ring_full"),
             truth: packet_socket_drops,
+            beside: None,
+            sees: &[],
         },
         Fault {
             name: "frames by ring, tbf on the way",
@@ -289,6 +323,8 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("r", "qdisc eth1", "qdisc_full"),
             truth: |lab, _| tc_drops(lab, "r", "eth1"),
+            beside: None,
+            sees: &[],
         },
         Fault {
             name: "nftables drop in forward",
@@ -303,6 +339,8 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("r", "ip forward", "filter_forward"),
             truth: |lab, _| nft_packets(lab, "r"),
+            beside: Some(|lab, _| nft_packets(lab, "r")),
+            sees: &[],
         },
         Fault {
             name: "nftables drop in input",
@@ -317,6 +355,8 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("b", "ip in", "filter_input"),
             truth: |lab, _| nft_packets(lab, "b"),
+            beside: Some(|lab, _| nft_packets(lab, "b")),
+            sees: &[],
         },
         Fault {
             name: "MTU hole behind a bridge",
@@ -327,6 +367,8 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("s", "link p2", "mtu_exceeded"),
             truth: |lab, _| lost_between(lab),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "MTU hole at a bridge port",
@@ -337,20 +379,28 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("s", "bridge br0", "mtu_exceeded"),
             truth: |lab, _| lost_between(lab),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "txqueuelen 2 under a shaper",
             topology: "bridge",
             tests: LARGE,
             needs: &["tc"],
-            plant: &[(
-                "s",
-                "ip link set p2 txqueuelen 2 && tc qdisc add dev p2 root handle 1: htb default 10 && \
+            plant: &[
+                LARGE_OUT,
+                LARGE_IN,
+                (
+                    "s",
+                    "ip link set p2 txqueuelen 2 && tc qdisc add dev p2 root handle 1: htb default 10 && \
                  tc class add dev p2 parent 1: classid 1:10 htb rate 50mbit quantum 1514",
-            )],
+                ),
+            ],
             during: None,
             guilty: guilty("s", "qdisc p2", "qdisc_full"),
             truth: |lab, _| tc_drops(lab, "s", "p2"),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "rp_filter at the receiver",
@@ -369,6 +419,8 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("b", "ip in", "rp_filter"),
             truth: |lab, _| lost_between(lab),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "rp_filter at a router",
@@ -388,6 +440,8 @@ fn faults() -> Vec<Fault> {
             during: None,
             guilty: guilty("r", "ip forward", "rp_filter"),
             truth: |lab, _| lost_between(lab),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "stopped reader",
@@ -398,9 +452,12 @@ fn faults() -> Vec<Fault> {
             during: Some(stop_the_reader),
             guilty: guilty("b", "socket", "socket_buffer_full"),
             truth: |lab, _| kernel(lab, "b", "Udp:", "RcvbufErrors"),
+            beside: Some(|lab, _| kernel(lab, "b", "Udp:", "RcvbufErrors")),
+            sees: &[],
         },
     ];
     faults.extend(faults_of_links());
+    faults.extend(innocents::innocents());
     faults
 }
 
@@ -415,6 +472,8 @@ fn faults_of_links() -> Vec<Fault> {
             during: None,
             guilty: guilty("a", "ip out", "neighbour_unresolved"),
             truth: |lab, _| lost_between(lab),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "missing neighbour at a router",
@@ -425,6 +484,8 @@ fn faults_of_links() -> Vec<Fault> {
             during: None,
             guilty: guilty("r", "ip forward", "neighbour_unresolved"),
             truth: |lab, _| lost_between(lab),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "link down in mid-run",
@@ -435,6 +496,8 @@ fn faults_of_links() -> Vec<Fault> {
             during: Some(take_the_link_down),
             guilty: guilty("s", "*", "link_down"),
             truth: |lab, _| lost_between(lab),
+            beside: Some(lost_between_ours),
+            sees: &[],
         },
         Fault {
             name: "full accept queue",
@@ -445,13 +508,15 @@ fn faults_of_links() -> Vec<Fault> {
             during: Some(fill_the_accept_queue),
             guilty: guilty("b", "accept queue", "accept_queue"),
             truth: |lab, _| kernel(lab, "b", "TcpExt:", "ListenOverflows"),
+            beside: None,
+            sees: &[],
         },
     ]
 }
 
 /// One line of the scoreboard.
 struct Score {
-    fault: &'static str,
+    fault: String,
     expected: String,
     found: String,
     verdict: Result<(), String>,
@@ -471,10 +536,34 @@ const BESIDE: &str = "somebody else was accused too, and the witness agrees";
 /// How often a fault is played at most.
 const PLAYS: usize = 4;
 
+/// Others' datagrams on the same path: of two lengths, to ports where nobody listens (so the kernel answers each), and to everybody on
+/// the link, some thousands a second until the process is ended.
+const STRANGERS: &str = "import socket,sys,time
+one=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); one.setsockopt(socket.SOL_SOCKET,socket.SO_BROADCAST,1)
+while True:
+  for payload,port in ((b'x'*200,9001),(b'y'*1400,9002),(b'z'*100,9004)):
+    for _ in range(2):
+      try: one.sendto(payload,(sys.argv[1],port))
+      except OSError: pass
+  try: one.sendto(b'w'*100,('255.255.255.255',9003))
+  except OSError: pass
+  time.sleep(0.001)
+";
+
+/// Starts the strangers in `a`.
+fn strangers(lab: &TestLab) -> Kept {
+    let address = lab.must("b", "ip -4 -o addr show eth0");
+    let address =
+        address.split_whitespace().nth(3).and_then(|word| word.split('/').next()).expect("an address");
+    let mut tool = command("ip");
+    tool.args(["netns", "exec", &lab.netns("a"), "python3", "-c", STRANGERS, address]);
+    Kept::new(start(tool))
+}
+
 /// Plays a fault; one that missed its moment is planted again, and so is one that was not alone: a wrong accusation would come again.
-fn play_until_planted(fault: &Fault) -> Score {
+fn play_until_planted(fault: &Fault, is_beside: bool) -> Score {
     let once = || {
-        let score = play(fault);
+        let score = play(fault, is_beside);
         let why = score
             .verdict
             .as_ref()
@@ -483,27 +572,43 @@ fn play_until_planted(fault: &Fault) -> Score {
         let why = why.map(|why| format!("{why}; found {}", score.found));
         (score, why)
     };
-    again::play("planted faults", fault.name, PLAYS, once)
+    again::play("planted faults", &title(fault, is_beside), PLAYS, once)
+}
+
+fn title(fault: &Fault, is_beside: bool) -> String {
+    format!("{}{}", fault.name, if is_beside { ", beside strangers" } else { "" })
+}
+
+/// The name of a topology, or the file of one that is written out.
+fn topology(fault: &Fault, folder: &Path) -> String {
+    if !fault.topology.contains('\n') {
+        return fault.topology.to_owned();
+    }
+    let file = folder.join("fault.lab");
+    std::fs::write(&file, fault.topology).unwrap();
+    file.display().to_string()
 }
 
 /// Plants one fault, runs the plan, compares.
-fn play(fault: &Fault) -> Score {
-    let lab = TestLab::up(fault.topology, "fault");
+fn play(fault: &Fault, is_beside: bool) -> Score {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = TestLab::up(&topology(fault, folder.path()), "fault");
+    let name = title(fault, is_beside);
+    let _strangers = is_beside.then(|| strangers(&lab));
     let expected =
         fault.guilty.as_ref().map_or("nobody".into(), |g| format!("{} {}: {}", g.node, g.station, g.name));
     for (node, line) in fault.plant {
         if let Err(problem) = lab.inside(node, line) {
             return Score {
-                fault: fault.name,
+                fault: name,
                 expected,
                 found: String::new(),
                 verdict: Err(format!("not planted: {problem}")),
             };
         }
     }
-    let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("fault.plan");
-    std::fs::write(&plan, format!("topology {}\nrepetitions 1\n{}\n", fault.topology, fault.tests)).unwrap();
+    std::fs::write(&plan, format!("topology bridge\nrepetitions 1\n{}\n", fault.tests)).unwrap();
     let records = folder.path().join("runs");
     let (plan, records) = (plan.display().to_string(), records.display().to_string());
     let child = start(pathlab(&["run", &plan, "--lab", &lab.name, "--dir", &records, "--json"]));
@@ -518,11 +623,12 @@ fn play(fault: &Fault) -> Score {
         Ok(json) if matches!(output.status.code(), Some(0 | 1)) && json["tests"][0].is_object() => json,
         _ => {
             let verdict = Err(format!("run ended with {}: {}", output.status, words.trim()));
-            return Score { fault: fault.name, expected, found: String::new(), verdict };
+            return Score { fault: name, expected, found: String::new(), verdict };
         }
     };
     let test = &json["tests"][0];
-    let truth = (fault.truth)(&lab, folder.path());
+    let truth = fault.beside.filter(|_| is_beside).unwrap_or(fault.truth);
+    let truth = truth(&lab, folder.path());
     let found = accused(test);
     let names: Vec<String> =
         found.iter().map(|a| format!("{} {}: {} ×{}", a.node, a.station, a.name, a.count)).collect();
@@ -536,7 +642,7 @@ fn play(fault: &Fault) -> Score {
         );
         eprintln!("--- limit: {}", test["limit"]);
     }
-    Score { fault: fault.name, expected, found: names.join(", "), verdict }
+    Score { fault: name, expected, found: names.join(", "), verdict }
 }
 
 /// Somebody whom the result accuses.
@@ -560,7 +666,9 @@ fn accused(test: &Value) -> Vec<Accused> {
                 found.push(Accused { node, station, name, count, uncertainty });
             }
         };
-        for drop in station["drops"].as_array().into_iter().flatten() {
+        // A copy that ends somewhere else is no loss.
+        let drops = station["drops"].as_array().into_iter().flatten();
+        for drop in drops.filter(|drop| drop["name"] != "copy") {
             accuse(text(&drop["name"]), drop["count"].as_u64().unwrap_or(0));
         }
         accuse("residual".into(), station["residual"].as_i64().unwrap_or(0).unsigned_abs());
@@ -595,6 +703,9 @@ fn judge(fault: &Fault, test: &Value, found: &[Accused], truth: Option<u64>) -> 
             return Err(format!("the witness {witness}: {}", ledger["witness"]["disagreement"]));
         }
     }
+    if let Some(unseen) = fault.sees.iter().find(|place| !is_seen(test, place)) {
+        return Err(format!("no frame was seen at {unseen}"));
+    }
     let Some(guilty) = &fault.guilty else {
         // The witness agrees, or this would not be reached: the machine itself lost frames.
         return match (found, truth) {
@@ -628,6 +739,16 @@ fn judge(fault: &Fault, test: &Value, found: &[Accused], truth: Option<u64>) -> 
     Ok(())
 }
 
+/// Whether frames of the test were counted at `node:interface`.
+fn is_seen(test: &Value, place: &str) -> bool {
+    let mut interfaces = test["flow"]["interfaces"].as_array().into_iter().flatten();
+    interfaces.any(|one| {
+        let name =
+            format!("{}:{}", one["node"].as_str().unwrap_or(""), one["interface"].as_str().unwrap_or(""));
+        name == place && one["counts"].as_array().is_some_and(|counts| !counts.is_empty())
+    })
+}
+
 fn main() -> ExitCode {
     if !is_root() {
         skip("planted faults", "needs root, to plant faults with ordinary tools and to run the witness");
@@ -646,7 +767,12 @@ fn main() -> ExitCode {
                 skip(&format!("planted fault '{}'", fault.name), &format!("{program} is not installed"));
                 skipped += 1;
             }
-            None => scores.push(play_until_planted(&fault)),
+            None => {
+                scores.push(play_until_planted(&fault, false));
+                if fault.beside.is_some() {
+                    scores.push(play_until_planted(&fault, true));
+                }
+            }
         }
     }
     println!(
@@ -654,7 +780,7 @@ fn main() -> ExitCode {
     );
     for score in &scores {
         let mark = if score.verdict.is_ok() { "found " } else { "MISSED" };
-        println!("  {mark}  {:<30} expected {:<34} found {}", score.fault, score.expected, score.found);
+        println!("  {mark}  {:<48} expected {:<34} found {}", score.fault, score.expected, score.found);
         if let Err(why) = &score.verdict {
             println!("          {why}");
         }

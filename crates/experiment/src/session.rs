@@ -154,7 +154,7 @@ impl<'lab> Course<'lab> {
         test.actors = test::actors(&seen.before, &seen.after);
         test.offloads = self.lab.offloads();
         (test.sender, test.receiver) = (outcome.sender, outcome.receiver);
-        (test.before, test.after) = (seen.before, seen.after);
+        (test.before, test.after, test.flow) = (seen.before, seen.after, Some(seen.flow));
         let evidence = Evidence {
             idle: Some((&self.idle.0, &self.idle.1)),
             witness: seen.witness.unwrap_or_else(|| {

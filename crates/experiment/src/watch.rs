@@ -2,12 +2,15 @@
 
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
-use linux::observe::{Actor, Flow, FlowProtocol, Observer, Patience, Settled, Witness, WitnessCount};
+use linux::observe::{
+    Actor, Flow, FlowCounters, FlowProtocol, Observer, Patience, Settled, Witness, WitnessCount,
+};
 use load::DataPorts;
 use record::kind::Transport;
 use record::snapshot::NodeSnapshot;
-use record::{Result, Snapshot, TestSpec};
+use record::{FlowObservation, Result, Snapshot, TestSpec};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 use study::ledger::WitnessInput;
 
 /// How long to wait for queues to empty after the last message; a shaper with a deep queue needs the most.
@@ -15,6 +18,9 @@ const SETTLE_NS: u64 = 2_000_000_000;
 
 /// How long to wait for programs that hand frames on and are at work, or get no CPU, or are stopped.
 const PROGRAMS_NS: u64 = 30_000_000_000;
+
+/// How long no frame of the flow may move for it to be at rest.
+const REST: Duration = Duration::from_millis(50);
 
 /// How often a program is asked at most until its counters rest.
 const MOST_LOOKS: u32 = 5;
@@ -67,6 +73,7 @@ pub struct TestObserver<'a> {
     observer: &'a mut Observer,
     actors: Vec<Actor>,
     witness: Option<Witness>,
+    counters: Option<FlowCounters>,
     /// Counters of connections before they were made, TCP only.
     opening: Option<Snapshot>,
     /// What was seen.
@@ -86,6 +93,8 @@ pub struct TestObservation {
     pub settled: Option<Settled>,
     /// Programs of the lab that ended meanwhile.
     pub ended: Vec<String>,
+    /// The flow as it was counted at every interface.
+    pub flow: FlowObservation,
     /// What the witness counted, or why there is none.
     pub witness: Option<WitnessInput>,
 }
@@ -100,7 +109,7 @@ impl<'a> TestObserver<'a> {
     ) -> Result<Self> {
         let opening = if spec.kind.is_tcp() { Some(observer.snapshot(&[])?) } else { None };
         let seen = TestObservation::default();
-        Ok(TestObserver { lab, spec, observer, actors, witness: None, opening, seen })
+        Ok(TestObserver { lab, spec, observer, actors, witness: None, counters: None, opening, seen })
     }
 
     /// Connections are made before the first reading. What the accept queue refused meanwhile belongs to the test, so
@@ -114,23 +123,24 @@ impl<'a> TestObserver<'a> {
         }
     }
 
-    fn flow(&self, ports: &DataPorts) -> Flow {
-        let protocol = match (self.spec.kind.facts().transport, self.spec.family) {
-            (Transport::Tcp, _) => FlowProtocol::Tcp,
-            (Transport::Udp, _) => FlowProtocol::Udp,
-            (Transport::Icmp, 6) => FlowProtocol::Icmp6,
-            (Transport::Icmp, _) => FlowProtocol::Icmp,
-        };
-        // Any of these numbers makes a frame one of the test's: the receiver's port where there is one (the senders' ports are
-        // then not needed), else the identifier of the echo requests.
-        Flow { protocol, ports: ports.receiver.or(ports.icmp_id).into_iter().collect() }
+    /// Whether no frame of the flow itself moves any more, whatever others' do.
+    fn flow_rests(&self) -> Result<bool> {
+        let Some(counters) = &self.counters else { return Ok(false) };
+        let before = counters.read()?;
+        std::thread::sleep(REST);
+        Ok(counters.read()? == before)
     }
 }
 
 impl load::Observer for TestObserver<'_> {
-    fn before(&mut self, ports: &DataPorts) -> Result<()> {
+    fn before(&mut self, ports: &DataPorts, stream: u8) -> Result<()> {
         self.seen.ports = ports.clone();
-        match Witness::start(&namespaces(self.lab), &self.flow(ports)) {
+        let flow = flow(self.spec, ports, stream);
+        match FlowCounters::start(&namespaces(self.lab), &flow) {
+            Ok(counters) => self.counters = Some(counters),
+            Err(why) => self.seen.flow.absent = Some(why),
+        }
+        match Witness::start(&namespaces(self.lab), &flow) {
             Ok(witness) => self.witness = Some(witness),
             Err(absent) => self.seen.witness = Some(WitnessInput::Absent(absent)),
         }
@@ -144,7 +154,11 @@ impl load::Observer for TestObserver<'_> {
     fn settled(&mut self) -> Result<()> {
         let now = linux::sys::clock::monotonic_ns();
         let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
-        self.seen.settled = Some(self.observer.settle(&self.actors, patience)?);
+        let mut settled = self.observer.settle(&self.actors, patience)?;
+        if !settled.quiet && self.flow_rests()? {
+            settled.quiet = true;
+        }
+        self.seen.settled = Some(settled);
         Ok(())
     }
 
@@ -152,12 +166,29 @@ impl load::Observer for TestObserver<'_> {
         let asked = ask(self.lab);
         self.seen.after = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.after, asked);
+        if let Some(counters) = self.counters.take() {
+            self.seen.flow = counters.read()?;
+        }
         if let Some(witness) = self.witness.take() {
             let WitnessCount { details, lost, .. } = witness.read()?;
             self.seen.witness = Some(WitnessInput::Counted { details, lost });
         }
         Ok(())
     }
+}
+
+/// The frames of a test, by its ports and the stream that its messages carry.
+pub fn flow(spec: &TestSpec, ports: &DataPorts, stream: u8) -> Flow {
+    let protocol = match (spec.kind.facts().transport, spec.family) {
+        (Transport::Tcp, _) => FlowProtocol::Tcp,
+        (Transport::Udp, _) => FlowProtocol::Udp,
+        (Transport::Icmp, 6) => FlowProtocol::Icmp6,
+        (Transport::Icmp, _) => FlowProtocol::Icmp,
+    };
+    // Any of these numbers makes a frame one of the test's: the receiver's port where there is one (the senders' ports are
+    // then not needed), else the identifier of the echo requests.
+    let stream = (!spec.kind.is_tcp()).then_some(stream);
+    Flow { protocol, ports: ports.receiver.or(ports.icmp_id).into_iter().collect(), stream }
 }
 
 /// The nodes of a lab as the observing parts want them.

@@ -89,7 +89,7 @@ fn a_sender_asked_for_too_much_says_so() {
 fn strangers_are_not_counted() {
     struct Stranger;
     impl Observer for Stranger {
-        fn before(&mut self, ports: &DataPorts) -> Result<()> {
+        fn before(&mut self, ports: &DataPorts, _: u8) -> Result<()> {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             for size in [0, 5, 64, 100] {
                 socket.send_to(&vec![0x70; size], ("127.0.0.1", ports.receiver.unwrap())).unwrap();
@@ -258,7 +258,7 @@ fn a_peer_that_speaks_something_else_is_named() {
 fn a_receiver_that_dies_in_the_middle_is_named() {
     struct Kill(UnixStream);
     impl Observer for Kill {
-        fn before(&mut self, _: &DataPorts) -> Result<()> {
+        fn before(&mut self, _: &DataPorts, _: u8) -> Result<()> {
             self.0.shutdown(std::net::Shutdown::Both).unwrap();
             Ok(())
         }

@@ -339,6 +339,8 @@ drops! {
     }
     /// The kernel answers no more echoes than its limit allows.
     ICMP_RATE_LIMIT "icmp_rate_limit" at "`icmp echo`" {}
+    /// A copy that was made on the way and ended elsewhere than at the receiver.
+    COPY "copy" at "`ip forward`, where the flow was counted" { fate: Fate::Surplus }
     /// Read more than once.
     DUPLICATE "duplicate" at "`app receive`" { fate: Fate::Surplus }
     /// No message of the test, or a damaged one.

@@ -127,7 +127,10 @@ pub struct Station {
     pub drops: Vec<Drop>,
     /// Growth of the queue between the two snapshots.
     pub queued: i64,
-    /// What is unaccounted for: `in − out − drops − queued`. Negative: more left than entered.
+    /// Copies that were made here, where the flow itself was counted: a mirror, a flood.
+    #[serde(default, skip_serializing_if = "crate::flow::is_zero")]
+    pub made: u64,
+    /// What is unaccounted for: `in + made − out − drops − queued`. Negative: more left than entered.
     pub residual: i64,
     /// How large a residual may be without meaning anything.
     pub uncertainty: u64,

@@ -15,6 +15,7 @@ pub mod capture;
 pub mod delta;
 pub mod drop;
 pub mod finding;
+pub mod flow;
 pub mod half;
 pub mod histogram;
 pub mod host;
@@ -34,6 +35,7 @@ pub mod unit;
 
 pub use delta::Delta;
 pub use finding::{Finding, Limit, Severity};
+pub use flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace};
 pub use histogram::{Histogram, Latency};
 pub use host::HostFacts;
 pub use kind::TrafficKind;

@@ -40,6 +40,7 @@ pub struct Path {
     pub forward: Vec<Hop>,
     /// From receiver to sender (request/response and ping), else empty.
     pub back: Vec<Hop>,
-    /// How the way was found: `routes` (asked from the kernel) or `topology` (the text file, when routing gave none).
+    /// How the way was found: `frames` (where they were counted), `routes` (asked from the kernel) or `topology` (the text file,
+    /// when routing gave none).
     pub source: String,
 }

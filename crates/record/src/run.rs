@@ -1,6 +1,7 @@
 //! A run: the host, the plan, every test with its raw numbers, and the findings.
 
 use crate::finding::{Finding, Limit};
+use crate::flow::FlowObservation;
 use crate::histogram::Latency;
 use crate::host::HostFacts;
 use crate::ledger::{Ledger, WitnessDrop};
@@ -195,6 +196,9 @@ pub struct TestRecord {
     pub observer_cpu_ns: u64,
     /// The way of the frames.
     pub path: Path,
+    /// The flow itself, as it was counted at every interface; none in records of before it was, and where it cannot be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<FlowObservation>,
     /// Offload states of the interfaces on the path, e.g. `a:eth0 tso on, gro off`.
     #[serde(default)]
     pub offloads: Vec<String>,

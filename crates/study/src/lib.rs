@@ -26,4 +26,5 @@ pub mod tcp;
 pub mod test;
 pub mod text;
 pub mod verdict;
+pub mod way;
 pub mod ways;

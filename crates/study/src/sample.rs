@@ -351,6 +351,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         offloads: vec!["a:eth0 tso off, gro off".into()],
         sender,
         receiver: end(arrived, size, (!round_trip).then_some(median).flatten(), 2),
+        flow: None,
         before: snapshot(1_000_000),
         after: snapshot(3_000_000_000),
         criteria: vec![],

@@ -184,6 +184,7 @@ fn stations(frames: &SendLedger, seen: &SendSeen) -> Vec<Station> {
         idle: None,
         witness: WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, "one command sends")),
         ports: Ports::default(),
+        flow: None,
         arrival: None,
     });
     ledger.stations.retain(|station| station.kind != StationKind::AppReceive);

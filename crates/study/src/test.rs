@@ -52,6 +52,9 @@ pub fn conclude(test: &mut TestRecord, evidence: Evidence<'_>) {
     test.observer_cpu_ns = test.before.cost_cpu_ns.saturating_add(test.after.cost_cpu_ns);
     let criteria = evidence.criteria;
     (test.ledger, test.kernel_drops) = losses(test, evidence);
+    if let Some(path) = crate::way::path_of_frames(test) {
+        test.path = path;
+    }
     test.limit = crate::verdict::limit(test);
     test.criteria = crate::criteria::judge(criteria, test);
 }
@@ -59,11 +62,23 @@ pub fn conclude(test: &mut TestRecord, evidence: Evidence<'_>) {
 /// The ledger, for kinds that have one; for the others what the kernel told of their drops.
 fn losses(test: &TestRecord, evidence: Evidence<'_>) -> (Option<Ledger>, Vec<WitnessDrop>) {
     let Evidence { idle, witness, ports, arrival, .. } = evidence;
-    let TestRecord { spec, path, sender, receiver, before, after, .. } = test;
+    let TestRecord { spec, path, sender, receiver, before, after, flow, .. } = test;
+    let flow = flow.as_ref();
     match witness {
         witness if spec.kind.has_ledger() => {
-            let input =
-                LedgerInput { spec, path, sender, receiver, before, after, idle, witness, ports, arrival };
+            let input = LedgerInput {
+                spec,
+                path,
+                sender,
+                receiver,
+                before,
+                after,
+                idle,
+                witness,
+                ports,
+                flow,
+                arrival,
+            };
             (Some(crate::ledger::close(&input)), vec![])
         }
         WitnessInput::Counted { details, .. } => (None, crate::ledger::without_copies(path, &details)),

@@ -134,6 +134,7 @@ fn losses(test: &TestRecord, paint: &Paint) -> Option<String> {
         lines.extend(table.text_within(table::WIDTH - 2, &[]).lines().map(ToOwned::to_owned));
         lines.extend(table::evidence_lines(ledger).into_iter().map(|line| format!("because: {line}")));
     }
+    lines.extend(crate::way::lines(test));
     lines.push(format!("witness {}", table::witness_words(ledger)));
     lines.extend(ledger.notes.iter().map(|note| format!("note: {note}")));
     for line in lines {

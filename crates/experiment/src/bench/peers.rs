@@ -7,8 +7,11 @@ use super::contest::{Score, ToolComparison, ToolRounds, comparisons};
 use super::job::Job;
 use super::rivals;
 use crate::notices::{Notices, down};
+use crate::watch;
 use linux::lab::{Lab, Topology};
-use record::{Result, TestSpec, TrafficKind};
+use linux::observe::FlowCounters;
+use load::conversation::controller::{self, NoObserver};
+use record::{Problem, Result, TestSpec, TrafficKind};
 use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -92,13 +95,19 @@ type Netperf = (&'static str, &'static [&'static str], &'static str, fn(&[f64]) 
 /// Who does it.
 #[derive(Clone, Copy)]
 enum Tool {
-    Pathlab { gso: u32 },
+    Pathlab { gso: u32, is_counted: bool },
     Netperf,
     Iperf3,
 }
 
-const PATHLAB: (&str, Tool) = ("pathlab", Tool::Pathlab { gso: 0 });
+const ALONE: Tool = Tool::Pathlab { gso: 0, is_counted: false };
+const PATHLAB: (&str, Tool) = ("pathlab", ALONE);
 const NETPERF: (&str, Tool) = ("netperf", Tool::Netperf);
+
+/// Ourselves, with the counters of the flow at every interface and without.
+const COUNTED: &[(&str, Tool)] =
+    &[("pathlab counting the flow", Tool::Pathlab { gso: 0, is_counted: true }), PATHLAB];
+const NO_PEER: Netperf = ("", &[], "", |_| f64::NAN);
 
 const JOBS: &[PeersJob] = &[
     PeersJob {
@@ -114,8 +123,8 @@ const JOBS: &[PeersJob] = &[
         unit: "thousand datagrams/s received",
         claim: "with segmentation offload at least 3 times netperf",
         contestants: &[
-            ("pathlab UDP_SEGMENT ×32, GRO", Tool::Pathlab { gso: 32 }),
-            ("pathlab sendmmsg ×32", Tool::Pathlab { gso: 0 }),
+            ("pathlab UDP_SEGMENT ×32, GRO", Tool::Pathlab { gso: 32, is_counted: false }),
+            ("pathlab sendmmsg ×32", ALONE),
             NETPERF,
         ],
         ours: (TrafficKind::UdpStream, 64, |figures| figures.messages_per_second / 1e3),
@@ -130,6 +139,22 @@ const JOBS: &[PeersJob] = &[
         contestants: &[PATHLAB, NETPERF],
         ours: (TrafficKind::TcpRr, 1, |figures| figures.messages_per_second),
         netperf: ("TCP_RR", &["-r", "1,1"], "TRANSACTION_RATE", |values| values[0]),
+    },
+    PeersJob {
+        name: "counting udp-stream 64 B",
+        unit: "thousand datagrams/s received",
+        claim: "at least 0.97 of the same without counters of the flow",
+        contestants: COUNTED,
+        ours: (TrafficKind::UdpStream, 64, |figures| figures.messages_per_second / 1e3),
+        netperf: NO_PEER,
+    },
+    PeersJob {
+        name: "counting tcp-stream",
+        unit: "Mbit/s received",
+        claim: "at least 0.99 of the same without counters of the flow",
+        contestants: COUNTED,
+        ours: (TrafficKind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
+        netperf: NO_PEER,
     },
 ];
 
@@ -173,7 +198,7 @@ impl<'a> Ring<'a> {
         let nominal = self.seconds as f64;
         let from = self.lab.node("a")?;
         let (rate, seconds) = match tool {
-            Tool::Pathlab { gso } => self.ours(job, gso)?,
+            Tool::Pathlab { gso, is_counted } => self.ours(job, gso, is_counted)?,
             Tool::Netperf => {
                 let (test, own, fields, rate) = job.netperf;
                 (rate(&rivals::netperf(from, self.to, self.seconds, test, own, fields)?), nominal)
@@ -185,20 +210,33 @@ impl<'a> Ring<'a> {
     }
 
     /// Our rate, and how long the traffic flowed.
-    fn ours(&self, job: &PeersJob, gso: u32) -> Result<(f64, f64)> {
+    fn ours(&self, job: &PeersJob, gso: u32, is_counted: bool) -> Result<(f64, f64)> {
         let (kind, size, rate) = job.ours;
         let duration_ms = self.seconds * 1000;
         let spec = TestSpec { kind, duration_ms, size, gso, gro: gso > 0, ..TestSpec::default() };
         let mut sender = crate::measure::start(self.lab.node("a")?)?;
         let mut receiver = crate::measure::start(self.lab.node("b")?)?;
-        let outcome = load::conversation::controller::run(
-            &spec,
-            &mut sender.link,
-            &mut receiver.link,
-            self.to,
-            &mut load::conversation::controller::NoObserver,
-        )?;
+        let mut counting = Counting { lab: self.lab, spec: &spec, counters: None };
+        let mut nobody = NoObserver;
+        let observer: &mut dyn load::Observer = if is_counted { &mut counting } else { &mut nobody };
+        let outcome = controller::run(&spec, &mut sender.link, &mut receiver.link, self.to, observer)?;
         let figures = study::test::figures(&spec, &outcome.sender, &outcome.receiver, None);
         Ok((rate(&figures), figures.seconds))
+    }
+}
+
+/// Counts the flow of a test, and reads nothing else.
+struct Counting<'a> {
+    lab: &'a Lab,
+    spec: &'a TestSpec,
+    counters: Option<FlowCounters>,
+}
+
+impl load::Observer for Counting<'_> {
+    fn before(&mut self, ports: &load::DataPorts, stream: u8) -> Result<()> {
+        let flow = watch::flow(self.spec, ports, stream);
+        let counters = FlowCounters::start(&watch::namespaces(self.lab), &flow);
+        self.counters = Some(counters.map_err(Problem::host)?);
+        Ok(())
     }
 }

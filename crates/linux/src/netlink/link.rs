@@ -43,6 +43,8 @@ pub struct LinkState {
     pub kind: String,
     /// Ethernet address; none for a link without one.
     pub address: Option<[u8; 6]>,
+    /// Its frames begin with an Ethernet header.
+    pub ethernet: bool,
     /// Administratively up.
     pub up: bool,
     /// Carrier present.
@@ -182,6 +184,7 @@ fn link_state(header: &Ifinfomsg, attributes: &rt_link::IterableLinkAttrs<'_>) -
         name: attributes.get_ifname().map(text).unwrap_or_default(),
         kind: info.ok().and_then(|info| info.get_kind().ok().map(text)).unwrap_or_default(),
         address: attributes.get_address().ok().and_then(|bytes| bytes.try_into().ok()),
+        ethernet: [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&header.ifi_type),
         up: header.ifi_flags & libc::IFF_UP as u32 != 0,
         carrier: header.ifi_flags & libc::IFF_LOWER_UP as u32 != 0,
         operational: attributes.get_operstate().is_ok_and(|state| state == 6 || state == 0),

@@ -275,7 +275,7 @@ fn buffer() -> impl Strategy<Value = Buffer> {
 
 fn flow() -> impl Strategy<Value = Flow> {
     let protocol = prop_oneof![3 => Just(FlowProtocol::Udp), 1 => Just(FlowProtocol::Tcp), 1 => Just(FlowProtocol::Icmp), 1 => Just(FlowProtocol::Icmp6)];
-    protocol.prop_map(|protocol| Flow { protocol, ports: vec![5201, 9] })
+    protocol.prop_map(|protocol| Flow { protocol, ports: vec![5201, 9], stream: None })
 }
 
 proptest! {
@@ -316,7 +316,7 @@ fn a_full_map_counts_what_is_lost() {
         segments: 0,
         head,
     };
-    let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![5201] };
+    let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![5201], stream: None };
     let code = assemble(&layout(), &[4_026_532_001], &flow, MAPS).expect("assembled");
     let (mut memory, mut kernel) = machine(&buffer, 0);
     run(&code, &mut memory, &mut kernel);

@@ -40,6 +40,8 @@ impl FlowProtocol {
 pub struct Flow {
     /// The protocol.
     pub protocol: FlowProtocol,
-    /// Source or destination is any of these ports; for ICMP the id is any of these.
+    /// Source or destination is any of these ports; for ICMP the id is any of these. The destination's is the receiver's.
     pub ports: Vec<u16>,
+    /// The stream of its test messages, where it carries such.
+    pub stream: Option<u8>,
 }

@@ -16,6 +16,8 @@ pub mod drops_program;
 pub mod facts;
 pub mod filters;
 pub mod flow;
+pub mod flow_counters;
+pub mod flow_program;
 pub mod links;
 pub mod neighbours;
 pub mod next_hop;
@@ -40,6 +42,7 @@ use record::{Problem, Result};
 
 pub use facts::host_facts;
 pub use flow::{Flow, FlowProtocol};
+pub use flow_counters::FlowCounters;
 pub use quick::Quick;
 pub use witness::{Witness, WitnessCount};
 

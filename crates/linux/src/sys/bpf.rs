@@ -33,6 +33,8 @@ pub const MAP_ARRAY: u32 = 2;
 pub const MAP_PERCPU_HASH: u32 = 5;
 /// `BPF_MAP_TYPE_PERCPU_ARRAY`.
 pub const MAP_PERCPU_ARRAY: u32 = 6;
+/// `BPF_MAP_TYPE_LRU_HASH`: the oldest entry makes room for a new one.
+pub const MAP_LRU_HASH: u32 = 9;
 /// `BPF_MAP_TYPE_DEVMAP`.
 pub const MAP_DEVICES: u32 = 14;
 /// `BPF_MAP_TYPE_XSKMAP`.
@@ -269,12 +271,16 @@ pub fn open_raw_tracepoint(name: &CStr, program: BorrowedFd<'_>) -> io::Result<O
 }
 
 /// Attaches a program to an interface of the calling thread's namespace until the returned descriptor is dropped
-/// (`TCX_*`, Linux 6.6).
+/// (`TCX_*`, Linux 6.6): before all others at ingress, behind all others at egress, so that it sees what comes from and goes
+/// to the link whatever they do.
 ///
 /// # Errors
 /// `ENODEV` without such an interface, `EINVAL` on kernels without tcx, `EPERM` without `CAP_NET_ADMIN`.
 pub fn attach_to_interface(program: BorrowedFd<'_>, interface: u32, place: u32) -> io::Result<OwnedFd> {
-    Attr::new().fd(0, program.as_raw_fd()).u32(4, interface).u32(8, place).call_for_fd(LINK_CREATE)
+    const BEFORE: u32 = 1 << 3;
+    let order = if place == TCX_INGRESS { BEFORE } else { 0 };
+    let attr = Attr::new().fd(0, program.as_raw_fd()).u32(4, interface).u32(8, place).u32(12, order);
+    attr.call_for_fd(LINK_CREATE)
 }
 
 /// Attaches a [`PROG_XDP`] to an interface of the calling thread's namespace until the returned descriptor is dropped

@@ -9,6 +9,7 @@ mod again;
 mod agreement;
 mod causes;
 mod cost;
+mod flows;
 #[path = "../support/mod.rs"]
 mod support;
 mod units;

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// Whoever reads counters around a test.
 pub trait Observer {
-    /// Both ends are ready and the path is warm; nothing of the test was sent yet.
-    fn before(&mut self, _ports: &DataPorts) -> Result<()> {
+    /// Both ends are ready and the path is warm; nothing of the test was sent yet. Its messages will carry that stream.
+    fn before(&mut self, _ports: &DataPorts, _stream: u8) -> Result<()> {
         Ok(())
     }
 
@@ -64,7 +64,7 @@ pub fn run(
                 Action::Send(role, request) => {
                     links[role as usize].send(request).err().map(|why| Event::Lost(role, why))
                 }
-                Action::Look(look) => Some(Event::Looked(look_at(look, &controller, observer))),
+                Action::Look(look) => Some(Event::Looked(look_at(look, &controller, token, observer))),
                 Action::Done(outcome) => return Ok(*outcome),
                 Action::Failed(problem) => return Err(problem),
             };
@@ -75,9 +75,9 @@ pub fn run(
     }
 }
 
-fn look_at(look: Look, controller: &Controller, observer: &mut dyn Observer) -> Result<()> {
+fn look_at(look: Look, controller: &Controller, token: u8, observer: &mut dyn Observer) -> Result<()> {
     match look {
-        Look::Before => observer.before(controller.ports()),
+        Look::Before => observer.before(controller.ports(), token),
         Look::Settled => observer.settled(),
         Look::After => observer.after(),
     }

@@ -5,10 +5,12 @@ use super::gap::{Gap, Left};
 use super::unit::{DISCOVERY, Discovery, Seen, Unit};
 use super::visit::{Place, Spot, Visit};
 use super::window::{LinkPair, MOST, Window, difference};
+use super::witness::Pool;
 use super::{LedgerInput, by_family};
+use crate::way::{self, Section};
 use record::delta::sum;
 use record::snapshot::QdiscSample;
-use record::{DropSource, NodeRole, drop};
+use record::{DropSource, Hop, NodeRole, drop};
 use std::collections::BTreeMap;
 
 /// Bytes beyond its MTU that a virtual link still takes, so that a VLAN tag fits (`__is_skb_forwardable`).
@@ -30,6 +32,10 @@ pub struct Readings<'a> {
     pub complete: u64,
     /// Fragments that were still there at the last station.
     pub pieces: u64,
+    /// The flow itself was counted on this leg.
+    pub counted: bool,
+    /// What the witness saw of the flow and no station has claimed yet.
+    pub pool: Pool<'a>,
     /// Frames that were still moving when the counters were read.
     unsettled: u64,
 }
@@ -62,10 +68,32 @@ impl<'a> Readings<'a> {
             notes: vec![],
             complete: MOST,
             pieces: MOST,
+            counted: false,
+            pool: Pool::new(&input.witness),
             unsettled: unsettled(&test),
         };
         book.say_what_the_units_are();
         book
+    }
+
+    /// The way of a leg, where the flow itself was counted on all of it.
+    pub fn sections(&self, leg: &str, from: &str, to: &str) -> Option<Vec<Section>> {
+        let LedgerInput { spec, path, flow, .. } = *self.input;
+        let flow = flow.filter(|flow| flow.absent.is_none() && flow.missing.is_empty())?;
+        // Programs take frames before they are counted, and give them out behind; of a fragmented datagram the first fragment
+        // is counted, and any may be lost.
+        let by_program = |hop: &Hop| hop.role == NodeRole::Forwarder;
+        let is_seen =
+            !path.forward.iter().any(by_program) && !self.unit.is_fragmented() && !spec.kind.is_by_port();
+        let mut sections = is_seen.then(|| way::sections(flow, leg, from, to)).flatten()?;
+        // Where no frame left, what was asked for says where they should have.
+        let asked = if leg == "forward" { &path.forward } else { &path.back };
+        for section in sections.iter_mut().filter(|section| !section.is_link && section.hop.egress.is_none())
+        {
+            let same = |hop: &&Hop| (&hop.node, &hop.bridge) == (&section.hop.node, &section.hop.bridge);
+            section.hop.egress = asked.iter().find(same).and_then(|hop| hop.egress.clone());
+        }
+        Some(sections)
     }
 
     /// From here on the responses are counted.

@@ -5,7 +5,8 @@ use super::gap::{Gap, Left};
 use super::station::{Counts, Station as Row};
 use super::visit::{Place, Visit};
 use super::window::MOST;
-use record::{Drop, Station, StationKind};
+use crate::way::Section;
+use record::{Drop, NodeRole, Station, StationKind};
 
 /// A station and what the record of it does not keep.
 pub struct Draft {
@@ -23,12 +24,14 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// `in − out − drops − queued`.
+    /// `in + made − out − drops − queued`.
     pub fn settle(&mut self) {
         let station = &mut self.station;
         let drops: i128 = station.drops.iter().map(|drop| i128::from(drop.count)).sum();
-        let residual =
-            i128::from(station.entered) - i128::from(station.left) - drops - i128::from(station.queued);
+        let residual = i128::from(station.entered) + i128::from(station.made)
+            - i128::from(station.left)
+            - drops
+            - i128::from(station.queued);
         station.residual = i64::try_from(residual).expect("every term is bounded");
     }
 }
@@ -46,6 +49,8 @@ pub struct Chain {
     /// Datagrams of this leg whose loss was blamed on one fragment and may be that of a later one.
     disputed: u64,
     leg: &'static str,
+    /// Copies that were made so far and have not ended elsewhere.
+    made: u64,
 }
 
 impl Chain {
@@ -58,6 +63,7 @@ impl Chain {
             disguised: 0,
             disputed: 0,
             leg: "forward",
+            made: 0,
         }
     }
 
@@ -98,6 +104,57 @@ impl Chain {
         }
     }
 
+    /// Which leg it is on.
+    pub fn leg(&self) -> &'static str {
+        self.leg
+    }
+
+    /// Settles the stations of a section between counters of the flow itself: what entered and what left is known to the
+    /// frame, whoever else was there.
+    pub fn cross(&mut self, book: &mut Readings, section: &Section, rows: &[&'static Row]) {
+        self.at = match section.hop.role {
+            NodeRole::Sender => self.at.saturating_add(section.entered),
+            _ => section.entered,
+        };
+        let at = Visit::hop(&section.hop, section.next.as_ref(), book.input.receiver);
+        for row in rows {
+            let is_of_link = matches!(row.kind, StationKind::Qdisc | StationKind::Link);
+            if is_of_link == section.is_link && row.on.contains(&at.spot) && (row.when)(book, &at) {
+                self.settle_counted(book, row, &at, section);
+            }
+        }
+    }
+
+    fn settle_counted(&mut self, book: &mut Readings, row: &'static Row, at: &Visit, section: &Section) {
+        let mut gap = self.gap(row, at, Left::exactly(section.left.min(MOST), 0));
+        gap.doubt = 0;
+        // What the witness saw of the flow died here although no less left: as much more was made.
+        let excess = gap.left.saturating_sub(gap.entered);
+        if excess > 0 {
+            gap.made = excess.saturating_add(book.pool.here(row, at));
+        }
+        for claim in row.claims {
+            let (open, before) = (gap.open(), gap.drops.clone());
+            claim.make(book, &mut gap, at);
+            book.pool.confirm(&mut gap, at, open, &before);
+        }
+        gap.queued = gap.queued.clamp(0, i64::try_from(gap.open_but_for_the_queue()).unwrap_or(i64::MAX));
+        let mut by_witness = book.pool.name(&mut gap, row, at);
+        if row.shares {
+            gap.left = gap.left.saturating_add(gap.open());
+        }
+        self.made += gap.made;
+        if section.is_off_the_way && !section.is_link {
+            let ended = gap.end_of_copies(self.made);
+            self.made -= ended;
+            if ended > 0 {
+                by_witness = book.pool.seen_here(row, at);
+            }
+        }
+        self.push(row, at, gap, None);
+        self.stations.last_mut().expect("it was just pushed").by_witness = by_witness;
+    }
+
     fn gap(&self, row: &Row, at: &Visit, left: Left) -> Gap {
         let Left { least: offered, most, doubt, fragments, pieces } = left;
         let least = offered.min(MOST);
@@ -109,6 +166,7 @@ impl Chain {
             left: least,
             slack: most.min(MOST).saturating_sub(least),
             queued: 0,
+            made: 0,
             doubt: doubt.max(disguised).min(MOST),
             drops: vec![],
             fragments,
@@ -154,6 +212,7 @@ impl Chain {
             left: gap.left,
             drops: gap.drops,
             queued: gap.queued,
+            made: gap.made,
             residual: 0,
             uncertainty: gap.doubt,
             unknown,

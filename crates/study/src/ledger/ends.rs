@@ -47,6 +47,7 @@ pub const IP_IN: Station = Station {
         let (count, doubt) = delivered(book, entered, at.node).ok_or_else(why)?;
         Ok(Left::exactly(count, doubt).of_fragments(book.unit.fragments))
     },
+    shares: true,
     claims: &[
         IP_RECEIVE_DROPS,
         Claim::Filter(&["ingress"], &["netdev"]),
@@ -173,7 +174,8 @@ pub fn socket_view(book: &Readings, (node, end, port): (&str, &EndReport, u16), 
     let in_all = sum(sockets.iter().map(|(_, after)| after.drops));
     let since = end.socket_drops.map_or(0, |own| in_all.saturating_sub(own));
     let by_application = sum([end.received, end.foreign]);
-    let by_kernel = udp("Udp.InDatagrams", "Ip6.Udp6InDatagrams").filter(|_| !book.input.spec.gro);
+    let by_kernel =
+        udp("Udp.InDatagrams", "Ip6.Udp6InDatagrams").filter(|_| !book.input.spec.gro && !book.counted);
     let evidence = format!("{source} {} with SO_RCVBUF {}", count(full), count(end.settings.receive_buffer));
     let socket = SocketView {
         reads: by_kernel.unwrap_or(by_application).min(MOST),
@@ -248,6 +250,9 @@ pub const ICMP_ECHO: Station = Station {
     on: &[Spot::Turn],
     when: |book, _| is_ping(book.input.spec),
     left: |book, at, _| {
+        if let Some(answers) = at.counted {
+            return Ok(Left::exactly(answers, 0));
+        }
         let (v4, v6) = ("Icmp.OutEchoReps", "Ip6.Icmp6OutEchoReplies");
         let why = || format!("the ICMP counters of {} are not in both snapshots", at.node);
         let replies = book.protocol(at.node, v4, v6).ok_or_else(why)?;

@@ -114,6 +114,7 @@ pub const QDISC: Station = Station {
         Ok(passed(book, at, entered, queue.sent, queue.packets))
     },
     claims: &[Claim::By(&[drop::QDISC_FULL], in_the_queue)],
+    shares: true,
     witness: &[drop::QDISC_FULL, drop::LINK_DOWN],
     says: [
         "offered",

@@ -5,7 +5,7 @@
 //! sums over a path fit an `i64` with room to spare, whatever the counters said.
 
 use super::window::MOST;
-use record::{Drop, DropSource};
+use record::{Drop, DropSource, drop};
 
 /// What left a station: when its counter counts super-frames or fragments, that much is not known.
 pub struct Left {
@@ -47,6 +47,8 @@ pub struct Gap {
     /// How many more may have left: what no counter claims of them did.
     pub slack: u64,
     pub queued: i64,
+    /// Copies that were made here.
+    pub made: u64,
     pub doubt: u64,
     pub drops: Vec<Drop>,
     /// Fragments of a datagram, at a station that counts them.
@@ -59,8 +61,14 @@ impl Gap {
     /// What is not named yet.
     pub fn open(&self) -> u64 {
         let named: u64 = self.drops.iter().map(|drop| drop.count).sum();
-        let open =
-            i128::from(self.entered) - i128::from(self.left) - i128::from(named) - i128::from(self.queued);
+        let entered = i128::from(self.entered) + i128::from(self.made);
+        let open = entered - i128::from(self.left) - i128::from(named) - i128::from(self.queued);
+        open.clamp(0, i128::from(MOST)) as u64
+    }
+
+    /// The same as if nothing were queued: a queue holds others' frames, too.
+    pub fn open_but_for_the_queue(&self) -> u64 {
+        let open = i128::from(self.open()) + i128::from(self.queued);
         open.clamp(0, i128::from(MOST)) as u64
     }
 
@@ -91,6 +99,21 @@ impl Gap {
             self.doubt = self.doubt.max(too_many).max(too_few);
             *disputed = disputed.saturating_add(too_many);
         }
+    }
+
+    /// Frames that were not on their way to the receiver ended here: as many as were made on the way are copies, whatever
+    /// they died of, and no loss. Says how many.
+    pub fn end_of_copies(&mut self, made: u64) -> u64 {
+        let ended = self.entered.saturating_sub(self.left);
+        if ended == 0 || ended > made {
+            return 0;
+        }
+        let died: Vec<String> =
+            self.drops.iter().map(|drop| format!("{} of {}", drop.count, drop.name)).collect();
+        self.drops.clear();
+        let evidence = format!("{} is not on the way to the receiver; {}", self.node, died.join(", "));
+        self.add(drop::COPY, ended, DropSource::Counter, evidence.trim_end_matches("; ").to_owned());
+        ended
     }
 
     /// Names drops that a counter proves, whether or not they fit.

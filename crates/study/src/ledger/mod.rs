@@ -14,6 +14,8 @@
 
 mod book;
 mod chain;
+#[cfg(test)]
+mod counted_tests;
 mod ends;
 mod forward;
 mod frames;
@@ -29,12 +31,15 @@ mod visit;
 mod window;
 mod witness;
 
+use crate::way::Section;
 use book::Readings;
 use chain::Chain;
 pub(crate) use frames::NIC;
 use record::delta::sum;
 use record::ledger::WitnessDrop;
-use record::{EndReport, Hop, Ledger, NamedCount, NodeRole, Path, Snapshot, TestSpec, Witness};
+use record::{
+    EndReport, FlowObservation, Hop, Ledger, NamedCount, NodeRole, Path, Snapshot, TestSpec, Witness,
+};
 use station::Station;
 pub use switch::misses as table_misses;
 use visit::{Spot, Visit};
@@ -85,6 +90,8 @@ pub struct LedgerInput<'a> {
     pub witness: WitnessInput,
     /// The sockets of the test.
     pub ports: Ports,
+    /// The flow itself, where it was counted.
+    pub flow: Option<&'a FlowObservation>,
     /// What arrived at the last interface, when the two ends were started by hand and nobody knows the nodes between
     /// them; none where the path says all.
     pub arrival: Option<&'a Arrival>,
@@ -139,20 +146,27 @@ pub fn close(input: &LedgerInput) -> Ledger {
     let mut chain = Chain::new(sender.attempted);
     chain.suspect(book.unit.disguised(0));
     pass(&mut chain, &mut book, &Visit::end(Spot::Start, &spec.from, sender, None));
-    leg(&mut chain, &mut book, &path.forward);
-    let mut last = (spec.to.as_str(), receiver, input.ports.receiver);
+    let answers = answers(&book);
+    let last = (spec.to.as_str(), receiver, input.ports.receiver);
+    leg(&mut chain, &mut book, &path.forward, [&spec.from, &spec.to], |book, at| match answers {
+        Some(answers) => answers.min(at),
+        None => taken(book, last, at),
+    });
+    let mut last = last;
     let mut hops = &path.forward;
     if spec.kind.is_round_trip() {
         let socket = (!is_ping(spec)).then(|| ends::socket_view(&book, last, chain.at));
-        pass(&mut chain, &mut book, &Visit::end(Spot::Turn, &spec.to, receiver, socket));
+        let turn = Visit { counted: answers, ..Visit::end(Spot::Turn, &spec.to, receiver, socket) };
+        pass(&mut chain, &mut book, &turn);
         chain.turn();
         book.turn();
         chain.suspect(book.unit.disguised(0));
-        leg(&mut chain, &mut book, &path.back);
         last = (spec.from.as_str(), sender, input.ports.sender);
+        leg(&mut chain, &mut book, &path.back, [&spec.to, &spec.from], |book, at| taken(book, last, at));
         hops = &path.back;
     }
-    let by_socket = !spec.kind.is_by_port() && hops.last().is_some_and(|hop| hop.role == NodeRole::Receiver);
+    let by_socket = !spec.kind.is_by_port()
+        && (book.counted || hops.last().is_some_and(|hop| hop.role == NodeRole::Receiver));
     let socket = by_socket.then(|| ends::socket_view(&book, last, chain.at));
     pass(&mut chain, &mut book, &Visit::end(Spot::End, last.0, last.1, socket));
     let mut seen = input.witness.clone();
@@ -201,8 +215,20 @@ pub fn without_copies(path: &Path, details: &[WitnessDrop]) -> Vec<WitnessDrop> 
     details
 }
 
-/// One direction of the path, from leaving the first node to entering the last.
-fn leg(chain: &mut Chain, book: &mut Readings, hops: &[Hop]) {
+/// One direction of the path, from leaving the first node to entering the last; `taken` says what the last one's socket was
+/// given, of so much that came to the node.
+fn leg(
+    chain: &mut Chain,
+    book: &mut Readings,
+    hops: &[Hop],
+    [from, to]: [&str; 2],
+    taken: impl Fn(&Readings, u64) -> u64,
+) {
+    let sections = book.sections(chain.leg(), from, to);
+    book.counted = sections.is_some();
+    if let Some(sections) = sections {
+        return by_sections(chain, book, sections, taken);
+    }
     if hops.is_empty() {
         book.note("the path is not known, so a loss is located between the two applications only".into());
     }
@@ -212,6 +238,43 @@ fn leg(chain: &mut Chain, book: &mut Readings, hops: &[Hop]) {
         let next = hops.get(index + 1).filter(|_| book.input.arrival.is_none());
         pass(chain, book, &Visit::hop(hop, next, book.input.receiver));
     }
+}
+
+/// The same where the flow itself was counted.
+fn by_sections(
+    chain: &mut Chain,
+    book: &mut Readings,
+    sections: Vec<Section>,
+    taken: impl Fn(&Readings, u64) -> u64,
+) {
+    let mut arrived = 0;
+    for mut section in sections {
+        let is_receiver = !section.is_link && section.hop.role == NodeRole::Receiver;
+        if is_receiver {
+            // What went on from here was not for its socket.
+            section.entered = section.entered.saturating_sub(section.left);
+            section.left = taken(book, section.entered);
+        }
+        chain.cross(book, &section, STATIONS);
+        if is_receiver {
+            arrived = chain.at;
+        }
+    }
+    chain.at = arrived;
+}
+
+/// Of so many datagrams that came to a node, those that its socket was given.
+fn taken(book: &Readings, end: (&str, &EndReport, u16), entered: u64) -> u64 {
+    let socket = ends::socket_view(book, end, entered);
+    let known = sum([socket.reads, socket.full, socket.late]);
+    known.saturating_add(socket.room).min(entered).max(known)
+}
+
+/// Echoes that the kernel answered, where the answers were counted.
+fn answers(book: &Readings) -> Option<u64> {
+    let spec = book.input.spec;
+    let sections = book.sections("back", &spec.to, &spec.from).filter(|_| is_ping(spec))?;
+    sections.first().map(|section| section.left)
 }
 
 /// With fragments, what was put together at the end of the leg bounds what any station can have lost.

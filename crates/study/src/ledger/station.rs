@@ -110,6 +110,8 @@ pub struct Station {
     pub left: fn(&mut Readings, &Visit, u64) -> Result<Left, String>,
     pub claims: &'static [Claim],
     pub counts: Counts,
+    /// Where the flow itself was counted, it was counted behind the next station: here stays what is named here.
+    pub shares: bool,
     /// Others' frames that it counts and that are known to be that.
     pub strangers: fn(&Visit) -> u64,
     /// What the witness alone may name here.
@@ -132,6 +134,7 @@ impl Station {
             left: |_, _, entered| Ok(Left::exactly(entered, 0)),
             claims: &[],
             counts: Counts::Frames,
+            shares: false,
             strangers: |_| 0,
             witness: &[],
             says: [""; 3],

@@ -406,6 +406,7 @@ impl Twin {
             idle: None,
             witness: WitnessInput::Counted { details: details.collect(), lost: 0 },
             ports: Ports { sender: 7, receiver: 7 },
+            flow: None,
             arrival: None,
         })
     }

@@ -49,6 +49,8 @@ pub struct Visit<'a> {
     pub next: Option<&'a Hop>,
     /// What the application at this end of the path saw.
     pub end: &'a EndReport,
+    /// What left it by the counters of the flow itself, where these alone can say.
+    pub counted: Option<u64>,
     /// The socket of that application, where datagrams come to it through one.
     pub socket: Option<SocketView>,
 }
@@ -64,13 +66,24 @@ impl<'a> Visit<'a> {
             bridge: hop.bridge.as_deref(),
             next,
             end,
+            counted: None,
             socket: None,
         }
     }
 
     /// An application.
     pub fn end(spot: Spot, node: &'a str, end: &'a EndReport, socket: Option<SocketView>) -> Self {
-        Visit { spot, node, ingress: None, egress: None, bridge: None, next: None, end, socket }
+        Visit {
+            spot,
+            node,
+            ingress: None,
+            egress: None,
+            bridge: None,
+            next: None,
+            end,
+            counted: None,
+            socket,
+        }
     }
 
     /// The interface at this place.

@@ -7,7 +7,9 @@
 
 use super::WitnessInput;
 use super::chain::Draft;
-use super::station::Counts;
+use super::gap::Gap;
+use super::station::{Counts, Station};
+use super::visit::Visit;
 use record::delta::sum;
 use record::drop::{DropName, Fate};
 use record::ledger::WitnessDrop;
@@ -73,6 +75,112 @@ impl<'a> Unclaimed<'a> {
         }
         count
     }
+}
+
+/// What the witness counted of the flow, where every station is known to the frame: names are taken from it, so that a
+/// counter which also counts others' drops cannot give its name to ours.
+pub struct Pool<'a> {
+    unclaimed: Unclaimed<'a>,
+    /// Events that it could not count; none when it did not count at all.
+    lost: Option<u64>,
+}
+
+impl<'a> Pool<'a> {
+    pub fn new(input: &'a WitnessInput) -> Self {
+        match input {
+            WitnessInput::Absent(_) => Pool { unclaimed: Unclaimed::new(&[]), lost: None },
+            WitnessInput::Counted { details, lost } => {
+                Pool { unclaimed: Unclaimed::new(details), lost: Some(*lost) }
+            }
+        }
+    }
+
+    /// Takes back what a claim named beyond what was open before it, and beyond what the witness saw of that name here.
+    pub fn confirm(&mut self, gap: &mut Gap, at: &Visit, open: u64, before: &[Drop]) {
+        let mut open = open;
+        for named in &mut gap.drops {
+            let old = before.iter().find(|old| old.name == named.name && old.source == named.source);
+            let new = named.count.saturating_sub(old.map_or(0, |old| old.count)).min(open);
+            let seen = match self.lost {
+                Some(lost) if is_seen(named) => new - self.take(at, &named.name, new).saturating_sub(lost),
+                _ => new,
+            };
+            named.count = old.map_or(0, |old| old.count) + seen;
+            open -= seen;
+        }
+        gap.drops.retain(|named| named.count > 0);
+    }
+
+    /// Names what is still open by what the witness saw here; what it was given for, by reason.
+    pub fn name(&mut self, gap: &mut Gap, row: &Station, at: &Visit) -> Vec<(String, u64)> {
+        let mut given = vec![];
+        for (seen, names, left) in &mut self.unclaimed.details {
+            let Some(name) = name_here(seen, names, row, at) else { continue };
+            let at = seen.location.as_deref().unwrap_or("an unknown function");
+            let evidence = format!("{} at {at}", seen.reason);
+            let count = gap.claim(&name, *left, DropSource::Witness, evidence);
+            *left -= count;
+            if count > 0 {
+                given.push((seen.reason.clone(), count));
+            }
+        }
+        given
+    }
+
+    /// All that it saw die here, by reason, whoever claimed it.
+    pub fn seen_here(&self, row: &Station, at: &Visit) -> Vec<(String, u64)> {
+        let here = self
+            .unclaimed
+            .details
+            .iter()
+            .filter(|(seen, names, _)| name_here(seen, names, row, at).is_some());
+        here.map(|(seen, _, _)| (seen.reason.clone(), seen.frames)).collect()
+    }
+
+    /// How many it saw die here that no station has claimed.
+    pub fn here(&self, row: &Station, at: &Visit) -> u64 {
+        let here = self
+            .unclaimed
+            .details
+            .iter()
+            .filter(|(seen, names, _)| name_here(seen, names, row, at).is_some());
+        sum(here.map(|(_, _, left)| *left))
+    }
+
+    /// Takes what is known under this name here; returns what was not there.
+    fn take(&mut self, at: &Visit, name: &str, mut count: u64) -> u64 {
+        for (seen, names, left) in &mut self.unclaimed.details {
+            if is_here(seen, at) && names.iter().any(|row| row.is(name)) {
+                let taken = count.min(*left);
+                *left -= taken;
+                count -= taken;
+            }
+        }
+        count
+    }
+}
+
+/// Frames that wait for a neighbour die after the counters were read; what has no buffer the witness cannot see.
+fn is_seen(named: &Drop) -> bool {
+    !invisible(named) && named.name != drop::NEIGHBOUR_UNRESOLVED
+}
+
+/// Whether the witness saw it at this section: at the link's two interfaces, or anywhere in the node.
+fn is_here(seen: &WitnessDrop, at: &Visit) -> bool {
+    let is = |interface: Option<&str>| seen.interface.is_none() || seen.interface.as_deref() == interface;
+    match at.next {
+        Some(next) => {
+            (seen.node == at.node && is(at.egress)) || (seen.node == next.node && is(next.ingress.as_deref()))
+        }
+        None => seen.node == at.node,
+    }
+}
+
+/// The name of what the witness saw, if it can have been at this station.
+fn name_here(seen: &WitnessDrop, names: &[&'static DropName], row: &Station, at: &Visit) -> Option<String> {
+    let known = names.iter().find(|name| row.witness.contains(&name.name)).map(|name| name.name.to_owned());
+    let unnamed = || names.is_empty().then(|| seen.reason.to_lowercase());
+    known.or_else(unnamed).filter(|_| is_here(seen, at))
 }
 
 fn nodes(draft: &Draft) -> [Option<&str>; 2] {

@@ -269,18 +269,19 @@ fn section_run(id: Option<&str>, tests: &[&TestRecord]) -> Option<Value> {
         "path": svg::path(worst),
         "path_of": number(worst),
         "cpu": svg::cpu(tests),
-        "ledgers": tests.iter().filter_map(|test| Some(ledger(test.ledger.as_ref()?, &number(test)))).collect::<Vec<_>>(),
+        "ledgers": tests.iter().filter_map(|test| Some(ledger(test, test.ledger.as_ref()?, &number(test)))).collect::<Vec<_>>(),
         "settings": settings(worst),
     }))
 }
 
-fn ledger(ledger: &Ledger, title: &str) -> Value {
+fn ledger(test: &TestRecord, ledger: &Ledger, title: &str) -> Value {
     json!({
         "title": title,
         "sums": table::sums_words(ledger),
         "eventful": table::stations(ledger, false),
         "all": table::stations(ledger, true),
         "evidence": table::evidence_lines(ledger),
+        "way": crate::way::lines(test),
         "witness": table::witness_words(ledger),
         "notes": ledger.notes,
     })

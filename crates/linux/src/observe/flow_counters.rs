@@ -1,0 +1,245 @@
+//! Counts one flow at every interface of every node, where frames come in and where they go out.
+//!
+//! **What.** Two small programs ([`super::flow_program`]) at each interface: at tcx ingress before all other programs, at
+//! tcx egress behind all others. What two neighbouring counters differ by was lost, or made, between them, whoever else uses
+//! the path. With the counts goes how the interfaces hang together ([`record::FlowInterface`]).
+//!
+//! **Why not the interface's own counters.** They count everybody's frames. And a path that is asked for by destination is not
+//! the one that policy rules, several next hops or a tunnel give to a flow.
+//!
+//! **Price.** Loading takes well under a millisecond a program; the cost for each frame is in `docs/counters.md`. Needs
+//! `CAP_BPF` and `CAP_NET_ADMIN`, and Linux 6.6. Nothing is pinned: the kernel detaches everything when the process ends.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook};
+
+use super::flow::Flow;
+use super::flow_program::{FRAGMENT_KEY_BYTES, Leg, Place, Start, VALUE_BYTES, assemble};
+use crate::netlink::{LinkState, Netlink, u64_at};
+use crate::sys::{bpf, netns};
+
+/// Interfaces of all nodes together that are counted; what is beyond is said to be missing.
+const MOST_INTERFACES: usize = 1024;
+/// Datagrams in fragments that are on their way at once, at all places together.
+const MOST_FRAGMENTED: u32 = 65_536;
+
+/// Counters of one flow, until they are dropped.
+#[derive(Debug)]
+pub struct FlowCounters {
+    // The order of fields is the order of release: first the links, then the map.
+    links: Vec<OwnedFd>,
+    counts: bpf::Map,
+    fragments: bpf::Map,
+    /// As they were found; place numbers are twice the index, the second one for what goes out.
+    interfaces: Vec<FlowInterface>,
+    missing: Vec<String>,
+}
+
+/// An interface of a node, before it is counted.
+struct Found {
+    node: usize,
+    state: LinkState,
+}
+
+impl FlowCounters {
+    /// Begins to count that flow at all interfaces of these nodes; an interface that cannot be counted is said so.
+    ///
+    /// # Errors
+    /// The sentence why nothing can be counted here: no permission, or a kernel without tcx.
+    pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow) -> Result<FlowCounters, String> {
+        let mut found = vec![];
+        for (node, (name, namespace)) in nodes.iter().enumerate() {
+            let links = netns::within(*namespace, || Netlink::open().links());
+            let links =
+                links.map_err(|error| format!("the namespace of {name} cannot be entered: {error}"))?;
+            let links =
+                links.map_err(|refusal| format!("the interfaces of {name} cannot be listed: {refusal}"))?;
+            found.extend(links.into_iter().map(|state| Found { node, state }));
+        }
+        let mut missing = vec![];
+        if found.len() > MOST_INTERFACES {
+            missing.push(format!("{} of {} interfaces", found.len() - MOST_INTERFACES, found.len()));
+            found.truncate(MOST_INTERFACES);
+        }
+        let interfaces = describe(nodes, &found);
+        let (counts, fragments) =
+            maps(found.len()).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
+        let mut counters = FlowCounters { links: vec![], counts, fragments, interfaces, missing };
+        // What comes in is counted first: a frame that arrives while this goes on is then never counted only where it left.
+        for hook in [Hook::Ingress, Hook::Egress] {
+            counters.attach(nodes, &found, flow, hook)?;
+        }
+        Ok(counters)
+    }
+
+    fn attach(
+        &mut self,
+        nodes: &[(String, BorrowedFd<'_>)],
+        found: &[Found],
+        flow: &Flow,
+        hook: Hook,
+    ) -> Result<(), String> {
+        for (node, (name, namespace)) in nodes.iter().enumerate() {
+            let here = found.iter().enumerate().filter(|(_, found)| found.node == node);
+            let here: Vec<_> = here.map(|(index, found)| (number(index, hook), &found.state)).collect();
+            let maps = (self.counts.raw_fd(), self.fragments.raw_fd());
+            let attached = netns::within(*namespace, || {
+                here.iter()
+                    .map(|(number, link)| attach_one(flow, maps, *number, link, hook))
+                    .collect::<Vec<_>>()
+            });
+            let attached =
+                attached.map_err(|error| format!("the namespace of {name} cannot be entered: {error}"))?;
+            for ((_, link), result) in here.iter().zip(attached) {
+                match result {
+                    Ok(attached) => self.links.push(attached),
+                    // One that has just been deleted, or of a kind that takes no program.
+                    Err(Refused::Interface(why)) => {
+                        self.missing.push(format!("{name}:{} ({why})", link.name))
+                    }
+                    Err(Refused::Host(why)) => return Err(why),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was counted since the start. Counting goes on.
+    ///
+    /// # Errors
+    /// A host problem when the counts cannot be read.
+    pub fn read(&self) -> record::Result<FlowObservation> {
+        let counted = |index: usize, interface: &FlowInterface| -> io::Result<FlowInterface> {
+            let mut counts = vec![];
+            for hook in [Hook::Ingress, Hook::Egress] {
+                for leg in Leg::ALL {
+                    counts.extend(self.count(index, hook, leg)?);
+                }
+            }
+            Ok(FlowInterface { counts, ..interface.clone() })
+        };
+        let interfaces = self.interfaces.iter().enumerate().map(|(index, one)| counted(index, one));
+        let interfaces: io::Result<Vec<_>> = interfaces.collect();
+        let interfaces = interfaces.map_err(|error| {
+            record::Problem::host(format!("the counters of the flow cannot be read: {error}"))
+        })?;
+        Ok(FlowObservation { interfaces, missing: self.missing.clone(), absent: None })
+    }
+
+    /// One entry over all CPUs; none when nothing was counted there.
+    fn count(&self, index: usize, hook: Hook, leg: Leg) -> io::Result<Option<FlowCount>> {
+        let key = number(index, hook) * 2 + leg as u32;
+        let values = self.counts.lookup(&key.to_ne_bytes())?.unwrap_or_default();
+        let of_cpus = || values.chunks_exact(VALUE_BYTES as usize);
+        let sum = |offset: usize| of_cpus().filter_map(|value| u64_at(value, offset)).sum::<u64>();
+        let first = of_cpus().filter_map(|value| u64_at(value, 32)).filter(|first| *first > 0).min();
+        let count = FlowCount {
+            hook,
+            leg: if leg == Leg::Forward { "forward".into() } else { "back".into() },
+            frames: sum(0),
+            buffers: sum(8),
+            bytes: sum(16),
+            later_fragments: sum(24),
+            first_ns: first.unwrap_or(0),
+        };
+        Ok((count.buffers + count.later_fragments > 0).then_some(count))
+    }
+}
+
+/// The number of a place.
+fn number(index: usize, hook: Hook) -> u32 {
+    index as u32 * 2 + u32::from(hook == Hook::Egress)
+}
+
+fn maps(interfaces: usize) -> io::Result<(bpf::Map, bpf::Map)> {
+    let entries = interfaces.max(1) as u32 * 4;
+    Ok((
+        bpf::Map::create(bpf::MAP_PERCPU_ARRAY, 4, VALUE_BYTES, entries, "pathlab_flow")?,
+        bpf::Map::create(bpf::MAP_LRU_HASH, FRAGMENT_KEY_BYTES, 4, MOST_FRAGMENTED, "pathlab_parts")?,
+    ))
+}
+
+/// What was refused.
+enum Refused {
+    /// This interface.
+    Interface(String),
+    /// All of them.
+    Host(String),
+}
+
+/// In the namespace of the calling thread.
+fn attach_one(
+    flow: &Flow,
+    (counts, fragments): (i32, i32),
+    number: u32,
+    link: &LinkState,
+    hook: Hook,
+) -> Result<OwnedFd, Refused> {
+    let start = if link.ethernet { Start::Ethernet } else { Start::Ip };
+    let code = assemble(flow, Place { counts, fragments, number, start })
+        .map_err(|error| Refused::Host(format!("the program cannot be assembled: {error:?}")))?;
+    let program = bpf::load_program(bpf::PROG_SCHED_CLS, &code, c"Dual MIT/GPL", "pathlab_flow")
+        .map_err(|rejected| Refused::Host(rejection(&rejected)))?;
+    let place = if hook == Hook::Ingress { bpf::TCX_INGRESS } else { bpf::TCX_EGRESS };
+    bpf::attach_to_interface(program.as_fd(), link.index, place).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL | libc::EPERM | libc::EACCES) => Refused::Host(refused("attaching to tcx", &error)),
+        _ => Refused::Interface(error.to_string()),
+    })
+}
+
+fn refused(call: &str, error: &io::Error) -> String {
+    let help = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "; it needs root on the host (CAP_BPF and CAP_NET_ADMIN)",
+        Some(libc::EINVAL) => "; it needs Linux 6.6",
+        Some(libc::ENOSYS) => "; this kernel has no BPF",
+        _ => "",
+    };
+    format!("{call}: {error}{help}")
+}
+
+fn rejection(rejected: &bpf::Rejected) -> String {
+    let words = match rejected.log.is_empty() {
+        true => refused("bpf(BPF_PROG_LOAD)", &rejected.error),
+        false => format!("bpf(BPF_PROG_LOAD): {}", rejected.error),
+    };
+    let last = rejected.log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
+    last.map_or(words.clone(), |line| format!("{words}; the verifier says: {line}"))
+}
+
+/// How the interfaces hang together.
+fn describe(nodes: &[(String, BorrowedFd<'_>)], found: &[Found]) -> Vec<FlowInterface> {
+    let place = |node: usize, index: u32| {
+        let there = found.iter().find(|other| other.node == node && other.state.index == index)?;
+        Some(FlowPlace { node: nodes[node].0.clone(), interface: there.state.name.clone() })
+    };
+    let numbers: Vec<_> = nodes.iter().map(|(_, namespace)| numbers_in(*namespace, nodes)).collect();
+    let other = |one: &Found| {
+        let node = match one.state.peer_netns {
+            None => one.node,
+            Some(number) => numbers[one.node].iter().position(|known| *known == Some(number))?,
+        };
+        place(node, one.state.peer).filter(|_| one.state.peer != 0)
+    };
+    let interface = |one: &Found| FlowInterface {
+        node: nodes[one.node].0.clone(),
+        interface: one.state.name.clone(),
+        kind: one.state.kind.clone(),
+        master: place(one.node, one.state.master)
+            .map(|master| master.interface)
+            .filter(|_| one.state.master != 0),
+        other: other(one),
+        counts: vec![],
+    };
+    found.iter().map(interface).collect()
+}
+
+/// The numbers that a namespace has for the nodes' namespaces.
+fn numbers_in(namespace: BorrowedFd<'_>, nodes: &[(String, BorrowedFd<'_>)]) -> Vec<Option<i32>> {
+    let ask = || {
+        let mut netlink = Netlink::open();
+        nodes.iter().map(|(_, other)| netlink.number_of(*other).ok().flatten()).collect()
+    };
+    netns::within(namespace, ask).unwrap_or_default()
+}

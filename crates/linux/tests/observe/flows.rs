@@ -1,0 +1,271 @@
+//! Counters of a flow against the running kernel: exact to the frame, beside strangers, on any path.
+
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+
+use linux::observe::{Flow, FlowCounters, FlowProtocol};
+use nix::sys::socket::{setsockopt, sockopt};
+use record::flow::{FlowObservation, Hook};
+use wire::message::{Flags, LENGTH, Message};
+
+use crate::support::skip;
+use crate::world::*;
+
+const STREAM: u8 = 0xa7;
+
+fn messages() -> Flow {
+    Flow { protocol: FlowProtocol::Udp, ports: vec![PORT], stream: Some(STREAM) }
+}
+
+/// Counters of that flow; none (and a visible line) where they are not permitted.
+fn counters(world: &World, flow: &Flow) -> Option<FlowCounters> {
+    match FlowCounters::start(&world.borrowed(), flow) {
+        Ok(counters) => Some(counters),
+        Err(why) => {
+            assert!(why.contains("it needs"), "{why}");
+            skip("counters of a flow", &why);
+            None
+        }
+    }
+}
+
+fn message(flags: Flags, sequence: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Message { stream: STREAM, flags, sequence, planned_ns: 0 }.write(&mut bytes);
+    bytes
+}
+
+/// `a:eth0 out 100`, for all places that counted frames of that leg.
+fn seen(counters: &FlowCounters, leg: &str) -> Vec<String> {
+    let observation = counters.read().expect("readable");
+    assert!(observation.missing.is_empty(), "{:?}", observation.missing);
+    let of_interface = |one: &record::FlowInterface| {
+        let word = |count: &record::FlowCount| {
+            let way = if count.hook == Hook::Ingress { "in" } else { "out" };
+            (count.first_ns, format!("{}:{} {way} {}", one.node, one.interface, count.frames))
+        };
+        one.counts.iter().filter(|count| count.leg == leg && count.frames > 0).map(word).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = observation.interfaces.iter().flat_map(of_interface).collect();
+    // In the order in which the first frame passed.
+    all.sort();
+    all.into_iter().map(|(_, word)| word).collect()
+}
+
+fn send(socket: &UdpSocket, to: &str, port: u16, bytes: &[u8], times: usize) {
+    (0..times).for_each(|_| assert_eq!(socket.send_to(bytes, (to, port)).expect("sent"), bytes.len()));
+}
+
+#[test]
+fn every_place_counts_the_flow_and_no_stranger() {
+    let Some(world) = World::bridge() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let receiver = world.udp("b", "10.0.0.2", PORT);
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    let Some(counters) = counters(&world, &messages()) else { return };
+    assert_eq!(seen(&counters, "forward"), [""; 0]);
+    for sequence in 0..500 {
+        send(&sender, "10.0.0.2", PORT, &message(Flags::DATA, sequence, LENGTH), 1);
+        // Strangers on the same way: other bytes to the same port, the same bytes of another stream, a probe.
+        send(&sender, "10.0.0.2", PORT, b"foreign words, longer than a header", 1);
+        let mut other = message(Flags::DATA, sequence, 64);
+        other[2] ^= 1;
+        send(&sender, "10.0.0.2", PORT, &other, 1);
+        send(&sender, "10.0.0.2", PORT, &message(Flags::PROBE, sequence, 64), 1);
+        // And the flow to another port, as a filter that rewrites it would make.
+        send(&sender, "10.0.0.2", 777, &message(Flags::DATA, sequence, 100), 1);
+    }
+    let to_a = world.udp("b", "10.0.0.2", 40001);
+    send(&to_a, "10.0.0.1", 40000, &message(Flags::RESPONSE, 0, 64), 70);
+    let all = ["a:eth0 out 1000", "s:p1 in 1000", "s:p2 out 1000", "b:eth0 in 1000"];
+    assert_eq!(seen(&counters, "forward"), all);
+    assert_eq!(seen(&counters, "back"), ["b:eth0 out 70", "s:p2 in 70", "s:p1 out 70", "a:eth0 in 70"]);
+    drop(receiver);
+}
+
+#[test]
+fn the_other_end_and_the_bridge_of_every_interface_are_known() {
+    let Some(world) = World::bridge() else { return };
+    let Some(counters) = counters(&world, &messages()) else { return };
+    let FlowObservation { interfaces, .. } = counters.read().expect("readable");
+    let at = |node: &str, name: &str| {
+        interfaces.iter().find(|one| one.node == node && one.interface == name).expect("it is there").clone()
+    };
+    let other = |node: &str, name: &str| {
+        at(node, name).other.map(|other| format!("{}:{}", other.node, other.interface))
+    };
+    assert_eq!(other("a", "eth0").as_deref(), Some("s:p1"));
+    assert_eq!(other("s", "p2").as_deref(), Some("b:eth0"));
+    assert_eq!((at("s", "p1").master.as_deref(), at("s", "p1").kind.as_str()), (Some("br0"), "veth"));
+    assert_eq!(
+        (at("s", "br0").master, other("s", "br0"), at("s", "br0").kind.as_str()),
+        (None, None, "bridge")
+    );
+}
+
+#[test]
+fn drops_of_filters_and_of_other_programs_lie_between_two_counters() {
+    let Some(world) = World::bridge() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    world.udp("b", "10.0.0.2", PORT);
+    world.nft(
+        "s",
+        "table netdev t { chain c { type filter hook ingress device p1 priority 0; udp length 108 drop; }; }",
+    );
+    let Some(counters) = counters(&world, &messages()) else { return };
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    send(&sender, "10.0.0.2", PORT, &message(Flags::DATA, 0, 100), 30);
+    send(&sender, "10.0.0.2", PORT, &message(Flags::DATA, 0, 50), 70);
+    assert_eq!(seen(&counters, "forward"), ["a:eth0 out 100", "s:p1 in 100", "s:p2 out 70", "b:eth0 in 70"]);
+    // Another program at the same hook was there before, and yet stands behind ours.
+    let _shot = world.shoot("b", linux::sys::bpf::TCX_INGRESS);
+    let Some(counters) = self::counters(&world, &messages()) else { return };
+    send(&sender, "10.0.0.2", PORT, &message(Flags::DATA, 0, 50), 11);
+    assert_eq!(seen(&counters, "forward"), ["a:eth0 out 11", "s:p1 in 11", "s:p2 out 11", "b:eth0 in 11"]);
+}
+
+#[test]
+fn segments_of_super_frames_are_counted_each() {
+    let Some(world) = World::router() else { return };
+    world.introduce("a", ("b", "10.0.1.2"));
+    let _receiver = world.udp("b", "10.0.1.2", PORT);
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    setsockopt(&sender.as_fd(), sockopt::UdpGsoSegment, &1000).expect("Linux 4.18");
+    let Some(counters) = counters(&world, &messages()) else { return };
+    let ten: Vec<u8> = (0..10).flat_map(|sequence| message(Flags::DATA, sequence, 1000)).collect();
+    send(&sender, "10.0.1.2", PORT, &ten, 7);
+    let expected = ["a:eth0 out 70", "r:eth0 in 70", "r:eth1 out 70", "b:eth0 in 70"];
+    assert_eq!(seen(&counters, "forward"), expected);
+    let observation = counters.read().expect("readable");
+    let buffers: u64 =
+        observation.interfaces.iter().flat_map(|one| &one.counts).map(|count| count.buffers).sum();
+    assert_eq!(buffers, 28, "seven buffers at four places");
+}
+
+#[test]
+fn fragments_are_counted_behind_their_datagram() {
+    let Some(world) = World::router() else { return };
+    world.introduce("a", ("b", "10.0.1.2"));
+    let _receiver = world.udp("b", "10.0.1.2", PORT);
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    let Some(counters) = counters(&world, &messages()) else { return };
+    send(&sender, "10.0.1.2", PORT, &message(Flags::DATA, 0, 4000), 20);
+    let stranger = world.udp("a", "0.0.0.0", 40001);
+    send(&stranger, "10.0.1.2", PORT, &[1; 4000], 9);
+    assert_eq!(
+        seen(&counters, "forward"),
+        ["a:eth0 out 20", "r:eth0 in 20", "r:eth1 out 20", "b:eth0 in 20"]
+    );
+    let observation = counters.read().expect("readable");
+    let later: Vec<u64> = observation
+        .interfaces
+        .iter()
+        .flat_map(|one| &one.counts)
+        .map(|count| count.later_fragments)
+        .collect();
+    assert_eq!(later, [40; 4], "two behind each first one");
+}
+
+#[test]
+fn a_flow_is_known_inside_a_tunnel_and_behind_address_translation() {
+    let Some(world) = World::router() else { return };
+    world.introduce("a", ("b", "10.0.1.2"));
+    for (node, local, remote, inner) in
+        [("a", "10.0.0.1", "10.0.1.2", "10.9.0.1/24"), ("b", "10.0.1.2", "10.0.0.1", "10.9.0.2/24")]
+    {
+        world.run(
+            node,
+            &format!("ip link add vx type vxlan id 7 local {local} remote {remote} dstport 4789 dev eth0"),
+        );
+        world.run(node, "ip link set vx up");
+        world.address(node, "vx", inner);
+    }
+    world.introduce("a", ("b", "10.9.0.2"));
+    world.nft(
+        "b",
+        "table ip t { chain c { type nat hook prerouting priority -100; udp dport 600 redirect to :601; }; }",
+    );
+    let _receiver = world.udp("b", "10.9.0.2", PORT);
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    let Some(counters) = counters(&world, &messages()) else { return };
+    send(&sender, "10.9.0.2", PORT, &message(Flags::DATA, 0, 64), 40);
+    let expected =
+        ["a:vx out 40", "a:eth0 out 40", "r:eth0 in 40", "r:eth1 out 40", "b:eth0 in 40", "b:vx in 40"];
+    assert_eq!(seen(&counters, "forward"), expected);
+    send(&sender, "10.0.1.2", 600, &message(Flags::DATA, 0, 64), 2);
+    assert!(seen(&counters, "forward").contains(&"b:eth0 in 42".to_owned()));
+}
+
+#[test]
+fn a_flow_without_messages_is_known_by_its_ports() {
+    let Some(world) = World::pair6() else { return };
+    world.introduce("a", ("b", "fd00::2"));
+    let _receiver = world.udp("b", "fd00::2", PORT);
+    let sender = world.udp("a", "::", 40000);
+    let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![PORT], stream: None };
+    let Some(counters) = counters(&world, &flow) else { return };
+    send(&sender, "fd00::2", PORT, b"x", 5);
+    send(&sender, "fd00::2", PORT + 1, b"x", 3);
+    assert_eq!(seen(&counters, "forward"), ["a:eth0 out 5", "b:eth0 in 5"]);
+    let back = world.udp("b", "fd00::2", 0);
+    send(&back, "fd00::1", 40000, b"x", 3);
+    assert_eq!(seen(&counters, "back"), [""; 0], "another port of the receiver");
+}
+
+#[test]
+fn the_kernel_accepts_the_program_of_every_kind_of_flow_and_interface() {
+    let Some(world) = World::pair6() else { return };
+    // Frames without an Ethernet header.
+    world.run("a", "ip tuntap add tun0 mode tun");
+    world.run("a", "ip link set tun0 up");
+    for protocol in [FlowProtocol::Udp, FlowProtocol::Tcp, FlowProtocol::Icmp, FlowProtocol::Icmp6] {
+        for stream in [None, Some(STREAM)] {
+            let flow = Flow { protocol, ports: vec![PORT, 9], stream };
+            let Some(counters) = counters(&world, &flow) else { return };
+            assert_eq!(counters.read().expect("readable").missing, [""; 0], "{flow:?}");
+        }
+    }
+}
+
+#[test]
+fn echoes_are_counted_by_their_messages_and_by_their_identifier() {
+    let Some(world) = World::pair() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let flow = Flow { protocol: FlowProtocol::Icmp, ports: vec![77], stream: None };
+    let Some(by_identifier) = counters(&world, &flow) else { return };
+    let flow = Flow { protocol: FlowProtocol::Icmp, ports: vec![], stream: Some(STREAM) };
+    let Some(by_message) = counters(&world, &flow) else { return };
+    world.run("a", "ping -q -c 3 -i 0.01 -e 77 10.0.0.2");
+    world.run("a", "ping -q -c 2 -i 0.01 -e 78 -p 704ca700 -s 40 10.0.0.2");
+    for leg in ["forward", "back"] {
+        assert_eq!(seen(&by_identifier, leg).len(), 2, "{leg}");
+        assert!(seen(&by_identifier, leg).iter().all(|place| place.ends_with(" 3")));
+    }
+    // What ping repeats behind its own time stamp is no message: that begins with the first byte.
+    assert_eq!(seen(&by_message, "forward"), [""; 0]);
+}
+
+#[test]
+fn connections_are_counted_by_the_port_of_their_receiver() {
+    use std::io::{Read, Write};
+    let Some(world) = World::pair() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let flow = Flow { protocol: FlowProtocol::Tcp, ports: vec![PORT], stream: None };
+    let Some(counters) = counters(&world, &flow) else { return };
+    let listener =
+        world.inside("b", || std::net::TcpListener::bind(("10.0.0.2", PORT))).expect("the port is free");
+    let mut sender =
+        world.inside("a", || std::net::TcpStream::connect(("10.0.0.2", PORT))).expect("a way there");
+    let (mut receiver, _) = listener.accept().expect("somebody connects");
+    sender.write_all(&[1; 100_000]).expect("sent");
+    drop(sender);
+    receiver.read_to_end(&mut vec![]).expect("whole");
+    let forward = seen(&counters, "forward");
+    let count = |place: &str| place.rsplit(' ').next().expect("a count").parse::<u64>().expect("a number");
+    assert_eq!(forward.len(), 2, "{forward:?}");
+    assert_eq!(count(&forward[0]), count(&forward[1]));
+    assert!(count(&forward[0]) >= 100_000 / 1460, "{forward:?}");
+    let bytes: u64 =
+        counters.read().expect("readable").interfaces[1].counts.iter().map(|count| count.bytes).sum();
+    assert!(bytes > 100_000, "{bytes}");
+}

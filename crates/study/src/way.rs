@@ -1,0 +1,228 @@
+//! The way of a flow as its frames show it: where they were counted, in which order, in which share.
+//!
+//! **What.** Every count of [`record::flow`] is a passage between two sections of the path: out of a node's stack into a link, out of
+//! the link into a bridge, and so on. [`sections`] puts the sections in the order in which the first frame entered them, each
+//! with what entered and what left. Several ways at once (two next hops, a change in mid-run, a copy to a third node) are
+//! several links side by side.
+//!
+//! **Why.** Routes that are asked for say where the kernel would send a frame to that address now. Where the frames of this
+//! test went is known only by counting them.
+//!
+//! **Price.** Nothing is known of what passes the counters by. A link that lets out more than was counted into it is the
+//! sign of that, and then there are no steps.
+
+use std::collections::BTreeSet;
+
+use record::flow::{FlowCount, FlowInterface, FlowObservation, Hook};
+use record::unit::count;
+use record::{Hop, NodeRole, Path, TestRecord};
+
+/// A section of the path between counters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    /// IP, and what stands on it, of a node.
+    Stack(String),
+    /// A bridge of a node.
+    Bridge(String, String),
+    /// From this interface of a node to its other end.
+    Link(String, String),
+    /// What is at the other side of an interface, and not observed.
+    Outside(String, String),
+}
+
+/// Frames that pass from one section to another.
+struct Passage<'a> {
+    from: Identity,
+    to: Identity,
+    at: &'a FlowInterface,
+    count: &'a FlowCount,
+}
+
+/// A section that frames of the test crossed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// The node, what it does, and the interfaces that most frames came and went by.
+    pub hop: Hop,
+    /// The other end, of a link.
+    pub next: Option<Hop>,
+    /// Frames that were counted into it; at the sender those that came back to it.
+    pub entered: u64,
+    /// Frames that were counted out of it; at the receiver those that went on.
+    pub left: u64,
+    /// It is a link.
+    pub is_link: bool,
+    /// No frame that was here went on to the receiver.
+    pub is_off_the_way: bool,
+}
+
+/// The steps of a leg, in the order of the first frame; none when frames passed the counters by.
+pub fn sections(flow: &FlowObservation, leg: &str, from: &str, to: &str) -> Option<Vec<Section>> {
+    let passages = passages(flow, leg);
+    let (sender, receiver) = (Identity::Stack(from.into()), Identity::Stack(to.into()));
+    let mut sections: Vec<(u64, &Identity)> = vec![(entered_at(&passages, &sender).unwrap_or(0), &sender)];
+    for section in passages.iter().flat_map(|passage| [&passage.from, &passage.to]) {
+        let when = entered_at(&passages, section).unwrap_or(0);
+        if !sections.contains(&(when, section)) {
+            sections.push((when, section));
+        }
+    }
+    // The sender has no entry, so it is first; a link has one before what is behind it.
+    sections.sort_by_key(|(when, section)| (*section != &sender, *when));
+    let on_the_way = reaching(&passages, &receiver);
+    let step = |(_, section): (u64, &Identity)| Section {
+        is_off_the_way: !on_the_way.contains(section),
+        ..step(&passages, section, from, to)
+    };
+    let found: Vec<Section> = sections.into_iter().map(step).collect();
+    let is_whole = found.iter().all(|section| !section.is_link || section.left <= section.entered);
+    is_whole.then_some(found)
+}
+
+fn passages<'a>(flow: &'a FlowObservation, leg: &str) -> Vec<Passage<'a>> {
+    let of_interface = |at: &'a FlowInterface| {
+        let passage = move |count: &'a FlowCount| {
+            let (inside, outside) = (inside(at), outside(at, count.hook));
+            let (from, to) = if count.hook == Hook::Ingress { (outside, inside) } else { (inside, outside) };
+            Passage { from, to, at, count }
+        };
+        at.counts.iter().map(passage)
+    };
+    let all = flow.interfaces.iter().flat_map(of_interface);
+    // What a tunnel gives back to the stack that it came from is no step.
+    all.filter(|passage| passage.count.leg == leg && passage.count.frames > 0 && passage.from != passage.to)
+        .collect()
+}
+
+/// What is behind an interface inside its node.
+fn inside(at: &FlowInterface) -> Identity {
+    match &at.master {
+        Some(bridge) => Identity::Bridge(at.node.clone(), bridge.clone()),
+        None => Identity::Stack(at.node.clone()),
+    }
+}
+
+/// What is at the other side of an interface.
+fn outside(at: &FlowInterface, hook: Hook) -> Identity {
+    match (at.kind.as_str(), &at.other) {
+        ("bridge", _) => Identity::Bridge(at.node.clone(), at.interface.clone()),
+        ("veth", Some(_)) if hook == Hook::Egress => Identity::Link(at.node.clone(), at.interface.clone()),
+        ("veth", Some(other)) => Identity::Link(other.node.clone(), other.interface.clone()),
+        ("veth", None) | ("", _) | ("tun", _) => Identity::Outside(at.node.clone(), at.interface.clone()),
+        // A tunnel, or an interface that stands on another one: what is below is the stack there.
+        (_, Some(below)) => Identity::Stack(below.node.clone()),
+        (_, None) => Identity::Stack(at.node.clone()),
+    }
+}
+
+fn entered_at(passages: &[Passage], section: &Identity) -> Option<u64> {
+    passages.iter().filter(|passage| passage.to == *section).map(|passage| passage.count.first_ns).min()
+}
+
+/// The sections from which a frame came to that one, and itself.
+fn reaching<'a>(passages: &'a [Passage], to: &'a Identity) -> BTreeSet<&'a Identity> {
+    let mut found = BTreeSet::from([to]);
+    loop {
+        let before = found.len();
+        found.extend(
+            passages
+                .iter()
+                .filter(|passage| found.contains(&passage.to))
+                .map(|passage| &passage.from)
+                .collect::<Vec<_>>(),
+        );
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+fn step(passages: &[Passage], section: &Identity, from: &str, to: &str) -> Section {
+    let into: Vec<&Passage> = passages.iter().filter(|passage| passage.to == *section).collect();
+    let out: Vec<&Passage> = passages.iter().filter(|passage| passage.from == *section).collect();
+    let sum = |some: &[&Passage]| some.iter().map(|passage| passage.count.frames).sum();
+    let most = |some: &[&Passage]| {
+        some.iter().max_by_key(|passage| passage.count.frames).map(|passage| passage.at.clone())
+    };
+    let (ingress, egress) = (most(&into), most(&out));
+    let hop = |node: &str,
+               role,
+               ingress: Option<&FlowInterface>,
+               egress: Option<&FlowInterface>,
+               bridge: Option<&str>| Hop {
+        node: node.into(),
+        role,
+        ingress: ingress.map(|at| at.interface.clone()),
+        egress: egress.map(|at| at.interface.clone()),
+        bridge: bridge.map(Into::into),
+    };
+    let (ingress, egress) = (ingress.as_ref(), egress.as_ref());
+    let role = |node: &str| match node {
+        node if node == from => NodeRole::Sender,
+        node if node == to => NodeRole::Receiver,
+        _ => NodeRole::Router,
+    };
+    let (hop, next) = match section {
+        Identity::Stack(node) => (hop(node, role(node), ingress, egress, None), None),
+        Identity::Bridge(node, bridge) => (hop(node, NodeRole::Bridge, ingress, egress, Some(bridge)), None),
+        Identity::Link(node, interface) | Identity::Outside(node, interface) => {
+            let next = other_end(ingress, egress).map(|(node, interface)| Hop {
+                ingress: Some(interface),
+                ..hop(&node, NodeRole::Router, None, None, None)
+            });
+            let here =
+                Hop { egress: Some(interface.clone()), ..hop(node, NodeRole::Router, None, None, None) };
+            (here, next)
+        }
+    };
+    let is_link = matches!(section, Identity::Link(..) | Identity::Outside(..));
+    Section { hop, next, entered: sum(&into), left: sum(&out), is_link, is_off_the_way: false }
+}
+
+/// Where a link ends: where frames came out, or else where its first end says.
+fn other_end(first: Option<&FlowInterface>, last: Option<&FlowInterface>) -> Option<(String, String)> {
+    let last = last.map(|at| (at.node.clone(), at.interface.clone()));
+    last.or_else(|| first?.other.as_ref().map(|other| (other.node.clone(), other.interface.clone())))
+}
+
+/// The sections of a leg of a test, where the flow was counted on all of it.
+fn counted(test: &TestRecord, leg: &str) -> Option<Vec<Section>> {
+    let TestRecord { spec, flow, path, .. } = test;
+    let flow = flow.as_ref().filter(|flow| flow.absent.is_none() && flow.missing.is_empty())?;
+    let (from, to) = if leg == "forward" { (&spec.from, &spec.to) } else { (&spec.to, &spec.from) };
+    let by_program = path.forward.iter().any(|hop| hop.role == NodeRole::Forwarder);
+    if by_program { None } else { sections(flow, leg, from, to) }
+}
+
+/// The path of a test as its frames show it: the nodes and bridges that they crossed on the way to the receiver, in order; none
+/// where the flow was not counted, or not on all of its way.
+pub fn path_of_frames(test: &TestRecord) -> Option<Path> {
+    let hops = |leg: &str| -> Option<Vec<Hop>> {
+        let sections = counted(test, leg)?;
+        let sections = sections.into_iter().filter(|step| !step.is_link && !step.is_off_the_way);
+        let hops: Vec<Hop> = sections.map(|step| step.hop).collect();
+        hops.last().is_some_and(|hop| hop.role == NodeRole::Receiver).then_some(hops)
+    };
+    let forward = hops("forward")?;
+    let back = if test.path.back.is_empty() { vec![] } else { hops("back")? };
+    Some(Path { forward, back, source: "frames".into() })
+}
+
+/// The links that frames of a test crossed, in the order of the first frame, each with what came out of it; a line a leg. Empty
+/// where the flow was not counted.
+pub fn lines(test: &TestRecord) -> Vec<String> {
+    let link = |step: &Section| {
+        let (from, to) = (step.hop.egress.as_deref()?, step.next.as_ref());
+        let to =
+            to.map_or("outside".into(), |to| format!("{}:{}", to.node, to.ingress.as_deref().unwrap_or("?")));
+        let lost =
+            if step.left == step.entered { String::new() } else { format!(" of {}", count(step.entered)) };
+        let off = if step.is_off_the_way { ", not to the receiver" } else { "" };
+        Some(format!("{}:{from} → {to} {}{lost}{off}", step.hop.node, count(step.left)))
+    };
+    let line = |leg: &str| {
+        let links: Vec<String> =
+            counted(test, leg)?.iter().filter(|step| step.is_link).filter_map(link).collect();
+        (!links.is_empty()).then(|| format!("way {leg}: {}", links.join("; ")))
+    };
+    ["forward", "back"].into_iter().filter_map(line).collect()
+}
