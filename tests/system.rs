@@ -34,6 +34,8 @@ mod null;
 mod readme;
 #[path = "system/report.rs"]
 mod report;
+#[path = "system/routing.rs"]
+mod routing;
 #[path = "system/runs.rs"]
 mod runs;
 #[path = "system/send.rs"]

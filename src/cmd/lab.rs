@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 
 use clap::{Args, Subcommand};
 use experiment::programs;
-use linux::lab::{self, CheckLine, Lab, LabInfo, Lifetime, NodeProcess, ProgramInfo, State, Topology};
+use linux::lab::{
+    self, CheckLine, Lab, LabInfo, Lifetime, NodeProcess, ProgramInfo, RoutingCheck, State, Topology,
+};
 use linux::sys::{clock, process, userns};
 use linux::undo;
 use record::unit::{many, time_ns};
@@ -27,7 +29,7 @@ pub struct LabArgs {
 enum LabCommand {
     /// Build a lab that stays up until `lab down`.
     Up {
-        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs.
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp.
         file: String,
         /// The lab's name [default: the file's name without its ending].
         #[arg(long)]
@@ -61,7 +63,7 @@ enum LabCommand {
     },
     /// Print a topology as it was read.
     Show {
-        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs.
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp.
         file: String,
     },
     /// Hold the lab of an unprivileged user; started by `lab up`.
@@ -258,26 +260,31 @@ fn exec(name: &str, node: &str, command: &[String]) -> Problem {
 
 fn check(name: &str, output: &Output) -> Result<()> {
     let lab = open(name)?;
-    let lines = lab.check()?;
+    let (lines, routing) = (lab.check()?, lab.check_routing()?);
     let differing = lines.iter().filter(|line| !line.differences.is_empty()).count();
+    let astray: Vec<&RoutingCheck> = routing.iter().filter(|node| !node.differences.is_empty()).collect();
     let programs: Vec<ProgramInfo> = lab.programs().iter().map(ProgramInfo::from).collect();
     let document = object! {
-        schema: "pathlab/lab-check/1", lab: name, interfaces: &lines, differing, tenants: &programs,
+        schema: "pathlab/lab-check/1", lab: name, interfaces: &lines, differing, routing: &routing,
+        tenants: &programs,
     };
-    output.result(&document, |_| check_table(&lines) + &program_table(&programs))?;
-    verdict(name, lines.len(), differing, &programs)
+    output
+        .result(&document, |_| check_table(&lines) + &routing_table(&astray) + &program_table(&programs))?;
+    let differing = match (differing, &astray[..]) {
+        (0, []) => None,
+        (0, [first, ..]) => Some(format!("the routing of node {} differs from the topology", first.node)),
+        (some, _) => Some(format!("{some} of {} interfaces differ from the topology", lines.len())),
+    };
+    verdict(name, differing, &programs)
 }
 
-/// Code 1 when a program of the lab has ended, or when some of its `all` interfaces differ from the topology.
-fn verdict(name: &str, all: usize, differing: usize, programs: &[ProgramInfo]) -> Result<()> {
+/// Code 1 when a program of the lab has ended, or when something differs from the topology.
+fn verdict(name: &str, differing: Option<String>, programs: &[ProgramInfo]) -> Result<()> {
     let again = format!("'pathlab lab down {name}' and 'pathlab lab up …'");
-    let (what, advice) = match programs.iter().find(|program| !program.alive) {
-        None if differing == 0 => return Ok(()),
-        None => (
-            format!("{differing} of {all} interfaces differ from the topology"),
-            format!("build it again with {again}, or measure it as found"),
-        ),
-        Some(gone) => (
+    let (what, advice) = match (programs.iter().find(|program| !program.alive), differing) {
+        (None, None) => return Ok(()),
+        (None, Some(what)) => (what, format!("build it again with {again}, or measure it as found")),
+        (Some(gone), _) => (
             format!("the {} of node {} has ended", gone.role, gone.node),
             format!("build the lab again with {again}"),
         ),
@@ -310,6 +317,15 @@ fn switch_word(is_on: Option<&bool>) -> &'static str {
         Some(true) => "on",
         Some(false) => "off",
         None => "-",
+    }
+}
+
+/// The nodes whose routes are not those of the topology.
+fn routing_table(astray: &[&RoutingCheck]) -> String {
+    let row = |check: &&RoutingCheck| vec![check.node.clone(), check.differences.join("; ")];
+    match astray {
+        [] => String::new(),
+        _ => format!("\n{}", words(&["NODE", "ROUTING DIFFERS"], astray.iter().map(row).collect())),
     }
 }
 

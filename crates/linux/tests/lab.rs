@@ -104,8 +104,8 @@ fn an_idle_lab_does_not_send() {
     if !may_run("idle labs") {
         return;
     }
-    let labs =
-        ["pair", "bridge", "router", "bottleneck", "line3"].map(|file| up(file, &format!("idle-{file}")));
+    let labs = ["pair", "bridge", "router", "bottleneck", "line3", "ecmp"]
+        .map(|file| up(file, &format!("idle-{file}")));
     let silent_for = |duration: Duration, when: &str| {
         let before = labs.each_ref().map(frames);
         std::thread::sleep(duration);

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use record::{Problem, Result};
 
 use super::node::{Node, write_sysctl};
+use super::routing;
 use super::topology::{BridgeSpec, InterfaceSpec, LinkSpec, SysctlSpec, Topology};
 use crate::netlink::{LinkState, Netlink, Refusal, link_local};
 use crate::sys::process;
@@ -58,7 +59,7 @@ pub(super) fn build(topology: &Topology, nodes: &[Node]) -> Result<()> {
         run(topology, nodes, &[bridges_up])?;
         wait_up(topology, nodes, true)?;
     }
-    run(topology, nodes, &[addresses, routes])?;
+    run(topology, nodes, &[addresses, routing::routes])?;
     if topology.has_family(6) { wait_silent(nodes) } else { Ok(()) }
 }
 
@@ -179,7 +180,7 @@ fn links(topology: &Topology, nodes: &[Node], node: &Node, netlink: &mut Netlink
     })
 }
 
-fn refused(place: &str, refusal: Refusal) -> Problem {
+pub(super) fn refused(place: &str, refusal: Refusal) -> Problem {
     let problem = Problem::host(format!("the kernel refuses: {refusal}")).at(place);
     match refusal.errno {
         Some(libc::EOPNOTSUPP | libc::ENOENT) => {
@@ -299,14 +300,6 @@ fn addresses(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink
         }
     }
     Ok(())
-}
-
-fn routes(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
-    let mut mine = topology.routes.iter().filter(|route| route.node == node.name());
-    mine.try_for_each(|route| {
-        let added = netlink.add_route(route.to, route.via);
-        added.map_err(|refusal| refused(&format!("route on {} to {}", route.node, route.to), refusal))
-    })
 }
 
 /// Waits until no counter has moved for a while: the listener reports are out.

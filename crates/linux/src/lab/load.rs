@@ -8,7 +8,7 @@ use super::forwarder::rule_lines;
 use super::topology::Topology;
 
 /// The labs that are part of the program: name and text.
-const BUILTIN: [(&str, &str); 8] = [
+const BUILTIN: [(&str, &str); 9] = [
     ("pair", include_str!("../../../../labs/pair.lab")),
     ("bridge", include_str!("../../../../labs/bridge.lab")),
     ("router", include_str!("../../../../labs/router.lab")),
@@ -17,11 +17,11 @@ const BUILTIN: [(&str, &str); 8] = [
     ("null", include_str!("../../../../labs/null.lab")),
     ("switch", include_str!("../../../../labs/switch.lab")),
     ("ovs", include_str!("../../../../labs/ovs.lab")),
+    ("ecmp", include_str!("../../../../labs/ecmp.lab")),
 ];
 
 impl Topology {
-    /// Reads a topology from a file, or a built-in one by its name (`pair`, `bridge`, `router`, `bottleneck`,
-    /// `line3`, `null`, `switch`, `ovs`). A word without `/` and `.` that names a built-in lab means that; write `./pair` for a file.
+    /// Reads a topology from a file, or a built-in one by its name ([`builtin_names`](Self::builtin_names)). A word without `/` and `.` that names a built-in lab means that; write `./pair` for a file.
     ///
     /// # Errors
     /// An input problem when there is no such file or its text is wrong, with file, line and column.

@@ -2,7 +2,7 @@
 //!
 //! **What.** A [`Topology`] (text, checked) becomes a [`Lab`] (namespaces and veth links, up and silent); the lab
 //! knows its [`Node`]s, asks the kernel which way frames take ([`Lab::path`]) and compares itself with its text
-//! ([`Lab::check`]).
+//! ([`Lab::check`], [`Lab::check_routing`]).
 //!
 //! **Why.** A path that the program built itself can be taken apart counter by counter, repeated, and thrown away.
 //! Everything goes through [`crate::journal`], so a lab never outlives the one who answers for it.
@@ -20,6 +20,7 @@ mod node;
 mod parse;
 mod path;
 mod program;
+mod routing;
 mod start;
 mod step;
 pub mod topology;
@@ -32,5 +33,6 @@ pub use live::{
 };
 pub use node::Node;
 pub use program::{NodeProgram, ProgramLaunch};
+pub use routing::RoutingCheck;
 pub use step::LabStep;
 pub use topology::{NodeSpec, Topology};

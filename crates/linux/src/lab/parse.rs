@@ -9,6 +9,8 @@
 //! **Price.** With several mistakes in a file, the first one reported is that of the earliest pass, not always that of
 //! the earliest line.
 
+mod route;
+
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -18,8 +20,8 @@ use record::{PortKind, Problem, Result, unit};
 
 use super::forwarder::{Forwarder, ForwarderKind};
 use super::topology::{
-    BridgeSpec, DEFAULT_MTU, InterfaceSpec, LinkSpec, Mac, NodeSpec, OffloadFeature, Prefix, RouteSpec,
-    Shaper, SysctlSpec, Topology,
+    BridgeSpec, DEFAULT_MTU, InterfaceSpec, LinkSpec, Mac, NodeSpec, OffloadFeature, Prefix, Shaper,
+    SysctlSpec, Topology,
 };
 
 /// The longest interface name (`IFNAMSIZ` is 16 with the final zero).
@@ -391,31 +393,6 @@ impl Reader {
             next = line.peek().filter(|word| word.text.contains('/'));
             line.next += usize::from(next.is_some());
         }
-        Ok(())
-    }
-
-    /// `route on NODE PREFIX via ADDRESS`, `route on NODE default via ADDRESS`.
-    fn route(&mut self, line: &mut Line) -> Result<()> {
-        let node = self.on_node(line)?;
-        let to = line.want("the network or 'default'")?;
-        line.keyword("via")?;
-        let word = line.want("the next node's address")?;
-        let what = format!("'{}' is not an address", word.text);
-        let via: IpAddr = line.meaning(word.text.parse().ok(), word, what, "")?;
-        let everywhere = Prefix { address: via, length: 0 }.whole();
-        let to_prefix = if to.text == "default" { everywhere } else { line.prefix(to)? };
-        let right = to_prefix.whole();
-        let what = format!("'{}' is an address and not a network", to.text);
-        line.refuse_if(to_prefix != right, to, what, &format!("write {right}"))?;
-        let what = format!("the way to {} cannot lead over {via}", to.text);
-        let mixed = to_prefix.address.is_ipv4() != via.is_ipv4();
-        line.refuse_if(mixed, word, what, "use two addresses of the same version of IP")?;
-        let near = self.topology.interfaces(node).flat_map(|i| &i.addresses).any(|own| own.contains(via));
-        let what = format!("{via} is in no network of node '{node}'");
-        line.refuse_if(!near, word, what, "give a neighbour's address")?;
-        let again = self.topology.routes.iter().any(|route| route.node == node && route.to == to_prefix);
-        line.refuse_if(again, to, format!("node '{node}' already has a route to {}", to.text), "")?;
-        self.topology.routes.push(RouteSpec { node: node.into(), to: to_prefix, via });
         Ok(())
     }
 

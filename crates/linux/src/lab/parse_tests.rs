@@ -128,10 +128,58 @@ fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
         ("interface a:x address 10.0.0.2/24\nroute on a fd00::/64 via 10.0.0.1", "cannot lead over 10.0.0.1"),
         ("interface a:x mtu 100 on", "unknown option 'on'"),
     ];
-    for (text, wanted) in more {
-        let said = refused(&format!("{two}{text}"));
+    all_refused(two, &more);
+}
+
+fn all_refused(before: &str, cases: &[(&str, &str)]) {
+    for (text, wanted) in cases {
+        let said = refused(&format!("{before}{text}"));
         assert!(said.contains(wanted), "{text:?}\n said: {said}\nwanted: {wanted}");
     }
+}
+
+#[test]
+fn what_is_wrong_with_a_route_is_said() {
+    let near = "node a b\nlink a:x -- b:x\ninterface a:x address 10.0.0.2/24 fd00::2/64\nroute on a ";
+    all_refused(
+        near,
+        &[
+            ("10.1.0.0/16", "x.lab:4:23: 'via' is missing"),
+            (
+                "10.1.0.0/16 to",
+                "x.lab:4:24: expected 'via', found 'to'; or one of blackhole, unreachable, prohibit",
+            ),
+            ("10.1.0.0/16 via 10.0.0.1 weight 0", "the weight is a number from 1 to 256, not '0'"),
+            ("10.1.0.0/16 via 10.0.0.1 via 10.0.0.1", "10.0.0.1 is said twice; give it a larger weight"),
+            ("default via 10.0.0.1 via fd00::1", "the way to default cannot lead over fd00::1"),
+            ("default via 10.0.0.1 weight", "the weight is missing"),
+            ("default via 10.0.0.1 weight 2 weight 3", "unexpected 'weight'"),
+            (
+                "default via 10.0.0.1 table x",
+                "'x' is not the number of a table; write 'main', or a number from",
+            ),
+            ("default via 10.0.0.1 table 255", "the kernel keeps a node's own addresses in table 255"),
+            ("default via 10.0.0.1 table 0", "'0' is not the number of a table"),
+            ("default blackhole", "'default' does not say which version of IP; write 0.0.0.0/0 or ::/0"),
+            ("10.1.0.1/16 prohibit", "is an address and not a network; write 10.1.0.0/16"),
+            (
+                "10.1.0.0/16 via 10.0.0.1 table 7\nroute on a 10.1.0.0/16 blackhole table 7",
+                "node 'a' already has a route to 10.1.0.0/16; name all its next hops in one line",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn routes_print_as_they_are_said() {
+    let text = "node a b\nlink a:x -- b:x\ninterface a:x address 10.0.0.2/24 fd00::2/64\n\
+                route on a default via 10.0.0.1 weight 256 via 10.0.0.3\nroute on a default via fd00::1 table 100\n\
+                route on a 10.1.0.0/16 blackhole\nroute on a 10.1.0.0/16 unreachable table 4294967295\n\
+                route on a ::/0 prohibit table 9\n";
+    let topology = Topology::parse(text, "x").unwrap();
+    assert!(topology.to_string().ends_with(&text[text.find("route").unwrap()..]), "{topology}");
+    let plain = text.replace("weight 256", "weight 256 ").replace("table 100", "table main");
+    assert_eq!(Topology::parse(&plain, "x").unwrap().routes[1].route.table, 254);
 }
 
 #[test]
@@ -198,6 +246,12 @@ fn topology_text() -> impl Strategy<Value = String> {
                 let six = if *v6 { format!(" fd00:{n:x}::2/64") } else { String::new() };
                 text += &format!("interface {b} address 10.0.{n}.2/24{six}\n");
                 text += &format!("route on n{} default via 10.0.{n}.1\n", n + 1);
+                let (hops, kind) = (
+                    format!("via 10.0.{n}.3 weight {} via 10.0.{n}.1", 2 + n),
+                    ["blackhole", "unreachable", "prohibit"][n % 3],
+                );
+                text += &format!("route on n{} 10.7.0.0/16 {hops} table {}\n", n + 1, 254 + 2 * n);
+                text += &format!("route on n{} 10.8.0.0/16 {kind}\n", n + 1);
             }
             text += &format!("sysctl on n{n} net.ipv4.tcp_rmem=4096 {n} 6291456\n");
         }
@@ -227,6 +281,7 @@ proptest! {
             "node", "router", "link", "bridge", "interface", "route", "sysctl", "a", "b", "a:x", "b:x", "--", "on",
             "ports", "x", "via", "default", "mtu", "1500", "rate", "1gbit", "limit", "9kB", "burst", "address",
             "10.0.0.1/24", "fd00::1/64", "0.0.0.0/0", "::/0", "10.0.0.2", "net.ipv4.x=1", "off", "tso", "mac", "\n", "\n",
+            "10.0.0.0/8", "weight", "7", "table", "100", "main", "blackhole", "prohibit",
             "\nnode a b\n", "\nlink a:x -- b:x", "\ninterface a:x", "\nroute on a", "#", "é", ":", "/", "=",
         ]), 0..60)
     ) {

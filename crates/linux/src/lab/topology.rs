@@ -12,11 +12,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 
 use super::forwarder::Forwarder;
 use crate::netlink::NewLink;
-pub use crate::netlink::{OffloadFeature, Prefix, Shaper};
+pub use crate::netlink::{NextHop, OffloadFeature, Prefix, RouteAction, RouteType, Shaper, StaticRoute};
 
 /// The MTU of an interface that says none.
 pub const DEFAULT_MTU: u32 = 1500;
@@ -121,10 +120,8 @@ pub struct LinkSpec {
 pub struct RouteSpec {
     /// The node that has the route.
     pub node: String,
-    /// Where to; length 0 is the default route.
-    pub to: Prefix,
-    /// The neighbour that forwards.
-    pub via: IpAddr,
+    /// The route.
+    pub route: StaticRoute,
 }
 
 /// A kernel setting of a node's namespace.
@@ -224,11 +221,8 @@ impl fmt::Display for Topology {
         for bridge in &self.bridges {
             write_interface(f, &bridge.interface, &[])?;
         }
-        for RouteSpec { node, to, via } in &self.routes {
-            match to.length {
-                0 => writeln!(f, "route on {node} default via {via}")?,
-                _ => writeln!(f, "route on {node} {to} via {via}")?,
-            }
+        for RouteSpec { node, route } in &self.routes {
+            writeln!(f, "route on {node} {route}")?;
         }
         for SysctlSpec { node, key, value } in &self.sysctls {
             writeln!(f, "sysctl on {node} {key}={value}")?;

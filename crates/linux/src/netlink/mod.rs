@@ -34,7 +34,7 @@ pub use attributes::{Attributes, after, u16_at, u32_at, u64_at};
 pub use ethtool::OffloadFeature;
 pub use link::{LinkState, NewLink};
 pub use notice::LinkNotice;
-pub use route::Route;
+pub use route::{LOCAL_TABLE, MAIN_TABLE, NextHop, Route, RouteAction, RouteType, StaticRoute};
 pub use tc::Shaper;
 
 use socket::{Failure, Message, Socket};
