@@ -29,7 +29,7 @@ pub struct LabArgs {
 enum LabCommand {
     /// Build a lab that stays up until `lab down`.
     Up {
-        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp.
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp, rule.
         file: String,
         /// The lab's name [default: the file's name without its ending].
         #[arg(long)]
@@ -63,7 +63,7 @@ enum LabCommand {
     },
     /// Print a topology as it was read.
     Show {
-        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp.
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp, rule.
         file: String,
     },
     /// Hold the lab of an unprivileged user; started by `lab up`.
@@ -320,7 +320,7 @@ fn switch_word(is_on: Option<&bool>) -> &'static str {
     }
 }
 
-/// The nodes whose routes are not those of the topology.
+/// The nodes whose routes or policy rules are not those of the topology.
 fn routing_table(astray: &[&RoutingCheck]) -> String {
     let row = |check: &&RoutingCheck| vec![check.node.clone(), check.differences.join("; ")];
     match astray {

@@ -138,6 +138,80 @@ fn tables_and_routes_that_refuse_are_the_kernels() {
     as_said_and_gone(lab);
 }
 
+const RULES: &str = "node a\nrouter r\nlink a:eth0 -- r:eth0\n\
+    interface a:eth0 address 10.0.0.2/24 fd00::2/64\ninterface r:eth0 address 10.0.0.1/24 fd00::1/64\n\
+    route on r 10.7.0.0/16 via 10.0.0.2 table 70000\n\
+    policy on r from 10.0.0.0/24 to 10.7.0.0/16 iif eth0 fwmark 0x10/0xff table 70000 priority 5\n\
+    policy on r from fd00:9::/64 prohibit priority 5\npolicy on r iif lo fwmark 7 table main priority 6\n\
+    policy on r to 10.8.0.0/16 unreachable priority 7\npolicy on r to 10.9.0.0/16 blackhole priority 8\n";
+
+#[test]
+fn policy_rules_are_the_kernels() {
+    let _turn = beside();
+    let Some(lab) = lab(RULES, "policy") else { return };
+    let (four, six) = (told(&lab, "r", "ip -j rule"), told(&lab, "r", "ip -6 -j rule"));
+    let own = |rules: Vec<Value>| -> Vec<Value> {
+        let mine = rules.into_iter().filter(|rule| (1..32766).contains(&rule["priority"].as_u64().unwrap()));
+        mine.map(|mut rule| {
+            rule.as_object_mut().unwrap().remove("protocol");
+            rule
+        })
+        .collect()
+    };
+    let both =
+        serde_json::json!({"priority": 6, "src": "all", "fwmark": "0x7", "iif": "lo", "table": "main"});
+    let mut wanted = vec![
+        serde_json::json!({"priority": 5, "src": "10.0.0.0", "srclen": 24, "dst": "10.7.0.0", "dstlen": 16,
+            "fwmark": "0x10", "fwmask": "0xff", "iif": "eth0", "table": "70000"}),
+        both.clone(),
+        serde_json::json!({"priority": 7, "src": "all", "dst": "10.8.0.0", "dstlen": 16, "action": "unreachable"}),
+        serde_json::json!({"priority": 8, "src": "all", "dst": "10.9.0.0", "dstlen": 16, "action": "blackhole"}),
+    ];
+    assert_eq!(own(four), wanted);
+    wanted =
+        vec![serde_json::json!({"priority": 5, "src": "fd00:9::", "srclen": 64, "action": "prohibit"}), both];
+    assert_eq!(own(six), wanted);
+    lab.must("r", "ip rule del priority 7; ip -6 rule add from fd00:1::/64 table 9 priority 9");
+    let (code, found) = check(&lab);
+    let differences = serde_json::json!([
+        "IPv4 policy to 10.8.0.0/16 unreachable priority 7 is missing",
+        "IPv6 policy from fd00:1::/64 table 9 priority 9 was added",
+    ]);
+    assert_eq!((code, &found["routing"][1]["differences"]), (1, &differences));
+}
+
+/// The hops of `traceroute`, or what `ping` says when the time to live ends, one hop after the other.
+fn hops(lab: &TestLab, from: &str, to: &str) -> Vec<String> {
+    let hop = |ttl: u32| {
+        let said = lab.must(from, &format!("ping -n -c 1 -W 1 -t {ttl} {to} || true"));
+        let line = said
+            .lines()
+            .find(|line| line.to_lowercase().contains("from "))
+            .unwrap_or_default()
+            .to_lowercase();
+        let after = line.split("from ").nth(1).unwrap_or_default().to_owned();
+        after.split([' ']).next().unwrap_or_default().trim_end_matches(':').to_owned()
+    };
+    (1..=3).map(hop).collect()
+}
+
+#[test]
+fn a_policy_rule_sends_one_host_another_way() {
+    let _turn = beside();
+    let Some(lab) = lab("rule", "rule") else { return };
+    for (from, four, six) in [
+        ("a", ["10.0.1.1", "10.0.3.2", "10.0.5.2"], ["fd00:1::1", "fd00:3::2", "fd00:5::2"]),
+        ("c", ["10.0.2.1", "10.0.4.2", "10.0.5.2"], ["fd00:2::1", "fd00:4::2", "fd00:5::2"]),
+    ] {
+        assert_eq!(hops(&lab, from, "10.0.5.2"), four);
+        assert_eq!(hops(&lab, from, "fd00:5::2"), six);
+        let source = if from == "a" { "10.0.1.2" } else { "10.0.2.2" };
+        let back = told(&lab, "b", &format!("ip -j route get {source}"));
+        assert_eq!(back[0]["dev"], if from == "a" { "eth0" } else { "eth1" });
+    }
+    as_said_and_gone(lab);
+}
+
 #[test]
 fn a_changed_route_is_found_by_lab_check() {
     let _turn = beside();

@@ -59,7 +59,7 @@ pub(super) fn build(topology: &Topology, nodes: &[Node]) -> Result<()> {
         run(topology, nodes, &[bridges_up])?;
         wait_up(topology, nodes, true)?;
     }
-    run(topology, nodes, &[addresses, routing::routes])?;
+    run(topology, nodes, &[addresses, routing::routes, routing::policies])?;
     if topology.has_family(6) { wait_silent(nodes) } else { Ok(()) }
 }
 

@@ -8,7 +8,7 @@ use super::forwarder::rule_lines;
 use super::topology::Topology;
 
 /// The labs that are part of the program: name and text.
-const BUILTIN: [(&str, &str); 9] = [
+const BUILTIN: [(&str, &str); 10] = [
     ("pair", include_str!("../../../../labs/pair.lab")),
     ("bridge", include_str!("../../../../labs/bridge.lab")),
     ("router", include_str!("../../../../labs/router.lab")),
@@ -18,6 +18,7 @@ const BUILTIN: [(&str, &str); 9] = [
     ("switch", include_str!("../../../../labs/switch.lab")),
     ("ovs", include_str!("../../../../labs/ovs.lab")),
     ("ecmp", include_str!("../../../../labs/ecmp.lab")),
+    ("rule", include_str!("../../../../labs/rule.lab")),
 ];
 
 impl Topology {

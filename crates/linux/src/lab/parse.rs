@@ -38,7 +38,7 @@ const MTU_V6: u32 = 1280;
 /// Statements that declare nodes.
 const NODES: &[&str] = &["node", "router", "null", "switch", "ovs"];
 /// Statements about what was declared.
-const REST: &[&str] = &["route", "sysctl", "ports", "fail", "scenario", "rule", "rules"];
+const REST: &[&str] = &["route", "policy", "sysctl", "ports", "fail", "scenario", "rule", "rules"];
 /// What a controller of the lab can do (`pathlab controller`).
 const SCENARIOS: [&str; 4] = ["iperf", "learning", "hub", "drop-all"];
 
@@ -206,6 +206,7 @@ impl Reader {
             "bridge" => self.bridge(line)?,
             "interface" => self.interface(line)?,
             "route" => self.route(line)?,
+            "policy" => self.policy(line)?,
             "sysctl" => self.sysctl(line)?,
             word => self.forwarder(line, word)?,
         }

@@ -183,6 +183,52 @@ fn routes_print_as_they_are_said() {
 }
 
 #[test]
+fn what_is_wrong_with_a_policy_is_said() {
+    all_refused(
+        "node a b\nlink a:x -- b:x\npolicy on a ",
+        &[
+            ("", "x.lab:3:1: the policy says nothing to do; end it with 'table N priority N'"),
+            ("table 7", "the policy has no priority; rules are tried from the smallest on"),
+            ("table 7 priority 0", "the priority is a number from 1 to 32765, not '0'"),
+            ("table 7 priority 32766", "the priority is a number from 1 to 32765, not '32766'"),
+            (
+                "table 7 prohibit priority 5",
+                "x.lab:3:21: the policy says two things to do; write two policies",
+            ),
+            ("table 7 table 8", "'table' is said twice"),
+            ("from 10.0.0.1 table 7", "'10.0.0.1' is not an address with a prefix length"),
+            ("from 10.0.0.1/24 table 7", "'10.0.0.1/24' is an address and not a network; write 10.0.0.0/24"),
+            (
+                "from 10.0.0.0/24 to fd00::/64 table 7 priority 1",
+                "are of different versions of IP; write two",
+            ),
+            (
+                "iif y table 7",
+                "node 'a' has no interface 'y'; its interfaces are x; 'lo' is what the node itself sends",
+            ),
+            ("fwmark 0x100/0xff table 7", "'0x100/0xff' is not a mark; write for example 7 or 0x10/0xff"),
+            ("fwmark 7/0", "'7/0' is not a mark"),
+            ("oif x", "unknown word 'oif' in a policy; the words are from, to,"),
+            (
+                "iif x table 7 priority 3\npolicy on a from fd00::/64 prohibit priority 3",
+                "already has a policy with priority 3",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn policies_print_as_they_are_said() {
+    let text = "policy on a from 10.0.0.0/24 to 10.1.0.0/16 iif x fwmark 0x10/0xff table 100 priority 5\n\
+                policy on a from fd00::/64 fwmark 0x7 prohibit priority 5\npolicy on b iif lo table main priority 6\n";
+    let topology = Topology::parse(&format!("node a b\nlink a:x -- b:x\n{text}"), "x").unwrap();
+    assert!(topology.to_string().ends_with(text), "{topology}");
+    let same = "policy on a priority 5 fwmark 16/255 table 100 to 10.1.0.0/16 iif x from 10.0.0.0/24";
+    let same = Topology::parse(&format!("node a b\nlink a:x -- b:x\n{same}"), "x").unwrap();
+    assert_eq!(same.policies[0], topology.policies[0]);
+}
+
+#[test]
 fn forwarders_keep_what_was_said_of_them() {
     let text = "node a\nswitch s\novs o\nnull n\nlink a:x -- s:x\nlink a:y -- o:x\nlink s:y -- n:x\nlink o:y -- n:y\n\
                 ports on s ring?frames=8\nrule on s priority=9,  tcp   actions=output:2 # crossed\nrules on s f.rules\n\
@@ -252,6 +298,8 @@ fn topology_text() -> impl Strategy<Value = String> {
                 );
                 text += &format!("route on n{} 10.7.0.0/16 {hops} table {}\n", n + 1, 254 + 2 * n);
                 text += &format!("route on n{} 10.8.0.0/16 {kind}\n", n + 1);
+                text +=
+                    &format!("policy on n{} iif l fwmark {n} table {} priority {}\n", n + 1, 100 + n, 9 + n);
             }
             text += &format!("sysctl on n{n} net.ipv4.tcp_rmem=4096 {n} 6291456\n");
         }
@@ -281,7 +329,7 @@ proptest! {
             "node", "router", "link", "bridge", "interface", "route", "sysctl", "a", "b", "a:x", "b:x", "--", "on",
             "ports", "x", "via", "default", "mtu", "1500", "rate", "1gbit", "limit", "9kB", "burst", "address",
             "10.0.0.1/24", "fd00::1/64", "0.0.0.0/0", "::/0", "10.0.0.2", "net.ipv4.x=1", "off", "tso", "mac", "\n", "\n",
-            "10.0.0.0/8", "weight", "7", "table", "100", "main", "blackhole", "prohibit",
+            "10.0.0.0/8", "weight", "7", "table", "100", "policy", "\npolicy on a from 10.0.0.0/8", "fwmark", "iif", "priority 9", "main", "blackhole", "prohibit",
             "\nnode a b\n", "\nlink a:x -- b:x", "\ninterface a:x", "\nroute on a", "#", "é", ":", "/", "=",
         ]), 0..60)
     ) {

@@ -1,4 +1,4 @@
-//! Routes of a node: added, and compared with the topology.
+//! Routes and policy rules of a node: added, and compared with the topology.
 
 use record::Result;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::build::refused;
 use super::live::Lab;
 use super::node::Node;
-use super::topology::{RouteAction, RouteSpec, StaticRoute, Topology};
+use super::topology::{PolicyRule, PolicySpec, RouteAction, RouteSpec, StaticRoute, Topology};
 use crate::netlink::{Netlink, Refusal};
 
 /// One node's routing as it is, against its topology.
@@ -27,8 +27,27 @@ pub(super) fn routes(topology: &Topology, _: &[Node], node: &Node, netlink: &mut
     })
 }
 
+/// Gives a node its policy rules.
+pub(super) fn policies(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+    policies_of(topology, node.name()).iter().try_for_each(|(version, rule)| {
+        let added = netlink.add_policy(*version, rule);
+        added.map_err(|refusal| refused(&format!("policy on {} {rule}", node.name()), refusal))
+    })
+}
+
+/// The policy rules of a node, each with its version of IP.
+fn policies_of(topology: &Topology, node: &str) -> Vec<(u8, PolicyRule)> {
+    let six = topology.has_family(6);
+    let each = |PolicySpec { rule, .. }: &PolicySpec| match rule.version() {
+        Some(version) => vec![(version, rule.clone())],
+        None if six => vec![(4, rule.clone()), (6, rule.clone())],
+        None => vec![(4, rule.clone())],
+    };
+    topology.policies.iter().filter(|known| known.node == node).flat_map(each).collect()
+}
+
 impl Lab {
-    /// Compares the routes of every node with the topology. What the kernel set by itself does not count.
+    /// Compares the routes and policy rules of every node with the topology. What the kernel set by itself does not count.
     ///
     /// # Errors
     /// A host problem when a node's kernel cannot be asked.
@@ -44,7 +63,16 @@ impl Lab {
 fn differences(topology: &Topology, node: &str, netlink: &mut Netlink) -> Result<Vec<String>, Refusal> {
     let routes = topology.routes.iter().filter(|known| known.node == node).map(|known| sorted(&known.route));
     let now: Vec<StaticRoute> = netlink.static_routes()?.iter().map(sorted).collect();
-    Ok(unequal("route", &routes.collect::<Vec<_>>(), &now))
+    let mut found = unequal("route", &routes.collect::<Vec<_>>(), &now);
+    let now = netlink.policies()?;
+    for version in [4, 6] {
+        let of_it = |rules: &[(u8, PolicyRule)]| -> Vec<PolicyRule> {
+            rules.iter().filter(|(known, _)| *known == version).map(|(_, rule)| rule.clone()).collect()
+        };
+        let what = format!("IPv{version} policy");
+        found.extend(unequal(&what, &of_it(&policies_of(topology, node)), &of_it(&now)));
+    }
+    Ok(found)
 }
 
 /// The kernel may tell the next hops of a route in another order.

@@ -1,4 +1,4 @@
-//! A lab as plain data: nodes, bridges, links, addresses, routes, settings.
+//! A lab as plain data: nodes, bridges, links, addresses, routes, policy rules, settings.
 //!
 //! **What.** [`Topology`] is what a `*.lab` file says, with every name resolved and every contradiction refused; it
 //! prints back as canonical text that parses to the same value. The language is in `docs/topology.md`, the parser in
@@ -15,7 +15,10 @@ use std::fmt;
 
 use super::forwarder::Forwarder;
 use crate::netlink::NewLink;
-pub use crate::netlink::{NextHop, OffloadFeature, Prefix, RouteAction, RouteType, Shaper, StaticRoute};
+pub use crate::netlink::{
+    Mark, NextHop, OffloadFeature, PolicyAction, PolicyRule, Prefix, RouteAction, RouteType, Shaper,
+    StaticRoute,
+};
 
 /// The MTU of an interface that says none.
 pub const DEFAULT_MTU: u32 = 1500;
@@ -124,6 +127,15 @@ pub struct RouteSpec {
     pub route: StaticRoute,
 }
 
+/// A policy rule of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicySpec {
+    /// The node that has the rule.
+    pub node: String,
+    /// The rule; one without addresses holds for both versions of IP.
+    pub rule: PolicyRule,
+}
+
 /// A kernel setting of a node's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SysctlSpec {
@@ -146,6 +158,8 @@ pub struct Topology {
     pub bridges: Vec<BridgeSpec>,
     /// The routes in the order of the file.
     pub routes: Vec<RouteSpec>,
+    /// The policy rules in the order of the file.
+    pub policies: Vec<PolicySpec>,
     /// The settings in the order of the file.
     pub sysctls: Vec<SysctlSpec>,
 }
@@ -223,6 +237,9 @@ impl fmt::Display for Topology {
         }
         for RouteSpec { node, route } in &self.routes {
             writeln!(f, "route on {node} {route}")?;
+        }
+        for PolicySpec { node, rule } in &self.policies {
+            writeln!(f, "policy on {node} {rule}")?;
         }
         for SysctlSpec { node, key, value } in &self.sysctls {
             writeln!(f, "sysctl on {node} {key}={value}")?;

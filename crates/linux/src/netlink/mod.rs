@@ -19,6 +19,7 @@ mod generic;
 pub mod link;
 mod namespace;
 mod notice;
+pub mod policy;
 pub mod route;
 mod socket;
 pub mod tc;
@@ -34,6 +35,7 @@ pub use attributes::{Attributes, after, u16_at, u32_at, u64_at};
 pub use ethtool::OffloadFeature;
 pub use link::{LinkState, NewLink};
 pub use notice::LinkNotice;
+pub use policy::{Mark, PolicyAction, PolicyRule};
 pub use route::{LOCAL_TABLE, MAIN_TABLE, NextHop, Route, RouteAction, RouteType, StaticRoute};
 pub use tc::Shaper;
 
