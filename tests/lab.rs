@@ -158,9 +158,9 @@ fn a_user_without_root_builds_uses_and_removes_a_lab() {
 }
 
 /// Kills `lab up` with SIGKILL at moments spread over its whole run, and somewhat beyond.
-fn killed_at_any_moment(user: &User, lab: &str, rounds: u32) {
+fn killed_at_any_moment(user: &User, file: &str, lab: &str, rounds: u32) {
     let begun = Instant::now();
-    user.ok(&format!("lab up line3 --name {lab}"));
+    user.ok(&format!("lab up {file} --name {lab}"));
     let whole = begun.elapsed();
     user.ok("lab down --all");
     let mut finished = 0;
@@ -168,7 +168,7 @@ fn killed_at_any_moment(user: &User, lab: &str, rounds: u32) {
         // The golden ratio spreads the moments without a pattern and without chance.
         let part = (f64::from(round) * 0.618_033_988_75).fract();
         let mut child = user
-            .command(&format!("lab up line3 --name {lab}"))
+            .command(&format!("lab up {file} --name {lab}"))
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
@@ -212,7 +212,9 @@ fn wait_for_orphans(user: &User, lab: &str) {
 #[test]
 fn root_kills_lab_up_at_any_moment_and_nothing_is_left() {
     if is_root("kill -9 as root") {
-        killed_at_any_moment(&User::root(), &lab_name("killed"), 20);
+        for (file, rounds) in [("line3", 20), ("vxlan", 10), ("macvlan", 10), ("rule", 5)] {
+            killed_at_any_moment(&User::root(), file, &lab_name(&format!("killed-{file}")), rounds);
+        }
     }
 }
 
@@ -228,7 +230,8 @@ fn nobody_kills_lab_up_at_any_moment_and_nothing_is_left() {
         return;
     }
     user.ok("lab down --all");
-    killed_at_any_moment(&user, &lab_name("nkilled"), 10);
+    killed_at_any_moment(&user, "line3", &lab_name("nkilled"), 10);
+    killed_at_any_moment(&user, "vxlan", &lab_name("nvxlan"), 5);
 }
 
 #[test]

@@ -48,6 +48,8 @@ mod stopped;
 mod switched;
 #[path = "system/trouble.rs"]
 mod trouble;
+#[path = "system/uppers.rs"]
+mod uppers;
 #[path = "system/users.rs"]
 mod users;
 

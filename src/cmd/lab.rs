@@ -29,7 +29,8 @@ pub struct LabArgs {
 enum LabCommand {
     /// Build a lab that stays up until `lab down`.
     Up {
-        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp, rule.
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp, rule,
+        /// vxlan, macvlan, ipvlan.
         file: String,
         /// The lab's name [default: the file's name without its ending].
         #[arg(long)]
@@ -63,7 +64,8 @@ enum LabCommand {
     },
     /// Print a topology as it was read.
     Show {
-        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp, rule.
+        /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp, rule,
+        /// vxlan, macvlan, ipvlan.
         file: String,
     },
     /// Hold the lab of an unprivileged user; started by `lab up`.

@@ -104,7 +104,7 @@ fn an_idle_lab_does_not_send() {
     if !may_run("idle labs") {
         return;
     }
-    let labs = ["pair", "bridge", "router", "bottleneck", "line3", "ecmp", "rule"]
+    let labs = ["pair", "bridge", "router", "bottleneck", "line3", "ecmp", "rule", "vxlan", "macvlan"]
         .map(|file| up(file, &format!("idle-{file}")));
     let silent_for = |duration: Duration, when: &str| {
         let before = labs.each_ref().map(frames);

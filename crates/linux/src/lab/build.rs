@@ -7,7 +7,8 @@
 //! detection, no router solicitation, no spanning tree, no multicast snooping, IPv6 off where there is no IPv6 address
 //! (bridge ports), neighbour discovery's link-local address given instead of generated, neighbours once found believed
 //! for an hour. What remains is one multicast listener report when an IPv6 address appears; it is let out at once, before
-//! the lab counts as up.
+//! the lab counts as up. IPv4 is complete before the first IPv6 address: a report may be for a tunnel (VXLAN), whose node would
+//! look for a neighbour where it has no route yet.
 //!
 //! **Price.** About 50 ms of waiting with IPv6, none without.
 
@@ -21,7 +22,7 @@ use record::{Problem, Result};
 
 use super::node::{Node, write_sysctl};
 use super::routing;
-use super::topology::{BridgeSpec, InterfaceSpec, LinkSpec, SysctlSpec, Topology};
+use super::topology::{BridgeSpec, InterfaceSpec, LinkSpec, SysctlSpec, Topology, UpperSpec};
 use crate::netlink::{LinkState, Netlink, Refusal, link_local};
 use crate::sys::process;
 
@@ -30,6 +31,8 @@ use crate::sys::process;
 const FIRST_INDEX: u32 = 10;
 /// Longest wait for a carrier, and for silence.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// More interfaces than that over each other no kernel makes (`MAX_NEST_DEV`).
+const MOST_HEIGHT: usize = 8;
 /// Pause between two looks at the kernel's state.
 const LOOK: Duration = Duration::from_millis(1);
 /// A multicast report waits two ticks (`mld_ifc_start_work`), 20 ms on the slowest kernels; silence is longer.
@@ -51,16 +54,17 @@ pub(super) fn find<'a>(nodes: &'a [Node], name: &str) -> Option<&'a Node> {
 /// # Errors
 /// A host problem when the kernel refuses something, an input problem when it does not know a setting or a value.
 pub(super) fn build(topology: &Topology, nodes: &[Node]) -> Result<()> {
-    run(topology, nodes, &[prepare, links, interfaces, ends_up])?;
-    wait_up(topology, nodes, false)?;
-    // A bridge that is switched on when its ports already pass traffic has its carrier at once; the other way round the
-    // kernel reports the change up to a second later (`linkwatch_nextevent`).
-    if !topology.bridges.is_empty() {
-        run(topology, nodes, &[bridges_up])?;
-        wait_up(topology, nodes, true)?;
+    let waves = waves(topology);
+    run(topology, nodes, &[prepare, links])?;
+    stack(topology, nodes, &waves)?;
+    run(topology, nodes, &[interfaces])?;
+    switch_on(topology, nodes, &waves)?;
+    run(topology, nodes, &[routing::policies, addresses::<4>, routing::routes::<4>])?;
+    if !topology.has_family(6) {
+        return Ok(());
     }
-    run(topology, nodes, &[addresses, routing::routes, routing::policies])?;
-    if topology.has_family(6) { wait_silent(nodes) } else { Ok(()) }
+    run(topology, nodes, &[addresses::<6>, routing::routes::<6>])?;
+    wait_silent(nodes)
 }
 
 /// What is done inside each node.
@@ -181,25 +185,71 @@ fn links(topology: &Topology, nodes: &[Node], node: &Node, netlink: &mut Netlink
 }
 
 pub(super) fn refused(place: &str, refusal: Refusal) -> Problem {
+    lacking(place, refusal, "a part (veth, bridge, sch_tbf or IPv6)")
+}
+
+/// What the kernel says, and which part it may lack.
+pub(super) fn lacking(place: &str, refusal: Refusal, part: &str) -> Problem {
     let problem = Problem::host(format!("the kernel refuses: {refusal}")).at(place);
     match refusal.errno {
-        Some(libc::EOPNOTSUPP | libc::ENOENT) => {
-            problem.help("this kernel lacks a part (veth, bridge, sch_tbf or IPv6)")
-        }
+        Some(libc::EOPNOTSUPP | libc::ENOENT) => problem.help(format!("this kernel lacks {part}")),
         Some(libc::EPERM) => problem.help("this needs CAP_NET_ADMIN"),
         _ => problem,
     }
 }
 
-/// Bridges, ports, offloads, shapers and settings of this node's interfaces, all still down.
-fn interfaces(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
-    for bridge in topology.bridges.iter().filter(|bridge| bridge.interface.node == node.name()) {
-        make_bridge(topology, netlink, bridge)?;
+/// The interfaces by how many lie below them at most: ends of links, what is over those, and so on.
+fn waves(topology: &Topology) -> Vec<Vec<&InterfaceSpec>> {
+    let mut waves: BTreeMap<usize, Vec<&InterfaceSpec>> = BTreeMap::new();
+    for spec in topology.all_interfaces() {
+        waves.entry(height(topology, &spec.node, &spec.name, MOST_HEIGHT)).or_default().push(spec);
     }
-    for spec in topology.interfaces(node.name()) {
-        configure(topology, netlink, spec)?;
+    waves.into_values().collect()
+}
+
+/// How many interfaces lie below this one at most. A circle, which the kernel refuses, ends at `most`.
+fn height(topology: &Topology, node: &str, name: &str, most: usize) -> usize {
+    let over = topology.upper(node, name).and_then(|upper| upper.over.as_ref());
+    let lower = over.iter().map(|(node, name)| (node.as_str(), name.as_str()));
+    let ports = topology.bridge(node, name).into_iter().flat_map(|bridge| &bridge.ports);
+    let below = lower.chain(ports.map(|port| (node, port.as_str()))).take_while(|_| most > 0);
+    below.map(|(node, name)| height(topology, node, name, most - 1) + 1).max().unwrap_or(0)
+}
+
+/// Makes bridges and interfaces over others, those below first: hardware address and MTU come from below.
+fn stack(topology: &Topology, nodes: &[Node], waves: &[Vec<&InterfaceSpec>]) -> Result<()> {
+    for (spec, node) in waves.iter().flatten().flat_map(|spec| nodes.iter().map(move |node| (spec, node))) {
+        let upper = topology.upper(&spec.node, &spec.name).filter(|upper| upper.made_in() == node.name());
+        let bridge = topology.bridge(&spec.node, &spec.name).filter(|_| spec.node == node.name());
+        refuse_when_interrupted()?;
+        let make = |netlink: &mut Netlink| {
+            upper.map_or(Ok(()), |upper| make_upper(topology, nodes, node, netlink, upper))?;
+            bridge.map_or(Ok(()), |bridge| make_bridge(topology, netlink, bridge))
+        };
+        if upper.is_some() || bridge.is_some() {
+            node.within(|| make(&mut Netlink::open()))??;
+        }
     }
-    apply(topology, node, false)
+    Ok(())
+}
+
+/// Makes an interface over one of this node, in its own node.
+fn make_upper(
+    topology: &Topology,
+    nodes: &[Node],
+    node: &Node,
+    netlink: &mut Netlink,
+    UpperSpec { interface, over, kind }: &UpperSpec,
+) -> Result<()> {
+    let own = find(nodes, &interface.node).ok_or_else(|| node.host_problem("the node is gone"))?;
+    let other = (own.name() != node.name()).then(|| own.netns());
+    let lower = over.as_ref().and_then(|(node, name)| index_of(topology, node, name));
+    let made = netlink.create_upper(&interface.link(number(topology, interface)), *kind, lower, other);
+    let word = kind.word();
+    made.map_err(|refusal| {
+        let part = format!("{word} (CONFIG_{})", word.to_uppercase());
+        lacking(&format!("{word} {}", interface.place()), refusal, &part)
+    })
 }
 
 fn make_bridge(topology: &Topology, netlink: &mut Netlink, bridge: &BridgeSpec) -> Result<()> {
@@ -214,6 +264,14 @@ fn make_bridge(topology: &Topology, netlink: &mut Netlink, bridge: &BridgeSpec) 
         spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(own, mtu))
     };
     make().map_err(|refusal| refused(&format!("bridge {}", spec.place()), refusal))
+}
+
+/// Offloads, shapers and settings of this node's interfaces, all still down.
+fn interfaces(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+    for spec in topology.interfaces(node.name()) {
+        configure(topology, netlink, spec)?;
+    }
+    apply(topology, node, false)
 }
 
 fn configure(topology: &Topology, netlink: &mut Netlink, spec: &InterfaceSpec) -> Result<()> {
@@ -237,62 +295,67 @@ fn configure(topology: &Topology, netlink: &mut Netlink, spec: &InterfaceSpec) -
     set().map_err(|refusal| refused(&format!("interface {}", spec.place()), refusal))
 }
 
-/// Switches every end of a link in this node on.
-fn ends_up(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
-    switch_on(topology, node, netlink, &mut topology.ends())
-}
-
-/// Switches every bridge of this node on.
-fn bridges_up(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
-    switch_on(topology, node, netlink, &mut topology.bridges.iter().map(|bridge| &bridge.interface))
-}
-
-fn switch_on(
-    topology: &Topology,
-    node: &Node,
-    netlink: &mut Netlink,
-    specs: &mut dyn Iterator<Item = &InterfaceSpec>,
-) -> Result<()> {
-    let mut mine = specs.filter(|spec| spec.node == node.name());
-    let on = mine.try_for_each(|spec| netlink.set_up(number(topology, spec)));
-    on.map_err(|refusal| node.host_problem(refusal))
-}
-
-/// Waits until every end has a carrier and passes traffic; with `bridges`, until bridges do so too and their ports
-/// forward.
-fn wait_up(topology: &Topology, nodes: &[Node], bridges: bool) -> Result<()> {
-    let forwards = |link: &LinkState| !bridges || link.port_state.is_none_or(|state| state == 3);
-    let ready = |link: &LinkState| link.carrier && link.operational && forwards(link);
-    let deadline = Instant::now() + DEADLINE;
-    for node in nodes {
-        let ends = topology.ends().filter(|end| end.node == node.name());
-        let own = topology.bridges.iter().filter(|bridge| bridges && bridge.interface.node == node.name());
-        let wanted: Vec<&InterfaceSpec> = ends.chain(own.map(|bridge| &bridge.interface)).collect();
-        // One thread and one socket for each node, however often it looks.
-        node.within(|| {
-            let mut netlink = Netlink::open();
-            loop {
-                let links = netlink.links().map_err(|refusal| node.host_problem(refusal))?;
-                let is_ready = |spec: &InterfaceSpec| links.iter().any(|l| l.name == spec.name && ready(l));
-                let Some(waiting) = wanted.iter().find(|spec| !is_ready(spec)) else { return Ok(()) };
-                refuse_when_interrupted()?;
-                if Instant::now() > deadline {
-                    let what = format!("{} did not come up within {} s", waiting.place(), DEADLINE.as_secs());
-                    return Err(Problem::host(what).help("see 'dmesg' for what the kernel says of it"));
-                }
-                std::thread::sleep(LOOK);
-            }
-        })??;
+/// Switches all interfaces on, those below first, and waits until they pass traffic. One that is switched on when what is below
+/// already passes traffic has its carrier at once; the other way round the kernel reports the change up to a second later
+/// (`linkwatch_nextevent`).
+fn switch_on(topology: &Topology, nodes: &[Node], waves: &[Vec<&InterfaceSpec>]) -> Result<()> {
+    let mut on: Vec<&InterfaceSpec> = vec![];
+    for specs in waves {
+        for node in nodes {
+            refuse_when_interrupted()?;
+            let mut mine = specs.iter().filter(|spec| spec.node == node.name());
+            node.ask(|netlink| mine.try_for_each(|spec| netlink.set_up(number(topology, spec))))?;
+        }
+        on.extend(specs);
+        nodes.iter().try_for_each(|node| wait_up(topology, node, &on))?;
     }
     Ok(())
 }
 
-/// Gives this node's interfaces their addresses, the link-local one first.
-fn addresses(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+/// Waits until those of a node have a carrier and pass traffic, and ports of bridges that are on forward.
+fn wait_up(topology: &Topology, node: &Node, on: &[&InterfaceSpec]) -> Result<()> {
+    let of_on = |spec: &InterfaceSpec| {
+        topology.bridge_of(&spec.node, &spec.name).is_some_and(|bridge| on.contains(&&bridge.interface))
+    };
+    let own = on.iter().filter(|spec| spec.node == node.name());
+    let wanted: Vec<(&InterfaceSpec, bool)> = own.map(|spec| (*spec, of_on(spec))).collect();
+    let deadline = Instant::now() + DEADLINE;
+    // One thread and one socket for each node, however often it looks.
+    node.within(|| {
+        let mut netlink = Netlink::open();
+        loop {
+            let links = netlink.links().map_err(|refusal| node.host_problem(refusal))?;
+            let is_ready = |(spec, port): &(&InterfaceSpec, bool)| {
+                links.iter().any(|link| link.name == spec.name && passes(link, *port))
+            };
+            let Some((waiting, _)) = wanted.iter().find(|one| !is_ready(one)) else { return Ok(()) };
+            refuse_when_interrupted()?;
+            if Instant::now() > deadline {
+                let what = format!("{} did not come up within {} s", waiting.place(), DEADLINE.as_secs());
+                return Err(Problem::host(what).help("see 'dmesg' for what the kernel says of it"));
+            }
+            std::thread::sleep(LOOK);
+        }
+    })?
+}
+
+/// It has a carrier and passes traffic; with `port`, also to and from its bridge.
+fn passes(link: &LinkState, port: bool) -> bool {
+    link.carrier && link.operational && (!port || link.port_state.is_none_or(|state| state == 3))
+}
+
+/// Gives this node's interfaces their addresses of one version of IP, the link-local one first.
+fn addresses<const VERSION: u8>(
+    topology: &Topology,
+    _: &[Node],
+    node: &Node,
+    netlink: &mut Netlink,
+) -> Result<()> {
     for spec in topology.interfaces(node.name()) {
         let index = number(topology, spec);
-        let own = spec.has_family(6).then(|| link_local(index));
-        for prefix in own.into_iter().chain(spec.addresses.iter().copied()) {
+        let own = (VERSION == 6 && spec.has_family(6)).then(|| link_local(index));
+        let said = spec.addresses.iter().copied().filter(|prefix| prefix.version() == VERSION);
+        for prefix in own.into_iter().chain(said) {
             let added = netlink.add_address(index, prefix);
             added.map_err(|refusal| {
                 refused(&format!("interface {} address {prefix}", spec.place()), refusal)

@@ -6,10 +6,11 @@ use std::fmt::Display;
 use record::Result;
 use serde::{Deserialize, Serialize};
 
+use super::build::index_of;
 use super::live::Lab;
 use super::node::Node;
-use super::topology::{DEFAULT_MTU, InterfaceSpec, OffloadFeature, Prefix, Shaper, on_or_off};
-use crate::netlink::{LinkState, Netlink, Refusal};
+use super::topology::{DEFAULT_MTU, InterfaceSpec, OffloadFeature, Prefix, Shaper, Topology, on_or_off};
+use crate::netlink::{LinkState, Netlink, Refusal, UpperState};
 
 /// One interface as it is, and in what it differs from the topology.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,7 @@ struct Facts {
     shapers: BTreeMap<u32, Shaper>,
     offloads: BTreeMap<u32, BTreeMap<OffloadFeature, bool>>,
     queues: BTreeMap<u32, (u32, u32)>,
+    uppers: Vec<UpperState>,
 }
 
 impl Lab {
@@ -95,6 +97,7 @@ fn facts(netlink: &mut Netlink) -> Result<Facts, Refusal> {
         shapers: netlink.shapers()?,
         offloads: BTreeMap::new(),
         queues: BTreeMap::new(),
+        uppers: netlink.uppers()?,
         links,
     };
     for link in &facts.links {
@@ -139,9 +142,9 @@ fn differences(
     facts: &Facts,
     link: &LinkState,
 ) -> Vec<String> {
-    // A bridge without an MTU of its own follows its ports.
-    let is_bridge = lab.topology().bridges.iter().any(|bridge| bridge.interface == *spec);
-    let mtu = spec.mtu.or((!is_bridge).then_some(DEFAULT_MTU));
+    // A bridge without an MTU of its own follows its ports, one over another interface follows that.
+    let is_end = lab.topology().ends().any(|end| end == spec);
+    let mtu = spec.mtu.or(is_end.then_some(DEFAULT_MTU));
     let queues = spec.queues.zip(facts.queues.get(&link.index));
     let queues = queues.filter(|(wanted, (rx, tx))| rx != wanted || tx != wanted);
     let offload = |(offload, &wanted): (&OffloadFeature, &bool)| {
@@ -167,9 +170,24 @@ fn differences(
         port,
         is_stuck.then(|| "the bridge port does not forward".into()),
         shaping(spec, link, facts.shapers.get(&link.index)),
+        stacking(lab.topology(), spec, facts.uppers.iter().find(|upper| upper.index == link.index)),
     ];
     let some = first.into_iter().chain(spec.offloads.iter().map(offload)).chain(rest).flatten();
     some.chain(addressing(spec, link, &facts.addresses)).collect()
+}
+
+/// What an interface over another one is, and over which.
+fn stacking(topology: &Topology, spec: &InterfaceSpec, now: Option<&UpperState>) -> Option<String> {
+    let upper = topology.upper(&spec.node, &spec.name)?;
+    let Some(now) = now else { return Some(format!("it is no {} any more", upper.kind.word())) };
+    let lower = upper.over.as_ref().and_then(|(node, name)| index_of(topology, node, name));
+    let words = |kind: crate::netlink::UpperKind| format!("{} {kind}", kind.word());
+    let index = |lower: Option<u32>| lower.map_or("none".into(), |lower| lower.to_string());
+    unequal("it", words(now.kind), words(upper.kind)).or(unequal(
+        "the index of the interface below",
+        index(now.lower),
+        index(lower),
+    ))
 }
 
 fn shaping(spec: &InterfaceSpec, link: &LinkState, now: Option<&Shaper>) -> Option<String> {

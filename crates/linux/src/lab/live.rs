@@ -22,7 +22,7 @@ use super::node::Node;
 use super::parse::{LONGEST_NAME, is_file_name};
 use super::program::NodeProgram;
 use super::step::LabStep;
-use super::topology::{LinkSpec, Prefix, Topology};
+use super::topology::{InterfaceSpec, LinkSpec, Prefix, Topology};
 use crate::journal::{Journal, Journals, Record};
 use crate::sys::process::ProcessIdentity;
 use crate::sys::{mount, netns, userns};
@@ -264,7 +264,7 @@ impl Lab {
             }
             steps.push(LabStep::Unpin { file, netns: node.inode() });
         }
-        steps.extend(self.first_ends().map(|(node, index, name)| LabStep::Link {
+        steps.extend(self.deletable().map(|(node, index, name)| LabStep::Link {
             file: self.handle(node),
             netns: node.inode(),
             index,
@@ -284,11 +284,14 @@ impl Lab {
         Ok(())
     }
 
-    /// The first end of every link: its node, index and place.
-    fn first_ends(&self) -> impl Iterator<Item = (&Node, u32, String)> {
-        self.topology.links.iter().filter_map(|LinkSpec { ends: [end, _] }| {
-            let index = build::index_of(&self.topology, &end.node, &end.name)?;
-            Some((build::find(&self.nodes, &end.node)?, index, end.place()))
+    /// What is deleted when the lab goes, by node, index and place: the first end of every link, and the interfaces over others, which a
+    /// process that stays in a node would keep.
+    fn deletable(&self) -> impl Iterator<Item = (&Node, u32, String)> {
+        let ends = self.topology.links.iter().map(|LinkSpec { ends: [end, _] }| end);
+        let uppers = self.topology.uppers.iter().map(|upper| &upper.interface);
+        ends.chain(uppers).filter_map(|spec: &InterfaceSpec| {
+            let index = build::index_of(&self.topology, &spec.node, &spec.name)?;
+            Some((build::find(&self.nodes, &spec.node)?, index, spec.place()))
         })
     }
 
@@ -352,7 +355,7 @@ impl Lab {
 
     /// Deletes every link of a lab whose namespaces this process holds; the namespaces go with the process.
     pub fn release(&mut self) {
-        for (node, index, _) in self.first_ends() {
+        for (node, index, _) in self.deletable() {
             // What cannot be deleted goes with its namespace a moment later.
             let _ = node.ask(|netlink| netlink.delete(index));
         }

@@ -8,7 +8,7 @@ use super::forwarder::rule_lines;
 use super::topology::Topology;
 
 /// The labs that are part of the program: name and text.
-const BUILTIN: [(&str, &str); 10] = [
+const BUILTIN: [(&str, &str); 13] = [
     ("pair", include_str!("../../../../labs/pair.lab")),
     ("bridge", include_str!("../../../../labs/bridge.lab")),
     ("router", include_str!("../../../../labs/router.lab")),
@@ -19,6 +19,9 @@ const BUILTIN: [(&str, &str); 10] = [
     ("ovs", include_str!("../../../../labs/ovs.lab")),
     ("ecmp", include_str!("../../../../labs/ecmp.lab")),
     ("rule", include_str!("../../../../labs/rule.lab")),
+    ("vxlan", include_str!("../../../../labs/vxlan.lab")),
+    ("macvlan", include_str!("../../../../labs/macvlan.lab")),
+    ("ipvlan", include_str!("../../../../labs/ipvlan.lab")),
 ];
 
 impl Topology {

@@ -1,7 +1,7 @@
 //! From the text of a topology to [`Topology`].
 //!
-//! **What.** One statement a line (`docs/topology.md` has the grammar). The lines are read in five passes (nodes,
-//! links, bridges, interfaces, then routes and settings), so a file may say things in any order.
+//! **What.** One statement a line (`docs/topology.md` has the grammar). The lines are read in six passes (nodes,
+//! links, interfaces over others, bridges, options of interfaces, then routes and settings), so a file may say things in any order.
 //!
 //! **Why by hand.** The language is a dozen words; each wrong one is refused with its line, its column and what
 //! would be right. No text makes it panic.
@@ -10,6 +10,7 @@
 //! the earliest line.
 
 mod route;
+mod upper;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -21,7 +22,7 @@ use record::{PortKind, Problem, Result, unit};
 use super::forwarder::{Forwarder, ForwarderKind};
 use super::topology::{
     BridgeSpec, DEFAULT_MTU, InterfaceSpec, LinkSpec, Mac, NodeSpec, OffloadFeature, Prefix, Shaper,
-    SysctlSpec, Topology,
+    SysctlSpec, Topology, UpperKind,
 };
 
 /// The longest interface name (`IFNAMSIZ` is 16 with the final zero).
@@ -37,6 +38,8 @@ const MTU_V6: u32 = 1280;
 
 /// Statements that declare nodes.
 const NODES: &[&str] = &["node", "router", "null", "switch", "ovs"];
+/// Statements that make an interface over another one.
+const UPPERS: &[&str] = &["vxlan", "macvlan", "ipvlan"];
 /// Statements about what was declared.
 const REST: &[&str] = &["route", "policy", "sysctl", "ports", "fail", "scenario", "rule", "rules"];
 /// What a controller of the lab can do (`pathlab controller`).
@@ -65,12 +68,16 @@ impl Topology {
     pub fn parse(text: &str, file: &str) -> Result<Topology> {
         let mut lines: Vec<Line> = line::lines(text).map(|line| Line { file, line, next: 1 }).collect();
         let mut reader = Reader { topology: Topology::default(), said: HashSet::new() };
-        for words in [NODES, &["link"], &["bridge"], &["interface"], REST] {
+        for words in [NODES, &["link"], UPPERS, &["bridge"], &["interface"], REST] {
             for line in lines.iter_mut().filter(|line| words.contains(&line.first().text)) {
                 reader.statement(line)?;
             }
             if words == NODES {
                 lines.iter().try_for_each(Line::refuse_unknown)?;
+            }
+            if words == ["interface"] {
+                let uppers = lines.iter().filter(|line| UPPERS.contains(&line.first().text));
+                uppers.into_iter().try_for_each(|line| reader.check_upper(line))?;
             }
         }
         check_whole(&reader.topology).map_err(|problem| problem.at(file))?;
@@ -133,7 +140,7 @@ impl<'a> Line<'a> {
     }
 
     fn refuse_unknown(&self) -> Result<()> {
-        let known: Vec<&str> = [NODES, &["link", "bridge", "interface"], REST].concat();
+        let known: Vec<&str> = [NODES, &["link"], UPPERS, &["bridge", "interface"], REST].concat();
         let (first, help) = (self.first(), format!("a line begins with one of {}", known.join(", ")));
         let unknown = !known.contains(&first.text);
         self.refuse_if(unknown, first, format!("unknown statement '{}'", first.text), &help)
@@ -203,6 +210,7 @@ impl Reader {
         match line.first().text {
             word if NODES.contains(&word) => self.nodes(line, word)?,
             "link" => self.link(line)?,
+            word if UPPERS.contains(&word) => self.upper(line, word)?,
             "bridge" => self.bridge(line)?,
             "interface" => self.interface(line)?,
             "route" => self.route(line)?,
@@ -305,9 +313,15 @@ impl Reader {
         let mut ports: Vec<String> = vec![];
         for word in line.rest("the first port")? {
             let names: Vec<_> = self.topology.interfaces(node).map(|end| end.name.as_str()).collect();
-            let unknown = !self.topology.ends().any(|end| end.node == node && end.name == word.text);
+            let own = self.topology.interfaces(node).any(|known| known.name == word.text);
+            let unknown = !own || self.topology.bridge(node, word.text).is_some();
             let what = format!("node '{node}' has no link with an end '{}'", word.text);
             line.refuse_if(unknown, word, what, &format!("its ends are: {}", names.join(", ")))?;
+            let kind = self.topology.upper(node, word.text).map(|upper| upper.kind);
+            let lent = matches!(kind, Some(UpperKind::Ipvlan(_)));
+            let what_of_lent =
+                format!("{node}:{} is an ipvlan, which has no hardware address of its own", word.text);
+            line.refuse_if(lent, word, what_of_lent, "use a macvlan, or make the interface below a port")?;
             let again = ports.iter().any(|port| port == word.text)
                 || self.topology.bridge_of(node, word.text).is_some();
             line.refuse_if(again, word, format!("{node}:{} is already a port of a bridge", word.text), "")?;
@@ -329,12 +343,12 @@ impl Reader {
         let known = self.topology.interfaces(node).find(|interface| interface.name == name);
         let known = line.meaning(known, word, format!("unknown interface '{}'", word.text), &help)?;
         let mut spec = known.clone();
-        let is_bridge = self.topology.bridges.iter().any(|bridge| bridge.interface == *known);
+        let kind = self.kind_of(known);
         let mut next = Some(line.want("an option")?);
         while let Some(option) = next {
-            let of_ports = is_bridge && !["mtu", "txqueuelen", "address", "mac"].contains(&option.text);
-            let what = format!("'{}' cannot be said of a bridge", option.text);
-            line.refuse_if(of_ports, option, what, "say it of its ports")?;
+            let article = if kind == "ipvlan" { "an" } else { "a" };
+            let what = format!("'{}' cannot be said of {article} {kind}", option.text);
+            line.refuse_if(!may_be_said(kind, option.text), option, what, "say it of the interface below")?;
             let twice = !self.said.insert((spec.place(), option.text.into())) && option.text != "address";
             line.refuse_if(twice, option, format!("'{}' is said twice of {}", option.text, word.text), "")?;
             self.option(line, option, &mut spec)?;
@@ -345,10 +359,20 @@ impl Reader {
         Ok(())
     }
 
+    /// `link`, `bridge`, `vxlan`, `macvlan` or `ipvlan`.
+    fn kind_of(&self, spec: &InterfaceSpec) -> &'static str {
+        match self.topology.upper(&spec.node, &spec.name) {
+            Some(upper) => upper.kind.word(),
+            None if self.topology.bridge(&spec.node, &spec.name).is_some() => "bridge",
+            None => "link",
+        }
+    }
+
     fn replace(&mut self, spec: InterfaceSpec) {
         let links = self.topology.links.iter_mut().flat_map(|link| &mut link.ends);
         let bridges = self.topology.bridges.iter_mut().map(|bridge| &mut bridge.interface);
-        for known in links.chain(bridges).filter(|known| known.place() == spec.place()) {
+        let uppers = self.topology.uppers.iter_mut().map(|upper| &mut upper.interface);
+        for known in links.chain(bridges).chain(uppers).filter(|known| known.place() == spec.place()) {
             known.clone_from(&spec);
         }
     }
@@ -458,6 +482,17 @@ impl Reader {
         let port = !spec.addresses.is_empty() && self.topology.bridge_of(&spec.node, &spec.name).is_some();
         let what = format!("{} is a port of a bridge and cannot have an address", spec.place());
         line.refuse_if(port, word, what, "give the address to the bridge")
+    }
+}
+
+/// What can be said of a kind of interface.
+fn may_be_said(kind: &str, option: &str) -> bool {
+    match kind {
+        "bridge" => ["mtu", "txqueuelen", "address", "mac"].contains(&option),
+        // It has one queue, and sends under the hardware address of the interface below.
+        "ipvlan" => !["queues", "mac"].contains(&option),
+        "vxlan" | "macvlan" => option != "queues",
+        _ => true,
     }
 }
 

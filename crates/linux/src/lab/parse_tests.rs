@@ -229,6 +229,106 @@ fn policies_print_as_they_are_said() {
 }
 
 #[test]
+fn what_is_wrong_with_an_interface_over_another_is_said() {
+    let three = "node a b c\nlink a:x -- b:x\nlink a:y -- b:y\nbridge br on b ports x\ninterface a:x address 10.0.0.2/24\n";
+    all_refused(
+        three,
+        &[
+            ("vxlan", "x.lab:6:6: the interface's name is missing"),
+            (
+                "vxlan v on a",
+                "x.lab:6:1: the VXLAN has no id; write for example 'vxlan vx0 on a id 42 remote",
+            ),
+            ("vxlan v on a id 1", "the VXLAN has no remote"),
+            ("vxlan v on a id 16777216", "the id is a number from 0 to 16777215, not '16777216'"),
+            ("vxlan v on a id 1 id 1", "'id' is said twice"),
+            ("vxlan v on a id 1 remote 239.0.0.1", "'239.0.0.1' is not the address of a host"),
+            ("vxlan v on a id 1 remote 10.0.0.1 port 0", "the port is a number from 1 to 65535, not '0'"),
+            (
+                "vxlan v on a id 1 remote 10.0.0.1 local fd00::1",
+                "'local' and 'remote' are of different versions",
+            ),
+            ("vxlan v on a id 1 remote 10.0.0.1 local 10.0.0.9", "10.0.0.9 is no address of node 'a'"),
+            (
+                "vxlan v on c over a:x id 1 remote 10.0.0.1 local 10.0.0.9",
+                "10.0.0.9 is no address of node 'a'",
+            ),
+            (
+                "vxlan v on a id 1 remote 10.0.0.1 mode l2",
+                "unknown word 'mode' of a vxlan; the words are over, id, local",
+            ),
+            ("vxlan x on a id 1 remote 10.0.0.1", "x.lab:6:7: there is already an interface a:x"),
+            (
+                "macvlan v on c",
+                "the macvlan is over no interface; write 'macvlan v on c over IF', or 'over NODE:IF'",
+            ),
+            ("macvlan v on c over", "the interface below is missing"),
+            ("macvlan v on c over x", "x.lab:6:21: there is no end of a link and no bridge c:x"),
+            ("macvlan v on c over d:x", "unknown node 'd'"),
+            (
+                "macvlan v on c over a:x mode l2",
+                "'l2' is not a mode of macvlan; bridge, private, vepa, passthru",
+            ),
+            ("ipvlan v on c over a:x mode vepa", "'vepa' is not a mode of ipvlan; l2, l3, l3s"),
+            ("macvlan v on c over b:x", "b:x is a port of br, which takes its frames; write 'over b:br'"),
+            (
+                "macvlan v on b over br\nbridge q on b ports v y\nmacvlan w on b over v",
+                "there is no end of a link and no bridge b:v",
+            ),
+            (
+                "vxlan v on b over bs id 1 remote 10.0.0.1\nbridge bs on b ports v y",
+                "b:v would be over the bridge that it is a port of",
+            ),
+            (
+                "macvlan v on c over a:x\nipvlan w on c over a:x",
+                "there is already c:w of another kind over it",
+            ),
+            (
+                "ipvlan v on c over a:x\nipvlan w on c over a:x mode l3",
+                "there is already c:w of another mode over it",
+            ),
+            ("macvlan v on c over a:x\nmacvlan w on c over a:x mode passthru", "is alone over it"),
+            (
+                "ipvlan v on b over y\nbridge q on b ports v",
+                "b:v is an ipvlan, which has no hardware address of its own",
+            ),
+            (
+                "macvlan v on c over a:x\ninterface c:v queues 2",
+                "'queues' cannot be said of a macvlan; say it of the interface below",
+            ),
+            (
+                "ipvlan v on c over a:x\ninterface c:v mac 02:00:00:00:00:01",
+                "'mac' cannot be said of an ipvlan",
+            ),
+            (
+                "switch s\nlink a:z -- s:z\nmacvlan v on c over s:z",
+                "a program takes all frames of node 's'; put it into another node",
+            ),
+            (
+                "macvlan v on b over y\nbridge q on b ports v\ninterface b:v address 10.3.0.1/24",
+                "is a port of a bridge and cannot have",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn interfaces_over_others_print_as_they_are_said() {
+    let text = "node a b c\nlink a:x -- b:x\nlink a:y -- b:y\nbridge br on b ports x m\n\
+                vxlan v on a id 0 remote fd00::1 port 4789\nvxlan w on c over a:x id 7 local 10.0.0.2 remote 10.0.0.1 port 1\n\
+                macvlan m on b over b:y mode private\nipvlan i on c over a:y mode l3s\n\
+                interface a:x address 10.0.0.2/24\ninterface a:v mtu 1400 address fd00:1::1/64\ninterface c:w gro off mac 02:00:00:00:00:01\n";
+    let topology = Topology::parse(text, "x").unwrap();
+    let printed = topology.to_string();
+    assert!(printed.ends_with(&text[text.find("link a:y").unwrap()..]), "{printed}");
+    let short = text.replace(" port 4789", "").replace("over b:y", "over y");
+    assert_eq!(Topology::parse(&short, "x").unwrap(), topology);
+    let modes = "node a b\nlink a:x -- b:x\nmacvlan m on a over x\nipvlan i on b over x\n";
+    let modes = Topology::parse(modes, "x").unwrap().to_string();
+    assert!(modes.contains("over a:x mode bridge") && modes.contains("over b:x mode l2"), "{modes}");
+}
+
+#[test]
 fn forwarders_keep_what_was_said_of_them() {
     let text = "node a\nswitch s\novs o\nnull n\nlink a:x -- s:x\nlink a:y -- o:x\nlink s:y -- n:x\nlink o:y -- n:y\n\
                 ports on s ring?frames=8\nrule on s priority=9,  tcp   actions=output:2 # crossed\nrules on s f.rules\n\
@@ -301,6 +401,18 @@ fn topology_text() -> impl Strategy<Value = String> {
                 text +=
                     &format!("policy on n{} iif l fwmark {n} table {} priority {}\n", n + 1, 100 + n, 9 + n);
             }
+            let (vxlan, mode) = (format!("id {n} remote 10.0.{n}.9"), ["bridge", "private", "vepa"][n % 3]);
+            text += &match n % 4 {
+                0 => format!(
+                    "vxlan u on n{n} {vxlan} port {}\ninterface n{n}:u address 10.8.{n}.1/24\n",
+                    n + 1
+                ),
+                1 if !bridged => {
+                    format!("macvlan u on n0 over {a} mode {mode}\n").replace(" u ", &format!(" u{n} "))
+                }
+                2 => format!("vxlan u on n{n} over r {vxlan}\n"),
+                _ => String::new(),
+            };
             text += &format!("sysctl on n{n} net.ipv4.tcp_rmem=4096 {n} 6291456\n");
         }
         text
@@ -329,6 +441,8 @@ proptest! {
             "node", "router", "link", "bridge", "interface", "route", "sysctl", "a", "b", "a:x", "b:x", "--", "on",
             "ports", "x", "via", "default", "mtu", "1500", "rate", "1gbit", "limit", "9kB", "burst", "address",
             "10.0.0.1/24", "fd00::1/64", "0.0.0.0/0", "::/0", "10.0.0.2", "net.ipv4.x=1", "off", "tso", "mac", "\n", "\n",
+            "vxlan", "\nvxlan v on a id 1 remote 10.0.0.9", "\nmacvlan m on a over b:x", "ipvlan", "over", "mode", "l3", "vepa",
+            "local", "id", "\nbridge q on a ports v",
             "10.0.0.0/8", "weight", "7", "table", "100", "policy", "\npolicy on a from 10.0.0.0/8", "fwmark", "iif", "priority 9", "main", "blackhole", "prohibit",
             "\nnode a b\n", "\nlink a:x -- b:x", "\ninterface a:x", "\nroute on a", "#", "é", ":", "/", "=",
         ]), 0..60)

@@ -3,7 +3,7 @@
 use record::Result;
 use serde::{Deserialize, Serialize};
 
-use super::build::refused;
+use super::build::{lacking, refused};
 use super::live::Lab;
 use super::node::Node;
 use super::topology::{PolicyRule, PolicySpec, RouteAction, RouteSpec, StaticRoute, Topology};
@@ -18,9 +18,15 @@ pub struct RoutingCheck {
     pub differences: Vec<String>,
 }
 
-/// Gives a node its routes.
-pub(super) fn routes(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
-    let mut mine = topology.routes.iter().filter(|route| route.node == node.name());
+/// Gives a node its routes of one version of IP.
+pub(super) fn routes<const VERSION: u8>(
+    topology: &Topology,
+    _: &[Node],
+    node: &Node,
+    netlink: &mut Netlink,
+) -> Result<()> {
+    let is_mine = |one: &&RouteSpec| one.node == node.name() && one.route.to.version() == VERSION;
+    let mut mine = topology.routes.iter().filter(is_mine);
     mine.try_for_each(|RouteSpec { node, route }| {
         let added = netlink.add_route(route);
         added.map_err(|refusal| refused(&format!("route on {node} to {}", route.to), refusal))
@@ -31,7 +37,8 @@ pub(super) fn routes(topology: &Topology, _: &[Node], node: &Node, netlink: &mut
 pub(super) fn policies(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
     policies_of(topology, node.name()).iter().try_for_each(|(version, rule)| {
         let added = netlink.add_policy(*version, rule);
-        added.map_err(|refusal| refused(&format!("policy on {} {rule}", node.name()), refusal))
+        let part = "policy rules (CONFIG_IP_MULTIPLE_TABLES)";
+        added.map_err(|refusal| lacking(&format!("policy on {} {rule}", node.name()), refusal, part))
     })
 }
 

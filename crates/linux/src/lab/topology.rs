@@ -17,7 +17,7 @@ use super::forwarder::Forwarder;
 use crate::netlink::NewLink;
 pub use crate::netlink::{
     Mark, NextHop, OffloadFeature, PolicyAction, PolicyRule, Prefix, RouteAction, RouteType, Shaper,
-    StaticRoute,
+    StaticRoute, UpperKind, Vxlan,
 };
 
 /// The MTU of an interface that says none.
@@ -34,7 +34,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// One interface of a node: the end of a link, or a bridge.
+/// One interface of a node: the end of a link, a bridge, or one over another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterfaceSpec {
     /// The node that it is in.
@@ -76,7 +76,7 @@ impl InterfaceSpec {
 
     /// True when it has an address of the family (4 or 6).
     pub fn has_family(&self, family: u8) -> bool {
-        self.addresses.iter().any(|prefix| prefix.address.is_ipv4() == (family == 4))
+        self.addresses.iter().any(|prefix| prefix.version() == family)
     }
 }
 
@@ -109,6 +109,24 @@ pub struct BridgeSpec {
     pub interface: InterfaceSpec,
     /// Names of the interfaces of the same node that are its ports.
     pub ports: Vec<String>,
+}
+
+/// An interface that sends through another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpperSpec {
+    /// The interface itself.
+    pub interface: InterfaceSpec,
+    /// Node and name of the end of a link or the bridge that it sends through; a VXLAN may leave it to the routes.
+    pub over: Option<(String, String)>,
+    /// What it is.
+    pub kind: UpperKind,
+}
+
+impl UpperSpec {
+    /// The node that it is made in, whose addresses and routes a VXLAN uses.
+    pub fn made_in(&self) -> &str {
+        self.over.as_ref().map_or(&self.interface.node, |(node, _)| node)
+    }
 }
 
 /// A virtual wire (veth) between two interfaces.
@@ -156,6 +174,8 @@ pub struct Topology {
     pub links: Vec<LinkSpec>,
     /// The bridges in the order of the file.
     pub bridges: Vec<BridgeSpec>,
+    /// The interfaces over others in the order of the file.
+    pub uppers: Vec<UpperSpec>,
     /// The routes in the order of the file.
     pub routes: Vec<RouteSpec>,
     /// The policy rules in the order of the file.
@@ -180,12 +200,23 @@ impl Topology {
         self.links.iter().flat_map(|link| &link.ends)
     }
 
-    /// Every interface: the ends of the links, then the bridges.
+    /// Every interface: the ends of the links, then the bridges, then those over others.
     pub fn all_interfaces(&self) -> impl Iterator<Item = &InterfaceSpec> {
-        self.ends().chain(self.bridges.iter().map(|bridge| &bridge.interface))
+        let bridges = self.bridges.iter().map(|bridge| &bridge.interface);
+        self.ends().chain(bridges).chain(self.uppers.iter().map(|upper| &upper.interface))
     }
 
-    /// Every interface of a node: the ends of its links, then its bridges.
+    /// The bridge of that name.
+    pub fn bridge(&self, node: &str, name: &str) -> Option<&BridgeSpec> {
+        self.bridges.iter().find(|bridge| bridge.interface.node == node && bridge.interface.name == name)
+    }
+
+    /// What an interface over another one is.
+    pub fn upper(&self, node: &str, name: &str) -> Option<&UpperSpec> {
+        self.uppers.iter().find(|upper| upper.interface.node == node && upper.interface.name == name)
+    }
+
+    /// Every interface of a node: the ends of its links, then its bridges, then those over others.
     pub fn interfaces<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a InterfaceSpec> {
         self.all_interfaces().filter(move |i| i.node == node)
     }
@@ -228,12 +259,19 @@ impl fmt::Display for Topology {
             let BridgeSpec { interface, ports } = bridge;
             writeln!(f, "bridge {} on {} ports {}", interface.name, interface.node, ports.join(" "))?;
         }
+        for UpperSpec { interface: InterfaceSpec { node, name, .. }, over, kind } in &self.uppers {
+            let over = over.as_ref().map(|(node, name)| format!(" over {node}:{name}")).unwrap_or_default();
+            writeln!(f, "{} {name} on {node}{over} {kind}", kind.word())?;
+        }
         for LinkSpec { ends: [a, b] } in &self.links {
             write_interface(f, a, &shared_options(b))?;
             write_interface(f, b, &shared_options(a))?;
         }
         for bridge in &self.bridges {
             write_interface(f, &bridge.interface, &[])?;
+        }
+        for upper in &self.uppers {
+            write_interface(f, &upper.interface, &[])?;
         }
         for RouteSpec { node, route } in &self.routes {
             writeln!(f, "route on {node} {route}")?;

@@ -34,6 +34,11 @@ impl Prefix {
         }
     }
 
+    /// The version of IP: 4 or 6.
+    pub fn version(self) -> u8 {
+        if self.address.is_ipv4() { 4 } else { 6 }
+    }
+
     /// The network itself, without the host's part.
     pub fn whole(self) -> Prefix {
         Prefix { address: self.network(), ..self }

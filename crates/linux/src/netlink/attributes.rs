@@ -44,17 +44,19 @@ pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
+/// One attribute, padded.
+pub fn attribute(number: u16, content: &[u8]) -> Vec<u8> {
+    let mut bytes = ((content.len() + 4) as u16).to_ne_bytes().to_vec();
+    bytes.extend_from_slice(&number.to_ne_bytes());
+    bytes.extend_from_slice(content);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
 /// Builds messages for the tests of the decoders.
 #[cfg(test)]
 pub mod build {
-    /// One attribute, padded.
-    pub fn attribute(number: u16, content: &[u8]) -> Vec<u8> {
-        let mut bytes = ((content.len() + 4) as u16).to_ne_bytes().to_vec();
-        bytes.extend_from_slice(&number.to_ne_bytes());
-        bytes.extend_from_slice(content);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
+    pub use super::attribute;
 
     /// Several byte strings as one.
     pub fn join(parts: &[&[u8]]) -> Vec<u8> {

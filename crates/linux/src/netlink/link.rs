@@ -141,7 +141,7 @@ impl Netlink {
 }
 
 /// What a message about an interface begins with.
-fn header(index: u32) -> Ifinfomsg {
+pub(super) fn header(index: u32) -> Ifinfomsg {
     Ifinfomsg { ifi_index: index as i32, ..Default::default() }
 }
 
@@ -154,7 +154,7 @@ impl LinkState {
 }
 
 /// What is said of an interface when it is made.
-fn end_attributes<P: Pusher>(mut push: PushLinkAttrs<P>, new: &NewLink<'_>) -> PushLinkAttrs<P> {
+pub(super) fn end_attributes<P: Pusher>(mut push: PushLinkAttrs<P>, new: &NewLink<'_>) -> PushLinkAttrs<P> {
     push = push.push_ifname_bytes(new.name.as_bytes());
     if let Some(mtu) = new.mtu {
         push = push.push_mtu(mtu);

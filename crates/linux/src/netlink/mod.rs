@@ -23,6 +23,7 @@ pub mod policy;
 pub mod route;
 mod socket;
 pub mod tc;
+pub mod upper;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -38,6 +39,7 @@ pub use notice::LinkNotice;
 pub use policy::{Mark, PolicyAction, PolicyRule};
 pub use route::{LOCAL_TABLE, MAIN_TABLE, NextHop, Route, RouteAction, RouteType, StaticRoute};
 pub use tc::Shaper;
+pub use upper::{IPVLAN_MODES, MACVLAN_MODES, Mode, UpperKind, UpperState, Vxlan};
 
 use socket::{Failure, Message, Socket};
 

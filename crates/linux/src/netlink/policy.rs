@@ -51,7 +51,7 @@ pub struct PolicyRule {
 impl PolicyRule {
     /// The version of IP of its addresses (4 or 6); none: it has none and can be a rule of either.
     pub fn version(&self) -> Option<u8> {
-        self.from.or(self.to).map(|prefix| if prefix.address.is_ipv4() { 4 } else { 6 })
+        self.from.or(self.to).map(Prefix::version)
     }
 }
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use netlink_bindings::rt_route;
 
 use super::address::{Prefix, family_of};
-use super::attributes::{Attributes, u16_at};
+use super::attributes::{Attributes, attribute, u16_at};
 use super::{Answer, Netlink, unless};
 
 /// The table that the kernel looks in when no policy rule says another (`RT_TABLE_MAIN`).
@@ -224,15 +224,11 @@ pub(super) fn address_of(bytes: &[u8]) -> Option<IpAddr> {
 
 fn next_hops(hops: &[NextHop]) -> Vec<u8> {
     let hop = |hop: &NextHop| {
-        let gateway = address_bytes(hop.via);
-        let length = NEXT_HOP_BYTES + 4 + gateway.len();
-        let mut bytes = (length as u16).to_ne_bytes().to_vec();
+        let gateway = attribute(RTA_GATEWAY, &address_bytes(hop.via));
+        let length = ((NEXT_HOP_BYTES + gateway.len()) as u16).to_ne_bytes();
         // No flags; the kernel finds the interface by the neighbour's address.
-        bytes.extend([0, hop.weight.saturating_sub(1) as u8, 0, 0, 0, 0]);
-        bytes.extend((4 + gateway.len() as u16).to_ne_bytes());
-        bytes.extend(RTA_GATEWAY.to_ne_bytes());
-        bytes.extend(gateway);
-        bytes
+        let rest = [0, hop.weight.saturating_sub(1) as u8, 0, 0, 0, 0];
+        [&length[..], &rest, &gateway].concat()
     };
     hops.iter().flat_map(hop).collect()
 }
