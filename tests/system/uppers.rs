@@ -1,4 +1,4 @@
-//! Interfaces over others, as the kernel tells of them to iproute2.
+//! Interfaces over others, and bridges with addresses, as the kernel tells of them to iproute2.
 
 use crate::beside;
 use crate::routing::{answers, as_said_and_gone, check, lab, told};
@@ -212,4 +212,22 @@ fn containers_have_ipvlans_or_the_host_is_said_to_have_none() {
         }
         as_said_and_gone(lab);
     }
+}
+
+#[test]
+fn the_node_of_a_bridge_is_an_end_and_a_router() {
+    let _turn = beside();
+    let Some(lab) = lab("bridge-address", "address") else { return };
+    let found = told(&lab, "r", "ip -j addr show dev br0");
+    let addresses: Vec<&Value> =
+        found[0]["addr_info"].as_array().unwrap().iter().map(|one| &one["local"]).collect();
+    assert!(
+        addresses.contains(&&json!("10.0.1.1")) && addresses.contains(&&json!("fd00:1::1")),
+        "{addresses:?}"
+    );
+    let ports = told(&lab, "r", "bridge -j link");
+    assert_eq!(ports.iter().filter(|port| port["master"] == "br0").count(), 2, "{ports:?}");
+    answers(&lab, "a", &["10.0.1.1", "10.0.1.3", "10.0.2.2", "fd00:1::1", "fd00:1::3", "fd00:2::2"]);
+    answers(&lab, "r", &["10.0.1.2", "10.0.2.2", "fd00:1::3"]);
+    as_said_and_gone(lab);
 }

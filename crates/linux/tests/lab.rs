@@ -69,6 +69,7 @@ fn every_shipped_lab_carries_both_families_the_way_it_says() {
         ("router", "a r b"),
         ("bottleneck", "a r b"),
         ("line3", "a r1 r2 r3 b"),
+        ("bridge-address", "a r r b"),
     ];
     for (file, way) in ways {
         let begun = monotonic_ns();
@@ -104,8 +105,19 @@ fn an_idle_lab_does_not_send() {
     if !may_run("idle labs") {
         return;
     }
-    let labs = ["pair", "bridge", "router", "bottleneck", "line3", "ecmp", "rule", "vxlan", "macvlan"]
-        .map(|file| up(file, &format!("idle-{file}")));
+    let labs = [
+        "pair",
+        "bridge",
+        "router",
+        "bottleneck",
+        "line3",
+        "ecmp",
+        "rule",
+        "vxlan",
+        "macvlan",
+        "bridge-address",
+    ]
+    .map(|file| up(file, &format!("idle-{file}")));
     let silent_for = |duration: Duration, when: &str| {
         let before = labs.each_ref().map(frames);
         std::thread::sleep(duration);

@@ -59,7 +59,7 @@ pub(super) fn build(topology: &Topology, nodes: &[Node]) -> Result<()> {
     stack(topology, nodes, &waves)?;
     run(topology, nodes, &[interfaces])?;
     switch_on(topology, nodes, &waves)?;
-    run(topology, nodes, &[routing::policies, addresses::<4>, routing::routes::<4>])?;
+    run(topology, nodes, &[settle, routing::policies, addresses::<4>, routing::routes::<4>])?;
     if !topology.has_family(6) {
         return Ok(());
     }
@@ -342,6 +342,15 @@ fn wait_up(topology: &Topology, node: &Node, on: &[&InterfaceSpec]) -> Result<()
 /// It has a carrier and passes traffic; with `port`, also to and from its bridge.
 fn passes(link: &LinkState, port: bool) -> bool {
     link.carrier && link.operational && (!port || link.port_state.is_none_or(|state| state == 3))
+}
+
+/// A bridge that got its ports while it was off has a change of carrier before it which the kernel reports up to a second later, and
+/// IPv6 answers with reports.
+fn settle(topology: &Topology, _: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
+    let mine =
+        topology.bridges.iter().map(|bridge| &bridge.interface).filter(|spec| spec.node == node.name());
+    let settled = mine.map(|spec| netlink.settle(number(topology, spec)));
+    settled.collect::<Result<(), Refusal>>().map_err(|refusal| node.host_problem(refusal))
 }
 
 /// Gives this node's interfaces their addresses of one version of IP, the link-local one first.

@@ -133,6 +133,13 @@ impl Netlink {
         }
     }
 
+    /// Lets the kernel act at once on a change of carrier that waits for its turn: whoever asks for a single link does so
+    /// (`linkwatch_sync_dev`, Linux 6.8; before that nothing happens).
+    pub fn settle(&mut self, index: u32) -> Answer {
+        let request = rt_link::Request::new().op_getlink_do(&header(index));
+        self.replies(&request, |_| None::<()>).map(drop)
+    }
+
     /// Every link of the namespace.
     pub fn links(&mut self) -> Answer<Vec<LinkState>> {
         let request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::default());
