@@ -147,7 +147,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("measure", &["process", "programs", "watch"]),
             ("session", &["measure", "notices", "plan", "process", "programs", "watch"]),
             ("course", &["programs"]),
-            ("bench", &["measure", "notices", "process"]),
+            ("bench", &["measure", "notices", "process", "watch"]),
         ],
     ),
     (

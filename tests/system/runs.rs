@@ -250,7 +250,11 @@ fn the_contest_with_the_peers_can_be_held() {
     }
     let text = run_ok(&["bench", "peers", "--rounds", "1", "--seconds", "1", "--json"]);
     let bench = json(&text);
-    assert_eq!(bench["contests"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        bench["contests"].as_array().unwrap().len(),
+        5,
+        "three with peers, two with and without counters of the flow"
+    );
     for contest in bench["contests"].as_array().unwrap() {
         for contestant in contest["contestants"].as_array().unwrap() {
             assert!(contestant["scores"][0]["rate"].as_f64().unwrap() > 0.0, "{contest:#}");

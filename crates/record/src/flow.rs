@@ -80,6 +80,10 @@ pub struct FlowObservation {
     /// Interfaces that could not be counted, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
+    /// Nanoseconds that the program at one interface takes for one frame of the flow, on frames in the CPU's cache; without what
+    /// the kernel needs to call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program_ns: Option<u32>,
     /// Why nothing was counted, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,

@@ -112,6 +112,9 @@ fn ledgers(run: &RunRecord, paint: &Paint) -> String {
             text += &losses(test, paint).unwrap_or_default();
         }
     }
+    if let Some(words) = crate::way::cost_words(run) {
+        text += &table::folded(&format!("{words}\n"), 2);
+    }
     text
 }
 

@@ -19,7 +19,7 @@ pub struct PeersArgs {
     /// The lab to measure in (a built-in topology or a file); traffic goes from a to b.
     #[arg(long, default_value = "bridge")]
     topology: String,
-    /// Only the contest whose name begins with this (tcp-stream, udp-stream, tcp-rr).
+    /// Only contests whose names begin with this (tcp-stream, udp-stream, tcp-rr, counting).
     #[arg(long)]
     only: Option<String>,
 }

@@ -174,11 +174,11 @@ impl<'a> Ring<'a> {
     }
 
     fn contest(&self, job: &PeersJob, rounds: u32, notices: &dyn Notices) -> Result<ToolComparison> {
-        // A rival's program has its name.
-        let is_there =
-            |(name, tool): &&(&str, Tool)| matches!(tool, Tool::Pathlab { .. }) || rivals::installed(name);
-        let (tools, missing): (Vec<_>, Vec<_>) = job.contestants.iter().partition(is_there);
-        let absent = missing.into_iter().map(|(name, _)| format!("{name} is not installed")).collect();
+        let absences =
+            job.contestants.iter().map(|(name, tool)| (*name, *tool, self.why_absent(name, *tool)));
+        let (missing, present): (Vec<_>, Vec<_>) = absences.partition(|(.., why)| why.is_some());
+        let tools: Vec<(&str, Tool)> = present.into_iter().map(|(name, tool, _)| (name, tool)).collect();
+        let absent = missing.into_iter().filter_map(|(.., why)| why).collect();
         let mut contestants: Vec<ToolRounds> =
             tools.iter().map(|(name, _)| ToolRounds { name, scores: vec![] }).collect();
         for round in 0..rounds as usize {
@@ -191,6 +191,24 @@ impl<'a> Ring<'a> {
         let (name, unit, claim) = (job.name, job.unit, job.claim);
         let comparisons = comparisons(&contestants);
         Ok(ToolComparison { name, unit, claim, contestants, comparisons, absent })
+    }
+
+    /// Why a contestant cannot take part here. A rival's program has its name.
+    fn why_absent(&self, name: &str, tool: Tool) -> Option<String> {
+        match tool {
+            Tool::Pathlab { is_counted: false, .. } => None,
+            Tool::Pathlab { is_counted: true, .. } => {
+                let any = watch::flow(
+                    &TestSpec::default(),
+                    &load::DataPorts { receiver: Some(9), ..Default::default() },
+                    0,
+                );
+                FlowCounters::start(&watch::namespaces(self.lab), &any)
+                    .err()
+                    .map(|why| format!("{name}: {why}"))
+            }
+            _ => (!rivals::installed(name)).then(|| format!("{name} is not installed")),
+        }
     }
 
     fn measure(&self, job: &PeersJob, tool: Tool) -> Result<Score> {

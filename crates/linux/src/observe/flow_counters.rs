@@ -7,21 +7,27 @@
 //! **Why not the interface's own counters.** They count everybody's frames. And a path that is asked for by destination is not
 //! the one that policy rules, several next hops or a tunnel give to a flow.
 //!
-//! **Price.** Loading takes well under a millisecond a program; the cost for each frame is in `docs/counters.md`. Needs
+//! **Price.** Loading takes well under a millisecond a program. What one takes for a frame is measured at the start, on frames
+//! that the kernel makes for it, and goes with the counts; `docs/counters.md` has the cost for whole paths. Needs
 //! `CAP_BPF` and `CAP_NET_ADMIN`, and Linux 6.6. Nothing is pinned: the kernel detaches everything when the process ends.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook};
 
-use super::flow::Flow;
+use super::flow::{Flow, FlowProtocol};
 use super::flow_program::{FRAGMENT_KEY_BYTES, Leg, Place, Start, VALUE_BYTES, assemble};
 use crate::netlink::{LinkState, Netlink, u64_at};
 use crate::sys::{bpf, netns};
+use wire::build::{Ends, build_echo, build_udp};
+use wire::message::{self, Flags, Message};
 
 /// Interfaces of all nodes together that are counted; what is beyond is said to be missing.
 const MOST_INTERFACES: usize = 1024;
+/// How many frames the cost of a program is measured on: well under a millisecond.
+const COST_FRAMES: u32 = 5_000;
 /// Datagrams in fragments that are on their way at once, at all places together.
 const MOST_FRAGMENTED: u32 = 65_536;
 
@@ -35,6 +41,8 @@ pub struct FlowCounters {
     /// As they were found; place numbers are twice the index, the second one for what goes out.
     interfaces: Vec<FlowInterface>,
     missing: Vec<String>,
+    /// Nanoseconds that one program takes for one frame of the flow.
+    program_ns: Option<u32>,
 }
 
 /// An interface of a node, before it is counted.
@@ -66,7 +74,8 @@ impl FlowCounters {
         let interfaces = describe(nodes, &found);
         let (counts, fragments) =
             maps(found.len()).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
-        let mut counters = FlowCounters { links: vec![], counts, fragments, interfaces, missing };
+        let program_ns = cost(flow, (counts.raw_fd(), fragments.raw_fd()), found.len());
+        let mut counters = FlowCounters { links: vec![], counts, fragments, interfaces, missing, program_ns };
         // What comes in is counted first: a frame that arrives while this goes on is then never counted only where it left.
         for hook in [Hook::Ingress, Hook::Egress] {
             counters.attach(nodes, &found, flow, hook)?;
@@ -125,7 +134,8 @@ impl FlowCounters {
         let interfaces = interfaces.map_err(|error| {
             record::Problem::host(format!("the counters of the flow cannot be read: {error}"))
         })?;
-        Ok(FlowObservation { interfaces, missing: self.missing.clone(), absent: None })
+        let (missing, program_ns) = (self.missing.clone(), self.program_ns);
+        Ok(FlowObservation { interfaces, missing, program_ns, absent: None })
     }
 
     /// One entry over all CPUs; none when nothing was counted there.
@@ -154,7 +164,8 @@ fn number(index: usize, hook: Hook) -> u32 {
 }
 
 fn maps(interfaces: usize) -> io::Result<(bpf::Map, bpf::Map)> {
-    let entries = interfaces.max(1) as u32 * 4;
+    // One interface more, that the cost is measured at.
+    let entries = (interfaces as u32 + 1) * 4;
     Ok((
         bpf::Map::create(bpf::MAP_PERCPU_ARRAY, 4, VALUE_BYTES, entries, "pathlab_flow")?,
         bpf::Map::create(bpf::MAP_LRU_HASH, FRAGMENT_KEY_BYTES, 4, MOST_FRAGMENTED, "pathlab_parts")?,
@@ -169,6 +180,44 @@ enum Refused {
     Host(String),
 }
 
+fn load(flow: &Flow, place: Place) -> Result<OwnedFd, String> {
+    let code =
+        assemble(flow, place).map_err(|error| format!("the program cannot be assembled: {error:?}"))?;
+    bpf::load_program(bpf::PROG_SCHED_CLS, &code, c"Dual MIT/GPL", "pathlab_flow")
+        .map_err(|rejected| rejection(&rejected))
+}
+
+/// Nanoseconds that one program takes for one frame of the flow, with the frame and the counts in the CPU's cache; counted at an
+/// interface that there is not.
+fn cost(flow: &Flow, (counts, fragments): (i32, i32), interface: usize) -> Option<u32> {
+    let number = number(interface, Hook::Ingress);
+    let program = load(flow, Place { counts, fragments, number, start: Start::Ethernet }).ok()?;
+    Some(bpf::test_run(program.as_fd(), &sample(flow)?, COST_FRAMES).ok()?.1)
+}
+
+/// A frame of the flow.
+fn sample(flow: &Flow) -> Option<Vec<u8>> {
+    let port = flow.ports.first().copied().unwrap_or(9);
+    let addresses: (IpAddr, IpAddr) = match flow.protocol {
+        FlowProtocol::Icmp6 => (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
+        _ => (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()),
+    };
+    let ends = Ends { macs: ([2; 6], [2; 6]), addresses, ports: (port, port) };
+    let mut message = [0; message::LENGTH];
+    if let Some(stream) = flow.stream {
+        Message { stream, flags: Flags::DATA, sequence: 0, planned_ns: 0 }.write(&mut message);
+    }
+    match flow.protocol {
+        FlowProtocol::Icmp | FlowProtocol::Icmp6 => build_echo(&ends, port, 0, &message),
+        FlowProtocol::Udp => build_udp(&ends, &message),
+        FlowProtocol::Tcp => {
+            let mut frame = build_udp(&ends, &message)?;
+            frame[14 + 9] = flow.protocol.number(4)?;
+            Some(frame)
+        }
+    }
+}
+
 /// In the namespace of the calling thread.
 fn attach_one(
     flow: &Flow,
@@ -178,10 +227,7 @@ fn attach_one(
     hook: Hook,
 ) -> Result<OwnedFd, Refused> {
     let start = if link.ethernet { Start::Ethernet } else { Start::Ip };
-    let code = assemble(flow, Place { counts, fragments, number, start })
-        .map_err(|error| Refused::Host(format!("the program cannot be assembled: {error:?}")))?;
-    let program = bpf::load_program(bpf::PROG_SCHED_CLS, &code, c"Dual MIT/GPL", "pathlab_flow")
-        .map_err(|rejected| Refused::Host(rejection(&rejected)))?;
+    let program = load(flow, Place { counts, fragments, number, start }).map_err(Refused::Host)?;
     let place = if hook == Hook::Ingress { bpf::TCX_INGRESS } else { bpf::TCX_EGRESS };
     bpf::attach_to_interface(program.as_fd(), link.index, place).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL | libc::EPERM | libc::EACCES) => Refused::Host(refused("attaching to tcx", &error)),

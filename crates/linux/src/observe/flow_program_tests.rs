@@ -9,6 +9,7 @@ use super::*;
 
 const CONTEXT: u64 = 0x1_0000;
 const VALUE: u64 = 0x2_0000;
+const DATA: u64 = 0x4_0000;
 const FOUND_FRAGMENT: u64 = 0x3_0000;
 const PLACE: Place = Place { counts: 3, fragments: 4, number: 5, start: Start::Ethernet };
 const STREAM: u8 = 0x5a;
@@ -16,9 +17,15 @@ const STREAM: u8 = 0x5a;
 /// The functions of the kernel that the program calls, and its maps.
 struct Kernel {
     frame: Vec<u8>,
+    /// How many bytes of it lie in one piece, where the program may read them itself.
+    linear: usize,
     /// The entry that was looked up.
     entry: Option<u32>,
     remembered: Vec<(Vec<u8>, u32)>,
+}
+
+fn kernel_with(frame: Vec<u8>) -> Kernel {
+    Kernel { frame, linear: usize::MAX, entry: None, remembered: vec![] }
 }
 
 impl Host for Kernel {
@@ -61,13 +68,17 @@ type Counted = Option<(u32, Vec<u64>)>;
 fn run(code: &[u64], kernel: &mut Kernel, segments: u32, segment_size: u32) -> Counted {
     let mut memory = Memory::default();
     let mut context = vec![0; 192];
+    let linear = &kernel.frame[..kernel.linear.min(kernel.frame.len())];
     let mut put = |at: i16, value: u32| {
         context[at as usize..at as usize + 4].copy_from_slice(&value.to_ne_bytes());
     };
     put(SKB_LENGTH, kernel.frame.len() as u32);
+    put(SKB_DATA, DATA as u32);
+    put(SKB_DATA_END, DATA as u32 + linear.len() as u32);
     put(SKB_SEGMENTS, segments);
     put(SKB_SEGMENT_SIZE, segment_size);
     memory.insert(CONTEXT, context);
+    memory.insert(DATA, linear.to_vec());
     memory.insert(VALUE, vec![0; VALUE_BYTES as usize]);
     memory.insert(FOUND_FRAGMENT, vec![0; 4]);
     kernel.entry = None;
@@ -313,7 +324,12 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
     #[test]
-    fn it_recognises_what_the_description_does(flow in flows(), frame in frames(), without_link in prop::bool::weighted(0.1)) {
+    fn it_recognises_what_the_description_does(
+        flow in flows(),
+        frame in frames(),
+        without_link in prop::bool::weighted(0.1),
+        linear in prop_oneof![2 => Just(usize::MAX), 1 => 0..100usize],
+    ) {
         let (start, frame) = match without_link && frame.len() > 14 {
             true => (Start::Ip, frame[14..].to_vec()),
             false => (Start::Ethernet, frame),
@@ -321,7 +337,7 @@ proptest! {
         let said = describe(&flow, &frame, start, true);
         let code = assemble(&flow, Place { start, ..PLACE }).unwrap();
         let length = frame.len() as u64;
-        let mut kernel = Kernel { frame, entry: None, remembered: vec![] };
+        let mut kernel = Kernel { linear, ..kernel_with(frame) };
         let counted = run(&code, &mut kernel, 0, 0);
         match said {
             Said::Ours(leg) => prop_assert_eq!(counted, Some((10 + leg as u32, vec![1, 1, length, 0, 77]))),
@@ -332,7 +348,7 @@ proptest! {
     #[test]
     fn any_bytes_are_let_go_on(flow in flows(), frame in prop::collection::vec(any::<u8>(), 0..200)) {
         let code = assemble(&flow, PLACE).unwrap();
-        run(&code, &mut Kernel { frame, entry: None, remembered: vec![] }, 0, 0);
+        run(&code, &mut kernel_with(frame), 0, 0);
     }
 }
 
@@ -357,7 +373,7 @@ fn udp_flow() -> Flow {
 #[test]
 fn later_fragments_are_those_of_a_first_one() {
     let code = assemble(&udp_flow(), PLACE).unwrap();
-    let mut kernel = Kernel { frame: udp_frame(185, &[0; 30]), entry: None, remembered: vec![] };
+    let mut kernel = kernel_with(udp_frame(185, &[0; 30]));
     assert_eq!(run(&code, &mut kernel, 0, 0), None, "its first fragment was not here");
     kernel.frame = udp_frame(0x2000, &message_of(STREAM));
     assert_eq!(run(&code, &mut kernel, 0, 0).unwrap().1[..2], [1, 1]);
@@ -370,8 +386,22 @@ fn later_fragments_are_those_of_a_first_one() {
 #[test]
 fn segments_are_counted_each_and_computed_where_nobody_counted_them() {
     let code = assemble(&udp_flow(), PLACE).unwrap();
-    let mut kernel = Kernel { frame: udp_frame(0, &message_of(STREAM)), entry: None, remembered: vec![] };
+    let mut kernel = kernel_with(udp_frame(0, &message_of(STREAM)));
     assert_eq!(run(&code, &mut kernel, 7, 64).unwrap().1[..2], [7, 1]);
+    assert_eq!(run(&code, &mut kernel, 7, 0).unwrap().1[..2], [1, 1], "it is none without a size");
     kernel.frame.resize(14 + 28 + 200, 0);
     assert_eq!(run(&code, &mut kernel, 0, 64).unwrap().1[..2], [4, 1], "200 bytes in pieces of 64");
+}
+
+#[test]
+fn tcp_segments_are_computed_wherever_the_headers_lie() {
+    let flow = Flow { protocol: FlowProtocol::Tcp, ports: vec![5201], stream: None };
+    let mut ip = vec![0x45, 0, 0, 0, 0, 9, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    ip.extend([0, 9, 0x14, 0x51, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+    ip.extend([0; 1000]);
+    for linear in [usize::MAX, 0] {
+        let mut kernel = Kernel { linear, ..kernel_with(framed(ip.clone(), 0)) };
+        let counted = run(&assemble(&flow, PLACE).unwrap(), &mut kernel, 0, 300).unwrap();
+        assert_eq!(counted.1[..2], [4, 1], "1000 bytes in pieces of 300");
+    }
 }

@@ -314,18 +314,19 @@ pub fn run_live_frames(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch
     attr.call(PROG_TEST_RUN).map(drop)
 }
 
-/// Runs a [`PROG_XDP`] once on a copy of a frame of at least 14 bytes and returns what it returned (`BPF_PROG_TEST_RUN`).
+/// Runs a [`PROG_XDP`] or [`PROG_SCHED_CLS`] so many times on a copy of a frame of at least 14 bytes; returns what the last run
+/// returned, and the nanoseconds of one (`BPF_PROG_TEST_RUN`).
 ///
 /// # Errors
 /// `EINVAL` for a frame that is too short or too long, `EPERM`.
-pub fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
+pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<(u32, u32)> {
     let mut attr = Attr::new()
         .fd(0, program.as_raw_fd())
         .u32(8, frame.len() as u32)
         .pointer(16, frame.as_ptr())
-        .u32(32, 1);
+        .u32(32, repeat);
     attr.call(PROG_TEST_RUN)?;
-    Ok(attr.read_u32(4))
+    Ok((attr.read_u32(4), attr.read_u32(36)))
 }
 
 /// How often the program was not run because it was already running on that CPU (`recursion_misses` of
