@@ -5,14 +5,15 @@
 
 use super::schedule;
 use linux::sys::icmp::EchoSocket;
-use linux::sys::socket;
 use linux::sys::udp::SendBatch;
+use linux::sys::{notice, socket};
 use record::Histogram;
 use record::ledger::NamedCount;
 use record::traffic::{EndReport, Schedule};
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 use wire::icmp::{self, Echo};
 use wire::message::{Flags, Message};
 
@@ -62,12 +63,19 @@ impl Carrier for EchoSocket {
 #[derive(Debug, Clone, Default)]
 pub struct Errors {
     kinds: [(i32, u64); 16],
+    /// Refusals whose error the kernel did not tell.
+    untold: u64,
 }
 
 impl Errors {
     /// Counts `times` errors.
     pub fn add(&mut self, error: &io::Error, times: u64) {
         self.add_errno(error.raw_os_error().unwrap_or(0), times);
+    }
+
+    /// Counts `times` refusals without an error: `sendmmsg` tells none for a message behind one that it sent.
+    pub fn add_untold(&mut self, times: u64) {
+        self.untold += times;
     }
 
     fn add_errno(&mut self, errno: i32, times: u64) {
@@ -79,6 +87,7 @@ impl Errors {
 
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Errors) {
+        self.untold += other.untold;
         for &(errno, count) in other.kinds.iter().filter(|(_, count)| *count > 0) {
             self.add_errno(errno, count);
         }
@@ -86,13 +95,23 @@ impl Errors {
 
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.kinds.iter().map(|(_, count)| count).sum()
+        self.kinds.iter().map(|(_, count)| count).sum::<u64>() + self.untold
     }
 
-    /// The counts by errno name.
+    /// The counts by errno name. What was refused without an error is taken for the error that was told most often.
     pub fn named(&self) -> Vec<NamedCount> {
-        let some = self.kinds.iter().filter(|(_, count)| *count > 0);
-        some.map(|&(errno, count)| NamedCount { name: socket::errno_name(errno), count }).collect()
+        let mut kinds = self.kinds;
+        let most = kinds.iter_mut().max_by_key(|(_, count)| *count);
+        if let Some((_, count)) = most.filter(|(_, count)| *count > 0) {
+            *count += self.untold;
+        }
+        let some = kinds.iter().filter(|(_, count)| *count > 0);
+        let mut named: Vec<_> =
+            some.map(|&(errno, count)| NamedCount { name: socket::errno_name(errno), count }).collect();
+        if named.is_empty() && self.untold > 0 {
+            named.push(NamedCount { name: "UNTOLD".into(), count: self.untold });
+        }
+        named
     }
 }
 
@@ -235,6 +254,11 @@ pub fn push(batch: &mut SendBatch, socket: BorrowedFd<'_>, many: u64, form: &For
                 sent.report.sent += taken;
                 sent.report.sent_bytes += taken * form.size as u64;
                 at += accepted as u64;
+                // What stopped the call was tried and refused, unless it waits for room in the send buffer.
+                if at < buffers && has_room(socket) {
+                    sent.errors.add_untold(datagrams(at, at + 1));
+                    at += 1;
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -250,6 +274,12 @@ pub fn push(batch: &mut SendBatch, socket: BorrowedFd<'_>, many: u64, form: &For
     }
 }
 
+/// Whether a socket takes more.
+#[cold]
+fn has_room(socket: BorrowedFd<'_>) -> bool {
+    notice::wait(&[(socket, true)], Duration::ZERO).is_ok_and(|ready| ready.iter().any(|one| one.write))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +293,14 @@ mod tests {
         errors.add(&io::Error::from_raw_os_error(1), 3);
         assert_eq!(errors.total(), 81);
         assert_eq!(errors.named()[0], NamedCount { name: "EPERM".into(), count: 5 });
+        let mut untold = Errors::default();
+        untold.add_untold(7);
+        assert_eq!(untold.named(), [NamedCount { name: "UNTOLD".into(), count: 7 }]);
+        untold.add(&io::Error::from_raw_os_error(1), 1);
+        assert_eq!(
+            (untold.total(), untold.named()),
+            (8, vec![NamedCount { name: "EPERM".into(), count: 8 }])
+        );
     }
 
     #[test]
@@ -276,5 +314,20 @@ mod tests {
         burst.send(0..3, |n| n, &mut sent);
         assert_eq!((sent.report.attempted, sent.report.sent, sent.report.send_calls), (3, 0, 3));
         assert_eq!(sent.errors.named(), [NamedCount { name: "EMSGSIZE".into(), count: 3 }]);
+    }
+
+    /// `sendmmsg` hides the error of a message behind one that it sent.
+    #[test]
+    fn a_datagram_that_is_refused_inside_a_burst_is_counted_once_and_not_sent_again() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(receiver.local_addr().unwrap()).unwrap();
+        let form = Form { stream: 1, flags: Flags::DATA, size: 65_600, merged: 1, buffers: 5 };
+        let (mut batch, mut sent) = (SendBatch::new(5, form.size), SenderCounts::default());
+        for index in [0, 2, 4] {
+            batch.set_length(index, 64);
+        }
+        push(&mut batch, socket.as_fd(), 5, &form, &mut sent);
+        assert_eq!((sent.report.attempted, sent.report.sent, sent.errors.total()), (5, 3, 2));
     }
 }
