@@ -362,6 +362,7 @@ fn received(spec: &TestSpec, outcome: &Outcome, summary: &Summary) -> String {
         (end.reordered, "out of order"),
         (end.late, "late"),
         (end.foreign, "foreign"),
+        (end.damaged, "damaged"),
         (end.left_in_socket, "left in the socket"),
         (end.socket_drops.unwrap_or(0), "dropped by the receiving socket"),
     ];

@@ -3,7 +3,7 @@
 
 pub mod again;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -31,12 +31,17 @@ pub fn skip(what: &str, why: &str) {
     again::append("PATHLAB_SKIPS", &format!("{what}: {why}"));
 }
 
+/// Where `tests/peers.sh` unpacks Open vSwitch.
+pub fn unpacked_ovs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/openvswitch")
+}
+
 /// A command with the folders of system tools in its path.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin");
     command.env("NO_COLOR", "1").stdin(Stdio::null());
-    let ovs = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/openvswitch");
+    let ovs = unpacked_ovs();
     if ovs.is_dir() {
         command.env("PATHLAB_OVS", ovs);
     }

@@ -1,18 +1,16 @@
 //! Labs with programs in their nodes: the switch, the smallest forwarder, Open vSwitch.
 
-use crate::support::{TestLab, again, installed, is_root, pathlab, run, skip, start};
+use crate::support::{
+    Kept, PATHLAB, TestLab, again, command, finish, installed, is_root, pathlab, run, skip, start,
+    unpacked_ovs,
+};
 use crate::{alone, beside};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Where `tests/peers.sh` unpacks Open vSwitch.
-fn unpacked() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/openvswitch")
-}
 
 /// Whether Open vSwitch can be run; says why not.
 pub fn has_ovs(what: &str) -> bool {
-    let has = unpacked().join("usr/bin/ovs-vsctl").is_file() && installed("ovsdb-server");
+    let has = unpacked_ovs().join("usr/bin/ovs-vsctl").is_file() && installed("ovsdb-server");
     if !has {
         skip(what, "openvswitch-switch is not in target/peers/openvswitch (tests/peers.sh puts it there)");
     }
@@ -25,6 +23,54 @@ pub fn lab_text(kind: &str, more: &str) -> String {
         "node a b\n{kind} s\nlink a:eth0 -- s:p1\nlink b:eth0 -- s:p2\n\
          interface a:eth0 address 10.0.0.1/24 fd00::1/64\ninterface b:eth0 address 10.0.0.2/24 fd00::2/64\n{more}"
     )
+}
+
+/// A program that corrupts one frame in a hundred: of the messages that come, some are damaged, and all others count as before. The
+/// program stands in a node that is no forwarder of the lab, as somebody else's would.
+#[test]
+fn a_damaged_message_discards_nothing_else() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("damaged messages", "it needs root");
+    }
+    let bench = Bench::new();
+    let text = "node a n b\nlink a:eth0 -- n:p1\nlink n:p2 -- b:eth0\n\
+                interface a:eth0 address 10.0.0.1/24\ninterface b:eth0 address 10.0.0.2/24\n";
+    let lab = TestLab::up(&bench.file("x.lab", text), "damage");
+    let mut null = command("ip");
+    null.args([
+        "netns",
+        "exec",
+        &lab.netns("n"),
+        PATHLAB,
+        "null",
+        "fault:int:p1?corrupt=1%&seed=3&side=rx",
+        "int:p2",
+    ]);
+    null.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let _null = Kept::new(start(null));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while lab.inside("a", "ping -q -c 1 -W 1 10.0.0.2").is_err() {
+        assert!(Instant::now() < deadline, "the program hands nothing on");
+    }
+    let tests = "test frames size 64 rate 20kpps count 15000 port int\n\
+                 test udp-stream size 64 rate 20kpps count 15000 receive-buffer 16777216\n";
+    let plan = bench.file("x.plan", &format!("topology bridge\nrepetitions 1\n{tests}"));
+    let records = bench.file("runs", "");
+    std::fs::remove_file(&records).unwrap();
+    let output = finish(
+        start(pathlab(&["run", &plan, "--lab", &lab.name, "--dir", &records, "--json"])),
+        Duration::from_secs(120),
+    );
+    let run: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
+    });
+    for test in run["tests"].as_array().unwrap() {
+        let of = |name: &str| test["receiver"][name].as_u64().unwrap();
+        let (unique, damaged, foreign) = (of("unique"), of("damaged"), of("foreign"));
+        let counts = format!("unique {unique}, damaged {damaged}, foreign {foreign}");
+        assert!(unique > 14_700 && damaged > 0 && damaged + foreign < 200, "{counts}");
+    }
 }
 
 pub const CROSS: &str = "rule on s in_port=1 actions=output:2\nrule on s in_port=2, actions=output:1\n";

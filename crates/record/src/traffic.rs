@@ -97,8 +97,11 @@ pub struct EndReport {
     /// Replies that came after the sender had given them up (they are in `received` and `unique` as well).
     #[serde(default)]
     pub late: u64,
-    /// Messages that did not belong to the test, or were damaged.
+    /// Messages that did not belong to the test.
     pub foreign: u64,
+    /// Messages of the test whose number cannot be theirs, or whose checksum is wrong where nobody below looked at it.
+    #[serde(default)]
+    pub damaged: u64,
     /// Messages read only after the test ended, out of the socket's queue (they are in `received` as well).
     pub left_in_socket: u64,
     /// Responses sent by the receiver (request/response kinds).
@@ -126,4 +129,11 @@ pub struct EndReport {
     pub thread_cpu_ns: u64,
     /// What the user must know, e.g. a clock that the other end does not share.
     pub notes: Vec<String>,
+}
+
+impl EndReport {
+    /// Messages that were read, the test's or not.
+    pub fn read(&self) -> u64 {
+        [self.received, self.foreign, self.damaged].into_iter().fold(0, u64::saturating_add)
+    }
 }

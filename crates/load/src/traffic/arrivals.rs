@@ -141,6 +141,7 @@ pub struct Arrivals {
     /// How the sender's clock reads on ours.
     clock: ClockRelation,
     foreign: u64,
+    damaged: u64,
     /// What they come to.
     pub received: Received,
 }
@@ -164,9 +165,10 @@ impl Arrivals {
             flags,
             size,
             counted: size as u64,
-            sequence: Sequence::default(),
+            sequence: Sequence::from_zero(),
             clock,
             foreign: 0,
+            damaged: 0,
             received: Received::new(duration_ms),
         }
     }
@@ -188,9 +190,20 @@ impl Arrivals {
         self.sequence.unique
     }
 
-    /// Judges one datagram that was read at `now_ns`; none when it is foreign or a probe (which is never counted).
+    /// Judges one datagram that was read at `now_ns`; none when it is foreign, damaged or a probe (which is never counted).
     #[inline]
     pub fn datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Option<Known> {
+        self.datagram_if(now_ns, bytes, || true)
+    }
+
+    /// The same for a datagram whose checksum nobody has looked at; `is_intact` is asked when its number is not the next one.
+    #[inline]
+    pub fn datagram_if(
+        &mut self,
+        now_ns: u64,
+        bytes: &[u8],
+        is_intact: impl FnOnce() -> bool,
+    ) -> Option<Known> {
         let of_test = Message::read(bytes).filter(|message| message.stream == self.stream);
         let message = match of_test {
             Some(message) if message.flags == self.flags && bytes.len() == self.size => message,
@@ -200,12 +213,23 @@ impl Arrivals {
                 return None;
             }
         };
-        let arrival = self.sequence.see(message.sequence);
-        if arrival == SequenceKind::TooOld {
-            self.foreign += 1;
+        if !self.sequence.is_next(message.sequence) && !is_intact() {
+            self.damaged += 1;
             return None;
         }
-        self.received.count(now_ns, 1, self.counted);
+        let before = self.sequence.unique;
+        let arrival = self.sequence.see(message.sequence);
+        match arrival {
+            SequenceKind::TooOld => {
+                self.foreign += 1;
+                return None;
+            }
+            SequenceKind::Damaged => return None,
+            _ => {}
+        }
+        // Two are new when this one shows that the one before it was not damaged.
+        let messages = (self.sequence.unique - before).max(1);
+        self.received.count(now_ns, messages, messages * self.counted);
         let planned_ns = message.planned_ns.saturating_add_signed(self.clock.offset_ns());
         let latency_ns = now_ns.saturating_sub(planned_ns);
         let is_new = arrival != SequenceKind::Duplicate;
@@ -242,6 +266,7 @@ impl Arrivals {
         report.duplicates = self.sequence.duplicates;
         report.reordered = self.sequence.reordered;
         report.foreign = self.foreign;
+        report.damaged = self.damaged + self.sequence.damaged;
         if self.sequence.too_old > 0 {
             report.notes.push(format!(
                 "{} messages came more than {} numbers late: nobody can tell whether they are new, so they are \

@@ -2,8 +2,12 @@
 //!
 //! A ring of bits remembers the last [`WINDOW`] sequence numbers below the highest one seen, as in RFC 6479. A number
 //! above the highest moves the window; a number inside it is new (then it is reordered) or a duplicate; a number below
-//! it can no longer be judged and is counted as too old. The price is 128 KiB per receiver, and that a hostile jump
-//! costs one pass over it. The slow twin in the tests is a set of all numbers.
+//! it can no longer be judged and is counted as too old.
+//!
+//! **A number that is farther above the highest than the window is long** is damaged unless the very next one stands near it
+//! (the probation of RFC 3550, appendix A.1): one flipped bit, or one lie, must not make everything that follows too old.
+//!
+//! **Price.** 128 KiB per receiver, and that a jump costs one pass over it. The slow twin in the tests is a set of all numbers.
 
 /// How many numbers below the highest are remembered.
 pub const WINDOW: u64 = 1 << 20;
@@ -21,6 +25,8 @@ pub enum SequenceKind {
     Duplicate,
     /// So far below the highest that nobody remembers.
     TooOld,
+    /// So far above the highest that it is damaged, unless the next one stands near it.
+    Damaged,
 }
 
 /// The memory of one receiver.
@@ -37,25 +43,43 @@ pub struct Sequence {
     pub reordered: u64,
     /// Numbers that could not be judged.
     pub too_old: u64,
+    /// Numbers that are none of the stream's.
+    pub damaged: u64,
+    /// The last number, if it was taken for a damaged one.
+    far: Option<u64>,
+    /// Where the stream begins is known: at 0.
+    is_whole: bool,
 }
 
 impl Default for Sequence {
-    /// Nothing seen yet.
+    /// Nothing seen yet, of a stream that may have begun long ago.
     fn default() -> Self {
         let bits = vec![0; WORDS].into_boxed_slice();
-        Sequence { bits, next: 0, unique: 0, duplicates: 0, reordered: 0, too_old: 0 }
+        let (next, unique, duplicates, reordered, too_old, damaged) = Default::default();
+        Sequence { bits, next, unique, duplicates, reordered, too_old, damaged, far: None, is_whole: false }
     }
 }
 
 impl Sequence {
-    /// Takes note of one number.
+    /// Nothing seen yet, of a stream that begins with 0.
+    pub fn from_zero() -> Self {
+        Sequence { is_whole: true, ..Sequence::default() }
+    }
+
+    /// Takes note of one number. One that proves that the last was not damaged makes two unique ones.
     #[inline]
     pub fn see(&mut self, number: u64) -> SequenceKind {
         if number >= self.next {
+            let is_far = number - self.next >= WINDOW && (self.is_whole || self.next > 0);
+            if is_far && !self.is_confirmed(number) {
+                return SequenceKind::Damaged;
+            }
+            self.far = None;
             self.advance(number);
             self.unique += 1;
             return SequenceKind::InOrder;
         }
+        self.far = None;
         if self.next - 1 - number >= WINDOW {
             self.too_old += 1;
             return SequenceKind::TooOld;
@@ -69,6 +93,26 @@ impl Sequence {
         self.unique += 1;
         self.reordered += 1;
         SequenceKind::Reordered
+    }
+
+    /// Whether a number is the one after the highest.
+    #[inline]
+    pub fn is_next(&self, number: u64) -> bool {
+        number == self.next
+    }
+
+    /// Whether the number before this one was as far above all others, and near this one; it counts then.
+    #[cold]
+    fn is_confirmed(&mut self, number: u64) -> bool {
+        let Some(far) = self.far.take().filter(|far| *far < number && number - far < WINDOW) else {
+            self.damaged += 1;
+            self.far = Some(number);
+            return false;
+        };
+        self.damaged -= 1;
+        self.advance(far);
+        self.unique += 1;
+        true
     }
 
     #[inline]
@@ -139,10 +183,32 @@ mod tests {
     struct Slow {
         seen: HashSet<u64>,
         highest: Option<u64>,
+        before: Option<(u64, SequenceKind)>,
+        damaged: u64,
+        is_whole: bool,
     }
 
     impl Slow {
         fn see(&mut self, number: u64) -> SequenceKind {
+            let kind = self.judge(number);
+            self.before = Some((number, kind));
+            kind
+        }
+
+        fn judge(&mut self, number: u64) -> SequenceKind {
+            let next = self.highest.map_or(0, |highest| highest + 1);
+            if (self.is_whole || self.highest.is_some()) && number >= next + WINDOW {
+                match self.before {
+                    Some((far, SequenceKind::Damaged)) if far < number && number - far < WINDOW => {
+                        self.damaged -= 1;
+                        self.seen.insert(far);
+                    }
+                    _ => {
+                        self.damaged += 1;
+                        return SequenceKind::Damaged;
+                    }
+                }
+            }
             match self.highest {
                 Some(highest) if number <= highest => {
                     if highest - number >= WINDOW {
@@ -205,14 +271,37 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
-        fn the_window_judges_as_a_set_of_all_numbers(numbers in numbers()) {
-            let (mut fast, mut slow) = (Sequence::default(), Slow::default());
+        fn the_window_judges_as_a_set_of_all_numbers(numbers in numbers(), is_whole: bool) {
+            let mut fast = if is_whole { Sequence::from_zero() } else { Sequence::default() };
+            let mut slow = Slow { is_whole, ..Slow::default() };
             for &number in &numbers {
                 prop_assert_eq!(fast.see(number), slow.see(number), "number {}", number);
             }
-            let sum = fast.unique + fast.duplicates + fast.too_old;
-            prop_assert_eq!(sum, numbers.len() as u64);
+            let sum = fast.unique + fast.duplicates + fast.too_old + fast.damaged;
+            prop_assert_eq!((sum, fast.damaged), (numbers.len() as u64, slow.damaged));
         }
+    }
+
+    #[test]
+    fn one_damaged_number_discards_nothing_else() {
+        let mut sequence = Sequence::from_zero();
+        assert_eq!(sequence.see(1 << 47), SequenceKind::Damaged, "the first one, too");
+        for number in 0..1000 {
+            let told = if number % 100 == 50 { number | 1 << 40 } else { number };
+            let expected = if told == number { SequenceKind::InOrder } else { SequenceKind::Damaged };
+            assert_eq!(sequence.see(told), expected);
+        }
+        assert_eq!((sequence.unique, sequence.damaged, sequence.too_old), (990, 11, 0));
+    }
+
+    #[test]
+    fn a_stream_that_goes_on_far_above_is_believed() {
+        let mut sequence = Sequence::from_zero();
+        let numbers = [0, 1, 3 * WINDOW, 3 * WINDOW + 5, 3 * WINDOW + 1];
+        let kinds = numbers.map(|number| sequence.see(number));
+        use SequenceKind::{Damaged, InOrder, Reordered};
+        assert_eq!(kinds, [InOrder, InOrder, Damaged, InOrder, Reordered]);
+        assert_eq!((sequence.unique, sequence.damaged), (5, 0), "what proved it counts, too");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use linux::port::MAX_BATCH;
 use std::net::{IpAddr, SocketAddr};
 use wire::frame::{self, Ethernet, Ipv4, Ipv6, Udp};
+use wire::repair::{Check, check};
 
 /// The whole name of a port: its kind and settings as the test has them, with the interface between.
 pub fn uri(port: &str, interface: &str) -> String {
@@ -50,6 +51,11 @@ impl Flow {
         let udp = Udp::parse(inside).ok()?;
         (udp.destination() == self.port).then(|| (SocketAddr::new(from, udp.source()), udp.payload()))
     }
+}
+
+/// Whether a frame's UDP checksum is not wrong; one that is left to the hardware is not.
+pub fn is_intact(bytes: &[u8]) -> bool {
+    !matches!(check(bytes).transport, Some((_, Check::Wrong)))
 }
 
 #[cfg(test)]

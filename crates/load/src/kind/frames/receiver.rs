@@ -1,6 +1,6 @@
 //! The end that receives frames from a port.
 
-use super::flow::{Flow, burst, uri};
+use super::flow::{Flow, burst, is_intact, uri};
 use super::template::headers;
 use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Arrivals;
@@ -87,7 +87,7 @@ fn take_in(batch: &Batch<'_>, flow: Flow, token: u8, socket: &UdpSocket, arrival
             arrivals.received.read_at(now);
             ours = true;
         }
-        if arrivals.datagram(now, payload).is_none()
+        if arrivals.datagram_if(now, payload, || is_intact(batch.bytes(index))).is_none()
             && payload.len() == message::LENGTH
             && let Some(answer) = probe_answer(payload, token)
         {
