@@ -69,6 +69,14 @@ impl DropName {
         rest.is_some_and(|rest| rest.is_empty() || (self.is_family && rest.starts_with('_')))
     }
 
+    /// Whether the kernel's reason alone says so.
+    pub fn means(&self, reason: &str) -> bool {
+        let is = |known: &&&str| {
+            known.strip_suffix('*').map_or(reason == **known, |begin| reason.starts_with(begin))
+        };
+        self.kernel.iter().any(|known| is(&known))
+    }
+
     /// What it means, in a sentence.
     pub fn meaning(&self) -> &'static str {
         self.meaning.trim()
@@ -213,6 +221,14 @@ drops! {
         kernel: &["BRIDGE_INGRESS_STP_STATE", "BRIDGE_NON_FORWARDING_STATE", "BRIDGE_NO_EGRESS_PORT", "NO_TX_TARGET"],
         may_be: &["br_"],
     }
+    /// Both ports of a bridge are isolated: they do not talk to each other.
+    PORT_ISOLATED "port_isolated" at "`bridge BR`" {
+        may_be: &["br_"], advice: "end the isolation of one of the two ports (bridge link set dev PORT isolated off)",
+    }
+    /// A locked port of a bridge takes only frames whose sender is in its table.
+    PORT_LOCKED "port_locked" at "`bridge BR`" {
+        may_be: &["br_"], advice: "authorise the sender (bridge fdb add MAC dev PORT master), or unlock the port",
+    }
     /// The interface had no carrier or was down.
     LINK_DOWN "link_down" at "every station with an interface; every port" {
         kernel: &[
@@ -257,9 +273,9 @@ drops! {
     }
     /// No route leads there.
     NO_ROUTE "no_route" at "`ip out`, `ip forward`" {
-        kernel: &["IP_INNOROUTES", "IP_OUTNOROUTES", "ip_error", "ip_rcv", "ip6_rcv"],
+        kernel: &["IP_INNOROUTES", "IP_OUTNOROUTES", "ip_error", "ip_rcv", "ip6_rcv", "dst_discard"],
         may_be: &["ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"],
-        advice: "add the missing route",
+        advice: "add the missing route, or remove the route or rule that refuses (blackhole, unreachable, prohibit)",
     }
     /// An address that must not be there.
     ADDRESS_ERROR "address_error" at "`ip forward`, `ip in`" {
@@ -279,14 +295,18 @@ drops! {
         ],
     }
     /// A chain at hook HOOK dropped.
-    FILTER "filter" at "`ip out`, `port IF`, `bridge BR`, `ip forward`, `ip in`" {
+    FILTER "filter" at "`ip out`, `port IF`, `bridge BR`, `ip forward`, `ip in`, `icmp echo`" {
         is_family: true, kernel: &["NETFILTER_DROP", "nf_hook", "nft_do_chain"],
         may_be: &["br_", "ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"],
         verdict: "filter", advice: "look at the dropping rule of this chain",
     }
+    /// A policy of IPsec refused.
+    IPSEC_POLICY "ipsec_policy" at "`ip out`, `ip forward`, `ip in`, by the witness" {
+        kernel: &["XFRM_POLICY"], advice: "look at the blocking policy (ip xfrm policy)",
+    }
     /// A program of tc or XDP dropped.
     TC "tc" at "any interface, by the witness" {
-        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP"],
+        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP", "xdp_generic"],
     }
     /// The interface received and dropped, before or behind a tap.
     RX_DROPPED "rx_dropped" at "`tap IF`, `bridge BR`, `ip forward`, `ip in`; `pathlab capture`" {
@@ -343,8 +363,12 @@ drops! {
     COPY "copy" at "`ip forward`, where the flow was counted" { fate: Fate::Surplus }
     /// Read more than once.
     DUPLICATE "duplicate" at "`app receive`" { fate: Fate::Surplus }
-    /// No message of the test, or a damaged one.
+    /// No message of the test.
     FOREIGN "foreign" at "`app receive`, `app reply`" { fate: Fate::Surplus }
+    /// A message of the test whose number cannot be its own, or whose checksum is wrong.
+    DAMAGED "damaged" at "`app receive`, `app reply`" {
+        advice: "something on the path changes frames: look for a corrupting rule, a fault port, bad memory or a bad cable",
+    }
     /// The other port of a program had no room.
     TRANSMITTER_FULL "transmitter_full" at "`program out IF`" {
         advice: "offer less, or give the program faster ports (xdp) or a longer queue behind them",

@@ -240,6 +240,9 @@ pub struct LinkSample {
     pub master: u32,
     /// Bridge port state (0 disabled, 1 listening, 2 learning, 3 forwarding, 4 blocking), if it is a bridge port.
     pub bridge_state: Option<u8>,
+    /// What of a bridge port differs from the kernel's default: `isolated`, `locked`, `no_flood`, `no_learning`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bridge_flags: Vec<String>,
     /// Kind, e.g. `veth`, `bridge`, empty if the kernel tells none.
     pub kind: String,
     /// Name of the root qdisc as the link tells it, e.g. `noqueue`, `tbf`, `noop`.

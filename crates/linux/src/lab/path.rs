@@ -62,6 +62,10 @@ impl Lab {
         }
         match shortest(self.topology(), start, end) {
             Some(forward) => Ok(Path { forward, back: vec![], source: "topology".into() }),
+            // Through a tunnel, an interface that stands on another node's, or a program: only the frames will tell.
+            None if !self.topology().uppers.is_empty() || is_linked(self.topology(), start, end) => {
+                Ok(Path { forward: vec![], back: vec![], source: "unknown".into() })
+            }
             None => Err(record::Problem::input(format!("no link leads from '{from}' to '{to}'"))
                 .at(format!("lab {}", self.name()))
                 .help("name two nodes that are connected")),
@@ -244,6 +248,27 @@ fn shortest(topology: &Topology, from: &str, to: &str) -> Option<Vec<Hop>> {
         }
     }
     None
+}
+
+/// Whether any chain of links leads from one node to the other, whatever the nodes between them do.
+fn is_linked(topology: &Topology, from: &str, to: &str) -> bool {
+    let mut known = BTreeSet::from([from]);
+    loop {
+        let of_known =
+            |ends: &&super::topology::LinkSpec| ends.ends.iter().any(|end| known.contains(&*end.node));
+        let more: Vec<&str> = topology
+            .links
+            .iter()
+            .filter(of_known)
+            .flat_map(|link| &link.ends)
+            .map(|end| &*end.node)
+            .collect();
+        let before = known.len();
+        known.extend(more);
+        if known.contains(to) || known.len() == before {
+            return known.contains(to);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -65,6 +65,8 @@ pub struct LinkState {
     pub master: u32,
     /// State of the bridge port (3 is forwarding), if it is one.
     pub port_state: Option<u8>,
+    /// What of a bridge port differs from the kernel's default: `isolated`, `locked`, `no_flood`, `no_learning`.
+    pub port_flags: Vec<&'static str>,
     /// Frames sent and received.
     pub frames: (u64, u64),
 }
@@ -178,11 +180,21 @@ pub(super) fn end_attributes<P: Pusher>(mut push: PushLinkAttrs<P>, new: &NewLin
     push
 }
 
+fn port_flags(port: &rt_link::IterableLinkinfoBrportAttrs<'_>) -> Vec<&'static str> {
+    let flags = [
+        ("isolated", port.get_isolated().is_ok_and(|set| set != 0)),
+        ("locked", port.get_locked().is_ok_and(|set| set != 0)),
+        ("no_flood", port.get_unicast_flood().is_ok_and(|set| set == 0)),
+        ("no_learning", port.get_learning().is_ok_and(|set| set == 0)),
+    ];
+    flags.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect()
+}
+
 fn link_state(header: &Ifinfomsg, attributes: &rt_link::IterableLinkAttrs<'_>) -> LinkState {
     let text = |value: &std::ffi::CStr| value.to_string_lossy().into_owned();
     let info = attributes.get_linkinfo();
     let port = info.as_ref().ok().and_then(|info| match info.get_slave_data() {
-        Ok(rt_link::LinkinfoMemberDataMsg::Bridge(port)) => port.get_state().ok(),
+        Ok(rt_link::LinkinfoMemberDataMsg::Bridge(port)) => Some(port),
         _ => None,
     });
     let stats = attributes.get_stats64();
@@ -201,7 +213,8 @@ fn link_state(header: &Ifinfomsg, attributes: &rt_link::IterableLinkAttrs<'_>) -
         peer: attributes.get_link().unwrap_or(0),
         peer_netns: attributes.get_link_netnsid().ok().filter(|&id| id >= 0),
         master: attributes.get_master().unwrap_or(0),
-        port_state: port,
+        port_state: port.as_ref().and_then(|port| port.get_state().ok()),
+        port_flags: port.as_ref().map(port_flags).unwrap_or_default(),
         frames: stats.map(|stats| (stats.tx_packets, stats.rx_packets)).unwrap_or_default(),
     }
 }

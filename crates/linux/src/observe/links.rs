@@ -62,6 +62,7 @@ pub fn parse(message: &[u8]) -> Option<LinkSample> {
         qdisc: link.qdisc,
         master: link.master,
         bridge_state: link.port_state,
+        bridge_flags: link.port_flags.into_iter().map(str::to_owned).collect(),
         counters: attributes.get(IFLA_STATS64).map(counters).unwrap_or_default(),
     })
 }

@@ -283,31 +283,65 @@ impl<'a> Readings<'a> {
             neighbour.interface == interface && matches!(neighbour.state.as_str(), "incomplete" | "failed")
         });
         if let Some(bad) = bad.filter(|_| gap.suspicious() > 0) {
-            let evidence = format!("{} on {interface} is {}", bad.address, bad.state);
+            let trouble = self.trouble(at, Place::Egress).map(|trouble| format!("; {trouble}"));
+            let evidence =
+                format!("{} on {interface} is {}{}", bad.address, bad.state, trouble.unwrap_or_default());
             gap.claim(drop::NEIGHBOUR_UNRESOLVED, at_most, DropSource::State, evidence);
         }
     }
 
     /// Gives it to states of interfaces that stop frames.
     pub fn blame_ports(&self, gap: &mut Gap, at: &Visit, places: &[Place]) {
-        for place in places {
-            let Some(port) = at.interface(*place) else { continue };
-            let Some(pair) = self.link(at.node, port) else { continue };
-            let (length, mtu) = (self.unit.ip_length, u64::from(pair.mtu()));
-            let states = [pair.before.bridge_state, pair.after.bridge_state];
-            let (name, evidence) = if gap.suspicious() == 0 {
+        for (name, evidence) in places.iter().flat_map(|place| self.states(at, *place)) {
+            if gap.suspicious() == 0 {
                 return;
-            } else if let Some(trouble) = pair.trouble() {
-                (drop::LINK_DOWN, trouble)
-            } else if *place == Place::Egress && self.unit.is_plain() && length > mtu + VLAN_ROOM {
-                (drop::MTU_EXCEEDED, format!("{length} B for an MTU of {mtu} at {port}"))
-            } else if states.into_iter().flatten().any(|state| state != 3) {
-                (drop::PORT_NOT_FORWARDING, format!("{port} was in state {:?}", states[1].unwrap_or(0)))
-            } else {
-                continue;
-            };
+            }
             gap.claim(name, MOST, DropSource::State, evidence);
         }
+    }
+
+    /// What stops frames at an interface, by its state before or after.
+    fn states(&self, at: &Visit, place: Place) -> Vec<(&'static str, String)> {
+        let Some(port) = at.interface(place) else { return vec![] };
+        let Some(pair) = self.link(at.node, port) else { return vec![] };
+        let state =
+            [pair.before.bridge_state, pair.after.bridge_state].into_iter().flatten().find(|s| *s != 3);
+        // What stops only some frames is no reason where it is not known which ones are missing.
+        let is = |flag: &str| self.counted && pair.has_flag(flag);
+        let entry = || at.ingress.and_then(|ingress| self.link(at.node, ingress));
+        let is_egress = place == Place::Egress;
+        let states = [
+            pair.trouble().map(|trouble| (drop::LINK_DOWN, trouble)),
+            (is_egress && self.is_too_long(pair.mtu())).then(|| {
+                let length = self.unit.ip_length;
+                (drop::MTU_EXCEEDED, format!("{length} B for an MTU of {} at {port}", pair.mtu()))
+            }),
+            state.map(|state| (drop::PORT_NOT_FORWARDING, format!("{port} was in state {state}"))),
+            (is_egress && is("isolated") && entry().is_some_and(|entry| entry.has_flag("isolated")))
+                .then(|| (drop::PORT_ISOLATED, format!("{port} and the port of entry are isolated"))),
+            (place == Place::Ingress && is("locked"))
+                .then(|| (drop::PORT_LOCKED, format!("{port} is locked"))),
+            (is_egress && is("no_flood"))
+                .then(|| (drop::PORT_NOT_FORWARDING, format!("nothing is flooded to {port}"))),
+        ];
+        states.into_iter().flatten().collect()
+    }
+
+    fn is_too_long(&self, mtu: u32) -> bool {
+        self.unit.is_plain() && self.unit.ip_length > u64::from(mtu) + VLAN_ROOM
+    }
+
+    /// The names of drops that the state of a section speaks for.
+    pub fn holding(&self, at: &Visit) -> Vec<&'static str> {
+        let places = [Place::Ingress, Place::Egress, Place::Bridge];
+        let here = places.iter().flat_map(|place| self.states(at, *place)).map(|(name, _)| name);
+        let peer = self.peer(at);
+        let beyond = [
+            peer.as_ref().is_some_and(|peer| peer.trouble().is_some()).then_some(drop::LINK_DOWN),
+            peer.is_some_and(|peer| self.is_too_long(peer.mtu())).then_some(drop::MTU_EXCEEDED),
+            (!self.test.dropping_filters(at.node).is_empty()).then_some(drop::FILTER),
+        ];
+        here.chain(beyond.into_iter().flatten()).collect()
     }
 }
 

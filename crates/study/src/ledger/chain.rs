@@ -1,12 +1,12 @@
 //! The chain of stations: each one's `in` is the `out` of the one before.
 
 use super::book::Readings;
-use super::gap::{Gap, Left};
+use super::gap::{Gap, Left, trim};
 use super::station::{Counts, Station as Row};
 use super::visit::{Place, Visit};
 use super::window::MOST;
 use crate::way::Section;
-use record::{Drop, NodeRole, Station, StationKind};
+use record::{NodeRole, Station, StationKind};
 
 /// A station and what the record of it does not keep.
 pub struct Draft {
@@ -131,15 +131,20 @@ impl Chain {
         // What the witness saw of the flow died here although no less left: as much more was made.
         let excess = gap.left.saturating_sub(gap.entered);
         if excess > 0 {
-            gap.made = excess.saturating_add(book.pool.here(row, at));
+            gap.made = excess.saturating_add(book.pool.here(row, at, &book.holding(at)));
         }
+        let left = gap.left;
         for claim in row.claims {
             let (open, before) = (gap.open(), gap.drops.clone());
             claim.make(book, &mut gap, at);
+            if !row.shares {
+                gap.left = left; // it was counted, whatever others conclude
+            }
             book.pool.confirm(&mut gap, at, open, &before);
         }
         gap.queued = gap.queued.clamp(0, i64::try_from(gap.open_but_for_the_queue()).unwrap_or(i64::MAX));
-        let mut by_witness = book.pool.name(&mut gap, row, at);
+        let holding = book.holding(at);
+        let mut by_witness = book.pool.name(&mut gap, row, at, &holding);
         if row.shares {
             gap.left = gap.left.saturating_add(gap.open());
         }
@@ -148,7 +153,7 @@ impl Chain {
             let ended = gap.end_of_copies(self.made);
             self.made -= ended;
             if ended > 0 {
-                by_witness = book.pool.seen_here(row, at);
+                by_witness = book.pool.seen_here(row, at, &holding);
             }
         }
         self.push(row, at, gap, None);
@@ -225,18 +230,4 @@ impl Chain {
         draft.settle();
         self.stations.push(draft);
     }
-}
-
-/// Takes so many frames out of the largest drops.
-fn trim(drops: &mut Vec<Drop>, mut over: u64) {
-    while over > 0 {
-        let Some(largest) = drops.iter_mut().max_by_key(|drop| drop.count).filter(|drop| drop.count > 0)
-        else {
-            break;
-        };
-        let taken = over.min(largest.count);
-        largest.count -= taken;
-        over -= taken;
-    }
-    drops.retain(|drop| drop.count > 0);
 }

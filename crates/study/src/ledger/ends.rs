@@ -38,6 +38,12 @@ fn refused_calls(_: &mut Readings, gap: &mut Gap, at: &Visit) {
     }
 }
 
+fn not_of_test(_: &mut Readings, gap: &mut Gap, at: &Visit) {
+    gap.claim(drop::FOREIGN, at.end.foreign, DropSource::Counter, "messages that are not of the test");
+    let evidence = "their number cannot be the test's, or their checksum is wrong";
+    gap.claim(drop::DAMAGED, at.end.damaged, DropSource::Counter, evidence);
+}
+
 /// From the link to the transport protocol.
 pub const IP_IN: Station = Station {
     on: &[Spot::Hop(NodeRole::Receiver)],
@@ -173,7 +179,7 @@ pub fn socket_view(book: &Readings, (node, end, port): (&str, &EndReport, u16), 
     // The end told its count when it stopped reading; what the socket has counted since came too late.
     let in_all = sum(sockets.iter().map(|(_, after)| after.drops));
     let since = end.socket_drops.map_or(0, |own| in_all.saturating_sub(own));
-    let by_application = sum([end.received, end.foreign]);
+    let by_application = end.read();
     let by_kernel =
         udp("Udp.InDatagrams", "Ip6.Udp6InDatagrams").filter(|_| !book.input.spec.gro && !book.counted);
     let evidence = format!("{source} {} with SO_RCVBUF {}", count(full), count(end.settings.receive_buffer));
@@ -261,7 +267,9 @@ pub const ICMP_ECHO: Station = Station {
     claims: &[
         Claim::Counter("Icmp.OutRateLimitGlobal", "Ip6.Icmp6OutRateLimitHost", drop::ICMP_RATE_LIMIT),
         Claim::Counter("Icmp.OutRateLimitHost", "", drop::ICMP_RATE_LIMIT),
+        Claim::Filter(&["output", "postrouting"], IP_AND_INET),
     ],
+    witness: &[drop::FILTER, drop::NO_ROUTE],
     counts: Counts::Messages,
     says: ["echo requests", "`OutEchoReps`", "(ping: the kernel turns round)"],
     ..Station::new(StationKind::IcmpEcho, "icmp echo", Place::Node)
@@ -273,10 +281,7 @@ pub const APP_REPLY: Station = Station {
     when: |book, _| !is_ping(book.input.spec),
     left: |_, at, _| Ok(Left::exactly(at.end.responses, 0)),
     claims: &[
-        Claim::By(&[drop::FOREIGN], |_, gap, at| {
-            let evidence = "messages that are not of the test";
-            gap.claim(drop::FOREIGN, at.end.foreign, DropSource::Counter, evidence);
-        }),
+        Claim::By(&[drop::FOREIGN, drop::DAMAGED], not_of_test),
         Claim::By(&[drop::SEND], refused_calls),
     ],
     counts: Counts::Own,
@@ -288,11 +293,12 @@ pub const APP_REPLY: Station = Station {
 pub const APP_RECEIVE: Station = Station {
     on: &[Spot::End],
     left: |_, at, _| Ok(Left::exactly(at.end.unique, 0)),
-    claims: &[Claim::By(&[drop::DUPLICATE, drop::FOREIGN], |_, gap, at| {
-        gap.claim(drop::DUPLICATE, at.end.duplicates, DropSource::Counter, "read more than once");
-        let evidence = "messages that are not of the test, or damaged";
-        gap.claim(drop::FOREIGN, at.end.foreign, DropSource::Counter, evidence);
-    })],
+    claims: &[
+        Claim::By(&[drop::DUPLICATE], |_, gap, at| {
+            gap.claim(drop::DUPLICATE, at.end.duplicates, DropSource::Counter, "read more than once");
+        }),
+        Claim::By(&[drop::FOREIGN, drop::DAMAGED], not_of_test),
+    ],
     counts: Counts::Own,
     says: ["reads", "different messages of the test", ""],
     ..Station::new(StationKind::AppReceive, "app receive", Place::Node)

@@ -71,6 +71,7 @@ pub const IP_OUT: Station = Station {
                 Claim::Counter("Ip.FragFails", "Ip6.Ip6FragFails", drop::MTU_EXCEEDED),
             ],
         ),
+        Claim::When(|book, _, _| book.counted, &[Claim::Down(Place::Egress)]),
         Claim::Neighbour { with_returned: false },
         Claim::Filter(&["output", "postrouting"], IP_AND_INET),
         Claim::Filter(&["egress"], &["netdev"]),
@@ -81,6 +82,7 @@ pub const IP_OUT: Station = Station {
         drop::LINK_DOWN,
         drop::NO_ROUTE,
         drop::FILTER,
+        drop::IPSEC_POLICY,
         drop::TC,
     ],
     says: [
@@ -227,6 +229,8 @@ pub const BRIDGE: Station = Station {
     witness: &[
         drop::MTU_EXCEEDED,
         drop::PORT_NOT_FORWARDING,
+        drop::PORT_ISOLATED,
+        drop::PORT_LOCKED,
         drop::LINK_DOWN,
         drop::FILTER,
         drop::TC,
@@ -294,6 +298,7 @@ pub const IP_FORWARD: Station = Station {
         drop::TRUNCATED,
         drop::REASSEMBLY_FAILED,
         drop::FILTER,
+        drop::IPSEC_POLICY,
         drop::TC,
         drop::RX_DROPPED,
     ],

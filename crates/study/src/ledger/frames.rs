@@ -117,8 +117,7 @@ pub const TAP: Station = Station {
     on: &[Spot::Hop(NodeRole::Receiver)],
     when: |book, _| book.input.spec.kind.is_by_port(),
     left: |book, at, _| {
-        let reads = at.end.received.saturating_add(at.end.foreign);
-        Ok(Left::exactly(reads, book.input.arrival.map_or(0, |arrival| arrival.doubt)))
+        Ok(Left::exactly(at.end.read(), book.input.arrival.map_or(0, |arrival| arrival.doubt)))
     },
     claims: &[
         Claim::By(&[drop::RING_FULL, drop::SOCKET_BUFFER_FULL, drop::PORT], |_, gap, at| {

@@ -104,13 +104,13 @@ impl Gap {
     /// Frames that were not on their way to the receiver ended here: as many as were made on the way are copies, whatever
     /// they died of, and no loss. Says how many.
     pub fn end_of_copies(&mut self, made: u64) -> u64 {
-        let ended = self.entered.saturating_sub(self.left);
-        if ended == 0 || ended > made {
+        let ended = self.entered.saturating_sub(self.left).min(made);
+        if ended == 0 {
             return 0;
         }
         let died: Vec<String> =
             self.drops.iter().map(|drop| format!("{} of {}", drop.count, drop.name)).collect();
-        self.drops.clear();
+        trim(&mut self.drops, ended);
         let evidence = format!("{} is not on the way to the receiver; {}", self.node, died.join(", "));
         self.add(drop::COPY, ended, DropSource::Counter, evidence.trim_end_matches("; ").to_owned());
         ended
@@ -143,4 +143,18 @@ impl Gap {
             None => self.drops.push(Drop { name: name.into(), count, source, evidence }),
         }
     }
+}
+
+/// Takes so many frames out of the largest drops.
+pub fn trim(drops: &mut Vec<Drop>, mut over: u64) {
+    while over > 0 {
+        let Some(largest) = drops.iter_mut().max_by_key(|drop| drop.count).filter(|drop| drop.count > 0)
+        else {
+            break;
+        };
+        let taken = over.min(largest.count);
+        largest.count -= taken;
+        over -= taken;
+    }
+    drops.retain(|drop| drop.count > 0);
 }

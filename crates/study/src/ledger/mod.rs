@@ -149,7 +149,7 @@ pub fn close(input: &LedgerInput) -> Ledger {
     let answers = answers(&book);
     let last = (spec.to.as_str(), receiver, input.ports.receiver);
     leg(&mut chain, &mut book, &path.forward, [&spec.from, &spec.to], |book, at| match answers {
-        Some(answers) => answers.min(at),
+        Some(answers) => asked(book, answers).min(at),
         None => taken(book, last, at),
     });
     let mut last = last;
@@ -268,6 +268,12 @@ fn taken(book: &Readings, end: (&str, &EndReport, u16), entered: u64) -> u64 {
     let socket = ends::socket_view(book, end, entered);
     let known = sum([socket.reads, socket.full, socket.late]);
     known.saturating_add(socket.room).min(entered).max(known)
+}
+
+/// Echo requests that came to the kernel that answered so many; others' may be among them.
+fn asked(book: &Readings, answers: u64) -> u64 {
+    let spec = book.input.spec;
+    book.protocol(&spec.to, "Icmp.InEchos", "Ip6.Icmp6InEchos").unwrap_or(answers).max(answers)
 }
 
 /// Echoes that the kernel answered, where the answers were counted.

@@ -168,7 +168,8 @@ mod tests {
             Claim::Neighbour { .. } => known(&[drop::NEIGHBOUR_UNRESOLVED]),
             Claim::Down(_) => known(&[drop::LINK_DOWN]),
             Claim::Ports(places) if places.contains(&Place::Bridge) => {
-                known(&[drop::LINK_DOWN, drop::MTU_EXCEEDED, drop::PORT_NOT_FORWARDING])
+                let of_bridge = [drop::PORT_NOT_FORWARDING, drop::PORT_ISOLATED, drop::PORT_LOCKED];
+                known(&[&[drop::LINK_DOWN, drop::MTU_EXCEEDED], &of_bridge[..]].concat())
             }
             Claim::Ports(_) => known(&[drop::LINK_DOWN, drop::MTU_EXCEEDED]),
             Claim::All(claims) | Claim::When(_, claims) => of_all(claims),

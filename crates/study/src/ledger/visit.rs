@@ -98,7 +98,7 @@ impl<'a> Visit<'a> {
 
     /// What came to the end of the path and is not of the test.
     pub fn strangers(&self) -> u64 {
-        let mine = self.end.received.saturating_add(self.end.foreign);
+        let mine = self.end.read();
         let reads = self.socket.as_ref().map_or(0, |socket| socket.reads);
         reads.saturating_sub(mine).saturating_add(self.end.foreign)
     }

@@ -161,6 +161,11 @@ impl LinkPair<'_> {
         moved(&self.before.counters, &self.after.counters, name)
     }
 
+    /// Whether it was so as a port of a bridge ([`record::LinkSample::bridge_flags`]), before or after.
+    pub fn has_flag(&self, flag: &str) -> bool {
+        [&self.before, &self.after].iter().any(|sample| sample.bridge_flags.iter().any(|set| set == flag))
+    }
+
     /// What about its state explains that frames vanished at it; none when it was up all the time.
     pub fn trouble(&self) -> Option<String> {
         let name = &self.after.name;

@@ -9,11 +9,11 @@ use super::WitnessInput;
 use super::chain::Draft;
 use super::gap::Gap;
 use super::station::{Counts, Station};
-use super::visit::Visit;
+use super::visit::{Spot, Visit};
 use record::delta::sum;
 use record::drop::{DropName, Fate};
 use record::ledger::WitnessDrop;
-use record::{Drop, DropSource, NamedCount, Witness, WitnessStatus, drop};
+use record::{Drop, DropSource, NamedCount, NodeRole, Witness, WitnessStatus, drop};
 use std::collections::BTreeMap;
 
 /// Frames that wait for a neighbour (`unres_qlen_bytes` of 212,992 B) and die only after the counters were read.
@@ -23,9 +23,9 @@ const BLIND: u64 = 1000;
 /// Probes of the warm-up that may still wait for a neighbour when the test begins, and then die in it.
 const PROBES: u64 = 5;
 
-/// Drops that no socket buffer dies of.
+/// Drops that no socket buffer dies of; a damaged message has been read.
 fn invisible(drop: &Drop) -> bool {
-    drop::fate(&drop.name) != Fate::Dropped
+    drop::fate(&drop.name) != Fate::Dropped || drop.name == drop::DAMAGED
 }
 
 /// Takes out what a host did with its own copies of frames that a port took: behind the port where the path of a frames
@@ -112,12 +112,12 @@ impl<'a> Pool<'a> {
     }
 
     /// Names what is still open by what the witness saw here; what it was given for, by reason.
-    pub fn name(&mut self, gap: &mut Gap, row: &Station, at: &Visit) -> Vec<(String, u64)> {
+    pub fn name(&mut self, gap: &mut Gap, row: &Station, at: &Visit, holding: &[&str]) -> Vec<(String, u64)> {
         let mut given = vec![];
         for (seen, names, left) in &mut self.unclaimed.details {
-            let Some(name) = name_here(seen, names, row, at) else { continue };
+            let Some((name, or)) = name_here(seen, names, row, at, holding) else { continue };
             let at = seen.location.as_deref().unwrap_or("an unknown function");
-            let evidence = format!("{} at {at}", seen.reason);
+            let evidence = format!("{} at {at}{or}", seen.reason);
             let count = gap.claim(&name, *left, DropSource::Witness, evidence);
             *left -= count;
             if count > 0 {
@@ -128,22 +128,16 @@ impl<'a> Pool<'a> {
     }
 
     /// All that it saw die here, by reason, whoever claimed it.
-    pub fn seen_here(&self, row: &Station, at: &Visit) -> Vec<(String, u64)> {
-        let here = self
-            .unclaimed
-            .details
-            .iter()
-            .filter(|(seen, names, _)| name_here(seen, names, row, at).is_some());
+    pub fn seen_here(&self, row: &Station, at: &Visit, holding: &[&str]) -> Vec<(String, u64)> {
+        let details = self.unclaimed.details.iter();
+        let here = details.filter(|(seen, names, _)| name_here(seen, names, row, at, holding).is_some());
         here.map(|(seen, _, _)| (seen.reason.clone(), seen.frames)).collect()
     }
 
     /// How many it saw die here that no station has claimed.
-    pub fn here(&self, row: &Station, at: &Visit) -> u64 {
-        let here = self
-            .unclaimed
-            .details
-            .iter()
-            .filter(|(seen, names, _)| name_here(seen, names, row, at).is_some());
+    pub fn here(&self, row: &Station, at: &Visit, holding: &[&str]) -> u64 {
+        let details = self.unclaimed.details.iter();
+        let here = details.filter(|(seen, names, _)| name_here(seen, names, row, at, holding).is_some());
         sum(here.map(|(_, _, left)| *left))
     }
 
@@ -165,22 +159,69 @@ fn is_seen(named: &Drop) -> bool {
     !invisible(named) && named.name != drop::NEIGHBOUR_UNRESOLVED
 }
 
-/// Whether the witness saw it at this section: at the link's two interfaces, or anywhere in the node.
+/// Parts of functions behind the counter of an interface that frames leave by, or before the one of the interface that they enter by.
+const OF_LINKS: &[&str] =
+    &["forward_skb", "veth", "xdp_generic", "dev_hard_start_xmit", "enqueue_to_backlog", "_enqueue"];
+/// Beginnings of reasons that a frame has there.
+const REASONS_OF_LINKS: &[&str] = &["QDISC_", "CPU_BACKLOG", "XDP", "DEV_"];
+/// Names that only a counter or a state can give: no function tells them.
+const OF_COUNTERS: &[&str] = &[drop::RX_DROPPED, drop::TX_DROPPED];
+const OF_STATES: &[&str] = &[
+    drop::MTU_EXCEEDED,
+    drop::LINK_DOWN,
+    drop::PORT_NOT_FORWARDING,
+    drop::PORT_ISOLATED,
+    drop::PORT_LOCKED,
+    drop::FILTER,
+];
+
+/// Whether the witness saw it at this section: at the link's two interfaces, or anywhere in the node but at its links.
 fn is_here(seen: &WitnessDrop, at: &Visit) -> bool {
     let is = |interface: Option<&str>| seen.interface.is_none() || seen.interface.as_deref() == interface;
+    let function = seen.location.as_deref().unwrap_or_default();
+    let is_of_link = OF_LINKS.iter().any(|part| function.contains(part))
+        || REASONS_OF_LINKS.iter().any(|begin| seen.reason.starts_with(begin));
     match at.next {
+        _ if is_of_link != at.next.is_some() => false,
         Some(next) => {
             (seen.node == at.node && is(at.egress)) || (seen.node == next.node && is(next.ingress.as_deref()))
         }
-        None => seen.node == at.node,
+        // What a bridge gives to its own host is no longer on the bridge.
+        None => seen.node == at.node && (at.bridge.is_none() || seen.interface.as_deref() != at.bridge),
     }
 }
 
-/// The name of what the witness saw, if it can have been at this station.
-fn name_here(seen: &WitnessDrop, names: &[&'static DropName], row: &Station, at: &Visit) -> Option<String> {
-    let known = names.iter().find(|name| row.witness.contains(&name.name)).map(|name| name.name.to_owned());
-    let unnamed = || names.is_empty().then(|| seen.reason.to_lowercase());
-    known.or_else(unnamed).filter(|_| is_here(seen, at))
+/// The name of what the witness saw, if it can have been at this station, and what else it may have been. `holding` are the names
+/// that the state of the section speaks for.
+fn name_here(
+    seen: &WitnessDrop,
+    names: &[&'static DropName],
+    row: &Station,
+    at: &Visit,
+    holding: &[&str],
+) -> Option<(String, String)> {
+    // A bridge and a router are one station each.
+    let is_alone = matches!(at.spot, Spot::Hop(NodeRole::Bridge | NodeRole::Router));
+    let is_known = |name: &&&DropName| row.witness.contains(&name.name);
+    let here: Vec<&&DropName> = names.iter().filter(is_known).collect();
+    if !is_here(seen, at) || (here.is_empty() && !names.is_empty() && !is_alone) {
+        return None;
+    }
+    let here = if here.is_empty() { names.iter().collect() } else { here };
+    let told = here.iter().find(|name| name.means(&seen.reason));
+    let by_state = || here.iter().find(|name| holding.contains(&name.name));
+    let function = seen.location.as_deref().unwrap_or_default();
+    let open = |name: &&&&DropName| !OF_STATES.contains(&name.name) && !OF_COUNTERS.contains(&name.name);
+    let by_function =
+        || here.iter().filter(open).find(|name| name.kernel.iter().any(|part| function.contains(part)));
+    let only = || Some(here.iter().filter(open)).filter(|open| open.clone().count() == 1)?.next();
+    let name = told.or_else(by_state).or_else(by_function).or_else(only);
+    let or = || here.iter().filter(|name| !OF_COUNTERS.contains(&name.name)).map(|name| name.name);
+    Some(match name {
+        Some(name) => (name.name.to_owned(), String::new()),
+        None if here.is_empty() => (seen.reason.to_lowercase(), String::new()),
+        None => (seen.reason.to_lowercase(), format!(", one of {}", or().collect::<Vec<_>>().join(", "))),
+    })
 }
 
 fn nodes(draft: &Draft) -> [Option<&str>; 2] {

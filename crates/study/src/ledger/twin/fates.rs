@@ -133,6 +133,7 @@ proptest! {
         for end in [&mut twin.sender, &mut twin.receiver] {
             (end.attempted, end.sent, end.sent_bytes, end.received) = (number(), number(), number(), number());
             (end.unique, end.duplicates, end.foreign, end.responses) = (number(), number(), number(), number());
+            end.damaged = number();
             end.socket_drops = take[4].then(&mut number);
             end.send_errors = vec![NamedCount { name: "EPERM".into(), count: number() }];
             for (place, name) in [("ring", "ring_full"), ("socket", "qdisc_full"), ("port", "oversize")] {
