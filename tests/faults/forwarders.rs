@@ -1,0 +1,49 @@
+//! Faults beside programs and hosts that hand frames on: `pathlab null`, our switch, Open vSwitch, a host of containers.
+
+use super::plan::{Fault, Truth, drop_one_in_three};
+
+/// A host with a bridge for containers, whose source it translates.
+const CONTAINERS: &str = "node a
+router h
+node b
+link a:eth0 -- h:c1
+link h:eth0 -- b:eth0
+bridge docker0 on h ports c1
+interface a:eth0 address 172.17.0.2/16
+interface h:docker0 address 172.17.0.1/16
+interface h:eth0 address 192.0.2.1/24
+interface b:eth0 address 192.0.2.2/24
+route on a default via 172.17.0.1
+";
+const MASQUERADE: &str = "nft 'table ip n { chain c { type nat hook postrouting priority 100; ip saddr 172.17.0.0/16 masquerade; }; }'";
+
+pub fn all() -> Vec<Fault> {
+    // It loses frames of its own when it gets no CPU for a while.
+    const SLOW: &str = "test udp-stream size 64 rate 4kpps duration 600ms receive-buffer 16777216";
+    const INPUT: &str = drop_one_in_three!("ip", "input");
+    let receiver = |name, topology| {
+        Fault::new(name, topology).plant("b", INPUT).guilty("b", "ip in", "filter_input", Truth::Nft("b"))
+    };
+    let container = |name| Fault::new(name, CONTAINERS).plant("h", MASQUERADE);
+    vec![
+        receiver("drop behind null", "null"),
+        receiver("drop behind our switch", "switch"),
+        receiver("drop behind Open vSwitch", "ovs").tests(SLOW).needs("ovs-vswitchd"),
+        Fault::new("nothing but null", "null").counted(),
+        Fault::new("nothing but our switch", "switch").counted(),
+        Fault::new("nothing but Open vSwitch", "ovs").counted().tests(SLOW).needs("ovs-vswitchd"),
+        container("nothing on the way out of a container").counted().beside_strangers(),
+        container("drop in forward, out of a container")
+            .plant("h", drop_one_in_three!("ip", "forward"))
+            .guilty("h", "ip forward", "filter_forward", Truth::Nft("h"))
+            .beside_strangers(),
+        container("drop at the bridge of containers")
+            .plant("h", drop_one_in_three!("bridge", "input"))
+            .guilty("h", "*", "filter_input|filter", Truth::Nft("h")),
+        container("tbf on the way out of a container")
+            .large()
+            .plant("h", "tc qdisc add dev eth0 root tbf rate 50mbit burst 5kb limit 10kb")
+            .guilty("h", "qdisc eth0", "qdisc_full", Truth::Between)
+            .beside_strangers(),
+    ]
+}
