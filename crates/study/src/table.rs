@@ -392,9 +392,22 @@ const LIMITS: &[SharedColumn<TestRecord>] = &[
 
 /// What limited each test: one row for repetitions with the same limit, with the sentence of the first of them.
 pub fn limits(run: &RunRecord) -> Table {
+    Table::shared(2, LIMITS, limited_alike(run))
+}
+
+fn limited_alike(run: &RunRecord) -> Vec<Vec<&TestRecord>> {
     let limit = |test: &TestRecord| (test.limit.what.clone(), test.limit.place.clone());
     let same = |one: &&TestRecord, other: &&TestRecord| limit(one) == limit(other);
-    Table::shared(2, LIMITS, groups(run).into_iter().flat_map(|tests| grouped(tests, same)))
+    groups(run).into_iter().flat_map(|tests| grouped(tests, same)).collect()
+}
+
+/// The same rows, those first that lost most.
+pub fn limits_by_loss(run: &RunRecord) -> Table {
+    let mut rows = limited_alike(run);
+    let lost =
+        |tests: &Vec<&TestRecord>| tests.iter().filter_map(|test| loss_percent(test)).fold(0.0, f64::max);
+    rows.sort_by(|one, other| lost(other).total_cmp(&lost(one)));
+    Table::shared(2, LIMITS, rows)
 }
 
 /// `udp-stream 64 B #1 #2 #3`.

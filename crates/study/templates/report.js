@@ -1,4 +1,45 @@
 "use strict";
+// Tables: a click on a head sorts the rows, and each table can be had as CSV.
+(() => {
+  const units = { n: 1e-9, "µ": 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
+  const number = (text) => {
+    const found = text.replace(/,/g, "").match(/^[−-]?[\d.]+(?:\s*([nµmkMGT])(?=[a-zA-Z]*$))?/);
+    return found ? parseFloat(found[0].replace("−", "-")) * (units[found[1]] ?? 1) : NaN;
+  };
+  const words = (row) => [...row.cells].map((cell) => cell.textContent);
+  const compare = (column) => (one, other) => {
+    const [a, b] = [one, other].map((row) => row.cells[column].textContent);
+    const [x, y] = [number(a), number(b)];
+    return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
+  };
+  const sort = (table, head) => {
+    const down = head.getAttribute("aria-sort") === "ascending";
+    const rows = [...table.tBodies[0].rows].sort(compare(head.cellIndex));
+    table.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    table.tBodies[0].append(...(down ? rows.reverse() : rows));
+  };
+  document.querySelectorAll(".scroll > table").forEach((table, index) => {
+    if (table.rows.length < 2) return;
+    for (const head of table.tHead.rows[0].cells) {
+      const button = document.createElement("button");
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sort(table, head));
+      head.append(button);
+    }
+    const link = document.createElement("a");
+    const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    link.className = "csv";
+    link.textContent = "CSV";
+    link.download = `table-${index + 1}.csv`;
+    link.href = "#";
+    link.addEventListener("click", () => {
+      const text = [...table.rows].map((row) => words(row).map(quoted).join(",")).join("\n") + "\n";
+      link.href = "data:text/csv;charset=utf-8," + encodeURIComponent(text);
+    });
+    table.parentElement.after(link);
+  });
+})();
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const plots = [];

@@ -168,15 +168,18 @@ fn draw_link(
         stations.iter().find(|station| station.station == format!("link {interface}")).map(|s| s.left);
     let seconds = test.seconds.max(1e-9);
     let text = match crossed {
-        Some(frames) => frames_per_s(frames as f64 / seconds),
+        Some(frames) => format!("{}, {}", count(frames), frames_per_s(frames as f64 / seconds)),
         None => bits_per_s(test.throughput_bps),
     };
+    // As thick as the part of what was sent that crossed it.
+    let sent = test.ledger.as_ref().map_or(0, |ledger| ledger.sent).max(1);
+    let thick = crossed.map_or(2.5, |frames| 1.0 + 7.0 * (frames as f64 / sent as f64).min(1.5));
     let lost = stations.iter().any(|s| s.station == format!("link {interface}") && !s.drops.is_empty());
     let class = if lost { "wire bad" } else { "wire" };
     let end = x + GAP - 8.0;
     let _ = write!(
         out,
-        r#"<path class="{class}" d="M{x:.1} {y:.1}H{end:.1}"/><path class="tip" d="M{end:.1} {:.1}l8 5l-8 5z"/>"#,
+        r#"<path class="{class}" stroke-width="{thick:.1}" d="M{x:.1} {y:.1}H{end:.1}"/><path class="tip" d="M{end:.1} {:.1}l8 5l-8 5z"/>"#,
         y - 5.0
     );
     label(out, "rate", x + GAP / 2.0, y - 9.0, &escape(&text));
