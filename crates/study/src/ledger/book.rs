@@ -37,7 +37,7 @@ pub struct Readings<'a> {
     /// What the witness saw of the flow and no station has claimed yet.
     pub pool: Pool<'a>,
     /// Frames that were still moving when the counters were read.
-    unsettled: u64,
+    pub unsettled: u64,
 }
 
 /// What a queueing discipline counted; drops and backlog in its own unit, be it a buffer or a segment.

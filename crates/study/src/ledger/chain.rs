@@ -148,6 +148,9 @@ impl Chain {
         if row.shares {
             gap.left = gap.left.saturating_add(gap.open());
         }
+        if row.kind == StationKind::Link {
+            gap.doubt = gap.open().min(book.unsettled); // may still wait for a CPU
+        }
         self.made += gap.made;
         if section.is_off_the_way && !section.is_link {
             let ended = gap.end_of_copies(self.made);
