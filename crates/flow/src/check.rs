@@ -16,8 +16,10 @@ use crate::field::{Field, Prerequisite, VLAN_PRESENT, Value};
 use crate::group::Groups;
 use crate::matching::Match;
 use crate::meter::{MAX_METER, Meters};
+use crate::pipeline::LAST_TABLE;
 use crate::port::PortNo;
 use crate::rule::Rule;
+use wire::refuse_if;
 use wire::{frame, headers};
 
 /// Where actions stand.
@@ -114,20 +116,12 @@ pub fn free_actions(actions: &[Action], home: ActionContext, groups: &Groups) ->
     list(actions.iter(), Known::NOTHING_SURE, None, home, groups)
 }
 
-/// Checks the instructions of a rule for a table; `last_table` is the highest that there is.
-pub fn instructions(
-    rule: &Rule,
-    table: u8,
-    last_table: u8,
-    groups: &Groups,
-    meters: &Meters,
-) -> Result<(), Error> {
+/// Checks the instructions of a rule for a table.
+pub fn instructions(rule: &Rule, table: u8, groups: &Groups, meters: &Meters) -> Result<(), Error> {
     let mut seen = [false; 7];
     for instruction in &rule.instructions {
         let seen = &mut seen[usize::from(instruction.place())];
-        if std::mem::replace(seen, true) {
-            return Err(BadInstruction::DupInst.into());
-        }
+        refuse_if(std::mem::replace(seen, true), BadInstruction::DupInst)?;
     }
     let known = Known::from_match(&rule.matching);
     // Actions that are applied come before the action set (§5.9): what they put there, the set may write.
@@ -140,7 +134,7 @@ pub fn instructions(
     for instruction in &rule.instructions {
         match instruction {
             // §5.9: "the next table must be greater than the current table".
-            Instruction::GotoTable(next) if *next <= table || *next > last_table => {
+            Instruction::GotoTable(next) if *next <= table || *next > LAST_TABLE => {
                 return Err(BadInstruction::BadTableId.into());
             }
             Instruction::Meter(id) if !(1..=MAX_METER).contains(id) || meters.get(*id).is_none() => {
@@ -174,7 +168,7 @@ fn list<'a>(
         let done = one(action, &known, home, groups);
         match promised {
             Some(promised) if done == Err(BadAction::MatchInconsistent) => {
-                one(action, &promised, home, groups)?;
+                one(action, &promised, home, groups)?
             }
             _ => done?,
         }
@@ -184,17 +178,16 @@ fn list<'a>(
 }
 
 fn one(action: &Action, known: &Known, home: ActionContext, groups: &Groups) -> Result<(), BadAction> {
-    let refuse = |is_wrong: bool, error| if is_wrong { Err(error) } else { Ok(()) };
     match action {
-        Action::Output { port, .. } => refuse(!is_output(*port, home), BadAction::BadOutPort),
-        Action::Group(id) => refuse(groups.get(*id).is_none(), BadAction::BadOutGroup),
+        Action::Output { port, .. } => refuse_if(!is_output(*port, home), BadAction::BadOutPort),
+        Action::Group(id) => refuse_if(groups.get(*id).is_none(), BadAction::BadOutGroup),
         Action::PushVlan(tag) => {
-            refuse(![headers::VLAN, headers::SERVICE_VLAN].contains(tag), BadAction::BadTag)
+            refuse_if(![headers::VLAN, headers::SERVICE_VLAN].contains(tag), BadAction::BadTag)
         }
         Action::PushMpls(tag) => {
-            refuse(![frame::MPLS, frame::MPLS_MULTICAST].contains(tag), BadAction::BadTag)
+            refuse_if(![frame::MPLS, frame::MPLS_MULTICAST].contains(tag), BadAction::BadTag)
         }
-        Action::PushPbb(tag) => refuse(*tag != frame::PBB, BadAction::BadTag),
+        Action::PushPbb(tag) => refuse_if(*tag != frame::PBB, BadAction::BadTag),
         Action::SetField { field, value } => set_field(*field, *value, known),
         Action::Experimenter { .. } => Err(BadAction::BadExperimenter),
         _ => Ok(()),
@@ -217,18 +210,11 @@ fn is_output(port: PortNo, home: ActionContext) -> bool {
 }
 
 fn set_field(field: Field, value: Value, known: &Known) -> Result<(), BadAction> {
-    if !field.row().settable {
-        return Err(BadAction::BadSetType);
-    }
+    refuse_if(!field.row().settable, BadAction::BadSetType)?;
     // §7.2.5: the OFPVID_PRESENT bit must be set in a set-field of vlan_vid.
     let lacks_tag = field == Field::VlanVid && value & Value::from(VLAN_PRESENT) == 0;
-    if value & !field.full_mask() != 0 || lacks_tag {
-        return Err(BadAction::BadSetArgument);
-    }
-    match known.may_satisfy(field.row().prerequisite) {
-        true => Ok(()),
-        false => Err(BadAction::MatchInconsistent),
-    }
+    refuse_if(value & !field.full_mask() != 0 || lacks_tag, BadAction::BadSetArgument)?;
+    refuse_if(!known.may_satisfy(field.row().prerequisite), BadAction::MatchInconsistent)
 }
 
 #[cfg(test)]

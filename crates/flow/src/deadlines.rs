@@ -10,7 +10,8 @@
 //! **Price.** A rule with an idle timeout that is used all the time is looked at once in each of its timeouts, and a rule with a
 //! timeout takes some 40 bytes more. The walk over all rules is the twin in `tests/timeouts.rs`.
 
-use crate::rule::{RemovedReason, RulePosition};
+use crate::entry::Deadline;
+use crate::rule::RulePosition;
 use std::collections::BTreeSet;
 
 /// The places of rules with a timeout, the soonest first.
@@ -19,11 +20,7 @@ pub(crate) struct Deadlines(BTreeSet<(u64, RulePosition)>);
 
 impl Deadlines {
     /// Files the rule under its deadline, if it has one; the time under which it will be found.
-    pub(crate) fn file(
-        &mut self,
-        place: RulePosition,
-        deadline: Option<(u64, RemovedReason)>,
-    ) -> Option<u64> {
+    pub(crate) fn file(&mut self, place: RulePosition, deadline: Option<Deadline>) -> Option<u64> {
         let (at, _) = deadline?;
         self.0.insert((at, place));
         Some(at)

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Nanoseconds of a second.
 pub const SECOND: u64 = 1_000_000_000;
 
+/// When a rule goes away by itself, and why.
+pub type Deadline = (u64, RemovedReason);
+
 /// A rule in its table, with what happened to it.
 #[derive(Debug, Clone)]
 pub struct Entry {
@@ -37,7 +40,7 @@ impl Entry {
     }
 
     /// When the rule goes away by itself if no frame comes, and why.
-    pub fn deadline(&self) -> Option<(u64, RemovedReason)> {
+    pub fn deadline(&self) -> Option<Deadline> {
         let after = |from: u64, seconds: u16| from.saturating_add(u64::from(seconds) * SECOND);
         let (idle, hard) = (self.rule.idle_timeout, self.rule.hard_timeout);
         let idle = (idle != 0).then(|| (after(self.used_ns, idle), RemovedReason::IdleTimeout));

@@ -13,6 +13,7 @@ use crate::numbered::{Counters, Numbered};
 use crate::port::PortNo;
 use crate::rule::ANY_GROUP;
 use std::collections::{BTreeMap, BTreeSet};
+use wire::refuse_if;
 
 /// The largest number of a group (`OFPG_MAX`).
 pub const MAX_GROUP: u32 = 0xffff_ff00;
@@ -149,21 +150,15 @@ impl Groups {
             GroupModCommand::Add if self.0.len() >= GROUP_LIMIT => Err(GroupModFailed::OutOfGroups),
             GroupModCommand::Modify if !self.0.contains_key(&id) => Err(GroupModFailed::UnknownGroup),
             GroupModCommand::Add | GroupModCommand::Modify => self.check_buckets(&change.group),
-            GroupModCommand::Delete if id > MAX_GROUP && id != ALL_GROUPS => {
-                Err(GroupModFailed::InvalidGroup)
-            }
+            GroupModCommand::Delete if id == ALL_GROUPS => Ok(()),
+            GroupModCommand::Delete if id > MAX_GROUP => Err(GroupModFailed::InvalidGroup),
             // §6.5 with OFPGFC_CHAINING_CHECKS: a group that another one rests on stays.
-            GroupModCommand::Delete if id != ALL_GROUPS && self.is_chained(id) => {
-                Err(GroupModFailed::ChainedGroup)
-            }
-            GroupModCommand::Delete => Ok(()),
+            GroupModCommand::Delete => refuse_if(self.is_chained(id), GroupModFailed::ChainedGroup),
         }
     }
 
     fn check_buckets(&self, group: &Group) -> Result<(), GroupModFailed> {
-        if group.buckets.len() > BUCKET_LIMIT {
-            return Err(GroupModFailed::OutOfBuckets);
-        }
+        refuse_if(group.buckets.len() > BUCKET_LIMIT, GroupModFailed::OutOfBuckets)?;
         if group.kind == GroupType::Indirect && group.buckets.len() != 1 {
             return Err(GroupModFailed::InvalidGroup);
         }
@@ -187,10 +182,7 @@ impl Groups {
         let below = lower.iter().map(|id| self.depth(*id)).max().unwrap_or(0);
         // Nothing can rest on a new group: no walk over all others for each that is added.
         let above = if self.0.contains_key(&group.id) { self.height(group.id) } else { 1 };
-        match below + above > CHAIN_LIMIT {
-            true => Err(GroupModFailed::ChainingUnsupported),
-            false => Ok(()),
-        }
+        refuse_if(below + above > CHAIN_LIMIT, GroupModFailed::ChainingUnsupported)
     }
 
     fn lower(&self, id: u32) -> impl Iterator<Item = u32> + '_ {

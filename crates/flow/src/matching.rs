@@ -11,6 +11,7 @@
 
 use crate::error::BadMatch;
 use crate::field::{Field, Prerequisite, VLAN_PRESENT, Value};
+use wire::refuse_if;
 
 /// One field of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,23 +48,15 @@ impl MatchField {
     /// What is wrong with this field alone.
     fn check(&self) -> Result<(), BadMatch> {
         let full = self.field.full_mask();
-        if self.value & !full != 0 {
-            return Err(BadMatch::BadValue);
-        }
+        refuse_if(self.value & !full != 0, BadMatch::BadValue)?;
         if let Some(mask) = self.mask {
-            if !self.field.row().maskable && mask != full || mask & !full != 0 {
-                return Err(BadMatch::BadMask);
-            }
-            if self.value & !mask != 0 {
-                return Err(BadMatch::BadWildcards);
-            }
+            refuse_if(!self.field.row().maskable && mask != full || mask & !full != 0, BadMatch::BadMask)?;
+            refuse_if(self.value & !mask != 0, BadMatch::BadWildcards)?;
         }
         // §7.2.3.7, table 13: a number of a VLAN comes with the bit that says that there is one.
         let present = Value::from(VLAN_PRESENT);
         let demands_tag = self.bits() & present != 0 && self.value & present == 0 && self.value != 0;
-        if self.field == Field::VlanVid && demands_tag {
-            return Err(BadMatch::BadValue);
-        }
+        refuse_if(self.field == Field::VlanVid && demands_tag, BadMatch::BadValue)?;
         Ok(())
     }
 }
@@ -92,12 +85,8 @@ impl Match {
     /// Adds a field after those that are there.
     pub fn push(&mut self, field: MatchField) -> Result<(), BadMatch> {
         field.check()?;
-        if self.get(field.field).is_some() {
-            return Err(BadMatch::DupField);
-        }
-        if !self.satisfies(field.field.row().prerequisite) {
-            return Err(BadMatch::BadPrereq);
-        }
+        refuse_if(self.get(field.field).is_some(), BadMatch::DupField)?;
+        refuse_if(!self.satisfies(field.field.row().prerequisite), BadMatch::BadPrereq)?;
         self.fields.push(field);
         Ok(())
     }

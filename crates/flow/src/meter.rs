@@ -9,6 +9,7 @@
 use crate::error::MeterModFailed;
 use crate::flags::flags;
 use crate::numbered::{Counters, Numbered};
+use wire::refuse_if;
 
 /// The largest number of a meter (`OFPM_MAX`).
 pub const MAX_METER: u32 = 0xffff_0000;
@@ -241,12 +242,8 @@ impl Meters {
 }
 
 fn check_bands(meter: &Meter) -> Result<(), MeterModFailed> {
-    if meter.flags.has(MeterFlags::KBPS.with(MeterFlags::PKTPS)) {
-        return Err(MeterModFailed::BadFlags);
-    }
-    if meter.bands.len() > BAND_LIMIT {
-        return Err(MeterModFailed::OutOfBands);
-    }
+    refuse_if(meter.flags.has(MeterFlags::KBPS.with(MeterFlags::PKTPS)), MeterModFailed::BadFlags)?;
+    refuse_if(meter.bands.len() > BAND_LIMIT, MeterModFailed::OutOfBands)?;
     for band in &meter.bands {
         match band.kind {
             BandKind::Drop => {}

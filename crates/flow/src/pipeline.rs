@@ -28,6 +28,7 @@ use crate::selection::{Refers, Selection};
 use crate::table::{Table, TableConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use wire::refuse_if;
 
 /// The highest number of a table: 254, because 255 means all.
 pub const LAST_TABLE: u8 = 254;
@@ -218,15 +219,11 @@ impl Pipeline {
     pub fn flow_mod(&mut self, now: u64, change: &FlowMod) -> Result<Vec<Event>, Error> {
         use FlowModCommand::*;
         let is_delete = matches!(change.command, Delete | DeleteStrict);
-        if change.table == ALL_TABLES && !is_delete {
-            return Err(FlowModFailed::BadTableId.into());
-        }
+        refuse_if(change.table == ALL_TABLES && !is_delete, FlowModFailed::BadTableId)?;
         if !is_delete {
-            check::instructions(&change.rule, change.table, LAST_TABLE, &self.groups, &self.meters)?;
+            check::instructions(&change.rule, change.table, &self.groups, &self.meters)?;
             // This switch has no buffers; a delete has no use for one (§7.3.4.2).
-            if change.buffer.is_some() {
-                return Err(BadRequest::BufferUnknown.into());
-            }
+            refuse_if(change.buffer.is_some(), BadRequest::BufferUnknown)?;
         }
         let mut events = vec![];
         match change.command {
@@ -237,7 +234,10 @@ impl Pipeline {
                     table.modify(change, strict, &mut events);
                 }
             }
-            Delete | DeleteStrict => self.delete(now, change, &mut events),
+            Delete | DeleteStrict => {
+                let selection = Selection::of_delete(change, change.command == DeleteStrict);
+                events = self.remove_rules(now, change.table, &selection, RemovedReason::Delete);
+            }
         }
         Ok(events)
     }
@@ -256,40 +256,28 @@ impl Pipeline {
         Ok(())
     }
 
-    fn delete(&mut self, now: u64, change: &FlowMod, events: &mut Vec<Event>) {
-        let selection = Selection::of_delete(change, change.command == FlowModCommand::DeleteStrict);
-        self.remove_rules(now, change.table, &selection, RemovedReason::Delete, events);
-    }
-
     /// Removes the rules of a table, or of all, that a selection takes.
-    fn remove_rules(
-        &mut self,
-        now: u64,
-        table: u8,
-        selection: &Selection<'_>,
-        reason: RemovedReason,
-        events: &mut Vec<Event>,
-    ) {
+    fn remove_rules(&mut self, now: u64, table: u8, which: &Selection<'_>, why: RemovedReason) -> Vec<Event> {
+        let mut events = vec![];
         for one in self.tables.iter_mut().filter(|one| table == ALL_TABLES || table == one.number) {
-            let taken = chosen(one, selection);
+            let taken = chosen(one, which);
             if taken.is_empty() {
                 continue;
             }
             let one = Arc::make_mut(one);
             for place in taken {
-                one.remove(now, place, reason, events);
+                one.remove(now, place, why, &mut events);
             }
-            one.tell_vacancy(events);
+            one.tell_vacancy(&mut events);
         }
+        events
     }
 
     /// Removes the rules that refer to what is gone.
     fn remove_referring(&mut self, now: u64, refers: Refers, reason: RemovedReason) -> Vec<Event> {
-        let mut events = vec![];
         let any = Rule::new(0, Match::all(), vec![]);
         let selection = Selection { refers, ..Selection::within(&any) };
-        self.remove_rules(now, ALL_TABLES, &selection, reason, &mut events);
-        events
+        self.remove_rules(now, ALL_TABLES, &selection, reason)
     }
 
     /// A change of groups (§6.5). A group that goes takes the rules along that send to it.
@@ -297,10 +285,9 @@ impl Pipeline {
         self.groups.check(change)?;
         if change.command != GroupModCommand::Delete {
             for bucket in &change.group.buckets {
-                let watches = bucket.watch_port;
-                if watches != PortNo::ANY && !self.ports.contains_key(&watches) {
-                    return Err(GroupModFailed::BadWatch.into());
-                }
+                let port = bucket.watch_port;
+                let is_unknown = port != PortNo::ANY && !self.ports.contains_key(&port);
+                refuse_if(is_unknown, GroupModFailed::BadWatch)?;
                 check::free_actions(&bucket.actions, ActionContext::Bucket, &self.groups)?;
             }
         }
@@ -332,9 +319,7 @@ impl Pipeline {
     /// A change of a port (§7.3.4.3).
     pub fn port_mod(&mut self, change: &PortMod) -> Result<Vec<Event>, Error> {
         let port = self.ports.get_mut(&change.port).ok_or(PortModFailed::BadPort)?;
-        if port.address != change.address {
-            return Err(PortModFailed::BadHwAddr.into());
-        }
+        refuse_if(port.address != change.address, PortModFailed::BadHwAddr)?;
         let before = port.config;
         port.config.0 = before.0 & !change.mask.0 | change.config.0 & change.mask.0;
         let event = Event::PortChanged { port: change.port };
@@ -343,9 +328,8 @@ impl Pipeline {
 
     /// What the link of a port says now; whoever runs the ports calls this.
     pub fn set_port_state(&mut self, number: PortNo, state: PortState) -> Vec<Event> {
-        let Some(port) = self.ports.get_mut(&number).filter(|port| port.state != state) else {
-            return vec![];
-        };
+        let changed = self.ports.get_mut(&number).filter(|port| port.state != state);
+        let Some(port) = changed else { return vec![] };
         port.state = state;
         if !port.is_live() {
             self.bridge.forget(number);
@@ -371,9 +355,7 @@ impl Pipeline {
 
     /// A change of the configuration (§7.3.2).
     pub fn set_config(&mut self, config: Config) -> Result<(), Error> {
-        if config.fragments == Fragments::Reassemble {
-            return Err(SwitchConfigFailed::BadFlags.into());
-        }
+        refuse_if(config.fragments == Fragments::Reassemble, SwitchConfigFailed::BadFlags)?;
         self.config = config;
         Ok(())
     }
@@ -387,9 +369,7 @@ impl Pipeline {
             return Err(BadRequest::BadPort.into());
         }
         let sends_back = |action: &Action| matches!(action, Action::Output { port: PortNo::IN_PORT, .. });
-        if !is_there && actions.iter().any(sends_back) {
-            return Err(BadAction::BadOutPort.into());
-        }
+        refuse_if(!is_there && actions.iter().any(sends_back), BadAction::BadOutPort)?;
         check::free_actions(actions, ActionContext::PacketOut, &self.groups)
     }
 

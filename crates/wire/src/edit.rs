@@ -33,6 +33,7 @@ use crate::checksum::Sum;
 use crate::headers::{Field, Headers, Spot, TAG, VLAN_PRESENT};
 use crate::layers::Layers;
 use crate::offload::Partial;
+use crate::refuse_if;
 use std::fmt;
 use std::ops::Range;
 
@@ -100,9 +101,7 @@ fn set(
         Field::VlanVid => value.checked_sub(u128::from(VLAN_PRESENT)).ok_or(Refused::Value)?,
         _ => value,
     };
-    if value & !spot.mask() != 0 {
-        return Err(Refused::Value);
-    }
+    refuse_if(value & !spot.mask() != 0, Refused::Value)?;
     match headers.ip() {
         Some(ip) => set_in_ip(frame, headers, ip, partial, field, spot, value),
         None => {

@@ -67,9 +67,14 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
+/// Refuses with this error what is so; checks stand below each other, one a line.
+pub fn refuse_if<E>(is_so: bool, error: E) -> Result<(), E> {
+    if is_so { Err(error) } else { Ok(()) }
+}
+
 /// `Ok` when `bytes` holds at least `need` bytes.
 fn at_least(header: &'static str, bytes: &[u8], need: usize) -> Result<(), Malformed> {
-    if bytes.len() >= need { Ok(()) } else { Err(Malformed::Truncated { header, need, have: bytes.len() }) }
+    refuse_if(bytes.len() < need, Malformed::Truncated { header, need, have: bytes.len() })
 }
 
 /// The big-endian 16-bit word at `at`; the caller has checked the length.

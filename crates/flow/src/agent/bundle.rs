@@ -10,6 +10,7 @@ use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, BundleAdd, Message};
 use crate::openflow::misc::{BundleCommand, BundleControl, BundleFlags};
 use crate::pipeline::Change;
+use wire::refuse_if;
 
 /// Bundles of one connection at most.
 const MOST_BUNDLES: usize = 64;
@@ -56,9 +57,7 @@ impl OpenFlowAgent {
             BundleCommand::COMMIT_REQUEST => {
                 // Whatever becomes of it, the bundle is gone afterwards (§7.3.9.4).
                 let bundle = peer.bundles.remove(&id).ok_or(BundleFailed::BadId)?;
-                if bundle.flags != control.flags {
-                    return Err(BundleFailed::BadFlags.into());
-                }
+                refuse_if(bundle.flags != control.flags, BundleFailed::BadFlags)?;
                 self.commit(scene, bundle)?;
                 BundleCommand::COMMIT_REPLY
             }
@@ -92,16 +91,10 @@ impl OpenFlowAgent {
             peer.bundles.remove(&add.bundle_id);
             return Err(code.into());
         }
-        if bundle.messages.len() >= MOST_MESSAGES {
-            return Err(BundleFailed::MsgTooMany.into());
-        }
+        refuse_if(bundle.messages.len() >= MOST_MESSAGES, BundleFailed::MsgTooMany)?;
         let message = Message::decode(&add.message.0)?;
-        if message.xid != scene.from.xid {
-            return Err(BundleFailed::MsgBadXid.into());
-        }
-        if message.version != scene.from.version {
-            return Err(BundleFailed::MsgUnsup.into());
-        }
+        refuse_if(message.xid != scene.from.xid, BundleFailed::MsgBadXid)?;
+        refuse_if(message.version != scene.from.version, BundleFailed::MsgUnsup)?;
         // What can be said now is said now; the state is asked at the commit.
         change::read(scene.from.version, &message, scene.pipeline)?.ok_or(BundleFailed::MsgUnsup)?;
         bundle.messages.push(message);
@@ -138,12 +131,8 @@ impl OpenFlowAgent {
 
 impl Peer {
     fn open(&mut self, id: u32, flags: BundleFlags) -> Result<(), BundleFailed> {
-        if self.bundles.len() >= MOST_BUNDLES {
-            return Err(BundleFailed::OutOfBundles);
-        }
-        if !BundleFlags::ALL.has(flags) {
-            return Err(BundleFailed::BadFlags);
-        }
+        refuse_if(self.bundles.len() >= MOST_BUNDLES, BundleFailed::OutOfBundles)?;
+        refuse_if(!BundleFlags::ALL.has(flags), BundleFailed::BadFlags)?;
         self.bundles.insert(id, Bundle { flags, ..Bundle::default() });
         Ok(())
     }

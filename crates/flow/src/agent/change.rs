@@ -11,6 +11,7 @@ use crate::pipeline::{Change, Pipeline, TableMod};
 use crate::port::{PortMod, PortNo};
 use crate::rule::ALL_TABLES;
 use crate::table::{EvictionFlags, TableConfig, TableFlags};
+use wire::refuse_if;
 
 impl OpenFlowAgent {
     /// Makes the change of a message, and reports it to all controllers that want to know.
@@ -52,9 +53,7 @@ fn read_table_mod(wish: &misc::TableMod, pipeline: &Pipeline) -> Result<TableMod
     let first = if wish.table_id == ALL_TABLES { 0 } else { wish.table_id };
     let old = pipeline.table(first).ok_or(TableModFailed::BadTable)?.config;
     let known = TableFlags::ALL.0 | 3;
-    if wish.config.0 & !known != 0 {
-        return Err(TableModFailed::BadConfig.into());
-    }
+    refuse_if(wish.config.0 & !known != 0, TableModFailed::BadConfig)?;
     let mut config = TableConfig { flags: TableFlags(wish.config.0 & TableFlags::ALL.0), ..old };
     for property in &wish.properties {
         match property {

@@ -20,19 +20,20 @@ pub mod translate;
 use crate::error::{BadInstruction, BadRequest};
 use crate::event::{Event, Monitor};
 use crate::interpret::{self, InputFrame, Verdict};
-use crate::openflow::bytes::Version;
-use crate::openflow::bytes::{Bytes, Hex};
+use crate::openflow::bytes::{Bytes, Hex, Version};
 use crate::openflow::extension;
 use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, Message};
-use crate::openflow::misc::{Capabilities, ConfigFlags, Empty, ErrorMessage, Features, SwitchConfig};
-use crate::openflow::misc::{Role, RoleCode};
+use crate::openflow::misc::{
+    Capabilities, ConfigFlags, Empty, ErrorMessage, Features, Role, RoleCode, SwitchConfig,
+};
 use crate::openflow::roles::{Conn, Roles, Unasked};
 use crate::openflow::rule::PacketOut;
 use crate::pipeline::{Config, Fragments, Pipeline};
 use crate::port::PortNo;
 use bundle::Bundle;
 use std::collections::BTreeMap;
+use wire::refuse_if;
 
 pub use tell::packet_in_message;
 
@@ -266,16 +267,12 @@ fn set_config(pipeline: &mut Pipeline, wish: &SwitchConfig) -> Result<(), Fault>
 
 /// §7.3.7: a frame, and what to do with it.
 fn packet_out(scene: &mut Scene<'_>, out: &PacketOut) -> Result<(), Fault> {
-    if out.buffer_id.0 != translate::NO_BUFFER {
-        return Err(BadRequest::BufferUnknown.into());
-    }
+    refuse_if(out.buffer_id.0 != translate::NO_BUFFER, BadRequest::BufferUnknown)?;
     let actions = translate::read_actions(scene.from.version, &out.actions)?;
     let in_port = PortNo(out.in_port);
     scene.pipeline.check_packet_out(in_port, &actions)?;
     // A frame has at least an Ethernet header.
-    if out.data.0.len() < 14 {
-        return Err(BadRequest::BadPacket.into());
-    }
+    refuse_if(out.data.0.len() < 14, BadRequest::BadPacket)?;
     let arrival = InputFrame::new(in_port, &out.data.0);
     interpret::packet_out(scene.pipeline, scene.now, arrival, &actions, &mut scene.effects.verdict);
     Ok(())

@@ -6,26 +6,25 @@ use crate::entry::Entry;
 use crate::error::{BadRequest, FlowMonitorFailed, MeterModFailed, TableFeaturesFailed};
 use crate::event::{Event, Monitor, MonitorFlags};
 use crate::field::{Field, TABLE};
-use crate::group::{ALL_GROUPS, GROUP_LIMIT};
-use crate::meter::{ALL_METERS, BAND_LIMIT, METER_LIMIT};
+use crate::group::{ALL_GROUPS, GROUP_LIMIT, GroupEntry};
+use crate::meter::{ALL_METERS, BAND_LIMIT, METER_LIMIT, MeterEntry};
+use crate::numbered::Counters;
 use crate::openflow::action::{Action as WireAction, Instruction as WireInstruction, KindId};
 use crate::openflow::bytes::{HardwareAddress, Hex, Name, Tagged, Version, duration};
 use crate::openflow::fault::Fault;
 use crate::openflow::group as wire_group;
 use crate::openflow::message::Body;
-use crate::openflow::misc as wire;
-use crate::openflow::misc::{TableModProperty, TableProperty};
+use crate::openflow::misc::{self as wire, TableModProperty, TableProperty};
 use crate::openflow::multipart::{Multipart, Reply, Request};
 use crate::openflow::oxm::OxmId;
-use crate::openflow::port as wire_port;
-use crate::openflow::port::{PortFeatures, PortState};
-use crate::openflow::rule as wire_rule;
-use crate::openflow::rule::{MonitorCommand, MonitorRequest, Update, UpdateFull};
+use crate::openflow::port::{self as wire_port, PortFeatures, PortState};
+use crate::openflow::rule::{self as wire_rule, MonitorCommand, MonitorRequest, Update, UpdateFull};
 use crate::pipeline::{LAST_TABLE, Pipeline};
 use crate::port::{Port, PortNo};
 use crate::rule::{ALL_TABLES, Rule, RuleFlags};
 use crate::selection::Selection;
 use crate::table::Table;
+use ::wire::refuse_if;
 
 impl OpenFlowAgent {
     /// Answers a question that is whole.
@@ -102,17 +101,12 @@ impl OpenFlowAgent {
             let id = wish.monitor_id;
             let is_there = peer.monitors.contains_key(&id);
             match wish.command {
-                MonitorCommand::ADD if is_there => {
-                    return Err(FlowMonitorFailed::MonitorExists.into());
-                }
-                MonitorCommand::MODIFY if !is_there => {
-                    return Err(FlowMonitorFailed::UnknownMonitor.into());
-                }
+                MonitorCommand::ADD => refuse_if(is_there, FlowMonitorFailed::MonitorExists)?,
+                MonitorCommand::MODIFY => refuse_if(!is_there, FlowMonitorFailed::UnknownMonitor)?,
                 MonitorCommand::DELETE => {
                     peer.cancel(id)?;
                     continue;
                 }
-                MonitorCommand::ADD | MonitorCommand::MODIFY => {}
                 _ => return Err(FlowMonitorFailed::BadCommand.into()),
             }
             // 1.3 does not have the last one.
@@ -120,9 +114,8 @@ impl OpenFlowAgent {
             let flags = known
                 .filter(|flags| scene.from.version == Version::V14 || !flags.has(MonitorFlags::ONLY_OWN))
                 .ok_or(FlowMonitorFailed::BadFlags)?;
-            if wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE {
-                return Err(FlowMonitorFailed::BadTableId.into());
-            }
+            let is_table = wish.table_id <= LAST_TABLE || wish.table_id == ALL_TABLES;
+            refuse_if(!is_table, FlowMonitorFailed::BadTableId)?;
             let monitor = Monitor {
                 id,
                 flags,
@@ -132,14 +125,11 @@ impl OpenFlowAgent {
                 out_group: wish.out_group,
             };
             if flags.has(MonitorFlags::INITIAL) {
+                let instructions = flags.has(MonitorFlags::INSTRUCTIONS);
                 for table in scene.pipeline.tables() {
-                    let rules =
-                        table.rules().filter(|(_, entry)| monitor.concerns(table.number, &entry.rule));
-                    let instructions = flags.has(MonitorFlags::INSTRUCTIONS);
-                    let first = |(_, entry): (_, &Entry)| {
-                        Update::Initial(full(table.number, &entry.rule, instructions))
-                    };
-                    updates.extend(rules.map(first));
+                    let rules = table.rules().map(|(_, entry)| &entry.rule);
+                    let meant = rules.filter(|rule| monitor.concerns(table.number, rule));
+                    updates.extend(meant.map(|rule| Update::Initial(full(table.number, rule, instructions))));
                 }
             }
             peer.monitors.insert(id, monitor);
@@ -192,9 +182,7 @@ fn chosen<'a>(
     wish: &wire_rule::FlowStatsRequest,
     pipeline: &'a mut Pipeline,
 ) -> Result<impl Iterator<Item = (u8, &'a Entry)> + use<'a>, Fault> {
-    if wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE {
-        return Err(BadRequest::BadTableId.into());
-    }
+    refuse_if(wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE, BadRequest::BadTableId)?;
     let matching = translate::read_match(version, &wish.matching)?;
     let rule = Rule { cookie: wish.cookie.0, ..Rule::new(0, matching, vec![]) };
     let (cookie_mask, out_port) = (wish.cookie_mask.0, PortNo(wish.out_port));
@@ -244,9 +232,7 @@ fn table_stats(table: &Table) -> wire::TableStats {
 }
 
 fn ports(pipeline: &Pipeline, wish: u32) -> Result<impl Iterator<Item = &Port>, Fault> {
-    if wish != PortNo::ANY.0 && !pipeline.ports.contains_key(&PortNo(wish)) {
-        return Err(BadRequest::BadPort.into());
-    }
+    refuse_if(wish != PortNo::ANY.0 && !pipeline.ports.contains_key(&PortNo(wish)), BadRequest::BadPort)?;
     Ok(pipeline.ports.values().filter(move |port| wish == PortNo::ANY.0 || port.number.0 == wish))
 }
 
@@ -254,9 +240,9 @@ fn group_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Vec<wire_group::Grou
     let chosen = pipeline.groups().iter().filter(|entry| wish == ALL_GROUPS || entry.group.id == wish);
     // Counted in one pass over all rules, not in one for each group.
     let references = pipeline.group_references();
-    let stats = |entry: &crate::group::GroupEntry| {
+    let stats = |entry: &GroupEntry| {
         let (duration_sec, duration_nsec) = duration(now.saturating_sub(entry.created_ns));
-        let bucket = |counters: &crate::numbered::Counters| wire_group::BucketStats {
+        let bucket = |counters: &Counters| wire_group::BucketStats {
             packet_count: counters.frames,
             byte_count: counters.bytes,
         };
@@ -273,7 +259,7 @@ fn group_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Vec<wire_group::Grou
     chosen.map(stats).collect()
 }
 
-fn group_desc(entry: &crate::group::GroupEntry) -> wire_group::GroupDesc {
+fn group_desc(entry: &GroupEntry) -> wire_group::GroupDesc {
     wire_group::GroupDesc {
         kind: wire_group::GroupType(entry.group.kind as u8),
         group_id: entry.group.id,
@@ -290,30 +276,24 @@ const ACTIONS: [u16; 16] = [0, 11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 2
 const INSTRUCTIONS: [u16; 6] = [1, 2, 3, 4, 5, 6];
 
 fn group_features() -> wire_group::GroupFeatures {
-    let capabilities = wire_group::GroupCapabilities::ALL;
     wire_group::GroupFeatures {
         types: 0b1111,
-        capabilities,
+        capabilities: wire_group::GroupCapabilities::ALL,
         max_groups: [GROUP_LIMIT as u32; 4],
         actions: [action_bits(); 4],
     }
 }
 
-fn chosen_meters(
-    wish: u32,
-    pipeline: &Pipeline,
-) -> Result<impl Iterator<Item = &crate::meter::MeterEntry>, Fault> {
-    if wish != ALL_METERS && pipeline.meters().get(wish).is_none() {
-        return Err(MeterModFailed::UnknownMeter.into());
-    }
+fn chosen_meters(wish: u32, pipeline: &Pipeline) -> Result<impl Iterator<Item = &MeterEntry>, Fault> {
+    refuse_if(wish != ALL_METERS && pipeline.meters().get(wish).is_none(), MeterModFailed::UnknownMeter)?;
     Ok(pipeline.meters().iter().filter(move |entry| wish == ALL_METERS || entry.meter.id == wish))
 }
 
 fn meter_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_group::MeterStats>, Fault> {
     let references = pipeline.meter_references();
-    let stats = |entry: &crate::meter::MeterEntry| {
+    let stats = |entry: &MeterEntry| {
         let (duration_sec, duration_nsec) = duration(now.saturating_sub(entry.created_ns));
-        let band = |counters: &crate::numbered::Counters| wire_group::BandStats {
+        let band = |counters: &Counters| wire_group::BandStats {
             packet_band_count: counters.frames,
             byte_band_count: counters.bytes,
         };
@@ -331,7 +311,7 @@ fn meter_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_grou
 }
 
 fn meter_config(wish: u32, pipeline: &Pipeline) -> Result<Vec<wire_group::MeterConfig>, Fault> {
-    let config = |entry: &crate::meter::MeterEntry| wire_group::MeterConfig {
+    let config = |entry: &MeterEntry| wire_group::MeterConfig {
         flags: entry.meter.flags,
         meter_id: entry.meter.id,
         bands: translate::write_bands(&entry.meter.bands),
@@ -427,15 +407,11 @@ fn table_features(version: Version, table: &Table) -> wire::TableFeatures {
 fn shape_tables(wish: &[wire::TableFeatures], pipeline: &mut Pipeline) -> Result<(), Fault> {
     let mut seen = [false; 256];
     for table in wish {
-        let known = table.table_id <= LAST_TABLE;
-        if !known || std::mem::replace(&mut seen[usize::from(table.table_id)], true) {
-            return Err(TableFeaturesFailed::BadTable.into());
-        }
-        let exceeds =
-            pipeline.table(table.table_id).is_some_and(|own| (table.max_entries as usize) < own.len());
-        if exceeds || table.properties.iter().any(|property| !is_ours(property)) {
-            return Err(TableFeaturesFailed::BadArgument.into());
-        }
+        let is_again = std::mem::replace(&mut seen[usize::from(table.table_id)], true);
+        refuse_if(is_again || table.table_id > LAST_TABLE, TableFeaturesFailed::BadTable)?;
+        let held = pipeline.table(table.table_id).map_or(0, Table::len);
+        refuse_if((table.max_entries as usize) < held, TableFeaturesFailed::BadArgument)?;
+        refuse_if(!table.properties.iter().all(is_ours), TableFeaturesFailed::BadArgument)?;
     }
     for table in wish {
         let limit = (table.max_entries as usize).min(crate::pipeline::RULE_LIMIT);

@@ -12,8 +12,7 @@ use crate::openflow::misc::{TableReason, TableStatus};
 use crate::openflow::multipart::{Multipart, Reply};
 use crate::openflow::port::{PortReason, PortStatus};
 use crate::openflow::roles::Unasked;
-use crate::openflow::rule as wire;
-use crate::openflow::rule::{Update, UpdateAbbrev};
+use crate::openflow::rule::{self as wire, Update, UpdateAbbrev};
 use crate::pipeline::Pipeline;
 use crate::port::{Port, PortNo};
 use crate::rule::{PacketInReason, RuleFlags};
@@ -85,18 +84,15 @@ impl OpenFlowAgent {
             let own = cause.filter(|cause| cause.connection == *connection);
             let mut updates: Vec<Update> = vec![];
             for event in events {
-                let wanting = || peer.monitors.values().filter(|monitor| monitor.wants(event));
-                let heard = |monitor: &&crate::event::Monitor| {
-                    own.is_some() || !monitor.flags.has(MonitorFlags::ONLY_OWN)
-                };
-                if wanting().find(heard).is_none() {
+                let wanting = peer.monitors.values().filter(|monitor| monitor.wants(event));
+                let mut heard: Vec<MonitorFlags> = wanting.map(|monitor| monitor.flags).collect();
+                heard.retain(|flags| own.is_some() || !flags.has(MonitorFlags::ONLY_OWN));
+                if heard.is_empty() {
                     continue;
                 }
-                let full = wanting()
-                    .filter(heard)
-                    .any(|monitor| own.is_none() || monitor.flags.has(MonitorFlags::NO_ABBREV));
-                let instructions =
-                    wanting().filter(heard).any(|monitor| monitor.flags.has(MonitorFlags::INSTRUCTIONS));
+                let any = |flag| heard.iter().any(|flags| flags.has(flag));
+                let full = own.is_none() || any(MonitorFlags::NO_ABBREV);
+                let instructions = any(MonitorFlags::INSTRUCTIONS);
                 match (full, own) {
                     (false, Some(own)) => {
                         let abbrev = Update::Abbrev(UpdateAbbrev { xid: Hex(own.xid) });

@@ -19,6 +19,7 @@ use crate::openflow::oxm::{self, Experimenter};
 use crate::openflow::rule as wire_rule;
 use crate::port::PortNo;
 use crate::rule::{FlowMod, FlowModCommand, RemovedReason, Rule};
+use ::wire::refuse_if;
 
 type Answer<T> = Result<T, Error>;
 
@@ -48,9 +49,7 @@ pub fn read_match(version: Version, from: &oxm::Match) -> Answer<Match> {
     for one in &from.fields {
         let field = field_of(version, one).ok_or(BadMatch::BadField)?;
         let fits = |bytes: &[u8]| bytes.len() == field.bytes();
-        if !fits(&one.value) || !one.mask.as_deref().is_none_or(fits) {
-            return Err(BadMatch::BadLen.into());
-        }
+        refuse_if(!fits(&one.value) || !one.mask.as_deref().is_none_or(fits), BadMatch::BadLen)?;
         let mask = one.mask.as_deref().map(number);
         made.push(MatchField { field, value: number(&one.value), mask })?;
     }
@@ -126,13 +125,9 @@ both_ways! {
 
 fn read_set_field(version: Version, one: &oxm::Oxm) -> Answer<Action> {
     let field = field_of(version, one).ok_or(BadAction::BadSetType)?;
-    if one.value.len() != field.bytes() {
-        return Err(BadAction::BadSetLen.into());
-    }
+    refuse_if(one.value.len() != field.bytes(), BadAction::BadSetLen)?;
     // §7.2.5: "the oxm_hasmask bit must be zero".
-    if one.mask.is_some() {
-        return Err(BadAction::BadSetType.into());
-    }
+    refuse_if(one.mask.is_some(), BadAction::BadSetType)?;
     Ok(Action::SetField { field, value: number(&one.value) })
 }
 

@@ -5,6 +5,7 @@
 
 use super::bytes::{Hex, Padding, Part, Reader, Tagged, Tlv, Writer, layout, tagged, tlv};
 use super::fault::Fault;
+use super::forms::Padded;
 use super::oxm::{Experimenter, Oxm};
 use super::tree::Tree;
 use crate::error::{BadAction, BadInstruction};
@@ -39,6 +40,11 @@ layout! {
         /// Which.
         group_id: u32;
     }
+    /// `set_field`.
+    pub struct SetField "set_field" {
+        /// The field and its new value, without mask.
+        field: Oxm as Padded;
+    }
     /// `set_queue`.
     pub struct SetQueue "set_queue" {
         /// Which.
@@ -68,32 +74,6 @@ layout! {
     pub struct ToMeter "meter" {
         /// Which.
         meter_id: u32;
-    }
-}
-
-/// `set_field`: one field without mask, padded inside the action.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SetField {
-    /// The field and its new value.
-    pub field: Oxm,
-}
-
-impl Part for SetField {
-    fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let field = Oxm::read(r)?;
-        // Everything after the field is padding of the action, less than eight bytes of it.
-        r.align()?;
-        Ok(SetField { field })
-    }
-    fn write(&self, w: &mut Writer) {
-        self.field.write(w);
-    }
-    fn tree(&self) -> Tree {
-        Tree::Part("set_field", vec![("field", self.field.tree())])
-    }
-    #[cfg(test)]
-    fn sample(s: &mut super::sample::Sampler) -> Self {
-        SetField { field: Oxm { mask: None, ..Oxm::sample(s) } }
     }
 }
 

@@ -15,6 +15,7 @@ use super::fault::Fault;
 use super::tree::Tree;
 pub use super::version::Version;
 use crate::error::{BadProperty, BadRequest};
+use wire::refuse_if;
 
 /// Bytes of the header of a message.
 pub const HEADER: usize = 8;
@@ -89,9 +90,7 @@ impl<'a> Reader<'a> {
     /// A reader of a structure that says its own length, header included, in 16 bits at `at`.
     pub fn measured(&mut self, at: usize) -> Result<Reader<'a>, Fault> {
         let length = usize::from(self.number_at(self.at + at).ok_or(self.short)?);
-        if length < at + 2 {
-            return Err(self.short);
-        }
+        refuse_if(length < at + 2, self.short)?;
         self.part(length, self.short)
     }
 
@@ -262,9 +261,7 @@ impl<T: Part> Part for Vec<T> {
         while r.left() > 0 {
             let before = r.left();
             all.push(T::read(r)?);
-            if r.left() == before {
-                return Err(r.short);
-            }
+            refuse_if(r.left() == before, r.short)?;
         }
         Ok(all)
     }
@@ -401,12 +398,14 @@ impl<const N: usize> Part for Name<N> {
     }
 }
 
-/// Another way to read and write a field than its type's.
+/// Another way to read, and maybe to write, a field than its type's.
 pub trait FieldForm<T: Part> {
     /// Reads it.
     fn read(&self, r: &mut Reader<'_>) -> Result<T, Fault>;
     /// Writes it.
-    fn write(&self, value: &T, w: &mut Writer);
+    fn write(&self, value: &T, w: &mut Writer) {
+        value.write(w);
+    }
     /// A random value that can be written and read.
     #[cfg(test)]
     fn sample(&self, s: &mut super::sample::Sampler) -> T {

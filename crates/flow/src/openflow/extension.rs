@@ -152,9 +152,6 @@ impl FieldForm<Match> for MatchOfEitherForm {
         r.part(length.next_multiple_of(8) - length, BadMatch::BadLen)?;
         Ok(Match { fields })
     }
-    fn write(&self, value: &Match, w: &mut Writer) {
-        value.write(w);
-    }
 }
 
 /// Not written, and always this.

@@ -2,6 +2,7 @@
 
 use super::bytes::{FieldForm, Part, Reader, Tagged, Version, Writer};
 use super::fault::Fault;
+use super::oxm::Oxm;
 
 /// OpenFlow 1.4 put it where 1.3 has padding.
 pub struct In14;
@@ -51,6 +52,22 @@ impl<T: Part> FieldForm<Vec<T>> for Aligned {
             w.align(0);
         }
         value.write(w);
+    }
+}
+
+/// A field without mask that is padded inside the action.
+pub struct Padded;
+
+impl FieldForm<Oxm> for Padded {
+    fn read(&self, r: &mut Reader<'_>) -> Result<Oxm, Fault> {
+        let field = Oxm::read(r)?;
+        // Everything after the field is padding of the action, less than eight bytes of it.
+        r.align()?;
+        Ok(field)
+    }
+    #[cfg(test)]
+    fn sample(&self, s: &mut super::sample::Sampler) -> Oxm {
+        Oxm { mask: None, ..Oxm::sample(s) }
     }
 }
 

@@ -16,6 +16,7 @@ use super::rule::{FlowMod, FlowRemoved, PacketIn, PacketOut};
 use super::tree::Tree;
 use crate::error::{BadRequest, BundleFailed};
 use std::fmt;
+use wire::refuse_if;
 
 pub use super::bytes::{HEADER, LONGEST, TooLong};
 
@@ -133,9 +134,7 @@ impl Message {
     pub fn decode(bytes: &[u8]) -> Result<Message, Fault> {
         let header = Header::parse(bytes).ok_or(BadRequest::BadLen)?;
         let version = Version::from_number(header.version).ok_or(BadRequest::BadVersion)?;
-        if usize::from(header.length) != bytes.len() {
-            return Err(BadRequest::BadLen.into());
-        }
+        refuse_if(usize::from(header.length) != bytes.len(), BadRequest::BadLen)?;
         let (kind, skip, layout) = extension::inside(version, header.kind, &bytes[HEADER..]);
         let mut r = Reader::new(&bytes[HEADER + skip..], layout, BadRequest::BadLen);
         let body = Body::read_body(kind, &mut r, BadRequest::BadType)?;
@@ -189,9 +188,7 @@ impl Part for Raw {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
         let mut whole = r.clone().part(r.left(), BundleFailed::MsgBadLen)?;
         let mut message = whole.measured(2)?;
-        if message.left() < HEADER {
-            return Err(BundleFailed::MsgBadLen.into());
-        }
+        refuse_if(message.left() < HEADER, BundleFailed::MsgBadLen)?;
         r.skip(message.left())?;
         Ok(Raw(message.rest().to_vec()))
     }

@@ -17,6 +17,7 @@ use super::rule::{AggregateStats, FlowStats, FlowStatsRequest, MonitorRequest, U
 use super::tree::Tree;
 use crate::error::BadRequest;
 use crate::flags::flags;
+use wire::refuse_if;
 
 flag_sets! { MultipartFlags }
 
@@ -185,9 +186,7 @@ pub fn split_at(version: Version, xid: u32, reply: &Reply, longest: usize) -> Re
     let front = head(true).at();
     let mut bodies: Vec<Vec<u8>> = vec![vec![]];
     for item in reply.body_pieces(version) {
-        if front + item.len() > longest {
-            return Err(TooLong(item.len()));
-        }
+        refuse_if(front + item.len() > longest, TooLong(item.len()))?;
         match bodies.last_mut() {
             Some(body) if front + body.len() + item.len() <= longest => body.extend(item),
             _ => bodies.push(item),

@@ -5,7 +5,8 @@
 use super::bytes::{Tagged, Version};
 use super::message::{Body, Message};
 use super::sample::Sampler;
-use super::tree::{Tree, hex};
+use super::tree::Tree;
+use crate::text::hex;
 use serde_json::{Map, Value};
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -7,10 +7,12 @@
 
 use super::bytes::{Bytes, Part, Reader, Tagged, Tlv, Writer, layout, tagged, tlv};
 use super::fault::Fault;
-use super::tree::{Tree, hex};
+use super::tree::Tree;
 use crate::error::BadMatch;
 use crate::field::{Field, Form, Row};
+use crate::text::hex;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use wire::refuse_if;
 
 /// The class of the standard's fields.
 pub const BASIC: u16 = crate::field::OXM_CLASS;
@@ -75,34 +77,21 @@ impl Oxm {
 
 impl Part for Oxm {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        let class = u16::read(r)?;
-        let field = u8::read(r)?;
-        let length = u8::read(r)?;
-        let mut body = r.part(usize::from(length), r.short)?;
-        let experimenter = match class {
-            EXPERIMENTER => Some(u32::read(&mut body)?),
-            _ => None,
-        };
-        let masked = field & 1 != 0;
-        if masked && body.left() % 2 != 0 {
-            return Err(r.short);
-        }
-        let value = body.take(if masked { body.left() / 2 } else { body.left() })?.to_vec();
-        let mask = masked.then(|| body.rest().to_vec());
-        Ok(Oxm { class, field: field >> 1, experimenter, value, mask })
+        let OxmId { class, field, has_mask, length, experimenter } = OxmId::read(r)?;
+        let length = usize::from(length).checked_sub(experimenter.map_or(0, |_| 4)).ok_or(r.short)?;
+        refuse_if(has_mask && length % 2 != 0, r.short)?;
+        let value = r.take(if has_mask { length / 2 } else { length })?.to_vec();
+        let mask = if has_mask { Some(r.take(length / 2)?.to_vec()) } else { None };
+        Ok(Oxm { class, field, experimenter, value, mask })
     }
 
     fn write(&self, w: &mut Writer) {
-        let mask = self.mask.as_deref();
-        let length = self.experimenter.map_or(0, |_| 4) + self.value.len() + mask.map_or(0, <[u8]>::len);
-        self.class.write(w);
-        (self.field << 1 | u8::from(mask.is_some())).write(w);
-        (length as u8).write(w);
-        if let Some(experimenter) = self.experimenter {
-            experimenter.write(w);
-        }
+        let Oxm { class, field, experimenter, .. } = *self;
+        let mask = self.mask.as_deref().unwrap_or_default();
+        let length = (experimenter.map_or(0, |_| 4) + self.value.len() + mask.len()) as u8;
+        OxmId { class, field, has_mask: self.mask.is_some(), length, experimenter }.write(w);
         w.put(&self.value);
-        w.put(mask.unwrap_or_default());
+        w.put(mask);
     }
 
     fn tree(&self) -> Tree {
@@ -206,9 +195,7 @@ impl Part for Match {
         let mut whole = r.clone().part(left, BadMatch::BadLen)?;
         let mut body = whole.measured(2)?;
         // OFPMT_STANDARD is 0 and deprecated, OFPMT_OXM is 1.
-        if number != Some(1) {
-            return Err(BadMatch::BadType.into());
-        }
+        refuse_if(number != Some(1), BadMatch::BadType)?;
         body.skip(4)?;
         let length = left - whole.left();
         let fields = Part::read(&mut body)?;

@@ -15,6 +15,7 @@ use super::misc::{AsyncConfig, AsyncProperty, RoleCode, RoleReason, RoleStatus};
 use super::multipart::Request;
 use crate::error::{AsyncConfigFailed, BadProperty, BadRequest, HelloFailed, RoleRequestFailed};
 use std::collections::BTreeMap;
+use wire::refuse_if;
 
 /// The number of a connection, given by the owner of the sockets.
 pub type Conn = u64;
@@ -94,9 +95,7 @@ impl Masks {
             if version == Version::V14 && bits & !kind.reasons(version) != 0 {
                 return Err(AsyncConfigFailed::Invalid.into());
             }
-            if seen.contains(&number) {
-                return Err(BadProperty::DupType.into());
-            }
+            refuse_if(seen.contains(&number), BadProperty::DupType)?;
             seen.push(number);
             self.0[*kind as usize][usize::from(number % 2)] = bits;
         }

@@ -225,12 +225,8 @@ impl Part for Update {
     fn read(r: &mut Reader<'_>) -> Result<Self, Fault> {
         let mut body = r.measured(0)?;
         body.skip(2)?;
-        let event = u16::read(&mut body)?;
-        let update = Update::read_body(
-            event.saturating_add(less(r.version)),
-            &mut body,
-            Fault::from(BadRequest::BadType),
-        )?;
+        let event = u16::read(&mut body)?.saturating_add(less(r.version));
+        let update = Update::read_body(event, &mut body, BadRequest::BadType)?;
         body.end()?;
         Ok(update)
     }

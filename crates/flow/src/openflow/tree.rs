@@ -3,6 +3,7 @@
 //! **Why.** Logs, `snoop` and the comparison with other implementations all need "which field has which value". A tree made by
 //! the same table as the bytes cannot forget a field. **Price.** Making one allocates; only what is shown is made.
 
+use crate::text::hex;
 use std::fmt;
 
 /// A value with its names.
@@ -48,15 +49,6 @@ impl Tree {
             _ => false,
         }
     }
-}
-
-/// Two digits a byte.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
 }
 
 /// Bytes of a frame or of data that one line shows; the rest is counted.

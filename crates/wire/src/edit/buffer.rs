@@ -4,6 +4,7 @@ use super::{Refused, Ttl};
 use crate::frame::{Ethernet, MPLS, MPLS_MULTICAST, PBB};
 use crate::headers::{Field, Headers, TAG, is_vlan};
 use crate::offload::Offload;
+use crate::refuse_if;
 
 /// Bytes that are free in front of a frame when it is loaded: three PBB headers and two tags.
 pub const HEADROOM: usize = 64;
@@ -118,9 +119,7 @@ impl FrameBuf {
     /// # Errors
     /// [`Refused::Ethertype`] unless 0x8100 or 0x88a8; [`Refused::Absent`], [`Refused::TooLong`].
     pub fn push_vlan(&mut self, ethertype: u16) -> Result<(), Refused> {
-        if !is_vlan(ethertype) {
-            return Err(Refused::Ethertype);
-        }
+        refuse_if(!is_vlan(ethertype), Refused::Ethertype)?;
         let vlan = self.get(Field::VlanVid).unwrap_or(0) & 0xfff;
         let priority = self.get(Field::VlanPcp).unwrap_or(0);
         self.push_tag(ethertype, (priority as u16) << 13 | vlan as u16)
@@ -141,9 +140,7 @@ impl FrameBuf {
     /// # Errors
     /// [`Refused::Absent`]: there is none.
     pub fn pop_vlan(&mut self) -> Result<(), Refused> {
-        if self.headers.tags() == 0 {
-            return Err(Refused::Absent);
-        }
+        refuse_if(self.headers.tags() == 0, Refused::Absent)?;
         self.close(ADDRESSES, TAG);
         Ok(())
     }
@@ -155,9 +152,7 @@ impl FrameBuf {
     /// # Errors
     /// [`Refused::Ethertype`] unless 0x8847 or 0x8848; [`Refused::Absent`], [`Refused::TooLong`].
     pub fn push_mpls(&mut self, ethertype: u16) -> Result<(), Refused> {
-        if !is_mpls(ethertype) {
-            return Err(Refused::Ethertype);
-        }
+        refuse_if(!is_mpls(ethertype), Refused::Ethertype)?;
         let frame = self.bytes();
         let mut entry = match Ttl::outermost(&self.headers) {
             Ok(Ttl::Mpls(at)) => [frame[at], frame[at + 1], frame[at + 2] & 0xfe, frame[at + 3]],
@@ -193,9 +188,7 @@ impl FrameBuf {
     /// # Errors
     /// [`Refused::Ethertype`] unless 0x88e7; [`Refused::Absent`], [`Refused::TooLong`].
     pub fn push_pbb(&mut self, ethertype: u16) -> Result<(), Refused> {
-        if ethertype != PBB {
-            return Err(Refused::Ethertype);
-        }
+        refuse_if(ethertype != PBB, Refused::Ethertype)?;
         let instance = self.get(Field::PbbIsid).unwrap_or(0) as u32;
         let priority = self.get(Field::VlanPcp).unwrap_or(0) as u32;
         self.open(0, BACKBONE)?;
@@ -215,9 +208,7 @@ impl FrameBuf {
     pub fn pop_pbb(&mut self) -> Result<(), Refused> {
         let tag = self.headers.pbb().ok_or(Refused::Absent)?;
         let customer = self.start + tag + TAG;
-        if self.room.len() < customer + Ethernet::LENGTH {
-            return Err(Refused::Absent);
-        }
+        refuse_if(self.room.len() < customer + Ethernet::LENGTH, Refused::Absent)?;
         let mut addresses = [0; ADDRESSES];
         addresses.copy_from_slice(&self.room[customer..customer + ADDRESSES]);
         self.room[self.start..self.start + ADDRESSES].copy_from_slice(&addresses);
@@ -292,12 +283,8 @@ impl FrameBuf {
 
     /// Makes room for so many bytes at `at`: what stands in front moves. The headers are to be parsed again.
     fn open(&mut self, at: usize, count: usize) -> Result<(), Refused> {
-        if !self.headers.is_ethernet() {
-            return Err(Refused::Absent);
-        }
-        if self.bytes().len() + count > LONGEST {
-            return Err(Refused::TooLong);
-        }
+        refuse_if(!self.headers.is_ethernet(), Refused::Absent)?;
+        refuse_if(self.bytes().len() + count > LONGEST, Refused::TooLong)?;
         if self.start < count {
             // Rare: more pushes than there is room for. Once moved, there is room for many more.
             self.room.splice(0..0, [0; HEADROOM]);

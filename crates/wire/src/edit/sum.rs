@@ -5,6 +5,7 @@ use crate::checksum::Sum;
 use crate::headers::Headers;
 use crate::layers::{Fragment, Layers};
 use crate::offload::Partial;
+use crate::refuse_if;
 use crate::repair::Protocol;
 use crate::{be16, crc32c};
 
@@ -44,9 +45,7 @@ impl Transport {
         if self.protocol != Protocol::Sctp || self.is_unfinished {
             return Ok(None);
         }
-        if ip.fragment != Fragment::Whole || ip.is_cut(frame) {
-            return Err(Refused::Checksum);
-        }
+        refuse_if(ip.fragment != Fragment::Whole || ip.is_cut(frame), Refused::Checksum)?;
         Ok(Some(crc32c::sctp(&frame[self.start..ip.end])))
     }
 

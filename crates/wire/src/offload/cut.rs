@@ -14,6 +14,7 @@ use super::{Offload, SegmentKind, Segments};
 use crate::checksum::write_ipv4;
 use crate::frame::{TCP, UDP};
 use crate::layers::{Fragment, Layers};
+use crate::refuse_if;
 use crate::{Malformed, be16};
 
 const FIN_AND_PSH: u8 = 0x09;
@@ -243,9 +244,7 @@ fn head(frame: &[u8], layers: &Layers, segments: &Segments) -> Result<usize, Mal
         SegmentKind::Udp | SegmentKind::UdpFragments => 8,
     };
     let need = t + transport;
-    if need > layers.end {
-        return Err(Malformed::Truncated { header: "super-frame", need, have: layers.end });
-    }
+    refuse_if(need > layers.end, Malformed::Truncated { header: "super-frame", need, have: layers.end })?;
     if layers.is_v6 && be16(frame, layers.network + 4) == 0 {
         return Err(Malformed::Field { header: "super-frame", field: "IPv6 payload length", value: 0 });
     }
