@@ -10,8 +10,9 @@ use super::flow::ask::SpeakArgs;
 use super::flow::rules;
 use crate::output::{Notices, Output, object, when_any};
 use clap::Args;
-use flow::group::{GroupMod, GroupModCommand};
-use flow::meter::{MeterMod, MeterModCommand};
+use flow::group::GroupMod;
+use flow::meter::MeterMod;
+use flow::numbered::ModCommand;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::misc::Empty;
@@ -259,8 +260,8 @@ fn post(client: &mut Client, changes: &[Change]) -> Result<()> {
 
 /// Whether it adds a group or a meter.
 fn is_other(change: &Change) -> bool {
-    matches!(change, Change::Group(GroupMod { command: GroupModCommand::Add, .. }))
-        || matches!(change, Change::Meter(MeterMod { command: MeterModCommand::Add, .. }))
+    matches!(change, Change::Group(GroupMod { command: ModCommand::Add, .. }))
+        || matches!(change, Change::Meter(MeterMod { command: ModCommand::Add, .. }))
 }
 
 /// What several threads share; a panic in one of them leaves it as it is.

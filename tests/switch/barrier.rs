@@ -2,7 +2,7 @@
 //! frame ever meets a mixture of the old and the new ones of a bundle. Both with traffic, and never once otherwise.
 
 use crate::client::{Client, End, PATIENCE, Running, add, frame, group, rule};
-use flow::group::GroupModCommand;
+use flow::numbered::ModCommand;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::{Body, BundleAdd, Message, Raw};
 use flow::openflow::misc::{BundleCommand, BundleControl, BundleFlags};
@@ -56,8 +56,8 @@ const WAYS: [(&str, usize, &str, &str); 9] = [
 /// What the ways above need.
 fn prepare(client: &mut Client) {
     client.must([
-        group(GroupModCommand::Add, "group_id=1,type=all,bucket=actions=mod_nw_ttl:62,output:2"),
-        group(GroupModCommand::Add, "group_id=2,type=indirect,bucket=actions=output:3"),
+        group(ModCommand::Add, "group_id=1,type=all,bucket=actions=mod_nw_ttl:62,output:2"),
+        group(ModCommand::Add, "group_id=2,type=indirect,bucket=actions=output:3"),
         add("table=1,metadata=0x5 actions=set_field:02:00:00:00:00:55->eth_src,output:3"),
     ]);
 }
@@ -159,7 +159,7 @@ fn groups(running: &mut Running, client: &mut Client) {
     for turn in 0..20 {
         let port = 2 + turn as usize % 2;
         let text = format!("group_id=2,type=indirect,bucket=actions=output:{port}");
-        client.must([group(GroupModCommand::Modify, &text)]);
+        client.must([group(ModCommand::Modify, &text)]);
         running.end(1).send(&left(0, 0, turn));
         assert_eq!(running.end(port).must(), left(0, 8, turn), "turn {turn} of a group");
     }

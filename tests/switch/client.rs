@@ -2,7 +2,7 @@
 //! are wires in memory (no root, no kernel, every frame in order).
 
 use flow::agent::translate::{write_actions, write_bands, write_buckets, write_instructions, write_match};
-use flow::group::GroupModCommand;
+use flow::numbered::ModCommand;
 use flow::openflow::bytes::{Bytes, Hex, Version};
 use flow::openflow::group::{GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod};
 use flow::openflow::message::{Body, HEADER, Header, Message, question};
@@ -389,7 +389,7 @@ pub fn add(text: &str) -> Body {
 }
 
 /// A group from ovs-ofctl's text.
-pub fn group(command: GroupModCommand, text: &str) -> Body {
+pub fn group(command: ModCommand, text: &str) -> Body {
     let model = flow::text::group::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
     let kind = match model.kind {
         flow::group::GroupType::All => GroupType::ALL,
@@ -398,9 +398,9 @@ pub fn group(command: GroupModCommand, text: &str) -> Body {
         flow::group::GroupType::FastFailover => GroupType::FF,
     };
     let command = match command {
-        GroupModCommand::Add => GroupCommand::ADD,
-        GroupModCommand::Modify => GroupCommand::MODIFY,
-        GroupModCommand::Delete => GroupCommand::DELETE,
+        ModCommand::Add => GroupCommand::ADD,
+        ModCommand::Modify => GroupCommand::MODIFY,
+        ModCommand::Delete => GroupCommand::DELETE,
     };
     Body::GroupMod(GroupMod { command, kind, group_id: model.id, buckets: write_buckets(&model.buckets) })
 }

@@ -3,7 +3,7 @@
 
 use crate::client::{ANY, Client, PATIENCE, Running, add, frame, group, meter, packet_out, rule};
 use flow::error::{BadAction, FlowModFailed, MeterModFailed};
-use flow::group::GroupModCommand;
+use flow::numbered::ModCommand;
 use flow::openflow::bytes::Version;
 use flow::openflow::group::{GroupStatsRequest, MeterRequest};
 use flow::openflow::message::Body;
@@ -109,7 +109,7 @@ fn lincx_6_groups_are_checked_deleted_and_counted_all_four_types_work() {
         ("ff", "bucket=watch_port:2,actions=output:2"),
     ] {
         let text = format!("group_id=7,type={kind},{bucket}");
-        client.must([group(GroupModCommand::Add, &text), add("send_flow_rem actions=group:7")]);
+        client.must([group(ModCommand::Add, &text), add("send_flow_rem actions=group:7")]);
         running.end(1).send(&udp("01"));
         assert_eq!(running.end(2).must(), udp("01"), "{kind}");
         let parts = client.question(Request::Group(GroupStatsRequest { group_id: 7 }));
@@ -119,7 +119,7 @@ fn lincx_6_groups_are_checked_deleted_and_counted_all_four_types_work() {
             (1, 1, 1),
             "{kind}"
         );
-        client.must([group(GroupModCommand::Delete, &text)]);
+        client.must([group(ModCommand::Delete, &text)]);
         assert_eq!(removed(&mut client).reason, RemovedReason::GROUP_DELETE, "{kind}");
         assert!(client.rules().is_empty());
         assert_eq!(client.refused(add("actions=group:7")), no_group);
@@ -160,7 +160,7 @@ fn lincx_8_a_queue_or_tunnel_in_the_action_set_leaves_group_and_output_alone() {
     let mut running = Running::start(3);
     let mut client = running.client(Version::V13);
     client.must([
-        group(GroupModCommand::Add, "group_id=1,type=all,bucket=actions=output:3"),
+        group(ModCommand::Add, "group_id=1,type=all,bucket=actions=output:3"),
         add("udp actions=write_actions(set_queue:7,set_field:0x5->tun_id,output:2)"),
         add("tcp actions=write_actions(set_queue:7,group:1)"),
     ]);

@@ -4,7 +4,7 @@
 use crate::client::{ANY, Client, End, add, frame, group, meter};
 use crate::site::{Site, needs_root, within};
 use crate::support;
-use flow::group::GroupModCommand;
+use flow::numbered::ModCommand;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
@@ -117,7 +117,7 @@ fn an_interface_that_is_deleted_and_made_again_is_opened_again() {
         site.wait_for("the socket", |site| site.socket().exists());
         let mut client = client(&site);
         let text = "group_id=1,type=ff,bucket=watch_port:2,output:2,bucket=watch_port:3,output:3";
-        client.must([group(GroupModCommand::Add, text), add("in_port=1 actions=group:1")]);
+        client.must([group(ModCommand::Add, text), add("in_port=1 actions=group:1")]);
         let open = |host| within(&site.netns(host), || End::open("int:eth0"));
         let (mut from, mut second, mut third) = (open(1), open(2), open(3));
         let text =

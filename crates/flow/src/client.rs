@@ -160,8 +160,7 @@ pub fn normal(rule: &Rule) -> Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::GroupModCommand;
-    use crate::meter::MeterModCommand;
+    use crate::numbered::ModCommand;
     use crate::openflow::message::Message;
     use crate::pipeline::Change;
     use crate::text;
@@ -202,12 +201,12 @@ mod tests {
             let group = text::group::parse(
                 "group_id=5,type=ff,bucket=watch_port:1,output:1,bucket=watch_port:2,output:2",
             );
-            let change = Change::Group(GroupMod { command: GroupModCommand::Modify, group: group.unwrap() });
+            let change = Change::Group(GroupMod { command: ModCommand::Modify, group: group.unwrap() });
             assert_eq!(travelled(version, &change), change);
             let meter = text::meter::parse(
                 "meter=6,kbps,burst,band=type=dscp_remark,rate=9,burst_size=2,prec_level=1",
             );
-            let change = Change::Meter(MeterMod { command: MeterModCommand::Add, meter: meter.unwrap() });
+            let change = Change::Meter(MeterMod { command: ModCommand::Add, meter: meter.unwrap() });
             assert_eq!(travelled(version, &change), change);
         }
     }

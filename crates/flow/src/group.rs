@@ -9,7 +9,7 @@
 
 use crate::action::Action;
 use crate::error::GroupModFailed;
-use crate::numbered::{Counters, Numbered};
+use crate::numbered::{Counters, ModCommand, Numbered};
 use crate::port::PortNo;
 use crate::rule::ANY_GROUP;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,23 +65,11 @@ pub struct Group {
     pub buckets: Vec<Bucket>,
 }
 
-/// What a group-mod does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u16)]
-pub enum GroupModCommand {
-    /// Add a group that does not exist.
-    Add = 0,
-    /// Change one that does.
-    Modify = 1,
-    /// Delete it, or all.
-    Delete = 2,
-}
-
 /// A change of groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMod {
     /// What to do.
-    pub command: GroupModCommand,
+    pub command: ModCommand,
     /// The group. Deletes use its number only.
     pub group: Group,
 }
@@ -129,6 +117,9 @@ impl GroupEntry {
     }
 }
 
+/// Whether a port is live.
+type IsLive<'a> = &'a dyn Fn(PortNo) -> bool;
+
 /// Layers of a graph that has no loop, from one group on. They cannot be more than the limit of chains.
 fn layers(from: u32, next: impl Fn(&BTreeSet<u32>) -> BTreeSet<u32>) -> usize {
     let mut layer = BTreeSet::from([from]);
@@ -145,15 +136,15 @@ impl Groups {
     pub fn check(&self, change: &GroupMod) -> Result<(), GroupModFailed> {
         let id = change.group.id;
         match change.command {
-            GroupModCommand::Add if id > MAX_GROUP => Err(GroupModFailed::InvalidGroup),
-            GroupModCommand::Add if self.0.contains_key(&id) => Err(GroupModFailed::GroupExists),
-            GroupModCommand::Add if self.0.len() >= GROUP_LIMIT => Err(GroupModFailed::OutOfGroups),
-            GroupModCommand::Modify if !self.0.contains_key(&id) => Err(GroupModFailed::UnknownGroup),
-            GroupModCommand::Add | GroupModCommand::Modify => self.check_buckets(&change.group),
-            GroupModCommand::Delete if id == ALL_GROUPS => Ok(()),
-            GroupModCommand::Delete if id > MAX_GROUP => Err(GroupModFailed::InvalidGroup),
+            ModCommand::Add if id > MAX_GROUP => Err(GroupModFailed::InvalidGroup),
+            ModCommand::Add if self.0.contains_key(&id) => Err(GroupModFailed::GroupExists),
+            ModCommand::Add if self.0.len() >= GROUP_LIMIT => Err(GroupModFailed::OutOfGroups),
+            ModCommand::Modify if !self.0.contains_key(&id) => Err(GroupModFailed::UnknownGroup),
+            ModCommand::Add | ModCommand::Modify => self.check_buckets(&change.group),
+            ModCommand::Delete if id == ALL_GROUPS => Ok(()),
+            ModCommand::Delete if id > MAX_GROUP => Err(GroupModFailed::InvalidGroup),
             // §6.5 with OFPGFC_CHAINING_CHECKS: a group that another one rests on stays.
-            GroupModCommand::Delete => refuse_if(self.is_chained(id), GroupModFailed::ChainedGroup),
+            ModCommand::Delete => refuse_if(self.is_chained(id), GroupModFailed::ChainedGroup),
         }
     }
 
@@ -228,14 +219,14 @@ impl Groups {
         let group = &change.group;
         let buckets = vec![Counters::default(); group.buckets.len()];
         match (change.command, self.0.get_mut(&group.id)) {
-            (GroupModCommand::Delete, _) if group.id == ALL_GROUPS => self.0.clear(),
-            (GroupModCommand::Delete, _) => drop(self.0.remove(&group.id)),
+            (ModCommand::Delete, _) if group.id == ALL_GROUPS => self.0.clear(),
+            (ModCommand::Delete, _) => drop(self.0.remove(&group.id)),
             // §6.5: the group's own counters go on, those of its buckets begin anew.
-            (GroupModCommand::Modify, Some(entry)) => {
+            (ModCommand::Modify, Some(entry)) => {
                 entry.group.clone_from(group);
                 entry.buckets = buckets;
             }
-            (GroupModCommand::Add | GroupModCommand::Modify, _) => {
+            (ModCommand::Add | ModCommand::Modify, _) => {
                 let (group, counters) = (group.clone(), Counters::default());
                 self.0.insert(group.id, GroupEntry { group, created_ns: now, counters, buckets });
             }
@@ -244,12 +235,7 @@ impl Groups {
 
     /// Whether a bucket is live (§6.7): the port or the group that it watches is. One that watches nothing is. `known` are
     /// the groups that were looked at already: many buckets may watch one group, and that one others.
-    fn is_live(
-        &self,
-        bucket: &Bucket,
-        port_is_live: &impl Fn(PortNo) -> bool,
-        known: &mut BTreeMap<u32, bool>,
-    ) -> bool {
+    fn is_live(&self, bucket: &Bucket, port_is_live: IsLive<'_>, known: &mut BTreeMap<u32, bool>) -> bool {
         let (no_port, no_group) = (bucket.watch_port == PortNo::ANY, bucket.watch_group == ANY_GROUP);
         (no_port && no_group)
             || (!no_port && port_is_live(bucket.watch_port))
@@ -257,12 +243,7 @@ impl Groups {
     }
 
     /// Whether a group is live: one of its buckets is.
-    fn group_is_live(
-        &self,
-        id: u32,
-        port_is_live: &impl Fn(PortNo) -> bool,
-        known: &mut BTreeMap<u32, bool>,
-    ) -> bool {
+    fn group_is_live(&self, id: u32, port_is_live: IsLive<'_>, known: &mut BTreeMap<u32, bool>) -> bool {
         if let Some(is_live) = known.get(&id) {
             return *is_live;
         }
@@ -273,7 +254,7 @@ impl Groups {
     }
 
     /// The buckets that a frame meets; `hash` is the frame's, for the choice of a select group.
-    pub fn choose(&self, id: u32, hash: u64, port_is_live: &impl Fn(PortNo) -> bool) -> Vec<usize> {
+    pub fn choose(&self, id: u32, hash: u64, port_is_live: IsLive<'_>) -> Vec<usize> {
         let Some(entry) = self.0.get(&id) else { return vec![] };
         let buckets = entry.group.buckets.iter().enumerate();
         let mut known = BTreeMap::new();

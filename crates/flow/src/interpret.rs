@@ -304,6 +304,8 @@ enum Origin {
 }
 
 type Flow = ControlFlow<()>;
+/// The table that a frame goes on with, if one was named.
+type NextTable = ControlFlow<(), Option<u8>>;
 const GO_ON: Flow = ControlFlow::Continue(());
 const STOP: Flow = ControlFlow::Break(());
 
@@ -393,12 +395,7 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// The instructions of a rule in the order of §5.9; says which table comes next.
-    fn instructions(
-        &mut self,
-        traveller: &mut Traveller,
-        rule: &Rule,
-        set: &mut ActionSet,
-    ) -> ControlFlow<(), Option<u8>> {
+    fn instructions(&mut self, traveller: &mut Traveller, rule: &Rule, set: &mut ActionSet) -> NextTable {
         let mut next = None;
         let mut ordered: Vec<&Instruction> = rule.instructions.iter().collect();
         ordered.sort_by_key(|instruction| instruction.place());

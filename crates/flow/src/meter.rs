@@ -8,7 +8,7 @@
 
 use crate::error::MeterModFailed;
 use crate::flags::flags;
-use crate::numbered::{Counters, Numbered};
+use crate::numbered::{Counters, ModCommand, Numbered};
 use wire::refuse_if;
 
 /// The largest number of a meter (`OFPM_MAX`).
@@ -75,23 +75,11 @@ pub struct Meter {
     pub bands: Vec<Band>,
 }
 
-/// What a meter-mod does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u16)]
-pub enum MeterModCommand {
-    /// Add a meter that does not exist.
-    Add = 0,
-    /// Change one that does.
-    Modify = 1,
-    /// Delete it, or all.
-    Delete = 2,
-}
-
 /// A change of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeterMod {
     /// What to do.
-    pub command: MeterModCommand,
+    pub command: ModCommand,
     /// The meter. Deletes use its number only.
     pub meter: Meter,
 }
@@ -216,13 +204,13 @@ impl Meters {
         let id = change.meter.id;
         let is_number = (1..=MAX_METER).contains(&id) || [SLOWPATH_METER, CONTROLLER_METER].contains(&id);
         match change.command {
-            MeterModCommand::Add if !is_number => Err(MeterModFailed::InvalidMeter),
-            MeterModCommand::Add if self.0.contains_key(&id) => Err(MeterModFailed::MeterExists),
-            MeterModCommand::Add if self.0.len() >= METER_LIMIT => Err(MeterModFailed::OutOfMeters),
-            MeterModCommand::Modify if !self.0.contains_key(&id) => Err(MeterModFailed::UnknownMeter),
-            MeterModCommand::Add | MeterModCommand::Modify => check_bands(&change.meter),
-            MeterModCommand::Delete if !is_number && id != ALL_METERS => Err(MeterModFailed::InvalidMeter),
-            MeterModCommand::Delete => Ok(()),
+            ModCommand::Add if !is_number => Err(MeterModFailed::InvalidMeter),
+            ModCommand::Add if self.0.contains_key(&id) => Err(MeterModFailed::MeterExists),
+            ModCommand::Add if self.0.len() >= METER_LIMIT => Err(MeterModFailed::OutOfMeters),
+            ModCommand::Modify if !self.0.contains_key(&id) => Err(MeterModFailed::UnknownMeter),
+            ModCommand::Add | ModCommand::Modify => check_bands(&change.meter),
+            ModCommand::Delete if !is_number && id != ALL_METERS => Err(MeterModFailed::InvalidMeter),
+            ModCommand::Delete => Ok(()),
         }
     }
 
@@ -230,11 +218,11 @@ impl Meters {
     pub fn apply(&mut self, now: u64, change: &MeterMod) {
         let meter = &change.meter;
         match (change.command, self.0.get_mut(&meter.id)) {
-            (MeterModCommand::Delete, _) if meter.id == ALL_METERS => self.0.clear(),
-            (MeterModCommand::Delete, _) => drop(self.0.remove(&meter.id)),
+            (ModCommand::Delete, _) if meter.id == ALL_METERS => self.0.clear(),
+            (ModCommand::Delete, _) => drop(self.0.remove(&meter.id)),
             // §6.8: the meter's own counters go on, those of its bands begin anew.
-            (MeterModCommand::Modify, Some(entry)) => entry.configure(now, meter),
-            (MeterModCommand::Add | MeterModCommand::Modify, _) => {
+            (ModCommand::Modify, Some(entry)) => entry.configure(now, meter),
+            (ModCommand::Add | ModCommand::Modify, _) => {
                 drop(self.0.insert(meter.id, MeterEntry::new(now, meter)));
             }
         }

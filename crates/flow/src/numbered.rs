@@ -1,6 +1,6 @@
 //! What groups and meters have in common: a number each, and counters.
 //!
-//! **What.** [`Numbered`] holds groups or meters by their numbers; [`Counters`] is what one of them, a bucket or a band
+//! **What.** [`Numbered`] holds groups or meters by their numbers, a [`ModCommand`] says what to do with one; [`Counters`] is what one of them, a bucket or a band
 //! counts (§5.8).
 //!
 //! **Why.** The standard describes both in the same words.
@@ -8,6 +8,18 @@
 //! **Price.** What may be changed is the business of [`crate::group`] and [`crate::meter`].
 
 use std::collections::BTreeMap;
+
+/// What a group-mod or a meter-mod does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum ModCommand {
+    /// Add one that does not exist.
+    Add = 0,
+    /// Change one that does.
+    Modify = 1,
+    /// Delete it, or all.
+    Delete = 2,
+}
 
 /// What came to a group, a bucket, a meter or a band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -19,9 +19,10 @@ use crate::error::{
     TableModFailed,
 };
 use crate::event::Event;
-use crate::group::{ALL_GROUPS, GroupMod, GroupModCommand, Groups};
+use crate::group::{ALL_GROUPS, GroupMod, Groups};
 use crate::matching::Match;
-use crate::meter::{ALL_METERS, MeterMod, MeterModCommand, Meters};
+use crate::meter::{ALL_METERS, MeterMod, Meters};
+use crate::numbered::ModCommand;
 use crate::port::{Port, PortMod, PortNo, PortState, Queue};
 use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags, RulePosition};
 use crate::selection::{Refers, Selection};
@@ -283,7 +284,7 @@ impl Pipeline {
     /// A change of groups (§6.5). A group that goes takes the rules along that send to it.
     pub fn group_mod(&mut self, now: u64, change: &GroupMod) -> Result<Vec<Event>, Error> {
         self.groups.check(change)?;
-        if change.command != GroupModCommand::Delete {
+        if change.command != ModCommand::Delete {
             for bucket in &change.group.buckets {
                 let port = bucket.watch_port;
                 let is_unknown = port != PortNo::ANY && !self.ports.contains_key(&port);
@@ -292,7 +293,7 @@ impl Pipeline {
             }
         }
         self.groups.apply(now, change);
-        if change.command != GroupModCommand::Delete {
+        if change.command != ModCommand::Delete {
             return Ok(vec![]);
         }
         let refers = match change.group.id {
@@ -306,7 +307,7 @@ impl Pipeline {
     pub fn meter_mod(&mut self, now: u64, change: &MeterMod) -> Result<Vec<Event>, Error> {
         self.meters.check(change)?;
         self.meters.apply(now, change);
-        if change.command != MeterModCommand::Delete {
+        if change.command != ModCommand::Delete {
             return Ok(vec![]);
         }
         let refers = match change.meter.id {

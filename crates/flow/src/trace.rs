@@ -45,16 +45,11 @@ impl Trace {
 }
 
 /// What becomes of a controller's frame where there are actions, else of a frame that comes in by a port.
-pub fn trace(
-    pipeline: &mut Pipeline,
-    now: u64,
-    arrival: InputFrame<'_>,
-    actions: Option<&[Action]>,
-) -> Trace {
-    let text = format!("in_port={}, {}", arrival.port, wire::text::line(arrival.frame));
+pub fn trace(pipeline: &mut Pipeline, now: u64, input: InputFrame<'_>, actions: Option<&[Action]>) -> Trace {
+    let text = format!("in_port={}, {}", input.port, wire::text::line(input.frame));
     let lines = vec![TraceLine { depth: 0, kind: "frame", text }];
     let (mut teller, mut verdict) = (TraceWriter { lines, depth: 0 }, Verdict::default());
-    interpret::watched(pipeline, now, arrival, actions, &mut verdict, &mut teller);
+    interpret::watched(pipeline, now, input, actions, &mut verdict, &mut teller);
     Trace { lines: teller.lines, verdict }
 }
 

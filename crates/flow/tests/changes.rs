@@ -5,8 +5,9 @@ use flow::action::{Action, Instruction};
 use flow::error::{Error, FlowModFailed};
 use flow::event::Event;
 use flow::field::Field;
-use flow::group::{Bucket, Group, GroupMod, GroupModCommand, GroupType};
+use flow::group::{Bucket, Group, GroupMod, GroupType};
 use flow::matching::{Match, MatchField};
+use flow::numbered::ModCommand;
 use flow::rule::{ANY_GROUP, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
 use flow::{Pipeline, PortNo};
 use proptest::prelude::*;
@@ -172,7 +173,7 @@ fn pipeline_with_groups() -> Pipeline {
     let mut pipeline = Pipeline::default();
     for id in 1..3 {
         let group = Group { id, kind: GroupType::All, buckets: vec![Bucket::new(vec![])] };
-        pipeline.group_mod(0, &GroupMod { command: GroupModCommand::Add, group }).unwrap();
+        pipeline.group_mod(0, &GroupMod { command: ModCommand::Add, group }).unwrap();
     }
     pipeline
 }

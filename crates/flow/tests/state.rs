@@ -5,11 +5,10 @@ use flow::entry::SECOND;
 use flow::error::{self, BadAction, BadInstruction, Error, FlowModFailed, GroupModFailed, MeterModFailed};
 use flow::event::{Event, Monitor, MonitorFlags};
 use flow::field::{Field, VLAN_PRESENT};
-use flow::group::{ALL_GROUPS, Bucket, Group, GroupMod, GroupModCommand, GroupType};
+use flow::group::{ALL_GROUPS, Bucket, Group, GroupMod, GroupType};
 use flow::matching::{Match, MatchField};
-use flow::meter::{
-    ALL_METERS, Band, BandKind, Meter, MeterFlags, MeterMod, MeterModCommand, raise_drop_precedence,
-};
+use flow::meter::{ALL_METERS, Band, BandKind, Meter, MeterFlags, MeterMod, raise_drop_precedence};
+use flow::numbered::ModCommand;
 use flow::pipeline::{Config, Fragments, TableMod};
 use flow::port::{Port, PortConfig, PortMod, PortState};
 use flow::rule::{ALL_TABLES, ANY_GROUP, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
@@ -49,23 +48,23 @@ fn numbers(pipeline: &Pipeline) -> Vec<u64> {
 }
 
 fn group(id: u32, kind: GroupType, buckets: Vec<Bucket>) -> GroupMod {
-    GroupMod { command: GroupModCommand::Add, group: Group { id, kind, buckets } }
+    GroupMod { command: ModCommand::Add, group: Group { id, kind, buckets } }
 }
 
 fn chain(id: u32, to: u32) -> GroupMod {
     group(id, GroupType::All, vec![Bucket::new(vec![Action::Group(to)])])
 }
 
-fn with(command: GroupModCommand, change: GroupMod) -> GroupMod {
+fn with(command: ModCommand, change: GroupMod) -> GroupMod {
     GroupMod { command, ..change }
 }
 
 fn delete_group(id: u32) -> GroupMod {
-    with(GroupModCommand::Delete, group(id, GroupType::All, vec![]))
+    with(ModCommand::Delete, group(id, GroupType::All, vec![]))
 }
 
 fn meter(id: u32, flags: MeterFlags, bands: Vec<Band>) -> MeterMod {
-    MeterMod { command: MeterModCommand::Add, meter: Meter { id, flags, bands } }
+    MeterMod { command: ModCommand::Add, meter: Meter { id, flags, bands } }
 }
 
 fn drop_band(rate: u32, burst_size: u32) -> Band {
@@ -180,7 +179,7 @@ fn lincx_7_meters_are_kept_and_take_their_rules_along() {
     );
     pipeline.flow_mod(0, &metered).unwrap();
     assert_eq!(pipeline.meter_references()[&1], 1);
-    let delete = MeterMod { command: MeterModCommand::Delete, ..meter(ALL_METERS, PKTPS, vec![]) };
+    let delete = MeterMod { command: ModCommand::Delete, ..meter(ALL_METERS, PKTPS, vec![]) };
     assert_eq!(gone(&pipeline.meter_mod(0, &delete).unwrap()), [(1, RemovedReason::MeterDelete)]);
     assert!(pipeline.meters().is_empty());
 }
@@ -272,15 +271,12 @@ fn a_chain_of_groups_has_no_loop_and_an_end() {
         pipeline.group_mod(0, &chain(id, id - 1)).unwrap();
     }
     assert_eq!(pipeline.group_mod(0, &chain(17, 16)), refused(GroupModFailed::ChainingUnsupported));
-    assert_eq!(
-        pipeline.group_mod(0, &with(GroupModCommand::Modify, chain(1, 16))),
-        refused(GroupModFailed::Loop)
-    );
+    assert_eq!(pipeline.group_mod(0, &with(ModCommand::Modify, chain(1, 16))), refused(GroupModFailed::Loop));
     assert_eq!(pipeline.group_mod(0, &chain(30, 30)), refused(GroupModFailed::Loop));
     assert_eq!(pipeline.group_mod(0, &delete_group(7)), refused(GroupModFailed::ChainedGroup));
     assert_eq!(pipeline.group_references()[&7], 1);
     pipeline.group_mod(0, &group(40, GroupType::All, vec![])).unwrap();
-    let longer = with(GroupModCommand::Modify, chain(1, 40));
+    let longer = with(ModCommand::Modify, chain(1, 40));
     assert_eq!(
         pipeline.group_mod(0, &longer),
         refused(GroupModFailed::ChainingUnsupported),
@@ -301,7 +297,7 @@ fn what_is_wrong_with_a_group_has_its_code() {
     assert_eq!(refusal(group(1, GroupType::FastFailover, vec![far])), GroupModFailed::BadWatch.into());
     let far = Bucket { watch_group: 77, ..bucket() };
     assert_eq!(refusal(group(1, GroupType::FastFailover, vec![far])), GroupModFailed::BadWatch.into());
-    assert_eq!(refusal(with(GroupModCommand::Modify, chain(1, 2))), GroupModFailed::UnknownGroup.into());
+    assert_eq!(refusal(with(ModCommand::Modify, chain(1, 2))), GroupModFailed::UnknownGroup.into());
     let table = Bucket::new(vec![Action::Output { port: PortNo::TABLE, max_len: 0 }]);
     assert_eq!(refusal(group(1, GroupType::All, vec![table])), BadAction::BadOutPort.into());
     let many = vec![bucket(); 1025];
@@ -549,7 +545,7 @@ fn meter_modify_keeps_what_the_meter_counted_and_clears_its_bands() {
         (p.meters().get(1).unwrap().counters.frames, p.meters().get(1).unwrap().bands[0].frames)
     };
     assert_eq!(counted(&pipeline), (3, 2));
-    let modify = MeterMod { command: MeterModCommand::Modify, ..meter(1, PKTPS, vec![drop_band(5, 1)]) };
+    let modify = MeterMod { command: ModCommand::Modify, ..meter(1, PKTPS, vec![drop_band(5, 1)]) };
     pipeline.meter_mod(0, &modify).unwrap();
     assert_eq!(counted(&pipeline), (3, 0));
 }
@@ -568,7 +564,7 @@ fn what_is_wrong_with_a_meter_has_its_code() {
     let far = BandKind::DscpRemark { prec_level: 3 };
     assert_eq!(refusal(meter(1, PKTPS, band(far))), MeterModFailed::BadBandValue.into());
     assert_eq!(refusal(meter(1, PKTPS, vec![drop_band(1, 1); 17])), MeterModFailed::OutOfBands.into());
-    let modify = MeterMod { command: MeterModCommand::Modify, ..meter(1, PKTPS, vec![]) };
+    let modify = MeterMod { command: ModCommand::Modify, ..meter(1, PKTPS, vec![]) };
     assert_eq!(refusal(modify), MeterModFailed::UnknownMeter.into());
     pipeline.meter_mod(0, &meter(1, PKTPS, vec![])).unwrap();
     assert_eq!(pipeline.meter_mod(0, &meter(1, PKTPS, vec![])), Err(MeterModFailed::MeterExists.into()));

@@ -11,9 +11,10 @@
 use flow::action::{Action, Instruction, WHOLE_FRAME};
 use flow::client;
 use flow::field::Field;
-use flow::group::{ALL_GROUPS, Group, GroupMod, GroupModCommand, GroupType};
+use flow::group::{ALL_GROUPS, Group, GroupMod, GroupType};
 use flow::matching::MatchField;
-use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod, MeterModCommand};
+use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod};
+use flow::numbered::ModCommand;
 use flow::openflow::message::Body;
 use flow::openflow::rule::PacketIn;
 use flow::pipeline::Change;
@@ -57,12 +58,12 @@ fn output(port: PortNo) -> Action {
 
 fn no_groups() -> Change {
     let group = Group { id: ALL_GROUPS, kind: GroupType::All, buckets: vec![] };
-    Change::Group(GroupMod { command: GroupModCommand::Delete, group })
+    Change::Group(GroupMod { command: ModCommand::Delete, group })
 }
 
 fn no_meters() -> Change {
     let meter = Meter { id: ALL_METERS, flags: MeterFlags::default(), bands: vec![] };
-    Change::Meter(MeterMod { command: MeterModCommand::Delete, meter })
+    Change::Meter(MeterMod { command: ModCommand::Delete, meter })
 }
 
 /// What a change says to a switch.

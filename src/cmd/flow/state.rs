@@ -3,10 +3,10 @@
 use super::ask::{AskArgs, counted, multipart, nanoseconds};
 use crate::output::{Output, object, table, when_any};
 use clap::Args;
-use flow::group::{ALL_GROUPS, Group, GroupMod, GroupModCommand, GroupType};
-use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod, MeterModCommand};
-use flow::openflow::bytes::Tagged;
-use flow::openflow::bytes::Version;
+use flow::group::{ALL_GROUPS, Group, GroupMod, GroupType};
+use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod};
+use flow::numbered::ModCommand;
+use flow::openflow::bytes::{Tagged, Version};
 use flow::openflow::group::{
     GroupDesc, GroupStats, GroupStatsRequest, MeterConfig, MeterRequest, MeterStats,
 };
@@ -80,28 +80,21 @@ impl PacketOutArgs {
     }
 }
 
+/// The message that does this with the group or meter of that text.
+type Change = fn(ModCommand, &str) -> Result<Body>;
+
 impl ListArgs {
     /// Makes the changes that the flags ask for, then reads the list.
-    fn after_changes<C: Copy, T>(
-        &self,
-        commands: [C; 3],
-        one: impl Fn(C, &str) -> Result<Body>,
-        read: impl FnOnce(&mut Client) -> Result<T>,
-    ) -> Result<(T, String)> {
-        self.ask.ask(|client| self.change(client, commands, one).and_then(|()| read(client)))
+    fn changed<T>(&self, one: Change, read: impl FnOnce(&mut Client) -> Result<T>) -> Result<(T, String)> {
+        self.ask.ask(|client| self.change(client, one).and_then(|()| read(client)))
     }
 
     /// Makes the changes that the flags ask for, or returns the first that is refused.
-    fn change<C: Copy>(
-        &self,
-        client: &mut Client,
-        [add, modify, delete]: [C; 3],
-        one: impl Fn(C, &str) -> Result<Body>,
-    ) -> Result<()> {
+    fn change(&self, client: &mut Client, one: Change) -> Result<()> {
         let lists = [
-            (add, "--add", &self.add),
-            (modify, "--modify", &self.modify),
-            (delete, "--delete", &self.delete),
+            (ModCommand::Add, "--add", &self.add),
+            (ModCommand::Modify, "--modify", &self.modify),
+            (ModCommand::Delete, "--delete", &self.delete),
         ];
         let texts = || {
             lists.iter().flat_map(|(command, flag, all)| all.iter().map(move |text| (command, flag, text)))
@@ -129,16 +122,16 @@ fn parsed<T, E: Display>(text: &str, parse: fn(&str) -> Result<T, E>) -> Result<
     parse(text).map_err(|error| Problem::input(format!("{error} in '{text}'")))
 }
 
-fn group_change(command: GroupModCommand, text: &str) -> Result<Body> {
+fn group_change(command: ModCommand, text: &str) -> Result<Body> {
     let of = |id| Group { id, kind: GroupType::All, buckets: vec![] };
-    let is_delete = command == GroupModCommand::Delete;
+    let is_delete = command == ModCommand::Delete;
     let group = if is_delete { number(text, ALL_GROUPS).map(of) } else { parsed(text, group::parse) }?;
     Ok(client::group_mod(&GroupMod { command, group }))
 }
 
-fn meter_change(command: MeterModCommand, text: &str) -> Result<Body> {
+fn meter_change(command: ModCommand, text: &str) -> Result<Body> {
     let of = |id| Meter { id, flags: MeterFlags::default(), bands: vec![] };
-    let is_delete = command == MeterModCommand::Delete;
+    let is_delete = command == ModCommand::Delete;
     let meter = if is_delete { number(text, ALL_METERS).map(of) } else { parsed(text, meter::parse) }?;
     Ok(client::meter_mod(&MeterMod { command, meter }))
 }
@@ -188,8 +181,7 @@ fn counters(frames: u64, bytes: u64) -> impl Serialize {
 
 /// Prints the groups, after changes.
 pub fn groups(args: &ListArgs, output: &Output) -> Result<()> {
-    let commands = [GroupModCommand::Add, GroupModCommand::Modify, GroupModCommand::Delete];
-    let ((groups, rows), openflow) = args.after_changes(commands, group_change, read_groups)?;
+    let ((groups, rows), openflow) = args.changed(group_change, read_groups)?;
     let switch = &args.ask.switch;
     let document = object! { schema: "pathlab/flow-groups/1", switch, openflow, groups };
     output.result(&document, |_| table(1, &["group", "references", "frames", "bytes"], rows).text())
@@ -230,8 +222,7 @@ fn cells(text: &str, users: Option<u32>, counters: [Option<u64>; 2]) -> Vec<Stri
 
 /// Prints the meters, after changes.
 pub fn meters(args: &ListArgs, output: &Output) -> Result<()> {
-    let commands = [MeterModCommand::Add, MeterModCommand::Modify, MeterModCommand::Delete];
-    let ((meters, rows), openflow) = args.after_changes(commands, meter_change, read_meters)?;
+    let ((meters, rows), openflow) = args.changed(meter_change, read_meters)?;
     let switch = &args.ask.switch;
     let document = object! { schema: "pathlab/flow-meters/1", switch, openflow, meters };
     output.result(&document, |_| table(1, &["meter", "rules", "frames", "bytes"], rows).text())

@@ -4,7 +4,7 @@
 //! what depends on the state is checked at the commit, on a copy, and only a bundle that went through as a whole
 //! becomes the state. **Price.** Every bundle is atomic and ordered, whatever its flags ask for: that is more than asked.
 
-use super::{OpenFlowAgent, Peer, Scene, change};
+use super::{Answer, OpenFlowAgent, Peer, Scene, change};
 use crate::error::BundleFailed;
 use crate::openflow::fault::Fault;
 use crate::openflow::message::{Body, BundleAdd, Message};
@@ -26,11 +26,7 @@ pub(super) struct Bundle {
 }
 
 impl OpenFlowAgent {
-    pub(super) fn bundle_control(
-        &mut self,
-        scene: &mut Scene<'_>,
-        control: &BundleControl,
-    ) -> Result<(), Fault> {
+    pub(super) fn bundle_control(&mut self, scene: &mut Scene<'_>, control: &BundleControl) -> Answer<()> {
         let Some(peer) = self.peers.get_mut(&scene.from.connection) else { return Ok(()) };
         let id = control.bundle_id;
         let answer = match control.kind {
@@ -67,9 +63,11 @@ impl OpenFlowAgent {
             }
             _ => return Err(BundleFailed::BadType.into()),
         };
-        let (bundle_id, flags) = (id, control.flags);
-        let reply = BundleControl { bundle_id, kind: answer, flags, properties: vec![] };
-        scene.reply(Body::BundleControl(reply));
+        scene.reply(Body::BundleControl(BundleControl {
+            kind: answer,
+            properties: vec![],
+            ..control.clone()
+        }));
         Ok(())
     }
 
@@ -80,14 +78,8 @@ impl OpenFlowAgent {
             peer.open(add.bundle_id, add.flags)?;
         }
         let Some(bundle) = peer.bundles.get_mut(&add.bundle_id) else { return Ok(()) };
-        let refusal = if bundle.closed {
-            Some(BundleFailed::BundleClosed)
-        } else if bundle.flags != add.flags {
-            Some(BundleFailed::BadFlags)
-        } else {
-            None
-        };
-        if let Some(code) = refusal {
+        let open = refuse_if(bundle.closed, BundleFailed::BundleClosed);
+        if let Err(code) = open.and(refuse_if(bundle.flags != add.flags, BundleFailed::BadFlags)) {
             peer.bundles.remove(&add.bundle_id);
             return Err(code.into());
         }

@@ -1,6 +1,6 @@
 //! Messages that change something, alone: flow-mod, group-mod, meter-mod, port-mod, table-mod.
 
-use super::{OpenFlowAgent, Scene, translate};
+use super::{Answer, OpenFlowAgent, Scene, translate};
 use crate::error::{BadProperty, BadRequest, Error, PortModFailed, TableModFailed};
 use crate::openflow::bytes::Version;
 use crate::openflow::fault::Fault;
@@ -28,11 +28,7 @@ impl OpenFlowAgent {
 ///
 /// # Errors
 /// What the standard has for it.
-pub(super) fn read(
-    version: Version,
-    message: &Message,
-    pipeline: &Pipeline,
-) -> Result<Option<Change>, Fault> {
+pub(super) fn read(version: Version, message: &Message, pipeline: &Pipeline) -> Answer<Option<Change>> {
     Ok(Some(match &message.body {
         Body::FlowMod(wish) => Change::Flow(translate::read_flow_mod(version, wish)?),
         Body::GroupMod(wish) => Change::Group(translate::read_group_mod(version, wish)?),

@@ -37,6 +37,9 @@ use wire::refuse_if;
 
 pub use tell::packet_in_message;
 
+/// What a message comes to, or the error that refuses it.
+type Answer<T> = Result<T, Fault>;
+
 /// A connection, as the owner of the sockets numbers it.
 pub type Connection = Conn;
 
@@ -151,7 +154,7 @@ impl OpenFlowAgent {
             // frames need, too (§6.2).
             Body::BarrierRequest(_) => scene.reply(Body::BarrierReply(Empty::default())),
             Body::QueueConfigRequest(request) => {
-                let reply = queues::config(scene.pipeline, request)?;
+                let reply = queues::config(scene.pipeline, request.port)?;
                 scene.reply(Body::QueueConfigReply(reply));
             }
             Body::RoleRequest(request) => self.role(scene, request)?,

@@ -3,12 +3,13 @@
 //! What a queue is made of is not the model's business: the owner of the ports puts [`Queue`]s there and keeps their
 //! counters. Rates travel as tenths of a percent of what the port carries.
 
+use super::Answer;
 use crate::error::QueueOpFailed;
 use crate::openflow::bytes::duration;
-use crate::openflow::fault::Fault;
-use crate::openflow::port as wire;
+use crate::openflow::port::{self as wire, QueueRequest};
 use crate::pipeline::Pipeline;
 use crate::port::{Port, PortNo, Queue};
+use ::wire::refuse_if;
 
 /// The queue number that means all.
 const ALL: u32 = 0xffff_ffff;
@@ -17,20 +18,14 @@ const WHOLE: u64 = 1000;
 
 /// The queues that a question is about. All of them may be none; a certain one that is not there is an error, as is a
 /// port (§7.4.4, `ofp_queue_op_failed_code`).
-fn chosen(
-    pipeline: &Pipeline,
-    port: u32,
-    queue: u32,
-) -> Result<impl Iterator<Item = (&Port, u32, &Queue)>, Fault> {
+fn chosen(of: &Pipeline, port: u32, queue: u32) -> Answer<impl Iterator<Item = (&Port, u32, &Queue)>> {
     let any = port == PortNo::ANY.0;
     // Those of the controllers are counted, but have no description.
-    if !any && port != PortNo::CONTROLLER.0 && !pipeline.ports.contains_key(&PortNo(port)) {
-        return Err(QueueOpFailed::BadPort.into());
-    }
-    let ports = move || pipeline.ports.values().filter(move |one| any || one.number.0 == port);
-    if queue != ALL && !ports().any(|port| port.queues.contains_key(&queue)) {
-        return Err(QueueOpFailed::BadQueue.into());
-    }
+    let is_known = port == PortNo::CONTROLLER.0 || of.ports.contains_key(&PortNo(port));
+    refuse_if(!any && !is_known, QueueOpFailed::BadPort)?;
+    let ports = move || of.ports.values().filter(move |one| any || one.number.0 == port);
+    let is_known = queue == ALL || ports().any(|port| port.queues.contains_key(&queue));
+    refuse_if(!is_known, QueueOpFailed::BadQueue)?;
     let all = ports().flat_map(|port| port.queues.iter().map(move |(id, row)| (port, *id, row)));
     Ok(all.filter(move |(_, id, _)| queue == ALL || *id == queue))
 }
@@ -38,11 +33,7 @@ fn chosen(
 /// What they counted. A question about the port CONTROLLER gets the queues of packet-ins: one for each port by which frames came in, with
 /// its number, what was sent as sent, and as errors ("dropped due to overrun", §7.3.5.9) what found no room. They are not among all queues, because
 /// frames are not put into them by set_queue.
-pub(super) fn stats(
-    now: u64,
-    pipeline: &Pipeline,
-    wish: &wire::QueueRequest,
-) -> Result<Vec<wire::QueueStats>, Fault> {
+pub(super) fn stats(now: u64, pipeline: &Pipeline, wish: &QueueRequest) -> Answer<Vec<wire::QueueStats>> {
     let stats = |(port, queue_id, queue): (PortNo, u32, &Queue)| {
         let (duration_sec, duration_nsec) = duration(now.saturating_sub(queue.created_ns));
         wire::QueueStats {
@@ -66,17 +57,13 @@ pub(super) fn stats(
 }
 
 /// What they are (1.4).
-pub(super) fn describe(pipeline: &Pipeline, wish: &wire::QueueRequest) -> Result<Vec<wire::Queue>, Fault> {
+pub(super) fn describe(pipeline: &Pipeline, wish: &QueueRequest) -> Answer<Vec<wire::Queue>> {
     Ok(chosen(pipeline, wish.port_no, wish.queue_id)?.map(row).collect())
 }
 
 /// What those of a port are (1.3).
-pub(super) fn config(
-    pipeline: &Pipeline,
-    request: &wire::QueueConfigRequest,
-) -> Result<wire::QueueConfigReply, Fault> {
-    let queues = chosen(pipeline, request.port, ALL)?.map(row).collect();
-    Ok(wire::QueueConfigReply { port: request.port, queues })
+pub(super) fn config(pipeline: &Pipeline, port: u32) -> Answer<wire::QueueConfigReply> {
+    Ok(wire::QueueConfigReply { port, queues: chosen(pipeline, port, ALL)?.map(row).collect() })
 }
 
 fn row((port, queue_id, queue): (&Port, u32, &Queue)) -> wire::Queue {
@@ -96,7 +83,7 @@ fn part(bps: u64, speed_kbps: u64) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::wire::{QueueConfigRequest, QueueProperty, QueueRate, QueueRequest};
+    use super::wire::{QueueProperty, QueueRate};
     use super::*;
     use crate::port::QueueCounters;
 
@@ -116,7 +103,7 @@ mod tests {
         pipeline
     }
 
-    fn ids(found: Result<Vec<super::wire::Queue>, Fault>) -> Vec<(u32, u32)> {
+    fn ids(found: Answer<Vec<super::wire::Queue>>) -> Vec<(u32, u32)> {
         found.unwrap().iter().map(|queue| (queue.port_no, queue.queue_id)).collect()
     }
 
@@ -130,10 +117,7 @@ mod tests {
         assert_eq!(ids(ask(2, 20)), [(2, 20)]);
         assert_eq!(ask(2, 10), Err(QueueOpFailed::BadQueue.into()));
         assert_eq!(ask(3, ANY), Err(QueueOpFailed::BadPort.into()));
-        assert_eq!(
-            ids(Ok(config(&pipeline, &QueueConfigRequest { port: 1 }).unwrap().queues)),
-            [(1, 10), (1, 50)]
-        );
+        assert_eq!(ids(Ok(config(&pipeline, 1).unwrap().queues)), [(1, 10), (1, 50)]);
     }
 
     #[test]

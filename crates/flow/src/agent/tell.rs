@@ -31,21 +31,15 @@ impl OpenFlowAgent {
     }
 
     /// Reports what happened to the controllers that want to know; `cause` is the message that caused it.
-    pub fn publish(
-        &mut self,
-        events: &[Event],
-        cause: Option<From>,
-        pipeline: &Pipeline,
-        effects: &mut Effects,
-    ) {
+    pub fn publish(&mut self, events: &[Event], cause: Option<From>, of: &Pipeline, effects: &mut Effects) {
         for event in events {
             match event {
                 Event::RuleRemoved(removed) if removed.rule.flags.has(RuleFlags::SEND_FLOW_REM) => {
                     self.removed(removed, effects)
                 }
-                Event::Vacancy { table, up, .. } => self.vacancy(*table, *up, pipeline, effects),
+                Event::Vacancy { table, up, .. } => self.vacancy(*table, *up, of, effects),
                 Event::PortChanged { port } => {
-                    if let Some(port) = pipeline.ports.get(port) {
+                    if let Some(port) = of.ports.get(port) {
                         self.port_status(port, PortReason::MODIFY, effects);
                     }
                 }

@@ -9,9 +9,10 @@
 use crate::action::{Action, Instruction};
 use crate::error::{BadAction, BadMatch, Error, FlowModFailed, GroupModFailed, MeterModFailed};
 use crate::field::{Field, Value};
-use crate::group::{Bucket, Group, GroupMod, GroupModCommand, GroupType};
+use crate::group::{Bucket, Group, GroupMod, GroupType};
 use crate::matching::{Match, MatchField};
-use crate::meter::{Band, BandKind, Meter, MeterMod, MeterModCommand};
+use crate::meter::{Band, BandKind, Meter, MeterMod};
+use crate::numbered::ModCommand;
 use crate::openflow::action as wire;
 use crate::openflow::bytes::{Bytes, Hex, Version};
 use crate::openflow::group as wire_group;
@@ -202,18 +203,20 @@ pub fn read_flow_mod(version: Version, from: &wire_rule::FlowMod) -> Answer<Flow
     })
 }
 
+fn mod_command(number: u16) -> Option<ModCommand> {
+    [ModCommand::Add, ModCommand::Modify, ModCommand::Delete].into_iter().find(|one| *one as u16 == number)
+}
+
 /// A group-mod of the wire as the model's.
 ///
 /// # Errors
 /// What the standard has for it.
 pub fn read_group_mod(version: Version, from: &wire_group::GroupMod) -> Answer<GroupMod> {
-    use GroupModCommand::{Add, Delete, Modify};
     use GroupType::{All, FastFailover, Indirect, Select};
-    let mut commands = [Add, Modify, Delete].into_iter();
-    let command = commands.find(|one| *one as u16 == from.command.0).ok_or(GroupModFailed::BadCommand)?;
+    let command = mod_command(from.command.0).ok_or(GroupModFailed::BadCommand)?;
     let kind = [All, Select, Indirect, FastFailover].into_iter().find(|one| *one as u8 == from.kind.0);
     // A delete names no type.
-    let kind = kind.or((command == Delete).then_some(All)).ok_or(GroupModFailed::BadType)?;
+    let kind = kind.or((command == ModCommand::Delete).then_some(All)).ok_or(GroupModFailed::BadType)?;
     let bucket = |from: &wire_group::Bucket| {
         Ok(Bucket {
             weight: from.weight,
@@ -253,9 +256,7 @@ both_ways! {
 /// # Errors
 /// What the standard has for it.
 pub fn read_meter_mod(from: &wire_group::MeterMod) -> Answer<MeterMod> {
-    use MeterModCommand::{Add, Delete, Modify};
-    let mut commands = [Add, Modify, Delete].into_iter();
-    let command = commands.find(|one| *one as u16 == from.command.0).ok_or(MeterModFailed::BadCommand)?;
+    let command = mod_command(from.command.0).ok_or(MeterModFailed::BadCommand)?;
     let flags = from.flags.known().ok_or(MeterModFailed::BadFlags)?;
     let bands = from.bands.iter().cloned().map(read_band).collect();
     Ok(MeterMod { command, meter: Meter { id: from.meter_id, flags, bands } })

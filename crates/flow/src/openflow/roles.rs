@@ -92,9 +92,8 @@ impl Masks {
             let (number, kind) = (property.number(), Unasked::ALL.get(usize::from(property.number() / 2)));
             let (kind, bits) = kind.zip(mask_of(property)).ok_or(BadProperty::BadExperimenter)?;
             // 1.3 has no error for it; there, bits without a meaning are kept and mean nothing.
-            if version == Version::V14 && bits & !kind.reasons(version) != 0 {
-                return Err(AsyncConfigFailed::Invalid.into());
-            }
+            let is_strange = bits & !kind.reasons(version) != 0;
+            refuse_if(version == Version::V14 && is_strange, AsyncConfigFailed::Invalid)?;
             refuse_if(seen.contains(&number), BadProperty::DupType)?;
             seen.push(number);
             self.0[*kind as usize][usize::from(number % 2)] = bits;
@@ -134,6 +133,9 @@ struct Controller {
     auxiliary: BTreeMap<u8, Conn>,
 }
 
+/// Controllers that are not masters any more, each with what to tell it.
+pub type Demoted = Vec<(Conn, RoleStatus)>;
+
 /// The connections of a switch.
 #[derive(Debug, Clone, Default)]
 pub struct Roles {
@@ -152,18 +154,11 @@ impl Roles {
 
     /// An auxiliary connection came up beside a main one; refused when there is no such main connection, when it speaks another
     /// version or when the number is 0 or taken (section 6.3, Auxiliary Connections).
-    pub fn add_auxiliary(
-        &mut self,
-        conn: Conn,
-        main: Conn,
-        number: u8,
-        version: Version,
-    ) -> Result<(), Fault> {
+    pub fn add_auxiliary(&mut self, conn: Conn, main: Conn, id: u8, version: Version) -> Result<(), Fault> {
         let controller = self.controllers.get_mut(&main).ok_or(HelloFailed::Eperm)?;
-        if number == 0 || controller.version != version || controller.auxiliary.contains_key(&number) {
-            return Err(HelloFailed::Eperm.into());
-        }
-        controller.auxiliary.insert(number, conn);
+        let is_free = id != 0 && !controller.auxiliary.contains_key(&id);
+        refuse_if(!is_free || controller.version != version, HelloFailed::Eperm)?;
+        controller.auxiliary.insert(id, conn);
         Ok(())
     }
 
@@ -211,12 +206,7 @@ impl Roles {
 
     /// A role request. Gives the controllers that are not masters any more, with what to tell them (if they speak 1.4 and want to
     /// hear it: [`Roles::wants`]).
-    pub fn set_role(
-        &mut self,
-        conn: Conn,
-        role: RoleCode,
-        generation: u64,
-    ) -> Result<Vec<(Conn, RoleStatus)>, Fault> {
+    pub fn set_role(&mut self, conn: Conn, role: RoleCode, generation: u64) -> Result<Demoted, Fault> {
         let main = self.main(conn).ok_or(RoleRequestFailed::BadRole)?;
         match role {
             RoleCode::NOCHANGE => return Ok(vec![]),

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::event::Event;
-use crate::group::{Group, GroupMod, GroupModCommand, GroupType};
+use crate::group::{Group, GroupMod, GroupType};
 use crate::matching::MatchField;
-use crate::meter::{Meter, MeterFlags, MeterMod, MeterModCommand};
+use crate::meter::{Meter, MeterFlags, MeterMod};
+use crate::numbered::ModCommand;
 use crate::pipeline::Pipeline;
 use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, RuleFlags};
 use crate::table::Table;
@@ -282,11 +283,11 @@ fn questions_and_groups_and_meters_that_go_look_at_the_rules_that_they_take() {
             let events = match what {
                 "meter" => {
                     let meter = Meter { id, flags: MeterFlags::default(), bands: vec![] };
-                    pipeline.meter_mod(0, &MeterMod { command: MeterModCommand::Delete, meter })
+                    pipeline.meter_mod(0, &MeterMod { command: ModCommand::Delete, meter })
                 }
                 _ => {
                     let group = Group { id, kind: GroupType::All, buckets: vec![] };
-                    pipeline.group_mod(0, &GroupMod { command: GroupModCommand::Delete, group })
+                    pipeline.group_mod(0, &GroupMod { command: ModCommand::Delete, group })
                 }
             };
             gone += events.unwrap().len() as u64;

@@ -10,8 +10,9 @@
 use super::{group, meter, rule};
 use crate::action::Action;
 use crate::field::Field;
-use crate::group::{GroupMod, GroupModCommand};
-use crate::meter::{MeterMod, MeterModCommand};
+use crate::group::GroupMod;
+use crate::meter::MeterMod;
+use crate::numbered::ModCommand;
 use crate::pipeline::{Change, Pipeline};
 use crate::port::{Port, PortNo};
 use crate::rule::FlowModCommand;
@@ -56,13 +57,12 @@ pub fn parse(text: &str) -> Result<Vec<(usize, Change)>, FileError> {
 }
 
 fn one(line: &str) -> super::Result<Change> {
+    let command = ModCommand::Add;
     Ok(match () {
         () if line.starts_with("group_id=") => {
-            Change::Group(GroupMod { command: GroupModCommand::Add, group: group::parse(line)? })
+            Change::Group(GroupMod { command, group: group::parse(line)? })
         }
-        () if line.starts_with("meter=") => {
-            Change::Meter(MeterMod { command: MeterModCommand::Add, meter: meter::parse(line)? })
-        }
+        () if line.starts_with("meter=") => Change::Meter(MeterMod { command, meter: meter::parse(line)? }),
         () => Change::Flow(rule::flow_mod(FlowModCommand::Add, line)?),
     })
 }

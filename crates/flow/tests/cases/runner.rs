@@ -27,10 +27,11 @@
 
 use flow::error::Error;
 use flow::event::Event;
-use flow::group::{GroupMod, GroupModCommand};
+use flow::group::GroupMod;
 use flow::interpret;
 use flow::interpret::{Counter, InputFrame, OutputFrame, PacketIn, Step, StepObserver, Verdict};
-use flow::meter::{MeterMod, MeterModCommand};
+use flow::meter::MeterMod;
+use flow::numbered::ModCommand;
 use flow::pipeline::{Fragments, Pipeline};
 use flow::port::{Port, PortConfig, PortNo, PortState};
 use flow::rule::{FlowMod, FlowModCommand};
@@ -195,15 +196,15 @@ impl Case {
             "group" | "group-modify" | "group-delete" => {
                 let group = text::group::parse(rest).map_err(told)?;
                 let command = match verb {
-                    "group" => GroupModCommand::Add,
-                    "group-modify" => GroupModCommand::Modify,
-                    _ => GroupModCommand::Delete,
+                    "group" => ModCommand::Add,
+                    "group-modify" => ModCommand::Modify,
+                    _ => ModCommand::Delete,
                 };
                 Ok(self.pipeline.group_mod(now, &GroupMod { command, group }))
             }
             "meter" | "meter-delete" => {
                 let meter = text::meter::parse(rest).map_err(told)?;
-                let command = if verb == "meter" { MeterModCommand::Add } else { MeterModCommand::Delete };
+                let command = if verb == "meter" { ModCommand::Add } else { ModCommand::Delete };
                 Ok(self.pipeline.meter_mod(now, &MeterMod { command, meter }))
             }
             other => Err(format!("`{other}` is not a line of a case")),
