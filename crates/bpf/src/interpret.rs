@@ -72,18 +72,16 @@ impl Memory {
     }
 }
 
+/// What a program or a function gives.
+pub type Execution = Result<u64, ExecutionError>;
+
 /// What a program can call.
 pub trait Host {
     /// Calls a function with `R1` to `R5`; the result goes to `R0`.
     ///
     /// # Errors
     /// [`ExecutionError::Function`] for one that is not there, or what became of its memory.
-    fn call(
-        &mut self,
-        memory: &mut Memory,
-        function: i32,
-        arguments: [u64; 5],
-    ) -> Result<u64, ExecutionError> {
+    fn call(&mut self, memory: &mut Memory, function: i32, arguments: [u64; 5]) -> Execution {
         let _ = (memory, arguments);
         Err(ExecutionError::Function(function))
     }

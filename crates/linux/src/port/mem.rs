@@ -12,7 +12,7 @@
 use super::area::Area;
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::batch_builder::BatchBuilder;
-use super::sending::{Outcome, push_all, refusing};
+use super::sending::{Outcome, refusing, send_each};
 use super::told::setting;
 use super::{
     FrameDirection, Hand, Port, PortError, PortOptions, PortResult, ReceiveCounters, Receiver, Stamp,
@@ -246,14 +246,11 @@ impl Transmitter for MemTransmitter {
         if self.chunks.len() < which.len() {
             self.end.area.take(which.len() - self.chunks.len(), &mut self.chunks);
         }
-        let sent = push_all(which, |rest, sent| {
-            let slot = &mut batch.slots()[usize::from(rest[0])];
-            let outcome = self.send(slot, hand, now, &mut state.frames);
-            Ok(self.counters.settle(outcome, slot.length, sent))
-        });
+        let send = |end: &mut Self, slot: &mut Slot| Ok(end.send(slot, hand, now, &mut state.frames));
+        let sent = send_each(self, (batch, which), |end| &mut end.counters, send);
         drop(state);
         lane.changed.notify_all();
-        sent.map(|sent| self.counters.count(sent))
+        sent
     }
 
     fn counters(&mut self) -> TransmitCounters {

@@ -11,11 +11,11 @@
 //! **Price.** One system call and one copy (by the kernel) for each frame and way. A tap has no wire and so no limit of
 //! its own on what comes in; frames longer than the MTU are refused here, as a wire would.
 
-use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
+use super::batch::{Batch, MAX_BATCH, Meta, Slot};
 use super::batch_builder::BatchBuilder;
 use super::interface::Probe;
 use super::offload;
-use super::sending::{Outcome, push_all, refusing};
+use super::sending::{ETHERNET, Outcome, TAG, refusing, send_each};
 use super::told::{setting, text};
 use super::{
     Hand, Port, PortOptions, PortResult, ReceiveCounters, Receiver, Stamp, StampSource, TransmitCounters,
@@ -36,11 +36,8 @@ use wire::offload::{HEADER, Offload};
 const MAX_NAME: usize = 15;
 /// The kernel's limit (`MAX_TAP_QUEUES` is 256); nobody reads so many from one thread.
 const MAX_QUEUES: usize = 64;
-/// Bytes of an Ethernet header and of one VLAN tag, which the MTU does not count.
-const ETHERNET: usize = 14;
-const VLAN: usize = 4;
 /// The longest super-frame (`GSO_LEGACY_MAX_SIZE`) with its Ethernet header and tags.
-const SUPER_FRAME: usize = 65536 + ETHERNET + 2 * VLAN;
+const SUPER_FRAME: usize = 65536 + ETHERNET + 2 * TAG;
 /// Bytes left free before a frame, so that headers can be added.
 const HEADROOM: usize = 64;
 /// Memory for the frames of one batch: 512 ordinary ones, or 15 of the longest.
@@ -435,19 +432,12 @@ impl TapTransmitter {
     }
 
     fn send(&mut self, slot: &mut Slot) -> PortResult<Outcome> {
-        let bytes = slot.bytes();
-        if slot.home == Home::Taken {
-            return Ok(Outcome::Refused(drop::TAKEN));
-        }
-        if bytes.len() < ETHERNET {
-            return Ok(Outcome::Refused(drop::RUNT));
-        }
-        if is_oversize(bytes, self.tap.mtu) && slot.meta.offload.segments.is_none() {
-            return Ok(Outcome::Refused(drop::OVERSIZE));
+        if let Some(why) = slot.refusal(self.longest(), usize::MAX) {
+            return Ok(Outcome::Refused(why));
         }
         let queue = &self.tap.queues[0];
         if self.tap.has_header {
-            return sort_write(tun::write(queue, &slot.meta.offload.write(), bytes));
+            return sort_write(tun::write(queue, &slot.meta.offload.write(), slot.bytes()));
         }
         let write = |bytes: &[u8]| sort_write(tun::write(queue, &[], bytes));
         offload::send_finished(slot, &mut self.piece, &mut self.counters, write)
@@ -465,20 +455,9 @@ fn sort_write(written: io::Result<()>) -> PortResult<Outcome> {
     })
 }
 
-/// As the kernel judges frames of packet sockets: a VLAN tag does not count.
-fn is_oversize(frame: &[u8], mtu: usize) -> bool {
-    let tagged = matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8]);
-    frame.len() > mtu + ETHERNET + if tagged { VLAN } else { 0 }
-}
-
 impl Transmitter for TapTransmitter {
     fn transmit(&mut self, batch: &mut Batch<'_>, which: &[u16], _hand: Hand) -> PortResult<Transmitted> {
-        let sent = push_all(which, |rest, sent| {
-            let slot = &mut batch.slots()[usize::from(rest[0])];
-            let (length, outcome) = (slot.length, self.send(slot)?);
-            Ok(self.counters.settle(outcome, length, sent))
-        });
-        sent.map(|sent| self.counters.count(sent))
+        send_each(self, (batch, which), |tap| &mut tap.counters, Self::send)
     }
 
     fn counters(&mut self) -> TransmitCounters {

@@ -122,13 +122,7 @@ impl Map {
     ///
     /// # Errors
     /// `EPERM` without `CAP_BPF`, `ENOSYS` without BPF in the kernel, `EINVAL` for sizes the type does not take.
-    pub fn create(
-        kind: u32,
-        key_size: u32,
-        value_size: u32,
-        max_entries: u32,
-        name: &str,
-    ) -> io::Result<Map> {
+    pub fn create(kind: u32, key_size: u32, value_size: u32, entries: u32, name: &str) -> io::Result<Map> {
         let per_cpu = matches!(kind, MAP_PERCPU_HASH | MAP_PERCPU_ARRAY);
         let value_bytes = if per_cpu {
             value_size.next_multiple_of(8) as usize * possible_cpus()?
@@ -139,10 +133,10 @@ impl Map {
             .u32(0, kind)
             .u32(4, key_size)
             .u32(8, value_size)
-            .u32(12, max_entries)
+            .u32(12, entries)
             .name(28, name)
             .call_for_fd(MAP_CREATE)?;
-        Ok(Map { fd, key_size: key_size as usize, value_bytes, max_entries })
+        Ok(Map { fd, key_size: key_size as usize, value_bytes, max_entries: entries })
     }
 
     /// The descriptor, to be named in a program.
@@ -232,17 +226,12 @@ pub struct Rejected {
 ///
 /// # Errors
 /// [`Rejected`]: `EPERM` without `CAP_BPF`/`CAP_PERFMON`, else usually the verifier, with its log.
-pub fn load_program(
-    kind: u32,
-    instructions: &[u64],
-    license: &CStr,
-    name: &str,
-) -> Result<OwnedFd, Rejected> {
+pub fn load_program(kind: u32, program: &[u64], license: &CStr, name: &str) -> Result<OwnedFd, Rejected> {
     let attr = || {
         Attr::new()
             .u32(0, kind)
-            .u32(4, instructions.len() as u32)
-            .pointer(8, instructions.as_ptr())
+            .u32(4, program.len() as u32)
+            .pointer(8, program.as_ptr())
             .pointer(16, license.as_ptr())
             .name(48, name)
     };

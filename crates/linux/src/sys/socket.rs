@@ -137,16 +137,12 @@ pub unsafe fn control_messages(header: &libc::msghdr, mut each: impl FnMut(i32, 
 /// the kernel can take them as they are (<https://git.musl-libc.org/cgit/musl/tree/src/network/sendmmsg.c>).
 ///
 /// # Safety
-/// The first `count` headers are live and exclusive, began as zeros, and so are the pieces, names and control buffers
+/// The headers are live, began as zeros, and so are the pieces, names and control buffers
 /// that they point to.
-pub unsafe fn send_many(
-    fd: BorrowedFd<'_>,
-    headers: *mut libc::mmsghdr,
-    count: usize,
-    flags: i32,
-) -> io::Result<usize> {
+pub unsafe fn send_many(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr], flags: i32) -> io::Result<usize> {
+    let (first, count) = (headers.as_mut_ptr(), headers.len());
     // SAFETY: promised by the caller.
-    let sent = unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers, count, flags) };
+    let sent = unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), first, count, flags) };
     Ok(Errno::result(sent)? as usize)
 }
 
@@ -154,15 +150,10 @@ pub unsafe fn send_many(
 ///
 /// # Safety
 /// As of [`send_many`].
-pub unsafe fn receive_many(
-    fd: BorrowedFd<'_>,
-    headers: *mut libc::mmsghdr,
-    count: usize,
-    flags: i32,
-) -> io::Result<usize> {
-    let none = std::ptr::null_mut::<libc::timespec>();
+pub unsafe fn receive_many(fd: BorrowedFd<'_>, into: &mut [libc::mmsghdr], flags: i32) -> io::Result<usize> {
+    let (first, count, none) = (into.as_mut_ptr(), into.len(), std::ptr::null_mut::<libc::timespec>());
     // SAFETY: promised by the caller.
-    let received = unsafe { libc::syscall(libc::SYS_recvmmsg, fd.as_raw_fd(), headers, count, flags, none) };
+    let received = unsafe { libc::syscall(libc::SYS_recvmmsg, fd.as_raw_fd(), first, count, flags, none) };
     Ok(Errno::result(received)? as usize)
 }
 

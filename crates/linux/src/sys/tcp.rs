@@ -28,8 +28,11 @@ pub struct Options {
     pub no_delay: bool,
 }
 
+/// A socket, and what was refused of its options, in words.
+type Opened<S> = io::Result<(S, Vec<String>)>;
+
 /// A new socket with the options set, and what was refused, in words.
-fn open(address: &SocketAddr, options: &Options) -> io::Result<(OwnedFd, Vec<String>)> {
+fn open(address: &SocketAddr, options: &Options) -> Opened<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let fd = nixsock::socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     socket::set_buffers(&fd, options.send_buffer, options.receive_buffer)?;
@@ -46,11 +49,7 @@ fn open(address: &SocketAddr, options: &Options) -> io::Result<(OwnedFd, Vec<Str
 }
 
 /// A connection to `address`, made within `timeout`, and what was refused of the options, in words.
-pub fn connect(
-    address: SocketAddr,
-    options: &Options,
-    timeout: Duration,
-) -> io::Result<(TcpStream, Vec<String>)> {
+pub fn connect(address: SocketAddr, options: &Options, timeout: Duration) -> Opened<TcpStream> {
     let (fd, refused) = open(&address, options)?;
     let stream = TcpStream::from(fd);
     stream.set_nonblocking(true)?;
@@ -71,11 +70,7 @@ pub fn connect(
 }
 
 /// A listening socket at `address` whose connections inherit the options, and what was refused, in words.
-pub fn listen(
-    address: SocketAddr,
-    options: &Options,
-    backlog: i32,
-) -> io::Result<(TcpListener, Vec<String>)> {
+pub fn listen(address: SocketAddr, options: &Options, backlog: i32) -> Opened<TcpListener> {
     let (fd, refused) = open(&address, options)?;
     nixsock::bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
     let backlog = nixsock::Backlog::new(backlog).unwrap_or(nixsock::Backlog::MAXCONN);

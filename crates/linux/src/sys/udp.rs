@@ -24,13 +24,9 @@ const CONTROL: usize = 64;
 struct Control([u8; CONTROL]);
 
 /// A socket bound to `address`, with buffers as asked (what the kernel made of it: [`socket::buffer`]).
-pub fn bind(
-    address: SocketAddr,
-    send_buffer: Option<u32>,
-    receive_buffer: Option<u32>,
-) -> io::Result<UdpSocket> {
+pub fn bind(address: SocketAddr, send: Option<u32>, receive: Option<u32>) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(address)?;
-    socket::set_buffers(&socket, send_buffer, receive_buffer)?;
+    socket::set_buffers(&socket, send, receive)?;
     Ok(socket)
 }
 
@@ -140,7 +136,7 @@ impl SendBatch {
         }
         let headers = &mut self.0.headers[range];
         // SAFETY: the headers are live and exclusive; each points to one piece inside `bytes` and at most one name.
-        unsafe { socket::send_many(fd.as_fd(), headers.as_mut_ptr(), headers.len(), libc::MSG_NOSIGNAL) }
+        unsafe { socket::send_many(fd.as_fd(), headers, libc::MSG_NOSIGNAL) }
     }
 }
 
@@ -187,7 +183,7 @@ impl ReceiveBatch {
         let headers = &mut self.messages.headers;
         // SAFETY: the headers are live and exclusive; each points to one piece, one name and one control buffer of
         // this value.
-        unsafe { socket::receive_many(fd.as_fd(), headers.as_mut_ptr(), headers.len(), flags) }
+        unsafe { socket::receive_many(fd.as_fd(), headers, flags) }
     }
 
     /// The bytes of message `index` of the last receive.

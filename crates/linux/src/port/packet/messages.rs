@@ -147,8 +147,7 @@ impl Source for Messages {
         let limit = limit.min(self.headers.len());
         // SAFETY: the headers are live and exclusive; each points to one piece, one name and one control buffer of this
         // value.
-        let received =
-            unsafe { socket::receive_many(fd, self.headers.as_mut_ptr(), limit, libc::MSG_DONTWAIT) };
+        let received = unsafe { socket::receive_many(fd, &mut self.headers[..limit], libc::MSG_DONTWAIT) };
         match received {
             Ok(count) => self.used = count,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {

@@ -11,7 +11,7 @@
 
 use super::super::batch::{ALL, Batch, Home, Meta, Slot};
 use super::super::offload::{self, Finished};
-use super::super::sending::{push_all, refusing};
+use super::super::sending::{ETHERNET, TAG, push_all, refusing};
 use super::super::{
     Departure, Frames, Hand, PortError, PortResult, StampSource, TransmitCounters, Transmitted, Transmitter,
     Uri,
@@ -34,16 +34,12 @@ use wire::offload::{Cut, HEADER as VNET_HEADER, Partial, Segments};
 const REFUSALS: [&str; 5] = [drop::OVERSIZE, drop::RUNT, drop::TAKEN, drop::OFFLOAD, drop::INVALID_OFFLOAD];
 /// The most frames of one system call.
 const CALL: usize = 64;
-/// Bytes of an Ethernet header, the least that a frame must have.
-const HEADER: usize = 14;
-/// Bytes of a VLAN tag.
-const TAG: usize = 4;
 /// The socket buffer of a queue, in bytes that are asked for.
 const QUEUE_BUFFER: u32 = 8 << 20;
 /// How long the pieces of a super-frame wait for room.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The longest super-frame that the kernel takes.
-const LONGEST: usize = 65_535 + HEADER;
+const LONGEST: usize = 65_535 + ETHERNET;
 
 /// Where a transmitter may send, and how long a frame may be: the same for `int:` and `ring:`.
 #[derive(Debug)]
@@ -78,7 +74,7 @@ impl SendTarget {
 
     /// The longest frame without a tag.
     pub fn longest(&self) -> usize {
-        self.mtu + HEADER
+        self.mtu + ETHERNET
     }
 
     /// Reads the MTU again: it may be another now.
@@ -95,7 +91,7 @@ impl SendTarget {
         if slot.home == Home::Taken {
             return Some(drop::TAKEN);
         }
-        if length < HEADER {
+        if length < ETHERNET {
             return Some(drop::RUNT);
         }
         let offload = &slot.meta.offload;
@@ -306,7 +302,7 @@ impl PacketTransmitter {
             // the bytes of a slot that the batch holds.
             let sent = unsafe {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-                socket::send_many(self.way.fd.as_fd(), self.headers.as_mut_ptr(), count, flags)
+                socket::send_many(self.way.fd.as_fd(), &mut self.headers[..count], flags)
             };
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

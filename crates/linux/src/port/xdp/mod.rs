@@ -41,7 +41,7 @@ use only::Only;
 use receive::{Checksums, XdpReceiver};
 use record::{PortSetting, Problem, Result, unit};
 use redirect::{Mode, Redirect};
-use socket::{Binding, Held, Inward, Outward, Parts, Socket};
+use socket::{Binding, Held, Outward, Parts, Socket};
 use std::io;
 use std::sync::Arc;
 use transmit::XdpTransmitter;
@@ -131,13 +131,22 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     // Nothing is touched before every setting is known to exist.
     uri.finish()?;
     let interface = Interface::find(&uri.rest, &uri.text)?;
-    open_on(&interface, &asked, wish, &uri.text).map_err(|problem| match problem.place.is_empty() {
-        true => problem.at(&uri.text),
-        false => problem,
-    })
+    let port = open_on(&Opening { interface: &interface, asked: &asked, wish });
+    let port =
+        port.map_err(|problem| if problem.place.is_empty() { problem.at(&uri.text) } else { problem })?;
+    Ok(Port { uri: uri.text.clone(), ..port })
 }
 
-fn open_on(interface: &Interface, asked: &Asked, wish: &PortOptions, text: &str) -> Result<Port> {
+/// What is being opened: on which interface, and how.
+#[derive(Clone, Copy)]
+struct Opening<'a> {
+    interface: &'a Interface,
+    asked: &'a Asked,
+    wish: &'a PortOptions,
+}
+
+fn open_on(opening: &Opening<'_>) -> Result<Port> {
+    let Opening { interface, asked, wish } = *opening;
     let name = &interface.link.name;
     if !interface.link.up {
         return Err(Problem::host(format!("interface {name} is down"))
@@ -145,34 +154,25 @@ fn open_on(interface: &Interface, asked: &Asked, wish: &PortOptions, text: &str)
     }
     let queue = queue(interface, asked, wish)?;
     let area = area(interface, asked, wish)?;
-    let (receives, transmits) = (wish.direction.receives(), wish.direction.transmits());
-    let redirect =
-        receives.then(|| Redirect::attach(interface.link.index, name, asked.mode, asked.only)).transpose()?;
+    let attach = || Redirect::attach(interface.link.index, name, asked.mode, asked.only);
+    let redirect = wish.direction.receives().then(attach).transpose()?;
     let generic = redirect.as_ref().is_some_and(|redirect| redirect.mode == Mode::Generic);
     // Generic XDP works on socket buffers, so there is nothing that could be shared with the driver.
     let copy = if generic && asked.copy == 0 { libc::XDP_COPY } else { asked.copy };
     let binding = Binding { interface: interface.link.index, queue, copy, wakeup: asked.wakeup };
-    let parts = Socket::open(&area, asked.frames, receives, transmits, &binding)
+    let parts = Socket::open(&area, asked.frames, wish.direction, &binding)
         .map_err(|error| refused(error, interface, queue, asked))?;
     if let Some(redirect) = &redirect {
         redirect
             .serve(queue, parts.socket.fd())
             .map_err(|e| Problem::host(format!("cannot give queue {queue} of {name} to a socket: {e}")))?;
     }
-    let settings = settings(interface, asked, wish, queue, &parts, redirect.as_deref());
-    assemble(interface, asked, wish, parts, redirect, settings, text)
+    let settings = settings(opening, queue, &parts, redirect.as_deref());
+    Ok(Port { settings, ..assemble(opening, parts, redirect)? })
 }
 
-fn assemble(
-    interface: &Interface,
-    asked: &Asked,
-    wish: &PortOptions,
-    parts: Parts,
-    redirect: Option<Arc<Redirect>>,
-    settings: Vec<PortSetting>,
-    text: &str,
-) -> Result<Port> {
-    let probe = || Probe::open(interface.link.index);
+fn assemble(opening: &Opening<'_>, parts: Parts, redirect: Option<Arc<Redirect>>) -> Result<Port> {
+    let Opening { interface, asked, wish } = *opening;
     // A packet socket without a protocol holds promiscuous mode as long as it lives, and receives nothing.
     let promiscuous = || {
         let fd = packet::open()?;
@@ -183,67 +183,45 @@ fn assemble(
     let promiscuous = wanted.then(|| promiscuous().map_err(refused)).transpose()?;
     let mut receiver = None;
     if let (Some(rings), Some(redirect)) = (parts.inward, redirect) {
-        let mut made = receiver_of(rings, asked, wish, parts.socket.clone(), redirect, probe()?);
-        made._promiscuous = promiscuous;
+        let mut made = XdpReceiver {
+            rings,
+            held: Held::new(parts.socket.area.chunks()),
+            posted: 0,
+            frames: asked.frames,
+            spare: Vec::with_capacity(asked.frames as usize + MAX_BATCH),
+            batch: BatchBuilder::new(wish),
+            completed_checksums: 0,
+            checksums: asked.checksums,
+            probe: Probe::open(interface.link.index)?,
+            polls: 0,
+            _promiscuous: promiscuous,
+            socket: parts.socket.clone(),
+            _redirect: redirect,
+        };
         made.refill();
         receiver = Some(Box::new(made) as Box<dyn Receiver>);
     }
-    let mut transmitter = None;
-    if let Some(rings) = parts.outward {
-        let longest = interface.link.mtu + HEADER - 4;
-        let made = transmitter_of(rings, asked, longest, parts.socket, probe()?);
-        transmitter = Some(Box::new(made) as Box<dyn Transmitter>);
-    }
-    Ok(Port { uri: text.to_owned(), receiver, transmitter, settings })
+    let outward = parts.outward.map(|rings| transmitter(opening, rings, parts.socket)).transpose()?;
+    Ok(Port { uri: String::new(), receiver, transmitter: outward, settings: vec![] })
 }
 
-fn receiver_of(
-    rings: Inward,
-    asked: &Asked,
-    wish: &PortOptions,
-    socket: Arc<Socket>,
-    redirect: Arc<Redirect>,
-    probe: Probe,
-) -> XdpReceiver {
-    XdpReceiver {
-        rings,
-        held: Held::new(socket.area.chunks()),
-        posted: 0,
-        frames: asked.frames,
-        spare: Vec::with_capacity(asked.frames as usize + MAX_BATCH),
-        batch: BatchBuilder::new(wish),
-        completed_checksums: 0,
-        checksums: asked.checksums,
-        probe,
-        polls: 0,
-        _promiscuous: None,
-        socket,
-        _redirect: redirect,
-    }
-}
-
-fn transmitter_of(
-    rings: Outward,
-    asked: &Asked,
-    longest: u32,
-    socket: Arc<Socket>,
-    probe: Probe,
-) -> XdpTransmitter {
-    XdpTransmitter {
+fn transmitter(opening: &Opening<'_>, rings: Outward, socket: Arc<Socket>) -> Result<Box<dyn Transmitter>> {
+    let Opening { interface, asked, .. } = *opening;
+    Ok(Box::new(XdpTransmitter {
         rings,
         held: Held::new(socket.area.chunks()),
         under_way: 0,
         frames: asked.frames,
-        longest: longest.min(socket.area.chunk_bytes()),
+        longest: (interface.link.mtu + HEADER - 4).min(socket.area.chunk_bytes()),
         stash: Vec::with_capacity(asked.frames as usize + MAX_BATCH),
         counters: refusing(&transmit::REFUSALS),
         completed: 0,
         driver_dropped: 0,
         wakeup: asked.wakeup,
-        probe,
+        probe: Probe::open(interface.link.index)?,
         to_say: None,
         socket,
-    }
+    }))
 }
 
 /// The queue: as asked, or that of the member.
@@ -328,14 +306,8 @@ fn refused(error: io::Error, interface: &Interface, queue: u32, asked: &Asked) -
     }
 }
 
-fn settings(
-    interface: &Interface,
-    asked: &Asked,
-    wish: &PortOptions,
-    queue: u32,
-    parts: &Parts,
-    redirect: Option<&Redirect>,
-) -> Vec<PortSetting> {
+fn settings(of: &Opening<'_>, queue: u32, parts: &Parts, redirect: Option<&Redirect>) -> Vec<PortSetting> {
+    let Opening { interface, asked, wish } = *of;
     let mut all = vec![];
     let mut say =
         |name, asked: &str, effective: &str, note: &str| all.push(setting(name, asked, effective, note));

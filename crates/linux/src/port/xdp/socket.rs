@@ -1,6 +1,7 @@
 //! An AF_XDP socket: its options, its rings, its binding to a queue.
 
 use super::ring::Ring;
+use crate::port::Direction;
 use crate::port::area::Area;
 use crate::sys::socket::{self, CStruct};
 use std::io;
@@ -63,13 +64,7 @@ pub struct Parts {
 
 impl Socket {
     /// Makes a socket over an area, with rings of `size`, for the directions that are wanted, and binds it.
-    pub fn open(
-        area: &Arc<Area>,
-        size: u32,
-        receives: bool,
-        transmits: bool,
-        binding: &Binding,
-    ) -> io::Result<Parts> {
+    pub fn open(area: &Arc<Area>, size: u32, way: Direction, binding: &Binding) -> io::Result<Parts> {
         // SAFETY: a plain system call whose result is checked.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
@@ -87,16 +82,16 @@ impl Socket {
         }
         socket.set(libc::XDP_UMEM_FILL_RING, &size)?;
         socket.set(libc::XDP_UMEM_COMPLETION_RING, &size)?;
-        if receives {
+        if way.receives() {
             socket.set(libc::XDP_RX_RING, &size)?;
         }
         let mut budget = None;
-        if transmits {
+        if way.transmits() {
             socket.set(libc::XDP_TX_RING, &size)?;
             budget = socket.set(MAX_TX_SKB_BUDGET, &size).is_ok().then_some(size);
         }
         // Everything is mapped before binding, so that a socket that is bound is whole.
-        let (inward, outward) = socket.map(size, receives, transmits)?;
+        let (inward, outward) = socket.map(size, way)?;
         socket.bind(binding, first.as_deref())?;
         let socket = Arc::new(socket);
         if first.is_none() {
@@ -113,20 +108,15 @@ impl Socket {
         self.set(libc::XDP_UMEM_REG, &umem)
     }
 
-    fn map(
-        &self,
-        size: u32,
-        receives: bool,
-        transmits: bool,
-    ) -> io::Result<(Option<Inward>, Option<Outward>)> {
+    fn map(&self, size: u32, way: Direction) -> io::Result<(Option<Inward>, Option<Outward>)> {
         let at: libc::xdp_mmap_offsets = self.get(libc::XDP_MMAP_OFFSETS)?;
         let fd = self.fd();
-        let inward = receives.then(|| {
+        let inward = way.receives().then(|| {
             let frames = Ring::map(fd, libc::XDP_PGOFF_RX_RING, &at.rx, size)?;
             let fill = Ring::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t, &at.fr, size)?;
             io::Result::Ok(Inward { frames, fill })
         });
-        let outward = transmits.then(|| {
+        let outward = way.transmits().then(|| {
             let frames = Ring::map(fd, libc::XDP_PGOFF_TX_RING, &at.tx, size)?;
             let place = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
             let completion = Ring::map(fd, place, &at.cr, size)?;

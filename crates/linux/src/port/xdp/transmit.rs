@@ -12,8 +12,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::offload::Cut;
 
-/// Bytes of an Ethernet header: less is no frame, and drivers do not check.
-const SHORTEST: u32 = 14;
 /// How long a flush sleeps between two looks at the rings.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -86,28 +84,12 @@ impl XdpTransmitter {
         self.under_way += 1;
     }
 
-    /// The longest frame of this kind: a VLAN tag does not count to the MTU.
-    fn longest_of(&self, slot: &Slot) -> u32 {
-        if slot.length <= self.longest {
-            return self.longest;
-        }
-        let tag = if matches!(slot.bytes()[12..14], [0x81, 0x00] | [0x88, 0xa8]) { 4 } else { 0 };
-        (self.longest + tag).min(self.socket.area.chunk_bytes())
-    }
-
     /// Why the frame cannot be sent, if so.
     fn refusal(&self, slot: &Slot) -> Option<&'static str> {
-        if slot.home == Home::Taken {
-            Some(drop::TAKEN)
-        } else if self.probe.last() == Health::Down {
-            Some(drop::LINK_DOWN)
-        } else if slot.length < SHORTEST {
-            Some(drop::RUNT)
-        } else if slot.meta.offload.segments.is_none() && slot.length > self.longest_of(slot) {
-            Some(drop::OVERSIZE)
-        } else {
-            None
+        if slot.home != Home::Taken && self.probe.last() == Health::Down {
+            return Some(drop::LINK_DOWN);
         }
+        slot.refusal(self.longest as usize, self.socket.area.chunk_bytes() as usize)
     }
 
     fn send(&mut self, slot: &mut Slot, hand: Hand, left: usize) -> Outcome {
