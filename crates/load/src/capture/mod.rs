@@ -30,7 +30,6 @@ use queue::ReceiverSide;
 use record::capture::{CaptureReport, CaptureSecond, CaptureSeen, Recorded, SCHEMA, SECOND, Written};
 use record::unit::many;
 use record::{PlaceDrop, PortKind, PortSetting, Problem, Result, Through, drop};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 use watcher::Watcher;
@@ -149,12 +148,15 @@ pub fn run(wish: &CaptureOptions, listener: &mut dyn Listener) -> Result<Outcome
     let (begun_ns, ended_ns) = (begun.1, ending.1);
     let seen = watcher.map(Watcher::seen).unwrap_or_default();
     let seen = CaptureSeen { begun_ns, ended_ns, opening, before, ending: ending.0, after, ..seen };
-    let end = End { settings, begun_ns: begun.0, seen, told, shared: &shared };
-    Ok(end.report(wish, got, written))
+    let end = End { wish, settings, begun_ns: begun.0, seen, told, shared: &shared };
+    Ok(end.report(got, written))
 }
 
 /// Where frames come from, and what took effect at the first.
 type Opened = (Vec<Box<dyn Receiver>>, Vec<PortSetting>);
+
+/// The ends of the receiving threads, and the writer of what comes from them.
+type Writing = (Vec<ReceiverSide>, writer::Ready);
 
 /// Opens one port for each thread.
 fn open(wish: &CaptureOptions) -> Result<Opened> {
@@ -208,11 +210,7 @@ fn link_of(receiver: &dyn Receiver) -> Link {
     receiver.interfaces().first().map_or(Link::ETHERNET, |interface| interface.link)
 }
 
-fn prepare_writer(
-    wish: &CaptureOptions,
-    threads: usize,
-    link: Link,
-) -> Result<Option<(Vec<ReceiverSide>, writer::Ready)>> {
+fn prepare_writer(wish: &CaptureOptions, threads: usize, link: Link) -> Result<Option<Writing>> {
     let Some(file) = &wish.file else { return Ok(None) };
     let snap = wish.snap.unwrap_or(u32::MAX).min(wire::pcap::MAX_FRAME) as usize;
     let (lanes, collector) = queue::lanes(threads, wish.queue_bytes, snap);
@@ -289,11 +287,8 @@ impl Seconds {
         let sum = |of: fn(&worker::Progress) -> u64| shared.threads.iter().map(of).sum::<u64>();
         let (frames, bytes) = (sum(|t| t.frames.load(Relaxed)), sum(|t| t.bytes.load(Relaxed)));
         let queue = sum(|t| t.queue_drops.load(Relaxed));
-        let ports = shared
-            .threads
-            .iter()
-            .map(|thread| thread.port.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        let ports: Vec<ReceiveCounters> = ports.collect();
+        let counted = |thread: &worker::Progress| thread.counted().clone();
+        let ports: Vec<ReceiveCounters> = shared.threads.iter().map(counted).collect();
         let mut drops = add_up(ports.iter().flat_map(|port| &port.drops));
         drops.extend(lost_on_the_way(queue, shared));
         let freezes = ports.iter().map(|port| port.freezes).sum();
@@ -331,6 +326,7 @@ fn add_up<'a>(drops: impl Iterator<Item = &'a PlaceDrop>) -> Vec<PlaceDrop> {
 
 /// Everything that the report is made of.
 struct End<'a> {
+    wish: &'a CaptureOptions,
     settings: Vec<PortSetting>,
     begun_ns: u64,
     seen: CaptureSeen,
@@ -339,12 +335,8 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    fn report(
-        mut self,
-        wish: &CaptureOptions,
-        mut got: Vec<WorkerResult>,
-        written: Option<(Written, Option<Problem>)>,
-    ) -> Outcome {
+    fn report(mut self, mut got: Vec<WorkerResult>, written: Option<(Written, Option<Problem>)>) -> Outcome {
+        let wish = self.wish;
         let threads: Vec<u64> = got.iter().map(|got| got.counts.census.frames).collect();
         let sum = |of: fn(&WorkerResult) -> u64| got.iter().map(of).sum::<u64>();
         let (after, freezes, cut) = (sum(|g| g.counts.after), sum(|g| g.port.freezes), sum(|g| g.port.cut));
@@ -362,7 +354,7 @@ impl End<'_> {
         let (census, all) = Census::report(got.into_iter().map(|got| got.counts.census).collect());
         self.seen.pieces = all.hidden_pieces();
         let (written, not_written) = written.unzip();
-        let (ended, problem) = self.ended(wish, errors, not_written.flatten());
+        let (ended, problem) = self.ended(errors, not_written.flatten());
         let downs = self.shared.downs.load(Relaxed);
         if downs > 0 {
             notes.push(format!("the link went down {}", many(downs, "time")));
@@ -400,17 +392,12 @@ impl End<'_> {
     }
 
     /// Why it ended, in words, and what went wrong.
-    fn ended(
-        &self,
-        wish: &CaptureOptions,
-        errors: Vec<PortError>,
-        not_written: Option<Problem>,
-    ) -> (String, Option<Problem>) {
+    fn ended(&self, errors: Vec<PortError>, not_written: Option<Problem>) -> (String, Option<Problem>) {
         if let Some(problem) = not_written {
             return ("the capture could not be written".into(), Some(problem));
         }
         if let Some(error) = errors.into_iter().find(|error| !matches!(error, PortError::Ended)) {
-            return (error.to_string(), Some(Problem::from(error).at(&wish.uri)));
+            return (error.to_string(), Some(Problem::from(error).at(&self.wish.uri)));
         }
         match &self.told {
             Ok(END_OF_PORT) if self.shared.is_full() => ("count".into(), None),

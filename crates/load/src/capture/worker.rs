@@ -10,7 +10,7 @@ use super::writer::{self, Lost};
 use linux::port::{Batch, MAX_BATCH, Meta, PortError, ReceiveCounters, Receiver, StampSource, Wait};
 use linux::sys::{clock, cpu};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::filter::Program;
 
@@ -40,7 +40,14 @@ pub struct Progress {
     /// Frames that found no room in the queue.
     pub queue_drops: AtomicU64,
     /// What the port counted, a moment ago.
-    pub port: Mutex<ReceiveCounters>,
+    port: Mutex<ReceiveCounters>,
+}
+
+impl Progress {
+    /// What the port counted, to be looked at or written.
+    pub fn counted(&self) -> MutexGuard<'_, ReceiveCounters> {
+        self.port.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What all threads share.
@@ -92,8 +99,7 @@ impl Shared {
     /// What the receivers lost, as far as they have shown it.
     pub fn lost(&self) -> Lost {
         self.threads.iter().fold(Lost::default(), |sum, thread| {
-            let shown = thread.port.lock().unwrap_or_else(PoisonError::into_inner);
-            let port = shown.drops.iter().map(|drop| drop.count).sum::<u64>();
+            let port = lost(&thread.counted());
             Lost { port: sum.port + port, queue: sum.queue + thread.queue_drops.load(Relaxed) }
         })
     }
@@ -109,6 +115,11 @@ impl Shared {
             self.remaining.fetch_add(unused, Relaxed);
         }
     }
+}
+
+/// What a port lost.
+fn lost(counters: &ReceiveCounters) -> u64 {
+    counters.drops.iter().map(|drop| drop.count).sum()
 }
 
 /// What one thread counts.
@@ -270,9 +281,7 @@ impl Worker<'_> {
 
     fn publish(&mut self) {
         let counters = self.receiver.counters();
-        let progress = &self.tally.shared.threads[self.number];
-        let mut shown = progress.port.lock().unwrap_or_else(PoisonError::into_inner);
-        let lost = |counters: &ReceiveCounters| counters.drops.iter().map(|drop| drop.count).sum::<u64>();
+        let mut shown = self.tally.shared.threads[self.number].counted();
         if let Some(lane) = &mut self.tally.lane {
             lane.lost(lost(&counters).saturating_sub(lost(&shown)));
         }

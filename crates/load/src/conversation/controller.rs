@@ -3,7 +3,7 @@
 use super::link::AgentLink;
 use crate::kind::check_spec;
 use crate::protocol::controller::{Action, Controller, Event, Look};
-use crate::protocol::setup::{ClockRelation, DataPorts, EndRole, Outcome};
+use crate::protocol::setup::{ClockRelation, DataPorts, EndRole, Outcome, Setup};
 use linux::sys::{clock, socket};
 use record::spec::TestSpec;
 use record::{Problem, Result};
@@ -51,11 +51,12 @@ pub fn run(
     check_spec(spec)?;
     // A reply that is still to come is one of a test that was given up.
     (sender.waiting, receiver.waiting) = (false, false);
-    let relation = relate_clocks(sender, receiver)?;
+    let clock = relate_clocks(sender, receiver)?;
     let names = [sender.peer.clone(), receiver.peer.clone()];
     let token = clock::monotonic_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
-    let begun = clock::monotonic_ns();
-    let (mut controller, first) = Controller::begin(spec, receiver_address, token, relation, names, begun);
+    let (role, address) = (EndRole::Receiver, receiver_address);
+    let setup = Setup { role, spec: spec.clone(), address, port: 0, token, clock };
+    let (mut controller, first) = Controller::begin(setup, names, clock::monotonic_ns());
     let mut todo = VecDeque::from(first);
     let mut links = [sender, receiver];
     loop {

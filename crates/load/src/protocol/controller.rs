@@ -5,10 +5,8 @@
 //! is named together with the step.
 
 use super::message::{Reply, Request, name, printable};
-use super::setup::{ClockRelation, DataPorts, EndRole, Outcome, Setup, longest_ns};
+use super::setup::{DataPorts, EndRole, Outcome, Setup, longest_ns};
 use record::Problem;
-use record::spec::TestSpec;
-use std::net::IpAddr;
 
 const SECOND: u64 = 1_000_000_000;
 const PREPARE_NS: u64 = 30 * SECOND;
@@ -102,18 +100,11 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A test of `spec` towards `address` that begins at `now_ns`, and what to do first. `names` are the sender's and
-    /// the receiver's, for sentences.
-    pub fn begin(
-        spec: &TestSpec,
-        address: IpAddr,
-        token: u8,
-        clock: ClockRelation,
-        names: [String; 2],
-        now_ns: u64,
-    ) -> (Controller, Vec<Action>) {
-        let setup = Setup { role: EndRole::Receiver, spec: spec.clone(), address, port: 0, token, clock };
+    /// A test that begins at `now_ns`, and what to do first. `setup` is the receiver's, `names` are the sender's and the
+    /// receiver's, for sentences.
+    pub fn begin(setup: Setup, names: [String; 2], now_ns: u64) -> (Controller, Vec<Action>) {
         let first = Action::Send(EndRole::Receiver, Request::Prepare(Box::new(setup.clone())));
+        let outcome = Outcome { clock: setup.clock, ..Outcome::default() };
         let controller = Controller {
             step: Step::PrepareReceiver,
             setup,
@@ -122,7 +113,7 @@ impl Controller {
             started_ns: None,
             names,
             lost: [false; 2],
-            outcome: Outcome { clock, ..Outcome::default() },
+            outcome,
         };
         (controller, vec![first])
     }
@@ -144,14 +135,17 @@ impl Controller {
         }
         match event {
             Event::Tick if self.deadline_ns().is_some_and(|deadline| now_ns >= deadline) => {
-                let advice = "look whether its process is stopped or its machine overloaded";
                 let (role, ..) = self.step.facts();
-                self.lose(now_ns, role, "did not answer any more", Problem::measured, advice)
+                let what = self.lost(now_ns, role, "did not answer any more");
+                let advice = "look whether its process is stopped or its machine overloaded";
+                self.fail(Problem::measured(what).help(advice))
             }
             Event::Tick => Vec::new(),
             Event::Lost(role, why) => {
-                let advice = "look whether its process or its machine is still there";
-                self.lose(now_ns, role, &printable(&why), Problem::measured, advice)
+                let what = self.lost(now_ns, role, &printable(&why));
+                self.fail(
+                    Problem::measured(what).help("look whether its process or its machine is still there"),
+                )
             }
             Event::Looked(result) => self.looked(now_ns, result),
             Event::Reply(role, Reply::Failed(failure)) => {
@@ -173,18 +167,11 @@ impl Controller {
         format!("{:.1} s after {what}, while {doing}", now_ns.saturating_sub(from_ns) as f64 / 1e9)
     }
 
-    /// Gives an agent up, and the test with it.
-    fn lose(
-        &mut self,
-        now_ns: u64,
-        role: EndRole,
-        why: &str,
-        problem: fn(String) -> Problem,
-        advice: &str,
-    ) -> Vec<Action> {
+    /// Gives an agent up; the sentence about it.
+    fn lost(&mut self, now_ns: u64, role: EndRole, why: &str) -> String {
         self.lost[role as usize] = true;
         let (name, peer, when) = (role.name(), &self.names[role as usize], self.when(now_ns));
-        self.fail(problem(format!("the {name} ({peer}) {why} {when}")).help(advice))
+        format!("the {name} ({peer}) {why} {when}")
     }
 
     /// Ends the test; agents that may still answer are told to close.
@@ -249,8 +236,9 @@ impl Controller {
     }
 
     fn lied(&mut self, now_ns: u64, role: EndRole, what: &str) -> Vec<Action> {
+        let what = self.lost(now_ns, role, what);
         let advice = "it does not speak this protocol as it should: use the same version";
-        self.lose(now_ns, role, what, Problem::input, advice)
+        self.fail(Problem::input(what).help(advice))
     }
 
     fn looked(&mut self, now_ns: u64, result: Result<(), Problem>) -> Vec<Action> {

@@ -77,7 +77,9 @@ impl Pair {
         let spec = TestSpec { kind, ..TestSpec::default() };
         let names = ["a".to_owned(), "b".to_owned()];
         let address = "10.0.0.2".parse().unwrap();
-        let (controller, first) = Controller::begin(&spec, address, 3, ClockRelation::Shared, names, 0);
+        let clock = ClockRelation::Shared;
+        let setup = Setup { role: EndRole::Receiver, spec, address, port: 0, token: 3, clock };
+        let (controller, first) = Controller::begin(setup, names, 0);
         Pair {
             now: 0,
             controller,

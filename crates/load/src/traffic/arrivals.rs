@@ -198,12 +198,7 @@ impl Arrivals {
 
     /// The same for a datagram whose checksum nobody has looked at; `is_intact` is asked when its number is not the next one.
     #[inline]
-    pub fn datagram_if(
-        &mut self,
-        now_ns: u64,
-        bytes: &[u8],
-        is_intact: impl FnOnce() -> bool,
-    ) -> Option<Known> {
+    pub fn datagram_if(&mut self, now: u64, bytes: &[u8], is_intact: impl FnOnce() -> bool) -> Option<Known> {
         let of_test = Message::read(bytes).filter(|message| message.stream == self.stream);
         let message = match of_test {
             Some(message) if message.flags == self.flags && bytes.len() == self.size => message,
@@ -219,22 +214,18 @@ impl Arrivals {
         }
         let before = self.sequence.unique;
         let arrival = self.sequence.see(message.sequence);
-        match arrival {
-            SequenceKind::TooOld => {
-                self.foreign += 1;
-                return None;
-            }
-            SequenceKind::Damaged => return None,
-            _ => {}
+        self.foreign += u64::from(arrival == SequenceKind::TooOld);
+        if matches!(arrival, SequenceKind::TooOld | SequenceKind::Damaged) {
+            return None;
         }
         // Two are new when this one shows that the one before it was not damaged.
         let messages = (self.sequence.unique - before).max(1);
-        self.received.count(now_ns, messages, messages * self.counted);
+        self.received.count(now, messages, messages * self.counted);
         let planned_ns = message.planned_ns.saturating_add_signed(self.clock.offset_ns());
-        let latency_ns = now_ns.saturating_sub(planned_ns);
+        let latency_ns = now.saturating_sub(planned_ns);
         let is_new = arrival != SequenceKind::Duplicate;
         if is_new {
-            self.received.time(now_ns, self.counted, latency_ns);
+            self.received.time(now, self.counted, latency_ns);
         }
         Some(Known { message, latency_ns, is_new })
     }

@@ -191,13 +191,9 @@ pub fn read_all(
 }
 
 /// Fills `bytes`; a time-out of the socket only ends it when `goes_on` says no.
-pub fn read_whole(
-    stream: &mut impl Read,
-    mut bytes: &mut [u8],
-    goes_on: impl Fn() -> bool,
-) -> io::Result<()> {
+pub fn read_whole(from: &mut impl Read, mut bytes: &mut [u8], goes_on: impl Fn() -> bool) -> io::Result<()> {
     while !bytes.is_empty() {
-        match stream.read(bytes) {
+        match from.read(bytes) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(many) => bytes = &mut bytes[many..],
             Err(error) => may_go_on(error, &goes_on)?,
