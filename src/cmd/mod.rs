@@ -1,6 +1,6 @@
 //! One file per command: its flags, and the order of events when it runs.
 
-use record::Problem;
+use record::{Problem, Result};
 use std::path::Path;
 
 pub mod agent;
@@ -28,17 +28,13 @@ pub mod tls;
 pub mod undo;
 
 /// Reads a file of text; `what` says what could not be done if it cannot be read.
-pub fn read_text(path: impl AsRef<Path>, what: &str) -> record::Result<String> {
+pub fn read_text(path: impl AsRef<Path>, what: &str) -> Result<String> {
     let path = path.as_ref();
     std::fs::read_to_string(path)
         .map_err(|error| Problem::input(format!("{what}: {error}")).at(path.display().to_string()))
 }
 
 /// Reads every value of a flag; a value that cannot be read is reported with the flag's name.
-pub fn each<T>(
-    flag: &str,
-    texts: &[String],
-    read: impl Fn(&str) -> record::Result<T>,
-) -> record::Result<Vec<T>> {
+pub fn each<T>(flag: &str, texts: &[String], read: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
     texts.iter().map(|text| read(text).map_err(|problem| problem.at(flag))).collect()
 }

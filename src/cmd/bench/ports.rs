@@ -125,12 +125,7 @@ impl KeepArgs {
     }
 
     /// Writes the page if it is wanted, and prints the result.
-    fn finish<R: Plotted>(
-        &self,
-        kept: (PathBuf, Bench<R>),
-        schema: &'static str,
-        output: &Output,
-    ) -> Result<()> {
+    fn finish<R: Plotted>(&self, kept: (PathBuf, Bench<R>), schema: &str, output: &Output) -> Result<()> {
         let (directory, bench) = kept;
         if let Some(file) = &self.report {
             write_page(file, &study::report::bench::html(&bench)?)?;

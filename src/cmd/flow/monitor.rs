@@ -76,8 +76,9 @@ pub fn monitor(args: &MonitorArgs, output: &Output) -> Result<()> {
             .help("'pathlab flow dump' again and again shows what 1.3 can show"));
     }
     let (switch, openflow) = (args.ask.switch.clone(), client.version().to_string());
-    let mut teller = MonitorOutput { output, switch, openflow, began: Instant::now(), left: args.count };
-    teller.watch(args, wish, until, &mut client).map_err(place)
+    let began = Instant::now();
+    let mut teller = MonitorOutput { output, switch, openflow, began, until, left: args.count };
+    teller.watch(args, wish, &mut client).map_err(place)
 }
 
 /// The rules within a match, with their instructions.
@@ -113,18 +114,13 @@ struct MonitorOutput<'a> {
     switch: String,
     openflow: String,
     began: Instant,
+    until: Option<Instant>,
     /// Lines that may still be printed.
     left: Option<u64>,
 }
 
 impl MonitorOutput<'_> {
-    fn watch(
-        &mut self,
-        args: &MonitorArgs,
-        wish: MonitorRequest,
-        until: Option<Instant>,
-        client: &mut Client,
-    ) -> Result<()> {
+    fn watch(&mut self, args: &MonitorArgs, wish: MonitorRequest, client: &mut Client) -> Result<()> {
         client.post(masks(args))?;
         let Reply::FlowMonitor(first) = client.multipart(Request::FlowMonitor(vec![wish]))? else {
             return Err(Problem::input("the switch answers with something else than a monitor"));
@@ -132,7 +128,7 @@ impl MonitorOutput<'_> {
         let version = client.version();
         self.tell(first.iter().map(|update| told(version, update)))?;
         while self.left != Some(0) && !process::interrupted() {
-            let rest = until.map_or(TURN, |until| until.saturating_duration_since(Instant::now()));
+            let rest = self.until.map_or(TURN, |until| until.saturating_duration_since(Instant::now()));
             if rest.is_zero() {
                 break;
             }

@@ -257,13 +257,16 @@ pub struct Statistics {
     pub comment: String,
 }
 
+/// What something is called.
+type Words = &'static str;
+
 /// Why bytes are not the file that they should be, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
     /// First byte of the damaged thing, counted from the beginning of the (uncompressed) file.
     pub offset: u64,
     /// What it is, e.g. `enhanced packet block`.
-    pub what: &'static str,
+    pub what: Words,
     /// What is wrong with it.
     pub fault: Fault,
 }

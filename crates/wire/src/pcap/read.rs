@@ -3,7 +3,7 @@
 use super::blocks::SECTION;
 use super::{
     Damage, Direction, Fault, Format, Frame, Interface, Link, MAX_FRAME, Order, Resolution, Section,
-    Statistics,
+    Statistics, Words,
 };
 
 /// What to do next.
@@ -143,29 +143,17 @@ impl Reader {
     }
 
     /// A damage of the record that is being read.
-    pub(super) fn damage(&self, what: &'static str, fault: Fault) -> Damage {
+    pub(super) fn damage(&self, what: Words, fault: Fault) -> Damage {
         Damage { offset: self.offset, what, fault }
     }
 
     /// A number that is none of those that it can be.
-    pub(super) fn wrong(
-        &self,
-        what: &'static str,
-        field: &'static str,
-        value: impl Into<u64>,
-        wanted: &'static str,
-    ) -> Damage {
+    pub(super) fn wrong(&self, what: Words, field: Words, value: impl Into<u64>, wanted: Words) -> Damage {
         self.damage(what, Fault::Value { field, value: value.into(), wanted })
     }
 
     /// A number that is larger than it can be.
-    pub(super) fn too_large(
-        &self,
-        what: &'static str,
-        field: &'static str,
-        value: u32,
-        limit: u64,
-    ) -> Damage {
+    pub(super) fn too_large(&self, what: Words, field: Words, value: u32, limit: u64) -> Damage {
         self.damage(what, Fault::TooLarge { field, value: value.into(), limit })
     }
 

@@ -62,16 +62,11 @@ fn halves(ticks: u64) -> [u32; 2] {
 /// Writes a block of pcapng: its first words, the second of which becomes its length, bytes, and options, which are closed
 /// when there are any.
 #[inline]
-fn block<const N: usize>(
-    out: &mut Vec<u8>,
-    head: [u32; N],
-    bytes: &[u8],
-    options: impl FnOnce(&mut Vec<u8>),
-) {
+fn block<const N: usize>(out: &mut Vec<u8>, head: [u32; N], body: &[u8], options: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put(out, head);
-    out.extend_from_slice(bytes);
-    pad(out, bytes.len());
+    out.extend_from_slice(body);
+    pad(out, body.len());
     let before = out.len();
     options(out);
     if out.len() > before {
