@@ -71,13 +71,14 @@ pub struct SwitchArgs {
 pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     let configs = configs(&args)?;
-    let mut switches = configs.iter().map(|config| start(config, output)).collect::<Result<Vec<_>>>()?;
+    let started = configs.iter().map(|config| Ok((config, start(config, output)?)));
+    let mut switches = started.collect::<Result<Vec<_>>>()?;
     output.note("forwarding; end it with Ctrl-C");
     let until = args.duration.map(|time| Instant::now() + time);
-    let result = forward(&mut switches, &configs, until, output);
-    let told = configs.iter().zip(&switches).map(|(config, switch)| one(config, switch));
+    let result = forward(&mut switches, until, output);
+    let told = switches.iter().map(|(config, switch)| one(config, switch));
     let (switches_told, lines): (Vec<_>, Vec<String>) = told.unzip();
-    let ends: Vec<Result<()>> = switches.iter_mut().map(|switch| switch.queues.end()).collect();
+    let ends: Vec<Result<()>> = switches.iter_mut().map(|(_, switch)| switch.queues.end()).collect();
     result?;
     let document = object! { schema: "pathlab/switch/1", switches: switches_told };
     output.result(&document, |_| lines.concat())?;
@@ -96,16 +97,11 @@ fn start(config: &SwitchConfig, output: &Output) -> Result<Switch> {
 }
 
 /// Forwards, a thread for each switch, until the time is over, it is interrupted, or one of them ends.
-fn forward(
-    switches: &mut [Switch],
-    configs: &[SwitchConfig],
-    until: Option<Instant>,
-    output: &Output,
-) -> Result<()> {
+fn forward(switches: &mut [(&SwitchConfig, Switch)], until: Option<Instant>, output: &Output) -> Result<()> {
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let run = |(switch, config)| scope.spawn(move || run_one(switch, config, stop, output));
-        let threads: Vec<_> = switches.iter_mut().zip(configs).map(run).collect();
+        let run = |one| scope.spawn(move || run_one(one, stop, output));
+        let threads: Vec<_> = switches.iter_mut().map(run).collect();
         let is_over = || until.is_some_and(|until| Instant::now() >= until);
         while !process::interrupted() && !is_over() && !threads.iter().any(|thread| thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(50));
@@ -116,7 +112,7 @@ fn forward(
     })
 }
 
-fn run_one(switch: &mut Switch, config: &SwitchConfig, stop: &AtomicBool, output: &Output) -> Result<()> {
+fn run_one((config, switch): &mut (&SwitchConfig, Switch), stop: &AtomicBool, output: &Output) -> Result<()> {
     switch.run(stop, |say| output.note(&words(&config.name, &say)))
 }
 

@@ -199,13 +199,7 @@ fn is_output(port: PortNo, home: ActionContext) -> bool {
     match port {
         PortNo::TABLE => home == ActionContext::PacketOut,
         PortNo::ANY => false,
-        PortNo::IN_PORT
-        | PortNo::NORMAL
-        | PortNo::FLOOD
-        | PortNo::ALL
-        | PortNo::CONTROLLER
-        | PortNo::LOCAL => true,
-        _ => port.is_ordinary(),
+        _ => port.is_ordinary() || PortNo::RESERVED.iter().any(|(one, _)| *one == port),
     }
 }
 

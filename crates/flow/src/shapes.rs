@@ -383,14 +383,7 @@ fn at(priority: u16, number: u64) -> RulePosition {
 }
 
 /// Makes a key for these bits of a shape with more than a few rules, if it has none and there is room; how many rules were looked at.
-fn ensure(
-    shape: &mut Shape,
-    mask: &Mask,
-    rules: &Rules,
-    hasher: &RandomState,
-    now: u64,
-    few: usize,
-) -> usize {
+fn ensure(shape: &mut Shape, mask: &Mask, rules: &Rules, hash: &RandomState, now: u64, few: usize) -> usize {
     if let Some(keys) = shape.keys.iter_mut().find(|keys| keys.mask == *mask) {
         keys.used = now;
         return 0;
@@ -406,7 +399,7 @@ fn ensure(
         }
         shape.keys.swap_remove(oldest);
     }
-    let place_of = |place: RulePosition| (key(hasher, &rules[&place].rule.matching, mask), place);
+    let place_of = |place: RulePosition| (key(hash, &rules[&place].rule.matching, mask), place);
     let places = shape.places().map(place_of).collect();
     shape.keys.push(Keys { mask: mask.clone(), places, used: now });
     shape.len()

@@ -48,21 +48,15 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// One that was just made.
-    pub(crate) fn new(
-        stream: Stream,
-        channel: Channel,
-        name: String,
-        caller: Option<usize>,
-        listener: Option<usize>,
-    ) -> Connection {
+    pub(crate) fn new(stream: Stream, channel: Channel, name: String) -> Connection {
         let (backlog, broken) = (Backlog::default(), None);
         Connection {
             stream,
             channel,
             name,
             is_up: false,
-            caller,
-            listener,
+            caller: None,
+            listener: None,
             broken,
             missed: 0,
             written: 0,
@@ -177,7 +171,7 @@ mod tests {
         let (ours, _peer) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let channel = Channel::new(Side::Switch, ChannelConfig::default(), 0);
-        let mut connection = Connection::new(Box::new(ours), channel, "peer".into(), None, None);
+        let mut connection = Connection::new(Box::new(ours), channel, "peer".into());
         let bytes = |xid, body| Message { version: Version::V13, xid, body }.encode().unwrap();
         let mut questions = bytes(1, Body::Hello(Hello::with(&[Version::V13.number()])));
         (2..6).for_each(|xid| questions.extend(bytes(xid, Body::BarrierRequest(Empty {}))));

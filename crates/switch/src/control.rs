@@ -368,7 +368,9 @@ impl Switch {
             name += &format!(" (auxiliary {number})");
         }
         let channel = Channel::new(Side::Switch, config, now);
-        self.connections.insert(self.next_id, Connection::new(stream, channel, name, caller, listener));
+        let mut connection = Connection::new(stream, channel, name);
+        (connection.caller, connection.listener) = (caller, listener);
+        self.connections.insert(self.next_id, connection);
         self.next_id = self.next_id.wrapping_add(1).max(1);
     }
 

@@ -115,15 +115,14 @@ pub struct Opened {
     pub settings: Vec<PortSetting>,
 }
 
+/// The ports with their pipeline, and what was opened.
+type Built = (Datapath, Vec<OpenedPort>, Vec<Opened>);
+
 /// Opens the ports and puts them into the pipeline.
 ///
 /// # Errors
 /// As [`open`]; input for a port that cannot do both ways.
-pub fn build(
-    mut pipeline: Pipeline,
-    ports: &[(PortNo, String)],
-    local: Option<&str>,
-) -> Result<(Datapath, Vec<OpenedPort>, Vec<Opened>)> {
+pub fn build(mut pipeline: Pipeline, ports: &[(PortNo, String)], local: Option<&str>) -> Result<Built> {
     let local = local.map(|uri| (PortNo::LOCAL, uri.to_owned()));
     let (mut outputs, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
     for (number, uri) in ports.iter().chain(&local) {

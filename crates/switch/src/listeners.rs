@@ -41,6 +41,9 @@ struct Place {
     rests_until: Option<u64>,
 }
 
+/// Callers that are accepted, each with the number of its place.
+type Callers = Vec<(usize, Stream)>;
+
 /// All places of a switch.
 pub(crate) struct Listeners(Vec<Place>);
 
@@ -64,13 +67,13 @@ impl Listeners {
         self.0.iter().flat_map(|place| [place.rests_until, place.tells_at()]).flatten().min()
     }
 
-    /// The callers that are accepted, with the number of their place, and what is to be reported; `inside` says how many connections of a
+    /// The callers that are accepted, and what is to be reported; `inside` says how many connections of a
     /// place there are.
     pub(crate) fn welcome(
         &mut self,
         now: u64,
         inside: impl Fn(usize) -> usize,
-    ) -> (Vec<(usize, Stream)>, Vec<SwitchNotice>) {
+    ) -> (Callers, Vec<SwitchNotice>) {
         let (mut taken, mut vain) = (vec![], vec![]);
         for (number, place) in self.0.iter_mut().enumerate() {
             let room = place.config.connections.saturating_sub(inside(number));

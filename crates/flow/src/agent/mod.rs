@@ -40,9 +40,6 @@ pub use tell::packet_in_message;
 /// What a message comes to, or the error that refuses it.
 type Answer<T> = Result<T, Fault>;
 
-/// A connection, as the owner of the sockets numbers it.
-pub type Connection = Conn;
-
 /// How much of a refused message goes back (§7.4.4: at least 64 bytes).
 const REFUSED_BYTES: usize = 128;
 
@@ -63,7 +60,7 @@ pub struct SwitchIdentity {
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Messages to send, in order for each connection.
-    pub messages: Vec<(Connection, Message)>,
+    pub messages: Vec<(Conn, Message)>,
     /// Frames that packet-outs sent, and packet-ins that they caused.
     pub verdict: Verdict,
 }
@@ -80,7 +77,7 @@ struct Peer {
 #[derive(Debug)]
 pub struct OpenFlowAgent {
     identity: SwitchIdentity,
-    peers: BTreeMap<Connection, Peer>,
+    peers: BTreeMap<Conn, Peer>,
     roles: Roles,
     /// When it began: ports count from then.
     begun_ns: u64,
@@ -96,12 +93,7 @@ impl OpenFlowAgent {
     ///
     /// # Errors
     /// `HelloFailed`: there is no such main connection, or the number is taken.
-    pub fn up(
-        &mut self,
-        connection: Connection,
-        version: Version,
-        main: Option<(Connection, u8)>,
-    ) -> Result<(), Fault> {
+    pub fn up(&mut self, connection: Conn, version: Version, main: Option<(Conn, u8)>) -> Answer<()> {
         match main {
             None => self.roles.add(connection, version),
             Some((main, number)) => self.roles.add_auxiliary(connection, main, number, version)?,
@@ -113,7 +105,7 @@ impl OpenFlowAgent {
 
     /// A connection is gone: its bundles are discarded and its monitors forgotten (1.4 §7.3.9.4). Its auxiliary
     /// connections are the answer, to be closed.
-    pub fn down(&mut self, connection: Connection) -> Vec<Connection> {
+    pub fn down(&mut self, connection: Conn) -> Vec<Conn> {
         self.peers.remove(&connection);
         self.roles.remove(connection)
     }
@@ -127,7 +119,7 @@ impl OpenFlowAgent {
     pub fn message(
         &mut self,
         now: u64,
-        connection: Connection,
+        connection: Conn,
         message: &Message,
         pipeline: &mut Pipeline,
         effects: &mut Effects,
@@ -211,7 +203,7 @@ impl OpenFlowAgent {
 /// Who sent a message, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct From {
-    connection: Connection,
+    connection: Conn,
     version: Version,
     xid: u32,
 }

@@ -1,6 +1,6 @@
 //! Questions of several parts (OpenFlow 1.3.5 section 7.3.5, 1.4.1 section 7.3.5), each with its answer.
 
-use super::{Connection, OpenFlowAgent, Peer, Scene, queues, translate};
+use super::{Answer, Conn, OpenFlowAgent, Peer, Scene, queues, translate};
 use crate::action::Instruction;
 use crate::entry::Entry;
 use crate::error::{BadRequest, FlowMonitorFailed, MeterModFailed, TableFeaturesFailed};
@@ -138,7 +138,7 @@ impl OpenFlowAgent {
     }
 
     /// Ends a monitor.
-    pub(super) fn cancel(&mut self, connection: Connection, id: u32) -> Result<(), Fault> {
+    pub(super) fn cancel(&mut self, connection: Conn, id: u32) -> Result<(), Fault> {
         self.peers.get_mut(&connection).map_or(Ok(()), |peer| peer.cancel(id))
     }
 }
@@ -181,7 +181,7 @@ fn chosen<'a>(
     version: Version,
     wish: &wire_rule::FlowStatsRequest,
     pipeline: &'a mut Pipeline,
-) -> Result<impl Iterator<Item = (u8, &'a Entry)> + use<'a>, Fault> {
+) -> Answer<impl Iterator<Item = (u8, &'a Entry)> + use<'a>> {
     refuse_if(wish.table_id != ALL_TABLES && wish.table_id > LAST_TABLE, BadRequest::BadTableId)?;
     let matching = translate::read_match(version, &wish.matching)?;
     let rule = Rule { cookie: wish.cookie.0, ..Rule::new(0, matching, vec![]) };

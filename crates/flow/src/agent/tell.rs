@@ -1,7 +1,7 @@
 //! What controllers hear unasked: packet-ins, removed rules, ports, tables, updates of monitors, forwarded requests.
 
 use super::multipart::{self, update};
-use super::{Connection, Effects, From, OpenFlowAgent, Scene, translate};
+use super::{Conn, Effects, From, OpenFlowAgent, Scene, translate};
 use crate::event::{Event, MonitorFlags, Removed};
 use crate::field::Field;
 use crate::interpret::PacketIn;
@@ -26,7 +26,7 @@ impl OpenFlowAgent {
     }
 
     /// The connections that want a frame, with their versions.
-    pub fn wants(&self, packet_in: &PacketIn) -> Vec<(Connection, Version)> {
+    pub fn wants(&self, packet_in: &PacketIn) -> Vec<(Conn, Version)> {
         self.roles.audience(Unasked::PacketIn, |version| packet_in_reason(version, packet_in.reason).0)
     }
 
@@ -121,7 +121,7 @@ impl OpenFlowAgent {
 
 impl Effects {
     /// Sends what nobody asked for to connections that speak these versions.
-    pub(super) fn tell(&mut self, audience: impl IntoIterator<Item = (Connection, Version)>, body: &Body) {
+    pub(super) fn tell(&mut self, audience: impl IntoIterator<Item = (Conn, Version)>, body: &Body) {
         let message = |(connection, version)| (connection, Message { version, xid: 0, body: body.clone() });
         self.messages.extend(audience.into_iter().map(message));
     }

@@ -47,22 +47,17 @@ fn check_sizes(spec: &TestSpec, sizes: &Sizes) -> Result<()> {
         return Ok(());
     }
     let response = |kind: TrafficKind| kind.takes(Takes::Response);
-    taken(true, spec, response, ["no response size", "leave --response out; it belongs to"])?;
+    taken(true, spec.kind, response, ["no response size", "leave --response out; it belongs to"])?;
     fits(spec, sizes, "response", spec.response)
 }
 
 /// Refuses what was `asked` of a kind, but `is` for others only: the sentence of what the kind `has`, and what belongs to whom.
-fn taken(
-    asked: bool,
-    of: &TestSpec,
-    is: impl Fn(TrafficKind) -> bool,
-    [has, belongs]: [&str; 2],
-) -> Result<()> {
-    if !asked || is(of.kind) {
+fn taken(asked: bool, of: TrafficKind, is: impl Fn(TrafficKind) -> bool, [has, to]: [&str; 2]) -> Result<()> {
+    if !asked || is(of) {
         return Ok(());
     }
     let who = TrafficKind::names_where(is, "and");
-    Err(Problem::input(format!("a {} test has {has}", of.kind)).help(format!("{belongs} {who}")))
+    Err(Problem::input(format!("a {of} test has {has}")).help(format!("{to} {who}")))
 }
 
 /// Refuses a size that a message of the kind cannot have.
@@ -132,10 +127,10 @@ fn check_options(spec: &TestSpec) -> Result<()> {
 fn check_taken(spec: &TestSpec) -> Result<()> {
     let kind = spec.kind;
     let streams = |kind: TrafficKind| kind.takes(Takes::Streams);
-    taken(spec.streams > 1, spec, streams, ["one stream", "parallel streams belong to"])?;
+    taken(spec.streams > 1, spec.kind, streams, ["one stream", "parallel streams belong to"])?;
     let offload = |kind: TrafficKind| kind.takes(Takes::Segmentation);
     let asked = spec.gso > 0 || spec.gro;
-    taken(asked, spec, offload, ["no segmentation offload of its own", "--gso and --gro belong to"])?;
+    taken(asked, spec.kind, offload, ["no segmentation offload of its own", "--gso and --gro belong to"])?;
     if spec.receiver_cpu.is_some() && kind.facts().kernel_answers {
         return Err(Problem::input(format!("a {kind} test has no receiver to pin"))
             .help("the kernel answers; pin the sender only"));
@@ -160,7 +155,7 @@ fn check_congestion(spec: &TestSpec) -> Result<()> {
 
 /// Ports belong to frames, and frames have no sockets to set.
 fn check_ports(spec: &TestSpec) -> Result<()> {
-    taken(!spec.port.is_empty(), spec, TrafficKind::is_by_port, ["no port", "ports belong to"])?;
+    taken(!spec.port.is_empty(), spec.kind, TrafficKind::is_by_port, ["no port", "ports belong to"])?;
     if !spec.kind.is_by_port() {
         return Ok(());
     }
