@@ -11,19 +11,19 @@
 //! **Price.** One system call and one copy (by the kernel) for each frame and way. A tap has no wire and so no limit of
 //! its own on what comes in; frames longer than the MTU are refused here, as a wire would.
 
-use super::batch::{Batch, MAX_BATCH, Meta, Slot};
-use super::batch_builder::BatchBuilder;
+use super::batch::{Batch, MAX_BATCH, Slot};
+use super::batch_builder::Reader;
 use super::interface::Probe;
 use super::offload;
 use super::sending::{ETHERNET, Outcome, TAG, refusing, send_each};
 use super::told::{setting, text};
 use super::{
-    Hand, Port, PortOptions, PortResult, ReceiveCounters, Receiver, Stamp, StampSource, TransmitCounters,
+    Hand, Port, PortOptions, PortResult, ReceiveCounters, Receiver, StampSource, TransmitCounters,
     Transmitted, Transmitter, Uri, Wait,
 };
 use crate::netlink::{Family, LinkState, Netlink};
 use crate::observe::links;
-use crate::sys::{clock, notice, tun};
+use crate::sys::{notice, tun};
 use nix::poll::{PollFd, PollFlags};
 use record::{PlaceDrop, PortSetting, Problem, Result, drop, unit};
 use std::io;
@@ -38,10 +38,6 @@ const MAX_NAME: usize = 15;
 const MAX_QUEUES: usize = 64;
 /// The longest super-frame (`GSO_LEGACY_MAX_SIZE`) with its Ethernet header and tags.
 const SUPER_FRAME: usize = 65536 + ETHERNET + 2 * TAG;
-/// Bytes left free before a frame, so that headers can be added.
-const HEADROOM: usize = 64;
-/// Memory for the frames of one batch: 512 ordinary ones, or 15 of the longest.
-const ROOM: usize = 1 << 20;
 
 /// What both ends share.
 #[derive(Debug)]
@@ -280,10 +276,7 @@ impl KernelDrops {
 
 struct TapReceiver {
     tap: Arc<Tap>,
-    memory: Vec<u8>,
-    batch: BatchBuilder,
-    /// Bytes of the memory that hold frames of this batch.
-    used: usize,
+    reader: Reader,
     /// The queue that is read first, so that none starves.
     next: usize,
     unknown: u64,
@@ -293,61 +286,29 @@ struct TapReceiver {
 
 impl TapReceiver {
     fn new(tap: Arc<Tap>, wish: &PortOptions, drops: KernelDrops, probe: Probe) -> Self {
-        TapReceiver {
-            tap,
-            memory: vec![0; ROOM],
-            batch: BatchBuilder::new(wish),
-            used: 0,
-            next: 0,
-            unknown: 0,
-            drops,
-            probe,
-        }
+        TapReceiver { tap, reader: Reader::new(wish, SUPER_FRAME), next: 0, unknown: 0, drops, probe }
     }
 
     /// Reads what is there, from each queue in turn.
     fn drain(&mut self, limit: usize) -> PortResult<()> {
-        let mut empty = 0;
-        while self.batch.slots.len() < limit && empty < self.tap.queues.len() {
-            if self.used + HEADROOM + SUPER_FRAME > self.memory.len() {
+        for _ in &self.tap.queues {
+            let (queue, unknown) = (&self.tap.queues[self.next], &mut self.unknown);
+            let is_empty = self.reader.drain(limit, |room| {
+                let mut header = [0; HEADER];
+                let header = if self.tap.has_header { &mut header[..] } else { &mut [] };
+                let length = tun::read(queue, header, room)?.saturating_sub(header.len());
+                let offload = match <&[u8; HEADER]>::try_from(&*header) {
+                    Ok(header) => Offload::read(header),
+                    Err(_) => Some(Offload::NONE),
+                };
+                *unknown += u64::from(offload.is_none());
+                Ok(offload.map(|offload| (length, offload)))
+            })?;
+            if !is_empty {
                 break;
             }
-            match self.read_one() {
-                Ok(()) => empty = 0,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    empty += 1;
-                    self.next = (self.next + 1) % self.tap.queues.len();
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.next = (self.next + 1) % self.tap.queues.len();
         }
-        Ok(())
-    }
-
-    fn read_one(&mut self) -> io::Result<()> {
-        let mut header = [0; HEADER];
-        let start = self.used + HEADROOM;
-        let room = &mut self.memory[start..];
-        let header = if self.tap.has_header { &mut header[..] } else { &mut [] };
-        let length = tun::read(&self.tap.queues[self.next], header, room)?.saturating_sub(header.len());
-        let room = &mut room[..length];
-        let offload = match <&[u8; HEADER]>::try_from(&*header) {
-            Ok(header) => Offload::read(header),
-            Err(_) => Some(Offload::NONE),
-        };
-        let Some(offload) = offload else {
-            self.unknown += 1;
-            return Ok(());
-        };
-        let wire_length = length as u32;
-        let wanted = self.batch.wanted(room, wire_length);
-        if wanted == 0 {
-            return Ok(());
-        }
-        let meta = Meta { wire_length, offload, ..Meta::default() };
-        self.batch.add(Slot::lent(room, HEADROOM as u32, meta), wanted);
-        self.used = (start + length).next_multiple_of(64);
         Ok(())
     }
 
@@ -364,7 +325,7 @@ impl TapReceiver {
     fn fill(&mut self, limit: usize, wait: Wait) -> PortResult<()> {
         self.drain(limit)?;
         let Some(end) = wait.deadline() else { return Ok(()) };
-        while self.batch.slots.is_empty() && limit > 0 {
+        while self.reader.batch.slots.is_empty() && limit > 0 {
             self.probe.check()?;
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -379,14 +340,12 @@ impl TapReceiver {
 
 impl Receiver for TapReceiver {
     fn receive(&mut self, limit: usize, wait: Wait) -> PortResult<Batch<'_>> {
-        (self.used, _) = (0, self.batch.slots.clear());
+        self.reader.clear();
         let filled = self.fill(limit.min(MAX_BATCH), wait);
-        if self.batch.slots.is_empty() {
+        if self.reader.batch.slots.is_empty() {
             filled?;
         }
-        let stamp = Stamp { ns: clock::realtime_ns(), source: StampSource::User };
-        self.batch.slots.iter_mut().for_each(|slot| slot.meta.stamp = stamp);
-        Ok(self.batch.lend())
+        Ok(self.reader.lend())
     }
 
     fn counters(&mut self) -> ReceiveCounters {
@@ -395,7 +354,7 @@ impl Receiver for TapReceiver {
                 PlaceDrop::new("kernel", drop::QUEUE_FULL, self.drops.read()),
                 PlaceDrop::new("port", drop::UNKNOWN_OFFLOAD, self.unknown),
             ],
-            ..self.batch.counters.clone()
+            ..self.reader.batch.counters.clone()
         }
     }
 
