@@ -59,10 +59,10 @@ pub fn address(lab: &Lab, node: &str, family: u8) -> Result<IpAddr> {
     })
 }
 
-/// The way there, and back for kinds that have responses.
+/// The way there, and back for kinds that have responses or acknowledgements.
 fn round_trip(lab: &Lab, spec: &TestSpec) -> Result<Path> {
     let mut path = lab.path(&spec.from, &spec.to, spec.family)?;
-    if spec.kind.is_round_trip() {
+    if spec.kind.is_round_trip() || spec.kind.is_tcp() {
         path.back = lab.path(&spec.to, &spec.from, spec.family)?.forward;
     }
     Ok(path)

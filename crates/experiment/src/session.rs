@@ -19,8 +19,8 @@ use linux::observe::Observer;
 use load::Outcome;
 use load::protocol::setup::EndRole;
 use record::{
-    Finding, PathVariant, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord, TestSpec, Witness,
-    WitnessStatus,
+    ActorUsage, Finding, PathVariant, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord,
+    TestSpec, Witness, WitnessStatus,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,6 +40,17 @@ fn doubts(seen: &TestObservation) -> Vec<String> {
         reasons.push(format!("counters still moved {waited_ms} ms after the last message: {moving}"));
     }
     reasons
+}
+
+/// How long each end was stopped.
+fn mark_stopped(actors: &mut [ActorUsage], seen: &TestObservation) {
+    for process in &seen.after.processes {
+        let stopped = seen.beside.stopped.iter().find(|(pid, _)| *pid == process.pid);
+        let is_same = |actor: &&mut ActorUsage| actor.role == process.role && actor.node == process.node;
+        if let Some((actor, (_, percent))) = actors.iter_mut().find(is_same).zip(stopped) {
+            actor.stopped_percent = *percent;
+        }
+    }
 }
 
 /// How many messages the plan of a test has.
@@ -151,7 +162,9 @@ impl<'lab> Course<'lab> {
         };
         test.invalid = doubts(&seen);
         test.cpu = seen.after.cpus_since(&seen.before);
-        test.actors = test::actors(&seen.before, &seen.after);
+        test.actors = test::actors(&seen.before, &seen.after, [&outcome.sender, &outcome.receiver]);
+        mark_stopped(&mut test.actors, &seen);
+        test.others = seen.beside.others;
         test.offloads = self.lab.offloads();
         (test.sender, test.receiver) = (outcome.sender, outcome.receiver);
         (test.before, test.after, test.flow) = (seen.before, seen.after, Some(seen.flow));

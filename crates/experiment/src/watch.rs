@@ -1,5 +1,6 @@
 //! What is read around one test: counters of all nodes before and after, and the witness in between.
 
+use crate::bystanders::{self, Bystanders};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
 use linux::observe::{
@@ -76,6 +77,7 @@ pub struct TestObserver<'a> {
     counters: Option<FlowCounters>,
     /// Counters of connections before they were made, TCP only.
     opening: Option<Snapshot>,
+    bystanders: Option<Bystanders>,
     /// What was seen.
     pub seen: TestObservation,
 }
@@ -93,6 +95,8 @@ pub struct TestObservation {
     pub settled: Option<Settled>,
     /// Programs of the lab that ended meanwhile.
     pub ended: Vec<String>,
+    /// What else ran, and which end was stopped.
+    pub beside: bystanders::Seen,
     /// The flow as it was counted at every interface.
     pub flow: FlowObservation,
     /// What the witness counted, or why there is none.
@@ -109,7 +113,17 @@ impl<'a> TestObserver<'a> {
     ) -> Result<Self> {
         let opening = if spec.kind.is_tcp() { Some(observer.snapshot(&[])?) } else { None };
         let seen = TestObservation::default();
-        Ok(TestObserver { lab, spec, observer, actors, witness: None, counters: None, opening, seen })
+        Ok(TestObserver {
+            lab,
+            spec,
+            observer,
+            actors,
+            witness: None,
+            counters: None,
+            opening,
+            bystanders: None,
+            seen,
+        })
     }
 
     /// Connections are made before the first reading. What the accept queue refused meanwhile belongs to the test, so
@@ -148,10 +162,14 @@ impl load::Observer for TestObserver<'_> {
         self.seen.before = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.before, asked);
         self.count_connections_from_opening();
+        self.bystanders = Some(Bystanders::watch(&self.actors));
         Ok(())
     }
 
     fn settled(&mut self) -> Result<()> {
+        if let Some(bystanders) = &self.bystanders {
+            bystanders.settle();
+        }
         let now = linux::sys::clock::monotonic_ns();
         let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
         let mut settled = self.observer.settle(&self.actors, patience)?;
@@ -166,6 +184,9 @@ impl load::Observer for TestObserver<'_> {
         let asked = ask(self.lab);
         self.seen.after = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.after, asked);
+        if let Some(bystanders) = self.bystanders.take() {
+            self.seen.beside = bystanders.end(self.seen.after.tick_hz);
+        }
         if let Some(counters) = self.counters.take() {
             self.seen.flow = counters.read()?;
         }

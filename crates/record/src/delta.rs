@@ -97,6 +97,7 @@ impl CpuTime {
         Some(CpuTime {
             cpu: self.cpu,
             user: moved(|time| time.user).known()?,
+            nice: moved(|time| time.nice).known()?,
             system: moved(|time| time.system).known()?,
             irq: moved(|time| time.irq).known()?,
             softirq: moved(|time| time.softirq).known()?,

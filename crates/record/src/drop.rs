@@ -99,6 +99,12 @@ pub fn advice(name: &str) -> &'static str {
     find(name).map(|row| row.advice).filter(|advice| !advice.is_empty()).unwrap_or(LOOK_CLOSER)
 }
 
+/// What to do about a loss that a verdict calls so; none when no name has this word.
+pub fn advice_of_verdict(word: &str) -> Option<&'static str> {
+    let row = DROPS.iter().find(|row| row.verdict == word || row.is(word))?;
+    Some(row.advice).filter(|advice| !advice.is_empty())
+}
+
 /// What became of frames of this name.
 pub fn fate(name: &str) -> Fate {
     find(name).map_or(Fate::Dropped, |row| row.fate)
@@ -275,7 +281,7 @@ drops! {
     NO_ROUTE "no_route" at "`ip out`, `ip forward`" {
         kernel: &["IP_INNOROUTES", "IP_OUTNOROUTES", "ip_error", "ip_rcv", "ip6_rcv", "dst_discard"],
         may_be: &["ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"],
-        advice: "add the missing route, or remove the route or rule that refuses (blackhole, unreachable, prohibit)",
+        advice: "look which route this node has for the address (ip route get): add the missing one, or remove a blackhole, unreachable or prohibit route",
     }
     /// An address that must not be there.
     ADDRESS_ERROR "address_error" at "`ip forward`, `ip in`" {

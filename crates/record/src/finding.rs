@@ -32,8 +32,8 @@ pub struct Finding {
 /// What limited a test, in one sentence with its evidence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// A word that tools can compare: `generator_cpu`, `receiver_cpu`, `receiver_window`, `send_buffer`, `network`,
-    /// `qdisc`, `shaper`, `backlog`, `socket_buffer`, `receiver_stalled`, `filter`, `schedule`, `round_trip`, `unknown`…
+    /// A word that tools can compare: one of [`crate::verdict::VERDICTS`], or for a loss that of the drop (`qdisc`,
+    /// `backlog`, `socket_buffer`, `filter`, `mtu`…).
     pub what: String,
     /// Where: `node a, qdisc eth0`, `CPU 1`; empty when the word says it.
     #[serde(rename = "where")]
@@ -43,4 +43,7 @@ pub struct Limit {
     /// All of it as one sentence for people.
     #[serde(default)]
     pub sentence: String,
+    /// What to do about it, in one clause; empty when nothing is known.
+    #[serde(default)]
+    pub advice: String,
 }

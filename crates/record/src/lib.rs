@@ -32,6 +32,7 @@ pub mod spec;
 pub mod tcp;
 pub mod traffic;
 pub mod unit;
+pub mod verdict;
 
 pub use delta::Delta;
 pub use finding::{Finding, Limit, Severity};
@@ -43,7 +44,7 @@ pub use ledger::{Drop, DropSource, Ledger, NamedCount, Station, StationKind, Wit
 pub use path::{Hop, NodeRole, Path};
 pub use port::{PORT_KINDS, PlaceDrop, PortKind, PortSetting, StampReport, StampSeen, Through};
 pub use problem::{Problem, ProblemKind, Result};
-pub use run::{ActorUsage, PathVariant, RunRecord, TestRecord};
+pub use run::{ActorUsage, OtherWork, PathVariant, RunRecord, TestRecord};
 pub use snapshot::Snapshot;
 pub use spec::{Rate, TestSpec};
 pub use tcp::TcpSample;

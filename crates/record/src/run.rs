@@ -127,8 +127,26 @@ pub struct ActorUsage {
     pub cpu_percent: f64,
     /// Share of the time runnable but waiting for a CPU, in percent.
     pub wait_percent: f64,
+    /// Share of the time that it was stopped (state `T`), in percent.
+    #[serde(default)]
+    pub stopped_percent: f64,
     /// Highest resident memory in bytes.
     pub rss_bytes: u64,
+}
+
+/// A process of the host that had no part in the test and used a CPU meanwhile.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OtherWork {
+    /// Process id.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its nice value.
+    pub nice: i32,
+    /// The CPU that it last ran on.
+    pub cpu: u32,
+    /// CPU use in percent of one CPU.
+    pub cpu_percent: f64,
 }
 
 /// What was asked of a number of a test, and whether it held.
@@ -192,6 +210,10 @@ pub struct TestRecord {
     pub cpu: Vec<CpuTime>,
     /// The processes that made the traffic.
     pub actors: Vec<ActorUsage>,
+    /// Processes of the host that had no part in the test and used more than 5 % of a CPU, most first. What began or ended meanwhile is not
+    /// among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherWork>,
     /// CPU time that both snapshots together cost the observer, in nanoseconds.
     pub observer_cpu_ns: u64,
     /// The way of the frames.

@@ -39,8 +39,11 @@ pub struct Snapshot {
 pub struct CpuTime {
     /// CPU number.
     pub cpu: u32,
-    /// User and nice time.
+    /// User time, that of low priority included.
     pub user: u64,
+    /// Part of user: that of processes of low priority (nice above 0).
+    #[serde(default)]
+    pub nice: u64,
     /// Kernel time on behalf of processes.
     pub system: u64,
     /// Hard interrupts.

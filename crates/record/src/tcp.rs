@@ -51,6 +51,27 @@ pub struct TcpSample {
     pub total_rto: Option<u16>,
     /// Segments seen out of order at the receiver.
     pub rcv_ooopack: u32,
+    /// Segments that the peer said it had received twice (D-SACK): they were sent again for nothing.
+    #[serde(default)]
+    pub dsack_dups: u32,
+    /// Times that the sender saw segments overtake others.
+    #[serde(default)]
+    pub reord_seen: u32,
+    /// The receive window that the kernel thinks the reader needs, in bytes.
+    #[serde(default)]
+    pub rcv_space: u32,
+    /// The largest receive window that the kernel would offer now, in bytes.
+    #[serde(default)]
+    pub rcv_ssthresh: u32,
+    /// The receive window as it was last offered, in bytes, if told.
+    #[serde(default)]
+    pub rcv_wnd: Option<u32>,
+    /// The path's MTU as the sender believes it, in bytes.
+    #[serde(default)]
+    pub pmtu: u32,
+    /// Bytes that lay in the receive buffer and that nobody had read, if told.
+    #[serde(default)]
+    pub unread_bytes: Option<u32>,
 }
 
 /// Exact decomposition of the sender's time (kernel `tcp_chrono`: busy contains the other two).
@@ -69,4 +90,13 @@ pub struct TcpDecomposition {
     pub network_us: u64,
     /// Bytes retransmitted in the window.
     pub retransmitted_bytes: u64,
+    /// Segments retransmitted in the window.
+    #[serde(default)]
+    pub retransmitted_segments: u64,
+    /// Part of the segments: those that the receiver already had (D-SACK).
+    #[serde(default)]
+    pub needless_segments: u64,
+    /// Retransmission time-outs in the window.
+    #[serde(default)]
+    pub timeouts: u64,
 }

@@ -127,6 +127,9 @@ pub struct EndReport {
     pub settings: Settings,
     /// CPU time of the traffic threads, in nanoseconds: user and kernel.
     pub thread_cpu_ns: u64,
+    /// Time that the traffic threads were runnable but waited for a CPU, in nanoseconds.
+    #[serde(default)]
+    pub thread_wait_ns: u64,
     /// What the user must know, e.g. a clock that the other end does not share.
     pub notes: Vec<String>,
 }

@@ -291,13 +291,22 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
             })
             .collect();
     }
-    let cpu =
-        (0..2).map(|cpu| CpuTime { cpu, user: 20, system: 90, irq: 1, softirq: 60, steal: 1, idle: 28 });
+    let cpu = (0..2).map(|cpu| CpuTime {
+        cpu,
+        user: 20,
+        nice: 2,
+        system: 90,
+        irq: 1,
+        softirq: 60,
+        steal: 1,
+        idle: 28,
+    });
     let actor = |role: &str, node: &str, cpu_percent| ActorUsage {
         role: role.into(),
         node: node.into(),
         cpu_percent,
         wait_percent: 1.5,
+        stopped_percent: 0.0,
         rss_bytes: 3 << 20,
     };
     let limit = if lossy {
@@ -337,6 +346,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
             place: if lossy { "node b, socket" } else { "" }.into(),
             evidence: "evidence".into(),
             sentence: limit.into(),
+            advice: String::new(),
         },
         tcp: tcp.then(|| TcpDecomposition {
             wall_us: 2_000_000,
@@ -346,6 +356,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         }),
         cpu: cpu.collect(),
         actors: vec![actor("sender", "a", 98.0), actor("receiver", "b", 64.0)],
+        others: vec![],
         observer_cpu_ns: 1_400_000,
         path: path(round_trip),
         offloads: vec!["a:eth0 tso off, gro off".into()],

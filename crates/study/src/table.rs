@@ -386,7 +386,12 @@ const LIMITS: &[SharedColumn<TestRecord>] = &[
     ("test", numbered),
     ("limited by", |tests| {
         let limit = &tests[0].limit;
-        if limit.sentence.is_empty() { limit.what.clone() } else { limit.sentence.clone() }
+        match limit.sentence.is_empty() {
+            true => limit.what.clone(),
+            // What to do about a loss of datagrams is said with the loss.
+            false if tests[0].ledger.is_some() || limit.advice.is_empty() => limit.sentence.clone(),
+            false => format!("{} What to do: {}.", limit.sentence, limit.advice),
+        }
     }),
 ];
 

@@ -41,6 +41,10 @@ fn add(total: &mut TcpDecomposition, first: &TcpSample, last: &TcpSample) {
     sum(&mut total.send_buffer_us, buffer);
     sum(&mut total.network_us, busy - window - buffer);
     sum(&mut total.retransmitted_bytes, last.bytes_retrans.saturating_sub(first.bytes_retrans));
+    sum(&mut total.retransmitted_segments, last.total_retrans.saturating_sub(first.total_retrans).into());
+    sum(&mut total.needless_segments, last.dsack_dups.saturating_sub(first.dsack_dups).into());
+    let timeouts = last.total_rto.zip(first.total_rto).map_or(0, |(last, first)| last.saturating_sub(first));
+    sum(&mut total.timeouts, timeouts.into());
 }
 
 #[cfg(test)]

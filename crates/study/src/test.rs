@@ -165,8 +165,16 @@ fn latency_kind(spec: &TestSpec) -> &'static str {
     }
 }
 
+/// How long the traffic threads of an end waited for a CPU, in percent of the time of its traffic; none for a process that is not an end.
+/// The threads have ended by the second snapshot, so their process does not tell.
+fn waited(role: &str, [sender, receiver]: [&EndReport; 2]) -> Option<f64> {
+    let end = [("sender", sender), ("receiver", receiver)].into_iter().find(|(name, _)| *name == role)?.1;
+    let span = end.ended_ns.saturating_sub(end.begun_ns);
+    Some(per_second(end.thread_wait_ns as f64 * 100.0, span as f64))
+}
+
 /// What the processes that took part used between two snapshots; one whose time is unknown is left out.
-pub fn actors(before: &Snapshot, after: &Snapshot) -> Vec<ActorUsage> {
+pub fn actors(before: &Snapshot, after: &Snapshot, ends: [&EndReport; 2]) -> Vec<ActorUsage> {
     let wall_ns = after.begun_ns.saturating_sub(before.begun_ns);
     let usage = |now: &ProcessSample| {
         let then = before.processes.iter().find(|process| process.pid == now.pid)?;
@@ -177,8 +185,12 @@ pub fn actors(before: &Snapshot, after: &Snapshot) -> Vec<ActorUsage> {
             role: now.role.clone(),
             node: now.node.clone(),
             cpu_percent: percent(then.cpu_ns, now.cpu_ns)?,
-            wait_percent: percent(then.wait_ns, now.wait_ns)?,
+            wait_percent: match waited(&now.role, ends) {
+                Some(waited) => waited,
+                None => percent(then.wait_ns, now.wait_ns)?,
+            },
             rss_bytes: now.peak_rss_bytes,
+            stopped_percent: 0.0,
         })
     };
     after.processes.iter().filter_map(usage).collect()
@@ -240,7 +252,8 @@ mod tests {
         };
         assert_eq!(at(3, 0).cpus_since(&at(1, 0))[0].user, 2);
         assert!(at(1, 0).cpus_since(&at(3, 0)).is_empty());
-        assert_eq!(actors(&at(1, 0), &at(3, 1_000_000_000))[0].cpu_percent, 50.0);
-        assert!(actors(&at(1, 9), &at(3, 0)).is_empty());
+        let ends = [&end(1.0), &end(1.0)];
+        assert_eq!(actors(&at(1, 0), &at(3, 1_000_000_000), ends)[0].cpu_percent, 50.0);
+        assert!(actors(&at(1, 9), &at(3, 0), ends).is_empty());
     }
 }

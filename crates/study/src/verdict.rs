@@ -9,10 +9,12 @@
 //!    is unknown;
 //! 4. a schedule that the generator did not keep: its CPU, or the host's, or the generator itself;
 //! 5. a schedule that was kept: the schedule is the limit, the path is not;
-//! 6. TCP streams: the largest share of the sender's time, explained further by shapers and CPUs;
+//! 6. TCP streams: the causes of [`tcp`], in their order;
 //! 7. closed loops: a shaper, retransmissions, else the round trip;
 //! 8. streams as fast as possible without loss: sender's CPU, shaper, receiver's CPU, the host's CPUs;
 //! 9. else `unknown`, and what was looked at.
+
+mod tcp;
 
 use record::delta::sum;
 use record::drop::{self, Fate};
@@ -20,14 +22,12 @@ use record::ledger::{Station, StationKind};
 use record::snapshot::{CpuTime, QdiscSample};
 use record::traffic::Schedule;
 use record::unit::{self, bits_per_s, messages_per_s, time_ns};
-use record::{Delta, Ledger, Limit, TestRecord};
+use record::{Delta, Hop, Ledger, Limit, TestRecord, verdict};
 
 /// Loss below this share does not limit a test.
 const WORTH_A_VERDICT: f64 = 0.001;
 /// Loss below this share does not limit a stream that is sent as fast as a full CPU can.
 const WORTH_MORE_THAN_A_FULL_CPU: f64 = 0.05;
-/// Share of the bytes that TCP had to send again from which that is what limits it.
-const WORTH_OF_RETRANSMISSIONS: f64 = 0.01;
 /// Use of one CPU, in percent, from which a thread has no time left.
 const BUSY: f64 = 95.0;
 
@@ -44,7 +44,7 @@ type Suspect = fn(&TestRecord) -> Option<Limit>;
 /// What limited the test.
 pub fn limit(test: &TestRecord) -> Limit {
     let suspects =
-        [nothing_sent, accept_queue, lost, schedule_missed, schedule_kept, tcp_share, round_trip, fastest];
+        [nothing_sent, accept_queue, lost, schedule_missed, schedule_kept, tcp::stream, round_trip, fastest];
     let looked = "no loss, no full CPU, no shaper at its rate and no schedule explain the rate";
     first(test, &suspects).unwrap_or_else(|| unknown(test, looked))
 }
@@ -57,7 +57,8 @@ fn first(test: &TestRecord, suspects: &[Suspect]) -> Option<Limit> {
 /// A verdict; the sentence is the claim with its evidence.
 fn convict(what: &str, place: &str, evidence: &str, claim: &str) -> Limit {
     let sentence = format!("{claim}: {evidence}.");
-    Limit { what: what.into(), place: place.into(), evidence: evidence.into(), sentence }
+    let advice = verdict::advice(what).to_owned();
+    Limit { what: what.into(), place: place.into(), evidence: evidence.into(), sentence, advice }
 }
 
 /// No verdict, with what cannot be ruled out because it was not read: unknown is not zero.
@@ -204,11 +205,14 @@ fn receiver_cpu(test: &TestRecord) -> Option<Limit> {
     busy_actor(test, "receiver", "receiver_cpu")
 }
 
-/// All CPUs together; not when the time of one of them is unknown.
+/// All CPUs together, without work of low priority; not when the time of one of them is unknown.
 fn busy_host(test: &TestRecord) -> Option<Limit> {
     let spent = test.after.cpus_since(&test.before);
-    let (all, idle) = (sum(spent.iter().map(CpuTime::total)), sum(spent.iter().map(|cpu| cpu.idle)));
-    let busy = (all > 0).then(|| (all - idle) as f64 * 100.0 / all as f64).filter(|&busy| busy >= BUSY)?;
+    let spare = |cpu: &CpuTime| cpu.idle.saturating_add(cpu.nice);
+    let (all, idle) = (sum(spent.iter().map(CpuTime::total)), sum(spent.iter().map(spare)));
+    let busy = (all > 0)
+        .then(|| all.saturating_sub(idle) as f64 * 100.0 / all as f64)
+        .filter(|&busy| busy >= BUSY)?;
     let waited = test.actors.iter().map(|actor| actor.wait_percent).fold(0.0, f64::max);
     let cpus = spent.len();
     let evidence = format!("{cpus} CPUs {busy:.0} % busy, an actor waited {waited:.0} % of the time for one");
@@ -217,14 +221,20 @@ fn busy_host(test: &TestRecord) -> Option<Limit> {
 
 /// A shaper on the path that sent at (nearly) its rate, or held frames back.
 fn shaper(test: &TestRecord) -> Option<Limit> {
-    test.path.forward.iter().chain(&test.path.back).find_map(|hop| {
+    let found = shaper_of(test, &test.path.forward).or_else(|| shaper_of(test, &test.path.back));
+    let (place, evidence) = found?;
+    Some(convict(verdict::SHAPER, &place, &evidence, &format!("The shaper at {place} limited it")))
+}
+
+/// The first shaper of one leg that was at its rate, and the evidence.
+fn shaper_of(test: &TestRecord, leg: &[Hop]) -> Option<(String, String)> {
+    leg.iter().find_map(|hop| {
         let (before, after) = (test.before.nodes.get(&hop.node)?, test.after.nodes.get(&hop.node)?);
         let interface = hop.egress.as_deref()?;
         after.qdiscs.iter().filter(|qdisc| qdisc.interface == interface).find_map(|after| {
             let is_same = |b: &&QdiscSample| b.interface == interface && b.handle == after.handle;
             let evidence = held_back(test, before.qdiscs.iter().find(is_same)?, after)?;
-            let place = format!("node {}, {} on {interface}", hop.node, after.kind);
-            Some(convict("shaper", &place, &evidence, &format!("The shaper at {place} limited it")))
+            Some((format!("node {}, {} on {interface}", hop.node, after.kind), evidence))
         })
     })
 }
@@ -254,7 +264,10 @@ fn schedule_missed(test: &TestRecord) -> Option<Limit> {
     if let Some(late) = &schedule.lateness {
         evidence += &format!(", p99 {} late", time_ns(late.p99 as f64));
     }
-    let cause = first(test, &[sender_cpu, shaper, busy_host]);
+    let cause = match test.spec.kind.is_bytes() {
+        true => tcp::cause(test),
+        false => first(test, &[sender_cpu, shaper, busy_host]),
+    };
     let (what, place) = match cause {
         Some(cause) => {
             evidence += &format!("; {}", cause.evidence);
@@ -274,79 +287,15 @@ fn schedule_kept(test: &TestRecord) -> Option<Limit> {
         let (p50, p99) = (time_ns(latency.p50 as f64), time_ns(latency.p99 as f64));
         evidence += &format!("; latency p50 {p50}, p99 {p99}");
     }
-    if let Some(again) = sent_again(test) {
+    if let Some(again) = tcp::sent_again(test) {
         evidence += &format!("; {again}");
     }
     Some(convict("schedule", "", &evidence, "The requested rate itself limited it"))
 }
 
-/// TCP had to send much again, in words.
-fn sent_again(test: &TestRecord) -> Option<String> {
-    let bytes = test.tcp.as_ref()?.retransmitted_bytes;
-    let share = bytes as f64 / test.sender.sent_bytes.max(1) as f64;
-    (share >= WORTH_OF_RETRANSMISSIONS)
-        .then(|| format!("TCP sent {:.1} % of its bytes again ({bytes} bytes)", share * 100.0))
-}
-
-fn retransmissions(test: &TestRecord) -> Option<Limit> {
-    Some(convict("retransmissions", "", &sent_again(test)?, "Lost segments limited it"))
-}
-
-fn still_receiver(test: &TestRecord) -> Option<Limit> {
-    let place = format!("node {}", test.spec.to);
-    Some(convict("receiver_stalled", &place, &stalled(test)?, "A receiver that stood still limited it"))
-}
-
-/// Who limited it, as the subject of a sentence.
-fn subject(cause: &Limit) -> String {
-    match cause.what.as_str() {
-        "generator_cpu" => "The sender's CPU".into(),
-        "receiver_cpu" => "The receiver's CPU".into(),
-        "host_cpu" => "The CPUs of the host".into(),
-        "receiver_stalled" => "A receiver that stood still".into(),
-        "shaper" => format!("The shaper at {}", cause.place),
-        "retransmissions" => "Lost segments".into(),
-        other => other.replace('_', " "),
-    }
-}
-
-/// What a TCP sender waited for: how long, the word of the verdict and the node if nobody is behind it, in words, and who may be.
-type Wait<'a> = (u64, &'a str, &'a str, &'a str, &'a [Suspect]);
-
-fn tcp_share(test: &TestRecord) -> Option<Limit> {
-    let parts = test.tcp.filter(|parts| parts.wall_us > 0 && test.spec.kind.is_bytes())?;
-    let (from, to) = (format!("node {}", test.spec.from), format!("node {}", test.spec.to));
-    let at_network = [shaper, retransmissions, receiver_cpu, sender_cpu, busy_host];
-    let waits: [Wait; 4] = [
-        (parts.application_us, "generator", &from, "the sending application", &[sender_cpu, busy_host]),
-        (
-            parts.receiver_window_us,
-            "receiver_window",
-            &to,
-            "the receiver",
-            &[still_receiver, receiver_cpu, busy_host],
-        ),
-        (parts.send_buffer_us, "send_buffer", &from, "the send buffer", &[shaper]),
-        (parts.network_us, "network", "", "the network", &at_network),
-    ];
-    let share = |wait: Wait| wait.0 as f64 * 100.0 / parts.wall_us as f64;
-    let [application, window, buffer, network] = waits.map(share);
-    let shares = format!(
-        "application {application:.0} %, receiver window {window:.0} %, send buffer {buffer:.0} %, network {network:.0} % of the \
-         sender's time"
-    );
-    let (_, what, place, word, suspects) = waits.into_iter().max_by_key(|wait| wait.0)?;
-    let Some(cause) = first(test, suspects) else {
-        return Some(convict(what, place, &shares, &format!("TCP was held back by {word}")));
-    };
-    let evidence = format!("{}; {shares}", cause.evidence);
-    let claim = format!("{} limited it while TCP waited for {word}", subject(&cause));
-    Some(convict(&cause.what, &cause.place, &evidence, &claim))
-}
-
 fn round_trip(test: &TestRecord) -> Option<Limit> {
     let latency = test.sender.latency.as_ref().filter(|_| test.spec.kind.is_round_trip())?;
-    first(test, &[shaper, retransmissions]).or_else(|| {
+    first(test, &[shaper, tcp::black_hole, tcp::many_lost]).or_else(|| {
         let (mean, p99) = (time_ns(latency.mean), time_ns(latency.p99 as f64));
         let evidence = format!("one message at a time, mean {mean}, p99 {p99}");
         Some(convict("round_trip", "", &evidence, "The round trip limited it"))

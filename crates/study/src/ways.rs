@@ -227,6 +227,7 @@ mod tests {
             node: "s".into(),
             cpu_percent: 30.0,
             wait_percent: 0.0,
+            stopped_percent: 0.0,
             rss_bytes: 5_000_000,
         };
         let mut two = over("ovs", Some(usage("ovs")));

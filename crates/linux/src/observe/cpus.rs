@@ -20,6 +20,7 @@ fn parse_cpu(line: &str) -> Option<CpuTime> {
     (values.len() >= 4).then(|| CpuTime {
         cpu,
         user: value(0).saturating_add(value(1)),
+        nice: value(1),
         system: value(2),
         irq: value(5),
         softirq: value(6),
@@ -61,7 +62,7 @@ mod tests {
         assert_eq!(cpus.len(), 2);
         assert_eq!(
             cpus[0],
-            CpuTime { cpu: 0, user: 11, system: 20, irq: 2, softirq: 3, steal: 4, idle: 105 }
+            CpuTime { cpu: 0, user: 11, nice: 1, system: 20, irq: 2, softirq: 3, steal: 4, idle: 105 }
         );
         assert_eq!((cpus[1].cpu, cpus[1].idle), (11, 7));
     }

@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use record::snapshot::ProcessSample;
 
 use super::facts::kilobytes;
+use crate::sys::clock::parse_schedstat;
 
 /// State, user ticks and kernel ticks from `/proc/PID/stat`. The name in brackets may itself hold brackets and spaces.
 pub fn parse_stat(text: &str) -> Option<(char, u64, u64)> {
@@ -25,10 +26,50 @@ pub fn parse_status(text: &str) -> (u64, u64) {
     (kilobytes(text, "VmRSS"), kilobytes(text, "VmHWM"))
 }
 
-/// Running and waiting time in nanoseconds from a `schedstat` file: running, waiting, slices.
-pub fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
-    let mut words = text.split_ascii_whitespace().map(|word| word.parse().ok());
-    Some((words.next()??, words.next()??))
+/// Any process of the host, and what it has used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// User and kernel time in ticks.
+    pub ticks: u64,
+    /// Its nice value.
+    pub nice: i32,
+    /// The CPU that it last ran on.
+    pub cpu: u32,
+}
+
+/// One process from `/proc/PID/stat`.
+pub fn parse_host_process(text: &str) -> Option<HostProcess> {
+    let (head, rest) = text.rsplit_once(')')?;
+    let (pid, name) = head.split_once(" (")?;
+    let words: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let ticks = |at: usize| words.get(at)?.parse::<u64>().ok();
+    Some(HostProcess {
+        pid: pid.parse().ok()?,
+        name: name.to_owned(),
+        ticks: ticks(11)?.saturating_add(ticks(12)?),
+        nice: words.get(16)?.parse().ok()?,
+        cpu: words.get(36)?.parse().ok()?,
+    })
+}
+
+/// Every process that this one can see.
+pub fn host_processes() -> Vec<HostProcess> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names
+        .filter(|name| is_process(name))
+        .filter_map(|name| parse_host_process(&fs::read_to_string(format!("/proc/{name}/stat")).ok()?))
+        .collect()
+}
+
+/// The state of a process by its letter, e.g. `R`, `S`, `T` (stopped); none if it is gone.
+pub fn state(pid: u32) -> Option<char> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(state, ..)| state)
 }
 
 /// Reads one process; none if it is gone.
@@ -73,6 +114,11 @@ mod tests {
         let text = "42 (a) b (c) T 1 42 42 0 -1 4194304 100 0 0 0 17 5 0 0 20 0 1 0 5000 1000000 200";
         assert_eq!(parse_stat(text), Some(('T', 17, 5)));
         assert_eq!(parse_stat("42 (a) R 1 2"), None);
+        let whole = format!("{text} 1 2 3 4 5 6 7 8 9 10 11 12 13 17 1 0");
+        let process = parse_host_process(&whole).expect("38 columns behind the name");
+        assert_eq!((process.pid, process.name.as_str()), (42, "a) b (c"));
+        assert_eq!((process.ticks, process.nice, process.cpu), (22, 0, 1));
+        assert_eq!(parse_host_process(text), None);
     }
 
     #[test]
@@ -88,13 +134,15 @@ mod tests {
         let own = read(std::process::id(), "sender", "a").expect("this process exists");
         assert!(own.rss_bytes > 0 && own.peak_rss_bytes >= own.rss_bytes && own.cpu_ns > 0);
         assert_eq!((own.role.as_str(), own.node.as_str()), ("sender", "a"));
+        assert!(host_processes().iter().any(|process| process.pid == own.pid));
+        assert!(state(own.pid).is_some() && state(u32::MAX).is_none());
         assert_eq!(read(u32::MAX, "sender", "a"), None);
     }
 
     proptest! {
         #[test]
         fn noise_never_panics(text in "[()A-Za-z0-9 :\n]{0,120}") {
-            let _ = (parse_stat(&text), parse_status(&text), parse_schedstat(&text));
+            let _ = (parse_stat(&text), parse_status(&text), parse_schedstat(&text), parse_host_process(&text));
         }
     }
 }

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::Actor;
-use super::processes::{parse_schedstat, parse_stat};
+use super::processes::parse_stat;
+use crate::sys::clock::parse_schedstat;
 
 /// A thread that never sleeps has looked at all its ports when it has run for so long, in nanoseconds.
 const A_LOOK_NS: u64 = 1_000_000;

@@ -24,6 +24,45 @@ pub fn thread_cpu_ns() -> u64 {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// What a thread has had of the CPUs since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// Time running.
+    pub cpu_ns: u64,
+    /// Time runnable but waiting for a CPU (`/proc/thread-self/schedstat`); 0 where the kernel does not tell.
+    pub wait_ns: u64,
+}
+
+impl ThreadTime {
+    /// That of the calling thread until now.
+    pub fn now() -> ThreadTime {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        ThreadTime { cpu_ns: thread_cpu_ns(), wait_ns: parse_schedstat(&text).map_or(0, |(_, wait)| wait) }
+    }
+
+    /// That of the calling thread since then.
+    pub fn since(then: ThreadTime) -> ThreadTime {
+        let now = ThreadTime::now();
+        ThreadTime {
+            cpu_ns: now.cpu_ns.saturating_sub(then.cpu_ns),
+            wait_ns: now.wait_ns.saturating_sub(then.wait_ns),
+        }
+    }
+}
+
+impl std::ops::AddAssign for ThreadTime {
+    fn add_assign(&mut self, other: ThreadTime) {
+        self.cpu_ns += other.cpu_ns;
+        self.wait_ns += other.wait_ns;
+    }
+}
+
+/// Running and waiting time in nanoseconds from a `schedstat` file: running, waiting, slices.
+pub fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
+    let mut words = text.split_ascii_whitespace().map(|word| word.parse().ok());
+    Some((words.next()??, words.next()??))
+}
+
 /// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`; returns at once when that is past. Wakes up late by the timer's
 /// slack ([`precise_timers`]) and whatever the scheduler adds; a signal does not cut it short.
 pub fn sleep_until(at_ns: u64) {

@@ -20,6 +20,14 @@ pub enum Direction {
     Receive,
 }
 
+/// Bytes that arrived in order and that nobody has read (`FIONREAD`).
+pub(crate) fn unread(fd: impl AsFd) -> io::Result<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one `int`.
+    Errno::result(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::FIONREAD, &raw mut bytes) })?;
+    Ok(bytes.max(0) as u32)
+}
+
 /// Sets an option whose value is a C `int`.
 pub(crate) fn set_int(fd: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     set(fd, level, name, &value)

@@ -106,11 +106,11 @@ pub fn congestion(fd: impl AsFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// One reading of `TCP_INFO`. `at_ns` and `stream` are left 0 for the caller.
+/// One reading of `TCP_INFO`, and what lies unread. `at_ns` and `stream` are left 0 for the caller.
 pub fn sample(fd: impl AsFd) -> io::Result<TcpSample> {
     let mut bytes = [0; 512];
-    let length = socket::get(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
-    Ok(parse(&bytes[..length]))
+    let length = socket::get(&fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
+    Ok(TcpSample { unread_bytes: socket::unread(&fd).ok(), ..parse(&bytes[..length]) })
 }
 
 /// `struct tcp_info` as far as the bytes go; offsets of `include/uapi/linux/tcp.h`, checked against 6.18.
@@ -143,6 +143,13 @@ fn parse(info: &[u8]) -> TcpSample {
         total_retrans: u32_at(100).unwrap_or(0),
         total_rto: u16_at(240),
         rcv_ooopack: u32_at(224).unwrap_or(0),
+        dsack_dups: u32_at(216).unwrap_or(0),
+        reord_seen: u32_at(220).unwrap_or(0),
+        rcv_space: u32_at(96).unwrap_or(0),
+        rcv_ssthresh: u32_at(64).unwrap_or(0),
+        rcv_wnd: u32_at(232),
+        pmtu: u32_at(60).unwrap_or(0),
+        unread_bytes: None,
     }
 }
 
@@ -167,7 +174,12 @@ mod tests {
         let (sent, got) = (sample(&client).unwrap(), sample(&server).unwrap());
         assert_eq!((sent.bytes_sent, sent.bytes_received), (1000, 1));
         assert_eq!(sent.bytes_acked, 1001, "the SYN counts");
-        assert_eq!(got.bytes_received, 1000);
+        assert_eq!((got.bytes_received, got.unread_bytes), (1000, Some(0)));
+        client.write_all(&[7; 10]).unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        while sample(&server).unwrap().unread_bytes != Some(10) {
+            assert!(std::time::Instant::now() < deadline, "what was sent never lay unread");
+        }
         assert!(sent.cwnd > 0 && sent.snd_mss > 0 && sent.rtt_us > 0);
     }
 

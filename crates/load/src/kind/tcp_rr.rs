@@ -12,7 +12,7 @@ use crate::traffic::paced;
 use crate::traffic::schedule::{OpenLoopPlan, Running, Share};
 use crate::traffic::sent_times::SentTimes;
 use crate::traffic::tcp::{self, Writes, read_whole, write_whole};
-use linux::sys::clock;
+use linux::sys::clock::{self, ThreadTime};
 use record::spec::TestSpec;
 use record::traffic::EndReport;
 use std::io;
@@ -102,7 +102,7 @@ fn read_responses(stream: &TcpStream, spec: &TestSpec, plan: &OpenLoopPlan, sent
     let size = spec.response_size();
     let mut responses = Received::new(spec.duration_ms);
     let (mut have, mut give_up) = (0, u64::MAX);
-    let cpu = clock::thread_cpu_ns();
+    let begun = ThreadTime::now();
     let read = tcp::read_all(stream, BUFFER.max(size), |now, many| {
         have += many;
         while have >= size {
@@ -115,7 +115,7 @@ fn read_responses(stream: &TcpStream, spec: &TestSpec, plan: &OpenLoopPlan, sent
         }
         Ok(!sent.is_over(responses.messages, now, LAST_NS, &mut give_up))
     });
-    responses.cpu_ns = clock::thread_cpu_ns() - cpu;
+    responses.thread_time = ThreadTime::since(begun);
     let closed = |closed: bool| closed.then(|| io::ErrorKind::UnexpectedEof.into());
     (responses, read.map_or_else(Some, closed))
 }

@@ -9,7 +9,7 @@ use super::intervals::Intervals;
 use super::schedule::earlier;
 use super::sequence::{self, Sequence, SequenceKind};
 use crate::protocol::setup::{ClockRelation, Setup};
-use linux::sys::clock;
+use linux::sys::clock::{self, ThreadTime};
 use record::Histogram;
 use record::traffic::EndReport;
 use std::io;
@@ -31,15 +31,15 @@ pub struct Received {
     pub from_send: Histogram,
     /// Traffic over time.
     pub intervals: Intervals,
-    /// CPU time of the reading thread, once it has ended.
-    pub cpu_ns: u64,
+    /// What the reading thread had of the CPUs, once it has ended.
+    pub thread_time: ThreadTime,
     /// Errors met while reading.
     pub errors: Errors,
     /// What was answered, by an end that answers.
     pub answers: SenderCounts,
     left: u64,
     ended_ns: u64,
-    begun_cpu_ns: u64,
+    begun_time: ThreadTime,
     longest_gap_ns: u64,
     latency: Histogram,
 }
@@ -62,7 +62,7 @@ impl Received {
     #[inline]
     pub fn count(&mut self, now_ns: u64, messages: u64, bytes: u64) {
         if self.begun_ns == 0 {
-            (self.begun_ns, self.begun_cpu_ns) = (now_ns, clock::thread_cpu_ns());
+            (self.begun_ns, self.begun_time) = (now_ns, ThreadTime::now());
         }
         self.messages += messages;
         self.left += if self.is_late { messages } else { 0 };
@@ -89,7 +89,7 @@ impl Received {
     /// The calling thread has read everything: its CPU time counts from the first message.
     pub fn end(&mut self) {
         if self.begun_ns > 0 {
-            self.cpu_ns = clock::thread_cpu_ns().saturating_sub(self.begun_cpu_ns);
+            self.thread_time = ThreadTime::since(self.begun_time);
         }
     }
 
@@ -101,7 +101,7 @@ impl Received {
         self.begun_ns = earlier(self.begun_ns, other.begun_ns);
         self.ended_ns = self.ended_ns.max(other.ended_ns);
         self.longest_gap_ns = self.longest_gap_ns.max(other.longest_gap_ns);
-        self.cpu_ns += other.cpu_ns;
+        self.thread_time += other.thread_time;
         self.intervals.merge(other.intervals);
         self.errors.merge(&other.errors);
     }
@@ -116,7 +116,8 @@ impl Received {
         report.latency = self.latency.summary();
         report.latency_from_send = self.from_send.summary();
         report.intervals = self.intervals.finish();
-        report.thread_cpu_ns += self.cpu_ns;
+        report.thread_cpu_ns += self.thread_time.cpu_ns;
+        report.thread_wait_ns += self.thread_time.wait_ns;
         report.responses = self.answers.report.sent;
         report.send_calls += self.answers.report.send_calls;
         report.send_errors.extend(self.answers.errors.named());

@@ -13,7 +13,7 @@ use super::paced;
 use super::schedule::Running;
 use super::sent_times::SentTimes;
 use crate::protocol::setup::ClockRelation;
-use linux::sys::clock;
+use linux::sys::clock::{self, ThreadTime};
 use linux::sys::socket::{self, Direction};
 use linux::sys::udp::{ReceiveBatch, Wait};
 use record::spec::TestSpec;
@@ -214,7 +214,7 @@ fn read_replies<C: Carrier>(
     mut replies: Arrivals,
     sent: &SentTimes,
 ) -> Arrivals {
-    let cpu = clock::thread_cpu_ns();
+    let begun = ThreadTime::now();
     let mut give_up = u64::MAX;
     loop {
         let now = take_in(carrier, &mut batch, &mut replies, |replies, known, now| {
@@ -223,7 +223,7 @@ fn read_replies<C: Carrier>(
             }
         });
         if sent.is_over(replies.unique(), now, LINGER_NS, &mut give_up) {
-            replies.received.cpu_ns = clock::thread_cpu_ns() - cpu;
+            replies.received.thread_time = ThreadTime::since(begun);
             return replies;
         }
     }

@@ -138,6 +138,7 @@ impl SenderCounts {
         sum.sent_bytes += more.sent_bytes;
         sum.send_calls += more.send_calls;
         sum.thread_cpu_ns += more.thread_cpu_ns;
+        sum.thread_wait_ns += more.thread_wait_ns;
         sum.begun_ns = schedule::earlier(sum.begun_ns, more.begun_ns);
         sum.ended_ns = sum.ended_ns.max(more.ended_ns);
         self.errors.merge(&other.errors);

@@ -5,7 +5,7 @@ use super::intervals::Intervals;
 use super::schedule::{self, OpenLoopPlan, Running, Share};
 use super::sent_times::SentTimes;
 use super::threads::joined;
-use linux::sys::clock;
+use linux::sys::clock::{self, ThreadTime};
 use record::spec::TestSpec;
 use record::traffic::{EndReport, Schedule};
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub fn send_share(
     mut leaves: impl FnMut(Range<u64>, u64),
 ) -> Paced {
     clock::precise_timers();
-    let cpu = clock::thread_cpu_ns();
+    let begun = ThreadTime::now();
     let plan = OpenLoopPlan::of(spec, start_ns, share);
     let (total, end) = match &plan {
         Some(plan) => (plan.total(), plan.give_up_ns.saturating_add(1)),
@@ -60,7 +60,8 @@ pub fn send_share(
         }
         next = sent.report.attempted;
     }
-    sent.report.thread_cpu_ns = clock::thread_cpu_ns() - cpu;
+    let time = ThreadTime::since(begun);
+    (sent.report.thread_cpu_ns, sent.report.thread_wait_ns) = (time.cpu_ns, time.wait_ns);
     Paced { sent, over, plan }
 }
 

@@ -1,0 +1,254 @@
+//! Streams with one thing wrong, made up of what was read of real ones.
+
+use super::super::limit;
+use super::*;
+use record::snapshot::{NodeSnapshot, QdiscSample, TC_ROOT};
+use record::{ActorUsage, Hop, NodeRole, TestSpec};
+
+/// A second of a stream that nothing holds back: the congestion window is what it is.
+fn quiet() -> TestRecord {
+    let sample = TcpSample {
+        rtt_us: 1000,
+        cwnd: 100,
+        snd_mss: 1448,
+        snd_wnd: Some(4 << 20),
+        ssthresh: 80,
+        pmtu: 1500,
+        ..TcpSample::default()
+    };
+    let mut test = TestRecord {
+        spec: TestSpec { from: "a".into(), to: "b".into(), ..TestSpec::default() },
+        tcp: Some(TcpDecomposition { wall_us: 100, network_us: 100, ..TcpDecomposition::default() }),
+        ..TestRecord::default()
+    };
+    for end in [&mut test.sender, &mut test.receiver] {
+        (end.begun_ns, end.ended_ns) = (1, 1_000_000_001);
+        (end.settings.send_buffer, end.settings.receive_buffer) = (4 << 20, 131_072);
+    }
+    (test.sender.attempted, test.sender.sent_bytes) = (10, 100_000_000);
+    test.sender.tcp = vec![sample; 3];
+    test
+}
+
+fn word(test: &TestRecord) -> String {
+    let limit = limit(test);
+    assert!(limit.sentence.contains(&limit.evidence) && limit.sentence.ends_with('.'), "{limit:?}");
+    assert_eq!(limit.advice, verdict::advice(&limit.what));
+    limit.what
+}
+
+fn resent(mut test: TestRecord, share: f64, needless: u64) -> TestRecord {
+    let parts = test.tcp.as_mut().unwrap();
+    parts.retransmitted_bytes = (test.sender.sent_bytes as f64 * share) as u64;
+    (parts.retransmitted_segments, parts.needless_segments) = (100, needless);
+    for sample in &mut test.sender.tcp {
+        (sample.bytes_sent, sample.bytes_acked) = (144_800, 0);
+    }
+    test
+}
+
+fn dropped(reason: &str, node: &str, frames: u64) -> WitnessDrop {
+    WitnessDrop {
+        reason: reason.into(),
+        node: node.into(),
+        interface: Some("eth1".into()),
+        location: None,
+        frames,
+        skbs: frames,
+    }
+}
+
+#[test]
+fn a_quiet_stream_is_held_by_its_congestion_window() {
+    let test = quiet();
+    assert_eq!(word(&test), "network");
+    assert!(limit(&test).evidence.contains("congestion window 144,800"), "{:?}", limit(&test));
+}
+
+#[test]
+fn losses_have_a_place_and_what_was_sent_for_nothing_is_none() {
+    assert_eq!(word(&resent(quiet(), 0.02, 0)), "retransmissions");
+    let mut test = resent(quiet(), 0.02, 0);
+    test.kernel_drops = vec![dropped("NETFILTER_DROP", "r", 90), dropped("OTHERHOST", "s", 100)];
+    let found = limit(&test);
+    assert_eq!((found.what.as_str(), found.place.as_str()), ("filter", "node r, eth1"), "{found:?}");
+    test.kernel_drops = vec![dropped("QDISC_DROP", "r", 5000)];
+    assert_eq!(word(&test), "retransmissions", "more than were sent again were not these");
+    assert_eq!(word(&resent(quiet(), 0.02, 90)), "spurious_retransmissions");
+    let mut test = resent(quiet(), 0.02, 10);
+    test.kernel_drops = vec![dropped("TCP_OLD_DATA", "b", 40), dropped("TCP_RFC7323_PAWS", "b", 55)];
+    assert_eq!(word(&test), "spurious_retransmissions", "the receiver had them, whatever it could say");
+    assert_eq!(word(&resent(quiet(), 0.0001, 90)), "network", "a few are in every fast stream");
+}
+
+#[test]
+fn without_the_kernels_word_the_queue_that_dropped_is_the_place() {
+    let mut test = resent(quiet(), 0.02, 0);
+    test.path.forward = vec![hop("r", "eth1")];
+    for (snapshot, drops) in [(&mut test.before, 1), (&mut test.after, 70)] {
+        let qdisc = QdiscSample { drops, limit: Some(6000), ..queue("eth1") };
+        snapshot.nodes.insert("r".into(), NodeSnapshot { qdiscs: vec![qdisc], ..NodeSnapshot::default() });
+    }
+    let found = limit(&test);
+    assert_eq!((found.what.as_str(), found.place.as_str()), ("qdisc", "node r, qdisc eth1"), "{found:?}");
+}
+
+fn hop(node: &str, egress: &str) -> Hop {
+    Hop {
+        node: node.into(),
+        role: NodeRole::Router,
+        ingress: None,
+        egress: Some(egress.into()),
+        bridge: None,
+    }
+}
+
+fn queue(interface: &str) -> QdiscSample {
+    QdiscSample { interface: interface.into(), kind: "tbf".into(), parent: TC_ROOT, ..QdiscSample::default() }
+}
+
+#[test]
+fn a_link_that_is_too_small_is_a_black_hole_only_while_the_sender_does_not_know() {
+    let mut test = resent(quiet(), 0.07, 0);
+    test.kernel_drops = vec![dropped("PKT_TOO_BIG", "r", 16)];
+    assert_eq!(word(&test), "mtu");
+    test.tcp.as_mut().unwrap().retransmitted_bytes = 1448;
+    assert_eq!(word(&test), "network", "it learned after one segment");
+}
+
+#[test]
+fn a_shaper_of_the_way_back_is_told_apart() {
+    let shaped = |forward: bool| {
+        let mut test = quiet();
+        let leg = if forward { &mut test.path.forward } else { &mut test.path.back };
+        *leg = vec![hop("b", "eth1")];
+        test.after.begun_ns = 1_000_000_000;
+        for (snapshot, bytes) in [(&mut test.before, 0), (&mut test.after, 990)] {
+            let rate_bytes_per_second = Some(1000);
+            let qdisc = QdiscSample { bytes, overlimits: bytes, rate_bytes_per_second, ..queue("eth1") };
+            snapshot
+                .nodes
+                .insert("b".into(), NodeSnapshot { qdiscs: vec![qdisc], ..NodeSnapshot::default() });
+        }
+        word(&test)
+    };
+    assert_eq!((shaped(true).as_str(), shaped(false).as_str()), ("shaper", "ack_path"));
+}
+
+#[test]
+fn a_stopped_process_is_convicted_at_its_end() {
+    let stopped = |role: &str, stopped_percent| {
+        let mut test = quiet();
+        test.actors = vec![ActorUsage { role: role.into(), stopped_percent, ..ActorUsage::default() }];
+        word(&test)
+    };
+    assert_eq!(stopped("receiver", 76.0), "receiver_stalled");
+    assert_eq!(stopped("sender", 76.0), "generator_stalled");
+    assert_eq!(stopped("receiver", 5.0), "network");
+}
+
+/// CPU time and waiting of the threads of both ends in percent of the second, and the CPUs that they are pinned to.
+fn threads(ran: [u64; 2], waited: [u64; 2], cpus: [Option<u32>; 2]) -> TestRecord {
+    let mut test = quiet();
+    for (at, end) in [&mut test.sender, &mut test.receiver].into_iter().enumerate() {
+        (end.thread_cpu_ns, end.thread_wait_ns) = (ran[at] * 10_000_000, waited[at] * 10_000_000);
+        end.settings.cpu = cpus[at];
+    }
+    let cpu = |cpu| CpuTime { cpu, system: 40, idle: 60, ..CpuTime::default() };
+    test.cpu = vec![cpu(0), cpu(1)];
+    test
+}
+
+fn other(name: &str, nice: i32, cpu: u32, cpu_percent: f64) -> OtherWork {
+    OtherWork { pid: 7, name: name.into(), nice, cpu, cpu_percent }
+}
+
+#[test]
+fn whoever_had_the_cpu_that_an_end_waited_for_is_named() {
+    let mut test = threads([45, 30], [2, 55], [Some(0), Some(1)]);
+    test.others = vec![other("hog", 0, 1, 60.0), other("elsewhere", 0, 0, 50.0)];
+    let found = limit(&test);
+    assert_eq!((found.what.as_str(), found.place.as_str()), ("other_work", "CPU 1"), "{found:?}");
+    assert!(
+        found.evidence.contains("'hog' (process 7, nice 0) used 60 % of CPU 1")
+            && !found.evidence.contains("elsewhere")
+    );
+    test.others.clear();
+    test.cpu[1] = CpuTime { cpu: 1, user: 60, system: 38, idle: 2, ..CpuTime::default() };
+    assert!(
+        limit(&test).evidence.starts_with("processes that began or ended meanwhile used 68 %"),
+        "{:?}",
+        limit(&test)
+    );
+}
+
+#[test]
+fn low_priority_is_blamed_only_by_who_waited_for_it() {
+    let hogs = || vec![other("hog", 19, 0, 55.0), other("hog", 19, 1, 60.0)];
+    let mut test = threads([45, 40], [1, 1], [Some(0), Some(1)]);
+    test.others = hogs();
+    test.cpu.iter_mut().for_each(|row| (row.user, row.nice, row.idle) = (59, 59, 1));
+    assert_eq!(word(&test), "network", "nobody waited");
+    let mut test = threads([45, 47], [43, 52], [None, None]);
+    test.others = hogs();
+    test.cpu.iter_mut().for_each(|row| (row.system, row.idle) = (46, 54));
+    assert_eq!(word(&test), "cpu", "the ends could have gone to the other CPU and shared one instead");
+}
+
+#[test]
+fn a_cpu_for_both_ends_and_a_thread_without_time_are_convicted() {
+    let mut test = threads([46, 47], [43, 52], [Some(0), Some(0)]);
+    test.cpu[0] = CpuTime { cpu: 0, system: 57, softirq: 42, idle: 1, ..CpuTime::default() };
+    let found = limit(&test);
+    assert_eq!((found.what.as_str(), found.place.as_str()), ("cpu", "CPU 0"), "{found:?}");
+    assert!(
+        found.evidence.contains("CPU 0 was 99 % busy (user 0 %, system 57 %, interrupts 42 %)"),
+        "{found:?}"
+    );
+    assert_eq!(word(&threads([89, 42], [2, 2], [None, None])), "generator_cpu");
+    assert_eq!(word(&threads([40, 93], [2, 2], [None, None])), "receiver_cpu");
+    let mut test = threads([40, 40], [0, 0], [None, None]);
+    test.cpu[1] = CpuTime { cpu: 1, softirq: 99, idle: 1, ..CpuTime::default() };
+    assert_eq!(word(&test), "cpu");
+    let mut test = threads([40, 40], [0, 0], [None, None]);
+    let switch =
+        ActorUsage { role: "switch".into(), node: "s".into(), cpu_percent: 99.0, ..ActorUsage::default() };
+    test.actors = vec![switch];
+    assert_eq!(word(&test), "forwarder_cpu");
+}
+
+#[test]
+fn the_smallest_of_window_buffer_and_congestion_window_is_convicted() {
+    let with = |peer, buffer| {
+        let mut test = threads([30, 75], [1, 1], [None, None]);
+        test.sender.tcp.iter_mut().for_each(|sample| sample.snd_wnd = Some(peer));
+        test.sender.settings.send_buffer = buffer;
+        test
+    };
+    assert_eq!(word(&with(39_552, 711_936)), "receiver_window");
+    assert_eq!(word(&with(573_440, 64_000)), "send_buffer");
+    let mut slow = with(39_552, 711_936);
+    slow.receiver.thread_wait_ns = 250_000_000;
+    assert_eq!(word(&slow), "cpu", "a reader without a CPU makes any window small");
+    slow.sender.tcp.iter_mut().for_each(|sample| sample.snd_wnd = Some(1536));
+    assert_eq!(word(&slow), "receiver_window", "one segment is small for any reader");
+}
+
+#[test]
+fn what_is_left_is_the_largest_wait() {
+    let parts = |application_us, receiver_window_us, send_buffer_us| {
+        let mut test = quiet();
+        test.tcp = Some(TcpDecomposition {
+            wall_us: 100,
+            application_us,
+            receiver_window_us,
+            send_buffer_us,
+            network_us: 100 - application_us - receiver_window_us - send_buffer_us,
+            ..TcpDecomposition::default()
+        });
+        word(&test)
+    };
+    assert_eq!(parts(78, 0, 0), "generator");
+    assert_eq!(parts(0, 60, 0), "receiver_window");
+    assert_eq!(parts(0, 0, 60), "send_buffer");
+}
