@@ -19,6 +19,7 @@ pub mod plan;
 mod process;
 pub mod programs;
 pub mod session;
+mod unconnected;
 pub mod watch;
 
 pub use notices::{Notices, down};

@@ -1,6 +1,7 @@
 //! One test in the lab: two agents, one path, one watch.
 
 use crate::process::this_program;
+use crate::unconnected;
 use crate::watch::{TestObservation, TestObserver};
 use linux::lab::{Lab, Node};
 use linux::observe::{Actor, Observer};
@@ -39,7 +40,11 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<(Path
         load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
     });
     // A terminal sends the interrupt to the agents too: that they died is then not the news.
-    let outcome = if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome }?;
+    let outcome = if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome };
+    let outcome = outcome.map_err(|problem| match watch.lost_connecting() {
+        Some(drops) => unconnected::explain(problem, lab, spec, &drops),
+        None => problem,
+    })?;
     let mut seen = watch.seen;
     let ended = lab.programs().iter().filter(|program| !program.alive());
     seen.ended.extend(ended.map(|program| {

@@ -8,6 +8,7 @@ use linux::observe::{
 };
 use load::DataPorts;
 use record::kind::Transport;
+use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
 use record::{FlowObservation, Result, Snapshot, TestSpec};
 use std::os::fd::BorrowedFd;
@@ -77,6 +78,8 @@ pub struct TestObserver<'a> {
     counters: Option<FlowCounters>,
     /// Counters of connections before they were made, TCP only.
     opening: Option<Snapshot>,
+    /// Drops while connections are made, where they can be seen; TCP only.
+    connecting: Option<Option<Witness>>,
     bystanders: Option<Bystanders>,
     /// What was seen.
     pub seen: TestObservation,
@@ -121,6 +124,7 @@ impl<'a> TestObserver<'a> {
             witness: None,
             counters: None,
             opening,
+            connecting: None,
             bystanders: None,
             seen,
         })
@@ -137,6 +141,13 @@ impl<'a> TestObserver<'a> {
         }
     }
 
+    /// What the kernel dropped of a connection that could not be made; empty where nobody could see it, none when there was a
+    /// connection or none was tried.
+    pub fn lost_connecting(&self) -> Option<Vec<WitnessDrop>> {
+        let count = self.connecting.as_ref()?.as_ref().and_then(|witness| witness.read().ok());
+        Some(count.map(|count| count.details).unwrap_or_default())
+    }
+
     /// Whether no frame of the flow itself moves any more, whatever others' do.
     fn flow_rests(&self) -> Result<bool> {
         let Some(counters) = &self.counters else { return Ok(false) };
@@ -147,7 +158,15 @@ impl<'a> TestObserver<'a> {
 }
 
 impl load::Observer for TestObserver<'_> {
+    fn connecting(&mut self, ports: &DataPorts) -> Result<()> {
+        if self.spec.kind.is_tcp() {
+            self.connecting = Some(Witness::start(&namespaces(self.lab), &flow(self.spec, ports, 0)).ok());
+        }
+        Ok(())
+    }
+
     fn before(&mut self, ports: &DataPorts, stream: u8) -> Result<()> {
+        self.connecting = None;
         self.seen.ports = ports.clone();
         let flow = flow(self.spec, ports, stream);
         match FlowCounters::start(&namespaces(self.lab), &flow) {

@@ -32,6 +32,7 @@ pub use live::{
     take_down,
 };
 pub use node::Node;
+pub use path::DeadEnd;
 pub use program::{NodeProgram, ProgramLaunch};
 pub use routing::RoutingCheck;
 pub use step::LabStep;

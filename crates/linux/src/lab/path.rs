@@ -17,7 +17,7 @@ use record::{Hop, NodeRole, Path, Result};
 
 use super::live::Lab;
 use super::topology::Topology;
-use crate::netlink::{LinkState, Netlink, Route};
+use crate::netlink::{LinkState, Netlink, Route, RouteType};
 
 /// A station of IP or of a bridge: node by number, interface by index.
 type Place = (usize, u32);
@@ -37,6 +37,15 @@ struct Seen {
     addresses: Vec<(u32, IpAddr)>,
     /// A program hands frames on from every link to every other.
     forwards: bool,
+}
+
+/// A node that does not know the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadEnd {
+    /// Its name.
+    pub node: String,
+    /// The type of its route, if that refuses; none when it has no route.
+    pub refuses: Option<RouteType>,
 }
 
 impl Lab {
@@ -70,6 +79,17 @@ impl Lab {
                 .at(format!("lab {}", self.name()))
                 .help("name two nodes that are connected")),
         }
+    }
+
+    /// The node whose routes do not lead on to an address, on the way that frames of a node take there; none when the kernels' routes
+    /// lead to the address, in a circle, or out of the lab.
+    pub fn dead_end(&self, from: &str, to: IpAddr) -> Option<DeadEnd> {
+        let route = |node: usize, to| self.nodes()[node].ask(|netlink| netlink.route(to)).ok().flatten();
+        let machine = Machine { nodes: self.look(), route: &route };
+        let node = machine.dead_end(self.nodes().iter().position(|node| node.name() == from)?, to)?;
+        let node = &self.nodes()[node];
+        let refuses = node.ask(|netlink| netlink.refuses(to)).ok().flatten();
+        Some(DeadEnd { node: node.name().into(), refuses })
     }
 
     fn look(&self) -> Vec<Seen> {
@@ -107,6 +127,19 @@ impl Machine<'_> {
             let target = self.owner(route.via.unwrap_or(address), node)?;
             let arrival = self.cross((node, route.interface), target, &mut hops)?;
             (node, ingress) = (arrival.0, Some(arrival.1));
+        }
+        None
+    }
+
+    /// The node without a route to the address.
+    fn dead_end(&self, from: usize, address: IpAddr) -> Option<usize> {
+        let (mut node, mut visited) = (from, BTreeSet::new());
+        while visited.insert(node) {
+            let Some(route) = (self.route)(node, address) else { return Some(node) };
+            if route.local {
+                return None;
+            }
+            node = self.owner(route.via.unwrap_or(address), node)?;
         }
         None
     }

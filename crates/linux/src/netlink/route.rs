@@ -74,6 +74,16 @@ impl RouteType {
         self.row().1
     }
 
+    /// The type whose routes the kernel answers with that error (`fib_props` in `net/ipv4/fib_semantics.c`).
+    fn of_error(errno: i32) -> Option<RouteType> {
+        match errno {
+            libc::EINVAL => Some(RouteType::Blackhole),
+            libc::EHOSTUNREACH => Some(RouteType::Unreachable),
+            libc::EACCES => Some(RouteType::Prohibit),
+            _ => None,
+        }
+    }
+
     /// The type of that number.
     pub(super) fn of(number: u8) -> Option<RouteType> {
         RouteType::ALL.into_iter().find(|known| known.number() == number)
@@ -170,10 +180,24 @@ impl Netlink {
         Ok(routes)
     }
 
+    /// The type of the route that refuses frames to this address; none when no route does.
+    pub fn refuses(&mut self, to: IpAddr) -> Answer<Option<RouteType>> {
+        let header = question(to);
+        let mut request = rt_route::Request::new().op_getroute_do(&header);
+        request.encode().push_dst(to);
+        match self.replies(&request, |(header, _)| RouteType::of(header.rtm_type)) {
+            Err(refusal) => match refusal.errno.and_then(RouteType::of_error) {
+                Some(kind) => Ok(Some(kind)),
+                None if refusal.errno.is_some_and(|errno| NO_ROUTE.contains(&errno)) => Ok(None),
+                None => Err(refusal),
+            },
+            answer => answer.map(|mut replies| replies.pop()),
+        }
+    }
+
     /// Where frames to this address leave; none when there is no route.
     pub fn route(&mut self, to: IpAddr) -> Answer<Option<Route>> {
-        let bits = if to.is_ipv4() { 32 } else { 128 };
-        let header = rt_route::Rtmsg { rtm_family: family_of(to), rtm_dst_len: bits, ..Default::default() };
+        let header = question(to);
         let mut request = rt_route::Request::new().op_getroute_do(&header);
         request.encode().push_dst(to);
         let answer = self.replies(&request, |(header, attributes)| {
@@ -184,6 +208,12 @@ impl Netlink {
         });
         unless(answer, &NO_ROUTE)
     }
+}
+
+/// The question for the route to an address.
+fn question(to: IpAddr) -> rt_route::Rtmsg {
+    let bits = if to.is_ipv4() { 32 } else { 128 };
+    rt_route::Rtmsg { rtm_family: family_of(to), rtm_dst_len: bits, ..Default::default() }
 }
 
 /// One reply to a dump of routes; none for what the kernel set by itself.

@@ -14,6 +14,11 @@ use std::time::Duration;
 
 /// Whoever reads counters around a test.
 pub trait Observer {
+    /// The receiver is ready, and the sender is about to reach it for the first time; its ports are not known yet.
+    fn connecting(&mut self, _ports: &DataPorts) -> Result<()> {
+        Ok(())
+    }
+
     /// Both ends are ready and the path is warm; nothing of the test was sent yet. Its messages will carry that stream.
     fn before(&mut self, _ports: &DataPorts, _stream: u8) -> Result<()> {
         Ok(())
@@ -78,6 +83,7 @@ pub fn run(
 
 fn look_at(look: Look, controller: &Controller, token: u8, observer: &mut dyn Observer) -> Result<()> {
     match look {
+        Look::Connecting => observer.connecting(controller.ports()),
         Look::Before => observer.before(controller.ports(), token),
         Look::Settled => observer.settled(),
         Look::After => observer.after(),

@@ -19,6 +19,8 @@ const FINISH_NS: u64 = 30 * SECOND;
 /// When the caller looks at the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
+    /// The receiver is ready, and the sender is about to reach it for the first time.
+    Connecting,
     /// Just before the start.
     Before,
     /// After the last message, until nothing moves.
@@ -204,8 +206,7 @@ impl Controller {
                 if port == 0 && !self.setup.spec.kind.is_echo() {
                     return self.lied(now_ns, role, "told no port");
                 }
-                let setup = Setup { role: EndRole::Sender, port, ..self.setup.clone() };
-                self.go(now_ns, Step::PrepareSender, Request::Prepare(Box::new(setup)))
+                self.look(Look::Connecting)
             }
             (Step::PrepareSender, EndRole::Sender, Reply::Prepared(prepared)) => {
                 (self.outcome.ports.sender, self.outcome.ports.icmp_id) = (prepared.ports, prepared.icmp_id);
@@ -247,6 +248,11 @@ impl Controller {
             return self.fail(problem);
         }
         match look {
+            Look::Connecting => {
+                let port = self.outcome.ports.receiver.unwrap_or(0);
+                let setup = Setup { role: EndRole::Sender, port, ..self.setup.clone() };
+                self.go(now_ns, Step::PrepareSender, Request::Prepare(Box::new(setup)))
+            }
             Look::Before => {
                 self.started_ns = Some(now_ns);
                 self.go(now_ns, Step::Sending, Request::Start)

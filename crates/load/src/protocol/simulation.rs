@@ -161,7 +161,7 @@ fn a_test_goes_through_its_steps_in_order() {
     let outcome = pair.ended.unwrap().unwrap();
     assert_eq!((outcome.sender.sent, outcome.receiver.sent, outcome.warm), (10, 11, true));
     assert_eq!(outcome.ports.receiver, Some(1001));
-    assert_eq!(pair.looks, [Look::Before, Look::Settled, Look::After]);
+    assert_eq!(pair.looks, [Look::Connecting, Look::Before, Look::Settled, Look::After]);
     assert_eq!(pair.asked[0], ["prepare", "warm up", "start", "stop", "close"]);
     assert_eq!(pair.asked[1], ["prepare", "stop", "close"]);
     assert!(pair.runners.iter().all(|runner| !runner.is_open));
