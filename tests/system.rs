@@ -46,6 +46,8 @@ mod senders;
 mod stopped;
 #[path = "system/switched.rs"]
 mod switched;
+#[path = "system/tcp_verdicts.rs"]
+mod tcp_verdicts;
 #[path = "system/trouble.rs"]
 mod trouble;
 #[path = "system/uppers.rs"]
