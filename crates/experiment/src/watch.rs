@@ -22,7 +22,7 @@ const SETTLE_NS: u64 = 2_000_000_000;
 const PROGRAMS_NS: u64 = 30_000_000_000;
 
 /// How long no frame of the flow may move for it to be at rest.
-const REST: Duration = Duration::from_millis(50);
+pub(crate) const REST: Duration = Duration::from_millis(50);
 
 /// How often a program is asked at most until its counters rest.
 const MOST_LOOKS: u32 = 5;
@@ -228,7 +228,7 @@ pub fn flow(spec: &TestSpec, ports: &DataPorts, stream: u8) -> Flow {
     // Any of these numbers makes a frame one of the test's: the receiver's port where there is one (the senders' ports are
     // then not needed), else the identifier of the echo requests.
     let stream = (!spec.kind.is_tcp()).then_some(stream);
-    Flow { protocol, ports: ports.receiver.or(ports.icmp_id).into_iter().collect(), stream }
+    Flow { protocol, ports: ports.receiver.or(ports.icmp_id).into_iter().collect(), stream, ends: None }
 }
 
 /// The nodes of a lab as the observing parts want them.

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 
 use super::btf::{Btf, Member};
+use super::ends_program::{self, Headers, Ways};
 use super::flow::Flow;
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width, Width::*};
 
@@ -117,6 +118,8 @@ fn plain(name: &str) -> &str {
 pub(super) const KIND_MATCHED: u32 = 0;
 /// See [`KIND_MATCHED`]: a frame of the lab whose header could not be read.
 pub(super) const KIND_UNPARSED: u32 = 1;
+/// See [`KIND_MATCHED`]: a frame on its way back, where the ends of the flow tell.
+pub(super) const KIND_BACK: u32 = 2;
 
 /// Entries of the map of the program's own losses: events without room for their place, and all events that it saw.
 pub(super) const LOST_NO_ROOM: i32 = 0;
@@ -332,7 +335,7 @@ impl Builder<'_> {
         self.a.jump_if(R2, When::NotEqual, 4, self.unparsed);
         self.a.op(Op::And, R1, 0xf);
         self.a.jump_if(R1, When::Below, 5, self.unparsed);
-        match self.flow.protocol.number(4) {
+        match self.flow.number(4) {
             Some(number) => {
                 self.a.load(B1, R2, R10, HEADER + 9);
                 self.a.jump_if(R2, When::NotEqual, i32::from(number), self.out);
@@ -356,7 +359,7 @@ impl Builder<'_> {
     /// One extension header is looked behind; a second one makes the frame unparsed.
     fn compare_v6(&mut self) {
         self.read_linear(HEADER, 40);
-        let Some(number) = self.flow.protocol.number(6) else { return self.a.jump(self.out) };
+        let Some(number) = self.flow.number(6) else { return self.a.jump(self.out) };
         let (plain, skip, fragment) = (self.a.label(), self.a.label(), self.a.label());
         self.a.op(Op::Add, R8, 40);
         self.a.load(B1, R1, R10, HEADER + 6);
@@ -395,6 +398,9 @@ impl Builder<'_> {
 
     /// Compares what follows the IP header (at `R8`) with the flow; always jumps.
     fn compare_flow(&mut self, version: u8) {
+        if self.flow.ends.is_some() {
+            return self.compare_ends(version);
+        }
         if let Some((request, reply)) = self.flow.protocol.echo_types(version) {
             let echo = self.a.label();
             self.read_linear(AFTER_IP, 8);
@@ -409,6 +415,20 @@ impl Builder<'_> {
             self.compare_port(AFTER_IP + 2);
         }
         self.a.jump(self.out);
+    }
+
+    /// The same by the ends of somebody else's flow, which tell the leg.
+    fn compare_ends(&mut self, version: u8) {
+        let bytes = if self.flow.protocol.echo_types(version).is_some() { 8 } else { 4 };
+        self.read_linear(AFTER_IP, bytes);
+        let addresses = (R10, HEADER + if version == 4 { 12 } else { 8 });
+        let back = self.a.label();
+        let ways = Ways { forward: self.matched, back, no: self.out };
+        let at = Headers { addresses, transport: (R10, AFTER_IP) };
+        ends_program::compare(&mut self.a, self.flow, version, at, ways);
+        self.a.place(back);
+        self.a.store_imm(B4, R10, KEY_KIND, KIND_BACK as i32);
+        self.a.jump(self.matched);
     }
 
     fn compare_port(&mut self, at: i16) {

@@ -4,8 +4,9 @@
 use ::bpf::interpret::{self, ExecutionError, Host, Memory};
 use proptest::prelude::*;
 
-use super::super::flow::FlowProtocol;
+use super::super::flow::{FlowEnd, FlowEnds, FlowProtocol};
 use super::*;
+use std::net::IpAddr;
 
 const SKB: u64 = 0x1_0000;
 const DEVICE: u64 = 0x2_0000;
@@ -151,6 +152,7 @@ enum Verdict {
     Other,
     Unparsed,
     Matched,
+    Back,
 }
 
 /// What the program should say, in plain words.
@@ -176,7 +178,11 @@ fn parse(ip: &[u8], flow: &Flow) -> Option<Verdict> {
         6 => (6, Some(ip.get(40..)?), ip[6]),
         _ => return None,
     };
-    let Some(number) = flow.protocol.number(version) else {
+    let ends = flow.ends.unwrap_or_default();
+    let is_other = |end: FlowEnd| end.address.is_some_and(|address| address.is_ipv4() != (version == 4));
+    let number =
+        flow.protocol.number(version).filter(|_| !is_other(ends.source) && !is_other(ends.destination));
+    let Some(number) = number else {
         return Some(Verdict::Other);
     };
     if version == 4 && next == number && (u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff) != 0 {
@@ -199,6 +205,7 @@ fn parse(ip: &[u8], flow: &Flow) -> Option<Verdict> {
     let rest = rest?;
     let word = |at: usize| Some(u16::from_be_bytes(rest.get(at..at + 2)?.try_into().ok()?));
     let ours = match flow.protocol.echo_types(version) {
+        echo if flow.ends.is_some() => return by_ends(ip, rest, ends, echo),
         Some((request, reply)) => {
             rest.get(..8)?;
             [request, reply].contains(&rest[0]) && flow.ports.contains(&word(4)?)
@@ -209,6 +216,32 @@ fn parse(ip: &[u8], flow: &Flow) -> Option<Verdict> {
         }
     };
     Some(if ours { Verdict::Matched } else { Verdict::Other })
+}
+
+/// The same where the ends say it.
+fn by_ends(ip: &[u8], rest: &[u8], ends: FlowEnds, echo: Option<(u8, u8)>) -> Option<Verdict> {
+    rest.get(..if echo.is_some() { 8 } else { 4 })?;
+    let from_to: [Vec<u8>; 2] = match ip[0] >> 4 {
+        4 => [ip[12..16].into(), ip[16..20].into()],
+        _ => [ip[8..24].into(), ip[24..40].into()],
+    };
+    let is = |end: FlowEnd, which: usize| {
+        let address = end.address.is_none_or(|wanted| match wanted {
+            IpAddr::V4(wanted) => wanted.octets()[..] == from_to[which],
+            IpAddr::V6(wanted) => wanted.octets()[..] == from_to[which],
+        });
+        address && end.port.is_none_or(|port| port.to_be_bytes() == rest[which * 2..which * 2 + 2])
+    };
+    let kind = |wanted: Option<u8>| wanted.is_none_or(|wanted| wanted == rest[0]);
+    let (request, reply) = echo.unzip();
+    let FlowEnds { source, destination } = ends;
+    Some(if is(source, 0) && is(destination, 1) && kind(request) {
+        Verdict::Matched
+    } else if is(destination, 0) && is(source, 1) && kind(reply) {
+        Verdict::Back
+    } else {
+        Verdict::Other
+    })
 }
 
 fn ip_header() -> impl Strategy<Value = Vec<u8>> {
@@ -244,6 +277,11 @@ fn ip_header() -> impl Strategy<Value = Vec<u8>> {
                 ip[9] = next;
                 ip[7] = u8::from(fragment && units == 2);
             }
+            // Few addresses, so that they are those of a flow; the options of a longer header are none.
+            match six {
+                true => (ip[23], ip[39]) = (units % 2, u8::from(fragment)),
+                false => (ip[15], ip[19]) = (units % 2, u8::from(fragment)),
+            }
             if echo {
                 ip.extend([kind, 0, 0, 0, one[0], one[1], 0, 0]);
             } else {
@@ -275,7 +313,23 @@ fn buffer() -> impl Strategy<Value = Buffer> {
 
 fn flow() -> impl Strategy<Value = Flow> {
     let protocol = prop_oneof![3 => Just(FlowProtocol::Udp), 1 => Just(FlowProtocol::Tcp), 1 => Just(FlowProtocol::Icmp), 1 => Just(FlowProtocol::Icmp6)];
-    protocol.prop_map(|protocol| Flow { protocol, ports: vec![5201, 9], stream: None })
+    let end = || {
+        let address = prop::option::of(prop::sample::select(vec!["0.0.0.0", "0.0.0.1", "::", "::1"]));
+        let port = prop::option::of(prop::sample::select(vec![5201u16, 9]));
+        (address, port)
+            .prop_map(|(address, port)| FlowEnd { address: address.map(|text| text.parse().unwrap()), port })
+    };
+    let ends =
+        prop::option::of((end(), end()).prop_map(|(source, destination)| FlowEnds { source, destination }));
+    (protocol, ends).prop_map(|(protocol, ends)| {
+        // Two families, or nothing at all, is no flow that can be written.
+        let is_whole = |ends: &FlowEnds| {
+            let (one, other) = (ends.source.address, ends.destination.address);
+            *ends != FlowEnds::default()
+                && one.zip(other).is_none_or(|(one, other)| one.is_ipv4() == other.is_ipv4())
+        };
+        Flow { protocol, ports: vec![5201, 9], stream: None, ends: ends.filter(is_whole) }
+    })
 }
 
 proptest! {
@@ -292,7 +346,11 @@ proptest! {
         if let Some(key) = kernel.counts.first().cloned() {
             let word = |at: usize| u32::from_le_bytes(key[at..at + 4].try_into().expect("four bytes"));
             let index = if buffer.device == DEVICE { 5 } else { 77 };
-            let kind = if verdict == Verdict::Matched { KIND_MATCHED } else { KIND_UNPARSED };
+            let kind = match verdict {
+                Verdict::Matched => KIND_MATCHED,
+                Verdict::Back => KIND_BACK,
+                _ => KIND_UNPARSED,
+            };
             prop_assert_eq!((word(0), word(4), word(8), word(12)), (6, 4_026_532_001, index, kind));
             prop_assert_eq!(memory.read(VALUES, 8), Ok(2 * u64::from(buffer.segments.max(1))));
             prop_assert_eq!(memory.read(VALUES + 8, 8), Ok(2));
@@ -316,7 +374,7 @@ fn a_full_map_counts_what_is_lost() {
         segments: 0,
         head,
     };
-    let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![5201], stream: None };
+    let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![5201], stream: None, ends: None };
     let code = assemble(&layout(), &[4_026_532_001], &flow, MAPS).expect("assembled");
     let (mut memory, mut kernel) = machine(&buffer, 0);
     run(&code, &mut memory, &mut kernel);

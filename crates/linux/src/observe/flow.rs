@@ -1,4 +1,8 @@
-//! Which frames are a test's: its protocol and ports.
+//! Which frames are a flow's: a test's by what it sends, somebody else's by protocol, addresses and ports.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
 
 /// The test's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,4 +48,191 @@ pub struct Flow {
     pub ports: Vec<u16>,
     /// The stream of its test messages, where it carries such.
     pub stream: Option<u8>,
+    /// The ends of somebody else's flow; they alone then say which frames are its.
+    pub ends: Option<FlowEnds>,
+}
+
+impl Flow {
+    /// The protocol's number in an IP header of that version, if frames of the flow can have it.
+    pub(super) fn number(&self, version: u8) -> Option<u8> {
+        let family = self.ends.and_then(FlowEnds::version).unwrap_or(version);
+        self.protocol.number(version).filter(|_| family == version)
+    }
+}
+
+/// One end of a flow; what it does not say is any.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlowEnd {
+    /// The address.
+    pub address: Option<IpAddr>,
+    /// The port.
+    pub port: Option<u16>,
+}
+
+/// The two ends of a flow: frames from the source to the destination go forward, those from the destination to the source
+/// back. Of an echo the requests go forward.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlowEnds {
+    /// Where the flow begins.
+    pub source: FlowEnd,
+    /// Where it goes.
+    pub destination: FlowEnd,
+}
+
+impl FlowEnds {
+    /// The IP version of the addresses, if there is one.
+    pub fn version(self) -> Option<u8> {
+        let address = self.source.address.or(self.destination.address)?;
+        Some(if address.is_ipv4() { 4 } else { 6 })
+    }
+}
+
+const EXAMPLES: &str = "examples: 'tcp 10.0.0.1 > 10.0.1.2:5201', 'udp > :53', 'icmp6 [fd00::1] > *'";
+
+/// `tcp 10.0.0.1:40000 > 10.0.1.2:5201`: a protocol and two ends, each an address, a port, both, or `*` for any; IPv6 in brackets.
+impl FromStr for Flow {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Flow, String> {
+        let wrong = |what: &str| format!("'{text}' is no flow: {what} ({EXAMPLES})");
+        let (protocol, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+        let protocol = match protocol {
+            "udp" => FlowProtocol::Udp,
+            "tcp" => FlowProtocol::Tcp,
+            "icmp" => FlowProtocol::Icmp,
+            "icmp6" => FlowProtocol::Icmp6,
+            other => return Err(wrong(&format!("'{other}' is none of tcp, udp, icmp, icmp6"))),
+        };
+        let (source, destination) =
+            rest.split_once('>').ok_or_else(|| wrong("it needs a '>' between its ends, in quotes"))?;
+        let end = |words: &str| words.trim().parse::<FlowEnd>().map_err(|why| wrong(&why));
+        let flow = Flow {
+            protocol,
+            ports: vec![],
+            stream: None,
+            ends: Some(FlowEnds { source: end(source)?, destination: end(destination)? }),
+        };
+        flow.fault().map_or(Ok(flow), |what| Err(wrong(what)))
+    }
+}
+
+impl Flow {
+    /// What is wrong with it as a whole.
+    fn fault(&self) -> Option<&'static str> {
+        let FlowEnds { source, destination } = self.ends.unwrap_or_default();
+        let is_v4 = |end: FlowEnd| end.address.map(|address| address.is_ipv4());
+        let both = is_v4(source).zip(is_v4(destination));
+        let is_echo = matches!(self.protocol, FlowProtocol::Icmp | FlowProtocol::Icmp6);
+        let has_port = source.port.or(destination.port).is_some();
+        if both.is_some_and(|(one, other)| one != other) {
+            Some("its addresses are of two families")
+        } else if is_echo && has_port {
+            Some("echoes have no ports")
+        } else if [4, 6].into_iter().all(|version| self.number(version).is_none()) {
+            Some("there is no such protocol over addresses of this family")
+        } else if !is_echo && !has_port && is_v4(source).or(is_v4(destination)).is_none() {
+            Some("it needs an address or a port")
+        } else {
+            None
+        }
+    }
+}
+
+impl FromStr for FlowEnd {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FlowEnd, String> {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if let Ok(address) = bare.parse() {
+            return Ok(FlowEnd { address: Some(address), port: None });
+        }
+        let (address, port) = match text.rsplit_once(':') {
+            _ if text.ends_with(']') => (text, "*"),
+            Some(split) => split,
+            None => (text, "*"),
+        };
+        let bare = address.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(address);
+        let address = match bare {
+            "" | "*" => None,
+            words => Some(words.parse().map_err(|_| format!("'{words}' is not an address"))?),
+        };
+        let port = match port {
+            "" | "*" => None,
+            words => match words.parse() {
+                Ok(0) | Err(_) => return Err(format!("'{words}' is not a port from 1 to 65535")),
+                Ok(port) => Some(port),
+            },
+        };
+        Ok(FlowEnd { address, port })
+    }
+}
+
+impl fmt::Display for FlowEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            None => f.write_str("*"),
+            Some(IpAddr::V6(address)) => write!(f, "[{address}]"),
+            Some(address) => write!(f, "{address}"),
+        }?;
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocol = match self.protocol {
+            FlowProtocol::Udp => "udp",
+            FlowProtocol::Tcp => "tcp",
+            FlowProtocol::Icmp => "icmp",
+            FlowProtocol::Icmp6 => "icmp6",
+        };
+        let FlowEnds { source, destination } = self.ends.unwrap_or_default();
+        write!(f, "{protocol} {source} > {destination}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<String, String> {
+        text.parse::<Flow>().map(|flow| flow.to_string())
+    }
+
+    #[test]
+    fn a_flow_reads_as_it_is_written() {
+        for same in [
+            "tcp 10.0.0.1:40000 > 10.0.1.2:5201",
+            "udp 10.0.0.1 > *:53",
+            "icmp 10.0.0.1 > *",
+            "icmp6 [fd00::1] > [fd00::2]",
+            "tcp [fd00::1]:80 > *",
+            "icmp * > *",
+        ] {
+            assert_eq!(read(same).as_deref(), Ok(same));
+        }
+        assert_eq!(read(" udp > :53 ").as_deref(), Ok("udp * > *:53"));
+        assert_eq!(read("tcp 10.0.0.1:*>10.0.1.2").as_deref(), Ok("tcp 10.0.0.1 > 10.0.1.2"));
+        assert_eq!(read("udp fd00::1 > [fd00::2]:*").as_deref(), Ok("udp [fd00::1] > [fd00::2]"));
+    }
+
+    #[test]
+    fn what_is_no_flow_is_told_why() {
+        for (text, why) in [
+            ("", "none of tcp"),
+            ("sctp 10.0.0.1 > *", "'sctp' is none of tcp"),
+            ("tcp 10.0.0.1", "needs a '>'"),
+            ("tcp > ", "an address or a port"),
+            ("tcp 10.0.0.300 > *", "'10.0.0.300' is not an address"),
+            ("tcp 10.0.0.1:99999 > *", "'99999' is not a port"),
+            ("tcp 10.0.0.1:0 > *", "'0' is not a port"),
+            ("udp 10.0.0.1 > fd00::1", "two families"),
+            ("icmp fd00::1 > *", "no such protocol"),
+            ("icmp 10.0.0.1:7 > *", "no ports"),
+            ("tcp a b > *", "'a b' is not an address"),
+        ] {
+            let said = read(text).expect_err(text);
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook};
 
-use super::flow::{Flow, FlowProtocol};
+use super::flow::{Flow, FlowEnds, FlowProtocol};
 use super::flow_program::{FRAGMENT_KEY_BYTES, Leg, Place, Start, VALUE_BYTES, assemble};
 use crate::netlink::{LinkState, Netlink, u64_at};
 use crate::sys::{bpf, netns};
@@ -198,11 +198,12 @@ fn cost(flow: &Flow, (counts, fragments): (i32, i32), interface: usize) -> Optio
 /// A frame of the flow.
 fn sample(flow: &Flow) -> Option<Vec<u8>> {
     let port = flow.ports.first().copied().unwrap_or(9);
-    let addresses: (IpAddr, IpAddr) = match flow.protocol {
-        FlowProtocol::Icmp6 => (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
-        _ => (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()),
-    };
-    let ends = Ends { macs: ([2; 6], [2; 6]), addresses, ports: (port, port) };
+    let FlowEnds { source, destination } = flow.ends.unwrap_or_default();
+    let is_v4 = flow.number(4).is_some();
+    let any: IpAddr = if is_v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+    let addresses = (source.address.unwrap_or(any), destination.address.unwrap_or(any));
+    let ports = (source.port.unwrap_or(port), destination.port.unwrap_or(port));
+    let ends = Ends { macs: ([2; 6], [2; 6]), addresses, ports };
     let mut message = [0; message::LENGTH];
     if let Some(stream) = flow.stream {
         Message { stream, flags: Flags::DATA, sequence: 0, planned_ns: 0 }.write(&mut message);
@@ -212,7 +213,7 @@ fn sample(flow: &Flow) -> Option<Vec<u8>> {
         FlowProtocol::Udp => build_udp(&ends, &message),
         FlowProtocol::Tcp => {
             let mut frame = build_udp(&ends, &message)?;
-            frame[14 + 9] = flow.protocol.number(4)?;
+            frame[14 + if is_v4 { 9 } else { 6 }] = flow.protocol.number(4)?;
             Some(frame)
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! **What.** Assembled for one flow and one place (an interface, in or out), run by the kernel at tcx for every frame there.
 //! A frame is the flow's when it carries the header of a test message of that stream ([`wire::message`]), whatever its
-//! addresses and ports; flows without messages are known by protocol and ports. It looks behind VLAN tags, IPv6 extension
+//! addresses and ports; flows without messages are known by protocol and ports, somebody else's also by addresses
+//! ([`super::flow::FlowEnds`]). It looks behind VLAN tags, IPv6 extension
 //! headers, and one VXLAN or Geneve header. What it finds it adds to [`Leg`]'s entry of its place, and it lets the frame go on.
 //!
 //! **Why two ways to the same test.** Nearly every frame of a test is Ethernet and IPv4 without options, with its headers in one
@@ -16,6 +17,7 @@
 //! **Price.** About 50 instructions for a frame of the flow, half of them for a stranger's; each run prints the nanoseconds as
 //! measured ([`super::FlowCounters::cost`]), and `docs/counters.md` has the cost for a whole path. Frames that bypass the hooks (AF_XDP, XDP redirect, `PACKET_QDISC_BYPASS`) are not seen.
 
+use super::ends_program::{self, Headers, Ways};
 use super::flow::{Flow, FlowProtocol};
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width::*};
 use wire::message::{Flags, MAGIC};
@@ -93,6 +95,7 @@ const FRAGMENT_LEG: i16 = -80;
 /// Ethernet, IPv4 without options, the beginning of what follows.
 const FAST_BYTES: i32 = 48;
 const FAST_TRANSPORT: i16 = 34;
+const FAST_ADDRESSES: i16 = 26;
 const TRANSPORT_BYTES: i32 = 14;
 const SHORT_TRANSPORT_BYTES: i32 = 8;
 /// Both ICMP and UDP have eight bytes of header.
@@ -130,6 +133,8 @@ struct Builder<'a> {
     out: Label,
     /// The transport header is on the stack, its offset in `R7`, nothing known of tunnels.
     transport: Label,
+    /// The same header, of the flow's protocol, which is not the flow's.
+    foreign: Label,
     /// A later fragment of the flow's protocol; its key is on the stack.
     later: Label,
     matched: Label,
@@ -140,13 +145,17 @@ struct Builder<'a> {
 pub(super) fn assemble(flow: &Flow, place: Place) -> Result<Vec<u64>, AssembleError> {
     let mut a = Assembler::new();
     let (out, transport, later, matched) = (a.label(), a.label(), a.label(), a.label());
-    let mut builder = Builder { a, flow, place, out, transport, later, matched };
+    let mut builder = Builder { a, flow, place, out, transport, foreign: out, later, matched };
     builder.begin();
     let tunnel = builder.a.label();
-    let after = if flow.protocol == FlowProtocol::Udp { None } else { Some(tunnel) };
+    let is_udp = flow.protocol == FlowProtocol::Udp;
+    builder.foreign = if is_udp { tunnel } else { out };
+    let after = if is_udp && flow.ends.is_none() { None } else { Some(tunnel) };
     builder.packet(place.start, after);
-    builder.a.place(transport);
-    builder.compare(COPIED, tunnel);
+    if flow.ends.is_none() {
+        builder.a.place(transport);
+        builder.compare(COPIED, tunnel);
+    }
     builder.tunnel(tunnel);
     builder.later_fragment();
     builder.count();
@@ -161,7 +170,7 @@ impl Builder<'_> {
         self.a.op(Op::Move, R7, 0);
         self.a.op(Op::Move, R8, 0);
         self.a.op(Op::Move, R9, 0);
-        if let (Start::Ethernet, Some(number)) = (self.place.start, self.flow.protocol.number(4)) {
+        if let (Start::Ethernet, Some(number)) = (self.place.start, self.flow.number(4)) {
             self.a.load(B4, R2, R6, SKB_DATA);
             self.a.load(B4, R3, R6, SKB_DATA_END);
             self.a.op_reg(Op::Move, R1, R2);
@@ -176,7 +185,12 @@ impl Builder<'_> {
             self.a.jump_if(R1, When::NotEqual, 0, slow);
             self.a.op(Op::Move, R7, i32::from(FAST_TRANSPORT));
             let tunnel = self.a.label();
-            self.compare(Header(R2, FAST_TRANSPORT), tunnel);
+            if self.flow.ends.is_some() {
+                let foreign = if self.flow.protocol == FlowProtocol::Udp { tunnel } else { self.out };
+                self.compare_ends(4, Header(R2, FAST_ADDRESSES), Header(R2, FAST_TRANSPORT), foreign);
+            } else {
+                self.compare(Header(R2, FAST_TRANSPORT), tunnel);
+            }
             if self.flow.protocol == FlowProtocol::Udp {
                 self.a.place(tunnel);
                 self.a.load(B2, R1, R2, FAST_TRANSPORT + 2);
@@ -290,7 +304,7 @@ impl Builder<'_> {
     fn later_of_flow(&mut self, version: u8) {
         let first = self.a.label();
         self.a.jump_if(R1, When::Equal, 0, first);
-        if let Some(number) = self.flow.protocol.number(version) {
+        if let Some(number) = self.flow.number(version) {
             self.a.jump_if(R2, When::Equal, i32::from(number), self.later);
         }
         self.a.jump(self.out);
@@ -299,16 +313,22 @@ impl Builder<'_> {
 
     /// Goes on with the transport header at `R7` of the protocol in `R2`; always jumps.
     fn by_protocol(&mut self, version: u8, tunnel: Option<Label>) {
-        if let Some(number) = self.flow.protocol.number(version) {
+        if let Some(number) = self.flow.number(version) {
             let (foreign, short) = (self.a.label(), self.a.label());
+            let found = if self.flow.ends.is_some() { self.a.label() } else { self.transport };
             self.a.jump_if(R2, When::NotEqual, i32::from(number), foreign);
             self.load(TRANSPORT, TRANSPORT_BYTES, short);
-            self.a.jump(self.transport);
+            self.a.jump(found);
             // A short datagram without a message; ports and echo identifiers are there.
             self.a.place(short);
             self.a.store_imm(B8, R10, TRANSPORT + MESSAGE, 0);
             self.load(TRANSPORT, SHORT_TRANSPORT_BYTES, self.out);
-            self.a.jump(self.transport);
+            self.a.jump(found);
+            if self.flow.ends.is_some() {
+                self.a.place(found);
+                let addresses = Header(R10, NETWORK + if version == 4 { 12 } else { 8 });
+                self.compare_ends(version, addresses, COPIED, self.foreign);
+            }
             self.a.place(foreign);
         }
         if let Some(tunnel) = tunnel {
@@ -393,6 +413,16 @@ impl Builder<'_> {
         }
     }
 
+    /// The same by the ends of somebody else's flow.
+    fn compare_ends(&mut self, version: u8, addresses: Header, transport: Header, no: Label) {
+        let (forward, back) = (self.matched, self.a.label());
+        let at = Headers { addresses: (addresses.0, addresses.1), transport: (transport.0, transport.1) };
+        ends_program::compare(&mut self.a, self.flow, version, at, Ways { forward, back, no });
+        self.a.place(back);
+        self.a.op(Op::Move, R9, Leg::Back as i32);
+        self.a.jump(self.matched);
+    }
+
     fn compare_port(&mut self, header: Header, at: i16, to: Label) {
         self.a.load(B2, R1, header.0, header.1 + at);
         self.jump_if_any(R1, self.flow.ports.iter().copied().map(as_loaded), to);
@@ -445,10 +475,13 @@ impl Builder<'_> {
         self.a.place(vxlan);
         self.a.op(Op::Add, R7, 16);
         let (transport, out) = (std::mem::replace(&mut self.transport, again), self.out);
+        let foreign = std::mem::replace(&mut self.foreign, out);
         self.packet(Start::Ethernet, None);
-        self.a.place(again);
-        self.compare(COPIED, out);
-        self.transport = transport;
+        if self.flow.ends.is_none() {
+            self.a.place(again);
+            self.compare(COPIED, out);
+        }
+        (self.transport, self.foreign) = (transport, foreign);
     }
 
     /// A later fragment: counted when its first one was of the flow.

@@ -5,7 +5,9 @@ use ::bpf::interpret::{self, ExecutionError, Host, Memory};
 use proptest::prelude::*;
 use wire::message::Message;
 
+use super::super::flow::{FlowEnd, FlowEnds};
 use super::*;
+use std::net::IpAddr;
 
 const CONTEXT: u64 = 0x1_0000;
 const VALUE: u64 = 0x2_0000;
@@ -131,12 +133,14 @@ fn enter(flow: &Flow, frame: &[u8], start: Start, tunnels: bool) -> Option<Said>
                 return None;
             }
             if place & 0x1fff != 0 {
-                return (flow.protocol.number(4) == Some(header[9])).then_some(Said::Later);
+                return (may_be(flow, 4) == Some(header[9])).then_some(Said::Later);
             }
-            transport(flow, frame, at + length, header[9], 4, tunnels)
+            let addresses = (address(&header[12..16]), address(&header[16..20]));
+            transport(flow, frame, at + length, addresses, header[9], tunnels)
         }
         6 => {
-            let mut protocol = frame.get(at..at + 40)?[6];
+            let header = frame.get(at..at + 40)?;
+            let (mut protocol, addresses) = (header[6], (address(&header[8..24]), address(&header[24..40])));
             at += 40;
             for _ in 0..MOST_EXTENSIONS {
                 match protocol {
@@ -147,28 +151,53 @@ fn enter(flow: &Flow, frame: &[u8], start: Start, tunnels: bool) -> Option<Said>
                     44 => {
                         let header = frame.get(at..at + 8)?;
                         if be16(header, 2)? & 0xfff8 != 0 {
-                            return (flow.protocol.number(6) == Some(header[0])).then_some(Said::Later);
+                            return (may_be(flow, 6) == Some(header[0])).then_some(Said::Later);
                         }
                         (protocol, at) = (header[0], at + 8);
                     }
                     _ => {}
                 }
             }
-            transport(flow, frame, at, protocol, 6, tunnels)
+            transport(flow, frame, at, addresses, protocol, tunnels)
         }
         _ => None,
     }
 }
 
-fn transport(flow: &Flow, frame: &[u8], at: usize, protocol: u8, version: u8, tunnels: bool) -> Option<Said> {
-    if flow.protocol.number(version) == Some(protocol) {
-        let leg = leg(flow, frame.get(at..)?, version);
+/// Source and destination.
+type Addresses = (IpAddr, IpAddr);
+
+fn address(bytes: &[u8]) -> IpAddr {
+    match <[u8; 4]>::try_from(bytes) {
+        Ok(bytes) => bytes.into(),
+        Err(_) => <[u8; 16]>::try_from(bytes).unwrap().into(),
+    }
+}
+
+/// The protocol of the flow's frames over that version; none when it has addresses of the other one.
+fn may_be(flow: &Flow, version: u8) -> Option<u8> {
+    let ends = flow.ends.map_or([None, None], |ends| [ends.source.address, ends.destination.address]);
+    let other = ends.into_iter().flatten().any(|address| address.is_ipv4() != (version == 4));
+    if other { None } else { flow.protocol.number(version) }
+}
+
+fn transport(
+    flow: &Flow,
+    frame: &[u8],
+    at: usize,
+    addresses: Addresses,
+    protocol: u8,
+    tunnels: bool,
+) -> Option<Said> {
+    let version = if addresses.0.is_ipv4() { 4 } else { 6 };
+    if may_be(flow, version) == Some(protocol) {
+        let leg = leg(flow, frame.get(at..)?, addresses, version);
         if leg.is_some() || protocol != UDP {
             return leg.map(Said::Ours);
         }
     }
     let whole = protocol == UDP && tunnels && (frame.len() >= at + 14);
-    let short = protocol == UDP && tunnels && flow.protocol == FlowProtocol::Udp && frame.len() >= at + 8;
+    let short = protocol == UDP && tunnels && may_be(flow, version) == Some(UDP) && frame.len() >= at + 8;
     if !whole && !short {
         return None;
     }
@@ -182,7 +211,7 @@ fn transport(flow: &Flow, frame: &[u8], at: usize, protocol: u8, version: u8, tu
     enter(flow, frame.get(inside..)?, Start::Ethernet, false)
 }
 
-fn leg(flow: &Flow, transport: &[u8], version: u8) -> Option<Leg> {
+fn leg(flow: &Flow, transport: &[u8], (from, to): Addresses, version: u8) -> Option<Leg> {
     let head = transport.get(..8)?;
     let echo = match flow.protocol.echo_types(version) {
         Some((request, _)) if head[0] == request => Some(Leg::Forward),
@@ -190,6 +219,17 @@ fn leg(flow: &Flow, transport: &[u8], version: u8) -> Option<Leg> {
         Some(_) => return None,
         None => None,
     };
+    if let Some(FlowEnds { source, destination }) = flow.ends {
+        let is = |end: FlowEnd, address: IpAddr, at: usize| {
+            end.address.is_none_or(|wanted| wanted == address)
+                && end.port.is_none_or(|port| be16(head, at) == Some(port))
+        };
+        return match echo {
+            Some(Leg::Forward) | None if is(source, from, 0) && is(destination, to, 2) => Some(Leg::Forward),
+            Some(Leg::Back) | None if is(destination, from, 0) && is(source, to, 2) => Some(Leg::Back),
+            _ => None,
+        };
+    }
     if let Some(stream) = flow.stream {
         // Six bytes behind the header are read at once.
         let message = transport.get(8..14)?;
@@ -207,6 +247,28 @@ fn leg(flow: &Flow, transport: &[u8], version: u8) -> Option<Leg> {
     }
 }
 
+/// Few of each version, so that frames have those of a flow.
+fn some_address(version: u8) -> impl Strategy<Value = IpAddr> {
+    let last = prop::sample::select(vec![1u8, 2]);
+    last.prop_map(move |last| match version {
+        4 => IpAddr::from([10, 0, 0, last]),
+        _ => IpAddr::from([0xfd, 0, 0, 0, 0, last, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+    })
+}
+
+fn ends() -> impl Strategy<Value = FlowEnds> {
+    prop::sample::select(vec![4u8, 6]).prop_flat_map(|version| {
+        let port = || prop::option::of(prop::sample::select(vec![5201u16, 9, 4789]));
+        let end = || (prop::option::of(some_address(version)), port());
+        (end(), end()).prop_filter_map("nothing is asked", |((from, sport), (to, dport))| {
+            let source = FlowEnd { address: from, port: sport };
+            let destination = FlowEnd { address: to, port: dport };
+            let any = FlowEnd::default();
+            (source != any || destination != any).then_some(FlowEnds { source, destination })
+        })
+    })
+}
+
 fn flows() -> impl Strategy<Value = Flow> {
     let protocol = prop::sample::select(vec![
         FlowProtocol::Udp,
@@ -214,10 +276,12 @@ fn flows() -> impl Strategy<Value = Flow> {
         FlowProtocol::Icmp,
         FlowProtocol::Icmp6,
     ]);
-    (protocol, prop::option::of(Just(STREAM))).prop_map(|(protocol, stream)| Flow {
+    let stream = prop::option::of(Just(STREAM));
+    (protocol, stream, prop::option::of(ends())).prop_map(|(protocol, stream, ends)| Flow {
         protocol,
         ports: vec![5201, 9],
         stream: stream.filter(|_| protocol != FlowProtocol::Tcp),
+        ends,
     })
 }
 
@@ -249,10 +313,20 @@ fn segment() -> impl Strategy<Value = (u8, Vec<u8>)> {
     prop_oneof![3 => udp, 1 => tcp, 1 => echo]
 }
 
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
 fn packet() -> impl Strategy<Value = Vec<u8>> {
     let v4 = (segment(), 5..8u8, prop::sample::select(vec![0u16, 0, 0, 0x4000, 0x2000, 0x2001, 5]));
-    let v4 = v4.prop_map(|((protocol, segment), words, place)| {
+    let addresses = |version| (some_address(version), some_address(version));
+    let v4 = (v4, addresses(4)).prop_map(|(((protocol, segment), words, place), (from, to))| {
         let mut header = vec![0; usize::from(words) * 4];
+        header[12..16].copy_from_slice(&octets(from));
+        header[16..20].copy_from_slice(&octets(to));
         (header[0], header[9]) = (0x40 | words, protocol);
         header[6..8].copy_from_slice(&place.to_be_bytes());
         header.extend(segment);
@@ -260,9 +334,11 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
     });
     let extension = prop::sample::select(vec![0u8, 43, 60, 44]);
     let place = prop::sample::select(vec![0u16, 1, 8, 9]);
-    let v6 = (segment(), prop::collection::vec((extension, place), 0..4)).prop_map(
-        |((protocol, segment), extensions)| {
+    let v6 = (segment(), prop::collection::vec((extension, place), 0..4), addresses(6)).prop_map(
+        |((protocol, segment), extensions, (from, to))| {
             let mut header = vec![0; 40];
+            header[8..24].copy_from_slice(&octets(from));
+            header[24..40].copy_from_slice(&octets(to));
             header[0] = 0x60;
             let mut names: Vec<u8> = extensions.iter().map(|(kind, _)| *kind).collect();
             names.push(protocol);
@@ -367,7 +443,7 @@ fn message_of(stream: u8) -> Vec<u8> {
 }
 
 fn udp_flow() -> Flow {
-    Flow { protocol: FlowProtocol::Udp, ports: vec![], stream: Some(STREAM) }
+    Flow { protocol: FlowProtocol::Udp, ports: vec![], stream: Some(STREAM), ends: None }
 }
 
 #[test]
@@ -395,7 +471,7 @@ fn segments_are_counted_each_and_computed_where_nobody_counted_them() {
 
 #[test]
 fn tcp_segments_are_computed_wherever_the_headers_lie() {
-    let flow = Flow { protocol: FlowProtocol::Tcp, ports: vec![5201], stream: None };
+    let flow = Flow { protocol: FlowProtocol::Tcp, ports: vec![5201], stream: None, ends: None };
     let mut ip = vec![0x45, 0, 0, 0, 0, 9, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     ip.extend([0, 9, 0x14, 0x51, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
     ip.extend([0; 1000]);

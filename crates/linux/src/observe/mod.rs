@@ -13,6 +13,7 @@
 pub mod btf;
 pub mod cpus;
 pub mod drops_program;
+mod ends_program;
 pub mod facts;
 pub mod filters;
 pub mod flow;
@@ -41,7 +42,7 @@ use record::snapshot::Snapshot;
 use record::{Problem, Result};
 
 pub use facts::host_facts;
-pub use flow::{Flow, FlowProtocol};
+pub use flow::{Flow, FlowEnd, FlowEnds, FlowProtocol};
 pub use flow_counters::FlowCounters;
 pub use quick::Quick;
 pub use witness::{Witness, WitnessCount};

@@ -23,7 +23,7 @@ use record::Delta;
 use record::ledger::{NamedCount, WitnessDrop, WitnessStatus};
 
 use super::drops_program::{
-    KEY_BYTES, KIND_UNPARSED, LOST_EVENTS, LOST_NO_ROOM, Layout, MapFds, VALUE_BYTES, assemble,
+    KEY_BYTES, KIND_BACK, KIND_UNPARSED, LOST_EVENTS, LOST_NO_ROOM, Layout, MapFds, VALUE_BYTES, assemble,
 };
 use super::flow::Flow;
 use super::{links, symbols};
@@ -41,6 +41,8 @@ const MOST: usize = 256;
 pub struct WitnessCount {
     /// The test's drops by reason, node, interface and location.
     pub details: Vec<WitnessDrop>,
+    /// Of a flow with two ends those of frames on their way back; `details` has the others then.
+    pub back: Vec<WitnessDrop>,
     /// Events that could not be counted: no room, the program was already running on that CPU, or the kernel did not show
     /// them to the program (some sandboxed kernels hide what happens on top of process 1). They need not have been the
     /// test's.
@@ -56,6 +58,7 @@ impl WitnessCount {
     pub fn since(&self, before: &WitnessCount) -> Option<WitnessCount> {
         Some(WitnessCount {
             details: difference(&self.details, &before.details)?,
+            back: difference(&self.back, &before.back)?,
             lost: Delta::of(before.lost, self.lost).known()?,
             unparsed: Delta::of(before.unparsed, self.unparsed).known()?,
             unparsed_details: difference(&self.unparsed_details, &before.unparsed_details)?,
@@ -120,7 +123,8 @@ impl Witness {
     /// # Errors
     /// The witness that could not be: `NotPermitted` or `Unavailable`, and why.
     pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow) -> Result<Witness, record::Witness> {
-        if nodes.is_empty() || flow.ports.is_empty() || nodes.len() > MOST || flow.ports.len() > MOST {
+        let is_known = !flow.ports.is_empty() || flow.ends.is_some();
+        if nodes.is_empty() || !is_known || nodes.len() > MOST || flow.ports.len() > MOST {
             return Err(unavailable(format!("it takes 1 to {MOST} nodes and 1 to {MOST} ports")));
         }
         let counts = bpf::Map::create(bpf::MAP_PERCPU_HASH, KEY_BYTES, VALUE_BYTES, ENTRIES, "pathlab_drops")
@@ -159,9 +163,14 @@ impl Witness {
             if counted_before(&drop) {
                 continue;
             }
-            add(if kind == KIND_UNPARSED { &mut count.unparsed_details } else { &mut count.details }, drop);
+            let sums = match kind {
+                KIND_UNPARSED => &mut count.unparsed_details,
+                KIND_BACK => &mut count.back,
+                _ => &mut count.details,
+            };
+            add(sums, drop);
         }
-        for drops in [&mut count.details, &mut count.unparsed_details] {
+        for drops in [&mut count.details, &mut count.back, &mut count.unparsed_details] {
             drops.sort_by(|a, b| place(a).cmp(&place(b)));
         }
         count.unparsed = count.unparsed_details.iter().map(|drop| drop.frames).sum();

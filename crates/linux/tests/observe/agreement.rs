@@ -273,7 +273,7 @@ fn a_header_that_cannot_be_read_is_said_to_be_so() {
 #[test]
 fn a_wrong_question_is_no_witness() {
     let Some(world) = World::new(&["a"]) else { return };
-    let none = Flow { protocol: FlowProtocol::Udp, ports: vec![], stream: None };
+    let none = Flow { protocol: FlowProtocol::Udp, ports: vec![], stream: None, ends: None };
     let absent = Witness::start(&world.borrowed(), &none).expect_err("no port, no flow");
     assert!(!absent.counted() && absent.why.contains("ports"), "{}", absent.why);
 }

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 
-use linux::observe::{Flow, FlowCounters, FlowProtocol};
+use linux::observe::{Flow, FlowCounters, FlowProtocol, Witness};
 use nix::sys::socket::{setsockopt, sockopt};
 use record::flow::{FlowObservation, Hook};
 use wire::message::{Flags, LENGTH, Message};
@@ -14,7 +14,7 @@ use crate::world::*;
 const STREAM: u8 = 0xa7;
 
 fn messages() -> Flow {
-    Flow { protocol: FlowProtocol::Udp, ports: vec![PORT], stream: Some(STREAM) }
+    Flow { protocol: FlowProtocol::Udp, ports: vec![PORT], stream: Some(STREAM), ends: None }
 }
 
 /// Counters of that flow; none (and a visible line) where they are not permitted.
@@ -202,7 +202,7 @@ fn a_flow_without_messages_is_known_by_its_ports() {
     world.introduce("a", ("b", "fd00::2"));
     let _receiver = world.udp("b", "fd00::2", PORT);
     let sender = world.udp("a", "::", 40000);
-    let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![PORT], stream: None };
+    let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![PORT], stream: None, ends: None };
     let Some(counters) = counters(&world, &flow) else { return };
     send(&sender, "fd00::2", PORT, b"x", 5);
     send(&sender, "fd00::2", PORT + 1, b"x", 3);
@@ -220,20 +220,56 @@ fn the_kernel_accepts_the_program_of_every_kind_of_flow_and_interface() {
     world.run("a", "ip link set tun0 up");
     for protocol in [FlowProtocol::Udp, FlowProtocol::Tcp, FlowProtocol::Icmp, FlowProtocol::Icmp6] {
         for stream in [None, Some(STREAM)] {
-            let flow = Flow { protocol, ports: vec![PORT, 9], stream };
+            let flow = Flow { protocol, ports: vec![PORT, 9], stream, ends: None };
             let Some(counters) = counters(&world, &flow) else { return };
             assert_eq!(counters.read().expect("readable").missing, [""; 0], "{flow:?}");
         }
     }
+    for words in ["udp 10.0.0.1:9 > 10.0.0.2:5201", "udp fd00::1 > [fd00::2]:9", "udp > :53", "tcp :9 > *"]
+        .into_iter()
+        .chain([
+            "tcp 10.0.0.1 > *",
+            "tcp > [fd00::2]:80",
+            "icmp * > *",
+            "icmp > 10.0.0.2",
+            "icmp6 fd00::1 > *",
+        ])
+    {
+        let flow: Flow = words.parse().expect(words);
+        let Some(counters) = counters(&world, &flow) else { return };
+        assert_eq!(counters.read().expect("readable").missing, [""; 0], "{flow}");
+        assert!(Witness::start(&world.borrowed(), &flow).is_ok_and(|one| one.read().is_ok()), "{flow}");
+    }
+}
+
+#[test]
+fn a_flow_between_two_ends_is_neither_its_reverse_nor_that_of_a_neighbour() {
+    let Some(world) = World::pair6() else { return };
+    world.introduce("a", ("b", "fd00::2"));
+    world.run("a", "ip addr add fd00::7/64 dev eth0 nodad");
+    let _receiver = world.udp("b", "fd00::2", PORT);
+    let flow = |words: &str| words.parse::<Flow>().expect("a flow");
+    let Some(both) = counters(&world, &flow(&format!("udp [fd00::1]:40000 > [fd00::2]:{PORT}"))) else {
+        return;
+    };
+    let Some(reverse) = counters(&world, &flow("udp fd00::2 > fd00::1")) else { return };
+    for (from, times) in [("fd00::1", 5), ("fd00::7", 3)] {
+        let sender = world.udp("a", from, 40000);
+        send(&sender, "fd00::2", PORT, b"x", times);
+        send(&sender, "fd00::2", PORT + 1, b"x", 2);
+    }
+    assert_eq!(seen(&both, "forward"), ["a:eth0 out 5", "b:eth0 in 5"]);
+    assert_eq!(seen(&both, "back"), [""; 0]);
+    assert_eq!(seen(&reverse, "back"), ["a:eth0 out 7", "b:eth0 in 7"]);
 }
 
 #[test]
 fn echoes_are_counted_by_their_messages_and_by_their_identifier() {
     let Some(world) = World::pair() else { return };
     world.introduce("a", ("b", "10.0.0.2"));
-    let flow = Flow { protocol: FlowProtocol::Icmp, ports: vec![77], stream: None };
+    let flow = Flow { protocol: FlowProtocol::Icmp, ports: vec![77], stream: None, ends: None };
     let Some(by_identifier) = counters(&world, &flow) else { return };
-    let flow = Flow { protocol: FlowProtocol::Icmp, ports: vec![], stream: Some(STREAM) };
+    let flow = Flow { protocol: FlowProtocol::Icmp, ports: vec![], stream: Some(STREAM), ends: None };
     let Some(by_message) = counters(&world, &flow) else { return };
     world.run("a", "ping -q -c 3 -i 0.01 -e 77 10.0.0.2");
     world.run("a", "ping -q -c 2 -i 0.01 -e 78 -p 704ca700 -s 40 10.0.0.2");
@@ -250,7 +286,7 @@ fn connections_are_counted_by_the_port_of_their_receiver() {
     use std::io::{Read, Write};
     let Some(world) = World::pair() else { return };
     world.introduce("a", ("b", "10.0.0.2"));
-    let flow = Flow { protocol: FlowProtocol::Tcp, ports: vec![PORT], stream: None };
+    let flow = Flow { protocol: FlowProtocol::Tcp, ports: vec![PORT], stream: None, ends: None };
     let Some(counters) = counters(&world, &flow) else { return };
     let listener =
         world.inside("b", || std::net::TcpListener::bind(("10.0.0.2", PORT))).expect("the port is free");

@@ -178,7 +178,10 @@ impl World {
     }
 
     pub fn witness_of(&self, protocol: FlowProtocol, port: u16) -> Option<Witness> {
-        match Witness::start(&self.borrowed(), &Flow { protocol, ports: vec![port], stream: None }) {
+        match Witness::start(
+            &self.borrowed(),
+            &Flow { protocol, ports: vec![port], stream: None, ends: None },
+        ) {
             Ok(witness) => Some(witness),
             Err(absent) => {
                 skip("the witness", &absent.why);
