@@ -1,5 +1,6 @@
 //! Where a flow was counted: every interface that it may cross, and how these hang together.
 
+use crate::Delta;
 use serde::{Deserialize, Serialize};
 
 /// An interface of a node.
@@ -87,4 +88,35 @@ pub struct FlowObservation {
     /// Why nothing was counted, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
+}
+
+impl FlowObservation {
+    /// What was counted since `before`, at the same interfaces.
+    #[must_use]
+    pub fn since(&self, before: &FlowObservation) -> FlowObservation {
+        let one = |(now, old): (&FlowInterface, &FlowInterface)| {
+            let counts = now.counts.iter().filter_map(|count| count.since(old.count(count.hook, &count.leg)));
+            FlowInterface { counts: counts.collect(), ..now.clone() }
+        };
+        let interfaces = self.interfaces.iter().zip(&before.interfaces).map(one).collect();
+        FlowObservation { interfaces, ..self.clone() }
+    }
+}
+
+impl FlowCount {
+    /// What was counted since then; none when nothing was.
+    fn since(&self, before: Option<&FlowCount>) -> Option<FlowCount> {
+        let grown = |of: fn(&FlowCount) -> u64| match before {
+            Some(before) => Delta::of(of(before), of(self)).known(),
+            None => Some(of(self)),
+        };
+        let count = FlowCount {
+            frames: grown(|count| count.frames)?,
+            buffers: grown(|count| count.buffers)?,
+            bytes: grown(|count| count.bytes)?,
+            later_fragments: grown(|count| count.later_fragments)?,
+            ..self.clone()
+        };
+        (count.buffers + count.later_fragments > 0).then_some(count)
+    }
 }

@@ -16,6 +16,7 @@ pub mod delta;
 pub mod drop;
 pub mod finding;
 pub mod flow;
+pub mod follow;
 pub mod half;
 pub mod histogram;
 pub mod host;

@@ -8,8 +8,9 @@
 
 use crate::findings::title;
 use crate::table::{Column, Table, count, grouped, numbered};
+use record::follow::FollowLeg;
 use record::run::Criterion;
-use record::unit::{amount, nanoseconds, scaled, time_ns};
+use record::unit::{amount, many, nanoseconds, scaled, time_ns};
 use record::{Problem, Rate, RunRecord, TestRecord, TrafficKind};
 use std::fmt;
 use std::str::FromStr;
@@ -227,6 +228,18 @@ pub fn table(run: &RunRecord) -> Table {
         })
     });
     Table::of(columns.len(), &columns, rows)
+}
+
+/// Why what a followed flow lost is more than is allowed; none when it is not.
+pub fn followed(legs: &[FollowLeg], max_loss: Option<MostLoss>) -> Option<String> {
+    let most = max_loss?;
+    if legs.is_empty() {
+        return Some("no frame of the flow was seen".into());
+    }
+    let too_many = legs.iter().find(|leg| leg.lost().saturating_sub(leg.uncertainty) > most.of(leg.sent))?;
+    let FollowLeg { leg, sent, .. } = too_many;
+    let (lost, sent) = (record::unit::count(too_many.lost()), many(*sent, "frame"));
+    Some(format!("{lost} of {sent} were lost on the way {leg}, more than {most}"))
 }
 
 #[cfg(test)]

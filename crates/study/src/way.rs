@@ -19,7 +19,7 @@ use record::{Hop, NodeRole, Path, RunRecord, TestRecord};
 
 /// A section of the path between counters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Identity {
+pub(crate) enum Identity {
     /// IP, and what stands on it, of a node.
     Stack(String),
     /// A bridge of a node.
@@ -76,6 +76,134 @@ pub fn sections(flow: &FlowObservation, leg: &str, from: &str, to: &str) -> Opti
     let found: Vec<Section> = sections.into_iter().map(step).collect();
     let is_whole = found.iter().all(|section| !section.is_link || section.left <= section.entered);
     is_whole.then_some(found)
+}
+
+/// A leg of a flow whose ends nobody told.
+pub(crate) struct Leg<'a> {
+    passages: Vec<Passage<'a>>,
+}
+
+impl<'a> Leg<'a> {
+    pub(crate) fn of(flow: &'a FlowObservation, leg: &str) -> Leg<'a> {
+        Leg { passages: passages(flow, leg) }
+    }
+
+    fn leaves(&self, section: &Identity) -> bool {
+        self.passages.iter().any(|passage| passage.from == *section)
+    }
+
+    /// Whether frames came to that section.
+    pub(crate) fn reaches(&self, section: &Identity) -> bool {
+        self.passages.iter().any(|passage| passage.to == *section)
+    }
+
+    /// What frames left and none came to, nodes first, then by the first frame.
+    pub(crate) fn sources(&self) -> Vec<Identity> {
+        let begins = self.passages.iter().filter(|passage| !self.reaches(&passage.from));
+        let mut found: Vec<_> = begins
+            .map(|passage| (passage.from.stack().is_none(), passage.count.first_ns, &passage.from))
+            .collect();
+        found.sort();
+        let mut sources = vec![];
+        for (.., section) in found {
+            if !sources.contains(section) {
+                sources.push(section.clone());
+            }
+        }
+        sources
+    }
+
+    /// Where frames came from: what nothing comes to, or on a way in a circle what the first one left.
+    pub(crate) fn origin(&self) -> Option<Identity> {
+        let first = || self.passages.iter().min_by_key(|passage| passage.count.first_ns);
+        self.sources().into_iter().next().or_else(|| Some(first()?.from.clone()))
+    }
+
+    /// The nodes, and what is outside, that no frame left, each with how many came to it; the last one first.
+    pub(crate) fn sinks(&self) -> Vec<(Identity, u64)> {
+        let mut found: Vec<(Identity, u64)> = vec![];
+        let is_end = |section: &Identity| matches!(section, Identity::Stack(_) | Identity::Outside(..));
+        for passage in self.passages.iter().filter(|to| is_end(&to.to) && !self.leaves(&to.to)) {
+            match found.iter_mut().find(|(known, _)| *known == passage.to) {
+                Some((_, frames)) => *frames += passage.count.frames,
+                None => found.push((passage.to.clone(), passage.count.frames)),
+            }
+        }
+        found.sort_by_key(|(section, _)| std::cmp::Reverse(entered_at(&self.passages, section)));
+        found
+    }
+
+    /// What went outside in the middle of the way and what came in again elsewhere are two ends of one section, that nobody
+    /// sees; what only came in elsewhere has the same origin.
+    fn join_outsides(&mut self, origin: &Identity, receiver: Option<&Identity>) {
+        let is_open = |section: &Identity| {
+            let is_outside = matches!(section, Identity::Outside(..));
+            is_outside && section != origin && Some(section) != receiver
+        };
+        let gone = self.sinks().into_iter().map(|(section, _)| section).rfind(is_open);
+        let is_from_outside = matches!(origin, Identity::Outside(..)).then(|| origin.clone());
+        let Some(gone) = gone.or(is_from_outside) else { return };
+        let came = |passage: &Passage| is_open(&passage.from) && !self.reaches(&passage.from);
+        let again: Vec<bool> = self.passages.iter().map(came).collect();
+        let went: Vec<bool> =
+            self.passages.iter().map(|to| is_open(&to.to) && !self.leaves(&to.to)).collect();
+        for (passage, (again, went)) in self.passages.iter_mut().zip(again.into_iter().zip(went)) {
+            if again {
+                passage.from = gone.clone();
+            }
+            if went {
+                passage.to = gone.clone();
+            }
+        }
+    }
+
+    /// The origin, the sections that frames entered from there, from these, and so on. The order of the first frames is that of
+    /// the counters' beginnings where a flow was there before them.
+    fn steps_from<'s>(&'s self, origin: &'s Identity) -> Vec<BTreeSet<&'s Identity>> {
+        let (mut steps, mut known) = (vec![], BTreeSet::from([origin]));
+        let mut next = known.clone();
+        while !next.is_empty() {
+            let goes_on = self.passages.iter().filter(|passage| next.contains(&passage.from));
+            let found: BTreeSet<&Identity> = goes_on.map(|passage| &passage.to).collect();
+            steps.push(std::mem::take(&mut next));
+            next = found.into_iter().filter(|section| known.insert(section)).collect();
+        }
+        steps
+    }
+
+    /// The sections from that origin to that receiver, where there is one, in the order of the way.
+    pub(crate) fn sections(
+        mut self,
+        origin: &Identity,
+        receiver: Option<&Identity>,
+    ) -> Vec<(Identity, Section)> {
+        self.join_outsides(origin, receiver);
+        let mut all: Vec<&Identity> =
+            self.passages.iter().flat_map(|passage| [&passage.from, &passage.to]).collect();
+        all.sort();
+        all.dedup();
+        let steps = self.steps_from(origin);
+        let place =
+            |section: &&Identity| steps.iter().position(|step| step.contains(section)).unwrap_or(steps.len());
+        all.sort_by_cached_key(|section| (place(section), entered_at(&self.passages, section)));
+        let on_the_way = receiver.map(|receiver| reaching(&self.passages, receiver));
+        let (from, to) = (origin.stack(), receiver.and_then(Identity::stack));
+        let section = |section: &Identity| Section {
+            is_off_the_way: on_the_way.as_ref().is_some_and(|known| !known.contains(section)),
+            ..step(&self.passages, section, from.unwrap_or_default(), to.unwrap_or_default())
+        };
+        all.into_iter().map(|one| (one.clone(), section(one))).collect()
+    }
+}
+
+impl Identity {
+    /// The node whose stack it is.
+    pub(crate) fn stack(&self) -> Option<&str> {
+        match self {
+            Identity::Stack(node) => Some(node),
+            _ => None,
+        }
+    }
 }
 
 fn passages<'a>(flow: &'a FlowObservation, leg: &str) -> Vec<Passage<'a>> {

@@ -22,23 +22,23 @@ const LINKS: [([&str; 2], [&str; 2]); 6] = [
 
 /// What happens to one frame.
 #[derive(Debug, Clone, Copy)]
-struct Fate {
+pub(super) struct Fate {
     /// Where it is lost: the node or link of that number on its way; beyond the end nowhere.
-    lost: usize,
+    pub(super) lost: usize,
     /// By the second link between the routers.
-    second: bool,
+    pub(super) second: bool,
     /// The bridge also sends it to `c`.
-    copied: bool,
+    pub(super) copied: bool,
 }
 
 #[derive(Default)]
-struct World {
+pub(super) struct World {
     counts: BTreeMap<(String, String, bool), FlowCount>,
     now: u64,
     /// (node, station) → frames lost there.
-    truth: BTreeMap<(String, String), i64>,
-    copies: u64,
-    arrived: u64,
+    pub(super) truth: BTreeMap<(String, String), i64>,
+    pub(super) copies: u64,
+    pub(super) arrived: u64,
 }
 
 impl World {
@@ -73,7 +73,7 @@ impl World {
         !is_lost
     }
 
-    fn send(&mut self, fate: Fate) {
+    pub(super) fn send(&mut self, fate: Fate) {
         let way = [0, 1, if fate.second { 4 } else { 3 }, 5];
         let stations = ["ip out", "bridge br0", "ip forward", "ip forward"];
         for (index, link) in way.into_iter().enumerate() {
@@ -94,7 +94,7 @@ impl World {
         self.arrived += 1;
     }
 
-    fn observation(&self) -> FlowObservation {
+    pub(super) fn observation(&self) -> FlowObservation {
         let interface = |at: [&str; 2], other: [&str; 2]| FlowInterface {
             node: at[0].into(),
             interface: at[1].into(),
@@ -137,11 +137,11 @@ impl World {
     }
 }
 
-fn absent() -> WitnessInput {
+pub(super) fn absent() -> WitnessInput {
     WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, "a test"))
 }
 
-fn fates() -> impl Strategy<Value = Vec<Fate>> {
+pub(super) fn fates() -> impl Strategy<Value = Vec<Fate>> {
     let fate = (prop_oneof![1 => 0..9usize, 3 => Just(99)], any::<bool>());
     (prop::collection::vec(fate, 0..200), any::<bool>()).prop_map(|(fates, floods)| {
         let fate = |(index, (lost, second)): (usize, (usize, bool))| {

@@ -17,6 +17,9 @@ mod chain;
 #[cfg(test)]
 mod counted_tests;
 mod ends;
+pub mod follow;
+#[cfg(test)]
+mod follow_tests;
 mod forward;
 mod frames;
 mod gap;

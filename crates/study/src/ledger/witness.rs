@@ -141,6 +141,25 @@ impl<'a> Pool<'a> {
         sum(here.map(|(_, _, left)| *left))
     }
 
+    /// Takes up to so many of what nobody has claimed at this node.
+    pub fn rest(&mut self, node: &str, most: u64) -> Vec<(&'a WitnessDrop, u64)> {
+        let (mut found, mut most) = (vec![], most);
+        for (seen, _, left) in &mut self.unclaimed.details {
+            let count = most.min(*left);
+            if seen.node == node && count > 0 {
+                *left -= count;
+                most -= count;
+                found.push((*seen, count));
+            }
+        }
+        found
+    }
+
+    /// All that nobody has claimed.
+    pub fn unclaimed(&self) -> impl Iterator<Item = (&'a WitnessDrop, u64)> + '_ {
+        self.unclaimed.details.iter().filter(|(_, _, left)| *left > 0).map(|(seen, _, left)| (*seen, *left))
+    }
+
     /// Takes what is known under this name here; returns what was not there.
     fn take(&mut self, at: &Visit, name: &str, mut count: u64) -> u64 {
         for (seen, names, left) in &mut self.unclaimed.details {

@@ -1,0 +1,408 @@
+//! The ledger of a flow that somebody else sends, of its counters alone.
+//!
+//! **What.** [`follow`] finds where a leg begins and ends, settles the sections between as the ledger of a test does, and names
+//! what is missing by what the witness saw of the flow at that node. What it saw in the sender's node and in the receiver's and no
+//! section misses died before the first counter and behind the last one: it belongs to the flow, too.
+//!
+//! **Why not by the applications.** They are not ours: nobody says how many messages there were. What entered the first link
+//! and what came out of the last one is known to the frame.
+//!
+//! **Price.** Counters that others move, too, name nothing here without the witness; they are told as candidates.
+
+use super::book::Readings;
+use super::chain::{Chain, Draft};
+use super::witness::Pool;
+use super::{LedgerInput, Ports, STATIONS, WitnessInput};
+use crate::way::{Identity, Leg, Section};
+use record::delta::sum;
+use record::drop::{self, Fate};
+use record::flow::{FlowObservation, FlowPlace};
+use record::follow::{FollowCandidate, FollowEnd, FollowLeg, FollowLink};
+use record::ledger::WitnessDrop;
+use record::unit::many;
+use record::{
+    Drop, DropSource, EndReport, NamedCount, Path, Snapshot, Station, StationKind, TestSpec, TrafficKind,
+    Witness, WitnessStatus,
+};
+
+/// Everything that is known of a leg.
+#[derive(Debug, Clone)]
+pub struct FollowInput<'a> {
+    /// The flow, where it was counted.
+    pub flow: &'a FlowObservation,
+    /// `forward` or `back`.
+    pub leg: &'a str,
+    /// The node that has the address which frames of this leg go to.
+    pub home: Option<&'a str>,
+    /// IP version of the addresses.
+    pub family: u8,
+    /// It is TCP, whose receiver throws away what it has already.
+    pub is_tcp: bool,
+    /// Counters of the nodes before.
+    pub before: &'a Snapshot,
+    /// Counters of the nodes now.
+    pub after: &'a Snapshot,
+    /// What the witness saw of this leg.
+    pub witness: &'a WitnessInput,
+    /// No frame moved any more.
+    pub rests: bool,
+    /// Frames that were on their way when the counters were read, at the beginning and now.
+    pub doubt: u64,
+}
+
+/// Where every frame of a leg went; none when there was none.
+pub fn follow(input: &FollowInput) -> Option<FollowLeg> {
+    let (witness, own) = without_own(input);
+    let input = &FollowInput { witness: &witness, ..input.clone() };
+    let leg = Leg::of(input.flow, input.leg);
+    let origin = leg.origin()?;
+    let receiver = receiver(input, &leg);
+    let found = leg.sections(&origin, receiver.as_ref());
+    let way = Way { input, origin, receiver, found };
+    let (mut settled, mut notes) = way.settle(&witness);
+    let counts = matches!(witness, WitnessInput::Counted { .. });
+    let is_unnamed = settled.iter().any(|station| station.residual > 0);
+    let mut candidates = vec![];
+    if !counts || is_unnamed {
+        let absent = Witness::absent(WitnessStatus::Unavailable, "");
+        let (guessed, _) = way.settle(&WitnessInput::Absent(absent));
+        candidates = candidates_of(&guessed, &settled, counts);
+    }
+    if !counts {
+        settled.iter_mut().for_each(forget_names);
+    }
+    notes.extend(own.iter().map(own_sentence));
+    Some(way.told(settled, candidates, notes))
+}
+
+/// Splits off what the receiver threw away of what had arrived: TCP what it has already and what comes for a connection that
+/// is over, and the kernel its own copy of an echo that a raw socket has read.
+fn without_own(input: &FollowInput) -> (WitnessInput, Vec<WitnessDrop>) {
+    let WitnessInput::Counted { details, lost } = input.witness else {
+        return (input.witness.clone(), vec![]);
+    };
+    let is_own = |seen: &WitnessDrop| {
+        let location = seen.location.as_deref().unwrap_or_default();
+        let by_tcp =
+            seen.reason.starts_with("TCP_") || seen.reason == "QUEUE_PURGE" || location.starts_with("tcp_");
+        let has_name = !drop::of_kernel(&seen.reason, seen.location.as_deref()).is_empty();
+        (input.is_tcp && by_tcp && !has_name) || location == "ping_rcv"
+    };
+    let (own, details) = details.iter().cloned().partition(is_own);
+    (WitnessInput::Counted { details, lost: *lost }, own)
+}
+
+fn own_sentence(seen: &WitnessDrop) -> String {
+    let WitnessDrop { reason, node, location, frames, .. } = seen;
+    let at = location.as_deref().unwrap_or("an unknown function");
+    let (frames, word) = (many(*frames, "frame"), if *frames == 1 { "it" } else { "they" });
+    format!("{node} threw away {frames} after {word} had arrived ({reason} at {at}): no loss of the path")
+}
+
+/// The end of a leg: where the other one begins, the node that has the address, else where most frames stayed without dying.
+fn receiver(input: &FollowInput, leg: &Leg) -> Option<Identity> {
+    let other = if input.leg == "forward" { "back" } else { "forward" };
+    let answers = Leg::of(input.flow, other).origin();
+    if let Some(answers) = answers.filter(|section| leg.reaches(section)) {
+        return Some(answers);
+    }
+    let mut sinks = leg.sinks();
+    // What went outside and came in again did not end there.
+    let is_inside = |(sink, _): &(Identity, u64)| sink.stack().is_some();
+    if leg.sources().len() > 1 && sinks.iter().any(is_inside) {
+        sinks.retain(is_inside);
+    }
+    let home = input.home.map(|node| Identity::Stack(node.to_owned()));
+    if let Some(home) = home {
+        if !leg.reaches(&home) {
+            return sinks.into_iter().map(|(sink, _)| sink).find(|sink| sink.stack().is_none());
+        }
+        if sinks.iter().any(|(sink, _)| *sink == home) {
+            return Some(home);
+        }
+    }
+    let alive = |(sink, came): &(Identity, u64)| came.saturating_sub(died(input.witness, sink));
+    let best = sinks.into_iter().rev().max_by_key(alive);
+    best.filter(|sink| alive(sink) > 0).map(|(sink, _)| sink)
+}
+
+fn died(witness: &WitnessInput, section: &Identity) -> u64 {
+    match (witness, section.stack()) {
+        (WitnessInput::Counted { details, .. }, Some(node)) => {
+            sum(details.iter().filter(|seen| seen.node == node).map(|seen| seen.frames))
+        }
+        _ => 0,
+    }
+}
+
+struct Way<'a> {
+    input: &'a FollowInput<'a>,
+    origin: Identity,
+    receiver: Option<Identity>,
+    found: Vec<(Identity, Section)>,
+}
+
+impl Way<'_> {
+    fn section(&self, wanted: Option<&Identity>) -> Option<&Section> {
+        self.found.iter().find(|(identity, _)| Some(identity) == wanted).map(|(_, section)| section)
+    }
+
+    /// The stations in the order of the way, and what the witness saw and nobody misses.
+    fn settle(&self, witness: &WitnessInput) -> (Vec<Station>, Vec<String>) {
+        let end =
+            |identity: Option<&Identity>| identity.and_then(Identity::stack).unwrap_or_default().to_owned();
+        let spec = TestSpec {
+            kind: TrafficKind::UdpStream,
+            from: end(Some(&self.origin)),
+            to: end(self.receiver.as_ref()),
+            family: self.input.family,
+            size: 0,
+            ..TestSpec::default()
+        };
+        let (path, report) = (Path::default(), EndReport::default());
+        let input = LedgerInput {
+            spec: &spec,
+            path: &path,
+            sender: &report,
+            receiver: &report,
+            before: self.input.before,
+            after: self.input.after,
+            idle: None,
+            witness: witness.clone(),
+            ports: Ports::default(),
+            flow: Some(self.input.flow),
+            arrival: None,
+        };
+        let mut book = Readings::new(&input);
+        book.counted = true;
+        let mut chain = Chain::new(0);
+        if self.input.leg == "back" {
+            chain.turn();
+        }
+        for (identity, section) in &self.found {
+            if *identity != self.origin && Some(identity) != self.receiver.as_ref() {
+                chain.cross(&mut book, section, STATIONS);
+            }
+        }
+        let mut drafts = chain.stations;
+        drafts.iter_mut().for_each(|draft| name_rest(draft, &mut book.pool));
+        let mut stations: Vec<Station> = drafts.into_iter().map(|draft| draft.station).collect();
+        let last = self.last_station(&mut book.pool);
+        let first = self.first_station(&mut book.pool);
+        stations.splice(0..0, first);
+        stations.extend(last);
+        (stations, self.not_missed(&book.pool))
+    }
+
+    /// The sender's node: what went out, and what the witness saw die before.
+    fn first_station(&self, pool: &mut Pool) -> Option<Station> {
+        let (node, section) = (self.origin.stack()?, self.section(Some(&self.origin))?);
+        let drops = named(pool.rest(node, u64::MAX));
+        let dropped = sum(drops.iter().map(|drop| drop.count));
+        let entered = self.sent(section).saturating_add(dropped);
+        Some(Station {
+            drops,
+            ..self.station(node, StationKind::IpOut, "ip out", entered, self.sent(section))
+        })
+    }
+
+    /// The receiver's node: what came in, and what the witness saw die behind.
+    fn last_station(&self, pool: &mut Pool) -> Option<Station> {
+        let receiver = self.receiver.as_ref();
+        let (node, section) = (receiver?.stack()?, self.section(receiver)?);
+        let entered = self.came(section);
+        let drops = named(pool.rest(node, entered));
+        let dropped = sum(drops.iter().map(|drop| drop.count));
+        let left = entered.saturating_sub(dropped);
+        Some(Station { drops, ..self.station(node, StationKind::IpIn, "node in", entered, left) })
+    }
+
+    fn station(&self, node: &str, kind: StationKind, name: &str, entered: u64, left: u64) -> Station {
+        Station {
+            node: node.into(),
+            kind,
+            station: name.into(),
+            leg: self.input.leg.into(),
+            entered,
+            left,
+            ..Station::default()
+        }
+    }
+
+    fn not_missed(&self, pool: &Pool) -> Vec<String> {
+        let sentence = |(seen, frames): (&WitnessDrop, u64)| {
+            let WitnessDrop { reason, node, location, .. } = seen;
+            let at = location.as_deref().unwrap_or("an unknown function");
+            format!("the witness saw {frames} more of {reason} at {at} of node {node} than are missing")
+        };
+        let all = pool.unclaimed().map(sentence);
+        if self.input.rests { all.collect() } else { vec![] }
+    }
+
+    /// On a way in a circle all that went out was sent, else what had come back was not sent again.
+    fn sent(&self, section: &Section) -> u64 {
+        let returned = if self.receiver.as_ref() == Some(&self.origin) { 0 } else { section.entered };
+        section.left.saturating_sub(returned)
+    }
+
+    /// The same for what came to the receiver.
+    fn came(&self, section: &Section) -> u64 {
+        let went_on = if self.receiver.as_ref() == Some(&self.origin) { 0 } else { section.left };
+        section.entered.saturating_sub(went_on)
+    }
+
+    fn told(
+        self,
+        stations: Vec<Station>,
+        candidates: Vec<FollowCandidate>,
+        mut notes: Vec<String>,
+    ) -> FollowLeg {
+        let by_stations = |kind: StationKind, count: fn(&Station) -> u64| {
+            stations.iter().find(|station| station.kind == kind).map(count)
+        };
+        let outside = |identity: Option<&Identity>, count: &dyn Fn(&Section) -> u64| {
+            self.section(identity).map_or(0, count)
+        };
+        let sent = by_stations(StationKind::IpOut, |station| station.entered);
+        let received = by_stations(StationKind::IpIn, |station| station.left);
+        let sent = sent.unwrap_or_else(|| outside(Some(&self.origin), &|section| self.sent(section)));
+        let received =
+            received.unwrap_or_else(|| outside(self.receiver.as_ref(), &|section| self.came(section)));
+        notes.extend(self.found.iter().filter_map(|(identity, section)| self.passed_by(identity, section)));
+        FollowLeg {
+            leg: self.input.leg.into(),
+            from: Some(end_of(&self.origin)),
+            to: self.receiver.as_ref().map(end_of),
+            sent,
+            received,
+            links: self.found.iter().filter_map(|(identity, section)| self.link(identity, section)).collect(),
+            unexplained: stations.iter().map(|station| station.residual).sum(),
+            uncertainty: self.input.doubt,
+            stations,
+            candidates,
+            notes,
+        }
+    }
+
+    /// More came out of a link than was counted into it.
+    fn passed_by(&self, identity: &Identity, section: &Section) -> Option<String> {
+        let more = section.left.saturating_sub(section.entered);
+        let is_more = section.is_link && *identity != self.origin && more > self.input.doubt;
+        is_more.then(|| {
+            let (node, interface) = (&section.hop.node, section.hop.egress.as_deref().unwrap_or("?"));
+            format!(
+                "{more} frames more came out of the link at {node}:{interface} than were counted into it: a program sends past the \
+                 counters (AF_XDP, PACKET_QDISC_BYPASS), or copies were made there"
+            )
+        })
+    }
+
+    fn link(&self, identity: &Identity, section: &Section) -> Option<FollowLink> {
+        let from = section.hop.egress.as_ref();
+        let from =
+            from.map(|interface| FlowPlace { node: section.hop.node.clone(), interface: interface.clone() });
+        let to = section
+            .next
+            .as_ref()
+            .and_then(|next| Some(FlowPlace { node: next.node.clone(), interface: next.ingress.clone()? }));
+        let is_origin = *identity == self.origin;
+        let is_end = Some(identity) == self.receiver.as_ref();
+        section.is_link.then(|| FollowLink {
+            from: from.filter(|_| !is_origin),
+            to: to.filter(|_| !is_end),
+            entered: if is_origin { section.left } else { section.entered },
+            left: if is_end { section.entered } else { section.left },
+            is_off_the_way: section.is_off_the_way,
+        })
+    }
+}
+
+fn end_of(identity: &Identity) -> FollowEnd {
+    match identity {
+        Identity::Stack(node) => FollowEnd { node: node.clone(), beyond: None },
+        Identity::Bridge(node, interface)
+        | Identity::Link(node, interface)
+        | Identity::Outside(node, interface) => {
+            FollowEnd { node: node.clone(), beyond: Some(interface.clone()) }
+        }
+    }
+}
+
+/// What is missing here gets the names of what the witness saw die in this node and nobody claimed.
+fn name_rest(draft: &mut Draft, pool: &mut Pool) {
+    let missing = u64::try_from(draft.station.residual).unwrap_or(0);
+    let mut found = named(pool.rest(&draft.station.node, missing));
+    draft.station.drops.append(&mut found);
+    draft.settle();
+}
+
+/// Drops as the kernel told them; its reason where that has no name here.
+fn named(seen: Vec<(&WitnessDrop, u64)>) -> Vec<Drop> {
+    let name = |(seen, count): (&WitnessDrop, u64)| {
+        let location = seen.location.as_deref();
+        let known = drop::of_kernel(&seen.reason, location);
+        let known = known.iter().find(|name| name.fate == Fate::Dropped);
+        Drop {
+            name: known.map_or_else(|| seen.reason.to_lowercase(), |name| name.name.to_owned()),
+            count,
+            source: DropSource::Witness,
+            evidence: format!("{} at {}", seen.reason, location.unwrap_or("an unknown function")),
+        }
+    };
+    seen.into_iter().map(name).collect()
+}
+
+/// What counters say where frames are missing without a name: anywhere, where there was no witness to name any.
+fn candidates_of(guessed: &[Station], settled: &[Station], counts: bool) -> Vec<FollowCandidate> {
+    let same = |one: &Station, other: &Station| (&one.node, &one.station) == (&other.node, &other.station);
+    let is_open = |guess: &&Station| {
+        !counts || settled.iter().any(|station| same(station, guess) && station.residual > 0)
+    };
+    let of_station = |station: &Station| {
+        let candidate = |drop: &Drop| FollowCandidate {
+            node: station.node.clone(),
+            station: station.station.clone(),
+            drop: drop.clone(),
+        };
+        station.drops.iter().map(candidate).collect::<Vec<_>>()
+    };
+    guessed.iter().filter(is_open).flat_map(of_station).collect()
+}
+
+/// Without the witness a counter that others move names nothing; copies are known by their number.
+fn forget_names(station: &mut Station) {
+    let is_copy = |drop: &Drop| drop.name == drop::COPY;
+    let named: u64 = station.drops.iter().filter(|drop| !is_copy(drop)).map(|drop| drop.count).sum();
+    station.drops.retain(is_copy);
+    station.residual = station.residual.saturating_add_unsigned(named);
+}
+
+/// What the witness says of all legs together: it disagrees where it saw more than is missing.
+pub fn witness(seen: &[WitnessInput], legs: &[FollowLeg]) -> Witness {
+    let mut all = vec![];
+    let mut missed = 0;
+    for input in seen {
+        match input {
+            WitnessInput::Absent(witness) => return witness.clone(),
+            WitnessInput::Counted { details, lost } => {
+                all.extend(details.iter().cloned());
+                missed = missed.max(*lost);
+            }
+        }
+    }
+    let more = |note: &&String| note.starts_with("the witness saw");
+    let disagreement: Vec<String> = legs.iter().flat_map(|leg| &leg.notes).filter(more).cloned().collect();
+    let status = if disagreement.is_empty() { WitnessStatus::Agrees } else { WitnessStatus::Disagrees };
+    let mut by_reason: Vec<NamedCount> = vec![];
+    for WitnessDrop { reason, frames, .. } in &all {
+        match by_reason.iter_mut().find(|sum| sum.name == *reason) {
+            Some(sum) => sum.count += frames,
+            None => by_reason.push(NamedCount { name: reason.clone(), count: *frames }),
+        }
+    }
+    let why = match missed {
+        0 => String::new(),
+        lost => format!("but for {lost} drops of this host that the kernel did not show it"),
+    };
+    Witness { status, why, by_reason, details: all, disagreement, lost: missed }
+}

@@ -1,0 +1,145 @@
+//! The ledger of somebody else's flow against frames whose fates are decided one by one: where it begins and ends nobody says.
+
+use super::WitnessInput;
+use super::counted_tests::{Fate, World, absent, fates};
+use super::follow::{FollowInput, follow, witness};
+use crate::criteria::followed;
+use proptest::prelude::*;
+use record::Snapshot;
+use record::flow::{FlowObservation, FlowPlace};
+use record::follow::{FollowEnd, FollowLeg};
+use record::ledger::{WitnessDrop, WitnessStatus};
+use std::collections::BTreeMap;
+
+fn close(world: &World, home: Option<&str>, witness: &WitnessInput) -> Option<FollowLeg> {
+    close_flow(&world.observation(), home, witness)
+}
+
+fn close_flow(flow: &FlowObservation, home: Option<&str>, witness: &WitnessInput) -> Option<FollowLeg> {
+    let nothing = Snapshot::default();
+    follow(&FollowInput {
+        flow,
+        leg: "forward",
+        home,
+        family: 4,
+        is_tcp: true,
+        before: &nothing,
+        after: &nothing,
+        witness,
+        rests: true,
+        doubt: 0,
+    })
+}
+
+fn at(node: &str) -> Option<FollowEnd> {
+    Some(FollowEnd { node: node.into(), beyond: None })
+}
+
+fn seen(node: &str, reason: &str, frames: u64) -> WitnessDrop {
+    WitnessDrop {
+        reason: reason.into(),
+        node: node.into(),
+        interface: Some("eth0".into()),
+        location: Some("tcp_v4_rcv".into()),
+        frames,
+        skbs: frames,
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_loss_between_the_first_and_the_last_counter_is_where_it_was(fates in fates()) {
+        let mut world = World::default();
+        fates.iter().for_each(|fate| world.send(*fate));
+        let lost_at = |node: &str, station: &str| world.truth.get(&(node.into(), station.into())).copied().unwrap_or(0);
+        // Nobody counts in the sender before its link, nor in the receiver behind it.
+        let sent = fates.len() as u64 - lost_at("a", "ip out") as u64;
+        let came = world.arrived + lost_at("b", "udp in") as u64;
+        let Some(leg) = close(&world, Some("b"), &absent()) else {
+            prop_assert_eq!(sent, 0);
+            return Ok(());
+        };
+        prop_assert_eq!((leg.sent, leg.received, &leg.from), (sent, came, &at("a")));
+        prop_assert_eq!(leg.unexplained, (sent - came) as i64, "{:#?}", leg.stations);
+        let residuals: BTreeMap<(String, String), i64> = leg
+            .stations
+            .iter()
+            .filter(|station| station.residual != 0)
+            .map(|station| ((station.node.clone(), station.station.clone()), station.residual))
+            .collect();
+        let is_between = |(place, _): &(&(String, String), &i64)| place.1 != "ip out" && place.1 != "udp in";
+        let truth = world.truth.iter().filter(is_between).map(|(place, lost)| (place.clone(), *lost)).collect();
+        prop_assert_eq!(residuals, truth, "{:#?}", leg.stations);
+    }
+}
+
+fn hundred(lost: usize, first: usize) -> World {
+    let mut world = World::default();
+    let fate = |index| Fate { lost: if index < first { lost } else { 99 }, second: false, copied: false };
+    (0..100).for_each(|index| world.send(fate(index)));
+    world
+}
+
+#[test]
+fn what_the_witness_saw_names_what_is_missing_and_what_died_in_the_two_ends() {
+    let world = hundred(4, 30);
+    let details = vec![
+        seen("r1", "NETFILTER_DROP", 30),
+        seen("a", "NETFILTER_DROP", 2),
+        seen("b", "SOCKET_RCVBUFF", 5),
+        seen("b", "TCP_OLD_DATA", 7),
+        seen("b", "NOT_SPECIFIED", 1),
+    ];
+    let input = WitnessInput::Counted { details, lost: 0 };
+    let leg = close(&world, None, &input).unwrap();
+    assert_eq!((&leg.from, &leg.to, leg.unexplained), (&at("a"), &at("b"), 0));
+    assert_eq!(
+        (leg.sent, leg.received),
+        (102, 65),
+        "two died before the first counter, five behind the last"
+    );
+    let drops = leg.stations.iter().flat_map(|station| station.drops.iter().map(move |drop| (station, drop)));
+    let drops: Vec<_> =
+        drops.map(|(station, drop)| (station.node.as_str(), drop.name.as_str(), drop.count)).collect();
+    assert_eq!(drops, [("a", "filter", 2), ("r1", "filter", 30), ("b", "socket_buffer_full", 5)]);
+    assert_eq!(leg.notes.len(), 2, "what TCP throws away is no loss: {:?}", leg.notes);
+    assert_eq!(witness(&[input], std::slice::from_ref(&leg)).status, WitnessStatus::Agrees);
+    assert_eq!(followed(std::slice::from_ref(&leg), Some("37".parse().unwrap())), None);
+    assert!(followed(&[leg], Some("36".parse().unwrap())).unwrap().contains("37 of 102"));
+}
+
+#[test]
+fn a_router_that_loses_everything_is_not_the_receiver() {
+    let world = hundred(4, 100);
+    let input = WitnessInput::Counted { details: vec![seen("r1", "NETFILTER_DROP", 100)], lost: 0 };
+    for (home, input) in [(None, &input), (Some("b"), &input), (Some("b"), &absent())] {
+        let leg = close(&world, home, input).unwrap();
+        assert_eq!((leg.to, leg.sent, leg.received), (None, 100, 0));
+        let guilty = leg.stations.iter().find(|station| station.left < station.entered).unwrap();
+        assert_eq!((guilty.node.as_str(), guilty.station.as_str()), ("r1", "ip forward"));
+    }
+    let input = WitnessInput::Counted { details: vec![seen("r1", "NETFILTER_DROP", 150)], lost: 0 };
+    let leg = close(&world, None, &input).unwrap();
+    assert_eq!(witness(&[input], &[leg]).status, WitnessStatus::Disagrees, "it saw more than is missing");
+}
+
+#[test]
+fn what_nobody_sees_of_the_way_is_one_section() {
+    let mut flow = hundred(4, 30).observation();
+    flow.interfaces.retain(|at| at.node == "a" || at.node == "b");
+    flow.interfaces.iter_mut().for_each(|at| at.other = None);
+    let leg = close_flow(&flow, None, &absent()).unwrap();
+    assert_eq!((leg.sent, leg.received, leg.unexplained), (100, 70, 30));
+    let [link] = &leg.links[..] else { panic!("{:?}", leg.links) };
+    let place = |place: &Option<FlowPlace>| place.as_ref().map(|at| at.node.clone());
+    assert_eq!((place(&link.from), place(&link.to)), (Some("a".into()), Some("b".into())));
+    // Only the node in the middle: both ends are outside.
+    let mut flow = hundred(6, 30).observation();
+    flow.interfaces.retain(|at| at.node == "r2");
+    flow.interfaces.iter_mut().for_each(|at| at.other = None);
+    let leg = close_flow(&flow, None, &absent()).unwrap();
+    let beyond = |interface: &str| Some(FollowEnd { node: "r2".into(), beyond: Some(interface.into()) });
+    assert_eq!((leg.from, leg.to), (beyond("eth1"), beyond("eth0")));
+    assert_eq!((leg.sent, leg.received, leg.stations.len()), (100, 70, 1));
+    assert_eq!((leg.stations[0].station.as_str(), leg.stations[0].residual), ("ip forward", 30));
+}
