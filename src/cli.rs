@@ -44,6 +44,8 @@ pub enum Command {
     Capture(cmd::capture::CaptureArgs),
     /// Send frames: from a template, from a capture file, or by the kernel itself.
     Send(cmd::send::SendArgs),
+    /// Follow a flow that somebody else sends: count it at every interface, name where its frames are lost.
+    Follow(cmd::follow::FollowArgs),
     /// Join what send and capture recorded in two places: one ledger of the path between them.
     Join(cmd::join::JoinArgs),
     /// Move every frame from one port to another: the smallest forwarder.
@@ -78,6 +80,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Agent => cmd::agent::run(),
         Command::Capture(args) => cmd::capture::run(args, output),
         Command::Send(args) => cmd::send::run(args, output),
+        Command::Follow(args) => cmd::follow::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),

@@ -22,6 +22,8 @@ mod figures;
 mod filters;
 #[path = "system/flow.rs"]
 mod flow;
+#[path = "system/follow.rs"]
+mod follow;
 #[path = "system/forwarders.rs"]
 mod forwarders;
 #[path = "system/join.rs"]

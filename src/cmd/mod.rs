@@ -9,6 +9,7 @@ pub mod capture;
 pub mod completions;
 pub mod controller;
 pub mod flow;
+pub mod follow;
 pub mod half;
 pub mod join;
 pub mod lab;

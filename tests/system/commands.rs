@@ -16,6 +16,7 @@ fn every_command_explains_itself() {
         "report",
         "send",
         "join",
+        "follow",
         "null",
         "switch",
         "flow",

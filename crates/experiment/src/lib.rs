@@ -12,6 +12,7 @@
 pub mod bench;
 mod bystanders;
 pub mod course;
+pub mod follow;
 pub mod measure;
 mod notices;
 pub mod null;

@@ -51,6 +51,11 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
+/// Forgets an interrupt that was no trouble: the ordinary end of what goes on until somebody ends it.
+pub fn forget_interrupt() {
+    INTERRUPTED.store(false, Ordering::SeqCst);
+}
+
 /// A process that only waits for its end: leaves the caller's session and directory, and holds back SIGINT, SIGTERM and
 /// SIGHUP until [`Detached::wait`] asks for them. Call it while the process has one thread.
 ///

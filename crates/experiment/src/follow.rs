@@ -1,0 +1,242 @@
+//! A flow that somebody else sends, counted in some namespaces of this host while it goes on.
+//!
+//! **What.** [`Following::start`] puts the counters of the flow at every interface, starts the witness, and reads the counters of
+//! the nodes; [`Following::look`] says at any time what became of every frame, [`Following::report`] waits until no frame moves.
+//!
+//! **Price.** The counters' programs run for every frame of these interfaces (`docs/counters.md`). Nothing is changed that outlives
+//! the process.
+
+use crate::watch::REST;
+use linux::netlink::Netlink;
+use linux::observe::{Flow, FlowCounters, FlowEnds, FlowProtocol, Observer, Witness, WitnessCount};
+use linux::sys::netns;
+use record::follow::{FollowLeg, FollowReport};
+use record::{FlowObservation, Problem, Result, Snapshot};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+use study::criteria::{MostLoss, followed};
+use study::ledger::WitnessInput;
+use study::ledger::follow::{FollowInput, follow, witness};
+
+/// How long to wait at the end for frames that still move, or are still in a queue.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The two directions, in their order.
+const LEGS: [&str; 2] = ["forward", "back"];
+
+/// A namespace with its name.
+type Node<'a> = (String, BorrowedFd<'a>);
+
+/// All that was read at one time.
+struct Reading {
+    counted: FlowObservation,
+    legs: Vec<FollowLeg>,
+    witness: record::Witness,
+    after: Snapshot,
+}
+
+/// A flow that is being followed.
+pub struct Following {
+    flow: Flow,
+    names: Vec<String>,
+    counters: FlowCounters,
+    /// What was counted before the beginning, and how many frames were on their way then, on both legs.
+    counted: FlowObservation,
+    doubt: [u64; 2],
+    witness: BegunWitness,
+    observer: Observer,
+    before: Snapshot,
+    /// The nodes that have the source's address and the destination's.
+    homes: [Option<String>; 2],
+    begun: Instant,
+    /// Frames that moved between the last two readings, on both legs; none: they rest.
+    moving: Option<[u64; 2]>,
+}
+
+impl Following {
+    /// Begins to count in these namespaces.
+    ///
+    /// # Errors
+    /// A `Host` problem when the flow cannot be counted here.
+    pub fn start(flow: Flow, namespaces: &[(String, OwnedFd)]) -> Result<Following> {
+        let nodes: Vec<Node> = namespaces.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
+        let mut observer = Observer::new(&nodes)?;
+        let before = observer.snapshot(&[])?;
+        let counters = FlowCounters::start(&nodes, &flow)
+            .map_err(|why| Problem::host(format!("the flow cannot be counted here: {why}")))?;
+        let witness = begun_witness(&nodes, &flow)?;
+        // The flow may have been going on while the counters came one by one.
+        let first = counters.read()?;
+        let counted = counters.read()?;
+        let (doubt, homes) = (moved(&first, &counted), homes(&nodes, &flow));
+        let names = nodes.into_iter().map(|(name, _)| name).collect();
+        let (begun, moving) = (Instant::now(), Some([0; 2]));
+        Ok(Self { flow, names, counters, counted, doubt, witness, observer, before, homes, begun, moving })
+    }
+
+    /// Seconds since the beginning.
+    pub fn seconds(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+
+    /// What became of every frame until now, on each leg that has some.
+    ///
+    /// # Errors
+    /// A `Host` problem when counters cannot be read.
+    pub fn look(&mut self) -> Result<Vec<FollowLeg>> {
+        let counted = self.counted()?;
+        Ok(self.read(counted)?.legs)
+    }
+
+    /// What was counted since the beginning.
+    fn counted(&self) -> Result<FlowObservation> {
+        Ok(self.counters.read()?.since(&self.counted))
+    }
+
+    fn read(&mut self, counted: FlowObservation) -> Result<Reading> {
+        let seen = self.witness_inputs()?;
+        let after = self.observer.snapshot(&[])?;
+        let legs = [0, 1].into_iter().filter_map(|index| self.leg(index, &counted, &after, &seen[index]));
+        let legs: Vec<FollowLeg> = legs.collect();
+        let witness = witness(&seen, &legs);
+        Ok(Reading { counted, legs, witness, after })
+    }
+
+    /// The leg forward (0) or back (1).
+    fn leg(
+        &self,
+        index: usize,
+        flow: &FlowObservation,
+        after: &Snapshot,
+        witness: &WitnessInput,
+    ) -> Option<FollowLeg> {
+        follow(&FollowInput {
+            flow,
+            leg: LEGS[index],
+            home: self.homes[1 - index].as_deref(),
+            family: self.flow.ends.and_then(FlowEnds::version).unwrap_or(4),
+            is_tcp: self.flow.protocol == FlowProtocol::Tcp,
+            before: &self.before,
+            after,
+            witness,
+            rests: self.moving.is_none(),
+            doubt: self.doubt[index] + self.moving.map_or(0, |moving| moving[index]),
+        })
+    }
+
+    /// What the witness saw of both legs.
+    fn witness_inputs(&self) -> Result<[WitnessInput; 2]> {
+        let (witness, before) = match &self.witness {
+            Ok(witness) => witness,
+            Err(absent) => return Ok(LEGS.map(|_| WitnessInput::Absent(absent.clone()))),
+        };
+        let backwards = || Problem::host("the counts of the drop witness went backwards");
+        let WitnessCount { details, back, lost, .. } = witness.read()?.since(before).ok_or_else(backwards)?;
+        Ok([details, back].map(|details| WitnessInput::Counted { details, lost }))
+    }
+
+    /// Waits until no frame moves, at most for a while, and says what became of every one.
+    ///
+    /// # Errors
+    /// A `Host` problem when counters cannot be read.
+    pub fn report(mut self, ended: &str, max_loss: Option<MostLoss>) -> Result<FollowReport> {
+        let seconds = self.seconds();
+        let read = self.settled(Instant::now() + PATIENCE)?;
+        let missing = missing(&read.counted, &read.after);
+        let why = followed(&read.legs, max_loss);
+        Ok(FollowReport {
+            schema: "pathlab/follow/1".into(),
+            flow: self.flow.to_string(),
+            nodes: self.names,
+            seconds,
+            ended: ended.into(),
+            rests: self.moving.is_none(),
+            legs: read.legs,
+            witness: read.witness,
+            missing,
+            program_ns: read.counted.program_ns,
+            passed: why.is_none(),
+            why: why.unwrap_or_default(),
+        })
+    }
+
+    /// The first reading at which no frame moves and none is missing without a name, or the one at the deadline.
+    fn settled(&mut self, deadline: Instant) -> Result<Reading> {
+        let mut before = self.counted()?;
+        loop {
+            std::thread::sleep(REST);
+            let now = self.counted()?;
+            let is_late = Instant::now() >= deadline;
+            if is_late && now.interfaces != before.interfaces {
+                return self.read_moving(now);
+            }
+            if is_late || now.interfaces == before.interfaces {
+                self.moving = None;
+                let read = self.read(now.clone())?;
+                // What nobody explains may still wait in a queue.
+                if is_late || read.legs.iter().all(|leg| leg.unexplained == 0) {
+                    return Ok(read);
+                }
+            }
+            before = now;
+        }
+    }
+
+    /// No reading is of one moment: what moves between two of them may be missing in one.
+    fn read_moving(&mut self, before: FlowObservation) -> Result<Reading> {
+        let now = self.counted()?;
+        self.moving = Some(moved(&before, &now));
+        self.read(now)
+    }
+}
+
+/// The witness, and what it had seen at the beginning.
+type BegunWitness = std::result::Result<(Witness, WitnessCount), record::Witness>;
+
+fn begun_witness(nodes: &[Node], flow: &Flow) -> Result<BegunWitness> {
+    Ok(match Witness::start(nodes, flow) {
+        Ok(witness) => {
+            let seen = witness.read()?;
+            Ok((witness, seen))
+        }
+        Err(absent) => Err(absent),
+    })
+}
+
+/// Interfaces without counters; also those that came meanwhile.
+fn missing(counted: &FlowObservation, after: &Snapshot) -> Vec<String> {
+    let is_known = |node: &str, interface: &str| {
+        counted.interfaces.iter().any(|one| one.node == node && one.interface == interface)
+    };
+    let came = after.nodes.iter().flat_map(|(node, found)| {
+        let new = found.links.iter().filter(|link| !is_known(node, &link.name));
+        new.map(move |link| format!("{node}:{} (it came while the flow was followed)", link.name))
+    });
+    counted.missing.iter().cloned().chain(came).collect()
+}
+
+/// The most that any counter grew by, on both legs.
+fn moved(before: &FlowObservation, now: &FlowObservation) -> [u64; 2] {
+    let grown = now.since(before);
+    let counts = || grown.interfaces.iter().flat_map(|one| &one.counts);
+    LEGS.map(|leg| counts().filter(|count| count.leg == leg).map(|count| count.frames).max().unwrap_or(0))
+}
+
+/// The nodes that have the source's address and the destination's.
+fn homes(nodes: &[Node], flow: &Flow) -> [Option<String>; 2] {
+    let FlowEnds { source, destination } = flow.ends.unwrap_or_default();
+    [source, destination].map(|end| home(nodes, end.address?))
+}
+
+/// The node that has this address, if one alone has it.
+fn home(nodes: &[Node], address: IpAddr) -> Option<String> {
+    let mut found = nodes.iter().filter(|(_, namespace)| has(*namespace, address));
+    let first = found.next().map(|(name, _)| name.clone());
+    if found.next().is_some() { None } else { first }
+}
+
+fn has(namespace: BorrowedFd, address: IpAddr) -> bool {
+    let listed = netns::within(namespace, || Netlink::open().addresses());
+    listed.is_ok_and(|found| found.is_ok_and(|found| found.iter().any(|(_, one)| one.address == address)))
+}
