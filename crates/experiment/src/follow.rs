@@ -85,8 +85,7 @@ impl Following {
     /// # Errors
     /// A `Host` problem when counters cannot be read.
     pub fn look(&mut self) -> Result<Vec<FollowLeg>> {
-        let counted = self.counted()?;
-        Ok(self.read(counted)?.legs)
+        Ok(self.read_moving()?.legs)
     }
 
     /// What was counted since the beginning.
@@ -94,8 +93,7 @@ impl Following {
         Ok(self.counters.read()?.since(&self.counted))
     }
 
-    fn read(&mut self, counted: FlowObservation) -> Result<Reading> {
-        let seen = self.witness_inputs()?;
+    fn read(&mut self, counted: FlowObservation, seen: [WitnessInput; 2]) -> Result<Reading> {
         let after = self.observer.snapshot(&[])?;
         let legs = [0, 1].into_iter().filter_map(|index| self.leg(index, &counted, &after, &seen[index]));
         let legs: Vec<FollowLeg> = legs.collect();
@@ -169,11 +167,12 @@ impl Following {
             let now = self.counted()?;
             let is_late = Instant::now() >= deadline;
             if is_late && now.interfaces != before.interfaces {
-                return self.read_moving(now);
+                return self.read_moving();
             }
             if is_late || now.interfaces == before.interfaces {
                 self.moving = None;
-                let read = self.read(now.clone())?;
+                let seen = self.witness_inputs()?;
+                let read = self.read(now.clone(), seen)?;
                 // What nobody explains may still wait in a queue.
                 if is_late || read.legs.iter().all(|leg| leg.unexplained == 0) {
                     return Ok(read);
@@ -183,11 +182,14 @@ impl Following {
         }
     }
 
-    /// No reading is of one moment: what moves between two of them may be missing in one.
-    fn read_moving(&mut self, before: FlowObservation) -> Result<Reading> {
+    /// No reading is of one moment: what moves between two of them may be missing in one. What the witness sees later than the
+    /// counters were read would be missing nowhere, so it is read first.
+    fn read_moving(&mut self) -> Result<Reading> {
+        let seen = self.witness_inputs()?;
+        let before = self.counted()?;
         let now = self.counted()?;
         self.moving = Some(moved(&before, &now));
-        self.read(now)
+        self.read(now, seen)
     }
 }
 
