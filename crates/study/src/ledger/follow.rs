@@ -156,7 +156,9 @@ impl Way<'_> {
             from: end(Some(&self.origin)),
             to: end(self.receiver.as_ref()),
             family: self.input.family,
-            size: 0,
+            // Frames are counted, not computed of bytes; and none is too long by this.
+            size: 1,
+            gso: per_buffer(self.input.flow),
             ..TestSpec::default()
         };
         let (path, report) = (Path::default(), EndReport::default());
@@ -315,6 +317,13 @@ impl Way<'_> {
             is_off_the_way: section.is_off_the_way,
         })
     }
+}
+
+/// How many frames a buffer has at the most, on the average of a place: filters and queues may count buffers.
+fn per_buffer(flow: &FlowObservation) -> u32 {
+    let counts = flow.interfaces.iter().flat_map(|interface| &interface.counts);
+    let most = counts.map(|count| count.frames.div_ceil(count.buffers.max(1))).max();
+    most.unwrap_or(1).clamp(1, u64::from(u16::MAX)) as u32
 }
 
 fn end_of(identity: &Identity) -> FollowEnd {
