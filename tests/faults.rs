@@ -31,8 +31,8 @@ use plan::{During, Fault, Guilty, Truth, counted, until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
 use std::time::Duration;
 use support::{
     Kept, TestLab, again, command, finish, installed, is_root, pathlab, skip, start, unpacked_ovs,
@@ -328,18 +328,24 @@ fn is_seen(test: &Value, place: &str) -> bool {
     })
 }
 
-/// How many labs are played in at once: a play mostly waits.
+/// How many labs are played in at once: a play mostly waits. A flood is alone.
 const AT_ONCE: usize = 3;
 
 fn play_all(plays: &[(&Fault, bool)]) -> Vec<Score> {
-    let (next, scores) = (AtomicUsize::new(0), Mutex::new(vec![]));
+    let (next, scores, host) = (AtomicUsize::new(0), Mutex::new(vec![]), RwLock::new(()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some((number, (fault, is_beside))) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, plays.get(n)?)))
                 {
-                    let score = play_until_planted(fault, *is_beside);
+                    let score = if fault.is_flood() {
+                        let _alone = host.write().unwrap();
+                        play_until_planted(fault, *is_beside)
+                    } else {
+                        let _beside = host.read().unwrap();
+                        play_until_planted(fault, *is_beside)
+                    };
                     scores.lock().unwrap().push((number, score));
                 }
             });

@@ -222,6 +222,12 @@ impl Fault {
         Fault { follows: Some((node, name)), ..self }
     }
 
+    /// It takes all the CPU that it gets, which other labs on the same CPUs would feel: their frames wait in the same backlogs.
+    pub fn is_flood(&self) -> bool {
+        let is_paced = ["rate ", "ping", "udp-rr"].iter().any(|word| self.tests.contains(word));
+        !is_paced || self.needs.contains(&"iperf3")
+    }
+
     pub fn sees(self, sees: &'static [&'static str]) -> Fault {
         Fault { sees, ..self }
     }

@@ -26,7 +26,8 @@ fn of_routes() -> Vec<Fault> {
         at_router("prohibited route", "no_route", "ip route add prohibit 10.0.2.2/32").may_follow("a", "send_"),
         at_router("policy rule that drops", "no_route", "ip rule add to 10.0.2.2 blackhole").beside_strangers(),
         at_router("a route that is gone", "no_route", "ip route del 10.0.2.0/24"),
-        at_router("forwarding switched off", "address_error", "sysctl -qw net.ipv4.conf.eth0.forwarding=0"),
+        // For a moment the kernel still looks for a route.
+        at_router("forwarding switched off", "address_error|no_route", "sysctl -qw net.ipv4.conf.eth0.forwarding=0"),
         at_router_v6("blackhole route, IPv6", "no_route", "ip -6 route add blackhole fd00:2::2/128"),
         at_router_v6("forwarding switched off, IPv6", "address_error", "sysctl -qw net.ipv6.conf.all.forwarding=0"),
         Fault::new("a TTL that ends at the router", "router")
