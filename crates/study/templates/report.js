@@ -4,13 +4,13 @@
   const units = { n: 1e-9, "µ": 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
   const number = (text) => {
     const found = text.replace(/,/g, "").match(/^[−-]?[\d.]+(?:\s*([nµmkMGT])(?=[a-zA-Z]*$))?/);
-    return found ? parseFloat(found[0].replace("−", "-")) * (units[found[1]] ?? 1) : NaN;
+    return found ? parseFloat(found[0].replace("−", "-")) * (units[found[1]] ?? 1) : undefined;
   };
   const words = (row) => [...row.cells].map((cell) => cell.textContent);
   const compare = (column) => (one, other) => {
     const [a, b] = [one, other].map((row) => row.cells[column].textContent);
     const [x, y] = [number(a), number(b)];
-    return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
+    return Number.isFinite(x) && Number.isFinite(y) ? x - y : a.localeCompare(b);
   };
   const sort = (table, head) => {
     const down = head.getAttribute("aria-sort") === "ascending";
