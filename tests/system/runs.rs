@@ -203,7 +203,10 @@ fn without_root_a_run_works_in_a_user_namespace() {
         }
         // A copy in a place that everybody may read: the build folder may not be.
         let copy = folder.path().join("pathlab");
-        std::fs::copy(PATHLAB, &copy).unwrap();
+        // By another process: a program that this one still has open for writing, in a child of another test, cannot be started.
+        let mut cp = command("cp");
+        cp.arg(PATHLAB).arg(&copy);
+        assert!(finish(start(cp), Duration::from_secs(60)).status.success());
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(folder.path(), open).unwrap();
         let mut program = command("setpriv");
