@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use record::{Problem, Result};
 
-use super::node::{Node, write_sysctl};
+use super::node::{Node, lacking, refused, write_sysctl};
 use super::routing;
 use super::topology::{BridgeSpec, InterfaceSpec, LinkSpec, SysctlSpec, Topology, UpperSpec};
 use crate::netlink::{LinkState, Netlink, Refusal, link_local};
@@ -182,20 +182,6 @@ fn links(topology: &Topology, nodes: &[Node], node: &Node, netlink: &mut Netlink
         let made = netlink.create_veth(&first, &second, other.netns().as_fd());
         made.map_err(|refusal| refused(&format!("link {} -- {}", a.place(), b.place()), refusal))
     })
-}
-
-pub(super) fn refused(place: &str, refusal: Refusal) -> Problem {
-    lacking(place, refusal, "a part (veth, bridge, sch_tbf or IPv6)")
-}
-
-/// What the kernel says, and which part it may lack.
-pub(super) fn lacking(place: &str, refusal: Refusal, part: &str) -> Problem {
-    let problem = Problem::host(format!("the kernel refuses: {refusal}")).at(place);
-    match refusal.errno {
-        Some(libc::EOPNOTSUPP | libc::ENOENT) => problem.help(format!("this kernel lacks {part}")),
-        Some(libc::EPERM) => problem.help("this needs CAP_NET_ADMIN"),
-        _ => problem,
-    }
 }
 
 /// The interfaces by how many lie below them at most: ends of links, what is over those, and so on.

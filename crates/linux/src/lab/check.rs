@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::build::index_of;
 use super::live::Lab;
 use super::node::Node;
+use super::routing;
 use super::topology::{DEFAULT_MTU, InterfaceSpec, OffloadFeature, Prefix, Shaper, Topology, on_or_off};
 use crate::netlink::{LinkState, Netlink, Refusal, UpperState};
 
@@ -49,6 +50,15 @@ struct Facts {
     uppers: Vec<UpperState>,
 }
 
+/// One node's routing as it is, against its topology.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoutingCheck {
+    /// The node.
+    pub node: String,
+    /// What differs from the topology, one clause each; empty if nothing does.
+    pub differences: Vec<String>,
+}
+
 impl Lab {
     /// Compares every interface with the topology.
     ///
@@ -65,6 +75,19 @@ impl Lab {
             }
         }
         Ok(lines)
+    }
+
+    /// Compares the routes and policy rules of every node with the topology. What the kernel set by itself does not count.
+    ///
+    /// # Errors
+    /// A host problem when a node's kernel cannot be asked.
+    pub fn check_routing(&self) -> Result<Vec<RoutingCheck>> {
+        let check = |node: &Node| {
+            let differences =
+                node.ask(|netlink| routing::differences(self.topology(), node.name(), netlink))?;
+            Ok(RoutingCheck { node: node.name().into(), differences })
+        };
+        self.nodes().iter().map(check).collect()
     }
 
     /// The offloads of every interface, one line each: `a:eth0 tso on, gso on, gro off, tx-checksum on, rx-checksum on`.

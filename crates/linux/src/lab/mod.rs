@@ -25,7 +25,7 @@ mod start;
 mod step;
 pub mod topology;
 
-pub use check::CheckLine;
+pub use check::{CheckLine, RoutingCheck};
 pub use forwarder::{Forwarder, ForwarderKind};
 pub use live::{
     Lab, LabInfo, Lifetime, NodeProcess, ProgramInfo, State, enter_user_namespace, join_user_namespace,
@@ -34,6 +34,5 @@ pub use live::{
 pub use node::Node;
 pub use path::DeadEnd;
 pub use program::{NodeProgram, ProgramLaunch};
-pub use routing::RoutingCheck;
 pub use step::LabStep;
 pub use topology::{NodeSpec, Topology};

@@ -126,3 +126,17 @@ pub(super) fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
     let relative = if key.contains('/') { key.to_string() } else { key.replace('.', "/") };
     fs::write(PathBuf::from("/proc/sys").join(relative), value)
 }
+
+pub(super) fn refused(place: &str, refusal: Refusal) -> Problem {
+    lacking(place, refusal, "a part (veth, bridge, sch_tbf or IPv6)")
+}
+
+/// What the kernel says, and which part it may lack.
+pub(super) fn lacking(place: &str, refusal: Refusal, part: &str) -> Problem {
+    let problem = Problem::host(format!("the kernel refuses: {refusal}")).at(place);
+    match refusal.errno {
+        Some(libc::EOPNOTSUPP | libc::ENOENT) => problem.help(format!("this kernel lacks {part}")),
+        Some(libc::EPERM) => problem.help("this needs CAP_NET_ADMIN"),
+        _ => problem,
+    }
+}

@@ -1,22 +1,10 @@
 //! Routes and policy rules of a node: added, and compared with the topology.
 
 use record::Result;
-use serde::{Deserialize, Serialize};
 
-use super::build::{lacking, refused};
-use super::live::Lab;
-use super::node::Node;
+use super::node::{Node, lacking, refused};
 use super::topology::{PolicyRule, PolicySpec, RouteAction, RouteSpec, StaticRoute, Topology};
 use crate::netlink::{Netlink, Refusal};
-
-/// One node's routing as it is, against its topology.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoutingCheck {
-    /// The node.
-    pub node: String,
-    /// What differs from the topology, one clause each; empty if nothing does.
-    pub differences: Vec<String>,
-}
 
 /// Gives a node its routes of one version of IP.
 pub(super) fn routes<const VERSION: u8>(
@@ -53,21 +41,12 @@ fn policies_of(topology: &Topology, node: &str) -> Vec<(u8, PolicyRule)> {
     topology.policies.iter().filter(|known| known.node == node).flat_map(each).collect()
 }
 
-impl Lab {
-    /// Compares the routes and policy rules of every node with the topology. What the kernel set by itself does not count.
-    ///
-    /// # Errors
-    /// A host problem when a node's kernel cannot be asked.
-    pub fn check_routing(&self) -> Result<Vec<RoutingCheck>> {
-        let check = |node: &Node| {
-            let differences = node.ask(|netlink| differences(self.topology(), node.name(), netlink))?;
-            Ok(RoutingCheck { node: node.name().into(), differences })
-        };
-        self.nodes().iter().map(check).collect()
-    }
-}
-
-fn differences(topology: &Topology, node: &str, netlink: &mut Netlink) -> Result<Vec<String>, Refusal> {
+/// What differs from the topology in the routing of a node, one clause each.
+pub(super) fn differences(
+    topology: &Topology,
+    node: &str,
+    netlink: &mut Netlink,
+) -> Result<Vec<String>, Refusal> {
     let routes = topology.routes.iter().filter(|known| known.node == node).map(|known| sorted(&known.route));
     let now: Vec<StaticRoute> = netlink.static_routes()?.iter().map(sorted).collect();
     let mut found = unequal("route", &routes.collect::<Vec<_>>(), &now);
