@@ -71,10 +71,7 @@ impl DropName {
 
     /// Whether the kernel's reason alone says so.
     pub fn means(&self, reason: &str) -> bool {
-        let is = |known: &&&str| {
-            known.strip_suffix('*').map_or(reason == **known, |begin| reason.starts_with(begin))
-        };
-        self.kernel.iter().any(|known| is(&known))
+        self.kernel.iter().any(|known| is_reason(known, reason))
     }
 
     /// What it means, in a sentence.
@@ -133,8 +130,7 @@ pub fn send(refused: &str) -> String {
 /// come first. A reason without a meaning of its own is known by the function, of which the longest known part
 /// decides.
 pub fn of_kernel(reason: &str, function: Option<&str>) -> Vec<&'static DropName> {
-    let is = |known: &str| known.strip_suffix('*').map_or(reason == known, |begin| reason.starts_with(begin));
-    let found = standing_for(is);
+    let found = standing_for(|known| is_reason(known, reason));
     if !found.is_empty() {
         return found;
     }
@@ -144,6 +140,11 @@ pub fn of_kernel(reason: &str, function: Option<&str>) -> Vec<&'static DropName>
         .filter(|part| part.starts_with(|c: char| c.is_lowercase() || c == '_') && function.contains(**part));
     let Some(longest) = parts.max_by_key(|part| part.len()) else { return vec![] };
     standing_for(|known| known == *longest)
+}
+
+/// Whether an entry, which may end in `*`, is about that reason.
+fn is_reason(known: &str, reason: &str) -> bool {
+    known.strip_suffix('*').map_or(reason == known, |begin| reason.starts_with(begin))
 }
 
 fn standing_for(is: impl Fn(&str) -> bool) -> Vec<&'static DropName> {

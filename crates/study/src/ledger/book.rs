@@ -2,10 +2,10 @@
 //! shared.
 
 use super::gap::{Gap, Left};
+use super::pool::Pool;
 use super::unit::{DISCOVERY, Discovery, Seen, Unit};
 use super::visit::{Place, Spot, Visit};
 use super::window::{LinkPair, MOST, Window, difference};
-use super::witness::Pool;
 use super::{LedgerInput, by_family};
 use crate::way::{self, Section};
 use record::delta::sum;

@@ -131,7 +131,7 @@ impl Chain {
         // What the witness saw of the flow died here although no less left: as much more was made.
         let excess = gap.left.saturating_sub(gap.entered);
         if excess > 0 {
-            gap.made = excess.saturating_add(book.pool.here(row, at, &book.holding(at)));
+            gap.made = excess.saturating_add(book.pool.here(row.witness, at, &book.holding(at)));
         }
         let left = gap.left;
         for claim in row.claims {
@@ -144,7 +144,7 @@ impl Chain {
         }
         gap.queued = gap.queued.clamp(0, i64::try_from(gap.open_but_for_the_queue()).unwrap_or(i64::MAX));
         let holding = book.holding(at);
-        let mut by_witness = book.pool.name(&mut gap, row, at, &holding);
+        let mut by_witness = book.pool.name(&mut gap, row.witness, at, &holding);
         if row.shares {
             gap.left = gap.left.saturating_add(gap.open());
         }
@@ -156,7 +156,7 @@ impl Chain {
             let ended = gap.end_of_copies(self.made);
             self.made -= ended;
             if ended > 0 {
-                by_witness = book.pool.seen_here(row, at, &holding);
+                by_witness = book.pool.seen_here(row.witness, at, &holding);
             }
         }
         self.push(row, at, gap, None);

@@ -11,7 +11,7 @@
 
 use super::book::Readings;
 use super::chain::{Chain, Draft};
-use super::witness::Pool;
+use super::pool::Pool;
 use super::{LedgerInput, Ports, STATIONS, WitnessInput};
 use crate::way::{Identity, Leg, Section};
 use record::delta::sum;

@@ -23,6 +23,7 @@ mod follow_tests;
 mod forward;
 mod frames;
 mod gap;
+mod pool;
 mod program;
 mod sockets;
 mod station;
