@@ -16,9 +16,9 @@ use crate::field::{Field, Prerequisite, VLAN_PRESENT, Value};
 use crate::group::Groups;
 use crate::matching::Match;
 use crate::meter::{MAX_METER, Meters};
-use crate::pipeline::LAST_TABLE;
 use crate::port::PortNo;
 use crate::rule::Rule;
+use crate::table::LAST_TABLE;
 use wire::refuse_if;
 use wire::{frame, headers};
 

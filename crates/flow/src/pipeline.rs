@@ -26,13 +26,11 @@ use crate::numbered::ModCommand;
 use crate::port::{Port, PortMod, PortNo, PortState, Queue};
 use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags, RulePosition};
 use crate::selection::{Refers, Selection};
-use crate::table::{Table, TableConfig};
+use crate::table::{LAST_TABLE, Table, TableConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::refuse_if;
 
-/// The highest number of a table: 254, because 255 means all.
-pub const LAST_TABLE: u8 = 254;
 /// Rules of one table, unless the switch is made with another number.
 pub const RULE_LIMIT: usize = 1 << 20;
 

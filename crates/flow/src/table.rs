@@ -23,6 +23,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// The highest number of a table: 254, because 255 means all.
+pub const LAST_TABLE: u8 = 254;
+
 flags! {
     /// By what a full table chooses the rule that makes place (1.4, `ofp_table_mod_prop_eviction_flag`).
     pub EvictionFlags(u32) {

@@ -19,10 +19,11 @@ use crate::openflow::multipart::{Multipart, Reply, Request};
 use crate::openflow::oxm::OxmId;
 use crate::openflow::port::{self as wire_port, PortFeatures, PortState};
 use crate::openflow::rule::{self as wire_rule, MonitorCommand, MonitorRequest, Update, UpdateFull};
-use crate::pipeline::{LAST_TABLE, Pipeline};
+use crate::pipeline::Pipeline;
 use crate::port::{Port, PortNo};
 use crate::rule::{ALL_TABLES, Rule, RuleFlags};
 use crate::selection::Selection;
+use crate::table::LAST_TABLE;
 use crate::table::Table;
 use ::wire::refuse_if;
 

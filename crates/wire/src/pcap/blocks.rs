@@ -3,11 +3,10 @@
 use super::read::{Item, Reader, Step, without_fcs};
 use super::{
     Damage, Direction, Fault, Format, Frame, Interface, Link, MAX_BLOCK, MAX_FRAME, Order, Resolution,
-    Section, Statistics,
+    SECTION, Section, Statistics,
 };
 use std::ops::Range;
 
-pub(super) const SECTION: u32 = 0x0a0d_0d0a;
 pub(super) const INTERFACE: u32 = 1;
 pub(super) const OLD_PACKET: u32 = 2;
 pub(super) const SIMPLE: u32 = 3;

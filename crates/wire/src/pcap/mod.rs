@@ -27,6 +27,9 @@ pub use read::{Item, Reader, Step};
 use std::fmt;
 use std::ops::Range;
 
+/// The type of the block that every pcapng file begins with; its bytes read alike in both orders.
+const SECTION: u32 = 0x0a0d_0d0a;
+
 /// The most bytes of a frame (`MAXIMUM_SNAPLEN` of libpcap).
 pub const MAX_FRAME: u32 = 262_144;
 /// The most bytes of a pcapng block (libpcap's limit, too).

@@ -1,8 +1,7 @@
 //! The reader: which format, and the records of the old one.
 
-use super::blocks::SECTION;
 use super::{
-    Damage, Direction, Fault, Format, Frame, Interface, Link, MAX_FRAME, Order, Resolution, Section,
+    Damage, Direction, Fault, Format, Frame, Interface, Link, MAX_FRAME, Order, Resolution, SECTION, Section,
     Statistics, Words,
 };
 

@@ -1,8 +1,8 @@
 //! What files are made of, appended to a buffer. Numbers have their lowest byte first.
 
-use super::blocks::{ENHANCED, INTERFACE, MAGIC, SECTION, STATISTICS};
+use super::blocks::{ENHANCED, INTERFACE, MAGIC, STATISTICS};
 use super::read::{MICRO, NANO};
-use super::{Direction, Interface, Link, Resolution, Section, Statistics};
+use super::{Direction, Interface, Link, Resolution, SECTION, Section, Statistics};
 
 /// A frame to be written.
 #[derive(Debug, Clone, Copy, Default)]
