@@ -10,7 +10,6 @@
 //! **Price.** One process per end and per test (about 5 ms), so that CPU time and memory belong to one test only.
 
 pub mod bench;
-mod bystanders;
 pub mod course;
 pub mod follow;
 pub mod measure;
@@ -18,6 +17,7 @@ mod notices;
 pub mod null;
 pub mod plan;
 mod process;
+mod processes;
 pub mod programs;
 pub mod session;
 mod unconnected;

@@ -28,7 +28,7 @@ struct Looks {
 }
 
 /// Watches the host while a test runs.
-pub struct Bystanders {
+pub struct ProcessWatch {
     begun_ns: u64,
     before: Vec<HostProcess>,
     actors: Vec<Actor>,
@@ -45,14 +45,14 @@ pub struct Seen {
     pub stopped: Vec<(u32, f64)>,
 }
 
-impl Bystanders {
+impl ProcessWatch {
     /// From now on; the actors are those of the test.
-    pub fn watch(actors: &[Actor]) -> Bystanders {
+    pub fn watch(actors: &[Actor]) -> ProcessWatch {
         let done = Arc::new(AtomicBool::new(false));
         let pids: Vec<u32> = actors.iter().map(|actor| actor.pid).collect();
         let ends = Arc::clone(&done);
         let looks = std::thread::Builder::new().spawn(move || look_at(&pids, &ends)).ok();
-        Bystanders {
+        ProcessWatch {
             begun_ns: clock::monotonic_ns(),
             before: host_processes(),
             actors: actors.to_vec(),
@@ -85,7 +85,7 @@ impl Bystanders {
     }
 }
 
-impl Drop for Bystanders {
+impl Drop for ProcessWatch {
     fn drop(&mut self) {
         self.done.store(true, Relaxed);
     }

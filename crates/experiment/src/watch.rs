@@ -1,6 +1,6 @@
 //! What is read around one test: counters of all nodes before and after, and the witness in between.
 
-use crate::bystanders::{self, Bystanders};
+use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
 use linux::observe::{
@@ -80,7 +80,7 @@ pub struct TestObserver<'a> {
     opening: Option<Snapshot>,
     /// Drops while connections are made, where they can be seen; TCP only.
     connecting: Option<Option<Witness>>,
-    bystanders: Option<Bystanders>,
+    watched: Option<ProcessWatch>,
     /// What was seen.
     pub seen: TestObservation,
 }
@@ -99,7 +99,7 @@ pub struct TestObservation {
     /// Programs of the lab that ended meanwhile.
     pub ended: Vec<String>,
     /// What else ran, and which end was stopped.
-    pub beside: bystanders::Seen,
+    pub beside: processes::Seen,
     /// The flow as it was counted at every interface.
     pub flow: FlowObservation,
     /// What the witness counted, or why there is none.
@@ -125,7 +125,7 @@ impl<'a> TestObserver<'a> {
             counters: None,
             opening,
             connecting: None,
-            bystanders: None,
+            watched: None,
             seen,
         })
     }
@@ -181,13 +181,13 @@ impl load::Observer for TestObserver<'_> {
         self.seen.before = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.before, asked);
         self.count_connections_from_opening();
-        self.bystanders = Some(Bystanders::watch(&self.actors));
+        self.watched = Some(ProcessWatch::watch(&self.actors));
         Ok(())
     }
 
     fn settled(&mut self) -> Result<()> {
-        if let Some(bystanders) = &self.bystanders {
-            bystanders.settle();
+        if let Some(watched) = &self.watched {
+            watched.settle();
         }
         let now = linux::sys::clock::monotonic_ns();
         let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
@@ -203,8 +203,8 @@ impl load::Observer for TestObserver<'_> {
         let asked = ask(self.lab);
         self.seen.after = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.after, asked);
-        if let Some(bystanders) = self.bystanders.take() {
-            self.seen.beside = bystanders.end(self.seen.after.tick_hz);
+        if let Some(watched) = self.watched.take() {
+            self.seen.beside = watched.end(self.seen.after.tick_hz);
         }
         if let Some(counters) = self.counters.take() {
             self.seen.flow = counters.read()?;
