@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::{finish, is_root, skip, start};
 
+/// The variable that names another engine than the switch's default one.
+const ENGINE: &str = "PATHLAB_SWITCH_ENGINE";
 /// How many cases the suite of os-ken 3.1.0 has.
 const CASES: [(&str, usize); 2] = [("13", 991), ("14", 1003)];
 /// Workers for each lane: those that need a CPU alone, those that measure rates and sleep between frames, and those that take as
@@ -277,6 +279,9 @@ impl Bench {
 
     fn switch(&self, dpid: &str, end: &str) -> Child {
         let mut command = support::pathlab(&["switch", "--dpid", dpid, "--name", end]);
+        if let Some(engine) = std::env::var_os(ENGINE) {
+            command.arg("--engine").arg(engine);
+        }
         for i in 1..=3 {
             command.args(["--port", &format!("{i}=int:{end}{i}")]);
         }

@@ -17,6 +17,8 @@ mod crash;
 mod differential;
 #[path = "switch/doors.rs"]
 mod doors;
+#[path = "switch/engines.rs"]
+mod engines;
 #[path = "switch/flood.rs"]
 mod flood;
 #[path = "switch/lincx.rs"]

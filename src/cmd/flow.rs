@@ -4,6 +4,7 @@
 //! change a switch are in [`rules`], [`state`] and [`queues`].
 
 pub mod ask;
+mod compile;
 mod monitor;
 mod queues;
 pub mod rules;
@@ -34,6 +35,10 @@ pub struct FlowArgs {
 enum FlowCommand {
     /// Show what rules do with one frame, step by step.
     Trace(TraceArgs),
+    /// Show how rules become machine code: every stage, and the code.
+    Compile(compile::CompileArgs),
+    /// Say how each table of rules is looked up, why, and what a frame costs there.
+    Plan(compile::CompileArgs),
     /// Add rules to a switch.
     Add(rules::ChangeArgs),
     /// Change the actions of rules of a switch.
@@ -89,6 +94,8 @@ pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     match args.command {
         FlowCommand::Trace(args) => tell(&args, output),
+        FlowCommand::Compile(args) => compile::compile(&args, output),
+        FlowCommand::Plan(args) => compile::plan(&args, output),
         FlowCommand::Add(args) => rules::change(FlowModCommand::Add, &args, output),
         FlowCommand::Mod(args) => rules::change(FlowModCommand::Modify, &args, output),
         FlowCommand::Del(args) => rules::change(FlowModCommand::Delete, &args, output),

@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use switch::config::{ControllerConfig, ListenConfig, SwitchConfig, add_port, dpid, fail};
+use switch::config::{ControllerConfig, ListenConfig, SwitchConfig, add_port, dpid, engine, fail};
 use switch::control::{Switch, SwitchNotice};
 use switch::datapath::Opened;
 use switch::packet_ins::{Limit, PacketInCounts};
@@ -28,7 +28,7 @@ use switch::queue_config::{self, QueueConfig};
 #[derive(Args)]
 pub struct SwitchArgs {
     /// A file that describes the switches; or use the flags for one switch.
-    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "queue", "packet_ins", "speed", "private_key", "certificate", "ca_cert"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "engine", "queue", "packet_ins", "speed", "private_key", "certificate", "ca_cert"])]
     file: Option<PathBuf>,
     /// A port, as int:eth1 or 3=ring:eth1 (kinds: int, ring, xdp, tap, mem, fault).
     #[arg(long, value_name = "[N=]PORT")]
@@ -51,6 +51,9 @@ pub struct SwitchArgs {
     /// What to do without a controller: keep following the rules (secure), or act as a bridge (standalone).
     #[arg(long, default_value = "secure")]
     fail: String,
+    /// What carries the rules out: interpreter, or native (machine code).
+    #[arg(long, value_name = "ENGINE", default_value = "interpreter")]
+    engine: String,
     /// A queue of a port, which becomes a class of the kernel's HTB: PORT:QUEUE,min=RATE,max=RATE, as 1:10,min=10mbit.
     #[arg(long, value_name = "QUEUE")]
     queue: Vec<String>,
@@ -132,6 +135,7 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     config.packet_ins = each("--packet-ins", args.packet_ins.as_slice(), Limit::parse)?.pop();
     config.speeds = each("--speed", &args.speed, queue_config::speed)?;
     config.fail = fail(&args.fail).map_err(|p| p.at("--fail"))?;
+    config.engine = engine(&args.engine).map_err(|p| p.at("--engine"))?;
     if config.ports.is_empty() && config.listen.is_empty() && config.controllers.is_empty() {
         return Err(Problem::input("there is neither a file nor a port")
             .help("pathlab switch --port int:eth1 --port int:eth2 --controller tcp:127.0.0.1"));
@@ -145,6 +149,7 @@ fn words(switch: &str, say: &SwitchNotice) -> String {
         SwitchNotice::Down { who, why } => format!("{who} is gone: {why}"),
         SwitchNotice::Unreachable { who, why } => format!("cannot reach {who}: {why}; trying again"),
         SwitchNotice::Port { port, what } => format!("port {port}: {what}"),
+        SwitchNotice::Interpreted { what } => format!("the rules are interpreted: {what}"),
         SwitchNotice::Refused { who, why } => format!("{who} was refused: {why}"),
     };
     format!("{switch}: {what}")

@@ -2,6 +2,7 @@
 //! frame ever meets a mixture of the old and the new ones of a bundle. Both with traffic, and never once otherwise.
 
 use crate::client::{Client, End, PATIENCE, Running, add, frame, group, rule};
+use crate::engines::{self, wait_for_program};
 use flow::numbered::ModCommand;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::{Body, BundleAdd, Message, Raw};
@@ -11,6 +12,7 @@ use linux::port::{ALL, Frames, Hand, Meta, Wait};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+use switch::programs::EngineKind;
 
 /// Frames of the flood that may be on their way at once: fewer than a wire holds, so that none is lost, neither of the flood
 /// nor of the probes, however little CPU the far end gets.
@@ -83,29 +85,33 @@ fn fill(client: &mut Client, count: u32) {
 #[test]
 fn after_the_reply_of_a_barrier_the_next_frame_meets_the_new_rule() {
     for count in [1, 16, 256, 4096, 16_384, 65_536] {
-        let mut running = Running::start(5);
-        let mut client = running.client(Version::V13);
-        client.must([add("priority=20,in_port=4 actions=output:5")]);
-        prepare(&mut client);
-        fill(&mut client, count);
-        let sink = running.ends.pop().unwrap();
-        let source = running.ends.pop().unwrap();
-        let (stop, came) = (AtomicBool::new(false), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            scope.spawn(|| flood(source, &frame("eth / ip dst=10.0.0.0 / udp"), &stop, &came));
-            scope.spawn(|| {
-                let (mut receiver, _transmitter) = sink.split();
-                while !stop.load(Relaxed) {
-                    let batch = receiver.receive(64, Wait::For(Duration::from_millis(20))).unwrap();
-                    came.fetch_add(batch.len() as u64, Relaxed);
-                }
-            });
-            // Ends the two threads also when a probe fails.
-            let _end = Stop(&stop);
-            probe(&mut running, &mut client, count);
-        });
-        assert!(came.load(Relaxed) > 0, "there was traffic");
+        engines::all().iter().for_each(|engine| next_frame_meets_the_new_rule(*engine, count));
     }
+}
+
+fn next_frame_meets_the_new_rule(engine: EngineKind, count: u32) {
+    let mut running = Running::with(5, |config| config.engine = engine);
+    let mut client = running.client(Version::V13);
+    client.must([add("priority=20,in_port=4 actions=output:5")]);
+    prepare(&mut client);
+    fill(&mut client, count);
+    let sink = running.ends.pop().unwrap();
+    let source = running.ends.pop().unwrap();
+    let (stop, came) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| flood(source, &frame("eth / ip dst=10.0.0.0 / udp"), &stop, &came));
+        scope.spawn(|| {
+            let (mut receiver, _transmitter) = sink.split();
+            while !stop.load(Relaxed) {
+                let batch = receiver.receive(64, Wait::For(Duration::from_millis(20))).unwrap();
+                came.fetch_add(batch.len() as u64, Relaxed);
+            }
+        });
+        // Ends the two threads also when a probe fails.
+        let _end = Stop(&stop);
+        probe(&mut running, &mut client, (engine, count));
+    });
+    assert!(came.load(Relaxed) > 0, "there was traffic");
 }
 
 /// Sets its flag when it goes.
@@ -119,8 +125,8 @@ impl Drop for Stop<'_> {
 
 /// Turns rules over one by one, to every way and in every manner in which a rule can change; each probe has its own
 /// number, so a frame on the old way is seen whenever it comes.
-fn probe(running: &mut Running, client: &mut Client, count: u32) {
-    let mut ways = vec![0; count as usize];
+fn probe(running: &mut Running, client: &mut Client, (engine, count): (EngineKind, u32)) {
+    let (mut ways, mut programs) = (vec![0; count as usize], 0);
     for turn in 0..180u32 {
         // Steps by a prime: first and last rules and those between.
         let number = turn.wrapping_mul(7919) % count;
@@ -135,11 +141,16 @@ fn probe(running: &mut Running, client: &mut Client, count: u32) {
             // A modify that is not strict finds the rule by its match.
             _ => vec![rule(FlowModCommand::Modify, text.trim_start_matches("priority=10,"))],
         };
+        if turn % 2 == 0 {
+            // A program of the rules as they were is at work when they change.
+            programs += u32::from(wait_for_program(engine));
+        }
         client.must(change);
         running.end(1).send(&left(number, 0, turn));
         let came = running.end(WAYS[*which].1).must();
         assert_eq!(came, left(number, *which, turn), "turn {turn} of {count} rules: {text}");
     }
+    assert!(programs > 0 || engine.compiler.is_none(), "no program was ever at work");
     groups(running, client);
     // Deleted: the next frame meets nothing. The last probe behind it shows that it was looked at.
     client.must([rule(FlowModCommand::Delete, "ip,nw_dst=10.0.0.0")]);
@@ -245,7 +256,11 @@ fn next(probes: &Receiver<(u8, u8)>) -> (u8, u8) {
 
 #[test]
 fn no_frame_meets_a_mixture_of_two_tables_that_one_bundle_changes() {
-    let mut running = Running::start(3);
+    engines::all().into_iter().for_each(no_frame_meets_a_mixture);
+}
+
+fn no_frame_meets_a_mixture(engine: EngineKind) {
+    let mut running = Running::with(3, |config| config.engine = engine);
     let mut client = running.client(Version::V14);
     client.must([add(&first(0xa)), add(&second(0xa))]);
     let mut prober = running.ends.pop().unwrap();
@@ -268,6 +283,7 @@ fn no_frame_meets_a_mixture_of_two_tables_that_one_bundle_changes() {
         scope.spawn(|| flood(source, &bytes, &stop, &came));
         for turn in 0..200 {
             let mark = if turn % 2 == 0 { 0xb } else { 0xa };
+            wait_for_program(engine);
             commit(&mut client, turn, both(mark));
             prober.send(&probe);
             assert_eq!(next(&probes), (mark, mark), "the frame after commit {turn}");

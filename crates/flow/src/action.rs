@@ -97,6 +97,9 @@ pub enum Instruction {
 }
 
 impl Instruction {
+    /// The highest [`Instruction::place`].
+    pub const LAST_PLACE: u8 = 6;
+
     /// Its place in the order in which instructions are carried out (§5.9); also distinguishes kinds.
     pub fn place(&self) -> u8 {
         match self {

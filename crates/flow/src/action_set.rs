@@ -10,7 +10,6 @@
 //! headers follow each other in a frame that has a backbone tag.
 
 use crate::action::Action;
-use std::collections::BTreeMap;
 
 /// The place of an action in the order, and what is "the same type".
 pub type Slot = (u8, u8);
@@ -39,10 +38,11 @@ pub fn slot(action: &Action) -> Slot {
     }
 }
 
-/// An action set.
+/// An action set. Emptied and filled again it allocates nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ActionSet {
-    actions: BTreeMap<Slot, Action>,
+    /// By slot.
+    actions: Vec<(Slot, Action)>,
 }
 
 impl ActionSet {
@@ -55,7 +55,13 @@ impl ActionSet {
 
     /// Merges actions into the set: each takes the place of one of its type (§5.9, Write-Actions).
     pub fn write(&mut self, actions: &[Action]) {
-        self.actions.extend(actions.iter().map(|action| (slot(action), action.clone())));
+        for action in actions {
+            let slot = slot(action);
+            match self.actions.binary_search_by_key(&slot, |(slot, _)| *slot) {
+                Ok(at) => self.actions[at].1.clone_from(action),
+                Err(at) => self.actions.insert(at, (slot, action.clone())),
+            }
+        }
     }
 
     /// Empties the set.
@@ -70,8 +76,9 @@ impl ActionSet {
 
     /// The actions in the order in which they are carried out. With a group, there is no output.
     pub fn in_order(&self) -> impl Iterator<Item = &Action> {
-        let has_group = self.actions.contains_key(&slot(&Action::Group(0)));
-        self.actions.values().filter(move |action| !(has_group && matches!(action, Action::Output { .. })))
+        let has_group = self.actions.iter().any(|(_, action)| matches!(action, Action::Group(_)));
+        let actions = self.actions.iter().map(|(_, action)| action);
+        actions.filter(move |action| !(has_group && matches!(action, Action::Output { .. })))
     }
 }
 

@@ -2,26 +2,26 @@
 //!
 //! **What.** [`receive`] takes a frame that came in by a port through the tables (§5.1, figure 2); [`packet_out`] does
 //! what a controller says with a frame of its own (§7.3.7). Both write a [`Verdict`]: the frames that leave and the
-//! packet-ins.
+//! packet-ins. An [`Interpreter`] does the same for many frames in turn, and tells a [`FrameSink`] of its own what leaves.
 //!
 //! **Why.** This is the meaning of the pipeline. Every other engine is compared with it; it looks at rules one by one and
 //! parses the frame again after every change, so that there is nothing in it to be wrong.
 //!
-//! **Price.** It is slow: time grows with the number of rules, and frames are copied for every output. A [`StepObserver`] sees
-//! every step; without one the compiler leaves nothing of it.
+//! **Price.** It is slow: time grows with the number of rules. A [`StepObserver`] sees every step; without one the compiler leaves
+//! nothing of it. Groups allocate for each frame.
 
 use crate::action::{Action, Instruction};
 use crate::action_set::ActionSet;
 use crate::bridge::BridgeOutput;
-use crate::edits::edit;
+use crate::carried::{CarriedFrame, EditBuffers, LeavingFrame};
 use crate::field::{Field, Value};
 use crate::meter::{BandKind, CONTROLLER_METER, raise_drop_precedence};
 use crate::pipeline::{Fragments, Pipeline};
-use crate::port::{PortConfig, PortNo, PortState};
+use crate::port::{Port, PortConfig, PortNo, PortState};
 use crate::rule::{PacketInReason, Rule};
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use wire::edit::{FrameBuf, Refused};
+use wire::edit::Refused;
 use wire::layers::Fragment;
 use wire::offload::{Offload, Pieces};
 
@@ -122,6 +122,25 @@ pub struct Verdict {
     pub sent: Vec<OutputFrame>,
     /// The packet-ins, in order.
     pub packet_ins: Vec<PacketIn>,
+}
+
+/// Takes what a pipeline sends.
+pub trait FrameSink {
+    /// A frame leaves by a port and a queue of it.
+    fn send(&mut self, port: PortNo, queue: Option<u32>, frame: LeavingFrame<'_>);
+    /// A frame goes to the controllers.
+    fn packet_in(&mut self, packet_in: PacketIn);
+}
+
+impl FrameSink for Verdict {
+    fn send(&mut self, port: PortNo, queue: Option<u32>, frame: LeavingFrame<'_>) {
+        let LeavingFrame { bytes, offload, .. } = frame;
+        self.sent.push(OutputFrame { port, queue, frame: bytes.to_vec(), offload: *offload });
+    }
+
+    fn packet_in(&mut self, packet_in: PacketIn) {
+        self.packet_ins.push(packet_in);
+    }
 }
 
 impl Verdict {
@@ -227,19 +246,43 @@ pub fn watched<W: StepObserver>(
     verdict: &mut Verdict,
     watch: &mut W,
 ) {
-    let mut traveller = Traveller::new(&arrival);
-    let mut walk = Walk { pipeline, now, verdict, watch, copies: 0 };
-    if let Some(actions) = actions {
-        let _ = walk.list(&mut traveller, actions.iter(), Origin::PacketOut);
-    } else if walk.enter_port(&traveller).is_continue() {
-        walk.tables(&mut traveller);
+    Interpreter::default().carry(pipeline, now, arrival, actions, verdict, watch);
+}
+
+/// An interpreter for many frames in turn: it keeps the memory that edits need.
+#[derive(Debug, Default)]
+pub struct Interpreter {
+    buffers: EditBuffers,
+    set: ActionSet,
+}
+
+impl Interpreter {
+    /// [`packet_out`] where there are actions, else [`receive`], for any sink.
+    pub fn carry<S: FrameSink, W: StepObserver>(
+        &mut self,
+        pipeline: &mut Pipeline,
+        now: u64,
+        arrival: InputFrame<'_>,
+        actions: Option<&[Action]>,
+        sink: &mut S,
+        watch: &mut W,
+    ) {
+        let Interpreter { buffers, set } = self;
+        buffers.begin();
+        let mut traveller = Traveller::new(&arrival);
+        let mut walk = Walk { pipeline, now, sink, watch, buffers, set, copies: 0 };
+        if let Some(actions) = actions {
+            let _ = walk.list(&mut traveller, actions.iter(), Origin::PacketOut);
+        } else if walk.enter_port(&traveller).is_continue() {
+            walk.tables(&mut traveller);
+        }
+        traveller.frame.end(buffers);
     }
 }
 
 /// A frame on its way, with what the switch knows about it.
-#[derive(Clone)]
-struct Traveller {
-    frame: FrameBuf,
+struct Traveller<'f> {
+    frame: CarriedFrame<'f>,
     /// What it is on a wire: counters and meters count segments, not super-frames.
     pieces: Pieces,
     in_port: PortNo,
@@ -253,13 +296,11 @@ struct Traveller {
     is_miss: bool,
 }
 
-impl Traveller {
-    fn new(arrival: &InputFrame<'_>) -> Traveller {
-        let mut frame = FrameBuf::new();
-        frame.load(arrival.frame, arrival.offload);
+impl<'f> Traveller<'f> {
+    fn new(arrival: &InputFrame<'f>) -> Traveller<'f> {
         Traveller {
             pieces: Pieces::of(arrival.frame, &arrival.offload),
-            frame,
+            frame: CarriedFrame::new(arrival.frame, arrival.offload),
             in_port: arrival.port,
             phy_port: arrival.phy_port,
             tunnel_id: arrival.tunnel_id,
@@ -269,6 +310,11 @@ impl Traveller {
             cookie: NO_COOKIE,
             is_miss: false,
         }
+    }
+
+    /// The same once more.
+    fn copy(&self, buffers: &mut EditBuffers) -> Traveller<'f> {
+        Traveller { frame: self.frame.copy(buffers), ..*self }
     }
 
     /// The value of a field; none when the frame has no such header.
@@ -309,34 +355,38 @@ type NextTable = ControlFlow<(), Option<u8>>;
 const GO_ON: Flow = ControlFlow::Continue(());
 const STOP: Flow = ControlFlow::Break(());
 
-struct Walk<'p, W> {
+struct Walk<'p, S, W> {
     pipeline: &'p mut Pipeline,
     now: u64,
-    verdict: &'p mut Verdict,
+    sink: &'p mut S,
     watch: &'p mut W,
+    buffers: &'p mut EditBuffers,
+    /// Memory for the action set.
+    set: &'p mut ActionSet,
+    /// Buckets that the frame met.
     copies: usize,
 }
 
-impl<W: StepObserver> Walk<'_, W> {
-    fn step(&mut self, traveller: &Traveller, step: Step<'_>) {
+impl<S: FrameSink, W: StepObserver> Walk<'_, S, W> {
+    fn step(&mut self, traveller: &Traveller<'_>, step: Step<'_>) {
         self.watch.step(step, traveller.frame.bytes());
     }
 
-    fn end(&mut self, traveller: &Traveller, why: Drop) {
+    fn end(&mut self, traveller: &Traveller<'_>, why: Drop) {
         self.step(traveller, Step::Dropped(why));
     }
 
-    fn stop(&mut self, traveller: &Traveller, why: Drop) -> Flow {
+    fn stop(&mut self, traveller: &Traveller<'_>, why: Drop) -> Flow {
         self.end(traveller, why);
         STOP
     }
 
-    fn moved(&mut self, counter: Counter, traveller: &Traveller) {
+    fn moved(&mut self, counter: Counter, traveller: &Traveller<'_>) {
         self.step(traveller, Step::Counted(counter));
     }
 
     /// The port by which the frame comes in: its counters and its configuration (§7.2.1).
-    fn enter_port(&mut self, traveller: &Traveller) -> Flow {
+    fn enter_port(&mut self, traveller: &Traveller<'_>) -> Flow {
         let (number, bytes) = (traveller.in_port, traveller.bytes());
         if let Some(port) = self.pipeline.ports.get_mut(&number) {
             let is_open = !port.config.has(PortConfig::NO_RECV) && !port.config.has(PortConfig::PORT_DOWN);
@@ -360,25 +410,30 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// The tables, from the first one (§5.1), and the action set at the end.
-    fn tables(&mut self, traveller: &mut Traveller) {
-        let mut set = ActionSet::default();
+    fn tables(&mut self, traveller: &mut Traveller<'_>) {
+        let mut set = std::mem::take(self.set);
+        set.clear();
+        if self.through_tables(traveller, &mut set).is_continue() {
+            self.step(traveller, Step::ActionSet(&set));
+            self.action_set(traveller, &set, Origin::ActionSet);
+        }
+        *self.set = set;
+    }
+
+    fn through_tables(&mut self, traveller: &mut Traveller<'_>, set: &mut ActionSet) -> Flow {
         let mut next = Some(0);
         while let Some(table) = next {
             traveller.table = table;
-            let Some(rule) = self.find(traveller, table) else { return };
+            let Some(rule) = self.find(traveller, table) else { return STOP };
             traveller.cookie = rule.cookie;
             traveller.is_miss = rule.is_table_miss();
-            match self.instructions(traveller, &rule, &mut set) {
-                ControlFlow::Continue(goto) => next = goto,
-                ControlFlow::Break(()) => return,
-            }
+            next = self.instructions(traveller, &rule, set)?;
         }
-        self.step(traveller, Step::ActionSet(&set));
-        self.action_set(traveller, &set, Origin::ActionSet);
+        GO_ON
     }
 
     /// The rule of the table for the frame; counts the lookup and the match (§5.3).
-    fn find(&mut self, traveller: &Traveller, number: u8) -> Option<Arc<Rule>> {
+    fn find(&mut self, traveller: &Traveller<'_>, number: u8) -> Option<Arc<Rule>> {
         self.moved(Counter::Lookup(number), traveller);
         let table = self.pipeline.table_mut(number)?;
         table.lookups += traveller.frames();
@@ -395,11 +450,10 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// The instructions of a rule in the order of §5.9; says which table comes next.
-    fn instructions(&mut self, traveller: &mut Traveller, rule: &Rule, set: &mut ActionSet) -> NextTable {
+    fn instructions(&mut self, traveller: &mut Traveller<'_>, rule: &Rule, set: &mut ActionSet) -> NextTable {
         let mut next = None;
-        let mut ordered: Vec<&Instruction> = rule.instructions.iter().collect();
-        ordered.sort_by_key(|instruction| instruction.place());
-        for instruction in ordered {
+        let at = |place| rule.instructions.iter().filter(move |one| one.place() == place);
+        for instruction in (0..=Instruction::LAST_PLACE).flat_map(at) {
             self.step(traveller, Step::Instruction(instruction));
             match instruction {
                 Instruction::Meter(id) => self.meter(traveller, *id)?,
@@ -417,7 +471,7 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// An action set in its order (§5.10): of the action set of a frame, or of a bucket.
-    fn action_set(&mut self, traveller: &mut Traveller, set: &ActionSet, origin: Origin) {
+    fn action_set(&mut self, traveller: &mut Traveller<'_>, set: &ActionSet, origin: Origin) {
         if self.list(traveller, set.in_order(), origin).is_break() {
             return;
         }
@@ -432,7 +486,7 @@ impl<W: StepObserver> Walk<'_, W> {
     /// Actions in the order in which they stand (§5.11).
     fn list<'a>(
         &mut self,
-        traveller: &mut Traveller,
+        traveller: &mut Traveller<'_>,
         actions: impl Iterator<Item = &'a Action>,
         origin: Origin,
     ) -> Flow {
@@ -444,14 +498,14 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// One action (§5.12).
-    fn action(&mut self, traveller: &mut Traveller, action: &Action, origin: Origin) -> Flow {
+    fn action(&mut self, traveller: &mut Traveller<'_>, action: &Action, origin: Origin) -> Flow {
         match action {
             Action::Output { port, .. } => self.output(traveller, *port, origin),
             Action::Group(id) => self.group(traveller, *id),
             Action::SetQueue(queue) => traveller.queue = Some(*queue),
             Action::SetField { field: Field::TunnelId, value } => traveller.tunnel_id = *value as u64,
             _ => {
-                let edited = edit(&mut traveller.frame, action);
+                let edited = traveller.frame.edit(action, self.buffers);
                 self.step(traveller, Step::Edited(edited));
                 // §5.12: a TTL that cannot be decremented is reported to the controllers, and the frame goes no further.
                 if edited == Err(Refused::Expired) {
@@ -464,7 +518,7 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// A meter (§5.7): the band that the frame falls into drops or marks it.
-    fn meter(&mut self, traveller: &mut Traveller, id: u32) -> Flow {
+    fn meter(&mut self, traveller: &mut Traveller<'_>, id: u32) -> Flow {
         let now = self.now;
         let Some(meter) = self.pipeline.meters.0.get_mut(&id) else { return GO_ON };
         let band = meter.measure(now, traveller.frames(), traveller.bytes());
@@ -481,7 +535,7 @@ impl<W: StepObserver> Walk<'_, W> {
                 let Some(dscp) = traveller.get(Field::IpDscp) else { return GO_ON };
                 let value = raise_drop_precedence(dscp as u8, prec_level).into();
                 let action = Action::SetField { field: Field::IpDscp, value };
-                let edited = edit(&mut traveller.frame, &action);
+                let edited = traveller.frame.edit(&action, self.buffers);
                 self.step(traveller, Step::Edited(edited));
                 GO_ON
             }
@@ -490,7 +544,7 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// A group (§5.6): each bucket that is chosen gets a copy of the frame as it is now; the frame itself stays.
-    fn group(&mut self, traveller: &Traveller, id: u32) {
+    fn group(&mut self, traveller: &Traveller<'_>, id: u32) {
         let (frames, bytes) = (traveller.frames(), traveller.bytes());
         // The salt lets chained groups choose independently.
         let hash = traveller.frame.headers().flow(traveller.frame.bytes(), id);
@@ -515,7 +569,9 @@ impl<W: StepObserver> Walk<'_, W> {
         for (index, set) in sets {
             self.moved(Counter::Bucket(id, index), traveller);
             self.step(traveller, Step::Bucket(id, index));
-            self.action_set(&mut traveller.clone(), &set, Origin::Bucket);
+            let mut copy = traveller.copy(self.buffers);
+            self.action_set(&mut copy, &set, Origin::Bucket);
+            copy.frame.end(self.buffers);
             self.step(traveller, Step::BucketEnd);
         }
         if kept < chosen.len() {
@@ -524,10 +580,14 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// An output to any port (§4.5).
-    fn output(&mut self, traveller: &mut Traveller, port: PortNo, origin: Origin) {
+    fn output(&mut self, traveller: &mut Traveller<'_>, port: PortNo, origin: Origin) {
         match port {
             PortNo::IN_PORT => self.transmit(traveller, traveller.in_port),
-            PortNo::TABLE if origin == Origin::PacketOut => self.tables(&mut traveller.clone()),
+            PortNo::TABLE if origin == Origin::PacketOut => {
+                let mut copy = traveller.copy(self.buffers);
+                self.tables(&mut copy);
+                copy.frame.end(self.buffers);
+            }
             PortNo::CONTROLLER => self.packet_in(traveller, reason(traveller, origin)),
             PortNo::ALL => self.spread(traveller, false),
             PortNo::FLOOD => self.spread(traveller, true),
@@ -539,18 +599,22 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// All ports but the one by which the frame came in; `flood` leaves blocked ones out (§4.5).
-    fn spread(&mut self, traveller: &Traveller, flood: bool) {
-        let others = self.pipeline.ports.values();
-        let others =
-            others.filter(|port| port.number != traveller.in_port && !port.config.has(PortConfig::NO_FWD));
-        let others =
-            others.filter(|port| !(flood && port.state.has(PortState::BLOCKED))).map(|port| port.number);
-        for port in others.collect::<Vec<_>>() {
-            self.transmit(traveller, port);
+    fn spread(&mut self, traveller: &Traveller<'_>, flood: bool) {
+        let is_meant = |port: &Port| {
+            let is_blocked = flood && port.state.has(PortState::BLOCKED);
+            port.number != traveller.in_port && !port.config.has(PortConfig::NO_FWD) && !is_blocked
+        };
+        let mut behind = Bound::Unbounded;
+        while let Some((number, port)) = self.pipeline.ports.range((behind, Bound::Unbounded)).next() {
+            let (number, is_meant) = (*number, is_meant(port));
+            behind = Bound::Excluded(number);
+            if is_meant {
+                self.transmit(traveller, number);
+            }
         }
     }
 
-    fn normal(&mut self, traveller: &Traveller) {
+    fn normal(&mut self, traveller: &Traveller<'_>) {
         let address =
             |at: usize| traveller.frame.bytes().get(at..at + 6).and_then(|bytes| bytes.try_into().ok());
         let (Some(dst), Some(src)) = (address(0), address(6)) else { return };
@@ -563,7 +627,7 @@ impl<W: StepObserver> Walk<'_, W> {
     }
 
     /// The port by which the frame leaves: its configuration and its counters (§7.2.1).
-    fn transmit(&mut self, traveller: &Traveller, number: PortNo) {
+    fn transmit(&mut self, traveller: &Traveller<'_>, number: PortNo) {
         let Some(port) = self.pipeline.ports.get_mut(&number) else {
             return self.end(traveller, Drop::NoPort);
         };
@@ -579,20 +643,20 @@ impl<W: StepObserver> Walk<'_, W> {
         port.counters.tx_bytes += traveller.bytes();
         self.moved(Counter::Tx(number), traveller);
         self.step(traveller, Step::Sent(number));
-        let (frame, offload) = (traveller.frame.bytes().to_vec(), *traveller.frame.offload());
-        self.verdict.sent.push(OutputFrame { port: number, queue: traveller.queue, frame, offload });
+        self.sink.send(number, traveller.queue, traveller.frame.leaving());
     }
 
     /// A packet-in (§7.4.1), unless the port wants none for misses (§7.2.1) or the controllers' meter drops it (§5.7).
     ///
     /// It has the whole frame, whatever `max_len` and `miss_send_len` say: they are about frames that stay in a buffer, and there is none here
     /// ("Switches that do not support internal buffering … must send the full packet to controllers", §6.1.2).
-    fn packet_in(&mut self, traveller: &Traveller, reason: PacketInReason) {
+    fn packet_in(&mut self, traveller: &Traveller<'_>, reason: PacketInReason) {
         let port = self.pipeline.ports.get(&traveller.in_port);
         let is_mute = reason == PacketInReason::TableMiss
             && port.is_some_and(|port| port.config.has(PortConfig::NO_PACKET_IN));
-        let mut copy = traveller.clone();
+        let mut copy = traveller.copy(self.buffers);
         if is_mute || self.meter(&mut copy, CONTROLLER_METER).is_break() {
+            copy.frame.end(self.buffers);
             return self.end(traveller, Drop::NoPacketIn);
         }
         let mut frame = copy.frame.bytes().to_vec();
@@ -602,7 +666,7 @@ impl<W: StepObserver> Walk<'_, W> {
             let _ = wire::offload::complete(&mut frame, partial);
         }
         self.step(traveller, Step::PacketIn(reason, frame.len()));
-        self.verdict.packet_ins.push(PacketIn {
+        self.sink.packet_in(PacketIn {
             reason,
             table: copy.table,
             cookie: copy.cookie,
@@ -613,13 +677,14 @@ impl<W: StepObserver> Walk<'_, W> {
             total_len,
             frame,
         });
+        copy.frame.end(self.buffers);
     }
 }
 
 /// Why an output to CONTROLLER sends. Only a table-miss rule that "directly sends packets to the controller" makes a
 /// table-miss (§5.4): what the action set or a bucket sends may be another rule's wish, and 1.4 has reasons for these
 /// (1.4 §7.4.1).
-fn reason(traveller: &Traveller, origin: Origin) -> PacketInReason {
+fn reason(traveller: &Traveller<'_>, origin: Origin) -> PacketInReason {
     match origin {
         Origin::PacketOut => PacketInReason::PacketOut,
         Origin::Apply if traveller.is_miss => PacketInReason::TableMiss,

@@ -18,6 +18,7 @@ pub mod agent;
 #[cfg(test)]
 mod agent_tests;
 pub mod bridge;
+pub mod carried;
 pub mod check;
 pub mod client;
 mod deadlines;

@@ -23,7 +23,7 @@ use crate::group::{ALL_GROUPS, GroupMod, Groups};
 use crate::matching::Match;
 use crate::meter::{ALL_METERS, MeterMod, Meters};
 use crate::numbered::ModCommand;
-use crate::port::{Port, PortMod, PortNo, PortState, Queue};
+use crate::port::{Port, PortCounters, PortMod, PortNo, PortState, Queue};
 use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags, RulePosition};
 use crate::selection::{Refers, Selection};
 use crate::table::{LAST_TABLE, Table, TableConfig};
@@ -383,6 +383,29 @@ impl Pipeline {
             }
         }
         events
+    }
+
+    /// Adds what another engine counted for a rule and its table; `used_ns` is when the last of the frames came. Of a rule that is gone
+    /// the table counts.
+    pub fn credit_rule(&mut self, table: u8, place: RulePosition, used_ns: u64, frames: u64, bytes: u64) {
+        if let Some(table) = self.table_mut(table) {
+            table.credit(frames, frames);
+            table.count(used_ns, place, frames, bytes);
+        }
+    }
+
+    /// Adds frames that another engine looked up in a table and that matched no rule.
+    pub fn credit_misses(&mut self, table: u8, frames: u64) {
+        if let Some(table) = self.table_mut(table) {
+            table.credit(frames, 0);
+        }
+    }
+
+    /// Adds what another engine counted at a port.
+    pub fn credit_port(&mut self, number: PortNo, counters: &PortCounters) {
+        if let Some(port) = self.ports.get_mut(&number) {
+            port.counters.add(counters);
+        }
     }
 
     /// When [`Pipeline::expire`] is to be called next: no rule goes away before. It may find that the rule was used meanwhile, and

@@ -103,6 +103,18 @@ pub struct PortCounters {
     pub tx_dropped: u64,
 }
 
+impl PortCounters {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &PortCounters) {
+        self.rx_frames += other.rx_frames;
+        self.tx_frames += other.tx_frames;
+        self.rx_bytes += other.rx_bytes;
+        self.tx_bytes += other.tx_bytes;
+        self.rx_dropped += other.rx_dropped;
+        self.tx_dropped += other.tx_dropped;
+    }
+}
+
 /// What a queue counts (§5.8, table 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueCounters {

@@ -117,6 +117,12 @@ impl Table {
         Some(entry.rule.clone())
     }
 
+    /// Adds what another engine counted: frames that were looked up here, and how many of them matched.
+    pub fn credit(&mut self, lookups: u64, matched: u64) {
+        self.lookups += lookups;
+        self.matched += matched;
+    }
+
     /// The first rule that matches a frame with these fields (§5.3): for each field of the match the frame has a value,
     /// and the one that is asked for.
     pub fn lookup(&self, value_of: impl Fn(Field) -> Option<Value>) -> Option<RulePosition> {

@@ -17,12 +17,15 @@
 //!   certificate /etc/pathlab/s1-cert.pem
 //!   ca-cert /etc/pathlab/ca.pem
 //!   fail secure
+//!   engine interpreter
 //! ```
 //!
 //! **Price.** Names and numbers are checked here; whether an interface exists shows when the port is opened.
 
 use crate::datapath;
+use crate::engines::ENGINES;
 use crate::packet_ins::Limit;
+use crate::programs::EngineKind;
 use crate::queue_config::{self, QueueConfig};
 use crate::tls::TlsFiles;
 use flow::port::PortNo;
@@ -59,6 +62,8 @@ pub struct SwitchConfig {
     pub listen: Vec<ListenConfig>,
     /// What it does while no controller is there.
     pub fail: FailMode,
+    /// What carries the pipeline out.
+    pub engine: EngineKind,
     /// Rules that a table holds at most.
     pub rules: usize,
     /// Queues of ports that are to be made.
@@ -392,6 +397,7 @@ impl SwitchConfig {
             "controller" => self.controllers.push(ControllerConfig::parse(&values.join(" "))?),
             "listen" => self.listen.push(ListenConfig::parse(&values.join(" "))?),
             "fail" => self.fail = fail(one(values)?)?,
+            "engine" => self.engine = engine(one(values)?)?,
             "queue" => self.queues.push(QueueConfig::parse(&values.join(" "))?),
             "packet-ins" => self.packet_ins = Some(Limit::parse(&values.join(" "))?),
             "speed" => self.speeds.push(queue_config::speed(one(values)?)?),
@@ -407,7 +413,7 @@ impl SwitchConfig {
             "ca-cert" => self.tls.ca_cert = Some(one(values)?.into()),
             _ => {
                 return Err(Problem::input(format!("there is no word '{word}'")).help(
-                    "switch, dpid, port, local, controller, listen, fail, rules, packet-ins, queue, speed, private-key, certificate, ca-cert",
+                    "switch, dpid, port, local, controller, listen, fail, engine, rules, packet-ins, queue, speed, private-key, certificate, ca-cert",
                 ));
             }
         }
@@ -425,6 +431,18 @@ pub fn fail(text: &str) -> Result<FailMode> {
         "standalone" => Ok(FailMode::Standalone),
         _ => Err(Problem::input(format!("'{text}' is not a way to fail")).help("secure or standalone")),
     }
+}
+
+/// Reads the name of an engine.
+///
+/// # Errors
+/// Input: there is none of that name.
+pub fn engine(text: &str) -> Result<EngineKind> {
+    let found = ENGINES.iter().find(|engine| engine.name == text).copied();
+    let names = || ENGINES.iter().map(|engine| engine.name).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| {
+        Problem::input(format!("there is no engine '{text}'")).help(format!("the engines are: {}", names()))
+    })
 }
 
 fn one<'a>(values: &[&'a str]) -> Result<&'a str> {
@@ -491,7 +509,7 @@ mod tests {
         let text = "# two\nswitch a\n dpid 0x10\n port 3 int:eth1\n port ring:eth2\n local tap:a\n \
                     controller tcp:127.0.0.1\n controller unix:/c\n controller ssl:c.example\n \
                     controller ssl:[::1]:7 aux=2 aux=unix:/a\n private-key k\n certificate c\n ca-cert a\n listen ptcp:\n listen ptcp:7:::1\n \
-                    listen punix:/l\n listen pssl:8:::1 connections=3\n fail standalone\n rules 9\n packet-ins rate=1000 burst=9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
+                    listen punix:/l\n listen pssl:8:::1 connections=3\n fail standalone\n engine interpreter\n rules 9\n packet-ins rate=1000 burst=9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
         let all = SwitchConfig::parse(text, "f").unwrap();
         let a = &all[0];
         assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, FailMode::Standalone));
@@ -541,6 +559,7 @@ mod tests {
             ("switch a\ncontroller tcp:a aux=b", "not a peer"),
             ("switch a\ncontroller tcp:a b", "not an address"),
             ("switch a\nfail open", "not a way to fail"),
+            ("switch a\nengine steam", "the engines are: interpreter, native"),
             ("switch a b", "one value"),
             ("switch a\nrules 0", "above 0"),
             (

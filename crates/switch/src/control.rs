@@ -25,7 +25,8 @@ use flow::error::{BadRequest, Error};
 use flow::interpret::PacketIn;
 use flow::openflow::bytes::Version;
 use flow::openflow::channel::{BackOff, Channel, ChannelConfig, Event, Side};
-use flow::openflow::message::Body;
+use flow::openflow::message::{Body, Message};
+use flow::openflow::misc::BundleCommand;
 use flow::pipeline::Pipeline;
 use flow::port::{PortNo, Queue};
 use linux::netlink::LinkNotice;
@@ -64,6 +65,8 @@ enum Input {
     Gone(PortNo),
     /// A call led somewhere, or not.
     Called(usize, io::Result<Stream>),
+    /// The rules could not be compiled: why.
+    Interpreted(String),
 }
 
 impl ControlNotifier {
@@ -166,8 +169,12 @@ impl Switch {
         linux::undo::open().map_or(Ok(vec![]), |journals| journals.clean_some(linux::tune::down::JOURNAL))?;
         let credentials = config.tls.load_if(config.needs_tls())?;
         let listeners = Listeners::open(&config.listen, credentials.as_ref())?;
-        let (mut datapath, inlets, opened) =
-            datapath::build(Pipeline::new(config.rules), &config.ports, config.local.as_deref())?;
+        let (mut datapath, inlets, opened) = datapath::build(
+            Pipeline::new(config.rules),
+            &config.ports,
+            config.local.as_deref(),
+            config.engine,
+        )?;
         let queues = Queues::start(config, &mut datapath)?;
         let datapath = Arc::new(datapath);
         let (inbox_tx, inbox) = channel();
@@ -206,6 +213,7 @@ impl Switch {
         switch.look_at_links(&mut Effects::default());
         switch.fail_or_follow();
         inlets.into_iter().for_each(|inlet| switch.receive_from(inlet));
+        switch.compile();
         Ok(switch)
     }
 
@@ -214,6 +222,15 @@ impl Switch {
         let (datapath, post) = (self.datapath.clone(), self.post.clone());
         self.workers.retain(|worker| !worker.is_finished());
         self.workers.push(std::thread::spawn(move || datapath.work(inlet, post.as_ref())));
+    }
+
+    /// Gives the engine a thread to compile rules in, if it does that.
+    fn compile(&mut self) {
+        let (programs, post) = (self.datapath.programs().clone(), self.post.clone());
+        if programs.compiles() {
+            let run = move || programs.run(|what| post.say(Input::Interpreted(what)));
+            self.workers.push(std::thread::spawn(run));
+        }
     }
 
     /// Works until `stop`; `say` hears what happens with controllers.
@@ -296,6 +313,7 @@ impl Switch {
                     self.look_at_links(effects);
                 }
                 Input::Called(caller, result) => self.called(caller, result),
+                Input::Interpreted(what) => self.said.push(SwitchNotice::Interpreted { what }),
             }
         }
     }
@@ -465,9 +483,7 @@ impl Switch {
                         self.queues.refresh(&self.datapath);
                         self.datapath.pipeline().packet_in_queues = self.post.frames().rows();
                     }
-                    let mut pipeline = self.datapath.pipeline();
-                    self.agent.message(now, id, &message, &mut pipeline, effects);
-                    drop(pipeline);
+                    self.message(now, id, &message, effects);
                     if matches!(message.body, Body::PortMod(_) | Body::BundleControl(_)) {
                         // Before the next message is answered, a barrier's among them.
                         self.said.extend(self.ports.carry_down(&self.datapath));
@@ -481,6 +497,16 @@ impl Switch {
                 Event::Refused { .. } => {}
                 Event::Down(why) => return self.end(id, why),
             }
+        }
+    }
+
+    /// Lets the agent answer, with as much of the pipeline as the message needs.
+    fn message(&mut self, now: u64, id: u64, message: &Message, effects: &mut Effects) {
+        let (agent, datapath) = (&mut self.agent, &self.datapath);
+        match &message.body {
+            Body::MultipartRequest(_) => agent.message(now, id, message, &mut datapath.counted(), effects),
+            body if changes(body) => agent.message(now, id, message, &mut datapath.change(), effects),
+            _ => agent.message(now, id, message, &mut datapath.pipeline(), effects),
         }
     }
 
@@ -514,12 +540,12 @@ impl Switch {
             }
             self.answer(id, effects);
         }
-        let mut pipeline = self.datapath.pipeline();
-        if due(pipeline.next_deadline()) {
-            self.agent.expire(now, &mut pipeline, effects);
-        }
-        let rules = pipeline.len();
+        let pipeline = self.datapath.pipeline();
+        let (is_due, rules) = (due(pipeline.next_deadline()), pipeline.len());
         drop(pipeline);
+        if is_due {
+            self.agent.expire(now, &mut self.datapath.change(), effects);
+        }
         self.datapath.note_rules(rules);
     }
 
@@ -653,6 +679,19 @@ impl Switch {
     pub fn dropped(&self, port: PortNo) -> u64 {
         self.datapath.dropped(port)
     }
+}
+
+/// Whether a message may change what becomes of frames. A packet-out only counts, and what is added to a bundle waits for its commit.
+fn changes(body: &Body) -> bool {
+    matches!(
+        body,
+        Body::FlowMod(_)
+            | Body::GroupMod(_)
+            | Body::MeterMod(_)
+            | Body::PortMod(_)
+            | Body::TableMod(_)
+            | Body::SetConfig(_)
+    ) || matches!(body, Body::BundleControl(control) if control.kind == BundleCommand::COMMIT_REQUEST)
 }
 
 impl Drop for Switch {

@@ -33,6 +33,11 @@ pub enum SwitchNotice {
         /// What.
         what: String,
     },
+    /// The rules cannot be compiled; they are interpreted.
+    Interpreted {
+        /// Why.
+        what: String,
+    },
     /// A caller did not get as far as the hello; reported at most once a second.
     Refused {
         /// Who.

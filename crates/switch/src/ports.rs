@@ -97,10 +97,14 @@ impl Ports {
                     is_up.unwrap_or(false)
                 }
             };
-            let mut pipeline = datapath.pipeline();
+            let pipeline = datapath.pipeline();
             // A port that a controller closed has no link, also where that is no business of the kernel's.
-            let is_closed = is_closed(&pipeline, *number);
-            found.events.extend(pipeline.set_port_state(*number, state(is_up && !is_closed)));
+            let state = state(is_up && !is_closed(&pipeline, *number));
+            let is_new = pipeline.ports.get(number).is_some_and(|port| port.state != state);
+            drop(pipeline);
+            if is_new {
+                found.events.extend(datapath.change().set_port_state(*number, state));
+            }
         }
         found
     }

@@ -1,5 +1,6 @@
 //! `pathlab bench`: pathlab measured against its peers, as ratios in one run.
 
+mod flow;
 mod null;
 mod peers;
 mod ports;
@@ -24,6 +25,8 @@ enum What {
     Send(ports::SendArgs),
     /// Measure the smallest forwarder over every pairing of ports: Mframe/s and copies per frame.
     Null(null::NullArgs),
+    /// Measure pipelines alone, from memory on one core: nanoseconds per frame of compiled code and of the interpreter, by rules and flows.
+    Flow(flow::FlowArgs),
 }
 
 /// Runs the command.
@@ -33,5 +36,6 @@ pub fn run(args: BenchArgs, output: &Output) -> record::Result<()> {
         What::Capture(args) => ports::capture(args, output),
         What::Send(args) => ports::send(args, output),
         What::Null(args) => null::run(args, output),
+        What::Flow(args) => flow::run(args, output),
     }
 }

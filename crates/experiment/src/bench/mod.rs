@@ -3,6 +3,7 @@
 pub mod arena;
 pub mod capture;
 pub mod contest;
+pub mod flow;
 pub mod grid;
 mod job;
 pub mod null;

@@ -11,6 +11,7 @@ use crate::watch;
 use linux::lab::{Lab, Topology};
 use linux::observe::FlowCounters;
 use load::conversation::controller::{self, NoObserver};
+use load::conversation::observation::flow;
 use record::{Problem, Result, TestSpec, TrafficKind};
 use serde::Serialize;
 use std::net::IpAddr;
@@ -198,7 +199,7 @@ impl<'a> Ring<'a> {
         match tool {
             Tool::Pathlab { is_counted: false, .. } => None,
             Tool::Pathlab { is_counted: true, .. } => {
-                let any = watch::flow(
+                let any = flow(
                     &TestSpec::default(),
                     &load::DataPorts { receiver: Some(9), ..Default::default() },
                     0,
@@ -252,7 +253,7 @@ struct Counting<'a> {
 
 impl load::Observer for Counting<'_> {
     fn before(&mut self, ports: &load::DataPorts, stream: u8) -> Result<()> {
-        let flow = watch::flow(self.spec, ports, stream);
+        let flow = flow(self.spec, ports, stream);
         let counters = FlowCounters::start(&watch::namespaces(self.lab), &flow);
         self.counters = Some(counters.map_err(Problem::host)?);
         Ok(())

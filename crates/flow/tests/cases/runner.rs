@@ -25,6 +25,7 @@
 //!
 //! **Price.** A frame in that says no output line must have none; a line forgotten is a failure, not a gap.
 
+use flow::action::Action;
 use flow::error::Error;
 use flow::event::Event;
 use flow::group::GroupMod;
@@ -51,8 +52,29 @@ pub struct Failure {
     pub what: String,
 }
 
-/// Runs every case of a file; says how many there are, or everything that is wrong.
+/// Carries out a frame that came in, or the actions of a packet-out; the counters that it moved.
+pub type Engine = fn(&mut Pipeline, u64, InputFrame<'_>, Option<&[Action]>, &mut Verdict) -> Vec<Counter>;
+
+/// The engine that is the meaning.
+pub fn interpreter(
+    pipeline: &mut Pipeline,
+    now: u64,
+    arrival: InputFrame<'_>,
+    actions: Option<&[Action]>,
+    verdict: &mut Verdict,
+) -> Vec<Counter> {
+    let mut moved = Moved::default();
+    interpret::watched(pipeline, now, arrival, actions, verdict, &mut moved);
+    moved.0
+}
+
+/// Runs every case of a file on the interpreter; says how many there are, or everything that is wrong.
 pub fn run(file: &str) -> Result<usize, Vec<Failure>> {
+    run_on(file, interpreter)
+}
+
+/// Runs every case of a file on an engine.
+pub fn run_on(file: &str, engine: Engine) -> Result<usize, Vec<Failure>> {
     let mut cases: Vec<(&str, Vec<CaseLine<'_>>)> = vec![];
     let mut failures = vec![];
     let mut fail = |line, case: &str, what| failures.push(Failure { line, case: case.to_owned(), what });
@@ -66,7 +88,7 @@ pub fn run(file: &str) -> Result<usize, Vec<Failure>> {
         }
     }
     for (name, steps) in &cases {
-        if let Err((line, what)) = Case::run(steps) {
+        if let Err((line, what)) = Case::run(engine, steps) {
             fail(line, name, what);
         }
     }
@@ -86,7 +108,8 @@ struct Case {
     /// What the last frame did, less what lines have confirmed.
     verdict: Verdict,
     /// The counters that it moved.
-    moved: Moved,
+    moved: Vec<Counter>,
+    engine: Engine,
 }
 
 /// Keeps the counters that move.
@@ -103,8 +126,8 @@ impl StepObserver for Moved {
 
 impl Case {
     /// Until something is wrong: in which line, and what.
-    fn run(steps: &[CaseLine<'_>]) -> Result<(), (usize, String)> {
-        let mut case = Case::new();
+    fn run(engine: Engine, steps: &[CaseLine<'_>]) -> Result<(), (usize, String)> {
+        let mut case = Case::new(engine);
         let mut last = 0;
         for (number, verb, rest) in steps {
             last = *number;
@@ -113,14 +136,15 @@ impl Case {
         case.finish().map_err(|what| (last, what))
     }
 
-    fn new() -> Case {
+    fn new(engine: Engine) -> Case {
         let mut case = Case {
             pipeline: Pipeline::new(1000),
             now: 0,
             events: vec![],
             frame: vec![],
             verdict: Verdict::default(),
-            moved: Moved::default(),
+            moved: vec![],
+            engine,
         };
         case.set_ports(1..=4);
         case
@@ -266,7 +290,7 @@ impl Case {
             self.pipeline.check_packet_out(port, actions).map_err(|error| error.name())?;
         }
         let (pipeline, verdict, actions) = (&mut self.pipeline, &mut self.verdict, actions.as_deref());
-        interpret::watched(pipeline, self.now, arrival, actions, verdict, &mut self.moved);
+        self.moved.extend((self.engine)(pipeline, self.now, arrival, actions, verdict));
         Ok(())
     }
 
@@ -323,7 +347,7 @@ impl Case {
 
     fn moved(&mut self, rest: &str) -> Told<()> {
         let mut expected: Vec<String> = rest.split_whitespace().map(str::to_owned).collect();
-        let mut got: Vec<String> = self.moved.0.iter().map(|counter| name(*counter)).collect();
+        let mut got: Vec<String> = self.moved.iter().map(|counter| name(*counter)).collect();
         expected.sort();
         got.sort();
         if expected == got { Ok(()) } else { Err(format!("what moved: {}", got.join(" "))) }
@@ -343,7 +367,7 @@ impl Case {
 
     /// Nothing may be left that no line spoke of.
     fn finish(&mut self) -> Told<()> {
-        self.moved.0.clear();
+        self.moved.clear();
         let verdict = std::mem::take(&mut self.verdict);
         let mut left = String::new();
         for sent in &verdict.sent {

@@ -11,6 +11,7 @@
 //! long on a batch is loss at the receiver. A frame that is kept longer must be copied.
 
 use super::Stamp;
+use std::ops::Range;
 use std::ptr::NonNull;
 use wire::offload::Offload;
 
@@ -199,6 +200,46 @@ impl<'a> Batch<'a> {
         true
     }
 
+    /// The memory of a frame that may be written, and where in it the frame lies; nothing once a transmitter took it.
+    ///
+    /// # Panics
+    /// For a number that is not in the batch.
+    #[inline]
+    pub fn room_mut(&mut self, index: usize) -> (&mut [u8], Range<usize>) {
+        let slot = &mut self.slots[index];
+        if slot.home == Home::Taken {
+            return (&mut [], 0..0);
+        }
+        let (before, length) = (slot.headroom as usize, slot.length as usize);
+        let all = before + length + slot.tailroom as usize;
+        // SAFETY: as in `bytes`, and head- and tailroom belong to the slot; the exclusive borrow makes this the only reference.
+        let room = unsafe { std::slice::from_raw_parts_mut(slot.data.as_ptr().sub(before), all) };
+        (room, before..before + length)
+    }
+
+    /// Says where in its memory ([`Batch::room_mut`]) a frame lies now, and what is left to the hardware. False, and nothing changed,
+    /// when it does not fit there or the frame was taken.
+    ///
+    /// # Panics
+    /// For a number that is not in the batch.
+    #[inline]
+    pub fn lies_at(&mut self, index: usize, frame: Range<usize>, offload: Offload) -> bool {
+        let slot = &self.slots[index];
+        let (Ok(front), Ok(start)) = (i32::try_from(slot.headroom), i32::try_from(frame.start)) else {
+            return false;
+        };
+        if !self.grow_front(index, front - start) {
+            return false;
+        }
+        let fits = self.set_length(index, frame.len());
+        if fits {
+            self.slots[index].meta.offload = offload;
+        } else {
+            self.grow_front(index, start - front);
+        }
+        fits
+    }
+
     /// The slots themselves, for transmitters.
     pub(in crate::port) fn slots(&mut self) -> &mut [Slot] {
         self.slots
@@ -315,8 +356,17 @@ mod tests {
         assert!(batch.grow_front(1, -3) && batch.set_length(1, 2) && !batch.grow_front(1, -3));
         assert!(!batch.grow_front(0, 1000) && !batch.set_length(0, 1000));
 
-        let batch = frames.batch();
+        let mut batch = frames.batch();
         assert_eq!((batch.bytes(0), batch.bytes(1)), (&b"the first"[..], &b"on"[..]));
         assert_eq!((batch.meta(0).wire_length, batch.meta(1).wire_length), (9, 2));
+
+        let (room, place) = batch.room_mut(0);
+        assert_eq!(&room[place.clone()], b"the first");
+        room[place.start - 5..place.start].copy_from_slice(b"over ");
+        let longer = place.start - 5..place.end - 2;
+        assert!(batch.lies_at(0, longer, Offload::NONE));
+        assert_eq!((batch.bytes(0), batch.meta(0).wire_length), (&b"over the fir"[..], 12));
+        assert!(!batch.lies_at(0, 0..10_000, Offload::NONE), "there is not so much room");
+        assert_eq!(batch.bytes(0), b"over the fir");
     }
 }

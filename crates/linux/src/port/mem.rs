@@ -13,6 +13,7 @@ use super::area::Area;
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::batch_builder::BatchBuilder;
 use super::sending::{Outcome, refusing, send_each};
+use super::sharing::{Sharing, SharingClass};
 use super::told::setting;
 use super::{
     FrameDirection, Hand, Port, PortError, PortOptions, PortResult, ReceiveCounters, Receiver, Stamp,
@@ -87,11 +88,7 @@ static WIRES: LazyLock<Mutex<HashMap<String, Wire>>> = LazyLock::new(Mutex::defa
 /// # Errors
 /// Input: settings that cannot be used.
 pub fn open(uri: &mut Uri, wish: &PortOptions) -> record::Result<Port> {
-    let frames = uri.take_number("frames", unit::amount, 1..=1 << 20)?.unwrap_or(1024);
-    let chunk = uri.take_number("chunk", unit::bytes, 2048u32..=1 << 17)?.unwrap_or(2048);
-    if !chunk.is_power_of_two() {
-        return Err(uri.bad("chunk", &chunk.to_string(), "a power of two from 2048 to 131072"));
-    }
+    let (frames, chunk) = asked(uri)?;
     let mut wires = WIRES.lock().unwrap_or_else(PoisonError::into_inner);
     // A wire whose first end is gone is no wire: the name starts anew. An end that was opened for one direction has
     // closed the other lane; one that is gone has closed both.
@@ -100,9 +97,7 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> record::Result<Port> {
     let wire = match waiting {
         Some(Wire { lanes: [to, from], area, frames }) => Wire { lanes: [from, to], area, frames },
         None => {
-            // Two full lanes, and a batch in the hands of each end.
-            let chunks = (2 * frames + 2 * MAX_BATCH) as u32;
-            let area = wish.area.clone().map_or_else(|| Area::new(chunks, chunk), Ok);
+            let area = wish.area.clone().map_or_else(|| Area::new(chunks(frames), chunk), Ok);
             let area = area
                 .map_err(|e| Problem::host(format!("cannot map memory for the wire: {e}")).at(&uri.text))?;
             let wire = Wire { area, frames, lanes: Default::default() };
@@ -114,11 +109,35 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> record::Result<Port> {
     ends(uri, wish, wire)
 }
 
+/// Frames under way in each direction, and bytes of a chunk.
+fn asked(uri: &mut Uri) -> record::Result<(usize, u32)> {
+    let frames = uri.take_number("frames", unit::amount, 1..=1 << 20)?.unwrap_or(1024);
+    let chunk = uri.take_number("chunk", unit::bytes, 2048u32..=1 << 17)?.unwrap_or(2048);
+    match chunk.is_power_of_two() {
+        true => Ok((frames, chunk)),
+        false => Err(uri.bad("chunk", &chunk.to_string(), "a power of two from 2048 to 131072")),
+    }
+}
+
+/// Two full lanes, and a batch in the hands of each end.
+fn chunks(frames: usize) -> u32 {
+    (2 * frames + 2 * MAX_BATCH) as u32
+}
+
+/// What a wire of this name needs of memory that it shares.
+///
+/// # Errors
+/// As [`open`].
+pub(in crate::port) fn sharing(uri: &mut Uri) -> record::Result<Sharing> {
+    let (frames, chunk_bytes) = asked(uri)?;
+    Ok(Sharing { class: SharingClass::Wire(chunk_bytes), chunks: chunks(frames), chunk_bytes })
+}
+
 fn ends(uri: &Uri, wish: &PortOptions, wire: Wire) -> record::Result<Port> {
     let [to, from] = wire.lanes;
     let settings = vec![
         setting("frames", "", wire.frames.to_string(), ""),
-        setting("chunk", "", format!("{} B", wire.area.chunk_bytes()), ""),
+        setting("chunk", "", format!("{} B", wire.area.chunk_bytes()), shared(wish, &wire.area)),
     ];
     let end = |lane, receives| DirectionEnd { lane, area: wire.area.clone(), receives };
     let receiver = MemReceiver {
@@ -134,6 +153,12 @@ fn ends(uri: &Uri, wish: &PortOptions, wire: Wire) -> record::Result<Port> {
     };
     let (receiver, transmitter) = (Box::new(receiver), Box::new(transmitter));
     Port::with_ends(uri, wish, || Ok((receiver, settings.clone())), || Ok((transmitter, settings.clone())))
+}
+
+/// What is to be said of the wire's memory.
+fn shared(wish: &PortOptions, own: &Arc<Area>) -> &'static str {
+    let is_theirs = wish.area.as_ref().is_some_and(|area| Arc::ptr_eq(area, own));
+    if is_theirs { "shared with other ports" } else { "" }
 }
 
 struct MemReceiver {

@@ -37,6 +37,7 @@ pub mod packet;
 pub mod pcap;
 pub mod ring;
 mod sending;
+mod sharing;
 pub mod sink;
 pub mod stamps;
 pub mod tap;
@@ -48,6 +49,7 @@ pub use area::Area;
 pub use batch::{ALL, Batch, FrameDirection, Frames, MAX_BATCH, Meta};
 pub use circle::circle;
 pub use forward::{Broken, Moved, forward};
+pub use sharing::areas;
 pub use uri::Uri;
 
 use record::{PlaceDrop, PortKind, PortSetting, Problem};

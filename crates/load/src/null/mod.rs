@@ -15,11 +15,10 @@ pub use counting::{LIMIT, NullDirection, NullDocument, Opened, RunningCounters, 
 
 use crate::traffic::threads::joined;
 use linux::port::{
-    Area, MAX_BATCH, Port, PortError, ReceiveCounters, Receiver, TransmitCounters, Transmitter, Uri, Wait,
-    forward, xdp,
+    Area, Port, PortError, ReceiveCounters, Receiver, TransmitCounters, Transmitter, Wait, areas, forward,
 };
 use linux::sys::clock;
-use record::{PortKind, Problem, Result, Through, unit};
+use record::{Problem, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -30,23 +29,11 @@ pub const PATIENCE: Duration = Duration::from_millis(50);
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 
 /// Memory for both ports, if both are of a kind that can share it.
+///
+/// # Errors
+/// As [`linux::port::areas`].
 pub fn shared_area(uris: &[&str]) -> Result<Option<Arc<Area>>> {
-    // `fault:` hands the wish on to the port inside.
-    let uris: Vec<String> = uris.iter().map(|uri| uri.trim_start_matches("fault:").to_owned()).collect();
-    let all = |through| uris.iter().all(|uri| PortKind::of(uri).is_some_and(|kind| kind.through == through));
-    if all(Through::Driver) {
-        return xdp::area_for(&uris).map(Some);
-    }
-    if all(Through::Memory) {
-        let mut chunks = 0;
-        for uri in &uris {
-            let frames = Uri::parse(uri)?.take_number("frames", unit::amount, 1..=1 << 20)?.unwrap_or(1024);
-            chunks += 2 * frames + 2 * MAX_BATCH as u32;
-        }
-        let area = Area::new(chunks, 2048);
-        return area.map(Some).map_err(|e| Problem::host(format!("cannot map memory for frames: {e}")));
-    }
-    Ok(None)
+    Ok(areas(uris)?.into_iter().next().flatten())
 }
 
 /// Forwards from the first port to the second, and back unless `only_there`, until `watch` returns or a port breaks off;

@@ -34,6 +34,7 @@ use super::{Area, MAX_BATCH, Port, PortOptions, Receiver, StampSource, Transmitt
 use crate::port::batch_builder::BatchBuilder;
 use crate::port::packet::shared::switch;
 use crate::port::sending::refusing;
+use crate::port::sharing::{Sharing, SharingClass};
 use crate::port::told::{setting, text};
 use crate::port::uri::word;
 use crate::sys::packet;
@@ -60,20 +61,18 @@ pub fn chunks(frames: u32) -> u32 {
     2 * frames + 2 * MAX_BATCH as u32
 }
 
-/// Memory that the ports of these names can share: enough chunks for all, large enough for the longest frame of each.
+/// What a port of this name needs of memory that it shares.
 ///
 /// # Errors
-/// As [`open`] for names, settings and interfaces; host when there is no memory.
-pub fn area_for(uris: &[String]) -> Result<Arc<Area>> {
-    let (mut number, mut size) = (0, 2048);
-    for text in uris {
-        let mut uri = Uri::parse(text)?;
-        let asked = Asked::take(&mut uri)?;
-        let interface = Interface::find(&uri.rest, text)?;
-        number += chunks(asked.frames);
-        size = size.max(asked.chunk.unwrap_or(chunk_for(&interface)));
-    }
-    Area::new(number, size).map_err(no_memory)
+/// As [`open`] for names, settings and interfaces.
+pub(in crate::port) fn sharing(uri: &mut Uri) -> Result<Sharing> {
+    let asked = Asked::take(uri)?;
+    let interface = Interface::find(&uri.rest, &uri.text)?;
+    Ok(Sharing {
+        class: SharingClass::Driver(asked.chunk, asked.copy, asked.wakeup),
+        chunks: chunks(asked.frames),
+        chunk_bytes: asked.chunk.unwrap_or(chunk_for(&interface)),
+    })
 }
 
 fn no_memory(error: io::Error) -> Problem {

@@ -1,0 +1,289 @@
+//! Which strategy a table gets, and why.
+//!
+//! **What.** [`strategy`] looks at the rules of a table: few of them are compared one by one in code; many prefixes of one IPv4
+//! address with the same rest become a trie; what remains is sorted by masks, and masks are merged into as few hash tables as chains of
+//! [`CHAIN`] entries allow. The probes stand in the order of their best rules.
+//!
+//! **Why.** The cost of a look is the number of probes, so merging is where the time is: ACLs have hundreds of masks, and a hash over the
+//! bits that many of them share finds a chain of one or two entries (TupleMerge, Daly et al., IEEE/ACM ToN 2019). As the probe of the
+//! best rules comes first, most searches end early.
+//!
+//! **Price.** The search is greedy: groups of rules by size, each into the first table that holds it. [`Plan`] says what came out.
+
+use crate::key::{NETWORK, PORTS, WordTest};
+use crate::table::{Compared, Masks, PROBES, Probe, TableData, TableRule, hash, is_within, masked, masks};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+/// Rules that are compared one by one.
+pub const DIRECT: usize = 8;
+/// Entries of a chain in a table of merged masks.
+pub const CHAIN: u32 = 8;
+/// Prefixes from which on a trie is worth its root of 256 KiB.
+const TRIE_RULES: usize = 128;
+/// Bits of IPv4 addresses that tell rules apart by themselves.
+const NETWORK_BITS: u32 = 24;
+/// Kinds of masks from which on tables are made with fewer bits than their first rules have.
+const MANY_MASKS: usize = 4;
+
+/// How a table is looked into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Strategy {
+    /// Rule by rule, in code.
+    Direct,
+    /// By these, in their order.
+    Probes(Vec<Probe>),
+}
+
+/// What was decided about a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The table.
+    pub table: u8,
+    /// How many rules it has, without those that were dropped.
+    pub rules: usize,
+    /// One word for the strategy.
+    pub strategy: &'static str,
+    /// Why.
+    pub why: String,
+    /// What a look costs on a machine of 3 GHz with the table in its second cache, in nanoseconds; the worst case, without pruning.
+    pub estimate_ns: f64,
+    /// What would change the strategy.
+    pub change: String,
+}
+
+/// A part of a strategy with its rules.
+pub type Part = (Probe, Vec<TableRule>);
+
+/// Decides; no parts for [`Strategy::Direct`].
+pub fn strategy(rules: &[TableRule]) -> (Strategy, Vec<Part>) {
+    if rules.len() <= DIRECT {
+        return (Strategy::Direct, vec![]);
+    }
+    let (mut parts, rest) = trie(rules);
+    parts.extend(merge(rest));
+    parts.sort_by_key(|(_, rules)| std::cmp::Reverse(rules.iter().map(|rule| rule.rank).max()));
+    (Strategy::Probes(parts.iter().map(|(probe, _)| probe.clone()).collect()), parts)
+}
+
+/// Takes the largest set of prefixes out, if it is large enough for a trie.
+fn trie(rules: &[TableRule]) -> (Vec<Part>, Vec<&TableRule>) {
+    let candidate = [false, true].into_iter().filter_map(|is_upper| largest_prefixes(rules, is_upper));
+    let Some((probe, count, lengths)) = candidate.max_by_key(|(_, count, _)| *count) else {
+        return (vec![], rules.iter().collect());
+    };
+    // One or two lengths are as many hashes.
+    if count < TRIE_RULES || lengths <= 2 {
+        return (vec![], rules.iter().collect());
+    }
+    let (inside, rest): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| probe.prefix(rule).is_some());
+    (vec![(probe, inside.into_iter().cloned().collect())], rest)
+}
+
+/// The base that most prefixes of an address have in common, how many, and of how many lengths.
+fn largest_prefixes(rules: &[TableRule], is_upper: bool) -> Option<(Probe, usize, usize)> {
+    let mut groups: HashMap<Vec<WordTest>, (usize, u64)> = HashMap::new();
+    for rule in rules {
+        if let Some((base, length)) = split(rule, is_upper) {
+            let (count, lengths) = groups.entry(base).or_default();
+            (*count, *lengths) = (*count + 1, *lengths | 1 << length);
+        }
+    }
+    let (base, (count, lengths)) = groups.into_iter().max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)))?;
+    Some((Probe::Trie { base, is_upper, word: NETWORK }, count, lengths.count_ones() as usize))
+}
+
+/// What a rule asks beside a prefix of the address, and its length.
+fn split(rule: &TableRule, is_upper: bool) -> Option<(Vec<WordTest>, u32)> {
+    let shift = if is_upper { 32 } else { 0 };
+    let mut base = rule.tests.clone();
+    let test = base.iter_mut().find(|test| test.word == NETWORK)?;
+    let mask = (test.mask >> shift) as u32;
+    test.mask &= !(0xffff_ffff << shift);
+    test.value &= !(0xffff_ffff << shift);
+    base.retain(|test| test.mask != 0);
+    (mask != 0 && mask.leading_ones() == mask.count_ones()).then(|| (base, mask.leading_ones()))
+}
+
+/// A hash table in the making.
+struct Tuple<'a> {
+    hashed: Masks,
+    rules: Vec<&'a TableRule>,
+    kinds: Vec<Masks>,
+    chains: HashMap<u64, u32>,
+}
+
+/// Sorts rules into as few hash tables as chains allow.
+fn merge(rules: Vec<&TableRule>) -> Vec<Part> {
+    let mut groups: BTreeMap<Masks, Vec<&TableRule>> = BTreeMap::new();
+    rules.iter().for_each(|rule| groups.entry(masks(&rule.tests)).or_default().push(rule));
+    let is_varied = groups.len() > MANY_MASKS;
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, rules)| std::cmp::Reverse(rules.len()));
+    let mut tuples: Vec<Tuple<'_>> = vec![];
+    for (masks, rules) in groups {
+        // The table with the most bits has the shortest chains.
+        tuples.sort_by_key(|tuple| std::cmp::Reverse(bits(&tuple.hashed)));
+        let is_taken = tuples.iter_mut().any(|tuple| tuple.take(&masks, &rules, CHAIN));
+        if !is_taken {
+            tuples.push(Tuple::new(masks, rules, is_varied, tuples.len() + 1 < PROBES));
+        }
+    }
+    tuples.into_iter().map(Tuple::finish).collect()
+}
+
+fn bits(masks: &Masks) -> u32 {
+    masks.iter().map(|(_, mask)| mask.count_ones()).sum()
+}
+
+impl<'a> Tuple<'a> {
+    /// A table that begins with these rules: of fewer bits than they have when their chains stay short, so that others fit, too. The last
+    /// one that there is room for hashes nothing and takes all.
+    fn new(masks: Masks, rules: Vec<&'a TableRule>, is_varied: bool, has_room: bool) -> Tuple<'a> {
+        let empty = |hashed| Tuple { hashed, rules: vec![], kinds: vec![], chains: HashMap::new() };
+        if !has_room {
+            let mut linear = empty(vec![]);
+            linear.take(&masks, &rules, u32::MAX);
+            return linear;
+        }
+        let mut relaxed = empty(relax(&masks));
+        if is_varied && relaxed.take(&masks, &rules, CHAIN / 2) {
+            return relaxed;
+        }
+        let mut exact = empty(masks.clone());
+        exact.take(&masks, &rules, u32::MAX);
+        exact
+    }
+
+    /// Takes the rules, all of these masks, if chains stay within the limit.
+    fn take(&mut self, masks: &Masks, rules: &[&'a TableRule], limit: u32) -> bool {
+        let limit =
+            if self.hashed.is_empty() && self.rules.len() > CHAIN as usize { u32::MAX } else { limit };
+        if !is_within(&self.hashed, masks) {
+            return false;
+        }
+        let chains: Vec<u64> =
+            rules.iter().map(|rule| hash(masked(&rule.tests, &self.hashed).into_iter())).collect();
+        let mut longest = 0;
+        for chain in &chains {
+            let length = self.chains.entry(*chain).or_default();
+            *length += 1;
+            longest = longest.max(*length);
+        }
+        if longest > limit {
+            chains.iter().for_each(|chain| *self.chains.entry(*chain).or_default() -= 1);
+            return false;
+        }
+        self.rules.extend(rules);
+        self.kinds.push(masks.clone());
+        true
+    }
+
+    fn finish(self) -> Part {
+        let mut words: Vec<u8> = self.kinds.iter().flatten().map(|(word, _)| *word).collect();
+        words.sort_unstable();
+        words.dedup();
+        let compared = match self.kinds.as_slice() {
+            [one] => Compared::Same(one.clone()),
+            _ => Compared::Own(words),
+        };
+        let rules = self.rules.into_iter().cloned().collect();
+        (Probe::Hash { hashed: self.hashed, compared }, rules)
+    }
+}
+
+/// The bits that rules of other masks are likely to have, too: whole bytes of prefixes, alone where there are enough of them; else
+/// also whole ports, and all that is matched exactly.
+fn relax(masks: &Masks) -> Masks {
+    let relaxed = masks.iter().map(|&(word, mask)| {
+        let mask = match word {
+            NETWORK => u64::from(bytes_of((mask >> 32) as u32)) << 32 | u64::from(bytes_of(mask as u32)),
+            PORTS => {
+                let parts = [0xffff_ffff << 32, 0xffff << 16, 0xffff];
+                parts.into_iter().filter(|part| mask & part == *part).sum()
+            }
+            6..=9 => mask & u64::MAX.checked_shl(64 - mask.leading_ones() / 16 * 16).unwrap_or(0),
+            _ => mask,
+        };
+        (word, mask)
+    });
+    let relaxed: Masks = relaxed.filter(|(_, mask)| *mask != 0).collect();
+    let network: Masks = relaxed.iter().copied().filter(|(word, _)| *word == NETWORK).collect();
+    if bits(&network) >= NETWORK_BITS { network } else { relaxed }
+}
+
+/// The whole bytes of a prefix; of another mask, nothing.
+fn bytes_of(mask: u32) -> u32 {
+    let length = mask.leading_ones();
+    match length == mask.count_ones() {
+        true => u32::MAX.checked_shl(32 - length / 8 * 8).unwrap_or(0),
+        false => 0,
+    }
+}
+
+impl Plan {
+    /// Puts a decision into words.
+    pub fn of(table: u8, rules: usize, strategy: &Strategy, data: &TableData) -> Plan {
+        let plan =
+            |word, why, estimate_ns, change| Plan { table, rules, strategy: word, why, estimate_ns, change };
+        match strategy {
+            Strategy::Direct => plan(
+                "direct",
+                format!("{rules} rules are compared in code; a hash costs as much as {DIRECT} comparisons"),
+                1.0 + rules as f64,
+                format!("more than {DIRECT} rules: hash tables"),
+            ),
+            Strategy::Probes(probes) => {
+                let parts: Vec<String> = (0..).zip(probes).map(|(i, probe)| part(probe, i, data)).collect();
+                let cost = |probe: &Probe| if matches!(probe, Probe::Trie { .. }) { 8.0 } else { 5.0 };
+                plan(
+                    word(probes),
+                    parts.join("; "),
+                    2.0 + probes.iter().map(cost).sum::<f64>(),
+                    change(probes),
+                )
+            }
+        }
+    }
+}
+
+fn word(probes: &[Probe]) -> &'static str {
+    match probes {
+        [Probe::Hash { hashed, .. }] if hashed.is_empty() => "linear",
+        [Probe::Hash { compared: Compared::Same(_), .. }] => "exact hash",
+        probes if probes.iter().any(|probe| matches!(probe, Probe::Trie { .. })) => "longest prefix",
+        _ => "tuples",
+    }
+}
+
+fn part(probe: &Probe, index: usize, data: &TableData) -> String {
+    match probe {
+        Probe::Trie { .. } => format!("a trie of {} KiB", data.pages.bytes() / 1024),
+        Probe::Hash { hashed, compared } => {
+            let kind = if matches!(compared, Compared::Same(_)) { "one mask" } else { "merged masks" };
+            format!("a hash of {} bits, {kind}, chains up to {}", bits(hashed), data.longest_chain(index))
+        }
+    }
+}
+
+fn change(probes: &[Probe]) -> String {
+    match word(probes) {
+        "exact hash" => "rules with another mask add a probe each, until masks are merged".to_owned(),
+        "longest prefix" => "rules that ask more than the prefix add probes".to_owned(),
+        "linear" => "masks that have bits in common could be hashed".to_owned(),
+        _ => format!(
+            "fewer kinds of masks: each of the {} probes costs some 5 ns where it is not pruned",
+            probes.len()
+        ),
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { table, rules, strategy, why, estimate_ns, change } = self;
+        write!(
+            f,
+            "table {table}: {rules} rules, {strategy}, about {estimate_ns:.0} ns: {why} (otherwise: {change})"
+        )
+    }
+}

@@ -1,0 +1,66 @@
+//! `pathlab bench flow`: what pipelines cost a frame.
+
+use crate::output::{Output, table};
+use clap::Args;
+use experiment::bench::flow::{self, FlowBenchDocument, Measured, Wanted};
+use record::Result;
+use record::unit::{count, many, number, time_ns};
+
+/// Flags of `pathlab bench flow`.
+#[derive(Args)]
+pub struct FlowArgs {
+    /// Fewer pipelines, and 1 and 10,000 flows only.
+    #[arg(long)]
+    quick: bool,
+    /// Only these pipelines, e.g. rules10,acl10k.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Rounds; each measures every engine once.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Milliseconds of each run.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    milliseconds: u64,
+    /// Seed of the rule sets.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs the benchmark.
+pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
+    let FlowArgs { quick: is_quick, only, rounds, milliseconds, seed } = args;
+    output.result(&flow::run(&Wanted { is_quick, only, rounds, milliseconds, seed }, output)?, people)
+}
+
+fn people(document: &FlowBenchDocument) -> String {
+    let head = format!(
+        "{} of {}, engines in turn; frames of {} B; seed {}; the making of headers is taken off\n\n",
+        many(document.rounds.into(), "round"),
+        time_ns(document.milliseconds as f64 * 1e6),
+        document.frame_bytes,
+        document.seed,
+    );
+    let headers = [
+        "pipeline", "rules", "flows", "engine", "ns/frame", "range", "compile", "update", "code kB",
+        "data kB", "exits %",
+    ];
+    head + &table(1, &headers, document.results.iter().map(row).collect()).text()
+}
+
+fn row(one: &Measured) -> Vec<String> {
+    let spread = one.ns_per_frame;
+    let kilobytes = |bytes: Option<usize>| bytes.map_or(String::new(), |bytes| number(bytes as f64 / 1e3));
+    vec![
+        one.pipeline.to_owned(),
+        count(one.rules as u64),
+        count(one.flows),
+        one.engine.to_owned(),
+        number(spread.median),
+        format!("{} … {}", number(spread.low), number(spread.high)),
+        one.compile_ms.map_or(String::new(), |ms| time_ns(ms * 1e6)),
+        one.update_us.map_or(String::new(), |us| time_ns(us * 1e3)),
+        kilobytes(one.code_bytes),
+        kilobytes(one.data_bytes),
+        one.exits.map_or(String::new(), |part| number(part * 100.0)),
+    ]
+}

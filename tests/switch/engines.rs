@@ -1,0 +1,101 @@
+//! An engine for tests: a copy of the pipeline for each port's thread, which goes through it without a lock.
+//! It stands for every engine that makes something of the rules beforehand, and is as old as the rules that
+//! it was made of.
+
+use flow::interpret::{InputFrame, Interpreter};
+use flow::pipeline::Pipeline;
+use flow::port::PortNo;
+use linux::port::Batch;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use switch::outputs::Outputs;
+use switch::programs::{Compiler, EngineKind, ProgramWorker, RuleProgram};
+
+/// Batches of copies that decided, in all switches of this process.
+static BATCHES: AtomicU64 = AtomicU64::new(0);
+
+const COPIES: EngineKind = EngineKind { name: "copies", compiler: Some(&Copier) };
+
+/// How long machine code may take to be there for the rules of one probe: it does not tell when it is.
+const COMPILED: Duration = Duration::from_millis(30);
+
+/// Every engine whose promises are tested: those of the switch, and copies.
+pub fn all() -> Vec<EngineKind> {
+    switch::engines::ENGINES.iter().copied().chain([COPIES]).collect()
+}
+
+/// Waits until copies of a switch with traffic decide again; at most a second, because a compiler may be
+/// behind. False for an engine without a compiler, or in vain.
+pub fn wait_for_program(engine: EngineKind) -> bool {
+    if engine.compiler.is_some() && engine != COPIES {
+        std::thread::sleep(COMPILED);
+        return true;
+    }
+    let (before, until) = (BATCHES.load(Relaxed), Instant::now() + Duration::from_secs(1));
+    while engine.compiler.is_some() && Instant::now() < until {
+        if BATCHES.load(Relaxed) != before {
+            return true;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    false
+}
+
+struct Copier;
+
+struct CopiedPipeline(Pipeline);
+
+struct CopyWorker {
+    pipeline: Pipeline,
+    interpreter: Interpreter,
+}
+
+impl Compiler for Copier {
+    fn compile(&self, pipeline: &Pipeline) -> Result<Arc<dyn RuleProgram>, String> {
+        Ok(Arc::new(CopiedPipeline(pipeline.clone())))
+    }
+}
+
+impl RuleProgram for CopiedPipeline {
+    fn worker(self: Arc<Self>) -> Box<dyn ProgramWorker> {
+        let mut pipeline = self.0.clone();
+        // A worker begins with nothing counted.
+        pipeline.ports.values_mut().for_each(|port| port.counters = Default::default());
+        Box::new(CopyWorker { pipeline, interpreter: Interpreter::default() })
+    }
+}
+
+impl ProgramWorker for CopyWorker {
+    fn batch(
+        &mut self,
+        now: u64,
+        port: PortNo,
+        batch: &mut Batch<'_>,
+        outputs: &mut Outputs,
+        left: &mut Vec<u16>,
+    ) {
+        BATCHES.fetch_add(1, Relaxed);
+        for &index in batch.all() {
+            // Some are left to the interpreter, whose rules have to be the same.
+            if index % 4 == 3 {
+                left.push(index);
+                continue;
+            }
+            outputs.begin(index);
+            let (bytes, offload) = (batch.bytes(index.into()), batch.meta(index.into()).offload);
+            let arrival = InputFrame { offload, ..InputFrame::new(port, bytes) };
+            self.interpreter.carry(&mut self.pipeline, now, arrival, None, outputs, &mut ());
+        }
+    }
+
+    /// Ports are all that a test of this engine reads.
+    fn settle(&mut self, pipeline: &mut Pipeline) {
+        for (number, port) in &mut pipeline.ports {
+            let Some(mine) = self.pipeline.ports.get_mut(number) else { continue };
+            let counted = std::mem::take(&mut mine.counters);
+            port.counters.rx_frames += counted.rx_frames;
+            port.counters.tx_frames += counted.tx_frames;
+        }
+    }
+}
