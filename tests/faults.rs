@@ -4,6 +4,9 @@
 //! The truth never comes from the record under test: it is the counter of the tool that planted the fault, a counter of the
 //! node's kernel, or the difference of two counters of nftables, behind the sender and before the receiver. The scoreboard is
 //! printed; anything below 100 % fails. `cargo test --test faults -- NAME` runs one.
+//!
+//! `cargo test --test faults -- without-bpf` plays all of the silent half once more where the kernel refuses BPF, as a
+//! container's usual seccomp profile does, and prints how many are found all the same. A few of these are played every time.
 
 #[path = "faults/bridges.rs"]
 mod bridges;
@@ -26,6 +29,8 @@ mod queues;
 #[path = "faults/routes.rs"]
 mod routes;
 mod support;
+#[path = "faults/without_bpf.rs"]
+mod without_bpf;
 
 use plan::{During, Fault, Guilty, Truth, counted, until};
 use serde_json::Value;
@@ -37,6 +42,7 @@ use std::time::Duration;
 use support::{
     Kept, TestLab, again, command, finish, installed, is_root, pathlab, skip, start, unpacked_ovs,
 };
+use without_bpf::Told;
 
 /// All faults, the innocents last.
 fn faults() -> Vec<Fault> {
@@ -62,6 +68,23 @@ struct Score {
     expected: String,
     found: String,
     verdict: Result<(), String>,
+    /// How well it was told, where it was played without BPF.
+    told: Option<Told>,
+}
+
+/// What a fault is played beside, or without.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Setting {
+    /// Alone on the path.
+    Silent,
+    /// Strangers use the same path.
+    Beside,
+    /// Alone, and the kernel refuses BPF.
+    WithoutBpf,
+}
+
+impl Setting {
+    const ALL: [Setting; 3] = [Setting::Silent, Setting::Beside, Setting::WithoutBpf];
 }
 
 /// What a fault that depends on the moment says when the moment was missed.
@@ -103,9 +126,9 @@ fn strangers(lab: &TestLab) -> Kept {
 }
 
 /// Plays a fault; one that missed its moment is planted again, and so is one that was not alone: a wrong accusation would come again.
-fn play_until_planted(fault: &Fault, is_beside: bool) -> Score {
+fn play_until_planted(fault: &Fault, setting: Setting) -> Score {
     let once = || {
-        let score = play(fault, is_beside);
+        let score = play(fault, setting);
         let why = score
             .verdict
             .as_ref()
@@ -114,11 +137,16 @@ fn play_until_planted(fault: &Fault, is_beside: bool) -> Score {
         let why = why.map(|why| format!("{why}; found {}", score.found));
         (score, why)
     };
-    again::play("planted faults", &title(fault, is_beside), PLAYS, once)
+    again::play("planted faults", &title(fault, setting), PLAYS, once)
 }
 
-fn title(fault: &Fault, is_beside: bool) -> String {
-    format!("{}{}", fault.name, if is_beside { ", beside strangers" } else { "" })
+fn title(fault: &Fault, setting: Setting) -> String {
+    let words = match setting {
+        Setting::Silent => "",
+        Setting::Beside => ", beside strangers",
+        Setting::WithoutBpf => ", without BPF",
+    };
+    format!("{}{words}", fault.name)
 }
 
 /// The name of a topology, or the file of one that is written out.
@@ -132,11 +160,11 @@ fn topology(fault: &Fault, folder: &Path) -> String {
 }
 
 /// Plants one fault, runs the plan, compares.
-fn play(fault: &Fault, is_beside: bool) -> Score {
+fn play(fault: &Fault, setting: Setting) -> Score {
     let folder = tempfile::tempdir().unwrap();
     let lab = TestLab::up(&topology(fault, folder.path()), "fault");
-    let name = title(fault, is_beside);
-    let _strangers = is_beside.then(|| strangers(&lab));
+    let name = title(fault, setting);
+    let _strangers = (setting == Setting::Beside).then(|| strangers(&lab));
     let expected: Vec<String> =
         fault.guilty.iter().map(|g| format!("{} {}: {}", g.node, g.station, g.name)).collect();
     let expected = if expected.is_empty() { "nobody".to_owned() } else { expected.join(", ") };
@@ -147,6 +175,7 @@ fn play(fault: &Fault, is_beside: bool) -> Score {
                 expected,
                 found: String::new(),
                 verdict: Err(format!("not planted: {problem}")),
+                told: None,
             };
         }
     }
@@ -154,7 +183,9 @@ fn play(fault: &Fault, is_beside: bool) -> Score {
     std::fs::write(&plan, format!("topology bridge\nrepetitions 1\n{}\n", fault.tests)).unwrap();
     let records = folder.path().join("runs");
     let (plan, records) = (plan.display().to_string(), records.display().to_string());
-    let child = start(pathlab(&["run", &plan, "--lab", &lab.name, "--dir", &records, "--json"]));
+    let arguments = ["run", &plan, "--lab", &lab.name, "--dir", &records, "--json"];
+    let is_refused = setting == Setting::WithoutBpf;
+    let child = start(if is_refused { without_bpf::refused(&arguments) } else { pathlab(&arguments) });
     let mut missed = None;
     if let Some(during) = &fault.during {
         missed = happen(during, &lab, child.id(), folder.path()).err();
@@ -166,7 +197,7 @@ fn play(fault: &Fault, is_beside: bool) -> Score {
         Ok(json) if matches!(output.status.code(), Some(0 | 1)) && json["tests"][0].is_object() => json,
         _ => {
             let verdict = Err(format!("run ended with {}: {}", output.status, words.trim()));
-            return Score { fault: name, expected, found: String::new(), verdict };
+            return Score { fault: name, expected, found: String::new(), verdict, told: None };
         }
     };
     let test = &json["tests"][0];
@@ -174,8 +205,11 @@ fn play(fault: &Fault, is_beside: bool) -> Score {
     let truth = |truth: Truth| truth.read(&lab, folder.path());
     let names: Vec<String> =
         found.iter().map(|a| format!("{} {}: {} ×{}", a.node, a.station, a.name, a.count)).collect();
-    let verdict =
-        missed.map_or_else(|| judge(fault, test, &found, &truth), |why| Err(format!("{MISSED}{why}")));
+    let (verdict, told) = match missed {
+        Some(why) => (Err(format!("{MISSED}{why}")), None),
+        None if is_refused => without_bpf::verdict(fault, test, &found, &truth),
+        None => (judge(fault, test, &found, &truth), None),
+    };
     if verdict.is_err() {
         eprintln!(
             "--- {}: {}",
@@ -184,7 +218,7 @@ fn play(fault: &Fault, is_beside: bool) -> Score {
         );
         eprintln!("--- limit: {}", test["limit"]);
     }
-    Score { fault: name, expected, found: names.join(", "), verdict }
+    Score { fault: name, expected, found: names.join(", "), verdict, told }
 }
 
 fn happen(during: &During, lab: &TestLab, run: u32, folder: &Path) -> Result<(), String> {
@@ -331,20 +365,20 @@ fn is_seen(test: &Value, place: &str) -> bool {
 /// How many labs are played in at once: a play mostly waits. A flood is alone.
 const AT_ONCE: usize = 3;
 
-fn play_all(plays: &[(&Fault, bool)]) -> Vec<Score> {
+fn play_all(plays: &[(&Fault, Setting)]) -> Vec<Score> {
     let (next, scores, host) = (AtomicUsize::new(0), Mutex::new(vec![]), RwLock::new(()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while let Some((number, (fault, is_beside))) =
+                while let Some((number, (fault, setting))) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, plays.get(n)?)))
                 {
                     let score = if fault.is_flood() {
                         let _alone = host.write().unwrap();
-                        play_until_planted(fault, *is_beside)
+                        play_until_planted(fault, *setting)
                     } else {
                         let _beside = host.read().unwrap();
-                        play_until_planted(fault, *is_beside)
+                        play_until_planted(fault, *setting)
                     };
                     scores.lock().unwrap().push((number, score));
                 }
@@ -362,10 +396,16 @@ fn main() -> ExitCode {
         println!("0 passed, 0 failed, {} skipped", faults().len());
         return ExitCode::SUCCESS;
     }
-    let wanted: Vec<String> =
+    let mut wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let of_all = wanted.len();
+    wanted.retain(|word| word != without_bpf::WORD);
+    let only_without_bpf = wanted.len() < of_all;
     let is_wanted =
         |fault: &Fault| wanted.is_empty() || wanted.iter().any(|word| fault.name.contains(word.as_str()));
+    let is_known = |name: &&str| faults().iter().any(|fault| fault.name == *name);
+    let unknown = without_bpf::NAMED_BEFORE.iter().find(|name| !is_known(name));
+    assert_eq!(unknown, None, "a fault that is to be played without BPF has another name");
     let (mut plays, mut skipped) = (vec![], 0);
     for fault in faults().into_iter().filter(is_wanted) {
         let is_there =
@@ -378,10 +418,17 @@ fn main() -> ExitCode {
             None => plays.push(fault),
         }
     }
-    let plays: Vec<(&Fault, bool)> = plays
+    let is_played = |fault: &Fault, setting: Setting| match setting {
+        Setting::WithoutBpf if only_without_bpf => fault.guilty.len() <= 1,
+        Setting::WithoutBpf => without_bpf::NAMED_BEFORE.contains(&fault.name),
+        _ if only_without_bpf => false,
+        Setting::Beside => fault.is_beside,
+        Setting::Silent => true,
+    };
+    let plays: Vec<(&Fault, Setting)> = plays
         .iter()
-        .flat_map(|fault| [(fault, false), (fault, true)])
-        .filter(|(f, b)| f.is_beside || !b)
+        .flat_map(|fault| Setting::ALL.map(|setting| (fault, setting)))
+        .filter(|(fault, setting)| is_played(fault, *setting))
         .collect();
     let scores = play_all(&plays);
     println!(
@@ -394,6 +441,7 @@ fn main() -> ExitCode {
             println!("          {why}");
         }
     }
+    print!("{}", without_bpf::summary(scores.iter().filter_map(|score| score.told)));
     let passed = scores.iter().filter(|score| score.verdict.is_ok()).count();
     let failed = scores.len() - passed;
     println!("score {} %", 100 * passed / scores.len().max(1));

@@ -13,6 +13,7 @@ pub mod follow;
 pub mod half;
 pub mod join;
 pub mod lab;
+mod namespaces;
 pub mod null;
 pub mod report;
 pub mod run;

@@ -9,17 +9,20 @@ use crate::output::{Output, when_any};
 use crate::progress;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use load::conversation::controller::{self, NoObserver};
+use experiment::hosts::HostsObserver;
+use load::conversation::controller;
 use load::send::pace;
 use load::{AgentLink, Outcome};
 use record::kind::{KINDS, Shape, TrafficKind};
+use record::ledger::WitnessDrop;
 use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
-use record::{Delta, Latency, Problem, Rate, Result, TestSpec};
+use record::{Delta, FlowObservation, Latency, Ledger, Path, Problem, Rate, Result, TestRecord, TestSpec};
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use study::table::facts;
+use study::text::printable;
 
 /// How long a control connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -78,6 +81,9 @@ pub struct TestArgs {
     /// TCP congestion control by name.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
+    /// Count the test in this network namespace of this host, too: a name of 'ip netns', a path, pid:N. Several times for several.
+    #[arg(long = "in", value_name = "NAMESPACE")]
+    namespaces: Vec<String>,
     /// Use IPv6.
     #[arg(short = '6', long = "ipv6")]
     ipv6: bool,
@@ -114,6 +120,30 @@ struct TestDocument<'a> {
     #[serde(flatten)]
     outcome: &'a Outcome,
     summary: Summary,
+    #[serde(flatten)]
+    observed: Option<Observed<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_ledger: Option<&'a str>,
+}
+
+/// What both hosts saw, where they were observed.
+#[derive(Serialize)]
+struct Observed<'a> {
+    path: &'a Path,
+    flow: &'a Option<FlowObservation>,
+    ledger: &'a Option<Ledger>,
+    kernel_drops: &'a [WitnessDrop],
+}
+
+impl<'a> From<&'a TestRecord> for Observed<'a> {
+    fn from(test: &'a TestRecord) -> Self {
+        Observed {
+            path: &test.path,
+            flow: &test.flow,
+            ledger: &test.ledger,
+            kernel_drops: &test.kernel_drops,
+        }
+    }
 }
 
 /// The numbers that count.
@@ -143,15 +173,29 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         let rates = meter.as_mut().map(Meter::words).unwrap_or_default();
         (done, format!("{}: {seconds:.0} of {total:.0} s{rates}", spec.kind))
     };
+    let nodes = match super::namespaces::with_own("--in", &args.namespaces) {
+        // Who may not look into the own namespace can test all the same.
+        Err(problem) if args.namespaces.is_empty() => Err(problem.to_string()),
+        nodes => Ok(nodes?),
+    };
+    let mut observer = HostsObserver::new(&spec, nodes);
     let outcome = progress::watched(output, length_ms, look, || {
-        controller::run(&spec, &mut sender.link, &mut receiver, control.ip(), &mut NoObserver)
+        controller::run(&spec, &mut sender.link, &mut receiver, control.ip(), &mut observer)
     });
     drop(sender);
     let outcome = outcome?;
     let summary = Summary::of(&spec, &outcome);
-    let document =
-        TestDocument { schema: "pathlab/test/1", host: &args.host, spec: &spec, outcome: &outcome, summary };
-    output.result(&document, |document| table(document))?;
+    let observed = observer.conclude(&outcome, control.ip());
+    let document = TestDocument {
+        schema: "pathlab/test/1",
+        host: &args.host,
+        spec: &spec,
+        outcome: &outcome,
+        summary,
+        observed: observed.as_ref().ok().map(Observed::from),
+        no_ledger: observed.as_ref().err().map(String::as_str),
+    };
+    output.result(&document, |document| table(document) + &ledger(&observed))?;
     let (end, what) = match spec.kind.is_round_trip() {
         true => (&outcome.sender, "no reply came back"),
         false => (&outcome.receiver, "nothing arrived at the receiver"),
@@ -321,6 +365,16 @@ fn table(document: &TestDocument<'_>) -> String {
     facts(&rows)
 }
 
+/// The ledger between the two hosts, or for TCP the way and what the kernels dropped; or why there is none.
+fn ledger(observed: &std::result::Result<TestRecord, String>) -> String {
+    let test = match observed {
+        Ok(test) => test,
+        Err(why) => return format!("\nno ledger: {}", printable(why)),
+    };
+    let lines = study::text::ledger(test).unwrap_or_else(|| study::text::way(test));
+    format!("\n{}", lines.trim_end())
+}
+
 fn describe(spec: &TestSpec, host: &str) -> String {
     let (size, lasts) = (count(spec.message_size().into()), spec.duration_ms as f64 * 1e6);
     let asked = match spec.rate {
@@ -436,7 +490,16 @@ mod tests {
         };
         let outcome = Outcome { sender, receiver, warm: true, ..Outcome::default() };
         let summary = Summary::of(&spec, &outcome);
-        let text = table(&TestDocument { schema: "", host: "b", spec: &spec, outcome: &outcome, summary });
+        let (schema, observed, no_ledger) = ("", None, None);
+        let text = table(&TestDocument {
+            schema,
+            host: "b",
+            spec: &spec,
+            outcome: &outcome,
+            summary,
+            observed,
+            no_ledger,
+        });
         assert!(text.contains("received    9 messages, 1 lost (10.000 %), 2 out of order\n"), "{text}");
         assert!(text.contains("throughput  9.00 datagrams/s, 4.61 kbit/s"), "{text}");
     }

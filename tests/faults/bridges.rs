@@ -106,6 +106,7 @@ fn of_programs() -> Vec<Fault> {
             .plant("b", program!("eth0 xdp"))
             .needs("python3")
             .guilty("s", "link p2", "tc", Truth::Between)
+            .without_bpf("b", "ip in")
             .beside_strangers(),
         Fault::new("a tc program that drops at a bridge's port", "bridge")
             .counted()

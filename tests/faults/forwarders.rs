@@ -1,6 +1,8 @@
 //! Faults beside programs and hosts that hand frames on: `pathlab null`, our switch, Open vSwitch, a host of containers.
 
-use super::plan::{Fault, Truth, drop_one_in_three};
+use super::plan::{Fault, Truth, counted, drop_one_in_three, until};
+use super::support::run;
+use serde_json::Value;
 
 /// A host with a bridge for containers, whose source it translates.
 const CONTAINERS: &str = "node a
@@ -17,6 +19,17 @@ route on a default via 172.17.0.1
 ";
 const MASQUERADE: &str = "nft 'table ip n { chain c { type nat hook postrouting priority 100; ip saddr 172.17.0.0/16 masquerade; }; }'";
 
+/// One datagram of the test in three, behind the program.
+const AT_EGRESS: &str = "nft 'table netdev t { chain c { type filter hook egress device p2 priority 0; udp length 72 numgen inc mod 3 0 counter drop; }; }'";
+
+/// Where the switch of a lab is asked.
+fn switch_of(lab: &str) -> Option<String> {
+    let all: Value = serde_json::from_slice(&run(&["lab", "list", "--json"]).stdout).ok()?;
+    let lab = all["labs"].as_array()?.iter().find(|one| one["name"] == lab)?.clone();
+    let programs = lab["tenants"].as_array()?.iter();
+    programs.filter_map(|program| program["openflow"].as_str()).next().map(str::to_owned)
+}
+
 pub fn all() -> Vec<Fault> {
     // It loses frames of its own when it gets no CPU for a while.
     const SLOW: &str = "test udp-stream size 64 rate 4kpps duration 600ms receive-buffer 16777216";
@@ -26,12 +39,40 @@ pub fn all() -> Vec<Fault> {
     };
     let container = |name| Fault::new(name, CONTAINERS).plant("h", MASQUERADE);
     vec![
-        receiver("drop behind null", "null"),
-        receiver("drop behind our switch", "switch"),
-        receiver("drop behind Open vSwitch", "ovs").tests(SLOW).needs("ovs-vswitchd"),
-        Fault::new("nothing but null", "null").counted(),
-        Fault::new("nothing but our switch", "switch").counted(),
-        Fault::new("nothing but Open vSwitch", "ovs").counted().tests(SLOW).needs("ovs-vswitchd"),
+        receiver("drop behind null", "null").beside_strangers(),
+        receiver("drop behind our switch", "switch").beside_strangers(),
+        receiver("drop behind Open vSwitch", "ovs").tests(SLOW).needs("ovs-vswitchd").beside_strangers(),
+        Fault::new("nothing but null", "null").counted().beside_strangers(),
+        Fault::new("nothing but our switch", "switch").counted().beside_strangers(),
+        Fault::new("nothing but Open vSwitch", "ovs")
+            .counted()
+            .tests(SLOW)
+            .needs("ovs-vswitchd")
+            .beside_strangers(),
+        Fault::new("tbf behind our switch", "switch")
+            .large()
+            .plant("s", "tc qdisc add dev p2 root tbf rate 40mbit burst 5kb limit 10kb")
+            .guilty("s", "qdisc p2", "qdisc_full", Truth::Between)
+            .beside_strangers(),
+        Fault::new("filter at the egress of our switch", "switch")
+            .plant("s", AT_EGRESS)
+            .guilty("s", "switch out p2", "filter_egress", Truth::Nft("s"))
+            .beside_strangers(),
+        Fault::new("filter at the egress of null", "null")
+            .plant("s", AT_EGRESS)
+            .guilty("s", "program out p2", "filter_egress", Truth::Nft("s"))
+            .beside_strangers(),
+        Fault::new("a switch that loses its rules", "switch")
+            .counted()
+            .during(|lab, _, _| {
+                until("b counted no frame of the test", || {
+                    counted(lab, "b").is_some_and(|many| many > 1000)
+                })?;
+                let socket = switch_of(&lab.name).ok_or("the switch has no socket")?;
+                run(&["flow", "del", &socket]).status.success().then_some(()).ok_or("the rules stay".into())
+            })
+            .guilty("s", "switch tables", "table_miss", Truth::Between)
+            .beside_strangers(),
         container("nothing on the way out of a container").counted().beside_strangers(),
         container("drop in forward, out of a container")
             .plant("h", drop_one_in_three!("ip", "forward"))

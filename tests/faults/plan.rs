@@ -23,6 +23,8 @@ pub struct Fault {
     pub follows: Option<(&'static str, &'static str)>,
     /// It is planted once more beside strangers on the same path.
     pub is_beside: bool,
+    /// Node and station where the counters of interfaces and hosts tell it, when they draw the line elsewhere than the flow's.
+    pub without_bpf: Option<(&'static str, &'static str)>,
     /// Interfaces where its frames must have been counted, as `node:interface`.
     pub sees: &'static [&'static str],
 }
@@ -160,6 +162,7 @@ impl Fault {
             guilty: vec![],
             follows: None,
             is_beside: false,
+            without_bpf: None,
             sees: &[],
         }
     }
@@ -230,6 +233,11 @@ impl Fault {
 
     pub fn sees(self, sees: &'static [&'static str]) -> Fault {
         Fault { sees, ..self }
+    }
+
+    /// Without BPF the same place is called this.
+    pub fn without_bpf(self, node: &'static str, station: &'static str) -> Fault {
+        Fault { without_bpf: Some((node, station)), ..self }
     }
 
     pub fn beside_strangers(self) -> Fault {

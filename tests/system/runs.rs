@@ -292,12 +292,82 @@ fn two_machines_are_played_by_serve_and_test() {
         }
         let text = run_ok(&["test", "udp-stream", &address, "--rate", "5kpps", "--count", "1000"]);
         assert!(text.contains("1,000") || text.contains("1000"), "{text}");
+        // Who may not look into any namespace tests all the same.
+        let mut plain = command("setpriv");
+        plain.args(["--bounding-set", "-all", "--inh-caps", "-all", PATHLAB, "test", "udp-stream", &address]);
+        plain.args(["--rate", "1kpps", "--count", "100"]);
+        let output = finish(start(plain), Duration::from_secs(60));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains("no ledger: "), "{text}");
     });
     let _ = server.kill();
     let _ = server.wait();
     if let Err(panic) = outcome {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// The server's host counts, too: the ledger between two hosts is closed to the frame beside others' traffic, and a filter of the
+/// other host is named with its node. A server that was not asked to tell its counters does not.
+#[test]
+fn a_test_between_two_hosts_has_a_ledger_where_both_observe() {
+    let _turn = beside();
+    if !is_root() || !installed("nft") {
+        return skip("the ledger between two hosts", "it needs root and nft");
+    }
+    let lab = TestLab::up("pair", "hosts");
+    let in_node = |node: &str, arguments: &[&str]| {
+        let mut program = command("ip");
+        program.args(["netns", "exec", &lab.netns(node), PATHLAB]).args(arguments);
+        program
+    };
+    let serve = |more: &[&str]| {
+        let arguments = [&["serve", "--bind", "10.0.0.2", "--json"][..], more].concat();
+        let mut server = in_node("b", &arguments);
+        server.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+        let mut server = crate::support::Kept::new(server.spawn().unwrap());
+        first_line(server.stdout_pipe().unwrap());
+        server
+    };
+    let test = |kind: &str, more: &[&str]| -> Value {
+        let arguments = [&["test", kind, "10.0.0.2", "--json"][..], more].concat();
+        let output = finish(start(in_node("a", &arguments)), Duration::from_secs(60));
+        json(&String::from_utf8_lossy(&output.stdout))
+    };
+    let silent = serve(&[]);
+    let said = test("udp-stream", &["--count", "10", "--rate", "100pps"]);
+    assert!(said["no_ledger"].as_str().is_some_and(|why| why.contains("serve --observe")), "{said:#}");
+    drop(silent);
+    let _server = serve(&["--observe"]);
+    lab.must("b", "nft 'table ip t { chain c { type filter hook input priority 0; udp length 72 numgen inc mod 3 0 counter drop; }; }'");
+    let mut stranger = command("ip");
+    let others = "import socket,time\no=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\nwhile True:\n  o.sendto(b'x'*64,('10.0.0.2',9)); time.sleep(0.0005)";
+    stranger.args(["netns", "exec", &lab.netns("a"), "python3", "-c", others]);
+    let _stranger = crate::support::Kept::new(start(stranger));
+    let result = test("udp-stream", &["--size", "64", "--rate", "3kpps", "--count", "3000"]);
+    let ledger = &result["ledger"];
+    assert_eq!((&ledger["sent"], &ledger["unexplained"]), (&3000.into(), &0.into()), "{ledger:#}");
+    assert_eq!(ledger["witness"]["status"], "agrees", "{ledger:#}");
+    assert_eq!(result["path"]["source"], "frames", "{result:#}");
+    let lossy: Vec<&Value> = ledger["stations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["drops"] != Value::Array(vec![]))
+        .collect();
+    assert_eq!(lossy.len(), 1, "{ledger:#}");
+    assert_eq!(
+        (&lossy[0]["node"], &lossy[0]["drops"][0]["name"]),
+        (&"10.0.0.2".into(), &"filter_input".into())
+    );
+    // Strangers go round with the rule, too: what it took of ours is what did not arrive.
+    let lost = 3000 - result["receiver"]["unique"].as_u64().unwrap();
+    assert_eq!(lossy[0]["drops"][0]["count"], lost, "{ledger:#}");
+    let tcp = test("tcp-stream", &["--duration", "300ms"]);
+    assert!(
+        tcp["ledger"].is_null() && tcp["path"]["forward"].as_array().is_some_and(|hops| hops.len() == 2),
+        "{tcp:#}"
+    );
 }
 
 /// A stream that ends early at the receiver did not flow faster: `test` and `run` reckon with the sender's time, too, and both

@@ -6,8 +6,8 @@
 //! **Price.** The counters' programs run for every frame of these interfaces (`docs/counters.md`). Nothing is changed that outlives
 //! the process.
 
-use crate::watch::REST;
 use linux::netlink::Netlink;
+use linux::observe::flow_watch::REST;
 use linux::observe::{Flow, FlowCounters, FlowEnds, FlowProtocol, Observer, Witness, WitnessCount};
 use linux::sys::netns;
 use record::follow::{FollowLeg, FollowReport};

@@ -12,6 +12,7 @@
 pub mod bench;
 pub mod course;
 pub mod follow;
+pub mod hosts;
 pub mod measure;
 mod notices;
 pub mod null;

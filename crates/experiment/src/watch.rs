@@ -3,16 +3,13 @@
 use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
-use linux::observe::{
-    Actor, Flow, FlowCounters, FlowProtocol, Observer, Patience, Settled, Witness, WitnessCount,
-};
+use linux::observe::{Actor, FlowWatch, Observer, Patience, Settled, Witness, WitnessCount};
 use load::DataPorts;
-use record::kind::Transport;
+use load::conversation::observation::flow;
 use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
 use record::{FlowObservation, Result, Snapshot, TestSpec};
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 use study::ledger::WitnessInput;
 
 /// How long to wait for queues to empty after the last message; a shaper with a deep queue needs the most.
@@ -20,9 +17,6 @@ const SETTLE_NS: u64 = 2_000_000_000;
 
 /// How long to wait for programs that hand frames on and are at work, or get no CPU, or are stopped.
 const PROGRAMS_NS: u64 = 30_000_000_000;
-
-/// How long no frame of the flow may move for it to be at rest.
-pub(crate) const REST: Duration = Duration::from_millis(50);
 
 /// How often a program is asked at most until its counters rest.
 const MOST_LOOKS: u32 = 5;
@@ -74,8 +68,7 @@ pub struct TestObserver<'a> {
     spec: &'a TestSpec,
     observer: &'a mut Observer,
     actors: Vec<Actor>,
-    witness: Option<Witness>,
-    counters: Option<FlowCounters>,
+    watch: Option<FlowWatch>,
     /// Counters of connections before they were made, TCP only.
     opening: Option<Snapshot>,
     /// Drops while connections are made, where they can be seen; TCP only.
@@ -121,8 +114,7 @@ impl<'a> TestObserver<'a> {
             spec,
             observer,
             actors,
-            witness: None,
-            counters: None,
+            watch: None,
             opening,
             connecting: None,
             watched: None,
@@ -147,14 +139,6 @@ impl<'a> TestObserver<'a> {
         let count = self.connecting.as_ref()?.as_ref().and_then(|witness| witness.read().ok());
         Some(count.map(|count| count.details).unwrap_or_default())
     }
-
-    /// Whether no frame of the flow itself moves any more, whatever others' do.
-    fn flow_rests(&self) -> Result<bool> {
-        let Some(counters) = &self.counters else { return Ok(false) };
-        let before = counters.read()?;
-        std::thread::sleep(REST);
-        Ok(counters.read()? == before)
-    }
 }
 
 impl load::Observer for TestObserver<'_> {
@@ -169,14 +153,7 @@ impl load::Observer for TestObserver<'_> {
         self.connecting = None;
         self.seen.ports = ports.clone();
         let flow = flow(self.spec, ports, stream);
-        match FlowCounters::start(&namespaces(self.lab), &flow) {
-            Ok(counters) => self.counters = Some(counters),
-            Err(why) => self.seen.flow.absent = Some(why),
-        }
-        match Witness::start(&namespaces(self.lab), &flow) {
-            Ok(witness) => self.witness = Some(witness),
-            Err(absent) => self.seen.witness = Some(WitnessInput::Absent(absent)),
-        }
+        self.watch = Some(FlowWatch::start(&namespaces(self.lab), &flow));
         let asked = ask(self.lab);
         self.seen.before = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.before, asked);
@@ -192,8 +169,8 @@ impl load::Observer for TestObserver<'_> {
         let now = linux::sys::clock::monotonic_ns();
         let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
         let mut settled = self.observer.settle(&self.actors, patience)?;
-        if !settled.quiet && self.flow_rests()? {
-            settled.quiet = true;
+        if let (false, Some(watch)) = (settled.quiet, &self.watch) {
+            settled.quiet = watch.rests()?;
         }
         self.seen.settled = Some(settled);
         Ok(())
@@ -206,29 +183,16 @@ impl load::Observer for TestObserver<'_> {
         if let Some(watched) = self.watched.take() {
             self.seen.beside = watched.end(self.seen.after.tick_hz);
         }
-        if let Some(counters) = self.counters.take() {
-            self.seen.flow = counters.read()?;
-        }
-        if let Some(witness) = self.witness.take() {
-            let WitnessCount { details, lost, .. } = witness.read()?;
-            self.seen.witness = Some(WitnessInput::Counted { details, lost });
+        if let Some(watch) = self.watch.take() {
+            let (flow, witnessed) = watch.end()?;
+            self.seen.flow = flow;
+            self.seen.witness = Some(match witnessed {
+                Ok(WitnessCount { details, lost, .. }) => WitnessInput::Counted { details, lost },
+                Err(absent) => WitnessInput::Absent(absent),
+            });
         }
         Ok(())
     }
-}
-
-/// The frames of a test, by its ports and the stream that its messages carry.
-pub fn flow(spec: &TestSpec, ports: &DataPorts, stream: u8) -> Flow {
-    let protocol = match (spec.kind.facts().transport, spec.family) {
-        (Transport::Tcp, _) => FlowProtocol::Tcp,
-        (Transport::Udp, _) => FlowProtocol::Udp,
-        (Transport::Icmp, 6) => FlowProtocol::Icmp6,
-        (Transport::Icmp, _) => FlowProtocol::Icmp,
-    };
-    // Any of these numbers makes a frame one of the test's: the receiver's port where there is one (the senders' ports are
-    // then not needed), else the identifier of the echo requests.
-    let stream = (!spec.kind.is_tcp()).then_some(stream);
-    Flow { protocol, ports: ports.receiver.or(ports.icmp_id).into_iter().collect(), stream, ends: None }
 }
 
 /// The nodes of a lab as the observing parts want them.

@@ -233,7 +233,7 @@ fn a_busy_agent_says_so() {
     let link = || {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let turns = turns.clone();
-        std::thread::spawn(move || agent::serve_in_turn(theirs, "client-1", &turns));
+        std::thread::spawn(move || agent::serve_in_turn(theirs, "client-1", &turns, None));
         AgentLink::from_stream(ours, "server").unwrap()
     };
     let spec = TestSpec { duration_ms: 0, count: Some(1), ..spec(TrafficKind::UdpRr) };

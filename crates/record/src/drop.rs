@@ -302,7 +302,7 @@ drops! {
         ],
     }
     /// A chain at hook HOOK dropped.
-    FILTER "filter" at "`ip out`, `port IF`, `bridge BR`, `ip forward`, `ip in`, `icmp echo`" {
+    FILTER "filter" at "`ip out`, `port IF`, `bridge BR`, `program`, `program out IF`, `switch out IF`, `ip forward`, `ip in`, `icmp echo`" {
         is_family: true, kernel: &["NETFILTER_DROP", "nf_hook", "nft_do_chain"],
         may_be: &["br_", "ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"],
         verdict: "filter", advice: "look at the dropping rule of this chain",

@@ -170,6 +170,13 @@ pub struct WitnessDrop {
     pub skbs: u64,
 }
 
+impl WitnessDrop {
+    /// Whether it was that kernel function that dropped.
+    pub fn is_at(&self, function: &str) -> bool {
+        self.location.as_deref() == Some(function)
+    }
+}
+
 /// Independent count of the same losses: the kernel's `skb:kfree_skb` event, filtered to this test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Witness {

@@ -256,20 +256,26 @@ fn losses(run: &RunRecord) -> Vec<Finding> {
         .collect()
 }
 
-fn pressure(run: &RunRecord) -> Option<Finding> {
+/// What else the host did when the run began, when it was much.
+pub fn busy(run: &RunRecord) -> Option<String> {
     let host = &run.host;
     let waiting = host.cpu_pressure.filter(|&percent| percent >= 10.0);
     let loaded = host.load_average > f64::from(host.cpus) * 0.5;
-    let evidence = match (waiting, loaded) {
-        (Some(percent), _) => format!("CPU pressure {percent:.0} % before the run"),
-        (None, true) => format!("load average {:.2} on {} CPUs before the run", host.load_average, host.cpus),
-        _ => return None,
-    };
+    match (waiting, loaded) {
+        (Some(percent), _) => Some(format!("CPU pressure {percent:.0} % before the run")),
+        (None, true) => {
+            Some(format!("load average {:.2} on {} CPUs before the run", host.load_average, host.cpus))
+        }
+        _ => None,
+    }
+}
+
+fn pressure(run: &RunRecord) -> Option<Finding> {
     Some(Finding {
         severity: Severity::Warning,
         test: String::new(),
         claim: "other work ran on this machine".into(),
-        evidence,
+        evidence: busy(run)?,
         advice: "repeat the run on a quiet machine before comparing rates".into(),
     })
 }

@@ -11,6 +11,7 @@ pub mod bench;
 pub mod capturing;
 pub mod criteria;
 pub mod findings;
+pub mod hosts;
 pub mod join;
 pub mod ledger;
 pub mod listing;

@@ -239,7 +239,8 @@ fn interval(tests: &[&TestRecord]) -> String {
     rate.map_or("–".into(), |rate| format!("[{}, {}]", prefixed(rate.low), prefixed(rate.high)))
 }
 
-const RESULTS: &[SharedColumn<TestRecord>] = &[
+/// The columns of [`results`].
+pub const RESULTS: &[SharedColumn<TestRecord>] = &[
     ("test", |tests| tests[0].name.clone()),
     ("n", |tests| tests.len().to_string()),
     ("bit/s", |tests| told(over(tests, |test| Some(test.throughput_bps)), prefixed)),
@@ -406,13 +407,26 @@ fn limited_alike(run: &RunRecord) -> Vec<Vec<&TestRecord>> {
     groups(run).into_iter().flat_map(|tests| grouped(tests, same)).collect()
 }
 
-/// The same rows, those first that lost most.
-pub fn limits_by_loss(run: &RunRecord) -> Table {
-    let mut rows = limited_alike(run);
-    let lost =
-        |tests: &Vec<&TestRecord>| tests.iter().filter_map(|test| loss_percent(test)).fold(0.0, f64::max);
-    rows.sort_by(|one, other| lost(other).total_cmp(&lost(one)));
-    Table::shared(2, LIMITS, rows)
+/// The same rows, those first that lost most; each with the highest loss of its repetitions in percent.
+pub fn limits_by_loss(run: &RunRecord) -> Vec<(f64, [String; 2])> {
+    let lost = |tests: &[&TestRecord]| tests.iter().filter_map(|test| loss_percent(test)).fold(0.0, f64::max);
+    let mut rows: Vec<_> = limited_alike(run)
+        .into_iter()
+        .map(|tests| (lost(&tests), [LIMITS[0].1(&tests), LIMITS[1].1(&tests)]))
+        .collect();
+    rows.sort_by(|one, other| other.0.total_cmp(&one.0));
+    rows
+}
+
+/// Tests of one name with the same limit: which repetitions, and the sentence.
+pub fn limits_of(tests: &[&TestRecord]) -> Vec<(String, String)> {
+    let limit = |test: &TestRecord| (test.limit.what.clone(), test.limit.place.clone());
+    let alike = grouped(tests.iter().copied(), |one, other| limit(one) == limit(other));
+    let numbers = |alike: &[&TestRecord]| {
+        let numbers: Vec<String> = alike.iter().map(|test| format!("#{}", test.repetition)).collect();
+        numbers.join(" ")
+    };
+    alike.iter().map(|alike| (numbers(alike), LIMITS[1].1(alike))).collect()
 }
 
 /// `udp-stream 64 B #1 #2 #3`.

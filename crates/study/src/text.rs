@@ -4,6 +4,7 @@
 
 use crate::findings::title;
 use crate::table::{self, Table};
+use record::ledger::WitnessDrop;
 use record::{Finding, Ledger, RunRecord, Severity, TestRecord, WitnessStatus};
 
 /// Colours, or none of them.
@@ -109,7 +110,7 @@ fn ledgers(run: &RunRecord, paint: &Paint) -> String {
             text += &format!("{}: {}\n", paint.head(&printable(&head)), printable(&line));
         }
         for test in eventful {
-            text += &losses(test, paint).unwrap_or_default();
+            text += &losses(test, &title(test), paint).unwrap_or_default();
         }
     }
     if let Some(words) = crate::way::cost_words(run) {
@@ -125,10 +126,25 @@ fn is_quiet(ledger: &Ledger) -> bool {
     clean && same && ledger.notes.is_empty() && ledger.witness.status != WitnessStatus::Disagrees
 }
 
+/// The ledger of a test that stands alone.
+pub fn ledger(test: &TestRecord) -> Option<String> {
+    losses(test, "ledger", &Paint(false))
+}
+
+/// The way of a test without a ledger, and what the kernels dropped of it.
+pub fn way(test: &TestRecord) -> String {
+    let drop = |seen: &WitnessDrop| {
+        let at = seen.location.as_deref().unwrap_or("an unknown function");
+        format!("dropped at {}: {} of {} at {at}", seen.node, table::count(seen.frames), seen.reason)
+    };
+    let lines = crate::way::lines(test).into_iter().chain(test.kernel_drops.iter().map(drop));
+    lines.map(|line| format!("{}\n", printable(&line))).collect()
+}
+
 /// The ledger of one test in which something happened.
-fn losses(test: &TestRecord, paint: &Paint) -> Option<String> {
+fn losses(test: &TestRecord, name: &str, paint: &Paint) -> Option<String> {
     let ledger = test.ledger.as_ref()?;
-    let head = format!("{}: {}", title(test), table::sums_words(ledger));
+    let head = format!("{name}: {}", table::sums_words(ledger));
     let mut text = format!("{}\n", paint.head(&printable(&head)));
     let table = table::stations(ledger, false);
     let mut lines = vec![];

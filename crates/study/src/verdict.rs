@@ -116,12 +116,14 @@ fn behind_unknown(ledger: &Ledger, found: &Station, count: u64) -> Option<Limit>
     Some(convict("unknown", &place, &evidence, UNKNOWN))
 }
 
-/// The station and drop (or residual) that lost most.
+/// The station and drop (or residual) that lost most; a drop of a station that is doubtful itself is none.
 fn worst(ledger: &Ledger) -> Option<(&Station, &str, u64, &str)> {
+    let is_sure = |station: &Station, count: u64| station.residual == 0 || count > station.uncertainty;
     let named = ledger.stations.iter().flat_map(|station| {
         station
             .drops
             .iter()
+            .filter(move |drop| is_sure(station, drop.count))
             .map(move |drop| (station, drop.name.as_str(), drop.count, drop.evidence.as_str()))
     });
     let waiting = ledger.stations.iter().map(|s| (s, QUEUED, u64::try_from(s.queued).unwrap_or(0), ""));
@@ -136,6 +138,19 @@ fn worst(ledger: &Ledger) -> Option<(&Station, &str, u64, &str)> {
         .max_by_key(|w| w.2)
 }
 
+/// Frames are missing, and no station is sure of any.
+fn nowhere(ledger: &Ledger) -> Option<Limit> {
+    let is_doubtful = |station: &&Station| station.residual > 0 || !station.drops.is_empty();
+    let doubtful = ledger.stations.iter().filter(is_doubtful).max_by_key(|station| station.uncertainty)?;
+    let Station { node, station, uncertainty, .. } = doubtful;
+    let missing = ledger.sent.saturating_sub(ledger.received);
+    let [missing, sent, doubt] = [missing, ledger.sent, *uncertainty].map(unit::count);
+    let evidence = format!(
+        "{missing} of {sent} frames are missing, and no station is sure of them (± {doubt} at node {node}, {station})"
+    );
+    Some(convict("unknown", "", &evidence, UNKNOWN))
+}
+
 /// What was lost, if it is enough to be what limited the test.
 fn worth_a_verdict(test: &TestRecord) -> Option<&Ledger> {
     let ledger = test.ledger.as_ref()?;
@@ -148,7 +163,7 @@ fn worth_a_verdict(test: &TestRecord) -> Option<&Ledger> {
 
 fn lost(test: &TestRecord) -> Option<Limit> {
     let ledger = worth_a_verdict(test)?;
-    let (station, name, count, why) = worst(ledger)?;
+    let Some((station, name, count, why)) = worst(ledger) else { return nowhere(ledger) };
     if name == UNEXPLAINED
         && let Some(limit) = behind_unknown(ledger, station, count)
     {

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use record::flow::{FlowCount, FlowInterface, FlowObservation, Hook};
 use record::unit::count;
-use record::{Hop, NodeRole, Path, RunRecord, TestRecord};
+use record::{Hop, NodeRole, Path, RunRecord, TestRecord, TestSpec};
 
 /// A section of the path between counters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,10 +55,38 @@ pub struct Section {
     pub is_off_the_way: bool,
 }
 
+/// The ends of a leg, and the nodes on it whose frames a program hands on.
+#[derive(Debug, Clone, Copy)]
+pub struct Nodes<'a> {
+    /// Where it begins.
+    pub from: &'a str,
+    /// Where it ends.
+    pub to: &'a str,
+    /// Nodes with a program between their interfaces.
+    pub programs: &'a [&'a str],
+}
+
+impl Nodes<'_> {
+    fn role(self, node: &str) -> NodeRole {
+        match node {
+            node if node == self.from => NodeRole::Sender,
+            node if node == self.to => NodeRole::Receiver,
+            node if self.programs.contains(&node) => NodeRole::Forwarder,
+            _ => NodeRole::Router,
+        }
+    }
+}
+
+/// The nodes of a path whose frames a program hands on.
+pub(crate) fn programs(path: &Path) -> Vec<&str> {
+    let hops = path.forward.iter().chain(&path.back);
+    hops.filter(|hop| hop.role == NodeRole::Forwarder).map(|hop| hop.node.as_str()).collect()
+}
+
 /// The steps of a leg, in the order of the first frame; none when frames passed the counters by.
-pub fn sections(flow: &FlowObservation, leg: &str, from: &str, to: &str) -> Option<Vec<Section>> {
+pub fn sections(flow: &FlowObservation, leg: &str, nodes: Nodes<'_>) -> Option<Vec<Section>> {
     let passages = passages(flow, leg);
-    let (sender, receiver) = (Identity::Stack(from.into()), Identity::Stack(to.into()));
+    let (sender, receiver) = (Identity::Stack(nodes.from.into()), Identity::Stack(nodes.to.into()));
     let mut sections: Vec<(u64, &Identity)> = vec![(entered_at(&passages, &sender).unwrap_or(0), &sender)];
     for section in passages.iter().flat_map(|passage| [&passage.from, &passage.to]) {
         let when = entered_at(&passages, section).unwrap_or(0);
@@ -71,11 +99,24 @@ pub fn sections(flow: &FlowObservation, leg: &str, from: &str, to: &str) -> Opti
     let on_the_way = reaching(&passages, &receiver);
     let step = |(_, section): (u64, &Identity)| Section {
         is_off_the_way: !on_the_way.contains(section),
-        ..step(&passages, section, from, to)
+        ..step(&passages, section, nodes)
     };
     let found: Vec<Section> = sections.into_iter().map(step).collect();
     let is_whole = found.iter().all(|section| !section.is_link || section.left <= section.entered);
     is_whole.then_some(found)
+}
+
+/// Whether the counters saw what crossed these nodes: a port of a program may take frames before they are counted, and let them
+/// out behind. One that no frame was seen to enter, or the sender that none was seen to leave, is taken for such.
+pub(crate) fn are_seen<'a>(sections: &[Section], mut nodes: impl Iterator<Item = &'a str>) -> bool {
+    let is_seen = |section: &Section| match section.hop.role {
+        NodeRole::Sender => section.left > 0,
+        _ => section.entered > 0,
+    };
+    nodes.all(|node| {
+        let here = |section: &&Section| !section.is_link && section.hop.node == node;
+        sections.iter().find(here).is_some_and(is_seen)
+    })
 }
 
 /// A leg of a flow whose ends nobody told.
@@ -188,9 +229,10 @@ impl<'a> Leg<'a> {
         all.sort_by_cached_key(|section| (place(section), entered_at(&self.passages, section)));
         let on_the_way = receiver.map(|receiver| reaching(&self.passages, receiver));
         let (from, to) = (origin.stack(), receiver.and_then(Identity::stack));
+        let nodes = Nodes { from: from.unwrap_or_default(), to: to.unwrap_or_default(), programs: &[] };
         let section = |section: &Identity| Section {
             is_off_the_way: on_the_way.as_ref().is_some_and(|known| !known.contains(section)),
-            ..step(&self.passages, section, from.unwrap_or_default(), to.unwrap_or_default())
+            ..step(&self.passages, section, nodes)
         };
         all.into_iter().map(|one| (one.clone(), section(one))).collect()
     }
@@ -229,13 +271,23 @@ fn inside(at: &FlowInterface) -> Identity {
     }
 }
 
+/// Kinds of interfaces that lead to another one, and not to what is below them: wires, devices, programs.
+const LEADS_OUT: [&str; 3] = ["veth", "", "tun"];
+
+/// Whether nobody knows where an interface leads.
+pub(crate) fn is_open(at: &FlowInterface) -> bool {
+    at.other.is_none() && LEADS_OUT.contains(&at.kind.as_str())
+}
+
 /// What is at the other side of an interface.
 fn outside(at: &FlowInterface, hook: Hook) -> Identity {
     match (at.kind.as_str(), &at.other) {
         ("bridge", _) => Identity::Bridge(at.node.clone(), at.interface.clone()),
-        ("veth", Some(_)) if hook == Hook::Egress => Identity::Link(at.node.clone(), at.interface.clone()),
-        ("veth", Some(other)) => Identity::Link(other.node.clone(), other.interface.clone()),
-        ("veth", None) | ("", _) | ("tun", _) => Identity::Outside(at.node.clone(), at.interface.clone()),
+        (kind, None) if LEADS_OUT.contains(&kind) => Identity::Outside(at.node.clone(), at.interface.clone()),
+        (kind, Some(other)) if LEADS_OUT.contains(&kind) => match hook {
+            Hook::Egress => Identity::Link(at.node.clone(), at.interface.clone()),
+            Hook::Ingress => Identity::Link(other.node.clone(), other.interface.clone()),
+        },
         // A tunnel, or an interface that stands on another one: what is below is the stack there.
         (_, Some(below)) => Identity::Stack(below.node.clone()),
         (_, None) => Identity::Stack(at.node.clone()),
@@ -264,7 +316,7 @@ fn reaching<'a>(passages: &'a [Passage], to: &'a Identity) -> BTreeSet<&'a Ident
     }
 }
 
-fn step(passages: &[Passage], section: &Identity, from: &str, to: &str) -> Section {
+fn step(passages: &[Passage], section: &Identity, nodes: Nodes<'_>) -> Section {
     let into: Vec<&Passage> = passages.iter().filter(|passage| passage.to == *section).collect();
     let out: Vec<&Passage> = passages.iter().filter(|passage| passage.from == *section).collect();
     let sum = |some: &[&Passage]| some.iter().map(|passage| passage.count.frames).sum();
@@ -284,13 +336,8 @@ fn step(passages: &[Passage], section: &Identity, from: &str, to: &str) -> Secti
         bridge: bridge.map(Into::into),
     };
     let (ingress, egress) = (ingress.as_ref(), egress.as_ref());
-    let role = |node: &str| match node {
-        node if node == from => NodeRole::Sender,
-        node if node == to => NodeRole::Receiver,
-        _ => NodeRole::Router,
-    };
     let (hop, next) = match section {
-        Identity::Stack(node) => (hop(node, role(node), ingress, egress, None), None),
+        Identity::Stack(node) => (hop(node, nodes.role(node), ingress, egress, None), None),
         Identity::Bridge(node, bridge) => (hop(node, NodeRole::Bridge, ingress, egress, Some(bridge)), None),
         Identity::Link(node, interface) | Identity::Outside(node, interface) => {
             let next = other_end(ingress, egress).map(|(node, interface)| Hop {
@@ -317,8 +364,15 @@ fn counted(test: &TestRecord, leg: &str) -> Option<Vec<Section>> {
     let TestRecord { spec, flow, path, .. } = test;
     let flow = flow.as_ref().filter(|flow| flow.absent.is_none() && flow.missing.is_empty())?;
     let (from, to) = if leg == "forward" { (&spec.from, &spec.to) } else { (&spec.to, &spec.from) };
-    let by_program = path.forward.iter().any(|hop| hop.role == NodeRole::Forwarder);
-    if by_program { None } else { sections(flow, leg, from, to) }
+    let programs = programs(path);
+    let sections = sections(flow, leg, Nodes { from, to, programs: &programs })?;
+    are_seen(&sections, passed_by(spec, path)).then_some(sections)
+}
+
+/// The nodes where frames may pass the counters by: those with a program, and the ends of frames that go by ports.
+pub(crate) fn passed_by<'a>(spec: &'a TestSpec, path: &'a Path) -> impl Iterator<Item = &'a str> {
+    let ends = spec.kind.is_by_port().then_some([spec.from.as_str(), spec.to.as_str()]);
+    programs(path).into_iter().chain(ends.into_iter().flatten())
 }
 
 /// The path of a test as its frames show it: the nodes and bridges that they crossed on the way to the receiver, in order; none

@@ -6,9 +6,9 @@
     const found = text.replace(/,/g, "").match(/^[−-]?[\d.]+(?:\s*([nµmkMGT])(?=[a-zA-Z]*$))?/);
     return found ? parseFloat(found[0].replace("−", "-")) * (units[found[1]] ?? 1) : undefined;
   };
-  const words = (row) => [...row.cells].map((cell) => cell.textContent);
+  const words = (row) => [...row.cells].map((cell) => cell.dataset.csv ?? cell.textContent.trim());
   const compare = (column) => (one, other) => {
-    const [a, b] = [one, other].map((row) => row.cells[column].textContent);
+    const [a, b] = [one, other].map((row) => row.cells[column].dataset.csv ?? row.cells[column].textContent.trim());
     const [x, y] = [number(a), number(b)];
     return Number.isFinite(x) && Number.isFinite(y) ? x - y : a.localeCompare(b);
   };
@@ -51,9 +51,8 @@
       place.textContent = "No series was recorded.";
       return;
     }
-    const unit = place.dataset.kind === "latency" ? "µs" : "Mbit/s";
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
-    const show = (u, value) => (value == null ? "–" : value.toPrecision(4) + " " + unit);
+    const show = (u, value) => (value == null ? "–" : value.toPrecision(4) + " " + chart.unit);
     const series = chart.labels.map((label, i) => ({
       label, stroke: chart.colours[i], width: 2, spanGaps: true, value: show,
       dash: chart.dashes[i] ? [6, 4] : undefined, points: { show: chart.columns[0].length < 3 },
@@ -61,8 +60,9 @@
     const options = {
       width: place.clientWidth || 600, height,
       scales: { x: { time: false }, y: { range: (u, low, high) => [0, (high || 1) * 1.08] } },
-      axes: [{ ...axis, values: (u, all) => all.map((v) => v + " s") }, { ...axis, size: 62 }],
+      axes: [{ ...axis, values: (u, all) => all.map((v) => v + " s") }, { ...axis, size: 52 }],
       series: [{ label: "time", value: (u, v) => (v == null ? "–" : v.toFixed(1) + " s") }, ...series],
+      legend: { show: new Set(chart.labels).size === chart.labels.length },
       cursor: { sync: { key: "time" } },
     };
     place.textContent = "";

@@ -10,11 +10,10 @@ use clap::Args;
 use experiment::follow::Following;
 use linux::namespace;
 use linux::observe::Flow;
-use linux::sys::{netns, process};
+use linux::sys::process;
 use record::follow::{FollowCount, FollowLeg, FollowSecond};
 use record::unit::duration;
 use record::{Problem, Result};
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use study::criteria::MostLoss;
 
@@ -49,7 +48,11 @@ pub struct FollowArgs {
 
 /// Follows and reports.
 pub fn run(args: FollowArgs, output: &Output) -> Result<()> {
-    let namespaces = if args.all_namespaces { namespace::all() } else { opened(&args.namespaces)? };
+    let namespaces = if args.all_namespaces {
+        namespace::all()
+    } else {
+        super::namespaces::opened("--in", &args.namespaces)?
+    };
     experiment::interruptible()?;
     let mut following = Following::start(args.flow.clone(), &namespaces)?;
     // From now on every frame is counted: scripts wait for this line before they start traffic.
@@ -58,21 +61,6 @@ pub fn run(args: FollowArgs, output: &Output) -> Result<()> {
     let report = following.report(ended, args.max_loss)?;
     output.line(&report, words::report)?;
     if report.passed { Ok(()) } else { Err(Problem::measured(report.why)) }
-}
-
-/// The namespaces with their names, each once.
-fn opened(words: &[String]) -> Result<Vec<(String, OwnedFd)>> {
-    let mut found: Vec<(String, OwnedFd)> = vec![];
-    for (name, file) in super::each("--in", words, namespace::open)? {
-        let is_same = |(known, other): &&(String, OwnedFd)| {
-            *known == name || netns::same(other, &file).unwrap_or(false)
-        };
-        if let Some((known, _)) = found.iter().find(is_same) {
-            return Err(Problem::input(format!("{known} and {name} are the same namespace")).at("--in"));
-        }
-        found.push((name, file));
-    }
-    Ok(found)
 }
 
 /// A line for each interval until the end; why it ended.

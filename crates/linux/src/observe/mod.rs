@@ -19,6 +19,7 @@ pub mod filters;
 pub mod flow;
 pub mod flow_counters;
 pub mod flow_program;
+pub mod flow_watch;
 pub mod links;
 pub mod neighbours;
 pub mod next_hop;
@@ -44,6 +45,7 @@ use record::{Problem, Result};
 pub use facts::host_facts;
 pub use flow::{Flow, FlowEnd, FlowEnds, FlowProtocol};
 pub use flow_counters::FlowCounters;
+pub use flow_watch::FlowWatch;
 pub use quick::Quick;
 pub use witness::{Witness, WitnessCount};
 

@@ -4,14 +4,15 @@
 //! controller (or its death) is noticed while traffic runs, and nothing but traffic runs in the traffic thread.
 
 use super::link::{ByteStream, Wire, hello};
+use super::observation::{self, HostWatch, Nodes};
 use crate::kind;
 use crate::protocol::agent::{Agent, TestRunner};
-use crate::protocol::message::{Numbered, Prepared, Request};
+use crate::protocol::message::{Numbered, Observe, Prepared, Request};
 use crate::protocol::setup::{EndRole, Setup};
 use crate::traffic::end::{self, End};
 use linux::sys::{clock, socket};
 use record::traffic::{EndReport, Settings};
-use record::{Problem, Result};
+use record::{HostObservation, Problem, Result};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -125,6 +126,9 @@ struct Runner {
     done: (UnixStream, UnixStream),
     test: Option<Test>,
     turns: TestLock,
+    /// What may be observed here; none: nothing.
+    nodes: Option<Arc<Nodes>>,
+    watch: Option<HostWatch>,
 }
 
 impl TestRunner for Runner {
@@ -143,6 +147,20 @@ impl TestRunner for Runner {
         end.is_some_and(|end| end.warm_up())
     }
 
+    fn observe(&mut self, Observe { ports, stream }: Observe) -> Result<()> {
+        let refused =
+            || Problem::host("it does not tell its counters").help("start it with 'pathlab serve --observe'");
+        let nodes = self.nodes.as_ref().ok_or_else(refused)?;
+        let test = self.test.as_ref().ok_or_else(|| Problem::input("no test is prepared"))?;
+        self.watch = Some(HostWatch::start(nodes, &observation::flow(&test.setup.spec, &ports, stream))?);
+        Ok(())
+    }
+
+    fn observed(&mut self) -> Result<Box<HostObservation>> {
+        let watch = self.watch.take().ok_or_else(|| Problem::input("nothing was observed"))?;
+        watch.end().map(Box::new)
+    }
+
     fn start(&mut self) -> Result<()> {
         self.test.as_mut().map_or(Ok(()), |test| test.start(&self.done.0))
     }
@@ -152,7 +170,7 @@ impl TestRunner for Runner {
     }
 
     fn close(&mut self) {
-        self.test = None;
+        (self.test, self.watch) = (None, None);
         while self.done.1.read(&mut [0; 64]).is_ok_and(|many| many > 0) {}
     }
 }
@@ -177,15 +195,21 @@ struct Conversation {
 ///
 /// Returns a problem only when the peer was lost in the middle of something or does not speak the protocol.
 pub fn serve(stream: impl ByteStream + 'static, peer: &str) -> Result<()> {
-    serve_in_turn(stream, peer, &TestLock::default())
+    serve_in_turn(stream, peer, &TestLock::default(), None)
 }
 
-/// As [`serve`], but a test is refused as long as another connection with the same `turns` has one.
-pub fn serve_in_turn(stream: impl ByteStream + 'static, peer: &str, turns: &TestLock) -> Result<()> {
+/// As [`serve`], but a test is refused as long as another connection with the same `turns` has one, and the counters of `nodes` are
+/// told to who asks.
+pub fn serve_in_turn(
+    stream: impl ByteStream + 'static,
+    peer: &str,
+    turns: &TestLock,
+    nodes: Option<Arc<Nodes>>,
+) -> Result<()> {
     let cannot = |error: io::Error| Problem::host(format!("cannot serve {peer}: {error}"));
     let done = UnixStream::pair().map_err(cannot)?;
     done.1.set_nonblocking(true).map_err(cannot)?;
-    let runner = Runner { peer: peer.to_owned(), done, test: None, turns: turns.clone() };
+    let runner = Runner { peer: peer.to_owned(), done, test: None, turns: turns.clone(), nodes, watch: None };
     let machine = Agent::new(hello(), clock::monotonic_ns());
     Conversation { wire: Wire::new(stream), machine, runner, start_id: 0 }.run()
 }

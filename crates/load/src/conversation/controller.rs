@@ -3,14 +3,18 @@
 use super::link::AgentLink;
 use crate::kind::check_spec;
 use crate::protocol::controller::{Action, Controller, Event, Look};
+use crate::protocol::message::{Observe, Reply, Request, name};
 use crate::protocol::setup::{ClockRelation, DataPorts, EndRole, Outcome, Setup};
 use linux::sys::{clock, socket};
 use record::spec::TestSpec;
-use record::{Problem, Result};
+use record::{HostObservation, Problem, Result};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
+
+/// How long a host may take to begin to observe, or to tell, in nanoseconds: each of its interfaces gets two programs.
+const OBSERVE_NS: u64 = 30_000_000_000;
 
 /// Whoever reads counters around a test.
 pub trait Observer {
@@ -23,6 +27,14 @@ pub trait Observer {
     fn before(&mut self, _ports: &DataPorts, _stream: u8) -> Result<()> {
         Ok(())
     }
+
+    /// Whether the receiver's host is to observe, too.
+    fn wants_host(&self) -> bool {
+        false
+    }
+
+    /// What the receiver's host saw, or why it tells nothing.
+    fn told(&mut self, _seen: Result<HostObservation>) {}
 
     /// The sender is done. Returns when the counters are quiet, or for whoever reads none after a moment: what was on the way when
     /// the sender ended is read by the receiver before it stops, and that takes one wait.
@@ -70,7 +82,12 @@ pub fn run(
                 Action::Send(role, request) => {
                     links[role as usize].send(request).err().map(|why| Event::Lost(role, why))
                 }
-                Action::Look(look) => Some(Event::Looked(look_at(look, &controller, token, observer))),
+                Action::Look(look) => {
+                    let looked = look_at(look, &controller, token, observer);
+                    let looked =
+                        looked.and_then(|()| look_there(look, links[1], &controller, token, observer));
+                    Some(Event::Looked(looked))
+                }
                 Action::Done(outcome) => return Ok(*outcome),
                 Action::Failed(problem) => return Err(problem),
             };
@@ -88,6 +105,33 @@ fn look_at(look: Look, controller: &Controller, token: u8, observer: &mut dyn Ob
         Look::Settled => observer.settled(),
         Look::After => observer.after(),
     }
+}
+
+/// Lets the receiver's host observe, where that is wanted: before the test and after it.
+fn look_there(
+    look: Look,
+    receiver: &mut AgentLink,
+    controller: &Controller,
+    stream: u8,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let request = match look {
+        _ if !observer.wants_host() => return Ok(()),
+        Look::Before => Request::Observe(Observe { ports: controller.ports().clone(), stream }),
+        Look::After => Request::Observed,
+        Look::Connecting | Look::Settled => return Ok(()),
+    };
+    match receiver.exchange(request, OBSERVE_NS) {
+        Ok(Reply::Observing) => {}
+        Ok(Reply::Observation(seen)) => observer.told(Ok(*seen)),
+        Ok(Reply::Failed(failure)) => observer.told(Err(Problem::from(&failure))),
+        Ok(other) => {
+            let what = format!("{} answered '{}' when asked to observe", receiver.peer, name(&other));
+            return Err(Problem::input(what));
+        }
+        Err(why) => return Err(Problem::measured(format!("{} {why} when asked to observe", receiver.peer))),
+    }
+    Ok(())
 }
 
 /// Waits for a word from either end, or for the deadline.

@@ -105,7 +105,7 @@ impl AgentLink {
             last_id: 0,
             waiting: false,
         };
-        let said = link.exchange(Request::Hello(hello())).map_err(|why| {
+        let said = link.exchange(Request::Hello(hello()), HELLO_NS).map_err(|why| {
             Problem::input(format!("{peer} {why} instead of greeting"))
                 .help("check that 'pathlab serve' runs there and that nothing else uses its port")
         })?;
@@ -147,10 +147,10 @@ impl AgentLink {
         }
     }
 
-    /// Sends a request and waits for its reply.
-    fn exchange(&mut self, request: Request) -> Result<Reply, String> {
+    /// Sends a request and waits for its reply, at most for so long.
+    pub(super) fn exchange(&mut self, request: Request, patience_ns: u64) -> Result<Reply, String> {
         self.send(request)?;
-        let deadline = clock::monotonic_ns() + HELLO_NS;
+        let deadline = clock::monotonic_ns() + patience_ns;
         loop {
             if let Some(reply) = self.next()? {
                 return Ok(reply);
@@ -170,7 +170,7 @@ impl AgentLink {
         let mut best: Option<(i64, u64)> = None;
         for _ in 0..CLOCK_READINGS {
             let before = clock::monotonic_ns();
-            let reply = self.exchange(Request::Clock)?;
+            let reply = self.exchange(Request::Clock, HELLO_NS)?;
             let after = clock::monotonic_ns();
             let Reply::Clock(theirs) = reply else {
                 return Err(format!("answered '{}' when asked for its clock", name(&reply)));

@@ -4,5 +4,6 @@
 pub mod agent;
 pub mod controller;
 mod link;
+pub mod observation;
 
 pub use link::{AgentLink, ByteStream, spawn};

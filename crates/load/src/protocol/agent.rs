@@ -2,10 +2,10 @@
 //!
 //! The machine opens no socket itself: what a request asks for, a [`TestRunner`] does.
 
-use super::message::{Hello, PROTOCOL, Prepared, ProblemMessage, Reply, Request, name};
+use super::message::{Hello, Observe, PROTOCOL, Prepared, ProblemMessage, Reply, Request, name};
 use super::setup::{EndRole, Setup, longest_ns};
 use record::traffic::EndReport;
-use record::{Problem, Result};
+use record::{HostObservation, Problem, Result};
 
 /// A new connection must say hello within so long, in nanoseconds.
 const HELLO_NS: u64 = 10_000_000_000;
@@ -38,6 +38,16 @@ pub trait TestRunner {
     fn prepare(&mut self, setup: Setup) -> Result<Prepared>;
     /// Sends probes; true when the path answered.
     fn warm_up(&mut self) -> bool;
+    /// Begins to observe this host while the test goes on.
+    ///
+    /// # Errors
+    /// It may not, or it cannot.
+    fn observe(&mut self, flow: Observe) -> Result<()>;
+    /// What was observed.
+    ///
+    /// # Errors
+    /// Nothing was observed, or counters cannot be read.
+    fn observed(&mut self) -> Result<Box<HostObservation>>;
     /// Sends, in the background.
     ///
     /// # Errors
@@ -131,6 +141,11 @@ impl Agent {
                 Reply::Prepared(Box::new(prepared))
             }
             (State::Ready(EndRole::Sender), Request::WarmUp) => Reply::Warm(runner.warm_up()),
+            (State::Ready(_), Request::Observe(flow)) => {
+                runner.observe(flow)?;
+                Reply::Observing
+            }
+            (State::Stopped, Request::Observed) => Reply::Observation(runner.observed()?),
             (State::Ready(EndRole::Sender), Request::Start) => {
                 self.state = State::Sending;
                 runner.start()?;
@@ -225,6 +240,12 @@ mod tests {
             assert!(self.is_open);
             true
         }
+        fn observe(&mut self, _: Observe) -> Result<()> {
+            Ok(())
+        }
+        fn observed(&mut self) -> Result<Box<HostObservation>> {
+            Ok(Box::default())
+        }
         fn start(&mut self) -> Result<()> {
             assert!(self.is_open);
             self.outcome()
@@ -258,7 +279,7 @@ mod tests {
     }
 
     fn events() -> impl Strategy<Value = Vec<(u8, bool, u64)>> {
-        prop::collection::vec((0u8..13, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
+        prop::collection::vec((0u8..15, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
     }
 
     fn request(kind: u8) -> Option<Request> {
@@ -272,6 +293,8 @@ mod tests {
             6 => Request::Start,
             7 => Request::Stop,
             8 => Request::Close,
+            9 => Request::Observe(Observe::default()),
+            10 => Request::Observed,
             _ => return None,
         })
     }

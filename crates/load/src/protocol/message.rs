@@ -3,14 +3,15 @@
 //! Every request has exactly one reply with the same number; the reply to [`Request::Start`] comes when the sender is
 //! done. Fields that one side does not know are ignored, so that a later version can still say who it is.
 
-use super::setup::Setup;
+use super::setup::{DataPorts, Setup};
+use record::HostObservation;
 use record::problem::{Problem, ProblemKind};
 use record::traffic::{EndReport, Settings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The version of this protocol. Both sides must have the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// A message with the number that ties a reply to its request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,12 +46,25 @@ pub enum Request {
     Prepare(Box<Setup>),
     /// Send a few probes (sender only).
     WarmUp,
+    /// Count the flow of the test, and read the counters of this host, from now on.
+    Observe(Observe),
     /// Send (sender only).
     Start,
     /// End what runs, read what is left, report. The sockets stay open.
     Stop,
+    /// Read the counters again and tell what was seen.
+    Observed,
     /// Close the sockets.
     Close,
+}
+
+/// The frames that are to be counted, beside what the setup of the test says of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observe {
+    /// Where they come from and go to.
+    pub ports: DataPorts,
+    /// The stream of the test's messages.
+    pub stream: u8,
 }
 
 /// What an agent answers.
@@ -65,10 +79,14 @@ pub enum Reply {
     Prepared(Box<Prepared>),
     /// To [`Request::WarmUp`]: whether the path answered.
     Warm(bool),
+    /// To [`Request::Observe`].
+    Observing,
     /// To [`Request::Start`], when all is sent.
     Finished,
     /// To [`Request::Stop`].
     Report(Box<EndReport>),
+    /// To [`Request::Observed`].
+    Observation(Box<HostObservation>),
     /// To [`Request::Close`].
     Closed,
     /// To any request: it cannot be done, and why.

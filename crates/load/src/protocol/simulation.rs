@@ -3,12 +3,12 @@
 
 use super::agent::{Agent, TestRunner};
 use super::controller::{self, Controller, Look};
-use super::message::{Hello, PROTOCOL, Prepared, Reply, Request, name};
+use super::message::{Hello, Observe, PROTOCOL, Prepared, Reply, Request, name};
 use super::setup::{ClockRelation, EndRole, Outcome, Setup};
 use proptest::prelude::*;
 use record::spec::{TestSpec, TrafficKind};
 use record::traffic::EndReport;
-use record::{Problem, ProblemKind};
+use record::{HostObservation, Problem, ProblemKind};
 use std::collections::VecDeque;
 
 /// What goes wrong.
@@ -42,6 +42,12 @@ impl TestRunner for Runner {
     }
     fn warm_up(&mut self) -> bool {
         true
+    }
+    fn observe(&mut self, _: Observe) -> Result<(), Problem> {
+        Ok(())
+    }
+    fn observed(&mut self) -> Result<Box<HostObservation>, Problem> {
+        Ok(Box::default())
     }
     fn start(&mut self) -> Result<(), Problem> {
         Ok(())

@@ -7,7 +7,7 @@ use super::unit::{DISCOVERY, Discovery, Seen, Unit};
 use super::visit::{Place, Spot, Visit};
 use super::window::{LinkPair, MOST, Window, difference};
 use super::{LedgerInput, by_family};
-use crate::way::{self, Section};
+use crate::way::{self, Nodes, Section};
 use record::delta::sum;
 use record::snapshot::QdiscSample;
 use record::{DropSource, Hop, NodeRole, drop};
@@ -80,12 +80,13 @@ impl<'a> Readings<'a> {
     pub fn sections(&self, leg: &str, from: &str, to: &str) -> Option<Vec<Section>> {
         let LedgerInput { spec, path, flow, .. } = *self.input;
         let flow = flow.filter(|flow| flow.absent.is_none() && flow.missing.is_empty())?;
-        // Programs take frames before they are counted, and give them out behind; of a fragmented datagram the first fragment
-        // is counted, and any may be lost.
-        let by_program = |hop: &Hop| hop.role == NodeRole::Forwarder;
-        let is_seen =
-            !path.forward.iter().any(by_program) && !self.unit.is_fragmented() && !spec.kind.is_by_port();
-        let mut sections = is_seen.then(|| way::sections(flow, leg, from, to)).flatten()?;
+        // Of a fragmented datagram the first fragment is counted, and any may be lost.
+        let is_whole = !self.unit.is_fragmented() && self.input.arrival.is_none();
+        let nodes = Nodes { from, to, programs: &way::programs(path) };
+        let mut sections = is_whole.then(|| way::sections(flow, leg, nodes)).flatten()?;
+        if !way::are_seen(&sections, way::passed_by(spec, path)) {
+            return None;
+        }
         // Where no frame left, what was asked for says where they should have.
         let asked = if leg == "forward" { &path.forward } else { &path.back };
         for section in sections.iter_mut().filter(|section| !section.is_link && section.hop.egress.is_none())
@@ -93,7 +94,14 @@ impl<'a> Readings<'a> {
             let same = |hop: &&Hop| (&hop.node, &hop.bridge) == (&section.hop.node, &section.hop.bridge);
             section.hop.egress = asked.iter().find(same).and_then(|hop| hop.egress.clone());
         }
-        Some(sections)
+        (!sections.iter().any(|section| self.may_leave_uncounted(section))).then_some(sections)
+    }
+
+    /// No frame was counted out of a program, and its interface sent some: they may have left by a port that is not counted.
+    fn may_leave_uncounted(&self, section: &Section) -> bool {
+        let egress = section.hop.egress.as_deref().filter(|_| section.hop.role == NodeRole::Forwarder);
+        let sent = egress.and_then(|egress| self.test.link_counter(&section.hop.node, egress, "tx_packets"));
+        section.left == 0 && sent.is_some_and(|sent| sent >= section.entered.div_ceil(2))
     }
 
     /// From here on the responses are counted.
@@ -109,6 +117,12 @@ impl<'a> Readings<'a> {
     }
 
     fn say_what_the_units_are(&mut self) {
+        if let Some(why) = self.input.flow.and_then(|flow| flow.absent.as_ref()) {
+            self.note(format!(
+                "the flow itself was not counted ({why}): counters of interfaces and hosts decide, which count strangers' frames, too, \
+                 on the path that the routes say"
+            ));
+        }
         if self.unit.per_buffer > 1 {
             let up_to = self.unit.per_buffer;
             self.note(format!(

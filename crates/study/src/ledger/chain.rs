@@ -18,6 +18,8 @@ pub struct Draft {
     pub fragmented: bool,
     /// The witness cannot see or recognise what dies here.
     pub unseen: bool,
+    /// What entered and left was counted by the flow's own counters.
+    pub is_counted: bool,
     /// What the witness alone named, by its reason.
     pub by_witness: Vec<(String, u64)>,
     pub station: Station,
@@ -140,7 +142,10 @@ impl Chain {
             if !row.shares {
                 gap.left = left; // it was counted, whatever others conclude
             }
-            book.pool.confirm(&mut gap, at, open, &before);
+            // What a program drops, or a port, is no death of a buffer.
+            if !matches!(row.kind, StationKind::Program | StationKind::Tap) {
+                book.pool.confirm(&mut gap, at, open, &before);
+            }
         }
         gap.queued = gap.queued.clamp(0, i64::try_from(gap.open_but_for_the_queue()).unwrap_or(i64::MAX));
         let holding = book.holding(at);
@@ -160,7 +165,8 @@ impl Chain {
             }
         }
         self.push(row, at, gap, None);
-        self.stations.last_mut().expect("it was just pushed").by_witness = by_witness;
+        let pushed = self.stations.last_mut().expect("it was just pushed");
+        (pushed.is_counted, pushed.by_witness) = (true, by_witness);
     }
 
     fn gap(&self, row: &Row, at: &Visit, left: Left) -> Gap {
@@ -229,7 +235,8 @@ impl Chain {
         // What a program drops is no death of a buffer.
         let unseen = row.kind == StationKind::Program;
         let peer = at.next.filter(|_| row.place == Place::Wire).map(|next| next.node.clone());
-        let mut draft = Draft { row, peer, fragmented, unseen, by_witness: vec![], station };
+        let mut draft =
+            Draft { row, peer, fragmented, unseen, is_counted: false, by_witness: vec![], station };
         draft.settle();
         self.stations.push(draft);
     }

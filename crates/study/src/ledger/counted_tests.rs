@@ -2,7 +2,7 @@
 //! between two routers. Nothing but the flow is counted, so every loss is a residual, and must be the true one.
 
 use super::{LedgerInput, Ports, WitnessInput, close};
-use crate::way::sections;
+use crate::way::{Nodes, sections};
 use proptest::prelude::*;
 use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook};
 use record::ledger::WitnessDrop;
@@ -19,6 +19,8 @@ const LINKS: [([&str; 2], [&str; 2]); 6] = [
     (["r1", "eth2"], ["r2", "eth2"]),
     (["r2", "eth0"], ["b", "eth0"]),
 ];
+
+const ENDS: Nodes<'_> = Nodes { from: "a", to: "b", programs: &[] };
 
 /// What happens to one frame.
 #[derive(Debug, Clone, Copy)]
@@ -226,9 +228,9 @@ fn frames_that_went_to_a_third_node_and_not_to_the_receiver_are_lost() {
 fn frames_that_passed_the_counters_by_leave_the_way_unknown() {
     let mut world = World::default();
     world.pass(["s", "p1"], Hook::Ingress);
-    assert_eq!(sections(&world.observation(), "forward", "a", "b"), None);
+    assert_eq!(sections(&world.observation(), "forward", ENDS), None);
     assert_eq!(
-        sections(&FlowObservation::default(), "forward", "a", "b").map(|sections| sections.len()),
+        sections(&FlowObservation::default(), "forward", ENDS).map(|sections| sections.len()),
         Some(1)
     );
 }

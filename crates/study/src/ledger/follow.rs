@@ -86,7 +86,7 @@ fn without_own(input: &FollowInput) -> (WitnessInput, Vec<WitnessDrop>) {
         let by_tcp =
             seen.reason.starts_with("TCP_") || seen.reason == "QUEUE_PURGE" || location.starts_with("tcp_");
         let has_name = !drop::of_kernel(&seen.reason, seen.location.as_deref()).is_empty();
-        (input.is_tcp && by_tcp && !has_name) || location == "ping_rcv"
+        (input.is_tcp && by_tcp && !has_name) || seen.is_at("ping_rcv")
     };
     let (own, details) = details.iter().cloned().partition(is_own);
     (WitnessInput::Counted { details, lost: *lost }, own)

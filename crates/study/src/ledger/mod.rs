@@ -16,6 +16,7 @@ mod book;
 mod chain;
 #[cfg(test)]
 mod counted_tests;
+mod doubt;
 mod ends;
 pub mod follow;
 #[cfg(test)]
@@ -35,7 +36,7 @@ mod visit;
 mod window;
 mod witness;
 
-use crate::way::Section;
+use crate::way::{self, Section};
 use book::Readings;
 use chain::Chain;
 pub(crate) use frames::NIC;
@@ -181,6 +182,7 @@ pub fn close(input: &LedgerInput) -> Ledger {
         }
         witness::name_residuals(&mut chain.stations, details);
     }
+    doubt::of_the_path(&mut chain.stations, &mut book);
     let witness = witness::judge(&chain.stations, &seen);
     let unexplained = chain.stations.iter().map(|draft| draft.station.residual).sum();
     let uncertainty = chain.stations.iter().map(|draft| draft.station.uncertainty).max().unwrap_or(0);
@@ -197,11 +199,18 @@ pub fn close(input: &LedgerInput) -> Ledger {
 
 fn leave_out_copies(book: &mut Readings, details: &mut Vec<WitnessDrop>) {
     let input = book.input;
+    if is_ping(input.spec) {
+        // Of an echo that a raw socket has read the kernel still has its own copy, which nobody wants.
+        let mut read = input.sender.read();
+        let copies = details.iter_mut().filter(|seen| seen.node == input.spec.from && seen.is_at("ping_rcv"));
+        copies.for_each(|seen| {
+            let copy = seen.frames.min(read);
+            (seen.frames, read) = (seen.frames - copy, read - copy);
+        });
+        details.retain(|seen| seen.frames > 0);
+    }
     let receiver = (input.spec.kind.is_by_port()).then_some(input.spec.to.as_str());
-    let hops = input.path.forward.iter().chain(&input.path.back);
-    let programs: Vec<&str> =
-        hops.filter(|hop| hop.role == NodeRole::Forwarder).map(|hop| hop.node.as_str()).collect();
-    let copies = witness::leave_out_copies(details, receiver, &programs);
+    let copies = witness::leave_out_copies(details, receiver, &way::programs(input.path));
     if let (1.., Some(receiver)) = (copies, receiver) {
         book.note(format!(
             "the kernel of {receiver} threw away {copies} copies of frames behind the port, which ends the path; they are no loss"
@@ -211,11 +220,8 @@ fn leave_out_copies(book: &mut Readings, details: &mut Vec<WitnessDrop>) {
 
 /// Drops of a test, without those of copies that a forwarder's own host saw beside the program's port.
 pub fn without_copies(path: &Path, details: &[WitnessDrop]) -> Vec<WitnessDrop> {
-    let hops = path.forward.iter().chain(&path.back);
-    let programs: Vec<&str> =
-        hops.filter(|hop| hop.role == NodeRole::Forwarder).map(|hop| hop.node.as_str()).collect();
     let mut details = details.to_vec();
-    witness::leave_out_copies(&mut details, None, &programs);
+    witness::leave_out_copies(&mut details, None, &way::programs(path));
     details
 }
 
@@ -267,8 +273,11 @@ fn by_sections(
     chain.at = arrived;
 }
 
-/// Of so many datagrams that came to a node, those that its socket was given.
+/// Of so many datagrams that came to a node, those that its socket, or its port, was given.
 fn taken(book: &Readings, end: (&str, &EndReport, u16), entered: u64) -> u64 {
+    if book.input.spec.kind.is_by_port() {
+        return end.1.read().saturating_sub(end.1.foreign);
+    }
     let socket = ends::socket_view(book, end, entered);
     let known = sum([socket.reads, socket.full, socket.late]);
     known.saturating_add(socket.room).min(entered).max(known)

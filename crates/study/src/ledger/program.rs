@@ -15,7 +15,7 @@ use super::book::Readings;
 use super::forward;
 use super::gap::{Gap, Left};
 use super::sockets::packet_sockets;
-use super::station::{Claim, IN_A_PROGRAM, Station};
+use super::station::{Claim, IN_A_PROGRAM, OUT_OF_A_PROGRAM, Station};
 use super::switch;
 use super::unit::Seen;
 use super::visit::{Place, Spot, Visit};
@@ -65,6 +65,7 @@ pub const IN: Station = Station {
         }),
         Claim::Down(Place::Ingress),
     ],
+    shares: true,
     witness: IN_A_PROGRAM,
     says: [
         "from the link before",
@@ -80,6 +81,7 @@ pub const OUT: Station = Station {
     when: is_known,
     left: forward::offered,
     claims: &[
+        Claim::Filter(&["egress"], &["netdev"]),
         Claim::By(
             &[
                 drop::TRANSMITTER_FULL,
@@ -94,7 +96,7 @@ pub const OUT: Station = Station {
         ),
         Claim::Ports(&[Place::Egress]),
     ],
-    witness: IN_A_PROGRAM,
+    witness: OUT_OF_A_PROGRAM,
     says: [
         "what it received",
         "offered at the egress interface",
@@ -128,10 +130,11 @@ pub const THROUGH: Station = Station {
     needs: (&[Place::Ingress, Place::Egress], "the interfaces of the program are not known"),
     left: forward::offered,
     claims: &[
+        Claim::Filter(&["egress"], &["netdev"]),
         Claim::By(&[drop::SOCKET_BUFFER_FULL], |book, gap, at| packet_sockets(book, gap, at, 0)),
         Claim::Ports(&[Place::Ingress, Place::Egress]),
     ],
-    witness: IN_A_PROGRAM,
+    witness: OUT_OF_A_PROGRAM,
     says: [
         "from the link before",
         "offered at the egress interface (a forwarder whose counters could not be read)",

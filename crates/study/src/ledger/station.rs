@@ -93,6 +93,10 @@ impl Claim {
 pub const IN_A_PROGRAM: &[&str] =
     &[drop::QDISC_FULL, drop::LINK_DOWN, drop::SOCKET_BUFFER_FULL, drop::RING_FULL];
 
+/// The same at its way out, where a filter may stand.
+pub const OUT_OF_A_PROGRAM: &[&str] =
+    &[drop::FILTER, drop::QDISC_FULL, drop::LINK_DOWN, drop::SOCKET_BUFFER_FULL, drop::RING_FULL];
+
 /// A row of the ledger.
 #[derive(Clone, Copy)]
 pub struct Station {

@@ -16,7 +16,7 @@ use super::book::Readings;
 use super::forward;
 use super::gap::{Gap, Left};
 use super::sockets::{at_sockets, packet_sockets};
-use super::station::{Claim, IN_A_PROGRAM, Station};
+use super::station::{Claim, IN_A_PROGRAM, OUT_OF_A_PROGRAM, Station};
 use super::unit::Seen;
 use super::visit::{Place, Spot, Visit};
 use super::window::{MOST, difference};
@@ -79,6 +79,7 @@ pub const IN: Station = Station {
         Ok(Left::exactly(count.saturating_sub(lost), doubt).of_fragments(book.unit.fragments))
     },
     claims: &[Claim::By(&[drop::SWITCH_PORT_FULL, drop::SOCKET_BUFFER_FULL], before_the_tables)],
+    shares: true,
     witness: IN_A_PROGRAM,
     says: [
         "from the link before",
@@ -141,6 +142,7 @@ pub const TABLES: Station = Station {
         Claim::By(&[drop::TABLE_MISS], missed),
         Claim::By(&[drop::PACKET_IN_DROPPED, drop::TO_CONTROLLER], to_controller),
     ],
+    shares: true,
     witness: IN_A_PROGRAM,
     says: [
         "from its port",
@@ -185,11 +187,14 @@ pub const OUT: Station = Station {
     on: &[Spot::Hop(NodeRole::Forwarder)],
     when: is_known,
     left: forward::offered,
-    claims: &[Claim::By(&[drop::SWITCH_PORT_FULL], |book, gap, at| {
-        let dropped = switch(book, at).map_or(0, |switch| switch.egress.dropped_out);
-        port_full(book, gap, at.egress, dropped, "out");
-    })],
-    witness: IN_A_PROGRAM,
+    claims: &[
+        Claim::Filter(&["egress"], &["netdev"]),
+        Claim::By(&[drop::SWITCH_PORT_FULL], |book, gap, at| {
+            let dropped = switch(book, at).map_or(0, |switch| switch.egress.dropped_out);
+            port_full(book, gap, at.egress, dropped, "out");
+        }),
+    ],
+    witness: OUT_OF_A_PROGRAM,
     says: ["from the tables", "offered at the egress interface", "The port's `tx_dropped`"],
     ..Station::new(StationKind::Program, "switch out", Place::Egress)
 };

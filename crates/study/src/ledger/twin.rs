@@ -1,5 +1,6 @@
 //! The slow twin: a path where every frame's fate is decided one by one, and counters move as the kernel moves them.
 
+mod astray;
 mod fates;
 mod flap;
 mod sockets;

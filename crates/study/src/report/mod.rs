@@ -1,8 +1,11 @@
 //! Runs as one self-contained page: no network, no other file.
 //!
-//! **What.** Results side by side, and for every test what limited it, the path with what was lost on it, throughput
-//! and latency over time (uPlot, in `assets/`), the latency distribution, CPU by role, the whole ledger; plan, topology
-//! and host at the end.
+//! **What.** What went worst, the results of all runs as rows of one table, and for every test what limited it, the
+//! path with what was lost on it, throughput and latency over time (uPlot, in `assets/`) and the latency distribution.
+//! Ledgers, CPU by role, settings, topology and host can be opened.
+//!
+//! **How long.** A page of five runs of six tests has less than 8,000 pixels at a width of 1,400: what several runs say
+//! alike is said once, and what is read only of a row that looks odd is folded.
 //!
 //! **Why half SVG.** Figures that do not need a pointer are drawn here as SVG, so that the page prints and works
 //! without scripts; only the two series over time are drawn in the browser.
@@ -10,12 +13,12 @@
 //! **Safety.** Every string goes through the template's HTML escape; data for scripts is JSON without `<`.
 
 pub mod bench;
+mod rows;
 mod svg;
 
 use crate::findings::title;
-use crate::table::{self, Table, grouped, number, over, told};
+use crate::table::{self, Table, grouped, number};
 use minijinja::{Environment, value::Serde};
-use record::unit::{prefixed, time_ns};
 use record::{EndReport, Interval, Latency, Ledger, Problem, Result, RunRecord, Severity, TestRecord};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -32,7 +35,7 @@ const UPLOT_STYLE: &str = include_str!("../../../../assets/uPlot.min.css");
 /// Colours of repetitions that are told apart on white and on black (after Okabe and Ito).
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31"];
 /// Latency distributions with more lines than this hide each other.
-const MOST_LINES: usize = 12;
+const MOST_LINES: usize = 24;
 
 /// Makes the page.
 ///
@@ -42,8 +45,10 @@ pub fn html(runs: &[RunRecord]) -> Result<String> {
     if runs.is_empty() {
         return Err(Problem::input("a report needs at least one run").help("'pathlab runs' lists them"));
     }
+    let ids: Vec<&str> = runs.iter().map(|run| run.id.as_str()).collect();
     let runs = &labelled(runs)[..];
-    let (charts, tests): (Vec<Charts>, Vec<Value>) = sections(runs).into_iter().unzip();
+    let groups = by_name(runs);
+    let (charts, tests): (Vec<Charts>, Vec<Value>) = sections(runs, &groups).into_iter().unzip();
     let data = script_safe(&serde_json::to_string(&charts).map_err(|e| broken(&e))?);
     let page = json!({
         "mark": MARK,
@@ -52,9 +57,16 @@ pub fn html(runs: &[RunRecord]) -> Result<String> {
         "uplot_style": UPLOT_STYLE,
         "script": SCRIPT,
         "data": data,
-        "title": runs.iter().map(|run| run.id.as_str()).collect::<Vec<_>>().join(", "),
-        "runs": runs.iter().map(facts).collect::<Vec<_>>(),
-        "comparison": (runs.len() > 1).then(|| comparison(runs)),
+        "title": ids.join(", "),
+        "runs": runs.iter().zip(&ids).map(|(run, id)| facts(run, id)).collect::<Vec<_>>(),
+        "worst": worst(runs),
+        "results": rows::results(runs, &groups),
+        "more": rows::more(runs, &groups),
+        "findings": findings(runs),
+        "criteria": criteria(runs),
+        "has_failed": runs.iter().flat_map(|run| &run.tests).flat_map(|test| &test.criteria).any(|one| !one.passed),
+        "plans": alike(runs, |run| run.plan.clone()),
+        "topologies": alike(runs, |run| run.topology.clone()),
         "ways": ways(runs),
         "tests": tests,
     });
@@ -104,26 +116,33 @@ fn ways(runs: &[RunRecord]) -> Option<Value> {
     }))
 }
 
-/// Runs over several ways are known by the way.
+/// Runs beside each other are known by their way or their label, as far as that tells them apart.
 fn labelled(runs: &[RunRecord]) -> Vec<RunRecord> {
-    let label = |run: &RunRecord| match &run.way {
-        Some(way) if runs.len() > 1 => {
-            let title = crate::ways::title(&way.name, way.offload.as_deref());
-            RunRecord { id: format!("{title} ({})", run.id), ..run.clone() }
-        }
-        _ => run.clone(),
+    if runs.len() < 2 {
+        return runs.to_vec();
+    }
+    let short = |run: &RunRecord| match &run.way {
+        Some(way) => crate::ways::title(&way.name, way.offload.as_deref()),
+        None => run.label.clone().unwrap_or_else(|| run.id.clone()),
     };
-    runs.iter().map(label).collect()
+    let names: Vec<String> = runs.iter().map(short).collect();
+    let is_one = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+    let label = |(run, name): (&RunRecord, &String)| {
+        let id = if is_one(name) { name.clone() } else { format!("{name} ({})", run.id) };
+        RunRecord { id, ..run.clone() }
+    };
+    runs.iter().zip(&names).map(label).collect()
 }
 
-/// One run's facts; without criteria when nothing was wanted and something arrived.
-fn facts(run: &RunRecord) -> Value {
+/// One run's facts; without criteria when nothing was wanted and something arrived. The record is known by `id`.
+fn facts(run: &RunRecord, id: &str) -> Value {
     let mut invalid = run.invalid.clone();
     for test in table::in_plan_order(run) {
         invalid.extend(test.invalid.iter().map(|why| format!("{}: {why}", title(test))));
     }
     json!({
-        "id": run.id,
+        "id": id,
+        "name": run.id,
         "label": run.label,
         "begun": run.begun,
         "ended": run.ended,
@@ -131,16 +150,75 @@ fn facts(run: &RunRecord) -> Value {
         "command": run.command.join(" "),
         "invalid": invalid,
         "doubts": run.findings.iter().filter(|finding| finding.severity == Severity::Warning).count(),
-        "limits": table::limits_by_loss(run),
-        "results": table::results(run),
         "interval": table::interval_words(run),
         "counting": crate::way::cost_words(run),
-        "criteria": crate::criteria::table(run),
-        "findings": run.findings,
         "host": host_facts(run),
-        "plan": run.plan,
-        "topology": run.topology,
     })
+}
+
+/// What limited the tests, the one that lost most first; of several runs only where something was lost.
+fn worst(runs: &[RunRecord]) -> Table {
+    let several = runs.len() > 1;
+    let of = |run: &RunRecord| {
+        let rows = table::limits_by_loss(run).into_iter();
+        rows.map(|(loss, [test, limit])| (loss, vec![run.id.clone(), test, limit])).collect::<Vec<_>>()
+    };
+    let mut rows: Vec<(f64, Vec<String>)> = runs.iter().flat_map(of).collect();
+    rows.retain(|(loss, _)| !several || *loss > 0.0);
+    rows.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let headers = ["run", "test", "limited by"].map(str::to_owned);
+    let skipped = usize::from(!several);
+    Table {
+        headers: headers[skipped..].to_vec(),
+        rows: rows.into_iter().map(|(_, row)| row[skipped..].to_vec()).collect(),
+        words: 3 - skipped,
+    }
+}
+
+/// What was asked of the tests of all runs; without rows when nothing was wanted and something arrived.
+fn criteria(runs: &[RunRecord]) -> Table {
+    let mut all = Table::default();
+    for run in runs {
+        let mut table = crate::criteria::table(run);
+        if runs.len() > 1 {
+            table.headers.insert(0, "run".into());
+            table.rows.iter_mut().for_each(|row| row.insert(0, run.id.clone()));
+            table.words += 1;
+        }
+        all = Table { rows: [all.rows, table.rows].concat(), ..table };
+    }
+    all
+}
+
+/// The findings of all runs, the most severe first; what several say alike is said once.
+fn findings(runs: &[RunRecord]) -> Vec<Value> {
+    let all = runs.iter().flat_map(|run| run.findings.iter().map(|finding| (run.id.as_str(), finding)));
+    let mut groups = table::grouped(all, |(_, one), (_, other)| one == other);
+    let rank = |severity| match severity {
+        Severity::Loss => 0,
+        Severity::Warning => 1,
+        Severity::Note => 2,
+    };
+    groups.sort_by_key(|group| rank(group[0].1.severity));
+    let told = |group: &Vec<(&str, &record::Finding)>| {
+        let finding = group[0].1;
+        let names: Vec<&str> = group.iter().map(|(name, _)| *name).collect();
+        let test = if finding.test.is_empty() { "run" } else { &finding.test };
+        let who = if runs.len() > 1 { format!("{}: {test}", names.join(", ")) } else { test.to_owned() };
+        json!({ "who": who, "finding": finding, "is_note": finding.severity == Severity::Note })
+    };
+    groups.iter().map(told).collect()
+}
+
+/// A text of each run, once where it is the same: the names of the runs, and the text.
+fn alike(runs: &[RunRecord], text: impl Fn(&RunRecord) -> String) -> Vec<(String, String)> {
+    let texts = runs.iter().map(|run| (run.id.as_str(), text(run)));
+    let groups = table::grouped(texts, |one, other| one.1 == other.1);
+    let named = |group: Vec<(&str, String)>| {
+        let names: Vec<&str> = group.iter().map(|(name, _)| *name).collect();
+        (names.join(", "), group[0].1.clone())
+    };
+    groups.into_iter().map(named).collect()
 }
 
 fn host_facts(run: &RunRecord) -> Vec<(String, String)> {
@@ -162,30 +240,6 @@ fn host_facts(run: &RunRecord) -> Vec<(String, String)> {
     ];
     let settings = host.settings.iter().map(|(name, value)| (name.clone(), value.clone()));
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(settings).collect()
-}
-
-/// Rates and medians of all runs beside each other, with the ratio to the first run.
-fn comparison(runs: &[RunRecord]) -> Table {
-    let mut headers = vec!["test".to_owned()];
-    for run in runs {
-        headers.extend([format!("{} bit/s", run.id), "× first".into(), "p50".into(), "loss %".into()]);
-    }
-    let mut table = Table { headers, rows: vec![], words: 1 };
-    for tests in by_name(runs) {
-        let mut row = vec![tests[0].1.name.clone()];
-        let mut first = None;
-        for run in 0..runs.len() {
-            let tests = of_run(&tests, run);
-            let rate = over(&tests, |test| Some(test.throughput_bps));
-            let first = *first.get_or_insert(rate);
-            let ratio = rate.zip(first).filter(|(_, first)| *first > 0.0).map(|(rate, first)| rate / first);
-            let p50 = over(&tests, |test| Some(test.latency_ns.as_ref()?.p50 as f64));
-            let loss = over(&tests, table::loss_percent);
-            row.extend([told(rate, prefixed), told(ratio, number), told(p50, time_ns), told(loss, number)]);
-        }
-        table.rows.push(row);
-    }
-    table
 }
 
 /// Tests of one name in all runs, each with the number of its run.
@@ -210,6 +264,8 @@ struct Charts {
 /// Aligned series: `columns[0]` is seconds, then one column per label, null where there is no value.
 #[derive(Serialize, Default)]
 struct Chart {
+    /// What the values are multiples of, chosen by the largest.
+    unit: &'static str,
     labels: Vec<String>,
     colours: Vec<String>,
     dashes: Vec<bool>,
@@ -217,63 +273,91 @@ struct Chart {
 }
 
 /// Everything about the tests of each name.
-fn sections(runs: &[RunRecord]) -> Vec<(Charts, Value)> {
-    by_name(runs).iter().enumerate().map(|(index, tests)| section(runs, index, tests)).collect()
+fn sections(runs: &[RunRecord], groups: &[SameName]) -> Vec<(Charts, Value)> {
+    groups.iter().enumerate().map(|(index, tests)| section(runs, index, tests)).collect()
 }
 
 fn section(runs: &[RunRecord], index: usize, tests: &SameName) -> (Charts, Value) {
-    let several = runs.len() > 1;
-    let label = |number: usize, test: &TestRecord| {
-        let run = if several { format!("{} ", runs[number].id) } else { String::new() };
-        format!("{run}#{}", test.repetition)
-    };
-    let lines: Vec<Line> = tests
-        .iter()
-        .enumerate()
-        .map(|(place, &(number, test))| Line {
-            label: label(number, test),
-            colour: COLOURS[place % COLOURS.len()],
-            dashed: number % 2 == 1,
-            test,
-        })
-        .collect();
+    let lines = lines(runs, tests);
     let curves: Vec<(&str, &str, &Latency)> = lines
         .iter()
         .filter_map(|line| Some((line.label.as_str(), line.colour, line.test.latency_ns.as_ref()?)))
         .take(MOST_LINES)
         .collect();
     let charts = charts(&lines);
-    let shown = |(number, run): (usize, &RunRecord)| {
-        section_run(several.then_some(run.id.as_str()), &of_run(tests, number))
+    let mine: Vec<(&RunRecord, Vec<&TestRecord>)> =
+        runs.iter().enumerate().map(|(number, run)| (run, of_run(tests, number))).collect();
+    let of_runs = || mine.iter().filter(|(_, tests)| !tests.is_empty());
+    let name = |run: &RunRecord| if runs.len() > 1 { run.id.clone() } else { String::new() };
+    let limit = |(run, tests): &(&RunRecord, Vec<&TestRecord>)| {
+        let limits = table::limits_of(tests).into_iter();
+        let name = name(run);
+        limits.map(move |(numbers, said)| (format!("{name} {numbers}"), said)).collect::<Vec<_>>()
     };
+    let worst = of_runs().max_by_key(|(_, tests)| loss(most_lossy(tests)));
+    let path = worst.map(|(run, tests)| {
+        let one = most_lossy(tests);
+        json!({
+            "svg": svg::path(one),
+            "of": format!("{} #{}", name(run), one.repetition),
+            "is_odd": loss(one) > 0,
+            "has_ledger": one.ledger.is_some(),
+        })
+    });
+    let named = table::grouped(lines.iter(), |one, other| one.label == other.label);
     let section = json!({
         "name": tests[0].1.name,
         "anchor": format!("test-{index}"),
-        "runs": runs.iter().enumerate().filter_map(shown).collect::<Vec<_>>(),
+        "limits": of_runs().flat_map(limit).collect::<Vec<_>>(),
+        "path": path,
+        "runs": of_runs().map(|(run, tests)| section_run(&name(run), tests)).collect::<Vec<_>>(),
         "is_timed": charts.latency.is_some(),
+        "throughput_unit": charts.throughput.unit,
+        "latency_unit": charts.latency.as_ref().map(|chart| chart.unit),
+        "legend": (curves.is_empty() && named.len() < lines.len())
+            .then(|| svg::legend_of(named.iter().map(|lines| (lines[0].label.as_str(), lines[0].colour)))),
         "distribution": (!curves.is_empty()).then(|| svg::distribution(&curves)),
         "latency_kind": tests[0].1.latency_kind,
     });
     (charts, section)
 }
 
-/// What one run says about the tests of one name.
-fn section_run(id: Option<&str>, tests: &[&TestRecord]) -> Option<Value> {
-    let loss = |test: &TestRecord| {
-        test.ledger.as_ref().map_or(0, |ledger| ledger.sent.saturating_sub(ledger.received))
+/// Repetitions have colours of their own in one run; in several runs each run has one.
+fn lines<'a>(runs: &[RunRecord], tests: &SameName<'a>) -> Vec<Line<'a>> {
+    let several = runs.len() > 1;
+    let line = |(place, &(number, test)): (usize, &(usize, &'a TestRecord))| Line {
+        label: if several { runs[number].id.clone() } else { format!("#{}", test.repetition) },
+        colour: COLOURS[if several { number } else { place } % COLOURS.len()],
+        dashed: several && number >= COLOURS.len(),
+        test,
     };
-    let worst = tests.iter().copied().max_by_key(|test| (loss(test), std::cmp::Reverse(test.repetition)))?;
+    tests.iter().enumerate().map(line).collect()
+}
+
+/// Frames that did not arrive.
+fn loss(test: &TestRecord) -> u64 {
+    test.ledger.as_ref().map_or(0, |ledger| ledger.sent.saturating_sub(ledger.received))
+}
+
+/// The repetition that lost most; the first of those that are alike.
+fn most_lossy<'t>(tests: &[&'t TestRecord]) -> &'t TestRecord {
+    let worst = tests.iter().copied().max_by_key(|test| (loss(test), std::cmp::Reverse(test.repetition)));
+    worst.expect("a run has a row for a test that it made")
+}
+
+/// What one run says about the tests of one name, to be opened.
+fn section_run(id: &str, tests: &[&TestRecord]) -> Value {
+    let worst = most_lossy(tests);
     let number = |test: &TestRecord| format!("#{}", test.repetition);
-    let limits = tests.iter().map(|test| (number(test), &test.limit.sentence));
-    Some(json!({
+    json!({
         "id": id,
-        "limits": limits.collect::<Vec<_>>(),
         "path": svg::path(worst),
         "path_of": number(worst),
+        "sums": worst.ledger.as_ref().map(table::sums_words),
         "cpu": svg::cpu(tests),
         "ledgers": tests.iter().filter_map(|test| Some(ledger(test, test.ledger.as_ref()?, &number(test)))).collect::<Vec<_>>(),
         "settings": settings(worst),
-    }))
+    })
 }
 
 fn ledger(test: &TestRecord, ledger: &Ledger, title: &str) -> Value {
@@ -325,14 +409,32 @@ fn arrived(test: &TestRecord) -> &EndReport {
 fn charts(lines: &[Line]) -> Charts {
     let rate = |interval: &Interval| {
         let seconds = interval.length_ns as f64 * 1e-9;
-        (seconds > 0.0).then(|| interval.bytes as f64 * 8e-6 / seconds)
+        (seconds > 0.0).then(|| interval.bytes as f64 * 8.0 / seconds)
     };
-    let timed =
-        |interval: &Interval| (interval.latency_p50_ns > 0).then_some(interval.latency_p50_ns as f64 * 1e-3);
-    let latency = chart(lines, timed);
+    let timed = |interval: &Interval| (interval.latency_p50_ns > 0).then_some(interval.latency_p50_ns as f64);
+    let latency = chart(lines, timed).within(&[("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0)]);
     Charts {
-        throughput: chart(lines, rate),
+        throughput: chart(lines, rate).within(&[
+            ("Gbit/s", 1e9),
+            ("Mbit/s", 1e6),
+            ("kbit/s", 1e3),
+            ("bit/s", 1.0),
+        ]),
         latency: latency.columns.iter().skip(1).flatten().any(Option::is_some).then_some(latency),
+    }
+}
+
+impl Chart {
+    /// The same in the largest of these units that the largest value reaches.
+    fn within(mut self, units: &[(&'static str, f64)]) -> Chart {
+        let most =
+            self.columns.iter().skip(1).flatten().flatten().fold(0.0, |most: f64, value| most.max(*value));
+        let fitting = units.iter().find(|(_, size)| most >= *size).or(units.last());
+        if let Some((unit, size)) = fitting {
+            self.unit = unit;
+            self.columns.iter_mut().skip(1).flatten().flatten().for_each(|value| *value /= size);
+        }
+        self
     }
 }
 
@@ -348,6 +450,7 @@ fn chart(lines: &[Line], value: impl Fn(&Interval) -> Option<f64>) -> Chart {
         vec![rows.keys().map(|&milliseconds| Some(milliseconds as f64 / 1e3)).collect::<Vec<_>>()];
     columns.extend((0..lines.len()).map(|column| rows.values().map(|row| row[column]).collect()));
     Chart {
+        unit: "",
         labels: lines.iter().map(|line| line.label.clone()).collect(),
         colours: lines.iter().map(|line| line.colour.to_owned()).collect(),
         dashes: lines.iter().map(|line| line.dashed).collect(),

@@ -58,13 +58,18 @@ fn legend(entries: impl Iterator<Item = String>) -> String {
     format!(r#"<p class="legend">{}</p>"#, entries.collect::<String>())
 }
 
+/// What the colours of lines stand for.
+pub fn legend_of<'a>(lines: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    legend(lines.map(|(name, colour)| coloured(colour, name)))
+}
+
 /// What the colour of a line stands for.
 fn coloured(colour: &str, name: &str) -> String {
     format!(r#"<span><i style="background:{colour}"></i>{}</span>"#, escape(name))
 }
 
 const BOX: f64 = 236.0;
-const GAP: f64 = 140.0;
+const GAP: f64 = 196.0;
 const TOP: f64 = 30.0;
 
 /// The path of a test: nodes, what each lost, and what crossed each link. The way back is a second row.
@@ -190,7 +195,7 @@ fn draw_link(
 const WIDE: f64 = 540.0;
 const HIGH: f64 = 300.0;
 const LEFT: f64 = 70.0;
-const RIGHT: f64 = 26.0;
+const RIGHT: f64 = 34.0;
 const BASE: f64 = 258.0;
 /// The shares of the vertical axis: each step has a tenth of the samples beyond it.
 const SHARES: [(f64, &str); 5] =
@@ -217,7 +222,8 @@ pub fn distribution(curves: &[(&str, &str, &Latency)]) -> String {
     for curve in curves {
         draw_curve(&mut out, curve, &x, &y);
     }
-    let legend = legend(curves.iter().map(|(name, colour, _)| coloured(colour, name)));
+    let named = grouped(curves.iter(), |one, other| one.0 == other.0);
+    let legend = legend(named.iter().map(|curves| coloured(curves[0].1, curves[0].0)));
     figure("latency percentiles", HIGH, &out, &legend)
 }
 
@@ -321,6 +327,19 @@ pub fn bars(words: &str, bars: &[(&str, Option<f64>)]) -> String {
         y += 26.0;
     }
     figure(words, y, &out, "")
+}
+
+/// Repetitions as points on one line from 0 to `top`, each with what it is.
+pub fn points(points: &[(String, f64)], top: f64) -> String {
+    let x = |value: f64| 5.0 + value.max(0.0) / top.max(1e-9) * 90.0;
+    let mut out = String::from(r#"<path class="grid" d="M5 3v10M5 8H95"/>"#);
+    for (words, value) in points {
+        let (words, at) = (escape(words), x(*value));
+        let _ =
+            write!(out, r#"<circle class="dot" cx="{at:.1}" cy="8" r="3.4"><title>{words}</title></circle>"#);
+    }
+    let words = escape(&points.iter().map(|(words, _)| words.as_str()).collect::<Vec<_>>().join(", "));
+    format!(r#"<svg class="points" role="img" aria-label="{words}" viewBox="0 0 100 16">{out}</svg>"#)
 }
 
 /// A line of a plot.

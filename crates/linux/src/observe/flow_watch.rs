@@ -1,0 +1,57 @@
+//! What is set to one flow on some nodes while it goes on: its counters and the witness of its drops.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use record::{FlowObservation, Result};
+
+use super::flow::Flow;
+use super::flow_counters::FlowCounters;
+use super::witness::{Witness, WitnessCount};
+
+/// How long no frame of the flow may move for it to be at rest.
+pub const REST: Duration = Duration::from_millis(50);
+
+/// The counters of a flow and the witness of its drops, each there or not.
+#[derive(Debug)]
+pub struct FlowWatch {
+    counters: std::result::Result<FlowCounters, String>,
+    witness: std::result::Result<Witness, record::Witness>,
+}
+
+/// What the witness saw, or why it saw nothing.
+pub type Witnessed = std::result::Result<WitnessCount, record::Witness>;
+
+impl FlowWatch {
+    /// Begins to watch that flow at these nodes; what is not permitted here is said at the end.
+    pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow) -> FlowWatch {
+        FlowWatch { counters: FlowCounters::start(nodes, flow), witness: Witness::start(nodes, flow) }
+    }
+
+    /// Whether no frame of the flow itself moves any more, whatever others' do; false where it is not counted.
+    ///
+    /// # Errors
+    /// A host problem when the counts cannot be read.
+    pub fn rests(&self) -> Result<bool> {
+        let Ok(counters) = &self.counters else { return Ok(false) };
+        let before = counters.read()?;
+        std::thread::sleep(REST);
+        Ok(counters.read()? == before)
+    }
+
+    /// What was counted of the flow, and what the kernel dropped of it.
+    ///
+    /// # Errors
+    /// A host problem when the counts cannot be read.
+    pub fn end(self) -> Result<(FlowObservation, Witnessed)> {
+        let flow = match self.counters {
+            Ok(counters) => counters.read()?,
+            Err(why) => FlowObservation { absent: Some(why), ..FlowObservation::default() },
+        };
+        let witnessed = match self.witness {
+            Ok(witness) => Ok(witness.read()?),
+            Err(absent) => Err(absent),
+        };
+        Ok((flow, witnessed))
+    }
+}

@@ -1,0 +1,25 @@
+//! What one host saw around a test: its counters before and after, the flow where it was counted, and the drops that its kernel told.
+
+use crate::ledger::WitnessDrop;
+use crate::{FlowObservation, Snapshot, Witness};
+use serde::{Deserialize, Serialize};
+
+/// Everything that one host saw of a test.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostObservation {
+    /// The inode of its own network namespace: on one host two of them tell whether two ends are in the same one.
+    pub namespace: u64,
+    /// Counters before the first message.
+    pub before: Snapshot,
+    /// Counters after the last one.
+    pub after: Snapshot,
+    /// The flow at every interface of the host's nodes, or why it was not counted.
+    pub flow: FlowObservation,
+    /// What the kernel dropped of the flow.
+    pub drops: Vec<WitnessDrop>,
+    /// Drops that the kernel did not show.
+    pub lost: u64,
+    /// Why the kernel's drops were not seen, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_witness: Option<Witness>,
+}

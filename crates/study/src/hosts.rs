@@ -1,0 +1,171 @@
+//! A test between two hosts: what each saw becomes one observation.
+//!
+//! **What.** [`joined`] puts the nodes of both hosts side by side, and makes one link of the interface by which most frames left the one
+//! and the interface by which most came to the other. What is between them nobody sees: a loss there is the link's.
+//!
+//! **Price.** Two clocks: the order of first frames holds on each host; between them it is that of the leg. Of the receive loops
+//! those of the host that frames of the forward leg come to are kept, because CPU numbers are the same on both.
+
+use crate::way::is_open;
+use record::flow::Hook;
+use record::{FlowInterface, FlowObservation, FlowPlace, HostObservation, Snapshot};
+
+/// The name that a host has for its own namespace.
+pub const OWN: &str = "host";
+
+/// Both hosts as one: that of the sender, called `names[0]`, and that of the receiver, called `names[1]`; further nodes keep their names,
+/// those of the second host behind its own.
+pub fn joined(
+    mut near: HostObservation,
+    mut far: HostObservation,
+    names: [&str; 2],
+    is_one_host: bool,
+) -> HostObservation {
+    rename(&mut near, &|node| if node == OWN { names[0].into() } else { node.into() });
+    rename(&mut far, &|node| if node == OWN { names[1].into() } else { format!("{}/{node}", names[1]) });
+    join_flows(&mut near.flow, &mut far.flow, "forward", is_one_host);
+    join_flows(&mut far.flow, &mut near.flow, "back", is_one_host);
+    for (near, far) in [(&mut near.before, far.before), (&mut near.after, far.after)] {
+        join_snapshots(near, far, is_one_host);
+    }
+    near.flow.interfaces.extend(far.flow.interfaces);
+    near.flow.missing.extend(far.flow.missing);
+    near.flow.program_ns = near.flow.program_ns.max(far.flow.program_ns);
+    near.flow.absent = of_host(near.flow.absent, names[0]).or(of_host(far.flow.absent, names[1]));
+    near.drops.extend(far.drops);
+    near.lost = near.lost.saturating_add(far.lost);
+    near.no_witness = near.no_witness.or(far.no_witness);
+    near
+}
+
+fn of_host(why: Option<String>, host: &str) -> Option<String> {
+    why.map(|why| format!("{host}: {why}"))
+}
+
+fn rename(seen: &mut HostObservation, name: &dyn Fn(&str) -> String) {
+    for snapshot in [&mut seen.before, &mut seen.after] {
+        let nodes = std::mem::take(&mut snapshot.nodes);
+        snapshot.nodes = nodes.into_iter().map(|(node, counters)| (name(&node), counters)).collect();
+    }
+    for interface in &mut seen.flow.interfaces {
+        interface.node = name(&interface.node);
+        if let Some(other) = &mut interface.other {
+            other.node = name(&other.node);
+        }
+    }
+    for drop in &mut seen.drops {
+        drop.node = name(&drop.node);
+    }
+}
+
+fn join_snapshots(near: &mut Snapshot, far: Snapshot, is_one_host: bool) {
+    near.nodes.extend(far.nodes);
+    near.missing.extend(far.missing);
+    if !is_one_host {
+        near.softnet = far.softnet;
+    }
+}
+
+/// Makes one link of where a leg leaves one host and enters the other.
+fn join_flows(from: &mut FlowObservation, to: &mut FlowObservation, leg: &str, is_one_host: bool) {
+    if !is_one_host {
+        let last = first_ns(from, leg).max().unwrap_or(0);
+        let begin = first_ns(to, leg).min().unwrap_or(0);
+        let counts = to.interfaces.iter_mut().flat_map(|interface| &mut interface.counts);
+        for count in counts.filter(|count| count.leg == leg) {
+            count.first_ns = count.first_ns - begin + last + 1;
+        }
+    }
+    let Some((out, into)) = busiest(from, Hook::Egress, leg).zip(busiest(to, Hook::Ingress, leg)) else {
+        return;
+    };
+    let (here, there) = (place(out), place(into));
+    (out.other, into.other) = (Some(there), Some(here));
+}
+
+fn place(interface: &FlowInterface) -> FlowPlace {
+    FlowPlace { node: interface.node.clone(), interface: interface.interface.clone() }
+}
+
+fn first_ns(flow: &FlowObservation, leg: &str) -> impl Iterator<Item = u64> {
+    let counts = flow.interfaces.iter().flat_map(|interface| &interface.counts);
+    counts.filter(move |count| count.leg == leg).map(|count| count.first_ns)
+}
+
+/// The interface that leads outside by which most frames of a leg passed.
+fn busiest<'a>(flow: &'a mut FlowObservation, hook: Hook, leg: &str) -> Option<&'a mut FlowInterface> {
+    let frames = |interface: &FlowInterface| interface.count(hook, leg).map_or(0, |count| count.frames);
+    let open = flow.interfaces.iter_mut().filter(|interface| is_open(interface) && frames(interface) > 0);
+    open.max_by_key(|interface| frames(interface))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::way::{Nodes, sections};
+    use record::FlowCount;
+
+    fn host(counts: &[(&str, Hook, &str, u64, u64)]) -> HostObservation {
+        let mut seen = HostObservation::default();
+        seen.before.nodes.insert(OWN.into(), Default::default());
+        for &(interface, hook, leg, frames, first_ns) in counts {
+            let count = FlowCount {
+                hook,
+                leg: leg.into(),
+                frames,
+                buffers: frames,
+                bytes: 0,
+                later_fragments: 0,
+                first_ns,
+            };
+            let interfaces = &mut seen.flow.interfaces;
+            match interfaces.iter_mut().find(|known| known.interface == interface) {
+                Some(known) => known.counts.push(count),
+                None => interfaces.push(FlowInterface {
+                    node: OWN.into(),
+                    interface: interface.into(),
+                    counts: vec![count],
+                    ..FlowInterface::default()
+                }),
+            }
+        }
+        seen
+    }
+
+    /// Whatever the two clocks say, the way goes from the one host to the other, and back.
+    #[test]
+    fn two_hosts_are_one_way_whatever_their_clocks_say() {
+        for (near_ns, far_ns) in [(5, 1_000_000), (1_000_000, 5), (u64::MAX / 2, 7)] {
+            let near = host(&[
+                ("eth0", Hook::Egress, "forward", 10, near_ns),
+                ("eth0", Hook::Ingress, "back", 8, near_ns + 9),
+            ]);
+            let far = host(&[
+                ("wan", Hook::Ingress, "forward", 9, far_ns),
+                ("wan", Hook::Egress, "back", 9, far_ns + 2),
+                ("lan", Hook::Egress, "forward", 1, far_ns + 1),
+            ]);
+            let seen = joined(near, far, ["here", "there"], false);
+            assert!(seen.before.nodes.contains_key("here") && seen.before.nodes.contains_key("there"));
+            for (leg, ends, sums) in [
+                ("forward", ["here", "there"], vec![(0, 10), (10, 9), (9, 1), (1, 0)]),
+                ("back", ["there", "here"], vec![(0, 9), (9, 8), (8, 0)]),
+            ] {
+                let nodes = Nodes { from: ends[0], to: ends[1], programs: &[] };
+                let found = sections(&seen.flow, leg, nodes).expect("a way");
+                let found: Vec<_> = found.iter().map(|one| (one.entered, one.left)).collect();
+                assert_eq!(found, sums, "{leg} {near_ns} {far_ns}");
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_of_the_second_host_stand_behind_its_name_and_reasons_tell_the_host() {
+        let mut far = host(&[]);
+        far.before.nodes.insert("vm1".into(), Default::default());
+        far.flow.absent = Some("no permission".into());
+        let seen = joined(host(&[]), far, ["local", "b"], false);
+        assert_eq!(seen.before.nodes.keys().collect::<Vec<_>>(), ["b", "b/vm1", "local"]);
+        assert_eq!(seen.flow.absent.as_deref(), Some("b: no permission"));
+    }
+}

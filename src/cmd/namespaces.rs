@@ -1,0 +1,27 @@
+//! The namespaces that a command is to look into, by the words that people have for them.
+
+use linux::namespace;
+use linux::sys::netns;
+use record::{Problem, Result};
+use std::os::fd::OwnedFd;
+
+/// The namespaces with their names, each once.
+pub(super) fn opened(option: &str, words: &[String]) -> Result<Vec<(String, OwnedFd)>> {
+    let mut found: Vec<(String, OwnedFd)> = vec![];
+    for (name, file) in super::each(option, words, namespace::open)? {
+        let is_same = |(known, other): &&(String, OwnedFd)| {
+            *known == name || netns::same(other, &file).unwrap_or(false)
+        };
+        if let Some((known, _)) = found.iter().find(is_same) {
+            return Err(Problem::input(format!("{known} and {name} are the same namespace")).at(option));
+        }
+        found.push((name, file));
+    }
+    Ok(found)
+}
+
+/// The process's own namespace, called `host`, and these.
+pub(super) fn with_own(option: &str, words: &[String]) -> Result<Vec<(String, OwnedFd)>> {
+    let own = [".".to_owned()];
+    opened(option, &own.iter().chain(words).cloned().collect::<Vec<_>>())
+}
