@@ -23,12 +23,13 @@ use switch::control::{Switch, SwitchNotice};
 use switch::datapath::Opened;
 use switch::packet_ins::{Limit, PacketInCounts};
 use switch::queue_config::{self, QueueConfig};
+use switch::shadow::ShadowRate;
 
 /// Flags of `pathlab switch`.
 #[derive(Args)]
 pub struct SwitchArgs {
     /// A file that describes the switches; or use the flags for one switch.
-    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "engine", "queue", "packet_ins", "speed", "private_key", "certificate", "ca_cert"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["port", "dpid", "name", "controller", "listen", "local", "fail", "engine", "shadow", "queue", "packet_ins", "speed", "private_key", "certificate", "ca_cert"])]
     file: Option<PathBuf>,
     /// A port, as int:eth1 or 3=ring:eth1 (kinds: int, ring, xdp, tap, mem, fault).
     #[arg(long, value_name = "[N=]PORT")]
@@ -54,6 +55,9 @@ pub struct SwitchArgs {
     /// What carries the rules out: interpreter, or native (machine code).
     #[arg(long, value_name = "ENGINE", default_value = "interpreter")]
     engine: String,
+    /// Which frames the interpreter decides about, too, to find mistakes of the engine: auto, off, or one of N frames.
+    #[arg(long, value_name = "N", default_value = "auto")]
+    shadow: String,
     /// A queue of a port, which becomes a class of the kernel's HTB: PORT:QUEUE,min=RATE,max=RATE, as 1:10,min=10mbit.
     #[arg(long, value_name = "QUEUE")]
     queue: Vec<String>,
@@ -136,6 +140,7 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     config.speeds = each("--speed", &args.speed, queue_config::speed)?;
     config.fail = fail(&args.fail).map_err(|p| p.at("--fail"))?;
     config.engine = engine(&args.engine).map_err(|p| p.at("--engine"))?;
+    config.shadow = ShadowRate::parse(&args.shadow).map_err(|p| p.at("--shadow"))?;
     if config.ports.is_empty() && config.listen.is_empty() && config.controllers.is_empty() {
         return Err(Problem::input("there is neither a file nor a port")
             .help("pathlab switch --port int:eth1 --port int:eth2 --controller tcp:127.0.0.1"));
@@ -164,6 +169,8 @@ fn one(config: &SwitchConfig, switch: &Switch) -> (impl Serialize + use<>, Strin
     let told = object! {
         name: config.name.clone(),
         dpid: format!("{:016x}", config.dpid),
+        engine: config.engine.name,
+        divergences: switch.divergences(),
         packet_ins_dropped: counts.dropped(),
         packet_ins: object! { sent, dropped_full, dropped_rate, dropped_nobody },
         ports,

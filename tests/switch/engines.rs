@@ -2,15 +2,17 @@
 //! It stands for every engine that makes something of the rules beforehand, and is as old as the rules that
 //! it was made of.
 
-use flow::interpret::{InputFrame, Interpreter};
+use flow::changed::Changed;
+use flow::interpret::{InputFrame, Interpreter, OutputFrame};
 use flow::pipeline::Pipeline;
 use flow::port::PortNo;
 use linux::port::Batch;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use switch::outputs::Outputs;
-use switch::programs::{Compiler, EngineKind, ProgramWorker, RuleProgram};
+use switch::programs::{CompiledPipeline, Compiler, EngineKind, ProgramWorker, RuleProgram};
 
 /// Batches of copies that decided, in all switches of this process.
 static BATCHES: AtomicU64 = AtomicU64::new(0);
@@ -44,7 +46,10 @@ pub fn wait_for_program(engine: EngineKind) -> bool {
 
 struct Copier;
 
-struct CopiedPipeline(Pipeline);
+struct CopiedPipeline(Arc<Copy>);
+
+/// A pipeline as it was.
+struct Copy(Pipeline);
 
 struct CopyWorker {
     pipeline: Pipeline,
@@ -52,13 +57,24 @@ struct CopyWorker {
 }
 
 impl Compiler for Copier {
-    fn compile(&self, pipeline: &Pipeline) -> Result<Arc<dyn RuleProgram>, String> {
-        Ok(Arc::new(CopiedPipeline(pipeline.clone())))
+    fn compile(&self, pipeline: &Pipeline) -> Result<Box<dyn CompiledPipeline>, String> {
+        Ok(Box::new(CopiedPipeline(Arc::new(Copy(pipeline.clone())))))
     }
 }
 
-impl RuleProgram for CopiedPipeline {
-    fn worker(self: Arc<Self>) -> Box<dyn ProgramWorker> {
+impl CompiledPipeline for CopiedPipeline {
+    fn program(&self) -> Arc<dyn RuleProgram> {
+        self.0.clone()
+    }
+
+    /// Every change is a large one.
+    fn update(&mut self, _: &Pipeline, changed: &Changed) -> bool {
+        *changed == Changed::default()
+    }
+}
+
+impl RuleProgram for Copy {
+    fn worker(self: Arc<Self>, _: Option<Box<dyn ProgramWorker>>) -> Box<dyn ProgramWorker> {
         let mut pipeline = self.0.clone();
         // A worker begins with nothing counted.
         pipeline.ports.values_mut().for_each(|port| port.counters = Default::default());
@@ -72,11 +88,12 @@ impl ProgramWorker for CopyWorker {
         now: u64,
         port: PortNo,
         batch: &mut Batch<'_>,
+        which: &[u16],
         outputs: &mut Outputs,
         left: &mut Vec<u16>,
     ) {
         BATCHES.fetch_add(1, Relaxed);
-        for &index in batch.all() {
+        for &index in which {
             // Some are left to the interpreter, whose rules have to be the same.
             if index % 4 == 3 {
                 left.push(index);
@@ -87,6 +104,15 @@ impl ProgramWorker for CopyWorker {
             let arrival = InputFrame { offload, ..InputFrame::new(port, bytes) };
             self.interpreter.carry(&mut self.pipeline, now, arrival, None, outputs, &mut ());
         }
+    }
+
+    /// Never: a copy has meters of its own.
+    fn rehearse(&mut self, _: u64, _: InputFrame<'_>) -> Option<Vec<OutputFrame>> {
+        None
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
     }
 
     /// Ports are all that a test of this engine reads.

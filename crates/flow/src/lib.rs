@@ -19,6 +19,7 @@ pub mod agent;
 mod agent_tests;
 pub mod bridge;
 pub mod carried;
+pub mod changed;
 pub mod check;
 pub mod client;
 mod deadlines;

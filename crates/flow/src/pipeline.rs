@@ -12,6 +12,7 @@
 
 use crate::action::Action;
 use crate::bridge::Bridge;
+use crate::changed::{Changed, NOTED};
 use crate::check::{self, ActionContext};
 use crate::entry::Entry;
 use crate::error::{
@@ -92,6 +93,8 @@ pub struct Pipeline {
     pub(crate) groups: Groups,
     pub(crate) meters: Meters,
     pub(crate) bridge: Bridge,
+    /// What changed beside rules since it was asked for.
+    changed: Changed,
 }
 
 impl Default for Pipeline {
@@ -111,12 +114,25 @@ impl Pipeline {
             groups: Groups::default(),
             meters: Meters::default(),
             bridge: Bridge::default(),
+            changed: Changed::default(),
         }
     }
 
     /// Adds a port, or gives a port that is there another face.
     pub fn add_port(&mut self, port: Port) {
         self.ports.insert(port.number, port);
+        self.changed.ports = true;
+    }
+
+    /// What changed since this was asked last.
+    pub fn take_changed(&mut self) -> Changed {
+        let mut changed = std::mem::take(&mut self.changed);
+        for table in self.tables.iter_mut().filter(|table| !table.changed().is_empty()) {
+            changed.rules.extend(table.changed().iter().map(|place| (table.number, *place)));
+            changed.everything |= table.changed().len() > NOTED;
+            Arc::make_mut(table).forget_changed();
+        }
+        changed
     }
 
     /// All tables.
@@ -291,6 +307,7 @@ impl Pipeline {
             }
         }
         self.groups.apply(now, change);
+        self.changed.everything = true;
         if change.command != ModCommand::Delete {
             return Ok(vec![]);
         }
@@ -305,6 +322,7 @@ impl Pipeline {
     pub fn meter_mod(&mut self, now: u64, change: &MeterMod) -> Result<Vec<Event>, Error> {
         self.meters.check(change)?;
         self.meters.apply(now, change);
+        self.changed.everything = true;
         if change.command != ModCommand::Delete {
             return Ok(vec![]);
         }
@@ -321,6 +339,7 @@ impl Pipeline {
         refuse_if(port.address != change.address, PortModFailed::BadHwAddr)?;
         let before = port.config;
         port.config.0 = before.0 & !change.mask.0 | change.config.0 & change.mask.0;
+        self.changed.ports = true;
         let event = Event::PortChanged { port: change.port };
         Ok(if port.config == before { vec![] } else { vec![event] })
     }
@@ -330,6 +349,7 @@ impl Pipeline {
         let changed = self.ports.get_mut(&number).filter(|port| port.state != state);
         let Some(port) = changed else { return vec![] };
         port.state = state;
+        self.changed.ports = true;
         if !port.is_live() {
             self.bridge.forget(number);
         }
@@ -356,6 +376,7 @@ impl Pipeline {
     pub fn set_config(&mut self, config: Config) -> Result<(), Error> {
         refuse_if(config.fragments == Fragments::Reassemble, SwitchConfigFailed::BadFlags)?;
         self.config = config;
+        self.changed.everything = true;
         Ok(())
     }
 

@@ -11,6 +11,7 @@
 //! **Price.** Among overlapping rules of one priority the standard leaves the choice open; here the one that came first
 //! wins, and a rule that replaces another takes its place.
 
+use crate::changed::NOTED;
 use crate::deadlines::Deadlines;
 use crate::entry::Entry;
 use crate::event::{Event, Removed};
@@ -82,6 +83,8 @@ pub struct Table {
     deadlines: Deadlines,
     /// The last vacancy event said that the table is full.
     is_tight: bool,
+    /// Rules that came, changed or went since they were asked for; at most one more than [`NOTED`].
+    changed: Vec<RulePosition>,
 }
 
 impl Table {
@@ -188,6 +191,24 @@ impl Table {
         events.push(Event::RuleAdded { table: self.number, rule: entry.rule.clone() });
         self.shapes.file(place, rule);
         self.rules.insert(place, entry);
+        self.note(place);
+    }
+
+    /// Notes that a rule changed.
+    fn note(&mut self, place: RulePosition) {
+        if self.changed.len() <= NOTED {
+            self.changed.push(place);
+        }
+    }
+
+    /// Rules that came, changed or went; of more than [`NOTED`] not all.
+    pub(crate) fn changed(&self) -> &[RulePosition] {
+        &self.changed
+    }
+
+    /// Forgets which rules changed.
+    pub(crate) fn forget_changed(&mut self) {
+        self.changed.clear();
     }
 
     /// Makes room in the index for a selection that comes again and again. Changes nothing that can be seen.
@@ -220,6 +241,7 @@ impl Table {
                 entry.reset();
             }
             events.push(Event::RuleModified { table: self.number, rule: entry.rule.clone() });
+            self.note(place);
         }
     }
 
@@ -228,6 +250,7 @@ impl Table {
         let entry = self.rules.remove(&place)?;
         self.shapes.forget(place, &entry.rule);
         self.deadlines.forget(place, entry.filed_ns);
+        self.note(place);
         Some(entry)
     }
 

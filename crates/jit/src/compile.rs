@@ -24,9 +24,16 @@ use crate::verify::Broken;
 use crate::{key, update};
 use flow::Pipeline;
 use flow::rule::RulePosition;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+
+/// A table of at most this many rules is made anew in less than a millisecond.
+const QUICK_RULES: usize = 512;
+/// Slots of rules that are gone, before that is worth compiling everything.
+const WORN_SLOTS: usize = 100_000;
+/// Bytes of records, beside those of the rules, before the same.
+const WORN_BYTES: usize = 32 << 20;
 
 /// Why there is no program; the interpreter goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,9 +195,54 @@ impl Compiler {
         match self.update_in_place(pipeline, table, at) {
             Some(update::Change::Data) => Ok(Updated::InPlace),
             Some(update::Change::Code) => self.emit().map(|()| Updated::InPlace),
-            Some(update::Change::Table) => self.emit().map(|()| Updated::Table),
+            Some(update::Change::Table) => {
+                self.build(table);
+                self.emit().map(|()| Updated::Table)
+            }
             None => self.compile_anew(pipeline).map(|()| Updated::Whole),
         }
+    }
+
+    /// Brings some rules up to date, if that is quick; false: compile the pipeline anew, this compiler is of no more use.
+    ///
+    /// # Errors
+    /// As [`Compiler::new`]; then this compiler is of no more use, either.
+    pub fn update_quickly(
+        &mut self,
+        pipeline: &Pipeline,
+        rules: &[(u8, RulePosition)],
+    ) -> Result<bool, Refused> {
+        let (mut has_new_code, mut tables) = (false, BTreeSet::new());
+        for (table, at) in rules {
+            match self.update_in_place(pipeline, *table, *at) {
+                Some(update::Change::Data) => {}
+                Some(update::Change::Code) => has_new_code = true,
+                Some(update::Change::Table) if self.is_small(*table) => _ = tables.insert(*table),
+                _ => return Ok(false),
+            }
+        }
+        tables.iter().for_each(|table| self.build(*table));
+        if has_new_code || !tables.is_empty() {
+            self.emit()?;
+        }
+        Ok(true)
+    }
+
+    fn is_small(&self, number: u8) -> bool {
+        self.tables.iter().any(|table| table.number == number && table.rules.len() <= QUICK_RULES)
+    }
+
+    /// Chooses the strategy of a table and makes its data.
+    fn build(&mut self, number: u8) {
+        let table = self.tables.iter_mut().find(|table| table.number == number);
+        table.into_iter().for_each(|table| table.build(&self.records));
+    }
+
+    /// Whether updates have left more memory unused than the rules need.
+    pub fn is_worn(&self) -> bool {
+        let rules: usize = self.tables.iter().map(|table| table.rules.len()).sum();
+        self.slots.places.len() > 2 * rules + WORN_SLOTS
+            || self.records.pages.bytes() > WORN_BYTES + 256 * rules
     }
 
     /// Compiles everything; rules keep their slots.

@@ -35,4 +35,4 @@ pub use compile::{Compiler, Refused, Updated};
 pub use frame::{Departure, Frame, Outputs};
 pub use path::Ingress;
 pub use program::{Outcome, Program, Worker};
-pub use tally::{Slots, Tally};
+pub use tally::{SlotPlaces, Slots, Tally};

@@ -1,7 +1,7 @@
 //! What one thread counted, and how it comes back to the pipeline.
 //!
 //! **What.** A [`Tally`] has counters by *slot*, the number of a rule that [`Slots`] gives once and never again, misses by table, and
-//! the counters of ports. [`Tally::credit`] adds all of it to the pipeline and begins anew.
+//! the counters of ports; [`SlotPlaces`] knows which rule each slot is of. [`Tally::credit`] adds all of it to the pipeline and begins anew.
 //!
 //! **Why.** Threads count without a lock. A rule that frames did not touch costs nothing when the counters are read: the slots that
 //! were touched are in a list.
@@ -13,12 +13,51 @@ use flow::port::PortCounters;
 use flow::rule::RulePosition;
 use flow::{Pipeline, PortNo};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-/// Which rule each slot is of.
+/// Places of a part of the slots.
+const PART: usize = 1024;
+
+/// A table and a place in it.
+type RulePlace = (u8, RulePosition);
+
+/// Which rule each slot is of. A clone shares all full parts: every program has one.
+#[derive(Debug, Clone, Default)]
+pub struct SlotPlaces {
+    parts: Vec<Arc<Vec<RulePlace>>>,
+}
+
+impl SlotPlaces {
+    /// How many slots there are.
+    pub fn len(&self) -> usize {
+        self.parts.last().map_or(0, |last| (self.parts.len() - 1) * PART + last.len())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    fn get(&self, slot: usize) -> Option<&RulePlace> {
+        self.parts.get(slot / PART)?.get(slot % PART)
+    }
+
+    fn push(&mut self, place: RulePlace) {
+        if self.len() == self.parts.len() * PART {
+            self.parts.push(Arc::new(Vec::with_capacity(PART)));
+        }
+        if let Some(last) = self.parts.last_mut() {
+            Arc::make_mut(last).push(place);
+        }
+    }
+}
+
+/// Gives slots: each rule has one, and none is given twice.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
-    places: Vec<(u8, RulePosition)>,
-    numbers: HashMap<(u8, RulePosition), u32>,
+    /// Which rule each is of.
+    pub places: SlotPlaces,
+    numbers: HashMap<RulePlace, u32>,
 }
 
 impl Slots {
@@ -29,16 +68,6 @@ impl Slots {
             self.places.push((table, at));
             next
         })
-    }
-
-    /// How many slots there are.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
     }
 }
 
@@ -100,11 +129,19 @@ impl Tally {
         &mut self.ports[at]
     }
 
+    /// Begins anew.
+    pub fn forget(&mut self) {
+        self.touched.drain(..).for_each(|slot| self.rules[slot as usize] = RuleCount::default());
+        self.misses.clear();
+        self.ports.clear();
+        self.others.clear();
+    }
+
     /// Adds everything to the pipeline, and begins anew.
-    pub fn credit(&mut self, slots: &Slots, pipeline: &mut Pipeline) {
+    pub fn credit(&mut self, places: &SlotPlaces, pipeline: &mut Pipeline) {
         for slot in self.touched.drain(..) {
             let count = std::mem::take(&mut self.rules[slot as usize]);
-            let Some((table, at)) = slots.places.get(slot as usize) else { continue };
+            let Some((table, at)) = places.get(slot as usize) else { continue };
             pipeline.credit_rule(*table, *at, count.used_ns, count.frames, count.bytes);
         }
         for (table, frames) in std::mem::take(&mut self.misses) {

@@ -30,7 +30,7 @@ pub(crate) enum Change {
     Data,
     /// Shapes, or rules that stand in code: there is new code to make.
     Code,
-    /// The strategy of a table: the same.
+    /// The strategy of a table, which the caller makes: the same.
     Table,
 }
 
@@ -68,9 +68,6 @@ impl Compiler {
             let width = self.ir.sets.len();
             let rule = table_rule(&rule, width, &mut self.records)?;
             change = change.or(self.put_in(index, rule));
-        }
-        if change == Change::Table {
-            self.tables[index].build(&self.records);
         }
         Some(if shapes != self.records.shapes.len() { change.or(Change::Code) } else { change })
     }

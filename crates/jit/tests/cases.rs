@@ -44,7 +44,7 @@ fn compiled(
         offload,
     }));
     let before = pipeline.clone();
-    worker.tally.credit(&compiler.slots, pipeline);
+    worker.tally.credit(&compiler.slots.places, pipeline);
     moved(&before, pipeline)
 }
 

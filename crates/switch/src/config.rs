@@ -18,6 +18,7 @@
 //!   ca-cert /etc/pathlab/ca.pem
 //!   fail secure
 //!   engine interpreter
+//!   shadow auto
 //! ```
 //!
 //! **Price.** Names and numbers are checked here; whether an interface exists shows when the port is opened.
@@ -27,6 +28,7 @@ use crate::engines::ENGINES;
 use crate::packet_ins::Limit;
 use crate::programs::EngineKind;
 use crate::queue_config::{self, QueueConfig};
+use crate::shadow::ShadowRate;
 use crate::tls::TlsFiles;
 use flow::port::PortNo;
 use record::{Problem, Result, line, unit};
@@ -64,6 +66,8 @@ pub struct SwitchConfig {
     pub fail: FailMode,
     /// What carries the pipeline out.
     pub engine: EngineKind,
+    /// Which frames are compared with the interpreter.
+    pub shadow: ShadowRate,
     /// Rules that a table holds at most.
     pub rules: usize,
     /// Queues of ports that are to be made.
@@ -398,6 +402,7 @@ impl SwitchConfig {
             "listen" => self.listen.push(ListenConfig::parse(&values.join(" "))?),
             "fail" => self.fail = fail(one(values)?)?,
             "engine" => self.engine = engine(one(values)?)?,
+            "shadow" => self.shadow = ShadowRate::parse(one(values)?)?,
             "queue" => self.queues.push(QueueConfig::parse(&values.join(" "))?),
             "packet-ins" => self.packet_ins = Some(Limit::parse(&values.join(" "))?),
             "speed" => self.speeds.push(queue_config::speed(one(values)?)?),
@@ -413,7 +418,7 @@ impl SwitchConfig {
             "ca-cert" => self.tls.ca_cert = Some(one(values)?.into()),
             _ => {
                 return Err(Problem::input(format!("there is no word '{word}'")).help(
-                    "switch, dpid, port, local, controller, listen, fail, engine, rules, packet-ins, queue, speed, private-key, certificate, ca-cert",
+                    "switch, dpid, port, local, controller, listen, fail, engine, shadow, rules, packet-ins, queue, speed, private-key, certificate, ca-cert",
                 ));
             }
         }
@@ -509,12 +514,13 @@ mod tests {
         let text = "# two\nswitch a\n dpid 0x10\n port 3 int:eth1\n port ring:eth2\n local tap:a\n \
                     controller tcp:127.0.0.1\n controller unix:/c\n controller ssl:c.example\n \
                     controller ssl:[::1]:7 aux=2 aux=unix:/a\n private-key k\n certificate c\n ca-cert a\n listen ptcp:\n listen ptcp:7:::1\n \
-                    listen punix:/l\n listen pssl:8:::1 connections=3\n fail standalone\n engine interpreter\n rules 9\n packet-ins rate=1000 burst=9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
+                    listen punix:/l\n listen pssl:8:::1 connections=3\n fail standalone\n engine interpreter\n shadow 7\n rules 9\n packet-ins rate=1000 burst=9\n queue 3:10 min=10mbit max=50mbit\n speed 3=1gbit\nswitch b\n";
         let all = SwitchConfig::parse(text, "f").unwrap();
         let a = &all[0];
         assert_eq!((a.dpid, all[1].dpid, a.rules, a.fail), (16, 17, 9, FailMode::Standalone));
         assert_eq!(a.ports, [(PortNo(3), "int:eth1".into()), (PortNo(4), "ring:eth2".into())]);
         assert_eq!((a.packet_ins, all[1].packet_ins), (Some(Limit { rate: 1000, burst: 9 }), None));
+        assert_eq!((a.shadow, all[1].shadow), (ShadowRate::OneOf(7), ShadowRate::Auto));
         let queue = &a.queues[0];
         assert_eq!((queue.port, queue.wanted.id, queue.wanted.max_bps), (PortNo(3), 10, Some(50_000_000)));
         assert_eq!(a.speeds, [(PortNo(3), 1_000_000_000)]);
@@ -560,6 +566,7 @@ mod tests {
             ("switch a\ncontroller tcp:a b", "not an address"),
             ("switch a\nfail open", "not a way to fail"),
             ("switch a\nengine steam", "the engines are: interpreter, native"),
+            ("switch a\nshadow 0", "no part of the frames"),
             ("switch a b", "one value"),
             ("switch a\nrules 0", "above 0"),
             (

@@ -174,6 +174,7 @@ impl Switch {
             &config.ports,
             config.local.as_deref(),
             config.engine,
+            config.shadow,
         )?;
         let queues = Queues::start(config, &mut datapath)?;
         let datapath = Arc::new(datapath);
@@ -222,6 +223,11 @@ impl Switch {
         let (datapath, post) = (self.datapath.clone(), self.post.clone());
         self.workers.retain(|worker| !worker.is_finished());
         self.workers.push(std::thread::spawn(move || datapath.work(inlet, post.as_ref())));
+    }
+
+    /// Frames about which the engine and the interpreter disagreed.
+    pub fn divergences(&self) -> u64 {
+        self.datapath.programs().divergences()
     }
 
     /// Gives the engine a thread to compile rules in, if it does that.
@@ -505,7 +511,9 @@ impl Switch {
         let (agent, datapath) = (&mut self.agent, &self.datapath);
         match &message.body {
             Body::MultipartRequest(_) => agent.message(now, id, message, &mut datapath.counted(), effects),
-            body if changes(body) => agent.message(now, id, message, &mut datapath.change(), effects),
+            body if changes(body) => {
+                datapath.change(|pipeline| agent.message(now, id, message, pipeline, effects))
+            }
             _ => agent.message(now, id, message, &mut datapath.pipeline(), effects),
         }
     }
@@ -544,7 +552,7 @@ impl Switch {
         let (is_due, rules) = (due(pipeline.next_deadline()), pipeline.len());
         drop(pipeline);
         if is_due {
-            self.agent.expire(now, &mut self.datapath.change(), effects);
+            self.datapath.change(|pipeline| self.agent.expire(now, pipeline, effects));
         }
         self.datapath.note_rules(rules);
     }

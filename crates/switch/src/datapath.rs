@@ -14,7 +14,8 @@
 use crate::engine::Engine;
 use crate::output_port::{FULL_LOOKS, OutputPort};
 use crate::outputs::Outputs;
-use crate::programs::{EngineKind, PipelineChange, Programs};
+use crate::programs::{EngineKind, Programs};
+use crate::shadow::ShadowRate;
 use crate::shared::{SharedPipeline, locked};
 use flow::interpret::{OutputFrame, PacketIn};
 use flow::pipeline::Pipeline;
@@ -110,6 +111,7 @@ pub fn build(
     ports: &[(PortNo, String)],
     local: Option<&str>,
     engine: EngineKind,
+    shadow: ShadowRate,
 ) -> Result<Built> {
     let local = local.map(|uri| (PortNo::LOCAL, uri.to_owned()));
     let all: Vec<&(PortNo, String)> = ports.iter().chain(&local).collect();
@@ -133,7 +135,7 @@ pub fn build(
     }
     let shared = Arc::new(SharedPipeline::new(pipeline));
     let datapath = Datapath {
-        programs: Arc::new(Programs::new(shared.clone(), engine)),
+        programs: Arc::new(Programs::new(shared.clone(), engine, shadow)),
         shared,
         outputs,
         areas: all.iter().zip(areas).filter_map(|((number, _), area)| Some((*number, area?))).collect(),
@@ -221,9 +223,9 @@ impl Datapath {
         self.programs.counted()
     }
 
-    /// The state, to change what becomes of frames.
-    pub fn change(&self) -> PipelineChange<'_> {
-        self.programs.change()
+    /// Changes what becomes of frames.
+    pub fn change<T>(&self, act: impl FnOnce(&mut Pipeline) -> T) -> T {
+        self.programs.change(act)
     }
 
     /// What makes rules faster.

@@ -37,7 +37,8 @@ impl PortEvents for Deaf {
 fn copies_of_bridge(uris: &[&str], count: usize) -> Vec<u64> {
     let ports: Vec<(PortNo, String)> =
         (1..).zip(uris).map(|(number, uri)| (PortNo(number), (*uri).to_owned())).collect();
-    let (datapath, inlets, said) = build(Pipeline::new(1), &ports, None, INTERPRETER).unwrap();
+    let (datapath, inlets, said) =
+        build(Pipeline::new(1), &ports, None, INTERPRETER, ShadowRate::Off).unwrap();
     let shared = |one: &Opened| one.settings.iter().any(|setting| setting.note.contains("shared"));
     assert_eq!(said.iter().map(shared).collect::<Vec<_>>(), vec![!uris[0].contains("chunk"); uris.len()]);
     datapath.set_bridging(true);
@@ -87,9 +88,9 @@ fn counted_of_a_full_port(engine: EngineKind, names: [&str; 2]) -> [u64; 2] {
     const COUNT: u64 = 400;
     let uris = [format!("mem:{}", names[0]), format!("mem:{}?frames=100", names[1])];
     let ports: Vec<_> = (1..).zip(&uris).map(|(number, uri)| (PortNo(number), uri.clone())).collect();
-    let (datapath, inlets, _) = build(Pipeline::new(10), &ports, None, engine).unwrap();
+    let (datapath, inlets, _) = build(Pipeline::new(10), &ports, None, engine, ShadowRate::OneOf(3)).unwrap();
     let [mut near, mut far] = uris.map(|uri| open(&uri, &PortOptions::default()).unwrap());
-    flow::text::file::load(&mut datapath.change(), "in_port=1 actions=output:2").unwrap();
+    datapath.change(|rules| flow::text::file::load(rules, "in_port=1 actions=output:2")).unwrap();
     let counters = |datapath: &Datapath, number| datapath.counted().ports[&PortNo(number)].counters;
     std::thread::scope(|scope| {
         let _stop = Stop(&datapath);

@@ -12,7 +12,7 @@
 use crate::outputs::Outputs;
 use crate::shared::SharedPipeline;
 use flow::action::Action;
-use flow::interpret::{InputFrame, Interpreter};
+use flow::interpret::{InputFrame, Interpreter, Verdict};
 use flow::port::PortNo;
 use linux::port::Batch;
 use std::sync::Arc;
@@ -53,6 +53,13 @@ impl InterpretingEngine {
             let arrival = InputFrame { offload, ..InputFrame::new(port, bytes) };
             self.interpreter.carry(&mut pipeline, now, arrival, actions, outputs, &mut ());
         }
+    }
+
+    /// Decides about one frame.
+    pub fn one(&mut self, now: u64, arrival: InputFrame<'_>, verdict: &mut Verdict) {
+        verdict.clear();
+        let mut pipeline = self.shared.lock_for_frames();
+        self.interpreter.carry(&mut pipeline, now, arrival, None, verdict, &mut ());
     }
 }
 

@@ -29,6 +29,7 @@ pub mod queue_config;
 pub mod queues;
 pub mod relay;
 pub mod scenario;
+pub mod shadow;
 pub mod shared;
 pub mod stream;
 pub mod tls;

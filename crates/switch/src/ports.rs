@@ -103,7 +103,7 @@ impl Ports {
             let is_new = pipeline.ports.get(number).is_some_and(|port| port.state != state);
             drop(pipeline);
             if is_new {
-                found.events.extend(datapath.change().set_port_state(*number, state));
+                found.events.extend(datapath.change(|pipeline| pipeline.set_port_state(*number, state)));
             }
         }
         found

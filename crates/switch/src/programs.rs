@@ -1,21 +1,24 @@
 //! Pipelines that were made into something faster, and how they come and go.
 //!
-//! **What.** A [`Compiler`] makes a [`RuleProgram`] of a pipeline; it is immutable, and each port's thread works
+//! **What.** A [`Compiler`] makes a [`CompiledPipeline`] of a pipeline. Its [`RuleProgram`] is immutable, and each port's thread works
 //! with a [`ProgramWorker`] of its own that has the counters. Frames that the program leaves over are
 //! interpreted. [`Programs`] hands programs out and takes them back.
 //!
 //! **How it stays true.** A program holds for one state of the rules. Whoever changes these
 //! ([`Programs::change`]) first takes the program back from every worker: each has a lock that it holds while
 //! it decides about a batch, so who had all of them once knows that no batch is under way that began with the
-//! old program. Only then is the pipeline changed. Until a new program is there, all is interpreted. So the
-//! next frame meets the new rules, no frame meets a mixture, and a barrier needs no waiting of its own. A
-//! program that was made of rules that changed meanwhile is thrown away (the generation tells).
+//! old program. Only then is the pipeline changed. So the next frame meets the new rules, no frame meets a mixture, and a barrier
+//! needs no waiting of its own.
+//!
+//! **How it stays fast.** A change that is small is brought into the program before anybody else gets the pipeline; workers wait for
+//! that, microseconds, instead of interpreting. After any other change all is interpreted until a new program is there: it is compiled
+//! from a copy, and what changed meanwhile is brought into it at the end.
 //!
 //! **Why a lock for each worker** and no epochs. Nobody else wants it while nothing changes, so it costs a
 //! worker two uncontended exchanges a batch; counters can be collected under it; and there is nothing subtle
 //! in it. `docs/decisions/0013-engines.md` has more.
 //!
-//! **Price.** While rules change, frames are interpreted. The compiler gets a copy of the pipeline; while
+//! **Price.** The compiler gets a copy of the pipeline; while
 //! that lives, the first frame and the first change that touch a table copy it. So it is made only after a
 //! pause in the changes ([`PAUSE`]).
 //!
@@ -23,50 +26,79 @@
 
 use crate::engine::{Engine, InterpretingEngine};
 use crate::outputs::Outputs;
-use crate::shared::{SharedPipeline, locked};
+use crate::shadow::{Divergence, Shadow, ShadowRate, rules_text};
+use crate::shared::{SharedPipeline, Turns, locked};
+use flow::changed::Changed;
+use flow::interpret::{InputFrame, OutputFrame, Verdict};
 use flow::pipeline::Pipeline;
 use flow::port::PortNo;
 use linux::port::{Batch, MAX_BATCH};
+use std::any::Any;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Rules are compiled when they did not change for so long, and for twice as long as the last compilation took.
 pub const PAUSE: Duration = Duration::from_millis(5);
 
+/// Where frames are kept about which engines disagree, from the directory that the switch was started in.
+const DIVERGENCES: &str = "divergences";
+
 /// A pipeline in one state of its rules, made into something faster.
 pub trait RuleProgram: Send + Sync {
-    /// The program in the hands of one worker, with all its counters at zero.
-    fn worker(self: Arc<Self>) -> Box<dyn ProgramWorker>;
+    /// The program in the hands of one worker, with all its counters at zero. A former worker of the same engine, which has told its counts,
+    /// may give its memory.
+    fn worker(self: Arc<Self>, former: Option<Box<dyn ProgramWorker>>) -> Box<dyn ProgramWorker>;
 }
 
 /// A program in the hands of one worker, with what it counted.
 pub trait ProgramWorker: Send {
-    /// Decides about a batch. The numbers of frames that are to be interpreted go to `left`: nothing was
+    /// Decides about these frames of a batch. The numbers of those that are to be interpreted go to `left`: nothing was
     /// changed, sent or counted of them.
     fn batch(
         &mut self,
         now: u64,
         port: PortNo,
         batch: &mut Batch<'_>,
+        which: &[u16],
         outputs: &mut Outputs,
         left: &mut Vec<u16>,
     );
 
+    /// What would become of a frame, without counting; none when it is to be interpreted.
+    fn rehearse(&mut self, now: u64, frame: InputFrame<'_>) -> Option<Vec<OutputFrame>>;
+
     /// Adds what was counted to the pipeline that the program was made of, and begins anew. Rules and ports
     /// are still those.
     fn settle(&mut self, pipeline: &mut Pipeline);
+
+    /// This worker, for a program that knows what it is.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// A pipeline as its compiler keeps it.
+pub trait CompiledPipeline: Send {
+    /// The program for the rules as they are.
+    fn program(&self) -> Arc<dyn RuleProgram>;
+
+    /// Brings what changed up to date, if that takes less than a millisecond or so; else false, and this is of no more use.
+    fn update(&mut self, pipeline: &Pipeline, changed: &Changed) -> bool;
+
+    /// Whether updates have left so much behind that compiling anew is worth it.
+    fn is_worn(&self) -> bool {
+        false
+    }
 }
 
 /// Makes programs.
 pub trait Compiler: Send + Sync {
-    /// Makes a program of a pipeline.
+    /// Compiles a pipeline.
     ///
     /// # Errors
     /// Why it cannot be, in words: everything is interpreted then.
-    fn compile(&self, pipeline: &Pipeline) -> Result<Arc<dyn RuleProgram>, String>;
+    fn compile(&self, pipeline: &Pipeline) -> Result<Box<dyn CompiledPipeline>, String>;
 }
 
 /// A kind of engine, as in a switch's configuration.
@@ -103,30 +135,42 @@ impl fmt::Debug for EngineKind {
 
 /// What a worker has, behind its lock.
 #[derive(Default)]
-struct WorkerSlot {
-    /// Who comes next: a mutex of the standard library is not fair, and a worker has always the next batch.
-    next: Mutex<()>,
-    held: Mutex<Option<Box<dyn ProgramWorker>>>,
+struct Hands {
+    worker: Option<Box<dyn ProgramWorker>>,
+    /// Whether its program is that of the rules.
+    is_current: bool,
 }
 
-impl WorkerSlot {
-    fn enter(&self) -> MutexGuard<'_, Option<Box<dyn ProgramWorker>>> {
-        let _next = locked(&self.next);
-        locked(&self.held)
+impl Hands {
+    /// Tells what was counted, and lets the program be until there is one again.
+    fn give_back(&mut self, shared: &SharedPipeline) {
+        if let Some(worker) = self.worker.as_mut().filter(|_| std::mem::take(&mut self.is_current)) {
+            worker.settle(&mut shared.lock());
+        }
+    }
+
+    fn take(&mut self, program: Arc<dyn RuleProgram>) {
+        self.worker = Some(program.worker(self.worker.take()));
+        self.is_current = true;
     }
 }
 
-/// The program that holds now, and who works with it.
+/// What holds now, and who works with it.
 #[derive(Default)]
 struct Published {
+    compiled: Option<Box<dyn CompiledPipeline>>,
+    /// None while all is interpreted.
     program: Option<Arc<dyn RuleProgram>>,
-    workers: Vec<Arc<WorkerSlot>>,
+    workers: Vec<Arc<Turns<Hands>>>,
+    /// What changed since the copy was made that is being compiled; none while nothing is.
+    since: Option<Changed>,
 }
 
 /// What the thread that compiles is to do.
 #[derive(Default)]
 struct Request {
     is_changed: bool,
+    has_diverged: bool,
     is_over: bool,
 }
 
@@ -134,51 +178,31 @@ struct Request {
 pub struct Programs {
     shared: Arc<SharedPipeline>,
     compiler: Option<&'static dyn Compiler>,
-    published: Mutex<Published>,
-    /// Goes up with each change, under the lock of the pipeline.
-    generation: AtomicU64,
+    published: Turns<Published>,
+    /// Somebody changes rules that there was a program for.
+    is_updating: AtomicBool,
+    shadow: ShadowRate,
+    /// Frames about which a program and the interpreter disagreed.
+    divergences: AtomicU64,
+    /// The first of them, until it is kept, and where.
+    divergence: Mutex<Option<Divergence>>,
+    divergences_in: PathBuf,
     request: Mutex<Request>,
     requested: Condvar,
 }
 
-/// The pipeline, to be changed: no program is in use.
-pub struct PipelineChange<'a> {
-    // Given back in this order.
-    pipeline: MutexGuard<'a, Pipeline>,
-    published: Option<MutexGuard<'a, Published>>,
-    programs: &'a Programs,
-}
-
-impl Deref for PipelineChange<'_> {
-    type Target = Pipeline;
-
-    fn deref(&self) -> &Pipeline {
-        &self.pipeline
-    }
-}
-
-impl DerefMut for PipelineChange<'_> {
-    fn deref_mut(&mut self) -> &mut Pipeline {
-        &mut self.pipeline
-    }
-}
-
-impl Drop for PipelineChange<'_> {
-    fn drop(&mut self) {
-        if self.published.is_some() {
-            self.programs.ask(|request| request.is_changed = true);
-        }
-    }
-}
-
 impl Programs {
     /// Of a switch with this engine. Nothing is compiled before [`Programs::run`].
-    pub fn new(shared: Arc<SharedPipeline>, engine: EngineKind) -> Programs {
+    pub fn new(shared: Arc<SharedPipeline>, engine: EngineKind, shadow: ShadowRate) -> Programs {
         Programs {
             shared,
             compiler: engine.compiler,
-            published: Mutex::default(),
-            generation: AtomicU64::new(0),
+            published: Turns::default(),
+            is_updating: AtomicBool::new(false),
+            shadow,
+            divergences: AtomicU64::new(0),
+            divergence: Mutex::default(),
+            divergences_in: DIVERGENCES.into(),
             request: Mutex::default(),
             requested: Condvar::new(),
         }
@@ -191,7 +215,7 @@ impl Programs {
 
     /// Whether a program is in use.
     pub fn has_program(&self) -> bool {
-        locked(&self.published).program.is_some()
+        self.published.enter().program.is_some()
     }
 
     /// The engine of one more port's thread.
@@ -200,52 +224,63 @@ impl Programs {
         if self.compiler.is_none() {
             return Box::new(interpreter);
         }
-        let slot = Arc::new(WorkerSlot::default());
-        let mut published = locked(&self.published);
-        *slot.enter() = published.program.clone().map(|program| program.worker());
+        let slot = Arc::new(Turns::<Hands>::default());
+        let mut published = self.published.enter();
+        published.program.iter().for_each(|program| slot.enter().take(program.clone()));
         published.workers.push(slot.clone());
-        let left = Vec::with_capacity(MAX_BATCH);
-        Box::new(ProgramEngine { programs: self.clone(), slot, interpreter, left })
+        Box::new(ProgramEngine {
+            programs: self.clone(),
+            slot,
+            interpreter,
+            left: Vec::with_capacity(MAX_BATCH),
+            shadow: Shadow::new(self.shadow),
+            chosen: vec![],
+            rest: vec![],
+            verdict: Verdict::default(),
+        })
     }
 
-    /// The pipeline, to change what becomes of frames. It waits for the batches that are under way.
-    pub fn change(&self) -> PipelineChange<'_> {
-        let published = self.compiler.map(|_| {
-            let mut published = locked(&self.published);
-            self.swap(&mut published, None);
-            published
-        });
-        let pipeline = self.shared.lock();
-        self.generation.fetch_add(1, Relaxed);
-        PipelineChange { pipeline, published, programs: self }
+    /// Frames about which a program and the interpreter disagreed. After the first of them all is interpreted.
+    pub fn divergences(&self) -> u64 {
+        self.divergences.load(SeqCst)
+    }
+
+    /// Changes what becomes of frames. Waits for the batches that are under way.
+    pub fn change<T>(&self, act: impl FnOnce(&mut Pipeline) -> T) -> T {
+        if self.compiler.is_none() {
+            return act(&mut self.shared.lock());
+        }
+        let mut published = self.published.enter();
+        self.is_updating.store(published.program.is_some(), SeqCst);
+        published.workers.iter().for_each(|slot| slot.enter().give_back(&self.shared));
+        let mut pipeline = self.shared.lock();
+        let value = act(&mut pipeline);
+        let changed = pipeline.take_changed();
+        let program = published.updated(&pipeline, &changed);
+        drop(pipeline);
+        if let Some(since) = &mut published.since {
+            since.add(&changed);
+        }
+        let is_worn = published.compiled.as_ref().is_none_or(|compiled| compiled.is_worn());
+        published.hand_out(program);
+        self.is_updating.store(false, SeqCst);
+        if is_worn {
+            self.ask(|request| request.is_changed = true);
+        }
+        value
     }
 
     /// The pipeline with all that was counted until now, to read it.
     pub fn counted(&self) -> MutexGuard<'_, Pipeline> {
         if self.compiler.is_some() {
-            for slot in &locked(&self.published).workers {
-                if let Some(worker) = slot.enter().as_mut() {
-                    worker.settle(&mut self.shared.lock());
+            for slot in &self.published.enter().workers {
+                let mut hands = slot.enter();
+                if hands.is_current {
+                    hands.worker.iter_mut().for_each(|worker| worker.settle(&mut self.shared.lock()));
                 }
             }
         }
         self.shared.lock()
-    }
-
-    /// Gives every worker another program, or none, and adds what was counted with the former one to the
-    /// pipeline. When this returns no batch is under way with the former one.
-    fn swap(&self, published: &mut Published, program: Option<Arc<dyn RuleProgram>>) {
-        if published.program.is_none() && program.is_none() {
-            return;
-        }
-        for slot in &published.workers {
-            let mut held = slot.enter();
-            let former = std::mem::replace(&mut *held, program.clone().map(|program| program.worker()));
-            if let Some(mut former) = former {
-                former.settle(&mut self.shared.lock());
-            }
-        }
-        published.program = program;
     }
 
     fn ask(&self, what: impl FnOnce(&mut Request)) {
@@ -253,52 +288,85 @@ impl Programs {
         self.requested.notify_all();
     }
 
-    /// Compiles after each change, until [`Programs::stop`]: for a thread of its own. `say` hears why a
+    /// Compiles after each change that was not small, until [`Programs::stop`]: for a thread of its own. `say` hears why a
     /// pipeline could not be compiled.
     pub fn run(&self, mut say: impl FnMut(String)) {
         let Some(compiler) = self.compiler else { return };
         let mut pause = PAUSE;
         while self.waits_for_change(pause) {
+            if locked(&self.request).has_diverged {
+                return say(self.distrust());
+            }
             let begun = Instant::now();
-            let pipeline = self.shared.lock();
-            let (generation, copy) = (self.generation.load(Relaxed), pipeline.clone());
-            drop(pipeline);
+            let copy = self.copy();
             let compiled = compiler.compile(&copy);
             drop(copy);
             pause = PAUSE.max(2 * begun.elapsed());
             match compiled {
-                Ok(program) => self.publish(generation, program),
+                Ok(compiled) => self.publish(compiled),
                 Err(what) => say(what),
             }
         }
     }
 
-    /// Sleeps until there was a change, and then none for so long; false: it is over.
+    /// Ends the use of programs after a divergence: what is to be said of it.
+    fn distrust(&self) -> String {
+        let mut published = self.published.enter();
+        published.workers.iter().for_each(|slot| slot.enter().give_back(&self.shared));
+        published.compiled = None;
+        published.hand_out(None);
+        drop(published);
+        let Some(divergence) = locked(&self.divergence).take() else { return String::new() };
+        let kept = match divergence.save(&self.divergences_in) {
+            Ok(path) => format!("the frame and the rules are in {}, please report them", path.display()),
+            Err(problem) => problem.to_string(),
+        };
+        format!("their code and the interpreter disagree about a frame from port {}; {kept}", divergence.port)
+    }
+
+    fn diverged(&self, divergence: Divergence) {
+        locked(&self.divergence).get_or_insert(divergence);
+        self.divergences.fetch_add(1, SeqCst);
+        self.ask(|request| request.has_diverged = true);
+    }
+
+    /// A copy to compile. From now on it is noted what changes.
+    fn copy(&self) -> Pipeline {
+        let mut published = self.published.enter();
+        published.since = Some(Changed::default());
+        let pipeline = self.shared.lock();
+        pipeline.clone()
+    }
+
+    /// Sleeps until there was a change, and then none for so long, or a divergence; false: it is over.
     fn waits_for_change(&self, pause: Duration) -> bool {
         let mut request = locked(&self.request);
         loop {
             let wait = if request.is_changed { pause } else { Duration::MAX };
             request.is_changed = false;
-            let asked = |request: &mut Request| !request.is_changed && !request.is_over;
+            let asked = |now: &mut Request| !now.is_changed && !now.has_diverged && !now.is_over;
             let waited = self.requested.wait_timeout_while(request, wait, asked);
             let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            if now.is_over {
-                return false;
-            }
-            if timeout.timed_out() {
-                return true;
+            if now.is_over || now.has_diverged || timeout.timed_out() {
+                return !now.is_over;
             }
             request = now;
         }
     }
 
-    /// Puts a program into use, unless the rules are no longer those that it was made of.
-    fn publish(&self, generation: u64, program: Arc<dyn RuleProgram>) {
-        let mut published = locked(&self.published);
-        // Nobody changes rules while this lock is held.
-        if self.generation.load(Relaxed) == generation {
-            self.swap(&mut published, Some(program));
+    /// Puts a program into use, with what changed since it was begun; unless that is too much.
+    fn publish(&self, compiled: Box<dyn CompiledPipeline>) {
+        let mut published = self.published.enter();
+        let since = published.since.take().unwrap_or_default();
+        let former = published.compiled.replace(compiled);
+        let program = published.updated(&self.shared.lock(), &since);
+        if program.is_none() {
+            // The former one, if there is one, is still up to date.
+            published.compiled = former;
+            return self.ask(|request| request.is_changed = true);
         }
+        published.workers.iter().for_each(|slot| slot.enter().give_back(&self.shared));
+        published.hand_out(program);
     }
 
     /// Ends [`Programs::run`].
@@ -307,21 +375,55 @@ impl Programs {
     }
 }
 
+impl Published {
+    /// The program of the pipeline after what changed, if that could be brought up to date.
+    fn updated(&mut self, pipeline: &Pipeline, changed: &Changed) -> Option<Arc<dyn RuleProgram>> {
+        let mut compiled = self.compiled.take()?;
+        (!changed.everything && compiled.update(pipeline, changed)).then(|| {
+            let program = compiled.program();
+            self.compiled = Some(compiled);
+            program
+        })
+    }
+
+    /// Gives every worker a program, or none. They have given the former one back.
+    fn hand_out(&mut self, program: Option<Arc<dyn RuleProgram>>) {
+        if let Some(program) = &program {
+            self.workers.iter().for_each(|slot| slot.enter().take(program.clone()));
+        }
+        self.program = program;
+    }
+}
+
 /// A program where there is one, and the interpreter for all else.
 struct ProgramEngine {
     programs: Arc<Programs>,
-    slot: Arc<WorkerSlot>,
+    slot: Arc<Turns<Hands>>,
     interpreter: InterpretingEngine,
     /// Frames that are to be interpreted.
     left: Vec<u16>,
+    shadow: Shadow,
+    /// Frames that both engines decide about, and the others.
+    chosen: Vec<u16>,
+    rest: Vec<u16>,
+    verdict: Verdict,
 }
 
 impl Engine for ProgramEngine {
     fn batch(&mut self, now: u64, port: PortNo, batch: &mut Batch<'_>, outputs: &mut Outputs) {
         self.left.clear();
-        let mut held = self.slot.enter();
-        match held.as_mut().filter(|_| !self.programs.shared.is_bridging()) {
-            Some(worker) => worker.batch(now, port, batch, outputs, &mut self.left),
+        let programs = self.programs.clone();
+        let slot = self.slot.clone();
+        let mut hands = slot.enter();
+        if !hands.is_current && programs.is_updating.load(SeqCst) {
+            drop(hands);
+            // Who changes the rules has it until the program is up to date.
+            let _turn = programs.published.enter();
+            hands = slot.enter();
+        }
+        let is_used = hands.is_current && !programs.shared.is_bridging() && programs.divergences() == 0;
+        match hands.worker.as_deref_mut().filter(|_| is_used) {
+            Some(worker) => self.compiled(worker, now, port, batch, outputs),
             None => self.left.extend(batch.all()),
         }
         if !self.left.is_empty() {
@@ -331,14 +433,59 @@ impl Engine for ProgramEngine {
     }
 }
 
+impl ProgramEngine {
+    fn compiled(
+        &mut self,
+        worker: &mut dyn ProgramWorker,
+        now: u64,
+        port: PortNo,
+        batch: &mut Batch<'_>,
+        outputs: &mut Outputs,
+    ) {
+        let all = batch.all();
+        if !self.shadow.choose(all, now, &mut self.chosen, &mut self.rest) {
+            return worker.batch(now, port, batch, all, outputs, &mut self.left);
+        }
+        worker.batch(now, port, batch, &self.rest, outputs, &mut self.left);
+        for index in std::mem::take(&mut self.chosen) {
+            self.shadowed(worker, now, port, batch, index, outputs);
+        }
+        self.shadow.spent(now);
+    }
+
+    /// Lets the interpreter decide about a frame, and compares what the program would have done.
+    fn shadowed(
+        &mut self,
+        worker: &mut dyn ProgramWorker,
+        now: u64,
+        port: PortNo,
+        batch: &Batch<'_>,
+        index: u16,
+        outputs: &mut Outputs,
+    ) {
+        let (bytes, offload) = (batch.bytes(index.into()), batch.meta(index.into()).offload);
+        let arrival = InputFrame { offload, ..InputFrame::new(port, bytes) };
+        let said = worker.rehearse(now, arrival);
+        self.interpreter.one(now, arrival, &mut self.verdict);
+        if let Some(said) = said {
+            let rules = || rules_text(&self.programs.shared.lock());
+            let divergence = Divergence::of(port, bytes, &self.verdict, &said, rules);
+            divergence.into_iter().for_each(|divergence| self.programs.diverged(divergence));
+        }
+        outputs.begin(index);
+        for OutputFrame { port, queue, frame, offload } in &self.verdict.sent {
+            outputs.copy(*port, *queue, frame, *offload);
+        }
+        outputs.packet_ins.append(&mut self.verdict.packet_ins);
+    }
+}
+
 /// A port's thread that ends leaves what it counted.
 impl Drop for ProgramEngine {
     fn drop(&mut self) {
-        let mut published = locked(&self.programs.published);
+        let mut published = self.programs.published.enter();
         published.workers.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
-        if let Some(mut worker) = self.slot.enter().take() {
-            worker.settle(&mut self.programs.shared.lock());
-        }
+        self.slot.enter().give_back(&self.programs.shared);
     }
 }
 

@@ -4,8 +4,8 @@
 //! [`SharedPipeline::lock_for_frames`] for a batch of frames.
 //!
 //! **Why.** A mutex of the standard library is not fair: a port's thread that has always the next batch takes
-//! it again before a thread that was woken for it runs. So whoever wants the pipeline takes `next` first, and
-//! gives it back when he has it; and of the ports' threads only one at a time may ask for `next`. Whoever
+//! it again before a thread that was woken for it runs. So [`Turns`] makes whoever wants the pipeline take another lock first, and
+//! give it back when he has it; and of the ports' threads only one at a time may ask. Whoever
 //! changes rules waits for one batch of frames at most.
 //!
 //! **Price.** Three locks for a batch, of which two are free unless somebody waits.
@@ -15,12 +15,26 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// A value behind a lock that nobody gets twice while another one waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Turns<T> {
+    /// Who comes next.
+    next: Mutex<()>,
+    held: Mutex<T>,
+}
+
+impl<T> Turns<T> {
+    /// Waits for the turn.
+    pub(crate) fn enter(&self) -> MutexGuard<'_, T> {
+        let _next = locked(&self.next);
+        locked(&self.held)
+    }
+}
+
 /// A pipeline behind a lock.
 #[derive(Debug, Default)]
 pub struct SharedPipeline {
-    pipeline: Mutex<Pipeline>,
-    /// Who comes next into the pipeline.
-    next: Mutex<()>,
+    pipeline: Turns<Pipeline>,
     /// Which of the ports' threads asks for its turn.
     frames: Mutex<()>,
     /// No controller is there, and that means to be a bridge.
@@ -51,14 +65,14 @@ impl DerefMut for FrameTurn<'_> {
 impl SharedPipeline {
     /// Shares a pipeline.
     pub fn new(pipeline: Pipeline) -> SharedPipeline {
-        SharedPipeline { pipeline: Mutex::new(pipeline), ..SharedPipeline::default() }
+        let pipeline = Turns { held: Mutex::new(pipeline), ..Turns::default() };
+        SharedPipeline { pipeline, ..SharedPipeline::default() }
     }
 
     /// The pipeline, for changing or reading it. A thread that panicked while it held the lock has not left
     /// half a change behind: every change is checked before it begins.
     pub fn lock(&self) -> MutexGuard<'_, Pipeline> {
-        let _next = locked(&self.next);
-        locked(&self.pipeline)
+        self.pipeline.enter()
     }
 
     /// The pipeline, for a batch of frames.

@@ -114,7 +114,7 @@ fn trial(seed: u64, frames: usize, most: usize) -> u64 {
         }
     }
     for (index, engine) in engines.iter_mut().enumerate() {
-        engine.worker.tally.credit(&compiler.slots, &mut engine.pipeline);
+        engine.worker.tally.credit(&compiler.slots.places, &mut engine.pipeline);
         assert_eq!(
             counters(&engine.pipeline),
             counters(&meant),
@@ -133,7 +133,7 @@ fn changed(
     engines: &mut [Engine; 2],
 ) -> Vec<String> {
     for engine in engines.iter_mut() {
-        engine.worker.tally.credit(&compiler.slots, &mut engine.pipeline);
+        engine.worker.tally.credit(&compiler.slots.places, &mut engine.pipeline);
     }
     let mut lines = vec![];
     let mut touched: BTreeSet<(u8, RulePosition)> = BTreeSet::new();
