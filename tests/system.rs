@@ -57,18 +57,4 @@ mod uppers;
 #[path = "system/users.rs"]
 mod users;
 
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-static TURN: RwLock<()> = RwLock::new(());
-
-/// What is measured here must have the machine to itself: two cores cannot be measured by two at once. So must what sends as fast as
-/// it can, because all namespaces share each CPU's backlog (`net.core.netdev_max_backlog`), and what may not lose a single frame.
-fn alone() -> RwLockWriteGuard<'static, ()> {
-    TURN.write().unwrap_or_else(|broken| broken.into_inner())
-}
-
-/// What is counted here stays right however slowly it goes: it may run beside others of its kind, but beside no measurement. Such a
-/// test mostly waits, for frames a few hundred a second and for labs that come and go.
-fn beside() -> RwLockReadGuard<'static, ()> {
-    TURN.read().unwrap_or_else(|broken| broken.into_inner())
-}
+use support::turn::{alone, beside};

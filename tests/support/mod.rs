@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod again;
+pub mod turn;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -488,7 +488,7 @@ fn the_same_frames_leave_both_switches_over_cables() {
     let ports = ["1=int:p1", "2=ring:p2", "3=int:p3", "4=ring:p4"];
     own.switch(&[&["--listen", &listen][..], &ports.map(|port| ["--port", port]).concat()].concat());
     own.wait_for("the switch's socket", |site| site.socket().exists());
-    let other = Site::bare(PORTS as usize);
+    let other = Site::in_turn(PORTS as usize);
     let mut vswitch = Vswitch::in_site(&other);
     let (mut own_ends, mut other_ends) = (ends(&own), ends(&other));
     let (first, mut forwarded) = (seed() * 1_000_000 + 500_000, 0);

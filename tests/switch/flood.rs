@@ -2,6 +2,7 @@
 
 use crate::client::{ANY, Client, PATIENCE, Running, add, call, frame};
 use crate::site::{Site, needs_root, within};
+use crate::support::turn;
 use crate::vswitch::{Vswitch, is_missing};
 use flow::openflow::bytes::Version;
 use flow::openflow::message::{Body, HEADER, Header, Message};
@@ -160,7 +161,8 @@ fn a_flood_of_packet_ins_costs_little_and_stops_nobody() {
     if needs_root("a flood of packet-ins") {
         return;
     }
-    let mut site = Site::bare(2);
+    let _turn = turn::alone();
+    let mut site = Site::in_turn(2);
     let number = site.usual_switch(&[]);
     let mut other = Client::connect(&site.socket(), VERSION);
     // The dumping client wants no frames (OpenFlow 1.3.5 section 7.3.10).
@@ -285,9 +287,10 @@ fn the_flood_beside_open_vswitch() {
     if needs_root("the flood beside Open vSwitch") || is_missing("the flood beside Open vSwitch") {
         return;
     }
+    let _turn = turn::alone();
     for round in 1..=5 {
         for which in ["pathlab switch", "Open vSwitch"] {
-            let mut site = Site::bare(1);
+            let mut site = Site::in_turn(1);
             let (socket, pid, vswitch);
             if which == "Open vSwitch" {
                 let running = Vswitch::in_site(&site);

@@ -182,6 +182,8 @@ fn without_a_controller_a_switch_is_a_bridge_or_goes_on_with_its_rules() {
     bridge.usual_switch(&[nobody[0], nobody[1], "--fail", "standalone"]);
     bridge.reaches(1, "10.0.0.2");
 
+    drop(bridge);
+
     let mut secure = Site::build(2);
     secure.usual_switch(&nobody);
     assert!(!secure.pings(1, "10.0.0.2"));

@@ -1,6 +1,6 @@
 //! A place to test in: a namespace for the switch, one for each host, a veth pair between. Everything of it ends with it.
 
-use crate::support;
+use crate::support::{self, turn};
 use linux::sys::{netns, process};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -17,6 +17,8 @@ pub struct Site {
     /// For sockets and configurations.
     pub folder: tempfile::TempDir,
     children: Vec<Child>,
+    /// Frames are not lost in a backlog that a flood of another test fills.
+    turn: Option<turn::Turn>,
 }
 
 impl Site {
@@ -31,9 +33,17 @@ impl Site {
 
     /// Hosts without addresses.
     pub fn bare(hosts: usize) -> Site {
+        let turn = Some(turn::beside());
+        let mut site = Site::in_turn(hosts);
+        site.turn = turn;
+        site
+    }
+
+    /// The same for a test that has its turn.
+    pub fn in_turn(hosts: usize) -> Site {
         let new = || Arc::new(netns::create().unwrap());
         let (middle, hosts) = (new(), (0..hosts).map(|_| new()).collect());
-        let site = Site { middle, hosts, folder: tempfile::tempdir().unwrap(), children: vec![] };
+        let site = Site { middle, hosts, folder: tempfile::tempdir().unwrap(), children: vec![], turn: None };
         site.ip(0, "link set lo up");
         for host in 1..=site.hosts.len() {
             site.cable(host);

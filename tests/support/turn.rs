@@ -1,0 +1,64 @@
+//! Which tests of one program run at the same time: those that measure one by one, after all others.
+//!
+//! A thread of its own for each test (`RUST_TEST_THREADS`, tests/all.sh) makes this the only place that decides.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// How many tests may run beside each other: each mostly waits.
+const TOGETHER: usize = 4;
+
+#[derive(Default)]
+struct Turns {
+    /// Tests that run beside each other.
+    running: usize,
+    /// Those that want to.
+    waiting: usize,
+    /// Whether a test is alone.
+    is_alone: bool,
+}
+
+static TURNS: Mutex<Turns> = Mutex::new(Turns { running: 0, waiting: 0, is_alone: false });
+static ENDED: Condvar = Condvar::new();
+
+/// The turn of a test. It ends when this goes.
+pub struct Turn {
+    is_alone: bool,
+}
+
+fn turns() -> MutexGuard<'static, Turns> {
+    TURNS.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+fn until(ready: impl Fn(&Turns) -> bool) -> MutexGuard<'static, Turns> {
+    ENDED.wait_while(turns(), |now| !ready(now)).unwrap_or_else(|broken| broken.into_inner())
+}
+
+/// What is measured here must have the machine to itself: two cores cannot be measured by two at once. So must what sends as fast as
+/// it can, because all namespaces share each CPU's backlog (`net.core.netdev_max_backlog`), and what may not lose a single frame.
+pub fn alone() -> Turn {
+    until(|now| now.running + now.waiting == 0 && !now.is_alone).is_alone = true;
+    Turn { is_alone: true }
+}
+
+/// What is counted here stays right however slowly it goes: it may run beside others of its kind, but beside no measurement. Such a
+/// test mostly waits, for frames a few hundred a second and for labs that come and go.
+pub fn beside() -> Turn {
+    turns().waiting += 1;
+    let mut now = until(|now| now.running < TOGETHER && !now.is_alone);
+    now.waiting -= 1;
+    now.running += 1;
+    Turn { is_alone: false }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut now = turns();
+        if self.is_alone {
+            now.is_alone = false
+        } else {
+            now.running -= 1
+        }
+        drop(now);
+        ENDED.notify_all();
+    }
+}
