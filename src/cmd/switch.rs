@@ -52,8 +52,8 @@ pub struct SwitchArgs {
     /// What to do without a controller: keep following the rules (secure), or act as a bridge (standalone).
     #[arg(long, default_value = "secure")]
     fail: String,
-    /// What carries the rules out: interpreter, or native (machine code).
-    #[arg(long, value_name = "ENGINE", default_value = "interpreter")]
+    /// What carries the rules out: native (machine code), or interpreter.
+    #[arg(long, value_name = "ENGINE", default_value = "native")]
     engine: String,
     /// Which frames the interpreter decides about, too, to find mistakes of the engine: auto, off, or one of N frames.
     #[arg(long, value_name = "N", default_value = "auto")]

@@ -17,7 +17,7 @@
 //!   certificate /etc/pathlab/s1-cert.pem
 //!   ca-cert /etc/pathlab/ca.pem
 //!   fail secure
-//!   engine interpreter
+//!   engine native
 //!   shadow auto
 //! ```
 //!

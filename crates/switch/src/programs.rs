@@ -113,12 +113,6 @@ pub struct EngineKind {
 /// Everything is interpreted.
 pub const INTERPRETER: EngineKind = EngineKind { name: "interpreter", compiler: None };
 
-impl Default for EngineKind {
-    fn default() -> Self {
-        INTERPRETER
-    }
-}
-
 impl PartialEq for EngineKind {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
