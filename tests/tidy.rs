@@ -162,7 +162,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("measure", &["process", "programs", "unconnected", "watch"]),
             ("session", &["measure", "notices", "plan", "process", "programs", "watch"]),
             ("course", &["programs"]),
-            ("bench", &["measure", "notices", "process", "watch"]),
+            ("bench", &["measure", "notices", "process", "programs", "watch"]),
         ],
     ),
     (

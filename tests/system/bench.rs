@@ -2,6 +2,7 @@
 //! What they measure is not judged here.
 
 use crate::alone;
+use crate::capture::until;
 use crate::support::{finish, installed, is_root, pathlab, run, run_ok, skip, start};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -148,12 +149,80 @@ fn rivals_are_started_stopped_and_read() {
     }
 }
 
+/// Every arm carries frames with few rules and with many, or says why it cannot; what was stopped between its turns is gone at the end.
+#[test]
+fn switches_are_measured_beside_each_other() {
+    let _turn = alone();
+    if !permitted("a benchmark of switches") {
+        return;
+    }
+    let flags = ["bench", "switch", "--rounds", "1", "--milliseconds", "50", "--rules", "2,50", "--frames"];
+    let output = finish(start(pathlab(&[&flags[..], &["--json"]].concat())), Duration::from_secs(180));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document = json(&String::from_utf8_lossy(&output.stdout));
+    let (results, absent) = (document["results"].as_array().unwrap(), document["absent"].as_array().unwrap());
+    assert_eq!(results.len() + absent.len(), 18, "{document}");
+    for result in results {
+        let is_switch = !result["of_null"].is_null();
+        assert!(result["frames_per_s"]["median"].as_f64().unwrap() > 1000.0, "{result}");
+        assert!(result["of_bridge"]["median"].as_f64().unwrap() > 0.0, "{result}");
+        assert_eq!(
+            is_switch,
+            !["kernel bridge", "null ring", "null xdp"].map(Into::into).contains(&result["arm"])
+        );
+        assert_eq!(result["program_ns_per_frame"].is_null(), result["arm"] == "kernel bridge", "{result}");
+    }
+    absent.iter().for_each(|why| assert!(why.as_str().unwrap().starts_with("Open vSwitch"), "{why}"));
+
+    let mut killed = start(pathlab(&flags));
+    let own = format!("-{}", killed.id());
+    let programs = || {
+        let labs = json(&run_ok(&["lab", "list", "--json"]));
+        labs["labs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|lab| lab["name"].as_str().unwrap().ends_with(&own))
+            .count()
+    };
+    until("labs of the benchmark", || programs() > 3);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    run_ok(&["lab", "list"]);
+    assert_eq!(programs(), 0, "labs with stopped programs go, too");
+}
+
+#[test]
+fn changes_of_rules_are_measured_beside_traffic() {
+    let _turn = alone();
+    if !permitted("a benchmark of changes") {
+        return;
+    }
+    let flags =
+        ["bench", "updates", "--rounds", "1", "--seconds", "1", "--rules", "300", "--only", "native ring"];
+    let document = json(&run_ok(&[&flags[..], &["--json"]].concat()));
+    let results = document["results"].as_array().unwrap();
+    let phases: Vec<_> = results.iter().map(|result| result["phase"].as_str().unwrap()).collect();
+    assert_eq!(phases, ["quiet", "one by one", "bundles"]);
+    for result in results {
+        assert_eq!(result["updates_per_s"].is_null(), result["phase"] == "quiet", "{result}");
+        assert!(
+            result["updates_per_s"].is_null() || result["updates_per_s"]["low"].as_f64().unwrap() > 100.0
+        );
+        assert!(result["max_ns"]["high"].as_f64() >= result["p50_ns"]["low"].as_f64(), "{result}");
+    }
+}
+
 #[test]
 fn a_grid_that_cannot_be_is_refused_before_anything_is_built() {
     let folder = tempfile::tempdir().unwrap();
     let nothing = folder.path().join("none").display().to_string();
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["bench", "capture", "--only", "nobody"], "'nobody' is not a tool"),
+        (&["bench", "switch", "--only", "snabb"], "begins with 'snabb'"),
+        (&["bench", "switch", "--rules", "1"], "at least two"),
+        (&["bench", "updates", "--only", "kernel"], "follows no rules"),
+        (&["bench", "updates", "--rules", "2"], "at least three"),
         (&["bench", "capture", "--sizes", "63"], "64 to 1518"),
         (&["bench", "send", "--rates", "fast"], "50k"),
         (&["bench", "capture", "--resume", &nothing], "cannot read the benchmark"),

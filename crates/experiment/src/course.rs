@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_way_has_a_topology_or_is_refused() {
-        for way in ["direct", "bridge", "null", "null:ring", "switch", "switch:xdp?queue=0", "ovs"] {
+        for way in ["direct", "bridge", "null", "null:ring", "switch", "switch:xdp?queue=0", "ovs", "ovs:xdp"]
+        {
             for offload in [None, Some("on"), Some("off")] {
                 let topology = topology(way, offload).unwrap_or_else(|e| panic!("{way}: {e}"));
                 assert!(topology.node("a").is_some() && topology.node("b").is_some());
@@ -101,7 +102,7 @@ mod tests {
             }
         }
         assert_eq!(topology("switch:xdp", None).unwrap().forwarder("s").unwrap().ports, "xdp");
-        for way in ["", "router", "direct:int", "switch:pcap", "ovs:int", "switch:", "null:int int"] {
+        for way in ["", "router", "direct:int", "switch:pcap", "ovs:ring", "switch:", "null:int int"] {
             assert_eq!(topology(way, Some("off")).unwrap_err().kind, ProblemKind::Input, "{way}");
         }
     }

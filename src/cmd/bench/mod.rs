@@ -4,6 +4,8 @@ mod flow;
 mod null;
 mod peers;
 mod ports;
+mod switch;
+mod updates;
 
 use crate::output::Output;
 use clap::{Args, Subcommand};
@@ -25,6 +27,10 @@ enum What {
     Send(ports::SendArgs),
     /// Measure the smallest forwarder over every pairing of ports: Mframe/s and copies per frame.
     Null(null::NullArgs),
+    /// Measure switches over wires, by ports, engine and number of rules, beside the kernel's bridge, the smallest forwarder and Open vSwitch: frames/s, TCP, ping, CPU, memory.
+    Switch(switch::SwitchBenchArgs),
+    /// Measure what changes of rules cost the frames that go through meanwhile: changes per second, the longest pause, memory by rule.
+    Updates(updates::UpdatesArgs),
     /// Measure pipelines alone, from memory on one core: nanoseconds per frame of compiled code and of the interpreter, by rules and flows.
     Flow(flow::FlowArgs),
 }
@@ -36,6 +42,8 @@ pub fn run(args: BenchArgs, output: &Output) -> record::Result<()> {
         What::Capture(args) => ports::capture(args, output),
         What::Send(args) => ports::send(args, output),
         What::Null(args) => null::run(args, output),
+        What::Switch(args) => switch::run(args, output),
+        What::Updates(args) => updates::run(args, output),
         What::Flow(args) => flow::run(args, output),
     }
 }

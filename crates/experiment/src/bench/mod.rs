@@ -11,7 +11,9 @@ pub mod pairing;
 pub mod peers;
 pub mod rivals;
 pub mod send;
+pub mod switch;
 pub mod tools;
+pub mod updates;
 
 use linux::lab::{Lab, Lifetime, Topology};
 use record::Result;

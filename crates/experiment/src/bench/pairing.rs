@@ -163,12 +163,12 @@ impl MeasurementSetup<'_> {
                 }
             };
             let sending = scope.spawn(move || source(stop));
-            let measured = between(&count, self.milliseconds);
+            let measured = between(&count, self.milliseconds, || ());
             stop.store(true, Relaxed);
             let sent = joined(sending);
             let ended = forwarding.map(joined);
             sent?;
-            let (mfps, host_ns_per_frame) = measured?;
+            let RateAndCost { mfps, host_ns_per_frame, .. } = measured?;
             if let Some(error) = ended.as_ref().and_then(|ended| ended.error.as_ref()) {
                 return Err(Problem::host(format!("the forwarder ended: {error}")));
             }
@@ -190,21 +190,41 @@ fn frame(size: usize) -> Vec<u8> {
 }
 
 /// Frames that came to an interface.
-fn received(node: &Node, name: &str) -> Result<u64> {
+pub(super) fn received(node: &Node, name: &str) -> Result<u64> {
     let links = node.links()?;
     let link = links.iter().find(|link| link.name == name);
     Ok(link.ok_or_else(|| Problem::host(format!("interface {name} is gone")))?.frames.1)
 }
 
-/// A million frames a second and busy nanoseconds of the host for each, over the time of a measurement.
-fn between(count: &dyn Fn() -> Result<u64>, milliseconds: u64) -> Result<(f64, f64)> {
+/// What came in the time of a measurement, and what it cost.
+pub(super) struct RateAndCost {
+    /// Frames.
+    pub frames: f64,
+    /// A million frames a second.
+    pub mfps: f64,
+    /// Busy nanoseconds of the host for each.
+    pub host_ns_per_frame: f64,
+}
+
+/// Waits until frames flow, and counts them for so long; `at_both_ends` is called at the beginning and at the end.
+pub(super) fn between(
+    count: &dyn Fn() -> Result<u64>,
+    milliseconds: u64,
+    mut at_both_ends: impl FnMut(),
+) -> Result<RateAndCost> {
     clock::sleep_until(clock::monotonic_ns() + WARM_UP_NS);
+    at_both_ends();
     let (begun, busy, before) = (clock::monotonic_ns(), linux::observe::busy_seconds()?, count()?);
     clock::sleep_until(begun + milliseconds * 1_000_000);
     let after = count()?;
     let (took, busy) = (clock::monotonic_ns() - begun, linux::observe::busy_seconds()? - busy);
+    at_both_ends();
     let frames = (after - before) as f64;
-    Ok((frames * 1e3 / took as f64, busy * 1e9 / frames.max(1.0)))
+    Ok(RateAndCost {
+        frames,
+        mfps: frames * 1e3 / took as f64,
+        host_ns_per_frame: busy * 1e9 / frames.max(1.0),
+    })
 }
 
 /// Offers as many frames as there is room for, until told to stop.

@@ -62,3 +62,16 @@ pub fn check(topology: &Topology) -> Result<()> {
 fn forwarders(topology: &Topology) -> impl Iterator<Item = (&str, &Forwarder)> {
     topology.nodes.iter().filter_map(|node| Some((node.name.as_str(), node.forwarder.as_ref()?)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topology_knows_every_engine() {
+        for engine in ::switch::engines::ENGINES {
+            let text = format!("node a\nswitch s\nlink a:x -- s:x\nengine on s {}\n", engine.name);
+            assert!(Topology::parse(&text, "x").is_ok(), "{text}");
+        }
+    }
+}

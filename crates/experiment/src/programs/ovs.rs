@@ -71,8 +71,12 @@ pub fn start(lab: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -
         "add-br br0 -- set bridge br0 datapath_type=netdev protocols=OpenFlow13,OpenFlow14 fail-mode={fail} \
          other-config:disable-in-band=true other-config:datapath-id={dpid:016x}"
     );
+    // Its AF_XDP ports are polled by a thread that never sleeps.
+    let kind = if forwarder.ports == "int" { "system" } else { "afxdp" };
     for (number, interface) in (1..).zip(interfaces(lab, &node.name)) {
-        line += &format!(" -- add-port br0 {interface} -- set interface {interface} ofport_request={number}");
+        line += &format!(
+            " -- add-port br0 {interface} -- set interface {interface} type={kind} ofport_request={number}"
+        );
     }
     if controller.is_some() {
         line += &format!(" -- set-controller br0 unix:{}", meeting.display());

@@ -26,6 +26,7 @@ pub fn switch(lab: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) 
     for (number, interface) in (1..).zip(interfaces(lab, &node.name)) {
         words.extend(["--port".into(), format!("{number}={}", forwarder.port(&interface)).into()]);
     }
+    words.extend(forwarder.engine.iter().flat_map(|engine| ["--engine".into(), engine.into()]));
     let controller = controller(lab, node, forwarder, &meeting)?;
     if controller.is_some() {
         words.extend(["--controller".into(), prefixed("unix:", &meeting)]);

@@ -55,6 +55,8 @@ pub struct Forwarder {
     pub kind: ForwarderKind,
     /// The kind of its ports with their settings, as `int` or `ring?frames=512`.
     pub ports: String,
+    /// What carries the rules out, when it is said.
+    pub engine: Option<String>,
     /// It is a learning bridge while no controller is there.
     pub standalone: bool,
     /// The scenario of a controller beside it.
@@ -71,6 +73,7 @@ impl Forwarder {
         Forwarder {
             kind,
             ports: "int".into(),
+            engine: None,
             standalone: false,
             scenario: None,
             rules: vec![],
@@ -90,6 +93,9 @@ impl Forwarder {
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, node: &str) -> fmt::Result {
         if self.ports != "int" {
             writeln!(f, "ports on {node} {}", self.ports)?;
+        }
+        if let Some(engine) = &self.engine {
+            writeln!(f, "engine on {node} {engine}")?;
         }
         if self.standalone {
             writeln!(f, "fail on {node} standalone")?;

@@ -41,9 +41,13 @@ const NODES: &[&str] = &["node", "router", "null", "switch", "ovs"];
 /// Statements that make an interface over another one.
 const UPPERS: &[&str] = &["vxlan", "macvlan", "ipvlan"];
 /// Statements about what was declared.
-const REST: &[&str] = &["route", "policy", "sysctl", "ports", "fail", "scenario", "rule", "rules"];
+const REST: &[&str] = &["route", "policy", "sysctl", "ports", "engine", "fail", "scenario", "rule", "rules"];
 /// What a controller of the lab can do (`pathlab controller`).
 const SCENARIOS: [&str; 4] = ["iperf", "learning", "hub", "drop-all"];
+/// What may carry out the rules of our switch; the table of the crate `switch` has the same names.
+const ENGINES: [&str; 2] = ["interpreter", "native"];
+/// Kinds of ports that Open vSwitch's datapath in user space has, by our names.
+const OVS_PORTS: [&str; 2] = ["int", "xdp"];
 
 /// One line being read.
 struct Line<'a> {
@@ -437,7 +441,7 @@ impl Reader {
         Ok(())
     }
 
-    /// `ports on NODE KIND`, `fail on NODE secure|standalone`, `scenario on NODE NAME`, `rule on NODE RULE`,
+    /// `ports on NODE KIND`, `engine on NODE NAME`, `fail on NODE secure|standalone`, `scenario on NODE NAME`, `rule on NODE RULE`,
     /// `rules on NODE FILE`.
     fn forwarder(&mut self, line: &mut Line, statement: &str) -> Result<()> {
         let node = self.on_node(line)?;
@@ -448,12 +452,18 @@ impl Reader {
             return Err(line.problem(about, what).help("declare it with 'switch', 'ovs' or 'null'"));
         };
         let kind = forwarder.kind;
-        let possible = if statement == "ports" { kind != ForwarderKind::Ovs } else { kind.has_rules() };
+        let possible = match statement {
+            "ports" => true,
+            "engine" => kind == ForwarderKind::Switch,
+            _ => kind.has_rules(),
+        };
         let what = format!("'{statement}' cannot be said of a node of kind '{}'", kind.word());
         line.refuse_if(!possible, about, what, "")?;
         // What is said once has one of these values.
         let (what, values) = match statement {
+            "ports" if kind == ForwarderKind::Ovs => ("kind of ports", OVS_PORTS.to_vec()),
             "ports" => ("kind of ports", PortKind::names(PortKind::carries_links)),
+            "engine" => ("engine", ENGINES.to_vec()),
             "fail" => ("way to fail", vec!["secure", "standalone"]),
             "scenario" => ("scenario", SCENARIOS.to_vec()),
             _ => ("", vec![]),
@@ -466,6 +476,7 @@ impl Reader {
         line.refuse_if(unknown, word, format!("unknown {what} '{}'", word.text), &values.join(", "))?;
         match statement {
             "ports" => forwarder.ports = word.text.into(),
+            "engine" => forwarder.engine = Some(word.text.into()),
             "fail" => forwarder.standalone = word.text == "standalone",
             "scenario" => forwarder.scenario = Some(word.text.into()),
             "rules" => forwarder.files.push(word.text.into()),

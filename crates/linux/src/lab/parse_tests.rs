@@ -74,7 +74,9 @@ fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
         ("node a\nnull s\nlink a:x -- s:x", "node 's' of kind 'null' has 1 links; it needs exactly 2"),
         ("rule on a x\nnode a", "x.lab:1:9: 'rule' is said of 'a', where no program hands frames on"),
         ("rule on s x\nnull s", "x.lab:1:9: 'rule' cannot be said of a node of kind 'null'"),
-        ("ports on s xdp\novs s", "'ports' cannot be said of a node of kind 'ovs'"),
+        ("ports on s ring\novs s", "unknown kind of ports 'ring'; int, xdp"),
+        ("engine on s native\novs s", "'engine' cannot be said of a node of kind 'ovs'"),
+        ("engine on s steam\nswitch s", "unknown engine 'steam'; interpreter, native"),
         ("rule on s\nswitch s", "x.lab:1:10: the value is missing"),
         ("ports on s pcap\nswitch s", "x.lab:1:12: unknown kind of ports 'pcap'; int, ring, xdp"),
         ("scenario on s sing\nswitch s", "unknown scenario 'sing'; iperf, learning"),
@@ -331,12 +333,13 @@ fn interfaces_over_others_print_as_they_are_said() {
 #[test]
 fn forwarders_keep_what_was_said_of_them() {
     let text = "node a\nswitch s\novs o\nnull n\nlink a:x -- s:x\nlink a:y -- o:x\nlink s:y -- n:x\nlink o:y -- n:y\n\
-                ports on s ring?frames=8\nrule on s priority=9,  tcp   actions=output:2 # crossed\nrules on s f.rules\n\
+                ports on s ring?frames=8\nengine on s native\nports on o xdp\nrule on s priority=9,  tcp   actions=output:2 # crossed\nrules on s f.rules\n\
                 fail on o standalone\nscenario on o learning\n";
     let topology = Topology::parse(text, "x").unwrap();
     let s = topology.forwarder("s").unwrap();
     assert_eq!(s.rules, ["priority=9, tcp actions=output:2"]);
     assert_eq!((s.files.len(), s.port("p1").as_str()), (1, "ring:p1?frames=8"));
+    assert_eq!(s.engine.as_deref(), Some("native"));
     let o = topology.forwarder("o").unwrap();
     assert_eq!((o.standalone, o.scenario.as_deref()), (true, Some("learning")));
     assert!(topology.forwarder("n").unwrap().rules.is_empty() && topology.forwarder("a").is_none());

@@ -117,6 +117,22 @@ impl ProcessIdentity {
         Self::of(self.pid).is_ok_and(|now| now == *self)
     }
 
+    /// Stops the process until it is told to go on (SIGSTOP, SIGCONT). Nothing happens if it is this process or has ended already.
+    ///
+    /// # Errors
+    /// When the signal is refused.
+    pub fn stop(&self, is_stopped: bool) -> io::Result<()> {
+        let signal = if is_stopped { Signal::SIGSTOP } else { Signal::SIGCONT };
+        match open_pidfd(self.pid) {
+            Ok(pidfd) if self.alive() && self.pid != std::process::id() => send_signal(pidfd.as_fd(), signal)
+                .or_else(|error| match error {
+                    Errno::ESRCH => Ok(()),
+                    error => Err(error.into()),
+                }),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends the process: SIGTERM, and SIGKILL if it has not gone after `patience`. Returns when it has gone.
     /// Nothing happens if it is this process or has ended already.
     ///

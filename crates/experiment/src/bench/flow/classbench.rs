@@ -114,9 +114,10 @@ pub fn rules(family: Family, count: usize, seed: u64) -> Vec<Rule> {
         Family::Fw => &FW,
         Family::Ipc => &IPC,
     };
+    let Some(listed) = count.checked_sub(1) else { return vec![] };
     let mut random = Random(seed);
     let mut made: Vec<Rule> = vec![];
-    while made.len() + 1 < count {
+    while made.len() < listed {
         for matching in tuple(shape, &mut random) {
             // Rules beyond the count are cut off below.
             let priority = 60_000 - (made.len().min(count) * 59_000 / count) as u16;
@@ -124,7 +125,7 @@ pub fn rules(family: Family, count: usize, seed: u64) -> Vec<Rule> {
             made.push(rule(priority, matching, port));
         }
     }
-    made.truncate(count - 1);
+    made.truncate(listed);
     made.push(Rule::new(0, Match::all(), vec![]));
     made
 }

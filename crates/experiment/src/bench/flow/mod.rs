@@ -89,7 +89,7 @@ pub struct Measured {
 }
 
 /// Over the rounds.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Spread {
     /// The middle one.
     pub median: f64,

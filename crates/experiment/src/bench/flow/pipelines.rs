@@ -31,7 +31,8 @@ pub struct FlowHeader {
 }
 
 impl FlowHeader {
-    fn any() -> FlowHeader {
+    /// TCP between two hosts, from port 1; nothing varies.
+    pub fn any() -> FlowHeader {
         FlowHeader {
             dst: 0x0200_0000_0002,
             src: 0x0200_0000_0001,
@@ -43,7 +44,7 @@ impl FlowHeader {
     }
 
     /// The header that a match asks for; the rest of addresses and ports is open.
-    fn of(matching: &Match) -> FlowHeader {
+    pub fn of(matching: &Match) -> FlowHeader {
         use Field::*;
         let mut header = FlowHeader::any();
         let part = |field| matching.get(field).map_or((0, 0), |m| (m.value as u64, m.bits() as u64));
