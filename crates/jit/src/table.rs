@@ -104,12 +104,13 @@ pub struct TableData {
     entries: Vec<usize>,
 }
 
-/// A hash over masked words. Rules choose the masks and the values, frames only which of the chains they meet; chains are bounded when
+/// A hash over masked words; each is multiplied to 128 bits, whose halves are put together: the high bits of a word, where prefixes
+/// stand, must reach the low bits of the hash, which choose the chain. Rules choose the masks and the values, frames only which of the chains they meet; chains are bounded when
 /// the table is built.
 pub fn hash(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0, |hash, word| {
-        let mixed = (hash ^ word).wrapping_mul(MULTIPLIER);
-        mixed ^ mixed >> 32
+        let product = u128::from(hash ^ word) * u128::from(MULTIPLIER);
+        (product >> 64) as u64 ^ product as u64
     })
 }
 

@@ -107,10 +107,8 @@ impl Emit<'_> {
             self.masked(*word, *mask);
             dynasm!(self.asm
                 ; .arch x64
-                ; xor rdx, rax
-                ; imul rdx, r11
-                ; mov rax, rdx
-                ; shr rax, 32
+                ; xor rax, rdx
+                ; mul r11
                 ; xor rdx, rax
             );
         }
