@@ -13,6 +13,8 @@ use flow::action::{Action, Instruction};
 use flow::matching::MatchField;
 use flow::rule::Rule;
 use flow::{Field, Match, PortNo};
+use std::cmp::Reverse;
+use std::collections::HashSet;
 
 /// A small generator of random numbers (SplitMix64), so that a seed means the same everywhere.
 #[derive(Debug, Clone)]
@@ -116,18 +118,23 @@ pub fn rules(family: Family, count: usize, seed: u64) -> Vec<Rule> {
     };
     let Some(listed) = count.checked_sub(1) else { return vec![] };
     let mut random = Random(seed);
-    let mut made: Vec<Rule> = vec![];
+    let mut made: Vec<Vec<MatchField>> = vec![];
+    let mut seen: HashSet<Vec<MatchField>> = HashSet::new();
     while made.len() < listed {
-        for matching in tuple(shape, &mut random) {
-            // Rules beyond the count are cut off below.
-            let priority = 60_000 - (made.len().min(count) * 59_000 / count) as u16;
-            let port = 2 + random.below(3) as u32;
-            made.push(rule(priority, matching, port));
-        }
+        made.extend(tuple(shape, &mut random).into_iter().filter(|fields| seen.insert(fields.clone())));
     }
     made.truncate(listed);
-    made.push(Rule::new(0, Match::all(), vec![]));
-    made
+    made.sort_by_key(|fields| Reverse(bits(fields)));
+    let ranked = made.into_iter().enumerate().map(|(place, matching)| {
+        let priority = 60_000 - (place * 59_000 / count) as u16;
+        rule(priority, matching, 2 + random.below(3) as u32)
+    });
+    ranked.chain([Rule::new(0, Match::all(), vec![])]).collect()
+}
+
+/// Bits that a match asks.
+fn bits(fields: &[MatchField]) -> u32 {
+    fields.iter().map(|field| field.bits().count_ones()).sum()
 }
 
 /// A rule that sends to a port.
