@@ -300,7 +300,7 @@ impl Compiler {
 fn search(table: &TableState, index: usize) -> Search {
     match &table.strategy {
         Strategy::Direct => Search::Direct(table.rules.values().rev().cloned().collect()),
-        Strategy::Probes(probes) => Search::Probes(probes.clone(), index),
+        Strategy::Probes(probes) => Search::Probes(probes.clone(), table.data.pruning.clone(), index),
     }
 }
 

@@ -9,6 +9,7 @@
 
 use crate::key::{Key, WORDS};
 use crate::path::{Asked, OUTPUTS, Passed};
+use crate::prune::{Candidates, SET};
 use std::ptr;
 
 /// The edits of this frame are made by `wire`: it has headers that code does not know, or a checksum that was left to the hardware.
@@ -52,6 +53,8 @@ pub struct Context {
     pub sets: *const u32,
     /// The rows of action sets.
     pub maps: *const u32,
+    /// In a search: the probes that are worth a look.
+    pub candidates: Candidates,
     /// What only Rust knows.
     pub aside: *mut crate::exec::Aside,
     /// The tables.
@@ -80,6 +83,7 @@ impl Context {
             shapes: ptr::null(),
             sets: ptr::null(),
             maps: ptr::null(),
+            candidates: [0; SET],
             aside: ptr::null_mut(),
             passed_list: [Passed::default(); TABLES],
             asked_list: [Asked::default(); OUTPUTS],

@@ -25,6 +25,7 @@ pub mod pass;
 pub mod path;
 pub mod plan;
 pub mod program;
+pub mod prune;
 pub mod record;
 pub mod table;
 pub mod tally;

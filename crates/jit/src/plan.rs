@@ -11,7 +11,9 @@
 //! **Price.** The search is greedy: groups of rules by size, each into the first table that holds it. [`Plan`] says what came out.
 
 use crate::key::{NETWORK, PORTS, WordTest};
-use crate::table::{Compared, Masks, PROBES, Probe, TableData, TableRule, hash, is_within, masked, masks};
+use crate::table::{
+    Average, Compared, Masks, PROBES, Probe, TableData, TableRule, hash, is_within, masked, masks,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
@@ -23,6 +25,14 @@ pub const CHAIN: u32 = 8;
 const TRIE_RULES: usize = 128;
 /// Bits of IPv4 addresses that tell rules apart by themselves.
 const NETWORK_BITS: u32 = 24;
+/// Probes from which on it is asked whether a table for each kind of masks is cheaper.
+const MANY_PROBES: usize = 6;
+/// Kinds of masks that may have a table each; the set of all probes has 256 bits.
+const ALONE: usize = 200;
+/// Rules of a table up to which that is asked: the sets of so many probes for more rules leave the second cache.
+const CACHED_RULES: usize = 4000;
+/// Comparisons that a probe costs as much as.
+const PROBE_STEPS: f64 = 3.0;
 /// Kinds of masks from which on tables are made with fewer bits than their first rules have.
 const MANY_MASKS: usize = 4;
 
@@ -60,10 +70,28 @@ pub fn strategy(rules: &[TableRule]) -> (Strategy, Vec<Part>) {
     if rules.len() <= DIRECT {
         return (Strategy::Direct, vec![]);
     }
-    let (mut parts, rest) = trie(rules);
-    parts.extend(merge(rest));
-    parts.sort_by_key(|(_, rules)| std::cmp::Reverse(rules.iter().map(|rule| rule.rank).max()));
+    let (trie, rest) = trie(rules);
+    let with_trie = |parts: Vec<Part>| {
+        let mut all = [trie.clone(), parts].concat();
+        all.sort_by_key(|(_, rules)| std::cmp::Reverse(rules.iter().map(|rule| rule.rank).max()));
+        all
+    };
+    let groups = by_masks(rest);
+    let mut parts = with_trie(merge(&groups));
+    if parts.len() > MANY_PROBES && rules.len() <= CACHED_RULES {
+        let alone = with_trie(alone(&groups));
+        if steps(&alone, rules) < steps(&parts, rules) {
+            parts = alone;
+        }
+    }
     (Strategy::Probes(parts.iter().map(|(probe, _)| probe.clone()).collect()), parts)
+}
+
+/// What searches for some of the rules cost, in comparisons.
+fn steps(parts: &[Part], rules: &[TableRule]) -> f64 {
+    let ranks: HashMap<u32, u64> = rules.iter().map(|rule| (rule.record, rule.rank)).collect();
+    let data = TableData::build(parts, &|record| ranks.get(&record).copied().unwrap_or(0));
+    PROBE_STEPS * data.sample.probes + data.sample.entries
 }
 
 /// Takes the largest set of prefixes out, if it is large enough for a trie.
@@ -113,15 +141,38 @@ struct Tuple<'a> {
     chains: HashMap<u64, u32>,
 }
 
-/// Sorts rules into as few hash tables as chains allow.
-fn merge(rules: Vec<&TableRule>) -> Vec<Part> {
+/// The rules of one kind of masks.
+type Group<'a> = (Masks, Vec<&'a TableRule>);
+
+/// Rules by their masks, the largest group first.
+fn by_masks(rules: Vec<&TableRule>) -> Vec<Group<'_>> {
     let mut groups: BTreeMap<Masks, Vec<&TableRule>> = BTreeMap::new();
-    rules.iter().for_each(|rule| groups.entry(masks(&rule.tests)).or_default().push(rule));
-    let is_varied = groups.len() > MANY_MASKS;
+    rules.into_iter().for_each(|rule| groups.entry(masks(&rule.tests)).or_default().push(rule));
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, rules)| std::cmp::Reverse(rules.len()));
+    groups
+}
+
+/// A hash table for each kind of masks, but for the smallest ones when there are too many; and a list, empty now, for rules of kinds that
+/// come later.
+fn alone(groups: &[Group<'_>]) -> Vec<Part> {
+    let (large, small) = groups.split_at(groups.len().min(ALONE));
+    let exact = |(masks, rules): &Group<'_>| {
+        let probe = Probe::Hash { hashed: masks.clone(), compared: Compared::Same(masks.clone()) };
+        (probe, rules.iter().copied().cloned().collect())
+    };
+    let mut words: Vec<u8> = groups.iter().flat_map(|(masks, _)| masks).map(|(word, _)| *word).collect();
+    words.sort_unstable();
+    words.dedup();
+    let later = (Probe::Hash { hashed: vec![], compared: Compared::Own(words) }, vec![]);
+    large.iter().map(exact).chain(merge(small)).chain([later]).collect()
+}
+
+/// Sorts rules into as few hash tables as chains allow.
+fn merge(groups: &[Group<'_>]) -> Vec<Part> {
+    let is_varied = groups.len() > MANY_MASKS;
     let mut tuples: Vec<Tuple<'_>> = vec![];
-    for (masks, rules) in groups {
+    for (masks, rules) in groups.iter().cloned() {
         // The table with the most bits has the shortest chains.
         tuples.sort_by_key(|tuple| std::cmp::Reverse(bits(&tuple.hashed)));
         let is_taken = tuples.iter_mut().any(|tuple| tuple.take(&masks, &rules, CHAIN));
@@ -235,13 +286,16 @@ impl Plan {
             ),
             Strategy::Probes(probes) => {
                 let parts: Vec<String> = (0..).zip(probes).map(|(i, probe)| part(probe, i, data)).collect();
-                let cost = |probe: &Probe| if matches!(probe, Probe::Trie { .. }) { 8.0 } else { 5.0 };
-                plan(
-                    word(probes),
-                    parts.join("; "),
-                    2.0 + probes.iter().map(cost).sum::<f64>(),
-                    change(probes),
-                )
+                let lanes = data.pruning.parts.iter().map(|part| part.lanes.len() + 1).sum::<usize>();
+                let Average { probes: looked, entries } = data.sample;
+                let estimate = 2.0 + 1.5 * lanes as f64 + 6.0 * looked + 2.0 * entries;
+                let pruned = match lanes {
+                    0 => String::new(),
+                    _ => {
+                        format!("; of {} probes {looked:.1} are looked into, the others pruned", probes.len())
+                    }
+                };
+                plan(word(probes), parts.join("; ") + &pruned, estimate, change(probes))
             }
         }
     }

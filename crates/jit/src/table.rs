@@ -11,6 +11,7 @@
 
 use crate::key::{WORDS, WordTest};
 use crate::pages::Pages;
+use crate::prune::Pruning;
 
 /// What a rule is to a table: what it asks of the key, how it ranks, and its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +87,10 @@ impl Compared {
 pub const HEAD: usize = 4;
 /// Most probes of a table: their heads stand in the first page.
 pub const PROBES: usize = 512;
+/// Rules that are searched for to know what a search costs.
+const SAMPLE: usize = 128;
+/// Entries of a probe that hashes nothing, when rules come, before the table is made anew.
+const LIST: usize = 16;
 /// Words of an entry before its values: its rank; its record and, in the upper half, the next entry.
 pub const ENTRY: usize = 2;
 
@@ -101,17 +106,36 @@ pub const TO_BLOCK: u32 = 1 << 31;
 pub struct TableData {
     /// The words.
     pub pages: Pages,
+    /// What tells which probes are worth a look.
+    pub pruning: Pruning,
+    /// What the search for one of the first rules looks at, on average over some of them.
+    pub sample: Average,
     entries: Vec<usize>,
 }
 
-/// A hash over masked words; each is multiplied to 128 bits, whose halves are put together: the high bits of a word, where prefixes
-/// stand, must reach the low bits of the hash, which choose the chain. Rules choose the masks and the values, frames only which of the chains they meet; chains are bounded when
-/// the table is built.
+/// What a search looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Steps {
+    /// Probes.
+    pub probes: usize,
+    /// Entries of their chains.
+    pub entries: usize,
+}
+
+/// [`Steps`] of some searches, on average.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Average {
+    /// Probes.
+    pub probes: f64,
+    /// Entries of their chains.
+    pub entries: f64,
+}
+
+/// A hash over masked words. The bytes of each product are turned round: only its high bits depend on all bits of the word (the low ones
+/// of a prefix are 0), and the low bits of the hash choose the chain. Rules choose the masks and the values, frames only which of the
+/// chains they meet; chains are bounded when the table is built.
 pub fn hash(words: impl Iterator<Item = u64>) -> u64 {
-    words.fold(0, |hash, word| {
-        let product = u128::from(hash ^ word) * u128::from(MULTIPLIER);
-        (product >> 64) as u64 ^ product as u64
-    })
+    words.fold(0, |hash, word| (hash ^ word).wrapping_mul(MULTIPLIER).swap_bytes())
 }
 
 /// The odd number of the hash (2^64 divided by the golden ratio).
@@ -178,7 +202,31 @@ impl TableData {
         let numbered = probes.iter().enumerate();
         numbered.for_each(|(index, (probe, rules))| data.add(index, probe, rules, rank_of));
         data.rank_probes(probes);
+        data.pruning = Pruning::build(probes.iter().map(|(_, rules)| &rules[..]), &mut data.pages);
+        data.sample = data.sampled(probes, rank_of);
         data
+    }
+
+    /// Searches for some of the rules.
+    fn sampled(&self, parts: &[(Probe, Vec<TableRule>)], rank_of: &dyn Fn(u32) -> u64) -> Average {
+        let probes: Vec<Probe> = parts.iter().map(|(probe, _)| probe.clone()).collect();
+        let rules: Vec<&TableRule> = parts.iter().flat_map(|(_, rules)| rules).collect();
+        let every = rules.len().div_ceil(SAMPLE).max(1);
+        let mut sum = Average::default();
+        for (place, rule) in rules.iter().enumerate().step_by(every) {
+            // What the rule leaves open is as another one has it.
+            let other = rules[place.wrapping_mul(7919) % rules.len()];
+            let mut key = [0; WORDS];
+            for WordTest { word, mask, value } in other.tests.iter().chain(&rule.tests) {
+                let word = &mut key[usize::from(*word)];
+                *word = *word & !mask | value;
+            }
+            let (_, steps) = self.search(&probes, &key, rank_of);
+            sum.probes += steps.probes as f64;
+            sum.entries += steps.entries as f64;
+        }
+        let searches = rules.len().div_ceil(every).max(1) as f64;
+        Average { probes: sum.probes / searches, entries: sum.entries / searches }
     }
 
     /// Adds a probe with its rules.
@@ -211,9 +259,10 @@ impl TableData {
                 self.pages.set(HEAD * before, rule.rank);
             }
         }
+        self.pruning.note(index, &rule.tests, &mut self.pages);
         self.place(index, probe, rule, rank_of);
         let heads = self.pages.get(HEAD * index + 2) as usize + 1;
-        matches!(probe, Probe::Trie { .. }) || self.entries[index] <= 2 * heads
+        matches!(probe, Probe::Trie { .. }) || self.entries[index] <= (2 * heads).max(LIST)
     }
 
     /// Takes the rule of this rank out of a hash probe; false when it is not there.
@@ -358,13 +407,29 @@ impl TableData {
 
     /// What a search finds: the record, in plain Rust. The twin of the code.
     pub fn find(&self, probes: &[Probe], key: &[u64; WORDS], rank_of: &dyn Fn(u32) -> u64) -> Option<u32> {
-        let mut best: Option<(u64, u32)> = None;
-        for (index, probe) in probes.iter().enumerate() {
+        self.search(probes, key, rank_of).0
+    }
+
+    /// What a search finds, and what it looks at.
+    pub fn search(
+        &self,
+        probes: &[Probe],
+        key: &[u64; WORDS],
+        rank_of: &dyn Fn(u32) -> u64,
+    ) -> (Option<u32>, Steps) {
+        let (mut best, mut steps): (Option<(u64, u32)>, _) = (None, Steps::default());
+        let candidates = self.pruning.candidates(key, &self.pages);
+        for (index, probe) in
+            probes.iter().enumerate().filter(|(index, _)| self.pruning.has(&candidates, *index))
+        {
             if best.is_some_and(|(rank, _)| rank >= self.pages.get(HEAD * index)) {
                 break;
             }
+            steps.probes += 1;
             let found = match probe {
-                Probe::Hash { hashed, compared } => self.find_chained(index, hashed, compared, key),
+                Probe::Hash { hashed, compared } => {
+                    self.find_chained(index, hashed, compared, key, &mut steps.entries)
+                }
                 Probe::Trie { base, is_upper, word } => {
                     let fits = base.iter().all(|test| key[usize::from(test.word)] & test.mask == test.value);
                     let address = (key[usize::from(*word)] >> if *is_upper { 32 } else { 0 }) as u32;
@@ -373,7 +438,7 @@ impl TableData {
             };
             best = best.max(found.map(|record| (rank_of(record), record)));
         }
-        best.map(|(_, record)| record)
+        (best.map(|(_, record)| record), steps)
     }
 
     fn find_prefix(&self, index: usize, address: u32) -> Option<u32> {
@@ -393,11 +458,13 @@ impl TableData {
         hashed: &Masks,
         compared: &Compared,
         key: &[u64; WORDS],
+        entries: &mut usize,
     ) -> Option<u32> {
         let words = hashed.iter().map(|(word, mask)| key[usize::from(*word)] & mask);
         let chain = hash(words) & self.pages.get(HEAD * index + 2);
         let mut at = self.pages.half(self.first_head(index) + chain as usize);
         while at != 0 {
+            *entries += 1;
             if self.accepts(at as usize, compared, key) {
                 return Some(self.pages.get(at as usize + 1) as u32);
             }

@@ -5,6 +5,7 @@
 
 use super::{Emit, Search, TABLES, key};
 use crate::key::WordTest;
+use crate::prune::Pruning;
 use crate::table::{Compared, ENTRY, HEAD, MULTIPLIER, Masks, Probe, TO_BLOCK, TableRule};
 use dynasmrt::{DynamicLabel, DynasmApi, DynasmLabelApi, dynasm};
 
@@ -19,7 +20,7 @@ impl Emit<'_> {
         dynasm!(self.asm ; .arch x64 ; =>label);
         match search {
             Search::Direct(rules) => rules.iter().for_each(|rule| self.direct(rule)),
-            Search::Probes(probes, data) => self.probes(probes, *data),
+            Search::Probes(probes, pruning, data) => self.probes(probes, pruning, *data),
         }
         self.miss(number);
     }
@@ -30,7 +31,7 @@ impl Emit<'_> {
         dynasm!(self.asm ; .arch x64 ; mov eax, rule.record as i32 ; jmp =>hit ; =>next);
     }
 
-    fn probes(&mut self, probes: &[Probe], data: usize) {
+    fn probes(&mut self, probes: &[Probe], pruning: &Pruning, data: usize) {
         let found = self.asm.new_dynamic_label();
         let hit = self.hit;
         let at = 8 * data as i32;
@@ -43,15 +44,9 @@ impl Emit<'_> {
             ; xor r9d, r9d
             ; mov r11, QWORD MULTIPLIER as i64
         );
-        for (index, probe) in probes.iter().enumerate() {
-            let head = 8 * (HEAD * index) as i32;
-            let next = self.asm.new_dynamic_label();
-            dynasm!(self.asm ; .arch x64 ; cmp r8, [r10 + head] ; jae =>found);
-            match probe {
-                Probe::Hash { hashed, compared } => self.hash(head, hashed, compared, next),
-                Probe::Trie { base, is_upper, word } => self.trie(head, base, *is_upper, *word, next),
-            }
-            dynasm!(self.asm ; .arch x64 ; =>next);
+        match pruning.parts.is_empty() {
+            true => (0..probes.len()).for_each(|index| self.probe(index, &probes[index], found)),
+            false => self.candidates(probes, pruning, found),
         }
         dynasm!(self.asm
             ; .arch x64
@@ -60,6 +55,18 @@ impl Emit<'_> {
             ; test eax, eax
             ; jnz =>hit
         );
+    }
+
+    /// Looks into a probe, unless what was found is better than all from it on.
+    pub(super) fn probe(&mut self, index: usize, probe: &Probe, found: DynamicLabel) {
+        let head = 8 * (HEAD * index) as i32;
+        let next = self.asm.new_dynamic_label();
+        dynasm!(self.asm ; .arch x64 ; cmp r8, [r10 + head] ; jae =>found);
+        match probe {
+            Probe::Hash { hashed, compared } => self.hash(head, hashed, compared, next),
+            Probe::Trie { base, is_upper, word } => self.trie(head, base, *is_upper, *word, next),
+        }
+        dynasm!(self.asm ; .arch x64 ; =>next);
     }
 
     /// A chain, found by a hash; the first entry that is right is the best of the chain.
@@ -107,15 +114,15 @@ impl Emit<'_> {
             self.masked(*word, *mask);
             dynasm!(self.asm
                 ; .arch x64
-                ; xor rax, rdx
-                ; mul r11
                 ; xor rdx, rax
+                ; imul rdx, r11
+                ; bswap rdx
             );
         }
     }
 
     /// A masked word of the key in rax.
-    fn masked(&mut self, word: u8, mask: u64) {
+    pub(super) fn masked(&mut self, word: u8, mask: u64) {
         let at = key(word);
         if mask == u64::MAX {
             dynasm!(self.asm ; .arch x64 ; mov rax, [rbx + at]);

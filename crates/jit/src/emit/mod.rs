@@ -7,12 +7,14 @@
 //! comes next. What changes with every rule (values, addresses, slots) stands in data.
 //!
 //! **Registers.** rbx the [`Context`], r12 the frame's first byte, r13 its length, r15 the record that matched; in a search r14 the
-//! table's pages, r10 its first page, r8 the best rank and r9 its record so far, r11 the hash's multiplier.
+//! table's pages, r10 its first page, r8 the best rank and r9 its record so far, r11 the hash's multiplier,
+//! rbp a bit for each probe that is still worth a look, of 64.
 //!
 //! **Price.** Written by hand, 700 lines; the evaluator and the interpreter watch over it in the random trials.
 
 mod look;
 mod parse;
+mod prune;
 mod shape;
 
 use crate::context::Context;
@@ -21,6 +23,7 @@ use crate::key::{FRAGMENT, SUMMARY, WordTest};
 use crate::needs::Needs;
 use crate::pages::PAGE_SHIFT;
 use crate::path::{MISS, Passed};
+use crate::prune::Pruning;
 use crate::record::BodyShape;
 use crate::table::{Probe, TableRule};
 use dynasmrt::x64::X64Relocation;
@@ -33,8 +36,8 @@ use std::mem::{offset_of, size_of};
 pub enum Search {
     /// These rules one after the other.
     Direct(Vec<TableRule>),
-    /// These probes, over the data with this number.
-    Probes(Vec<Probe>, usize),
+    /// These probes, those that are left after pruning, over the data with this number.
+    Probes(Vec<Probe>, Pruning, usize),
 }
 
 /// The functions in Rust that code calls, by address.
@@ -103,6 +106,7 @@ const RECORDS: i32 = offset_of!(Context, records) as i32;
 const SHAPES: i32 = offset_of!(Context, shapes) as i32;
 const SETS: i32 = offset_of!(Context, sets) as i32;
 const MAPS: i32 = offset_of!(Context, maps) as i32;
+const CANDIDATES: i32 = offset_of!(Context, candidates) as i32;
 const PASSED_LIST: i32 = offset_of!(Context, passed_list) as i32;
 const ASKED_LIST: i32 = offset_of!(Context, asked_list) as i32;
 

@@ -448,3 +448,70 @@ fn gateway_hop(hop: u64) -> (u8, Rule) {
     let fields = vec![MatchField::masked(Field::Metadata, hop << 8, 0xff00u64)];
     (4, Rule::new(5, Match::new(fields).unwrap_or_default(), next_hop(hop)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::interpret::{InputFrame, Verdict, receive};
+    use jit::{Compiler, Frame, Outcome, Outputs, Worker};
+    use wire::offload::Offload;
+
+    /// Where the frames of a workload leave, by code and by the interpreter.
+    fn check(name: &str, workload: &Workload, program: &jit::Program) {
+        let (mut worker, mut outputs, mut verdict) = Default::default();
+        let mut pipeline = workload.pipeline.clone();
+        let (worker, outputs): (&mut Worker, &mut Outputs) = (&mut worker, &mut outputs);
+        for (flow, header) in workload.headers.iter().enumerate().step_by(workload.headers.len() / 300 + 1) {
+            let mut bytes = [0; FRAME];
+            let port = PortNo(header.write(flow as u64, &mut bytes));
+            let verdict: &mut Verdict = &mut verdict;
+            verdict.clear();
+            receive(&mut pipeline, 1, InputFrame::new(port, &bytes), verdict);
+            let sent: Vec<PortNo> = verdict.sent.iter().map(|output| output.port).collect();
+            let mut room = [[0; 128].as_slice(), &bytes].concat();
+            let (start, end) = (128, room.len());
+            let mut frame = Frame { room: &mut room, start, end, offload: Offload::NONE };
+            if program.frame(worker, 1, port.into(), &mut frame, outputs) == Outcome::Done {
+                let left: Vec<PortNo> = outputs.list.iter().map(|output| output.port).collect();
+                assert_eq!(left, sent, "{name}, flow {flow}");
+            }
+        }
+    }
+
+    fn follow(compiler: &mut Compiler, pipeline: &mut Pipeline) {
+        let changed = pipeline.take_changed();
+        changed.rules.iter().for_each(|(table, at)| _ = compiler.update(pipeline, *table, *at).unwrap());
+    }
+
+    /// Lists with hundreds of kinds of masks, whose probes are pruned: as they were made, and with rules taken out and put in again.
+    #[test]
+    fn frames_of_large_lists_leave_as_the_interpreter_says() {
+        for (name, family, count) in [
+            ("acl", Family::Acl, 700),
+            ("fw", Family::Fw, 700),
+            ("fw", Family::Fw, 4500),
+            ("ipc", Family::Ipc, 1500),
+        ] {
+            let mut workload = set(family, count, 11).unwrap();
+            let mut compiler = Compiler::new(&workload.pipeline).unwrap();
+            check(name, &workload, &compiler.program());
+
+            workload.pipeline.take_changed();
+            let (mut fewer, mut gone) = (Workload { headers: workload.headers, ..workload }, vec![]);
+            let rules: Vec<Rule> =
+                fewer.pipeline.table(0).unwrap().rules().map(|(_, entry)| (*entry.rule).clone()).collect();
+            for rule in rules.iter().step_by(9) {
+                let change = FlowMod::new(FlowModCommand::DeleteStrict, 0, rule.clone());
+                fewer.pipeline.flow_mod(0, &change).unwrap();
+                gone.push(rule.clone());
+            }
+            follow(&mut compiler, &mut fewer.pipeline);
+            check(name, &fewer, &compiler.program());
+            for rule in gone {
+                fewer.pipeline.flow_mod(0, &FlowMod::new(FlowModCommand::Add, 0, rule)).unwrap();
+            }
+            follow(&mut compiler, &mut fewer.pipeline);
+            check(name, &fewer, &compiler.program());
+        }
+    }
+}
