@@ -78,6 +78,79 @@ fn null(document: &Value) -> String {
     format!("{}\n{}", place(document), lines.join("\n"))
 }
 
+/// A median with its range, as the documents of switches and pipelines have them.
+fn spread(value: &Value, scale: f64) -> String {
+    let number = |name: &str| value[name].as_f64().map(|number| number / scale);
+    match (number("median"), number("low"), number("high")) {
+        (Some(median), Some(low), Some(high)) => format!("{median:.2} ({low:.2} … {high:.2})"),
+        _ => "–".to_owned(),
+    }
+}
+
+/// What `bench switch` found: each arm against the bridge, its null twin and Open vSwitch.
+fn switch(document: &Value) -> String {
+    let mut lines = vec![place(document)];
+    lines.push(format!(
+        "{:<22} {:>6}  {:<20} {:<20} {:<20} {:>9} {:>9} {:>11} {:>8}",
+        "",
+        "rules",
+        "frames ÷ bridge",
+        "÷ null twin",
+        "÷ OVS AF_PACKET",
+        "CPU ns",
+        "TCP Mbit",
+        "no offloads",
+        "ping µs"
+    ));
+    for one in document["results"].as_array().unwrap() {
+        let number = |value: &Value, scale: f64, digits: usize| {
+            value.as_f64().map_or("–".to_owned(), |value| format!("{:.digits$}", value / scale))
+        };
+        lines.push(format!(
+            "{:<22} {:>6}  {:<20} {:<20} {:<20} {:>9} {:>9} {:>11} {:>8}",
+            one["arm"].as_str().unwrap(),
+            one["rules"].as_u64().unwrap(),
+            spread(&one["of_bridge"], 1.0),
+            spread(&one["of_null"], 1.0),
+            spread(&one["of_ovs"], 1.0),
+            number(&one["program_ns_per_frame"], 1.0, 0),
+            number(&one["tcp_bps"]["median"], 1e6, 0),
+            number(&one["tcp_bps_without_offloads"]["median"], 1e6, 0),
+            number(&one["ping_ns"]["median"], 1e3, 1),
+        ));
+    }
+    lines.extend(
+        document["absent"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|why| format!("not measured: {}", why.as_str().unwrap())),
+    );
+    lines.join("\n")
+}
+
+/// What `bench flow` found: nanoseconds per frame, by pipeline, flows and engine.
+fn flow(document: &Value) -> String {
+    let mut lines = vec![format!(
+        "{} rounds of {} ms; Linux {}, {}\n",
+        document["rounds"],
+        document["milliseconds"],
+        document["kernel"].as_str().unwrap(),
+        document["cpu_model"].as_str().unwrap()
+    )];
+    for one in document["results"].as_array().unwrap() {
+        lines.push(format!(
+            "{:<9} {:>7} rules {:>9} flows  {:<12} {} ns",
+            one["pipeline"].as_str().unwrap(),
+            one["rules"],
+            one["flows"],
+            one["engine"].as_str().unwrap(),
+            spread(&one["ns_per_frame"], 1.0),
+        ));
+    }
+    lines.join("\n")
+}
+
 #[test]
 fn the_page_of_benchmarks_shows_the_records() {
     let page = std::fs::read_to_string(root().join("docs/benchmarks.md")).unwrap();
@@ -90,7 +163,12 @@ fn the_page_of_benchmarks_shows_the_records() {
             Some(schema) => ports::<SendResult>(&path, &schema),
             None => {
                 let document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-                if name.starts_with("peers") { peers(&document) } else { null(&document) }
+                match name.split('-').next() {
+                    Some("peers") => peers(&document),
+                    Some("switch") => switch(&document),
+                    Some("flow") => flow(&document),
+                    _ => null(&document),
+                }
             }
         };
         assert_eq!(
