@@ -46,6 +46,8 @@ pub enum Command {
     Send(cmd::send::SendArgs),
     /// Follow a flow that somebody else sends: count it at every interface, name where its frames are lost.
     Follow(cmd::follow::FollowArgs),
+    /// Watch every frame that dies on this host or in a lab: why, where, whose.
+    Drops(cmd::drops::DropsArgs),
     /// Join what send and capture recorded in two places: one ledger of the path between them.
     Join(cmd::join::JoinArgs),
     /// Move every frame from one port to another: the smallest forwarder.
@@ -81,6 +83,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Capture(args) => cmd::capture::run(args, output),
         Command::Send(args) => cmd::send::run(args, output),
         Command::Follow(args) => cmd::follow::run(args, output),
+        Command::Drops(args) => cmd::drops::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),

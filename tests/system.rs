@@ -16,6 +16,8 @@ mod criteria;
 mod dist;
 #[path = "system/documents.rs"]
 mod documents;
+#[path = "system/drops.rs"]
+mod drops;
 #[path = "system/figures.rs"]
 mod figures;
 #[path = "system/filters.rs"]

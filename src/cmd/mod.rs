@@ -8,6 +8,7 @@ pub mod bench;
 pub mod capture;
 pub mod completions;
 pub mod controller;
+pub mod drops;
 pub mod flow;
 pub mod follow;
 pub mod half;

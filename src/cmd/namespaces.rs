@@ -1,5 +1,6 @@
 //! The namespaces that a command is to look into, by the words that people have for them.
 
+use linux::lab::Lab;
 use linux::namespace;
 use linux::sys::netns;
 use record::{Problem, Result};
@@ -24,4 +25,16 @@ pub(super) fn opened(option: &str, words: &[String]) -> Result<Vec<(String, Owne
 pub(super) fn with_own(option: &str, words: &[String]) -> Result<Vec<(String, OwnedFd)>> {
     let own = [".".to_owned()];
     opened(option, &own.iter().chain(words).cloned().collect::<Vec<_>>())
+}
+
+/// The namespaces of the nodes of a lab, by the nodes' names.
+pub(super) fn of_lab(name: &str) -> Result<Vec<(String, OwnedFd)>> {
+    let lab = Lab::open(&linux::undo::open()?, name)?;
+    let own = |node: &linux::lab::Node| {
+        let file = node.netns().try_clone_to_owned();
+        let file =
+            file.map_err(|error| Problem::host(format!("the node {} cannot be kept: {error}", node.name())));
+        Ok((node.name().to_owned(), file?))
+    };
+    lab.nodes().iter().map(own).collect()
 }

@@ -11,6 +11,7 @@
 
 pub mod bench;
 pub mod course;
+pub mod drops;
 pub mod follow;
 pub mod hosts;
 pub mod measure;

@@ -313,7 +313,7 @@ drops! {
     }
     /// A program of tc or XDP dropped.
     TC "tc" at "any interface, by the witness" {
-        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP", "xdp_generic"],
+        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP*", "xdp_generic"],
     }
     /// The interface received and dropped, before or behind a tap.
     RX_DROPPED "rx_dropped" at "`tap IF`, `bridge BR`, `ip forward`, `ip in`; `pathlab capture`" {

@@ -14,6 +14,7 @@ pub mod bench;
 pub mod capture;
 pub mod delta;
 pub mod drop;
+pub mod drops;
 pub mod finding;
 pub mod flow;
 pub mod follow;

@@ -31,6 +31,15 @@ pub fn line(bytes: &[u8]) -> String {
     text
 }
 
+/// What stands behind an Ethernet header of that type, in one line: a packet whose link layer is gone.
+pub fn packet(ethertype: u16, bytes: &[u8]) -> String {
+    let mut text = String::new();
+    if let Err(malformed) = network(&mut text, ethertype, bytes) {
+        add(&mut text, format_args!("{malformed}"));
+    }
+    text
+}
+
 /// A tag: its VLAN, and what is set of priority and drop eligibility (IEEE 802.1Q clause 9.6).
 fn vlan(text: &mut String, control: u16) {
     add(text, format_args!("vlan {} ", control & 0x0fff));

@@ -30,10 +30,14 @@ pub struct Layout {
 }
 
 /// What the program reads: structure, path, bytes.
-const MEMBERS: [(&str, &str, u32); 14] = [
+const MEMBERS: [(&str, &str, u32); 20] = [
     ("sk_buff", "dev", 8),
     ("sk_buff", "sk", 8),
     ("sk_buff", "head", 8),
+    ("sk_buff", "data", 8),
+    ("sk_buff", "data_len", 4),
+    ("sk_buff", "vlan_proto", 2),
+    ("sk_buff", "vlan_tci", 2),
     ("sk_buff", "tail", 4),
     ("sk_buff", "end", 4),
     ("sk_buff", "protocol", 2),
@@ -42,8 +46,10 @@ const MEMBERS: [(&str, &str, u32); 14] = [
     ("sk_buff", "skb_iif", 4),
     ("net_device", "nd_net.net", 8),
     ("net_device", "ifindex", 4),
+    ("net_device", "name", 16),
     ("net", "ns.inum", 4),
     ("sock", "__sk_common.skc_net.net", 8),
+    ("sock", "__sk_common.skc_family", 2),
     ("skb_shared_info", "gso_segs", 2),
 ];
 
@@ -80,7 +86,7 @@ impl Layout {
         })
     }
 
-    fn at(&self, structure: &'static str, path: &'static str) -> u32 {
+    pub(super) fn at(&self, structure: &'static str, path: &'static str) -> u32 {
         self.offsets[&(structure, path)]
     }
 
@@ -121,6 +127,9 @@ pub(super) const KIND_UNPARSED: u32 = 1;
 /// See [`KIND_MATCHED`]: a frame on its way back, where the ends of the flow tell.
 pub(super) const KIND_BACK: u32 = 2;
 
+/// A frame's namespace was told by a socket, whose family is in the lower bits; see [`super::frames_program`].
+pub(super) const KIND_BY_SOCKET: u32 = 0x8000;
+
 /// Entries of the map of the program's own losses: events without room for their place, and all events that it saw.
 pub(super) const LOST_NO_ROOM: i32 = 0;
 /// See [`LOST_NO_ROOM`].
@@ -132,14 +141,14 @@ pub(super) const KEY_BYTES: u32 = 24;
 pub(super) const VALUE_BYTES: u32 = 16;
 
 // Places on the stack, as distances from the frame pointer.
-const KEY: i16 = -24;
+pub(super) const KEY: i16 = -24;
 const KEY_REASON: i16 = KEY;
 const KEY_NET: i16 = KEY + 4;
 const KEY_INDEX: i16 = KEY + 8;
-const KEY_KIND: i16 = KEY + 12;
+pub(super) const KEY_KIND: i16 = KEY + 12;
 const KEY_LOCATION: i16 = KEY + 16;
 const VALUE: i16 = -40;
-const SCRATCH: i16 = -48;
+pub(super) const SCRATCH: i16 = -48;
 const HEADER: i16 = -96; // 40 bytes of IP header, then 8 of what follows
 const AFTER_IP: i16 = HEADER + 40;
 const BLOCK: i16 = -416; // up to 320 bytes of sk_buff
@@ -148,7 +157,7 @@ const BLOCK_ROOM: u32 = 320;
 // Kernel functions by number (include/uapi/linux/bpf.h).
 const MAP_LOOKUP: i32 = 1;
 const MAP_UPDATE: i32 = 2;
-const PROBE_READ_KERNEL: i32 = 113;
+pub(super) const PROBE_READ_KERNEL: i32 = 113;
 const NOEXIST: i32 = 1;
 
 const ETH_P_IP: i32 = 0x0800;
@@ -166,11 +175,24 @@ pub(super) struct MapFds {
     pub lost: i32,
 }
 
-struct Builder<'a> {
-    a: Assembler,
-    layout: &'a Layout,
-    flow: &'a Flow,
-    out: Label,
+/// Whose drops count.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scope<'a> {
+    /// Those of these namespaces, by number.
+    These(&'a [u32]),
+    /// Those of every namespace of the host.
+    Any,
+}
+
+/// Numbers of namespaces: those of the initial ones (`include/uapi/linux/nsfs.h`, Linux 6.18), then those that are given one
+/// (`PROC_DYNAMIC_FIRST` and the 28 bits behind). What is read through a stale pointer has another number.
+const NAMESPACE_NUMBERS: std::ops::Range<u32> = 0xefff_fff0..0xffff_fff0;
+
+/// A program that is being assembled from pieces that all programs at this event share.
+pub(super) struct Builder<'a> {
+    pub(super) a: Assembler,
+    pub(super) layout: &'a Layout,
+    pub(super) out: Label,
     unparsed: Label,
     matched: Label,
 }
@@ -183,27 +205,33 @@ pub(super) fn assemble(
     flow: &Flow,
     maps: MapFds,
 ) -> Result<Vec<u64>, AssembleError> {
-    let mut a = Assembler::new();
-    let (out, unparsed, matched) = (a.label(), a.label(), a.label());
-    let mut builder = Builder { a, layout, flow, out, unparsed, matched };
+    let mut builder = Builder::new(layout);
     builder.note_event(maps.lost);
     builder.read_description();
-    builder.find_namespace(namespaces);
+    builder.find_namespace(Scope::These(namespaces), false);
     builder.find_ip_header();
-    builder.compare_v4();
-    builder.compare_v6();
+    builder.compare_v4(flow);
+    builder.compare_v6(flow);
     builder.count(maps);
     builder.a.finish()
 }
 
+impl<'a> Builder<'a> {
+    pub(super) fn new(layout: &'a Layout) -> Builder<'a> {
+        let mut a = Assembler::new();
+        let (out, unparsed, matched) = (a.label(), a.label(), a.label());
+        Builder { a, layout, out, unparsed, matched }
+    }
+}
+
 impl Builder<'_> {
     /// Where the copied description has that field of `struct sk_buff`.
-    fn field(&self, name: &'static str) -> i16 {
+    pub(super) fn field(&self, name: &'static str) -> i16 {
         BLOCK + (self.layout.at("sk_buff", name) - self.layout.first()) as i16
     }
 
     /// Copies `bytes` at `R3` (+ `offset`) to the stack and jumps if they cannot be read.
-    fn read(&mut self, to: i16, bytes: u32, offset: u32, unreadable: Label) {
+    pub(super) fn read(&mut self, to: i16, bytes: u32, offset: u32, unreadable: Label) {
         if offset != 0 {
             self.a.op(Op::Add, R3, offset as i32);
         }
@@ -224,7 +252,7 @@ impl Builder<'_> {
     }
 
     /// Counts that the program ran, whatever the frame: what the event counted beyond that was not shown to it.
-    fn note_event(&mut self, map: i32) {
+    pub(super) fn note_event(&mut self, map: i32) {
         let noted = self.a.label();
         self.a.op_reg(Op::Move, R7, R1);
         self.count_own(map, LOST_EVENTS, noted);
@@ -232,7 +260,7 @@ impl Builder<'_> {
     }
 
     /// Adds one to a count of the program's own, or jumps if it is not there.
-    fn count_own(&mut self, map: i32, which: i32, absent: Label) {
+    pub(super) fn count_own(&mut self, map: i32, which: i32, absent: Label) {
         self.a.store_imm(B4, R10, SCRATCH, which);
         self.look_up(map, SCRATCH, absent);
         self.a.op(Op::Move, R2, 1);
@@ -240,58 +268,85 @@ impl Builder<'_> {
     }
 
     /// Leaves the place of a key's value in `R0`, or jumps if there is none.
-    fn look_up(&mut self, map: i32, key: i16, absent: Label) {
+    pub(super) fn look_up(&mut self, map: i32, key: i16, absent: Label) {
         self.a.load_map(R1, map);
         self.stack(R2, key);
         self.a.call(MAP_LOOKUP);
         self.a.jump_if(R0, When::Equal, 0, absent);
     }
 
-    fn read_description(&mut self) {
+    pub(super) fn read_description(&mut self) {
         self.a.load(B8, R6, R7, 0);
         self.a.op_reg(Op::Move, R3, R6);
         self.read(BLOCK, self.layout.span(), self.layout.first(), self.out);
     }
 
     /// Follows `R3` + offset to a namespace and jumps to `ours` with its number in `R8`, or falls through.
-    fn namespace_of(&mut self, offset: u32, namespaces: &[u32], ours: Label) {
+    pub(super) fn namespace_of(&mut self, offset: u32, scope: Scope<'_>, ours: Label) {
         let other = self.a.label();
         self.a.jump_if(R3, When::Equal, 0, other);
         self.read(SCRATCH, 8, offset, other);
         self.a.load(B8, R3, R10, SCRATCH);
         self.read(SCRATCH, 4, self.layout.at("net", "ns.inum"), other);
         self.a.load(B4, R8, R10, SCRATCH);
-        for &namespace in namespaces {
-            self.a.jump_if_u32(R8, When::Equal, namespace, ours);
+        match scope {
+            Scope::These(namespaces) => {
+                for &namespace in namespaces {
+                    self.a.jump_if_u32(R8, When::Equal, namespace, ours);
+                }
+            }
+            Scope::Any => {
+                self.a.jump_if_u32(R8, When::Below, NAMESPACE_NUMBERS.start, other);
+                self.a.jump_if_u32(R8, When::Below, NAMESPACE_NUMBERS.end, ours);
+            }
         }
         self.a.place(other);
     }
 
-    fn find_namespace(&mut self, namespaces: &[u32]) {
+    /// Puts the family of the buffer's socket beside the mark that a socket told the namespace.
+    fn note_family(&mut self) {
+        let unknown = self.a.label();
+        self.a.store_imm(B4, R10, KEY_KIND, KIND_BY_SOCKET as i32);
+        self.a.load(B8, R3, R10, self.field("sk"));
+        self.a.jump_if(R3, When::Equal, 0, unknown);
+        self.read(SCRATCH, 2, self.layout.at("sock", "__sk_common.skc_family"), unknown);
+        self.a.load(B2, R1, R10, SCRATCH);
+        self.a.op(Op::Or, R1, KIND_BY_SOCKET as i32);
+        self.a.store(B4, R10, KEY_KIND, R1);
+        self.a.place(unknown);
+    }
+
+    /// Leaves namespace and interface in the key, and in its kind whether a socket told them, where that is wanted; jumps to
+    /// `out` for a buffer of nobody's.
+    pub(super) fn find_namespace(&mut self, scope: Scope<'_>, with_family: bool) {
         let (by_device, by_socket, parse) = (self.a.label(), self.a.label(), self.a.label());
         self.a.load(B8, R3, R10, self.field("dev"));
-        self.namespace_of(self.layout.at("net_device", "nd_net.net"), namespaces, by_device);
+        self.namespace_of(self.layout.at("net_device", "nd_net.net"), scope, by_device);
         let of_socket = self.layout.at("sock", "__sk_common.skc_net.net");
         if self.layout.arguments > 3 {
             self.a.load(B8, R3, R7, 24);
-            self.namespace_of(of_socket, namespaces, by_socket);
+            self.namespace_of(of_socket, scope, by_socket);
         }
         self.a.load(B8, R3, R10, self.field("sk"));
-        self.namespace_of(of_socket, namespaces, by_socket);
+        self.namespace_of(of_socket, scope, by_socket);
         self.a.jump(self.out);
 
         self.a.place(by_socket);
         self.a.load(B4, R1, R10, self.field("skb_iif"));
         self.a.store(B4, R10, KEY_INDEX, R1);
+        self.a.store_imm(B4, R10, KEY_KIND, KIND_MATCHED as i32);
+        if with_family {
+            self.note_family();
+        }
         self.a.jump(parse);
 
         self.a.place(by_device);
         self.a.load(B8, R3, R10, self.field("dev"));
         self.read(KEY_INDEX, 4, self.layout.at("net_device", "ifindex"), self.out);
+        self.a.store_imm(B4, R10, KEY_KIND, KIND_MATCHED as i32);
 
         self.a.place(parse);
         self.a.store(B4, R10, KEY_NET, R8);
-        self.a.store_imm(B4, R10, KEY_KIND, KIND_MATCHED as i32);
     }
 
     /// Leaves the offset of the IP header in `R8` and the end of the linear part in `R9`, both from `head`.
@@ -325,7 +380,7 @@ impl Builder<'_> {
         self.read(to, bytes, 0, self.unparsed);
     }
 
-    fn compare_v4(&mut self) {
+    fn compare_v4(&mut self, flow: &Flow) {
         let v6 = self.a.label();
         self.read_linear(HEADER, 20);
         self.a.load(B1, R1, R10, HEADER);
@@ -335,14 +390,14 @@ impl Builder<'_> {
         self.a.jump_if(R2, When::NotEqual, 4, self.unparsed);
         self.a.op(Op::And, R1, 0xf);
         self.a.jump_if(R1, When::Below, 5, self.unparsed);
-        match self.flow.number(4) {
+        match flow.number(4) {
             Some(number) => {
                 self.a.load(B1, R2, R10, HEADER + 9);
                 self.a.jump_if(R2, When::NotEqual, i32::from(number), self.out);
                 self.only_first_fragment(HEADER + 6, 0x1fff);
                 self.a.op(Op::ShiftLeft, R1, 2);
                 self.a.op_reg(Op::Add, R8, R1);
-                self.compare_flow(4);
+                self.compare_flow(flow, 4);
             }
             None => self.a.jump(self.out),
         }
@@ -357,9 +412,9 @@ impl Builder<'_> {
     }
 
     /// One extension header is looked behind; a second one makes the frame unparsed.
-    fn compare_v6(&mut self) {
+    fn compare_v6(&mut self, flow: &Flow) {
         self.read_linear(HEADER, 40);
-        let Some(number) = self.flow.number(6) else { return self.a.jump(self.out) };
+        let Some(number) = flow.number(6) else { return self.a.jump(self.out) };
         let (plain, skip, fragment) = (self.a.label(), self.a.label(), self.a.label());
         self.a.op(Op::Add, R8, 40);
         self.a.load(B1, R1, R10, HEADER + 6);
@@ -383,7 +438,7 @@ impl Builder<'_> {
         self.a.op(Op::ShiftLeft, R2, 3);
         self.a.op_reg(Op::Add, R8, R2);
         self.a.place(plain);
-        self.compare_flow(6);
+        self.compare_flow(flow, 6);
     }
 
     /// Goes on if the extension header at `AFTER_IP` is followed by the flow's protocol.
@@ -397,68 +452,84 @@ impl Builder<'_> {
     }
 
     /// Compares what follows the IP header (at `R8`) with the flow; always jumps.
-    fn compare_flow(&mut self, version: u8) {
-        if self.flow.ends.is_some() {
-            return self.compare_ends(version);
+    fn compare_flow(&mut self, flow: &Flow, version: u8) {
+        if flow.ends.is_some() {
+            return self.compare_ends(flow, version);
         }
-        if let Some((request, reply)) = self.flow.protocol.echo_types(version) {
+        if let Some((request, reply)) = flow.protocol.echo_types(version) {
             let echo = self.a.label();
             self.read_linear(AFTER_IP, 8);
             self.a.load(B1, R1, R10, AFTER_IP);
             self.a.jump_if(R1, When::Equal, i32::from(request), echo);
             self.a.jump_if(R1, When::NotEqual, i32::from(reply), self.out);
             self.a.place(echo);
-            self.compare_port(AFTER_IP + 4);
+            self.compare_port(flow, AFTER_IP + 4);
         } else {
             self.read_linear(AFTER_IP, 4);
-            self.compare_port(AFTER_IP);
-            self.compare_port(AFTER_IP + 2);
+            self.compare_port(flow, AFTER_IP);
+            self.compare_port(flow, AFTER_IP + 2);
         }
         self.a.jump(self.out);
     }
 
     /// The same by the ends of somebody else's flow, which tell the leg.
-    fn compare_ends(&mut self, version: u8) {
-        let bytes = if self.flow.protocol.echo_types(version).is_some() { 8 } else { 4 };
+    fn compare_ends(&mut self, flow: &Flow, version: u8) {
+        let bytes = if flow.protocol.echo_types(version).is_some() { 8 } else { 4 };
         self.read_linear(AFTER_IP, bytes);
         let addresses = (R10, HEADER + if version == 4 { 12 } else { 8 });
         let back = self.a.label();
         let ways = Ways { forward: self.matched, back, no: self.out };
         let at = Headers { addresses, transport: (R10, AFTER_IP) };
-        ends_program::compare(&mut self.a, self.flow, version, at, ways);
+        ends_program::compare(&mut self.a, flow, version, at, ways);
         self.a.place(back);
         self.a.store_imm(B4, R10, KEY_KIND, KIND_BACK as i32);
         self.a.jump(self.matched);
     }
 
-    fn compare_port(&mut self, at: i16) {
+    fn compare_port(&mut self, flow: &Flow, at: i16) {
         self.load_big_endian(R1, at);
-        self.jump_if_any(R1, self.flow.ports.iter().copied().map(i32::from), self.matched);
+        self.jump_if_any(R1, flow.ports.iter().copied().map(i32::from), self.matched);
     }
 
     fn count(&mut self, maps: MapFds) {
-        let counted = self.a.label();
         self.a.place(self.unparsed);
         self.a.store_imm(B4, R10, KEY_KIND, KIND_UNPARSED as i32);
         self.a.place(self.matched);
+        self.note_cause();
+        self.segments();
+        self.count_key(maps);
+        self.end();
+    }
+
+    /// Completes the key by the reason and the place.
+    pub(super) fn note_cause(&mut self) {
         self.a.load(B8, R1, R7, 16);
         self.a.store(B4, R10, KEY_REASON, R1);
         self.a.load(B8, R1, R7, 8);
         self.a.store(B8, R10, KEY_LOCATION, R1);
-        self.segments();
+    }
+
+    /// Adds `R8` frames and one buffer to the key's count, or one to the counts without room.
+    pub(super) fn count_key(&mut self, maps: MapFds) {
+        let (counted, no_room) = (self.a.label(), self.a.label());
         self.add_to(maps.counts, counted);
         self.insert(maps.counts);
         // Another CPU may have made the entry in between; then it is there now.
         self.add_to(maps.counts, counted);
-        self.count_own(maps.lost, LOST_NO_ROOM, self.out);
+        self.count_own(maps.lost, LOST_NO_ROOM, no_room);
+        self.a.place(no_room);
         self.a.place(counted);
+    }
+
+    /// Ends the program.
+    pub(super) fn end(&mut self) {
         self.a.place(self.out);
         self.a.op(Op::Move, R0, 0);
         self.a.exit();
     }
 
     /// Leaves the number of frames in `R8`: the segments of a super-frame, or one.
-    fn segments(&mut self) {
+    pub(super) fn segments(&mut self) {
         let (one, known) = (self.a.label(), self.a.label());
         self.a.load(B8, R3, R10, self.field("head"));
         self.a.load(B4, R1, R10, self.field("end"));
@@ -471,13 +542,13 @@ impl Builder<'_> {
         self.a.place(known);
     }
 
-    fn stack(&mut self, register: Reg, offset: i16) {
+    pub(super) fn stack(&mut self, register: Reg, offset: i16) {
         self.a.op_reg(Op::Move, register, R10);
         self.a.op(Op::Add, register, i32::from(offset));
     }
 
     /// Adds to the entry and jumps to `done`, or falls through if there is none.
-    fn add_to(&mut self, map: i32, done: Label) {
+    pub(super) fn add_to(&mut self, map: i32, done: Label) {
         let absent = self.a.label();
         self.look_up(map, KEY, absent);
         self.bump(R0, 0, R8);
@@ -487,14 +558,14 @@ impl Builder<'_> {
         self.a.place(absent);
     }
 
-    fn bump(&mut self, base: Reg, offset: i16, by: Reg) {
+    pub(super) fn bump(&mut self, base: Reg, offset: i16, by: Reg) {
         self.a.load(Width::B8, R1, base, offset);
         self.a.op_reg(Op::Add, R1, by);
         self.a.store(Width::B8, base, offset, R1);
     }
 
     /// Makes the entry with nothing counted on any CPU; the addition follows.
-    fn insert(&mut self, map: i32) {
+    pub(super) fn insert(&mut self, map: i32) {
         self.a.store_imm(B8, R10, VALUE, 0);
         self.a.store_imm(B8, R10, VALUE + 8, 0);
         self.a.load_map(R1, map);

@@ -12,6 +12,9 @@
 
 pub mod btf;
 pub mod cpus;
+pub mod dead_frame;
+pub mod driver_counters;
+pub mod drop_watch;
 pub mod drops_program;
 mod ends_program;
 pub mod facts;
@@ -20,6 +23,7 @@ pub mod flow;
 pub mod flow_counters;
 pub mod flow_program;
 pub mod flow_watch;
+mod frames_program;
 pub mod links;
 pub mod neighbours;
 pub mod next_hop;
@@ -42,10 +46,13 @@ use std::time::Duration;
 use record::snapshot::Snapshot;
 use record::{Problem, Result};
 
+pub use dead_frame::{DeadFrame, DeadKey, DeadLink};
+pub use drop_watch::{DropCount, DropLosses, DropWatch};
 pub use facts::host_facts;
 pub use flow::{Flow, FlowEnd, FlowEnds, FlowProtocol};
 pub use flow_counters::FlowCounters;
 pub use flow_watch::FlowWatch;
+pub use frames_program::MOST_BYTES;
 pub use quick::Quick;
 pub use witness::{Witness, WitnessCount};
 

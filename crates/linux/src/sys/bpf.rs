@@ -12,7 +12,7 @@
 use nix::errno::Errno;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP: libc::c_long = 1;
@@ -39,6 +39,8 @@ pub const MAP_LRU_HASH: u32 = 9;
 pub const MAP_DEVICES: u32 = 14;
 /// `BPF_MAP_TYPE_XSKMAP`.
 pub const MAP_XSK: u32 = 17;
+/// `BPF_MAP_TYPE_RINGBUF` (Linux 5.8): its entries are its bytes, a power of two of whole pages; keys and values have no size.
+pub const MAP_RING: u32 = 27;
 /// `BPF_PROG_TYPE_XDP`.
 pub const PROG_XDP: u32 = 6;
 /// `XDP_FLAGS_SKB_MODE`: run the program on socket buffers (generic XDP), which every interface can.
@@ -142,6 +144,11 @@ impl Map {
     /// The descriptor, to be named in a program.
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// The descriptor, to be mapped.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// Bytes of one looked-up value (all CPUs of a per-CPU map).

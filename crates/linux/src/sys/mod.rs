@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub mod bpf;
+pub mod bpf_ring;
 pub mod clock;
 pub mod cpu;
 pub mod icmp;

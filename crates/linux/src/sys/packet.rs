@@ -98,6 +98,56 @@ pub(super) fn ask(fd: impl AsFd, what: u32, request: &mut libc::ifreq) -> io::Re
     Ok(Errno::result(rc).map(drop)?)
 }
 
+/// The counters that the driver of the interface keeps under names of its own (`ETHTOOL_GSTRINGS`, `ETHTOOL_GSTATS`); none where
+/// it keeps none.
+///
+/// # Errors
+/// `ENODEV` when there is no such interface in the namespace of the socket, `EOPNOTSUPP`.
+pub fn driver_counters(fd: impl AsFd, name: &str) -> io::Result<Vec<(String, u64)>> {
+    const DRVINFO: u64 = 0x03;
+    const STRINGS: u64 = 0x1b;
+    const STATS: u64 = 0x1d;
+    /// Where `struct ethtool_drvinfo` has `n_stats`, in bytes; and its size.
+    const COUNT_AT: usize = 180;
+    /// The set of names of counters, in the upper half of the first word.
+    const OF_STATS: u64 = 1;
+    const NAME: usize = 32;
+    let bytes = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_ne_bytes()).collect() };
+    let u32_at = |bytes: &[u8], at: usize| {
+        bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |&word| u32::from_ne_bytes(word))
+    };
+    let first = |command: u64, second: u64| {
+        let halves = [(command as u32).to_ne_bytes(), (second as u32).to_ne_bytes()].concat();
+        u64::from_ne_bytes(halves.try_into().expect("eight bytes"))
+    };
+    let mut about = [0u64; 25];
+    about[0] = first(DRVINFO, 0);
+    ask_about(&fd, name, SIOCETHTOOL, &mut about)?;
+    // A driver does not change how many it keeps while its interface is there; more than this none has.
+    let count = u32_at(&bytes(&about), COUNT_AT).min(16_384) as usize;
+    // Room for as many more, so that the kernel never writes behind the end if it did.
+    let mut names = vec![0u64; 2 + 2 * count * NAME / 8];
+    names[0] = first(STRINGS, OF_STATS);
+    let mut values = vec![0u64; 2 + 2 * count];
+    values[0] = first(STATS, count as u64);
+    ask_words(&fd, name, &mut names)?;
+    ask_words(&fd, name, &mut values)?;
+    let names = bytes(&names);
+    let text = |index: usize| {
+        let name = names.get(12 + index * NAME..).and_then(|rest| rest.get(..NAME)).unwrap_or_default();
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        String::from_utf8_lossy(&name[..end]).into_owned()
+    };
+    Ok((0..count).map(|index| (text(index), values[1 + index])).collect())
+}
+
+/// The same request with words of any number.
+fn ask_words(fd: impl AsFd, name: &str, words: &mut [u64]) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    ask(fd, SIOCETHTOOL, &mut request)
+}
+
 /// Puts a request about an interface that reads or writes the struct which belongs to it.
 fn ask_about<T>(fd: impl AsFd, name: &str, what: u32, data: &mut T) -> io::Result<()> {
     let mut request = request(name)?;
@@ -406,6 +456,17 @@ impl Mapping {
         Mapping::of(bytes, |length, access| {
             // SAFETY: a new shared mapping at a place of the kernel's choice touches nothing that exists.
             unsafe { mmap(None, length, access, MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE, fd, place) }
+        })
+    }
+
+    /// Memory that the kernel shows at that place of a file, to be read only.
+    ///
+    /// # Errors
+    /// What mmap(2) says.
+    pub fn shown(fd: impl AsFd, bytes: usize, place: libc::off_t) -> io::Result<Mapping> {
+        Mapping::of(bytes, |length, _| {
+            // SAFETY: a new shared mapping at a place of the kernel's choice touches nothing that exists.
+            unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_SHARED, fd, place) }
         })
     }
 

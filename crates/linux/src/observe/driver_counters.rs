@@ -1,0 +1,50 @@
+//! What drivers count of frames that programs of XDP threw away (`ethtool -S`).
+//!
+//! **Why.** `XDP_DROP` frees a frame before it is a buffer, and the kernel has no event there: only the driver can count it, under a name of
+//! its own (veth: `rx_queue_0_xdp_drops`). **Price.** Two requests for each interface; a driver that keeps no such counter says nothing,
+//! which is not zero.
+
+use std::io;
+use std::net::UdpSocket;
+
+use crate::sys::packet;
+
+/// The counters of an interface of the calling thread's namespace that are about frames lost at XDP.
+///
+/// # Errors
+/// What the kernel says; `EOPNOTSUPP` where the driver keeps no counters of its own.
+pub fn of_xdp(interface: &str) -> io::Result<Vec<(String, u64)>> {
+    // Any socket of the namespace will do for the request.
+    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?;
+    let mut found = packet::driver_counters(&socket, interface)?;
+    found.retain(|(name, _)| is_of_lost_frames(name));
+    Ok(found)
+}
+
+fn is_of_lost_frames(name: &str) -> bool {
+    const LOST: [&str; 5] = ["drop", "err", "exception", "abort", "invalid"];
+    (name.contains("xdp") || name.contains("xsk")) && LOST.iter().any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_drivers_are_sorted_by_what_they_say() {
+        for name in
+            ["rx_queue_0_xdp_drops", "rx_xdp_drop", "tx_queue_1_xdp_xmit_errors", "rx_xsk_buff_alloc_err"]
+        {
+            assert!(is_of_lost_frames(name), "{name}");
+        }
+        for name in ["rx_queue_0_xdp_packets", "rx_dropped", "xdp_redirect", "peer_ifindex"] {
+            assert!(!is_of_lost_frames(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_interface_without_such_counters_has_none() {
+        assert!(of_xdp("lo").map_or(true, |found| found.is_empty()));
+        assert!(of_xdp("nosuch0").is_err());
+    }
+}
