@@ -48,6 +48,8 @@ pub enum Command {
     Follow(cmd::follow::FollowArgs),
     /// Watch every frame that dies on this host or in a lab: why, where, whose.
     Drops(cmd::drops::DropsArgs),
+    /// Sample every TCP connection: what it does, and what holds it back.
+    Tcp(cmd::tcp::TcpArgs),
     /// Join what send and capture recorded in two places: one ledger of the path between them.
     Join(cmd::join::JoinArgs),
     /// Move every frame from one port to another: the smallest forwarder.
@@ -84,6 +86,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Send(args) => cmd::send::run(args, output),
         Command::Follow(args) => cmd::follow::run(args, output),
         Command::Drops(args) => cmd::drops::run(args, output),
+        Command::Tcp(args) => cmd::tcp::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),

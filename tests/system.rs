@@ -50,6 +50,8 @@ mod senders;
 mod stopped;
 #[path = "system/switched.rs"]
 mod switched;
+#[path = "system/tcp.rs"]
+mod tcp;
 #[path = "system/tcp_verdicts.rs"]
 mod tcp_verdicts;
 #[path = "system/trouble.rs"]

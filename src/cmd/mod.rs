@@ -25,6 +25,7 @@ pub mod shims;
 pub mod show;
 pub mod stamps;
 pub mod switch;
+pub mod tcp;
 pub mod test;
 pub mod timing;
 pub mod tls;

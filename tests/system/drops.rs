@@ -414,6 +414,41 @@ fn native_xdp_counts_by_its_event_or_by_the_driver() {
 }
 
 #[test]
+fn what_an_af_xdp_socket_has_no_room_for_is_a_failed_redirect() {
+    let _turn = beside();
+    let once = || {
+        let Some(lab) = world("dropsxsk", &[]) else { return (None, None) };
+        let mut capture = command("ip");
+        capture.args(["netns", "exec", &lab.netns("b"), PATHLAB, "capture", "xdp:eth0", "--json", "--quiet"]);
+        let mut capture = start(capture);
+        until_it_says(&mut capture, "capturing");
+        let capture = Kept::new(capture);
+        let pid = Pid::from_raw(capture.id() as i32);
+        // A reader that stands still: its rings fill.
+        kill(pid, Signal::SIGSTOP).unwrap();
+        let documents = watched(&["--lab", &lab.name], || {
+            send(&lab, 6000, 100);
+            std::thread::sleep(Duration::from_millis(500));
+        });
+        kill(pid, Signal::SIGCONT).unwrap();
+        kill(pid, Signal::SIGINT).unwrap();
+        let output = finish(capture.take(), Duration::from_secs(30));
+        let captured: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let drops = captured["drops"].as_array().unwrap().iter().filter(|one| one["place"] == "ring");
+        let truth: u64 = drops.map(|one| one["count"].as_u64().unwrap()).sum();
+        let report = documents.last().unwrap().clone();
+        let rows = report["rows"].as_array().unwrap().iter().filter(|row| row["place"] == "xdp_redirect_err");
+        let rows: Vec<Value> = rows.cloned().collect();
+        let seen: u64 = rows.iter().map(|row| row["frames"].as_u64().unwrap()).sum();
+        (Some((rows, seen, truth)), (seen != truth || truth == 0).then(|| format!("{seen} of {truth}")))
+    };
+    let played = again::play("drops hidden from programs", "AF_XDP", PLAYS, once);
+    let Some((rows, seen, truth)) = played else { return };
+    assert!(seen == truth && truth > 0, "{seen} of {truth}: {rows:#?}");
+    assert!(rows.iter().all(|row| row["name"] == "ring_full"), "{rows:#?}");
+}
+
+#[test]
 fn a_quiet_namespace_has_an_empty_table() {
     let _turn = beside();
     if !is_root() {

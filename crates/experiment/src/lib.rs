@@ -22,6 +22,7 @@ mod process;
 mod processes;
 pub mod programs;
 pub mod session;
+pub mod tcp;
 mod unconnected;
 pub mod watch;
 

@@ -313,7 +313,7 @@ drops! {
     }
     /// A program of tc or XDP dropped.
     TC "tc" at "any interface, by the witness" {
-        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP*", "xdp_generic"],
+        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP", "XDP_ABORTED", "xdp_generic"],
     }
     /// The interface received and dropped, before or behind a tap.
     RX_DROPPED "rx_dropped" at "`tap IF`, `bridge BR`, `ip forward`, `ip in`; `pathlab capture`" {
@@ -356,7 +356,7 @@ drops! {
     }
     /// The receive ring of the port was full.
     RING_FULL "ring_full" at "`tap IF`, `program in IF`; the ports `ring:` and `xdp:`" {
-        kernel: &["PACKET_SOCK_ERROR"],
+        kernel: &["PACKET_SOCK_ERROR", "XDP_REDIRECT_ENOMEM", "XDP_REDIRECT_ENOBUFS", "XDP_REDIRECT_ENOSPC"],
         verdict: "ring", advice: "offer less, or give the program a larger ring to receive from",
     }
     /// Came when its reader had ended.

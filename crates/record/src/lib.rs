@@ -12,6 +12,7 @@
 
 pub mod bench;
 pub mod capture;
+pub mod connection;
 pub mod delta;
 pub mod drop;
 pub mod drops;

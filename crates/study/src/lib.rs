@@ -9,6 +9,7 @@
 
 pub mod bench;
 pub mod capturing;
+pub mod connection;
 pub mod criteria;
 pub mod findings;
 pub mod hosts;

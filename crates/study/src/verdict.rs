@@ -16,6 +16,8 @@
 
 mod tcp;
 
+pub use tcp::connection;
+
 use record::delta::sum;
 use record::drop::{self, Fate};
 use record::ledger::{Station, StationKind};

@@ -101,11 +101,14 @@ fn balance(report: &DropsReport) -> String {
 }
 
 fn left_out(report: &DropsReport) -> Option<String> {
-    let words = |name: &str| match name {
-        "parts" => "parts of buffers that counted already",
-        _ => "buffers of local sockets, no frames",
-    };
-    let all = report.left_out.iter().map(|one| format!("{} {}", count(one.count), words(&one.name)));
+    let all = report.left_out.iter().map(|one| format!("{} {}", count(one.count), left_out_words(&one.name)));
     let all: Vec<String> = all.collect();
     (!all.is_empty()).then(|| format!("left out: {}", all.join(", ")))
+}
+
+fn left_out_words(name: &str) -> &'static str {
+    match name {
+        "parts" => "parts of buffers that counted already",
+        _ => "buffers of local sockets, no frames",
+    }
 }

@@ -182,10 +182,11 @@ impl DropWatch {
 
     /// The kernel's own word for the reason.
     pub fn reason(&self, key: &DeadKey) -> String {
-        match xdp_event(key) {
+        let error = || Errno::from_raw((key.reason as i32).wrapping_neg());
+        match xdp_event(key).map(|event| event.word) {
             None => self.layout.reason(key.reason),
-            Some(event) if event.is_action => action(key.reason),
-            Some(_) => format!("XDP_{:?}", Errno::from_raw((key.reason as i32).wrapping_neg())),
+            Some(None) => action(key.reason),
+            Some(Some(word)) => format!("{word}_{:?}", error()),
         }
     }
 

@@ -64,16 +64,16 @@ pub(super) struct XdpEvent {
     frames: Option<i16>,
     /// Which argument says why.
     code: i16,
-    /// The code is the action of the program, not an error.
-    pub is_action: bool,
+    /// What is in front of the error; none: the code is the action of the program, not an error.
+    pub word: Option<&'static str>,
 }
 
 /// Which events: their arguments in `include/trace/events/xdp.h` (5.17 to 6.18 alike).
 pub(super) const XDP_EVENTS: [XdpEvent; 4] = [
-    XdpEvent { name: "xdp_exception", device: 0, frames: None, code: 2, is_action: true },
-    XdpEvent { name: "xdp_redirect_err", device: 0, frames: None, code: 3, is_action: false },
-    XdpEvent { name: "xdp_devmap_xmit", device: 1, frames: Some(3), code: 4, is_action: false },
-    XdpEvent { name: "xdp_bulk_tx", device: 0, frames: Some(2), code: 3, is_action: false },
+    XdpEvent { name: "xdp_exception", device: 0, frames: None, code: 2, word: None },
+    XdpEvent { name: "xdp_redirect_err", device: 0, frames: None, code: 3, word: Some("XDP_REDIRECT") },
+    XdpEvent { name: "xdp_devmap_xmit", device: 1, frames: Some(3), code: 4, word: Some("XDP_TX") },
+    XdpEvent { name: "xdp_bulk_tx", device: 0, frames: Some(2), code: 3, word: Some("XDP_TX") },
 ];
 
 /// The maps as the programs name them.

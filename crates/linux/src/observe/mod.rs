@@ -37,6 +37,7 @@ pub mod quick;
 pub mod rest;
 pub mod sockets;
 pub mod symbols;
+pub mod tcp_sockets;
 pub mod traffic;
 pub mod witness;
 
@@ -54,6 +55,7 @@ pub use flow_counters::FlowCounters;
 pub use flow_watch::FlowWatch;
 pub use frames_program::MOST_BYTES;
 pub use quick::Quick;
+pub use tcp_sockets::TcpSockets;
 pub use witness::{Witness, WitnessCount};
 
 use crate::sys::clock;

@@ -113,8 +113,9 @@ pub fn sample(fd: impl AsFd) -> io::Result<TcpSample> {
     Ok(TcpSample { unread_bytes: socket::unread(&fd).ok(), ..parse(&bytes[..length]) })
 }
 
-/// `struct tcp_info` as far as the bytes go; offsets of `include/uapi/linux/tcp.h`, checked against 6.18.
-fn parse(info: &[u8]) -> TcpSample {
+/// `struct tcp_info` as far as the bytes go; offsets of `include/uapi/linux/tcp.h`, checked against 6.18. `at_ns`, `stream` and what lies
+/// unread are left for the caller.
+pub fn parse(info: &[u8]) -> TcpSample {
     let u8_at = |at: usize| info.get(at).copied().unwrap_or(0);
     let u16_at = |at: usize| info.get(at..)?.first_chunk().map(|&b| u16::from_ne_bytes(b));
     let u32_at = |at: usize| info.get(at..)?.first_chunk().map(|&b| u32::from_ne_bytes(b));

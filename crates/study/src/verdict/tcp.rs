@@ -596,16 +596,33 @@ fn small_buffer(test: &TestRecord) -> Option<Limit> {
 
 fn full_wait(test: &TestRecord) -> Option<Limit> {
     let parts = test.tcp?;
-    let (from, to) = (format!("node {}", test.spec.from), format!("node {}", test.spec.to));
+    longest_wait(&parts, &format!("node {}", test.spec.from), &format!("node {}", test.spec.to))
+}
+
+/// The largest of the three waits that have a name, if it is as large as what is the network's.
+fn longest_wait(parts: &TcpDecomposition, from: &str, to: &str) -> Option<Limit> {
     let waits = [
-        (parts.application_us, verdict::GENERATOR, &from, "the sending application"),
-        (parts.receiver_window_us, verdict::RECEIVER_WINDOW, &to, "the receiver's window"),
-        (parts.send_buffer_us, verdict::SEND_BUFFER, &from, "the send buffer"),
+        (parts.application_us, verdict::GENERATOR, from, "the sending application"),
+        (parts.receiver_window_us, verdict::RECEIVER_WINDOW, to, "the receiver's window"),
+        (parts.send_buffer_us, verdict::SEND_BUFFER, from, "the send buffer"),
     ];
     let (most, word, place, what) = waits.into_iter().max_by_key(|wait| wait.0)?;
     (most >= parts.network_us && most > 0).then_some(())?;
     let evidence = format!("the sender waited {:.0} % of the time for it", percent(most, parts.wall_us));
     Some(convict(word, place, &evidence, &format!("TCP was held back by {what}")))
+}
+
+/// What held a connection back of which only the sender's own clocks are known: nobody sees the other end, or the path.
+pub fn connection(parts: &TcpDecomposition, from: &str, to: &str, last: Option<&TcpSample>) -> Limit {
+    longest_wait(parts, from, to).unwrap_or_else(|| {
+        let share = percent(parts.network_us, parts.wall_us);
+        let sent_again = parts.retransmitted_segments;
+        let window =
+            last.map_or(String::new(), |last| format!(", the congestion window was {} segments", last.cwnd));
+        let evidence =
+            format!("{share:.0} % of the time{window}, {} sent again", unit::many(sent_again, "segment"));
+        convict(verdict::NETWORK, from, &evidence, "TCP was held back by the network")
+    })
 }
 
 /// The congestion window; unknown where it was not read.

@@ -1,0 +1,196 @@
+//! TCP connections of some namespaces, read again and again.
+//!
+//! **What.** [`run`] asks every namespace for its connections at fixed times, gives each reading to the study of its connection, and says at
+//! the end what each did and what held it back. A connection that comes is taken in, one that goes stays in the report.
+//!
+//! **Price.** A sample asks the kernel twice for each namespace; how long that took, and how many times passed without a sample, is in the
+//! report. Nothing is changed.
+
+use linux::observe::{TcpSockets, tcp_sockets};
+use linux::sys::{clock, process};
+use record::connection::{ConnectionFilter, TcpReport, TcpSampleLine, state_name};
+use record::{Histogram, Problem, Result};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+use study::connection::ConnectionStudy;
+
+/// The longest sleep without a look at interrupts.
+const TURN_NS: u64 = 20_000_000;
+
+/// What is to be done.
+pub struct TcpWish {
+    /// The namespaces with their names.
+    pub nodes: Vec<(String, OwnedFd)>,
+    /// Which connections.
+    pub filter: ConnectionFilter,
+    /// Time between two samples; none: one sample.
+    pub interval: Option<Duration>,
+    /// End after that time.
+    pub duration: Option<Duration>,
+    /// Whether every connection of every sample is told.
+    pub samples: bool,
+}
+
+/// Who is told while it goes on. What returns false ends it: nobody reads any more.
+pub trait TcpListener {
+    /// The first sample was taken.
+    fn begun(&mut self) -> Result<()>;
+    /// A connection in a sample.
+    fn sample(&mut self, line: &TcpSampleLine) -> Result<bool>;
+}
+
+/// Samples until its end and reports.
+///
+/// # Errors
+/// Host: a namespace cannot be entered, or the kernel does not tell.
+pub fn run(wish: &TcpWish, listener: &mut dyn TcpListener) -> Result<TcpReport> {
+    let mut sampling = Sampling::start(wish)?;
+    let mut goes_on = sampling.sample(wish, listener)?;
+    listener.begun()?;
+    let ended = match wish.interval {
+        None => "once",
+        Some(interval) => loop {
+            if !goes_on {
+                break "reader_gone";
+            }
+            if let Some(ended) = sampling.wait(interval, wish.duration) {
+                break ended;
+            }
+            goes_on = sampling.sample(wish, listener)?;
+        },
+    };
+    Ok(sampling.report(wish, ended))
+}
+
+/// What was read so far.
+struct Sampling {
+    sockets: Vec<TcpSockets>,
+    studies: BTreeMap<(String, u64), ConnectionStudy>,
+    epoch_ns: u64,
+    begun_ns: u64,
+    next_ns: u64,
+    last_ns: u64,
+    samples: u64,
+    missed: u64,
+    took: Histogram,
+    cpu_ns: u64,
+}
+
+impl Sampling {
+    fn start(wish: &TcpWish) -> Result<Sampling> {
+        let open = |(name, file): &(String, OwnedFd)| {
+            TcpSockets::open(name, file.as_fd(), wish.filter.states()).map_err(|error| untold(name, &error))
+        };
+        let sockets = wish.nodes.iter().map(open).collect::<Result<_>>()?;
+        clock::precise_timers();
+        let begun_ns = clock::monotonic_ns();
+        Ok(Sampling {
+            sockets,
+            studies: BTreeMap::new(),
+            epoch_ns: clock::realtime_ns().saturating_sub(begun_ns),
+            begun_ns,
+            next_ns: begun_ns,
+            last_ns: begun_ns,
+            samples: 0,
+            missed: 0,
+            took: Histogram::new(),
+            cpu_ns: 0,
+        })
+    }
+
+    /// Reads every connection once; false when nobody reads any more.
+    fn sample(&mut self, wish: &TcpWish, listener: &mut dyn TcpListener) -> Result<bool> {
+        let (begun, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+        let (mut goes_on, mut lines) = (true, vec![]);
+        self.studies.values_mut().for_each(|study| study.is_there = false);
+        for (node, sockets) in wish.nodes.iter().zip(&mut self.sockets) {
+            let read = sockets.read().map_err(|error| untold(&node.0, &error))?;
+            let at_ns = clock::monotonic_ns();
+            for mut reading in read.into_iter().filter(|reading| wish.filter.wants(&reading.connection)) {
+                if let Some(sample) = &mut reading.sample {
+                    sample.at_ns = at_ns - self.begun_ns;
+                }
+                let key = (node.0.clone(), reading.connection.cookie);
+                if wish.samples {
+                    lines.push((key.clone(), at_ns));
+                }
+                match self.studies.entry(key) {
+                    std::collections::btree_map::Entry::Occupied(mut known) => known.get_mut().add(reading),
+                    std::collections::btree_map::Entry::Vacant(new) => {
+                        new.insert(ConnectionStudy::begin(reading));
+                    }
+                }
+            }
+        }
+        self.last_ns = clock::monotonic_ns();
+        self.samples += 1;
+        self.took.record(self.last_ns - begun);
+        self.cpu_ns += clock::thread_cpu_ns() - cpu;
+        for (key, at_ns) in lines {
+            goes_on &= listener.sample(&self.line(&self.studies[&key], at_ns))?;
+        }
+        Ok(goes_on)
+    }
+
+    fn line(&self, study: &ConnectionStudy, at_ns: u64) -> TcpSampleLine {
+        let reading = study.last();
+        let connection = &reading.connection;
+        TcpSampleLine {
+            schema: "pathlab/tcp-sample/1".into(),
+            at_ns: at_ns + self.epoch_ns,
+            node: connection.node.clone(),
+            local: connection.local.to_string(),
+            peer: connection.peer.to_string(),
+            cookie: connection.cookie,
+            state: state_name(reading.state),
+            receive_queue: reading.receive_queue,
+            send_queue: reading.send_queue,
+            info: tcp_sockets::describe(&reading.attributes).info,
+        }
+    }
+
+    /// Waits for the time of the next sample; why it ended, if it did. Times that have passed are missed, not made up for.
+    fn wait(&mut self, interval: Duration, duration: Option<Duration>) -> Option<&'static str> {
+        let step = interval.as_nanos().max(1) as u64;
+        let late = clock::monotonic_ns().saturating_sub(self.next_ns) / step;
+        self.missed += late;
+        self.next_ns += step * (late + 1);
+        let end_ns = duration.map(|duration| self.begun_ns + duration.as_nanos() as u64);
+        loop {
+            if process::interrupted() {
+                process::forget_interrupt();
+                return Some("interrupted");
+            }
+            let now = clock::monotonic_ns();
+            if end_ns.is_some_and(|end| now >= end) {
+                return Some("duration");
+            }
+            if now >= self.next_ns {
+                return None;
+            }
+            clock::sleep_until(self.next_ns.min(now + TURN_NS).min(end_ns.unwrap_or(u64::MAX)));
+        }
+    }
+
+    fn report(self, wish: &TcpWish, ended: &str) -> TcpReport {
+        let report = |study: &ConnectionStudy| study.report(tcp_sockets::describe(&study.last().attributes));
+        TcpReport {
+            schema: "pathlab/tcp/1".into(),
+            nodes: wish.nodes.iter().map(|(name, _)| name.clone()).collect(),
+            filter: wish.filter.text().map(str::to_owned),
+            seconds: (self.last_ns - self.begun_ns) as f64 / 1e9,
+            ended: ended.into(),
+            interval_ns: wish.interval.map(|interval| interval.as_nanos() as u64),
+            samples: self.samples,
+            missed: self.missed,
+            sample_ns: self.took.summary(),
+            cpu_ns: self.cpu_ns,
+            connections: self.studies.values().map(report).collect(),
+        }
+    }
+}
+
+fn untold(node: &str, error: &std::io::Error) -> Problem {
+    Problem::host(format!("the connections of {node} cannot be read: {error}")).remedy(error)
+}
