@@ -286,10 +286,10 @@ impl Plan {
             ),
             Strategy::Probes(probes) => {
                 let parts: Vec<String> = (0..).zip(probes).map(|(i, probe)| part(probe, i, data)).collect();
-                let lanes = data.pruning.parts.iter().map(|part| part.lanes.len() + 1).sum::<usize>();
+                let loads = data.pruning.parts.iter().map(|part| part.tables.len() + 1).sum::<usize>();
                 let Average { probes: looked, entries } = data.sample;
-                let estimate = 2.0 + 1.5 * lanes as f64 + 6.0 * looked + 2.0 * entries;
-                let pruned = match lanes {
+                let estimate = 2.0 + 1.5 * loads as f64 + 6.0 * looked + 2.0 * entries;
+                let pruned = match loads {
                     0 => String::new(),
                     _ => {
                         format!("; of {} probes {looked:.1} are looked into, the others pruned", probes.len())

@@ -57,12 +57,12 @@ pub struct Part {
     /// Where the set is of the probes that have a rule which asks none of the prefixes.
     pub any: usize,
     /// A table for each prefix.
-    pub lanes: Vec<Lane>,
+    pub tables: Vec<PrefixTable>,
 }
 
 /// The table of a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lane {
+pub struct PrefixTable {
     /// The bits of the word that choose a place.
     pub mask: u64,
     /// Where its first word is.
@@ -74,7 +74,7 @@ pub struct Lane {
 /// A set of probes, one bit each.
 pub type Candidates = [u64; SET];
 
-impl Lane {
+impl PrefixTable {
     /// Each value has a place of its own; else they are hashed.
     pub fn is_small(&self) -> bool {
         self.mask.count_ones() <= SMALL
@@ -152,8 +152,10 @@ impl Pruning {
         for part in &self.parts {
             let word = key[usize::from(part.word)];
             for (index, all) in all.iter_mut().enumerate().take(self.width) {
-                let set = |lane: &Lane| pages.get(lane.at + lane.place(word) as usize * self.width + index);
-                *all &= part.lanes.iter().fold(pages.get(part.any + index), |sets, lane| sets | set(lane));
+                let set = |table: &PrefixTable| {
+                    pages.get(table.at + table.place(word) as usize * self.width + index)
+                };
+                *all &= part.tables.iter().fold(pages.get(part.any + index), |sets, table| sets | set(table));
             }
         }
         all
@@ -174,14 +176,15 @@ impl Part {
         width: usize,
         pages: &mut Pages,
     ) -> Option<Part> {
-        let lanes: Vec<Lane> = prefixes.iter().map(|&mask| Lane { mask, at: 0, bits: LARGEST }).collect();
-        let mut part = Part { word, any: 0, lanes };
+        let tables: Vec<PrefixTable> =
+            prefixes.iter().map(|&mask| PrefixTable { mask, at: 0, bits: LARGEST }).collect();
+        let mut part = Part { word, any: 0, tables };
         let (count, mut used, mut asking) = (probes.len(), vec![HashSet::new(); prefixes.len()], 0);
         for rules in probes {
-            let lanes = rules.iter().map(|rule| part.lane(&rule.tests));
-            let all_ask = lanes.fold(true, |all, lane| {
-                lane.iter().for_each(|(lane, places)| used[*lane].extend(places.iter().copied()));
-                all & lane.is_some()
+            let asked = rules.iter().map(|rule| part.longest(&rule.tests));
+            let all_ask = asked.fold(true, |all, table| {
+                table.iter().for_each(|(table, places)| used[*table].extend(places.iter().copied()));
+                all & table.is_some()
             });
             asking += usize::from(all_ask);
         }
@@ -190,28 +193,28 @@ impl Part {
             return None;
         }
         part.any = pages.take(width);
-        for (lane, used) in part.lanes.iter_mut().zip(used) {
-            let wanted = if lane.is_small() { 1 << lane.mask.count_ones() } else { 2 * used };
-            lane.bits = if used == 0 { 0 } else { wanted.next_power_of_two().ilog2().clamp(3, LARGEST) };
+        for (table, used) in part.tables.iter_mut().zip(used) {
+            let wanted = if table.is_small() { 1 << table.mask.count_ones() } else { 2 * used };
+            table.bits = if used == 0 { 0 } else { wanted.next_power_of_two().ilog2().clamp(3, LARGEST) };
         }
-        part.lanes.retain(|lane| lane.bits > 0);
-        part.lanes.iter_mut().for_each(|lane| lane.at = pages.take(width << lane.bits));
+        part.tables.retain(|table| table.bits > 0);
+        part.tables.iter_mut().for_each(|table| table.at = pages.take(width << table.bits));
         Some(part)
     }
 
     /// The longest prefix that a rule asks, by its number, and the places where it stands.
-    fn lane(&self, tests: &[WordTest]) -> Option<(usize, Vec<u64>)> {
+    fn longest(&self, tests: &[WordTest]) -> Option<(usize, Vec<u64>)> {
         let test = tests.iter().find(|test| test.word == self.word)?;
-        let places = self.lanes.iter().map(|lane| lane.places(test)).enumerate();
+        let places = self.tables.iter().map(|table| table.places(test)).enumerate();
         places.into_iter().find(|(_, places)| !places.is_empty())
     }
 
     /// The sets in which a rule's probe stands.
     fn sets(&self, tests: &[WordTest], width: usize) -> Vec<usize> {
-        let of = |(lane, places): (usize, Vec<u64>)| {
-            let at = self.lanes[lane].at;
+        let of = |(table, places): (usize, Vec<u64>)| {
+            let at = self.tables[table].at;
             places.into_iter().map(|place| at + place as usize * width).collect()
         };
-        self.lane(tests).map_or_else(|| vec![self.any], of)
+        self.longest(tests).map_or_else(|| vec![self.any], of)
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{CANDIDATES, Emit, key};
 use crate::pages::{PAGE, PAGE_SHIFT};
-use crate::prune::{Lane, Part, Pruning, bit};
+use crate::prune::{Part, PrefixTable, Pruning, bit};
 use crate::table::Probe;
 use dynasmrt::{DynamicLabel, DynasmApi, DynasmLabelApi, dynasm};
 
@@ -49,30 +49,30 @@ impl Emit<'_> {
             let at = byte + 8 * word as i32;
             with_set!(self, mov, word, [rcx + at]);
         }
-        for lane in &part.lanes {
-            self.lane(part.word, lane, width);
+        for table in &part.tables {
+            self.prefix_place(part.word, table, width);
             for word in 0..width {
-                let at = place(lane.at).1 + 8 * word as i32;
+                let at = place(table.at).1 + 8 * word as i32;
                 with_set!(self, or, word, [rcx + rax * 8 + at]);
             }
         }
     }
 
     /// The place of the key in a table: the address of its page in rcx, the word in rax.
-    fn lane(&mut self, word: u8, lane: &Lane, width: usize) {
-        let shift = (64 - lane.bits) as i8;
-        if lane.is_small() {
-            let (right, left) = (lane.mask.trailing_zeros() as i8, (1 << lane.bits) - 1);
+    fn prefix_place(&mut self, word: u8, table: &PrefixTable, width: usize) {
+        let shift = (64 - table.bits) as i8;
+        if table.is_small() {
+            let (right, left) = (table.mask.trailing_zeros() as i8, (1 << table.bits) - 1);
             dynasm!(self.asm ; .arch x64 ; mov rax, [rbx + key(word)] ; shr rax, right ; and eax, left);
         } else {
-            self.masked(word, lane.mask);
+            self.masked(word, table.mask);
             dynasm!(self.asm ; .arch x64 ; imul rax, r11 ; shr rax, shift);
         }
         if width > 1 {
             dynasm!(self.asm ; .arch x64 ; shl eax, width.ilog2() as i8);
         }
-        let (page, _) = place(lane.at);
-        if width << lane.bits > PAGE {
+        let (page, _) = place(table.at);
+        if width << table.bits > PAGE {
             // It begins a page.
             dynasm!(self.asm
                 ; .arch x64
