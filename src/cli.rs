@@ -50,6 +50,10 @@ pub enum Command {
     Drops(cmd::drops::DropsArgs),
     /// Sample every TCP connection: what it does, and what holds it back.
     Tcp(cmd::tcp::TcpArgs),
+    /// Watch interfaces, queues, CPUs, interrupts and sockets, and where a path loses frames.
+    Watch(cmd::watch::WatchArgs),
+    /// Show how an interface's frames meet the CPUs: interrupts, polls, completions, queues.
+    Llstat(cmd::llstat::LlstatArgs),
     /// Join what send and capture recorded in two places: one ledger of the path between them.
     Join(cmd::join::JoinArgs),
     /// Move every frame from one port to another: the smallest forwarder.
@@ -87,6 +91,8 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Follow(args) => cmd::follow::run(args, output),
         Command::Drops(args) => cmd::drops::run(args, output),
         Command::Tcp(args) => cmd::tcp::run(args, output),
+        Command::Watch(args) => cmd::watch::run(args, output),
+        Command::Llstat(args) => cmd::llstat::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),

@@ -30,6 +30,8 @@ mod follow;
 mod forwarders;
 #[path = "system/join.rs"]
 mod join;
+#[path = "system/llstat.rs"]
+mod llstat;
 #[path = "system/memory.rs"]
 mod memory;
 #[path = "system/null.rs"]
@@ -60,5 +62,7 @@ mod trouble;
 mod uppers;
 #[path = "system/users.rs"]
 mod users;
+#[path = "system/watch.rs"]
+mod watch;
 
 use support::turn::{alone, beside};

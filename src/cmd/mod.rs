@@ -14,6 +14,7 @@ pub mod follow;
 pub mod half;
 pub mod join;
 pub mod lab;
+pub mod llstat;
 mod namespaces;
 pub mod null;
 pub mod report;
@@ -30,6 +31,7 @@ pub mod test;
 pub mod timing;
 pub mod tls;
 pub mod undo;
+pub mod watch;
 
 /// Reads a file of text; `what` says what could not be done if it cannot be read.
 pub fn read_text(path: impl AsRef<Path>, what: &str) -> Result<String> {

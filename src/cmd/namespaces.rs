@@ -29,7 +29,7 @@ pub(super) fn with_own(option: &str, words: &[String]) -> Result<Vec<(String, Ow
 
 /// The namespaces of the nodes of a lab, by the nodes' names.
 pub(super) fn of_lab(name: &str) -> Result<Vec<(String, OwnedFd)>> {
-    let lab = Lab::open(&linux::undo::open()?, name)?;
+    let lab = lab(name)?;
     let own = |node: &linux::lab::Node| {
         let file = node.netns().try_clone_to_owned();
         let file =
@@ -37,4 +37,11 @@ pub(super) fn of_lab(name: &str) -> Result<Vec<(String, OwnedFd)>> {
         Ok((node.name().to_owned(), file?))
     };
     lab.nodes().iter().map(own).collect()
+}
+
+/// A lab that is up, to look at.
+pub(super) fn lab(name: &str) -> Result<Lab> {
+    let journals = linux::undo::journals()?;
+    linux::lab::join_user_namespace(&journals, name)?;
+    Lab::open(&journals, name)
 }

@@ -11,6 +11,7 @@
 //! **Price.** No I/O, no clock and no `unsafe`: time arrives as an argument in nanoseconds.
 
 pub mod bench;
+pub mod buckets;
 pub mod capture;
 pub mod connection;
 pub mod delta;
@@ -25,6 +26,7 @@ pub mod host;
 pub mod kind;
 pub mod ledger;
 pub mod line;
+pub mod llstat;
 pub mod observation;
 pub mod path;
 pub mod port;
@@ -37,7 +39,9 @@ pub mod tcp;
 pub mod traffic;
 pub mod unit;
 pub mod verdict;
+pub mod watch;
 
+pub use buckets::{Buckets, Distribution};
 pub use delta::Delta;
 pub use finding::{Finding, Limit, Severity};
 pub use flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace};

@@ -16,6 +16,7 @@ pub mod hosts;
 pub mod join;
 pub mod ledger;
 pub mod listing;
+pub mod llstat;
 pub mod report;
 #[cfg(test)]
 mod sample;
@@ -28,5 +29,6 @@ pub mod tcp;
 pub mod test;
 pub mod text;
 pub mod verdict;
+pub mod watch;
 pub mod way;
 pub mod ways;

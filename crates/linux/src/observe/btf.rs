@@ -86,6 +86,20 @@ impl<'a> Btf<'a> {
         Some(btf)
     }
 
+    /// The offset of a member that has so many bytes.
+    ///
+    /// # Errors
+    /// The sentence that this kernel has no such member, or has it in another size.
+    pub fn offset(&self, outer: &str, path: &str, size: u32) -> Result<u32, String> {
+        match self.member(outer, path) {
+            Some(Member { offset, size: found }) if found == size => Ok(offset),
+            Some(Member { size: found, .. }) => {
+                Err(format!("{outer}.{path} has {found} bytes in this kernel, not {size}"))
+            }
+            None => Err(format!("this kernel has no {outer}.{path}")),
+        }
+    }
+
     fn index(&mut self, wanted: &[&str]) -> Option<()> {
         let mut at = 0;
         while at < self.types.len() {

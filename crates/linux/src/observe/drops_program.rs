@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use super::btf::{Btf, Member};
+use super::btf::Btf;
 use super::ends_program::{self, Headers, Ways};
 use super::flow::Flow;
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width, Width::*};
@@ -64,13 +64,8 @@ impl Layout {
     /// The name of the first thing that this kernel does not have, or has in another size.
     pub fn find(blob: &[u8]) -> Result<Layout, String> {
         let btf = Btf::parse(blob, &TYPES).ok_or("the kernel's BTF cannot be read")?;
-        let member = |&(outer, path, size): &(&'static str, &'static str, u32)| match btf.member(outer, path)
-        {
-            Some(Member { offset, size: found }) if found == size => Ok(((outer, path), offset)),
-            Some(Member { size: found, .. }) => {
-                Err(format!("{outer}.{path} has {found} bytes in this kernel, not {size}"))
-            }
-            None => Err(format!("this kernel has no {outer}.{path}")),
+        let member = |&(outer, path, size): &(&'static str, &'static str, u32)| {
+            Ok(((outer, path), btf.offset(outer, path, size)?))
         };
         let reasons = btf
             .values("skb_drop_reason")

@@ -130,8 +130,16 @@ impl TcpSockets {
     /// # Errors
     /// When the namespace cannot be entered, or the kernel has no `sock_diag`.
     pub fn open(node: &str, namespace: BorrowedFd<'_>, states: u32) -> io::Result<TcpSockets> {
+        netns::within(namespace, || TcpSockets::here(node, states))?
+    }
+
+    /// The same in the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When the kernel has no `sock_diag`.
+    pub fn here(node: &str, states: u32) -> io::Result<TcpSockets> {
         let mut netlink = Netlink::open();
-        netns::within(namespace, || netlink.prepare(Family::SockDiag))??;
+        netlink.prepare(Family::SockDiag)?;
         Ok(TcpSockets {
             node: node.into(),
             netlink,

@@ -23,10 +23,13 @@ const INFO_BY_FD: libc::c_long = 15;
 const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 const MAP_LOOKUP_BATCH: libc::c_long = 24;
 const LINK_CREATE: libc::c_long = 28;
+const ENABLE_STATS: libc::c_long = 32;
 
 /// The size of `union bpf_attr` that this module fills; the rest is unknown to it, hence absent.
 const ATTR_BYTES: usize = 128;
 
+/// `BPF_MAP_TYPE_HASH`.
+pub const MAP_HASH: u32 = 1;
 /// `BPF_MAP_TYPE_ARRAY`.
 pub const MAP_ARRAY: u32 = 2;
 /// `BPF_MAP_TYPE_PERCPU_HASH`.
@@ -332,12 +335,39 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Resul
 /// What the kernel says.
 pub fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64>> {
     const OFFSET: usize = 208;
+    let (info, told) = information(program)?;
+    Ok((told >= OFFSET + 8).then(|| info[OFFSET / 8]))
+}
+
+/// How long and how often the program ran while the kernel measured it ([`measure_programs`]): nanoseconds and runs
+/// (`run_time_ns` and `run_cnt` of `struct bpf_prog_info`, Linux 5.1); none on kernels that do not tell.
+///
+/// # Errors
+/// What the kernel says.
+pub fn run_time(program: BorrowedFd<'_>) -> io::Result<Option<(u64, u64)>> {
+    const OFFSET: usize = 192;
+    let (info, told) = information(program)?;
+    Ok((told >= OFFSET + 16).then(|| (info[OFFSET / 8], info[OFFSET / 8 + 1])))
+}
+
+/// `struct bpf_prog_info` as words, and how many bytes of it the kernel told.
+fn information(program: BorrowedFd<'_>) -> io::Result<([u64; 32], usize)> {
     let mut info = [0u64; 32];
     let bytes = size_of_val(&info) as u32;
     let mut attr = Attr::new().fd(0, program.as_raw_fd()).u32(4, bytes).pointer(8, info.as_mut_ptr());
     attr.call(INFO_BY_FD)?;
     let told = attr.read_u32(4) as usize;
-    Ok((told >= OFFSET + 8).then(|| info[OFFSET / 8]))
+    Ok((info, told))
+}
+
+/// Lets the kernel measure how long programs run, all of the host, until the returned descriptor is dropped
+/// (`BPF_ENABLE_STATS`, Linux 5.8).
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` on older kernels.
+pub fn measure_programs() -> io::Result<OwnedFd> {
+    const RUN_TIME: u32 = 0;
+    Attr::new().u32(0, RUN_TIME).call_for_fd(ENABLE_STATS)
 }
 
 /// How many values a per-CPU map holds for each key: the CPUs that may ever come online.

@@ -7,14 +7,20 @@
 //! alone; but a file that is removed where nothing is mounted on it loses what is mounted on it everywhere else
 //! (`vfs_unlink` and `detach_mounts` in fs/namei.c and fs/namespace.c, since Linux 4.0), and that is how the pin goes.
 
+use std::ffi::CStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+
+use super::perf::owned;
+
+const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
 /// Unmount what is in use, too, and exactly what the path says.
 const DETACH: MntFlags = MntFlags::MNT_DETACH.union(MntFlags::UMOUNT_NOFOLLOW);
@@ -50,7 +56,7 @@ pub fn share_directory(directory: &Path) -> io::Result<()> {
     let share = || mount(none, directory, none, MsFlags::MS_SHARED | MsFlags::MS_REC, none);
     match share() {
         // It is no mount yet.
-        Err(nix::errno::Errno::EINVAL) => {
+        Err(Errno::EINVAL) => {
             mount(Some(directory), directory, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
             Ok(share()?)
         }
@@ -88,7 +94,7 @@ fn remove(file: &Path, inode: u64) -> io::Result<bool> {
     while opened(file, inode).is_some() {
         match umount2(file, DETACH) {
             // A link that somebody put here, not a mount.
-            Err(nix::errno::Errno::EINVAL) => break,
+            Err(Errno::EINVAL) => break,
             done => done?,
         }
     }
@@ -184,4 +190,31 @@ pub fn own_sysfs() -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("sysfs"), "/sys", Some("sysfs"), flags, None::<&str>)?;
     Ok(())
+}
+
+/// A file system as a descriptor of its root (fsopen(2), Linux 5.2); it ends with the descriptor.
+/// A `sysfs` shows the interfaces of the calling thread's network namespace.
+///
+/// # Errors
+/// The system's error: no permission, an older kernel.
+pub fn detached_mount(kind: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a valid C string; FSOPEN_CLOEXEC is 1.
+    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1 as libc::c_uint) })?;
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: the create command takes no key, no value and 0.
+    let created = unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            context.as_raw_fd(),
+            FSCONFIG_CMD_CREATE,
+            none,
+            none,
+            0 as libc::c_int,
+        )
+    };
+    Errno::result(created)?;
+    // SAFETY: the context is open; FSMOUNT_CLOEXEC is 1, no mount attributes.
+    owned(unsafe {
+        libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 1 as libc::c_uint, 0 as libc::c_uint)
+    })
 }

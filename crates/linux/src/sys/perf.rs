@@ -3,13 +3,13 @@
 //! The number of an event is in tracefs, which need not be mounted: it is opened here as a mount that no path shows, so
 //! nothing has to be undone.
 
+use super::mount::detached_mount;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
-use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// `struct perf_event_attr` in its first published size (`PERF_ATTR_SIZE_VER0`, include/uapi/linux/perf_event.h).
 #[repr(C)]
@@ -29,7 +29,6 @@ struct EventAttributes {
 
 const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
 /// A running count of one event on every CPU.
 #[derive(Debug)]
@@ -100,30 +99,7 @@ fn event_number(event: &str) -> io::Result<u64> {
     text.trim().parse().map_err(io::Error::other)
 }
 
-/// A file system as a descriptor of its root (fsopen(2), Linux 5.2); it ends with the descriptor.
-fn detached_mount(kind: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a valid C string; FSOPEN_CLOEXEC is 1.
-    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1 as libc::c_uint) })?;
-    let none = std::ptr::null::<libc::c_char>();
-    // SAFETY: the create command takes no key, no value and 0.
-    let created = unsafe {
-        libc::syscall(
-            libc::SYS_fsconfig,
-            context.as_raw_fd(),
-            FSCONFIG_CMD_CREATE,
-            none,
-            none,
-            0 as libc::c_int,
-        )
-    };
-    Errno::result(created)?;
-    // SAFETY: the context is open; FSMOUNT_CLOEXEC is 1, no mount attributes.
-    owned(unsafe {
-        libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 1 as libc::c_uint, 0 as libc::c_uint)
-    })
-}
-
-fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+pub(super) fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     let fd = Errno::result(fd)?;
     // SAFETY: the kernel just returned this descriptor to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
