@@ -3,6 +3,7 @@
 use crate::Constant::{Map, MapValue};
 use crate::Instruction as I;
 use crate::{Instruction, Op, Operand, Order, Reg, When, Width};
+use std::collections::HashMap;
 
 /// A place in the program that is jumped to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,11 @@ impl Assembler {
     pub fn push(&mut self, instruction: Instruction) {
         let (first, second) = instruction.encode();
         self.code.extend([Some(first), second].into_iter().flatten());
+    }
+
+    /// How many words there are.
+    pub fn position(&self) -> usize {
+        self.code.len()
     }
 
     /// A label that is not placed yet.
@@ -128,6 +134,52 @@ impl Assembler {
         self.push(I::Exit);
     }
 
+    /// The finished program without the instructions that nothing leads to, which the kernel's verifier refuses; and for each word, and the
+    /// end, where it went: for one that is gone, where the next one went.
+    ///
+    /// # Errors
+    /// As [`Assembler::finish`].
+    pub fn finish_reached(mut self) -> Result<(Vec<u64>, Vec<usize>), AssembleError> {
+        let reached = self.reached()?;
+        let mut moved = Vec::with_capacity(reached.len() + 1);
+        let mut kept = 0;
+        for is_reached in &reached {
+            moved.push(kept);
+            kept += usize::from(*is_reached);
+        }
+        moved.push(kept);
+        let mut number = 0;
+        self.code.retain(|_| {
+            number += 1;
+            reached[number - 1]
+        });
+        self.jumps.retain(|(at, _)| reached[*at]);
+        self.jumps.iter_mut().for_each(|(at, _)| *at = moved[*at]);
+        self.places.iter_mut().flatten().for_each(|place| *place = moved[*place]);
+        Ok((self.finish()?, moved))
+    }
+
+    /// Which words can be come to from the first one.
+    fn reached(&self) -> Result<Vec<bool>, AssembleError> {
+        let targets: HashMap<usize, Label> = self.jumps.iter().copied().collect();
+        let mut reached = vec![false; self.code.len()];
+        let mut open = vec![0];
+        while let Some(at) = open.pop() {
+            if at >= reached.len() || std::mem::replace(&mut reached[at], true) {
+                continue;
+            }
+            let (instruction, words) = Instruction::decode(&self.code[at..]).unwrap_or((I::Exit, 1));
+            reached[at..at + words].fill(true);
+            if let Some(label) = targets.get(&at) {
+                open.push(self.places[label.0].ok_or(AssembleError::Unplaced)?);
+            }
+            if !matches!(instruction, I::Exit | I::Jump { .. }) {
+                open.push(at + words);
+            }
+        }
+        Ok(reached)
+    }
+
     /// The finished program, eight bytes per instruction.
     ///
     /// # Errors
@@ -189,6 +241,25 @@ mod tests {
         assert_eq!(code[0], [0x15, 0x01, 2, 0, 5, 0, 0, 0]);
         assert_eq!(code[1], [0x18, 0x11, 0, 0, 9, 0, 0, 0]);
         assert_eq!(code[3], [0x05, 0x00, 0xfc, 0xff, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_nothing_leads_to_is_left_out() {
+        let mut a = Assembler::new();
+        let (out, dead) = (a.label(), a.label());
+        a.jump_if(Reg::R1, When::Equal, 5, out); // 0
+        a.load_map(Reg::R0, 9); // 1, 2
+        a.jump(out); // 3
+        a.place(dead);
+        a.load_map(Reg::R2, 9); // 4, 5: gone
+        a.jump_if(Reg::R1, When::Equal, 6, dead); // 6: gone
+        a.place(out);
+        a.exit(); // 7
+        let (code, moved) = a.finish_reached().expect("all placed");
+        assert_eq!(moved, [0, 1, 2, 3, 4, 4, 4, 4, 5]);
+        let text: Vec<String> =
+            crate::disassemble(&code).lines().map(|line| line.trim().to_owned()).collect();
+        assert_eq!(text, ["0: if r1 == 5 goto +3", "1: r0 = map[fd 9]", "3: goto +0", "4: exit"]);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub enum Refused {
     Outputs(usize),
     /// There is no memory for code.
     Code(String),
+    /// A program of the kernel would have jumps that are too far.
+    Jumps,
 }
 
 impl fmt::Display for Refused {
@@ -54,6 +56,10 @@ impl fmt::Display for Refused {
                 f,
                 "the pipeline was not compiled: one frame could ask for {outputs} outputs, and {OUTPUTS} is the most; \
                  the interpreter carries it out; groups of type all send to many ports with one action"
+            ),
+            Refused::Jumps => f.write_str(
+                "the pipeline was not compiled for the kernel: its tables and what they do are more code than a jump reaches over; \
+                 user space carries it out",
             ),
             Refused::Code(why) => {
                 write!(
@@ -304,7 +310,7 @@ fn search(table: &TableState, index: usize) -> Search {
     }
 }
 
-fn table_state(table: &IrTable, width: usize, records: &mut Records) -> TableState {
+pub(crate) fn table_state(table: &IrTable, width: usize, records: &mut Records) -> TableState {
     let rules = table.rules.iter().filter_map(|rule| table_rule(rule, width, records));
     let rules: BTreeMap<u64, TableRule> = rules.map(|rule| (rule.rank, rule)).collect();
     let most = table.rules.iter().map(|rule| extent(&rule.body));

@@ -133,6 +133,8 @@ pub enum Exit {
     Sets,
     /// More actions than a record holds.
     Long,
+    /// A program in the kernel does not do it; machine code does.
+    Kernel,
 }
 
 impl Test {
@@ -185,6 +187,7 @@ impl fmt::Display for Exit {
             Exit::Fragment => "fragment",
             Exit::Sets => "too many action sets",
             Exit::Long => "too many actions",
+            Exit::Kernel => "not in the kernel",
         })
     }
 }

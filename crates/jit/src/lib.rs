@@ -17,6 +17,7 @@ pub mod exec;
 pub mod explain;
 pub mod frame;
 pub mod ir;
+pub mod kernel;
 pub mod key;
 pub mod lower;
 pub mod needs;

@@ -66,6 +66,16 @@ impl Pages {
         self.directory[at / PAGE] = own.as_ptr() as usize;
     }
 
+    /// How many words were taken.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// All words, in order.
+    pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.pages.iter().flat_map(|page| page.iter().copied()).take(self.used)
+    }
+
     /// A half of a word, by its index among halves.
     pub fn half(&self, at: usize) -> u32 {
         (self.get(at / 2) >> (32 * (at % 2))) as u32

@@ -2,7 +2,7 @@
 
 use crate::output::{Output, table};
 use clap::Args;
-use experiment::bench::flow::{self, FlowBenchDocument, Measured, Wanted};
+use experiment::bench::flow::{self, FlowBenchDocument, Measured, Skipped, Wanted};
 use record::Result;
 use record::unit::{count, many, number, time_ns};
 
@@ -15,6 +15,9 @@ pub struct FlowArgs {
     /// Only these pipelines, e.g. rules10,acl10k.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
+    /// Only these engines: interpreter, native, xdp, tcx. The last two are programs of the kernel and need root.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    engine: Vec<String>,
     /// Rounds; each measures every engine once.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -28,8 +31,9 @@ pub struct FlowArgs {
 
 /// Runs the benchmark.
 pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
-    let FlowArgs { quick: is_quick, only, rounds, milliseconds, seed } = args;
-    output.result(&flow::run(&Wanted { is_quick, only, rounds, milliseconds, seed }, output)?, people)
+    let FlowArgs { quick: is_quick, only, engine: engines, rounds, milliseconds, seed } = args;
+    let wanted = Wanted { is_quick, only, engines, rounds, milliseconds, seed };
+    output.result(&flow::run(&wanted, output)?, people)
 }
 
 fn people(document: &FlowBenchDocument) -> String {
@@ -44,7 +48,13 @@ fn people(document: &FlowBenchDocument) -> String {
         "pipeline", "rules", "flows", "engine", "ns/frame", "range", "compile", "update", "code kB",
         "data kB", "exits %",
     ];
-    head + &table(1, &headers, document.results.iter().map(row).collect()).text()
+    let skipped: String = document.skipped.iter().map(skipped).collect();
+    head + &table(1, &headers, document.results.iter().map(row).collect()).text() + &skipped
+}
+
+fn skipped(one: &Skipped) -> String {
+    let of = one.pipeline.map_or(String::new(), |pipeline| format!(" of {pipeline}"));
+    format!("not measured: {}{of}: {}\n", one.engine, one.why)
 }
 
 fn row(one: &Measured) -> Vec<String> {

@@ -74,6 +74,11 @@ pub fn run(ir: &mut Ir, mut see: impl FnMut(&Pass, &Ir)) -> Result<(), Broken> {
     verify::ready(ir)
 }
 
+/// Lets rules that cannot but exit do so at once.
+pub(crate) fn exit_early(ir: &mut Ir) {
+    exits::run(ir);
+}
+
 /// What the passes that look at one body alone do.
 pub(crate) fn tidy_body(body: &mut Body) {
     hoist::body(body);

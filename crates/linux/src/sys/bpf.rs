@@ -328,6 +328,54 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Resul
     Ok((attr.read_u32(4), attr.read_u32(36)))
 }
 
+/// What a program did with a copy of a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestRun {
+    /// What it returned, the last time.
+    pub returned: u32,
+    /// Nanoseconds of one run, on average.
+    pub ns: u32,
+    /// The frame as it was then.
+    pub frame: Vec<u8>,
+}
+
+/// Runs a [`PROG_XDP`] or [`PROG_SCHED_CLS`] so many times on the same copy of a frame that came in by an interface of the calling thread's
+/// namespace. A super-frame (tcx only) says how many bytes its segments have.
+///
+/// # Errors
+/// `EINVAL` for a frame that is too short or too long, `ENODEV`, `EPERM`.
+pub fn test_run_at(
+    program: BorrowedFd<'_>,
+    kind: u32,
+    interface: u32,
+    frame: &[u8],
+    segment: u32,
+    repeat: u32,
+) -> io::Result<TestRun> {
+    // struct xdp_md: data_end, ingress_ifindex; struct __sk_buff: ingress_ifindex, ifindex, gso_segs, gso_size.
+    let mut context = [0u32; 48];
+    let words = if kind == PROG_XDP { 6 } else { 48 };
+    if kind == PROG_XDP {
+        (context[1], context[3]) = (frame.len() as u32, interface);
+    } else {
+        (context[9], context[10], context[44]) = (interface, interface, segment);
+    }
+    // Room for what may be pushed.
+    let mut out = vec![0u8; frame.len() + 64];
+    let mut attr = Attr::new()
+        .fd(0, program.as_raw_fd())
+        .u32(8, frame.len() as u32)
+        .u32(12, out.len() as u32)
+        .pointer(16, frame.as_ptr())
+        .pointer(24, out.as_mut_ptr())
+        .u32(32, repeat)
+        .u32(40, words * 4)
+        .pointer(48, context.as_ptr());
+    attr.call(PROG_TEST_RUN)?;
+    out.truncate(attr.read_u32(12) as usize);
+    Ok(TestRun { returned: attr.read_u32(4), ns: attr.read_u32(36), frame: out })
+}
+
 /// How often the program was not run because it was already running on that CPU (`recursion_misses` of
 /// `struct bpf_prog_info`, Linux 5.12); none on kernels that do not tell.
 ///

@@ -1,7 +1,7 @@
 //! `pathlab bench flow`: what a pipeline alone costs a frame, from memory, on one core.
 //!
-//! **What.** For each pipeline and each number of flows, interpreter and compiled code take the same frames of 64 bytes; every round measures
-//! the making of the headers alone, the code, and the interpreter, one after the other. Figures are nanoseconds of the thread's CPU per frame, the
+//! **What.** For each pipeline and each number of flows, interpreter, compiled code and programs of the kernel ([`kernel`]) take the same frames of
+//! 64 bytes; every round measures the making of the headers alone and each engine, one after the other. Figures are nanoseconds of the thread's CPU per frame, the
 //! making of the headers taken off: median, lowest and highest round.
 //!
 //! **Why.** No port, no lock, no copy: what remains is parse, tables and actions, and whether it depends on rules or on flows.
@@ -10,12 +10,15 @@
 //! milliseconds: on a busy machine compare engines within a run, not runs.
 
 pub mod classbench;
+pub mod kernel;
 pub mod pipelines;
 
 use crate::notices::Notices;
 use flow::interpret::{InputFrame, Verdict, receive};
 use flow::{Pipeline, PortNo};
+use jit::kernel::Hook;
 use jit::{Compiler, Frame, Outcome, Outputs, Program, Worker};
+use kernel::{Interfaces, Loaded};
 use linux::sys::clock;
 use pipelines::{FRAME, FlowHeader, Named, PIPELINES, Workload};
 use record::{Problem, Result};
@@ -27,6 +30,31 @@ const HEADROOM: usize = 64;
 /// Frames between two looks at the clock.
 const CHUNK: u64 = 256;
 
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// The interpreter.
+    Interpreter,
+    /// Machine code.
+    Native,
+    /// A program of the kernel.
+    Kernel(Hook),
+}
+
+impl Engine {
+    /// All, with the words for them.
+    pub const NAMES: [(&'static str, Engine); 4] = [
+        ("interpreter", Engine::Interpreter),
+        ("native", Engine::Native),
+        ("xdp", Engine::Kernel(Hook::Xdp)),
+        ("tcx", Engine::Kernel(Hook::Tcx)),
+    ];
+
+    fn name(self) -> &'static str {
+        Engine::NAMES.iter().find(|(_, engine)| *engine == self).map_or("", |(name, _)| name)
+    }
+}
+
 /// What is wanted.
 #[derive(Debug, Clone)]
 pub struct Wanted {
@@ -34,6 +62,8 @@ pub struct Wanted {
     pub is_quick: bool,
     /// Only these pipelines.
     pub only: Vec<String>,
+    /// Only these engines, by name.
+    pub engines: Vec<String>,
     /// Rounds of each measurement.
     pub rounds: u32,
     /// Milliseconds of each run.
@@ -57,6 +87,19 @@ pub struct FlowBenchDocument {
     pub frame_bytes: usize,
     /// One line for each pipeline, number of flows and engine.
     pub results: Vec<Measured>,
+    /// Engines that were not measured.
+    pub skipped: Vec<Skipped>,
+}
+
+/// An engine that was not measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// Its name.
+    pub engine: &'static str,
+    /// The pipeline; none for all.
+    pub pipeline: Option<&'static str>,
+    /// Why.
+    pub why: String,
 }
 
 /// One engine on one pipeline.
@@ -70,21 +113,21 @@ pub struct Measured {
     pub rules: usize,
     /// Different flows.
     pub flows: u64,
-    /// `interpreter` or `native`.
+    /// `interpreter`, `native`, `xdp` or `tcx`.
     pub engine: &'static str,
     /// Nanoseconds per frame, without the making of the header.
     pub ns_per_frame: Spread,
     /// Million frames per second of one core, from the median.
     pub mframes_per_s: f64,
-    /// Milliseconds from pipeline to program; native only.
+    /// Milliseconds from pipeline to program, of the kernel's until it is loaded; not of the interpreter.
     pub compile_ms: Option<f64>,
     /// Microseconds to bring one rule up to date (median over some of each pipeline's rules, taken out and put in again); native only.
     pub update_us: Option<f64>,
-    /// Bytes of code; native only.
+    /// Bytes of code; not of the interpreter.
     pub code_bytes: Option<usize>,
-    /// Bytes of tables and records; native only.
+    /// Bytes of tables and records, of the kernel's all maps; not of the interpreter.
     pub data_bytes: Option<usize>,
-    /// Part of the frames that the code left to the interpreter, whose time is in the figure; native only.
+    /// Part of the frames that the program left to the interpreter, whose time is in the figure of native code, and not in those of the kernel.
     pub exits: Option<f64>,
 }
 
@@ -104,7 +147,9 @@ pub struct Spread {
 /// # Errors
 /// Input: an unknown pipeline. Interruption.
 pub fn run(wanted: &Wanted, notices: &dyn Notices) -> Result<FlowBenchDocument> {
-    let mut results = vec![];
+    let (mut results, mut skipped) = (vec![], vec![]);
+    let engines = engines(wanted)?;
+    let place = place(&engines, &mut skipped);
     for named in chosen(wanted)? {
         let workload = named.make(wanted.seed)?;
         let flows: &[u64] = match (wanted.is_quick, workload.headers.len()) {
@@ -113,20 +158,94 @@ pub fn run(wanted: &Wanted, notices: &dyn Notices) -> Result<FlowBenchDocument> 
             _ => &[1, 10_000, 1_000_000],
         };
         let built = Built::new(&workload)?;
+        let kernel = kernels(named, &workload, &engines, place.as_ref(), &mut skipped);
+        let bench = Bench { named, workload: &workload, built: &built, kernel: &kernel, engines: &engines };
         for flows in flows {
             notices.part(&format!("{}: {flows} flows", named.name), 0, 0);
-            results.extend(measure(named, &workload, &built, *flows, wanted));
+            results.extend(bench.measure(*flows, wanted)?);
         }
     }
     let Wanted { rounds, milliseconds, seed, .. } = *wanted;
-    Ok(FlowBenchDocument {
-        schema: "pathlab/bench-flow/1",
-        rounds,
-        milliseconds,
-        seed,
-        frame_bytes: FRAME,
-        results,
-    })
+    let schema = "pathlab/bench-flow/1";
+    Ok(FlowBenchDocument { schema, rounds, milliseconds, seed, frame_bytes: FRAME, results, skipped })
+}
+
+fn engines(wanted: &Wanted) -> Result<Vec<Engine>> {
+    let find = |word: &String| {
+        let found = Engine::NAMES.iter().find(|(name, _)| name == word);
+        let names = || Engine::NAMES.map(|(name, _)| name).join(", ");
+        found.map(|(_, engine)| *engine).ok_or_else(|| {
+            Problem::input(format!("there is no engine `{word}` to measure; there are {}", names()))
+        })
+    };
+    match wanted.engines.is_empty() {
+        true => Ok(Engine::NAMES.iter().map(|(_, engine)| *engine).collect()),
+        false => wanted.engines.iter().map(find).collect(),
+    }
+}
+
+/// Ports of the pipelines.
+const PORTS: u32 = 8;
+
+/// Interfaces for programs of the kernel, if any are wanted.
+fn place(engines: &[Engine], skipped: &mut Vec<Skipped>) -> Option<Interfaces> {
+    let mut hooks = engines.iter().filter(|engine| matches!(engine, Engine::Kernel(_))).peekable();
+    hooks.peek()?;
+    // One more, for frames that pass.
+    match Interfaces::make(PORTS as usize + 1) {
+        Ok(interfaces) => Some(interfaces),
+        Err(problem) => {
+            let skip =
+                |engine: &Engine| Skipped { engine: engine.name(), pipeline: None, why: problem.to_string() };
+            skipped.extend(hooks.map(skip));
+            None
+        }
+    }
+}
+
+/// A program of the kernel, and what it cost to make.
+struct InKernel<'a> {
+    engine: Engine,
+    loaded: Loaded,
+    compile_ms: f64,
+    place: &'a Interfaces,
+}
+
+fn kernels<'a>(
+    named: &Named,
+    workload: &Workload,
+    engines: &[Engine],
+    place: Option<&'a Interfaces>,
+    skipped: &mut Vec<Skipped>,
+) -> Vec<InKernel<'a>> {
+    let mut made = vec![];
+    for engine in engines {
+        let (Engine::Kernel(hook), Some(place)) = (*engine, place) else { continue };
+        match in_kernel(*engine, hook, workload, place) {
+            Ok(one) => made.push(one),
+            Err(problem) => skipped.push(Skipped {
+                engine: engine.name(),
+                pipeline: Some(named.name),
+                why: problem.to_string(),
+            }),
+        }
+    }
+    made
+}
+
+fn in_kernel<'a>(
+    engine: Engine,
+    hook: Hook,
+    workload: &Workload,
+    place: &'a Interfaces,
+) -> Result<InKernel<'a>> {
+    let numbers: Vec<u32> = (1..=PORTS).collect();
+    let begun = clock::monotonic_ns();
+    let make = || Loaded::new(kernel::compiled(&workload.pipeline, hook, &numbers, &place.indices)?);
+    let loaded =
+        place.within(make).map_err(|error| Problem::host(error.to_string())).and_then(|made| made)?;
+    let compile_ms = (clock::monotonic_ns() - begun) as f64 / 1e6;
+    Ok(InKernel { engine, loaded, compile_ms, place })
 }
 
 fn chosen(wanted: &Wanted) -> Result<Vec<&'static Named>> {
@@ -219,40 +338,73 @@ fn loaded(
     }
 }
 
-fn measure(
+/// A pipeline with all that was made of it.
+struct Bench<'a> {
     named: &'static Named,
-    workload: &Workload,
-    built: &Built,
-    flows: u64,
-    wanted: &Wanted,
-) -> [Measured; 2] {
-    let mut engines = Engines::new(workload, &built.program);
-    let (mut native, mut interpreter) = (vec![], vec![]);
-    let run = |each: &mut dyn FnMut(&mut Memory, PortNo)| {
-        loaded(&workload.headers, flows, wanted.milliseconds, each)
-    };
-    for round in 0..=wanted.rounds {
-        let alone = run(&mut |memory, port| _ = std::hint::black_box((&memory.room, port)));
-        let compiled = run(&mut |memory, port| engines.compiled(memory, port));
-        let interpreted = run(&mut |memory, port| engines.interpreted(memory, port));
-        // The first round warms up.
-        if round > 0 {
-            native.push(compiled - alone);
-            interpreter.push(interpreted - alone);
+    workload: &'a Workload,
+    built: &'a Built,
+    kernel: &'a [InKernel<'a>],
+    engines: &'a [Engine],
+}
+
+impl Bench<'_> {
+    fn measure(&self, flows: u64, wanted: &Wanted) -> Result<Vec<Measured>> {
+        let mut engines = Engines::new(self.workload, &self.built.program);
+        let (mut native, mut interpreter) = (vec![], vec![]);
+        let mut kernel = vec![(vec![], 0.0); self.kernel.len()];
+        let run = |each: &mut dyn FnMut(&mut Memory, PortNo)| {
+            loaded(&self.workload.headers, flows, wanted.milliseconds, each)
+        };
+        let wants = |engine| self.engines.contains(&engine);
+        for round in 0..=wanted.rounds {
+            let alone = run(&mut |memory, port| _ = std::hint::black_box((&memory.room, port)));
+            let compiled =
+                wants(Engine::Native).then(|| run(&mut |memory, port| engines.compiled(memory, port)));
+            let interpreted = wants(Engine::Interpreter)
+                .then(|| run(&mut |memory, port| engines.interpreted(memory, port)));
+            for (one, costs) in self.kernel.iter().zip(&mut kernel) {
+                let (cost, exits) = one.cost(&self.workload.headers, flows, wanted.milliseconds)?;
+                costs.1 = exits;
+                costs.0.extend((round > 0).then_some(cost));
+            }
+            // The first round warms up.
+            if round > 0 {
+                native.extend(compiled.map(|cost| cost - alone));
+                interpreter.extend(interpreted.map(|cost| cost - alone));
+            }
         }
-    }
-    let rules = workload.pipeline.len();
-    [
-        Measured::new(named, rules, flows, "interpreter", &interpreter),
-        Measured {
-            compile_ms: Some(built.compile_ms),
-            update_us: Some(built.update_us),
-            code_bytes: Some(built.program.code_bytes()),
-            data_bytes: Some(built.program.data_bytes()),
+        let rules = self.workload.pipeline.len();
+        let new =
+            |engine: Engine, costs: &[f64]| Measured::new(self.named, rules, flows, engine.name(), costs);
+        let mut all = vec![];
+        all.extend(wants(Engine::Interpreter).then(|| new(Engine::Interpreter, &interpreter)));
+        all.extend(wants(Engine::Native).then(|| Measured {
+            compile_ms: Some(self.built.compile_ms),
+            update_us: Some(self.built.update_us),
+            code_bytes: Some(self.built.program.code_bytes()),
+            data_bytes: Some(self.built.program.data_bytes()),
             exits: Some(engines.exits()),
-            ..Measured::new(named, rules, flows, "native", &native)
-        },
-    ]
+            ..new(Engine::Native, &native)
+        }));
+        all.extend(self.kernel.iter().zip(&kernel).map(|(one, (costs, exits))| Measured {
+            compile_ms: Some(one.compile_ms),
+            code_bytes: Some(8 * one.loaded.made.instructions()),
+            data_bytes: Some(one.loaded.made.data_bytes()),
+            exits: Some(*exits),
+            ..new(one.engine, costs)
+        }));
+        Ok(all)
+    }
+}
+
+impl InKernel<'_> {
+    /// What a frame costs, and the part of frames that went to user space.
+    fn cost(&self, headers: &[FlowHeader], flows: u64, milliseconds: u64) -> Result<(f64, f64)> {
+        let cost = || kernel::cost(&self.loaded, headers, flows, milliseconds);
+        self.place.within(cost).and_then(|cost| cost).map_err(|error| {
+            Problem::host(format!("the kernel did not run the program for {}: {error}", self.engine.name()))
+        })
+    }
 }
 
 /// What a frame is given to, in turn.

@@ -352,7 +352,7 @@ fn faucet(seed: u64) -> Result<Workload> {
 
 /// A port is in one of the two VLANs.
 fn faucet_port(port: u64) -> String {
-    let vlan = 0x1000 + faucet_vlan(1 + port);
+    let vlan = 0x1000 + faucet_vlan(port);
     format!(
         "table=0,priority=9000,in_port={port},vlan_vid=0 actions=push_vlan:0x8100,set_field:{vlan}->vlan_vid,goto_table:1\n"
     )
