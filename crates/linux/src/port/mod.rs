@@ -39,8 +39,10 @@ pub mod ring;
 mod sending;
 mod sharing;
 pub mod sink;
+pub mod slot;
 pub mod stamps;
 pub mod tap;
+pub mod tcx;
 mod told;
 pub mod uri;
 pub mod xdp;
@@ -50,6 +52,7 @@ pub use batch::{ALL, Batch, FrameDirection, Frames, MAX_BATCH, Meta};
 pub use circle::circle;
 pub use forward::{Broken, Moved, forward};
 pub use sharing::areas;
+pub use slot::ProgramSlot;
 pub use uri::Uri;
 
 use record::{PlaceDrop, PortKind, PortSetting, Problem};
@@ -414,6 +417,8 @@ pub struct PortOptions {
     pub ring_bytes: Option<u64>,
     /// Memory to share with another port, for the kinds that can.
     pub area: Option<Arc<Area>>,
+    /// What meets the frames first where a program is in it, and leaves those to the port that it does not take; only `xdp:` can.
+    pub slot: Option<Arc<ProgramSlot>>,
 }
 
 /// Opens a port in the network namespace of the calling thread.

@@ -23,6 +23,11 @@ use crate::sys::clock;
 use record::{PortSetting, Problem, Result, unit};
 use std::os::fd::OwnedFd;
 
+/// Makes sure that redirected frames can leave through an interface.
+pub(in crate::port) fn open_peer(interface: &Interface, place: &str) -> Result<peer::Peer> {
+    peer::open(interface, true, place)
+}
+
 /// What one frame looks like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveFrame {

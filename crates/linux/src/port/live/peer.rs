@@ -17,7 +17,7 @@ use std::path::PathBuf;
 const XDP_PASS: i32 = 2;
 
 /// What was found, and done.
-pub(super) struct Peer {
+pub(in crate::port) struct Peer {
     /// Holds our program at the other end, if there is one.
     pub program: Option<OwnedFd>,
     /// In words.
@@ -41,7 +41,10 @@ pub(super) fn open(interface: &Interface, wanted: bool, place: &str) -> Result<P
     let refused = |why: String| {
         Problem::host(format!("frames redirected to {name} are lost: the veth's other end {why}"))
             .at(place)
-            .help("there, run 'ethtool -K INTERFACE gro on', or attach an XDP program; or ask for ?peer=open")
+            .help(match wanted {
+                true => "there, run 'ethtool -K INTERFACE gro on', or attach an XDP program",
+                false => "there, run 'ethtool -K INTERFACE gro on', or attach an XDP program; or ask for ?peer=open",
+            })
     };
     if !wanted {
         return Err(refused("has neither an XDP program nor GRO".into()));

@@ -28,6 +28,7 @@ mod redirect;
 mod ring;
 mod socket;
 mod transmit;
+mod unfinished;
 
 use super::interface::{Interface, Probe};
 use super::{Area, MAX_BATCH, Port, PortOptions, Receiver, StampSource, Transmitter, Uri};
@@ -44,6 +45,7 @@ use record::{PortSetting, Problem, Result, unit};
 use redirect::{Mode, Redirect};
 use socket::{Binding, Held, Outward, Parts, Socket};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use transmit::XdpTransmitter;
 
@@ -73,6 +75,17 @@ pub(in crate::port) fn sharing(uri: &mut Uri) -> Result<Sharing> {
         chunks: chunks(asked.frames),
         chunk_bytes: asked.chunk.unwrap_or(chunk_for(&interface)),
     })
+}
+
+/// Makes sure that frames which a program redirects to an interface of the calling thread's namespace can leave there: a veth takes them
+/// only while its other end has an XDP program (or GRO), so one that passes everything is attached there as long as what is returned lives; with
+/// what was found, in words.
+///
+/// # Errors
+/// Input: no such interface. Host: the driver takes none, the other end cannot be reached or has another program.
+pub fn takes_redirected(name: &str, place: &str) -> Result<(Option<OwnedFd>, String)> {
+    let peer = super::live::open_peer(&Interface::find(name, place)?, place)?;
+    Ok((peer.program, peer.note))
 }
 
 fn no_memory(error: io::Error) -> Problem {
@@ -153,7 +166,8 @@ fn open_on(opening: &Opening<'_>) -> Result<Port> {
     }
     let queue = queue(interface, asked, wish)?;
     let area = area(interface, asked, wish)?;
-    let attach = || Redirect::attach(interface.link.index, name, asked.mode, asked.only);
+    let first = wish.slot.as_ref().map(|slot| (slot.clone(), queue));
+    let attach = || Redirect::attach(interface.link.index, name, asked.mode, asked.only, first);
     let redirect = wish.direction.receives().then(attach).transpose()?;
     let generic = redirect.as_ref().is_some_and(|redirect| redirect.mode == Mode::Generic);
     // Generic XDP works on socket buffers, so there is nothing that could be shared with the driver.

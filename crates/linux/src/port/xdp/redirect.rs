@@ -7,11 +7,12 @@
 //! **After a close** the program may stay for a moment: a child that is started just then holds copies of our descriptors
 //! until it executes its program. So "another program is attached" is believed only after [`PATIENCE`].
 
-use super::only::Only;
+use super::{only::Only, unfinished};
+use crate::port::slot::ProgramSlot;
 use crate::port::uri::word;
 use crate::sys::bpf::{self, Map};
 use crate::sys::netns;
-use ::bpf::{Assembler, Op, Reg::*, Width};
+use ::bpf::{Assembler, Op, Reg::*, When, Width};
 use record::{Problem, Result};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -55,6 +56,8 @@ pub struct Redirect {
     pub mode: Mode,
     /// Which frames it takes; none: all.
     pub only: Option<Only>,
+    /// What meets frames before our sockets do, and of which queue.
+    first: Option<(Arc<ProgramSlot>, u32)>,
     /// Why it does not run in the driver; empty when it does or nobody wanted that.
     pub why_generic: String,
     _link: OwnedFd,
@@ -70,7 +73,13 @@ impl Redirect {
     ///
     /// # Errors
     /// Host: another program is there, the driver cannot, this user may not.
-    pub fn attach(interface: u32, name: &str, wanted: Mode, only: Option<Only>) -> Result<Arc<Redirect>> {
+    pub fn attach(
+        interface: u32,
+        name: &str,
+        wanted: Mode,
+        only: Option<Only>,
+        first: Option<(Arc<ProgramSlot>, u32)>,
+    ) -> Result<Arc<Redirect>> {
         let namespace = netns::current().and_then(|namespace| netns::inode(namespace.as_fd()));
         let key = (namespace.unwrap_or(0), interface);
         let mut attached = ATTACHED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,6 +95,11 @@ impl Redirect {
                 ))
                 .help("give both ports the same only="));
             }
+            if first.is_some() && there.first != first {
+                return Err(Problem::input(format!(
+                    "this process has another port at {name}, which no program serves"
+                )));
+            }
             return match wanted == Mode::Auto || wanted == there.mode {
                 true => Ok(there),
                 false => Err(Problem::input(format!(
@@ -95,7 +109,7 @@ impl Redirect {
                 ))),
             };
         }
-        let redirect = Arc::new(new(interface, name, wanted, only)?);
+        let redirect = Arc::new(new(interface, name, wanted, only, first)?);
         attached.push((key, Arc::downgrade(&redirect)));
         Ok(redirect)
     }
@@ -106,7 +120,13 @@ impl Redirect {
     }
 }
 
-fn new(interface: u32, name: &str, wanted: Mode, only: Option<Only>) -> Result<Redirect> {
+fn new(
+    interface: u32,
+    name: &str,
+    wanted: Mode,
+    only: Option<Only>,
+    first: Option<(Arc<ProgramSlot>, u32)>,
+) -> Result<Redirect> {
     let refused = |what: &str, e: io::Error| {
         let problem = Problem::host(format!("cannot {what}: {e}"));
         match e.raw_os_error() {
@@ -116,8 +136,9 @@ fn new(interface: u32, name: &str, wanted: Mode, only: Option<Only>) -> Result<R
     };
     let map = Map::create(bpf::MAP_XSK, 4, 4, QUEUES, "pathlab_xsk")
         .map_err(|e| refused("make a map of AF_XDP sockets", e))?;
-    let program = bpf::load_program(bpf::PROG_XDP, &code(map.raw_fd(), only), c"GPL", "pathlab_xdp")
-        .map_err(|rejected| refused("load the XDP program", rejected.error))?;
+    let program =
+        bpf::load_program(bpf::PROG_XDP, &code(map.raw_fd(), only, first.as_ref()), c"GPL", "pathlab_xdp")
+            .map_err(|rejected| refused("load the XDP program", rejected.error))?;
     let (link, mode, why_generic) = patiently(|| attach(program.as_fd(), interface, wanted));
     let link = link.map_err(|e| match e.raw_os_error() {
         _ if taken(&e) => Problem::host(format!("another XDP program is attached to {name}"))
@@ -129,7 +150,7 @@ fn new(interface: u32, name: &str, wanted: Mode, only: Option<Only>) -> Result<R
         }
         _ => refused(&format!("attach an XDP program to {name}"), e),
     })?;
-    Ok(Redirect { map, mode, only, why_generic, _link: link })
+    Ok(Redirect { map, mode, only, first, why_generic, _link: link })
 }
 
 /// The link, the mode that was tried last, and why it is not the driver's.
@@ -170,13 +191,23 @@ fn taken(error: &io::Error) -> bool {
 }
 
 /// `return bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`, for the frames that are wanted: what is not in the map
-/// passes.
-fn code(map: i32, only: Option<Only>) -> Vec<u64> {
+/// passes. Frames of the queue that a slot serves go through the program in that first, if there is one; but not those that
+/// only the port can complete.
+fn code(map: i32, only: Option<Only>, first: Option<&(Arc<ProgramSlot>, u32)>) -> Vec<u64> {
     let mut a = Assembler::new();
     let pass = a.label();
     match only {
         Some(only) => only.select(&mut a, pass),
         None => a.op_reg(Op::Move, R6, R1),
+    }
+    if let Some((slot, queue)) = first {
+        let other = a.label();
+        a.load(Width::B4, R2, R6, QUEUE);
+        a.jump_if_u32(R2, When::NotEqual, *queue, other);
+        unfinished::select(&mut a, other);
+        a.op_reg(Op::Move, R1, R6);
+        slot.go_on(&mut a);
+        a.place(other);
     }
     a.load(Width::B4, R2, R6, QUEUE);
     a.load_map(R1, map);

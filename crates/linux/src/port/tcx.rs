@@ -1,0 +1,142 @@
+//! The ingress of an interface as a port's way in, with a program of the kernel before it (tcx, Linux 6.6).
+//!
+//! **What.** [`open`] takes over what an interface receives: a frame goes through the program of a [`ProgramSlot`], and without
+//! one, or where that says so, into a tap of ours, whose reader is an ordinary [`Receiver`]. Both are socket buffers, so a super-frame
+//! stays one, and an unfinished checksum is described.
+//!
+//! **Why a tap.** A packet socket sees a frame before tcx does, whatever becomes of it there: each frame would be handled twice. What is
+//! redirected into a tap is seen by its reader alone, and neither the tap nor the programs outlive the process.
+//!
+//! **What must not come in by it.** The host may send into the tap (neighbour discovery, a daemon on every interface), which nobody received. A
+//! program at the tap's egress drops all that did not come in by the interface.
+//!
+//! **Price.** The host's stack does not get the interface's frames any more, as with `xdp:`. Reading costs a system call for each
+//! frame. An interface more is seen in the namespace, `plx` and the index of the other one.
+
+use super::interface::{Interface, Probe};
+use super::slot::ProgramSlot;
+use super::told::setting;
+use super::uri::Uri;
+use super::{Batch, Direction, PortOptions, PortResult, ReceiveCounters, Receiver, Wait, tap};
+use crate::sys::{bpf, packet};
+use ::bpf::{Assembler, Op, Reg::*, When, Width};
+use record::{PortSetting, Problem, Result};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// `bpf_redirect`.
+const REDIRECT: i32 = 23;
+/// `TCX_NEXT` and `TCX_DROP`.
+const NEXT: i32 = -1;
+const DROP: i32 = 2;
+/// `ingress_ifindex` in `struct __sk_buff`.
+const CAME_IN: i16 = 36;
+
+/// An interface whose ingress is ours.
+pub struct TcxEntrance {
+    /// What the kernel does not deal with.
+    pub receiver: Box<dyn Receiver>,
+    /// The index of the interface.
+    pub interface: u32,
+    /// That of the tap: where a program redirects what user space is to have.
+    pub tap: u32,
+    /// What took effect.
+    pub settings: Vec<PortSetting>,
+}
+
+/// Takes over what an interface of the calling thread's namespace receives.
+///
+/// # Errors
+/// Input: no such interface. Host: no permission, no tcx in the kernel, no taps.
+pub fn open(name: &str, place: &str, slot: &ProgramSlot, wish: &PortOptions) -> Result<TcxEntrance> {
+    let link = Interface::find(name, place)?.link;
+    let own = format!("plx{}", link.index);
+    let mut uri = Uri::parse(&format!("tap:{own}"))?;
+    let opened = tap::open(&mut uri, &PortOptions { direction: Direction::Receive, ..wish.clone() })
+        .map_err(|problem| problem.at(place))?;
+    let Some(inner) = opened.receiver else { return Err(Problem::host("a tap without a reader").at(place)) };
+    let tap = Interface::find(&own, place)?.link.index;
+    let refused = |what: &str, error: io::Error| {
+        let problem = Problem::host(format!("cannot {what}: {error}")).at(place);
+        match error.raw_os_error() {
+            Some(libc::EPERM) => problem.help("this needs root, or CAP_BPF and CAP_NET_ADMIN"),
+            Some(libc::EINVAL) => problem.help("tcx needs Linux 6.6"),
+            _ => problem,
+        }
+    };
+    let guard =
+        attach(&guard(link.index), tap, bpf::TCX_EGRESS).map_err(|e| refused(&format!("guard {own}"), e))?;
+    let promiscuous = packet::open()
+        .and_then(|fd| packet::set_promiscuous(&fd, link.index as i32).map(|()| fd))
+        .map_err(|e| refused(&format!("make {name} promiscuous"), e))?;
+    let entrance = attach(&entrance(slot, tap), link.index, bpf::TCX_INGRESS)
+        .map_err(|e| refused(&format!("attach a program to the ingress of {name}"), e))?;
+    let settings = vec![
+        setting("entrance", "", "tcx", "before all others; goes with this process"),
+        setting("exit", "", own, "what the kernel does not do is read here"),
+    ];
+    let probe = Probe::open(link.index)?;
+    let receiver =
+        TcxReceiver { _entrance: entrance, _promiscuous: promiscuous, inner, probe, _guard: guard };
+    Ok(TcxEntrance { receiver: Box::new(receiver), interface: link.index, tap, settings })
+}
+
+fn attach(code: &[u64], interface: u32, place: u32) -> io::Result<OwnedFd> {
+    let program = bpf::load_program(bpf::PROG_SCHED_CLS, code, c"GPL", "pathlab_tcx")
+        .map_err(|rejected| rejected.error)?;
+    bpf::attach_to_interface(program.as_fd(), interface, place)
+}
+
+/// Goes on with the program of the slot; without one, `return bpf_redirect(tap, 0)`.
+fn entrance(slot: &ProgramSlot, tap: u32) -> Vec<u64> {
+    let mut a = Assembler::new();
+    slot.go_on(&mut a);
+    a.op(Op::Move, R1, tap as i32);
+    a.op(Op::Move, R2, 0);
+    a.call(REDIRECT);
+    a.exit();
+    a.finish().expect("no jumps")
+}
+
+/// Drops what did not come in by the interface.
+fn guard(interface: u32) -> Vec<u64> {
+    let mut a = Assembler::new();
+    let ours = a.label();
+    a.load(Width::B4, R2, R1, CAME_IN);
+    a.op(Op::Move, R0, NEXT);
+    a.jump_if_u32(R2, When::Equal, interface, ours);
+    a.op(Op::Move, R0, DROP);
+    a.place(ours);
+    a.exit();
+    a.finish().expect("the label is placed")
+}
+
+/// The reader of the tap. Dropped in this order: first nothing comes any more.
+struct TcxReceiver {
+    _entrance: OwnedFd,
+    /// Holds the interface promiscuous.
+    _promiscuous: OwnedFd,
+    inner: Box<dyn Receiver>,
+    /// Of the interface: the tap is always there.
+    probe: Probe,
+    _guard: OwnedFd,
+}
+
+impl Receiver for TcxReceiver {
+    fn receive(&mut self, limit: usize, wait: Wait) -> PortResult<Batch<'_>> {
+        let TcxReceiver { inner, probe, .. } = self;
+        let batch = inner.receive(limit, wait)?;
+        if batch.is_empty() {
+            probe.check()?;
+        }
+        Ok(batch)
+    }
+
+    fn counters(&mut self) -> ReceiveCounters {
+        self.inner.counters()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
+    }
+}
