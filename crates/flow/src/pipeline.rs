@@ -406,6 +406,13 @@ impl Pipeline {
         events
     }
 
+    /// Whether [`Pipeline::expire`] would find a rule whose time is over. What was used meanwhile has a later deadline then.
+    pub fn is_any_over(&mut self, now: u64) -> bool {
+        let mut due =
+            self.tables.iter_mut().filter(|table| table.next_deadline().is_some_and(|at| at <= now));
+        due.any(|table| Arc::make_mut(table).is_any_over(now))
+    }
+
     /// Adds what another engine counted for a rule and its table; `used_ns` is when the last of the frames came. Of a rule that is gone
     /// the table counts.
     pub fn credit_rule(&mut self, table: u8, place: RulePosition, used_ns: u64, frames: u64, bytes: u64) {

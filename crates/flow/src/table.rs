@@ -285,6 +285,19 @@ impl Table {
         }
     }
 
+    /// Files rules anew that a frame has used since they were looked at; whether the time of one is over.
+    pub fn is_any_over(&mut self, now: u64) -> bool {
+        while let Some(place) = self.deadlines.pop_due(now) {
+            let Some(entry) = self.rules.get_mut(&place) else { continue };
+            let deadline = entry.deadline();
+            entry.filed_ns = self.deadlines.file(place, deadline);
+            if deadline.is_some_and(|(at, _)| at <= now) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// When to look next whether a rule's time is over: never too late; too early when a frame has used the rule in the meantime.
     pub fn next_deadline(&self) -> Option<u64> {
         self.deadlines.next()

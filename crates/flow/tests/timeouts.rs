@@ -97,6 +97,8 @@ fn turn(pipeline: &mut Pipeline, now: u64) -> Result<(), TestCaseError> {
     prop_assert_eq!(next.is_some(), true_next.is_some());
     prop_assert!(next <= true_next, "{next:?} is too late for {true_next:?}");
     let over: Vec<_> = all.into_iter().filter(|(at, _)| *at <= now).map(|(_, what)| what).collect();
+    prop_assert_eq!(pipeline.is_any_over(now), !over.is_empty());
+    prop_assert!(!over.is_empty() || pipeline.next_deadline().is_none_or(|at| at > now), "it was filed anew");
     if next.is_some_and(|at| at <= now) {
         prop_assert_eq!(removed(pipeline.expire(now)), over);
     } else {
