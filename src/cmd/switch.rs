@@ -52,7 +52,7 @@ pub struct SwitchArgs {
     /// What to do without a controller: keep following the rules (secure), or act as a bridge (standalone).
     #[arg(long, default_value = "secure")]
     fail: String,
-    /// What carries the rules out: native (machine code), or interpreter.
+    /// What carries the rules out: native (machine code), xdp or tcx (the kernel, and native for the rest), auto, or interpreter.
     #[arg(long, value_name = "ENGINE", default_value = "native")]
     engine: String,
     /// Which frames the interpreter decides about, too, to find mistakes of the engine: auto, off, or one of N frames.
@@ -155,6 +155,7 @@ fn words(switch: &str, say: &SwitchNotice) -> String {
         SwitchNotice::Unreachable { who, why } => format!("cannot reach {who}: {why}; trying again"),
         SwitchNotice::Port { port, what } => format!("port {port}: {what}"),
         SwitchNotice::Interpreted { what } => format!("the rules are interpreted: {what}"),
+        SwitchNotice::Kernel { what } => what.clone(),
         SwitchNotice::Refused { who, why } => format!("{who} was refused: {why}"),
     };
     format!("{switch}: {what}")

@@ -17,14 +17,21 @@ use switch::programs::{CompiledPipeline, Compiler, EngineKind, ProgramWorker, Ru
 /// Batches of copies that decided, in all switches of this process.
 static BATCHES: AtomicU64 = AtomicU64::new(0);
 
-const COPIES: EngineKind = EngineKind { name: "copies", compiler: Some(&Copier) };
+const COPIES: EngineKind = EngineKind { name: "copies", compiler: Some(&Copier), kernel: None };
 
 /// How long machine code may take to be there for the rules of one probe: it does not tell when it is.
 const COMPILED: Duration = Duration::from_millis(30);
 
-/// Every engine whose promises are tested: those of the switch, and copies.
+/// Every engine whose promises are tested on wires in memory: those of the switch that work in user space alone (`kernel.rs` has the
+/// others, at interfaces), and copies.
 pub fn all() -> Vec<EngineKind> {
-    switch::engines::ENGINES.iter().copied().chain([COPIES]).collect()
+    let of_user_space = |engine: &&EngineKind| engine.kernel.is_none();
+    switch::engines::ENGINES.iter().filter(of_user_space).copied().chain([COPIES]).collect()
+}
+
+/// An engine of the switch.
+pub fn named(name: &str) -> EngineKind {
+    switch::engines::ENGINES.iter().find(|engine| engine.name == name).copied().expect("an engine")
 }
 
 /// Waits until copies of a switch with traffic decide again; at most a second, because a compiler may be

@@ -17,6 +17,7 @@ use crate::listeners::Listeners;
 pub use crate::notice::SwitchNotice;
 use crate::packet_ins::{PacketInCounts, PacketIns, Turn};
 use crate::ports::Ports;
+use crate::programs::ProgramNews;
 use crate::queues::{self, Queues};
 use crate::stream::{self, Stream};
 use crate::tls::Credentials;
@@ -65,8 +66,8 @@ enum Input {
     Gone(PortNo),
     /// A call led somewhere, or not.
     Called(usize, io::Result<Stream>),
-    /// The rules could not be compiled: why.
-    Interpreted(String),
+    /// What there is to say of programs.
+    Programs(ProgramNews),
 }
 
 impl ControlNotifier {
@@ -214,6 +215,8 @@ impl Switch {
         switch.look_at_links(&mut Effects::default());
         switch.fail_or_follow();
         inlets.into_iter().for_each(|inlet| switch.receive_from(inlet));
+        let notes = switch.datapath.notes().iter();
+        switch.said = notes.map(|what| SwitchNotice::Kernel { what: what.clone() }).collect();
         switch.compile();
         Ok(switch)
     }
@@ -230,11 +233,17 @@ impl Switch {
         self.datapath.programs().divergences()
     }
 
+    /// Batches that user space worked on, how often a program was given to the kernel, and whether one is there.
+    pub fn work(&self) -> (u64, u64, bool) {
+        let (given, is_there) = self.datapath.programs().in_kernel();
+        (self.datapath.batches(), given, is_there)
+    }
+
     /// Gives the engine a thread to compile rules in, if it does that.
     fn compile(&mut self) {
         let (programs, post) = (self.datapath.programs().clone(), self.post.clone());
         if programs.compiles() {
-            let run = move || programs.run(|what| post.say(Input::Interpreted(what)));
+            let run = move || programs.run(|news| post.say(Input::Programs(news)));
             self.workers.push(std::thread::spawn(run));
         }
     }
@@ -249,6 +258,11 @@ impl Switch {
             self.said.drain(..).for_each(&mut say);
         }
         Ok(())
+    }
+
+    /// What there is to say since this was asked last.
+    pub fn news(&mut self) -> Vec<SwitchNotice> {
+        std::mem::take(&mut self.said)
     }
 
     /// One turn of the loop.
@@ -319,7 +333,10 @@ impl Switch {
                     self.look_at_links(effects);
                 }
                 Input::Called(caller, result) => self.called(caller, result),
-                Input::Interpreted(what) => self.said.push(SwitchNotice::Interpreted { what }),
+                Input::Programs(ProgramNews::Interpreted(what)) => {
+                    self.said.push(SwitchNotice::Interpreted { what });
+                }
+                Input::Programs(ProgramNews::Kernel(what)) => self.said.push(SwitchNotice::Kernel { what }),
             }
         }
     }
@@ -549,8 +566,12 @@ impl Switch {
             self.answer(id, effects);
         }
         let pipeline = self.datapath.pipeline();
-        let (is_due, rules) = (due(pipeline.next_deadline()), pipeline.len());
+        let (mut is_due, rules) = (due(pipeline.next_deadline()), pipeline.len());
         drop(pipeline);
+        if is_due {
+            // A rule that programs met since it was looked at is not idle.
+            is_due = self.datapath.counted().is_any_over(now);
+        }
         if is_due {
             self.datapath.change(|pipeline| self.agent.expire(now, pipeline, effects));
         }

@@ -12,6 +12,7 @@
 //! **Price.** Ports do not work in parallel inside the interpreter.
 
 use crate::engine::Engine;
+use crate::kernel::KernelEngine;
 use crate::output_port::{FULL_LOOKS, OutputPort};
 use crate::outputs::Outputs;
 use crate::programs::{EngineKind, Programs};
@@ -71,6 +72,8 @@ pub struct Datapath {
     batches: AtomicU64,
     /// The most rules since memory was given back.
     most_rules: AtomicUsize,
+    /// What is to be said of the kernel's part.
+    notes: Vec<String>,
 }
 
 /// A port that was opened, before its thread runs.
@@ -117,10 +120,16 @@ pub fn build(
     let all: Vec<&(PortNo, String)> = ports.iter().chain(&local).collect();
     let uris: Vec<&str> = all.iter().map(|(_, uri)| uri.as_str()).collect();
     let areas = areas(&uris)?;
-    let (mut outputs, mut inlets, mut said) = (BTreeMap::new(), vec![], vec![]);
+    let (mut outputs, mut inlets, mut said, mut notes) = (BTreeMap::new(), vec![], vec![], vec![]);
+    let kernel = engine.kernel.map(|wish| KernelEngine::new(wish, all.len())).transpose();
+    let kernel = kernel.unwrap_or_else(|problem| {
+        notes.push(problem.to_string());
+        None
+    });
     for (port, area) in all.iter().zip(&areas) {
         let (number, uri) = *port;
-        let (receiver, transmitter, settings) = both_ways(uri, all.len(), area.as_ref())?;
+        let opening = Opening { number: *number, uri, ports: all.len(), area: area.as_ref() };
+        let (receiver, transmitter, settings) = opening.both_ways(kernel.as_ref(), &mut notes)?;
         said.push(Opened { number: *number, uri: uri.clone(), settings });
         let output = OutputPort::new(transmitter, FULL_LOOKS);
         inlets.push(OpenedPort { number: *number, receiver, is_over: output.is_over() });
@@ -133,9 +142,11 @@ pub fn build(
         let address = address_of(&links, &name, port.number);
         pipeline.add_port(PortRow::new(port.number, &name, address));
     }
+    notes.extend(kernel.as_ref().and_then(|kernel| not_served(kernel, &all)));
     let shared = Arc::new(SharedPipeline::new(pipeline));
+    let programs = Programs::new(shared.clone(), engine, shadow).with_kernel(kernel);
     let datapath = Datapath {
-        programs: Arc::new(Programs::new(shared.clone(), engine, shadow)),
+        programs: Arc::new(programs),
         shared,
         outputs,
         areas: all.iter().zip(areas).filter_map(|((number, _), area)| Some((*number, area?))).collect(),
@@ -143,6 +154,7 @@ pub fn build(
         stop: AtomicBool::new(false),
         batches: AtomicU64::new(0),
         most_rules: AtomicUsize::new(0),
+        notes,
     };
     Ok((datapath, inlets, said))
 }
@@ -150,26 +162,56 @@ pub fn build(
 /// Both ends of a port, and what took effect.
 type BothWays = (Box<dyn Receiver>, Box<dyn Transmitter>, Vec<PortSetting>);
 
-/// Opens both directions of one of the ports of a switch that has this many, over memory that it shares with
-/// others if there is some.
-fn both_ways(uri: &str, ports: usize, area: Option<&Arc<Area>>) -> Result<BothWays> {
-    let ring_bytes = Some((RINGS / ports.max(1) as u64).clamp(*RING.start(), *RING.end()));
-    let wish = |area: Option<&Arc<Area>>| PortOptions {
-        promiscuous: true,
-        ring_bytes,
-        area: area.cloned(),
-        ..PortOptions::default()
-    };
-    let port = match open(uri, &wish(area)) {
-        // A driver may use memory for itself, and not share it with one that copies. Alone each of them works.
-        Err(_) if area.is_some() => open(uri, &wish(None)),
-        opened => opened,
-    }?;
-    match (port.receiver, port.transmitter) {
-        (Some(receiver), Some(transmitter)) => Ok((receiver, transmitter, port.settings)),
-        _ => Err(Problem::input("this port cannot both receive and transmit")
-            .at(uri)
-            .help("the ports of a switch are int:, ring:, xdp:, tap: and mem:")),
+/// Which ports are not of a kind that the kernel serves, if there are such.
+fn not_served(kernel: &KernelEngine, ports: &[&(PortNo, String)]) -> Option<String> {
+    let others = ports.iter().filter(|(_, uri)| !kernel.serves(uri));
+    let others: Vec<String> = others.map(|(number, uri)| format!("{number} ({uri})")).collect();
+    (!others.is_empty()).then(|| {
+        let (kinds, hook) = (kernel.kinds(), kernel.hook());
+        format!("user space does all for port {}: the kernel serves {kinds} at {hook}", others.join(", "))
+    })
+}
+
+/// One of the ports of a switch that has this many, over memory that it shares with others if there is some.
+#[derive(Clone, Copy)]
+struct Opening<'a> {
+    number: PortNo,
+    uri: &'a str,
+    ports: usize,
+    area: Option<&'a Arc<Area>>,
+}
+
+impl Opening<'_> {
+    /// Opens both directions, with the kernel before it if that can; why it cannot is noted.
+    fn both_ways(&self, kernel: Option<&KernelEngine>, notes: &mut Vec<String>) -> Result<BothWays> {
+        let Some(kernel) = kernel.filter(|kernel| kernel.serves(self.uri)) else { return self.alone() };
+        let enter = |wish: &PortOptions| kernel.enter(self.number, self.uri, &name_of(self.uri), wish);
+        self.first_over_shared(enter).or_else(|problem| {
+            let alone = self.alone()?;
+            notes.push(format!("user space does all for port {}: {problem}", self.number));
+            Ok(alone)
+        })
+    }
+
+    fn alone(&self) -> Result<BothWays> {
+        let port = self.first_over_shared(|wish| open(self.uri, wish))?;
+        match (port.receiver, port.transmitter) {
+            (Some(receiver), Some(transmitter)) => Ok((receiver, transmitter, port.settings)),
+            _ => Err(Problem::input("this port cannot both receive and transmit")
+                .at(self.uri)
+                .help("the ports of a switch are int:, ring:, xdp:, tap: and mem:")),
+        }
+    }
+
+    /// A driver may use memory for itself, and not share it with one that copies. Alone each of them works.
+    fn first_over_shared<T>(&self, open: impl Fn(&PortOptions) -> Result<T>) -> Result<T> {
+        let ring_bytes = Some((RINGS / self.ports.max(1) as u64).clamp(*RING.start(), *RING.end()));
+        let wish =
+            PortOptions { promiscuous: true, ring_bytes, area: self.area.cloned(), ..PortOptions::default() };
+        match open(&wish) {
+            Err(_) if self.area.is_some() => open(&PortOptions { area: None, ..wish }),
+            opened => opened,
+        }
     }
 }
 
@@ -235,7 +277,17 @@ impl Datapath {
 
     /// Be a learning bridge, or follow the rules.
     pub fn set_bridging(&self, on: bool) {
-        self.shared.set_bridging(on);
+        self.programs.set_bridging(on);
+    }
+
+    /// What is to be said of the kernel's part at the start.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Batches that ports' threads worked on: what the kernel deals with is not among them.
+    pub fn batches(&self) -> u64 {
+        self.batches.load(Relaxed)
     }
 
     /// Ends the threads of the ports, and the one that compiles.
@@ -274,8 +326,13 @@ impl Datapath {
     /// # Errors
     /// As [`open`]; the port is as it was then.
     pub fn open_again(&self, number: PortNo, uri: &str, links: &[LinkState]) -> Result<(OpenedPort, bool)> {
-        let (receiver, transmitter, _) =
-            both_ways(uri, self.pipeline().ports.len(), self.areas.get(&number))?;
+        let opening =
+            Opening { number, uri, ports: self.pipeline().ports.len(), area: self.areas.get(&number) };
+        let kernel = self.programs.kernel();
+        // A program that knows the interface as it was must not meet a frame of the new one.
+        self.programs.change(|_| ());
+        let (receiver, transmitter, _) = opening.both_ways(kernel, &mut vec![])?;
+        self.programs.change(|_| ());
         let name = name_of(uri);
         let address = address_of(links, &name, number);
         let queues = self.outputs.range((number, Some(0))..=(number, Some(u32::MAX)));

@@ -94,7 +94,7 @@ fn counted_of_a_full_port(engine: EngineKind, names: [&str; 2]) -> [u64; 2] {
     let counters = |datapath: &Datapath, number| datapath.counted().ports[&PortNo(number)].counters;
     std::thread::scope(|scope| {
         let _stop = Stop(&datapath);
-        scope.spawn(|| datapath.programs().run(|what| panic!("{what}")));
+        scope.spawn(|| datapath.programs().run(|what| panic!("{what:?}")));
         while datapath.programs().compiles() && !datapath.programs().has_program() {
             std::thread::yield_now();
         }

@@ -17,6 +17,7 @@ pub mod datapath;
 pub mod engine;
 pub mod engines;
 mod flow_hash;
+pub mod kernel;
 mod listeners;
 mod native;
 mod notice;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use wire::edit::SHORTEST;
 
 /// Rules are compiled to machine code.
-pub const NATIVE: EngineKind = EngineKind { name: "native", compiler: Some(&NativeCompiler) };
+pub const NATIVE: EngineKind = EngineKind { name: "native", compiler: Some(&NativeCompiler), kernel: None };
 
 struct NativeCompiler;
 

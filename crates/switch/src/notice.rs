@@ -38,6 +38,11 @@ pub enum SwitchNotice {
         /// Why.
         what: String,
     },
+    /// What of the rules the kernel carries out, or why it does not.
+    Kernel {
+        /// In words.
+        what: String,
+    },
     /// A caller did not get as far as the hello; reported at most once a second.
     Refused {
         /// Who.

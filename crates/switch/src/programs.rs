@@ -25,6 +25,7 @@
 //! Locks are taken in this order: `published`, a worker's, the pipeline's.
 
 use crate::engine::{Engine, InterpretingEngine};
+use crate::kernel::{KernelEngine, KernelWish, LoadedProgram, Refusal, Residence};
 use crate::outputs::Outputs;
 use crate::shadow::{Divergence, Shadow, ShadowRate, rules_text};
 use crate::shared::{SharedPipeline, Turns, locked};
@@ -108,10 +109,12 @@ pub struct EngineKind {
     pub name: &'static str,
     /// What makes its programs; none: everything is interpreted.
     pub compiler: Option<&'static dyn Compiler>,
+    /// Where in the kernel rules run besides, if they are to.
+    pub kernel: Option<KernelWish>,
 }
 
 /// Everything is interpreted.
-pub const INTERPRETER: EngineKind = EngineKind { name: "interpreter", compiler: None };
+pub const INTERPRETER: EngineKind = EngineKind { name: "interpreter", compiler: None, kernel: None };
 
 impl PartialEq for EngineKind {
     fn eq(&self, other: &Self) -> bool {
@@ -158,6 +161,10 @@ struct Published {
     workers: Vec<Arc<Turns<Hands>>>,
     /// What changed since the copy was made that is being compiled; none while nothing is.
     since: Option<Changed>,
+    /// The program that the kernel runs.
+    in_kernel: Option<LoadedProgram>,
+    /// Nothing changed since the copy was made that a program for the kernel is made of.
+    is_copy_current: bool,
 }
 
 /// What the thread that compiles is to do.
@@ -166,6 +173,17 @@ struct Request {
     is_changed: bool,
     has_diverged: bool,
     is_over: bool,
+    /// What went wrong with the kernel, to be said.
+    trouble: Option<String>,
+}
+
+/// What there is to say of programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProgramNews {
+    /// The rules are interpreted: why.
+    Interpreted(String),
+    /// What the kernel does, or why it does not.
+    Kernel(String),
 }
 
 /// The programs of a switch.
@@ -183,12 +201,18 @@ pub struct Programs {
     divergences_in: PathBuf,
     request: Mutex<Request>,
     requested: Condvar,
+    /// What stands before the ports, if anything does.
+    kernel: Option<KernelEngine>,
+    /// Programs that the kernel was given.
+    installed: AtomicU64,
 }
 
 impl Programs {
     /// Of a switch with this engine. Nothing is compiled before [`Programs::run`].
     pub fn new(shared: Arc<SharedPipeline>, engine: EngineKind, shadow: ShadowRate) -> Programs {
         Programs {
+            kernel: None,
+            installed: AtomicU64::new(0),
             shared,
             compiler: engine.compiler,
             published: Turns::default(),
@@ -200,6 +224,22 @@ impl Programs {
             request: Mutex::default(),
             requested: Condvar::new(),
         }
+    }
+
+    /// With this before the ports.
+    pub(crate) fn with_kernel(self, kernel: Option<KernelEngine>) -> Programs {
+        Programs { kernel, ..self }
+    }
+
+    /// What stands before the ports.
+    pub(crate) fn kernel(&self) -> Option<&KernelEngine> {
+        self.kernel.as_ref()
+    }
+
+    /// How often a program was given to the kernel, and whether one is in use there now.
+    pub fn in_kernel(&self) -> (u64, bool) {
+        let published = self.published.enter();
+        (self.installed.load(SeqCst), published.in_kernel.is_some())
     }
 
     /// Whether there is anything to compile.
@@ -245,6 +285,7 @@ impl Programs {
             return act(&mut self.shared.lock());
         }
         let mut published = self.published.enter();
+        self.withdraw(&mut published);
         self.is_updating.store(published.program.is_some(), SeqCst);
         published.workers.iter().for_each(|slot| slot.enter().give_back(&self.shared));
         let mut pipeline = self.shared.lock();
@@ -258,16 +299,45 @@ impl Programs {
         let is_worn = published.compiled.as_ref().is_none_or(|compiled| compiled.is_worn());
         published.hand_out(program);
         self.is_updating.store(false, SeqCst);
-        if is_worn {
+        if is_worn || self.kernel.is_some() {
             self.ask(|request| request.is_changed = true);
         }
         value
     }
 
+    /// Takes the program out of the kernel and adds what it counted to the pipeline. Afterwards every frame comes to user space.
+    fn withdraw(&self, published: &mut Published) {
+        published.is_copy_current = false;
+        let (Some(kernel), Some(mut program)) = (&self.kernel, published.in_kernel.take()) else { return };
+        if let Err(error) = kernel.withdraw().and_then(|()| program.settle(&mut self.shared.lock())) {
+            let what =
+                format!("a program cannot be taken out of the kernel, or its counters are lost: {error}");
+            locked(&self.request).trouble = Some(what);
+        }
+    }
+
+    /// Be a learning bridge, or follow the rules.
+    pub fn set_bridging(&self, on: bool) {
+        if self.shared.is_bridging() == on {
+            return;
+        }
+        let mut published = self.published.enter();
+        // A bridge is no rule: the kernel follows none while it is one.
+        self.withdraw(&mut published);
+        self.shared.set_bridging(on);
+        drop(published);
+        self.ask(|request| request.is_changed = true);
+    }
+
     /// The pipeline with all that was counted until now, to read it.
     pub fn counted(&self) -> MutexGuard<'_, Pipeline> {
         if self.compiler.is_some() {
-            for slot in &self.published.enter().workers {
+            let mut published = self.published.enter();
+            if let Some(program) = &mut published.in_kernel {
+                // What cannot be read now is read the next time.
+                let _ = program.settle(&mut self.shared.lock());
+            }
+            for slot in &published.workers {
                 let mut hands = slot.enter();
                 if hands.is_current {
                     hands.worker.iter_mut().for_each(|worker| worker.settle(&mut self.shared.lock()));
@@ -284,28 +354,78 @@ impl Programs {
 
     /// Compiles after each change that was not small, until [`Programs::stop`]: for a thread of its own. `say` hears why a
     /// pipeline could not be compiled.
-    pub fn run(&self, mut say: impl FnMut(String)) {
+    pub fn run(&self, mut say: impl FnMut(ProgramNews)) {
         let Some(compiler) = self.compiler else { return };
-        let mut pause = PAUSE;
-        while self.waits_for_change(pause) {
+        let (mut pause, mut residence) = (PAUSE, Residence::default());
+        while self.waits_for_change(pause.max(residence.pause())) {
             if locked(&self.request).has_diverged {
-                return say(self.distrust());
+                return say(ProgramNews::Interpreted(self.distrust()));
             }
             let begun = Instant::now();
-            let copy = self.copy();
-            let compiled = compiler.compile(&copy);
-            drop(copy);
-            pause = PAUSE.max(2 * begun.elapsed());
-            match compiled {
-                Ok(compiled) => self.publish(compiled),
-                Err(what) => say(what),
+            if self.is_worn() {
+                let copy = self.copy();
+                let compiled = compiler.compile(&copy);
+                drop(copy);
+                pause = PAUSE.max(2 * begun.elapsed());
+                match compiled {
+                    Ok(compiled) => self.publish(compiled),
+                    Err(what) => say(ProgramNews::Interpreted(what)),
+                }
             }
+            let trouble = locked(&self.request).trouble.take();
+            trouble.into_iter().for_each(|what| say(ProgramNews::Kernel(what)));
+            self.into_kernel(&mut residence, &mut say);
         }
+    }
+
+    /// Whether the program of user space has to be compiled anew.
+    fn is_worn(&self) -> bool {
+        let published = self.published.enter();
+        published.program.is_none() || published.compiled.as_ref().is_none_or(|compiled| compiled.is_worn())
+    }
+
+    /// Gives the kernel a program of the rules as they are, if they stay so long enough.
+    fn into_kernel(&self, residence: &mut Residence, say: &mut impl FnMut(ProgramNews)) {
+        let Some(kernel) = self.kernel.as_ref().filter(|kernel| kernel.has_ports()) else { return };
+        let begun = Instant::now();
+        let mut published = self.published.enter();
+        if self.shared.is_bridging() || published.in_kernel.is_some() {
+            return;
+        }
+        published.is_copy_current = true;
+        let copy = self.shared.lock().clone();
+        drop(published);
+        let made = kernel.make(&copy);
+        drop(copy);
+        let mut published = self.published.enter();
+        if !published.is_copy_current || self.shared.is_bridging() {
+            return self.ask(|request| request.is_changed = true);
+        }
+        let program = made.and_then(|program| match kernel.fill(&program) {
+            Ok(()) => Ok(program),
+            Err(error) => Err(Refusal::Cannot(format!("the kernel does not take the program: {error}"))),
+        });
+        let news = match program {
+            Ok(program) => {
+                let news = residence.begun(begun.elapsed(), &program);
+                published.in_kernel = Some(program);
+                self.installed.fetch_add(1, SeqCst);
+                news
+            }
+            Err(Refusal::Cannot(what)) => residence.refused(what),
+            Err(Refusal::Diverged(divergence)) => {
+                self.diverged(divergence);
+                None
+            }
+        };
+        drop(published);
+        news.into_iter().for_each(|what| say(ProgramNews::Kernel(what)));
     }
 
     /// Ends the use of programs after a divergence: what is to be said of it.
     fn distrust(&self) -> String {
         let mut published = self.published.enter();
+        self.withdraw(&mut published);
         published.workers.iter().for_each(|slot| slot.enter().give_back(&self.shared));
         published.compiled = None;
         published.hand_out(None);

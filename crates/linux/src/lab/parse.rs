@@ -45,7 +45,7 @@ const REST: &[&str] = &["route", "policy", "sysctl", "ports", "engine", "fail", 
 /// What a controller of the lab can do (`pathlab controller`).
 const SCENARIOS: [&str; 4] = ["iperf", "learning", "hub", "drop-all"];
 /// What may carry out the rules of our switch; the table of the crate `switch` has the same names.
-const ENGINES: [&str; 2] = ["interpreter", "native"];
+const ENGINES: [&str; 5] = ["interpreter", "native", "xdp", "tcx", "auto"];
 /// Kinds of ports that Open vSwitch's datapath in user space has, by our names.
 const OVS_PORTS: [&str; 2] = ["int", "xdp"];
 
