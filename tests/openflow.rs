@@ -24,6 +24,8 @@ use support::{finish, is_root, skip, start};
 
 /// The variable that names another engine than the switch's default one.
 const ENGINE: &str = "PATHLAB_SWITCH_ENGINE";
+/// The variable that names another kind of ports than `int`.
+const PORTS: &str = "PATHLAB_SWITCH_PORTS";
 /// How many cases the suite of os-ken 3.1.0 has.
 const CASES: [(&str, usize); 2] = [("13", 991), ("14", 1003)];
 /// Workers for each lane: those that need a CPU alone, those that measure rates and sleep between frames, and those that take as
@@ -282,8 +284,9 @@ impl Bench {
         if let Some(engine) = std::env::var_os(ENGINE) {
             command.arg("--engine").arg(engine);
         }
+        let kind = std::env::var(PORTS).unwrap_or_else(|_| "int".into());
         for i in 1..=3 {
-            command.args(["--port", &format!("{i}=int:{end}{i}")]);
+            command.args(["--port", &format!("{i}={kind}:{end}{i}")]);
         }
         command.args(["--controller", "tcp:127.0.0.1:6653"]);
         process::enter(&mut command, self.netns.clone(), false);

@@ -21,6 +21,8 @@ mod doors;
 mod engines;
 #[path = "switch/flood.rs"]
 mod flood;
+#[path = "switch/kernel.rs"]
+mod kernel;
 #[path = "switch/lincx.rs"]
 mod lincx;
 #[path = "switch/links.rs"]

@@ -19,7 +19,7 @@ use switch::programs::EngineKind;
 const CREDIT: u64 = 200;
 
 /// Sends one frame over and over until it is told to stop, as fast as `came` says that frames arrive.
-fn flood(end: End, bytes: &[u8], stop: &AtomicBool, came: &AtomicU64) {
+pub fn flood(end: End, bytes: &[u8], stop: &AtomicBool, came: &AtomicU64) {
     let (_receiver, mut transmitter) = end.split();
     let mut frames = Frames::new(16, 2048);
     let mut sent = 0;
@@ -34,6 +34,15 @@ fn flood(end: End, bytes: &[u8], stop: &AtomicBool, came: &AtomicU64) {
         let given = &ALL[..batch.len()];
         sent += transmitter.transmit(&mut batch, given, Hand::Over).unwrap().dealt as u64;
         transmitter.flush(Duration::from_millis(1)).unwrap();
+    }
+}
+
+/// Takes what arrives and counts it.
+pub fn swallow(end: End, stop: &AtomicBool, came: &AtomicU64) {
+    let (mut receiver, _transmitter) = end.split();
+    while !stop.load(Relaxed) {
+        let batch = receiver.receive(64, Wait::For(Duration::from_millis(20))).unwrap();
+        came.fetch_add(batch.len() as u64, Relaxed);
     }
 }
 
@@ -122,13 +131,7 @@ fn next_frame_meets_the_new_rule(engine: EngineKind, count: u32) {
     let (stop, came) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| flood(source, &frame("eth / ip dst=10.0.0.0 / udp"), &stop, &came));
-        scope.spawn(|| {
-            let (mut receiver, _transmitter) = sink.split();
-            while !stop.load(Relaxed) {
-                let batch = receiver.receive(64, Wait::For(Duration::from_millis(20))).unwrap();
-                came.fetch_add(batch.len() as u64, Relaxed);
-            }
-        });
+        scope.spawn(|| swallow(sink, &stop, &came));
         // Ends the two threads also when a probe fails.
         let _end = Stop(&stop);
         probe(&mut running, &mut client, (engine, count));
@@ -137,7 +140,7 @@ fn next_frame_meets_the_new_rule(engine: EngineKind, count: u32) {
 }
 
 /// Sets its flag when it goes.
-struct Stop<'a>(&'a AtomicBool);
+pub struct Stop<'a>(pub &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {

@@ -64,7 +64,8 @@ fn is_up(site: &Site, interface: &str) -> bool {
     flags.split(',').any(|flag| flag == "UP")
 }
 
-fn mod_port(site: &Site, port: u32, word: &str) {
+/// Configures a port as ovs-ofctl says it.
+pub fn mod_port(site: &Site, port: u32, word: &str) {
     let line = format!("ovs-ofctl -O OpenFlow13 mod-port unix:{} {port} {word}", site.socket().display());
     let (ok, text) = site.try_run(0, &line);
     assert!(ok, "{text}");
@@ -108,12 +109,20 @@ fn an_interface_that_is_deleted_and_made_again_is_opened_again() {
     if needs_root("an interface that is made again") {
         return;
     }
-    for kind in ["int", "ring", "xdp"] {
+    let cases = [
+        ("int", "native"),
+        ("ring", "native"),
+        ("xdp", "native"),
+        ("int", "tcx"),
+        ("ring", "tcx"),
+        ("xdp", "xdp"),
+    ];
+    for (kind, engine) in cases {
         let mut site = Site::bare(3);
         let socket = format!("punix:{}", site.socket().display());
         let ports = [1, 2, 3].map(|port| format!("{port}={kind}:p{port}"));
         let words: Vec<&str> = ports.iter().flat_map(|port| ["--port", port]).collect();
-        site.switch(&[&words[..], &["--listen", &socket]].concat());
+        site.switch(&[&words[..], &["--engine", engine, "--listen", &socket]].concat());
         site.wait_for("the socket", |site| site.socket().exists());
         let mut client = client(&site);
         let text = "group_id=1,type=ff,bucket=watch_port:2,output:2,bucket=watch_port:3,output:3";
@@ -178,11 +187,11 @@ fn without_a_controller_a_switch_is_a_bridge_or_goes_on_with_its_rules() {
         return;
     }
     let nobody = ["--controller", "tcp:127.0.0.1:9"];
-    let mut bridge = Site::build(2);
-    bridge.usual_switch(&[nobody[0], nobody[1], "--fail", "standalone"]);
-    bridge.reaches(1, "10.0.0.2");
-
-    drop(bridge);
+    for engine in ["native", "tcx"] {
+        let mut bridge = Site::build(2);
+        bridge.usual_switch(&[nobody[0], nobody[1], "--fail", "standalone", "--engine", engine]);
+        bridge.reaches(1, "10.0.0.2");
+    }
 
     let mut secure = Site::build(2);
     secure.usual_switch(&nobody);
@@ -266,7 +275,7 @@ fn pattern(from: usize, room: &mut [u8]) {
 }
 
 /// Sends bytes from host 1 to host 2 by TCP and compares each of them.
-fn transfer(site: &Site, to: &str, port: u16, total: usize) {
+pub fn transfer(site: &Site, to: &str, port: u16, total: usize) {
     let listener = within(&site.netns(2), || TcpListener::bind(("10.0.0.2", port)).unwrap());
     let timeout = Some(Duration::from_secs(60));
     std::thread::scope(|scope| {
