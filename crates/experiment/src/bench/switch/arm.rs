@@ -49,6 +49,8 @@ pub static ARMS: &[Arm] = &[
     switch("interpreter xdp", "null xdp", "switch", "ports on s xdp\nengine on s interpreter\n"),
     switch("native ring", "null ring", "switch", "ports on s ring\nengine on s native\n"),
     switch("native xdp", "null xdp", "switch", "ports on s xdp\nengine on s native\n"),
+    switch("switch xdp engine", "null xdp", "switch", "ports on s xdp\nengine on s xdp\n"),
+    switch("switch tcx engine", "null ring", "switch", "ports on s ring\nengine on s tcx\n"),
     switch(OVS, "null ring", "ovs", ""),
     switch("Open vSwitch AF_XDP", "null xdp", "ovs", "ports on s xdp\n"),
 ];
