@@ -374,7 +374,7 @@ impl Programs {
             }
             let trouble = locked(&self.request).trouble.take();
             trouble.into_iter().for_each(|what| say(ProgramNews::Kernel(what)));
-            self.into_kernel(&mut residence, &mut say);
+            self.give_to_kernel(&mut residence, &mut say);
         }
     }
 
@@ -385,7 +385,7 @@ impl Programs {
     }
 
     /// Gives the kernel a program of the rules as they are, if they stay so long enough.
-    fn into_kernel(&self, residence: &mut Residence, say: &mut impl FnMut(ProgramNews)) {
+    fn give_to_kernel(&self, residence: &mut Residence, say: &mut impl FnMut(ProgramNews)) {
         let Some(kernel) = self.kernel.as_ref().filter(|kernel| kernel.has_ports()) else { return };
         let begun = Instant::now();
         let mut published = self.published.enter();
