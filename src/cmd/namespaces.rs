@@ -29,14 +29,12 @@ pub(super) fn with_own(option: &str, words: &[String]) -> Result<Vec<(String, Ow
 
 /// The namespaces of the nodes of a lab, by the nodes' names.
 pub(super) fn of_lab(name: &str) -> Result<Vec<(String, OwnedFd)>> {
-    let lab = lab(name)?;
-    let own = |node: &linux::lab::Node| {
-        let file = node.netns().try_clone_to_owned();
-        let file =
-            file.map_err(|error| Problem::host(format!("the node {} cannot be kept: {error}", node.name())));
-        Ok((node.name().to_owned(), file?))
-    };
-    lab.nodes().iter().map(own).collect()
+    lab(name)?.nodes().iter().map(of_node).collect()
+}
+
+fn of_node(node: &linux::lab::Node) -> Result<(String, OwnedFd)> {
+    let lost = |error| Problem::host(format!("the node {} cannot be kept: {error}", node.name()));
+    Ok((node.name().to_owned(), node.netns().try_clone_to_owned().map_err(lost)?))
 }
 
 /// A lab that is up, to look at.

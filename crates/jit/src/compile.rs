@@ -96,6 +96,8 @@ pub(crate) struct TableState {
     pub(crate) dropped: usize,
     /// What a body of it did at most: bytes pushed, outputs.
     pub(crate) most: (usize, usize),
+    /// Its search prunes, so that many probes are cheap.
+    pub(crate) prunes: bool,
 }
 
 /// What makes programs.
@@ -142,7 +144,7 @@ impl Compiler {
         let mut records = Records::default();
         let width = ir.sets.len();
         let sets = ir.sets.iter().map(|set| records.add(0, 0, set, width)).collect();
-        let tables = ir.tables.iter().map(|table| table_state(table, width, &mut records)).collect();
+        let tables = ir.tables.iter().map(|table| table_state(table, width, &mut records, true)).collect();
         let maps = ir.maps.concat();
         let mut compiler = Compiler {
             slots,
@@ -310,7 +312,7 @@ fn search(table: &TableState, index: usize) -> Search {
     }
 }
 
-pub(crate) fn table_state(table: &IrTable, width: usize, records: &mut Records) -> TableState {
+pub(crate) fn table_state(table: &IrTable, width: usize, records: &mut Records, prunes: bool) -> TableState {
     let rules = table.rules.iter().filter_map(|rule| table_rule(rule, width, records));
     let rules: BTreeMap<u64, TableRule> = rules.map(|rule| (rule.rank, rule)).collect();
     let most = table.rules.iter().map(|rule| extent(&rule.body));
@@ -322,6 +324,7 @@ pub(crate) fn table_state(table: &IrTable, width: usize, records: &mut Records) 
         data: Arc::new(TableData::default()),
         dropped: table.dropped,
         most,
+        prunes,
     };
     state.build(records);
     state
@@ -352,7 +355,7 @@ impl TableState {
     pub(crate) fn build(&mut self, records: &Records) {
         let rules: Vec<TableRule> =
             if self.rules.len() <= DIRECT { vec![] } else { self.rules.values().cloned().collect() };
-        let (strategy, parts) = plan::strategy(&rules);
+        let (strategy, parts) = plan::strategy(&rules, self.prunes);
         self.data = data_of(&strategy, &parts, records);
         self.strategy = strategy;
     }

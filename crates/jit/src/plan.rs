@@ -65,8 +65,8 @@ pub struct Plan {
 /// A part of a strategy with its rules.
 pub type Part = (Probe, Vec<TableRule>);
 
-/// Decides; no parts for [`Strategy::Direct`].
-pub fn strategy(rules: &[TableRule]) -> (Strategy, Vec<Part>) {
+/// Decides; no parts for [`Strategy::Direct`]. Where a search does not prune, it looks into all probes, and few are better.
+pub fn strategy(rules: &[TableRule], prunes: bool) -> (Strategy, Vec<Part>) {
     if rules.len() <= DIRECT {
         return (Strategy::Direct, vec![]);
     }
@@ -78,7 +78,7 @@ pub fn strategy(rules: &[TableRule]) -> (Strategy, Vec<Part>) {
     };
     let groups = by_masks(rest);
     let mut parts = with_trie(merge(&groups));
-    if parts.len() > MANY_PROBES && rules.len() <= CACHED_RULES {
+    if prunes && parts.len() > MANY_PROBES && rules.len() <= CACHED_RULES {
         let alone = with_trie(alone(&groups));
         if steps(&alone, rules) < steps(&parts, rules) {
             parts = alone;

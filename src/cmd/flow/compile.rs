@@ -55,10 +55,8 @@ const HOOKS: [Hook; 2] = [Hook::Xdp, Hook::Tcx];
 fn kernel_stage(pipeline: &Pipeline, hook: Hook) -> Stage {
     let what =
         "the same as a program of the kernel; what it does not do for a frame, user space does".to_owned();
-    let text = match kernel::compile(pipeline, &kernel::supposed(pipeline, hook)) {
-        Ok(program) => program.text(),
-        Err(refused) => format!("{refused}\n"),
-    };
+    let program = kernel::compile(pipeline, &kernel::supposed(pipeline, hook));
+    let text = program.map_or_else(|refused| format!("{refused}\n"), |program| program.text());
     Stage { name: format!("kernel {hook}"), what, text }
 }
 

@@ -147,9 +147,6 @@ fn open(args: &WatchArgs) -> Result<(Watch, Vec<Hop>)> {
 fn way(lab: &Lab, ends: &[String]) -> Result<Vec<Hop>> {
     let [from, to] = ends else { return Ok(vec![]) };
     let family = if lab.address_of(to, 4).is_some() { 4 } else { 6 };
-    let path = lab.path(from, to, family)?;
-    if path.forward.is_empty() {
-        return Err(Problem::input("the topology does not tell this way").at(format!("{from} to {to}")));
-    }
-    Ok(path.forward)
+    let untold = || Problem::input("the topology does not tell this way").at(format!("{from} to {to}"));
+    Some(lab.path(from, to, family)?.forward).filter(|way| !way.is_empty()).ok_or_else(untold)
 }

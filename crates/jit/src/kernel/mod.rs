@@ -184,7 +184,7 @@ pub fn compile(pipeline: &Pipeline, around: &Surroundings) -> Result<KernelProgr
     let width = ir.sets.len();
     let sets: Vec<u32> = ir.sets.iter().map(|set| records.add(emit::NO_SLOT, 0, set, width)).collect();
     let tables: Vec<_> =
-        ir.tables.iter().map(|table| compile::table_state(table, width, &mut records)).collect();
+        ir.tables.iter().map(|table| compile::table_state(table, width, &mut records, false)).collect();
     let source = emit::Source { ir: &ir, needs, tables: &tables, records: &records, sets: &sets, around };
     let emitted = emit::emit(source).map_err(|_| Refused::Jumps)?;
     userspace.extend(lists(&emitted.lists, &ir));

@@ -125,9 +125,8 @@ impl Emit<'_> {
             self.masked(R2, *word, *mask, R3);
             self.a.op_reg(Op::Xor, R1, R2);
             self.a.op_reg(Op::Multiply, R1, R4);
-            self.a.op_reg(Op::Move, R2, R1);
-            self.a.op(Op::ShiftRight, R2, 32);
-            self.a.op_reg(Op::Xor, R1, R2);
+            // On a machine that has the low byte first: its bytes are turned round.
+            self.a.from_big_endian(R1, B8);
         }
     }
 
