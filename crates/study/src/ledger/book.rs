@@ -19,6 +19,7 @@ pub const VLAN_ROOM: u64 = 4;
 const MOST_FRAGMENTS: u64 = 8192;
 
 /// All that the stations ask.
+#[derive(Clone)]
 pub struct Readings<'a> {
     pub input: &'a LedgerInput<'a>,
     pub test: Window<'a>,
@@ -386,7 +387,7 @@ fn unsettled(test: &Window) -> u64 {
 }
 
 /// Counters that more than one station may draw on, and what was drawn already.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Shared {
     drawn: BTreeMap<(String, String), u64>,
 }

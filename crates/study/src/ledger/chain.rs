@@ -9,6 +9,7 @@ use crate::way::Section;
 use record::{NodeRole, Station, StationKind};
 
 /// A station and what the record of it does not keep.
+#[derive(Clone)]
 pub struct Draft {
     /// What it is a station of.
     pub row: &'static Row,
@@ -39,6 +40,7 @@ impl Draft {
 }
 
 /// The stations so far.
+#[derive(Clone)]
 pub struct Chain {
     pub stations: Vec<Draft>,
     /// `out` of the last one.
@@ -53,6 +55,8 @@ pub struct Chain {
     leg: &'static str,
     /// Copies that were made so far and have not ended elsewhere.
     made: u64,
+    /// The most that can be queued in the section: its queues hold others' frames, too.
+    queued: u64,
 }
 
 impl Chain {
@@ -66,6 +70,7 @@ impl Chain {
             disputed: 0,
             leg: "forward",
             made: 0,
+            queued: MOST,
         }
     }
 
@@ -114,6 +119,27 @@ impl Chain {
     /// Settles the stations of a section between counters of the flow itself: what entered and what left is known to the
     /// frame, whoever else was there.
     pub fn cross(&mut self, book: &mut Readings, section: &Section, rows: &[&'static Row]) {
+        self.queued = MOST;
+        if section.hop.role == NodeRole::Forwarder && !section.is_link {
+            self.queued = self.unexplained(book, section, rows);
+        }
+        self.cross_with_queues(book, section, rows);
+    }
+
+    /// What would be left of the section if nothing were queued in it. A program's socket holds others' frames, too, so what a later
+    /// station of the section names is not what waits at the first.
+    fn unexplained(&self, book: &Readings, section: &Section, rows: &[&'static Row]) -> u64 {
+        let (mut trial, mut readings) = (Chain { queued: 0, ..self.clone() }, book.clone());
+        trial.cross_with_queues(&mut readings, section, rows);
+        let drafts = trial.stations.iter_mut().skip(self.stations.len());
+        let residuals = drafts.map(|draft| {
+            draft.settle();
+            u64::try_from(draft.station.residual).unwrap_or(0)
+        });
+        residuals.sum::<u64>().min(MOST)
+    }
+
+    fn cross_with_queues(&mut self, book: &mut Readings, section: &Section, rows: &[&'static Row]) {
         self.at = match section.hop.role {
             NodeRole::Sender => self.at.saturating_add(section.entered),
             _ => section.entered,
@@ -147,7 +173,8 @@ impl Chain {
                 book.pool.confirm(&mut gap, at, open, &before);
             }
         }
-        gap.queued = gap.queued.clamp(0, i64::try_from(gap.open_but_for_the_queue()).unwrap_or(i64::MAX));
+        let most = gap.open_but_for_the_queue().min(self.queued);
+        gap.queued = gap.queued.clamp(0, i64::try_from(most).unwrap_or(i64::MAX));
         let holding = book.holding(at);
         let mut by_witness = book.pool.name(&mut gap, row.witness, at, &holding);
         if row.shares {

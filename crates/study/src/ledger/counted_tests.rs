@@ -6,8 +6,10 @@ use crate::way::{Nodes, sections};
 use proptest::prelude::*;
 use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook};
 use record::ledger::WitnessDrop;
-use record::snapshot::NodeSnapshot;
-use record::{EndReport, Ledger, Path, Snapshot, TestSpec, TrafficKind, Witness, WitnessStatus};
+use record::snapshot::{DirectionSample, FilterSample, NodeSnapshot, PacketSocketSample};
+use record::{
+    EndReport, Hop, Ledger, NodeRole, Path, Snapshot, TestSpec, TrafficKind, Witness, WitnessStatus,
+};
 use std::collections::BTreeMap;
 
 /// Both ends of each link, and the bridge that the second one is a port of.
@@ -233,4 +235,84 @@ fn frames_that_passed_the_counters_by_leave_the_way_unknown() {
         sections(&FlowObservation::default(), "forward", ENDS).map(|sections| sections.len()),
         Some(1)
     );
+}
+
+/// A program takes 120 frames and a filter behind it drops some; in its socket frames wait when the test is over, ours or strangers'.
+fn through_a_program(dropped: u64) -> Ledger {
+    let mut world = World::default();
+    let places = [(["a", "eth0"], Hook::Egress, 120), (["s", "p1"], Hook::Ingress, 120)];
+    let later = [(["s", "p2"], Hook::Egress, 80), (["r1", "eth0"], Hook::Ingress, 80)];
+    for (place, hook, frames) in places.into_iter().chain(later) {
+        (0..frames).for_each(|_| world.pass(place, hook));
+    }
+    let mut flow = world.observation();
+    flow.interfaces.iter_mut().for_each(|interface| interface.master = None);
+    let spec = TestSpec {
+        kind: TrafficKind::UdpStream,
+        from: "a".into(),
+        to: "r1".into(),
+        size: 100,
+        ..TestSpec::default()
+    };
+    let hop = |node: &str, role, ingress: &str, egress: &str| Hop {
+        node: node.into(),
+        role,
+        ingress: Some(ingress.into()).filter(|name: &String| !name.is_empty()),
+        egress: Some(egress.into()).filter(|name: &String| !name.is_empty()),
+        bridge: None,
+    };
+    let forward = vec![
+        hop("a", NodeRole::Sender, "", "eth0"),
+        hop("s", NodeRole::Forwarder, "p1", "p2"),
+        hop("r1", NodeRole::Receiver, "eth0", ""),
+    ];
+    let snapshot = |received: u64, waiting: u64, dropped: u64| {
+        let way = DirectionSample { from: "p1".into(), to: "p2".into(), received, ..Default::default() };
+        let socket = PacketSocketSample {
+            interface: "p1".into(),
+            owner: "null".into(),
+            inode: 7,
+            receive_queue_bytes: waiting,
+            ..Default::default()
+        };
+        let filter = FilterSample {
+            family: "netdev".into(),
+            hook: "egress".into(),
+            chain: "t/c".into(),
+            drops: true,
+            counted: Some(dropped),
+        };
+        let middle = NodeSnapshot {
+            ways: vec![way],
+            packet_sockets: vec![socket],
+            filters: vec![filter],
+            ..NodeSnapshot::default()
+        };
+        let nodes = [("a", NodeSnapshot::default()), ("s", middle), ("r1", NodeSnapshot::default())];
+        Snapshot { nodes: nodes.map(|(name, node)| (name.to_owned(), node)).into(), ..Snapshot::default() }
+    };
+    close(&LedgerInput {
+        spec: &spec,
+        path: &Path { forward, ..Path::default() },
+        sender: &EndReport { attempted: 120, sent: 120, ..EndReport::default() },
+        receiver: &EndReport { received: 80, unique: 80, ..EndReport::default() },
+        before: &snapshot(0, 0, 0),
+        after: &snapshot(120, 40_000, dropped),
+        idle: None,
+        witness: absent(),
+        ports: Ports::default(),
+        flow: Some(&flow),
+        arrival: None,
+    })
+}
+
+#[test]
+fn what_waits_in_a_programs_socket_is_ours_only_as_far_as_nothing_behind_it_names_the_loss() {
+    for (dropped, queued) in [(40, 0), (30, 10), (0, 40)] {
+        let ledger = through_a_program(dropped);
+        let named: u64 =
+            ledger.stations.iter().flat_map(|station| &station.drops).map(|drop| drop.count).sum();
+        let waiting: i64 = ledger.stations.iter().map(|station| station.queued).sum();
+        assert_eq!((named, waiting, ledger.unexplained), (dropped, queued, 0), "{ledger:#?}");
+    }
 }

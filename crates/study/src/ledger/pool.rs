@@ -18,6 +18,7 @@ pub fn is_invisible(drop: &Drop) -> bool {
 }
 
 /// What the witness counted and no station has claimed yet.
+#[derive(Clone)]
 pub struct Unclaimed<'a> {
     pub details: Vec<(&'a WitnessDrop, Vec<&'static DropName>, u64)>,
 }
@@ -49,6 +50,7 @@ impl<'a> Unclaimed<'a> {
 
 /// What the witness counted of the flow, where every station is known to the frame: names are taken from it, so that a
 /// counter which also counts others' drops cannot give its name to ours.
+#[derive(Clone)]
 pub struct Pool<'a> {
     unclaimed: Unclaimed<'a>,
     /// Events that it could not count; none when it did not count at all.
