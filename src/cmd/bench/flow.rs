@@ -38,11 +38,14 @@ pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
 
 fn people(document: &FlowBenchDocument) -> String {
     let head = format!(
-        "{} of {}, engines in turn; frames of {} B; seed {}; the making of headers is taken off\n\n",
+        "{} of {}, engines in turn; frames of {} B; seed {}; Linux {}, {}, {}; the making of headers is taken off\n\n",
         many(document.rounds.into(), "round"),
         time_ns(document.milliseconds as f64 * 1e6),
         document.frame_bytes,
         document.seed,
+        document.kernel,
+        document.cpu_model,
+        many(document.cpus.into(), "CPU"),
     );
     let headers = [
         "pipeline", "rules", "flows", "engine", "ns/frame", "range", "compile", "update", "code kB",

@@ -21,7 +21,7 @@ use jit::{Compiler, Frame, Outcome, Outputs, Program, Worker};
 use kernel::{Interfaces, Loaded};
 use linux::sys::clock;
 use pipelines::{FRAME, FlowHeader, Named, PIPELINES, Workload};
-use record::{Problem, Result};
+use record::{HostFacts, Problem, Result};
 use serde::Serialize;
 use wire::offload::Offload;
 
@@ -85,6 +85,12 @@ pub struct FlowBenchDocument {
     pub seed: u64,
     /// Bytes of a frame, without FCS.
     pub frame_bytes: usize,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Model of the CPU.
+    pub cpu_model: String,
+    /// How many of these.
+    pub cpus: u32,
     /// One line for each pipeline, number of flows and engine.
     pub results: Vec<Measured>,
     /// Engines that were not measured.
@@ -166,8 +172,19 @@ pub fn run(wanted: &Wanted, notices: &dyn Notices) -> Result<FlowBenchDocument> 
         }
     }
     let Wanted { rounds, milliseconds, seed, .. } = *wanted;
-    let schema = "pathlab/bench-flow/1";
-    Ok(FlowBenchDocument { schema, rounds, milliseconds, seed, frame_bytes: FRAME, results, skipped })
+    let HostFacts { kernel, cpu_model, cpus, .. } = linux::observe::host_facts();
+    Ok(FlowBenchDocument {
+        schema: "pathlab/bench-flow/1",
+        rounds,
+        milliseconds,
+        seed,
+        frame_bytes: FRAME,
+        kernel,
+        cpu_model,
+        cpus,
+        results,
+        skipped,
+    })
 }
 
 fn engines(wanted: &Wanted) -> Result<Vec<Engine>> {
