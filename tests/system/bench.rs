@@ -161,7 +161,7 @@ fn switches_are_measured_beside_each_other() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let document = json(&String::from_utf8_lossy(&output.stdout));
     let (results, absent) = (document["results"].as_array().unwrap(), document["absent"].as_array().unwrap());
-    assert_eq!(results.len() + absent.len(), 18, "{document}");
+    assert_eq!(results.len() + absent.len(), 22, "{document}");
     for result in results {
         let is_switch = !result["of_null"].is_null();
         assert!(result["frames_per_s"]["median"].as_f64().unwrap() > 1000.0, "{result}");
