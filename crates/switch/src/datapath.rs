@@ -17,7 +17,7 @@ use crate::output_port::{FULL_LOOKS, OutputPort};
 use crate::outputs::Outputs;
 use crate::programs::{EngineKind, Programs};
 use crate::shadow::ShadowRate;
-use crate::shared::{SharedPipeline, locked};
+use crate::shared::{MANY_RULES, SharedPipeline, locked};
 use flow::interpret::{OutputFrame, PacketIn};
 use flow::pipeline::Pipeline;
 use flow::port::{Port as PortRow, PortCounters, PortNo};
@@ -44,8 +44,6 @@ const RINGS: u64 = 256 << 20;
 const RING: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
 /// Threads that close ports.
 const CLOSERS: usize = 16;
-/// So many rules are megabytes.
-const MANY_RULES: usize = 10_000;
 /// Frames of one batch: what one turn of the lock carries.
 const BATCH: usize = 64;
 

@@ -28,12 +28,13 @@ use crate::engine::{Engine, InterpretingEngine};
 use crate::kernel::{KernelEngine, KernelWish, LoadedProgram, Refusal, Residence};
 use crate::outputs::Outputs;
 use crate::shadow::{Divergence, Shadow, ShadowRate, rules_text};
-use crate::shared::{SharedPipeline, Turns, locked};
+use crate::shared::{MANY_RULES, SharedPipeline, Turns, locked};
 use flow::changed::Changed;
 use flow::interpret::{InputFrame, OutputFrame, Verdict};
 use flow::pipeline::Pipeline;
 use flow::port::PortNo;
 use linux::port::{Batch, MAX_BATCH};
+use linux::sys::process;
 use std::any::Any;
 use std::fmt;
 use std::path::PathBuf;
@@ -356,7 +357,7 @@ impl Programs {
     /// pipeline could not be compiled.
     pub fn run(&self, mut say: impl FnMut(ProgramNews)) {
         let Some(compiler) = self.compiler else { return };
-        let (mut pause, mut residence) = (PAUSE, Residence::default());
+        let (mut pause, mut residence, mut most) = (PAUSE, Residence::default(), 0);
         while self.waits_for_change(pause.max(residence.pause())) {
             if locked(&self.request).has_diverged {
                 return say(ProgramNews::Interpreted(self.distrust()));
@@ -365,12 +366,19 @@ impl Programs {
             if self.is_worn() {
                 let copy = self.copy();
                 let compiled = compiler.compile(&copy);
+                let rules = copy.len();
                 drop(copy);
                 pause = PAUSE.max(2 * begun.elapsed());
                 match compiled {
                     Ok(compiled) => self.publish(compiled),
                     Err(what) => say(ProgramNews::Interpreted(what)),
                 }
+                // The program of the rules that are gone was in use until now.
+                if most >= MANY_RULES && rules <= most / 2 {
+                    process::return_freed_memory();
+                    most = 0;
+                }
+                most = rules.max(most);
             }
             let trouble = locked(&self.request).trouble.take();
             trouble.into_iter().for_each(|what| say(ProgramNews::Kernel(what)));

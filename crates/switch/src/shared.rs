@@ -15,6 +15,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// So many rules are megabytes.
+pub(crate) const MANY_RULES: usize = 10_000;
+
 /// A value behind a lock that nobody gets twice while another one waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Turns<T> {
