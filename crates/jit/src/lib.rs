@@ -16,6 +16,7 @@ pub mod eval;
 pub mod exec;
 pub mod explain;
 pub mod frame;
+pub mod hash;
 pub mod ir;
 pub mod kernel;
 pub mod key;

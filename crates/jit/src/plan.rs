@@ -10,10 +10,9 @@
 //!
 //! **Price.** The search is greedy: groups of rules by size, each into the first table that holds it. [`Plan`] says what came out.
 
+use crate::hash::hash;
 use crate::key::{NETWORK, PORTS, WordTest};
-use crate::table::{
-    Average, Compared, Masks, PROBES, Probe, TableData, TableRule, hash, is_within, masked, masks,
-};
+use crate::table::{Average, Compared, Masks, PROBES, Probe, TableData, TableRule, is_within, masked, masks};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 

@@ -11,9 +11,9 @@
 //! **Price.** A probe may stand in a set in vain (two prefixes with one place, a rule that has gone): that costs a look and is never wrong.
 //! For each rule and part a set, which is one to four words.
 
+use crate::hash::MULTIPLIER;
 use crate::key::{ETH_DST, ETH_SRC, IPV6_DST, IPV6_SRC, Key, NETWORK, PORTS, SUMMARY, VLAN_SHIFT, WordTest};
 use crate::pages::Pages;
-use crate::table::{MULTIPLIER, TableRule};
 use std::collections::HashSet;
 
 /// Probes from which on it is worth it.
@@ -115,19 +115,16 @@ pub fn bit(probe: usize, width: usize) -> (usize, u32) {
 }
 
 impl Pruning {
-    /// For probes with these rules; its tables are taken from `pages`.
-    pub fn build<'a>(
-        probes: impl ExactSizeIterator<Item = &'a [TableRule]> + Clone,
-        pages: &mut Pages,
-    ) -> Pruning {
+    /// For probes with rules that have these tests; its tables are taken from `pages`.
+    pub fn build(probes: &[Vec<&[WordTest]>], pages: &mut Pages) -> Pruning {
         if probes.len() < PROBES {
             return Pruning::default();
         }
         let width = probes.len().div_ceil(64).next_power_of_two().min(SET);
-        let useful = PARTS.iter().filter_map(|part| Part::new(part, probes.clone(), width, pages));
+        let useful = PARTS.iter().filter_map(|part| Part::new(part, probes, width, pages));
         let pruning = Pruning { parts: useful.collect(), width };
-        for (index, rules) in probes.enumerate() {
-            rules.iter().for_each(|rule| pruning.note(index, &rule.tests, pages));
+        for (index, rules) in probes.iter().enumerate() {
+            rules.iter().for_each(|tests| pruning.note(index, tests, pages));
         }
         pruning
     }
@@ -170,9 +167,9 @@ impl Pruning {
 
 impl Part {
     /// The part, if enough probes have no rule but such that ask it.
-    fn new<'a>(
+    fn new(
         &(word, prefixes): &(u8, &[u64]),
-        probes: impl ExactSizeIterator<Item = &'a [TableRule]>,
+        probes: &[Vec<&[WordTest]>],
         width: usize,
         pages: &mut Pages,
     ) -> Option<Part> {
@@ -181,7 +178,7 @@ impl Part {
         let mut part = Part { word, any: 0, tables };
         let (count, mut used, mut asking) = (probes.len(), vec![HashSet::new(); prefixes.len()], 0);
         for rules in probes {
-            let asked = rules.iter().map(|rule| part.longest(&rule.tests));
+            let asked = rules.iter().map(|tests| part.longest(tests));
             let all_ask = asked.fold(true, |all, table| {
                 table.iter().for_each(|(table, places)| used[*table].extend(places.iter().copied()));
                 all & table.is_some()

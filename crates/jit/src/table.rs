@@ -9,6 +9,7 @@
 //!
 //! **Price.** Each probe that is not pruned is a hash and a load. How rules are put into probes is the business of [`crate::plan`].
 
+use crate::hash::hash;
 use crate::key::{WORDS, WordTest};
 use crate::pages::Pages;
 use crate::prune::Pruning;
@@ -131,16 +132,6 @@ pub struct Average {
     pub entries: f64,
 }
 
-/// A hash over masked words. The bytes of each product are turned round: only its high bits depend on all bits of the word (the low ones
-/// of a prefix are 0), and the low bits of the hash choose the chain. Rules choose the masks and the values, frames only which of the
-/// chains they meet; chains are bounded when the table is built.
-pub fn hash(words: impl Iterator<Item = u64>) -> u64 {
-    words.fold(0, |hash, word| (hash ^ word).wrapping_mul(MULTIPLIER).swap_bytes())
-}
-
-/// The odd number of the hash (2^64 divided by the golden ratio).
-pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// The bits of a rule under masks; the masks are within the rule's.
 pub fn masked(tests: &[WordTest], masks: &Masks) -> Vec<u64> {
     let value = |word: u8| tests.iter().find(|test| test.word == word).map_or(0, |test| test.value);
@@ -202,7 +193,9 @@ impl TableData {
         let numbered = probes.iter().enumerate();
         numbered.for_each(|(index, (probe, rules))| data.add(index, probe, rules, rank_of));
         data.rank_probes(probes);
-        data.pruning = Pruning::build(probes.iter().map(|(_, rules)| &rules[..]), &mut data.pages);
+        let tests: Vec<Vec<&[WordTest]>> =
+            probes.iter().map(|(_, rules)| rules.iter().map(|rule| &rule.tests[..]).collect()).collect();
+        data.pruning = Pruning::build(&tests, &mut data.pages);
         data.sample = data.sampled(probes, rank_of);
         data
     }

@@ -4,9 +4,10 @@
 //! (record); each begins with the question whether it, or any behind it, can hold a better one.
 
 use super::{Emit, Search, TABLES, key};
+use crate::hash::MULTIPLIER;
 use crate::key::WordTest;
 use crate::prune::Pruning;
-use crate::table::{Compared, ENTRY, HEAD, MULTIPLIER, Masks, Probe, TO_BLOCK, TableRule};
+use crate::table::{Compared, ENTRY, HEAD, Masks, Probe, TO_BLOCK, TableRule};
 use dynasmrt::{DynamicLabel, DynasmApi, DynasmLabelApi, dynasm};
 
 /// Bytes of a page, as a power of two, and the mask of a place in it.

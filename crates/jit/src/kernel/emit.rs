@@ -13,7 +13,7 @@
 //! no call.
 
 use super::lower::IN_PORT;
-use super::{Hook, KernelPort, Surroundings, search};
+use super::{Hook, KernelPort, Surroundings};
 use crate::compile::TableState;
 use crate::ir::Ir;
 use crate::key::{self, WordTest};
@@ -129,6 +129,9 @@ pub(super) struct Emit<'a> {
     pieces: Vec<(String, usize)>,
 }
 
+/// Instructions that the verifier looks at in all loops (its limit is a million for the program).
+const TURNS: usize = 500_000;
+
 /// Writes the program.
 ///
 /// # Errors
@@ -137,7 +140,7 @@ pub(super) fn emit(source: Source<'_>) -> Result<Emitted, AssembleError> {
     let mut a = Assembler::new();
     let tables = source.ir.tables.iter().map(|table| (table.number, a.label())).collect();
     let (exit, act, finish) = (a.label(), a.label(), a.label());
-    let (turns, references, pieces) = (search::TURNS, vec![], vec![]);
+    let (turns, references, pieces) = (TURNS, vec![], vec![]);
     let mut emit = Emit { a, source, tables, exit, act, finish, turns, lists: vec![], references, pieces };
     emit.entry();
     emit.parse();

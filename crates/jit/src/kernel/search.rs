@@ -7,15 +7,14 @@
 
 use super::emit::{BEST, Emit, FOUND, MISSED, Map, of_key};
 use crate::compile::TableState;
+use crate::hash::MULTIPLIER;
 use crate::key::WordTest;
 use crate::plan::Strategy;
-use crate::table::{Compared, ENTRY, HEAD, MULTIPLIER, Masks, Probe, TO_BLOCK, TableData, TableRule};
+use crate::table::{Compared, ENTRY, HEAD, Masks, Probe, TO_BLOCK, TableData, TableRule};
 use bpf::{Label, Op, Reg::*, When, Width::*};
 
 /// Jumps of one loop that the verifier remembers (its limit is 8192 for a path).
 const JUMPS: usize = 6000;
-/// Instructions that the verifier looks at in all loops (its limit is a million for the program).
-pub(super) const TURNS: usize = 500_000;
 
 /// A probe in its table.
 #[derive(Clone, Copy)]

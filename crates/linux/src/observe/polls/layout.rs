@@ -2,6 +2,9 @@
 
 use super::super::btf::Btf;
 
+/// Room for the needed part of `struct sk_buff`.
+pub(super) const BLOCK_ROOM: u32 = 320;
+
 /// Offsets from the kernel's BTF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
@@ -52,7 +55,7 @@ impl Layout {
             mac_header: buffer("mac_header", 2)?,
             skb_iif: buffer("skb_iif", 4)?,
         };
-        let is_near = layout.span() <= super::program::BLOCK_ROOM;
+        let is_near = layout.span() <= BLOCK_ROOM;
         is_near.then_some(layout).ok_or_else(|| "struct sk_buff of this kernel is spread too wide".into())
     }
 

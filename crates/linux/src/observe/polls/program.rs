@@ -17,7 +17,9 @@
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width::*};
 use record::buckets::{BUCKETS, MOST_BITS, SUB_BITS};
 
-use super::layout::{Cell, Layout, Measure, SLOT_BACKLOG, SLOT_OTHER, SLOT_TRANSMIT, Slot, Tracepoint};
+use super::layout::{
+    BLOCK_ROOM, Cell, Layout, Measure, SLOT_BACKLOG, SLOT_OTHER, SLOT_TRANSMIT, Slot, Tracepoint,
+};
 
 /// The maps as the programs name them.
 #[derive(Debug, Clone, Copy)]
@@ -67,8 +69,6 @@ const SCRATCH: i16 = -16;
 const WORK: i16 = -24;
 const NAPI: i16 = -32;
 const BLOCK: i16 = NAPI - BLOCK_ROOM as i16;
-/// Room for the needed part of `struct sk_buff`.
-pub(super) const BLOCK_ROOM: u32 = 320;
 
 struct Builder<'a> {
     a: Assembler,
