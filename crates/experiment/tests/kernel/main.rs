@@ -7,7 +7,8 @@
 #[allow(dead_code)] // Changes of rules are for programs that follow them in place.
 mod make;
 
-use experiment::bench::flow::kernel::{Interfaces, Loaded, compiled};
+use ::switch::kernel::LoadedProgram;
+use experiment::bench::flow::kernel::{Interfaces, compiled, loaded};
 use experiment::bench::flow::pipelines::{FRAME, Named, PIPELINES};
 use fastrand::Rng;
 use flow::interpret::{InputFrame, Verdict, receive};
@@ -41,7 +42,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// A pipeline in the kernel beside the interpreter.
 struct Rig {
-    loaded: Loaded,
+    loaded: LoadedProgram,
     /// What the interpreter does with every frame.
     meant: Pipeline,
     /// What it does with those that exit, and where the kernel's counters are credited.
@@ -54,16 +55,15 @@ impl Rig {
     fn new(pipeline: Pipeline, lines: Vec<String>, hook: Hook, numbers: &[u32], interfaces: &[u32]) -> Rig {
         let made = compiled(&pipeline, hook, numbers, interfaces).unwrap();
         let text = made.text();
-        let loaded =
-            Loaded::new(made).unwrap_or_else(|problem| panic!("{problem}\n{}\n{text}", lines.join("\n")));
+        let loaded = loaded(made).unwrap_or_else(|problem| panic!("{problem}\n{}\n{text}", lines.join("\n")));
         Rig { loaded, meant: pipeline.clone(), behind: pipeline, lines, exits: 0 }
     }
 
     /// The port by which a frame leaves, or none; and whether it exited: by what the counters say.
     fn counted(&self, before: &jit::kernel::KernelCounters) -> (Option<PortNo>, bool) {
-        let after = self.loaded.port_counters().unwrap();
+        let after = self.loaded.read_ports().unwrap();
         let changed = |index: usize, word| after.port(index, word) != before.port(index, word);
-        let ports = self.loaded.made.ports.iter().enumerate();
+        let ports = self.loaded.program.ports.iter().enumerate();
         let mut left = ports.clone().filter(|(index, _)| changed(*index, PortWord::TxFrames));
         let exited = ports.clone().any(|(index, _)| changed(index, PortWord::Exits));
         let to = left.next().map(|(_, port)| port.number);
@@ -73,9 +73,9 @@ impl Rig {
 
     /// A frame through both; false when the kernel makes no buffer of it: it is cut in its Ethernet or IP header.
     fn frame(&mut self, what: &str, index: usize, bytes: &[u8]) -> bool {
-        let port = self.loaded.made.ports[index].number;
-        let before = self.loaded.port_counters().unwrap();
-        let run = match self.loaded.run(index, bytes, 0, 1) {
+        let port = self.loaded.program.ports[index].number;
+        let before = self.loaded.read_ports().unwrap();
+        let run = match self.loaded.run(self.loaded.program.ports[index].interface, bytes, 0, 1) {
             Ok(run) => run,
             Err(error) if error.raw_os_error() == Some(EINVAL) && bytes.len() < 54 => return false,
             Err(error) => panic!("{what}: {} bytes: {error}", bytes.len()),
@@ -90,11 +90,11 @@ impl Rig {
             receive(&mut self.behind, 0, InputFrame::new(port, bytes), &mut Verdict::default());
             return true;
         }
-        let redirect = if self.loaded.made.hook == Hook::Xdp { XDP_REDIRECT } else { TC_ACT_REDIRECT };
+        let redirect = if self.loaded.program.hook == Hook::Xdp { XDP_REDIRECT } else { TC_ACT_REDIRECT };
         assert_eq!(run.returned == redirect, to.is_some(), "{what}: returned {}", run.returned);
         let mut left: Vec<_> = to.map(|to| (to, run.frame)).into_iter().collect();
         if let ([(_, own)], [(_, meant)]) = (left.as_mut_slice(), wanted.as_slice())
-            && self.loaded.made.hook == Hook::Tcx
+            && self.loaded.program.hook == Hook::Tcx
             && own.len() + 4 == meant.len()
         {
             // The kernel keeps the outermost tag of a buffer beside it, and does not give it back.
@@ -110,9 +110,9 @@ impl Rig {
 
     /// Compares all counters.
     fn settle(&mut self, what: &str) {
-        let now = self.loaded.counters().unwrap();
-        let mut tally = self.loaded.made.tally(&Default::default(), &now, |_| 0);
-        tally.credit(&self.loaded.made.places, &mut self.behind);
+        let now = self.loaded.read().unwrap();
+        let mut tally = self.loaded.program.tally(&Default::default(), &now, |_| 0);
+        tally.credit(&self.loaded.program.places, &mut self.behind);
         assert_eq!(counters(&self.behind), counters(&self.meant), "{what}:\n{}", self.lines.join("\n"));
     }
 }
@@ -220,9 +220,9 @@ fn large(named: &Named, hook: Hook, numbers: &[u32], interfaces: &[u32]) {
     println!(
         "{hook} {}: {} instructions, made and loaded in {loaded:?}, {} of 300 exited, {} rules by user space",
         named.name,
-        rig.loaded.made.instructions(),
+        rig.loaded.program.instructions(),
         rig.exits,
-        rig.loaded.made.userspace.len()
+        rig.loaded.program.userspace.len()
     );
 }
 
@@ -273,7 +273,7 @@ fn super_frames_count_as_their_segments() {
             let offload = Offload { segments: Some(segments), ..Offload::NONE };
             let input = InputFrame { offload, ..InputFrame::new(PortNo(1), &frame) };
             receive(&mut rig.meant, 0, input, &mut Verdict::default());
-            let run = rig.loaded.run(0, &frame, size.into(), 1).unwrap();
+            let run = rig.loaded.run(rig.loaded.program.ports[0].interface, &frame, size.into(), 1).unwrap();
             assert_eq!(run.returned, TC_ACT_REDIRECT);
         }
         rig.settle("super-frames");

@@ -2,15 +2,16 @@
 
 use flow::pipeline::Pipeline;
 use jit::kernel::{Hook, KernelCounters, KernelMap, KernelProgram, MapRole, PortWord};
-use linux::sys::bpf::{self, Map};
+use linux::sys::bpf::{self, Map, TestRun};
 use record::unit;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// A program that was loaded.
-pub(crate) struct LoadedProgram {
-    pub(super) program: KernelProgram,
+pub struct LoadedProgram {
+    /// What was loaded.
+    pub program: KernelProgram,
     descriptor: OwnedFd,
     maps: Vec<Arc<Map>>,
     /// What was told already.
@@ -20,24 +21,17 @@ pub(crate) struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// Makes the maps and loads the program. `userspace` is the map of the ways to user space, which outlives programs.
-    pub(super) fn load(
-        program: KernelProgram,
-        pipeline: &Pipeline,
-        userspace: Arc<Map>,
-    ) -> Result<LoadedProgram, String> {
-        let make = |map: &KernelMap| match map.role {
-            MapRole::Userspace => Ok(userspace.clone()),
+    /// Makes the maps and loads the program. `userspace` is the map of the ways to user space, which outlives programs; without one,
+    /// nothing leads there.
+    ///
+    /// # Errors
+    /// In words: `bpf(2)` is refused, or the verifier refuses the program; then with the end of what it says.
+    pub fn load(program: KernelProgram, userspace: Option<Arc<Map>>) -> Result<LoadedProgram, String> {
+        let make = |map: &KernelMap| match (&userspace, map.role) {
+            (Some(userspace), MapRole::Userspace) => Ok(userspace.clone()),
             _ => filled(map).map(Arc::new),
         };
         let maps = program.maps.iter().map(make).collect::<Result<Vec<_>, String>>()?;
-        if let Some(ports) = program.map(MapRole::Ports) {
-            for (key, value) in program.port_states(pipeline) {
-                maps[ports]
-                    .update(&key, &value)
-                    .map_err(|e| format!("cannot write the state of a port: {e}"))?;
-            }
-        }
         let descriptors: Vec<i32> = maps.iter().map(|map| map.raw_fd()).collect();
         let words = program.words(&descriptors);
         let descriptor = bpf::load_program(kind(program.hook), &words, c"GPL", "pathlab_rules");
@@ -47,6 +41,16 @@ impl LoadedProgram {
             format!("the kernel refuses the program: {} {}", rejected.error, last.join(" | "))
         })?;
         Ok(LoadedProgram { program, descriptor, maps, before: KernelCounters::default(), compared: Ok(0) })
+    }
+
+    /// Runs it so many times on a copy of a frame that came in by an interface of the calling thread's namespace
+    /// ([`bpf::test_run_at`]).
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn run(&self, interface: u32, frame: &[u8], segment: u32, repeat: u32) -> io::Result<TestRun> {
+        let kind = kind(self.program.hook);
+        bpf::test_run_at(self.descriptor(), kind, interface, frame, segment, repeat)
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -84,14 +88,20 @@ impl LoadedProgram {
     }
 
     /// What was counted at ports; nothing of rules and tables.
-    pub(super) fn read_ports(&self) -> io::Result<KernelCounters> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn read_ports(&self) -> io::Result<KernelCounters> {
         let ports = self.program.map(MapRole::PortCounters);
         self.program
             .counters(|index| if Some(index) == ports { self.maps[index].entries() } else { Ok(vec![]) })
     }
 
     /// All that was counted since it was loaded.
-    pub(super) fn read(&self) -> io::Result<KernelCounters> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn read(&self) -> io::Result<KernelCounters> {
         self.program.counters(|index| self.maps[index].entries())
     }
 
@@ -121,7 +131,7 @@ impl LoadedProgram {
 }
 
 /// The kind of a program.
-pub(super) fn kind(hook: Hook) -> u32 {
+fn kind(hook: Hook) -> u32 {
     match hook {
         Hook::Xdp => bpf::PROG_XDP,
         Hook::Tcx => bpf::PROG_SCHED_CLS,

@@ -15,7 +15,7 @@ mod loaded;
 mod residence;
 mod verify;
 
-pub(crate) use loaded::LoadedProgram;
+pub use loaded::LoadedProgram;
 pub(crate) use residence::Residence;
 
 use crate::shadow::Divergence;
@@ -203,7 +203,7 @@ impl KernelEngine {
         drop(served);
         let program = jit::kernel::compile(pipeline, &around);
         let program = program.map_err(|refused| Refusal::Cannot(refused.to_string()))?;
-        let loaded = LoadedProgram::load(program, pipeline, self.userspace.clone());
+        let loaded = LoadedProgram::load(program, Some(self.userspace.clone()));
         let mut loaded = loaded.map_err(Refusal::Cannot)?;
         loaded.compared = match verify::compare(&loaded, pipeline) {
             Ok(compared) => Ok(compared.map_err(Refusal::Diverged)?),

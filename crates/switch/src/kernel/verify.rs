@@ -9,14 +9,13 @@
 //! **Price.** Some ten microseconds a frame, at most [`MOST`] rules. At tcx a VLAN tag stands beside the frame, which a test run cannot say: there
 //! frames with a tag are not tried, and a tag that was pushed is not compared.
 
-use super::loaded::{LoadedProgram, kind};
+use super::loaded::LoadedProgram;
 use crate::shadow::{Divergence, rules_text};
 use flow::Pipeline;
 use flow::interpret::{InputFrame, Interpreter, OutputFrame, Verdict};
 use flow::matching::{Match, MatchField};
 use flow::port::PortNo;
 use jit::kernel::{Hook, KernelPort, PortWord};
-use linux::sys::bpf;
 use linux::sys::clock;
 use std::io;
 use wire::build::{Ends, build_echo, build_udp};
@@ -58,8 +57,7 @@ pub(super) fn compare(program: &LoadedProgram, pipeline: &Pipeline) -> io::Resul
 /// What the program does with a frame; none when it leaves it to user space.
 fn rehearse(program: &LoadedProgram, interface: u32, frame: &[u8]) -> io::Result<Option<Vec<OutputFrame>>> {
     let before = program.read_ports()?;
-    let kind = kind(program.program.hook);
-    let left = bpf::test_run_at(program.descriptor(), kind, interface, frame, 0, 1)?.frame;
+    let left = program.run(interface, frame, 0, 1)?.frame;
     let after = program.read_ports()?;
     let ports = &program.program.ports;
     let moved = |at: usize, word| after.port(at, word).wrapping_sub(before.port(at, word));
@@ -167,7 +165,7 @@ mod tests {
     use flow::port::Port;
     use flow::rule::FlowModCommand;
     use jit::kernel::{Surroundings, compile};
-    use linux::sys::bpf::Map;
+    use linux::sys::bpf::{self, Map};
     use linux::sys::netns;
     use std::os::fd::AsFd;
     use std::process::Command;
@@ -196,7 +194,7 @@ mod tests {
         let (kind, entries) =
             if hook == Hook::Xdp { (bpf::MAP_XSK, 2 * QUEUES) } else { (bpf::MAP_ARRAY, 2) };
         let userspace = Arc::new(Map::create(kind, 4, 4, entries, "test").unwrap());
-        LoadedProgram::load(program, pipeline, userspace).expect("it is loaded")
+        LoadedProgram::load(program, Some(userspace)).expect("it is loaded")
     }
 
     /// Rules, and others that one frame of them tells apart.

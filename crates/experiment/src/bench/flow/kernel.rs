@@ -1,33 +1,23 @@
 //! Programs of the kernel, run on frames from memory.
 //!
-//! **What.** [`Loaded`] makes the maps of a [`KernelProgram`], loads it, and runs it by `BPF_PROG_TEST_RUN`; [`Interfaces`] are what frames come in by
-//! and leave by, in a namespace of their own. [`cost`] is what a frame costs.
+//! **What.** A [`KernelProgram`] is loaded as the switch loads it ([`LoadedProgram`]) and run by `BPF_PROG_TEST_RUN`; [`Interfaces`] are what frames come
+//! in by and leave by, in a namespace of their own. [`cost`] is what a frame costs.
 //!
 //! **Why.** The kernel runs the program as it would run it in front of a driver, gives the frame back, and times it; no frame leaves.
 //!
 //! **Price.** What is redirected is not sent, so the time is the program's alone.
 
 use super::pipelines::{FRAME, FlowHeader};
+use ::switch::kernel::LoadedProgram;
 use flow::{Pipeline, PortNo};
-use jit::kernel::{
-    Hook, KernelCounters, KernelPort, KernelProgram, MapRole, PortWord, Surroundings, compile,
-};
+use jit::kernel::{Hook, KernelCounters, KernelPort, KernelProgram, PortWord, Surroundings, compile};
 use linux::netlink::Netlink;
 use linux::netlink::link::NewLink;
-use linux::sys::bpf::{self, Map, TestRun};
+use linux::sys::bpf::TestRun;
 use linux::sys::{clock, netns};
 use record::{Problem, Result};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-
-/// A program in the kernel, attached nowhere.
-#[derive(Debug)]
-pub struct Loaded {
-    /// What was loaded.
-    pub made: KernelProgram,
-    program: OwnedFd,
-    maps: Vec<Map>,
-}
 
 /// Interfaces in a namespace of their own, loopback the first of them; they go with it.
 #[derive(Debug)]
@@ -93,76 +83,30 @@ pub fn compiled(
     compile(pipeline, &around).map_err(|refused| Problem::host(refused.to_string()))
 }
 
-impl Loaded {
-    /// Makes the maps, fills them, and loads the program.
-    ///
-    /// # Errors
-    /// Host: `bpf(2)` is refused, or the verifier refuses the program; then with the end of what it says.
-    pub fn new(made: KernelProgram) -> Result<Loaded> {
-        let refused = |what: &str, error: io::Error| {
-            Problem::host(format!("cannot {what}: {error}"))
-                .help("this needs root, or CAP_BPF and CAP_NET_ADMIN")
-        };
-        let mut maps = vec![];
-        for map in &made.maps {
-            let role = format!("{:?}", map.role);
-            let real = Map::create(map.kind, map.key_size, map.value_size, map.entries, &role)
-                .map_err(|error| refused(&format!("make the map {role}"), error))?;
-            for (key, value) in &map.contents {
-                real.update(key, value).map_err(|error| refused(&format!("fill the map {role}"), error))?;
-            }
-            maps.push(real);
-        }
-        let descriptors: Vec<i32> = maps.iter().map(Map::raw_fd).collect();
-        let program = bpf::load_program(kind(made.hook), &made.words(&descriptors), c"GPL", "pathlab_rules")
-            .map_err(|rejected| {
-                refused(&format!("load the program{}", tail(&rejected.log)), rejected.error)
-            })?;
-        Ok(Loaded { made, program, maps })
-    }
+/// Loads a program that leads nowhere.
+///
+/// # Errors
+/// Host: `bpf(2)` is refused, or the verifier refuses the program.
+pub fn loaded(made: KernelProgram) -> Result<LoadedProgram> {
+    LoadedProgram::load(made, None)
+        .map_err(|what| Problem::host(what).help("this needs root, or CAP_BPF and CAP_NET_ADMIN"))
+}
 
-    /// Runs it on a frame that came in by the port with that index.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn run(&self, index: usize, frame: &[u8], segment: u32, repeat: u32) -> io::Result<TestRun> {
-        let interface = self.made.ports[index].interface;
-        bpf::test_run_at(self.program.as_fd(), kind(self.made.hook), interface, frame, segment, repeat)
-    }
+/// Runs a program on a frame of an interface that is no port.
+fn pass(loaded: &LoadedProgram, frame: &[u8]) -> io::Result<TestRun> {
+    let beyond = loaded.program.ports.iter().map(|port| port.interface).max().unwrap_or(0) + 1;
+    loaded.run(beyond, frame, 0, 1)
+}
 
-    /// Runs it on a frame of an interface that is no port.
-    fn pass(&self, frame: &[u8]) -> io::Result<TestRun> {
-        let beyond = self.made.ports.iter().map(|port| port.interface).max().unwrap_or(0) + 1;
-        bpf::test_run_at(self.program.as_fd(), kind(self.made.hook), beyond, frame, 0, 1)
-    }
-
-    /// Part of the frames since then that went to user space.
-    fn exits(&self, before: &KernelCounters) -> io::Result<f64> {
-        let now = self.port_counters()?;
-        let since = |word| {
-            let ports = 0..self.made.ports.len();
-            ports.map(|index| now.port(index, word) - before.port(index, word)).sum::<u64>() as f64
-        };
-        let (done, exits) = (since(PortWord::Done), since(PortWord::Exits));
-        Ok(exits / (done + exits).max(1.0))
-    }
-
-    /// What it counted at its ports; nothing of rules.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn port_counters(&self) -> io::Result<KernelCounters> {
-        let is_ports = |map: usize| self.made.maps[map].role == MapRole::PortCounters;
-        self.made.counters(|map| if is_ports(map) { self.maps[map].entries() } else { Ok(vec![]) })
-    }
-
-    /// What it counted.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn counters(&self) -> io::Result<KernelCounters> {
-        self.made.counters(|map| self.maps[map].entries())
-    }
+/// Part of the frames since then that went to user space.
+fn exits(loaded: &LoadedProgram, before: &KernelCounters) -> io::Result<f64> {
+    let now = loaded.read_ports()?;
+    let since = |word| {
+        let ports = 0..loaded.program.ports.len();
+        ports.map(|index| now.port(index, word) - before.port(index, word)).sum::<u64>() as f64
+    };
+    let (done, exits) = (since(PortWord::Done), since(PortWord::Exits));
+    Ok(exits / (done + exits).max(1.0))
 }
 
 /// Runs of one frame in one call. The kernel changes its code for a program that it runs more than once, which takes milliseconds.
@@ -177,13 +121,13 @@ const REPEAT: u32 = 100_000;
 /// # Errors
 /// What the kernel says.
 pub fn cost(
-    loaded: &Loaded,
+    loaded: &LoadedProgram,
     headers: &[FlowHeader],
     flows: u64,
     milliseconds: u64,
 ) -> io::Result<(f64, f64)> {
     let headers = &headers[..headers.len().min(flows as usize)];
-    let before = loaded.port_counters()?;
+    let before = loaded.read_ports()?;
     let (mut spent, mut frames, mut empty) = (0u64, 0u64, 0u64);
     let begun = clock::monotonic_ns();
     let mut flow = 0;
@@ -191,30 +135,17 @@ pub fn cost(
         let mut frame = [0; FRAME];
         let port = header.write(flow, &mut frame) as usize;
         flow = if flow + 1 == flows { 0 } else { flow + 1 };
-        let run = loaded.run(port - 1, &frame, 0, 1)?;
+        let interface = loaded.program.ports[port - 1].interface;
+        let run = loaded.run(interface, &frame, 0, 1)?;
         if flows == 1 && run.frame == frame {
-            let hot = loaded.run(port - 1, &frame, 0, REPEAT)?;
-            return Ok((f64::from(hot.ns), loaded.exits(&before)?));
+            let hot = loaded.run(interface, &frame, 0, REPEAT)?;
+            return Ok((f64::from(hot.ns), exits(loaded, &before)?));
         }
         (spent, frames) = (spent + u64::from(run.ns), frames + 1);
-        empty += u64::from(loaded.pass(&frame)?.ns);
+        empty += u64::from(pass(loaded, &frame)?.ns);
         if clock::monotonic_ns() - begun > milliseconds * 1_000_000 {
             break;
         }
     }
-    Ok(((spent as f64 - empty as f64) / frames.max(1) as f64, loaded.exits(&before)?))
-}
-
-fn kind(hook: Hook) -> u32 {
-    match hook {
-        Hook::Xdp => bpf::PROG_XDP,
-        Hook::Tcx => bpf::PROG_SCHED_CLS,
-    }
-}
-
-/// The last lines of what the verifier says.
-fn tail(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    let last = &lines[lines.len().saturating_sub(12)..];
-    if last.is_empty() { String::new() } else { format!("; the verifier says:\n{}\n", last.join("\n")) }
+    Ok(((spent as f64 - empty as f64) / frames.max(1) as f64, exits(loaded, &before)?))
 }

@@ -14,11 +14,12 @@ pub mod kernel;
 pub mod pipelines;
 
 use crate::notices::Notices;
+use ::switch::kernel::LoadedProgram;
 use flow::interpret::{InputFrame, Verdict, receive};
 use flow::{Pipeline, PortNo};
 use jit::kernel::Hook;
 use jit::{Compiler, Frame, Outcome, Outputs, Program, Worker};
-use kernel::{Interfaces, Loaded};
+use kernel::Interfaces;
 use linux::sys::clock;
 use pipelines::{FRAME, FlowHeader, Named, PIPELINES, Workload};
 use record::{HostFacts, Problem, Result};
@@ -223,7 +224,7 @@ fn place(engines: &[Engine], skipped: &mut Vec<Skipped>) -> Option<Interfaces> {
 /// A program of the kernel, and what it cost to make.
 struct InKernel<'a> {
     engine: Engine,
-    loaded: Loaded,
+    loaded: LoadedProgram,
     compile_ms: f64,
     place: &'a Interfaces,
 }
@@ -258,7 +259,7 @@ fn in_kernel<'a>(
 ) -> Result<InKernel<'a>> {
     let numbers: Vec<u32> = (1..=PORTS).collect();
     let begun = clock::monotonic_ns();
-    let make = || Loaded::new(kernel::compiled(&workload.pipeline, hook, &numbers, &place.indices)?);
+    let make = || kernel::loaded(kernel::compiled(&workload.pipeline, hook, &numbers, &place.indices)?);
     let loaded =
         place.within(make).map_err(|error| Problem::host(error.to_string())).and_then(|made| made)?;
     let compile_ms = (clock::monotonic_ns() - begun) as f64 / 1e6;
@@ -405,8 +406,8 @@ impl Bench<'_> {
         }));
         all.extend(self.kernel.iter().zip(&kernel).map(|(one, (costs, exits))| Measured {
             compile_ms: Some(one.compile_ms),
-            code_bytes: Some(8 * one.loaded.made.instructions()),
-            data_bytes: Some(one.loaded.made.data_bytes()),
+            code_bytes: Some(8 * one.loaded.program.instructions()),
+            data_bytes: Some(one.loaded.program.data_bytes()),
             exits: Some(*exits),
             ..new(one.engine, costs)
         }));
