@@ -38,7 +38,8 @@ impl Turn {
         let Some(path) = std::env::var_os("PATHLAB_TURNS") else { return };
         let how = if self.is_alone { "alone" } else { "beside" };
         let thread = std::thread::current();
-        let line = format!("{:.1}\t{how}\t{}\n", self.began.elapsed().as_secs_f64(), thread.name().unwrap_or("?"));
+        let line =
+            format!("{:.1}\t{how}\t{}\n", self.began.elapsed().as_secs_f64(), thread.name().unwrap_or("?"));
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
         file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file of turns can be written");
     }
