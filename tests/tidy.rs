@@ -173,7 +173,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("course", &["programs"]),
             ("side", &["course", "plan"]),
             ("trial", &["notices", "plan", "process", "session"]),
-            ("bench", &["measure", "notices", "process", "programs", "watch"]),
+            ("bench", &["measure", "notices", "plan", "process", "programs", "session", "trial", "watch"]),
         ],
     ),
     (

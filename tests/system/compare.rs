@@ -55,6 +55,26 @@ fn a_tenth_is_found_and_nothing_is_not() {
     assert!(code == Some(0) && nothing["tests"][0]["verdict"]["is"] == "same", "{nothing:#}");
 }
 
+/// The short form of what `docs/compare.md` has the table of.
+#[test]
+fn the_benchmark_of_trials_counts_verdicts() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("the benchmark of trials", "needs root");
+    }
+    let flags = ["bench", "trial", "--trials", "1", "--pairs", "6", "--milliseconds", "50", "--json"];
+    let document = json(&run_ok(&flags));
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.len(), 4);
+    for result in results {
+        let of = |verdict: &str| result[verdict].as_u64().unwrap();
+        assert_eq!(of("better") + of("worse") + of("same") + of("unknown"), 1, "{result}");
+        assert_eq!(result["pairs"], 6.0, "{result}");
+    }
+    let planted = results.iter().find(|result| result["is_better"] == true).unwrap();
+    assert!(planted["better"] == 1, "{planted}");
+}
+
 #[test]
 fn what_cannot_be_compared_is_one_sentence() {
     let refused = |arguments: &[&str], expected: &str| {
