@@ -1,8 +1,9 @@
 //! Faults beside programs and hosts that hand frames on: `pathlab null`, our switch, Open vSwitch, a host of containers.
 
 use super::plan::{Fault, Truth, counted, drop_one_in_three, until};
-use super::support::run;
+use super::support::{TestLab, run};
 use serde_json::Value;
+use std::path::Path;
 
 /// A host with a bridge for containers, whose source it translates.
 const CONTAINERS: &str = "node a
@@ -28,6 +29,43 @@ fn switch_of(lab: &str) -> Option<String> {
     let lab = all["labs"].as_array()?.iter().find(|one| one["name"] == lab)?.clone();
     let programs = lab["tenants"].as_array()?.iter();
     programs.filter_map(|program| program["openflow"].as_str()).next().map(str::to_owned)
+}
+
+/// Once frames of the test have come, tells the switch something.
+fn tell(lab: &TestLab, lines: &[&[&str]]) -> Result<(), String> {
+    until("b counted no frame of the test", || counted(lab, "b").is_some_and(|many| many > 500))?;
+    let socket = switch_of(&lab.name).ok_or("the switch has no socket")?;
+    for line in lines {
+        let told = run(&[&["flow", line[0], &socket], &line[1..]].concat());
+        if !told.status.success() {
+            return Err(String::from_utf8_lossy(&told.stderr).into_owned());
+        }
+    }
+    Ok(())
+}
+
+/// The rule of the way there drops.
+fn tell_to_drop(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
+    tell(lab, &[&["mod", "in_port=1 actions=drop"]])
+}
+
+/// The rule of the way there lets a few frames a second pass.
+fn tell_to_meter(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
+    let meter = ["meters", "--add", "meter=1,pktps,stats,band=type=drop,rate=50,burst_size=10"];
+    tell(lab, &[&meter, &["mod", "in_port=1 actions=meter:1,output:2"]])
+}
+
+/// The rule of the way there leads back by the port of its frames.
+fn tell_to_return(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
+    tell(lab, &[&["mod", "in_port=1 actions=output:1"]])
+}
+
+/// What left `a` and did not reach `b`, less what packet sockets of the switch had no room for: those of `ss`, at the end of the brackets
+/// `skmem:(r0,…,d12)`.
+fn read_and_not_arrived(lab: &TestLab, _: &Path) -> Option<u64> {
+    let sockets = lab.inside("s", "ss -0 -a -m").ok()?;
+    let dropped = sockets.split(",d").skip(1).filter_map(|rest| rest.split(')').next()?.parse::<u64>().ok());
+    counted(lab, "a")?.checked_sub(counted(lab, "b")?)?.checked_sub(dropped.sum())
 }
 
 pub fn all() -> Vec<Fault> {
@@ -73,6 +111,27 @@ pub fn all() -> Vec<Fault> {
             })
             .guilty("s", "switch tables", "table_miss", Truth::Between)
             .beside_strangers(),
+        Fault::new("a rule of our switch that drops", "switch")
+            .counted()
+            .during(tell_to_drop)
+            .guilty("s", "switch tables", "rule_drops", Truth::Between)
+            .beside_strangers(),
+        Fault::new("a rule that leads back to where frames came from", "switch")
+            .counted()
+            .during(tell_to_return)
+            .guilty("s", "switch tables", "rule_drops", Truth::Between),
+        Fault::new("a meter of our switch", "switch")
+            .counted()
+            .during(tell_to_meter)
+            .guilty("s", "switch tables", "meter", Truth::Between)
+            .beside_strangers(),
+        Fault::new("a rule of Open vSwitch that drops", "ovs")
+            .counted()
+            .tests(SLOW)
+            .during(tell_to_drop)
+            .guilty("s", "switch tables", "rule_drops", Truth::By(read_and_not_arrived))
+            .may_follow("s", "socket_buffer_full")
+            .needs("ovs-vswitchd"),
         container("nothing on the way out of a container").counted().beside_strangers(),
         container("drop in forward, out of a container")
             .plant("h", drop_one_in_three!("ip", "forward"))

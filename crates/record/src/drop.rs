@@ -396,6 +396,14 @@ drops! {
     TABLE_MISS "table_miss" at "`switch tables`" {
         advice: "add a rule for these frames; without one the table drops them",
     }
+    /// A meter dropped it.
+    METER "meter" at "`switch tables`" {
+        advice: "raise the rate of the meter's band that drops ('pathlab flow meters'), or take the meter out of the rule",
+    }
+    /// A rule that leads to no port, no group and no other table.
+    RULE_DROPS "rule_drops" at "`switch tables`" {
+        advice: "give the rule an output; 'pathlab flow dump' shows the rules with their counters",
+    }
     /// For the controller, and there was no room for it.
     PACKET_IN_DROPPED "packet_in_dropped" at "`switch tables`" {
         advice: "give the switch a rule that leads to a port, or a controller that reads faster",

@@ -164,6 +164,12 @@ pub struct SwitchSample {
     /// Packet-ins that the switch dropped, because the controllers did not read them or a rate was exceeded. None where the switch does not tell.
     #[serde(default)]
     pub packet_ins_dropped: Option<u64>,
+    /// Frames that rules counted which lead neither to a port nor to a group nor to another table.
+    #[serde(default)]
+    pub led_nowhere: u64,
+    /// Frames that the bands of meters counted which drop.
+    #[serde(default)]
+    pub metered: u64,
 }
 
 /// One port of a switch.

@@ -232,6 +232,7 @@ fn snapshot(at: u64) -> Snapshot {
             to_controller: 0,
             buckets_to_controller: 0,
             packet_ins_dropped: None,
+            ..SwitchSample::default()
         }),
         ways: vec![record::snapshot::DirectionSample {
             lost_before: vec![PlaceDrop { place: "ring".into(), name: "ring_full".into(), count: 0 }],

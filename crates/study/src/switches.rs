@@ -72,6 +72,7 @@ mod tests {
             to_controller,
             buckets_to_controller: 0,
             packet_ins_dropped: None,
+            ..SwitchSample::default()
         });
         snapshot
     }

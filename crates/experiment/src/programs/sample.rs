@@ -8,17 +8,20 @@
 //! An action set is written in one table and carried out behind the last: what a later table takes out of it again
 //! still counts.
 //!
-//! **Price.** Five requests for each reading of a switch, two more when its rules use groups.
+//! **Price.** Five requests for each reading of a switch, two more when its rules use groups, and two when they use meters.
 
 use super::switch::call;
 use flow::action::{Action, Instruction};
 use flow::client;
+use flow::field::Field;
 use flow::group::ALL_GROUPS;
+use flow::meter::{ALL_METERS, BandKind};
 use flow::openflow::bytes::Version;
-use flow::openflow::group::GroupStatsRequest;
+use flow::openflow::group::{GroupStatsRequest, MeterRequest};
 use flow::openflow::misc::Empty;
 use flow::openflow::multipart::{Reply, Request};
 use flow::openflow::port::{PortStats, PortStatsRequest, QueueRequest};
+use flow::rule::Rule;
 use linux::lab::{Lab, NodeProgram};
 use load::null;
 use record::Result;
@@ -85,7 +88,7 @@ fn of_switch(socket: &Path) -> Result<SwitchSample> {
             matched: table.matched_count,
         }));
     }
-    to_controller(&mut client, version, &mut sample)?;
+    of_rules(&mut client, version, &mut sample)?;
     // Only a switch that has queues for packet-ins answers.
     let wish = QueueRequest { port_no: flow::PortNo::CONTROLLER.0, queue_id: u32::MAX };
     if let Ok(Reply::QueueStats(queues)) = client.multipart(Request::QueueStats(wish)) {
@@ -115,24 +118,77 @@ fn ports(client: &mut Client) -> Result<Vec<SwitchPortSample>> {
     Ok(counts.iter().filter_map(port).collect())
 }
 
-/// What rules and buckets counted that send to the controller.
-fn to_controller(client: &mut Client, version: Version, sample: &mut SwitchSample) -> Result<()> {
+/// What rules, buckets and meters counted of frames that go to the controller or nowhere.
+fn of_rules(client: &mut Client, version: Version, sample: &mut SwitchSample) -> Result<()> {
     let all = client::flow_request(&client::delete_all());
     let Reply::Flow(rules) = client.multipart(Request::Flow(all))? else { return Ok(()) };
-    let mut uses_groups = false;
-    for stats in &rules {
-        let Ok((_, rule)) = client::rule(version, stats) else { continue };
+    let (mut uses_groups, mut uses_meters) = (false, false);
+    let read = |stats| Some((client::rule(version, stats).ok()?.1, stats.packet_count));
+    let rules: Vec<(Rule, u64)> = rules.iter().filter_map(read).collect();
+    // Then a frame may leave by what an earlier table wrote.
+    let sets_are_used = rules.iter().any(|(rule, _)| writes_for_later(rule));
+    for (rule, frames) in &rules {
         let actions = || rule.instructions.iter().flat_map(Instruction::actions);
         uses_groups |= actions().any(|action| matches!(action, Action::Group(_)));
+        uses_meters |= rule.instructions.iter().any(|one| matches!(one, Instruction::Meter(_)));
         if actions().any(sends_to_controller) {
-            sample.to_controller = sample.to_controller.saturating_add(stats.packet_count);
+            sample.to_controller = sample.to_controller.saturating_add(*frames);
+        }
+        if !sets_are_used && leads_nowhere(rule) {
+            sample.led_nowhere = sample.led_nowhere.saturating_add(*frames);
         }
     }
     // A group is reached from a rule, or from a group that is.
     if uses_groups {
         sample.buckets_to_controller = by_buckets(client, version)?;
     }
+    if uses_meters {
+        sample.metered = by_meters(client)?;
+    }
     Ok(())
+}
+
+/// Whether frames of a rule go to no port, no group and no other table. To the port that they came in by they go only by the name IN_PORT
+/// (section 5.12 of the standard).
+fn leads_nowhere(rule: &Rule) -> bool {
+    let in_port = rule.matching.exact(Field::InPort).map(|port| flow::PortNo(port as u32));
+    let goes = |action: &Action| match action {
+        Action::Output { port, .. } => Some(*port) != in_port,
+        Action::Group(_) => true,
+        _ => false,
+    };
+    let mut goes_on = rule.instructions.iter().map(|one| match one {
+        Instruction::GotoTable(_) | Instruction::Experimenter { .. } => true,
+        other => other.actions().iter().any(goes),
+    });
+    !goes_on.any(|goes| goes)
+}
+
+/// Whether it writes into the action set and goes on to another table.
+fn writes_for_later(rule: &Rule) -> bool {
+    let has = |which: fn(&Instruction) -> bool| rule.instructions.iter().any(which);
+    has(|one| matches!(one, Instruction::GotoTable(_)))
+        && has(|one| matches!(one, Instruction::WriteActions(_)))
+}
+
+/// What the bands of meters counted which drop.
+fn by_meters(client: &mut Client) -> Result<u64> {
+    let all = MeterRequest { meter_id: ALL_METERS };
+    let meters = client.multipart(Request::MeterConfig(all.clone()))?;
+    let counts = client.multipart(Request::Meter(all))?;
+    let (Reply::MeterConfig(meters), Reply::Meter(counts)) = (meters, counts) else { return Ok(0) };
+    let meters = meters.iter().filter_map(|meter| client::meter(meter).ok());
+    let dropped = meters.filter_map(|meter| {
+        let counted = counts.iter().find(|counted| counted.meter_id == meter.id)?;
+        let bands = meter.bands.iter().zip(&counted.band_stats);
+        Some(
+            bands
+                .filter(|(band, _)| band.kind == BandKind::Drop)
+                .map(|(_, stats)| stats.packet_band_count)
+                .sum::<u64>(),
+        )
+    });
+    Ok(dropped.fold(0, u64::saturating_add))
 }
 
 /// What buckets counted that send to the controller. A bucket that sends to another group needs no following: the other's

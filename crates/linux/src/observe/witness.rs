@@ -45,8 +45,10 @@ pub struct WitnessCount {
     pub back: Vec<WitnessDrop>,
     /// Events that could not be counted: no room, the program was already running on that CPU, or the kernel did not show
     /// them to the program (some sandboxed kernels hide what happens on top of process 1). They need not have been the
-    /// test's.
+    /// test's. While the counts were read drops went on, so this is the most that they may be.
     pub lost: u64,
+    /// The least that they may be.
+    pub least_lost: u64,
     /// Dropped frames of the lab's namespaces whose header could not be read; they may have been the test's.
     pub unparsed: u64,
     /// Where the unparsed were dropped.
@@ -59,7 +61,8 @@ impl WitnessCount {
         Some(WitnessCount {
             details: difference(&self.details, &before.details)?,
             back: difference(&self.back, &before.back)?,
-            lost: Delta::of(before.lost, self.lost).known()?,
+            lost: Delta::of(before.least_lost, self.lost).known()?,
+            least_lost: self.least_lost.saturating_sub(before.lost),
             unparsed: Delta::of(before.unparsed, self.unparsed).known()?,
             unparsed_details: difference(&self.unparsed_details, &before.unparsed_details)?,
         })
@@ -111,6 +114,8 @@ pub struct Witness {
     program: OwnedFd,
     /// All events of the host, counted without a program; none where that is not permitted.
     all: Option<EventCount>,
+    /// Events that the program had seen when they began to be counted.
+    seen_alone: u64,
     counts: bpf::Map,
     lost: bpf::Map,
     places: Vec<Place>,
@@ -143,9 +148,11 @@ impl Witness {
             .map_err(|rejected| rejection(&rejected))?;
         let link = bpf::open_raw_tracepoint(c"kfree_skb", program.as_fd())
             .map_err(|error| refused("bpf(BPF_RAW_TRACEPOINT_OPEN)", &error))?;
-        // Begun after the program and read before it, so that what it counts beyond the program was surely not shown to it.
         let all = EventCount::start("events/skb/kfree_skb").ok();
-        Ok(Witness { _link: link, program, all, counts, lost, places, layout })
+        let mut witness = Witness { _link: link, program, all, seen_alone: 0, counts, lost, places, layout };
+        witness.seen_alone =
+            witness.own_count(LOST_EVENTS).map_err(|error| refused("bpf(BPF_MAP_LOOKUP_ELEM)", &error))?;
+        Ok(witness)
     }
 
     /// What was counted since the start. Counting goes on.
@@ -156,7 +163,7 @@ impl Witness {
         let broken =
             |error: io::Error| record::Problem::host(format!("the drop witness cannot be read: {error}"));
         let mut count = WitnessCount::default();
-        let all = self.all.as_ref().map(EventCount::read).transpose().map_err(broken)?;
+        (count.least_lost, count.lost) = self.lost().map_err(broken)?;
         let names: Vec<_> = self.places.iter().map(interface_names).collect();
         for (key, value) in self.counts.entries().map_err(broken)? {
             let Some((kind, drop)) = self.decode(&key, &value, &names) else { continue };
@@ -174,12 +181,20 @@ impl Witness {
             drops.sort_by(|a, b| place(a).cmp(&place(b)));
         }
         count.unparsed = count.unparsed_details.iter().map(|drop| drop.frames).sum();
-        count.lost = self.own_count(LOST_NO_ROOM).map_err(broken)?;
-        let not_run = bpf::recursion_misses(self.program.as_fd()).map_err(broken)?.unwrap_or(0);
-        let shown = self.own_count(LOST_EVENTS).map_err(broken)?;
-        // Not shown contains not run, where all events are known.
-        count.lost += all.map_or(not_run, |all| all.saturating_sub(shown));
         Ok(count)
+    }
+
+    /// Events that the program did not count: the least and the most that they may be. All events of the host and those that the program saw are
+    /// read one after the other, while others drop frames.
+    fn lost(&self) -> io::Result<(u64, u64)> {
+        let seen_first = self.own_count(LOST_EVENTS)?;
+        let all = self.all.as_ref().map(EventCount::read).transpose()?;
+        let seen_last = self.own_count(LOST_EVENTS)?;
+        let not_run = bpf::recursion_misses(self.program.as_fd())?.unwrap_or(0);
+        let no_room = self.own_count(LOST_NO_ROOM)?;
+        // Not shown contains not run, where all events are known.
+        let not_shown = |seen: u64| no_room + not_run.max(all.map_or(0, |all| all.saturating_sub(seen)));
+        Ok((not_shown(seen_last), not_shown(seen_first.saturating_sub(self.seen_alone))))
     }
 
     /// One of the program's own counts, over all CPUs.
@@ -309,7 +324,8 @@ mod tests {
     fn the_difference_has_only_what_grew() {
         let before = WitnessCount {
             details: vec![drop("A", "f", 3, 2), drop("B", "g", 1, 1)],
-            lost: 1,
+            lost: 2,
+            least_lost: 1,
             ..Default::default()
         };
         let now = WitnessCount {

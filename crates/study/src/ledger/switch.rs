@@ -140,6 +140,7 @@ pub const TABLES: Station = Station {
     },
     claims: &[
         Claim::By(&[drop::TABLE_MISS], missed),
+        Claim::By(&[drop::METER, drop::RULE_DROPS], by_rules),
         Claim::By(&[drop::PACKET_IN_DROPPED, drop::TO_CONTROLLER], to_controller),
     ],
     shares: true,
@@ -147,7 +148,8 @@ pub const TABLES: Station = Station {
     says: [
         "from its port",
         "frames that left or should have left by the port to the next node",
-        "`table_miss`: lookups less matches of a table. `packet_in_dropped`: of those for the controller, the ones that the \
+        "`table_miss`: lookups less matches of a table. `meter`: counters of bands that drop. `rule_drops`: counters of rules \
+         without an output, a group and a next table. `packet_in_dropped`: of those for the controller, the ones that the \
          switch says it dropped. `to_controller`: counters of the rules and of the groups' buckets that send there, without \
          these",
     ],
@@ -160,6 +162,18 @@ fn missed(book: &mut Readings, gap: &mut Gap, at: &Visit) {
         let evidence = format!("{missed} frames matched no rule of table {table}, which drops them");
         book.give(gap, &format!("table {table}"), missed, drop::TABLE_MISS, evidence);
     }
+}
+
+/// What rules say that they drop, by a meter or because they lead nowhere.
+fn by_rules(book: &mut Readings, gap: &mut Gap, at: &Visit) {
+    let Some(Switch { before, after, .. }) = switch(book, at) else { return };
+    let moved = |pick: fn(&SwitchSample) -> u64| difference(pick(before), pick(after)).unwrap_or(0);
+    let metered = moved(|sample| sample.metered);
+    let evidence = format!("bands of meters that drop counted {metered} frames");
+    book.give(gap, "meters", metered, drop::METER, evidence);
+    let nowhere = moved(|sample| sample.led_nowhere);
+    let evidence = format!("rules without an output counted {nowhere} frames");
+    book.give(gap, "rules without an output", nowhere, drop::RULE_DROPS, evidence);
 }
 
 fn to_controller(book: &mut Readings, gap: &mut Gap, at: &Visit) {

@@ -119,6 +119,7 @@ fn packet_ins_that_the_switch_dropped_are_named_once() {
             to_controller: by_rules,
             buckets_to_controller: by_buckets,
             packet_ins_dropped: dropped,
+            ..SwitchSample::default()
         });
         let ledger = twin.close();
         let tables = ledger.stations.iter().find(|station| station.station == "switch tables").unwrap();
@@ -142,6 +143,7 @@ fn frames_that_rules_or_buckets_send_to_the_controller_are_named() {
             to_controller: by_rules,
             buckets_to_controller: by_buckets,
             packet_ins_dropped: None,
+            ..SwitchSample::default()
         });
         let ledger = twin.close();
         let tables = ledger.stations.iter().find(|station| station.station == "switch tables").unwrap();
