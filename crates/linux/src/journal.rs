@@ -45,6 +45,14 @@ pub trait UndoStep {
     /// A sentence that says what could not be undone, and why.
     fn undo(&self) -> std::result::Result<(), String>;
 
+    /// The same, when these steps stand behind it in the journal.
+    ///
+    /// # Errors
+    /// As [`UndoStep::undo`].
+    fn undo_before(&self, _later: &[Value]) -> std::result::Result<(), String> {
+        self.undo()
+    }
+
     /// The change is still there after the machine was started anew: a file, not a namespace, a setting or a process.
     fn outlives_boot(&self) -> bool;
 }
@@ -117,13 +125,14 @@ impl Record {
 
     /// Undoes every step, last first, and goes on when one fails.
     fn undo(&self, dispatch: Dispatch) -> Result<()> {
-        let steps = self.steps.iter().rev().filter_map(dispatch);
+        let steps = self.steps.iter().enumerate().rev();
+        let steps = steps.filter_map(|(at, entry)| Some((dispatch(entry)?, &self.steps[at + 1..])));
         if !same_boot(&self.header.owner) {
             // Namespaces, links, settings of interfaces and processes did not survive; only files may have.
-            steps.filter(|step| step.outlives_boot()).for_each(|step| drop(step.undo()));
+            steps.filter(|(step, _)| step.outlives_boot()).for_each(|(step, _)| drop(step.undo()));
             return Ok(());
         }
-        let failed: Vec<String> = steps.filter_map(|step| step.undo().err()).collect();
+        let failed: Vec<String> = steps.filter_map(|(step, later)| step.undo_before(later).err()).collect();
         match failed.first() {
             None => Ok(()),
             Some(first) => Err(Problem::host(format!(
@@ -134,6 +143,13 @@ impl Record {
                 "the journal is kept; try again with 'pathlab lab down' or 'pathlab undo' as the same user",
             )),
         }
+    }
+}
+
+impl Record {
+    /// It was written since the machine was started.
+    pub fn of_this_boot(&self) -> bool {
+        same_boot(&self.header.owner)
     }
 }
 
@@ -201,7 +217,15 @@ impl Journals {
 
     /// Waits until no other pathlab makes or removes journals here; ends with the returned file.
     fn lock(&self) -> Result<File> {
-        let path = self.path.join("lock");
+        self.turn("lock")
+    }
+
+    /// Waits until no other pathlab is at what has that name; ends with the returned file.
+    ///
+    /// # Errors
+    /// A host problem when the file cannot be made or locked.
+    pub(crate) fn turn(&self, name: &str) -> Result<File> {
+        let path = self.path.join(name);
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         let locked = file.and_then(|file| file.lock().map(|()| file));
         locked.map_err(|error| Problem::host(format!("cannot lock: {error}")).at(path.display().to_string()))

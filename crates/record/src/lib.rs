@@ -24,6 +24,7 @@ pub mod half;
 pub mod histogram;
 pub mod host;
 pub mod kind;
+pub mod knob;
 pub mod ledger;
 pub mod line;
 pub mod llstat;

@@ -365,6 +365,7 @@ impl Lab {
     pub fn list(journals: &Journals) -> Vec<LabInfo> {
         let known = |name: String| match journals.read(&name) {
             Ok(None) => None,
+            Ok(Some(record)) if is_of_another_kind(&record) => None,
             read => Some(info(journals, name, read.ok().flatten())),
         };
         journals.names().into_iter().filter_map(known).collect()
@@ -444,6 +445,12 @@ fn check_name(name: &str) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// It undoes settings, and nothing of a lab.
+fn is_of_another_kind(record: &Record) -> bool {
+    let is_of_lab = |step| LabStep::deserialize(step).is_ok();
+    !record.steps.is_empty() && !record.steps.iter().any(is_of_lab)
 }
 
 /// The record of a lab that is complete.

@@ -81,7 +81,8 @@ fn metric(route: &[u8], number: u16) -> Option<&[u8]> {
 
 /// The request that makes the route anew with another metric.
 fn with_metric(route: &[u8], number: u16, value: Option<&[u8]>) -> Vec<u8> {
-    let mut body = route.get(..HEADER_BYTES).unwrap_or_default().to_vec();
+    let mut body = route.to_vec();
+    body.resize(HEADER_BYTES, 0);
     let flags = u32_at(&body, FLAGS_AT).unwrap_or(0) & ON_LINK;
     body.splice(FLAGS_AT.., flags.to_ne_bytes());
     let attributes = after(route, HEADER_BYTES);

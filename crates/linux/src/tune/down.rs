@@ -11,7 +11,8 @@
 
 use record::{Problem, Result};
 
-use super::{Change, Knob, Place, Row, Wish, change, put_back_from};
+use super::rows::{Row, for_a_while};
+use super::{Change, Knob, Place, Wish, change, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Netlink};
 
@@ -19,8 +20,12 @@ use crate::netlink::{Answer, Netlink};
 pub const JOURNAL: &str = "port-down-";
 
 /// Whether an interface is up.
-pub(super) const KNOB: Row =
-    Row { name: "up", failed: "cannot put IF up", put_back: |at, was| put_back_from(Up(at.index), was) };
+pub(super) const KNOB: Row = for_a_while(
+    "up",
+    "the interface is up (a controller may close the port of a switch)",
+    "cannot put IF up",
+    |at, was| put_back_from(Up(at.index), was),
+);
 
 /// The interface with that number.
 struct Up(u32);

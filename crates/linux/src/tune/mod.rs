@@ -1,8 +1,8 @@
-//! Settings that are changed for a while: time stamps, queues, up and down.
+//! Settings that are changed: for as long as a command runs, or until they are undone.
 //!
-//! **What.** [`KNOBS`] is the table of all settings; each has its own file, with what reads and writes it ([`Knob`]) and a [`Row`]. A change
-//! keeps what was before in a journal, is read back after it was written, and is put back by a guard ([`Change`]), or after a `kill -9` by
-//! the next command ([`TuneStep`]).
+//! **What.** [`KNOBS`] is the table of all settings, a [`Row`] each. Most are text that a row says how to read and write ([`Setting`]); those
+//! that other commands change have files of their own. All are a [`Knob`]: a change keeps what was before in a journal, is read back after it was
+//! written, and is put back by a guard ([`Change`]), by `pathlab tune undo` ([`kept`]), or after a `kill -9` by the next command ([`TuneStep`]).
 //!
 //! **Why one module.** All of them are found again in the same way ([`Place`]): by the namespace's inode, and an interface by number and name in it.
 //! Where another interface has that number or name now, or somebody else has changed the setting, nothing is done.
@@ -10,8 +10,13 @@
 //! **Price.** A namespace that nobody can be found in any more is not searched for its interfaces.
 
 pub mod down;
+pub mod kept;
+mod list;
 pub mod queues;
+mod rows;
+mod setting;
 pub mod stamps;
+mod value;
 
 use std::os::fd::AsFd;
 
@@ -26,23 +31,16 @@ use crate::netlink::{Answer, Netlink, Refusal};
 use crate::sys::netns;
 use crate::sys::packet::StampConfig;
 
-/// Every setting that is ever changed.
-pub const KNOBS: [&Row; 4] = [&stamps::RECEIVE, &stamps::TRANSMIT, &queues::KNOB, &down::KNOB];
+pub use list::{irqbalance, list, read};
+pub use rows::{KNOBS, Kind, Risk, Row, Where, row};
+pub use setting::Setting;
 
-/// A setting in a journal.
-#[derive(Debug)]
-pub struct Row {
-    /// Its name.
-    name: &'static str,
-    /// Why it could not be put back; `IF` stands for where it is.
-    failed: &'static str,
-    put_back: fn(&Place, &Value) -> Answer,
-}
+use rows::Access;
 
 /// A setting at one place: what reads and writes it, in the namespace of the calling thread.
 trait Knob {
     /// What it can be set to.
-    type Value: Copy + PartialEq + Serialize + DeserializeOwned;
+    type Value: Clone + PartialEq + Serialize + DeserializeOwned;
 
     /// What it is set to.
     fn read(&mut self) -> Answer<Self::Value>;
@@ -52,19 +50,24 @@ trait Knob {
 
     /// Sets it and reads it back: what it is now.
     fn set(&mut self, value: Self::Value) -> Answer<Self::Value> {
-        self.write(value)?;
+        self.write(value.clone())?;
         let now = self.read()?;
         let failed = || Refusal { errno: None, text: "it did not take effect".into() };
-        if self.took(value, now) { Ok(now) } else { Err(failed()) }
+        if self.took(&value, &now) { Ok(now) } else { Err(failed()) }
     }
 
     /// Whether that is what came of setting it.
-    fn took(&self, wanted: Self::Value, now: Self::Value) -> bool {
+    fn took(&self, wanted: &Self::Value, now: &Self::Value) -> bool {
         wanted == now
     }
 
+    /// Whether that is the answer of something without this setting.
+    fn is_gone(&self, refusal: &Refusal) -> bool {
+        refusal.errno == Some(libc::EOPNOTSUPP)
+    }
+
     /// Whether somebody else has changed it since, and it stays as it is now.
-    fn is_theirs(&self, _was: Self::Value, _now: Self::Value) -> bool {
+    fn is_theirs(&self, _was: &Self::Value, _now: &Self::Value) -> bool {
         false
     }
 }
@@ -75,6 +78,27 @@ trait Knob {
 pub enum Scope {
     /// At an interface.
     Interface(Place),
+    /// In a network namespace, by its inode.
+    Namespace(u64),
+    /// On the machine.
+    Machine,
+}
+
+impl Scope {
+    /// Does something where it is; nothing where that is gone.
+    fn visit(&self, work: impl FnOnce() -> Answer + Send) -> Answer {
+        match self {
+            Scope::Interface(place) => place.visit(work),
+            Scope::Namespace(inode) => inside(*inode, work),
+            Scope::Machine => work(),
+        }
+    }
+}
+
+/// Does something in a namespace; nothing where there is none.
+fn inside(inode: u64, work: impl FnOnce() -> Answer + Send) -> Answer {
+    let Some(space) = namespace::find(inode) else { return Ok(()) };
+    netns::within(space.as_fd(), work)?
 }
 
 /// An interface.
@@ -96,13 +120,11 @@ impl Place {
 
     /// Does something in its namespace; nothing where there is none, or another interface now.
     fn visit(&self, work: impl FnOnce() -> Answer + Send) -> Answer {
-        let Some(space) = namespace::find(self.netns) else { return Ok(()) };
-        let visited = netns::within(space.as_fd(), || {
+        inside(self.netns, || {
             let links = Netlink::open().links()?;
             let is_there = links.iter().any(|link| link.index == self.index && link.name == self.name);
             if is_there { work() } else { Ok(()) }
-        });
-        visited?
+        })
     }
 }
 
@@ -123,7 +145,7 @@ fn change<K: Knob>(
 ) -> Result<(Change, Vec<K::Value>)> {
     let step = |wish: &Wish<K>| {
         let at = Scope::Interface(wish.at.clone());
-        TuneStep::Knob { knob: row.name.into(), at, was: json!(wish.was) }
+        TuneStep::Knob { knob: row.name.into(), at, was: json!(wish.was), wanted: None }
     };
     if let Err(problem) = journal.will(wishes.iter().map(step)) {
         let _ = journal.forget();
@@ -133,7 +155,7 @@ fn change<K: Knob>(
     let change = Change { journal: Some(journal) };
     let mut now = vec![];
     for wish in wishes {
-        let set = wish.knob.set(wish.wanted);
+        let set = wish.knob.set(wish.wanted.clone());
         now.push(set.map_err(|refusal| refused(wish, &refusal))?);
     }
     Ok((change, now))
@@ -143,10 +165,10 @@ fn change<K: Knob>(
 fn put_back<K: Knob>(knob: &mut K, was: K::Value) -> Answer {
     let now = match knob.read() {
         // What cannot be set any more is not set to something else.
-        Err(refusal) if refusal.errno == Some(libc::EOPNOTSUPP) => return Ok(()),
+        Err(refusal) if knob.is_gone(&refusal) => return Ok(()),
         other => other?,
     };
-    if now == was || knob.is_theirs(was, now) {
+    if now == was || knob.is_theirs(&was, &now) {
         return Ok(());
     }
     knob.set(was).map(drop)
@@ -194,6 +216,19 @@ pub enum TuneStep {
         at: Scope,
         /// What it was.
         was: Value,
+        /// What it is set to, where only that is put back and what somebody else has made of it since is not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wanted: Option<String>,
+    },
+    /// What the kernel made of a setting that is changed; nothing is to be undone.
+    Took {
+        /// Its name.
+        #[serde(deserialize_with = "known")]
+        knob: String,
+        /// Where it is.
+        at: Scope,
+        /// What it was when it was read back.
+        now: String,
     },
     /// The knob of that side, as versions before the table wrote it.
     Stamps {
@@ -212,38 +247,73 @@ pub enum TuneStep {
     Down(Place),
 }
 
-fn row(name: &str) -> Option<&'static Row> {
-    KNOBS.into_iter().find(|row| row.name == name)
-}
-
 /// A name of the table: a journal with another one is of a later version.
 fn known<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::Error> {
     let name = String::deserialize(from)?;
-    row(&name).map(|row| row.name.to_owned()).ok_or_else(|| de::Error::custom("an unknown setting"))
+    row(&name).map(|_| name).ok_or_else(|| de::Error::custom("an unknown setting"))
 }
 
 impl TuneStep {
-    /// Setting, place and what was there before.
-    fn parts(&self) -> (Option<&'static Row>, &Place, Value) {
-        match self {
-            TuneStep::Knob { knob, at: Scope::Interface(at), was } => (row(knob), at, was.clone()),
-            TuneStep::Stamps { at, was, side } => (Some(side.row()), at, json!(was)),
-            TuneStep::Queues(at) => (Some(&queues::KNOB), at, json!(false)),
-            TuneStep::Down(at) => (Some(&down::KNOB), at, json!(true)),
-        }
+    /// Setting, place and what was there before; none when nothing is to be undone.
+    fn parts(&self) -> Option<(&str, Scope, Value)> {
+        let at = |at: &Place| Scope::Interface(at.clone());
+        Some(match self {
+            TuneStep::Knob { knob, at, was, .. } => (knob, at.clone(), was.clone()),
+            TuneStep::Stamps { at: place, was, side } => (side.row().name, at(place), json!(was)),
+            TuneStep::Queues(place) => (queues::KNOB.name, at(place), json!(false)),
+            TuneStep::Down(place) => (down::KNOB.name, at(place), json!(true)),
+            TuneStep::Took { .. } => return None,
+        })
     }
+
+    /// What a knob of text was set to: what the kernel made of it stands in a later step, once that is known.
+    fn ours(&self, later: &[TuneStep]) -> Option<Ours> {
+        let TuneStep::Knob { knob, at, wanted, .. } = self else { return None };
+        let took = later.iter().find_map(|step| match step {
+            TuneStep::Took { knob: of, at: there, now } => (of == knob && there == at).then(|| now.clone()),
+            _ => None,
+        });
+        wanted.as_ref()?;
+        Some(took.map_or(Ours::Unknown, Ours::Is))
+    }
+}
+
+/// What a change made of a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ours {
+    /// This: when it is something else now, it is somebody else's.
+    Is(String),
+    /// It was about to be changed when its owner died: whatever it is now came of that.
+    Unknown,
 }
 
 impl journal::UndoStep for TuneStep {
     fn undo(&self) -> std::result::Result<(), String> {
-        let (row, at, was) = self.parts();
-        let row = row.ok_or("an unknown setting")?;
-        let undone = at.visit(|| (row.put_back)(at, &was));
-        undone.map_err(|refusal| format!("{}: {refusal}", row.failed.replace("IF", &at.name)))
+        self.undo_before(&[])
+    }
+
+    fn undo_before(&self, later: &[Value]) -> std::result::Result<(), String> {
+        let Some((name, at, was)) = self.parts() else { return Ok(()) };
+        let (row, part) = row(name).ok_or("an unknown setting")?;
+        let later: Vec<TuneStep> = later.iter().flat_map(TuneStep::deserialize).collect();
+        let undone = at.visit(|| match (row.access, &at) {
+            (Access::ForAWhile(_, put_back), Scope::Interface(at)) => put_back(at, &was),
+            _ => put_back_from(Setting::at(row, &part, &at).of(self.ours(&later)), &was),
+        });
+        undone.map_err(|refusal| failed(row, name, &at, &refusal))
     }
 
     /// Interfaces have their settings from the boot on.
     fn outlives_boot(&self) -> bool {
         false
+    }
+}
+
+/// Why a setting could not be put back.
+fn failed(row: &Row, name: &str, at: &Scope, refusal: &Refusal) -> String {
+    let of = if let Scope::Interface(place) = at { &place.name } else { "the machine" };
+    match row.access {
+        Access::ForAWhile(failed, _) => format!("{}: {refusal}", failed.replace("IF", of)),
+        _ => format!("cannot put back {name} of {of}: {refusal}"),
     }
 }

@@ -20,7 +20,8 @@ use netlink_bindings::traits::NetlinkRequest;
 use record::snapshot::TC_ROOT;
 use record::{Problem, Result};
 
-use super::{Change, Knob, Place, Row, Wish, change, put_back_from};
+use super::rows::{Row, for_a_while};
+use super::{Change, Knob, Place, Wish, change, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Dump, Family, Netlink, Refusal};
 use crate::observe::qdiscs;
@@ -277,11 +278,12 @@ fn parameters(rate: u64, ceil: u64) -> tc::TcHtbOpt {
 }
 
 /// Whether the HTB at the root of an interface is of our making.
-pub(super) const KNOB: Row = Row {
-    name: "queues",
-    failed: "cannot take away the queues of IF",
-    put_back: |at, was| put_back_from(Ours { index: at.index, plan: None }, was),
-};
+pub(super) const KNOB: Row = for_a_while(
+    "queues",
+    "the queues of a switch's port (an HTB)",
+    "cannot take away the queues of IF",
+    |at, was| put_back_from(Ours { index: at.index, plan: None }, was),
+);
 
 struct Ours<'a> {
     index: u32,

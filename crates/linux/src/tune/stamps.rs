@@ -18,7 +18,8 @@ use std::os::fd::OwnedFd;
 
 use record::{Problem, Result};
 
-use super::{Change, Knob, Place, Row, Wish, change, put_back_from};
+use super::rows::{Row, for_a_while};
+use super::{Change, Knob, Place, Wish, change, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Refusal};
 use crate::sys::packet::{self, StampConfig};
@@ -42,18 +43,22 @@ pub enum Side {
 }
 
 /// Stamps of frames that come in.
-pub(super) const RECEIVE: Row = Row {
-    name: "stamps_receive",
-    failed: "cannot put back the time stamps of IF",
-    put_back: |at, was| put_back_from(Stamps::open(&at.name, Side::Receive)?, was),
-};
+pub(super) const RECEIVE: Row = for_a_while(
+    "stamps_receive",
+    "hardware timestamps of frames that come in (capture --timestamps hardware)",
+    FAILED,
+    |at, was| put_back_from(Stamps::open(&at.name, Side::Receive)?, was),
+);
 
 /// Stamps of frames that go out.
-pub(super) const TRANSMIT: Row = Row {
-    name: "stamps_transmit",
-    put_back: |at, was| put_back_from(Stamps::open(&at.name, Side::Transmit)?, was),
-    ..RECEIVE
-};
+pub(super) const TRANSMIT: Row = for_a_while(
+    "stamps_transmit",
+    "hardware timestamps of frames that go out (send --timestamps hardware)",
+    FAILED,
+    |at, was| put_back_from(Stamps::open(&at.name, Side::Transmit)?, was),
+);
+
+const FAILED: &str = "cannot put back the time stamps of IF";
 
 impl Side {
     /// Its setting.
@@ -142,13 +147,13 @@ impl<C: Card> Knob for Stamps<C> {
     }
 
     /// A driver may stamp more or less than it was asked for: it is said what.
-    fn took(&self, _wanted: StampConfig, _now: StampConfig) -> bool {
+    fn took(&self, _wanted: &StampConfig, _now: &StampConfig) -> bool {
         true
     }
 
     /// The other side is never changed here: if it is another, somebody else has set up the interface since.
-    fn is_theirs(&self, was: StampConfig, now: StampConfig) -> bool {
-        self.side.other(now) != self.side.other(was)
+    fn is_theirs(&self, was: &StampConfig, now: &StampConfig) -> bool {
+        self.side.other(*now) != self.side.other(*was)
     }
 }
 

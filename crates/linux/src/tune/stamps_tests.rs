@@ -85,7 +85,12 @@ fn the_undo_is_on_disk_before_the_card_is_switched() {
         fn set(&mut self, config: StampConfig) -> io::Result<()> {
             let record = self.0.read(&self.0.names()[0]).unwrap().expect("a journal");
             let was = serde_json::json!(self.1.config);
-            let step = TuneStep::Knob { knob: "stamps_receive".into(), at: Scope::Interface(nowhere()), was };
+            let step = TuneStep::Knob {
+                knob: "stamps_receive".into(),
+                at: Scope::Interface(nowhere()),
+                was,
+                wanted: None,
+            };
             assert_eq!(record.steps, [serde_json::to_value(&step).unwrap()]);
             self.1.set(config)
         }
@@ -218,6 +223,7 @@ fn a_veth_says_that_it_cannot_and_is_left_alone() {
                 knob: "stamps_receive".into(),
                 at: Scope::Interface(at),
                 was,
+                wanted: None,
             })
             .unwrap();
         }

@@ -1,0 +1,154 @@
+//! The knobs that there are: of an interface, or of a namespace and the machine.
+
+use std::fs;
+
+use record::knob::KnobReading;
+use record::{Problem, Result};
+
+use super::rows::{Access, KNOBS, PART, Row, Where, row};
+use super::setting::{FLOWS, Setting};
+use super::{Knob, Place};
+use crate::netlink::{Netlink, Refusal};
+use crate::sys::process;
+
+/// A knob of an interface of the calling thread's namespace, or of that namespace or the machine.
+///
+/// # Errors
+/// Input: no such knob or interface. Host: it is not there, or may not be read.
+pub fn read(name: &str, interface: Option<&str>) -> Result<KnobReading> {
+    let mut setting = find(name, interface)?;
+    let value = setting.read().map_err(|refusal| told(&setting.name(), interface, &refusal))?;
+    Ok(reading(&setting, interface, value))
+}
+
+/// All knobs of an interface of the calling thread's namespace, or all of that namespace and the machine, which can be read.
+///
+/// # Errors
+/// Input: no such interface.
+pub fn list(interface: Option<&str>) -> Result<Vec<KnobReading>> {
+    let place = interface.map(place).transpose()?;
+    let rows = KNOBS.iter().filter(|row| row.place.is_of_interface() == interface.is_some());
+    let settings = rows.flat_map(|row| parts(row, place.as_ref()).into_iter().map(move |part| (row, part)));
+    let settings = settings.map(|(row, part)| Setting::new(row, &part, place.as_ref()));
+    Ok(settings
+        .filter_map(|mut setting| Some(reading(&setting.clone(), interface, setting.read().ok()?)))
+        .collect())
+}
+
+fn reading(setting: &Setting, interface: Option<&str>, value: String) -> KnobReading {
+    let (most, fixed) = (setting.most(), setting.is_fixed());
+    KnobReading { name: setting.name(), interface: interface.map(str::to_owned), value, most, fixed }
+}
+
+/// The knob of that name.
+pub(super) fn find(name: &str, interface: Option<&str>) -> Result<Setting> {
+    let unknown = || {
+        Problem::input(format!("there is no knob '{name}'"))
+            .help("'pathlab tune show' lists those of an interface")
+    };
+    let (row, part) = row(name).ok_or_else(unknown)?;
+    let missing = || Problem::input(format!("{name} is a knob of an interface, and none was named"));
+    let place = match (row.place.is_of_interface(), interface) {
+        (true, name) => Some(place(name.ok_or_else(missing)?)?),
+        (false, _) => None,
+    };
+    let part = if row.place == Where::Interrupt { interrupt(&part)? } else { part };
+    let is_plain =
+        !part.contains("..") && (!part.contains('/') || matches!(row.place, Where::Route | Where::Namespace));
+    if is_plain { Ok(Setting::new(row, &part, place.as_ref())) } else { Err(unknown()) }
+}
+
+/// An interface of the calling thread's namespace.
+fn place(name: &str) -> Result<Place> {
+    let failed = |what: String| {
+        Problem::host(format!("the interface cannot be looked at: {what}")).at(name.to_owned())
+    };
+    let links = Netlink::open().links().map_err(|refusal| failed(refusal.to_string()))?;
+    let link = links.iter().find(|link| link.name == name);
+    let link = link.ok_or_else(|| Problem::input(format!("there is no interface '{name}' here")))?;
+    Place::here(link.index, name).map_err(|error| failed(error.to_string()))
+}
+
+/// The parts of a row that there are.
+fn parts(row: &Row, place: Option<&Place>) -> Vec<String> {
+    let numbers =
+        |folder: &str| names(folder).into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
+    match (row.access, row.place) {
+        _ if !row.name.contains(PART) => {
+            vec![row.name.strip_prefix("sysctl ").unwrap_or_default().to_owned()]
+        }
+        (Access::Feature, _) => place.map(features).unwrap_or_default(),
+        (Access::HashFields, _) => FLOWS.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        (_, Where::Queue) => place.map(queues).unwrap_or_default(),
+        (_, Where::Interrupt) => numbers("/proc/irq").collect(),
+        (_, Where::Cpu) => cpus(),
+        _ => vec![],
+    }
+}
+
+fn features(place: &Place) -> Vec<String> {
+    Netlink::open().features(place.index).map(|all| all.into_keys().collect()).unwrap_or_default()
+}
+
+fn queues(place: &Place) -> Vec<String> {
+    let Ok(root) = crate::observe::llstat::sysfs() else { return vec![] };
+    let root = std::os::fd::AsRawFd::as_raw_fd(&root);
+    names(&format!("/proc/self/fd/{root}/class/net/{}/queues", place.name))
+}
+
+fn cpus() -> Vec<String> {
+    let folders = names("/sys/devices/system/cpu");
+    let number =
+        |name: String| name.strip_prefix("cpu").filter(|n| n.parse::<u32>().is_ok()).map(str::to_owned);
+    folders.into_iter().filter_map(number).collect()
+}
+
+/// The names in a folder, numbers by their size.
+fn names(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_by_key(|name| {
+        (name.trim_end_matches(|c: char| c.is_ascii_digit()).len(), name.len(), name.clone())
+    });
+    names
+}
+
+/// The number of an interrupt that has a number, or the name that /proc/interrupts ends its line with.
+fn interrupt(part: &str) -> Result<String> {
+    if part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(part.to_owned());
+    }
+    let table = fs::read_to_string("/proc/interrupts").unwrap_or_default();
+    let line = |line: &str| {
+        let (number, rest) = line.trim().split_once(':')?;
+        let is_it = rest.split_whitespace().next_back() == Some(part);
+        (is_it && number.parse::<u32>().is_ok()).then(|| number.to_owned())
+    };
+    let found: Vec<String> = table.lines().filter_map(line).collect();
+    match found.as_slice() {
+        [number] => Ok(number.clone()),
+        [] => Err(Problem::input(format!("no interrupt is called '{part}'"))),
+        _ => Err(Problem::input(format!("several interrupts are called '{part}': {}", found.join(", ")))),
+    }
+}
+
+/// Why a knob could not be read or set, in one sentence.
+pub(super) fn told(name: &str, interface: Option<&str>, refusal: &Refusal) -> Problem {
+    let of = interface.map(|name| format!("{name} ")).unwrap_or_default();
+    let has_none = matches!(refusal.errno, Some(libc::EOPNOTSUPP | libc::ENOENT));
+    let busy =
+        "the driver or the kernel refuses it as things are; some take it only while the interface is down";
+    match refusal.errno {
+        Some(libc::EPERM | libc::EACCES) => Problem::host(format!("{of}{name} may not be changed or read"))
+            .help("it needs CAP_NET_ADMIN (run as root)"),
+        _ if has_none => Problem::input(format!("{of}has no {name} here: {refusal}")),
+        Some(libc::EBUSY) => Problem::input(format!("{of}{name} cannot be set: {refusal}")).help(busy),
+        _ => Problem::input(format!("{of}{name} cannot be set: {refusal}")),
+    }
+}
+
+/// The process of irqbalance, which moves interrupts as it likes; none when it does not run.
+pub fn irqbalance() -> Option<u32> {
+    let pids = names("/proc").into_iter().filter_map(|name| name.parse().ok());
+    pids.into_iter().find(|pid| process::name_of(*pid) == "irqbalance")
+}
