@@ -29,6 +29,8 @@ pub enum Command {
     Run(cmd::run::RunArgs),
     /// Show which of two paths, topologies or plans is better: pairs in random order, with intervals.
     Compare(cmd::compare::CompareArgs),
+    /// Show whether a change of a knob helps: pairs with and without it; kept when it does, put back when not.
+    Prove(cmd::prove::ProveArgs),
     /// List the records of runs.
     Runs(cmd::runs::RunsArgs),
     /// Print the record of a run again.
@@ -83,6 +85,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Undo => cmd::undo::run(output),
         Command::Run(args) => cmd::run::run(args, output),
         Command::Compare(args) => cmd::compare::run(args, output),
+        Command::Prove(args) => cmd::prove::run(args, output),
         Command::Runs(args) => cmd::runs::run(args, output),
         Command::Show(args) => cmd::show::run(args, output),
         Command::Report(args) => cmd::report::run(args, output),

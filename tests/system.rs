@@ -38,6 +38,8 @@ mod llstat;
 mod memory;
 #[path = "system/null.rs"]
 mod null;
+#[path = "system/prove.rs"]
+mod prove;
 #[path = "system/readme.rs"]
 mod readme;
 #[path = "system/report.rs"]

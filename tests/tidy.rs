@@ -151,6 +151,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("controller", &["flow", "tls"]),
             ("run", &["test"]),
             ("compare", &["test"]),
+            ("prove", &["compare", "run"]),
         ],
     ),
     (
@@ -173,6 +174,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("course", &["programs"]),
             ("side", &["course", "plan"]),
             ("trial", &["notices", "plan", "process", "session"]),
+            ("prove", &[]),
             ("bench", &["measure", "notices", "plan", "process", "programs", "session", "trial", "watch"]),
         ],
     ),

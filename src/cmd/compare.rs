@@ -3,7 +3,7 @@
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
-use experiment::plan;
+use experiment::plan::{self, Plan};
 use experiment::session::{Closed, Course};
 use experiment::side::{self, Described};
 use experiment::trial::{self, Arm, TrialEnd, TrialSetup};
@@ -103,14 +103,29 @@ fn build(sides: &[Described; 2]) -> Result<Vec<Lab>> {
 }
 
 impl TrialArgs {
+    /// The plan and its topology.
+    pub fn side_of_plan(&self) -> Result<Described> {
+        let (plan, text) = self.read_plan()?;
+        let topology = plan.topology.clone();
+        self.applied(side::read_topology(&topology, (&plan, &text))?)
+    }
+
     /// A side with the flags applied.
-    pub fn side(&self, name: &str) -> Result<Described> {
+    fn side(&self, name: &str) -> Result<Described> {
+        let (plan, text) = self.read_plan()?;
+        self.applied(side::read(name, (&plan, &text))?)
+    }
+
+    fn read_plan(&self) -> Result<(Plan, String)> {
         let text = match &self.plan {
             None => plan::DEFAULT.to_owned(),
             Some(path) => super::read_text(path, "cannot read the plan")?,
         };
         let file = self.plan.as_ref().map_or("default".into(), |path| path.display().to_string());
-        let mut side = side::read(name, (&plan::Plan::parse(&text, &file)?, &text))?;
+        Ok((Plan::parse(&text, &file)?, text))
+    }
+
+    fn applied(&self, mut side: Described) -> Result<Described> {
         side.plan.only(&self.only)?;
         if self.quick {
             side.plan.quick();
@@ -156,12 +171,18 @@ impl TrialArgs {
 }
 
 /// Prints a trial and where its records are; the sentences of the tests in which B is worse.
-pub fn tell(ended: TrialEnd, output: &Output) -> Result<Vec<String>> {
-    let TrialEnd { trial, closed, stopped } = ended;
-    output.note(&format!("records: {} {}", trial.a.run, trial.b.run));
+fn tell(ended: TrialEnd, output: &Output) -> Result<Vec<String>> {
+    let (trial, stopped) = told_in_part(ended, output)?;
     output.result(&trial, study::trial::text::trial)?;
-    unwritten(&closed)?;
     stopped.map_or(Ok(worse(&trial)), Err)
+}
+
+/// Says where the records of a trial are; the trial, and what ended it early.
+pub fn told_in_part(ended: TrialEnd, output: &Output) -> Result<(TrialRecord, Option<Problem>)> {
+    let TrialEnd { trial, closed, stopped } = ended;
+    unwritten(&closed)?;
+    output.note(&format!("records: {} {}", trial.a.run, trial.b.run));
+    Ok((trial, stopped))
 }
 
 fn unwritten(closed: &[Closed; 2]) -> Result<()> {

@@ -18,6 +18,7 @@ pub mod lab;
 pub mod llstat;
 mod namespaces;
 pub mod null;
+pub mod prove;
 pub mod report;
 pub mod run;
 pub mod runs;

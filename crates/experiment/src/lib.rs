@@ -21,6 +21,7 @@ pub mod plan;
 mod process;
 mod processes;
 pub mod programs;
+pub mod prove;
 pub mod session;
 pub mod side;
 pub mod tcp;

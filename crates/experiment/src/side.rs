@@ -7,6 +7,7 @@ use record::{Problem, Result};
 use std::path::Path;
 
 /// One side of a trial before anything is built.
+#[derive(Clone)]
 pub struct Described {
     /// How it was named.
     pub title: String,
@@ -35,6 +36,15 @@ pub fn read(name: &str, plan: (&Plan, &str)) -> Result<Described> {
         () => way(name)?,
     };
     Ok(Described { title: name.into(), plan, text, topology })
+}
+
+/// The tests of `plan` on a topology: a file, or a built-in one.
+///
+/// # Errors
+/// Bad input: no such file or topology.
+pub fn read_topology(name: &str, plan: (&Plan, &str)) -> Result<Described> {
+    let topology = Topology::load(name)?;
+    Ok(Described { title: name.into(), plan: plan.0.clone(), text: plan.1.to_owned(), topology })
 }
 
 fn read_plan(name: &str) -> Result<(Plan, String)> {

@@ -1,5 +1,6 @@
 //! A trial: two arms measured in pairs, and what came of it.
 
+use crate::knob::KnobChange;
 use serde::{Deserialize, Serialize};
 
 /// The version of the JSON that `prove` and `compare` print.
@@ -109,4 +110,36 @@ impl TrialTest {
             Some(TrialVerdict::CannotTell { .. }) | None => "unknown",
         }
     }
+}
+
+/// The version of the JSON that `prove` prints.
+pub const PROOF_SCHEMA: &str = "pathlab/prove/1";
+
+/// Changes of knobs that were tried.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProofRecord {
+    /// [`PROOF_SCHEMA`].
+    pub schema: String,
+    /// The lab; empty when one was built for this alone.
+    pub lab: String,
+    /// Each change by itself, on top of those that were found better before.
+    pub proofs: Vec<Proof>,
+    /// All that were found better against none of them, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together: Option<Proof>,
+    /// The changes that stay until 'pathlab tune undo'.
+    pub kept: Vec<KnobChange>,
+}
+
+/// One change that was tried.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// What was changed, as it was asked for.
+    pub change: String,
+    /// The trial: A without the change, B with it.
+    pub trial: TrialRecord,
+    /// B is better in a test and worse in none.
+    pub is_better: bool,
+    /// Why it is, or is not, as a sentence.
+    pub decision: String,
 }

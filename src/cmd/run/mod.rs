@@ -190,7 +190,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
 }
 
 /// The lab that was built with 'lab up'.
-fn claim(name: &str) -> Result<Lab> {
+pub fn claim(name: &str) -> Result<Lab> {
     let journals = linux::undo::open()?;
     linux::lab::join_user_namespace(&journals, name)?;
     experiment::interruptible()?;

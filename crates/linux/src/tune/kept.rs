@@ -278,7 +278,7 @@ pub fn hold(
     let (latency, others): (Vec<&Ask>, Vec<&Ask>) = asks.iter().partition(is_latency);
     let others: Vec<Ask> = others.into_iter().cloned().collect();
     let _turn = journals.turn(TURN)?;
-    let held = latency.into_iter().map(|ask| hold_latency(ask)).collect::<Result<Vec<_>>>()?;
+    let held = latency.into_iter().map(hold_latency).collect::<Result<Vec<_>>>()?;
     let (files, mut limits): (Vec<File>, Vec<KnobChange>) = held.into_iter().unzip();
     let (made, mut changes) = make(journals, plans(&others, namespace, may_flap)?, false)?;
     changes.append(&mut limits);

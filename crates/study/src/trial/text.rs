@@ -4,7 +4,7 @@ use super::figures;
 use crate::stats::median;
 use crate::table::{Column, Table};
 use crate::text::printable;
-use record::trial::{Effect, TrialRecord, TrialTest, TrialVerdict};
+use record::trial::{Effect, Proof, ProofRecord, TrialRecord, TrialTest, TrialVerdict};
 use record::unit::many;
 
 const COLUMNS: [Column<TrialTest>; 7] = [
@@ -83,6 +83,26 @@ pub fn trial(trial: &TrialRecord) -> String {
         text += &format!("ended early: {why}\n");
     }
     printable(&text)
+}
+
+/// Changes that were tried, as `pathlab prove` prints them.
+pub fn proofs(record: &ProofRecord) -> String {
+    let mut parts: Vec<String> = record.proofs.iter().map(proof).collect();
+    parts.extend(record.together.iter().map(proof));
+    let kept = record.kept.iter().map(|knob| {
+        let place = [knob.namespace.as_deref(), knob.interface.as_deref()];
+        let place: Vec<&str> = place.into_iter().flatten().collect();
+        format!("kept: {} {} is {} (was {})\n", place.join(" "), knob.name, knob.set, knob.was)
+    });
+    let mut kept: String = kept.collect();
+    kept += if kept.is_empty() { "nothing was kept\n" } else { "'pathlab tune undo' puts back what was\n" };
+    parts.push(printable(&kept));
+    parts.join("\n")
+}
+
+fn proof(proof: &Proof) -> String {
+    let decision = if proof.is_better { "better" } else { "not kept" };
+    format!("{}{decision}: {}\n", trial(&proof.trial), printable(&proof.decision))
 }
 
 #[cfg(test)]

@@ -1,0 +1,49 @@
+//! `pathlab prove`: a planted slow path is found to be slow, its cure is kept, and what does not help is put back.
+
+use crate::alone;
+use crate::support::{TestLab, installed, is_root, run, skip};
+use serde_json::Value;
+
+/// What an independent tool says of a node.
+fn inside(lab: &TestLab, node: &str, line: &str) -> String {
+    lab.inside(node, line).unwrap_or_else(|why| panic!("{line}: {why}"))
+}
+
+#[test]
+fn a_cure_is_kept_and_what_does_not_help_is_put_back() {
+    let _turn = alone();
+    if !is_root() || !installed("sysctl") {
+        return skip("proofs of knobs", "needs root and sysctl");
+    }
+    let lab = TestLab::up("pair", "prove");
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("one.plan");
+    std::fs::write(&plan, "topology pair\ntest tcp-stream duration 150ms\n").unwrap();
+    let (plan, records) = (plan.display().to_string(), folder.path().join("runs").display().to_string());
+    // A window of one segment: a slow path whatever else goes on.
+    inside(&lab, "b", "sysctl -w net.ipv4.tcp_rmem='4096 4096 4096'");
+    let prove = |change: &str| {
+        let flags = ["--lab", &lab.name, "--plan", &plan, "--dir", &records, "--pairs", "8", "--json"];
+        let output = run(&[&["prove", change], &flags[..]].concat());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let document: Value = serde_json::from_str(&text)
+            .unwrap_or_else(|e| panic!("{e}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+        (output.status.code(), document)
+    };
+    let (code, cure) = prove("b/net.ipv4.tcp_rmem=4096 131072 6291456");
+    let proof = &cure["proofs"][0];
+    assert!(code == Some(0) && proof["is_better"] == true, "{proof:#}");
+    assert_eq!(cure["kept"].as_array().unwrap().len(), 1, "{cure:#}");
+    let now = inside(&lab, "b", "sysctl -n net.ipv4.tcp_rmem");
+    assert_eq!(now.split_whitespace().collect::<Vec<_>>(), ["4096", "131072", "6291456"], "it is kept");
+
+    // It changes nothing that this test could feel.
+    let before = inside(&lab, "b", "sysctl net.ipv4.ip_default_ttl");
+    let (code, nothing) = prove("b/net.ipv4.ip_default_ttl=65");
+    assert!(code == Some(1) && nothing["proofs"][0]["is_better"] == false, "{nothing:#}");
+    assert!(nothing["kept"].as_array().unwrap().is_empty());
+    assert_eq!(inside(&lab, "b", "sysctl net.ipv4.ip_default_ttl"), before, "it is put back");
+
+    let refused = run(&["prove", "a/eth0:no.such=1", "--lab", &lab.name, "--plan", &plan]);
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+}
