@@ -13,6 +13,7 @@
 pub mod bench;
 pub mod buckets;
 pub mod capture;
+pub mod conditions;
 pub mod connection;
 pub mod delta;
 pub mod drop;
@@ -38,10 +39,12 @@ pub mod spec;
 pub mod tcp;
 pub mod traffic;
 pub mod unit;
+pub mod validity;
 pub mod verdict;
 pub mod watch;
 
 pub use buckets::{Buckets, Distribution};
+pub use conditions::{ConditionReading, Conditions};
 pub use delta::Delta;
 pub use finding::{Finding, Limit, Severity};
 pub use flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace};
@@ -58,3 +61,4 @@ pub use snapshot::Snapshot;
 pub use spec::{Rate, TestSpec};
 pub use tcp::TcpSample;
 pub use traffic::{EndReport, Interval};
+pub use validity::{Trust, Validity};
