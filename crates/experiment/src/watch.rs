@@ -3,12 +3,12 @@
 use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
-use linux::observe::{Actor, FlowWatch, Observer, Patience, Settled, Witness, WitnessCount};
+use linux::observe::{Actor, ConditionWatch, FlowWatch, Observer, Patience, Settled, Witness, WitnessCount};
 use load::DataPorts;
 use load::conversation::observation::flow;
 use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
-use record::{FlowObservation, Result, Snapshot, TestSpec};
+use record::{Conditions, FlowObservation, Result, Snapshot, TestSpec};
 use std::os::fd::BorrowedFd;
 use study::ledger::WitnessInput;
 
@@ -74,6 +74,7 @@ pub struct TestObserver<'a> {
     /// Drops while connections are made, where they can be seen; TCP only.
     connecting: Option<Option<Witness>>,
     watched: Option<ProcessWatch>,
+    conditions: Option<ConditionWatch>,
     /// What was seen.
     pub seen: TestObservation,
 }
@@ -97,6 +98,8 @@ pub struct TestObservation {
     pub flow: FlowObservation,
     /// What the witness counted, or why there is none.
     pub witness: Option<WitnessInput>,
+    /// The conditions of the host meanwhile.
+    pub conditions: Option<Conditions>,
 }
 
 impl<'a> TestObserver<'a> {
@@ -118,6 +121,7 @@ impl<'a> TestObserver<'a> {
             opening,
             connecting: None,
             watched: None,
+            conditions: None,
             seen,
         })
     }
@@ -159,12 +163,17 @@ impl load::Observer for TestObserver<'_> {
         put(&mut self.seen.before, asked);
         self.count_connections_from_opening();
         self.watched = Some(ProcessWatch::watch(&self.actors));
+        let pids: Vec<u32> = self.actors.iter().map(|actor| actor.pid).collect();
+        self.conditions = Some(ConditionWatch::start(&namespaces(self.lab), &pids));
         Ok(())
     }
 
     fn settled(&mut self) -> Result<()> {
         if let Some(watched) = &self.watched {
             watched.settle();
+        }
+        if let Some(conditions) = &mut self.conditions {
+            conditions.settle();
         }
         let now = linux::sys::clock::monotonic_ns();
         let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
@@ -177,6 +186,7 @@ impl load::Observer for TestObserver<'_> {
     }
 
     fn after(&mut self) -> Result<()> {
+        self.seen.conditions = self.conditions.take().map(ConditionWatch::end);
         let asked = ask(self.lab);
         self.seen.after = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.after, asked);

@@ -138,8 +138,8 @@ pub struct ForeignProgram {
 pub struct ObserverCost {
     /// How long it was watched, in nanoseconds.
     pub wall_ns: u64,
-    /// CPU time of the driving process in it.
-    pub driver_cpu_ns: u64,
+    /// CPU time of the driving process in it; none where that process makes traffic itself.
+    pub driver_cpu_ns: Option<u64>,
     /// Nanoseconds of the part of it in which the kernel measured this process's programs; 0 when it did not.
     pub measured_ns: u64,
     /// How long these programs ran in that part, all CPUs together.
@@ -149,9 +149,9 @@ pub struct ObserverCost {
 }
 
 impl ObserverCost {
-    /// CPU time of the driving process in percent of one CPU.
-    pub fn driver_percent(&self) -> f64 {
-        percent(self.driver_cpu_ns, self.wall_ns)
+    /// CPU time of the driving process in percent of one CPU; none where it is not known.
+    pub fn driver_percent(&self) -> Option<f64> {
+        self.driver_cpu_ns.map(|cpu_ns| percent(cpu_ns, self.wall_ns))
     }
 
     /// Time of the programs in percent of one CPU; none where it was not measured.

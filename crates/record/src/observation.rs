@@ -22,7 +22,7 @@ pub struct HostObservation {
     /// Why the kernel's drops were not seen, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_witness: Option<Witness>,
-    /// The conditions of the host meanwhile; none from a host whose pathlab does not watch them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Conditions>,
+    /// The conditions of the host meanwhile; empty from a host whose pathlab does not watch them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Conditions>,
 }

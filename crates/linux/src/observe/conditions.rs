@@ -51,6 +51,8 @@ pub struct ConditionWatch {
     /// Physical interfaces, whose interrupts and pause frames are read.
     wires: Vec<Wire>,
     listening: Option<(Arc<Shared>, JoinHandle<Told>)>,
+    /// This process makes traffic itself.
+    is_end: bool,
     /// CPU time of this process at the start, and wall and CPU time when traffic had ended.
     cpu_ns: u64,
     traffic: Option<(u64, u64)>,
@@ -110,6 +112,7 @@ impl ConditionWatch {
     /// Begins to watch these nodes; `pids` are the processes of the test, whose sockets and programs are its own. What cannot be watched is said
     /// at the end.
     pub fn start(nodes: &[(String, BorrowedFd<'_>)], pids: &[u32]) -> ConditionWatch {
+        let is_end = pids.contains(&std::process::id());
         let pids: Vec<u32> = pids.iter().copied().chain([std::process::id()]).collect();
         let (mut watched, mut wires, mut told) = (vec![], vec![], Told::default());
         for (name, namespace) in nodes {
@@ -130,8 +133,16 @@ impl ConditionWatch {
         let before = reading(&wires, &mut missing);
         let (begun_ns, cpu_ns) = (before.clock.monotonic_ns, clock::process_cpu_ns());
         let listening = listen_to(watched, told, pids, begun_ns);
-        let mut watch =
-            ConditionWatch { begun_ns, before, missing, wires, listening: None, cpu_ns, traffic: None };
+        let mut watch = ConditionWatch {
+            begun_ns,
+            before,
+            missing,
+            wires,
+            listening: None,
+            is_end,
+            cpu_ns,
+            traffic: None,
+        };
         match listening {
             Ok(listening) => watch.listening = Some(listening),
             Err(error) => {
@@ -154,7 +165,8 @@ impl ConditionWatch {
         self.settle();
         let mut told = self.stop();
         let after = reading(&self.wires, &mut vec![]);
-        let (wall_ns, driver_cpu_ns) = self.traffic.unwrap_or_default();
+        let (wall_ns, cpu_ns) = self.traffic.unwrap_or_default();
+        let driver_cpu_ns = (!self.is_end).then_some(cpu_ns);
         let mut missing = std::mem::take(&mut self.missing);
         missing.append(&mut told.missing);
         missing.sort();
