@@ -205,8 +205,8 @@ impl NodeConfig {
             40 | 41 => "class",
             _ => "filter",
         };
-        // What a link that goes down has for a while.
-        if name == "noop" {
+        // What a link has that is down, and one without a queue: what comes or goes in its place is told, too.
+        if name == "noop" || name == "noqueue" {
             return None;
         }
         let verb = if is_new { "added, or changed" } else { "removed" };
