@@ -18,6 +18,9 @@ const SETTLE_NS: u64 = 2_000_000_000;
 /// How long to wait for programs that hand frames on and are at work, or get no CPU, or are stopped.
 const PROGRAMS_NS: u64 = 30_000_000_000;
 
+/// Of a lab with more nodes only those on the way are watched: each takes five descriptors.
+const MOST_WATCHED: usize = 32;
+
 /// How often a program is asked at most until its counters rest.
 const MOST_LOOKS: u32 = 5;
 
@@ -164,7 +167,7 @@ impl load::Observer for TestObserver<'_> {
         self.count_connections_from_opening();
         self.watched = Some(ProcessWatch::watch(&self.actors));
         let pids: Vec<u32> = self.actors.iter().map(|actor| actor.pid).collect();
-        self.conditions = Some(ConditionWatch::start(&namespaces(self.lab), &pids));
+        self.conditions = Some(ConditionWatch::start(&watched(self.lab, self.spec), &pids));
         Ok(())
     }
 
@@ -203,6 +206,18 @@ impl load::Observer for TestObserver<'_> {
         }
         Ok(())
     }
+}
+
+/// The nodes whose conditions are watched: all of a small lab, of a larger one those that the routes of the test name.
+fn watched<'a>(lab: &'a Lab, spec: &TestSpec) -> Vec<(String, BorrowedFd<'a>)> {
+    let mut nodes = namespaces(lab);
+    if nodes.len() > MOST_WATCHED {
+        let ways = [(&spec.from, &spec.to), (&spec.to, &spec.from)];
+        let paths = ways.into_iter().filter_map(|(from, to)| lab.path(from, to, spec.family).ok());
+        let named: Vec<String> = paths.flat_map(|path| path.forward).map(|hop| hop.node).collect();
+        nodes.retain(|(name, _)| named.contains(name));
+    }
+    nodes
 }
 
 /// The nodes of a lab as the observing parts want them.

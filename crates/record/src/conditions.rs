@@ -174,6 +174,9 @@ pub struct Conditions {
     pub before: ConditionReading,
     /// After the last one.
     pub after: ConditionReading,
+    /// The nodes that were watched.
+    #[serde(default)]
+    pub nodes: Vec<String>,
     /// What was changed meanwhile in the nodes, in the order in which it was told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<ConfigChange>,

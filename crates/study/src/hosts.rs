@@ -71,10 +71,11 @@ fn nodes_of(one: &mut Conditions) -> impl Iterator<Item = &mut String> {
         let interrupts = reading.interrupts.iter_mut().map(|one| &mut one.node);
         interrupts.chain(reading.pauses.iter_mut().map(|one| &mut one.node))
     });
+    let watched = one.nodes.iter_mut();
     let changes = one.changes.iter_mut().map(|one| &mut one.node);
     let others =
         one.taps.iter_mut().map(|one| &mut one.node).chain(one.programs.iter_mut().map(|one| &mut one.node));
-    readings.chain(changes).chain(others)
+    readings.chain(watched).chain(changes).chain(others)
 }
 
 /// The conditions of both hosts, each with the name of its host where they are two.

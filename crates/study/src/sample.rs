@@ -501,6 +501,7 @@ mod tests {
             host: text(),
             before: reading(),
             after: reading(),
+            nodes: vec![text()],
             changes: vec![ConfigChange { about: Some(text()), ..ConfigChange::default() }],
             more_changes: 1,
             taps: vec![Tap::default()],

@@ -48,6 +48,8 @@ pub struct ConditionWatch {
     begun_ns: u64,
     before: ConditionReading,
     missing: Vec<Unwatched>,
+    /// The nodes that are watched.
+    nodes: Vec<String>,
     /// Physical interfaces, whose interrupts and pause frames are read.
     wires: Vec<Wire>,
     listening: Option<(Arc<Shared>, JoinHandle<Told>)>,
@@ -132,11 +134,13 @@ impl ConditionWatch {
         let mut missing = absent(Path::new("/"));
         let before = reading(&wires, &mut missing);
         let (begun_ns, cpu_ns) = (before.clock.monotonic_ns, clock::process_cpu_ns());
+        let nodes = watched.iter().map(|node| node.name.clone()).collect();
         let listening = listen_to(watched, told, pids, begun_ns);
         let mut watch = ConditionWatch {
             begun_ns,
             before,
             missing,
+            nodes,
             wires,
             listening: None,
             is_end,
@@ -174,6 +178,7 @@ impl ConditionWatch {
         Conditions {
             before: self.before.clone(),
             after,
+            nodes: std::mem::take(&mut self.nodes),
             changes: told.changes,
             more_changes: told.more,
             taps: told.foreign.taps,

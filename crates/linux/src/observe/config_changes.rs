@@ -111,7 +111,7 @@ impl NodeConfig {
 
     /// What the notice changed; nothing for one that says what was known.
     pub fn read(&mut self, notice: ConfigNotice<'_>) -> Vec<Change> {
-        let found = match notice.of {
+        match notice.of {
             NoticeOf::Route => {
                 let Some((kind, message)) = MESSAGES.iter().find(|(kind, _)| *kind == notice.kind) else {
                     return vec![];
@@ -120,12 +120,11 @@ impl NodeConfig {
                 changes.into_iter().map(|change| Change { message, ..change }).collect()
             }
             NoticeOf::Ethtool => self.ethtool(notice.kind, notice.body).into_iter().collect(),
-        };
-        found
+        }
     }
 
     fn route(&mut self, kind: u16, body: &[u8]) -> Option<Vec<Change>> {
-        let is_new = kind % 4 == 0;
+        let is_new = kind.is_multiple_of(4);
         match kind {
             16 | 17 => self.link(is_new, body),
             20 | 21 => self.address(is_new, body).map(|one| vec![one]),

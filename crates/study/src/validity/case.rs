@@ -60,13 +60,19 @@ impl<'a> Case<'a> {
         self.hosts().flat_map(of_host).filter(|(_, change)| self.nodes.contains(change.node.as_str()))
     }
 
-    /// What could not be watched.
+    /// What could not be watched, and the nodes of the path that nobody did.
     pub fn missing(&self) -> impl Iterator<Item = Unwatched> {
         let of = |host: &'a Conditions| {
             let named = move |one: &Unwatched| Unwatched { why: of_host(host, &one.why), ..one.clone() };
             host.missing.iter().map(named)
         };
-        self.hosts().flat_map(of)
+        let is_watched = |node: &str| self.hosts().any(|host| host.nodes.iter().any(|one| one == node));
+        let left_out = |node: &&str| self.hosts().next().is_some() && !is_watched(node);
+        let nodes = self.nodes.iter().copied().filter(left_out);
+        let unwatched = nodes.map(|node| (super::CONDITIONS, format!("node {node} was not watched")));
+        let unwatched: Vec<Unwatched> =
+            unwatched.map(|(what, why)| Unwatched { what: what.to_owned(), why }).collect();
+        self.hosts().flat_map(of).chain(unwatched)
     }
 }
 

@@ -32,6 +32,7 @@ fn quiet() -> TestRecord {
     test.conditions = vec![Conditions {
         before: reading(5_000_000_000),
         after: reading(7_000_000_000),
+        nodes: ["a", "s", "b"].map(Into::into).into(),
         ends: vec!["10.0.0.1".into(), "10.0.0.2".into()],
         cost: ObserverCost {
             wall_ns: 2_000_000_000,
@@ -269,6 +270,8 @@ fn what_could_not_be_watched_is_said_and_does_not_make_a_figure_doubtful() {
     let unknown: Vec<&str> = judged.unwatched.iter().map(|one| one.what.as_str()).collect();
     assert_eq!((judged.verdict, unknown), (Trust::Valid, vec!["clock_rate", "governor", "link_changed"]));
     assert_eq!(unwatched(&[&test])[1], "governor: no cpufreq");
+    test.conditions[0].nodes.pop();
+    assert!(unwatched(&[&test]).contains(&"conditions: node b was not watched".to_owned()));
     test.cpu.clear();
     test.conditions[0].ends.clear();
     test.conditions[0].changes = vec![change("a", "eth0", "RTM_NEWROUTE", Some("10.0.0.0/8"), "added")];
@@ -297,7 +300,7 @@ fn a_record_of_before_is_judged_by_what_it_has() {
 
 #[test]
 fn repetitions_with_one_reason_share_a_line_and_the_worst_comes_first() {
-    let mut tests = vec![quiet(), quiet(), quiet()];
+    let mut tests = [quiet(), quiet(), quiet()];
     for (test, number) in tests.iter_mut().zip(1..) {
         test.repetition = number;
     }
