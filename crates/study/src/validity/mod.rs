@@ -177,8 +177,10 @@ pub fn lines(tests: &[&TestRecord]) -> Vec<String> {
         let reasons = of(test).into_owned().reasons.into_iter();
         reasons.map(move |one| (*test, one))
     });
+    // Of the host it is said once, whichever CPU it was.
+    let place = |one: &Disturbance| one.place.starts_with("node ").then(|| one.place.clone());
     let same = |(test, one): &(&TestRecord, Disturbance), (other, two): &(&TestRecord, Disturbance)| {
-        (&test.name, &one.what, &one.place, one.verdict) == (&other.name, &two.what, &two.place, two.verdict)
+        (&test.name, &one.what, one.verdict, place(one)) == (&other.name, &two.what, two.verdict, place(two))
     };
     let line = |alike: Vec<(&TestRecord, Disturbance)>| {
         let (mut numbered, reasons): (Vec<&TestRecord>, Vec<Disturbance>) = alike.into_iter().unzip();
