@@ -66,6 +66,8 @@ mod trouble;
 mod uppers;
 #[path = "system/users.rs"]
 mod users;
+#[path = "system/validity.rs"]
+mod validity;
 #[path = "system/watch.rs"]
 mod watch;
 

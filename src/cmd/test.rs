@@ -17,7 +17,9 @@ use record::kind::{KINDS, Shape, TrafficKind};
 use record::ledger::WitnessDrop;
 use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
-use record::{Delta, FlowObservation, Latency, Ledger, Path, Problem, Rate, Result, TestRecord, TestSpec};
+use record::{
+    Delta, FlowObservation, Latency, Ledger, Path, Problem, Rate, Result, TestRecord, TestSpec, Validity,
+};
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -84,6 +86,9 @@ pub struct TestArgs {
     /// Count the test in this network namespace of this host, too: a name of 'ip netns', a path, pid:N. Several times for several.
     #[arg(long = "in", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
+    /// End with code 1 when a figure is suspect or invalid, or nobody could tell (docs/validity.md).
+    #[arg(long)]
+    require_valid: bool,
     /// Use IPv6.
     #[arg(short = '6', long = "ipv6")]
     ipv6: bool,
@@ -133,6 +138,7 @@ struct Observed<'a> {
     flow: &'a Option<FlowObservation>,
     ledger: &'a Option<Ledger>,
     kernel_drops: &'a [WitnessDrop],
+    validity: &'a Option<Validity>,
 }
 
 impl<'a> From<&'a TestRecord> for Observed<'a> {
@@ -142,6 +148,7 @@ impl<'a> From<&'a TestRecord> for Observed<'a> {
             flow: &test.flow,
             ledger: &test.ledger,
             kernel_drops: &test.kernel_drops,
+            validity: &test.validity,
         }
     }
 }
@@ -178,7 +185,7 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         Err(problem) if args.namespaces.is_empty() => Err(problem.to_string()),
         nodes => Ok(nodes?),
     };
-    let mut observer = HostsObserver::new(&spec, nodes);
+    let mut observer = HostsObserver::new(&spec, sender.pid(), nodes);
     let outcome = progress::watched(output, length_ms, look, || {
         controller::run(&spec, &mut sender.link, &mut receiver, control.ip(), &mut observer)
     });
@@ -205,7 +212,14 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
             Problem::measured(what).help("find where it is dropped with 'pathlab capture' along the path")
         );
     }
-    Ok(())
+    if args.require_valid { required_valid(&observed) } else { Ok(()) }
+}
+
+/// The figures are valid, and somebody could tell.
+fn required_valid(observed: &std::result::Result<TestRecord, String>) -> Result<()> {
+    let unknown =
+        |why: &String| Problem::measured(format!("nobody can tell whether the figures are valid: {why}"));
+    study::criteria::required_valid(observed.as_ref().map_err(unknown)?)
 }
 
 fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
@@ -372,7 +386,7 @@ fn ledger(observed: &std::result::Result<TestRecord, String>) -> String {
         Err(why) => return format!("\nno ledger: {}", printable(why)),
     };
     let lines = study::text::ledger(test).unwrap_or_else(|| study::text::way(test));
-    format!("\n{}", lines.trim_end())
+    format!("\n{}\n{}", lines.trim_end(), study::text::validity(test).trim_end())
 }
 
 fn describe(spec: &TestSpec, host: &str) -> String {

@@ -24,6 +24,8 @@ const LAST_NS: u64 = 100_000_000;
 /// Observes both hosts of a test.
 pub struct HostsObserver<'a> {
     spec: &'a TestSpec,
+    /// The process that sends.
+    sender: u32,
     nodes: Nodes,
     watch: Option<HostWatch>,
     near: Option<HostObservation>,
@@ -33,13 +35,14 @@ pub struct HostsObserver<'a> {
 }
 
 impl<'a> HostsObserver<'a> {
-    /// Observes these nodes of this host, of which the first one is this process's own; or the reason why none can be.
-    pub fn new(spec: &'a TestSpec, nodes: std::result::Result<Nodes, String>) -> Self {
+    /// Observes these nodes of this host, of which the first one is this process's own; or the reason why none can be. `sender` is the
+    /// process that sends.
+    pub fn new(spec: &'a TestSpec, sender: u32, nodes: std::result::Result<Nodes, String>) -> Self {
         let (nodes, why) = match nodes {
             Ok(nodes) => (nodes, None),
             Err(why) => (vec![], Some(why)),
         };
-        HostsObserver { spec, nodes, watch: None, near: None, far: None, why }
+        HostsObserver { spec, sender, nodes, watch: None, near: None, far: None, why }
     }
 
     /// The record of the test with its ledger, where both hosts were observed; else why there is none.
@@ -57,7 +60,8 @@ impl<'a> HostsObserver<'a> {
         if is_one_host && near.namespace == far.namespace {
             return Err("both ends are in one network namespace".into());
         }
-        let seen = study::hosts::joined(near, far, [&spec.from, &spec.to], is_one_host);
+        let mut seen = study::hosts::joined(near, far, [&spec.from, &spec.to], is_one_host);
+        seen.conditions.iter_mut().for_each(|one| one.ends = ends(address));
         let mut test = TestRecord {
             name: spec.kind.to_string(),
             spec: spec.clone(),
@@ -67,6 +71,7 @@ impl<'a> HostsObserver<'a> {
             before: seen.before,
             after: seen.after,
             flow: Some(seen.flow),
+            conditions: seen.conditions,
             ..TestRecord::default()
         };
         let DataPorts { sender, receiver, icmp_id } = &outcome.ports;
@@ -92,6 +97,12 @@ impl<'a> HostsObserver<'a> {
     }
 }
 
+/// The addresses of the two ends, as far as a route tells.
+fn ends(address: IpAddr) -> Vec<String> {
+    let own = next_hop::own_address(address).ok();
+    [Some(address), own].into_iter().flatten().map(|address| address.to_string()).collect()
+}
+
 /// The two ends, as far as a route tells; the frames tell more.
 fn path(spec: &TestSpec, address: IpAddr) -> Path {
     let hop = |node: &str, role, egress: Option<String>| Hop {
@@ -115,7 +126,7 @@ fn path(spec: &TestSpec, address: IpAddr) -> Path {
 impl load::Observer for HostsObserver<'_> {
     fn before(&mut self, ports: &DataPorts, stream: u8) -> Result<()> {
         if self.why.is_none() {
-            match HostWatch::start(&self.nodes, &flow(self.spec, ports, stream)) {
+            match HostWatch::start(&self.nodes, &flow(self.spec, ports, stream), &[self.sender]) {
                 Ok(watch) => self.watch = Some(watch),
                 Err(problem) => self.why = Some(problem.what),
             }
@@ -135,6 +146,9 @@ impl load::Observer for HostsObserver<'_> {
     }
 
     fn settled(&mut self) -> Result<()> {
+        if let Some(watch) = &mut self.watch {
+            watch.settle();
+        }
         let begun = clock::monotonic_ns();
         clock::sleep_until(begun + LAST_NS);
         while let Some(watch) = &self.watch

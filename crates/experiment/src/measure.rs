@@ -32,7 +32,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<(Path
     let path = round_trip(lab, spec)?;
     let (mut sender, mut receiver) = (start(from)?, start(to)?);
     let actor = |pid, role: &str, node: &str| Actor { pid, role: role.into(), node: node.into() };
-    let agents = [sender.process.0.id(), receiver.process.0.id()];
+    let agents = [sender.pid(), receiver.pid()];
     let mut actors = vec![actor(agents[0], "sender", &spec.from), actor(agents[1], "receiver", &spec.to)];
     actors.extend(lab.programs().iter().map(|one| actor(one.process.pid, &one.role, &one.node)));
     let mut watch = TestObserver::new(lab, spec, observer, actors)?;
@@ -102,6 +102,13 @@ pub struct AgentProcess {
     /// The control connection.
     pub link: AgentLink,
     process: Process,
+}
+
+impl AgentProcess {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.0.id()
+    }
 }
 
 struct Process(Child);

@@ -19,8 +19,8 @@ use linux::observe::Observer;
 use load::Outcome;
 use load::protocol::setup::EndRole;
 use record::{
-    ActorUsage, Finding, PathVariant, Problem, ProblemKind, Result, RunRecord, Snapshot, TestRecord,
-    TestSpec, Witness, WitnessStatus,
+    ActorUsage, Conditions, Finding, PathVariant, Problem, ProblemKind, Result, RunRecord, Snapshot,
+    TestRecord, TestSpec, Witness, WitnessStatus,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,14 +32,17 @@ use study::test::{self, Evidence};
 /// How long the lab is watched without traffic, to know its background.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
 
-/// Why a test is not to be trusted, as far as what was read around it says so.
-fn doubts(seen: &TestObservation) -> Vec<String> {
-    let mut reasons = seen.ended.clone();
-    if let Some(settled) = seen.settled.as_ref().filter(|settled| !settled.quiet) {
+/// The conditions of a test, with what of the lab ended or did not come to rest.
+fn conditions(lab: &Lab, spec: &TestSpec, seen: &mut TestObservation) -> Vec<Conditions> {
+    let address = |node: &String| lab.address_of(node, spec.family).map(|address| address.to_string());
+    let unsettled = seen.settled.as_ref().filter(|settled| !settled.quiet).map(|settled| {
         let (waited_ms, moving) = (settled.waited_ns / 1_000_000, settled.moving.join(", "));
-        reasons.push(format!("counters still moved {waited_ms} ms after the last message: {moving}"));
-    }
-    reasons
+        format!("counters still moved {waited_ms} ms after the last message: {moving}")
+    });
+    let ended = std::mem::take(&mut seen.ended);
+    let ends = [&spec.from, &spec.to].into_iter().filter_map(address).collect();
+    let watched = seen.conditions.take().map(|watched| Conditions { ends, ended, unsettled, ..watched });
+    watched.into_iter().collect()
 }
 
 /// How long each end was stopped.
@@ -182,13 +185,13 @@ impl<'lab> Course<'lab> {
         planned: &Planned,
         mut test: TestRecord,
         outcome: Outcome,
-        seen: TestObservation,
+        mut seen: TestObservation,
     ) -> TestRecord {
         let ports = Ports {
             sender: seen.ports.sender.first().copied().or(seen.ports.icmp_id).unwrap_or(0),
             receiver: seen.ports.receiver.unwrap_or(0),
         };
-        test.invalid = doubts(&seen);
+        test.conditions = conditions(self.lab, &planned.spec, &mut seen);
         test.cpu = seen.after.cpus_since(&seen.before);
         test.actors = test::actors(&seen.before, &seen.after, [&outcome.sender, &outcome.receiver]);
         mark_stopped(&mut test.actors, &seen);

@@ -3,12 +3,12 @@
 use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
-use linux::observe::{Actor, FlowWatch, Observer, Patience, Settled, Witness, WitnessCount};
+use linux::observe::{Actor, ConditionWatch, FlowWatch, Observer, Patience, Settled, Witness, WitnessCount};
 use load::DataPorts;
 use load::conversation::observation::flow;
 use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
-use record::{FlowObservation, Result, Snapshot, TestSpec};
+use record::{Conditions, FlowObservation, Result, Snapshot, TestSpec};
 use std::os::fd::BorrowedFd;
 use study::ledger::WitnessInput;
 
@@ -17,6 +17,9 @@ const SETTLE_NS: u64 = 2_000_000_000;
 
 /// How long to wait for programs that hand frames on and are at work, or get no CPU, or are stopped.
 const PROGRAMS_NS: u64 = 30_000_000_000;
+
+/// Of a lab with more nodes only those on the way are watched: each takes five descriptors.
+const MOST_WATCHED: usize = 32;
 
 /// How often a program is asked at most until its counters rest.
 const MOST_LOOKS: u32 = 5;
@@ -74,6 +77,7 @@ pub struct TestObserver<'a> {
     /// Drops while connections are made, where they can be seen; TCP only.
     connecting: Option<Option<Witness>>,
     watched: Option<ProcessWatch>,
+    conditions: Option<ConditionWatch>,
     /// What was seen.
     pub seen: TestObservation,
 }
@@ -97,6 +101,8 @@ pub struct TestObservation {
     pub flow: FlowObservation,
     /// What the witness counted, or why there is none.
     pub witness: Option<WitnessInput>,
+    /// The conditions of the host meanwhile.
+    pub conditions: Option<Conditions>,
 }
 
 impl<'a> TestObserver<'a> {
@@ -118,6 +124,7 @@ impl<'a> TestObserver<'a> {
             opening,
             connecting: None,
             watched: None,
+            conditions: None,
             seen,
         })
     }
@@ -159,12 +166,17 @@ impl load::Observer for TestObserver<'_> {
         put(&mut self.seen.before, asked);
         self.count_connections_from_opening();
         self.watched = Some(ProcessWatch::watch(&self.actors));
+        let pids: Vec<u32> = self.actors.iter().map(|actor| actor.pid).collect();
+        self.conditions = Some(ConditionWatch::start(&watched(self.lab, self.spec), &pids));
         Ok(())
     }
 
     fn settled(&mut self) -> Result<()> {
         if let Some(watched) = &self.watched {
             watched.settle();
+        }
+        if let Some(conditions) = &mut self.conditions {
+            conditions.settle();
         }
         let now = linux::sys::clock::monotonic_ns();
         let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
@@ -177,6 +189,7 @@ impl load::Observer for TestObserver<'_> {
     }
 
     fn after(&mut self) -> Result<()> {
+        self.seen.conditions = self.conditions.take().map(ConditionWatch::end);
         let asked = ask(self.lab);
         self.seen.after = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.after, asked);
@@ -193,6 +206,18 @@ impl load::Observer for TestObserver<'_> {
         }
         Ok(())
     }
+}
+
+/// The nodes whose conditions are watched: all of a small lab, of a larger one those that the routes of the test name.
+fn watched<'a>(lab: &'a Lab, spec: &TestSpec) -> Vec<(String, BorrowedFd<'a>)> {
+    let mut nodes = namespaces(lab);
+    if nodes.len() > MOST_WATCHED {
+        let ways = [(&spec.from, &spec.to), (&spec.to, &spec.from)];
+        let paths = ways.into_iter().filter_map(|(from, to)| lab.path(from, to, spec.family).ok());
+        let named: Vec<String> = paths.flat_map(|path| path.forward).map(|hop| hop.node).collect();
+        nodes.retain(|(name, _)| named.contains(name));
+    }
+    nodes
 }
 
 /// The nodes of a lab as the observing parts want them.

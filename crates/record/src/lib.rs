@@ -13,6 +13,7 @@
 pub mod bench;
 pub mod buckets;
 pub mod capture;
+pub mod conditions;
 pub mod connection;
 pub mod delta;
 pub mod drop;
@@ -40,10 +41,12 @@ pub mod tcp;
 pub mod traffic;
 pub mod trial;
 pub mod unit;
+pub mod validity;
 pub mod verdict;
 pub mod watch;
 
 pub use buckets::{Buckets, Distribution};
+pub use conditions::{ConditionReading, Conditions};
 pub use delta::Delta;
 pub use finding::{Finding, Limit, Severity};
 pub use flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace};
@@ -60,3 +63,4 @@ pub use snapshot::Snapshot;
 pub use spec::{Rate, TestSpec};
 pub use tcp::TcpSample;
 pub use traffic::{EndReport, Interval};
+pub use validity::{Trust, Validity};

@@ -1,7 +1,7 @@
 //! What one host saw around a test: its counters before and after, the flow where it was counted, and the drops that its kernel told.
 
 use crate::ledger::WitnessDrop;
-use crate::{FlowObservation, Snapshot, Witness};
+use crate::{Conditions, FlowObservation, Snapshot, Witness};
 use serde::{Deserialize, Serialize};
 
 /// Everything that one host saw of a test.
@@ -22,4 +22,7 @@ pub struct HostObservation {
     /// Why the kernel's drops were not seen, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_witness: Option<Witness>,
+    /// The conditions of the host meanwhile; empty from a host whose pathlab does not watch them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Conditions>,
 }

@@ -1,5 +1,6 @@
 //! A run: the host, the plan, every test with its raw numbers, and the findings.
 
+use crate::conditions::Conditions;
 use crate::finding::{Finding, Limit};
 use crate::flow::FlowObservation;
 use crate::histogram::Latency;
@@ -10,6 +11,7 @@ use crate::snapshot::{CpuTime, Snapshot};
 use crate::spec::{TestSpec, TrafficKind};
 use crate::tcp::TcpDecomposition;
 use crate::traffic::EndReport;
+use crate::validity::Validity;
 use serde::{Deserialize, Serialize};
 
 /// The version of the JSON that `run --json` prints and `run.json.zst` holds.
@@ -152,7 +154,7 @@ pub struct OtherWork {
 /// What was asked of a number of a test, and whether it held.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Criterion {
-    /// `max-loss`, `min-rate`, `max-p99`, or `arrives` for a test of which nothing arrived.
+    /// `max-loss`, `min-rate`, `max-p99`, `valid`, or `arrives` for a test of which nothing arrived.
     pub name: String,
     /// The limit, with its unit.
     pub wanted: String,
@@ -235,7 +237,13 @@ pub struct TestRecord {
     /// Whether it reached what was asked of it; empty when nothing was asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub criteria: Vec<Criterion>,
-    /// Why this result is not to be trusted; empty if it is.
+    /// The conditions under which it was made, of each host that was watched; empty in records of before they were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Conditions>,
+    /// Whether its figures are valid; none in records of before that was concluded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validity: Option<Validity>,
+    /// Why this result is not to be trusted, in sentences (the invalid ones of `validity.reasons`); empty if it is.
     #[serde(default)]
     pub invalid: Vec<String>,
 }

@@ -11,7 +11,7 @@ use crate::table::{Column, Table, count, grouped, numbered};
 use record::follow::FollowLeg;
 use record::run::Criterion;
 use record::unit::{amount, many, nanoseconds, scaled, time_ns};
-use record::{Problem, Rate, RunRecord, TestRecord, TrafficKind};
+use record::{Problem, Rate, RunRecord, TestRecord, TrafficKind, Trust};
 use std::fmt;
 use std::str::FromStr;
 
@@ -88,6 +88,8 @@ pub struct Criteria {
     pub min_rate: Option<Rate>,
     /// The longest 99th percentile of the latency.
     pub max_p99: Option<MostLatency>,
+    /// Its figures must be valid.
+    pub require_valid: bool,
 }
 
 impl Criteria {
@@ -97,6 +99,7 @@ impl Criteria {
             max_loss: self.max_loss.filter(|_| kind.has_ledger()),
             min_rate: self.min_rate.filter(|rate| has_rate(kind, *rate)),
             max_p99: self.max_p99.filter(|_| !kind.is_bytes()),
+            require_valid: self.require_valid,
         }
     }
 
@@ -106,6 +109,7 @@ impl Criteria {
             max_loss: self.max_loss.or(others.max_loss),
             min_rate: self.min_rate.or(others.min_rate),
             max_p99: self.max_p99.or(others.max_p99),
+            require_valid: self.require_valid || others.require_valid,
         }
     }
 
@@ -136,7 +140,7 @@ fn has_rate(kind: TrafficKind, rate: Rate) -> bool {
 
 /// Compares a test with what was asked of it.
 pub fn judge(criteria: Criteria, test: &TestRecord) -> Vec<Criterion> {
-    let Criteria { max_loss, min_rate, max_p99 } = criteria.of(test.kind);
+    let Criteria { max_loss, min_rate, max_p99, require_valid } = criteria.of(test.kind);
     let mut judged = vec![];
     let mut add = |name: &str, wanted: String, found: String, passed: bool| {
         judged.push(Criterion { name: name.into(), wanted, found, passed });
@@ -166,7 +170,30 @@ pub fn judge(criteria: Criteria, test: &TestRecord) -> Vec<Criterion> {
         let found = p99.map_or("unknown: no message was timed".into(), |ns| time_ns(ns as f64));
         add("max-p99", most.to_string(), found, p99.is_some_and(|p99| p99 <= most.0));
     }
+    judged.extend(require_valid.then(|| valid(test)));
     judged
+}
+
+/// Whether the figures of a test are valid, as a criterion.
+fn valid(test: &TestRecord) -> Criterion {
+    let validity = crate::validity::of(test);
+    let worst = validity.reasons.first().map_or(String::new(), |one| format!(": {}", one.reason));
+    let found = format!("{}{worst}", validity.verdict.word());
+    Criterion {
+        name: "valid".into(),
+        wanted: "valid".into(),
+        found,
+        passed: validity.verdict == Trust::Valid,
+    }
+}
+
+/// The end of a command whose test must have valid figures.
+///
+/// # Errors
+/// Measured: they are not.
+pub fn required_valid(test: &TestRecord) -> record::Result<()> {
+    let one = valid(test);
+    if one.passed { Ok(()) } else { Err(Problem::measured(sentence(&one))) }
 }
 
 /// The criteria that the tests of a run failed, one sentence each.
@@ -180,7 +207,11 @@ pub fn failed(run: &RunRecord) -> Vec<String> {
 
 fn sentence(criterion: &Criterion) -> String {
     let Criterion { name, wanted, found, .. } = criterion;
-    if name == "arrives" { found.clone() } else { format!("{found}, but {name} is {wanted}") }
+    match name.as_str() {
+        "arrives" => found.clone(),
+        "valid" => format!("its figures are {found}"),
+        _ => format!("{found}, but {name} is {wanted}"),
+    }
 }
 
 /// The end of a command whose tests had such criteria.
@@ -256,6 +287,7 @@ mod tests {
             max_loss: Some(loss.parse().unwrap()),
             min_rate: Some(rate.parse().unwrap()),
             max_p99: Some(p99.parse().unwrap()),
+            require_valid: false,
         }
     }
 
@@ -298,6 +330,24 @@ mod tests {
         assert_eq!(criteria.impossible(&[TrafficKind::Ping]).unwrap().0, "min-rate");
         let p99 = Criteria { max_p99: Some(MostLatency(1)), ..Criteria::default() };
         assert_eq!(p99.impossible(&[TrafficKind::TcpStream]).unwrap().0, "max-p99");
+    }
+
+    #[test]
+    fn figures_must_be_valid_only_where_that_is_asked() {
+        let mut test = sample::test(TrafficKind::TcpRr, "tcp-rr", 1, false);
+        let asked = Criteria { require_valid: true, ..Criteria::default() };
+        assert!(judge(asked, &test).iter().all(|one| one.name == "valid" && one.passed));
+        required_valid(&test).unwrap();
+        test.others =
+            vec![record::OtherWork { name: "make".into(), cpu_percent: 80.0, ..Default::default() }];
+        assert!(judge(Criteria::default(), &test).is_empty());
+        let judged = judge(asked, &test);
+        assert!(!judged[0].passed && judged[0].found.starts_with("suspect: make took 80 %"), "{judged:?}");
+        assert_eq!(required_valid(&test).unwrap_err().kind.exit_code(), 1);
+        assert!(
+            asked.of(TrafficKind::TcpStream).require_valid
+                && asked.impossible(&[TrafficKind::Ping]).is_none()
+        );
     }
 
     #[test]

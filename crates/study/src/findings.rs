@@ -3,21 +3,22 @@
 //! A rule is a row of [`RULES`]: a claim, and its evidence if it holds for a test. Residuals have several claims. Losses are
 //! summed per station over the repetitions of a test, so that a run with many repetitions does not repeat itself.
 
-use crate::table;
+use crate::{table, validity};
 use record::delta::sum;
 use record::drop::{self, Fate};
 use record::ledger::Station;
-use record::snapshot::CpuTime;
 use record::unit::{self, time_ns};
 use record::{
-    Delta, DropSource, EndReport, Finding, Problem, RunRecord, Severity, TestRecord, WitnessStatus,
+    Delta, DropSource, EndReport, Finding, Problem, RunRecord, Severity, TestRecord, Trust, WitnessStatus,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Observing may cost this share of a test's time before it is mentioned.
 const OBSERVER_SHARE: f64 = 0.01;
-/// Steal time of the hypervisor, in percent of all CPU time, from which a number is doubtful.
-const STEAL_PERCENT: f64 = 2.0;
+/// What is claimed of a test whose figures are not valid.
+const INVALID: &str = "the measurement is not valid";
+/// What is claimed of a test whose figures may have been disturbed.
+const SUSPECT: &str = "the measurement is suspect";
 /// Frames that a link's IP layer may see as one.
 const OFFLOADS: [&str; 4] = ["tso on", "gso on", "gro on", "lro on"];
 
@@ -27,9 +28,15 @@ type Rule = (Severity, &'static str, fn(&TestRecord) -> Option<String>, &'static
 const RULES: &[Rule] = &[
     (
         Severity::Loss,
-        "the measurement is not valid",
-        |test| joined(test.invalid.iter().cloned()),
+        INVALID,
+        |test| validity::reasons(test, Trust::Invalid),
         "do not use this number; repeat the test",
+    ),
+    (
+        Severity::Warning,
+        SUSPECT,
+        |test| validity::reasons(test, Trust::Suspect),
+        "repeat the test without what disturbed it before comparing",
     ),
     (
         Severity::Warning,
@@ -71,17 +78,6 @@ const RULES: &[Rule] = &[
             (cost / length.max(1.0) > OBSERVER_SHARE).then(evidence)
         },
         "test longer, so that the two snapshots weigh less",
-    ),
-    (
-        Severity::Warning,
-        "the hypervisor gave CPU time to others",
-        |test| {
-            let (stolen, all) =
-                (sum(test.cpu.iter().map(|cpu| cpu.steal)), sum(test.cpu.iter().map(CpuTime::total)));
-            let percent = stolen as f64 * 100.0 / all.max(1) as f64;
-            (percent >= STEAL_PERCENT).then(|| format!("{percent:.1} % of the CPU time was stolen"))
-        },
-        "repeat when the host is quiet",
     ),
     (
         Severity::Loss,
@@ -177,6 +173,11 @@ pub fn findings(run: &RunRecord) -> Vec<Finding> {
     found.extend(merged(by_rules.chain(by_switches)));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
+}
+
+/// A finding that only repeats the validity of tests.
+pub fn is_of_validity(finding: &Finding) -> bool {
+    [INVALID, SUSPECT].contains(&finding.claim.as_str())
 }
 
 /// A test of the plan that the path did not let begin.
@@ -373,7 +374,7 @@ mod tests {
         test.offloads = vec!["a:eth0 tso on".into()];
         test.latency_ns = sample::latency(30_000, 12);
         test.observer_cpu_ns = 1 << 40;
-        test.cpu = vec![record::snapshot::CpuTime { steal: 10, idle: 10, ..Default::default() }];
+        test.cpu = vec![record::snapshot::CpuTime { steal: 1, idle: 100, ..Default::default() }];
         test.before.nodes.entry("b".into()).or_default().protocols.insert("TcpExt.ListenOverflows".into(), 0);
         test.after.nodes.entry("b".into()).or_default().protocols.insert("TcpExt.ListenOverflows".into(), 4);
         test.tcp = Some(record::tcp::TcpDecomposition { retransmitted_bytes: 5, ..Default::default() });

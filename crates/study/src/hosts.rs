@@ -8,7 +8,8 @@
 
 use crate::way::is_open;
 use record::flow::Hook;
-use record::{FlowInterface, FlowObservation, FlowPlace, HostObservation, Snapshot};
+use record::validity::Unwatched;
+use record::{Conditions, FlowInterface, FlowObservation, FlowPlace, HostObservation, Snapshot};
 
 /// The name that a host has for its own namespace.
 pub const OWN: &str = "host";
@@ -25,9 +26,14 @@ pub fn joined(
     rename(&mut far, &|node| if node == OWN { names[1].into() } else { format!("{}/{node}", names[1]) });
     join_flows(&mut near.flow, &mut far.flow, "forward", is_one_host);
     join_flows(&mut far.flow, &mut near.flow, "back", is_one_host);
+    for seen in [&mut near, &mut far] {
+        let cpu = seen.after.cpus_since(&seen.before);
+        seen.conditions.iter_mut().for_each(|one| one.cpu.clone_from(&cpu));
+    }
     for (near, far) in [(&mut near.before, far.before), (&mut near.after, far.after)] {
         join_snapshots(near, far, is_one_host);
     }
+    near.conditions = join_conditions([near.conditions, far.conditions], names, is_one_host);
     near.flow.interfaces.extend(far.flow.interfaces);
     near.flow.missing.extend(far.flow.missing);
     near.flow.program_ns = near.flow.program_ns.max(far.flow.program_ns);
@@ -56,6 +62,35 @@ fn rename(seen: &mut HostObservation, name: &dyn Fn(&str) -> String) {
     for drop in &mut seen.drops {
         drop.node = name(&drop.node);
     }
+    seen.conditions.iter_mut().flat_map(nodes_of).for_each(|node| *node = name(node));
+}
+
+/// Every name of a node in the conditions of a host.
+fn nodes_of(one: &mut Conditions) -> impl Iterator<Item = &mut String> {
+    let readings = [&mut one.before, &mut one.after].into_iter().flat_map(|reading| {
+        let interrupts = reading.interrupts.iter_mut().map(|one| &mut one.node);
+        interrupts.chain(reading.pauses.iter_mut().map(|one| &mut one.node))
+    });
+    let watched = one.nodes.iter_mut();
+    let changes = one.changes.iter_mut().map(|one| &mut one.node);
+    let others =
+        one.taps.iter_mut().map(|one| &mut one.node).chain(one.programs.iter_mut().map(|one| &mut one.node));
+    readings.chain(watched).chain(changes).chain(others)
+}
+
+/// The conditions of both hosts, each with the name of its host where they are two.
+fn join_conditions(both: [Vec<Conditions>; 2], names: [&str; 2], is_one_host: bool) -> Vec<Conditions> {
+    let mut joined = vec![];
+    for (of_host, name) in both.into_iter().zip(names) {
+        let host = if is_one_host { String::new() } else { name.to_owned() };
+        if of_host.is_empty() {
+            let why = "its pathlab does not watch them".to_owned();
+            let missing = vec![Unwatched { what: crate::validity::CONDITIONS.to_owned(), why }];
+            joined.push(Conditions { host: name.to_owned(), missing, ..Conditions::default() });
+        }
+        joined.extend(of_host.into_iter().map(|one| Conditions { host: host.clone(), ..one }));
+    }
+    joined
 }
 
 fn join_snapshots(near: &mut Snapshot, far: Snapshot, is_one_host: bool) {

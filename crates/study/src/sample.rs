@@ -367,6 +367,8 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         before: snapshot(1_000_000),
         after: snapshot(3_000_000_000),
         criteria: vec![],
+        conditions: vec![],
+        validity: None,
         invalid: vec![],
     }
 }
@@ -461,6 +463,7 @@ mod tests {
         });
         let text = || "x".to_owned();
         for test in &mut run.tests {
+            conditions(test);
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));
             for end in [&mut test.sender, &mut test.receiver] {
                 end.port_drops = vec![PlaceDrop { place: text(), name: text(), count: 1 }];
@@ -482,6 +485,36 @@ mod tests {
             }
         }
         run
+    }
+
+    /// Conditions of which nothing is empty, and what follows from them.
+    fn conditions(test: &mut TestRecord) {
+        use record::conditions::*;
+        use record::validity::Unwatched;
+        let text = || "x".to_owned();
+        let reading = || ConditionReading {
+            idle: vec![IdleState::default()],
+            interrupts: vec![InterruptTarget::default()],
+            pauses: vec![PauseCount::default()],
+            ..ConditionReading::default()
+        };
+        test.conditions = vec![record::Conditions {
+            host: text(),
+            before: reading(),
+            after: reading(),
+            nodes: vec![text()],
+            changes: vec![ConfigChange { about: Some(text()), ..ConfigChange::default() }],
+            more_changes: 1,
+            taps: vec![Tap::default()],
+            programs: vec![ForeignProgram::default()],
+            cost: ObserverCost::default(),
+            cpu: test.cpu.clone(),
+            ends: vec![text()],
+            ended: vec![text()],
+            unsettled: Some(text()),
+            missing: vec![Unwatched::default()],
+        }];
+        test.validity = Some(crate::validity::judge(test));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the two ends and the snapshots say of one test: the one reckoning for `pathlab run`, `test` and `join`.
 //!
 //! **What.** [`figures`] are the rates, from what both ends saw; [`conclude`] is everything else beside them: ledger, limit, CPU,
-//! criteria.
+//! validity, criteria.
 //!
 //! **Why one.** Two reckonings would sooner or later say two figures for the same traffic. The time of a stream is the case in
 //! point: by the receiver's clock alone, a stream whose tail is lost would be faster than one that arrives whole.
@@ -14,7 +14,7 @@ use record::kind::Shape;
 use record::ledger::WitnessDrop;
 use record::run::{Offered, Received, Sent};
 use record::snapshot::ProcessSample;
-use record::{ActorUsage, Delta, EndReport, Ledger, Snapshot, TestRecord, TestSpec};
+use record::{ActorUsage, Delta, EndReport, Ledger, Snapshot, TestRecord, TestSpec, Trust};
 
 /// What is known of a test besides what its record holds.
 pub struct Evidence<'a> {
@@ -44,9 +44,6 @@ pub fn conclude(test: &mut TestRecord, evidence: Evidence<'_>) {
     test.offered = offered(evidence.planned, sender);
     test.sent = Sent { datagrams: sender.sent, bytes: sender.sent_bytes };
     test.tcp = crate::tcp::decompose(&sender.tcp);
-    if sender.attempted == 0 && sender.sent_bytes == 0 {
-        test.invalid.push("the sender sent nothing".to_owned());
-    }
     (test.kind, test.seconds, test.received) = (test.spec.kind, figures.seconds, figures.received);
     (test.throughput_bps, test.messages_per_second) = (figures.throughput_bps, figures.messages_per_second);
     test.observer_cpu_ns = test.before.cost_cpu_ns.saturating_add(test.after.cost_cpu_ns);
@@ -56,6 +53,10 @@ pub fn conclude(test: &mut TestRecord, evidence: Evidence<'_>) {
         test.path = path;
     }
     test.limit = crate::verdict::limit(test);
+    let validity = crate::validity::judge(test);
+    let invalid = validity.reasons.iter().filter(|one| one.verdict == Trust::Invalid);
+    test.invalid = invalid.map(|one| one.reason.clone()).collect();
+    test.validity = Some(validity);
     test.criteria = crate::criteria::judge(criteria, test);
 }
 

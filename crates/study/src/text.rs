@@ -4,8 +4,9 @@
 
 use crate::findings::title;
 use crate::table::{self, Table};
+use crate::validity;
 use record::ledger::WitnessDrop;
-use record::{Finding, Ledger, RunRecord, Severity, TestRecord, WitnessStatus};
+use record::{Finding, Ledger, RunRecord, Severity, TestRecord, Trust, WitnessStatus};
 
 /// Colours, or none of them.
 struct Paint(bool);
@@ -79,9 +80,12 @@ fn text(table: &Table) -> String {
 }
 
 fn results(run: &RunRecord, paint: &Paint) -> String {
-    let table = table::results(run);
+    let mut table = table::results(run);
     if table.rows.is_empty() {
         return "No test was finished.\n".into();
+    }
+    for (row, tests) in table.rows.iter_mut().zip(table::groups(run)) {
+        row[0] += validity::mark(validity::worst_of(&tests));
     }
     let outliers = table::outliers(run);
     let mut words = format!("{}\n", table::interval_words(run));
@@ -89,7 +93,34 @@ fn results(run: &RunRecord, paint: &Paint) -> String {
         words += &format!("Far from the other repetitions: {}.\n", outliers.join("; "));
     }
     let text = printable(&table.text_within(table::WIDTH, &table::RESULTS_BREAKS));
-    format!("{}\n{text}{}", paint.head("Results"), table::folded(&printable(&words), 2))
+    let validity = table::folded(&printable(&validity_lines(run)), 2);
+    format!("{}\n{text}{}{validity}", paint.head("Results"), table::folded(&printable(&words), 2))
+}
+
+/// Why figures of the table are marked, and what nobody could tell of any.
+fn validity_lines(run: &RunRecord) -> String {
+    of_validity(&table::in_plan_order(run))
+}
+
+/// The same of some tests.
+fn of_validity(tests: &[&TestRecord]) -> String {
+    let mut lines = validity::lines(tests);
+    let doubtful = tests.iter().filter(|test| validity::of(test).verdict > Trust::Valid).count();
+    if doubtful == 0 {
+        lines.push("Nothing that was watched makes a figure doubtful.".into());
+    }
+    lines.extend(validity::cost_words(tests));
+    let unwatched = validity::unwatched(tests);
+    if !unwatched.is_empty() {
+        lines.push(format!("Not watched: {}.", unwatched.join("; ")));
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Whether the figures of a test that stands alone are valid.
+pub fn validity(test: &TestRecord) -> String {
+    let head = format!("figures: {}\n", validity::of(test).verdict.word());
+    table::folded(&printable(&(head + &of_validity(&[test]))), 2)
 }
 
 /// The ledgers of all tests, in the order of the plan. Repetitions in which nothing happened share a line: that nothing was
@@ -164,7 +195,8 @@ fn losses(test: &TestRecord, name: &str, paint: &Paint) -> Option<String> {
 
 fn findings(findings: &[Finding], paint: &Paint) -> String {
     let mut text = String::new();
-    for finding in findings {
+    // What makes figures doubtful stands below them.
+    for finding in findings.iter().filter(|finding| !crate::findings::is_of_validity(finding)) {
         let (word, code) = match finding.severity {
             Severity::Note => ("note", "36"),
             Severity::Warning => ("warning", "33"),
@@ -201,6 +233,23 @@ mod tests {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn a_doubtful_figure_is_marked_and_its_reason_stands_below() {
+        let mut record = sample::run("x");
+        let words = |record: &RunRecord| run(record, false).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(&record).contains("Nothing that was watched makes a figure doubtful."));
+        let first = record.tests.iter_mut().find(|test| test.name == "tcp-rr").unwrap();
+        first.others =
+            vec![record::OtherWork { name: "make".into(), cpu_percent: 80.0, ..Default::default() }];
+        record.tests[1].invalid = vec!["counters still moved".into()];
+        record.findings = crate::findings::findings(&record);
+        let text = words(&record);
+        assert!(text.contains("tcp-rr ? 3") && text.contains("udp-stream 64 B ! 3"), "{text}");
+        assert!(text.contains("? tcp-rr #1: suspect: make took 80 % of a CPU beside the test"), "{text}");
+        assert!(text.contains("! udp-stream 64 B #1: invalid: counters still moved"), "{text}");
+        assert_eq!(text.matches("counters still moved").count(), 1, "said once: {text}");
     }
 
     #[test]

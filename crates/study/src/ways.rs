@@ -10,10 +10,11 @@
 //! **Price.** What else runs on the host counts into the latter; the first row (usually the direct way) shows how much that is.
 
 use crate::table::{Column, Table, groups, loss_percent, number, over, told};
+use crate::validity;
 use record::delta::sum;
 use record::snapshot::CpuTime;
 use record::unit::{prefixed, time_ns};
-use record::{RunRecord, TestRecord, TrafficKind};
+use record::{RunRecord, TestRecord, TrafficKind, Trust};
 
 /// One way in numbers: medians over the repetitions; none where nothing was measured.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
@@ -50,6 +51,10 @@ pub struct PathRow {
     pub cpu_udp_percent: Option<f64>,
     /// Offload states of the two hosts' interfaces.
     pub offloads: Vec<String>,
+    /// The worst verdict of its tests; none where nothing was measured.
+    pub validity: Option<Trust>,
+    /// Why its figures are suspect or invalid, a line for each reason.
+    pub doubts: Vec<String>,
 }
 
 /// The two ends are processes of the traffic; everything else on a node's account is the middle.
@@ -116,6 +121,8 @@ pub fn row(way: &str, run: &RunRecord) -> PathRow {
         cpu_tcp_percent: tcp.and_then(|tests| over(tests, middle_percent)),
         cpu_udp_percent: smallest.and_then(|tests| over(tests, middle_percent)),
         offloads: run.tests.first().map(of_hosts).unwrap_or_default(),
+        validity: (!run.tests.is_empty()).then(|| validity::worst(run)),
+        doubts: validity::lines(&crate::table::in_plan_order(run)),
     }
 }
 
@@ -137,7 +144,7 @@ pub fn title(way: &str, offload: Option<&str>) -> String {
 }
 
 const COLUMNS: [Column<PathRow>; 12] = [
-    ("path", |row| row.way.clone()),
+    ("path", |row| format!("{}{}", row.way, validity::mark(row.validity.unwrap_or_default()))),
     ("offload", |row| row.offload.clone().unwrap_or("–".into())),
     ("p50", |row| told(row.latency_p50_ns, time_ns)),
     ("p99", |row| told(row.latency_p99_ns, time_ns)),
@@ -173,6 +180,7 @@ pub fn notes(rows: &[PathRow]) -> Vec<String> {
         if let Some(why) = &row.not_measured {
             notes.push(format!("{}: not measured: {why}", row.title()));
         }
+        notes.extend(row.doubts.iter().map(|line| format!("{}: {line}", row.title())));
     }
     let mut asked: Vec<Option<&str>> = rows.iter().map(|row| row.offload.as_deref()).collect();
     asked.sort();
@@ -248,6 +256,21 @@ mod tests {
         assert!(
             notes.iter().any(|note| note.starts_with("Offloads of the hosts' interfaces: tso off")),
             "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn a_course_that_is_not_valid_is_marked() {
+        let mut run = over("switch", None);
+        run.tests[0].invalid = vec!["counters still moved".into()];
+        let rows = rows(&[over("direct", None), run]);
+        assert_eq!(rows[0].validity, Some(Trust::Valid));
+        let table = table(&rows);
+        assert_eq!([&table.rows[0][0], &table.rows[1][0]], ["direct", "switch !"]);
+        let said = notes(&rows);
+        assert!(
+            said.iter().any(|note| note.starts_with("switch: ! ") && note.ends_with("counters still moved")),
+            "{said:?}"
         );
     }
 

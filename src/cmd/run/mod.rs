@@ -53,6 +53,9 @@ pub struct RunArgs {
     /// End with code 1 when the 99th percentile of the latency is longer: 200us, 1.5ms (all but tcp-stream).
     #[arg(long, value_name = "TIME")]
     max_p99: Option<MostLatency>,
+    /// End with code 1 when a figure is suspect or invalid (docs/validity.md).
+    #[arg(long)]
+    require_valid: bool,
     /// The name that 'pathlab runs' shows.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -173,7 +176,8 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
     };
     let mut plan = Plan::parse(&text, &name)?;
     plan.only(&args.only)?;
-    plan.hold_to(Criteria { max_loss: args.max_loss, min_rate: args.min_rate, max_p99: args.max_p99 })?;
+    let (max_loss, min_rate, max_p99) = (args.max_loss, args.min_rate, args.max_p99);
+    plan.hold_to(Criteria { max_loss, min_rate, max_p99, require_valid: args.require_valid })?;
     if args.quick {
         plan.quick();
     }

@@ -6,6 +6,7 @@ use linux::lab::Lab;
 use record::run::Criterion;
 use record::{Finding, PathVariant, Result, RunRecord, Severity};
 use serde::Serialize;
+use study::findings::is_of_validity;
 use study::ways::PathRow;
 
 /// A way that was asked for; one that could not be built has the reason.
@@ -107,7 +108,9 @@ fn text(closed: &[Closed], rows: &[PathRow], notes: &[String], findings: &[OfWay
             text += &format!("Criteria over {}\n{}", title(way), table.text());
         }
     }
-    for OfWay { way, offload, what } in findings.iter().filter(|of| of.what.severity >= Severity::Warning) {
+    // What makes figures doubtful is in the notes.
+    let told = |of: &&OfWay<&Finding>| of.what.severity >= Severity::Warning && !is_of_validity(of.what);
+    for OfWay { way, offload, what } in findings.iter().filter(told) {
         let way = study::ways::title(way, *offload);
         let test = if what.test.is_empty() { "run" } else { &what.test };
         text += &format!("{way}, {test}: {} ({})\n", what.claim, what.evidence);

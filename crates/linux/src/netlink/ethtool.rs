@@ -19,6 +19,8 @@ pub enum Ethtool {
     FeaturesSet = 12,
     /// `ETHTOOL_MSG_CHANNELS_GET`.
     ChannelsGet = 17,
+    /// `ETHTOOL_MSG_PAUSE_GET`.
+    PauseGet = 21,
 }
 
 /// A part of segmentation, merging or checksumming that the kernel does later, earlier or not at all.
@@ -132,6 +134,21 @@ impl Netlink {
         unless(answer, &[libc::EOPNOTSUPP])
     }
 
+    /// Pause frames received and sent; none when the driver does not count them here (`ETHTOOL_FLAG_STATS`, Linux 5.10).
+    pub fn pause_frames(&mut self, index: u32) -> Answer<Option<(u64, u64)>> {
+        const FLAG_STATS: u32 = 1 << 2;
+        let mut request = ethtool::Request::new().op_pause_get_do();
+        request.header_mut().cmd = Ethtool::PauseGet as u8;
+        request.encode().nested_header().push_dev_index(index).push_flags(FLAG_STATS);
+        let answer = self.replies(&request, |pause| {
+            let stats = pause.get_stats().ok()?;
+            // A driver that counts only one of them leaves the other out.
+            let (received, sent) = (stats.get_rx_frames().ok(), stats.get_tx_frames().ok());
+            received.or(sent).map(|_| (received.unwrap_or(0), sent.unwrap_or(0)))
+        });
+        unless(answer, &[libc::EOPNOTSUPP])
+    }
+
     /// What the interface's driver can do with XDP (`enum netdev_xdp_act`, Linux 6.3); none when the kernel does not tell.
     pub fn xdp_features(&mut self, index: u32) -> Answer<Option<u64>> {
         let mut request = netdev::Request::new().op_dev_get_do();
@@ -167,10 +184,15 @@ mod tests {
             "RINGS_GET",
             "RINGS_SET",
             "CHANNELS_GET",
+            "CHANNELS_SET",
+            "COALESCE_GET",
+            "COALESCE_SET",
+            "PAUSE_GET",
         ];
         let number = |wanted: &str| names.iter().position(|name| *name == wanted).unwrap() as u8 + 1;
         assert_eq!(Ethtool::FeaturesGet as u8, number("FEATURES_GET"));
         assert_eq!(Ethtool::FeaturesSet as u8, number("FEATURES_SET"));
         assert_eq!(Ethtool::ChannelsGet as u8, number("CHANNELS_GET"));
+        assert_eq!(Ethtool::PauseGet as u8, number("PAUSE_GET"));
     }
 }

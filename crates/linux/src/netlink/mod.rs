@@ -38,7 +38,7 @@ pub use address::{Prefix, link_local};
 pub use attributes::{Attributes, after, u16_at, u32_at, u64_at};
 pub use ethtool::OffloadFeature;
 pub use link::{LinkState, NewLink};
-pub use notice::LinkNotice;
+pub use notice::{ConfigNotice, ConfigNotices, LinkNotice, NoticeOf};
 pub use policy::{Mark, PolicyAction, PolicyRule};
 pub use route::{LOCAL_TABLE, MAIN_TABLE, NextHop, Route, RouteAction, RouteType, StaticRoute};
 pub use tc::Shaper;

@@ -166,6 +166,31 @@ impl Socket {
         Ok(bind(self.fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?)
     }
 
+    /// Lets the kernel tell what happens in this group, by its number (`NETLINK_ADD_MEMBERSHIP`). A socket without an address is told
+    /// nothing: it has the kernel's own (`do_one_broadcast`).
+    pub fn join_group(&self, group: u32) -> io::Result<()> {
+        self.join(0)?;
+        set_int(&self.fd, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group as i32)
+    }
+
+    /// Gives the kind and the body of every message that was told and not read yet to `each`; true when some were lost.
+    pub fn told(&mut self, each: &mut dyn FnMut(u16, &[u8])) -> io::Result<bool> {
+        let mut lost = false;
+        loop {
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+            match recv(self.fd.as_raw_fd(), &mut self.buffer, flags) {
+                Ok(length) => match self.buffer.get(..length) {
+                    Some(block) => messages(block, each),
+                    None => lost = true,
+                },
+                Err(Errno::ENOBUFS) => lost = true,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(lost),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
     /// Throws away what was told and not read yet; true when there was something.
     pub fn forget(&self) -> bool {
         let mut any = false;
@@ -216,6 +241,16 @@ impl Socket {
                 }
             }
         }
+    }
+}
+
+/// Gives the kinds and bodies of all messages of a block to `each`. Bytes that are no message end the block.
+fn messages(mut block: &[u8], each: &mut dyn FnMut(u16, &[u8])) {
+    while block.len() >= HEADER_BYTES {
+        let length = u32_at(block, 0).unwrap_or(0) as usize;
+        let Some(body) = block.get(HEADER_BYTES..length) else { break };
+        each(u16_at(block, 4).unwrap_or(0), body);
+        block = block.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
 }
 
@@ -345,6 +380,7 @@ pub(super) mod tests {
         #[test]
         fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..300), sequence in 0u32..3, kind in 2u16..4, flags: u16) {
             let _ = walk(&noise, sequence, &mut false, &mut |_| {});
+            messages(&noise, &mut |_, _| {});
             let failure = Failure { error: io::Error::from_raw_os_error(1), said: noise.clone() };
             let _ = (said(&noise, kind, flags), failure.into_refusal::<rt_link::OpSetlinkDo<'_>>(&noise));
         }

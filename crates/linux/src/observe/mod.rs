@@ -11,6 +11,9 @@
 //! (`cost_cpu_ns`). A source that cannot be read becomes an entry in `missing`, never a zero.
 
 pub mod btf;
+pub mod clocks;
+pub mod conditions;
+pub mod config_changes;
 pub mod cpus;
 pub mod dead_frame;
 pub mod driver_counters;
@@ -23,8 +26,10 @@ pub mod flow;
 pub mod flow_counters;
 pub mod flow_program;
 pub mod flow_watch;
+pub mod foreign;
 mod frames_program;
 pub mod interrupts;
+pub mod irq_targets;
 pub mod links;
 pub mod llstat;
 pub mod napi;
@@ -32,7 +37,9 @@ pub mod neighbours;
 pub mod next_hop;
 mod node;
 pub mod packet_sockets;
+pub mod pause;
 pub mod polls;
+pub mod power;
 pub mod processes;
 pub mod protocols;
 pub mod qdiscs;
@@ -52,6 +59,7 @@ use std::time::Duration;
 use record::snapshot::Snapshot;
 use record::{Problem, Result};
 
+pub use conditions::ConditionWatch;
 pub use dead_frame::{DeadFrame, DeadKey, DeadLink};
 pub use drop_watch::{DropCount, DropLosses, DropWatch};
 pub use facts::host_facts;

@@ -41,6 +41,20 @@ pub fn interface_to(to: IpAddr) -> Result<String> {
     Ok(route(to)?.0.name)
 }
 
+/// The address that datagrams to an address carry as their source, in the network namespace of the calling thread.
+///
+/// # Errors
+/// Host: no route.
+pub fn own_address(to: IpAddr) -> Result<IpAddr> {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let asked = std::net::UdpSocket::bind(any).and_then(|socket| {
+        // Nothing is sent: connecting asks the routing table. The port is that of the discard protocol.
+        socket.connect((to, 9))?;
+        socket.local_addr()
+    });
+    asked.map(|own| own.ip()).map_err(|error| Problem::host(format!("there is no way to {to}: {error}")))
+}
+
 /// The interface that has this address, in the network namespace of the calling thread.
 ///
 /// # Errors

@@ -92,7 +92,7 @@ impl Owners {
 }
 
 /// The inodes of the sockets that a process has open; none when it is gone or may not be looked at.
-fn inodes(pid: u32) -> Vec<u64> {
+pub(super) fn inodes(pid: u32) -> Vec<u64> {
     let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return vec![] };
     let inode = |entry: fs::DirEntry| {
         let target = fs::read_link(entry.path()).ok()?;

@@ -67,6 +67,11 @@ pub fn host_processes() -> Vec<HostProcess> {
         .collect()
 }
 
+/// Whether a process of that name runs, among those that this one can see.
+pub fn is_running(name: &str) -> bool {
+    host_processes().iter().any(|process| process.name == name)
+}
+
 /// The state of a process by its letter, e.g. `R`, `S`, `T` (stopped); none if it is gone.
 pub fn state(pid: u32) -> Option<char> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(state, ..)| state)

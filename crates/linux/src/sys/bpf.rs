@@ -20,7 +20,9 @@ const MAP_UPDATE: libc::c_long = 2;
 const MAP_DELETE: libc::c_long = 3;
 const PROG_LOAD: libc::c_long = 5;
 const PROG_TEST_RUN: libc::c_long = 10;
+const GET_FD_BY_ID: libc::c_long = 13;
 const INFO_BY_FD: libc::c_long = 15;
+const PROG_QUERY: libc::c_long = 16;
 const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 const MAP_LOOKUP_BATCH: libc::c_long = 24;
 const LINK_CREATE: libc::c_long = 28;
@@ -416,6 +418,44 @@ pub fn wait_for_running_programs() -> io::Result<()> {
     // SAFETY: the call takes no memory.
     Errno::result(unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) })?;
     Ok(())
+}
+
+/// The numbers of the programs at a place (`TCX_*`) of an interface of the calling thread's namespace (`BPF_PROG_QUERY`, Linux 6.6), in the
+/// order in which they run, as many as 64.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`, `EINVAL` on kernels without tcx, `ENODEV`.
+pub fn programs_at(interface: u32, place: u32) -> io::Result<Vec<u32>> {
+    let mut ids = [0u32; 64];
+    let mut attr =
+        Attr::new().u32(0, interface).u32(4, place).pointer(16, ids.as_mut_ptr()).u32(24, ids.len() as u32);
+    match attr.call(PROG_QUERY) {
+        // No program was ever there.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(vec![]),
+        answer => answer?,
+    };
+    let count = (attr.read_u32(24) as usize).min(ids.len());
+    Ok(ids[..count].to_vec())
+}
+
+/// A program by the kernel's number of it.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_ADMIN`, `ENOENT` when it is gone.
+pub fn program_by_id(id: u32) -> io::Result<OwnedFd> {
+    Attr::new().u32(0, id).call_for_fd(GET_FD_BY_ID)
+}
+
+/// The name that a program was loaded with; empty when it was loaded without one.
+///
+/// # Errors
+/// What the kernel says.
+pub fn program_name(program: BorrowedFd<'_>) -> io::Result<String> {
+    const OFFSET: usize = 64;
+    let (info, _) = information(program)?;
+    let bytes = info[OFFSET / 8..OFFSET / 8 + 2].iter().flat_map(|word| word.to_ne_bytes());
+    let name: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    Ok(String::from_utf8_lossy(&name).into_owned())
 }
 
 /// How often the program was not run because it was already running on that CPU (`recursion_misses` of

@@ -19,6 +19,21 @@ pub fn realtime_ns() -> u64 {
     read(ClockId::CLOCK_REALTIME)
 }
 
+/// `CLOCK_MONOTONIC_RAW`: the same counter without the corrections of NTP.
+pub fn monotonic_raw_ns() -> u64 {
+    read(ClockId::CLOCK_MONOTONIC_RAW)
+}
+
+/// `CLOCK_BOOTTIME`: [`monotonic_ns`] with the time that the host slept.
+pub fn boot_ns() -> u64 {
+    read(ClockId::CLOCK_BOOTTIME)
+}
+
+/// CPU time of this process.
+pub fn process_cpu_ns() -> u64 {
+    read(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 /// CPU time of the calling thread.
 pub fn thread_cpu_ns() -> u64 {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID)

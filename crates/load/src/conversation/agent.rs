@@ -152,7 +152,8 @@ impl TestRunner for Runner {
             || Problem::host("it does not tell its counters").help("start it with 'pathlab serve --observe'");
         let nodes = self.nodes.as_ref().ok_or_else(refused)?;
         let test = self.test.as_ref().ok_or_else(|| Problem::input("no test is prepared"))?;
-        self.watch = Some(HostWatch::start(nodes, &observation::flow(&test.setup.spec, &ports, stream))?);
+        let flow = observation::flow(&test.setup.spec, &ports, stream);
+        self.watch = Some(HostWatch::start(nodes, &flow, &[std::process::id()])?);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! What the host of an end sees around a test: counters of some nodes before and after, the flow at their interfaces, its drops.
 
 use crate::protocol::setup::DataPorts;
-use linux::observe::{Flow, FlowProtocol, FlowWatch, Observer};
+use linux::observe::{ConditionWatch, Flow, FlowProtocol, FlowWatch, Observer};
 use linux::sys::netns;
 use record::kind::Transport;
 use record::{HostObservation, Result, TestSpec};
@@ -14,15 +14,16 @@ pub type Nodes = Vec<(String, OwnedFd)>;
 pub struct HostWatch {
     observer: Observer,
     watch: FlowWatch,
+    conditions: ConditionWatch,
     seen: HostObservation,
 }
 
 impl HostWatch {
-    /// Begins to watch a flow at these nodes, of which the first is the process's own, and reads their counters.
+    /// Begins to watch a flow at these nodes, of which the first is the process's own, and reads their counters; `processes` are those of the test.
     ///
     /// # Errors
     /// A host problem when a node cannot be entered.
-    pub fn start(nodes: &Nodes, flow: &Flow) -> Result<HostWatch> {
+    pub fn start(nodes: &Nodes, flow: &Flow, processes: &[u32]) -> Result<HostWatch> {
         let nodes: Vec<(String, BorrowedFd<'_>)> =
             nodes.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
         let watch = FlowWatch::start(&nodes, flow);
@@ -30,7 +31,13 @@ impl HostWatch {
         let namespace = nodes.first().and_then(|(_, own)| netns::inode(*own).ok()).unwrap_or(0);
         let before = observer.snapshot(&[])?;
         let seen = HostObservation { namespace, before, ..HostObservation::default() };
-        Ok(HostWatch { observer, watch, seen })
+        let conditions = ConditionWatch::start(&nodes, processes);
+        Ok(HostWatch { observer, watch, conditions, seen })
+    }
+
+    /// The traffic has ended.
+    pub fn settle(&mut self) {
+        self.conditions.settle();
     }
 
     /// Whether no frame of the flow moves any more; false where it is not counted.
@@ -46,6 +53,7 @@ impl HostWatch {
     /// # Errors
     /// A host problem when counters cannot be read.
     pub fn end(mut self) -> Result<HostObservation> {
+        self.seen.conditions = vec![self.conditions.end()];
         self.seen.after = self.observer.snapshot(&[])?;
         let (flow, witnessed) = self.watch.end()?;
         self.seen.flow = flow;

@@ -9,16 +9,15 @@
 //! **Price.** The numbers of less interest (tails, CPU of each end, memory) are in a second table.
 
 use super::{SameName, of_run, svg};
-use crate::findings;
 use crate::table::{self, SharedColumn, Table, number, over, told};
+use crate::{findings, validity};
 use record::unit::bits_per_s;
-use record::{Ledger, RunRecord, TestRecord};
+use record::validity::OTHER_WORK;
+use record::{Ledger, RunRecord, TestRecord, Trust};
 use serde_json::{Value, json};
 
 /// Columns of [`table::RESULTS`] in the first table, behind the points.
 const FIRST: [&str; 7] = ["bit/s", "[interval]", "messages/s", "loss %", "p50", "p99", "host %"];
-/// A process that takes more of a CPU than this makes the host busy, in percent.
-const BUSY: f64 = 10.0;
 
 /// Columns of the results that are in the first table, or those that are not.
 fn columns(of_first: bool) -> impl Iterator<Item = &'static SharedColumn<TestRecord>> {
@@ -106,11 +105,11 @@ fn open(ledger: &Ledger) -> Option<String> {
     if is_more { Some(table::sums_words(ledger)) } else { said }
 }
 
-/// What else had a CPU during a test.
-fn others(test: &TestRecord) -> Option<String> {
-    let busy = test.others.iter().filter(|other| other.cpu_percent >= BUSY);
-    let said = busy.map(|other| format!("{} took {:.0} % of a CPU", other.name, other.cpu_percent));
-    let said: Vec<String> = said.collect();
+/// The reasons of such rows with such a verdict.
+fn reasons(test: &TestRecord, verdict: Trust, is: &dyn Fn(&str) -> bool) -> Option<String> {
+    let validity = validity::of(test);
+    let reasons = validity.reasons.iter().filter(|one| one.verdict == verdict && is(&one.what));
+    let said: Vec<&str> = reasons.map(|one| one.reason.as_str()).collect();
     (!said.is_empty()).then(|| said.join(", "))
 }
 
@@ -121,10 +120,12 @@ fn marks(run: &RunRecord, tests: &[&TestRecord]) -> Vec<Value> {
         let said: Vec<String> = said.collect();
         (!said.is_empty()).then(|| said.join("; "))
     };
-    let invalid = |test: &TestRecord| (!test.invalid.is_empty()).then(|| test.invalid.join(", "));
+    let others = |test: &TestRecord| reasons(test, Trust::Suspect, &|what| what == OTHER_WORK);
+    let suspect = |test: &TestRecord| reasons(test, Trust::Suspect, &|what| what != OTHER_WORK);
     let marks = [
-        ("bad", "not valid", each(&invalid)),
+        ("bad", "not valid", each(&|test| reasons(test, Trust::Invalid, &|_| true))),
         ("bad", "open ledger", each(&|test| open(test.ledger.as_ref()?))),
+        ("doubt", "suspect", each(&suspect)),
         ("doubt", "busy host", each(&others).or_else(|| findings::busy(run))),
     ];
     let said = marks.into_iter().filter_map(|(class, words, why)| Some((class, words, why?)));

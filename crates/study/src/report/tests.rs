@@ -143,6 +143,29 @@ fn courses_are_rows_of_one_table_with_repetitions_as_points() {
 }
 
 #[test]
+fn a_figure_that_is_not_valid_is_marked_with_the_reason() {
+    use record::validity::Disturbance;
+    let mut run = sample::run("x");
+    let reason = |what: &str, verdict, reason: &str| Disturbance {
+        what: what.into(),
+        verdict,
+        reason: reason.into(),
+        ..Disturbance::default()
+    };
+    let reasons = vec![
+        reason("link_flap", record::Trust::Invalid, "eth0 did not stay up"),
+        reason("tap", record::Trust::Suspect, "tcpdump gets a copy"),
+    ];
+    run.tests[0].validity =
+        Some(record::Validity { verdict: record::Trust::Invalid, reasons, ..record::Validity::default() });
+    let page = html(&[run]).unwrap();
+    let table = page.split("<table class=\"results\">").nth(1).unwrap().split("</table>").next().unwrap();
+    for part in ["not valid", "#1: eth0 did not stay up", "suspect", "#1: tcpdump gets a copy"] {
+        assert!(table.contains(part), "{part} is missing");
+    }
+}
+
+#[test]
 fn runs_that_are_called_alike_are_told_apart() {
     let mut runs = [sample::run("one"), sample::run("two"), sample::run("three")];
     runs.iter_mut().for_each(|run| run.label = Some("patch".into()));
