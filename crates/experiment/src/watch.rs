@@ -3,12 +3,14 @@
 use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
-use linux::observe::{Actor, FlowWatch, Observer, Patience, Settled, Witness, WitnessCount};
+use linux::observe::{
+    Actor, FlowWatch, Observer, Patience, Settled, TimeDepth, TimeWatch, Witness, WitnessCount,
+};
 use load::DataPorts;
 use load::conversation::observation::flow;
 use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
-use record::{FlowObservation, Result, Snapshot, TestSpec};
+use record::{FlowObservation, Result, Snapshot, TestSpec, TimeObservation};
 use std::os::fd::BorrowedFd;
 use study::ledger::WitnessInput;
 
@@ -74,6 +76,8 @@ pub struct TestObserver<'a> {
     /// Drops while connections are made, where they can be seen; TCP only.
     connecting: Option<Option<Witness>>,
     watched: Option<ProcessWatch>,
+    profile_hz: Option<u32>,
+    time: Option<TimeWatch>,
     /// What was seen.
     pub seen: TestObservation,
 }
@@ -95,17 +99,20 @@ pub struct TestObservation {
     pub beside: processes::Seen,
     /// The flow as it was counted at every interface.
     pub flow: FlowObservation,
+    /// Where the time went.
+    pub time: Option<TimeObservation>,
     /// What the witness counted, or why there is none.
     pub witness: Option<WitnessInput>,
 }
 
 impl<'a> TestObserver<'a> {
-    /// A watch over one test, not yet begun.
+    /// A watch over one test, not yet begun; with so many samples of each CPU in a second if a profile is wanted.
     pub fn new(
         lab: &'a Lab,
         spec: &'a TestSpec,
         observer: &'a mut Observer,
         actors: Vec<Actor>,
+        profile_hz: Option<u32>,
     ) -> Result<Self> {
         let opening = if spec.kind.is_tcp() { Some(observer.snapshot(&[])?) } else { None };
         let seen = TestObservation::default();
@@ -118,6 +125,8 @@ impl<'a> TestObserver<'a> {
             opening,
             connecting: None,
             watched: None,
+            profile_hz,
+            time: None,
             seen,
         })
     }
@@ -159,12 +168,17 @@ impl load::Observer for TestObserver<'_> {
         put(&mut self.seen.before, asked);
         self.count_connections_from_opening();
         self.watched = Some(ProcessWatch::watch(&self.actors));
+        let depth = self.profile_hz.map_or(TimeDepth::Accounts, TimeDepth::Profile);
+        self.time = Some(TimeWatch::start(&self.actors, depth)?);
         Ok(())
     }
 
     fn settled(&mut self) -> Result<()> {
         if let Some(watched) = &self.watched {
             watched.settle();
+        }
+        if let Some(time) = &mut self.time {
+            time.stop();
         }
         let now = linux::sys::clock::monotonic_ns();
         let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
@@ -183,6 +197,8 @@ impl load::Observer for TestObserver<'_> {
         if let Some(watched) = self.watched.take() {
             self.seen.beside = watched.end(self.seen.after.tick_hz);
         }
+        let time = self.time.take();
+        self.seen.time = time.map(|time| time.end(&namespaces(self.lab), &self.seen.after));
         if let Some(watch) = self.watch.take() {
             let (flow, witnessed) = watch.end()?;
             self.seen.flow = flow;

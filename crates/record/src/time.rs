@@ -42,10 +42,13 @@ pub struct CpuWait {
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// Time on a CPU in nanoseconds, by the kernel's own account (`/proc/PID/task/*/schedstat`).
-    pub ran_ns: u64,
+    /// Time on a CPU in nanoseconds, by the kernel's own account (`/proc/PID/task/*/schedstat`, of a traffic thread its own reading); none
+    /// where it is not known, as of threads that ended.
+    #[serde(default)]
+    pub ran_ns: Option<u64>,
     /// Time runnable without a CPU in nanoseconds, by the same account.
-    pub waited_ns: u64,
+    #[serde(default)]
+    pub waited_ns: Option<u64>,
     /// How often it gave the CPU up by itself; none where the kernel does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<u64>,

@@ -55,6 +55,9 @@ pub fn conclude(test: &mut TestRecord, evidence: Evidence<'_>) {
     if let Some(path) = crate::way::path_of_frames(test) {
         test.path = path;
     }
+    if let Some(time) = &mut test.time {
+        crate::time::of_traffic(time, &test.sender, &test.receiver);
+    }
     test.limit = crate::verdict::limit(test);
     test.criteria = crate::criteria::judge(criteria, test);
 }

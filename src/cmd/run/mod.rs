@@ -53,6 +53,11 @@ pub struct RunArgs {
     /// End with code 1 when the 99th percentile of the latency is longer: 200us, 1.5ms (all but tcp-stream).
     #[arg(long, value_name = "TIME")]
     max_p99: Option<MostLatency>,
+    /// Look at every CPU HZ times a second during each test, and see who waited for one and who ran meanwhile: a profile by function, as
+    /// a flame graph in the report.
+    #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "997",
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    profile: Option<u32>,
     /// The name that 'pathlab runs' shows.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -74,6 +79,7 @@ fn offload_states(choice: Option<&str>) -> &'static [Option<&'static str>] {
 /// Runs the command.
 pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, about) = read_plan(&args)?;
+    plan.profile_hz.map_or(Ok(()), linux::observe::check_profile)?;
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;
     let lab = match &args.lab {
@@ -178,6 +184,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
         plan.quick();
     }
     plan.repetitions = args.repetitions.unwrap_or(plan.repetitions);
+    plan.profile_hz = args.profile;
     let about = RunRecord {
         label: args.label.clone(),
         plan_name: name,

@@ -65,7 +65,7 @@ pub use flow_watch::FlowWatch;
 pub use frames_program::MOST_BYTES;
 pub use quick::Quick;
 pub use tcp_sockets::TcpSockets;
-pub use time_watch::{TimeWatch, check_profile};
+pub use time_watch::{TimeDepth, TimeWatch, check_profile};
 pub use witness::{Witness, WitnessCount};
 
 use crate::sys::clock;

@@ -30,6 +30,17 @@ use crate::sys::perf_samples::Samples;
 /// How often rings are emptied; each holds what comes in a second.
 const PERIOD: Duration = Duration::from_millis(50);
 
+/// How deep is looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeDepth {
+    /// The kernel's accounts.
+    Accounts,
+    /// And programs at the scheduler's events.
+    Scheduler,
+    /// And so many samples of each CPU in a second.
+    Profile(u32),
+}
+
 /// Watches where the time goes.
 #[derive(Debug)]
 pub struct TimeWatch {
@@ -44,7 +55,7 @@ pub struct TimeWatch {
 /// What is there with a profile only.
 #[derive(Debug)]
 struct Deep {
-    hz: u32,
+    hz: Option<u32>,
     done: Arc<AtomicBool>,
     worker: Option<JoinHandle<Gathered>>,
 }
@@ -68,10 +79,10 @@ struct Ended {
 /// # Errors
 /// A host problem with what forbids it.
 pub fn check_profile(hz: u32) -> Result<()> {
-    Samples::start(hz).map(drop).map_err(|error| refused(hz, &error))
+    Samples::start(hz).map(drop).map_err(|error| refused(&error))
 }
 
-fn refused(hz: u32, error: &std::io::Error) -> Problem {
+fn refused(error: &std::io::Error) -> Problem {
     let setting = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/kernel/{name}"))
             .map_or("unknown".into(), |text| text.trim().to_owned())
@@ -84,13 +95,6 @@ fn refused(hz: u32, error: &std::io::Error) -> Problem {
             ),
             "run as root on the host (CAP_PERFMON), or without --profile",
         ),
-        Some(libc::EINVAL) => (
-            format!(
-                "{hz} samples a second are refused ({error}; kernel.perf_event_max_sample_rate is {})",
-                setting("perf_event_max_sample_rate")
-            ),
-            "ask for fewer: --profile=99",
-        ),
         _ => (
             format!("samples of all CPUs cannot be taken: perf_event_open: {error}"),
             "run without --profile",
@@ -100,13 +104,17 @@ fn refused(hz: u32, error: &std::io::Error) -> Problem {
 }
 
 impl TimeWatch {
-    /// From now on; with so many samples a second of each CPU if a profile is wanted.
+    /// From now on.
     ///
     /// # Errors
     /// A host problem when a profile is wanted and cannot be had.
-    pub fn start(actors: &[Actor], profile_hz: Option<u32>) -> Result<TimeWatch> {
+    pub fn start(actors: &[Actor], depth: TimeDepth) -> Result<TimeWatch> {
         let waiting = waits::begin(actors);
-        let deep = profile_hz.map(|hz| Deep::start(hz, &waiting)).transpose()?;
+        let deep = match depth {
+            TimeDepth::Accounts => None,
+            TimeDepth::Scheduler => Some(Deep::start(None, &waiting)?),
+            TimeDepth::Profile(hz) => Some(Deep::start(Some(hz), &waiting)?),
+        };
         Ok(TimeWatch { begun_ns: clock::monotonic_ns(), waiting, stalls: waits::stalls(), deep, ended: None })
     }
 
@@ -130,7 +138,7 @@ impl TimeWatch {
     /// What was seen, with names. Nodes have their namespaces, and the snapshot their interfaces.
     pub fn end(mut self, nodes: &[(String, BorrowedFd<'_>)], snapshot: &Snapshot) -> TimeObservation {
         self.stop();
-        let hz = self.deep.as_ref().map_or(0, |deep| deep.hz);
+        let hz = self.deep.as_ref().and_then(|deep| deep.hz);
         let Some(Ended { mut observation, gathered }) = self.ended.take() else {
             return TimeObservation::default();
         };
@@ -139,19 +147,21 @@ impl TimeWatch {
             Ok(seen) => put_seen(&mut observation, &self.waiting, seen, &places(nodes, snapshot)),
             Err(why) => observation.missing.push(format!("who ran while others waited: {why}")),
         }
-        let roles = observation.waits.iter().filter(|wait| wait.role != "kernel");
-        let roles: Vec<(u32, String)> = roles.map(|wait| (wait.pid, wait.role.clone())).collect();
-        // Programs of the kernel have names there only while they are loaded: it is read anew.
-        let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-        observation.profile = Some(collected.named(hz, cpus, &roles, &Symbols::parse(&text)));
+        if let Some(hz) = hz {
+            let roles = observation.waits.iter().filter(|wait| wait.role != "kernel");
+            let roles: Vec<(u32, String)> = roles.map(|wait| (wait.pid, wait.role.clone())).collect();
+            // Programs of the kernel have names there only while they are loaded: it is read anew.
+            let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+            observation.profile = Some(collected.named(hz, cpus, &roles, &Symbols::parse(&text)));
+        }
         observation
     }
 }
 
 impl Deep {
-    fn start(hz: u32, waiting: &[Waiting]) -> Result<Deep> {
+    fn start(hz: Option<u32>, waiting: &[Waiting]) -> Result<Deep> {
         let pids: Vec<u32> = waiting.iter().map(|one| one.pid).collect();
-        let samples = Samples::start(hz).map_err(|error| refused(hz, &error))?;
+        let samples = hz.map(Samples::start).transpose().map_err(|error| refused(&error))?;
         let programs = SchedulerPrograms::start(&pids);
         let done = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&done);
@@ -177,14 +187,14 @@ impl Drop for Deep {
 }
 
 fn gather(
-    mut samples: Samples,
+    mut samples: Option<Samples>,
     mut programs: std::result::Result<SchedulerPrograms, String>,
     processes: usize,
     done: &AtomicBool,
 ) -> Gathered {
     let mut collected = Collected::default();
     while !done.load(Relaxed) {
-        samples.read(|record| collected.take(record));
+        samples.iter_mut().for_each(|samples| samples.read(|record| collected.take(record)));
         if let Ok(programs) = &mut programs {
             programs.turn();
         }
@@ -193,8 +203,8 @@ fn gather(
     let seen = programs.and_then(|programs| {
         programs.read(processes).map_err(|error| format!("what the programs counted cannot be read: {error}"))
     });
-    samples.read(|record| collected.take(record));
-    Gathered { collected, cpus: samples.cpus(), seen }
+    samples.iter_mut().for_each(|samples| samples.read(|record| collected.take(record)));
+    Gathered { collected, cpus: samples.map_or(0, |samples| samples.cpus()), seen }
 }
 
 /// Names of interfaces by the number of their namespace and their own.

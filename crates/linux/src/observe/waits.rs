@@ -94,35 +94,29 @@ fn is_of_kernel(name: &str) -> bool {
     name.starts_with("ksoftirqd/") || name.starts_with("napi/")
 }
 
-/// What they waited since; those that ended are named in `missing`.
+/// What they waited since; of those that ended, or whose threads did, that is not known, which is said in `missing`.
 pub fn end(waiting: &[Waiting], missing: &mut Vec<String>) -> Vec<CpuWait> {
-    let mut found = vec![];
-    for one in waiting {
-        match Account::read(one.pid).and_then(|now| since(one, &now)) {
-            Some(wait) => found.push(wait),
-            None => missing.push(format!(
-                "how long '{}' (process {}) waited: it ended, or one of its threads",
-                one.name, one.pid
-            )),
-        }
-    }
-    found
+    waiting.iter().map(|one| since(one, Account::read(one.pid).as_ref(), missing)).collect()
 }
 
-fn since(one: &Waiting, now: &Account) -> Option<CpuWait> {
+fn since(one: &Waiting, now: Option<&Account>, missing: &mut Vec<String>) -> CpuWait {
     let Waiting { pid, role, node, name, before } = one.clone();
-    let count = |before: Option<u64>, now: Option<u64>| Delta::between(before, now).known();
-    Some(CpuWait {
+    let moved = |word: fn(&Account) -> Option<u64>| Delta::between(word(&before), now.and_then(word)).known();
+    let ran_ns = moved(|account| Some(account.ran_ns));
+    if ran_ns.is_none() {
+        missing.push(format!("the account of '{name}' (process {pid}): it ended, or one of its threads"));
+    }
+    CpuWait {
+        ran_ns,
+        waited_ns: moved(|account| Some(account.waited_ns)),
+        gave_up: moved(|account| account.gave_up),
+        was_preempted: moved(|account| account.was_preempted),
+        seen: None,
         role,
         node,
         pid,
         name,
-        ran_ns: Delta::of(before.ran_ns, now.ran_ns).known()?,
-        waited_ns: Delta::of(before.waited_ns, now.waited_ns).known()?,
-        gave_up: count(before.gave_up, now.gave_up),
-        was_preempted: count(before.was_preempted, now.was_preempted),
-        seen: None,
-    })
+    }
 }
 
 /// What tasks of the host stood still for since boot; empty where the kernel does not tell.
@@ -185,7 +179,8 @@ mod tests {
         assert!(begin(&[actor(u32::MAX)]).iter().all(|one| one.role != "sender"));
         waiting[0].pid = u32::MAX;
         let mut missing = vec![];
-        assert_eq!((end(&waiting, &mut missing), missing.len()), (vec![], 1));
+        let ended = end(&waiting, &mut missing);
+        assert_eq!((ended[0].ran_ns, ended[0].waited_ns, missing.len()), (None, None, 1));
     }
 
     proptest! {

@@ -16,8 +16,6 @@ const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 // PERF_SAMPLE_TID, _TIME, _CALLCHAIN, _CPU: in a sample they follow each other as TID, TIME, CPU, CALLCHAIN.
 const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 5 | 1 << 7;
-/// `sample_period` is a frequency.
-const FREQUENCY: u64 = 1 << 10;
 /// Say when a process gets another name.
 const NAMES: u64 = 1 << 9;
 
@@ -89,8 +87,7 @@ impl Samples {
     /// Looks at every CPU so many times a second from now on.
     ///
     /// # Errors
-    /// `EACCES` or `EPERM` without permission (`kernel.perf_event_paranoid`, `CAP_PERFMON`), `EINVAL` beyond
-    /// `kernel.perf_event_max_sample_rate`, `ENOMEM`.
+    /// `EACCES` or `EPERM` without permission (`kernel.perf_event_paranoid`, `CAP_PERFMON`), `ENOMEM`.
     pub fn start(hz: u32) -> io::Result<Samples> {
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let configured = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_CONF)?.unwrap_or(1);
@@ -123,9 +120,10 @@ impl Ring {
             kind: PERF_TYPE_SOFTWARE,
             size: size_of::<EventAttributes>() as u32,
             config: PERF_COUNT_SW_CPU_CLOCK,
-            sample_period: hz.into(),
+            // A period of the clock, in nanoseconds. With a frequency instead, Linux 6.18 passes idle CPUs over.
+            sample_period: 1_000_000_000 / u64::from(hz.max(1)),
             sample_type: SAMPLE_TYPE,
-            flags: FREQUENCY | NAMES,
+            flags: NAMES,
             ..EventAttributes::default()
         };
         let event = open_event(&attributes, cpu)?;
