@@ -461,6 +461,7 @@ mod tests {
         });
         let text = || "x".to_owned();
         for test in &mut run.tests {
+            test.time = Some(record::TimeObservation { missing: vec![text()], ..time() });
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));
             for end in [&mut test.sender, &mut test.receiver] {
                 end.port_drops = vec![PlaceDrop { place: text(), name: text(), count: 1 }];

@@ -4,6 +4,8 @@
 //! [`taken`] is the evidence of a verdict, and [`notes`] says what is missing and what the observation itself took.
 
 use crate::table::Table;
+use record::delta::sum;
+use record::flow::Hook;
 use record::time::{CpuProfile, CpuWait, PollTime, SchedulerCounts, Taker, TimeObservation};
 use record::unit::{count, many, number, time_ns};
 use record::{EndReport, TestRecord};
@@ -173,8 +175,22 @@ pub fn functions(profile: &CpuProfile) -> Table {
     Table { headers: headers.map(str::to_owned).to_vec(), rows, words: 2 }
 }
 
+/// What the polls of the backlog took for frames of the test: the share of the flow among the buffers that they took, which are those that came
+/// in by a veth.
+fn of_flow(test: &TestRecord) -> Option<String> {
+    let polls = &test.time.as_ref()?.scheduler.as_ref()?.polls;
+    let backlog = polls.iter().find(|poll| poll.place == "backlog" && poll.frames > 0)?;
+    let interfaces = &test.flow.as_ref().filter(|flow| flow.absent.is_none())?.interfaces;
+    let counts = interfaces.iter().filter(|one| one.kind == "veth").flat_map(|one| &one.counts);
+    let came = counts.filter(|count| count.hook == Hook::Ingress).map(|count| count.buffers);
+    let share = (sum(came) as f64 / backlog.frames as f64).min(1.0);
+    let took = time_ns(backlog.ns as f64 * share);
+    Some(format!("{} % of the backlog's frames were the test's: {took} of its time", number(share * 100.0)))
+}
+
 /// What is missing, what soft interrupts took, and what observing took.
-pub fn notes(time: &TimeObservation) -> Vec<String> {
+pub fn notes(test: &TestRecord) -> Vec<String> {
+    let Some(time) = &test.time else { return vec![] };
     let mut notes: Vec<String> = vec![];
     let stalls: Vec<String> = time
         .stalls
@@ -186,6 +202,7 @@ pub fn notes(time: &TimeObservation) -> Vec<String> {
         notes.push(format!("tasks of the host stood still: {}", stalls.join(", ")));
     }
     notes.extend(time.scheduler.iter().flat_map(|counts| scheduler_notes(counts, time.window_ns)));
+    notes.extend(of_flow(test));
     notes.extend(time.profile.iter().map(profile_note));
     let missing = time.profile.iter().flat_map(|profile| &profile.missing).chain(&time.missing);
     notes.extend(missing.map(|why| format!("missing: {why}")));
@@ -250,7 +267,7 @@ pub fn text(test: &TestRecord) -> String {
     if let Some(profile) = &time.profile {
         text += &functions(profile).text_within(crate::table::WIDTH, &[]);
     }
-    text + &lines(notes(time))
+    text + &lines(notes(test))
 }
 
 #[cfg(test)]
@@ -317,13 +334,36 @@ mod tests {
     }
 
     #[test]
+    fn the_flow_has_its_share_of_the_backlog() {
+        use record::{FlowCount, FlowInterface, FlowObservation};
+        let count = |hook, buffers| FlowCount {
+            hook,
+            leg: "forward".into(),
+            frames: buffers,
+            buffers,
+            bytes: buffers * 60,
+            later_fragments: 0,
+            first_ns: 1,
+        };
+        let interface =
+            |kind: &str, counts| FlowInterface { kind: kind.into(), counts, ..FlowInterface::default() };
+        let both = || vec![count(Hook::Ingress, 250), count(Hook::Egress, 9)];
+        let interfaces =
+            vec![interface("veth", both()), interface("veth", both()), interface("bridge", both())];
+        let flow = Some(FlowObservation { interfaces, ..FlowObservation::default() });
+        let told = of_flow(&TestRecord { flow, ..test() }).unwrap();
+        assert_eq!(told, "50.0 % of the backlog's frames were the test's: 300 ms of its time");
+        assert_eq!(of_flow(&TestRecord { flow: None, ..test() }), None);
+    }
+
+    #[test]
     fn loss_and_hidden_names_are_said() {
         let mut time = sample::time();
         let profile = time.profile.as_mut().unwrap();
         (profile.lost, profile.throttled) = (12, 1);
         profile.missing.push("functions of the kernel".into());
         time.scheduler.as_mut().unwrap().missed_switches = 4;
-        let notes = notes(&time).join("\n");
+        let notes = notes(&TestRecord { time: Some(time), ..test() }).join("\n");
         for part in
             ["12 lost, held back by the kernel 1 times", "missing: functions of the kernel", "4 not shown"]
         {

@@ -372,7 +372,7 @@ fn times(test: &TestRecord, title: &str) -> Option<Value> {
         "waits": crate::time::waits(time),
         "functions": crate::time::functions(profile),
         "meanwhile": crate::time::meanwhile(time),
-        "notes": crate::time::notes(time),
+        "notes": crate::time::notes(test),
     }))
 }
 

@@ -94,11 +94,11 @@ impl Event {
 }
 
 /// Turns on a CPU that are remembered, as a power of two.
-pub const TURNS: u32 = 64;
+pub const TURNS: u32 = 512;
 /// Bytes of a turn: when it ended, the thread, its process, its name.
 pub const TURN_BYTES: u32 = 32;
 /// How many turns are looked at for one wait.
-pub const LOOKED_AT: u32 = 60;
+pub const LOOKED_AT: u32 = 500;
 
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $word:ident),* $(,)? }) => {

@@ -68,6 +68,8 @@ const KIND: i16 = -48;
 const VALUE: i16 = -72;
 const SCRATCH: i16 = -80;
 const WORK: i16 = -88;
+/// How many turns ago.
+const BACK: i16 = -96;
 
 struct Builder<'a> {
     a: Assembler,
@@ -212,11 +214,24 @@ impl Builder<'_> {
     /// The place of the turn so many before the one that ends now, to `R3`; `R8` has where they begin. Uses `R1`.
     fn turn(&mut self, back: u32) {
         self.a.load(B8, R1, R7, Cell::Turns.offset());
+        self.place_turn(back);
+    }
+
+    /// The place of the turn so many before that number in `R1`.
+    fn place_turn(&mut self, back: u32) {
         self.a.op(Op::Subtract, R1, back as i32);
         self.a.op(Op::And, R1, TURNS as i32 - 1);
         self.a.op(Op::Multiply, R1, TURN_BYTES as i32);
         self.a.op_reg(Op::Move, R3, R8);
         self.a.op_reg(Op::Add, R3, R1);
+    }
+
+    /// The same, so many before the one of `BACK`. Uses `R1` and `R4`.
+    fn turn_back(&mut self, back: u32) {
+        self.a.load(B8, R1, R7, Cell::Turns.offset());
+        self.a.load(B8, R4, R10, BACK);
+        self.a.op_reg(Op::Subtract, R1, R4);
+        self.place_turn(back);
     }
 
     /// A turn ends: it is remembered, and the thread that had it waits again if it could go on.
@@ -358,23 +373,28 @@ impl Builder<'_> {
         self.a.load(B4, R1, R10, PLACE);
         self.a.store(B4, R10, TAKER, R1);
         self.a.store(B8, R10, UPPER, R9);
-        for back in 0..LOOKED_AT {
-            let whole = self.a.label();
-            // When the turn began: when the one before it ended.
-            self.turn(back + 1);
-            self.a.load(B8, R2, R3, 0);
-            self.a.load(B8, R4, R10, SINCE);
-            self.a.jump_if_reg(R2, When::Above, R4, whole);
-            self.a.op_reg(Op::Move, R2, R4);
-            self.a.place(whole);
-            self.a.store(B8, R10, WORK, R2);
-            self.turn(back);
-            self.taken();
-            self.a.load(B8, R2, R10, WORK);
-            self.a.store(B8, R10, UPPER, R2);
-            self.a.load(B8, R4, R10, SINCE);
-            self.a.jump_if_reg(R2, When::AtMost, R4, done);
-        }
+        self.a.store_imm(B8, R10, BACK, 0);
+        let (next, whole, forgotten) = (self.a.label(), self.a.label(), self.a.label());
+        self.a.place(next);
+        self.a.load(B8, R1, R10, BACK);
+        self.a.jump_if(R1, When::AtLeast, LOOKED_AT as i32, forgotten);
+        // When the turn began: when the one before it ended.
+        self.turn_back(1);
+        self.a.load(B8, R2, R3, 0);
+        self.a.load(B8, R4, R10, SINCE);
+        self.a.jump_if_reg(R2, When::Above, R4, whole);
+        self.a.op_reg(Op::Move, R2, R4);
+        self.a.place(whole);
+        self.a.store(B8, R10, WORK, R2);
+        self.turn_back(0);
+        self.taken();
+        self.bump(R10, BACK);
+        self.a.load(B8, R2, R10, WORK);
+        self.a.store(B8, R10, UPPER, R2);
+        self.a.load(B8, R4, R10, SINCE);
+        self.a.jump_if_reg(R2, When::Above, R4, next);
+        self.a.jump(done);
+        self.a.place(forgotten);
         // What was before the turns that are looked at.
         self.a.store_imm(B4, R10, TAKER + 4, -1);
         self.a.load(B8, R2, R10, SINCE);
