@@ -20,7 +20,7 @@ use record::{Problem, Result};
 
 use super::Actor;
 use super::profile::Collected;
-use super::scheduler::{SchedulerPrograms, Seen};
+use super::scheduler::{SchedulerPrograms, SchedulerReading};
 use super::symbols::Symbols;
 use super::waits::{self, Waiting};
 use crate::sys::clock;
@@ -65,7 +65,7 @@ struct Deep {
 struct Gathered {
     collected: Collected,
     cpus: u32,
-    seen: std::result::Result<Seen, String>,
+    seen: std::result::Result<SchedulerReading, String>,
 }
 
 #[derive(Debug)]
@@ -109,12 +109,14 @@ impl TimeWatch {
     /// # Errors
     /// A host problem when a profile is wanted and cannot be had.
     pub fn start(actors: &[Actor], depth: TimeDepth) -> Result<TimeWatch> {
-        let waiting = waits::begin(actors);
+        let mut waiting = waits::begin(actors);
         let deep = match depth {
             TimeDepth::Accounts => None,
             TimeDepth::Scheduler => Some(Deep::start(None, &waiting)?),
             TimeDepth::Profile(hz) => Some(Deep::start(Some(hz), &waiting)?),
         };
+        // It takes a moment until the kernel has checked the programs.
+        waiting.iter_mut().for_each(Waiting::restart);
         Ok(TimeWatch { begun_ns: clock::monotonic_ns(), waiting, stalls: waits::stalls(), deep, ended: None })
     }
 
@@ -161,8 +163,8 @@ impl TimeWatch {
 impl Deep {
     fn start(hz: Option<u32>, waiting: &[Waiting]) -> Result<Deep> {
         let pids: Vec<u32> = waiting.iter().map(|one| one.pid).collect();
-        let samples = hz.map(Samples::start).transpose().map_err(|error| refused(&error))?;
         let programs = SchedulerPrograms::start(&pids);
+        let samples = hz.map(Samples::start).transpose().map_err(|error| refused(&error))?;
         let done = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&done);
         let worker = std::thread::Builder::new()
@@ -222,7 +224,7 @@ fn places(nodes: &[(String, BorrowedFd<'_>)], snapshot: &Snapshot) -> BTreeMap<[
 fn put_seen(
     observation: &mut TimeObservation,
     waiting: &[Waiting],
-    mut seen: Seen,
+    mut seen: SchedulerReading,
     places: &BTreeMap<[u32; 2], String>,
 ) {
     for (one, wait) in waiting.iter().zip(seen.waits) {

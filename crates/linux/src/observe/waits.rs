@@ -75,6 +75,13 @@ pub struct Waiting {
     before: Account,
 }
 
+impl Waiting {
+    /// What it waited until now does not count.
+    pub fn restart(&mut self) {
+        self.before = Account::read(self.pid).unwrap_or(self.before);
+    }
+}
+
 /// The processes of a test, and the kernel's own threads that take frames: those of soft interrupts and of NAPI instances.
 pub fn begin(actors: &[Actor]) -> Vec<Waiting> {
     let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Functions of programs and libraries by address: the symbol tables of ELF files.
 //!
 //! **What.** [`Memory`] is what of which file a process has mapped where (`/proc/PID/maps`), [`Images`] are these files, opened while the
-//! process lives, and [`Table`] has the functions of one. **Why open at once.** A process may be gone when its samples are named; its files
+//! process lives, and [`FunctionTable`] has the functions of one. **Why open at once.** A process may be gone when its samples are named; its files
 //! may be in another mount namespace, or deleted.
 //!
 //! **What it cannot name.** Code of a file without a symbol table (most packages come without one; the functions that a library exports
@@ -68,7 +68,7 @@ fn parse_line(line: &str) -> Option<Mapped> {
 #[derive(Debug, Default)]
 pub struct Images {
     files: HashMap<(String, u64), Option<File>>,
-    tables: HashMap<(String, u64), Option<Arc<Table>>>,
+    tables: HashMap<(String, u64), Option<Arc<FunctionTable>>>,
 }
 
 impl Images {
@@ -90,7 +90,7 @@ impl Images {
         let table = self
             .tables
             .entry(mapped.file.clone())
-            .or_insert_with(|| Table::of(files.get(&mapped.file)?.as_ref()?));
+            .or_insert_with(|| FunctionTable::of(files.get(&mapped.file)?.as_ref()?));
         let name = table.as_ref().and_then(|table| table.function(address - mapped.start + mapped.offset));
         Some(name.unwrap_or_else(|| nameless(&mapped.path)))
     }
@@ -115,7 +115,7 @@ fn open(pid: u32, one: &Mapped) -> Option<File> {
 
 /// Functions of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct FunctionTable {
     /// Parts of the file: where, how long, and the address they are made for.
     segments: Vec<(u64, u64, u64)>,
     /// Address, size and name.
@@ -126,19 +126,19 @@ pub struct Table {
 type FileKey = (u64, u64, i64);
 
 /// Tables that were read, for the tests that follow.
-static TABLES: LazyLock<Mutex<HashMap<FileKey, Option<Arc<Table>>>>> = LazyLock::new(Mutex::default);
+static TABLES: LazyLock<Mutex<HashMap<FileKey, Option<Arc<FunctionTable>>>>> = LazyLock::new(Mutex::default);
 
-impl Table {
+impl FunctionTable {
     /// That of a file; none if it is not ELF.
-    fn of(file: &File) -> Option<Arc<Table>> {
+    fn of(file: &File) -> Option<Arc<FunctionTable>> {
         let facts = file.metadata().ok()?;
         let key = (facts.dev(), facts.ino(), facts.mtime());
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-        tables.entry(key).or_insert_with(|| Table::read(file).map(Arc::new)).clone()
+        tables.entry(key).or_insert_with(|| FunctionTable::read(file).map(Arc::new)).clone()
     }
 
     /// Reads the symbols of functions, those for linking and those that are exported.
-    pub fn read(file: &File) -> Option<Table> {
+    pub fn read(file: &File) -> Option<FunctionTable> {
         let cache = ReadCache::new(file.try_clone().ok()?);
         let object = object::File::parse(&cache).ok()?;
         let segments = object.segments().map(|one| (one.file_range().0, one.file_range().1, one.address()));
@@ -148,8 +148,10 @@ impl Table {
             let name = one.name().ok().filter(|name| !name.is_empty())?;
             Some((one.address(), one.size(), name.to_owned()))
         };
-        let mut table =
-            Table { segments: segments.collect(), functions: functions.filter_map(function).collect() };
+        let mut table = FunctionTable {
+            segments: segments.collect(),
+            functions: functions.filter_map(function).collect(),
+        };
         table.functions.sort();
         table.functions.dedup_by_key(|(address, ..)| *address);
         Some(table)
@@ -207,7 +209,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_elf_has_no_table() {
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(Table::read(&file), None);
+        assert_eq!(FunctionTable::read(&file), None);
     }
 
     proptest! {

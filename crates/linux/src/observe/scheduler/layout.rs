@@ -41,7 +41,7 @@ impl Layout {
 
 /// The events that have a program, in the order in which programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum SchedulerEvent {
     /// A CPU goes from one task to another.
     Switch,
     /// A task becomes runnable.
@@ -60,45 +60,45 @@ pub enum Event {
     LockBegin,
 }
 
-impl Event {
+impl SchedulerEvent {
     /// All.
-    pub const ALL: [Event; 8] = [
-        Event::Switch,
-        Event::Wakeup,
-        Event::WakeupNew,
-        Event::Poll,
-        Event::SoftirqExit,
-        Event::SoftirqEntry,
-        Event::LockEnd,
-        Event::LockBegin,
+    pub const ALL: [SchedulerEvent; 8] = [
+        SchedulerEvent::Switch,
+        SchedulerEvent::Wakeup,
+        SchedulerEvent::WakeupNew,
+        SchedulerEvent::Poll,
+        SchedulerEvent::SoftirqExit,
+        SchedulerEvent::SoftirqEntry,
+        SchedulerEvent::LockEnd,
+        SchedulerEvent::LockBegin,
     ];
 
     /// The tracepoint.
     pub fn name(self) -> &'static str {
         match self {
-            Event::Switch => "sched_switch",
-            Event::Wakeup => "sched_wakeup",
-            Event::WakeupNew => "sched_wakeup_new",
-            Event::Poll => "napi_poll",
-            Event::SoftirqExit => "softirq_exit",
-            Event::SoftirqEntry => "softirq_entry",
-            Event::LockEnd => "contention_end",
-            Event::LockBegin => "contention_begin",
+            SchedulerEvent::Switch => "sched_switch",
+            SchedulerEvent::Wakeup => "sched_wakeup",
+            SchedulerEvent::WakeupNew => "sched_wakeup_new",
+            SchedulerEvent::Poll => "napi_poll",
+            SchedulerEvent::SoftirqExit => "softirq_exit",
+            SchedulerEvent::SoftirqEntry => "softirq_entry",
+            SchedulerEvent::LockEnd => "contention_end",
+            SchedulerEvent::LockBegin => "contention_begin",
         }
     }
 
     /// Without it there is nothing to say of waiting.
     pub fn is_needed(self) -> bool {
-        matches!(self, Event::Switch | Event::Wakeup | Event::WakeupNew)
+        matches!(self, SchedulerEvent::Switch | SchedulerEvent::Wakeup | SchedulerEvent::WakeupNew)
     }
 }
 
 /// Turns on a CPU that are remembered, as a power of two.
-pub const TURNS: u32 = 512;
+pub const TURNS: u32 = 256;
 /// Bytes of a turn: when it ended, the thread, its process, its name.
 pub const TURN_BYTES: u32 = 32;
 /// How many turns are looked at for one wait.
-pub const LOOKED_AT: u32 = 500;
+pub const LOOKED_AT: u32 = 250;
 
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $word:ident),* $(,)? }) => {
@@ -121,7 +121,7 @@ macro_rules! words {
 words! {
     /// The 64-bit words that a CPU has once.
     Cell {
-        /// Runs of the first program; the others' follow, in the order of [`Event::ALL`].
+        /// Runs of the first program; the others' follow, in the order of [`SchedulerEvent::ALL`].
         Runs0, Runs1, Runs2, Runs3, Runs4, Runs5, Runs6, Runs7,
         /// Task switches that were not shown to the program.
         Missed,

@@ -22,7 +22,7 @@ use record::buckets::{BUCKETS, Buckets};
 use record::delta::sum;
 use record::time::{SchedulerCounts, SeenWait, Taker};
 
-use self::layout::{Cell, Event, Group, Layout, Polls, TURN_BYTES, TURNS, Thread};
+use self::layout::{Cell, Group, Layout, Polls, SchedulerEvent, TURN_BYTES, TURNS, Thread};
 use self::program::{FORGOTTEN, MapFds, assemble};
 use crate::netlink::{u32_at, u64_at};
 use crate::sys::bpf;
@@ -51,7 +51,7 @@ pub struct SchedulerPrograms {
 
 #[derive(Debug)]
 struct Running {
-    event: Event,
+    event: SchedulerEvent,
     // The order of fields is the order of release: first the event, then the program.
     _link: OwnedFd,
     program: OwnedFd,
@@ -71,7 +71,7 @@ struct Maps {
 
 /// What was counted.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Seen {
+pub struct SchedulerReading {
     /// Of each process, in the order in which they were given.
     pub waits: Vec<SeenWait>,
     /// Of the whole host; `polls` is empty.
@@ -134,7 +134,7 @@ impl SchedulerPrograms {
         let maps = Maps::create(pids).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
         let measuring = bpf::measure_programs().ok();
         let mut running = vec![];
-        for event in Event::ALL {
+        for event in SchedulerEvent::ALL {
             match run(event, &layout, &maps.fds()) {
                 Ok(one) => running.push(one),
                 Err(why) if event.is_needed() => return Err(why),
@@ -157,7 +157,7 @@ impl SchedulerPrograms {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn read(&self, processes: usize) -> io::Result<Seen> {
+    pub fn read(&self, processes: usize) -> io::Result<SchedulerReading> {
         let cell = self.maps.cell.lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
         let cell = summed(&cell, Cell::COUNT);
         let buckets = self.buckets(processes)?;
@@ -169,12 +169,12 @@ impl SchedulerPrograms {
             let key = [0, 4].map(|at| u32_at(&key, at).unwrap_or(0));
             (key, [Polls::Count, Polls::Frames, Polls::Ns].map(|word| words[word as usize]))
         });
-        Ok(Seen { waits, counts: self.counts(&cell), polls: polls.collect() })
+        Ok(SchedulerReading { waits, counts: self.counts(&cell), polls: polls.collect() })
     }
 
     fn counts(&self, cell: &[u64]) -> SchedulerCounts {
-        let runs = |event: Event| {
-            let place = Event::ALL.iter().position(|&one| one == event).unwrap_or(0);
+        let runs = |event: SchedulerEvent| {
+            let place = SchedulerEvent::ALL.iter().position(|&one| one == event).unwrap_or(0);
             cell[Cell::Runs0 as usize + place]
         };
         let cost = |one: &Running| {
@@ -183,14 +183,14 @@ impl SchedulerPrograms {
         };
         let costs: Vec<u64> = self.running.iter().filter_map(cost).collect();
         SchedulerCounts {
-            switches: runs(Event::Switch),
+            switches: runs(SchedulerEvent::Switch),
             missed_switches: cell[Cell::Missed as usize],
             unseen_begins: cell[Cell::Unseen as usize],
             no_room: cell[Cell::NoRoom as usize],
             net_rx_ns: cell[Cell::NetRxNs as usize],
             polls: vec![],
-            cost_ns: (!costs.is_empty()).then(|| sum(costs.into_iter())),
-            runs: sum(Event::ALL.into_iter().map(runs)),
+            cost_ns: (!costs.is_empty()).then(|| sum(costs)),
+            runs: sum(SchedulerEvent::ALL.into_iter().map(runs)),
         }
     }
 
@@ -253,7 +253,7 @@ fn taker(pid: u32, value: &[u8]) -> Taker {
         FORGOTTEN => String::new(),
         _ => names.max_by_key(String::len).unwrap_or_default(),
     };
-    Taker { pid: (pid != FORGOTTEN).then_some(pid), name: named, cpu, ns: sum(times.into_iter()) }
+    Taker { pid: (pid != FORGOTTEN).then_some(pid), name: named, cpu, ns: sum(times) }
 }
 
 /// A name that ends with a zero.
@@ -276,7 +276,7 @@ fn summed(value: &[u8], words: usize) -> Vec<u64> {
     (0..words).map(word).collect()
 }
 
-fn run(event: Event, layout: &Layout, maps: &MapFds) -> Result<Running, String> {
+fn run(event: SchedulerEvent, layout: &Layout, maps: &MapFds) -> Result<Running, String> {
     let name = event.name();
     let code = assemble(event, layout, maps)
         .map_err(|error| format!("the program of {name} cannot be assembled: {error:?}"))?;

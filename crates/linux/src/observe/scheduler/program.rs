@@ -1,6 +1,6 @@
 //! The programs that run at the scheduler's events, and count those of the processes of a test.
 //!
-//! **What.** One program for each [`Event`]. A wait begins when a thread of a test's process is woken, or has a CPU taken from it, and ends
+//! **What.** One program for each [`SchedulerEvent`]. A wait begins when a thread of a test's process is woken, or has a CPU taken from it, and ends
 //! when it runs. Every CPU remembers its last [`TURNS`] turns (who ran, until when), so that at the end of a wait it is known who
 //! ran meanwhile.
 //!
@@ -16,7 +16,7 @@
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width::*};
 use record::buckets::{BUCKETS, MOST_BITS, SUB_BITS};
 
-use super::layout::{Cell, Event, Group, LOOKED_AT, Layout, Polls, TURN_BYTES, TURNS, Thread};
+use super::layout::{Cell, Group, LOOKED_AT, Layout, Polls, SchedulerEvent, TURN_BYTES, TURNS, Thread};
 
 /// The maps as the programs name them.
 #[derive(Debug, Clone, Copy)]
@@ -79,19 +79,19 @@ struct Builder<'a> {
 }
 
 /// Assembles the program of an event. `R6` is the context, `R7` the cell, `R9` the time.
-pub fn assemble(event: Event, layout: &Layout, maps: &MapFds) -> Result<Vec<u64>, AssembleError> {
+pub fn assemble(event: SchedulerEvent, layout: &Layout, maps: &MapFds) -> Result<Vec<u64>, AssembleError> {
     let mut a = Assembler::new();
     let out = a.label();
     let mut builder = Builder { a, layout, maps, out };
     builder.begin(event);
     match event {
-        Event::Switch => builder.switch(),
-        Event::Wakeup | Event::WakeupNew => builder.wakeup(),
-        Event::Poll => builder.poll(),
-        Event::SoftirqEntry => builder.softirq_entry(),
-        Event::SoftirqExit => builder.softirq_exit(),
-        Event::LockBegin => builder.lock_begin(),
-        Event::LockEnd => builder.lock_end(),
+        SchedulerEvent::Switch => builder.switch(),
+        SchedulerEvent::Wakeup | SchedulerEvent::WakeupNew => builder.wakeup(),
+        SchedulerEvent::Poll => builder.poll(),
+        SchedulerEvent::SoftirqEntry => builder.softirq_entry(),
+        SchedulerEvent::SoftirqExit => builder.softirq_exit(),
+        SchedulerEvent::LockBegin => builder.lock_begin(),
+        SchedulerEvent::LockEnd => builder.lock_end(),
     }
     builder.a.place(out);
     builder.a.op(Op::Move, R0, 0);
@@ -101,12 +101,12 @@ pub fn assemble(event: Event, layout: &Layout, maps: &MapFds) -> Result<Vec<u64>
 
 impl Builder<'_> {
     /// Finds the cell and counts the run.
-    fn begin(&mut self, event: Event) {
+    fn begin(&mut self, event: SchedulerEvent) {
         self.a.op_reg(Op::Move, R6, R1);
         self.a.store_imm(B4, R10, KEY, 0);
         self.look_up(self.maps.cell, KEY, self.out);
         self.a.op_reg(Op::Move, R7, R0);
-        let number = Event::ALL.iter().position(|&one| one == event).unwrap_or(0);
+        let number = SchedulerEvent::ALL.iter().position(|&one| one == event).unwrap_or(0);
         self.bump(R7, Cell::Runs0.offset() + number as i16 * 8);
     }
 
