@@ -210,7 +210,7 @@ pub fn notes(test: &TestRecord) -> Vec<String> {
 }
 
 fn stall_words(stall: &record::time::Stall, window_ns: u64) -> String {
-    let share = stall.some_us as f64 * 1e5 / window_ns.max(1) as f64;
+    let share = (stall.some_us as f64 * 1e5 / window_ns.max(1) as f64).min(100.0);
     format!("for want of {} in {} % of the time", stall.of, number(share))
 }
 

@@ -92,7 +92,9 @@ document.querySelectorAll("figure.flame").forEach((figure) => {
       const inside = x >= from - 1e-9 && x + w <= from + wide + 1e-9;
       frame.classList.toggle("gone", !holds && !inside);
       frame.setAttribute("x", (holds ? 0 : ((x - from) * 100) / wide) + "%");
-      frame.style.width = (holds ? 100 : (w * 100) / wide) + "%";
+      const width = (holds ? 100 : (w * 100) / wide) + "%";
+      frame.setAttribute("width", width);
+      frame.style.width = width;
     }
   };
   const whole = () => show([0, 1], 0);

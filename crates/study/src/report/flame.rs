@@ -95,12 +95,13 @@ impl Drawing {
         let part = |samples: u64| samples as f64 / self.all as f64;
         let (x, wide) = (part(before), part(samples));
         let (name, y) = (escape(name), depth * HIGH);
-        let told = format!("{name}: {} %, {} samples", number(wide * 100.0), count(samples));
+        // Some browsers take the width of an inner figure from its style, which the page's style sheet sets, and some do not.
+        let wide_percent = wide * 100.0;
+        let told = format!("{name}: {} %, {} samples", number(wide_percent), count(samples));
         let _ = write!(
             self.out,
-            r#"<svg x="{:.4}%" y="{y}" style="width:{:.4}%" data-x="{x:.7}" data-w="{wide:.7}" data-d="{depth}" data-n="{name}"><rect class="{class}" width="100%" height="{HIGH}"/><text x="3" y="13">{name}</text><title>{told}</title></svg>"#,
+            r#"<svg x="{:.4}%" y="{y}" width="{wide_percent:.4}%" height="{HIGH}" style="width:{wide_percent:.4}%" data-x="{x:.7}" data-w="{wide:.7}" data-d="{depth}" data-n="{name}"><rect class="{class}" width="100%" height="{HIGH}"/><text x="3" y="13">{name}</text><title>{told}</title></svg>"#,
             x * 100.0,
-            wide * 100.0
         );
     }
 }
