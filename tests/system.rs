@@ -60,6 +60,8 @@ mod switched;
 mod tcp;
 #[path = "system/tcp_verdicts.rs"]
 mod tcp_verdicts;
+#[path = "system/time.rs"]
+mod time;
 #[path = "system/trouble.rs"]
 mod trouble;
 #[path = "system/uppers.rs"]

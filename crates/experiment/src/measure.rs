@@ -19,11 +19,16 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long an agent may take to end after its link was closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Runs one test: the way of its frames, what both ends saw, and what was read around it.
+/// Runs one test: the way of its frames, what both ends saw, and what was read around it, with a profile if samples are wanted.
 ///
 /// # Errors
 /// What stopped it: a dead agent, a host that cannot, an interrupt.
-pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<(Path, Outcome, TestObservation)> {
+pub fn test(
+    lab: &Lab,
+    observer: &mut Observer,
+    spec: &TestSpec,
+    profile_hz: Option<u32>,
+) -> Result<(Path, Outcome, TestObservation)> {
     if linux::sys::process::interrupted() {
         return Err(interrupted());
     }
@@ -35,7 +40,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec) -> Result<(Path
     let agents = [sender.pid(), receiver.pid()];
     let mut actors = vec![actor(agents[0], "sender", &spec.from), actor(agents[1], "receiver", &spec.to)];
     actors.extend(lab.programs().iter().map(|one| actor(one.process.pid, &one.role, &one.node)));
-    let mut watch = TestObserver::new(lab, spec, observer, actors)?;
+    let mut watch = TestObserver::new(lab, spec, observer, actors, profile_hz)?;
     let outcome = interruptible(agents, || {
         load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
     });

@@ -37,6 +37,8 @@ pub struct Plan {
     pub seed: Option<u64>,
     /// The tests as written.
     pub tests: Vec<Planned>,
+    /// Samples of every CPU in a second of each test; none without a profile. Plans do not have it: it is a flag.
+    pub profile_hz: Option<u32>,
 }
 
 impl Plan {
@@ -137,8 +139,14 @@ struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
-        let plan =
-            Plan { topology: String::new(), repetitions: 3, shuffled: true, seed: None, tests: vec![] };
+        let plan = Plan {
+            topology: String::new(),
+            repetitions: 3,
+            shuffled: true,
+            seed: None,
+            tests: vec![],
+            profile_hz: None,
+        };
         Reader { plan, ends: ("a".into(), "b".into()), duration_ms: None, family: 4, seen: vec![] }
     }
 }

@@ -3,12 +3,15 @@
 use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
-use linux::observe::{Actor, ConditionWatch, FlowWatch, Observer, Patience, Settled, Witness, WitnessCount};
+use linux::observe::{
+    Actor, ConditionWatch, FlowWatch, Observer, Patience, Settled, TimeDepth, TimeWatch, Witness,
+    WitnessCount,
+};
 use load::DataPorts;
 use load::conversation::observation::flow;
 use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
-use record::{Conditions, FlowObservation, Result, Snapshot, TestSpec};
+use record::{Conditions, FlowObservation, Result, Snapshot, TestSpec, TimeObservation};
 use std::os::fd::BorrowedFd;
 use study::ledger::WitnessInput;
 
@@ -78,6 +81,8 @@ pub struct TestObserver<'a> {
     connecting: Option<Option<Witness>>,
     watched: Option<ProcessWatch>,
     conditions: Option<ConditionWatch>,
+    profile_hz: Option<u32>,
+    time: Option<TimeWatch>,
     /// What was seen.
     pub seen: TestObservation,
 }
@@ -99,6 +104,8 @@ pub struct TestObservation {
     pub beside: processes::Seen,
     /// The flow as it was counted at every interface.
     pub flow: FlowObservation,
+    /// Where the time went.
+    pub time: Option<TimeObservation>,
     /// What the witness counted, or why there is none.
     pub witness: Option<WitnessInput>,
     /// The conditions of the host meanwhile.
@@ -106,12 +113,13 @@ pub struct TestObservation {
 }
 
 impl<'a> TestObserver<'a> {
-    /// A watch over one test, not yet begun.
+    /// A watch over one test, not yet begun; with so many samples of each CPU in a second if a profile is wanted.
     pub fn new(
         lab: &'a Lab,
         spec: &'a TestSpec,
         observer: &'a mut Observer,
         actors: Vec<Actor>,
+        profile_hz: Option<u32>,
     ) -> Result<Self> {
         let opening = if spec.kind.is_tcp() { Some(observer.snapshot(&[])?) } else { None };
         let seen = TestObservation::default();
@@ -125,6 +133,8 @@ impl<'a> TestObserver<'a> {
             connecting: None,
             watched: None,
             conditions: None,
+            profile_hz,
+            time: None,
             seen,
         })
     }
@@ -168,6 +178,8 @@ impl load::Observer for TestObserver<'_> {
         self.watched = Some(ProcessWatch::watch(&self.actors));
         let pids: Vec<u32> = self.actors.iter().map(|actor| actor.pid).collect();
         self.conditions = Some(ConditionWatch::start(&watched(self.lab, self.spec), &pids));
+        let depth = self.profile_hz.map_or(TimeDepth::Accounts, TimeDepth::Profile);
+        self.time = Some(TimeWatch::start(&self.actors, depth)?);
         Ok(())
     }
 
@@ -177,6 +189,9 @@ impl load::Observer for TestObserver<'_> {
         }
         if let Some(conditions) = &mut self.conditions {
             conditions.settle();
+        }
+        if let Some(time) = &mut self.time {
+            time.stop();
         }
         let now = linux::sys::clock::monotonic_ns();
         let patience = Patience { queues_ns: now + SETTLE_NS, programs_ns: now + PROGRAMS_NS };
@@ -196,6 +211,8 @@ impl load::Observer for TestObserver<'_> {
         if let Some(watched) = self.watched.take() {
             self.seen.beside = watched.end(self.seen.after.tick_hz);
         }
+        let time = self.time.take();
+        self.seen.time = time.map(|time| time.end(&namespaces(self.lab), &self.seen.after));
         if let Some(watch) = self.watch.take() {
             let (flow, witnessed) = watch.end()?;
             self.seen.flow = flow;

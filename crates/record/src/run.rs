@@ -10,6 +10,7 @@ use crate::path::Path;
 use crate::snapshot::{CpuTime, Snapshot};
 use crate::spec::{TestSpec, TrafficKind};
 use crate::tcp::TcpDecomposition;
+use crate::time::TimeObservation;
 use crate::traffic::EndReport;
 use crate::validity::Validity;
 use serde::{Deserialize, Serialize};
@@ -216,6 +217,9 @@ pub struct TestRecord {
     /// among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherWork>,
+    /// Where the time went; none in records of before it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeObservation>,
     /// CPU time that both snapshots together cost the observer, in nanoseconds.
     pub observer_cpu_ns: u64,
     /// The way of the frames.

@@ -358,6 +358,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         cpu: cpu.collect(),
         actors: vec![actor("sender", "a", 98.0), actor("receiver", "b", 64.0)],
         others: vec![],
+        time: None,
         observer_cpu_ns: 1_400_000,
         path: path(round_trip),
         offloads: vec!["a:eth0 tso off, gro off".into()],
@@ -425,6 +426,86 @@ pub fn run(id: &str) -> RunRecord {
     run
 }
 
+/// Where the time of a test went whose receiver shared its CPU with 'burn'.
+pub fn time() -> record::TimeObservation {
+    use record::Distribution;
+    use record::time::*;
+    let woken =
+        |count| Distribution { count, min: 900, mean: 3e3, p50: 2_000, p99: 3_000_000, max: 4_000_000 };
+    let wait = |role: &str, node: &str, pid, ran_ns, waited_ns, takers: Vec<Taker>| CpuWait {
+        role: role.into(),
+        node: node.into(),
+        pid,
+        name: "pathlab".into(),
+        ran_ns: Some(ran_ns),
+        waited_ns: Some(waited_ns),
+        gave_up: Some(900),
+        was_preempted: Some(17),
+        seen: Some(SeenWait {
+            ran_ns,
+            waited_ns,
+            woken: Some(woken(900)),
+            preempted: Some(woken(17)),
+            takers,
+            lock_ns: 0,
+            locks: 0,
+        }),
+    };
+    let taker = |pid, name: &str, ns| Taker { pid: Some(pid), name: name.into(), cpu: 0, ns };
+    let stack = |role: &str, thread: &str, functions: &[u32], count| ProfileStack {
+        role: role.into(),
+        thread: thread.into(),
+        functions: functions.to_vec(),
+        count,
+    };
+    let names = [
+        "main",
+        "burn_cycles",
+        "handle_softirqs_[k]",
+        "process_backlog_[k]",
+        "__send",
+        "tcp_sendmsg_[k]",
+        "idle_[k]",
+    ];
+    TimeObservation {
+        window_ns: 2_000_000_000,
+        waits: vec![
+            wait("sender", "a", 7, 1_900_000_000, 1_000, vec![taker(8, "pathlab", 1_000)]),
+            wait(
+                "receiver",
+                "b",
+                8,
+                1_100_000_000,
+                812_000_000,
+                vec![taker(42, "burn", 790_000_000), taker(0, "idle", 22_000_000)],
+            ),
+        ],
+        stalls: vec![Stall { of: "memory".into(), some_us: 20_000, full_us: Some(0) }],
+        scheduler: Some(SchedulerCounts {
+            switches: 90_000,
+            net_rx_ns: 600_000_000,
+            polls: vec![PollTime { place: "backlog".into(), polls: 10, frames: 1_000, ns: 600_000_000 }],
+            cost_ns: Some(40_000_000),
+            runs: 200_000,
+            ..SchedulerCounts::default()
+        }),
+        profile: Some(CpuProfile {
+            hz: 997,
+            cpus: 2,
+            samples: 4_000,
+            functions: names.map(str::to_owned).to_vec(),
+            stacks: vec![
+                stack("other", "burn", &[0, 1], 2_000),
+                stack("softirq", "traffic-sender", &[2, 3], 1_000),
+                stack("sender", "traffic-sender", &[4, 5], 900),
+                stack("idle", "idle", &[6], 100),
+            ],
+            ..CpuProfile::default()
+        }),
+        missing: vec![],
+    }
+}
+
 /// Every name that serde emits for full records, below objects whose keys are data.
 #[cfg(test)]
 mod tests {
@@ -464,6 +545,7 @@ mod tests {
         let text = || "x".to_owned();
         for test in &mut run.tests {
             conditions(test);
+            test.time = Some(record::TimeObservation { missing: vec![text()], ..time() });
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));
             for end in [&mut test.sender, &mut test.receiver] {
                 end.port_drops = vec![PlaceDrop { place: text(), name: text(), count: 1 }];

@@ -52,6 +52,9 @@ pub fn conclude(test: &mut TestRecord, evidence: Evidence<'_>) {
     if let Some(path) = crate::way::path_of_frames(test) {
         test.path = path;
     }
+    if let Some(time) = &mut test.time {
+        crate::time::of_traffic(time, &test.sender, &test.receiver);
+    }
     test.limit = crate::verdict::limit(test);
     let validity = crate::validity::judge(test);
     let invalid = validity.reasons.iter().filter(|one| one.verdict == Trust::Invalid);

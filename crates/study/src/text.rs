@@ -34,6 +34,7 @@ pub fn run(run: &RunRecord, colour: bool) -> String {
     parts.push(section(&paint, "Criteria", text(&crate::criteria::table(run))));
     parts.push(fold(&section(&paint, "Where every frame went", ledgers(run, &paint)), &paint));
     parts.push(section(&paint, "What limited each test", text(&table::limits(run))));
+    parts.push(section(&paint, "Where the time went", times(run, &paint)));
     parts.push(fold(&section(&paint, "Findings", findings(&run.findings, &paint)), &paint));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
@@ -148,6 +149,16 @@ fn ledgers(run: &RunRecord, paint: &Paint) -> String {
         text += &table::folded(&format!("{words}\n"), 2);
     }
     text
+}
+
+/// Who waited for a CPU and which functions ran, of each test that has a profile.
+fn times(run: &RunRecord, paint: &Paint) -> String {
+    let one = |test: &&TestRecord| {
+        let text = crate::time::text(test);
+        (!text.is_empty()).then(|| format!("{}\n{}", paint.head(&printable(&title(test))), printable(&text)))
+    };
+    let all: Vec<String> = table::in_plan_order(run).iter().filter_map(one).collect();
+    all.join("\n")
 }
 
 /// Nothing was lost, queued, unknown or uncertain.

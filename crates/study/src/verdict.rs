@@ -18,6 +18,8 @@ mod tcp;
 
 pub use tcp::connection;
 
+use crate::time;
+
 use record::delta::sum;
 use record::drop::{self, Fate};
 use record::ledger::{Station, StationKind};
@@ -32,6 +34,9 @@ const WORTH_A_VERDICT: f64 = 0.001;
 const WORTH_MORE_THAN_A_FULL_CPU: f64 = 0.05;
 /// Use of one CPU, in percent, from which a thread has no time left.
 const BUSY: f64 = 95.0;
+
+/// A wait for a CPU that is at least that share of the time is worth a word.
+const WAITED: f64 = 0.1;
 
 /// What waited in a queue at the end, beside the names of drops.
 const QUEUED: &str = "queued";
@@ -48,7 +53,38 @@ pub fn limit(test: &TestRecord) -> Limit {
     let suspects =
         [nothing_sent, accept_queue, lost, schedule_missed, schedule_kept, tcp::stream, round_trip, fastest];
     let looked = "no loss, no full CPU, no shaper at its rate and no schedule explain the rate";
-    first(test, &suspects).unwrap_or_else(|| unknown(test, looked))
+    with_waits(test, first(test, &suspects).unwrap_or_else(|| unknown(test, looked)))
+}
+
+/// Verdicts that a wait for a CPU explains.
+const OF_CPUS: [&str; 10] = [
+    verdict::GENERATOR_CPU,
+    verdict::RECEIVER_CPU,
+    verdict::FORWARDER_CPU,
+    verdict::CPU,
+    verdict::OTHER_WORK,
+    verdict::HOST_CPU,
+    verdict::RECEIVER_STALLED,
+    verdict::GENERATOR,
+    verdict::ROUND_TRIP,
+    verdict::UNKNOWN,
+];
+
+/// The verdict with who waited for a CPU and who ran there meanwhile, where that was measured (`run --profile`).
+fn with_waits(test: &TestRecord, limit: Limit) -> Limit {
+    let full_socket = drop::verdict(drop::SOCKET_BUFFER_FULL);
+    if limit.what != full_socket && !OF_CPUS.contains(&limit.what.as_str()) {
+        return limit;
+    }
+    let roles = test.time.iter().flat_map(|time| &time.waits).map(|wait| wait.role.as_str());
+    let told: Vec<String> = roles.filter_map(|role| time::taken(test, role, WAITED)).collect();
+    if told.is_empty() {
+        return limit;
+    }
+    let told = told.join("; ");
+    let evidence = format!("{}; {told}", limit.evidence);
+    let sentence = format!("{}; {told}.", limit.sentence.trim_end_matches('.'));
+    Limit { evidence, sentence, ..limit }
 }
 
 /// The first of these that did it.

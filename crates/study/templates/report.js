@@ -81,3 +81,34 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
   document.documentElement.dataset.drawn = plots.length;
 })();
+// Flame graphs: a click makes a function as wide as the figure, a search colours what has the text in its name.
+document.querySelectorAll("figure.flame").forEach((figure) => {
+  const frames = [...figure.querySelectorAll("svg svg")];
+  const span = (frame) => [parseFloat(frame.dataset.x), parseFloat(frame.dataset.w)];
+  const show = ([from, wide], depth) => {
+    for (const frame of frames) {
+      const [x, w] = span(frame);
+      const holds = x <= from + 1e-9 && x + w >= from + wide - 1e-9 && +frame.dataset.d <= depth;
+      const inside = x >= from - 1e-9 && x + w <= from + wide + 1e-9;
+      frame.classList.toggle("gone", !holds && !inside);
+      frame.setAttribute("x", (holds ? 0 : ((x - from) * 100) / wide) + "%");
+      const width = (holds ? 100 : (w * 100) / wide) + "%";
+      frame.setAttribute("width", width);
+      frame.style.width = width;
+    }
+  };
+  const whole = () => show([0, 1], 0);
+  frames.forEach((frame) => frame.addEventListener("click", () => show(span(frame), +frame.dataset.d)));
+  figure.querySelector(".flame-all").addEventListener("click", whole);
+  const find = (text) => {
+    let [share, end] = [0, 0];
+    for (const frame of frames) {
+      const hit = text !== "" && frame.dataset.n.toLowerCase().includes(text.toLowerCase());
+      frame.firstElementChild.classList.toggle("found", hit);
+      const [x, w] = span(frame);
+      if (hit && x >= end - 1e-9) [share, end] = [share + w, x + w];
+    }
+    figure.querySelector(".flame-found").textContent = text === "" ? "" : (share * 100).toFixed(1) + " % of all samples";
+  };
+  figure.querySelector(".flame-find").addEventListener("input", (event) => find(event.target.value));
+});

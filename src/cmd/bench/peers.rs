@@ -19,7 +19,7 @@ pub struct PeersArgs {
     /// The lab to measure in (a built-in topology or a file); traffic goes from a to b.
     #[arg(long, default_value = "bridge")]
     topology: String,
-    /// Only contests whose names begin with this (tcp-stream, udp-stream, tcp-rr, counting).
+    /// Only contests whose names begin with this (tcp-stream, udp-stream, tcp-rr, counting, time).
     #[arg(long)]
     only: Option<String>,
 }

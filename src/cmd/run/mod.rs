@@ -56,6 +56,11 @@ pub struct RunArgs {
     /// End with code 1 when a figure is suspect or invalid (docs/validity.md).
     #[arg(long)]
     require_valid: bool,
+    /// Look at every CPU HZ times a second during each test, and see who waited for one and who ran meanwhile: a profile by function, as
+    /// a flame graph in the report.
+    #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "997",
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    profile: Option<u32>,
     /// The name that 'pathlab runs' shows.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -77,6 +82,7 @@ fn offload_states(choice: Option<&str>) -> &'static [Option<&'static str>] {
 /// Runs the command.
 pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, about) = read_plan(&args)?;
+    plan.profile_hz.map_or(Ok(()), linux::observe::check_profile)?;
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;
     let lab = match &args.lab {
@@ -182,6 +188,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
         plan.quick();
     }
     plan.repetitions = args.repetitions.unwrap_or(plan.repetitions);
+    plan.profile_hz = args.profile;
     let about = RunRecord {
         label: args.label.clone(),
         plan_name: name,

@@ -9,7 +9,7 @@ use super::rivals;
 use crate::notices::{Notices, down};
 use crate::watch;
 use linux::lab::{Lab, Topology};
-use linux::observe::FlowCounters;
+use linux::observe::{Actor, FlowCounters, TimeDepth, TimeWatch};
 use load::conversation::controller::{self, NoObserver};
 use load::conversation::observation::flow;
 use record::{Problem, Result, TestSpec, TrafficKind};
@@ -96,18 +96,38 @@ type Netperf = (&'static str, &'static [&'static str], &'static str, fn(&[f64]) 
 /// Who does it.
 #[derive(Clone, Copy)]
 enum Tool {
-    Pathlab { gso: u32, is_counted: bool },
+    Pathlab { gso: u32, seen: Seen },
     Netperf,
     Iperf3,
 }
 
-const ALONE: Tool = Tool::Pathlab { gso: 0, is_counted: false };
+/// What looks at our traffic meanwhile.
+#[derive(Clone, Copy, PartialEq)]
+enum Seen {
+    Nothing,
+    /// Counters of the flow at every interface.
+    Flow,
+    Time(TimeDepth),
+}
+
+const fn seen(seen: Seen) -> Tool {
+    Tool::Pathlab { gso: 0, seen }
+}
+
+const ALONE: Tool = seen(Seen::Nothing);
 const PATHLAB: (&str, Tool) = ("pathlab", ALONE);
 const NETPERF: (&str, Tool) = ("netperf", Tool::Netperf);
 
 /// Ourselves, with the counters of the flow at every interface and without.
-const COUNTED: &[(&str, Tool)] =
-    &[("pathlab counting the flow", Tool::Pathlab { gso: 0, is_counted: true }), PATHLAB];
+const COUNTED: &[(&str, Tool)] = &[("pathlab counting the flow", seen(Seen::Flow)), PATHLAB];
+
+/// Ourselves, with each depth of watching where the time goes and without.
+const TIMED: &[(&str, Tool)] = &[
+    ("pathlab run", seen(Seen::Time(TimeDepth::Accounts))),
+    ("with the scheduler's events", seen(Seen::Time(TimeDepth::Scheduler))),
+    ("with a profile of 997 Hz", seen(Seen::Time(TimeDepth::Profile(997)))),
+    ("watching nothing", ALONE),
+];
 const NO_PEER: Netperf = ("", &[], "", |_| f64::NAN);
 
 const JOBS: &[PeersJob] = &[
@@ -124,7 +144,7 @@ const JOBS: &[PeersJob] = &[
         unit: "thousand datagrams/s received",
         claim: "with segmentation offload at least 3 times netperf",
         contestants: &[
-            ("pathlab UDP_SEGMENT ×32, GRO", Tool::Pathlab { gso: 32, is_counted: false }),
+            ("pathlab UDP_SEGMENT ×32, GRO", Tool::Pathlab { gso: 32, seen: Seen::Nothing }),
             ("pathlab sendmmsg ×32", ALONE),
             NETPERF,
         ],
@@ -155,6 +175,22 @@ const JOBS: &[PeersJob] = &[
         claim: "at least 0.99 of the same without counters of the flow",
         contestants: COUNTED,
         ours: (TrafficKind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
+        netperf: NO_PEER,
+    },
+    PeersJob {
+        name: "time tcp-stream",
+        unit: "Mbit/s received",
+        claim: "without a profile at least 0.98 of the same unwatched",
+        contestants: TIMED,
+        ours: (TrafficKind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
+        netperf: NO_PEER,
+    },
+    PeersJob {
+        name: "time tcp-rr 1 B",
+        unit: "transactions/s",
+        claim: "without a profile at least 0.98 of the same unwatched",
+        contestants: TIMED,
+        ours: (TrafficKind::TcpRr, 1, |figures| figures.messages_per_second),
         netperf: NO_PEER,
     },
 ];
@@ -197,8 +233,11 @@ impl<'a> Ring<'a> {
     /// Why a contestant cannot take part here. A rival's program has its name.
     fn why_absent(&self, name: &str, tool: Tool) -> Option<String> {
         match tool {
-            Tool::Pathlab { is_counted: false, .. } => None,
-            Tool::Pathlab { is_counted: true, .. } => {
+            Tool::Pathlab { seen: Seen::Nothing, .. } => None,
+            Tool::Pathlab { seen: Seen::Time(depth), .. } => {
+                TimeWatch::start(&[], depth).err().map(|problem| format!("{name}: {problem}"))
+            }
+            Tool::Pathlab { seen: Seen::Flow, .. } => {
                 let any = flow(
                     &TestSpec::default(),
                     &load::DataPorts { receiver: Some(9), ..Default::default() },
@@ -217,7 +256,7 @@ impl<'a> Ring<'a> {
         let nominal = self.seconds as f64;
         let from = self.lab.node("a")?;
         let (rate, seconds) = match tool {
-            Tool::Pathlab { gso, is_counted } => self.ours(job, gso, is_counted)?,
+            Tool::Pathlab { gso, seen } => self.ours(job, gso, seen)?,
             Tool::Netperf => {
                 let (test, own, fields, rate) = job.netperf;
                 (rate(&rivals::netperf(from, self.to, self.seconds, test, own, fields)?), nominal)
@@ -229,15 +268,28 @@ impl<'a> Ring<'a> {
     }
 
     /// Our rate, and how long the traffic flowed.
-    fn ours(&self, job: &PeersJob, gso: u32, is_counted: bool) -> Result<(f64, f64)> {
+    fn ours(&self, job: &PeersJob, gso: u32, seen: Seen) -> Result<(f64, f64)> {
         let (kind, size, rate) = job.ours;
         let duration_ms = self.seconds * 1000;
         let spec = TestSpec { kind, duration_ms, size, gso, gro: gso > 0, ..TestSpec::default() };
         let mut sender = crate::measure::start(self.lab.node("a")?)?;
         let mut receiver = crate::measure::start(self.lab.node("b")?)?;
-        let mut counting = Counting { lab: self.lab, spec: &spec, counters: None };
+        let actors = [("sender", &sender), ("receiver", &receiver)];
+        let actors =
+            actors.map(|(role, agent)| Actor { pid: agent.pid(), role: role.into(), node: role.into() });
+        let (mut counting, mut timing) = (
+            Counting { lab: self.lab, spec: &spec, counters: None },
+            Timing { actors, depth: None, watch: None },
+        );
         let mut nobody = NoObserver;
-        let observer: &mut dyn load::Observer = if is_counted { &mut counting } else { &mut nobody };
+        let observer: &mut dyn load::Observer = match seen {
+            Seen::Nothing => &mut nobody,
+            Seen::Flow => &mut counting,
+            Seen::Time(depth) => {
+                timing.depth = Some(depth);
+                &mut timing
+            }
+        };
         let outcome = controller::run(&spec, &mut sender.link, &mut receiver.link, self.to, observer)?;
         let figures = study::test::figures(&spec, &outcome.sender, &outcome.receiver, None);
         Ok((rate(&figures), figures.seconds))
@@ -256,6 +308,25 @@ impl load::Observer for Counting<'_> {
         let flow = flow(self.spec, ports, stream);
         let counters = FlowCounters::start(&watch::namespaces(self.lab), &flow);
         self.counters = Some(counters.map_err(Problem::host)?);
+        Ok(())
+    }
+}
+
+/// Watches where the time goes, and names nothing.
+struct Timing {
+    actors: [Actor; 2],
+    depth: Option<TimeDepth>,
+    watch: Option<TimeWatch>,
+}
+
+impl load::Observer for Timing {
+    fn before(&mut self, _: &load::DataPorts, _: u8) -> Result<()> {
+        self.watch = self.depth.map(|depth| TimeWatch::start(&self.actors, depth)).transpose()?;
+        Ok(())
+    }
+
+    fn settled(&mut self) -> Result<()> {
+        self.watch.iter_mut().for_each(TimeWatch::stop);
         Ok(())
     }
 }

@@ -41,15 +41,19 @@ pub mod pause;
 pub mod polls;
 pub mod power;
 pub mod processes;
+pub mod profile;
 pub mod protocols;
 pub mod qdiscs;
 pub mod queues;
 pub mod quick;
 pub mod rest;
+pub mod scheduler;
 pub mod sockets;
 pub mod symbols;
 pub mod tcp_sockets;
+mod time_watch;
 pub mod traffic;
+pub mod waits;
 pub mod watch;
 pub mod witness;
 
@@ -69,6 +73,7 @@ pub use flow_watch::FlowWatch;
 pub use frames_program::MOST_BYTES;
 pub use quick::Quick;
 pub use tcp_sockets::TcpSockets;
+pub use time_watch::{TimeDepth, TimeWatch, check_profile};
 pub use witness::{Witness, WitnessCount};
 
 use crate::sys::clock;

@@ -35,6 +35,11 @@ impl Symbols {
         symbols
     }
 
+    /// True where addresses are hidden, or nothing could be read.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
     /// The function that holds the address, without what the compiler put after its name (`.cold`, `.isra.0`).
     pub fn function(&self, address: u64) -> Option<&str> {
         // A return address lies behind its call, hence may be one past the end of a function that never returns.

@@ -13,6 +13,7 @@ pub mod netns;
 pub mod notice;
 pub mod packet;
 pub mod perf;
+pub mod perf_samples;
 pub mod process;
 pub mod socket;
 pub mod tcp;

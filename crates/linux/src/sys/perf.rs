@@ -14,17 +14,17 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// `struct perf_event_attr` in its first published size (`PERF_ATTR_SIZE_VER0`, include/uapi/linux/perf_event.h).
 #[repr(C)]
 #[derive(Default)]
-struct EventAttributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    config1: u64,
+pub(super) struct EventAttributes {
+    pub(super) kind: u32,
+    pub(super) size: u32,
+    pub(super) config: u64,
+    pub(super) sample_period: u64,
+    pub(super) sample_type: u64,
+    pub(super) read_format: u64,
+    pub(super) flags: u64,
+    pub(super) wakeup_events: u32,
+    pub(super) breakpoint_type: u32,
+    pub(super) config1: u64,
 }
 
 const PERF_TYPE_TRACEPOINT: u32 = 2;
@@ -75,18 +75,23 @@ fn open_on(event: u64, cpu: libc::c_int) -> io::Result<File> {
     let size = size_of::<EventAttributes>() as u32;
     let attributes =
         EventAttributes { kind: PERF_TYPE_TRACEPOINT, size, config: event, ..EventAttributes::default() };
-    // SAFETY: the attributes are valid for `size` bytes and only read; any process (-1) on this CPU, no group (-1).
+    open_event(&attributes, cpu).map(File::from)
+}
+
+/// Opens an event of all processes on a CPU.
+pub(super) fn open_event(attributes: &EventAttributes, cpu: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are valid for their size and only read; any process (-1) on this CPU, no group (-1).
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            &raw const attributes,
+            &raw const *attributes,
             -1 as libc::pid_t,
             cpu,
             -1 as libc::c_int,
             PERF_FLAG_FD_CLOEXEC,
         )
     };
-    owned(fd).map(File::from)
+    owned(fd)
 }
 
 /// The number of an event, read from a tracefs that is mounted nowhere.

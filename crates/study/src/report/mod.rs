@@ -13,6 +13,7 @@
 //! **Safety.** Every string goes through the template's HTML escape; data for scripts is JSON without `<`.
 
 pub mod bench;
+mod flame;
 mod rows;
 mod svg;
 
@@ -357,7 +358,22 @@ fn section_run(id: &str, tests: &[&TestRecord]) -> Value {
         "cpu": svg::cpu(tests),
         "ledgers": tests.iter().filter_map(|test| Some(ledger(test, test.ledger.as_ref()?, &number(test)))).collect::<Vec<_>>(),
         "settings": settings(worst),
+        "times": tests.iter().filter_map(|test| times(test, &number(test))).collect::<Vec<_>>(),
+        "flame": flame::graph(tests),
     })
+}
+
+/// Who waited for a CPU and which functions ran, of a test with a profile.
+fn times(test: &TestRecord, title: &str) -> Option<Value> {
+    let time = test.time.as_ref()?;
+    let profile = time.profile.as_ref()?;
+    Some(json!({
+        "title": title,
+        "waits": crate::time::waits(time),
+        "functions": crate::time::functions(profile),
+        "meanwhile": crate::time::meanwhile(time),
+        "notes": crate::time::notes(test),
+    }))
 }
 
 fn ledger(test: &TestRecord, ledger: &Ledger, title: &str) -> Value {

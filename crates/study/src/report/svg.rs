@@ -11,7 +11,7 @@ use record::{Hop, Latency, NodeRole, TestRecord};
 use std::fmt::Write;
 
 /// Escapes text for HTML and SVG.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -54,6 +54,7 @@ const CAUSES: &[super::Suspect] = &[
     small_buffer,
     other_work,
     same_cpu,
+    seen_work,
     nameless_work,
     low_priority_work,
     shared_cpu,
@@ -406,6 +407,16 @@ fn work_of(test: &TestRecord, end: &End<'_>, could: fn(&OtherWork) -> bool) -> O
     let place = cpu_words(others.first().map(|one| one.cpu));
     let evidence = format!("{}; {}", told.join(", "), end.words());
     Some(convict(verdict::OTHER_WORK, &place, &evidence, &format!("Other work on {place} limited it")))
+}
+
+/// What the scheduler's own events tell (`run --profile`): also of processes that began or ended meanwhile.
+fn seen_work(test: &TestRecord) -> Option<Limit> {
+    waiting(test).into_iter().find_map(|end| {
+        let taker = crate::time::taker_of(test, end.role)?;
+        let place = cpu_words(Some(taker.cpu));
+        let claim = format!("Other work on {place} limited it");
+        Some(convict(verdict::OTHER_WORK, &place, &end.words(), &claim))
+    })
 }
 
 /// Processes that began or ended meanwhile have no name, but what the CPU did beside the ends tells of them.

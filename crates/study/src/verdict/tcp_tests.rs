@@ -183,6 +183,21 @@ fn whoever_had_the_cpu_that_an_end_waited_for_is_named() {
 }
 
 #[test]
+fn what_the_schedulers_events_tell_names_who_is_in_no_list() {
+    let mut test = threads([45, 30], [2, 55], [Some(0), Some(1)]);
+    test.time = Some(crate::sample::time());
+    let found = limit(&test);
+    assert_eq!((word(&test).as_str(), found.place.as_str()), ("other_work", "CPU 0"), "{found:?}");
+    assert!(found.evidence.contains("'burn' (process 42) ran on CPU 0 for 790 ms of it"), "{found:?}");
+    // A taker that had less than half of it is no more than told.
+    let waits = &mut test.time.as_mut().unwrap().waits;
+    waits[1].seen.as_mut().unwrap().takers[0].ns = 300_000_000;
+    let found = limit(&test);
+    assert_eq!(found.what, "cpu", "{found:?}");
+    assert!(found.evidence.contains("ran on CPU 0 for 300 ms of it"), "{found:?}");
+}
+
+#[test]
 fn low_priority_is_blamed_only_by_who_waited_for_it() {
     let hogs = || vec![other("hog", 19, 0, 55.0), other("hog", 19, 1, 60.0)];
     let mut test = threads([45, 40], [1, 1], [Some(0), Some(1)]);
