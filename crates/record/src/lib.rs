@@ -14,6 +14,7 @@ pub mod bench;
 pub mod buckets;
 pub mod capture;
 pub mod connection;
+pub mod counter;
 pub mod delta;
 pub mod drop;
 pub mod drops;
