@@ -101,12 +101,21 @@ pub fn all() -> &'static [Counter] {
     &ALL
 }
 
-/// The counters of that name, one of each source at most: the row that says most of the name. `interface:rx_packets` asks one source.
+/// The counters of that name, one of each source at most: the row that says most of the name. `interface:rx_packets` asks one source, and
+/// only that is answered with a row for any text (`<w>`).
 pub fn named(name: &str) -> Vec<&'static Counter> {
-    let (key, name) = match name.split_once(':') {
-        Some((key, rest)) if all().iter().any(|row| row.source.key == key) => (Some(key), rest),
-        _ => (None, name),
-    };
+    match name.split_once(':') {
+        Some((key, rest)) if all().iter().any(|row| row.source.key == key) => closest(Some(key), rest),
+        _ => closest(None, name).into_iter().filter(|row| !row.name.contains("<w>")).collect(),
+    }
+}
+
+/// The same with rows for any text, whatever their source.
+pub fn perhaps(name: &str) -> Vec<&'static Counter> {
+    closest(None, name)
+}
+
+fn closest(key: Option<&str>, name: &str) -> Vec<&'static Counter> {
     let mut found: Vec<&Counter> = vec![];
     for row in all().iter().filter(|row| key.is_none_or(|key| row.source.key == key) && row.is(name)) {
         match found.iter_mut().find(|other| other.source.key == row.source.key) {

@@ -93,6 +93,11 @@ impl Series {
         counter::of(key, name)
     }
 
+    /// Whether it is that counter.
+    pub fn is(&self, counter: &counter::Counter) -> bool {
+        self.means.split_once(':') == Some((counter.source.key, counter.name))
+    }
+
     /// What it means, in sentences.
     pub fn help(&self) -> String {
         match self.counter() {

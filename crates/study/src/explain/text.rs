@@ -1,0 +1,51 @@
+//! Explanations as text.
+
+use super::Explanation;
+use crate::table::Table;
+
+/// The column in which the text of a fact begins.
+const INDENT: usize = 17;
+
+/// Explanations below each other.
+pub fn explanations(all: &[Explanation], width: usize) -> String {
+    all.iter().map(|one| explanation(one, width)).collect::<Vec<_>>().join("\n")
+}
+
+fn explanation(one: &Explanation, width: usize) -> String {
+    let mut text = format!("{}  ({})\n", one.name, one.kind.words());
+    text += &wrapped(&one.meaning, 2, width);
+    for fact in &one.facts {
+        let name = fact.name.replace('_', " ");
+        let lines = wrapped(&fact.text, INDENT, width);
+        text += &format!("  {name:<0$}{1}", INDENT - 2, lines.trim_start());
+    }
+    text
+}
+
+/// Lines that are no longer than the width, unless a word is.
+fn wrapped(text: &str, indent: usize, width: usize) -> String {
+    let (mut lines, mut line) = (String::new(), String::new());
+    for word in text.split_whitespace() {
+        let is_full = indent + line.chars().count() + 1 + word.chars().count() > width;
+        if is_full && !line.is_empty() {
+            lines += &format!("{:indent$}{line}\n", "");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    lines + &format!("{:indent$}{line}\n", "")
+}
+
+/// A line for each name.
+pub fn list(all: &[Explanation]) -> Table {
+    let rows = all.iter().map(|one| vec![one.name.clone(), one.kind.words().to_owned(), first(&one.meaning)]);
+    Table { headers: ["NAME", "IS", "MEANS"].map(str::to_owned).to_vec(), rows: rows.collect(), words: 3 }
+}
+
+/// The first sentence.
+fn first(meaning: &str) -> String {
+    meaning.split_inclusive(". ").next().unwrap_or_default().trim_end().to_owned()
+}
