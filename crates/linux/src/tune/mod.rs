@@ -33,7 +33,9 @@ pub const KNOBS: [&Row; 4] = [&stamps::RECEIVE, &stamps::TRANSMIT, &queues::KNOB
 #[derive(Debug)]
 pub struct Row {
     /// Its name.
-    name: &'static str,
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub about: &'static str,
     /// Why it could not be put back; `IF` stands for where it is.
     failed: &'static str,
     put_back: fn(&Place, &Value) -> Answer,

@@ -1,7 +1,7 @@
 //! Explanations as text.
 
 use super::Explanation;
-use crate::table::Table;
+use crate::table::{self, Table};
 
 /// The column in which the text of a fact begins.
 const INDENT: usize = 17;
@@ -22,21 +22,10 @@ fn explanation(one: &Explanation, width: usize) -> String {
     text
 }
 
-/// Lines that are no longer than the width, unless a word is.
+/// Lines of a width, each behind so many blanks.
 fn wrapped(text: &str, indent: usize, width: usize) -> String {
-    let (mut lines, mut line) = (String::new(), String::new());
-    for word in text.split_whitespace() {
-        let is_full = indent + line.chars().count() + 1 + word.chars().count() > width;
-        if is_full && !line.is_empty() {
-            lines += &format!("{:indent$}{line}\n", "");
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    lines + &format!("{:indent$}{line}\n", "")
+    let lines = table::wrapped(text, width.saturating_sub(indent));
+    lines.iter().map(|line| format!("{:indent$}{line}\n", "")).collect()
 }
 
 /// A line for each name.
