@@ -29,7 +29,7 @@ pub fn run(args: ExplainArgs, output: &Output) -> Result<()> {
         machine.reasons = reasons();
         let names = study::explain::list(&machine);
         let document = object! { schema: "pathlab/explain/1", names };
-        return output.result(&document, |document| text::list(&document.names).text());
+        return output.result(&document, |document| text::list(&document.names));
     }
     if args.names.iter().any(|name| is_reason(name)) {
         machine.reasons = reasons();

@@ -50,8 +50,8 @@ impl NameKind {
     pub fn words(self) -> &'static str {
         match self {
             NameKind::Counter => "counter",
-            NameKind::Drop => "name of a drop",
-            NameKind::KernelReason => "the kernel's reason for a drop",
+            NameKind::Drop => "drop",
+            NameKind::KernelReason => "kernel's reason",
             NameKind::Knob => "knob",
             NameKind::Workload => "kind of test",
             NameKind::Port => "kind of port",

@@ -1,7 +1,7 @@
 //! Explanations as text.
 
 use super::Explanation;
-use crate::table::{self, Table};
+use crate::table;
 
 /// The column in which the text of a fact begins.
 const INDENT: usize = 17;
@@ -28,13 +28,11 @@ fn wrapped(text: &str, indent: usize, width: usize) -> String {
     lines.iter().map(|line| format!("{:indent$}{line}\n", "")).collect()
 }
 
-/// A line for each name.
-pub fn list(all: &[Explanation]) -> Table {
-    let rows = all.iter().map(|one| vec![one.name.clone(), one.kind.words().to_owned(), first(&one.meaning)]);
-    Table { headers: ["NAME", "IS", "MEANS"].map(str::to_owned).to_vec(), rows: rows.collect(), words: 3 }
-}
-
-/// The first sentence.
-fn first(meaning: &str) -> String {
-    meaning.split_inclusive(". ").next().unwrap_or_default().trim_end().to_owned()
+/// A line for each name: what it is, and the first sentence of what it means.
+pub fn list(all: &[Explanation]) -> String {
+    let line = |one: &Explanation| {
+        let first = one.meaning.split_inclusive(". ").next().unwrap_or_default();
+        format!("{:<44} {:<16} {}\n", one.name, one.kind.words(), first.trim_end())
+    };
+    all.iter().map(line).collect()
 }

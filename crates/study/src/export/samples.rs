@@ -10,6 +10,9 @@ use record::snapshot::{
 use record::watch::{TcpSocket, WatchReading};
 use record::{delta, drop};
 
+/// The queueing discipline that counts nothing.
+const NO_COUNTERS: &str = "noqueue";
+
 /// Everything of a reading.
 pub fn gather(reading: &WatchReading, limits: Limits, version: &str) -> Families {
     let mut all = Families::default();
@@ -53,7 +56,8 @@ fn of_node(all: &mut Families, node: &str, found: &NodeSnapshot) {
     for link in &found.links {
         of_link(all, node, link);
     }
-    for qdisc in &found.qdiscs {
+    // noqueue has no counters: its 0 is none.
+    for qdisc in found.qdiscs.iter().filter(|qdisc| qdisc.kind != NO_COUNTERS) {
         of_qdisc(all, node, qdisc);
     }
     for (name, value) in &found.protocols {

@@ -23,14 +23,17 @@ fn reading() -> WatchReading {
             ]),
             ..LinkSample::default()
         }],
-        qdiscs: vec![QdiscSample {
-            interface: "eth0".into(),
-            kind: "tbf".into(),
-            handle: 0x8001_0000,
-            parent: TC_ROOT,
-            drops: 3,
-            ..QdiscSample::default()
-        }],
+        qdiscs: vec![
+            QdiscSample { interface: "lo".into(), kind: "noqueue".into(), ..QdiscSample::default() },
+            QdiscSample {
+                interface: "eth0".into(),
+                kind: "tbf".into(),
+                handle: 0x8001_0000,
+                parent: TC_ROOT,
+                drops: 3,
+                ..QdiscSample::default()
+            },
+        ],
         protocols: counters(&[
             ("Udp.RcvbufErrors", 4),
             ("Tcp.CurrEstab", 9),
