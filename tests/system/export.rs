@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ impl Exporter {
 }
 
 /// Samples as the parsers of Prometheus read them.
-fn parsed(python: &PathBuf, text: &str) -> Vec<Value> {
+fn parsed(python: &Path, text: &str) -> Vec<Value> {
     let mut tool = command(python.to_str().unwrap());
     tool.arg("tests/metrics/samples.py").stdin(Stdio::piped());
     let mut child = start(tool);
@@ -268,7 +268,7 @@ fn what_cannot_be_is_one_sentence() {
 }
 
 /// A stand-in collector that gives these answers.
-fn collector(python: &PathBuf, answers: &[&str]) -> (Kept, String, BufReader<ChildStdout>) {
+fn collector(python: &Path, answers: &[&str]) -> (Kept, String, BufReader<ChildStdout>) {
     let mut tool = command(python.to_str().unwrap());
     tool.arg("tests/metrics/collector.py").args(answers);
     let mut child = start(tool);

@@ -5,7 +5,7 @@
 //! **Price.** A client has [`PATIENCE`] for its request and the answer together; one that says nothing, garbage or too much, or never reads, costs a
 //! thread for that long and then is gone.
 
-use super::{Counts, Source};
+use super::{ExportCounts, ExportSource};
 use linux::sys::process;
 use record::{Problem, Result};
 use std::io::{self, Read, Write};
@@ -27,7 +27,7 @@ const CHUNK: usize = 64 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A socket that listens.
-pub struct Listener {
+pub struct ScrapeListener {
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -44,16 +44,16 @@ pub fn address(text: &str) -> Result<SocketAddr> {
 }
 
 /// Listens.
-pub fn listen(address: SocketAddr) -> Result<Listener> {
+pub fn listen(address: SocketAddr) -> Result<ScrapeListener> {
     let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (address, listener) = bound.map_err(|error| {
         Problem::host(format!("cannot listen at {address}: {error}"))
             .help("choose another port, or end what uses it")
     })?;
-    Ok(Listener { listener, address })
+    Ok(ScrapeListener { listener, address })
 }
 
-impl Listener {
+impl ScrapeListener {
     /// Where Prometheus finds the counters.
     pub fn url(&self) -> String {
         format!("http://{}/metrics", self.address)
@@ -70,7 +70,7 @@ impl Listener {
 }
 
 /// Answers from now on, in threads of its own, until the process ends.
-pub fn start(listener: Listener, source: &Arc<Source>, counts: &Arc<Counts>) {
+pub fn start(listener: ScrapeListener, source: &Arc<ExportSource>, counts: &Arc<ExportCounts>) {
     let (source, counts) = (Arc::clone(source), Arc::clone(counts));
     std::thread::spawn(move || {
         let open = Arc::new(());
@@ -84,7 +84,7 @@ pub fn start(listener: Listener, source: &Arc<Source>, counts: &Arc<Counts>) {
     });
 }
 
-fn admit(stream: TcpStream, open: &Arc<()>, source: &Arc<Source>, counts: &Arc<Counts>) {
+fn admit(stream: TcpStream, open: &Arc<()>, source: &Arc<ExportSource>, counts: &Arc<ExportCounts>) {
     let place = Arc::clone(open);
     let (source, refusals, counts) = (Arc::clone(source), Arc::clone(counts), Arc::clone(counts));
     let work = move || {
@@ -104,7 +104,7 @@ fn one_more(count: &AtomicU64) {
 }
 
 /// Reads a request and answers it; true when it was a scrape.
-fn answer(mut stream: TcpStream, source: &Source, deadline: Instant) -> io::Result<bool> {
+fn answer(mut stream: TcpStream, source: &ExportSource, deadline: Instant) -> io::Result<bool> {
     let asked = read_head(&mut stream, deadline)?;
     let reply = reply(&asked, || source.read().map(prometheus::text));
     write(&mut stream, &reply.bytes(asked == Asked::Head), deadline)?;
@@ -251,7 +251,7 @@ mod tests {
         for wrong in ["", "70000", "localhost:80", "1.2.3.4", "1.2.3.4:x"] {
             assert!(address(wrong).is_err(), "{wrong}");
         }
-        let open = Listener {
+        let open = ScrapeListener {
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
             address: address("0.0.0.0:1").unwrap(),
         };

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use study::export::{Families, Family, Limits, Value, gather, prometheus};
+use study::export::{Families, Limits, SampleFamily, SampleValue, gather, prometheus};
 
 /// How often interrupts are looked for.
 const TURN: Duration = Duration::from_millis(50);
@@ -51,14 +51,14 @@ pub struct ExportArgs {
 }
 
 /// What is read, for whoever asks.
-pub struct Source {
+pub struct ExportSource {
     watch: Mutex<Watch>,
     limits: Limits,
 }
 
-impl Source {
-    fn open(args: &ExportArgs) -> Result<Source> {
-        Ok(Source { watch: Mutex::new(open(args)?), limits: Limits { sockets: args.sockets } })
+impl ExportSource {
+    fn open(args: &ExportArgs) -> Result<ExportSource> {
+        Ok(ExportSource { watch: Mutex::new(open(args)?), limits: Limits { sockets: args.sockets } })
     }
 
     /// Everything, now.
@@ -73,7 +73,7 @@ impl Source {
 
 /// What happened so far.
 #[derive(Default)]
-pub struct Counts {
+pub struct ExportCounts {
     /// Scrapes that were answered.
     pub scrapes: AtomicU64,
     /// Connections that were refused or wanted something else.
@@ -93,12 +93,12 @@ pub fn run(args: ExportArgs, output: &Output) -> Result<()> {
     }
     let address = args.prometheus.as_deref().map(http::address).transpose()?;
     let collector = args.otlp.as_deref().map(Collector::new).transpose()?;
-    let source = Arc::new(Source::open(&args)?);
+    let source = Arc::new(ExportSource::open(&args)?);
     if address.is_none() && collector.is_none() {
         return once(&source.read()?, output);
     }
     experiment::interruptible()?;
-    let counts = Arc::new(Counts::default());
+    let counts = Arc::new(ExportCounts::default());
     let begun = Instant::now();
     if args.once {
         collector.iter().try_for_each(|collector| collector.push_once(&source, &counts))?;
@@ -114,7 +114,12 @@ pub fn run(args: ExportArgs, output: &Output) -> Result<()> {
 }
 
 /// Pushes, if there is a collector, until it is interrupted.
-fn turn(args: &ExportArgs, collector: Option<&Collector>, to: (&Source, &Counts), output: &Output) {
+fn turn(
+    args: &ExportArgs,
+    collector: Option<&Collector>,
+    to: (&ExportSource, &ExportCounts),
+    output: &Output,
+) {
     let mut next = Instant::now();
     let mut was_broken = false;
     while !process::interrupted() {
@@ -138,11 +143,16 @@ fn notice(why: Option<&str>, was_broken: &mut bool, output: &Output) {
     *was_broken = why.is_some();
 }
 
-fn begin(listener: Option<&http::Listener>, collector: Option<&Collector>, output: &Output) -> Result<()> {
-    if let Some(warning) = listener.and_then(http::Listener::warning) {
+fn begin(
+    listener: Option<&http::ScrapeListener>,
+    collector: Option<&Collector>,
+    output: &Output,
+) -> Result<()> {
+    if let Some(warning) = listener.and_then(http::ScrapeListener::warning) {
         output.warn(&warning);
     }
-    let (listening, otlp) = (listener.map(http::Listener::url), collector.map(|one| one.url().to_owned()));
+    let (listening, otlp) =
+        (listener.map(http::ScrapeListener::url), collector.map(|one| one.url().to_owned()));
     let document = object! { schema: "pathlab/export-begin/1", listening, otlp };
     let words = |serving: Option<&String>, pushing: Option<&String>| {
         let serving = serving.map(|url| format!("serving counters at {url}"));
@@ -152,7 +162,7 @@ fn begin(listener: Option<&http::Listener>, collector: Option<&Collector>, outpu
     output.line(&document, |document| words(document.listening.as_ref(), document.otlp.as_ref())).map(drop)
 }
 
-fn told(begun: Instant, counts: &Counts, output: &Output) -> Result<()> {
+fn told(begun: Instant, counts: &ExportCounts, output: &Output) -> Result<()> {
     let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let document = object! {
         schema: "pathlab/export-end/1", seconds: begun.elapsed().as_secs_f64(), scrapes: of(&counts.scrapes),
@@ -191,7 +201,7 @@ fn once(families: &Families, output: &Output) -> Result<()> {
     output.result(&document, |_| prometheus::text(families.clone()))
 }
 
-fn json(family: &Family) -> JsonSeries {
+fn json(family: &SampleFamily) -> JsonSeries {
     let series = family.series;
     JsonSeries {
         name: series.full_name(),
@@ -204,11 +214,11 @@ fn json(family: &Family) -> JsonSeries {
     }
 }
 
-fn sample(names: &[&str], values: &[String], value: Value) -> JsonSample {
+fn sample(names: &[&str], values: &[String], value: SampleValue) -> JsonSample {
     let labels = names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), value.as_str().into()));
     let value = match value {
-        Value::Whole(count) => count.into(),
-        Value::Real(real) => real.into(),
+        SampleValue::Whole(count) => count.into(),
+        SampleValue::Real(real) => real.into(),
     };
     JsonSample { labels: labels.collect(), value }
 }

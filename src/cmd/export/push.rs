@@ -2,7 +2,7 @@
 //!
 //! **Price.** Nothing is kept for later: sums are cumulative, so the next push that arrives has all. Without TLS and without a proxy.
 
-use super::{Counts, Source};
+use super::{ExportCounts, ExportSource};
 use linux::sys::clock;
 use record::{Problem, Result};
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ impl Collector {
     ///
     /// # Errors
     /// Why the collector does not have it, in words.
-    pub fn push(&self, source: &Source, counts: &Counts) -> std::result::Result<(), String> {
+    pub fn push(&self, source: &ExportSource, counts: &ExportCounts) -> std::result::Result<(), String> {
         let sent = source.read().map_err(|problem| problem.to_string()).and_then(|families| {
             let version = env!("CARGO_PKG_VERSION");
             self.send(otlp::message(&families, clock::realtime_ns(), &self.host, version).to_string())
@@ -60,7 +60,7 @@ impl Collector {
     }
 
     /// The same, where a failure is the end.
-    pub fn push_once(&self, source: &Source, counts: &Counts) -> Result<()> {
+    pub fn push_once(&self, source: &ExportSource, counts: &ExportCounts) -> Result<()> {
         let failed = |why| {
             Problem::host(format!("the collector did not take the counters: {why}")).at(self.url.clone())
         };

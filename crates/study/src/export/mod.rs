@@ -25,51 +25,51 @@ pub struct Limits {
 
 /// The value of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value {
+pub enum SampleValue {
     /// A count.
     Whole(u64),
     /// Seconds and other parts.
     Real(f64),
 }
 
-impl Value {
-    fn plus(self, other: Value) -> Value {
+impl SampleValue {
+    fn plus(self, other: SampleValue) -> SampleValue {
         match (self, other) {
-            (Value::Whole(a), Value::Whole(b)) => Value::Whole(a.saturating_add(b)),
-            (a, b) => Value::Real(a.real() + b.real()),
+            (SampleValue::Whole(a), SampleValue::Whole(b)) => SampleValue::Whole(a.saturating_add(b)),
+            (a, b) => SampleValue::Real(a.real() + b.real()),
         }
     }
 
     /// As a floating-point number.
     pub fn real(self) -> f64 {
         match self {
-            Value::Whole(count) => count as f64,
-            Value::Real(real) => real,
+            SampleValue::Whole(count) => count as f64,
+            SampleValue::Real(real) => real,
         }
     }
 }
 
 /// A series with its samples: by the values of its labels, in their order.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Family {
+pub struct SampleFamily {
     /// The series.
     pub series: &'static Series,
     /// What was read.
-    pub samples: BTreeMap<Vec<String>, Value>,
+    pub samples: BTreeMap<Vec<String>, SampleValue>,
 }
 
 /// Series with samples, in the order of the table.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Families(pub Vec<Family>);
+pub struct Families(pub Vec<SampleFamily>);
 
 impl Families {
     /// Adds a sample; one with the same labels is added up.
-    fn add(&mut self, series: &'static Series, labels: &[&str], value: Value) {
+    fn add(&mut self, series: &'static Series, labels: &[&str], value: SampleValue) {
         debug_assert_eq!(labels.len(), series.labels.len(), "{}", series.name);
         let place = match self.0.iter().position(|family| family.series == series) {
             Some(place) => place,
             None => {
-                self.0.push(Family { series, samples: BTreeMap::new() });
+                self.0.push(SampleFamily { series, samples: BTreeMap::new() });
                 self.0.len() - 1
             }
         };
@@ -79,7 +79,7 @@ impl Families {
     }
 
     /// The samples of a series.
-    pub fn of(&self, series: &Series) -> Option<&Family> {
+    pub fn of(&self, series: &Series) -> Option<&SampleFamily> {
         self.0.iter().find(|family| family.series == series)
     }
 }

@@ -3,7 +3,7 @@
 //! **What.** Counts are cumulative, monotonic sums, the others gauges; labels are attributes. Whole numbers are strings, as that mapping wants for 64 bits.
 //! **Why by hand.** `docs/decisions/0017-export.md`. **Price.** When a kernel began to count is not known, so no start is told.
 
-use super::{Families, Family, Value};
+use super::{Families, SampleFamily, SampleValue};
 use serde_json::{Value as Json, json};
 
 /// What a collector answered.
@@ -25,7 +25,7 @@ pub fn message(families: &Families, at_ns: u64, host: &str, version: &str) -> Js
     }]})
 }
 
-fn metric(family: &Family, at_ns: u64) -> Json {
+fn metric(family: &SampleFamily, at_ns: u64) -> Json {
     let series = family.series;
     let points: Vec<Json> = family
         .samples
@@ -47,11 +47,13 @@ fn metric(family: &Family, at_ns: u64) -> Json {
     metric
 }
 
-fn point<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>, value: Value, at_ns: u64) -> Json {
+fn point<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>, value: SampleValue, at_ns: u64) -> Json {
     let mut point = json!({ "attributes": attributes(labels), "timeUnixNano": at_ns.to_string() });
     match value {
-        Value::Whole(count) => point["asInt"] = json!(i64::try_from(count).unwrap_or(i64::MAX).to_string()),
-        Value::Real(real) => point["asDouble"] = json!(real),
+        SampleValue::Whole(count) => {
+            point["asInt"] = json!(i64::try_from(count).unwrap_or(i64::MAX).to_string())
+        }
+        SampleValue::Real(real) => point["asDouble"] = json!(real),
     }
     point
 }

@@ -1,7 +1,7 @@
 //! Series as the text that Prometheus reads: OpenMetrics 1.0, written by the library `prometheus-client`.
 
 use super::series::Unit;
-use super::{Families, Family, Value};
+use super::{Families, SampleFamily, SampleValue};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -18,7 +18,7 @@ impl Collector for Families {
     }
 }
 
-impl Family {
+impl SampleFamily {
     fn encode(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let (name, unit) = (self.series.name.replace('.', "_"), unit(self.series.unit));
         // A quotation mark would have to be escaped in one version of the format, and must not be in the other.
@@ -34,12 +34,12 @@ impl Family {
     }
 }
 
-fn sample(metric: &mut MetricEncoder, value: Value, is_count: bool) -> fmt::Result {
+fn sample(metric: &mut MetricEncoder, value: SampleValue, is_count: bool) -> fmt::Result {
     match (value, is_count) {
-        (Value::Whole(count), true) => metric.encode_counter::<NoLabelSet, _, u64>(&count, None),
-        (Value::Real(real), true) => metric.encode_counter::<NoLabelSet, _, u64>(&real, None),
-        (Value::Whole(count), false) => metric.encode_gauge(&count),
-        (Value::Real(real), false) => metric.encode_gauge(&real),
+        (SampleValue::Whole(count), true) => metric.encode_counter::<NoLabelSet, _, u64>(&count, None),
+        (SampleValue::Real(real), true) => metric.encode_counter::<NoLabelSet, _, u64>(&real, None),
+        (SampleValue::Whole(count), false) => metric.encode_gauge(&count),
+        (SampleValue::Real(real), false) => metric.encode_gauge(&real),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which counter of a reading is which sample.
 
 use super::series as s;
-use super::{Families, Limits, Series, Value};
+use super::{Families, Limits, SampleValue, Series};
 use crate::watch::{DROPS, PROTOCOL_DROPS};
 use record::counter::{self, CounterKind};
 use record::snapshot::{
@@ -42,7 +42,7 @@ impl Families {
     /// A whole number; nothing when it is unknown.
     fn whole(&mut self, series: &'static Series, labels: &[&str], value: Option<u64>) {
         if let Some(value) = value {
-            self.add(series, labels, Value::Whole(value));
+            self.add(series, labels, SampleValue::Whole(value));
         }
     }
 
@@ -171,7 +171,7 @@ fn of_cpu(all: &mut Families, cpu: &CpuTime, tick_hz: u64) {
         ("steal", cpu.steal),
         ("idle", cpu.idle),
     ] {
-        all.add(&s::CPU_TIME, &[&name, role], Value::Real(ticks as f64 / tick_hz.max(1) as f64));
+        all.add(&s::CPU_TIME, &[&name, role], SampleValue::Real(ticks as f64 / tick_hz.max(1) as f64));
     }
 }
 
@@ -199,7 +199,7 @@ fn of_tcp(all: &mut Families, sockets: &[TcpSocket], limits: Limits) {
             (&s::TCP_SEND_BUFFER, info.sndbuf_limited_us),
             (&s::TCP_RTT, info.rtt_us.into()),
         ] {
-            all.add(series, &labels, Value::Real(us as f64 / 1e6));
+            all.add(series, &labels, SampleValue::Real(us as f64 / 1e6));
         }
     }
     left_out(all, "tcp", sockets.len(), limits);
@@ -227,10 +227,10 @@ fn left_out(all: &mut Families, kind: &str, sockets: usize, limits: Limits) {
 }
 
 fn of_reading(all: &mut Families, snapshot: &Snapshot) {
-    let seconds = |ns: u64| Value::Real(ns as f64 / 1e9);
+    let seconds = |ns: u64| SampleValue::Real(ns as f64 / 1e9);
     all.add(&s::READING_CPU, &[], seconds(snapshot.cost_cpu_ns));
     all.add(&s::READING_SKEW, &[], seconds(snapshot.ended_ns.saturating_sub(snapshot.begun_ns)));
     for why in &snapshot.missing {
-        all.add(&s::MISSING, &[why], Value::Whole(1));
+        all.add(&s::MISSING, &[why], SampleValue::Whole(1));
     }
 }

@@ -109,7 +109,7 @@ fn what_is_known_is_told_exactly_and_what_is_not_is_absent() {
     let all = gather(&reading(), LIMITS, "1");
     let node = "a \"b\\\n";
     let whole = all.of(&series::RECEIVE_FRAMES).unwrap().samples.values().next().copied();
-    assert_eq!(whole, Some(Value::Whole(1 << 60)), "no bit is lost");
+    assert_eq!(whole, Some(SampleValue::Whole(1 << 60)), "no bit is lost");
     assert_eq!(all.of(&series::RECEIVE_BYTES), None, "not read, not 0");
     let lost = |name, counter, interface| value(&all, &series::DROPS, &[node, interface, name, counter]);
     assert_eq!(lost(RX_DROPPED, "rx_dropped", "eth0"), Some(7.0));
