@@ -9,6 +9,8 @@ use record::snapshot::{
 };
 use record::watch::{TcpSocket, WatchReading};
 use record::{delta, drop};
+use std::collections::HashSet;
+use std::sync::LazyLock;
 
 /// The queueing discipline that counts nothing.
 const NO_COUNTERS: &str = "noqueue";
@@ -52,6 +54,17 @@ impl Families {
     }
 }
 
+/// Names that the table of counters has whole, and calls counts.
+static COUNTS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    let rows = counter::all().iter().filter(|row| row.kind == CounterKind::Count);
+    rows.map(|row| row.name).collect()
+});
+
+/// Whether that counter of a protocol only grows; one that has no row is not known to.
+fn is_count(name: &str) -> bool {
+    COUNTS.contains(name) || counter::named(name).iter().any(|row| row.kind == CounterKind::Count)
+}
+
 fn of_node(all: &mut Families, node: &str, found: &NodeSnapshot) {
     for link in &found.links {
         of_link(all, node, link);
@@ -61,8 +74,7 @@ fn of_node(all: &mut Families, node: &str, found: &NodeSnapshot) {
         of_qdisc(all, node, qdisc);
     }
     for (name, value) in &found.protocols {
-        let is_count = counter::named(name).iter().any(|row| row.kind == CounterKind::Count);
-        if is_count {
+        if is_count(name) {
             all.whole(&s::PROTOCOL, &[node, name], Some(*value));
         }
     }
