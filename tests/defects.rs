@@ -175,7 +175,7 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Settings of interfaces are asked for by netlink: nothing in the program starts ethtool, so no change of its text can mislead it.
+/// Settings of interfaces are asked for by netlink (whose family is `b"ethtool"`): nothing in the program starts ethtool, so no change of its text can mislead it.
 #[test]
 fn b03_b18_no_text_of_ethtool_is_read() {
     let mut files = vec![];
@@ -189,7 +189,12 @@ fn b03_b18_no_text_of_ethtool_is_read() {
         for (number, line) in
             program.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
         {
-            assert!(!line.contains("\"ethtool\""), "{}:{}: {line}", file.display(), number + 1);
+            assert!(
+                !line.replace("b\"ethtool\"", "").contains("\"ethtool\""),
+                "{}:{}: {line}",
+                file.display(),
+                number + 1
+            );
         }
     }
 }
