@@ -50,7 +50,7 @@ fn width() -> usize {
 
 fn knobs() -> Vec<(String, String)> {
     let rows = linux::tune::KNOBS.iter();
-    rows.map(|row| (row.name.to_owned(), row.about.to_owned())).collect()
+    rows.map(|row| (row.name.to_owned(), row.meaning.to_owned())).collect()
 }
 
 /// The kernel's reasons are in capitals; only for such a name is the kernel asked.

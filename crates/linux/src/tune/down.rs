@@ -21,7 +21,7 @@ pub const JOURNAL: &str = "port-down-";
 /// Whether an interface is up.
 pub(super) const KNOB: Row = Row {
     name: "up",
-    about: "Whether an interface is up; a controller may take a port of the switch down.",
+    meaning: "Whether an interface is up; a controller may take a port of the switch down.",
     failed: "cannot put IF up",
     put_back: |at, was| put_back_from(Up(at.index), was),
 };

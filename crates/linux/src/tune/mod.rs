@@ -35,7 +35,7 @@ pub struct Row {
     /// Its name.
     pub name: &'static str,
     /// What it is, in a sentence.
-    pub about: &'static str,
+    pub meaning: &'static str,
     /// Why it could not be put back; `IF` stands for where it is.
     failed: &'static str,
     put_back: fn(&Place, &Value) -> Answer,

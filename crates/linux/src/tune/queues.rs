@@ -279,7 +279,7 @@ fn parameters(rate: u64, ceil: u64) -> tc::TcHtbOpt {
 /// Whether the HTB at the root of an interface is of our making.
 pub(super) const KNOB: Row = Row {
     name: "queues",
-    about: "The queues with rates at the root of an interface (HTB) that the switch makes for rules that set a queue.",
+    meaning: "The queues with rates at the root of an interface (HTB) that the switch makes for rules that set a queue.",
     failed: "cannot take away the queues of IF",
     put_back: |at, was| put_back_from(Ours { index: at.index, plan: None }, was),
 };

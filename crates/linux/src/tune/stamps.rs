@@ -44,7 +44,7 @@ pub enum Side {
 /// Stamps of frames that come in.
 pub(super) const RECEIVE: Row = Row {
     name: "stamps_receive",
-    about: "Whether the interface's own clock stamps frames that come in.",
+    meaning: "Whether the interface's own clock stamps frames that come in.",
     failed: "cannot put back the time stamps of IF",
     put_back: |at, was| put_back_from(Stamps::open(&at.name, Side::Receive)?, was),
 };
@@ -52,7 +52,7 @@ pub(super) const RECEIVE: Row = Row {
 /// Stamps of frames that go out.
 pub(super) const TRANSMIT: Row = Row {
     name: "stamps_transmit",
-    about: "Whether the interface's own clock stamps frames that go out.",
+    meaning: "Whether the interface's own clock stamps frames that go out.",
     put_back: |at, was| put_back_from(Stamps::open(&at.name, Side::Transmit)?, was),
     ..RECEIVE
 };
