@@ -22,7 +22,7 @@ peers:              ## the programs that the tests talk to (Debian packages, onl
 check:              ## what must be clean before a commit: formatting, lints, the pure crates' tests, no root
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) test --locked -p wire -p record -p bpf -p flow -p study --test tidy -p pathlab
+	$(CARGO) test --locked -p wire -p record -p bpf -p flow -p study --test tidy --test defects -p pathlab
 
 faults:             ## only the planted faults and their scoreboard
 	$(CARGO) test --locked --test faults

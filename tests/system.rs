@@ -20,6 +20,10 @@ mod dist;
 mod documents;
 #[path = "system/drops.rs"]
 mod drops;
+#[path = "system/explain.rs"]
+mod explain;
+#[path = "system/export.rs"]
+mod export;
 #[path = "system/figures.rs"]
 mod figures;
 #[path = "system/filters.rs"]

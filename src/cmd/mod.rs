@@ -10,6 +10,8 @@ pub mod compare;
 pub mod completions;
 pub mod controller;
 pub mod drops;
+pub mod explain;
+pub mod export;
 pub mod flow;
 pub mod follow;
 pub mod half;

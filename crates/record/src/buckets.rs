@@ -149,6 +149,17 @@ mod tests {
         assert_eq!(before.since(&now), None);
     }
 
+    /// Defect B10 of other tools: a minimum that begins at 0 and stays there, and counting that ends after 500,000 values.
+    #[test]
+    fn b10_the_minimum_is_a_value_that_was_seen_and_counting_has_no_end() {
+        let mut buckets = Buckets::default();
+        for value in 0..600_000u64 {
+            buckets.record(40 + value % 3);
+        }
+        let found = buckets.summary().unwrap();
+        assert_eq!((found.count, found.min, found.max), (600_000, 40, 42));
+    }
+
     proptest! {
         #[test]
         fn every_value_is_in_its_bucket(value in prop_oneof![0u64..5_000, 0..1u64 << MOST_BITS]) {

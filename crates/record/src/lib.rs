@@ -15,6 +15,7 @@ pub mod buckets;
 pub mod capture;
 pub mod conditions;
 pub mod connection;
+pub mod counter;
 pub mod delta;
 pub mod drop;
 pub mod drops;

@@ -11,6 +11,8 @@ pub mod bench;
 pub mod capturing;
 pub mod connection;
 pub mod criteria;
+pub mod explain;
+pub mod export;
 pub mod findings;
 pub mod hosts;
 pub mod join;

@@ -300,6 +300,18 @@ mod tests {
         assert!(report.notes.iter().any(|note| note.contains("exchanged")), "{:?}", report.notes);
     }
 
+    /// Defect B13 of other tools: fewer frames than were asked for, and no word about it.
+    #[test]
+    fn b13_what_was_asked_for_and_did_not_leave_has_a_name_or_is_the_residual() {
+        for (offered, accepted, left) in [(100, 100, 100), (100, 100, 93), (70, 70, 70), (0, 0, 0)] {
+            let looks = (look(0, 0, None), look(left, 0, None));
+            let frames = closed(books(100, offered, accepted), &seen(Some(looks), &[])).frames;
+            let said = frames.transmitted + frames.dropped() + frames.queued;
+            assert_eq!(said as i64 + frames.residual, 100, "{frames:?}");
+            assert_eq!(frames.residual, (accepted - left) as i64, "{frames:?}");
+        }
+    }
+
     #[test]
     fn a_port_past_the_qdisc_has_no_part_in_its_drops() {
         let looks = (look(0, 0, Some((0, 0, 0))), look(60, 40, Some((60, 500, 0))));

@@ -57,6 +57,21 @@ mod tests {
         assert_eq!(decompose(&[TcpSample::default()]), None);
     }
 
+    /// Defect B9 of other tools: busy, receiver window and send buffer added up, though the kernel's busy contains the other two. As measured: a
+    /// receiver that never reads, 3 s, busy 3.008 s and of that 3.008 s the window.
+    #[test]
+    fn b09_busy_contains_the_window_and_the_buffer() {
+        let sample =
+            |at_ns, busy_us| TcpSample { at_ns, busy_us, rwnd_limited_us: busy_us, ..TcpSample::default() };
+        let parts = decompose(&[sample(0, 0), sample(3_000_000_000, 3_008_000)]).unwrap();
+        let told = [parts.application_us, parts.receiver_window_us, parts.send_buffer_us, parts.network_us];
+        assert_eq!(
+            (told, parts.wall_us),
+            ([0, 3_000_000, 0, 0], 3_000_000),
+            "the parts are the time, not twice the time"
+        );
+    }
+
     proptest! {
         /// The slow twin: a connection lives millisecond by millisecond in one of four states.
         #[test]

@@ -93,6 +93,56 @@ mod tests {
         assert_eq!(later[0].backlog, 16);
     }
 
+    const FORMATS: [&str; 3] = [
+        include_str!("../../tests/fixtures/softnet-11"),
+        include_str!("../../tests/fixtures/softnet-13"),
+        include_str!("../../tests/fixtures/softnet-15"),
+    ];
+
+    /// Defect B2 of other tools: RPS and flow limit read from columns that are always 0.
+    #[test]
+    fn b02_rps_and_the_flow_limit_are_read_where_the_kernel_writes_them() {
+        for format in FORMATS {
+            let rows = parse_softnet(format);
+            let told: Vec<_> = rows
+                .iter()
+                .map(|row| (row.dropped, row.time_squeeze, row.received_rps, row.flow_limit))
+                .collect();
+            assert_eq!(told, [(2, 12, 5, 1), (0, 11, 7, 0)]);
+        }
+    }
+
+    /// Defect B14 of other tools: the last column taken for the CPU, which it is in one of three formats. CPU 1 is offline here.
+    #[test]
+    fn b14_the_cpu_is_column_13_wherever_the_row_ends() {
+        let cpus = FORMATS.map(|format| parse_softnet(format).iter().map(|row| row.cpu).collect::<Vec<_>>());
+        assert_eq!(cpus[1..], [vec![0, 2], vec![0, 2]]);
+        assert_eq!(cpus[0], [0, 1], "a kernel that does not tell: the row's number");
+    }
+
+    #[test]
+    fn time_is_read_of_kernels_of_any_age() {
+        let formats = ["cpu0 1 2 3 4\n", "cpu0 1 2 3 4 5 6 7\n", "cpu0 1 2 3 4 5 6 7 8 9 10\n"];
+        let told = formats.map(|format| parse_stat(format)[0]);
+        assert_eq!(told.map(|cpu| (cpu.user, cpu.system, cpu.idle)), [(3, 3, 4), (3, 3, 9), (3, 3, 9)]);
+        assert_eq!(told.map(|cpu| cpu.steal), [0, 0, 8]);
+    }
+
+    /// The names that a snapshot and a watch give these numbers.
+    #[test]
+    fn every_column_has_a_meaning() {
+        let row = serde_json::to_value(SoftnetRow::default()).unwrap();
+        let cpu = serde_json::to_value(CpuTime::default()).unwrap();
+        let watched = serde_json::to_value(record::watch::WatchCpu::default()).unwrap();
+        for (sources, document) in
+            [(&["softnet"][..], row), (&["cpu", "softnet"], cpu), (&["cpu", "softnet"], watched)]
+        {
+            for name in document.as_object().unwrap().keys() {
+                assert!(sources.iter().any(|source| record::counter::of(source, name).is_some()), "{name}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn noise_never_panics(text in "((cpu)?[0-9a-f ]{0,60}\n?){0,6}") {

@@ -42,6 +42,36 @@ mod tests {
         }
     }
 
+    /// What `ethtool -S` prints of drivers, and which of it is about frames lost at XDP.
+    const FORMATS: [(&str, &str, usize); 9] = [
+        ("ixgbe", include_str!("../../tests/fixtures/ethtool/ixgbe"), 0),
+        ("i40e", include_str!("../../tests/fixtures/ethtool/i40e"), 0),
+        ("ice", include_str!("../../tests/fixtures/ethtool/ice"), 0),
+        ("mlx5", include_str!("../../tests/fixtures/ethtool/mlx5"), 5),
+        ("virtio_net", include_str!("../../tests/fixtures/ethtool/virtio_net-5.15"), 4),
+        ("virtio_net", include_str!("../../tests/fixtures/ethtool/virtio_net-6.18"), 4),
+        ("ena", include_str!("../../tests/fixtures/ethtool/ena"), 2),
+        ("veth", include_str!("../../tests/fixtures/ethtool/veth"), 3),
+        ("bnxt", include_str!("../../tests/fixtures/ethtool/bnxt"), 0),
+    ];
+
+    #[test]
+    fn strings_of_drivers_have_a_meaning_and_those_about_xdp_are_found() {
+        for (driver, text, lost) in FORMATS {
+            let lines = text.lines().skip(1);
+            let names: Vec<&str> = lines.map(|line| line.trim().rsplit_once(": ").unwrap().0).collect();
+            assert!(names.len() > 9, "{driver}");
+            for name in &names {
+                assert!(
+                    record::counter::of(driver, name).is_some(),
+                    "{driver}:{name} has no row in docs/counters/drivers.md"
+                );
+            }
+            let found: Vec<_> = names.iter().filter(|name| is_of_lost_frames(name)).collect();
+            assert_eq!(found.len(), lost, "{driver}: {found:?}");
+        }
+    }
+
     #[test]
     fn an_interface_without_such_counters_has_none() {
         assert!(of_xdp("lo").map_or(true, |found| found.is_empty()));

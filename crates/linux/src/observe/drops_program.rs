@@ -67,16 +67,14 @@ impl Layout {
         let member = |&(outer, path, size): &(&'static str, &'static str, u32)| {
             Ok(((outer, path), btf.offset(outer, path, size)?))
         };
-        let reasons = btf
-            .values("skb_drop_reason")
-            .ok_or("this kernel does not tell drop reasons (Linux 5.17 does)")?;
+        let reasons = reasons(&btf)?;
         let arguments = btf.arguments("btf_trace_kfree_skb").ok_or("this kernel has no kfree_skb event")?;
         if arguments < 4 {
             return Err("the kfree_skb event of this kernel has no reason (Linux 5.17 has)".into());
         }
         Ok(Layout {
             offsets: MEMBERS.iter().map(member).collect::<Result<_, String>>()?,
-            reasons: reasons.into_iter().map(|(name, value)| (value, plain(name).to_owned())).collect(),
+            reasons,
             arguments: arguments - 1,
         })
     }
@@ -111,8 +109,24 @@ impl Layout {
     }
 }
 
-fn plain(name: &str) -> &str {
-    name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name)
+/// Drop reasons by the numbers that this kernel has for them. The numbers are no stable interface: only the names are ever told.
+fn reasons(btf: &Btf) -> Result<Vec<(u32, String)>, String> {
+    let found =
+        btf.values("skb_drop_reason").ok_or("this kernel does not tell drop reasons (Linux 5.17 does)")?;
+    let plain = |name: &str| name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name).to_owned();
+    Ok(found.into_iter().map(|(name, value)| (value, plain(name))).collect())
+}
+
+/// The names of drop reasons in a kernel's BTF.
+///
+/// # Errors
+/// Why there are none.
+pub fn reason_names(blob: &[u8]) -> Result<Vec<String>, String> {
+    let btf = Btf::parse(blob, &["skb_drop_reason"]).ok_or("the kernel's BTF cannot be read")?;
+    let is_one = |name: &String| {
+        !["SKB_NOT_DROPPED_YET", "SKB_CONSUMED", "MAX", "SUBSYS_MASK"].contains(&name.as_str())
+    };
+    Ok(reasons(&btf)?.into_iter().map(|(_, name)| name).filter(is_one).collect())
 }
 
 /// What a key says was counted.

@@ -388,3 +388,23 @@ fn reasons_without_a_name_keep_their_number() {
     assert!(layout().fits());
     assert!(Layout::find(b"not BTF").is_err());
 }
+
+/// Defect B16 of other tools: a number of a reason that is told as it is, or with the names of another kernel. Value 6 has been both.
+#[test]
+fn b16_reasons_have_the_names_of_the_running_kernel() {
+    let of = |name: &str| Layout { reasons: vec![(6, name.into())], ..layout() }.reason(6);
+    assert_eq!(
+        (of("SOCKET_FILTER"), of("SOCKET_RCVBUFF")),
+        ("SOCKET_FILTER".into(), "SOCKET_RCVBUFF".into())
+    );
+    assert_eq!(layout().reason(0x2_0001), "reason 0x20001", "of another subsystem: no name is made up");
+    let names = match std::fs::read("/sys/kernel/btf/vmlinux").map(|blob| reason_names(&blob)) {
+        Ok(Ok(names)) => names,
+        other => return println!("SKIP: the running kernel's reasons: {other:?}"),
+    };
+    assert!(names.len() > 80 && names[0] == "NOT_SPECIFIED", "{names:?}");
+    let known: Vec<&str> = record::counter::reasons().map(|(name, _)| name).collect();
+    let unknown: Vec<&String> = names.iter().filter(|name| !known.contains(&name.as_str())).collect();
+    // A kernel that is newer than the table brings a few more; they are told by their names.
+    assert!(unknown.len() < 20, "docs/counters/reasons.md is old: {unknown:?}");
+}

@@ -61,6 +61,11 @@ pub fn host_facts() -> HostFacts {
     }
 }
 
+/// The name of this host; empty where the kernel tells none.
+pub fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
 /// Ticks per second of CPU times in `/proc`.
 pub fn tick_hz() -> u64 {
     sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|hz| u64::try_from(hz).ok()).unwrap_or(100)

@@ -140,6 +140,16 @@ mod tests {
         assert!(!link.counters.contains_key("rx_dropped"));
     }
 
+    #[test]
+    fn every_counter_has_a_meaning() {
+        for name in STATS64.iter().chain(&["carrier_changes"]) {
+            assert!(
+                record::counter::of("interface", name).is_some(),
+                "{name} has no row in docs/counters/host.md"
+            );
+        }
+    }
+
     proptest! {
         #[test]
         fn damage_never_panics(cut in 0usize..500, at in 0usize..500, byte: u8) {

@@ -246,6 +246,16 @@ fn unobservable(node: &str, error: &std::io::Error) -> Problem {
         .help("run as root, or inside the user namespace that owns the lab")
         .remedy(error)
 }
+
+/// The running kernel's reasons for drops, by name.
+///
+/// # Errors
+/// Why it does not tell them.
+pub fn drop_reasons() -> std::result::Result<Vec<String>, String> {
+    let blob = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| format!("no BTF: {error}"))?;
+    drops_program::reason_names(&blob)
+}
+
 /// Busy CPU time of all CPUs since boot, in seconds: user, system and interrupts (resolution one tick).
 ///
 /// # Errors

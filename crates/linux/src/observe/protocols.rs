@@ -59,6 +59,34 @@ mod tests {
         assert!(!counters.contains_key("Tcp.MaxConn"), "-1 means no limit and is not a count");
     }
 
+    /// Kernels 2.6, 3.10 and 6.18: what a kernel does not have is missing, and every name has a meaning.
+    #[test]
+    fn files_of_old_and_new_kernels_are_read_and_every_name_has_a_meaning() {
+        let files = [
+            include_str!("../../tests/fixtures/snmp-2.6"),
+            include_str!("../../tests/fixtures/snmp-3.10"),
+            include_str!("../../tests/fixtures/snmp"),
+            include_str!("../../tests/fixtures/netstat-3.10"),
+            include_str!("../../tests/fixtures/netstat"),
+        ];
+        let [oldest, older, newest, older_details, details] = files.map(|file| {
+            let mut counters = Counters::new();
+            parse_pairs(file, &mut counters);
+            counters
+        });
+        let of = |name: &str| [&oldest, &older, &newest].map(|counters| counters.get(name).copied());
+        assert_eq!(of("Udp.RcvbufErrors"), [None, Some(11), Some(0)], "not told is not 0");
+        assert_eq!(of("Udp.MemErrors"), [None, None, Some(0)]);
+        assert_eq!(of("Udp.InDatagrams"), [Some(4900), Some(4900), Some(0)]);
+        assert_eq!((older.get("IcmpMsg.OutType3"), older_details["IpExt.InCEPkts"]), (Some(&6), 17));
+        assert_eq!((older_details["TcpExt.TCPPrequeued"], details.get("TcpExt.TCPPrequeued")), (21, None));
+        let mut six = Counters::new();
+        parse_lines(include_str!("../../tests/fixtures/snmp6"), &mut six);
+        for name in [oldest, older, newest, older_details, details, six].iter().flat_map(Counters::keys) {
+            assert!(!record::counter::named(name).is_empty(), "{name} has no row in docs/counters/");
+        }
+    }
+
     #[test]
     fn a_file_cut_short_gives_what_is_whole() {
         let mut counters = Counters::new();

@@ -131,6 +131,16 @@ mod tests {
     }
 
     #[test]
+    fn every_counter_has_a_meaning() {
+        for (_, name) in COUNTERS {
+            assert!(
+                record::counter::of("queue", name).is_some(),
+                "{name} has no row in docs/counters/host.md"
+            );
+        }
+    }
+
+    #[test]
     fn other_interfaces_and_transmit_queues_are_left_out() {
         assert!(parse(&reply(4, 0, RECEIVE, &[]), 5).is_none());
         assert!(parse(&reply(4, 0, 1, &[]), 4).is_none());

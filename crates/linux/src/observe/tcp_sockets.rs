@@ -285,6 +285,29 @@ mod tests {
         assert_eq!(described(400).info, described(280).info);
     }
 
+    /// A field that lies further back came later: the table of counters agrees with the structure, which only grows.
+    #[test]
+    fn every_field_has_a_meaning_and_the_kernel_that_brought_it() {
+        let version = |row: &record::counter::Counter| {
+            let mut parts = row.since.split('.').map(|part| part.parse::<u32>().unwrap());
+            (parts.next().unwrap(), parts.next().unwrap())
+        };
+        let mut fields: Vec<_> = FIELDS.iter().filter(|(.., width)| *width > 0).collect();
+        fields.sort_by_key(|(_, at, _)| *at);
+        let mut newest = (0, 0);
+        for (name, at, _) in fields {
+            let row = record::counter::of("tcp_info", name).unwrap_or_else(|| panic!("{name} has no row"));
+            // The first hundred bytes had gaps that were filled later.
+            if *at >= 100 {
+                assert!(version(row) >= newest, "{name} lies behind what Linux {newest:?} brought");
+                newest = version(row);
+            }
+        }
+        for (name, ..) in BBR_FIELDS.iter().chain(&DCTCP_FIELDS) {
+            assert!(record::counter::of("congestion", name).is_some(), "{name} has no row");
+        }
+    }
+
     #[test]
     fn a_connection_is_read_whole() {
         let found = parse(&message(280), "a").unwrap();

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 /// Preamble and gap of a frame on a wire, and its FCS, which counters of bytes leave out.
 const WIRE_BYTES: f64 = 20.0 + 4.0;
 /// Counters of an interface that say what was lost; the table of drops has them.
-const DROPS: [&str; 13] = [
+pub(crate) const DROPS: [&str; 13] = [
     drop::RX_DROPPED,
     drop::RX_MISSED_ERRORS,
     drop::RX_OVER_ERRORS,
@@ -39,7 +39,7 @@ const DROPS: [&str; 13] = [
     "collisions",
 ];
 /// Counters of a node's protocols that say what was lost, by the names of the table of drops.
-const PROTOCOL_DROPS: [(&str, &str); 10] = [
+pub(crate) const PROTOCOL_DROPS: [(&str, &str); 10] = [
     ("Udp.RcvbufErrors", drop::SOCKET_BUFFER_FULL),
     ("Ip6.Udp6RcvbufErrors", drop::SOCKET_BUFFER_FULL),
     ("Udp.NoPorts", drop::NO_SOCKET),

@@ -248,3 +248,47 @@ fn rows_are_sorted_and_filtered() {
     Sort::ALL.iter().for_each(|_| all = all.next());
     assert_eq!(all, Sort::default());
 }
+
+/// Defects B1 and B8 of other tools: a frame's time on the wire without preamble and gap, or with those twice; links in classes that end at
+/// 10 Gb/s. Line rate is rate / (8 · (size with FCS + 20)): 14.88, 8.45 and 0.813 Mframes/s at 10 Gb/s.
+#[test]
+fn b01_b08_line_rate_has_preamble_fcs_and_gap_once_at_any_speed() {
+    for (size, at_10_gbit) in [(64u32, 14_880_952.38), (128, 8_445_945.95), (1518, 812_743.82)] {
+        for gbit in [10u32, 25, 40, 100, 400, 800] {
+            let frames = at_10_gbit * f64::from(gbit) / 10.0;
+            // Counters of bytes have no FCS.
+            let bits = frames * f64::from(size - 4) * 8.0;
+            let way = record::llstat::Throughput {
+                frames_per_s: Some(frames),
+                rate_bps: Some(bits),
+                ..record::llstat::Throughput::default()
+            };
+            let share = share(&way, u64::from(gbit) * 1_000_000_000).unwrap();
+            assert!((share - 1.0).abs() < 1e-6, "{size} B at {gbit} Gb/s: {share}");
+        }
+    }
+}
+
+/// Defect B7 of other tools: whatever was dropped or squeezed since the machine started is told as if it were now.
+#[test]
+fn b07_what_was_counted_before_the_interval_is_not_told() {
+    let mut old = reading(5);
+    let mut now = old.clone();
+    now.snapshot.begun_ns += 1_000_000_000;
+    now.snapshot.ended_ns += 1_000_000_000;
+    for reading in [&mut old, &mut now] {
+        reading
+            .snapshot
+            .softnet
+            .iter_mut()
+            .for_each(|row| (row.time_squeeze, row.dropped) = (1_000_000, 500_000));
+    }
+    let report = report(&old, &now, 0, &path());
+    assert!(report.interfaces.iter().all(|one| one.drops.is_empty()), "{:?}", report.interfaces);
+    assert!(
+        report.cpus.iter().all(|cpu| cpu.squeezed.unwrap_or(0) + cpu.dropped.unwrap_or(0) == 0),
+        "{:?}",
+        report.cpus
+    );
+    assert!(report.sockets.iter().all(|one| one.drops.unwrap_or(0) == 0) && report.said.is_none());
+}

@@ -441,3 +441,12 @@ proptest! {
         prop_assert_eq!(found, Ok(index(value) as u64));
     }
 }
+
+#[test]
+fn every_count_has_a_meaning() {
+    use super::super::{SLOT_WORDS, WORDS};
+    let names = WORDS.iter().map(|(name, _)| *name).chain(SLOT_WORDS.iter().map(|(name, _)| *name));
+    for name in names {
+        assert!(record::counter::of("poll", name).is_some(), "{name} has no row in docs/counters/host.md");
+    }
+}

@@ -259,3 +259,18 @@ proptest! {
         prop_assert_eq!((ledger.unexplained, ledger.witness.status), (0, WitnessStatus::Agrees));
     }
 }
+
+/// Defect B17 of other tools: `UdpInDatagrams` taken for arrivals, so that what an application has not read yet looks lost.
+#[test]
+fn b17_what_waits_to_be_read_is_queued_and_not_lost() {
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[], true);
+    let before = twin.nodes["b"].protocols["Udp.InDatagrams"];
+    (0..60).for_each(|_| twin.send(Fate::Arrives, Fate::Arrives));
+    (0..40).for_each(|_| twin.send(Fate::LeftInSocket, Fate::Arrives));
+    let counted = twin.nodes["b"].protocols["Udp.InDatagrams"] - before;
+    assert_eq!(counted, 60, "the counter has 60 of 100 only");
+    let ledger = twin.close();
+    let waiting: i64 = ledger.stations.iter().map(|station| station.queued).sum();
+    assert_eq!((waiting, ledger.unexplained), (40, 0), "{ledger:#?}");
+    assert!(named(&ledger).is_empty(), "{ledger:#?}");
+}

@@ -1,0 +1,114 @@
+//! Counters to an OpenTelemetry collector: OTLP over HTTP with JSON, sent by ureq.
+//!
+//! **Price.** Nothing is kept for later: sums are cumulative, so the next push that arrives has all. Without TLS and without a proxy.
+
+use super::{ExportCounts, ExportSource};
+use linux::sys::clock;
+use record::{Problem, Result};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use study::export::otlp;
+
+/// How long a push may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The most that is read of an answer.
+const MOST_ANSWER: u64 = 64 << 10;
+/// The path of metrics where the URL has none (OpenTelemetry, `OTEL_EXPORTER_OTLP_ENDPOINT`).
+const PATH: &str = "/v1/metrics";
+
+/// A collector.
+pub struct Collector {
+    agent: ureq::Agent,
+    url: String,
+    host: String,
+}
+
+impl Collector {
+    /// The collector at that URL.
+    pub fn new(url: &str) -> Result<Collector> {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(PATIENCE))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None);
+        Ok(Collector {
+            agent: config.build().into(),
+            url: whole(url)?,
+            host: linux::observe::facts::hostname(),
+        })
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Reads and sends.
+    ///
+    /// # Errors
+    /// Why the collector does not have it, in words.
+    pub fn push(&self, source: &ExportSource, counts: &ExportCounts) -> std::result::Result<(), String> {
+        let sent = source.read().map_err(|problem| problem.to_string()).and_then(|families| {
+            let version = env!("CARGO_PKG_VERSION");
+            self.send(otlp::message(&families, clock::realtime_ns(), &self.host, version).to_string())
+        });
+        let count = if sent.is_ok() { &counts.pushed } else { &counts.failed };
+        count.fetch_add(1, Ordering::Relaxed);
+        let answer = sent?;
+        counts.rejected.fetch_add(answer.rejected, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The same, where a failure is the end.
+    pub fn push_once(&self, source: &ExportSource, counts: &ExportCounts) -> Result<()> {
+        let failed = |why| {
+            Problem::host(format!("the collector did not take the counters: {why}")).at(self.url.clone())
+        };
+        self.push(source, counts).map_err(failed)
+    }
+
+    fn send(&self, message: String) -> std::result::Result<otlp::Answer, String> {
+        let sent = self.agent.post(&self.url).header("Content-Type", "application/json").send(message);
+        let mut response = sent.map_err(|error| error.to_string())?;
+        let text = response.body_mut().with_config().limit(MOST_ANSWER).read_to_string();
+        match response.status() {
+            status if status.is_success() => Ok(otlp::answer(&text.unwrap_or_default())),
+            status => Err(format!("it answered {status}")),
+        }
+    }
+}
+
+/// The whole URL, or why it is none.
+fn whole(url: &str) -> Result<String> {
+    let wrong = |why: &str| {
+        Problem::input(why)
+            .at("--otlp")
+            .help("write http://HOST:4318, where a collector listens for OTLP over HTTP")
+    };
+    let Some(rest) = url.strip_prefix("http://") else {
+        let tls = url.starts_with("https://");
+        return Err(wrong(if tls { "counters are not sent by TLS" } else { "this is no URL with http://" }));
+    };
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        return Err(wrong("this URL has no host"));
+    }
+    Ok(if path.is_empty() { format!("http://{host}{PATH}") } else { url.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole;
+
+    #[test]
+    fn a_url_has_a_host_and_the_usual_path_unless_it_says_another() {
+        assert_eq!(whole("http://c:4318").unwrap(), "http://c:4318/v1/metrics");
+        assert_eq!(whole("http://c:4318/").unwrap(), "http://c:4318/v1/metrics");
+        assert_eq!(whole("http://c/x/y").unwrap(), "http://c/x/y");
+        for (url, why) in
+            [("https://c", "TLS"), ("c:4318", "no URL"), ("http://", "no host"), ("http:// /", "no host")]
+        {
+            assert!(whole(url).unwrap_err().to_string().contains(why), "{url}");
+        }
+    }
+}
