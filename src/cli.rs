@@ -62,6 +62,8 @@ pub enum Command {
     Explain(cmd::explain::ExplainArgs),
     /// Export the counters of a host, of namespaces or of a lab: for Prometheus, by OpenTelemetry, or once as text.
     Export(cmd::export::ExportArgs),
+    /// Show, set and undo the knobs of interfaces, namespaces and the machine.
+    Tune(cmd::tune::TuneArgs),
     /// Join what send and capture recorded in two places: one ledger of the path between them.
     Join(cmd::join::JoinArgs),
     /// Move every frame from one port to another: the smallest forwarder.
@@ -105,6 +107,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Llstat(args) => cmd::llstat::run(args, output),
         Command::Explain(args) => cmd::explain::run(args, output),
         Command::Export(args) => cmd::export::run(args, output),
+        Command::Tune(args) => cmd::tune::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),

@@ -68,6 +68,8 @@ mod tcp_verdicts;
 mod time;
 #[path = "system/trouble.rs"]
 mod trouble;
+#[path = "system/tune.rs"]
+mod tune;
 #[path = "system/uppers.rs"]
 mod uppers;
 #[path = "system/users.rs"]

@@ -142,6 +142,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("tcp", &["namespaces"]),
             ("follow", &["namespaces"]),
             ("llstat", &["namespaces"]),
+            ("tune", &["namespaces"]),
             ("watch", &["namespaces"]),
             ("explain", &[]),
             ("export", &["namespaces"]),

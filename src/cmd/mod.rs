@@ -34,6 +34,7 @@ pub mod tcp;
 pub mod test;
 pub mod timing;
 pub mod tls;
+pub mod tune;
 pub mod undo;
 pub mod watch;
 

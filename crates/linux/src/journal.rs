@@ -306,7 +306,8 @@ impl Journals {
         self.remove_unborn();
         let mut undone = vec![];
         let mut problem = None;
-        for name in self.names().into_iter().filter(|name| name.starts_with(prefix)) {
+        // Changes of one thing lie on each other: the last goes first.
+        for name in self.names().into_iter().rev().filter(|name| name.starts_with(prefix)) {
             let done = match self.read(&name) {
                 Ok(Some(record)) if record.stale() => {
                     record.undo(self.dispatch).and_then(|()| self.forget(&name))
@@ -319,6 +320,7 @@ impl Journals {
                 Err(this) => problem = problem.or(Some(this)),
             }
         }
+        undone.reverse();
         problem.map_or(Ok(undone), Err)
     }
 

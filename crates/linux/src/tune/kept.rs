@@ -116,6 +116,14 @@ impl Plan {
         self.change.was == self.change.wanted
     }
 
+    /// An earlier change of the same command may have changed this one, too.
+    fn look_again(&mut self) -> Result<()> {
+        let change = &mut self.change;
+        let refused = |refusal: Refusal| told(&change.name, change.interface.as_deref(), &refusal);
+        change.was = self.setting.read().map_err(refused)?;
+        Ok(())
+    }
+
     /// Changes the knob; what would undo it is in the journal by then.
     fn make(mut self, mut journal: Journal) -> Result<Made> {
         match self.write(&mut journal) {
@@ -131,8 +139,6 @@ impl Plan {
         let change = &mut self.change;
         let interface = change.interface.clone();
         let refused = |name: &str, refusal: Refusal| told(name, interface.as_deref(), &refusal);
-        // An earlier change of the same command may have changed this one, too.
-        change.was = self.setting.read().map_err(|refusal| refused(&change.name, refusal))?;
         let (knob, at) = (change.name.clone(), self.at.clone());
         let wanted = Some(change.wanted.clone());
         journal.will([TuneStep::Knob {
@@ -170,12 +176,17 @@ struct Made {
 fn make(journals: &Journals, plans: Vec<Plan>, persistent: bool) -> Result<(Vec<Made>, Vec<KnobChange>)> {
     let mut made: Vec<Made> = vec![];
     let mut changes = vec![];
-    for plan in plans {
-        if plan.is_done() {
-            changes.push(plan.change);
-            continue;
-        }
-        match begin(journals, persistent).and_then(|journal| plan.make(journal)) {
+    for mut plan in plans {
+        let one = match plan.look_again() {
+            Ok(()) if plan.is_done() => {
+                changes.push(plan.change);
+                continue;
+            }
+            looked => {
+                looked.and_then(|()| begin(journals, persistent)).and_then(|journal| plan.make(journal))
+            }
+        };
+        match one {
             Ok(one) => {
                 changes.push(one.change.clone());
                 made.push(one);
@@ -209,6 +220,11 @@ fn begin(journals: &Journals, persistent: bool) -> Result<Journal> {
 
 fn plans(asks: &[Ask], namespace: &str, may_flap: bool) -> Result<Vec<Plan>> {
     let plans = asks.iter().map(|ask| Plan::of(ask, namespace)).collect::<Result<Vec<_>>>()?;
+    let knob = |plan: &Plan| (plan.change.interface.clone(), plan.change.name.clone());
+    let mut knobs = std::collections::BTreeSet::new();
+    if let Some(twice) = plans.iter().find(|plan| !knobs.insert(knob(plan))) {
+        return Err(Problem::input(format!("{} is to be set twice", twice.change.name)));
+    }
     for ask in asks.iter().filter(|_| !may_flap) {
         if let Some(what) = ask.flap()? {
             return Err(
@@ -230,6 +246,16 @@ pub fn set(journals: &Journals, namespace: &str, asks: &[Ask], may_flap: bool) -
         one.journal.complete(&one.change)?;
     }
     Ok(changes)
+}
+
+/// Which of these knobs are something else now: `was` and `wanted` of each.
+///
+/// # Errors
+/// Input: no such knob or value. Host: one cannot be read.
+pub fn compare(namespace: &str, asks: &[Ask]) -> Result<Vec<KnobChange>> {
+    let plans = asks.iter().map(|ask| Plan::of(ask, namespace)).collect::<Result<Vec<_>>>()?;
+    let differing = plans.into_iter().filter(|plan| !plan.is_done()).map(|plan| plan.change);
+    Ok(differing.map(|change| KnobChange { state: ChangeState::Foreign, ..change }).collect())
 }
 
 /// Knobs that are set as long as this lives.

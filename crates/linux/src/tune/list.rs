@@ -40,6 +40,15 @@ fn reading(setting: &Setting, interface: Option<&str>, value: String) -> KnobRea
     KnobReading { name: setting.name(), interface: interface.map(str::to_owned), value, most, fixed }
 }
 
+/// The names of the interfaces of the calling thread's namespace.
+///
+/// # Errors
+/// Host: they cannot be listed.
+pub fn interfaces() -> Result<Vec<String>> {
+    let failed = |refusal: Refusal| Problem::host(format!("the interfaces cannot be listed: {refusal}"));
+    Ok(Netlink::open().links().map_err(failed)?.into_iter().map(|link| link.name).collect())
+}
+
 /// The knob of that name.
 pub(super) fn find(name: &str, interface: Option<&str>) -> Result<Setting> {
     let unknown = || {

@@ -31,7 +31,7 @@ use crate::netlink::{Answer, Netlink, Refusal};
 use crate::sys::netns;
 use crate::sys::packet::StampConfig;
 
-pub use list::{irqbalance, list, read};
+pub use list::{interfaces, irqbalance, list, read};
 pub use rows::{KNOBS, Kind, Risk, Row, Where, row};
 pub use setting::Setting;
 

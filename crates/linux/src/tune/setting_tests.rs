@@ -52,13 +52,11 @@ fn there_and_back(name: &str, interface: Option<&str>, value: &str, truth: (&str
     let was = setting.read().unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
     let wanted = setting.resolve(value).unwrap();
     assert_ne!(was, wanted, "{name}");
-    let before = all();
     let now = setting.clone().before(&was).set(wanted).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
     let (line, words) = truth;
     let seen = must(line);
     assert!(seen.contains(words), "{name} is {now}, and '{line}' says no '{words}': {seen}");
-    setting.set(was).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
-    assert_eq!(all(), before, "{name}");
+    assert_eq!(setting.set(was.clone()).unwrap_or_else(|refusal| panic!("{name}: {refusal}")), was);
 }
 
 #[test]
@@ -66,6 +64,8 @@ fn a_knob_is_set_read_back_seen_by_another_tool_and_put_back() {
     with_interfaces("knobs of a namespace", || {
         let sysctl = "/proc/sys/net/ipv4/tcp_rmem";
         let file = |path: &'static str| format!("cat {path}");
+        must("ethtool -K v1 gro on");
+        let before = all();
         there_and_back(
             "sysctl net.ipv4.tcp_rmem",
             None,
@@ -88,9 +88,9 @@ fn a_knob_is_set_read_back_seen_by_another_tool_and_put_back() {
         there_and_back("mtu", Some("v0"), "1400", ("ip link show dev v0", "mtu 1400"));
         there_and_back("txqueuelen", Some("v0"), "77", ("ip link show dev v0", "qlen 77"));
         there_and_back("qdisc", Some("v0"), "pfifo", ("tc qdisc show dev v0", "pfifo"));
-        there_and_back("channels.rx", Some("v0"), "2", ("ethtool -l v0", "RX:\t\t2"));
-        there_and_back("channels.tx", Some("v0"), "2", ("ethtool -l v0", "TX:\t\t2"));
-        there_and_back("coalesce.rx-frames", Some("t0"), "16", ("ethtool -c t0", "rx-frames:\t16"));
+        there_and_back("channels.rx", Some("v0"), "1", ("ethtool -l v0", "RX:\t\t1"));
+        there_and_back("channels.tx", Some("v0"), "1", ("ethtool -l v0", "TX:\t\t1"));
+        there_and_back("coalesce.rx-frames", Some("t0"), "16", ("ethtool -c t0", "rx-frames: 16"));
         there_and_back(
             "feature.tx-tcp-segmentation",
             Some("v0"),
@@ -100,7 +100,7 @@ fn a_knob_is_set_read_back_seen_by_another_tool_and_put_back() {
         there_and_back("feature.rx-gro", Some("v0"), "on", ("ethtool -k v0", "generic-receive-offload: on"));
         there_and_back("napi_defer_hard_irqs", Some("v0"), "2", ("true", ""));
         there_and_back("gro_flush_timeout", Some("v0"), "20000", ("true", ""));
-        there_and_back("threaded", Some("v0"), "1", ("true", ""));
+        there_and_back("threaded", Some("v1"), "1", ("true", ""));
         there_and_back("rps_cpus@rx-0", Some("v0"), "0", ("true", ""));
         there_and_back("rps_flow_cnt@rx-0", Some("v0"), "1000", ("true", ""));
         there_and_back("xps_cpus@tx-0", Some("v0"), "0", ("true", ""));
@@ -124,6 +124,7 @@ fn a_knob_is_set_read_back_seen_by_another_tool_and_put_back() {
             ("ip route show 10.8.0.0/16", "via 10.9.0.2"),
         );
         there_and_back("route.quickack@10.9.0.0/24", None, "1", ("ip route show 10.9.0.0/24", "quickack 1"));
+        assert_eq!(all(), before);
     });
 }
 
@@ -161,7 +162,6 @@ fn a_feature_that_cannot_be_on_yet_says_that_it_was_asked_for() {
             find("feature.tx-lockless", Some("lo")).is_ok_and(|fixed| fixed.is_fixed())
                 || !all().concat().contains("tx-lockless")
         );
-        assert!(find("feature.highdma", Some("v0")).unwrap().set("off".into()).is_err());
     });
 }
 
