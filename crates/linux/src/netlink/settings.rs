@@ -94,7 +94,7 @@ impl Netlink {
         self.ethtool(&request(group.set, index, &attribute(number, value))).map(drop)
     }
 
-    /// The features of an interface by the kernel's names; those that it neither has nor could have are not among them.
+    /// The features of an interface by the kernel's names, those that it can never have among them.
     pub fn features(&mut self, index: u32) -> Answer<BTreeMap<String, FeatureState>> {
         Ok(features(&self.settings(FEATURES, index)?))
     }
@@ -116,25 +116,28 @@ fn wanted(name: &str, on: bool) -> Vec<u8> {
 }
 
 fn features(reply: &[u8]) -> BTreeMap<String, FeatureState> {
+    let set = |number| bits(Attributes(reply).get(number).unwrap_or_default());
     let mut found: BTreeMap<String, FeatureState> = BTreeMap::new();
-    let names = |number| bits(Attributes(reply).get(number).unwrap_or_default());
+    // The only set that names every bit, and says of each whether it is set.
+    for (name, is_set) in set(FEATURES_HW) {
+        found.entry(name).or_default().changeable = is_set;
+    }
     let mut mark = |number, mark: fn(&mut FeatureState)| {
-        names(number).into_iter().for_each(|name| mark(found.entry(name).or_default()));
+        set(number).into_iter().for_each(|(name, _)| mark(found.entry(name).or_default()));
     };
-    mark(FEATURES_HW, |state| state.changeable = true);
     mark(FEATURES_WANTED, |state| state.wanted = true);
     mark(FEATURES_ACTIVE, |state| state.active = true);
     mark(FEATURES_NOCHANGE, |state| state.changeable = false);
-    found.retain(|_, state| state.active || state.changeable);
+    // Some bits have no name on some kernels.
+    found.remove("");
     found
 }
 
-/// The names of the bits of a set that lists those that are set.
-fn bits(set: &[u8]) -> Vec<String> {
+/// The names of the bits that a set lists, and whether it says of each that it is set; a set without a mask lists only those.
+fn bits(set: &[u8]) -> Vec<(String, bool)> {
     let bits = Attributes(Attributes(set).get(BITS).unwrap_or_default());
-    let names =
-        bits.filter(|(number, _)| *number == BIT).filter_map(|(_, bit)| Attributes(bit).get(BIT_NAME));
-    names.map(text).collect()
+    let bits = bits.filter(|(number, _)| *number == BIT).map(|(_, bit)| Attributes(bit));
+    bits.filter_map(|bit| Some((text(bit.get(BIT_NAME)?), bit.get(BIT_VALUE).is_some()))).collect()
 }
 
 /// Text that ends with a zero byte.
@@ -185,7 +188,10 @@ mod tests {
     #[test]
     fn features_are_what_their_four_sets_say() {
         let reply = [
-            attribute(FEATURES_HW, &set(&["rx-gro", "tx-nocache-copy", "highdma"])),
+            attribute(
+                FEATURES_HW,
+                &set(&["+rx-gro", "+tx-nocache-copy", "+highdma", "rx-lro", "", "netns-local"]),
+            ),
             attribute(FEATURES_WANTED, &set(&["rx-gro"])),
             attribute(FEATURES_ACTIVE, &set(&["highdma", "tx-lockless"])),
             attribute(FEATURES_NOCHANGE, &set(&["highdma", "netns-local"])),
@@ -196,7 +202,8 @@ mod tests {
         assert_eq!(state("tx-nocache-copy"), Some((false, false, true)));
         assert_eq!(state("highdma"), Some((true, false, false)));
         assert_eq!(state("tx-lockless"), Some((true, false, false)));
-        assert_eq!(state("netns-local"), None, "neither there nor possible");
+        assert_eq!(state("rx-lro"), Some((false, false, false)), "neither there nor possible");
+        assert_eq!((state("netns-local"), state("")), (Some((false, false, false)), None));
     }
 
     /// The bytes that ethtool 6.1 sends for `ethtool -G DEV rx 512` and `ethtool -K DEV tx-nocache-copy on`, but for the way it names the interface.

@@ -18,7 +18,7 @@ use record::{Problem, Result};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::list::{find, told};
+use super::list::{find, not_set, told};
 use super::rows::{Access, Risk, row};
 use super::setting::{LATENCY, Setting};
 use super::{Knob, Scope, TuneStep};
@@ -138,7 +138,7 @@ impl Plan {
     fn write(&mut self, journal: &mut Journal) -> Result<()> {
         let change = &mut self.change;
         let interface = change.interface.clone();
-        let refused = |name: &str, refusal: Refusal| told(name, interface.as_deref(), &refusal);
+        let refused = |name: &str, refusal: Refusal| not_set(name, interface.as_deref(), &refusal);
         let (knob, at) = (change.name.clone(), self.at.clone());
         let wanted = Some(change.wanted.clone());
         journal.will([TuneStep::Knob {

@@ -95,8 +95,10 @@ fn parts(row: &Row, place: Option<&Place>) -> Vec<String> {
     }
 }
 
+/// Those that are on or can be.
 fn features(place: &Place) -> Vec<String> {
-    Netlink::open().features(place.index).map(|all| all.into_keys().collect()).unwrap_or_default()
+    let all = Netlink::open().features(place.index).unwrap_or_default();
+    all.into_iter().filter(|(_, state)| state.active || state.changeable).map(|(name, _)| name).collect()
 }
 
 fn queues(place: &Place) -> Vec<String> {
@@ -141,18 +143,24 @@ fn interrupt(part: &str) -> Result<String> {
     }
 }
 
-/// Why a knob could not be read or set, in one sentence.
+/// Why a knob could not be read, in one sentence.
 pub(super) fn told(name: &str, interface: Option<&str>, refusal: &Refusal) -> Problem {
     let of = interface.map(|name| format!("{name} ")).unwrap_or_default();
-    let has_none = matches!(refusal.errno, Some(libc::EOPNOTSUPP | libc::ENOENT));
-    let busy =
-        "the driver or the kernel refuses it as things are; some take it only while the interface is down";
+    match refusal.errno {
+        Some(libc::EOPNOTSUPP | libc::ENOENT) => Problem::input(format!("{of}has no {name} here: {refusal}")),
+        _ => not_set(name, interface, refusal),
+    }
+}
+
+/// Why a knob could not be set, in one sentence.
+pub(super) fn not_set(name: &str, interface: Option<&str>, refusal: &Refusal) -> Problem {
+    let of = interface.map(|name| format!("{name} ")).unwrap_or_default();
+    let refused = || Problem::input(format!("{of}{name} cannot be set: {refusal}"));
     match refusal.errno {
         Some(libc::EPERM | libc::EACCES) => Problem::host(format!("{of}{name} may not be changed or read"))
             .help("it needs CAP_NET_ADMIN (run as root)"),
-        _ if has_none => Problem::input(format!("{of}has no {name} here: {refusal}")),
-        Some(libc::EBUSY) => Problem::input(format!("{of}{name} cannot be set: {refusal}")).help(busy),
-        _ => Problem::input(format!("{of}{name} cannot be set: {refusal}")),
+        Some(libc::EBUSY) => refused().help("some drivers take it only while the interface is down"),
+        _ => refused(),
     }
 }
 

@@ -260,6 +260,8 @@ impl Setting {
     pub(super) fn resolve(&self, text: &str) -> Result<String, String> {
         match (self.row.access, text.trim().split_once(' ')) {
             (Access::Machine(_), None) if text.trim() == "local" => return self.local_cpus(),
+            // As it may stand in a profile.
+            (Access::Feature, Some(_)) if text.trim() == ON_IN_VAIN => return Ok(ON_IN_VAIN.into()),
             (Access::HashTable, Some(("equal", count))) => return self.equal(count),
             _ => {}
         }

@@ -158,10 +158,9 @@ fn a_feature_that_cannot_be_on_yet_says_that_it_was_asked_for() {
         setting.set(OFF.into()).unwrap();
         setting.set(ON_IN_VAIN.into()).unwrap();
         assert_eq!(setting.read().unwrap(), ON_IN_VAIN);
-        assert!(
-            find("feature.tx-lockless", Some("lo")).is_ok_and(|fixed| fixed.is_fixed())
-                || !all().concat().contains("tx-lockless")
-        );
+        let mut fixed = find("feature.rx-lro", Some("v0")).unwrap();
+        assert!(fixed.is_fixed() && fixed.read().unwrap() == OFF && !all().concat().contains("rx-lro"));
+        assert!(fixed.set(ON.into()).is_err());
     });
 }
 
