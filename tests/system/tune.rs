@@ -397,5 +397,5 @@ fn documents_of_tune_are_those_of_the_docs() {
     assert_eq!(bench.json(&["show", "mtu", "tu0"])["knobs"][0]["value"], "1500");
     assert_eq!(bench.json(&["show", "sysctl", "net.ipv4.tcp_ecn"])["schema"], "pathlab/tune-show/1");
     assert_eq!(run(&["tune", "undo"]).status.code(), Some(2), "what to undo is to be said");
-    assert!(run_ok(&["tune", "show", "cpu.cstate-limit-us"]).contains("only tune hold"));
+    assert!(run_ok(&["tune", "show", "cpu.cstate-limit-us"]).contains("fixed"));
 }

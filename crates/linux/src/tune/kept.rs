@@ -127,7 +127,7 @@ impl Plan {
     /// Changes the knob; what would undo it is in the journal by then.
     fn make(mut self, mut journal: Journal) -> Result<Made> {
         match self.write(&mut journal) {
-            Ok(()) => Ok(Made { journal, change: self.change }),
+            Ok(()) => Ok(Made { journal, plan: self }),
             Err(problem) => {
                 let _ = journal.undo();
                 Err(problem)
@@ -169,35 +169,58 @@ fn scope(setting: &Setting, interface: Option<&str>) -> Result<Scope> {
 /// A change that was made.
 struct Made {
     journal: Journal,
-    change: KnobChange,
+    plan: Plan,
+}
+
+impl Made {
+    /// A feature may have waited for another one that was switched on after it: what it is now.
+    fn settle(&mut self) -> Result<()> {
+        let Plan { setting, at, change } = &mut self.plan;
+        if !matches!(setting.row.access, Access::Feature) || change.set == change.wanted {
+            return Ok(());
+        }
+        let refused = |refusal: Refusal| not_set(&change.name, change.interface.as_deref(), &refusal);
+        let now = setting.read().map_err(refused)?;
+        if now != change.wanted {
+            let text = "it did not take effect: something that it depends on is off".into();
+            return Err(refused(Refusal { errno: None, text }));
+        }
+        (change.set, change.now) = (now.clone(), Some(now.clone()));
+        self.journal.will([TuneStep::Took { knob: change.name.clone(), at: at.clone(), now }])
+    }
 }
 
 /// Makes changes: all of them or none.
 fn make(journals: &Journals, plans: Vec<Plan>, persistent: bool) -> Result<(Vec<Made>, Vec<KnobChange>)> {
     let mut made: Vec<Made> = vec![];
     let mut changes = vec![];
-    for mut plan in plans {
-        let one = match plan.look_again() {
-            Ok(()) if plan.is_done() => {
-                changes.push(plan.change);
-                continue;
-            }
-            looked => {
-                looked.and_then(|()| begin(journals, persistent)).and_then(|journal| plan.make(journal))
-            }
-        };
-        match one {
-            Ok(one) => {
-                changes.push(one.change.clone());
-                made.push(one);
-            }
-            Err(problem) => {
-                let undone = put_back(made);
-                return Err(undone.err().unwrap_or(problem));
-            }
+    for plan in plans {
+        match make_one(journals, plan, persistent) {
+            Ok(Step::Made(one)) => made.push(one),
+            Ok(Step::Already(change)) => changes.push(change),
+            Err(problem) => return Err(put_back(made).err().unwrap_or(problem)),
         }
     }
+    if let Err(problem) = made.iter_mut().try_for_each(Made::settle) {
+        return Err(put_back(made).err().unwrap_or(problem));
+    }
+    changes.extend(made.iter().map(|one| one.plan.change.clone()));
     Ok((made, changes))
+}
+
+/// What became of a plan.
+enum Step {
+    Made(Made),
+    /// The knob was so already.
+    Already(KnobChange),
+}
+
+fn make_one(journals: &Journals, mut plan: Plan, persistent: bool) -> Result<Step> {
+    plan.look_again()?;
+    if plan.is_done() {
+        return Ok(Step::Already(plan.change));
+    }
+    plan.make(begin(journals, persistent)?).map(Step::Made)
 }
 
 /// The last change first.
@@ -243,7 +266,7 @@ pub fn set(journals: &Journals, namespace: &str, asks: &[Ask], may_flap: bool) -
     let _turn = journals.turn(TURN)?;
     let (made, changes) = make(journals, plans(asks, namespace, may_flap)?, true)?;
     for mut one in made {
-        one.journal.complete(&one.change)?;
+        one.journal.complete(&one.plan.change)?;
     }
     Ok(changes)
 }

@@ -269,7 +269,7 @@ impl TuneStep {
     /// What a knob of text was set to: what the kernel made of it stands in a later step, once that is known.
     fn ours(&self, later: &[TuneStep]) -> Option<Ours> {
         let TuneStep::Knob { knob, at, wanted, .. } = self else { return None };
-        let took = later.iter().find_map(|step| match step {
+        let took = later.iter().rev().find_map(|step| match step {
             TuneStep::Took { knob: of, at: there, now } => (of == knob && there == at).then(|| now.clone()),
             _ => None,
         });

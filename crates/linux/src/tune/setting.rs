@@ -334,6 +334,10 @@ impl Knob for Setting {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let rounded =
             is_number(wanted) && is_number(now) && self.before.as_ref().is_some_and(|was| was != now);
+        if matches!(self.row.access, Access::Feature) {
+            // It is asked for; what it depends on may come later.
+            return (wanted == OFF) == (now == OFF);
+        }
         let begins = || now.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.starts_with(' '));
         wanted == now || rounded || (matches!(self.row.access, Access::Root) && begins())
     }
@@ -344,7 +348,12 @@ impl Knob for Setting {
     }
 
     fn is_theirs(&self, _was: &String, now: &String) -> bool {
-        matches!(&self.ours, Some(Ours::Is(ours)) if ours != now)
+        let Some(Ours::Is(ours)) = &self.ours else { return false };
+        match self.row.access {
+            // What it depends on may have changed meanwhile.
+            Access::Feature => (ours == OFF) != (now == OFF),
+            _ => ours != now,
+        }
     }
 }
 
