@@ -179,9 +179,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A set of these names; a `+` before one says that it is set.
     fn set(names: &[&str]) -> Vec<u8> {
-        let bit =
-            |name: &&str| attribute(BIT | NESTED, &attribute(BIT_NAME, &[name.as_bytes(), &[0]].concat()));
+        let bit = |name: &&str| {
+            let plain = name.trim_start_matches('+');
+            let value = if plain == *name { vec![] } else { attribute(BIT_VALUE, &[]) };
+            let name = attribute(BIT_NAME, &[plain.as_bytes(), &[0]].concat());
+            attribute(BIT | NESTED, &[name, value].concat())
+        };
         attribute(BITS | NESTED, &names.iter().flat_map(bit).collect::<Vec<_>>())
     }
 
