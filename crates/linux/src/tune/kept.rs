@@ -196,7 +196,7 @@ fn make(journals: &Journals, plans: Vec<Plan>, persistent: bool) -> Result<(Vec<
     let mut changes = vec![];
     for plan in plans {
         match make_one(journals, plan, persistent) {
-            Ok(Step::Made(one)) => made.push(one),
+            Ok(Step::Made(one)) => made.push(*one),
             Ok(Step::Already(change)) => changes.push(change),
             Err(problem) => return Err(put_back(made).err().unwrap_or(problem)),
         }
@@ -210,7 +210,7 @@ fn make(journals: &Journals, plans: Vec<Plan>, persistent: bool) -> Result<(Vec<
 
 /// What became of a plan.
 enum Step {
-    Made(Made),
+    Made(Box<Made>),
     /// The knob was so already.
     Already(KnobChange),
 }
@@ -220,7 +220,7 @@ fn make_one(journals: &Journals, mut plan: Plan, persistent: bool) -> Result<Ste
     if plan.is_done() {
         return Ok(Step::Already(plan.change));
     }
-    plan.make(begin(journals, persistent)?).map(Step::Made)
+    Ok(Step::Made(Box::new(plan.make(begin(journals, persistent)?)?)))
 }
 
 /// The last change first.
