@@ -17,6 +17,7 @@ pub mod connection;
 pub mod delta;
 pub mod drop;
 pub mod drops;
+pub mod facts;
 pub mod finding;
 pub mod flow;
 pub mod follow;
@@ -43,6 +44,7 @@ pub mod watch;
 
 pub use buckets::{Buckets, Distribution};
 pub use delta::Delta;
+pub use facts::{Fact, Facts, Known, NodeFacts};
 pub use finding::{Finding, Limit, Severity};
 pub use flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace};
 pub use histogram::{Histogram, Latency};

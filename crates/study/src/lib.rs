@@ -11,6 +11,7 @@ pub mod bench;
 pub mod capturing;
 pub mod connection;
 pub mod criteria;
+pub mod doctor;
 pub mod findings;
 pub mod hosts;
 pub mod join;
