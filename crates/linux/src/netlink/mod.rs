@@ -17,10 +17,13 @@ pub mod attributes;
 pub mod ethtool;
 mod generic;
 pub mod link;
+pub mod metrics;
 mod namespace;
 mod notice;
 pub mod policy;
+pub mod root;
 pub mod route;
+pub mod settings;
 mod socket;
 pub mod tc;
 pub mod upper;
@@ -127,6 +130,17 @@ impl Netlink {
     pub fn dump<T>(&mut self, dump: &Dump<'_>, read: impl FnMut(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         let request = Message { kind: dump.kind, flags: socket::DUMP, body: dump.body };
         self.socket(dump.family)?.collect(&request, read).map_err(Failure::into_io)
+    }
+
+    /// Sends a request of bytes and waits for the kernel's yes or no; what `read` makes of the bodies of its replies.
+    fn plain<T>(
+        &mut self,
+        (family, kind, flags): (Family, u16, u16),
+        body: &[u8],
+        read: impl FnMut(&[u8]) -> Option<T>,
+    ) -> Answer<Vec<T>> {
+        let message = Message { kind, flags: flags | socket::ACKNOWLEDGE, body };
+        self.socket(family)?.collect(&message, read).map_err(Failure::into_plain_refusal)
     }
 
     /// Sends a request and waits for the kernel's yes or no.

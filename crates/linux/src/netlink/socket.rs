@@ -90,6 +90,14 @@ impl Failure {
         self.error
     }
 
+    /// The same in words, for a request that nothing but its bytes is known of.
+    pub fn into_plain_refusal(self) -> Refusal {
+        let said = NlmsgerrAttrs::new(&self.said);
+        let message = said.get_msg().map(|message| format!(": {}", message.to_string_lossy()));
+        let text = self.error.to_string() + &message.unwrap_or_default();
+        Refusal { errno: self.error.raw_os_error(), text }
+    }
+
     /// The same in words; the request tells which of its attributes is meant.
     pub fn into_refusal<R: NetlinkRequest>(self, request: &[u8]) -> Refusal {
         let mut text = self.error.to_string();

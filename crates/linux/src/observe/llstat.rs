@@ -236,7 +236,10 @@ fn find(interface: &str) -> std::io::Result<Option<Found>> {
 
 /// A `/sys` of the calling thread's namespace. Where it may not be mounted, the one that is there fits the namespace in which the
 /// process began.
-pub(super) fn sysfs() -> std::io::Result<OwnedFd> {
+///
+/// # Errors
+/// The system's error: no permission.
+pub fn sysfs() -> std::io::Result<OwnedFd> {
     mount::detached_mount(c"sysfs").or_else(|error| {
         let is_first = netns::same(netns::current()?, fs::File::open("/proc/self/ns/net")?)?;
         if is_first { Ok(fs::File::open("/sys")?.into()) } else { Err(error) }

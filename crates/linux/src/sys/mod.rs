@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod bpf_ring;
 pub mod clock;
 pub mod cpu;
+pub mod ethtool;
 pub mod icmp;
 pub mod libpcap;
 pub mod mount;

@@ -142,7 +142,7 @@ pub fn driver_counters(fd: impl AsFd, name: &str) -> io::Result<Vec<(String, u64
 }
 
 /// The same request with words of any number.
-fn ask_words(fd: impl AsFd, name: &str, words: &mut [u64]) -> io::Result<()> {
+pub(super) fn ask_words(fd: impl AsFd, name: &str, words: &mut [u64]) -> io::Result<()> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     ask(fd, SIOCETHTOOL, &mut request)
