@@ -54,6 +54,10 @@ pub enum Command {
     Watch(cmd::watch::WatchArgs),
     /// Show how an interface's frames meet the CPUs: interrupts, polls, completions, queues.
     Llstat(cmd::llstat::LlstatArgs),
+    /// Find what costs this host or a lab throughput, latency or frames: 123 rules over what is set and what moves.
+    Doctor(cmd::doctor::DoctorArgs),
+    /// Write down what a host is set to and what its counters do, for doctor.
+    Facts(cmd::facts::FactsArgs),
     /// Join what send and capture recorded in two places: one ledger of the path between them.
     Join(cmd::join::JoinArgs),
     /// Move every frame from one port to another: the smallest forwarder.
@@ -93,6 +97,8 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Tcp(args) => cmd::tcp::run(args, output),
         Command::Watch(args) => cmd::watch::run(args, output),
         Command::Llstat(args) => cmd::llstat::run(args, output),
+        Command::Doctor(args) => cmd::doctor::run(args, output),
+        Command::Facts(args) => cmd::facts::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),

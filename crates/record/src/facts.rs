@@ -136,7 +136,8 @@ pub struct Facts {
 pub fn joined(before: &Known, after: &Known) -> Known {
     let mut changed = BTreeMap::new();
     let both = |(name, old): (&String, &Fact)| {
-        let new = after.get(name).cloned().unwrap_or_else(|| Fact::unknown("it was gone at the end of the window"));
+        let new =
+            after.get(name).cloned().unwrap_or_else(|| Fact::unknown("it was gone at the end of the window"));
         (name.clone(), join(name, old, new, &mut changed))
     };
     let mut known: Known = before.iter().map(both).collect();
@@ -158,7 +159,9 @@ fn stale(fact: &Fact, why: &str) -> Fact {
 
 fn join(name: &str, old: &Fact, new: Fact, changed: &mut Known) -> Fact {
     match (old, new) {
-        (Fact::Counter { before, .. }, Fact::Counter { after, .. }) => Fact::Counter { before: *before, after },
+        (Fact::Counter { before, .. }, Fact::Counter { after, .. }) => {
+            Fact::Counter { before: *before, after }
+        }
         (Fact::Each { each: old }, Fact::Each { each: new }) => {
             let place = |(place, fact): (String, Fact)| {
                 let joined = match old.get(&place) {

@@ -25,6 +25,7 @@ pub mod flow_program;
 pub mod flow_watch;
 mod frames_program;
 pub mod interrupts;
+pub mod known;
 pub mod links;
 pub mod llstat;
 pub mod napi;

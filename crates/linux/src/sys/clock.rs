@@ -19,6 +19,11 @@ pub fn realtime_ns() -> u64 {
     read(ClockId::CLOCK_REALTIME)
 }
 
+/// `CLOCK_MONOTONIC_RAW` in nanoseconds: the hardware's clock, which nobody adjusts.
+pub fn raw_ns() -> u64 {
+    read(ClockId::CLOCK_MONOTONIC_RAW)
+}
+
 /// CPU time of the calling thread.
 pub fn thread_cpu_ns() -> u64 {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID)

@@ -299,24 +299,24 @@ pub(super) const RULES: &[DoctorRule] = &[
         at: At::Interface,
         given: &[("kind", "card")],
         inputs: &[
-            "stall.p999_us",
+            "stall.p99_us",
             "stall.most_us",
             "ring.rx",
             "speed_mbps",
             "stats.rx_packets",
             "stats.rx_bytes",
         ],
-        condition: "from interrupt to poll: p99.9 longer than half of the ring's time, or anything above 2 ms",
+        condition: "from interrupt to poll: the 99th percentile longer than half of the ring's time, or anything above 2 ms",
         meaning: "something keeps soft interrupts from running (interrupts off, another driver)",
         advice: Advice::Say("find what ran meanwhile (softirqslower, perf), keep it from this CPU"),
         effect: "no drops without a cause",
         risk: "",
         source: "softirq_net_latency.bt of xdp-project; bcc softirqslower",
         look: |look| {
-            let (often, longest) = (look.number("stall.p999_us")?, look.number("stall.most_us")?);
+            let (often, longest) = (look.number("stall.p99_us")?, look.number("stall.most_us")?);
             let ring_us = ring_time_us(look)?;
             let evidence = format!(
-                "interrupt to poll: p99.9 {often:.0} µs, longest {longest:.0} µs; the ring holds {ring_us:.0} µs"
+                "interrupt to poll: p99 {often:.0} µs, longest {longest:.0} µs; the ring holds {ring_us:.0} µs"
             );
             when(often > ring_us / 2.0 || longest > 2000.0, 0.2, evidence)
         },

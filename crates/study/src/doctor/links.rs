@@ -312,8 +312,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         risk: "",
         source: "general knowledge",
         look: |look| {
-            let (timeouts, errors) =
-                (look.moved("tx_timeout")?, look.moved("devlink.health_errors")?);
+            let (timeouts, errors) = (look.moved("tx_timeout")?, look.moved("devlink.health_errors")?);
             when(
                 timeouts + errors > 0.0,
                 0.5,

@@ -102,6 +102,10 @@ impl Look<'_> {
         match self.fact(name)? {
             Fact::Flag(on) => Ok(*on),
             Fact::Number(number) => Ok(*number != 0.0),
+            // A feature that cannot be switched is `off (fixed)`.
+            Fact::Text(text) if text.starts_with("on") || text.starts_with("off") => {
+                Ok(text.starts_with("on"))
+            }
             _ => Err(format!("{name}: it is neither on nor off")),
         }
     }

@@ -204,7 +204,7 @@ pub struct RuleReport {
 pub struct DoctorReport {
     /// `pathlab/doctor/1`.
     pub schema: String,
-    /// The goal that was asked for; none for all.
+    /// The goal that was asked for; none for throughput, latency and measurement.
     pub goal: Option<Goal>,
     /// Length of the window in seconds.
     pub seconds: f64,
@@ -227,8 +227,15 @@ struct Place<'a> {
 }
 
 /// Applies every rule to every place.
+///
+/// Without a goal those of every host are asked for: capture and forwarding want what others do not.
 pub fn examine(facts: &Facts, peer: Option<&Facts>, goal: Option<Goal>) -> DoctorReport {
-    let mut rules: Vec<RuleReport> = rules().map(|rule| report(rule, facts, peer, goal)).collect();
+    // What makes figures worth nothing matters for every goal.
+    let goals = match goal {
+        Some(goal) => vec![goal, Goal::Measurement],
+        None => vec![Goal::Throughput, Goal::Latency, Goal::Measurement],
+    };
+    let mut rules: Vec<RuleReport> = rules().map(|rule| report(rule, facts, peer, &goals)).collect();
     rules.sort_by(|a, b| {
         (b.status, b.loss).partial_cmp(&(a.status, a.loss)).unwrap_or(std::cmp::Ordering::Equal)
     });
@@ -250,8 +257,8 @@ pub fn word(status: RuleStatus) -> &'static str {
     }
 }
 
-fn report(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goal: Option<Goal>) -> RuleReport {
-    let mut places = judged(rule, facts, peer, goal);
+fn report(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goals: &[Goal]) -> RuleReport {
+    let mut places = judged(rule, facts, peer, goals);
     places.sort_by(|a, b| {
         (b.status, b.loss).partial_cmp(&(a.status, a.loss)).unwrap_or(std::cmp::Ordering::Equal)
     });
@@ -275,9 +282,8 @@ fn report(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goal: Option<G
 }
 
 /// A rule at each of its places; at none when it has another goal.
-fn judged(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goal: Option<Goal>) -> Vec<DoctorPlace> {
-    // What makes figures worth nothing matters for every goal.
-    if goal.is_some_and(|goal| !goal.is_of(rule.goals) && !Goal::Measurement.is_of(rule.goals)) {
+fn judged(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goals: &[Goal]) -> Vec<DoctorPlace> {
+    if !goals.iter().any(|goal| goal.is_of(rule.goals)) {
         let goals = Goal::ALL.iter().filter(|goal| goal.is_of(rule.goals)).map(|goal| goal.word());
         let why = format!("it is for {}", goals.collect::<Vec<_>>().join(", "));
         return vec![said("", RuleStatus::NotApplicable, why)];

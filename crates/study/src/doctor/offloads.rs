@@ -8,7 +8,9 @@ use super::{Advice, At, DoctorRule};
 fn feature(look: &Look<'_>, name: &str, should: bool, loss: f64) -> super::Answer {
     let on = look.is_on(name)?;
     let (is, word) = (if on { "on" } else { "off" }, name.trim_start_matches("feature."));
-    when(on != should, loss, format!("{word} is {is}"))
+    // What cannot be switched is as it should be for this card.
+    let fixed = look.text(name)?.contains("fixed");
+    when(on != should && !fixed, loss, format!("{word} is {is}"))
 }
 
 /// Frames of an interface in a second.
@@ -322,7 +324,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         at: At::Interface,
         given: &[],
         inputs: &["qdisc.kind", "sysctl net.ipv4.tcp_congestion_control", "tcp.rtt_us", "tcp.bytes_retrans"],
-        condition: "no fq with BBR; or retransmissions over long round trips (> 20 ms) without it",
+        condition: "no fq with BBR where there is a queue; or retransmissions over long round trips (> 20 ms) without it",
         meaning: "bursts: pacing is left to timers of TCP, or there is none",
         advice: Advice::Run("tc qdisc replace dev IF root fq", "tc qdisc replace dev IF root {qdisc.kind}"),
         effect: "fewer losses by bursts",
@@ -342,7 +344,9 @@ pub(super) const RULES: &[DoctorRule] = &[
                 }
                 None => format!("{control} with qdisc {kind}"),
             };
-            when(kind != "fq" && (control == "bbr" || far.is_some()), 0.15, evidence)
+            // An interface without a queue has none that a burst could overflow.
+            let holds = !matches!(kind.as_str(), "fq" | "noqueue") && (control == "bbr" || far.is_some());
+            when(holds, if far.is_some() { 0.15 } else { 0.05 }, evidence)
         },
     },
     DoctorRule {

@@ -32,7 +32,8 @@ pub fn conflicts() -> String {
 
 fn row(rule: &DoctorRule) -> String {
     let advice = match rule.advice {
-        Advice::Knob(knob, value) => format!("set `{knob}` to {value}"),
+        Advice::Knob(knob, "NEW") => format!("set `{knob}` to the value that it works out"),
+        Advice::Knob(knob, value) => format!("set `{knob}` to `{value}`"),
         Advice::Run(command, _) => format!("`{command}`"),
         Advice::Say(text) => text.to_owned(),
     };

@@ -180,7 +180,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "IP-04",
         goals: "R",
         at: At::Node,
-        given: &[],
+        given: &[("conntrack", "there")],
         inputs: &["conntrack.count", "conntrack.max", "conntrack.drop", "conntrack.insert_failed"],
         condition: "over 90 % of the table of connections in use, or drops",
         meaning: "new flows are dropped",

@@ -57,6 +57,20 @@ fn buffer(look: &Look<'_>, limit: &str, setting: &str, what: &str) -> Result<Opt
     )
 }
 
+/// A connection with a send buffer of that kind that is smaller than rate × round trip: who, the buffer, what it needs.
+fn small(look: &Look<'_>, wanted: impl Fn(f64) -> bool) -> Result<Option<(String, f64, f64)>, Missing> {
+    let (rates, times) = (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?);
+    let of = |places: &[(String, f64)], who: &str| {
+        places.iter().find(|(one, _)| one == who).map(|(_, value)| *value)
+    };
+    let need = |(who, bytes): (String, f64)| {
+        let need = of(&rates, &who)? / 8e6 * of(&times, &who)?;
+        // Below that a few segments are the whole of it.
+        (need > 65_536.0 && bytes < need && wanted(bytes)).then_some((who, bytes, need))
+    };
+    Ok(look.numbers("tcp.sndbuf")?.into_iter().find_map(need))
+}
+
 /// Parts of what a connection sent, by connection.
 fn part(look: &Look<'_>, name: &str, of: &str) -> Result<Option<(String, f64)>, Missing> {
     let shares = look.shares(name, of)?;
@@ -84,14 +98,33 @@ pub(super) const RULES: &[DoctorRule] = &[
         goals: "T",
         at: At::Node,
         given: &[],
-        inputs: &["sysctl net.ipv4.tcp_wmem", "tcp.busy_us", "tcp.sndbuf_limited_us", "tcp.rtt_us"],
-        condition: "a connection waited over 5 % of its busy time for its send buffer",
+        inputs: &[
+            "sysctl net.ipv4.tcp_wmem",
+            "tcp.busy_us",
+            "tcp.sndbuf_limited_us",
+            "tcp.rtt_us",
+            "tcp.sndbuf",
+            "tcp.delivery_bps",
+        ],
+        condition: "a connection waited over 5 % of its busy time for its send buffer, or that is at its limit and smaller than rate × round trip",
         meaning: "the send buffer is too small",
         advice: Advice::Knob("sysctl net.ipv4.tcp_wmem", "NEW"),
         effect: "the rate grows to what the path carries; let the application not set SO_SNDBUF",
         risk: "more data that waits in the sender",
         source: "ndt7",
-        look: |look| buffer(look, "tcp.sndbuf_limited_us", "sysctl net.ipv4.tcp_wmem", "its send buffer"),
+        look: |look| {
+            let waited =
+                buffer(look, "tcp.sndbuf_limited_us", "sysctl net.ipv4.tcp_wmem", "its send buffer")?;
+            let limit = most_of(look, "sysctl net.ipv4.tcp_wmem")?;
+            let full = small(look, |bytes| bytes >= limit)?;
+            let Some((who, bytes, need)) = full.filter(|_| waited.is_none()) else { return Ok(waited) };
+            let evidence = format!(
+                "{who}: its send buffer is at the limit, {} bytes; rate × round trip is {}",
+                count(bytes),
+                count(need)
+            );
+            becomes(true, 0.4, evidence, format!("4096 65536 {}", wanted_window(look, &who, limit)?))
+        },
     },
     DoctorRule {
         id: "TCP-03",
@@ -99,40 +132,32 @@ pub(super) const RULES: &[DoctorRule] = &[
         at: At::Node,
         given: &[],
         inputs: &[
-            "tcp.rcvbuf",
             "tcp.sndbuf",
             "tcp.rtt_us",
             "tcp.delivery_bps",
-            "sysctl net.core.rmem_max",
+            "sysctl net.ipv4.tcp_wmem",
+            "sysctl net.core.wmem_max",
             "changed",
         ],
-        condition: "a connection's buffer is smaller than rate × round trip and did not grow in the window",
-        meaning: "the application has set SO_RCVBUF or SO_SNDBUF: the kernel no longer adjusts it",
+        condition: "a connection's send buffer is smaller than rate × round trip, below its limit, and did not grow in the window",
+        meaning: "the application has set SO_SNDBUF: the kernel no longer adjusts it (SO_RCVBUF shows as TCP-01)",
         advice: Advice::Say("remove the setsockopt; or raise net.core.rmem_max and wmem_max"),
         effect: "buffers that fit the path",
         risk: "",
         source: "tcp(7)",
         look: |look| {
-            let (rates, times) = (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?);
+            let (limit, max) =
+                (most_of(look, "sysctl net.ipv4.tcp_wmem")?, look.number("sysctl net.core.wmem_max")?);
             let changed = look.texts("changed")?;
-            let max = look.number("sysctl net.core.rmem_max")?;
-            let small = look.numbers("tcp.sndbuf")?.into_iter().find_map(|(who, bytes)| {
-                let of = |places: &[(String, f64)]| {
-                    places.iter().find(|(one, _)| *one == who).map(|(_, value)| *value)
-                };
-                let need = of(&rates)? / 8e6 * of(&times)?;
-                let grew = changed.iter().any(|(name, _)| *name == format!("tcp.sndbuf@{who}"));
-                // The kernel's buffer counts twice what it carries.
-                (need > 65_536.0 && bytes < need && !grew).then(|| {
-                    format!(
-                        "{who}: a send buffer of {} bytes, rate × round trip is {}; rmem_max {}",
-                        count(bytes),
-                        count(need),
-                        count(max)
-                    )
-                })
-            });
-            when(small.is_some(), 0.4, small.unwrap_or_default())
+            let Some((who, bytes, need)) = small(look, |bytes| bytes < limit)? else { return Ok(None) };
+            let grew = changed.iter().any(|(name, _)| *name == format!("tcp.sndbuf@{who}"));
+            let evidence = format!(
+                "{who}: a send buffer of {} bytes, rate × round trip is {}; wmem_max {}",
+                count(bytes),
+                count(need),
+                count(max)
+            );
+            when(!grew, 0.4, evidence)
         },
     },
     DoctorRule {
@@ -392,12 +417,16 @@ pub(super) const RULES: &[DoctorRule] = &[
         ],
         condition: "the queue of a listening socket overflowed",
         meaning: "the accept queue or the SYN queue is full",
-        advice: Advice::Knob("sysctl net.core.somaxconn", "4096"),
+        advice: Advice::Knob("sysctl net.core.somaxconn", "NEW"),
         effect: "more new connections, if the application's backlog is as large; SO_REUSEPORT",
         risk: "",
         source: "netdata",
         look: |look| {
-            any_moved(look, &["TcpExt.ListenOverflows", "TcpExt.ListenDrops", "TcpExt.TCPReqQFullDrop"], 0.3)
+            let said =
+                any_of(look, &["TcpExt.ListenOverflows", "TcpExt.ListenDrops", "TcpExt.TCPReqQFullDrop"])?;
+            let now = look.number("sysctl net.core.somaxconn")?;
+            let evidence = format!("{said}; somaxconn {now}");
+            becomes(!said.is_empty(), 0.3, evidence, f64::max(4096.0, now * 2.0))
         },
     },
     DoctorRule {

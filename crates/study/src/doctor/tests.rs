@@ -123,7 +123,7 @@ fn facts(at: At, known: Known) -> Facts {
 
 fn ends(rule: &DoctorRule, ours: &Known, theirs: &Known) -> RuleReport {
     let peer = (!theirs.is_empty()).then(|| host(theirs.clone()));
-    report(rule, &facts(rule.at, ours.clone()), peer.as_ref(), None)
+    report(rule, &facts(rule.at, ours.clone()), peer.as_ref(), &Goal::ALL)
 }
 
 #[test]

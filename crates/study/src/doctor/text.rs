@@ -14,7 +14,7 @@ pub fn report(report: &DoctorReport, all: bool) -> String {
     for (number, rule) in findings.iter().enumerate() {
         text.push_str(&suspect(number + 1, rule));
     }
-    text.push_str(&conflicts(report));
+    text.push_str(&conflicts(report, all));
     text.push_str(&counts(report));
     if all {
         for status in [RuleStatus::Unknown, RuleStatus::Ok, RuleStatus::NotApplicable] {
@@ -47,12 +47,17 @@ fn suspect(number: usize, rule: &RuleReport) -> String {
     text
 }
 
-fn conflicts(report: &DoctorReport) -> String {
-    if report.conflicts.is_empty() {
+/// Settings about which goals disagree: those that a command would change, or all.
+fn conflicts(report: &DoctorReport, all: bool) -> String {
+    let findings = of(report, RuleStatus::Finding);
+    let is_changed =
+        |knob: &str| findings.iter().any(|rule| rule.command.contains(knob.trim_start_matches("sysctl ")));
+    let shown: Vec<_> = report.conflicts.iter().filter(|one| all || is_changed(&one.knob)).collect();
+    if shown.is_empty() {
         return String::new();
     }
     let mut text = String::from("\nGoals disagree about\n");
-    for conflict in &report.conflicts {
+    for conflict in shown {
         let words = format!(
             "{}: now {}; {}; {}. Here: {}",
             conflict.title, conflict.now, conflict.one, conflict.other, conflict.resolution
