@@ -27,6 +27,8 @@ pub enum Command {
     Undo,
     /// Measure a path: build it, send traffic, report where every frame went and what limited it.
     Run(cmd::run::RunArgs),
+    /// Show which of two paths, topologies or plans is better: pairs in random order, with intervals.
+    Compare(cmd::compare::CompareArgs),
     /// List the records of runs.
     Runs(cmd::runs::RunsArgs),
     /// Print the record of a run again.
@@ -84,6 +86,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Lab(args) => cmd::lab::run(args, output),
         Command::Undo => cmd::undo::run(output),
         Command::Run(args) => cmd::run::run(args, output),
+        Command::Compare(args) => cmd::compare::run(args, output),
         Command::Runs(args) => cmd::runs::run(args, output),
         Command::Show(args) => cmd::show::run(args, output),
         Command::Report(args) => cmd::report::run(args, output),

@@ -11,9 +11,11 @@ traces() { # everything that a lab could leave behind; a state directory's lock 
 
 export PATHLAB_SKIPS="${PWD}/target/skips.txt"     # a line for each test that could not run, and why
 export PATHLAB_RETRIES="${PWD}/target/retries.txt" # a line for each case that may be played again, and for each play more
+export PATHLAB_TURNS="${PWD}/target/turns.txt"     # a line for each test that took its turn: seconds, how it ran, its name
 mkdir -p target
 : >"$PATHLAB_SKIPS"
 : >"$PATHLAB_RETRIES"
+: >"$PATHLAB_TURNS"
 : >target/tests.log
 before=$(traces)
 failed=0
@@ -109,13 +111,17 @@ for file in tests/*.rs; do
 done
 sed -n 's/^SKIP: //p' target/tests.log >>"$PATHLAB_SKIPS"
 
+# What was there before and has gone since was left by somebody who was killed: the next command undoes that, and so did one of these.
 after=$(traces)
-if [ "$before" = "$after" ]; then
+gone=$(comm -23 <(echo "$before") <(echo "$after"))
+left=$(comm -13 <(echo "$before") <(echo "$after"))
+[ -z "$gone" ] || { echo "== undone by the tests, left by others before them:"; echo "$gone"; }
+if [ -z "$left" ]; then
     echo "== nothing left behind: namespaces, interfaces, processes, state and net.core settings are as before"
 else
     failed=1
     echo "== FAILED: the tests left traces on this machine"
-    diff <(echo "$before") <(echo "$after")
+    echo "$left"
 fi
 
 # Of each kind of case that may be played again (tests/support/again.rs): how often it was. More than one play in four cases is no
@@ -140,4 +146,6 @@ echo "== skipped: $skips"
 sort -u "$PATHLAB_SKIPS" | sed 's/^/   SKIP: /'
 echo "== seconds of each stage: $SECONDS in all"
 printf '%s\n' "${times[@]}" | while read -r seconds name; do printf '   %5d  %s\n' "$seconds" "$name"; done
+echo "== slowest tests of those that take turns: seconds, how, name"
+sort -rn "$PATHLAB_TURNS" | head -15 | sed 's/^/   /'
 exit $failed

@@ -10,6 +10,8 @@ mod capture;
 mod clients;
 #[path = "system/commands.rs"]
 mod commands;
+#[path = "system/compare.rs"]
+mod compare;
 #[path = "system/criteria.rs"]
 mod criteria;
 #[path = "system/dist.rs"]

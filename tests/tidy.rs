@@ -152,6 +152,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("test", &["namespaces", "serve", "timing"]),
             ("controller", &["flow", "tls"]),
             ("run", &["test"]),
+            ("compare", &["test"]),
         ],
     ),
     (
@@ -173,7 +174,9 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("measure", &["process", "programs", "unconnected", "watch"]),
             ("session", &["measure", "notices", "plan", "process", "programs", "watch"]),
             ("course", &["programs"]),
-            ("bench", &["measure", "notices", "process", "programs", "watch"]),
+            ("side", &["course", "plan"]),
+            ("trial", &["notices", "plan", "process", "session"]),
+            ("bench", &["measure", "notices", "plan", "process", "programs", "session", "trial", "watch"]),
         ],
     ),
     (
@@ -198,6 +201,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("sending", &["ledger"]),
             ("test", &["criteria", "ledger", "tcp", "verdict", "way"]),
             ("text", &["criteria", "findings", "table", "way"]),
+            ("trial", &["stats", "table", "text"]),
             ("join", &["criteria", "findings", "ledger", "test", "text"]),
             ("store", &["table", "ways"]),
             ("listing", &["store", "table", "text"]),

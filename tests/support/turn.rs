@@ -2,7 +2,9 @@
 //!
 //! A thread of its own for each test (`RUST_TEST_THREADS`, tests/all.sh) makes this the only place that decides.
 
+use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
 
 /// How many tests may run beside each other: each mostly waits.
 const TOGETHER: usize = 4;
@@ -23,6 +25,24 @@ static ENDED: Condvar = Condvar::new();
 /// The turn of a test. It ends when this goes.
 pub struct Turn {
     is_alone: bool,
+    began: Instant,
+}
+
+impl Turn {
+    fn begin(is_alone: bool) -> Turn {
+        Turn { is_alone, began: Instant::now() }
+    }
+
+    /// A line of the file that tests/all.sh names in `PATHLAB_TURNS`: seconds, how it ran, the test.
+    fn note(&self) {
+        let Some(path) = std::env::var_os("PATHLAB_TURNS") else { return };
+        let how = if self.is_alone { "alone" } else { "beside" };
+        let thread = std::thread::current();
+        let line =
+            format!("{:.1}\t{how}\t{}\n", self.began.elapsed().as_secs_f64(), thread.name().unwrap_or("?"));
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file of turns can be written");
+    }
 }
 
 fn turns() -> MutexGuard<'static, Turns> {
@@ -37,7 +57,7 @@ fn until(ready: impl Fn(&Turns) -> bool) -> MutexGuard<'static, Turns> {
 /// it can, because all namespaces share each CPU's backlog (`net.core.netdev_max_backlog`), and what may not lose a single frame.
 pub fn alone() -> Turn {
     until(|now| now.running + now.waiting == 0 && !now.is_alone).is_alone = true;
-    Turn { is_alone: true }
+    Turn::begin(true)
 }
 
 /// What is counted here stays right however slowly it goes: it may run beside others of its kind, but beside no measurement. Such a
@@ -47,11 +67,12 @@ pub fn beside() -> Turn {
     let mut now = until(|now| now.running < TOGETHER && !now.is_alone);
     now.waiting -= 1;
     now.running += 1;
-    Turn { is_alone: false }
+    Turn::begin(false)
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        self.note();
         let mut now = turns();
         if self.is_alone {
             now.is_alone = false

@@ -471,26 +471,32 @@ fn a_test_that_cannot_connect_names_the_place() {
     if !tools() {
         return skip("connections that are refused", "needs root and nft");
     }
+    // Each in a lab of its own, all at once: they wait for connections that cannot be made.
+    std::thread::scope(|scope| {
+        let cases: Vec<_> = REFUSALS.iter().map(|refusal| scope.spawn(move || is_refused(refusal))).collect();
+        cases.into_iter().for_each(|case| case.join().unwrap());
+    });
+}
+
+/// One connection that cannot be made, and can be made again without what was planted.
+fn is_refused((node, plant, evidence, advice, undo): &Refusal) {
     let folder = tempfile::tempdir().unwrap();
-    let lab = TestLab::up("router", "refused");
+    let number = REFUSALS.iter().position(|refusal| refusal.1 == *plant).unwrap();
+    let lab = TestLab::up("router", &format!("refused{number}"));
     let test = "tcp-stream duration 200ms";
-    for (node, plant, evidence, advice, undo) in REFUSALS {
-        let line =
-            plant.split_once('|').map(|(hook, rule)| FILTER.replace("HOOK", hook).replace("RULE", rule));
-        lab.must(node, line.as_deref().unwrap_or(plant));
-        let run = record(&lab, folder.path(), "router", test);
-        let findings = run["findings"].as_array().unwrap();
-        let found = findings.iter().find(|finding| finding["claim"] == "the test could not be run");
-        let found = found.unwrap_or_else(|| panic!("{plant}: {run}"));
-        println!("{plant}: {} | {}", found["evidence"], found["advice"]);
-        let told = found["evidence"].as_str().unwrap();
-        assert!(
-            told.starts_with(&format!("node {node}: "))
-                && told.to_lowercase().contains(&evidence.to_lowercase()),
-            "{plant}: {found}"
-        );
-        assert!(found["advice"].as_str().unwrap().contains(advice), "{plant}: {found}");
-        lab.must(node, undo);
-        measured(&lab, folder.path(), "router", test);
-    }
+    let line = plant.split_once('|').map(|(hook, rule)| FILTER.replace("HOOK", hook).replace("RULE", rule));
+    lab.must(node, line.as_deref().unwrap_or(plant));
+    let run = record(&lab, folder.path(), "router", test);
+    let findings = run["findings"].as_array().unwrap();
+    let found = findings.iter().find(|finding| finding["claim"] == "the test could not be run");
+    let found = found.unwrap_or_else(|| panic!("{plant}: {run}"));
+    println!("{plant}: {} | {}", found["evidence"], found["advice"]);
+    let told = found["evidence"].as_str().unwrap();
+    assert!(
+        told.starts_with(&format!("node {node}: ")) && told.to_lowercase().contains(&evidence.to_lowercase()),
+        "{plant}: {found}"
+    );
+    assert!(found["advice"].as_str().unwrap().contains(advice), "{plant}: {found}");
+    lab.must(node, undo);
+    measured(&lab, folder.path(), "router", test);
 }

@@ -23,7 +23,9 @@ mod process;
 mod processes;
 pub mod programs;
 pub mod session;
+pub mod side;
 pub mod tcp;
+pub mod trial;
 mod unconnected;
 pub mod watch;
 

@@ -123,6 +123,34 @@ impl<'lab> Course<'lab> {
         }
     }
 
+    /// Measures one test of the plan (by its place there) as the `order`-th of the run: what came of it. None when it could not be run, which is a
+    /// finding.
+    ///
+    /// # Errors
+    /// What ends a run: an interrupt, a host that cannot go on.
+    pub fn measure(
+        &mut self,
+        plan: &Plan,
+        test: usize,
+        repetition: u32,
+        order: u32,
+        notices: &dyn Notices,
+    ) -> Result<Option<&TestRecord>> {
+        let planned = &plan.tests[test];
+        let record = TestRecord {
+            name: planned.name.clone(),
+            repetition,
+            order,
+            place: test as u32 + 1,
+            begun: now(),
+            spec: planned.spec.clone(),
+            ..TestRecord::default()
+        };
+        let before = self.writer.record().tests.len();
+        self.test(planned, record, notices)?;
+        Ok(self.writer.record().tests[before..].first())
+    }
+
     /// Makes one test and writes it down; one that could not be run is a finding.
     fn test(&mut self, planned: &Planned, test: TestRecord, notices: &dyn Notices) -> Result<()> {
         let repetition = test.repetition;
@@ -183,8 +211,13 @@ impl<'lab> Course<'lab> {
         test
     }
 
+    /// The id of its record.
+    pub fn id(&self) -> &str {
+        &self.writer.record().id
+    }
+
     /// Ends the record, whether or not all of it was measured.
-    fn close(self, stopped: Option<&Problem>) -> Closed {
+    pub fn close(self, stopped: Option<&Problem>) -> Closed {
         let (directory, not_made) = (self.writer.directory().to_owned(), self.not_made.len());
         let mut findings = self.not_made;
         findings.extend(self.told);
@@ -234,16 +267,7 @@ fn measure_all(courses: &mut [Course<'_>], plan: &Plan, seed: u64, notices: &dyn
             let course = &mut courses[turn];
             order += 1;
             notices.part(&format!("{order}/{all}  {}", course.name(planned, repetition)), done_ms, total_ms);
-            let record = TestRecord {
-                name: planned.name.clone(),
-                repetition,
-                order,
-                place: test as u32 + 1,
-                begun: now(),
-                spec: planned.spec.clone(),
-                ..TestRecord::default()
-            };
-            course.test(planned, record, notices)?;
+            course.measure(plan, test, repetition, order, notices)?;
             done_ms += length(test);
         }
     }

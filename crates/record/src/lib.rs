@@ -38,6 +38,7 @@ pub mod snapshot;
 pub mod spec;
 pub mod tcp;
 pub mod traffic;
+pub mod trial;
 pub mod unit;
 pub mod verdict;
 pub mod watch;

@@ -116,13 +116,18 @@ pub fn json_words(error: &serde_json::Error) -> String {
 /// EMFILE of errno(3), on every architecture of Linux.
 const TOO_MANY_OPEN_FILES: i32 = 24;
 
+/// What helps against an error of the system that has one remedy wherever it is met.
+pub fn remedy_of(error: &std::io::Error) -> Option<&'static str> {
+    (error.raw_os_error() == Some(TOO_MANY_OPEN_FILES)).then_some("raise the limit of open files (ulimit -n)")
+}
+
 impl Problem {
-    /// Says what to do about an error of the system that has one remedy wherever it is met; what was said stays for others.
+    /// Says what [`remedy_of`] the error knows; what was said stays for others.
     #[must_use]
     pub fn remedy(self, error: &std::io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(TOO_MANY_OPEN_FILES) => self.help("raise the limit of open files (ulimit -n)"),
-            _ => self,
+        match remedy_of(error) {
+            Some(remedy) => self.help(remedy),
+            None => self,
         }
     }
 }

@@ -29,6 +29,7 @@ pub mod table;
 pub mod tcp;
 pub mod test;
 pub mod text;
+pub mod trial;
 pub mod verdict;
 pub mod watch;
 pub mod way;

@@ -127,7 +127,8 @@ impl RunWriter {
         let bytes = file::encode(&self.record)?;
         replace(&self.directory, file::FILE, &bytes).map_err(|e| {
             let file = self.directory.join(file::FILE);
-            let advice = "make room or choose another directory with --dir";
+            let room = "make room or choose another directory with --dir";
+            let advice = record::problem::remedy_of(&e).unwrap_or(room);
             cannot("write", &file, &e).help(format!("{}; {advice}", self.kept_words(&file)))
         })?;
         self.kept = self.record.tests.len();

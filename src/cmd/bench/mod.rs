@@ -5,6 +5,7 @@ mod null;
 mod peers;
 mod ports;
 mod switch;
+mod trials;
 mod updates;
 
 use crate::output::Output;
@@ -31,6 +32,8 @@ enum What {
     Switch(switch::SwitchBenchArgs),
     /// Measure what changes of rules cost the frames that go through meanwhile: changes per second, the longest pause, memory by rule.
     Updates(updates::UpdatesArgs),
+    /// Measure how often a trial is right: of two labs that are alike, and of two shapers of which one lets a tenth more through.
+    Trial(trials::TrialBenchArgs),
     /// Measure pipelines alone, from memory on one core: nanoseconds per frame of compiled code and of the interpreter, by rules and flows.
     Flow(flow::FlowArgs),
 }
@@ -44,6 +47,7 @@ pub fn run(args: BenchArgs, output: &Output) -> record::Result<()> {
         What::Null(args) => null::run(args, output),
         What::Switch(args) => switch::run(args, output),
         What::Updates(args) => updates::run(args, output),
+        What::Trial(args) => trials::run(args, output),
         What::Flow(args) => flow::run(args, output),
     }
 }

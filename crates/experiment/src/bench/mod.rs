@@ -13,6 +13,7 @@ pub mod rivals;
 pub mod send;
 pub mod switch;
 pub mod tools;
+pub mod trials;
 pub mod updates;
 
 use linux::lab::{Lab, Lifetime, Topology};

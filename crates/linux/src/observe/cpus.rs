@@ -34,6 +34,15 @@ pub fn parse_softnet(text: &str) -> Vec<SoftnetRow> {
     text.lines().enumerate().filter_map(|(row, line)| parse_softnet_row(row, line)).collect()
 }
 
+/// Keeps of each CPU the longer backlog of two readings. What waited when the first counter was read has been counted behind the
+/// backlog by the time that the last one is read, or has not.
+pub fn longest_backlog(rows: &mut [SoftnetRow], first: &[SoftnetRow]) {
+    for row in rows {
+        let before = first.iter().filter(|other| other.cpu == row.cpu).map(|other| other.backlog);
+        row.backlog = before.fold(row.backlog, u64::max);
+    }
+}
+
 fn parse_softnet_row(row: usize, line: &str) -> Option<SoftnetRow> {
     let words = line.split_ascii_whitespace().map(|word| u64::from_str_radix(word, 16).ok());
     let columns: Vec<u64> = words.collect::<Option<_>>()?;
@@ -79,6 +88,9 @@ mod tests {
         let fifteen = parse_softnet("0a 1 2 0 0 0 0 0 0 3 4 00000010 00000003 0000000f 00000001\n");
         assert_eq!((fifteen[0].backlog, fifteen[0].cpu), (16, 3), "the last column is not the CPU");
         assert!(parse_softnet("1 2 3\n").is_empty());
+        let mut later = parse_softnet("0a 1 2 0 0 0 0 0 0 3 4 00000002 00000007\n");
+        longest_backlog(&mut later, &thirteen);
+        assert_eq!(later[0].backlog, 16);
     }
 
     proptest! {

@@ -165,12 +165,15 @@ impl Observer {
         let cpu = clock::thread_cpu_ns();
         let mut snapshot =
             Snapshot { begun_ns: clock::monotonic_ns(), tick_hz: self.tick_hz, ..Snapshot::default() };
+        let mut first = vec![];
+        self.softnet.read(&mut snapshot.missing, |text| first = cpus::parse_softnet(text));
         for node in &mut self.nodes {
             let mut found = node.snapshot(&mut snapshot.missing);
             self.owners.name(&node.name, &mut found.packet_sockets, actors);
             snapshot.nodes.insert(node.name.clone(), found);
         }
         self.softnet.read(&mut snapshot.missing, |text| snapshot.softnet = cpus::parse_softnet(text));
+        cpus::longest_backlog(&mut snapshot.softnet, &first);
         self.stat.read(&mut snapshot.missing, |text| snapshot.cpus = cpus::parse_stat(text));
         for actor in actors {
             match processes::read(actor.pid, &actor.role, &actor.node) {

@@ -1,0 +1,232 @@
+//! `pathlab bench trial`: how often a trial is right, where the truth is known.
+//!
+//! **What.** Whole trials ([`crate::trial`]), again and again: of two labs that are built alike, where nothing may be found, and of two
+//! shapers of which B's lets a tenth more through, which must be found.
+//!
+//! **Why real ones.** That the arithmetic is right is tested with noise that was made up ([`study::trial`]); whether it holds for the noise of a
+//! machine, with its moments and its drift, only the machine can say.
+//!
+//! **Price.** 16 to 80 tests a trial.
+
+use crate::notices::{Notices, down};
+use crate::plan::Plan;
+use crate::session::Course;
+use crate::trial::{Arm, TrialSetup, carry_out};
+use linux::lab::{Lab, Topology};
+use record::trial::{TrialRecord, TrialTest};
+use record::{Problem, Result, RunRecord};
+use serde::Serialize;
+use study::stats::median;
+use study::trial::StoppingRule;
+
+/// What a trial is of: its name, the topologies of both arms, the test, and whether B is better.
+struct Question {
+    name: &'static str,
+    topologies: fn() -> [String; 2],
+    test: &'static str,
+    is_better: bool,
+}
+
+const QUESTIONS: [Question; 4] = [
+    Question {
+        name: "round trips, alike",
+        topologies: || ["bridge", "bridge"].map(builtin),
+        test: "tcp-rr",
+        is_better: false,
+    },
+    Question {
+        name: "small datagrams, alike",
+        topologies: || ["bridge", "bridge"].map(builtin),
+        test: "udp-stream size 64",
+        is_better: false,
+    },
+    Question {
+        name: "a shaper, alike",
+        topologies: || [100, 100].map(shaped),
+        test: "udp-stream size 1472",
+        is_better: false,
+    },
+    Question {
+        name: "a shaper, a tenth more",
+        topologies: || [100, 110].map(shaped),
+        test: "udp-stream size 1472",
+        is_better: true,
+    },
+];
+
+fn builtin(name: &str) -> String {
+    Topology::builtin(name).expect("it is built in").to_owned()
+}
+
+/// The bottleneck with so many Mbit/s.
+fn shaped(mbit: u32) -> String {
+    builtin("bottleneck").replace("rate 100mbit", &format!("rate {mbit}mbit"))
+}
+
+/// What is to be measured.
+#[derive(Debug, Clone)]
+pub struct TrialsWanted {
+    /// Trials of each question.
+    pub trials: u32,
+    /// The most pairs of a trial.
+    pub pairs: u16,
+    /// Milliseconds of each test.
+    pub milliseconds: u64,
+    /// Differences of less are none.
+    pub same_within: f64,
+    /// Seed of the first trial; each has its own.
+    pub seed: u64,
+}
+
+/// What was found, and where.
+#[derive(Debug, Serialize)]
+pub struct TrialBenchDocument {
+    /// `pathlab/bench-trial/1`.
+    pub schema: &'static str,
+    /// Trials of each question.
+    pub trials: u32,
+    /// The most pairs of a trial.
+    pub pairs: u16,
+    /// Milliseconds of each test.
+    pub milliseconds: u64,
+    /// Differences of less were none.
+    pub same_within: f64,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Model of the CPU.
+    pub cpu_model: String,
+    /// How many of these.
+    pub cpus: u32,
+    /// By question.
+    pub results: Vec<TrialsResult>,
+}
+
+/// What trials of one question said.
+#[derive(Debug, Default, Serialize)]
+pub struct TrialsResult {
+    /// The question.
+    pub name: &'static str,
+    /// The test.
+    pub test: &'static str,
+    /// B is better.
+    pub is_better: bool,
+    /// Trials that said better.
+    pub better: u32,
+    /// Trials that said worse.
+    pub worse: u32,
+    /// Trials that said the same.
+    pub same: u32,
+    /// Trials that could not tell.
+    pub unknown: u32,
+    /// Intervals that hold the true effect, in percent.
+    pub held_percent: f64,
+    /// Pairs of a trial, median.
+    pub pairs: f64,
+    /// The effect, median.
+    pub effect: f64,
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// A host problem when a lab cannot be built or a trial ends early.
+pub fn run(wanted: &TrialsWanted, notices: &dyn Notices) -> Result<TrialBenchDocument> {
+    let host = linux::observe::host_facts();
+    let results = QUESTIONS.iter().map(|question| ask(question, wanted, notices)).collect::<Result<_>>()?;
+    Ok(TrialBenchDocument {
+        schema: "pathlab/bench-trial/1",
+        trials: wanted.trials,
+        pairs: wanted.pairs,
+        milliseconds: wanted.milliseconds,
+        same_within: wanted.same_within,
+        kernel: host.kernel,
+        cpu_model: host.cpu_model,
+        cpus: host.cpus,
+        results,
+    })
+}
+
+fn ask(question: &Question, wanted: &TrialsWanted, notices: &dyn Notices) -> Result<TrialsResult> {
+    let [a, b] = (question.topologies)();
+    let labs = [lab(&a, "a")?, lab(&b, "b")?];
+    let text = format!("topology pair\ntest {} duration {}ms\n", question.test, wanted.milliseconds);
+    let plan = Plan::parse(&text, "bench trial")?;
+    let trials = (0..wanted.trials).map(|number| {
+        notices.part(
+            &format!("{} {number}/{}", question.name, wanted.trials),
+            number.into(),
+            wanted.trials.into(),
+        );
+        once(&labs, &plan, wanted, wanted.seed + u64::from(number), notices)
+    });
+    let trials: Result<Vec<TrialTest>> = trials.collect();
+    labs.into_iter().for_each(|lab| down(lab, notices));
+    Ok(count(question, &trials?))
+}
+
+fn lab(text: &str, side: &str) -> Result<Lab> {
+    super::lab(&Topology::parse(text, "bench trial")?, &format!("trial-{side}"))
+}
+
+/// One trial, whose records nobody needs.
+fn once(
+    labs: &[Lab; 2],
+    plan: &Plan,
+    wanted: &TrialsWanted,
+    seed: u64,
+    notices: &dyn Notices,
+) -> Result<TrialTest> {
+    let folder = tempfile::tempdir().map_err(|error| {
+        Problem::host(format!("cannot make a folder for records: {error}")).remedy(&error)
+    })?;
+    let arm = |lab| -> Result<Arm<'_>> {
+        let course = Course::begin(lab, plan, &RunRecord::default(), None, folder.path())?;
+        Ok(Arm { title: String::new(), course, plan: plan.clone() })
+    };
+    let rule = StoppingRule::new(wanted.pairs.into(), wanted.same_within);
+    let setup = TrialSetup { rule, figure: None, seed, enter: &mut |_| Ok(()) };
+    let ended = carry_out([arm(&labs[0])?, arm(&labs[1])?], setup, &Quiet(notices))?;
+    let TrialRecord { mut tests, .. } = ended.trial;
+    ended.stopped.map_or_else(|| Ok(tests.remove(0)), Err)
+}
+
+/// Notices of a trial among many: its parts are not told.
+struct Quiet<'a>(&'a dyn Notices);
+
+impl Notices for Quiet<'_> {
+    fn note(&self, line: &str) {
+        self.0.note(line);
+    }
+
+    fn warn(&self, problem: &Problem) {
+        self.0.warn(problem);
+    }
+
+    fn part(&self, _: &str, _: u64, _: u64) {}
+}
+
+fn count(question: &Question, trials: &[TrialTest]) -> TrialsResult {
+    let of = |outcome: &str| trials.iter().filter(|test| test.outcome() == outcome).count() as u32;
+    let truth = if question.is_better { 1.1 } else { 1.0 };
+    let held = trials.iter().filter(|test| holds(test, truth)).count();
+    let effects: Vec<f64> = trials.iter().filter_map(|test| Some(test.effect?.value)).collect();
+    let pairs: Vec<f64> = trials.iter().map(|test| test.pairs.len() as f64).collect();
+    TrialsResult {
+        name: question.name,
+        test: question.test,
+        is_better: question.is_better,
+        better: of("better"),
+        worse: of("worse"),
+        same: of("same"),
+        unknown: of("unknown"),
+        held_percent: 100.0 * held as f64 / trials.len().max(1) as f64,
+        pairs: median(&pairs).unwrap_or(0.0),
+        effect: median(&effects).unwrap_or(0.0),
+    }
+}
+
+/// Whether the interval of a trial holds this effect.
+fn holds(test: &TrialTest, effect: f64) -> bool {
+    let bounds = test.effect.map(|found| (found.low.unwrap_or(0.0), found.high.unwrap_or(f64::INFINITY)));
+    bounds.is_some_and(|(low, high)| (low..=high).contains(&effect))
+}

@@ -1,0 +1,112 @@
+//! A trial: two arms measured in pairs, and what came of it.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the JSON that `prove` and `compare` print.
+pub const SCHEMA: &str = "pathlab/trial/1";
+
+/// One pair of measurements.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrialPair {
+    /// The figure of A.
+    pub a: f64,
+    /// The figure of B.
+    pub b: f64,
+    /// B was measured first.
+    pub b_first: bool,
+}
+
+/// What a trial says of its effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum TrialVerdict {
+    /// B differs from A.
+    Changed,
+    /// They differ by less than what was called the same.
+    Same,
+    /// Neither was shown.
+    CannotTell {
+        /// How many more pairs would tell, if they vary as these; none when that cannot be said.
+        more_pairs: Option<u64>,
+    },
+}
+
+/// A trial as it is kept and printed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrialRecord {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// When it began, RFC 3339 in UTC.
+    pub begun: String,
+    /// When it ended.
+    pub ended: String,
+    /// The seed of the order within the pairs.
+    pub seed: u64,
+    /// What is compared with.
+    pub a: TrialArm,
+    /// What is tried.
+    pub b: TrialArm,
+    /// The numbers of pairs at which it was looked at, as they were fixed before.
+    pub looks: Vec<u64>,
+    /// The probability with which the interval of an effect holds the true one.
+    pub confidence: f64,
+    /// Effects within `1 / (1 + same_within)` to `1 + same_within` count as none.
+    pub same_within: f64,
+    /// What was measured.
+    pub tests: Vec<TrialTest>,
+    /// Why it ended before each test had its verdict; none when it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
+}
+
+/// One of the two arms.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialArm {
+    /// What it is.
+    pub title: String,
+    /// The id of its record, with every test in full.
+    pub run: String,
+}
+
+/// One test of a trial.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrialTest {
+    /// Its name in the plan.
+    pub name: String,
+    /// The figure that is compared: `throughput`, `rate`, `p50`, `p99`, `delivered`.
+    pub figure: String,
+    /// More of it is better.
+    pub higher_is_better: bool,
+    /// The pairs, in the order in which they were measured.
+    pub pairs: Vec<TrialPair>,
+    /// Pairs that were measured and are not among them: one of their tests could not be run, has no such figure, or is not valid.
+    pub passed_over: u64,
+    /// B's figure as a multiple of A's; none without a pair.
+    pub effect: Option<Effect>,
+    /// None when the trial ended early.
+    pub verdict: Option<TrialVerdict>,
+}
+
+/// B's figure as a multiple of A's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// The centre.
+    pub value: f64,
+    /// Lower end of the interval; none when there are too few pairs for one.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+}
+
+impl TrialTest {
+    /// What B is beside A, in one word: `better`, `worse`, `same`, `unknown`.
+    pub fn outcome(&self) -> &'static str {
+        let is_more = self.effect.is_some_and(|effect| effect.value > 1.0);
+        match self.verdict {
+            Some(TrialVerdict::Changed) if is_more == self.higher_is_better => "better",
+            Some(TrialVerdict::Changed) => "worse",
+            Some(TrialVerdict::Same) => "same",
+            Some(TrialVerdict::CannotTell { .. }) | None => "unknown",
+        }
+    }
+}

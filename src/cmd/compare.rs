@@ -1,0 +1,174 @@
+//! `pathlab compare`: which of two paths, topologies or plans is better, shown by pairs.
+
+use crate::output::{Notices, Output};
+use crate::progress::Screen;
+use clap::Args;
+use experiment::plan;
+use experiment::session::{Closed, Course};
+use experiment::side::{self, Described};
+use experiment::trial::{self, Arm, TrialEnd, TrialSetup};
+use linux::lab::{Lab, Lifetime};
+use record::trial::TrialRecord;
+use record::{Problem, Result, RunRecord, TrafficKind};
+use std::path::PathBuf;
+use study::trial::StoppingRule;
+use study::trial::figures::{self, FIGURES, Figure};
+
+/// Flags of `pathlab compare`.
+#[derive(Args)]
+pub struct CompareArgs {
+    /// What is compared with: a way (direct, bridge, null, switch, ovs, switch:xdp, …), a topology (FILE.lab or a built-in one), or a plan
+    /// (FILE.plan).
+    a: String,
+    /// What is tried.
+    b: String,
+    /// End with code 1 when B is shown to be worse in a test.
+    #[arg(long)]
+    fail_if_worse: bool,
+    #[command(flatten)]
+    trial: TrialArgs,
+}
+
+/// Flags of every command that makes a trial.
+#[derive(Args)]
+pub struct TrialArgs {
+    /// The plan with the tests, for a side that is no plan; without one, the default plan.
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// Run each test for half a second.
+    #[arg(long)]
+    quick: bool,
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_parser = super::test::kinds(), hide_possible_values = true,
+        help = format!("Only the tests of these kinds: {}", TrafficKind::names_where(|_| true, "and")))]
+    only: Vec<TrafficKind>,
+    /// Measure at most so many pairs; what is clear earlier ends earlier.
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u16).range(5..=1000))]
+    pairs: u16,
+    /// Differences of less than this are none.
+    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = share)]
+    same_within: f64,
+    #[arg(long, value_name = "NAME", value_parser = figure,
+        help = format!("The figure that is compared [default: the one that each test is for]: {}", names()))]
+    figure: Option<&'static Figure>,
+    /// Seed of the order within the pairs (printed and recorded).
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The name that 'pathlab runs' shows.
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    /// Where records are kept.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    dir: PathBuf,
+}
+
+fn names() -> String {
+    FIGURES.map(|figure| format!("{} ({})", figure.name, figure.about)).join(", ")
+}
+
+fn figure(name: &str) -> std::result::Result<&'static Figure, String> {
+    figures::named(name)
+        .ok_or_else(|| format!("the figures are {}", FIGURES.map(|figure| figure.name).join(", ")))
+}
+
+/// A share, from a text such as `2%`.
+fn share(text: &str) -> std::result::Result<f64, String> {
+    let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    let share = percent.filter(|percent| (0.0..=50.0).contains(percent)).map(|percent| percent / 100.0);
+    share.ok_or_else(|| format!("'{text}' is not a share from 0% to 50%"))
+}
+
+/// Runs the command.
+pub fn run(args: CompareArgs, output: &Output) -> Result<()> {
+    let sides = [args.trial.side(&args.a)?, args.trial.side(&args.b)?];
+    linux::lab::enter_user_namespace()?;
+    experiment::interruptible()?;
+    let labs = build(&sides)?;
+    let ended = args.trial.measure(&sides, [&labs[0], &labs[1]], &mut |_| Ok(()), output);
+    labs.into_iter().for_each(|lab| experiment::down(lab, output));
+    let worse = tell(ended?, output)?;
+    match worse.first().filter(|_| args.fail_if_worse) {
+        Some(sentence) => Err(Problem::measured(sentence.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Both labs; one that cannot be built leaves none.
+fn build(sides: &[Described; 2]) -> Result<Vec<Lab>> {
+    let build = |(number, side): (usize, &Described)| {
+        let name = format!("run-{}-{number}", std::process::id());
+        experiment::programs::up(&side.topology, &name, Lifetime::Ephemeral)
+            .map_err(|problem| if problem.place.is_empty() { problem.at(&side.title) } else { problem })
+    };
+    sides.iter().enumerate().map(build).collect()
+}
+
+impl TrialArgs {
+    /// A side with the flags applied.
+    pub fn side(&self, name: &str) -> Result<Described> {
+        let text = match &self.plan {
+            None => plan::DEFAULT.to_owned(),
+            Some(path) => super::read_text(path, "cannot read the plan")?,
+        };
+        let file = self.plan.as_ref().map_or("default".into(), |path| path.display().to_string());
+        let mut side = side::read(name, (&plan::Plan::parse(&text, &file)?, &text))?;
+        side.plan.only(&self.only)?;
+        if self.quick {
+            side.plan.quick();
+        }
+        Ok(side)
+    }
+
+    fn setup<'a>(&self, enter: &'a mut dyn FnMut(trial::TrialSide) -> Result<()>) -> TrialSetup<'a> {
+        let seed = self.seed.unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000);
+        let rule = StoppingRule::new(usize::from(self.pairs), self.same_within);
+        TrialSetup { rule, figure: self.figure, seed, enter }
+    }
+
+    /// Measures two sides, each in its lab.
+    pub fn measure(
+        &self,
+        sides: &[Described; 2],
+        labs: [&Lab; 2],
+        enter: &mut dyn FnMut(trial::TrialSide) -> Result<()>,
+        output: &Output,
+    ) -> Result<TrialEnd> {
+        let setup = self.setup(enter);
+        let arm = |side: &Described, lab| -> Result<Arm<'_>> {
+            let about = self.about(side, setup.seed);
+            let course = Course::begin(lab, &side.plan, &about, None, &self.dir)?;
+            Ok(Arm { title: side.title.clone(), course, plan: side.plan.clone() })
+        };
+        let arms = [arm(&sides[0], labs[0])?, arm(&sides[1], labs[1])?];
+        trial::carry_out(arms, setup, &Screen::new(output))
+    }
+
+    /// What the record of a side says of it.
+    fn about(&self, side: &Described, seed: u64) -> RunRecord {
+        RunRecord {
+            label: Some(self.label.clone().unwrap_or_else(|| format!("trial: {}", side.title))),
+            plan_name: self.plan.as_ref().map_or("default".into(), |path| path.display().to_string()),
+            topology_name: side.title.clone(),
+            plan: side.text.clone(),
+            seed,
+            ..RunRecord::default()
+        }
+    }
+}
+
+/// Prints a trial and where its records are; the sentences of the tests in which B is worse.
+pub fn tell(ended: TrialEnd, output: &Output) -> Result<Vec<String>> {
+    let TrialEnd { trial, closed, stopped } = ended;
+    output.note(&format!("records: {} {}", trial.a.run, trial.b.run));
+    output.result(&trial, study::trial::text::trial)?;
+    unwritten(&closed)?;
+    stopped.map_or(Ok(worse(&trial)), Err)
+}
+
+fn unwritten(closed: &[Closed; 2]) -> Result<()> {
+    closed.iter().try_for_each(|closed| closed.kept.clone())
+}
+
+fn worse(trial: &TrialRecord) -> Vec<String> {
+    let worse = trial.tests.iter().filter(|test| test.outcome() == "worse");
+    worse.map(|test| study::trial::text::verdict(test, trial.same_within)).collect()
+}

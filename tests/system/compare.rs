@@ -1,0 +1,93 @@
+//! `pathlab compare`: what is planted is found, what is not there is not.
+
+use crate::alone;
+use crate::support::{finish, is_root, pathlab, run, run_ok, skip, start};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// A slow way of so many Mbit/s, as a topology.
+fn shaped(folder: &Path, mbit: u32) -> String {
+    let text = include_str!("../../labs/bottleneck.lab").replace("rate 100mbit", &format!("rate {mbit}mbit"));
+    let path = folder.join(format!("{mbit}.lab"));
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_tenth_is_found_and_nothing_is_not() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("a trial of two shapers", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (slow, fast) = (shaped(folder.path(), 40), shaped(folder.path(), 44));
+    let plan = folder.path().join("one.plan");
+    std::fs::write(&plan, "topology pair\ntest udp-stream size 1472 duration 200ms\n").unwrap();
+    let (plan, records) = (plan.display().to_string(), folder.path().join("runs").display().to_string());
+    let flags =
+        ["--plan", &plan, "--pairs", "6", "--seed", "5", "--dir", &records, "--json", "--fail-if-worse"];
+    let trial = |a: &str, b: &str| {
+        let output = run(&[&["compare", a, b], &flags[..]].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), json(&text(&output.stdout)), text(&output.stderr))
+    };
+    let (code, found, said) = trial(&fast, &slow);
+    let test = &found["tests"][0];
+    assert_eq!(test["verdict"]["is"], "changed", "{found:#}");
+    let effect = test["effect"]["value"].as_f64().unwrap();
+    assert!((effect * 1.1 - 1.0).abs() < 0.04, "{effect}: the shapers say 1 / 1.1");
+    assert!(code == Some(1) && said.contains("B is worse: rate -"), "{code:?}: {said}");
+    let pairs = test["pairs"].as_array().unwrap();
+    let b_first = pairs.iter().filter(|pair| pair["b_first"] == true).count();
+    assert!(b_first > 0 && b_first < pairs.len(), "the order is drawn: {pairs:?}");
+    // Each arm has a record of its own, and every test in it.
+    for arm in ["a", "b"] {
+        let id = found[arm]["run"].as_str().unwrap();
+        let record = json(&run_ok(&["show", id, "--dir", &records, "--json"]));
+        assert_eq!(record["tests"].as_array().unwrap().len(), 6);
+    }
+    let (code, nothing, _) = trial(&slow, &slow);
+    assert!(code == Some(0) && nothing["tests"][0]["verdict"]["is"] == "same", "{nothing:#}");
+}
+
+/// The short form of what `docs/compare.md` has the table of.
+#[test]
+fn the_benchmark_of_trials_counts_verdicts() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("the benchmark of trials", "needs root");
+    }
+    let flags = ["bench", "trial", "--trials", "1", "--pairs", "6", "--milliseconds", "50", "--json"];
+    let document = json(&run_ok(&flags));
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.len(), 4);
+    for result in results {
+        let of = |verdict: &str| result[verdict].as_u64().unwrap();
+        assert_eq!(of("better") + of("worse") + of("same") + of("unknown"), 1, "{result}");
+        assert_eq!(result["pairs"], 6.0, "{result}");
+    }
+    let planted = results.iter().find(|result| result["is_better"] == true).unwrap();
+    assert!(planted["better"] == 1, "{planted}");
+}
+
+#[test]
+fn what_cannot_be_compared_is_one_sentence() {
+    let refused = |arguments: &[&str], expected: &str| {
+        let output = finish(start(pathlab(arguments)), Duration::from_secs(60));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(expected), "{arguments:?}: {said}");
+    };
+    refused(&["compare", "bridge", "airship"], "there is no way 'airship'");
+    refused(&["compare", "bridge", "no-such.plan"], "no-such.plan");
+    refused(&["compare", "bridge", "direct", "--same-within", "2"], "is not a share");
+    refused(&["compare", "bridge", "direct", "--figure", "speed"], "the figures are throughput");
+    if is_root() {
+        refused(&["compare", "bridge", "direct", "--only", "tcp-stream", "--figure", "p99"], "has no p99");
+        refused(&["compare", "bridge", "plans/exact.plan"], "A has 6 tests and B has 4 tests");
+    }
+}
