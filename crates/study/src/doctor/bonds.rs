@@ -137,10 +137,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["stamps.hardware"],
         condition: "no time stamps of the hardware",
         meaning: "stamps of the kernel have the interrupt and the soft interrupt in them: no accuracy of a microsecond",
-        advice: Advice::Run(
-            "pathlab tune set IF stamps.receive=all stamps.transmit=on",
-            "pathlab tune set IF stamps.receive=none stamps.transmit=off",
-        ),
+        advice: Advice::Run("hwstamp_ctl -i IF -t 1 -r 1", "hwstamp_ctl -i IF -t 0 -r 0"),
         effect: "stamps of nanoseconds",
         risk: "some cards stamp PTP only",
         source: "netsniff-ng; libpcap #1701",

@@ -101,7 +101,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["eee.enabled", "speed_mbps"],
         condition: "energy efficient Ethernet is on at 10 Gbit/s or less",
         meaning: "the link sleeps: 10 to 100 µs to wake up",
-        advice: Advice::Run("ethtool --set-eee IF eee off", "ethtool --set-eee IF eee on"),
+        advice: Advice::Knob("eee.enabled", "off"),
         effect: "shorter tails",
         risk: "power",
         source: "i40e counters; general knowledge",

@@ -394,11 +394,15 @@ fn filled(text: &str, place: &Place<'_>, new: &str) -> String {
     if place.interface.is_empty() { words } else { words.replace("IF", place.interface) }
 }
 
+/// Knobs for which a link may go down for a moment.
+const FLAPPING: [&str; 5] = ["ring.", "channels.", "pause.", "eee.", "mtu"];
+
 /// How a knob is set. A sysctl belongs to a namespace, everything else to an interface.
 fn tune(knob: &str, interface: &str, value: &str) -> String {
     let value = if value.contains(' ') { format!("'{value}'") } else { value.to_owned() };
+    let flaps = if FLAPPING.iter().any(|begin| knob.starts_with(begin)) { " --allow-link-flap" } else { "" };
     match knob.strip_prefix("sysctl ") {
         Some(name) => format!("pathlab tune set {name}={value}"),
-        None => format!("pathlab tune set {interface} {knob}={value}"),
+        None => format!("pathlab tune set {interface} {knob}={value}{flaps}"),
     }
 }

@@ -40,7 +40,7 @@ const SETTINGS: [(Group, &[(&str, u16, bool)]); 6] = [
         ],
     ),
     (PAUSE, &[("pause.autoneg", 2, true), ("pause.rx", 3, true), ("pause.tx", 4, true)]),
-    (EEE, &[("eee.active", 5, true), ("eee.enabled", 6, true)]),
+    (EEE, &[("eee.active", 4, true), ("eee.enabled", 5, true)]),
     (RSS, &[("rss.function", 3, false), ("rss.input-transformation", 6, false)]),
 ];
 /// Features that rules ask for; one that an interface does not know is off for good.
