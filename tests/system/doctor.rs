@@ -78,9 +78,9 @@ const FAULTS: [[&str; 6]; 8] = [
         "QD-07",
         "measurement",
         "a:eth0",
-        "tc qdisc add dev eth0 root netem delay 1ms",
+        "tc qdisc add dev eth0 root tbf rate 1gbit burst 64kb latency 50ms",
         "tc qdisc del dev eth0 root",
-        "netem",
+        "tbf",
     ],
     ["OFF-04", "capture", "a:eth0", "ethtool -K eth0 gro on", "ethtool -K eth0 gro off", "rx-gro on"],
     // The last: a namespace may not go back to what its host does not allow.
@@ -245,7 +245,7 @@ fn faults_of_cards_are_named_first_from_facts() {
     let queue = [("driver", "\"virtio_net\""), ("queues.rx", "1"), ("cpus", "8")];
     for (rule, goal, facts, command) in [
         ("IRQ-01", "latency", &coalescing[..], "coalesce.rx-usecs=0"),
-        ("RNG-01", "throughput", &ring[..], "pathlab tune set eth0 ring.rx=4096 --allow-link-flap"),
+        ("RNG-01", "throughput", &ring[..], "pathlab tune set eth0 ring.rx=2048 --allow-link-flap"),
         ("VM-01", "throughput", &queue[..], "channels.combined=8"),
     ] {
         std::fs::write(&file, card(facts)).unwrap();

@@ -1,7 +1,6 @@
 //! Rules about bonds, time stamps, captures, virtual machines and control groups (BND-01 … CG-01).
 
-use super::hosts::any_moved;
-use super::look::{count, most, percent, uneven, when};
+use super::look::{any_moved, count, most, percent, uneven, when};
 use super::{Advice, At, DoctorRule};
 
 /// Rows.

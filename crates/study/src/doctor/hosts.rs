@@ -1,11 +1,7 @@
 //! Rules about CPUs, power and the host (CPU-01 … CPU-13).
 
-use super::look::{Answer, Look, Missing, any_of, count, cpus_of_list, median, most, percent, when};
-use super::steering::ring_time_us;
+use super::look::{SATURATED, count, cpus_of_list, median, most, percent, ring_time_us, when};
 use super::{Advice, At, DoctorRule};
-
-/// A CPU of which that much is busy has nothing left.
-pub(super) const SATURATED: f64 = 0.9;
 
 /// Rows.
 pub(super) const RULES: &[DoctorRule] = &[
@@ -303,14 +299,3 @@ pub(super) const RULES: &[DoctorRule] = &[
         },
     },
 ];
-
-/// How many of the CPUs are busy for that part of the window at most.
-pub(super) fn busiest(look: &Look<'_>) -> Result<f64, Missing> {
-    Ok(most(&look.shares("cpu.busy", "cpu.total")?).1)
-}
-
-/// A finding when one of the counters moved: which, and by how much.
-pub(super) fn any_moved(look: &Look<'_>, names: &[&str], loss: f64) -> Answer {
-    let said = any_of(look, names)?;
-    when(!said.is_empty(), loss, said)
-}

@@ -1,8 +1,8 @@
 //! Rules about interrupts, NAPI and soft interrupts (IRQ-01 … IRQ-08, SOFT-01 … SOFT-09).
 
-use super::hosts::busiest;
-use super::look::{Look, Missing, becomes, count, cpus_of_list, cpus_of_mask, most, percent, when};
-use super::steering::ring_time_us;
+use super::look::{
+    becomes, busiest, changed, count, cpus_of_list, cpus_of_mask, most, percent, ring_time_us, when,
+};
 use super::{Advice, At, DoctorRule};
 use std::collections::BTreeMap;
 
@@ -346,7 +346,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "SOFT-07",
         goals: "L",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &["sysctl net.core.busy_read", "TcpExt.BusyPollRxPackets", "tcp.rtt_us"],
         condition: "no busy polling, and a connection whose round trips are so short (below 200 µs) that waking up counts",
         meaning: "sleeping and interrupts cost 5 to 20 µs of each answer",
@@ -425,14 +425,3 @@ pub(super) const RULES: &[DoctorRule] = &[
         },
     },
 ];
-
-/// A finding when a setting changed in the window whose name begins so.
-pub(super) fn changed(look: &Look<'_>, names: &[&str]) -> Result<Option<super::Found>, Missing> {
-    let changes = look.texts("changed")?;
-    let ours: Vec<String> = changes
-        .into_iter()
-        .filter(|(what, _)| names.iter().any(|name| what.starts_with(name)))
-        .map(|(what, words)| format!("{what}: {words}"))
-        .collect();
-    when(!ours.is_empty(), 0.5, ours.join("; "))
-}

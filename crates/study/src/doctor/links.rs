@@ -1,7 +1,6 @@
 //! Rules about links, PCIe and drivers (LNK-01 … DRV-05).
 
-use super::hosts::{any_moved, busiest};
-use super::look::{Look, Missing, count, most, percent, uneven, when};
+use super::look::{Look, Missing, any_moved, busiest, count, most, percent, uneven, when};
 use super::{Advice, At, DoctorRule};
 
 /// `16.0 GT/s PCIe` as a number.

@@ -263,6 +263,55 @@ pub fn cpus_of_mask(text: &str) -> u32 {
     text.chars().filter_map(|digit| digit.to_digit(16)).map(u32::count_ones).sum()
 }
 
+/// A CPU of which that much is busy has nothing left.
+pub const SATURATED: f64 = 0.9;
+
+/// How many of the CPUs are busy for that part of the window at most.
+///
+/// # Errors
+/// An input is missing.
+pub fn busiest(look: &Look<'_>) -> Result<f64, Missing> {
+    Ok(most(&look.shares("cpu.busy", "cpu.total")?).1)
+}
+
+/// A finding when one of the counters moved: which, and by how much.
+///
+/// # Errors
+/// An input is missing.
+pub fn any_moved(look: &Look<'_>, names: &[&str], loss: f64) -> Answer {
+    let said = any_of(look, names)?;
+    when(!said.is_empty(), loss, said)
+}
+
+/// A finding when a setting changed in the window whose name begins so.
+///
+/// # Errors
+/// An input is missing.
+pub fn changed(look: &Look<'_>, names: &[&str]) -> Answer {
+    let changes = look.texts("changed")?;
+    let ours: Vec<String> = changes
+        .into_iter()
+        .filter(|(what, _)| names.iter().any(|name| what.starts_with(name)))
+        .map(|(what, words)| format!("{what}: {words}"))
+        .collect();
+    when(!ours.is_empty(), 0.5, ours.join("; "))
+}
+
+/// What a frame takes on a wire beside itself: FCS, preamble, gap.
+const AROUND: f64 = 24.0;
+
+/// How long a full ring lasts at line rate with the frames of the window, in microseconds; with full-size frames when none came.
+///
+/// # Errors
+/// An input is missing.
+pub fn ring_time_us(look: &Look<'_>) -> Result<f64, Missing> {
+    let frames = look.moved("stats.rx_packets")?;
+    let bytes = look.moved("stats.rx_bytes")?;
+    let mean = if frames > 0.0 { bytes / frames } else { 1514.0 };
+    // Bits of a microsecond are the megabits of a second.
+    Ok(look.number("ring.rx")? * 8.0 * (mean + AROUND) / look.number("speed_mbps")?.max(1.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,6 @@
 //! Rules about offloads, MTU, VLANs and queueing disciplines (OFF-01 … QD-07).
 
-use super::hosts::{any_moved, busiest};
-use super::look::{Look, Missing, becomes, count, percent, when};
+use super::look::{Look, Missing, any_moved, becomes, busiest, count, percent, when};
 use super::{Advice, At, DoctorRule};
 
 /// A finding when a feature is not as it should be.

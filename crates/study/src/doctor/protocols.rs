@@ -1,7 +1,6 @@
 //! Rules about UDP and IP (UDP-01 … UDP-05, IP-01 … IP-07).
 
-use super::hosts::any_moved;
-use super::look::{any_of, becomes, count, most, percent, when};
+use super::look::{any_moved, any_of, becomes, count, most, percent, when};
 use super::{Advice, At, DoctorRule};
 
 /// Rows.

@@ -1,21 +1,10 @@
 //! Rules about queues, steering and rings (RSS-01 … RNG-05).
 
-use super::hosts::SATURATED;
-use super::interrupts::changed;
-use super::look::{Look, Missing, becomes, count, cpus_of_list, cpus_of_mask, most, percent, uneven, when};
+use super::look::{
+    Look, Missing, SATURATED, becomes, changed, count, cpus_of_list, cpus_of_mask, most, percent,
+    ring_time_us, uneven, when,
+};
 use super::{Advice, At, DoctorRule};
-
-/// What a frame takes on a wire beside itself: FCS, preamble, gap.
-const AROUND: f64 = 24.0;
-
-/// How long a full ring lasts at line rate with the frames of the window, in microseconds; with full-size frames when none came.
-pub(super) fn ring_time_us(look: &Look<'_>) -> Result<f64, Missing> {
-    let frames = look.moved("stats.rx_packets")?;
-    let bytes = look.moved("stats.rx_bytes")?;
-    let mean = if frames > 0.0 { bytes / frames } else { 1514.0 };
-    // Bits of a microsecond are the megabits of a second.
-    Ok(look.number("ring.rx")? * 8.0 * (mean + AROUND) / look.number("speed_mbps")?.max(1.0))
-}
 
 /// CPUs that are near the card.
 fn local(look: &Look<'_>) -> Result<f64, Missing> {

@@ -1,7 +1,6 @@
 //! Rules about TCP (TCP-01 … TCP-16), most of them about the connections that were seen in the window.
 
-use super::hosts::any_moved;
-use super::look::{Found, Look, Missing, any_of, becomes, count, percent, when};
+use super::look::{Found, Look, Missing, any_moved, any_of, becomes, count, percent, when};
 use super::{Advice, At, DoctorRule};
 
 /// A limit of TCP's own time counts from this part of the busy time on.
@@ -83,7 +82,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-01",
         goals: "T",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &["sysctl net.ipv4.tcp_rmem", "tcp.busy_us", "tcp.rwnd_limited_us", "tcp.rtt_us"],
         condition: "a connection waited over 5 % of its busy time for the receiver's window",
         meaning: "the receiver's window is smaller than rate × round trip",
@@ -97,7 +96,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-02",
         goals: "T",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &[
             "sysctl net.ipv4.tcp_wmem",
             "tcp.busy_us",
@@ -130,7 +129,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-03",
         goals: "T",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &[
             "tcp.sndbuf",
             "tcp.rtt_us",
@@ -244,7 +243,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-07",
         goals: "T",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &["tcp.bytes_retrans", "tcp.bytes_sent", "tcp.rtt_us", "tcp.mss", "tcp.delivery_bps"],
         condition: "the rate is within twice MSS / RTT × 1.22 / √p",
         meaning: "losses are the limit, not windows",
@@ -282,7 +281,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-08",
         goals: "T",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &["tcp.reord_seen", "tcp.rcv_ooopack", "tcp.segs_out", "tcp.segs_in"],
         condition: "over 0.1 % of the segments were reordered",
         meaning: "reordering (balance-rr, RPS migration, several equal paths) is taken for loss",
@@ -306,7 +305,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-09",
         goals: "T",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &[
             "sysctl net.ipv4.tcp_slow_start_after_idle",
             "tcp.last_send_ms",
@@ -337,7 +336,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-10",
         goals: "LT",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &["sysctl net.ipv4.tcp_notsent_lowat", "tcp.notsent_bytes", "tcp.delivery_bps", "tcp.rtt_us"],
         condition: "no tcp_notsent_lowat, and a connection with over a megabyte and four round trips of unsent data",
         meaning: "the kernel holds data that the application can no longer change",
@@ -463,7 +462,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-14",
         goals: "M",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &["tcp.busy_us", "tcp.bytes_sent"],
         condition: "a connection that carried over a megabyte had nothing to send for over 10 % of the window",
         meaning: "the generator is the limit: the result is not of the network",
@@ -491,7 +490,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-15",
         goals: "T",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &["TcpExt.TCPAckCompressed", "tcp.data_segs_out", "tcp.segs_in"],
         condition: "a sender got fewer than one acknowledgement for 40 segments, and acknowledgements were compressed",
         meaning: "acknowledgements are few: the window grows slowly",
@@ -520,7 +519,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "TCP-16",
         goals: "L",
         at: At::Node,
-        given: &[],
+        given: &[("tcp.connections", "some")],
         inputs: &["tcp.rtt_us", "tcp.min_rtt_us", "tcp.bytes_sent"],
         condition: "round trips of a connection that sends are over 30 ms longer than its shortest",
         meaning: "a standing queue on the path: bufferbloat",

@@ -224,3 +224,84 @@ pub(super) fn processes(all: &[processes::HostProcess], threads: &[processes::Ho
         ("daemon.irqbalance".into(), Fact::Text(if balances { "running" } else { "absent" }.into())),
     ])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A root directory with these files.
+    fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_host_is_read_from_its_files_and_what_is_missing_says_why() {
+        let cpu = "sys/devices/system/cpu/cpu0";
+        let folder = root(&[
+            (&format!("{cpu}/cpufreq/scaling_governor"), "powersave\n"),
+            (&format!("{cpu}/cpuidle/state3/name"), "C6\n"),
+            (&format!("{cpu}/cpuidle/state3/latency"), "133\n"),
+            (&format!("{cpu}/cpuidle/state3/usage"), "42\n"),
+            (&format!("{cpu}/cpuidle/state0/name"), "POLL\n"),
+            (&format!("{cpu}/cache/index3/size"), "32768K\n"),
+            ("sys/devices/system/cpu/smt/active", "1\n"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+            ("sys/kernel/iommu_groups/0/type", "DMA-FQ\n"),
+            ("sys/fs/cgroup/system.slice/cpu.stat", "nr_periods 9\nnr_throttled 4\n"),
+            ("proc/stat", "cpu  1 1 1 1\ncpu0 1 0 2 90 0 3 4 5 0 0\n"),
+            ("proc/net/softnet_stat", "0000000a 00000002 00000001 0 0 0 0 0 0 00000003 00000004\n"),
+            ("proc/sys/net/core/netdev_budget", "300\n"),
+        ]);
+        let known = read(folder.path());
+        for (name, words) in [
+            ("cpus", "1"),
+            ("cpufreq", "yes"),
+            ("cpu.governor", "0: powersave"),
+            ("cpuidle.latency_us", "0.C6: 133"),
+            ("cpu.smt", "on"),
+            ("cache.last_bytes", "33554432"),
+            ("mm.transparent_hugepage", "madvise"),
+            ("iommu", "translated"),
+            ("sysctl net.core.netdev_budget", "300"),
+            ("sysctl kernel.numa_balancing", "0"),
+        ] {
+            let fact = &known[name];
+            // A state without a latency is unknown by itself, and all of them are known only together.
+            let shown = fact.words();
+            assert!(shown.contains(words), "{name}: {shown}");
+        }
+        assert_eq!(known["softnet.dropped"], Fact::each([("0".to_owned(), count(2))]));
+        assert_eq!(known["cpu.steal"], Fact::each([("0".to_owned(), count(5))]));
+        assert_eq!(known["cgroup.throttled"], Fact::each([("system.slice".to_owned(), count(4))]));
+        let why = known["cpuidle.latency_us"].why_unknown().unwrap();
+        assert!(why.starts_with("0.POLL: ") && why.ends_with("there is no such file"), "{why}");
+        assert!(
+            known["cpu.throttle"].why_unknown().is_some() && known["clock.source"].why_unknown().is_some()
+        );
+        assert!(read(&folder.path().join("nowhere"))["cpu.steal"].why_unknown().is_some());
+    }
+
+    #[test]
+    fn daemons_and_threads_are_told_apart() {
+        let one = |pid, name: &str, ticks| processes::HostProcess {
+            pid,
+            name: name.into(),
+            ticks,
+            nice: 0,
+            cpu: 1,
+        };
+        let all = [one(9, "ksoftirqd/1", 7), one(70, "irqbalance", 1), one(80, "iperf3", 50)];
+        let known = processes(&all, &all);
+        assert_eq!(known["ksoftirqd.ticks"], Fact::each([("1".to_owned(), count(7))]));
+        assert_eq!(known["daemon.irqbalance"].words(), "running");
+        assert!(known["thread.ticks"].words().contains("80 (iperf3): +0"));
+        assert!(!known["thread.ticks"].words().contains("ksoftirqd"));
+        assert_eq!(processes(&[], &[])["daemon.irqbalance"].words(), "absent");
+    }
+}

@@ -54,6 +54,7 @@ fn window(before: &Known, after: &Known) -> Known {
 fn node(old: &NodeReading, new: NodeReading) -> NodeFacts {
     let mut known = window(&old.known, &new.known);
     only_moving(&mut known);
+    known.insert("tcp.connections".into(), some_moved(&known));
     known.insert("flows.active".into(), flows(&known));
     let mut interfaces = BTreeMap::new();
     for (name, now) in &new.interfaces {
@@ -91,6 +92,15 @@ fn only_moving(known: &mut Known) {
         if let Fact::Each { each } = fact {
             each.retain(|place, _| is_moving(place));
         }
+    }
+}
+
+/// Whether segments came or went on any connection.
+fn some_moved(known: &Known) -> Fact {
+    match known.get("tcp.segs_out") {
+        Some(Fact::Each { each }) => Fact::Text(if each.is_empty() { "none" } else { "some" }.into()),
+        Some(other) => other.clone(),
+        None => Fact::unknown("connections were not listed"),
     }
 }
 
@@ -207,6 +217,8 @@ mod tests {
         ]);
         only_moving(&mut known);
         assert_eq!(known["tcp.rtt_us"].words(), "b: 2");
+        assert_eq!(some_moved(&known), Fact::Text("some".into()));
+        assert!(some_moved(&Known::new()).why_unknown().is_some());
     }
 
     #[test]
