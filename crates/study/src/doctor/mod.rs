@@ -374,7 +374,7 @@ fn commands(advice: Advice, place: &Place<'_>, new: &str) -> (String, String) {
     match advice {
         Advice::Knob(knob, value) => {
             let set = |value: &str| tune(knob, place.interface, value);
-            let old = place.look.text(knob).map_or_else(|_| "OLD".to_owned(), |old| old);
+            let old = place.look.text(knob).unwrap_or_else(|_| "OLD".to_owned());
             (set(&filled(value, place, new)), set(&old))
         }
         Advice::Run(command, undo) => (filled(command, place, new), filled(undo, place, new)),

@@ -14,8 +14,10 @@ use crate::netlink::{Attributes, Dump, Netlink, after, u32_at};
 use crate::observe::{links, llstat};
 use crate::sys::packet;
 
-/// Settings of a group: the fact, the attribute (`include/uapi/linux/ethtool_netlink.h`), and whether it is on or off.
-const SETTINGS: [(Group, &[(&str, u16, bool)]); 6] = [
+/// A setting of a group: the fact, the attribute (`include/uapi/linux/ethtool_netlink.h`), and whether it is on or off.
+type Setting = (&'static str, u16, bool);
+/// Settings by group.
+const SETTINGS: [(Group, &[Setting]); 6] = [
     (
         RINGS,
         &[("ring.rx-max", 2, false), ("ring.tx-max", 5, false), ("ring.rx", 6, false), ("ring.tx", 9, false)],
