@@ -64,6 +64,10 @@ pub enum Command {
     Export(cmd::export::ExportArgs),
     /// Show, set and undo the knobs of interfaces, namespaces and the machine.
     Tune(cmd::tune::TuneArgs),
+    /// Find what costs this host or a lab throughput, latency or frames: 123 rules over what is set and what moves.
+    Doctor(cmd::doctor::DoctorArgs),
+    /// Write down what a host is set to and what its counters do, for doctor.
+    Facts(cmd::facts::FactsArgs),
     /// Join what send and capture recorded in two places: one ledger of the path between them.
     Join(cmd::join::JoinArgs),
     /// Move every frame from one port to another: the smallest forwarder.
@@ -108,6 +112,8 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Explain(args) => cmd::explain::run(args, output),
         Command::Export(args) => cmd::export::run(args, output),
         Command::Tune(args) => cmd::tune::run(args, output),
+        Command::Doctor(args) => cmd::doctor::run(args, output),
+        Command::Facts(args) => cmd::facts::run(args, output),
         Command::Join(args) => cmd::join::run(args, output),
         Command::Null(args) => cmd::null::run(args, output),
         Command::Switch(args) => cmd::switch::run(args, output),

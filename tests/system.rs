@@ -16,6 +16,8 @@ mod compare;
 mod criteria;
 #[path = "system/dist.rs"]
 mod dist;
+#[path = "system/doctor.rs"]
+mod doctor;
 #[path = "system/documents.rs"]
 mod documents;
 #[path = "system/drops.rs"]

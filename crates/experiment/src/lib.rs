@@ -11,6 +11,7 @@
 
 pub mod bench;
 pub mod course;
+pub mod doctor;
 pub mod drops;
 pub mod follow;
 pub mod hosts;

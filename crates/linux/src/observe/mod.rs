@@ -30,6 +30,7 @@ pub mod foreign;
 mod frames_program;
 pub mod interrupts;
 pub mod irq_targets;
+pub mod known;
 pub mod links;
 pub mod llstat;
 pub mod napi;

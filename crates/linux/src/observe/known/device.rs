@@ -1,0 +1,221 @@
+//! Facts of the device behind an interface: its bus, its interrupts, the counters of its driver.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+
+use record::facts::{Fact, Known};
+use record::llstat::InterruptCount;
+
+use super::files::{count, numbered, target, text, word, words};
+use crate::observe::interrupts;
+use crate::sys::packet;
+
+/// Facts that are sums of the driver's counters: a name, and the words that a counter's name has.
+const SUMS: [(&str, &[&[&str]]); 6] = [
+    ("rx.alloc_fail", &[&["rx", "alloc_fail"], &["rx", "alloc_err"]]),
+    ("pause.frames_received", &[&["link_xoff_rx"], &["rx_pause"], &["rx_xoff"]]),
+    ("pfc.pauses", &[&["prio", "pause"], &["prio", "xoff"]]),
+    ("pfc.discards", &[&["prio", "discard"]]),
+    ("pci.stalls", &[&["pci_stalled"]]),
+    ("allowance.exceeded", &[&["allowance_exceeded"]]),
+];
+/// What devlink would tell.
+const DEVLINK: [&str; 2] = ["devlink.tx_scheduling_layers", "devlink.health_errors"];
+
+/// Reads them; an interface without a device has none.
+pub(super) fn read(folder: &Path, is_card: bool, name: &str, interrupts: &[InterruptCount]) -> Known {
+    let device = folder.join("device");
+    let mut known = driver_counters(name);
+    let driver = target(&device.join("driver"));
+    known.insert("driver".into(), Fact::Text(driver.unwrap_or_else(|| "none".into())));
+    for fact in DEVLINK {
+        // Without a device there is nobody whom devlink could report.
+        let unread = Fact::unknown("devlink is not asked");
+        known.insert(fact.into(), if is_card { unread } else { Fact::each([]) });
+    }
+    if !is_card {
+        return known;
+    }
+    known.insert("firmware".into(), Fact::unknown("the firmware's version is not read (ethtool -i tells)"));
+    known.insert("ddp.safe_mode".into(), Fact::unknown("the kernel's messages are not read"));
+    known.extend(bus(&device));
+    known.extend(placement(&device, name, interrupts));
+    known
+}
+
+/// The device on its bus; of a virtio device the numbers are those of the PCI device above.
+fn bus(device: &Path) -> Known {
+    let kind = target(&device.join("subsystem")).unwrap_or_else(|| "none".into());
+    let config = fs::read(device.join("config")).unwrap_or_default();
+    let request = max_read_request(&config);
+    Known::from([
+        ("bus".into(), Fact::Text(kind)),
+        ("pci.width".into(), word(&device.join("current_link_width"))),
+        ("pci.max_width".into(), word(&device.join("max_link_width"))),
+        ("pci.speed".into(), words(&device.join("current_link_speed"))),
+        ("pci.max_speed".into(), words(&device.join("max_link_speed"))),
+        ("pci.aer_correctable".into(), aer(&device.join("aer_dev_correctable"))),
+        ("pci.ports".into(), ports(device)),
+        (
+            "pci.max_read_request".into(),
+            request.map_or_else(|| Fact::unknown("the device's configuration cannot be read"), Fact::Number),
+        ),
+    ])
+}
+
+/// The sum at the end: `TOTAL_ERR_COR 3`.
+fn aer(path: &Path) -> Fact {
+    let total =
+        |text: String| text.lines().find_map(|line| line.strip_prefix("TOTAL_ERR_COR ")?.trim().parse().ok());
+    match text(path).map(total) {
+        Ok(Some(errors)) => count(errors),
+        Ok(None) => Fact::unknown("the device tells no sum of corrected errors"),
+        Err(why) => Fact::unknown(why),
+    }
+}
+
+/// Bytes of the largest read request, from the PCI Express capability (PCIe base specification 7.5.3.4).
+fn max_read_request(config: &[u8]) -> Option<f64> {
+    const CAPABILITIES: usize = 0x34;
+    const EXPRESS: u8 = 0x10;
+    let mut at = usize::from(*config.get(CAPABILITIES)?);
+    for _ in 0..48 {
+        if *config.get(at).filter(|_| at >= 0x40)? == EXPRESS {
+            let control = u16::from_le_bytes([*config.get(at + 8)?, *config.get(at + 9)?]);
+            return Some(f64::from(128u32 << (control >> 12 & 7)));
+        }
+        at = usize::from(*config.get(at + 1)?);
+    }
+    None
+}
+
+/// Functions of the same slot that have an interface.
+fn ports(device: &Path) -> Fact {
+    let Ok(real) = fs::canonicalize(device) else { return Fact::unknown("the device cannot be found") };
+    let slot =
+        real.file_name().and_then(|name| name.to_str()?.rsplit_once('.').map(|(slot, _)| format!("{slot}.")));
+    let (Some(slot), Some(bus)) = (slot, real.parent()) else {
+        return Fact::unknown("the device has no slot");
+    };
+    let functions = numbered(bus, &slot).into_iter().filter(|(_, name)| bus.join(name).join("net").exists());
+    Fact::Number(functions.count().max(1) as f64)
+}
+
+/// Where the device is and where its interrupts come to.
+fn placement(device: &Path, name: &str, all: &[InterruptCount]) -> Known {
+    let folder = |file: &str| -> Option<PathBuf> {
+        [device.join(file), device.join("..").join(file)].into_iter().find(|path| path.exists())
+    };
+    let node = folder("numa_node").map_or(Fact::Number(-1.0), |path| word(&path));
+    let near = folder("local_cpulist").map(|path| words(&path)).filter(|fact| !fact.words().is_empty());
+    let online = || words(Path::new("/sys/devices/system/cpu/online"));
+    let numbers: Vec<u32> = folder("msi_irqs")
+        .map(|path| numbered(&path, "").into_iter().map(|(irq, _)| irq).collect())
+        .unwrap_or_default();
+    let is_ours = |one: &&InterruptCount| {
+        let named = interrupts::is_named_after(&one.name, name);
+        (numbers.contains(&one.irq) || named)
+            && interrupts::role(&one.name) != record::llstat::InterruptRole::Other
+    };
+    let ours: Vec<&InterruptCount> = all.iter().filter(is_ours).collect();
+    let list = |irq: u32| words(Path::new(&format!("/proc/irq/{irq}/effective_affinity_list")));
+    Known::from([
+        ("numa_node".into(), node),
+        ("local_cpus".into(), near.unwrap_or_else(online)),
+        (
+            "irq.affinity".into(),
+            Fact::each(ours.iter().map(|one| (one.irq.to_string(), list(one.irq))).collect::<Vec<_>>()),
+        ),
+        (
+            "irq.count".into(),
+            Fact::each(
+                ours.iter()
+                    .map(|one| (one.irq.to_string(), count(one.cpus.iter().sum())))
+                    .collect::<Vec<_>>(),
+            ),
+        ),
+    ])
+}
+
+fn driver_counters(name: &str) -> Known {
+    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
+    match socket.and_then(|socket| packet::driver_counters(&socket, name)) {
+        Ok(all) => of_counters(&all),
+        Err(error) => {
+            let names = SUMS.iter().map(|(name, _)| *name).chain(["queue.rx_packets", "queue.tx_packets"]);
+            let why = format!("the driver keeps no counters of its own ({error})");
+            names.map(|name| (name.to_owned(), Fact::unknown(&why))).collect()
+        }
+    }
+}
+
+fn of_counters(all: &[(String, u64)]) -> Known {
+    let is_one =
+        |name: &str, sets: &[&[&str]]| sets.iter().any(|words| words.iter().all(|word| name.contains(word)));
+    let sum = |(fact, sets): &(&str, &[&[&str]])| {
+        let found: Vec<u64> =
+            all.iter().filter(|(name, _)| is_one(name, sets)).map(|(_, value)| *value).collect();
+        let none = || Fact::unknown("the driver does not count it");
+        ((*fact).to_owned(), if found.is_empty() { none() } else { count(found.iter().sum()) })
+    };
+    let mut known: Known = SUMS.iter().map(sum).collect();
+    for way in ["rx", "tx"] {
+        let queues: Vec<(String, Fact)> =
+            all.iter().filter_map(|(name, value)| Some((queue(name, way)?, count(*value)))).collect();
+        let none = || Fact::unknown("the driver does not count frames by queue");
+        known.insert(
+            format!("queue.{way}_packets"),
+            if queues.is_empty() { none() } else { Fact::each(queues) },
+        );
+    }
+    known
+}
+
+/// The queue of a counter of frames: `rx_queue_3_packets`, `rx3_packets`, `rx-3.packets`.
+fn queue(name: &str, way: &str) -> Option<String> {
+    let rest = name.strip_prefix(way)?.strip_suffix("packets")?;
+    let rest = rest.trim_start_matches(['_', '-', '.']);
+    let rest = rest.strip_prefix("queue_").unwrap_or(rest);
+    let digits = rest.trim_end_matches(['_', '-', '.']);
+    (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| format!("{way}-{digits}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_of_drivers_say_which_queue_and_what() {
+        for (name, way, expected) in [
+            ("rx_queue_3_packets", "rx", Some("rx-3")),
+            ("rx3_packets", "rx", Some("rx-3")),
+            ("tx-11.packets", "tx", Some("tx-11")),
+            ("rx_packets", "rx", None),
+            ("rx_queue_0_xdp_packets", "rx", None),
+        ] {
+            assert_eq!(queue(name, way).as_deref(), expected, "{name}");
+        }
+        let all = [("rx_prio3_pause", 2), ("rx_prio3_discards", 5), ("rx_queue_0_packets", 9)];
+        let known = of_counters(&all.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!((known["pfc.discards"].clone(), known["pfc.pauses"].clone()), (count(5), count(2)));
+        assert!(known["pci.stalls"].why_unknown().is_some());
+    }
+
+    #[test]
+    fn the_read_request_is_found_in_the_list_of_capabilities() {
+        let mut config = vec![0; 256];
+        (config[0x34], config[0x40], config[0x41]) = (0x40, 0x05, 0x60);
+        (config[0x60], config[0x68], config[0x69]) = (0x10, 0x10, 0x29);
+        assert_eq!(max_read_request(&config), Some(512.0));
+    }
+
+    proptest! {
+        #[test]
+        fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..256), name in "(rx|tx)[a-z0-9_.]{0,20}") {
+            let _ = (max_read_request(&noise), queue(&name, "rx"));
+        }
+    }
+}

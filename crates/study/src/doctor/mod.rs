@@ -1,0 +1,408 @@
+//! `pathlab doctor`: what facts of a host say against it, for a goal.
+//!
+//! **What.** 123 rules, each a row of a table ([`DoctorRule`]): its goals, its inputs, what it looks for, what to do, what that risks, how it is undone,
+//! and where it comes from. [`examine`] applies all of them to all interfaces and ranks what was found by estimated loss.
+//!
+//! **Why rows.** One more rule is one row and its fixture; the page in `docs/` and the tests are made from the rows. A rule is not asked unless all its inputs are known:
+//! what is missing makes it *unknown*, never *ok*. Counters are looked at over the window only, never since boot.
+//!
+//! **Price.** The loss is an estimate to rank by; only a trial tells what a change is worth.
+
+mod bonds;
+mod conflicts;
+mod hosts;
+mod interrupts;
+mod links;
+pub mod look;
+mod offloads;
+pub mod page;
+mod protocols;
+mod steering;
+mod tcp;
+#[cfg(test)]
+mod tests;
+pub mod text;
+
+use look::{Answer, Found, Look};
+use record::facts::{Facts, Known};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+pub use conflicts::{CONFLICTS, Conflict, DoctorConflict};
+
+/// What a host is to be good at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Goal {
+    /// Many bits per second.
+    Throughput,
+    /// Short times.
+    Latency,
+    /// Capture without loss.
+    Capture,
+    /// Frames handed on.
+    Forwarding,
+    /// Figures that can be believed; every goal needs it.
+    Measurement,
+}
+
+impl Goal {
+    /// All of them.
+    pub const ALL: [Goal; 5] =
+        [Goal::Throughput, Goal::Latency, Goal::Capture, Goal::Forwarding, Goal::Measurement];
+
+    /// Its letter in [`DoctorRule::goals`], and its word.
+    fn row(self) -> (char, &'static str) {
+        match self {
+            Goal::Throughput => ('T', "throughput"),
+            Goal::Latency => ('L', "latency"),
+            Goal::Capture => ('C', "capture"),
+            Goal::Forwarding => ('R', "forwarding"),
+            Goal::Measurement => ('M', "measurement"),
+        }
+    }
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Whether a rule is about it.
+    fn is_of(self, goals: &str) -> bool {
+        goals.contains(self.row().0)
+    }
+}
+
+/// What a rule is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// The host: it is asked once.
+    Host,
+    /// A namespace: it is asked for each.
+    Node,
+    /// An interface: it is asked for each.
+    Interface,
+}
+
+/// What to do. `IF` stands for the interface, `NEW` for the value, `OLD` for what it was.
+#[derive(Debug, Clone, Copy)]
+pub enum Advice {
+    /// Set a knob of `pathlab tune` to a value; `NEW` is the one that was found.
+    Knob(&'static str, &'static str),
+    /// Run a command; and what undoes it.
+    Run(&'static str, &'static str),
+    /// Something that no command does.
+    Say(&'static str),
+}
+
+/// One rule.
+#[derive(Debug)]
+pub struct DoctorRule {
+    /// Its name.
+    pub id: &'static str,
+    /// Letters of [`Goal`].
+    pub goals: &'static str,
+    /// What it is about.
+    pub at: At,
+    /// What must be so that it applies: a fact and its words, `a|b` for one of both.
+    pub given: &'static [(&'static str, &'static str)],
+    /// The facts that it needs; `a|b` for one of both.
+    pub inputs: &'static [&'static str],
+    /// When it fires.
+    pub condition: &'static str,
+    /// What that means.
+    pub meaning: &'static str,
+    /// What to do.
+    pub advice: Advice,
+    /// What is to be expected of that.
+    pub effect: &'static str,
+    /// What it may cost; empty when nothing.
+    pub risk: &'static str,
+    /// Who says so.
+    pub source: &'static str,
+    /// Looks at the facts.
+    pub look: fn(&Look<'_>) -> Answer,
+}
+
+/// All rules, by what they are about.
+pub const SECTIONS: [(&str, &[&[DoctorRule]]); 6] = [
+    ("CPU, power, host", &[hosts::RULES]),
+    ("Interrupts, NAPI, softnet", &[interrupts::RULES]),
+    ("Queues, steering, rings", &[steering::RULES]),
+    ("Offloads, MTU, VLAN, qdisc", &[offloads::RULES]),
+    ("TCP, UDP, IP", &[tcp::RULES, protocols::RULES]),
+    ("Link, PCIe, driver, bonding, time, capture", &[links::RULES, bonds::RULES]),
+];
+
+/// Every rule, in the order of the sections.
+pub fn rules() -> impl Iterator<Item = &'static DoctorRule> {
+    SECTIONS.iter().flat_map(|(_, tables)| tables.iter().flat_map(|table| table.iter()))
+}
+
+/// How a rule ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuleStatus {
+    /// It does not apply.
+    NotApplicable,
+    /// It was looked at, and nothing was found.
+    Ok,
+    /// An input is missing.
+    Unknown,
+    /// Something was found.
+    Finding,
+}
+
+/// What a rule says of a place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DoctorPlace {
+    /// The node and interface; empty for the host.
+    pub place: String,
+    /// How it ended there.
+    pub status: RuleStatus,
+    /// The numbers that convict or acquit; of an unknown rule the input that is missing and why; else why it does not apply.
+    pub evidence: String,
+    /// Estimated part of the goal's quantity that it costs, 0 to 1; 0 without a finding.
+    pub loss: f64,
+    /// The command, or what to do; empty without a finding.
+    pub command: String,
+    /// What undoes it; empty when nothing needs to.
+    pub undo: String,
+}
+
+/// What a rule says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RuleReport {
+    /// Its name.
+    pub id: String,
+    /// Its goals, by their words.
+    pub goals: Vec<String>,
+    /// The worst of its places.
+    pub status: RuleStatus,
+    /// The evidence of that place.
+    pub evidence: String,
+    /// The loss of that place.
+    pub loss: f64,
+    /// What it means.
+    pub meaning: String,
+    /// The command of that place.
+    pub command: String,
+    /// What undoes it.
+    pub undo: String,
+    /// What is to be expected.
+    pub effect: String,
+    /// What it may cost.
+    pub risk: String,
+    /// Who says so.
+    pub source: String,
+    /// Every place, the worst first.
+    pub places: Vec<DoctorPlace>,
+}
+
+/// What `pathlab doctor` says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DoctorReport {
+    /// `pathlab/doctor/1`.
+    pub schema: String,
+    /// The goal that was asked for; none for throughput, latency and measurement.
+    pub goal: Option<Goal>,
+    /// Length of the window in seconds.
+    pub seconds: f64,
+    /// All rules: findings first, by their loss, then those unknown, ok, not applicable.
+    pub rules: Vec<RuleReport>,
+    /// Settings about which goals disagree.
+    pub conflicts: Vec<DoctorConflict>,
+    /// How many rules ended how.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// The schema of this version.
+pub const SCHEMA: &str = "pathlab/doctor/1";
+
+/// A place to look at: its name, the name of its interface, and what is known.
+struct Place<'a> {
+    name: String,
+    interface: &'a str,
+    look: Look<'a>,
+}
+
+/// Applies every rule to every place.
+///
+/// Without a goal those of every host are asked for: capture and forwarding want what others do not.
+pub fn examine(facts: &Facts, peer: Option<&Facts>, goal: Option<Goal>) -> DoctorReport {
+    // What makes figures worth nothing matters for every goal.
+    let goals = match goal {
+        Some(goal) => vec![goal, Goal::Measurement],
+        None => vec![Goal::Throughput, Goal::Latency, Goal::Measurement],
+    };
+    let mut rules: Vec<RuleReport> = rules().map(|rule| report(rule, facts, peer, &goals)).collect();
+    rules.sort_by(|a, b| {
+        (b.status, b.loss).partial_cmp(&(a.status, a.loss)).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let mut counts = BTreeMap::new();
+    for rule in &rules {
+        *counts.entry(word(rule.status).to_owned()).or_insert(0) += 1;
+    }
+    let conflicts = conflicts::of(facts);
+    DoctorReport { schema: SCHEMA.into(), goal, seconds: facts.seconds, rules, conflicts, counts }
+}
+
+/// The word of a status.
+pub fn word(status: RuleStatus) -> &'static str {
+    match status {
+        RuleStatus::NotApplicable => "not-applicable",
+        RuleStatus::Ok => "ok",
+        RuleStatus::Unknown => "unknown",
+        RuleStatus::Finding => "finding",
+    }
+}
+
+fn report(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goals: &[Goal]) -> RuleReport {
+    let mut places = judged(rule, facts, peer, goals);
+    places.sort_by(|a, b| {
+        (b.status, b.loss).partial_cmp(&(a.status, a.loss)).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let nowhere = || said("", RuleStatus::NotApplicable, "there is no interface to look at");
+    let worst = places.first().cloned().unwrap_or_else(nowhere);
+    let goals = Goal::ALL.iter().filter(|goal| goal.is_of(rule.goals));
+    RuleReport {
+        id: rule.id.into(),
+        goals: goals.map(|goal| goal.word().to_owned()).collect(),
+        status: worst.status,
+        evidence: worst.evidence,
+        loss: worst.loss,
+        meaning: rule.meaning.into(),
+        command: worst.command,
+        undo: worst.undo,
+        effect: rule.effect.into(),
+        risk: rule.risk.into(),
+        source: rule.source.into(),
+        places,
+    }
+}
+
+/// A rule at each of its places; at none when it has another goal.
+fn judged(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goals: &[Goal]) -> Vec<DoctorPlace> {
+    if !goals.iter().any(|goal| goal.is_of(rule.goals)) {
+        let goals = Goal::ALL.iter().filter(|goal| goal.is_of(rule.goals)).map(|goal| goal.word());
+        let why = format!("it is for {}", goals.collect::<Vec<_>>().join(", "));
+        return vec![said("", RuleStatus::NotApplicable, why)];
+    }
+    places(rule.at, facts, peer).iter().map(|place| judge(rule, place)).collect()
+}
+
+fn places<'a>(at: At, facts: &'a Facts, peer: Option<&'a Facts>) -> Vec<Place<'a>> {
+    let look = |interface: Option<&'a Known>, node: Option<&'a Known>| Look {
+        known: [interface, node, Some(&facts.host)],
+        peer,
+        seconds: facts.seconds,
+    };
+    let nodes = facts.nodes.iter();
+    let title = |node: &str, rest: &str| match (node, rest) {
+        ("host", rest) => rest.to_owned(),
+        (node, "") => format!("node {node}"),
+        (node, rest) => format!("{node}:{rest}"),
+    };
+    match at {
+        At::Host => vec![Place { name: String::new(), interface: "", look: look(None, None) }],
+        At::Node => nodes
+            .map(|(name, node)| Place {
+                name: title(name, ""),
+                interface: "",
+                look: look(None, Some(&node.known)),
+            })
+            .collect(),
+        At::Interface => nodes
+            .flat_map(|(name, node)| {
+                let place = move |(interface, known): (&'a String, &'a Known)| Place {
+                    name: title(name, interface),
+                    interface,
+                    look: look(Some(known), Some(&node.known)),
+                };
+                node.interfaces.iter().map(place)
+            })
+            .collect(),
+    }
+}
+
+fn judge(rule: &DoctorRule, place: &Place<'_>) -> DoctorPlace {
+    let (look, name) = (&place.look, place.name.as_str());
+    if let Some(not) = rule.given.iter().find_map(|given| unfit(look, given)) {
+        return match not {
+            Ok(why) => said(name, RuleStatus::NotApplicable, why),
+            Err(missing) => said(name, RuleStatus::Unknown, missing),
+        };
+    }
+    let missing = rule.inputs.iter().find_map(|input| look.needs(input).err());
+    match missing.map_or_else(|| (rule.look)(look), Err) {
+        Err(missing) => said(name, RuleStatus::Unknown, missing),
+        Ok(None) => said(name, RuleStatus::Ok, acquitting(rule, look)),
+        Ok(Some(found)) => convicted(rule, place, &found),
+    }
+}
+
+/// Why a rule does not apply, or which fact is missing that would tell; none when it applies.
+fn unfit(look: &Look<'_>, (name, words): &(&str, &str)) -> Option<Result<String, String>> {
+    match look.text(name) {
+        Err(missing) => Some(Err(missing)),
+        Ok(text) if words.split('|').any(|word| word == text) => None,
+        Ok(text) => Some(Ok(format!("{name} is {text}"))),
+    }
+}
+
+fn said(place: &str, status: RuleStatus, evidence: impl Into<String>) -> DoctorPlace {
+    let (command, undo) = (String::new(), String::new());
+    DoctorPlace { place: place.into(), status, evidence: evidence.into(), loss: 0.0, command, undo }
+}
+
+/// What was looked at.
+fn acquitting(rule: &DoctorRule, look: &Look<'_>) -> String {
+    let names = rule.inputs.iter().flat_map(|input| input.split('|'));
+    let one = |name: &str| Some(format!("{name} {}", look.fact(name).ok()?.words()));
+    names.filter_map(one).take(4).collect::<Vec<_>>().join("; ")
+}
+
+fn convicted(rule: &DoctorRule, place: &Place<'_>, found: &Found) -> DoctorPlace {
+    let (command, undo) = commands(rule.advice, place, &found.new);
+    let evidence = found.evidence.clone();
+    let loss = found.loss;
+    DoctorPlace { place: place.name.clone(), status: RuleStatus::Finding, evidence, loss, command, undo }
+}
+
+/// What to do and what undoes it, with the names and values put in.
+fn commands(advice: Advice, place: &Place<'_>, new: &str) -> (String, String) {
+    match advice {
+        Advice::Knob(knob, value) => {
+            let set = |value: &str| tune(knob, place.interface, value);
+            let old = place.look.text(knob).unwrap_or_else(|_| "OLD".to_owned());
+            (set(&filled(value, place, new)), set(&old))
+        }
+        Advice::Run(command, undo) => (filled(command, place, new), filled(undo, place, new)),
+        Advice::Say(text) => (filled(text, place, new), String::new()),
+    }
+}
+
+/// Words with `NEW`, `IF` and facts in braces put in.
+fn filled(text: &str, place: &Place<'_>, new: &str) -> String {
+    let mut words = text.replace("NEW", new);
+    while let Some((before, (name, after))) =
+        words.split_once('{').and_then(|(a, b)| Some((a, b.split_once('}')?)))
+    {
+        let value = place.look.text(name).unwrap_or_else(|_| "OLD".into());
+        words = format!("{before}{value}{after}");
+    }
+    if place.interface.is_empty() { words } else { words.replace("IF", place.interface) }
+}
+
+/// Knobs for which a link may go down for a moment.
+const FLAPPING: [&str; 5] = ["ring.", "channels.", "pause.", "eee.", "mtu"];
+
+/// How a knob is set. A sysctl belongs to a namespace, everything else to an interface.
+fn tune(knob: &str, interface: &str, value: &str) -> String {
+    let value = if value.contains(' ') { format!("'{value}'") } else { value.to_owned() };
+    let flaps = if FLAPPING.iter().any(|begin| knob.starts_with(begin)) { " --allow-link-flap" } else { "" };
+    match knob.strip_prefix("sysctl ") {
+        Some(name) => format!("pathlab tune set {name}={value}"),
+        None => format!("pathlab tune set {interface} {knob}={value}{flaps}"),
+    }
+}

@@ -1,0 +1,547 @@
+//! Rules about TCP (TCP-01 … TCP-16), most of them about the connections that were seen in the window.
+
+use super::look::{Found, Look, Missing, any_moved, any_of, becomes, count, percent, when};
+use super::{Advice, At, DoctorRule};
+
+/// A limit of TCP's own time counts from this part of the busy time on.
+const LIMITED: f64 = 0.05;
+
+/// The third word of a setting with three (least, default, most).
+fn most_of(look: &Look<'_>, name: &str) -> Result<f64, Missing> {
+    let text = look.text(name)?;
+    let third = text.split_ascii_whitespace().nth(2).and_then(|word| word.parse().ok());
+    third.ok_or_else(|| format!("{name}: '{text}' has no third number"))
+}
+
+/// The connection that was limited longest: who, for what part of its busy time, how many seconds it was busy.
+fn limited(look: &Look<'_>, limit: &str) -> Result<Option<(String, f64, f64)>, Missing> {
+    let limited = look.moves_by(limit)?;
+    let share = |(who, busy): (String, f64)| {
+        let us = limited.get(&who).copied().unwrap_or(0.0);
+        (busy > 0.0 && us / busy > LIMITED).then(|| (who, us / busy, busy / 1e6))
+    };
+    Ok(look
+        .moves("tcp.busy_us")?
+        .into_iter()
+        .filter_map(share)
+        .max_by(|a, b| (a.1 * a.2).total_cmp(&(b.1 * b.2))))
+}
+
+/// A window that carries the interface's rate over a connection's round trip, doubled; in bytes.
+fn wanted_window(look: &Look<'_>, who: &str, now: f64) -> Result<f64, Missing> {
+    let times = look.numbers("tcp.rtt_us")?;
+    let rtt_us = times.iter().find(|(other, _)| other == who).map_or(0.0, |(_, us)| *us);
+    // 10 Gbit/s where nothing is known of the wire.
+    let wanted = 2.0 * 10e9 * rtt_us / 8e6;
+    Ok(wanted.max(now * 4.0).max(6_291_456.0).ceil())
+}
+
+/// A finding for a connection held back by a buffer.
+fn buffer(look: &Look<'_>, limit: &str, setting: &str, what: &str) -> Result<Option<Found>, Missing> {
+    let Some((who, share, busy_s)) = limited(look, limit)? else { return Ok(None) };
+    let most = most_of(look, setting)?;
+    let evidence = format!(
+        "{who}: {what} held it back for {} of {busy_s:.2} s; {setting} allows {} bytes",
+        percent(share),
+        count(most)
+    );
+    let words = look.text(setting)?;
+    let mut words = words.split_ascii_whitespace();
+    let (least, usual) = (words.next().unwrap_or("4096"), words.next().unwrap_or("131072"));
+    becomes(
+        true,
+        share,
+        evidence,
+        format!("{least} {} {}", usual.max("65536"), wanted_window(look, &who, most)?),
+    )
+}
+
+/// A connection with a send buffer of that kind that is smaller than rate × round trip: who, the buffer, what it needs.
+fn small(look: &Look<'_>, wanted: impl Fn(f64) -> bool) -> Result<Option<(String, f64, f64)>, Missing> {
+    let (rates, times) = (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?);
+    let of = |places: &[(String, f64)], who: &str| {
+        places.iter().find(|(one, _)| one == who).map(|(_, value)| *value)
+    };
+    let need = |(who, bytes): (String, f64)| {
+        let need = of(&rates, &who)? / 8e6 * of(&times, &who)?;
+        // Below that a few segments are the whole of it.
+        (need > 65_536.0 && bytes < need && wanted(bytes)).then_some((who, bytes, need))
+    };
+    Ok(look.numbers("tcp.sndbuf")?.into_iter().find_map(need))
+}
+
+/// Parts of what a connection sent, by connection.
+fn part(look: &Look<'_>, name: &str, of: &str) -> Result<Option<(String, f64)>, Missing> {
+    let shares = look.shares(name, of)?;
+    Ok(shares.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)))
+}
+
+/// Rows.
+pub(super) const RULES: &[DoctorRule] = &[
+    DoctorRule {
+        id: "TCP-01",
+        goals: "T",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &["sysctl net.ipv4.tcp_rmem", "tcp.busy_us", "tcp.rwnd_limited_us", "tcp.rtt_us"],
+        condition: "a connection waited over 5 % of its busy time for the receiver's window",
+        meaning: "the receiver's window is smaller than rate × round trip",
+        advice: Advice::Knob("sysctl net.ipv4.tcp_rmem", "NEW"),
+        effect: "the rate grows to what the path carries; set it at the receiver",
+        risk: "memory",
+        source: "ESnet fasterdata; ndt7",
+        look: |look| buffer(look, "tcp.rwnd_limited_us", "sysctl net.ipv4.tcp_rmem", "the receiver's window"),
+    },
+    DoctorRule {
+        id: "TCP-02",
+        goals: "T",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &[
+            "sysctl net.ipv4.tcp_wmem",
+            "tcp.busy_us",
+            "tcp.sndbuf_limited_us",
+            "tcp.rtt_us",
+            "tcp.sndbuf",
+            "tcp.delivery_bps",
+        ],
+        condition: "a connection waited over 5 % of its busy time for its send buffer, or that is at its limit and smaller than rate × round trip",
+        meaning: "the send buffer is too small",
+        advice: Advice::Knob("sysctl net.ipv4.tcp_wmem", "NEW"),
+        effect: "the rate grows to what the path carries; let the application not set SO_SNDBUF",
+        risk: "more data that waits in the sender",
+        source: "ndt7",
+        look: |look| {
+            let waited =
+                buffer(look, "tcp.sndbuf_limited_us", "sysctl net.ipv4.tcp_wmem", "its send buffer")?;
+            let limit = most_of(look, "sysctl net.ipv4.tcp_wmem")?;
+            let full = small(look, |bytes| bytes >= limit)?;
+            let Some((who, bytes, need)) = full.filter(|_| waited.is_none()) else { return Ok(waited) };
+            let evidence = format!(
+                "{who}: its send buffer is at the limit, {} bytes; rate × round trip is {}",
+                count(bytes),
+                count(need)
+            );
+            becomes(true, 0.4, evidence, format!("4096 65536 {}", wanted_window(look, &who, limit)?))
+        },
+    },
+    DoctorRule {
+        id: "TCP-03",
+        goals: "T",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &[
+            "tcp.sndbuf",
+            "tcp.rtt_us",
+            "tcp.delivery_bps",
+            "sysctl net.ipv4.tcp_wmem",
+            "sysctl net.core.wmem_max",
+            "changed",
+        ],
+        condition: "a connection's send buffer is smaller than rate × round trip, below its limit, and did not grow in the window",
+        meaning: "the application has set SO_SNDBUF: the kernel no longer adjusts it (SO_RCVBUF shows as TCP-01)",
+        advice: Advice::Say("remove the setsockopt; or raise net.core.rmem_max and wmem_max"),
+        effect: "buffers that fit the path",
+        risk: "",
+        source: "tcp(7)",
+        look: |look| {
+            let (limit, max) =
+                (most_of(look, "sysctl net.ipv4.tcp_wmem")?, look.number("sysctl net.core.wmem_max")?);
+            let changed = look.texts("changed")?;
+            let Some((who, bytes, need)) = small(look, |bytes| bytes < limit)? else { return Ok(None) };
+            let grew = changed.iter().any(|(name, _)| *name == format!("tcp.sndbuf@{who}"));
+            let evidence = format!(
+                "{who}: a send buffer of {} bytes, rate × round trip is {}; wmem_max {}",
+                count(bytes),
+                count(need),
+                count(max)
+            );
+            when(!grew, 0.4, evidence)
+        },
+    },
+    DoctorRule {
+        id: "TCP-04",
+        goals: "T",
+        at: At::Node,
+        given: &[],
+        inputs: &["sysctl net.ipv4.tcp_window_scaling", "tcp.wscale", "tcp.rtt_us"],
+        condition: "window scaling is off, or a connection has none",
+        meaning: "a window of 65,535 bytes: 524 Mbit/s over 1 ms, 5.2 Mbit/s over 100 ms",
+        advice: Advice::Knob("sysctl net.ipv4.tcp_window_scaling", "1"),
+        effect: "windows as large as buffers; if it is on, look for the middlebox that removes the option",
+        risk: "",
+        source: "ESnet fasterdata; NDT; RFC 7323",
+        look: |look| {
+            let off = !look.is_on("sysctl net.ipv4.tcp_window_scaling")?;
+            let times = look.numbers("tcp.rtt_us")?;
+            let without = look.numbers("tcp.wscale")?.into_iter().find(|(_, on)| *on == 0.0);
+            let cap =
+                without.as_ref().and_then(|(who, _)| times.iter().find(|(one, us)| one == who && *us > 0.0));
+            let evidence = match (&without, cap) {
+                (Some((who, _)), Some((_, us))) => format!(
+                    "{who}: no window scale, at most {} over a round trip of {us:.0} µs",
+                    record::unit::bits_per_s(65_535.0 * 8e6 / us)
+                ),
+                (Some((who, _)), None) => format!("{who}: no window scale"),
+                _ => "tcp_window_scaling is 0".into(),
+            };
+            when(off || without.is_some(), 0.7, evidence)
+        },
+    },
+    DoctorRule {
+        id: "TCP-05",
+        goals: "TM",
+        at: At::Node,
+        given: &[],
+        inputs: &["sysctl net.ipv4.tcp_timestamps", "sysctl net.ipv4.tcp_sack"],
+        condition: "time stamps or selective acknowledgements are off",
+        meaning: "no protection against wrapped numbers; without SACK a loss costs whole windows",
+        advice: Advice::Run(
+            "pathlab tune set net.ipv4.tcp_timestamps=1 net.ipv4.tcp_sack=1",
+            "pathlab tune set net.ipv4.tcp_timestamps={sysctl net.ipv4.tcp_timestamps} net.ipv4.tcp_sack={sysctl net.ipv4.tcp_sack}",
+        ),
+        effect: "recovery from loss",
+        risk: "12 bytes of each segment",
+        source: "ESnet fasterdata",
+        look: |look| {
+            let (stamps, sack) =
+                (look.number("sysctl net.ipv4.tcp_timestamps")?, look.number("sysctl net.ipv4.tcp_sack")?);
+            let loss = if sack == 0.0 { 0.3 } else { 0.05 };
+            when(stamps == 0.0 || sack == 0.0, loss, format!("tcp_timestamps {stamps}, tcp_sack {sack}"))
+        },
+    },
+    DoctorRule {
+        id: "TCP-06",
+        goals: "TM",
+        at: At::Node,
+        given: &[],
+        inputs: &[
+            "sysctl net.ipv4.tcp_congestion_control",
+            "sysctl net.ipv4.tcp_available_congestion_control",
+            "tcp.congestion",
+        ],
+        condition: "congestion control is not one for today's paths (cubic, bbr, dctcp), or a connection has another than is set",
+        meaning: "after a loss the rate comes back slowly; or the figure is of another algorithm than was meant",
+        advice: Advice::Knob("sysctl net.ipv4.tcp_congestion_control", "NEW"),
+        effect: "the rate comes back in seconds, not minutes, on long paths",
+        risk: "fairness to others",
+        source: "ESnet fasterdata; RFC 9438",
+        look: |look| {
+            let set = look.text("sysctl net.ipv4.tcp_congestion_control")?;
+            let there = look.text("sysctl net.ipv4.tcp_available_congestion_control")?;
+            let better = ["cubic", "bbr"].into_iter().find(|name| there.split(' ').any(|one| one == *name));
+            let other = look.texts("tcp.congestion")?.into_iter().find(|(_, name)| *name != set);
+            let old = !["cubic", "bbr", "dctcp"].contains(&set.as_str());
+            let evidence = match &other {
+                Some((who, name)) => format!("{who} uses {name}, {set} is set"),
+                None => format!("{set} is set; there are: {there}"),
+            };
+            becomes(old || other.is_some(), if old { 0.4 } else { 0.1 }, evidence, better.unwrap_or("cubic"))
+        },
+    },
+    DoctorRule {
+        id: "TCP-07",
+        goals: "T",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &["tcp.bytes_retrans", "tcp.bytes_sent", "tcp.rtt_us", "tcp.mss", "tcp.delivery_bps"],
+        condition: "the rate is within twice MSS / RTT × 1.22 / √p",
+        meaning: "losses are the limit, not windows",
+        advice: Advice::Say(
+            "find where they are lost (pathlab follow, pathlab drops); smaller bursts (fq), BBR",
+        ),
+        effect: "",
+        risk: "",
+        source: "Mathis et al. 1997; NDT",
+        look: |look| {
+            let lost = look.shares("tcp.bytes_retrans", "tcp.bytes_sent")?;
+            let (rates, times, sizes) =
+                (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?, look.numbers("tcp.mss")?);
+            let bound = lost.into_iter().filter(|(_, p)| *p > 0.0).find_map(|(who, p)| {
+                let of = |places: &[(String, f64)]| {
+                    places.iter().find(|(one, _)| *one == who).map(|(_, value)| *value)
+                };
+                let (rate, bound) = (of(&rates)?, of(&sizes)? * 8e6 / of(&times)? * 1.22 / p.sqrt());
+                (rate > bound / 2.0 && rate > 0.0).then(|| {
+                    (
+                        p,
+                        format!(
+                            "{who}: {:.3} % sent again, {} of at most {} at that loss",
+                            p * 100.0,
+                            record::unit::bits_per_s(rate),
+                            record::unit::bits_per_s(bound)
+                        ),
+                    )
+                })
+            });
+            when(bound.is_some(), 0.5, bound.map(|(_, words)| words).unwrap_or_default())
+        },
+    },
+    DoctorRule {
+        id: "TCP-08",
+        goals: "T",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &["tcp.reord_seen", "tcp.rcv_ooopack", "tcp.segs_out", "tcp.segs_in"],
+        condition: "over 0.1 % of the segments were reordered",
+        meaning: "reordering (balance-rr, RPS migration, several equal paths) is taken for loss",
+        advice: Advice::Say("see BND-02 and RFS-01; net.ipv4.tcp_reordering"),
+        effect: "fewer segments sent again for nothing",
+        risk: "",
+        source: "kernel, tcp.h",
+        look: |look| {
+            let worst = [
+                part(look, "tcp.reord_seen", "tcp.segs_out")?,
+                part(look, "tcp.rcv_ooopack", "tcp.segs_in")?,
+            ];
+            let worst = worst.into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
+            let evidence = worst
+                .as_ref()
+                .map(|(who, share)| format!("{who}: {:.2} % of the segments out of order", share * 100.0));
+            when(worst.is_some_and(|(_, share)| share > 0.001), 0.15, evidence.unwrap_or_default())
+        },
+    },
+    DoctorRule {
+        id: "TCP-09",
+        goals: "T",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &[
+            "sysctl net.ipv4.tcp_slow_start_after_idle",
+            "tcp.last_send_ms",
+            "tcp.rto_ms",
+            "tcp.bytes_sent",
+        ],
+        condition: "slow start after idle, and a connection that sends with pauses longer than its timeout",
+        meaning: "the window collapses in each pause",
+        advice: Advice::Knob("sysctl net.ipv4.tcp_slow_start_after_idle", "0"),
+        effect: "no ramp after a pause",
+        risk: "bursts",
+        source: "tuned",
+        look: |look| {
+            let on = look.is_on("sysctl net.ipv4.tcp_slow_start_after_idle")?;
+            let (timeouts, sent) = (look.numbers("tcp.rto_ms")?, look.moves_by("tcp.bytes_sent")?);
+            let idle = look.numbers("tcp.last_send_ms")?.into_iter().find(|(who, ms)| {
+                let rto = timeouts.iter().find(|(one, _)| one == who).map_or(f64::MAX, |(_, ms)| *ms);
+                // It is bulk between the pauses: an initial window would have carried less.
+                *ms > rto && sent.get(who).is_some_and(|bytes| *bytes > 65_536.0)
+            });
+            let evidence = idle
+                .as_ref()
+                .map(|(who, ms)| format!("{who}: paused for {ms:.0} ms, longer than its timeout"));
+            when(on && idle.is_some(), 0.1, evidence.unwrap_or_default())
+        },
+    },
+    DoctorRule {
+        id: "TCP-10",
+        goals: "LT",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &["sysctl net.ipv4.tcp_notsent_lowat", "tcp.notsent_bytes", "tcp.delivery_bps", "tcp.rtt_us"],
+        condition: "no tcp_notsent_lowat, and a connection with over a megabyte and four round trips of unsent data",
+        meaning: "the kernel holds data that the application can no longer change",
+        advice: Advice::Knob("sysctl net.ipv4.tcp_notsent_lowat", "131072"),
+        effect: "applications answer sooner",
+        risk: "more wakeups",
+        source: "tuned",
+        look: |look| {
+            let unlimited = look.number("sysctl net.ipv4.tcp_notsent_lowat")? > 2e9;
+            let (rates, times) = (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?);
+            let waits = look.numbers("tcp.notsent_bytes")?.into_iter().find(|(who, bytes)| {
+                let of = |places: &[(String, f64)]| {
+                    places.iter().find(|(one, _)| one == who).map_or(0.0, |(_, value)| *value)
+                };
+                *bytes > 1e6 && *bytes > 4.0 * of(&rates) / 8e6 * of(&times)
+            });
+            let evidence =
+                waits.as_ref().map(|(who, bytes)| format!("{who}: {} bytes unsent", count(*bytes)));
+            when(unlimited && waits.is_some(), 0.05, evidence.unwrap_or_default())
+        },
+    },
+    DoctorRule {
+        id: "TCP-11",
+        goals: "TC",
+        at: At::Node,
+        given: &[],
+        inputs: &[
+            "TcpExt.TCPMemoryPressures",
+            "TcpExt.TCPRcvCollapsed",
+            "TcpExt.PruneCalled",
+            "TcpExt.RcvPruned",
+            "TcpExt.TCPOFODrop",
+            "sockstat.tcp_mem_pages",
+            "sysctl net.ipv4.tcp_mem",
+        ],
+        condition: "memory pressure, or receive queues that were collapsed or pruned",
+        meaning: "TCP's memory or a receive buffer is used up",
+        advice: Advice::Say("raise net.ipv4.tcp_mem and tcp_rmem; a faster reader"),
+        effect: "fewer drops",
+        risk: "memory",
+        source: "netdata",
+        look: |look| {
+            let said = any_of(
+                look,
+                &[
+                    "TcpExt.TCPMemoryPressures",
+                    "TcpExt.TCPRcvCollapsed",
+                    "TcpExt.PruneCalled",
+                    "TcpExt.RcvPruned",
+                    "TcpExt.TCPOFODrop",
+                ],
+            )?;
+            let pages = look.number("sockstat.tcp_mem_pages")?;
+            let words = look.text("sysctl net.ipv4.tcp_mem")?;
+            let pressure: f64 =
+                words.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(f64::MAX);
+            let full = if pages >= pressure {
+                format!("{pages} pages in use, pressure begins at {pressure}")
+            } else {
+                String::new()
+            };
+            let evidence =
+                [said, full].into_iter().filter(|one| !one.is_empty()).collect::<Vec<_>>().join("; ");
+            when(!evidence.is_empty(), 0.2, evidence)
+        },
+    },
+    DoctorRule {
+        id: "TCP-12",
+        goals: "T",
+        at: At::Node,
+        given: &[],
+        inputs: &[
+            "TcpExt.ListenOverflows",
+            "TcpExt.ListenDrops",
+            "TcpExt.TCPReqQFullDrop",
+            "sysctl net.core.somaxconn",
+        ],
+        condition: "the queue of a listening socket overflowed",
+        meaning: "the accept queue or the SYN queue is full",
+        advice: Advice::Knob("sysctl net.core.somaxconn", "NEW"),
+        effect: "more new connections, if the application's backlog is as large; SO_REUSEPORT",
+        risk: "",
+        source: "netdata",
+        look: |look| {
+            let said =
+                any_of(look, &["TcpExt.ListenOverflows", "TcpExt.ListenDrops", "TcpExt.TCPReqQFullDrop"])?;
+            let now = look.number("sysctl net.core.somaxconn")?;
+            let evidence = format!("{said}; somaxconn {now}");
+            becomes(!said.is_empty(), 0.3, evidence, f64::max(4096.0, now * 2.0))
+        },
+    },
+    DoctorRule {
+        id: "TCP-13",
+        goals: "T",
+        at: At::Node,
+        given: &[],
+        inputs: &[
+            "TcpExt.TCPBacklogDrop",
+            "TcpExt.TCPRcvQDrop",
+            "TcpExt.TCPZeroWindowDrop",
+            "TcpExt.TCPToZeroWindowAdv",
+        ],
+        condition: "segments dropped at a socket, or windows closed",
+        meaning: "the receiving application is too slow",
+        advice: Advice::Say("profile the application; larger reads, more threads"),
+        effect: "",
+        risk: "",
+        source: "kernel, snmp.h",
+        look: |look| {
+            any_moved(
+                look,
+                &[
+                    "TcpExt.TCPBacklogDrop",
+                    "TcpExt.TCPRcvQDrop",
+                    "TcpExt.TCPZeroWindowDrop",
+                    "TcpExt.TCPToZeroWindowAdv",
+                ],
+                0.25,
+            )
+        },
+    },
+    DoctorRule {
+        id: "TCP-14",
+        goals: "M",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &["tcp.busy_us", "tcp.bytes_sent"],
+        condition: "a connection that carried over a megabyte had nothing to send for over 10 % of the window",
+        meaning: "the generator is the limit: the result is not of the network",
+        advice: Advice::Say("a faster generator, larger writes"),
+        effect: "",
+        risk: "",
+        source: "kernel, tcp.h",
+        look: |look| {
+            let sent = look.moves_by("tcp.bytes_sent")?;
+            let idle = look.moves("tcp.busy_us")?.into_iter().find_map(|(who, us)| {
+                let share = 1.0 - us / 1e6 / look.seconds.max(1e-9);
+                (sent.get(&who).is_some_and(|bytes| *bytes > 1e6) && share > 0.1).then_some((who, share))
+            });
+            let evidence = idle
+                .as_ref()
+                .map(|(who, share)| format!("{who}: nothing to send for {} of the window", percent(*share)));
+            when(
+                idle.is_some(),
+                idle.as_ref().map_or(0.0, |(_, share)| share / 2.0),
+                evidence.unwrap_or_default(),
+            )
+        },
+    },
+    DoctorRule {
+        id: "TCP-15",
+        goals: "T",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &["TcpExt.TCPAckCompressed", "tcp.data_segs_out", "tcp.segs_in"],
+        condition: "a sender got fewer than one acknowledgement for 40 segments, and acknowledgements were compressed",
+        meaning: "acknowledgements are few: the window grows slowly",
+        advice: Advice::Knob("sysctl net.ipv4.tcp_comp_sack_nr", "0"),
+        effect: "a smoother ramp; try it, and a smaller gro_flush_timeout",
+        risk: "CPU time",
+        source: "general knowledge",
+        look: |look| {
+            let acks = look.moves_by("tcp.segs_in")?;
+            let few = look.moves("tcp.data_segs_out")?.into_iter().find(|(who, segments)| {
+                *segments > 1000.0 && acks.get(who).is_some_and(|acks| acks * 40.0 < *segments)
+            });
+            let compressed = look.moved("TcpExt.TCPAckCompressed")?;
+            let evidence = few.as_ref().map(|(who, segments)| {
+                format!(
+                    "{who}: {} acknowledgements for {} segments, {} compressed",
+                    count(acks[who]),
+                    count(*segments),
+                    count(compressed)
+                )
+            });
+            when(few.is_some() && compressed > 0.0, 0.05, evidence.unwrap_or_default())
+        },
+    },
+    DoctorRule {
+        id: "TCP-16",
+        goals: "L",
+        at: At::Node,
+        given: &[("tcp.connections", "some")],
+        inputs: &["tcp.rtt_us", "tcp.min_rtt_us", "tcp.bytes_sent"],
+        condition: "round trips of a connection that sends are over 30 ms longer than its shortest",
+        meaning: "a standing queue on the path: bufferbloat",
+        advice: Advice::Say("active queue management at the bottleneck (fq_codel, cake), or BBR"),
+        effect: "",
+        risk: "",
+        source: "RFC 8290",
+        look: |look| {
+            let (least, sent) = (look.numbers("tcp.min_rtt_us")?, look.moves_by("tcp.bytes_sent")?);
+            let worst = look.numbers("tcp.rtt_us")?.into_iter().find_map(|(who, us)| {
+                let idle = least.iter().find(|(one, _)| *one == who)?.1;
+                (us - idle > 30_000.0 && sent.get(&who).is_some_and(|bytes| *bytes > 0.0))
+                    .then_some((who, us, idle))
+            });
+            let evidence = worst.as_ref().map(|(who, us, idle)| {
+                format!("{who}: {:.1} ms under load, {:.1} ms at best", us / 1e3, idle / 1e3)
+            });
+            when(
+                worst.is_some(),
+                worst.as_ref().map_or(0.0, |(_, us, idle)| 1.0 - idle / us),
+                evidence.unwrap_or_default(),
+            )
+        },
+    },
+];

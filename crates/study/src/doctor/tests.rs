@@ -1,0 +1,279 @@
+//! Every rule on facts where it fires, where it does not, and without each of its inputs.
+
+use super::*;
+use record::facts::{Fact, Facts, Known, NodeFacts};
+use std::collections::{BTreeMap, BTreeSet};
+
+const FIXTURES: &str = include_str!("fixtures/rules.facts");
+
+/// Sections of the table and how many rules each has: 123.
+const IDS: [(&str, u32); 23] = [
+    ("CPU", 13),
+    ("IRQ", 8),
+    ("SOFT", 9),
+    ("RSS", 6),
+    ("RPS", 2),
+    ("RFS", 1),
+    ("XPS", 1),
+    ("RNG", 5),
+    ("OFF", 8),
+    ("MTU", 3),
+    ("VLAN", 1),
+    ("QD", 7),
+    ("TCP", 16),
+    ("UDP", 5),
+    ("IP", 7),
+    ("LNK", 5),
+    ("PCI", 6),
+    ("DRV", 5),
+    ("BND", 5),
+    ("TS", 4),
+    ("CAP", 3),
+    ("VM", 2),
+    ("CG", 1),
+];
+
+/// Words of a line; quotes hold one together and mean that it is a text.
+fn words(line: &str) -> Vec<String> {
+    let (mut found, mut word, mut quoted) = (vec![], String::new(), false);
+    for letter in line.chars() {
+        match letter {
+            '"' => {
+                quoted = !quoted;
+                word.push(letter);
+            }
+            ' ' if !quoted => found.push(std::mem::take(&mut word)),
+            letter => word.push(letter),
+        }
+    }
+    found.push(word);
+    found.retain(|word| !word.is_empty());
+    found
+}
+
+fn value(text: &str) -> Fact {
+    if let Some(text) = text.strip_prefix('"') {
+        return Fact::Text(text.trim_end_matches('"').to_owned());
+    }
+    if let Some((before, after)) = text.split_once("->") {
+        return Fact::Counter { before: before.parse().unwrap(), after: after.parse().unwrap() };
+    }
+    match text {
+        "on" => Fact::Flag(true),
+        "off" => Fact::Flag(false),
+        "{}" => Fact::each([]),
+        text => Fact::word(text),
+    }
+}
+
+/// What a line of fixtures says, and what it says of the other end.
+fn parsed(line: &str) -> (Known, Known) {
+    let (mut ours, mut theirs) = (Known::new(), Known::new());
+    for word in words(line) {
+        let (name, text) = word.split_once('=').unwrap_or_else(|| panic!("{word}"));
+        let name = name.replace('"', "");
+        let (known, name) = match name.strip_prefix("peer.") {
+            Some(name) => (&mut theirs, name.to_owned()),
+            None => (&mut ours, name),
+        };
+        let Some((name, place)) = name.split_once('@') else {
+            known.insert(name, value(text));
+            continue;
+        };
+        let entry = known.entry(name.to_owned()).or_insert_with(|| Fact::each([]));
+        let Fact::Each { each } = entry else { panic!("{name} has places and none") };
+        each.insert(place.to_owned(), value(text));
+    }
+    (ours, theirs)
+}
+
+/// Lines of the fixtures: rule, what it shall do, what is known here and at the other end.
+fn fixtures() -> Vec<(&'static str, &'static str, Known, Known)> {
+    let lines = FIXTURES.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let line = |line: &'static str| {
+        let mut parts = line.splitn(3, ' ');
+        let (id, what, facts) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+        let (mut ours, theirs) = parsed(facts);
+        let rule = rules().find(|rule| rule.id == id).unwrap_or_else(|| panic!("there is no rule {id}"));
+        for (name, words) in rule.given {
+            let first = words.split('|').next().unwrap();
+            ours.entry((*name).to_owned()).or_insert_with(|| value(first));
+        }
+        (id, what, ours, theirs)
+    };
+    lines.map(line).collect()
+}
+
+fn host(known: Known) -> Facts {
+    let interfaces = BTreeMap::from([("eth0".to_owned(), known)]);
+    let node = NodeFacts { interfaces, ..NodeFacts::default() };
+    Facts { seconds: 1.0, nodes: BTreeMap::from([("host".to_owned(), node)]), ..Facts::default() }
+}
+
+/// Facts where a rule looks for them: of the host, of a node, or of an interface.
+fn facts(at: At, known: Known) -> Facts {
+    let mut facts = host(Known::new());
+    match at {
+        At::Host => facts.host = known,
+        At::Node => facts.nodes.get_mut("host").unwrap().known = known,
+        At::Interface => return host(known),
+    }
+    facts
+}
+
+fn ends(rule: &DoctorRule, ours: &Known, theirs: &Known) -> RuleReport {
+    let peer = (!theirs.is_empty()).then(|| host(theirs.clone()));
+    report(rule, &facts(rule.at, ours.clone()), peer.as_ref(), &Goal::ALL)
+}
+
+#[test]
+fn all_123_rules_are_there_once() {
+    let wanted: Vec<String> = IDS
+        .iter()
+        .flat_map(|(name, count)| (1..=*count).map(move |number| format!("{name}-{number:02}")))
+        .collect();
+    let known: Vec<&str> = rules().map(|rule| rule.id).collect();
+    assert_eq!((wanted.len(), known.len()), (123, 123));
+    assert_eq!(wanted.iter().map(String::as_str).collect::<BTreeSet<_>>(), known.into_iter().collect());
+    for rule in rules() {
+        assert!(!rule.inputs.is_empty() && !rule.goals.is_empty(), "{}", rule.id);
+        assert!(rule.goals.chars().all(|goal| "TLCRM".contains(goal)), "{}", rule.id);
+        for text in [rule.condition, rule.meaning, rule.source] {
+            assert!(!text.is_empty(), "{}", rule.id);
+        }
+    }
+}
+
+#[test]
+fn every_rule_fires_where_it_shall_and_only_there() {
+    let mut seen = BTreeMap::new();
+    for (id, what, ours, theirs) in fixtures() {
+        let rule = rules().find(|rule| rule.id == id).unwrap();
+        let report = ends(rule, &ours, &theirs);
+        let status = match what {
+            "fires" => RuleStatus::Finding,
+            "quiet" => RuleStatus::Ok,
+            other => panic!("{other}"),
+        };
+        assert_eq!(report.status, status, "{id} {what}: {}", report.evidence);
+        assert!(!report.evidence.is_empty(), "{id}");
+        if status == RuleStatus::Finding {
+            assert!(report.loss > 0.0 && report.loss <= 1.0, "{id}: {}", report.loss);
+            assert!(!report.command.is_empty(), "{id}");
+            assert!(
+                !report.command.contains('{') && !report.command.contains("NEW"),
+                "{id}: {}",
+                report.command
+            );
+        }
+        seen.entry(id).or_insert_with(BTreeSet::new).insert(what);
+    }
+    let missing: Vec<&str> =
+        rules().map(|rule| rule.id).filter(|id| seen.get(id).is_none_or(|seen| seen.len() < 2)).collect();
+    assert_eq!(missing, [""; 0], "rules without fixtures");
+}
+
+#[test]
+fn without_any_of_its_inputs_a_rule_is_unknown_and_says_which() {
+    for (id, _, ours, theirs) in fixtures() {
+        let rule = rules().find(|rule| rule.id == id).unwrap();
+        for input in rule.inputs {
+            let (mut ours, mut theirs) = (ours.clone(), theirs.clone());
+            for name in input.split('|') {
+                match name.strip_prefix("peer.") {
+                    Some(name) => theirs.insert(name.into(), Fact::unknown("it was taken away")),
+                    None => ours.insert(name.into(), Fact::unknown("it was taken away")),
+                };
+            }
+            let report = ends(rule, &ours, &theirs);
+            assert_eq!(report.status, RuleStatus::Unknown, "{id} without {input}: {}", report.evidence);
+            let first = input.split('|').next().unwrap();
+            assert_eq!(report.evidence, format!("{first}: it was taken away"), "{id}");
+        }
+    }
+}
+
+/// What a rule reads and does not name as its input would be looked at without being known.
+#[test]
+fn a_rule_reads_nothing_but_its_inputs() {
+    for (id, what, ours, theirs) in fixtures() {
+        let rule = rules().find(|rule| rule.id == id).unwrap();
+        let is_named = |name: &String| {
+            let named = rule.inputs.iter().flat_map(|input| input.split('|')).any(|one| one == name);
+            named || rule.given.iter().any(|(one, _)| one == name)
+        };
+        let only: Known =
+            ours.iter().filter(|(name, _)| is_named(name)).map(|(a, b)| (a.clone(), b.clone())).collect();
+        let report = ends(rule, &only, &theirs);
+        assert!(
+            matches!(report.status, RuleStatus::Finding | RuleStatus::Ok),
+            "{id} {what}: {}",
+            report.evidence
+        );
+        let named: Vec<&str> = rule.inputs.iter().flat_map(|input| input.split('|')).collect();
+        let unused: Vec<&String> = ours.keys().filter(|name| !is_named(name)).collect();
+        assert!(unused.is_empty(), "{id}: {unused:?} is in a fixture and not among {named:?}");
+    }
+}
+
+#[test]
+fn a_rule_does_not_apply_where_what_it_is_given_is_not_so() {
+    let (_, _, mut ours, theirs) = fixtures().into_iter().find(|(id, ..)| *id == "BND-02").unwrap();
+    let rule = rules().find(|rule| rule.id == "BND-02").unwrap();
+    ours.insert("kind".into(), Fact::Text("veth".into()));
+    let report = ends(rule, &ours, &theirs);
+    assert_eq!((report.status, report.evidence.as_str()), (RuleStatus::NotApplicable, "kind is veth"));
+    ours.remove("kind");
+    let report = ends(rule, &ours, &theirs);
+    assert_eq!(
+        (report.status, report.evidence.as_str()),
+        (RuleStatus::Unknown, "kind: these facts do not have it")
+    );
+}
+
+#[test]
+fn the_worst_comes_first_and_other_goals_do_not_count() {
+    let (ours, _) = parsed(
+        "kind=veth feature.tx-tcp-segmentation=off feature.rx-gro=on feature.rx-lro=off feature.tx-nocache-copy=on",
+    );
+    let first = |goal| {
+        let report = examine(&host(ours.clone()), None, goal);
+        report.rules.first().map(|rule| (rule.id.clone(), rule.status)).unwrap()
+    };
+    assert_eq!(first(Some(Goal::Throughput)), ("OFF-01".into(), RuleStatus::Finding));
+    assert_eq!(first(Some(Goal::Capture)), ("OFF-04".into(), RuleStatus::Finding));
+    assert_eq!(first(Some(Goal::Latency)).1, RuleStatus::Unknown);
+    let report = examine(&host(ours.clone()), None, Some(Goal::Throughput));
+    assert_eq!(report.counts.values().sum::<u64>(), 123);
+    assert_eq!(report.rules[0].command, "pathlab tune set eth0 feature.tx-tcp-segmentation=on");
+    assert_eq!(report.rules[0].undo, "pathlab tune set eth0 feature.tx-tcp-segmentation=off");
+    let gro = report.conflicts.iter().find(|one| one.knob == "feature.rx-gro").unwrap();
+    assert!(gro.now.contains("eth0: on") && gro.other.contains("capture"), "{gro:?}");
+    let text = super::text::report(&report, true);
+    assert!(text.starts_with(" 1. OFF-01 eth0: tx-tcp-segmentation is off"), "{text}");
+    assert!(
+        text.contains("123 rules") && text.contains("CPU-05 cpu.steal: these facts do not have it"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_counter_that_ran_backwards_is_not_ok() {
+    let rule = rules().find(|rule| rule.id == "IP-06").unwrap();
+    let (ours, theirs) = parsed("Ip.ReasmFails=9->2 Ip.FragFails=0->0");
+    let report = ends(rule, &ours, &theirs);
+    assert_eq!(report.status, RuleStatus::Unknown);
+    assert!(
+        report.evidence.starts_with("Ip.ReasmFails: the counter went from 9 to 2"),
+        "{}",
+        report.evidence
+    );
+}
+
+#[test]
+fn the_documentation_has_the_tables_of_the_rows() {
+    let docs = include_str!("../../../../docs/doctor.md");
+    for part in [page::tables(), page::conflicts()] {
+        assert!(docs.contains(part.trim()), "docs/doctor.md is not as the rows are; it should have:\n{part}");
+    }
+}

@@ -1,0 +1,84 @@
+//! What `pathlab doctor` says to people: suspects with the number that convicts, conflicts, counts.
+
+use super::{DoctorReport, RuleReport, RuleStatus, word};
+use crate::table::folded;
+use std::fmt::Write as _;
+
+/// All of it; with `all` also the rules without a finding.
+pub fn report(report: &DoctorReport, all: bool) -> String {
+    let mut text = String::new();
+    let findings = of(report, RuleStatus::Finding);
+    if findings.is_empty() {
+        text.push_str("nothing found\n");
+    }
+    for (number, rule) in findings.iter().enumerate() {
+        text.push_str(&suspect(number + 1, rule));
+    }
+    text.push_str(&conflicts(report, all));
+    text.push_str(&counts(report));
+    if all {
+        for status in [RuleStatus::Unknown, RuleStatus::Ok, RuleStatus::NotApplicable] {
+            text.push_str(&listed(status, &of(report, status)));
+        }
+    }
+    folded(&text, 2)
+}
+
+fn of(report: &DoctorReport, status: RuleStatus) -> Vec<&RuleReport> {
+    report.rules.iter().filter(|rule| rule.status == status).collect()
+}
+
+/// A finding: where, the numbers, what it means, what to do.
+fn suspect(number: usize, rule: &RuleReport) -> String {
+    let place = rule.places.first().map_or("", |place| place.place.as_str());
+    let at = if place.is_empty() { String::new() } else { format!("{place}: ") };
+    let mut text = format!("{number:>2}. {} {at}{}\n", rule.id, rule.evidence);
+    let loss =
+        format!("{}; estimated cost {:.0} % for {}", rule.meaning, rule.loss * 100.0, rule.goals.join(", "));
+    let lines =
+        [("", loss.as_str()), ("do: ", &rule.command), ("undo: ", &rule.undo), ("risk: ", &rule.risk)];
+    for (head, words) in lines.iter().filter(|(_, words)| !words.is_empty()) {
+        let _ = writeln!(text, "    {head}{words}");
+    }
+    let others = rule.places.iter().skip(1).filter(|place| place.status == RuleStatus::Finding);
+    for other in others {
+        let _ = writeln!(text, "    also {}: {}", other.place, other.evidence);
+    }
+    text
+}
+
+/// Settings about which goals disagree: those that a command would change, or all.
+fn conflicts(report: &DoctorReport, all: bool) -> String {
+    let findings = of(report, RuleStatus::Finding);
+    let is_changed =
+        |knob: &str| findings.iter().any(|rule| rule.command.contains(knob.trim_start_matches("sysctl ")));
+    let shown: Vec<_> = report.conflicts.iter().filter(|one| all || is_changed(&one.knob)).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\nGoals disagree about\n");
+    for conflict in shown {
+        let words = format!(
+            "{}: now {}; {}; {}. Here: {}",
+            conflict.title, conflict.now, conflict.one, conflict.other, conflict.resolution
+        );
+        let _ = writeln!(text, "  {words}");
+    }
+    text
+}
+
+fn counts(report: &DoctorReport) -> String {
+    let shown = [RuleStatus::Finding, RuleStatus::Ok, RuleStatus::Unknown, RuleStatus::NotApplicable]
+        .map(|status| format!("{} {}", report.counts.get(word(status)).copied().unwrap_or(0), word(status)));
+    format!("\n{} rules over {:.1} s: {}\n", report.rules.len(), report.seconds, shown.join(", "))
+}
+
+fn listed(status: RuleStatus, rules: &[&RuleReport]) -> String {
+    let mut text = format!("\n{}\n", word(status));
+    let mut sorted = rules.to_vec();
+    sorted.sort_by(|a, b| a.id.cmp(&b.id));
+    for rule in sorted {
+        let _ = writeln!(text, "  {} {}", rule.id, rule.evidence);
+    }
+    text
+}

@@ -1,0 +1,109 @@
+//! `pathlab facts`: what a host is set to and what its counters do, written down for `pathlab doctor`, here or elsewhere.
+
+use super::namespaces;
+use crate::output::{Output, object};
+use crate::progress::Screen;
+use clap::Args;
+use experiment::Notices;
+use experiment::doctor::{FactWish, take};
+use linux::observe::next_hop;
+use record::facts::{Fact, Facts, Known};
+use record::unit::{duration, many};
+use record::{Problem, Result};
+use std::fs;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where to look, and for how long.
+#[derive(Args)]
+pub struct WhereArgs {
+    /// The interface, or a host: then the interface that leads there [default: all that are up].
+    #[arg(value_name = "IF|HOST")]
+    target: Option<String>,
+    /// In this network namespace: a name of 'ip netns', a path, or pid:N of a process.
+    #[arg(long = "in", value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// In all nodes of this lab, or in one.
+    #[arg(long, value_name = "NAME[/NODE]", conflicts_with = "namespace")]
+    lab: Option<String>,
+    /// How long counters are watched.
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
+    duration: Duration,
+}
+
+/// Flags of `pathlab facts`.
+#[derive(Args)]
+pub struct FactsArgs {
+    #[command(flatten)]
+    place: WhereArgs,
+    /// Write them to FILE [default: to standard output].
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Takes facts and writes them.
+pub fn run(args: FactsArgs, output: &Output) -> Result<()> {
+    let facts = taken(&args.place, output)?;
+    let text = |facts: &Facts| serde_json::to_string_pretty(facts).unwrap_or_default() + "\n";
+    let Some(file) = &args.output else { return output.result(&facts, text) };
+    let place = file.display().to_string();
+    let failed = |error| Problem::host(format!("the facts cannot be written: {error}")).at(place.clone());
+    fs::write(file, text(&facts)).map_err(failed)?;
+    let (known, unknown) = counted(&facts);
+    let written = object! { schema: "pathlab/facts-file/1", file: place.clone(), known, unknown };
+    output.result(&written, |_| format!("{place}: {}, {unknown} unknown\n", many(known, "fact")))
+}
+
+/// How many facts are known and not.
+fn counted(facts: &Facts) -> (u64, u64) {
+    let nodes = facts.nodes.values();
+    let all = nodes.flat_map(|node| node.interfaces.values().chain([&node.known])).chain([&facts.host]);
+    let all: Vec<&Fact> = all.flat_map(Known::values).collect();
+    let unknown = all.iter().filter(|fact| fact.why_unknown().is_some()).count();
+    ((all.len() - unknown) as u64, unknown as u64)
+}
+
+/// Facts of the place that was asked for, with a bar when it takes long.
+pub(super) fn taken(args: &WhereArgs, output: &Output) -> Result<Facts> {
+    experiment::interruptible()?;
+    let wish = FactWish { nodes: nodes(args)?, interface: interface(args)?, window: args.duration };
+    let (screen, total) = (Screen::new(output), args.duration.as_millis() as u64);
+    take(&wish, |over| screen.part("watching counters", over.as_millis() as u64, total))
+}
+
+fn nodes(args: &WhereArgs) -> Result<Option<Vec<(String, OwnedFd)>>> {
+    if let Some(word) = &args.namespace {
+        return namespaces::opened("--in", std::slice::from_ref(word)).map(Some);
+    }
+    let Some(words) = &args.lab else { return Ok(None) };
+    let (lab, node) = words.split_once('/').map_or((words.as_str(), None), |(lab, node)| (lab, Some(node)));
+    let mut all = namespaces::of_lab(lab)?;
+    if let Some(node) = node {
+        all.retain(|(name, _)| name == node);
+        if all.is_empty() {
+            return Err(Problem::input(format!("lab {lab} has no node {node}")).at("--lab"));
+        }
+    }
+    Ok(Some(all))
+}
+
+/// The interface that was asked for, or the one that leads to the host that was.
+fn interface(args: &WhereArgs) -> Result<Option<String>> {
+    let Some(word) = &args.target else { return Ok(None) };
+    let elsewhere = args.namespace.is_some() || args.lab.is_some();
+    if elsewhere || PathBuf::from(format!("/sys/class/net/{word}")).exists() {
+        return Ok(Some(word.clone()));
+    }
+    next_hop::interface_to(address(word)?).map(Some)
+}
+
+fn address(word: &str) -> Result<IpAddr> {
+    if let Ok(address) = word.parse() {
+        return Ok(address);
+    }
+    let found = (word, 0).to_socket_addrs().ok().and_then(|mut all| all.next());
+    let nothing = || Problem::input("this is neither an interface nor a host that is known").at(word);
+    found.map(|found| found.ip()).ok_or_else(nothing)
+}

@@ -1,0 +1,262 @@
+//! `pathlab doctor`: a fault that is planted in a lab is named first with its number, and is gone when it is put right; facts of another host are judged
+//! as those of this one.
+
+use crate::beside;
+use crate::routing::lab;
+use crate::support::{Kept, TestLab, command, finish, installed, run, skip, start, until_it_says};
+use serde_json::Value;
+use std::process::Output;
+use std::time::Duration;
+
+const PAIR: &str = "node a b\nlink a:eth0 -- b:eth0\n\
+                    interface a:eth0 address 10.0.0.1/24\ninterface b:eth0 address 10.0.0.2/24\n";
+
+/// What it says of a lab for a goal; the exit code must fit.
+fn examined(lab: &TestLab, goal: &str, window: &str) -> Value {
+    let arguments = ["doctor", "--lab", &lab.name, "--goal", goal, "--duration", window, "--json"];
+    let output = run(&arguments);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    assert_eq!(report["rules"].as_array().unwrap().len(), 123);
+    let findings = report["counts"]["finding"].as_u64().unwrap_or(0);
+    assert_eq!(output.status.code(), Some(i32::from(findings > 0)), "{output:?}");
+    report
+}
+
+/// Findings about the lab in their order: rule, place, evidence. What the host itself suffers is not planted here.
+fn findings(report: &Value) -> Vec<(String, String, String)> {
+    let rules = report["rules"].as_array().unwrap().iter().filter(|rule| rule["status"] == "finding");
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    rules
+        .map(|rule| (word(&rule["id"]), word(&rule["places"][0]["place"]), word(&rule["evidence"])))
+        .filter(|(_, place, _)| !place.is_empty())
+        .collect()
+}
+
+/// A fault: the rule that names it, the goal, where, what plants it, what puts it right, a part of the evidence.
+const FAULTS: [[&str; 6]; 8] = [
+    [
+        "OFF-01",
+        "throughput",
+        "a:eth0",
+        "ethtool -K eth0 tso off",
+        "ethtool -K eth0 tso on",
+        "tx-tcp-segmentation is off",
+    ],
+    [
+        "TCP-04",
+        "throughput",
+        "node a",
+        "sysctl -qw net.ipv4.tcp_window_scaling=0",
+        "sysctl -qw net.ipv4.tcp_window_scaling=1",
+        "tcp_window_scaling is 0",
+    ],
+    [
+        "MTU-02",
+        "throughput",
+        "b:eth0",
+        "ip link set eth0 mtu 1400",
+        "ip link set eth0 mtu 1500",
+        "the path carries 1400",
+    ],
+    [
+        "RPS-01",
+        "throughput",
+        "a:eth0",
+        "echo 1 > /sys/class/net/eth0/queues/rx-0/rps_cpus",
+        "echo 0 > /sys/class/net/eth0/queues/rx-0/rps_cpus",
+        "RPS to 1 CPU",
+    ],
+    [
+        "TCP-05",
+        "throughput",
+        "node a",
+        "sysctl -qw net.ipv4.tcp_sack=0",
+        "sysctl -qw net.ipv4.tcp_sack=1",
+        "tcp_sack 0",
+    ],
+    [
+        "QD-07",
+        "measurement",
+        "a:eth0",
+        "tc qdisc add dev eth0 root tbf rate 1gbit burst 64kb latency 50ms",
+        "tc qdisc del dev eth0 root",
+        "tbf",
+    ],
+    ["OFF-04", "capture", "a:eth0", "ethtool -K eth0 gro on", "ethtool -K eth0 gro off", "rx-gro on"],
+    // The last: a namespace may not go back to what its host does not allow.
+    [
+        "TCP-06",
+        "throughput",
+        "node a",
+        "sysctl -qw net.ipv4.tcp_congestion_control=reno",
+        "true",
+        "reno is set",
+    ],
+];
+
+#[test]
+fn faults_that_are_planted_are_named_first_and_gone_when_they_are_put_right() {
+    let _turn = beside();
+    let Some(lab) = lab(PAIR, "doctor") else { return };
+    for tool in ["ethtool", "tc"] {
+        if !installed(tool) {
+            return skip("doctor of planted faults", &format!("{tool} is not installed"));
+        }
+    }
+    let clean = findings(&examined(&lab, "throughput", "50ms"));
+    assert_eq!(clean, [], "nothing is planted");
+    for [rule, goal, place, plant, heal, evidence] in FAULTS {
+        if rule == "RPS-01" && std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+            skip("doctor of RPS", "there is one CPU");
+            continue;
+        }
+        // A path that carries less is seen from its other end.
+        let node = if rule == "MTU-02" { "a" } else { &place.trim_start_matches("node ")[..1] };
+        lab.must(node, plant);
+        let found = findings(&examined(&lab, goal, "50ms"));
+        let first = found.first().unwrap_or_else(|| panic!("{rule} is not found"));
+        assert_eq!((first.0.as_str(), first.1.as_str()), (rule, place), "{found:#?}");
+        assert!(first.2.contains(evidence), "{first:?}");
+        lab.must(node, heal);
+    }
+    // All but the last are gone.
+    let left: Vec<String> =
+        findings(&examined(&lab, "throughput", "50ms")).into_iter().map(|(id, ..)| id).collect();
+    assert_eq!(left, ["TCP-06"]);
+}
+
+/// iperf3 from a to b while `work` goes on.
+fn streaming<T>(lab: &TestLab, work: impl FnOnce() -> T) -> T {
+    let inside = |node: &str, line: &str| {
+        let mut tool = command("ip");
+        tool.args(["netns", "exec", &lab.netns(node), "sh", "-c", line]);
+        start(tool)
+    };
+    let mut server = inside("b", "exec iperf3 -s -1 --forceflush 1>&2");
+    until_it_says(&mut server, "listening");
+    let server = Kept::new(server);
+    let mut client = inside("a", "exec iperf3 -c 10.0.0.2 -t 20 -i 0.1 --forceflush 1>&2");
+    // It has sent for a while.
+    until_it_says(&mut client, "bits/sec");
+    let client = Kept::new(client);
+    let done = work();
+    drop((client, server));
+    done
+}
+
+#[test]
+fn small_socket_buffers_are_named_first_with_the_connection_that_waits() {
+    let _turn = beside();
+    let Some(lab) = lab(PAIR, "doctor") else { return };
+    if !installed("iperf3") {
+        return skip("doctor of socket buffers", "iperf3 is not installed");
+    }
+    for (node, setting, rule, words) in [
+        ("b", "net.ipv4.tcp_rmem", "TCP-01", "the receiver's window held it back"),
+        ("a", "net.ipv4.tcp_wmem", "TCP-02", "its send buffer"),
+    ] {
+        let was = lab.must(node, &format!("sysctl -n {setting}"));
+        lab.must(node, &format!("sysctl -qw {setting}='4096 8192 16384'"));
+        let report = streaming(&lab, || examined(&lab, "throughput", "500ms"));
+        lab.must(node, &format!("sysctl -qw {setting}='{}'", was.trim()));
+        let found = findings(&report);
+        let first = found.first().unwrap_or_else(|| panic!("{rule} is not found"));
+        assert_eq!((first.0.as_str(), first.1.as_str()), (rule, "node a"), "{found:#?}");
+        assert!(first.2.contains("10.0.0.1:") && first.2.contains(words), "{first:?}");
+    }
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or(-1)
+}
+
+#[test]
+fn facts_of_another_host_are_judged_as_those_of_this_one() {
+    let _turn = beside();
+    let Some(lab) = lab(PAIR, "doctor") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    lab.must("a", "sysctl -qw net.ipv4.tcp_window_scaling=0");
+    let (file, node) = (at("facts.json"), format!("{}/a", lab.name));
+    let written = run(&["facts", "-o", &file, "--lab", &node, "--duration", "50ms", "--json"]);
+    assert_eq!(code(&written), 0, "{written:?}");
+    let written: Value = serde_json::from_slice(&written.stdout).unwrap();
+    assert!(
+        written["known"].as_u64().unwrap() > 200 && written["unknown"].as_u64().unwrap() > 0,
+        "{written}"
+    );
+    let judged = run(&["doctor", "--facts", &file, "--peer", &file, "--goal", "throughput"]);
+    let text = String::from_utf8_lossy(&judged.stdout).into_owned();
+    assert_eq!(code(&judged), 1, "{judged:?}");
+    assert!(
+        text.contains("TCP-04 node a: tcp_window_scaling is 0") && text.contains("pathlab tune set"),
+        "{text}"
+    );
+    // With the same host as the other end nothing differs; without it nobody knows.
+    let rule = |report: &Output| -> Value {
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+        report["rules"].as_array().unwrap().iter().find(|rule| rule["id"] == "CPU-13").unwrap().clone()
+    };
+    let with = rule(&run(&["doctor", "--facts", &file, "--peer", &file, "--json"]));
+    assert_eq!(with["status"], "ok", "{with}");
+    let without = rule(&run(&["doctor", "--facts", &file, "--json"]));
+    assert_eq!(without["status"], "unknown");
+    assert!(without["evidence"].as_str().unwrap().contains("--peer"), "{without}");
+    // What is no file of facts, and what is not there, is said in one sentence.
+    std::fs::write(at("other.json"), "{\"schema\":\"x\"}").unwrap();
+    for arguments in [
+        vec!["doctor", "--facts", "/nonexistent"],
+        vec!["doctor", "--facts", &at("other.json")],
+        vec!["doctor", "nosuch0", "--lab", &node, "--duration", "10ms"],
+        vec!["doctor", "--lab", &format!("{}/z", lab.name)],
+    ] {
+        let refused = run(&arguments);
+        assert_eq!(code(&refused), 2, "{arguments:?}: {refused:?}");
+    }
+}
+
+/// A document of facts as of a card, with this fact beside what it needs.
+fn card(facts: &[(&str, &str)]) -> String {
+    let known = facts.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect::<Vec<_>>().join(",");
+    format!(
+        "{{\"schema\":\"pathlab/facts/1\",\"pathlab\":\"\",\"seconds\":1,\"host\":{{}},\"cost_cpu_ns\":0,\
+         \"nodes\":{{\"host\":{{\"known\":{{}},\"interfaces\":{{\"eth0\":{{\"kind\":\"card\",{known}}}}}}}}}}}"
+    )
+}
+
+/// Faults that no namespace has, by facts of a card as its host would write them.
+#[test]
+fn faults_of_cards_are_named_first_from_facts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("card.json").display().to_string();
+    let counter = "{\"before\":100,\"after\":5100}";
+    let frames = "{\"before\":0,\"after\":900000}";
+    let bytes = "{\"before\":0,\"after\":1300000000}";
+    let coalescing = [("coalesce.rx-usecs", "500"), ("coalesce.adaptive-rx", "false")];
+    let ring = [
+        ("ring.rx", "256"),
+        ("ring.rx-max", "4096"),
+        ("stats.rx_missed_errors", counter),
+        ("stats.rx_packets", frames),
+        ("stats.rx_bytes", bytes),
+        ("speed_mbps", "10000"),
+        ("stall.most_us", "1200"),
+    ];
+    let queue = [("driver", "\"virtio_net\""), ("queues.rx", "1"), ("cpus", "8")];
+    for (rule, goal, facts, command) in [
+        ("IRQ-01", "latency", &coalescing[..], "coalesce.rx-usecs=0"),
+        ("RNG-01", "throughput", &ring[..], "pathlab tune set eth0 ring.rx=2048 --allow-link-flap"),
+        ("VM-01", "throughput", &queue[..], "channels.combined=8"),
+    ] {
+        std::fs::write(&file, card(facts)).unwrap();
+        let output = finish(
+            start(crate::support::pathlab(&["doctor", "--facts", &file, "--goal", goal, "--json"])),
+            Duration::from_secs(20),
+        );
+        let report: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+        let first = &report["rules"][0];
+        assert_eq!((&first["id"], &first["status"]), (&rule.into(), &"finding".into()), "{first}");
+        assert!(first["command"].as_str().unwrap().contains(command), "{first}");
+    }
+}
