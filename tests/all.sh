@@ -5,8 +5,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 
-traces() { # everything that a lab could leave behind; a state directory's lock is an empty file that stays
-    { ip netns list; ip -o link | cut -d: -f2; ls -d /run/pathlab/* /tmp/pathlab-*/* 2>/dev/null | grep -v '/lock$'; sysctl -a 2>/dev/null | grep '^net\.core\.' | grep -v -e default_qdisc; ps -eo comm= | grep -x pathlab; } | sort
+traces() { # everything that a lab could leave behind; a state directory's lock is an empty file that stays, and so is the one of tune
+    { ip netns list; ip -o link | cut -d: -f2; ls -d /run/pathlab/* /tmp/pathlab-*/* 2>/dev/null | grep -v -e '/lock$' -e '/tune.lock$'; sysctl -a 2>/dev/null | grep '^net\.core\.' | grep -v -e default_qdisc; ps -eo comm= | grep -x pathlab; } | sort
 }
 
 export PATHLAB_SKIPS="${PWD}/target/skips.txt"     # a line for each test that could not run, and why

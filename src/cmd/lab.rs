@@ -199,6 +199,7 @@ fn down(names: &[String], output: &Output) -> Result<()> {
             Err(problem) => problems.push(problem),
         }
     }
+    problems.extend(linux::tune::kept::forget_gone(&journals).err());
     for NodeProcess { node, pid, process } in &inhabitants {
         output
             .note(&format!("process {pid} ({process}) still runs in what was node {node}; it was not ended"));

@@ -23,7 +23,7 @@ fn a_cure_is_kept_and_what_does_not_help_is_put_back() {
     // A window of one segment: a slow path whatever else goes on.
     inside(&lab, "b", "sysctl -w net.ipv4.tcp_rmem='4096 4096 4096'");
     let prove = |change: &str| {
-        let flags = ["--lab", &lab.name, "--plan", &plan, "--dir", &records, "--pairs", "8", "--json"];
+        let flags = ["--lab", &lab.name, "--plan", &plan, "--dir", &records, "--pairs", "6", "--json"];
         let output = run(&[&["prove", change], &flags[..]].concat());
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let document: Value = serde_json::from_str(&text)
@@ -44,6 +44,15 @@ fn a_cure_is_kept_and_what_does_not_help_is_put_back() {
     assert!(nothing["kept"].as_array().unwrap().is_empty());
     assert_eq!(inside(&lab, "b", "sysctl net.ipv4.ip_default_ttl"), before, "it is put back");
 
+    // It goes with its lab, and so does what would undo it.
+    let changes = || -> usize {
+        let diff: Value = serde_json::from_str(&crate::support::run_ok(&["tune", "diff", "--json"])).unwrap();
+        let of_ours =
+            |change: &&Value| change["name"] == "sysctl net.ipv4.tcp_rmem" && change["now"].is_null();
+        diff["changes"].as_array().unwrap().iter().filter(of_ours).count()
+    };
     let refused = run(&["prove", "a/eth0:no.such=1", "--lab", &lab.name, "--plan", &plan]);
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+    drop(lab);
+    assert_eq!(changes(), 0, "a change of a lab that is gone");
 }

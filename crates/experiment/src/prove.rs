@@ -31,14 +31,17 @@ impl LabChange {
     /// # Errors
     /// Input: it is none.
     pub fn parse(text: &str) -> Result<LabChange> {
-        let wrong = || {
-            Problem::input(format!("'{text}' is no change"))
-                .help("NODE/NAME=VALUE or NODE/IF:NAME=VALUE, as in a/eth0:mtu=9000 or b/net.ipv4.tcp_window_scaling=0")
-        };
-        let (node, rest) = text.split_once('/').filter(|(node, _)| !node.is_empty()).ok_or_else(wrong)?;
+        let parts = text.split_once('/').filter(|(node, _)| !node.is_empty());
+        let (node, rest) = parts.ok_or_else(|| no_change(text))?;
         let ask = Ask::parse(rest, None)?;
         Ok(LabChange { node: node.into(), ask, text: text.into() })
     }
+}
+
+fn no_change(text: &str) -> Problem {
+    Problem::input(format!("'{text}' is no change")).help(
+        "NODE/NAME=VALUE or NODE/IF:NAME=VALUE, as in a/eth0:mtu=9000 or b/net.ipv4.tcp_window_scaling=0",
+    )
 }
 
 /// Changes that are in place.
@@ -98,12 +101,16 @@ fn inside<T: Send>(
     work: impl FnOnce(&str) -> Result<T> + Send,
 ) -> Result<T> {
     let done = netns::within(node.netns().as_fd(), || work(node.name()));
-    let cannot =
-        |error| Problem::host(format!("cannot enter the namespace of node {}: {error}", node.name()));
-    done.map_err(cannot)?.map_err(|problem| match problem.place.is_empty() {
-        true => problem.at(change.text.clone()),
-        false => problem,
-    })
+    done.map_err(|error| not_entered(node, &error))?.map_err(|problem| located(problem, change))
+}
+
+fn not_entered(node: &Node, error: &std::io::Error) -> Problem {
+    Problem::host(format!("cannot enter the namespace of node {}: {error}", node.name()))
+}
+
+/// A problem that says for which change it is.
+fn located(problem: Problem, change: &LabChange) -> Problem {
+    if problem.place.is_empty() { problem.at(change.text.clone()) } else { problem }
 }
 
 #[cfg(test)]

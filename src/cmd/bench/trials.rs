@@ -21,14 +21,17 @@ pub struct TrialBenchArgs {
     /// Seed of the first trial.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Only the questions that begin with this.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    only: String,
 }
 
 /// Runs the benchmark.
 pub fn run(args: TrialBenchArgs, output: &Output) -> Result<()> {
-    let TrialBenchArgs { trials, pairs, milliseconds, seed } = args;
+    let TrialBenchArgs { trials, pairs, milliseconds, seed, only } = args;
     linux::lab::enter_user_namespace()?;
     experiment::interruptible()?;
-    let wanted = TrialsWanted { trials, pairs, milliseconds, same_within: 0.02, seed };
+    let wanted = TrialsWanted { trials, pairs, milliseconds, same_within: 0.02, seed, only };
     output.result(&trials::run(&wanted, &crate::progress::Screen::new(output))?, people)
 }
 

@@ -76,6 +76,8 @@ pub struct TrialsWanted {
     pub same_within: f64,
     /// Seed of the first trial; each has its own.
     pub seed: u64,
+    /// The questions whose names begin so.
+    pub only: String,
 }
 
 /// What was found, and where.
@@ -132,7 +134,12 @@ pub struct TrialsResult {
 /// A host problem when a lab cannot be built or a trial ends early.
 pub fn run(wanted: &TrialsWanted, notices: &dyn Notices) -> Result<TrialBenchDocument> {
     let host = linux::observe::host_facts();
-    let results = QUESTIONS.iter().map(|question| ask(question, wanted, notices)).collect::<Result<_>>()?;
+    let asked: Vec<&Question> = QUESTIONS.iter().filter(|one| one.name.starts_with(&wanted.only)).collect();
+    if asked.is_empty() {
+        let names = QUESTIONS.map(|question| question.name).join("; ");
+        return Err(Problem::input(format!("no question begins with '{}'", wanted.only)).help(names));
+    }
+    let results = asked.into_iter().map(|question| ask(question, wanted, notices)).collect::<Result<_>>()?;
     Ok(TrialBenchDocument {
         schema: "pathlab/bench-trial/1",
         trials: wanted.trials,

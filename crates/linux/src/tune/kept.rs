@@ -438,6 +438,16 @@ pub fn undo(
     Ok((all.iter().map(seen).collect(), failed))
 }
 
+/// Forgets the changes in namespaces that went with their lab: there is nothing left to put back.
+///
+/// # Errors
+/// Host: a journal is damaged, or cannot be removed.
+pub fn forget_gone(journals: &Journals) -> Result<()> {
+    let _turn = journals.turn(TURN)?;
+    let mut gone = kept(journals)?.into_iter().filter(|one| one.at.is_gone());
+    gone.try_for_each(|one| journals.undo(&one.journal))
+}
+
 /// How many changes were made before the machine was started anew: they went with it, and so do their journals now.
 ///
 /// # Errors

@@ -85,6 +85,16 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Whether nobody can be found in its namespace any more.
+    fn is_gone(&self) -> bool {
+        match self {
+            Scope::Interface(Place { netns, .. }) | Scope::Namespace(netns) => {
+                namespace::find(*netns).is_none()
+            }
+            Scope::Machine => false,
+        }
+    }
+
     /// Does something where it is; nothing where that is gone.
     fn visit(&self, work: impl FnOnce() -> Answer + Send) -> Answer {
         match self {
