@@ -53,6 +53,7 @@ pub mod sockets;
 pub mod symbols;
 pub mod tcp_sockets;
 mod time_watch;
+mod tracepoints;
 pub mod traffic;
 pub mod waits;
 pub mod watch;

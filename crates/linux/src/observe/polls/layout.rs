@@ -1,6 +1,7 @@
 //! Where the running kernel keeps what the programs read, and what the programs count.
 
 use super::super::btf::Btf;
+use super::super::tracepoints::words;
 
 /// Room for the needed part of `struct sk_buff`.
 pub(super) const BLOCK_ROOM: u32 = 320;
@@ -192,24 +193,6 @@ pub const SLOT_TRANSMIT: u32 = 1;
 pub const SLOT_BACKLOG: u32 = 2;
 /// The first slot of a NAPI instance.
 pub const SLOT_FIRST: u32 = 3;
-
-macro_rules! words {
-    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $word:ident),* $(,)? }) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name { $($(#[$doc])* $word),* }
-
-        impl $name {
-            /// How many there are.
-            pub const COUNT: usize = [$($name::$word),*].len();
-
-            /// Where it is in the value.
-            pub fn offset(self) -> i16 {
-                self as i16 * 8
-            }
-        }
-    };
-}
 
 words! {
     /// The 64-bit words of a slot, on each CPU. Each is written by one program only.

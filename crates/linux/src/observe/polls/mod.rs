@@ -24,6 +24,7 @@ use record::snapshot::Counters;
 
 use self::layout::{Cell, Layout, Measure, SLOT_FIRST, Slot, Tracepoint};
 use self::program::{MapFds, Target, assemble};
+use super::tracepoints::{refused, rejection};
 use crate::netlink::u64_at;
 use crate::sys::bpf;
 use crate::sys::perf::EventCount;
@@ -273,20 +274,4 @@ fn run(event: Tracepoint, layout: &Layout, target: &Target) -> Result<Running, S
         .map_err(|error| refused(&format!("the event {name}"), &error))?;
     let all = EventCount::start(&format!("events/{folder}/{name}")).ok();
     Ok(Running { event, _link: link, program, all })
-}
-
-fn refused(call: &str, error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => {
-            format!("{call}: {error}; it needs root on the host (CAP_BPF and CAP_PERFMON)")
-        }
-        Some(libc::ENOSYS) => format!("{call}: this kernel has no BPF ({error})"),
-        _ => format!("{call}: {error}"),
-    }
-}
-
-fn rejection(event: &str, rejected: &bpf::Rejected) -> String {
-    let why = refused(&format!("the program of {event}"), &rejected.error);
-    let last = rejected.log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
-    last.map_or(why.clone(), |line| format!("{why}; the verifier says: {line}"))
 }

@@ -15,8 +15,9 @@
 //! costs is measured by the kernel and is part of the report.
 
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width::*};
-use record::buckets::{BUCKETS, MOST_BITS, SUB_BITS};
+use record::buckets::BUCKETS;
 
+use super::super::tracepoints;
 use super::layout::{
     BLOCK_ROOM, Cell, Layout, Measure, SLOT_BACKLOG, SLOT_OTHER, SLOT_TRANSMIT, Slot, Tracepoint,
 };
@@ -174,42 +175,13 @@ impl Builder<'_> {
         let number = Measure::ALL.iter().position(|&one| one == measure).unwrap_or(0);
         self.add(R7, Cell::Sum0.offset() + number as i16 * 8, R2);
         self.bump(R7, Cell::Count0.offset() + number as i16 * 8, 1);
-        self.bucket();
+        tracepoints::bucket(&mut self.a);
         self.a.op(Op::Add, R2, (number * BUCKETS) as i32);
         self.a.store(B4, R10, KEY, R2);
         let counted = self.a.label();
         self.look_up(self.target.maps.buckets, KEY, counted);
         self.bump(R0, 0, 1);
         self.a.place(counted);
-    }
-
-    /// From the value in `R2` to the number of its bucket, as [`record::buckets::index`].
-    fn bucket(&mut self) {
-        let (fits, done) = (self.a.label(), self.a.label());
-        self.a.op(Op::Move, R3, 1);
-        self.a.op(Op::ShiftLeft, R3, MOST_BITS as i32);
-        self.a.jump_if_reg(R2, When::Below, R3, fits);
-        self.a.op_reg(Op::Move, R2, R3);
-        self.a.op(Op::Subtract, R2, 1);
-        self.a.place(fits);
-        self.a.jump_if(R2, When::Below, 1 << SUB_BITS, done);
-        // R4 becomes the logarithm: the highest bit that is set.
-        self.a.op_reg(Op::Move, R3, R2);
-        self.a.op(Op::Move, R4, 0);
-        for bits in [32, 16, 8, 4, 2, 1] {
-            let low = self.a.label();
-            self.a.op_reg(Op::Move, R5, R3);
-            self.a.op(Op::ShiftRight, R5, bits);
-            self.a.jump_if(R5, When::Equal, 0, low);
-            self.a.op_reg(Op::Move, R3, R5);
-            self.a.op(Op::Add, R4, bits);
-            self.a.place(low);
-        }
-        self.a.op(Op::Subtract, R4, SUB_BITS as i32);
-        self.a.op_reg(Op::ShiftRight, R2, R4);
-        self.a.op(Op::ShiftLeft, R4, SUB_BITS as i32);
-        self.a.op_reg(Op::Add, R2, R4);
-        self.a.place(done);
     }
 
     /// The place of the slot whose number is at `NUMBER`, to `R8`.

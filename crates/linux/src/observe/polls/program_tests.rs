@@ -432,7 +432,7 @@ proptest! {
         let out = a.label();
         let mut builder = Builder { a, layout: &layout(), target: &TARGET, out };
         builder.a.op_reg(Op::Move, R2, R1);
-        builder.bucket();
+        tracepoints::bucket(&mut builder.a);
         builder.a.op_reg(Op::Move, R0, R2);
         builder.a.exit();
         builder.a.place(out);

@@ -1,6 +1,7 @@
 //! Where the running kernel keeps what the programs read, and what the programs count.
 
 use super::super::btf::Btf;
+use super::super::tracepoints::words;
 
 /// Offsets from the kernel's BTF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,24 +100,6 @@ pub const TURNS: u32 = 256;
 pub const TURN_BYTES: u32 = 32;
 /// How many turns are looked at for one wait.
 pub const LOOKED_AT: u32 = 250;
-
-macro_rules! words {
-    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $word:ident),* $(,)? }) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name { $($(#[$doc])* $word),* }
-
-        impl $name {
-            /// How many there are.
-            pub const COUNT: usize = [$($name::$word),*].len();
-
-            /// Where it is in the value.
-            pub fn offset(self) -> i16 {
-                self as i16 * 8
-            }
-        }
-    };
-}
 
 words! {
     /// The 64-bit words that a CPU has once.

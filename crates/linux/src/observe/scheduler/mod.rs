@@ -24,6 +24,7 @@ use record::time::{SchedulerCounts, SeenWait, Taker};
 
 use self::layout::{Cell, Group, Layout, Polls, SchedulerEvent, TURN_BYTES, TURNS, Thread};
 use self::program::{FORGOTTEN, MapFds, assemble};
+use super::tracepoints::{refused, rejection};
 use crate::netlink::{u32_at, u64_at};
 use crate::sys::bpf;
 
@@ -286,22 +287,6 @@ fn run(event: SchedulerEvent, layout: &Layout, maps: &MapFds) -> Result<Running,
     let link = bpf::open_raw_tracepoint(&tracepoint, program.as_fd())
         .map_err(|error| refused(&format!("the event {name}"), &error))?;
     Ok(Running { event, _link: link, program })
-}
-
-fn refused(call: &str, error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => {
-            format!("{call}: {error}; it needs root on the host (CAP_BPF and CAP_PERFMON)")
-        }
-        Some(libc::ENOSYS) => format!("{call}: this kernel has no BPF ({error})"),
-        _ => format!("{call}: {error}"),
-    }
-}
-
-fn rejection(event: &str, rejected: &bpf::Rejected) -> String {
-    let why = refused(&format!("the program of {event}"), &rejected.error);
-    let last = rejected.log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
-    last.map_or(why.clone(), |line| format!("{why}; the verifier says: {line}"))
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@
 //! turn that it waited for.
 
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width::*};
-use record::buckets::{BUCKETS, MOST_BITS, SUB_BITS};
+use record::buckets::BUCKETS;
 
+use super::super::tracepoints;
 use super::layout::{Cell, Group, LOOKED_AT, Layout, Polls, SchedulerEvent, TURN_BYTES, TURNS, Thread};
 
 /// The maps as the programs name them.
@@ -325,7 +326,7 @@ impl Builder<'_> {
         self.bump(R0, Group::Preempted.offset());
         self.add(R0, Group::PreemptedNs.offset(), R2);
         self.a.place(counted);
-        self.bucket();
+        tracepoints::bucket(&mut self.a);
         self.a.load(B8, R3, R10, KIND);
         self.a.op(Op::Multiply, R3, BUCKETS as i32);
         self.a.op_reg(Op::Add, R2, R3);
@@ -336,35 +337,6 @@ impl Builder<'_> {
         self.look_up(self.maps.buckets, SCRATCH, none);
         self.bump(R0, 0);
         self.a.place(none);
-    }
-
-    /// From the value in `R2` to the number of its bucket, as [`record::buckets::index`].
-    fn bucket(&mut self) {
-        let (fits, done) = (self.a.label(), self.a.label());
-        self.a.op(Op::Move, R3, 1);
-        self.a.op(Op::ShiftLeft, R3, MOST_BITS as i32);
-        self.a.jump_if_reg(R2, When::Below, R3, fits);
-        self.a.op_reg(Op::Move, R2, R3);
-        self.a.op(Op::Subtract, R2, 1);
-        self.a.place(fits);
-        self.a.jump_if(R2, When::Below, 1 << SUB_BITS, done);
-        // R4 becomes the logarithm: the highest bit that is set.
-        self.a.op_reg(Op::Move, R3, R2);
-        self.a.op(Op::Move, R4, 0);
-        for bits in [32, 16, 8, 4, 2, 1] {
-            let low = self.a.label();
-            self.a.op_reg(Op::Move, R5, R3);
-            self.a.op(Op::ShiftRight, R5, bits);
-            self.a.jump_if(R5, When::Equal, 0, low);
-            self.a.op_reg(Op::Move, R3, R5);
-            self.a.op(Op::Add, R4, bits);
-            self.a.place(low);
-        }
-        self.a.op(Op::Subtract, R4, SUB_BITS as i32);
-        self.a.op_reg(Op::ShiftRight, R2, R4);
-        self.a.op(Op::ShiftLeft, R4, SUB_BITS as i32);
-        self.a.op_reg(Op::Add, R2, R4);
-        self.a.place(done);
     }
 
     /// Who ran on this CPU since `SINCE`, the last turn first: each gets its share of the wait.
