@@ -33,7 +33,7 @@ fn bpftrace(label: &str) -> Option<Kept> {
         return None;
     }
     let mut tool = command("unshare");
-    let script = "mount -t tracefs none /sys/kernel/tracing && exec bpftrace -B line -f json -e \"$0\"";
+    let script = "{ [ -d /sys/kernel/tracing/events ] || mount -t tracefs none /sys/kernel/tracing; } && exec bpftrace -B line -f json -e \"$0\"";
     tool.args(["--mount", "--propagation", "private", "sh", "-c", script, SCRIPT]);
     let mut child = start(tool);
     let stdout = child.stdout.as_mut().expect("captured");

@@ -117,15 +117,9 @@ fn first_taker(time: &Value) -> Option<&Value> {
     receiver(time)["seen"]["takers"].as_array()?.iter().find(|taker| !taker["pid"].is_null())
 }
 
-/// A guest whose CPU the host takes away is not looked at meanwhile.
-fn all_were_looked_at(time: &Value) -> bool {
-    let profile = &time["profile"];
-    profile.is_null() || number(&profile["samples"]) > 0.9 * expected_samples(time)
-}
-
-fn expected_samples(time: &Value) -> f64 {
-    let profile = &time["profile"];
-    number(&profile["hz"]) * number(&time["window_ns"]) / 1e9 * number(&profile["cpus"])
+/// The samples of a CPU that is looked at all the time.
+fn of_one_cpu(time: &Value) -> f64 {
+    number(&time["profile"]["hz"]) * number(&time["window_ns"]) / 1e9
 }
 
 #[test]
@@ -146,9 +140,6 @@ fn who_burned_the_receivers_cpu_is_named_with_its_share() {
         let limit = &test["limit"];
         let is_told = limit["what"] == "other_work" && limit["evidence"].as_str().unwrap().contains(TOLD);
         let why = match first {
-            _ if !all_were_looked_at(&test["time"]) => {
-                Some("a CPU had fewer samples than its time has".to_owned())
-            }
             "time::burns" if is_told => None,
             "time::burns" => Some(limit["sentence"].as_str().unwrap().to_owned()),
             other => Some(format!("'{other}' had more of the CPU")),
@@ -199,18 +190,18 @@ fn the_profile_has_its_share_and_its_function(time: &Value, share: f64) {
     let profile = &time["profile"];
     assert_eq!((&profile["lost"], &profile["missing"]), (&0.into(), &Value::Null));
     let cpus = number(&profile["cpus"]);
-    let expected = expected_samples(time);
+    let (one, expected) = (of_one_cpu(time), of_one_cpu(time) * cpus);
     let all = samples(profile, |_, _| true);
     assert_eq!(all, number(&profile["samples"]));
-    // A busy machine looks a little longer than it says.
-    assert!(all > 0.9 * expected && all < 1.3 * expected, "{all} of {expected} samples, idle CPUs included");
-    let of_burner = samples(profile, |stack, _| stack["thread"] == "time::burns") / all * cpus;
+    // A busy machine looks a little longer than it says; an idle CPU is passed over at times.
+    assert!(all > 0.4 * expected && all < 1.3 * expected, "{all} of {expected} samples");
+    let of_burner = samples(profile, |stack, _| stack["thread"] == "time::burns") / one;
     assert!((of_burner - share).abs() < 0.06, "the profile has {of_burner}, the burner says {share}");
     let burning = samples(profile, |stack, functions| {
         stack["role"] == "other" && functions.iter().any(|name| name.contains("time::burn_cycles"))
     });
     let names = &profile["functions"];
-    assert!(burning / all * cpus > 0.6 * share, "{burning} samples in its function: {names}");
+    assert!(burning / one > 0.6 * share, "{burning} samples in its function: {names}");
     let received = samples(profile, |stack, functions| {
         stack["role"] == "softirq" && functions.iter().any(|name| name.starts_with("tcp_v4_rcv"))
     });

@@ -443,9 +443,13 @@ pub fn undo(
 /// # Errors
 /// Host: a journal is damaged, or cannot be removed.
 pub fn forget_gone(journals: &Journals) -> Result<()> {
+    let gone = || Ok::<_, Problem>(kept(journals)?.into_iter().filter(|one| one.at.is_gone()));
+    // Without any there is nobody to wait for.
+    if gone()?.next().is_none() {
+        return Ok(());
+    }
     let _turn = journals.turn(TURN)?;
-    let mut gone = kept(journals)?.into_iter().filter(|one| one.at.is_gone());
-    gone.try_for_each(|one| journals.undo(&one.journal))
+    gone()?.try_for_each(|one| journals.undo(&one.journal))
 }
 
 /// How many changes were made before the machine was started anew: they went with it, and so do their journals now.

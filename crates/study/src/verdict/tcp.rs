@@ -47,6 +47,7 @@ const CAUSES: &[super::Suspect] = &[
     shaper_forward,
     stopped_receiver,
     stopped_sender,
+    taken_cpu,
     many_spurious,
     many_lost,
     shaper_back,
@@ -385,6 +386,13 @@ fn other_work(test: &TestRecord) -> Option<Limit> {
     let by =
         |could: fn(&OtherWork) -> bool| waiting(test).into_iter().find_map(|end| work_of(test, &end, could));
     by(|one| one.nice < LOW_PRIORITY)
+}
+
+/// An end that may run on one CPU alone, which another process had: what comes late and out of order by that is sent again for nothing.
+fn taken_cpu(test: &TestRecord) -> Option<Limit> {
+    let pinned = |end: &End<'_>| end.cpu.is_some();
+    let could = |one: &OtherWork| one.nice < LOW_PRIORITY;
+    waiting(test).into_iter().filter(pinned).find_map(|end| work_of(test, &end, could))
 }
 
 /// Work of low priority had it, and nobody else: an end that may run on one CPU alone has to share that.

@@ -173,6 +173,8 @@ fn whoever_had_the_cpu_that_an_end_waited_for_is_named() {
         found.evidence.contains("'hog' (process 7, nice 0) used 60 % of CPU 1")
             && !found.evidence.contains("elsewhere")
     );
+    // What a taken CPU makes late is sent again for nothing.
+    assert_eq!(word(&resent(test.clone(), 0.02, 90)), "other_work");
     test.others.clear();
     test.cpu[1] = CpuTime { cpu: 1, user: 60, system: 38, idle: 2, ..CpuTime::default() };
     assert!(
