@@ -19,7 +19,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::list::{find, not_set, told};
-use super::rows::{Access, Risk, row};
+use super::row::{Access, Risk};
+use super::rows::row;
 use super::setting::{LATENCY, Setting};
 use super::{Knob, Scope, TuneStep};
 use crate::journal::{Journal, Journals};

@@ -5,7 +5,8 @@ use std::fs;
 use record::knob::KnobReading;
 use record::{Problem, Result};
 
-use super::rows::{Access, KNOBS, PART, Row, Where, row};
+use super::row::{Access, PART, Row, Where};
+use super::rows::{KNOBS, row};
 use super::setting::{FLOWS, Setting};
 use super::{Knob, Place};
 use crate::netlink::{Netlink, Refusal};

@@ -13,6 +13,7 @@ pub mod down;
 pub mod kept;
 mod list;
 pub mod queues;
+mod row;
 mod rows;
 mod setting;
 pub mod stamps;
@@ -32,10 +33,11 @@ use crate::sys::netns;
 use crate::sys::packet::StampConfig;
 
 pub use list::{interfaces, irqbalance, list, read};
-pub use rows::{KNOBS, Kind, Risk, Row, Where, row};
+pub use row::{Kind, Risk, Row, Where};
+pub use rows::{KNOBS, row};
 pub use setting::Setting;
 
-use rows::Access;
+use row::Access;
 
 /// A setting at one place: what reads and writes it, in the namespace of the calling thread.
 trait Knob {

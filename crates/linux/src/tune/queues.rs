@@ -20,7 +20,7 @@ use netlink_bindings::traits::NetlinkRequest;
 use record::snapshot::TC_ROOT;
 use record::{Problem, Result};
 
-use super::rows::{Row, for_a_while};
+use super::row::{Row, for_a_while};
 use super::{Change, Knob, Place, Wish, change, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Dump, Family, Netlink, Refusal};

@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::rows::{Access, Kind, PART, Row};
+use super::row::{Access, Kind, PART, Row};
 use super::value::{self, UNSET, canonical};
 use super::{Knob, Ours, Place, Scope};
 use crate::netlink::root::Root;

@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 
 use record::{Problem, Result};
 
-use super::rows::{Row, for_a_while};
+use super::row::{Row, for_a_while};
 use super::{Change, Knob, Place, Wish, change, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Refusal};

@@ -1,6 +1,6 @@
 //! What knobs are set to, as text: each in one form only, so that two readings are equal when their bytes are.
 
-use super::rows::Kind;
+use super::row::Kind;
 
 /// What a list of CPUs says when there is none in it.
 pub(super) const NONE: &str = "none";
