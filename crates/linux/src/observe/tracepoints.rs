@@ -2,10 +2,14 @@
 
 use std::io;
 
-use ::bpf::{Assembler, Op, Reg::*, When};
+use ::bpf::{Assembler, Label, Op, Reg, Reg::*, When, Width::*};
 use record::buckets::{MOST_BITS, SUB_BITS};
 
 use crate::sys::bpf;
+
+// Numbers of helpers (`___BPF_FUNC_MAPPER` in include/uapi/linux/bpf.h).
+pub(super) const TIME: i32 = 5;
+pub(super) const PROBE_READ_KERNEL: i32 = 113;
 
 /// An enumeration of 64-bit words of a value, each with its place.
 macro_rules! words {
@@ -26,6 +30,42 @@ macro_rules! words {
     };
 }
 pub(super) use words;
+
+/// What every such program does.
+pub(super) trait Counting {
+    /// Where its instructions go.
+    fn assembler(&mut self) -> &mut Assembler;
+
+    /// The address of a place on the stack, to a register.
+    fn stack(&mut self, register: Reg, offset: i16) {
+        self.assembler().op_reg(Op::Move, register, R10);
+        self.assembler().op(Op::Add, register, i32::from(offset));
+    }
+
+    /// Adds a register to a word; uses `R1`.
+    fn add(&mut self, base: Reg, offset: i16, by: Reg) {
+        self.assembler().load(B8, R1, base, offset);
+        self.assembler().op_reg(Op::Add, R1, by);
+        self.assembler().store(B8, base, offset, R1);
+    }
+
+    /// The time, to `R9`.
+    fn now(&mut self) {
+        self.assembler().call(TIME);
+        self.assembler().op_reg(Op::Move, R9, R0);
+    }
+
+    /// Copies `bytes` at `R3` (+ `offset`) to the stack and jumps if they cannot be read.
+    fn read(&mut self, to: i16, bytes: u32, offset: u32, unreadable: Label) {
+        if offset != 0 {
+            self.assembler().op(Op::Add, R3, offset as i32);
+        }
+        self.stack(R1, to);
+        self.assembler().op(Op::Move, R2, bytes as i32);
+        self.assembler().call(PROBE_READ_KERNEL);
+        self.assembler().jump_if(R0, When::NotEqual, 0, unreadable);
+    }
+}
 
 /// From the value in `R2` to the number of its bucket, as [`record::buckets::index`].
 pub(super) fn bucket(a: &mut Assembler) {

@@ -17,7 +17,7 @@
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width::*};
 use record::buckets::BUCKETS;
 
-use super::super::tracepoints;
+use super::super::tracepoints::{self, Counting};
 use super::layout::{
     BLOCK_ROOM, Cell, Layout, Measure, SLOT_BACKLOG, SLOT_OTHER, SLOT_TRANSMIT, Slot, Tracepoint,
 };
@@ -52,8 +52,6 @@ pub struct Target {
 
 // Kernel functions by number (include/uapi/linux/bpf.h).
 pub(super) const MAP_LOOKUP: i32 = 1;
-pub(super) const TIME: i32 = 5;
-pub(super) const PROBE_READ_KERNEL: i32 = 113;
 
 // Soft interrupts by number (include/linux/interrupt.h).
 const NET_TX: i32 = 2;
@@ -101,6 +99,12 @@ pub fn assemble(event: Tracepoint, layout: &Layout, target: &Target) -> Result<V
     builder.a.finish()
 }
 
+impl Counting for Builder<'_> {
+    fn assembler(&mut self) -> &mut Assembler {
+        &mut self.a
+    }
+}
+
 impl Builder<'_> {
     /// Finds the cell and counts that the program ran, whatever the event: what the event counted beyond that was not shown to it.
     fn begin(&mut self, event: Tracepoint) {
@@ -120,40 +124,11 @@ impl Builder<'_> {
         self.a.jump_if(R0, When::Equal, 0, absent);
     }
 
-    fn stack(&mut self, register: Reg, offset: i16) {
-        self.a.op_reg(Op::Move, register, R10);
-        self.a.op(Op::Add, register, i32::from(offset));
-    }
-
     /// Adds a number to a word; uses `R1`.
     fn bump(&mut self, base: Reg, offset: i16, by: i32) {
         self.a.load(B8, R1, base, offset);
         self.a.op(Op::Add, R1, by);
         self.a.store(B8, base, offset, R1);
-    }
-
-    /// Adds a register to a word; uses `R1`.
-    fn add(&mut self, base: Reg, offset: i16, by: Reg) {
-        self.a.load(B8, R1, base, offset);
-        self.a.op_reg(Op::Add, R1, by);
-        self.a.store(B8, base, offset, R1);
-    }
-
-    /// The time, to `R9`.
-    fn now(&mut self) {
-        self.a.call(TIME);
-        self.a.op_reg(Op::Move, R9, R0);
-    }
-
-    /// Copies `bytes` at `R3` (+ `offset`) to the stack and jumps if they cannot be read.
-    fn read(&mut self, to: i16, bytes: u32, offset: u32, unreadable: Label) {
-        if offset != 0 {
-            self.a.op(Op::Add, R3, offset as i32);
-        }
-        self.stack(R1, to);
-        self.a.op(Op::Move, R2, bytes as i32);
-        self.a.call(PROBE_READ_KERNEL);
-        self.a.jump_if(R0, When::NotEqual, 0, unreadable);
     }
 
     /// Goes on if the device at `R3` is the interface, else jumps; the device is kept at `WORK` meanwhile.

@@ -16,7 +16,7 @@
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width::*};
 use record::buckets::BUCKETS;
 
-use super::super::tracepoints;
+use super::super::tracepoints::{self, Counting};
 use super::layout::{Cell, Group, LOOKED_AT, Layout, Polls, SchedulerEvent, TURN_BYTES, TURNS, Thread};
 
 /// The maps as the programs name them.
@@ -43,10 +43,8 @@ pub struct MapFds {
 // Kernel functions by number (include/uapi/linux/bpf.h).
 const MAP_LOOKUP: i32 = 1;
 const MAP_UPDATE: i32 = 2;
-const TIME: i32 = 5;
 const CURRENT_PID: i32 = 14;
 const CURRENT_NAME: i32 = 16;
-const PROBE_READ_KERNEL: i32 = 113;
 
 /// NET_RX (include/linux/interrupt.h).
 const NET_RX: i32 = 3;
@@ -100,6 +98,12 @@ pub fn assemble(event: SchedulerEvent, layout: &Layout, maps: &MapFds) -> Result
     builder.a.finish()
 }
 
+impl Counting for Builder<'_> {
+    fn assembler(&mut self) -> &mut Assembler {
+        &mut self.a
+    }
+}
+
 impl Builder<'_> {
     /// Finds the cell and counts the run.
     fn begin(&mut self, event: SchedulerEvent) {
@@ -132,40 +136,11 @@ impl Builder<'_> {
         self.a.place(done);
     }
 
-    fn stack(&mut self, register: Reg, offset: i16) {
-        self.a.op_reg(Op::Move, register, R10);
-        self.a.op(Op::Add, register, i32::from(offset));
-    }
-
     /// Adds one to a word; uses `R1`.
     fn bump(&mut self, base: Reg, offset: i16) {
         self.a.load(B8, R1, base, offset);
         self.a.op(Op::Add, R1, 1);
         self.a.store(B8, base, offset, R1);
-    }
-
-    /// Adds a register to a word; uses `R1`.
-    fn add(&mut self, base: Reg, offset: i16, by: Reg) {
-        self.a.load(B8, R1, base, offset);
-        self.a.op_reg(Op::Add, R1, by);
-        self.a.store(B8, base, offset, R1);
-    }
-
-    /// The time, to `R9`.
-    fn now(&mut self) {
-        self.a.call(TIME);
-        self.a.op_reg(Op::Move, R9, R0);
-    }
-
-    /// Copies `bytes` at `R3` (+ `offset`) to the stack and jumps if they cannot be read.
-    fn read(&mut self, to: i16, bytes: u32, offset: u32, unreadable: Label) {
-        if offset != 0 {
-            self.a.op(Op::Add, R3, offset as i32);
-        }
-        self.stack(R1, to);
-        self.a.op(Op::Move, R2, bytes as i32);
-        self.a.call(PROBE_READ_KERNEL);
-        self.a.jump_if(R0, When::NotEqual, 0, unreadable);
     }
 
     /// The ids of the current thread, to `IDS` and `R0`.
