@@ -228,10 +228,15 @@ impl<'a> Leg<'a> {
             |section: &&Identity| steps.iter().position(|step| step.contains(section)).unwrap_or(steps.len());
         all.sort_by_cached_key(|section| (place(section), entered_at(&self.passages, section)));
         let on_the_way = receiver.map(|receiver| reaching(&self.passages, receiver));
+        // Where nothing reached the receiver, each end may have got the copies that a bridge made.
+        let is_astray = |section: &Identity| match &on_the_way {
+            Some(known) => !known.contains(section),
+            None => section.stack().is_some() && section != origin && !self.leaves(section),
+        };
         let (from, to) = (origin.stack(), receiver.and_then(Identity::stack));
         let nodes = Nodes { from: from.unwrap_or_default(), to: to.unwrap_or_default(), programs: &[] };
         let section = |section: &Identity| Section {
-            is_off_the_way: on_the_way.as_ref().is_some_and(|known| !known.contains(section)),
+            is_off_the_way: is_astray(section),
             ..step(&self.passages, section, nodes)
         };
         all.into_iter().map(|one| (one.clone(), section(one))).collect()

@@ -124,6 +124,16 @@ fn a_router_that_loses_everything_is_not_the_receiver() {
 }
 
 #[test]
+fn copies_are_no_loss_although_nothing_reached_the_receiver() {
+    let mut world = World::default();
+    world.send(Fate { lost: 3, second: false, copied: true });
+    let leg = close(&world, Some("b"), &absent()).unwrap();
+    assert_eq!((leg.to, leg.sent, leg.received, leg.unexplained), (None, 1, 0, 1));
+    let guilty = leg.stations.iter().find(|station| station.residual != 0).unwrap();
+    assert_eq!((guilty.node.as_str(), guilty.station.as_str()), ("s", "link p2"));
+}
+
+#[test]
 fn what_nobody_sees_of_the_way_is_one_section() {
     let mut flow = hundred(4, 30).observation();
     flow.interfaces.retain(|at| at.node == "a" || at.node == "b");
