@@ -170,7 +170,8 @@ impl load::Observer for TestObserver<'_> {
         self.connecting = None;
         self.seen.ports = ports.clone();
         let flow = flow(self.spec, ports, stream);
-        self.watch = Some(FlowWatch::start(&namespaces(self.lab), &flow));
+        let links = std::mem::take(&mut self.observer.flow_links);
+        self.watch = Some(FlowWatch::start(&namespaces(self.lab), &flow, links));
         let asked = ask(self.lab);
         self.seen.before = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.before, asked);
@@ -214,8 +215,8 @@ impl load::Observer for TestObserver<'_> {
         let time = self.time.take();
         self.seen.time = time.map(|time| time.end(&namespaces(self.lab), &self.seen.after));
         if let Some(watch) = self.watch.take() {
-            let (flow, witnessed) = watch.end()?;
-            self.seen.flow = flow;
+            let (flow, witnessed, links) = watch.end()?;
+            (self.seen.flow, self.observer.flow_links) = (flow, links);
             self.seen.witness = Some(match witnessed {
                 Ok(WitnessCount { details, lost, .. }) => WitnessInput::Counted { details, lost },
                 Err(absent) => WitnessInput::Absent(absent),

@@ -9,8 +9,10 @@
 //!
 //! **Price.** Loading takes well under a millisecond a program. What one takes for a frame is measured at the start, on frames
 //! that the kernel makes for it, and goes with the counts; `docs/counters.md` has the cost for whole paths. Needs
-//! `CAP_BPF` and `CAP_NET_ADMIN`, and Linux 6.6. Nothing is pinned: the kernel detaches everything when the process ends.
+//! `CAP_BPF` and `CAP_NET_ADMIN`, and Linux 6.6. Nothing is pinned: the kernel detaches everything when the process ends. To attach and to
+//! detach waits for all CPUs, some 15 ms at each place, so [`FlowLinks`] can be kept from one flow to the next.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,11 +33,16 @@ const COST_FRAMES: u32 = 5_000;
 /// Datagrams in fragments that are on their way at once, at all places together.
 const MOST_FRAGMENTED: u32 = 65_536;
 
+/// Where programs are attached: the namespace's number, the index of the interface, whether what goes out is counted there. The kernel
+/// detaches them when this is dropped.
+#[derive(Debug, Default)]
+pub struct FlowLinks(HashMap<(u64, u32, bool), OwnedFd>);
+
 /// Counters of one flow, until they are dropped.
 #[derive(Debug)]
 pub struct FlowCounters {
     // The order of fields is the order of release: first the links, then the map.
-    links: Vec<OwnedFd>,
+    links: FlowLinks,
     counts: bpf::Map,
     fragments: bpf::Map,
     /// As they were found; place numbers are twice the index, the second one for what goes out.
@@ -57,6 +64,19 @@ impl FlowCounters {
     /// # Errors
     /// The sentence why nothing can be counted here: no permission, or a kernel without tcx.
     pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow) -> Result<FlowCounters, String> {
+        Self::start_at(nodes, flow, FlowLinks::default())
+    }
+
+    /// The same with what a flow before left attached: where there is a link its program is exchanged, others are made, and those of
+    /// interfaces that have gone are dropped.
+    ///
+    /// # Errors
+    /// As [`FlowCounters::start`].
+    pub fn start_at(
+        nodes: &[(String, BorrowedFd<'_>)],
+        flow: &Flow,
+        mut kept: FlowLinks,
+    ) -> Result<FlowCounters, String> {
         let mut found = vec![];
         for (node, (name, namespace)) in nodes.iter().enumerate() {
             let links = netns::within(*namespace, || Netlink::open().links());
@@ -75,12 +95,18 @@ impl FlowCounters {
         let (counts, fragments) =
             maps(found.len()).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
         let program_ns = cost(flow, (counts.raw_fd(), fragments.raw_fd()), found.len());
-        let mut counters = FlowCounters { links: vec![], counts, fragments, interfaces, missing, program_ns };
+        let links = FlowLinks::default();
+        let mut counters = FlowCounters { links, counts, fragments, interfaces, missing, program_ns };
         // What comes in is counted first: a frame that arrives while this goes on is then never counted only where it left.
         for hook in [Hook::Ingress, Hook::Egress] {
-            counters.attach(nodes, &found, flow, hook)?;
+            counters.attach(nodes, &found, flow, hook, &mut kept)?;
         }
         Ok(counters)
+    }
+
+    /// What was attached, for the next flow. The programs stay there until then, and count what nobody reads.
+    pub fn into_links(self) -> FlowLinks {
+        self.links
     }
 
     fn attach(
@@ -89,21 +115,26 @@ impl FlowCounters {
         found: &[Found],
         flow: &Flow,
         hook: Hook,
+        kept: &mut FlowLinks,
     ) -> Result<(), String> {
         for (node, (name, namespace)) in nodes.iter().enumerate() {
             let here = found.iter().enumerate().filter(|(_, found)| found.node == node);
             let here: Vec<_> = here.map(|(index, found)| (number(index, hook), &found.state)).collect();
             let maps = (self.counts.raw_fd(), self.fragments.raw_fd());
+            let inode = netns::inode(*namespace).unwrap_or(0);
+            let key = |link: &LinkState| (inode, link.index, hook == Hook::Egress);
             let attached = netns::within(*namespace, || {
                 here.iter()
-                    .map(|(number, link)| attach_one(flow, maps, *number, link, hook))
+                    .map(|(number, link)| {
+                        attach_one(flow, maps, *number, link, hook, kept.0.remove(&key(link)))
+                    })
                     .collect::<Vec<_>>()
             });
             let attached =
                 attached.map_err(|error| format!("the namespace of {name} cannot be entered: {error}"))?;
             for ((_, link), result) in here.iter().zip(attached) {
                 match result {
-                    Ok(attached) => self.links.push(attached),
+                    Ok(attached) => drop(self.links.0.insert(key(link), attached)),
                     // One that has just been deleted, or of a kind that takes no program.
                     Err(Refused::Interface(why)) => {
                         self.missing.push(format!("{name}:{} ({why})", link.name))
@@ -219,16 +250,22 @@ fn sample(flow: &Flow) -> Option<Vec<u8>> {
     }
 }
 
-/// In the namespace of the calling thread.
+/// In the namespace of the calling thread, by the link that was kept if that still leads there.
 fn attach_one(
     flow: &Flow,
     (counts, fragments): (i32, i32),
     number: u32,
     link: &LinkState,
     hook: Hook,
+    kept: Option<OwnedFd>,
 ) -> Result<OwnedFd, Refused> {
     let start = if link.ethernet { Start::Ethernet } else { Start::Ip };
     let program = load(flow, Place { counts, fragments, number, start }).map_err(Refused::Host)?;
+    if let Some(kept) = kept
+        && bpf::exchange_program(kept.as_fd(), program.as_fd()).is_ok()
+    {
+        return Ok(kept);
+    }
     let place = if hook == Hook::Ingress { bpf::TCX_INGRESS } else { bpf::TCX_EGRESS };
     bpf::attach_to_interface(program.as_fd(), link.index, place).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL | libc::EPERM | libc::EACCES) => Refused::Host(refused("attaching to tcx", &error)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use record::{FlowObservation, Result};
 
 use super::flow::Flow;
-use super::flow_counters::FlowCounters;
+use super::flow_counters::{FlowCounters, FlowLinks};
 use super::witness::{Witness, WitnessCount};
 
 /// How long no frame of the flow may move for it to be at rest.
@@ -23,9 +23,12 @@ pub struct FlowWatch {
 pub type Witnessed = std::result::Result<WitnessCount, record::Witness>;
 
 impl FlowWatch {
-    /// Begins to watch that flow at these nodes; what is not permitted here is said at the end.
-    pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow) -> FlowWatch {
-        FlowWatch { counters: FlowCounters::start(nodes, flow), witness: Witness::start(nodes, flow) }
+    /// Begins to watch that flow at these nodes, with what the watch before left attached; what is not permitted here is said at the end.
+    pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow, links: FlowLinks) -> FlowWatch {
+        FlowWatch {
+            counters: FlowCounters::start_at(nodes, flow, links),
+            witness: Witness::start(nodes, flow),
+        }
     }
 
     /// Whether no frame of the flow itself moves any more, whatever others' do; false where it is not counted.
@@ -39,19 +42,21 @@ impl FlowWatch {
         Ok(counters.read()? == before)
     }
 
-    /// What was counted of the flow, and what the kernel dropped of it.
+    /// What was counted of the flow, what the kernel dropped of it, and what stays attached for the next watch.
     ///
     /// # Errors
     /// A host problem when the counts cannot be read.
-    pub fn end(self) -> Result<(FlowObservation, Witnessed)> {
-        let flow = match self.counters {
-            Ok(counters) => counters.read()?,
-            Err(why) => FlowObservation { absent: Some(why), ..FlowObservation::default() },
+    pub fn end(self) -> Result<(FlowObservation, Witnessed, FlowLinks)> {
+        let (flow, links) = match self.counters {
+            Ok(counters) => (counters.read()?, counters.into_links()),
+            Err(why) => {
+                (FlowObservation { absent: Some(why), ..FlowObservation::default() }, FlowLinks::default())
+            }
         };
         let witnessed = match self.witness {
             Ok(witness) => Ok(witness.read()?),
             Err(absent) => Err(absent),
         };
-        Ok((flow, witnessed))
+        Ok((flow, witnessed, links))
     }
 }

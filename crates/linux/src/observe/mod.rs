@@ -70,7 +70,7 @@ pub use dead_frame::{DeadFrame, DeadKey, DeadLink};
 pub use drop_watch::{DropCount, DropLosses, DropWatch};
 pub use facts::host_facts;
 pub use flow::{Flow, FlowEnd, FlowEnds, FlowProtocol};
-pub use flow_counters::FlowCounters;
+pub use flow_counters::{FlowCounters, FlowLinks};
 pub use flow_watch::FlowWatch;
 pub use frames_program::MOST_BYTES;
 pub use quick::Quick;
@@ -134,6 +134,8 @@ pub struct Settled {
 /// Reads counters of nodes and of the host. Keeps the nodes' namespaces alive while it lives.
 #[derive(Debug)]
 pub struct Observer {
+    /// Where flows are counted, kept from one test to the next.
+    pub flow_links: FlowLinks,
     nodes: Vec<Node>,
     stat: Source,
     softnet: Source,
@@ -163,6 +165,7 @@ impl Observer {
 
     fn of(nodes: Vec<Node>) -> Observer {
         Observer {
+            flow_links: FlowLinks::default(),
             nodes,
             stat: Source::open("/proc/stat", "/proc/stat"),
             softnet: Source::net("softnet_stat"),

@@ -26,6 +26,7 @@ const PROG_QUERY: libc::c_long = 16;
 const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 const MAP_LOOKUP_BATCH: libc::c_long = 24;
 const LINK_CREATE: libc::c_long = 28;
+const LINK_UPDATE: libc::c_long = 29;
 const ENABLE_STATS: libc::c_long = 32;
 
 /// The size of `union bpf_attr` that this module fills; the rest is unknown to it, hence absent.
@@ -312,6 +313,15 @@ pub fn attach_to_interface(program: BorrowedFd<'_>, interface: u32, place: u32) 
     let order = if place == TCX_INGRESS { BEFORE } else { 0 };
     let attr = Attr::new().fd(0, program.as_raw_fd()).u32(4, interface).u32(8, place).u32(12, order);
     attr.call_for_fd(LINK_CREATE)
+}
+
+/// Puts another program in the place of the one that [`attach_to_interface`] attached. Attaching waits for all CPUs, some 15 ms; this does
+/// not (`tcx_link_update` in `kernel/bpf/tcx.c`).
+///
+/// # Errors
+/// `ENOLINK` when the interface has gone.
+pub fn exchange_program(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    Attr::new().fd(0, link.as_raw_fd()).fd(4, program.as_raw_fd()).call(LINK_UPDATE).map(|_| ())
 }
 
 /// Attaches a [`PROG_XDP`] to an interface of the calling thread's namespace until the returned descriptor is dropped

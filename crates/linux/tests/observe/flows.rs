@@ -3,7 +3,9 @@
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 
+use linux::netlink::Netlink;
 use linux::observe::{Flow, FlowCounters, FlowProtocol, Witness};
+use linux::sys::bpf;
 use nix::sys::socket::{setsockopt, sockopt};
 use record::flow::{FlowObservation, Hook};
 use wire::message::{Flags, LENGTH, Message};
@@ -81,6 +83,45 @@ fn every_place_counts_the_flow_and_no_stranger() {
     assert_eq!(seen(&counters, "forward"), all);
     assert_eq!(seen(&counters, "back"), ["b:eth0 out 70", "s:p2 in 70", "s:p1 out 70", "a:eth0 in 70"]);
     drop(receiver);
+}
+
+/// How many programs are at tcx ingress and egress of `eth0`.
+fn programs(world: &World, node: &str) -> usize {
+    let count = || {
+        let index = Netlink::open().links().unwrap().iter().find(|link| link.name == "eth0").unwrap().index;
+        let at = |place| bpf::programs_at(index, place).unwrap().len();
+        at(bpf::TCX_INGRESS) + at(bpf::TCX_EGRESS)
+    };
+    world.inside(node, count)
+}
+
+#[test]
+fn the_next_flow_is_counted_by_what_the_one_before_left_attached() {
+    let Some(world) = World::bridge() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let receiver = world.udp("b", "10.0.0.2", PORT);
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    let Some(first) = counters(&world, &messages()) else { return };
+    send(&sender, "10.0.0.2", PORT, &message(Flags::DATA, 0, LENGTH), 30);
+    let links = first.into_links();
+    // One link leads nowhere now: b's interface is another one of the same name.
+    world.run("s", "ip link delete p2");
+    world.veth(("s", "p2"), ("b", "eth0"));
+    world.run("s", "ip link set p2 master br0");
+    world.address("b", "eth0", "10.0.0.2/24");
+    world.run("a", "ip neigh flush dev eth0");
+    world.introduce("a", ("b", "10.0.0.2"));
+    let other = Flow { stream: Some(STREAM + 1), ..messages() };
+    let next = FlowCounters::start_at(&world.borrowed(), &other, links).expect("permitted a moment ago");
+    send(&sender, "10.0.0.2", PORT, &message(Flags::DATA, 1, LENGTH), 40);
+    let mut of_other = message(Flags::DATA, 2, LENGTH);
+    Message { stream: STREAM + 1, flags: Flags::DATA, sequence: 2, planned_ns: 0 }.write(&mut of_other);
+    send(&sender, "10.0.0.2", PORT, &of_other, 50);
+    let all = ["a:eth0 out 50", "s:p1 in 50", "s:p2 out 50", "b:eth0 in 50"];
+    assert_eq!(seen(&next, "forward"), all, "of the other flow, and nothing twice");
+    assert_eq!((programs(&world, "a"), programs(&world, "b")), (2, 2), "one each way");
+    drop((next, receiver));
+    assert_eq!((programs(&world, "a"), programs(&world, "b")), (0, 0));
 }
 
 #[test]

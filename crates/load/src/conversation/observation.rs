@@ -1,7 +1,7 @@
 //! What the host of an end sees around a test: counters of some nodes before and after, the flow at their interfaces, its drops.
 
 use crate::protocol::setup::DataPorts;
-use linux::observe::{ConditionWatch, Flow, FlowProtocol, FlowWatch, Observer};
+use linux::observe::{ConditionWatch, Flow, FlowLinks, FlowProtocol, FlowWatch, Observer};
 use linux::sys::netns;
 use record::kind::Transport;
 use record::{HostObservation, Result, TestSpec};
@@ -26,7 +26,7 @@ impl HostWatch {
     pub fn start(nodes: &Nodes, flow: &Flow, processes: &[u32]) -> Result<HostWatch> {
         let nodes: Vec<(String, BorrowedFd<'_>)> =
             nodes.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
-        let watch = FlowWatch::start(&nodes, flow);
+        let watch = FlowWatch::start(&nodes, flow, FlowLinks::default());
         let mut observer = Observer::new(&nodes)?;
         let namespace = nodes.first().and_then(|(_, own)| netns::inode(*own).ok()).unwrap_or(0);
         let before = observer.snapshot(&[])?;
@@ -55,7 +55,7 @@ impl HostWatch {
     pub fn end(mut self) -> Result<HostObservation> {
         self.seen.conditions = vec![self.conditions.end()];
         self.seen.after = self.observer.snapshot(&[])?;
-        let (flow, witnessed) = self.watch.end()?;
+        let (flow, witnessed, _) = self.watch.end()?;
         self.seen.flow = flow;
         match witnessed {
             Ok(count) => (self.seen.drops, self.seen.lost) = (count.details, count.lost),
