@@ -4,6 +4,7 @@ use super::plan::{Fault, Truth, counted, drop_one_in_three, until};
 use super::support::{TestLab, run};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 
 /// A host with a bridge for containers, whose source it translates.
 const CONTAINERS: &str = "node a
@@ -19,6 +20,18 @@ interface b:eth0 address 192.0.2.2/24
 route on a default via 172.17.0.1
 ";
 const MASQUERADE: &str = "nft 'table ip n { chain c { type nat hook postrouting priority 100; ip saddr 172.17.0.0/16 masquerade; }; }'";
+
+/// Our switch with its rules in the kernel.
+const IN_THE_KERNEL: &str = "node a b
+switch s
+link a:eth0 -- s:p1
+link b:eth0 -- s:p2
+interface a:eth0 address 10.0.0.1/24 fd00::1/64
+interface b:eth0 address 10.0.0.2/24 fd00::2/64
+engine on s tcx
+rule on s in_port=1 actions=output:2
+rule on s in_port=2 actions=output:1
+";
 
 /// One datagram of the test in three, behind the program.
 const AT_EGRESS: &str = "nft 'table netdev t { chain c { type filter hook egress device p2 priority 0; udp length 72 numgen inc mod 3 0 counter drop; }; }'";
@@ -58,6 +71,25 @@ fn tell_to_meter(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
 /// The rule of the way there leads back by the port of its frames.
 fn tell_to_return(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
     tell(lab, &[&["mod", "in_port=1 actions=output:1"]])
+}
+
+/// The rule of the way there gives frames a TTL of 1 and counts it down.
+fn tell_to_expire(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
+    tell(lab, &[&["mod", "in_port=1 actions=mod_nw_ttl:1,dec_ttl,output:2"]])
+}
+
+/// The rule of the way there leads to a port that is not there.
+fn tell_to_miss_the_port(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
+    tell(lab, &[&["mod", "in_port=1 actions=output:9"]])
+}
+
+/// Port 2 no longer forwards.
+fn close_port(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
+    tell(lab, &[])?;
+    let socket = switch_of(&lab.name).ok_or("the switch has no socket")?;
+    let line = ["-O", "OpenFlow13", "mod-port", &socket, "2", "no-forward"];
+    let told = Command::new("ovs-ofctl").args(line).output().map_err(|error| error.to_string())?;
+    told.status.success().then_some(()).ok_or(String::from_utf8_lossy(&told.stderr).into_owned())
 }
 
 /// What left `a` and did not reach `b`, less what packet sockets of the switch had no room for: those of `ss`, at the end of the brackets
@@ -119,7 +151,25 @@ pub fn all() -> Vec<Fault> {
         Fault::new("a rule that leads back to where frames came from", "switch")
             .counted()
             .during(tell_to_return)
-            .guilty("s", "switch tables", "rule_drops", Truth::Between),
+            .guilty("s", "switch tables", "to_in_port", Truth::Between),
+        Fault::new("a TTL that ends in our switch", "switch")
+            .counted()
+            .during(tell_to_expire)
+            .guilty("s", "switch tables", "ttl_expired", Truth::Between)
+            .beside_strangers(),
+        Fault::new("a rule of the kernel's that leads back", IN_THE_KERNEL)
+            .counted()
+            .during(tell_to_return)
+            .guilty("s", "switch tables", "to_in_port", Truth::Between),
+        Fault::new("a rule to a port that our switch does not have", "switch")
+            .counted()
+            .during(tell_to_miss_the_port)
+            .guilty("s", "switch tables", "port_missing", Truth::Between),
+        Fault::new("a port of our switch that no longer forwards", "switch")
+            .counted()
+            .during(close_port)
+            .guilty("s", "switch tables", "port_closed", Truth::Between)
+            .needs("ovs-ofctl"),
         Fault::new("a meter of our switch", "switch")
             .counted()
             .during(tell_to_meter)

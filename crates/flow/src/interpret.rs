@@ -14,6 +14,7 @@ use crate::action::{Action, Instruction};
 use crate::action_set::ActionSet;
 use crate::bridge::BridgeOutput;
 use crate::carried::{CarriedFrame, EditBuffers, LeavingFrame};
+use crate::drop::Drop;
 use crate::field::{Field, Value};
 use crate::meter::{BandKind, CONTROLLER_METER, raise_drop_precedence};
 use crate::pipeline::{Fragments, Pipeline};
@@ -184,33 +185,6 @@ pub enum Step<'a> {
     Dropped(Drop),
 }
 
-/// Why a frame ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drop {
-    /// The port by which it came in does not receive.
-    NotReceived,
-    /// It is a fragment, and those are to be dropped.
-    Fragment,
-    /// A meter dropped it.
-    Meter,
-    /// A TTL that cannot be decremented.
-    InvalidTtl,
-    /// The output is the port by which it came in, which needs the name IN_PORT.
-    InPort,
-    /// There is no such port.
-    NoPort,
-    /// The port by which it should leave does not send.
-    NotSent,
-    /// Neither a group nor an output is in the action set.
-    NoOutput,
-    /// The bridge does not forward it.
-    Bridge,
-    /// Too many copies of one frame.
-    TooManyCopies,
-    /// The controllers want no packet-in for misses on this port, or their meter dropped it.
-    NoPacketIn,
-}
-
 /// Sees each step, with the frame as it is then.
 pub trait StepObserver {
     /// A step was made.
@@ -372,7 +346,15 @@ impl<S: FrameSink, W: StepObserver> Walk<'_, S, W> {
         self.watch.step(step, traveller.frame.bytes());
     }
 
+    /// Ends it, and counts that at the port by which it came in.
     fn end(&mut self, traveller: &Traveller<'_>, why: Drop) {
+        self.end_at(traveller, traveller.in_port, why);
+    }
+
+    fn end_at(&mut self, traveller: &Traveller<'_>, port: PortNo, why: Drop) {
+        if let Some(port) = self.pipeline.ports.get_mut(&port) {
+            port.counters.drops.count(why, traveller.frames());
+        }
         self.step(traveller, Step::Dropped(why));
     }
 
@@ -637,7 +619,7 @@ impl<S: FrameSink, W: StepObserver> Walk<'_, S, W> {
         {
             port.counters.tx_dropped += traveller.frames();
             self.moved(Counter::TxDropped(number), traveller);
-            return self.end(traveller, Drop::NotSent);
+            return self.end_at(traveller, number, Drop::NotSent);
         }
         port.counters.tx_frames += traveller.frames();
         port.counters.tx_bytes += traveller.bytes();

@@ -23,6 +23,7 @@ pub mod changed;
 pub mod check;
 pub mod client;
 mod deadlines;
+pub mod drop;
 pub mod edits;
 pub mod entry;
 pub mod error;

@@ -8,6 +8,7 @@
 //!
 //! **Price.** A port number is a plain `u32` inside: a rule may name a port that does not exist (yet), as §6.4 allows.
 
+use crate::drop::DropCounters;
 use crate::flags::flags;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -101,6 +102,8 @@ pub struct PortCounters {
     pub rx_dropped: u64,
     /// Frames that should have gone out and were dropped by the port (no_fwd, port_down).
     pub tx_dropped: u64,
+    /// Frames that ended, by reason: of those that came in by the port; what it does not send, of those that should have left by it.
+    pub drops: DropCounters,
 }
 
 impl PortCounters {
@@ -112,6 +115,7 @@ impl PortCounters {
         self.tx_bytes += other.tx_bytes;
         self.rx_dropped += other.rx_dropped;
         self.tx_dropped += other.tx_dropped;
+        self.drops.add(&other.drops);
     }
 }
 

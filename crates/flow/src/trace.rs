@@ -9,7 +9,8 @@
 //! **Price.** Tracing counts and learns as a frame does: trace on a copy of the pipeline.
 
 use crate::action::Action;
-use crate::interpret::{self, Drop, InputFrame, Step, StepObserver, Verdict};
+use crate::drop::Drop;
+use crate::interpret::{self, InputFrame, Step, StepObserver, Verdict};
 use crate::pipeline::Pipeline;
 use crate::text;
 

@@ -10,6 +10,7 @@
 
 use crate::frame::{Departure, Frame, Outputs};
 use crate::tally::Tally;
+use flow::drop::Drop;
 use flow::port::{Port, PortConfig, PortState};
 use flow::{Pipeline, PortNo};
 use wire::offload::Pieces;
@@ -128,6 +129,7 @@ impl Faces {
             counters.rx_bytes += bytes;
         } else {
             counters.rx_dropped += frames;
+            counters.drops.count(Drop::NotReceived, frames);
         }
         face.receives
     }
@@ -155,7 +157,7 @@ impl Faces {
             PortNo::ALL => self.spread(false, asked, copy, of, tally, to),
             PortNo::FLOOD => self.spread(true, asked, copy, of, tally, to),
             // §5.12: back to where it came from only by the name IN_PORT.
-            port if port == of.port => {}
+            port if port == of.port => tally.port(port).drops.count(Drop::InPort, of.pieces.count),
             port => self.transmit(port, asked, copy, of, tally, to),
         }
     }
@@ -186,10 +188,13 @@ impl Faces {
         tally: &mut Tally,
         to: &mut Outputs,
     ) {
-        let Some(face) = self.find(port) else { return };
+        let Some(face) = self.find(port) else {
+            return tally.port(of.port).drops.count(Drop::NoPort, of.pieces.count);
+        };
         let counters = tally.port(port);
         if !face.sends {
             counters.tx_dropped += of.pieces.count;
+            counters.drops.count(Drop::NotSent, of.pieces.count);
             return;
         }
         counters.tx_frames += of.pieces.count;

@@ -404,6 +404,34 @@ drops! {
     RULE_DROPS "rule_drops" at "`switch tables`" {
         advice: "give the rule an output; 'pathlab flow dump' shows the rules with their counters",
     }
+    /// A rule counts the TTL down, and it was at its end.
+    TTL_EXPIRED "ttl_expired" at "`switch tables`" {
+        advice: "see which sender or router gave these frames so small a TTL, or take dec_ttl out of the rule",
+    }
+    /// A rule sends back by the port that the frame came in by, for which the action is IN_PORT.
+    TO_IN_PORT "to_in_port" at "`switch tables`" {
+        advice: "name the port IN_PORT in the rule if frames are to go back, else give it another output",
+    }
+    /// A rule sends to a port that the switch does not have.
+    PORT_MISSING "port_missing" at "`switch tables`" {
+        advice: "give the rule an output that 'pathlab flow ports' lists",
+    }
+    /// The port that a rule sends to is closed (no_fwd, port_down) or has no link.
+    PORT_CLOSED "port_closed" at "`switch tables`" {
+        advice: "see who closed the port ('pathlab flow ports'), or what became of its link",
+    }
+    /// The port that the frame came in by is closed (no_recv, port_down).
+    PORT_NOT_RECEIVING "port_not_receiving" at "`switch in IF`" {
+        advice: "see who closed the port ('pathlab flow ports')",
+    }
+    /// The switch is set to drop fragments.
+    FRAGMENTS_REFUSED "fragments_refused" at "`switch tables`" {
+        advice: "send datagrams that need no fragments, or let the switch take them (set-config)",
+    }
+    /// The bridge behind NORMAL keeps it: its destination is where it came from, or the bridge itself.
+    NOT_BRIDGED "not_bridged" at "`switch tables`" {
+        advice: "see where the switch learned this address",
+    }
     /// For the controller, and there was no room for it.
     PACKET_IN_DROPPED "packet_in_dropped" at "`switch tables`" {
         advice: "give the switch a rule that leads to a port, or a controller that reads faster",

@@ -170,6 +170,20 @@ pub struct SwitchSample {
     /// Frames that the bands of meters counted which drop.
     #[serde(default)]
     pub metered: u64,
+    /// Frames that ended in its pipeline, by port and reason. None where the switch does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drops: Option<Vec<SwitchDropSample>>,
+}
+
+/// Frames of a port of a switch that ended in its pipeline for one reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchDropSample {
+    /// The port by which they came in; of `not_sent` the one by which they should have left.
+    pub port: u32,
+    /// The reason, as the switch names it.
+    pub reason: String,
+    /// How many.
+    pub frames: u64,
 }
 
 /// One port of a switch.

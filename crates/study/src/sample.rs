@@ -232,6 +232,7 @@ fn snapshot(at: u64) -> Snapshot {
             to_controller: 0,
             buckets_to_controller: 0,
             packet_ins_dropped: None,
+            drops: Some(vec![SwitchDropSample::default()]),
             ..SwitchSample::default()
         }),
         ways: vec![record::snapshot::DirectionSample {

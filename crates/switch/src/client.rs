@@ -13,6 +13,7 @@ use crate::stream::{self, Stream};
 use crate::tls::Credentials;
 use flow::openflow::bytes::{Tagged, Version};
 use flow::openflow::channel::{Channel, ChannelConfig, Event, Side};
+use flow::openflow::drops::{self, DropRow};
 use flow::openflow::fault::Fault;
 use flow::openflow::message::{Body, BundleAdd, Message, Raw};
 use flow::openflow::misc::{BundleCommand, BundleControl, BundleFlags, Empty};
@@ -144,6 +145,22 @@ impl Client {
             Body::MultipartReply(Multipart { body, .. }) => Ok(body),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Frames that ended in the pipeline, by port and reason; none where the switch does not know the question.
+    pub fn drops(&mut self) -> Option<Vec<DropRow>> {
+        let (mut all, mut next) = (vec![], Some(0));
+        while let Some(first) = next {
+            let Ok(Reply::Experimenter(reply)) = self.multipart(Request::Experimenter(drops::request(first)))
+            else {
+                return None;
+            };
+            let (rows, then) = drops::rows(&reply)?;
+            all.extend(rows);
+            // A switch that names again what it told already would never end.
+            next = then.filter(|then| *then > first);
+        }
+        Some(all)
     }
 
     /// Makes changes, in their order, and waits until they are made: rules as one bundle when the version has bundles, which

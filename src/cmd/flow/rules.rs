@@ -8,6 +8,7 @@ use clap::Args;
 use flow::PortNo;
 use flow::client;
 use flow::openflow::bytes::Version;
+use flow::openflow::drops::DropRow;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
 use flow::openflow::port::QueueStats;
@@ -269,14 +270,18 @@ pub fn one_match(text: &str) -> Result<FlowMod> {
 /// Prints the rules.
 pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
     let which = one_match(&args.matching)?;
-    let ((rules, packet_ins), openflow) = args
-        .ask
-        .ask(|client| Ok((rules(client, &which)?, if args.rules { None } else { packet_ins(client) })))?;
-    let (packet_ins, told) = packet_ins.map_or((None, vec![]), |(rows, told)| (Some(rows), told));
+    let ((rules, packet_ins, drops), openflow) = args.ask.ask(|client| {
+        let rules = rules(client, &which)?;
+        let (packet_ins, drops) = if args.rules { (None, None) } else { (packet_ins(client), drops(client)) };
+        Ok((rules, packet_ins, drops))
+    })?;
+    let (packet_ins, told) = apart(packet_ins);
+    let (drops, ended) = apart(drops);
     let switch = &args.ask.switch;
-    let document = object! { schema: "pathlab/flow-dump/1", switch, openflow, rules: &rules, packet_ins };
+    let document =
+        object! { schema: "pathlab/flow-dump/1", switch, openflow, rules: &rules, packet_ins, drops };
     let line = |one: &Dumped| if args.rules { one.rule.clone() + "\n" } else { one.with_counters() };
-    output.result(&document, |_| rules.iter().map(line).chain(told).collect())
+    output.result(&document, |_| rules.iter().map(line).chain(told).chain(ended).collect())
 }
 
 impl Dumped {
@@ -297,6 +302,21 @@ fn packet_ins(client: &mut Client) -> Option<(Vec<impl Serialize + use<>>, Vec<S
         (object! { port, sent, sent_bytes: queue.tx_bytes, dropped }, line)
     };
     Some(queues::stats(client, PortNo::CONTROLLER.0).ok()?.into_iter().map(row).unzip())
+}
+
+/// What is for JSON, and what for people.
+fn apart<T>(rows: Option<(T, Vec<String>)>) -> (Option<T>, Vec<String>) {
+    rows.map_or((None, vec![]), |(rows, lines)| (Some(rows), lines))
+}
+
+/// Frames that ended in the tables, by port and reason, as JSON and in words; `None` where the switch does not report it.
+fn drops(client: &mut Client) -> Option<(Vec<impl Serialize + use<>>, Vec<String>)> {
+    let row = |row: DropRow| {
+        let (port, reason, frames) = (PortNo(row.port).to_string(), row.why.name(), row.frames);
+        let line = format!("# dropped of port {port}, {reason}: {frames}\n");
+        (object! { port, reason, frames }, line)
+    };
+    Some(client.drops()?.into_iter().map(row).unzip())
 }
 
 /// Compares the rules of a switch with a file.

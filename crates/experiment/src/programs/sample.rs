@@ -6,9 +6,10 @@
 //! **What OpenFlow cannot say.** There is no counter of packet-ins (only of those that our own switch dropped). What rules and buckets counted that send to the controller
 //! is what the switch meant to send there. A frame that one rule sends there twice (itself and by a group) counts twice.
 //! An action set is written in one table and carried out behind the last: what a later table takes out of it again
-//! still counts.
+//! still counts. Of what ended otherwise (a TTL that ran out, an output that led back) there is no counter either; our own switch has a question for it
+//! ([`flow::openflow::drops`]), and where it is answered, what led back is not taken for a rule without an output.
 //!
-//! **Price.** Five requests for each reading of a switch, two more when its rules use groups, and two when they use meters.
+//! **Price.** Six requests for each reading of a switch, two more when its rules use groups, and two when they use meters.
 
 use super::switch::call;
 use flow::action::{Action, Instruction};
@@ -17,6 +18,7 @@ use flow::field::Field;
 use flow::group::ALL_GROUPS;
 use flow::meter::{ALL_METERS, BandKind};
 use flow::openflow::bytes::Version;
+use flow::openflow::drops::DropRow;
 use flow::openflow::group::{GroupStatsRequest, MeterRequest};
 use flow::openflow::misc::Empty;
 use flow::openflow::multipart::{Reply, Request};
@@ -25,7 +27,9 @@ use flow::rule::Rule;
 use linux::lab::{Lab, NodeProgram};
 use load::null;
 use record::Result;
-use record::snapshot::{DirectionSample, NodeSnapshot, SwitchPortSample, SwitchSample, SwitchTableSample};
+use record::snapshot::{
+    DirectionSample, NodeSnapshot, SwitchDropSample, SwitchPortSample, SwitchSample, SwitchTableSample,
+};
 use std::path::Path;
 use std::time::Duration;
 use switch::client::Client;
@@ -88,6 +92,7 @@ fn of_switch(socket: &Path) -> Result<SwitchSample> {
             matched: table.matched_count,
         }));
     }
+    sample.drops = client.drops().map(|rows| rows.iter().map(of_drop).collect());
     of_rules(&mut client, version, &mut sample)?;
     // Only a switch that has queues for packet-ins answers.
     let wish = QueueRequest { port_no: flow::PortNo::CONTROLLER.0, queue_id: u32::MAX };
@@ -95,6 +100,11 @@ fn of_switch(socket: &Path) -> Result<SwitchSample> {
         sample.packet_ins_dropped = Some(queues.iter().map(|queue| queue.tx_errors).sum());
     }
     Ok(sample)
+}
+
+/// A row of what a switch tells of frames that ended.
+fn of_drop(row: &DropRow) -> SwitchDropSample {
+    SwitchDropSample { port: row.port, reason: row.why.name().to_owned(), frames: row.frames }
 }
 
 /// What the ports of a switch count.
@@ -134,7 +144,7 @@ fn of_rules(client: &mut Client, version: Version, sample: &mut SwitchSample) ->
         if actions().any(sends_to_controller) {
             sample.to_controller = sample.to_controller.saturating_add(*frames);
         }
-        if !sets_are_used && leads_nowhere(rule) {
+        if !sets_are_used && leads_nowhere(rule, sample.drops.is_some()) {
             sample.led_nowhere = sample.led_nowhere.saturating_add(*frames);
         }
     }
@@ -150,8 +160,10 @@ fn of_rules(client: &mut Client, version: Version, sample: &mut SwitchSample) ->
 
 /// Whether frames of a rule go to no port, no group and no other table. To the port that they came in by they go only by the name IN_PORT
 /// (section 5.12 of the standard).
-fn leads_nowhere(rule: &Rule) -> bool {
+/// What led back is left to a switch that tells it.
+fn leads_nowhere(rule: &Rule, tells_drops: bool) -> bool {
     let in_port = rule.matching.exact(Field::InPort).map(|port| flow::PortNo(port as u32));
+    let in_port = in_port.filter(|_| !tells_drops);
     let goes = |action: &Action| match action {
         Action::Output { port, .. } => Some(*port) != in_port,
         Action::Group(_) => true,

@@ -11,6 +11,7 @@ use crate::meter::{ALL_METERS, BAND_LIMIT, METER_LIMIT, MeterEntry};
 use crate::numbered::Counters;
 use crate::openflow::action::{Action as WireAction, Instruction as WireInstruction, KindId};
 use crate::openflow::bytes::{HardwareAddress, Hex, Name, Tagged, Version, duration};
+use crate::openflow::drops::{self, DropRow};
 use crate::openflow::fault::Fault;
 use crate::openflow::group as wire_group;
 use crate::openflow::message::Body;
@@ -61,7 +62,10 @@ impl OpenFlowAgent {
             Request::TableDesc(_) => Reply::TableDesc(pipeline.tables().map(table_desc).collect()),
             Request::QueueDesc(wish) => Reply::QueueDesc(queues::describe(pipeline, wish)?),
             Request::FlowMonitor(wishes) => Reply::FlowMonitor(self.monitor(scene, wishes)?),
-            Request::Experimenter(_) => return Err(BadRequest::BadExperimenter.into()),
+            Request::Experimenter(wish) => {
+                let first = drops::first_port(wish)?;
+                Reply::Experimenter(drops::reply(&drop_rows(pipeline, first)))
+            }
         };
         scene.reply(Body::MultipartReply(Multipart::whole(body)));
         Ok(())
@@ -235,6 +239,16 @@ fn table_stats(table: &Table) -> wire::TableStats {
 fn ports(pipeline: &Pipeline, wish: u32) -> Result<impl Iterator<Item = &Port>, Fault> {
     refuse_if(wish != PortNo::ANY.0 && !pipeline.ports.contains_key(&PortNo(wish)), BadRequest::BadPort)?;
     Ok(pipeline.ports.values().filter(move |port| wish == PortNo::ANY.0 || port.number.0 == wish))
+}
+
+/// Frames that ended, by port from this one on and by reason.
+fn drop_rows(pipeline: &Pipeline, first: u32) -> Vec<DropRow> {
+    let of = |(number, port): (&PortNo, &Port)| {
+        let port_no = number.0;
+        let row = move |(why, frames)| DropRow { port: port_no, why, frames };
+        port.counters.drops.moved().map(row).collect::<Vec<_>>()
+    };
+    pipeline.ports.range(PortNo(first)..).flat_map(of).collect()
 }
 
 fn group_stats(now: u64, wish: u32, pipeline: &Pipeline) -> Vec<wire_group::GroupStats> {

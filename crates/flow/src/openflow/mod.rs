@@ -13,6 +13,7 @@
 pub mod action;
 pub mod bytes;
 pub mod channel;
+pub mod drops;
 pub(crate) mod extension;
 pub mod fault;
 pub(crate) mod forms;

@@ -4,7 +4,7 @@
 
 use super::edit::Walked;
 use super::emit::{
-    ARRIVED, EDITS, Emit, IN, LEAVES, LIST, MISSED, Map, NO_PORT, NOW, OUT, PASSED, PAYLOAD, PIECES,
+    ARRIVED, EDITS, Emit, IN, LEAVES, LIST, MISSED, Map, NO_PORT, NOW, OUT, PASSED, PAYLOAD, PIECES, RETURNED,
 };
 use super::{Hook, PORT_WORDS, PortWord, RULE_WORDS};
 use bpf::{Label, Op, Reg, Reg::*, When, Width::*};
@@ -194,6 +194,10 @@ impl Emit<'_> {
         self.add(R0, 8 * PortWord::RxFrames as i16, R2);
         self.a.op(Op::Move, R2, 1);
         self.add(R0, 8 * PortWord::Done as i16, R2);
+        self.get(R2, PIECES);
+        self.get(R1, RETURNED);
+        self.a.op_reg(Op::Multiply, R2, R1);
+        self.add(R0, 8 * PortWord::Returned as i16, R2);
         self.a.place(absent);
     }
 

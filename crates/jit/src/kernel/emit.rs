@@ -53,6 +53,8 @@ pub(super) const ARRIVED: i16 = 232;
 pub(super) const TTL: i16 = 240;
 /// Bytes of the frame when it is sent.
 pub(super) const LEAVES: i16 = 248;
+/// Outputs that led back to the port by which it came in.
+pub(super) const RETURNED: i16 = 256;
 /// The kernel's clock.
 pub(super) const NOW: i16 = 264;
 /// What the walk passed: the record, and the length of the frame then; halves of a word.

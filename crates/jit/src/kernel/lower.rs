@@ -8,26 +8,26 @@
 use super::{ByUserspace, Hook, Reason, Surroundings};
 use crate::ir::{Body, End, Exit, Ir, Op};
 use crate::pass;
+use flow::PortNo;
 use flow::action::Action;
 use flow::field::{Field, VLAN_PRESENT, Value};
 use flow::text::action::show;
-use flow::{Pipeline, PortNo};
 
 /// The operand of an output to the port by which the frame came in.
 pub const IN_PORT: u32 = u32::MAX;
 
 /// Rewrites the IR; the rules that were left to user space.
-pub fn lowered(ir: &mut Ir, pipeline: &Pipeline, around: &Surroundings) -> Vec<ByUserspace> {
+pub fn lowered(ir: &mut Ir, around: &Surroundings) -> Vec<ByUserspace> {
     let mut userspace = vec![];
     for table in &mut ir.tables {
         for rule in &mut table.rules {
-            if let Some(reason) = rewrite(&mut rule.body, pipeline, around) {
+            if let Some(reason) = rewrite(&mut rule.body, around) {
                 userspace.push(ByUserspace { table: table.number, at: rule.at, reason });
             }
         }
     }
     for set in &mut ir.sets {
-        rewrite(set, pipeline, around);
+        rewrite(set, around);
     }
     pass::exit_early(ir);
     let is_known = |table: u8, at| userspace.iter().any(|known| known.table == table && known.at == at);
@@ -47,11 +47,11 @@ pub fn lowered(ir: &mut Ir, pipeline: &Pipeline, around: &Surroundings) -> Vec<B
 }
 
 /// Makes a body one that the program can do, or an exit.
-fn rewrite(body: &mut Body, pipeline: &Pipeline, around: &Surroundings) -> Option<Reason> {
+fn rewrite(body: &mut Body, around: &Surroundings) -> Option<Reason> {
     let mut ops = vec![];
     let reason = match body.end {
         End::Exit(exit) => Some(Reason::Exit(exit)),
-        _ => body.ops.iter().find_map(|op| match rewritten(op, pipeline, around) {
+        _ => body.ops.iter().find_map(|op| match rewritten(op, around) {
             Ok(op) => {
                 ops.extend(op);
                 None
@@ -74,23 +74,22 @@ fn rewrite(body: &mut Body, pipeline: &Pipeline, around: &Surroundings) -> Optio
 }
 
 /// An op as the program does it; none for one that does nothing.
-fn rewritten(op: &Op, pipeline: &Pipeline, around: &Surroundings) -> Result<Option<Op>, Reason> {
+fn rewritten(op: &Op, around: &Surroundings) -> Result<Option<Op>, Reason> {
     match op {
-        Op::Output(port) => output(*port, pipeline, around),
+        Op::Output(port) => output(*port, around),
         Op::Queue(_) => Err(Reason::Queue),
         Op::Edit(action) if !is_made(action, around.hook) => Err(Reason::Edit(show(action))),
         op => Ok(Some(op.clone())),
     }
 }
 
-fn output(port: PortNo, pipeline: &Pipeline, around: &Surroundings) -> Result<Option<Op>, Reason> {
+fn output(port: PortNo, around: &Surroundings) -> Result<Option<Op>, Reason> {
     let index = around.ports.iter().position(|one| one.number == port);
     match (port, index) {
         (PortNo::IN_PORT, _) => Ok(Some(Op::Output(PortNo(IN_PORT)))),
         (PortNo::ALL | PortNo::FLOOD, _) => Err(Reason::Spread(port)),
         (_, Some(index)) => Ok(Some(Op::Output(PortNo(index as u32)))),
-        // A port that is not there sends nothing.
-        _ if !pipeline.ports.contains_key(&port) => Ok(None),
+        // Also one that is not there: user space counts what was for it.
         _ => Err(Reason::Port(port)),
     }
 }

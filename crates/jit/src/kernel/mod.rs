@@ -31,6 +31,7 @@ use crate::table::{Probe, TableRule};
 use crate::tally::{SlotPlaces, Slots, Tally};
 use crate::{lower as rules, pass};
 use flow::action::Action;
+use flow::drop::Drop;
 use flow::rule::RulePosition;
 use flow::{Field, Pipeline, PortNo};
 use std::collections::BTreeSet;
@@ -178,7 +179,7 @@ pub fn compile(pipeline: &Pipeline, around: &Surroundings) -> Result<KernelProgr
     let mut slots = Slots::default();
     let mut ir = rules::pipeline(pipeline, &mut slots);
     pass::run(&mut ir, |_, _| {}).map_err(Refused::Broken)?;
-    let mut userspace = lower::lowered(&mut ir, pipeline, around);
+    let mut userspace = lower::lowered(&mut ir, around);
     let needs = Needs::of(&ir);
     let mut records = Records::default();
     let width = ir.sets.len();
@@ -257,7 +258,7 @@ pub struct KernelCounters {
 /// Words of a rule's counters: frames, bytes, and when the last frame came (`CLOCK_MONOTONIC`, coarse).
 pub const RULE_WORDS: usize = 3;
 /// Words of a port's counters.
-pub const PORT_WORDS: usize = 9;
+pub const PORT_WORDS: usize = 10;
 
 /// The place of a counter among those of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -280,6 +281,8 @@ pub enum PortWord {
     Exits,
     /// Of these, how many found no way to it.
     Lost,
+    /// Frames that came in by it and were to leave by it.
+    Returned,
 }
 
 impl KernelProgram {
@@ -382,6 +385,9 @@ impl KernelProgram {
             counters.tx_frames += of(PortWord::TxFrames);
             counters.tx_bytes += of(PortWord::TxBytes);
             counters.tx_dropped += of(PortWord::TxDropped);
+            counters.drops.count(Drop::NotReceived, of(PortWord::RxDropped));
+            counters.drops.count(Drop::NotSent, of(PortWord::TxDropped));
+            counters.drops.count(Drop::InPort, of(PortWord::Returned));
             tally.done += of(PortWord::Done);
             tally.exits += of(PortWord::Exits);
         }

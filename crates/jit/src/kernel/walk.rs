@@ -6,7 +6,7 @@
 //! **Registers.** R9 the record.
 
 use super::emit::{
-    EDITS, Emit, IN, LEAVES, LENGTH, MISSED, Map, NO_PORT, NO_SLOT, OUT, PASSED, SET, TTL, of_key,
+    EDITS, Emit, IN, LEAVES, LENGTH, MISSED, Map, NO_PORT, NO_SLOT, OUT, PASSED, RETURNED, SET, TTL, of_key,
 };
 use crate::compile::TableState;
 use crate::ir::End;
@@ -28,7 +28,7 @@ impl Emit<'_> {
         if self.source.ir.exits_fragments {
             self.exit_if(FRAGMENT);
         }
-        for place in [PASSED, SET, EDITS, MISSED, of_key(METADATA), of_key(TUNNEL)] {
+        for place in [PASSED, SET, EDITS, MISSED, RETURNED, of_key(METADATA), of_key(TUNNEL)] {
             self.put_constant(place, 0);
         }
         self.put_constant(OUT, NO_PORT);
@@ -131,9 +131,12 @@ impl Emit<'_> {
         self.a.load(B8, R1, R9, at);
         self.get(R2, IN);
         self.is_in_port(R1, named);
+        self.a.jump_if_reg(R1, When::NotEqual, R2, sent);
         // §5.12: back to where it came from only by the name IN_PORT.
-        self.a.jump_if_reg(R1, When::Equal, R2, next);
-        self.a.jump(sent);
+        self.get(R1, RETURNED);
+        self.a.op(Op::Add, R1, 1);
+        self.put(RETURNED, R1);
+        self.a.jump(next);
         self.a.place(named);
         self.a.op_reg(Op::Move, R1, R2);
         self.a.place(sent);

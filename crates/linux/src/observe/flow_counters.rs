@@ -84,7 +84,8 @@ impl FlowCounters {
                 links.map_err(|error| format!("the namespace of {name} cannot be entered: {error}"))?;
             let links =
                 links.map_err(|refusal| format!("the interfaces of {name} cannot be listed: {refusal}"))?;
-            found.extend(links.into_iter().map(|state| Found { node, state }));
+            let links = links.into_iter().filter(|link| !is_way_to_program(link));
+            found.extend(links.map(|state| Found { node, state }));
         }
         let mut missing = vec![];
         if found.len() > MOST_INTERFACES {
@@ -248,6 +249,13 @@ fn sample(flow: &Flow) -> Option<Vec<u8>> {
             Some(frame)
         }
     }
+}
+
+/// Whether it is a tap by which a switch of ours gets what the kernel does not deal with (`engine tcx`): a way inside of the
+/// program, and no station of the path.
+fn is_way_to_program(link: &LinkState) -> bool {
+    let number = link.name.strip_prefix("plx");
+    link.kind == "tun" && number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 /// In the namespace of the calling thread, by the link that was kept if that still leads there.

@@ -20,7 +20,7 @@ use super::station::{Claim, IN_A_PROGRAM, OUT_OF_A_PROGRAM, Station};
 use super::unit::Seen;
 use super::visit::{Place, Spot, Visit};
 use super::window::{MOST, difference};
-use record::snapshot::{SwitchPortSample, SwitchSample};
+use record::snapshot::{SwitchDropSample, SwitchPortSample, SwitchSample};
 use record::{DropSource, NodeRole, StationKind, drop};
 
 /// What a switch counted of a test.
@@ -40,22 +40,51 @@ struct Port {
     sent: Seen,
     dropped_in: u64,
     dropped_out: u64,
+    /// By reason, where the switch tells it; what the port did not receive or send is not in the two above.
+    reasons: Vec<(String, u64)>,
+}
+
+impl Port {
+    /// Frames that ended for this reason.
+    fn ended(&self, reason: &str) -> u64 {
+        of_reason(&self.reasons, reason)
+    }
+}
+
+fn of_reason(reasons: &[(String, u64)], reason: &str) -> u64 {
+    reasons.iter().find(|(name, _)| name == reason).map_or(0, |(_, frames)| *frames)
+}
+
+/// What of a port's frames ended in the pipeline meanwhile, by reason.
+fn ended(before: &SwitchSample, after: &SwitchSample, port: u32) -> Vec<(String, u64)> {
+    let of = |sample: &'_ SwitchSample, reason: &str| {
+        let mut rows = sample.drops.iter().flatten();
+        rows.find(|row| row.port == port && row.reason == reason).map_or(0, |row| row.frames)
+    };
+    let rows = after.drops.iter().flatten().filter(|row| row.port == port);
+    let moved =
+        |row: &SwitchDropSample| Some((row.reason.clone(), difference(of(before, &row.reason), row.frames)?));
+    rows.filter_map(moved).collect()
 }
 
 /// None when the switch was not asked, or does not know the ports.
 fn switch<'a>(book: &Readings<'a>, at: &Visit) -> Option<Switch<'a>> {
     let (before, after) = book.test.node(at.node)?;
     let (before, after) = (before.switch.as_ref()?, after.switch.as_ref()?);
+    let samples = (before, after);
     let port = |interface: &str| {
         let find = |sample: &'a SwitchSample| sample.ports.iter().find(|port| port.interface == interface);
         let (before, after) = (find(before)?, find(after)?);
         let moved = |pick: fn(&SwitchPortSample) -> u64| difference(pick(before), pick(after));
+        let reasons = ended(samples.0, samples.1, after.port);
+        let (closed_in, closed_out) = (of_reason(&reasons, "not_received"), of_reason(&reasons, "not_sent"));
         Some(Port {
             frames: moved(|p| p.rx_frames)?,
             received: book.unit.seen(moved(|p| p.rx_frames)?, moved(|p| p.rx_bytes))?,
             sent: book.unit.seen(moved(|p| p.tx_frames)?, moved(|p| p.tx_bytes))?,
-            dropped_in: moved(|p| p.rx_dropped)?,
-            dropped_out: moved(|p| p.tx_dropped)?,
+            dropped_in: moved(|p| p.rx_dropped)?.saturating_sub(closed_in),
+            dropped_out: moved(|p| p.tx_dropped)?.saturating_sub(closed_out),
+            reasons,
         })
     };
     Some(Switch { before, after, ingress: port(at.ingress?)?, egress: port(at.egress?)? })
@@ -78,14 +107,17 @@ pub const IN: Station = Station {
         let Seen { count, doubt } = switch.ingress.received;
         Ok(Left::exactly(count.saturating_sub(lost), doubt).of_fragments(book.unit.fragments))
     },
-    claims: &[Claim::By(&[drop::SWITCH_PORT_FULL, drop::SOCKET_BUFFER_FULL], before_the_tables)],
+    claims: &[Claim::By(
+        &[drop::PORT_NOT_RECEIVING, drop::SWITCH_PORT_FULL, drop::SOCKET_BUFFER_FULL],
+        before_the_tables,
+    )],
     shares: true,
     witness: IN_A_PROGRAM,
     says: [
         "from the link before",
         "frames that came in by the port of an OpenFlow switch (port counters), less what its packet socket dropped where the \
          port counts before it",
-        "The first is the port's `rx_dropped`; the second: [below](#packet-sockets)",
+        "`port_not_receiving`: [below](#what-our-switch-tells). The others are the port's `rx_dropped`, and [this](#packet-sockets)",
     ],
     ..Station::new(StationKind::Program, "switch in", Place::Ingress)
 };
@@ -107,6 +139,7 @@ fn lost_behind_port(book: &Readings, at: &Visit, switch: &Switch) -> Option<u64>
 fn before_the_tables(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Some(switch) = switch(book, at) else { return };
     let dropped_in = switch.ingress.dropped_in;
+    of_port(book, gap, at.ingress, &switch.ingress, "not_received", drop::PORT_NOT_RECEIVING);
     let counts_before_socket = lost_behind_port(book, at, &switch).is_some();
     if counts_before_socket {
         packet_sockets(book, gap, at, 0);
@@ -140,6 +173,17 @@ pub const TABLES: Station = Station {
     },
     claims: &[
         Claim::By(&[drop::TABLE_MISS], missed),
+        Claim::By(
+            &[
+                drop::TTL_EXPIRED,
+                drop::TO_IN_PORT,
+                drop::PORT_MISSING,
+                drop::PORT_CLOSED,
+                drop::FRAGMENTS_REFUSED,
+                drop::NOT_BRIDGED,
+            ],
+            told,
+        ),
         Claim::By(&[drop::METER, drop::RULE_DROPS], by_rules),
         Claim::By(&[drop::PACKET_IN_DROPPED, drop::TO_CONTROLLER], to_controller),
     ],
@@ -148,10 +192,10 @@ pub const TABLES: Station = Station {
     says: [
         "from its port",
         "frames that left or should have left by the port to the next node",
-        "`table_miss`: lookups less matches of a table. `meter`: counters of bands that drop. `rule_drops`: counters of rules \
-         without an output, a group and a next table. `packet_in_dropped`: of those for the controller, the ones that the \
-         switch says it dropped. `to_controller`: counters of the rules and of the groups' buckets that send there, without \
-         these",
+        "`table_miss`: lookups less matches of a table. `ttl_expired` to `not_bridged`: [what our switch \
+         tells](#what-our-switch-tells). `meter`: counters of bands that drop. `rule_drops`: counters of rules without \
+         an output, a group and a next table. `packet_in_dropped`: of those for the controller, the ones that the switch says it \
+         dropped. `to_controller`: counters of the rules and of the groups' buckets that send there, without these",
     ],
     ..Station::new(StationKind::Program, "switch tables", Place::Node)
 };
@@ -162,6 +206,38 @@ fn missed(book: &mut Readings, gap: &mut Gap, at: &Visit) {
         let evidence = format!("{missed} frames matched no rule of table {table}, which drops them");
         book.give(gap, &format!("table {table}"), missed, drop::TABLE_MISS, evidence);
     }
+}
+
+/// Reasons of frames that came in by a port, and the names of the drops.
+const OF_CAME: [(&str, &str); 5] = [
+    ("invalid_ttl", drop::TTL_EXPIRED),
+    ("in_port", drop::TO_IN_PORT),
+    ("no_port", drop::PORT_MISSING),
+    ("fragment", drop::FRAGMENTS_REFUSED),
+    ("bridge", drop::NOT_BRIDGED),
+];
+
+/// What the switch itself tells of frames that ended, where it does: those that came in by the port on the way, and those that should have
+/// left by the next one.
+fn told(book: &mut Readings, gap: &mut Gap, at: &Visit) {
+    let Some(Switch { ingress, egress, .. }) = switch(book, at) else { return };
+    for (reason, name) in OF_CAME {
+        of_port(book, gap, at.ingress, &ingress, reason, name);
+    }
+    of_port(book, gap, at.egress, &egress, "not_sent", drop::PORT_CLOSED);
+}
+
+fn of_port(
+    book: &mut Readings,
+    gap: &mut Gap,
+    interface: Option<&str>,
+    port: &Port,
+    reason: &str,
+    name: &str,
+) {
+    let (frames, interface) = (port.ended(reason), interface.unwrap_or_default());
+    let evidence = format!("the switch counted {frames} frames of its port {interface} as {reason}");
+    book.give(gap, &format!("{interface} {reason}"), frames, name, evidence);
 }
 
 /// What rules say that they drop, by a meter or because they lead nowhere.

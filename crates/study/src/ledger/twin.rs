@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use record::TrafficKind;
 use record::snapshot::{
     DirectionSample, FilterSample, LinkSample, NeighbourSample, NodeSnapshot, QdiscSample, SocketSample,
-    SoftnetRow, SwitchPortSample, SwitchSample, TC_ROOT,
+    SoftnetRow, SwitchDropSample, SwitchPortSample, SwitchSample, TC_ROOT,
 };
 use record::{DropSource, PlaceDrop, WitnessStatus};
 use std::collections::BTreeMap;
@@ -424,6 +424,7 @@ impl Twin {
         blank.switch = self.nodes[name].switch.as_ref().map(|switch| SwitchSample {
             ports: switch.ports.iter().map(|port| switch_port(&port.interface, 0, 0, 0)).collect(),
             packet_ins_dropped: switch.packet_ins_dropped.map(|_| 0),
+            drops: switch.drops.as_ref().map(|_| vec![]),
             ..SwitchSample::default()
         });
         blank

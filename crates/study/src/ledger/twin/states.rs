@@ -131,6 +131,44 @@ fn packet_ins_that_the_switch_dropped_are_named_once() {
     }
 }
 
+/// What the switch tells itself is named before what rules counted, each port's own, and a closed port is not called full.
+#[test]
+fn frames_that_ended_in_the_tables_are_named_by_their_reason() {
+    let mut twin = Twin::through_a_program();
+    let length = twin.length();
+    let row = |port, reason: &str, frames| SwitchDropSample { port, reason: reason.into(), frames };
+    for (rows, closed, led_nowhere, named) in [
+        (vec![row(1, "invalid_ttl", 40)], 0, 40, vec!["ttl_expired 40"]),
+        (vec![row(1, "in_port", 30), row(1, "no_port", 10)], 0, 0, vec!["to_in_port 30", "port_missing 10"]),
+        (vec![row(2, "not_sent", 25)], 25, 15, vec!["port_closed 25", "rule_drops 15"]),
+        // Those of the other port are the other way's.
+        (vec![row(2, "invalid_ttl", 40), row(1, "not_sent", 40)], 0, 0, vec![]),
+        (
+            vec![row(1, "bridge", 4), row(1, "fragment", 6)],
+            0,
+            30,
+            vec!["fragments_refused 6", "not_bridged 4", "rule_drops 30"],
+        ),
+        (vec![row(1, "a reason of a later version", 40)], 0, 0, vec![]),
+    ] {
+        let mut ports = vec![switch_port("left", 140, 0, length), switch_port("right", 0, 100, length)];
+        (ports[0].port, ports[1].port, ports[1].tx_dropped) = (1, 2, closed);
+        twin.nodes.get_mut("n0").unwrap().switch =
+            Some(SwitchSample { ports, led_nowhere, drops: Some(rows.clone()), ..SwitchSample::default() });
+        let ledger = twin.close();
+        let told: Vec<String> = ledger
+            .stations
+            .iter()
+            .flat_map(|station| &station.drops)
+            .map(|drop| format!("{} {}", drop.name, drop.count))
+            .collect();
+        assert_eq!(told, named, "{rows:?}");
+        let sum: i64 =
+            named.iter().map(|text| text.rsplit(' ').next().unwrap().parse::<i64>().unwrap()).sum();
+        assert_eq!(ledger.unexplained, 40 - sum);
+    }
+}
+
 #[test]
 fn frames_that_rules_or_buckets_send_to_the_controller_are_named() {
     let mut twin = Twin::through_a_program();
