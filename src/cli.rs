@@ -60,7 +60,7 @@ pub enum Command {
     Llstat(cmd::llstat::LlstatArgs),
     /// Explain a counter, a drop, a reason of the kernel, a knob, a kind or a word: what moves it, and what does not.
     Explain(cmd::explain::ExplainArgs),
-    /// Export the counters of a host, of namespaces or of a lab: for Prometheus, by OpenTelemetry, or once as text.
+    /// Export the counters of a host, of namespaces, of a lab or of a finished run: for Prometheus, by OpenTelemetry, or once as text.
     Export(cmd::export::ExportArgs),
     /// Show, set and undo the knobs of interfaces, namespaces and the machine.
     Tune(cmd::tune::TuneArgs),

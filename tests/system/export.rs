@@ -335,3 +335,64 @@ fn a_collector_that_fails_for_a_while_loses_nothing() {
     assert!(ended["pushed"].as_u64() >= Some(1) && ended["failed"].as_u64() >= Some(2), "{ended}");
     assert!(messages(child, out).iter().any(|one| one["name"] == "pathlab.interface.receive.frames"));
 }
+
+/// A finished run under the same names: what the counters say is what nftables counted while it ran.
+#[test]
+fn a_finished_run_has_the_names_of_the_live_counters() {
+    let _turn = beside();
+    let Some(python) = python() else {
+        return skip("runs for Prometheus", "target/peers/metrics is not there (tests/peers.sh)");
+    };
+    if !is_root() {
+        return skip("runs for Prometheus", "it needs root");
+    }
+    let lab = TestLab::up("pair", "exportrun");
+    lab.must("b", "nft 'table ip t { chain c { type filter hook input priority 0; udp length 72 numgen inc mod 3 0 counter drop; }; }'");
+    let folder = tempfile::tempdir().unwrap();
+    let (plan, records) = (folder.path().join("a.plan"), folder.path().join("runs"));
+    let records = records.to_str().unwrap();
+    let tests = "test udp-stream size 64 count 3000 rate 10kpps\ntest ping size 56 count 20\n";
+    std::fs::write(&plan, format!("topology pair\npath a b\nrepetitions 1\norder listed\n{tests}")).unwrap();
+    run_ok(&["run", plan.to_str().unwrap(), "--lab", &lab.name, "--dir", records]);
+    let rules = lab.must("b", "nft list ruleset");
+    let counted = rules.split("counter packets ").nth(1).and_then(|rest| rest.split(' ').next());
+    let dropped: u64 = counted.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{rules}"));
+    assert!((900..=1000).contains(&dropped), "{dropped}");
+
+    let text = run_ok(&["export", "latest", "--dir", records]);
+    let samples = parsed(&python, &text);
+    let of = |name: &str, labels: &[(&str, &str)]| {
+        value(&samples, name, &[&[("test", "udp-stream 64 B ×3000 10kpps")], labels].concat())
+    };
+    assert_eq!(of("pathlab_test_sent_messages_total", &[]), Some(3000));
+    let lost = [("node", "b"), ("station", "ip in"), ("name", "filter_input")];
+    assert_eq!(of("pathlab_ledger_drops_frames_total", &lost), Some(dropped));
+    assert_eq!(of("pathlab_ledger_unexplained_frames", &[]), Some(0));
+    // Counters of the kernel moved by what the test sent, and not by what the interface ever saw.
+    let received = of("pathlab_interface_receive_frames_total", &[("node", "b"), ("interface", "eth0")]);
+    assert!((3000..3100).contains(&received.unwrap()), "{received:?}");
+    let echoes = [("test", "ping 56 B ×20"), ("node", "b"), ("counter", "Icmp.InEchos")];
+    assert_eq!(value(&samples, "pathlab_protocol_total", &echoes), Some(20));
+
+    let (child, url, out) = collector(&python, &["200"]);
+    let ended: Value =
+        serde_json::from_str(&run_ok(&["export", "latest", "--dir", records, "--otlp", &url, "--json"]))
+            .unwrap();
+    assert_eq!(ended["pushed"].as_u64(), Some(1), "{ended}");
+    let pushed = messages(child, out);
+    assert_eq!(pushed.len(), samples.len());
+    let sent = pushed.iter().find(|one| one["name"] == "pathlab.test.sent.messages").unwrap();
+    assert_eq!(
+        (sent["value"].as_u64(), sent["labels"]["repetition"].as_str()),
+        (Some(3000), Some("1")),
+        "{sent}"
+    );
+    for (arguments, words) in [
+        (&["export", "latest", "--dir", records, "--prometheus", "0"][..], "cannot be used with"),
+        (&["export", "nosuch", "--dir", records], "nosuch"),
+    ] {
+        let output = run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(words), "{said}");
+    }
+}

@@ -5,6 +5,7 @@
 
 mod http;
 mod push;
+mod run;
 
 use super::namespaces;
 use crate::output::{Notices, Output, object};
@@ -16,6 +17,7 @@ use record::unit::duration;
 use record::{Problem, Result};
 use serde::Serialize;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +29,12 @@ const TURN: Duration = Duration::from_millis(50);
 /// Flags of `pathlab export`.
 #[derive(Args)]
 pub struct ExportArgs {
+    /// Export a finished run instead: its name, the beginning of its name, `latest`, or a path. Once, as text or with --otlp.
+    #[arg(value_name = "RUN", conflicts_with_all = ["namespaces", "lab", "prometheus"])]
+    run: Option<String>,
+    /// The directory of runs.
+    #[arg(long, value_name = "DIR", default_value = "runs", requires = "run")]
+    dir: PathBuf,
     /// Serve the counters for Prometheus at http://ADDRESS:PORT/metrics; a port alone is one of 127.0.0.1.
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     prometheus: Option<String>,
@@ -93,6 +101,9 @@ pub fn run(args: ExportArgs, output: &Output) -> Result<()> {
     }
     let address = args.prometheus.as_deref().map(http::address).transpose()?;
     let collector = args.otlp.as_deref().map(Collector::new).transpose()?;
+    if let Some(name) = &args.run {
+        return run::export(&args, name, collector.as_ref(), output);
+    }
     let source = Arc::new(ExportSource::open(&args)?);
     if address.is_none() && collector.is_none() {
         return once(&source.read()?, output);
@@ -196,8 +207,13 @@ struct JsonSample {
 
 /// One reading, as the text that Prometheus reads or as JSON.
 fn once(families: &Families, output: &Output) -> Result<()> {
+    written(families, clock::realtime_ns(), output)
+}
+
+/// What was read at that time.
+fn written(families: &Families, at_ns: u64, output: &Output) -> Result<()> {
     let series: Vec<JsonSeries> = families.0.iter().map(json).collect();
-    let document = object! { schema: "pathlab/export/1", at_ns: clock::realtime_ns(), series };
+    let document = object! { schema: "pathlab/export/1", at_ns, series };
     output.result(&document, |_| prometheus::text(families.clone()))
 }
 
@@ -210,12 +226,16 @@ fn json(family: &SampleFamily) -> JsonSeries {
         kind: if series.is_count { "count" } else { "now" },
         counter: series.counter().map(record::counter::Counter::full_name),
         help: series.help(),
-        samples: family.samples.iter().map(|(labels, value)| sample(series.labels, labels, *value)).collect(),
+        samples: family
+            .samples
+            .iter()
+            .map(|(labels, value)| sample(family.labels(), labels, *value))
+            .collect(),
     }
 }
 
-fn sample(names: &[&str], values: &[String], value: SampleValue) -> JsonSample {
-    let labels = names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), value.as_str().into()));
+fn sample(names: impl Iterator<Item = &'static str>, values: &[String], value: SampleValue) -> JsonSample {
+    let labels = names.zip(values).map(|(name, value)| (name.to_owned(), value.as_str().into()));
     let value = match value {
         SampleValue::Whole(count) => count.into(),
         SampleValue::Real(real) => real.into(),

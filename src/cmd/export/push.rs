@@ -7,7 +7,8 @@ use linux::sys::clock;
 use record::{Problem, Result};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use study::export::otlp;
+use study::export::otlp::{self, SampleTime};
+use study::export::run::TestFamilies;
 
 /// How long a push may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,19 +53,27 @@ impl Collector {
             let version = env!("CARGO_PKG_VERSION");
             self.send(otlp::message(&families, clock::realtime_ns(), &self.host, version).to_string())
         });
-        let count = if sent.is_ok() { &counts.pushed } else { &counts.failed };
-        count.fetch_add(1, Ordering::Relaxed);
-        let answer = sent?;
-        counts.rejected.fetch_add(answer.rejected, Ordering::Relaxed);
-        Ok(())
+        counted(sent, counts)
+    }
+
+    /// Sends the tests of a run, each at its own time.
+    ///
+    /// # Errors
+    /// Host: the collector does not have them.
+    pub fn push_run(&self, tests: &[TestFamilies], counts: &ExportCounts) -> Result<()> {
+        let time = |test: &TestFamilies| SampleTime { since_ns: Some(test.begun_ns), at_ns: test.ended_ns };
+        let readings: Vec<_> = tests.iter().map(|test| (time(test), &test.families)).collect();
+        let message = otlp::message_of(&readings, &self.host, env!("CARGO_PKG_VERSION"));
+        counted(self.send(message.to_string()), counts).map_err(|why| self.failed(&why))
+    }
+
+    fn failed(&self, why: &str) -> Problem {
+        Problem::host(format!("the collector did not take the counters: {why}")).at(self.url.clone())
     }
 
     /// The same, where a failure is the end.
     pub fn push_once(&self, source: &ExportSource, counts: &ExportCounts) -> Result<()> {
-        let failed = |why| {
-            Problem::host(format!("the collector did not take the counters: {why}")).at(self.url.clone())
-        };
-        self.push(source, counts).map_err(failed)
+        self.push(source, counts).map_err(|why| self.failed(&why))
     }
 
     fn send(&self, message: String) -> std::result::Result<otlp::Answer, String> {
@@ -76,6 +85,17 @@ impl Collector {
             status => Err(format!("it answered {status}")),
         }
     }
+}
+
+/// Counts what became of a push.
+fn counted(
+    sent: std::result::Result<otlp::Answer, String>,
+    counts: &ExportCounts,
+) -> std::result::Result<(), String> {
+    let count = if sent.is_ok() { &counts.pushed } else { &counts.failed };
+    count.fetch_add(1, Ordering::Relaxed);
+    counts.rejected.fetch_add(sent?.rejected, Ordering::Relaxed);
+    Ok(())
 }
 
 /// The whole URL, or why it is none.

@@ -8,6 +8,7 @@
 
 pub mod otlp;
 pub mod prometheus;
+pub mod run;
 mod samples;
 pub mod series;
 
@@ -54,8 +55,22 @@ impl SampleValue {
 pub struct SampleFamily {
     /// The series.
     pub series: &'static Series,
+    /// Names of labels that its samples have in front of those of the series.
+    pub also: &'static [&'static str],
     /// What was read.
     pub samples: BTreeMap<Vec<String>, SampleValue>,
+}
+
+impl SampleFamily {
+    /// The series without samples.
+    fn of(series: &'static Series) -> SampleFamily {
+        SampleFamily { series, also: &[], samples: BTreeMap::new() }
+    }
+
+    /// The names of the labels, in the order of their values.
+    pub fn labels(&self) -> impl Iterator<Item = &'static str> {
+        self.also.iter().chain(self.series.labels).copied()
+    }
 }
 
 /// Series with samples, in the order of the table.
@@ -69,13 +84,23 @@ impl Families {
         let place = match self.0.iter().position(|family| family.series == series) {
             Some(place) => place,
             None => {
-                self.0.push(SampleFamily { series, samples: BTreeMap::new() });
+                self.0.push(SampleFamily::of(series));
                 self.0.len() - 1
             }
         };
         let labels = labels.iter().map(|label| (*label).to_owned()).collect();
         let sample = self.0[place].samples.entry(labels);
         sample.and_modify(|known| *known = known.plus(value)).or_insert(value);
+    }
+
+    /// With labels in front of those that each sample has.
+    fn labelled(self, names: &'static [&'static str], values: &[String]) -> Families {
+        let with = |family: SampleFamily| {
+            let samples = family.samples.into_iter();
+            let samples = samples.map(|(labels, value)| ([values, &labels].concat(), value)).collect();
+            SampleFamily { also: names, samples, ..family }
+        };
+        Families(self.0.into_iter().map(with).collect())
     }
 
     /// The samples of a series.

@@ -26,8 +26,7 @@ impl SampleFamily {
         let kind = if self.series.is_count { MetricType::Counter } else { MetricType::Gauge };
         let mut metric = encoder.encode_descriptor(&name, &help, unit.as_ref(), kind)?;
         for (values, value) in &self.samples {
-            let labels: Vec<(&str, &str)> =
-                self.series.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
+            let labels: Vec<(&str, &str)> = self.labels().zip(values.iter().map(String::as_str)).collect();
             sample(&mut metric.encode_family(&labels)?, *value, self.series.is_count)?;
         }
         Ok(())

@@ -48,7 +48,7 @@ impl Families {
         }
     }
 
-    fn in_order(mut self) -> Families {
+    pub(super) fn in_order(mut self) -> Families {
         self.0.sort_by_key(|family| s::SERIES.iter().position(|series| series == family.series));
         self
     }

@@ -21,6 +21,8 @@ pub enum Unit {
     Segments,
     /// Socket buffers.
     Buffers,
+    /// Messages of a test: datagrams, requests, frames.
+    Messages,
     /// Bits per second.
     BitsPerSecond,
     /// A number without a unit: events, a state.
@@ -36,6 +38,7 @@ impl Unit {
             Unit::Seconds => Some("seconds"),
             Unit::Segments => Some("segments"),
             Unit::Buffers => Some("buffers"),
+            Unit::Messages => Some("messages"),
             Unit::BitsPerSecond => Some("bits_per_second"),
             Unit::Number => None,
         }
@@ -49,6 +52,7 @@ impl Unit {
             Unit::Seconds => "s",
             Unit::Segments => "{segment}",
             Unit::Buffers => "{buffer}",
+            Unit::Messages => "{message}",
             Unit::BitsPerSecond => "bit/s",
             Unit::Number => "1",
         }
@@ -182,6 +186,18 @@ series! {
     READING_CPU now "reading.cpu" Seconds &[], "CPU time that this reading cost.";
     READING_SKEW now "reading.skew" Seconds &[], "Time between the first and the last counter of this reading.";
     MISSING now "missing" Number &["what"], "A source that could not be read, with the reason: its series are absent, not 0.";
+    TEST_DURATION now "test.duration" Seconds &[], "How long the traffic of a test flowed, at the end that counts.";
+    TEST_OFFERED count "test.offered" Messages &[], "Messages that the sender of a test tried to send.";
+    TEST_SENT count "test.sent" Messages &[], "Messages of a test that the kernel took from the sender.";
+    TEST_RECEIVED count "test.received" Messages &[], "Different messages of a test that arrived.";
+    TEST_THROUGHPUT now "test.throughput" BitsPerSecond &[], "Payload of a test that arrived.";
+    TEST_LATENCY now "test.latency" Seconds &["latency", "percentile"],
+        "Latency of the messages of a test; what it is from and to is the label latency.";
+    TEST_VALIDITY now "test.validity" Number &["verdict"], "1; whether the figures of a test are valid, suspect or invalid.";
+    LEDGER_DROPS count "ledger.drops" Frames &["leg", "node", "station", "name", "source"],
+        "Frames of a test that were lost, where and under which name of the ledger. These may be added up: the ledger names each loss once.";
+    LEDGER_RESIDUAL now "ledger.residual" Frames &["leg", "node", "station"], "Frames of a test that a station cannot account for.";
+    LEDGER_UNEXPLAINED now "ledger.unexplained" Frames &[], "The sum of the residuals of a test.";
     BUILD now "build" Number &["version"], "1; the version of pathlab.";
 }
 

@@ -183,3 +183,65 @@ fn answers_of_collectors_are_read_whatever_they_are() {
     assert_eq!((partial.rejected, partial.message.as_str()), (5, "no"));
     assert_eq!(otlp::answer(r#"{"partialSuccess":{"rejectedDataPoints":6}}"#).rejected, 6);
 }
+
+/// Counts are differences, states are the last ones; what went back or was not there before is absent.
+#[test]
+fn a_run_has_what_moved_during_each_test() {
+    use record::{RunRecord, TestRecord};
+    let node = |frames, drops| NodeSnapshot {
+        links: vec![LinkSample {
+            name: "eth0".into(),
+            counters: [("rx_packets".into(), frames), ("rx_dropped".into(), drops)].into(),
+            ..LinkSample::default()
+        }],
+        ..NodeSnapshot::default()
+    };
+    let at = |nodes: &[(&str, u64, u64)]| Snapshot {
+        nodes: nodes
+            .iter()
+            .map(|(name, frames, drops)| ((*name).to_owned(), node(*frames, *drops)))
+            .collect(),
+        tick_hz: 100,
+        ..Snapshot::default()
+    };
+    let test = |repetition| TestRecord {
+        name: "ping".into(),
+        kind: record::TrafficKind::Ping,
+        repetition,
+        begun: "2026-01-02T03:04:05Z".into(),
+        seconds: 2.0,
+        before: at(&[("a", 10, 5)]),
+        after: at(&[("a", 10 + u64::from(repetition), 3), ("b", 7, 0)]),
+        ..TestRecord::default()
+    };
+    let bytes = TestRecord { kind: record::TrafficKind::TcpStream, ..test(1) };
+    for (test, told) in [(test(1), true), (bytes, false)] {
+        let run = RunRecord { tests: vec![test], ..RunRecord::default() };
+        let all = run::together(run::of_run(&run, LIMITS, "1"));
+        assert_eq!(all.of(&series::TEST_SENT).is_some(), told, "a stream of bytes has no messages");
+    }
+    let run = RunRecord { id: "r".into(), tests: vec![test(1), test(2)], ..RunRecord::default() };
+    let tests = run::of_run(&run, LIMITS, "1");
+    assert_eq!(
+        (tests[0].begun_ns, tests[0].ended_ns),
+        (1_767_323_045_000_000_000, 1_767_323_047_000_000_000)
+    );
+    let time =
+        |test: &run::TestFamilies| otlp::SampleTime { since_ns: Some(test.begun_ns), at_ns: test.ended_ns };
+    let readings: Vec<_> = tests.iter().map(|test| (time(test), &test.families)).collect();
+    let message = otlp::message_of(&readings, "here", "1").to_string();
+    assert_eq!(message.matches("pathlab.test.duration").count(), 1, "one metric, two points");
+    assert!(message.contains(r#""startTimeUnixNano":"1767323045000000000""#), "{message}");
+    let all = run::together(tests);
+    let frames =
+        |node, repetition| value(&all, &series::RECEIVE_FRAMES, &["r", "ping", repetition, node, "eth0"]);
+    assert_eq!((frames("a", "1"), frames("a", "2"), frames("b", "1")), (Some(1.0), Some(2.0), None));
+    assert_eq!(value(&all, &series::INTERFACE_UP, &["r", "ping", "1", "b", "eth0"]), Some(0.0));
+    let drops = all.of(&series::DROPS).map(|family| family.samples.len());
+    assert_eq!(drops, None, "a counter that went back moved by nothing that is known");
+    let text = prometheus::text(all);
+    assert!(
+        text.contains(r#"pathlab_test_duration_seconds{run="r",test="ping",repetition="2"} 2.0"#),
+        "{text}"
+    );
+}
