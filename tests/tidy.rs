@@ -217,7 +217,10 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("bench", &["stats", "store", "table"]),
             (
                 "report",
-                &["bench", "criteria", "findings", "stats", "table", "time", "validity", "way", "ways"],
+                &[
+                    "bench", "criteria", "findings", "stats", "table", "tcp", "time", "validity", "way",
+                    "ways",
+                ],
             ),
         ],
     ),

@@ -16,6 +16,7 @@ pub mod bench;
 mod flame;
 mod rows;
 mod svg;
+mod tcp;
 
 use crate::findings::title;
 use crate::table::{self, Table, grouped, number};
@@ -360,7 +361,14 @@ fn section_run(id: &str, tests: &[&TestRecord]) -> Value {
         "settings": settings(worst),
         "times": tests.iter().filter_map(|test| times(test, &number(test))).collect::<Vec<_>>(),
         "flame": flame::graph(tests),
+        "connections": connections(worst, &number(worst)),
     })
+}
+
+/// The connections of a test over time; none where it has no TCP.
+fn connections(test: &TestRecord, title: &str) -> Option<Value> {
+    let (figures, more) = tcp::timelines(test);
+    (!figures.is_empty()).then(|| json!({ "title": title, "figures": figures, "more": more }))
 }
 
 /// Who waited for a CPU and which functions ran, of a test with a profile.

@@ -34,7 +34,7 @@ fn short(text: &str, most: usize) -> String {
     escape(&(text.chars().take(most - 1).collect::<String>() + "…"))
 }
 
-fn label(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
+pub(super) fn label(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
     let _ = write!(out, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
 }
 
@@ -47,7 +47,7 @@ fn bar(out: &mut String, class: &str, (x, y): (f64, f64), wide: f64, inside: &st
 }
 
 /// A figure of that height, with its legend below.
-fn figure(words: &str, high: f64, body: &str, legend: &str) -> String {
+pub(super) fn figure(words: &str, high: f64, body: &str, legend: &str) -> String {
     let words = escape(words);
     format!(
         r#"<svg class="figure" role="img" aria-label="{words}" viewBox="0 0 {WIDE} {high:.0}">{body}</svg>{legend}"#
@@ -192,7 +192,7 @@ fn draw_link(
     label(out, "ends", x + GAP / 2.0, y + 19.0, &short(&ends, 22));
 }
 
-const WIDE: f64 = 540.0;
+pub(super) const WIDE: f64 = 540.0;
 const HIGH: f64 = 300.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 34.0;
@@ -407,7 +407,7 @@ fn draw_line(out: &mut String, line: &PlotLine, x: &dyn Fn(f64) -> f64, y: &dyn 
 }
 
 /// The next of 1, 2, 4, 5, 10, 20 … that is not below.
-fn nice(value: f64) -> f64 {
+pub(super) fn nice(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;
     }

@@ -6,9 +6,14 @@ use record::run::Criterion;
 fn the_page_is_whole_and_fetches_nothing() {
     let page = html(&[sample::run("20260102T030405Z-abc123")]).unwrap();
     assert!(page.starts_with(MARK));
-    for part in
-        ["udp-stream 64 B", "−2,000 qdisc_full", "Example CPU 9000", "topology bridge", "unexplained 0 ± 0"]
-    {
+    for part in [
+        "udp-stream 64 B",
+        "−2,000 qdisc_full",
+        "Example CPU 9000",
+        "topology bridge",
+        "unexplained 0 ± 0",
+        "TCP over time, #",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     for (tag, attribute) in [("<link", "href="), ("<script", "src="), ("<img", "src="), ("@import", "")] {
