@@ -165,6 +165,11 @@ fn who_burned_the_receivers_cpu_is_named_with_its_share() {
     for part in ["Where the time went", "while receiver b waited: 'time::burns'", "time::burn_cycles"] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+    // Idle CPUs have fewer samples than time: said exactly where the record has too few.
+    let of_profile = |name: &str| number(&time["profile"][name]);
+    let (taken, due) = (of_profile("samples") + of_profile("lost"), of_one_cpu(time) * of_profile("cpus"));
+    let is_passed_over = taken < 0.95 * due && time["profile"]["throttled"] == 0;
+    assert_eq!(text.contains("of the CPUs' time has no sample"), is_passed_over, "{taken} of {due}\n{text}");
     in_browser(folder.path(), &records);
 }
 

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 
 /// Who ran in less than this share of a wait is not mentioned.
 const MENTIONED: f64 = 0.05;
+/// A smaller share of the time without samples is not mentioned: it is that of the begin and the end.
+const PASSED_OVER: f64 = 0.05;
 /// Functions that are shown of each role.
 const FUNCTIONS: usize = 5;
 /// Roles in the order of tables; others are between.
@@ -204,6 +206,7 @@ pub fn notes(test: &TestRecord) -> Vec<String> {
     notes.extend(time.scheduler.iter().flat_map(|counts| scheduler_notes(counts, time.window_ns)));
     notes.extend(of_flow(test));
     notes.extend(time.profile.iter().map(profile_note));
+    notes.extend(time.profile.iter().filter_map(|profile| idle_note(profile, time.window_ns)));
     let missing = time.profile.iter().flat_map(|profile| &profile.missing).chain(&time.missing);
     notes.extend(missing.map(|why| format!("missing: {why}")));
     notes
@@ -255,6 +258,25 @@ fn profile_note(profile: &CpuProfile) -> String {
         _ => format!("{} lost, held back by the kernel {} times", count(*lost), count(*throttled)),
     };
     format!("{} of {} at {hz} Hz, {gaps}", many(*samples, "sample"), many(u64::from(*cpus), "CPU"))
+}
+
+/// Idle CPUs, and those that a host takes away, are passed over by the timer of the samples: how much of the time has none, between which shares idleness
+/// then is, and what the other shares are of the time. None where nearly all of it was looked at, or where the kernel held sampling back.
+fn idle_note(profile: &CpuProfile, window_ns: u64) -> Option<String> {
+    let due = f64::from(profile.hz) * f64::from(profile.cpus) * window_ns as f64 / 1e9;
+    let seen = profile.samples.saturating_add(profile.lost) as f64;
+    if profile.throttled > 0 || seen >= due * (1.0 - PASSED_OVER) {
+        return None;
+    }
+    let idle =
+        sum(profile.stacks.iter().filter(|stack| stack.role == "idle").map(|stack| stack.count)) as f64;
+    let percent = |samples: f64| number(100.0 * samples / due);
+    let (without, least, most) = (percent(due - seen), percent(idle), percent(idle + due - seen));
+    let factor = number(seen / due);
+    Some(format!(
+        "{without} % of the CPUs' time has no sample: one that is idle, or that its host takes away, is passed over at times; idle was {least} to {most} % of the \
+         time; multiply the other shares by {factor} for shares of the time"
+    ))
 }
 
 /// All of it as text, of one test; nothing where there is neither a profile nor a wait worth a word.
@@ -314,6 +336,23 @@ mod tests {
             assert!(words.contains(part), "{part}\n{words}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= crate::table::WIDTH), "{text}");
+    }
+
+    #[test]
+    fn time_without_samples_is_said_with_what_it_does_to_the_shares() {
+        let full = sample::time().profile.unwrap();
+        assert_eq!(idle_note(&full, 2_000_000_000), None);
+        // 1,994 a second of two CPUs: 4,000 samples, 100 of them idle, are half of what four seconds have room for.
+        let note = idle_note(&full, 4_012_036_108).unwrap();
+        for part in ["50.0 % of the CPUs' time has no sample", "idle was 1.25 to 51.2 %", "shares by 0.500 "]
+        {
+            assert!(note.contains(part), "{part}: {note}");
+        }
+        let full_ring = CpuProfile { lost: 3_900, ..full.clone() };
+        assert_eq!(idle_note(&full_ring, 4_012_036_108), None, "what was lost was not passed over");
+        let held_back = CpuProfile { throttled: 1, ..full };
+        assert_eq!(idle_note(&held_back, 4_012_036_108), None, "that was the kernel");
+        assert_eq!(idle_note(&CpuProfile::default(), 0), None);
     }
 
     #[test]
