@@ -3,7 +3,8 @@
 use crate::beside;
 use crate::routing::lab;
 use crate::support::{
-    Kept, PATHLAB, TestLab, again, command, finish, installed, is_root, pathlab, skip, start, until_it_says,
+    Kept, PATHLAB, TestLab, again, command, finish, installed, is_root, pathlab, run_ok, skip, start,
+    until_it_says,
 };
 use linux::sys::{bpf, netns};
 use nix::sys::signal::{Signal, kill};
@@ -13,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Where the datagrams of a test go.
@@ -311,6 +313,101 @@ fn the_file_has_exactly_the_frames_that_did_not_arrive() {
     }
 }
 
+/// A datagram a millisecond to a port whose datagrams all die, until it is dropped: not of the test that goes on meanwhile.
+fn stranger(lab: &TestLab) -> Kept {
+    let mut tool = command("ip");
+    let script = "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nwhile True:\n    s.sendto(b'x' * 200, ('10.0.2.2', 7777)); time.sleep(.001)";
+    tool.args(["netns", "exec", &lab.netns("a"), "python3", "-c", script]);
+    Kept::new(start(tool))
+}
+
+/// The sequence numbers of the test messages in a file (docs/nutshell.md: behind magic 2, stream 1, flags 1), by their payload, and the comments.
+fn messages(file: &Path) -> Vec<(u64, String)> {
+    let mut tool = command("tshark");
+    tool.arg("-r").arg(file).args([
+        "-T",
+        "fields",
+        "-E",
+        "separator=|",
+        "-e",
+        "udp.payload",
+        "-e",
+        "frame.comment",
+    ]);
+    let output = finish(start(tool), Duration::from_secs(60));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let one = |line: &str| {
+        let (payload, comment) = line.split_once('|').unwrap();
+        (u64::from_str_radix(&payload[8..20], 16).unwrap(), comment.to_owned())
+    };
+    String::from_utf8_lossy(&output.stdout).lines().map(one).collect()
+}
+
+/// The frames of a test that died are in a file beside its record, each once, as many as the ledger names; those of others are not.
+#[test]
+fn a_run_keeps_the_frames_of_its_tests_that_died() {
+    let _turn = beside();
+    let once = || {
+        let Some(lab) = world("dropsrun", &["nft", "tshark", "python3"]) else { return (None, None) };
+        plant_filter(&lab, "udp dport 7777 drop; meta l4proto udp numgen inc mod 3 == 0");
+        let folder = tempfile::tempdir().unwrap();
+        let (plan, records) = (folder.path().join("x.plan"), folder.path().join("runs"));
+        let tests = "test udp-stream size 64 count 300 rate 3kpps\ntest ping size 56 count 10";
+        std::fs::write(&plan, format!("topology router\nrepetitions 1\norder listed\n{tests}\n")).unwrap();
+        let (plan, records) = (plan.display().to_string(), records.display().to_string());
+        let stranger = stranger(&lab);
+        let text = run_ok(&["run", &plan, "--lab", &lab.name, "--drops", "--dir", &records, "--json"]);
+        drop(stranger);
+        let record: Value = serde_json::from_str(&text).unwrap();
+        let dead = record["tests"][0]["dead_frames"].clone();
+        let again = why(&dead, dead["frames"].as_u64().unwrap(), named(&record));
+        (Some((record, records, folder)), again)
+    };
+    let played = again::play("drops hidden from programs", "run", PLAYS, once);
+    let Some((record, records, folder)) = played else { return };
+    let (test, id) = (&record["tests"][0], record["id"].as_str().unwrap());
+    let (dead, lost) = (&test["dead_frames"], named(&record));
+    let received = test["ledger"]["received"].as_u64().unwrap();
+    closes(dead);
+    assert_eq!((lost, lost + received, dead["frames"].as_u64()), (100, 300, Some(lost)), "{dead:#}");
+    assert!(dead["filtered"].as_u64().unwrap() > 0, "the stranger's frames died, too: {dead:#}");
+    assert_eq!((&dead["ended"], &dead["written"]["file"]), (&"over".into(), &"dead-1.pcapng".into()));
+    let mut found = messages(&Path::new(&records).join(id).join("dead-1.pcapng"));
+    found.sort();
+    found.dedup_by_key(|(number, _)| *number);
+    assert_eq!(found.len() as u64, lost, "each message once");
+    let why = "dropped: NETFILTER_DROP at nft_do_chain, interface eth0, node r; filter: ";
+    assert!(found.iter().all(|(number, comment)| *number < 300 && comment.starts_with(why)), "{found:?}");
+    // Of a test of which nothing died there is no file.
+    assert_eq!((&record["tests"][1]["dead_frames"]["frames"], dead_files(&records, id)), (&0.into(), 1));
+    the_texts_name_the_file(&records, id, folder.path());
+}
+
+/// What the ledger of the first test names as dropped.
+fn named(record: &Value) -> u64 {
+    let stations = record["tests"][0]["ledger"]["stations"].as_array().unwrap().iter();
+    let drops = stations.flat_map(|station| station["drops"].as_array().unwrap());
+    drops.map(|drop| drop["count"].as_u64().unwrap()).sum()
+}
+
+fn dead_files(records: &str, id: &str) -> usize {
+    let files = std::fs::read_dir(Path::new(records).join(id)).unwrap();
+    files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().ends_with(".pcapng")).count()
+}
+
+/// The text and the page of the run; and the file goes with the run.
+fn the_texts_name_the_file(records: &str, id: &str, folder: &Path) {
+    let page = folder.join("page.html").display().to_string();
+    run_ok(&["report", "latest", "--dir", records, "-o", &page]);
+    for text in [run_ok(&["show", "latest", "--dir", records]), std::fs::read_to_string(&page).unwrap()] {
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ").replace("&#x2f;", "/");
+        let line = format!("dead frames: 100 in {id}/dead-1.pcapng: 100 filter at r");
+        assert!(words.contains(&line), "a text does not name the file: {line}");
+    }
+    run_ok(&["runs", "delete", "latest", "--dir", records]);
+    assert!(!Path::new(records).join(id).exists());
+}
+
 #[test]
 fn a_frame_without_a_link_layer_is_raw_ip_and_filters_see_it() {
     let _turn = beside();
@@ -524,4 +621,10 @@ fn a_count_ends_it_and_what_may_not_be_is_refused() {
     let words = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), words.trim().lines().count()), (Some(3), 1), "{words}");
     assert!(words.contains("CAP_BPF"), "{words}");
+    let mut without = command("setpriv");
+    without.args(["--bounding-set", "-all", PATHLAB, "run", "--drops", "--dir", "/nowhere"]);
+    let output = finish(start(without), Duration::from_secs(30));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.contains("--drops") && words.contains("CAP_BPF"), "{words}");
 }

@@ -39,6 +39,8 @@ pub struct Plan {
     pub tests: Vec<Planned>,
     /// Samples of every CPU in a second of each test; none without a profile. Plans do not have it: it is a flag.
     pub profile_hz: Option<u32>,
+    /// Whether the frames of each test that die are written to a file beside the record. A flag, too.
+    pub dead_frames: bool,
 }
 
 impl Plan {
@@ -146,6 +148,7 @@ impl Default for Reader {
             seed: None,
             tests: vec![],
             profile_hz: None,
+            dead_frames: false,
         };
         Reader { plan, ends: ("a".into(), "b".into()), duration_ms: None, family: 4, seen: vec![] }
     }

@@ -13,7 +13,7 @@ use crate::measure;
 use crate::notices::Notices;
 use crate::plan::{Plan, Planned};
 use crate::process::now;
-use crate::watch::{self, TestObservation};
+use crate::watch::{self, Depth, TestObservation};
 use linux::lab::Lab;
 use linux::observe::Observer;
 use load::Outcome;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use study::ledger::{Ports, WitnessInput};
 use study::stats::SplitMix64;
-use study::store::RunWriter;
+use study::store::{self, RunWriter};
 use study::test::{self, Evidence};
 
 /// How long the lab is watched without traffic, to know its background.
@@ -71,6 +71,7 @@ pub struct Course<'lab> {
     /// Counters while nothing happened.
     idle: (Snapshot, Snapshot),
     profile_hz: Option<u32>,
+    dead_frames: bool,
     writer: RunWriter,
     not_made: Vec<Finding>,
     /// What switches said of tests that could not be run.
@@ -116,8 +117,17 @@ impl<'lab> Course<'lab> {
             ..about.clone()
         };
         let writer = RunWriter::create(dir, header)?;
-        let profile_hz = plan.profile_hz;
-        Ok(Course { title, lab, observer, idle, profile_hz, writer, not_made: vec![], told: vec![] })
+        Ok(Course {
+            title,
+            lab,
+            observer,
+            idle,
+            profile_hz: plan.profile_hz,
+            dead_frames: plan.dead_frames,
+            writer,
+            not_made: vec![],
+            told: vec![],
+        })
     }
 
     /// What is measured, in words.
@@ -161,7 +171,8 @@ impl<'lab> Course<'lab> {
         let repetition = test.repetition;
         // For a test that cannot begin: what a switch did with its first frames may say why.
         let glanced = watch::glance(self.lab);
-        match measure::test(self.lab, &mut self.observer, &planned.spec, self.profile_hz) {
+        let depth = self.depth(test.order);
+        match measure::test(self.lab, &mut self.observer, &planned.spec, depth) {
             Ok((path, outcome, seen)) => {
                 let test = self.conclude(planned, TestRecord { path, ..test }, outcome, seen);
                 keep(&mut self.writer, test, notices);
@@ -179,6 +190,12 @@ impl<'lab> Course<'lab> {
             Err(problem) => return Err(problem),
         }
         Ok(())
+    }
+
+    /// What is looked at of the test that is the `order`-th of the run.
+    fn depth(&self, order: u32) -> Depth {
+        let file = || store::dead_frames(self.writer.directory(), order);
+        Depth { profile_hz: self.profile_hz, dead_frames: self.dead_frames.then(file) }
     }
 
     /// Concludes from a measured test, of which the record says where it stands in the run, what was asked, and the path.
@@ -199,6 +216,7 @@ impl<'lab> Course<'lab> {
         mark_stopped(&mut test.actors, &seen);
         test.others = seen.beside.others;
         test.time = seen.time;
+        test.dead_frames = seen.dead_frames;
         test.offloads = self.lab.offloads();
         (test.sender, test.receiver) = (outcome.sender, outcome.receiver);
         (test.before, test.after, test.flow) = (seen.before, seen.after, Some(seen.flow));

@@ -1,5 +1,6 @@
 //! What is read around one test: counters of all nodes before and after, and the witness in between.
 
+use crate::drops::DeadFrames;
 use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
@@ -9,10 +10,12 @@ use linux::observe::{
 };
 use load::DataPorts;
 use load::conversation::observation::flow;
+use record::drops::DropsReport;
 use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
 use record::{Conditions, FlowObservation, Result, Snapshot, TestSpec, TimeObservation};
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use study::ledger::WitnessInput;
 
 /// How long to wait for queues to empty after the last message; a shaper with a deep queue needs the most.
@@ -68,6 +71,15 @@ pub fn put(snapshot: &mut Snapshot, answers: Answers<'_>) {
     }
 }
 
+/// What is looked at beyond what is read of every test.
+#[derive(Debug, Clone, Default)]
+pub struct Depth {
+    /// Samples of each CPU in a second; none without a profile.
+    pub profile_hz: Option<u32>,
+    /// The file for the frames of the test that die; none where they are only counted.
+    pub dead_frames: Option<PathBuf>,
+}
+
 /// The observer of one test.
 pub struct TestObserver<'a> {
     lab: &'a Lab,
@@ -81,8 +93,9 @@ pub struct TestObserver<'a> {
     connecting: Option<Option<Witness>>,
     watched: Option<ProcessWatch>,
     conditions: Option<ConditionWatch>,
-    profile_hz: Option<u32>,
+    depth: Depth,
     time: Option<TimeWatch>,
+    dead_frames: Option<DeadFrames>,
     /// What was seen.
     pub seen: TestObservation,
 }
@@ -110,16 +123,18 @@ pub struct TestObservation {
     pub witness: Option<WitnessInput>,
     /// The conditions of the host meanwhile.
     pub conditions: Option<Conditions>,
+    /// The frames that died, where a file of them was wanted.
+    pub dead_frames: Option<DropsReport>,
 }
 
 impl<'a> TestObserver<'a> {
-    /// A watch over one test, not yet begun; with so many samples of each CPU in a second if a profile is wanted.
+    /// A watch over one test, not yet begun.
     pub fn new(
         lab: &'a Lab,
         spec: &'a TestSpec,
         observer: &'a mut Observer,
         actors: Vec<Actor>,
-        profile_hz: Option<u32>,
+        depth: Depth,
     ) -> Result<Self> {
         let opening = if spec.kind.is_tcp() { Some(observer.snapshot(&[])?) } else { None };
         let seen = TestObservation::default();
@@ -133,8 +148,9 @@ impl<'a> TestObserver<'a> {
             connecting: None,
             watched: None,
             conditions: None,
-            profile_hz,
+            depth,
             time: None,
+            dead_frames: None,
             seen,
         })
     }
@@ -170,8 +186,11 @@ impl load::Observer for TestObserver<'_> {
         self.connecting = None;
         self.seen.ports = ports.clone();
         let flow = flow(self.spec, ports, stream);
+        let nodes = namespaces(self.lab);
+        let watch = |file: &PathBuf| DeadFrames::start(&nodes, &flow, file);
+        self.dead_frames = self.depth.dead_frames.as_ref().map(watch).transpose()?;
         let links = std::mem::take(&mut self.observer.flow_links);
-        self.watch = Some(FlowWatch::start(&namespaces(self.lab), &flow, links));
+        self.watch = Some(FlowWatch::start(&nodes, &flow, links));
         let asked = ask(self.lab);
         self.seen.before = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.before, asked);
@@ -179,7 +198,7 @@ impl load::Observer for TestObserver<'_> {
         self.watched = Some(ProcessWatch::watch(&self.actors));
         let pids: Vec<u32> = self.actors.iter().map(|actor| actor.pid).collect();
         self.conditions = Some(ConditionWatch::start(&watched(self.lab, self.spec), &pids));
-        let depth = self.profile_hz.map_or(TimeDepth::Accounts, TimeDepth::Profile);
+        let depth = self.depth.profile_hz.map_or(TimeDepth::Accounts, TimeDepth::Profile);
         self.time = Some(TimeWatch::start(&self.actors, depth)?);
         Ok(())
     }
@@ -222,6 +241,7 @@ impl load::Observer for TestObserver<'_> {
                 Err(absent) => WitnessInput::Absent(absent),
             });
         }
+        self.seen.dead_frames = self.dead_frames.take().map(DeadFrames::end).transpose()?;
         Ok(())
     }
 }

@@ -120,11 +120,11 @@ pub struct DropsReport {
     pub schema: String,
     /// Seconds from the beginning to the end.
     pub seconds: f64,
-    /// Why it ended: `duration`, `count`, `interrupted`, `reader_gone`.
+    /// Why it ended: `duration`, `count`, `interrupted`, `reader_gone`; beside a test `over`, with it.
     pub ended: String,
     /// The nodes that were watched; none: all of the host.
     pub nodes: Option<Vec<String>>,
-    /// The filter; none: every frame.
+    /// The filter; beside a test an expression for its frames. None: every frame.
     pub filter: Option<String>,
     /// Frames that died and passed the filter.
     pub frames: u64,

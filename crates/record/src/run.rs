@@ -1,6 +1,7 @@
 //! A run: the host, the plan, every test with its raw numbers, and the findings.
 
 use crate::conditions::Conditions;
+use crate::drops::DropsReport;
 use crate::finding::{Finding, Limit};
 use crate::flow::FlowObservation;
 use crate::histogram::Latency;
@@ -205,6 +206,9 @@ pub struct TestRecord {
     /// but the drops are real. Empty for kinds with a ledger, which has its own witness.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel_drops: Vec<WitnessDrop>,
+    /// The frames of the test that died, and the file of them beside the record; none where it was not wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_frames: Option<DropsReport>,
     /// What limited it.
     pub limit: Limit,
     /// What held TCP back; none for other kinds.

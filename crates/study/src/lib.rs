@@ -11,6 +11,7 @@ pub mod bench;
 pub mod capturing;
 pub mod connection;
 pub mod criteria;
+pub mod dead_frames;
 pub mod doctor;
 pub mod explain;
 pub mod export;

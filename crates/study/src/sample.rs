@@ -343,6 +343,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         messages_per_second: arrived as f64 / 2.0,
         ledger,
         kernel_drops: vec![],
+        dead_frames: None,
         limit: Limit {
             what: if lossy { "socket_buffer" } else { "round_trip" }.into(),
             place: if lossy { "node b, socket" } else { "" }.into(),
@@ -507,6 +508,46 @@ pub fn time() -> record::TimeObservation {
     }
 }
 
+/// What died of a test: 20 frames at a filter, which are all in the file.
+pub fn dead_frames() -> record::drops::DropsReport {
+    use record::drops::*;
+    let row = DropRow {
+        reason: "NETFILTER_DROP".into(),
+        name: Some("filter".into()),
+        place: Some("nft_do_chain".into()),
+        interface: Some("eth0".into()),
+        node: "r".into(),
+        frames: 20,
+        buffers: 20,
+    };
+    let meaning =
+        DropMeaning { name: "filter".into(), meaning: "A chain dropped.".into(), advice: "look".into() };
+    let counter = DriverCount { node: "r".into(), interface: "eth0".into(), counter: "xdp".into(), count: 1 };
+    DropsReport {
+        schema: "pathlab/drops/1".into(),
+        seconds: 2.1,
+        ended: "over".into(),
+        nodes: Some(vec!["r".into()]),
+        filter: Some("udp port 40000".into()),
+        frames: 20,
+        buffers: 20,
+        rows: vec![row],
+        meanings: vec![meaning],
+        seen: 21,
+        filtered: 1,
+        lost: 0,
+        unaccounted: Some(0),
+        cut: 0,
+        no_room: 0,
+        hidden: 0,
+        left_out: vec![NamedCount { name: "parts".into(), count: 1 }],
+        drivers: vec![counter],
+        missing: vec![],
+        written: Some(DropsWritten { file: "dead-1.pcapng".into(), frames: 20, bytes: 3_000 }),
+        cpu_ns: 1_000_000,
+    }
+}
+
 /// Every name that serde emits for full records, below objects whose keys are data.
 #[cfg(test)]
 mod tests {
@@ -547,6 +588,7 @@ mod tests {
         for test in &mut run.tests {
             conditions(test);
             test.time = Some(record::TimeObservation { missing: vec![text()], ..time() });
+            test.dead_frames = Some(dead_frames());
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));
             for end in [&mut test.sender, &mut test.receiver] {
                 end.port_drops = vec![PlaceDrop { place: text(), name: text(), count: 1 }];

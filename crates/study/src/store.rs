@@ -65,6 +65,11 @@ pub struct RunSummary {
     pub broken: Option<String>,
 }
 
+/// The file for the dead frames of the `order`-th test of the run that is kept in that directory.
+pub fn dead_frames(directory: &Path, order: u32) -> PathBuf {
+    directory.join(file::dead_frames(order))
+}
+
 impl RunWriter {
     /// Makes a new directory below `root`, named after the record's begin, and writes the record without tests.
     ///

@@ -145,10 +145,20 @@ fn ledgers(run: &RunRecord, paint: &Paint) -> String {
             text += &losses(test, &title(test), paint).unwrap_or_default();
         }
     }
+    text += &dead_frames(run);
     if let Some(words) = crate::way::cost_words(run) {
         text += &table::folded(&format!("{words}\n"), 2);
     }
     text
+}
+
+/// The files of dead frames, a line for each test.
+fn dead_frames(run: &RunRecord) -> String {
+    let line = |test: &&TestRecord| {
+        let line = crate::dead_frames::line(&run.id, test)?;
+        Some(table::folded(&format!("{}: {}\n", printable(&title(test)), printable(&line)), 2))
+    };
+    table::in_plan_order(run).iter().filter_map(line).collect()
 }
 
 /// Who waited for a CPU and which functions ran, of each test that has a profile.

@@ -77,6 +77,7 @@ fn wish(args: &DropsArgs) -> Result<DropsWish> {
     Ok(DropsWish {
         scope,
         filter: (!args.filter.is_empty()).then(|| args.filter.join(" ")),
+        flow: None,
         snap: args.snap,
         ring_bytes: args.buffer,
         file: args.write.clone().map(|path| (path, args.overwrite)),
@@ -84,6 +85,7 @@ fn wish(args: &DropsArgs) -> Result<DropsWish> {
         duration: args.duration,
         interval: (!args.quiet).then_some(args.interval),
         frames: args.frames,
+        over: None,
     })
 }
 

@@ -61,6 +61,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "997",
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     profile: Option<u32>,
+    /// Write the frames of each test that the kernel drops to a capture file beside the record, each with why it died (docs/drops.md).
+    #[arg(long)]
+    drops: bool,
     /// The name that 'pathlab runs' shows.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -83,6 +86,7 @@ fn offload_states(choice: Option<&str>) -> &'static [Option<&'static str>] {
 pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, about) = read_plan(&args)?;
     plan.profile_hz.map_or(Ok(()), linux::observe::check_profile)?;
+    check_drops(args.drops)?;
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;
     let lab = match &args.lab {
@@ -102,6 +106,14 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
         experiment::down(lab, output);
     }
     measured
+}
+
+/// Dying frames can be watched here, if that is wanted.
+fn check_drops(wanted: bool) -> Result<()> {
+    let checked = if wanted { experiment::drops::check() } else { Ok(()) };
+    checked.map_err(|problem| {
+        problem.at("--drops").help("run as root on the host (CAP_BPF and CAP_PERFMON), or without --drops")
+    })
 }
 
 /// Carries out the plan in the lab and prints the result, however it ended.
@@ -189,6 +201,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
     }
     plan.repetitions = args.repetitions.unwrap_or(plan.repetitions);
     plan.profile_hz = args.profile;
+    plan.dead_frames = args.drops;
     let about = RunRecord {
         label: args.label.clone(),
         plan_name: name,

@@ -3,7 +3,6 @@
 //! pcapng only, because each frame has a comment. There is an interface for every node, interface and kind of first header that frames died
 //! with: frames whose link layer was gone are raw IP, what is neither goes behind the header of a cooked capture.
 
-use super::DropsWish;
 use super::describe::RAW;
 use linux::observe::{DeadFrame, DeadLink};
 use linux::port::pcap::{Extra, Options, Writer};
@@ -27,7 +26,7 @@ pub(super) struct DeadFile {
 
 impl DeadFile {
     /// Makes the file.
-    pub(super) fn create(path: &str, overwrite: bool, wish: &DropsWish) -> Result<DeadFile> {
+    pub(super) fn create(path: &str, overwrite: bool, filter: Option<String>) -> Result<DeadFile> {
         let stem = path.trim_end_matches(".gz").trim_end_matches(".zst");
         if [".pcap", ".cap", ".dmp"].iter().any(|ending| stem.ends_with(ending)) {
             let problem = Problem::input("a pcap file has no place for why a frame died").at(path);
@@ -42,7 +41,7 @@ impl DeadFile {
             ..Options::default()
         };
         let writer = Writer::create(path, options)?;
-        let filter = wish.filter.clone().unwrap_or_default();
+        let filter = filter.unwrap_or_default();
         Ok(DeadFile { path: path.into(), writer, filter, interfaces: BTreeMap::new() })
     }
 

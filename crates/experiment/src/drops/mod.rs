@@ -8,19 +8,23 @@
 //! **Price.** The reader looks into the ring every few milliseconds and takes as much of a CPU as there are frames (`cpu_ns` of the report);
 //! what the programs cost is in `docs/drops.md`. Nothing is changed that outlives the process.
 
+mod beside;
 mod describe;
 mod file;
 mod names;
 mod sums;
 
-use linux::observe::{DeadFrame, DropLosses, DropWatch, MOST_BYTES};
+use linux::observe::{DeadFrame, DropLosses, DropWatch, Flow, MOST_BYTES};
 use linux::sys::{clock, netns, process};
 use record::drops::{DeadFrameLine, DropsReport, DropsSecond};
 use record::ledger::NamedCount;
 use record::{Problem, Result};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use beside::DeadFrames;
 use describe::{Filter, describe};
 use file::DeadFile;
 use names::Names;
@@ -37,6 +41,8 @@ pub struct DropsWish {
     pub scope: Option<Vec<(String, OwnedFd)>>,
     /// A filter in tcpdump's language.
     pub filter: Option<String>,
+    /// Only the frames of this flow of a test; not together with a filter.
+    pub flow: Option<Flow>,
     /// Bytes of each frame that are kept.
     pub snap: u32,
     /// Bytes of the ring.
@@ -51,6 +57,40 @@ pub struct DropsWish {
     pub interval: Option<Duration>,
     /// Whether [`DropsListener::frame`] is told of every frame.
     pub frames: bool,
+    /// Ends it when it is true; an interrupt is then left to whoever sets it.
+    pub over: Option<Arc<AtomicBool>>,
+}
+
+impl DropsWish {
+    /// Not every frame is wanted, so the kernel's sums are not those that are.
+    fn is_choosy(&self) -> bool {
+        self.filter.is_some() || self.flow.is_some() || self.count.is_some()
+    }
+
+    /// Why it was told to end, if it was.
+    fn told_to_end(&self) -> Option<&'static str> {
+        match &self.over {
+            Some(over) => over.load(Ordering::Relaxed).then_some("over"),
+            None if process::interrupted() => {
+                process::forget_interrupt();
+                Some("interrupted")
+            }
+            None => None,
+        }
+    }
+}
+
+/// Whether dying frames can be watched here.
+///
+/// # Errors
+/// Host: not permitted, or the kernel does not show them.
+pub fn check() -> Result<()> {
+    const LEAST_RING: u32 = 4096;
+    DropWatch::start(None, 0, LEAST_RING).map(drop).map_err(unwatched)
+}
+
+fn unwatched(absent: record::Witness) -> Problem {
+    Problem::host(format!("dying frames cannot be watched here: {}", absent.why))
 }
 
 /// Who is told while it goes on. What returns false ends it: nobody reads any more.
@@ -103,7 +143,7 @@ struct Watching {
 
 impl Watching {
     fn start(wish: &DropsWish) -> Result<Watching> {
-        let filter = Filter::of(wish.filter.as_deref(), wish.snap)?;
+        let filter = Filter::of(wish)?;
         let scope = wish.scope.as_deref();
         let number = |(_, file): &(String, OwnedFd)| Ok(netns::inode(file.as_fd())? as u32);
         let numbers = scope.map(|scope| scope.iter().map(number).collect::<std::io::Result<Vec<u32>>>());
@@ -113,15 +153,13 @@ impl Watching {
         let file = wish
             .file
             .as_ref()
-            .map(|(path, overwrite)| DeadFile::create(path, *overwrite, wish))
+            .map(|(path, overwrite)| DeadFile::create(path, *overwrite, filter.words()))
             .transpose()?;
         let names = Names::of(scope);
         let drivers = Drivers::read(scope);
         let cpu_ns = clock::thread_cpu_ns();
         let watch = DropWatch::start(numbers.as_deref(), wish.snap.min(MOST_BYTES), wish.ring_bytes)
-            .map_err(|absent| {
-                Problem::host(format!("dying frames cannot be watched here: {}", absent.why))
-            })?;
+            .map_err(unwatched)?;
         let epoch_ns = clock::realtime_ns().saturating_sub(clock::monotonic_ns());
         let (shown, sums, told) = (Shown::default(), Sums::default(), (Sums::default(), 0));
         let begun = Instant::now();
@@ -133,9 +171,8 @@ impl Watching {
         let until = wish.duration.map(|time| self.begun + time);
         let mut next = wish.interval.map(|interval| self.begun + interval);
         loop {
-            if process::interrupted() {
-                process::forget_interrupt();
-                return Ok("interrupted");
+            if let Some(ended) = wish.told_to_end() {
+                return Ok(ended);
             }
             let now = Instant::now();
             if until.is_some_and(|until| now >= until) {
@@ -214,7 +251,7 @@ impl Watching {
 
     /// The sums until now: the kernel's, or of a filter or a count those of the frames that were shown.
     fn sums(&self, wish: &DropsWish) -> Result<Sums> {
-        if wish.filter.is_some() || wish.count.is_some() {
+        if wish.is_choosy() {
             return Ok(self.sums.clone());
         }
         let counts = self.watch.counts().map_err(unreadable)?;
@@ -277,7 +314,7 @@ impl Watching {
             seconds,
             ended: ended.into(),
             nodes: wish.scope.as_ref().map(|scope| scope.iter().map(|(name, _)| name.clone()).collect()),
-            filter: wish.filter.clone(),
+            filter: self.filter.words(),
             frames: rows.iter().map(|row| row.frames).sum(),
             buffers: rows.iter().map(|row| row.buffers).sum(),
             meanings: meanings(&rows),

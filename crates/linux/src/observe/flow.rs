@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use wire::layers::Layers;
+
 /// The test's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowProtocol {
@@ -57,6 +59,26 @@ impl Flow {
     pub(super) fn number(&self, version: u8) -> Option<u8> {
         let family = self.ends.and_then(FlowEnds::version).unwrap_or(version);
         self.protocol.number(version).filter(|_| family == version)
+    }
+
+    /// Whether a frame that begins with an Ethernet header is of a test, by the rule of the witness: its ports, or the id of an echo. A later fragment
+    /// has neither, and is not. A flow that is known by its ends has no such frame.
+    pub fn takes(&self, frame: &[u8]) -> bool {
+        let Some(layers) = Layers::of(frame).filter(|layers| !layers.is_later_fragment()) else {
+            return false;
+        };
+        let (version, header) = (if layers.is_v6 { 6 } else { 4 }, &frame[layers.transport..]);
+        let has = |at: usize| {
+            let port = header.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
+            port.is_some_and(|port| self.ports.contains(&port))
+        };
+        let of_ports = match self.protocol.echo_types(version) {
+            Some((request, reply)) => {
+                header.first().is_some_and(|one| [request, reply].contains(one)) && has(4)
+            }
+            None => has(0) || has(2),
+        };
+        self.ends.is_none() && self.number(version) == Some(layers.protocol) && of_ports
     }
 }
 
@@ -214,6 +236,48 @@ mod tests {
         assert_eq!(read(" udp > :53 ").as_deref(), Ok("udp * > *:53"));
         assert_eq!(read("tcp 10.0.0.1:*>10.0.1.2").as_deref(), Ok("tcp 10.0.0.1 > 10.0.1.2"));
         assert_eq!(read("udp fd00::1 > [fd00::2]:*").as_deref(), Ok("udp [fd00::1] > [fd00::2]"));
+    }
+
+    /// An IPv4 frame from port 9 to port 53, as bytes by hand; what is in front of the type, the flags and offset of its fragment, its protocol and what it carries.
+    fn frame(tag: &[u8], fragment: u16, protocol: u8, carried: &[u8]) -> Vec<u8> {
+        let [high, low] = fragment.to_be_bytes();
+        let length = 20 + carried.len() as u8;
+        let header = [0x45, 0, 0, length, 0, 0, high, low, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        [&[0; 12][..], tag, &[8, 0], &header, carried].concat()
+    }
+
+    #[test]
+    fn a_frame_is_taken_by_its_ports_or_its_id() {
+        let of = |protocol, port| Flow { protocol, ports: vec![port], stream: None, ends: None };
+        let udp = [0, 9, 0, 53, 0, 8, 0, 0];
+        let plain = frame(&[], 0, 17, &udp);
+        for (flow, frame, taken) in [
+            (of(FlowProtocol::Udp, 53), &plain, true),
+            (of(FlowProtocol::Udp, 9), &plain, true),
+            (of(FlowProtocol::Udp, 8), &plain, false),
+            (of(FlowProtocol::Tcp, 53), &plain, false),
+            (of(FlowProtocol::Udp, 53), &frame(&[0x81, 0, 0, 7], 0, 17, &udp), true),
+            (of(FlowProtocol::Udp, 53), &frame(&[], 0x2000, 17, &udp), true),
+            (of(FlowProtocol::Udp, 53), &frame(&[], 0x00b9, 17, &udp), false),
+            (of(FlowProtocol::Icmp, 7), &frame(&[], 0, 1, &[8, 0, 0, 0, 0, 7, 0, 1]), true),
+            (of(FlowProtocol::Icmp, 7), &frame(&[], 0, 1, &[0, 0, 0, 0, 0, 7, 0, 1]), true),
+            (of(FlowProtocol::Icmp, 7), &frame(&[], 0, 1, &[3, 0, 0, 0, 0, 7, 0, 1]), false),
+            (of(FlowProtocol::Icmp6, 7), &frame(&[], 0, 1, &[8, 0, 0, 0, 0, 7, 0, 1]), false),
+        ] {
+            assert_eq!(flow.takes(frame), taken, "{flow:?} {frame:x?}");
+        }
+        let by_ends = Flow { ends: Some(FlowEnds::default()), ..of(FlowProtocol::Udp, 53) };
+        assert!(!by_ends.takes(&plain));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_taken_or_not(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..100), cut in 0usize..50) {
+            let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![53], stream: None, ends: None };
+            flow.takes(&bytes);
+            let whole = frame(&[], 0, 17, &[0, 9, 0, 53, 0, 8, 0, 0]);
+            flow.takes(&whole[..cut.min(whole.len())]);
+        }
     }
 
     #[test]

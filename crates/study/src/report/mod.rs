@@ -312,7 +312,7 @@ fn section(runs: &[RunRecord], index: usize, tests: &SameName) -> (Charts, Value
         "anchor": format!("test-{index}"),
         "limits": of_runs().flat_map(limit).collect::<Vec<_>>(),
         "path": path,
-        "runs": of_runs().map(|(run, tests)| section_run(&name(run), tests)).collect::<Vec<_>>(),
+        "runs": of_runs().map(|(run, tests)| section_run(&name(run), record_name(runs, run), tests)).collect::<Vec<_>>(),
         "is_timed": charts.latency.is_some(),
         "throughput_unit": charts.throughput.unit,
         "latency_unit": charts.latency.as_ref().map(|chart| chart.unit),
@@ -347,8 +347,13 @@ fn most_lossy<'t>(tests: &[&'t TestRecord]) -> &'t TestRecord {
     worst.expect("a run has a row for a test that it made")
 }
 
+/// The name of a run's record; none of several runs, which are known by what tells them apart.
+fn record_name<'r>(runs: &[RunRecord], run: &'r RunRecord) -> &'r str {
+    if runs.len() > 1 { "" } else { &run.id }
+}
+
 /// What one run says about the tests of one name, to be opened.
-fn section_run(id: &str, tests: &[&TestRecord]) -> Value {
+fn section_run(id: &str, record: &str, tests: &[&TestRecord]) -> Value {
     let worst = most_lossy(tests);
     let number = |test: &TestRecord| format!("#{}", test.repetition);
     json!({
@@ -362,6 +367,7 @@ fn section_run(id: &str, tests: &[&TestRecord]) -> Value {
         "times": tests.iter().filter_map(|test| times(test, &number(test))).collect::<Vec<_>>(),
         "flame": flame::graph(tests),
         "connections": connections(worst, &number(worst)),
+        "dead_frames": tests.iter().filter_map(|test| Some(format!("{} {}", number(test), crate::dead_frames::line(record, test)?))).collect::<Vec<_>>(),
     })
 }
 

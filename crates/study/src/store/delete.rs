@@ -52,9 +52,7 @@ impl Condemned {
         let files = fs::read_dir(&directory)
             .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
             .map_err(|e| cannot("read", &directory, &e))?;
-        let foreign = files
-            .iter()
-            .find(|entry| !entry.file_name().to_str().is_some_and(|name| file::OURS.contains(&name)));
+        let foreign = files.iter().find(|entry| !entry.file_name().to_str().is_some_and(file::is_ours));
         if let Some(foreign) = foreign {
             let what = format!("'{}' is not of pathlab", foreign.file_name().display());
             return Err(stays(what).help("move it elsewhere, or remove the directory by hand"));

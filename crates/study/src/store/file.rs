@@ -22,7 +22,21 @@ pub(super) const NEW: &str = "run.json.zst.new";
 /// What version 1 wrote.
 const PLAIN: &str = "run.json";
 /// Every file that pathlab makes in the directory of a run, in any version.
-pub(super) const OURS: [&str; 4] = [FILE, NEW, PLAIN, "run.json.new"];
+const OURS: [&str; 4] = [FILE, NEW, PLAIN, "run.json.new"];
+/// How the files of dead frames begin and end; the place of the test in the order of the run is between.
+const DEAD: (&str, &str) = ("dead-", ".pcapng");
+
+/// The name of the file of dead frames of the `order`-th test of a run.
+pub(super) fn dead_frames(order: u32) -> String {
+    format!("{}{order}{}", DEAD.0, DEAD.1)
+}
+
+/// Whether pathlab made a file of that name.
+pub(super) fn is_ours(name: &str) -> bool {
+    let order = name.strip_prefix(DEAD.0).and_then(|rest| rest.strip_suffix(DEAD.1));
+    OURS.contains(&name)
+        || order.and_then(|order| order.parse().ok()).is_some_and(|order| dead_frames(order) == name)
+}
 
 /// How a frame of Zstandard begins (RFC 8878, section 3.1.1).
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -121,4 +135,17 @@ fn parse<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let mut decoder = zstd::Decoder::new(bytes.as_slice()).map_err(|e| damaged(&e))?.take(MOST_BYTES);
     decoder.read_to_end(&mut text).map_err(|e| damaged(&e))?;
     serde_json::from_slice(&text).map_err(|e| damaged(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_pathlab_gives_are_ours() {
+        assert_eq!(dead_frames(12), "dead-12.pcapng");
+        assert!(["run.json.zst", "dead-12.pcapng", "dead-0.pcapng"].into_iter().all(is_ours));
+        let foreign = ["dead-012.pcapng", "dead-.pcapng", "dead-1.pcapng.gz", "dead-x.pcapng", "notes.txt"];
+        assert!(!foreign.into_iter().any(is_ours));
+    }
 }
