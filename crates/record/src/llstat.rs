@@ -87,6 +87,9 @@ pub struct ProgramCount {
 pub struct PollCounts {
     /// Each program.
     pub programs: Vec<ProgramCount>,
+    /// How long a program without an instruction of its own ran beside them, in nanoseconds, and how often, while the kernel measured: what the measurement
+    /// itself takes. None where it does not tell.
+    pub empty: Option<(u64, u64)>,
     /// Counts of the interface and of soft interrupts, by name.
     pub words: Counters,
     /// Counts by slot: other receive, transmit, backlog, and then the NAPI instances in their order.
@@ -262,8 +265,14 @@ pub struct LlstatProgram {
 /// What the programs cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LlstatCost {
-    /// Their share of one CPU's time; none when unknown.
+    /// Their share of one CPU's time, as the kernel measures them; none when unknown.
     pub cpu_share: Option<f64>,
+    /// The same without what the measurement takes, which ends soon after the beginning; none when unknown.
+    #[serde(default)]
+    pub own_cpu_share: Option<f64>,
+    /// Nanoseconds that the kernel measures of a program that does nothing; none when unknown.
+    #[serde(default)]
+    pub empty_ns_per_run: Option<f64>,
     /// Events that were not shown to them; none when unknown.
     pub lost: Option<u64>,
     /// Each program.

@@ -105,6 +105,7 @@ fn since(now: &PollCounts, then: &PollCounts) -> Option<PollCounts> {
     let no_values = Buckets::default();
     Some(PollCounts {
         programs,
+        empty: now.empty,
         words: counters(&now.words, &then.words)?,
         slots: slots
             .map(|(number, slot)| counters(slot, then.slots.get(number).unwrap_or(&nothing)))
@@ -276,23 +277,35 @@ fn softnet(before: &Reading, after: &Reading, polls: Option<&PollCounts>) -> Lls
     }
 }
 
+fn per_run(measured: Option<(u64, u64)>) -> Option<f64> {
+    measured.filter(|(_, runs)| *runs > 0).map(|(ns, runs)| ns as f64 / runs as f64)
+}
+
+/// What all runs take, each of them less what an empty program takes; none when one of them is unknown.
+fn all_ns(programs: &[LlstatProgram], empty_ns: f64) -> Option<f64> {
+    let ns = |one: &LlstatProgram| match one.runs {
+        0 => Some(0.0),
+        runs => one.ns_per_run.map(|ns| (ns - empty_ns).max(0.0) * runs as f64),
+    };
+    programs.iter().map(ns).sum()
+}
+
 /// What a run takes is known of those that were measured, since the beginning; all are as long.
 fn cost(polls: &PollCounts, lasted_s: f64) -> LlstatCost {
     let program = |one: &record::llstat::ProgramCount| LlstatProgram {
         event: one.event.clone(),
         runs: one.runs,
-        ns_per_run: one.measured.filter(|(_, runs)| *runs > 0).map(|(ns, runs)| ns as f64 / runs as f64),
+        ns_per_run: per_run(one.measured),
         lost: one.events.map(|events| events.saturating_sub(one.runs)),
     };
     let programs: Vec<LlstatProgram> = polls.programs.iter().map(program).collect();
-    let ns = |one: &LlstatProgram| match one.runs {
-        0 => Some(0.0),
-        runs => one.ns_per_run.map(|ns| ns * runs as f64),
-    };
-    let all_ns: Option<f64> = programs.iter().map(ns).sum();
+    let share = |ns: f64| (lasted_s > 0.0).then_some(ns / 1e9 / lasted_s);
+    let empty_ns_per_run = per_run(polls.empty);
     let lost: Option<Vec<u64>> = programs.iter().map(|one| one.lost).collect();
     LlstatCost {
-        cpu_share: all_ns.filter(|_| lasted_s > 0.0).map(|ns| ns / 1e9 / lasted_s),
+        cpu_share: all_ns(&programs, 0.0).and_then(share),
+        own_cpu_share: empty_ns_per_run.and_then(|empty| all_ns(&programs, empty)).and_then(share),
+        empty_ns_per_run,
         lost: lost.map(record::delta::sum),
         programs,
     }
@@ -332,6 +345,7 @@ mod tests {
                     events: Some(11 * n),
                     measured: Some((700, 7)),
                 }],
+                empty: Some((80, 2)),
                 words: counters(&[("received", 79 * n), ("sent", 0), ("budget_ends", n)]),
                 slots: vec![
                     Counters::new(),
@@ -384,6 +398,17 @@ mod tests {
             (cost.lost, cost.programs[0].ns_per_run, cost.cpu_share),
             (Some(2), Some(100.0), Some(1e-6))
         );
+        let own = cost.own_cpu_share.unwrap();
+        assert!(cost.empty_ns_per_run == Some(40.0) && (own - 0.6e-6).abs() < 1e-12, "{own}");
+    }
+
+    #[test]
+    fn what_the_measurement_takes_is_taken_off_each_run() {
+        let program = |runs, ns_per_run| LlstatProgram { event: "e".into(), runs, ns_per_run, lost: None };
+        let programs = [program(10, Some(100.0)), program(5, Some(30.0)), program(0, None)];
+        assert_eq!((all_ns(&programs, 0.0), all_ns(&programs, 40.0)), (Some(1150.0), Some(600.0)));
+        assert_eq!(all_ns(&[program(1, None)], 40.0), None, "a run of unknown length");
+        assert_eq!((per_run(Some((80, 2))), per_run(Some((0, 0))), per_run(None)), (Some(40.0), None, None));
     }
 
     #[test]

@@ -265,13 +265,52 @@ fn difference_words(difference: Option<i64>) -> String {
     }
 }
 
+/// The programs' share of one CPU, and what was measured of it where an empty program says what the measurement takes.
+fn taken(one: &LlstatCost) -> (String, String) {
+    let percent = |share: f64| format!("{} %", number(share * 100.0));
+    match (one.own_cpu_share, one.cpu_share, one.empty_ns_per_run) {
+        (Some(own), Some(measured), Some(empty)) => {
+            let empty = time_ns(empty);
+            let words = format!(
+                " (measured {}, less {empty} a run that an empty program takes by the same measure)",
+                percent(measured)
+            );
+            (percent(own), words)
+        }
+        (_, measured, _) => (measured.map_or("an unknown share".into(), percent), String::new()),
+    }
+}
+
 fn cost(one: &LlstatCost) -> String {
-    let share =
-        one.cpu_share.map_or("an unknown share".into(), |share| format!("{} %", number(share * 100.0)));
     let runs: u64 = one.programs.iter().map(|program| program.runs).sum();
     let lost = match one.lost {
         Some(lost) => format!("{} not shown to them", many(lost, "event")),
         None => "how many events they missed is unknown".into(),
     };
-    format!("Cost: {share} of one CPU for {} of the programs; {lost}.\n", many(runs, "run"))
+    let (share, measured) = taken(one);
+    format!("Cost: {share} of one CPU for {} of the programs{measured}; {lost}.\n", many(runs, "run"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_is_without_the_measurement_where_that_is_known() {
+        let known = LlstatCost {
+            cpu_share: Some(0.05),
+            own_cpu_share: Some(0.02),
+            empty_ns_per_run: Some(60.0),
+            lost: Some(0),
+            programs: vec![],
+        };
+        assert_eq!(
+            cost(&known),
+            "Cost: 2.00 % of one CPU for 0 runs of the programs (measured 5.00 %, less 60 ns a run that an empty program takes by the same measure); 0 events not shown to them.\n"
+        );
+        let measured = LlstatCost { own_cpu_share: None, empty_ns_per_run: None, ..known };
+        assert!(cost(&measured).starts_with("Cost: 5.00 % of one CPU for 0 runs of the programs; "));
+        let unknown = LlstatCost { cpu_share: None, ..measured };
+        assert!(cost(&unknown).starts_with("Cost: an unknown share of one CPU for 0 runs of the programs; "));
+    }
 }

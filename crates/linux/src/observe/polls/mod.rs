@@ -8,7 +8,7 @@
 //! program was not shown is counted beside it and is part of the result.
 //!
 //! **Price.** The kernel measures how long the first [`ENOUGH_RUNS`] runs take ([`crate::sys::bpf::measure_programs`]), and that is part
-//! of the result; `docs/llstat.md` has the cost for a whole path. Needs `CAP_BPF`, `CAP_PERFMON`, and for the measurement `CAP_SYS_ADMIN`. Nothing is pinned: all ends with the process.
+//! of the result; an empty program beside them tells what the measurement itself takes; `docs/llstat.md` has the cost for a whole path. Needs `CAP_BPF`, `CAP_PERFMON`, and for the measurement `CAP_SYS_ADMIN`. Nothing is pinned: all ends with the process.
 
 mod layout;
 pub mod program;
@@ -18,6 +18,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use ::bpf::{Assembler, Op, Reg};
 use record::buckets::{BUCKETS, Buckets};
 use record::llstat::{PollCounts, ProgramCount};
 use record::snapshot::Counters;
@@ -101,6 +102,28 @@ pub struct PollCounters {
     slots: u32,
     /// While it is open the kernel measures the programs.
     measuring: Option<OwnedFd>,
+    /// Runs beside them while they are measured.
+    empty: Option<Empty>,
+}
+
+/// A program that does nothing: what the kernel measures of it is the measurement.
+#[derive(Debug)]
+struct Empty {
+    link: Option<OwnedFd>,
+    program: OwnedFd,
+}
+
+impl Empty {
+    /// Runs it at an event that every host has all the time; none where that cannot be.
+    fn start() -> Option<Empty> {
+        let mut a = Assembler::new();
+        a.op(Op::Move, Reg::R0, 0);
+        a.exit();
+        let code = a.finish().ok()?;
+        let program = bpf::load_program(bpf::PROG_RAW_TRACEPOINT, &code, c"Dual MIT/GPL", "pl_empty").ok()?;
+        let link = bpf::open_raw_tracepoint(c"softirq_entry", program.as_fd()).ok()?;
+        Some(Empty { link: Some(link), program })
+    }
 }
 
 #[derive(Debug)]
@@ -153,7 +176,10 @@ impl PollCounters {
         let no_irqs = wanted.irqs.is_empty();
         let is_wanted =
             |event: &Tracepoint| !no_irqs || !matches!(event, Tracepoint::IrqEntry | Tracepoint::IrqExit);
-        Self::of(wanted, &Tracepoint::ALL.into_iter().filter(is_wanted).collect::<Vec<_>>())
+        let mut counters =
+            Self::of(wanted, &Tracepoint::ALL.into_iter().filter(is_wanted).collect::<Vec<_>>())?;
+        counters.empty = counters.measuring.as_ref().and_then(|_| Empty::start());
+        Ok(counters)
     }
 
     /// Begins to count soft interrupts and why they ended, and of no interface.
@@ -177,7 +203,7 @@ impl PollCounters {
         let measuring = bpf::measure_programs().ok();
         let running =
             events.iter().map(|event| run(*event, &layout, &target)).collect::<Result<_, String>>()?;
-        Ok(PollCounters { running, maps, slots, measuring })
+        Ok(PollCounters { running, maps, slots, measuring, empty: None })
     }
 
     /// Ends the kernel's measurement of the programs once it has seen enough runs.
@@ -186,6 +212,7 @@ impl PollCounters {
             |one: &Running| bpf::run_time(one.program.as_fd()).ok().flatten().map_or(0, |(_, runs)| runs);
         if self.measuring.is_some() && self.running.iter().map(runs).sum::<u64>() >= ENOUGH_RUNS {
             self.measuring = None;
+            self.empty.iter_mut().for_each(|empty| empty.link = None);
         }
     }
 
@@ -206,6 +233,7 @@ impl PollCounters {
         };
         Ok(PollCounts {
             programs: self.running.iter().zip(all).map(program).collect(),
+            empty: self.empty.as_ref().and_then(|empty| bpf::run_time(empty.program.as_fd()).ok().flatten()),
             words: WORDS.iter().map(|(name, at)| ((*name).to_owned(), word(&cell, *at as usize))).collect(),
             slots: (0..self.slots).map(|slot| self.slot(slot)).collect::<io::Result<_>>()?,
             buckets: self.distributions(&cell)?,
