@@ -190,6 +190,34 @@ fn size(seed: u64) -> usize {
     [6, 6, 20, 6, 60, 20, 6, 200, 20, 6, 60, 20, 6, 60, 6, 600][(seed % 16) as usize]
 }
 
+/// A table whose rules carry out the one action set that frames came with is made anew for frames that come with none.
+#[test]
+fn a_rule_that_leads_on_without_an_action_set_does_not_get_that_of_another() {
+    let mut pipeline = Pipeline::default();
+    (1..6).for_each(|port| {
+        pipeline.add_port(flow::port::Port::new(PortNo(port), "p", [2, 0, 0, 0, 0, port as u8]))
+    });
+    let add = |pipeline: &mut Pipeline, line: &str| {
+        let change = flow::text::rule::flow_mod(flow::rule::FlowModCommand::Add, line).unwrap();
+        pipeline.flow_mod(0, &change).unwrap();
+    };
+    add(&mut pipeline, "table=0,priority=7,tcp actions=write_actions(output:4),goto_table:1");
+    add(&mut pipeline, "table=1,priority=9,ip actions=output:3");
+    let mut compiler = Compiler::new(&pipeline).unwrap();
+    let before = places(&pipeline);
+    add(&mut pipeline, "table=0,priority=1,ip actions=goto_table:1");
+    for (table, at) in places(&pipeline).difference(&before) {
+        compiler.update(&pipeline, *table, *at).unwrap();
+    }
+    let (program, worker, outputs) = (compiler.program(), Worker::default(), Outputs::default());
+    let mut engine = Engine { program, worker, pipeline: pipeline.clone(), outputs, exits: 0 };
+    for (transport, ports) in [("udp", vec![3]), ("tcp", vec![3, 4])] {
+        let bytes = flow::text::frame::parse(&format!("eth / ip / {transport}")).unwrap();
+        let (left, _) = engine.frame(0, PortNo(1).into(), &bytes, Offload::NONE, 0);
+        assert_eq!(left.iter().map(|sent| sent.0.0).collect::<Vec<_>>(), ports, "{transport}");
+    }
+}
+
 /// Every value of a checksum through every edit that it has to follow: ones' complement has its corners at two of 65,536.
 #[test]
 fn checksums_follow_from_every_value() {
