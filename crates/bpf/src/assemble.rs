@@ -59,6 +59,11 @@ impl Assembler {
         self.push(I::Arithmetic { wide: true, op, dst, operand: Operand::Imm(immediate) });
     }
 
+    /// `dst op= immediate` on the low 32 bits; the high half becomes 0.
+    pub fn op_u32(&mut self, op: Op, dst: Reg, immediate: i32) {
+        self.push(I::Arithmetic { wide: false, op, dst, operand: Operand::Imm(immediate) });
+    }
+
     /// `dst op= src`.
     pub fn op_reg(&mut self, op: Op, dst: Reg, src: Reg) {
         self.push(I::Arithmetic { wide: true, op, dst, operand: Operand::Reg(src) });

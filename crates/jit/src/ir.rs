@@ -14,6 +14,7 @@ use flow::matching::MatchField;
 use flow::rule::RulePosition;
 use flow::text::{action as action_text, value as value_text};
 use flow::{Match, PortNo};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The pipeline, ready to be compiled.
@@ -38,6 +39,8 @@ pub struct IrTable {
     pub number: u8,
     /// Its rules, the one that wins first.
     pub rules: Vec<IrRule>,
+    /// The action sets that a frame may come with, by number; known behind the pass `sets`.
+    pub before: BTreeSet<u32>,
     /// Rules that a pass left out because no frame could come to them.
     pub dropped: usize,
 }

@@ -30,7 +30,7 @@ pub fn pipeline(pipeline: &Pipeline, slots: &mut Slots) -> Ir {
 /// One table.
 pub fn table(table: &Table, slots: &mut Slots) -> IrTable {
     let rules = table.rules().map(|(at, entry)| rule(at, slots.of(table.number, at), entry)).collect();
-    IrTable { number: table.number, rules, dropped: 0 }
+    IrTable { number: table.number, rules, ..IrTable::default() }
 }
 
 /// One rule at its place.

@@ -5,10 +5,13 @@
 //! [`CHAIN`] entries allow. The probes stand in the order of their best rules.
 //!
 //! **Why.** The cost of a look is the number of probes, so merging is where the time is: ACLs have hundreds of masks, and a hash over the
-//! bits that many of them share finds a chain of one or two entries (TupleMerge, Daly et al., IEEE/ACM ToN 2019). As the probe of the
-//! best rules comes first, most searches end early.
+//! bits that many of them share finds a chain of a few entries (TupleMerge, Daly et al., IEEE/ACM ToN 2019). As the probe of the
+//! best rules comes first, most searches end early. A probe is a jump that cannot be predicted, a hash and a load that waits for it; an entry of
+//! its chain is behind the one before it in memory and almost never the right one, which can. So one probe costs as much as [`PROBE_STEPS`]
+//! entries, and from [`MANY_PROBES`] on tables are made by bits that rules of all kinds have ([`COMMON`]), with longer chains.
 //!
-//! **Price.** The search is greedy: groups of rules by size, each into the first table that holds it. [`Plan`] says what came out.
+//! **Price.** The search is greedy: groups of rules by size, each into the first table that holds it; what some searches cost decides between two
+//! or three ways to do it. [`Plan`] says what came out.
 
 use crate::hash::hash;
 use crate::key::{NETWORK, PORTS, WordTest};
@@ -18,8 +21,10 @@ use std::fmt;
 
 /// Rules that are compared one by one.
 pub const DIRECT: usize = 8;
-/// Entries of a chain in a table of merged masks.
+/// Entries of a chain in a table of merged masks, at most.
 pub const CHAIN: u32 = 8;
+/// The same, of a table of common bits.
+pub const LONG_CHAIN: u32 = 64;
 /// Prefixes from which on a trie is worth its root of 256 KiB.
 const TRIE_RULES: usize = 128;
 /// Bits of IPv4 addresses that tell rules apart by themselves.
@@ -30,10 +35,24 @@ const MANY_PROBES: usize = 6;
 const ALONE: usize = 200;
 /// Rules of a table up to which that is asked: the sets of so many probes for more rules leave the second cache.
 const CACHED_RULES: usize = 4000;
-/// Comparisons that a probe costs as much as.
-const PROBE_STEPS: f64 = 3.0;
+/// Entries that a probe costs as much as. Measured with acl10k, fw10k and ipc10k, the chains up to 8, 16, 32 and 64 entries long.
+const PROBE_STEPS: f64 = 16.0;
 /// Kinds of masks from which on tables are made with fewer bits than their first rules have.
 const MANY_MASKS: usize = 4;
+
+/// Bits that rules of many kinds have, by which tables are made before there are any: both networks, one of them, or a port; the one in which
+/// most rules will have a chain of their own comes first.
+const COMMON: &[(u8, u64)] = &[
+    (NETWORK, 0xffff_ff00_ffff_ff00),
+    (NETWORK, 0xffff_ff00 << 32),
+    (NETWORK, 0xffff_ff00),
+    (NETWORK, 0xffff_0000_ffff_0000),
+    (NETWORK, 0xffff_0000 << 32),
+    (NETWORK, 0xffff_0000),
+    (PORTS, 0xffff),
+    (PORTS, 0xfff0),
+    (PORTS, 0xffff << 16),
+];
 
 /// How a table is looked into.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,16 +96,21 @@ pub fn strategy(rules: &[TableRule], prunes: bool) -> (Strategy, Vec<Part>) {
     };
     let groups = by_masks(rest);
     let mut parts = with_trie(merge(&groups));
-    if prunes && parts.len() > MANY_PROBES && rules.len() <= CACHED_RULES {
-        let alone = with_trie(alone(&groups));
-        if steps(&alone, rules) < steps(&parts, rules) {
-            parts = alone;
-        }
+    if prunes && parts.len() > MANY_PROBES {
+        let mut ways = vec![parts, with_trie(merge_by_common(&groups))];
+        ways.extend((rules.len() <= CACHED_RULES).then(|| with_trie(alone(&groups))));
+        parts = cheapest(ways, rules);
     }
     (Strategy::Probes(parts.iter().map(|(probe, _)| probe.clone()).collect()), parts)
 }
 
-/// What searches for some of the rules cost, in comparisons.
+/// That of these ways in which searches cost least.
+fn cheapest(ways: Vec<Vec<Part>>, rules: &[TableRule]) -> Vec<Part> {
+    let costs = ways.into_iter().map(|parts| (steps(&parts, rules), parts));
+    costs.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, parts)| parts).unwrap_or_default()
+}
+
+/// What searches for some of the rules cost, in entries.
 fn steps(parts: &[Part], rules: &[TableRule]) -> f64 {
     let ranks: HashMap<u32, u64> = rules.iter().map(|rule| (rule.record, rule.rank)).collect();
     let data = TableData::build(parts, &|record| ranks.get(&record).copied().unwrap_or(0));
@@ -169,17 +193,27 @@ fn alone(groups: &[Group<'_>]) -> Vec<Part> {
 
 /// Sorts rules into as few hash tables as chains allow.
 fn merge(groups: &[Group<'_>]) -> Vec<Part> {
-    let is_varied = groups.len() > MANY_MASKS;
-    let mut tuples: Vec<Tuple<'_>> = vec![];
+    merge_into(vec![], groups, CHAIN)
+}
+
+/// The same, with a table for each of the common bits first, and longer chains.
+fn merge_by_common(groups: &[Group<'_>]) -> Vec<Part> {
+    merge_into(COMMON.iter().map(|bits| Tuple::of(vec![*bits])).collect(), groups, LONG_CHAIN)
+}
+
+/// Sorts rules into these tables, in their order, and where they do not fit into as few others as chains allow.
+fn merge_into<'a>(mut tuples: Vec<Tuple<'a>>, groups: &[Group<'a>], limit: u32) -> Vec<Part> {
+    let (is_varied, given) = (groups.len() > MANY_MASKS, tuples.len());
     for (masks, rules) in groups.iter().cloned() {
         // The table with the most bits has the shortest chains.
-        tuples.sort_by_key(|tuple| std::cmp::Reverse(bits(&tuple.hashed)));
-        let is_taken = tuples.iter_mut().any(|tuple| tuple.take(&masks, &rules, CHAIN));
+        tuples[given..].sort_by_key(|tuple| std::cmp::Reverse(bits(&tuple.hashed)));
+        let is_taken = tuples.iter_mut().any(|tuple| tuple.take(&masks, &rules, limit));
         if !is_taken {
-            tuples.push(Tuple::new(masks, rules, is_varied, tuples.len() + 1 < PROBES));
+            let relaxed = is_varied.then_some(limit / 2);
+            tuples.push(Tuple::new(masks, rules, relaxed, tuples.len() + 1 < PROBES));
         }
     }
-    tuples.into_iter().map(Tuple::finish).collect()
+    tuples.into_iter().filter(|tuple| !tuple.rules.is_empty()).map(Tuple::finish).collect()
 }
 
 fn bits(masks: &Masks) -> u32 {
@@ -187,20 +221,24 @@ fn bits(masks: &Masks) -> u32 {
 }
 
 impl<'a> Tuple<'a> {
-    /// A table that begins with these rules: of fewer bits than they have when their chains stay short, so that others fit, too. The last
-    /// one that there is room for hashes nothing and takes all.
-    fn new(masks: Masks, rules: Vec<&'a TableRule>, is_varied: bool, has_room: bool) -> Tuple<'a> {
-        let empty = |hashed| Tuple { hashed, rules: vec![], kinds: vec![], chains: HashMap::new() };
+    /// An empty one that hashes these bits.
+    fn of(hashed: Masks) -> Tuple<'a> {
+        Tuple { hashed, rules: vec![], kinds: vec![], chains: HashMap::new() }
+    }
+
+    /// A table that begins with these rules: of fewer bits than they have when their chains stay within this limit, so that others fit, too. The
+    /// last one that there is room for hashes nothing and takes all.
+    fn new(masks: Masks, rules: Vec<&'a TableRule>, relaxed: Option<u32>, has_room: bool) -> Tuple<'a> {
         if !has_room {
-            let mut linear = empty(vec![]);
+            let mut linear = Tuple::of(vec![]);
             linear.take(&masks, &rules, u32::MAX);
             return linear;
         }
-        let mut relaxed = empty(relax(&masks));
-        if is_varied && relaxed.take(&masks, &rules, CHAIN / 2) {
-            return relaxed;
+        let mut wide = Tuple::of(relax(&masks));
+        if relaxed.is_some_and(|limit| wide.take(&masks, &rules, limit)) {
+            return wide;
         }
-        let mut exact = empty(masks.clone());
+        let mut exact = Tuple::of(masks.clone());
         exact.take(&masks, &rules, u32::MAX);
         exact
     }
@@ -287,7 +325,7 @@ impl Plan {
                 let parts: Vec<String> = (0..).zip(probes).map(|(i, probe)| part(probe, i, data)).collect();
                 let loads = data.pruning.parts.iter().map(|part| part.tables.len() + 1).sum::<usize>();
                 let Average { probes: looked, entries } = data.sample;
-                let estimate = 2.0 + 1.5 * loads as f64 + 6.0 * looked + 2.0 * entries;
+                let estimate = 2.0 + 1.5 * loads as f64 + 12.0 * looked + 0.8 * entries;
                 let pruned = match loads {
                     0 => String::new(),
                     _ => {
@@ -325,7 +363,7 @@ fn change(probes: &[Probe]) -> String {
         "longest prefix" => "rules that ask more than the prefix add probes".to_owned(),
         "linear" => "masks that have bits in common could be hashed".to_owned(),
         _ => format!(
-            "fewer kinds of masks: each of the {} probes costs some 5 ns where it is not pruned",
+            "fewer kinds of masks: each of the {} probes costs some 12 ns where it is not pruned",
             probes.len()
         ),
     }

@@ -11,8 +11,9 @@
 
 use crate::hash::hash;
 use crate::key::{WORDS, WordTest};
-use crate::pages::Pages;
+use crate::pages::{PAGE, Pages};
 use crate::prune::Pruning;
+use std::cmp::Reverse;
 
 /// What a rule is to a table: what it asks of the key, how it ranks, and its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +68,19 @@ impl Compared {
         }
     }
 
+    /// Words of an entry.
+    pub fn entry_words(&self) -> usize {
+        ENTRY + self.words() * if matches!(self, Compared::Own(_)) { 2 } else { 1 }
+    }
+
+    /// The words in their order, with the mask where it is the same for all.
+    pub fn same_or_own(&self) -> Vec<(u8, Option<u64>)> {
+        match self {
+            Compared::Same(masks) => masks.iter().map(|(word, mask)| (*word, Some(*mask))).collect(),
+            Compared::Own(words) => words.iter().map(|word| (*word, None)).collect(),
+        }
+    }
+
     /// These words, in their order.
     fn order(&self) -> Vec<u8> {
         match self {
@@ -92,8 +106,10 @@ pub const PROBES: usize = 512;
 const SAMPLE: usize = 128;
 /// Entries of a probe that hashes nothing, when rules come, before the table is made anew.
 const LIST: usize = 16;
-/// Words of an entry before its values: its rank; its record and, in the upper half, the next entry.
+/// Words of an entry before its values: its rank; its record and, in the upper half, the next entry, with [`BEHIND`].
 pub const ENTRY: usize = 2;
+/// The next entry stands right behind this one, in the same page.
+pub const BEHIND: u32 = 1 << 31;
 
 /// Bits of a trie's steps: the root, then two blocks.
 const ROOT_BITS: u32 = 16;
@@ -224,10 +240,31 @@ impl TableData {
 
     /// Adds a probe with its rules.
     fn add(&mut self, index: usize, probe: &Probe, rules: &[TableRule], rank_of: &dyn Fn(u32) -> u64) {
+        self.open(index, probe, rules.len());
+        if let Probe::Hash { hashed, compared } = probe {
+            return self.chain_all(index, hashed, compared, rules);
+        }
         let mut sorted: Vec<&TableRule> = rules.iter().collect();
         sorted.sort_by_key(|rule| rule.rank);
-        self.open(index, probe, rules.len());
         sorted.into_iter().for_each(|rule| self.place(index, probe, rule, rank_of));
+    }
+
+    /// Fills an empty hash table. The entries of a chain stand one behind the other, in the order in which they are looked at: code then
+    /// need not wait for where the next one is.
+    fn chain_all(&mut self, index: usize, hashed: &Masks, compared: &Compared, rules: &[TableRule]) {
+        let chained = rules.iter().map(|rule| (self.head(index, hashed, &rule.tests), rule));
+        let mut chained: Vec<(usize, &TableRule)> = chained.collect();
+        chained.sort_by_key(|(head, rule)| (*head, Reverse(rule.rank)));
+        for chain in chained.chunk_by(|a, b| a.0 == b.0) {
+            let mut before = None;
+            for (head, rule) in chain {
+                let entry = self.entry(compared, rule);
+                let is_behind = before.is_some_and(|before| is_behind(before, entry, compared));
+                self.link(*head, before, if is_behind { entry | BEHIND } else { entry });
+                before = Some(entry);
+            }
+        }
+        self.entries[index] += rules.len();
     }
 
     /// Writes the highest rank from each probe on.
@@ -305,7 +342,7 @@ impl TableData {
     }
 
     fn next(&self, entry: u32) -> u32 {
-        (self.pages.get(entry as usize + 1) >> 32) as u32
+        (self.pages.get(entry as usize + 1) >> 32) as u32 & !BEHIND
     }
 
     /// The first entry of a chain with at most this rank, or 0; and the entry before it.
@@ -336,7 +373,7 @@ impl TableData {
     fn entry(&mut self, compared: &Compared, rule: &TableRule) -> u32 {
         let words = compared.words();
         let own = matches!(compared, Compared::Own(_));
-        let at = self.pages.take(ENTRY + words * (1 + usize::from(own)));
+        let at = self.pages.take(compared.entry_words());
         self.pages.set(at, rule.rank);
         self.pages.set(at + 1, u64::from(rule.record));
         for (index, word) in compared.order().iter().enumerate() {
@@ -488,6 +525,11 @@ impl TableData {
         let entries = std::iter::successors(Some(self.pages.half(head)), |at| Some(self.next(*at)));
         entries.take_while(|at| *at != 0).count()
     }
+}
+
+/// Whether an entry stands right behind another one, in its page.
+fn is_behind(before: u32, entry: u32, compared: &Compared) -> bool {
+    entry as usize == before as usize + compared.entry_words() && !(entry as usize).is_multiple_of(PAGE)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! One rule up to date, without compiling everything.
 //!
 //! **What.** A rule that came, changed or went is taken out of its table and put in again. What the code has assumed is asked first:
-//! that it parses deep enough, that there is room for what the rule pushes, that no frame is changed before an exit, and that the action set
-//! is known. Where the answer is no, everything is compiled anew.
+//! that it parses deep enough, that there is room for what the rule pushes, that no frame is changed before an exit, that the action set
+//! is known, and that the next table was made for it. Where the answer is no, everything is compiled anew.
 //!
 //! **Why.** A flow-mod has to be carried out in well under a millisecond, whatever the size of the table.
 //!
@@ -10,7 +10,7 @@
 //! frame.
 
 use crate::compile::{Compiler, extent, leads_on, table_rule};
-use crate::ir::{Body, End, IrRule, Op};
+use crate::ir::{Body, End, Ir, IrRule, Op};
 use crate::key;
 use crate::lower;
 use crate::pass;
@@ -82,6 +82,7 @@ impl Compiler {
             && pushed <= table.most.0
             && outputs <= table.most.1
             && leads_on(&rule.body, &self.ir)
+            && is_expected(&rule.body, table.number, &self.ir)
             && (self.ir.restores || is_harmless(&rule.body, table.number));
         fits.then_some(rule)
     }
@@ -156,6 +157,16 @@ fn resolved(mut body: Body, is_empty_before: bool) -> Option<Body> {
     body.ops.extend(last.ops);
     body.end = End::Done;
     Some(body)
+}
+
+/// Whether the next table, if any, was made for all action sets that a frame can have behind the body, which writes none: where only one was
+/// possible, the table's rules carry it out themselves.
+fn is_expected(body: &Body, table: u8, ir: &Ir) -> bool {
+    let before = |number| ir.table(number).map(|table| &table.before);
+    match body.end {
+        End::Goto(next) => before(table).zip(before(next)).is_some_and(|(here, next)| here.is_subset(next)),
+        _ => true,
+    }
 }
 
 /// Whether the body neither changes a frame that may exit later nor exits with a frame that may have been changed.

@@ -80,21 +80,28 @@ impl Emit<'_> {
             ; lea rax, [rax + rdx * 4]
         );
         self.cell();
+        self.chain(compared, next);
+    }
+
+    /// Walks the chain whose first entry is in eax. An entry right behind the one before, which is how tables are made, is looked at without
+    /// waiting for its number: that it is there is a jump that is predicted.
+    fn chain(&mut self, compared: &Compared, next: DynamicLabel) {
+        let [linked, entry, other] = [(); 3].map(|()| self.asm.new_dynamic_label());
         dynasm!(self.asm
             ; .arch x64
             ; test eax, eax
             ; jz =>next
-            ; entry:
+            ; =>linked
             ; mov ecx, eax
             ; shr ecx, 12
             ; and eax, 0xfff
             ; mov rcx, [r14 + rcx * 8]
             ; lea rdi, [rcx + rax * 8]
+            ; =>entry
             ; mov rdx, [rdi]
             ; cmp rdx, r8
             ; jbe =>next
         );
-        let other = self.asm.new_dynamic_label();
         self.compare(compared, other);
         dynasm!(self.asm
             ; .arch x64
@@ -103,8 +110,11 @@ impl Emit<'_> {
             ; jmp =>next
             ; =>other
             ; mov eax, [rdi + 12]
+            ; add rdi, 8 * compared.entry_words() as i32
             ; test eax, eax
-            ; jnz <entry
+            ; js =>entry
+            ; jnz =>linked
+            ; jmp =>next
         );
     }
 
@@ -144,28 +154,28 @@ impl Emit<'_> {
         );
     }
 
-    /// Compares the entry at rdi with the key; keeps rdx.
+    /// Compares the entry at rdi with the key; keeps rdx. One jump for all words: which of them differs cannot be predicted, that one does can.
     fn compare(&mut self, compared: &Compared, other: DynamicLabel) {
         let values = 8 * ENTRY as i32;
-        match compared {
-            Compared::Same(masks) => {
-                for (index, (word, mask)) in (0i32..).zip(masks) {
-                    self.masked(*word, *mask);
-                    dynasm!(self.asm ; .arch x64 ; cmp rax, [rdi + values + 8 * index] ; jne =>other);
+        let own = values + 8 * compared.words() as i32;
+        for (index, (word, mask)) in (0i32..).zip(compared.same_or_own()) {
+            match mask {
+                Some(mask) => self.masked(word, mask),
+                None => {
+                    dynasm!(self.asm ; .arch x64 ; mov rax, [rdi + own + 8 * index] ; and rax, [rbx + key(word)]);
                 }
             }
-            Compared::Own(words) => {
-                let own = values + 8 * words.len() as i32;
-                for (index, word) in (0i32..).zip(words) {
-                    dynasm!(self.asm
-                        ; .arch x64
-                        ; mov rax, [rdi + own + 8 * index]
-                        ; and rax, [rbx + key(*word)]
-                        ; cmp rax, [rdi + values + 8 * index]
-                        ; jne =>other
-                    );
-                }
+            dynasm!(self.asm ; .arch x64 ; xor rax, [rdi + values + 8 * index]);
+            if index > 0 {
+                dynasm!(self.asm ; .arch x64 ; or rax, rcx);
             }
+            if index + 1 < compared.words() as i32 {
+                dynasm!(self.asm ; .arch x64 ; mov rcx, rax);
+            }
+        }
+        if compared.words() > 0 {
+            // The flags are those of the last operation.
+            dynasm!(self.asm ; .arch x64 ; jnz =>other);
         }
     }
 

@@ -97,8 +97,9 @@ impl Emit<'_> {
         self.a.op(Op::Move, R9, longest as i32);
         self.a.place(entry);
         self.a.jump_if(R1, When::Equal, 0, here.next);
-        self.a.jump_if(R1, When::Above, here.data.pages.used() as i32, self.exit);
-        self.a.op(Op::ShiftLeft, R1, 3);
+        // On 32 bits, of which the highest says where the entry stands (`table::BEHIND`).
+        self.a.op_u32(Op::ShiftLeft, R1, 3);
+        self.a.jump_if(R1, When::Above, 8 * here.data.pages.used() as i32, self.exit);
         self.a.op_reg(Op::Add, R1, R8);
         self.a.load(B8, R3, R1, 0);
         self.get(R4, BEST);

@@ -40,6 +40,7 @@ pub(super) fn run(ir: &mut Ir) {
                 possible.entry(next).or_default().extend(after);
             }
         }
+        table.before = before;
     }
     ir.sets = numbering.sets.iter().map(|set| lower::actions(set.iter())).collect();
     let width = ir.sets.len();

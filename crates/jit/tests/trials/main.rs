@@ -7,9 +7,9 @@ mod make;
 
 use fastrand::Rng;
 use flow::interpret::{InputFrame, Verdict, receive};
-use flow::rule::RulePosition;
+use flow::rule::{FlowModCommand, RulePosition};
 use flow::{Pipeline, PortNo};
-use jit::{Compiler, Frame, Ingress, Outcome, Outputs, Program, Worker};
+use jit::{Compiler, Frame, Ingress, Outcome, Outputs, Program, Updated, Worker};
 use std::collections::BTreeSet;
 use std::env;
 use wire::offload::{Offload, partial_of};
@@ -190,6 +190,120 @@ fn size(seed: u64) -> usize {
     [6, 6, 20, 6, 60, 20, 6, 200, 20, 6, 60, 20, 6, 60, 6, 600][(seed % 16) as usize]
 }
 
+/// A table whose rules carry out the one action set that frames came with is made anew for frames that come with none.
+#[test]
+fn a_rule_that_leads_on_without_an_action_set_does_not_get_that_of_another() {
+    let mut pipeline = Pipeline::default();
+    (1..6).for_each(|port| {
+        pipeline.add_port(flow::port::Port::new(PortNo(port), "p", [2, 0, 0, 0, 0, port as u8]))
+    });
+    let add = |pipeline: &mut Pipeline, line: &str| {
+        let change = flow::text::rule::flow_mod(FlowModCommand::Add, line).unwrap();
+        pipeline.flow_mod(0, &change).unwrap();
+    };
+    add(&mut pipeline, "table=0,priority=7,tcp actions=write_actions(output:4),goto_table:1");
+    add(&mut pipeline, "table=1,priority=9,ip actions=output:3");
+    let mut compiler = Compiler::new(&pipeline).unwrap();
+    let before = places(&pipeline);
+    add(&mut pipeline, "table=0,priority=1,ip actions=goto_table:1");
+    for (table, at) in places(&pipeline).difference(&before) {
+        compiler.update(&pipeline, *table, *at).unwrap();
+    }
+    let (program, worker, outputs) = (compiler.program(), Worker::default(), Outputs::default());
+    let mut engine = Engine { program, worker, pipeline: pipeline.clone(), outputs, exits: 0 };
+    for (transport, ports) in [("udp", vec![3]), ("tcp", vec![3, 4])] {
+        let bytes = flow::text::frame::parse(&format!("eth / ip / {transport}")).unwrap();
+        let (left, _) = engine.frame(0, PortNo(1).into(), &bytes, Offload::NONE, 0);
+        assert_eq!(left.iter().map(|sent| sent.0.0).collect::<Vec<_>>(), ports, "{transport}");
+    }
+}
+
+/// A rule of a firewall: networks, and a range of ports.
+fn firewall_rule(rng: &mut Rng) -> String {
+    const LENGTHS: [u32; 4] = [0, 16, 24, 32];
+    let (from, to) = (rng.choice(LENGTHS).unwrap_or(0), rng.choice(LENGTHS).unwrap_or(0));
+    let (source, target, out) = (address(rng), address(rng), rng.u8(2..6));
+    let protocol = if rng.bool() { "tcp" } else { "udp" };
+    let shift = rng.u32(0..17);
+    let port = rng.u32(0..4000) >> shift << shift;
+    // None hides another one, so that each of them can go by itself.
+    let priority = 100 + from + to - shift;
+    let mask = 0xffff >> shift << shift;
+    format!(
+        "priority={priority},{protocol},nw_src={source}/{from},nw_dst={target}/{to},tp_dst={port}/{mask:#x} actions=output:{out}"
+    )
+}
+
+/// One of a few networks.
+fn address(rng: &mut Rng) -> String {
+    format!("10.{}.{}.{}", rng.u8(0..3), rng.u8(0..16), rng.u8(0..64))
+}
+
+/// Adds or deletes a rule; where it is, or was.
+fn carry_out(pipeline: &mut Pipeline, command: FlowModCommand, rule: &str) -> Option<RulePosition> {
+    let change = flow::text::rule::flow_mod(command, rule).unwrap_or_else(|error| panic!("{rule}: {error}"));
+    let place = |pipeline: &Pipeline| pipeline.table(0).and_then(|table| table.find(&change.rule));
+    let before = place(pipeline);
+    pipeline.flow_mod(0, &change).unwrap();
+    place(pipeline).or(before)
+}
+
+/// Changes rules of a firewall, one after the other: a tenth of them goes, as many come; how many of these changes were in place.
+fn change_firewall(rng: &mut Rng, meant: &mut Pipeline, compiler: &mut Compiler, rules: &[String]) -> usize {
+    let mut in_place = 0;
+    for rule in rules.iter().step_by(10) {
+        let (matching, _) = rule.split_once(" actions").unwrap();
+        for (command, rule) in
+            [(FlowModCommand::DeleteStrict, matching), (FlowModCommand::Add, &firewall_rule(rng))]
+        {
+            let Some(at) = carry_out(meant, command, rule) else { continue };
+            let updated = compiler.update(meant, 0, at).unwrap();
+            in_place += usize::from(updated == Updated::InPlace);
+        }
+    }
+    in_place
+}
+
+/// Frames through a firewall in code and by a walk over its rules; how many left.
+fn through_firewall(rng: &mut Rng, meant: &mut Pipeline, compiler: &Compiler) -> usize {
+    let (program, worker, outputs) = (compiler.program(), Worker::default(), Outputs::default());
+    let mut engine = Engine { program, worker, pipeline: meant.clone(), outputs, exits: 0 };
+    let mut sent = 0;
+    for now in 0..3000 {
+        let (source, target, port) = (address(rng), address(rng), rng.u16(0..4000));
+        let protocol = if rng.bool() { "tcp" } else { "udp" };
+        let line = format!("eth / ip src={source} dst={target} / {protocol} dport={port}");
+        let bytes = flow::text::frame::parse(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let wanted = interpreted(meant, now, PortNo(1).into(), &bytes, Offload::NONE);
+        let left = engine.frame(now, PortNo(1).into(), &bytes, Offload::NONE, 0);
+        assert!(left == wanted, "{line}: {left:02x?}\nwanted {wanted:02x?}\n{}", compiler.plans()[0]);
+        sent += wanted.0.len();
+    }
+    engine.worker.tally.credit(&compiler.slots.places, &mut engine.pipeline);
+    assert_eq!((counters(&engine.pipeline), engine.exits), (counters(meant), 0));
+    sent
+}
+
+/// Tables of common bits have long chains, of which some go over the edge of a page of memory; rules that come and go tear them apart.
+#[test]
+fn a_firewall_in_code_finds_what_a_walk_over_its_rules_finds() {
+    let mut rng = Rng::with_seed(1);
+    let rules: Vec<String> = (0..3000).map(|_| firewall_rule(&mut rng)).collect();
+    let mut meant = Pipeline::default();
+    (1..6).for_each(|port| {
+        meant.add_port(flow::port::Port::new(PortNo(port), "p", [2, 0, 0, 0, 0, port as u8]))
+    });
+    rules.iter().for_each(|rule| _ = carry_out(&mut meant, FlowModCommand::Add, rule));
+    let mut compiler = Compiler::new(&meant).unwrap();
+    let plan = compiler.plans().remove(0);
+    assert!(plan.why.contains("pruned"), "{plan}");
+    let before = through_firewall(&mut rng, &mut meant, &compiler);
+    let in_place = change_firewall(&mut rng, &mut meant, &mut compiler, &rules);
+    let behind = through_firewall(&mut rng, &mut meant, &compiler);
+    assert!(before > 1000 && behind > 1000, "only {before} and {behind} frames met a rule");
+    assert!(in_place > 400, "only {in_place} changes of 600 were in place");
+}
+
 /// Every value of a checksum through every edit that it has to follow: ones' complement has its corners at two of 65,536.
 #[test]
 fn checksums_follow_from_every_value() {
@@ -202,7 +316,7 @@ fn checksums_follow_from_every_value() {
         for port in 1..4 {
             pipeline.add_port(flow::port::Port::new(PortNo(port), "p", [2, 0, 0, 0, 0, port as u8]));
         }
-        let change = flow::text::rule::flow_mod(flow::rule::FlowModCommand::Add, &rule).unwrap();
+        let change = flow::text::rule::flow_mod(FlowModCommand::Add, &rule).unwrap();
         pipeline.flow_mod(0, &change).unwrap();
         let program = Compiler::new(&pipeline).unwrap().program();
         let (worker, outputs) = (Worker::default(), Outputs::default());
