@@ -1,5 +1,6 @@
 //! One test in the lab: two agents, one path, one watch.
 
+use crate::plan::Depth;
 use crate::process::this_program;
 use crate::unconnected;
 use crate::watch::{TestObservation, TestObserver};
@@ -19,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long an agent may take to end after its link was closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Runs one test: the way of its frames, what both ends saw, and what was read around it, with a profile if samples are wanted.
+/// Runs one test: the way of its frames, what both ends saw, and what was read around it, and in the depth that is wanted.
 ///
 /// # Errors
 /// What stopped it: a dead agent, a host that cannot, an interrupt.
@@ -27,7 +28,7 @@ pub fn test(
     lab: &Lab,
     observer: &mut Observer,
     spec: &TestSpec,
-    profile_hz: Option<u32>,
+    depth: Depth,
 ) -> Result<(Path, Outcome, TestObservation)> {
     if linux::sys::process::interrupted() {
         return Err(interrupted());
@@ -40,7 +41,7 @@ pub fn test(
     let agents = [sender.pid(), receiver.pid()];
     let mut actors = vec![actor(agents[0], "sender", &spec.from), actor(agents[1], "receiver", &spec.to)];
     actors.extend(lab.programs().iter().map(|one| actor(one.process.pid, &one.role, &one.node)));
-    let mut watch = TestObserver::new(lab, spec, observer, actors, profile_hz)?;
+    let mut watch = TestObserver::new(lab, spec, observer, actors, depth)?;
     let outcome = interruptible(agents, || {
         load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
     });

@@ -24,6 +24,15 @@ pub struct Planned {
     pub criteria: Criteria,
 }
 
+/// What is watched of each test beside its counters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Samples of every CPU in a second; none without a profile.
+    pub profile_hz: Option<u32>,
+    /// One of so many messages is stamped in each layer; none without the layers.
+    pub layers_every: Option<u32>,
+}
+
 /// An experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
@@ -37,8 +46,8 @@ pub struct Plan {
     pub seed: Option<u64>,
     /// The tests as written.
     pub tests: Vec<Planned>,
-    /// Samples of every CPU in a second of each test; none without a profile. Plans do not have it: it is a flag.
-    pub profile_hz: Option<u32>,
+    /// What is watched beside the counters. Plans do not have it: those are flags.
+    pub depth: Depth,
 }
 
 impl Plan {
@@ -145,7 +154,7 @@ impl Default for Reader {
             shuffled: true,
             seed: None,
             tests: vec![],
-            profile_hz: None,
+            depth: Depth::default(),
         };
         Reader { plan, ends: ("a".into(), "b".into()), duration_ms: None, family: 4, seen: vec![] }
     }

@@ -11,7 +11,7 @@
 
 use crate::measure;
 use crate::notices::Notices;
-use crate::plan::{Plan, Planned};
+use crate::plan::{Depth, Plan, Planned};
 use crate::process::now;
 use crate::watch::{self, TestObservation};
 use linux::lab::Lab;
@@ -70,7 +70,7 @@ pub struct Course<'lab> {
     observer: Observer,
     /// Counters while nothing happened.
     idle: (Snapshot, Snapshot),
-    profile_hz: Option<u32>,
+    depth: Depth,
     writer: RunWriter,
     not_made: Vec<Finding>,
     /// What switches said of tests that could not be run.
@@ -116,8 +116,8 @@ impl<'lab> Course<'lab> {
             ..about.clone()
         };
         let writer = RunWriter::create(dir, header)?;
-        let profile_hz = plan.profile_hz;
-        Ok(Course { title, lab, observer, idle, profile_hz, writer, not_made: vec![], told: vec![] })
+        let depth = plan.depth;
+        Ok(Course { title, lab, observer, idle, depth, writer, not_made: vec![], told: vec![] })
     }
 
     /// What is measured, in words.
@@ -161,7 +161,7 @@ impl<'lab> Course<'lab> {
         let repetition = test.repetition;
         // For a test that cannot begin: what a switch did with its first frames may say why.
         let glanced = watch::glance(self.lab);
-        match measure::test(self.lab, &mut self.observer, &planned.spec, self.profile_hz) {
+        match measure::test(self.lab, &mut self.observer, &planned.spec, self.depth) {
             Ok((path, outcome, seen)) => {
                 let test = self.conclude(planned, TestRecord { path, ..test }, outcome, seen);
                 keep(&mut self.writer, test, notices);
@@ -199,6 +199,7 @@ impl<'lab> Course<'lab> {
         mark_stopped(&mut test.actors, &seen);
         test.others = seen.beside.others;
         test.time = seen.time;
+        test.layers = seen.layers;
         test.offloads = self.lab.offloads();
         (test.sender, test.receiver) = (outcome.sender, outcome.receiver);
         (test.before, test.after, test.flow) = (seen.before, seen.after, Some(seen.flow));

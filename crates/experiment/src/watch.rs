@@ -1,17 +1,18 @@
 //! What is read around one test: counters of all nodes before and after, and the witness in between.
 
+use crate::plan::Depth;
 use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
 use linux::observe::{
-    Actor, ConditionWatch, FlowWatch, Observer, Patience, Settled, TimeDepth, TimeWatch, Witness,
+    Actor, ConditionWatch, FlowWatch, LayerWatch, Observer, Patience, Settled, TimeDepth, TimeWatch, Witness,
     WitnessCount,
 };
 use load::DataPorts;
 use load::conversation::observation::flow;
 use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
-use record::{Conditions, FlowObservation, Result, Snapshot, TestSpec, TimeObservation};
+use record::{Conditions, FlowObservation, LayerObservation, Result, Snapshot, TestSpec, TimeObservation};
 use std::os::fd::BorrowedFd;
 use study::ledger::WitnessInput;
 
@@ -81,8 +82,9 @@ pub struct TestObserver<'a> {
     connecting: Option<Option<Witness>>,
     watched: Option<ProcessWatch>,
     conditions: Option<ConditionWatch>,
-    profile_hz: Option<u32>,
+    depth: Depth,
     time: Option<TimeWatch>,
+    layers: Option<std::result::Result<LayerWatch, String>>,
     /// What was seen.
     pub seen: TestObservation,
 }
@@ -106,6 +108,8 @@ pub struct TestObservation {
     pub flow: FlowObservation,
     /// Where the time went.
     pub time: Option<TimeObservation>,
+    /// When messages passed the layers, where that was asked for.
+    pub layers: Option<LayerObservation>,
     /// What the witness counted, or why there is none.
     pub witness: Option<WitnessInput>,
     /// The conditions of the host meanwhile.
@@ -113,13 +117,13 @@ pub struct TestObservation {
 }
 
 impl<'a> TestObserver<'a> {
-    /// A watch over one test, not yet begun; with so many samples of each CPU in a second if a profile is wanted.
+    /// A watch over one test, not yet begun.
     pub fn new(
         lab: &'a Lab,
         spec: &'a TestSpec,
         observer: &'a mut Observer,
         actors: Vec<Actor>,
-        profile_hz: Option<u32>,
+        depth: Depth,
     ) -> Result<Self> {
         let opening = if spec.kind.is_tcp() { Some(observer.snapshot(&[])?) } else { None };
         let seen = TestObservation::default();
@@ -133,8 +137,9 @@ impl<'a> TestObserver<'a> {
             connecting: None,
             watched: None,
             conditions: None,
-            profile_hz,
+            depth,
             time: None,
+            layers: None,
             seen,
         })
     }
@@ -179,8 +184,11 @@ impl load::Observer for TestObserver<'_> {
         self.watched = Some(ProcessWatch::watch(&self.actors));
         let pids: Vec<u32> = self.actors.iter().map(|actor| actor.pid).collect();
         self.conditions = Some(ConditionWatch::start(&watched(self.lab, self.spec), &pids));
-        let depth = self.profile_hz.map_or(TimeDepth::Accounts, TimeDepth::Profile);
+        let depth = self.depth.profile_hz.map_or(TimeDepth::Accounts, TimeDepth::Profile);
         self.time = Some(TimeWatch::start(&self.actors, depth)?);
+        let watch =
+            |every| LayerWatch::start(&watched(self.lab, self.spec), &self.actors, (self.spec, &flow), every);
+        self.layers = self.depth.layers_every.map(watch);
         Ok(())
     }
 
@@ -214,6 +222,7 @@ impl load::Observer for TestObserver<'_> {
         }
         let time = self.time.take();
         self.seen.time = time.map(|time| time.end(&namespaces(self.lab), &self.seen.after));
+        self.seen.layers = self.layers.take().map(|watch| layers(watch, self.lab, &self.seen.after));
         if let Some(watch) = self.watch.take() {
             let (flow, witnessed, links) = watch.end()?;
             (self.seen.flow, self.observer.flow_links) = (flow, links);
@@ -223,6 +232,14 @@ impl load::Observer for TestObserver<'_> {
             });
         }
         Ok(())
+    }
+}
+
+/// What was seen of the layers, or why nothing was.
+fn layers(watch: std::result::Result<LayerWatch, String>, lab: &Lab, after: &Snapshot) -> LayerObservation {
+    match watch {
+        Ok(watch) => watch.end(&namespaces(lab), after),
+        Err(why) => LayerObservation { missing: vec![why], ..LayerObservation::default() },
     }
 }
 

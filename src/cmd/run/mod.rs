@@ -7,7 +7,7 @@ use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
 use experiment::course::{self, Chosen};
-use experiment::plan::{self, Plan};
+use experiment::plan::{self, Depth, Plan};
 use experiment::session::{self, Closed, Course};
 use linux::lab::{Lab, Lifetime, Topology};
 use record::unit::many;
@@ -61,6 +61,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "997",
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     profile: Option<u32>,
+    /// Take stamps of one in N messages in each layer of the path during each test of datagrams, and split their latency by layer.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    layers: Option<u32>,
     /// The name that 'pathlab runs' shows.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -82,7 +86,8 @@ fn offload_states(choice: Option<&str>) -> &'static [Option<&'static str>] {
 /// Runs the command.
 pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, about) = read_plan(&args)?;
-    plan.profile_hz.map_or(Ok(()), linux::observe::check_profile)?;
+    plan.depth.profile_hz.map_or(Ok(()), linux::observe::check_profile)?;
+    plan.depth.layers_every.map_or(Ok(()), |_| linux::observe::check_layers())?;
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;
     let lab = match &args.lab {
@@ -188,7 +193,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
         plan.quick();
     }
     plan.repetitions = args.repetitions.unwrap_or(plan.repetitions);
-    plan.profile_hz = args.profile;
+    plan.depth = Depth { profile_hz: args.profile, layers_every: args.layers };
     let about = RunRecord {
         label: args.label.clone(),
         plan_name: name,

@@ -14,6 +14,7 @@
 
 pub mod bench;
 mod flame;
+mod layers;
 mod rows;
 mod svg;
 
@@ -360,6 +361,7 @@ fn section_run(id: &str, tests: &[&TestRecord]) -> Value {
         "settings": settings(worst),
         "times": tests.iter().filter_map(|test| times(test, &number(test))).collect::<Vec<_>>(),
         "flame": flame::graph(tests),
+        "layers": layers::section(tests),
     })
 }
 

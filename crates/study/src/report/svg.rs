@@ -34,7 +34,7 @@ fn short(text: &str, most: usize) -> String {
     escape(&(text.chars().take(most - 1).collect::<String>() + "…"))
 }
 
-fn label(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
+pub(super) fn label(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
     let _ = write!(out, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
 }
 
@@ -47,14 +47,14 @@ fn bar(out: &mut String, class: &str, (x, y): (f64, f64), wide: f64, inside: &st
 }
 
 /// A figure of that height, with its legend below.
-fn figure(words: &str, high: f64, body: &str, legend: &str) -> String {
+pub(super) fn figure(words: &str, high: f64, body: &str, legend: &str) -> String {
     let words = escape(words);
     format!(
         r#"<svg class="figure" role="img" aria-label="{words}" viewBox="0 0 {WIDE} {high:.0}">{body}</svg>{legend}"#
     )
 }
 
-fn legend(entries: impl Iterator<Item = String>) -> String {
+pub(super) fn legend(entries: impl Iterator<Item = String>) -> String {
     format!(r#"<p class="legend">{}</p>"#, entries.collect::<String>())
 }
 
@@ -64,7 +64,7 @@ pub fn legend_of<'a>(lines: impl Iterator<Item = (&'a str, &'a str)>) -> String 
 }
 
 /// What the colour of a line stands for.
-fn coloured(colour: &str, name: &str) -> String {
+pub(super) fn coloured(colour: &str, name: &str) -> String {
     format!(r#"<span><i style="background:{colour}"></i>{}</span>"#, escape(name))
 }
 
@@ -192,7 +192,7 @@ fn draw_link(
     label(out, "ends", x + GAP / 2.0, y + 19.0, &short(&ends, 22));
 }
 
-const WIDE: f64 = 540.0;
+pub(super) const WIDE: f64 = 540.0;
 const HIGH: f64 = 300.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 34.0;
