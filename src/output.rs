@@ -140,14 +140,18 @@ pub fn when_any<N: Copy + PartialEq + Default>(number: N, words: impl FnOnce(N) 
 
 /// Refuses to replace a file that is not a page of pathlab.
 pub fn refuse_foreign_page(file: &Path) -> record::Result<()> {
+    refuse_foreign(file, study::report::MARK, "a report")
+}
+
+/// Refuses a file that exists and does not begin as what is to be written.
+pub fn refuse_foreign(file: &Path, mark: &str, what: &str) -> record::Result<()> {
     let mut begin = vec![];
     let opened = fs::File::open(file);
-    let read =
-        opened.and_then(|opened| opened.take(study::report::MARK.len() as u64).read_to_end(&mut begin));
+    let read = opened.and_then(|opened| opened.take(mark.len() as u64).read_to_end(&mut begin));
     match read {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        Ok(_) if begin == study::report::MARK.as_bytes() => Ok(()),
-        Ok(_) => Err(Problem::input("this file exists and is not a report of pathlab")
+        Ok(_) if begin == mark.as_bytes() => Ok(()),
+        Ok(_) => Err(Problem::input(format!("this file exists and is not {what} of pathlab"))
             .at(file.display().to_string())
             .help("choose another name with -o")),
         Err(e) => Err(Problem::input(format!("cannot look at it: {e}")).at(file.display().to_string())),
@@ -161,6 +165,6 @@ pub fn write_page(file: &Path, page: &str) -> record::Result<()> {
     let written = fs::write(&new, page).and_then(|()| fs::rename(&new, file));
     written.map_err(|e| {
         let _ = fs::remove_file(&new); // it may never have been made
-        Problem::host(format!("cannot write the report: {e}")).at(file.display().to_string())
+        Problem::host(format!("cannot write it: {e}")).at(file.display().to_string())
     })
 }

@@ -38,6 +38,8 @@ mod follow;
 mod forwarders;
 #[path = "system/join.rs"]
 mod join;
+#[path = "system/layers.rs"]
+mod layers;
 #[path = "system/llstat.rs"]
 mod llstat;
 #[path = "system/memory.rs"]

@@ -1,9 +1,9 @@
-//! `pathlab report`: runs as one HTML page.
+//! `pathlab report`: runs as one HTML page, or the layers of one as a trace.
 
-use crate::output::{Output, object, refuse_foreign_page, write_page};
+use crate::output::{Output, object, refuse_foreign, refuse_foreign_page, write_page};
 use clap::Args;
-use record::Result;
 use record::bench::{CaptureResult, SendResult};
+use record::{Problem, Result};
 use std::path::{Path, PathBuf};
 
 /// Flags of `pathlab report`.
@@ -15,6 +15,9 @@ pub struct ReportArgs {
     /// Write the page to this file. An existing file is replaced only if pathlab wrote it.
     #[arg(short, long, value_name = "FILE.html")]
     pub output: PathBuf,
+    /// Write no page, but when messages passed the layers of the path, as a trace (FILE.json) that ui.perfetto.dev opens: of one run with --layers.
+    #[arg(long)]
+    pub trace: bool,
     /// The directory of runs.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
@@ -22,6 +25,9 @@ pub struct ReportArgs {
 
 /// Reads the runs, makes the page, and writes it whole or not at all.
 pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
+    if args.trace {
+        return trace(&args, output);
+    }
     refuse_foreign_page(&args.output)?;
     let one = if let [one] = args.runs.as_slice() { Some(Path::new(one)) } else { None };
     let benchmark = one.and_then(|one| Some((one, study::bench::store::schema(one)?)));
@@ -33,11 +39,31 @@ pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
             (study::report::html(&runs)?, runs.into_iter().map(|run| run.id).collect(), "runs ")
         }
     };
-    write_page(&args.output, &page)?;
-    let document = object! { schema: "pathlab/report/1", file: &args.output, bytes: page.len(), runs };
+    written(&args.output, &page, runs, what, output)
+}
+
+/// The layers of one run as a trace.
+fn trace(args: &ReportArgs, output: &Output) -> Result<()> {
+    use study::layers::trace;
+    let [name] = args.runs.as_slice() else {
+        return Err(Problem::input("a trace is of one run").at("--trace").help("name one run"));
+    };
+    refuse_foreign(&args.output, trace::MARK, "a trace")?;
+    let run = study::store::open(&args.dir, name)?;
+    let text = trace::text(&run).ok_or_else(|| {
+        let none = Problem::input("no message of this run has stamps of the layers that it passed");
+        none.at(run.id.clone()).help("measure with `pathlab run --layers`")
+    })?;
+    written(&args.output, &text, vec![run.id], "run ", output)
+}
+
+/// Writes the file, and says so.
+fn written(file: &Path, text: &str, runs: Vec<String>, what: &str, output: &Output) -> Result<()> {
+    write_page(file, text)?;
+    let document = object! { schema: "pathlab/report/1", file, bytes: text.len(), runs };
     output.result(&document, |document| {
-        let (file, runs) = (args.output.display(), document.runs.join(", "));
-        format!("{file} ({} kB, {what}{runs})", page.len() / 1000)
+        let (file, runs) = (file.display(), document.runs.join(", "));
+        format!("{file} ({} kB, {what}{runs})", text.len() / 1000)
     })
 }
 

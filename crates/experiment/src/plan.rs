@@ -24,6 +24,17 @@ pub struct Planned {
     pub criteria: Criteria,
 }
 
+/// What is watched of each test beside its counters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Samples of every CPU in a second; none without a profile.
+    pub profile_hz: Option<u32>,
+    /// One of so many messages is stamped in each layer; none without the layers.
+    pub layers_every: Option<u32>,
+    /// Whether the frames of each test that die are written to a file beside the record.
+    pub dead_frames: bool,
+}
+
 /// An experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
@@ -37,10 +48,8 @@ pub struct Plan {
     pub seed: Option<u64>,
     /// The tests as written.
     pub tests: Vec<Planned>,
-    /// Samples of every CPU in a second of each test; none without a profile. Plans do not have it: it is a flag.
-    pub profile_hz: Option<u32>,
-    /// Whether the frames of each test that die are written to a file beside the record. A flag, too.
-    pub dead_frames: bool,
+    /// What is watched beside the counters. Plans do not have it: those are flags.
+    pub extra: Extra,
 }
 
 impl Plan {
@@ -147,8 +156,7 @@ impl Default for Reader {
             shuffled: true,
             seed: None,
             tests: vec![],
-            profile_hz: None,
-            dead_frames: false,
+            extra: Extra::default(),
         };
         Reader { plan, ends: ("a".into(), "b".into()), duration_ms: None, family: 4, seen: vec![] }
     }

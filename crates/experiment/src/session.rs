@@ -11,7 +11,7 @@
 
 use crate::measure;
 use crate::notices::Notices;
-use crate::plan::{Plan, Planned};
+use crate::plan::{Extra, Plan, Planned};
 use crate::process::now;
 use crate::watch::{self, Depth, TestObservation};
 use linux::lab::Lab;
@@ -70,8 +70,7 @@ pub struct Course<'lab> {
     observer: Observer,
     /// Counters while nothing happened.
     idle: (Snapshot, Snapshot),
-    profile_hz: Option<u32>,
-    dead_frames: bool,
+    extra: Extra,
     writer: RunWriter,
     not_made: Vec<Finding>,
     /// What switches said of tests that could not be run.
@@ -117,17 +116,8 @@ impl<'lab> Course<'lab> {
             ..about.clone()
         };
         let writer = RunWriter::create(dir, header)?;
-        Ok(Course {
-            title,
-            lab,
-            observer,
-            idle,
-            profile_hz: plan.profile_hz,
-            dead_frames: plan.dead_frames,
-            writer,
-            not_made: vec![],
-            told: vec![],
-        })
+        let extra = plan.extra;
+        Ok(Course { title, lab, observer, idle, extra, writer, not_made: vec![], told: vec![] })
     }
 
     /// What is measured, in words.
@@ -195,7 +185,8 @@ impl<'lab> Course<'lab> {
     /// What is looked at of the test that is the `order`-th of the run.
     fn depth(&self, order: u32) -> Depth {
         let file = || store::dead_frames(self.writer.directory(), order);
-        Depth { profile_hz: self.profile_hz, dead_frames: self.dead_frames.then(file) }
+        let Extra { profile_hz, layers_every, dead_frames } = self.extra;
+        Depth { profile_hz, layers_every, dead_frames: dead_frames.then(file) }
     }
 
     /// Concludes from a measured test, of which the record says where it stands in the run, what was asked, and the path.
@@ -217,6 +208,7 @@ impl<'lab> Course<'lab> {
         test.others = seen.beside.others;
         test.time = seen.time;
         test.dead_frames = seen.dead_frames;
+        test.layers = seen.layers;
         test.offloads = self.lab.offloads();
         (test.sender, test.receiver) = (outcome.sender, outcome.receiver);
         (test.before, test.after, test.flow) = (seen.before, seen.after, Some(seen.flow));

@@ -5,7 +5,7 @@ use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
 use linux::observe::{
-    Actor, ConditionWatch, FlowWatch, Observer, Patience, Settled, TimeDepth, TimeWatch, Witness,
+    Actor, ConditionWatch, FlowWatch, LayerWatch, Observer, Patience, Settled, TimeDepth, TimeWatch, Witness,
     WitnessCount,
 };
 use load::DataPorts;
@@ -13,7 +13,7 @@ use load::conversation::observation::flow;
 use record::drops::DropsReport;
 use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
-use record::{Conditions, FlowObservation, Result, Snapshot, TestSpec, TimeObservation};
+use record::{Conditions, FlowObservation, LayerObservation, Result, Snapshot, TestSpec, TimeObservation};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use study::ledger::WitnessInput;
@@ -76,6 +76,8 @@ pub fn put(snapshot: &mut Snapshot, answers: Answers<'_>) {
 pub struct Depth {
     /// Samples of each CPU in a second; none without a profile.
     pub profile_hz: Option<u32>,
+    /// One of so many messages is stamped in each layer; none without the layers.
+    pub layers_every: Option<u32>,
     /// The file for the frames of the test that die; none where they are only counted.
     pub dead_frames: Option<PathBuf>,
 }
@@ -96,6 +98,7 @@ pub struct TestObserver<'a> {
     depth: Depth,
     time: Option<TimeWatch>,
     dead_frames: Option<DeadFrames>,
+    layers: Option<std::result::Result<LayerWatch, String>>,
     /// What was seen.
     pub seen: TestObservation,
 }
@@ -119,6 +122,8 @@ pub struct TestObservation {
     pub flow: FlowObservation,
     /// Where the time went.
     pub time: Option<TimeObservation>,
+    /// When messages passed the layers, where that was asked for.
+    pub layers: Option<LayerObservation>,
     /// What the witness counted, or why there is none.
     pub witness: Option<WitnessInput>,
     /// The conditions of the host meanwhile.
@@ -151,6 +156,7 @@ impl<'a> TestObserver<'a> {
             depth,
             time: None,
             dead_frames: None,
+            layers: None,
             seen,
         })
     }
@@ -200,6 +206,9 @@ impl load::Observer for TestObserver<'_> {
         self.conditions = Some(ConditionWatch::start(&watched(self.lab, self.spec), &pids));
         let depth = self.depth.profile_hz.map_or(TimeDepth::Accounts, TimeDepth::Profile);
         self.time = Some(TimeWatch::start(&self.actors, depth)?);
+        let watch =
+            |every| LayerWatch::start(&watched(self.lab, self.spec), &self.actors, (self.spec, &flow), every);
+        self.layers = self.depth.layers_every.map(watch);
         Ok(())
     }
 
@@ -233,6 +242,7 @@ impl load::Observer for TestObserver<'_> {
         }
         let time = self.time.take();
         self.seen.time = time.map(|time| time.end(&namespaces(self.lab), &self.seen.after));
+        self.seen.layers = self.layers.take().map(|watch| layers(watch, self.lab, &self.seen.after));
         if let Some(watch) = self.watch.take() {
             let (flow, witnessed, links) = watch.end()?;
             (self.seen.flow, self.observer.flow_links) = (flow, links);
@@ -243,6 +253,14 @@ impl load::Observer for TestObserver<'_> {
         }
         self.seen.dead_frames = self.dead_frames.take().map(DeadFrames::end).transpose()?;
         Ok(())
+    }
+}
+
+/// What was seen of the layers, or why nothing was.
+fn layers(watch: std::result::Result<LayerWatch, String>, lab: &Lab, after: &Snapshot) -> LayerObservation {
+    match watch {
+        Ok(watch) => watch.end(&namespaces(lab), after),
+        Err(why) => LayerObservation { missing: vec![why], ..LayerObservation::default() },
     }
 }
 

@@ -6,6 +6,7 @@ use crate::finding::{Finding, Limit};
 use crate::flow::FlowObservation;
 use crate::histogram::Latency;
 use crate::host::HostFacts;
+use crate::layers::LayerObservation;
 use crate::ledger::{Ledger, WitnessDrop};
 use crate::path::Path;
 use crate::snapshot::{CpuTime, Snapshot};
@@ -224,6 +225,9 @@ pub struct TestRecord {
     /// Where the time went; none in records of before it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<TimeObservation>,
+    /// When messages passed the layers of the path; none without `run --layers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<LayerObservation>,
     /// CPU time that both snapshots together cost the observer, in nanoseconds.
     pub observer_cpu_ns: u64,
     /// The way of the frames.

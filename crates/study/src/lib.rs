@@ -1,7 +1,7 @@
 //! Records to statistics, ledger, verdict, findings, store and report.
 //!
 //! **What.** [`ledger`] says where every frame went, [`tcp`] what held a connection back, [`verdict`] what limited a
-//! test, [`stats`] how sure a median is, [`test`] puts all of that together for one test, [`time`] who waited for a CPU and which functions ran, [`findings`] say what a reader must know, [`validity`] whether its figures are valid, [`criteria`] whether it reached what was asked; [`join`] makes one record of two halves;
+//! test, [`stats`] how sure a median is, [`test`] puts all of that together for one test, [`time`] who waited for a CPU and which functions ran, [`layers`] which layer of the path took how long, [`findings`] say what a reader must know, [`validity`] whether its figures are valid, [`criteria`] whether it reached what was asked; [`join`] makes one record of two halves;
 //! [`store`] keeps runs, [`listing`], [`text`] and [`report`] show them; [`bench`] does both for benchmarks of ports.
 //!
 //! **Why here.** This crate never sees the machine: a run recorded on another host gives the same conclusions. Only
@@ -18,6 +18,7 @@ pub mod export;
 pub mod findings;
 pub mod hosts;
 pub mod join;
+pub mod layers;
 pub mod ledger;
 pub mod listing;
 pub mod llstat;

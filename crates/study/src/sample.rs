@@ -359,6 +359,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         }),
         cpu: cpu.collect(),
         actors: vec![actor("sender", "a", 98.0), actor("receiver", "b", 64.0)],
+        layers: None,
         others: vec![],
         time: None,
         observer_cpu_ns: 1_400_000,
@@ -548,6 +549,38 @@ pub fn dead_frames() -> record::drops::DropsReport {
     }
 }
 
+/// Stamps of a message through two layers, in which nothing is empty.
+pub fn layers() -> record::LayerObservation {
+    use record::layers::*;
+    let place =
+        |point, interface: &str| StampPlace { point, node: "<b>".into(), interface: interface.into() };
+    let part = |layer: &str, place: &str, ns: u64| LayerPart {
+        layer: layer.into(),
+        place: place.into(),
+        mean_ns: ns as f64,
+        p50_ns: ns,
+        p99_ns: ns,
+        max_ns: ns,
+    };
+    LayerObservation {
+        every: 16,
+        places: vec![place(StampPoint::Arrived, "eth0"), place(StampPoint::Polled, "eth0")],
+        messages: vec![StampedMessage { sequence: 16, planned_ns: 5, stamps: vec![(0, 3_000), (1, 10_000)] }],
+        lost: 1,
+        runs: 2,
+        cost_ns: Some(400),
+        missing: vec!["x".into()],
+        split: Some(LayerSplit {
+            parts: vec![part("application+driver", "<b>", 3_000), part("softirq", "<b>:eth0", 7_000)],
+            complete: 1,
+            incomplete: 0,
+            sum_ns: 10_000.0,
+            measured_ns: Some(11_000.0),
+            error_ns: 3_220.0,
+        }),
+    }
+}
+
 /// Every name that serde emits for full records, below objects whose keys are data.
 #[cfg(test)]
 mod tests {
@@ -589,6 +622,7 @@ mod tests {
             conditions(test);
             test.time = Some(record::TimeObservation { missing: vec![text()], ..time() });
             test.dead_frames = Some(dead_frames());
+            test.layers = Some(layers());
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));
             for end in [&mut test.sender, &mut test.receiver] {
                 end.port_drops = vec![PlaceDrop { place: text(), name: text(), count: 1 }];

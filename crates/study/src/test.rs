@@ -55,6 +55,9 @@ pub fn conclude(test: &mut TestRecord, evidence: Evidence<'_>) {
     if let Some(time) = &mut test.time {
         crate::time::of_traffic(time, &test.sender, &test.receiver);
     }
+    if let Some(layers) = &mut test.layers {
+        layers.split = crate::layers::split(layers, test.latency_ns.as_ref());
+    }
     test.limit = crate::verdict::limit(test);
     let validity = crate::validity::judge(test);
     let invalid = validity.reasons.iter().filter(|one| one.verdict == Trust::Invalid);

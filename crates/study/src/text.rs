@@ -35,6 +35,7 @@ pub fn run(run: &RunRecord, colour: bool) -> String {
     parts.push(fold(&section(&paint, "Where every frame went", ledgers(run, &paint)), &paint));
     parts.push(section(&paint, "What limited each test", text(&table::limits(run))));
     parts.push(section(&paint, "Where the time went", times(run, &paint)));
+    parts.push(section(&paint, "Latency by layer", layers(run, &paint)));
     parts.push(fold(&section(&paint, "Findings", findings(&run.findings, &paint)), &paint));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
@@ -163,8 +164,18 @@ fn dead_frames(run: &RunRecord) -> String {
 
 /// Who waited for a CPU and which functions ran, of each test that has a profile.
 fn times(run: &RunRecord, paint: &Paint) -> String {
+    of_tests(run, paint, crate::time::text)
+}
+
+/// Which layer of the path took how long, of each test that has stamps.
+fn layers(run: &RunRecord, paint: &Paint) -> String {
+    of_tests(run, paint, crate::layers::text)
+}
+
+/// What there is to say of each test, below its name.
+fn of_tests(run: &RunRecord, paint: &Paint, text: fn(&TestRecord) -> String) -> String {
     let one = |test: &&TestRecord| {
-        let text = crate::time::text(test);
+        let text = text(test);
         (!text.is_empty()).then(|| format!("{}\n{}", paint.head(&printable(&title(test))), printable(&text)))
     };
     let all: Vec<String> = table::in_plan_order(run).iter().filter_map(one).collect();

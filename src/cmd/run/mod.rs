@@ -7,7 +7,7 @@ use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
 use experiment::course::{self, Chosen};
-use experiment::plan::{self, Plan};
+use experiment::plan::{self, Extra, Plan};
 use experiment::session::{self, Closed, Course};
 use linux::lab::{Lab, Lifetime, Topology};
 use record::unit::many;
@@ -64,6 +64,10 @@ pub struct RunArgs {
     /// Write the frames of each test that the kernel drops to a capture file beside the record, each with why it died (docs/drops.md).
     #[arg(long)]
     drops: bool,
+    /// Take stamps of one in N messages in each layer of the path during each test of datagrams, and split their latency by layer.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    layers: Option<u32>,
     /// The name that 'pathlab runs' shows.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -85,7 +89,8 @@ fn offload_states(choice: Option<&str>) -> &'static [Option<&'static str>] {
 /// Runs the command.
 pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     let (plan, about) = read_plan(&args)?;
-    plan.profile_hz.map_or(Ok(()), linux::observe::check_profile)?;
+    plan.extra.profile_hz.map_or(Ok(()), linux::observe::check_profile)?;
+    plan.extra.layers_every.map_or(Ok(()), |_| linux::observe::check_layers())?;
     check_drops(args.drops)?;
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;
@@ -200,8 +205,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
         plan.quick();
     }
     plan.repetitions = args.repetitions.unwrap_or(plan.repetitions);
-    plan.profile_hz = args.profile;
-    plan.dead_frames = args.drops;
+    plan.extra = Extra { profile_hz: args.profile, layers_every: args.layers, dead_frames: args.drops };
     let about = RunRecord {
         label: args.label.clone(),
         plan_name: name,

@@ -14,6 +14,7 @@
 
 pub mod bench;
 mod flame;
+mod layers;
 mod rows;
 mod svg;
 mod tcp;
@@ -368,6 +369,7 @@ fn section_run(id: &str, record: &str, tests: &[&TestRecord]) -> Value {
         "flame": flame::graph(tests),
         "connections": connections(worst, &number(worst)),
         "dead_frames": tests.iter().filter_map(|test| Some(format!("{} {}", number(test), crate::dead_frames::line(record, test)?))).collect::<Vec<_>>(),
+        "layers": layers::section(tests),
     })
 }
 

@@ -54,7 +54,7 @@ pub(super) fn figure(words: &str, high: f64, body: &str, legend: &str) -> String
     )
 }
 
-fn legend(entries: impl Iterator<Item = String>) -> String {
+pub(super) fn legend(entries: impl Iterator<Item = String>) -> String {
     format!(r#"<p class="legend">{}</p>"#, entries.collect::<String>())
 }
 
@@ -64,7 +64,7 @@ pub fn legend_of<'a>(lines: impl Iterator<Item = (&'a str, &'a str)>) -> String 
 }
 
 /// What the colour of a line stands for.
-fn coloured(colour: &str, name: &str) -> String {
+pub(super) fn coloured(colour: &str, name: &str) -> String {
     format!(r#"<span><i style="background:{colour}"></i>{}</span>"#, escape(name))
 }
 

@@ -1,0 +1,435 @@
+//! The programs against a plain description of the stamps that they should take, on random sequences of events, in an interpreter. What the kernel
+//! makes of them is tested in `tests/system/layers.rs`.
+
+use std::collections::BTreeMap;
+
+use ::bpf::interpret::{self, ExecutionError, Host, Memory};
+use proptest::prelude::*;
+use record::layers::{StampPoint, is_chosen};
+use wire::message::Message;
+
+use super::super::gather::{RawPlace, Stamp};
+use super::*;
+use crate::observe::tracepoints::{PROBE_READ_KERNEL, TIME};
+
+const CONTEXT: u64 = 0x1_0000;
+const CELL: u64 = 0x2_0000;
+/// A word for each thread, of each of the two maps.
+const CALLS: u64 = 0x3_0000;
+const TAKES: u64 = 0x4_0000;
+const SKB: u64 = 0x5_0000;
+const HEAD: u64 = 0x6_0000;
+const DEVICES: u64 = 0x7_0000;
+const NETS: u64 = 0x8_0000;
+const SOCK: u64 = 0x9_0000;
+const REGISTERS: u64 = 0xa_0000;
+/// Headers of messages, their pieces, and what these lead to.
+const HEADERS: u64 = 0x10_0000;
+const PIECE_LIST: u64 = 0x20_0000;
+const BUFFERS: u64 = 0x30_0000;
+const BUFFER_BYTES: u64 = 128;
+const MAPS: MapFds = MapFds { cell: 3, calls: 4, takes: 5, ring: 6 };
+const OURS: [u32; 2] = [4_026_532_001, 4_026_532_002];
+const PROCESSES: [u32; 2] = [700, 0x8000_0001];
+const STREAM: u8 = 0x5a;
+/// Where the IP header is behind the begin of the buffer.
+const NETWORK: u16 = 78;
+
+/// The kernel's functions and maps.
+#[derive(Default)]
+struct Kernel {
+    now: u64,
+    thread: u64,
+    has_room: bool,
+    known: BTreeMap<(i32, u32), ()>,
+    ring: Vec<Vec<u8>>,
+}
+
+fn word_of(map: i32, thread: u32) -> u64 {
+    (if map == MAPS.calls { CALLS } else { TAKES }) + u64::from(thread) * 8
+}
+
+impl Host for Kernel {
+    fn call(&mut self, memory: &mut Memory, function: i32, r: [u64; 5]) -> Result<u64, ExecutionError> {
+        let map = r[0] as i32;
+        match function {
+            TIME => Ok(self.now),
+            CURRENT_PID => Ok(self.thread),
+            PROBE_READ_KERNEL | PROBE_READ_USER => {
+                let Ok(bytes) = memory.bytes(r[2], r[1] as usize).map(|bytes| bytes.to_vec()) else {
+                    return Ok(u64::MAX);
+                };
+                memory.bytes(r[0], bytes.len())?.copy_from_slice(&bytes);
+                Ok(0)
+            }
+            MAP_LOOKUP if map == MAPS.cell => Ok(CELL),
+            MAP_LOOKUP => {
+                let thread = memory.read(r[1], 4)? as u32;
+                Ok(if self.known.contains_key(&(map, thread)) { word_of(map, thread) } else { 0 })
+            }
+            MAP_UPDATE if !self.has_room => Ok(u64::MAX),
+            MAP_UPDATE => {
+                let thread = memory.read(r[1], 4)? as u32;
+                let value = memory.bytes(r[2], 8)?.to_vec();
+                memory.bytes(word_of(map, thread), 8)?.copy_from_slice(&value);
+                self.known.insert((map, thread), ());
+                Ok(0)
+            }
+            RING_OUTPUT if !self.has_room => Ok(u64::MAX),
+            RING_OUTPUT => {
+                self.ring.push(memory.bytes(r[1], r[2] as usize)?.to_vec());
+                Ok(0)
+            }
+            other => Err(ExecutionError::Function(other)),
+        }
+    }
+}
+
+/// A frame from its IP header on.
+#[derive(Debug, Clone)]
+struct Frame {
+    bytes: Vec<u8>,
+    port: u16,
+}
+
+#[derive(Debug, Clone)]
+enum Happens {
+    /// An event of a frame, at that device.
+    Frame(LayerEvent, Frame, usize),
+    Ready(u16),
+    Send,
+    /// A system call that receives, where its messages are to go, and then what it returned and wrote there.
+    Take(Vec<Vec<u8>>, i64),
+    /// One that has nothing to do with messages.
+    OtherCall(u64),
+}
+
+/// Something happens in a thread, and there is room for what the programs write or not.
+#[derive(Debug, Clone)]
+struct Event {
+    what: Happens,
+    process: u32,
+    thread: u32,
+    has_room: bool,
+}
+
+struct Machine {
+    memory: Memory,
+    kernel: Kernel,
+    layout: Layout,
+    programs: Vec<Vec<u64>>,
+}
+
+impl Machine {
+    fn new(choice: &Choice) -> Machine {
+        let (mut memory, layout) = (Memory::default(), Layout::spread());
+        for at in [CONTEXT, CALLS, TAKES, SKB, SOCK, REGISTERS] {
+            memory.insert(at, vec![0; 1024]);
+        }
+        memory.insert(CELL, vec![0; Cell::COUNT * 8]);
+        memory.insert(PIECE_LIST, vec![0; 200 * 16]);
+        let mut machine = Machine { memory, kernel: Kernel::default(), programs: vec![], layout };
+        // Two devices in the lab's namespaces, and one in another with the same number.
+        for (device, namespace) in [OURS[0], OURS[1], 4_026_531_840].into_iter().enumerate() {
+            let (own, net) = (DEVICES + device as u64 * 0x1000, NETS + device as u64 * 0x1000);
+            machine.memory.insert(own, vec![0; 1024]);
+            machine.memory.insert(net, vec![0; 1024]);
+            machine.member(own, "net_device", "nd_net.net", &net.to_le_bytes());
+            machine.member(own, "net_device", "ifindex", &(device as u32 % 2 + 5).to_le_bytes());
+            machine.member(net, "net", "ns.inum", &namespace.to_le_bytes());
+        }
+        let assembled =
+            |event: &LayerEvent| assemble(*event, &machine.layout, choice, &MAPS).expect("it is whole");
+        machine.programs = LayerEvent::ALL.iter().map(assembled).collect();
+        machine
+    }
+
+    fn put(&mut self, at: u64, bytes: &[u8]) {
+        self.memory.bytes(at, bytes.len()).unwrap().copy_from_slice(bytes);
+    }
+
+    fn member(&mut self, base: u64, structure: &'static str, path: &'static str, bytes: &[u8]) {
+        self.put(base + u64::from(self.layout.at(structure, path)), bytes);
+    }
+
+    fn run(&mut self, event: LayerEvent, arguments: [u64; 2]) {
+        arguments
+            .iter()
+            .enumerate()
+            .for_each(|(at, value)| self.put(CONTEXT + at as u64 * 8, &value.to_le_bytes()));
+        let number = LayerEvent::ALL.iter().position(|&one| one == event).unwrap();
+        interpret::run(&self.programs[number], &mut self.memory, &mut self.kernel, CONTEXT, 100_000)
+            .expect("programs end, and stay in their memory");
+    }
+
+    fn happens(&mut self, now: u64, event: &Event) {
+        self.kernel.now = now;
+        self.kernel.has_room = event.has_room;
+        self.kernel.thread = u64::from(event.process) << 32 | u64::from(event.thread);
+        match &event.what {
+            Happens::Frame(at, frame, device) => {
+                let mut head = vec![0xee; NETWORK.into()];
+                head.extend(&frame.bytes);
+                self.memory.insert(HEAD, head);
+                self.member(SKB, "sk_buff", "head", &HEAD.to_le_bytes());
+                self.member(SKB, "sk_buff", "network_header", &NETWORK.to_le_bytes());
+                self.member(SKB, "sk_buff", "data", &(HEAD + u64::from(NETWORK)).to_le_bytes());
+                self.member(SKB, "sk_buff", "dev", &(DEVICES + *device as u64 * 0x1000).to_le_bytes());
+                self.run(*at, [SKB, 0]);
+            }
+            Happens::Ready(port) => {
+                self.member(SOCK, "sock", "__sk_common.skc_num", &port.to_le_bytes());
+                self.run(LayerEvent::Ready, [SOCK, 0]);
+            }
+            Happens::Send => self.run(LayerEvent::SysEnter, [REGISTERS, SEND as u64]),
+            Happens::OtherCall(number) => {
+                self.run(LayerEvent::SysEnter, [REGISTERS, *number]);
+                self.run(LayerEvent::SysExit, [REGISTERS, 3]);
+            }
+            Happens::Take(messages, returned) => self.takes(messages, *returned),
+        }
+    }
+
+    fn takes(&mut self, messages: &[Vec<u8>], returned: i64) {
+        self.memory.insert(HEADERS, vec![0; 200 * MESSAGE_HEADER as usize]);
+        self.put(REGISTERS + u64::from(SECOND), &HEADERS.to_le_bytes());
+        self.run(LayerEvent::SysEnter, [REGISTERS, RECEIVE as u64]);
+        for (number, message) in messages.iter().enumerate() {
+            let number = number as u64;
+            let (piece, buffer) = (PIECE_LIST + number * 16, BUFFERS + number * BUFFER_BYTES);
+            self.put(HEADERS + number * MESSAGE_HEADER as u64 + PIECES as u64, &piece.to_le_bytes());
+            self.put(piece, &buffer.to_le_bytes());
+            self.memory.insert(buffer, message.clone());
+        }
+        self.run(LayerEvent::SysExit, [REGISTERS, returned as u64]);
+    }
+
+    fn cell(&mut self, at: Cell) -> u64 {
+        self.memory.read(CELL + at.offset() as u64, 8).unwrap()
+    }
+}
+
+/// The same in plain words, with the reader of messages that the application has.
+struct Plain<'a> {
+    choice: &'a Choice,
+    stamps: Vec<Stamp>,
+    lost: u64,
+    runs: u64,
+    calls: BTreeMap<u32, u64>,
+    takers: Vec<u32>,
+    mark: Option<(Message, u16, u32)>,
+}
+
+impl Plain<'_> {
+    fn message(&self, bytes: &[u8]) -> Option<Message> {
+        let message = Message::read(bytes).filter(|message| message.stream == self.choice.stream)?;
+        (!message.flags.has(Flags::PROBE) && is_chosen(message.sequence, self.choice.every.into()))
+            .then_some(message)
+    }
+
+    fn in_frame(&self, frame: &[u8]) -> Option<Message> {
+        let (header, protocol) = if self.choice.family == 6 { (40, 6) } else { (20, 9) };
+        let first = *frame.first()?;
+        let fits = if self.choice.family == 6 { first >> 4 == 6 } else { first == 0x45 };
+        if !fits || *frame.get(protocol)? != self.choice.protocol {
+            return None;
+        }
+        self.message(frame.get(header + 8..)?)
+    }
+
+    /// What a socket gives: of echoes with their header, over IPv4 perhaps with that of IP.
+    fn in_buffer(&self, buffer: &[u8]) -> Option<Message> {
+        let skip = match (self.choice.protocol, buffer.first()?) {
+            (17, _) => 0,
+            (_, 0x45) => 28,
+            _ => 8,
+        };
+        self.message(buffer.get(skip..)?)
+    }
+
+    fn stamp(&mut self, event: &Event, at_ns: u64, place: RawPlace, message: Message) {
+        if !event.has_room {
+            self.lost += 1;
+            return;
+        }
+        let called = self.calls.get(&event.thread).copied().filter(|_| place.point == StampPoint::Queued);
+        let Message { sequence, planned_ns, .. } = message;
+        self.stamps.push(Stamp { at_ns, place, sequence, planned_ns, called_ns: called.unwrap_or(0) });
+    }
+
+    fn is_ours(&self, event: &Event) -> bool {
+        self.choice.processes.contains(&event.process)
+    }
+
+    fn happens(&mut self, now: u64, event: &Event) {
+        match &event.what {
+            Happens::Frame(at, frame, device) => {
+                self.runs += 1;
+                if *at == LayerEvent::Receive {
+                    self.mark = None;
+                }
+                let (Some(message), Some(&namespace)) = (self.in_frame(&frame.bytes), OURS.get(*device))
+                else {
+                    return;
+                };
+                let interface = *device as u32 + 5;
+                let place = RawPlace { point: at.point(), namespace, interface, process: 0 };
+                self.stamp(event, now, place, message);
+                if *at == LayerEvent::Receive {
+                    self.mark = Some((message, frame.port, namespace));
+                }
+            }
+            Happens::Ready(port) => {
+                self.runs += 1;
+                if let Some((message, _, namespace)) = self.mark.take_if(|mark| mark.1 == *port) {
+                    let place =
+                        RawPlace { point: StampPoint::Delivered, namespace, interface: 0, process: 0 };
+                    self.stamp(event, now, place, message);
+                }
+            }
+            Happens::Send => {
+                self.runs += 1;
+                self.remember(event, now);
+            }
+            Happens::OtherCall(_) => self.runs += 2,
+            Happens::Take(messages, returned) => self.takes(now, event, messages, *returned),
+        }
+    }
+
+    /// What a map has is changed in place; something new needs room.
+    fn remember(&mut self, event: &Event, now: u64) {
+        if !self.is_ours(event) {
+            return;
+        }
+        if event.has_room || self.calls.contains_key(&event.thread) {
+            self.calls.insert(event.thread, now);
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    fn takes(&mut self, now: u64, event: &Event, messages: &[Vec<u8>], returned: i64) {
+        self.runs += 2;
+        if !self.is_ours(event) {
+            return;
+        }
+        if !self.takers.contains(&event.thread) {
+            if !event.has_room {
+                self.lost += 1;
+                return;
+            }
+            self.takers.push(event.thread);
+        }
+        let count = usize::try_from(returned).unwrap_or(0).min(MOST_RECEIVED as usize);
+        for buffer in messages.iter().take(count) {
+            if let Some(message) = self.in_buffer(buffer) {
+                let place = RawPlace {
+                    point: StampPoint::Returned,
+                    namespace: 0,
+                    interface: 0,
+                    process: event.process,
+                };
+                self.stamp(event, now, place, message);
+            }
+        }
+    }
+}
+
+prop_compose! {
+    /// A message, mostly one of the test's.
+    fn payload()(kind in 0..8u8, flags in 0u8..8, sequence in 0u64..40, far in any::<bool>(), planned_ns: u64, cut in 0usize..60) -> Vec<u8> {
+        let mut bytes = vec![0xcc; 40];
+        let sequence = if far { sequence | 0x1234_0000_0000 } else { sequence };
+        let stream = if kind == 0 { 1 } else { STREAM };
+        Message { stream, flags: Flags::from_bits(flags), sequence, planned_ns }.write(&mut bytes);
+        if kind == 1 {
+            bytes[1] ^= 1;
+        }
+        bytes.truncate(if kind == 2 { cut } else { 40 });
+        bytes
+    }
+}
+
+prop_compose! {
+    /// Port or identifier is one of a few.
+    fn frame(choice: Choice)(payload in payload(), kind in 0u8..10, port in 700u16..703) -> Frame {
+        let mut bytes = vec![0; choice.ip_bytes() as usize + 8];
+        let (begin, protocol) = if choice.family == 6 { (0x60, 6) } else { (0x45, 9) };
+        bytes[0] = if kind == 0 { 0x46 } else { begin | u8::from(kind == 1 && choice.family == 6) };
+        bytes[protocol] = if kind == 2 { 6 } else { choice.protocol };
+        let at = choice.ip_bytes() as usize + if choice.protocol == 17 { 2 } else { 4 };
+        bytes[at..at + 2].copy_from_slice(&port.to_be_bytes());
+        bytes.extend(payload);
+        Frame { bytes, port }
+    }
+}
+
+/// What a socket gives of such a message.
+fn buffer(choice: &Choice) -> impl Strategy<Value = Vec<u8>> + use<> {
+    let echo = choice.protocol != 17;
+    (payload(), any::<bool>()).prop_map(move |(payload, with_ip)| {
+        let mut bytes = vec![0; if echo { 8 } else { 0 } + if echo && with_ip { 20 } else { 0 }];
+        if echo && with_ip {
+            bytes[0] = 0x45;
+        }
+        bytes.extend(payload);
+        bytes
+    })
+}
+
+fn events(choice: Choice) -> impl Strategy<Value = (Choice, Vec<Event>)> {
+    use LayerEvent::*;
+    let at = prop::sample::select(vec![Queue, Start, Backlog, Gro, Receive, Receive]);
+    let returned = prop_oneof![8 => 0i64..6, 1 => 120i64..160, 1 => -110i64..0];
+    let what = prop_oneof![
+        6 => (at, frame(choice.clone()), 0usize..3).prop_map(|(at, frame, device)| Happens::Frame(at, frame, device)),
+        3 => (700u16..703).prop_map(Happens::Ready),
+        2 => Just(Happens::Send),
+        3 => (prop::collection::vec(buffer(&choice), 5), returned).prop_map(|(buffers, returned)| Happens::Take(buffers, returned)),
+        1 => Just(Happens::Take(vec![whole(4); 160], 150)),
+        1 => (0u64..5).prop_map(Happens::OtherCall),
+    ];
+    let process = prop::sample::select(vec![700, 0x8000_0001, 701]);
+    let event = (what, process, 1u32..4, prop::bool::weighted(0.9))
+        .prop_map(|(what, process, thread, has_room)| Event { what, process, thread, has_room });
+    (Just(choice), prop::collection::vec(event, 0..40))
+}
+
+/// A message that every choice with such a number has.
+fn whole(sequence: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 40];
+    Message { stream: STREAM, flags: Flags::DATA, sequence, planned_ns: 9 }.write(&mut bytes);
+    bytes
+}
+
+fn choice() -> impl Strategy<Value = Choice> {
+    (prop::sample::select(vec![(4, 17), (6, 17), (4, 1), (6, 58)]), 1u32..5).prop_map(
+        |((family, protocol), every)| Choice {
+            family,
+            protocol,
+            stream: STREAM,
+            every,
+            namespaces: OURS.to_vec(),
+            processes: PROCESSES.to_vec(),
+        },
+    )
+}
+
+proptest! {
+    /// Any frames, sockets and system calls, of anybody: the stamps are those of the plain description, and what found no room is counted.
+    #[test]
+    fn stamps_are_those_of_the_plain_description((choice, events) in choice().prop_flat_map(events)) {
+        let mut machine = Machine::new(&choice);
+        let mut plain = Plain { choice: &choice, stamps: vec![], lost: 0, runs: 0, calls: BTreeMap::new(), takers: vec![], mark: None };
+        for (number, event) in events.iter().enumerate() {
+            let now = 1_000_000 + number as u64 * 1000;
+            machine.happens(now, event);
+            plain.happens(now, event);
+            let stamps: Vec<Stamp> = machine.kernel.ring.iter().map(|bytes| Stamp::decode(bytes).unwrap()).collect();
+            prop_assert_eq!(&stamps, &plain.stamps, "after event {}: {:?}", number, event);
+        }
+        prop_assert_eq!(machine.cell(Cell::Lost), plain.lost);
+        let runs: u64 = (0..8).map(|number| machine.memory.read(CELL + number * 8, 8).unwrap()).sum();
+        prop_assert_eq!(runs, plain.runs);
+    }
+}

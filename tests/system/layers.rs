@@ -1,0 +1,201 @@
+//! Latency by layer: a delay that is planted in one layer is in the part of that layer and in no other, and the parts add up.
+
+use crate::alone;
+use crate::support::{Kept, TestLab, again, command, finish, is_root, run, run_ok, skip, start};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Messages of a test: each is stamped and kept.
+const MESSAGES: f64 = 1_000.0;
+
+fn plan(folder: &Path) -> String {
+    let plan = folder.join("layers.plan").display().to_string();
+    let test = "test udp-stream size 1472 rate 2kpps count 1000 sender-cpu 1 receiver-cpu 0";
+    std::fs::write(&plan, format!("topology bridge\nrepetitions 1\nduration 2s\n{test}\n")).unwrap();
+    plan
+}
+
+/// The layers of a run in the lab.
+fn measure(lab: &TestLab, folder: &Path) -> Value {
+    let records = folder.join("runs").display().to_string();
+    let printed =
+        run_ok(&["run", &plan(folder), "--lab", &lab.name, "--layers=1", "--dir", &records, "--json"]);
+    let record: Value = serde_json::from_str(&printed).unwrap();
+    record["tests"][0]["layers"].clone()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("a number, not {value}"))
+}
+
+/// Medians of the parts by layer and place, in milliseconds.
+fn parts_ms(layers: &Value) -> BTreeMap<String, f64> {
+    let name =
+        |part: &Value| format!("{} {}", part["layer"].as_str().unwrap(), part["place"].as_str().unwrap());
+    let parts = layers["split"]["parts"].as_array().unwrap_or_else(|| panic!("no parts: {layers}"));
+    parts.iter().map(|part| (name(part), number(&part["p50_ns"]) / 1e6)).collect()
+}
+
+/// The parts are all of what the application measured, by the figures themselves.
+fn adds_up(layers: &Value) {
+    let split = &layers["split"];
+    let sum: f64 = split["parts"].as_array().unwrap().iter().map(|part| number(&part["mean_ns"])).sum();
+    assert!((sum - number(&split["sum_ns"])).abs() < 1.0, "{split}");
+    let apart = (number(&split["measured_ns"]) - sum).abs();
+    assert!(apart <= number(&split["error_ns"]), "{apart} ns apart: {split}");
+    assert!(number(&layers["cost_ns"]) > 0.0 && number(&layers["runs"]) > MESSAGES, "its own cost");
+    assert_eq!(layers["lost"], 0);
+}
+
+/// Why that part does not have a delay, in milliseconds, or another part has more than a little; none when all is as planted.
+fn misplaced(layers: &Value, wanted: &str, from: f64, to: f64) -> Option<String> {
+    let parts = parts_ms(layers);
+    let own = *parts.get(wanted).unwrap_or_else(|| panic!("no part '{wanted}': {parts:?}"));
+    let is_little = |(name, ms): (&String, &f64)| name == wanted || *ms < 0.3;
+    let is_right = (from..to).contains(&own) && parts.iter().all(is_little);
+    (!is_right).then(|| format!("{parts:?}"))
+}
+
+/// A delay of that much in that part, when all is as planted: other work on the machine delays other parts.
+fn planted(lab: &TestLab, folder: &Path, wanted: &str, from: f64, to: f64) -> Value {
+    let once = || {
+        let layers = measure(lab, folder);
+        let why = misplaced(&layers, wanted, from, to);
+        ((layers, why.clone()), why)
+    };
+    let (layers, why) = again::play("latency by layer", wanted, 3, once);
+    assert_eq!(why, None, "{wanted}");
+    adds_up(&layers);
+    layers
+}
+
+/// What `tc` says that the interface's qdisc dropped.
+fn dropped(lab: &TestLab, node: &str, interface: &str) -> f64 {
+    let said: Value =
+        serde_json::from_str(&lab.must(node, &format!("tc -j -s qdisc show dev {interface}"))).unwrap();
+    number(&said[0]["drops"])
+}
+
+#[test]
+fn a_delay_is_in_the_part_where_it_was_planted() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("latency by layer", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = TestLab::up("bridge", "layers");
+
+    // A queue that delays.
+    if let Err(why) = lab.inside("a", "tc qdisc add dev eth0 root netem delay 5ms limit 10000") {
+        return skip("latency by layer", &why);
+    }
+    let layers = planted(&lab, folder.path(), "qdisc a:eth0", 4.99, 5.5);
+    assert_eq!(
+        (number(&layers["split"]["complete"]), number(&layers["split"]["incomplete"])),
+        (MESSAGES, 0.0)
+    );
+    lab.must("a", "tc qdisc del dev eth0 root");
+
+    // A full queue holds a frame for as long as its bytes take: 30,000 B at 20 Mbit/s are 12 ms. What it drops is incomplete.
+    lab.must("s", "tc qdisc add dev p2 root tbf rate 20mbit burst 3000 limit 30000");
+    let before = dropped(&lab, "s", "p2");
+    let layers = planted(&lab, folder.path(), "qdisc s:p2", 9.0, 12.5);
+    let lost = dropped(&lab, "s", "p2") - before;
+    let split = &layers["split"];
+    assert_eq!(number(&split["complete"]) + number(&split["incomplete"]), MESSAGES);
+    assert!(lost > 20.0 && number(&split["incomplete"]) <= lost, "{lost} dropped: {split}");
+    lab.must("s", "tc qdisc del dev p2 root");
+
+    // Nothing is planted: no part has much. Then the page and the trace.
+    let plain = planted(&lab, folder.path(), "qdisc s:p2", 0.0, 0.1);
+    shown(folder.path(), &plain);
+}
+
+/// The page has the section; the trace has every part of every message, as long as it was, and rows whose events do not cross.
+fn shown(folder: &Path, layers: &Value) {
+    let records = folder.join("runs").display().to_string();
+    let [page, trace] = ["page.html", "trace.json"].map(|name| folder.join(name).display().to_string());
+    run_ok(&["report", "latest", "--dir", &records, "-o", &page]);
+    assert!(std::fs::read_to_string(&page).unwrap().contains("atency by layer"));
+    run_ok(&["report", "latest", "--trace", "--dir", &records, "-o", &trace]);
+    let read: Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    let mut rows: BTreeMap<[i64; 2], Vec<[f64; 2]>> = BTreeMap::new();
+    for event in read["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X") {
+        let row = ["pid", "tid"].map(|name| event[name].as_i64().unwrap());
+        let [ts, duration] = ["ts", "dur"].map(|name| number(&event[name]));
+        rows.entry(row).or_default().push([ts, ts + duration]);
+    }
+    for (row, mut events) in rows {
+        // Of two that begin together the longer one is the outer one.
+        events.sort_by(|one, other| one[0].total_cmp(&other[0]).then(other[1].total_cmp(&one[1])));
+        let mut open: Vec<f64> = vec![];
+        for [begin, end] in events {
+            open.retain(|last| *last > begin + 0.002);
+            assert!(open.iter().all(|last| end <= last + 0.002), "{row:?}: crossing at {begin}");
+            open.push(end);
+        }
+    }
+    let stamps = layers["messages"].as_array().unwrap().len();
+    assert_eq!(stamps as f64, MESSAGES);
+    // What is there and is no trace is not replaced.
+    std::fs::write(&trace, "mine").unwrap();
+    let refused = run(&["report", "latest", "--trace", "--dir", &records, "-o", &trace]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+/// Burns for 15 ms and sleeps for 5.
+const BUSY: &str = "
+import time
+while True:
+    until = time.monotonic() + 0.015
+    while time.monotonic() < until: pass
+    time.sleep(0.005)";
+
+/// A process that is nearly always ready on the receiver's CPU, and before it: what was delivered waits in the socket.
+#[test]
+fn a_busy_cpu_is_a_wait_in_the_socket() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("a wait in the socket", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = TestLab::up("bridge", "layers");
+    let quiet = parts_ms(&measure(&lab, folder.path()));
+    // In front of all threads of the ordinary class for 15 ms of each 20: half of all messages come 4 to 15 ms before it ends.
+    let mut busy = command("chrt");
+    busy.args(["-f", "10", "taskset", "-c", "0", "python3", "-c", BUSY]);
+    let busy = Kept::new(start(busy));
+    let layers = measure(&lab, folder.path());
+    drop(busy);
+    let of = |parts: &BTreeMap<String, f64>, name: &str| parts[name];
+    let loaded = parts_ms(&layers);
+    assert!(
+        of(&quiet, "socket b") < 1.0 && (2.0..12.0).contains(&of(&loaded, "socket b")),
+        "{quiet:?} {loaded:?}"
+    );
+    for name in ["qdisc a:eth0", "driver a:eth0 → s:p1", "qdisc s:p2", "protocols b"] {
+        assert!(of(&loaded, name) < 0.3, "{name}: {quiet:?} {loaded:?}");
+    }
+    adds_up(&layers);
+}
+
+/// Who may not load programs is told so before anything is built.
+#[test]
+fn without_permission_layers_are_refused() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("layers without permission", "needs root that can give it up");
+    }
+    let mut denied = command("setpriv");
+    denied.args(["--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534", "--clear-groups"]);
+    denied.arg(crate::support::PATHLAB).args(["run", "--layers", "--dir", "/nowhere"]);
+    let output = finish(start(denied), Duration::from_secs(20));
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(127) || said.contains("setpriv:") {
+        return skip("layers without permission", "setpriv cannot run the program");
+    }
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("the layers of a path cannot be watched: "), "{said}");
+}
